@@ -1,0 +1,199 @@
+// Package kv is the contract between the queues and the store they live in:
+// an ordered key-value store with strictly serializable transactions. The
+// vocabulary, the semantics and the limits are FoundationDB's, so that
+// FoundationDB itself is a thin engine and every other engine behaves like it.
+//
+// # Transactions
+//
+// [Database.Begin] starts a transaction, which sees one consistent state of
+// the store plus its own writes. Commit makes all of its writes visible at
+// once, or none. A read adds what it read to the transaction's read conflict
+// ranges; reads through [Transaction.Snapshot] do not. Commit fails with
+// [ErrConflict] when another transaction that committed in between wrote
+// into one of those ranges. An engine that runs one writer at a time never
+// reports a conflict, but must give the same results.
+//
+// A transaction that wrote nothing commits without conflict, and its Commit
+// reports success only when all that it read is durable.
+//
+// [Database.BeginRead] starts a read-only transaction. It sees only what is
+// durable, includes everything committed before it began, waits for no writer
+// and needs no commit.
+//
+// # Durability
+//
+// When the future returned by Commit is ready without error, the writes
+// survive the end of the process and, in engines that write to disk, a power
+// cut.
+//
+// # Bytes
+//
+// An engine does not keep or change the slices it is handed after the call
+// returns. The slices it returns belong to the caller and stay valid after the
+// transaction ended.
+//
+// # Concurrency
+//
+// A Database is safe for concurrent use. A transaction is used by one
+// goroutine at a time.
+package kv
+
+import "context"
+
+// Limits of every engine, in bytes. They are FoundationDB's.
+const (
+	// MaxKeySize is the longest key, in bytes.
+	MaxKeySize = 10_000
+	// MaxValueSize is the longest value, in bytes.
+	MaxValueSize = 100_000
+	// MaxTransactionSize bounds the sum of the keys and values a transaction
+	// writes and of its conflict ranges, in bytes.
+	MaxTransactionSize = 10_000_000
+)
+
+// Database is one store.
+type Database interface {
+	// Begin starts a transaction. The context bounds the whole life of the
+	// transaction: when it ends, pending and later calls fail with the
+	// context's error. In engines with one writer at a time Begin waits for
+	// the writer before it.
+	//
+	// Errors: ErrClosed, ErrUnavailable, the context's error.
+	Begin(ctx context.Context) (Transaction, error)
+
+	// BeginRead starts a read-only transaction over the durable state. The
+	// caller must Cancel it.
+	//
+	// Errors: as Begin.
+	BeginRead(ctx context.Context) (ReadTransaction, error)
+
+	// Pipelines reports whether a transaction that begins after Commit of an
+	// earlier one has returned, but before its future is ready, already sees
+	// the earlier one's writes and so cannot conflict with it. Callers use it
+	// to decide whether to overlap work with the wait for durability.
+	Pipelines() bool
+
+	// Close ends the store. Transactions still open fail with ErrClosed. It
+	// is safe to call it more than once.
+	Close() error
+}
+
+// Reader is what can be read in a transaction. Reads are futures: an engine
+// may start them at once and let several be under way.
+type Reader interface {
+	// Get returns the value of key, nil if there is none. A value that is
+	// there and empty is not nil.
+	Get(key []byte) Future[[]byte]
+
+	// GetRange returns the pairs with r.Begin <= key < r.End in key order,
+	// or from the last to the first if o.Reverse, at most o.Limit of them. Its
+	// read conflict range covers only the part of r that was looked at: up to
+	// and including the last key returned if the limit was reached, all of r
+	// otherwise.
+	GetRange(r Range, o RangeOptions) Future[[]KeyValue]
+}
+
+// ReadTransaction is a read-only transaction.
+type ReadTransaction interface {
+	Reader
+
+	// Cancel ends the transaction and frees what it holds. It is safe to call
+	// it more than once.
+	Cancel()
+}
+
+// Transaction reads and writes. Writes are kept in the transaction until
+// Commit. Limits are checked when it commits at the latest: a key, value or
+// transaction over its limit makes Commit fail with ErrTooLarge and nothing
+// is written. After Commit or Cancel every read and every Commit fails with
+// ErrUsed and writes do nothing.
+type Transaction interface {
+	Reader
+
+	// Snapshot returns a reader of the same state, own writes included, whose
+	// reads add no read conflict range.
+	Snapshot() Reader
+
+	// Set writes value under key.
+	Set(key, value []byte)
+
+	// Clear removes key.
+	Clear(key []byte)
+
+	// ClearRange removes all keys of r.
+	ClearRange(r Range)
+
+	// Add adds delta to the value of key, a little-endian two's-complement
+	// int64 that wraps around; an absent value counts as 0. It reads nothing,
+	// so Adds never conflict with each other. A value of another length is
+	// cut to eight bytes or extended with zero bytes first.
+	Add(key []byte, delta int64)
+
+	// CompareAndClear removes key if its value equals value. Like Add it adds
+	// no read conflict range.
+	CompareAndClear(key, value []byte)
+
+	// AddReadConflict acts as if r had been read.
+	AddReadConflict(r Range)
+
+	// AddWriteConflict acts as if r had been written, for the conflict checks
+	// of other transactions; it changes nothing.
+	AddWriteConflict(r Range)
+
+	// Commit ends the transaction and makes its writes visible. The future is
+	// ready when they are durable. A transaction must not be used after it.
+	//
+	// Errors of the future: ErrConflict, ErrTooOld, ErrThrottled, ErrTooLarge,
+	// ErrUnavailable, ErrClosed, ErrUsed: nothing was written. ErrCommitUnknown,
+	// and any error wrapping it, such as a context that ended during the
+	// commit: the writes were made, were not made, or will be made in a moment.
+	Commit() Future[struct{}]
+
+	// Cancel ends the transaction without writing. After Commit, or a second
+	// time, it does nothing, so it is safe to defer.
+	Cancel()
+}
+
+// Range is the keys from Begin to before End. A Range whose Begin is not below
+// its End is empty.
+type Range struct {
+	Begin, End []byte
+}
+
+// SingleKey returns the range that holds only key.
+func SingleKey(key []byte) Range {
+	end := make([]byte, len(key)+1)
+	copy(end, key)
+	return Range{Begin: end[:len(key):len(key)], End: end}
+}
+
+// RangeOptions says how to read a range.
+type RangeOptions struct {
+	// Limit is the most pairs to return; 0 means all.
+	Limit int
+	// Reverse returns the last pairs first.
+	Reverse bool
+}
+
+// KeyValue is one pair of a range.
+type KeyValue struct {
+	Key, Value []byte
+}
+
+// Future is a result that may still be under way. Get waits for it and may be
+// called more than once, by one goroutine at a time; it always returns the same.
+type Future[T any] interface {
+	Get() (T, error)
+}
+
+// Ready returns a future that is ready already, for engines that answer at once.
+func Ready[T any](value T, err error) Future[T] {
+	return ready[T]{value, err}
+}
+
+type ready[T any] struct {
+	value T
+	err   error
+}
+
+func (r ready[T]) Get() (T, error) { return r.value, r.err }

@@ -1,0 +1,178 @@
+// Package tuple is FoundationDB's tuple encoding in pure Go: lists of values
+// become byte strings that sort as the lists do. It writes and reads the same
+// bytes as FoundationDB's own bindings, for the types the queues need: nil,
+// bytes, strings, int64, bool and nested tuples.
+//
+// [Tuple.Pack] and [Unpack] take any mix of them. The Append and Decode functions
+// handle one element each without boxing it, for code that runs once for every
+// item of a queue. [Subspace] puts a common prefix before tuples.
+//
+// # Order
+//
+// bytes.Compare of two packed tuples orders them element by element: by
+// type, in the order of the type codes below, then by value. A tuple
+// sorts before every longer one that begins with it. Integers sort by value
+// whatever their size, false before true, strings by their bytes.
+//
+// # One form only
+//
+// Every tuple has exactly one encoding, and decoding refuses bytes that are not
+// it: an integer with leading zero bytes, which other bindings would accept
+// but never write, is malformed here. So a key that decodes is packed again
+// to the same key, and a decoded tuple can be used to find or to clear it.
+//
+// Strings are not checked to be UTF-8, in either direction, as in the official
+// Go binding.
+//
+// Everything here is safe for concurrent use.
+package tuple
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+)
+
+// Type codes: the first byte of each element.
+//
+//	code   element       what follows
+//	0x00   nil           at the top level nothing, in a nested tuple 0xff
+//	0x01   bytes         the bytes, each 0x00 followed by 0xff, then 0x00
+//	0x02   string        the same
+//	0x05   nested tuple  its elements, then 0x00
+//	0x0b   integer       negative, over 8 bytes long: refused
+//	0x0c   integer       negative, 8 bytes: the complement of its magnitude, big-endian
+//	...
+//	0x13   integer       negative, 1 byte
+//	0x14   integer       zero, nothing follows
+//	0x15   integer       positive, 1 byte
+//	...
+//	0x1c   integer       positive, 8 bytes: its magnitude, big-endian
+//	0x1d   integer       positive, over 8 bytes long: refused
+//	0x26   bool          false, nothing follows
+//	0x27   bool          true, nothing follows
+//
+// A terminating 0x00 is told from an escaped one because no element begins with
+// 0xff. The other codes of the format (floating point numbers, UUIDs, versionstamps)
+// are refused.
+const (
+	codeNil      = 0x00
+	codeBytes    = 0x01
+	codeString   = 0x02
+	codeNested   = 0x05
+	codeBigMinus = 0x0b
+	codeMinInt   = 0x0c
+	codeZero     = 0x14
+	codeMaxInt   = 0x1c
+	codeBigPlus  = 0x1d
+	codeFalse    = 0x26
+	codeTrue     = 0x27
+
+	terminator = 0x00
+	escape     = 0xff
+)
+
+// MaxDepth is how many tuples may be nested in each other. It keeps hostile
+// bytes from using up the stack; keys of queues use none or one.
+const MaxDepth = 100
+
+// Tuple is a list of elements, each nil, []byte, string, int64, bool or Tuple.
+// An int is packed as the int64 of the same value; decoding gives int64.
+// A nil []byte is packed as empty bytes, a nil Tuple as an empty one.
+type Tuple []any
+
+// Pack returns the encoding of t. It panics if an element, at any depth, is
+// of another type than those of [Tuple], or is nested deeper than [MaxDepth]:
+// both are mistakes in the program, not in its data.
+func (t Tuple) Pack() []byte {
+	return t.appendTo(nil, 0)
+}
+
+func (t Tuple) appendTo(dst []byte, depth int) []byte {
+	for i, element := range t {
+		switch v := element.(type) {
+		case nil:
+			dst = AppendNil(dst)
+			if depth > 0 {
+				dst = append(dst, escape)
+			}
+		case []byte:
+			dst = AppendBytes(dst, v)
+		case string:
+			dst = AppendString(dst, v)
+		case int64:
+			dst = AppendInt(dst, v)
+		case int:
+			dst = AppendInt(dst, int64(v))
+		case bool:
+			dst = AppendBool(dst, v)
+		case Tuple:
+			if depth == MaxDepth {
+				panic(fmt.Sprintf("tuple: nested deeper than %d", MaxDepth))
+			}
+			dst = v.appendTo(append(dst, codeNested), depth+1)
+			dst = append(dst, terminator)
+		default:
+			panic(fmt.Sprintf("tuple: element %d is of type %T: want nil, []byte, string, int64, int, bool or Tuple", i, v))
+		}
+	}
+	return dst
+}
+
+// AppendNil appends nil, as an element of the outermost tuple, to dst.
+func AppendNil(dst []byte) []byte {
+	return append(dst, codeNil)
+}
+
+// AppendBytes appends b as one element to dst.
+func AppendBytes(dst, b []byte) []byte {
+	return appendEscaped(append(dst, codeBytes), b)
+}
+
+// AppendString appends s as one element to dst.
+func AppendString(dst []byte, s string) []byte {
+	// The compiler makes no copy here, because appendEscaped only reads.
+	return appendEscaped(append(dst, codeString), []byte(s))
+}
+
+func appendEscaped(dst, b []byte) []byte {
+	for {
+		zero := bytes.IndexByte(b, 0)
+		if zero < 0 {
+			break
+		}
+		dst = append(dst, b[:zero+1]...)
+		dst = append(dst, escape)
+		b = b[zero+1:]
+	}
+	dst = append(dst, b...)
+	return append(dst, terminator)
+}
+
+// AppendInt appends v as one element to dst; at most nine bytes.
+func AppendInt(dst []byte, v int64) []byte {
+	code, magnitude := codeZero, uint64(v)
+	if v < 0 {
+		magnitude = -magnitude
+	}
+	size := (bits.Len64(magnitude) + 7) / 8
+	if v < 0 {
+		code -= size
+		magnitude = ^magnitude
+	} else {
+		code += size
+	}
+	var raw [8]byte
+	binary.BigEndian.PutUint64(raw[:], magnitude)
+	dst = append(dst, byte(code))
+	return append(dst, raw[8-size:]...)
+}
+
+// AppendBool appends v as one element to dst.
+func AppendBool(dst []byte, v bool) []byte {
+	if v {
+		return append(dst, codeTrue)
+	}
+	return append(dst, codeFalse)
+}

@@ -1,0 +1,43 @@
+package fdbpq
+
+import (
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// Queue is a queue in order of arrival, the queue recipe. Its methods work
+// inside the caller's transaction, as PriorityQueue's do.
+type Queue struct{ l *layout }
+
+// NewQueue returns the FIFO queue kept in the given subspace, with the
+// recipe's items at subspace ("i"). Nothing is read or written here.
+func NewQueue(s tuple.Subspace, format ValueFormat) *Queue {
+	return &Queue{newLayout(s, format, true)}
+}
+
+func (q *Queue) layout() *layout { return q.l }
+
+// Enqueue adds a message at the end. Enqueues never conflict with each other.
+// Two that ran at the same time in different processes may come in either order.
+//
+// Errors: ErrMessageTooLarge and errors of the store.
+func (q *Queue) Enqueue(tx kv.Transaction, m Message) (ID, error) {
+	return one(tx, Op{Kind: OpPush, Queue: q, Message: m}).id()
+}
+
+// Dequeue removes and returns the oldest item.
+//
+// Errors: ErrEmpty, ErrCorrupt and errors of the store.
+func (q *Queue) Dequeue(tx kv.Transaction) (Item, error) {
+	return one(tx, Op{Kind: OpPopMin, Queue: q}).item()
+}
+
+// Peek returns the item that Dequeue would, and leaves it.
+func (q *Queue) Peek(r kv.Reader) (Item, error) { return peek(r, q.l, false) }
+
+// Len returns the number of items pushed through this package and still
+// there. Items that other programs added with the recipe are not counted.
+func (q *Queue) Len(r kv.Reader) (int64, error) { return length(r, q.l) }
+
+// Clear removes everything in the queue.
+func (q *Queue) Clear(tx kv.Transaction) { q.l.clear(tx) }

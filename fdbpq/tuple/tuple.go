@@ -28,7 +28,6 @@
 package tuple
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
@@ -132,21 +131,19 @@ func AppendBytes(dst, b []byte) []byte {
 
 // AppendString appends s as one element to dst.
 func AppendString(dst []byte, s string) []byte {
-	// The compiler makes no copy here, because appendEscaped only reads.
-	return appendEscaped(append(dst, codeString), []byte(s))
+	return appendEscaped(append(dst, codeString), s)
 }
 
-func appendEscaped(dst, b []byte) []byte {
-	for {
-		zero := bytes.IndexByte(b, 0)
-		if zero < 0 {
-			break
+func appendEscaped[T []byte | string](dst []byte, v T) []byte {
+	copied := 0
+	for i := range len(v) {
+		if v[i] == 0 {
+			dst = append(dst, v[copied:i+1]...)
+			dst = append(dst, escape)
+			copied = i + 1
 		}
-		dst = append(dst, b[:zero+1]...)
-		dst = append(dst, escape)
-		b = b[zero+1:]
 	}
-	dst = append(dst, b...)
+	dst = append(dst, v[copied:]...)
 	return append(dst, terminator)
 }
 

@@ -1,0 +1,68 @@
+package tuple
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"testing"
+)
+
+func TestSubspace(t *testing.T) {
+	jobs := NewSubspace(Tuple{"pq"}).Sub("jobs")
+	items := jobs.Sub("i")
+	if want := (Tuple{"pq", "jobs", "i"}).Pack(); !bytes.Equal(items.Bytes(), want) {
+		t.Errorf("prefix %x, want %x", items.Bytes(), want)
+	}
+	if got := FromBytes(items.Bytes()).Bytes(); !bytes.Equal(got, items.Bytes()) {
+		t.Errorf("from bytes %x, want %x", got, items.Bytes())
+	}
+	key := items.Pack(Tuple{5, []byte("r")})
+	if !items.Contains(key) || !jobs.Contains(key) || jobs.Sub("m").Contains(key) {
+		t.Errorf("key %x is in the wrong subspaces", key)
+	}
+	got, err := items.Unpack(key)
+	if want := (Tuple{int64(5), []byte("r")}); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("unpacked %v, %v, want %v", got, err, want)
+	}
+	if got, err := items.Unpack(items.Bytes()); err != nil || len(got) != 0 {
+		t.Errorf("the prefix itself: unpacked %v, %v, want the empty tuple", got, err)
+	}
+	begin, end := items.Range()
+	if bytes.Compare(begin, key) > 0 || bytes.Compare(key, end) >= 0 {
+		t.Errorf("key %x is not in the range %x to %x", key, begin, end)
+	}
+}
+
+func TestSubspaceUnpackRefuses(t *testing.T) {
+	items := NewSubspace(Tuple{"pq"})
+	if _, err := items.Unpack([]byte("other")); !errors.Is(err, ErrOutside) {
+		t.Errorf("foreign key: %v, want ErrOutside", err)
+	}
+	if _, err := items.Unpack(append(items.Bytes(), 0xee)); !errors.Is(err, ErrMalformed) {
+		t.Errorf("malformed key: %v, want ErrMalformed", err)
+	}
+}
+
+// TestSubspaceKeepsItsPrefix: nothing that is handed out or in lets others
+// change the prefix.
+func TestSubspaceKeepsItsPrefix(t *testing.T) {
+	raw := make([]byte, 1, 64)
+	raw[0] = 'p'
+	space := FromBytes(raw)
+	raw[0] = 'x'
+	a, b := space.Sub("a"), space.Sub("b")
+	key := a.Pack(Tuple{1})
+	_ = append(a.Bytes(), "overwritten"...)
+	a.Range()
+	if want := append([]byte("p"), Tuple{"a", 1}.Pack()...); !bytes.Equal(key, want) || !a.Contains(key) || b.Contains(key) {
+		t.Errorf("key %x, want %x", key, want)
+	}
+}
+
+func TestZeroSubspaceIsEverything(t *testing.T) {
+	var all Subspace
+	begin, end := all.Range()
+	if !all.Contains([]byte("anything")) || !bytes.Equal(begin, []byte{0x00}) || !bytes.Equal(end, []byte{0xff}) {
+		t.Errorf("range %x to %x", begin, end)
+	}
+}

@@ -1,0 +1,171 @@
+package tuple
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestUnpackRefuses(t *testing.T) {
+	tests := []struct {
+		name, packed, want string
+	}{
+		{"unknown code", "15013f", "at byte 2: type code 0x3f is not supported"},
+		{"floating point", "21c000000000000000", "at byte 0: type code 0x21 is not supported"},
+		{"bytes without end", "140161", "at byte 1: a bytes element has no end"},
+		{"bytes ending in an escape", "016100ff", "at byte 0: a bytes element has no end"},
+		{"string without end", "02", "at byte 0: a string has no end"},
+		{"integer cut off", "1c0102", "at byte 0: the integer is cut off after 2 of 8 bytes"},
+		{"negative integer cut off", "0c", "at byte 0: the integer is cut off after 0 of 8 bytes"},
+		{"leading zero byte", "160001", "at byte 0: the integer is not in its shortest form"},
+		{"leading byte of negative", "12fffe", "at byte 0: the integer is not in its shortest form"},
+		{"zero as one byte", "1500", "at byte 0: the integer is not in its shortest form"},
+		{"one over int64", "1c8000000000000000", "at byte 0: the integer does not fit int64"},
+		{"largest of 8 bytes", "1cffffffffffffffff", "at byte 0: the integer does not fit int64"},
+		{"one under int64", "0c7ffffffffffffffe", "at byte 0: the integer does not fit int64"},
+		{"smallest of 8 bytes", "0c0000000000000000", "at byte 0: the integer does not fit int64"},
+		{"9 bytes", "1d09010000000000000000", "at byte 0: the integer does not fit int64"},
+		{"9 bytes, negative", "0bf6feffffffffffffffff", "at byte 0: the integer does not fit int64"},
+		{"nested without end", "05150115", "at byte 3: the integer is cut off"},
+		{"nested, only begun", "2705", "at byte 1: the nested tuple has no end"},
+		{"escaped nil outside of a nested tuple", "00ff", "at byte 1: type code 0xff"},
+		{"nested too deep", strings.Repeat("05", MaxDepth+1), "at byte 100: nested deeper than 100"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			packed, err := hex.DecodeString(test.packed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := Unpack(packed)
+			if got != nil || !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, %v; want an error with %q", got, err, test.want)
+			}
+		})
+	}
+}
+
+func TestDecodeOtherType(t *testing.T) {
+	decodeInt := func(b []byte) error { _, _, err := DecodeInt(b); return err }
+	decodeBytes := func(b []byte) error { _, _, err := DecodeBytes(b); return err }
+	decodeString := func(b []byte) error { _, _, err := DecodeString(b); return err }
+	tests := []struct {
+		decode func([]byte) error
+		packed []byte
+		want   string
+	}{
+		{decodeInt, nil, "at byte 0: want an integer, found the end"},
+		{decodeInt, Tuple{"s"}.Pack(), "want an integer, found a string"},
+		{decodeInt, Tuple{nil}.Pack(), "want an integer, found nil"},
+		{decodeBytes, nil, "want a bytes element, found the end"},
+		{decodeBytes, Tuple{1}.Pack(), "want a bytes element, found an integer"},
+		{decodeBytes, Tuple{Tuple{}}.Pack(), "want a bytes element, found a nested tuple"},
+		{decodeString, Tuple{[]byte("b")}.Pack(), "want a string, found a bytes element"},
+		{decodeString, Tuple{true}.Pack(), "want a string, found a bool"},
+	}
+	for _, test := range tests {
+		err := test.decode(test.packed)
+		if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%x: got %v, want %q", test.packed, err, test.want)
+		}
+	}
+}
+
+func TestPackPanics(t *testing.T) {
+	deep := Tuple{}
+	for range MaxDepth {
+		deep = Tuple{deep}
+	}
+	checkRoundTrip(t, deep)
+	cyclic := make(Tuple, 1)
+	cyclic[0] = cyclic
+	for name, tup := range map[string]Tuple{
+		"float":      {1.5},
+		"uint64":     {uint64(1)},
+		"nested":     {"a", Tuple{[]string{}}},
+		"too deep":   {deep},
+		"in a cycle": cyclic,
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			tup.Pack()
+		})
+	}
+}
+
+func TestPackAcceptsIntAndTypedNil(t *testing.T) {
+	got, err := Unpack(Tuple{-7, []byte(nil), Tuple(nil)}.Pack())
+	if want := (Tuple{int64(-7), []byte{}, Tuple{}}); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %#v, %v, want %#v", got, err, want)
+	}
+}
+
+func TestUnpackSharesNoMemory(t *testing.T) {
+	packed := Tuple{[]byte("value")}.Pack()
+	got, err := Unpack(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(packed)
+	if !bytes.Equal(got[0].([]byte), []byte("value")) {
+		t.Errorf("got %q after the packed bytes changed", got[0])
+	}
+}
+
+// TestDecodedBytesAreClipped: appending to a decoded value must not write into
+// the bytes it shares.
+func TestDecodedBytesAreClipped(t *testing.T) {
+	packed := Tuple{[]byte("a"), "b"}.Pack()
+	v, rest, err := DecodeBytes(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = append(v, 'x')
+	if s, _, err := DecodeString(rest); err != nil || s != "b" {
+		t.Errorf("got %q, %v", s, err)
+	}
+}
+
+func TestNoAllocations(t *testing.T) {
+	long := strings.Repeat("name", 32)
+	random := []byte("0123456789abcdefghij")
+	buffer := make([]byte, 0, 512)
+	allocs := testing.AllocsPerRun(100, func() {
+		key := AppendBool(AppendNil(AppendString(buffer[:0], long)), true)
+		item := key[len(key):]
+		item = AppendBytes(AppendInt(AppendInt(item, -5), 1<<40), random)
+		_, rest, err1 := DecodeInt(item)
+		_, rest, err2 := DecodeInt(rest)
+		_, _, err3 := DecodeBytes(rest)
+		if err1 != nil || err2 != nil || err3 != nil {
+			t.Fatal(err1, err2, err3)
+		}
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations, want none", allocs)
+	}
+}
+
+func BenchmarkItemKey(b *testing.B) {
+	random := []byte("0123456789abcdefghij")
+	prefix := NewSubspace(Tuple{"pq", "jobs", "i"}).Bytes()
+	buffer := make([]byte, 0, 128)
+	b.ReportAllocs()
+	for b.Loop() {
+		key := append(buffer[:0], prefix...)
+		key = AppendBytes(AppendInt(AppendInt(key, 5), 123_456), random)
+		_, rest, err1 := DecodeInt(key[len(prefix):])
+		_, rest, err2 := DecodeInt(rest)
+		_, _, err3 := DecodeBytes(rest)
+		if err1 != nil || err2 != nil || err3 != nil {
+			b.Fatal(err1, err2, err3)
+		}
+	}
+}

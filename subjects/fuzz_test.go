@@ -1,0 +1,74 @@
+package subjects
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// FuzzBuildThenParse: every request that can be built is parsed to itself, and
+// its subject is one a NATS client may publish to.
+func FuzzBuildThenParse(f *testing.F) {
+	for _, form := range forms {
+		r := form.request
+		f.Add(uint8(r.Kind), uint8(r.Verb), r.Queue, r.Priority, r.HasPriority)
+	}
+	f.Add(uint8(0), uint8(0), "a.*.>", int64(5), false)
+	g := defaultGrammar(f)
+	f.Fuzz(func(t *testing.T, kind, verb uint8, queue string, priority int64, hasPriority bool) {
+		r := Request{Kind: Kind(kind), Verb: Verb(verb), Queue: queue, Priority: priority, HasPriority: hasPriority}
+		subject, err := g.Build(r)
+		if err != nil {
+			checkErrorText(t, err)
+			return
+		}
+		if got, err := g.Parse(subject); err != nil || got != r {
+			t.Fatalf("%+v built %q, parsed to %+v, %v", r, subject, got, err)
+		}
+		if !g.Owns(subject) || strings.ContainsAny(subject, " \t\r\n*>") || strings.Contains(subject, "..") {
+			t.Fatalf("%+v built %q", r, subject)
+		}
+	})
+}
+
+// FuzzParse: no subject panics; what is accepted can be built; what is refused
+// gets an error of ours that can be sent in a header.
+func FuzzParse(f *testing.F) {
+	for _, form := range forms {
+		f.Add(form.subject)
+	}
+	f.Add("pq..push.\x00")
+	f.Add("q." + strings.Repeat("\xff", 300) + ".peek")
+	g := defaultGrammar(f)
+	f.Fuzz(func(t *testing.T, subject string) {
+		r, err := g.Parse(subject)
+		if err != nil {
+			checkErrorText(t, err)
+			return
+		}
+		built, err := g.Build(r)
+		if err != nil {
+			t.Fatalf("%q parsed to %+v, which does not build: %v", subject, r, err)
+		}
+		// A priority may have been written with leading zeros.
+		if built != subject && !r.HasPriority {
+			t.Fatalf("%q parsed to %+v, which builds %q", subject, r, built)
+		}
+		if again, err := g.Parse(built); err != nil || again != r {
+			t.Fatalf("%q parsed to %+v, %q to %+v, %v", subject, r, built, again, err)
+		}
+	})
+}
+
+func checkErrorText(t *testing.T, err error) {
+	t.Helper()
+	ours := false
+	for _, sentinel := range []error{ErrPrefix, ErrQueueName, ErrVerb, ErrPriority} {
+		ours = ours || errors.Is(err, sentinel)
+	}
+	text := err.Error()
+	printable := strings.IndexFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) < 0
+	if !ours || !printable || len(text) > 1000 {
+		t.Fatalf("error %q", text)
+	}
+}

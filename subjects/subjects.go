@@ -1,0 +1,248 @@
+// Package subjects is the grammar of the subjects that requests arrive on, and
+// the names of the headers they carry. It does no I/O.
+//
+// With the default prefixes, for a queue named jobs:
+//
+//	pq.jobs.push             push at the priority of the Pq-Priority header, 0 without it
+//	pq.jobs.push.<priority>  push, for clients that cannot set headers
+//	pq.jobs.pop.min          take the item with the smallest priority, the oldest of equals
+//	pq.jobs.pop.max          take the item with the largest priority, the newest of equals
+//	pq.jobs.peek.min         look at what pop.min would take
+//	pq.jobs.peek.max         look at what pop.max would take
+//	pq.jobs.len              count the items
+//	q.jobs.enqueue           append to a first-in first-out queue
+//	q.jobs.dequeue           take its oldest item
+//	q.jobs.peek              look at what dequeue would take
+//	q.jobs.len               count the items
+//
+// Errors about a request say what was wrong and what would be right, in one
+// line of printable ASCII whatever bytes the request held, so that they can be
+// sent as they are.
+//
+// Everything here is safe for concurrent use.
+package subjects
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Prefixes used unless configured otherwise.
+const (
+	DefaultPriorityPrefix = "pq"
+	DefaultFIFOPrefix     = "q"
+)
+
+// MaxQueueName is the length of the longest queue name, in bytes.
+const MaxQueueName = 128
+
+var (
+	// ErrPrefix: a subject is not under a prefix of the grammar, or a prefix
+	// cannot be used.
+	ErrPrefix = errors.New("bad prefix")
+
+	// ErrQueueName: a queue name is empty, too long, or holds other
+	// characters than it may.
+	ErrQueueName = errors.New("bad queue name")
+
+	// ErrVerb: a subject ends before the verb, or the verb does not exist for
+	// that kind of queue.
+	ErrVerb = errors.New("unknown verb")
+
+	// ErrPriority: a priority is not a decimal int64, or stands where none
+	// belongs.
+	ErrPriority = errors.New("bad priority")
+)
+
+// Grammar parses and builds the subjects under two prefixes. [New] makes one;
+// the zero value is of no use.
+type Grammar struct {
+	priority, fifo string // with the dot that ends them
+}
+
+// New returns the grammar with these prefixes, each of one or more tokens
+// separated by dots. A token is what a queue name may be; the first must not begin
+// with '_', because such subjects, _INBOX above all, belong to NATS itself.
+// Neither prefix may equal or begin the other. The error joins all problems,
+// each wrapping [ErrPrefix].
+func New(priorityPrefix, fifoPrefix string) (Grammar, error) {
+	g := Grammar{priority: priorityPrefix + ".", fifo: fifoPrefix + "."}
+	err := errors.Join(validatePrefix(priorityPrefix), validatePrefix(fifoPrefix))
+	if strings.HasPrefix(g.priority, g.fifo) || strings.HasPrefix(g.fifo, g.priority) {
+		err = errors.Join(err, fmt.Errorf("%w: %s and %s overlap: want two of which neither begins the other",
+			ErrPrefix, quote(priorityPrefix), quote(fifoPrefix)))
+	}
+	if err != nil {
+		return Grammar{}, err
+	}
+	return g, nil
+}
+
+func validatePrefix(prefix string) error {
+	for token := range strings.SplitSeq(prefix, ".") {
+		if problem := tokenProblem(token); problem != "" {
+			return fmt.Errorf("%w %s: a token %s", ErrPrefix, quote(prefix), problem)
+		}
+	}
+	if prefix[0] == '_' {
+		return fmt.Errorf("%w %s: begins with '_': such subjects belong to NATS itself", ErrPrefix, quote(prefix))
+	}
+	return nil
+}
+
+// Request is what a subject asks for.
+type Request struct {
+	Kind  Kind
+	Verb  Verb
+	Queue string
+
+	// Priority is the one in the subject if HasPriority, else 0. Only a push
+	// can have one.
+	Priority    int64
+	HasPriority bool
+}
+
+// Parse returns what subject asks for. The queue name shares the subject's memory;
+// nothing is allocated unless there is an error.
+//
+// Errors: [ErrPrefix], [ErrQueueName], [ErrVerb], [ErrPriority].
+func (g Grammar) Parse(subject string) (Request, error) {
+	kind, rest, err := g.cutPrefix(subject)
+	if err != nil {
+		return Request{}, err
+	}
+	queue, tail, found := strings.Cut(rest, ".")
+	if !found {
+		return Request{}, fmt.Errorf("%w: subject %s is too short: want %s<queue>.<verb>, the verb one of %s",
+			ErrVerb, quote(subject), g.prefix(kind), verbList(kind))
+	}
+	if err := ValidateQueueName(queue); err != nil {
+		return Request{}, err
+	}
+	r := Request{Kind: kind, Queue: queue}
+	if text, found := strings.CutPrefix(tail, pushWithPriority); found && kind == Priority {
+		r.Verb, r.HasPriority = Push, true
+		r.Priority, err = ParsePriority(text)
+	} else {
+		r.Verb, err = parseVerb(kind, tail)
+	}
+	if err != nil {
+		return Request{}, err
+	}
+	return r, nil
+}
+
+const pushWithPriority = "push."
+
+func (g Grammar) cutPrefix(subject string) (Kind, string, error) {
+	if rest, found := strings.CutPrefix(subject, g.priority); found {
+		return Priority, rest, nil
+	}
+	if rest, found := strings.CutPrefix(subject, g.fifo); found {
+		return FIFO, rest, nil
+	}
+	return 0, "", fmt.Errorf("%w: subject %s begins neither with %q nor with %q",
+		ErrPrefix, quote(subject), g.priority, g.fifo)
+}
+
+// Build returns the subject that Parse turns into r.
+//
+// Errors: [ErrQueueName]; [ErrVerb] if the kind of queue has no such verb;
+// [ErrPriority] if there is a priority without HasPriority, or with another
+// verb than push.
+func (g Grammar) Build(r Request) (string, error) {
+	if err := ValidateQueueName(r.Queue); err != nil {
+		return "", err
+	}
+	if !has(r.Kind, r.Verb) {
+		return "", fmt.Errorf("%w %s for a queue of kind %s: want one of %s", ErrVerb, r.Verb, r.Kind, verbList(r.Kind))
+	}
+	subject := g.prefix(r.Kind) + r.Queue + "." + r.Verb.String()
+	if !r.HasPriority {
+		if r.Priority != 0 {
+			return "", fmt.Errorf("%w: %d without HasPriority", ErrPriority, r.Priority)
+		}
+		return subject, nil
+	}
+	if r.Verb != Push {
+		return "", fmt.Errorf("%w: the verb %s takes none", ErrPriority, r.Verb)
+	}
+	return subject + "." + strconv.FormatInt(r.Priority, 10), nil
+}
+
+// Owns reports whether a message published to subject would come back as a
+// request. A reply subject must not.
+func (g Grammar) Owns(subject string) bool {
+	return strings.HasPrefix(subject, g.priority) || strings.HasPrefix(subject, g.fifo)
+}
+
+// Wildcards returns the subjects to subscribe to: together they match every
+// subject that Owns accepts.
+func (g Grammar) Wildcards() []string {
+	return []string{g.priority + ">", g.fifo + ">"}
+}
+
+func (g Grammar) prefix(k Kind) string {
+	if k == FIFO {
+		return g.fifo
+	}
+	return g.priority
+}
+
+// ValidateQueueName returns an [ErrQueueName] unless name is 1 to 128 ASCII
+// letters, digits, '-' and '_'.
+func ValidateQueueName(name string) error {
+	if problem := tokenProblem(name); problem != "" {
+		return fmt.Errorf("%w %s: it %s", ErrQueueName, quote(name), problem)
+	}
+	return nil
+}
+
+// tokenProblem says what is wrong with a token, as the end of a sentence, or
+// returns "".
+func tokenProblem(token string) string {
+	const want = "want 1 to 128 letters, digits, '-' and '_'"
+	if token == "" {
+		return "is empty: " + want
+	}
+	if len(token) > MaxQueueName {
+		return fmt.Sprintf("is %d bytes long: %s", len(token), want)
+	}
+	for i := range len(token) {
+		c := token[i]
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		if !letter && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return fmt.Sprintf("holds %+q: %s", token[i:i+1], want)
+		}
+	}
+	return ""
+}
+
+// ParsePriority parses a decimal int64, with a leading '-' if it is negative
+// and nothing else around it. Leading zeros do no harm. Errors wrap
+// [ErrPriority].
+func ParsePriority(text string) (int64, error) {
+	digits := strings.TrimPrefix(text, "-")
+	if digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return 0, fmt.Errorf("%w %s: want a decimal integer, such as 5 or -5", ErrPriority, quote(text))
+	}
+	priority, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w %s: want %d to %d", ErrPriority, quote(text), math.MinInt64, math.MaxInt64)
+	}
+	return priority, nil
+}
+
+// maxQuoted is how many bytes of what a client sent are repeated in an error.
+const maxQuoted = 64
+
+// quote makes bytes of a client safe to print: quoted, ASCII, and not long.
+func quote(s string) string {
+	if len(s) > maxQuoted {
+		return fmt.Sprintf("%+q... (%d bytes)", s[:maxQuoted], len(s))
+	}
+	return fmt.Sprintf("%+q", s)
+}

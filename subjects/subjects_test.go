@@ -1,0 +1,218 @@
+package subjects
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func defaultGrammar(t testing.TB) Grammar {
+	t.Helper()
+	g, err := New(DefaultPriorityPrefix, DefaultFIFOPrefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// forms are the requests of every form, with their subjects.
+var forms = []struct {
+	subject string
+	request Request
+}{
+	{"pq.jobs.push", Request{Kind: Priority, Verb: Push, Queue: "jobs"}},
+	{"pq.jobs.push.0", Request{Kind: Priority, Verb: Push, Queue: "jobs", HasPriority: true}},
+	{"pq.jobs.push.17", Request{Kind: Priority, Verb: Push, Queue: "jobs", HasPriority: true, Priority: 17}},
+	{"pq.jobs.push.-9223372036854775808", Request{Kind: Priority, Verb: Push, Queue: "jobs", HasPriority: true, Priority: math.MinInt64}},
+	{"pq.jobs.pop.min", Request{Kind: Priority, Verb: PopMin, Queue: "jobs"}},
+	{"pq.jobs.pop.max", Request{Kind: Priority, Verb: PopMax, Queue: "jobs"}},
+	{"pq.jobs.peek.min", Request{Kind: Priority, Verb: PeekMin, Queue: "jobs"}},
+	{"pq.jobs.peek.max", Request{Kind: Priority, Verb: PeekMax, Queue: "jobs"}},
+	{"pq.jobs.len", Request{Kind: Priority, Verb: Len, Queue: "jobs"}},
+	{"q.mail_2-A.enqueue", Request{Kind: FIFO, Verb: Enqueue, Queue: "mail_2-A"}},
+	{"q.mail_2-A.dequeue", Request{Kind: FIFO, Verb: Dequeue, Queue: "mail_2-A"}},
+	{"q.mail_2-A.peek", Request{Kind: FIFO, Verb: Peek, Queue: "mail_2-A"}},
+	{"q.mail_2-A.len", Request{Kind: FIFO, Verb: Len, Queue: "mail_2-A"}},
+}
+
+func TestParseAndBuild(t *testing.T) {
+	g := defaultGrammar(t)
+	other, err := New("acme.work.pq", "acme.work.q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, form := range forms {
+		if got, err := g.Parse(form.subject); err != nil || got != form.request {
+			t.Errorf("parse %s: got %+v, %v, want %+v", form.subject, got, err, form.request)
+		}
+		if got, err := g.Build(form.request); err != nil || got != form.subject {
+			t.Errorf("build %+v: got %s, %v, want %s", form.request, got, err, form.subject)
+		}
+		longer := "acme.work." + form.subject
+		if got, err := other.Parse(longer); err != nil || got != form.request {
+			t.Errorf("parse %s: got %+v, %v, want %+v", longer, got, err, form.request)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	long := strings.Repeat("x", MaxQueueName+1)
+	tests := []struct {
+		subject string
+		is      error
+		want    string
+	}{
+		{"", ErrPrefix, `bad prefix: subject "" begins neither with "pq." nor with "q."`},
+		{"pq", ErrPrefix, `subject "pq"`},
+		{"pqx.jobs.push", ErrPrefix, `subject "pqx.jobs.push"`},
+		{"PQ.jobs.push", ErrPrefix, `subject "PQ.jobs.push"`},
+		{"pq.", ErrVerb, `subject "pq." is too short: want pq.<queue>.<verb>, the verb one of push, push.<priority>, pop.min, pop.max, peek.min, peek.max, len`},
+		{"pq.jobs", ErrVerb, `subject "pq.jobs" is too short`},
+		{"q.mail", ErrVerb, `subject "q.mail" is too short: want q.<queue>.<verb>, the verb one of enqueue, dequeue, peek, len`},
+		{"pq.jobs.", ErrVerb, `unknown verb "": want one of push,`},
+		{"pq.jobs.pop.middle", ErrVerb, `unknown verb "pop.middle": want one of push, push.<priority>, pop.min,`},
+		{"pq.jobs.pop", ErrVerb, `unknown verb "pop"`},
+		{"pq.jobs.pop.min.", ErrVerb, `unknown verb "pop.min."`},
+		{"pq.jobs.PUSH", ErrVerb, `unknown verb "PUSH"`},
+		{"pq.jobs.enqueue", ErrVerb, `unknown verb "enqueue": want one of push,`},
+		{"q.mail.push", ErrVerb, `unknown verb "push": want one of enqueue, dequeue, peek, len`},
+		{"q.mail.push.5", ErrVerb, `unknown verb "push.5"`},
+		{"pq.jobs.\r\nx\xff", ErrVerb, `unknown verb "\r\nx\xff"`},
+		{"pq..push", ErrQueueName, `bad queue name "": it is empty: want 1 to 128 letters, digits, '-' and '_'`},
+		{"pq.*.push", ErrQueueName, `bad queue name "*": it holds "*"`},
+		{"pq.>.push", ErrQueueName, `it holds ">"`},
+		{"pq.a b.push", ErrQueueName, `it holds " "`},
+		{"pq.gr\u00fcn.push", ErrQueueName, `bad queue name "gr\u00fcn": it holds "\xc3"`},
+		{"pq." + long + ".push", ErrQueueName, `x"... (129 bytes): it is 129 bytes long`},
+		{"pq.jobs.push.", ErrPriority, `bad priority ""`},
+		{"pq.jobs.push.*", ErrPriority, `bad priority "*"`},
+		{"pq.jobs.push.5.6", ErrPriority, `bad priority "5.6": want a decimal integer, such as 5 or -5`},
+	}
+	g := defaultGrammar(t)
+	for _, test := range tests {
+		got, err := g.Parse(test.subject)
+		if got != (Request{}) || !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q: got %+v, %v; want %q", test.subject, got, err, test.want)
+		}
+	}
+}
+
+func TestBuildRefuses(t *testing.T) {
+	tests := []struct {
+		request Request
+		is      error
+		want    string
+	}{
+		{Request{}, ErrQueueName, "it is empty"},
+		{Request{Queue: "a.b"}, ErrQueueName, `it holds "."`},
+		{Request{Queue: "jobs", Verb: Enqueue}, ErrVerb, "unknown verb enqueue for a queue of kind priority: want one of push,"},
+		{Request{Queue: "mail", Kind: FIFO}, ErrVerb, "unknown verb push for a queue of kind fifo: want one of enqueue,"},
+		{Request{Queue: "jobs", Verb: 99}, ErrVerb, "unknown verb Verb(99)"},
+		{Request{Queue: "jobs", Kind: 9}, ErrVerb, "kind Kind(9)"},
+		{Request{Queue: "jobs", Priority: 5}, ErrPriority, "5 without HasPriority"},
+		{Request{Queue: "jobs", Verb: PopMin, HasPriority: true}, ErrPriority, "the verb pop.min takes none"},
+	}
+	g := defaultGrammar(t)
+	for _, test := range tests {
+		got, err := g.Build(test.request)
+		if got != "" || !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: got %q, %v; want %q", test.request, got, err, test.want)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	tests := []struct {
+		priority, fifo string
+		want           []string
+	}{
+		{"", "q", []string{`bad prefix "": a token is empty`}},
+		{"pq.", "q", []string{`bad prefix "pq.": a token is empty`}},
+		{"pq", "a..b", []string{`bad prefix "a..b": a token is empty`}},
+		{"pq.*", "q q", []string{`"pq.*": a token holds "*"`, `"q q": a token holds " "`}},
+		{"$SYS.pq", "q", []string{`a token holds "$"`}},
+		{"_INBOX", "q", []string{`bad prefix "_INBOX": begins with '_'`}},
+		{"pq", strings.Repeat("q", 129), []string{"a token is 129 bytes long"}},
+		{"pq", "pq", []string{`"pq" and "pq" overlap`}},
+		{"pq", "pq.fifo", []string{"overlap: want two of which neither begins the other"}},
+		{"work.pq", "work", []string{"overlap"}},
+	}
+	for _, test := range tests {
+		_, err := New(test.priority, test.fifo)
+		if !errors.Is(err, ErrPrefix) {
+			t.Errorf("%q, %q: got %v, want ErrPrefix", test.priority, test.fifo, err)
+			continue
+		}
+		for _, want := range test.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q, %q: got %v, want %q", test.priority, test.fifo, err, want)
+			}
+		}
+	}
+	if _, err := New("pq", "pqx"); err != nil {
+		t.Errorf("a common beginning within a token is no overlap: %v", err)
+	}
+}
+
+func TestOwnsWhatTheWildcardsMatch(t *testing.T) {
+	g := defaultGrammar(t)
+	if got, want := g.Wildcards(), []string{"pq.>", "q.>"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for subject, want := range map[string]bool{
+		"pq.jobs.push": true, "pq.x": true, "q.anything": true,
+		"": false, "pq": false, "q": false, "pqs.jobs.push": false, "_INBOX.pq.jobs": false,
+	} {
+		if got := g.Owns(subject); got != want {
+			t.Errorf("%q: got %v, want %v", subject, got, want)
+		}
+	}
+}
+
+func TestParsePriority(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0": 0, "-0": 0, "7": 7, "-7": -7, "007": 7,
+		"9223372036854775807": math.MaxInt64, "-9223372036854775808": math.MinInt64,
+	} {
+		if got, err := ParsePriority(text); err != nil || got != want {
+			t.Errorf("%q: got %d, %v, want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "-", "--5", "+5", " 5", "5 ", "5.0", "0x5", "1_000", "1e3", "five", "٥"} {
+		if got, err := ParsePriority(text); !errors.Is(err, ErrPriority) || !strings.Contains(err.Error(), "want a decimal integer") {
+			t.Errorf("%q: got %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"9223372036854775808", "-9223372036854775809", strings.Repeat("9", 5000)} {
+		got, err := ParsePriority(text)
+		if !errors.Is(err, ErrPriority) || !strings.Contains(err.Error(), "want -9223372036854775808 to 9223372036854775807") {
+			t.Errorf("%q: got %d, %v", text, got, err)
+		}
+	}
+}
+
+func TestParseAllocatesNothing(t *testing.T) {
+	g := defaultGrammar(t)
+	for _, form := range forms {
+		allocs := testing.AllocsPerRun(100, func() {
+			if _, err := g.Parse(form.subject); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if allocs != 0 {
+			t.Errorf("%s: %v allocations, want none", form.subject, allocs)
+		}
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	g := defaultGrammar(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := g.Parse("pq.jobs.peek.max"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package subjects
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestEndpoints(t *testing.T) {
+	var got []string
+	for _, e := range defaultGrammar(t).Endpoints() {
+		got = append(got, e.Name+" "+e.Subject)
+	}
+	want := []string{
+		"push pq.*.push",
+		"push-priority pq.*.push.*",
+		"pop-min pq.*.pop.min",
+		"pop-max pq.*.pop.max",
+		"peek-min pq.*.peek.min",
+		"peek-max pq.*.peek.max",
+		"len pq.*.len",
+		"enqueue q.*.enqueue",
+		"dequeue q.*.dequeue",
+		"peek q.*.peek",
+		"fifo-len q.*.len",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestEndpointsMatchTheGrammar: what an endpoint's subject matches is parsed
+// to its kind and verb.
+func TestEndpointsMatchTheGrammar(t *testing.T) {
+	g := defaultGrammar(t)
+	for _, e := range g.Endpoints() {
+		subject := strings.Replace(e.Subject, "*", "jobs", 1)
+		subject = strings.Replace(subject, "*", "5", 1)
+		r, err := g.Parse(subject)
+		if err != nil || r.Kind != e.Kind || r.Verb != e.Verb || r.HasPriority != e.HasPriority {
+			t.Errorf("%+v: %s parsed to %+v, %v", e, subject, r, err)
+		}
+	}
+}
+
+func TestVerbsBelongToTheCaller(t *testing.T) {
+	Verbs(FIFO)[0] = Push
+	if got, want := Verbs(FIFO), []Verb{Enqueue, Dequeue, Peek, Len}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for got, want := range map[string]string{
+		Priority.String(): "priority", FIFO.String(): "fifo", Kind(7).String(): "Kind(7)",
+		PopMin.String(): "pop.min", Peek.String(): "peek", Verb(77).String(): "Verb(77)",
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

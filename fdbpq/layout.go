@@ -1,0 +1,197 @@
+package fdbpq
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// The keys of a queue are tuples below its own subspace. For a PriorityQueue:
+//
+//	("i", priority, count, random)       = value    an item, exactly the recipe's key
+//	("m", priority, count, random, part) = bytes    headers and the rest of a long value
+//	("n")                                = int64    number of items
+//	("n", priority)                      = int64    number of items of that priority
+//
+// For a Queue the same without priority:
+//
+//	("i", index, random)       = value              an item, exactly the recipe's key
+//	("m", index, random, part) = bytes
+//	("n")                      = int64
+//
+// Queues of a Keyspace also have, below its roots (here "pq"):
+//
+//	("pq-queues", name)  = microseconds of the first push
+//	("pq-x", lane, batch) = receipt of a committed batch, see Batcher
+//
+// count is one more than the highest count in use at that priority, index one
+// more than the highest index in use. random is 20 bytes:
+//
+//	0-7    time of the push in microseconds since 1970, big-endian, so that
+//	       ties of count sort by it
+//	8-9    mark
+//	10     flags
+//	11-19  random
+//
+// An item without the mark, or with a time out of all reason, was written by
+// another program that uses the recipe. It is served like any other, but has
+// no time, no ("m") and is not in the numbers of items.
+const (
+	randomSize = 20
+	markAt     = 8
+	mark       = 0x9d51
+	flagsAt    = 10
+	flagMeta   = 0x01
+	uniqueAt   = 11
+)
+
+// firstTime and lastTime bound the times that a push of this package can
+// have had: the years 2020 to 2200.
+const (
+	firstTime = 1577836800_000000
+	lastTime  = 7258118400_000000
+)
+
+func newID(priority, count int64, now time.Time, unique []byte, meta bool) ID {
+	id := ID{Priority: priority, Count: count}
+	binary.BigEndian.PutUint64(id.Random[:], uint64(now.UnixMicro()))
+	binary.BigEndian.PutUint16(id.Random[markAt:], mark)
+	if meta {
+		id.Random[flagsAt] = flagMeta
+	}
+	copy(id.Random[uniqueAt:], unique)
+	return id
+}
+
+// uniqueSize is the number of random bytes in an id.
+const uniqueSize = randomSize - uniqueAt
+
+// uniqueBytes returns the random bytes for n ids.
+func uniqueBytes(n int) []byte {
+	b := make([]byte, n*uniqueSize)
+	_, _ = rand.Read(b) // never returns an error: see crypto/rand
+	return b
+}
+
+// ours reports whether this package made the id.
+func (id *ID) ours() bool {
+	t := binary.BigEndian.Uint64(id.Random[:])
+	return binary.BigEndian.Uint16(id.Random[markAt:]) == mark && t >= firstTime && t < lastTime
+}
+
+func (id *ID) hasMeta() bool { return id.Random[flagsAt]&flagMeta != 0 && id.ours() }
+
+func (id *ID) pushedAt() time.Time {
+	if !id.ours() {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(binary.BigEndian.Uint64(id.Random[:]))).UTC()
+}
+
+// layout makes the keys of one queue. It is not changed after it was made.
+type layout struct {
+	fifo       bool
+	format     ValueFormat
+	items      []byte // ("i")
+	metas      []byte // ("m")
+	counts     []byte // ("n")
+	space      tuple.Subspace
+	name       string // names the queue among others in a batch
+	registered []byte // key in the list of queues; nil outside a Keyspace
+}
+
+func newLayout(s tuple.Subspace, format ValueFormat, fifo bool) *layout {
+	return &layout{
+		fifo:   fifo,
+		format: format,
+		items:  s.Sub("i").Bytes(),
+		metas:  s.Sub("m").Bytes(),
+		counts: s.Sub("n").Bytes(),
+		space:  s,
+		name:   string(s.Bytes()),
+	}
+}
+
+// within is the range of all tuples that begin with prefix and go on.
+func within(prefix []byte) kv.Range {
+	begin := append(make([]byte, 0, len(prefix)+1), prefix...)
+	end := append(make([]byte, 0, len(prefix)+1), prefix...)
+	return kv.Range{Begin: append(begin, 0x00), End: append(end, 0xff)}
+}
+
+func (l *layout) itemRange() kv.Range { return within(l.items) }
+
+// priorityRange is the range in which the items of one priority are.
+func (l *layout) priorityRange(priority int64) kv.Range {
+	return within(l.appendPriority(l.items, priority))
+}
+
+// appendPriority returns prefix with the priority after it, in queues that
+// have priorities, in new memory with room for the rest of an item's key.
+func (l *layout) appendPriority(prefix []byte, priority int64) []byte {
+	key := append(make([]byte, 0, len(prefix)+64), prefix...)
+	if l.fifo {
+		return key
+	}
+	return tuple.AppendInt(key, priority)
+}
+
+func (l *layout) appendID(prefix []byte, id *ID) []byte {
+	key := l.appendPriority(prefix, id.Priority)
+	key = tuple.AppendInt(key, id.Count)
+	return tuple.AppendBytes(key, id.Random[:])
+}
+
+func (l *layout) itemKey(id *ID) []byte { return l.appendID(l.items, id) }
+
+func (l *layout) metaRange(id *ID) kv.Range { return within(l.appendID(l.metas, id)) }
+
+func (l *layout) metaKey(id *ID, part int) []byte {
+	return tuple.AppendInt(l.appendID(l.metas, id), int64(part))
+}
+
+func (l *layout) totalKey() []byte { return l.counts }
+
+func (l *layout) countKey(priority int64) []byte { return l.appendPriority(l.counts, priority) }
+
+// firstCount is the count of the first item in an empty queue, as the recipes
+// have it.
+func (l *layout) firstCount() int64 {
+	if l.fifo {
+		return 1
+	}
+	return 0
+}
+
+// parseItem reads an item's id from its key.
+func (l *layout) parseItem(key []byte) (ID, error) {
+	var id ID
+	var err error
+	rest := key[len(l.items):]
+	if !l.fifo {
+		if id.Priority, rest, err = tuple.DecodeInt(rest); err != nil {
+			return id, fmt.Errorf("%w: item key %x: priority: %w", ErrCorrupt, key, err)
+		}
+	}
+	if id.Count, rest, err = tuple.DecodeInt(rest); err != nil {
+		return id, fmt.Errorf("%w: item key %x: count: %w", ErrCorrupt, key, err)
+	}
+	random, rest, err := tuple.DecodeBytes(rest)
+	if err != nil {
+		return id, fmt.Errorf("%w: item key %x: random part: %w", ErrCorrupt, key, err)
+	}
+	if len(random) != randomSize || len(rest) != 0 {
+		return id, fmt.Errorf("%w: item key %x: random part has %d bytes, then %d more: want %d, then none",
+			ErrCorrupt, key, len(random), len(rest), randomSize)
+	}
+	copy(id.Random[:], random)
+	return id, nil
+}
+
+func (l *layout) clear(tx kv.Transaction) {
+	tx.ClearRange(within(l.space.Bytes()))
+}

@@ -1,0 +1,175 @@
+package fdbpq
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// MaxMessageSize is the most bytes that the value and the headers of one
+// message may have together. It leaves room in a transaction for its keys.
+const MaxMessageSize = 9_000_000
+
+// chunkSize is the most bytes of a value that stand in one key. A tuple can
+// double the bytes, so it takes half as many.
+const chunkSize = 90_000
+
+func (f ValueFormat) chunk() int {
+	if f == TupleValues {
+		return chunkSize / 2
+	}
+	return chunkSize
+}
+
+func (f ValueFormat) encode(value []byte) []byte {
+	if f == TupleValues {
+		return tuple.AppendBytes(make([]byte, 0, len(value)+2), value)
+	}
+	return value
+}
+
+// decode returns what encode was given. Bytes that are no tuple of one byte
+// string were stored by a client with another format and come back as they are.
+func (f ValueFormat) decode(stored []byte) []byte {
+	if f == TupleValues {
+		if value, rest, err := tuple.DecodeBytes(stored); err == nil && len(rest) == 0 {
+			return value
+		}
+	}
+	return stored
+}
+
+// needsMeta reports whether the message needs keys besides the item's own.
+func (l *layout) needsMeta(m *Message) bool {
+	return len(m.Headers) > 0 || len(m.Value) > l.format.chunk()
+}
+
+// put writes an item. Whether it has ("m") keys is said by its id.
+func (l *layout) put(tx kv.Transaction, id *ID, m *Message) {
+	if !id.hasMeta() {
+		tx.Set(l.itemKey(id), l.format.encode(m.Value))
+		return
+	}
+	first := min(len(m.Value), l.format.chunk())
+	tx.Set(l.itemKey(id), l.format.encode(m.Value[:first]))
+	blob := append(encodeHeaders(m.Headers), m.Value[first:]...)
+	for part := 0; len(blob) > 0; part++ {
+		n := min(len(blob), chunkSize)
+		tx.Set(l.metaKey(id, part), blob[:n])
+		blob = blob[n:]
+	}
+}
+
+// metaVersion is the first element of what ("m") holds: the tuple (version,
+// (name, value, value...), ...) with its length as a varint before it, then
+// the rest of the value. All parts are one string of bytes, cut.
+const metaVersion = 1
+
+func encodeHeaders(headers map[string][]string) []byte {
+	head := tuple.Tuple{int64(metaVersion)}
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		header := tuple.Tuple{[]byte(name)} // not a string: need not be UTF-8
+		for _, value := range headers[name] {
+			header = append(header, []byte(value))
+		}
+		head = append(head, header)
+	}
+	packed := head.Pack()
+	blob := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(packed)), uint64(len(packed)))
+	return append(blob, packed...)
+}
+
+func decodeMeta(parts []kv.KeyValue) (headers map[string][]string, rest []byte, err error) {
+	var blob []byte
+	for _, part := range parts {
+		blob = append(blob, part.Value...)
+	}
+	n, used := binary.Uvarint(blob)
+	if used <= 0 || n > uint64(len(blob)-used) {
+		return nil, nil, fmt.Errorf("%w: length of headers", ErrCorrupt)
+	}
+	head, err := tuple.Unpack(blob[used : used+int(n)])
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: headers: %w", ErrCorrupt, err)
+	}
+	if len(head) == 0 || head[0] != int64(metaVersion) {
+		return nil, nil, fmt.Errorf("%w: headers are not of version %d", ErrCorrupt, metaVersion)
+	}
+	for _, element := range head[1:] {
+		name, values, ok := decodeHeader(element)
+		if !ok {
+			return nil, nil, fmt.Errorf("%w: header %v", ErrCorrupt, element)
+		}
+		if headers == nil {
+			headers = make(map[string][]string, len(head)-1)
+		}
+		headers[name] = values
+	}
+	return headers, blob[used+int(n):], nil
+}
+
+func decodeHeader(element any) (name string, values []string, ok bool) {
+	header, ok := element.(tuple.Tuple)
+	if !ok || len(header) == 0 {
+		return "", nil, false
+	}
+	texts := make([]string, len(header))
+	for i, part := range header {
+		text, ok := part.([]byte)
+		if !ok {
+			return "", nil, false
+		}
+		texts[i] = string(text)
+	}
+	return texts[0], texts[1:], true
+}
+
+// found is an item whose ("m") keys, if it has any, are being read.
+type found struct {
+	item  Item
+	key   []byte
+	metas kv.Future[[]kv.KeyValue] // nil if the item has none
+	parts []kv.KeyValue            // what metas gave
+	err   error
+}
+
+// find begins to read the item of a key.
+func (l *layout) find(r kv.Reader, pair kv.KeyValue) *found {
+	id, err := l.parseItem(pair.Key)
+	f := &found{key: pair.Key, err: err}
+	if err != nil {
+		return f
+	}
+	f.item = Item{ID: id, Message: Message{Value: l.format.decode(pair.Value)}, PushedAt: id.pushedAt()}
+	if id.hasMeta() {
+		f.metas = r.GetRange(l.metaRange(&id), kv.RangeOptions{})
+	}
+	return f
+}
+
+// wait ends what find began. The error is one of the store; what is wrong with
+// the item alone is in f.err.
+func (f *found) wait() error {
+	if f.metas == nil || f.err != nil {
+		return nil
+	}
+	parts, err := f.metas.Get()
+	if err != nil {
+		return err
+	}
+	f.parts = parts
+	headers, rest, err := decodeMeta(parts)
+	if err != nil {
+		f.err = fmt.Errorf("item %s: %w", f.item.ID, err)
+		return nil
+	}
+	f.item.Headers = headers
+	if len(rest) > 0 {
+		f.item.Value = append(f.item.Value, rest...)
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package kvtest
+
+import (
+	"errors"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+var isolationTests = []test{
+	{"TransactionSeesOneState", func(f *fixture) {
+		f.put("0", "a", "b")
+		tx := f.begin()
+		f.wantGet(tx, "a", "0")
+		if f.engine.Serial {
+			return // nobody can write until it ends
+		}
+		f.put("1", "a", "b", "c")
+		f.wantGet(tx, "b", "0")
+		f.wantGet(tx, "c", absent)
+		f.wantAllLimits(tx, "a=0", "b=0")
+		f.wantAllLimits(tx.Snapshot(), "a=0", "b=0")
+	}},
+	{"ReadTransactionSeesOneState", func(f *fixture) {
+		f.put("0", "a", "b")
+		tx := f.beginRead()
+		f.wantGet(tx, "a", "0")
+		f.put("1", "a", "b", "c")
+		f.write(func(tx kv.Transaction) { tx.Clear(f.key("a")) })
+		f.wantGet(tx, "b", "0")
+		f.wantGet(tx, "c", absent)
+		f.wantAllLimits(tx, "a=0", "b=0")
+		f.wantAllLimits(f.beginRead(), "b=1", "c=1")
+	}},
+	{"BeginSeesWhatWasCommitted", func(f *fixture) {
+		for _, value := range []string{"1", "2", "3", "4", "5"} {
+			f.put(value, "a")
+			f.wantGet(f.beginRead(), "a", value)
+			tx := f.begin()
+			f.wantGet(tx, "a", value)
+			tx.Cancel()
+		}
+	}},
+	{"ReadTransactionWaitsForNoWriter", func(f *fixture) {
+		f.put("0", "a")
+		writer := f.begin()
+		writer.Set(f.key("a"), []byte("1"))
+		f.wantGet(f.beginRead(), "a", "0")
+		await(f, writer.Commit())
+		f.wantGet(f.beginRead(), "a", "1")
+	}},
+	{"CommittedBeforeBeginIsNoConflict", func(f *fixture) {
+		f.put("0", "a")
+		f.put("1", "a")
+		tx := f.begin()
+		f.wantGet(tx, "a", "1")
+		tx.Set(f.key("a"), []byte("2"))
+		await(f, tx.Commit())
+		f.wantStored("a", "2")
+	}},
+	{"CancelledIsNoConflict", func(f *fixture) {
+		if f.engine.Serial {
+			return // the other one could not begin
+		}
+		f.put("0", "a")
+		tx := f.begin()
+		f.wantGet(tx, "a", "0")
+		other := f.begin()
+		other.Set(f.key("a"), []byte("1"))
+		other.Cancel()
+		tx.Set(f.key("b"), []byte("1"))
+		await(f, tx.Commit())
+	}},
+	{"ConflictedIsNoConflict", func(f *fixture) {
+		if f.engine.Serial {
+			return
+		}
+		f.put("0", "a", "b")
+		third, second := f.begin(), f.begin()
+		f.wantGet(third, "b", "0")
+		f.wantGet(second, "a", "0")
+		f.put("1", "a")
+		second.Set(f.key("b"), []byte("1"))
+		if _, err := second.Commit().Get(); !errors.Is(err, kv.ErrConflict) {
+			f.Fatalf("Commit returned %v, want ErrConflict", err)
+		}
+		third.Set(f.key("c"), []byte("1"))
+		await(f, third.Commit())
+		f.wantStored("b", "0")
+	}},
+	{"ReadOnlyCommitsWithoutConflict", func(f *fixture) {
+		f.put("0", "a")
+		tx := f.begin()
+		f.wantGet(tx, "a", "0")
+		await(f, tx.GetRange(f.all(), kv.RangeOptions{}))
+		tx.AddReadConflict(f.all())
+		if !f.engine.Serial {
+			f.put("1", "a")
+		}
+		await(f, tx.Commit())
+	}},
+	{"WriteConflictAloneIsAWrite", func(f *fixture) {
+		if f.engine.Serial {
+			return
+		}
+		f.put("0", "a")
+		tx := f.begin()
+		f.wantGet(tx, "a", "0")
+		f.put("1", "a")
+		tx.AddWriteConflict(f.span("b", "c"))
+		if _, err := tx.Commit().Get(); !errors.Is(err, kv.ErrConflict) {
+			f.Errorf("Commit returned %v, want ErrConflict", err)
+		}
+	}},
+	{"WriteConflictChangesNothing", func(f *fixture) {
+		f.put("0", "a")
+		f.write(func(tx kv.Transaction) {
+			tx.AddWriteConflict(f.all())
+			f.wantAllLimits(tx, "a=0")
+		})
+		f.wantAllLimits(f.beginRead(), "a=0")
+	}},
+	{"EmptyTransactionCommits", func(f *fixture) {
+		await(f, f.begin().Commit())
+	}},
+	{"Pipelines", func(f *fixture) {
+		if !f.db.Pipelines() {
+			return
+		}
+		f.put(number(0), "n")
+		var commits []kv.Future[struct{}]
+		for i := range int64(10) {
+			tx := f.begin()
+			f.wantGet(tx, "n", number(i))
+			tx.Set(f.key("n"), []byte(number(i+1)))
+			commits = append(commits, tx.Commit())
+		}
+		reader := f.begin()
+		f.wantGet(reader, "n", number(10))
+		await(f, reader.Commit())
+		// The reader's success said that all it had read is durable.
+		f.wantStored("n", number(10))
+		for _, commit := range commits {
+			await(f, commit)
+		}
+	}},
+}

@@ -1,0 +1,237 @@
+// Package kvtest is the conformance suite of package kv: every engine and every
+// decorator runs all of it from one of its own tests.
+//
+//	func TestConformance(t *testing.T) {
+//		kvtest.Run(t, kvtest.Engine{
+//			Store: func(t *testing.T) func() kv.Database {
+//				dir := t.TempDir()
+//				return func() kv.Database { return open(t, dir) }
+//			},
+//			Persistent: true,
+//			Serial:     true,
+//		})
+//	}
+//
+// Every test keeps its keys under a random prefix and removes them at its end,
+// so that the store may be shared with others. The random tests print their
+// seed and the command that runs them again.
+package kvtest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// Engine describes the engine under test.
+type Engine struct {
+	// Store prepares a store for one test and returns the function that opens
+	// it. A store that was closed is opened again with the same function; two
+	// are never open at once. The suite closes what it opens. Failures to
+	// prepare or open are for t.Fatal.
+	Store func(t *testing.T) (open func() kv.Database)
+
+	// Persistent says that the store keeps its content when it is closed.
+	Persistent bool
+
+	// Serial says that the engine runs one writer at a time: Begin waits while
+	// another transaction is open, and there are no conflicts.
+	Serial bool
+}
+
+// patience bounds each test, so that a store that hangs fails by name.
+const patience = time.Minute
+
+// Run runs the suite as subtests of t.
+func Run(t *testing.T, engine Engine) {
+	topics := []struct {
+		name  string
+		tests []test
+	}{
+		{"Read", readTests},
+		{"ReadYourWrites", readYourWritesTests},
+		{"Atomic", atomicTests},
+		{"Conflict", conflictTests()},
+		{"Isolation", isolationTests},
+		{"Limits", limitTests},
+		{"Lifecycle", lifecycleTests},
+		{"Bytes", byteTests},
+		{"Concurrent", concurrentTests},
+		{"Random", randomTests},
+	}
+	for _, topic := range topics {
+		t.Run(topic.name, func(t *testing.T) {
+			for _, test := range topic.tests {
+				t.Run(test.name, func(t *testing.T) { test.run(start(t, engine)) })
+			}
+		})
+	}
+}
+
+type test struct {
+	name string
+	run  func(*fixture)
+}
+
+// fixture is what one test works with.
+type fixture struct {
+	*testing.T
+	engine Engine
+	open   func() kv.Database
+	db     kv.Database
+	ctx    context.Context
+	prefix string
+}
+
+func start(t *testing.T, engine Engine) *fixture {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	f := &fixture{T: t, engine: engine, ctx: ctx, prefix: "kvtest/" + rand.Text()[:10] + "/"}
+	f.open = engine.Store(t)
+	f.db = f.open()
+	t.Cleanup(f.stop)
+	return f
+}
+
+// stop removes what the test wrote, which a store shared with others would
+// keep, and closes the store. A test may have closed it before.
+func (f *fixture) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err := kv.TransactIdempotent(ctx, f.db, func(tx kv.Transaction) (struct{}, error) {
+		tx.ClearRange(f.all())
+		return struct{}{}, nil
+	})
+	if err != nil && !errors.Is(err, kv.ErrClosed) {
+		f.Errorf("removing the keys of the test: %v", err)
+	}
+	if err := f.db.Close(); err != nil {
+		f.Errorf("Close: %v", err)
+	}
+}
+
+// reopen closes the store and opens it again.
+func (f *fixture) reopen() {
+	f.Helper()
+	if err := f.db.Close(); err != nil {
+		f.Fatalf("Close: %v", err)
+	}
+	f.db = f.open()
+}
+
+// key returns name under the prefix of the test.
+func (f *fixture) key(name string) []byte { return []byte(f.prefix + name) }
+
+// span returns the keys from begin to before end under the prefix of the test.
+func (f *fixture) span(begin, end string) kv.Range {
+	return kv.Range{Begin: f.key(begin), End: f.key(end)}
+}
+
+// all returns the range of every key a test uses.
+func (f *fixture) all() kv.Range { return f.span("", "\xff") }
+
+// begin starts a transaction that is cancelled at the end of the test.
+func (f *fixture) begin() kv.Transaction {
+	f.Helper()
+	tx, err := f.db.Begin(f.ctx)
+	if err != nil {
+		f.Fatalf("Begin: %v", err)
+	}
+	f.Cleanup(tx.Cancel)
+	return tx
+}
+
+func (f *fixture) beginRead() kv.ReadTransaction {
+	f.Helper()
+	tx, err := f.db.BeginRead(f.ctx)
+	if err != nil {
+		f.Fatalf("BeginRead: %v", err)
+	}
+	f.Cleanup(tx.Cancel)
+	return tx
+}
+
+// write does fn in a transaction of its own.
+func (f *fixture) write(fn func(tx kv.Transaction)) {
+	f.Helper()
+	_, err := kv.TransactIdempotent(f.ctx, f.db, func(tx kv.Transaction) (struct{}, error) {
+		fn(tx)
+		return struct{}{}, nil
+	})
+	if err != nil {
+		f.Fatalf("writing: %v", err)
+	}
+}
+
+// put writes the same value under each of names.
+func (f *fixture) put(value string, names ...string) {
+	f.Helper()
+	f.write(func(tx kv.Transaction) {
+		for _, name := range names {
+			tx.Set(f.key(name), []byte(value))
+		}
+	})
+}
+
+// await returns the value of a future that must not fail.
+func await[T any](f *fixture, future kv.Future[T]) T {
+	f.Helper()
+	value, err := future.Get()
+	if err != nil {
+		f.Fatalf("unexpected error: %v", err)
+	}
+	return value
+}
+
+// absent is how a key without a value is written in expectations.
+const absent = "<absent>"
+
+func text(value []byte) string {
+	if value == nil {
+		return absent
+	}
+	return string(value)
+}
+
+// wantGet checks what r has under name.
+func (f *fixture) wantGet(r kv.Reader, name, want string) {
+	f.Helper()
+	if got := text(await(f, r.Get(f.key(name)))); got != want {
+		f.Errorf("Get(%q) = %q, want %q", name, got, want)
+	}
+}
+
+// wantStored checks what is durable under name.
+func (f *fixture) wantStored(name, want string) {
+	f.Helper()
+	got, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) (string, error) {
+		value, err := r.Get(f.key(name)).Get()
+		return text(value), err
+	})
+	if err != nil || got != want {
+		f.Errorf("%q holds %q (error %v), want %q", name, got, err, want)
+	}
+}
+
+// wantRange checks what r returns for a range; want is "name=value" of each pair.
+func (f *fixture) wantRange(r kv.Reader, span kv.Range, o kv.RangeOptions, want ...string) {
+	f.Helper()
+	got := f.pairs(await(f, r.GetRange(span, o)))
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		f.Errorf("GetRange(%q, %+v) = %q, want %q", span, o, got, want)
+	}
+}
+
+func (f *fixture) pairs(pairs []kv.KeyValue) []string {
+	var list []string
+	for _, pair := range pairs {
+		list = append(list, strings.TrimPrefix(string(pair.Key), f.prefix)+"="+text(pair.Value))
+	}
+	return list
+}

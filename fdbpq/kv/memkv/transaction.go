@@ -1,0 +1,222 @@
+package memkv
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// transaction implements kv.Transaction and kv.ReadTransaction.
+type transaction struct {
+	db    *DB
+	ctx   context.Context
+	ended bool
+
+	began int    // version of the store it began with
+	state *state // the store at that version plus its own writes
+
+	mutations []func(*state) // its own writes, in order, to do them again at commit
+	reads     []kv.Range     // read conflict ranges
+	writes    []kv.Range     // write conflict ranges, those of the mutations included
+	size      int            // bytes towards kv.MaxTransactionSize
+	tooLarge  bool           // a key or value is over its limit
+}
+
+var (
+	_ kv.Transaction     = (*transaction)(nil)
+	_ kv.ReadTransaction = (*transaction)(nil)
+)
+
+func (tx *transaction) check() error {
+	if tx.ended {
+		return kv.ErrUsed
+	}
+	if err := tx.ctx.Err(); err != nil {
+		return err
+	}
+	return tx.db.check(tx.began)
+}
+
+// Get implements kv.Reader.
+func (tx *transaction) Get(key []byte) kv.Future[[]byte] {
+	tx.AddReadConflict(kv.SingleKey(key))
+	return tx.get(key)
+}
+
+// GetRange implements kv.Reader.
+func (tx *transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	pairs, err := tx.getRange(r, o)
+	if err != nil {
+		return kv.Ready[[]kv.KeyValue](nil, err)
+	}
+	tx.AddReadConflict(lookedAt(r, o, pairs))
+	return kv.Ready(pairs, nil)
+}
+
+// lookedAt returns the part of r that was read to find pairs.
+func lookedAt(r kv.Range, o kv.RangeOptions, pairs []kv.KeyValue) kv.Range {
+	if o.Limit == 0 || len(pairs) < o.Limit {
+		return r
+	}
+	last := kv.SingleKey(pairs[len(pairs)-1].Key)
+	if o.Reverse {
+		return kv.Range{Begin: last.Begin, End: r.End}
+	}
+	return kv.Range{Begin: r.Begin, End: last.End}
+}
+
+// Snapshot implements kv.Transaction.
+func (tx *transaction) Snapshot() kv.Reader { return snapshot{tx} }
+
+type snapshot struct{ tx *transaction }
+
+func (s snapshot) Get(key []byte) kv.Future[[]byte] { return s.tx.get(key) }
+
+func (s snapshot) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	return kv.Ready(s.tx.getRange(r, o))
+}
+
+func (tx *transaction) get(key []byte) kv.Future[[]byte] {
+	if err := tx.check(); err != nil {
+		return kv.Ready[[]byte](nil, err)
+	}
+	pair, ok := tx.state.Get(kv.KeyValue{Key: key})
+	if !ok {
+		return kv.Ready[[]byte](nil, nil)
+	}
+	return kv.Ready(bytes.Clone(pair.Value), nil)
+}
+
+func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, error) {
+	if err := tx.check(); err != nil {
+		return nil, err
+	}
+	var pairs []kv.KeyValue
+	add := func(pair kv.KeyValue) bool {
+		pairs = append(pairs, kv.KeyValue{Key: bytes.Clone(pair.Key), Value: bytes.Clone(pair.Value)})
+		return len(pairs) != o.Limit
+	}
+	if !o.Reverse {
+		tx.state.AscendRange(kv.KeyValue{Key: r.Begin}, kv.KeyValue{Key: r.End}, add)
+		return pairs, nil
+	}
+	tx.state.DescendLessOrEqual(kv.KeyValue{Key: r.End}, func(pair kv.KeyValue) bool {
+		if bytes.Equal(pair.Key, r.End) {
+			return true
+		}
+		return bytes.Compare(pair.Key, r.Begin) >= 0 && add(pair)
+	})
+	return pairs, nil
+}
+
+// Set implements kv.Transaction.
+func (tx *transaction) Set(key, value []byte) {
+	// A stored value is never nil, which would read as absent.
+	pair := kv.KeyValue{Key: bytes.Clone(key), Value: append([]byte{}, value...)}
+	tx.write(pair.Key, pair.Value, func(s *state) { s.ReplaceOrInsert(pair) })
+}
+
+// Clear implements kv.Transaction.
+func (tx *transaction) Clear(key []byte) {
+	key = bytes.Clone(key)
+	tx.write(key, nil, func(s *state) { s.Delete(kv.KeyValue{Key: key}) })
+}
+
+// Add implements kv.Transaction.
+func (tx *transaction) Add(key []byte, delta int64) {
+	key = bytes.Clone(key)
+	tx.write(key, make([]byte, 8), func(s *state) {
+		old, _ := s.Get(kv.KeyValue{Key: key})
+		var sum [8]byte
+		copy(sum[:], old.Value)
+		binary.LittleEndian.PutUint64(sum[:], binary.LittleEndian.Uint64(sum[:])+uint64(delta))
+		s.ReplaceOrInsert(kv.KeyValue{Key: key, Value: sum[:]})
+	})
+}
+
+// CompareAndClear implements kv.Transaction.
+func (tx *transaction) CompareAndClear(key, value []byte) {
+	key, value = bytes.Clone(key), bytes.Clone(value)
+	tx.write(key, value, func(s *state) {
+		if old, ok := s.Get(kv.KeyValue{Key: key}); ok && bytes.Equal(old.Value, value) {
+			s.Delete(old)
+		}
+	})
+}
+
+// ClearRange implements kv.Transaction.
+func (tx *transaction) ClearRange(r kv.Range) {
+	if tx.ended || isEmpty(r) {
+		return
+	}
+	r = clone(r)
+	tx.AddWriteConflict(r)
+	tx.mutate(len(r.Begin)+len(r.End), func(s *state) {
+		var doomed []kv.KeyValue
+		s.AscendRange(kv.KeyValue{Key: r.Begin}, kv.KeyValue{Key: r.End}, func(pair kv.KeyValue) bool {
+			doomed = append(doomed, pair)
+			return true
+		})
+		for _, pair := range doomed {
+			s.Delete(pair)
+		}
+	})
+}
+
+// write is a mutation of one key with an operand.
+func (tx *transaction) write(key, operand []byte, mutation func(*state)) {
+	if tx.ended {
+		return
+	}
+	if len(key) > kv.MaxKeySize || len(operand) > kv.MaxValueSize {
+		tx.tooLarge = true
+	}
+	tx.AddWriteConflict(kv.SingleKey(key))
+	tx.mutate(len(key)+len(operand), mutation)
+}
+
+func (tx *transaction) mutate(size int, mutation func(*state)) {
+	tx.size += size
+	tx.mutations = append(tx.mutations, mutation)
+	mutation(tx.state)
+}
+
+// AddReadConflict implements kv.Transaction.
+func (tx *transaction) AddReadConflict(r kv.Range) { tx.addConflict(&tx.reads, r) }
+
+// AddWriteConflict implements kv.Transaction.
+func (tx *transaction) AddWriteConflict(r kv.Range) { tx.addConflict(&tx.writes, r) }
+
+func (tx *transaction) addConflict(ranges *[]kv.Range, r kv.Range) {
+	if tx.ended || isEmpty(r) {
+		return
+	}
+	tx.size += len(r.Begin) + len(r.End)
+	*ranges = append(*ranges, clone(r))
+}
+
+// Commit implements kv.Transaction. Its future is always ready.
+func (tx *transaction) Commit() kv.Future[struct{}] {
+	if tx.ended {
+		return kv.Ready(struct{}{}, kv.ErrUsed)
+	}
+	defer tx.Cancel()
+	if err := tx.ctx.Err(); err != nil {
+		return kv.Ready(struct{}{}, err)
+	}
+	return kv.Ready(struct{}{}, tx.db.commit(tx))
+}
+
+// Cancel implements kv.Transaction and kv.ReadTransaction.
+func (tx *transaction) Cancel() {
+	// Lets go of the state, too: a caller may keep an ended transaction.
+	*tx = transaction{ended: true}
+}
+
+func isEmpty(r kv.Range) bool { return bytes.Compare(r.Begin, r.End) >= 0 }
+
+func clone(r kv.Range) kv.Range {
+	return kv.Range{Begin: bytes.Clone(r.Begin), End: bytes.Clone(r.End)}
+}

@@ -79,7 +79,11 @@ type Database interface {
 }
 
 // Reader is what can be read in a transaction. Reads are futures: an engine
-// may start them at once and let several be under way.
+// may start them at once and let several be under way. A read sees the writes
+// the transaction made before it was called, and none made later.
+//
+// Errors of the futures: ErrTooOld, ErrThrottled, ErrUnavailable, ErrClosed,
+// ErrUsed, the context's error.
 type Reader interface {
 	// Get returns the value of key, nil if there is none. A value that is
 	// there and empty is not nil.
@@ -97,8 +101,8 @@ type Reader interface {
 type ReadTransaction interface {
 	Reader
 
-	// Cancel ends the transaction and frees what it holds. It is safe to call
-	// it more than once.
+	// Cancel ends the transaction and frees what it holds; later reads fail
+	// with ErrUsed. It is safe to call it more than once.
 	Cancel()
 }
 
@@ -144,9 +148,10 @@ type Transaction interface {
 	// ready when they are durable. A transaction must not be used after it.
 	//
 	// Errors of the future: ErrConflict, ErrTooOld, ErrThrottled, ErrTooLarge,
-	// ErrUnavailable, ErrClosed, ErrUsed: nothing was written. ErrCommitUnknown,
-	// and any error wrapping it, such as a context that ended during the
-	// commit: the writes were made, were not made, or will be made in a moment.
+	// ErrUnavailable, ErrClosed, ErrUsed, or the error of a context that had
+	// ended before: nothing was written. ErrCommitUnknown, and any error
+	// wrapping it, such as a context that ended during the commit: the writes
+	// were made, were not made, or will be made in a moment.
 	Commit() Future[struct{}]
 
 	// Cancel ends the transaction without writing. After Commit, or a second

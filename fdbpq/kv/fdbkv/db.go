@@ -1,0 +1,131 @@
+//go:build fdb
+
+package fdbkv
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/apple/foundationdb/bindings/go/src/fdb"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// DB is a FoundationDB cluster as a kv.Database.
+type DB struct {
+	handle  fdb.Database
+	options Options
+	// open ends when the DB is closed.
+	open  context.Context
+	close context.CancelFunc
+}
+
+var _ kv.Database = (*DB)(nil)
+
+// opening guards the binding's process-wide state, which is safe for use by
+// one goroutine only.
+var opening sync.Mutex
+
+// Open returns the cluster that o names. It does not wait for the cluster to
+// answer; transactions do.
+//
+// Errors: those of Options.Validate, an API version that the installed client
+// library lacks or that differs from the one this process already uses, a
+// cluster file that cannot be read.
+func Open(o Options) (*DB, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	if o.ClusterFile != "" {
+		// The client library would report this with the first transaction only.
+		if _, err := os.ReadFile(o.ClusterFile); err != nil {
+			return nil, fmt.Errorf("fdbkv: cluster file: %w", err)
+		}
+	}
+	opening.Lock()
+	defer opening.Unlock()
+	if err := selectAPIVersion(o.APIVersion); err != nil {
+		return nil, err
+	}
+	handle, err := fdb.OpenDatabase(o.ClusterFile)
+	if err != nil {
+		return nil, fmt.Errorf("fdbkv: open: %w", explain(err))
+	}
+	db := &DB{handle: handle, options: o}
+	db.open, db.close = context.WithCancel(context.Background())
+	return db, nil
+}
+
+func selectAPIVersion(version int) error {
+	if used, err := fdb.GetAPIVersion(); err == nil && used != version {
+		return fmt.Errorf("fdbkv: API version %d: this process already uses version %d "+
+			"and the client library cannot change it", version, used)
+	}
+	if err := fdb.APIVersion(version); err != nil {
+		return fmt.Errorf("fdbkv: API version %d: %w", version, err)
+	}
+	return nil
+}
+
+// Begin implements kv.Database.
+func (db *DB) Begin(ctx context.Context) (kv.Transaction, error) {
+	t, err := db.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// BeginRead implements kv.Database.
+func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
+	t, err := db.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// It is never committed, so there is no use for read conflict ranges.
+	return readTransaction{reader{t, t.tr.Snapshot()}}, nil
+}
+
+func (db *DB) begin(ctx context.Context) (*transaction, error) {
+	t := &transaction{ctx: ctx, open: db.open}
+	if err := t.interrupted(); err != nil {
+		return nil, err
+	}
+	var err error
+	if t.tr, err = db.handle.CreateTransaction(); err != nil {
+		return nil, fmt.Errorf("fdbkv: begin: %w", explain(err))
+	}
+	// On each transaction, not on the database, whose handle others may share.
+	if err := t.tr.Options().SetTimeout(db.options.TransactionTimeout.Milliseconds()); err != nil {
+		return nil, fmt.Errorf("fdbkv: transaction timeout: %w", explain(err))
+	}
+	if limit := db.options.TransactionSizeLimit; limit != kv.MaxTransactionSize {
+		if err := t.tr.Options().SetSizeLimit(int64(limit)); err != nil {
+			return nil, fmt.Errorf("fdbkv: transaction size limit: %w", explain(err))
+		}
+	}
+	unbindContext := context.AfterFunc(ctx, t.tr.Cancel)
+	unbindDB := context.AfterFunc(db.open, t.tr.Cancel)
+	t.release = func() {
+		unbindContext()
+		unbindDB()
+		// The binding frees a transaction only when Go's garbage collector
+		// finds it, which knows nothing of the memory it holds outside of Go.
+		t.tr.Reset()
+	}
+	return t, nil
+}
+
+// Pipelines implements kv.Database. A transaction of FoundationDB sees only
+// what was durable before it began.
+func (db *DB) Pipelines() bool { return false }
+
+// Close implements kv.Database. A commit that is under way fails with an error
+// that wraps both kv.ErrClosed and kv.ErrCommitUnknown.
+func (db *DB) Close() error {
+	db.close()
+	return nil
+}

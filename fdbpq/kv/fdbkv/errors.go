@@ -1,0 +1,101 @@
+//go:build fdb
+
+package fdbkv
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/apple/foundationdb/bindings/go/src/fdb"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// meaning is what an error code says in terms of the contract.
+type meaning struct {
+	err error
+	// notWritten: even if Commit returns it, it is certain that nothing was
+	// written. Any other error of a commit leaves the outcome open.
+	notWritten bool
+}
+
+// meanings lists the codes that clients can meet, by FoundationDB's
+// error_definitions.h. notWritten follows its own predicate for errors that
+// are retryable and not committed.
+var meanings = map[int]meaning{
+	1004: {kv.ErrUnavailable, false},   // timed_out
+	1007: {kv.ErrTooOld, true},         // transaction_too_old
+	1009: {kv.ErrThrottled, true},      // future_version: storage servers lag behind
+	1020: {kv.ErrConflict, true},       // not_committed
+	1021: {kv.ErrCommitUnknown, false}, // commit_unknown_result
+	1022: {kv.ErrCommitUnknown, false}, // commit_unknown_result_fatal
+	1025: {kv.ErrUsed, false},          // transaction_cancelled
+	1026: {kv.ErrUnavailable, false},   // connection_failed
+	1031: {kv.ErrUnavailable, false},   // transaction_timed_out
+	1037: {kv.ErrThrottled, true},      // process_behind
+	1038: {kv.ErrUnavailable, true},    // database_locked: by an operator, for long
+	1039: {kv.ErrThrottled, false},     // cluster_version_changed
+	1041: {kv.ErrUnavailable, false},   // lookup_failed
+	1042: {kv.ErrThrottled, true},      // commit_proxy_memory_limit_exceeded
+	1043: {kv.ErrUnavailable, false},   // shutdown_in_progress
+	1051: {kv.ErrThrottled, true},      // batch_transaction_throttled
+	1054: {kv.ErrUnavailable, false},   // wrong_connection_file
+	1078: {kv.ErrThrottled, true},      // grv_proxy_memory_limit_exceeded
+	1100: {kv.ErrUnavailable, false},   // broken_promise
+	1213: {kv.ErrThrottled, true},      // tag_throttled
+	1223: {kv.ErrThrottled, true},      // proxy_tag_throttled
+	1511: {kv.ErrUnavailable, true},    // file_not_found: the cluster file
+	1513: {kv.ErrUnavailable, true},    // file_not_readable: the cluster file
+	1515: {kv.ErrUnavailable, true},    // no_cluster_file_found
+	2017: {kv.ErrUsed, false},          // used_during_commit: the commit may go on
+	2100: {kv.ErrUnavailable, true},    // incompatible_protocol_version
+	2101: {kv.ErrTooLarge, true},       // transaction_too_large
+	2102: {kv.ErrTooLarge, true},       // key_too_large
+	2103: {kv.ErrTooLarge, true},       // value_too_large
+	2104: {kv.ErrUnavailable, true},    // connection_string_invalid: in the cluster file
+	2107: {kv.ErrUnavailable, true},    // tls_error
+	2123: {kv.ErrUnavailable, true},    // no_external_client_provided
+	2124: {kv.ErrUnavailable, true},    // all_external_clients_failed
+	2125: {kv.ErrUnavailable, true},    // incompatible_client
+}
+
+// explain returns err with its meaning before a commit, when nothing can have
+// been written. The result wraps both.
+func explain(err error) error {
+	var code fdb.Error
+	if errors.As(err, &code) {
+		if m, ok := meanings[code.Code]; ok {
+			return fmt.Errorf("%w: %w", m.err, err)
+		}
+	}
+	return err
+}
+
+// explainCommit is explain for an error that Commit returned.
+func explainCommit(err error) error {
+	var code fdb.Error
+	if errors.As(err, &code) && notWritten(code.Code) {
+		return explain(err)
+	}
+	if explained := explain(err); errors.Is(explained, kv.ErrCommitUnknown) {
+		return explained
+	}
+	return fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)
+}
+
+// notWritten reports whether it is certain that a commit that failed with code
+// wrote nothing.
+func notWritten(code int) bool {
+	if m, ok := meanings[code]; ok {
+		return m.notWritten
+	}
+	// Errors from 2000 on are the client library's own: it refused to send.
+	return code >= 2000 && code < 3000
+}
+
+// isCancelled reports whether err is transaction_cancelled, which says nothing
+// of the reason.
+func isCancelled(err error) bool {
+	var code fdb.Error
+	return errors.As(err, &code) && code.Code == 1025
+}

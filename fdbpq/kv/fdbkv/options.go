@@ -1,0 +1,79 @@
+package fdbkv
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// API versions. The newest is that of the binding this package is built with.
+const (
+	DefaultAPIVersion = 730
+	MinAPIVersion     = 620
+	MaxAPIVersion     = 730
+)
+
+// DefaultTransactionTimeout leaves room for FoundationDB's own five seconds
+// and a recovery of the cluster.
+const DefaultTransactionTimeout = 10 * time.Second
+
+// minTransactionSizeLimit is the smallest limit that FoundationDB accepts.
+const minTransactionSizeLimit = 32
+
+// Options says which cluster to use and how. The zero value is the default
+// cluster with default limits.
+type Options struct {
+	// ClusterFile is the path of the cluster file. The client library rewrites
+	// it when the coordinators change, so it must be writable. Empty means
+	// what FoundationDB's own tools use: $FDB_CLUSTER_FILE, ./fdb.cluster, or
+	// /etc/foundationdb/fdb.cluster.
+	ClusterFile string
+
+	// APIVersion is the version of the client library's behaviour, from
+	// MinAPIVersion to what the library supports; 0 means DefaultAPIVersion.
+	// All databases of a process must use the same.
+	APIVersion int
+
+	// TransactionTimeout bounds the life of each transaction, in steps of one
+	// millisecond; 0 means DefaultTransactionTimeout.
+	TransactionTimeout time.Duration
+
+	// TransactionSizeLimit bounds the size of each transaction, in bytes, from
+	// 32 to kv.MaxTransactionSize; 0 means kv.MaxTransactionSize.
+	TransactionSizeLimit int
+}
+
+func (o Options) withDefaults() Options {
+	if o.APIVersion == 0 {
+		o.APIVersion = DefaultAPIVersion
+	}
+	if o.TransactionTimeout == 0 {
+		o.TransactionTimeout = DefaultTransactionTimeout
+	}
+	if o.TransactionSizeLimit == 0 {
+		o.TransactionSizeLimit = kv.MaxTransactionSize
+	}
+	return o
+}
+
+// Validate returns everything that is wrong with o, joined, or nil.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var problems []error
+	if o.APIVersion < MinAPIVersion || o.APIVersion > MaxAPIVersion {
+		problems = append(problems, fmt.Errorf("fdbkv: API version %d: want %d to %d",
+			o.APIVersion, MinAPIVersion, MaxAPIVersion))
+	}
+	if o.TransactionTimeout < time.Millisecond || o.TransactionTimeout.Milliseconds() > math.MaxInt32 {
+		problems = append(problems, fmt.Errorf("fdbkv: transaction timeout %v: want 1ms to %v",
+			o.TransactionTimeout, math.MaxInt32*time.Millisecond))
+	}
+	if o.TransactionSizeLimit < minTransactionSizeLimit || o.TransactionSizeLimit > kv.MaxTransactionSize {
+		problems = append(problems, fmt.Errorf("fdbkv: transaction size limit %d bytes: want %d to %d",
+			o.TransactionSizeLimit, minTransactionSizeLimit, kv.MaxTransactionSize))
+	}
+	return errors.Join(problems...)
+}

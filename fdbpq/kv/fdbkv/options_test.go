@@ -1,0 +1,46 @@
+package fdbkv_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
+)
+
+func TestValidOptions(t *testing.T) {
+	for _, o := range []fdbkv.Options{
+		{},
+		{APIVersion: fdbkv.MinAPIVersion, TransactionTimeout: time.Millisecond, TransactionSizeLimit: 32},
+		{APIVersion: fdbkv.MaxAPIVersion, TransactionTimeout: time.Hour, TransactionSizeLimit: kv.MaxTransactionSize},
+	} {
+		if err := o.Validate(); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// TestInvalidOptions: every problem is named, and Open finds them too.
+func TestInvalidOptions(t *testing.T) {
+	for _, o := range []fdbkv.Options{
+		{APIVersion: fdbkv.MinAPIVersion - 1, TransactionTimeout: -1, TransactionSizeLimit: 31},
+		{APIVersion: fdbkv.MaxAPIVersion + 1, TransactionTimeout: time.Microsecond,
+			TransactionSizeLimit: kv.MaxTransactionSize + 1},
+		{APIVersion: -1, TransactionTimeout: 30 * 24 * time.Hour, TransactionSizeLimit: -1},
+	} {
+		err := o.Validate()
+		if err == nil {
+			t.Errorf("%+v: no error", o)
+			continue
+		}
+		for _, want := range []string{"API version", "transaction timeout", "transaction size limit"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: %q does not name the %s", o, err, want)
+			}
+		}
+		if _, err := fdbkv.Open(o); err == nil {
+			t.Errorf("Open(%+v): no error", o)
+		}
+	}
+}

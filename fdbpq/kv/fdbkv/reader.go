@@ -1,0 +1,88 @@
+//go:build fdb
+
+package fdbkv
+
+import (
+	"bytes"
+
+	"github.com/apple/foundationdb/bindings/go/src/fdb"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// reader reads from a transaction or from its snapshot.
+type reader struct {
+	t    *transaction
+	from fdb.ReadTransaction
+}
+
+func (r reader) Get(key []byte) kv.Future[[]byte] {
+	if err := r.t.usable(); err != nil {
+		return kv.Ready[[]byte](nil, err)
+	}
+	value := r.from.Get(fdb.Key(key))
+	return readFuture(r.t, value.Get)
+}
+
+func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	if err := r.t.usable(); err != nil || isEmpty(span) {
+		return kv.Ready[[]kv.KeyValue](nil, err)
+	}
+	// The streaming mode is part of the first request, which is sent now.
+	mode := fdb.StreamingModeWantAll
+	if o.Limit > 0 {
+		mode = fdb.StreamingModeExact
+	}
+	result := r.from.GetRange(keyRange(span), fdb.RangeOptions{Limit: o.Limit, Mode: mode, Reverse: o.Reverse})
+	return readFuture(r.t, func() ([]kv.KeyValue, error) {
+		pairs, err := result.GetSliceWithError()
+		if err != nil {
+			return nil, err
+		}
+		out := make([]kv.KeyValue, len(pairs))
+		for i, pair := range pairs {
+			out[i] = kv.KeyValue{Key: pair.Key, Value: pair.Value}
+		}
+		return out, nil
+	})
+}
+
+// readFuture is the future of a read that get waits for.
+func readFuture[T any](t *transaction, get func() (T, error)) kv.Future[T] {
+	return &future[T]{wait: func() (T, error) {
+		var zero T
+		// A range may need further requests, which must not be sent in a
+		// transaction that has ended.
+		if t.ended {
+			return zero, kv.ErrUsed
+		}
+		value, err := get()
+		if err != nil {
+			return zero, t.readError(err)
+		}
+		return value, nil
+	}}
+}
+
+// future waits once and remembers the result.
+type future[T any] struct {
+	wait  func() (T, error)
+	value T
+	err   error
+}
+
+func (f *future[T]) Get() (T, error) {
+	if f.wait != nil {
+		f.value, f.err = f.wait()
+		f.wait = nil
+	}
+	return f.value, f.err
+}
+
+// isEmpty reports whether r holds no key. FoundationDB takes a range whose
+// begin is above its end for an error.
+func isEmpty(r kv.Range) bool { return bytes.Compare(r.Begin, r.End) >= 0 }
+
+func keyRange(r kv.Range) fdb.KeyRange {
+	return fdb.KeyRange{Begin: fdb.Key(r.Begin), End: fdb.Key(r.End)}
+}

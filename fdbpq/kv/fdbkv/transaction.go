@@ -1,0 +1,173 @@
+//go:build fdb
+
+package fdbkv
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/apple/foundationdb/bindings/go/src/fdb"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// transaction is a kv.Transaction. Writes of too long keys and values are
+// remembered by the client library, which makes Commit fail.
+type transaction struct {
+	tr fdb.Transaction
+	// ctx and open end the transaction: the caller's context and the DB's life.
+	ctx, open context.Context
+	// release frees what the transaction holds.
+	release func()
+	// ended is set by Commit and Cancel.
+	ended bool
+	// failed is the first error of a call that could not return it.
+	failed error
+}
+
+// interrupted returns why the transaction may go no further, or nil.
+func (t *transaction) interrupted() error {
+	if t.open.Err() != nil {
+		return kv.ErrClosed
+	}
+	return t.ctx.Err()
+}
+
+// usable returns why nothing can be done in the transaction, or nil.
+func (t *transaction) usable() error {
+	if t.ended {
+		return kv.ErrUsed
+	}
+	if err := t.interrupted(); err != nil {
+		return err
+	}
+	return t.failed
+}
+
+// readError says what an error of a read means.
+func (t *transaction) readError(err error) error {
+	if isCancelled(err) {
+		if why := t.interrupted(); why != nil {
+			return fmt.Errorf("%w: %w", why, err)
+		}
+	}
+	return explain(err)
+}
+
+// commitError says what an error of a commit means.
+func (t *transaction) commitError(err error) error {
+	if isCancelled(err) {
+		if why := t.interrupted(); why != nil {
+			return fmt.Errorf("%w: %w: %w", kv.ErrCommitUnknown, why, err)
+		}
+	}
+	return explainCommit(err)
+}
+
+func (t *transaction) Get(key []byte) kv.Future[[]byte] {
+	return reader{t, t.tr}.Get(key)
+}
+
+func (t *transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	return reader{t, t.tr}.GetRange(r, o)
+}
+
+func (t *transaction) Snapshot() kv.Reader { return reader{t, t.tr.Snapshot()} }
+
+func (t *transaction) Set(key, value []byte) {
+	if !t.ended {
+		t.tr.Set(fdb.Key(key), value)
+	}
+}
+
+func (t *transaction) Clear(key []byte) {
+	if !t.ended {
+		t.tr.Clear(fdb.Key(key))
+	}
+}
+
+func (t *transaction) ClearRange(r kv.Range) {
+	if !t.ended && !isEmpty(r) {
+		t.tr.ClearRange(keyRange(r))
+	}
+}
+
+func (t *transaction) Add(key []byte, delta int64) {
+	if !t.ended {
+		t.tr.Add(fdb.Key(key), binary.LittleEndian.AppendUint64(nil, uint64(delta)))
+	}
+}
+
+func (t *transaction) CompareAndClear(key, value []byte) {
+	if !t.ended {
+		t.tr.CompareAndClear(fdb.Key(key), value)
+	}
+}
+
+func (t *transaction) AddReadConflict(r kv.Range) { t.addConflict(r, t.tr.AddReadConflictRange) }
+
+func (t *transaction) AddWriteConflict(r kv.Range) { t.addConflict(r, t.tr.AddWriteConflictRange) }
+
+func (t *transaction) addConflict(r kv.Range, add func(fdb.ExactRange) error) {
+	if t.ended || isEmpty(r) {
+		return
+	}
+	if err := add(keyRange(r)); err != nil && t.failed == nil {
+		t.failed = explain(err)
+	}
+}
+
+func (t *transaction) Commit() kv.Future[struct{}] {
+	if err := t.usable(); err != nil {
+		return kv.Ready(struct{}{}, err)
+	}
+	t.ended = true
+	committed := t.tr.Commit()
+	return &future[struct{}]{wait: func() (struct{}, error) {
+		err := committed.Get()
+		if err != nil {
+			err = t.commitError(err)
+		}
+		t.release()
+		return struct{}{}, err
+	}}
+}
+
+func (t *transaction) Cancel() {
+	if t.ended {
+		return
+	}
+	t.ended = true
+	t.release()
+}
+
+// readTransaction is a kv.ReadTransaction.
+type readTransaction struct{ reader }
+
+func (r readTransaction) Cancel() { r.t.Cancel() }
+
+// ErrOwnerCommits is returned by Commit of wrapped transactions.
+var ErrOwnerCommits = errors.New("fdbkv: a wrapped transaction is committed by whoever began it")
+
+// Wrap makes a transaction of the binding usable with the queues, so that
+// pushes and pops commit together with the caller's own reads and writes. The
+// caller keeps the transaction: Commit of the result fails with ErrOwnerCommits,
+// Cancel makes the result unusable and does nothing else.
+//
+// Errors of the result wrap the binding's fdb.Error. Return them, wrapped or
+// not, from a function given to fdb.Database.Transact and it retries as ever. It
+// retries fdb.Error 1021 as well, after which the first attempt may have been
+// committed: as with all work done in Transact, it should be safe to do twice.
+// A Wrap is for one attempt; call it inside of that function.
+func Wrap(tr fdb.Transaction) kv.Transaction {
+	background := context.Background()
+	return wrapped{&transaction{tr: tr, ctx: background, open: background, release: func() {}}}
+}
+
+type wrapped struct{ *transaction }
+
+func (w wrapped) Commit() kv.Future[struct{}] {
+	return kv.Ready(struct{}{}, ErrOwnerCommits)
+}

@@ -14,6 +14,7 @@ import (
 // whatever its size.
 type batch struct {
 	tx      kv.Transaction
+	now     time.Time
 	ops     []Op
 	results []Result
 	queues  []*queueOps // in order of first use
@@ -34,14 +35,16 @@ type queueOps struct {
 // apply runs ops in tx and returns one result for each, and whether anything
 // was written. The error is one of the store.
 func apply(tx kv.Transaction, ops []Op, now time.Time) (results []Result, wrote bool, err error) {
-	b := &batch{tx: tx, ops: ops, results: make([]Result, len(ops))}
+	b := &batch{tx: tx, now: now, ops: ops, results: make([]Result, len(ops))}
 	b.queues = group(ops, b.results)
-	for _, stage := range []func() error{b.lens, func() error { return b.push(now) }, b.pop, b.peek} {
+	for _, stage := range []func() error{b.lens, b.push, b.pop, b.peek} {
 		if err := stage(); err != nil {
 			return nil, false, err
 		}
 	}
-	b.count()
+	for _, q := range b.queues {
+		q.count(tx)
+	}
 	return b.results, b.wrote, nil
 }
 
@@ -87,9 +90,11 @@ func group(ops []Op, results []Result) []*queueOps {
 	return queues
 }
 
+var errFIFOEnd = fmt.Errorf("%w: a FIFO queue is read from its oldest end only", ErrOp)
+
 func (q *queueOps) add(i int, op *Op) error {
 	if q.l.fifo && (op.Kind == OpPopMax || op.Kind == OpPeekMax) {
-		return fmt.Errorf("%w: a FIFO queue is read from its oldest end only", ErrOp)
+		return errFIFOEnd
 	}
 	switch op.Kind {
 	case OpLen:
@@ -147,7 +152,7 @@ type pushReads struct {
 	registered kv.Future[[]byte]                  // nil outside a Keyspace
 }
 
-func (b *batch) push(now time.Time) error {
+func (b *batch) push() error {
 	var reads []pushReads
 	for _, q := range b.queues {
 		if len(q.pushes) > 0 {
@@ -155,7 +160,7 @@ func (b *batch) push(now time.Time) error {
 		}
 	}
 	for _, r := range reads {
-		if err := b.pushTo(r, now); err != nil {
+		if err := b.pushTo(r); err != nil {
 			return err
 		}
 	}
@@ -185,7 +190,7 @@ func (q *queueOps) priority(op *Op) int64 {
 	return op.Priority
 }
 
-func (b *batch) pushTo(r pushReads, now time.Time) error {
+func (b *batch) pushTo(r pushReads) error {
 	q := r.q
 	if r.registered != nil {
 		since, err := r.registered.Get()
@@ -193,7 +198,7 @@ func (b *batch) pushTo(r pushReads, now time.Time) error {
 			return err
 		}
 		if since == nil {
-			b.tx.Set(q.l.registered, tuple.Tuple{now.UnixMicro()}.Pack())
+			b.tx.Set(q.l.registered, tuple.Tuple{b.now.UnixMicro()}.Pack())
 		}
 	}
 	next := make(map[int64]int64, len(r.last))
@@ -209,7 +214,7 @@ func (b *batch) pushTo(r pushReads, now time.Time) error {
 	for n, i := range q.pushes {
 		op := &b.ops[i]
 		p := q.priority(op)
-		id := newID(p, next[p], now, unique[n*uniqueSize:][:uniqueSize], q.l.needsMeta(&op.Message))
+		id := newID(p, next[p], b.now, unique[n*uniqueSize:][:uniqueSize], q.l.needsMeta(&op.Message))
 		next[p] = following(next[p])
 		q.l.put(b.tx, &id, &op.Message)
 		q.pushed[id] = struct{}{}
@@ -246,7 +251,7 @@ func (b *batch) pop() error {
 	for _, q := range b.queues {
 		for end, want := range [2]int{len(q.popMins), len(q.popMaxs)} {
 			if want > 0 {
-				q.popReads[end] = b.tx.GetRange(q.l.itemRange(), kv.RangeOptions{Limit: want, Reverse: end == 1})
+				q.popReads[end] = b.readEnd(q, end, want)
 			}
 		}
 	}
@@ -259,7 +264,7 @@ func (b *batch) pop() error {
 			if len(places) == 0 {
 				continue
 			}
-			pairs, err := q.popReads[end].Get()
+			pairs, err := b.popRead(q, end, len(places))
 			if err != nil {
 				return err
 			}
@@ -269,6 +274,25 @@ func (b *batch) pop() error {
 		}
 	}
 	return nil
+}
+
+func (b *batch) readEnd(q *queueOps, end, want int) kv.Future[[]kv.KeyValue] {
+	return b.tx.GetRange(q.l.itemRange(), kv.RangeOptions{Limit: want, Reverse: end == 1})
+}
+
+// popRead waits for what was read for the pops of one end. A queue that has
+// too few items may have some with staged pops whose owners are gone.
+func (b *batch) popRead(q *queueOps, end, want int) ([]kv.KeyValue, error) {
+	pairs, err := q.popReads[end].Get()
+	if err != nil || len(pairs) == want {
+		return pairs, err
+	}
+	returned, err := returnExpired(b.tx, q.l, b.now)
+	if err != nil || !returned {
+		return pairs, err
+	}
+	b.wrote = true
+	return b.readEnd(q, end, want).Get()
 }
 
 // popFrom gives the items of pairs that are not taken yet to the pops at the
@@ -350,17 +374,15 @@ func (l *layout) before(key []byte, reverse bool) kv.Range {
 
 // count writes the changes of the numbers of items. Numbers that reach zero
 // are removed, so that a queue with many priorities leaves nothing behind.
-func (b *batch) count() {
-	for _, q := range b.queues {
-		total := int64(0)
-		for priority, delta := range q.deltas {
-			total += delta
-			if !q.l.fifo {
-				addCount(b.tx, q.l.countKey(priority), delta)
-			}
+func (q *queueOps) count(tx kv.Transaction) {
+	total := int64(0)
+	for priority, delta := range q.deltas {
+		total += delta
+		if !q.l.fifo {
+			addCount(tx, q.l.countKey(priority), delta)
 		}
-		addCount(b.tx, q.l.totalKey(), total)
 	}
+	addCount(tx, q.l.totalKey(), total)
 }
 
 var zeroCount = make([]byte, 8)

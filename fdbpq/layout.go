@@ -16,6 +16,7 @@ import (
 //	("m", priority, count, random, part) = bytes    headers and the rest of a long value
 //	("n")                                = int64    number of items
 //	("n", priority)                      = int64    number of items of that priority
+//	("r", ...), ("f", ...)                          staged pops, see staging.go
 //
 // For a Queue the same without priority:
 //
@@ -99,6 +100,8 @@ type layout struct {
 	items      []byte // ("i")
 	metas      []byte // ("m")
 	counts     []byte // ("n")
+	requests   []byte // ("r")
+	answers    []byte // ("f")
 	space      tuple.Subspace
 	name       string // names the queue among others in a batch
 	registered []byte // key in the list of queues; nil outside a Keyspace
@@ -106,13 +109,15 @@ type layout struct {
 
 func newLayout(s tuple.Subspace, format ValueFormat, fifo bool) *layout {
 	return &layout{
-		fifo:   fifo,
-		format: format,
-		items:  s.Sub("i").Bytes(),
-		metas:  s.Sub("m").Bytes(),
-		counts: s.Sub("n").Bytes(),
-		space:  s,
-		name:   string(s.Bytes()),
+		fifo:     fifo,
+		format:   format,
+		items:    s.Sub("i").Bytes(),
+		metas:    s.Sub("m").Bytes(),
+		counts:   s.Sub("n").Bytes(),
+		requests: s.Sub("r").Bytes(),
+		answers:  s.Sub("f").Bytes(),
+		space:    s,
+		name:     string(s.Bytes()),
 	}
 }
 

@@ -102,8 +102,7 @@ func (b *Batcher) settle(tx kv.Transaction, u unsettled) error {
 
 // putBack writes the items that results popped back under their old keys.
 func putBack(tx kv.Transaction, ops []Op, results []Result) {
-	b := &batch{tx: tx, ops: ops, queues: group(ops, make([]Result, len(ops)))}
-	for _, q := range b.queues {
+	for _, q := range group(ops, make([]Result, len(ops))) {
 		for _, places := range [][]int{q.popMins, q.popMaxs} {
 			for _, i := range places {
 				if results[i].Err != nil {
@@ -114,8 +113,8 @@ func putBack(tx kv.Transaction, ops []Op, results []Result) {
 				q.changed(&item.ID, 1)
 			}
 		}
+		q.count(tx)
 	}
-	b.count()
 }
 
 // sweepPage is how many receipts SweepReceipts looks at in one transaction.

@@ -1,0 +1,153 @@
+// Package bridge serves the queues of package fdbpq to NATS clients.
+//
+// # Requests
+//
+// Each message on a subject of the grammar is a request. It is parsed and
+// checked in the NATS callback and handed to a lane; a lane runs what it has in
+// batches, each in one transaction, and answers when the batch is durable. The
+// requests of one publisher to one queue are taken in the order sent.
+//
+// Every request with a reply subject gets one reply: what was asked for, or an
+// error as headers and no payload, see [ErrorFromHeaders]. Those without one
+// are pushes; if they fail they are counted and logged, and so are other requests
+// that nobody could receive the answer of.
+//
+// # Failures
+//
+// A reply that is lost on its way loses what it carried: a pop is at most
+// once. When the store leaves open whether a batch was committed, its requests
+// are answered 503 with an unknown outcome, and what its pops took is put back.
+// In any other error the request did nothing.
+//
+// NATS may be away at the start and at any later time; the bridge connects
+// again for ever. So may the store. /readyz says which.
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// Bridge serves one store. Make it with New and call Run once.
+type Bridge struct {
+	options  Options
+	db       kv.Database
+	keyspace *fdbpq.Keyspace
+	grammar  subjects.Grammar
+	quiet    quietLogs
+
+	seed      maphash.Seed
+	lanes     []*lane
+	load      load
+	endpoints *endpoints
+	metrics   *metrics
+
+	id       string // of this instance, for service discovery
+	created  time.Time
+	listener net.Listener // nil without HTTP
+
+	nc            *nats.Conn // set by connect, before all that uses it
+	subscriptions []*nats.Subscription
+	denied        atomic.Pointer[string] // why NATS refused a subscription
+	closed        chan struct{}          // closed when nc is closed for good
+	stopping      atomic.Bool
+}
+
+// New checks the options and opens the HTTP listener. Nothing else happens
+// before Run. Errors: those of Options.Validate, and of the listener.
+func New(o Options) (*Bridge, error) {
+	o = o.withDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	b := &Bridge{
+		options:  o,
+		db:       o.DB,
+		keyspace: o.Keyspace,
+		grammar:  o.Grammar,
+		quiet:    newQuietLogs(o.Logger),
+		seed:     maphash.MakeSeed(),
+		load:     load{maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes)},
+		id:       nuid.Next(),
+		created:  time.Now().UTC(),
+		closed:   make(chan struct{}),
+	}
+	b.metrics = newMetrics(b)
+	b.endpoints = newEndpoints(o.Grammar, b.metrics)
+	for range o.Lanes {
+		b.lanes = append(b.lanes, newLane(b))
+	}
+	if o.HTTPAddr != "" {
+		listener, err := net.Listen("tcp", o.HTTPAddr)
+		if err != nil {
+			return nil, fmt.Errorf("bridge: HTTP address %q: %w", o.HTTPAddr, err)
+		}
+		b.listener = listener
+	}
+	return b, nil
+}
+
+// Addr returns the address of the HTTP listener, "" without one.
+func (b *Bridge) Addr() string {
+	if b.listener == nil {
+		return ""
+	}
+	return b.listener.Addr().String()
+}
+
+// sweepAge is longer than any batch can take, see fdbpq.SweepReceipts.
+const sweepAge = 24 * time.Hour
+
+// Run serves until ctx ends, then finishes what was delivered, for at most the
+// shutdown timeout, and returns when all its goroutines are gone. It is called
+// once. The error is nil after an orderly end; otherwise it says why it
+// could not begin or go on, or what was left undone.
+func (b *Bridge) Run(ctx context.Context) error {
+	// Requests that were taken outlive ctx: see shutdown.
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+
+	running := running{failed: make(chan error, 1)}
+	for _, l := range b.lanes {
+		running.lanes.Go(func() { l.run(work) })
+		running.lanes.Go(l.reply)
+	}
+	running.others.Go(func() { b.sweep(work) })
+
+	err := b.connect()
+	web := b.startHTTP(&running) // after connect, because it looks at the connection
+	if err == nil {
+		select {
+		case <-ctx.Done():
+		case err = <-running.failed:
+		case <-b.closed:
+			err = fmt.Errorf("bridge: the NATS connection was closed: %w", b.nc.LastError())
+		}
+	}
+	return b.shutdown(err, &running, web, stop)
+}
+
+// running is the goroutines of Run.
+type running struct {
+	lanes, others sync.WaitGroup
+	failed        chan error // why one of the others ended early
+}
+
+// sweep removes what dead processes left behind.
+func (b *Bridge) sweep(ctx context.Context) {
+	if err := fdbpq.SweepReceipts(ctx, b.db, b.keyspace, sweepAge); err != nil && ctx.Err() == nil {
+		b.options.Logger.Warn("old receipts could not be removed; the next start tries again", "error", err)
+	}
+}

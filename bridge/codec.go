@@ -1,0 +1,207 @@
+package bridge
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// opKinds says which operation carries out each verb.
+var opKinds = [...]fdbpq.OpKind{
+	subjects.Push:    fdbpq.OpPush,
+	subjects.PopMin:  fdbpq.OpPopMin,
+	subjects.PopMax:  fdbpq.OpPopMax,
+	subjects.PeekMin: fdbpq.OpPeekMin,
+	subjects.PeekMax: fdbpq.OpPeekMax,
+	subjects.Len:     fdbpq.OpLen,
+	subjects.Enqueue: fdbpq.OpPush,
+	subjects.Dequeue: fdbpq.OpPopMin,
+	subjects.Peek:    fdbpq.OpPeekMin,
+}
+
+// isPush reports whether the verb adds an item.
+func isPush(v subjects.Verb) bool { return v == subjects.Push || v == subjects.Enqueue }
+
+// decode fills op from a request whose subject was parsed. What op refers to
+// is the message's own memory. Errors wrap ErrBadRequest or
+// subjects.ErrPriority.
+func decode(m *nats.Msg, r subjects.Request, op *fdbpq.Op) error {
+	op.Kind = opKinds[r.Verb]
+	op.Priority = r.Priority
+	if !isPush(r.Verb) {
+		if len(m.Data) > 0 {
+			return fmt.Errorf("%w: %s with a payload of %d bytes: want none", ErrBadRequest, r.Verb, len(m.Data))
+		}
+		return checkNames(m.Header, r)
+	}
+	op.Message.Value = m.Data
+	if len(m.Header) == 0 {
+		return nil
+	}
+	if err := checkNames(m.Header, r); err != nil {
+		return err
+	}
+	if err := checkPushed(m); err != nil {
+		return err
+	}
+	priorities, given := m.Header[subjects.HeaderPriority]
+	if given {
+		var err error
+		if op.Priority, err = priority(r, priorities); err != nil {
+			return err
+		}
+		delete(m.Header, subjects.HeaderPriority)
+	}
+	if len(m.Header) > 0 {
+		op.Message.Headers = m.Header
+	}
+	return nil
+}
+
+// checkNames refuses the headers that no request, or not this one, may have.
+func checkNames(h nats.Header, r subjects.Request) error {
+	for name := range h {
+		if !subjects.RequestHeaderKnown(name) {
+			return fmt.Errorf("%w: unknown header %.64q: of the names that begin with Pq- only %s is known, spelled like that",
+				ErrBadRequest, name, subjects.HeaderPriority)
+		}
+		if name == subjects.HeaderPriority && r.Verb != subjects.Push {
+			return fmt.Errorf("%w: header %s with %s: only a push to a priority queue has one",
+				ErrBadRequest, subjects.HeaderPriority, r.Verb)
+		}
+	}
+	return nil
+}
+
+// checkPushed refuses the headers that would make the reply to a later pop
+// look like something else than an item, or that NATS cannot carry.
+func checkPushed(m *nats.Msg) error {
+	for name := range m.Header {
+		if len(name) >= len(subjects.HeaderError) && strings.EqualFold(name[:len(subjects.HeaderError)], subjects.HeaderError) {
+			return fmt.Errorf("%w: header %.64q: whoever pops the item would take it for an error", ErrBadRequest, name)
+		}
+		if !token(name) {
+			return fmt.Errorf("%w: header %.64q: want a name of letters, digits and any of !#$%%&'*+-.^_`|~", ErrBadRequest, name)
+		}
+	}
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		return fmt.Errorf("%w: header Status 503 without a payload: whoever pops the item would take it for \"no responders\"", ErrBadRequest)
+	}
+	return nil
+}
+
+// token reports whether a header of that name can be sent: the Go client of
+// NATS leaves out others without a word.
+func token(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		alnum := 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
+		if !alnum && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return len(name) > 0
+}
+
+// headerSize is the number of bytes that h takes in a message.
+func headerSize(h map[string][]string) int {
+	if len(h) == 0 {
+		return 0
+	}
+	n := len("NATS/1.0\r\n\r\n")
+	for name, values := range h {
+		for _, value := range values {
+			n += len(name) + len(value) + len(": \r\n")
+		}
+	}
+	return n
+}
+
+// priority is the one of the header and of the subject, which must agree.
+func priority(r subjects.Request, texts []string) (int64, error) {
+	value, have := r.Priority, r.HasPriority
+	for _, text := range texts {
+		p, err := subjects.ParsePriority(text)
+		if err != nil {
+			return 0, fmt.Errorf("header %s: %w", subjects.HeaderPriority, err)
+		}
+		if have && p != value {
+			return 0, fmt.Errorf("%w: given twice and different, %d and %d: want one", subjects.ErrPriority, value, p)
+		}
+		value, have = p, true
+	}
+	return value, nil
+}
+
+// pushedAtLayout is RFC 3339 with microseconds, in UTC.
+const pushedAtLayout = "2006-01-02T15:04:05.000000Z"
+
+// encoder makes replies. It reuses its memory, so a reply must be published
+// before the next one is made, and it is used by one goroutine.
+type encoder struct {
+	buf    []byte
+	header nats.Header
+	values [3]string
+}
+
+// pushed is {"queue":"jobs","id":"...","priority":5}; without priority for a
+// FIFO queue. Names and ids need no escaping.
+func (e *encoder) pushed(q *queue, id *fdbpq.ID) []byte {
+	b := append(e.buf[:0], `{"queue":"`...)
+	b = append(b, q.name...)
+	b = append(b, `","id":"`...)
+	b = append(b, id.String()...)
+	b = append(b, '"')
+	if q.kind == subjects.Priority {
+		b = append(b, `,"priority":`...)
+		b = strconv.AppendInt(b, id.Priority, 10)
+	}
+	e.buf = append(b, '}')
+	return e.buf
+}
+
+// length is {"queue":"jobs","len":5}.
+func (e *encoder) length(q *queue, n int64) []byte {
+	b := append(e.buf[:0], `{"queue":"`...)
+	b = append(b, q.name...)
+	b = append(b, `","len":`...)
+	b = strconv.AppendInt(b, n, 10)
+	e.buf = append(b, '}')
+	return e.buf
+}
+
+// item returns the headers of the reply that carries an item: the pusher's
+// and ours.
+func (e *encoder) item(q *queue, item *fdbpq.Item) nats.Header {
+	if e.header == nil {
+		e.header = nats.Header{}
+	}
+	clear(e.header)
+	for name, values := range item.Headers {
+		e.header[name] = values
+	}
+	e.set(subjects.HeaderID, 0, item.ID.String())
+	if q.kind == subjects.Priority {
+		e.set(subjects.HeaderPriority, 1, strconv.FormatInt(item.ID.Priority, 10))
+	}
+	if !item.PushedAt.IsZero() {
+		e.set(subjects.HeaderPushedAt, 2, pushedAt(item.PushedAt))
+	}
+	return e.header
+}
+
+func (e *encoder) set(name string, at int, value string) {
+	e.values[at] = value
+	e.header[name] = e.values[at : at+1 : at+1]
+}
+
+func pushedAt(t time.Time) string {
+	var b [len(pushedAtLayout)]byte
+	return string(t.UTC().AppendFormat(b[:0], pushedAtLayout))
+}

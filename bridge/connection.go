@@ -1,0 +1,106 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	clientName    = "pqbridge"
+	reconnectWait = 500 * time.Millisecond
+
+	// What NATS may hold for the callbacks. They never wait, so this only
+	// bounds the memory when the machine cannot keep up.
+	backlogMessages = 1 << 20
+	backlogBytes    = 512 << 20
+)
+
+// connect opens the connection and subscribes. NATS need not be there: the
+// subscriptions are made when it is.
+func (b *Bridge) connect() error {
+	options := append([]nats.Option{
+		nats.Name(clientName),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait),
+		nats.IgnoreAuthErrorAbort(), // a mistake in the server's accounts may be put right
+	}, b.options.NATSOptions...)
+	options = append(options,
+		nats.ConnectHandler(b.connected),
+		nats.ReconnectHandler(b.connected),
+		nats.DisconnectErrHandler(b.disconnected),
+		nats.ReconnectErrHandler(b.notConnected),
+		nats.ErrorHandler(b.asyncError),
+		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
+	)
+	nc, err := nats.Connect(b.options.NATSURL, options...)
+	if err != nil {
+		return fmt.Errorf("bridge: NATS at %s: %w", b.options.NATSURL, err)
+	}
+	b.nc = nc
+	for _, subject := range b.grammar.Wildcards() {
+		subscription, err := nc.QueueSubscribe(subject, b.options.QueueGroup, newHandler(b).handle)
+		if err != nil {
+			return fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
+		}
+		if err := subscription.SetPendingLimits(backlogMessages, backlogBytes); err != nil {
+			return fmt.Errorf("bridge: subscription to %s: %w", subject, err)
+		}
+		b.subscriptions = append(b.subscriptions, subscription)
+	}
+	return b.discoverable()
+}
+
+func (b *Bridge) connected(nc *nats.Conn) {
+	// Every connection subscribes anew, and NATS says again if it refuses.
+	b.denied.Store(nil)
+	b.options.Logger.Info("connected to NATS", "url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
+}
+
+func (b *Bridge) disconnected(_ *nats.Conn, err error) {
+	if !b.stopping.Load() {
+		b.options.Logger.Warn("disconnected from NATS; trying again for ever", "error", err)
+	}
+}
+
+func (b *Bridge) notConnected(_ *nats.Conn, err error) {
+	b.quiet.nats.warn("NATS cannot be reached; trying again", "error", err)
+}
+
+// asyncError hears of what goes wrong outside of calls: permissions, messages
+// dropped, headers that are not readable. None of it ends the service.
+func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
+	b.metrics.natsErrors.Inc()
+	subject := ""
+	if s != nil {
+		subject = s.Subject
+	}
+	b.quiet.nats.warn("NATS reports an error", "error", err, "subject", subject)
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return
+	}
+	for _, wildcard := range b.grammar.Wildcards() {
+		// The client hands over the server's words and no subscription.
+		if strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", wildcard)) {
+			text := err.Error()
+			b.denied.Store(&text)
+		}
+	}
+}
+
+// dropped is the number of messages that NATS dropped because the callbacks
+// could not keep up.
+func (b *Bridge) dropped() float64 {
+	total := 0
+	for _, s := range b.subscriptions {
+		n, err := s.Dropped()
+		if err == nil {
+			total += n
+		}
+	}
+	return float64(total)
+}

@@ -1,0 +1,96 @@
+package bridge
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+)
+
+// serviceName is what the service is called in service discovery.
+const serviceName = "pqbridge"
+
+// semver is the form of a version that service discovery asks for.
+var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+
+// discoverable answers $SRV.PING, INFO and STATS as the micro package of
+// nats.go does. That package itself would run a goroutine for each endpoint,
+// which loses the order of a publisher's requests to one queue.
+func (b *Bridge) discoverable() error {
+	for verb, answer := range map[micro.Verb]func() any{
+		micro.PingVerb:  func() any { return b.ping() },
+		micro.InfoVerb:  func() any { return b.info() },
+		micro.StatsVerb: func() any { return b.stats() },
+	} {
+		handle := func(m *nats.Msg) { b.discover(m, answer()) }
+		for _, scope := range [][2]string{{"", ""}, {serviceName, ""}, {serviceName, b.id}} {
+			subject, err := micro.ControlSubject(verb, scope[0], scope[1])
+			if err != nil {
+				return fmt.Errorf("bridge: service discovery: %w", err)
+			}
+			if _, err := b.nc.Subscribe(subject, handle); err != nil {
+				return fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *Bridge) discover(m *nats.Msg, answer any) {
+	if m.Reply == "" || b.grammar.Owns(m.Reply) {
+		return
+	}
+	data, err := json.Marshal(answer)
+	if err != nil {
+		b.replyFailed(err)
+		return
+	}
+	b.publish(&nats.Msg{Subject: m.Reply, Data: data})
+}
+
+func (b *Bridge) identity() micro.ServiceIdentity {
+	return micro.ServiceIdentity{Name: serviceName, ID: b.id, Version: b.options.Version, Metadata: map[string]string{}}
+}
+
+func (b *Bridge) ping() micro.Ping {
+	return micro.Ping{ServiceIdentity: b.identity(), Type: micro.PingResponseType}
+}
+
+func (b *Bridge) info() micro.Info {
+	info := micro.Info{
+		ServiceIdentity: b.identity(),
+		Type:            micro.InfoResponseType,
+		Description:     "Durable priority queues",
+	}
+	for _, e := range b.endpoints.all {
+		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{
+			Name: e.name, Subject: e.subject, QueueGroup: b.options.QueueGroup, Metadata: map[string]string{},
+		})
+	}
+	return info
+}
+
+func (b *Bridge) stats() micro.Stats {
+	stats := micro.Stats{
+		ServiceIdentity: b.identity(),
+		Type:            micro.StatsResponseType,
+		Started:         b.created,
+	}
+	for _, e := range b.endpoints.all {
+		requests, took := e.requests.Load(), e.nanoseconds.Load()
+		stats.Endpoints = append(stats.Endpoints, &micro.EndpointStats{
+			Name:                  e.name,
+			Subject:               e.subject,
+			QueueGroup:            b.options.QueueGroup,
+			NumRequests:           int(requests),
+			NumErrors:             int(e.errors.Load()),
+			LastError:             *e.lastError.Load(),
+			ProcessingTime:        time.Duration(took),
+			AverageProcessingTime: time.Duration(took / max(requests, 1)),
+		})
+	}
+	return stats
+}

@@ -1,0 +1,70 @@
+package bridge
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// endpoint is one form of request and what became of those that came.
+type endpoint struct {
+	name, subject string
+
+	// For service discovery.
+	requests, errors, nanoseconds atomic.Int64
+	lastError                     atomic.Pointer[string]
+
+	// For /metrics.
+	total   prometheus.Counter
+	failed  map[int]prometheus.Counter // by code
+	seconds prometheus.Observer
+}
+
+// done counts a request that was answered. err is nil if it succeeded.
+func (e *endpoint) done(took time.Duration, err error) {
+	e.requests.Add(1)
+	e.nanoseconds.Add(int64(took))
+	e.total.Inc()
+	e.seconds.Observe(took.Seconds())
+	if err == nil {
+		return
+	}
+	text := err.Error()
+	e.errors.Add(1)
+	e.lastError.Store(&text)
+	e.failed[classify(err).code].Inc()
+}
+
+// endpoints finds the endpoint of a request.
+type endpoints struct {
+	all []*endpoint // as the grammar lists them
+
+	// byRequest is indexed by kind, verb and whether the subject has a priority.
+	byRequest [2][len(opKinds)][2]*endpoint
+	// unknown stands for requests that belong to no endpoint.
+	unknown *endpoint
+}
+
+func newEndpoints(g subjects.Grammar, m *metrics) *endpoints {
+	es := &endpoints{unknown: m.endpoint("unknown", "")}
+	for _, ge := range g.Endpoints() {
+		e := m.endpoint(ge.Name, ge.Subject)
+		es.all = append(es.all, e)
+		es.byRequest[ge.Kind][ge.Verb][index(ge.HasPriority)] = e
+	}
+	return es
+}
+
+func (es *endpoints) of(r *subjects.Request) *endpoint {
+	return es.byRequest[r.Kind][r.Verb][index(r.HasPriority)]
+}
+
+func index(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,179 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// queue is what a handler knows about a queue.
+type queue struct {
+	name   string
+	kind   subjects.Kind
+	target fdbpq.Target
+	lane   *lane
+}
+
+// request is one that was found good, without its operation.
+type request struct {
+	queue    *queue
+	endpoint *endpoint
+	reply    string
+	received time.Time
+	size     int // bytes of payload and headers
+}
+
+// handler takes the messages of one subscription. NATS calls it from one
+// goroutine, in the order in which each publisher sent. It parses, checks and
+// hands over to a lane; it never waits and never touches the store.
+type handler struct {
+	b      *Bridge
+	queues map[string]*queue // handles of the queues used of late, all of one kind
+}
+
+// maxHandles bounds the handles that a handler keeps. Beyond it starts anew, which
+// costs little and keeps a flood of names from filling the memory.
+const maxHandles = 1 << 16
+
+func newHandler(b *Bridge) *handler {
+	return &handler{b: b, queues: map[string]*queue{}}
+}
+
+// handle is the nats.MsgHandler.
+func (h *handler) handle(m *nats.Msg) {
+	r := request{endpoint: h.b.endpoints.unknown, reply: m.Reply, received: time.Now()}
+	var op fdbpq.Op
+	if err := h.accept(m, &r, &op); err != nil {
+		h.b.refuse(&r, err)
+	}
+}
+
+// accept checks the message and hands it over. If it returns an error the
+// request was not taken.
+func (h *handler) accept(m *nats.Msg, r *request, op *fdbpq.Op) error {
+	if h.b.grammar.Owns(m.Reply) {
+		r.reply = "" // an answer there would be taken for a request
+		return fmt.Errorf("%w: reply subject %.64q is under the prefix of the requests: want an inbox", ErrBadRequest, m.Reply)
+	}
+	parsed, err := h.b.grammar.Parse(m.Subject)
+	if err != nil {
+		return err
+	}
+	r.endpoint = h.b.endpoints.of(&parsed)
+	if m.Reply == "" && !isPush(parsed.Verb) {
+		return fmt.Errorf("%w: %s without a reply subject: nobody would receive what it returns", ErrBadRequest, parsed.Verb)
+	}
+	if err := decode(m, parsed, op); err != nil {
+		return err
+	}
+	headers := headerSize(op.Message.Headers)
+	r.size = len(m.Data) + headers
+	if limit := h.b.nc.MaxPayload; headers > 0 && int64(r.size) > limit() {
+		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d", ErrTooLarge, r.size, limit())
+	}
+	if r.queue, err = h.queue(&parsed); err != nil {
+		return err
+	}
+	op.Queue = r.queue.target
+	return r.queue.lane.add(r, op)
+}
+
+// queue returns the handle of the request's queue.
+func (h *handler) queue(r *subjects.Request) (*queue, error) {
+	if q := h.queues[r.Queue]; q != nil {
+		return q, nil
+	}
+	name := strings.Clone(r.Queue) // else it would keep the whole subject
+	q := &queue{name: name, kind: r.Kind, lane: h.b.laneOf(r.Kind, name)}
+	var err error
+	if r.Kind == subjects.FIFO {
+		q.target, err = h.b.keyspace.Queue(name)
+	} else {
+		q.target, err = h.b.keyspace.PriorityQueue(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(h.queues) >= maxHandles {
+		clear(h.queues)
+	}
+	h.queues[name] = q
+	return q, nil
+}
+
+func (b *Bridge) laneOf(kind subjects.Kind, name string) *lane {
+	h := maphash.String(b.seed, name) + uint64(kind)
+	return b.lanes[h%uint64(len(b.lanes))]
+}
+
+// refuse answers a request that failed before or in its batch.
+func (b *Bridge) refuse(r *request, err error) {
+	r.endpoint.done(time.Since(r.received), err)
+	if r.reply == "" {
+		b.metrics.unanswered.Inc()
+		b.quiet.unanswered.warn("a request without a usable reply subject failed",
+			"endpoint", r.endpoint.name, "error", err)
+		return
+	}
+	b.publish(&nats.Msg{Subject: r.reply, Header: errorHeaders(err)})
+}
+
+// publish sends a reply and reports whether NATS took it.
+func (b *Bridge) publish(m *nats.Msg) bool {
+	err := b.nc.PublishMsg(m)
+	if err != nil {
+		b.replyFailed(err)
+	}
+	return err == nil
+}
+
+func (b *Bridge) replyFailed(err error) {
+	b.metrics.replyFailures.Inc()
+	b.quiet.replies.warn("a reply could not be sent", "error", err)
+}
+
+// answer sends the reply of a request that was run.
+func (b *Bridge) answer(e *encoder, r *request, result *fdbpq.Result, kind fdbpq.OpKind, took time.Duration) {
+	r.endpoint.done(took, nil)
+	if r.reply == "" {
+		return
+	}
+	var err error
+	switch kind {
+	case fdbpq.OpPush:
+		err = b.nc.Publish(r.reply, e.pushed(r.queue, &result.Item.ID))
+	case fdbpq.OpLen:
+		err = b.nc.Publish(r.reply, e.length(r.queue, result.Len))
+	default:
+		err = b.answerItem(e, r, &result.Item)
+	}
+	if err != nil {
+		b.replyFailed(err)
+	}
+}
+
+// answerItem sends an item. A message as large as the server carries leaves no
+// room for our headers: it comes without them rather than not at all.
+func (b *Bridge) answerItem(e *encoder, r *request, item *fdbpq.Item) error {
+	m := nats.Msg{Subject: r.reply, Header: e.item(r.queue, item), Data: item.Value}
+	err := b.nc.PublishMsg(&m)
+	if !errors.Is(err, nats.ErrMaxPayload) {
+		return err
+	}
+	m.Header = item.Headers
+	err = b.nc.PublishMsg(&m)
+	if !errors.Is(err, nats.ErrMaxPayload) {
+		return err
+	}
+	err = fmt.Errorf("%w: item %s of queue %s was stored when the server carried larger messages: %w",
+		ErrTooLarge, item.ID, r.queue.name, err)
+	b.publish(&nats.Msg{Subject: r.reply, Header: errorHeaders(err)})
+	return err
+}

@@ -1,0 +1,118 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+const (
+	headerTimeout = 5 * time.Second
+	idleTimeout   = time.Minute
+)
+
+// startHTTP serves on the listener, if there is one.
+func (b *Bridge) startHTTP(running *running) *http.Server {
+	if b.listener == nil {
+		return nil
+	}
+	server := &http.Server{
+		Handler:           b.routes(),
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+	}
+	running.others.Go(func() {
+		if err := server.Serve(b.listener); !errors.Is(err, http.ErrServerClosed) {
+			running.failed <- fmt.Errorf("bridge: HTTP: %w", err)
+		}
+	})
+	return server
+}
+
+func (b *Bridge) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	mux.HandleFunc("GET /readyz", b.readyz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(b.metrics.registry, promhttp.HandlerOpts{
+		ErrorLog:      promLog{b},
+		ErrorHandling: promhttp.ContinueOnError,
+	}))
+	return mux
+}
+
+// promLog takes what promhttp has to say.
+type promLog struct{ b *Bridge }
+
+func (p promLog) Println(v ...any) {
+	p.b.quiet.store.warn("metrics could not be collected", "error", fmt.Sprint(v...))
+}
+
+// readiness is the body of /readyz.
+type readiness struct {
+	Ready   bool     `json:"ready"`
+	Reasons []string `json:"reasons,omitempty"` // why not
+}
+
+// readyz asks NATS and the store, both at once.
+func (b *Bridge) readyz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), b.options.HTTPTimeout)
+	defer cancel()
+	store := make(chan error, 1)
+	go func() { store <- b.storeReady(ctx) }()
+	answer := readiness{Ready: true}
+	for _, err := range []error{b.natsReady(ctx), <-store} {
+		if err != nil {
+			answer.Ready = false
+			answer.Reasons = append(answer.Reasons, err.Error())
+		}
+	}
+	status := http.StatusOK
+	if b.stopping.Load() {
+		answer.Ready = false
+		answer.Reasons = append(answer.Reasons, "shutting down")
+	}
+	if !answer.Ready {
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, answer)
+}
+
+// natsReady makes a round trip to the server.
+func (b *Bridge) natsReady(ctx context.Context) error {
+	if b.nc == nil || !b.nc.IsConnected() {
+		return errors.New("nats: not connected")
+	}
+	if err := b.nc.FlushWithContext(ctx); err != nil {
+		return fmt.Errorf("nats: no answer: %w", err)
+	}
+	if text := b.denied.Load(); text != nil {
+		return fmt.Errorf("nats: %s", *text)
+	}
+	return nil
+}
+
+// storeReady reads the list of queues.
+func (b *Bridge) storeReady(ctx context.Context) error {
+	_, err := kv.ReadTransact(ctx, b.db, func(r kv.Reader) ([]string, error) {
+		return b.keyspace.PriorityQueues(r, "", 1)
+	})
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return nil
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // fails only if the client is gone
+}

@@ -1,0 +1,274 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// lane runs the requests of the queues that belong to it, in batches: what
+// arrived while one batch was under way is the next. So an idle lane adds no
+// delay and a busy one shares each sync to disk among hundreds of requests.
+//
+// Two goroutines do the work: run puts together and starts batches, reply
+// waits until they are durable and answers. Where the engine pipelines there are
+// up to two batches under way.
+type lane struct {
+	b       *Bridge
+	batcher *fdbpq.Batcher
+	started chan *batch  // run to reply; unbuffered, which is what bounds the batches under way
+	popSize atomic.Int64 // bytes to expect of a pop or peek, see observe
+
+	mu struct {
+		sync.Mutex
+		changed sync.Cond // something below changed that run may wait for
+
+		waiting   []waiting
+		head      int // index in waiting of the first that still waits
+		closed    bool
+		unsettled bool // the outcome of a batch is unknown
+		silent    int  // batches under way that have pushes without a reply
+	}
+	spare sync.Pool // of *batch
+}
+
+type waiting struct {
+	request
+	op fdbpq.Op
+}
+
+// batch is requests and, at the same indexes, their operations.
+type batch struct {
+	requests []request
+	ops      []fdbpq.Op
+	silent   bool // has a push without a reply
+	writes   bool
+
+	pending *fdbpq.Pending
+	cancel  context.CancelFunc
+}
+
+// opOverhead is about what an operation adds to a transaction, in bytes.
+const opOverhead = 256
+
+// firstBatchPops is the number of pops in a batch as long as nothing is known
+// about the size of the items.
+const firstBatchPops = 64
+
+func newLane(b *Bridge) *lane {
+	l := &lane{
+		b:       b,
+		batcher: fdbpq.NewBatcher(b.db, b.keyspace),
+		started: make(chan *batch),
+	}
+	l.popSize.Store(int64(b.options.MaxBatchBytes / firstBatchPops))
+	l.mu.changed.L = &l.mu
+	l.spare.New = func() any { return &batch{} }
+	return l
+}
+
+// add takes a request, or returns ErrOverloaded or ErrUnavailable.
+func (l *lane) add(r *request, op *fdbpq.Op) error {
+	if err := l.b.load.admit(r.size); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.closed {
+		l.b.load.release(1, r.size)
+		return fmt.Errorf("%w: the service is shutting down: try again", ErrUnavailable)
+	}
+	l.mu.waiting = append(l.mu.waiting, waiting{*r, *op})
+	l.mu.changed.Signal()
+	return nil
+}
+
+// close makes run return when nothing is left to do.
+func (l *lane) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.closed = true
+	l.mu.changed.Signal()
+}
+
+// run puts together and starts batches until close was called and all is done. When
+// ctx ends what waits is answered 503.
+func (l *lane) run(ctx context.Context) {
+	defer close(l.started)
+	for l.wait() {
+		l.settle(ctx)
+		b := l.take(ctx)
+		if b == nil {
+			continue
+		}
+		oldest := b.requests[0].received
+		timeout := l.b.options.RequestTimeout
+		timeout = max(timeout-time.Since(oldest), timeout/2)
+		batchCtx, cancel := context.WithTimeout(ctx, timeout)
+		b.cancel = cancel
+		b.pending = l.batcher.Start(batchCtx, b.ops)
+		l.started <- b
+	}
+}
+
+// wait waits for something to do, and returns false when that will not come.
+func (l *lane) wait() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.mu.head == len(l.mu.waiting) && !l.mu.closed && !l.mu.unsettled {
+		l.mu.changed.Wait()
+	}
+	return l.mu.head < len(l.mu.waiting) || l.mu.unsettled
+}
+
+// settle makes sure that the items popped by a batch of unknown outcome are
+// back before anything else is run. Meanwhile requests that are too old are
+// answered.
+func (l *lane) settle(ctx context.Context) {
+	var backoff kv.Backoff
+	for l.takeUnsettled() {
+		attempt, cancel := context.WithTimeout(ctx, l.b.options.RequestTimeout/2)
+		err := l.batcher.Settle(attempt)
+		cancel()
+		if err == nil {
+			continue
+		}
+		l.b.quiet.store.warn("a batch of unknown outcome is not settled yet", "error", err)
+		if ctx.Err() != nil {
+			return
+		}
+		l.setUnsettled()
+		l.expire(ctx)
+		_ = backoff.Wait(ctx) // if ctx ends the next attempt fails and is the last
+	}
+}
+
+// takeUnsettled returns the flag and lowers it, so that a batch that fails
+// during Settle raises it again.
+func (l *lane) takeUnsettled() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.mu.unsettled
+	l.mu.unsettled = false
+	return was
+}
+
+func (l *lane) setUnsettled() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.unsettled = true
+	l.mu.changed.Signal()
+}
+
+// expire answers those that waited too long, and all when ctx has ended. They
+// were not run.
+func (l *lane) expire(ctx context.Context) {
+	before := time.Now().Add(-l.b.options.RequestTimeout)
+	for {
+		l.mu.Lock()
+		if l.mu.head == len(l.mu.waiting) {
+			l.mu.Unlock()
+			return
+		}
+		w := &l.mu.waiting[l.mu.head]
+		if ctx.Err() == nil && w.received.After(before) {
+			l.mu.Unlock()
+			return
+		}
+		r := w.request
+		l.dropLocked()
+		l.mu.Unlock()
+		l.b.load.release(1, r.size)
+		l.b.refuse(&r, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
+			ErrUnavailable, time.Since(r.received).Round(time.Millisecond)))
+	}
+}
+
+// dropLocked removes the first of those that wait.
+func (l *lane) dropLocked() {
+	l.mu.waiting[l.mu.head] = waiting{} // frees what it refers to
+	l.mu.head++
+	if l.mu.head == len(l.mu.waiting) {
+		l.mu.waiting, l.mu.head = l.mu.waiting[:0], 0
+	}
+}
+
+// take returns the next batch, nil if there is none.
+//
+// Operations of a batch are reordered (see fdbpq.Batcher), and one that only
+// reads sees only what is durable. That shows only to a publisher who sent a
+// push without waiting for its reply and then asks: so a len does not share a
+// batch with an earlier push that has no reply, and a batch that only reads
+// waits for such pushes.
+func (l *lane) take(ctx context.Context) *batch {
+	l.expire(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.head == len(l.mu.waiting) {
+		return nil
+	}
+	b := l.spare.Get().(*batch)
+	bytes, options := 0, &l.b.options
+	for l.mu.head < len(l.mu.waiting) && len(b.ops) < options.MaxBatch {
+		w := &l.mu.waiting[l.mu.head]
+		bytes += w.size + opOverhead
+		if returnsItem(w.op.Kind) {
+			bytes += int(l.popSize.Load())
+		}
+		if len(b.ops) > 0 && (bytes > options.MaxBatchBytes || b.silent && w.op.Kind == fdbpq.OpLen) {
+			break
+		}
+		b.add(w)
+		l.dropLocked()
+	}
+	for !b.writes && l.mu.silent > 0 {
+		l.mu.changed.Wait()
+	}
+	if b.silent {
+		l.mu.silent++
+	}
+	return b
+}
+
+func (b *batch) add(w *waiting) {
+	b.requests = append(b.requests, w.request)
+	b.ops = append(b.ops, w.op)
+	switch w.op.Kind {
+	case fdbpq.OpPush:
+		b.writes = true
+		b.silent = b.silent || w.reply == ""
+	case fdbpq.OpPopMin, fdbpq.OpPopMax:
+		b.writes = true
+	}
+}
+
+func returnsItem(k fdbpq.OpKind) bool { return k != fdbpq.OpPush && k != fdbpq.OpLen }
+
+// load is the requests that wait or run in all lanes.
+type load struct {
+	requests, bytes       atomic.Int64
+	maxRequests, maxBytes int64
+}
+
+// admit counts a request, or returns ErrOverloaded.
+func (l *load) admit(size int) error {
+	if n := l.requests.Add(1); n > l.maxRequests {
+		l.requests.Add(-1)
+		return fmt.Errorf("%w: %d requests are waiting: try again later", ErrOverloaded, n-1)
+	}
+	if n := l.bytes.Add(int64(size)); n-int64(size) > l.maxBytes {
+		l.release(1, size)
+		return fmt.Errorf("%w: requests of %d bytes are waiting: try again later", ErrOverloaded, n-int64(size))
+	}
+	return nil
+}
+
+func (l *load) release(requests, bytes int) {
+	l.requests.Add(int64(-requests))
+	l.bytes.Add(int64(-bytes))
+}

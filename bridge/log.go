@@ -1,0 +1,46 @@
+package bridge
+
+import (
+	"log/slog"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
+)
+
+// quietLog writes at most one line a second, after a burst of ten, so that a
+// flood of bad requests does not become a flood of log lines. Each line
+// says how many were left out before it.
+type quietLog struct {
+	logger  *slog.Logger
+	limiter *rate.Limiter
+	left    atomic.Int64
+}
+
+func newQuietLog(logger *slog.Logger) *quietLog {
+	return &quietLog{logger: logger, limiter: rate.NewLimiter(1, 10)}
+}
+
+func (q *quietLog) warn(message string, args ...any) {
+	if !q.limiter.Allow() {
+		q.left.Add(1)
+		return
+	}
+	if n := q.left.Swap(0); n > 0 {
+		args = append(args, "left_out", n)
+	}
+	q.logger.Warn(message, args...)
+}
+
+// quietLogs is one for each cause, so that none hides another.
+type quietLogs struct {
+	unanswered, replies, store, nats *quietLog
+}
+
+func newQuietLogs(logger *slog.Logger) quietLogs {
+	return quietLogs{
+		unanswered: newQuietLog(logger),
+		replies:    newQuietLog(logger),
+		store:      newQuietLog(logger),
+		nats:       newQuietLog(logger),
+	}
+}

@@ -1,0 +1,93 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// reply waits for the batches that run started, in their order, and answers
+// their requests.
+func (l *lane) reply() {
+	var e encoder
+	for b := range l.started {
+		results, err := b.pending.Wait()
+		b.cancel()
+		if err == nil {
+			l.answer(&e, b, results)
+		} else {
+			l.fail(b, err)
+		}
+		l.finish(b)
+	}
+}
+
+func (l *lane) answer(e *encoder, b *batch, results []fdbpq.Result) {
+	l.b.metrics.batchSize.Observe(float64(len(b.ops)))
+	now := time.Now()
+	largest, items := 0, false
+	for i := range results {
+		r, result := &b.requests[i], &results[i]
+		if result.Err != nil {
+			l.b.refuse(r, result.Err)
+			continue
+		}
+		kind := b.ops[i].Kind
+		items = items || returnsItem(kind)
+		largest = max(largest, r.size, len(result.Item.Value)+headerSize(result.Item.Headers))
+		l.b.answer(e, r, result, kind, now.Sub(r.received))
+	}
+	l.observe(largest, items)
+}
+
+// observe corrects what a pop is expected to return: up to the largest message
+// seen at once, down slowly, so that a batch of pops of large items neither
+// fills the memory nor becomes more than a transaction can put back.
+func (l *lane) observe(largest int, items bool) {
+	expected := l.popSize.Load()
+	if int64(largest) > expected {
+		l.popSize.Store(int64(largest))
+	} else if items {
+		l.popSize.Store(expected - (expected-int64(largest)+7)/8)
+	}
+}
+
+// fail answers a batch that was not run, or of which nobody knows.
+func (l *lane) fail(b *batch, err error) {
+	switch {
+	case kv.MaybeCommitted(err):
+		err = fmt.Errorf("%w: a push may or may not be in the queue, and what a pop took is put back: %w", ErrUnknownOutcome, err)
+		l.setUnsettled()
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("%w: the store did not answer in time, the request was not run: try again", ErrUnavailable)
+	case errors.Is(err, context.Canceled):
+		err = fmt.Errorf("%w: the service is shutting down, the request was not run: try again", ErrUnavailable)
+	}
+	l.b.quiet.store.warn("a batch failed", "requests", len(b.requests), "error", err)
+	for i := range b.requests {
+		l.b.refuse(&b.requests[i], err)
+	}
+}
+
+// finish gives up what the batch held.
+func (l *lane) finish(b *batch) {
+	bytes := 0
+	for i := range b.requests {
+		bytes += b.requests[i].size
+	}
+	l.b.load.release(len(b.requests), bytes)
+	if b.silent {
+		l.mu.Lock()
+		l.mu.silent--
+		l.mu.changed.Signal()
+		l.mu.Unlock()
+	}
+	clear(b.requests)
+	clear(b.ops)
+	*b = batch{requests: b.requests[:0], ops: b.ops[:0]}
+	l.spare.Put(b)
+}

@@ -30,6 +30,7 @@ type queueOps struct {
 	pushed                         map[ID]struct{}
 	deltas                         map[int64]int64 // changes of the numbers of items
 	popReads                       [2]kv.Future[[]kv.KeyValue]
+	returned                       bool // items of staged pops were put back
 }
 
 // apply runs ops in tx and returns one result for each, and whether anything
@@ -288,7 +289,8 @@ func (b *batch) popRead(q *queueOps, end, want int) ([]kv.KeyValue, error) {
 		return pairs, err
 	}
 	returned, err := returnExpired(b.tx, q.l, b.now)
-	if err != nil || !returned {
+	q.returned = q.returned || returned
+	if err != nil || !q.returned {
 		return pairs, err
 	}
 	b.wrote = true

@@ -142,7 +142,7 @@ func (r *run) commit(f *fixture, committed model, version int) bool {
 }
 
 func (r *run) wrote() bool {
-	return slices.ContainsFunc(r.ops, func(o op) bool { return !o.isRead() })
+	return slices.ContainsFunc(r.ops, op.isWrite)
 }
 
 // model is the obviously right store: the pairs, by name.
@@ -184,6 +184,9 @@ func (o op) String() string {
 }
 
 func (o op) isRead() bool { return o.kind == "get" || o.kind == "range" }
+
+// isWrite reports whether o has something to write: an empty range has not.
+func (o op) isWrite() bool { return !o.isRead() && (o.kind != "clear range" || o.key < o.end) }
 
 func randomOp(random *rand.Rand) op {
 	kinds := []string{"get", "range", "range", "set", "set", "clear", "clear range", "add", "compare and clear"}

@@ -1,0 +1,284 @@
+// Package faultkv puts faults between a caller and any store, for tests: the
+// errors a distributed store gives now and then, from a seed or one by one.
+//
+// # When a fault can come
+//
+//   - [Outage] and [Delay] at every call that may fail: Begin, BeginRead, reads,
+//     Commit.
+//   - [TooOld] and [Throttled] at reads and at the Commit of a transaction that
+//     wrote. As in a real store the transaction is of no use afterwards: all
+//     later calls fail the same way.
+//   - [Conflict] and the four of an unknown commit at the Commit of a transaction
+//     that wrote.
+//
+// # Unknown commits
+//
+// The caller is told ErrCommitUnknown, and the commit was lost, was made, or is
+// made later: before the next transaction begins, or when the next one commits,
+// which is where a retry that has looked for traces of its first attempt and
+// found none must fail with a conflict. What is still to be made is made by
+// [DB.Land] and by Close at the latest, even if the context of its transaction
+// has ended. It may fail then like any other commit.
+//
+// A DB is safe for concurrent use. With one goroutine the same seed and the
+// same calls give the same faults.
+package faultkv
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// Options say which faults come by themselves. The zero value means none.
+type Options struct {
+	// Seed of the faults.
+	Seed uint64
+
+	// Rates is the probability of each fault, from 0 to 1, at each call where
+	// it can come. Their sum is at most 1.
+	Rates map[Fault]float64
+
+	// MaxDelay is the longest Delay. 0 means 10 ms.
+	MaxDelay time.Duration
+
+	// Sleep waits for d or until ctx ends, in which case it returns ctx's
+	// error. nil means by the clock.
+	Sleep func(ctx context.Context, d time.Duration) error
+}
+
+const defaultMaxDelay = 10 * time.Millisecond
+
+// DB is a store with faults. It implements kv.Database.
+type DB struct {
+	inner    kv.Database
+	rates    [faults]float64
+	maxDelay time.Duration
+	sleep    func(ctx context.Context, d time.Duration) error
+
+	mu struct {
+		sync.Mutex
+		random     *rand.Rand
+		script     []Fault
+		outage     bool
+		counts     map[Fault]int
+		beginning  int              // calls of the store's Begin under way
+		beforeNext []kv.Transaction // to commit before the next one begins
+		duringNext []kv.Transaction // to commit when the next one commits
+	}
+}
+
+var _ kv.Database = (*DB)(nil)
+
+// New puts faults in front of inner. Closing the DB closes inner.
+func New(inner kv.Database, o Options) *DB {
+	db := &DB{inner: inner, maxDelay: o.MaxDelay, sleep: o.Sleep}
+	for fault, rate := range o.Rates {
+		db.rates[fault] = rate
+	}
+	if db.maxDelay == 0 {
+		db.maxDelay = defaultMaxDelay
+	}
+	if db.sleep == nil {
+		db.sleep = sleep
+	}
+	db.mu.random = rand.New(rand.NewPCG(o.Seed, 0))
+	db.mu.counts = map[Fault]int{}
+	return db
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Next sets the faults of the next commits of transactions that wrote, one
+// each, in place of random ones; None lets a commit pass. They are added to
+// those set before and not yet used.
+func (db *DB) Next(script ...Fault) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.mu.script = append(db.mu.script, script...)
+}
+
+// SetOutage begins or ends an outage, during which every call is an Outage.
+func (db *DB) SetOutage(on bool) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.mu.outage = on
+}
+
+// Counts returns how many faults of each kind there were.
+func (db *DB) Counts() map[Fault]int {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return maps.Clone(db.mu.counts)
+}
+
+// Land makes the commits that were to be made later.
+func (db *DB) Land() {
+	db.mu.Lock()
+	late := append(db.mu.beforeNext, db.mu.duringNext...)
+	db.mu.beforeNext, db.mu.duringNext = nil, nil
+	db.mu.Unlock()
+	land(late)
+}
+
+// land commits transactions whose callers have gone: nobody is left to hear
+// of an error.
+func land(late []kv.Transaction) {
+	for _, tx := range late {
+		_, _ = tx.Commit().Get()
+	}
+}
+
+// Begin implements kv.Database.
+func (db *DB) Begin(ctx context.Context) (kv.Transaction, error) {
+	if err := db.strike(ctx, db.pick(Delay, Outage)); err != nil {
+		return nil, err
+	}
+	db.startBeginning()
+	defer db.stopBeginning()
+	inner := detachable(ctx)
+	tx, err := db.inner.Begin(inner)
+	if err != nil {
+		inner.detach()
+		return nil, err
+	}
+	return &transaction{reader: reader{&session{db: db, ctx: ctx}, tx}, inner: tx, innerCtx: inner}, nil
+}
+
+// BeginRead implements kv.Database.
+func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
+	if err := db.strike(ctx, db.pick(Delay, Outage)); err != nil {
+		return nil, err
+	}
+	tx, err := db.inner.BeginRead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &readTransaction{reader{&session{db: db, ctx: ctx}, tx}, tx}, nil
+}
+
+// Pipelines implements kv.Database. A commit whose fate is unknown can be
+// followed by anything, so nothing is promised.
+func (db *DB) Pipelines() bool { return false }
+
+// Close implements kv.Database.
+func (db *DB) Close() error {
+	db.Land()
+	return db.inner.Close()
+}
+
+// startBeginning makes the commits that come before the next transaction. As
+// long as a transaction is beginning no commit is put off to the next one: in a
+// store with one writer at a time that one would wait for it forever.
+func (db *DB) startBeginning() {
+	for {
+		db.mu.Lock()
+		late := db.mu.beforeNext
+		db.mu.beforeNext = nil
+		if late == nil {
+			db.mu.beginning++
+			db.mu.Unlock()
+			return
+		}
+		db.mu.Unlock()
+		land(late)
+	}
+}
+
+func (db *DB) stopBeginning() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.mu.beginning--
+}
+
+// putOff leaves a commit for later.
+func (db *DB) putOff(tx kv.Transaction, fault Fault) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	switch {
+	case fault == UnknownDuringNext:
+		db.mu.duringNext = append(db.mu.duringNext, tx)
+	case db.mu.beginning == 0:
+		db.mu.beforeNext = append(db.mu.beforeNext, tx)
+	default:
+		land([]kv.Transaction{tx})
+	}
+}
+
+// landDuringNext makes the commits that were left for the next commit.
+func (db *DB) landDuringNext() {
+	db.mu.Lock()
+	late := db.mu.duringNext
+	db.mu.duringNext = nil
+	db.mu.Unlock()
+	land(late)
+}
+
+// pick picks one of kinds by their rates, or None, and counts it.
+func (db *DB) pick(kinds ...Fault) Fault {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.countLocked(db.pickLocked(kinds))
+}
+
+// pickForCommit is pick for the commit of a transaction that wrote, which
+// follows the script if there is one.
+func (db *DB) pickForCommit() Fault {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if len(db.mu.script) > 0 && !db.mu.outage {
+		fault := db.mu.script[0]
+		db.mu.script = db.mu.script[1:]
+		return db.countLocked(fault)
+	}
+	return db.countLocked(db.pickLocked(commitFaults))
+}
+
+func (db *DB) pickLocked(kinds []Fault) Fault {
+	if db.mu.outage {
+		return Outage
+	}
+	x := db.mu.random.Float64()
+	for _, kind := range kinds {
+		if x < db.rates[kind] {
+			return kind
+		}
+		x -= db.rates[kind]
+	}
+	return None
+}
+
+func (db *DB) countLocked(fault Fault) Fault {
+	if fault != None {
+		db.mu.counts[fault]++
+	}
+	return fault
+}
+
+// strike does what fault does to a call: it takes time or fails. An ended
+// context goes before all faults.
+func (db *DB) strike(ctx context.Context, fault Fault) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if fault == Delay {
+		db.mu.Lock()
+		d := time.Duration(db.mu.random.Int64N(int64(db.maxDelay)))
+		db.mu.Unlock()
+		return db.sleep(ctx, d)
+	}
+	return fault.err()
+}

@@ -1,0 +1,183 @@
+package faultkv
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// session is what the readers of one transaction have in common.
+type session struct {
+	db  *DB
+	ctx context.Context
+	err error // why the transaction is of no use any more
+}
+
+// read says whether a read can be done.
+func (s *session) read() error {
+	if s.err != nil {
+		return s.err
+	}
+	fault := s.db.pick(Delay, Outage, TooOld, Throttled)
+	err := s.db.strike(s.ctx, fault)
+	if fault == TooOld || fault == Throttled {
+		s.err = err
+	}
+	return err
+}
+
+// reader implements kv.Reader.
+type reader struct {
+	*session
+	inner kv.Reader
+}
+
+// Get implements kv.Reader.
+func (r reader) Get(key []byte) kv.Future[[]byte] {
+	if err := r.read(); err != nil {
+		return kv.Ready[[]byte](nil, err)
+	}
+	return r.inner.Get(key)
+}
+
+// GetRange implements kv.Reader.
+func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	if err := r.read(); err != nil {
+		return kv.Ready[[]kv.KeyValue](nil, err)
+	}
+	return r.inner.GetRange(span, o)
+}
+
+// readTransaction implements kv.ReadTransaction.
+type readTransaction struct {
+	reader
+	inner kv.ReadTransaction
+}
+
+// Cancel implements kv.ReadTransaction.
+func (tx *readTransaction) Cancel() {
+	tx.err = kv.ErrUsed
+	tx.inner.Cancel()
+}
+
+// transaction implements kv.Transaction.
+type transaction struct {
+	reader
+	inner    kv.Transaction
+	innerCtx *detached
+	ended    bool
+	wrote    bool
+}
+
+// Snapshot implements kv.Transaction.
+func (tx *transaction) Snapshot() kv.Reader { return reader{tx.session, tx.inner.Snapshot()} }
+
+// Set implements kv.Transaction.
+func (tx *transaction) Set(key, value []byte) {
+	tx.write(func() { tx.inner.Set(key, value) })
+}
+
+// Clear implements kv.Transaction.
+func (tx *transaction) Clear(key []byte) {
+	tx.write(func() { tx.inner.Clear(key) })
+}
+
+// ClearRange implements kv.Transaction.
+func (tx *transaction) ClearRange(r kv.Range) {
+	if !isEmpty(r) {
+		tx.write(func() { tx.inner.ClearRange(r) })
+	}
+}
+
+// Add implements kv.Transaction.
+func (tx *transaction) Add(key []byte, delta int64) {
+	tx.write(func() { tx.inner.Add(key, delta) })
+}
+
+// CompareAndClear implements kv.Transaction.
+func (tx *transaction) CompareAndClear(key, value []byte) {
+	tx.write(func() { tx.inner.CompareAndClear(key, value) })
+}
+
+// AddReadConflict implements kv.Transaction.
+func (tx *transaction) AddReadConflict(r kv.Range) {
+	if !tx.ended {
+		tx.inner.AddReadConflict(r)
+	}
+}
+
+// AddWriteConflict implements kv.Transaction.
+func (tx *transaction) AddWriteConflict(r kv.Range) {
+	if !isEmpty(r) {
+		tx.write(func() { tx.inner.AddWriteConflict(r) })
+	}
+}
+
+// write does a write unless the transaction has ended: the store's own may be
+// still open, to be committed later.
+func (tx *transaction) write(do func()) {
+	if !tx.ended {
+		tx.wrote = true
+		do()
+	}
+}
+
+func isEmpty(r kv.Range) bool { return bytes.Compare(r.Begin, r.End) >= 0 }
+
+// Commit implements kv.Transaction. Its future is always ready.
+func (tx *transaction) Commit() kv.Future[struct{}] {
+	err := tx.err
+	if err == nil {
+		err = tx.commit()
+	}
+	tx.Cancel()
+	return kv.Ready(struct{}{}, err)
+}
+
+func (tx *transaction) commit() error {
+	if !tx.wrote {
+		if err := tx.db.strike(tx.ctx, tx.db.pick(Delay, Outage)); err != nil {
+			return err
+		}
+		return tx.commitNow()
+	}
+	tx.db.landDuringNext()
+	fault := tx.db.pickForCommit()
+	err := tx.db.strike(tx.ctx, fault)
+	if err == nil {
+		return tx.commitNow()
+	}
+	if !kv.MaybeCommitted(err) {
+		return err
+	}
+	switch fault {
+	case UnknownMade:
+		if err := tx.commitNow(); err != nil {
+			return err
+		}
+	case UnknownBeforeNext, UnknownDuringNext:
+		if !tx.innerCtx.detach() {
+			return tx.ctx.Err()
+		}
+		tx.ended = true
+		tx.db.putOff(tx.inner, fault)
+	}
+	return err
+}
+
+func (tx *transaction) commitNow() error {
+	_, err := tx.inner.Commit().Get()
+	return err
+}
+
+// Cancel implements kv.Transaction.
+func (tx *transaction) Cancel() {
+	tx.err = kv.ErrUsed
+	if tx.ended {
+		return
+	}
+	tx.ended = true
+	tx.inner.Cancel()
+	tx.innerCtx.detach()
+}

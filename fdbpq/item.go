@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -45,12 +46,17 @@ type Message struct {
 func (m Message) size() int {
 	n := len(m.Value)
 	for name, values := range m.Headers {
+		n += textSize(name)
 		for _, v := range values {
-			n += len(name) + len(v) + 8
+			n += textSize(v)
 		}
 	}
 	return n
 }
+
+// textSize is the bytes of a header's name or value in a tuple, where each zero
+// byte takes two.
+func textSize(text string) int { return len(text) + strings.Count(text, "\x00") + 2 }
 
 // Item is a message in a queue.
 type Item struct {
@@ -87,7 +93,7 @@ func (id ID) String() string {
 func ParseID(text string) (ID, error) {
 	var id ID
 	packed, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil {
+	if err != nil || strings.ContainsAny(text, "\r\n") { // which the decoder skips
 		return id, fmt.Errorf("%w: %.100q is not base64url: want an id as a push or pop returned it", ErrID, text)
 	}
 	priority, rest, err := tuple.DecodeInt(packed)

@@ -57,9 +57,13 @@ const (
 	lastTime  = 7258118400_000000
 )
 
+// newID returns the id of an item pushed now. A clock that is far off gives the
+// nearest time that an id of ours can have: an item that was not known as ours
+// would lose its headers.
 func newID(priority, count int64, now time.Time, unique []byte, meta bool) ID {
 	id := ID{Priority: priority, Count: count}
-	binary.BigEndian.PutUint64(id.Random[:], uint64(now.UnixMicro()))
+	micros := min(max(now.Unix(), firstTime/1e6), lastTime/1e6-1)*1e6 + int64(now.Nanosecond()/1e3)
+	binary.BigEndian.PutUint64(id.Random[:], uint64(micros))
 	binary.BigEndian.PutUint16(id.Random[markAt:], mark)
 	if meta {
 		id.Random[flagsAt] = flagMeta

@@ -11,7 +11,8 @@ import (
 )
 
 // MaxMessageSize is the most bytes that the value and the headers of one
-// message may have together. It leaves room in a transaction for its keys.
+// message may have together. It leaves room in a transaction for its keys. Zero
+// bytes in headers count twice, and each name and value two bytes more.
 const MaxMessageSize = 9_000_000
 
 // chunkSize is the most bytes of a value that stand in one key. A tuple can

@@ -1,0 +1,255 @@
+package fdbpq_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// engine is a kind of store that the tests run on. open may return a store
+// that is shared with others: each test has roots of its own in it.
+type engine struct {
+	name string
+	open func(t *testing.T) kv.Database
+}
+
+func engines() []engine {
+	return []engine{
+		{"mem", func(*testing.T) kv.Database { return memkv.New(memkv.Options{}) }},
+	}
+}
+
+// patience bounds each test, so that one that hangs fails by name.
+const patience = 2 * time.Minute
+
+// fixture is a keyspace for one test.
+type fixture struct {
+	*testing.T
+	ctx context.Context
+	db  kv.Database
+	*fdbpq.Keyspace
+	format         fdbpq.ValueFormat
+	priority, fifo string // roots
+	batcher        *fdbpq.Batcher
+
+	corrupt bool // the test leaves keys behind that are none of the layout
+}
+
+// onEngines runs a test on every engine, with each format of values.
+func onEngines(t *testing.T, run func(f *fixture)) {
+	for _, e := range engines() {
+		for format, name := range []string{"raw", "tuple"} {
+			t.Run(e.name+"/"+name, func(t *testing.T) {
+				run(newFixture(t, e.open(t), fdbpq.ValueFormat(format)))
+			})
+		}
+	}
+}
+
+// onMem is a fixture in a new memkv store.
+func onMem(t *testing.T) *fixture {
+	return newFixture(t, memkv.New(memkv.Options{}), fdbpq.RawValues)
+}
+
+// newFixture makes a fixture in db. At the end of the test the invariants of
+// the keyspace are checked, its keys removed and db closed.
+func newFixture(t *testing.T, db kv.Database, format fdbpq.ValueFormat) *fixture {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	random := rand.Text()[:10]
+	f := &fixture{T: t, ctx: ctx, db: db, format: format, priority: "pq-" + random, fifo: "q-" + random}
+	f.Keyspace = fdbpq.NewKeyspace(f.priority, f.fifo, format)
+	f.batcher = fdbpq.NewBatcher(db, f.Keyspace)
+	t.Cleanup(f.stop)
+	return f
+}
+
+func (f *fixture) stop() {
+	f.ctx = context.Background() // that of the test has ended
+	if !f.corrupt {
+		f.check()
+	}
+	write(f, func(tx kv.Transaction) {
+		for _, root := range []string{f.priority, f.priority + "-queues", f.priority + "-x", f.fifo, f.fifo + "-queues"} {
+			tx.ClearRange(everything(root))
+		}
+	})
+	if err := f.db.Close(); err != nil {
+		f.Errorf("Close: %v", err)
+	}
+}
+
+// everything is all keys below a root.
+func everything(root string) kv.Range {
+	begin, end := tuple.NewSubspace(tuple.Tuple{root}).Range()
+	return kv.Range{Begin: begin, End: end}
+}
+
+// check checks the invariants of the keyspace.
+func (f *fixture) check() fdbpqtest.Contents {
+	f.Helper()
+	contents, err := fdbpqtest.CheckInvariants(f.ctx, f.db, f.priority, f.fifo)
+	if err != nil {
+		f.Errorf("invariants:\n%v", err)
+	}
+	return contents
+}
+
+func (f *fixture) queue(name string) *fdbpq.PriorityQueue { return must(f.PriorityQueue(name)) }
+
+func (f *fixture) fifoQueue(name string) *fdbpq.Queue { return must(f.Queue(name)) }
+
+// must panics, because most callers have no way on without the value.
+func must[V any](value V, err error) V {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// do runs fn in a transaction and returns its error.
+func do[V any](f *fixture, fn func(tx kv.Transaction) (V, error)) (V, error) {
+	return kv.Transact(f.ctx, f.db, fn)
+}
+
+// write runs fn in a transaction that must succeed.
+func write(f *fixture, fn func(tx kv.Transaction)) {
+	f.Helper()
+	_, err := kv.TransactIdempotent(f.ctx, f.db, func(tx kv.Transaction) (struct{}, error) {
+		fn(tx)
+		return struct{}{}, nil
+	})
+	if err != nil {
+		f.Fatalf("writing: %v", err)
+	}
+}
+
+// stored returns all pairs below a root.
+func (f *fixture) stored(root string) []kv.KeyValue {
+	f.Helper()
+	pairs, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]kv.KeyValue, error) {
+		return r.GetRange(everything(root), kv.RangeOptions{}).Get()
+	})
+	if err != nil {
+		f.Fatalf("reading: %v", err)
+	}
+	return pairs
+}
+
+// push pushes one value in a transaction of its own.
+func (f *fixture) push(q *fdbpq.PriorityQueue, priority int64, value string) fdbpq.ID {
+	f.Helper()
+	id, err := do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Push(tx, priority, message(value)) })
+	if err != nil {
+		f.Fatalf("Push: %v", err)
+	}
+	return id
+}
+
+// take runs a method that returns an item, such as q.PopMin, in a transaction
+// of its own.
+func (f *fixture) take(method func(kv.Transaction) (fdbpq.Item, error)) (fdbpq.Item, error) {
+	return do(f, method)
+}
+
+// look runs a method that reads an item, such as q.PeekMin.
+func (f *fixture) look(method func(kv.Reader) (fdbpq.Item, error)) (fdbpq.Item, error) {
+	return kv.ReadTransact(f.ctx, f.db, method)
+}
+
+// values takes items with method until the queue is empty, which is bounded.
+func (f *fixture) values(method func(kv.Transaction) (fdbpq.Item, error)) []string {
+	f.Helper()
+	var list []string
+	for range 10_000 {
+		item, err := f.take(method)
+		if err != nil {
+			wantError(f.T, err, fdbpq.ErrEmpty)
+			return list
+		}
+		list = append(list, string(item.Value))
+	}
+	f.Fatal("the queue does not become empty")
+	return nil
+}
+
+// length is what a queue says its length is.
+func (f *fixture) length(q interface {
+	Len(kv.Reader) (int64, error)
+}) int64 {
+	f.Helper()
+	n, err := kv.ReadTransact(f.ctx, f.db, q.Len)
+	if err != nil {
+		f.Fatalf("Len: %v", err)
+	}
+	return n
+}
+
+// apply runs a batch that must succeed.
+func (f *fixture) apply(ops ...fdbpq.Op) []fdbpq.Result {
+	f.Helper()
+	results, err := f.batcher.Apply(f.ctx, ops)
+	if err != nil {
+		f.Fatalf("Apply: %v", err)
+	}
+	return results
+}
+
+func message(value string) fdbpq.Message { return fdbpq.Message{Value: []byte(value)} }
+
+func opPush(q fdbpq.Target, priority int64, value string) fdbpq.Op {
+	return fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: priority, Message: message(value)}
+}
+
+func op(kind fdbpq.OpKind, q fdbpq.Target) fdbpq.Op { return fdbpq.Op{Kind: kind, Queue: q} }
+
+// summary writes results as text: values, lens, errors, "" for pushes.
+func summary(ops []fdbpq.Op, results []fdbpq.Result) []string {
+	list := make([]string, len(results))
+	for i, r := range results {
+		switch {
+		case r.Err != nil:
+			list[i] = r.Err.Error()
+		case ops[i].Kind == fdbpq.OpLen:
+			list[i] = fmt.Sprint(r.Len)
+		default:
+			list[i] = string(r.Item.Value)
+		}
+	}
+	return list
+}
+
+func wantEqual[V any](t *testing.T, what string, got, want V) {
+	t.Helper()
+	if g, w := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want); g != w {
+		t.Errorf("%s: got %.2000s, want %.2000s", what, g, w)
+	}
+}
+
+func wantError(t *testing.T, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Errorf("error is %v, want %v", got, want)
+	}
+}
+
+func wantList(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got %q, want %q", what, got, want)
+	}
+}

@@ -1,0 +1,301 @@
+// Package fdbpqtest checks what is stored of queues against the layout that
+// package fdbpq documents. It reads the keys by itself and shares no code with
+// the queues, so that a mistake there is not repeated here.
+package fdbpqtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// Contents is how much is stored below the roots of a keyspace.
+type Contents struct {
+	// Items is the number of items in all queues, those of other programs
+	// that use the recipe included.
+	Items int
+	// Queues is the number of queues in the lists of queues.
+	Queues int
+	// Receipts is the number of receipts by lane, that is, by Batcher.
+	Receipts map[string]int
+}
+
+// CheckInvariants reads everything below the two roots of a keyspace (see
+// fdbpq.NewKeyspace) in one transaction and checks that
+//
+//   - every key decodes and is of a kind that the layout knows;
+//   - every item that fdbpq pushed has the ("m") keys that its id promises,
+//     numbered from 0 without holes, and no ("m") key is left of a gone item;
+//   - the numbers of items are those of the items there, and none is zero;
+//   - every queue with items that fdbpq pushed is in the list of queues;
+//   - every receipt decodes.
+//
+// The error joins all that is wrong.
+func CheckInvariants(ctx context.Context, db kv.Database, priority, fifo string) (Contents, error) {
+	return kv.ReadTransact(ctx, db, func(r kv.Reader) (Contents, error) {
+		c := checker{queues: map[string]*queue{}, contents: Contents{Receipts: map[string]int{}}}
+		for _, root := range []string{priority, fifo} {
+			if err := c.readRoot(r, root, root == fifo); err != nil {
+				return Contents{}, err
+			}
+		}
+		if err := c.each(r, tuple.Tuple{priority + "-x"}, c.receipt); err != nil {
+			return Contents{}, err
+		}
+		for _, q := range c.queues {
+			c.checkQueue(q)
+		}
+		return c.contents, errors.Join(c.problems...)
+	})
+}
+
+type checker struct {
+	queues   map[string]*queue // by root and name, packed
+	contents Contents
+	problems []error
+}
+
+// queue is what was found of one queue.
+type queue struct {
+	name   string // for messages
+	fifo   bool
+	listed bool
+	items  map[string]int64   // own items' priority, by the bytes of their id in a key
+	parts  map[string][]int64 // numbers of ("m") keys, likewise
+	counts map[string]int64   // by the packed priority, "" for the total
+	metas  map[string]bool    // whether an own item says that it has ("m") keys
+}
+
+func (c *checker) problem(format string, args ...any) {
+	c.problems = append(c.problems, fmt.Errorf(format, args...))
+}
+
+func (c *checker) queue(root string, fifo bool, name string) *queue {
+	id := string(tuple.Tuple{root, name}.Pack())
+	q := c.queues[id]
+	if q == nil {
+		q = &queue{
+			name:   fmt.Sprintf("%s %q", root, name),
+			fifo:   fifo,
+			items:  map[string]int64{},
+			parts:  map[string][]int64{},
+			counts: map[string]int64{},
+			metas:  map[string]bool{},
+		}
+		c.queues[id] = q
+	}
+	return q
+}
+
+// each calls fn for all keys that begin with prefix, with the rest of the key.
+func (c *checker) each(r kv.Reader, prefix tuple.Tuple, fn func(key tuple.Tuple, value []byte)) error {
+	space := tuple.NewSubspace(prefix)
+	begin, end := space.Range()
+	for {
+		pairs, err := r.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: 1000}).Get()
+		if err != nil {
+			return err
+		}
+		for _, pair := range pairs {
+			key, err := space.Unpack(pair.Key)
+			if err != nil {
+				c.problem("key %x: %w", pair.Key, err)
+				continue
+			}
+			fn(key, pair.Value)
+			begin = kv.SingleKey(pair.Key).End
+		}
+		if len(pairs) < 1000 {
+			return nil
+		}
+	}
+}
+
+func (c *checker) readRoot(r kv.Reader, root string, fifo bool) error {
+	err := c.each(r, tuple.Tuple{root}, func(key tuple.Tuple, value []byte) { c.queueKey(root, fifo, key, value) })
+	if err != nil {
+		return err
+	}
+	return c.each(r, tuple.Tuple{root + "-queues"}, func(key tuple.Tuple, value []byte) {
+		name, ok := elementAt[string](key, 0)
+		if !ok || len(key) != 1 {
+			c.problem("list of queues: key %v", key)
+			return
+		}
+		c.contents.Queues++
+		c.queue(root, fifo, name).listed = true
+		if micros, rest, err := tuple.DecodeInt(value); err != nil || len(rest) > 0 || micros <= 0 {
+			c.problem("list of queues: %q: value %x is no time", name, value)
+		}
+	})
+}
+
+// queueKey takes the key (name, kind, ...) below a root.
+func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte) {
+	name, named := elementAt[string](key, 0)
+	kind, known := elementAt[string](key, 1)
+	if !named || !known {
+		c.problem("%s: key %v: want (name, kind, ...)", root, key)
+		return
+	}
+	q, rest := c.queue(root, fifo, name), key[2:]
+	var err error
+	switch kind {
+	case "i":
+		err = c.item(q, rest)
+	case "m":
+		err = q.part(rest, value)
+	case "n":
+		err = q.count(rest, value)
+	default:
+		err = errors.New("unknown kind of key")
+	}
+	if err != nil {
+		c.problem("queue %s: key %v: %w", q.name, key[1:], err)
+	}
+}
+
+func (c *checker) item(q *queue, key tuple.Tuple) error {
+	id, err := parseID(key, q.fifo)
+	if err != nil {
+		return err
+	}
+	if len(key) != idLength(q.fifo) {
+		return errors.New("too long for an item")
+	}
+	c.contents.Items++
+	if micros := binary.BigEndian.Uint64(id.Random[:]); isOwn(id, micros) {
+		q.items[string(key.Pack())] = id.Priority
+		q.metas[string(key.Pack())] = id.Random[10]&1 != 0
+	}
+	return nil
+}
+
+func (q *queue) part(key tuple.Tuple, value []byte) error {
+	if _, err := parseID(key, q.fifo); err != nil {
+		return err
+	}
+	n := idLength(q.fifo)
+	part, ok := elementAt[int64](key, n)
+	if !ok || len(key) != n+1 {
+		return errors.New("no number of the part")
+	}
+	if len(value) == 0 {
+		return errors.New("empty part")
+	}
+	id := string(key[:n].Pack())
+	q.parts[id] = append(q.parts[id], part)
+	return nil
+}
+
+func (q *queue) count(key tuple.Tuple, value []byte) error {
+	_, isInt := elementAt[int64](key, 0)
+	if len(key) > 1 || len(key) == 1 && (q.fifo || !isInt) {
+		return errors.New("unknown number of items")
+	}
+	if len(value) != 8 {
+		return fmt.Errorf("value %x is no number", value)
+	}
+	n := int64(binary.LittleEndian.Uint64(value))
+	if n <= 0 {
+		return fmt.Errorf("number of items is %d", n)
+	}
+	q.counts[string(key.Pack())] = n
+	return nil
+}
+
+func (c *checker) receipt(key tuple.Tuple, value []byte) {
+	lane, isLane := elementAt[[]byte](key, 0)
+	_, isBatch := elementAt[int64](key, 1)
+	content, err := tuple.Unpack(value)
+	if !isLane || !isBatch || len(key) != 2 || err != nil || len(content) < 2 {
+		c.problem("receipt %v: value %x", key, value)
+		return
+	}
+	c.contents.Receipts[string(lane)]++
+}
+
+// checkQueue compares the parts of a queue with each other.
+func (c *checker) checkQueue(q *queue) {
+	counts := map[string]int64{}
+	for key, priority := range q.items {
+		counts[""]++
+		if !q.fifo {
+			counts[string(tuple.Tuple{priority}.Pack())]++
+		}
+		if q.metas[key] != (len(q.parts[key]) > 0) {
+			c.problem("queue %s: item %x: says %v about (m) keys and has %d", q.name, key, q.metas[key], len(q.parts[key]))
+		}
+	}
+	for key, parts := range q.parts {
+		if _, there := q.items[key]; !there {
+			c.problem("queue %s: %d (m) keys of no item: %x", q.name, len(parts), key)
+		}
+		for n, part := range parts {
+			if part != int64(n) {
+				c.problem("queue %s: item %x: (m) keys are numbered %v", q.name, key, parts)
+				break
+			}
+		}
+	}
+	for key := range counts {
+		if q.counts[key] != counts[key] {
+			c.problem("queue %s: number for priority %x is %d, there are %d", q.name, key, q.counts[key], counts[key])
+		}
+	}
+	for key := range q.counts {
+		if counts[key] == 0 {
+			c.problem("queue %s: number for priority %x is %d, there are none", q.name, key, q.counts[key])
+		}
+	}
+	if len(q.items) > 0 && !q.listed {
+		c.problem("queue %s has items and is not listed", q.name)
+	}
+}
+
+func idLength(fifo bool) int {
+	if fifo {
+		return 2
+	}
+	return 3
+}
+
+// parseID reads (priority, count, random) or, in a FIFO queue, (index, random).
+func parseID(key tuple.Tuple, fifo bool) (id fdbpq.ID, err error) {
+	ints := []*int64{&id.Priority, &id.Count}
+	if fifo {
+		ints = ints[1:]
+	}
+	for i, p := range ints {
+		n, ok := elementAt[int64](key, i)
+		if !ok {
+			return id, fmt.Errorf("element %d of the id is no integer", i)
+		}
+		*p = n
+	}
+	random, ok := elementAt[[]byte](key, len(ints))
+	if !ok || len(random) != len(id.Random) {
+		return id, errors.New("random part of the id is not 20 bytes")
+	}
+	copy(id.Random[:], random)
+	return id, nil
+}
+
+// isOwn reports whether fdbpq made the id: the mark, and a time of 2020 to 2200.
+func isOwn(id fdbpq.ID, micros uint64) bool {
+	return bytes.Equal(id.Random[8:10], []byte{0x9d, 0x51}) && micros >= 1577836800e6 && micros < 7258118400e6
+}
+
+func elementAt[T any](t tuple.Tuple, i int) (value T, ok bool) {
+	if i >= len(t) {
+		return value, false
+	}
+	value, ok = t[i].(T)
+	return value, ok
+}

@@ -57,6 +57,7 @@ type Bridge struct {
 	id       string // of this instance, for service discovery
 	created  time.Time
 	listener net.Listener // nil without HTTP
+	router   *router      // nil if the store has only this bridge
 
 	nc            *nats.Conn // set by connect, before all that uses it
 	subscriptions []*nats.Subscription
@@ -86,6 +87,9 @@ func New(o Options) (*Bridge, error) {
 	}
 	b.metrics = newMetrics(b)
 	b.endpoints = newEndpoints(o.Grammar, b.metrics)
+	if !o.DB.Pipelines() {
+		b.router = newRouter(b)
+	}
 	for range o.Lanes {
 		b.lanes = append(b.lanes, newLane(b))
 	}
@@ -127,6 +131,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	running.others.Go(func() { b.sweep(work) })
 
 	err := b.connect()
+	b.startRouter(&running, err)
 	web := b.startHTTP(&running) // after connect, because it looks at the connection
 	if err == nil {
 		select {
@@ -143,6 +148,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 type running struct {
 	lanes, others sync.WaitGroup
 	failed        chan error // why one of the others ended early
+	leave         func()     // ends the router
 }
 
 // sweep removes what dead processes left behind.

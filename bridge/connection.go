@@ -52,12 +52,22 @@ func (b *Bridge) connect() error {
 		}
 		b.subscriptions = append(b.subscriptions, subscription)
 	}
+	if b.router != nil {
+		subscriptions, err := b.router.subscribe()
+		if err != nil {
+			return fmt.Errorf("bridge: subscribe to what other bridges say: %w", err)
+		}
+		b.subscriptions = append(b.subscriptions, subscriptions...)
+	}
 	return b.discoverable()
 }
 
 func (b *Bridge) connected(nc *nats.Conn) {
 	// Every connection subscribes anew, and NATS says again if it refuses.
 	b.denied.Store(nil)
+	if b.router != nil {
+		b.router.denied.Store(false)
+	}
 	b.options.Logger.Info("connected to NATS", "url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
 }
 
@@ -82,6 +92,9 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	b.quiet.nats.warn("NATS reports an error", "error", err, "subject", subject)
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
+	}
+	if b.router != nil && strings.Contains(err.Error(), internalRoot) {
+		b.router.deny()
 	}
 	for _, wildcard := range b.grammar.Wildcards() {
 		// The client hands over the server's words and no subscription.

@@ -19,6 +19,10 @@ type queue struct {
 	kind   subjects.Kind
 	target fdbpq.Target
 	lane   *lane
+
+	// What owner found last, used by the handler alone.
+	ownerOf *string
+	ownerID string
 }
 
 // request is one that was found good, without its operation.
@@ -35,7 +39,8 @@ type request struct {
 // hands over to a lane; it never waits and never touches the store.
 type handler struct {
 	b      *Bridge
-	queues map[string]*queue // handles of the queues used of late, all of one kind
+	handed bool                 // the messages come from other bridges: see router
+	queues [2]map[string]*queue // handles of the queues used of late, by kind
 }
 
 // maxHandles bounds the handles that a handler keeps. Beyond it starts anew, which
@@ -43,7 +48,7 @@ type handler struct {
 const maxHandles = 1 << 16
 
 func newHandler(b *Bridge) *handler {
-	return &handler{b: b, queues: map[string]*queue{}}
+	return &handler{b: b, queues: [2]map[string]*queue{{}, {}}}
 }
 
 // handle is the nats.MsgHandler.
@@ -81,13 +86,19 @@ func (h *handler) accept(m *nats.Msg, r *request, op *fdbpq.Op) error {
 	if r.queue, err = h.queue(&parsed); err != nil {
 		return err
 	}
+	if router := h.b.router; router != nil && !h.handed {
+		if passed, err := router.pass(m, op.Kind, r.queue); passed || err != nil {
+			return err
+		}
+	}
 	op.Queue = r.queue.target
 	return r.queue.lane.add(r, op)
 }
 
 // queue returns the handle of the request's queue.
 func (h *handler) queue(r *subjects.Request) (*queue, error) {
-	if q := h.queues[r.Queue]; q != nil {
+	known := h.queues[r.Kind]
+	if q := known[r.Queue]; q != nil {
 		return q, nil
 	}
 	name := strings.Clone(r.Queue) // else it would keep the whole subject
@@ -101,10 +112,10 @@ func (h *handler) queue(r *subjects.Request) (*queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(h.queues) >= maxHandles {
-		clear(h.queues)
+	if len(known) >= maxHandles {
+		clear(known)
 	}
-	h.queues[name] = q
+	known[name] = q
 	return q, nil
 }
 

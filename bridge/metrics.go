@@ -25,6 +25,7 @@ type metrics struct {
 	unanswered    prometheus.Counter
 	replyFailures prometheus.Counter
 	natsErrors    prometheus.Counter
+	passed        prometheus.Counter
 }
 
 func newMetrics(b *Bridge) *metrics {
@@ -47,10 +48,12 @@ func newMetrics(b *Bridge) *metrics {
 		unanswered: counter("pq_unanswered_total", "Requests that failed and had no usable reply subject."),
 		replyFailures: counter("pq_reply_failures_total",
 			"Replies that could not be handed to NATS; what they carried is lost."),
+		passed: counter("pq_passed_total",
+			"Pops handed to the bridge that pops from their queue."),
 		natsErrors: counter("pq_nats_errors_total", "Errors that NATS reported, such as missing permissions."),
 	}
 	m.registry.MustRegister(
-		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.replyFailures, m.natsErrors,
+		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.replyFailures, m.natsErrors, m.passed,
 		gauge("pq_pending_requests", "Requests that wait or run.", func() float64 { return float64(b.load.requests.Load()) }),
 		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { return float64(b.load.bytes.Load()) }),
 		gauge("pq_nats_connected", "1 if connected to NATS.", b.isConnected),

@@ -19,6 +19,9 @@ func (b *Bridge) shutdown(reason error, running *running, web *http.Server, stop
 	deadline, cancel := context.WithTimeout(context.Background(), b.options.ShutdownTimeout)
 	defer cancel()
 
+	// Other bridges pass no more pops to this one.
+	running.leave()
+
 	// No new requests; those that NATS delivered still reach their lanes.
 	err := errors.Join(reason, b.drain(deadline))
 

@@ -1,0 +1,221 @@
+package bridge
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// router lets one bridge pop from a queue at a time. Where several bridges
+// share a store, pops of one queue by two of them conflict, and one of the two
+// transactions was done in vain. So the bridges tell each other over NATS who
+// is there, agree by hashing on one of them for each queue, and hand it the
+// pops that NATS gave to others. The message is passed on as it is, reply
+// subject included, so the answer goes straight to the client.
+//
+// Nothing depends on the bridges having the same view of who is there: if two of
+// them pop from a queue, their transactions conflict and are tried again, as
+// ever. If the bridge that a pop is handed to has just died, NATS tells the
+// client that nobody is there to answer, as it does when there is no bridge at all.
+//
+// An engine with one writer has one bridge, and no router.
+type router struct {
+	b       *Bridge
+	inbox   string        // what others hand to this bridge has subjects below it
+	members string        // subject on which bridges say that they are there
+	hello   chan struct{} // somebody new wants to hear of us
+	denied  atomic.Bool   // NATS does not let this bridge talk to others
+
+	bridges atomic.Pointer[[]string] // ids of those there, this one included, sorted
+
+	mu struct {
+		sync.Mutex
+		heard map[string]time.Time // other bridges and when they were heard last
+	}
+}
+
+const (
+	// heartbeat is how often a bridge says that it is there.
+	heartbeat = 250 * time.Millisecond
+	// heartbeatLife is how long it is believed.
+	heartbeatLife = 5 * heartbeat
+	// leaving comes before the id of a bridge that ends.
+	leaving = "-"
+)
+
+func newRouter(b *Bridge) *router {
+	root := internalRoot + b.grammar.Wildcards()[0]
+	root = strings.TrimSuffix(root, ".>")
+	r := &router{
+		b:       b,
+		inbox:   root + ".to." + b.id + ".",
+		members: root + ".members." + b.options.QueueGroup,
+		hello:   make(chan struct{}, 1),
+	}
+	r.mu.heard = map[string]time.Time{}
+	r.bridges.Store(&[]string{b.id})
+	return r
+}
+
+// internalRoot is what the subjects between bridges begin with.
+const internalRoot = "_pqbridge."
+
+// subscribe makes the router's subscriptions and returns them.
+func (r *router) subscribe() ([]*nats.Subscription, error) {
+	members, err := r.b.nc.Subscribe(r.members, r.hear)
+	if err != nil {
+		return nil, err
+	}
+	h := newHandler(r.b)
+	h.handed = true
+	handed, err := r.b.nc.Subscribe(r.inbox+">", func(m *nats.Msg) {
+		m.Subject = m.Subject[len(r.inbox):]
+		h.handle(m)
+	})
+	return []*nats.Subscription{members, handed}, err
+}
+
+// run says that this bridge is there until ctx ends, then that it is not.
+func (r *router) run(ctx context.Context) {
+	ticker := time.NewTicker(heartbeat)
+	defer ticker.Stop()
+	for {
+		if !r.denied.Load() {
+			r.say(r.b.id)
+		}
+		select {
+		case <-ctx.Done():
+			r.say(leaving + r.b.id)
+			return
+		case <-r.hello:
+		case <-ticker.C:
+			r.forget(time.Now().Add(-heartbeatLife))
+		}
+	}
+}
+
+// startRouter starts the router, if there is one and it was connected.
+func (b *Bridge) startRouter(running *running, err error) {
+	running.leave = func() {}
+	if b.router == nil || err != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { b.router.run(ctx) })
+	running.leave = func() {
+		cancel()
+		done.Wait()
+	}
+}
+
+// say tells the others. While NATS is away there is nobody to tell, and what
+// is buffered for later is harmless.
+func (r *router) say(id string) {
+	if err := r.b.nc.Publish(r.members, []byte(id)); err != nil {
+		r.b.quiet.nats.warn("the other bridges could not be told that this one is there", "error", err)
+	}
+}
+
+// hear takes what a bridge says of itself.
+func (r *router) hear(m *nats.Msg) {
+	id := string(m.Data)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if gone, left := strings.CutPrefix(id, leaving); left {
+		delete(r.mu.heard, gone)
+		r.publishLocked()
+		return
+	}
+	if id == r.b.id || subjects.ValidateQueueName(id) != nil {
+		return
+	}
+	_, known := r.mu.heard[id]
+	r.mu.heard[id] = time.Now()
+	if known {
+		return
+	}
+	r.publishLocked()
+	select {
+	case r.hello <- struct{}{}:
+	default:
+	}
+}
+
+// deny makes this bridge one among strangers until it connects again: it
+// hands nothing over, and the others soon hand nothing to it.
+func (r *router) deny() {
+	r.denied.Store(true)
+	r.b.quiet.nats.warn("NATS does not let the bridges talk to each other: allow this user to publish and subscribe to " +
+		internalRoot + ">, or pops of one queue by several bridges will conflict")
+}
+
+// forget removes those that were not heard since.
+func (r *router) forget(since time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := len(r.mu.heard)
+	for id, heard := range r.mu.heard {
+		if heard.Before(since) {
+			delete(r.mu.heard, id)
+		}
+	}
+	if len(r.mu.heard) != before {
+		r.publishLocked()
+	}
+}
+
+func (r *router) publishLocked() {
+	ids := []string{r.b.id}
+	for id := range r.mu.heard {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	r.bridges.Store(&ids)
+	r.b.options.Logger.Info("bridges that share the queues", "count", len(ids))
+}
+
+// pass hands the message to the bridge that pops from the queue, if that is
+// another one, and says whether it did.
+func (r *router) pass(m *nats.Msg, kind fdbpq.OpKind, q *queue) (passed bool, err error) {
+	if kind != fdbpq.OpPopMin && kind != fdbpq.OpPopMax {
+		return false, nil
+	}
+	ids := *r.bridges.Load()
+	if len(ids) == 1 || r.denied.Load() {
+		return false, nil
+	}
+	owner := q.owner(ids)
+	if owner == r.b.id {
+		return false, nil
+	}
+	r.b.metrics.passed.Inc()
+	subject := r.inbox[:len(r.inbox)-len(r.b.id)-1] + owner + "." + m.Subject
+	return true, r.b.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: m.Reply, Header: m.Header})
+}
+
+// owner is the bridge that pops from the queue: the one whose id and the
+// queue's name have the highest hash, so that when a bridge comes or goes only
+// its own queues move.
+func (q *queue) owner(ids []string) string {
+	if q.ownerOf == &ids[0] {
+		return q.ownerID
+	}
+	var highest uint64
+	for _, id := range ids {
+		if h := xxhash.Sum64String(id + " " + q.kind.String() + " " + q.name); h >= highest {
+			highest, q.ownerID = h, id
+		}
+	}
+	q.ownerOf = &ids[0]
+	return q.ownerID
+}

@@ -1,0 +1,113 @@
+package pebblekv
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// commit is the future of a commit that waits for its sync.
+type commit struct {
+	ctx   context.Context
+	batch *pebble.Batch // nil if nothing was written
+	view  *view         // the state after it, nil if nothing was written
+
+	done chan struct{} // closed by the syncer
+	err  error         // set before done is closed
+
+	gaveUp error // what Get has returned because ctx ended
+}
+
+// Get implements kv.Future.
+func (c *commit) Get() (struct{}, error) {
+	if c.gaveUp != nil {
+		return struct{}{}, c.gaveUp
+	}
+	select {
+	case <-c.done:
+		return struct{}{}, c.err
+	default:
+	}
+	select {
+	case <-c.done:
+		return struct{}{}, c.err
+	case <-c.ctx.Done():
+		c.gaveUp = c.ctx.Err()
+		if c.batch != nil {
+			c.gaveUp = fmt.Errorf("%w: %w", kv.ErrCommitUnknown, c.gaveUp)
+		}
+		return struct{}{}, c.gaveUp
+	}
+}
+
+// apply makes the writes of batch visible to the next write transaction, hands
+// them to the syncer and returns their future. Its caller holds DB.writer.
+func (s *store) apply(ctx context.Context, batch *pebble.Batch, learnt *gapSet) (*commit, error) {
+	if err := s.pdb.ApplyNoSyncWait(batch, pebble.Sync); err != nil {
+		s.disk.fail(err)
+		return nil, fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)
+	}
+	s.applied++
+	s.known.committed(s.applied, s.synced.Load(), learnt)
+	c := &commit{ctx: ctx, batch: batch, done: make(chan struct{})}
+	iter, err := s.pdb.NewIter(nil)
+	if err != nil {
+		// Later views hold what this one does.
+		s.disk.fail(err)
+	} else {
+		c.view = newView(iter, s.applied)
+	}
+	s.commits <- c
+	return c, nil
+}
+
+// afterAll returns a future that is ready once all that was applied is durable.
+// Its caller holds DB.writer.
+func (s *store) afterAll(ctx context.Context) kv.Future[struct{}] {
+	if s.synced.Load() == s.applied {
+		return kv.Ready(struct{}{}, nil)
+	}
+	c := &commit{ctx: ctx, done: make(chan struct{})}
+	s.commits <- c
+	return c
+}
+
+// sync is the syncer: it waits for the syncs of the commits in their order,
+// whether or not anybody waits for their futures.
+func (s *store) sync() {
+	defer close(s.idle)
+	for c := range s.commits {
+		if c.batch == nil {
+			c.err = s.err()
+		} else {
+			s.syncBatch(c)
+		}
+		close(c.done)
+	}
+}
+
+func (s *store) syncBatch(c *commit) {
+	err := c.batch.SyncWait()
+	// Pebble says nothing of a disk that failed.
+	if failed := s.disk.err(); failed != nil {
+		err = failed
+	}
+	_ = c.batch.Close() // It never fails.
+	if err != nil {
+		s.disk.fail(err)
+		c.err = fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)
+		if c.view != nil {
+			c.view.unref()
+		}
+		return
+	}
+	s.mu.Lock()
+	old := s.durable
+	s.durable = c.view
+	s.mu.Unlock()
+	s.synced.Store(c.view.version)
+	old.unref()
+}

@@ -1,0 +1,210 @@
+package pebblekv
+
+import (
+	"errors"
+	"path/filepath"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// disk is the file system Pebble writes to. It turns the first write that fails
+// into what a power cut is: from then on nothing reaches the folder any more.
+//
+// Pebble has no way on after most failed writes. It exits the process, panics
+// with its locks held, or unlocks a mutex twice, which nothing can recover
+// from. It also could delete files that a manifest refers to whose sync
+// failed. So Pebble is not told. The failure is remembered before the write
+// returns, and everything later pretends to succeed: writes to its log and
+// manifest are dropped, new files are kept in memory, and removals do nothing.
+// Pebble stays consistent in memory, its readers go on, and it can be closed.
+// What is in the folder is what was there at the failure, which is what
+// Pebble's recovery is made for.
+//
+// Nobody may trust Pebble's word after the failure: err must be checked after
+// each sync that is waited for.
+type disk struct {
+	vfs.FS
+	after *vfs.MemFS // files made after the failure
+
+	once     sync.Once
+	cause    error         // set before failed is closed
+	failed   chan struct{} // closed by the first failure
+	released chan struct{} // closed by release
+}
+
+// categoryFlush is how Pebble names the tables it writes memtables to.
+const categoryFlush vfs.DiskWriteCategory = "pebble-memtable-flush"
+
+func newDisk(fs vfs.FS, dir string) (*disk, error) {
+	d := &disk{FS: fs, after: vfs.NewMem(), failed: make(chan struct{}), released: make(chan struct{})}
+	return d, d.after.MkdirAll(dir, 0o755)
+}
+
+// fail declares the disk failed. Only the first call counts.
+func (d *disk) fail(cause error) {
+	d.once.Do(func() {
+		d.cause = cause
+		close(d.failed)
+	})
+}
+
+// err returns the first failure, nil if there was none.
+func (d *disk) err() error {
+	select {
+	case <-d.failed:
+		return d.cause
+	default:
+		return nil
+	}
+}
+
+// release ends the wait of compactions for a failed disk, so that Pebble can be
+// closed. It is called at most once.
+func (d *disk) release() { close(d.released) }
+
+// Create implements vfs.FS. After the failure a compaction, which would go on
+// to fill the memory, waits until the store is closed; its tables are the only
+// ones that are not part of a flush.
+func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	table := isTable(name)
+	if d.err() == nil {
+		f, err := d.FS.Create(name, category)
+		if err == nil {
+			return &file{File: f, disk: d, table: table}, nil
+		}
+		d.fail(err)
+	}
+	if table && category != categoryFlush {
+		<-d.released
+		return nil, d.cause
+	}
+	return d.after.Create(name, category)
+}
+
+// ReuseForWrite implements vfs.FS. Pebble reuses old logs.
+func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if d.err() == nil {
+		f, err := d.FS.ReuseForWrite(oldname, newname, category)
+		if err == nil {
+			return &file{File: f, disk: d}, nil
+		}
+		d.fail(err)
+	}
+	return d.after.Create(newname, category)
+}
+
+// OpenDir implements vfs.FS.
+func (d *disk) OpenDir(name string) (vfs.File, error) {
+	f, err := d.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return &file{File: f, disk: d}, nil
+}
+
+// Open implements vfs.FS.
+func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	if d.err() != nil {
+		if f, err := d.after.Open(name); err == nil {
+			return f, nil
+		}
+	}
+	return d.FS.Open(name, opts...)
+}
+
+// Stat implements vfs.FS.
+func (d *disk) Stat(name string) (vfs.FileInfo, error) {
+	if d.err() != nil {
+		if info, err := d.after.Stat(name); err == nil {
+			return info, nil
+		}
+	}
+	return d.FS.Stat(name)
+}
+
+// Rename implements vfs.FS.
+func (d *disk) Rename(oldname, newname string) error {
+	if d.err() == nil {
+		err := d.FS.Rename(oldname, newname)
+		if err == nil {
+			return nil
+		}
+		d.fail(err)
+	}
+	_ = d.after.Rename(oldname, newname) // It may be a file of before.
+	return nil
+}
+
+// Remove implements vfs.FS. That a file cannot be removed harms nobody, so it
+// is no failure of the disk.
+func (d *disk) Remove(name string) error {
+	if d.err() == nil {
+		return d.FS.Remove(name)
+	}
+	_ = d.after.Remove(name) // It may be a file of before.
+	return nil
+}
+
+// Unwrap implements vfs.FS.
+func (d *disk) Unwrap() vfs.FS { return d.FS }
+
+// file is a file or folder that was opened before the failure, if there is one.
+type file struct {
+	vfs.File
+	disk *disk
+	// table: it is read back. Pretending would make a broken table look like a
+	// good one, and Pebble takes a failed table well.
+	table bool
+}
+
+// write runs a write operation, unless the disk has failed, and says what
+// Pebble is to believe.
+func (f *file) write(op func() error) error {
+	if f.disk.err() == nil {
+		err := op()
+		if err == nil {
+			return nil
+		}
+		f.disk.fail(err)
+	}
+	if f.table {
+		return errTable
+	}
+	return nil
+}
+
+var errTable = errors.New("pebblekv: the table was not written, because the disk failed")
+
+func (f *file) Write(p []byte) (int, error) {
+	err := f.write(func() error {
+		_, err := f.File.Write(p)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (f *file) Sync() error { return f.write(f.File.Sync) }
+
+func (f *file) SyncData() error { return f.write(f.File.SyncData) }
+
+func (f *file) SyncTo(length int64) (full bool, err error) {
+	err = f.write(func() (err error) {
+		full, err = f.File.SyncTo(length)
+		return err
+	})
+	return full, err
+}
+
+func (f *file) Preallocate(offset, length int64) error {
+	if f.disk.err() != nil {
+		return nil
+	}
+	// It is an optimization that some file systems do not have.
+	return f.File.Preallocate(offset, length)
+}
+
+func isTable(name string) bool { return filepath.Ext(name) == ".sst" }

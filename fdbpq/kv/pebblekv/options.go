@@ -1,0 +1,148 @@
+package pebblekv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Options of a store. The zero value is ready to use.
+type Options struct {
+	// CacheSize is how much of the tables on disk is cached in memory, in
+	// bytes. 0 means 32 MiB.
+	CacheSize int64
+
+	// MemTableSize is how much is written to memory before it goes to a table
+	// on disk, in bytes, from 1 MiB to 1 GiB. Up to four are in memory while
+	// the disk is slow. 0 means 16 MiB.
+	MemTableSize int64
+
+	// MinFreeSpace is how much space of the disk is kept free, in bytes. When
+	// less is free, transactions that make the store larger fail with
+	// kv.ErrUnavailable; those that do not, such as pops, may use three quarters
+	// of it. 0 means 256 MiB, a negative number that nothing is kept free.
+	MinFreeSpace int64
+
+	// Logger gets what the store has to say. nil means slog.Default().
+	Logger *slog.Logger
+
+	// FS is the file system the store is in. nil means that of the operating
+	// system.
+	FS vfs.FS
+
+	// now replaces time.Now in tests.
+	now func() time.Time
+	// forgetful turns the known-empty intervals off, to measure what they do.
+	forgetful bool
+}
+
+const (
+	defaultCacheSize    = 32 << 20
+	defaultMemTableSize = 16 << 20
+	defaultMinFreeSpace = 256 << 20
+
+	minMemTableSize = 1 << 20
+	maxMemTableSize = 1 << 30
+
+	// knowledgeSize bounds the known-empty intervals, in bytes.
+	knowledgeSize = 16 << 20
+
+	// A writer waits when so many memtables are in memory, or when a read has
+	// to look at so many tables of the top level.
+	maxMemTables = 4
+	maxSublevels = 16
+	// never is above every threshold of Pebble's own. See store.waitRoom.
+	never = 1 << 20
+)
+
+// Validate returns all problems of o, joined, or nil.
+func (o Options) Validate() error {
+	var problems []error
+	if o.CacheSize < 0 {
+		problems = append(problems, fmt.Errorf("pebblekv: CacheSize is %d, below 0", o.CacheSize))
+	}
+	if o.MemTableSize != 0 && (o.MemTableSize < minMemTableSize || o.MemTableSize > maxMemTableSize) {
+		problems = append(problems, fmt.Errorf("pebblekv: MemTableSize is %d, not from %d to %d",
+			o.MemTableSize, minMemTableSize, maxMemTableSize))
+	}
+	return errors.Join(problems...)
+}
+
+func (o Options) withDefaults() Options {
+	if o.CacheSize == 0 {
+		o.CacheSize = defaultCacheSize
+	}
+	if o.MemTableSize == 0 {
+		o.MemTableSize = defaultMemTableSize
+	}
+	if o.MinFreeSpace == 0 {
+		o.MinFreeSpace = defaultMinFreeSpace
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.now == nil {
+		o.now = time.Now
+	}
+	return o
+}
+
+// pebbleOptions are for many small items that do not stay long, on a machine
+// with few cores and little memory.
+func (o Options) pebbleOptions(s *store, lock *pebble.Lock) *pebble.Options {
+	p := &pebble.Options{
+		FS:           s.disk,
+		Lock:         lock,
+		CacheSize:    o.CacheSize,
+		MemTableSize: uint64(o.MemTableSize),
+		// Fixed, because a store cannot go back to an older format.
+		FormatMajorVersion: pebble.FormatValueSeparation,
+		// The store waits by itself.
+		MemTableStopWritesThreshold: never,
+		L0StopWritesThreshold:       never,
+		// One compaction at a time leaves the other cores to the queues.
+		CompactionConcurrencyRange: func() (lower, upper int) { return 1, 1 },
+		Logger:                     pebbleLogger{o.Logger, s.disk},
+	}
+	// Reads ask for no compactions; what is worth one is found without them.
+	p.Experimental.ReadSamplingMultiplier = -1
+	p.EventListener = &pebble.EventListener{
+		BackgroundError: func(err error) { o.Logger.Warn("pebblekv: background work failed", "error", err) },
+		DataCorruption:  func(i pebble.DataCorruptionInfo) { o.Logger.Error("pebblekv: corrupt data", "info", i.String()) },
+		WALCreated:      func(pebble.WALCreateInfo) { s.rotated.Store(true) },
+		FlushEnd:        func(pebble.FlushInfo) { s.madeRoom() },
+		CompactionEnd:   func(pebble.CompactionInfo) { s.madeRoom() },
+	}
+	return p
+}
+
+// pebbleLogger passes on what Pebble logs. What Pebble calls fatal ends the
+// use of the store, not of the process.
+type pebbleLogger struct {
+	logger *slog.Logger
+	disk   *disk
+}
+
+func (l pebbleLogger) Infof(format string, args ...any) {
+	if l.logger.Enabled(context.Background(), slog.LevelDebug) {
+		l.logger.Debug("pebble: " + fmt.Sprintf(format, args...))
+	}
+}
+
+func (l pebbleLogger) Errorf(format string, args ...any) {
+	l.logger.Error("pebble: " + fmt.Sprintf(format, args...))
+}
+
+func (l pebbleLogger) Fatalf(format string, args ...any) {
+	err := fmt.Errorf("pebble: "+format, args...)
+	l.logger.Error(err.Error())
+	l.disk.fail(err)
+}

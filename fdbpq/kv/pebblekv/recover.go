@@ -1,0 +1,77 @@
+package pebblekv
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+const (
+	// retryInterval is the least time between two attempts to open the folder
+	// again.
+	retryInterval = 250 * time.Millisecond
+	proofName     = "writable"
+	proofSize     = 64 << 10 // bytes
+)
+
+// healthy returns a store whose disk has not failed. If there is none it tries
+// to open the folder again. Its caller holds db.writer.
+//
+// It is sound to go on in the same process, although after a failed sync a
+// file may read differently from what is on the disk: Pebble's recovery writes
+// all it found in the log to new tables, and its state to a new manifest, and
+// syncs those, before the store is used.
+func (db *DB) healthy() (*store, error) {
+	s, down := db.current()
+	if s != nil {
+		down = s.err()
+	}
+	if down == nil {
+		return s, nil
+	}
+	now := db.options.now()
+	if now.Before(db.retry) {
+		return nil, down
+	}
+	db.retry = now.Add(retryInterval)
+	if err := db.space.check(true); err != nil {
+		return nil, fmt.Errorf("%w; %w", down, err)
+	}
+	if err := db.prove(); err != nil {
+		return nil, fmt.Errorf("%w; still: %w", down, err)
+	}
+	if s != nil {
+		db.setCurrent(nil, fmt.Errorf("%w: the folder is being opened again", kv.ErrUnavailable))
+		// Its disk has failed, so what it says on closing means nothing.
+		_ = s.close(down)
+	}
+	fresh, err := openStore(db.dir, db.options, db.lock)
+	if err != nil {
+		down = fmt.Errorf("%w: open the folder %s again: %w", kv.ErrUnavailable, db.dir, err)
+		db.setCurrent(nil, down)
+		return nil, down
+	}
+	db.setCurrent(fresh, nil)
+	db.options.Logger.Info("pebblekv: the disk works again", "folder", db.dir)
+	return fresh, nil
+}
+
+// prove writes, syncs and removes a file of the folder.
+func (db *DB) prove() (err error) {
+	files := db.options.FS
+	name := files.PathJoin(db.dir, proofName)
+	f, err := files.Create(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, files.Remove(name)) }()
+	_, err = f.Write(make([]byte, proofSize))
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,201 @@
+package pebblekv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// store is one opening of the folder. A DB has one after the other: when the
+// disk failed, the folder is opened again in a new one.
+type store struct {
+	disk  *disk
+	pdb   *pebble.DB
+	known *knowledge
+
+	applied uint64        // version, belongs to whoever holds DB.writer
+	synced  atomic.Uint64 // version that is durable
+
+	commits chan *commit  // to the syncer, in the order they were applied
+	idle    chan struct{} // closed when the syncer has ended
+
+	rotated atomic.Bool   // a memtable was begun since waitRoom looked
+	room    chan struct{} // has one element after a flush or compaction
+
+	mu      sync.Mutex
+	ended   error // why nothing can begin any more, nil while it can
+	durable *view
+	open    map[aborter]struct{} // transactions under way
+}
+
+// aborter is a transaction.
+type aborter interface {
+	// abort ends it, if it has not ended: whatever is done with it later fails
+	// with the error.
+	abort(error)
+}
+
+// commitQueue is how many commits can wait for the syncer.
+const commitQueue = 1024
+
+// openStore opens the folder, whose lock is held.
+func openStore(dir string, o Options, lock *pebble.Lock) (*store, error) {
+	disk, err := newDisk(o.FS, dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &store{
+		disk:    disk,
+		commits: make(chan *commit, commitQueue),
+		idle:    make(chan struct{}),
+		room:    make(chan struct{}, 1),
+		open:    make(map[aborter]struct{}),
+	}
+	if !o.forgetful {
+		s.known = newKnowledge(knowledgeSize)
+	}
+	s.pdb, err = pebble.Open(dir, o.pebbleOptions(s, lock))
+	if err != nil {
+		disk.release()
+		// The failure of the disk is the cause, and the rest its consequence.
+		return nil, errors.Join(disk.err(), err)
+	}
+	// What Pebble found in its log it has flushed, so all of it is durable,
+	// even what was never synced. Unless that failed.
+	iter, err := s.pdb.NewIter(nil)
+	if err := errors.Join(disk.err(), err); err != nil {
+		disk.release()
+		return nil, errors.Join(err, s.pdb.Close())
+	}
+	s.durable = newView(iter, 0)
+	go s.sync()
+	return s, nil
+}
+
+// abortAll ends all transactions with an error, now and from now on.
+func (s *store) abortAll(reason error) {
+	s.mu.Lock()
+	s.ended = reason
+	open := make([]aborter, 0, len(s.open))
+	for tx := range s.open {
+		open = append(open, tx)
+	}
+	s.mu.Unlock()
+	for _, tx := range open {
+		tx.abort(reason)
+	}
+}
+
+// close ends all transactions with an error, waits for the commits under way,
+// and closes the folder. It is called once, by a holder of DB.writer.
+func (s *store) close(reason error) error {
+	s.abortAll(reason)
+	// No transaction is left that could commit.
+	close(s.commits)
+	<-s.idle
+	s.mu.Lock()
+	s.durable.unref()
+	s.mu.Unlock()
+	s.disk.release()
+	return s.pdb.Close()
+}
+
+// begin registers a transaction, so that close can end it.
+func (s *store) begin(tx aborter) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil {
+		return s.ended
+	}
+	s.open[tx] = struct{}{}
+	return nil
+}
+
+// beginRead is begin for a read-only transaction, to which it gives a reference
+// to the durable view.
+func (s *store) beginRead(tx *readTransaction) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil {
+		return s.ended
+	}
+	s.open[tx] = struct{}{}
+	tx.view = s.durable
+	tx.view.refs.Add(1)
+	return nil
+}
+
+func (s *store) end(tx aborter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, tx)
+}
+
+// err returns an error wrapping kv.ErrUnavailable if the disk has failed.
+func (s *store) err() error {
+	if err := s.disk.err(); err != nil {
+		return fmt.Errorf("%w: the disk failed: %w", kv.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// waitRoom waits while flushes and compactions lag too far behind the writers.
+// Pebble would do that in the middle of a commit, where no context ends it and
+// where a disk that failed would keep it forever. It is looked at only once
+// for each memtable, because looking is slow.
+func (s *store) waitRoom(ctx context.Context, closing <-chan struct{}) error {
+	if !s.rotated.CompareAndSwap(true, false) {
+		return nil
+	}
+	for {
+		m := s.pdb.Metrics()
+		if m.MemTable.Count <= maxMemTables && m.Levels[0].Sublevels <= maxSublevels {
+			return nil
+		}
+		select {
+		case <-s.room:
+		case <-s.disk.failed:
+			return s.err()
+		case <-closing:
+			return kv.ErrClosed
+		case <-ctx.Done():
+			s.rotated.Store(true)
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *store) madeRoom() {
+	select {
+	case s.room <- struct{}{}:
+	default:
+	}
+}
+
+// view is the store at a version, for readers.
+type view struct {
+	// iter is never positioned, only cloned, so that it is safe for concurrent
+	// use. It is cheaper than a snapshot, whose end makes Pebble look for
+	// compactions.
+	iter    *pebble.Iterator
+	version uint64
+	refs    atomic.Int32
+}
+
+func newView(iter *pebble.Iterator, version uint64) *view {
+	v := &view{iter: iter, version: version}
+	v.refs.Store(1)
+	return v
+}
+
+func (v *view) unref() {
+	if v.refs.Add(-1) == 0 {
+		_ = v.iter.Close() // It reports the errors of reads, and did none.
+	}
+}

@@ -1,0 +1,343 @@
+package pebblekv
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// transaction implements kv.Transaction. It holds DB.writer until it ends. It
+// ends by itself when its context does, so that a caller who forgets it does
+// not stop all others.
+type transaction struct {
+	ctx   context.Context
+	db    *DB
+	store *store
+	stop  func() bool // ends the watch over ctx
+
+	mu      sync.Mutex
+	ended   error         // nil while it is open
+	batch   *pebble.Batch // its writes
+	iter    *pebble.Iterator
+	seen    int // length of the batch that iter sees
+	learnt  *gapSet
+	copies  arena
+	size    int   // bytes towards kv.MaxTransactionSize
+	growth  int   // bytes by which the store grows, roughly
+	invalid error // why it cannot commit
+}
+
+var _ kv.Transaction = (*transaction)(nil)
+
+func newTransaction(ctx context.Context, db *DB, s *store) (*transaction, error) {
+	tx := &transaction{ctx: ctx, db: db, store: s, batch: s.pdb.NewIndexedBatch()}
+	// The store may end it as soon as it knows it.
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if err := s.begin(tx); err != nil {
+		_ = tx.batch.Close() // It never fails.
+		return nil, err
+	}
+	tx.stop = context.AfterFunc(ctx, func() { tx.abort(ctx.Err()) })
+	return tx, nil
+}
+
+// check says whether tx can still be used.
+func (tx *transaction) check() error {
+	if tx.ended != nil {
+		return tx.ended
+	}
+	return tx.ctx.Err()
+}
+
+// Get implements kv.Reader.
+func (tx *transaction) Get(key []byte) kv.Future[[]byte] {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	tx.count(key, key)
+	return kv.Ready(tx.get(key))
+}
+
+// get returns a value that belongs to the caller.
+func (tx *transaction) get(key []byte) ([]byte, error) {
+	if err := tx.check(); err != nil {
+		return nil, err
+	}
+	value, closer, err := tx.batch.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, readError(err)
+	}
+	value = tx.copies.clone(value)
+	return value, readError(closer.Close())
+}
+
+// GetRange implements kv.Reader.
+func (tx *transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	pairs, err := tx.getRange(r, o)
+	if n := len(pairs); n > 0 && n == o.Limit {
+		tx.count(r.Begin, pairs[n-1].Key)
+	} else {
+		tx.count(r.Begin, r.End)
+	}
+	return kv.Ready(pairs, err)
+}
+
+func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, error) {
+	if err := tx.check(); err != nil {
+		return nil, err
+	}
+	lo, hi := tx.store.known.narrow(r.Begin, r.End, tx.store.applied)
+	if bytes.Compare(lo, hi) >= 0 {
+		return nil, nil
+	}
+	if err := tx.refresh(); err != nil {
+		return nil, err
+	}
+	s := scan{iter: tx.iter, copies: &tx.copies}
+	if err := s.read(kv.Range{Begin: lo, End: hi}, o); err != nil {
+		return nil, err
+	}
+	if tx.store.known != nil {
+		s.teach(&tx.learnt, r, o.Reverse)
+	}
+	return s.pairs, nil
+}
+
+// refresh makes tx.iter see all writes so far.
+func (tx *transaction) refresh() error {
+	n := tx.batch.Len()
+	if tx.iter == nil {
+		iter, err := tx.batch.NewIter(nil)
+		if err != nil {
+			return readError(err)
+		}
+		tx.iter = iter
+	} else if n != tx.seen {
+		tx.iter.SetOptions(&pebble.IterOptions{})
+	}
+	tx.seen = n
+	return nil
+}
+
+// Snapshot implements kv.Transaction.
+func (tx *transaction) Snapshot() kv.Reader { return snapshot{tx} }
+
+type snapshot struct{ tx *transaction }
+
+func (s snapshot) Get(key []byte) kv.Future[[]byte] {
+	s.tx.mu.Lock()
+	defer s.tx.mu.Unlock()
+	return kv.Ready(s.tx.get(key))
+}
+
+func (s snapshot) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	s.tx.mu.Lock()
+	defer s.tx.mu.Unlock()
+	return kv.Ready(s.tx.getRange(r, o))
+}
+
+// Set implements kv.Transaction.
+func (tx *transaction) Set(key, value []byte) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.admit(key, len(value)) {
+		tx.growth += len(key) + len(value)
+		tx.put(key, value)
+	}
+}
+
+// put writes without counting.
+func (tx *transaction) put(key, value []byte) {
+	tx.store.known.wrote(key)
+	if tx.learnt != nil {
+		tx.learnt.trim(key)
+	}
+	tx.wrote(tx.batch.Set(key, value, nil))
+}
+
+// Clear implements kv.Transaction.
+func (tx *transaction) Clear(key []byte) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.admit(key, 0) {
+		tx.growth -= len(key)
+		tx.wrote(tx.batch.Delete(key, nil))
+	}
+}
+
+// ClearRange implements kv.Transaction.
+func (tx *transaction) ClearRange(r kv.Range) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.check() != nil || bytes.Compare(r.Begin, r.End) >= 0 {
+		return
+	}
+	tx.count(r.Begin, r.End)
+	tx.count(r.Begin, r.End) // once as a write and once as a conflict range
+	tx.growth -= kv.MaxTransactionSize
+	tx.wrote(tx.batch.DeleteRange(r.Begin, r.End, nil))
+	if tx.store.known != nil {
+		remember(&tx.learnt, r, clearedDead)
+	}
+}
+
+// clearedDead is how many dead entries a cleared range is thought to hide.
+const clearedDead = 1024
+
+// Add implements kv.Transaction. There is one writer, so it can read.
+func (tx *transaction) Add(key []byte, delta int64) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	var sum [8]byte
+	if !tx.admit(key, len(sum)) {
+		return
+	}
+	old, err := tx.get(key)
+	if err != nil {
+		tx.wrote(err)
+		return
+	}
+	copy(sum[:], old)
+	binary.LittleEndian.PutUint64(sum[:], binary.LittleEndian.Uint64(sum[:])+uint64(delta))
+	tx.put(key, sum[:])
+}
+
+// CompareAndClear implements kv.Transaction. There is one writer, so it can read.
+func (tx *transaction) CompareAndClear(key, value []byte) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if !tx.admit(key, len(value)) {
+		return
+	}
+	old, err := tx.get(key)
+	if err == nil && old != nil && bytes.Equal(old, value) {
+		err = tx.batch.Delete(key, nil)
+	}
+	tx.wrote(err)
+}
+
+// admit counts a write of key with an operand of n bytes and says whether to
+// do it.
+func (tx *transaction) admit(key []byte, n int) bool {
+	if tx.check() != nil {
+		return false
+	}
+	tx.size += len(key) + n
+	tx.count(key, key)
+	if len(key) > kv.MaxKeySize || n > kv.MaxValueSize || tx.size > kv.MaxTransactionSize {
+		tx.invalid = kv.ErrTooLarge
+	}
+	return tx.invalid == nil
+}
+
+// wrote takes note of the outcome of a write.
+func (tx *transaction) wrote(err error) {
+	if err != nil && tx.invalid == nil {
+		tx.invalid = errors.Join(kv.ErrUnavailable, err)
+	}
+}
+
+// AddReadConflict implements kv.Transaction.
+func (tx *transaction) AddReadConflict(r kv.Range) { tx.addConflict(r) }
+
+// AddWriteConflict implements kv.Transaction.
+func (tx *transaction) AddWriteConflict(r kv.Range) { tx.addConflict(r) }
+
+func (tx *transaction) addConflict(r kv.Range) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if bytes.Compare(r.Begin, r.End) < 0 {
+		tx.count(r.Begin, r.End)
+	}
+}
+
+// count counts a conflict range.
+func (tx *transaction) count(begin, end []byte) { tx.size += len(begin) + len(end) + 1 }
+
+// Commit implements kv.Transaction.
+func (tx *transaction) Commit() kv.Future[struct{}] {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if err := tx.check(); err != nil {
+		tx.end(kv.ErrUsed)
+		tx.ended = kv.ErrUsed
+		return kv.Ready(struct{}{}, err)
+	}
+	defer tx.end(kv.ErrUsed)
+	if tx.batch.Empty() && tx.invalid == nil {
+		return tx.store.afterAll(tx.ctx)
+	}
+	if err := tx.admissible(); err != nil {
+		return kv.Ready(struct{}{}, err)
+	}
+	tx.closeIter()
+	c, err := tx.store.apply(tx.ctx, tx.batch, tx.learnt)
+	tx.batch = nil
+	if err != nil {
+		return kv.Ready(struct{}{}, err)
+	}
+	return c
+}
+
+// admissible says whether tx, which has written, may be applied.
+func (tx *transaction) admissible() error {
+	if tx.invalid != nil {
+		return tx.invalid
+	}
+	if tx.size > kv.MaxTransactionSize {
+		return kv.ErrTooLarge
+	}
+	if err := tx.store.err(); err != nil {
+		return err
+	}
+	return tx.db.space.check(tx.growth > 0)
+}
+
+// Cancel implements kv.Transaction.
+func (tx *transaction) Cancel() {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	tx.end(kv.ErrUsed)
+	tx.ended = kv.ErrUsed
+}
+
+func (tx *transaction) abort(reason error) {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	tx.end(reason)
+}
+
+// end frees what tx holds, if it has not ended, and lets the next writer begin.
+func (tx *transaction) end(reason error) {
+	if tx.ended != nil {
+		return
+	}
+	tx.ended = reason
+	tx.stop()
+	tx.closeIter()
+	if tx.batch != nil {
+		_ = tx.batch.Close() // It never fails.
+		tx.batch = nil
+		tx.store.known.cancelled()
+	}
+	tx.store.end(tx)
+	<-tx.db.writer
+}
+
+func (tx *transaction) closeIter() {
+	if tx.iter != nil {
+		_ = tx.iter.Close() // Its errors were returned by the reads.
+		tx.iter = nil
+	}
+}

@@ -1,0 +1,290 @@
+package bridge_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// receipt is the reply to a push.
+type receipt struct {
+	Queue    string `json:"queue"`
+	ID       string `json:"id"`
+	Priority *int64 `json:"priority"`
+}
+
+// ok makes a request that must succeed.
+func ok(t *testing.T, e *testenv.Env, subject string, headers nats.Header, payload string) *nats.Msg {
+	t.Helper()
+	reply := e.Request(subject, headers, []byte(payload))
+	if err := bridge.ErrorFromHeaders(reply.Header); err != nil {
+		t.Fatalf("%s: %v", subject, err)
+	}
+	return reply
+}
+
+// refused makes a request that must fail with a code, and returns the error.
+func refused(t *testing.T, e *testenv.Env, code int, subject string, headers nats.Header, payload []byte) *bridge.Error {
+	t.Helper()
+	return isError(t, code, subject, e.Request(subject, headers, payload))
+}
+
+func isError(t *testing.T, code int, subject string, reply *nats.Msg) *bridge.Error {
+	t.Helper()
+	err := bridge.ErrorFromHeaders(reply.Header)
+	if err == nil {
+		t.Fatalf("%s: succeeded with %.100q %v: want error %d", subject, reply.Data, reply.Header, code)
+	}
+	wire := err.(*bridge.Error)
+	if wire.Code != code || len(reply.Data) != 0 || wire.Text == "" {
+		t.Errorf("%s: got %v with %d bytes of payload: want %d, a text and no payload", subject, err, len(reply.Data), code)
+	}
+	return wire
+}
+
+func push(t *testing.T, e *testenv.Env, subject string, headers nats.Header, payload string) receipt {
+	t.Helper()
+	var r receipt
+	reply := ok(t, e, subject, headers, payload)
+	if err := json.Unmarshal(reply.Data, &r); err != nil {
+		t.Fatalf("%s: reply %q: %v", subject, reply.Data, err)
+	}
+	return r
+}
+
+func wantItem(t *testing.T, e *testenv.Env, subject, payload string, pushed receipt) {
+	t.Helper()
+	reply := ok(t, e, subject, nil, "")
+	if string(reply.Data) != payload {
+		t.Errorf("%s returned %q, want %q", subject, reply.Data, payload)
+	}
+	want := nats.Header{subjects.HeaderID: {pushed.ID}}
+	if pushed.Priority != nil {
+		want[subjects.HeaderPriority] = []string{strconv.FormatInt(*pushed.Priority, 10)}
+	}
+	at := reply.Header.Get(subjects.HeaderPushedAt)
+	parsed, err := time.Parse("2006-01-02T15:04:05.000000Z", at)
+	if err != nil || time.Since(parsed).Abs() > time.Minute {
+		t.Errorf("%s: %s is %q: %v", subject, subjects.HeaderPushedAt, at, err)
+	}
+	delete(reply.Header, subjects.HeaderPushedAt)
+	if !maps.EqualFunc(reply.Header, want, slices.Equal) {
+		t.Errorf("%s: headers %v, want %v", subject, reply.Header, want)
+	}
+}
+
+func wantLen(t *testing.T, e *testenv.Env, prefix, queue string, n int) {
+	t.Helper()
+	got := string(ok(t, e, prefix+"."+queue+".len", nil, "").Data)
+	if want := fmt.Sprintf(`{"queue":%q,"len":%d}`, queue, n); got != want {
+		t.Errorf("len is %s, want %s", got, want)
+	}
+}
+
+func TestPriorityQueue(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		wantLen(t, e, "pq", "jobs", 0)
+		refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
+
+		middle := push(t, e, "pq.jobs.push", nil, "middle")
+		low := push(t, e, "pq.jobs.push.-9223372036854775808", nil, "low")
+		high := push(t, e, "pq.jobs.push", nats.Header{"Pq-Priority": {"9223372036854775807"}}, "high")
+		second := push(t, e, "pq.jobs.push.0", nats.Header{"Pq-Priority": {"0"}}, "second")
+		empty := push(t, e, "pq.jobs.push.5", nil, "")
+		if middle.Queue != "jobs" || *middle.Priority != 0 || *low.Priority != -9223372036854775808 {
+			t.Errorf("replies %+v and %+v", middle, low)
+		}
+		wantLen(t, e, "pq", "jobs", 5)
+		wantLen(t, e, "q", "jobs", 0)
+
+		wantItem(t, e, "pq.jobs.peek.min", "low", low)
+		wantItem(t, e, "pq.jobs.peek.max", "high", high)
+		wantItem(t, e, "pq.jobs.pop.min", "low", low)
+		wantItem(t, e, "pq.jobs.pop.max", "high", high)
+		wantItem(t, e, "pq.jobs.pop.max", "", empty)
+		wantItem(t, e, "pq.jobs.pop.min", "middle", middle)
+		wantItem(t, e, "pq.jobs.pop.min", "second", second)
+		wantLen(t, e, "pq", "jobs", 0)
+		for _, verb := range []string{"pop.min", "pop.max", "peek.min", "peek.max"} {
+			refused(t, e, 404, "pq.jobs."+verb, nil, nil)
+		}
+	})
+}
+
+func TestFIFOQueue(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		first := push(t, e, "q.mail.enqueue", nil, "first")
+		second := push(t, e, "q.mail.enqueue", nil, "second")
+		if first.Queue != "mail" || first.Priority != nil {
+			t.Errorf("reply %+v", first)
+		}
+		wantLen(t, e, "q", "mail", 2)
+		wantLen(t, e, "pq", "mail", 0)
+		wantItem(t, e, "q.mail.peek", "first", first)
+		wantItem(t, e, "q.mail.dequeue", "first", first)
+		wantItem(t, e, "q.mail.dequeue", "second", second)
+		refused(t, e, 404, "q.mail.dequeue", nil, nil)
+		refused(t, e, 404, "q.mail.peek", nil, nil)
+	})
+}
+
+// A publisher's requests to one queue are taken in the order sent, without
+// waiting for replies.
+func TestOrderOfOnePublisher(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		replies, err := e.Conn.SubscribeSync("replies")
+		if err != nil {
+			t.Fatal(err)
+		}
+		const rounds = 200
+		var want []string
+		for i := range rounds {
+			value := strconv.Itoa(i)
+			publish(t, e, "q.order.enqueue", "", value)
+			publish(t, e, "q.order.len", "replies", "")
+			publish(t, e, "q.order.peek", "replies", "")
+			want = append(want, fmt.Sprintf(`{"queue":"order","len":%d}`, i+1), "0")
+		}
+		var got []string
+		for range want {
+			m, err := replies.NextMsg(testenv.Patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, string(m.Data))
+		}
+		// Requests of one batch may be answered in any order.
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("replies %v, want %v", got, want)
+		}
+	})
+}
+
+func publish(t *testing.T, e *testenv.Env, subject, reply, payload string) {
+	t.Helper()
+	if err := e.Conn.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: []byte(payload)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHeadersPassThrough(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		own := nats.Header{
+			"traceparent":  {"00-abc-def-01"},
+			"X-Many":       {"one", "two", "one"},
+			"x-many":       {"other"},
+			"Nats-Msg-Id":  {"unique"},
+			"Empty":        {""},
+			"Content-Type": {"text/plain; charset=utf-8"},
+			"Unicode":      {"größe 日本"},
+		}
+		sent := maps.Clone(own)
+		sent[subjects.HeaderPriority] = []string{"7"}
+		push(t, e, "pq.jobs.push", sent, "x")
+		push(t, e, "q.jobs.enqueue", own, "y")
+		for _, subject := range []string{"pq.jobs.peek.min", "pq.jobs.pop.max", "q.jobs.peek", "q.jobs.dequeue"} {
+			h := ok(t, e, subject, nil, "").Header
+			if fifo := strings.HasPrefix(subject, "q."); h.Get(subjects.HeaderPriority) == "7" == fifo {
+				t.Errorf("%s: priority %q", subject, h[subjects.HeaderPriority])
+			}
+			for _, name := range []string{subjects.HeaderID, subjects.HeaderPriority, subjects.HeaderPushedAt} {
+				delete(h, name)
+			}
+			if !maps.EqualFunc(h, own, slices.Equal) {
+				t.Errorf("%s: headers %v, want %v", subject, h, own)
+			}
+		}
+	})
+}
+
+// Everything that NATS carries comes back byte for byte, up to its limit, where
+// there is no room for our headers.
+func TestPayloads(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		limit := int(e.Conn.MaxPayload())
+		for _, size := range []int{0, 1, 1000, 89_999, 90_000, 90_001, 500_000, limit - 500, limit - 1, limit} {
+			payload := make([]byte, size)
+			for i := range payload {
+				payload[i] = byte(i * 7 >> 3)
+			}
+			push(t, e, "pq.big.push", nil, string(payload))
+			push(t, e, "q.big.enqueue", nil, string(payload))
+			for _, subject := range []string{"pq.big.peek.max", "pq.big.pop.min", "q.big.peek", "q.big.dequeue"} {
+				reply := ok(t, e, subject, nil, "")
+				if string(reply.Data) != string(payload) {
+					t.Errorf("%s of %d bytes: other bytes came back", subject, size)
+				}
+				if withID := reply.Header.Get(subjects.HeaderID) != ""; withID != (size <= limit-500) {
+					t.Errorf("%s of %d bytes: with an id: %t", subject, size, withID)
+				}
+			}
+		}
+		// Headers count too.
+		h := nats.Header{"A": {strings.Repeat("a", 1000)}}
+		push(t, e, "pq.big.push", h, strings.Repeat("x", limit-1100))
+		if got := ok(t, e, "pq.big.pop.min", nil, ""); len(got.Data) != limit-1100 || got.Header.Get("A") != h.Get("A") {
+			t.Errorf("%d bytes with headers %v", len(got.Data), got.Header)
+		}
+	})
+}
+
+// Items of other programs that use the recipe are served, without what only
+// ours have.
+func TestForeignItem(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		writeForeign(t, e.DB, "jobs", 3, "theirs")
+		reply := ok(t, e, "pq.jobs.pop.min", nil, "")
+		if string(reply.Data) != "theirs" || reply.Header.Get(subjects.HeaderPriority) != "3" {
+			t.Errorf("%q with %v", reply.Data, reply.Header)
+		}
+		if _, has := reply.Header[subjects.HeaderPushedAt]; has {
+			t.Errorf("has %s: %v", subjects.HeaderPushedAt, reply.Header)
+		}
+	})
+}
+
+// Both sides of the bridge see the same queues.
+func TestBehindTheBridge(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		q, err := e.Keyspace.PriorityQueue("shared")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.ID, error) {
+			return q.Push(tx, 5, fdbpq.Message{Value: []byte("direct")})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ok(t, e, "pq.shared.pop.min", nil, ""); string(got.Data) != "direct" {
+			t.Errorf("popped %q", got.Data)
+		}
+		pushed := push(t, e, "pq.shared.push", nil, "bridged")
+		item, err := kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.Item, error) { return q.PopMin(tx) })
+		if err != nil || string(item.Value) != "bridged" || item.ID.String() != pushed.ID {
+			t.Errorf("popped %+v, %v", item, err)
+		}
+	})
+}

@@ -1,0 +1,124 @@
+package testenv
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/bridge"
+)
+
+// Bridge is a running bridge.
+type Bridge struct {
+	*bridge.Bridge
+	t    testing.TB
+	stop context.CancelFunc
+	done chan struct{} // closed when Run has returned err
+	err  error
+}
+
+// StartBridge starts a bridge on the environment's store, the first or one
+// more. It does not wait for it: see WaitReady. The changes come after that of
+// Options.Bridge.
+func (e *Env) StartBridge(changes ...func(*bridge.Options)) *Bridge {
+	e.t.Helper()
+	o := bridge.Options{
+		NATSURL:     e.NATS.URL(),
+		NATSOptions: impatient(),
+		DB:          e.served,
+		Keyspace:    e.Keyspace,
+		Grammar:     e.Grammar,
+		HTTPAddr:    "127.0.0.1:0",
+		Logger:      logger(e.t),
+		Version:     "0.0.1",
+	}
+	if e.options.Bridge != nil {
+		e.options.Bridge(&o)
+	}
+	for _, change := range changes {
+		change(&o)
+	}
+	b, err := bridge.New(o)
+	if err != nil {
+		e.t.Fatalf("testenv: bridge: %v", err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Bridge{Bridge: b, t: e.t, stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		s.err = b.Run(ctx)
+	}()
+	e.t.Cleanup(func() {
+		select {
+		case <-s.done: // the test stopped it and saw the error
+		default:
+			if err := s.Stop(); err != nil {
+				e.t.Errorf("testenv: bridge: %v", err)
+			}
+		}
+	})
+	return s
+}
+
+// Stop ends the bridge in an orderly way and returns Run's error.
+func (b *Bridge) Stop() error {
+	b.BeginStop()
+	<-b.done
+	return b.err
+}
+
+// BeginStop tells the bridge to end and does not wait.
+func (b *Bridge) BeginStop() { b.stop() }
+
+// Done is closed when the bridge is gone.
+func (b *Bridge) Done() <-chan struct{} { return b.done }
+
+// WaitReady waits until the bridge says that it is ready.
+func (b *Bridge) WaitReady() {
+	b.t.Helper()
+	Eventually(b.t, func() error {
+		ready, reasons, err := b.Ready()
+		if err == nil && !ready {
+			err = fmt.Errorf("not ready: %v", reasons)
+		}
+		return err
+	})
+}
+
+// Ready asks /readyz, which says why not.
+func (b *Bridge) Ready() (ready bool, reasons []string, err error) {
+	status, body, err := b.Get("/readyz")
+	if err != nil {
+		return false, nil, err
+	}
+	var answer struct {
+		Ready   bool     `json:"ready"`
+		Reasons []string `json:"reasons"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return false, nil, fmt.Errorf("body %q: %w", body, err)
+	}
+	if answer.Ready != (status == http.StatusOK) {
+		return false, nil, fmt.Errorf("status %d with body %s", status, body)
+	}
+	return answer.Ready, answer.Reasons, nil
+}
+
+// Get reads a page of the bridge's HTTP server. It may be called from any
+// goroutine.
+func (b *Bridge) Get(path string) (status int, body []byte, err error) {
+	transport := &http.Transport{DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+	reply, err := (&http.Client{Transport: transport, Timeout: Patience}).Get("http://" + b.Addr() + path)
+	if err != nil {
+		return 0, nil, err
+	}
+	body, err = io.ReadAll(reply.Body)
+	if closeErr := reply.Body.Close(); err == nil {
+		err = closeErr
+	}
+	return reply.StatusCode, body, err
+}

@@ -1,0 +1,65 @@
+package testenv
+
+import (
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+)
+
+// Engine is a kind of store that tests can run on.
+type Engine struct {
+	// Name is that of subtests.
+	Name string
+	// Open opens an empty store, which is closed when the test ends.
+	Open func(t testing.TB) kv.Database
+}
+
+// Engines returns all engines. Open of one that this machine does not have
+// skips the test: see FDB.
+func Engines() []Engine {
+	return []Engine{Mem(), Pebble(), {Name: "fdb", Open: FDB}}
+}
+
+// Each runs a test on every engine, as subtests.
+func Each(t *testing.T, test func(t *testing.T, e Engine)) {
+	for _, e := range Engines() {
+		t.Run(e.Name, func(t *testing.T) { test(t, e) })
+	}
+}
+
+// Mem is a store in memory.
+func Mem() Engine {
+	return Engine{Name: "mem", Open: func(t testing.TB) kv.Database {
+		db := memkv.New(memkv.Options{})
+		closeLater(t, db)
+		return db
+	}}
+}
+
+// Pebble is the embedded store, in a temporary folder.
+func Pebble() Engine {
+	return Engine{Name: "pebble", Open: func(t testing.TB) kv.Database {
+		db, err := pebblekv.Open(t.TempDir(), pebblekv.Options{Logger: logger(t)})
+		if err != nil {
+			t.Fatalf("testenv: open the store: %v", err)
+		}
+		closeLater(t, db)
+		return db
+	}}
+}
+
+// Opened is an engine that gives out a store which is open already. It is
+// closed by whoever opened it.
+func Opened(db kv.Database) Engine {
+	return Engine{Name: "opened", Open: func(testing.TB) kv.Database { return db }}
+}
+
+func closeLater(t testing.TB, db kv.Database) {
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Errorf("testenv: close the store: %v", err)
+		}
+	})
+}

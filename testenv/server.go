@@ -1,0 +1,87 @@
+package testenv
+
+import (
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Server is a NATS server in this process. It keeps its address when it is
+// started again.
+type Server struct {
+	t       testing.TB
+	options server.Options
+	running *server.Server // nil when stopped
+}
+
+func newServer(t testing.TB, change func(*server.Options)) *Server {
+	s := &Server{t: t, options: server.Options{
+		Host: "127.0.0.1", Port: freePort(t), NoSigs: true, NoLog: true,
+	}}
+	if change != nil {
+		change(&s.options)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// freePort asks the system for a port, so that the address is known before the
+// server is started for the first time.
+func freePort(t testing.TB) int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("testenv: a port for NATS: %v", err)
+	}
+	defer func() { _ = l.Close() }() // it was only asked for its port
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// URL returns the server's address, also while it is stopped.
+func (s *Server) URL() string {
+	u := url.URL{Scheme: "nats", Host: net.JoinHostPort(s.options.Host, strconv.Itoa(s.options.Port))}
+	return u.String()
+}
+
+// Start starts the server.
+func (s *Server) Start() {
+	s.t.Helper()
+	options := s.options // the server fills in its copy
+	running, err := server.NewServer(&options)
+	if err != nil {
+		s.t.Fatalf("testenv: NATS server: %v", err)
+	}
+	s.running = running
+	running.Start()
+	if !running.ReadyForConnections(Patience) {
+		s.t.Fatalf("testenv: the NATS server did not start")
+	}
+}
+
+// Stop stops the server, if it runs, and waits until it is gone.
+func (s *Server) Stop() {
+	if s.running == nil {
+		return
+	}
+	s.running.Shutdown()
+	s.running.WaitForShutdown()
+	s.running = nil
+}
+
+// Restart is Stop and Start.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Stop()
+	s.Start()
+}
+
+// Change changes the options for the next Start.
+func (s *Server) Change(change func(*server.Options)) { change(&s.options) }
+
+// logger writes to the test's log what is at least a warning.
+func logger(t testing.TB) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+}

@@ -1,0 +1,148 @@
+// Package testenv gives a test the whole system in one call: a NATS server in
+// the test's process, a store, a running bridge, a client connection, and the
+// store itself behind the bridge's back.
+//
+// Everything listens on the loopback interface, on ports the system picks, and
+// is stopped when the test ends; what goes wrong while stopping fails the test.
+// The methods are for the test's own goroutine unless they say otherwise.
+package testenv
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// Patience is how long the environment waits for what should happen at once
+// before the test fails.
+const Patience = 30 * time.Second
+
+// Options of an environment. The zero value is a store in memory, and the
+// defaults of the server and the bridge.
+type Options struct {
+	// Engine opens the store. The zero value means Mem.
+	Engine Engine
+	// Wrap puts something between the bridge and the store, such as faultkv.
+	// Env.DB remains the store itself. nil means nothing.
+	Wrap func(kv.Database) kv.Database
+	// NATS changes the options of the NATS server. nil means nothing.
+	NATS func(*server.Options)
+	// Bridge changes the options of each bridge. nil means nothing.
+	Bridge func(*bridge.Options)
+	// Stopped leaves the NATS server, and so everything that needs it, to be
+	// started by the test. Env.Conn and Env.Bridge are nil.
+	Stopped bool
+}
+
+// Env is a running system.
+type Env struct {
+	// NATS is the server.
+	NATS *Server
+	// DB is the store, without what Options.Wrap put before it.
+	DB kv.Database
+	// Keyspace is where the bridge keeps the queues in DB.
+	Keyspace *fdbpq.Keyspace
+	// Grammar is that of the bridge.
+	Grammar subjects.Grammar
+	// Bridge is the first bridge.
+	Bridge *Bridge
+	// Conn is a client's connection to NATS, which connects again for ever.
+	Conn *nats.Conn
+
+	t       testing.TB
+	options Options
+	served  kv.Database // what the bridge uses
+}
+
+// New starts a system. It returns when the bridge can be reached by Conn.
+func New(t testing.TB, o Options) *Env {
+	t.Helper()
+	if o.Engine.Open == nil {
+		o.Engine = Mem()
+	}
+	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
+	if err != nil {
+		t.Fatalf("testenv: grammar: %v", err)
+	}
+	e := &Env{
+		NATS:     newServer(t, o.NATS),
+		DB:       o.Engine.Open(t),
+		Keyspace: fdbpq.NewKeyspace(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix, fdbpq.RawValues),
+		Grammar:  grammar,
+		t:        t,
+		options:  o,
+	}
+	e.served = e.DB
+	if o.Wrap != nil {
+		e.served = o.Wrap(e.DB)
+	}
+	if o.Stopped {
+		return e
+	}
+	e.NATS.Start()
+	e.Bridge = e.StartBridge()
+	e.Bridge.WaitReady()
+	e.Conn = e.Connect()
+	return e
+}
+
+// Connect makes a connection to NATS. The options come after those that every
+// test wants.
+func (e *Env) Connect(options ...nats.Option) *nats.Conn {
+	e.t.Helper()
+	nc, err := nats.Connect(e.NATS.URL(), append(impatient(), options...)...)
+	if err != nil {
+		e.t.Fatalf("testenv: connect to NATS: %v", err)
+	}
+	e.t.Cleanup(nc.Close)
+	return nc
+}
+
+// impatient are options of connections that must soon notice that the server is
+// back.
+func impatient() []nats.Option {
+	return []nats.Option{
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(10 * time.Millisecond),
+		nats.ReconnectJitter(0, 0),
+	}
+}
+
+// Request sends a request and returns the reply, which may be an error: see
+// bridge.ErrorFromHeaders. It fails the test if there is none.
+func (e *Env) Request(subject string, headers nats.Header, payload []byte) *nats.Msg {
+	e.t.Helper()
+	reply, err := e.Conn.RequestMsg(&nats.Msg{Subject: subject, Header: headers, Data: payload}, Patience)
+	if err != nil {
+		e.t.Fatalf("testenv: request %s: %v", subject, err)
+	}
+	return reply
+}
+
+// Eventually waits until check returns nil, and fails the test with its last
+// error if that takes too long.
+func Eventually(t testing.TB, check func() error) {
+	t.Helper()
+	deadline := time.NewTimer(Patience)
+	defer deadline.Stop()
+	again := time.NewTicker(2 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-deadline.C:
+			t.Fatalf("testenv: still after %v: %v", Patience, err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ package fdbkv
 
 import (
 	"bytes"
+	"math"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
 
@@ -28,12 +29,14 @@ func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 	if err := r.t.usable(); err != nil || isEmpty(span) {
 		return kv.Ready[[]kv.KeyValue](nil, err)
 	}
-	// The streaming mode is part of the first request, which is sent now.
-	mode := fdb.StreamingModeWantAll
-	if o.Limit > 0 {
-		mode = fdb.StreamingModeExact
+	// The client library takes all of a range in this mode for one read, so that
+	// it starts now and sees no write made later. In the other modes the binding
+	// asks for the rest when the result is used.
+	options := fdb.RangeOptions{Limit: o.Limit, Mode: fdb.StreamingModeExact, Reverse: o.Reverse}
+	if o.Limit == 0 {
+		options.Limit = math.MaxInt32
 	}
-	result := r.from.GetRange(keyRange(span), fdb.RangeOptions{Limit: o.Limit, Mode: mode, Reverse: o.Reverse})
+	result := r.from.GetRange(keyRange(span), options)
 	return readFuture(r.t, func() ([]kv.KeyValue, error) {
 		pairs, err := result.GetSliceWithError()
 		if err != nil {
@@ -50,17 +53,11 @@ func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 // readFuture is the future of a read that get waits for.
 func readFuture[T any](t *transaction, get func() (T, error)) kv.Future[T] {
 	return &future[T]{wait: func() (T, error) {
-		var zero T
-		// A range may need further requests, which must not be sent in a
-		// transaction that has ended.
-		if t.ended {
-			return zero, kv.ErrUsed
-		}
 		value, err := get()
 		if err != nil {
-			return zero, t.readError(err)
+			err = t.readError(err)
 		}
-		return value, nil
+		return value, err
 	}}
 }
 

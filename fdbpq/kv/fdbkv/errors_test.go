@@ -1,0 +1,106 @@
+//go:build fdb
+
+package fdbkv
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/apple/foundationdb/bindings/go/src/fdb"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// kinds are the errors of the contract that a code can be turned into.
+var kinds = []error{
+	kv.ErrConflict, kv.ErrTooOld, kv.ErrThrottled, kv.ErrCommitUnknown, kv.ErrTooLarge,
+	kv.ErrUnavailable, kv.ErrClosed, kv.ErrUsed,
+}
+
+// kind returns the one error of the contract that err is, or nil.
+func kind(t *testing.T, err error) error {
+	t.Helper()
+	var found error
+	for _, k := range kinds {
+		if errors.Is(err, k) {
+			if found != nil {
+				t.Errorf("%v is both %v and %v", err, found, k)
+			}
+			found = k
+		}
+	}
+	return found
+}
+
+func TestExplain(t *testing.T) {
+	for _, test := range []struct {
+		code           int
+		read, ofCommit error
+	}{
+		{1007, kv.ErrTooOld, kv.ErrTooOld},
+		{1009, kv.ErrThrottled, kv.ErrThrottled},
+		{1020, kv.ErrConflict, kv.ErrConflict},
+		{1021, kv.ErrCommitUnknown, kv.ErrCommitUnknown},
+		{1022, kv.ErrCommitUnknown, kv.ErrCommitUnknown},
+		{1031, kv.ErrUnavailable, kv.ErrCommitUnknown},
+		{1037, kv.ErrThrottled, kv.ErrThrottled},
+		{1038, kv.ErrUnavailable, kv.ErrUnavailable},
+		{1039, kv.ErrThrottled, kv.ErrCommitUnknown},
+		{1042, kv.ErrThrottled, kv.ErrThrottled},
+		{1051, kv.ErrThrottled, kv.ErrThrottled},
+		{1078, kv.ErrThrottled, kv.ErrThrottled},
+		{1213, kv.ErrThrottled, kv.ErrThrottled},
+		{1223, kv.ErrThrottled, kv.ErrThrottled},
+		{1515, kv.ErrUnavailable, kv.ErrUnavailable},
+		{2004, nil, nil}, // key_outside_legal_range: a mistake of the caller
+		{2101, kv.ErrTooLarge, kv.ErrTooLarge},
+		{2102, kv.ErrTooLarge, kv.ErrTooLarge},
+		{2103, kv.ErrTooLarge, kv.ErrTooLarge},
+		{4100, nil, kv.ErrCommitUnknown}, // internal_error
+	} {
+		t.Run(fmt.Sprint(test.code), func(t *testing.T) {
+			if got := kind(t, explain(fdb.Error{Code: test.code})); got != test.read {
+				t.Errorf("before a commit it is %v, want %v", got, test.read)
+			}
+			if got := kind(t, explainCommit(fdb.Error{Code: test.code})); got != test.ofCommit {
+				// An error that wraps ErrCommitUnknown may say more.
+				t.Errorf("of a commit it is %v, want %v", got, test.ofCommit)
+			}
+		})
+	}
+}
+
+// TestErrorsKeepTheCode: the retry loops of the binding look for the code, also
+// below errors of the layers above.
+func TestErrorsKeepTheCode(t *testing.T) {
+	for code := range meanings {
+		for _, err := range []error{explain(fdb.Error{Code: code}), explainCommit(fdb.Error{Code: code})} {
+			var found fdb.Error
+			if !errors.As(fmt.Errorf("wrapped: %w", err), &found) || found.Code != code {
+				t.Errorf("%v does not show its code %d", err, code)
+			}
+		}
+	}
+}
+
+// TestRetryableCodes compares the table with the predicates of the client
+// library, whose lists are written out here.
+func TestRetryableCodes(t *testing.T) {
+	notCommitted := map[int]bool{1007: true, 1009: true, 1020: true, 1037: true, 1038: true, 1042: true,
+		1051: true, 1078: true, 1213: true, 1223: true}
+	maybeCommitted := map[int]bool{1021: true, 1039: true}
+	for code := 1000; code < 5000; code++ {
+		err := explainCommit(fdb.Error{Code: code})
+		if notCommitted[code] && kv.MaybeCommitted(err) {
+			t.Errorf("%d: the outcome is said to be open: %v", code, err)
+		}
+		if maybeCommitted[code] && !kv.MaybeCommitted(err) {
+			t.Errorf("%d: the outcome is said to be known: %v", code, err)
+		}
+		// A database stays locked for long, so waiting is the caller's decision.
+		if want := notCommitted[code] && code != 1038; kv.Retryable(err) != want {
+			t.Errorf("%d: Retryable(%v) = %v, want %v", code, err, !want, want)
+		}
+	}
+}

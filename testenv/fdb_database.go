@@ -1,0 +1,108 @@
+//go:build fdb
+
+package testenv
+
+import (
+	"context"
+	"crypto/rand"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
+)
+
+// fdbPatience bounds the start of a server and every wait for a cluster.
+const fdbPatience = time.Minute
+
+// FDB returns an empty database on FoundationDB for one test: the keys below
+// a random prefix, which are removed when the test ends. Keys may be 32 bytes
+// shorter than elsewhere.
+//
+// The cluster is the one of FDBClusterFile.
+func FDB(tb testing.TB) kv.Database {
+	tb.Helper()
+	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: FDBClusterFile(tb)})
+	if err != nil {
+		tb.Fatalf("FoundationDB: %v", err)
+	}
+	prefixed := prefixed{db, keyPrefix("pqtest/" + rand.Text()[:16] + "/")}
+	tb.Cleanup(func() {
+		defer db.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), fdbPatience)
+		defer cancel()
+		_, err := kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) (struct{}, error) {
+			tx.ClearRange(prefixed.all())
+			return struct{}{}, nil
+		})
+		if err != nil {
+			tb.Errorf("FoundationDB: removing the test's keys: %v", err)
+		}
+	})
+	return prefixed
+}
+
+// FDBClusterFile returns the cluster file of a cluster that answers: the one
+// named by FDB_CLUSTER_FILE, or else a private server that all tests of the
+// process share and that ends with it. Others use that cluster too, so keep
+// below a random prefix.
+//
+// Where there is none the test fails if PQ_TEST_FDB=1 or FDB_CLUSTER_FILE asked
+// for it, and is skipped otherwise.
+func FDBClusterFile(tb testing.TB) string {
+	tb.Helper()
+	if file := os.Getenv(fdbClusterVariable); file != "" {
+		if err := askedCluster(file); err != nil {
+			noFDB(tb, err.Error())
+		}
+		return file
+	}
+	requireFDBInstalled(tb)
+	server, err := sharedFDB()
+	if err != nil {
+		tb.Fatalf("FoundationDB: %v", err)
+	}
+	return server.ClusterFile()
+}
+
+// askedCluster waits until the cluster answers, once for each process.
+var askedCluster = func() func(file string) error {
+	var once sync.Once
+	var err error
+	return func(file string) error {
+		once.Do(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), fdbPatience)
+			defer cancel()
+			err = awaitFDB(ctx, file)
+		})
+		return err
+	}
+}()
+
+// sharedFDB is the server that the tests of a process share. It is stopped by
+// its janitor when the process ends.
+var sharedFDB = sync.OnceValues(func() (*FDBServer, error) { return startFDB(FDBMemory) })
+
+// awaitFDB waits until the cluster has answered a read.
+func awaitFDB(ctx context.Context, clusterFile string) error {
+	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: clusterFile, TransactionTimeout: fdbPatience})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	_, err = kv.ReadTransact(ctx, db, func(r kv.Reader) ([]byte, error) { return r.Get([]byte("pqtest")).Get() })
+	return err
+}
+
+// FDBGoroutines returns the goroutines that are there for the life of a process
+// once it has used FoundationDB, for goleak to ignore.
+func FDBGoroutines() []goleak.Option {
+	return []goleak.Option{
+		goleak.IgnoreAnyFunction("github.com/apple/foundationdb/bindings/go/src/fdb.executeWithRunningNetworkThread.func1"),
+		goleak.IgnoreAnyFunction("github.com/pqbridge/pqbridge/testenv.(*FDBServer).wait"),
+	}
+}

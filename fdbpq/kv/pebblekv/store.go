@@ -25,6 +25,11 @@ type store struct {
 	commits chan *commit  // to the syncer, in the order they were applied
 	idle    chan struct{} // closed when the syncer has ended
 
+	// maxMemory is how many bytes of memtables may wait to be flushed. Their
+	// number would not do: Pebble begins with small ones and flushes none of
+	// them until they are worth a table.
+	maxMemory uint64
+
 	rotated atomic.Bool   // a memtable was begun since waitRoom looked
 	room    chan struct{} // has one element after a flush or compaction
 
@@ -51,11 +56,12 @@ func openStore(dir string, o Options, lock *pebble.Lock) (*store, error) {
 		return nil, err
 	}
 	s := &store{
-		disk:    disk,
-		commits: make(chan *commit, commitQueue),
-		idle:    make(chan struct{}),
-		room:    make(chan struct{}, 1),
-		open:    make(map[aborter]struct{}),
+		disk:      disk,
+		commits:   make(chan *commit, commitQueue),
+		idle:      make(chan struct{}),
+		maxMemory: maxMemTables * uint64(o.MemTableSize),
+		room:      make(chan struct{}, 1),
+		open:      make(map[aborter]struct{}),
 	}
 	if !o.forgetful {
 		s.known = newKnowledge(knowledgeSize)
@@ -155,7 +161,7 @@ func (s *store) waitRoom(ctx context.Context, closing <-chan struct{}) error {
 	}
 	for {
 		m := s.pdb.Metrics()
-		if m.MemTable.Count <= maxMemTables && m.Levels[0].Sublevels <= maxSublevels {
+		if m.MemTable.Size <= s.maxMemory && m.Levels[0].Sublevels <= maxSublevels {
 			return nil
 		}
 		select {

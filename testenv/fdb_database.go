@@ -5,6 +5,7 @@ package testenv
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"os"
 	"sync"
 	"testing"
@@ -20,30 +21,40 @@ import (
 const fdbPatience = time.Minute
 
 // FDB returns an empty database on FoundationDB for one test: the keys below
-// a random prefix, which are removed when the test ends. Keys may be 32 bytes
-// shorter than elsewhere.
+// a random prefix. When the test ends they are removed and the database is
+// closed, if the test has not done that. Keys may be 32 bytes shorter than
+// elsewhere.
 //
 // The cluster is the one of FDBClusterFile.
 func FDB(tb testing.TB) kv.Database {
 	tb.Helper()
-	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: FDBClusterFile(tb)})
+	options := fdbkv.Options{ClusterFile: FDBClusterFile(tb)}
+	db, err := fdbkv.Open(options)
 	if err != nil {
 		tb.Fatalf("FoundationDB: %v", err)
 	}
-	prefixed := prefixed{db, keyPrefix("pqtest/" + rand.Text()[:16] + "/")}
+	prefix := keyPrefix("pqtest/" + rand.Text()[:16] + "/")
 	tb.Cleanup(func() {
-		defer db.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), fdbPatience)
-		defer cancel()
-		_, err := kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) (struct{}, error) {
-			tx.ClearRange(prefixed.all())
-			return struct{}{}, nil
-		})
-		if err != nil {
+		if err := errors.Join(db.Close(), removeAll(options, prefix)); err != nil {
 			tb.Errorf("FoundationDB: removing the test's keys: %v", err)
 		}
 	})
-	return prefixed
+	return prefixed{db, prefix}
+}
+
+func removeAll(options fdbkv.Options, prefix keyPrefix) error {
+	db, err := fdbkv.Open(options)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), fdbPatience)
+	defer cancel()
+	_, err = kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) (struct{}, error) {
+		tx.ClearRange(prefix.all())
+		return struct{}{}, nil
+	})
+	return err
 }
 
 // FDBClusterFile returns the cluster file of a cluster that answers: the one

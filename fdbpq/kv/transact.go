@@ -29,7 +29,9 @@ func Transact[T any](ctx context.Context, db Database, fn func(Transaction) (T, 
 }
 
 // TransactIdempotent is Transact for work that may be done twice without harm:
-// ErrCommitUnknown is retried too, unless ctx has ended.
+// ErrCommitUnknown is retried too, unless ctx has ended. The first attempt may
+// take effect last, even after this has returned; only work that reads what it
+// writes is safe from that, because its attempts conflict with each other.
 func TransactIdempotent[T any](ctx context.Context, db Database, fn func(Transaction) (T, error)) (T, error) {
 	retry := func(err error) bool { return Retryable(err) || MaybeCommitted(err) }
 	return transact(ctx, db, retry, fn)

@@ -1,13 +1,16 @@
 package faultkv_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 )
 
 // rates has some of every fault.
@@ -33,19 +37,24 @@ var rates = map[faultkv.Fault]float64{
 // Work that leaves a receipt, which every attempt both reads and writes, is
 // done once whatever happens to its commits.
 func TestReceiptsMakeWorkHappenOnce(t *testing.T) {
-	const workers, each = 4, 50
-	seed := rand.Uint64()
-	if fixed := os.Getenv("FAULTKV_SEED"); fixed != "" {
-		var err error
-		if seed, err = strconv.ParseUint(fixed, 10, 64); err != nil {
+	t.Run("Optimistic", func(t *testing.T) {
+		testReceipts(t, memkv.New(memkv.Options{}), rates)
+	})
+	t.Run("Serial", func(t *testing.T) {
+		inner, err := pebblekv.Open(t.TempDir(), pebblekv.Options{})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	t.Logf("to run it again: FAULTKV_SEED=%d go test -count=1 -run '^%s$' .", seed, t.Name())
+		serial := maps.Clone(rates)
+		delete(serial, faultkv.UnknownDuringNext)
+		testReceipts(t, inner, serial)
+	})
+}
 
-	inner := memkv.New(memkv.Options{})
+func testReceipts(t *testing.T, inner kv.Database, rates map[faultkv.Fault]float64) {
+	const workers, each = 4, 100
 	db := faultkv.New(inner, faultkv.Options{
-		Seed:  seed,
+		Seed:  seed(t),
 		Rates: rates,
 		Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
 	})
@@ -67,8 +76,8 @@ func TestReceiptsMakeWorkHappenOnce(t *testing.T) {
 	total, err := kv.ReadTransact(t.Context(), inner, func(r kv.Reader) ([]byte, error) {
 		return r.Get([]byte("total")).Get()
 	})
-	if err != nil || binary.LittleEndian.Uint64(total) != workers*each {
-		t.Errorf("the work was done %v times (error %v), want %d", total, err, workers*each)
+	if want := binary.LittleEndian.AppendUint64(nil, workers*each); err != nil || !bytes.Equal(total, want) {
+		t.Errorf("the work was done %v times (error %v), want %v", total, err, want)
 	}
 	counts := db.Counts()
 	t.Logf("faults: %v", counts)
@@ -77,6 +86,20 @@ func TestReceiptsMakeWorkHappenOnce(t *testing.T) {
 			t.Errorf("there was no fault %q", fault)
 		}
 	}
+}
+
+// seed returns the seed of a random test and logs how to run it again.
+func seed(t *testing.T) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if fixed := os.Getenv("FAULTKV_SEED"); fixed != "" {
+		var err error
+		if seed, err = strconv.ParseUint(fixed, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("to run it again: FAULTKV_SEED=%d go test -count=1 -run '^%s$' .", seed, strings.ReplaceAll(t.Name(), "/", "$/^"))
+	return seed
 }
 
 // once adds one to the total, leaving a receipt.

@@ -188,11 +188,11 @@ var schedules = []schedule{
 	{"SnapshotThenReadConflict", both(snapshot, readConflict("f", "g")), set("f"), true},
 	{"ReadConflict", readConflict("c", "e"), set("c"), true},
 	{"ReadConflictEndIsOutside", readConflict("c", "e"), set("e"), false},
-	{"ReadConflictEmpty", readConflict("e", "c"), set("d"), false},
+	{"ReadConflictEmpty", readConflict("e", "c"), clearRange("a", "z"), false},
 	{"WriteConflictWithGet", get("b"), writeConflict("a", "c"), true},
 	{"WriteConflictWithRange", getRange("a", "z", everything), writeConflict("x", "y"), true},
 	{"WriteConflictEndIsOutside", get("d"), writeConflict("a", "d"), false},
-	{"WriteConflictEmpty", get("d"), writeConflict("e", "a"), false},
+	{"WriteConflictEmpty", getRange("a", "z", everything), writeConflict("e", "c"), false},
 	{"WriteConflictWithReadConflict", readConflict("c", "e"), writeConflict("d", "f"), true},
 
 	{"BlindSets", set("b"), set("b"), false},

@@ -176,7 +176,6 @@ var lifecycleTests = []test{
 		f.put("1", "a")
 		reader, tx := f.beginRead(), f.begin()
 		f.wantGet(reader, "a", "1")
-		f.wantGet(tx, "a", "1")
 		tx.Set(f.key("a"), []byte("2"))
 		for range 2 {
 			if err := f.db.Close(); err != nil {
@@ -199,6 +198,14 @@ var lifecycleTests = []test{
 			f.db = f.open()
 			f.wantStored("a", "1")
 		}
+	}},
+	{"CloseEndsReadOnly", func(f *fixture) {
+		tx := f.begin()
+		f.wantGet(tx, "a", absent)
+		if err := f.db.Close(); err != nil {
+			f.Fatalf("Close: %v", err)
+		}
+		f.wantCommitFails(tx, kv.ErrClosed)
 	}},
 	{"CloseEndsWaitingBegin", func(f *fixture) {
 		if !f.engine.Serial {

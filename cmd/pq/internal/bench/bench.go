@@ -1,0 +1,198 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// Run measures what the options say. All that it started is stopped, and all
+// data removed, when it returns.
+//
+// Errors: those of Options.Validate, of processes that do not start or end too
+// early, error replies of the service, and the context's.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Progress == nil {
+		o.Progress = func(int, int, string) {}
+	}
+	r, ctx, err := newRig(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	report := newReport(o)
+	if err := r.operations(ctx, report); err != nil {
+		return nil, err
+	}
+	if len(o.Backlogs) > 0 {
+		if err := r.backlogs(ctx, report); err != nil {
+			return nil, err
+		}
+	}
+	if o.Queues > 0 {
+		if err := r.manyQueues(ctx, report); err != nil {
+			return nil, err
+		}
+	}
+	return report, nil
+}
+
+// operations measures each operation on one queue, with the echo service
+// before and after.
+func (r *rig) operations(ctx context.Context, report *Report) error {
+	s, err := r.startService(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	w, err := r.emptyQueue(ctx, s)
+	if err != nil {
+		return err
+	}
+	echo := []step{{subject: EchoSubject, payload: w.push[0].payload}}
+	var rows []Row
+	enough := func() int { return int(rows[0].Rate*r.Duration.Seconds()) + r.Clients }
+	phases := []struct {
+		name    string
+		process *process
+		steps   []step
+		backlog bool // needs more items than can be popped in the time
+	}{
+		{"echo", r.echo, echo, false},
+		{"push", s.process, w.push, false},
+		{"peek.min", s.process, w.peekMin, false},
+		{"pop.min", s.process, w.popMin, true},
+		{"pop.max", s.process, w.popMax, true},
+		{"mixed", s.process, w.mixed, false},
+		{"echo", r.echo, echo, false},
+	}
+	for i, phase := range phases {
+		r.Progress(i, len(phases), phase.name)
+		if phase.backlog {
+			if err := r.fill(ctx, w, enough()); err != nil {
+				return fmt.Errorf("filling the queue: %w", err)
+			}
+		}
+		row, err := r.measure(ctx, phase.name, phase.process, phase.steps)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, row)
+	}
+	r.Progress(len(phases), len(phases), "done")
+	report.setOperations(rows)
+	if s.process == nil {
+		return r.drain(ctx, w)
+	}
+	return nil
+}
+
+// emptyQueue returns the requests for the queue of the options, which must be
+// empty: nobody's items are to be popped.
+func (r *rig) emptyQueue(ctx context.Context, s *service) (*work, error) {
+	w, err := newWork(s, r.Queue, r.Payload, r.Priorities)
+	if err != nil {
+		return nil, err
+	}
+	n, err := r.count(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	if n > 0 {
+		return nil, fmt.Errorf("queue %s has %d items: name one that is empty", r.Queue, n)
+	}
+	return w, nil
+}
+
+// backlogs compares pop.min with different numbers of items queued, each in a
+// service of its own, and restarts each service with its items. Half of the
+// smallest backlog is popped at a time, then refilled.
+func (r *rig) backlogs(ctx context.Context, report *Report) error {
+	services := make([]*service, 0, len(r.Backlogs))
+	defer func() {
+		for _, s := range services {
+			s.stop()
+		}
+	}()
+	var jobs []slice
+	for i, n := range r.Backlogs {
+		r.Progress(i, len(r.Backlogs)+1, fmt.Sprintf("backlog %d", n))
+		s, err := r.startService(ctx, fmt.Sprintf("-%d", i))
+		if err != nil {
+			return err
+		}
+		services = append(services, s)
+		w, err := newWork(s, r.Queue, r.Payload, r.Priorities)
+		if err != nil {
+			return err
+		}
+		refill := func(ctx context.Context) error { return r.fill(ctx, w, n) }
+		if err := refill(ctx); err != nil {
+			return err
+		}
+		jobs = append(jobs, slice{prepare: refill, steps: w.popMin})
+	}
+	r.Progress(len(r.Backlogs), len(r.Backlogs)+1, "pop.min")
+	outs, err := r.slices(ctx, slices.Min(r.Backlogs)/2, jobs)
+	if err != nil {
+		return err
+	}
+	for i, s := range services {
+		row := BacklogRow{Items: r.Backlogs[i], Rate: outs[i].rate(), Peak: s.used().peak}
+		if err := jobs[i].prepare(ctx); err != nil {
+			return err
+		}
+		if row.Restart, err = r.restart(ctx, s); err != nil {
+			return err
+		}
+		report.addBacklog(row)
+	}
+	return nil
+}
+
+// manyQueues compares many queues of one item each with one queue: as many
+// pushes as there are queues, then as many pops, in turn with the same on the
+// single queue.
+func (r *rig) manyQueues(ctx context.Context, report *Report) error {
+	s, err := r.startService(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	single, err := r.emptyQueue(ctx, s)
+	if err != nil {
+		return err
+	}
+	var push, pop []step
+	for i := range r.Queues {
+		queue := fmt.Sprintf("%s-%d", r.Queue, i)
+		pushSubject, err1 := s.subject(queue, subjects.Push)
+		popSubject, err2 := s.subject(queue, subjects.PopMin)
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		push = append(push, step{pushSubject, single.push[0].payload})
+		pop = append(pop, step{subject: popSubject})
+	}
+	r.Progress(0, 1, fmt.Sprintf("%d queues", r.Queues))
+	ready := func(context.Context) error { return nil }
+	outs, err := r.slices(ctx, r.Queues, []slice{
+		{ready, single.push}, {ready, single.popMin}, {ready, push}, {ready, pop},
+	})
+	if err != nil {
+		return err
+	}
+	for _, out := range outs {
+		if out.dry {
+			return errors.New("a queue was empty that should have had an item")
+		}
+	}
+	report.setQueues(r.Queues, outs)
+	return nil
+}

@@ -1,0 +1,211 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// grace is how long a reply may take.
+const grace = 15 * time.Second
+
+// step is one request of a load.
+type step struct {
+	subject string
+	payload []byte
+}
+
+// limit ends a run: after so many requests, or so long, or both. Zero means
+// no limit of that sort.
+type limit struct {
+	requests int
+	duration time.Duration
+}
+
+// load is a closed loop of clients: each sends a request, waits for the reply
+// and sends the next. How the clients of a connection do that is up to it.
+type load struct {
+	conns []conn
+}
+
+// conn is the clients of one connection.
+type conn interface {
+	// run sends requests in the name of each client until next has no more.
+	run(ctx context.Context, r *loadRun)
+	nats() *nats.Conn
+}
+
+// loadRun is one run of the load.
+type loadRun struct {
+	steps []step
+	limit
+	start   time.Time
+	started atomic.Int64 // number of the next request
+	dry     atomic.Bool  // a queue was empty
+	stopped atomic.Bool  // no more requests
+
+	mu struct {
+		sync.Mutex
+		err error
+		out outcome
+	}
+}
+
+// outcome is what a run gave.
+type outcome struct {
+	requests int64
+	elapsed  time.Duration           // until the last good reply
+	latency  *hdrhistogram.Histogram // nanoseconds
+	dry      bool                    // a queue was empty
+}
+
+// newOutcome holds latencies from a microsecond to a minute, three digits of each.
+func newOutcome() outcome {
+	return outcome{latency: hdrhistogram.New(int64(time.Microsecond), int64(time.Minute), 3)}
+}
+
+// note adds a good reply that came now to a request sent then.
+func (o *outcome) note(sent, now time.Duration) {
+	o.requests++
+	o.elapsed = now
+	_ = o.latency.RecordValue(int64(now - sent)) // longer than a minute is refused, and cannot be
+}
+
+// append adds the outcome of a later run.
+func (o *outcome) append(later outcome) {
+	o.requests += later.requests
+	o.elapsed += later.elapsed
+	o.latency.Merge(later.latency)
+	o.dry = o.dry || later.dry
+}
+
+// rate is in requests per second.
+func (o *outcome) rate() float64 {
+	if o.elapsed <= 0 {
+		return 0
+	}
+	return float64(o.requests) / o.elapsed.Seconds()
+}
+
+// newLoad connects. With lean the clients are those of leanConn.
+func newLoad(dial func() (*nats.Conn, error), clients, connections int, lean bool) (*load, error) {
+	l := &load{}
+	for i := range connections {
+		nc, err := dial()
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		share := clients / connections
+		if i < clients%connections {
+			share++
+		}
+		if !lean {
+			l.conns = append(l.conns, &requestConn{nc, share})
+			continue
+		}
+		c, err := newLeanConn(nc, share)
+		if err != nil {
+			nc.Close()
+			l.close()
+			return nil, err
+		}
+		l.conns = append(l.conns, c)
+	}
+	return l, nil
+}
+
+func (l *load) close() {
+	for _, c := range l.conns {
+		c.nats().Close()
+	}
+}
+
+// run sends the steps in turn, over and over, until lim is reached or a queue
+// is empty. Request number k is the step k modulo their number, whichever
+// client sends it.
+func (l *load) run(ctx context.Context, steps []step, lim limit) (outcome, error) {
+	r := &loadRun{steps: steps, limit: lim, start: time.Now()}
+	r.mu.out = newOutcome()
+	var running sync.WaitGroup
+	for _, c := range l.conns {
+		running.Go(func() { c.run(ctx, r) })
+	}
+	running.Wait()
+	if ctx.Err() != nil {
+		return outcome{}, context.Cause(ctx)
+	}
+	r.mu.out.dry = r.dry.Load()
+	return r.mu.out, r.mu.err
+}
+
+// next returns the next request to send, or false if there is none.
+func (r *loadRun) next(now time.Duration) (step, bool) {
+	if r.stopped.Load() || r.duration > 0 && now >= r.duration {
+		return step{}, false
+	}
+	number := int(r.started.Add(1) - 1)
+	if r.requests > 0 && number >= r.requests {
+		return step{}, false
+	}
+	return r.steps[number%len(r.steps)], true
+}
+
+// replied looks at a reply and reports if it is a good one. One that is not ends the
+// run.
+func (r *loadRun) replied(m *nats.Msg) bool {
+	err := replyError(m)
+	switch {
+	case errors.Is(err, errEmpty):
+		r.dry.Store(true)
+		r.stopped.Store(true)
+	case err != nil:
+		r.fail(err)
+	}
+	return err == nil
+}
+
+// fail ends the run with the first of its errors.
+func (r *loadRun) fail(err error) {
+	r.stopped.Store(true)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.err == nil {
+		r.mu.err = err
+	}
+}
+
+// add adds the outcome of some of the clients.
+func (r *loadRun) add(o outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.out.requests += o.requests
+	r.mu.out.elapsed = max(r.mu.out.elapsed, o.elapsed)
+	r.mu.out.latency.Merge(o.latency)
+}
+
+var errEmpty = errors.New("the queue is empty")
+
+// replyError returns the error that a reply carries, or nil.
+func replyError(m *nats.Msg) error {
+	if len(m.Header) == 0 {
+		return nil
+	}
+	switch code := m.Header.Get(subjects.HeaderErrorCode); {
+	case code == "404":
+		return errEmpty
+	case code != "":
+		return fmt.Errorf("%s (code %s)", m.Header.Get(subjects.HeaderError), code)
+	case len(m.Data) == 0 && m.Header.Get("Status") == "503":
+		return nats.ErrNoResponders
+	}
+	return nil
+}

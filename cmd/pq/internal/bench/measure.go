@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// work is the requests of the operations on one queue of a service.
+type work struct {
+	push, popMin, popMax, peekMin, mixed []step
+	length                               string
+}
+
+// newWork returns the requests: pushes go through the priorities in turn.
+func newWork(s *service, queue string, payload, priorities int) (*work, error) {
+	w := &work{}
+	value := make([]byte, payload)
+	for i := range value {
+		value[i] = byte('a' + i%26)
+	}
+	for priority := range priorities {
+		subject, err := s.grammar.Build(subjects.Request{
+			Kind: subjects.Priority, Verb: subjects.Push, Queue: queue,
+			Priority: int64(priority), HasPriority: true,
+		})
+		if err != nil {
+			return nil, err
+		}
+		w.push = append(w.push, step{subject: subject, payload: value})
+	}
+	for verb, steps := range map[subjects.Verb]*[]step{
+		subjects.PopMin: &w.popMin, subjects.PopMax: &w.popMax, subjects.PeekMin: &w.peekMin,
+	} {
+		subject, err := s.subject(queue, verb)
+		if err != nil {
+			return nil, err
+		}
+		*steps = []step{{subject: subject}}
+	}
+	for _, push := range w.push {
+		w.mixed = append(w.mixed, push, w.popMin[0])
+	}
+	var err error
+	w.length, err = s.subject(queue, subjects.Len)
+	return w, err
+}
+
+// count returns the number of items in the queue.
+func (r *rig) count(ctx context.Context, w *work) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	reply, err := r.load.conns[0].nats().RequestWithContext(ctx, w.length, nil)
+	if err == nil {
+		err = replyError(reply)
+	}
+	var answer struct {
+		Len int `json:"len"`
+	}
+	if err == nil {
+		err = json.Unmarshal(reply.Data, &answer)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", w.length, err)
+	}
+	return answer.Len, nil
+}
+
+// fill pushes, without measuring, until the queue has n items.
+func (r *rig) fill(ctx context.Context, w *work, n int) error {
+	have, err := r.count(ctx, w)
+	if err != nil || have >= n {
+		return err
+	}
+	_, err = r.load.run(ctx, w.push, limit{requests: n - have})
+	return err
+}
+
+// drain pops until the queue is empty.
+func (r *rig) drain(ctx context.Context, w *work) error {
+	_, err := r.load.run(ctx, w.popMin, limit{requests: math.MaxInt})
+	return err
+}
+
+// measure runs steps for the time of the options and notes what p, which
+// answers them, used meanwhile.
+func (r *rig) measure(ctx context.Context, name string, p *process, steps []step) (Row, error) {
+	before, natsBefore := p.used(), r.nats.used()
+	out, err := r.load.run(ctx, steps, limit{duration: r.Duration})
+	if err != nil {
+		return Row{}, fmt.Errorf("%s: %w", name, err)
+	}
+	row := newRow(name, out)
+	row.setUsage(before, p.used(), natsBefore, r.nats.used())
+	return row, nil
+}
+
+// slices runs a and b in turn, each for so many requests at a time, with their
+// own preparations before, until both have run for the time of the options. It
+// keeps a noisy machine from favouring one of them.
+func (r *rig) slices(ctx context.Context, requests int, jobs []slice) ([]outcome, error) {
+	outs := make([]outcome, len(jobs))
+	for i := range outs {
+		outs[i] = newOutcome()
+	}
+	for {
+		least := time.Duration(math.MaxInt64)
+		for i, job := range jobs {
+			if err := job.prepare(ctx); err != nil {
+				return nil, err
+			}
+			out, err := r.load.run(ctx, job.steps, limit{requests: requests})
+			if err != nil {
+				return nil, err
+			}
+			outs[i].append(out)
+			least = min(least, outs[i].elapsed)
+		}
+		if least >= r.Duration {
+			return outs, nil
+		}
+	}
+}
+
+// slice is one of the jobs that are run in turn.
+type slice struct {
+	prepare func(context.Context) error
+	steps   []step
+}

@@ -1,0 +1,104 @@
+// Package bench measures a pqbridge against a bare echo service on the same
+// NATS server: the most requests per second that any service behind NATS could
+// answer there. The two are reached by the same code over the same
+// connections, so the ratio between them is the price of the queue.
+//
+// It starts the processes it needs, stops them and removes their data, also
+// when its context ends early.
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Options say what to measure and with what.
+type Options struct {
+	// Pqbridge is the program to measure. If empty, the service that
+	// already listens is measured, without its memory and processor time.
+	Pqbridge string
+	// NATSServer is the nats-server program to start. If empty, the server
+	// that Dial reaches is used, at the address Server.
+	NATSServer string
+	// Server is the URL of the NATS server if none is started.
+	Server string
+	// Dial connects to a NATS server. Required.
+	Dial func(url string) (*nats.Conn, error)
+	// Echo is the command line of the echo service, and EchoEnv what to add to
+	// its environment. It reads NATS_URL, answers requests on EchoSubject with
+	// their own payload, and prints a line when it is ready. Required.
+	Echo    []string
+	EchoEnv []string
+
+	// Dir is where the temporary folder with the data is made.
+	Dir string
+	// Store is the service's PQ_STORE; empty means its default.
+	Store string
+	// PriorityPrefix and FIFOPrefix are the service's subject prefixes.
+	PriorityPrefix, FIFOPrefix string
+	// Queue is the name of the queue used; it must be empty at the start.
+	Queue string
+
+	// Duration is how long each operation is measured.
+	Duration time.Duration
+	// Payload is the size of an item, in bytes.
+	Payload int
+	// Clients is the number of clients, each with one request under way.
+	Clients int
+	// Connections is the number of connections the clients share.
+	Connections int
+	// Lean makes the clients cost little processor time, see leanConn. They
+	// answer in bursts, as a crowd of real clients does not, which helps the echo
+	// service most.
+	Lean bool
+	// Priorities is the number of different priorities pushed.
+	Priorities int
+
+	// Backlogs are the numbers of queued items to compare; none means not to.
+	Backlogs []int
+	// Queues is the number of queues to compare with one; 0 means not to.
+	Queues int
+
+	// Progress, if not nil, is told what is being done.
+	Progress func(done, all int, what string)
+	// Log is where the ends of the logs of failed processes go. Required.
+	Log io.Writer
+}
+
+// EchoSubject is where the echo service listens.
+const EchoSubject = "bench.echo"
+
+// Validate returns all problems of the options, joined.
+func (o *Options) Validate() error {
+	var problems []error
+	atLeast := func(name string, value, least int) {
+		if value < least {
+			problems = append(problems, fmt.Errorf("%s is %d: want at least %d", name, value, least))
+		}
+	}
+	atLeast("payload", o.Payload, 0)
+	atLeast("clients", o.Clients, 1)
+	atLeast("connections", o.Connections, 1)
+	atLeast("priorities", o.Priorities, 1)
+	atLeast("queues", o.Queues, 0)
+	for _, n := range o.Backlogs {
+		atLeast("backlog", n, 2)
+	}
+	if o.Duration <= 0 {
+		problems = append(problems, fmt.Errorf("the time for each operation is %v: want more than 0", o.Duration))
+	}
+	if o.Clients < o.Connections {
+		problems = append(problems, fmt.Errorf("%d clients cannot share %d connections: want at least one client each", o.Clients, o.Connections))
+	}
+	if o.NATSServer != "" && o.Pqbridge == "" {
+		problems = append(problems, errors.New("a new nats-server has no service to measure: name the pqbridge program too"))
+	}
+	if len(o.Backlogs) > 0 && o.Pqbridge == "" {
+		problems = append(problems, errors.New("backlogs are measured in services of their own: name the pqbridge program"))
+	}
+	return errors.Join(problems...)
+}

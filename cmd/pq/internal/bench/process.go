@@ -1,0 +1,172 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// stopTime is how long a process may take to end by itself.
+const stopTime = 15 * time.Second
+
+// process is a running child.
+type process struct {
+	name   string
+	cmd    *exec.Cmd
+	log    string        // file with its output
+	exited chan struct{} // closed when it has ended
+	err    error         // how it ended; set before exited is closed
+}
+
+// start runs a program with extra environment variables, its output in a file
+// in dir. The child is asked to stop when ctx ends, and killed if it does not.
+func start(ctx context.Context, dir, name string, args, env []string, stdout io.Writer) (*process, error) {
+	p := &process{name: name, exited: make(chan struct{})}
+	log, err := os.CreateTemp(dir, name+"-*.log")
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the child has its own handle
+	p.log = log.Name()
+	p.cmd = exec.CommandContext(ctx, args[0], args[1:]...)
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if stdout != nil {
+		p.cmd.Stdout = stdout
+	}
+	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
+	p.cmd.WaitDelay = stopTime
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// stop ends the process with sig and waits for that.
+func (p *process) stop(sig os.Signal) {
+	_ = p.cmd.Process.Signal(sig) // fails only if it has ended
+	timer := time.NewTimer(stopTime)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+	case <-timer.C:
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	}
+}
+
+// failure describes a process that ended, with the end of its output.
+func (p *process) failure() error {
+	const tail = 2000
+	output, err := os.ReadFile(p.log)
+	if err != nil {
+		return fmt.Errorf("%s ended: %w", p.name, errors.Join(p.err, err))
+	}
+	if len(output) > tail {
+		output = output[len(output)-tail:]
+	}
+	return fmt.Errorf("%s ended: %w\n%s", p.name, p.err, strings.TrimSpace(string(output)))
+}
+
+// await calls ready every few milliseconds until it returns nil.
+func (p *process) await(ctx context.Context, ready func() error) error {
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := ready()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.exited:
+			return p.failure()
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w", p.name, errors.Join(context.Cause(ctx), err))
+		case <-ticker.C:
+		}
+	}
+}
+
+// usage is what a process has used so far. On systems without /proc nothing is
+// known.
+type usage struct {
+	known bool
+	cpu   time.Duration
+	peak  int64 // bytes of memory, at most, at any time
+}
+
+// used returns the usage of the process.
+func (p *process) used() usage {
+	if p == nil {
+		return usage{}
+	}
+	proc := filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid))
+	cpu, err := cpuTime(filepath.Join(proc, "stat"))
+	if err != nil {
+		return usage{}
+	}
+	peak, err := peakMemory(filepath.Join(proc, "status"))
+	if err != nil {
+		return usage{}
+	}
+	return usage{known: true, cpu: cpu, peak: peak}
+}
+
+// cpuTime reads user and system time, fields 14 and 15 of /proc/PID/stat, in
+// ticks, of which Linux reports 100 a second on every machine. The second
+// field is the program's name in parentheses, which may hold spaces.
+func cpuTime(file string) (time.Duration, error) {
+	const tick = time.Second / 100
+	stat, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("%s has %d fields after the name: want 13", file, len(fields))
+	}
+	user, err := strconv.ParseInt(fields[11], 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	system, err := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * tick, err
+}
+
+// peakMemory reads VmHWM, in kB, from /proc/PID/status.
+func peakMemory(file string) (int64, error) {
+	status, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, found := strings.CutPrefix(line, "VmHWM:"); found {
+			kB, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			return kB * 1024, err
+		}
+	}
+	return 0, fmt.Errorf("%s has no line VmHWM", file)
+}
+
+// freeAddress returns a loopback address with a port that nothing listens on.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}

@@ -1,0 +1,218 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// rig is the NATS server, the echo service, and the connections of the load.
+type rig struct {
+	Options
+	dir    string // temporary, for data and logs
+	url    string // of the NATS server
+	nats   *process
+	echo   *process
+	load   *load
+	broken context.CancelCauseFunc // ends the measurement with a reason
+}
+
+// newRig starts all but the services. The context returned ends when one of
+// the processes does.
+func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
+	ctx, broken := context.WithCancelCause(ctx)
+	r := &rig{Options: o, url: o.Server, broken: broken}
+	dir, err := os.MkdirTemp(o.Dir, "pq-bench-")
+	if err == nil {
+		r.dir, err = filepath.Abs(dir)
+	}
+	if err == nil && o.NATSServer != "" {
+		err = r.startNATS(ctx)
+	}
+	if err == nil {
+		err = r.startEcho(ctx)
+	}
+	if err == nil {
+		r.load, err = newLoad(func() (*nats.Conn, error) { return o.Dial(r.url) }, o.Clients, o.Connections, o.Lean)
+	}
+	if err != nil {
+		r.close()
+		return nil, nil, err
+	}
+	return r, ctx, nil
+}
+
+// close stops what newRig started, the other way round, and removes the data.
+func (r *rig) close() {
+	r.broken(errors.New("the benchmark is over"))
+	if r.load != nil {
+		r.load.close()
+	}
+	for _, p := range []*process{r.echo, r.nats} {
+		if p != nil {
+			p.stop(syscall.SIGTERM)
+		}
+	}
+	if r.dir == "" {
+		return
+	}
+	if err := os.RemoveAll(r.dir); err != nil {
+		_, _ = fmt.Fprintln(r.Log, "cannot remove the data of the benchmark:", err)
+	}
+}
+
+// watch ends the measurement if p ends first.
+func (r *rig) watch(ctx context.Context, p *process) {
+	go func() {
+		select {
+		case <-p.exited:
+			r.broken(p.failure())
+		case <-ctx.Done():
+		}
+	}()
+}
+
+func (r *rig) startNATS(ctx context.Context) error {
+	address, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	args := []string{r.NATSServer, "--addr", host, "--port", port}
+	if r.nats, err = start(ctx, r.dir, "nats-server", args, nil, nil); err != nil {
+		return err
+	}
+	r.url = "nats://" + address
+	err = r.nats.await(ctx, func() error {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	})
+	if err == nil {
+		r.watch(ctx, r.nats)
+	}
+	return err
+}
+
+func (r *rig) startEcho(ctx context.Context) error {
+	output, input, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer output.Close()
+	env := append(r.EchoEnv[:len(r.EchoEnv):len(r.EchoEnv)], "NATS_URL="+r.url)
+	r.echo, err = start(ctx, r.dir, "echo", r.Echo, env, input)
+	_ = input.Close() // the child has its own handle
+	if err != nil {
+		return err
+	}
+	if _, err := bufio.NewReader(output).ReadString('\n'); err != nil {
+		<-r.echo.exited // nobody else writes to the pipe
+		return r.echo.failure()
+	}
+	r.watch(ctx, r.echo)
+	return nil
+}
+
+// service is a pqbridge. Its process is nil if it was there before.
+type service struct {
+	*process
+	grammar subjects.Grammar
+	env     []string
+	ready   string // URL that tells if it is ready
+}
+
+// startService starts a pqbridge with a store of its own, or uses the one that
+// is there. The tag keeps the subjects of several apart.
+func (r *rig) startService(ctx context.Context, tag string) (*service, error) {
+	grammar, err := subjects.New(r.PriorityPrefix+tag, r.FIFOPrefix+tag)
+	if err != nil {
+		return nil, err
+	}
+	s := &service{grammar: grammar}
+	if r.Pqbridge == "" {
+		return s, nil
+	}
+	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.MkdirTemp(r.dir, "data-")
+	if err != nil {
+		return nil, err
+	}
+	s.ready = "http://" + address + "/readyz"
+	s.env = []string{
+		"PQ_NATS_URL=" + r.url,
+		"PQ_HTTP_ADDR=" + address,
+		"PQ_DATA_DIR=" + data,
+		"PQ_SUBJECT_PREFIX=" + r.PriorityPrefix + tag,
+		"PQ_FIFO_PREFIX=" + r.FIFOPrefix + tag,
+		"PQ_QUEUE_GROUP=bench" + tag,
+	}
+	if r.Store != "" {
+		s.env = append(s.env, "PQ_STORE="+r.Store)
+	}
+	return s, r.launch(ctx, s)
+}
+
+// launch starts the process of s and waits until it is ready.
+func (r *rig) launch(ctx context.Context, s *service) error {
+	p, err := start(ctx, r.dir, "pqbridge", []string{r.Pqbridge}, s.env, nil)
+	if err != nil {
+		return err
+	}
+	s.process = p
+	client := &http.Client{Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	return p.await(ctx, func() error {
+		response, err := client.Get(s.ready)
+		if err != nil {
+			return err
+		}
+		_, _ = io.Copy(io.Discard, response.Body) // only to use the connection again
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s says %s", s.ready, response.Status)
+		}
+		return nil
+	})
+}
+
+// restart kills the process, starts it again on the same data, and returns how
+// long it took until it was ready.
+func (r *rig) restart(ctx context.Context, s *service) (time.Duration, error) {
+	s.process.stop(os.Kill)
+	begin := time.Now()
+	err := r.launch(ctx, s)
+	return time.Since(begin), err
+}
+
+// stop ends the process if it is ours.
+func (s *service) stop() {
+	if s.process != nil {
+		s.process.stop(syscall.SIGTERM)
+	}
+}
+
+// subject returns the subject of a request without priority.
+func (s *service) subject(queue string, verb subjects.Verb) (string, error) {
+	return s.grammar.Build(subjects.Request{Kind: subjects.Priority, Verb: verb, Queue: queue})
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// app is what all commands share: the global flags.
+type app struct {
+	connection
+	priorityPrefix, fifoPrefix string
+}
+
+// newRoot returns the command tree. The flag returned with it is set as soon
+// as the code of a command is about to run, that is, when its flags and
+// arguments were accepted.
+func newRoot() (root *cobra.Command, started *bool) {
+	a := &app{}
+	started = new(bool)
+	root = &cobra.Command{
+		Use:   "pq",
+		Short: "Durable priority queues over NATS",
+		Long: `pq pushes to and pops from the durable queues that pqbridge serves over NATS.
+
+Exit codes: 0 done, 1 it did not work, 2 the command line is wrong,
+3 the queue is empty.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.fromEnv(cmd.Flags()); err != nil {
+				return err
+			}
+			*started = true
+			return nil
+		},
+	}
+	a.addFlags(root.PersistentFlags())
+	root.AddCommand(
+		newPush(a), newPop(a), newPeek(a), newLen(a),
+		newBench(a), newEcho(a),
+	)
+	return root, started
+}
+
+func (a *app) addFlags(flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	a.connection.addFlags(flags)
+	flags.StringVar(&a.priorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "first part of the subjects of priority queues")
+	flags.StringVar(&a.fifoPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "first part of the subjects of FIFO queues")
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+const devHost = "127.0.0.1"
+
+// devStartTime is how long the NATS server may take to listen.
+const devStartTime = 10 * time.Second
+
+// startNATS starts a NATS server in this process that only this machine can
+// reach. Port 0 takes a free one.
+func startNATS(port int, logger *slog.Logger) (*server.Server, error) {
+	// The server would report a port in use in its log only.
+	listener, err := net.Listen("tcp", net.JoinHostPort(devHost, strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("the NATS server of -dev cannot listen, set PQ_DEV_NATS_PORT to a port that is free: %w", err)
+	}
+	if err := listener.Close(); err != nil {
+		return nil, err
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	s, err := server.NewServer(&server.Options{ServerName: "pqbridge-dev", Host: devHost, Port: port, NoSigs: true})
+	if err != nil {
+		return nil, fmt.Errorf("the NATS server of -dev: %w", err)
+	}
+	s.SetLogger(natsLog{logger}, false, false)
+	s.Start()
+	if !s.ReadyForConnections(devStartTime) {
+		stopNATS(s)
+		return nil, fmt.Errorf("the NATS server of -dev did not start within %v: see the log above", devStartTime)
+	}
+	return s, nil
+}
+
+func stopNATS(s *server.Server) {
+	s.Shutdown()
+	s.WaitForShutdown()
+}
+
+// natsLog passes on what the NATS server logs; its notices are of interest only
+// to those who look for something.
+type natsLog struct{ logger *slog.Logger }
+
+func (l natsLog) log(level slog.Level, format string, args []any) {
+	if l.logger.Enabled(context.Background(), level) {
+		l.logger.Log(context.Background(), level, "nats-server: "+fmt.Sprintf(format, args...))
+	}
+}
+
+func (l natsLog) Noticef(format string, args ...any) { l.log(slog.LevelDebug, format, args) }
+func (l natsLog) Warnf(format string, args ...any)   { l.log(slog.LevelWarn, format, args) }
+func (l natsLog) Fatalf(format string, args ...any)  { l.log(slog.LevelError, format, args) }
+func (l natsLog) Errorf(format string, args ...any)  { l.log(slog.LevelError, format, args) }
+func (l natsLog) Debugf(format string, args ...any)  { l.log(slog.LevelDebug, format, args) }
+func (l natsLog) Tracef(format string, args ...any)  { l.log(slog.LevelDebug, format, args) }
+
+// greet waits until the service is ready and says what to do with it.
+func greet(ctx context.Context, w io.Writer, natsURL, httpAddr string) {
+	if err := awaitReady(ctx, httpAddr); err != nil {
+		return // the service ends before it was ready, and says why itself
+	}
+	server := ""
+	if natsURL != "nats://127.0.0.1:4222" {
+		server = " --server " + natsURL
+	}
+	// A greeting that nobody can read does no harm.
+	_, _ = fmt.Fprintf(w, `
+Ready. NATS is at %[1]s, health and metrics at http://%[2]s.
+Try, in another terminal:
+
+  pq%[3]s push jobs "write the report" --priority 5
+  pq%[3]s push jobs "put out the fire" --priority 1
+  pq%[3]s pop jobs
+
+or the same with the NATS command line tool:
+
+  nats%[3]s request pq.jobs.push.1 "put out the fire"
+  nats%[3]s request pq.jobs.pop.min ""
+
+Ctrl-C ends it; what was pushed stays.
+`, natsURL, httpAddr, server)
+}
+
+// awaitReady asks over and over until the service is ready, or ctx ends. Without HTTP
+// there is nothing to ask.
+func awaitReady(ctx context.Context, httpAddr string) error {
+	if httpAddr == "" {
+		return nil
+	}
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := checkReady(ctx, httpAddr)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-ticker.C:
+		}
+	}
+}

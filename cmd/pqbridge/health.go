@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// checkTime bounds one question to /readyz.
+const checkTime = 5 * time.Second
+
+// checkReady asks the service at addr, as in PQ_HTTP_ADDR, if it is ready. The
+// error is nil if it is.
+func checkReady(ctx context.Context, addr string) error {
+	if addr == httpOff {
+		return errors.New("PQ_HTTP_ADDR is off: there is nothing to ask")
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("PQ_HTTP_ADDR is %q: %w", addr, err)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost" // it listens on all addresses of the machine
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	url := "http://" + net.JoinHostPort(host, port) + "/readyz"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	// A transport of its own, so that no connection stays open behind.
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("not ready: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusOK {
+		return nil
+	}
+	const enough = 4096
+	body, err := io.ReadAll(io.LimitReader(response.Body, enough))
+	return errors.Join(fmt.Errorf("not ready: %s", strings.TrimSpace(string(body))), err)
+}

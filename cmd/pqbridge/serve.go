@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// serve runs the bridge until ctx ends. Everything is closed in the order
+// opposite to that in which it was opened: the bridge, the store, and with dev
+// the NATS server.
+func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout io.Writer) (err error) {
+	if dev {
+		server, err := startNATS(c.DevNATSPort, logger)
+		if err != nil {
+			return err
+		}
+		defer stopNATS(server)
+		c.NATSURL = server.ClientURL()
+	}
+	db, err := openStore(c, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+
+	grammar, err := subjects.New(c.SubjectPrefix, c.FIFOPrefix)
+	if err != nil {
+		return err
+	}
+	options := c.bridgeOptions(db, grammar)
+	options.Logger = logger
+	if options.NATSOptions, err = c.natsOptions(); err != nil {
+		return err
+	}
+	b, err := bridge.New(options)
+	if err != nil {
+		return err
+	}
+	logger.Info("pqbridge starts", "version", describeVersion(), "store", c.Store, "http", b.Addr())
+
+	ctx, stop := context.WithCancel(ctx)
+	var greeting sync.WaitGroup
+	if dev {
+		greeting.Go(func() { greet(ctx, stdout, c.NATSURL, b.Addr()) })
+	}
+	err = b.Run(ctx)
+	stop()
+	greeting.Wait()
+	return err
+}
+
+// natsOptions returns the options of the connection to NATS.
+func (c *config) natsOptions() ([]nats.Option, error) {
+	var options []nats.Option
+	if c.NATSCreds != "" {
+		options = append(options, nats.UserCredentials(c.NATSCreds))
+	}
+	if c.NATSNkey != "" {
+		nkey, err := nats.NkeyOptionFromSeed(c.NATSNkey)
+		if err != nil {
+			return nil, fmt.Errorf("PQ_NATS_NKEY: %w", err)
+		}
+		options = append(options, nkey)
+	}
+	if c.NATSUser != "" {
+		options = append(options, nats.UserInfo(c.NATSUser, c.NATSPassword))
+	}
+	if c.NATSToken != "" {
+		options = append(options, nats.Token(c.NATSToken))
+	}
+	if c.NATSTLSCA != "" {
+		options = append(options, nats.RootCAs(c.NATSTLSCA))
+	}
+	if c.NATSTLSCert != "" {
+		options = append(options, nats.ClientCert(c.NATSTLSCert, c.NATSTLSKey))
+	}
+	return options, nil
+}

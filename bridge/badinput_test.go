@@ -1,0 +1,216 @@
+package bridge_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func TestBadInput(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	priority := func(values ...string) nats.Header { return nats.Header{subjects.HeaderPriority: values} }
+	payload := []byte("x")
+	tests := []struct {
+		name    string
+		subject string
+		headers nats.Header
+		payload []byte
+		text    string // part of the error's text
+		is      error
+	}{
+		{"priority is no number", "pq.jobs.push", priority("high"), payload, "decimal", subjects.ErrPriority},
+		{"priority is empty", "pq.jobs.push", priority(""), payload, "decimal", subjects.ErrPriority},
+		{"priority is no integer", "pq.jobs.push", priority("1.5"), payload, "decimal", subjects.ErrPriority},
+		{"priority over int64", "pq.jobs.push", priority("9223372036854775808"), payload, "9223372036854775807", subjects.ErrPriority},
+		{"priority in the subject is no number", "pq.jobs.push.high", nil, payload, "decimal", subjects.ErrPriority},
+		{"two headers that differ", "pq.jobs.push", priority("1", "2"), payload, "1 and 2", subjects.ErrPriority},
+		{"subject and header differ", "pq.jobs.push.1", priority("2"), payload, "1 and 2", subjects.ErrPriority},
+		{"priority of a pop", "pq.jobs.pop.min", priority("1"), nil, "only a push", bridge.ErrBadRequest},
+		{"priority of a FIFO queue", "q.jobs.enqueue", priority("1"), payload, "only a push to a priority queue", bridge.ErrBadRequest},
+		{"name too long", "pq." + strings.Repeat("a", 129) + ".push", nil, payload, "129 bytes", subjects.ErrQueueName},
+		{"name with other characters", "pq.jobs!.push", nil, payload, `"!"`, subjects.ErrQueueName},
+		{"name that is not ASCII", "pq.größe.push", nil, payload, "letters", subjects.ErrQueueName},
+		{"no verb", "pq.jobs", nil, nil, "too short", subjects.ErrVerb},
+		{"unknown verb", "pq.jobs.pop", nil, nil, "pop.min", subjects.ErrVerb},
+		{"unknown verb of a FIFO queue", "q.jobs.pop.min", nil, nil, "dequeue", subjects.ErrVerb},
+		{"too many tokens", "pq.jobs.push.1.2", nil, payload, "decimal", subjects.ErrPriority},
+		{"pop with a payload", "pq.jobs.pop.min", nil, payload, "want none", bridge.ErrBadRequest},
+		{"peek with a payload", "pq.jobs.peek.max", nil, payload, "want none", bridge.ErrBadRequest},
+		{"len with a payload", "pq.jobs.len", nil, payload, "want none", bridge.ErrBadRequest},
+		{"dequeue with a payload", "q.jobs.dequeue", nil, payload, "want none", bridge.ErrBadRequest},
+		{"unknown Pq- header", "pq.jobs.push", nats.Header{"Pq-Delay": {"5s"}}, payload, "Pq-Delay", bridge.ErrBadRequest},
+		{"Pq- header in lower case", "pq.jobs.push", nats.Header{"pq-priority": {"5"}}, payload, subjects.HeaderPriority, bridge.ErrBadRequest},
+		{"unknown Pq- header of a pop", "pq.jobs.pop.max", nats.Header{"Pq-Wait": {"5s"}}, nil, "Pq-Wait", bridge.ErrBadRequest},
+		{"error header", "pq.jobs.push", nats.Header{"Nats-Service-Error": {"no"}}, payload, "take it for an error", bridge.ErrBadRequest},
+		{"error code header", "q.jobs.enqueue", nats.Header{"nats-service-error-code": {"404"}}, payload, "take it for an error", bridge.ErrBadRequest},
+		{"no responders header", "pq.jobs.push", nats.Header{"Status": {"503"}}, nil, "no responders", bridge.ErrBadRequest},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			err := refused(t, e, 400, test.subject, test.headers, test.payload)
+			if !strings.Contains(err.Text, test.text) {
+				t.Errorf("text %q: want it to say %q", err.Text, test.text)
+			}
+			if !errors.Is(err, test.is) {
+				t.Errorf("%v is not %v", err, test.is)
+			}
+		})
+	}
+	// Nothing was stored, and all goes on.
+	wantLen(t, e, "pq", "jobs", 0)
+	wantLen(t, e, "q", "jobs", 0)
+	wantMetric(t, e.Bridge, `pq_errors_total{code="400",operation="enqueue"}`, 2)
+}
+
+// A header that Go's client would not even send can come from others.
+func TestHeaderNamesNobodyCanReply(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	reply := rawRequest(t, e, "pq.jobs.push", "NATS/1.0\r\nno name: x\r\n\r\n", "payload")
+	if !strings.Contains(reply, "Nats-Service-Error-Code: 400") || !strings.Contains(reply, "no name") {
+		t.Errorf("reply %q", reply)
+	}
+	wantLen(t, e, "pq", "jobs", 0)
+}
+
+// Requests that nobody could receive the answer of are counted, and do nothing.
+func TestNobodyToAnswer(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	push(t, e, "pq.jobs.push", nil, "stays")
+	publish(t, e, "pq.jobs.push", "pq.jobs.push", "reply subject is a request")
+	publish(t, e, "pq.jobs.push", "q.other.enqueue", "reply subject is a request")
+	publish(t, e, "pq.jobs.pop.min", "", "")
+	publish(t, e, "pq.jobs.len", "", "")
+	publish(t, e, "pq.jobs.push.high", "", "x")
+	publish(t, e, "pq.jobs.nonsense", "", "x")
+	// Fire and forget that is right.
+	publish(t, e, "pq.jobs.push.1", "", "second")
+	wantLen(t, e, "pq", "jobs", 2)
+	wantLen(t, e, "q", "other", 0)
+	wantMetric(t, e.Bridge, "pq_unanswered_total", 6)
+	wantMetric(t, e.Bridge, "pq_pending_requests", 0)
+}
+
+// A message that does not fit into a transaction is refused alone.
+func TestTooLarge(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine, NATS: func(o *server.Options) {
+			o.MaxPayload = 12 << 20
+			o.MaxPending = 64 << 20
+		}})
+		if err := refused(t, e, 413, "pq.jobs.push", nil, make([]byte, 10<<20)); !errors.Is(err, bridge.ErrTooLarge) {
+			t.Errorf("%v", err)
+		}
+		push(t, e, "pq.jobs.push", nil, strings.Repeat("x", 8<<20))
+		if reply := ok(t, e, "pq.jobs.pop.min", nil, ""); len(reply.Data) != 8<<20 {
+			t.Errorf("%d bytes came back", len(reply.Data))
+		}
+	})
+}
+
+// The headers of a request that were sent without spaces grow on their way
+// back; if that makes them too large for a reply the push is refused.
+func TestHeadersThatGrow(t *testing.T) {
+	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 4096 }})
+	headers := "NATS/1.0\r\n" + strings.Repeat("a:b\r\n", 10) + "\r\n"
+	reply := rawRequest(t, e, "pq.jobs.push", headers, strings.Repeat("x", 4096-len(headers)))
+	if !strings.Contains(reply, "Nats-Service-Error-Code: 413") {
+		t.Errorf("reply %q", reply)
+	}
+	reply = rawRequest(t, e, "pq.jobs.push", headers, strings.Repeat("x", 4096-len(headers)-10))
+	if !strings.Contains(reply, `"queue":"jobs"`) {
+		t.Errorf("reply %q", reply)
+	}
+	if got := ok(t, e, "pq.jobs.pop.min", nil, ""); len(got.Header["a"]) != 10 || len(got.Data) != 4096-len(headers)-10 {
+		t.Errorf("%d bytes, headers %v", len(got.Data), got.Header)
+	}
+}
+
+// An item stored while the server carried larger messages is answered 413.
+func TestMaxPayloadLowered(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	push(t, e, "pq.jobs.push", nil, strings.Repeat("x", 10_000))
+	e.NATS.Change(func(o *server.Options) { o.MaxPayload = 4096 })
+	e.NATS.Restart()
+	e.Bridge.WaitReady()
+	if err := e.Conn.FlushTimeout(testenv.Patience); err != nil {
+		t.Fatal(err)
+	}
+	if err := refused(t, e, 413, "pq.jobs.peek.min", nil, nil); !strings.Contains(err.Text, "larger messages") {
+		t.Errorf("%v", err)
+	}
+	wantLen(t, e, "pq", "jobs", 1)
+	wantMetric(t, e.Bridge, "pq_reply_failures_total", 1)
+}
+
+func TestPermissions(t *testing.T) {
+	user := func(p *server.Permissions) func(*server.Options) {
+		return func(o *server.Options) {
+			o.Users = []*server.User{{Username: "bridge", Password: "p", Permissions: p}, {Username: "client", Password: "p"}}
+			o.NoAuthUser = "client"
+		}
+	}
+	asBridge := func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) }
+
+	t.Run("subscribe denied", func(t *testing.T) {
+		e := testenv.New(t, testenv.Options{
+			Stopped: true,
+			Bridge:  asBridge,
+			NATS:    user(&server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{"q.>"}}}),
+		})
+		e.NATS.Start()
+		b := e.StartBridge()
+		testenv.Eventually(t, func() error {
+			ready, reasons, err := b.Ready()
+			if err != nil {
+				return err
+			}
+			if ready || !slices.ContainsFunc(reasons, func(r string) bool { return strings.Contains(r, "q.>") }) {
+				return fmt.Errorf("ready: %t, reasons %v", ready, reasons)
+			}
+			return nil
+		})
+		// What is allowed works.
+		e.Conn = e.Connect()
+		push(t, e, "pq.jobs.push", nil, "x")
+		// Allowed at last.
+		e.NATS.Change(user(nil))
+		e.NATS.Restart()
+		b.WaitReady()
+		push(t, e, "q.jobs.enqueue", nil, "x")
+	})
+	t.Run("reply denied", func(t *testing.T) {
+		e := testenv.New(t, testenv.Options{
+			Bridge: asBridge,
+			NATS:   user(&server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"secret.>"}}}),
+		})
+		publish(t, e, "pq.jobs.push", "secret.inbox", "x")
+		testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_nats_errors_total", 1) })
+		wantLen(t, e, "pq", "jobs", 1)
+	})
+}
+
+// A client that is gone before its reply disturbs nobody.
+func TestClientGone(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	nc := e.Connect()
+	for range 100 {
+		if err := nc.PublishRequest("pq.jobs.push", nats.NewInbox(), []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+	wantLen(t, e, "pq", "jobs", 100)
+	wantMetric(t, e.Bridge, "pq_reply_failures_total", 0)
+}

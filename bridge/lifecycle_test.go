@@ -1,0 +1,253 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func notReady(t *testing.T, b *testenv.Bridge, want string) {
+	t.Helper()
+	testenv.Eventually(t, func() error {
+		ready, reasons, err := b.Ready()
+		if err == nil && (ready || !strings.Contains(strings.Join(reasons, "; "), want)) {
+			err = fmt.Errorf("ready: %t, reasons %q: want one with %q", ready, reasons, want)
+		}
+		return err
+	})
+	if status, _, err := b.Get("/healthz"); status != 200 || err != nil {
+		t.Errorf("/healthz: %d, %v", status, err)
+	}
+}
+
+func TestStartsBeforeNATS(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Stopped: true})
+	b := e.StartBridge()
+	notReady(t, b, "nats")
+	wantMetric(t, b, "pq_nats_connected", 0)
+	e.NATS.Start()
+	b.WaitReady()
+	e.Conn = e.Connect()
+	push(t, e, "pq.jobs.push", nil, "x")
+	wantMetric(t, b, "pq_nats_connected", 1)
+	if err := b.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNATSRestarts(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		for i := range 3 {
+			push(t, e, "pq.jobs.push", nil, "x")
+			e.NATS.Stop()
+			notReady(t, e.Bridge, "nats")
+			e.NATS.Start()
+			e.Bridge.WaitReady()
+			wantLen(t, e, "pq", "jobs", i+1)
+		}
+	})
+}
+
+func TestStopsWithoutNATS(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	e.NATS.Stop()
+	notReady(t, e.Bridge, "nats")
+	if err := e.Bridge.Stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// A store that is away gets requests answered 503, and all goes on when it is
+// back.
+func TestStoreOutage(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		var faults *faultkv.DB
+		e := testenv.New(t, testenv.Options{Engine: engine, Wrap: func(db kv.Database) kv.Database {
+			faults = faultkv.New(db, faultkv.Options{})
+			return faults
+		}})
+		push(t, e, "pq.jobs.push", nil, "x")
+		faults.SetOutage(true)
+		for _, subject := range []string{"pq.jobs.push", "pq.jobs.pop.min", "pq.jobs.len", "q.jobs.dequeue"} {
+			err := refused(t, e, 503, subject, nil, nil)
+			if !errors.Is(err, kv.ErrUnavailable) || err.Unknown {
+				t.Errorf("%s: %v", subject, err)
+			}
+		}
+		notReady(t, e.Bridge, "store")
+		faults.SetOutage(false)
+		e.Bridge.WaitReady()
+		wantLen(t, e, "pq", "jobs", 1)
+	})
+}
+
+// stuck is a store in which nothing begins until the context of the
+// transaction ends or the store is freed.
+type stuck struct {
+	kv.Database
+	entered chan struct{} // one element for each that is stuck
+	free    chan struct{}
+}
+
+func (s stuck) Begin(ctx context.Context) (kv.Transaction, error) {
+	select {
+	case s.entered <- struct{}{}:
+	case <-s.free:
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.free:
+		return s.Database.Begin(ctx)
+	}
+}
+
+func stick(t *testing.T, o testenv.Options) (*testenv.Env, stuck) {
+	s := stuck{entered: make(chan struct{}), free: make(chan struct{})}
+	o.Wrap = func(db kv.Database) kv.Database {
+		s.Database = db
+		return s
+	}
+	e := testenv.New(t, o)
+	<-s.entered // the sweep of old receipts
+	return e, s
+}
+
+// Requests that waited too long are answered without being run.
+func TestRequestTimeout(t *testing.T) {
+	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) {
+		o.Lanes = 1
+		o.RequestTimeout = 100 * time.Millisecond
+	}})
+	first := async(t, e, "pq.jobs.push", "run, but given up")
+	<-s.entered
+	second := async(t, e, "pq.jobs.push", "not run")
+	for _, reply := range []*nats.Subscription{first, second} {
+		if err := isError(t, 503, "push", next(t, reply)); err.Unknown {
+			t.Errorf("%v: the store was never reached", err)
+		}
+	}
+	close(s.free)
+	wantLen(t, e, "pq", "jobs", 0)
+}
+
+// async makes a request, waits until the server has it, and does not wait for
+// the reply.
+func async(t *testing.T, e *testenv.Env, subject, payload string) *nats.Subscription {
+	t.Helper()
+	inbox := nats.NewInbox()
+	replies, err := e.Conn.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, e, subject, inbox, payload)
+	if err := e.Conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return replies
+}
+
+func next(t *testing.T, replies *nats.Subscription) *nats.Msg {
+	t.Helper()
+	m, err := replies.NextMsg(testenv.Patience)
+	if err != nil {
+		t.Fatalf("no reply: %v", err)
+	}
+	return m
+}
+
+// What was delivered before the end is done and answered.
+func TestShutdownFinishes(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e, s := stick(t, testenv.Options{Engine: engine})
+		var replies []*nats.Subscription
+		for range 50 {
+			replies = append(replies, async(t, e, "pq.jobs.push", "x"))
+		}
+		<-s.entered
+		wantMetric(t, e.Bridge, "pq_pending_requests", 50)
+		e.Bridge.BeginStop()
+		notReady(t, e.Bridge, "shutting down")
+		close(s.free)
+		for _, r := range replies {
+			if err := bridge.ErrorFromHeaders(next(t, r).Header); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := e.Bridge.Stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		e.Bridge = e.StartBridge()
+		e.Bridge.WaitReady()
+		wantLen(t, e, "pq", "jobs", 50)
+	})
+}
+
+// What cannot be done in time is answered 503.
+func TestShutdownTimeout(t *testing.T) {
+	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) {
+		o.Lanes = 1
+		o.ShutdownTimeout = 50 * time.Millisecond
+	}})
+	first := async(t, e, "pq.jobs.push", "begun")
+	<-s.entered
+	second := async(t, e, "pq.jobs.push", "waits")
+	wantMetric(t, e.Bridge, "pq_pending_requests", 2)
+	if err := e.Bridge.Stop(); err == nil {
+		t.Error("Run: no error")
+	}
+	isError(t, 503, "push", next(t, first))
+	isError(t, 503, "push", next(t, second))
+}
+
+// Under load, a bridge that ends and one that takes over lose nothing.
+func TestShutdownUnderLoad(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		stop := make(chan struct{})
+		acked := make(chan int)
+		const clients = 16
+		for range clients {
+			go func() {
+				n := 0
+				for {
+					select {
+					case <-stop:
+						acked <- n
+						return
+					default:
+					}
+					reply, err := e.Conn.Request("pq.jobs.push", []byte("x"), testenv.Patience)
+					if err == nil && bridge.ErrorFromHeaders(reply.Header) == nil {
+						n++
+					}
+				}
+			}()
+		}
+		for range 5 {
+			next := e.StartBridge()
+			next.WaitReady()
+			if err := e.Bridge.Stop(); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+			e.Bridge = next
+		}
+		close(stop)
+		total := 0
+		for range clients {
+			total += <-acked
+		}
+		wantLen(t, e, "pq", "jobs", total)
+	})
+}

@@ -1,0 +1,48 @@
+package bridge_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+func TestOptionsListAllProblems(t *testing.T) {
+	err := bridge.Options{
+		QueueGroup: "a b", HTTPTimeout: -1, MetricQueues: -2, Lanes: -1, MaxBatch: -1, MaxBatchBytes: 1 << 30,
+		MaxPending: -1, MaxPendingBytes: -1, RequestTimeout: -time.Second, ShutdownTimeout: -time.Second, Version: "one",
+	}.Validate()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"DB", "Keyspace", "Grammar", "queue group", "HTTP timeout", "metric queues", "lanes",
+		"max batch -1", "max batch bytes", "max pending -1", "max pending bytes", "request timeout", "shutdown timeout", "version"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in:\n%v", want, err)
+		}
+	}
+}
+
+func TestBadHTTPAddress(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	grammar, err := subjects.New("pq", "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = bridge.New(bridge.Options{
+		DB: memkv.New(memkv.Options{}), Keyspace: fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues), Grammar: grammar,
+		HTTPAddr: taken.Addr().String(),
+	})
+	if err == nil || !strings.Contains(err.Error(), taken.Addr().String()) {
+		t.Errorf("error %v: want one that names %s", err, taken.Addr())
+	}
+}

@@ -1,10 +1,12 @@
 package fdbkv_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
+	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
@@ -27,14 +29,18 @@ const (
 // in shape on machines without FoundationDB's headers: everything in the module
 // that depends on the binding is type-checked, with the C code taken on trust.
 func TestTaggedCodeTypeChecks(t *testing.T) {
-	packages, err := listTagged("../../..")
+	const root = "../../.."
+	packages, err := listTagged(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &checker{fset: token.NewFileSet(), packages: packages}
+	c := &checker{fset: token.NewFileSet(), packages: packages, done: make(map[string]*types.Package)}
+	if c.compiled, err = compiled(root, c.fset, packages); err != nil {
+		t.Fatal(err)
+	}
 	checked := make(map[string]bool)
 	for _, p := range packages {
-		if !p.inModule() || !slices.Contains(p.Deps, binding) {
+		if !p.inModule() || !p.needsBinding() {
 			continue
 		}
 		checked[p.ImportPath] = true
@@ -55,6 +61,7 @@ type listed struct {
 	ImportPath, Dir, ForTest string
 	GoFiles, CgoFiles, Deps  []string
 	ImportMap                map[string]string
+	Export                   string // the file of the compiled package
 }
 
 func (p *listed) inModule() bool {
@@ -62,16 +69,45 @@ func (p *listed) inModule() bool {
 	return strings.HasPrefix(p.ImportPath, module) && !generated
 }
 
+func (p *listed) needsBinding() bool {
+	return p.ImportPath == binding || slices.Contains(p.Deps, binding)
+}
+
 // listTagged returns the packages of the module in dir, their tests, and all
-// that they need, as they are with the tag fdb, by import path. Packages that
-// go list finds fault with (-e) are for the compiler to report, or else they
-// show up here as an import that is missing.
+// that they need, as they are with the tag fdb, by import path.
 func listTagged(dir string) (map[string]*listed, error) {
-	cmd := exec.Command("go", "list", "-e", "-deps", "-test", "-tags", "fdb",
-		"-json=ImportPath,Dir,ForTest,GoFiles,CgoFiles,Deps,ImportMap", "./...")
-	cmd.Dir = dir
 	// Without a C compiler go would leave out the binding's files.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	return list(dir, []string{"CGO_ENABLED=1"}, "-deps", "-test", "-tags", "fdb",
+		"-json=ImportPath,Dir,ForTest,GoFiles,CgoFiles,Deps,ImportMap", "./...")
+}
+
+// compiled returns an importer of those packages that go can compile without
+// the headers, which is faster than to check them from source.
+func compiled(dir string, fset *token.FileSet, packages map[string]*listed) (types.Importer, error) {
+	args := []string{"-export", "-json=ImportPath,Export"}
+	for path, p := range packages {
+		if !p.needsBinding() && p.ForTest == "" && !strings.HasSuffix(path, ".test") {
+			args = append(args, path)
+		}
+	}
+	exported, err := list(dir, nil, args...)
+	if err != nil {
+		return nil, err
+	}
+	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
+		if p := exported[path]; p != nil && p.Export != "" {
+			return os.Open(p.Export)
+		}
+		return nil, fmt.Errorf("%s does not compile", path)
+	}), nil
+}
+
+// list runs go list in dir. Packages it finds fault with (-e) are for the
+// compiler to report, or else show up here as an import that is missing.
+func list(dir string, env []string, args ...string) (map[string]*listed, error) {
+	cmd := exec.Command("go", append([]string{"list", "-e"}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -79,7 +115,7 @@ func listTagged(dir string) (map[string]*listed, error) {
 		return nil, fmt.Errorf("go list: %w\n%s", err, &stderr)
 	}
 	packages := make(map[string]*listed)
-	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
 		p := new(listed)
 		if err := decoder.Decode(p); errors.Is(err, io.EOF) {
 			return packages, nil
@@ -98,6 +134,7 @@ func listTagged(dir string) (map[string]*listed, error) {
 type checker struct {
 	fset     *token.FileSet
 	packages map[string]*listed
+	compiled types.Importer
 	done     map[string]*types.Package
 }
 
@@ -107,30 +144,6 @@ func (c *checker) check(p *listed) (*types.Package, error) {
 	if done, ok := c.done[p.ImportPath]; ok {
 		return done, nil
 	}
-	files, err := c.parse(p)
-	if err != nil {
-		return nil, err
-	}
-	var problems []error
-	config := types.Config{
-		FakeImportC:      true,
-		IgnoreFuncBodies: !p.inModule(),
-		Importer:         importer{c, p},
-		Sizes:            types.SizesFor("gc", runtime.GOARCH),
-		Error:            func(err error) { problems = append(problems, err) },
-	}
-	checked, _ := config.Check(p.ImportPath, c.fset, files, nil)
-	if c.done == nil {
-		c.done = make(map[string]*types.Package)
-	}
-	c.done[p.ImportPath] = checked
-	if !p.inModule() {
-		return checked, nil
-	}
-	return checked, errors.Join(problems...)
-}
-
-func (c *checker) parse(p *listed) ([]*ast.File, error) {
 	var files []*ast.File
 	for _, name := range append(p.GoFiles, p.CgoFiles...) {
 		file, err := parser.ParseFile(c.fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
@@ -139,25 +152,35 @@ func (c *checker) parse(p *listed) ([]*ast.File, error) {
 		}
 		files = append(files, file)
 	}
-	return files, nil
-}
-
-// importer resolves the imports of one package.
-type importer struct {
-	*checker
-	from *listed
-}
-
-func (i importer) Import(path string) (*types.Package, error) {
-	if path == "unsafe" {
-		return types.Unsafe, nil
+	var problems []error
+	config := types.Config{
+		FakeImportC:      true,
+		IgnoreFuncBodies: !p.inModule(),
+		Importer:         imports{c, p},
+		Sizes:            types.SizesFor("gc", runtime.GOARCH),
+		Error:            func(err error) { problems = append(problems, err) },
 	}
-	if mapped, ok := i.from.ImportMap[path]; ok {
+	checked, _ := config.Check(p.ImportPath, c.fset, files, nil)
+	c.done[p.ImportPath] = checked
+	if !p.inModule() {
+		return checked, nil
+	}
+	return checked, errors.Join(problems...)
+}
+
+// imports resolves the imports of one package.
+type imports struct {
+	*checker
+	of *listed
+}
+
+func (i imports) Import(path string) (*types.Package, error) {
+	if mapped, ok := i.of.ImportMap[path]; ok {
 		path = mapped
 	}
 	p, ok := i.packages[path]
-	if !ok {
-		return nil, fmt.Errorf("go list did not list %s", path)
+	if !ok || !p.needsBinding() && p.ForTest == "" {
+		return i.compiled.Import(path)
 	}
 	checked, err := i.check(p)
 	if checked != nil {

@@ -34,7 +34,7 @@ func TestTaggedCodeTypeChecks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &checker{fset: token.NewFileSet(), packages: packages, done: make(map[string]*types.Package)}
+	c := &checker{fset: token.NewFileSet(), packages: packages, done: make(map[string]result)}
 	if c.compiled, err = compiled(root, c.fset, packages); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestTaggedCodeTypeChecks(t *testing.T) {
 			continue
 		}
 		checked[p.ImportPath] = true
-		if _, err := c.check(p); err != nil {
+		if err := c.check(p).err; err != nil {
 			t.Errorf("%s with the tag fdb:\n%v", p.ImportPath, err)
 		}
 	}
@@ -135,20 +135,25 @@ type checker struct {
 	fset     *token.FileSet
 	packages map[string]*listed
 	compiled types.Importer
-	done     map[string]*types.Package
+	done     map[string]result
+}
+
+type result struct {
+	*types.Package
+	err error
 }
 
 // check returns p. Errors of packages outside of the module are ignored: what
 // is behind import "C" is not known, and others' code is not ours to check.
-func (c *checker) check(p *listed) (*types.Package, error) {
+func (c *checker) check(p *listed) result {
 	if done, ok := c.done[p.ImportPath]; ok {
-		return done, nil
+		return done
 	}
 	var files []*ast.File
 	for _, name := range append(p.GoFiles, p.CgoFiles...) {
 		file, err := parser.ParseFile(c.fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
 		if err != nil {
-			return nil, err
+			return result{err: err}
 		}
 		files = append(files, file)
 	}
@@ -161,11 +166,12 @@ func (c *checker) check(p *listed) (*types.Package, error) {
 		Error:            func(err error) { problems = append(problems, err) },
 	}
 	checked, _ := config.Check(p.ImportPath, c.fset, files, nil)
-	c.done[p.ImportPath] = checked
-	if !p.inModule() {
-		return checked, nil
+	r := result{Package: checked}
+	if p.inModule() {
+		r.err = errors.Join(problems...)
 	}
-	return checked, errors.Join(problems...)
+	c.done[p.ImportPath] = r
+	return r
 }
 
 // imports resolves the imports of one package.
@@ -182,9 +188,9 @@ func (i imports) Import(path string) (*types.Package, error) {
 	if !ok || !p.needsBinding() && p.ForTest == "" {
 		return i.compiled.Import(path)
 	}
-	checked, err := i.check(p)
-	if checked != nil {
-		err = nil // reported once, for the package itself
+	r := i.check(p)
+	if r.Package == nil {
+		return nil, r.err
 	}
-	return checked, err
+	return r.Package, nil // its error is reported for the package itself
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -237,5 +238,5 @@ func (p *Pending) end(err error) {
 	if !kv.MaybeCommitted(err) {
 		p.err = fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)
 	}
-	b.mu.unsettled = append(b.mu.unsettled, unsettled{p.receipt, p.ops, p.unknown})
+	b.mu.unsettled = append(b.mu.unsettled, unsettled{p.receipt, slices.Clone(p.ops), p.unknown})
 }

@@ -2,7 +2,6 @@ package fdbpq
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -28,7 +27,8 @@ import (
 // Nothing is stranded by a process that dies: requests expire after
 // requestLife, and an item that was not collected within answerLife goes back
 // to its old place. These times are compared between the clocks of different
-// machines, which must not be apart by more than a few seconds.
+// machines, which must not be apart by more than a few seconds. Items go back
+// when a Popper of the queue is used, or when a plain pop finds too few.
 //
 // Order is best effort among the items in flight: pops that are served by one
 // transaction get the first items there are, but one may return the second
@@ -36,29 +36,41 @@ import (
 //
 // A Popper is safe for concurrent use.
 type Popper struct {
-	db kv.Database
-	q  Target
-	l  *layout
+	db  kv.Database
+	q   Target
+	l   *layout
+	now func() time.Time
 
 	mu struct {
 		sync.Mutex
-		collected [][]byte // answers that were collected and can be removed
+		done      [][]byte   // marks of earlier pops, to be removed
+		unsettled []*request // pops of unknown outcome
+		swept     time.Time  // when what had expired was last looked for
+		size      int        // bytes of the values last served, on average
 	}
 }
 
+// These were chosen by measuring: see BenchmarkContention.
 const (
 	// requestLife is how long a request waits to be served. A requester that
 	// lives longer registers again.
 	requestLife = 10 * time.Second
 	// answerLife is how long an answer waits to be collected.
 	answerLife = 30 * time.Second
-	// collectedLife is how long a pop has to find out that it took an item.
-	collectedLife = 10 * answerLife
-	// patience is how long the first in line may stay the first before others
-	// serve the line.
-	patience = 100 * time.Millisecond
+	// markLife is how long a pop has to find out that it took an item, should
+	// the store be out of reach meanwhile.
+	markLife = time.Hour
+	// sweepEvery is how often a Popper looks for what has expired.
+	sweepEvery = 5 * time.Second
+	// minPatience and maxPatience bound how long the first in line may stay
+	// the first before another serves the line. Each request has its own
+	// patience, so that they do not all lose it at once.
+	minPatience = 100 * time.Millisecond
+	maxPatience = time.Second
 	// serveLimit is the most requests served by one transaction.
 	serveLimit = 256
+	// serveBytes is about the most bytes of values served by one transaction.
+	serveBytes = 1_000_000
 	// minLook and maxLook bound the time between two looks for an answer.
 	minLook = 2 * time.Millisecond
 	maxLook = 16 * time.Millisecond
@@ -68,183 +80,294 @@ const (
 
 // NewPopper returns a Popper for q, a *PriorityQueue or a *Queue, in db.
 func NewPopper(db kv.Database, q Target) *Popper {
-	return &Popper{db: db, q: q, l: q.layout()}
+	return &Popper{db: db, q: q, l: q.layout(), now: time.Now}
 }
 
 // PopMin removes and returns the first item, as PriorityQueue.PopMin and
 // Queue.Dequeue do.
 //
 // Errors: ErrEmpty, ErrCorrupt, errors of the store, and the context's error.
-// When the context ends the pop is withdrawn, which may take up to two seconds
-// more; an error that wraps kv.ErrCommitUnknown says that this failed.
+// When the context ends, or the store fails, the pop is withdrawn, which may
+// take up to two seconds more. An error that wraps kv.ErrCommitUnknown says
+// that this failed: see Settle.
 func (p *Popper) PopMin(ctx context.Context) (Item, error) { return p.pop(ctx, OpPopMin) }
 
 // PopMax removes and returns the last item, as PriorityQueue.PopMax does. A
 // Queue gives ErrOp. Otherwise it is like PopMin.
 func (p *Popper) PopMax(ctx context.Context) (Item, error) { return p.pop(ctx, OpPopMax) }
 
+// Settle withdraws the pops that ended with kv.ErrCommitUnknown: an item that
+// one of them may have taken goes back to its old place, since nobody was given
+// it. Pops settle before they begin; call Settle to have items back without
+// waiting for the next pop. What is not settled within an hour is lost. It does
+// nothing when there is nothing to settle.
+//
+// Errors: those of the store, and the context's error.
+func (p *Popper) Settle(ctx context.Context) error {
+	for {
+		r := p.takeUnsettled()
+		if r == nil {
+			return nil
+		}
+		if err := p.clear(ctx, r); err != nil {
+			p.leave(r)
+			return err
+		}
+	}
+}
+
+func (p *Popper) takeUnsettled() *request {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.mu.unsettled)
+	if n == 0 {
+		return nil
+	}
+	r := p.mu.unsettled[n-1]
+	p.mu.unsettled = p.mu.unsettled[:n-1]
+	return r
+}
+
+// leave leaves a request to Settle.
+func (p *Popper) leave(r *request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.unsettled = append(p.mu.unsettled, r)
+}
+
 func (p *Popper) pop(ctx context.Context, kind OpKind) (Item, error) {
 	if p.l.fifo && kind == OpPopMax {
 		return Item{}, errFIFOEnd
 	}
-	r := p.newRequest(kind)
-	item, err := p.fast(ctx, r)
-	if errors.Is(err, errContended) {
-		item, err = p.wait(ctx, r)
+	if err := p.Settle(ctx); err != nil {
+		return Item{}, err
 	}
-	p.finish(r, err)
-	return item, err
+	r := p.newRequest(kind)
+	result, err := p.begin(ctx, r)
+	if result == nil {
+		result, err = p.wait(ctx, r, err)
+	}
+	p.finish(r, err == nil && result.Err == nil)
+	if err != nil {
+		return Item{}, err
+	}
+	return result.Item, result.Err
 }
 
 // newRequest makes a request that is not registered yet.
 func (p *Popper) newRequest(kind OpKind) *request {
+	r := newRequest(p.l, kind, p.now())
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := &request{kind: kind, id: newID(0, 0, time.Now(), uniqueBytes(1), false).Random, removes: p.mu.collected}
-	r.answerKey = p.l.answerKey(r.id)
-	p.mu.collected = nil
+	r.removes, p.mu.done = p.mu.done, nil
 	return r
 }
 
 // finish leaves what is to be removed to the next pop.
-func (p *Popper) finish(r *request, err error) {
+func (p *Popper) finish(r *request, took bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err == nil {
-		p.mu.collected = append(p.mu.collected, r.answerKey)
-		return
+	if took {
+		p.mu.done = append(p.mu.done, r.markKey)
+	} else {
+		p.mu.done = append(p.mu.done, r.removes...)
 	}
-	p.mu.collected = append(p.mu.collected, r.removes...)
 }
 
-// errContended says that a pop must register.
-var errContended = errors.New("fdbpq: contended")
-
-// fast tries once to pop without registering.
-func (p *Popper) fast(ctx context.Context, r *request) (Item, error) {
-	var result Result
-	err := once(ctx, p.db, func(tx kv.Transaction) error {
-		waiting, err := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1}).Get()
+// begin tries once to pop without waiting. If others are waiting already it
+// registers instead and returns nil.
+func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err error) {
+	err = once(ctx, p.db, func(tx kv.Transaction) error {
+		last, err := p.lastInLine(tx).Get()
 		if err != nil {
 			return err
 		}
-		if len(waiting) > 0 {
-			return errContended
+		if len(last) > 0 {
+			return p.register(tx, r, last)
 		}
-		results, wrote, err := apply(tx, []Op{{Kind: r.kind, Queue: p.q}}, time.Now())
+		now := p.now()
+		if p.mustSweep(now) {
+			if _, err := returnExpired(tx, p.l, now); err != nil {
+				return err
+			}
+		}
+		results, _, err := apply(tx, []Op{{Kind: r.kind, Queue: p.q}}, now)
 		if err != nil {
 			return err
 		}
-		result = results[0]
-		if wrote {
-			r.collect(tx, result.Item)
+		result = &results[0]
+		if result.Err == nil {
+			r.take(tx, result.Item, now)
 		}
 		return nil
 	})
-	if kv.Retryable(err) || kv.MaybeCommitted(err) {
-		return Item{}, errContended
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		err = result.Err
-	}
-	return result.Item, err
+	return result, nil
 }
 
-// wait registers the request and returns its answer.
-func (p *Popper) wait(ctx context.Context, r *request) (Item, error) {
+// wait looks for the answer to the request until it is there. err is what the
+// attempt to do without ended with.
+func (p *Popper) wait(ctx context.Context, r *request, err error) (*Result, error) {
 	pause := minLook
 	for {
-		item, done, err := p.look(ctx, r)
-		if done {
-			return item, err
-		}
-		if err == nil && r.shouldServe(time.Now()) {
+		switch {
+		case ctx.Err() != nil:
+			return nil, p.withdraw(ctx, r, ctx.Err())
+		case err != nil && !kv.Retryable(err) && !kv.MaybeCommitted(err):
+			return nil, p.withdraw(ctx, r, err)
+		case r.key == nil: // it lost at once: no time to waste
+		case err == nil && r.shouldServe(p.now()):
 			err = p.serve(ctx)
 			pause = minLook
-		} else {
+			if err != nil {
+				continue
+			}
+		default:
 			sleep(ctx, pause/2+rand.N(pause))
 			pause = min(2*pause, maxLook)
 		}
-		if ctx.Err() != nil {
-			return Item{}, p.withdraw(ctx, r)
-		}
-		if err != nil && !kv.Retryable(err) && !kv.MaybeCommitted(err) {
-			return Item{}, errors.Join(err, p.withdraw(ctx, r))
+		var result *Result
+		if result, err = p.look(ctx, r); result != nil {
+			return result, nil
 		}
 	}
 }
 
 // look collects the answer to the request if it is there. If it is not, it
-// makes sure that the request is registered, and notes who is first in line.
-func (p *Popper) look(ctx context.Context, r *request) (item Item, done bool, err error) {
-	var a *answer
-	err = once(ctx, p.db, func(tx kv.Transaction) (err error) {
+// makes sure that the request is registered, notes who is first in line and
+// returns nil.
+func (p *Popper) look(ctx context.Context, r *request) (result *Result, err error) {
+	err = once(ctx, p.db, func(tx kv.Transaction) error {
+		answer := tx.Get(r.answerKey)
 		line := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1})
-		if a, err = p.readAnswer(tx, r); err != nil || a != nil {
+		var registered kv.Future[[]byte]
+		if r.key != nil {
+			registered = tx.Get(r.key)
+		}
+		if r.taken != nil {
+			mark, err := tx.Get(r.markKey).Get()
+			if err != nil {
+				return err
+			}
+			if mark != nil {
+				result = &Result{Item: *r.taken}
+				return nil
+			}
+		}
+		value, err := answer.Get()
+		if err != nil {
+			return err
+		}
+		if value != nil {
+			result, err = p.collect(tx, r, value)
 			return err
 		}
 		first, err := line.Get()
 		if err != nil {
 			return err
 		}
-		r.see(first, time.Now())
-		return p.register(tx, r)
-	})
-	if err != nil || a == nil {
-		return Item{}, false, err
-	}
-	item, err = a.outcome(r)
-	return item, true, err
-}
-
-// register writes the request down unless it is there.
-func (p *Popper) register(tx kv.Transaction, r *request) error {
-	if r.key != nil {
-		value, err := tx.Get(r.key).Get()
-		if err != nil || value != nil {
+		r.see(first, p.now())
+		if registered != nil {
+			if value, err := registered.Get(); err != nil || value != nil {
+				return err
+			}
+		}
+		last, err := p.lastInLine(tx).Get()
+		if err != nil {
 			return err
 		}
-	}
-	last, err := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1, Reverse: true}).Get()
+		return p.register(tx, r, last)
+	})
 	if err != nil {
-		return err
+		return nil, err
 	}
+	return result, nil
+}
+
+func (p *Popper) lastInLine(tx kv.Transaction) kv.Future[[]kv.KeyValue] {
+	return tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1, Reverse: true})
+}
+
+// register writes the request down after the last one.
+func (p *Popper) register(tx kv.Transaction, r *request, last []kv.KeyValue) error {
 	count := int64(0)
 	if len(last) > 0 {
-		previous, err := p.l.parseRequest(last[0])
+		previous, err := p.l.parseWaiter(last[0])
 		if err != nil {
 			return err
 		}
 		count = following(previous.count)
 	}
-	// Whatever was tried before and ended without an answer must not be
-	// committed any more: see staging.go.
-	tx.AddWriteConflict(kv.SingleKey(r.answerKey))
+	r.fence(tx)
 	r.key = p.l.requestKey(count, r.id)
-	tx.Set(r.key, r.encode(time.Now().Add(requestLife)))
+	tx.Set(r.key, encodeRequest(r.kind, p.now().Add(requestLife)))
 	return nil
 }
 
-// withdraw takes back a request that nobody waits for any more: an item that
-// was given to it goes back to its place.
-func (p *Popper) withdraw(ended context.Context, r *request) error {
+// withdraw takes back a request that nobody waits for any more, because of err.
+func (p *Popper) withdraw(ended context.Context, r *request, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ended), withdrawTime)
 	defer cancel()
+	if failed := p.clear(ctx, r); failed != nil {
+		p.leave(r)
+		return fmt.Errorf("%w: %w: the pop could not be withdrawn: %w", kv.ErrCommitUnknown, err, failed)
+	}
+	return err
+}
+
+// clear removes all that there is of a request. An item that it was given or
+// has taken goes back to its place.
+func (p *Popper) clear(ctx context.Context, r *request) error {
 	_, err := kv.TransactIdempotent(ctx, p.db, func(tx kv.Transaction) (struct{}, error) {
+		mark := tx.Get(r.markKey)
 		value, err := tx.Get(r.answerKey).Get()
 		if err != nil {
 			return struct{}{}, err
 		}
+		back := queueOps{l: p.l}
+		taken, err := mark.Get()
+		if err != nil {
+			return struct{}{}, err
+		}
+		if taken != nil && r.taken != nil {
+			p.l.put(tx, &r.taken.ID, &r.taken.Message)
+			back.changed(&r.taken.ID, 1)
+		}
+		if value != nil {
+			a, err := parseAnswer(value)
+			if err != nil {
+				return struct{}{}, err
+			}
+			stored, err := tx.Get(r.valueKey).Get()
+			if err != nil {
+				return struct{}{}, err
+			}
+			back.putBack(tx, a, stored)
+		}
+		back.count(tx)
+		r.fence(tx)
 		if r.key != nil {
 			tx.Clear(r.key)
 		}
 		tx.Clear(r.answerKey)
-		return struct{}{}, p.l.putAnswerBack(tx, value, r)
+		tx.Clear(r.valueKey)
+		tx.Clear(r.markKey)
+		return struct{}{}, nil
 	})
-	if err != nil {
-		err = fmt.Errorf("%w: the pop could not be withdrawn and was left to expire: %w", kv.ErrCommitUnknown, err)
+	return err
+}
+
+// mustSweep reports whether it is time to look for what has expired.
+func (p *Popper) mustSweep(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Sub(p.mu.swept) < sweepEvery {
+		return false
 	}
-	return errors.Join(ended.Err(), err)
+	p.mu.swept = now
+	return true
 }
 
 // once runs fn in a transaction of which there is only one attempt.

@@ -1,8 +1,8 @@
 package fdbpq
 
 import (
-	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -11,25 +11,37 @@ import (
 
 // The keys of staged pops:
 //
-//	("r", count, request) = (kind, deadline)                a request in line
-//	("f", request)        = (answer, deadline, ...)         its answer
+//	("r", count, request) = (kind, deadline)   a request in line
+//	("f", 0, request)     = (deadline)         its answer: the queue was empty
+//	                      = (deadline, priority, count, random)
+//	                                           its answer: an item, which left ("i")
+//	("f", 1, request)     = value              the value of that item, as it was stored
+//	("f", 2, request)     = (deadline)         mark: the request took its item
 //
 // request is 20 random bytes that begin with a time, as those of items, so
-// that the oldest answers come first. deadline is in microseconds. An answer is
+// that the oldest come first. deadline is in microseconds.
 //
-//	(answerEmpty, deadline)
-//	(answerItem, deadline, priority, count, random, value)  an item that left ("i")
-//	(answerCollected, deadline)                             the item was taken
+// # Why no item is lost or taken twice
 //
-// Every attempt to take an item, to register or to withdraw reads the answer's
-// key and writes it (registering adds a write conflict only). So of attempts
-// whose commits ended without an answer, no earlier one can be committed once a
-// later one is; and an item counts as taken if, and only if, its answer says
-// "collected", which is how a pop learns what became of its own attempt.
+// The owner of a request does four things to it: take an item (at once, or
+// from the answer), register, be told "empty", withdraw. Every attempt at one
+// of these reads the answer's key and writes it, or acts as if. So attempts of
+// one request conflict with each other: of those whose commits ended without
+// an answer, no earlier one can be committed once a later one is. And an item
+// is taken if, and only if, the mark is there, which is how a pop learns what
+// became of its own attempt. Before it takes another item it has registered
+// again, so the mark is always about the last item it tried to take.
+//
+// Whoever serves the line reads and removes the requests that it answers, and
+// the items, so that each request gets one answer and each item goes to one
+// request. A request that is withdrawn or served meanwhile conflicts with it.
+//
+// Whoever returns an item that was not collected in time reads and removes the
+// answer, which conflicts with collecting it.
 const (
-	answerEmpty = iota
-	answerItem
-	answerCollected
+	partAnswer = iota
+	partValue
+	partMark
 )
 
 func (l *layout) requestRange() kv.Range { return within(l.requests) }
@@ -39,54 +51,56 @@ func (l *layout) requestKey(count int64, id [randomSize]byte) []byte {
 	return tuple.AppendBytes(key, id[:])
 }
 
-func (l *layout) answerKey(id [randomSize]byte) []byte {
-	return tuple.AppendBytes(append(make([]byte, 0, len(l.answers)+40), l.answers...), id[:])
+func (l *layout) partPrefix(part int64) []byte {
+	return tuple.AppendInt(append(make([]byte, 0, len(l.answers)+40), l.answers...), part)
 }
 
-// request is one staged pop.
+func (l *layout) partKey(part int64, id [randomSize]byte) []byte {
+	return tuple.AppendBytes(l.partPrefix(part), id[:])
+}
+
+// request is one pop, as its owner sees it.
 type request struct {
-	kind      OpKind
-	id        [randomSize]byte
-	count     int64
-	deadline  time.Time
-	key       []byte   // where it is registered; nil before
-	answerKey []byte   // where its answer will be
-	removes   [][]byte // answers of earlier pops, removed on the way
+	kind                         OpKind
+	id                           [randomSize]byte
+	answerKey, valueKey, markKey []byte
+	removes                      [][]byte // marks of earlier pops, removed on the way
 
-	taken *Item // what the last attempt to take would have taken
+	key   []byte // where it was last registered; nil before
+	taken *Item  // what the last attempt to take would have taken
 
-	first      string    // the first in line when last seen
-	firstSince time.Time // since when it is
+	first      string        // the first in line when last seen
+	firstSince time.Time     // since when it is
+	patience   time.Duration // with a first in line that does not serve
 }
 
-func (r *request) encode(deadline time.Time) []byte {
-	return tuple.Tuple{int64(r.kind), deadline.UnixMicro()}.Pack()
+func newRequest(l *layout, kind OpKind, now time.Time) *request {
+	id := newID(0, 0, now, uniqueBytes(1), false).Random
+	return &request{
+		kind:      kind,
+		id:        id,
+		answerKey: l.partKey(partAnswer, id),
+		valueKey:  l.partKey(partValue, id),
+		markKey:   l.partKey(partMark, id),
+		patience:  minPatience + rand.N(maxPatience-minPatience),
+	}
 }
 
-func (l *layout) parseRequest(pair kv.KeyValue) (*request, error) {
-	corrupt := func(err error) (*request, error) {
-		return nil, fmt.Errorf("%w: request %x: %w", ErrCorrupt, pair.Key, err)
+// fence makes attempts of the same request conflict with each other. The read
+// must come first: FoundationDB leaves out what the transaction has written.
+func (r *request) fence(tx kv.Transaction) {
+	tx.AddReadConflict(kv.SingleKey(r.answerKey))
+	tx.AddWriteConflict(kv.SingleKey(r.answerKey))
+}
+
+// take writes that the item was taken by this request.
+func (r *request) take(tx kv.Transaction, item Item, now time.Time) {
+	r.fence(tx)
+	tx.Set(r.markKey, tuple.Tuple{now.Add(markLife).UnixMicro()}.Pack())
+	for _, key := range r.removes {
+		tx.Clear(key)
 	}
-	count, rest, err := tuple.DecodeInt(pair.Key[len(l.requests):])
-	if err != nil {
-		return corrupt(err)
-	}
-	id, _, err := tuple.DecodeBytes(rest)
-	if err != nil || len(id) != randomSize {
-		return corrupt(fmt.Errorf("its id has %d bytes: %w", len(id), err))
-	}
-	kind, rest, err := tuple.DecodeInt(pair.Value)
-	if err != nil {
-		return corrupt(err)
-	}
-	deadline, _, err := tuple.DecodeInt(rest)
-	if err != nil {
-		return corrupt(err)
-	}
-	r := &request{kind: OpKind(kind), count: count, deadline: time.UnixMicro(deadline), key: pair.Key}
-	copy(r.id[:], id)
-	r.answerKey = l.answerKey(r.id)
-	return r, nil
+	r.taken = &item
 }
 
 // see notes who is first in line.
@@ -105,33 +119,55 @@ func (r *request) shouldServe(now time.Time) bool {
 	if r.first == "" {
 		return false
 	}
-	return r.first == string(r.key) || now.Sub(r.firstSince) > patience
+	return r.first == string(r.key) || now.Sub(r.firstSince) > r.patience
 }
 
-// collect writes that the item was taken by this request.
-func (r *request) collect(tx kv.Transaction, item Item) {
-	tx.AddReadConflict(kv.SingleKey(r.answerKey))
-	tx.Set(r.answerKey, tuple.Tuple{int64(answerCollected), time.Now().Add(collectedLife).UnixMicro()}.Pack())
-	for _, key := range r.removes {
-		tx.Clear(key)
-	}
-	r.taken = &item
-}
-
-// answer is what is stored under ("f", request).
-type answer struct {
-	kind     int64
+// waiter is a request in line, as others see it.
+type waiter struct {
+	key      []byte
+	kind     OpKind
+	count    int64
+	id       [randomSize]byte
 	deadline time.Time
-	id       ID
-	stored   []byte // the value as it was in ("i")
-	err      error  // what is wrong with the item
+}
+
+func encodeRequest(kind OpKind, deadline time.Time) []byte {
+	return tuple.Tuple{int64(kind), deadline.UnixMicro()}.Pack()
+}
+
+func (l *layout) parseWaiter(pair kv.KeyValue) (*waiter, error) {
+	key, err := tuple.Unpack(pair.Key[len(l.requests):])
+	if err != nil {
+		return nil, fmt.Errorf("%w: request %x: %w", ErrCorrupt, pair.Key, err)
+	}
+	value, err := tuple.Unpack(pair.Value)
+	if err != nil {
+		return nil, fmt.Errorf("%w: request %x: %w", ErrCorrupt, pair.Key, err)
+	}
+	w := &waiter{key: pair.Key}
+	var id []byte
+	var kind, micros int64
+	if len(key) != 2 || !element(key[0], &w.count) || !element(key[1], &id) || len(id) != randomSize ||
+		len(value) != 2 || !element(value[0], &kind) || !element(value[1], &micros) {
+		return nil, fmt.Errorf("%w: request %x = %x", ErrCorrupt, pair.Key, pair.Value)
+	}
+	copy(w.id[:], id)
+	w.kind = OpKind(kind)
+	w.deadline = time.UnixMicro(micros)
+	return w, nil
+}
+
+// answer is what is stored for a request that was served.
+type answer struct {
+	deadline time.Time
+	item     *ID // nil: the queue was empty
 }
 
 func (a *answer) encode() []byte {
-	if a.kind != answerItem {
-		return tuple.Tuple{a.kind, a.deadline.UnixMicro()}.Pack()
+	if a.item == nil {
+		return tuple.Tuple{a.deadline.UnixMicro()}.Pack()
 	}
-	return tuple.Tuple{a.kind, a.deadline.UnixMicro(), a.id.Priority, a.id.Count, a.id.Random[:], a.stored}.Pack()
+	return tuple.Tuple{a.deadline.UnixMicro(), a.item.Priority, a.item.Count, a.item.Random[:]}.Pack()
 }
 
 func parseAnswer(value []byte) (*answer, error) {
@@ -139,19 +175,20 @@ func parseAnswer(value []byte) (*answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: answer %.100x: %w", ErrCorrupt, value, err)
 	}
-	a := &answer{}
 	var micros int64
 	var random []byte
-	ok := len(t) >= 2 && element(t[0], &a.kind) && element(t[1], &micros)
-	if ok && a.kind == answerItem {
-		ok = len(t) == 6 && element(t[2], &a.id.Priority) && element(t[3], &a.id.Count) &&
-			element(t[4], &random) && len(random) == randomSize && element(t[5], &a.stored)
+	var id ID
+	ok := len(t) > 0 && element(t[0], &micros)
+	a := &answer{deadline: time.UnixMicro(micros)}
+	if ok && len(t) > 1 {
+		ok = len(t) == 4 && element(t[1], &id.Priority) && element(t[2], &id.Count) &&
+			element(t[3], &random) && len(random) == randomSize
+		copy(id.Random[:], random)
+		a.item = &id
 	}
 	if !ok {
 		return nil, fmt.Errorf("%w: answer %.100x", ErrCorrupt, value)
 	}
-	copy(a.id.Random[:], random)
-	a.deadline = time.UnixMicro(micros)
 	return a, nil
 }
 
@@ -162,176 +199,43 @@ func element[T any](from any, to *T) bool {
 	return ok
 }
 
-// outcome is what the pop returns that found this answer.
-func (a *answer) outcome(r *request) (Item, error) {
-	switch {
-	case a.err != nil:
-		return Item{}, a.err
-	case a.kind == answerEmpty:
-		return Item{}, ErrEmpty
-	}
-	return *r.taken, nil
-}
-
-// readAnswer reads the answer to r and takes it, in tx. It returns nil if it
-// is not there.
-func (p *Popper) readAnswer(tx kv.Transaction, r *request) (*answer, error) {
-	value, err := tx.Get(r.answerKey).Get()
-	if err != nil || value == nil {
-		return nil, err
-	}
+// collect takes what the answer to r gives it, in tx.
+func (p *Popper) collect(tx kv.Transaction, r *request, value []byte) (*Result, error) {
 	a, err := parseAnswer(value)
 	if err != nil {
 		return nil, err
 	}
-	switch a.kind {
-	case answerEmpty:
-		tx.Clear(r.answerKey)
-	case answerItem:
-		f := p.l.find(tx, kv.KeyValue{Key: p.l.itemKey(&a.id), Value: a.stored})
-		if err := f.wait(); err != nil {
-			return nil, err
-		}
-		if f.err != nil {
-			a.err = f.err
-			tx.Clear(r.answerKey)
-			return a, p.l.putAnswerBack(tx, value, r)
-		}
-		for _, part := range f.parts {
-			tx.Clear(part.Key)
-		}
-		r.collect(tx, f.item)
+	r.fence(tx)
+	tx.Clear(r.answerKey)
+	if a.item == nil {
+		return &Result{Err: ErrEmpty}, nil
 	}
-	return a, nil
-}
-
-// putAnswerBack puts the item of an answer, or the one that r took, back into
-// the queue. It leaves the answer itself.
-func (l *layout) putAnswerBack(tx kv.Transaction, value []byte, r *request) error {
-	if value == nil {
-		return nil
-	}
-	a, err := parseAnswer(value)
+	stored, err := tx.Get(r.valueKey).Get()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	back := queueOps{l: l}
-	switch {
-	case a.kind == answerItem:
-		tx.Set(l.itemKey(&a.id), a.stored)
-		back.changed(&a.id, 1)
-	case a.kind == answerCollected && r != nil && r.taken != nil:
-		l.put(tx, &r.taken.ID, &r.taken.Message)
-		back.changed(&r.taken.ID, 1)
+	f := p.l.find(tx, kv.KeyValue{Key: p.l.itemKey(a.item), Value: stored})
+	if err := f.wait(); err != nil {
+		return nil, err
 	}
-	back.count(tx)
-	return nil
+	tx.Clear(r.valueKey)
+	if f.err != nil {
+		back := queueOps{l: p.l}
+		back.putBack(tx, a, stored)
+		back.count(tx)
+		return &Result{Err: f.err}, nil
+	}
+	for _, part := range f.parts {
+		tx.Clear(part.Key)
+	}
+	r.take(tx, f.item, p.now())
+	return &Result{Item: f.item}, nil
 }
 
-// serve answers the requests in line. An error that is retryable or unknown
-// means that somebody else was at it, or that it must be looked at again.
-func (p *Popper) serve(ctx context.Context) error {
-	return once(ctx, p.db, func(tx kv.Transaction) error {
-		now := time.Now()
-		line, err := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: serveLimit}).Get()
-		if err != nil {
-			return err
-		}
-		if _, err := returnExpired(tx, p.l, now); err != nil {
-			return err
-		}
-		var ends [2][]*request
-		for _, pair := range line {
-			r, err := p.l.parseRequest(pair)
-			if err != nil {
-				return err
-			}
-			tx.AddReadConflict(kv.SingleKey(r.key))
-			tx.Clear(r.key)
-			switch {
-			case r.deadline.Before(now):
-			case r.kind == OpPopMax:
-				ends[1] = append(ends[1], r)
-			default:
-				ends[0] = append(ends[0], r)
-			}
-		}
-		return serveEnds(tx, p.l, ends, now.Add(answerLife))
-	})
-}
-
-// serveEnds gives the first items to ends[0] and the last ones to ends[1]. Its
-// reads conflict with nothing but with what takes the same items, unless it
-// must answer "empty".
-func serveEnds(tx kv.Transaction, l *layout, ends [2][]*request, deadline time.Time) error {
-	var reads [2]kv.Future[[]kv.KeyValue]
-	for end, requests := range ends {
-		if len(requests) > 0 {
-			reads[end] = tx.Snapshot().GetRange(l.itemRange(), kv.RangeOptions{Limit: len(requests), Reverse: end == 1})
-		}
+// putBack writes the item of an answer, if it has one, to its old place.
+func (q *queueOps) putBack(tx kv.Transaction, a *answer, stored []byte) {
+	if a.item != nil {
+		tx.Set(q.l.itemKey(a.item), stored)
+		q.changed(a.item, 1)
 	}
-	q := queueOps{l: l}
-	taken := make(map[string]struct{})
-	for end, requests := range ends {
-		if len(requests) == 0 {
-			continue
-		}
-		pairs, err := reads[end].Get()
-		if err != nil {
-			return err
-		}
-		for _, pair := range pairs {
-			if _, gone := taken[string(pair.Key)]; gone {
-				continue
-			}
-			id, err := l.parseItem(pair.Key)
-			if err != nil {
-				return err
-			}
-			taken[string(pair.Key)] = struct{}{}
-			tx.AddReadConflict(kv.SingleKey(pair.Key))
-			tx.Clear(pair.Key)
-			q.changed(&id, -1)
-			a := answer{kind: answerItem, deadline: deadline, id: id, stored: pair.Value}
-			tx.Set(requests[0].answerKey, a.encode())
-			if requests = requests[1:]; len(requests) == 0 {
-				break
-			}
-		}
-		for _, r := range requests {
-			tx.AddReadConflict(l.itemRange())
-			a := answer{kind: answerEmpty, deadline: deadline}
-			tx.Set(r.answerKey, a.encode())
-		}
-	}
-	q.count(tx)
-	return nil
-}
-
-// expiredPage is the most answers that one transaction looks at.
-const expiredPage = 256
-
-// returnExpired puts back into the queue the items of answers that were not
-// collected in time, and says whether there were any.
-func returnExpired(tx kv.Transaction, l *layout, now time.Time) (returned bool, err error) {
-	oldest, err := tx.Snapshot().GetRange(within(l.answers), kv.RangeOptions{Limit: expiredPage}).Get()
-	if err != nil {
-		return false, err
-	}
-	for _, pair := range oldest {
-		a, err := parseAnswer(pair.Value)
-		if err != nil {
-			return false, err
-		}
-		if a.deadline.After(now) {
-			continue
-		}
-		tx.AddReadConflict(kv.SingleKey(pair.Key))
-		tx.Clear(pair.Key)
-		if err := l.putAnswerBack(tx, pair.Value, nil); err != nil {
-			return false, err
-		}
-		returned = returned || a.kind == answerItem
-	}
-	return returned, nil
 }

@@ -1,0 +1,69 @@
+package fdbpq
+
+import (
+	"context"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// What the tests of staged pops see of them.
+
+const (
+	RequestLife = requestLife
+	AnswerLife  = answerLife
+	MarkLife    = markLife
+	SweepEvery  = sweepEvery
+	MaxPatience = maxPatience
+	ServeLimit  = serveLimit
+	ServeBytes  = serveBytes
+	ExpiredPage = expiredPage
+)
+
+// SetNow gives p another clock.
+func (p *Popper) SetNow(now func() time.Time) { p.now = now }
+
+// Line registers a request of p in tx that nobody will look after.
+func (p *Popper) Line(tx kv.Transaction, kind OpKind) error {
+	last, err := p.lastInLine(tx).Get()
+	if err != nil {
+		return err
+	}
+	return p.register(tx, newRequest(p.l, kind, p.now()), last)
+}
+
+// Serve answers the requests in line.
+func (p *Popper) Serve(ctx context.Context) error { return p.serve(ctx) }
+
+// Staged is what is stored of the staged pops of a queue.
+type Staged struct {
+	Requests, Answers, Values, Marks int
+	Kinds                            []OpKind // of the requests, in order
+}
+
+// Staged reads what is stored of staged pops.
+func (p *Popper) Staged(r kv.Reader) (Staged, error) {
+	var s Staged
+	for i, n := range []*int{&s.Requests, &s.Answers, &s.Values, &s.Marks} {
+		span := p.l.requestRange()
+		if i > 0 {
+			span = within(p.l.partPrefix(int64(i - 1)))
+		}
+		pairs, err := r.GetRange(span, kv.RangeOptions{}).Get()
+		if err != nil {
+			return s, err
+		}
+		*n = len(pairs)
+		if i > 0 {
+			continue
+		}
+		for _, pair := range pairs {
+			w, err := p.l.parseWaiter(pair)
+			if err != nil {
+				return s, err
+			}
+			s.Kinds = append(s.Kinds, w.kind)
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,257 @@
+package fdbpq
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// serve answers the requests in line. An error that is retryable or unknown
+// means that somebody else was at it, or that it must be looked at again.
+func (p *Popper) serve(ctx context.Context) error {
+	s := serving{l: p.l}
+	err := once(ctx, p.db, func(tx kv.Transaction) error {
+		now := p.now()
+		s.tx, s.deadline = tx, now.Add(answerLife)
+		if err := s.readLine(p.serveCount(), now); err != nil {
+			return err
+		}
+		if p.mustSweep(now) {
+			if _, err := returnExpired(tx, p.l, now); err != nil {
+				return err
+			}
+		}
+		if len(s.line) == 0 {
+			return nil
+		}
+		return s.answer(now)
+	})
+	if err == nil && s.served > 0 {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.mu.size = s.bytes / s.served
+	}
+	return err
+}
+
+// serveCount is how many requests to serve, so that the values, which are read
+// to that number, are not much over serveBytes.
+func (p *Popper) serveCount() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return min(serveLimit, max(1, serveBytes/max(1, p.mu.size)))
+}
+
+// serving is the requests in line being answered, in one transaction.
+type serving struct {
+	tx       kv.Transaction
+	l        *layout
+	deadline time.Time // of the answers
+	line     []*waiter
+
+	items [2][]kv.KeyValue    // found at either end and not given yet
+	given map[string]struct{} // keys of items, which both ends may have found
+
+	served, bytes int // number and size of the values given
+}
+
+// readLine reads the first requests in line and removes those that expired.
+func (s *serving) readLine(limit int, now time.Time) error {
+	pairs, err := s.tx.Snapshot().GetRange(s.l.requestRange(), kv.RangeOptions{Limit: limit}).Get()
+	if err != nil {
+		return err
+	}
+	for _, pair := range pairs {
+		w, err := s.l.parseWaiter(pair)
+		if err != nil {
+			return err
+		}
+		if w.deadline.Before(now) {
+			s.remove(w)
+		} else {
+			s.line = append(s.line, w)
+		}
+	}
+	return nil
+}
+
+func (s *serving) remove(w *waiter) {
+	s.tx.AddReadConflict(kv.SingleKey(w.key))
+	s.tx.Clear(w.key)
+}
+
+// answer gives items to the requests in their order until either run out. The
+// rest of the line waits for the next serving: to say "empty", nothing may be
+// pushed meanwhile, so it is said only when there is no item to give.
+func (s *serving) answer(now time.Time) error {
+	if err := s.readItems(); err != nil {
+		return err
+	}
+	if s.isEmpty() {
+		returned, err := returnExpired(s.tx, s.l, now)
+		if err != nil {
+			return err
+		}
+		if returned {
+			if err := s.readItems(); err != nil {
+				return err
+			}
+		}
+	}
+	if s.isEmpty() {
+		s.tx.AddReadConflict(s.l.itemRange())
+		for _, w := range s.line {
+			s.reply(w, nil)
+		}
+		return nil
+	}
+	q := queueOps{l: s.l}
+	for _, w := range s.line {
+		pair, ok := s.next(w)
+		if !ok || s.bytes > serveBytes {
+			break
+		}
+		id, err := s.l.parseItem(pair.Key)
+		if err != nil {
+			return err
+		}
+		s.tx.AddReadConflict(kv.SingleKey(pair.Key))
+		s.tx.Clear(pair.Key)
+		q.changed(&id, -1)
+		s.reply(w, &id)
+		s.tx.Set(s.l.partKey(partValue, w.id), pair.Value)
+		s.served++
+		s.bytes += len(pair.Value)
+	}
+	q.count(s.tx)
+	return nil
+}
+
+// reply removes a request from the line and writes its answer.
+func (s *serving) reply(w *waiter, item *ID) {
+	s.remove(w)
+	a := answer{deadline: s.deadline, item: item}
+	s.tx.Set(s.l.partKey(partAnswer, w.id), a.encode())
+}
+
+// readItems reads as many items from each end as are wanted from there. It
+// reads without conflict; what is given conflicts with what takes the same.
+func (s *serving) readItems() error {
+	var want [2]int
+	for _, w := range s.line {
+		want[w.end()]++
+	}
+	var reads [2]kv.Future[[]kv.KeyValue]
+	for end, n := range want {
+		if n > 0 {
+			reads[end] = s.tx.Snapshot().GetRange(s.l.itemRange(), kv.RangeOptions{Limit: n, Reverse: end == 1})
+		}
+	}
+	for end, read := range reads {
+		if read == nil {
+			continue
+		}
+		var err error
+		if s.items[end], err = read.Get(); err != nil {
+			return err
+		}
+	}
+	s.given = make(map[string]struct{})
+	return nil
+}
+
+// end is 0 for a request for the first item, 1 for the last.
+func (w *waiter) end() int {
+	if w.kind == OpPopMax {
+		return 1
+	}
+	return 0
+}
+
+func (s *serving) isEmpty() bool { return len(s.items[0])+len(s.items[1]) == 0 }
+
+// next returns the next item for a request.
+func (s *serving) next(w *waiter) (pair kv.KeyValue, ok bool) {
+	items := &s.items[w.end()]
+	for len(*items) > 0 {
+		pair, *items = (*items)[0], (*items)[1:]
+		if _, gone := s.given[string(pair.Key)]; !gone {
+			s.given[string(pair.Key)] = struct{}{}
+			return pair, true
+		}
+	}
+	return kv.KeyValue{}, false
+}
+
+const (
+	// expiredPage is the most answers, and the most marks, that one
+	// transaction looks at.
+	expiredPage = 256
+	// returnBytes is about the most bytes of values that it puts back.
+	returnBytes = 250_000
+)
+
+// returnExpired puts back into the queue the items of answers that were not
+// collected in time, removes marks that nobody will look at any more, and says
+// whether there were any such items.
+func returnExpired(tx kv.Transaction, l *layout, now time.Time) (returned bool, err error) {
+	oldest := func(part int64) kv.Future[[]kv.KeyValue] {
+		return tx.Snapshot().GetRange(within(l.partPrefix(part)), kv.RangeOptions{Limit: expiredPage})
+	}
+	marks, answers := oldest(partMark), oldest(partAnswer)
+	if err := removeMarks(tx, marks, now); err != nil {
+		return false, err
+	}
+	pairs, err := answers.Get()
+	if err != nil {
+		return false, err
+	}
+	q := queueOps{l: l}
+	bytes := 0
+	for _, pair := range pairs {
+		a, err := parseAnswer(pair.Value)
+		if err != nil {
+			return false, err
+		}
+		if a.deadline.After(now) || bytes > returnBytes {
+			continue
+		}
+		tx.AddReadConflict(kv.SingleKey(pair.Key))
+		tx.Clear(pair.Key)
+		if a.item == nil {
+			continue
+		}
+		valueKey := append(l.partPrefix(partValue), pair.Key[len(l.partPrefix(partAnswer)):]...)
+		stored, err := tx.Get(valueKey).Get()
+		if err != nil {
+			return false, err
+		}
+		tx.Clear(valueKey)
+		q.putBack(tx, a, stored)
+		bytes += len(stored)
+		returned = true
+	}
+	q.count(tx)
+	return returned, nil
+}
+
+// removeMarks removes marks that have expired.
+func removeMarks(tx kv.Transaction, marks kv.Future[[]kv.KeyValue], now time.Time) error {
+	pairs, err := marks.Get()
+	if err != nil {
+		return err
+	}
+	for _, pair := range pairs {
+		micros, _, err := tuple.DecodeInt(pair.Value)
+		if err != nil {
+			return fmt.Errorf("%w: mark %x: %w", ErrCorrupt, pair.Key, err)
+		}
+		if time.UnixMicro(micros).Before(now) {
+			tx.Clear(pair.Key)
+		}
+	}
+	return nil
+}

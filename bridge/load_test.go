@@ -1,0 +1,340 @@
+package bridge_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// flood sends n requests at once and returns how many replies had each code,
+// 0 for success. Each request must get exactly one.
+func flood(t *testing.T, e *testenv.Env, n int, subject, payload string) map[int]int {
+	t.Helper()
+	inbox := nats.NewInbox()
+	replies, err := e.Conn.SubscribeSync(inbox + ".*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = replies.Unsubscribe() }()
+	if err := replies.SetPendingLimits(-1, -1); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		publish(t, e, subject, inbox+"."+strconv.Itoa(i), payload)
+	}
+	codes := map[int]int{}
+	answered := map[string]bool{}
+	for range n {
+		m := next(t, replies)
+		if answered[m.Subject] {
+			t.Fatalf("two replies to %s", m.Subject)
+		}
+		answered[m.Subject] = true
+		code := 0
+		if err := bridge.ErrorFromHeaders(m.Header); err != nil {
+			code = err.(*bridge.Error).Code
+		}
+		codes[code]++
+	}
+	return codes
+}
+
+func TestFlood(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.MaxPending = 1000 }})
+		const n = 10_000
+		pushed := flood(t, e, n, "pq.jobs.push", "x")
+		if pushed[0]+pushed[429] != n || pushed[0] == 0 {
+			t.Errorf("pushes: %v", pushed)
+		}
+		wantLen(t, e, "pq", "jobs", pushed[0])
+		popped := flood(t, e, n, "pq.jobs.pop.max", "")
+		if popped[0]+popped[404]+popped[429] != n || popped[0] == 0 {
+			t.Errorf("pops: %v", popped)
+		}
+		wantLen(t, e, "pq", "jobs", pushed[0]-popped[0])
+		wantMetric(t, e.Bridge, "pq_pending_requests", 0)
+		wantMetric(t, e.Bridge, "pq_pending_bytes", 0)
+		wantMetric(t, e.Bridge, "pq_dropped_total", 0)
+		e.Bridge.WaitReady()
+		push(t, e, "pq.jobs.push", nil, "still here")
+		discover(t, e, "$SRV.PING", &struct{}{})
+	})
+}
+
+// What is over the bounds is refused at once, while the rest waits.
+func TestOverload(t *testing.T) {
+	t.Run("requests", func(t *testing.T) {
+		e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxPending = 5 }})
+		overload(t, e, s, "x")
+	})
+	t.Run("bytes", func(t *testing.T) {
+		// The request that passes the bound is still taken.
+		e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxPendingBytes = 4_500 }})
+		overload(t, e, s, strings.Repeat("x", 1000))
+	})
+}
+
+func overload(t *testing.T, e *testenv.Env, s stuck, payload string) {
+	t.Helper()
+	var waiting []*nats.Subscription
+	for range 5 {
+		waiting = append(waiting, async(t, e, "pq.jobs.push", payload))
+	}
+	wantMetric(t, e.Bridge, "pq_pending_requests", 5)
+	for range 3 {
+		refused(t, e, 429, "pq.jobs.push", nil, []byte(payload))
+	}
+	close(s.free)
+	for _, r := range waiting {
+		if err := bridge.ErrorFromHeaders(next(t, r).Header); err != nil {
+			t.Error(err)
+		}
+	}
+	wantLen(t, e, "pq", "jobs", 5)
+	wantMetric(t, e.Bridge, `pq_errors_total{code="429",operation="push"}`, 3)
+}
+
+// Many pops of large items at once are spread over batches of a bounded size.
+func TestPopsOfLargeItems(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		const n, size = 60, 1 << 20
+		payload := strings.Repeat("x", size)
+		for range n {
+			push(t, e, "pq.big.push", nil, payload)
+		}
+		e.Bridge.BeginStop() // the new one does not know what is in the queue
+		<-e.Bridge.Done()
+		e.Bridge = e.StartBridge()
+		e.Bridge.WaitReady()
+		if popped := flood(t, e, 2*n, "pq.big.pop.min", ""); popped[0] != n || popped[404] != n {
+			t.Errorf("pops: %v", popped)
+		}
+	})
+}
+
+// Two bridges on one store give out every item once.
+func TestTwoBridges(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	e.StartBridge().WaitReady()
+	const n, clients = 2000, 8
+	var mu sync.Mutex
+	seen := map[string]int{}
+	var all sync.WaitGroup
+	for c := range clients {
+		nc := e.Connect()
+		all.Go(func() {
+			for i := range n / clients {
+				value := fmt.Sprintf("%d-%d", c, i)
+				request(t, nc, "pq.jobs.push."+strconv.Itoa(i%3), value)
+			}
+			for range n / clients {
+				value := request(t, nc, "pq.jobs.pop.min", "")
+				mu.Lock()
+				seen[value]++
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if len(seen) != n {
+		t.Errorf("%d different items of %d came back", len(seen), n)
+	}
+	wantLen(t, e, "pq", "jobs", 0)
+}
+
+// request makes a request from any goroutine.
+func request(t *testing.T, nc *nats.Conn, subject, payload string) string {
+	reply, err := nc.Request(subject, []byte(payload), testenv.Patience)
+	if err == nil {
+		err = bridge.ErrorFromHeaders(reply.Header)
+	}
+	if err != nil {
+		t.Errorf("%s: %v", subject, err)
+		return ""
+	}
+	return string(reply.Data)
+}
+
+// A batch of unknown outcome is answered so, and what it popped comes back at
+// its old place.
+func TestCommitUnknown(t *testing.T) {
+	for _, fault := range []faultkv.Fault{faultkv.UnknownMade, faultkv.UnknownLost} {
+		t.Run(fault.String(), func(t *testing.T) {
+			var faults *faultkv.DB
+			var gate outageAfterUnknown
+			e := testenv.New(t, testenv.Options{
+				Bridge: func(o *bridge.Options) { o.RequestTimeout = 100 * time.Millisecond },
+				Wrap: func(db kv.Database) kv.Database {
+					faults = faultkv.New(db, faultkv.Options{})
+					gate.Database = faults
+					return &gate
+				},
+			})
+			first := push(t, e, "pq.jobs.push", nil, "first")
+			push(t, e, "pq.jobs.push", nil, "second")
+
+			// The commit has no answer, and nobody can be asked for a while.
+			gate.arm()
+			faults.Next(fault)
+			err := refused(t, e, 503, "pq.jobs.pop.min", nil, nil)
+			if !err.Unknown {
+				t.Errorf("%v: not unknown", err)
+			}
+			gate.disarm()
+			// It needs no further request to come back.
+			wantQueued(t, e, 2)
+			wantItem(t, e, "pq.jobs.pop.min", "first", first)
+		})
+	}
+}
+
+// outageAfterUnknown is a store that, when armed, lets one transaction begin
+// and then none.
+type outageAfterUnknown struct {
+	kv.Database
+	mu    sync.Mutex
+	armed bool
+	begun int
+}
+
+func (o *outageAfterUnknown) arm() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.armed, o.begun = true, 0
+}
+
+func (o *outageAfterUnknown) disarm() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.armed = false
+}
+
+func (o *outageAfterUnknown) Begin(ctx context.Context) (kv.Transaction, error) {
+	o.mu.Lock()
+	out := o.armed && o.begun > 0
+	o.begun++
+	o.mu.Unlock()
+	if out {
+		return nil, kv.ErrUnavailable
+	}
+	return o.Database.Begin(ctx)
+}
+
+func wantQueued(t *testing.T, e *testenv.Env, n int64) {
+	t.Helper()
+	q, err := e.Keyspace.PriorityQueue("jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, func() error {
+		got, err := kv.ReadTransact(t.Context(), e.DB, q.Len)
+		if err == nil && got != n {
+			err = fmt.Errorf("%d items are queued, want %d", got, n)
+		}
+		return err
+	})
+}
+
+// Power cuts in the middle of load: what was acknowledged is there, once, and
+// in order; of the rest each item is there once or not at all.
+func TestPowerCut(t *testing.T) {
+	disk := vfs.NewCrashableMem()
+	db, err := pebblekv.Open("store", pebblekv.Options{FS: disk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	e := testenv.New(t, testenv.Options{Engine: testenv.Opened(db)})
+	const n = 2000
+	acked := make(chan string, n)
+	var pushers sync.WaitGroup
+	for c := range 8 {
+		pushers.Go(func() {
+			for i := range n / 8 {
+				value := fmt.Sprintf("%d-%d", c, i)
+				request(t, e.Conn, "pq.jobs.push."+strconv.Itoa(i%7), value)
+				acked <- value
+			}
+		})
+	}
+	var before []string
+	for len(before) < n/2 {
+		before = append(before, <-acked)
+	}
+	after := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0})
+	pushers.Wait()
+
+	again, err := pebblekv.Open("store", pebblekv.Options{FS: after})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = again.Close() })
+	e = testenv.New(t, testenv.Options{Engine: testenv.Opened(again)})
+	there := map[string]int{}
+	last := int64(-1)
+	for {
+		reply := e.Request("pq.jobs.pop.min", nil, nil)
+		if err := bridge.ErrorFromHeaders(reply.Header); err != nil {
+			isError(t, 404, "pop.min", reply)
+			break
+		}
+		p, err := subjects.ParsePriority(reply.Header.Get(subjects.HeaderPriority))
+		if err != nil || p < last {
+			t.Errorf("priority %d after %d: %v", p, last, err)
+		}
+		last = p
+		there[string(reply.Data)]++
+	}
+	for _, value := range before {
+		if there[value] != 1 {
+			t.Errorf("%s was acknowledged and is there %d times", value, there[value])
+		}
+	}
+	for value, times := range there {
+		if times != 1 {
+			t.Errorf("%s is there %d times", value, times)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MetricQueues = 2 }})
+	for _, endpoint := range e.Grammar.Endpoints() {
+		wantMetric(t, e.Bridge, fmt.Sprintf("pq_requests_total{operation=%q}", endpoint.Name), 0)
+		wantMetric(t, e.Bridge, fmt.Sprintf(`pq_errors_total{code="503",operation=%q}`, endpoint.Name), 0)
+		wantMetric(t, e.Bridge, fmt.Sprintf("pq_request_seconds_count{operation=%q}", endpoint.Name), 0)
+	}
+	for _, queue := range []string{"a", "b", "c"} {
+		push(t, e, "pq."+queue+".push", nil, "x")
+	}
+	push(t, e, "q.a.enqueue", nil, "x")
+	wantMetric(t, e.Bridge, `pq_requests_total{operation="push"}`, 3)
+	wantMetric(t, e.Bridge, `pq_request_seconds_count{operation="enqueue"}`, 1)
+	wantMetric(t, e.Bridge, `pq_queue_length{kind="priority",queue="a"}`, 1)
+	wantMetric(t, e.Bridge, `pq_queue_length{kind="fifo",queue="a"}`, 1)
+	wantMetric(t, e.Bridge, `pq_queue_length_truncated{kind="priority"}`, 1)
+	wantMetric(t, e.Bridge, `pq_queue_length_truncated{kind="fifo"}`, 0)
+	wantMetric(t, e.Bridge, "pq_queue_length_up", 1)
+	wantMetric(t, e.Bridge, "pq_batch_requests_count", 4)
+	_, body, err := e.Bridge.Get("/metrics")
+	if err != nil || bytes.Contains(body, []byte(`queue="c"`)) || !bytes.Contains(body, []byte("process_cpu_seconds_total")) {
+		t.Errorf("%v\n%s", err, body)
+	}
+}

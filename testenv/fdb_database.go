@@ -62,13 +62,14 @@ func removeAll(options fdbkv.Options, prefix keyPrefix) error {
 // process share and that ends with it. Others use that cluster too, so keep
 // below a random prefix.
 //
-// Where there is none the test fails if PQ_TEST_FDB=1 or FDB_CLUSTER_FILE asked
-// for it, and is skipped otherwise.
+// The test fails if the cluster named does not answer. Where none is named and
+// FoundationDB is not installed it fails if PQ_TEST_FDB=1, and is skipped
+// otherwise.
 func FDBClusterFile(tb testing.TB) string {
 	tb.Helper()
 	if file := os.Getenv(fdbClusterVariable); file != "" {
 		if err := askedCluster(file); err != nil {
-			noFDB(tb, err.Error())
+			tb.Fatalf("FoundationDB: the cluster of %s=%s: %v", fdbClusterVariable, file, err)
 		}
 		return file
 	}

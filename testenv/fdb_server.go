@@ -37,7 +37,7 @@ type FDBServer struct {
 // StartFDB starts a server for one test, for tests that disturb it; others
 // share one through FDB. It ends with the test, or with the process if the
 // test does not get to its end. Where FoundationDB is not installed the test
-// fails or is skipped as with FDBClusterFile.
+// fails if PQ_TEST_FDB=1, and is skipped otherwise.
 func StartFDB(tb testing.TB, storage FDBStorage) *FDBServer {
 	tb.Helper()
 	requireFDBInstalled(tb)

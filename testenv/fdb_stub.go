@@ -3,6 +3,7 @@
 package testenv
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -10,20 +11,27 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-const notTagged = "the tests were built without -tags fdb"
-
 // FDB ends the test: see the package built with the tag fdb.
 func FDB(tb testing.TB) kv.Database {
 	tb.Helper()
-	noFDB(tb, notTagged)
+	notTagged(tb)
 	return nil
 }
 
 // FDBClusterFile ends the test: see the package built with the tag fdb.
 func FDBClusterFile(tb testing.TB) string {
 	tb.Helper()
-	noFDB(tb, notTagged)
+	notTagged(tb)
 	return ""
+}
+
+func notTagged(tb testing.TB) {
+	tb.Helper()
+	const why = "the tests were built without -tags fdb"
+	if os.Getenv(fdbClusterVariable) != "" {
+		tb.Fatalf("FoundationDB was asked for by %s, but %s", fdbClusterVariable, why)
+	}
+	noFDB(tb, why)
 }
 
 // FDBGoroutines returns nothing without the tag fdb.

@@ -1,0 +1,190 @@
+//go:build fdb
+
+package testenv_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func set(ctx context.Context, db kv.Database, key string) error {
+	_, err := kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) (struct{}, error) {
+		tx.Set([]byte(key), []byte("1"))
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// keys returns all keys of db.
+func keys(t *testing.T, db kv.Database) []string {
+	t.Helper()
+	pairs, err := kv.ReadTransact(t.Context(), db, func(r kv.Reader) ([]kv.KeyValue, error) {
+		return r.GetRange(kv.Range{End: []byte("\xff")}, kv.RangeOptions{}).Get()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, pair := range pairs {
+		keys = append(keys, string(pair.Key))
+	}
+	return keys
+}
+
+func openFDB(t *testing.T, o fdbkv.Options) kv.Database {
+	t.Helper()
+	db, err := fdbkv.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// TestFDBDatabasesAreApart: each is empty at first, sees only its own keys, and
+// leaves nothing behind, also when the test closed it.
+func TestFDBDatabasesAreApart(t *testing.T) {
+	key := rand.Text()
+	t.Run("Use", func(t *testing.T) {
+		a, b := testenv.FDB(t), testenv.FDB(t)
+		if err := set(t.Context(), a, key); err != nil {
+			t.Fatal(err)
+		}
+		if got := keys(t, a); len(got) != 1 || got[0] != key {
+			t.Errorf("it holds %q, want %q", got, key)
+		}
+		if got := keys(t, b); len(got) != 0 {
+			t.Errorf("the other one holds %q, want nothing", got)
+		}
+		a.Close()
+	})
+	all := openFDB(t, fdbkv.Options{ClusterFile: testenv.FDBClusterFile(t)})
+	for _, found := range keys(t, all) {
+		if strings.Contains(found, key) {
+			t.Errorf("%q is left", found)
+		}
+	}
+}
+
+func TestFDBServerKilled(t *testing.T) {
+	server := testenv.StartFDB(t, testenv.FDBSSD)
+	db := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile(), TransactionTimeout: 100 * time.Millisecond})
+	if err := set(t.Context(), db, "before"); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if server.Running() {
+		t.Error("it is said to run")
+	}
+	_, err := kv.ReadTransact(t.Context(), db, func(r kv.Reader) ([]byte, error) { return r.Get([]byte("before")).Get() })
+	if !errors.Is(err, kv.ErrUnavailable) {
+		t.Errorf("while it is down a read returned %v, want ErrUnavailable", err)
+	}
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	patient := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile()})
+	if err := set(t.Context(), patient, "later"); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(keys(t, patient)); got != "[before later]" {
+		t.Errorf("after the restart it holds %s, want [before later]", got)
+	}
+}
+
+func TestFDBServerPaused(t *testing.T) {
+	server := testenv.StartFDB(t, testenv.FDBMemory)
+	db := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile(), TransactionTimeout: 100 * time.Millisecond})
+	if err := set(t.Context(), db, "before"); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Cancel()
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	tx.Set([]byte("open"), nil)
+	if _, err := tx.Commit().Get(); !kv.MaybeCommitted(err) {
+		t.Errorf("while it is paused Commit returned %v, want ErrCommitUnknown", err)
+	}
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	patient := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile()})
+	if err := set(t.Context(), patient, "later"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// childVariable makes TestFDBServerChild start a server and print its cluster
+// file.
+const childVariable = "PQ_TEST_FDB_CHILD"
+
+func TestFDBServerChild(t *testing.T) {
+	if os.Getenv(childVariable) == "" {
+		t.Skip("run by TestFDBServerEndsWithItsProcess")
+	}
+	fmt.Println("cluster file:", testenv.StartFDB(t, testenv.FDBMemory).ClusterFile())
+	io.Copy(io.Discard, os.Stdin) // until killed
+}
+
+// TestFDBServerEndsWithItsProcess: a server does not outlive the process that
+// started it, even if that is killed, and leaves no files.
+func TestFDBServerEndsWithItsProcess(t *testing.T) {
+	testenv.FDBClusterFile(t) // skips the test where there is no FoundationDB
+	child := exec.Command(os.Args[0], "-test.run", "^TestFDBServerChild$")
+	child.Env = append(os.Environ(), childVariable+"=1")
+	in, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	var stderr bytes.Buffer
+	child.Stderr = &stderr
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var clusterFile string
+	_, scanErr := fmt.Fscanf(out, "cluster file: %s\n", &clusterFile)
+	content, readErr := os.ReadFile(clusterFile)
+	child.Process.Kill()
+	child.Wait()
+	if err := errors.Join(scanErr, readErr); err != nil {
+		t.Fatalf("the child did not start a server: %v %s", err, &stderr)
+	}
+	_, address, _ := strings.Cut(string(content), "@")
+	testenv.Eventually(t, func() error {
+		if conn, err := net.Dial("tcp", address); err == nil {
+			conn.Close()
+			return errors.New("the server still listens")
+		}
+		if _, err := os.Stat(clusterFile); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("its files are still there: %v", err)
+		}
+		return nil
+	})
+}

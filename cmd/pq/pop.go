@@ -47,13 +47,15 @@ at the wrong moment, it is lost.`,
 	flags.BoolVar(&p.max, "max", false, "take the largest priority, the newest of those that share it")
 	flags.IntVarP(&p.count, "number", "n", 1, "pop up to this `number` of items")
 	flags.BoolVar(&p.all, "all", false, "pop until the queue is empty")
-	cmd.MarkFlagsMutuallyExclusive("number", "all")
 	return cmd
 }
 
 func (p *pop) run(cmd *cobra.Command) error {
-	if p.count < 1 {
+	switch {
+	case p.count < 1:
 		return usageError{fmt.Errorf("-n is %d: want at least 1", p.count)}
+	case p.all && cmd.Flags().Changed("number"):
+		return usageError{errors.New("-n and --all exclude each other: leave out one")}
 	}
 	verb := subjects.PopMin
 	if p.max {

@@ -1,0 +1,59 @@
+# make, or make help, lists what there is to do.
+
+# The FoundationDB engine is built where FoundationDB's headers and a C compiler
+# are installed; Go turns cgo off where there is no compiler.
+FDB_HEADER := $(wildcard /usr/include/foundationdb/fdb_c.h /usr/local/include/foundationdb/fdb_c.h)
+TAGS       := $(if $(FDB_HEADER),$(if $(filter 1,$(shell go env CGO_ENABLED)),fdb))
+TAG_FLAGS  := $(if $(TAGS),-tags $(TAGS))
+# The race detector needs a C compiler: make test RACE=1, or make race.
+RACE_FLAGS := $(if $(RACE),-race)
+# Set for releases.
+VERSION    :=
+LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test race check fmt fmt-check vet staticcheck bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+run: ## start the service with a NATS server of its own, data in ./data
+	go run $(TAG_FLAGS) ./cmd/pqbridge -dev
+
+build: ## build the programs into ./bin
+	@mkdir -p bin
+	go build $(TAG_FLAGS) $(LDFLAGS) -o bin/ ./cmd/pqbridge ./cmd/pq
+
+test: ## run the tests; needs only Go
+	go test $(TAG_FLAGS) $(RACE_FLAGS) ./...
+	@if [ -z "$(TAGS)" ]; then \
+		echo "skipped: tests on FoundationDB, whose headers or a C compiler are not installed"; \
+	elif [ -z "$$FDB_CLUSTER_FILE" ] && ! PATH="$$PATH:/usr/sbin" command -v fdbserver >/dev/null; then \
+		echo "skipped: tests on a real FoundationDB, because fdbserver is not installed"; \
+	fi
+
+race: ## run the tests with the race detector; needs a C compiler
+	$(MAKE) test RACE=1
+
+check: fmt-check vet staticcheck test ## all that has to pass before a change goes in
+
+fmt: ## format the code
+	gofmt -w bridge cmd fdbpq subjects testenv
+
+fmt-check:
+	@files=$$(gofmt -l bridge cmd fdbpq subjects testenv); \
+	if [ -n "$$files" ]; then echo "not formatted, run make fmt:"; echo "$$files"; exit 1; fi
+
+vet:
+	go vet ./...
+	$(if $(TAGS),go vet $(TAG_FLAGS) ./...)
+
+staticcheck:
+	go tool staticcheck $(TAG_FLAGS) ./...
+
+bench: build ## measure the service against a bare echo service; BENCH="--seconds 10 ..." for more
+	go build -o bin/nats-server github.com/nats-io/nats-server/v2
+	bin/pq bench --pqbridge bin/pqbridge --nats-server bin/nats-server $(BENCH)
+
+clean: ## remove what was built; ./data stays
+	rm -rf bin

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/bench"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// benchArgs make a benchmark that takes little time and measures little.
+var benchArgs = []string{"bench", "--seconds", "0.05", "--clients", "8", "--connections", "2", "--priorities", "3"}
+
+func TestBenchOfRunningBridge(t *testing.T) {
+	for _, flags := range []string{"", "--lean"} {
+		t.Run("clients"+flags, func(t *testing.T) {
+			t.Setenv(mainVariable, "1") // for the echo service, which is this binary again
+			c, _ := newCLI(t)
+			dir := t.TempDir()
+			file := filepath.Join(dir, "result.json")
+			args := append(benchArgs, "--dir", dir, "--json", file, "--queues", "20")
+			args = append(args, strings.Fields(flags)...)
+			table := c.ok("", args...)
+
+			var report bench.Report
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			decode(t, string(text), &report)
+			var names []string
+			for _, row := range report.Operations {
+				names = append(names, row.Name)
+				if row.Count == 0 || row.Rate <= 0 || row.Ratio <= 0 || row.P50 <= 0 || row.P999 < row.P50 {
+					t.Errorf("row %+v: want numbers", row)
+				}
+				if !strings.Contains(table, row.Name) {
+					t.Errorf("%s is not in the table:\n%s", row.Name, table)
+				}
+			}
+			if got, want := strings.Join(names, " "), "echo push peek.min pop.min pop.max mixed echo"; got != want {
+				t.Errorf("operations %s, want %s", got, want)
+			}
+			if q := report.Queues; q == nil || q.ManyPush <= 0 || q.ManyPop <= 0 || q.SinglePush <= 0 || q.SinglePop <= 0 {
+				t.Errorf("queues %+v: want numbers", q)
+			}
+			if got := c.ok("", "len", "pq-bench"); got != "0\n" {
+				t.Errorf("%s items are left", strings.TrimSpace(got))
+			}
+			left, err := filepath.Glob(filepath.Join(dir, "pq-bench-*"))
+			if err != nil || len(left) > 0 {
+				t.Errorf("folders %v are left (%v)", left, err)
+			}
+		})
+	}
+}
+
+func TestBenchTouchesNobodysItems(t *testing.T) {
+	t.Setenv(mainVariable, "1")
+	c, _ := newCLI(t)
+	c.ok("", "push", "pq-bench", "precious")
+	c.fails(exitError, "queue pq-bench has 1 items", append(benchArgs, "--dir", t.TempDir())...)
+	if got := c.ok("", "pop", "pq-bench"); got != "precious" {
+		t.Errorf("popped %q", got)
+	}
+}
+
+func TestBenchWithoutBridge(t *testing.T) {
+	t.Setenv(mainVariable, "1")
+	c := &cli{t: t, server: testenv.New(t, testenv.Options{}).NATS.URL()}
+	c.fails(exitError, "no responders", append(benchArgs, "--dir", t.TempDir(), "--prefix", "other")...)
+}
+
+// TestBenchStartsItsProcesses measures with real programs, and that is all there is
+// to see on a machine of any speed.
+func TestBenchStartsItsProcesses(t *testing.T) {
+	t.Setenv(mainVariable, "1")
+	dir := t.TempDir()
+	build(t, dir, "github.com/pqbridge/pqbridge/cmd/pqbridge")
+	build(t, dir, "github.com/nats-io/nats-server/v2")
+	file := filepath.Join(dir, "result.json")
+	c := &cli{t: t, server: "nats://127.0.0.1:1"}
+	table := c.ok("", append(benchArgs, "--dir", dir, "--json", file, "--backlog", "50,200",
+		"--pqbridge", filepath.Join(dir, "pqbridge"), "--nats-server", filepath.Join(dir, "nats-server"))...)
+
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report bench.Report
+	if err := json.Unmarshal(text, &report); err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Backlogs) != 2 || !strings.Contains(table, "restart") {
+		t.Fatalf("no backlogs in\n%s", table)
+	}
+	for i, row := range report.Backlogs {
+		if row.Items != []int{50, 200}[i] || row.Rate <= 0 || row.Restart <= 0 {
+			t.Errorf("backlog %+v: want numbers", row)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "pq-bench-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("folders %v are left (%v)", left, err)
+	}
+}
+
+func build(t *testing.T, dir, program string) {
+	t.Helper()
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-o", dir+"/", program)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build %s: %v\n%s", program, err, out)
+	}
+}

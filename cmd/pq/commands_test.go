@@ -1,0 +1,196 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func TestPriorityQueue(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "jobs", "later", "--priority", "5")
+	c.ok("", "push", "jobs", "first", "-p", "-5")
+	c.ok("from stdin", "push", "jobs", "-")
+	c.ok("", "push", "jobs", "newest", "--priority", "5")
+
+	steps := []struct{ want, args string }{
+		{"4\n", "len jobs"},
+		{"first", "peek jobs"},
+		{"newest", "peek jobs --max"},
+		{"first", "pop jobs"},
+		{"newest", "pop jobs --max"},
+		{"from stdin\nlater\n", "pop jobs --all"},
+		{"0\n", "len jobs"},
+	}
+	for _, s := range steps {
+		if got := c.ok("", strings.Fields(s.args)...); got != s.want {
+			t.Errorf("pq %s printed %q, want %q", s.args, got, s.want)
+		}
+	}
+}
+
+func TestFIFOQueue(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("a\nb\nc\n", "push", "--fifo", "mail", "--lines")
+	for _, s := range []struct{ want, args string }{
+		{"3\n", "len -q mail"},
+		{"a", "peek -q mail"},
+		{"a\nb\n", "pop -q mail -n 2"},
+		{"c\n", "pop -q mail -n 2"},
+	} {
+		if got := c.ok("", strings.Fields(s.args)...); got != s.want {
+			t.Errorf("pq %s printed %q, want %q", s.args, got, s.want)
+		}
+	}
+	c.fails(exitEmpty, "empty", "pop", "-q", "mail")
+}
+
+func TestValuesAreKeptByteForByte(t *testing.T) {
+	c, _ := newCLI(t)
+	for _, value := range []string{"", "\n", "no newline", "\x00\xff\r\n"} {
+		c.ok(value, "push", "bytes")
+		if got := c.ok("", "pop", "bytes"); got != value {
+			t.Errorf("popped %q, want %q", got, value)
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	c, _ := newCLI(t)
+	var pushed struct {
+		Queue, ID string
+		Priority  int64
+	}
+	decode(t, c.ok("", "push", "jobs", "text", "-p", "7", "-H", "Trace: abc", "-H", "Trace:def", "--json"), &pushed)
+	c.ok("\xff\x00", "push", "jobs", "-p", "8")
+
+	var text item
+	decode(t, c.ok("", "pop", "jobs", "--json"), &text)
+	if text.ID != pushed.ID || text.Queue != "jobs" || text.Priority == nil || *text.Priority != 7 {
+		t.Errorf("popped %+v, pushed %+v", text, pushed)
+	}
+	if text.Value == nil || *text.Value != "text" || text.Base64 != nil || text.PushedAt == "" {
+		t.Errorf("popped %+v: want the value as text, and the time", text)
+	}
+	if !slices.Equal(text.Headers["Trace"], []string{"abc", "def"}) || len(text.Headers) != 1 {
+		t.Errorf("headers %v: want those that were pushed", text.Headers)
+	}
+
+	var bytes item
+	decode(t, c.ok("", "peek", "jobs", "--json"), &bytes)
+	if bytes.Value != nil || string(bytes.Base64) != "\xff\x00" {
+		t.Errorf("peeked at %+v: want the value as base64", bytes)
+	}
+
+	var length struct {
+		Queue string
+		Len   int
+	}
+	decode(t, c.ok("", "len", "jobs", "--json"), &length)
+	if length.Queue != "jobs" || length.Len != 1 {
+		t.Errorf("length %+v, want 1 of jobs", length)
+	}
+}
+
+func TestPushLinesInParallel(t *testing.T) {
+	const n = 500
+	c, _ := newCLI(t)
+	var in strings.Builder
+	var want []string
+	for i := range n {
+		want = append(want, fmt.Sprintf("line %d", i))
+		in.WriteString(want[i] + "\n")
+	}
+	ids := strings.Fields(c.ok(in.String(), "push", "jobs", "--lines", "--parallel", "16"))
+	slices.Sort(ids)
+	if got := len(slices.Compact(ids)); got != n {
+		t.Errorf("printed %d different ids, want %d", got, n)
+	}
+	got := strings.Split(strings.TrimSuffix(c.ok("", "pop", "jobs", "--all"), "\n"), "\n")
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("popped %d lines that are not those pushed", len(got))
+	}
+}
+
+func TestMistakesInTheCommandLine(t *testing.T) {
+	c := &cli{t: t, server: "nats://127.0.0.1:1"}
+	for _, m := range []struct{ words, args string }{
+		{"unknown command", "psuh jobs"},
+		{"accepts", "push"},
+		{"accepts", "pop a b"},
+		{"unknown flag", "pop jobs --maximum"},
+		{"--priority", "push jobs x --priority high"},
+		{"no priorities", "push --fifo mail x --priority 0"},
+		{"NAME:VALUE", "push jobs x --header Trace"},
+		{"leave out VALUE", "push jobs x --lines"},
+		{"goes with --lines", "push jobs x --parallel 2"},
+		{"at least 1", "push jobs --lines --parallel 0"},
+		{"at least 1", "pop jobs -n 0"},
+		{"leave out one", "pop jobs -n 2 --all"},
+		{"one end", "pop --fifo mail --max"},
+		{"one end", "peek --fifo mail --max"},
+		{"bad queue name", "len jobs.eu"},
+		{"bad prefix", "len jobs --prefix a..b"},
+		{"--timeout", "len jobs --timeout 0s"},
+		{"together", "len jobs --tlscert file"},
+		{"at least one client", "bench --clients 1 --connections 2"},
+		{"pqbridge program", "bench --nats-server nats-server"},
+	} {
+		c.fails(exitUsage, m.words, strings.Fields(m.args)...)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	c, env := newCLI(t)
+	c.fails(exitEmpty, "the queue is empty", "pop", "jobs")
+	c.fails(exitEmpty, "the queue is empty", "peek", "jobs", "--max")
+	c.fails(exitError, "no bridge is listening on other.jobs.push: is pqbridge running?", "push", "jobs", "x", "--prefix", "other")
+	c.fails(exitError, "code 400", "push", "jobs", "x", "--header", "Pq-Unknown:1")
+	c.fails(exitError, "takes 1048576 at most", "push", "jobs", strings.Repeat("x", 2<<20))
+
+	// Somebody who listens and does not answer.
+	if _, err := env.Conn.SubscribeSync("silent.>"); err != nil {
+		t.Fatal(err)
+	}
+	if err := env.Conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	c.fails(exitError, "no reply on silent.jobs.pop.min within 20ms", "pop", "jobs", "--prefix", "silent", "--timeout", "20ms")
+
+	away := &cli{t: t, server: "nats://127.0.0.1:1"}
+	away.fails(exitError, "cannot connect to NATS at nats://127.0.0.1:1", "len", "jobs")
+}
+
+func TestRefusedByNATS(t *testing.T) {
+	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "bridge", Password: "b"},
+			{Username: "reader", Password: "r", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Deny: []string{"pq.*.push"}},
+			}},
+		}
+		o.NoAuthUser = "bridge"
+	}})
+	c := &cli{t: t, server: env.NATS.URL()}
+	c.fails(exitError, "ermissions", "--user", "reader", "--password", "r", "push", "jobs", "x")
+	t.Setenv("NATS_USER", "reader")
+	t.Setenv("NATS_PASSWORD", "wrong")
+	c.fails(exitError, "uthorization", "len", "jobs")
+	t.Setenv("NATS_PASSWORD", "r")
+	c.ok("", "len", "jobs")
+}
+
+func decode(t *testing.T, text string, v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// mainVariable makes the test binary the pq command.
+const mainVariable = "TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(mainVariable) != "" {
+		main()
+	}
+	for _, e := range connectionEnv {
+		_ = os.Unsetenv(e.variable) // what the developer has set is not for the tests
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// cli runs command lines against a bridge.
+type cli struct {
+	t      *testing.T
+	server string
+}
+
+func newCLI(t *testing.T) (*cli, *testenv.Env) {
+	t.Helper()
+	env := testenv.New(t, testenv.Options{})
+	return &cli{t: t, server: env.NATS.URL()}, env
+}
+
+// run returns what the command printed, on standard output and standard error, and its
+// exit code.
+func (c *cli) run(stdin string, args ...string) (stdout, stderr string, code int) {
+	c.t.Helper()
+	var out, problems bytes.Buffer
+	args = append([]string{"--server", c.server}, args...)
+	err := run(context.Background(), args, strings.NewReader(stdin), &out, &problems)
+	return out.String(), problems.String(), exitCode(err)
+}
+
+// ok returns what the command printed, which must succeed.
+func (c *cli) ok(stdin string, args ...string) string {
+	c.t.Helper()
+	stdout, stderr, code := c.run(stdin, args...)
+	if code != exitOK || stderr != "" {
+		c.t.Fatalf("pq %s: exit code %d, %s", strings.Join(args, " "), code, stderr)
+	}
+	return stdout
+}
+
+// fails checks that the command ends with a code and says certain words.
+func (c *cli) fails(code int, words string, args ...string) {
+	c.t.Helper()
+	stdout, stderr, got := c.run("", args...)
+	if got != code || !strings.Contains(stderr, words) || stdout != "" {
+		c.t.Errorf("pq %s: exit code %d and %q, want %d and words %q (standard output %q)",
+			strings.Join(args, " "), got, stderr, code, words, stdout)
+	}
+}
+

@@ -66,4 +66,3 @@ func (c *cli) fails(code int, words string, args ...string) {
 			strings.Join(args, " "), got, stderr, code, words, stdout)
 	}
 }
-

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+func TestDefaultsAreValid(t *testing.T) {
+	c, err := loadConfig(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Store != storeEmbedded || c.DataDir != "data" || c.NATSURL != "nats://127.0.0.1:4222" {
+		t.Errorf("defaults %+v", c)
+	}
+}
+
+// TestEveryProblem checks that each mistake is reported, and all of them at once.
+func TestEveryProblem(t *testing.T) {
+	mistakes := []struct {
+		variable, value string
+		want            []string // in the error
+	}{
+		{"PQ_STORE", "redis", []string{"PQ_STORE", `"redis"`, "embedded", "fdb"}},
+		{"PQ_VALUE_FORMAT", "json", []string{"PQ_VALUE_FORMAT", "raw", "tuple"}},
+		{"PQ_LOG_FORMAT", "xml", []string{"PQ_LOG_FORMAT", "text", "json"}},
+		{"PQ_NATS_URL", "", []string{"PQ_NATS_URL"}},
+		{"PQ_NATS_TLS_CERT", "cert.pem", []string{"PQ_NATS_TLS_KEY"}},
+		{"PQ_NATS_PASSWORD", "secret", []string{"PQ_NATS_USER"}},
+		{"PQ_DATA_DIR", "", []string{"PQ_DATA_DIR"}},
+		{"PQ_KEY_PREFIX", "q", []string{"PQ_KEY_PREFIX", "PQ_FIFO_KEY_PREFIX"}},
+		{"PQ_SUBJECT_PREFIX", "a..b", []string{"PQ_SUBJECT_PREFIX", "empty"}},
+		{"PQ_QUEUE_GROUP", "a b", []string{"queue group"}},
+		{"PQ_DEV_NATS_PORT", "70000", []string{"PQ_DEV_NATS_PORT", "65535"}},
+		{"PQ_LANES", "-1", []string{"lanes -1"}},
+		{"PQ_MAX_BATCH", "0", []string{"PQ_MAX_BATCH is 0"}},
+		{"PQ_MAX_BATCH_BYTES", "9000000", []string{"max batch bytes 9000000"}},
+		{"PQ_MAX_PENDING", "-2", []string{"max pending -2"}},
+		{"PQ_MAX_PENDING_BYTES", "-3", []string{"max pending bytes -3"}},
+		{"PQ_REQUEST_TIMEOUT", "-1s", []string{"request timeout -1s"}},
+		{"PQ_SHUTDOWN_TIMEOUT", "0s", []string{"PQ_SHUTDOWN_TIMEOUT is 0"}},
+		{"PQ_METRIC_QUEUES", "-2", []string{"metric queues -2"}},
+		{"PQ_EMBEDDED_MEMTABLE", "5", []string{"MemTableSize is 5"}},
+		{"PQ_EMBEDDED_CACHE", "-1", []string{"CacheSize is -1"}},
+		{"PQ_FDB_API_VERSION", "100", []string{"API version 100"}},
+		{"PQ_FDB_TRANSACTION_TIMEOUT", "1us", []string{"transaction timeout"}},
+		{"PQ_DATADIR", "x", []string{"PQ_DATADIR is not a variable", "did you mean PQ_DATA_DIR?"}},
+		{"PQ_NATS_CREDENTIALS", "x", []string{"PQ_NATS_CREDENTIALS", "did you mean PQ_NATS_CREDS?"}},
+	}
+	for _, m := range mistakes {
+		t.Run(m.variable, func(t *testing.T) {
+			t.Setenv(m.variable, m.value)
+			checkProblems(t, m.want)
+		})
+	}
+	t.Run("all at once", func(t *testing.T) {
+		var want []string
+		for _, m := range mistakes {
+			t.Setenv(m.variable, m.value)
+			want = append(want, m.want...)
+		}
+		checkProblems(t, want)
+	})
+	unreadable := map[string]string{
+		"PQ_LANES": "many", "PQ_REQUEST_TIMEOUT": "5", "PQ_LOG_LEVEL": "loud", "PQ_MAX_PENDNIG": "1",
+	}
+	t.Run("unreadable", func(t *testing.T) {
+		var want []string
+		for name, value := range unreadable {
+			t.Setenv(name, value)
+			want = append(want, name)
+		}
+		checkProblems(t, want)
+	})
+}
+
+func checkProblems(t *testing.T, want []string) {
+	t.Helper()
+	_, err := loadConfig(false)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, words := range want {
+		if !strings.Contains(err.Error(), words) {
+			t.Errorf("%q is not in the error:\n%v", words, err)
+		}
+	}
+}
+
+func TestDevRefusesNATSVariables(t *testing.T) {
+	t.Setenv("PQ_NATS_URL", "nats://elsewhere:4222")
+	if _, err := loadConfig(false); err != nil {
+		t.Error(err)
+	}
+	if _, err := loadConfig(true); err == nil || !strings.Contains(err.Error(), "PQ_NATS_URL has no use with -dev") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestEveryVariableHasEffect sets each variable to something else than its
+// default and looks whether any of the options changes.
+func TestEveryVariableHasEffect(t *testing.T) {
+	c, err := loadConfig(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grammar, err := subjects.New(c.SubjectPrefix, c.FIFOPrefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := func() []any {
+		o := c.bridgeOptions(noStore{}, grammar)
+		o.Keyspace = nil
+		return []any{o, c.pebbleOptions(nil), c.fdbOptions(), *c}
+	}
+	// Those that are used elsewhere: by the grammar, the keyspace, the engine
+	// switch, the log and the NATS options, which have tests of their own.
+	elsewhere := []string{
+		"PQ_SUBJECT_PREFIX", "PQ_FIFO_PREFIX", "PQ_STORE", "PQ_KEY_PREFIX", "PQ_FIFO_KEY_PREFIX", "PQ_VALUE_FORMAT",
+		"PQ_DATA_DIR", "PQ_LOG_LEVEL", "PQ_LOG_FORMAT", "PQ_DEV_NATS_PORT",
+	}
+	for i, field := range variables() {
+		name := variable(field)
+		if slices.Contains(elsewhere, name) || strings.HasPrefix(name, "PQ_NATS_") && name != "PQ_NATS_URL" {
+			continue
+		}
+		before := options()
+		value := reflect.ValueOf(c).Elem().Field(i)
+		old := reflect.New(value.Type()).Elem()
+		old.Set(value)
+		switch {
+		case value.CanInt():
+			value.SetInt(value.Int() + 1)
+		default:
+			value.SetString(value.String() + "x")
+		}
+		after := options()
+		if reflect.DeepEqual(before[:3], after[:3]) {
+			t.Errorf("%s changes nothing", name)
+		}
+		value.Set(old)
+	}
+}
+
+func TestNATSOptions(t *testing.T) {
+	dir := t.TempDir()
+	count := func(c config) int {
+		t.Helper()
+		options, err := c.natsOptions()
+		if err != nil {
+			t.Error(err)
+		}
+		return len(options)
+	}
+	c := config{NATSCreds: "a", NATSUser: "b", NATSToken: "c", NATSTLSCA: "d", NATSTLSCert: "e", NATSTLSKey: "f"}
+	if got := count(c); got != 5 {
+		t.Errorf("%d options, want 5", got)
+	}
+	if got := count(config{}); got != 0 {
+		t.Errorf("%d options, want none", got)
+	}
+	c = config{NATSNkey: filepath.Join(dir, "absent")}
+	if _, err := c.natsOptions(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("seed file that is not there: %v", err)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, flag := range []string{"-help", "-h", "--help"} {
+		var out bytes.Buffer
+		if err := run(t.Context(), []string{flag}, &out, &out); err != nil {
+			t.Fatal(err)
+		}
+		text := out.String()
+		for _, want := range []string{"-dev", "-version", "-healthcheck"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s does not tell of %s", flag, want)
+			}
+		}
+		for _, field := range variables() {
+			head := "  " + variable(field)
+			if value := field.Tag.Get("default"); value != "" {
+				head += " (default " + value + ")"
+			}
+			desc := field.Tag.Get("desc")
+			if desc == "" || !strings.Contains(text, head+"\n        "+desc+"\n") {
+				t.Errorf("%s does not tell of %s with its meaning and default", flag, variable(field))
+			}
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"-version"}, &out, &out); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(out.String(), "pqbridge ") || !strings.Contains(out.String(), runtime.Version()) {
+		t.Errorf("printed %q", out.String())
+	}
+}
+
+func TestArguments(t *testing.T) {
+	for _, args := range [][]string{{"serve"}, {"-port", "1"}} {
+		var out bytes.Buffer
+		if err := run(t.Context(), args, &out, &out); err == nil || !strings.Contains(err.Error(), "-help") {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
+func TestUnknownStore(t *testing.T) {
+	if _, err := openStore(&config{Store: "redis"}, nil); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// mainVariable makes the test binary the pqbridge command.
+const mainVariable = "TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(mainVariable) != "" {
+		main()
+		os.Exit(0)
+	}
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "PQ_") && !strings.HasPrefix(name, "PQ_TEST_") {
+			_ = os.Unsetenv(name) // what the developer has set is not for the tests
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// command is pqbridge in a process of its own.
+type command struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stderr lockedBuffer
+	nats   string // URL of the NATS server that -dev started
+	http   string // address of /readyz and others
+}
+
+// environment is that of this process, without what asks for tests on
+// FoundationDB, and the variables.
+func environment(variables ...string) []string {
+	var env []string
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "PQ_") {
+			env = append(env, entry)
+		}
+	}
+	return append(append(env, mainVariable+"=1", "PQ_HTTP_ADDR=127.0.0.1:0", "PQ_DEV_NATS_PORT=0"), variables...)
+}
+
+// startDev starts pqbridge -dev and waits until it says that it is ready.
+func startDev(t *testing.T, variables ...string) *command {
+	t.Helper()
+	c := &command{t: t, cmd: exec.Command(os.Args[0], "-dev")}
+	c.cmd.Env = environment(variables...)
+	c.cmd.Stderr = &c.stderr
+	stdout, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if c.cmd.ProcessState == nil {
+			c.kill()
+		}
+	})
+	ready := regexp.MustCompile(`^Ready\. NATS is at (\S+), health and metrics at http://(\S+)\.$`)
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		if found := ready.FindStringSubmatch(lines.Text()); found != nil {
+			c.nats, c.http = found[1], found[2]
+			return c
+		}
+	}
+	t.Fatalf("pqbridge -dev ended (%v):\n%s", c.cmd.Wait(), c.stderr.String())
+	return nil
+}
+
+// kill is kill -9.
+func (c *command) kill() {
+	c.t.Helper()
+	if err := c.cmd.Process.Kill(); err != nil {
+		c.t.Error(err)
+	}
+	var killed *exec.ExitError
+	if err := c.cmd.Wait(); !errors.As(err, &killed) {
+		c.t.Errorf("after kill -9: %v\n%s", err, c.stderr.String())
+	}
+}
+
+// stop is an orderly end.
+func (c *command) stop(signal syscall.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(signal); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := c.cmd.Wait(); err != nil {
+		c.t.Errorf("after %v: %v\n%s", signal, err, c.stderr.String())
+	}
+}
+
+// runCommand runs pqbridge to its end.
+func runCommand(t *testing.T, args, variables []string) (stdout, stderr string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = environment(variables...)
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	err = cmd.Run()
+	return out.String(), problems.String(), err
+}
+
+// lockedBuffer is written by the process's output and read by the test.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+var _ io.Writer = (*lockedBuffer)(nil)
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func connect(t *testing.T, url string) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(url, nats.NoReconnect())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func request(t *testing.T, nc *nats.Conn, subject, payload string) *nats.Msg {
+	t.Helper()
+	reply, err := nc.Request(subject, []byte(payload), testenv.Patience)
+	if err == nil {
+		err = bridge.ErrorFromHeaders(reply.Header)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", subject, err)
+	}
+	return reply
+}
+
+// TestKill9DuringLoad pushes to queues from many clients at once, each client to
+// one queue in order, kills the process in the middle and starts it again: all
+// that was acknowledged is there once and in order, and nothing is there that
+// was not pushed.
+func TestKill9DuringLoad(t *testing.T) {
+	const clients, enough, rounds = 16, 2000, 3
+	data := "PQ_DATA_DIR=" + t.TempDir()
+	var acknowledged [clients][]string // values by queue, in order
+	var unknown [clients]string        // pushed last, and maybe stored
+	for round := range rounds {
+		c := startDev(t, data)
+		var total atomic.Int64
+		under := make(chan struct{})
+		var running sync.WaitGroup
+		for client := range clients {
+			nc := connect(t, c.nats)
+			running.Go(func() {
+				subject := fmt.Sprintf("pq.queue-%d-%d.push", client, round)
+				for i := 0; ; i++ {
+					value := fmt.Sprintf("%d-%d-%d", client, round, i)
+					unknown[client] = value
+					reply, err := nc.Request(subject, []byte(value), testenv.Patience)
+					if err != nil {
+						return // killed
+					}
+					if err := bridge.ErrorFromHeaders(reply.Header); err != nil {
+						t.Errorf("%s: %v", subject, err)
+						return
+					}
+					acknowledged[client] = append(acknowledged[client], value)
+					if total.Add(1) == enough {
+						close(under)
+					}
+				}
+			})
+		}
+		<-under
+		c.kill()
+		running.Wait()
+
+		c = startDev(t, data)
+		nc := connect(t, c.nats)
+		for client := range clients {
+			popAll(t, nc, fmt.Sprintf("queue-%d-%d", client, round), acknowledged[client], unknown[client])
+			acknowledged[client] = nil
+		}
+		c.stop(syscall.SIGTERM)
+	}
+}
+
+// popAll pops until the queue is empty, and checks that it held all of want in
+// order, followed by maybe at most.
+func popAll(t *testing.T, nc *nats.Conn, queue string, want []string, maybe string) {
+	t.Helper()
+	for i := 0; ; i++ {
+		reply, err := nc.Request("pq."+queue+".pop.min", nil, testenv.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reply.Header.Get("Nats-Service-Error-Code") == "404" {
+			if i < len(want) {
+				t.Errorf("%s: %d items, %d were acknowledged", queue, i, len(want))
+			}
+			return
+		}
+		got := string(reply.Data)
+		switch {
+		case i < len(want) && got != want[i]:
+			t.Fatalf("%s: item %d is %q, want %q", queue, i, got, want[i])
+		case i == len(want) && got != maybe, i > len(want):
+			t.Fatalf("%s: item %d is %q, after all %d that were acknowledged", queue, i, got, len(want))
+		}
+	}
+}
+
+func TestOrderlyEnd(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(signal.String(), func(t *testing.T) {
+			data := "PQ_DATA_DIR=" + t.TempDir()
+			c := startDev(t, data)
+			request(t, connect(t, c.nats), "pq.jobs.push", "kept")
+			c.stop(signal)
+			c = startDev(t, data)
+			if got := request(t, connect(t, c.nats), "pq.jobs.pop.min", ""); string(got.Data) != "kept" {
+				t.Errorf("popped %q", got.Data)
+			}
+			c.stop(signal)
+		})
+	}
+}
+
+func TestDataFolderInUse(t *testing.T) {
+	dir := t.TempDir()
+	startDev(t, "PQ_DATA_DIR="+dir)
+	_, stderr, err := runCommand(t, []string{"-dev"}, []string{"PQ_DATA_DIR=" + dir})
+	if err == nil || !strings.Contains(stderr, "in use by another process") || !strings.Contains(stderr, dir) {
+		t.Errorf("second process on the same folder: %v\n%s", err, stderr)
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, variable := range []string{"PQ_DEV_NATS_PORT=" + port, "PQ_HTTP_ADDR=" + l.Addr().String()} {
+		_, stderr, err := runCommand(t, []string{"-dev"}, []string{"PQ_DATA_DIR=" + t.TempDir(), variable})
+		if err == nil || !strings.Contains(stderr, port) || !strings.Contains(stderr, "address already in use") {
+			t.Errorf("%s: %v\n%s", variable, err, stderr)
+		}
+	}
+}
+
+func TestHealthcheck(t *testing.T) {
+	c := startDev(t, "PQ_DATA_DIR="+t.TempDir())
+	if _, stderr, err := runCommand(t, []string{"-healthcheck"}, []string{"PQ_HTTP_ADDR=" + c.http}); err != nil {
+		t.Errorf("of a service that is ready: %v\n%s", err, stderr)
+	}
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 200, "/": 404} {
+		response, err := http.Get("http://" + c.http + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("GET %s: %s, want %d", path, response.Status, want)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	c.stop(syscall.SIGTERM)
+	if _, stderr, err := runCommand(t, []string{"-healthcheck"}, []string{"PQ_HTTP_ADDR=" + c.http}); err == nil {
+		t.Errorf("of a service that is not there: no error\n%s", stderr)
+	}
+	if err := checkReady(context.Background(), httpOff); err == nil {
+		t.Error("without HTTP: no error")
+	}
+}
+
+// TestStartsWithoutNATS: the service starts, is alive but not ready, and says why.
+func TestStartsWithoutNATS(t *testing.T) {
+	server := testenv.New(t, testenv.Options{Stopped: true}).NATS
+	t.Setenv("PQ_DATA_DIR", t.TempDir())
+	t.Setenv("PQ_NATS_URL", server.URL())
+	t.Setenv("PQ_HTTP_ADDR", "127.0.0.1:0")
+	t.Setenv("PQ_LOG_FORMAT", "json")
+	ctx, stop := context.WithCancel(context.Background())
+	var log lockedBuffer
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, nil, &log, &log) }()
+
+	var first struct{ Level, Msg, HTTP string }
+	testenv.Eventually(t, func() error {
+		line, _, _ := strings.Cut(log.String(), "\n")
+		return json.Unmarshal([]byte(line), &first)
+	})
+	if first.Level != "INFO" || first.Msg != "pqbridge starts" {
+		t.Errorf("first line of the log: %+v", first)
+	}
+	testenv.Eventually(t, func() error {
+		err := checkReady(ctx, first.HTTP)
+		if err == nil || !strings.Contains(err.Error(), "nats: not connected") {
+			return fmt.Errorf("not ready yet, or for another reason: %w", err)
+		}
+		return nil
+	})
+	server.Start()
+	testenv.Eventually(t, func() error { return checkReady(ctx, first.HTTP) })
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+const root = "../.."
+
+// TestExamplesParse checks each command line of pq in the documents and in pq's own
+// help: that the command exists and takes these flags and arguments.
+func TestExamplesParse(t *testing.T) {
+	found := 0
+	check := func(where, text string) {
+		for _, line := range commandLines(text) {
+			found++
+			if err := parse(line); err != nil {
+				t.Errorf("%s: %s: %v", where, strings.Join(line, " "), err)
+			}
+		}
+	}
+	for name, text := range documents(t) {
+		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
+			check(name, block[1])
+		}
+	}
+	tree, _ := newRoot()
+	for _, cmd := range tree.Commands() {
+		check("help of "+cmd.Name(), cmd.Example)
+	}
+	if found < 15 {
+		t.Errorf("found %d command lines only: does the test still see them?", found)
+	}
+}
+
+// commandLines returns the words of the commands in text that run pq.
+func commandLines(text string) [][]string {
+	var lines [][]string
+	for line := range strings.Lines(text) {
+		for _, command := range strings.Split(line, "|") {
+			words := shellWords(command)
+			if len(words) > 1 && words[0] == "pq" {
+				lines = append(lines, words[1:])
+			}
+		}
+	}
+	return lines
+}
+
+// shellWords splits as a shell does, as far as the examples go: words, double
+// quotes, and redirection of the input, which it leaves out.
+func shellWords(line string) []string {
+	line, _, _ = strings.Cut(line, " < ")
+	var words []string
+	for _, m := range regexp.MustCompile(`"([^"]*)"|(\S+)`).FindAllStringSubmatch(line, -1) {
+		words = append(words, m[1]+m[2])
+	}
+	return words
+}
+
+// parse does what a command line goes through before it runs.
+func parse(args []string) error {
+	tree, _ := newRoot()
+	var err error
+	tree.PersistentPreRunE = nil
+	for _, cmd := range tree.Commands() {
+		cmd.RunE = func(*cobra.Command, []string) error { return nil }
+	}
+	tree.SetArgs(args)
+	tree.SetOut(new(strings.Builder))
+	_, err = tree.ExecuteC()
+	return err
+}
+
+// documents returns all Markdown files of the project by name.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		texts[path] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return texts
+}
+
+// TestProtocolIsComplete looks for every endpoint and header in the protocol.
+func TestProtocolIsComplete(t *testing.T) {
+	text := documents(t)[filepath.Join(root, "docs/protocol.md")]
+	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range grammar.Endpoints() {
+		if !strings.Contains(text, fmt.Sprintf("| `%s` | `%s` |", e.Name, e.Subject)) {
+			t.Errorf("endpoint %s with subject %s is missing", e.Name, e.Subject)
+		}
+	}
+	for _, header := range []string{
+		subjects.HeaderPriority, subjects.HeaderID, subjects.HeaderPushedAt,
+		subjects.HeaderError, subjects.HeaderErrorCode,
+	} {
+		if !strings.Contains(text, "`"+header+"`") {
+			t.Errorf("header %s is missing", header)
+		}
+	}
+}
+
+// TestGoExample checks that the program in the README is the one in
+// docs/example, and runs it.
+func TestGoExample(t *testing.T) {
+	program, err := os.ReadFile(filepath.Join(root, "docs/example/main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(documents(t)[filepath.Join(root, "README.md")], "```go\n"+string(program)+"```\n") {
+		t.Error("the README does not have docs/example/main.go as it is")
+	}
+	// The program uses NATS's own port, which a test must not.
+	env := testenv.New(t, testenv.Options{})
+	dir := t.TempDir()
+	elsewhere := strings.Replace(string(program), "nats.DefaultURL", fmt.Sprintf("%q", env.NATS.URL()), 1)
+	file := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(file, []byte(elsewhere), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("go", "run", file).CombinedOutput()
+	if err != nil || string(out) != "put out the fire (priority 1)\n" {
+		t.Errorf("printed %q, %v", out, err)
+	}
+}
+
+// TestReadmeSteps does what the README shows first.
+func TestReadmeSteps(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "jobs", "write the report", "--priority", "5")
+	c.ok("", "push", "jobs", "put out the fire", "--priority", "1")
+	if got := c.ok("", "pop", "jobs"); got != "put out the fire" {
+		t.Errorf("popped %q", got)
+	}
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// TestReadmeListsTheConfiguration compares the table in the README with the
+// definitions, row by row.
+func TestReadmeListsTheConfiguration(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, field := range variables() {
+		value := field.Tag.Get("default")
+		if value != "" {
+			value = "`" + value + "`"
+		}
+		want = append(want, fmt.Sprintf("| `%s` | %s | %s |", variable(field), value, field.Tag.Get("desc")))
+	}
+	rows := regexp.MustCompile("(?m)^\\| `PQ_.*$").FindAllString(string(text), -1)
+	if !slices.Equal(rows, want) {
+		t.Errorf("the table in the README should be:\n%s", strings.Join(want, "\n"))
+	}
+}
+
+// TestDocumentsNameRealVariables checks every variable that is mentioned in any
+// document.
+func TestDocumentsNameRealVariables(t *testing.T) {
+	known := []string{
+		"PQ_TEST_FDB", // read by package testenv
+	}
+	for _, field := range variables() {
+		known = append(known, variable(field))
+	}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, name := range regexp.MustCompile(`\bPQ_[A-Z0-9_]+`).FindAllString(string(text), -1) {
+			if !slices.Contains(known, name) {
+				t.Errorf("%s: there is no variable %s", path, name)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -57,9 +56,10 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 // returns when all is done. Either way Wait must be called for each batch.
 //
 // A batch of peeks and lens only runs in a read-only transaction. In others
-// all lens come first, then all pushes, then all pops, then all peeks; within
-// each of these the order of ops is kept. Since all operations of a batch are
-// under way at the same time, each order is linearizable.
+// all lens come first, then all pushes, then the pops of the front, then those
+// of the back, then all peeks; within each of these the order of ops is kept.
+// Since all operations of a batch are under way at the same time, each order is
+// linearizable.
 //
 // Conflicts are retried until ctx ends. The ops and what they refer to must
 // not be changed until Wait returned. Together they must fit into one
@@ -73,7 +73,10 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 		return &Pending{results: results, err: err}
 	}
 	if err := b.Settle(ctx); err != nil {
-		return &Pending{err: err}
+		if kv.MaybeCommitted(err) { // the settling, not these ops
+			err = ctx.Err()
+		}
+		return &Pending{err: fmt.Errorf("settling an earlier batch: %w", err)}
 	}
 	b.batches++
 	p := &Pending{
@@ -159,8 +162,12 @@ func (p *Pending) run(ctx context.Context) {
 			return
 		}
 		retry := kv.Retryable(err) || kv.MaybeCommitted(err)
-		if !retry || ctx.Err() != nil || backoff.Wait(ctx) != nil {
+		if !retry {
 			p.end(err)
+			return
+		}
+		if ended := backoff.Wait(ctx); ended != nil {
+			p.end(fmt.Errorf("%w after: %w", ended, err))
 			return
 		}
 	}
@@ -193,7 +200,7 @@ func (p *Pending) attempt(ctx context.Context) (done bool, err error) {
 	p.attempts++
 	if p.wrote || len(p.unknown) > 0 {
 		p.wrote = true
-		b.writeReceipt(tx, p.receipt, p.attempts)
+		b.writeReceipt(tx, p.receipt, p.attempts, 0)
 		for _, key := range p.answered {
 			tx.Clear(key)
 		}
@@ -238,5 +245,9 @@ func (p *Pending) end(err error) {
 	if !kv.MaybeCommitted(err) {
 		p.err = fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)
 	}
-	b.mu.unsettled = append(b.mu.unsettled, unsettled{p.receipt, slices.Clone(p.ops), p.unknown})
+	u := unsettled{p.receipt, make(map[int64][]popped)}
+	for _, a := range p.unknown {
+		u.popped[a.number] = poppedBy(p.ops, a.results)
+	}
+	b.mu.unsettled = append(b.mu.unsettled, u)
 }

@@ -5,16 +5,19 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -30,6 +33,13 @@ type engine struct {
 func engines() []engine {
 	return []engine{
 		{"mem", func(*testing.T) kv.Database { return memkv.New(memkv.Options{}) }},
+		{"pebble", func(t *testing.T) kv.Database {
+			db, err := pebblekv.Open("db", pebblekv.Options{FS: vfs.NewMem(), MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return db
+		}},
 	}
 }
 

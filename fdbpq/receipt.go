@@ -9,22 +9,40 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// A receipt's value is the tuple (microseconds, number of the attempt). A
-// receipt of attempt settledAttempt was written to say that the batch is over.
+// A receipt's value is the tuple (microseconds, number of the attempt, number of
+// popped items that were put back). A receipt of attempt settledAttempt was
+// written to say that the batch is over.
 const settledAttempt = 0
 
 // unsettled is a batch that was given up while its outcome was unknown.
 type unsettled struct {
-	receipt  []byte
-	ops      []Op
-	attempts []attempt
+	receipt []byte
+	popped  map[int64][]popped // what each attempt would have popped
+}
+
+// popped is an item that goes back to its queue if nobody was given it.
+type popped struct {
+	l    *layout
+	item Item
+}
+
+// poppedBy returns what ops popped. It keeps nothing of ops themselves, which
+// are the caller's again.
+func poppedBy(ops []Op, results []Result) []popped {
+	var list []popped
+	for i := range ops {
+		if (ops[i].Kind == OpPopMin || ops[i].Kind == OpPopMax) && results[i].Err == nil {
+			list = append(list, popped{ops[i].Queue.layout(), results[i].Item})
+		}
+	}
+	return list
 }
 
 // writeReceipt writes the receipt of an attempt and makes attempts that carry
 // the same receipt conflict with each other.
-func (b *Batcher) writeReceipt(tx kv.Transaction, receipt []byte, attempt int64) {
+func (b *Batcher) writeReceipt(tx kv.Transaction, receipt []byte, attempt int64, back int) {
 	tx.AddReadConflict(kv.SingleKey(receipt))
-	tx.Set(receipt, tuple.Tuple{b.now().UnixMicro(), attempt}.Pack())
+	tx.Set(receipt, tuple.Tuple{b.now().UnixMicro(), attempt, back}.Pack())
 }
 
 // committedAttempt returns the attempt that the receipt says was committed,
@@ -34,7 +52,7 @@ func committedAttempt(r kv.Reader, receipt []byte, attempts []attempt) (*attempt
 	if err != nil || value == nil {
 		return nil, err
 	}
-	_, number, err := parseReceipt(value)
+	_, number, _, err := parseReceipt(value)
 	if err != nil {
 		return nil, err
 	}
@@ -46,15 +64,18 @@ func committedAttempt(r kv.Reader, receipt []byte, attempts []attempt) (*attempt
 	return nil, nil
 }
 
-func parseReceipt(value []byte) (at time.Time, number int64, err error) {
+func parseReceipt(value []byte) (at time.Time, number, back int64, err error) {
 	micros, rest, err := tuple.DecodeInt(value)
 	if err == nil {
-		number, _, err = tuple.DecodeInt(rest)
+		number, rest, err = tuple.DecodeInt(rest)
+	}
+	if err == nil {
+		back, _, err = tuple.DecodeInt(rest)
 	}
 	if err != nil {
-		return at, 0, fmt.Errorf("%w: receipt %x: %w", ErrCorrupt, value, err)
+		return at, 0, 0, fmt.Errorf("%w: receipt %x: %w", ErrCorrupt, value, err)
 	}
-	return time.UnixMicro(micros), number, nil
+	return time.UnixMicro(micros), number, back, nil
 }
 
 // Settle resolves the batches whose outcome is unknown: it makes sure that
@@ -75,11 +96,14 @@ func (b *Batcher) Settle(ctx context.Context) error {
 		u := b.mu.unsettled[0]
 		b.mu.Unlock()
 
-		_, err := kv.TransactIdempotent(ctx, b.db, func(tx kv.Transaction) (struct{}, error) {
-			return struct{}{}, b.settle(tx, u)
+		done, err := kv.TransactIdempotent(ctx, b.db, func(tx kv.Transaction) (bool, error) {
+			return b.settle(tx, u)
 		})
 		if err != nil {
 			return err
+		}
+		if !done {
+			continue
 		}
 		b.mu.Lock()
 		b.mu.unsettled = b.mu.unsettled[1:]
@@ -88,33 +112,57 @@ func (b *Batcher) Settle(ctx context.Context) error {
 	}
 }
 
-func (b *Batcher) settle(tx kv.Transaction, u unsettled) error {
-	committed, err := committedAttempt(tx, u.receipt, u.attempts)
+// settle makes one step, which the receipt records, so that it is made once
+// even if its own commit ends without an answer. What was popped may be too
+// large to be put back in one transaction. done says that this was the last.
+func (b *Batcher) settle(tx kv.Transaction, u unsettled) (done bool, err error) {
+	value, err := tx.Get(u.receipt).Get()
 	if err != nil {
-		return err
+		return false, err
 	}
-	if committed != nil {
-		putBack(tx, u.ops, committed.results)
+	var number, back int64
+	if value != nil {
+		if _, number, back, err = parseReceipt(value); err != nil {
+			return false, err
+		}
 	}
-	b.writeReceipt(tx, u.receipt, settledAttempt)
-	return nil
+	items := u.popped[number] // none if no attempt was committed
+	end := putBack(tx, items, int(back))
+	if end < len(items) {
+		b.writeReceipt(tx, u.receipt, number, end)
+		return false, nil
+	}
+	b.writeReceipt(tx, u.receipt, settledAttempt, 0)
+	return true, nil
 }
 
-// putBack writes the items that results popped back under their old keys.
-func putBack(tx kv.Transaction, ops []Op, results []Result) {
-	for _, q := range group(ops, make([]Result, len(ops))) {
-		for _, places := range [][]int{q.popMins, q.popMaxs} {
-			for _, i := range places {
-				if results[i].Err != nil {
-					continue
-				}
-				item := &results[i].Item
-				q.l.put(tx, &item.ID, &item.Message)
-				q.changed(&item.ID, 1)
-			}
+// putBackOverhead is about the bytes of a transaction that an item needs
+// besides its message.
+const putBackOverhead = 500
+
+// putBack writes items from begin on back under their old keys, as many as
+// fit into one transaction, and returns the end of those.
+func putBack(tx kv.Transaction, items []popped, begin int) (end int) {
+	queues := make(map[*layout]*queueOps)
+	size := 0
+	for end = begin; end < len(items); end++ {
+		l, item := items[end].l, &items[end].item
+		size += item.size() + putBackOverhead
+		if size > MaxMessageSize && end > begin {
+			break
 		}
+		q := queues[l]
+		if q == nil {
+			q = &queueOps{l: l}
+			queues[l] = q
+		}
+		l.put(tx, &item.ID, &item.Message)
+		q.changed(&item.ID, 1)
+	}
+	for _, q := range queues {
 		q.count(tx)
 	}
+	return end
 }
 
 // sweepPage is how many receipts SweepReceipts looks at in one transaction.
@@ -144,7 +192,7 @@ func sweepPageOf(tx kv.Transaction, todo kv.Range, limit time.Time) (last []byte
 		return nil, err
 	}
 	for _, pair := range pairs {
-		at, _, err := parseReceipt(pair.Value)
+		at, _, _, err := parseReceipt(pair.Value)
 		if err != nil {
 			return nil, err
 		}

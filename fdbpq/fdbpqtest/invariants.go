@@ -31,7 +31,8 @@ type Contents struct {
 //
 //   - every key decodes and is of a kind that the layout knows;
 //   - every item that fdbpq pushed has the ("m") keys that its id promises,
-//     numbered from 0 without holes, and no ("m") key is left of a gone item;
+//     numbered from 0 without holes, and no ("m") key is left of a gone item
+//     (one that is with a staged pop is not gone);
 //   - the numbers of items are those of the items there, and none is zero;
 //   - every queue with items that fdbpq pushed is in the list of queues;
 //   - every receipt decodes.
@@ -70,6 +71,7 @@ type queue struct {
 	parts  map[string][]int64 // numbers of ("m") keys, likewise
 	counts map[string]int64   // by the packed priority, "" for the total
 	metas  map[string]bool    // whether an own item says that it has ("m") keys
+	staged map[string]bool    // items that are with a staged pop
 }
 
 func (c *checker) problem(format string, args ...any) {
@@ -87,6 +89,7 @@ func (c *checker) queue(root string, fifo bool, name string) *queue {
 			parts:  map[string][]int64{},
 			counts: map[string]int64{},
 			metas:  map[string]bool{},
+			staged: map[string]bool{},
 		}
 		c.queues[id] = q
 	}
@@ -153,6 +156,10 @@ func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte
 		err = q.part(rest, value)
 	case "n":
 		err = q.count(rest, value)
+	case "r":
+		err = request(rest, value)
+	case "f":
+		err = q.answer(rest, value)
 	default:
 		err = errors.New("unknown kind of key")
 	}
@@ -210,6 +217,44 @@ func (q *queue) count(key tuple.Tuple, value []byte) error {
 	return nil
 }
 
+// request takes the key of a staged pop that is in line.
+func request(key tuple.Tuple, value []byte) error {
+	_, isCount := elementAt[int64](key, 0)
+	id, _ := elementAt[[]byte](key, 1)
+	content, err := tuple.Unpack(value)
+	if !isCount || len(id) != 20 || len(key) != 2 || err != nil || len(content) != 2 {
+		return fmt.Errorf("malformed request: value %x", value)
+	}
+	return nil
+}
+
+// answer takes the key (part, request) of what a staged pop was given: 0 for the
+// answer, 1 for the value of its item, 2 for the mark that it was taken.
+func (q *queue) answer(key tuple.Tuple, value []byte) error {
+	part, isPart := elementAt[int64](key, 0)
+	request, _ := elementAt[[]byte](key, 1)
+	if !isPart || part < 0 || part > 2 || len(request) != 20 || len(key) != 2 {
+		return fmt.Errorf("malformed answer: value %x", value)
+	}
+	if part == 1 {
+		return nil
+	}
+	content, err := tuple.Unpack(value)
+	if _, isTime := elementAt[int64](content, 0); err != nil || !isTime || part == 2 && len(content) != 1 {
+		return fmt.Errorf("malformed answer: value %x", value)
+	}
+	if len(content) == 1 { // empty, or a mark
+		return nil
+	}
+	id := content[1:]
+	if q.fifo {
+		id = id[1:] // has no priority in its keys
+	}
+	q.staged[string(id.Pack())] = true
+	_, err = parseID(id, q.fifo)
+	return err
+}
+
 func (c *checker) receipt(key tuple.Tuple, value []byte) {
 	lane, isLane := elementAt[[]byte](key, 0)
 	_, isBatch := elementAt[int64](key, 1)
@@ -234,7 +279,7 @@ func (c *checker) checkQueue(q *queue) {
 		}
 	}
 	for key, parts := range q.parts {
-		if _, there := q.items[key]; !there {
+		if _, there := q.items[key]; !there && !q.staged[key] {
 			c.problem("queue %s: %d (m) keys of no item: %x", q.name, len(parts), key)
 		}
 		for n, part := range parts {

@@ -1,0 +1,221 @@
+package fdbpq_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// The order of a batch: lens, pushes, pops of the front, pops of the back,
+// peeks, whatever the order of the ops.
+func TestBatchOrder(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("order")
+		f.apply(opPush(q, 5, "old"))
+		ops := []fdbpq.Op{
+			op(fdbpq.OpPeekMax, q), op(fdbpq.OpPeekMin, q), op(fdbpq.OpPopMax, q), op(fdbpq.OpPopMin, q),
+			opPush(q, 1, "a"), op(fdbpq.OpLen, q), opPush(q, 9, "z"), opPush(q, 9, "zz"), op(fdbpq.OpLen, q),
+		}
+		results := f.apply(ops...)
+		wantList(f.T, "results", summary(ops, results), "z", "old", "zz", "a", "", "1", "", "", "1")
+		if results[4].Item.ID == results[6].Item.ID || results[4].Item.PushedAt.IsZero() {
+			f.Errorf("results of the pushes are %+v and %+v", results[4], results[6])
+		}
+		if results[2].Item.ID != results[7].Item.ID || !results[2].Item.PushedAt.Equal(results[7].Item.PushedAt) {
+			f.Errorf("pushed %+v, popped %+v", results[7].Item, results[2].Item)
+		}
+		wantEqual(f.T, "Len", f.length(q), 2)
+	})
+}
+
+// Pops of both ends that want more than there is share it out, the front
+// first, and the others find the queue empty.
+func TestBatchPopsOverlap(t *testing.T) {
+	empty := fdbpq.ErrEmpty.Error()
+	onEngines(t, func(f *fixture) {
+		q := f.queue("overlap")
+		for have := range 6 {
+			for mins := range 5 {
+				for maxs := range 5 {
+					ops := []fdbpq.Op{}
+					model := []string{}
+					for i := range have {
+						f.push(q, int64(i/2), fmt.Sprint(i))
+						model = append(model, fmt.Sprint(i))
+					}
+					want := make([]string, 0, mins+maxs)
+					for range mins {
+						ops = append(ops, op(fdbpq.OpPopMin, q))
+						want = append(want, empty)
+						if len(model) > 0 {
+							want[len(want)-1], model = model[0], model[1:]
+						}
+					}
+					for range maxs {
+						ops = append(ops, op(fdbpq.OpPopMax, q))
+						want = append(want, empty)
+						if last := len(model) - 1; last >= 0 {
+							want[len(want)-1], model = model[last], model[:last]
+						}
+					}
+					if len(ops) > 0 {
+						what := fmt.Sprintf("%d items, %d mins, %d maxs", have, mins, maxs)
+						wantList(f.T, what, summary(ops, f.apply(ops...)), want...)
+					}
+					wantEqual(f.T, "Len", f.length(q), int64(len(model)))
+					wantList(f.T, "left", f.values(q.PopMin), model...)
+				}
+			}
+		}
+	})
+}
+
+// Queues of one name but different kinds are different queues, and those of
+// one batch do not disturb each other.
+func TestBatchOfManyQueues(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		var ops []fdbpq.Op
+		var want []string
+		for i := range 40 {
+			name := fmt.Sprint("q", i)
+			q, fifo := f.queue(name), f.fifoQueue(name)
+			ops = append(ops,
+				opPush(q, int64(-i), "p"+name), opPush(fifo, 99, "f1"+name), opPush(fifo, -99, "f2"+name),
+				op(fdbpq.OpPopMax, q), op(fdbpq.OpPopMin, fifo), op(fdbpq.OpPeekMin, fifo), op(fdbpq.OpLen, fifo))
+			want = append(want, "", "", "", "p"+name, "f1"+name, "f2"+name, "0")
+		}
+		wantList(f.T, "results", summary(ops, f.apply(ops...)), want...)
+		wantEqual(f.T, "items left", f.check().Items, 40)
+	})
+}
+
+// Operations that a queue does not have get their own error.
+func TestBatchInvalidOps(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q, fifo := f.queue("a"), f.fifoQueue("a")
+		for _, reading := range []bool{true, false} {
+			ops := []fdbpq.Op{op(fdbpq.OpPeekMax, fifo), op(fdbpq.OpKind(77), q), op(fdbpq.OpKind(0), fifo), op(fdbpq.OpLen, q)}
+			if !reading {
+				ops = append(ops, op(fdbpq.OpPopMax, fifo), opPush(fifo, 0, "v"), op(fdbpq.OpPopMin, fifo))
+			}
+			results := f.apply(ops...)
+			for _, i := range []int{0, 1, 2, 4} {
+				if i < len(results) {
+					wantError(f.T, results[i].Err, fdbpq.ErrOp)
+				}
+			}
+			if !reading && string(results[6].Item.Value) != "v" {
+				f.Errorf("the valid pop gave %+v", results[6])
+			}
+		}
+		wantEqual(f.T, "results of no ops", len(f.apply()), 0)
+	})
+}
+
+// A batch of reads only writes nothing, not even a receipt.
+func TestReadOnlyBatch(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q, fifo := f.queue("a"), f.fifoQueue("a")
+		ops := []fdbpq.Op{
+			op(fdbpq.OpLen, q), op(fdbpq.OpPeekMin, q), op(fdbpq.OpPeekMax, q), op(fdbpq.OpPeekMin, fifo), op(fdbpq.OpLen, fifo),
+		}
+		empty := fdbpq.ErrEmpty.Error()
+		wantList(f.T, "results", summary(ops, f.apply(ops...)), "0", empty, empty, empty, "0")
+		f.push(q, 1, "x")
+		f.push(q, 2, "y")
+		wantList(f.T, "results", summary(ops, f.apply(ops...)), "2", "x", "y", empty, "0")
+		wantEqual(f.T, "receipts", len(f.check().Receipts), 0)
+		// A pop that finds nothing has nothing to leave either.
+		wantList(f.T, "pop", summary(ops[:1], f.apply(op(fdbpq.OpPopMin, f.queue("none")))), empty)
+		wantEqual(f.T, "receipts", len(f.check().Receipts), 0)
+	})
+}
+
+// What is wrong with one queue is told to those who use it and to nobody else.
+func TestBatchWithCorruptQueue(t *testing.T) {
+	// Each breaks queue "bad", which holds an item at priority 5.
+	damages := map[string]func(f *fixture, tx kv.Transaction){
+		"item key": func(f *fixture, tx kv.Transaction) {
+			tx.Set(items(f.priority, "bad").Pack(tuple.Tuple{int64(5), int64(9)}), nil)
+			tx.Set(items(f.priority, "bad").Pack(tuple.Tuple{int64(-9), "x"}), nil)
+		},
+		"headers": func(f *fixture, tx kv.Transaction) {
+			tx.ClearRange(everythingIn(f, "bad", "m"))
+		},
+		"garbage in headers": func(f *fixture, tx kv.Transaction) {
+			r := everythingIn(f, "bad", "m")
+			pairs, _ := tx.GetRange(r, kv.RangeOptions{}).Get()
+			tx.Set(pairs[0].Key, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0x02})
+		},
+		"number": func(f *fixture, tx kv.Transaction) {
+			tx.Set(tuple.Tuple{f.priority, "bad", "n"}.Pack(), []byte("123"))
+		},
+	}
+	for name, damage := range damages {
+		t.Run(name, func(t *testing.T) {
+			onEngines(t, func(f *fixture) { testCorruptQueue(f, damage) })
+		})
+	}
+}
+
+func everythingIn(f *fixture, queue, kind string) kv.Range {
+	begin, end := tuple.NewSubspace(tuple.Tuple{f.priority, queue, kind}).Range()
+	return kv.Range{Begin: begin, End: end}
+}
+
+func testCorruptQueue(f *fixture, damage func(*fixture, kv.Transaction)) {
+	f.corrupt = true
+	bad, good := f.queue("bad"), f.queue("good")
+	headers := fdbpq.Op{Kind: fdbpq.OpPush, Queue: bad, Priority: 5, Message: fdbpq.Message{Headers: map[string][]string{"A": {"b"}}}}
+	f.apply(headers, opPush(good, 1, "first"), opPush(good, 2, "second"), opPush(good, 3, "third"))
+	write(f, func(tx kv.Transaction) { damage(f, tx) })
+	before := len(f.stored(f.priority))
+
+	var ops []fdbpq.Op
+	for _, q := range []*fdbpq.PriorityQueue{bad, good} {
+		ops = append(ops, op(fdbpq.OpLen, q), op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMax, q),
+			op(fdbpq.OpPeekMin, q), op(fdbpq.OpPeekMax, q))
+	}
+	results := f.apply(ops...)
+	empty := fdbpq.ErrEmpty.Error()
+	wantList(f.T, "the good queue", summary(ops[6:], results[6:]), "3", "first", "second", "third", empty, empty)
+	corrupt := 0
+	for _, r := range results[:6] {
+		if r.Err != nil && strings.Contains(r.Err.Error(), fdbpq.ErrCorrupt.Error()) {
+			wantError(f.T, r.Err, fdbpq.ErrCorrupt)
+			corrupt++
+		}
+	}
+	if corrupt == 0 {
+		f.Errorf("nobody was told: %+v", results[:6])
+	}
+	// The three items of the good queue and their numbers, and no key of the bad.
+	if results[1].Err != nil {
+		wantEqual(f.T, "keys", len(f.stored(f.priority)), before-7)
+	}
+	reads := []fdbpq.Op{op(fdbpq.OpLen, bad), op(fdbpq.OpPeekMin, bad), op(fdbpq.OpLen, good), opPush(bad, 5, "more"), opPush(good, 5, "more")}
+	if _, err := f.batcher.Apply(f.ctx, reads[:3]); err != nil {
+		f.Errorf("a batch of reads failed: %v", err)
+	}
+	if results, err := f.batcher.Apply(f.ctx, reads); err != nil || results[4].Err != nil {
+		f.Errorf("a batch of pushes failed: %+v, %v", results, err)
+	}
+}
+
+// The last batch's receipt is all that a Batcher leaves.
+func TestReceiptsDoNotPileUp(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("a")
+		for range 5 {
+			f.apply(opPush(q, 1, "v"))
+			f.apply(op(fdbpq.OpPopMin, q))
+			f.apply(op(fdbpq.OpPopMin, q)) // finds nothing
+			f.apply(op(fdbpq.OpPeekMin, q))
+		}
+		wantEqual(f.T, "receipts", fmt.Sprint(len(f.stored(f.priority+"-x"))), "1")
+	})
+}

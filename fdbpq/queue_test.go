@@ -1,0 +1,296 @@
+package fdbpq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+func TestPriorityOrder(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("order")
+		fill := func() {
+			for round := range 3 {
+				for i := range extremes {
+					p := extremes[(i*5)%len(extremes)]
+					f.push(q, p, fmt.Sprint(p, "/", round))
+				}
+			}
+		}
+		var want []string
+		for _, p := range extremes {
+			for round := range 3 {
+				want = append(want, fmt.Sprint(p, "/", round))
+			}
+		}
+		fill()
+		wantList(f.T, "PopMin", f.values(q.PopMin), want...)
+		fill()
+		for i := range want[:len(want)/2] {
+			want[i], want[len(want)-1-i] = want[len(want)-1-i], want[i]
+		}
+		wantList(f.T, "PopMax, newest of equals first", f.values(q.PopMax), want...)
+	})
+}
+
+// Among equal priorities the order is that of the pushes, even when items were
+// popped between them and within one transaction.
+func TestEqualPriorities(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("equal")
+		n := 0
+		push := func(count int) {
+			for range count {
+				f.push(q, 7, fmt.Sprint(n))
+				n++
+			}
+		}
+		pop := func(method func(kv.Transaction) (fdbpq.Item, error), want string) {
+			f.Helper()
+			item, err := f.take(method)
+			if err != nil || string(item.Value) != want || item.ID.Priority != 7 {
+				f.Errorf("popped %q at %d (error %v), want %q", item.Value, item.ID.Priority, err, want)
+			}
+		}
+		push(4) // 0 1 2 3
+		pop(q.PopMax, "3")
+		push(1) // 0 1 2 4
+		pop(q.PopMin, "0")
+		pop(q.PopMax, "4")
+		pop(q.PopMax, "2")
+		pop(q.PopMax, "1")
+		push(2) // 5 6
+		pop(q.PopMin, "5")
+		push(1) // 6 7
+		pop(q.PopMin, "6")
+		pop(q.PopMin, "7")
+		_, err := do(f, func(tx kv.Transaction) (struct{}, error) {
+			for i := range 300 {
+				if _, err := q.Push(tx, 7, message(fmt.Sprint(i))); err != nil {
+					return struct{}{}, err
+				}
+			}
+			return struct{}{}, nil
+		})
+		if err != nil {
+			f.Fatal(err)
+		}
+		for i, v := range f.values(q.PopMin) {
+			if v != fmt.Sprint(i) {
+				f.Fatalf("item %d is %q", i, v)
+			}
+		}
+	})
+}
+
+func TestFIFOOrder(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.fifoQueue("order")
+		var want []string
+		for i := range 260 { // indexes of one byte and of two
+			want = append(want, fmt.Sprint(i))
+			f.apply(opPush(q, int64(-i), want[i])) // the priority is ignored
+		}
+		item, err := f.look(q.Peek)
+		if err != nil || string(item.Value) != "0" || item.ID.Priority != 0 {
+			f.Errorf("Peek gives %+v, error %v", item, err)
+		}
+		wantEqual(f.T, "Len", f.length(q), 260)
+		wantList(f.T, "values", f.values(q.Dequeue), want...)
+		wantEqual(f.T, "Len", f.length(q), 0)
+	})
+}
+
+func TestEmptyQueue(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q, fifo := f.queue("empty"), f.fifoQueue("empty")
+		for range 2 { // before the first push, and after the last pop
+			for _, method := range []func(kv.Transaction) (fdbpq.Item, error){q.PopMin, q.PopMax, fifo.Dequeue} {
+				_, err := f.take(method)
+				wantError(f.T, err, fdbpq.ErrEmpty)
+			}
+			for _, method := range []func(kv.Reader) (fdbpq.Item, error){q.PeekMin, q.PeekMax, fifo.Peek} {
+				_, err := f.look(method)
+				wantError(f.T, err, fdbpq.ErrEmpty)
+			}
+			wantEqual(f.T, "Len", f.length(q)+f.length(fifo), 0)
+			f.apply(opPush(q, 1, ""), opPush(fifo, 1, ""))
+			for _, r := range f.apply(op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMin, fifo)) {
+				if r.Err != nil || r.Item.Value == nil || len(r.Item.Value) > 0 {
+					f.Errorf("an empty value comes back as %#v, error %v", r.Item.Value, r.Err)
+				}
+			}
+		}
+	})
+}
+
+// Len is exact through everything, and a queue that is empty again has no keys.
+func TestLen(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("len")
+		for i := range 20 {
+			f.push(q, int64(i%4), "v")
+			wantEqual(f.T, "Len", f.length(q), int64(i+1))
+		}
+		f.apply(op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMax, q), opPush(q, 2, "v"), op(fdbpq.OpPopMin, q))
+		wantEqual(f.T, "Len", f.length(q), 18)
+		f.check()
+		_, err := do(f, func(tx kv.Transaction) (int64, error) {
+			for i := range 3 {
+				if _, err := q.PopMin(tx); err != nil {
+					return 0, err
+				}
+				n, err := q.Len(tx) // sees what the transaction did
+				if err != nil || n != int64(17-i) {
+					f.Errorf("Len in the transaction is %d (error %v), want %d", n, err, 17-i)
+				}
+			}
+			return 0, nil
+		})
+		if err != nil {
+			f.Error(err)
+		}
+		wantEqual(f.T, "values", len(f.values(q.PopMax)), 15)
+		if left := f.stored(f.priority); len(left) > 0 {
+			f.Errorf("%d keys are left, the first %x", len(left), left[0].Key)
+		}
+	})
+}
+
+func TestClear(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q, other, fifo := f.queue("a"), f.queue("a\x00"), f.fifoQueue("a")
+		headers := map[string][]string{"A": {"b"}}
+		for i := range 10 {
+			m := fdbpq.Message{Value: pattern(i*30_000, i), Headers: headers}
+			f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: m}, opPush(other, 1, "o"), opPush(fifo, 1, "f"))
+		}
+		write(f, func(tx kv.Transaction) { q.Clear(tx) })
+		wantEqual(f.T, "lengths", []int64{f.length(q), f.length(other), f.length(fifo)}, []int64{0, 10, 10})
+		_, err := f.take(q.PopMin)
+		wantError(f.T, err, fdbpq.ErrEmpty)
+		f.push(q, 3, "again")
+		wantList(f.T, "values", f.values(q.PopMin), "again")
+		write(f, func(tx kv.Transaction) { fifo.Clear(tx) })
+		wantEqual(f.T, "values", len(f.values(fifo.Dequeue)), 0)
+	})
+}
+
+func TestNames(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		long := strings.Repeat("n", fdbpq.MaxQueueName)
+		for _, name := range []string{"", long + "n"} {
+			_, err := f.PriorityQueue(name)
+			wantError(f.T, err, fdbpq.ErrQueueName)
+			_, err = f.Queue(name)
+			wantError(f.T, err, fdbpq.ErrQueueName)
+		}
+		names := []string{"\x00", "a", "a\x00", "a\x00b", "ab", "b", long, "\xff"}
+		for _, name := range names {
+			f.apply(opPush(f.queue(name), 1, name), opPush(f.fifoQueue(name+"!"[:1-len(name)/fdbpq.MaxQueueName]), 1, name))
+		}
+		f.apply(op(fdbpq.OpPopMin, f.queue("never pushed to")), op(fdbpq.OpPopMin, f.queue("a")))
+		list := func(after string, limit int) []string {
+			got, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) {
+				return f.PriorityQueues(r, after, limit)
+			})
+			if err != nil {
+				f.Fatal(err)
+			}
+			return got
+		}
+		for limit := 1; limit <= len(names)+1; limit++ {
+			var all []string
+			for page := list("", limit); len(page) > 0; page = list(page[len(page)-1], limit) {
+				if len(page) > limit {
+					f.Fatalf("%d names, limit %d", len(page), limit)
+				}
+				all = append(all, page...)
+			}
+			wantList(f.T, fmt.Sprint("pages of ", limit), all, names...)
+		}
+		wantList(f.T, "after a name that is not there", list("a\x00a", 2), "a\x00b", "ab")
+		fifos, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) { return f.Queues(r, "", 2) })
+		if err != nil || len(fifos) != 2 {
+			f.Errorf("Queues gives %q, error %v", fifos, err)
+		}
+		for _, name := range names[2:] {
+			wantList(f.T, name, f.values(f.queue(name).PopMax), name)
+		}
+	})
+}
+
+// A push or pop is part of the caller's transaction: done with it or not at all.
+func TestInCallersTransaction(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q, fifo := f.queue("mine"), f.fifoQueue("mine")
+		own := tuple.Tuple{f.priority, "zz", "n"}.Pack() // looks like a number of a queue
+		f.push(q, 1, "first")
+		run := func(result error) error {
+			_, err := do(f, func(tx kv.Transaction) (struct{}, error) {
+				item, err := q.PopMin(tx)
+				if err == nil {
+					tx.Set(own, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+					_, err = fifo.Enqueue(tx, item.Message)
+				}
+				if err == nil {
+					_, err = q.Push(tx, 2, message("second"))
+				}
+				if seen, peekErr := q.PeekMin(tx); peekErr != nil || string(seen.Value) != "second" {
+					f.Errorf("in the transaction the first item is %q, error %v", seen.Value, peekErr)
+				}
+				return struct{}{}, errors.Join(err, result)
+			})
+			return err
+		}
+		before := fmt.Sprintf("%x", f.stored(f.priority))
+		abort := errors.New("the caller changed its mind")
+		wantError(f.T, run(abort), abort)
+		if after := fmt.Sprintf("%x", f.stored(f.priority)); after != before {
+			f.Errorf("an aborted transaction left %s, before it was %s", after, before)
+		}
+		wantEqual(f.T, "keys of the other queue", len(f.stored(f.fifo)), 0)
+		if err := run(nil); err != nil {
+			f.Fatal(err)
+		}
+		f.wantStored(own, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		write(f, func(tx kv.Transaction) { tx.Clear(own) })
+		wantList(f.T, "moved", f.values(fifo.Dequeue), "first")
+		wantList(f.T, "pushed", f.values(q.PopMin), "second")
+	})
+}
+
+// Errors of the store pass through as they are.
+func TestStoreErrorsPassThrough(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("a")
+		tx, err := f.db.Begin(f.ctx)
+		if err != nil {
+			f.Fatal(err)
+		}
+		tx.Cancel()
+		_, err = q.Push(tx, 1, message("v"))
+		wantError(f.T, err, kv.ErrUsed)
+		_, err = q.PopMin(tx)
+		wantError(f.T, err, kv.ErrUsed)
+		_, err = q.PeekMax(tx)
+		wantError(f.T, err, kv.ErrUsed)
+		_, err = q.Len(tx)
+		wantError(f.T, err, kv.ErrUsed)
+		ended, cancel := context.WithCancel(f.ctx)
+		cancel()
+		for _, kind := range []fdbpq.OpKind{fdbpq.OpPush, fdbpq.OpPopMin, fdbpq.OpPeekMin, fdbpq.OpLen} {
+			_, err := f.batcher.Apply(ended, []fdbpq.Op{op(kind, q)})
+			wantError(f.T, err, context.Canceled)
+			if kv.MaybeCommitted(err) {
+				f.Errorf("operation %d never began, and its error says %v", kind, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,333 @@
+package fdbpq_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// unanswered is the ways in which a commit can end without an answer.
+var unanswered = []faultkv.Fault{
+	faultkv.UnknownLost, faultkv.UnknownMade, faultkv.UnknownBeforeNext, faultkv.UnknownDuringNext,
+}
+
+// unsure is a fixture in front of whose store faults can be put.
+type unsure struct {
+	*fixture
+	inner   kv.Database
+	faults  *faultkv.DB
+	watched *watched
+}
+
+// calm makes the commits that were put off, and lets the fixture, but not the
+// Batchers, work on the store itself, without the rest of the script.
+func (f *unsure) calm() {
+	f.faults.Land()
+	f.db = f.inner
+}
+
+func newUnsure(t *testing.T, o faultkv.Options) *unsure {
+	inner := memkv.New(memkv.Options{})
+	faults := faultkv.New(inner, o)
+	watched := &watched{Database: faults}
+	return &unsure{newFixture(t, watched, fdbpq.RawValues), inner, faults, watched}
+}
+
+// watched tells when a commit has ended without an answer.
+type watched struct {
+	kv.Database
+	unknown func() // nil if nobody wants to know
+}
+
+func (w *watched) Begin(ctx context.Context) (kv.Transaction, error) {
+	tx, err := w.Database.Begin(ctx)
+	return watchedTransaction{tx, w}, err
+}
+
+type watchedTransaction struct {
+	kv.Transaction
+	watched *watched
+}
+
+func (tx watchedTransaction) Commit() kv.Future[struct{}] {
+	future := tx.Transaction.Commit()
+	if _, err := future.Get(); kv.MaybeCommitted(err) && tx.watched.unknown != nil {
+		tx.watched.unknown()
+	}
+	return future
+}
+
+// scripts is all sequences of one to three faults that end with a good commit.
+func scripts() [][]faultkv.Fault {
+	var list [][]faultkv.Fault
+	others := []faultkv.Fault{faultkv.None, faultkv.Conflict, faultkv.TooOld}
+	for _, first := range unanswered {
+		list = append(list, []faultkv.Fault{first})
+		for _, second := range append(others, unanswered...) {
+			list = append(list, []faultkv.Fault{first, second})
+			for _, third := range unanswered {
+				list = append(list, []faultkv.Fault{first, second, third}, []faultkv.Fault{faultkv.Conflict, first, second, third})
+			}
+		}
+	}
+	return list
+}
+
+// onScripts runs a test once for each script, with items 0 to 4 in queue "a",
+// "f0" to "f4" in FIFO queue "a". ready begins the script.
+func onScripts(t *testing.T, run func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func())) {
+	for _, script := range scripts() {
+		t.Run(fmt.Sprint(script), func(t *testing.T) {
+			t.Parallel() // they wait more than they work
+			f := newUnsure(t, faultkv.Options{})
+			q, fifo := f.queue("a"), f.fifoQueue("a")
+			for i := range 5 {
+				m := fdbpq.Message{Value: fmt.Append(nil, i), Headers: map[string][]string{"I": {fmt.Sprint(i)}}}
+				f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: int64(i / 2), Message: m}, opPush(fifo, 0, fmt.Sprint("f", i)))
+			}
+			run(f, q, fifo, func() { f.faults.Next(script...) })
+			f.calm()
+			if n := len(f.check().Receipts); n != len(f.stored(f.priority+"-x")) {
+				f.Errorf("%d Batchers have %d receipts", n, len(f.stored(f.priority+"-x")))
+			}
+		})
+	}
+}
+
+func TestUnknownPush(t *testing.T) {
+	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
+		ready()
+		results := f.apply(opPush(q, 1, "new"), opPush(fifo, 0, "new"))
+		f.calm()
+		want := []string{"0", "1", "2", "3", "new", "4"}
+		for _, w := range want {
+			item, err := f.take(q.PopMin)
+			if err != nil || string(item.Value) != w || w == "new" && item.ID != results[0].Item.ID {
+				f.Errorf("popped %+v (error %v), want %q, id of the push %v", item, err, w, results[0].Item.ID)
+			}
+		}
+		wantEqual(f.T, "left", len(f.values(q.PopMin)), 0)
+		wantList(f.T, "fifo", f.values(fifo.Dequeue), "f0", "f1", "f2", "f3", "f4", "new")
+	})
+}
+
+func TestUnknownPop(t *testing.T) {
+	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
+		ready()
+		ops := []fdbpq.Op{op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMax, q), op(fdbpq.OpPopMin, fifo)}
+		results := f.apply(ops...)
+		wantList(f.T, "popped", summary(ops, results), "0", "4", "f0")
+		wantEqual(f.T, "headers", results[1].Item.Headers["I"], []string{"4"})
+		f.calm()
+		wantList(f.T, "left", f.values(q.PopMin), "1", "2", "3")
+		wantList(f.T, "left in fifo", f.values(fifo.Dequeue), "f1", "f2", "f3", "f4")
+	})
+}
+
+func TestUnknownMixedBatch(t *testing.T) {
+	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
+		ready()
+		ops := []fdbpq.Op{
+			op(fdbpq.OpPopMin, q), opPush(q, -1, "first"), opPush(q, 0, "third"), op(fdbpq.OpPeekMin, q), op(fdbpq.OpLen, q),
+			op(fdbpq.OpPeekMax, q), op(fdbpq.OpPopMin, fifo), opPush(fifo, 0, "last"), op(fdbpq.OpPopMin, f.queue("none")),
+		}
+		want := []string{"first", "", "", "0", "5", "4", "f0", "", fdbpq.ErrEmpty.Error()}
+		wantList(f.T, "results", summary(ops, f.apply(ops...)), want...)
+		f.calm()
+		wantList(f.T, "left", f.values(q.PopMin), "0", "1", "third", "2", "3", "4")
+		wantList(f.T, "left in fifo", f.values(fifo.Dequeue), "f1", "f2", "f3", "f4", "last")
+	})
+}
+
+// An item that an attempt of unknown outcome popped may be taken by somebody
+// else if the attempt was not committed. Then the retry pops the next one.
+func TestUnknownPopLosesToAnother(t *testing.T) {
+	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
+		other := fdbpq.NewBatcher(f.db, f.Keyspace)
+		ready()
+		got := map[string]int{}
+		for i := range 5 {
+			b := f.batcher
+			if i%2 == 1 {
+				b = other
+			}
+			ops := []fdbpq.Op{op(fdbpq.OpPopMin, q)}
+			results, err := b.Apply(f.ctx, ops)
+			if err != nil {
+				f.Fatal(err)
+			}
+			got[summary(ops, results)[0]]++
+		}
+		f.calm()
+		wantEqual(f.T, "popped", got, map[string]int{"0": 1, "1": 1, "2": 1, "3": 1, "4": 1})
+		wantEqual(f.T, "left", len(f.values(q.PopMin)), 0)
+	})
+}
+
+// applyUntilUnknown runs a batch whose context ends when a commit ends with
+// fault.
+func (f *unsure) applyUntilUnknown(fault faultkv.Fault, ops ...fdbpq.Op) ([]fdbpq.Result, error) {
+	ctx, cancel := context.WithCancel(f.ctx)
+	defer cancel()
+	f.watched.unknown = cancel
+	defer func() { f.watched.unknown = nil }()
+	f.faults.Next(fault)
+	return f.batcher.Apply(ctx, ops)
+}
+
+// abandon is applyUntilUnknown of a batch that ends so.
+func (f *unsure) abandon(fault faultkv.Fault, ops ...fdbpq.Op) {
+	f.Helper()
+	results, err := f.applyUntilUnknown(fault, ops...)
+	wantError(f.T, err, kv.ErrCommitUnknown)
+	wantError(f.T, err, context.Canceled)
+	if results != nil {
+		f.Errorf("a batch of unknown outcome has results: %+v", results)
+	}
+}
+
+// A batch given up while its outcome is unknown: its pops are undone, exactly
+// once, also if the commits that undo them end without an answer. Its pushes
+// happened or not.
+func TestSettle(t *testing.T) {
+	for _, abandoned := range unanswered {
+		onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
+			before := fmt.Sprintf("%q", f.stored(f.priority))
+			ops := []fdbpq.Op{op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMax, q), op(fdbpq.OpPopMin, fifo)}
+			f.abandon(abandoned, ops...)
+			for i := range ops {
+				ops[i] = fdbpq.Op{} // the caller's again
+			}
+			ready()
+			if err := f.batcher.Settle(f.ctx); err != nil {
+				f.Fatalf("after %v: Settle: %v", abandoned, err)
+			}
+			f.calm()
+			if after := fmt.Sprintf("%q", f.stored(f.priority)); after != before {
+				f.Errorf("after %v: stored\n%s\nwant\n%s", abandoned, after, before)
+			}
+			if err := f.batcher.Settle(f.ctx); err != nil {
+				f.Fatalf("second Settle: %v", err)
+			}
+			f.check()
+			f.apply(opPush(q, 9, "next"))
+			wantList(f.T, fmt.Sprint("after ", abandoned), f.values(q.PopMin), "0", "1", "2", "3", "4", "next")
+			wantList(f.T, fmt.Sprint("after ", abandoned), f.values(fifo.Dequeue), "f0", "f1", "f2", "f3", "f4")
+		})
+	}
+}
+
+// Pushes of an abandoned batch happened once or not at all, and stay so.
+func TestSettleKeepsPushes(t *testing.T) {
+	for _, fault := range unanswered {
+		t.Run(fault.String(), func(t *testing.T) {
+			f := newUnsure(t, faultkv.Options{})
+			q := f.queue("a")
+			f.abandon(fault, opPush(q, 1, "maybe"), op(fdbpq.OpPopMin, f.queue("none")))
+			f.apply(opPush(q, 2, "sure"))
+			f.calm()
+			got := f.values(q.PopMin)
+			if fault == faultkv.UnknownLost {
+				wantList(t, "values", got, "sure")
+			} else { // settling waited for it, or found it done
+				wantList(t, "values", got, "maybe", "sure")
+			}
+		})
+	}
+}
+
+// What was popped may be larger than a transaction: it goes back in parts.
+func TestSettleOfMuchData(t *testing.T) {
+	for _, script := range [][]faultkv.Fault{
+		nil,
+		{faultkv.UnknownMade, faultkv.UnknownLost, faultkv.UnknownBeforeNext, faultkv.UnknownDuringNext, faultkv.UnknownMade},
+	} {
+		f := newUnsure(t, faultkv.Options{})
+		q, fifo := f.queue("a"), f.fifoQueue("a")
+		var ops []fdbpq.Op
+		for i := range 5 {
+			m := fdbpq.Message{Value: pattern(fdbpq.MaxMessageSize/2+1, i)}
+			f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: m})
+			f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: fifo, Message: m})
+			ops = append(ops, op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMin, fifo))
+		}
+		before := f.stored(f.priority)
+		f.abandon(faultkv.UnknownMade, ops...)
+		f.faults.Next(script...)
+		if err := f.batcher.Settle(f.ctx); err != nil {
+			t.Fatal(err)
+		}
+		f.calm()
+		after := f.stored(f.priority)
+		if len(after) != len(before) {
+			t.Fatalf("%d keys, want %d", len(after), len(before))
+		}
+		for i := range after {
+			if !bytes.Equal(after[i].Key, before[i].Key) || !bytes.Equal(after[i].Value, before[i].Value) {
+				t.Fatalf("key %x differs, want %x", after[i].Key, before[i].Key)
+			}
+		}
+		wantEqual(t, "Len", f.length(fifo), 5)
+	}
+}
+
+// A batch that is not begun because an earlier one cannot be settled says that
+// nothing happened.
+func TestUnsettledBatchBlocksTheNext(t *testing.T) {
+	f := newUnsure(t, faultkv.Options{})
+	q := f.queue("a")
+	f.apply(opPush(q, 1, "v"))
+	f.abandon(faultkv.UnknownMade, op(fdbpq.OpPopMin, q))
+	f.faults.SetOutage(true)
+	_, err := f.batcher.Apply(f.ctx, []fdbpq.Op{opPush(q, 2, "w")})
+	wantError(t, err, kv.ErrUnavailable)
+	if kv.MaybeCommitted(err) {
+		t.Errorf("the push was not tried, and the error is %v", err)
+	}
+	f.faults.SetOutage(false)
+	_, err = f.applyUntilUnknown(faultkv.UnknownLost, opPush(q, 2, "w"))
+	wantError(t, err, context.Canceled)
+	if kv.MaybeCommitted(err) {
+		t.Errorf("the push was not tried, and the error is %v", err)
+	}
+	wantList(t, "values", summary(make([]fdbpq.Op, 1), f.apply(op(fdbpq.OpPopMin, q))), "v")
+}
+
+// Receipts of Batchers that are gone are swept when they are old enough.
+func TestSweepReceipts(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		f.corrupt = true // half of the receipts are of no Batcher
+		now := time.Now()
+		space := tuple.NewSubspace(tuple.Tuple{f.priority + "-x"})
+		for page := range 5 {
+			write(f, func(tx kv.Transaction) {
+				for i := range 500 {
+					age := time.Hour * time.Duration(i%2) * 3
+					tx.Set(space.Pack(tuple.Tuple{fmt.Append(nil, page), i}), tuple.Tuple{now.Add(-age).UnixMicro(), 1, 0}.Pack())
+				}
+			})
+		}
+		if err := fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, 2*time.Hour); err != nil {
+			f.Fatal(err)
+		}
+		wantEqual(f.T, "receipts", len(f.stored(f.priority+"-x")), 1250)
+		if err := fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, 4*time.Hour); err != nil {
+			f.Fatal(err)
+		}
+		wantEqual(f.T, "receipts", len(f.stored(f.priority+"-x")), 1250)
+		ended, cancel := context.WithCancel(f.ctx)
+		cancel()
+		if err := fdbpq.SweepReceipts(ended, f.db, f.Keyspace, 0); !errors.Is(err, context.Canceled) {
+			f.Errorf("sweeping with an ended context: %v", err)
+		}
+	})
+}

@@ -347,7 +347,6 @@ func (p *Popper) clear(ctx context.Context, r *request) error {
 			back.putBack(tx, a, stored)
 		}
 		back.count(tx)
-		r.fence(tx)
 		if r.key != nil {
 			tx.Clear(r.key)
 		}

@@ -1,0 +1,241 @@
+package fdbpq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// hooked is a store, used by one goroutine, that lets tests come in between.
+type hooked struct {
+	kv.Database
+	// begin is called before the n'th transaction begins. nil: nothing is.
+	begin func(n int)
+	// write is called in place of the n'th commit of a transaction that wrote.
+	write          func(n int, tx kv.Transaction) error
+	begins, writes int
+}
+
+func (h *hooked) Begin(ctx context.Context) (kv.Transaction, error) {
+	if h.begins++; h.begin != nil {
+		h.begin(h.begins)
+	}
+	tx, err := h.Database.Begin(ctx)
+	return &hookedTransaction{Transaction: tx, h: h}, err
+}
+
+type hookedTransaction struct {
+	kv.Transaction
+	h     *hooked
+	wrote bool
+	held  bool // to be committed later
+}
+
+func (tx *hookedTransaction) Set(key, value []byte) {
+	tx.wrote = true
+	tx.Transaction.Set(key, value)
+}
+
+func (tx *hookedTransaction) Clear(key []byte) {
+	tx.wrote = true
+	tx.Transaction.Clear(key)
+}
+
+func (tx *hookedTransaction) Commit() kv.Future[struct{}] {
+	if !tx.wrote {
+		return tx.Transaction.Commit()
+	}
+	tx.h.writes++
+	return kv.Ready(struct{}{}, tx.h.write(tx.h.writes, tx))
+}
+
+func (tx *hookedTransaction) Cancel() {
+	if !tx.held {
+		tx.Transaction.Cancel()
+	}
+}
+
+// commitNow is what a commit does when nothing comes in between.
+func commitNow(tx kv.Transaction) error {
+	_, err := tx.(*hookedTransaction).Transaction.Commit().Get()
+	return err
+}
+
+// lates is all sequences of four commits of which each is made (0), refused (-1)
+// or of unknown outcome and made after that many later ones.
+func lates() [][]int {
+	list := [][]int{{}}
+	for range 4 {
+		var longer [][]int
+		for _, sequence := range list {
+			for what := -1; what <= 3; what++ {
+				longer = append(longer, append(slices.Clip(sequence), what))
+			}
+		}
+		list = longer
+	}
+	return list
+}
+
+// A commit without an answer that is made when the pop has gone on, and made
+// other commits, changes nothing any more.
+func TestLateCommits(t *testing.T) {
+	list := lates()
+	inParallel(list, func(late []int) {
+		s := newStagedFixture(t)
+		what := fmt.Sprint(late)
+		held := map[int][]*hookedTransaction{} // by the number of the commit after which they are made
+		p := fdbpq.NewPopper(&hooked{Database: s.db, write: func(n int, tx kv.Transaction) error {
+			if n <= len(late) && late[n-1] == -1 {
+				return kv.ErrConflict
+			}
+			if n <= len(late) && late[n-1] > 0 {
+				tx := tx.(*hookedTransaction)
+				tx.held = true
+				held[n+late[n-1]] = append(held[n+late[n-1]], tx)
+				return kv.ErrCommitUnknown
+			}
+			err := commitNow(tx)
+			for _, tx := range held[n] {
+				_, _ = tx.Transaction.Commit().Get()
+			}
+			delete(held, n)
+			return err
+		}}, s.q)
+		s.clock.give(p)
+		item, err := p.PopMin(s.ctx)
+		if err != nil || string(item.Value) != "a" {
+			t.Errorf("%s: popped %q (error %v), want a", what, item.Value, err)
+		}
+		for _, list := range held {
+			for _, tx := range list {
+				_, _ = tx.Transaction.Commit().Get()
+			}
+		}
+		s.wantLeft(what, "b", "c")
+	})
+	t.Logf("%d sequences", len(list))
+}
+
+// interference is what another process does in the middle of a staged pop.
+type interference struct {
+	name string
+	do   func(s stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error)
+	at   int // before that commit
+}
+
+func interferences() []interference {
+	var list []interference
+	for at := 1; at <= 5; at++ {
+		list = append(list,
+			interference{"plain pop", func(s stagedFixture, _ *fdbpq.Popper) (fdbpq.Item, error) { return s.take(s.q.PopMin) }, at},
+			interference{"pop", func(s stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error) { return other.PopMin(s.ctx) }, at},
+			interference{"serve", func(s stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error) {
+				return fdbpq.Item{}, other.Serve(s.ctx)
+			}, at},
+			interference{"time", func(s stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error) {
+				s.clock.advance(fdbpq.RequestLife + fdbpq.AnswerLife)
+				return fdbpq.Item{}, other.Serve(s.ctx)
+			}, at},
+			interference{"time and pop", func(s stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error) {
+				s.clock.advance(fdbpq.RequestLife + fdbpq.AnswerLife)
+				return other.PopMin(s.ctx)
+			}, at},
+		)
+	}
+	return list
+}
+
+// Whatever others do between what a pop reads and what it commits, no item is
+// popped twice and none is lost.
+func TestInterference(t *testing.T) {
+	inParallel(interferences(), func(i interference) {
+		s := newStagedFixture(t)
+		what := fmt.Sprintf("%s before commit %d", i.name, i.at)
+		other := fdbpq.NewPopper(s.db, s.q)
+		s.clock.give(other)
+		s.clock.stepping(fdbpq.MaxPatience / 4)
+		var got []string
+		note := func(item fdbpq.Item, err error) {
+			switch {
+			case err != nil && !errors.Is(err, fdbpq.ErrEmpty) && !kv.Retryable(err):
+				t.Errorf("%s: %v", what, err)
+			case item.Value != nil:
+				got = append(got, string(item.Value))
+			}
+		}
+		p := fdbpq.NewPopper(&hooked{Database: s.db, write: func(n int, tx kv.Transaction) error {
+			if n == 1 && i.at > 1 {
+				return kv.ErrConflict
+			}
+			if n == i.at {
+				note(i.do(s, other))
+			}
+			return commitNow(tx)
+		}}, s.q)
+		s.clock.give(p)
+		note(p.PopMin(s.ctx))
+		s.clock.advance(fdbpq.RequestLife + fdbpq.AnswerLife)
+		for {
+			item, err := other.PopMin(s.ctx)
+			note(item, err)
+			if err != nil {
+				break
+			}
+		}
+		slices.Sort(got)
+		wantList(t, what, got, "a", "b", "c")
+		wantEqual(t, what+": length", s.length(s.q), 0)
+	})
+}
+
+// "Empty" is not said of a queue that is pushed to meanwhile, and a request that
+// is withdrawn meanwhile gets nothing.
+func TestServingMeetsPushAndWithdrawal(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("meets")
+	still, moving := newClock(time.Now()), newClock(time.Now())
+	moving.stepping(fdbpq.MaxPatience / 4)
+	waiting := fdbpq.NewPopper(f.db, q)
+	still.give(waiting)
+
+	f.line(waiting, fdbpq.OpPopMin) // dead, so that the next one waits behind it
+	ctx, cancel := context.WithCancel(f.ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, err := waiting.PopMin(ctx)
+		wantError(t, err, context.Canceled)
+	})
+	for f.staged(waiting).Requests < 2 {
+		runtime.Gosched()
+	}
+	p := fdbpq.NewPopper(&hooked{Database: f.db, write: func(n int, tx kv.Transaction) error {
+		switch n {
+		case 2: // serving, which found nothing
+			f.push(q, 1, "a")
+			f.push(q, 2, "b")
+			err := commitNow(tx)
+			wantError(t, err, kv.ErrConflict)
+			return err
+		case 3: // serving all three, for the second time
+			cancel()
+			wg.Wait()
+			err := commitNow(tx)
+			wantError(t, err, kv.ErrConflict)
+			return err
+		}
+		return commitNow(tx)
+	}}, q)
+	moving.give(p)
+	f.wantPop(p.PopMin, "b") // the dead one has the other
+	f.wantStaged(p, 0, 1, 1, 1)
+	wantEqual(t, "length", f.length(q), 0)
+}

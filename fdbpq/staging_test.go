@@ -1,0 +1,103 @@
+package fdbpq_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+func (f *fixture) serve(p *fdbpq.Popper) {
+	f.Helper()
+	if err := p.Serve(f.ctx); err != nil {
+		f.Fatalf("Serve: %v", err)
+	}
+}
+
+// Requests are served in their order, each from its own end, and those for whom
+// there is nothing stay in line until there is nothing at all.
+func TestServeInOrder(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("order")
+	p := fdbpq.NewPopper(f.db, q)
+	f.fill(q, "a", "b", "c")
+	f.line(p, fdbpq.OpPopMax, fdbpq.OpPopMin, fdbpq.OpPopMax, fdbpq.OpPopMax, fdbpq.OpPopMin)
+	f.serve(p)
+	f.wantStaged(p, 2, 3, 3, 0)
+	wantEqual(t, "kinds", f.staged(p).Kinds, []fdbpq.OpKind{fdbpq.OpPopMax, fdbpq.OpPopMin})
+	f.push(q, 7, "d")
+	f.serve(p)
+	f.wantStaged(p, 1, 4, 4, 0)
+	f.serve(p)
+	f.wantStaged(p, 0, 5, 4, 0)
+	f.serve(p) // nobody is there
+	f.wantStaged(p, 0, 5, 4, 0)
+	wantEqual(t, "length", f.length(q), 0)
+}
+
+// A long line is served in pieces, also if the values are so long that a
+// transaction would be too large, whatever bytes they are of.
+func TestServeInPieces(t *testing.T) {
+	for name, test := range map[string]struct {
+		value  string
+		line   int
+		served int // at once
+	}{
+		"many": {"short", fdbpq.ServeLimit + 10, fdbpq.ServeLimit},
+		"long": {strings.Repeat("\x00", 100_000), 20, fdbpq.ServeBytes/90_000 + 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := onMem(t)
+			q := f.queue("pieces")
+			c := newClock(time.Now())
+			p := fdbpq.NewPopper(f.db, q)
+			c.give(p)
+			for range test.line {
+				f.push(q, 0, test.value)
+				f.line(p, fdbpq.OpPopMin)
+			}
+			f.serve(p)
+			f.wantStaged(p, test.line-test.served, test.served, test.served, 0)
+			for range 2 {
+				f.serve(p)
+			}
+			f.wantStaged(p, 0, test.line, test.line, 0)
+			c.advance(fdbpq.AnswerLife)
+			for range test.line {
+				f.wantPop(p.PopMin, test.value)
+				c.advance(fdbpq.SweepEvery)
+			}
+			f.wantEmpty(p.PopMin)
+			f.wantStaged(p, 0, 0, 0, 1)
+		})
+	}
+}
+
+// What pops leave behind when their Poppers are gone is removed in the end, by
+// any other, even if it is more than one transaction looks at.
+func TestLeftoversAreRemoved(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("left")
+	c := newClock(time.Now())
+	const n = fdbpq.ExpiredPage + 50
+	for i := range n {
+		f.push(q, 0, fmt.Sprint(i))
+		p := fdbpq.NewPopper(f.db, q)
+		c.give(p)
+		f.wantPop(p.PopMin, fmt.Sprint(i))
+	}
+	p := fdbpq.NewPopper(f.db, q)
+	c.give(p)
+	for range n {
+		f.line(p, fdbpq.OpPopMax)
+	}
+	f.serve(p)
+	f.serve(p) // all of them are told "empty"
+	f.wantStaged(p, 0, n, 0, n)
+	c.advance(fdbpq.MarkLife + time.Microsecond)
+	f.wantEmpty(p.PopMin)
+	f.wantEmpty(p.PopMin)
+	f.wantStaged(p, 0, 0, 0, 0)
+}

@@ -45,12 +45,12 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 
 // operations measures each operation on one queue, with the echo service
 // before and after.
-func (r *rig) operations(ctx context.Context, report *Report) error {
+func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	s, err := r.startService(ctx, "")
 	if err != nil {
 		return err
 	}
-	defer s.stop()
+	defer s.end(&err)
 	w, err := r.emptyQueue(ctx, s)
 	if err != nil {
 		return err
@@ -87,10 +87,7 @@ func (r *rig) operations(ctx context.Context, report *Report) error {
 	}
 	r.Progress(len(phases), len(phases), "done")
 	report.setOperations(rows)
-	if s.process == nil {
-		return r.drain(ctx, w)
-	}
-	return nil
+	return r.tidy(ctx, w)
 }
 
 // emptyQueue returns the requests for the queue of the options, which must be
@@ -113,13 +110,9 @@ func (r *rig) emptyQueue(ctx context.Context, s *service) (*work, error) {
 // backlogs compares pop.min with different numbers of items queued, each in a
 // service of its own, and restarts each service with its items. Half of the
 // smallest backlog is popped at a time, then refilled.
-func (r *rig) backlogs(ctx context.Context, report *Report) error {
-	services := make([]*service, 0, len(r.Backlogs))
-	defer func() {
-		for _, s := range services {
-			s.stop()
-		}
-	}()
+func (r *rig) backlogs(ctx context.Context, report *Report) (err error) {
+	var services []*service
+	var works []*work
 	var jobs []slice
 	for i, n := range r.Backlogs {
 		r.Progress(i, len(r.Backlogs)+1, fmt.Sprintf("backlog %d", n))
@@ -127,6 +120,7 @@ func (r *rig) backlogs(ctx context.Context, report *Report) error {
 		if err != nil {
 			return err
 		}
+		defer s.end(&err)
 		services = append(services, s)
 		w, err := newWork(s, r.Queue, r.Payload, r.Priorities)
 		if err != nil {
@@ -136,6 +130,7 @@ func (r *rig) backlogs(ctx context.Context, report *Report) error {
 		if err := refill(ctx); err != nil {
 			return err
 		}
+		works = append(works, w)
 		jobs = append(jobs, slice{prepare: refill, steps: w.popMin})
 	}
 	r.Progress(len(r.Backlogs), len(r.Backlogs)+1, "pop.min")
@@ -152,6 +147,9 @@ func (r *rig) backlogs(ctx context.Context, report *Report) error {
 			return err
 		}
 		report.addBacklog(row)
+		if err := r.tidy(ctx, works[i]); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -159,12 +157,12 @@ func (r *rig) backlogs(ctx context.Context, report *Report) error {
 // manyQueues compares many queues of one item each with one queue: as many
 // pushes as there are queues, then as many pops, in turn with the same on the
 // single queue.
-func (r *rig) manyQueues(ctx context.Context, report *Report) error {
+func (r *rig) manyQueues(ctx context.Context, report *Report) (err error) {
 	s, err := r.startService(ctx, "")
 	if err != nil {
 		return err
 	}
-	defer s.stop()
+	defer s.end(&err)
 	single, err := r.emptyQueue(ctx, s)
 	if err != nil {
 		return err

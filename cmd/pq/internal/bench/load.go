@@ -131,10 +131,12 @@ func (l *load) close() {
 
 // run sends the steps in turn, over and over, until lim is reached or a queue
 // is empty. Request number k is the step k modulo their number, whichever
-// client sends it.
+// client sends it. When ctx ends the load is closed.
 func (l *load) run(ctx context.Context, steps []step, lim limit) (outcome, error) {
 	r := &loadRun{steps: steps, limit: lim, start: time.Now()}
 	r.mu.out = newOutcome()
+	// Requests that wait for a reply end with their connection.
+	defer context.AfterFunc(ctx, l.close)()
 	var running sync.WaitGroup
 	for _, c := range l.conns {
 		running.Go(func() { c.run(ctx, r) })

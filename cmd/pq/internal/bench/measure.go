@@ -10,6 +10,9 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
+// storeFDB is the PQ_STORE whose data is not in the temporary folder.
+const storeFDB = "fdb"
+
 // work is the requests of the operations on one queue of a service.
 type work struct {
 	push, popMin, popMax, peekMin, mixed []step
@@ -80,8 +83,11 @@ func (r *rig) fill(ctx context.Context, w *work, n int) error {
 	return err
 }
 
-// drain pops until the queue is empty.
-func (r *rig) drain(ctx context.Context, w *work) error {
+// tidy pops what is left in the queue if the store outlives the benchmark.
+func (r *rig) tidy(ctx context.Context, w *work) error {
+	if r.Pqbridge != "" && r.Store != storeFDB {
+		return nil
+	}
 	_, err := r.load.run(ctx, w.popMin, limit{requests: math.MaxInt})
 	return err
 }

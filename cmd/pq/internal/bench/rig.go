@@ -165,7 +165,8 @@ func (r *rig) startService(ctx context.Context, tag string) (*service, error) {
 		"PQ_DATA_DIR=" + data,
 		"PQ_SUBJECT_PREFIX=" + r.PriorityPrefix + tag,
 		"PQ_FIFO_PREFIX=" + r.FIFOPrefix + tag,
-		"PQ_QUEUE_GROUP=bench" + tag,
+		"PQ_KEY_PREFIX=pq-bench" + tag,
+		"PQ_FIFO_KEY_PREFIX=q-bench" + tag,
 	}
 	if r.Store != "" {
 		s.env = append(s.env, "PQ_STORE="+r.Store)
@@ -205,9 +206,16 @@ func (r *rig) restart(ctx context.Context, s *service) (time.Duration, error) {
 	return time.Since(begin), err
 }
 
-// stop ends the process if it is ours.
-func (s *service) stop() {
-	if s.process != nil {
+// end ends the process if it is ours. If it had ended before, that is why the
+// measurement failed, and is added to the error.
+func (s *service) end(err *error) {
+	if s.process == nil {
+		return
+	}
+	select {
+	case <-s.exited:
+		*err = errors.Join(*err, s.failure())
+	default:
 		s.process.stop(syscall.SIGTERM)
 	}
 }

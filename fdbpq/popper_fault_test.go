@@ -190,7 +190,7 @@ func TestContextEndsAnywhere(t *testing.T) {
 // endingAt is the store, with end called at the place given.
 func (s stagedFixture) endingAt(at ending, end func()) kv.Database {
 	s.store.Next(at.script...)
-	return &hooked{
+	return &meddled{
 		Database: s.store,
 		begin: func(n int) {
 			if n == at.begin {

@@ -14,8 +14,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// hooked is a store, used by one goroutine, that lets tests come in between.
-type hooked struct {
+// meddled is a store, used by one goroutine, that lets tests come in between.
+type meddled struct {
 	kv.Database
 	// begin is called before the n'th transaction begins. nil: nothing is.
 	begin func(n int)
@@ -24,32 +24,32 @@ type hooked struct {
 	begins, writes int
 }
 
-func (h *hooked) Begin(ctx context.Context) (kv.Transaction, error) {
+func (h *meddled) Begin(ctx context.Context) (kv.Transaction, error) {
 	if h.begins++; h.begin != nil {
 		h.begin(h.begins)
 	}
 	tx, err := h.Database.Begin(ctx)
-	return &hookedTransaction{Transaction: tx, h: h}, err
+	return &meddledTransaction{Transaction: tx, h: h}, err
 }
 
-type hookedTransaction struct {
+type meddledTransaction struct {
 	kv.Transaction
-	h     *hooked
+	h     *meddled
 	wrote bool
 	held  bool // to be committed later
 }
 
-func (tx *hookedTransaction) Set(key, value []byte) {
+func (tx *meddledTransaction) Set(key, value []byte) {
 	tx.wrote = true
 	tx.Transaction.Set(key, value)
 }
 
-func (tx *hookedTransaction) Clear(key []byte) {
+func (tx *meddledTransaction) Clear(key []byte) {
 	tx.wrote = true
 	tx.Transaction.Clear(key)
 }
 
-func (tx *hookedTransaction) Commit() kv.Future[struct{}] {
+func (tx *meddledTransaction) Commit() kv.Future[struct{}] {
 	if !tx.wrote {
 		return tx.Transaction.Commit()
 	}
@@ -57,7 +57,7 @@ func (tx *hookedTransaction) Commit() kv.Future[struct{}] {
 	return kv.Ready(struct{}{}, tx.h.write(tx.h.writes, tx))
 }
 
-func (tx *hookedTransaction) Cancel() {
+func (tx *meddledTransaction) Cancel() {
 	if !tx.held {
 		tx.Transaction.Cancel()
 	}
@@ -65,7 +65,7 @@ func (tx *hookedTransaction) Cancel() {
 
 // commitNow is what a commit does when nothing comes in between.
 func commitNow(tx kv.Transaction) error {
-	_, err := tx.(*hookedTransaction).Transaction.Commit().Get()
+	_, err := tx.(*meddledTransaction).Transaction.Commit().Get()
 	return err
 }
 
@@ -92,13 +92,13 @@ func TestLateCommits(t *testing.T) {
 	inParallel(list, func(late []int) {
 		s := newStagedFixture(t)
 		what := fmt.Sprint(late)
-		held := map[int][]*hookedTransaction{} // by the number of the commit after which they are made
-		p := fdbpq.NewPopper(&hooked{Database: s.db, write: func(n int, tx kv.Transaction) error {
+		held := map[int][]*meddledTransaction{} // by the number of the commit after which they are made
+		p := fdbpq.NewPopper(&meddled{Database: s.db, write: func(n int, tx kv.Transaction) error {
 			if n <= len(late) && late[n-1] == -1 {
 				return kv.ErrConflict
 			}
 			if n <= len(late) && late[n-1] > 0 {
-				tx := tx.(*hookedTransaction)
+				tx := tx.(*meddledTransaction)
 				tx.held = true
 				held[n+late[n-1]] = append(held[n+late[n-1]], tx)
 				return kv.ErrCommitUnknown
@@ -172,7 +172,7 @@ func TestInterference(t *testing.T) {
 				got = append(got, string(item.Value))
 			}
 		}
-		p := fdbpq.NewPopper(&hooked{Database: s.db, write: func(n int, tx kv.Transaction) error {
+		p := fdbpq.NewPopper(&meddled{Database: s.db, write: func(n int, tx kv.Transaction) error {
 			if n == 1 && i.at > 1 {
 				return kv.ErrConflict
 			}
@@ -217,7 +217,7 @@ func TestServingMeetsPushAndWithdrawal(t *testing.T) {
 	for f.staged(waiting).Requests < 2 {
 		runtime.Gosched()
 	}
-	p := fdbpq.NewPopper(&hooked{Database: f.db, write: func(n int, tx kv.Transaction) error {
+	p := fdbpq.NewPopper(&meddled{Database: f.db, write: func(n int, tx kv.Transaction) error {
 		switch n {
 		case 2: // serving, which found nothing
 			f.push(q, 1, "a")

@@ -211,6 +211,6 @@ func TestClientGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc.Close()
-	wantLen(t, e, "pq", "jobs", 100)
+	wantQueued(t, e, 100)
 	wantMetric(t, e.Bridge, "pq_reply_failures_total", 0)
 }

@@ -104,6 +104,7 @@ func (s stuck) Begin(ctx context.Context) (kv.Transaction, error) {
 	select {
 	case s.entered <- struct{}{}:
 	case <-s.free:
+	case <-ctx.Done():
 	}
 	select {
 	case <-ctx.Done():

@@ -1,0 +1,82 @@
+package bridge_test
+
+import (
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// BenchmarkRequests runs the whole system in one process, clients and NATS
+// included: 128 clients over 4 connections, 128 bytes, 10 priorities. Use it
+// with -cpuprofile; for figures to compare there is "pq bench".
+func BenchmarkRequests(b *testing.B) {
+	const clients, connections = 128, 4
+	payload := make([]byte, 128)
+	push := func(i int64) (string, []byte) { return "pq.jobs.push." + strconv.Itoa(int(i%10)), payload }
+	pop := func(int64) (string, []byte) { return "pq.jobs.pop.min", nil }
+	mixed := func(i int64) (string, []byte) {
+		if i%2 == 0 {
+			return push(i / 2)
+		}
+		return pop(i)
+	}
+	for _, bench := range []struct {
+		name   string
+		filled bool
+		next   func(i int64) (string, []byte)
+	}{{"push", false, push}, {"pop", true, pop}, {"mixed", false, mixed}} {
+		b.Run(bench.name, func(b *testing.B) {
+			e := testenv.New(b, testenv.Options{Engine: testenv.Pebble()})
+			if bench.filled {
+				fill(b, e, b.N)
+			}
+			var conns []*nats.Conn
+			for range connections {
+				conns = append(conns, e.Connect())
+			}
+			var client, number atomic.Int64
+			b.SetParallelism(clients / 2)
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				nc := conns[client.Add(1)%connections]
+				for pb.Next() {
+					subject, data := bench.next(number.Add(1))
+					reply, err := nc.Request(subject, data, testenv.Patience)
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					if err := bridge.ErrorFromHeaders(reply.Header); err != nil && err.(*bridge.Error).Code != 404 {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
+	}
+}
+
+// fill queues n items behind the bridge's back.
+func fill(b *testing.B, e *testenv.Env, n int) {
+	q, err := e.Keyspace.PriorityQueue("jobs")
+	if err != nil {
+		b.Fatal(err)
+	}
+	batcher := fdbpq.NewBatcher(e.DB, e.Keyspace)
+	for n > 0 {
+		ops := make([]fdbpq.Op, min(n, 1000))
+		for i := range ops {
+			ops[i] = fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: int64(i % 10), Message: fdbpq.Message{Value: make([]byte, 128)}}
+		}
+		if _, err := batcher.Apply(b.Context(), ops); err != nil {
+			b.Fatal(err)
+		}
+		n -= len(ops)
+	}
+}

@@ -42,6 +42,7 @@ func BenchmarkRequests(b *testing.B) {
 			}
 			var client, number atomic.Int64
 			b.SetParallelism(clients / 2)
+			batches, requests := batchesOf(b, e)
 			b.ResetTimer()
 			b.RunParallel(func(pb *testing.PB) {
 				nc := conns[client.Add(1)%connections]
@@ -58,8 +59,25 @@ func BenchmarkRequests(b *testing.B) {
 					}
 				}
 			})
+			b.StopTimer()
+			batchesNow, requestsNow := batchesOf(b, e)
+			b.ReportMetric((requestsNow-requests)/(batchesNow-batches), "requests/batch")
 		})
 	}
+}
+
+// batchesOf returns how many batches the bridge has done, and of how many
+// requests.
+func batchesOf(b *testing.B, e *testenv.Env) (batches, requests float64) {
+	batches, err := metric(e.Bridge, "pq_batch_requests_count")
+	if err != nil {
+		b.Fatal(err)
+	}
+	requests, err = metric(e.Bridge, "pq_batch_requests_sum")
+	if err != nil {
+		b.Fatal(err)
+	}
+	return batches, requests
 }
 
 // fill queues n items behind the bridge's back.

@@ -13,6 +13,9 @@
 // Order: PopMin returns the smallest (priority, count, random) there is, PopMax
 // the largest. count grows with each push at a priority, so PopMin serves equal
 // priorities in the order of their pushes, and PopMax the newest of them first.
+// Pushes of different transactions that run at the same time come in either
+// order; one that takes long may still come before others that were done, and
+// seen, while it ran.
 //
 // Once: an item is returned by one pop whose transaction commits, and by no
 // other.

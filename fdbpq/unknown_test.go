@@ -226,6 +226,81 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// An attempt whose commit ended without an answer is not committed any more
+// once the batch was answered, not even when its receipt has been removed.
+func TestFirstAttemptLandsAfterTheAnswer(t *testing.T) {
+	for _, later := range []int{0, 1, 2, 5} {
+		for _, settled := range []bool{false, true} {
+			f := newUnsure(t, faultkv.Options{})
+			q, fifo := f.queue("a"), f.fifoQueue("a")
+			f.apply(opPush(q, 1, "a"), opPush(q, 2, "b"), opPush(fifo, 0, "c"))
+			held := &holding{Database: f.inner}
+			b := fdbpq.NewBatcher(held, f.Keyspace)
+			ctx, cancel := context.WithCancel(f.ctx)
+			if settled {
+				held.unknown = cancel
+			}
+			ops := []fdbpq.Op{opPush(f.queue("other"), 3, "new"), opPush(fifo, 0, "new")}
+			_, err := b.Apply(ctx, ops)
+			cancel()
+			if settled != kv.MaybeCommitted(err) {
+				t.Errorf("Apply: %v", err)
+			}
+			if err := b.Settle(f.ctx); err != nil {
+				t.Errorf("Settle: %v", err)
+			}
+			for range later {
+				if _, err := b.Apply(f.ctx, []fdbpq.Op{opPush(q, 9, "later")}); err != nil {
+					t.Error(err)
+				}
+			}
+			_, err = held.first.Commit().Get()
+			wantError(t, err, kv.ErrConflict)
+			want := int64(2)
+			if settled {
+				want = 1 // that of the start
+			}
+			wantEqual(t, "items", f.length(fifo), want)
+		}
+	}
+}
+
+// holding keeps the first transaction that is to be committed, says that its
+// outcome is unknown and calls unknown.
+type holding struct {
+	kv.Database
+	unknown func()
+	first   kv.Transaction
+}
+
+func (h *holding) Begin(context.Context) (kv.Transaction, error) {
+	// Not the caller's context: a commit under way outlives it.
+	tx, err := h.Database.Begin(context.Background())
+	return heldTransaction{tx, h}, err
+}
+
+type heldTransaction struct {
+	kv.Transaction
+	holding *holding
+}
+
+func (tx heldTransaction) Commit() kv.Future[struct{}] {
+	if tx.holding.first != nil {
+		return tx.Transaction.Commit()
+	}
+	tx.holding.first = tx.Transaction
+	if tx.holding.unknown != nil {
+		tx.holding.unknown()
+	}
+	return kv.Ready(struct{}{}, kv.ErrCommitUnknown)
+}
+
+func (tx heldTransaction) Cancel() {
+	if tx.Transaction != tx.holding.first {
+		tx.Transaction.Cancel()
+	}
+}
+
 // Pushes of an abandoned batch happened once or not at all, and stay so.
 func TestSettleKeepsPushes(t *testing.T) {
 	for _, fault := range unanswered {

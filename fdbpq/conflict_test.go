@@ -1,0 +1,135 @@
+package fdbpq_test
+
+import (
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// step is what one of two transactions does.
+type step func(tx kv.Transaction) error
+
+func pushStep(q *fdbpq.PriorityQueue, priority int64) step {
+	return func(tx kv.Transaction) error {
+		_, err := q.Push(tx, priority, message("pushed"))
+		return err
+	}
+}
+
+func enqueueStep(q *fdbpq.Queue) step {
+	return func(tx kv.Transaction) error {
+		_, err := q.Enqueue(tx, message("pushed"))
+		return err
+	}
+}
+
+func popStep(method func(kv.Transaction) (fdbpq.Item, error)) step {
+	return func(tx kv.Transaction) error {
+		_, err := method(tx)
+		return err
+	}
+}
+
+func peekStep(method func(kv.Reader) (fdbpq.Item, error), mark *fdbpq.PriorityQueue) step {
+	return func(tx kv.Transaction) error {
+		if _, err := method(tx); err != nil {
+			return err
+		}
+		return pushStep(mark, 0)(tx) // what only read never conflicts
+	}
+}
+
+// TestConflicts opens two transactions at once, on queues with items 10, 20, 30
+// and 40 at these priorities. The first commits; the second conflicts with it or not.
+func TestConflicts(t *testing.T) {
+	f := onMem(t)
+	q, fifo, other := f.queue("a"), f.fifoQueue("a"), f.queue("other")
+	tests := []struct {
+		name          string
+		first, second step
+		conflict      bool
+	}{
+		{"push, push at the same priority", pushStep(q, 10), pushStep(q, 10), false},
+		{"push, push at a new priority", pushStep(q, 11), pushStep(q, 11), false},
+		{"first push of a queue, twice", pushStep(f.queue("new"), 1), pushStep(f.queue("new"), 1), false},
+		{"enqueue, enqueue", enqueueStep(fifo), enqueueStep(fifo), false},
+		{"pop, push", popStep(q.PopMin), pushStep(q, 1), false},
+		{"dequeue, enqueue", popStep(fifo.Dequeue), enqueueStep(fifo), false},
+		{"clear, push", func(tx kv.Transaction) error { f.queue("gone").Clear(tx); return nil }, pushStep(f.queue("gone"), 1), false},
+
+		{"pop, pop of the same end", popStep(q.PopMin), popStep(q.PopMin), true},
+		{"pop, pop of the other end", popStep(q.PopMin), popStep(q.PopMax), false},
+		{"dequeue, dequeue", popStep(fifo.Dequeue), popStep(fifo.Dequeue), true},
+		{"push in front, pop", pushStep(q, 9), popStep(q.PopMin), true},
+		{"push behind the first, pop", pushStep(q, 10), popStep(q.PopMin), false},
+		{"push at the other end, pop", pushStep(q, 50), popStep(q.PopMin), false},
+		{"push at the end, pop of the end", pushStep(q, 40), popStep(q.PopMax), true},
+		{"push in front, pop of the end", pushStep(q, 1), popStep(q.PopMax), false},
+		{"enqueue, dequeue", enqueueStep(fifo), popStep(fifo.Dequeue), false},
+		{"push to another queue, pop", pushStep(other, 1), popStep(q.PopMin), false},
+		{"clear, pop", func(tx kv.Transaction) error { q.Clear(tx); return nil }, popStep(q.PopMin), true},
+
+		{"pop, peek", popStep(q.PopMin), peekStep(q.PeekMin, other), true},
+		{"pop, peek at the other end", popStep(q.PopMin), peekStep(q.PeekMax, other), false},
+		{"push in front, peek", pushStep(q, 1), peekStep(q.PeekMin, other), true},
+		{"peek, pop", peekStep(q.PeekMin, other), popStep(q.PopMin), false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f := &fixture{T: t, ctx: f.ctx, db: f.db}
+			write(f, func(tx kv.Transaction) {
+				q.Clear(tx)
+				fifo.Clear(tx)
+				for p := int64(10); p <= 40; p += 10 {
+					_ = must(q.Push(tx, p, message("v")))
+					_ = must(fifo.Enqueue(tx, message("v")))
+				}
+			})
+			first, second := must(f.db.Begin(f.ctx)), must(f.db.Begin(f.ctx))
+			defer first.Cancel()
+			defer second.Cancel()
+			// Reads of the second come before the first is committed.
+			if err := test.second(second); err != nil {
+				t.Fatal(err)
+			}
+			if err := test.first(first); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := first.Commit().Get(); err != nil {
+				t.Fatal(err)
+			}
+			var want error
+			if test.conflict {
+				want = kv.ErrConflict
+			}
+			_, err := second.Commit().Get()
+			wantError(t, err, want)
+		})
+	}
+}
+
+// Batches of different Batchers that only push do not conflict, receipts and
+// all: each needs one attempt, in any interleaving.
+func TestBatchesOfPushesDoNotConflict(t *testing.T) {
+	f := onMem(t)
+	q, fifo := f.queue("a"), f.fifoQueue("a")
+	inner := f.db
+	other := fdbpq.NewBatcher(inner, f.Keyspace)
+	commits := 0
+	between := &hooked{Database: inner, beforeCommit: func() {
+		commits++
+		if _, err := other.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "other"), opPush(fifo, 0, "other")}); err != nil {
+			t.Error(err)
+		}
+	}}
+	b := fdbpq.NewBatcher(between, f.Keyspace)
+	for range 10 {
+		ops := []fdbpq.Op{opPush(q, 1, "v"), opPush(fifo, 0, "v"), op(fdbpq.OpLen, q)}
+		if _, err := b.Apply(f.ctx, ops); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantEqual(t, "commits of ten batches", commits, 10)
+	wantEqual(t, "items", f.length(q)+f.length(fifo), 40)
+}

@@ -1,0 +1,134 @@
+package fdbpq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+)
+
+// rates are those of a store that is having a very bad day.
+var rates = map[faultkv.Fault]float64{
+	faultkv.Conflict: 0.03, faultkv.TooOld: 0.01, faultkv.Throttled: 0.01,
+	faultkv.UnknownLost: 0.04, faultkv.UnknownMade: 0.04,
+	faultkv.UnknownBeforeNext: 0.04, faultkv.UnknownDuringNext: 0.04,
+}
+
+// worker is one of several clients of the same queues.
+type worker struct {
+	*unsure
+	number  int
+	random  *rand.Rand
+	batcher *fdbpq.Batcher
+	pushes  int
+}
+
+// run runs workers at the same time and waits for all.
+func (f *unsure) run(seed uint64, workers int, work func(w *worker)) {
+	var group sync.WaitGroup
+	for n := range workers {
+		w := &worker{unsure: f, number: n, random: rand.New(rand.NewPCG(seed, uint64(n)+1))}
+		w.batcher = fdbpq.NewBatcher(f.faults, f.Keyspace)
+		group.Go(func() { work(w) })
+	}
+	group.Wait()
+}
+
+// nextOp returns a random operation; each pushed value is different.
+func (w *worker) nextOp(q, fifo fdbpq.Target, kinds ...fdbpq.OpKind) fdbpq.Op {
+	o := op(kinds[w.random.IntN(len(kinds))], q)
+	if fifo != nil && w.random.IntN(2) == 0 && o.Kind != fdbpq.OpPopMax && o.Kind != fdbpq.OpPeekMax {
+		o.Queue = fifo
+	}
+	if o.Kind == fdbpq.OpPush {
+		w.pushes++
+		o.Priority = int64(w.random.IntN(3))
+		o.Message = message(fmt.Sprintf("%d-%d", w.number, w.pushes))
+		if w.random.IntN(4) == 0 {
+			o.Message.Headers = map[string][]string{"H": {"v"}}
+		}
+	}
+	return o
+}
+
+// tally is what became of each value, of all workers.
+type tally struct {
+	sync.Mutex
+	surely, perhaps map[string]bool // pushed
+	popped          map[string]int
+}
+
+func (ta *tally) add(ops []fdbpq.Op, results []fdbpq.Result, err error) {
+	ta.Lock()
+	defer ta.Unlock()
+	for i, o := range ops {
+		switch {
+		case o.Kind == fdbpq.OpPush && kv.MaybeCommitted(err):
+			ta.perhaps[string(o.Message.Value)] = true
+		case o.Kind == fdbpq.OpPush && err == nil:
+			ta.surely[string(o.Message.Value)] = true
+		case err == nil && results[i].Err == nil:
+			ta.popped[string(results[i].Item.Value)]++
+		}
+	}
+}
+
+// Every item that was acknowledged is popped exactly once, those of unknown
+// outcome at most once, and nothing else, with many Batchers on two queues,
+// commits that end without an answer, and contexts that end in the middle.
+func TestEveryItemOnce(t *testing.T) {
+	_, seed := newRandom(t)
+	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
+	q, fifo := f.queue("a"), f.fifoQueue("a")
+	ta := &tally{surely: map[string]bool{}, perhaps: map[string]bool{}, popped: map[string]int{}}
+	f.run(seed, 6, func(w *worker) {
+		for range 120 {
+			var ops []fdbpq.Op
+			for range 1 + w.random.IntN(5) {
+				ops = append(ops, w.nextOp(q, fifo, fdbpq.OpPush, fdbpq.OpPush, fdbpq.OpPopMin, fdbpq.OpPopMin, fdbpq.OpPopMax))
+			}
+			ctx, cancel := context.WithCancel(f.ctx)
+			w.batcher = w.batcherWithEnd(cancel)
+			results, err := w.batcher.Apply(ctx, ops)
+			cancel()
+			if err != nil && !errors.Is(err, context.Canceled) {
+				f.Errorf("Apply: %v", err)
+			}
+			ta.add(ops, results, err)
+			for kv.MaybeCommitted(err) && w.batcher.Settle(f.ctx) != nil {
+				f.Error("Settle failed")
+			}
+		}
+	})
+	f.calm()
+	left := append(f.values(q.PopMin), f.values(fifo.Dequeue)...)
+	for _, v := range left {
+		ta.popped[v]++
+	}
+	for v, n := range ta.popped {
+		if n != 1 || !ta.surely[v] && !ta.perhaps[v] {
+			t.Errorf("%s was popped %d times, surely pushed %v, perhaps %v", v, n, ta.surely[v], ta.perhaps[v])
+		}
+	}
+	for v := range ta.surely {
+		if ta.popped[v] == 0 {
+			t.Errorf("%s is lost", v)
+		}
+	}
+	t.Logf("%d pushed, %d perhaps, %d popped, %d of them left; faults %v", len(ta.surely), len(ta.perhaps), len(ta.popped), len(left), f.faults.Counts())
+}
+
+// batcherWithEnd returns a Batcher whose next batch may be given up, by cancel,
+// after a commit that ended without an answer.
+func (w *worker) batcherWithEnd(cancel func()) *fdbpq.Batcher {
+	if w.random.IntN(3) > 0 {
+		return fdbpq.NewBatcher(w.faults, w.Keyspace)
+	}
+	return fdbpq.NewBatcher(&watched{Database: w.faults, unknown: cancel}, w.Keyspace)
+}

@@ -1,0 +1,64 @@
+package testenv_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// The environment works on every engine, and both its server and its bridge
+// can be stopped and started.
+func TestEnv(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		url := e.NATS.URL()
+		for i := range 2 {
+			if err := bridge.ErrorFromHeaders(e.Request("pq.jobs.push", nil, []byte("x")).Header); err != nil {
+				t.Fatal(err)
+			}
+			e.NATS.Restart()
+			if e.NATS.URL() != url {
+				t.Errorf("address %s, was %s", e.NATS.URL(), url)
+			}
+			e.Bridge.WaitReady()
+			if err := e.Bridge.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			e.Bridge = e.StartBridge()
+			e.Bridge.WaitReady()
+			q, err := e.Keyspace.PriorityQueue("jobs")
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := kv.ReadTransact(t.Context(), e.DB, q.Len)
+			if err != nil || n != int64(i+1) {
+				t.Errorf("%d items, %v: want %d", n, err, i+1)
+			}
+		}
+	})
+}
+
+func TestOptions(t *testing.T) {
+	wrapped := false
+	e := testenv.New(t, testenv.Options{
+		NATS:   func(o *server.Options) { o.MaxPayload = 5000 },
+		Bridge: func(o *bridge.Options) { o.Version = "3.2.1"; o.RequestTimeout = time.Second },
+		Wrap: func(db kv.Database) kv.Database {
+			wrapped = true
+			return db
+		},
+	})
+	if e.Conn.MaxPayload() != 5000 || !wrapped {
+		t.Errorf("max payload %d, wrapped %t", e.Conn.MaxPayload(), wrapped)
+	}
+	if _, err := e.Conn.Request("pq.jobs.push", make([]byte, 5001), testenv.Patience); !errors.Is(err, nats.ErrMaxPayload) {
+		t.Errorf("error %v", err)
+	}
+}

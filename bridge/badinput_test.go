@@ -134,21 +134,35 @@ func TestHeadersThatGrow(t *testing.T) {
 	}
 }
 
-// An item stored while the server carried larger messages is answered 413.
+// An item stored while the server carried larger messages is answered 413, and
+// is not lost.
 func TestMaxPayloadLowered(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	push(t, e, "pq.jobs.push", nil, strings.Repeat("x", 10_000))
+	push(t, e, "pq.jobs.push.3", nil, strings.Repeat("x", 10_000))
 	e.NATS.Change(func(o *server.Options) { o.MaxPayload = 4096 })
 	e.NATS.Restart()
 	e.Bridge.WaitReady()
 	if err := e.Conn.FlushTimeout(testenv.Patience); err != nil {
 		t.Fatal(err)
 	}
-	if err := refused(t, e, 413, "pq.jobs.peek.min", nil, nil); !strings.Contains(err.Text, "larger messages") {
-		t.Errorf("%v", err)
+	for _, subject := range []string{"pq.jobs.peek.min", "pq.jobs.pop.min"} {
+		if err := refused(t, e, 413, subject, nil, nil); !strings.Contains(err.Text, "larger messages") {
+			t.Errorf("%v", err)
+		}
 	}
-	wantLen(t, e, "pq", "jobs", 1)
-	wantMetric(t, e.Bridge, "pq_reply_failures_total", 1)
+	wantQueued(t, e, 1)
+	wantMetric(t, e.Bridge, "pq_reply_failures_total", 2)
+	wantMetric(t, e.Bridge, `pq_errors_total{code="413",operation="pop-min"}`, 1)
+
+	e.NATS.Change(func(o *server.Options) { o.MaxPayload = 1 << 20 })
+	e.NATS.Restart()
+	e.Bridge.WaitReady()
+	if err := e.Conn.FlushTimeout(testenv.Patience); err != nil {
+		t.Fatal(err)
+	}
+	if got := ok(t, e, "pq.jobs.pop.min", nil, ""); len(got.Data) != 10_000 || got.Header.Get(subjects.HeaderPriority) != "3" {
+		t.Errorf("%d bytes with %v came back", len(got.Data), got.Header)
+	}
 }
 
 func TestPermissions(t *testing.T) {

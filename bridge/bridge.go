@@ -15,7 +15,8 @@
 // # Failures
 //
 // A reply that is lost on its way loses what it carried: a pop is at most
-// once. When the store leaves open whether a batch was committed, its requests
+// once. Only if the reply could not even be handed to NATS is the item pushed
+// again, behind those of its priority. When the store leaves open whether a batch was committed, its requests
 // are answered 503 with an unknown outcome, and what its pops took is put back.
 // In any other error the request did nothing.
 //

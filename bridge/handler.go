@@ -136,13 +136,11 @@ func (b *Bridge) refuse(r *request, err error) {
 	b.publish(&nats.Msg{Subject: r.reply, Header: errorHeaders(err)})
 }
 
-// publish sends a reply and reports whether NATS took it.
-func (b *Bridge) publish(m *nats.Msg) bool {
-	err := b.nc.PublishMsg(m)
-	if err != nil {
+// publish sends a reply that nothing is lost with.
+func (b *Bridge) publish(m *nats.Msg) {
+	if err := b.nc.PublishMsg(m); err != nil {
 		b.replyFailed(err)
 	}
-	return err == nil
 }
 
 func (b *Bridge) replyFailed(err error) {
@@ -150,23 +148,19 @@ func (b *Bridge) replyFailed(err error) {
 	b.quiet.replies.warn("a reply could not be sent", "error", err)
 }
 
-// answer sends the reply of a request that was run.
-func (b *Bridge) answer(e *encoder, r *request, result *fdbpq.Result, kind fdbpq.OpKind, took time.Duration) {
-	r.endpoint.done(took, nil)
+// answer sends the reply of a request that was run. An error means that NATS
+// did not take it; if it is ErrTooLarge the client was told so.
+func (b *Bridge) answer(e *encoder, r *request, result *fdbpq.Result, kind fdbpq.OpKind) error {
 	if r.reply == "" {
-		return
+		return nil
 	}
-	var err error
 	switch kind {
 	case fdbpq.OpPush:
-		err = b.nc.Publish(r.reply, e.pushed(r.queue, &result.Item.ID))
+		return b.nc.Publish(r.reply, e.pushed(r.queue, &result.Item.ID))
 	case fdbpq.OpLen:
-		err = b.nc.Publish(r.reply, e.length(r.queue, result.Len))
+		return b.nc.Publish(r.reply, e.length(r.queue, result.Len))
 	default:
-		err = b.answerItem(e, r, &result.Item)
-	}
-	if err != nil {
-		b.replyFailed(err)
+		return b.answerItem(e, r, &result.Item)
 	}
 }
 
@@ -183,7 +177,7 @@ func (b *Bridge) answerItem(e *encoder, r *request, item *fdbpq.Item) error {
 	if !errors.Is(err, nats.ErrMaxPayload) {
 		return err
 	}
-	err = fmt.Errorf("%w: item %s of queue %s was stored when the server carried larger messages: %w",
+	err = fmt.Errorf("%w: item %s of queue %s is from when the server carried larger messages; it stays in the queue: %w",
 		ErrTooLarge, item.ID, r.queue.name, err)
 	b.publish(&nats.Msg{Subject: r.reply, Header: errorHeaders(err)})
 	return err

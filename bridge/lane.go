@@ -31,6 +31,7 @@ type lane struct {
 		waiting   []waiting
 		head      int // index in waiting of the first that still waits
 		closed    bool
+		ended     bool // run takes nothing any more
 		unsettled bool // the outcome of a batch is unknown
 		silent    int  // batches under way that have pushes without a reply
 	}
@@ -88,6 +89,19 @@ func (l *lane) add(r *request, op *fdbpq.Op) error {
 	return nil
 }
 
+// readd takes a request whatever the load is, unless run has ended.
+func (l *lane) readd(r *request, op *fdbpq.Op) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.ended {
+		return false
+	}
+	l.b.load.hold(r.size)
+	l.mu.waiting = append(l.mu.waiting, waiting{*r, *op})
+	l.mu.changed.Signal()
+	return true
+}
+
 // close makes run return when nothing is left to do.
 func (l *lane) close() {
 	l.mu.Lock()
@@ -123,7 +137,8 @@ func (l *lane) wait() bool {
 	for l.mu.head == len(l.mu.waiting) && !l.mu.closed && !l.mu.unsettled {
 		l.mu.changed.Wait()
 	}
-	return l.mu.head < len(l.mu.waiting) || l.mu.unsettled
+	l.mu.ended = l.mu.head == len(l.mu.waiting) && !l.mu.unsettled
+	return !l.mu.ended
 }
 
 // settle makes sure that the items popped by a batch of unknown outcome are
@@ -266,6 +281,12 @@ func (l *load) admit(size int) error {
 		return fmt.Errorf("%w: requests of %d bytes are waiting: try again later", ErrOverloaded, n-int64(size))
 	}
 	return nil
+}
+
+// hold counts a request whatever the load is.
+func (l *load) hold(size int) {
+	l.requests.Add(1)
+	l.bytes.Add(int64(size))
 }
 
 func (l *load) release(requests, bytes int) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // reply waits for the batches that run started, in their order, and answers
@@ -39,9 +40,38 @@ func (l *lane) answer(e *encoder, b *batch, results []fdbpq.Result) {
 		kind := b.ops[i].Kind
 		items = items || returnsItem(kind)
 		largest = max(largest, r.size, len(result.Item.Value)+headerSize(result.Item.Headers))
-		l.b.answer(e, r, result, kind, now.Sub(r.received))
+		err := l.b.answer(e, r, result, kind)
+		r.endpoint.done(now.Sub(r.received), err)
+		if err != nil {
+			l.b.replyFailed(err)
+			l.restore(r, kind, &result.Item)
+		}
 	}
 	l.observe(largest, items)
+}
+
+// restore pushes an item again that was popped for a reply which NATS did not
+// take, because the connection has been away for too long or carries only
+// smaller messages by now. It comes after the others of its priority.
+func (l *lane) restore(r *request, kind fdbpq.OpKind, item *fdbpq.Item) {
+	if kind != fdbpq.OpPopMin && kind != fdbpq.OpPopMax {
+		return
+	}
+	verb := subjects.Push
+	if r.queue.kind == subjects.FIFO {
+		verb = subjects.Enqueue
+	}
+	again := request{
+		queue:    r.queue,
+		endpoint: l.b.endpoints.of(&subjects.Request{Kind: r.queue.kind, Verb: verb}),
+		received: time.Now(),
+		size:     len(item.Value) + headerSize(item.Headers),
+	}
+	op := fdbpq.Op{Kind: fdbpq.OpPush, Queue: r.queue.target, Priority: item.ID.Priority, Message: item.Message}
+	if !l.readd(&again, &op) {
+		l.b.refuse(&again, fmt.Errorf("%w: item %s of queue %s is lost: its reply could not be sent and the lane has ended",
+			ErrUnavailable, item.ID, r.queue.name))
+	}
 }
 
 // observe corrects what a pop is expected to return: up to the largest message

@@ -17,8 +17,8 @@ LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-run: ## start the service with a NATS server of its own, data in ./data
-	go run $(TAG_FLAGS) ./cmd/pqbridge -dev
+run: build ## start the service with a NATS server of its own, data in ./data
+	@exec bin/pqbridge -dev
 
 build: ## build the programs into ./bin
 	@mkdir -p bin

@@ -121,13 +121,16 @@ func readField(field reflect.StructField, target reflect.Value) error {
 	return nil
 }
 
+// testVariables is what the variables begin with that only this project's tests read.
+const testVariables = "PQ_TEST_"
+
 // unknownVariables returns an error for each PQ_ variable that does not exist:
 // it is most likely misspelt, and what it was to change would stay as it is.
 func unknownVariables(environ []string) error {
 	var problems []error
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, "PQ_") {
+		if !strings.HasPrefix(name, "PQ_") || strings.HasPrefix(name, testVariables) {
 			continue
 		}
 		if nearest := nearestVariable(name); nearest != name {

@@ -7,6 +7,8 @@ TAGS       := $(if $(FDB_HEADER),$(if $(filter 1,$(shell go env CGO_ENABLED)),fd
 TAG_FLAGS  := $(if $(TAGS),-tags $(TAGS))
 # The race detector needs a C compiler: make test RACE=1, or make race.
 RACE_FLAGS := $(if $(RACE),-race)
+# How long the tests of one package may take; a test that hangs ends there.
+TIMEOUT    := 8m
 # Set for releases.
 VERSION    :=
 LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
@@ -25,7 +27,7 @@ build: ## build the programs into ./bin
 	go build $(TAG_FLAGS) $(LDFLAGS) -o bin/ ./cmd/pqbridge ./cmd/pq
 
 test: ## run the tests; needs only Go
-	go test $(TAG_FLAGS) $(RACE_FLAGS) ./...
+	go test -timeout $(TIMEOUT) $(TAG_FLAGS) $(RACE_FLAGS) ./...
 	@if [ -z "$(TAGS)" ]; then \
 		echo "skipped: tests on FoundationDB, whose headers or a C compiler are not installed"; \
 	elif [ -z "$$FDB_CLUSTER_FILE" ] && ! PATH="$$PATH:/usr/sbin" command -v fdbserver >/dev/null; then \

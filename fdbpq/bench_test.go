@@ -1,0 +1,45 @@
+package fdbpq_test
+
+import (
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+)
+
+// BenchmarkApply is a batch of 60 operations at a queue of ten priorities, in
+// memory. One iteration pushes 60 items and one pops them; each is timed alone.
+func BenchmarkApply(b *testing.B) {
+	const size = 60
+	keyspace := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	q := must(keyspace.PriorityQueue("jobs"))
+	value := pattern(128, 1)
+	var pushes, pops []fdbpq.Op
+	for i := range size {
+		pushes = append(pushes, fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: int64(i % 10), Message: fdbpq.Message{Value: value}})
+		pops = append(pops, op(fdbpq.OpPopMin, q))
+	}
+	for _, side := range []struct {
+		name         string
+		timed, other []fdbpq.Op
+	}{{"push", pushes, pops}, {"pop", pops, pushes}} {
+		b.Run(side.name, func(b *testing.B) {
+			batcher := fdbpq.NewBatcher(memkv.New(memkv.Options{History: 100}), keyspace)
+			apply := func(ops []fdbpq.Op) {
+				if _, err := batcher.Apply(b.Context(), ops); err != nil {
+					b.Fatal(err)
+				}
+			}
+			apply(pushes)
+			apply(pushes)
+			b.ReportAllocs()
+			for b.Loop() {
+				apply(side.timed)
+				b.StopTimer()
+				apply(side.other)
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/item")
+		})
+	}
+}

@@ -1,0 +1,130 @@
+package fdbpq_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// A push is part of the caller's own transaction: the order is stored and the
+// job to pack it is queued, or neither.
+func ExamplePriorityQueue_Push() {
+	ctx := context.Background()
+	db := memkv.New(memkv.Options{}) // or any other engine
+	defer db.Close()
+	jobs, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues).PriorityQueue("packing")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	_, err = kv.Transact(ctx, db, func(tx kv.Transaction) (fdbpq.ID, error) {
+		tx.Set(tuple.Tuple{"orders", 4711}.Pack(), []byte("two books"))
+		return jobs.Push(tx, 5, fdbpq.Message{Value: []byte("pack order 4711")})
+	})
+	if err != nil {
+		log.Fatal(err) // if it wraps kv.ErrCommitUnknown it may have happened
+	}
+
+	job, err := kv.Transact(ctx, db, jobs.PopMin)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("priority %d: %s\n", job.ID.Priority, job.Value)
+	// Output: priority 5: pack order 4711
+}
+
+// Among equal priorities PopMin serves the oldest item and PopMax the newest.
+func ExamplePriorityQueue_PopMax() {
+	db := memkv.New(memkv.Options{})
+	defer db.Close()
+	jobs := fdbpq.NewPriorityQueue(tuple.NewSubspace(tuple.Tuple{"jobs"}), fdbpq.RawValues)
+
+	_, err := kv.Transact(context.Background(), db, func(tx kv.Transaction) (struct{}, error) {
+		for _, value := range []string{"first", "second", "third"} {
+			if _, err := jobs.Push(tx, 1, fdbpq.Message{Value: []byte(value)}); err != nil {
+				return struct{}{}, err
+			}
+		}
+		oldest, err := jobs.PopMin(tx)
+		if err != nil {
+			return struct{}{}, err
+		}
+		newest, err := jobs.PopMax(tx)
+		if err != nil {
+			return struct{}{}, err
+		}
+		fmt.Printf("min: %s, max: %s\n", oldest.Value, newest.Value)
+		return struct{}{}, nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: min: first, max: third
+}
+
+func ExampleQueue() {
+	ctx := context.Background()
+	db := memkv.New(memkv.Options{})
+	defer db.Close()
+	mail := fdbpq.NewQueue(tuple.NewSubspace(tuple.Tuple{"mail"}), fdbpq.RawValues)
+
+	for _, text := range []string{"hello", "goodbye"} {
+		_, err := kv.Transact(ctx, db, func(tx kv.Transaction) (fdbpq.ID, error) {
+			return mail.Enqueue(tx, fdbpq.Message{Value: []byte(text)})
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	letter, err := kv.Transact(ctx, db, mail.Dequeue)
+	if err != nil {
+		log.Fatal(err)
+	}
+	left, err := kv.ReadTransact(ctx, db, mail.Len)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%s, and %d more\n", letter.Value, left)
+	// Output: hello, and 1 more
+}
+
+// A Batcher runs the operations of many callers in one transaction, and tries
+// again by itself when a commit ends without an answer.
+func ExampleBatcher() {
+	ctx := context.Background()
+	db := memkv.New(memkv.Options{})
+	defer db.Close()
+	keyspace := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	jobs, err := keyspace.PriorityQueue("jobs")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	batcher := fdbpq.NewBatcher(db, keyspace)
+	results, err := batcher.Apply(ctx, []fdbpq.Op{
+		{Kind: fdbpq.OpPush, Queue: jobs, Priority: 7, Message: fdbpq.Message{Value: []byte("sweep")}},
+		{Kind: fdbpq.OpPush, Queue: jobs, Priority: -1, Message: fdbpq.Message{Value: []byte("put out the fire")}},
+		{Kind: fdbpq.OpPopMin, Queue: jobs},
+		{Kind: fdbpq.OpPopMin, Queue: jobs},
+		{Kind: fdbpq.OpPopMin, Queue: jobs},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, popped := range results[2:] {
+		if popped.Err != nil {
+			fmt.Println(popped.Err)
+			continue
+		}
+		fmt.Printf("%s\n", popped.Item.Value)
+	}
+	// Output:
+	// put out the fire
+	// sweep
+	// fdbpq: the queue is empty
+}

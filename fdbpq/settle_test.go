@@ -1,0 +1,249 @@
+package fdbpq_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// applyUntilUnknown runs a batch whose context ends when a commit ends with
+// fault.
+func (f *unsure) applyUntilUnknown(fault faultkv.Fault, ops ...fdbpq.Op) ([]fdbpq.Result, error) {
+	ctx, cancel := context.WithCancel(f.ctx)
+	defer cancel()
+	f.watched.unknown = cancel
+	defer func() { f.watched.unknown = nil }()
+	f.faults.Next(fault)
+	return f.batcher.Apply(ctx, ops)
+}
+
+// abandon is applyUntilUnknown of a batch that ends so.
+func (f *unsure) abandon(fault faultkv.Fault, ops ...fdbpq.Op) {
+	f.Helper()
+	results, err := f.applyUntilUnknown(fault, ops...)
+	wantError(f.T, err, kv.ErrCommitUnknown)
+	wantError(f.T, err, context.Canceled)
+	if results != nil {
+		f.Errorf("a batch of unknown outcome has results: %+v", results)
+	}
+}
+
+// A batch given up while its outcome is unknown: its pops are undone, exactly
+// once, also if the commits that undo them end without an answer. Its pushes
+// happened or not.
+func TestSettle(t *testing.T) {
+	for _, abandoned := range unanswered {
+		onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
+			before := fmt.Sprintf("%q", f.stored(f.priority))
+			ops := []fdbpq.Op{op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMax, q), op(fdbpq.OpPopMin, fifo)}
+			f.abandon(abandoned, ops...)
+			for i := range ops {
+				ops[i] = fdbpq.Op{} // the caller's again
+			}
+			ready()
+			if err := f.batcher.Settle(f.ctx); err != nil {
+				f.Fatalf("after %v: Settle: %v", abandoned, err)
+			}
+			f.calm()
+			if after := fmt.Sprintf("%q", f.stored(f.priority)); after != before {
+				f.Errorf("after %v: stored\n%s\nwant\n%s", abandoned, after, before)
+			}
+			if err := f.batcher.Settle(f.ctx); err != nil {
+				f.Fatalf("second Settle: %v", err)
+			}
+			f.check()
+			f.apply(opPush(q, 9, "next"))
+			wantList(f.T, fmt.Sprint("after ", abandoned), f.values(q.PopMin), "0", "1", "2", "3", "4", "next")
+			wantList(f.T, fmt.Sprint("after ", abandoned), f.values(fifo.Dequeue), "f0", "f1", "f2", "f3", "f4")
+		})
+	}
+}
+
+// An attempt whose commit ended without an answer is not committed any more
+// once the batch was answered, not even when its receipt has been removed.
+func TestFirstAttemptLandsAfterTheAnswer(t *testing.T) {
+	for _, later := range []int{0, 1, 2, 5} {
+		for _, settled := range []bool{false, true} {
+			f := newUnsure(t, faultkv.Options{})
+			q, fifo := f.queue("a"), f.fifoQueue("a")
+			f.apply(opPush(q, 1, "a"), opPush(q, 2, "b"), opPush(fifo, 0, "c"))
+			held := &holding{Database: f.inner}
+			b := fdbpq.NewBatcher(held, f.Keyspace)
+			ctx, cancel := context.WithCancel(f.ctx)
+			if settled {
+				held.unknown = cancel
+			}
+			ops := []fdbpq.Op{opPush(f.queue("other"), 3, "new"), opPush(fifo, 0, "new")}
+			_, err := b.Apply(ctx, ops)
+			cancel()
+			if settled != kv.MaybeCommitted(err) {
+				t.Errorf("Apply: %v", err)
+			}
+			if err := b.Settle(f.ctx); err != nil {
+				t.Errorf("Settle: %v", err)
+			}
+			for range later {
+				if _, err := b.Apply(f.ctx, []fdbpq.Op{opPush(q, 9, "later")}); err != nil {
+					t.Error(err)
+				}
+			}
+			_, err = held.first.Commit().Get()
+			wantError(t, err, kv.ErrConflict)
+			want := int64(2)
+			if settled {
+				want = 1 // that of the start
+			}
+			wantEqual(t, "items", f.length(fifo), want)
+		}
+	}
+}
+
+// holding keeps the first transaction that is to be committed, says that its
+// outcome is unknown and calls unknown.
+type holding struct {
+	kv.Database
+	unknown func()
+	first   kv.Transaction
+}
+
+func (h *holding) Begin(context.Context) (kv.Transaction, error) {
+	// Not the caller's context: a commit under way outlives it.
+	tx, err := h.Database.Begin(context.Background())
+	return heldTransaction{tx, h}, err
+}
+
+type heldTransaction struct {
+	kv.Transaction
+	holding *holding
+}
+
+func (tx heldTransaction) Commit() kv.Future[struct{}] {
+	if tx.holding.first != nil {
+		return tx.Transaction.Commit()
+	}
+	tx.holding.first = tx.Transaction
+	if tx.holding.unknown != nil {
+		tx.holding.unknown()
+	}
+	return kv.Ready(struct{}{}, kv.ErrCommitUnknown)
+}
+
+func (tx heldTransaction) Cancel() {
+	if tx.Transaction != tx.holding.first {
+		tx.Transaction.Cancel()
+	}
+}
+
+// Pushes of an abandoned batch happened once or not at all, and stay so.
+func TestSettleKeepsPushes(t *testing.T) {
+	for _, fault := range unanswered {
+		t.Run(fault.String(), func(t *testing.T) {
+			f := newUnsure(t, faultkv.Options{})
+			q := f.queue("a")
+			f.abandon(fault, opPush(q, 1, "maybe"), op(fdbpq.OpPopMin, f.queue("none")))
+			f.apply(opPush(q, 2, "sure"))
+			f.calm()
+			got := f.values(q.PopMin)
+			if fault == faultkv.UnknownLost {
+				wantList(t, "values", got, "sure")
+			} else { // settling waited for it, or found it done
+				wantList(t, "values", got, "maybe", "sure")
+			}
+		})
+	}
+}
+
+// What was popped may be larger than a transaction: it goes back in parts.
+func TestSettleOfMuchData(t *testing.T) {
+	for _, script := range [][]faultkv.Fault{
+		nil,
+		{faultkv.UnknownMade, faultkv.UnknownLost, faultkv.UnknownBeforeNext, faultkv.UnknownDuringNext, faultkv.UnknownMade},
+	} {
+		f := newUnsure(t, faultkv.Options{})
+		q, fifo := f.queue("a"), f.fifoQueue("a")
+		var ops []fdbpq.Op
+		for i := range 5 {
+			m := fdbpq.Message{Value: pattern(fdbpq.MaxMessageSize/2+1, i)}
+			f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: m})
+			f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: fifo, Message: m})
+			ops = append(ops, op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMin, fifo))
+		}
+		before := f.stored(f.priority)
+		f.abandon(faultkv.UnknownMade, ops...)
+		f.faults.Next(script...)
+		if err := f.batcher.Settle(f.ctx); err != nil {
+			t.Fatal(err)
+		}
+		f.calm()
+		after := f.stored(f.priority)
+		if len(after) != len(before) {
+			t.Fatalf("%d keys, want %d", len(after), len(before))
+		}
+		for i := range after {
+			if !bytes.Equal(after[i].Key, before[i].Key) || !bytes.Equal(after[i].Value, before[i].Value) {
+				t.Fatalf("key %x differs, want %x", after[i].Key, before[i].Key)
+			}
+		}
+		wantEqual(t, "Len", f.length(fifo), 5)
+	}
+}
+
+// A batch that is not begun because an earlier one cannot be settled says that
+// nothing happened.
+func TestUnsettledBatchBlocksTheNext(t *testing.T) {
+	f := newUnsure(t, faultkv.Options{})
+	q := f.queue("a")
+	f.apply(opPush(q, 1, "v"))
+	f.abandon(faultkv.UnknownMade, op(fdbpq.OpPopMin, q))
+	f.faults.SetOutage(true)
+	_, err := f.batcher.Apply(f.ctx, []fdbpq.Op{opPush(q, 2, "w")})
+	wantError(t, err, kv.ErrUnavailable)
+	if kv.MaybeCommitted(err) {
+		t.Errorf("the push was not tried, and the error is %v", err)
+	}
+	f.faults.SetOutage(false)
+	_, err = f.applyUntilUnknown(faultkv.UnknownLost, opPush(q, 2, "w"))
+	wantError(t, err, context.Canceled)
+	if kv.MaybeCommitted(err) {
+		t.Errorf("the push was not tried, and the error is %v", err)
+	}
+	wantList(t, "values", summary(make([]fdbpq.Op, 1), f.apply(op(fdbpq.OpPopMin, q))), "v")
+}
+
+// Receipts of Batchers that are gone are swept when they are old enough.
+func TestSweepReceipts(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		f.corrupt = true // half of the receipts are of no Batcher
+		now := time.Now()
+		space := tuple.NewSubspace(tuple.Tuple{f.priority + "-x"})
+		for page := range 5 {
+			write(f, func(tx kv.Transaction) {
+				for i := range 500 {
+					age := time.Hour * time.Duration(i%2) * 3
+					tx.Set(space.Pack(tuple.Tuple{fmt.Append(nil, page), i}), tuple.Tuple{now.Add(-age).UnixMicro(), 1, 0}.Pack())
+				}
+			})
+		}
+		if err := fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, 2*time.Hour); err != nil {
+			f.Fatal(err)
+		}
+		wantEqual(f.T, "receipts", len(f.stored(f.priority+"-x")), 1250)
+		if err := fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, 4*time.Hour); err != nil {
+			f.Fatal(err)
+		}
+		wantEqual(f.T, "receipts", len(f.stored(f.priority+"-x")), 1250)
+		ended, cancel := context.WithCancel(f.ctx)
+		cancel()
+		if err := fdbpq.SweepReceipts(ended, f.db, f.Keyspace, 0); !errors.Is(err, context.Canceled) {
+			f.Errorf("sweeping with an ended context: %v", err)
+		}
+	})
+}

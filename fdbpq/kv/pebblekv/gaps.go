@@ -2,9 +2,10 @@ package pebblekv
 
 import (
 	"bytes"
-	"sync"
 
 	"github.com/google/btree"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // Known-empty intervals
@@ -13,21 +14,21 @@ import (
 // A queue that is popped at its head leaves one tombstone for each pop, all of
 // them below the next item, and a range read from the head steps over every
 // one of them until a compaction removes them. So the store remembers key
-// intervals of which it knows that they hold nothing, and range reads begin
-// after them, at both ends.
+// intervals of which it knows that they hold nothing, gaps for short, and range
+// reads look only at what is between them.
 //
-// An interval is learnt from a range read, which looked at everything between
-// the end of its range and the first key it returned, or from the clearing of
-// a range. It is kept only if the read had to step over at least minDead dead
-// entries, so that reads of live keys teach nothing. A key that is written
-// splits the interval it is in. Each half is assumed to hide half of the dead
-// entries, and is dropped when that is less than minDead: pushes into a queue
-// that was emptied would otherwise leave one worthless interval for each item.
+// A gap is learnt from a range read that stepped over many dead keys in a row,
+// or over any between two gaps, and from the clearing of a range. Some of the
+// dead keys are kept as marks, one in markEvery. A key that is written splits
+// the gap it is in, and only a part that has a mark stays a gap: pushes into
+// a queue that was emptied would otherwise leave a worthless gap between each
+// two items, and to seek past a gap costs as much as to step over some ten
+// dead keys.
 //
 // Transactions see different versions. The version of the store is the number
-// of transactions applied since it was opened. An interval has the version it
-// is empty since, up to now: writes trim it before they are applied. So it may
-// be used at every version that is not older. What a transaction learns is
+// of transactions applied since it was opened. A gap has the version it is
+// empty since, up to now: writes trim it before they are applied. So it may be
+// used at every version that is not older. What a transaction learns is
 // published when it commits, as empty since its own version, because it may
 // be the one who cleared the keys; what it wrote after it read is trimmed from
 // that first. A transaction that is cancelled publishes nothing.
@@ -41,45 +42,69 @@ import (
 // since its version and no write transaction has written a key so far.
 
 const (
-	minDead = 8
-	// gapOverhead is what an interval costs beyond its keys, in bytes.
-	gapOverhead = 128
+	markEvery = 32
+	// gapOverhead and markOverhead are what they cost beyond their keys, in
+	// bytes.
+	gapOverhead  = 128
+	markOverhead = 48
 )
 
 // gap says that no key is in [begin, end) since a version.
 type gap struct {
 	begin, end []byte
 	since      uint64
-	dead       int // how many dead entries it is thought to hide
 }
 
-func (g gap) size() int { return len(g.begin) + len(g.end) + gapOverhead }
-
-// gapSet is disjoint gaps in key order. Slices it is given are kept and never
-// changed. It is not safe for concurrent use.
+// gapSet is disjoint gaps in key order, and marks in them. Slices it is given
+// are kept and never changed. It is not safe for concurrent use.
 type gapSet struct {
-	tree  *btree.BTreeG[gap]
-	bytes int
+	gaps  *btree.BTreeG[gap]
+	marks *btree.BTreeG[[]byte]
+	bytes int    // what it takes
 	hand  []byte // where to evict next
 }
 
 func newGapSet() *gapSet {
-	return &gapSet{tree: btree.NewG(32, func(a, b gap) bool { return bytes.Compare(a.begin, b.begin) < 0 })}
+	return &gapSet{
+		gaps:  btree.NewG(16, func(a, b gap) bool { return bytes.Compare(a.begin, b.begin) < 0 }),
+		marks: btree.NewG(16, func(a, b []byte) bool { return bytes.Compare(a, b) < 0 }),
+	}
 }
 
 func (s *gapSet) insert(g gap) {
-	s.tree.ReplaceOrInsert(g)
-	s.bytes += g.size()
+	s.gaps.ReplaceOrInsert(g)
+	s.bytes += len(g.begin) + len(g.end) + gapOverhead
 }
 
 func (s *gapSet) remove(g gap) {
-	s.tree.Delete(g)
-	s.bytes -= g.size()
+	s.gaps.Delete(g)
+	s.bytes -= len(g.begin) + len(g.end) + gapOverhead
+}
+
+func (s *gapSet) mark(key []byte) {
+	if _, known := s.marks.ReplaceOrInsert(key); !known {
+		s.bytes += len(key) + markOverhead
+	}
+}
+
+func (s *gapSet) unmark(key []byte) {
+	if _, known := s.marks.Delete(key); known {
+		s.bytes -= len(key) + markOverhead
+	}
+}
+
+// marked returns the first mark of g.
+func (s *gapSet) marked(g gap) (mark []byte, ok bool) {
+	s.marks.AscendGreaterOrEqual(g.begin, func(key []byte) bool {
+		mark, ok = key, bytes.Compare(key, g.end) < 0
+		return false
+	})
+	return mark, ok
 }
 
 // at returns the gap that key is in.
 func (s *gapSet) at(key []byte) (found gap, ok bool) {
-	s.tree.DescendLessOrEqual(gap{begin: key}, func(g gap) bool {
+	s.gaps.DescendLessOrEqual(gap{begin: key}, func(g gap) bool {
 		found, ok = g, bytes.Compare(key, g.end) < 0
 		return false
 	})
@@ -88,7 +113,7 @@ func (s *gapSet) at(key []byte) (found gap, ok bool) {
 
 // before returns the gap that holds what is directly below key.
 func (s *gapSet) before(key []byte) (found gap, ok bool) {
-	s.tree.DescendLessOrEqual(gap{begin: key}, func(g gap) bool {
+	s.gaps.DescendLessOrEqual(gap{begin: key}, func(g gap) bool {
 		if bytes.Equal(g.begin, key) {
 			return true
 		}
@@ -100,33 +125,57 @@ func (s *gapSet) before(key []byte) (found gap, ok bool) {
 
 // from returns the first gap that begins at key or above.
 func (s *gapSet) from(key []byte) (found gap, ok bool) {
-	s.tree.AscendGreaterOrEqual(gap{begin: key}, func(g gap) bool {
+	s.gaps.AscendGreaterOrEqual(gap{begin: key}, func(g gap) bool {
 		found, ok = g, true
 		return false
 	})
 	return found, ok
 }
 
-// narrow returns the part of [begin, end) that is left when what is known to
-// be empty at version is cut off at both ends. It is empty if lo is not below
-// hi.
-func (s *gapSet) narrow(begin, end []byte, version uint64) (lo, hi []byte) {
-	lo, hi = begin, end
+// first returns the first part of r that is not known to be empty at version.
+// It ends where the next gap begins. If there is none it is empty.
+func (s *gapSet) first(r kv.Range, version uint64) kv.Range {
 	for {
-		g, ok := s.at(lo)
+		g, ok := s.at(r.Begin)
 		if !ok || g.since > version {
 			break
 		}
-		lo = g.end
+		r.Begin = g.end
 	}
-	for bytes.Compare(lo, hi) < 0 {
-		g, ok := s.before(hi)
+	s.gaps.AscendGreaterOrEqual(gap{begin: r.Begin}, func(g gap) bool {
+		if bytes.Compare(g.begin, r.End) >= 0 {
+			return false
+		}
+		if g.since > version {
+			return true
+		}
+		r.End = g.begin
+		return false
+	})
+	return r
+}
+
+// last returns the last part of r that is not known to be empty at version. It
+// begins where the gap before it ends. If there is none it is empty.
+func (s *gapSet) last(r kv.Range, version uint64) kv.Range {
+	for bytes.Compare(r.Begin, r.End) < 0 {
+		g, ok := s.before(r.End)
 		if !ok || g.since > version {
 			break
 		}
-		hi = g.begin
+		r.End = g.begin
 	}
-	return lo, hi
+	s.gaps.DescendLessOrEqual(gap{begin: r.End}, func(g gap) bool {
+		if bytes.Compare(g.end, r.Begin) <= 0 {
+			return false
+		}
+		if g.since > version || bytes.Compare(g.end, r.End) > 0 {
+			return true
+		}
+		r.Begin = g.end
+		return false
+	})
+	return r
 }
 
 // trim takes key out of the gap it is in.
@@ -136,32 +185,24 @@ func (s *gapSet) trim(key []byte) {
 		return
 	}
 	s.remove(g)
-	after := append(bytes.Clone(key), 0)
-	left, right := g, g
-	left.end, right.begin = after[:len(key):len(key)], after
-	hasLeft := bytes.Compare(left.begin, left.end) < 0
-	hasRight := bytes.Compare(right.begin, right.end) < 0
-	if hasLeft && hasRight {
-		left.dead /= 2
-		right.dead -= left.dead
-	}
-	if hasLeft && left.dead >= minDead {
-		s.insert(left)
-	}
-	if hasRight && right.dead >= minDead {
-		s.insert(right)
+	s.unmark(key)
+	after := kv.SingleKey(key)
+	for _, part := range []gap{{g.begin, after.Begin, g.since}, {after.End, g.end, g.since}} {
+		if _, ok := s.marked(part); ok {
+			s.insert(part)
+		}
 	}
 }
 
-// add adds the parts of g that are in no gap yet. Parts that are stay as they
-// are, since they are known for longer.
-func (s *gapSet) add(g gap) {
+// add adds the parts of g that are in no gap yet, and marks in g. Parts that are
+// in one stay as they are, since they are known for longer.
+func (s *gapSet) add(g gap, marks ...[]byte) {
 	begin := g.begin
 	if first, ok := s.at(begin); ok {
 		begin = first.end
 	}
 	for bytes.Compare(begin, g.end) < 0 {
-		hole := gap{begin: begin, end: g.end, since: g.since, dead: g.dead}
+		hole := gap{begin, g.end, g.since}
 		next, ok := s.from(begin)
 		if ok && bytes.Compare(next.begin, g.end) < 0 {
 			hole.end = next.begin
@@ -173,32 +214,48 @@ func (s *gapSet) add(g gap) {
 			s.insert(hole)
 		}
 	}
+	for _, key := range marks {
+		if bytes.Compare(g.begin, key) <= 0 && bytes.Compare(key, g.end) < 0 {
+			s.mark(key)
+		}
+	}
 }
 
-// join makes one gap of neighbours that touch [begin, end) wherever they are
-// equally old or both durable.
-func (s *gapSet) join(begin, end []byte, durable uint64) {
-	g, ok := s.before(begin)
+// join makes one gap of neighbours that touch g wherever they are equally old
+// or both durable.
+func (s *gapSet) join(g gap, durable uint64) {
+	end := g.end
+	g, ok := s.before(g.begin)
 	if !ok {
-		g, ok = s.from(begin)
+		g, ok = s.from(g.begin)
 	}
 	for ok && bytes.Compare(g.begin, end) <= 0 {
 		var next gap
 		next, ok = s.from(g.end)
-		if !ok || !bytes.Equal(g.end, next.begin) {
-			g = next
-			continue
-		}
 		since := max(g.since, next.since)
-		if g.since != next.since && since > durable {
+		if !ok || !bytes.Equal(g.end, next.begin) || (g.since != next.since && since > durable) {
 			g = next
 			continue
 		}
 		s.remove(g)
 		s.remove(next)
-		g = gap{begin: g.begin, end: next.end, since: since, dead: g.dead + next.dead}
+		g = gap{g.begin, next.end, since}
 		s.insert(g)
 	}
+}
+
+// addAll adds all of other, as empty since a version, and joins what it can.
+func (s *gapSet) addAll(other *gapSet, since, durable uint64) {
+	other.gaps.Ascend(func(g gap) bool {
+		g.since = since
+		s.add(g)
+		s.join(g, durable)
+		return true
+	})
+	other.marks.Ascend(func(key []byte) bool {
+		s.mark(key)
+		return true
+	})
 }
 
 // shrink evicts gaps, one after the other in key order, until the set takes no
@@ -207,93 +264,16 @@ func (s *gapSet) shrink(limit int) {
 	for s.bytes > limit {
 		g, ok := s.from(s.hand)
 		if !ok {
-			g, _ = s.tree.Min()
+			g, _ = s.gaps.Min()
 		}
 		s.remove(g)
+		for {
+			key, ok := s.marked(g)
+			if !ok {
+				break
+			}
+			s.unmark(key)
+		}
 		s.hand = g.end
 	}
-}
-
-// knowledge is the gaps that all transactions of a store share. A nil
-// *knowledge knows nothing and learns nothing.
-type knowledge struct {
-	limit int // bytes
-
-	mu      sync.Mutex
-	gaps    *gapSet
-	applied uint64
-	writing bool // the write transaction under way has written a key
-}
-
-func newKnowledge(limit int) *knowledge {
-	return &knowledge{limit: limit, gaps: newGapSet()}
-}
-
-// narrow is gapSet.narrow.
-func (k *knowledge) narrow(begin, end []byte, version uint64) (lo, hi []byte) {
-	if k == nil {
-		return begin, end
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.gaps.narrow(begin, end, version)
-}
-
-// wrote is called by the write transaction before key appears in its batch.
-func (k *knowledge) wrote(key []byte) {
-	if k == nil {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.writing = true
-	k.gaps.trim(key)
-}
-
-// committed is called when the write transaction was applied as version, with
-// what it learnt, which may be nil.
-func (k *knowledge) committed(version, durable uint64, learnt *gapSet) {
-	if k == nil {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.writing = false
-	k.applied = version
-	k.publish(version, durable, learnt)
-}
-
-// cancelled is called when the write transaction was not applied.
-func (k *knowledge) cancelled() {
-	if k == nil {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.writing = false
-}
-
-// observed is called with what a read-only transaction at version learnt.
-func (k *knowledge) observed(version uint64, learnt *gapSet) {
-	if k == nil {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.writing && k.applied == version {
-		k.publish(version, version, learnt)
-	}
-}
-
-func (k *knowledge) publish(since, durable uint64, learnt *gapSet) {
-	if learnt == nil {
-		return
-	}
-	learnt.tree.Ascend(func(g gap) bool {
-		g.since = since
-		k.gaps.add(g)
-		k.gaps.join(g.begin, g.end, durable)
-		return true
-	})
-	k.gaps.shrink(k.limit)
 }

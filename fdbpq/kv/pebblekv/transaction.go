@@ -26,7 +26,7 @@ type transaction struct {
 	batch   *pebble.Batch // its writes
 	iter    *pebble.Iterator
 	seen    int // length of the batch that iter sees
-	learnt  *gapSet
+	student student
 	copies  arena
 	size    int   // bytes towards kv.MaxTransactionSize
 	growth  int   // bytes by which the store grows, roughly
@@ -97,36 +97,26 @@ func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, e
 	if err := tx.check(); err != nil {
 		return nil, err
 	}
-	lo, hi := tx.store.known.narrow(r.Begin, r.End, tx.store.applied)
-	if bytes.Compare(lo, hi) >= 0 {
-		return nil, nil
-	}
 	if err := tx.refresh(); err != nil {
 		return nil, err
 	}
-	s := scan{iter: tx.iter, copies: &tx.copies}
-	if err := s.read(kv.Range{Begin: lo, End: hi}, o); err != nil {
-		return nil, err
-	}
-	if tx.store.known != nil {
-		s.teach(&tx.learnt, r, o.Reverse)
-	}
-	return s.pairs, nil
+	s := scan{iter: tx.iter, known: tx.store.known, version: tx.store.applied,
+		student: &tx.student, copies: &tx.copies, whole: r, options: o}
+	return s.read()
 }
 
 // refresh makes tx.iter see all writes so far.
 func (tx *transaction) refresh() error {
 	n := tx.batch.Len()
-	if tx.iter == nil {
-		iter, err := tx.batch.NewIter(nil)
-		if err != nil {
-			return readError(err)
-		}
-		tx.iter = iter
-	} else if n != tx.seen {
-		tx.iter.SetOptions(&pebble.IterOptions{})
+	if tx.iter != nil && tx.seen == n {
+		return nil
 	}
-	tx.seen = n
+	tx.closeIter()
+	iter, err := tx.batch.NewIter(&pebble.IterOptions{SkipPoint: tx.student.step})
+	if err != nil {
+		return readError(err)
+	}
+	tx.iter, tx.seen = iter, n
 	return nil
 }
 
@@ -160,9 +150,7 @@ func (tx *transaction) Set(key, value []byte) {
 // put writes without counting.
 func (tx *transaction) put(key, value []byte) {
 	tx.store.known.wrote(key)
-	if tx.learnt != nil {
-		tx.learnt.trim(key)
-	}
+	tx.student.wrote(key)
 	tx.wrote(tx.batch.Set(key, value, nil))
 }
 
@@ -188,12 +176,9 @@ func (tx *transaction) ClearRange(r kv.Range) {
 	tx.growth -= kv.MaxTransactionSize
 	tx.wrote(tx.batch.DeleteRange(r.Begin, r.End, nil))
 	if tx.store.known != nil {
-		remember(&tx.learnt, r, clearedDead)
+		tx.student.learn(r, bytes.Clone(r.Begin))
 	}
 }
-
-// clearedDead is how many dead entries a cleared range is thought to hide.
-const clearedDead = 1024
 
 // Add implements kv.Transaction. There is one writer, so it can read.
 func (tx *transaction) Add(key []byte, delta int64) {
@@ -282,7 +267,7 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 		return kv.Ready(struct{}{}, err)
 	}
 	tx.closeIter()
-	c, err := tx.store.apply(tx.ctx, tx.batch, tx.learnt)
+	c, err := tx.store.apply(tx.ctx, tx.batch, tx.student.learnt)
 	tx.batch = nil
 	if err != nil {
 		return kv.Ready(struct{}{}, err)

@@ -1,0 +1,69 @@
+package proof
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// ErrUndecided: it could not be found out in time whether there is an order of
+// the operations. It is no proof of a fault, and none of the opposite.
+var ErrUndecided = errors.New("undecided")
+
+// Check returns all that is wrong with a history, joined. A queue takes at
+// most timeout; errors.Is(err, ErrUndecided) if that was not enough for one.
+func (h *History) Check(timeout time.Duration) error {
+	var problems []error
+	names, ops := h.byQueue()
+	for _, name := range names {
+		a := newAccount(name, ops[name], h.Mortal)
+		a.checkMissing(a.open)
+		problems = append(problems, a.problems...)
+		if len(a.problems) > 0 {
+			continue // the model takes for granted what was found wrong
+		}
+		result, err := h.check(a, ops[name], timeout)
+		switch {
+		case err != nil:
+			problems = append(problems, fmt.Errorf("queue %s: %w", name, err))
+		case result == porcupine.Unknown:
+			problems = append(problems, fmt.Errorf("queue %s: %w after %v", name, ErrUndecided, timeout))
+		case result == porcupine.Illegal:
+			problems = append(problems, fmt.Errorf("queue %s: not linearizable", name))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (h *History) check(a *account, ops []*Operation, timeout time.Duration) (porcupine.CheckResult, error) {
+	m, numbers, err := newModel(a, h.OneByOne)
+	if err != nil {
+		return porcupine.Unknown, err
+	}
+	return porcupine.CheckOperationsTimeout(m.porcupine(), steps(a, ops, numbers), timeout), nil
+}
+
+// Visualize writes a page for each queue that is not linearizable, that shows
+// how far an order can be found, and returns the paths. prefix begins the paths.
+func (h *History) Visualize(prefix string, timeout time.Duration) (paths []string, err error) {
+	names, ops := h.byQueue()
+	for _, name := range names {
+		a := newAccount(name, ops[name], h.Mortal)
+		m, numbers, err := newModel(a, h.OneByOne)
+		if err != nil || len(a.problems) > 0 {
+			continue // there is no model of it
+		}
+		result, info := porcupine.CheckOperationsVerbose(m.porcupine(), steps(a, ops[name], numbers), timeout)
+		if result == porcupine.Ok {
+			continue
+		}
+		path := prefix + "-" + name + ".html"
+		if err := porcupine.VisualizePath(m.porcupine(), info, path); err != nil {
+			return paths, err
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}

@@ -1,0 +1,258 @@
+package proof_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/testenv/proof"
+)
+
+// checkTime is how long the check of one queue may take.
+const checkTime = time.Minute
+
+// simulation makes histories of a queue that works, in which operations
+// overlap. Some bugs are put in at random.
+type simulation struct {
+	random *rand.Rand
+	bug    string // "" for none
+	bugs   int    // how often it was put in
+	// clear: operations do not overlap and all have an outcome, so that no bug can
+	// be explained away.
+	clear bool
+
+	items  []fdbpq.ID // in order
+	values map[fdbpq.ID]string
+	counts int64
+	held   []fdbpq.ID // what pops of unknown outcome took and can put back
+	last   *proof.Operation
+	h      proof.History
+}
+
+func simulate(seed uint64, bug string, clear bool, n int) *simulation {
+	s := &simulation{
+		random: rand.New(rand.NewPCG(seed, 0)), bug: bug, clear: clear,
+		values: map[fdbpq.ID]string{},
+		h:      proof.History{Name: "simulation", OneByOne: true},
+	}
+	overlap := int64(25)
+	if clear {
+		overlap = 5
+	}
+	for i := range n {
+		// An operation takes place at 10 i; it was asked for before and is
+		// answered after that.
+		op := proof.Operation{Queue: "jobs", Client: i % 5, Outcome: proof.Done}
+		op.Call, op.Return = int64(10*i)-s.random.Int64N(overlap), int64(10*i)+s.random.Int64N(overlap)
+		s.do(i, &op)
+		s.h.Operations = append(s.h.Operations, op)
+	}
+	for i := n; ; i++ {
+		op := proof.Operation{Queue: "jobs", Kind: proof.PopMin, Outcome: proof.Done, Call: int64(1000 * i), Return: int64(1000*i) + 1}
+		s.pop(&op)
+		s.h.Operations = append(s.h.Operations, op)
+		if op.Outcome == proof.Empty {
+			return s
+		}
+	}
+}
+
+// strikes says whether to put in the bug here.
+func (s *simulation) strikes(bug string) bool {
+	if s.bug != bug || s.random.IntN(10) > 0 {
+		return false
+	}
+	s.bugs++
+	return true
+}
+
+func (s *simulation) do(i int, op *proof.Operation) {
+	switch x := s.random.IntN(100); {
+	case x < 45:
+		op.Kind, op.Priority, op.Value = proof.Push, s.random.Int64N(3), fmt.Sprint("v", i)
+		s.push(op)
+	case x < 60:
+		op.Kind = proof.PopMin
+		s.pop(op)
+	case x < 75:
+		op.Kind = proof.PopMax
+		s.pop(op)
+	case x < 82:
+		op.Kind = proof.PeekMin
+		s.peek(op)
+	case x < 90:
+		op.Kind = proof.PeekMax
+		s.peek(op)
+	case x < 96:
+		op.Kind, op.Len = proof.Len, int64(len(s.items))
+		if s.strikes("wrong len") {
+			op.Len += 3
+		}
+	default:
+		s.putBack()
+		op.Kind = proof.PopMin
+		s.pop(op)
+	}
+}
+
+func (s *simulation) push(op *proof.Operation) {
+	s.counts++
+	id := fdbpq.ID{Priority: op.Priority, Count: s.counts}
+	if s.strikes("wrong place") {
+		id.Count = -s.counts
+	}
+	op.ID = id.String()
+	s.values[id] = op.Value
+	if s.strikes("refused, but done") {
+		op.Outcome, op.ID = proof.Refused, ""
+	}
+	if s.strikes("lost push") {
+		return
+	}
+	s.insert(id)
+	if !s.clear && s.random.IntN(30) == 0 {
+		op.Outcome, op.ID = proof.Lost, ""
+	}
+}
+
+func (s *simulation) insert(id fdbpq.ID) {
+	s.items = append(s.items, id)
+	slices.SortFunc(s.items, func(a, b fdbpq.ID) int {
+		return slices.Compare([]int64{a.Priority, a.Count}, []int64{b.Priority, b.Count})
+	})
+}
+
+// end is the place of the item that is at the end that op is about.
+func (s *simulation) end(op *proof.Operation) int {
+	if op.Kind == proof.PopMax || op.Kind == proof.PeekMax {
+		return len(s.items) - 1
+	}
+	return 0
+}
+
+func (s *simulation) show(op *proof.Operation, id fdbpq.ID) {
+	op.ID, op.Value = id.String(), s.values[id]
+}
+
+func (s *simulation) peek(op *proof.Operation) {
+	if len(s.items) == 0 {
+		op.Outcome = proof.Empty
+		return
+	}
+	s.show(op, s.items[s.end(op)])
+	if s.last != nil && s.last.Value != op.Value && s.last.Return < op.Call && s.strikes("stale peek") {
+		op.ID, op.Value = s.last.ID, s.last.Value
+	}
+}
+
+func (s *simulation) pop(op *proof.Operation) {
+	if len(s.items) == 0 || s.strikes("false empty") {
+		op.Outcome = proof.Empty
+		return
+	}
+	i := s.end(op)
+	if len(s.items) > 2 && s.strikes("swapped pops") {
+		i = 1
+	}
+	s.show(op, s.items[i])
+	if s.strikes("doubled pop") {
+		return
+	}
+	if !s.clear && len(s.held) < 3 && s.random.IntN(20) == 0 {
+		op.Outcome, op.ID, op.Value = proof.Unknown, "", ""
+		s.held = append(s.held, s.items[i])
+	} else {
+		s.last = &proof.Operation{ID: op.ID, Value: op.Value, Return: op.Return}
+	}
+	s.items = slices.Delete(s.items, i, i+1)
+}
+
+func (s *simulation) putBack() {
+	if len(s.held) > 0 {
+		s.insert(s.held[0])
+		s.held = s.held[1:]
+	}
+}
+
+// A queue that works is found to work.
+func TestCheckerAccepts(t *testing.T) {
+	first := flags.firstSeed(t)
+	for seed := first; seed < first+50; seed++ {
+		s := simulate(seed, "", seed%2 == 0, 200)
+		if err := s.h.Check(checkTime); err != nil {
+			t.Errorf("-seed %d: %v", seed, err)
+		}
+	}
+}
+
+// Each kind of bug is found: always where nothing else can explain what was
+// seen, and mostly where operations overlap.
+func TestCheckerFinds(t *testing.T) {
+	for _, bug := range []string{
+		"swapped pops", "lost push", "doubled pop", "stale peek", "wrong len",
+		"wrong place", "false empty", "refused, but done",
+	} {
+		t.Run(bug, func(t *testing.T) {
+			first := flags.firstSeed(t)
+			for _, clear := range []bool{true, false} {
+				struck, found := 0, 0
+				for seed := first; seed < first+30; seed++ {
+					s := simulate(seed, bug, clear, 200)
+					if s.bugs == 0 {
+						continue
+					}
+					struck++
+					err := s.h.Check(checkTime)
+					if err != nil && !errors.Is(err, proof.ErrUndecided) {
+						found++
+					} else if clear {
+						t.Errorf("-seed %d: put in %d times, not found: %v", seed, s.bugs, err)
+					}
+				}
+				t.Logf("clear %t: found in %d of %d histories", clear, found, struck)
+				if found*2 < struck || struck == 0 {
+					t.Error("not found")
+				}
+			}
+		})
+	}
+}
+
+// A history survives being written, and what is wrong with it can be looked at.
+func TestHistoryFile(t *testing.T) {
+	s := simulate(flags.firstSeed(t), "wrong len", true, 100)
+	path := filepath.Join(t.TempDir(), "history.json")
+	if err := s.h.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	h, err := proof.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Check(checkTime); (err == nil) != (s.bugs == 0) {
+		t.Errorf("%d bugs were put in; found: %v", s.bugs, err)
+	}
+	pages, err := h.Visualize(path, checkTime)
+	if err != nil || (len(pages) == 0) != (s.bugs == 0) {
+		t.Errorf("%d bugs were put in; pages: %q, %v", s.bugs, pages, err)
+	}
+}
+
+// TestFile checks the history in the file that -history names.
+func TestFile(t *testing.T) {
+	if flags.history == "" {
+		t.Skip("checks a file: -history <path>")
+	}
+	h, err := proof.Read(flags.history)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Check(10 * checkTime); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,230 @@
+package proof_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+)
+
+// quiet drops the log: that things fail is what is intended.
+func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+// local is a bridge in this process.
+type local struct {
+	t      *testing.T
+	cancel context.CancelFunc
+	done   chan error
+}
+
+func startLocal(t *testing.T, o bridge.Options) *local {
+	t.Helper()
+	o.Logger = quiet()
+	b, err := bridge.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &local{t: t, cancel: cancel, done: make(chan error, 1)}
+	go func() { l.done <- b.Run(ctx) }()
+	t.Cleanup(func() { _ = l.stop() })
+	return l
+}
+
+// stop ends the bridge; the second call does nothing.
+func (l *local) stop() error {
+	l.cancel()
+	err := <-l.done
+	l.done <- nil
+	return err
+}
+
+func (l *local) mustStop() {
+	l.t.Helper()
+	if err := l.stop(); err != nil {
+		l.t.Errorf("the end of a bridge: %v", err)
+	}
+}
+
+// startMem starts two or four bridges on one store in memory that makes every
+// fault there is.
+func startMem(r *rig) {
+	rates := map[faultkv.Fault]float64{
+		faultkv.Delay: 0.02, faultkv.Outage: 0.005, faultkv.TooOld: 0.01, faultkv.Throttled: 0.01, faultkv.Conflict: 0.05,
+		faultkv.UnknownLost: 0.03, faultkv.UnknownMade: 0.03, faultkv.UnknownBeforeNext: 0.03, faultkv.UnknownDuringNext: 0.03,
+	}
+	mem := memkv.New(memkv.Options{})
+	db := faultkv.New(mem, faultkv.Options{Seed: r.random.Uint64(), Rates: rates, MaxDelay: 3 * time.Millisecond})
+	toNATS := newProxy(r.t, r.env.NATS.URL())
+	start := func() *local { return startLocal(r.t, bridgeOptions(toNATS.url(), db, 100*time.Millisecond)) }
+	var bridges []*local
+	for range 2 + 2*r.random.IntN(2) {
+		bridges = append(bridges, start())
+	}
+	r.faults = append(r.faults,
+		fault{"store away", func() {
+			db.SetOutage(true)
+			r.hold(400 * time.Millisecond)
+			db.SetOutage(false)
+		}},
+		fault{"connections of bridges cut", toNATS.cut},
+		fault{"bridge stopped and another started", func() {
+			bridges[0].mustStop()
+			bridges = append(bridges[1:], start())
+		}},
+	)
+	r.stop = func() kv.Database {
+		for _, b := range bridges {
+			b.mustStop()
+		}
+		db.Land()
+		for kind, n := range db.Counts() {
+			r.tally.fault("store: "+kind.String(), n)
+		}
+		return mem
+	}
+}
+
+// startKill starts a process on a folder.
+func startKill(r *rig) {
+	r.oneByOne, r.mortal = true, true
+	folder := r.t.TempDir()
+	toNATS := newProxy(r.t, r.env.NATS.URL())
+	s := newService(r.t, serviceConfig{NATS: toNATS.url(), Folder: folder, RequestTimeout: time.Second})
+	kill := fault{"bridge killed (SIGKILL)", func() {
+		s.kill()
+		s.start()
+	}}
+	r.faults = append(r.faults, kill, fault{"connections of bridges cut", toNATS.cut}, kill)
+	r.measure = func() resources { return serviceResources(r.t, s) }
+	r.stop = func() kv.Database {
+		s.stop()
+		return openFolder(r.t, folder, vfs.Default)
+	}
+}
+
+func openFolder(t *testing.T, folder string, fs vfs.FS) *pebblekv.DB {
+	t.Helper()
+	db, err := pebblekv.Open(folder, pebblekv.Options{FS: fs, Logger: quiet(), CacheSize: 8 << 20, MemTableSize: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// badDisk is a disk whose writes fail, or that is full.
+type badDisk struct {
+	vfs.FS
+	mu struct {
+		sync.Mutex
+		random *rand.Rand
+		rate   float64 // of the writes that fail
+		err    error   // with which they do
+		full   bool
+		failed int
+	}
+}
+
+func (d *badDisk) set(rate float64, err error, full bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.rate, d.mu.err, d.mu.full = rate, err, full
+}
+
+// MaybeError implements errorfs.Injector.
+func (d *badDisk) MaybeError(op errorfs.Op) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && d.mu.random.Float64() < d.mu.rate {
+		d.mu.failed++
+		return d.mu.err
+	}
+	return nil
+}
+
+// String implements errorfs.Injector.
+func (d *badDisk) String() string { return "bad disk" }
+
+// GetDiskUsage implements vfs.FS.
+func (d *badDisk) GetDiskUsage(path string) (vfs.DiskUsage, error) {
+	d.mu.Lock()
+	full := d.mu.full
+	d.mu.Unlock()
+	usage, err := d.FS.GetDiskUsage(path)
+	if full {
+		usage.AvailBytes = 0
+	}
+	return usage, err
+}
+
+// startDisk starts a bridge on a disk that fails.
+func startDisk(r *rig) {
+	r.oneByOne = true
+	disk := &badDisk{}
+	disk.mu.random = rand.New(rand.NewPCG(r.random.Uint64(), 3))
+	disk.FS = errorfs.Wrap(vfs.Default, disk)
+	db := openFolder(r.t, r.t.TempDir(), disk)
+	b := startLocal(r.t, bridgeOptions(r.env.NATS.URL(), db, 200*time.Millisecond))
+	while := func(rate float64, err error, full bool) func() {
+		return func() {
+			disk.set(rate, err, full)
+			r.hold(400 * time.Millisecond)
+			disk.set(0, nil, false)
+		}
+	}
+	r.faults = append(r.faults,
+		fault{"disk: every write fails (EIO)", while(1, syscall.EIO, false)},
+		fault{"disk: some writes fail (EIO)", while(0.02, syscall.EIO, false)},
+		fault{"disk full (ENOSPC)", while(1, syscall.ENOSPC, true)},
+		fault{"disk nearly full", while(0, nil, true)},
+	)
+	r.stop = func() kv.Database {
+		b.mustStop()
+		r.tally.fault("disk: single writes that failed", disk.mu.failed)
+		return db
+	}
+}
+
+// startPower starts a bridge on a machine that loses its power: what was not
+// synced is gone, or a random part of it.
+func startPower(r *rig) {
+	r.oneByOne, r.mortal = true, true
+	random := rand.New(rand.NewPCG(r.random.Uint64(), 4))
+	disk := vfs.NewCrashableMem()
+	toNATS := newProxy(r.t, r.env.NATS.URL())
+	db := openFolder(r.t, "store", disk)
+	b := startLocal(r.t, bridgeOptions(toNATS.url(), db, time.Second))
+	cut := func(percent int) fault {
+		return fault{fmt.Sprintf("power cut, %d %% of what was not synced is there", percent), func() {
+			// What the bridge says after this reaches nobody.
+			toNATS.refuse(true)
+			after := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: random})
+			_ = b.stop() // it cannot say goodbye
+			_ = db.Close()
+			toNATS = newProxy(r.t, r.env.NATS.URL())
+			disk = after
+			db = openFolder(r.t, "store", disk)
+			b = startLocal(r.t, bridgeOptions(toNATS.url(), db, time.Second))
+		}}
+	}
+	r.faults = append(r.faults, cut(0), cut(50), cut(100))
+	r.stop = func() kv.Database {
+		b.mustStop()
+		return db
+	}
+}

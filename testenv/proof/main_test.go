@@ -1,0 +1,55 @@
+package proof_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// options of the command line.
+type options struct {
+	seed     uint64
+	duration time.Duration
+	rounds   int
+	history  string
+	out      string
+}
+
+// flags is set by the command line.
+var flags options
+
+func init() {
+	flag.Uint64Var(&flags.seed, "seed", 0, "seed of all that is random; 0 takes one")
+	flag.DurationVar(&flags.duration, "duration", 0, "how long to go on; 0 makes -rounds rounds of each kind of system")
+	flag.IntVar(&flags.rounds, "rounds", 4, "histories for each kind of system, if -duration is not given")
+	flag.StringVar(&flags.history, "history", "", "file of a history to check again, for TestFile")
+	flag.StringVar(&flags.out, "out", os.TempDir(), "folder for histories that are wrong")
+}
+
+// firstSeed returns the seed to begin with.
+func (o options) firstSeed(t *testing.T) uint64 {
+	seed := o.seed
+	if seed == 0 {
+		seed = 1 + rand.Uint64N(1<<32)
+	}
+	t.Logf("-seed %d", seed)
+	return seed
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(serviceVariable) != "" {
+		if err := serve(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
+}

@@ -1,0 +1,283 @@
+package proof
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+const (
+	// maxItems is the most different items of a queue in one history.
+	maxItems = 64 * words
+	words    = 8
+	// MaxOpen is the most pops of unknown outcome of a queue in one history.
+	// Every one of them can be at any place in the order.
+	MaxOpen = 16
+)
+
+// state is a queue at one time. Items are numbered in the order of their ids.
+type state struct {
+	present [words]uint64   // a bit for each item
+	held    [MaxOpen]uint16 // by open pop: number of the item it took, plus 1
+}
+
+func (s *state) has(i int) bool { return s.present[i/64]>>(i%64)&1 != 0 }
+func (s *state) flip(i int)     { s.present[i/64] ^= 1 << (i % 64) }
+
+// first returns the first item, -1 if there is none.
+func (s *state) first() int {
+	for i, w := range s.present {
+		if w != 0 {
+			return 64*i + bits.TrailingZeros64(w)
+		}
+	}
+	return -1
+}
+
+// last returns the last item, -1 if there is none.
+func (s *state) last() int {
+	for i, w := range slices.Backward(s.present[:]) {
+		if w != 0 {
+			return 64*i + 63 - bits.LeadingZeros64(w)
+		}
+	}
+	return -1
+}
+
+func (s *state) count() int {
+	n := 0
+	for _, w := range s.present {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+func (s *state) hash() uint64 {
+	h := uint64(14695981039346656037)
+	mix := func(x uint64) { h = (h ^ x) * 1099511628211; h ^= h >> 29 }
+	for _, w := range s.present {
+		mix(w)
+	}
+	for _, x := range s.held {
+		mix(uint64(x))
+	}
+	return h
+}
+
+// step is an operation of the model. Its result is part of it.
+type step struct {
+	kind  stepKind
+	item  int // the item pushed, popped or seen; -1 for none
+	call  int64
+	n     int64 // result of a len
+	slack int64 // items that may be counted by it and that nobody ever saw
+	slot  int   // of an open pop
+	text  string
+}
+
+type stepKind uint8
+
+const (
+	stepPush stepKind = iota
+	stepPopMin
+	stepPopMax
+	stepPeekMin
+	stepPeekMax
+	stepLen
+	stepTakeMin // an open pop takes what there is, or nothing
+	stepTakeMax
+	stepGiveBack // what it took is put back
+)
+
+var stepKinds = map[Kind]stepKind{
+	Push: stepPush, PopMin: stepPopMin, PopMax: stepPopMax, PeekMin: stepPeekMin, PeekMax: stepPeekMax, Len: stepLen,
+}
+
+// queueModel is the sequential model of one queue.
+type queueModel struct {
+	ids      []fdbpq.ID // of the items, in order
+	values   []string
+	acked    []int64 // when the push of each item was acknowledged
+	oneByOne bool
+	ordered  bool // items never come back, so the order of pushes can be checked
+}
+
+// apply does a step. It reports whether the step can give the result that it
+// gave.
+func (m *queueModel) apply(s state, p *step) (ok bool, after state) {
+	switch p.kind {
+	case stepPush:
+		if s.has(p.item) || !m.inOrder(&s, p) {
+			return false, s
+		}
+		s.flip(p.item)
+	case stepPopMin, stepPopMax, stepPeekMin, stepPeekMax:
+		end := s.first()
+		if p.kind == stepPopMax || p.kind == stepPeekMax {
+			end = s.last()
+		}
+		if end != p.item {
+			return false, s
+		}
+		if end >= 0 && (p.kind == stepPopMin || p.kind == stepPopMax) {
+			s.flip(end)
+		}
+	case stepLen:
+		n := int64(s.count())
+		return n <= p.n && p.n <= n+p.slack, s
+	case stepTakeMin, stepTakeMax:
+		end := s.first()
+		if p.kind == stepTakeMax {
+			end = s.last()
+		}
+		if end >= 0 {
+			s.flip(end)
+			s.held[p.slot] = uint16(end + 1)
+		}
+	case stepGiveBack:
+		if held := s.held[p.slot]; held > 0 {
+			s.flip(int(held - 1))
+			s.held[p.slot] = 0
+		}
+	}
+	return true, s
+}
+
+// inOrder reports whether the pushed item comes after those of its priority
+// that it must come after.
+func (m *queueModel) inOrder(s *state, p *step) bool {
+	if !m.ordered {
+		return true
+	}
+	for later := p.item + 1; later < len(m.ids) && m.ids[later].Priority == m.ids[p.item].Priority; later++ {
+		if s.has(later) && (m.oneByOne || m.acked[later] < p.call) {
+			return false
+		}
+	}
+	return true
+}
+
+func compareIDs(a, b fdbpq.ID) int {
+	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Count, b.Count), bytes.Compare(a.Random[:], b.Random[:]))
+}
+
+// newModel numbers the items.
+func newModel(a *account, oneByOne bool) (*queueModel, map[string]int, error) {
+	if len(a.ids) > maxItems || a.open > MaxOpen {
+		return nil, nil, fmt.Errorf("%w: %d items and %d pops of unknown outcome: the model has room for %d and %d",
+			ErrUndecided, len(a.ids), a.open, maxItems, MaxOpen)
+	}
+	m := &queueModel{oneByOne: oneByOne, ordered: oneByOne || a.open == 0}
+	for value := range a.ids {
+		m.values = append(m.values, value)
+	}
+	slices.SortFunc(m.values, func(x, y string) int { return compareIDs(a.ids[x], a.ids[y]) })
+	numbers := make(map[string]int, len(m.values))
+	for i, value := range m.values {
+		numbers[value] = i
+		m.ids = append(m.ids, a.ids[value])
+		acked := int64(math.MaxInt64)
+		if push := a.pushes[value]; push.Outcome == Done {
+			acked = push.Return
+		}
+		m.acked = append(m.acked, acked)
+	}
+	return m, numbers, nil
+}
+
+// steps translates the operations of a queue.
+func steps(a *account, ops []*Operation, numbers map[string]int) []porcupine.Operation {
+	var list []porcupine.Operation
+	// A push that nobody saw anything of can have been undone only by an open
+	// pop, so at most as many items were there unseen.
+	var unseen []int64
+	for _, op := range ops {
+		if _, seen := numbers[op.Value]; op.Kind == Push && op.open() && !seen {
+			unseen = append(unseen, op.Call)
+		}
+	}
+	slot := 0
+	for _, op := range ops {
+		p := &step{kind: stepKinds[op.Kind], item: -1, call: op.Call, text: describe(op)}
+		end := op.Return
+		if op.open() {
+			end = math.MaxInt64
+		}
+		add := func(p *step) {
+			list = append(list, porcupine.Operation{ClientId: op.Client, Input: p, Call: op.Call, Return: end})
+		}
+		number, seen := numbers[op.Value]
+		switch {
+		case op.Outcome == Refused, op.open() && (op.Kind.peeks() || op.Kind == Len), op.Kind == Push && !seen:
+			continue
+		case op.Kind.pops() && op.open():
+			p.kind, p.slot = stepTakeMin, slot
+			if op.Kind == PopMax {
+				p.kind = stepTakeMax
+			}
+			add(p)
+			p = &step{kind: stepGiveBack, slot: slot, text: "put back what " + p.text + " took"}
+			slot++
+		case op.Kind == Len:
+			p.n = op.Len
+			for _, call := range unseen {
+				if call < op.Return && p.slack < int64(a.open) {
+					p.slack++
+				}
+			}
+		case seen: // a push of unknown outcome among others
+			p.item = number
+		}
+		add(p)
+	}
+	return list
+}
+
+func describe(op *Operation) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s", op.Kind)
+	if op.Kind == Push {
+		fmt.Fprintf(&b, "(%d, %s)", op.Priority, op.Value)
+	}
+	switch {
+	case op.Outcome != Done:
+		fmt.Fprintf(&b, " → %s", op.Outcome)
+	case op.Kind == Len:
+		fmt.Fprintf(&b, " → %d", op.Len)
+	case op.Kind != Push:
+		fmt.Fprintf(&b, " → %s", op.Value)
+	}
+	return b.String()
+}
+
+// porcupine returns the model as porcupine wants it.
+func (m *queueModel) porcupine() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return state{} },
+		Step: func(s, input, _ any) (bool, any) {
+			return m.apply(s.(state), input.(*step))
+		},
+		Equal:             func(a, b any) bool { return a.(state) == b.(state) },
+		Hash:              func(s any) uint64 { x := s.(state); return x.hash() },
+		DescribeOperation: func(input, _ any) string { return input.(*step).text },
+		DescribeState:     func(s any) string { return m.describeState(s.(state)) },
+	}
+}
+
+func (m *queueModel) describeState(s state) string {
+	var there []string
+	for i, value := range m.values {
+		if s.has(i) {
+			there = append(there, fmt.Sprintf("%d:%s", m.ids[i].Priority, value))
+		}
+	}
+	return "[" + strings.Join(there, " ") + "]"
+}

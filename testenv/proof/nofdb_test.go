@@ -1,0 +1,5 @@
+//go:build !fdb
+
+package proof_test
+
+func fdbSystems() []system { return nil }

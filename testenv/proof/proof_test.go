@@ -1,0 +1,120 @@
+package proof_test
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// system is a kind of system to test.
+type system struct {
+	name  string
+	start func(*rig)
+}
+
+// systems returns all kinds. Those with FoundationDB are there if it is.
+func systems() []system {
+	return append([]system{
+		{"mem-faults", startMem},
+		{"embedded-kill", startKill},
+		{"embedded-disk", startDisk},
+		{"embedded-power", startPower},
+	}, fdbSystems()...)
+}
+
+// slice is how long one system is run in a long test, before another one.
+const slice = time.Minute
+
+// TestProof puts load on systems that are being broken, and checks what clients
+// saw. Each system makes -rounds histories; with -duration systems are started
+// anew, with other seeds, until that is over.
+func TestProof(t *testing.T) {
+	seed := flags.firstSeed(t)
+	all := newTally()
+	defer func() { t.Logf("all systems, %v", all) }()
+	begin := time.Now()
+	for again := uint64(0); ; again++ {
+		for _, s := range systems() {
+			t.Run(s.name, func(t *testing.T) { proveSystem(t, s, seed+again, all, begin) })
+		}
+		if t.Failed() || flags.duration == 0 || time.Since(begin) >= flags.duration {
+			return
+		}
+	}
+}
+
+// proveSystem starts a system, makes histories, and ends it.
+func proveSystem(t *testing.T, s system, seed uint64, all *tally, begin time.Time) {
+	random := rand.New(rand.NewPCG(seed, 5))
+	before := ownResources(t)
+	t.Run("run", func(t *testing.T) {
+		r := newRig(t, s.name, seed, all)
+		s.start(r)
+		r.start()
+		r.rounds1(random, begin)
+		if !t.Failed() {
+			r.finish()
+		}
+	})
+	ownResources(t).wantNoMore(t, "the test", before)
+}
+
+func (r *rig) rounds1(random *rand.Rand, begin time.Time) {
+	var start resources
+	measure := r.measure
+	if measure == nil {
+		measure = func() resources { return ownResources(r.t) }
+	}
+	until := time.Now().Add(slice)
+	for n := 0; !r.t.Failed(); n++ {
+		if n == 2 { // connections and caches are there
+			start = measure()
+		}
+		if flags.duration == 0 && n >= flags.rounds ||
+			flags.duration > 0 && (time.Now().After(until) || time.Since(begin) > flags.duration) {
+			break
+		}
+		faults := maxFaults
+		if n >= len(r.faults) {
+			faults = random.IntN(maxFaults + 1)
+		}
+		r.round(faults)
+	}
+	if start.goroutines > 0 {
+		measure().wantNoMore(r.t, "the service", start)
+	}
+}
+
+// serviceResources asks a process.
+func serviceResources(t *testing.T, s *service) resources {
+	t.Helper()
+	reply, err := http.Get("http://" + s.http + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = reply.Body.Close()
+		http.DefaultClient.CloseIdleConnections()
+	}()
+	values := map[string]float64{}
+	for lines := bufio.NewScanner(reply.Body); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		if v, err := strconv.ParseFloat(value, 64); err == nil {
+			values[name] = v
+		}
+	}
+	r := resources{
+		goroutines: int(values["go_goroutines"]),
+		files:      int(values["process_open_fds"]),
+		memory:     uint64(values["go_memstats_heap_alloc_bytes"]),
+	}
+	if r.goroutines == 0 {
+		t.Error(fmt.Errorf("no numbers at http://%s/metrics", s.http))
+	}
+	return r
+}

@@ -1,0 +1,162 @@
+package proof_test
+
+import (
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+)
+
+// proxy passes on the bytes of connections to a NATS server, and breaks them.
+type proxy struct {
+	listener net.Listener
+	target   string
+	all      sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		links     map[*link]struct{}
+		closed    bool
+		refusing  bool // new connections are closed
+		deaf      bool // what the server says goes nowhere
+		swallowed chan struct{}
+	}
+}
+
+// link is one connection through the proxy.
+type link struct{ client, server net.Conn }
+
+func (l *link) close() {
+	_ = l.client.Close()
+	_ = l.server.Close()
+}
+
+// newProxy makes a proxy in front of the server at a NATS URL.
+func newProxy(t *testing.T, target string) *proxy {
+	u, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{listener: listener, target: u.Host}
+	p.mu.links = map[*link]struct{}{}
+	p.all.Go(p.accept)
+	t.Cleanup(func() {
+		p.mu.Lock()
+		p.mu.closed = true
+		p.mu.Unlock()
+		_ = listener.Close()
+		p.cut()
+		p.all.Wait()
+	})
+	return p
+}
+
+func (p *proxy) url() string { return "nats://" + p.listener.Addr().String() }
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		server, err := net.Dial("tcp", p.target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		l := &link{client, server}
+		if !p.add(l) {
+			l.close()
+			continue
+		}
+		p.all.Go(func() { p.copy(l, l.server, l.client, false) })
+		p.all.Go(func() { p.copy(l, l.client, l.server, true) })
+	}
+}
+
+func (p *proxy) add(l *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.closed || p.mu.refusing {
+		return false
+	}
+	p.mu.links[l] = struct{}{}
+	return true
+}
+
+// copy passes bytes on until either side is closed.
+func (p *proxy) copy(l *link, to io.Writer, from io.Reader, fromServer bool) {
+	defer func() {
+		l.close()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.mu.links, l)
+	}()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		if fromServer && p.swallows() {
+			continue
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (p *proxy) swallows() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.deaf && p.mu.swallowed != nil {
+		close(p.mu.swallowed)
+		p.mu.swallowed = nil
+	}
+	return p.mu.deaf
+}
+
+// cut closes all connections.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.mu.links {
+		l.close()
+	}
+}
+
+// refuse cuts all connections and lets no new ones in, or lets them in again.
+func (p *proxy) refuse(on bool) {
+	p.mu.Lock()
+	p.mu.refusing = on
+	p.mu.Unlock()
+	if on {
+		p.cut()
+	}
+}
+
+// deafen begins to keep from the clients what the server says. The channel is
+// closed when there was something.
+func (p *proxy) deafen() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.deaf = true
+	swallowed := make(chan struct{})
+	p.mu.swallowed = swallowed
+	return swallowed
+}
+
+// hear ends deafen by cutting the connections, of which nobody can say any more
+// what was said on them.
+func (p *proxy) hear() {
+	p.cut()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.deaf, p.mu.swallowed = false, nil
+}

@@ -1,0 +1,332 @@
+package proof_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/proof"
+)
+
+// fault is one way to break something. strike breaks it and returns when the
+// cause is gone; the system may need longer.
+type fault struct {
+	name   string
+	strike func()
+}
+
+// rig is a system under test: a NATS server, bridges, a store.
+type rig struct {
+	t      *testing.T
+	name   string
+	again  string // command that does it again
+	random *rand.Rand
+	tally  *tally
+
+	env     *testenv.Env // its NATS server only
+	toNATS  *proxy       // for the clients
+	faults  []fault
+	timeout time.Duration // of a request of a client
+
+	// See proof.History.
+	oneByOne, mortal bool
+
+	// measure measures the process of a bridge; nil if all are in this one.
+	measure func() resources
+	// stop ends the bridges in an orderly way and returns the store.
+	stop func() kv.Database
+
+	clients []*client
+	struck  int // faults so far
+	rounds  int
+	kept    []*proof.History // which can have left something in the store
+}
+
+// clients of each round. More would make the search for an order slow.
+const (
+	clients   = 5
+	requests  = 60 // of each client in a round, without those at its end
+	maxFaults = 2  // in a round
+)
+
+func newRig(t *testing.T, name string, seed uint64, y *tally) *rig {
+	r := &rig{
+		t: t, name: name, random: rand.New(rand.NewPCG(seed, 1)), tally: y, timeout: 2 * time.Second,
+		again: fmt.Sprintf("go test -count=1 -run '^%s$' ./testenv/proof -seed %d", strings.ReplaceAll(t.Name(), "/", "$/^"), seed),
+	}
+	r.env = testenv.New(t, testenv.Options{Stopped: true})
+	r.env.NATS.Start()
+	r.toNATS = newProxy(t, r.env.NATS.URL())
+	r.faults = []fault{
+		{"NATS server restarted", r.env.NATS.Restart},
+		{"connections of clients cut", r.toNATS.cut},
+		{"replies lost, then connections cut", r.loseReplies},
+	}
+	return r
+}
+
+// loseReplies loses what the server says to the clients, then cuts them off. If
+// all clients have ended there is nothing to lose.
+func (r *rig) loseReplies() {
+	swallowed := r.toNATS.deafen()
+	select {
+	case <-swallowed:
+	case <-time.After(r.timeout / 2):
+	}
+	r.toNATS.hear()
+}
+
+// hold lets a fault last for a random part of d.
+func (r *rig) hold(d time.Duration) {
+	<-time.After(time.Duration(r.random.Int64N(int64(d))))
+}
+
+// start connects the clients and waits until the system answers.
+func (r *rig) start() {
+	zero := time.Now()
+	for i := range clients {
+		c := newClient(r.t, i, r.toNATS.url(), r.timeout)
+		c.zero = zero
+		r.t.Cleanup(c.nc.Close)
+		r.clients = append(r.clients, c)
+	}
+	r.clients[0].await()
+}
+
+// odometer counts requests and tells when there were so many.
+type odometer struct {
+	mu    sync.Mutex
+	count int
+	marks map[int]chan struct{}
+}
+
+func (o *odometer) mark(at int) <-chan struct{} {
+	reached := make(chan struct{})
+	o.marks[at] = reached
+	return reached
+}
+
+func (o *odometer) add() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.count++
+	if reached := o.marks[o.count]; reached != nil {
+		close(reached)
+	}
+}
+
+// round makes one history, with faults on the way, and checks it.
+func (r *rig) round(faults int) {
+	r.rounds++
+	round := fmt.Sprintf("%d", r.rounds)
+	queues := []string{"a-" + round, "b-" + round, "fifo-" + round}
+	meter := &odometer{marks: map[int]chan struct{}{}}
+	var marks []<-chan struct{}
+	for i := range faults {
+		marks = append(marks, meter.mark(10+i*100+r.random.IntN(100)))
+	}
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	open := map[string]int{} // pops of unknown outcome
+	for _, c := range r.clients {
+		w := &workload{random: rand.New(rand.NewPCG(r.random.Uint64(), 2)), queues: queues, round: round}
+		running.Go(func() {
+			for range requests {
+				mu.Lock()
+				op, padding := w.next(c.number, open)
+				mu.Unlock()
+				done := c.do(op, padding)
+				if broken(done) {
+					if done.Outcome != proof.Refused && (op.Kind == proof.PopMin || op.Kind == proof.PopMax) {
+						mu.Lock()
+						open[op.Queue]++
+						mu.Unlock()
+					}
+					meter.add()
+					c.await()
+					continue
+				}
+				meter.add()
+			}
+		})
+	}
+	for _, mark := range marks {
+		<-mark
+		f := r.faults[r.struck%len(r.faults)]
+		r.struck++
+		f.strike()
+		r.tally.fault(f.name, 1)
+	}
+	running.Wait()
+	r.drain(queues)
+	r.check(queues)
+}
+
+// drain pops until the queues are empty.
+func (r *rig) drain(queues []string) {
+	var running sync.WaitGroup
+	for i, queue := range queues {
+		c := r.clients[i]
+		running.Go(func() {
+			for !r.t.Failed() {
+				op := c.do(proof.Operation{Queue: queue, Kind: proof.PopMin}, 0)
+				if op.Outcome == proof.Empty {
+					return
+				}
+				if broken(op) {
+					c.await()
+				}
+			}
+		})
+	}
+	running.Wait()
+}
+
+// checkTimeout is how long the check of one queue may take. One that takes
+// longer counts as undecided, and fails.
+const checkTimeout = 30 * time.Second
+
+func (r *rig) check(queues []string) {
+	h := &proof.History{Name: fmt.Sprintf("%s-%d", r.name, r.rounds), Again: r.again, OneByOne: r.oneByOne, Mortal: r.mortal}
+	for _, c := range r.clients {
+		h.Operations = append(h.Operations, c.ops...)
+		c.ops = nil
+	}
+	r.tally.history(h, len(queues))
+	if err := h.Check(checkTimeout); err != nil {
+		r.wrong(h, err)
+	}
+	if !h.Settled() {
+		r.kept = append(r.kept, h)
+	}
+}
+
+// wrong reports a history that is wrong, or of which nobody knows.
+func (r *rig) wrong(h *proof.History, err error) {
+	r.t.Helper()
+	r.tally.add(func() {
+		if errors.Is(err, proof.ErrUndecided) {
+			r.tally.undecided++
+		} else {
+			r.tally.violations++
+		}
+	})
+	path := filepath.Join(flags.out, fmt.Sprintf("history-%s-%d.json", h.Name, time.Now().UnixNano()))
+	pages, visualErr := h.Visualize(path, checkTimeout)
+	r.t.Errorf("%v\nhistory: %s\npages: %s\nto check the history again: go test -run '^TestFile$' ./testenv/proof -history %s\nto make one like it: %s",
+		err, path, strings.Join(pages, " "), path, h.Again)
+	if err := errors.Join(h.Write(path), visualErr); err != nil {
+		r.t.Errorf("the history could not be written: %v", err)
+	}
+}
+
+// finish ends the system and looks at what it left in its store.
+func (r *rig) finish() {
+	for _, c := range r.clients {
+		c.nc.Close()
+	}
+	db := r.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	r.scan(ctx, db, -1)
+	left, err := drainStore(ctx, db)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.scan(ctx, db, 0)
+	for _, h := range r.kept {
+		if err := h.CheckLeft(left); err != nil {
+			r.wrong(h, err)
+		}
+		for i := range h.Operations {
+			delete(left, h.Operations[i].Queue)
+		}
+	}
+	for queue, values := range left {
+		r.tally.add(func() { r.tally.violations++ })
+		r.t.Errorf("left in queue %s, after all its requests were answered and it was said to be empty: %q", queue, values)
+	}
+}
+
+// scan checks the invariants of everything stored, and the number of items if
+// it is not negative.
+func (r *rig) scan(ctx context.Context, db kv.Database, items int) {
+	contents, err := fdbpqtest.CheckInvariants(ctx, db, subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
+	if err == nil && items >= 0 && contents.Items != items {
+		err = fmt.Errorf("%d items, want %d", contents.Items, items)
+	}
+	if err != nil {
+		r.t.Errorf("the store: %v\nto do it again: %s", err, r.again)
+		r.tally.add(func() { r.tally.violations++ })
+	}
+	r.tally.add(func() { r.tally.scans++ })
+}
+
+// drainStore removes all items of all queues, without bridges, and returns
+// their values by queue.
+func drainStore(ctx context.Context, db kv.Database) (map[string][]string, error) {
+	k := keyspace()
+	left := map[string][]string{}
+	for _, list := range []func(kv.Reader, string, int) ([]string, error){k.PriorityQueues, k.Queues} {
+		last := ""
+		for {
+			names, err := kv.ReadTransact(ctx, db, func(rd kv.Reader) ([]string, error) { return list(rd, last, 100) })
+			if err != nil {
+				return nil, err
+			}
+			for _, name := range names {
+				values, err := drainQueue(ctx, db, k, name)
+				if err != nil {
+					return nil, fmt.Errorf("queue %s: %w", name, err)
+				}
+				if len(values) > 0 {
+					left[name] = values
+				}
+			}
+			if len(names) < 100 {
+				break
+			}
+			last = names[len(names)-1]
+		}
+	}
+	return left, nil
+}
+
+func drainQueue(ctx context.Context, db kv.Database, k *fdbpq.Keyspace, name string) (values []string, err error) {
+	pop := func(kv.Transaction) (fdbpq.Item, error) { return fdbpq.Item{}, fdbpq.ErrEmpty }
+	if isFIFO(name) {
+		q, err := k.Queue(name)
+		if err != nil {
+			return nil, err
+		}
+		pop = q.Dequeue
+	} else {
+		q, err := k.PriorityQueue(name)
+		if err != nil {
+			return nil, err
+		}
+		pop = q.PopMin
+	}
+	for {
+		item, err := kv.Transact(ctx, db, pop)
+		if errors.Is(err, fdbpq.ErrEmpty) {
+			return values, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		value, _, _ := strings.Cut(string(item.Value), " ")
+		values = append(values, value)
+	}
+}

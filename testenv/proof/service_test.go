@@ -1,0 +1,184 @@
+package proof_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// serviceVariable makes the test binary a bridge in a process of its own, which
+// can be killed. It holds a serviceConfig.
+const serviceVariable = "PROOF_SERVICE"
+
+type serviceConfig struct {
+	NATS           string
+	Folder         string // of the embedded store
+	ClusterFile    string // of FoundationDB
+	RequestTimeout time.Duration
+}
+
+// serve runs until SIGTERM, or until the test is gone.
+func serve() (err error) {
+	var c serviceConfig
+	if err := json.Unmarshal([]byte(os.Getenv(serviceVariable)), &c); err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	db, err := c.open(logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	o := bridgeOptions(c.NATS, db, c.RequestTimeout)
+	o.Logger, o.HTTPAddr = logger, "127.0.0.1:0"
+	b, err := bridge.New(o)
+	if err != nil {
+		return err
+	}
+	fmt.Println(b.Addr())
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return b.Run(ctx)
+}
+
+func (c *serviceConfig) open(logger *slog.Logger) (kv.Database, error) {
+	if c.ClusterFile != "" {
+		return fdbkv.Open(fdbkv.Options{ClusterFile: c.ClusterFile})
+	}
+	return pebblekv.Open(c.Folder, pebblekv.Options{Logger: logger})
+}
+
+// bridgeOptions are those of all bridges.
+func bridgeOptions(url string, db kv.Database, timeout time.Duration) bridge.Options {
+	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
+	if err != nil {
+		panic(err) // of the defaults
+	}
+	return bridge.Options{
+		NATSURL: url,
+		NATSOptions: []nats.Option{
+			nats.MaxReconnects(-1), nats.ReconnectWait(10 * time.Millisecond), nats.ReconnectJitter(0, 0),
+		},
+		DB:             db,
+		Keyspace:       keyspace(),
+		Grammar:        grammar,
+		RequestTimeout: timeout,
+		Version:        "0.0.1",
+	}
+}
+
+func keyspace() *fdbpq.Keyspace {
+	return fdbpq.NewKeyspace(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix, fdbpq.RawValues)
+}
+
+// service is a bridge in a process of its own.
+type service struct {
+	t      *testing.T
+	config serviceConfig
+	cmd    *exec.Cmd // nil if it does not run
+	stdin  io.Closer
+	stderr strings.Builder
+	http   string // address
+}
+
+func newService(t *testing.T, c serviceConfig) *service {
+	s := &service{t: t, config: c}
+	s.start()
+	t.Cleanup(func() {
+		if s.cmd != nil {
+			s.kill()
+		}
+	})
+	return s
+}
+
+// start returns when the process has opened its store.
+func (s *service) start() {
+	s.t.Helper()
+	config, err := json.Marshal(s.config)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.cmd = exec.Command(os.Args[0])
+	s.cmd.Env = append(os.Environ(), serviceVariable+"="+string(config))
+	s.stderr.Reset()
+	s.cmd.Stderr = &s.stderr
+	stdout, err := s.cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	lines := bufio.NewScanner(stdout)
+	if !lines.Scan() {
+		err := s.cmd.Wait()
+		s.cmd = nil
+		s.t.Fatalf("the service ended: %v\n%s", err, s.stderr.String())
+	}
+	s.http = lines.Text()
+}
+
+// kill is kill -9.
+func (s *service) kill() {
+	s.t.Helper()
+	if err := s.cmd.Process.Kill(); err != nil {
+		s.t.Error(err)
+	}
+	var killed *exec.ExitError
+	if err := s.cmd.Wait(); !errors.As(err, &killed) {
+		s.t.Errorf("after kill -9: %v", err)
+	}
+	s.report()
+}
+
+// stop is an orderly end.
+func (s *service) stop() {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Error(err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		s.t.Errorf("service after SIGTERM: %v", err)
+	}
+	s.report()
+}
+
+// report shows what the process had to say, of which a data race is a failure.
+func (s *service) report() {
+	s.cmd = nil
+	_ = s.stdin.Close()
+	text := s.stderr.String()
+	if strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic:") {
+		s.t.Errorf("the service says:\n%s", text)
+	} else if text != "" {
+		s.t.Logf("the service says:\n%.2000s", text)
+	}
+}

@@ -1,0 +1,129 @@
+package proof_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/testenv/proof"
+)
+
+// tally counts what was done.
+type tally struct {
+	mu sync.Mutex
+	tallied
+	started time.Time
+}
+
+type tallied struct {
+	operations map[string]int // by kind
+	outcomes   map[string]int
+	faults     map[string]int
+	histories  int
+	queues     int // histories of single queues
+	scans      int // of a whole keyspace
+	undecided  int
+	violations int
+}
+
+func newTally() *tally {
+	return &tally{started: time.Now(), tallied: tallied{
+		operations: map[string]int{}, outcomes: map[string]int{}, faults: map[string]int{},
+	}}
+}
+
+func (y *tally) fault(name string, n int) { y.add(func() { y.faults[name] += n }) }
+
+func (y *tally) add(fn func()) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	fn()
+}
+
+// history counts a history that was checked.
+func (y *tally) history(h *proof.History, queues int) {
+	y.add(func() {
+		y.histories++
+		y.queues += queues
+		for i := range h.Operations {
+			y.operations[string(h.Operations[i].Kind)]++
+			y.outcomes[string(h.Operations[i].Outcome)]++
+		}
+	})
+}
+
+// String is the report.
+func (y *tally) String() string {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	took := time.Since(y.started)
+	var b strings.Builder
+	line := func(name string, counts map[string]int) {
+		total := 0
+		for _, n := range counts {
+			total += n
+		}
+		fmt.Fprintf(&b, "%s: %d (%.1f a second):", name, total, float64(total)/took.Seconds())
+		for _, key := range slices.Sorted(maps.Keys(counts)) {
+			fmt.Fprintf(&b, " %s %d;", key, counts[key])
+		}
+		b.WriteString("\n")
+	}
+	fmt.Fprintf(&b, "in %v:\n", took.Round(time.Second))
+	line("operations", y.operations)
+	line("outcomes", y.outcomes)
+	line("faults", y.faults)
+	fmt.Fprintf(&b, "histories checked: %d, of %d queues (%.1f a second); whole keyspaces scanned: %d\n",
+		y.histories, y.queues, float64(y.queues)/took.Seconds(), y.scans)
+	fmt.Fprintf(&b, "undecided: %d; violations: %d", y.undecided, y.violations)
+	return b.String()
+}
+
+// resources are what a process holds.
+type resources struct {
+	goroutines int
+	files      int
+	memory     uint64 // bytes of the heap that are in use
+}
+
+// What may be held in the end beyond what was at the start: connections and
+// timers of a moment, and caches that fill up to their bounds.
+const (
+	moreGoroutines = 12
+	moreFiles      = 12
+	moreMemory     = 64 << 20
+)
+
+// ownResources measures this process.
+func ownResources(t *testing.T) resources {
+	t.Helper()
+	runtime.GC()
+	runtime.GC() // what the first one finalized
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil && !os.IsNotExist(err) { // no such folder on other systems
+		t.Fatal(err)
+	}
+	return resources{runtime.NumGoroutine(), len(files), m.HeapAlloc}
+}
+
+func (r resources) String() string {
+	return fmt.Sprintf("%d goroutines, %d open files, %.1f MiB", r.goroutines, r.files, float64(r.memory)/(1<<20))
+}
+
+// wantNoMore fails if much more is held than at the start.
+func (r resources) wantNoMore(t *testing.T, whose string, start resources) {
+	t.Helper()
+	t.Logf("%s held %v at the start, %v at the end", whose, start, r)
+	if r.goroutines > start.goroutines+moreGoroutines || r.files > start.files+moreFiles ||
+		r.memory > start.memory+moreMemory {
+		t.Errorf("%s holds more than at the start", whose)
+	}
+}

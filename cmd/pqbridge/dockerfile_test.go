@@ -1,0 +1,186 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// dockerfile is the instructions of the Dockerfile, each on one line.
+type dockerfile []instruction
+
+type instruction struct{ name, rest string }
+
+func readDockerfile(t *testing.T) dockerfile {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d dockerfile
+	joined := regexp.MustCompile(`(?m)^\s*#.*\n`).ReplaceAllString(string(text), "")
+	joined = strings.ReplaceAll(joined, "\\\n", " ")
+	for line := range strings.Lines(joined) {
+		if name, rest, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			d = append(d, instruction{name, strings.TrimSpace(rest)})
+		}
+	}
+	return d
+}
+
+// all returns what follows each instruction of the name.
+func (d dockerfile) all(name string) []string {
+	var found []string
+	for _, i := range d {
+		if i.name == name {
+			found = append(found, i.rest)
+		}
+	}
+	return found
+}
+
+// argument returns the default of an ARG, "" if it has none.
+func (d dockerfile) argument(name string) string {
+	for _, a := range d.all("ARG") {
+		if value, ok := strings.CutPrefix(a, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// run returns the RUN instruction that contains text.
+func (d dockerfile) run(t *testing.T, text string) string {
+	t.Helper()
+	for _, r := range d.all("RUN") {
+		if strings.Contains(r, text) {
+			return r
+		}
+	}
+	t.Fatalf("no RUN with %q", text)
+	return ""
+}
+
+func TestDockerfilePinsWhatItFetches(t *testing.T) {
+	d := readDockerfile(t)
+	stages := []string{"scratch"}
+	for _, from := range d.all("FROM") {
+		image, stage, _ := strings.Cut(from, " AS ")
+		if name, ok := strings.CutPrefix(image, "${"); ok {
+			image = d.argument(strings.TrimSuffix(name, "}"))
+		}
+		if !slices.Contains(stages, image) && !pinned.MatchString(image) {
+			t.Errorf("FROM %s: %q is not pinned", from, image)
+		}
+		stages = append(stages, stage)
+	}
+	if !regexp.MustCompile(`^\d+\.\d+\.\d+$`).MatchString(d.argument("FDB_VERSION")) {
+		t.Errorf("FDB_VERSION is %q", d.argument("FDB_VERSION"))
+	}
+	if sum := d.argument("FDB_CLIENT_SHA256"); sum != "" && !regexp.MustCompile(`^[0-9a-f]{64}$`).MatchString(sum) {
+		t.Errorf("FDB_CLIENT_SHA256 is %q", sum)
+	}
+	fetch := d.run(t, "foundationdb-clients_")
+	checked, unpacked := strings.Index(fetch, "sha256sum -c"), strings.Index(fetch, "dpkg-deb -x")
+	if checked < 0 || unpacked < checked || !strings.Contains(fetch, "set -e") {
+		t.Errorf("the package is not checked before it is unpacked: %s", fetch)
+	}
+}
+
+func TestDockerfileBuildsBothPrograms(t *testing.T) {
+	build := readDockerfile(t).run(t, "go build")
+	for _, pattern := range []string{
+		`CGO_ENABLED=1 go build [^;]*-tags fdb[, ][^;]* \./cmd/pqbridge;`,
+		`CGO_ENABLED=0 go build [^;]* \./cmd/pq$`,
+		`-X main\.version=`,
+		`-trimpath`,
+	} {
+		if !regexp.MustCompile(pattern).MatchString(build) {
+			t.Errorf("no %s in %s", pattern, build)
+		}
+	}
+}
+
+func TestDockerfileRunsWithoutShellOrRoot(t *testing.T) {
+	d := readDockerfile(t)
+	if user := d.all("USER"); len(user) != 1 || !regexp.MustCompile(`^[1-9]\d*:[1-9]\d*$`).MatchString(user[0]) {
+		t.Errorf("USER %v: want one, by number, that is not root", user)
+	}
+	list := func(text string) []string {
+		var words []string
+		if err := json.Unmarshal([]byte(text), &words); err != nil || len(words) == 0 {
+			t.Errorf("%s needs a shell: %v", text, err)
+			return []string{""}
+		}
+		return words
+	}
+	entrypoint := list(d.all("ENTRYPOINT")[0])
+	_, check, _ := strings.Cut(d.all("HEALTHCHECK")[0], " CMD ")
+	if want := []string{entrypoint[0], "-healthcheck"}; !slices.Equal(list(check), want) {
+		t.Errorf("HEALTHCHECK %s: want %v", check, want)
+	}
+	for name, s := range readCompose(t).bridges() {
+		if want := []string{"CMD", entrypoint[0], "-healthcheck"}; !slices.Equal(s.Healthcheck.Test, want) {
+			t.Errorf("health check of %s is %v: want %v", name, s.Healthcheck.Test, want)
+		}
+	}
+}
+
+func TestDockerfileConfigures(t *testing.T) {
+	d := readDockerfile(t)
+	for _, pair := range regexp.MustCompile(`(PQ_\w+)=(\S+)`).FindAllStringSubmatch(strings.Join(d.all("ENV"), " "), -1) {
+		t.Setenv(pair[1], pair[2])
+	}
+	c, err := loadConfig(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if volumes := d.all("VOLUME"); !slices.Contains(volumes, c.DataDir) {
+		t.Errorf("VOLUME %v: want PQ_DATA_DIR %s", volumes, c.DataDir)
+	}
+	if ports := d.all("EXPOSE"); !strings.HasSuffix(c.HTTPAddr, ":"+ports[0]) {
+		t.Errorf("EXPOSE %v: want the port of PQ_HTTP_ADDR %s", ports, c.HTTPAddr)
+	}
+}
+
+// TestDockerfileCopiesWhatIsThere checks the sources of COPY, and that
+// .dockerignore lets through all that the build needs.
+func TestDockerfileCopiesWhatIsThere(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, ".dockerignore"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(text), "\n")
+	needed := []string{"LICENSE"}
+	for _, c := range readDockerfile(t).all("COPY") {
+		words := strings.Fields(c)
+		if strings.HasPrefix(words[0], "--from=") || words[0] == "." {
+			continue
+		}
+		needed = append(needed, words[:len(words)-1]...)
+	}
+	out, err := exec.Command("go", "list", "-deps", "-tags", "fdb", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	const module = "github.com/pqbridge/pqbridge/"
+	for _, path := range strings.Fields(string(out)) {
+		if below, ok := strings.CutPrefix(path, module); ok {
+			folder, _, _ := strings.Cut(below, "/")
+			needed = append(needed, folder)
+		}
+	}
+	for _, name := range needed {
+		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+			t.Error(err)
+		}
+		if !slices.Contains(lines, "!"+name) {
+			t.Errorf(".dockerignore leaves out %s", name)
+		}
+	}
+}

@@ -36,7 +36,7 @@ func wantMessage(t *testing.T, what string, got fdbpq.Item, err error, m fdbpq.M
 // through each way of reading, and leave nothing behind.
 func TestValueSizes(t *testing.T) {
 	sizes := []int{0, 1, 44_999, 45_000, 45_001, 89_999, 90_000, 90_001, 135_000, 180_000, 180_001,
-		225_000, 270_000, 270_001, 1 << 20, fdbpq.MaxMessageSize}
+		225_000, 270_000, 270_001, 1 << 20}
 	headers := map[string][]string{"Trace": {"a", "b"}}
 	onEngines(t, func(f *fixture) {
 		q, fifo := f.queue("sizes"), f.fifoQueue("sizes")
@@ -63,6 +63,16 @@ func TestValueSizes(t *testing.T) {
 		if left := len(f.stored(f.priority)) + len(f.stored(f.fifo)); left > 0 {
 			f.Errorf("%d keys are left", left)
 		}
+	})
+}
+
+func TestLargestMessage(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("largest")
+		m := fdbpq.Message{Value: pattern(fdbpq.MaxMessageSize, 1)}
+		f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: m})
+		item, err := f.take(q.PopMin)
+		wantMessage(f.T, "popped", item, err, m)
 	})
 }
 

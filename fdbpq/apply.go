@@ -267,7 +267,10 @@ func (b *batch) pop() error {
 			}
 			pairs, err := b.popRead(q, end, len(places))
 			if err != nil {
-				return err
+				if err := failed(b.results, places, err); err != nil {
+					return err
+				}
+				continue
 			}
 			if err := b.popFrom(q, pairs, places, taken); err != nil {
 				return err

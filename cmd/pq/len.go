@@ -32,12 +32,7 @@ func (q *queue) printLen(cmd *cobra.Command, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	c, err := q.dial(cmd.Context())
-	if err != nil {
-		return err
-	}
-	defer c.close()
-	reply, err := c.request(m)
+	reply, err := q.ask(cmd.Context(), m)
 	if err != nil {
 		return err
 	}

@@ -36,23 +36,11 @@ The value is printed as it is, with a newline added on a terminal only.`,
 }
 
 func (p *peek) run(cmd *cobra.Command) error {
-	verb := subjects.PeekMin
-	if p.max {
-		verb = subjects.PeekMax
-	}
-	if p.max && p.fifo {
-		return errFIFOEnd
-	}
-	m, err := p.message(verb, subjects.Peek)
+	m, err := p.endMessage(p.max, subjects.PeekMin, subjects.PeekMax, subjects.Peek)
 	if err != nil {
 		return err
 	}
-	c, err := p.dial(cmd.Context())
-	if err != nil {
-		return err
-	}
-	defer c.close()
-	reply, err := c.request(m)
+	reply, err := p.ask(cmd.Context(), m)
 	if err != nil {
 		return err
 	}

@@ -57,14 +57,7 @@ func (p *pop) run(cmd *cobra.Command) error {
 	case p.all && cmd.Flags().Changed("number"):
 		return usageError{errors.New("-n and --all exclude each other: leave out one")}
 	}
-	verb := subjects.PopMin
-	if p.max {
-		verb = subjects.PopMax
-	}
-	if p.max && p.fifo {
-		return errFIFOEnd
-	}
-	m, err := p.message(verb, subjects.Dequeue)
+	m, err := p.endMessage(p.max, subjects.PopMin, subjects.PopMax, subjects.Dequeue)
 	if err != nil {
 		return err
 	}

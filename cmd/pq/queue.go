@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 
 	"github.com/nats-io/nats.go"
@@ -39,5 +40,24 @@ func (q *queue) message(verb, fifoVerb subjects.Verb) (*nats.Msg, error) {
 	return nats.NewMsg(subject), nil
 }
 
-// errFIFOEnd is for --max with --fifo.
-var errFIFOEnd = usageError{errors.New("a FIFO queue is read from one end: leave out --max or --fifo")}
+// endMessage returns an empty request that reads one end of the queue: min, or
+// max if --max was given; fifo for a FIFO queue.
+func (q *queue) endMessage(isMax bool, atMin, atMax, fifo subjects.Verb) (*nats.Msg, error) {
+	if isMax && q.fifo {
+		return nil, usageError{errors.New("a FIFO queue is read from one end: leave out --max or --fifo")}
+	}
+	if isMax {
+		return q.message(atMax, fifo)
+	}
+	return q.message(atMin, fifo)
+}
+
+// ask connects, sends one request and returns the reply.
+func (q *queue) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
+	c, err := q.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	return c.request(m)
+}

@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -43,10 +44,11 @@ type Popper struct {
 
 	mu struct {
 		sync.Mutex
-		done      [][]byte   // marks of earlier pops, to be removed
-		unsettled []*request // pops of unknown outcome
-		swept     time.Time  // when what had expired was last looked for
-		size      int        // bytes of the values last served, on average
+		done      [][]byte      // marks of earlier pops, to be removed
+		unsettled []*request    // pops of unknown outcome
+		swept     time.Time     // when what had expired was last looked for
+		size      int           // bytes of the values last served, on average
+		wait      time.Duration // how long requests waited for their answers lately
 	}
 }
 
@@ -72,8 +74,8 @@ const (
 	// serveBytes is about the most bytes of values served by one transaction.
 	serveBytes = 1_000_000
 	// minLook and maxLook bound the time between two looks for an answer.
-	minLook = 2 * time.Millisecond
-	maxLook = 16 * time.Millisecond
+	minLook = time.Millisecond
+	maxLook = 200 * time.Millisecond
 	// withdrawTime is how long a pop whose context ended may take to withdraw.
 	withdrawTime = 2 * time.Second
 )
@@ -197,7 +199,7 @@ func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err err
 		}
 		result = &results[0]
 		if result.Err == nil {
-			r.take(tx, result.Item, now)
+			r.take(tx, &result.Item, now)
 		}
 		return nil
 	})
@@ -209,30 +211,51 @@ func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err err
 
 // wait looks for the answer to the request until it is there. err is what the
 // attempt to do without ended with.
-func (p *Popper) wait(ctx context.Context, r *request, err error) (*Result, error) {
-	pause := minLook
-	for {
+func (p *Popper) wait(ctx context.Context, r *request, err error) (result *Result, _ error) {
+	began := p.now()
+	expected := p.expectedWait()
+	pause := expected * 3 / 4
+	var backoff kv.Backoff
+	for result == nil {
+		lost := errors.Is(err, kv.ErrConflict) // and must see what became of the request
 		switch {
 		case ctx.Err() != nil:
 			return nil, p.withdraw(ctx, r, ctx.Err())
 		case err != nil && !kv.Retryable(err) && !kv.MaybeCommitted(err):
 			return nil, p.withdraw(ctx, r, err)
-		case r.key == nil: // it lost at once: no time to waste
-		case err == nil && r.shouldServe(p.now()):
-			err = p.serve(ctx)
-			pause = minLook
-			if err != nil {
+		case err != nil && !lost:
+			if err = backoff.Wait(ctx); err != nil {
 				continue
 			}
-		default:
-			sleep(ctx, pause/2+rand.N(pause))
-			pause = min(2*pause, maxLook)
+		case !lost && r.shouldServe(p.now()):
+			if result, err = p.serve(ctx, r); result != nil || err != nil {
+				continue
+			}
+		case !lost:
+			if r.early {
+				pause = minLook
+			}
+			sleep(ctx, pause*3/4+rand.N(pause/2))
+			pause = max(minLook, expected/8)
 		}
-		var result *Result
-		if result, err = p.look(ctx, r); result != nil {
-			return result, nil
-		}
+		result, err = p.look(ctx, r)
 	}
+	p.waited(p.now().Sub(began))
+	return result, nil
+}
+
+// expectedWait is about how long an answer will take.
+func (p *Popper) expectedWait() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return min(max(2*minLook, p.mu.wait), maxLook)
+}
+
+// waited notes how long an answer took.
+func (p *Popper) waited(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.wait = (p.mu.wait + d) / 2
 }
 
 // look collects the answer to the request if it is there. If it is not, it
@@ -240,23 +263,17 @@ func (p *Popper) wait(ctx context.Context, r *request, err error) (*Result, erro
 // returns nil.
 func (p *Popper) look(ctx context.Context, r *request) (result *Result, err error) {
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
-		answer := tx.Get(r.answerKey)
-		line := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1})
-		var registered kv.Future[[]byte]
-		if r.key != nil {
-			registered = tx.Get(r.key)
-		}
-		if r.taken != nil {
-			mark, err := tx.Get(r.markKey).Get()
+		if len(r.taken) > 0 {
+			item, err := r.marked(tx)
 			if err != nil {
 				return err
 			}
-			if mark != nil {
-				result = &Result{Item: *r.taken}
+			if item != nil {
+				result = &Result{Item: *item}
 				return nil
 			}
 		}
-		value, err := answer.Get()
+		value, err := tx.Get(r.answerKey).Get()
 		if err != nil {
 			return err
 		}
@@ -264,26 +281,33 @@ func (p *Popper) look(ctx context.Context, r *request) (result *Result, err erro
 			result, err = p.collect(tx, r, value)
 			return err
 		}
-		first, err := line.Get()
-		if err != nil {
-			return err
-		}
-		r.see(first, p.now())
-		if registered != nil {
-			if value, err := registered.Get(); err != nil || value != nil {
-				return err
-			}
-		}
-		last, err := p.lastInLine(tx).Get()
-		if err != nil {
-			return err
-		}
-		return p.register(tx, r, last)
+		return p.stayInLine(tx, r)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return result, nil
+}
+
+// stayInLine notes who is first in line and registers the request if it is not.
+func (p *Popper) stayInLine(tx kv.Transaction, r *request) error {
+	line := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1})
+	if r.key != nil {
+		value, err := tx.Get(r.key).Get()
+		if err != nil {
+			return err
+		}
+		if value != nil {
+			first, err := line.Get()
+			r.see(first, p.now())
+			return err
+		}
+	}
+	last, err := p.lastInLine(tx).Get()
+	if err != nil {
+		return err
+	}
+	return p.register(tx, r, last)
 }
 
 func (p *Popper) lastInLine(tx kv.Transaction) kv.Future[[]kv.KeyValue] {
@@ -303,6 +327,7 @@ func (p *Popper) register(tx kv.Transaction, r *request, last []kv.KeyValue) err
 	r.fence(tx)
 	r.key = p.l.requestKey(count, r.id)
 	tx.Set(r.key, encodeRequest(r.kind, p.now().Add(requestLife)))
+	r.first, r.early = "", len(last) == 0
 	return nil
 }
 
@@ -321,19 +346,18 @@ func (p *Popper) withdraw(ended context.Context, r *request, err error) error {
 // has taken goes back to its place.
 func (p *Popper) clear(ctx context.Context, r *request) error {
 	_, err := kv.TransactIdempotent(ctx, p.db, func(tx kv.Transaction) (struct{}, error) {
-		mark := tx.Get(r.markKey)
 		value, err := tx.Get(r.answerKey).Get()
 		if err != nil {
 			return struct{}{}, err
 		}
-		back := queueOps{l: p.l}
-		taken, err := mark.Get()
+		taken, err := r.marked(tx)
 		if err != nil {
 			return struct{}{}, err
 		}
-		if taken != nil && r.taken != nil {
-			p.l.put(tx, &r.taken.ID, &r.taken.Message)
-			back.changed(&r.taken.ID, 1)
+		back := queueOps{l: p.l}
+		if taken != nil {
+			p.l.put(tx, &taken.ID, &taken.Message)
+			back.changed(&taken.ID, 1)
 		}
 		if value != nil {
 			a, err := parseAnswer(value)

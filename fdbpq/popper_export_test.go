@@ -33,7 +33,10 @@ func (p *Popper) Line(tx kv.Transaction, kind OpKind) error {
 }
 
 // Serve answers the requests in line.
-func (p *Popper) Serve(ctx context.Context) error { return p.serve(ctx) }
+func (p *Popper) Serve(ctx context.Context) error {
+	_, err := p.serve(ctx, newRequest(p.l, OpPopMin, p.now()))
+	return err
+}
 
 // Staged is what is stored of the staged pops of a queue.
 type Staged struct {

@@ -58,14 +58,17 @@ type stagedFixture struct {
 	q     *fdbpq.PriorityQueue
 	p     *fdbpq.Popper
 	clock *clock
+	// served: another process serves the line when p has made two commits,
+	// which is when it has registered.
+	served bool
 }
 
-func newStagedFixture(t *testing.T) stagedFixture {
+func newStagedFixture(t *testing.T) *stagedFixture {
 	f := onMem(t)
 	store := faultkv.New(f.db, faultkv.Options{})
 	q := f.queue("faults")
-	s := stagedFixture{f, store, q, fdbpq.NewPopper(store, q), newClock(time.Now())}
-	s.clock.give(s.p)
+	s := &stagedFixture{fixture: f, store: store, q: q, clock: newClock(time.Now())}
+	s.popper(nil, s.commit)
 	f.push(q, 0, "a")
 	write(f, func(tx kv.Transaction) {
 		_, err := q.Push(tx, 1, fdbpq.Message{Value: []byte("b"), Headers: map[string][]string{"H": {"b"}}})
@@ -77,9 +80,26 @@ func newStagedFixture(t *testing.T) stagedFixture {
 	return s
 }
 
+// popper makes a Popper with hooks: see meddled.
+func (s *stagedFixture) popper(begin func(n int), write func(n int, tx kv.Transaction) error) {
+	s.p = fdbpq.NewPopper(&meddled{Database: s.store, begin: begin, write: write}, s.q)
+	s.clock.give(s.p)
+}
+
+// commit makes the n'th commit.
+func (s *stagedFixture) commit(n int, tx kv.Transaction) error {
+	err := commitNow(tx)
+	if n == 2 && s.served {
+		other := fdbpq.NewPopper(s.db, s.q)
+		s.clock.give(other)
+		s.serve(other)
+	}
+	return err
+}
+
 // wantLeft checks that what is left is the items wanted, in order, once commits
 // that were under way have landed, and nothing else.
-func (s stagedFixture) wantLeft(what string, want ...string) {
+func (s *stagedFixture) wantLeft(what string, want ...string) {
 	s.Helper()
 	s.store.Land()
 	s.ctx = context.Background()
@@ -99,40 +119,46 @@ func (s stagedFixture) wantLeft(what string, want ...string) {
 // other is touched.
 func TestPopWithFaultsAtEveryCommit(t *testing.T) {
 	list := faultSequences(4)
-	inParallel(list, func(script []faultkv.Fault) {
-		s := newStagedFixture(t)
-		what := fmt.Sprint(script)
-		pop, want, left := s.p.PopMin, "a", []string{"b", "c"}
-		if script[3] == faultkv.None { // the other end, too
-			pop, want, left = s.p.PopMax, "c", []string{"a", "b"}
-		}
-		s.store.Next(script...)
-		item, err := pop(s.ctx)
-		if err != nil || string(item.Value) != want {
-			t.Errorf("%s: popped %q (error %v), want %q", what, item.Value, err, want)
-		}
-		s.wantLeft(what, left...)
-	})
+	for _, served := range []bool{false, true} {
+		inParallel(list, func(script []faultkv.Fault) {
+			s := newStagedFixture(t)
+			s.served = served
+			what := fmt.Sprintf("%v served=%t", script, served)
+			pop, want, left := s.p.PopMin, "a", []string{"b", "c"}
+			if script[3] == faultkv.None { // the other end, too
+				pop, want, left = s.p.PopMax, "c", []string{"a", "b"}
+			}
+			s.store.Next(script...)
+			item, err := pop(s.ctx)
+			if err != nil || string(item.Value) != want {
+				t.Errorf("%s: popped %q (error %v), want %q", what, item.Value, err, want)
+			}
+			s.wantLeft(what, left...)
+		})
+	}
 	t.Logf("%d sequences of faults", len(list))
 }
 
-// The same with the first two commits lost, so that the faults meet serving and
+// The same with the first commit lost, so that the faults meet serving and
 // collecting, and for an item with headers.
 func TestStagedPopWithFaultsAtEveryCommit(t *testing.T) {
 	list := faultSequences(3)
-	inParallel(list, func(script []faultkv.Fault) {
-		s := newStagedFixture(t)
-		what := fmt.Sprint(script)
-		if _, err := s.take(s.q.PopMin); err != nil {
-			t.Error(err)
-		}
-		s.store.Next(append([]faultkv.Fault{faultkv.Conflict, faultkv.None}, script...)...)
-		item, err := s.p.PopMin(s.ctx)
-		if err != nil || string(item.Value) != "b" || item.Headers["H"][0] != "b" {
-			t.Errorf("%s: popped %q with %v (error %v), want b", what, item.Value, item.Headers, err)
-		}
-		s.wantLeft(what, "c")
-	})
+	for _, served := range []bool{false, true} {
+		inParallel(list, func(script []faultkv.Fault) {
+			s := newStagedFixture(t)
+			s.served = served
+			what := fmt.Sprintf("%v served=%t", script, served)
+			if _, err := s.take(s.q.PopMin); err != nil {
+				t.Error(err)
+			}
+			s.store.Next(append([]faultkv.Fault{faultkv.Conflict, faultkv.None}, script...)...)
+			item, err := s.p.PopMin(s.ctx)
+			if err != nil || string(item.Value) != "b" || item.Headers["H"][0] != "b" {
+				t.Errorf("%s: popped %q with %v (error %v), want b", what, item.Value, item.Headers, err)
+			}
+			s.wantLeft(what, "c")
+		})
+	}
 	t.Logf("%d sequences of faults", len(list))
 }
 
@@ -141,21 +167,24 @@ type ending struct {
 	begin  int // before that transaction begins, from 1; 0: never
 	write  int // after that commit that wrote, likewise
 	script []faultkv.Fault
+	served bool
 }
 
 // endings is the ends of a staged pop at every transaction, with everything
 // that can happen to the last commit and the next one, which withdraws.
 func endings() []ending {
 	var list []ending
-	for at := 1; at <= 6; at++ {
-		list = append(list, ending{begin: at, script: []faultkv.Fault{faultkv.Conflict}})
-	}
-	for _, path := range [][]faultkv.Fault{{}, {faultkv.Conflict}, {faultkv.Conflict, faultkv.None},
-		{faultkv.Conflict, faultkv.None, faultkv.None}} {
-		for _, last := range popUnknowns {
-			for _, next := range popFaults {
-				script := append(slices.Clone(path), last, next)
-				list = append(list, ending{write: len(script) - 1, script: script})
+	for _, served := range []bool{false, true} {
+		for at := 1; at <= 4; at++ {
+			list = append(list, ending{begin: at, served: served, script: []faultkv.Fault{faultkv.Conflict}})
+		}
+		// The last commits are those that take at once, register, and serve or collect.
+		for _, path := range [][]faultkv.Fault{{}, {faultkv.Conflict}, {faultkv.Conflict, faultkv.None}} {
+			for _, last := range popUnknowns {
+				for _, next := range popFaults {
+					script := append(slices.Clone(path), last, next)
+					list = append(list, ending{write: len(script) - 1, script: script, served: served})
+				}
 			}
 		}
 	}
@@ -170,7 +199,7 @@ func TestContextEndsAnywhere(t *testing.T) {
 		what := fmt.Sprintf("%+v", at)
 		ctx, cancel := context.WithCancel(s.ctx)
 		defer cancel()
-		s.p = fdbpq.NewPopper(s.endingAt(at, cancel), s.q)
+		s.endAt(at, cancel)
 		item, err := s.p.PopMin(ctx)
 		if err == nil {
 			if string(item.Value) != "a" {
@@ -187,35 +216,33 @@ func TestContextEndsAnywhere(t *testing.T) {
 	t.Logf("%d ends", len(list))
 }
 
-// endingAt is the store, with end called at the place given.
-func (s stagedFixture) endingAt(at ending, end func()) kv.Database {
+// endAt calls end at the place given.
+func (s *stagedFixture) endAt(at ending, end func()) {
 	s.store.Next(at.script...)
-	return &meddled{
-		Database: s.store,
-		begin: func(n int) {
-			if n == at.begin {
-				end()
-			}
-		},
-		write: func(n int, tx kv.Transaction) error {
-			err := commitNow(tx)
-			if n == at.write {
-				end()
-			}
-			return err
-		},
+	s.served = at.served
+	begin := func(n int) {
+		if n == at.begin {
+			end()
+		}
 	}
+	s.popper(begin, func(n int, tx kv.Transaction) error {
+		err := s.commit(n, tx)
+		if n == at.write {
+			end()
+		}
+		return err
+	})
 }
 
 // A pop that cannot be withdrawn, because the store is out of reach, says so and
 // is settled later: by Settle, or by the next pop.
 func TestSettleStagedPops(t *testing.T) {
-	list := endings()[6:]
+	list := slices.DeleteFunc(endings(), func(at ending) bool { return at.begin > 0 })
 	inParallel(list, func(at ending) {
 		for _, byPop := range []bool{false, true} {
 			s := newStagedFixture(t)
 			what := fmt.Sprintf("%+v by a pop: %t", at, byPop)
-			s.p = fdbpq.NewPopper(s.endingAt(at, func() { s.store.SetOutage(true) }), s.q)
+			s.endAt(at, func() { s.store.SetOutage(true) })
 			_, err := s.p.PopMin(s.ctx)
 			wantError(t, err, kv.ErrUnavailable)
 			wantError(t, err, kv.ErrCommitUnknown)

@@ -88,78 +88,112 @@ func lates() [][]int {
 // A commit without an answer that is made when the pop has gone on, and made
 // other commits, changes nothing any more.
 func TestLateCommits(t *testing.T) {
-	list := lates()
-	inParallel(list, func(late []int) {
-		s := newStagedFixture(t)
-		what := fmt.Sprint(late)
-		held := map[int][]*meddledTransaction{} // by the number of the commit after which they are made
-		p := fdbpq.NewPopper(&meddled{Database: s.db, write: func(n int, tx kv.Transaction) error {
-			if n <= len(late) && late[n-1] == -1 {
-				return kv.ErrConflict
-			}
-			if n <= len(late) && late[n-1] > 0 {
-				tx := tx.(*meddledTransaction)
-				tx.held = true
-				held[n+late[n-1]] = append(held[n+late[n-1]], tx)
-				return kv.ErrCommitUnknown
-			}
-			err := commitNow(tx)
-			for _, tx := range held[n] {
-				_, _ = tx.Transaction.Commit().Get()
-			}
-			delete(held, n)
-			return err
-		}}, s.q)
-		s.clock.give(p)
-		item, err := p.PopMin(s.ctx)
-		if err != nil || string(item.Value) != "a" {
-			t.Errorf("%s: popped %q (error %v), want a", what, item.Value, err)
-		}
-		for _, list := range held {
-			for _, tx := range list {
-				_, _ = tx.Transaction.Commit().Get()
-			}
-		}
-		s.wantLeft(what, "b", "c")
-	})
-	t.Logf("%d sequences", len(list))
-}
-
-// interference is what another process does in the middle of a staged pop.
-type interference struct {
-	name string
-	do   func(s stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error)
-	at   int // before that commit
-}
-
-func interferences() []interference {
-	var list []interference
-	for at := 1; at <= 5; at++ {
-		list = append(list,
-			interference{"plain pop", func(s stagedFixture, _ *fdbpq.Popper) (fdbpq.Item, error) { return s.take(s.q.PopMin) }, at},
-			interference{"pop", func(s stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error) { return other.PopMin(s.ctx) }, at},
-			interference{"serve", func(s stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error) {
-				return fdbpq.Item{}, other.Serve(s.ctx)
-			}, at},
-			interference{"time", func(s stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error) {
-				s.clock.advance(fdbpq.RequestLife + fdbpq.AnswerLife)
-				return fdbpq.Item{}, other.Serve(s.ctx)
-			}, at},
-			interference{"time and pop", func(s stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error) {
-				s.clock.advance(fdbpq.RequestLife + fdbpq.AnswerLife)
-				return other.PopMin(s.ctx)
-			}, at},
-		)
+	for _, served := range []bool{false, true} {
+		inParallel(lates(), func(late []int) { lateCommits(t, late, served) })
 	}
-	return list
+	t.Logf("%d sequences", len(lates()))
+}
+
+func lateCommits(t *testing.T, late []int, served bool) {
+	s := newStagedFixture(t)
+	s.served = served
+	what := fmt.Sprintf("%v served=%t", late, served)
+	held := map[int][]*meddledTransaction{} // by the number of the commit after which they are made
+	s.popper(nil, func(n int, tx kv.Transaction) error {
+		if n <= len(late) && late[n-1] == -1 {
+			return kv.ErrConflict
+		}
+		if n <= len(late) && late[n-1] > 0 {
+			tx := tx.(*meddledTransaction)
+			tx.held = true
+			held[n+late[n-1]] = append(held[n+late[n-1]], tx)
+			return kv.ErrCommitUnknown
+		}
+		err := s.commit(n, tx)
+		makeLate(held[n])
+		delete(held, n)
+		return err
+	})
+	item, err := s.p.PopMin(s.ctx)
+	if err != nil || string(item.Value) != "a" {
+		t.Errorf("%s: popped %q (error %v), want a", what, item.Value, err)
+	}
+	for _, list := range held {
+		makeLate(list)
+	}
+	s.wantLeft(what, "b", "c")
+}
+
+// A commit without an answer that is made while another item is being taken
+// counts, and the other item stays.
+func TestLateCommitOfAnotherItem(t *testing.T) {
+	s := newStagedFixture(t)
+	var late []*meddledTransaction
+	s.popper(nil, func(n int, tx kv.Transaction) error {
+		switch n {
+		case 1:
+			return kv.ErrConflict
+		case 3: // serving, it takes "a"
+			late = append(late, tx.(*meddledTransaction))
+			late[0].held = true
+			s.push(s.q, -1, "before a")
+			return kv.ErrCommitUnknown
+		case 4: // again, it takes the other
+			makeLate(late)
+			err := s.commit(n, tx)
+			wantError(t, err, kv.ErrConflict)
+			return err
+		}
+		return s.commit(n, tx)
+	})
+	s.wantPop(s.p.PopMin, "a")
+	s.wantLeft("what is left", "before a", "b", "c")
+}
+
+// makeLate makes commits that nobody waits for: they may fail.
+func makeLate(list []*meddledTransaction) {
+	for _, tx := range list {
+		_, _ = tx.Transaction.Commit().Get()
+	}
+}
+
+// interferences is what another process can do in the middle of a staged pop.
+var interferences = map[string]func(s *stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error){
+	"plain pop": func(s *stagedFixture, _ *fdbpq.Popper) (fdbpq.Item, error) { return s.take(s.q.PopMin) },
+	"pop":       func(s *stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error) { return other.PopMin(s.ctx) },
+	"serve": func(s *stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error) {
+		return fdbpq.Item{}, other.Serve(s.ctx)
+	},
+	"time": func(s *stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error) {
+		s.clock.advance(fdbpq.RequestLife + fdbpq.AnswerLife)
+		return fdbpq.Item{}, other.Serve(s.ctx)
+	},
+	"time and pop": func(s *stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error) {
+		s.clock.advance(fdbpq.RequestLife + fdbpq.AnswerLife)
+		return other.PopMin(s.ctx)
+	},
+}
+
+// interference is one of them, before a commit.
+type interference struct {
+	name   string
+	at     int
+	served bool
 }
 
 // Whatever others do between what a pop reads and what it commits, no item is
 // popped twice and none is lost.
 func TestInterference(t *testing.T) {
-	inParallel(interferences(), func(i interference) {
+	var list []interference
+	for name := range interferences {
+		for at := 1; at <= 4; at++ {
+			list = append(list, interference{name, at, false}, interference{name, at, true})
+		}
+	}
+	inParallel(list, func(i interference) {
 		s := newStagedFixture(t)
-		what := fmt.Sprintf("%s before commit %d", i.name, i.at)
+		s.served = i.served
+		what := fmt.Sprintf("%+v", i)
 		other := fdbpq.NewPopper(s.db, s.q)
 		s.clock.give(other)
 		s.clock.stepping(fdbpq.MaxPatience / 4)
@@ -172,17 +206,16 @@ func TestInterference(t *testing.T) {
 				got = append(got, string(item.Value))
 			}
 		}
-		p := fdbpq.NewPopper(&meddled{Database: s.db, write: func(n int, tx kv.Transaction) error {
+		s.popper(nil, func(n int, tx kv.Transaction) error {
 			if n == 1 && i.at > 1 {
 				return kv.ErrConflict
 			}
 			if n == i.at {
-				note(i.do(s, other))
+				note(interferences[i.name](s, other))
 			}
-			return commitNow(tx)
-		}}, s.q)
-		s.clock.give(p)
-		note(p.PopMin(s.ctx))
+			return s.commit(n, tx)
+		})
+		note(s.p.PopMin(s.ctx))
 		s.clock.advance(fdbpq.RequestLife + fdbpq.AnswerLife)
 		for {
 			item, err := other.PopMin(s.ctx)

@@ -33,7 +33,7 @@ var popperRates = map[faultkv.Fault]float64{
 // popperRun is one random run: processes of several kinds on one queue, in a
 // store with faults, with a clock that jumps.
 type popperRun struct {
-	stagedFixture
+	*stagedFixture
 	seed     uint64
 	fallible kv.Database // what the pops see
 	fifo     bool
@@ -57,7 +57,7 @@ func TestRandomPops(t *testing.T) {
 			f := onMem(t)
 			store := faultkv.New(f.db, faultkv.Options{Seed: seed, Rates: popperRates})
 			run := &popperRun{seed: seed, fallible: store, fifo: fifo, counts: map[string]int{}}
-			run.stagedFixture = stagedFixture{fixture: f, store: store, q: f.queue("random"), clock: newClock(time.Now())}
+			run.stagedFixture = &stagedFixture{fixture: f, store: store, q: f.queue("random"), clock: newClock(time.Now())}
 			run.target = run.q
 			if fifo {
 				run.target = f.fifoQueue("random")
@@ -78,6 +78,7 @@ func (run *popperRun) all() {
 	const pushers, poppers = 3, 8
 	run.pushing.Store(pushers)
 	shared := fdbpq.NewPopper(run.fallible, run.target)
+	run.clock.give(shared)
 	for n := range uint64(pushers) {
 		process(n, func(random *rand.Rand) { run.push(n, random) })
 	}
@@ -85,8 +86,8 @@ func (run *popperRun) all() {
 		p := shared
 		if n > 2 {
 			p = fdbpq.NewPopper(run.fallible, run.target)
+			run.clock.give(p)
 		}
-		run.clock.give(p)
 		process(100+n, func(random *rand.Rand) { run.pop(p, random) })
 	}
 	process(200, run.popPlain)

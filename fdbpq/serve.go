@@ -2,39 +2,38 @@ package fdbpq
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// serve answers the requests in line. An error that is retryable or unknown
+// serve answers the requests in line, and returns the result of own, the request
+// of whoever serves, if it was among them. An error that is retryable or unknown
 // means that somebody else was at it, or that it must be looked at again.
-func (p *Popper) serve(ctx context.Context) error {
-	s := serving{l: p.l}
+func (p *Popper) serve(ctx context.Context, own *request) (*Result, error) {
+	s := serving{l: p.l, own: own}
 	err := once(ctx, p.db, func(tx kv.Transaction) error {
-		now := p.now()
-		s.tx, s.deadline = tx, now.Add(answerLife)
-		if err := s.readLine(p.serveCount(), now); err != nil {
+		s.tx, s.now = tx, p.now()
+		if err := s.readLine(p.serveCount()); err != nil || len(s.line) == 0 {
 			return err
 		}
-		if p.mustSweep(now) {
-			if _, err := returnExpired(tx, p.l, now); err != nil {
+		if p.mustSweep(s.now) {
+			if _, err := returnExpired(tx, p.l, s.now); err != nil {
 				return err
 			}
 		}
-		if len(s.line) == 0 {
-			return nil
-		}
-		return s.answer(now)
+		return s.answer()
 	})
-	if err == nil && s.served > 0 {
+	own.first = "" // whoever it is now
+	if err != nil {
+		return nil, err
+	}
+	if s.served > 0 {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.mu.size = s.bytes / s.served
 	}
-	return err
+	return s.result, nil
 }
 
 // serveCount is how many requests to serve, so that the values, which are read
@@ -47,10 +46,12 @@ func (p *Popper) serveCount() int {
 
 // serving is the requests in line being answered, in one transaction.
 type serving struct {
-	tx       kv.Transaction
-	l        *layout
-	deadline time.Time // of the answers
-	line     []*waiter
+	tx     kv.Transaction
+	l      *layout
+	now    time.Time
+	own    *request
+	result *Result // of own
+	line   []*waiter
 
 	items [2][]kv.KeyValue    // found at either end and not given yet
 	given map[string]struct{} // keys of items, which both ends may have found
@@ -59,7 +60,7 @@ type serving struct {
 }
 
 // readLine reads the first requests in line and removes those that expired.
-func (s *serving) readLine(limit int, now time.Time) error {
+func (s *serving) readLine(limit int) error {
 	pairs, err := s.tx.Snapshot().GetRange(s.l.requestRange(), kv.RangeOptions{Limit: limit}).Get()
 	if err != nil {
 		return err
@@ -69,7 +70,7 @@ func (s *serving) readLine(limit int, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		if w.deadline.Before(now) {
+		if w.deadline.Before(s.now) {
 			s.remove(w)
 		} else {
 			s.line = append(s.line, w)
@@ -86,12 +87,12 @@ func (s *serving) remove(w *waiter) {
 // answer gives items to the requests in their order until either run out. The
 // rest of the line waits for the next serving: to say "empty", nothing may be
 // pushed meanwhile, so it is said only when there is no item to give.
-func (s *serving) answer(now time.Time) error {
+func (s *serving) answer() error {
 	if err := s.readItems(); err != nil {
 		return err
 	}
 	if s.isEmpty() {
-		returned, err := returnExpired(s.tx, s.l, now)
+		returned, err := returnExpired(s.tx, s.l, s.now)
 		if err != nil {
 			return err
 		}
@@ -104,7 +105,7 @@ func (s *serving) answer(now time.Time) error {
 	if s.isEmpty() {
 		s.tx.AddReadConflict(s.l.itemRange())
 		for _, w := range s.line {
-			s.reply(w, nil)
+			s.sayEmpty(w)
 		}
 		return nil
 	}
@@ -121,8 +122,9 @@ func (s *serving) answer(now time.Time) error {
 		s.tx.AddReadConflict(kv.SingleKey(pair.Key))
 		s.tx.Clear(pair.Key)
 		q.changed(&id, -1)
-		s.reply(w, &id)
-		s.tx.Set(s.l.partKey(partValue, w.id), pair.Value)
+		if err := s.give(w, &id, pair); err != nil {
+			return err
+		}
 		s.served++
 		s.bytes += len(pair.Value)
 	}
@@ -130,10 +132,41 @@ func (s *serving) answer(now time.Time) error {
 	return nil
 }
 
-// reply removes a request from the line and writes its answer.
-func (s *serving) reply(w *waiter, item *ID) {
+func (s *serving) sayEmpty(w *waiter) {
 	s.remove(w)
-	a := answer{deadline: s.deadline, item: item}
+	if w.id == s.own.id {
+		s.own.fence(s.tx)
+		s.result = &Result{Err: ErrEmpty}
+		return
+	}
+	s.reply(w, nil)
+}
+
+// give gives an item to a request. Whoever serves takes its own at once.
+func (s *serving) give(w *waiter, id *ID, pair kv.KeyValue) error {
+	s.remove(w)
+	if w.id == s.own.id {
+		f := s.l.find(s.tx, pair)
+		if err := f.wait(); err != nil {
+			return err
+		}
+		if f.err == nil {
+			for _, part := range f.parts {
+				s.tx.Clear(part.Key)
+			}
+			s.own.take(s.tx, &f.item, s.now)
+			s.result = &Result{Item: f.item}
+			return nil
+		}
+	}
+	s.reply(w, id)
+	s.tx.Set(s.l.partKey(partValue, w.id), pair.Value)
+	return nil
+}
+
+// reply writes the answer to a request.
+func (s *serving) reply(w *waiter, item *ID) {
+	a := answer{deadline: s.now.Add(answerLife), item: item}
 	s.tx.Set(s.l.partKey(partAnswer, w.id), a.encode())
 }
 
@@ -245,11 +278,11 @@ func removeMarks(tx kv.Transaction, marks kv.Future[[]kv.KeyValue], now time.Tim
 		return err
 	}
 	for _, pair := range pairs {
-		micros, _, err := tuple.DecodeInt(pair.Value)
+		deadline, _, err := parseMark(pair.Value)
 		if err != nil {
-			return fmt.Errorf("%w: mark %x: %w", ErrCorrupt, pair.Key, err)
+			return err
 		}
-		if time.UnixMicro(micros).Before(now) {
+		if deadline.Before(now) {
 			tx.Clear(pair.Key)
 		}
 	}

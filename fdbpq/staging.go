@@ -16,21 +16,21 @@ import (
 //	                      = (deadline, priority, count, random)
 //	                                           its answer: an item, which left ("i")
 //	("f", 1, request)     = value              the value of that item, as it was stored
-//	("f", 2, request)     = (deadline)         mark: the request took its item
+//	("f", 2, request)     = (deadline, n)      mark: the owner's n'th attempt to
+//	                                           take an item was committed
 //
 // request is 20 random bytes that begin with a time, as those of items, so
 // that the oldest come first. deadline is in microseconds.
 //
 // # Why no item is lost or taken twice
 //
-// The owner of a request does four things to it: take an item (at once, or
-// from the answer), register, be told "empty", withdraw. Every attempt at one
-// of these reads the answer's key and writes it, or acts as if. So attempts of
-// one request conflict with each other: of those whose commits ended without
-// an answer, no earlier one can be committed once a later one is. And an item
-// is taken if, and only if, the mark is there, which is how a pop learns what
-// became of its own attempt. Before it takes another item it has registered
-// again, so the mark is always about the last item it tried to take.
+// The owner of a request does four things to it: take an item (at once, when
+// serving, or from the answer), register, be told "empty", withdraw. Every
+// attempt at one of these reads the answer's key and writes it, or acts as if.
+// So attempts of one request conflict with each other: of those whose commits
+// ended without an answer, no earlier one can be committed once a later one is.
+// An item is taken if, and only if, the mark is there, and the mark says by
+// which attempt, so a pop that finds the mark knows its item.
 //
 // Whoever serves the line reads and removes the requests that it answers, and
 // the items, so that each request gets one answer and each item goes to one
@@ -66,9 +66,10 @@ type request struct {
 	answerKey, valueKey, markKey []byte
 	removes                      [][]byte // marks of earlier pops, removed on the way
 
-	key   []byte // where it was last registered; nil before
-	taken *Item  // what the last attempt to take would have taken
+	key   []byte  // where it was last registered; nil before
+	taken []*Item // what each attempt to take an item would have taken
 
+	early      bool          // the line was empty, so it may be the first soon
 	first      string        // the first in line when last seen
 	firstSince time.Time     // since when it is
 	patience   time.Duration // with a first in line that does not serve
@@ -94,17 +95,45 @@ func (r *request) fence(tx kv.Transaction) {
 }
 
 // take writes that the item was taken by this request.
-func (r *request) take(tx kv.Transaction, item Item, now time.Time) {
+func (r *request) take(tx kv.Transaction, item *Item, now time.Time) {
 	r.fence(tx)
-	tx.Set(r.markKey, tuple.Tuple{now.Add(markLife).UnixMicro()}.Pack())
+	tx.Set(r.markKey, tuple.Tuple{now.Add(markLife).UnixMicro(), int64(len(r.taken))}.Pack())
 	for _, key := range r.removes {
 		tx.Clear(key)
 	}
-	r.taken = &item
+	r.taken = append(r.taken, item)
+}
+
+// marked returns the item that the request has taken, nil if it has taken none.
+func (r *request) marked(tx kv.Transaction) (*Item, error) {
+	value, err := tx.Get(r.markKey).Get()
+	if err != nil || value == nil {
+		return nil, err
+	}
+	_, n, err := parseMark(value)
+	if err == nil && (n < 0 || n >= int64(len(r.taken))) {
+		err = fmt.Errorf("%w: mark of attempt %d: there were %d", ErrCorrupt, n, len(r.taken))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.taken[n], nil
+}
+
+func parseMark(value []byte) (deadline time.Time, n int64, err error) {
+	micros, rest, err := tuple.DecodeInt(value)
+	if err == nil {
+		n, _, err = tuple.DecodeInt(rest)
+	}
+	if err != nil {
+		return deadline, 0, fmt.Errorf("%w: mark %x: %w", ErrCorrupt, value, err)
+	}
+	return time.UnixMicro(micros), n, nil
 }
 
 // see notes who is first in line.
 func (r *request) see(line []kv.KeyValue, now time.Time) {
+	r.early = false
 	first := ""
 	if len(line) > 0 {
 		first = string(line[0].Key)
@@ -116,7 +145,7 @@ func (r *request) see(line []kv.KeyValue, now time.Time) {
 
 // shouldServe reports whether it is up to this request to serve the line.
 func (r *request) shouldServe(now time.Time) bool {
-	if r.first == "" {
+	if r.key == nil || r.first == "" {
 		return false
 	}
 	return r.first == string(r.key) || now.Sub(r.firstSince) > r.patience
@@ -228,7 +257,7 @@ func (p *Popper) collect(tx kv.Transaction, r *request, value []byte) (*Result, 
 	for _, part := range f.parts {
 		tx.Clear(part.Key)
 	}
-	r.take(tx, f.item, p.now())
+	r.take(tx, &f.item, p.now())
 	return &Result{Item: f.item}, nil
 }
 

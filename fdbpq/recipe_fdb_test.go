@@ -1,0 +1,214 @@
+//go:build fdb
+
+package fdbpq_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/apple/foundationdb/bindings/go/src/fdb"
+	"github.com/apple/foundationdb/bindings/go/src/fdb/subspace"
+	fdbtuple "github.com/apple/foundationdb/bindings/go/src/fdb/tuple"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// recipe is what a program does that uses FoundationDB's published recipes for
+// a priority queue: through the binding alone, with none of our code.
+type recipe struct {
+	db     fdb.Database
+	items  subspace.Subspace
+	packed bool // values are tuples, as in the recipe for Java; raw as in Python otherwise
+}
+
+// openRecipe uses the items of the queue kept in s.
+func openRecipe(tb testing.TB, clusterFile string, s tuple.Subspace, packed bool) recipe {
+	db, err := fdb.OpenDatabase(clusterFile)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return recipe{db, subspace.FromBytes(s.Sub("i").Bytes()), packed}
+}
+
+func (r recipe) push(priority int64, value string) error {
+	_, err := r.db.Transact(func(tr fdb.Transaction) (any, error) {
+		within := r.items.Sub(priority)
+		last, err := tr.Snapshot().GetRange(within, fdb.RangeOptions{Limit: 1, Reverse: true}).GetSliceWithError()
+		if err != nil {
+			return nil, err
+		}
+		count := int64(0)
+		if len(last) > 0 {
+			key, err := within.Unpack(last[0].Key)
+			if err != nil {
+				return nil, err
+			}
+			count = key[0].(int64) + 1
+		}
+		random := make([]byte, 20)
+		_, _ = rand.Read(random)
+		stored := []byte(value)
+		if r.packed {
+			stored = fdbtuple.Tuple{stored}.Pack()
+		}
+		tr.Set(within.Pack(fdbtuple.Tuple{count, random}), stored)
+		return nil, nil
+	})
+	return err
+}
+
+// pop removes and returns the first value, or the last if max, and says how
+// many attempts it took. The value is "" if there is none.
+func (r recipe) pop(max bool) (value string, attempts int, err error) {
+	stored, err := r.db.Transact(func(tr fdb.Transaction) (any, error) {
+		attempts++
+		found, err := tr.GetRange(r.items, fdb.RangeOptions{Limit: 1, Reverse: max}).GetSliceWithError()
+		if err != nil || len(found) == 0 {
+			return []byte(nil), err
+		}
+		tr.Clear(found[0].Key)
+		return found[0].Value, nil
+	})
+	if err != nil || len(stored.([]byte)) == 0 {
+		return "", attempts, err
+	}
+	if !r.packed {
+		return string(stored.([]byte)), attempts, nil
+	}
+	t, err := fdbtuple.Unpack(stored.([]byte))
+	if err != nil {
+		return "", attempts, err
+	}
+	return string(t[0].([]byte)), attempts, nil
+}
+
+// Items of recipe programs pass through staged pops unchanged: pops get them,
+// and those that go back can be popped by the recipe, from both ends.
+func TestStagedPopsOfRecipeItems(t *testing.T) {
+	for name, format := range map[string]fdbpq.ValueFormat{"raw": fdbpq.RawValues, "tuple": fdbpq.TupleValues} {
+		t.Run(name, func(t *testing.T) {
+			file := testenv.FDBClusterFile(t)
+			db, err := fdbkv.Open(fdbkv.Options{ClusterFile: file})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := newFixture(t, db, format)
+			q := f.queue("recipe")
+			theirs := openRecipe(t, file, tuple.NewSubspace(tuple.Tuple{f.priority, "recipe"}), format == fdbpq.TupleValues)
+			for _, value := range []string{"-2 a", "-1 b", "0 c", "7 d", "8 e"} {
+				var priority int64
+				_, _ = fmt.Sscan(value, &priority)
+				if err := theirs.push(priority, value); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p := fdbpq.NewPopper(db, q)
+			f.line(p, fdbpq.OpPopMin, fdbpq.OpPopMax)
+			f.serve(p) // "-2 a" and "8 e" are with pops that are gone
+			f.wantPop(p.PopMin, "-1 b")
+			if value, _, err := theirs.pop(true); err != nil || value != "7 d" {
+				t.Errorf("the recipe popped %q (error %v), want 7 d", value, err)
+			}
+			clock := newClock(time.Now().Add(fdbpq.AnswerLife))
+			p = fdbpq.NewPopper(db, q)
+			clock.give(p)
+			f.wantPop(p.PopMin, "-2 a")
+			for _, want := range []string{"8 e", "0 c"} {
+				if value, _, err := theirs.pop(true); err != nil || value != want {
+					t.Errorf("the recipe popped %q (error %v), want %q", value, err, want)
+				}
+			}
+			wantEqual(t, "length: items of others are not counted", f.length(q), 0)
+		})
+	}
+}
+
+// Recipe programs and Poppers at work on one queue at the same time: every item
+// comes out once.
+func TestRecipeAndPoppersAtOnce(t *testing.T) {
+	const workers, each = 4, 50
+	file := testenv.FDBClusterFile(t)
+	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t, db, fdbpq.RawValues)
+	f.corrupt = true // recipe programs do not count, so neither do the numbers of items fit
+	q := f.queue("both")
+	theirs := openRecipe(t, file, tuple.NewSubspace(tuple.Tuple{f.priority, "both"}), false)
+	values := make(chan string, 2*workers*each)
+	errs := make(chan error, 4*workers)
+	for worker := range workers {
+		go func() {
+			for i := range each {
+				if err := theirs.push(int64(i%5), fmt.Sprint("theirs", worker, "/", i)); err != nil {
+					errs <- err
+					return
+				}
+			}
+			errs <- nil
+		}()
+		go func() {
+			for i := range each {
+				_, err := kv.Transact(f.ctx, db, func(tx kv.Transaction) (fdbpq.ID, error) {
+					return q.Push(tx, int64(i%5), message(fmt.Sprint("ours", worker, "/", i)))
+				})
+				if err != nil {
+					errs <- err
+					return
+				}
+			}
+			errs <- nil
+		}()
+		go func() {
+			for range each {
+				value := ""
+				for value == "" {
+					var err error
+					if value, _, err = theirs.pop(worker%2 == 0); err != nil {
+						errs <- err
+						return
+					}
+				}
+				values <- value
+			}
+			errs <- nil
+		}()
+		go func() {
+			p := fdbpq.NewPopper(db, q)
+			for range each {
+				item, err := p.PopMin(f.ctx)
+				for errors.Is(err, fdbpq.ErrEmpty) {
+					item, err = p.PopMin(f.ctx)
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+				values <- string(item.Value)
+			}
+			errs <- nil
+		}()
+	}
+	for range 4 * workers {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	close(values)
+	seen := map[string]bool{}
+	for value := range values {
+		if seen[value] {
+			t.Errorf("%q was popped twice", value)
+		}
+		seen[value] = true
+	}
+	wantEqual(t, "values popped", len(seen), 2*workers*each)
+}

@@ -17,7 +17,8 @@ import (
 //
 // Two goroutines do the work: run puts together and starts batches, reply
 // waits until they are durable and answers. Where the engine pipelines there are
-// up to two batches under way.
+// up to two batches under way; the second is begun once it is as large as the
+// first, because many small batches cost more than they gain.
 type lane struct {
 	b       *Bridge
 	batcher *fdbpq.Batcher
@@ -31,9 +32,10 @@ type lane struct {
 		waiting   []waiting
 		head      int // index in waiting of the first that still waits
 		closed    bool
-		ended     bool // run takes nothing any more
-		unsettled bool // the outcome of a batch is unknown
-		silent    int  // batches under way that have pushes without a reply
+		ended     bool   // run takes nothing any more
+		unsettled bool   // the outcome of a batch is unknown
+		silent    int    // batches under way that have pushes without a reply
+		newest    *batch // the batch begun last, nil when it has been answered
 	}
 	spare sync.Pool // of *batch
 }
@@ -85,7 +87,9 @@ func (l *lane) add(r *request, op *fdbpq.Op) error {
 		return fmt.Errorf("%w: the service is shutting down: try again", ErrUnavailable)
 	}
 	l.mu.waiting = append(l.mu.waiting, waiting{*r, *op})
-	l.mu.changed.Signal()
+	if l.enoughLocked() {
+		l.mu.changed.Signal()
+	}
 	return nil
 }
 
@@ -134,11 +138,17 @@ func (l *lane) run(ctx context.Context) {
 func (l *lane) wait() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.mu.head == len(l.mu.waiting) && !l.mu.closed && !l.mu.unsettled {
+	for !l.enoughLocked() && !l.mu.closed && !l.mu.unsettled {
 		l.mu.changed.Wait()
 	}
 	l.mu.ended = l.mu.head == len(l.mu.waiting) && !l.mu.unsettled
 	return !l.mu.ended
+}
+
+// enoughLocked reports whether it is time to begin a batch.
+func (l *lane) enoughLocked() bool {
+	n := len(l.mu.waiting) - l.mu.head
+	return n > 0 && (l.mu.newest == nil || n >= len(l.mu.newest.ops))
 }
 
 // settle makes sure that the items popped by a batch of unknown outcome are
@@ -247,6 +257,7 @@ func (l *lane) take(ctx context.Context) *batch {
 	if b.silent {
 		l.mu.silent++
 	}
+	l.mu.newest = b
 	return b
 }
 

@@ -113,7 +113,7 @@ func overload(t *testing.T, e *testenv.Env, s stuck, payload string) {
 // Many pops of large items at once are spread over batches of a bounded size.
 func TestPopsOfLargeItems(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, testenv.Options{Engine: engine})
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.RequestTimeout = testenv.Patience }})
 		const n, size = 60, 1 << 20
 		payload := strings.Repeat("x", size)
 		for range n {

@@ -110,12 +110,15 @@ func (l *lane) finish(b *batch) {
 		bytes += b.requests[i].size
 	}
 	l.b.load.release(len(b.requests), bytes)
+	l.mu.Lock()
 	if b.silent {
-		l.mu.Lock()
 		l.mu.silent--
-		l.mu.changed.Signal()
-		l.mu.Unlock()
 	}
+	if l.mu.newest == b {
+		l.mu.newest = nil
+	}
+	l.mu.changed.Signal()
+	l.mu.Unlock()
 	clear(b.requests)
 	clear(b.ops)
 	*b = batch{requests: b.requests[:0], ops: b.ops[:0]}

@@ -240,10 +240,10 @@ func (q *queue) answer(key tuple.Tuple, value []byte) error {
 		return nil
 	}
 	content, err := tuple.Unpack(value)
-	if _, isTime := elementAt[int64](content, 0); err != nil || !isTime || part == 2 && len(content) != 1 {
+	if _, isTime := elementAt[int64](content, 0); err != nil || !isTime || (part == 2) != (len(content) == 2) {
 		return fmt.Errorf("malformed answer: value %x", value)
 	}
-	if len(content) == 1 { // empty, or a mark
+	if len(content) <= 2 { // empty, or a mark
 		return nil
 	}
 	id := content[1:]

@@ -45,6 +45,7 @@ func (k *knowledge) wrote(key []byte) {
 	defer k.mu.Unlock()
 	k.writing = true
 	k.gaps.trim(key)
+	k.gaps.shrink(k.limit)
 }
 
 // committed is called when the write transaction was applied as version, with

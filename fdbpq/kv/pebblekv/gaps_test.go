@@ -1,0 +1,295 @@
+package pebblekv
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// seeded returns a source of random numbers, from the environment variable
+// PEBBLEKV_SEED if it is set, and says how to get it again.
+func seeded(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := rand.Uint64()
+	if s := os.Getenv("PEBBLEKV_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("again: PEBBLEKV_SEED=%d go test ./fdbpq/kv/pebblekv -run '^%s$'", seed, t.Name())
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// history is the model of the known-empty intervals: all versions of a store of
+// a few keys, with nothing left out.
+type history struct {
+	keys     [][]byte
+	versions []map[string]bool // keys present, by version
+}
+
+func newHistory(n int) *history {
+	h := &history{versions: []map[string]bool{{}}}
+	for i := range n {
+		h.keys = append(h.keys, fmt.Appendf(nil, "%03d", i))
+	}
+	return h
+}
+
+func (h *history) newest() uint64 { return uint64(len(h.versions) - 1) }
+
+func (h *history) emptyAt(r kv.Range, version uint64) bool {
+	for key := range h.versions[version] {
+		if key >= string(r.Begin) && key < string(r.End) {
+			return false
+		}
+	}
+	return true
+}
+
+func (h *history) randomRange(rng *rand.Rand) kv.Range {
+	i, j := rng.IntN(len(h.keys)), rng.IntN(len(h.keys))
+	return kv.Range{Begin: h.keys[min(i, j)], End: h.keys[max(i, j)]}
+}
+
+// run is a longest range around a key that holds nothing at a version.
+func (h *history) run(key []byte, version uint64) kv.Range {
+	i, _ := slices.BinarySearchFunc(h.keys, key, bytes.Compare)
+	lo, hi := i, i
+	for lo > 0 && !h.versions[version][string(h.keys[lo-1])] {
+		lo--
+	}
+	for hi < len(h.keys)-1 && !h.versions[version][string(h.keys[hi])] {
+		hi++
+	}
+	return kv.Range{Begin: h.keys[lo], End: h.keys[hi]}
+}
+
+// TestKnowledgeAgainstHistory does random writes, cancels, reads at old
+// versions and evictions, and checks after each that every gap is empty at its
+// own version and at the newest ones.
+func TestKnowledgeAgainstHistory(t *testing.T) {
+	rng := seeded(t)
+	h := newHistory(60)
+	k := newKnowledge(2000)
+	for range 5_000 {
+		switch rng.IntN(4) {
+		case 0, 1:
+			writeRandomly(h, k, rng)
+		case 2:
+			observeRandomly(h, k, rng, h.newest()-min(h.newest(), uint64(rng.IntN(3))))
+		case 3:
+			checkPart(t, h, k, rng)
+		}
+		checkGaps(t, h, k)
+		if k.gaps.bytes > k.limit {
+			t.Fatalf("%d bytes, limit %d", k.gaps.bytes, k.limit)
+		}
+	}
+	if k.gaps.gaps.Len() == 0 {
+		t.Error("nothing was learnt, so nothing was tested")
+	}
+}
+
+// observeRandomly is a read-only transaction.
+func observeRandomly(h *history, k *knowledge, rng *rand.Rand, version uint64) {
+	r := h.run(h.keys[rng.IntN(len(h.keys))], version)
+	if h.emptyAt(r, version) {
+		var s student
+		s.learn(r, bytes.Clone(r.Begin))
+		k.observed(version, s.learnt)
+	}
+}
+
+// writeRandomly is a write transaction, which may be cancelled.
+func writeRandomly(h *history, k *knowledge, rng *rand.Rand) {
+	next := maps.Clone(h.versions[h.newest()])
+	h.versions = append(h.versions, next)
+	var s student
+	for range rng.IntN(6) {
+		key := h.keys[rng.IntN(len(h.keys))]
+		switch rng.IntN(4) {
+		case 0:
+			next[string(key)] = true
+			k.wrote(key)
+			s.wrote(key)
+		case 1:
+			delete(next, string(key))
+		case 2:
+			if r := h.run(key, h.newest()); h.emptyAt(r, h.newest()) {
+				s.learn(r, bytes.Clone(r.Begin), bytes.Clone(key))
+			}
+		case 3: // Somebody reads meanwhile.
+			observeRandomly(h, k, rng, h.newest()-1)
+		}
+	}
+	if rng.IntN(4) == 0 {
+		h.versions = h.versions[:h.newest()]
+		k.cancelled()
+		return
+	}
+	lag := min(h.newest(), uint64(rng.IntN(3)))
+	k.committed(h.newest(), h.newest()-lag, s.learnt)
+}
+
+func checkPart(t *testing.T, h *history, k *knowledge, rng *rand.Rand) {
+	t.Helper()
+	r := h.randomRange(rng)
+	version := h.newest() - min(h.newest(), uint64(rng.IntN(3)))
+	first, last := k.part(r, version, false), k.part(r, version, true)
+	if !h.emptyAt(kv.Range{Begin: r.Begin, End: first.Begin}, version) {
+		t.Fatalf("version %d: keys of %s were skipped before %s", version, r, first)
+	}
+	if !h.emptyAt(kv.Range{Begin: last.End, End: r.End}, version) {
+		t.Fatalf("version %d: keys of %s were skipped after %s", version, r, last)
+	}
+}
+
+func checkGaps(t *testing.T, h *history, k *knowledge) {
+	t.Helper()
+	var end []byte
+	size := 0
+	k.gaps.gaps.Ascend(func(g gap) bool {
+		if bytes.Compare(g.begin, end) < 0 || bytes.Compare(g.begin, g.end) >= 0 {
+			t.Fatalf("gap %s follows one that ends at %s", g.begin, end)
+		}
+		end = g.end
+		size += len(g.begin) + len(g.end) + gapOverhead
+		for version := max(g.since, h.newest()-min(h.newest(), 2)); version <= h.newest(); version++ {
+			if !h.emptyAt(kv.Range{Begin: g.begin, End: g.end}, version) {
+				t.Fatalf("gap [%s, %s) since %d is not empty at %d", g.begin, g.end, g.since, version)
+			}
+		}
+		return true
+	})
+	k.gaps.marks.Ascend(func(key []byte) bool {
+		size += len(key) + markOverhead
+		if _, ok := k.gaps.at(key); !ok {
+			t.Fatalf("mark %s is in no gap", key)
+		}
+		return true
+	})
+	if size != k.gaps.bytes {
+		t.Fatalf("takes %d bytes, counted %d", size, k.gaps.bytes)
+	}
+}
+
+// TestLaggingReader shows that a reader who lags behind the last pop profits
+// from the pops before it.
+func TestLaggingReader(t *testing.T) {
+	k := newKnowledge(knowledgeSize)
+	all := kv.Range{Begin: []byte("a"), End: []byte("z")}
+	popped := [][]byte{[]byte("a"), []byte("d"), []byte("g"), []byte("k"), []byte("p")}
+	for i, key := range popped[1:] {
+		var s student
+		s.learn(kv.Range{Begin: popped[0], End: key}, key)
+		version := uint64(i + 1)
+		k.committed(version, version-1, s.learnt)
+		if got := k.part(all, version, false); !bytes.Equal(got.Begin, key) {
+			t.Errorf("a reader at version %d begins at %s, not at %s", version, got.Begin, key)
+		}
+		if got := k.part(all, version-1, false); !bytes.Equal(got.Begin, popped[i]) {
+			t.Errorf("a reader one version behind %d begins at %s, not at %s", version, got.Begin, popped[i])
+		}
+	}
+	if n := k.gaps.gaps.Len(); n != 2 {
+		t.Errorf("%d gaps, not one for the durable versions and one for the last", n)
+	}
+}
+
+// TestReadsWithGaps does random transactions with many clears in a row on a
+// store and on a map, and compares what they read.
+func TestReadsWithGaps(t *testing.T) {
+	rng := seeded(t)
+	db := openTest(t, vfs.NewMem(), Options{})
+	model := map[string]string{}
+	for i := range 600 {
+		tx := begin(t, db)
+		mine := maps.Clone(model)
+		for range 1 + rng.IntN(3) {
+			changeRandomly(tx, mine, rng)
+			compareRandomRange(t, tx, mine, rng)
+		}
+		if rng.IntN(4) == 0 {
+			tx.Cancel()
+		} else {
+			mustCommit(t, tx)
+			model = mine
+		}
+		read := beginRead(t, db)
+		compareRandomRange(t, read, model, rng)
+		read.Cancel()
+		if i == 500 && db.store.known.gaps.gaps.Len() == 0 {
+			t.Error("nothing was learnt, so nothing was tested")
+		}
+	}
+}
+
+const manyKeys = 2000
+
+func manyKey(i int) []byte { return fmt.Appendf(nil, "%04d", i) }
+
+// changeRandomly sets or clears many keys in a row, or sets one.
+func changeRandomly(tx kv.Transaction, model map[string]string, rng *rand.Rand) {
+	from := rng.IntN(manyKeys)
+	to := min(manyKeys, from+rng.IntN(300))
+	kind := rng.IntN(5)
+	if kind == 0 {
+		to = from + 1
+	}
+	for i := from; i < to; i++ {
+		key := manyKey(i)
+		if kind <= 1 {
+			value := strconv.Itoa(rng.IntN(1000))
+			tx.Set(key, []byte(value))
+			model[string(key)] = value
+		} else {
+			if kind != 4 {
+				tx.Clear(key)
+			}
+			delete(model, string(key))
+		}
+	}
+	if kind == 4 {
+		tx.ClearRange(kv.Range{Begin: manyKey(from), End: manyKey(to)})
+	}
+}
+
+func compareRandomRange(t *testing.T, reader kv.Reader, model map[string]string, rng *rand.Rand) {
+	t.Helper()
+	i, j := rng.IntN(manyKeys), rng.IntN(manyKeys+1)
+	r := kv.Range{Begin: manyKey(min(i, j)), End: manyKey(max(i, j))}
+	o := kv.RangeOptions{Limit: rng.IntN(3) * rng.IntN(100), Reverse: rng.IntN(2) == 0}
+	var want []string
+	for _, key := range slices.Sorted(maps.Keys(model)) {
+		if key >= string(r.Begin) && key < string(r.End) {
+			want = append(want, key+"="+model[key])
+		}
+	}
+	if o.Reverse {
+		slices.Reverse(want)
+	}
+	if o.Limit > 0 && len(want) > o.Limit {
+		want = want[:o.Limit]
+	}
+	pairs, err := reader.GetRange(r, o).Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, pair := range pairs {
+		got = append(got, string(pair.Key)+"="+string(pair.Value))
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("range %s %+v:\ngot  %s\nwant %s", r, o, got, want)
+	}
+}

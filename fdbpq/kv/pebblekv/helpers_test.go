@@ -1,0 +1,74 @@
+package pebblekv
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+const testDir = "data"
+
+// openTest opens a store that is closed at the end of the test.
+func openTest(t *testing.T, files vfs.FS, o Options) *DB {
+	t.Helper()
+	o.FS = files
+	o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	db, err := Open(testDir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func begin(t *testing.T, db *DB) kv.Transaction {
+	t.Helper()
+	tx, err := db.Begin(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+func beginRead(t *testing.T, db *DB) kv.ReadTransaction {
+	t.Helper()
+	tx, err := db.BeginRead(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+func mustCommit(t *testing.T, tx kv.Transaction) {
+	t.Helper()
+	if _, err := tx.Commit().Get(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// set writes a pair in a transaction of its own.
+func set(db *DB, key, value string) error {
+	tx, err := db.Begin(context.Background())
+	if err != nil {
+		return err
+	}
+	tx.Set([]byte(key), []byte(value))
+	_, err = tx.Commit().Get()
+	return err
+}
+
+// get reads a value that is durable.
+func get(db *DB, key string) (string, error) {
+	tx, err := db.BeginRead(context.Background())
+	if err != nil {
+		return "", err
+	}
+	defer tx.Cancel()
+	value, err := tx.Get([]byte(key)).Get()
+	return string(value), err
+}

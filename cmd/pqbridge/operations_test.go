@@ -1,0 +1,197 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func readOperations(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// fenced returns the only block of the language in the document.
+func fenced(t *testing.T, text, language string) string {
+	t.Helper()
+	blocks := regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(text, -1)
+	if len(blocks) != 1 {
+		t.Fatalf("%d blocks of %s: want one", len(blocks), language)
+	}
+	return blocks[0][1]
+}
+
+// usersOfRecipe returns the users in the recipe for access control; the password
+// of each is its name.
+func usersOfRecipe(t *testing.T) []*server.User {
+	t.Helper()
+	for _, user := range []string{"bridge", "producer", "worker", "admin"} {
+		t.Setenv(strings.ToUpper(user)+"_PASSWORD", user)
+	}
+	path := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(path, []byte(fenced(t, readOperations(t), "conf")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o, err := server.ProcessConfigFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o.Users
+}
+
+// TestAccessControlRecipe runs two bridges and a client of each kind on a NATS
+// server with the recipe.
+func TestAccessControlRecipe(t *testing.T) {
+	users := usersOfRecipe(t)
+	env := testenv.New(t, testenv.Options{
+		Stopped: true,
+		NATS:    func(o *server.Options) { o.Users = users },
+		Bridge: func(o *bridge.Options) {
+			o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "bridge"))
+		},
+	})
+	env.NATS.Start()
+	bridges := []*testenv.Bridge{env.StartBridge(), env.StartBridge()}
+	for _, b := range bridges {
+		b.WaitReady()
+	}
+	producer := connectAs(t, env, "producer", "_INBOX_producer")
+	worker := connectAs(t, env, "worker", "_INBOX_worker")
+
+	// Until a pop arrived at the bridge that had to hand it to the other.
+	testenv.Eventually(t, func() error {
+		producer.request(t, "pq.jobs.push", "an item")
+		producer.request(t, "pq.jobs.push.-1", "an item")
+		worker.request(t, "pq.jobs.peek.min", "")
+		worker.request(t, "pq.jobs.pop.max", "")
+		worker.request(t, "pq.jobs.pop.min", "")
+		worker.request(t, "pq.jobs.len", "")
+		for _, b := range bridges {
+			if !strings.Contains(metricsOf(t, b), "\npq_passed_total 0\n") {
+				return nil
+			}
+		}
+		return errors.New("no pop was handed over")
+	})
+	admin := connectAs(t, env, "admin", nats.InboxPrefix[:len(nats.InboxPrefix)-1])
+	admin.request(t, "$SRV.PING.pqbridge", "")
+	for i, b := range bridges {
+		if !strings.Contains(metricsOf(t, b), "\npq_nats_errors_total 0\n") {
+			t.Errorf("NATS refused something to bridge %d", i)
+		}
+	}
+
+	for _, subject := range []string{"pq.jobs.pop.min", "pq.jobs.len", "pq.other.push", "q.jobs.enqueue", "_pqbridge.pq.members.pq"} {
+		producer.denied(t, func(nc *nats.Conn) error { return nc.Publish(subject, nil) })
+	}
+	for _, subject := range []string{"pq.jobs.push", "pq.jobs.push.1", "pq.other.pop.min", "q.jobs.dequeue"} {
+		worker.denied(t, func(nc *nats.Conn) error { return nc.Publish(subject, nil) })
+	}
+	for _, subject := range []string{"_INBOX_producer.>", "_INBOX.>", "pq.>"} {
+		worker.denied(t, func(nc *nats.Conn) error { _, err := nc.SubscribeSync(subject); return err })
+	}
+}
+
+// client is a connection whose errors the test sees.
+type client struct {
+	*nats.Conn
+	errors chan error
+}
+
+func connectAs(t *testing.T, env *testenv.Env, user, inbox string) client {
+	c := client{errors: make(chan error, 1)}
+	c.Conn = env.Connect(nats.UserInfo(user, user), nats.CustomInboxPrefix(inbox),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.errors <- err }))
+	return c
+}
+
+// request fails the test if there is no reply, or one with an error.
+func (c client) request(t *testing.T, subject, payload string) {
+	t.Helper()
+	reply, err := c.Request(subject, []byte(payload), testenv.Patience)
+	if err == nil {
+		err = bridge.ErrorFromHeaders(reply.Header)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", subject, err)
+	}
+}
+
+// denied fails the test if NATS lets the client do what try does.
+func (c client) denied(t *testing.T, try func(*nats.Conn) error) {
+	t.Helper()
+	if err := try(c.Conn); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-c.errors:
+		if !errors.Is(err, nats.ErrPermissionViolation) {
+			t.Errorf("want a permission violation: %v", err)
+		}
+	case <-time.After(testenv.Patience):
+		t.Error("it was allowed")
+	}
+}
+
+func metricsOf(t *testing.T, b *testenv.Bridge) string {
+	t.Helper()
+	_, body, err := b.Get("/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+// TestOperationsNamesMetrics compares the metrics in the document, table and
+// alerts, with those of a bridge.
+func TestOperationsNamesMetrics(t *testing.T) {
+	env := testenv.New(t, testenv.Options{})
+	env.Request("pq.jobs.push", nil, nil) // so that there is a queue
+	var want []string
+	for _, found := range regexp.MustCompile(`(?m)^# HELP (pq_\w+)`).FindAllStringSubmatch(metricsOf(t, env.Bridge), -1) {
+		want = append(want, found[1])
+	}
+	text := readOperations(t)
+	named := regexp.MustCompile(`\bpq_[a-z_]+\b`).FindAllString(text, -1)
+	for _, name := range want {
+		if !slices.Contains(named, name) {
+			t.Errorf("%s is not in the document", name)
+		}
+	}
+	for _, name := range named {
+		if !slices.Contains(want, name) {
+			t.Errorf("there is no metric %s", name)
+		}
+	}
+	var rules struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Expr, For string
+				Annotations      map[string]string
+			}
+		}
+	}
+	decoder := yaml.NewDecoder(strings.NewReader(fenced(t, text, "yaml")))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&rules); err != nil || len(rules.Groups) != 1 || len(rules.Groups[0].Rules) == 0 {
+		t.Errorf("alerts %s: %v", fmt.Sprint(rules), err)
+	}
+}

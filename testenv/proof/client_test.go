@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ type client struct {
 	t       *testing.T
 	number  int
 	nc      *nats.Conn
-	timeout time.Duration // of a request
+	timeout *atomic.Int64 // nanoseconds to wait for an answer
 	zero    time.Time     // of the clock of the history
 
 	mu     sync.Mutex
@@ -35,7 +36,7 @@ type client struct {
 
 // newClient connects. A request under way is given up when the connection is
 // lost, since its answer most likely is too.
-func newClient(t *testing.T, number int, url string, timeout time.Duration) *client {
+func newClient(t *testing.T, number int, url string, timeout *atomic.Int64) *client {
 	c := &client{t: t, number: number, timeout: timeout, zero: time.Now(), cancel: func() {}}
 	nc, err := nats.Connect(url,
 		nats.MaxReconnects(-1), nats.ReconnectWait(5*time.Millisecond), nats.ReconnectJitter(0, 0),
@@ -75,7 +76,7 @@ func (c *client) do(op proof.Operation, padding int) *proof.Operation {
 		}
 	}
 	op.Call = time.Since(c.zero).Nanoseconds()
-	reply, err := c.request(m, c.timeout)
+	reply, err := c.request(m, time.Duration(c.timeout.Load()))
 	op.Return = time.Since(c.zero).Nanoseconds()
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):

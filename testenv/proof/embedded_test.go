@@ -67,7 +67,7 @@ func startMem(r *rig) {
 		faultkv.Delay: 0.02, faultkv.Outage: 0.005, faultkv.TooOld: 0.01, faultkv.Throttled: 0.01, faultkv.Conflict: 0.05,
 		faultkv.UnknownLost: 0.03, faultkv.UnknownMade: 0.03, faultkv.UnknownBeforeNext: 0.03, faultkv.UnknownDuringNext: 0.03,
 	}
-	mem := memkv.New(memkv.Options{})
+	mem := memkv.New(memkv.Options{History: 1000})
 	db := faultkv.New(mem, faultkv.Options{Seed: r.random.Uint64(), Rates: rates, MaxDelay: 3 * time.Millisecond})
 	toNATS := newProxy(r.t, r.env.NATS.URL())
 	start := func() *local { return startLocal(r.t, bridgeOptions(toNATS.url(), db, 100*time.Millisecond)) }

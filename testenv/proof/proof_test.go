@@ -27,8 +27,8 @@ func systems() []system {
 	}, fdbSystems()...)
 }
 
-// slice is how long one system is run in a long test, before another one.
-const slice = time.Minute
+// maxSlice is how long one system is run in a long test, before another one.
+const maxSlice = time.Minute
 
 // TestProof puts load on systems that are being broken, and checks what clients
 // saw. Each system makes -rounds histories; with -duration systems are started
@@ -37,7 +37,8 @@ func TestProof(t *testing.T) {
 	seed := flags.firstSeed(t)
 	all := newTally()
 	defer func() { t.Logf("all systems, %v", all) }()
-	begin := time.Now()
+	begin, before := time.Now(), ownResources(t)
+	defer func() { ownResources(t).wantNoMore(t, "the test", before) }()
 	for again := uint64(0); ; again++ {
 		for _, s := range systems() {
 			t.Run(s.name, func(t *testing.T) { proveSystem(t, s, seed+again, all, begin) })
@@ -56,7 +57,7 @@ func proveSystem(t *testing.T, s system, seed uint64, all *tally, begin time.Tim
 		r := newRig(t, s.name, seed, all)
 		s.start(r)
 		r.start()
-		r.rounds1(random, begin)
+		r.run(random, begin)
 		if !t.Failed() {
 			r.finish()
 		}
@@ -64,13 +65,15 @@ func proveSystem(t *testing.T, s system, seed uint64, all *tally, begin time.Tim
 	ownResources(t).wantNoMore(t, "the test", before)
 }
 
-func (r *rig) rounds1(random *rand.Rand, begin time.Time) {
+// run makes histories for as long as the flags say. What the bridge holds after
+// the first ones is what it may hold in the end.
+func (r *rig) run(random *rand.Rand, begin time.Time) {
 	var start resources
 	measure := r.measure
 	if measure == nil {
 		measure = func() resources { return ownResources(r.t) }
 	}
-	until := time.Now().Add(slice)
+	until := time.Now().Add(min(maxSlice, flags.duration/time.Duration(len(systems()))))
 	for n := 0; !r.t.Failed(); n++ {
 		if n == 2 { // connections and caches are there
 			start = measure()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ type rig struct {
 	env     *testenv.Env // its NATS server only
 	toNATS  *proxy       // for the clients
 	faults  []fault
-	timeout time.Duration // of a request of a client
+	timeout atomic.Int64 // nanoseconds that a client waits for an answer
 
 	// See proof.History.
 	oneByOne, mortal bool
@@ -58,13 +59,17 @@ const (
 	clients   = 5
 	requests  = 60 // of each client in a round, without those at its end
 	maxFaults = 2  // in a round
+
+	// answerTime is how long a client waits for an answer.
+	answerTime = 2 * time.Second
 )
 
 func newRig(t *testing.T, name string, seed uint64, y *tally) *rig {
 	r := &rig{
-		t: t, name: name, random: rand.New(rand.NewPCG(seed, 1)), tally: y, timeout: 2 * time.Second,
+		t: t, name: name, random: rand.New(rand.NewPCG(seed, 1)), tally: y,
 		again: fmt.Sprintf("go test -count=1 -run '^%s$' ./testenv/proof -seed %d", strings.ReplaceAll(t.Name(), "/", "$/^"), seed),
 	}
+	r.timeout.Store(int64(answerTime))
 	r.env = testenv.New(t, testenv.Options{Stopped: true})
 	r.env.NATS.Start()
 	r.toNATS = newProxy(t, r.env.NATS.URL())
@@ -82,7 +87,7 @@ func (r *rig) loseReplies() {
 	swallowed := r.toNATS.deafen()
 	select {
 	case <-swallowed:
-	case <-time.After(r.timeout / 2):
+	case <-time.After(answerTime / 2):
 	}
 	r.toNATS.hear()
 }
@@ -96,7 +101,7 @@ func (r *rig) hold(d time.Duration) {
 func (r *rig) start() {
 	zero := time.Now()
 	for i := range clients {
-		c := newClient(r.t, i, r.toNATS.url(), r.timeout)
+		c := newClient(r.t, i, r.toNATS.url(), &r.timeout)
 		c.zero = zero
 		r.t.Cleanup(c.nc.Close)
 		r.clients = append(r.clients, c)
@@ -304,7 +309,7 @@ func drainStore(ctx context.Context, db kv.Database) (map[string][]string, error
 }
 
 func drainQueue(ctx context.Context, db kv.Database, k *fdbpq.Keyspace, name string) (values []string, err error) {
-	pop := func(kv.Transaction) (fdbpq.Item, error) { return fdbpq.Item{}, fdbpq.ErrEmpty }
+	var pop func(kv.Transaction) (fdbpq.Item, error)
 	if isFIFO(name) {
 		q, err := k.Queue(name)
 		if err != nil {

@@ -1,0 +1,84 @@
+//go:build fdb
+
+package proof_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func fdbSystems() []system {
+	return []system{{"fdb-2-bridges", startFDB(2)}, {"fdb-4-bridges", startFDB(4)}}
+}
+
+// pauseTime is longer than FoundationDB lets a transaction live.
+const pauseTime = 5500 * time.Millisecond
+
+// startFDB starts a FoundationDB server and bridges in processes of their own.
+func startFDB(bridges int) func(*rig) {
+	return func(r *rig) {
+		server := testenv.StartFDB(r.t, testenv.FDBMemory)
+		r.mortal = true
+		toNATS := newProxy(r.t, r.env.NATS.URL())
+		// Some give up while the server is paused, some go on after it.
+		config := serviceConfig{NATS: toNATS.url(), ClusterFile: server.ClusterFile(), RequestTimeout: 2 * time.Second}
+		if r.random.IntN(2) == 0 {
+			config.RequestTimeout = 2 * pauseTime
+		}
+		var services []*service
+		for range bridges {
+			services = append(services, newService(r.t, config))
+		}
+		r.faults = append(r.faults,
+			fault{"one of several bridges killed (SIGKILL)", func() {
+				victim := services[r.random.IntN(len(services))]
+				victim.kill()
+				victim.start()
+			}},
+			fault{"fdbserver killed (SIGKILL)", func() {
+				must(r.t, server.Kill())
+				must(r.t, server.Restart())
+			}},
+			fault{"connections of bridges cut", toNATS.cut},
+			fault{"fdbserver paused (SIGSTOP) for longer than a transaction may live", func() {
+				if r.random.IntN(2) == 0 { // the answers of afterwards are waited for
+					r.timeout.Store(int64(3 * pauseTime))
+					defer r.timeout.Store(int64(answerTime))
+				}
+				must(r.t, server.Pause())
+				<-time.After(pauseTime)
+				must(r.t, server.Resume())
+			}},
+		)
+		r.measure = func() resources {
+			var sum resources
+			for _, s := range services {
+				one := serviceResources(r.t, s)
+				sum.goroutines = max(sum.goroutines, one.goroutines)
+				sum.files = max(sum.files, one.files)
+				sum.memory = max(sum.memory, one.memory)
+			}
+			return sum
+		}
+		r.stop = func() kv.Database {
+			for _, s := range services {
+				s.stop()
+			}
+			db, err := fdbkv.Open(fdbkv.Options{ClusterFile: server.ClusterFile()})
+			must(r.t, err)
+			r.t.Cleanup(func() { must(r.t, db.Close()) })
+			return db
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

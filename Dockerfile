@@ -8,22 +8,23 @@
 
 # Set it to the same tag with @sha256:<digest> to pin the image by its content.
 ARG GO_IMAGE=golang:1.26.8-bookworm
+ARG FDB_VERSION=7.3.79
+ARG VERSION=
 
 FROM ${GO_IMAGE} AS build
 
-ARG FDB_VERSION=7.3.79
+ARG FDB_VERSION
 ARG FDB_CLIENT_SHA256
-# Set by the builder: amd64 or arm64.
-ARG TARGETARCH=amd64
 
 # The package is unpacked, not installed: its scripts make users and cluster
 # files that a build has no use for.
 RUN set -eu; \
     : "${FDB_CLIENT_SHA256:?give the SHA-256 sum of the FoundationDB client package, see docs/operations.md}"; \
-    case "$TARGETARCH" in \
-      amd64) arch=amd64 ;; \
+    arch=$(dpkg --print-architecture); \
+    case "$arch" in \
+      amd64) ;; \
       arm64) arch=aarch64 ;; \
-      *) echo "FoundationDB has no client package for $TARGETARCH" >&2; exit 1 ;; \
+      *) echo "FoundationDB has no client package for $arch" >&2; exit 1 ;; \
     esac; \
     curl --fail --silent --show-error --location --output /tmp/fdb.deb \
       "https://github.com/apple/foundationdb/releases/download/${FDB_VERSION}/foundationdb-clients_${FDB_VERSION}-1_${arch}.deb"; \
@@ -37,7 +38,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 
-ARG VERSION=
+ARG VERSION
 
 # The binding needs C, and libfdb_c comes as a shared library only: so that and
 # the C library stay dynamic, while names and users are looked up by Go. The
@@ -62,8 +63,8 @@ RUN set -eu; \
 
 FROM scratch
 
-ARG FDB_VERSION=7.3.79
-ARG VERSION=
+ARG FDB_VERSION
+ARG VERSION
 
 LABEL org.opencontainers.image.title="pqbridge" \
       org.opencontainers.image.description="Durable priority queues over NATS, kept in FoundationDB or an embedded store" \

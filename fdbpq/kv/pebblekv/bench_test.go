@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"testing"
@@ -31,7 +30,7 @@ type bench struct {
 }
 
 func newBench(b *testing.B, o Options) *bench {
-	o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	o.Logger = slog.New(slog.DiscardHandler)
 	db, err := Open(b.TempDir(), o)
 	if err != nil {
 		b.Fatal(err)

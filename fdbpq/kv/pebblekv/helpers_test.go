@@ -2,7 +2,6 @@ package pebblekv
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"testing"
 
@@ -17,7 +16,7 @@ const testDir = "data"
 func openTest(t *testing.T, files vfs.FS, o Options) *DB {
 	t.Helper()
 	o.FS = files
-	o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	o.Logger = slog.New(slog.DiscardHandler)
 	db, err := Open(testDir, o)
 	if err != nil {
 		t.Fatal(err)

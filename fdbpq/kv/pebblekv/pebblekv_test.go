@@ -1,30 +1,288 @@
-package pebblekv_test
+package pebblekv
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/kvtest"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// holdEnv makes this program hold the store in the folder it names, until its
+// input ends.
+const holdEnv = "PEBBLEKV_TEST_HOLD"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(holdEnv); dir != "" {
+		if err := hold(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func hold(dir string) error {
+	db, err := Open(dir, Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	fmt.Println("held")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return errors.Join(err, db.Close())
+}
 
 func TestConformance(t *testing.T) {
-	kvtest.Run(t, kvtest.Engine{
-		Store: func(t *testing.T) func() kv.Database {
-			dir := t.TempDir()
-			return func() kv.Database {
-				db, err := pebblekv.Open(dir, pebblekv.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return db
+	for _, forgetful := range []bool{false, true} {
+		t.Run(fmt.Sprintf("known=%t", !forgetful), func(t *testing.T) {
+			kvtest.Run(t, kvtest.Engine{
+				Store: func(t *testing.T) func() kv.Database {
+					dir := t.TempDir()
+					return func() kv.Database {
+						db, err := Open(dir, Options{Logger: slog.New(slog.DiscardHandler), forgetful: forgetful})
+						if err != nil {
+							t.Fatal(err)
+						}
+						return db
+					}
+				},
+				Persistent: true,
+				Serial:     true,
+			})
+		})
+	}
+}
+
+func TestValidate(t *testing.T) {
+	err := Options{CacheSize: -1, MemTableSize: 1}.Validate()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"CacheSize is -1", "MemTableSize is 1"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %q", want, err)
+		}
+	}
+	if _, err := Open(testDir, Options{CacheSize: -1}); err == nil {
+		t.Error("Open takes it")
+	}
+}
+
+// TestExclusive opens a folder twice, in this process and in another.
+func TestExclusive(t *testing.T) {
+	dir := t.TempDir()
+	quiet := Options{Logger: slog.New(slog.DiscardHandler)}
+	inUse := func() {
+		t.Helper()
+		for _, name := range []string{dir, filepath.Join(dir, "..", filepath.Base(dir))} {
+			db, err := Open(name, quiet)
+			if err == nil {
+				_ = db.Close()
+				t.Fatal("it was opened twice")
 			}
-		},
-		Persistent: true,
-		Serial:     true,
-	})
+			if want := "folder " + dir + " is in use by another process"; !strings.Contains(err.Error(), want) {
+				t.Errorf("the error is %q, without %q", err, want)
+			}
+		}
+	}
+	db, err := Open(dir, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inUse()
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	other := exec.Command(os.Args[0])
+	other.Env = append(os.Environ(), holdEnv+"="+dir)
+	other.Stderr = os.Stderr
+	input, err := other.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := other.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(output).ReadString('\n'); line != "held\n" {
+		t.Errorf("the other process said %q, %v", line, err)
+	}
+	inUse()
+	if err := errors.Join(input.Close(), other.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	if db, err = Open(dir, quiet); err != nil {
+		t.Fatalf("when the other process has ended: %v", err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestForgottenTransaction lets a transaction end with its context only.
+func TestForgottenTransaction(t *testing.T) {
+	db := openTest(t, vfs.NewMem(), Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	forgotten, err := db.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forgotten.Set([]byte("key"), []byte("value"))
+	cancel()
+	begin(t, db).Cancel() // It does not wait forever.
+	if _, err := forgotten.Get([]byte("key")).Get(); !errors.Is(err, context.Canceled) {
+		t.Errorf("Get: %v", err)
+	}
+	if _, err := forgotten.Commit().Get(); !errors.Is(err, context.Canceled) || kv.MaybeCommitted(err) {
+		t.Errorf("Commit: %v", err)
+	}
+	if value, err := get(db, "key"); value != "" || err != nil {
+		t.Errorf("it was written: %q, %v", value, err)
+	}
+}
+
+// TestUnwaitedCommit does not wait for the future of a commit.
+func TestUnwaitedCommit(t *testing.T) {
+	files := vfs.NewMem()
+	db := openTest(t, files, Options{})
+	tx := begin(t, db)
+	tx.Set([]byte("key"), []byte("value"))
+	future := tx.Commit()
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := future.Get(); err != nil {
+		t.Errorf("its future, after Close: %v", err)
+	}
+	if value, err := get(openTest(t, files, Options{}), "key"); value != "value" || err != nil {
+		t.Errorf("after Close: %q, %v", value, err)
+	}
+}
+
+// syncGate is a file system whose log syncs wait.
+type syncGate struct {
+	vfs.FS
+	gate chan struct{} // a sync takes one element, unless it is closed
+}
+
+func (g *syncGate) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := g.FS.Create(name, category)
+	if err != nil || filepath.Ext(name) != ".log" {
+		return f, err
+	}
+	return &gatedFile{f, g.gate}, nil
+}
+
+type gatedFile struct {
+	vfs.File
+	gate chan struct{}
+}
+
+func (f *gatedFile) SyncData() error {
+	<-f.gate
+	return f.File.SyncData()
+}
+
+// TestPipeline holds the syncs back: the next writer sees what was committed,
+// readers do not, and nothing is reported to be durable.
+func TestPipeline(t *testing.T) {
+	files := &syncGate{FS: vfs.NewMem(), gate: make(chan struct{})}
+	db := openTest(t, files, Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx.Set([]byte("key"), []byte("value"))
+	written := tx.Commit()
+
+	next := begin(t, db)
+	if value, err := next.Get([]byte("key")).Get(); string(value) != "value" || err != nil {
+		t.Errorf("the next writer sees %q, %v", value, err)
+	}
+	if value, err := get(db, "key"); value != "" || err != nil {
+		t.Errorf("a reader sees %q, %v", value, err)
+	}
+	cancel()
+	if _, err := written.Get(); !kv.MaybeCommitted(err) || !errors.Is(err, context.Canceled) {
+		t.Errorf("whose context ended while it was synced: %v", err)
+	}
+	read := next.Commit().(*commit)
+	select {
+	case <-read.done:
+		t.Error("what was read is not durable yet")
+	default:
+	}
+	close(files.gate)
+	if _, err := read.Get(); err != nil {
+		t.Error(err)
+	}
+	if value, err := get(db, "key"); value != "value" || err != nil {
+		t.Errorf("a reader sees %q, %v", value, err)
+	}
+	if _, err := written.Get(); !kv.MaybeCommitted(err) {
+		t.Errorf("a future changed its mind: %v", err)
+	}
+}
+
+// TestCorruptTable damages a table.
+func TestCorruptTable(t *testing.T) {
+	files := vfs.NewMem()
+	db := openTest(t, files, Options{})
+	if err := set(db, "key", strings.Repeat("value", 1000)); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.store.pdb.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := files.List(testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if isTable(name) {
+			damage(t, files, filepath.Join(testDir, name))
+		}
+	}
+	db = openTest(t, files, Options{})
+	if value, err := get(db, "key"); !errors.Is(err, kv.ErrUnavailable) {
+		t.Errorf("read %d bytes, %v", len(value), err)
+	}
+	if err := set(db, "other", "value"); err != nil {
+		t.Errorf("the rest of the store: %v", err)
+	}
+}
+
+func damage(t *testing.T, files vfs.FS, name string) {
+	t.Helper()
+	f, err := files.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("damaged"), 10); err != nil {
+		t.Error(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
 }

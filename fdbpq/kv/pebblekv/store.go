@@ -69,13 +69,20 @@ func openStore(dir string, o Options, lock *pebble.Lock) (*store, error) {
 	s.pdb, err = pebble.Open(dir, o.pebbleOptions(s, lock))
 	if err != nil {
 		disk.release()
-		// The failure of the disk is the cause, and the rest its consequence.
-		return nil, errors.Join(disk.err(), err)
+		if cause := disk.err(); cause != nil {
+			err = cause // The rest is its consequence.
+		}
+		return nil, err
 	}
 	// What Pebble found in its log it has flushed, so all of it is durable,
 	// even what was never synced. Unless that failed.
+	if err := disk.err(); err != nil {
+		disk.release()
+		_ = s.pdb.Close() // What it says of a disk that failed means nothing.
+		return nil, err
+	}
 	iter, err := s.pdb.NewIter(nil)
-	if err := errors.Join(disk.err(), err); err != nil {
+	if err != nil {
 		disk.release()
 		return nil, errors.Join(err, s.pdb.Close())
 	}

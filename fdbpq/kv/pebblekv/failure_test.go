@@ -1,0 +1,274 @@
+package pebblekv
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// clock is a time that only the test moves.
+type clock struct{ nanos atomic.Int64 }
+
+func (c *clock) now() time.Time { return time.Unix(0, c.nanos.Load()) }
+
+func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
+
+// faultyFS fails operations while it is broken. It is errorfs, which forgets
+// about logs that are reused.
+type faultyFS struct {
+	*errorfs.FS
+	inner    *vfs.MemFS
+	injector errorfs.InjectorFunc
+	broken   atomic.Bool
+}
+
+// newFaultyFS returns a file system whose operations fail with err while it is
+// broken, if match says so.
+func newFaultyFS(err error, match func(errorfs.Op) bool) *faultyFS {
+	f := &faultyFS{inner: vfs.NewMem()}
+	f.injector = func(op errorfs.Op) error {
+		if f.broken.Load() && match(op) {
+			return err
+		}
+		return nil
+	}
+	f.FS = errorfs.Wrap(f.inner, f.injector)
+	return f
+}
+
+func (f *faultyFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.ReuseForWrite(oldname, newname, category)
+	if err != nil {
+		return nil, err
+	}
+	return errorfs.WrapFile(file, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		op.Path = newname
+		return f.injector(op)
+	})), nil
+}
+
+// TestWriteFailure fails one kind of write after the other while the store is
+// written to. Whatever fails, nothing acknowledged is lost, readers go on, the
+// commits say what happened, and when the disk works again so does the store.
+func TestWriteFailure(t *testing.T) {
+	of := func(prefixOrSuffix string, kinds ...errorfs.OpKind) func(errorfs.Op) bool {
+		return func(op errorfs.Op) bool {
+			name := filepath.Base(op.Path)
+			if !strings.HasPrefix(name, prefixOrSuffix) && !strings.HasSuffix(name, prefixOrSuffix) {
+				return false
+			}
+			for _, kind := range kinds {
+				if op.Kind == kind {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	sync := []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}
+	cases := []struct {
+		name  string
+		match func(errorfs.Op) bool
+	}{
+		{"log write", of(".log", errorfs.OpFileWrite)},
+		{"log sync", of(".log", sync...)},
+		{"log create", of(".log", errorfs.OpCreate, errorfs.OpReuseForWrite)},
+		{"log reuse", of(".log", errorfs.OpReuseForWrite)},
+		{"table create", of(".sst", errorfs.OpCreate)},
+		{"table write", of(".sst", errorfs.OpFileWrite)},
+		{"table sync", of(".sst", sync...)},
+		{"manifest write", of("MANIFEST", errorfs.OpFileWrite)},
+		{"manifest sync", of("MANIFEST", sync...)},
+		{"folder sync", of(testDir, sync...)},
+		{"all writes", func(op errorfs.Op) bool { return op.Kind.ReadOrWrite() == errorfs.OpIsWrite }},
+	}
+	for _, c := range cases {
+		for _, cause := range []error{syscall.EIO, syscall.ENOSPC, syscall.EROFS} {
+			t.Run(fmt.Sprintf("%s/%s", c.name, cause), func(t *testing.T) {
+				writeFailure(t, cause, c.match)
+			})
+		}
+	}
+}
+
+func writeFailure(t *testing.T, cause error, match func(errorfs.Op) bool) {
+	var time clock
+	files := newFaultyFS(cause, match)
+	db := openTest(t, files, Options{MemTableSize: minMemTableSize, now: time.now})
+	value := make([]byte, 50_000)
+	rand.NewChaCha8([32]byte{}).Read(value)
+	acked := 0
+	write := func() error {
+		err := set(db, fmt.Sprintf("%06d", acked+1), string(value))
+		if err == nil {
+			acked++
+		}
+		return err
+	}
+	for range 50 { // enough for old logs to reuse
+		if err := write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db.retry = time.now().Add(retryInterval)
+	files.broken.Store(true)
+	var err error
+	for range 300 {
+		if err = write(); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		t.Fatal("it never failed")
+	}
+	if !errors.Is(err, kv.ErrCommitUnknown) && !errors.Is(err, kv.ErrUnavailable) || !errors.Is(err, cause) {
+		t.Errorf("the commit failed with %v", err)
+	}
+	if kv.Retryable(err) {
+		t.Errorf("%v says to try again", err)
+	}
+	checkAcked(t, db, acked)
+	if err := write(); !errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err) {
+		t.Errorf("the next one failed with %v", err)
+	}
+	files.broken.Store(false)
+	time.advance(retryInterval)
+	if err := write(); err != nil {
+		t.Errorf("the disk works again, but %v", err)
+	}
+	checkAcked(t, db, acked)
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+	checkAcked(t, openTest(t, files, Options{}), acked)
+}
+
+// checkAcked checks that all up to n are there, and at most one more.
+func checkAcked(t *testing.T, db *DB, n int) {
+	t.Helper()
+	tx := beginRead(t, db)
+	defer tx.Cancel()
+	pairs, err := tx.GetRange(kv.Range{Begin: []byte("0"), End: []byte("9")}, kv.RangeOptions{}).Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pairs) != n && len(pairs) != n+1 {
+		t.Fatalf("%d of %d acknowledged pairs are left", len(pairs), n)
+	}
+	for i, pair := range pairs {
+		if want := fmt.Sprintf("%06d", i+1); string(pair.Key) != want {
+			t.Fatalf("key %d is %s, not %s", i, pair.Key, want)
+		}
+	}
+}
+
+// TestStillBroken tries again while the disk is broken, and at a failure of
+// opening again.
+func TestStillBroken(t *testing.T) {
+	var time clock
+	files := newFaultyFS(syscall.EIO, func(op errorfs.Op) bool {
+		return op.Kind.ReadOrWrite() == errorfs.OpIsWrite && filepath.Base(op.Path) != proofName
+	})
+	db := openTest(t, files, Options{now: time.now})
+	if err := set(db, "key", "value"); err != nil {
+		t.Fatal(err)
+	}
+	files.broken.Store(true)
+	if err := set(db, "key", "lost"); !errors.Is(err, kv.ErrCommitUnknown) {
+		t.Errorf("the commit failed with %v", err)
+	}
+	old := beginRead(t, db)
+	for range 3 {
+		time.advance(retryInterval)
+		if err := set(db, "key", "never"); !errors.Is(err, kv.ErrUnavailable) || !errors.Is(err, syscall.EIO) {
+			t.Errorf("while the disk is broken: %v", err)
+		}
+		if _, err := get(db, "key"); !errors.Is(err, kv.ErrUnavailable) {
+			t.Errorf("while the folder could not be opened: %v", err)
+		}
+	}
+	if _, err := old.Get([]byte("key")).Get(); !errors.Is(err, kv.ErrUnavailable) {
+		t.Errorf("the store of the old reader is closed: %v", err)
+	}
+	old.Cancel()
+	files.broken.Store(false)
+	time.advance(retryInterval)
+	if err := set(db, "other", "value"); err != nil {
+		t.Error(err)
+	}
+	if got, err := get(db, "key"); err != nil || (got != "value" && got != "lost") {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// TestOpenFails opens a folder that cannot be written to.
+func TestOpenFails(t *testing.T) {
+	for _, kind := range []errorfs.OpKind{errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpRename, errorfs.OpMkdirAll} {
+		files := newFaultyFS(syscall.EROFS, func(op errorfs.Op) bool { return op.Kind == kind })
+		files.broken.Store(true)
+		if _, err := Open(testDir, Options{FS: files}); !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), testDir) {
+			t.Errorf("operation %d: Open failed with %v", kind, err)
+		}
+		files.broken.Store(false)
+		if err := openTest(t, files, Options{}).Close(); err != nil {
+			t.Errorf("operation %d: %v", kind, err)
+		}
+	}
+}
+
+// TestDiskFull lets the free space go below what is to be kept free.
+func TestDiskFull(t *testing.T) {
+	var time clock
+	files := vfs.NewMem()
+	free := func(n uint64) {
+		files.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: n, TotalBytes: 1000})
+		time.advance(spaceInterval)
+	}
+	free(100)
+	db := openTest(t, files, Options{MinFreeSpace: 100, now: time.now})
+	for _, key := range []string{"a", "b"} {
+		if err := set(db, key, "value"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clear := func(key string) error {
+		tx := begin(t, db)
+		tx.Clear([]byte(key))
+		_, err := tx.Commit().Get()
+		return err
+	}
+	free(99)
+	err := set(db, "c", "value")
+	if !errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err) {
+		t.Errorf("set with too little space: %v", err)
+	}
+	const want = "disk full: 99 bytes free in data, 100 needed"
+	if !strings.Contains(err.Error(), want) {
+		t.Errorf("the error is %q, without %q", err, want)
+	}
+	if err := clear("a"); err != nil {
+		t.Errorf("clear with too little space: %v", err)
+	}
+	free(20)
+	if err := clear("b"); !errors.Is(err, kv.ErrUnavailable) {
+		t.Errorf("clear with hardly any space: %v", err)
+	}
+	if value, err := get(db, "b"); value != "value" || err != nil {
+		t.Errorf("read with hardly any space: %q, %v", value, err)
+	}
+	free(200)
+	if err := set(db, "c", "value"); err != nil {
+		t.Errorf("set with enough space: %v", err)
+	}
+}

@@ -3,7 +3,6 @@ package fdbpq
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -18,12 +17,13 @@ import (
 // its request, and whoever finds its own request to be the oldest serves all
 // of them, in one transaction.
 //
-// A pop first tries to take the item itself, unless others are waiting, so
-// that those who came first are served first. Having lost to a conflict, it
-// registers a request, which says which end it wants. Then it looks for its
-// answer until that is there, and serves requests when its own is the first in
-// line, or when the first in line has been there for so long that its owner
-// must be gone. An answer is an item or "empty". See staging.go for the keys.
+// A pop first tries to take the item itself, unless others are waiting, or were
+// the last time: those who came first are served first. Otherwise, and if it
+// lost to a conflict, it registers a request, which says which end it wants.
+// Then it looks for its answer until that is there, and serves requests when
+// its own is the first in line, or when the first in line has been there for so
+// long that its owner must be gone. An answer is an item or "empty". See
+// staging.go for the keys.
 //
 // Nothing is stranded by a process that dies: requests expire after
 // requestLife, and an item that was not collected within answerLife goes back
@@ -49,6 +49,7 @@ type Popper struct {
 		swept     time.Time     // when what had expired was last looked for
 		size      int           // bytes of the values last served, on average
 		wait      time.Duration // how long requests waited for their answers lately
+		contended bool          // others popped too when last heard, so one should wait
 	}
 }
 
@@ -65,8 +66,8 @@ const (
 	// sweepEvery is how often a Popper looks for what has expired.
 	sweepEvery = 5 * time.Second
 	// minPatience and maxPatience bound how long the first in line may stay
-	// the first before another serves the line. Each request has its own
-	// patience, so that they do not all lose it at once.
+	// the first before another serves the line, besides the time of two waits.
+	// Each request has its own patience, so that they do not all lose it at once.
 	minPatience = 100 * time.Millisecond
 	maxPatience = time.Second
 	// serveLimit is the most requests served by one transaction.
@@ -97,45 +98,6 @@ func (p *Popper) PopMin(ctx context.Context) (Item, error) { return p.pop(ctx, O
 // PopMax removes and returns the last item, as PriorityQueue.PopMax does. A
 // Queue gives ErrOp. Otherwise it is like PopMin.
 func (p *Popper) PopMax(ctx context.Context) (Item, error) { return p.pop(ctx, OpPopMax) }
-
-// Settle withdraws the pops that ended with kv.ErrCommitUnknown: an item that
-// one of them may have taken goes back to its old place, since nobody was given
-// it. Pops settle before they begin; call Settle to have items back without
-// waiting for the next pop. What is not settled within an hour is lost. It does
-// nothing when there is nothing to settle.
-//
-// Errors: those of the store, and the context's error.
-func (p *Popper) Settle(ctx context.Context) error {
-	for {
-		r := p.takeUnsettled()
-		if r == nil {
-			return nil
-		}
-		if err := p.clear(ctx, r); err != nil {
-			p.leave(r)
-			return err
-		}
-	}
-}
-
-func (p *Popper) takeUnsettled() *request {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := len(p.mu.unsettled)
-	if n == 0 {
-		return nil
-	}
-	r := p.mu.unsettled[n-1]
-	p.mu.unsettled = p.mu.unsettled[:n-1]
-	return r
-}
-
-// leave leaves a request to Settle.
-func (p *Popper) leave(r *request) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.unsettled = append(p.mu.unsettled, r)
-}
 
 func (p *Popper) pop(ctx context.Context, kind OpKind) (Item, error) {
 	if p.l.fifo && kind == OpPopMax {
@@ -176,15 +138,15 @@ func (p *Popper) finish(r *request, took bool) {
 	}
 }
 
-// begin tries once to pop without waiting. If others are waiting already it
-// registers instead and returns nil.
+// begin tries once to pop without waiting. If others are waiting already, or
+// were when it last waited, it registers instead and returns nil.
 func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err error) {
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
 		last, err := p.lastInLine(tx).Get()
 		if err != nil {
 			return err
 		}
-		if len(last) > 0 {
+		if len(last) > 0 || p.isContended() {
 			return p.register(tx, r, last)
 		}
 		now := p.now()
@@ -212,9 +174,11 @@ func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err err
 // wait looks for the answer to the request until it is there. err is what the
 // attempt to do without ended with.
 func (p *Popper) wait(ctx context.Context, r *request, err error) (result *Result, _ error) {
+	p.setContended(true)
 	began := p.now()
 	expected := p.expectedWait()
 	pause := expected * 3 / 4
+	r.patience += 2 * expected // it looks that rarely
 	var backoff kv.Backoff
 	for result == nil {
 		lost := errors.Is(err, kv.ErrConflict) // and must see what became of the request
@@ -242,6 +206,18 @@ func (p *Popper) wait(ctx context.Context, r *request, err error) (result *Resul
 	}
 	p.waited(p.now().Sub(began))
 	return result, nil
+}
+
+func (p *Popper) isContended() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.contended
+}
+
+func (p *Popper) setContended(is bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.contended = is
 }
 
 // expectedWait is about how long an answer will take.
@@ -329,57 +305,6 @@ func (p *Popper) register(tx kv.Transaction, r *request, last []kv.KeyValue) err
 	tx.Set(r.key, encodeRequest(r.kind, p.now().Add(requestLife)))
 	r.first, r.early = "", len(last) == 0
 	return nil
-}
-
-// withdraw takes back a request that nobody waits for any more, because of err.
-func (p *Popper) withdraw(ended context.Context, r *request, err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ended), withdrawTime)
-	defer cancel()
-	if failed := p.clear(ctx, r); failed != nil {
-		p.leave(r)
-		return fmt.Errorf("%w: %w: the pop could not be withdrawn: %w", kv.ErrCommitUnknown, err, failed)
-	}
-	return err
-}
-
-// clear removes all that there is of a request. An item that it was given or
-// has taken goes back to its place.
-func (p *Popper) clear(ctx context.Context, r *request) error {
-	_, err := kv.TransactIdempotent(ctx, p.db, func(tx kv.Transaction) (struct{}, error) {
-		value, err := tx.Get(r.answerKey).Get()
-		if err != nil {
-			return struct{}{}, err
-		}
-		taken, err := r.marked(tx)
-		if err != nil {
-			return struct{}{}, err
-		}
-		back := queueOps{l: p.l}
-		if taken != nil {
-			p.l.put(tx, &taken.ID, &taken.Message)
-			back.changed(&taken.ID, 1)
-		}
-		if value != nil {
-			a, err := parseAnswer(value)
-			if err != nil {
-				return struct{}{}, err
-			}
-			stored, err := tx.Get(r.valueKey).Get()
-			if err != nil {
-				return struct{}{}, err
-			}
-			back.putBack(tx, a, stored)
-		}
-		back.count(tx)
-		if r.key != nil {
-			tx.Clear(r.key)
-		}
-		tx.Clear(r.answerKey)
-		tx.Clear(r.valueKey)
-		tx.Clear(r.markKey)
-		return struct{}{}, nil
-	})
-	return err
 }
 
 // mustSweep reports whether it is time to look for what has expired.

@@ -28,6 +28,9 @@ func (p *Popper) serve(ctx context.Context, own *request) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(s.line) == 1 {
+		p.setContended(false)
+	}
 	if s.served > 0 {
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -177,7 +177,8 @@ func (l *layout) parseWaiter(pair kv.KeyValue) (*waiter, error) {
 	var id []byte
 	var kind, micros int64
 	if len(key) != 2 || !element(key[0], &w.count) || !element(key[1], &id) || len(id) != randomSize ||
-		len(value) != 2 || !element(value[0], &kind) || !element(value[1], &micros) {
+		len(value) != 2 || !element(value[0], &kind) || !element(value[1], &micros) ||
+		kind != int64(OpPopMin) && kind != int64(OpPopMax) {
 		return nil, fmt.Errorf("%w: request %x = %x", ErrCorrupt, pair.Key, pair.Value)
 	}
 	copy(w.id[:], id)

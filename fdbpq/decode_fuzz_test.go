@@ -1,0 +1,223 @@
+package fdbpq
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// The fuzz tests of this file read what any program may have written to the
+// store. Nothing panics, every refusal is ErrCorrupt, and what is accepted is
+// written as the bytes that were read.
+
+func fuzzLayout(fifo bool, format ValueFormat) *layout {
+	return newLayout(tuple.NewSubspace(tuple.Tuple{"pq", "jobs"}), format, fifo)
+}
+
+// refused reports whether there is an error, which must be ErrCorrupt.
+func refused(t *testing.T, err error) bool {
+	t.Helper()
+	if err != nil && !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("error %v: want one of %v", err, ErrCorrupt)
+	}
+	return err != nil
+}
+
+func FuzzDecodeMeta(f *testing.F) {
+	f.Add([]byte{}, uint16(0))
+	f.Add(append(encodeHeaders(nil), "rest of a long value"...), uint16(3))
+	f.Add(encodeHeaders(map[string][]string{"Trace": {"a", "b"}, "": {}, "\x00": {"\x00\xff", ""}}), uint16(1))
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, uint16(2))                   // a length of 2^64-1
+	f.Add(append([]byte{6}, tuple.Tuple{int64(metaVersion), "text", int64(1)}.Pack()...), uint16(9))       // no headers
+	f.Add(append([]byte{6}, tuple.Tuple{int64(metaVersion), tuple.Tuple{nil}}.Pack()...), uint16(1000))    // no name
+	f.Add(append([]byte{9}, tuple.Tuple{int64(metaVersion + 1), tuple.Tuple{}}.Pack()...), uint16(0xffff)) // from the future
+	f.Fuzz(func(t *testing.T, blob []byte, chunk uint16) {
+		headers, rest, err := decodeMeta(cut(blob, int(chunk)))
+		if refused(t, err) {
+			return
+		}
+		again := append(encodeHeaders(headers), rest...)
+		gotHeaders, gotRest, err := decodeMeta(cut(again, len(again)))
+		if err != nil || !reflect.DeepEqual(gotHeaders, headers) || !bytes.Equal(gotRest, rest) {
+			t.Fatalf("%x is %q and %x, written %x, then %q, %x and %v", blob, headers, rest, again, gotHeaders, gotRest, err)
+		}
+	})
+}
+
+// cut returns b as the values of keys, each of size bytes; 0 means all in one.
+func cut(b []byte, size int) []kv.KeyValue {
+	var parts []kv.KeyValue
+	for size > 0 && len(b) > size {
+		parts = append(parts, kv.KeyValue{Value: b[:size]})
+		b = b[size:]
+	}
+	return append(parts, kv.KeyValue{Value: b})
+}
+
+func FuzzParseItem(f *testing.F) {
+	random := bytes.Repeat([]byte{0, 0xff}, randomSize/2)
+	f.Add(tuple.Tuple{int64(-5), int64(7), random}.Pack(), false)
+	f.Add(tuple.Tuple{int64(7), random}.Pack(), true)
+	f.Add(tuple.Tuple{int64(7), random[1:]}.Pack(), true)
+	f.Add(tuple.Tuple{"5", nil, random}.Pack(), false)
+	f.Fuzz(func(t *testing.T, key []byte, fifo bool) {
+		l := fuzzLayout(fifo, RawValues)
+		key = append(bytes.Clone(l.items), key...)
+		id, err := l.parseItem(key)
+		if refused(t, err) {
+			return
+		}
+		if got := l.itemKey(&id); !bytes.Equal(got, key) {
+			t.Fatalf("%x is read as %+v, which is written as %x", key, id, got)
+		}
+		if again, err := ParseID(id.String()); err != nil || again != id {
+			t.Fatalf("%+v is %s, which is read as %+v, %v", id, id, again, err)
+		}
+	})
+}
+
+// FuzzMessage: what is pushed is what is read, in both formats.
+func FuzzMessage(f *testing.F) {
+	f.Add([]byte("value"), "Trace", "a", "b", uint8(0), false)
+	f.Add([]byte{}, "", "\x00", "\xff", uint8(2), true)
+	f.Add([]byte{0x01, 0x00}, "\x00\x00", "", "", uint8(1), true)
+	f.Add([]byte{0x01, 0x00}, "a", "", "", uint8(3), false)
+	f.Fuzz(func(t *testing.T, value []byte, name, first, second string, long uint8, packed bool) {
+		format := RawValues
+		if packed {
+			format = TupleValues
+		}
+		// With what was given at the end, which may be that of a chunk.
+		pads := []int{0, format.chunk() - len(value), format.chunk(), 2 * chunkSize}
+		m := Message{Value: append(make([]byte, max(0, pads[int(long)%len(pads)])), value...)}
+		checkMessage(t, format, m)
+		m.Headers = map[string][]string{name: {first, second}, "Other": {}}
+		checkMessage(t, format, m)
+	})
+}
+
+func checkMessage(t *testing.T, format ValueFormat, m Message) {
+	t.Helper()
+	tx := beginFuzz(t)
+	l := fuzzLayout(false, format)
+	id := newID(1, 2, time.Now(), make([]byte, uniqueSize), l.needsMeta(&m))
+	l.put(tx, &id, &m)
+	item, err := peek(tx, l, false)
+	if err != nil || !bytes.Equal(item.Value, m.Value) || !reflect.DeepEqual(item.Headers, m.Headers) {
+		t.Fatalf("%d bytes with %q came back as %d bytes with %q: %v", len(m.Value), m.Headers, len(item.Value), item.Headers, err)
+	}
+}
+
+// beginFuzz returns a transaction on an empty store.
+func beginFuzz(t *testing.T) kv.Transaction {
+	t.Helper()
+	db := memkv.New(memkv.Options{})
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		tx.Cancel()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tx
+}
+
+// FuzzStaged reads what stands in the keys of staged pops and in receipts.
+func FuzzStaged(f *testing.F) {
+	now := time.UnixMicro(1_790_000_000_000_000)
+	id := newID(-3, 9, now, make([]byte, uniqueSize), true)
+	f.Add((&answer{deadline: now}).encode())
+	f.Add((&answer{deadline: now, item: &id}).encode())
+	f.Add(encodeRequest(OpPopMax, now))
+	f.Add(tuple.Tuple{now.UnixMicro(), int64(2), int64(0)}.Pack())
+	f.Add(tuple.Tuple{now.UnixMicro(), int64(1), int64(2), []byte("short")}.Pack())
+	f.Fuzz(func(t *testing.T, stored []byte) {
+		a, err := parseAnswer(stored)
+		if !refused(t, err) && !bytes.Equal(a.encode(), stored) {
+			t.Fatalf("answer %x is read as %+v, which is written as %x", stored, a, a.encode())
+		}
+		_, _, err = parseMark(stored)
+		refused(t, err)
+		_, _, _, err = parseReceipt(stored)
+		refused(t, err)
+
+		l := fuzzLayout(false, RawValues)
+		key := l.requestKey(5, id.Random)
+		w, err := l.parseWaiter(kv.KeyValue{Key: key, Value: stored})
+		if !refused(t, err) && !bytes.Equal(encodeRequest(w.kind, w.deadline), stored) {
+			t.Fatalf("request %x is read as %+v", stored, w)
+		}
+		_, err = l.parseWaiter(kv.KeyValue{Key: append(bytes.Clone(l.requests), stored...), Value: encodeRequest(OpPopMin, now)})
+		refused(t, err)
+	})
+}
+
+// FuzzStore does everything that can be done with a queue in which three keys
+// have any bytes.
+func FuzzStore(f *testing.F) {
+	now := time.UnixMicro(1_790_000_000_000_000)
+	id := newID(0, 0, now, make([]byte, uniqueSize), true)
+	l := fuzzLayout(false, RawValues)
+	suffix := func(key, prefix []byte) []byte { return key[len(prefix):] }
+	item, meta := suffix(l.itemKey(&id), l.items), suffix(l.metaKey(&id, 0), l.metas)
+	request := suffix(l.requestKey(0, id.Random), l.requests)
+	answered := suffix(l.partKey(partAnswer, id.Random), l.answers)
+	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, encodeHeaders(map[string][]string{"A": {"b"}}), uint8(2), []byte{}, make([]byte, 8), false)
+	f.Add(uint8(3), request, encodeRequest(OpPopMax, now), uint8(0), item, []byte("value"), uint8(4), answered, (&answer{deadline: now, item: &id}).encode(), false)
+	f.Add(uint8(4), answered, []byte("?"), uint8(3), request, encodeRequest(OpPush, time.Unix(1<<40, 0)), uint8(2), tuple.Tuple{int64(0)}.Pack(), []byte("?"), true)
+	f.Fuzz(func(t *testing.T, where1 uint8, key1, value1 []byte, where2 uint8, key2, value2 []byte, where3 uint8, key3, value3 []byte, fifo bool) {
+		tx := beginFuzz(t)
+		l := fuzzLayout(fifo, RawValues)
+		places := [][]byte{l.items, l.metas, l.counts, l.requests, l.answers}
+		for _, pair := range []struct {
+			where      uint8
+			key, value []byte
+		}{{where1, key1, value1}, {where2, key2, value2}, {where3, key3, value3}} {
+			key := append(bytes.Clone(places[int(pair.where)%len(places)]), pair.key...)
+			if len(key) <= kv.MaxKeySize && len(pair.value) <= kv.MaxValueSize {
+				tx.Set(key, pair.value)
+			}
+		}
+		exercise(t, tx, l, now)
+	})
+}
+
+// exercise runs every operation on a queue whose bytes may be anything. Those
+// that find no item or cannot read one say so.
+func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time) {
+	t.Helper()
+	allowed := func(what string, err error) {
+		if err != nil && !errors.Is(err, ErrEmpty) && !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	s := serving{tx: tx, l: l, now: now, own: newRequest(l, OpPopMin, now)}
+	err := s.readLine(serveLimit)
+	if err == nil && len(s.line) > 0 {
+		err = s.answer()
+	}
+	allowed("serve the line", err)
+	_, err = returnExpired(tx, l, now)
+	allowed("return what expired", err)
+	for range 3 {
+		for kind := OpPush; kind <= OpLen; kind++ {
+			if l.fifo && (kind == OpPopMax || kind == OpPeekMax) {
+				continue
+			}
+			results, _, err := apply(tx, []Op{{Kind: kind, Queue: &PriorityQueue{l}, Message: Message{Value: []byte("x")}}}, now)
+			allowed("batch", err)
+			for _, result := range results {
+				allowed("operation", result.Err)
+			}
+		}
+	}
+}

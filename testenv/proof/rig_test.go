@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -70,7 +72,7 @@ func newRig(t *testing.T, name string, seed uint64, y *tally) *rig {
 		again: fmt.Sprintf("go test -count=1 -run '^%s$' ./testenv/proof -seed %d", strings.ReplaceAll(t.Name(), "/", "$/^"), seed),
 	}
 	r.timeout.Store(int64(answerTime))
-	r.env = testenv.New(t, testenv.Options{Stopped: true})
+	r.env = testenv.New(t, testenv.Options{Stopped: true, NATS: r.natsOptions})
 	r.env.NATS.Start()
 	r.toNATS = newProxy(t, r.env.NATS.URL())
 	r.faults = []fault{
@@ -79,6 +81,20 @@ func newRig(t *testing.T, name string, seed uint64, y *tally) *rig {
 		{"replies lost, then connections cut", r.loseReplies},
 	}
 	return r
+}
+
+// natsOptions keeps the bridges of every other system from talking to each
+// other, so that they pop from the same queues at the same time.
+func (r *rig) natsOptions(o *server.Options) {
+	if r.random.IntN(2) == 0 {
+		return
+	}
+	between := &server.SubjectPermission{Deny: []string{"_pqbridge.>"}}
+	o.Users = []*server.User{{
+		Username: "all", Password: "all",
+		Permissions: &server.Permissions{Publish: between, Subscribe: between},
+	}}
+	o.NoAuthUser = "all"
 }
 
 // loseReplies loses what the server says to the clients, then cuts them off. If

@@ -63,9 +63,12 @@ func (h *handler) handle(m *nats.Msg) {
 // accept checks the message and hands it over. If it returns an error the
 // request was not taken.
 func (h *handler) accept(m *nats.Msg, r *request, op *fdbpq.Op) error {
-	if h.b.grammar.Owns(m.Reply) {
+	if h.b.listens(m.Reply) {
 		r.reply = "" // an answer there would be taken for a request
-		return fmt.Errorf("%w: reply subject %.64q is under the prefix of the requests: want an inbox", ErrBadRequest, m.Reply)
+		return fmt.Errorf("%w: reply subject %.64q is one of the service's own: want an inbox", ErrBadRequest, m.Reply)
+	}
+	if !h.handed && m.Header == nil && m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data) {
+		return fmt.Errorf("%w: the headers cannot be read: want a line \"name: value\" for each", ErrBadRequest)
 	}
 	parsed, err := h.b.grammar.Parse(m.Subject)
 	if err != nil {
@@ -87,12 +90,19 @@ func (h *handler) accept(m *nats.Msg, r *request, op *fdbpq.Op) error {
 		return err
 	}
 	if router := h.b.router; router != nil && !h.handed {
-		if passed, err := router.pass(m, op.Kind, r.queue); passed || err != nil {
+		if passed, err := router.pass(m, op.Kind, r); passed || err != nil {
 			return err
 		}
 	}
 	op.Queue = r.queue.target
 	return r.queue.lane.add(r, op)
+}
+
+// listens reports whether a reply to the subject could come back to a bridge:
+// as a request, or as something that another bridge said, which NATS would
+// believe because this bridge may say it and the client may not.
+func (b *Bridge) listens(subject string) bool {
+	return b.grammar.Owns(subject) || strings.HasPrefix(subject, internalRoot)
 }
 
 // queue returns the handle of the request's queue.
@@ -149,7 +159,7 @@ func (b *Bridge) replyFailed(err error) {
 }
 
 // answer sends the reply of a request that was run. An error means that NATS
-// did not take it; if it is ErrTooLarge the client was told so.
+// did not take it; if that is because of the message the client was told so.
 func (b *Bridge) answer(e *encoder, r *request, result *fdbpq.Result, kind fdbpq.OpKind) error {
 	if r.reply == "" {
 		return nil
@@ -169,16 +179,20 @@ func (b *Bridge) answer(e *encoder, r *request, result *fdbpq.Result, kind fdbpq
 func (b *Bridge) answerItem(e *encoder, r *request, item *fdbpq.Item) error {
 	m := nats.Msg{Subject: r.reply, Header: e.item(r.queue, item), Data: item.Value}
 	err := b.nc.PublishMsg(&m)
-	if !errors.Is(err, nats.ErrMaxPayload) {
+	if errors.Is(err, nats.ErrMaxPayload) {
+		m.Header = item.Headers
+		err = b.nc.PublishMsg(&m)
+	}
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
+		err = fmt.Errorf("%w: item %s of queue %s is from when the server carried larger messages; it stays in the queue: %w",
+			ErrTooLarge, item.ID, r.queue.name, err)
+	case errors.Is(err, nats.ErrBadHeaderMsg):
+		err = fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers that it cannot carry; it stays in the queue: %w",
+			ErrInternal, item.ID, r.queue.name, err)
+	default:
 		return err
 	}
-	m.Header = item.Headers
-	err = b.nc.PublishMsg(&m)
-	if !errors.Is(err, nats.ErrMaxPayload) {
-		return err
-	}
-	err = fmt.Errorf("%w: item %s of queue %s is from when the server carried larger messages; it stays in the queue: %w",
-		ErrTooLarge, item.ID, r.queue.name, err)
 	b.publish(&nats.Msg{Subject: r.reply, Header: errorHeaders(err)})
 	return err
 }

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -24,8 +26,12 @@ import (
 //
 // Nothing depends on the bridges having the same view of who is there: if two of
 // them pop from a queue, their transactions conflict and are tried again, as
-// ever. If the bridge that a pop is handed to has just died, NATS tells the
-// client that nobody is there to answer, as it does when there is no bridge at all.
+// ever.
+//
+// A bridge that dies takes with it what it was handed. Those who handed it over
+// notice when it has not been heard for heartbeatLife, and answer 503 to what
+// they handed it since they last heard it: the pops may have been done, as far
+// as they know. A bridge that ends in an orderly way says so before.
 //
 // An engine with one writer has one bridge, and no router.
 type router struct {
@@ -39,7 +45,8 @@ type router struct {
 
 	mu struct {
 		sync.Mutex
-		heard map[string]time.Time // other bridges and when they were heard last
+		heard  map[string]time.Time // other bridges and when they were heard last
+		handed map[string][]request // what each was handed since
 	}
 }
 
@@ -48,6 +55,9 @@ const (
 	heartbeat = 250 * time.Millisecond
 	// heartbeatLife is how long it is believed.
 	heartbeatLife = 5 * heartbeat
+	// linger is how long a bridge that said that it leaves still takes what is
+	// handed to it, because others have not heard it yet.
+	linger = 100 * time.Millisecond
 	// leaving comes before the id of a bridge that ends.
 	leaving = "-"
 )
@@ -62,6 +72,7 @@ func newRouter(b *Bridge) *router {
 		hello:   make(chan struct{}, 1),
 	}
 	r.mu.heard = map[string]time.Time{}
+	r.mu.handed = map[string][]request{}
 	r.bridges.Store(&[]string{b.id})
 	return r
 }
@@ -115,6 +126,9 @@ func (b *Bridge) startRouter(running *running, err error) {
 	running.leave = func() {
 		cancel()
 		done.Wait()
+		if len(*b.router.bridges.Load()) > 1 {
+			time.Sleep(linger)
+		}
 	}
 }
 
@@ -133,6 +147,7 @@ func (r *router) hear(m *nats.Msg) {
 	defer r.mu.Unlock()
 	if gone, left := strings.CutPrefix(id, leaving); left {
 		delete(r.mu.heard, gone)
+		delete(r.mu.handed, gone) // it still answers
 		r.publishLocked()
 		return
 	}
@@ -141,6 +156,7 @@ func (r *router) hear(m *nats.Msg) {
 	}
 	_, known := r.mu.heard[id]
 	r.mu.heard[id] = time.Now()
+	delete(r.mu.handed, id)
 	if known {
 		return
 	}
@@ -159,19 +175,30 @@ func (r *router) deny() {
 		internalRoot + ">, or pops of one queue by several bridges will conflict")
 }
 
-// forget removes those that were not heard since.
+// forget removes those that were not heard since, and answers what they were
+// handed.
 func (r *router) forget(since time.Time) {
+	lost := r.takeLost(since)
+	for i := range lost {
+		r.b.refuse(&lost[i], fmt.Errorf("%w: the bridge that pops from this queue is gone, the pop may or may not have been done", kv.ErrCommitUnknown))
+	}
+}
+
+func (r *router) takeLost(since time.Time) (lost []request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := len(r.mu.heard)
 	for id, heard := range r.mu.heard {
 		if heard.Before(since) {
+			lost = append(lost, r.mu.handed[id]...)
 			delete(r.mu.heard, id)
+			delete(r.mu.handed, id)
 		}
 	}
 	if len(r.mu.heard) != before {
 		r.publishLocked()
 	}
+	return lost
 }
 
 func (r *router) publishLocked() {
@@ -186,7 +213,7 @@ func (r *router) publishLocked() {
 
 // pass hands the message to the bridge that pops from the queue, if that is
 // another one, and says whether it did.
-func (r *router) pass(m *nats.Msg, kind fdbpq.OpKind, q *queue) (passed bool, err error) {
+func (r *router) pass(m *nats.Msg, kind fdbpq.OpKind, request *request) (passed bool, err error) {
 	if kind != fdbpq.OpPopMin && kind != fdbpq.OpPopMax {
 		return false, nil
 	}
@@ -194,13 +221,24 @@ func (r *router) pass(m *nats.Msg, kind fdbpq.OpKind, q *queue) (passed bool, er
 	if len(ids) == 1 || r.denied.Load() {
 		return false, nil
 	}
-	owner := q.owner(ids)
+	owner := request.queue.owner(ids)
 	if owner == r.b.id {
 		return false, nil
 	}
+	r.noteHanded(owner, request)
 	r.b.metrics.passed.Inc()
 	subject := r.inbox[:len(r.inbox)-len(r.b.id)-1] + owner + "." + m.Subject
 	return true, r.b.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: m.Reply, Header: m.Header})
+}
+
+// noteHanded remembers a request for the case that its new owner is gone.
+func (r *router) noteHanded(owner string, request *request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	handed := r.mu.handed[owner]
+	if _, there := r.mu.heard[owner]; there && len(handed) < r.b.options.MaxPending {
+		r.mu.handed[owner] = append(handed, *request)
+	}
 }
 
 // owner is the bridge that pops from the queue: the one whose id and the

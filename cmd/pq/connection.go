@@ -44,7 +44,7 @@ func (c *connection) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.tlsCA, "tlsca", "", "`file` of the authorities to trust (env NATS_CA)")
 	flags.StringVar(&c.tlsCert, "tlscert", "", "TLS client certificate `file` (env NATS_CERT)")
 	flags.StringVar(&c.tlsKey, "tlskey", "", "TLS client key `file` (env NATS_KEY)")
-	flags.DurationVar(&c.timeout, "timeout", 5*time.Second, "longest wait for one reply (env NATS_TIMEOUT)")
+	flags.DurationVar(&c.timeout, "timeout", 10*time.Second, "longest wait for one reply; longer than the service itself waits (env NATS_TIMEOUT)")
 }
 
 // fromEnv sets the flags that were not given from the environment, and checks

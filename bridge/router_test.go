@@ -1,0 +1,122 @@
+package bridge_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// members is the subject on which bridges say that they are there.
+const members = "_pqbridge.pq.members.pq"
+
+// Pops of one queue go to one of two bridges, whichever NATS gave them to, and
+// when that one ends the other takes over without a pop going unanswered.
+func TestPopsOfOneQueueGoToOneBridge(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	both := []*testenv.Bridge{e.Bridge, e.StartBridge()}
+	both[1].WaitReady()
+	const n = 400
+	for i := range n {
+		push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
+	}
+	// Each pops from some queues, so each hands over the pops of others.
+	var passed [2]float64
+	testenv.Eventually(t, func() error {
+		for i := range 64 {
+			e.Request(fmt.Sprintf("pq.other-%d.pop.min", i), nil, nil)
+		}
+		for i, b := range both {
+			var err error
+			if passed[i], err = metric(b, "pq_passed_total"); err != nil {
+				return err
+			}
+		}
+		if passed[0] == 0 || passed[1] == 0 {
+			return fmt.Errorf("handed over: %v", passed)
+		}
+		return nil
+	})
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	seen := map[string]int{}
+	for c := range 8 {
+		nc := e.Connect()
+		all.Go(func() {
+			for i := range n / 8 {
+				value := request(t, nc, "pq.jobs.pop.min", "")
+				mu.Lock()
+				seen[value]++
+				mu.Unlock()
+				if c == 0 && i == n/32 {
+					both[1].BeginStop()
+				}
+			}
+		})
+	}
+	all.Wait()
+	if len(seen) != n {
+		t.Errorf("%d different items of %d came back", len(seen), n)
+	}
+	<-both[1].Done()
+}
+
+// What was handed to a bridge that is gone is answered by the one that handed
+// it over, which then does the pops itself.
+func TestPopsHandedToABridgeThatIsGone(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	const queues = 32
+	for i := range queues {
+		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "item")
+	}
+	ghost := e.Connect()
+	swallowed := make(chan string, queues)
+	if _, err := ghost.Subscribe("_pqbridge.pq.to.ghost.>", func(m *nats.Msg) { swallowed <- m.Subject }); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(ghost.Publish(members, []byte("ghost")), ghost.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	unknown, popped := 0, 0
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i := range queues {
+		all.Go(func() {
+			reply, err := e.Conn.Request(fmt.Sprintf("pq.jobs-%d.pop.min", i), nil, testenv.Patience)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			var refused *bridge.Error
+			switch err := bridge.ErrorFromHeaders(reply.Header); {
+			case err == nil:
+				popped++
+			case errors.As(err, &refused) && refused.Code == 503 && refused.Unknown:
+				unknown++
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if unknown != len(swallowed) || unknown == 0 || popped != queues-unknown {
+		t.Errorf("%d unknown, %d popped, %d handed to a bridge that is gone", unknown, popped, len(swallowed))
+	}
+	again := 0
+	for i := range queues {
+		reply := e.Request(fmt.Sprintf("pq.jobs-%d.pop.min", i), nil, nil)
+		if bridge.ErrorFromHeaders(reply.Header) == nil {
+			again++
+		}
+	}
+	if again != unknown {
+		t.Errorf("%d items are left, want %d", again, unknown)
+	}
+}

@@ -19,9 +19,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.FDBGoroutines()...) }
 
 // engine is a kind of store that the tests run on. open may return a store
 // that is shared with others: each test has roots of its own in it.
@@ -40,6 +41,7 @@ func engines() []engine {
 			}
 			return db
 		}},
+		{"fdb", func(t *testing.T) kv.Database { return testenv.FDB(t) }},
 	}
 }
 

@@ -108,7 +108,7 @@ func unpad(m *nats.Msg) (value string, err error) {
 	if header := m.Header.Get("Value"); n%3 == 1 && header != fields[0] {
 		return fields[0], fmt.Errorf("value %.100q with the header %q", m.Data, header)
 	}
-	return fields[0], nil
+	return strings.Clone(fields[0]), nil // without the padding
 }
 
 // isFIFO tells the kind of a queue by its name.

@@ -64,9 +64,11 @@ func (l *local) mustStop() {
 // fault there is.
 func startMem(r *rig) {
 	rates := map[faultkv.Fault]float64{
-		faultkv.Delay: 0.02, faultkv.Outage: 0.005, faultkv.TooOld: 0.01, faultkv.Throttled: 0.01, faultkv.Conflict: 0.05,
+		faultkv.Delay: 0.1, faultkv.Outage: 0.005, faultkv.TooOld: 0.01, faultkv.Throttled: 0.01, faultkv.Conflict: 0.05,
 		faultkv.UnknownLost: 0.03, faultkv.UnknownMade: 0.03, faultkv.UnknownBeforeNext: 0.03, faultkv.UnknownDuringNext: 0.03,
 	}
+	// A bridge that waits in vain for another one answers in its place.
+	r.mortal = !r.strangers
 	mem := memkv.New(memkv.Options{History: 1000})
 	db := faultkv.New(mem, faultkv.Options{Seed: r.random.Uint64(), Rates: rates, MaxDelay: 3 * time.Millisecond})
 	toNATS := newProxy(r.t, r.env.NATS.URL())

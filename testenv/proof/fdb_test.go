@@ -11,6 +11,9 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
+// tagFlags are what go test needs to build the tests like these.
+const tagFlags = "-tags fdb "
+
 func fdbSystems() []system {
 	return []system{{"fdb-2-bridges", startFDB(2)}, {"fdb-4-bridges", startFDB(4)}}
 }

@@ -99,8 +99,8 @@ type History struct {
 	// was acknowledged before the later one was asked for.
 	OneByOne bool `json:"one_by_one"`
 	// Mortal: a process can end before it has put back what a pop of unknown
-	// outcome took, and then that is lost. Otherwise only a pop whose outcome
-	// is Lost can lose an item.
+	// outcome took, or its answer can come too late, and then that item is
+	// lost. Otherwise only a pop whose outcome is Lost can lose an item.
 	Mortal     bool        `json:"mortal"`
 	Operations []Operation `json:"operations"`
 }

@@ -2,4 +2,7 @@
 
 package proof_test
 
+// tagFlags are what go test needs to build the tests like these.
+const tagFlags = ""
+
 func fdbSystems() []system { return nil }

@@ -33,7 +33,7 @@ type fault struct {
 type rig struct {
 	t      *testing.T
 	name   string
-	again  string // command that does it again
+	seed   uint64
 	random *rand.Rand
 	tally  *tally
 
@@ -44,6 +44,8 @@ type rig struct {
 
 	// See proof.History.
 	oneByOne, mortal bool
+	// strangers: the bridges cannot talk to each other.
+	strangers bool
 
 	// measure measures the process of a bridge; nil if all are in this one.
 	measure func() resources
@@ -69,7 +71,7 @@ const (
 func newRig(t *testing.T, name string, seed uint64, y *tally) *rig {
 	r := &rig{
 		t: t, name: name, random: rand.New(rand.NewPCG(seed, 1)), tally: y,
-		again: fmt.Sprintf("go test -count=1 -run '^%s$' ./testenv/proof -seed %d", strings.ReplaceAll(t.Name(), "/", "$/^"), seed),
+		seed: seed,
 	}
 	r.timeout.Store(int64(answerTime))
 	r.env = testenv.New(t, testenv.Options{Stopped: true, NATS: r.natsOptions})
@@ -83,10 +85,15 @@ func newRig(t *testing.T, name string, seed uint64, y *tally) *rig {
 	return r
 }
 
+// again is the command that does it again, up to this round.
+func (r *rig) again() string {
+	return fmt.Sprintf("go test %s-count=1 -run '^TestProof$/^%s$' ./testenv/proof -seed %d -rounds %d", tagFlags, r.name, r.seed, r.rounds)
+}
+
 // natsOptions keeps the bridges of every other system from talking to each
 // other, so that they pop from the same queues at the same time.
 func (r *rig) natsOptions(o *server.Options) {
-	if r.random.IntN(2) == 0 {
+	if r.strangers = r.random.IntN(2) == 0; !r.strangers {
 		return
 	}
 	between := &server.SubjectPermission{Deny: []string{"_pqbridge.>"}}
@@ -219,7 +226,7 @@ func (r *rig) drain(queues []string) {
 const checkTimeout = 30 * time.Second
 
 func (r *rig) check(queues []string) {
-	h := &proof.History{Name: fmt.Sprintf("%s-%d", r.name, r.rounds), Again: r.again, OneByOne: r.oneByOne, Mortal: r.mortal}
+	h := &proof.History{Name: fmt.Sprintf("%s-%d", r.name, r.rounds), Again: r.again(), OneByOne: r.oneByOne, Mortal: r.mortal}
 	for _, c := range r.clients {
 		h.Operations = append(h.Operations, c.ops...)
 		c.ops = nil
@@ -288,7 +295,7 @@ func (r *rig) scan(ctx context.Context, db kv.Database, items int) {
 		err = fmt.Errorf("%d items, want %d", contents.Items, items)
 	}
 	if err != nil {
-		r.t.Errorf("the store: %v\nto do it again: %s", err, r.again)
+		r.t.Errorf("the store: %v\nto do it again: %s", err, r.again())
 		r.tally.add(func() { r.tally.violations++ })
 	}
 	r.tally.add(func() { r.tally.scans++ })

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"fmt"
+	"net/textproto"
 	"strconv"
 	"strings"
 	"time"
@@ -90,7 +91,8 @@ func checkPushed(m *nats.Msg) error {
 			return fmt.Errorf("%w: header %.64q: want a name of letters, digits and any of !#$%%&'*+-.^_`|~", ErrBadRequest, name)
 		}
 	}
-	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+	// NATS cuts off the blanks around it on the way back.
+	if len(m.Data) == 0 && textproto.TrimString(m.Header.Get("Status")) == "503" {
 		return fmt.Errorf("%w: header Status 503 without a payload: whoever pops the item would take it for \"no responders\"", ErrBadRequest)
 	}
 	return nil

@@ -1,0 +1,165 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"net/textproto"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// carried is what NATS makes of a header's value on its way.
+func carried(value string) string {
+	return strings.NewReplacer("\r", " ", "\n", " ").Replace(textproto.TrimString(value))
+}
+
+// sent returns the headers as whoever receives them reads them.
+func sent(t *testing.T, h nats.Header) nats.Header {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("NATS/1.0\r\n")
+	for name, values := range h {
+		for _, value := range values {
+			fmt.Fprintf(&b, "%s: %s\r\n", name, carried(value))
+		}
+	}
+	b.WriteString("\r\n")
+	if limit := headerSize(h); len(h) > 0 && b.Len() > limit {
+		t.Fatalf("%q takes %d bytes, more than the %d that were counted", h, b.Len(), limit)
+	}
+	got, err := nats.DecodeHeadersMsg([]byte(b.String()))
+	if err != nil {
+		t.Fatalf("%q is sent as %q: %v", h, b.String(), err)
+	}
+	return got
+}
+
+// FuzzDecode: a request with any headers is refused with an error that can be
+// sent, or comes back from the store as it went in.
+func FuzzDecode(f *testing.F) {
+	for _, headers := range []string{
+		"", "Trace: a\r\nTrace: b\r\nother: \r\n", "Pq-Priority: 5\r\n", "Pq-Priority:-7\r\nPq-Priority: -007\r\n",
+		"pq-priority: 5\r\n", "Pq-Wait: 5s\r\n", "Nats-Service-Error: x\r\n", "Status: 503 \r\n", "no name: x\r\n",
+		"a: x\ry \r\n", "a:\xff\x00\r\n", "Pq-Priority: 5\r\nStatus: \t503\r\r\n",
+	} {
+		f.Add(uint8(0), headers, []byte("payload"))
+		f.Add(uint8(1), headers, []byte{})
+		f.Add(uint8(2), headers, []byte("payload"))
+		f.Add(uint8(3), headers, []byte{})
+	}
+	requests := []subjects.Request{
+		{Verb: subjects.Push, Queue: "jobs"},
+		{Verb: subjects.Push, Queue: "jobs", HasPriority: true, Priority: -7},
+		{Verb: subjects.Enqueue, Queue: "jobs", Kind: subjects.FIFO},
+		{Verb: subjects.PopMin, Queue: "jobs"},
+	}
+	f.Fuzz(func(t *testing.T, verb uint8, block string, payload []byte) {
+		h, err := nats.DecodeHeadersMsg([]byte("NATS/1.0\r\n" + block + "\r\n"))
+		if err != nil {
+			return // the handler refuses these: see TestUnreadableHeaders
+		}
+		r := requests[int(verb)%len(requests)]
+		var op fdbpq.Op
+		if err := decode(&nats.Msg{Header: h, Data: payload}, r, &op); err != nil {
+			got := ErrorFromHeaders(sent(t, errorHeaders(err)))
+			var wire *Error
+			if !errors.As(got, &wire) || wire.Code != 400 || wire.Text == "" || len(wire.Text) > 1000 {
+				t.Fatalf("%v is sent as %v", err, got)
+			}
+			return
+		}
+		if isPush(r.Verb) {
+			checkStored(t, r, &op, string(payload))
+		}
+	})
+}
+
+// checkStored pushes and pops what was decoded, and compares the reply.
+func checkStored(t *testing.T, r subjects.Request, op *fdbpq.Op, payload string) {
+	t.Helper()
+	item := pushAndPop(t, r, *op)
+	if string(item.Value) != payload {
+		t.Fatalf("payload %q came back as %q", payload, item.Value)
+	}
+	var e encoder
+	got := sent(t, e.item(&queue{name: r.Queue, kind: r.Kind}, &item))
+	if err := ErrorFromHeaders(got); err != nil {
+		t.Fatalf("%q came back as the error %v", op.Message.Headers, err)
+	}
+	if payload == "" && got.Get("Status") == "503" {
+		t.Fatalf("%q came back as %q: no responders", op.Message.Headers, got)
+	}
+	if p, err := subjects.ParsePriority(got.Get(subjects.HeaderPriority)); r.Kind == subjects.Priority && (err != nil || p != op.Priority) {
+		t.Fatalf("priority %d came back as %q", op.Priority, got)
+	}
+	for _, name := range []string{subjects.HeaderID, subjects.HeaderPriority, subjects.HeaderPushedAt} {
+		delete(got, name)
+	}
+	want := nats.Header{}
+	for name, values := range op.Message.Headers {
+		for _, value := range values {
+			want[name] = append(want[name], carried(value))
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("headers %q came back as %q", want, got)
+	}
+}
+
+func pushAndPop(t *testing.T, r subjects.Request, op fdbpq.Op) fdbpq.Item {
+	t.Helper()
+	db := memkv.New(memkv.Options{})
+	keyspace := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	var err error
+	if r.Kind == subjects.FIFO {
+		op.Queue, err = keyspace.Queue(r.Queue)
+	} else {
+		op.Queue, err = keyspace.PriorityQueue(r.Queue)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pop := fdbpq.Op{Kind: fdbpq.OpPopMin, Queue: op.Queue}
+	results, err := fdbpq.NewBatcher(db, keyspace).Start(t.Context(), []fdbpq.Op{op, pop}).Wait()
+	if err == nil {
+		err = errors.Join(results[0].Err, results[1].Err)
+	}
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return results[1].Item
+}
+
+// FuzzErrorFromHeaders: any headers can be read, and an error of any text is
+// the same error on the other side.
+func FuzzErrorFromHeaders(f *testing.F) {
+	f.Add("Nats-Service-Error: x\r\nNats-Service-Error-Code: 404\r\nPq-Outcome: unknown\r\n", "text")
+	f.Add("Nats-Service-Error-Code: 4 0 4\r\n", "\r\n: \x00")
+	f.Add("Nats-Service-Error:\r\n", "")
+	f.Fuzz(func(t *testing.T, block, text string) {
+		if h, err := nats.DecodeHeadersMsg([]byte("NATS/1.0\r\n" + block + "\r\n")); err == nil {
+			err := ErrorFromHeaders(h)
+			if ok := h.Get(subjects.HeaderError) == "" && h.Get(subjects.HeaderErrorCode) == ""; ok != (err == nil) {
+				t.Fatalf("%q is read as %v", h, err)
+			}
+			if err != nil {
+				_ = err.Error()
+				_ = errors.Is(err, kv.ErrCommitUnknown)
+			}
+		}
+		for _, row := range wireErrors {
+			err := fmt.Errorf("%w: %s", row.err, text)
+			if got := ErrorFromHeaders(sent(t, errorHeaders(err))); !errors.Is(got, row.err) {
+				t.Fatalf("%q is sent as %v", err, got)
+			}
+		}
+	})
+}

@@ -1,0 +1,244 @@
+package bridge_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// FuzzRequest sends requests with any subject, headers and payload to a running
+// service: each gets one reply, and what a push stored is what a pop returns.
+func FuzzRequest(f *testing.F) {
+	f.Add("jobs.push", "Trace: a\r\n", []byte("x"))
+	f.Add("jobs.push.-5", "Pq-Priority:-5\r\nStatus: 503\t\r\n", []byte{})
+	f.Add("jobs.pop.min", "", []byte{})
+	f.Add("*.push", "no colon\r\n", []byte("x"))
+	f.Add(">", ": no name\r\n", []byte("x"))
+	f.Add("a..b", "a: b\r\r\n", []byte{0xff})
+	e := testenv.New(f, testenv.Options{})
+	c := dialRaw(f, e)
+	f.Fuzz(func(t *testing.T, subject, headers string, payload []byte) {
+		subject = "pq." + subject
+		if strings.ContainsAny(subject, " \t\r\n") || len(subject) > 1000 {
+			return // NATS would take the rest for another argument, or refuse the line
+		}
+		c.t = t
+		block := "NATS/1.0\r\n" + headers + "\r\n"
+		m := c.request(subject, block, string(payload))
+		if strings.HasPrefix(m.headers, "NATS/1.0 503") {
+			return // NATS delivers to no subject with an empty token
+		}
+		err := bridge.ErrorFromHeaders(decoded(t, m.headers))
+		r, parseErr := e.Grammar.Parse(subject)
+		var wire *bridge.Error
+		switch {
+		case err != nil && (!errors.As(err, &wire) || wire.Code != 400 && wire.Code != 404):
+			t.Fatalf("%q with %q: %v", subject, headers, err)
+		case err == nil && parseErr != nil:
+			t.Fatalf("%q succeeded: %v", subject, parseErr)
+		case err == nil && r.Verb == subjects.Push:
+			if got := c.request("pq."+r.Queue+".pop.min", "", ""); got.payload != string(payload) {
+				t.Fatalf("%q came back as %q with %q", payload, got.payload, got.headers)
+			}
+		}
+	})
+}
+
+// decoded reads a block of headers; empty means none.
+func decoded(t *testing.T, block string) nats.Header {
+	t.Helper()
+	if block == "" {
+		return nil
+	}
+	h, err := nats.DecodeHeadersMsg([]byte(block))
+	if err != nil {
+		t.Fatalf("headers %q: %v", block, err)
+	}
+	return h
+}
+
+// NATS hands over a message whose headers it cannot read as if it had none.
+// Stored like that it would have lost its priority.
+func TestUnreadableHeaders(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := dialRaw(t, e)
+	for _, block := range []string{
+		"NATS/1.0\r\nPq-Priority: 5\r\nno colon\r\n\r\n", "NATS/1.0\r\n", "NATS/1.0 5\r\n\r\n", "HTTP/1.1\r\n\r\n", "\r\n",
+	} {
+		for _, subject := range []string{"pq.jobs.push", "q.jobs.enqueue", "pq.jobs.pop.min"} {
+			m := c.request(subject, block, "")
+			if err := bridge.ErrorFromHeaders(decoded(t, m.headers)); !errors.Is(err, bridge.ErrBadRequest) {
+				t.Errorf("%s with headers %q: %v", subject, block, err)
+			}
+		}
+	}
+	wantLen(t, e, "pq", "jobs", 0)
+	wantLen(t, e, "q", "jobs", 0)
+	// An empty block can be read.
+	if m := c.request("pq.jobs.push", "NATS/1.0\r\n\r\n", "x"); !strings.Contains(m.payload, `"queue"`) {
+		t.Errorf("reply %+v", m)
+	}
+}
+
+// A reply that a bridge would read is not sent: it would be a request, or
+// words of a bridge, made with rights that its author need not have.
+func TestRepliesToOurselves(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	e.StartBridge().WaitReady()
+	var ping micro.Ping
+	discover(t, e, "$SRV.PING.pqbridge", &ping)
+	c := dialRaw(t, e)
+	own := []string{
+		"pq.loop.push", "pq.loop.push.1", "q.loop.enqueue", "pq.jobs.push", "pq.x", "q.>", "pq.*.push",
+		"_pqbridge.pq.members.pq", "_pqbridge.pq.to." + ping.ID + ".pq.loop.push", "_pqbridge.x",
+	}
+	// What would be said in the bridges' name: that a bridge has left, or is there.
+	push(t, e, "pq.jobs.push.1", nil, "-"+ping.ID)
+	push(t, e, "pq.jobs.push.2", nil, "nobody")
+	for _, reply := range own {
+		for _, subject := range []string{"pq.jobs.push", "pq.jobs.pop.min", "pq.jobs.peek.max", "pq.jobs.len", "pq.nonsense", "q.jobs.enqueue", "$SRV.PING", "$SRV.INFO.pqbridge"} {
+			payload := ""
+			if strings.Contains(subject, "push") || strings.Contains(subject, "enqueue") {
+				payload = "loop"
+			}
+			c.write(message(subject, reply, "", payload))
+		}
+	}
+	// Replies elsewhere go where they are wanted, whatever that is.
+	for _, reply := range []string{">", "*", "a..b", ".", "$SRV.PING", "pq", "_pqbridge", "pqx.loop.push", "\x00\xff"} {
+		c.write(message("pq.jobs.len", reply, "", ""))
+		c.write(message("$SRV.STATS", reply, "", ""))
+	}
+	c.request("pq.jobs.len", "", "") // after it all the others have been looked at
+	for _, queue := range []string{"loop", "jobs"} {
+		wantLen(t, e, "q", queue, 0)
+	}
+	wantLen(t, e, "pq", "loop", 0)
+	wantLen(t, e, "pq", "jobs", 2)
+	for _, want := range []string{"-" + ping.ID, "nobody"} {
+		if got := ok(t, e, "pq.jobs.pop.min", nil, ""); string(got.Data) != want {
+			t.Errorf("popped %q, want %q", got.Data, want)
+		}
+	}
+}
+
+// Subjects with every byte, and with wildcards, which NATS delivers like any
+// other: what is no name of a queue is refused.
+func TestEveryByteInNames(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := dialRaw(t, e)
+	valid := 0
+	for b := range 256 {
+		if strings.IndexByte(" \t\r\n", byte(b)) >= 0 {
+			continue // ends a subject in the protocol
+		}
+		for _, name := range []string{string([]byte{byte(b)}), string([]byte{'a', byte(b), 'b'})} {
+			m := c.request("pq."+name+".push", "", "x")
+			stored := strings.HasPrefix(m.payload, `{"queue":"`+name+`","id":"`) && json.Valid([]byte(m.payload))
+			if want := subjects.ValidateQueueName(name) == nil; stored != want {
+				t.Errorf("name %q: reply %+v", name, m)
+			}
+			if stored {
+				valid++
+			} else if code := decoded(t, m.headers).Get(subjects.HeaderErrorCode); code != "400" && !strings.Contains(m.headers, " 503") {
+				t.Errorf("name %q: reply %+v", name, m)
+			}
+		}
+	}
+	if want := 2 * (26 + 26 + 10 + 2); valid != want {
+		t.Errorf("%d names were taken, want %d", valid, want)
+	}
+	for _, subject := range []string{"pq.>", "pq.*", "pq.*.push", "pq.jobs.*", "pq.jobs.push.>", "pq.jobs.pop.*", "q.*.dequeue", "q.>"} {
+		if m := c.request(subject, "", ""); decoded(t, m.headers).Get(subjects.HeaderErrorCode) != "400" {
+			t.Errorf("%s: reply %+v", subject, m)
+		}
+	}
+	for _, subject := range []string{">", "*", "*.jobs.push", "*.*.*", "*.>"} {
+		if m := c.request(subject, "", "x"); !strings.Contains(m.headers, " 503") {
+			t.Errorf("%s: reply %+v", subject, m) // nobody subscribes to these words
+		}
+	}
+	wantLen(t, e, "pq", "jobs", 0)
+}
+
+// Headers that another program stored and that NATS cannot carry: whoever pops
+// is told, and the item stays, behind the others.
+func TestStoredHeadersNobodyCanReply(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	q, err := e.Keyspace.PriorityQueue("jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.ID, error) {
+		return q.Push(tx, 0, fdbpq.Message{Value: []byte("x"), Headers: map[string][]string{"no name": {"x"}}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	push(t, e, "pq.jobs.push", nil, "good")
+	for _, subject := range []string{"pq.jobs.peek.min", "pq.jobs.pop.min"} {
+		if err := refused(t, e, 500, subject, nil, nil); !strings.Contains(err.Text, "headers that it cannot carry") {
+			t.Errorf("%s: %v", subject, err)
+		}
+	}
+	wantQueued(t, e, 2)
+	if got := ok(t, e, "pq.jobs.pop.min", nil, ""); string(got.Data) != "good" {
+		t.Errorf("popped %q", got.Data)
+	}
+}
+
+// The largest headers that NATS lets through, of several kinds, come back or are
+// refused.
+func TestLargestHeaders(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := dialRaw(t, e)
+	limit := int(e.Conn.MaxPayload())
+	for name, block := range largeHeaders(limit) {
+		m := c.request("pq.jobs.push", block, "")
+		if err := bridge.ErrorFromHeaders(decoded(t, m.headers)); err != nil {
+			if !errors.Is(err, bridge.ErrTooLarge) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		got, want := decoded(t, c.request("pq.jobs.pop.max", "", "").headers), decoded(t, block)
+		delete(want, subjects.HeaderPriority) // of the item there is one
+		for header := range want {
+			if fmt.Sprint(got[header]) != fmt.Sprint(want[header]) {
+				t.Errorf("%s: header %.20q differs", name, header)
+			}
+		}
+	}
+	wantLen(t, e, "pq", "jobs", 0)
+}
+
+// largeHeaders returns blocks of headers of limit bytes or a little less.
+func largeHeaders(limit int) map[string]string {
+	const begin, end = "NATS/1.0\r\n", "\r\n"
+	limit -= len(begin) + len(end)
+	var names strings.Builder
+	for i := 0; names.Len() < limit-20; i++ {
+		fmt.Fprintf(&names, "h%d: x\r\n", i)
+	}
+	return map[string]string{
+		"one value":         begin + "a: " + strings.Repeat("x", limit-len("a: \r\n")) + "\r\n" + end,
+		"one name":          begin + strings.Repeat("x", limit-len(": \r\n")) + ": \r\n" + end,
+		"zero bytes":        begin + "a: " + strings.Repeat("\x00", limit-len("a: \r\n")) + "\r\n" + end,
+		"many values":       begin + strings.Repeat("a: b\r\n", limit/len("a: b\r\n")) + end,
+		"many that grow":    begin + strings.Repeat("a:\r\n", limit/len("a:\r\n")) + end,
+		"many names":        begin + names.String() + end,
+		"many empty names":  begin + strings.Repeat(":\r\n", limit/len(":\r\n")) + end,
+		"priorities, equal": begin + strings.Repeat("Pq-Priority: 1\r\n", limit/len("Pq-Priority: 1\r\n")) + end,
+	}
+}

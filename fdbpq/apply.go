@@ -15,6 +15,7 @@ import (
 type batch struct {
 	tx      kv.Transaction
 	now     time.Time
+	fresh   bool // see apply
 	ops     []Op
 	results []Result
 	queues  []*queueOps // in order of first use
@@ -34,9 +35,10 @@ type queueOps struct {
 }
 
 // apply runs ops in tx and returns one result for each, and whether anything
-// was written. The error is one of the store.
-func apply(tx kv.Transaction, ops []Op, now time.Time) (results []Result, wrote bool, err error) {
-	b := &batch{tx: tx, now: now, ops: ops, results: make([]Result, len(ops))}
+// was written. fresh says that nothing was written in tx before, so that what
+// it reads is committed. The error is one of the store.
+func apply(tx kv.Transaction, ops []Op, now time.Time, fresh bool) (results []Result, wrote bool, err error) {
+	b := &batch{tx: tx, now: now, fresh: fresh, ops: ops, results: make([]Result, len(ops))}
 	b.queues = group(ops, b.results)
 	for _, stage := range []func() error{b.lens, b.push, b.pop, b.peek} {
 		if err := stage(); err != nil {
@@ -150,7 +152,7 @@ func (b *batch) lens() error {
 type pushReads struct {
 	q          *queueOps
 	last       map[int64]kv.Future[[]kv.KeyValue] // last item, by priority
-	registered kv.Future[[]byte]                  // nil outside a Keyspace
+	registered kv.Future[[]byte]                  // nil if the queue need not be listed
 }
 
 func (b *batch) push() error {
@@ -171,7 +173,7 @@ func (b *batch) push() error {
 func (b *batch) readForPush(q *queueOps) pushReads {
 	snapshot := b.tx.Snapshot() // pushes never conflict with pushes
 	r := pushReads{q: q, last: make(map[int64]kv.Future[[]kv.KeyValue])}
-	if q.l.registered != nil {
+	if q.l.registered != nil && !q.l.listed.Load() {
 		r.registered = snapshot.Get(q.l.registered)
 	}
 	for _, i := range q.pushes {
@@ -200,6 +202,8 @@ func (b *batch) pushTo(r pushReads) error {
 		}
 		if since == nil {
 			b.tx.Set(q.l.registered, tuple.Tuple{b.now.UnixMicro()}.Pack())
+		} else if b.fresh && listedLongAgo(since, b.now) {
+			q.l.listed.Store(true)
 		}
 	}
 	next := make(map[int64]int64, len(r.last))
@@ -224,6 +228,13 @@ func (b *batch) pushTo(r pushReads) error {
 	}
 	b.wrote = true
 	return nil
+}
+
+// listedLongAgo reports whether a queue has been in the list for so long that
+// nothing can take it from there any more, not even a disk that fails now.
+func listedLongAgo(since []byte, now time.Time) bool {
+	micros, _, err := tuple.DecodeInt(since)
+	return err == nil && now.Sub(time.UnixMicro(micros)) > 5*time.Second
 }
 
 // nextCount returns the count after that of the last item found.

@@ -193,7 +193,7 @@ func (p *Pending) attempt(ctx context.Context) (done bool, err error) {
 			return true, nil
 		}
 	}
-	p.results, p.wrote, err = apply(tx, p.ops, b.now())
+	p.results, p.wrote, err = apply(tx, p.ops, b.now(), true)
 	if err != nil {
 		return false, err
 	}

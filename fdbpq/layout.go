@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -97,7 +98,8 @@ func (id *ID) pushedAt() time.Time {
 	return time.UnixMicro(int64(binary.BigEndian.Uint64(id.Random[:]))).UTC()
 }
 
-// layout makes the keys of one queue. It is not changed after it was made.
+// layout makes the keys of one queue. But for listed it is not changed after it
+// was made.
 type layout struct {
 	fifo       bool
 	format     ValueFormat
@@ -109,6 +111,9 @@ type layout struct {
 	space      tuple.Subspace
 	name       string // names the queue among others in a batch
 	registered []byte // key in the list of queues; nil outside a Keyspace
+
+	// listed is set once the queue was seen in the list, which it never leaves.
+	listed atomic.Bool
 }
 
 func newLayout(s tuple.Subspace, format ValueFormat, fifo bool) *layout {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package pebblekv
 
 import (
@@ -6,7 +8,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -29,20 +33,25 @@ type bench struct {
 	queued  int
 }
 
+// newBench opens a new store that is closed at the end.
 func newBench(b *testing.B, o Options) *bench {
-	o.Logger = slog.New(slog.DiscardHandler)
-	db, err := Open(b.TempDir(), o)
-	if err != nil {
-		b.Fatal(err)
-	}
-	q := &bench{b: b, db: db, rng: rand.New(rand.NewPCG(1, 2))}
+	q := openBench(b, b.TempDir(), o)
 	b.Cleanup(func() {
 		q.drain(0)
-		if err := db.Close(); err != nil {
+		if err := q.db.Close(); err != nil {
 			b.Error(err)
 		}
 	})
 	return q
+}
+
+func openBench(b *testing.B, dir string, o Options) *bench {
+	o.Logger = slog.New(slog.DiscardHandler)
+	db, err := Open(dir, o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return &bench{b: b, db: db, rng: rand.New(rand.NewPCG(1, 2))}
 }
 
 func (q *bench) begin() kv.Transaction {
@@ -167,10 +176,12 @@ func BenchmarkTransaction(b *testing.B) {
 			q := newBench(b, Options{})
 			q.fill(queued)
 			b.ReportAllocs()
+			used := cpuTime(b)
 			for b.Loop() {
 				q.step(benchBatch, benchBatch)
 			}
 			q.drain(0)
+			b.ReportMetric(float64((cpuTime(b)-used).Microseconds())/float64(b.N), "cpu-µs/op")
 		})
 	}
 }
@@ -194,4 +205,41 @@ func BenchmarkPopHead(b *testing.B) {
 			b.ReportMetric(float64(b.N*pops)/b.Elapsed().Seconds(), "pops/s")
 		})
 	}
+}
+
+// BenchmarkOpen opens a store with many items, of which some are in the log
+// only.
+func BenchmarkOpen(b *testing.B) {
+	dir := b.TempDir()
+	const more = 100_000
+	q := openBench(b, dir, Options{})
+	q.fill(1_000_000 - more)
+	if err := q.db.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		b.StopTimer()
+		q := openBench(b, dir, Options{})
+		q.fill(more)
+		if err := q.db.Close(); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		q = openBench(b, dir, Options{})
+		b.StopTimer()
+		if err := q.db.Close(); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
+
+// cpuTime is what the process has used so far, flushes and compactions
+// included.
+func cpuTime(b *testing.B) time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -2,6 +2,7 @@ package pebblekv
 
 import (
 	"errors"
+	"log/slog"
 	"path/filepath"
 	"sync"
 
@@ -25,7 +26,8 @@ import (
 // each sync that is waited for.
 type disk struct {
 	vfs.FS
-	after *vfs.MemFS // files made after the failure
+	logger *slog.Logger
+	after  *vfs.MemFS // files made after the failure
 
 	once     sync.Once
 	cause    error         // set before failed is closed
@@ -36,8 +38,14 @@ type disk struct {
 // categoryFlush is how Pebble names the tables it writes memtables to.
 const categoryFlush vfs.DiskWriteCategory = "pebble-memtable-flush"
 
-func newDisk(fs vfs.FS, dir string) (*disk, error) {
-	d := &disk{FS: fs, after: vfs.NewMem(), failed: make(chan struct{}), released: make(chan struct{})}
+func newDisk(dir string, fs vfs.FS, logger *slog.Logger) (*disk, error) {
+	d := &disk{
+		FS:       fs,
+		logger:   logger,
+		after:    vfs.NewMem(),
+		failed:   make(chan struct{}),
+		released: make(chan struct{}),
+	}
 	return d, d.after.MkdirAll(dir, 0o755)
 }
 
@@ -46,6 +54,7 @@ func (d *disk) fail(cause error) {
 	d.once.Do(func() {
 		d.cause = cause
 		close(d.failed)
+		d.logger.Error("pebblekv: the disk failed, nothing is written any more", "error", cause)
 	})
 }
 

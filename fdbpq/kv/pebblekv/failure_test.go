@@ -1,6 +1,7 @@
 package pebblekv
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -271,4 +272,69 @@ func TestDiskFull(t *testing.T) {
 	if err := set(db, "c", "value"); err != nil {
 		t.Errorf("set with enough space: %v", err)
 	}
+}
+
+// tableGate is a file system on which tables are made only when the gate is open.
+type tableGate struct {
+	vfs.FS
+	gate chan struct{}
+}
+
+func (g *tableGate) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if isTable(name) {
+		<-g.gate
+	}
+	return g.FS.Create(name, category)
+}
+
+// TestWaitRoom stops flushes until writers have to wait.
+func TestWaitRoom(t *testing.T) {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	fill := func(t *testing.T) (*DB, chan struct{}) {
+		files := &tableGate{FS: vfs.NewMem(), gate: make(chan struct{})}
+		db := openTest(t, files, Options{MemTableSize: minMemTableSize})
+		value := strings.Repeat("v", 100_000)
+		for n := 0; db.store.waitRoom(over, db.closing) == nil; n++ {
+			if n > 100*maxMemTables {
+				t.Fatal("writers never wait")
+			}
+			if err := set(db, "key", value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return db, files.gate
+	}
+	t.Run("flush", func(t *testing.T) {
+		db, gate := fill(t)
+		waiting := make(chan error)
+		go func() { waiting <- set(db, "key", "value") }()
+		close(gate)
+		if err := <-waiting; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("failure", func(t *testing.T) {
+		db, gate := fill(t)
+		db.retry = time.Now().Add(time.Hour) // The folder cannot be closed yet.
+		waiting := make(chan error)
+		go func() { waiting <- set(db, "key", "value") }()
+		db.store.disk.fail(syscall.EIO)
+		if err := <-waiting; !errors.Is(err, kv.ErrUnavailable) {
+			t.Error(err)
+		}
+		close(gate)
+	})
+	t.Run("close", func(t *testing.T) {
+		db, gate := fill(t)
+		waiting := make(chan error)
+		go func() { waiting <- set(db, "key", "value") }()
+		go close(gate)
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-waiting; err != nil && !errors.Is(err, kv.ErrClosed) && !kv.MaybeCommitted(err) {
+			t.Error(err)
+		}
+	})
 }

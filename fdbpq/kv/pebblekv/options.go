@@ -14,12 +14,13 @@ import (
 // Options of a store. The zero value is ready to use.
 type Options struct {
 	// CacheSize is how much of the tables on disk is cached in memory, in
-	// bytes. 0 means 32 MiB.
+	// bytes. More memtables than two, and fewer, are made up for by it. 0 means
+	// 16 MiB.
 	CacheSize int64
 
 	// MemTableSize is how much is written to memory before it goes to a table
 	// on disk, in bytes, from 1 MiB to 1 GiB. Up to four are in memory while
-	// the disk is slow. 0 means 16 MiB.
+	// the disk is slow. 0 means 24 MiB.
 	MemTableSize int64
 
 	// MinFreeSpace is how much space of the disk is kept free, in bytes. When
@@ -42,8 +43,8 @@ type Options struct {
 }
 
 const (
-	defaultCacheSize    = 32 << 20
-	defaultMemTableSize = 16 << 20
+	defaultCacheSize    = 16 << 20
+	defaultMemTableSize = 24 << 20
 	defaultMinFreeSpace = 256 << 20
 
 	minMemTableSize = 1 << 20
@@ -54,8 +55,14 @@ const (
 
 	// A writer waits when so many memtables are in memory, or when a read has
 	// to look at so many tables of the top level.
-	maxMemTables = 4
-	maxSublevels = 16
+	maxMemTables  = 4
+	maxSublevels  = 16
+	baseLevelSize = 256 << 20
+
+	// usualMemTables is how many memtables there are in a store that is written
+	// to: one for the writes, one that is flushed or kept for later. Pebble
+	// takes memtables out of the cache.
+	usualMemTables = 2
 	// never is above every threshold of Pebble's own. See store.waitRoom.
 	never = 1 << 20
 )
@@ -101,10 +108,13 @@ func (o Options) pebbleOptions(s *store, lock *pebble.Lock) *pebble.Options {
 	p := &pebble.Options{
 		FS:           s.disk,
 		Lock:         lock,
-		CacheSize:    o.CacheSize,
+		CacheSize:    o.CacheSize + usualMemTables*o.MemTableSize,
 		MemTableSize: uint64(o.MemTableSize),
 		// Fixed, because a store cannot go back to an older format.
 		FormatMajorVersion: pebble.FormatValueSeparation,
+		// Items do not stay for long, so few levels: each is another place to
+		// look, and to copy to.
+		LBaseMaxBytes: baseLevelSize,
 		// The store waits by itself.
 		MemTableStopWritesThreshold: never,
 		L0StopWritesThreshold:       never,
@@ -112,6 +122,9 @@ func (o Options) pebbleOptions(s *store, lock *pebble.Lock) *pebble.Options {
 		CompactionConcurrencyRange: func() (lower, upper int) { return 1, 1 },
 		Logger:                     pebbleLogger{o.Logger, s.disk},
 	}
+	// The processor is what is short, and most of what compression would gain
+	// the block format gains already, from what keys have in common.
+	p.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
 	// Reads ask for no compactions; what is worth one is found without them.
 	p.Experimental.ReadSamplingMultiplier = -1
 	p.EventListener = &pebble.EventListener{
@@ -142,7 +155,5 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 }
 
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	err := fmt.Errorf("pebble: "+format, args...)
-	l.logger.Error(err.Error())
-	l.disk.fail(err)
+	l.disk.fail(fmt.Errorf("pebble: "+format, args...))
 }

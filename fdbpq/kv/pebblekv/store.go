@@ -51,7 +51,7 @@ const commitQueue = 1024
 
 // openStore opens the folder, whose lock is held.
 func openStore(dir string, o Options, lock *pebble.Lock) (*store, error) {
-	disk, err := newDisk(o.FS, dir)
+	disk, err := newDisk(dir, o.FS, o.Logger)
 	if err != nil {
 		return nil, err
 	}

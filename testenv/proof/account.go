@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +14,7 @@ import (
 type account struct {
 	queue    string
 	pushes   map[string]*Operation // by value
-	ids      map[string]fdbpq.ID   // of the items that anybody was told of, by value
+	ids      map[string][]fdbpq.ID // those that anybody was told of, by value, oldest first
 	popped   map[string]bool       // by value
 	open     int                   // pops of unknown outcome
 	takers   int                   // those of them that can have taken an item for good
@@ -29,7 +30,7 @@ func newAccount(queue string, ops []*Operation, mortal bool) *account {
 	a := &account{
 		queue:  queue,
 		pushes: map[string]*Operation{},
-		ids:    map[string]fdbpq.ID{},
+		ids:    map[string][]fdbpq.ID{},
 		popped: map[string]bool{},
 	}
 	for _, op := range ops {
@@ -51,7 +52,28 @@ func newAccount(queue string, ops []*Operation, mortal bool) *account {
 			a.out(op)
 		}
 	}
+	a.checkPushes()
 	return a
+}
+
+// checkPushes checks that items were stored once, and again only by pops whose
+// answer could not be sent.
+func (a *account) checkPushes() {
+	again := 0
+	for value, ids := range a.ids {
+		slices.SortFunc(ids, func(x, y fdbpq.ID) int { return bytes.Compare(x.Random[:], y.Random[:]) })
+		again += len(ids) - 1
+		push := a.pushes[value]
+		if push.Outcome == Done && push.ID != ids[0].String() {
+			a.problem("stored twice: %q is %s, its push was answered %s", value, ids[0], push.ID)
+		}
+		if len(ids) > 1 && a.open == 0 {
+			a.problem("stored twice: %q is %s", value, ids)
+		}
+	}
+	if again > a.open {
+		a.problem("stored again: %d items, and only %d pops can have done that", again, a.open)
+	}
 }
 
 // checkMissing adds a problem if more items are missing than so many pops can
@@ -88,13 +110,12 @@ func (a *account) see(op *Operation) {
 		a.problem("%s of %q: %w", op.Kind, op.Value, err)
 		return
 	}
-	if known, ok := a.ids[op.Value]; ok && known != id {
-		a.problem("stored twice: %q is %s and %s", op.Value, known, id)
-	}
 	if want := a.pushes[op.Value].Priority; id.Priority != want {
 		a.problem("%q has priority %d, was pushed with %d", op.Value, id.Priority, want)
 	}
-	a.ids[op.Value] = id
+	if !slices.Contains(a.ids[op.Value], id) {
+		a.ids[op.Value] = append(a.ids[op.Value], id)
+	}
 }
 
 // missing returns the values whose push was acknowledged, or that were seen,

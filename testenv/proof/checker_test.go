@@ -1,6 +1,7 @@
 package proof_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -106,8 +107,7 @@ func (s *simulation) do(i int, op *proof.Operation) {
 }
 
 func (s *simulation) push(op *proof.Operation) {
-	s.counts++
-	id := fdbpq.ID{Priority: op.Priority, Count: s.counts}
+	id := s.newID(op.Priority)
 	if s.strikes("wrong place") {
 		id.Count = -s.counts
 	}
@@ -123,6 +123,14 @@ func (s *simulation) push(op *proof.Operation) {
 	if !s.clear && s.random.IntN(30) == 0 {
 		op.Outcome, op.ID = proof.Lost, ""
 	}
+}
+
+// newID returns an id that comes after all others of its priority.
+func (s *simulation) newID(priority int64) fdbpq.ID {
+	s.counts++
+	id := fdbpq.ID{Priority: priority, Count: s.counts}
+	binary.BigEndian.PutUint64(id.Random[:], uint64(s.counts))
+	return id
 }
 
 func (s *simulation) insert(id fdbpq.ID) {
@@ -177,11 +185,20 @@ func (s *simulation) pop(op *proof.Operation) {
 	s.items = slices.Delete(s.items, i, i+1)
 }
 
+// putBack puts back what a pop of unknown outcome took, at its old place or
+// behind the others.
 func (s *simulation) putBack() {
-	if len(s.held) > 0 {
-		s.insert(s.held[0])
-		s.held = s.held[1:]
+	if len(s.held) == 0 {
+		return
 	}
+	id := s.held[0]
+	s.held = s.held[1:]
+	if s.random.IntN(2) == 0 { // pushed again
+		again := s.newID(id.Priority)
+		s.values[again] = s.values[id]
+		id = again
+	}
+	s.insert(id)
 }
 
 // A queue that works is found to work.

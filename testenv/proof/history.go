@@ -19,8 +19,10 @@
 //
 // A push without an answer may have happened at any time after it was asked for,
 // or never. A pop without an answer likewise; what it took went to nobody, and
-// may come back to its old place later or never (see package bridge). Peeks and
-// lens without an answer say nothing, and so do requests that were refused.
+// may come back later or never: to its old place if the store left it open
+// whether the pop was done, under a new id behind the others of its priority if
+// the answer could not be sent (see package bridge). Peeks and lens without an
+// answer say nothing, and so do requests that were refused.
 package proof
 
 import (

@@ -95,6 +95,7 @@ const (
 	stepTakeMin // an open pop takes what there is, or nothing
 	stepTakeMax
 	stepGiveBack // what it took is put back
+	stepRestore  // what one of them took is pushed again
 )
 
 var stepKinds = map[Kind]stepKind{
@@ -104,8 +105,8 @@ var stepKinds = map[Kind]stepKind{
 // queueModel is the sequential model of one queue.
 type queueModel struct {
 	ids      []fdbpq.ID // of the items, in order
-	values   []string
-	acked    []int64 // when the push of each item was acknowledged
+	values   []string   // of the items; those that were stored again have the same
+	acked    []int64    // when the push of each item was acknowledged
 	oneByOne bool
 	ordered  bool // items never come back, so the order of pushes can be checked
 }
@@ -147,6 +148,13 @@ func (m *queueModel) apply(s state, p *step) (ok bool, after state) {
 			s.flip(int(held - 1))
 			s.held[p.slot] = 0
 		}
+	case stepRestore:
+		slot := slices.IndexFunc(s.held[:], func(h uint16) bool { return h > 0 && m.values[h-1] == m.values[p.item] })
+		if slot < 0 {
+			return false, s
+		}
+		s.held[slot] = 0
+		s.flip(p.item)
 	}
 	return true, s
 }
@@ -170,22 +178,27 @@ func compareIDs(a, b fdbpq.ID) int {
 }
 
 // newModel numbers the items.
-func newModel(a *account, oneByOne bool) (*queueModel, map[string]int, error) {
-	if len(a.ids) > maxItems || a.open > MaxOpen {
-		return nil, nil, fmt.Errorf("%w: %d items and %d pops of unknown outcome: the model has room for %d and %d",
-			ErrUndecided, len(a.ids), a.open, maxItems, MaxOpen)
-	}
+func newModel(a *account, oneByOne bool) (*queueModel, map[fdbpq.ID]int, error) {
 	m := &queueModel{oneByOne: oneByOne, ordered: oneByOne || a.open == 0}
-	for value := range a.ids {
-		m.values = append(m.values, value)
+	values := map[fdbpq.ID]string{}
+	for value, ids := range a.ids {
+		for _, id := range ids {
+			values[id] = value
+			m.ids = append(m.ids, id)
+		}
 	}
-	slices.SortFunc(m.values, func(x, y string) int { return compareIDs(a.ids[x], a.ids[y]) })
-	numbers := make(map[string]int, len(m.values))
-	for i, value := range m.values {
-		numbers[value] = i
-		m.ids = append(m.ids, a.ids[value])
+	if len(m.ids) > maxItems || a.open > MaxOpen {
+		return nil, nil, fmt.Errorf("%w: %d items and %d pops of unknown outcome: the model has room for %d and %d",
+			ErrUndecided, len(m.ids), a.open, maxItems, MaxOpen)
+	}
+	slices.SortFunc(m.ids, compareIDs)
+	numbers := make(map[fdbpq.ID]int, len(m.ids))
+	for i, id := range m.ids {
+		numbers[id] = i
+		value := values[id]
+		m.values = append(m.values, value)
 		acked := int64(math.MaxInt64)
-		if push := a.pushes[value]; push.Outcome == Done {
+		if push := a.pushes[value]; push.Outcome == Done && push.ID == id.String() {
 			acked = push.Return
 		}
 		m.acked = append(m.acked, acked)
@@ -194,16 +207,9 @@ func newModel(a *account, oneByOne bool) (*queueModel, map[string]int, error) {
 }
 
 // steps translates the operations of a queue.
-func steps(a *account, ops []*Operation, numbers map[string]int) []porcupine.Operation {
+func steps(a *account, ops []*Operation, numbers map[fdbpq.ID]int) []porcupine.Operation {
 	var list []porcupine.Operation
-	// A push that nobody saw anything of can have been undone only by an open
-	// pop, so at most as many items were there unseen.
-	var unseen []int64
-	for _, op := range ops {
-		if _, seen := numbers[op.Value]; op.Kind == Push && op.open() && !seen {
-			unseen = append(unseen, op.Call)
-		}
-	}
+	unseen := a.unseen(ops)
 	slot := 0
 	for _, op := range ops {
 		p := &step{kind: stepKinds[op.Kind], item: -1, call: op.Call, text: describe(op)}
@@ -214,9 +220,9 @@ func steps(a *account, ops []*Operation, numbers map[string]int) []porcupine.Ope
 		add := func(p *step) {
 			list = append(list, porcupine.Operation{ClientId: op.Client, Input: p, Call: op.Call, Return: end})
 		}
-		number, seen := numbers[op.Value]
+		ids := a.ids[op.Value]
 		switch {
-		case op.Outcome == Refused, op.open() && (op.Kind.peeks() || op.Kind == Len), op.Kind == Push && !seen:
+		case op.Outcome == Refused, op.open() && (op.Kind.peeks() || op.Kind == Len), op.Kind == Push && len(ids) == 0:
 			continue
 		case op.Kind.pops() && op.open():
 			p.kind, p.slot = stepTakeMin, slot
@@ -233,12 +239,36 @@ func steps(a *account, ops []*Operation, numbers map[string]int) []porcupine.Ope
 					p.slack++
 				}
 			}
-		case seen: // a push of unknown outcome among others
-			p.item = number
+		case op.Kind == Push:
+			p.item = numbers[ids[0]]
+			for _, id := range ids[1:] {
+				list = append(list, porcupine.Operation{
+					ClientId: op.Client, Call: op.Call, Return: math.MaxInt64,
+					Input: &step{kind: stepRestore, item: numbers[id], text: "push again what a lost pop took: " + op.Value},
+				})
+			}
+		case op.Outcome == Done:
+			id, _ := fdbpq.ParseID(op.ID) // was parsed before
+			p.item = numbers[id]
 		}
 		add(p)
 	}
 	return list
+}
+
+// unseen returns since when there may have been items that nobody was told of.
+// They must have gone by an open pop, so at most as many were there.
+func (a *account) unseen(ops []*Operation) []int64 {
+	var calls []int64
+	missing := a.missing()
+	for _, op := range ops {
+		never := op.open() && len(a.ids[op.Value]) == 0
+		again := a.open > 1 && slices.Contains(missing, op.Value)
+		if op.Kind == Push && (never || again) {
+			calls = append(calls, op.Call)
+		}
+	}
+	return calls
 }
 
 func describe(op *Operation) string {

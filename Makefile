@@ -14,7 +14,7 @@ VERSION    :=
 LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race check fmt fmt-check vet staticcheck bench clean
+.PHONY: help run build test race check fmt fmt-check vet staticcheck bench prove soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -53,9 +53,16 @@ vet:
 staticcheck:
 	go tool staticcheck $(TAG_FLAGS) ./...
 
-bench: build ## measure the service against a bare echo service; BENCH="--seconds 10 ..." for more
+bench: build ## measure the service against a bare echo service; STORE=fdb, BENCH="--seconds 10 ..." for more
 	go build -o bin/nats-server github.com/nats-io/nats-server/v2
-	bin/pq bench --pqbridge bin/pqbridge --nats-server bin/nats-server $(BENCH)
+	bin/pq bench --pqbridge bin/pqbridge --nats-server bin/nats-server $(if $(STORE),--store $(STORE)) $(BENCH)
+
+prove: ## break systems under load for a short time, with the race detector; SEED=<n> to do it again
+	go test $(TAG_FLAGS) -race -count=1 -v -timeout 10m ./testenv/proof $(if $(SEED),-seed $(SEED))
+
+DURATION := 10m
+soak: ## the same for DURATION=10m without it; SYSTEMS='mem|embedded' or fdb for some of them
+	go test $(TAG_FLAGS) -count=1 -v -timeout 0 -run '^TestProof$$/$(SYSTEMS)' ./testenv/proof -duration $(DURATION) $(if $(SEED),-seed $(SEED))
 
 clean: ## remove what was built; ./data stays
 	rm -rf bin

@@ -9,16 +9,13 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
+	"github.com/pqbridge/pqbridge/testenv/fdbserver"
 )
-
-// fdbPatience bounds the start of a server and every wait for a cluster.
-const fdbPatience = time.Minute
 
 // FDB returns an empty database on FoundationDB for one test: the keys below
 // a random prefix. When the test ends they are removed and the database is
@@ -48,7 +45,7 @@ func removeAll(options fdbkv.Options, prefix keyPrefix) error {
 		return err
 	}
 	defer db.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), fdbPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), fdbserver.Patience)
 	defer cancel()
 	_, err = kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) (struct{}, error) {
 		tx.ClearRange(prefix.all())
@@ -87,9 +84,9 @@ var askedCluster = func() func(file string) error {
 	var err error
 	return func(file string) error {
 		once.Do(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), fdbPatience)
+			ctx, cancel := context.WithTimeout(context.Background(), fdbserver.Patience)
 			defer cancel()
-			err = awaitFDB(ctx, file)
+			err = fdbserver.Await(ctx, file)
 		})
 		return err
 	}
@@ -97,24 +94,13 @@ var askedCluster = func() func(file string) error {
 
 // sharedFDB is the server that the tests of a process share. It is stopped by
 // its janitor when the process ends.
-var sharedFDB = sync.OnceValues(func() (*FDBServer, error) { return startFDB(FDBMemory) })
-
-// awaitFDB waits until the cluster has answered a read.
-func awaitFDB(ctx context.Context, clusterFile string) error {
-	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: clusterFile, TransactionTimeout: fdbPatience})
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	_, err = kv.ReadTransact(ctx, db, func(r kv.Reader) ([]byte, error) { return r.Get([]byte("pqtest")).Get() })
-	return err
-}
+var sharedFDB = sync.OnceValues(func() (*FDBServer, error) { return fdbserver.Start("", FDBMemory) })
 
 // FDBGoroutines returns the goroutines that are there for the life of a process
 // once it has used FoundationDB, for goleak to ignore.
 func FDBGoroutines() []goleak.Option {
 	return []goleak.Option{
 		goleak.IgnoreAnyFunction("github.com/apple/foundationdb/bindings/go/src/fdb.executeWithRunningNetworkThread.func1"),
-		goleak.IgnoreAnyFunction("github.com/pqbridge/pqbridge/testenv.(*FDBServer).wait"),
+		goleak.IgnoreAnyFunction("github.com/pqbridge/pqbridge/testenv/fdbserver.(*Server).wait"),
 	}
 }

@@ -34,10 +34,16 @@ folder, and with --nats-server a NATS server of its own; both end with the
 benchmark. Without --pqbridge it measures the bridge that is running, in the
 queue --queue, which must be empty and is empty afterwards.
 
+With --store fdb it also measures programs that use FoundationDB by the
+published recipe, without a bridge: each of --clients does one transaction at a
+time. Unless there is a cluster file it starts a private FoundationDB of one
+process on the ssd engine. pq and pqbridge must be built with -tags fdb.
+
 Push and pop are on disk before they are answered, so put --dir on the kind of
 disk you mean to use; a folder in memory measures something else.`,
 		Example: `  pq bench --pqbridge bin/pqbridge --nats-server bin/nats-server
   pq bench --pqbridge bin/pqbridge --nats-server bin/nats-server --backlog 10000,1000000
+  pq bench --pqbridge bin/pqbridge --nats-server bin/nats-server --store fdb --bridges 1,2,4,8
   pq bench --seconds 10 --payload 1024`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
@@ -52,6 +58,7 @@ func (b *benchmark) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&b.Pqbridge, "pqbridge", "", "pqbridge `program` to start and measure")
 	flags.StringVar(&b.NATSServer, "nats-server", "", "nats-server `program` to start (with --pqbridge)")
 	flags.StringVar(&b.Store, "store", "", "PQ_STORE of the bridge to start: embedded or fdb")
+	flags.StringVar(&b.ClusterFile, "cluster-file", "", "FoundationDB cluster `file` to use for --store fdb; default $FDB_CLUSTER_FILE, else a private cluster")
 	flags.StringVar(&b.Dir, "dir", ".", "`folder` to make the temporary folder for the data in")
 	flags.StringVar(&b.Queue, "queue", "pq-bench", "`name` of the queue to use")
 	flags.Float64Var(&b.seconds, "seconds", 5, "`seconds` to measure each operation")
@@ -61,6 +68,7 @@ func (b *benchmark) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&b.Lean, "lean", false, "make the clients themselves cost little processor time; what they measure is less like a crowd of real clients")
 	flags.IntVar(&b.Priorities, "priorities", 10, "`number` of different priorities")
 	flags.IntSliceVar(&b.Backlogs, "backlog", nil, "compare pop.min, memory and restart with these `numbers` of items queued (with --pqbridge)")
+	flags.IntSliceVar(&b.Bridges, "bridges", nil, "compare one queue with these `numbers` of bridges (with --store fdb)")
 	flags.IntVar(&b.Queues, "queues", 0, "compare this `number` of queues of one item each with one queue")
 	flags.StringVar(&b.jsonFile, "json", "", "also write the result to this `file`")
 }
@@ -75,6 +83,9 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 			return nil, err
 		}
 		return nats.Connect(url, options...)
+	}
+	if o.Store == bench.StoreFDB && o.ClusterFile == "" {
+		o.ClusterFile = os.Getenv("FDB_CLUSTER_FILE")
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -35,6 +35,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			return nil, err
 		}
 	}
+	if len(o.Bridges) > 0 {
+		if err := r.bridges(ctx, report); err != nil {
+			return nil, err
+		}
+	}
 	if o.Queues > 0 {
 		if err := r.manyQueues(ctx, report); err != nil {
 			return nil, err
@@ -55,31 +60,16 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	if err != nil {
 		return err
 	}
-	echo := []step{{subject: EchoSubject, payload: w.push[0].payload}}
+	phases := r.phases(s, w)
 	var rows []Row
-	enough := func() int { return int(rows[0].Rate*r.Duration.Seconds()) + r.Clients }
-	phases := []struct {
-		name    string
-		process *process
-		steps   []step
-		backlog bool // needs more items than can be popped in the time
-	}{
-		{"echo", r.echo, echo, false},
-		{"push", s.process, w.push, false},
-		{"peek.min", s.process, w.peekMin, false},
-		{"pop.min", s.process, w.popMin, true},
-		{"pop.max", s.process, w.popMax, true},
-		{"mixed", s.process, w.mixed, false},
-		{"echo", r.echo, echo, false},
-	}
 	for i, phase := range phases {
 		r.Progress(i, len(phases), phase.name)
 		if phase.backlog {
-			if err := r.fill(ctx, w, enough()); err != nil {
+			if err := r.fill(ctx, w, r.enough(rows[0], rows[1])); err != nil {
 				return fmt.Errorf("filling the queue: %w", err)
 			}
 		}
-		row, err := r.measure(ctx, phase.name, phase.process, phase.steps)
+		row, err := r.measure(ctx, phase)
 		if err != nil {
 			return err
 		}
@@ -88,6 +78,37 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	r.Progress(len(phases), len(phases), "done")
 	report.setOperations(rows)
 	return r.tidy(ctx, w)
+}
+
+// phases returns the operations in the order in which they are measured.
+func (r *rig) phases(s *service, w *work) []phase {
+	echo := phase{name: rowEcho, load: r.load, steps: []step{{subject: EchoSubject, payload: w.push[0].payload}}, who: r.echo}
+	phases := []phase{
+		echo,
+		{rowPush, r.load, w.push, s.process, false},
+		{"peek.min", r.load, w.peekMin, s.process, false},
+		{rowPopMin, r.load, w.popMin, s.process, true},
+		{"pop.max", r.load, w.popMax, s.process, true},
+		{"mixed", r.load, w.mixed, s.process, false},
+	}
+	if r.cluster != nil {
+		push, pop := r.cluster.naive(r.Clients, r.Priorities)
+		phases = append(phases,
+			phase{name: rowNaivePush, load: push, steps: w.push, who: self{}},
+			phase{name: rowNaivePop, load: pop, steps: w.popMin, who: self{}})
+	}
+	return append(phases, echo)
+}
+
+// enough is a number of items that cannot be popped in the time of a phase.
+// Nothing is faster than the echo; on a cluster the queue is so much slower
+// than that, that to fill it would take longer than all the rest.
+func (r *rig) enough(echo, push Row) int {
+	rate := echo.Rate
+	if r.cluster != nil {
+		rate = min(rate, 2*push.Rate)
+	}
+	return int(rate*r.Duration.Seconds()) + r.Clients
 }
 
 // emptyQueue returns the requests for the queue of the options, which must be

@@ -18,28 +18,38 @@ type requestConn struct {
 	clients int
 }
 
-func (c *requestConn) nats() *nats.Conn { return c.nc }
+func (c *requestConn) close() { c.nc.Close() }
 
 func (c *requestConn) run(ctx context.Context, r *loadRun) {
+	r.loop(ctx, c.clients, func(s step) bool {
+		reply, err := c.nc.Request(s.subject, s.payload, grace)
+		if err != nil {
+			r.fail(fmt.Errorf("%s: %w", s.subject, err))
+			return false
+		}
+		return r.replied(reply)
+	})
+}
+
+// loop runs clients in goroutines of their own. The function do makes one
+// request and reports if the answer was good. Each client makes one at least,
+// however late it comes to it, so that something is measured.
+func (r *loadRun) loop(ctx context.Context, clients int, do func(step) bool) {
 	var mu sync.Mutex
 	out := newOutcome()
 	var running sync.WaitGroup
-	for range c.clients {
+	for range clients {
 		running.Go(func() {
-			now := time.Since(r.start)
+			var now time.Duration
 			for ctx.Err() == nil {
 				s, more := r.next(now)
 				if !more {
 					return
 				}
 				sent := time.Since(r.start)
-				reply, err := c.nc.Request(s.subject, s.payload, grace)
+				good := do(s)
 				now = time.Since(r.start)
-				if err != nil {
-					r.fail(fmt.Errorf("%s: %w", s.subject, err))
-					return
-				}
-				if r.replied(reply) {
+				if good {
 					mu.Lock()
 					out.note(sent, now)
 					mu.Unlock()
@@ -79,7 +89,7 @@ func newLeanConn(nc *nats.Conn, clients int) (*leanConn, error) {
 	return c, nc.Flush()
 }
 
-func (c *leanConn) nats() *nats.Conn { return c.nc }
+func (c *leanConn) close() { c.nc.Close() }
 
 func (c *leanConn) run(ctx context.Context, r *loadRun) {
 	c.r, c.out, c.done = r, newOutcome(), make(chan struct{})

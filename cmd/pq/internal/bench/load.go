@@ -40,7 +40,7 @@ type load struct {
 type conn interface {
 	// run sends requests in the name of each client until next has no more.
 	run(ctx context.Context, r *loadRun)
-	nats() *nats.Conn
+	close()
 }
 
 // loadRun is one run of the load.
@@ -125,7 +125,7 @@ func newLoad(dial func() (*nats.Conn, error), clients, connections int, lean boo
 
 func (l *load) close() {
 	for _, c := range l.conns {
-		c.nats().Close()
+		c.close()
 	}
 }
 
@@ -167,12 +167,17 @@ func (r *loadRun) replied(m *nats.Msg) bool {
 	err := replyError(m)
 	switch {
 	case errors.Is(err, errEmpty):
-		r.dry.Store(true)
-		r.stopped.Store(true)
+		r.ranDry()
 	case err != nil:
 		r.fail(err)
 	}
 	return err == nil
+}
+
+// ranDry ends the run because a queue is empty.
+func (r *loadRun) ranDry() {
+	r.dry.Store(true)
+	r.stopped.Store(true)
 }
 
 // fail ends the run with the first of its errors.

@@ -126,7 +126,7 @@ func TestReportOfUnknowns(t *testing.T) {
 	out.dry = true
 	r := newReport(Options{Payload: 128, Clients: 1, Connections: 1, Priorities: 1, Duration: time.Second})
 	row := newRow("pop.min", out)
-	row.setUsage(usage{}, usage{}, usage{}, usage{})
+	row.setUsage(make([]usage, 3), make([]usage, 3))
 	r.setOperations([]Row{newRow("echo", out), row})
 	var b strings.Builder
 	if err := r.Write(&b); err != nil {

@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"time"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// storeFDB is the PQ_STORE whose data is not in the temporary folder.
-const storeFDB = "fdb"
 
 // work is the requests of the operations on one queue of a service.
 type work struct {
@@ -57,7 +55,7 @@ func newWork(s *service, queue string, payload, priorities int) (*work, error) {
 func (r *rig) count(ctx context.Context, w *work) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	reply, err := r.load.conns[0].nats().RequestWithContext(ctx, w.length, nil)
+	reply, err := r.conn.RequestWithContext(ctx, w.length, nil)
 	if err == nil {
 		err = replyError(reply)
 	}
@@ -85,24 +83,53 @@ func (r *rig) fill(ctx context.Context, w *work, n int) error {
 
 // tidy pops what is left in the queue if the store outlives the benchmark.
 func (r *rig) tidy(ctx context.Context, w *work) error {
-	if r.Pqbridge != "" && r.Store != storeFDB {
+	if r.Pqbridge != "" && r.Store != StoreFDB {
 		return nil
 	}
 	_, err := r.load.run(ctx, w.popMin, limit{requests: math.MaxInt})
 	return err
 }
 
-// measure runs steps for the time of the options and notes what p, which
-// answers them, used meanwhile.
-func (r *rig) measure(ctx context.Context, name string, p *process, steps []step) (Row, error) {
-	before, natsBefore := p.used(), r.nats.used()
-	out, err := r.load.run(ctx, steps, limit{duration: r.Duration})
-	if err != nil {
-		return Row{}, fmt.Errorf("%s: %w", name, err)
+// phase is one operation to measure.
+type phase struct {
+	name    string
+	load    *load
+	steps   []step
+	who     user // does the work
+	backlog bool // needs more items than can be popped in the time
+}
+
+// user uses processor time and memory.
+type user interface{ used() usage }
+
+// self is this process.
+type self struct{}
+
+func (self) used() usage { return usedBy(os.Getpid()) }
+
+// measure runs a phase for the time of the options and notes what was used
+// meanwhile.
+func (r *rig) measure(ctx context.Context, p phase) (Row, error) {
+	users := []user{p.who, r.nats}
+	if r.cluster != nil {
+		users = append(users, r.cluster)
 	}
-	row := newRow(name, out)
-	row.setUsage(before, p.used(), natsBefore, r.nats.used())
+	before := usages(users)
+	out, err := p.load.run(ctx, p.steps, limit{duration: r.Duration})
+	if err != nil {
+		return Row{}, fmt.Errorf("%s: %w", p.name, err)
+	}
+	row := newRow(p.name, out)
+	row.setUsage(before, usages(users))
 	return row, nil
+}
+
+func usages(users []user) []usage {
+	var all []usage
+	for _, u := range users {
+		all = append(all, u.used())
+	}
+	return all
 }
 
 // slices runs a and b in turn, each for so many requests at a time, with their

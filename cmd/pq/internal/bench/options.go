@@ -36,8 +36,13 @@ type Options struct {
 
 	// Dir is where the temporary folder with the data is made.
 	Dir string
-	// Store is the service's PQ_STORE; empty means its default.
+	// Store is the service's PQ_STORE; empty means its default. With StoreFDB the
+	// naive recipe is measured too.
 	Store string
+	// ClusterFile is that of the FoundationDB cluster to use, where its items below
+	// the key prefixes pq-bench and q-bench come and go. If empty, a private one
+	// of one process is started.
+	ClusterFile string
 	// PriorityPrefix and FIFOPrefix are the service's subject prefixes.
 	PriorityPrefix, FIFOPrefix string
 	// Queue is the name of the queue used; it must be empty at the start.
@@ -62,12 +67,18 @@ type Options struct {
 	Backlogs []int
 	// Queues is the number of queues to compare with one; 0 means not to.
 	Queues int
+	// Bridges are the numbers of bridges to compare on one queue; none means not
+	// to.
+	Bridges []int
 
 	// Progress, if not nil, is told what is being done.
 	Progress func(done, all int, what string)
 	// Log is where the ends of the logs of failed processes go. Required.
 	Log io.Writer
 }
+
+// StoreFDB is the PQ_STORE that is FoundationDB.
+const StoreFDB = "fdb"
 
 // EchoSubject is where the echo service listens.
 const EchoSubject = "bench.echo"
@@ -88,6 +99,9 @@ func (o *Options) Validate() error {
 	for _, n := range o.Backlogs {
 		atLeast("backlog", n, 2)
 	}
+	for _, n := range o.Bridges {
+		atLeast("bridges", n, 1)
+	}
 	if o.Duration <= 0 {
 		problems = append(problems, fmt.Errorf("the time for each operation is %v: want more than 0", o.Duration))
 	}
@@ -100,5 +114,22 @@ func (o *Options) Validate() error {
 	if len(o.Backlogs) > 0 && o.Pqbridge == "" {
 		problems = append(problems, errors.New("backlogs are measured in services of their own: name the pqbridge program"))
 	}
-	return errors.Join(problems...)
+	return errors.Join(append(problems, o.validateStore()...)...)
+}
+
+func (o *Options) validateStore() []error {
+	var problems []error
+	if o.Store != "" && o.Pqbridge == "" {
+		problems = append(problems, errors.New("the store is that of a service to start: name the pqbridge program"))
+	}
+	if o.Store == StoreFDB {
+		return problems
+	}
+	if o.ClusterFile != "" {
+		problems = append(problems, errors.New("a cluster file is for the store fdb"))
+	}
+	if len(o.Bridges) > 0 {
+		problems = append(problems, errors.New("several bridges share the store fdb only"))
+	}
+	return problems
 }

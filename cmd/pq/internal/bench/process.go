@@ -113,7 +113,12 @@ func (p *process) used() usage {
 	if p == nil {
 		return usage{}
 	}
-	proc := filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid))
+	return usedBy(p.cmd.Process.Pid)
+}
+
+// usedBy returns the usage of the process with that id.
+func usedBy(pid int) usage {
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	cpu, err := cpuTime(filepath.Join(proc, "stat"))
 	if err != nil {
 		return usage{}

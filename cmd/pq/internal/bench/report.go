@@ -23,6 +23,8 @@ type Report struct {
 	Priorities  int           `json:"priorities"`
 	Duration    time.Duration `json:"duration"`
 	Operations  []Row         `json:"operations"`
+	Naive       *NaiveRow     `json:"naive,omitempty"`
+	Bridges     []BridgesRow  `json:"bridges,omitempty"`
 	Backlogs    []BacklogRow  `json:"backlogs,omitempty"`
 	Queues      *QueuesRow    `json:"queues,omitempty"`
 }
@@ -39,7 +41,35 @@ type Row struct {
 	RanDry    bool          `json:"ran_dry,omitempty"`
 	CPU       *float64      `json:"cpu,omitempty"`      // seconds of the service per million operations
 	NATSCPU   *float64      `json:"nats_cpu,omitempty"` // the same of the NATS server
+	FDBCPU    *float64      `json:"fdb_cpu,omitempty"`  // the same of fdbserver
 	PeakBytes *int64        `json:"peak_bytes,omitempty"`
+}
+
+// Names of rows that others are compared with.
+const (
+	rowEcho      = "echo"
+	rowPush      = "push"
+	rowPopMin    = "pop.min"
+	rowNaivePush = "naive push"
+	rowNaivePop  = "naive pop"
+)
+
+// NaiveRow compares the service with programs that use FoundationDB by the
+// published recipe.
+type NaiveRow struct {
+	Push float64 `json:"push"` // rate of the service's push over that of the recipe's
+	Pop  float64 `json:"pop"`  // rate of the service's pop.min over that of the recipe's
+}
+
+// BridgesRow is push and pop.min on one queue with a number of bridges. Their
+// memory is the sum of all.
+type BridgesRow struct {
+	Bridges   int     `json:"bridges"`
+	Push      Row     `json:"push"`
+	Pop       Row     `json:"pop"`
+	PushRatio float64 `json:"push_ratio"` // rate over that of the first row
+	PopRatio  float64 `json:"pop_ratio"`
+	Wasted    float64 `json:"wasted"` // share of the transactions while popping that conflicted
 }
 
 // BacklogRow is pop.min with a number of items queued.
@@ -84,18 +114,17 @@ func newRow(name string, out outcome) Row {
 	}
 }
 
-func (row *Row) setUsage(before, after, natsBefore, natsAfter usage) {
-	perMillion := func(a, b usage) *float64 {
-		if !a.known || !b.known || row.Count == 0 {
-			return nil
+// setUsage takes what the service, the NATS server and, if there is one,
+// fdbserver have used before and after.
+func (row *Row) setUsage(before, after []usage) {
+	for i, cpu := range []**float64{&row.CPU, &row.NATSCPU, &row.FDBCPU}[:len(before)] {
+		if before[i].known && after[i].known && row.Count > 0 {
+			seconds := (after[i].cpu - before[i].cpu).Seconds() / float64(row.Count) * 1e6
+			*cpu = &seconds
 		}
-		seconds := (b.cpu - a.cpu).Seconds() / float64(row.Count) * 1e6
-		return &seconds
 	}
-	row.CPU = perMillion(before, after)
-	row.NATSCPU = perMillion(natsBefore, natsAfter)
-	if after.known {
-		row.PeakBytes = &after.peak
+	if after[0].known {
+		row.PeakBytes = &after[0].peak
 	}
 }
 
@@ -108,6 +137,20 @@ func (r *Report) setOperations(rows []Row) {
 		rows[i].Ratio = rows[i].Rate / mean
 	}
 	r.Operations = rows
+	rates := map[string]float64{}
+	for _, row := range rows {
+		rates[row.Name] = row.Rate
+	}
+	if push, pop := rates[rowNaivePush], rates[rowNaivePop]; push > 0 && pop > 0 {
+		r.Naive = &NaiveRow{Push: rates[rowPush] / push, Pop: rates[rowPopMin] / pop}
+	}
+}
+
+func (r *Report) addBridges(row BridgesRow) {
+	r.Bridges = append(r.Bridges, row)
+	first, added := &r.Bridges[0], &r.Bridges[len(r.Bridges)-1]
+	added.PushRatio = row.Push.Rate / first.Push.Rate
+	added.PopRatio = row.Pop.Rate / first.Pop.Rate
 }
 
 func (r *Report) addBacklog(row BacklogRow) {
@@ -135,28 +178,60 @@ func (r *Report) Write(w io.Writer) error {
 		r.Payload, r.Clients, clients, r.Connections, r.Priorities, r.Duration, r.CPUs, r.System)
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	r.writeOperations(table)
+	r.writeNaive(table)
+	r.writeBridges(table)
 	r.writeBacklogs(table)
 	r.writeQueues(table)
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(r.Operations, func(row Row) bool { return row.RanDry }) {
+	if r.ranDry() {
 		b.WriteString("\n* the queue ran empty before the time was over\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
+func (r *Report) ranDry() bool {
+	dry := func(row Row) bool { return row.RanDry }
+	return slices.ContainsFunc(r.Operations, dry) ||
+		slices.ContainsFunc(r.Bridges, func(row BridgesRow) bool { return row.Pop.RanDry })
+}
+
+func (row *Row) label() string {
+	if row.RanDry {
+		return row.Name + "*"
+	}
+	return row.Name
+}
+
 func (r *Report) writeOperations(table io.Writer) {
-	fmt.Fprintln(table, "operation\tops/s\tof echo\tp50\tp99\tp99.9\tCPU s/M ops\tpeak MB\tNATS CPU s/M ops\t")
+	fmt.Fprintln(table, "operation\tops/s\tof echo\tp50\tp99\tp99.9\tCPU s/M ops\tpeak MB\tNATS CPU s/M ops\tFDB CPU s/M ops\t")
 	for _, row := range r.Operations {
-		name := row.Name
-		if row.RanDry {
-			name += "*"
-		}
-		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t\n", name, row.Rate, row.Ratio,
+		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row.label(), row.Rate, row.Ratio,
 			millis(row.P50), millis(row.P99), millis(row.P999),
-			known(row.CPU, "%.1f"), megabytes(row.PeakBytes), known(row.NATSCPU, "%.1f"))
+			known(row.CPU, "%.1f"), megabytes(row.PeakBytes), known(row.NATSCPU, "%.1f"), known(row.FDBCPU, "%.1f"))
+	}
+}
+
+func (r *Report) writeNaive(table io.Writer) {
+	if r.Naive == nil {
+		return
+	}
+	fmt.Fprintln(table, "\noperation\tof naive\t")
+	fmt.Fprintf(table, "%s\t%.2f\t\n%s\t%.1f\t\n", rowPush, r.Naive.Push, rowPopMin, r.Naive.Pop)
+}
+
+func (r *Report) writeBridges(table io.Writer) {
+	if len(r.Bridges) == 0 {
+		return
+	}
+	fmt.Fprintln(table, "\nbridges\tpush/s\tof first\tpop.min/s\tof first\tp50\tp99\twasted\tCPU s/M pops\tNATS\tFDB\tpeak MB\t")
+	for _, row := range r.Bridges {
+		pop := &row.Pop
+		fmt.Fprintf(table, "%d\t%.0f\t%.2f\t%.0f\t%.2f\t%s\t%s\t%.1f %%\t%s\t%s\t%s\t%s\t\n",
+			row.Bridges, row.Push.Rate, row.PushRatio, pop.Rate, row.PopRatio, millis(pop.P50), millis(pop.P99), 100*row.Wasted,
+			known(pop.CPU, "%.1f"), known(pop.NATSCPU, "%.1f"), known(pop.FDBCPU, "%.1f"), megabytes(pop.PeakBytes))
 	}
 }
 

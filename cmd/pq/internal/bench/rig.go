@@ -18,15 +18,18 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// rig is the NATS server, the echo service, and the connections of the load.
+// rig is the NATS server, the echo service, the store's cluster, and the
+// connections of the load.
 type rig struct {
 	Options
-	dir    string // temporary, for data and logs
-	url    string // of the NATS server
-	nats   *process
-	echo   *process
-	load   *load
-	broken context.CancelCauseFunc // ends the measurement with a reason
+	dir     string // temporary, for data and logs
+	url     string // of the NATS server
+	nats    *process
+	echo    *process
+	cluster cluster // nil if the store has none
+	conn    *nats.Conn
+	load    *load
+	broken  context.CancelCauseFunc // ends the measurement with a reason
 }
 
 // newRig starts all but the services. The context returned ends when one of
@@ -44,6 +47,12 @@ func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 	if err == nil {
 		err = r.startEcho(ctx)
 	}
+	if err == nil && o.Store == StoreFDB {
+		r.cluster, err = openCluster(&o, r.dir)
+	}
+	if err == nil {
+		r.conn, err = o.Dial(r.url)
+	}
 	if err == nil {
 		r.load, err = newLoad(func() (*nats.Conn, error) { return o.Dial(r.url) }, o.Clients, o.Connections, o.Lean)
 	}
@@ -59,6 +68,14 @@ func (r *rig) close() {
 	r.broken(errors.New("the benchmark is over"))
 	if r.load != nil {
 		r.load.close()
+	}
+	if r.conn != nil {
+		r.conn.Close()
+	}
+	if r.cluster != nil {
+		if err := r.cluster.close(); err != nil {
+			_, _ = fmt.Fprintln(r.Log, "cannot clean up FoundationDB:", err)
+		}
 	}
 	for _, p := range []*process{r.echo, r.nats} {
 		if p != nil {
@@ -170,6 +187,9 @@ func (r *rig) startService(ctx context.Context, tag string) (*service, error) {
 	}
 	if r.Store != "" {
 		s.env = append(s.env, "PQ_STORE="+r.Store)
+	}
+	if r.cluster != nil {
+		s.env = append(s.env, "PQ_FDB_CLUSTER_FILE="+r.cluster.file())
 	}
 	return s, r.launch(ctx, s)
 }

@@ -1,6 +1,6 @@
 //go:build fdb
 
-package testenv
+package fdbserver
 
 import (
 	"fmt"
@@ -9,10 +9,10 @@ import (
 	"syscall"
 )
 
-// fdbJanitor is a process that kills a server and removes its folder when the
+// janitor is a process that kills a server and removes its folder when the
 // process that started it closes a pipe or is gone, however that came about: a
 // panic or a time limit of a test runs no clean-up of ours.
-type fdbJanitor struct {
+type janitor struct {
 	pipe *os.File
 	cmd  *exec.Cmd
 }
@@ -27,7 +27,7 @@ if [ "$pid" != 0 ]; then kill -9 "$pid" 2>/dev/null; fi
 rm -rf "$1" || { sleep 1; rm -rf "$1"; }
 `
 
-func startFDBJanitor(dir string) (*fdbJanitor, error) {
+func startJanitor(dir string) (*janitor, error) {
 	in, pipe, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -41,17 +41,17 @@ func startFDBJanitor(dir string) (*fdbJanitor, error) {
 		pipe.Close()
 		return nil, err
 	}
-	return &fdbJanitor{pipe: pipe, cmd: cmd}, nil
+	return &janitor{pipe: pipe, cmd: cmd}, nil
 }
 
 // watch tells which process to kill, or 0 for none.
-func (j *fdbJanitor) watch(pid int) error {
+func (j *janitor) watch(pid int) error {
 	_, err := fmt.Fprintln(j.pipe, pid)
 	return err
 }
 
 // finish has it do its work and waits for that.
-func (j *fdbJanitor) finish() error {
+func (j *janitor) finish() error {
 	if err := j.pipe.Close(); err != nil {
 		return err
 	}

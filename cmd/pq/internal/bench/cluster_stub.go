@@ -1,0 +1,10 @@
+//go:build !fdb
+
+package bench
+
+import "errors"
+
+func openCluster(*Options, string) (cluster, error) {
+	return nil, errors.New("pq was built without FoundationDB: build it with -tags fdb, " +
+		"which make does where FoundationDB's client package is installed")
+}

@@ -1,0 +1,197 @@
+package bridge_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// starved is what nobody may wait for because of what others do, on any machine.
+const starved = 5 * time.Second
+
+// bystander is an honest client that pushes to a queue of its own and pops from
+// it, one request after the other.
+type bystander struct {
+	t    *testing.T
+	stop chan struct{}
+	done sync.WaitGroup
+	took []time.Duration
+	// refused counts the replies that said "overloaded".
+	refused int
+}
+
+func startBystander(t *testing.T, e *testenv.Env) *bystander {
+	b := &bystander{t: t, stop: make(chan struct{})}
+	nc := e.Connect()
+	b.done.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-b.stop:
+				return
+			default:
+			}
+			value := strconv.Itoa(i)
+			b.request(nc, "pq.bystander.push", value)
+			if got := b.request(nc, "pq.bystander.pop.min", ""); got != value {
+				t.Errorf("popped %q, want %q", got, value)
+				return
+			}
+		}
+	})
+	return b
+}
+
+// request is one request, sent again as long as the service says that it has
+// too much to do.
+func (b *bystander) request(nc *nats.Conn, subject, payload string) string {
+	begin := time.Now()
+	for {
+		reply, err := nc.Request(subject, []byte(payload), testenv.Patience)
+		if err == nil {
+			err = bridge.ErrorFromHeaders(reply.Header)
+		}
+		if errors.Is(err, bridge.ErrOverloaded) {
+			b.refused++
+			continue
+		}
+		if err != nil {
+			b.t.Errorf("%s: %v", subject, err)
+			return ""
+		}
+		b.took = append(b.took, time.Since(begin))
+		return string(reply.Data)
+	}
+}
+
+// end stops the bystander and logs how long its requests took.
+func (b *bystander) end(what string) {
+	b.t.Helper()
+	close(b.stop)
+	b.done.Wait()
+	slices.Sort(b.took)
+	n := len(b.took)
+	p99 := b.took[n*99/100]
+	b.t.Logf("%s: %d requests of a bystander, median %v, p99 %v, longest %v; %d times refused",
+		what, n, b.took[n/2], p99, b.took[n-1], b.refused)
+	if p99 > starved {
+		b.t.Errorf("%s: the bystander's p99 is %v", what, p99)
+	}
+}
+
+// TestHostileClients measures what an honest client feels of others that do what
+// they can, and that all is as before when they are gone.
+func TestHostileClients(t *testing.T) {
+	attacks := []struct {
+		name   string
+		attack func(t *testing.T, e *testenv.Env)
+	}{
+		{"nobody else", func(t *testing.T, e *testenv.Env) { sendAll(t, e, 500, "pq.quiet.len", "raw.x", "") }},
+		{"pushes without reply", func(t *testing.T, e *testenv.Env) { sendAll(t, e, 20_000, "pq.flood.push", "", "x") }},
+		{"pushes of the largest payloads without reply", func(t *testing.T, e *testenv.Env) {
+			sendAll(t, e, 100, "pq.flood.push", "", strings.Repeat("x", 1<<20))
+		}},
+		{"200,000 requests at once", func(t *testing.T, e *testenv.Env) {
+			c := dialRaw(t, e)
+			c.write(strings.Repeat(message("pq.flood.pop.min", "elsewhere", "", ""), 200_000))
+			c.request("pq.quiet.len", "", "")
+		}},
+		{"requests that are wrong", func(t *testing.T, e *testenv.Env) { sendAll(t, e, 20_000, "pq.flood.nonsense", "raw.x", "x") }},
+		{"pops from ever new queues", func(t *testing.T, e *testenv.Env) { sendAll(t, e, 20_000, "pq.flood-%d.pop.min", "raw.x", "") }},
+		{"pushes to ever new queues", func(t *testing.T, e *testenv.Env) { sendAll(t, e, 5_000, "pq.flood-%d.push", "", "x") }},
+		{"service discovery", func(t *testing.T, e *testenv.Env) { sendAll(t, e, 5_000, "$SRV.STATS", "raw.x", "") }},
+		{"the largest headers", sendHeaders},
+		{"requests whose replies are not read", func(t *testing.T, e *testenv.Env) { askAndNotRead(t, e, nil) }},
+		{"requests whose replies are read slowly", func(t *testing.T, e *testenv.Env) {
+			ticks := time.NewTicker(time.Millisecond)
+			defer ticks.Stop()
+			askAndNotRead(t, e, ticks.C)
+		}},
+	}
+	for _, a := range attacks {
+		t.Run(a.name, func(t *testing.T) {
+			e := testenv.New(t, testenv.Options{Engine: testenv.Pebble(), NATS: func(o *server.Options) {
+				o.MaxPending = 16 << 20 // a quarter of the default, so that it is reached
+				o.NoFastProducerStall = true
+			}})
+			b := startBystander(t, e)
+			a.attack(t, e)
+			b.end(a.name)
+			e.Bridge.WaitReady()
+			wantMetric(t, e.Bridge, "pq_pending_requests", 0)
+			wantMetric(t, e.Bridge, "pq_pending_bytes", 0)
+			wantMetric(t, e.Bridge, "pq_dropped_total", 0)
+			wantMetric(t, e.Bridge, "pq_reply_failures_total", 0)
+		})
+	}
+}
+
+// sendAll sends n messages as fast as it can, reading replies but not waiting
+// for them, and returns when the service has looked at all of them. %d in the
+// subject is the number of the message.
+func sendAll(t *testing.T, e *testenv.Env, n int, subject, reply, payload string) {
+	t.Helper()
+	c := dialRaw(t, e)
+	for i := range n {
+		to := subject
+		if strings.Contains(subject, "%d") {
+			to = fmt.Sprintf(subject, i)
+		}
+		c.write(message(to, reply, "", payload))
+		if reply != "" && i%100 == 99 {
+			c.request("pq.quiet.len", "", "") // which reads the replies to the others
+		}
+	}
+	c.request("pq.quiet.len", "", "")
+}
+
+// sendHeaders pushes and pops messages with the largest headers.
+func sendHeaders(t *testing.T, e *testenv.Env) {
+	c := dialRaw(t, e)
+	for range 3 {
+		for _, block := range largeHeaders(int(e.Conn.MaxPayload())) {
+			c.request("pq.flood.push", block, "")
+			c.request("pq.flood.pop.min", "", "")
+		}
+	}
+}
+
+// askAndNotRead asks 5,000 times for an item of 64 KiB, and reads 4 KiB of the
+// replies at each tick, or nothing. NATS keeps some of the replies for the
+// client and drops the others: without no_fast_producer_stall it would keep the
+// service waiting for the client, for up to write_deadline.
+func askAndNotRead(t *testing.T, e *testenv.Env, ticks <-chan time.Time) {
+	t.Helper()
+	const n = 5_000
+	push(t, e, "pq.big.push", nil, strings.Repeat("x", 64<<10))
+	c := dialRaw(t, e)
+	stop := make(chan struct{})
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		buffer := make([]byte, 4<<10)
+		for {
+			select {
+			case <-ticks:
+				if _, err := c.Read(buffer); err != nil {
+					return
+				}
+			case <-stop:
+				return
+			}
+		}
+	})
+	c.write(strings.Repeat(message("pq.big.peek.min", "raw.x", "", ""), n))
+	wantMetric(t, e.Bridge, `pq_requests_total{operation="peek-min"}`, n)
+	close(stop)
+	reader.Wait()
+}

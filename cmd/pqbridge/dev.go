@@ -32,7 +32,10 @@ func startNATS(port int, logger *slog.Logger) (*server.Server, error) {
 	if port == 0 {
 		port = server.RANDOM_PORT
 	}
-	s, err := server.NewServer(&server.Options{ServerName: "pqbridge-dev", Host: devHost, Port: port, NoSigs: true})
+	s, err := server.NewServer(&server.Options{
+		ServerName: "pqbridge-dev", Host: devHost, Port: port, NoSigs: true,
+		NoFastProducerStall: true, // or a client that does not read keeps the bridge waiting
+	})
 	if err != nil {
 		return nil, fmt.Errorf("the NATS server of -dev: %w", err)
 	}

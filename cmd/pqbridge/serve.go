@@ -60,6 +60,9 @@ func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout
 
 // natsOptions returns the options of the connection to NATS.
 func (c *config) natsOptions() ([]nats.Option, error) {
+	if err := c.checkSecrets(); err != nil {
+		return nil, err
+	}
 	var options []nats.Option
 	if c.NATSCreds != "" {
 		options = append(options, nats.UserCredentials(c.NATSCreds))
@@ -67,7 +70,7 @@ func (c *config) natsOptions() ([]nats.Option, error) {
 	if c.NATSNkey != "" {
 		nkey, err := nats.NkeyOptionFromSeed(c.NATSNkey)
 		if err != nil {
-			return nil, fmt.Errorf("PQ_NATS_NKEY: %w", err)
+			return nil, fmt.Errorf("PQ_NATS_NKEY %s: %w", c.NATSNkey, err)
 		}
 		options = append(options, nkey)
 	}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// loginFlags are the flags of a login, and its environment variables.
+func loginFlags(l testenv.Login) (flags []string, variables map[string]string) {
+	variables = map[string]string{}
+	for _, f := range []struct{ flag, variable, value string }{
+		{"--user", "NATS_USER", l.User}, {"--password", "NATS_PASSWORD", l.Password}, {"--token", "NATS_TOKEN", l.Token},
+		{"--creds", "NATS_CREDS", l.CredsFile}, {"--nkey", "NATS_NKEY", l.NkeyFile},
+		{"--tlsca", "NATS_CA", l.CAFile}, {"--tlscert", "NATS_CERT", l.CertFile}, {"--tlskey", "NATS_KEY", l.KeyFile},
+	} {
+		if f.value != "" {
+			flags = append(flags, f.flag, f.value)
+			variables[f.variable] = f.value
+		}
+	}
+	return flags, variables
+}
+
+// natsOptions are those of pq itself with the flags.
+func natsOptions(t *testing.T, l testenv.Login) []nats.Option {
+	t.Helper()
+	c := connection{
+		user: l.User, password: l.Password, token: l.Token, creds: l.CredsFile, nkey: l.NkeyFile,
+		tlsCA: l.CAFile, tlsCert: l.CertFile, tlsKey: l.KeyFile, timeout: testenv.Patience,
+	}
+	options, err := c.options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return options
+}
+
+// TestLogins logs in to a NATS server in each way there is, by flags and by the
+// environment; strangers are refused.
+func TestLogins(t *testing.T) {
+	strangers := testenv.Logins(t)
+	for i, login := range testenv.Logins(t) {
+		t.Run(login.Name, func(t *testing.T) {
+			e := testenv.New(t, testenv.Options{
+				Stopped: true,
+				NATS:    testenv.ServerOptions(t, login.Config),
+				Bridge: func(o *bridge.Options) {
+					o.NATSOptions = append(o.NATSOptions, natsOptions(t, login)...)
+				},
+			})
+			e.NATS.Start()
+			e.StartBridge().WaitReady()
+			c := &cli{t: t, server: e.NATS.URL()}
+			flags, variables := loginFlags(login)
+			c.ok("", append(flags, "push", "jobs", "secret")...)
+
+			wrong, _ := loginFlags(strangers[i])
+			for _, args := range [][]string{wrong, nil} {
+				stdout, stderr, code := c.run("", append(args, "pop", "jobs")...)
+				refused := strings.Contains(stderr, "Authorization Violation") ||
+					strings.Contains(stderr, "certificate signed by unknown authority")
+				if code != exitError || !refused || stdout != "" {
+					t.Errorf("pq %v: exit code %d, %q, %q", args, code, stdout, stderr)
+				}
+			}
+			for name, value := range variables {
+				t.Setenv(name, value)
+			}
+			if got := c.ok("", "pop", "jobs"); !strings.Contains(got, "secret") {
+				t.Errorf("popped %q", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,142 @@
+package testenv
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+)
+
+// Login is a way for clients to tell a NATS server who they are. What a client
+// needs is in the fields that are not empty.
+type Login struct {
+	Name string
+	// Config is what the server's configuration file has to say.
+	Config string
+
+	User, Password, Token string
+	CredsFile, NkeyFile   string
+	// CAFile are the authorities to trust, CertFile and KeyFile who the client is.
+	CAFile, CertFile, KeyFile string
+}
+
+// Logins returns one login of each kind. Those of another call are strangers to
+// their servers.
+func Logins(t testing.TB) []Login {
+	t.Helper()
+	password, token := rand.Text(), rand.Text()
+	return []Login{
+		{
+			Name: "password", User: "bridge", Password: password,
+			Config: fmt.Sprintf("authorization { user: bridge, password: %q }", password),
+		},
+		{Name: "token", Token: token, Config: fmt.Sprintf("authorization { token: %q }", token)},
+		nkeyLogin(t),
+		credsLogin(t),
+		tlsLogin(t, "tls", false),
+		tlsLogin(t, "client certificate", true),
+	}
+}
+
+// ServerOptions returns the options of a server with a configuration file, but
+// for its address.
+func ServerOptions(t testing.TB, config string) func(*server.Options) {
+	t.Helper()
+	parsed, err := server.ProcessConfigFile(writeFile(t, "nats.conf", []byte(config)))
+	if err != nil {
+		t.Fatalf("testenv: NATS configuration: %v\n%s", err, config)
+	}
+	return func(o *server.Options) {
+		host, port := o.Host, o.Port
+		*o = *parsed
+		o.Host, o.Port, o.NoSigs, o.NoLog = host, port, true, true
+	}
+}
+
+func nkeyLogin(t testing.TB) Login {
+	user := newKey(t, nkeys.CreateUser)
+	return Login{
+		Name: "nkey", NkeyFile: writeFile(t, "user.nk", user.seed),
+		Config: fmt.Sprintf("authorization { users = [ { nkey: %s } ] }", user.public),
+	}
+}
+
+// credsLogin is an operator with an account with a user.
+func credsLogin(t testing.TB) Login {
+	operator, account, user := newKey(t, nkeys.CreateOperator), newKey(t, nkeys.CreateAccount), newKey(t, nkeys.CreateUser)
+	claims := []struct {
+		jwt.Claims
+		issuer key
+	}{
+		{jwt.NewOperatorClaims(operator.public), operator},
+		{jwt.NewAccountClaims(account.public), operator},
+		{jwt.NewUserClaims(user.public), account},
+	}
+	var signed []string
+	for _, c := range claims {
+		text, err := c.Encode(c.issuer.pair)
+		if err != nil {
+			t.Fatalf("testenv: JWT: %v", err)
+		}
+		signed = append(signed, text)
+	}
+	creds, err := jwt.FormatUserConfig(signed[2], user.seed)
+	if err != nil {
+		t.Fatalf("testenv: credentials file: %v", err)
+	}
+	return Login{
+		Name: "creds", CredsFile: writeFile(t, "user.creds", creds),
+		Config: fmt.Sprintf("operator: %s\nresolver: MEMORY\nresolver_preload: { %s: %s }", signed[0], account.public, signed[1]),
+	}
+}
+
+func tlsLogin(t testing.TB, name string, verify bool) Login {
+	ca := newAuthority(t)
+	cert, key := ca.issue(t, "nats-server")
+	l := Login{
+		Name: name, CAFile: ca.file,
+		Config: fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: %t }", cert, key, ca.file, verify),
+	}
+	if verify {
+		l.CertFile, l.KeyFile = ca.issue(t, "bridge")
+	}
+	return l
+}
+
+// key is an nkey.
+type key struct {
+	pair   nkeys.KeyPair
+	public string
+	seed   []byte
+}
+
+func newKey(t testing.TB, create func() (nkeys.KeyPair, error)) key {
+	t.Helper()
+	var k key
+	var err error
+	if k.pair, err = create(); err == nil {
+		k.public, err = k.pair.PublicKey()
+	}
+	if err == nil {
+		k.seed, err = k.pair.Seed()
+	}
+	if err != nil {
+		t.Fatalf("testenv: nkey: %v", err)
+	}
+	return k
+}
+
+// writeFile writes a file in a folder of its own and returns its path.
+func writeFile(t testing.TB, name string, content []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	return path
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// recipeEnv is a NATS server with the recipe for access control, after change,
+// and nothing else yet.
+func recipeEnv(t *testing.T, change func(user *server.User)) *testenv.Env {
+	t.Helper()
+	users := usersOfRecipe(t)
+	for _, user := range users {
+		change(user)
+	}
+	e := testenv.New(t, testenv.Options{
+		Stopped: true,
+		NATS:    func(o *server.Options) { o.Users = users },
+		Bridge: func(o *bridge.Options) {
+			o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "bridge"))
+		},
+	})
+	e.NATS.Start()
+	return e
+}
+
+func unchanged(*server.User) {}
+
+// without takes subjects from what the bridge may do.
+func without(subjects ...string) func(*server.User) {
+	return func(user *server.User) {
+		if user.Username != "bridge" {
+			return
+		}
+		for _, p := range []*server.SubjectPermission{user.Permissions.Publish, user.Permissions.Subscribe} {
+			p.Allow = slices.DeleteFunc(p.Allow, func(s string) bool { return slices.Contains(subjects, s) })
+		}
+	}
+}
+
+func connectAdmin(t *testing.T, e *testenv.Env) client {
+	t.Helper()
+	return connectAs(t, e, "admin", strings.TrimSuffix(nats.InboxPrefix, "."))
+}
+
+// lengths are those of all queues that the tests use.
+func lengths(t *testing.T, admin client) string {
+	t.Helper()
+	var b strings.Builder
+	for _, queue := range []string{"pq.jobs", "pq.other", "q.jobs", "q.other"} {
+		fmt.Fprintf(&b, "%s\n", request(t, admin.Conn, queue+".len", "").Data)
+	}
+	return b.String()
+}
+
+// TestDeniedChangesNothing: what the recipe does not allow a client is refused by
+// NATS, and the queues are as they were.
+func TestDeniedChangesNothing(t *testing.T) {
+	e := recipeEnv(t, unchanged)
+	e.StartBridge().WaitReady()
+	admin := connectAdmin(t, e)
+	for _, subject := range []string{"pq.jobs.push", "pq.other.push", "q.jobs.enqueue", "q.other.enqueue"} {
+		admin.request(t, subject, "stays")
+	}
+	before := lengths(t, admin)
+
+	may := map[string][]string{
+		"producer": {"pq.jobs.push", "pq.jobs.push.7"},
+		"worker":   {"pq.jobs.pop.min", "pq.jobs.pop.max", "pq.jobs.peek.min", "pq.jobs.peek.max", "pq.jobs.len"},
+	}
+	for user, allowed := range may {
+		c := connectAs(t, e, user, "_INBOX_"+user)
+		for _, kind := range []string{"pq", "q"} {
+			for _, queue := range []string{"jobs", "other"} {
+				for _, verb := range []string{
+					"push", "push.7", "pop.min", "pop.max", "peek.min", "peek.max", "len", "enqueue", "dequeue", "peek",
+				} {
+					subject := kind + "." + queue + "." + verb
+					if !slices.Contains(allowed, subject) {
+						c.denied(t, func(nc *nats.Conn) error { return nc.Publish(subject, nil) })
+					}
+				}
+			}
+		}
+	}
+	if after := lengths(t, admin); after != before {
+		t.Errorf("before:\n%safter:\n%s", before, after)
+	}
+	connectAs(t, e, "producer", "_INBOX_producer").request(t, "pq.jobs.push.7", "new")
+	connectAs(t, e, "worker", "_INBOX_worker").request(t, "pq.jobs.pop.max", "")
+}
+
+// TestRepliesCarryNoRights: a client cannot have the bridge do by a reply what
+// NATS would not let the client do.
+func TestRepliesCarryNoRights(t *testing.T) {
+	e := recipeEnv(t, unchanged)
+	e.StartBridge().WaitReady()
+	admin := connectAdmin(t, e)
+	admin.request(t, "pq.jobs.push", "an id")
+	before := lengths(t, admin)
+	worker := connectAs(t, e, "worker", "_INBOX_worker")
+	for _, reply := range []string{"pq.other.push", "q.other.enqueue", "_pqbridge.pq.members.pq", "$SRV.PING"} {
+		if err := worker.PublishRequest("pq.jobs.peek.min", reply, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	worker.request(t, "pq.jobs.len", "") // after it the others were looked at
+	if after := lengths(t, admin); after != before {
+		t.Errorf("before:\n%safter:\n%s", before, after)
+	}
+}
+
+// TestBridgesThatMayNotTalk: without the permission for the subjects between
+// bridges each works as if it were alone, and says so once it is told.
+func TestBridgesThatMayNotTalk(t *testing.T) {
+	e := recipeEnv(t, without("_pqbridge.>"))
+	var log lockedBuffer
+	quiet := func(o *bridge.Options) { o.Logger = newLogger(&config{LogFormat: "text"}, &log) }
+	bridges := []*testenv.Bridge{e.StartBridge(quiet)}
+	admin := connectAdmin(t, e)
+	for range 2 {
+		bridges[len(bridges)-1].WaitReady()
+		for i := range 50 {
+			value := fmt.Sprint(i)
+			admin.request(t, "pq.jobs.push", value)
+			if got := request(t, admin.Conn, "pq.jobs.pop.min", ""); string(got.Data) != value {
+				t.Fatalf("popped %q, want %q", got.Data, value)
+			}
+		}
+		bridges = append(bridges, e.StartBridge(quiet))
+	}
+	if !strings.Contains(log.String(), "allow this user to publish and subscribe to _pqbridge.>") {
+		t.Errorf("the log does not say what is missing:\n%s", log.String())
+	}
+}
+
+// TestBridgeNeedsItsPermissions: each of those in the recipe is needed, and the
+// bridge says which is missing.
+func TestBridgeNeedsItsPermissions(t *testing.T) {
+	for _, subject := range []string{"pq.>", "q.>"} {
+		t.Run(subject, func(t *testing.T) {
+			b := recipeEnv(t, without(subject)).StartBridge()
+			testenv.Eventually(t, func() error {
+				_, reasons, err := b.Ready()
+				if err == nil && !strings.Contains(fmt.Sprint(reasons), fmt.Sprintf("Subscription to %q", subject)) {
+					err = fmt.Errorf("reasons %q", reasons)
+				}
+				return err
+			})
+		})
+	}
+	for _, missing := range []string{"_INBOX.>", "$SRV.>"} {
+		t.Run(missing, func(t *testing.T) {
+			e := recipeEnv(t, without(missing))
+			b := e.StartBridge()
+			b.WaitReady()
+			admin := connectAdmin(t, e)
+			if err := admin.PublishRequest("pq.jobs.len", admin.NewInbox(), nil); err != nil {
+				t.Fatal(err)
+			}
+			testenv.Eventually(t, func() error {
+				if strings.Contains(metricsOf(t, b), "\npq_nats_errors_total 0\n") {
+					return fmt.Errorf("NATS refused nothing without %s", missing)
+				}
+				return nil
+			})
+		})
+	}
+}

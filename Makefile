@@ -14,7 +14,7 @@ VERSION    :=
 LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race check fmt fmt-check vet staticcheck bench prove soak clean
+.PHONY: help run build test race check fmt fmt-check vet staticcheck bench prove soak fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +63,16 @@ prove: ## break systems under load for a short time, with the race detector; SEE
 DURATION := 10m
 soak: ## the same for DURATION=10m without it; SYSTEMS='mem|embedded' or fdb for some of them
 	go test $(TAG_FLAGS) -count=1 -v -timeout 0 -run '^TestProof$$/$(SYSTEMS)' ./testenv/proof -duration $(DURATION) $(if $(SEED),-seed $(SEED))
+
+FUZZTIME := 30s
+fuzz: ## run each fuzz test for FUZZTIME=30s; what they find is kept as a case under testdata/fuzz
+	@set -e; for package in $$(go list $(TAG_FLAGS) ./...); do \
+		listed=$$(go test $(TAG_FLAGS) -list '^Fuzz' $$package); \
+		for target in $$(echo "$$listed" | grep '^Fuzz'); do \
+			echo "$$package $$target"; \
+			go test $(TAG_FLAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$package; \
+		done; \
+	done
 
 clean: ## remove what was built; ./data stays
 	rm -rf bin

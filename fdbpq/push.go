@@ -1,0 +1,117 @@
+package fdbpq
+
+import (
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// pushReads is what a queue's pushes need to know.
+type pushReads struct {
+	q          *queueOps
+	last       map[int64]kv.Future[[]kv.KeyValue] // last item, by priority
+	registered kv.Future[[]byte]                  // nil if the queue need not be listed
+}
+
+func (b *batch) push() error {
+	var reads []pushReads
+	for _, q := range b.queues {
+		if len(q.pushes) > 0 {
+			reads = append(reads, b.readForPush(q))
+		}
+	}
+	for _, r := range reads {
+		if err := b.pushTo(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *batch) readForPush(q *queueOps) pushReads {
+	snapshot := b.tx.Snapshot() // pushes never conflict with pushes
+	r := pushReads{q: q, last: make(map[int64]kv.Future[[]kv.KeyValue])}
+	if q.l.registered != nil && !q.l.listed.Load() {
+		r.registered = snapshot.Get(q.l.registered)
+	}
+	for _, i := range q.pushes {
+		p := q.priority(&b.ops[i])
+		if _, ok := r.last[p]; !ok {
+			r.last[p] = snapshot.GetRange(q.l.priorityRange(p), kv.RangeOptions{Limit: 1, Reverse: true})
+		}
+	}
+	return r
+}
+
+// priority is the priority an op of this queue has: none in a FIFO queue.
+func (q *queueOps) priority(op *Op) int64 {
+	if q.l.fifo {
+		return 0
+	}
+	return op.Priority
+}
+
+func (b *batch) pushTo(r pushReads) error {
+	q := r.q
+	if r.registered != nil {
+		since, err := r.registered.Get()
+		if err != nil {
+			return err
+		}
+		if since == nil {
+			b.tx.Set(q.l.registered, tuple.Tuple{b.now.UnixMicro()}.Pack())
+		} else if b.fresh && listedLongAgo(since, b.now) {
+			q.l.listed.Store(true)
+		}
+	}
+	next := make(map[int64]int64, len(r.last))
+	for p, future := range r.last {
+		count, err := q.l.nextCount(future)
+		if err != nil {
+			return failed(b.results, q.pushes, err)
+		}
+		next[p] = count
+	}
+	unique := uniqueBytes(len(q.pushes))
+	q.pushed = make(map[ID]struct{}, len(q.pushes))
+	for n, i := range q.pushes {
+		op := &b.ops[i]
+		p := q.priority(op)
+		id := newID(p, next[p], b.now, unique[n*uniqueSize:][:uniqueSize], q.l.needsMeta(&op.Message))
+		next[p] = following(next[p])
+		q.l.put(b.tx, &id, &op.Message)
+		q.pushed[id] = struct{}{}
+		q.changed(&id, 1)
+		b.results[i].Item = Item{ID: id, PushedAt: id.pushedAt()}
+	}
+	b.wrote = true
+	return nil
+}
+
+// listedLongAgo reports whether a queue has been in the list for so long that
+// nothing can take it from there any more, not even a disk that fails now.
+func listedLongAgo(since []byte, now time.Time) bool {
+	micros, _, err := tuple.DecodeInt(since)
+	return err == nil && now.Sub(time.UnixMicro(micros)) > 5*time.Second
+}
+
+// nextCount returns the count after that of the last item found.
+func (l *layout) nextCount(last kv.Future[[]kv.KeyValue]) (int64, error) {
+	pairs, err := last.Get()
+	if err != nil {
+		return 0, err
+	}
+	if len(pairs) == 0 {
+		return l.firstCount(), nil
+	}
+	id, err := l.parseItem(pairs[0].Key)
+	if err != nil {
+		return 0, err
+	}
+	return following(id.Count), nil
+}
+
+// following is count + 1; at the end of int64, which only another program can
+// have reached, it stays there and the time in the id orders the items.
+func following(count int64) int64 { return max(count, count+1) }

@@ -1,0 +1,93 @@
+package testenv_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/pqbridge/pqbridge"
+
+// rules say which of the project's packages may import what, tests apart. A
+// name stands for the package and those below it.
+var rules = []struct {
+	imported string
+	by       []string // relative to the module; none means nobody
+	why      string
+}{
+	{"github.com/nats-io", []string{"bridge", "cmd", "testenv", "docs/example"}, "the queues know no NATS"},
+	{module + "/bridge", []string{"cmd", "testenv"}, "the queues know no NATS"},
+	{"github.com/cockroachdb/pebble/v2", []string{"fdbpq/kv/pebblekv", "testenv"}, "one engine, one package"},
+	{"github.com/apple/foundationdb", []string{"fdbpq/kv/fdbkv", "testenv", "cmd/pq/internal/bench"}, "one engine, one package"},
+	{module + "/fdbpq/kv/pebblekv", []string{"cmd/pqbridge", "testenv"}, "the queues know no engine"},
+	{module + "/fdbpq/kv/fdbkv", []string{"cmd/pqbridge", "testenv", "cmd/pq/internal/bench"}, "the queues know no engine"},
+	{module + "/fdbpq/kv/memkv", []string{"testenv"}, "the model engine is for tests"},
+	{module + "/fdbpq/kv/faultkv", []string{"testenv"}, "faults are for tests"},
+	{"testing", []string{"testenv", "fdbpq/kv/kvtest", "fdbpq/fdbpqtest"}, "no test code in the programs"},
+	// The benchmark compares with the bare recipe on a server of its own.
+	{module + "/testenv", []string{"testenv", "cmd/pq/internal/bench"}, "no test code in the programs"},
+	{module + "/fdbpq", []string{"bridge", "cmd/pqbridge", "cmd/pq/internal/bench", "testenv", "fdbpq"}, "the client needs no store"},
+	{"github.com/prometheus", []string{"bridge"}, "metrics belong to the service"},
+}
+
+// below reports whether the package is the named one or below it.
+func below(path, name string) bool { return path == name || strings.HasPrefix(path, name+"/") }
+
+// Packages import only what the design lets them.
+func TestArchitecture(t *testing.T) {
+	for _, p := range packages(t, "-tags", "fdb") {
+		relative := strings.TrimPrefix(p.ImportPath, module+"/")
+		for _, imported := range p.Imports {
+			for _, rule := range rules {
+				if !below(imported, rule.imported) || below(p.ImportPath, rule.imported) {
+					continue
+				}
+				if !slices.ContainsFunc(rule.by, func(by string) bool { return below(relative, by) }) {
+					t.Errorf("%s imports %s: %s", relative, imported, rule.why)
+				}
+			}
+		}
+		if below(relative, "fdbpq/kv") && slices.Contains(p.Imports, module+"/fdbpq") {
+			t.Errorf("%s imports fdbpq: engines do not know what is kept in them", relative)
+		}
+		if relative == "subjects" || relative == "fdbpq/tuple" {
+			for _, imported := range p.Imports {
+				if imported == "net" || imported == "os" || strings.Contains(imported, ".") {
+					t.Errorf("%s imports %s: it is pure", relative, imported)
+				}
+			}
+		}
+	}
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+func packages(t *testing.T, flags ...string) []listed {
+	t.Helper()
+	cmd := exec.Command("go", append(append([]string{"list", "-json=ImportPath,Imports"}, flags...), module+"/...")...)
+	output, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v", cmd, err)
+	}
+	var all []listed
+	for decoder := json.NewDecoder(strings.NewReader(string(output))); ; {
+		var p listed
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	if len(all) == 0 {
+		t.Fatal("no packages were listed")
+	}
+	return all
+}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -33,6 +34,7 @@ type disk struct {
 	cause    error         // set before failed is closed
 	failed   chan struct{} // closed by the first failure
 	released chan struct{} // closed by release
+	opened   atomic.Bool   // Pebble has opened the folder
 }
 
 // categoryFlush is how Pebble names the tables it writes memtables to.
@@ -74,7 +76,8 @@ func (d *disk) release() { close(d.released) }
 
 // Create implements vfs.FS. After the failure a compaction, which would go on
 // to fill the memory, waits until the store is closed; its tables are the only
-// ones that are not part of a flush.
+// ones that are not part of a flush. One that begins while Pebble opens the
+// folder does not wait, because Pebble waits for it.
 func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	table := isTable(name)
 	if d.err() == nil {
@@ -85,7 +88,9 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 		d.fail(err)
 	}
 	if table && category != categoryFlush {
-		<-d.released
+		if d.opened.Load() {
+			<-d.released
+		}
 		return nil, d.cause
 	}
 	return d.after.Create(name, category)

@@ -74,6 +74,7 @@ func openStore(dir string, o Options, lock *pebble.Lock) (*store, error) {
 		}
 		return nil, err
 	}
+	disk.opened.Store(true)
 	// What Pebble found in its log it has flushed, so all of it is durable,
 	// even what was never synced. Unless that failed.
 	if err := disk.err(); err != nil {

@@ -16,6 +16,7 @@ type account struct {
 	pushes   map[string]*Operation // by value
 	ids      map[string][]fdbpq.ID // those that anybody was told of, by value, oldest first
 	popped   map[string]bool       // by value
+	got      map[fdbpq.ID]bool     // popped, by id
 	open     int                   // pops of unknown outcome
 	takers   int                   // those of them that can have taken an item for good
 	problems []error
@@ -32,6 +33,7 @@ func newAccount(queue string, ops []*Operation, mortal bool) *account {
 		pushes: map[string]*Operation{},
 		ids:    map[string][]fdbpq.ID{},
 		popped: map[string]bool{},
+		got:    map[fdbpq.ID]bool{},
 	}
 	for _, op := range ops {
 		switch {
@@ -112,6 +114,9 @@ func (a *account) see(op *Operation) {
 	}
 	if want := a.pushes[op.Value].Priority; id.Priority != want {
 		a.problem("%q has priority %d, was pushed with %d", op.Value, id.Priority, want)
+	}
+	if op.Kind.pops() {
+		a.got[id] = true
 	}
 	if !slices.Contains(a.ids[op.Value], id) {
 		a.ids[op.Value] = append(a.ids[op.Value], id)

@@ -42,7 +42,13 @@ func (h *History) check(a *account, ops []*Operation, timeout time.Duration) (po
 	if err != nil {
 		return porcupine.Unknown, err
 	}
-	return porcupine.CheckOperationsTimeout(m.porcupine(), steps(a, ops, numbers), timeout), nil
+	m.simple = true
+	result := porcupine.CheckOperationsTimeout(m.porcupine(), steps(a, ops, numbers, true), timeout)
+	if result == porcupine.Ok || a.open == 0 {
+		return result, nil
+	}
+	m.simple = false
+	return porcupine.CheckOperationsTimeout(m.porcupine(), steps(a, ops, numbers, false), timeout), nil
 }
 
 // Visualize writes a page for each queue that is not linearizable, that shows
@@ -55,7 +61,7 @@ func (h *History) Visualize(prefix string, timeout time.Duration) (paths []strin
 		if err != nil || len(a.problems) > 0 {
 			continue // there is no model of it
 		}
-		result, info := porcupine.CheckOperationsVerbose(m.porcupine(), steps(a, ops[name], numbers), timeout)
+		result, info := porcupine.CheckOperationsVerbose(m.porcupine(), steps(a, ops[name], numbers, false), timeout)
 		if result == porcupine.Ok {
 			continue
 		}

@@ -97,7 +97,7 @@ func (s *simulation) do(i int, op *proof.Operation) {
 	case x < 96:
 		op.Kind, op.Len = proof.Len, int64(len(s.items))
 		if s.strikes("wrong len") {
-			op.Len += 3
+			op.Len += 20
 		}
 	default:
 		s.putBack()

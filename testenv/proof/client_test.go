@@ -198,6 +198,45 @@ func (c *client) await() {
 	}
 }
 
+// openPops counts the pops of unknown outcome of each queue.
+type openPops struct {
+	mu    sync.Mutex
+	count map[string]int
+}
+
+func (o *openPops) add(queue string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.count[queue]++
+}
+
+// many reports whether there are as many as a history should have.
+func (o *openPops) many(queue string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.count[queue] >= proof.MaxOpen/2
+}
+
+// run makes the requests of one round.
+func (c *client) run(w *workload, open *openPops, meter *odometer) {
+	for range requests {
+		if c.t.Failed() {
+			return
+		}
+		op, padding := w.next(c.number, open)
+		done := c.do(op, padding)
+		if pops(op.Kind) && (done.Outcome == proof.Unknown || done.Outcome == proof.Lost) {
+			open.add(op.Queue)
+		}
+		meter.add()
+		if broken(done) {
+			c.await()
+		}
+	}
+}
+
+func pops(k proof.Kind) bool { return k == proof.PopMin || k == proof.PopMax }
+
 // workload says what clients do, at random.
 type workload struct {
 	random *rand.Rand
@@ -208,7 +247,7 @@ type workload struct {
 
 // next returns the next operation of a client. Where many pops have no outcome
 // there are no more pops.
-func (w *workload) next(client int, open map[string]int) (op proof.Operation, padding int) {
+func (w *workload) next(client int, open *openPops) (op proof.Operation, padding int) {
 	op.Queue = w.queues[w.random.IntN(len(w.queues))]
 	switch x := w.random.IntN(100); {
 	case x < 42:
@@ -227,7 +266,7 @@ func (w *workload) next(client int, open map[string]int) (op proof.Operation, pa
 	if one := map[proof.Kind]proof.Kind{proof.PopMax: proof.PopMin, proof.PeekMax: proof.PeekMin}[op.Kind]; one != "" && isFIFO(op.Queue) {
 		op.Kind = one
 	}
-	if open[op.Queue] >= proof.MaxOpen/2 && (op.Kind == proof.PopMin || op.Kind == proof.PopMax) {
+	if pops(op.Kind) && open.many(op.Queue) {
 		op.Kind = proof.Push
 	}
 	if op.Kind == proof.Push {

@@ -3,6 +3,7 @@
 package proof_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -44,7 +45,7 @@ func startFDB(bridges int) func(*rig) {
 			}},
 			fault{"fdbserver killed (SIGKILL)", func() {
 				must(r.t, server.Kill())
-				must(r.t, server.Restart())
+				must(r.t, restart(r.t, server))
 			}},
 			fault{"connections of bridges cut", toNATS.cut},
 			fault{"fdbserver paused (SIGSTOP) for longer than a transaction may live", func() {
@@ -77,6 +78,17 @@ func startFDB(bridges int) func(*rig) {
 			return db
 		}
 	}
+}
+
+// restart starts a killed server. On a busy machine one may not become ready in
+// time; then it is killed and started again.
+func restart(t *testing.T, server *testenv.FDBServer) error {
+	err := server.Restart()
+	for try := 0; err != nil && try < 3 && server.Running(); try++ {
+		t.Logf("fdbserver is started once more, because: %v", err)
+		err = errors.Join(server.Kill(), server.Restart())
+	}
+	return err
 }
 
 func must(t *testing.T, err error) {

@@ -27,6 +27,7 @@ const (
 type state struct {
 	present [words]uint64   // a bit for each item
 	held    [MaxOpen]uint16 // by open pop: number of the item it took, plus 1
+	over    bool            // all operations that have an outcome are done
 }
 
 func (s *state) has(i int) bool { return s.present[i/64]>>(i%64)&1 != 0 }
@@ -69,6 +70,9 @@ func (s *state) hash() uint64 {
 	for _, x := range s.held {
 		mix(uint64(x))
 	}
+	if s.over {
+		mix(1)
+	}
 	return h
 }
 
@@ -96,6 +100,7 @@ const (
 	stepTakeMax
 	stepGiveBack // what it took is put back
 	stepRestore  // what one of them took is pushed again
+	stepOver     // nothing that anybody was told of comes later
 )
 
 var stepKinds = map[Kind]stepKind{
@@ -107,8 +112,14 @@ type queueModel struct {
 	ids      []fdbpq.ID // of the items, in order
 	values   []string   // of the items; those that were stored again have the same
 	acked    []int64    // when the push of each item was acknowledged
+	popped   []bool     // whether anybody got the item
 	oneByOne bool
 	ordered  bool // items never come back, so the order of pushes can be checked
+
+	// simple: an open pop takes an item that nobody got, or nothing. This is less
+	// than what may happen, and nearly always what did: an order that is found
+	// like this is one, and it is found much faster.
+	simple bool
 }
 
 // apply does a step. It reports whether the step can give the result that it
@@ -139,10 +150,15 @@ func (m *queueModel) apply(s state, p *step) (ok bool, after state) {
 		if p.kind == stepTakeMax {
 			end = s.last()
 		}
-		if end >= 0 {
+		if m.simple && !s.over && (end < 0 || m.popped[end]) {
+			return false, s
+		}
+		if end >= 0 && !s.over {
 			s.flip(end)
 			s.held[p.slot] = uint16(end + 1)
 		}
+	case stepOver:
+		s.over = true
 	case stepGiveBack:
 		if held := s.held[p.slot]; held > 0 {
 			s.flip(int(held - 1))
@@ -202,20 +218,24 @@ func newModel(a *account, oneByOne bool) (*queueModel, map[fdbpq.ID]int, error) 
 			acked = push.Return
 		}
 		m.acked = append(m.acked, acked)
+		m.popped = append(m.popped, a.got[id])
 	}
 	return m, numbers, nil
 }
 
-// steps translates the operations of a queue.
-func steps(a *account, ops []*Operation, numbers map[fdbpq.ID]int) []porcupine.Operation {
+// steps translates the operations of a queue, for a simple model or for the
+// other.
+func steps(a *account, ops []*Operation, numbers map[fdbpq.ID]int, simple bool) []porcupine.Operation {
 	var list []porcupine.Operation
 	unseen := a.unseen(ops)
-	slot := 0
+	slot, last := 0, int64(0)
 	for _, op := range ops {
 		p := &step{kind: stepKinds[op.Kind], item: -1, call: op.Call, text: describe(op)}
 		end := op.Return
 		if op.open() {
 			end = math.MaxInt64
+		} else {
+			last = max(last, end)
 		}
 		add := func(p *step) {
 			list = append(list, porcupine.Operation{ClientId: op.Client, Input: p, Call: op.Call, Return: end})
@@ -229,9 +249,12 @@ func steps(a *account, ops []*Operation, numbers map[fdbpq.ID]int) []porcupine.O
 			if op.Kind == PopMax {
 				p.kind = stepTakeMax
 			}
-			add(p)
-			p = &step{kind: stepGiveBack, slot: slot, text: "put back what " + p.text + " took"}
 			slot++
+			if simple {
+				break
+			}
+			add(p)
+			p = &step{kind: stepGiveBack, slot: p.slot, text: "put back what " + p.text + " took"}
 		case op.Kind == Len:
 			p.n = op.Len
 			for _, call := range unseen {
@@ -253,18 +276,22 @@ func steps(a *account, ops []*Operation, numbers map[fdbpq.ID]int) []porcupine.O
 		}
 		add(p)
 	}
+	if simple {
+		list = append(list, porcupine.Operation{Input: &step{kind: stepOver}, Call: last + 1, Return: last + 2})
+	}
 	return list
 }
 
-// unseen returns since when there may have been items that nobody was told of.
-// They must have gone by an open pop, so at most as many were there.
+// unseen returns since when there may have been items whose ids nobody was told:
+// those of pushes without an answer, and those that a pop pushed again and
+// another one took. Each must have gone by an open pop, so at most as many were
+// there.
 func (a *account) unseen(ops []*Operation) []int64 {
 	var calls []int64
 	missing := a.missing()
 	for _, op := range ops {
-		never := op.open() && len(a.ids[op.Value]) == 0
-		again := a.open > 1 && slices.Contains(missing, op.Value)
-		if op.Kind == Push && (never || again) {
+		again := a.open > 1 && (len(a.ids[op.Value]) > 1 || slices.Contains(missing, op.Value))
+		if op.Kind == Push && (op.open() || again) {
 			calls = append(calls, op.Call)
 		}
 	}

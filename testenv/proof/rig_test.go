@@ -157,48 +157,39 @@ func (o *odometer) add() {
 // round makes one history, with faults on the way, and checks it.
 func (r *rig) round(faults int) {
 	r.rounds++
-	round := fmt.Sprintf("%d", r.rounds)
+	round := fmt.Sprint(r.rounds)
 	queues := []string{"a-" + round, "b-" + round, "fifo-" + round}
 	meter := &odometer{marks: map[int]chan struct{}{}}
 	var marks []<-chan struct{}
 	for i := range faults {
 		marks = append(marks, meter.mark(10+i*100+r.random.IntN(100)))
 	}
+	open := &openPops{count: map[string]int{}}
 	var running sync.WaitGroup
-	var mu sync.Mutex
-	open := map[string]int{} // pops of unknown outcome
 	for _, c := range r.clients {
 		w := &workload{random: rand.New(rand.NewPCG(r.random.Uint64(), 2)), queues: queues, round: round}
-		running.Go(func() {
-			for range requests {
-				mu.Lock()
-				op, padding := w.next(c.number, open)
-				mu.Unlock()
-				done := c.do(op, padding)
-				if broken(done) {
-					if done.Outcome != proof.Refused && (op.Kind == proof.PopMin || op.Kind == proof.PopMax) {
-						mu.Lock()
-						open[op.Queue]++
-						mu.Unlock()
-					}
-					meter.add()
-					c.await()
-					continue
-				}
-				meter.add()
-			}
-		})
+		running.Go(func() { c.run(w, open, meter) })
 	}
+	ended := make(chan struct{})
+	go func() {
+		running.Wait()
+		close(ended)
+	}()
 	for _, mark := range marks {
-		<-mark
-		f := r.faults[r.struck%len(r.faults)]
-		r.struck++
-		f.strike()
-		r.tally.fault(f.name, 1)
+		select {
+		case <-mark:
+			f := r.faults[r.struck%len(r.faults)]
+			r.struck++
+			f.strike()
+			r.tally.fault(f.name, 1)
+		case <-ended: // they have given up
+		}
 	}
-	running.Wait()
-	r.drain(queues)
-	r.check(queues)
+	<-ended
+	if !r.t.Failed() {
+		r.drain(queues)
+		r.check(queues)
+	}
 }
 
 // drain pops until the queues are empty.

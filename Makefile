@@ -62,7 +62,7 @@ prove: ## break systems under load for a short time, with the race detector; SEE
 
 DURATION := 10m
 soak: ## the same for DURATION=10m without it; SYSTEMS='mem|embedded' or fdb for some of them
-	go test $(TAG_FLAGS) -count=1 -v -timeout 0 -run '^TestProof$$/$(SYSTEMS)' ./testenv/proof -duration $(DURATION) $(if $(SEED),-seed $(SEED))
+	go test $(TAG_FLAGS) -count=1 -v -timeout 0 -run '^TestProof$$/($(SYSTEMS))' ./testenv/proof -duration $(DURATION) $(if $(SEED),-seed $(SEED))
 
 FUZZTIME := 30s
 fuzz: ## run each fuzz test for FUZZTIME=30s; what they find is kept as a case under testdata/fuzz

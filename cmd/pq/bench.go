@@ -43,7 +43,7 @@ Push and pop are on disk before they are answered, so put --dir on the kind of
 disk you mean to use; a folder in memory measures something else.`,
 		Example: `  pq bench --pqbridge bin/pqbridge --nats-server bin/nats-server
   pq bench --pqbridge bin/pqbridge --nats-server bin/nats-server --backlog 10000,1000000
-  pq bench --pqbridge bin/pqbridge --nats-server bin/nats-server --store fdb --bridges 1,2,4,8
+  pq bench --pqbridge bin/pqbridge --nats-server bin/nats-server --store fdb --bridges 1,2,4,8,4,2,1
   pq bench --seconds 10 --payload 1024`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
@@ -68,7 +68,7 @@ func (b *benchmark) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&b.Lean, "lean", false, "make the clients themselves cost little processor time; what they measure is less like a crowd of real clients")
 	flags.IntVar(&b.Priorities, "priorities", 10, "`number` of different priorities")
 	flags.IntSliceVar(&b.Backlogs, "backlog", nil, "compare pop.min, memory and restart with these `numbers` of items queued (with --pqbridge)")
-	flags.IntSliceVar(&b.Bridges, "bridges", nil, "compare one queue with these `numbers` of bridges (with --store fdb)")
+	flags.IntSliceVar(&b.Bridges, "bridges", nil, "compare one queue with these `numbers` of bridges (with --store fdb); best there and back")
 	flags.IntVar(&b.Queues, "queues", 0, "compare this `number` of queues of one item each with one queue")
 	flags.StringVar(&b.jsonFile, "json", "", "also write the result to this `file`")
 }

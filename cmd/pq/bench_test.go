@@ -76,6 +76,18 @@ func TestBenchWithoutBridge(t *testing.T) {
 	c.fails(exitError, "no responders", append(benchArgs, "--dir", t.TempDir(), "--prefix", "other")...)
 }
 
+func TestBenchOptionsThatDoNotFit(t *testing.T) {
+	c := &cli{t: t, server: "nats://127.0.0.1:1"}
+	for words, args := range map[string]string{
+		"name the pqbridge program":           "--store fdb",
+		"several bridges share the store fdb": "--bridges 1,2 --pqbridge pqbridge",
+		"bridges is 0":                        "--bridges 0 --pqbridge pqbridge --store fdb",
+		"a cluster file is for the store fdb": "--cluster-file fdb.cluster",
+	} {
+		c.fails(exitUsage, words, append(benchArgs, strings.Fields(args)...)...)
+	}
+}
+
 // TestBenchStartsItsProcesses measures with real programs, and that is all there is
 // to see on a machine of any speed.
 func TestBenchStartsItsProcesses(t *testing.T) {
@@ -110,9 +122,10 @@ func TestBenchStartsItsProcesses(t *testing.T) {
 	}
 }
 
-func build(t *testing.T, dir, program string) {
+func build(t *testing.T, dir, program string, flags ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(context.Background(), "go", "build", "-o", dir+"/", program)
+	args := append([]string{"build", "-o", dir + "/"}, flags...)
+	cmd := exec.CommandContext(context.Background(), "go", append(args, program)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build %s: %v\n%s", program, err, out)
 	}

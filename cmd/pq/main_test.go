@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	for _, e := range connectionEnv {
 		_ = os.Unsetenv(e.variable) // what the developer has set is not for the tests
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
 }
 
 // cli runs command lines against a bridge.

@@ -137,6 +137,7 @@ func (s *Server) launch() error {
 	defer output.Close()
 	cmd := exec.Command(program, "--public-address", s.address, "--cluster-file", s.ClusterFile(),
 		"--datadir", filepath.Join(s.dir, "data"), "--logdir", filepath.Join(s.dir, "log"),
+		"--knob_worker_logging_interval=1", // seconds between the counts that its status shows
 		"--memory", "4GiB", "--cache-memory", "256MiB", "--storage-memory", "1GiB")
 	cmd.Stdout, cmd.Stderr = output, output
 	// A group of its own, so that an interrupt of the tests is theirs to handle.

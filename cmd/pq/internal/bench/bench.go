@@ -56,7 +56,7 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 		return err
 	}
 	defer s.end(&err)
-	w, err := r.emptyQueue(ctx, s)
+	w, err := r.emptyQueue(ctx, s, r.Queue)
 	if err != nil {
 		return err
 	}
@@ -111,10 +111,10 @@ func (r *rig) enough(echo, push Row) int {
 	return int(rate*r.Duration.Seconds()) + r.Clients
 }
 
-// emptyQueue returns the requests for the queue of the options, which must be
-// empty: nobody's items are to be popped.
-func (r *rig) emptyQueue(ctx context.Context, s *service) (*work, error) {
-	w, err := newWork(s, r.Queue, r.Payload, r.Priorities)
+// emptyQueue returns the requests for a queue, which must be empty: nobody's
+// items are to be popped.
+func (r *rig) emptyQueue(ctx context.Context, s *service, queue string) (*work, error) {
+	w, err := newWork(s, queue, r.Payload, r.Priorities)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (r *rig) emptyQueue(ctx context.Context, s *service) (*work, error) {
 		return nil, err
 	}
 	if n > 0 {
-		return nil, fmt.Errorf("queue %s has %d items: name one that is empty", r.Queue, n)
+		return nil, fmt.Errorf("queue %s has %d items: name one that is empty", queue, n)
 	}
 	return w, nil
 }
@@ -179,12 +179,12 @@ func (r *rig) backlogs(ctx context.Context, report *Report) (err error) {
 // pushes as there are queues, then as many pops, in turn with the same on the
 // single queue.
 func (r *rig) manyQueues(ctx context.Context, report *Report) (err error) {
-	s, err := r.startService(ctx, "")
+	s, err := r.startService(ctx, "-queues")
 	if err != nil {
 		return err
 	}
 	defer s.end(&err)
-	single, err := r.emptyQueue(ctx, s)
+	single, err := r.emptyQueue(ctx, s, r.Queue)
 	if err != nil {
 		return err
 	}

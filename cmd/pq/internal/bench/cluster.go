@@ -6,10 +6,12 @@ import "context"
 type cluster interface {
 	// file is the path of the cluster file.
 	file() string
-	// used is what fdbserver has used, unknown if the cluster was there before.
+	// private is whether the cluster ends with the benchmark.
+	private() bool
+	// used is what fdbserver has used, unknown if the cluster is not private.
 	used() usage
 	// transactions counts the cluster's transactions so far. It waits for the
-	// cluster's next count, which may take some seconds.
+	// cluster's next count: a second, or five if it is not private.
 	transactions(ctx context.Context) (transactions, error)
 	// naive returns clients that push and clients that pop by the published
 	// recipe, each with a transaction of its own for each item, in a queue of

@@ -16,16 +16,16 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/fdbserver"
 )
 
-// statusInterval is how often to ask for the status: the numbers in it change
-// every five seconds.
+// statusInterval is how often to ask for the status. The numbers in it change
+// every five seconds, or each second in a private cluster.
 const statusInterval = 250 * time.Millisecond
 
 // fdbCluster implements cluster.
 type fdbCluster struct {
-	path    string
-	private *fdbserver.Server // nil if the cluster was there before
-	db      fdb.Database
-	queue   subspace.Subspace // of naive clients
+	path   string
+	server *fdbserver.Server // nil if the cluster was there before
+	db     fdb.Database
+	queue  subspace.Subspace // of naive clients
 }
 
 // openCluster uses the cluster of the options, or else starts one of a single
@@ -34,10 +34,10 @@ func openCluster(o *Options, dir string) (cluster, error) {
 	c := &fdbCluster{path: o.ClusterFile, queue: subspace.Sub(o.Queue + "-naive")}
 	if c.path == "" {
 		var err error
-		if c.private, err = fdbserver.Start(dir, fdbserver.SSD); err != nil {
+		if c.server, err = fdbserver.Start(dir, fdbserver.SSD); err != nil {
 			return nil, err
 		}
-		c.path = c.private.ClusterFile()
+		c.path = c.server.ClusterFile()
 	}
 	err := fdb.APIVersion(fdbkv.DefaultAPIVersion)
 	if err == nil {
@@ -51,22 +51,24 @@ func openCluster(o *Options, dir string) (cluster, error) {
 
 func (c *fdbCluster) file() string { return c.path }
 
+func (c *fdbCluster) private() bool { return c.server != nil }
+
 func (c *fdbCluster) used() usage {
-	if c.private == nil {
+	if c.server == nil {
 		return usage{}
 	}
-	return usedBy(c.private.PID())
+	return usedBy(c.server.PID())
 }
 
 func (c *fdbCluster) stop() error {
-	if c.private == nil {
+	if c.server == nil {
 		return nil
 	}
-	return c.private.Stop()
+	return c.server.Stop()
 }
 
 func (c *fdbCluster) close() error {
-	if c.private != nil {
+	if c.server != nil {
 		return c.stop()
 	}
 	_, err := c.transact(func(tr fdb.Transaction) (any, error) {

@@ -83,7 +83,7 @@ func (r *rig) fill(ctx context.Context, w *work, n int) error {
 
 // tidy pops what is left in the queue if the store outlives the benchmark.
 func (r *rig) tidy(ctx context.Context, w *work) error {
-	if r.Pqbridge != "" && r.Store != StoreFDB {
+	if r.Pqbridge != "" && (r.cluster == nil || r.cluster.private()) {
 		return nil
 	}
 	_, err := r.load.run(ctx, w.popMin, limit{requests: math.MaxInt})

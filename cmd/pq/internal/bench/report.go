@@ -67,7 +67,7 @@ type BridgesRow struct {
 	Bridges   int     `json:"bridges"`
 	Push      Row     `json:"push"`
 	Pop       Row     `json:"pop"`
-	PushRatio float64 `json:"push_ratio"` // rate over that of the first row
+	PushRatio float64 `json:"push_ratio"` // rate over that of the first row, see setBridges
 	PopRatio  float64 `json:"pop_ratio"`
 	Wasted    float64 `json:"wasted"` // share of the transactions while popping that conflicted
 }
@@ -146,11 +146,20 @@ func (r *Report) setOperations(rows []Row) {
 	}
 }
 
-func (r *Report) addBridges(row BridgesRow) {
-	r.Bridges = append(r.Bridges, row)
-	first, added := &r.Bridges[0], &r.Bridges[len(r.Bridges)-1]
-	added.PushRatio = row.Push.Rate / first.Push.Rate
-	added.PopRatio = row.Pop.Rate / first.Pop.Rate
+// setBridges takes the rows. They are compared with the first and those with as
+// many bridges as that.
+func (r *Report) setBridges(rows []BridgesRow) {
+	var pushes, pops, n float64
+	for _, row := range rows {
+		if row.Bridges == rows[0].Bridges {
+			pushes, pops, n = pushes+row.Push.Rate, pops+row.Pop.Rate, n+1
+		}
+	}
+	for i := range rows {
+		rows[i].PushRatio = rows[i].Push.Rate / (pushes / n)
+		rows[i].PopRatio = rows[i].Pop.Rate / (pops / n)
+	}
+	r.Bridges = rows
 }
 
 func (r *Report) addBacklog(row BacklogRow) {

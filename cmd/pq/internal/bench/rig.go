@@ -41,14 +41,14 @@ func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 	if err == nil {
 		r.dir, err = filepath.Abs(dir)
 	}
+	if err == nil && o.Store == StoreFDB {
+		r.cluster, err = openCluster(&o, r.dir)
+	}
 	if err == nil && o.NATSServer != "" {
 		err = r.startNATS(ctx)
 	}
 	if err == nil {
 		err = r.startEcho(ctx)
-	}
-	if err == nil && o.Store == StoreFDB {
-		r.cluster, err = openCluster(&o, r.dir)
 	}
 	if err == nil {
 		r.conn, err = o.Dial(r.url)
@@ -72,14 +72,14 @@ func (r *rig) close() {
 	if r.conn != nil {
 		r.conn.Close()
 	}
-	if r.cluster != nil {
-		if err := r.cluster.close(); err != nil {
-			_, _ = fmt.Fprintln(r.Log, "cannot clean up FoundationDB:", err)
-		}
-	}
 	for _, p := range []*process{r.echo, r.nats} {
 		if p != nil {
 			p.stop(syscall.SIGTERM)
+		}
+	}
+	if r.cluster != nil {
+		if err := r.cluster.close(); err != nil {
+			_, _ = fmt.Fprintln(r.Log, "cannot clean up FoundationDB:", err)
 		}
 	}
 	if r.dir == "" {
@@ -157,8 +157,11 @@ type service struct {
 }
 
 // startService starts a pqbridge with a store of its own, or uses the one that
-// is there. The tag keeps the subjects of several apart.
+// is there. The tag keeps the subjects and keys of those it starts apart.
 func (r *rig) startService(ctx context.Context, tag string) (*service, error) {
+	if r.Pqbridge == "" {
+		tag = ""
+	}
 	grammar, err := subjects.New(r.PriorityPrefix+tag, r.FIFOPrefix+tag)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,72 @@
+//go:build fdb
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/bench"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// TestBenchOfFoundationDB measures with a cluster of its own and with one that
+// was there before, where it can be run twice because it cleans up.
+func TestBenchOfFoundationDB(t *testing.T) {
+	cluster := testenv.FDBClusterFile(t)
+	t.Setenv(mainVariable, "1")
+	dir := t.TempDir()
+	build(t, dir, "github.com/pqbridge/pqbridge/cmd/pqbridge", "-tags", "fdb")
+	build(t, dir, "github.com/nats-io/nats-server/v2")
+	for _, file := range []string{"", cluster, cluster} {
+		t.Setenv("FDB_CLUSTER_FILE", file)
+		report := benchFDB(t, dir)
+		var names []string
+		for _, row := range report.Operations {
+			names = append(names, row.Name)
+			if row.Count == 0 || (row.FDBCPU == nil) != (file != "") {
+				t.Errorf("row %+v: want numbers, and fdbserver's processor time if it is ours", row)
+			}
+		}
+		if got, want := strings.Join(names, ", "), "echo, push, peek.min, pop.min, pop.max, mixed, naive push, naive pop, echo"; got != want {
+			t.Errorf("operations %s, want %s", got, want)
+		}
+		if n := report.Naive; n == nil || n.Push <= 0 || n.Pop <= 0 {
+			t.Errorf("compared with the naive recipe: %+v, want numbers", n)
+		}
+		if len(report.Bridges) != 2 {
+			t.Fatalf("%d rows of bridges, want 2", len(report.Bridges))
+		}
+		for i, row := range report.Bridges {
+			if row.Bridges != i+1 || row.PushRatio <= 0 || row.PopRatio <= 0 || row.Wasted < 0 || row.Wasted >= 1 {
+				t.Errorf("bridges %+v: want numbers", row)
+			}
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "pq-bench-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("folders %v are left (%v)", left, err)
+	}
+}
+
+func benchFDB(t *testing.T, dir string) *bench.Report {
+	t.Helper()
+	file := filepath.Join(dir, "result.json")
+	c := &cli{t: t, server: "nats://127.0.0.1:1"}
+	table := c.ok("", append(benchArgs, "--dir", dir, "--json", file, "--store", "fdb", "--bridges", "1,2",
+		"--pqbridge", filepath.Join(dir, "pqbridge"), "--nats-server", filepath.Join(dir, "nats-server"))...)
+	for _, want := range []string{"of naive", "wasted"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("%q is not in the table:\n%s", want, table)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := &bench.Report{}
+	decode(t, string(text), report)
+	return report
+}

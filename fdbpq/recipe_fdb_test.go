@@ -3,7 +3,6 @@
 package fdbpq_test
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"testing"
@@ -11,82 +10,48 @@ import (
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
 	"github.com/apple/foundationdb/bindings/go/src/fdb/subspace"
-	fdbtuple "github.com/apple/foundationdb/bindings/go/src/fdb/tuple"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/recipe"
 )
 
-// recipe is what a program does that uses FoundationDB's published recipes for
-// a priority queue: through the binding alone, with none of our code.
-type recipe struct {
-	db     fdb.Database
-	items  subspace.Subspace
-	packed bool // values are tuples, as in the recipe for Java; raw as in Python otherwise
+// recipeProgram is what a program does that uses the published recipes.
+type recipeProgram struct {
+	db fdb.Database
+	recipe.Queue
 }
 
 // openRecipe uses the items of the queue kept in s.
-func openRecipe(tb testing.TB, clusterFile string, s tuple.Subspace, packed bool) recipe {
+func openRecipe(tb testing.TB, clusterFile string, s tuple.Subspace, packed bool) recipeProgram {
 	db, err := fdb.OpenDatabase(clusterFile)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return recipe{db, subspace.FromBytes(s.Sub("i").Bytes()), packed}
+	return recipeProgram{db, recipe.Queue{Items: subspace.FromBytes(s.Sub("i").Bytes()), Packed: packed}}
 }
 
-func (r recipe) push(priority int64, value string) error {
+func (r recipeProgram) push(priority int64, value string) error {
 	_, err := r.db.Transact(func(tr fdb.Transaction) (any, error) {
-		within := r.items.Sub(priority)
-		last, err := tr.Snapshot().GetRange(within, fdb.RangeOptions{Limit: 1, Reverse: true}).GetSliceWithError()
-		if err != nil {
-			return nil, err
-		}
-		count := int64(0)
-		if len(last) > 0 {
-			key, err := within.Unpack(last[0].Key)
-			if err != nil {
-				return nil, err
-			}
-			count = key[0].(int64) + 1
-		}
-		random := make([]byte, 20)
-		_, _ = rand.Read(random)
-		stored := []byte(value)
-		if r.packed {
-			stored = fdbtuple.Tuple{stored}.Pack()
-		}
-		tr.Set(within.Pack(fdbtuple.Tuple{count, random}), stored)
-		return nil, nil
+		return nil, r.Push(tr, priority, []byte(value))
 	})
 	return err
 }
 
 // pop removes and returns the first value, or the last if max, and says how
 // many attempts it took. The value is "" if there is none.
-func (r recipe) pop(max bool) (value string, attempts int, err error) {
-	stored, err := r.db.Transact(func(tr fdb.Transaction) (any, error) {
+func (r recipeProgram) pop(max bool) (value string, attempts int, err error) {
+	popped, err := r.db.Transact(func(tr fdb.Transaction) (any, error) {
 		attempts++
-		found, err := tr.GetRange(r.items, fdb.RangeOptions{Limit: 1, Reverse: max}).GetSliceWithError()
-		if err != nil || len(found) == 0 {
-			return []byte(nil), err
-		}
-		tr.Clear(found[0].Key)
-		return found[0].Value, nil
+		return r.Pop(tr, max)
 	})
-	if err != nil || len(stored.([]byte)) == 0 {
-		return "", attempts, err
-	}
-	if !r.packed {
-		return string(stored.([]byte)), attempts, nil
-	}
-	t, err := fdbtuple.Unpack(stored.([]byte))
 	if err != nil {
 		return "", attempts, err
 	}
-	return string(t[0].([]byte)), attempts, nil
+	return string(popped.([]byte)), attempts, nil
 }
 
 // Items of recipe programs pass through staged pops unchanged: pops get them,

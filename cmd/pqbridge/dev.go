@@ -34,7 +34,7 @@ func startNATS(port int, logger *slog.Logger) (*server.Server, error) {
 	}
 	s, err := server.NewServer(&server.Options{
 		ServerName: "pqbridge-dev", Host: devHost, Port: port, NoSigs: true,
-		NoFastProducerStall: true, // or a client that does not read keeps the bridge waiting
+		WriteDeadline: 2 * time.Second, // for so long a client that does not read can keep the bridge waiting
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the NATS server of -dev: %w", err)

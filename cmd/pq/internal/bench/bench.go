@@ -80,24 +80,24 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	return r.tidy(ctx, w)
 }
 
-// phases returns the operations in the order in which they are measured.
+// phases returns the operations in the order in which they are measured: what is
+// compared comes one after the other.
 func (r *rig) phases(s *service, w *work) []phase {
 	echo := phase{name: rowEcho, load: r.load, steps: []step{{subject: EchoSubject, payload: w.push[0].payload}}, who: r.echo}
-	phases := []phase{
-		echo,
-		{rowPush, r.load, w.push, s.process, false},
-		{"peek.min", r.load, w.peekMin, s.process, false},
-		{rowPopMin, r.load, w.popMin, s.process, true},
-		{"pop.max", r.load, w.popMax, s.process, true},
-		{"mixed", r.load, w.mixed, s.process, false},
+	push := phase{name: rowPush, load: r.load, steps: w.push, who: s.process}
+	peek := phase{name: "peek.min", load: r.load, steps: w.peekMin, who: s.process}
+	popMin := phase{name: rowPopMin, load: r.load, steps: w.popMin, who: s.process, backlog: true}
+	popMax := phase{name: "pop.max", load: r.load, steps: w.popMax, who: s.process, backlog: true}
+	mixed := phase{name: "mixed", load: r.load, steps: w.mixed, who: s.process}
+	if r.cluster == nil {
+		return []phase{echo, push, peek, popMin, popMax, mixed, echo}
 	}
-	if r.cluster != nil {
-		push, pop := r.cluster.naive(r.Clients, r.Priorities)
-		phases = append(phases,
-			phase{name: rowNaivePush, load: push, steps: w.push, who: self{}},
-			phase{name: rowNaivePop, load: pop, steps: w.popMin, who: self{}})
+	naivePush, naivePop := r.cluster.naive(r.Clients, r.Priorities)
+	return []phase{
+		echo, push, {name: rowNaivePush, load: naivePush, steps: w.push, who: self{}},
+		peek, popMin, {name: rowNaivePop, load: naivePop, steps: w.popMin, who: self{}},
+		popMax, mixed, echo,
 	}
-	return append(phases, echo)
 }
 
 // enough is a number of items that cannot be popped in the time of a phase.

@@ -41,11 +41,11 @@ func startLocal(t *testing.T, o bridge.Options) *local {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &local{t: t, cancel: cancel, done: make(chan error, 1)}
 	go func() { l.done <- b.Run(ctx) }()
-	t.Cleanup(func() { _ = l.stop() })
 	return l
 }
 
-// stop ends the bridge; the second call does nothing.
+// stop ends the bridge, which must be done even if the test failed; the second
+// call does nothing.
 func (l *local) stop() error {
 	l.cancel()
 	err := <-l.done
@@ -74,6 +74,11 @@ func startMem(r *rig) {
 	toNATS := newProxy(r.t, r.env.NATS.URL())
 	start := func() *local { return startLocal(r.t, bridgeOptions(toNATS.url(), db, 100*time.Millisecond)) }
 	var bridges []*local
+	r.t.Cleanup(func() {
+		for _, b := range bridges {
+			_ = b.stop()
+		}
+	})
 	for range 2 + 2*r.random.IntN(2) {
 		bridges = append(bridges, start())
 	}
@@ -115,7 +120,9 @@ func startKill(r *rig) {
 	r.measure = func() resources { return serviceResources(r.t, s) }
 	r.stop = func() kv.Database {
 		s.stop()
-		return openFolder(r.t, folder, vfs.Default)
+		db := openFolder(r.t, folder, vfs.Default)
+		r.t.Cleanup(func() { _ = db.Close() })
+		return db
 	}
 }
 
@@ -125,7 +132,6 @@ func openFolder(t *testing.T, folder string, fs vfs.FS) *pebblekv.DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
 
@@ -181,7 +187,9 @@ func startDisk(r *rig) {
 	disk.mu.random = rand.New(rand.NewPCG(r.random.Uint64(), 3))
 	disk.FS = errorfs.Wrap(vfs.Default, disk)
 	db := openFolder(r.t, r.t.TempDir(), disk)
+	r.t.Cleanup(func() { _ = db.Close() })
 	b := startLocal(r.t, bridgeOptions(r.env.NATS.URL(), db, 200*time.Millisecond))
+	r.t.Cleanup(func() { _ = b.stop() })
 	while := func(rate float64, err error, full bool) func() {
 		return func() {
 			disk.set(rate, err, full)
@@ -211,6 +219,10 @@ func startPower(r *rig) {
 	toNATS := newProxy(r.t, r.env.NATS.URL())
 	db := openFolder(r.t, "store", disk)
 	b := startLocal(r.t, bridgeOptions(toNATS.url(), db, time.Second))
+	r.t.Cleanup(func() {
+		_ = b.stop()
+		_ = db.Close()
+	})
 	cut := func(percent int) fault {
 		return fault{fmt.Sprintf("power cut, %d %% of what was not synced is there", percent), func() {
 			// What the bridge says after this reaches nobody.
@@ -218,7 +230,7 @@ func startPower(r *rig) {
 			after := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: random})
 			_ = b.stop() // it cannot say goodbye
 			_ = db.Close()
-			toNATS = newProxy(r.t, r.env.NATS.URL())
+			toNATS.refuse(false)
 			disk = after
 			db = openFolder(r.t, "store", disk)
 			b = startLocal(r.t, bridgeOptions(toNATS.url(), db, time.Second))

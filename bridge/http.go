@@ -100,11 +100,11 @@ func (b *Bridge) natsReady(ctx context.Context) error {
 	return nil
 }
 
-// storeReady reads the list of queues, in a transaction that could write: a
-// store whose disk failed may still be able to read.
+// storeReady reads the list of queues. It does not wait for those who write: a
+// store that is busy is ready.
 func (b *Bridge) storeReady(ctx context.Context) error {
-	_, err := kv.Transact(ctx, b.db, func(tx kv.Transaction) ([]string, error) {
-		return b.keyspace.PriorityQueues(tx.Snapshot(), "", 1)
+	_, err := kv.ReadTransact(ctx, b.db, func(r kv.Reader) ([]string, error) {
+		return b.keyspace.PriorityQueues(r, "", 1)
 	})
 	if err != nil {
 		return fmt.Errorf("store: %w", err)

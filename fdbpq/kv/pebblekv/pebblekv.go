@@ -31,6 +31,7 @@
 // the disk takes a file of proof, tried at most four times a second. Then
 // transactions that are still open fail with kv.ErrUnavailable, and what
 // survived is synced before it is shown. Nothing that was acknowledged is lost.
+// If the folder cannot be opened BeginRead fails too, and also tries again.
 //
 // A block of a table that is corrupt: the reads that need it fail with
 // kv.ErrUnavailable.
@@ -167,6 +168,9 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	}
 	s, err := db.current()
 	if err != nil {
+		s, err = db.reopen(ctx, err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	tx := &readTransaction{ctx: ctx, store: s}
@@ -174,6 +178,21 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 		return nil, err
 	}
 	return tx, nil
+}
+
+// reopen is for readers of a store that could not be opened again, as down
+// says: writers try that again, but there may be none.
+func (db *DB) reopen(ctx context.Context, down error) (*store, error) {
+	select {
+	case db.writer <- struct{}{}:
+	default:
+		return nil, down // a writer is about to try, or to close
+	}
+	defer func() { <-db.writer }()
+	if err := db.usable(ctx); err != nil {
+		return nil, err
+	}
+	return db.healthy()
 }
 
 func (db *DB) usable(ctx context.Context) error {

@@ -1,12 +1,19 @@
 package pebblekv
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // noCompactionFS fails to make the tables of compactions.
@@ -42,5 +49,39 @@ func TestCompactionFailsDuringOpen(t *testing.T) {
 	db := openTest(t, files, Options{})
 	if _, err := get(db, "key"); err != nil {
 		t.Error(err)
+	}
+}
+
+// A folder that could not be opened again is tried by readers too: there may be
+// no writers.
+func TestReadersOpenAgain(t *testing.T) {
+	var time clock
+	var opening atomic.Bool
+	files := newFaultyFS(syscall.EIO, func(op errorfs.Op) bool {
+		if opening.Load() {
+			return op.Kind == errorfs.OpCreate && strings.HasPrefix(filepath.Base(op.Path), "MANIFEST")
+		}
+		return op.Kind.ReadOrWrite() == errorfs.OpIsWrite
+	})
+	db := openTest(t, files, Options{now: time.now})
+	if err := set(db, "key", "value"); err != nil {
+		t.Fatal(err)
+	}
+	files.broken.Store(true)
+	if err := set(db, "key", "lost"); err == nil {
+		t.Fatal("the disk did not fail")
+	}
+	opening.Store(true)
+	time.advance(retryInterval)
+	if err := set(db, "key", "lost"); !errors.Is(err, kv.ErrUnavailable) {
+		t.Fatalf("opening the folder again: %v", err)
+	}
+	if _, err := get(db, "key"); !errors.Is(err, kv.ErrUnavailable) {
+		t.Fatalf("a read while the folder cannot be opened: %v", err)
+	}
+	files.broken.Store(false)
+	time.advance(retryInterval)
+	if value, err := get(db, "key"); err != nil || value != "value" {
+		t.Errorf("after that: %q, %v", value, err)
 	}
 }

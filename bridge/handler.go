@@ -31,7 +31,8 @@ type request struct {
 	endpoint *endpoint
 	reply    string
 	received time.Time
-	size     int // bytes of payload and headers
+	size     int  // bytes of payload and headers
+	restores bool // pushes an item again whose reply could not be sent
 }
 
 // handler takes the messages of one subscription. NATS calls it from one
@@ -60,12 +61,28 @@ func (h *handler) handle(m *nats.Msg) {
 	}
 }
 
+// A NATS server closes a connection that sends it a line of more than 4096
+// bytes, in which the reply subject is not alone: another bridge's subject, or
+// the sizes of headers and payload, come with it.
+const (
+	// maxReply is the longest reply subject of a request that is run.
+	maxReply = 2048
+	// maxSendable is the longest one that an error can be sent to.
+	maxSendable = 4000
+)
+
 // accept checks the message and hands it over. If it returns an error the
 // request was not taken.
 func (h *handler) accept(m *nats.Msg, r *request, op *fdbpq.Op) error {
 	if h.b.listens(m.Reply) {
 		r.reply = "" // an answer there would be taken for a request
 		return fmt.Errorf("%w: reply subject %.64q is one of the service's own: want an inbox", ErrBadRequest, m.Reply)
+	}
+	if len(m.Reply) > maxReply {
+		if len(m.Reply) > maxSendable {
+			r.reply = ""
+		}
+		return fmt.Errorf("%w: the reply subject has %d bytes: want at most %d", ErrBadRequest, len(m.Reply), maxReply)
 	}
 	if !h.handed && m.Header == nil && m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data) {
 		return fmt.Errorf("%w: the headers cannot be read: want a line \"name: value\" for each", ErrBadRequest)

@@ -86,7 +86,7 @@ func (l *lane) add(r *request, op *fdbpq.Op) error {
 		l.b.load.release(1, r.size)
 		return fmt.Errorf("%w: the service is shutting down: try again", ErrUnavailable)
 	}
-	l.mu.waiting = append(l.mu.waiting, waiting{*r, *op})
+	l.appendLocked(r, op)
 	if l.enoughLocked() {
 		l.mu.changed.Signal()
 	}
@@ -101,9 +101,21 @@ func (l *lane) readd(r *request, op *fdbpq.Op) bool {
 		return false
 	}
 	l.b.load.hold(r.size)
-	l.mu.waiting = append(l.mu.waiting, waiting{*r, *op})
+	l.appendLocked(r, op)
 	l.mu.changed.Signal()
 	return true
+}
+
+// appendLocked adds to those that wait. What was taken from the front is given
+// up when it is the larger part, so that a lane that is never empty does not
+// grow for ever.
+func (l *lane) appendLocked(r *request, op *fdbpq.Op) {
+	if n := len(l.mu.waiting); n == cap(l.mu.waiting) && l.mu.head > n/2 {
+		n = copy(l.mu.waiting, l.mu.waiting[l.mu.head:])
+		clear(l.mu.waiting[n:])
+		l.mu.waiting, l.mu.head = l.mu.waiting[:n], 0
+	}
+	l.mu.waiting = append(l.mu.waiting, waiting{*r, *op})
 }
 
 // close makes run return when nothing is left to do.
@@ -138,10 +150,12 @@ func (l *lane) run(ctx context.Context) {
 func (l *lane) wait() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for !l.enoughLocked() && !l.mu.closed && !l.mu.unsettled {
+	// While a batch is under way there may be more to come from it: an outcome
+	// to be settled, an item to be restored.
+	for !l.enoughLocked() && !l.mu.unsettled && (!l.mu.closed || l.mu.newest != nil) {
 		l.mu.changed.Wait()
 	}
-	l.mu.ended = l.mu.head == len(l.mu.waiting) && !l.mu.unsettled
+	l.mu.ended = l.mu.head == len(l.mu.waiting) && !l.mu.unsettled && l.mu.newest == nil
 	return !l.mu.ended
 }
 
@@ -201,7 +215,7 @@ func (l *lane) expire(ctx context.Context) {
 			return
 		}
 		w := &l.mu.waiting[l.mu.head]
-		if ctx.Err() == nil && w.received.After(before) {
+		if ctx.Err() == nil && (w.restores || w.received.After(before)) {
 			l.mu.Unlock()
 			return
 		}

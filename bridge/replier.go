@@ -66,6 +66,7 @@ func (l *lane) restore(r *request, kind fdbpq.OpKind, item *fdbpq.Item) {
 		endpoint: l.b.endpoints.of(&subjects.Request{Kind: r.queue.kind, Verb: verb}),
 		received: time.Now(),
 		size:     len(item.Value) + headerSize(item.Headers),
+		restores: true,
 	}
 	op := fdbpq.Op{Kind: fdbpq.OpPush, Queue: r.queue.target, Priority: item.ID.Priority, Message: item.Message}
 	if !l.readd(&again, &op) {
@@ -99,7 +100,12 @@ func (l *lane) fail(b *batch, err error) {
 	}
 	l.b.quiet.store.warn("a batch failed", "requests", len(b.requests), "error", err)
 	for i := range b.requests {
-		l.b.refuse(&b.requests[i], err)
+		r := &b.requests[i]
+		// An item is pushed again until it is stored, unless it may be already.
+		if r.restores && !errors.Is(err, ErrUnknownOutcome) && l.readd(r, &b.ops[i]) {
+			continue
+		}
+		l.b.refuse(r, err)
 	}
 }
 

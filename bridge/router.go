@@ -218,27 +218,36 @@ func (r *router) pass(m *nats.Msg, kind fdbpq.OpKind, request *request) (passed 
 		return false, nil
 	}
 	ids := *r.bridges.Load()
-	if len(ids) == 1 || r.denied.Load() {
+	if len(ids) == 1 || r.denied.Load() || r.b.stopping.Load() {
 		return false, nil
 	}
 	owner := request.queue.owner(ids)
 	if owner == r.b.id {
 		return false, nil
 	}
-	r.noteHanded(owner, request)
+	if passed, err := r.noteHanded(owner, request); !passed || err != nil {
+		return false, err
+	}
 	r.b.metrics.passed.Inc()
 	subject := r.inbox[:len(r.inbox)-len(r.b.id)-1] + owner + "." + m.Subject
 	return true, r.b.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: m.Reply, Header: m.Header})
 }
 
-// noteHanded remembers a request for the case that its new owner is gone.
-func (r *router) noteHanded(owner string, request *request) {
+// noteHanded remembers a request for the case that its new owner is gone. It
+// returns false if that is known already, and ErrOverloaded if too many are
+// remembered.
+func (r *router) noteHanded(owner string, request *request) (there bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	handed := r.mu.handed[owner]
-	if _, there := r.mu.heard[owner]; there && len(handed) < r.b.options.MaxPending {
-		r.mu.handed[owner] = append(handed, *request)
+	if _, there := r.mu.heard[owner]; !there {
+		return false, nil
 	}
+	handed := r.mu.handed[owner]
+	if len(handed) >= r.b.options.MaxPending {
+		return true, fmt.Errorf("%w: %d pops are with the bridge that pops from this queue: try again later", ErrOverloaded, len(handed))
+	}
+	r.mu.handed[owner] = append(handed, *request)
+	return true, nil
 }
 
 // owner is the bridge that pops from the queue: the one whose id and the

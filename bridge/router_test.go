@@ -3,6 +3,7 @@ package bridge_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -119,4 +120,54 @@ func TestPopsHandedToABridgeThatIsGone(t *testing.T) {
 	if again != unknown {
 		t.Errorf("%d items are left, want %d", again, unknown)
 	}
+}
+
+// More pops than can be remembered are not handed to a bridge that may be gone.
+func TestPopsHandedOverAreBounded(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxPending = 10 }})
+	ghost := e.Connect()
+	if _, err := ghost.Subscribe("_pqbridge.pq.to.ghost.>", func(*nats.Msg) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(ghost.Publish(members, []byte("ghost")), ghost.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			if _, err := e.Conn.Request(fmt.Sprintf("pq.jobs-%d.pop.min", i), nil, testenv.Patience); err != nil {
+				t.Errorf("pop %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A reply subject so long that a server would close the connection of whoever
+// passes it on is refused.
+func TestLongReplySubjects(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	push(t, e, "pq.jobs.push", nil, "item")
+	for _, size := range []int{2048, 2049, 4000} {
+		reply, err := e.Conn.SubscribeSync("r." + strings.Repeat("x", size-2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Conn.PublishRequest("pq.jobs.peek.min", reply.Subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		m, err := reply.NextMsg(testenv.Patience)
+		if err != nil {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+		if err := bridge.ErrorFromHeaders(m.Header); errors.Is(err, bridge.ErrBadRequest) != (size > 2048) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	if err := e.Conn.PublishRequest("pq.jobs.pop.min", strings.Repeat("x", 4060), nil); err != nil {
+		t.Fatal(err)
+	}
+	wantMetric(t, e.Bridge, "pq_unanswered_total", 1)
+	wantMetric(t, e.Bridge, "pq_nats_errors_total", 0)
+	wantQueued(t, e, 1)
 }

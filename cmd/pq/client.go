@@ -47,7 +47,7 @@ func (c *client) request(m *nats.Msg) (*nats.Msg, error) {
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("no reply on %s within %v: it may or may not have been done", m.Subject, c.timeout)
 	case errors.Is(err, nats.ErrMaxPayload):
-		return nil, fmt.Errorf("the message has %d bytes: the NATS server takes %d at most, headers included", m.Size(), c.nc.MaxPayload())
+		return nil, fmt.Errorf("the value has %d bytes: the NATS server takes %d at most, headers included", len(m.Data), c.nc.MaxPayload())
 	default:
 		return nil, fmt.Errorf("%s: %w", m.Subject, err)
 	}

@@ -1,11 +1,25 @@
 package main
 
 import (
+	"cmp"
+	"runtime/debug"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
+
+// version is set by the linker in releases.
+var version string
+
+// moduleVersion is that of the module, as far as go build knows it.
+func moduleVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}
 
 // app is what all commands share: the global flags.
 type app struct {
@@ -20,8 +34,9 @@ func newRoot() (root *cobra.Command, started *bool) {
 	a := &app{}
 	started = new(bool)
 	root = &cobra.Command{
-		Use:   "pq",
-		Short: "Durable priority queues over NATS",
+		Use:     "pq",
+		Short:   "Durable priority queues over NATS",
+		Version: cmp.Or(version, moduleVersion()),
 		Long: `pq pushes to and pops from the durable queues that pqbridge serves over NATS.
 
 Exit codes: 0 done, 1 it did not work, 2 the command line is wrong,

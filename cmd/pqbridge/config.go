@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"reflect"
 	"strings"
@@ -90,16 +91,15 @@ func variable(f reflect.StructField) string { return f.Tag.Get("envconfig") }
 func loadConfig(dev bool) (*config, error) {
 	c := &config{}
 	problems := []error{unknownVariables(os.Environ())}
-	readable := true
 	for i, field := range variables() {
-		if err := readField(field, reflect.ValueOf(c).Elem().Field(i)); err != nil {
+		target := reflect.ValueOf(c).Elem().Field(i)
+		if err := readField(field, target); err != nil {
 			problems = append(problems, err)
-			readable = false
+			// The others are checked with the default in its place.
+			problems = append(problems, readField(unset(field), target))
 		}
 	}
-	if readable {
-		problems = append(problems, c.validate(), c.validateDev(dev))
-	}
+	problems = append(problems, c.validate(), c.validateDev(dev))
 	return c, errors.Join(problems...)
 }
 
@@ -119,6 +119,13 @@ func readField(field reflect.StructField, target reflect.Value) error {
 	}
 	target.Set(alone.Elem().Field(0))
 	return nil
+}
+
+// unset returns the field as if its variable were not set.
+func unset(field reflect.StructField) reflect.StructField {
+	name := variable(field)
+	field.Tag = reflect.StructTag(strings.Replace(string(field.Tag), name, testVariables+name, 1))
+	return field
 }
 
 // testVariables is what the variables begin with that only this project's tests read.
@@ -193,6 +200,8 @@ func (c *config) validate() error {
 	check(c.DataDir != "" || c.Store != storeEmbedded, "PQ_DATA_DIR is empty: want the folder of the embedded store")
 	check(c.KeyPrefix != "" && c.KeyPrefix != c.FIFOKeyPrefix && c.FIFOKeyPrefix != "",
 		"PQ_KEY_PREFIX is %q and PQ_FIFO_KEY_PREFIX %q: want two that differ and are not empty", c.KeyPrefix, c.FIFOKeyPrefix)
+	_, _, err := net.SplitHostPort(c.HTTPAddr)
+	check(err == nil || c.HTTPAddr == httpOff, "PQ_HTTP_ADDR is %q: want host:port or %s", c.HTTPAddr, httpOff)
 	check(c.DevNATSPort >= 0 && c.DevNATSPort <= 65535, "PQ_DEV_NATS_PORT is %d: want 0 to 65535", c.DevNATSPort)
 	for _, name := range c.zeros() {
 		check(false, "%s is 0: leave it unset for the default", name)

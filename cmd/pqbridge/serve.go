@@ -18,6 +18,7 @@ import (
 // opposite to that in which it was opened: the bridge, the store, and with dev
 // the NATS server.
 func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout io.Writer) (err error) {
+	tuneGC()
 	if dev {
 		server, err := startNATS(c.DevNATSPort, logger)
 		if err != nil {

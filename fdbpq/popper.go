@@ -266,44 +266,54 @@ func (p *Popper) look(ctx context.Context, r *request) (result *Result, err erro
 }
 
 // stayInLine notes who is first in line and registers the request if it is not.
+// A request that has been registered before takes its old place again: it may
+// be that it is on its way there.
 func (p *Popper) stayInLine(tx kv.Transaction, r *request) error {
-	line := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1})
-	if r.key != nil {
-		value, err := tx.Get(r.key).Get()
+	if r.key == nil {
+		last, err := p.lastInLine(tx).Get()
 		if err != nil {
 			return err
 		}
-		if value != nil {
-			first, err := line.Get()
-			r.see(first, p.now())
-			return err
-		}
+		return p.register(tx, r, last)
 	}
-	last, err := p.lastInLine(tx).Get()
+	line := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1})
+	value, err := tx.Get(r.key).Get()
 	if err != nil {
 		return err
 	}
-	return p.register(tx, r, last)
+	first, err := line.Get()
+	if err != nil {
+		return err
+	}
+	if value == nil {
+		return p.register(tx, r, first)
+	}
+	r.see(first, p.now())
+	return nil
 }
 
 func (p *Popper) lastInLine(tx kv.Transaction) kv.Future[[]kv.KeyValue] {
 	return tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1, Reverse: true})
 }
 
-// register writes the request down after the last one.
-func (p *Popper) register(tx kv.Transaction, r *request, last []kv.KeyValue) error {
-	count := int64(0)
-	if len(last) > 0 {
-		previous, err := p.l.parseWaiter(last[0])
-		if err != nil {
-			return err
+// register writes the request down: after the last one in line, or where it
+// was registered first. line has some request if there are any, the last one
+// the first time.
+func (p *Popper) register(tx kv.Transaction, r *request, line []kv.KeyValue) error {
+	if r.key == nil {
+		count := int64(0)
+		if len(line) > 0 {
+			last, err := p.l.parseWaiter(line[0])
+			if err != nil {
+				return err
+			}
+			count = following(last.count)
 		}
-		count = following(previous.count)
+		r.key = p.l.requestKey(count, r.id)
 	}
 	r.fence(tx)
-	r.key = p.l.requestKey(count, r.id)
 	tx.Set(r.key, encodeRequest(r.kind, p.now().Add(requestLife)))
-	r.first, r.early = "", len(last) == 0
+	r.first, r.early = "", len(line) == 0
 	return nil
 }
 

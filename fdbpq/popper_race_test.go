@@ -124,6 +124,62 @@ func lateCommits(t *testing.T, late []int, served bool) {
 	s.wantLeft(what, "b", "c")
 }
 
+// The same while others join the line before each commit: they and the pop get
+// or leave each item once.
+func TestLateCommitsWhileTheLineGrows(t *testing.T) {
+	for servedAt := 2; servedAt <= 5; servedAt++ {
+		inParallel(lates(), func(late []int) { lateCommitsWhileTheLineGrows(t, late, servedAt) })
+	}
+}
+
+func lateCommitsWhileTheLineGrows(t *testing.T, late []int, servedAt int) {
+	s := newStagedFixture(t)
+	s.clock.stepping(fdbpq.MaxPatience / 4)
+	other := fdbpq.NewPopper(s.db, s.q)
+	s.clock.give(other)
+	held := map[int][]*meddledTransaction{}
+	s.popper(nil, func(n int, tx kv.Transaction) error {
+		if n <= len(late) && late[n-1] == -1 {
+			return kv.ErrConflict
+		}
+		if n <= 2 {
+			s.line(other, fdbpq.OpPopMin) // and is gone
+		}
+		if n <= len(late) && late[n-1] > 0 {
+			tx := tx.(*meddledTransaction)
+			tx.held = true
+			held[n+late[n-1]] = append(held[n+late[n-1]], tx)
+			return kv.ErrCommitUnknown
+		}
+		makeLate(held[n])
+		delete(held, n)
+		err := s.commit(n, tx)
+		if n == servedAt {
+			_ = other.Serve(s.ctx) // may meet the late ones
+		}
+		return err
+	})
+	item, err := s.p.PopMin(s.ctx)
+	what := fmt.Sprintf("%v served at %d", late, servedAt)
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	for _, list := range held {
+		makeLate(list)
+	}
+	s.clock.advance(fdbpq.RequestLife + fdbpq.AnswerLife)
+	got := []string{string(item.Value)}
+	for err = nil; err == nil; {
+		if item, err = other.PopMin(s.ctx); err == nil {
+			got = append(got, string(item.Value))
+		}
+	}
+	wantError(t, err, fdbpq.ErrEmpty)
+	slices.Sort(got)
+	wantList(t, what, got, "a", "b", "c")
+	wantEqual(t, what+": length", s.length(s.q), 0)
+}
+
 // A commit without an answer that is made while another item is being taken
 // counts, and the other item stays.
 func TestLateCommitOfAnotherItem(t *testing.T) {

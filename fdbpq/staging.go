@@ -32,6 +32,10 @@ import (
 // An item is taken if, and only if, the mark is there, and the mark says by
 // which attempt, so a pop that finds the mark knows its item.
 //
+// A request keeps the place at which its owner first tried to register it, so
+// that it is in line once at most: an earlier attempt that was committed after
+// all left the very key that the next one looks for.
+//
 // Whoever serves the line reads and removes the requests that it answers, and
 // the items, so that each request gets one answer and each item goes to one
 // request. A request that is withdrawn or served meanwhile conflicts with it.
@@ -66,7 +70,7 @@ type request struct {
 	answerKey, valueKey, markKey []byte
 	removes                      [][]byte // marks of earlier pops, removed on the way
 
-	key   []byte  // where it was last registered; nil before
+	key   []byte  // its place in line, the same for life; nil until first registered
 	taken []*Item // what each attempt to take an item would have taken
 
 	early      bool          // the line was empty, so it may be the first soon

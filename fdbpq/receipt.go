@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -87,6 +88,7 @@ func parseReceipt(value []byte) (at time.Time, number, back int64, err error) {
 //
 // It is called by the goroutine that calls Start.
 func (b *Batcher) Settle(ctx context.Context) error {
+	page := MaxMessageSize
 	for {
 		b.mu.Lock()
 		if len(b.mu.unsettled) == 0 {
@@ -97,8 +99,12 @@ func (b *Batcher) Settle(ctx context.Context) error {
 		b.mu.Unlock()
 
 		done, err := kv.TransactIdempotent(ctx, b.db, func(tx kv.Transaction) (bool, error) {
-			return b.settle(tx, u)
+			return b.settle(tx, u, page)
 		})
+		if errors.Is(err, kv.ErrTooLarge) && page > 1 {
+			page /= 2
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -114,8 +120,9 @@ func (b *Batcher) Settle(ctx context.Context) error {
 
 // settle makes one step, which the receipt records, so that it is made once
 // even if its own commit ends without an answer. What was popped may be too
-// large to be put back in one transaction. done says that this was the last.
-func (b *Batcher) settle(tx kv.Transaction, u unsettled) (done bool, err error) {
+// large to be put back in one transaction: about page bytes of it are. done
+// says that this was the last step.
+func (b *Batcher) settle(tx kv.Transaction, u unsettled, page int) (done bool, err error) {
 	value, err := tx.Get(u.receipt).Get()
 	if err != nil {
 		return false, err
@@ -127,7 +134,7 @@ func (b *Batcher) settle(tx kv.Transaction, u unsettled) (done bool, err error) 
 		}
 	}
 	items := u.popped[number] // none if no attempt was committed
-	end := putBack(tx, items, int(back))
+	end := putBack(tx, items, int(back), page)
 	if end < len(items) {
 		b.writeReceipt(tx, u.receipt, number, end)
 		return false, nil
@@ -137,18 +144,19 @@ func (b *Batcher) settle(tx kv.Transaction, u unsettled) (done bool, err error) 
 }
 
 // putBackOverhead is about the bytes of a transaction that an item needs
-// besides its message.
+// besides its message. Long names of queues need more.
 const putBackOverhead = 500
 
-// putBack writes items from begin on back under their old keys, as many as
-// fit into one transaction, and returns the end of those.
-func putBack(tx kv.Transaction, items []popped, begin int) (end int) {
+// putBack writes items from begin on back under their old keys, about page
+// bytes of them but at least one, and returns the end of those. What they need
+// in the transaction may be more: zero bytes count twice in tuples.
+func putBack(tx kv.Transaction, items []popped, begin, page int) (end int) {
 	queues := make(map[*layout]*queueOps)
 	size := 0
 	for end = begin; end < len(items); end++ {
 		l, item := items[end].l, &items[end].item
 		size += item.size() + putBackOverhead
-		if size > MaxMessageSize && end > begin {
+		if size > page && end > begin {
 			break
 		}
 		q := queues[l]

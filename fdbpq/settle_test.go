@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -193,6 +195,41 @@ func TestSettleOfMuchData(t *testing.T) {
 			}
 		}
 		wantEqual(t, "Len", f.length(fifo), 5)
+	}
+}
+
+// What goes back may need much more of a transaction than its values are long:
+// zero bytes count twice in tuples, and so do long keys, several times.
+func TestSettleOfMuchMoreThanTheValues(t *testing.T) {
+	for name, c := range map[string]struct {
+		format   fdbpq.ValueFormat
+		queue    string
+		n        int
+		priority int64
+		message  fdbpq.Message
+	}{
+		"zeros": {
+			format: fdbpq.TupleValues, queue: "a", n: 300,
+			message: fdbpq.Message{Value: make([]byte, 45_000)},
+		},
+		"keys": {
+			queue: strings.Repeat("x", 128), n: 6500, priority: 1 << 60,
+			message: fdbpq.Message{Value: make([]byte, 800), Headers: map[string][]string{"A": {"b"}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newUnsureWith(t, faultkv.Options{}, c.format)
+			q := f.queue(c.queue)
+			push := fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: c.priority, Message: c.message}
+			for range c.n / 100 {
+				f.apply(slices.Repeat([]fdbpq.Op{push}, 100)...)
+			}
+			f.abandon(faultkv.UnknownMade, slices.Repeat([]fdbpq.Op{op(fdbpq.OpPopMin, q)}, c.n)...)
+			if err := f.batcher.Settle(f.ctx); err != nil {
+				t.Errorf("Settle: %v", err)
+			}
+			wantEqual(t, "Len", f.length(q), int64(c.n))
+		})
 	}
 }
 

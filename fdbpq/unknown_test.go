@@ -32,10 +32,14 @@ func (f *unsure) calm() {
 }
 
 func newUnsure(t *testing.T, o faultkv.Options) *unsure {
+	return newUnsureWith(t, o, fdbpq.RawValues)
+}
+
+func newUnsureWith(t *testing.T, o faultkv.Options, format fdbpq.ValueFormat) *unsure {
 	inner := memkv.New(memkv.Options{})
 	faults := faultkv.New(inner, o)
 	watched := &watched{Database: faults}
-	return &unsure{newFixture(t, watched, fdbpq.RawValues), inner, faults, watched}
+	return &unsure{newFixture(t, watched, format), inner, faults, watched}
 }
 
 // watched tells when a commit has ended without an answer.

@@ -14,7 +14,6 @@ import (
 type batch struct {
 	tx      kv.Transaction
 	now     time.Time
-	fresh   bool // see apply
 	ops     []Op
 	results []Result
 	queues  []*queueOps // in order of first use
@@ -34,10 +33,9 @@ type queueOps struct {
 }
 
 // apply runs ops in tx and returns one result for each, and whether anything
-// was written. fresh says that nothing was written in tx before, so that what
-// it reads is committed. The error is one of the store.
-func apply(tx kv.Transaction, ops []Op, now time.Time, fresh bool) (results []Result, wrote bool, err error) {
-	b := &batch{tx: tx, now: now, fresh: fresh, ops: ops, results: make([]Result, len(ops))}
+// was written. The error is one of the store.
+func apply(tx kv.Transaction, ops []Op, now time.Time) (results []Result, wrote bool, err error) {
+	b := &batch{tx: tx, now: now, ops: ops, results: make([]Result, len(ops))}
 	b.queues = group(ops, b.results)
 	for _, stage := range []func() error{b.lens, b.push, b.pop, b.peek} {
 		if err := stage(); err != nil {

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -218,4 +221,36 @@ func TestReceiptsDoNotPileUp(t *testing.T) {
 		}
 		wantEqual(f.T, "receipts", fmt.Sprint(len(f.stored(f.priority+"-x"))), "1")
 	})
+}
+
+// A queue is in the list of queues even if the disk hangs for long and then loses
+// the first pushes, which were not said to be done.
+func TestQueueIsListedAfterLostPushes(t *testing.T) {
+	disk := vfs.NewCrashableMem()
+	f := newFixture(t, openPebble(t, disk), fdbpq.RawValues)
+	q := f.queue("jobs")
+	lost := disk.CrashClone(vfs.CrashCloneCfg{})
+	push := []fdbpq.Op{opPush(q, 1, "v")}
+	clock := newClock(time.Now())
+	clock.stepping(time.Minute)
+	f.batcher.SetNow(clock.now)
+	pending := []*fdbpq.Pending{f.batcher.Start(f.ctx, push), f.batcher.Start(f.ctx, push)}
+
+	after := openPebble(t, lost)
+	defer after.Close()
+	for range 2 { // the second does not look any more
+		if _, err := fdbpq.NewBatcher(after, f.Keyspace).Apply(f.ctx, push); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names, err := kv.ReadTransact(f.ctx, after, func(r kv.Reader) ([]string, error) {
+		return f.PriorityQueues(r, "", 10)
+	})
+	wantEqual(t, "error", err, nil)
+	wantList(t, "queues", names, "jobs")
+	for _, p := range pending {
+		if _, err := p.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
 }

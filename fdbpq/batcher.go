@@ -193,7 +193,7 @@ func (p *Pending) attempt(ctx context.Context) (done bool, err error) {
 			return true, nil
 		}
 	}
-	p.results, p.wrote, err = apply(tx, p.ops, b.now(), true)
+	p.results, p.wrote, err = apply(tx, p.ops, b.now())
 	if err != nil {
 		return false, err
 	}
@@ -228,6 +228,9 @@ func (p *Pending) remember() {
 // end sets the outcome of the batch and tells the Batcher of it.
 func (p *Pending) end(err error) {
 	b := p.batcher
+	if err == nil {
+		p.noteListed()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err == nil && p.wrote {
@@ -250,4 +253,17 @@ func (p *Pending) end(err error) {
 		u.popped[a.number] = poppedBy(p.ops, a.results)
 	}
 	b.mu.unsettled = append(b.mu.unsettled, u)
+}
+
+// noteListed notes that the queues that the batch pushed to are in the list of
+// queues: it saw them there or put them there, and is durable itself.
+func (p *Pending) noteListed() {
+	for i := range p.ops {
+		if p.ops[i].Kind != OpPush || p.results[i].Err != nil {
+			continue
+		}
+		if l := p.ops[i].Queue.layout(); !l.listed.Load() {
+			l.listed.Store(true)
+		}
+	}
 }

@@ -213,7 +213,7 @@ func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time) {
 			if l.fifo && (kind == OpPopMax || kind == OpPeekMax) {
 				continue
 			}
-			results, _, err := apply(tx, []Op{{Kind: kind, Queue: &PriorityQueue{l}, Message: Message{Value: []byte("x")}}}, now, true)
+			results, _, err := apply(tx, []Op{{Kind: kind, Queue: &PriorityQueue{l}, Message: Message{Value: []byte("x")}}}, now)
 			allowed("batch", err)
 			for _, result := range results {
 				allowed("operation", result.Err)

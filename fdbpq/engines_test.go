@@ -34,15 +34,17 @@ type engine struct {
 func engines() []engine {
 	return []engine{
 		{"mem", func(*testing.T) kv.Database { return memkv.New(memkv.Options{}) }},
-		{"pebble", func(t *testing.T) kv.Database {
-			db, err := pebblekv.Open("db", pebblekv.Options{FS: vfs.NewMem(), MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return db
-		}},
+		{"pebble", func(t *testing.T) kv.Database { return openPebble(t, vfs.NewMem()) }},
 		{"fdb", func(t *testing.T) kv.Database { return testenv.FDB(t) }},
 	}
+}
+
+func openPebble(t *testing.T, fs vfs.FS) kv.Database {
+	db, err := pebblekv.Open("db", pebblekv.Options{FS: fs, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
 }
 
 // patience bounds each test, so that one that hangs fails by name.

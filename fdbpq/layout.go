@@ -112,7 +112,8 @@ type layout struct {
 	name       string // names the queue among others in a batch
 	registered []byte // key in the list of queues; nil outside a Keyspace
 
-	// listed is set once the queue was seen in the list, which it never leaves.
+	// listed is set once it is durable that the queue is in the list, which it
+	// never leaves.
 	listed atomic.Bool
 }
 

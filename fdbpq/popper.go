@@ -155,7 +155,7 @@ func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err err
 				return err
 			}
 		}
-		results, _, err := apply(tx, []Op{{Kind: r.kind, Queue: p.q}}, now, true)
+		results, _, err := apply(tx, []Op{{Kind: r.kind, Queue: p.q}}, now)
 		if err != nil {
 			return err
 		}

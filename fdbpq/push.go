@@ -1,8 +1,6 @@
 package fdbpq
 
 import (
-	"time"
-
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
@@ -61,8 +59,6 @@ func (b *batch) pushTo(r pushReads) error {
 		}
 		if since == nil {
 			b.tx.Set(q.l.registered, tuple.Tuple{b.now.UnixMicro()}.Pack())
-		} else if b.fresh && listedLongAgo(since, b.now) {
-			q.l.listed.Store(true)
 		}
 	}
 	next := make(map[int64]int64, len(r.last))
@@ -87,13 +83,6 @@ func (b *batch) pushTo(r pushReads) error {
 	}
 	b.wrote = true
 	return nil
-}
-
-// listedLongAgo reports whether a queue has been in the list for so long that
-// nothing can take it from there any more, not even a disk that fails now.
-func listedLongAgo(since []byte, now time.Time) bool {
-	micros, _, err := tuple.DecodeInt(since)
-	return err == nil && now.Sub(time.UnixMicro(micros)) > 5*time.Second
 }
 
 // nextCount returns the count after that of the last item found.

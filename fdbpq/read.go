@@ -106,7 +106,7 @@ type outcome struct {
 
 // one runs a single operation in the caller's transaction.
 func one(tx kv.Transaction, op Op) outcome {
-	results, _, err := apply(tx, []Op{op}, time.Now(), false)
+	results, _, err := apply(tx, []Op{op}, time.Now())
 	if err != nil {
 		return outcome{err: err}
 	}

@@ -40,10 +40,10 @@ race: ## run the tests with the race detector; needs a C compiler
 check: fmt-check vet staticcheck test ## all that has to pass before a change goes in
 
 fmt: ## format the code
-	gofmt -w bridge cmd fdbpq subjects testenv
+	gofmt -w bridge cmd docs fdbpq subjects testenv
 
 fmt-check:
-	@files=$$(gofmt -l bridge cmd fdbpq subjects testenv); \
+	@files=$$(gofmt -l bridge cmd docs fdbpq subjects testenv); \
 	if [ -n "$$files" ]; then echo "not formatted, run make fmt:"; echo "$$files"; exit 1; fi
 
 vet:
@@ -56,6 +56,9 @@ staticcheck:
 bench: build ## measure the service against a bare echo service; STORE=fdb, BENCH="--seconds 10 ..." for more
 	go build -o bin/nats-server github.com/nats-io/nats-server/v2
 	bin/pq bench --pqbridge bin/pqbridge --nats-server bin/nats-server $(if $(STORE),--store $(STORE)) $(BENCH)
+
+bench-contention: ## measure staged pops against the published recipe on a real FoundationDB
+	go test -tags fdb -run '^$$' -bench Contention -benchtime 5s -timeout 30m ./fdbpq
 
 prove: ## break systems under load for a short time, with the race detector; SEED=<n> to do it again
 	go test $(TAG_FLAGS) -race -count=1 -v -timeout 10m ./testenv/proof $(if $(SEED),-seed $(SEED))

@@ -14,10 +14,10 @@ VERSION    :=
 LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race check fmt fmt-check vet staticcheck bench prove soak fuzz clean
+.PHONY: help run build test race check fmt fmt-check vet staticcheck bench bench-contention prove soak fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 run: build ## start the service with a NATS server of its own, data in ./data
 	@exec bin/pqbridge -dev

@@ -1,6 +1,8 @@
 package fdbpq
 
 import (
+	"errors"
+
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
@@ -62,10 +64,14 @@ func (b *batch) pushTo(r pushReads) error {
 		}
 	}
 	next := make(map[int64]int64, len(r.last))
+	corrupt := make(map[int64]error) // by priority: the others are served
 	for p, future := range r.last {
 		count, err := q.l.nextCount(future)
-		if err != nil {
-			return failed(b.results, q.pushes, err)
+		switch {
+		case errors.Is(err, ErrCorrupt):
+			corrupt[p] = err
+		case err != nil:
+			return err
 		}
 		next[p] = count
 	}
@@ -74,14 +80,18 @@ func (b *batch) pushTo(r pushReads) error {
 	for n, i := range q.pushes {
 		op := &b.ops[i]
 		p := q.priority(op)
+		if err := corrupt[p]; err != nil {
+			b.results[i].Err = err
+			continue
+		}
 		id := newID(p, next[p], b.now, unique[n*uniqueSize:][:uniqueSize], q.l.needsMeta(&op.Message))
 		next[p] = following(next[p])
 		q.l.put(b.tx, &id, &op.Message)
 		q.pushed[id] = struct{}{}
 		q.changed(&id, 1)
 		b.results[i].Item = Item{ID: id, PushedAt: id.pushedAt()}
+		b.wrote = true
 	}
-	b.wrote = true
 	return nil
 }
 

@@ -265,3 +265,17 @@ func TestSettleStagedPops(t *testing.T) {
 		}
 	})
 }
+
+// A pop that could not even begin has nothing to withdraw, so that its error is
+// a certain one.
+func TestPopThatCannotBegin(t *testing.T) {
+	s := newStagedFixture(t)
+	s.store.SetOutage(true)
+	_, err := s.p.PopMin(s.ctx)
+	wantError(t, err, kv.ErrUnavailable)
+	if kv.MaybeCommitted(err) {
+		t.Errorf("nothing was tried, and the error is %v", err)
+	}
+	s.store.SetOutage(false)
+	s.wantLeft("what is left", "a", "b", "c")
+}

@@ -91,6 +91,9 @@ func newRequest(l *layout, kind OpKind, now time.Time) *request {
 	}
 }
 
+// attempted reports whether anything may have been written for the request.
+func (r *request) attempted() bool { return r.key != nil || len(r.taken) > 0 }
+
 // fence makes attempts of the same request conflict with each other. The read
 // must come first: FoundationDB leaves out what the transaction has written.
 func (r *request) fence(tx kv.Transaction) {

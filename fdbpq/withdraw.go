@@ -48,6 +48,9 @@ func (p *Popper) leave(r *request) {
 
 // withdraw takes back a request that nobody waits for any more, because of err.
 func (p *Popper) withdraw(ended context.Context, r *request, err error) error {
+	if !r.attempted() {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ended), withdrawTime)
 	defer cancel()
 	if failed := p.clear(ctx, r); failed != nil {

@@ -17,6 +17,7 @@ type batch struct {
 	ops     []Op
 	results []Result
 	queues  []*queueOps // in order of first use
+	popped  []inQueue   // in the order of removal
 	wrote   bool
 }
 
@@ -32,20 +33,26 @@ type queueOps struct {
 	returned                       bool // items of staged pops were put back
 }
 
-// apply runs ops in tx and returns one result for each, and whether anything
-// was written. The error is one of the store.
-func apply(tx kv.Transaction, ops []Op, now time.Time) (results []Result, wrote bool, err error) {
+// inQueue is an item that was popped, and the queue that it was in.
+type inQueue struct {
+	l *layout
+	*popped
+}
+
+// apply runs ops in tx and returns the batch, with one result for each. The
+// error is one of the store.
+func apply(tx kv.Transaction, ops []Op, now time.Time) (*batch, error) {
 	b := &batch{tx: tx, now: now, ops: ops, results: make([]Result, len(ops))}
 	b.queues = group(ops, b.results)
 	for _, stage := range []func() error{b.lens, b.push, b.pop, b.peek} {
 		if err := stage(); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 	}
 	for _, q := range b.queues {
 		q.count(tx)
 	}
-	return b.results, b.wrote, nil
+	return b, nil
 }
 
 // applyRead is apply for operations that only read.
@@ -161,7 +168,7 @@ func (b *batch) peek() error {
 			}
 			if f != nil {
 				if _, own := q.pushed[f.item.ID]; own {
-					b.tx.AddReadConflict(q.l.before(f.key, end.reverse))
+					b.tx.AddReadConflict(q.l.before(f.pair.Key, end.reverse))
 				}
 			}
 			end.answer(b.results, f)

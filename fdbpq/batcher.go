@@ -126,6 +126,7 @@ type Pending struct {
 	wrote   bool                // the attempt that commit is for wrote something
 	commit  kv.Future[struct{}] // not yet waited for, in an engine that pipelines
 	results []Result
+	popped  []inQueue // by the attempt that results are of
 	err     error
 }
 
@@ -133,6 +134,7 @@ type Pending struct {
 type attempt struct {
 	number  int64
 	results []Result
+	popped  []inQueue
 }
 
 // Wait waits until the batch is durable and returns one Result for each Op, in
@@ -193,10 +195,11 @@ func (p *Pending) attempt(ctx context.Context) (done bool, err error) {
 			return true, nil
 		}
 	}
-	p.results, p.wrote, err = apply(tx, p.ops, b.now())
+	applied, err := apply(tx, p.ops, b.now())
 	if err != nil {
 		return false, err
 	}
+	p.results, p.popped, p.wrote = applied.results, applied.popped, applied.wrote
 	p.attempts++
 	if p.wrote || len(p.unknown) > 0 {
 		p.wrote = true
@@ -222,7 +225,7 @@ func (p *Pending) attempt(ctx context.Context) (done bool, err error) {
 
 // remember keeps the results of an attempt whose commit ended without an answer.
 func (p *Pending) remember() {
-	p.unknown = append(p.unknown, attempt{p.attempts, p.results})
+	p.unknown = append(p.unknown, attempt{p.attempts, p.results, p.popped})
 }
 
 // end sets the outcome of the batch and tells the Batcher of it.
@@ -248,9 +251,9 @@ func (p *Pending) end(err error) {
 	if !kv.MaybeCommitted(err) {
 		p.err = fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)
 	}
-	u := unsettled{p.receipt, make(map[int64][]popped)}
+	u := unsettled{p.receipt, make(map[int64][]inQueue)}
 	for _, a := range p.unknown {
-		u.popped[a.number] = poppedBy(p.ops, a.results)
+		u.popped[a.number] = a.popped
 	}
 	b.mu.unsettled = append(b.mu.unsettled, u)
 }

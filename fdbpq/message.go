@@ -132,7 +132,7 @@ func decodeHeader(element any) (name string, values []string, ok bool) {
 // found is an item whose ("m") keys, if it has any, are being read.
 type found struct {
 	item  Item
-	key   []byte
+	pair  kv.KeyValue              // as it is stored
 	metas kv.Future[[]kv.KeyValue] // nil if the item has none
 	parts []kv.KeyValue            // what metas gave
 	err   error
@@ -141,7 +141,7 @@ type found struct {
 // find begins to read the item of a key.
 func (l *layout) find(r kv.Reader, pair kv.KeyValue) *found {
 	id, err := l.parseItem(pair.Key)
-	f := &found{key: pair.Key, err: err}
+	f := &found{pair: pair, err: err}
 	if err != nil {
 		return f
 	}
@@ -173,4 +173,31 @@ func (f *found) wait() error {
 		f.item.Value = append(f.item.Value, rest...)
 	}
 	return nil
+}
+
+// popped is an item that was removed and may have to go back.
+type popped struct {
+	item   Item
+	stored []kv.KeyValue // all of its keys, which may be of another format
+}
+
+func (f *found) popped() *popped {
+	return &popped{f.item, append([]kv.KeyValue{f.pair}, f.parts...)}
+}
+
+// putBack writes the item to its old place, as it was stored.
+func (q *queueOps) putBack(tx kv.Transaction, p *popped) {
+	for _, pair := range p.stored {
+		tx.Set(pair.Key, pair.Value)
+	}
+	q.changed(&p.item.ID, 1)
+}
+
+// size is the bytes of what is stored.
+func (p *popped) size() int {
+	n := 0
+	for _, pair := range p.stored {
+		n += len(pair.Key) + len(pair.Value)
+	}
+	return n
 }

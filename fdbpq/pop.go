@@ -81,7 +81,7 @@ func (b *batch) popFrom(q *queueOps, pairs []kv.KeyValue, places []int, taken ma
 		}
 		b.remove(q, f)
 		if taken != nil {
-			taken[string(f.key)] = struct{}{}
+			taken[string(f.pair.Key)] = struct{}{}
 		}
 		b.results[i].Item = f.item
 	}
@@ -89,10 +89,11 @@ func (b *batch) popFrom(q *queueOps, pairs []kv.KeyValue, places []int, taken ma
 }
 
 func (b *batch) remove(q *queueOps, f *found) {
-	b.tx.Clear(f.key)
+	b.tx.Clear(f.pair.Key)
 	for _, part := range f.parts {
 		b.tx.Clear(part.Key)
 	}
+	b.popped = append(b.popped, inQueue{q.l, f.popped()})
 	q.changed(&f.item.ID, -1)
 	b.wrote = true
 }

@@ -155,13 +155,13 @@ func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err err
 				return err
 			}
 		}
-		results, _, err := apply(tx, []Op{{Kind: r.kind, Queue: p.q}}, now)
+		b, err := apply(tx, []Op{{Kind: r.kind, Queue: p.q}}, now)
 		if err != nil {
 			return err
 		}
-		result = &results[0]
+		result = &b.results[0]
 		if result.Err == nil {
-			r.take(tx, &result.Item, now)
+			r.take(tx, b.popped[0].popped, now)
 		}
 		return nil
 	})
@@ -240,12 +240,12 @@ func (p *Popper) waited(d time.Duration) {
 func (p *Popper) look(ctx context.Context, r *request) (result *Result, err error) {
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
 		if len(r.taken) > 0 {
-			item, err := r.marked(tx)
+			taken, err := r.marked(tx)
 			if err != nil {
 				return err
 			}
-			if item != nil {
-				result = &Result{Item: *item}
+			if taken != nil {
+				result = &Result{Item: taken.item}
 				return nil
 			}
 		}

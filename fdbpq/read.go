@@ -106,11 +106,11 @@ type outcome struct {
 
 // one runs a single operation in the caller's transaction.
 func one(tx kv.Transaction, op Op) outcome {
-	results, _, err := apply(tx, []Op{op}, time.Now())
+	b, err := apply(tx, []Op{op}, time.Now())
 	if err != nil {
 		return outcome{err: err}
 	}
-	return outcome{results[0], results[0].Err}
+	return outcome{b.results[0], b.results[0].Err}
 }
 
 func (o outcome) id() (ID, error)     { return o.result.Item.ID, o.err }

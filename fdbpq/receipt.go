@@ -18,25 +18,7 @@ const settledAttempt = 0
 // unsettled is a batch that was given up while its outcome was unknown.
 type unsettled struct {
 	receipt []byte
-	popped  map[int64][]popped // what each attempt would have popped
-}
-
-// popped is an item that goes back to its queue if nobody was given it.
-type popped struct {
-	l    *layout
-	item Item
-}
-
-// poppedBy returns what ops popped. It keeps nothing of ops themselves, which
-// are the caller's again.
-func poppedBy(ops []Op, results []Result) []popped {
-	var list []popped
-	for i := range ops {
-		if (ops[i].Kind == OpPopMin || ops[i].Kind == OpPopMax) && results[i].Err == nil {
-			list = append(list, popped{ops[i].Queue.layout(), results[i].Item})
-		}
-	}
-	return list
+	popped  map[int64][]inQueue // what each attempt would have popped
 }
 
 // writeReceipt writes the receipt of an attempt and makes attempts that carry
@@ -144,18 +126,18 @@ func (b *Batcher) settle(tx kv.Transaction, u unsettled, page int) (done bool, e
 }
 
 // putBackOverhead is about the bytes of a transaction that an item needs
-// besides its message. Long names of queues need more.
+// besides what is stored of it: for ranges of conflicts, and to be counted.
+// Keys that are long need more.
 const putBackOverhead = 500
 
 // putBack writes items from begin on back under their old keys, about page
-// bytes of them but at least one, and returns the end of those. What they need
-// in the transaction may be more: zero bytes count twice in tuples.
-func putBack(tx kv.Transaction, items []popped, begin, page int) (end int) {
+// bytes of them but at least one, and returns the end of those.
+func putBack(tx kv.Transaction, items []inQueue, begin, page int) (end int) {
 	queues := make(map[*layout]*queueOps)
 	size := 0
 	for end = begin; end < len(items); end++ {
-		l, item := items[end].l, &items[end].item
-		size += item.size() + putBackOverhead
+		l := items[end].l
+		size += items[end].size() + putBackOverhead
 		if size > page && end > begin {
 			break
 		}
@@ -164,8 +146,7 @@ func putBack(tx kv.Transaction, items []popped, begin, page int) (end int) {
 			q = &queueOps{l: l}
 			queues[l] = q
 		}
-		l.put(tx, &item.ID, &item.Message)
-		q.changed(&item.ID, 1)
+		q.putBack(tx, items[end].popped)
 	}
 	for _, q := range queues {
 		q.count(tx)

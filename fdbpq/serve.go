@@ -157,7 +157,7 @@ func (s *serving) give(w *waiter, id *ID, pair kv.KeyValue) error {
 			for _, part := range f.parts {
 				s.tx.Clear(part.Key)
 			}
-			s.own.take(s.tx, &f.item, s.now)
+			s.own.take(s.tx, f.popped(), s.now)
 			s.result = &Result{Item: f.item}
 			return nil
 		}
@@ -266,7 +266,7 @@ func returnExpired(tx kv.Transaction, l *layout, now time.Time) (returned bool, 
 			return false, err
 		}
 		tx.Clear(valueKey)
-		q.putBack(tx, a, stored)
+		q.returnAnswer(tx, a, stored)
 		bytes += len(stored)
 		returned = true
 	}

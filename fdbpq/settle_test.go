@@ -199,7 +199,7 @@ func TestSettleOfMuchData(t *testing.T) {
 }
 
 // What goes back may need much more of a transaction than its values are long:
-// zero bytes count twice in tuples, and so do long keys, several times.
+// zero bytes count twice in tuples, and long keys several times.
 func TestSettleOfMuchMoreThanTheValues(t *testing.T) {
 	for name, c := range map[string]struct {
 		format   fdbpq.ValueFormat
@@ -283,4 +283,29 @@ func TestSweepReceipts(t *testing.T) {
 			f.Errorf("sweeping with an ended context: %v", err)
 		}
 	})
+}
+
+// An item that was stored in another format goes back as it was stored.
+func TestSettleKeepsTheStoredBytes(t *testing.T) {
+	f := newUnsureWith(t, faultkv.Options{}, fdbpq.TupleValues)
+	q := f.queue("a")
+	key := items(f.priority, "a").Pack(tuple.Tuple{int64(1), int64(0), make([]byte, 20)})
+	write(f.fixture, func(tx kv.Transaction) { tx.Set(key, []byte("no tuple")) })
+	f.abandon(faultkv.UnknownMade, op(fdbpq.OpPopMin, q))
+	if err := f.batcher.Settle(f.ctx); err != nil {
+		t.Error(err)
+	}
+	f.wantStored(key, []byte("no tuple"))
+
+	ctx, cancel := context.WithCancel(f.ctx)
+	p := fdbpq.NewPopper(&meddled{Database: f.inner, write: func(n int, tx kv.Transaction) error {
+		defer cancel()
+		if err := commitNow(tx); err != nil || n > 1 {
+			return err
+		}
+		return kv.ErrCommitUnknown
+	}}, q)
+	_, err := p.PopMin(ctx)
+	wantError(t, err, context.Canceled)
+	f.wantStored(key, []byte("no tuple"))
 }

@@ -74,8 +74,7 @@ func (p *Popper) clear(ctx context.Context, r *request) error {
 		}
 		back := queueOps{l: p.l}
 		if taken != nil {
-			p.l.put(tx, &taken.ID, &taken.Message)
-			back.changed(&taken.ID, 1)
+			back.putBack(tx, taken)
 		}
 		if value != nil {
 			a, err := parseAnswer(value)
@@ -86,7 +85,7 @@ func (p *Popper) clear(ctx context.Context, r *request) error {
 			if err != nil {
 				return struct{}{}, err
 			}
-			back.putBack(tx, a, stored)
+			back.returnAnswer(tx, a, stored)
 		}
 		back.count(tx)
 		if r.key != nil {

@@ -81,21 +81,29 @@ func TestOneAPIVersion(t *testing.T) {
 	}
 }
 
-// TestTimeoutBeforeCommit: the transaction's own time limit ends a read, and
-// leaves no doubt that nothing was written.
-func TestTimeoutBeforeCommit(t *testing.T) {
+// shortLived is a transaction that has written, on a cluster that does not
+// answer, and may live for only a moment.
+func shortLived(t *testing.T) kv.Transaction {
+	t.Helper()
 	clusterFile, _ := silentCluster(t)
 	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: clusterFile, TransactionTimeout: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
+	t.Cleanup(func() { db.Close() })
 	tx, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Cancel()
+	t.Cleanup(tx.Cancel)
 	tx.Set([]byte("a"), nil)
+	return tx
+}
+
+// TestTimeoutBeforeCommit: the transaction's own time limit ends a read, and
+// leaves no doubt that nothing was written.
+func TestTimeoutBeforeCommit(t *testing.T) {
+	tx := shortLived(t)
 	read := tx.Get([]byte("b"))
 	for range 2 {
 		if _, err := read.Get(); !errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err) {
@@ -107,18 +115,7 @@ func TestTimeoutBeforeCommit(t *testing.T) {
 // TestTimeoutDuringCommit: once a commit is under way the time limit leaves its
 // outcome open.
 func TestTimeoutDuringCommit(t *testing.T) {
-	clusterFile, _ := silentCluster(t)
-	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: clusterFile, TransactionTimeout: 50 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Cancel()
-	tx.Set([]byte("a"), nil)
+	tx := shortLived(t)
 	if _, err := tx.Commit().Get(); !kv.MaybeCommitted(err) {
 		t.Errorf("Commit returned %v, want ErrCommitUnknown", err)
 	}

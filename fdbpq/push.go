@@ -61,6 +61,7 @@ func (b *batch) pushTo(r pushReads) error {
 		}
 		if since == nil {
 			b.tx.Set(q.l.registered, tuple.Tuple{b.now.UnixMicro()}.Pack())
+			b.wrote = true
 		}
 	}
 	next := make(map[int64]int64, len(r.last))

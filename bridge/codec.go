@@ -150,6 +150,9 @@ type encoder struct {
 	buf    []byte
 	header nats.Header
 	values [3]string
+
+	second   int64 // since 1970, of pushedAt
+	pushedAt [len(pushedAtLayout)]byte
 }
 
 // pushed is {"queue":"jobs","id":"...","priority":5}; without priority for a
@@ -193,7 +196,7 @@ func (e *encoder) item(q *queue, item *fdbpq.Item) nats.Header {
 		e.set(subjects.HeaderPriority, 1, strconv.FormatInt(item.ID.Priority, 10))
 	}
 	if !item.PushedAt.IsZero() {
-		e.set(subjects.HeaderPushedAt, 2, pushedAt(item.PushedAt))
+		e.set(subjects.HeaderPushedAt, 2, e.time(item.PushedAt))
 	}
 	return e.header
 }
@@ -203,7 +206,17 @@ func (e *encoder) set(name string, at int, value string) {
 	e.header[name] = e.values[at : at+1 : at+1]
 }
 
-func pushedAt(t time.Time) string {
-	var b [len(pushedAtLayout)]byte
-	return string(t.UTC().AppendFormat(b[:0], pushedAtLayout))
+// time is t in pushedAtLayout. Items come one after the other, so most have
+// their second in common, and only the microseconds are new.
+func (e *encoder) time(t time.Time) string {
+	if second := t.Unix(); second != e.second || e.pushedAt[0] == 0 {
+		e.second = second
+		copy(e.pushedAt[:], t.UTC().Format(pushedAtLayout))
+	}
+	const last = len(pushedAtLayout) - len("0Z")
+	for i, us := last, t.Nanosecond()/1000; i > last-6; i-- {
+		e.pushedAt[i] = byte('0' + us%10)
+		us /= 10
+	}
+	return string(e.pushedAt[:])
 }

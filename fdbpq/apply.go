@@ -36,7 +36,7 @@ type queueOps struct {
 // inQueue is an item that was popped, and the queue that it was in.
 type inQueue struct {
 	l *layout
-	*popped
+	*found
 }
 
 // apply runs ops in tx and returns the batch, with one result for each. The

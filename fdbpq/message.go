@@ -129,19 +129,20 @@ func decodeHeader(element any) (name string, values []string, ok bool) {
 	return texts[0], texts[1:], true
 }
 
-// found is an item whose ("m") keys, if it has any, are being read.
+// found is an item whose ("m") keys, if it has any, are being read. One that
+// was removed keeps what is needed to put it back.
 type found struct {
 	item  Item
-	pair  kv.KeyValue              // as it is stored
+	pair  kv.KeyValue              // as it is stored, which may be in another format
 	metas kv.Future[[]kv.KeyValue] // nil if the item has none
-	parts []kv.KeyValue            // what metas gave
+	parts []kv.KeyValue            // what metas gave, as it is stored
 	err   error
 }
 
 // find begins to read the item of a key.
-func (l *layout) find(r kv.Reader, pair kv.KeyValue) *found {
+func (l *layout) find(r kv.Reader, pair kv.KeyValue) found {
 	id, err := l.parseItem(pair.Key)
-	f := &found{pair: pair, err: err}
+	f := found{pair: pair, err: err}
 	if err != nil {
 		return f
 	}
@@ -175,29 +176,20 @@ func (f *found) wait() error {
 	return nil
 }
 
-// popped is an item that was removed and may have to go back.
-type popped struct {
-	item   Item
-	stored []kv.KeyValue // all of its keys, which may be of another format
-}
-
-func (f *found) popped() *popped {
-	return &popped{f.item, append([]kv.KeyValue{f.pair}, f.parts...)}
-}
-
-// putBack writes the item to its old place, as it was stored.
-func (q *queueOps) putBack(tx kv.Transaction, p *popped) {
-	for _, pair := range p.stored {
-		tx.Set(pair.Key, pair.Value)
+// putBack writes an item that was removed to its old place, as it was stored.
+func (q *queueOps) putBack(tx kv.Transaction, f *found) {
+	tx.Set(f.pair.Key, f.pair.Value)
+	for _, part := range f.parts {
+		tx.Set(part.Key, part.Value)
 	}
-	q.changed(&p.item.ID, 1)
+	q.changed(&f.item.ID, 1)
 }
 
 // size is the bytes of what is stored.
-func (p *popped) size() int {
-	n := 0
-	for _, pair := range p.stored {
-		n += len(pair.Key) + len(pair.Value)
+func (f *found) size() int {
+	n := len(f.pair.Key) + len(f.pair.Value)
+	for _, part := range f.parts {
+		n += len(part.Key) + len(part.Value)
 	}
 	return n
 }

@@ -59,7 +59,7 @@ func (b *batch) popRead(q *queueOps, end, want int) ([]kv.KeyValue, error) {
 // popFrom gives the items of pairs that are not taken yet to the pops at the
 // given places, one each.
 func (b *batch) popFrom(q *queueOps, pairs []kv.KeyValue, places []int, taken map[string]struct{}) error {
-	items := make([]*found, 0, len(pairs))
+	items := make([]found, 0, len(pairs))
 	for _, pair := range pairs {
 		if _, gone := taken[string(pair.Key)]; !gone {
 			items = append(items, q.l.find(b.tx, pair))
@@ -70,7 +70,7 @@ func (b *batch) popFrom(q *queueOps, pairs []kv.KeyValue, places []int, taken ma
 			b.results[i].Err = ErrEmpty
 			continue
 		}
-		f := items[n]
+		f := &items[n]
 		if err := f.wait(); err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func (b *batch) remove(q *queueOps, f *found) {
 	for _, part := range f.parts {
 		b.tx.Clear(part.Key)
 	}
-	b.popped = append(b.popped, inQueue{q.l, f.popped()})
+	b.popped = append(b.popped, inQueue{q.l, f})
 	q.changed(&f.item.ID, -1)
 	b.wrote = true
 }

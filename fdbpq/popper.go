@@ -161,7 +161,7 @@ func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err err
 		}
 		result = &b.results[0]
 		if result.Err == nil {
-			r.take(tx, b.popped[0].popped, now)
+			r.take(tx, b.popped[0].found, now)
 		}
 		return nil
 	})

@@ -71,7 +71,7 @@ func first(r kv.Reader, l *layout, reverse bool) (*found, error) {
 		return nil, err
 	}
 	f := l.find(r, pairs[0])
-	return f, f.wait()
+	return &f, f.wait()
 }
 
 func peek(r kv.Reader, l *layout, reverse bool) (Item, error) {

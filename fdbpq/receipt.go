@@ -146,7 +146,7 @@ func putBack(tx kv.Transaction, items []inQueue, begin, page int) (end int) {
 			q = &queueOps{l: l}
 			queues[l] = q
 		}
-		q.putBack(tx, items[end].popped)
+		q.putBack(tx, items[end].found)
 	}
 	for _, q := range queues {
 		q.count(tx)

@@ -157,7 +157,7 @@ func (s *serving) give(w *waiter, id *ID, pair kv.KeyValue) error {
 			for _, part := range f.parts {
 				s.tx.Clear(part.Key)
 			}
-			s.own.take(s.tx, f.popped(), s.now)
+			s.own.take(s.tx, &f, s.now)
 			s.result = &Result{Item: f.item}
 			return nil
 		}

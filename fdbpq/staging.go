@@ -70,8 +70,8 @@ type request struct {
 	answerKey, valueKey, markKey []byte
 	removes                      [][]byte // marks of earlier pops, removed on the way
 
-	key   []byte    // its place in line, the same for life; nil until first registered
-	taken []*popped // what each attempt to take an item would have taken
+	key   []byte   // its place in line, the same for life; nil until first registered
+	taken []*found // what each attempt to take an item would have taken
 
 	early      bool          // the line was empty, so it may be the first soon
 	first      string        // the first in line when last seen
@@ -102,7 +102,7 @@ func (r *request) fence(tx kv.Transaction) {
 }
 
 // take writes that the item was taken by this request.
-func (r *request) take(tx kv.Transaction, item *popped, now time.Time) {
+func (r *request) take(tx kv.Transaction, item *found, now time.Time) {
 	r.fence(tx)
 	tx.Set(r.markKey, tuple.Tuple{now.Add(markLife).UnixMicro(), int64(len(r.taken))}.Pack())
 	for _, key := range r.removes {
@@ -112,7 +112,7 @@ func (r *request) take(tx kv.Transaction, item *popped, now time.Time) {
 }
 
 // marked returns the item that the request has taken, nil if it has taken none.
-func (r *request) marked(tx kv.Transaction) (*popped, error) {
+func (r *request) marked(tx kv.Transaction) (*found, error) {
 	value, err := tx.Get(r.markKey).Get()
 	if err != nil || value == nil {
 		return nil, err
@@ -265,7 +265,7 @@ func (p *Popper) collect(tx kv.Transaction, r *request, value []byte) (*Result, 
 	for _, part := range f.parts {
 		tx.Clear(part.Key)
 	}
-	r.take(tx, f.popped(), p.now())
+	r.take(tx, &f, p.now())
 	return &Result{Item: f.item}, nil
 }
 

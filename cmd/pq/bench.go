@@ -62,6 +62,7 @@ func (b *benchmark) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&b.Dir, "dir", ".", "`folder` to make the temporary folder for the data in")
 	flags.StringVar(&b.Queue, "queue", "pq-bench", "`name` of the queue to use")
 	flags.Float64Var(&b.seconds, "seconds", 5, "`seconds` to measure each operation")
+	flags.IntVar(&b.Rounds, "rounds", 5, "`number` of parts of that time; the operations are measured in turn")
 	flags.IntVar(&b.Payload, "payload", 128, "`bytes` of an item")
 	flags.IntVar(&b.Clients, "clients", 128, "`number` of clients, each with one request under way")
 	flags.IntVar(&b.Connections, "connections", 4, "`number` of connections they share")

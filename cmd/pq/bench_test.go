@@ -43,7 +43,7 @@ func TestBenchOfRunningBridge(t *testing.T) {
 					t.Errorf("%s is not in the table:\n%s", row.Name, table)
 				}
 			}
-			if got, want := strings.Join(names, " "), "echo push peek.min pop.min pop.max mixed echo"; got != want {
+			if got, want := strings.Join(names, " "), "echo push peek.min pop.min pop.max mixed"; got != want {
 				t.Errorf("operations %s, want %s", got, want)
 			}
 			if q := report.Queues; q == nil || q.ManyPush <= 0 || q.ManyPop <= 0 || q.SinglePush <= 0 || q.SinglePop <= 0 {
@@ -82,6 +82,7 @@ func TestBenchOptionsThatDoNotFit(t *testing.T) {
 		"name the pqbridge program":           "--store fdb",
 		"several bridges share the store fdb": "--bridges 1,2 --pqbridge pqbridge",
 		"bridges is 0":                        "--bridges 0 --pqbridge pqbridge --store fdb",
+		"rounds is 0":                         "--rounds 0",
 		"a cluster file is for the store fdb": "--cluster-file fdb.cluster",
 	} {
 		c.fails(exitUsage, words, append(benchArgs, strings.Fields(args)...)...)

@@ -28,6 +28,7 @@ import (
 type disk struct {
 	vfs.FS
 	logger *slog.Logger
+	spare  *spare
 	after  *vfs.MemFS // files made after the failure
 
 	once     sync.Once
@@ -40,10 +41,11 @@ type disk struct {
 // categoryFlush is how Pebble names the tables it writes memtables to.
 const categoryFlush vfs.DiskWriteCategory = "pebble-memtable-flush"
 
-func newDisk(dir string, fs vfs.FS, logger *slog.Logger) (*disk, error) {
+func newDisk(dir string, o Options) (*disk, error) {
 	d := &disk{
-		FS:       fs,
-		logger:   logger,
+		FS:       o.FS,
+		logger:   o.Logger,
+		spare:    newSpare(o.FS, dir, o.MemTableSize, uint64(max(o.MinFreeSpace, 0))),
 		after:    vfs.NewMem(),
 		failed:   make(chan struct{}),
 		released: make(chan struct{}),
@@ -71,8 +73,11 @@ func (d *disk) err() error {
 }
 
 // release ends the wait of compactions for a failed disk, so that Pebble can be
-// closed. It is called at most once.
-func (d *disk) release() { close(d.released) }
+// closed, and all that is done besides Pebble. It is called at most once.
+func (d *disk) release() {
+	close(d.released)
+	d.spare.close()
+}
 
 // Create implements vfs.FS. After the failure a compaction, which would go on
 // to fill the memory, waits until the store is closed; its tables are the only
@@ -81,7 +86,7 @@ func (d *disk) release() { close(d.released) }
 func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	table := isTable(name)
 	if d.err() == nil {
-		f, err := d.FS.Create(name, category)
+		f, err := d.create(name, category)
 		if err == nil {
 			return &file{File: f, disk: d, table: table}, nil
 		}
@@ -96,16 +101,43 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 	return d.after.Create(name, category)
 }
 
+// create makes a file. A log is the spare one, if there is one. A log that is not
+// the first since the folder was opened will not be the last, and needs the next.
+func (d *disk) create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if category != logCategory {
+		return d.FS.Create(name, category)
+	}
+	if d.opened.Load() {
+		defer d.spare.prepare()
+	}
+	if f, ok := d.spare.take(name); ok {
+		return f, nil
+	}
+	return d.FS.Create(name, category)
+}
+
 // ReuseForWrite implements vfs.FS. Pebble reuses old logs.
 func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if d.err() == nil {
-		f, err := d.FS.ReuseForWrite(oldname, newname, category)
+		f, err := d.reuse(oldname, newname, category)
 		if err == nil {
 			return &file{File: f, disk: d}, nil
 		}
 		d.fail(err)
 	}
 	return d.after.Create(newname, category)
+}
+
+// reuse makes a log of an old one, or of the spare one if that is longer.
+func (d *disk) reuse(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if d.spare.longer(oldname) {
+		if f, ok := d.spare.take(newname); ok {
+			_ = d.FS.Remove(oldname) // It would only lie around.
+			d.spare.prepare()
+			return f, nil
+		}
+	}
+	return d.FS.ReuseForWrite(oldname, newname, category)
 }
 
 // OpenDir implements vfs.FS.

@@ -59,6 +59,12 @@ const (
 	maxSublevels  = 16
 	baseLevelSize = 256 << 20
 
+	// blockSize is how much of a table is read at once, in bytes. Items are
+	// read one after the other, so Pebble's 4 KiB would be little. The index of
+	// a table is in one block.
+	blockSize      = 16 << 10
+	indexBlockSize = 256 << 10
+
 	// usualMemTables is how many memtables there are in a store that is written
 	// to: one for the writes, one that is flushed or kept for later. Pebble
 	// takes memtables out of the cache.
@@ -125,6 +131,10 @@ func (o Options) pebbleOptions(s *store, lock *pebble.Lock) *pebble.Options {
 	// The processor is what is short, and most of what compression would gain
 	// the block format gains already, from what keys have in common.
 	p.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
+	for i := range p.Levels {
+		p.Levels[i].BlockSize = blockSize
+		p.Levels[i].IndexBlockSize = indexBlockSize
+	}
 	// Reads ask for no compactions; what is worth one is found without them.
 	p.Experimental.ReadSamplingMultiplier = -1
 	p.EventListener = &pebble.EventListener{

@@ -51,7 +51,7 @@ const commitQueue = 1024
 
 // openStore opens the folder, whose lock is held.
 func openStore(dir string, o Options, lock *pebble.Lock) (*store, error) {
-	disk, err := newDisk(dir, o.FS, o.Logger)
+	disk, err := newDisk(dir, o)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -48,8 +49,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return report, nil
 }
 
-// operations measures each operation on one queue, with the echo service
-// before and after.
+// operations measures the operations on one queue and the echo service in
+// turn, a part of the time at a time.
 func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	s, err := r.startService(ctx, "")
 	if err != nil {
@@ -60,28 +61,30 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	if err != nil {
 		return err
 	}
-	phases := r.phases(s, w)
-	var rows []Row
-	for i, phase := range phases {
-		r.Progress(i, len(phases), phase.name)
-		if phase.backlog {
-			if err := r.fill(ctx, w, r.enough(rows[0], rows[1])); err != nil {
+	var all []*measured
+	for _, phase := range r.phases(s, w) {
+		all = append(all, r.newMeasured(phase))
+	}
+	slice := r.Duration / time.Duration(r.Rounds)
+	for done := range r.Rounds * len(all) {
+		m := all[done%len(all)]
+		r.Progress(done, r.Rounds*len(all), m.name)
+		if m.backlog {
+			if err := r.fill(ctx, w, r.enough(slice, all[0].out.rate(), all[1].out.rate())); err != nil {
 				return fmt.Errorf("filling the queue: %w", err)
 			}
 		}
-		row, err := r.measure(ctx, phase)
-		if err != nil {
+		if err := m.run(ctx, slice); err != nil {
 			return err
 		}
-		rows = append(rows, row)
 	}
-	r.Progress(len(phases), len(phases), "done")
-	report.setOperations(rows)
+	r.Progress(1, 1, "done")
+	report.setOperations(all)
 	return r.tidy(ctx, w)
 }
 
-// phases returns the operations in the order in which they are measured: what is
-// compared comes one after the other.
+// phases returns the operations in the order in which they are measured: the
+// echo and push are the first, and what is compared comes one after the other.
 func (r *rig) phases(s *service, w *work) []phase {
 	echo := phase{name: rowEcho, load: r.load, steps: []step{{subject: EchoSubject, payload: w.push[0].payload}}, who: r.echo}
 	push := phase{name: rowPush, load: r.load, steps: w.push, who: s.process}
@@ -90,25 +93,25 @@ func (r *rig) phases(s *service, w *work) []phase {
 	popMax := phase{name: "pop.max", load: r.load, steps: w.popMax, who: s.process, backlog: true}
 	mixed := phase{name: "mixed", load: r.load, steps: w.mixed, who: s.process}
 	if r.cluster == nil {
-		return []phase{echo, push, peek, popMin, popMax, mixed, echo}
+		return []phase{echo, push, peek, popMin, popMax, mixed}
 	}
 	naivePush, naivePop := r.cluster.naive(r.Clients, r.Priorities)
 	return []phase{
 		echo, push, {name: rowNaivePush, load: naivePush, steps: w.push, who: self{}},
 		peek, popMin, {name: rowNaivePop, load: naivePop, steps: w.popMin, who: self{}},
-		popMax, mixed, echo,
+		popMax, mixed,
 	}
 }
 
-// enough is a number of items that cannot be popped in the time of a phase.
+// enough is a number of items that cannot be popped in that time.
 // Nothing is faster than the echo; on a cluster the queue is so much slower
 // than that, that to fill it would take longer than all the rest.
-func (r *rig) enough(echo, push Row) int {
-	rate := echo.Rate
+func (r *rig) enough(d time.Duration, echo, push float64) int {
+	rate := echo
 	if r.cluster != nil {
-		rate = min(rate, 2*push.Rate)
+		rate = min(rate, 2*push)
 	}
-	return int(rate*r.Duration.Seconds()) + r.Clients
+	return int(rate*d.Seconds()) + r.Clients
 }
 
 // emptyQueue returns the requests for a queue, which must be empty: nobody's

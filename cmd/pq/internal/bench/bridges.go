@@ -27,7 +27,7 @@ func (r *rig) bridges(ctx context.Context, report *Report) error {
 	var rows []BridgesRow
 	for i, n := range r.Bridges {
 		r.Progress(i, len(r.Bridges), fmt.Sprintf("%d bridges", n))
-		row, err := r.bridgesRow(ctx, i, n, report.Operations[0])
+		row, err := r.bridgesRow(ctx, i, n, report.Operations[0].Rate)
 		if err != nil {
 			return fmt.Errorf("%d bridges: %w", n, err)
 		}
@@ -37,7 +37,7 @@ func (r *rig) bridges(ctx context.Context, report *Report) error {
 	return nil
 }
 
-func (r *rig) bridgesRow(ctx context.Context, i, n int, echo Row) (row BridgesRow, err error) {
+func (r *rig) bridgesRow(ctx context.Context, i, n int, echo float64) (row BridgesRow, err error) {
 	var g group
 	var s *service
 	for range n {
@@ -52,19 +52,23 @@ func (r *rig) bridgesRow(ctx context.Context, i, n int, echo Row) (row BridgesRo
 		return row, err
 	}
 	row.Bridges = n
-	if row.Push, err = r.measure(ctx, phase{name: rowPush, load: r.load, steps: w.push, who: g}); err != nil {
+	push := r.newMeasured(phase{name: rowPush, load: r.load, steps: w.push, who: g})
+	if err := push.run(ctx, r.Duration); err != nil {
 		return row, err
 	}
-	if err := r.fill(ctx, w, r.enough(echo, row.Push)); err != nil {
+	row.Push = newRow(push)
+	if err := r.fill(ctx, w, r.enough(r.Duration, echo, row.Push.Rate)); err != nil {
 		return row, err
 	}
 	before, err := r.cluster.transactions(ctx)
 	if err != nil {
 		return row, err
 	}
-	if row.Pop, err = r.measure(ctx, phase{name: rowPopMin, load: r.load, steps: w.popMin, who: g}); err != nil {
+	pop := r.newMeasured(phase{name: rowPopMin, load: r.load, steps: w.popMin, who: g})
+	if err := pop.run(ctx, r.Duration); err != nil {
 		return row, err
 	}
+	row.Pop = newRow(pop)
 	after, err := r.cluster.transactions(ctx)
 	if err != nil {
 		return row, err

@@ -125,9 +125,10 @@ func TestReportOfUnknowns(t *testing.T) {
 	out.note(time.Millisecond, 3*time.Millisecond)
 	out.dry = true
 	r := newReport(Options{Payload: 128, Clients: 1, Connections: 1, Priorities: 1, Duration: time.Second})
-	row := newRow("pop.min", out)
-	row.setUsage(make([]usage, 3), make([]usage, 3))
-	r.setOperations([]Row{newRow("echo", out), row})
+	unknown := func(name string) *measured {
+		return &measured{phase: phase{name: name}, out: out, used: make([]usage, 3)}
+	}
+	r.setOperations([]*measured{unknown("echo"), unknown("pop.min")})
 	var b strings.Builder
 	if err := r.Write(&b); err != nil {
 		t.Fatal(err)

@@ -107,32 +107,43 @@ type self struct{}
 
 func (self) used() usage { return usedBy(os.Getpid()) }
 
-// measure runs a phase for the time of the options and notes what was used
-// meanwhile.
-func (r *rig) measure(ctx context.Context, p phase) (Row, error) {
-	users := []user{p.who, r.nats}
+// measured is a phase and what it has given so far.
+type measured struct {
+	phase
+	users []user  // the service, the NATS server and, if there is one, fdbserver
+	used  []usage // by them while it ran
+	out   outcome
+}
+
+func (r *rig) newMeasured(p phase) *measured {
+	m := &measured{phase: p, users: []user{p.who, r.nats}, out: newOutcome()}
 	if r.cluster != nil {
-		users = append(users, r.cluster)
+		m.users = append(m.users, r.cluster)
 	}
-	before := usages(users)
-	out, err := p.load.run(ctx, p.steps, limit{duration: r.Duration})
+	for range m.users {
+		m.used = append(m.used, usage{known: true})
+	}
+	return m
+}
+
+// run runs the phase for so long and notes what was used meanwhile.
+func (m *measured) run(ctx context.Context, d time.Duration) error {
+	var before []usage
+	for _, u := range m.users {
+		before = append(before, u.used())
+	}
+	out, err := m.load.run(ctx, m.steps, limit{duration: d})
 	if err != nil {
-		return Row{}, fmt.Errorf("%s: %w", p.name, err)
+		return fmt.Errorf("%s: %w", m.name, err)
 	}
-	row := newRow(p.name, out)
-	row.setUsage(before, usages(users))
-	return row, nil
+	m.out.append(out)
+	for i, u := range m.users {
+		m.used[i].add(before[i], u.used())
+	}
+	return nil
 }
 
-func usages(users []user) []usage {
-	var all []usage
-	for _, u := range users {
-		all = append(all, u.used())
-	}
-	return all
-}
-
-// slices runs a and b in turn, each for so many requests at a time, with their
+// slices runs the jobs in turn, each for so many requests at a time, with their
 // own preparations before, until both have run for the time of the options. It
 // keeps a noisy machine from favouring one of them.
 func (r *rig) slices(ctx context.Context, requests int, jobs []slice) ([]outcome, error) {

@@ -48,8 +48,11 @@ type Options struct {
 	// Queue is the name of the queue used; it must be empty at the start.
 	Queue string
 
-	// Duration is how long each operation is measured.
+	// Duration is how long each operation is measured, in so many Rounds: the
+	// operations and the echo service take turns, since a machine that others
+	// use too changes its pace from one second to the next.
 	Duration time.Duration
+	Rounds   int
 	// Payload is the size of an item, in bytes.
 	Payload int
 	// Clients is the number of clients, each with one request under way.
@@ -95,6 +98,7 @@ func (o *Options) Validate() error {
 	atLeast("clients", o.Clients, 1)
 	atLeast("connections", o.Connections, 1)
 	atLeast("priorities", o.Priorities, 1)
+	atLeast("rounds", o.Rounds, 1)
 	atLeast("queues", o.Queues, 0)
 	for _, n := range o.Backlogs {
 		atLeast("backlog", n, 2)

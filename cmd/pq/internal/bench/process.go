@@ -108,6 +108,13 @@ type usage struct {
 	peak  int64 // bytes of memory, at most, at any time
 }
 
+// add adds what was used between before and after.
+func (u *usage) add(before, after usage) {
+	u.known = u.known && before.known && after.known
+	u.cpu += after.cpu - before.cpu
+	u.peak = after.peak
+}
+
 // used returns the usage of the process.
 func (p *process) used() usage {
 	if p == nil {

@@ -22,6 +22,7 @@ type Report struct {
 	Lean        bool          `json:"lean"`
 	Priorities  int           `json:"priorities"`
 	Duration    time.Duration `json:"duration"`
+	Rounds      int           `json:"rounds"`
 	Operations  []Row         `json:"operations"`
 	Naive       *NaiveRow     `json:"naive,omitempty"`
 	Bridges     []BridgesRow  `json:"bridges,omitempty"`
@@ -101,44 +102,37 @@ func newReport(o Options) *Report {
 		Lean:        o.Lean,
 		Priorities:  o.Priorities,
 		Duration:    o.Duration,
+		Rounds:      o.Rounds,
 	}
 }
 
-func newRow(name string, out outcome) Row {
+func newRow(m *measured) Row {
 	quantile := func(p float64) time.Duration {
-		return time.Duration(out.latency.ValueAtQuantile(p))
+		return time.Duration(m.out.latency.ValueAtQuantile(p))
 	}
-	return Row{
-		Name: name, Count: out.requests, Rate: out.rate(), RanDry: out.dry,
+	row := Row{
+		Name: m.name, Count: m.out.requests, Rate: m.out.rate(), RanDry: m.out.dry,
 		P50: quantile(50), P99: quantile(99), P999: quantile(99.9),
 	}
-}
-
-// setUsage takes what the service, the NATS server and, if there is one,
-// fdbserver have used before and after.
-func (row *Row) setUsage(before, after []usage) {
-	for i, cpu := range []**float64{&row.CPU, &row.NATSCPU, &row.FDBCPU}[:len(before)] {
-		if before[i].known && after[i].known && row.Count > 0 {
-			seconds := (after[i].cpu - before[i].cpu).Seconds() / float64(row.Count) * 1e6
+	for i, cpu := range []**float64{&row.CPU, &row.NATSCPU, &row.FDBCPU}[:len(m.used)] {
+		if m.used[i].known && row.Count > 0 {
+			seconds := m.used[i].cpu.Seconds() / float64(row.Count) * 1e6
 			*cpu = &seconds
 		}
 	}
-	if after[0].known {
-		row.PeakBytes = &after[0].peak
+	if m.used[0].known {
+		row.PeakBytes = &m.used[0].peak
 	}
+	return row
 }
 
-// setOperations takes the rows, of which the first and the last are the echo
-// service: the machine may have changed its pace in between, so the others
-// are compared with the mean of the two.
-func (r *Report) setOperations(rows []Row) {
-	mean := (rows[0].Rate + rows[len(rows)-1].Rate) / 2
-	for i := range rows {
-		rows[i].Ratio = rows[i].Rate / mean
-	}
-	r.Operations = rows
+// setOperations takes what was measured in turn, the echo service first.
+func (r *Report) setOperations(all []*measured) {
 	rates := map[string]float64{}
-	for _, row := range rows {
+	for _, m := range all {
+		row := newRow(m)
+		row.Ratio = row.Rate / all[0].out.rate()
+		r.Operations = append(r.Operations, row)
 		rates[row.Name] = row.Rate
 	}
 	if push, pop := rates[rowNaivePush], rates[rowNaivePop]; push > 0 && pop > 0 {
@@ -183,8 +177,8 @@ func (r *Report) Write(w io.Writer) error {
 	if r.Lean {
 		clients = "lean clients"
 	}
-	fmt.Fprintf(&b, "%d B payload, %d %s over %d connections, %d priorities, %v each, %d CPUs, %s\n\n",
-		r.Payload, r.Clients, clients, r.Connections, r.Priorities, r.Duration, r.CPUs, r.System)
+	fmt.Fprintf(&b, "%d B payload, %d %s over %d connections, %d priorities, %v each in %d rounds, %d CPUs, %s\n\n",
+		r.Payload, r.Clients, clients, r.Connections, r.Priorities, r.Duration, r.Rounds, r.CPUs, r.System)
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	r.writeOperations(table)
 	r.writeNaive(table)

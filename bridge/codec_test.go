@@ -1,0 +1,32 @@
+package bridge
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// The time of an item is written from that of the one before where they have
+// their second in common.
+func TestEncoderTime(t *testing.T) {
+	var e encoder
+	at := time.Date(2026, 12, 31, 23, 59, 59, 0, time.UTC)
+	for _, step := range []time.Duration{
+		0, time.Microsecond, 999_998 * time.Microsecond, 0, 999, 1, time.Microsecond, time.Second, -time.Second, 100 * 365 * 24 * time.Hour,
+	} {
+		at = at.Add(step)
+		if got, want := e.time(at), at.Format(pushedAtLayout); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if got, want := new(encoder).time(time.Unix(0, 0)), "1970-01-01T00:00:00.000000Z"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 1000 {
+		at = at.Add(time.Duration(random.Int64N(int64(3*time.Second))) - time.Second)
+		if got, want := e.time(at), at.Format(pushedAtLayout); got != want {
+			t.Fatalf("%s, want %s", got, want)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package pebblekv
+
+import (
+	"path/filepath"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+const (
+	// spareName is no name that Pebble uses or looks at.
+	spareName = "SPARE"
+	// spareStep is how much of it is written before a sync, so that the syncs
+	// of commits do not wait behind all of it.
+	spareStep = 1 << 20
+	// logCategory is how Pebble names what it writes to its log.
+	logCategory vfs.DiskWriteCategory = "pebble-wal"
+)
+
+// spare is a file that becomes the next log. It is as long as a log gets, full
+// of zeros, which Pebble takes for the end.
+//
+// A sync of a log that grows has to write the new length too, and where the new
+// blocks are: that is a second write after the data, or with a journal a commit
+// of it. Pebble uses old logs again for that reason, but it has none at first,
+// then short ones, and none of an earlier process.
+//
+// Without a spare a log is what it was without this: a bit slower. So whatever
+// fails here is no failure of the disk.
+type spare struct {
+	fs   vfs.FS
+	path string
+	size int64
+	keep uint64 // bytes of the disk to keep free
+
+	mu      sync.Mutex
+	ready   bool
+	making  bool
+	closed  bool
+	stopped sync.WaitGroup // make
+}
+
+// newSpare returns the spare log of a folder. One that an earlier process made
+// and did not use is ready at once.
+func newSpare(fs vfs.FS, dir string, size int64, keep uint64) *spare {
+	s := &spare{fs: fs, path: fs.PathJoin(dir, spareName), size: size, keep: keep}
+	info, err := fs.Stat(s.path)
+	s.ready = err == nil && info.Size() == size
+	return s
+}
+
+// close waits until nothing is written any more.
+func (s *spare) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stopped.Wait()
+}
+
+func (s *spare) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// take makes the spare the log of that name. ok is false if there is none.
+func (s *spare) take(name string) (f vfs.File, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ready {
+		return nil, false
+	}
+	s.ready = false
+	f, err := s.fs.ReuseForWrite(s.path, name, logCategory)
+	return f, err == nil
+}
+
+// longer reports whether a log that could be used again is shorter than the
+// spare, and there is one.
+func (s *spare) longer(log string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ready {
+		return false
+	}
+	info, err := s.fs.Stat(log)
+	return err == nil && info.Size() < s.size
+}
+
+// prepare begins to make a spare, unless there is one.
+func (s *spare) prepare() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ready || s.making || s.closed {
+		return
+	}
+	s.making = true
+	s.stopped.Go(func() {
+		ready := s.make()
+		if !ready {
+			_ = s.fs.Remove(s.path) // It may not be there.
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.making, s.ready = false, ready
+	})
+}
+
+// make writes the file and reports whether it is complete. All before the last
+// step is durable then, so that its length tells a later process the same.
+func (s *spare) make() bool {
+	usage, err := s.fs.GetDiskUsage(filepath.Dir(s.path))
+	if err == nil && usage.AvailBytes < s.keep+uint64(s.size) {
+		return false
+	}
+	f, err := s.fs.Create(s.path, logCategory)
+	if err != nil {
+		return false
+	}
+	zeros := make([]byte, min(spareStep, s.size))
+	left := s.size
+	for err == nil && left > 0 && !s.isClosed() {
+		n := min(left, int64(len(zeros)))
+		if _, err = f.Write(zeros[:n]); err == nil {
+			err = f.Sync()
+			left -= n
+		}
+	}
+	return f.Close() == nil && err == nil && left == 0
+}

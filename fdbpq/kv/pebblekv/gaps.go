@@ -2,6 +2,7 @@ package pebblekv
 
 import (
 	"bytes"
+	"math"
 
 	"github.com/google/btree"
 
@@ -20,10 +21,13 @@ import (
 // A gap is learnt from a range read that stepped over many dead keys in a row,
 // or over any between two gaps, and from the clearing of a range. Some of the
 // dead keys are kept as marks, one in markEvery. A key that is written splits
-// the gap it is in, and only a part that has a mark stays a gap: pushes into
-// a queue that was emptied would otherwise leave a worthless gap between each
-// two items, and to seek past a gap costs as much as to step over some ten
-// dead keys.
+// the gap it is in, and only a part that has minMarks stays a gap, of the other
+// the marks are forgotten too: pushes into a queue that was emptied would
+// otherwise leave a worthless gap between each two items, and to seek past a gap
+// costs as much as to step over some ten dead keys. One mark would not do. A
+// priority that was emptied counts from the start again, so its items come to
+// lie where those before them were, and marks between them would become more
+// with each time.
 //
 // Transactions see different versions. The version of the store is the number
 // of transactions applied since it was opened. A gap has the version it is
@@ -43,6 +47,7 @@ import (
 
 const (
 	markEvery = 32
+	minMarks  = 2
 	// gapOverhead and markOverhead are what they cost beyond their keys, in
 	// bytes.
 	gapOverhead  = 128
@@ -93,13 +98,17 @@ func (s *gapSet) unmark(key []byte) {
 	}
 }
 
-// marked returns the first mark of g.
-func (s *gapSet) marked(g gap) (mark []byte, ok bool) {
+// marked returns up to max marks of g, the first ones.
+func (s *gapSet) marked(g gap, max int) [][]byte {
+	var marks [][]byte
 	s.marks.AscendGreaterOrEqual(g.begin, func(key []byte) bool {
-		mark, ok = key, bytes.Compare(key, g.end) < 0
-		return false
+		if bytes.Compare(key, g.end) >= 0 {
+			return false
+		}
+		marks = append(marks, key)
+		return len(marks) < max
 	})
-	return mark, ok
+	return marks
 }
 
 // at returns the gap that key is in.
@@ -188,8 +197,13 @@ func (s *gapSet) trim(key []byte) {
 	s.unmark(key)
 	after := kv.SingleKey(key)
 	for _, part := range []gap{{g.begin, after.Begin, g.since}, {after.End, g.end, g.since}} {
-		if _, ok := s.marked(part); ok {
+		marks := s.marked(part, minMarks)
+		if len(marks) == minMarks {
 			s.insert(part)
+			continue
+		}
+		for _, key := range marks {
+			s.unmark(key)
 		}
 	}
 }
@@ -267,11 +281,7 @@ func (s *gapSet) shrink(limit int) {
 			g, _ = s.gaps.Min()
 		}
 		s.remove(g)
-		for {
-			key, ok := s.marked(g)
-			if !ok {
-				break
-			}
+		for _, key := range s.marked(g, math.MaxInt) {
 			s.unmark(key)
 		}
 		s.hand = g.end

@@ -293,3 +293,34 @@ func compareRandomRange(t *testing.T, reader kv.Reader, model map[string]string,
 		t.Fatalf("range %s %+v:\ngot  %s\nwant %s", r, o, got, want)
 	}
 }
+
+// A queue that is filled and emptied over and over has its items where those
+// before them were. It is in few gaps all the same.
+func TestGapsOfRefilledQueue(t *testing.T) {
+	db := openTest(t, vfs.NewMem(), Options{})
+	const items, batch = 1000, 100
+	whole := kv.Range{Begin: []byte("a"), End: []byte("b")}
+	for round := range 20 { // with 20 dead keys between two items no gap is worth it yet
+		for from := 0; from < items; from += batch {
+			tx := begin(t, db)
+			for i := from; i < from+batch; i++ {
+				tx.Set(fmt.Appendf(nil, "a%04d-%02d", i, round), nil)
+			}
+			mustCommit(t, tx)
+		}
+		if n := db.store.known.gaps.gaps.Len(); n > items/20 {
+			t.Fatalf("%d gaps between %d items in round %d", n, items, round)
+		}
+		for range items / batch {
+			tx := begin(t, db)
+			pairs, err := tx.GetRange(whole, kv.RangeOptions{Limit: batch}).Get()
+			if err != nil || len(pairs) != batch {
+				t.Fatalf("%d items, %v", len(pairs), err)
+			}
+			for _, pair := range pairs {
+				tx.Clear(pair.Key)
+			}
+			mustCommit(t, tx)
+		}
+	}
+}

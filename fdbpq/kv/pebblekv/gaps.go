@@ -2,7 +2,6 @@ package pebblekv
 
 import (
 	"bytes"
-	"math"
 
 	"github.com/google/btree"
 
@@ -98,17 +97,30 @@ func (s *gapSet) unmark(key []byte) {
 	}
 }
 
-// marked returns up to max marks of g, the first ones.
-func (s *gapSet) marked(g gap, max int) [][]byte {
-	var marks [][]byte
+// marked returns the number of marks of g, but not more than max, and the first
+// of them.
+func (s *gapSet) marked(g gap, max int) (n int, first []byte) {
 	s.marks.AscendGreaterOrEqual(g.begin, func(key []byte) bool {
 		if bytes.Compare(key, g.end) >= 0 {
 			return false
 		}
-		marks = append(marks, key)
-		return len(marks) < max
+		if n++; n == 1 {
+			first = key
+		}
+		return n < max
 	})
-	return marks
+	return n, first
+}
+
+// forget removes the marks of g.
+func (s *gapSet) forget(g gap) {
+	for {
+		n, key := s.marked(g, 1)
+		if n == 0 {
+			return
+		}
+		s.unmark(key)
+	}
 }
 
 // at returns the gap that key is in.
@@ -197,13 +209,10 @@ func (s *gapSet) trim(key []byte) {
 	s.unmark(key)
 	after := kv.SingleKey(key)
 	for _, part := range []gap{{g.begin, after.Begin, g.since}, {after.End, g.end, g.since}} {
-		marks := s.marked(part, minMarks)
-		if len(marks) == minMarks {
+		if n, _ := s.marked(part, minMarks); n == minMarks {
 			s.insert(part)
-			continue
-		}
-		for _, key := range marks {
-			s.unmark(key)
+		} else {
+			s.forget(part)
 		}
 	}
 }
@@ -281,9 +290,7 @@ func (s *gapSet) shrink(limit int) {
 			g, _ = s.gaps.Min()
 		}
 		s.remove(g)
-		for _, key := range s.marked(g, math.MaxInt) {
-			s.unmark(key)
-		}
+		s.forget(g)
 		s.hand = g.end
 	}
 }

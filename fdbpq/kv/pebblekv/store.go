@@ -19,7 +19,8 @@ type store struct {
 	pdb   *pebble.DB
 	known *knowledge
 
-	applied uint64        // version, belongs to whoever holds DB.writer
+	applied uint64 // version, belongs to whoever holds DB.writer
+	sums    sums
 	synced  atomic.Uint64 // version that is durable
 
 	commits chan *commit  // to the syncer, in the order they were applied
@@ -57,6 +58,7 @@ func openStore(dir string, o Options, lock *pebble.Lock) (*store, error) {
 	}
 	s := &store{
 		disk:      disk,
+		sums:      make(sums),
 		commits:   make(chan *commit, commitQueue),
 		idle:      make(chan struct{}),
 		maxMemory: maxMemTables * uint64(o.MemTableSize),

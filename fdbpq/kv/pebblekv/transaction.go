@@ -27,6 +27,7 @@ type transaction struct {
 	iter    *pebble.Iterator
 	seen    int // length of the batch that iter sees
 	student student
+	summing summing
 	copies  arena
 	size    int   // bytes towards kv.MaxTransactionSize
 	growth  int   // bytes by which the store grows, roughly
@@ -143,6 +144,7 @@ func (tx *transaction) Set(key, value []byte) {
 	defer tx.mu.Unlock()
 	if tx.admit(key, len(value)) {
 		tx.growth += len(key) + len(value)
+		tx.summing.wrote(tx.store.sums, key)
 		tx.put(key, value)
 	}
 }
@@ -160,6 +162,7 @@ func (tx *transaction) Clear(key []byte) {
 	defer tx.mu.Unlock()
 	if tx.admit(key, 0) {
 		tx.growth -= len(key)
+		tx.summing.wrote(tx.store.sums, key)
 		tx.wrote(tx.batch.Delete(key, nil))
 	}
 }
@@ -174,6 +177,7 @@ func (tx *transaction) ClearRange(r kv.Range) {
 	tx.count(r.Begin, r.End)
 	tx.count(r.Begin, r.End) // once as a write and once as a conflict range
 	tx.growth -= kv.MaxTransactionSize
+	tx.summing.clearedRange()
 	tx.wrote(tx.batch.DeleteRange(r.Begin, r.End, nil))
 	if tx.store.known != nil {
 		tx.student.learn(r, bytes.Clone(r.Begin))
@@ -184,18 +188,24 @@ func (tx *transaction) ClearRange(r kv.Range) {
 func (tx *transaction) Add(key []byte, delta int64) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	var sum [8]byte
-	if !tx.admit(key, len(sum)) {
+	var stored [8]byte
+	if !tx.admit(key, len(stored)) {
 		return
 	}
-	old, err := tx.get(key)
-	if err != nil {
-		tx.wrote(err)
-		return
+	old, known := tx.summing.known(tx.store.sums, key)
+	if !known {
+		value, err := tx.get(key)
+		if err != nil {
+			tx.wrote(err)
+			return
+		}
+		copy(stored[:], value)
+		old.value = binary.LittleEndian.Uint64(stored[:])
 	}
-	copy(sum[:], old)
-	binary.LittleEndian.PutUint64(sum[:], binary.LittleEndian.Uint64(sum[:])+uint64(delta))
-	tx.put(key, sum[:])
+	added := sum{old.value + uint64(delta), true}
+	tx.summing.set(key, change{added, true})
+	binary.LittleEndian.PutUint64(stored[:], added.value)
+	tx.put(key, stored[:])
 }
 
 // CompareAndClear implements kv.Transaction. There is one writer, so it can read.
@@ -205,11 +215,24 @@ func (tx *transaction) CompareAndClear(key, value []byte) {
 	if !tx.admit(key, len(value)) {
 		return
 	}
-	old, err := tx.get(key)
+	old, err := tx.newest(key)
 	if err == nil && old != nil && bytes.Equal(old, value) {
+		tx.summing.set(key, change{known: true})
 		err = tx.batch.Delete(key, nil)
 	}
 	tx.wrote(err)
+}
+
+// newest is get for a key that may have been added to.
+func (tx *transaction) newest(key []byte) ([]byte, error) {
+	known, ok := tx.summing.known(tx.store.sums, key)
+	switch {
+	case !ok:
+		return tx.get(key)
+	case !known.exists:
+		return nil, nil
+	}
+	return binary.LittleEndian.AppendUint64(nil, known.value), nil
 }
 
 // admit counts a write of key with an operand of n bytes and says whether to
@@ -272,6 +295,7 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 	if err != nil {
 		return kv.Ready(struct{}{}, err)
 	}
+	tx.store.sums.commit(&tx.summing)
 	return c
 }
 

@@ -1,15 +1,16 @@
 package pebblekv
 
 import (
-	"path/filepath"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 const (
-	// spareName is no name that Pebble uses or looks at.
-	spareName = "SPARE"
+	// spareName is no name that Pebble uses or looks at, and newSpareName that
+	// of one that is not complete.
+	spareName    = "SPARE"
+	newSpareName = "SPARE.new"
 	// spareStep is how much of it is written before a sync, so that the syncs
 	// of commits do not wait behind all of it.
 	spareStep = 1 << 20
@@ -29,7 +30,8 @@ const (
 // fails here is no failure of the disk.
 type spare struct {
 	fs   vfs.FS
-	path string
+	dir  string
+	path string // when it is complete
 	size int64
 	keep uint64 // bytes of the disk to keep free
 
@@ -43,7 +45,8 @@ type spare struct {
 // newSpare returns the spare log of a folder. One that an earlier process made
 // and did not use is ready at once.
 func newSpare(fs vfs.FS, dir string, size int64, keep uint64) *spare {
-	s := &spare{fs: fs, path: fs.PathJoin(dir, spareName), size: size, keep: keep}
+	s := &spare{fs: fs, dir: dir, path: fs.PathJoin(dir, spareName), size: size, keep: keep}
+	_ = fs.Remove(fs.PathJoin(dir, newSpareName)) // There is one only if a process ended while it made it.
 	info, err := fs.Stat(s.path)
 	s.ready = err == nil && info.Size() == size
 	return s
@@ -97,23 +100,29 @@ func (s *spare) prepare() {
 	s.making = true
 	s.stopped.Go(func() {
 		ready := s.make()
-		if !ready {
-			_ = s.fs.Remove(s.path) // It may not be there.
-		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.making, s.ready = false, ready
 	})
 }
 
-// make writes the file and reports whether it is complete. All before the last
-// step is durable then, so that its length tells a later process the same.
+// make makes the file and reports whether it is there.
 func (s *spare) make() bool {
-	usage, err := s.fs.GetDiskUsage(filepath.Dir(s.path))
+	usage, err := s.fs.GetDiskUsage(s.dir)
 	if err == nil && usage.AvailBytes < s.keep+uint64(s.size) {
 		return false
 	}
-	f, err := s.fs.Create(s.path, logCategory)
+	path := s.fs.PathJoin(s.dir, newSpareName)
+	if s.write(path) && s.fs.Rename(path, s.path) == nil {
+		return true
+	}
+	_ = s.fs.Remove(path) // It may not be there.
+	return false
+}
+
+// write writes the file and reports whether all of it is durable.
+func (s *spare) write(path string) bool {
+	f, err := s.fs.Create(path, logCategory)
 	if err != nil {
 		return false
 	}

@@ -1,8 +1,10 @@
 package pebblekv
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -91,18 +93,45 @@ func TestSpareLog(t *testing.T) {
 	checkAcked(t, openTest(t, left, Options{MemTableSize: minMemTableSize}), n+1)
 }
 
+// What an earlier process left behind that is no spare log is replaced.
+func TestSpareLogOfOtherSize(t *testing.T) {
+	files := vfs.NewMem()
+	if err := files.MkdirAll(testDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{spareName, newSpareName} {
+		f, err := files.Create(files.PathJoin(testDir, name), logCategory)
+		if err == nil {
+			_, err = f.Write([]byte("something else"))
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
+	if _, err := files.Stat(files.PathJoin(testDir, newSpareName)); err == nil {
+		t.Error("the incomplete one is still there")
+	}
+	n := writeUntil(t, db, func() bool { return spareUsed(t, files) })
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	checkAcked(t, openTest(t, files, Options{}), n)
+}
+
 // Without a spare log everything goes on.
 func TestNoSpareLog(t *testing.T) {
 	for name, match := range map[string]func(errorfs.Op) bool{
 		"make":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate },
 		"write": func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite },
 		"sync":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileSync },
+		"name":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpRename },
 		"use":   func(op errorfs.Op) bool { return op.Kind == errorfs.OpReuseForWrite },
 	} {
 		t.Run(name, func(t *testing.T) {
 			failed := make(chan struct{}, 1)
 			files := newFaultyFS(syscall.ENOSPC, func(op errorfs.Op) bool {
-				if filepath.Base(op.Path) != spareName || !match(op) {
+				if !strings.HasPrefix(filepath.Base(op.Path), spareName) || !match(op) {
 					return false
 				}
 				select {
@@ -125,8 +154,9 @@ func TestNoSpareLog(t *testing.T) {
 			if err := db.Close(); err != nil {
 				t.Error(err)
 			}
-			if name != "use" && hasSpare(files) {
-				t.Error("what failed was left behind")
+			left, err := files.List(testDir)
+			if err != nil || name != "use" && slices.ContainsFunc(left, func(file string) bool { return strings.HasPrefix(file, spareName) }) {
+				t.Errorf("what failed was left behind: %q, %v", left, err)
 			}
 			checkAcked(t, openTest(t, files, Options{}), n)
 		})

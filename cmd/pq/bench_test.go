@@ -83,6 +83,7 @@ func TestBenchOptionsThatDoNotFit(t *testing.T) {
 		"several bridges share the store fdb": "--bridges 1,2 --pqbridge pqbridge",
 		"bridges is 0":                        "--bridges 0 --pqbridge pqbridge --store fdb",
 		"rounds is 0":                         "--rounds 0",
+		"a nanosecond for each round":         "--seconds 1e-6 --rounds 1001",
 		"a cluster file is for the store fdb": "--cluster-file fdb.cluster",
 	} {
 		c.fails(exitUsage, words, append(benchArgs, strings.Fields(args)...)...)

@@ -58,6 +58,7 @@ func (d *disk) fail(cause error) {
 	d.once.Do(func() {
 		d.cause = cause
 		close(d.failed)
+		d.spare.stop()
 		d.logger.Error("pebblekv: the disk failed, nothing is written any more", "error", cause)
 	})
 }

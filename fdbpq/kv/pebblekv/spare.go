@@ -42,22 +42,48 @@ type spare struct {
 	stopped sync.WaitGroup // make
 }
 
-// newSpare returns the spare log of a folder. One that an earlier process made
-// and did not use is ready at once.
+// newSpare returns the spare log of a folder, whose lock is held. One that an
+// earlier process made and did not use is ready at once, unless its space is
+// needed: to open the store takes some.
 func newSpare(fs vfs.FS, dir string, size int64, keep uint64) *spare {
 	s := &spare{fs: fs, dir: dir, path: fs.PathJoin(dir, spareName), size: size, keep: keep}
 	_ = fs.Remove(fs.PathJoin(dir, newSpareName)) // There is one only if a process ended while it made it.
 	info, err := fs.Stat(s.path)
-	s.ready = err == nil && info.Size() == size
+	s.ready = err == nil && info.Size() == size && s.room(0)
+	if !s.ready {
+		_ = fs.Remove(s.path) // It may not be there.
+	}
 	return s
+}
+
+// room reports whether the disk has so many bytes besides those to keep free.
+func (s *spare) room(bytes int64) bool {
+	usage, err := s.fs.GetDiskUsage(s.dir)
+	return err != nil || usage.AvailBytes >= s.keep+uint64(bytes)
+}
+
+// stop says that nothing must be written any more. What is under way goes on to
+// the end of its step.
+func (s *spare) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
 }
 
 // close waits until nothing is written any more.
 func (s *spare) close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
+	s.stop()
 	s.stopped.Wait()
+}
+
+// drop gives the space of the spare log back.
+func (s *spare) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ready {
+		s.ready = false
+		_ = s.fs.Remove(s.path) // It would only lie around.
+	}
 }
 
 func (s *spare) isClosed() bool {
@@ -108,8 +134,7 @@ func (s *spare) prepare() {
 
 // make makes the file and reports whether it is there.
 func (s *spare) make() bool {
-	usage, err := s.fs.GetDiskUsage(s.dir)
-	if err == nil && usage.AvailBytes < s.keep+uint64(s.size) {
+	if !s.room(s.size) {
 		return false
 	}
 	path := s.fs.PathJoin(s.dir, newSpareName)

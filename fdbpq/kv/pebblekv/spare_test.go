@@ -6,11 +6,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // logSizes returns the lengths of the logs in the folder, oldest first.
@@ -109,8 +112,10 @@ func TestSpareLogOfOtherSize(t *testing.T) {
 		}
 	}
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
-	if _, err := files.Stat(files.PathJoin(testDir, newSpareName)); err == nil {
-		t.Error("the incomplete one is still there")
+	for _, name := range []string{spareName, newSpareName} {
+		if _, err := files.Stat(files.PathJoin(testDir, name)); err == nil {
+			t.Errorf("%s is still there", name)
+		}
 	}
 	n := writeUntil(t, db, func() bool { return spareUsed(t, files) })
 	if err := db.Close(); err != nil {
@@ -163,35 +168,111 @@ func TestNoSpareLog(t *testing.T) {
 	}
 }
 
-// The space that is kept free is not used for a spare log.
+// The space that is kept free is not used for a spare log, and what one takes
+// is given back when it is needed.
 func TestSpareLogFreeSpace(t *testing.T) {
-	files := vfs.NewMem()
-	const size = 1 << 20
-	for _, c := range []struct {
-		free uint64
-		want bool
-	}{{size + 100, true}, {size + 99, false}} {
-		s := newSpare(&diskOf{files, c.free}, testDir, size, 100)
-		if err := files.MkdirAll(testDir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+	files := &diskOf{FS: vfs.NewMem()}
+	if err := files.MkdirAll(testDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const keep = 100
+	ready := func(s *spare) bool {
 		s.prepare()
 		s.stopped.Wait()
-		if f, ok := s.take(testDir + "/1.log"); ok != c.want {
-			t.Errorf("with %d bytes free: %v, want %v", c.free, ok, c.want)
-		} else if ok {
-			_ = f.Close()
-		}
 		s.close()
+		return s.ready
+	}
+	open := func() *spare { return newSpare(files, testDir, minMemTableSize, keep) }
+	files.free.Store(minMemTableSize + keep - 1)
+	if ready(open()) || hasSpare(files) {
+		t.Error("it was made of the space to keep free")
+	}
+	files.free.Store(minMemTableSize + keep)
+	if !ready(open()) || !hasSpare(files) {
+		t.Error("it was not made though there was space")
+	}
+	files.free.Store(keep - 1)
+	if open().ready || hasSpare(files) {
+		t.Error("it was kept on a disk that was full when the store was opened")
+	}
+
+	files.free.Store(1 << 40)
+	var time clock
+	db := openTest(t, files, Options{MemTableSize: minMemTableSize, MinFreeSpace: keep, now: time.now})
+	n := writeUntil(t, db, func() bool { return hasSpare(files) })
+	db.store.disk.spare.stopped.Wait()
+	files.free.Store(keep - 1)
+	time.advance(spaceInterval)
+	if err := set(db, "key", "value"); !errors.Is(err, kv.ErrUnavailable) {
+		t.Errorf("a push to a full disk: %v", err)
+	}
+	if hasSpare(files) {
+		t.Error("it was kept while pushes are refused")
+	}
+	files.free.Store(1 << 40)
+	time.advance(spaceInterval)
+	if err := set(db, fmt.Sprintf("%06d", n+1), "value"); err != nil {
+		t.Error(err)
 	}
 }
 
 // diskOf is a file system with so much free space.
 type diskOf struct {
 	vfs.FS
-	free uint64
+	free atomic.Uint64
 }
 
 func (d *diskOf) GetDiskUsage(string) (vfs.DiskUsage, error) {
-	return vfs.DiskUsage{AvailBytes: d.free}, nil
+	return vfs.DiskUsage{AvailBytes: d.free.Load()}, nil
+}
+
+// spareGate stops the first write of a spare log until it is opened.
+type spareGate struct {
+	vfs.FS
+	reached, open chan struct{}
+	writes        atomic.Int64
+}
+
+func (g *spareGate) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := g.FS.Create(name, category)
+	if err == nil && filepath.Base(name) == newSpareName {
+		f = &gatedSpare{f, g}
+	}
+	return f, err
+}
+
+type gatedSpare struct {
+	vfs.File
+	gate *spareGate
+}
+
+func (f *gatedSpare) Write(p []byte) (int, error) {
+	if f.gate.writes.Add(1) == 1 {
+		close(f.gate.reached)
+		<-f.gate.open
+	}
+	return f.File.Write(p)
+}
+
+// No spare log is written on when the disk has failed.
+func TestSpareLogOnFailedDisk(t *testing.T) {
+	gate := &spareGate{FS: vfs.NewMem(), reached: make(chan struct{}), open: make(chan struct{})}
+	db := openTest(t, gate, Options{MemTableSize: 4 << 20})
+	writeUntil(t, db, func() bool {
+		select {
+		case <-gate.reached:
+			return true
+		default:
+			return false
+		}
+	})
+	db.store.disk.fail(syscall.EIO)
+	close(gate.open)
+	db.store.disk.spare.stopped.Wait()
+	if n := gate.writes.Load(); n != 1 {
+		t.Errorf("%d writes, of which all but one were after the failure", n)
+	}
+	if names, err := gate.List(testDir); err != nil || slices.Contains(names, spareName) {
+		t.Errorf("files %q, %v", names, err)
+	}
 }

@@ -6,8 +6,12 @@ type sum struct {
 	exists bool
 }
 
-// maxSums bounds how many keys are known, which take about 150 bytes each.
-const maxSums = 1 << 15
+// maxSums bounds how many keys are known, and maxSumKey how long they are, in
+// bytes.
+const (
+	maxSums   = 1 << 15
+	maxSumKey = 256
+)
 
 // sums is the newest values of keys that were added to, so that to add to them
 // again needs no read: the numbers of items of a queue change with each push
@@ -27,7 +31,7 @@ func (s sums) commit(t *summing) {
 		clear(s)
 	}
 	for key, c := range t.changed {
-		if c.known {
+		if c.known && len(key) <= maxSumKey {
 			s[key] = c.sum
 		} else {
 			delete(s, key)

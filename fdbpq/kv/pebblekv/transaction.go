@@ -310,7 +310,11 @@ func (tx *transaction) admissible() error {
 	if err := tx.store.err(); err != nil {
 		return err
 	}
-	return tx.db.space.check(tx.growth > 0)
+	err := tx.db.space.check(tx.growth > 0)
+	if err != nil {
+		tx.store.disk.spare.drop()
+	}
+	return err
 }
 
 // Cancel implements kv.Transaction.

@@ -106,8 +106,8 @@ func (o *Options) Validate() error {
 	for _, n := range o.Bridges {
 		atLeast("bridges", n, 1)
 	}
-	if o.Duration <= 0 {
-		problems = append(problems, fmt.Errorf("the time for each operation is %v: want more than 0", o.Duration))
+	if o.Duration <= 0 || o.Duration < time.Duration(o.Rounds) {
+		problems = append(problems, fmt.Errorf("the time for each operation is %v: want more than 0, and a nanosecond for each round", o.Duration))
 	}
 	if o.Clients < o.Connections {
 		problems = append(problems, fmt.Errorf("%d clients cannot share %d connections: want at least one client each", o.Clients, o.Connections))

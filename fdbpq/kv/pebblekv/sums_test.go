@@ -14,22 +14,20 @@ func TestManySums(t *testing.T) {
 	db := openTest(t, vfs.NewMem(), Options{})
 	const keys = maxSums*3/2 + 1
 	for _, batch := range []int{1000, keys} {
-		for range 2 {
-			for from := 0; from < keys; from += batch {
-				tx := begin(t, db)
-				for i := from; i < min(from+batch, keys); i++ {
-					tx.Add(fmt.Appendf(nil, "%06d", i), 1)
-				}
-				mustCommit(t, tx)
-				if n := len(db.store.sums); n > max(maxSums, batch) {
-					t.Fatalf("%d keys are remembered", n)
-				}
+		for from := 0; from < keys; from += batch {
+			tx := begin(t, db)
+			for i := from; i < min(from+batch, keys); i++ {
+				tx.Add(fmt.Appendf(nil, "%06d", i), 1)
+			}
+			mustCommit(t, tx)
+			if n := len(db.store.sums); n > max(maxSums, batch) {
+				t.Fatalf("%d keys are remembered", n)
 			}
 		}
 	}
 	for i := range keys {
 		value, err := get(db, fmt.Sprintf("%06d", i))
-		if err != nil || value != string(binary.LittleEndian.AppendUint64(nil, 4)) {
+		if err != nil || value != string(binary.LittleEndian.AppendUint64(nil, 2)) {
 			t.Fatalf("key %d is %q, %v", i, value, err)
 		}
 	}

@@ -176,6 +176,13 @@ func (f *found) wait() error {
 	return nil
 }
 
+// clearParts removes the ("m") keys of an item.
+func (f *found) clearParts(tx kv.Transaction) {
+	for _, part := range f.parts {
+		tx.Clear(part.Key)
+	}
+}
+
 // putBack writes an item that was removed to its old place, as it was stored.
 func (q *queueOps) putBack(tx kv.Transaction, f *found) {
 	tx.Set(f.pair.Key, f.pair.Value)

@@ -90,9 +90,7 @@ func (b *batch) popFrom(q *queueOps, pairs []kv.KeyValue, places []int, taken ma
 
 func (b *batch) remove(q *queueOps, f *found) {
 	b.tx.Clear(f.pair.Key)
-	for _, part := range f.parts {
-		b.tx.Clear(part.Key)
-	}
+	f.clearParts(b.tx)
 	b.popped = append(b.popped, inQueue{q.l, f})
 	q.changed(&f.item.ID, -1)
 	b.wrote = true

@@ -154,9 +154,7 @@ func (s *serving) give(w *waiter, id *ID, pair kv.KeyValue) error {
 			return err
 		}
 		if f.err == nil {
-			for _, part := range f.parts {
-				s.tx.Clear(part.Key)
-			}
+			f.clearParts(s.tx)
 			s.own.take(s.tx, &f, s.now)
 			s.result = &Result{Item: f.item}
 			return nil

@@ -262,9 +262,7 @@ func (p *Popper) collect(tx kv.Transaction, r *request, value []byte) (*Result, 
 		back.count(tx)
 		return &Result{Err: f.err}, nil
 	}
-	for _, part := range f.parts {
-		tx.Clear(part.Key)
-	}
+	f.clearParts(tx)
 	r.take(tx, &f, p.now())
 	return &Result{Item: f.item}, nil
 }

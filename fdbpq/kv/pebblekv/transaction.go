@@ -192,19 +192,15 @@ func (tx *transaction) Add(key []byte, delta int64) {
 	if !tx.admit(key, len(stored)) {
 		return
 	}
-	old, known := tx.summing.known(tx.store.sums, key)
-	if !known {
-		value, err := tx.get(key)
-		if err != nil {
-			tx.wrote(err)
-			return
-		}
-		copy(stored[:], value)
-		old.value = binary.LittleEndian.Uint64(stored[:])
+	old, err := tx.newest(key)
+	if err != nil {
+		tx.wrote(err)
+		return
 	}
-	added := sum{old.value + uint64(delta), true}
-	tx.summing.set(key, change{added, true})
-	binary.LittleEndian.PutUint64(stored[:], added.value)
+	copy(stored[:], old)
+	added := binary.LittleEndian.Uint64(stored[:]) + uint64(delta)
+	tx.summing.set(key, change{sum{added, true}, true})
+	binary.LittleEndian.PutUint64(stored[:], added)
 	tx.put(key, stored[:])
 }
 
@@ -232,7 +228,9 @@ func (tx *transaction) newest(key []byte) ([]byte, error) {
 	case !known.exists:
 		return nil, nil
 	}
-	return binary.LittleEndian.AppendUint64(nil, known.value), nil
+	var stored [8]byte
+	binary.LittleEndian.PutUint64(stored[:], known.value)
+	return tx.copies.clone(stored[:]), nil
 }
 
 // admit counts a write of key with an operand of n bytes and says whether to

@@ -65,16 +65,16 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	for _, phase := range r.phases(s, w) {
 		all = append(all, r.newMeasured(phase))
 	}
-	slice := r.Duration / time.Duration(r.Rounds)
+	turn := r.Duration / time.Duration(r.Rounds)
 	for done := range r.Rounds * len(all) {
 		m := all[done%len(all)]
 		r.Progress(done, r.Rounds*len(all), m.name)
 		if m.backlog {
-			if err := r.fill(ctx, w, r.enough(slice, all[0].out.rate(), all[1].out.rate())); err != nil {
+			if err := r.fill(ctx, w, r.enough(turn, all[0].out.rate(), all[1].out.rate())); err != nil {
 				return fmt.Errorf("filling the queue: %w", err)
 			}
 		}
-		if err := m.run(ctx, slice); err != nil {
+		if err := m.run(ctx, turn); err != nil {
 			return err
 		}
 	}

@@ -43,12 +43,9 @@ func (b *Bridge) connect() error {
 	}
 	b.nc = nc
 	for _, subject := range b.grammar.Wildcards() {
-		subscription, err := nc.QueueSubscribe(subject, b.options.QueueGroup, newHandler(b).handle)
+		subscription, err := b.requestsOn(subject)
 		if err != nil {
-			return fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
-		}
-		if err := subscription.SetPendingLimits(backlogMessages, backlogBytes); err != nil {
-			return fmt.Errorf("bridge: subscription to %s: %w", subject, err)
+			return err
 		}
 		b.subscriptions = append(b.subscriptions, subscription)
 	}
@@ -62,11 +59,24 @@ func (b *Bridge) connect() error {
 	return b.discoverable()
 }
 
+// requestsOn takes the requests on a subject, sharing them with other bridges.
+func (b *Bridge) requestsOn(subject string) (*nats.Subscription, error) {
+	subscription, err := b.nc.QueueSubscribe(subject, b.options.QueueGroup, newHandler(b).handle)
+	if err != nil {
+		return nil, fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
+	}
+	if err := subscription.SetPendingLimits(backlogMessages, backlogBytes); err != nil {
+		return nil, fmt.Errorf("bridge: subscription to %s: %w", subject, err)
+	}
+	return subscription, nil
+}
+
 func (b *Bridge) connected(nc *nats.Conn) {
 	// Every connection subscribes anew, and NATS says again if it refuses.
 	b.denied.Store(nil)
 	if b.router != nil {
 		b.router.denied.Store(false)
+		b.router.direct.denied.Store(false)
 	}
 	b.options.Logger.Info("connected to NATS", "url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
 }
@@ -90,6 +100,9 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 		subject = s.Subject
 	}
 	b.quiet.nats.warn("NATS reports an error", "error", err, "subject", subject)
+	if b.router != nil && errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
+		b.router.direct.deny()
+	}
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
@@ -108,12 +121,18 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 // dropped is the number of messages that NATS dropped because the callbacks
 // could not keep up.
 func (b *Bridge) dropped() float64 {
-	total := 0
-	for _, s := range b.subscriptions {
-		n, err := s.Dropped()
-		if err == nil {
+	total := droppedBy(b.subscriptions)
+	if b.router != nil {
+		total += b.router.direct.dropped()
+	}
+	return float64(total)
+}
+
+func droppedBy(subscriptions []*nats.Subscription) (total int) {
+	for _, s := range subscriptions {
+		if n, err := s.Dropped(); err == nil {
 			total += n
 		}
 	}
-	return float64(total)
+	return total
 }

@@ -106,10 +106,13 @@ func (h *handler) accept(m *nats.Msg, r *request, op *fdbpq.Op) error {
 	if r.queue, err = h.queue(&parsed); err != nil {
 		return err
 	}
-	if router := h.b.router; router != nil && !h.handed {
-		if passed, err := router.pass(m, op.Kind, r); passed || err != nil {
-			return err
+	if router := h.b.router; router != nil && isPop(op.Kind) {
+		if !h.handed {
+			if passed, err := router.pass(m, r); passed || err != nil {
+				return err
+			}
 		}
+		router.direct.popped(m.Subject)
 	}
 	op.Queue = r.queue.target
 	return r.queue.lane.add(r, op)

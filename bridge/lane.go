@@ -278,14 +278,12 @@ func (l *lane) take(ctx context.Context) *batch {
 func (b *batch) add(w *waiting) {
 	b.requests = append(b.requests, w.request)
 	b.ops = append(b.ops, w.op)
-	switch w.op.Kind {
-	case fdbpq.OpPush:
-		b.writes = true
-		b.silent = b.silent || w.reply == ""
-	case fdbpq.OpPopMin, fdbpq.OpPopMax:
-		b.writes = true
-	}
+	push := w.op.Kind == fdbpq.OpPush
+	b.writes = b.writes || push || isPop(w.op.Kind)
+	b.silent = b.silent || push && w.reply == ""
 }
+
+func isPop(k fdbpq.OpKind) bool { return k == fdbpq.OpPopMin || k == fdbpq.OpPopMax }
 
 func returnsItem(k fdbpq.OpKind) bool { return k != fdbpq.OpPush && k != fdbpq.OpLen }
 

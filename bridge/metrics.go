@@ -56,6 +56,7 @@ func newMetrics(b *Bridge) *metrics {
 		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.replyFailures, m.natsErrors, m.passed,
 		gauge("pq_pending_requests", "Requests that wait or run.", func() float64 { return float64(b.load.requests.Load()) }),
 		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { return float64(b.load.bytes.Load()) }),
+		gauge("pq_direct_subjects", "Subjects of busy queues that this bridge pops from and subscribes to by name.", b.directSubjects),
 		gauge("pq_nats_connected", "1 if connected to NATS.", b.isConnected),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "pq_dropped_total", Help: "Messages dropped because they came faster than they could be looked at.",
@@ -80,6 +81,13 @@ func (b *Bridge) isConnected() float64 {
 		return 1
 	}
 	return 0
+}
+
+func (b *Bridge) directSubjects() float64 {
+	if b.router == nil {
+		return 0
+	}
+	return b.router.direct.subjects()
 }
 
 // endpoint makes the series of an endpoint.

@@ -54,7 +54,7 @@ func (l *lane) answer(e *encoder, b *batch, results []fdbpq.Result) {
 // take, because the connection has been away for too long or carries only
 // smaller messages by now. It comes after the others of its priority.
 func (l *lane) restore(r *request, kind fdbpq.OpKind, item *fdbpq.Item) {
-	if kind != fdbpq.OpPopMin && kind != fdbpq.OpPopMax {
+	if !isPop(kind) {
 		return
 	}
 	verb := subjects.Push

@@ -12,7 +12,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -39,6 +38,7 @@ type router struct {
 	inbox   string        // what others hand to this bridge has subjects below it
 	members string        // subject on which bridges say that they are there
 	hello   chan struct{} // somebody new wants to hear of us
+	direct  *direct       // keeps pops from coming to others first
 	denied  atomic.Bool   // NATS does not let this bridge talk to others
 
 	bridges atomic.Pointer[[]string] // ids of those there, this one included, sorted
@@ -70,6 +70,7 @@ func newRouter(b *Bridge) *router {
 		inbox:   root + ".to." + b.id + ".",
 		members: root + ".members." + b.options.QueueGroup,
 		hello:   make(chan struct{}, 1),
+		direct:  newDirect(b),
 	}
 	r.mu.heard = map[string]time.Time{}
 	r.mu.handed = map[string][]request{}
@@ -110,6 +111,7 @@ func (r *router) run(ctx context.Context) {
 		case <-r.hello:
 		case <-ticker.C:
 			r.forget(time.Now().Add(-heartbeatLife))
+			r.direct.look(r.together())
 		}
 	}
 }
@@ -211,17 +213,21 @@ func (r *router) publishLocked() {
 	r.b.options.Logger.Info("bridges that share the queues", "count", len(ids))
 }
 
-// pass hands the message to the bridge that pops from the queue, if that is
-// another one, and says whether it did.
-func (r *router) pass(m *nats.Msg, kind fdbpq.OpKind, request *request) (passed bool, err error) {
-	if kind != fdbpq.OpPopMin && kind != fdbpq.OpPopMax {
+// together is the number of bridges that share the queues as agreed.
+func (r *router) together() int {
+	if r.denied.Load() {
+		return 1
+	}
+	return len(*r.bridges.Load())
+}
+
+// pass hands a pop to the bridge that pops from the queue, if that is another
+// one, and says whether it did.
+func (r *router) pass(m *nats.Msg, request *request) (passed bool, err error) {
+	if r.together() == 1 || r.b.stopping.Load() {
 		return false, nil
 	}
-	ids := *r.bridges.Load()
-	if len(ids) == 1 || r.denied.Load() || r.b.stopping.Load() {
-		return false, nil
-	}
-	owner := request.queue.owner(ids)
+	owner := request.queue.owner(*r.bridges.Load())
 	if owner == r.b.id {
 		return false, nil
 	}

@@ -69,8 +69,12 @@ func (b *Bridge) drain(ctx context.Context) error {
 	if b.nc == nil {
 		return nil
 	}
+	subscriptions := b.subscriptions
+	if b.router != nil {
+		subscriptions = append(subscriptions, b.router.direct.subscriptions()...)
+	}
 	var drained sync.WaitGroup
-	for _, s := range b.subscriptions {
+	for _, s := range subscriptions {
 		drained.Add(1)
 		done := sync.OnceFunc(drained.Done)
 		s.SetClosedHandler(func(string) { done() })

@@ -1,0 +1,198 @@
+package bridge_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+const directSubjects = "pq_direct_subjects"
+
+// burst requests n times at once and returns the replies by their code, 0 for an item.
+func burst(t *testing.T, nc *nats.Conn, subject string, n int) map[int]int {
+	t.Helper()
+	var mu sync.Mutex
+	codes := map[int]int{}
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			reply, err := nc.Request(subject, nil, testenv.Patience)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			code := 0
+			var refused *bridge.Error
+			if err := bridge.ErrorFromHeaders(reply.Header); errors.As(err, &refused) {
+				code = refused.Code
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			codes[code]++
+		})
+	}
+	all.Wait()
+	return codes
+}
+
+// busy pops from an empty queue until one of the bridges takes its pops
+// directly, and returns that one.
+func busy(t *testing.T, nc *nats.Conn, subject string, bridges ...*testenv.Bridge) (taker *testenv.Bridge) {
+	t.Helper()
+	testenv.Eventually(t, func() error {
+		burst(t, nc, subject, 256)
+		for _, b := range bridges {
+			if metricIs(b, directSubjects, 1) == nil {
+				taker = b
+				return nil
+			}
+		}
+		return errors.New("no bridge takes the pops directly")
+	})
+	return taker
+}
+
+func passed(t *testing.T, bridges []*testenv.Bridge) (sum float64) {
+	t.Helper()
+	for _, b := range bridges {
+		n, err := metric(b, "pq_passed_total")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+// Of several bridges the one that pops from a busy queue gets most of its pops
+// from NATS itself, until the queue is idle.
+func TestPopsOfABusyQueueComeDirectly(t *testing.T) {
+	for _, subject := range []string{"pq.jobs.pop.min", "pq.jobs.pop.max", "q.jobs.dequeue"} {
+		t.Run(subject, func(t *testing.T) {
+			e := testenv.New(t, testenv.Options{})
+			bridges := []*testenv.Bridge{e.Bridge, e.StartBridge(), e.StartBridge()}
+			for _, b := range bridges {
+				b.WaitReady()
+			}
+			taker := busy(t, e.Conn, subject, bridges...)
+			before := passed(t, bridges)
+			const n = 2000
+			if codes := burst(t, e.Conn, subject, n); codes[404] != n {
+				t.Errorf("replies by code: %v, want %d of 404", codes, n)
+			}
+			// One in nine is expected; without it, two in three.
+			if handed := passed(t, bridges) - before; handed > n/3 {
+				t.Errorf("%v of %d pops were handed over", handed, n)
+			}
+			wantMetric(t, taker, directSubjects, 0)
+			if codes := burst(t, e.Conn, subject, 10); codes[404] != 10 {
+				t.Errorf("replies by code when the queue is idle: %v", codes)
+			}
+		})
+	}
+}
+
+// No pop is lost when the bridge that takes them directly ends in an orderly way.
+func TestBridgeOfABusyQueueEnds(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	bridges := []*testenv.Bridge{e.Bridge, e.StartBridge()}
+	bridges[1].WaitReady()
+	const subject, n = "pq.jobs.pop.min", 2000
+	taker := busy(t, e.Conn, subject, bridges...)
+	for i := range n {
+		push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		if codes := burst(t, e.Connect(), subject, n); codes[0] != n {
+			t.Errorf("replies by code: %v, want %d items", codes, n)
+		}
+	})
+	taker.BeginStop()
+	all.Wait()
+	<-taker.Done()
+	wantQueued(t, e, 0)
+}
+
+// Where NATS limits the subscriptions pops are handed over.
+func TestTooManyDirectSubscriptions(t *testing.T) {
+	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxSubs = 24 }})
+	bridges := []*testenv.Bridge{e.Bridge, e.StartBridge(), e.StartBridge(), e.StartBridge()}
+	for _, b := range bridges {
+		b.WaitReady()
+	}
+	testenv.Eventually(t, func() error {
+		burst(t, e.Conn, "pq.jobs.pop.min", 256)
+		for _, b := range bridges {
+			if n, err := metric(b, "pq_nats_errors_total"); err != nil || n > 0 {
+				return err
+			}
+		}
+		return errors.New("NATS refused nothing")
+	})
+	for _, b := range bridges {
+		wantMetric(t, b, directSubjects, 0)
+	}
+	// It is not tried again while the queue is busy.
+	heartbeats, err := e.Conn.SubscribeSync(members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seen := 0; seen < 4*len(bridges); {
+		if codes := burst(t, e.Conn, "pq.jobs.pop.min", 256); codes[404] != 256 {
+			t.Errorf("replies by code: %v", codes)
+		}
+		for _, b := range bridges {
+			if err := metricIs(b, directSubjects, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if seen, _, err = heartbeats.Pending(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What is no subject of pops is never subscribed to, whoever says that it was handed over.
+func TestHandedNonsenseIsNotSubscribedTo(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	ids := make(chan string, 16)
+	if _, err := e.Conn.Subscribe(members, func(m *nats.Msg) {
+		select {
+		case ids <- string(m.Data):
+		default:
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ghost := e.Connect()
+	if err := errors.Join(ghost.Publish(members, []byte("ghost")), ghost.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	id := <-ids
+	for id == "ghost" || strings.HasPrefix(id, "-") {
+		id = <-ids
+	}
+	for _, subject := range []string{">", "pq.>", "pq.*.pop.min", "pq.jobs.push", "pq.jobs.peek.min"} {
+		for range 512 {
+			if err := ghost.PublishRequest("_pqbridge.pq.to."+id+"."+subject, "_INBOX.x", nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := ghost.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // heartbeats
+		<-ids
+	}
+	wantMetric(t, e.Bridge, directSubjects, 0)
+}

@@ -77,6 +77,7 @@ func passed(t *testing.T, bridges []*testenv.Bridge) (sum float64) {
 func TestPopsOfABusyQueueComeDirectly(t *testing.T) {
 	for _, subject := range []string{"pq.jobs.pop.min", "pq.jobs.pop.max", "q.jobs.dequeue"} {
 		t.Run(subject, func(t *testing.T) {
+			t.Parallel()
 			e := testenv.New(t, testenv.Options{})
 			bridges := []*testenv.Bridge{e.Bridge, e.StartBridge(), e.StartBridge()}
 			for _, b := range bridges {

@@ -16,9 +16,10 @@ import (
 // delay and a busy one shares each sync to disk among hundreds of requests.
 //
 // Two goroutines do the work: run puts together and starts batches, reply
-// waits until they are durable and answers. Where the engine pipelines there are
-// up to two batches under way; the second is begun once it is as large as the
-// first, because many small batches cost more than they gain.
+// waits until they are durable and answers. Where the engine pipelines, or is not
+// serial and there are pushes only, there are up to two batches under way; the second is
+// begun once it is as large as one of the two before, because many small batches
+// cost more than they gain.
 type lane struct {
 	b       *Bridge
 	batcher *fdbpq.Batcher
@@ -34,6 +35,7 @@ type lane struct {
 		closed    bool
 		ended     bool   // run takes nothing any more
 		unsettled bool   // the outcome of a batch is unknown
+		others    int    // of those waiting that are not pushes
 		silent    int    // batches under way that have pushes without a reply
 		newest    *batch // the batch begun last, nil when it has been answered
 	}
@@ -51,6 +53,9 @@ type batch struct {
 	ops      []fdbpq.Op
 	silent   bool // has a push without a reply
 	writes   bool
+	others   bool // has something else than pushes
+	durable  bool // or failed: only the answers are missing
+	enough   int  // requests for the next batch to be begun meanwhile
 
 	pending *fdbpq.Pending
 	cancel  context.CancelFunc
@@ -116,6 +121,9 @@ func (l *lane) appendLocked(r *request, op *fdbpq.Op) {
 		l.mu.waiting, l.mu.head = l.mu.waiting[:n], 0
 	}
 	l.mu.waiting = append(l.mu.waiting, waiting{*r, *op})
+	if op.Kind != fdbpq.OpPush {
+		l.mu.others++
+	}
 }
 
 // close makes run return when nothing is left to do.
@@ -161,8 +169,12 @@ func (l *lane) wait() bool {
 
 // enoughLocked reports whether it is time to begin a batch.
 func (l *lane) enoughLocked() bool {
-	n := len(l.mu.waiting) - l.mu.head
-	return n > 0 && (l.mu.newest == nil || n >= len(l.mu.newest.ops))
+	n, newest := len(l.mu.waiting)-l.mu.head, l.mu.newest
+	if n == 0 || newest == nil {
+		return n > 0
+	}
+	onlyPushes := !newest.others && l.mu.others == 0
+	return n >= newest.enough && (newest.durable || l.b.db.Pipelines() || onlyPushes && !l.b.db.Serial())
 }
 
 // settle makes sure that the items popped by a batch of unknown outcome are
@@ -230,6 +242,9 @@ func (l *lane) expire(ctx context.Context) {
 
 // dropLocked removes the first of those that wait.
 func (l *lane) dropLocked() {
+	if l.mu.waiting[l.mu.head].op.Kind != fdbpq.OpPush {
+		l.mu.others--
+	}
 	l.mu.waiting[l.mu.head] = waiting{} // frees what it refers to
 	l.mu.head++
 	if l.mu.head == len(l.mu.waiting) {
@@ -271,6 +286,10 @@ func (l *lane) take(ctx context.Context) *batch {
 	if b.silent {
 		l.mu.silent++
 	}
+	b.enough = len(b.ops)
+	if before := l.mu.newest; before != nil {
+		b.enough = min(b.enough, len(before.ops))
+	}
 	l.mu.newest = b
 	return b
 }
@@ -279,6 +298,7 @@ func (b *batch) add(w *waiting) {
 	b.requests = append(b.requests, w.request)
 	b.ops = append(b.ops, w.op)
 	push := w.op.Kind == fdbpq.OpPush
+	b.others = b.others || !push
 	b.writes = b.writes || push || isPop(w.op.Kind)
 	b.silent = b.silent || push && w.reply == ""
 }

@@ -56,6 +56,7 @@ func newMetrics(b *Bridge) *metrics {
 		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.replyFailures, m.natsErrors, m.passed,
 		gauge("pq_pending_requests", "Requests that wait or run.", func() float64 { return float64(b.load.requests.Load()) }),
 		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { return float64(b.load.bytes.Load()) }),
+		gauge("pq_bridges", "Bridges that share the queues as far as this one knows, itself included.", b.bridges),
 		gauge("pq_direct_subjects", "Subjects of busy queues that this bridge pops from and subscribes to by name.", b.directSubjects),
 		gauge("pq_nats_connected", "1 if connected to NATS.", b.isConnected),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
@@ -81,6 +82,13 @@ func (b *Bridge) isConnected() float64 {
 		return 1
 	}
 	return 0
+}
+
+func (b *Bridge) bridges() float64 {
+	if b.router == nil {
+		return 1
+	}
+	return float64(b.router.together())
 }
 
 func (b *Bridge) directSubjects() float64 {

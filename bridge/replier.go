@@ -18,6 +18,7 @@ func (l *lane) reply() {
 	for b := range l.started {
 		results, err := b.pending.Wait()
 		b.cancel()
+		l.setDurable(b)
 		if err == nil {
 			l.answer(&e, b, results)
 		} else {
@@ -25,6 +26,14 @@ func (l *lane) reply() {
 		}
 		l.finish(b)
 	}
+}
+
+// setDurable notes that only the answers of the batch are missing.
+func (l *lane) setDurable(b *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b.durable = true
+	l.mu.changed.Signal()
 }
 
 func (l *lane) answer(e *encoder, b *batch, results []fdbpq.Result) {

@@ -67,6 +67,17 @@ func TestPopsOfOneQueueGoToOneBridge(t *testing.T) {
 	<-both[1].Done()
 }
 
+// appear makes the bridge believe, for a second, that there is another one. It
+// says so once: if the bridge heard it again it would take what it handed over
+// since for answered.
+func appear(t *testing.T, e *testenv.Env, ghost *nats.Conn) {
+	t.Helper()
+	if err := errors.Join(ghost.Publish(members, []byte("ghost")), ghost.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	wantMetric(t, e.Bridge, "pq_bridges", 2)
+}
+
 // What was handed to a bridge that is gone is answered by the one that handed
 // it over, which then does the pops itself.
 func TestPopsHandedToABridgeThatIsGone(t *testing.T) {
@@ -80,9 +91,7 @@ func TestPopsHandedToABridgeThatIsGone(t *testing.T) {
 	if _, err := ghost.Subscribe("_pqbridge.pq.to.ghost.>", func(m *nats.Msg) { swallowed <- m.Subject }); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(ghost.Publish(members, []byte("ghost")), ghost.Flush()); err != nil {
-		t.Fatal(err)
-	}
+	appear(t, e, ghost)
 	unknown, popped := 0, 0
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -129,9 +138,7 @@ func TestPopsHandedOverAreBounded(t *testing.T) {
 	if _, err := ghost.Subscribe("_pqbridge.pq.to.ghost.>", func(*nats.Msg) {}); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(ghost.Publish(members, []byte("ghost")), ghost.Flush()); err != nil {
-		t.Fatal(err)
-	}
+	appear(t, e, ghost)
 	var all sync.WaitGroup
 	for i := range 64 {
 		all.Go(func() {

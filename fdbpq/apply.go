@@ -19,7 +19,13 @@ type batch struct {
 	queues  []*queueOps // in order of first use
 	popped  []inQueue   // in the order of removal
 	wrote   bool
+
+	atLeast counts // of pushed items
+	next    counts // that follow those of the pushed items
 }
+
+// counts is counts of items by the name of the queue and priority.
+type counts map[string]map[int64]int64
 
 // queueOps is the part of a batch that is for one queue: places in
 // batch.ops, by kind.
@@ -39,10 +45,10 @@ type inQueue struct {
 	*found
 }
 
-// apply runs ops in tx and returns the batch, with one result for each. The
-// error is one of the store.
-func apply(tx kv.Transaction, ops []Op, now time.Time) (*batch, error) {
-	b := &batch{tx: tx, now: now, ops: ops, results: make([]Result, len(ops))}
+// apply runs ops in tx and returns the batch, with one result for each. Items
+// get counts from atLeast on. The error is one of the store.
+func apply(tx kv.Transaction, ops []Op, now time.Time, atLeast counts) (*batch, error) {
+	b := &batch{tx: tx, now: now, ops: ops, results: make([]Result, len(ops)), atLeast: atLeast, next: counts{}}
 	b.queues = group(ops, b.results)
 	for _, stage := range []func() error{b.lens, b.push, b.pop, b.peek} {
 		if err := stage(); err != nil {

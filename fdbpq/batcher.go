@@ -33,11 +33,14 @@ import (
 type Batcher struct {
 	db       kv.Database
 	receipts tuple.Subspace // of this Batcher
-	batches  int64          // number of batches begun
 	now      func() time.Time
+
+	batches   int64  // number of batches begun
+	following counts // that follow those of the newest batch
 
 	mu struct {
 		sync.Mutex
+		newest    *Pending    // begun last, nil if it is over
 		answered  [][]byte    // receipts that nobody needs any more
 		unsettled []unsettled // batches of unknown outcome
 	}
@@ -50,10 +53,13 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 	return &Batcher{db: db, receipts: k.receipts().Sub(lane), now: time.Now}
 }
 
-// Start runs ops in one transaction. In an engine that pipelines (see
-// kv.Database) it returns when the batch is ordered before all later ones, and
-// the next Start need not wait for Pending.Wait of this one. In others it
-// returns when all is done. Either way Wait must be called for each batch.
+// Start runs ops in one transaction. It returns when the batch comes before all
+// that are started later, so the next Start need not wait for Pending.Wait of
+// this one. Wait must be called for each batch.
+//
+// In an engine that does not pipeline (see kv.Database) Start first waits for
+// the batch before. If both only push, and the engine is not serial, it reads
+// meanwhile what this one has to know.
 //
 // A batch of peeks and lens only runs in a read-only transaction. In others
 // all lens come first, then all pushes, then the pops of the front, then those
@@ -61,41 +67,67 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 // Since all operations of a batch are under way at the same time, each order is
 // linearizable.
 //
-// Conflicts are retried until ctx ends. The ops and what they refer to must
+// Conflicts are retried until ctx ends, which must not be before Wait returned
+// unless the batch is to be given up. The ops and what they refer to must
 // not be changed until Wait returned. Together they must fit into one
 // transaction: the messages of the pushes must not be over MaxMessageSize in
 // all, or kv.ErrTooLarge is the error of the whole batch.
 func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
+	p := &Pending{batcher: b, ctx: ctx, ops: ops, pushes: onlyPushes(ops)}
+	early := b.startEarly(p)
 	if readOnly(ops) {
-		results, err := kv.ReadTransact(ctx, b.db, func(r kv.Reader) ([]Result, error) {
+		p.results, p.err = kv.ReadTransact(ctx, b.db, func(r kv.Reader) ([]Result, error) {
 			return applyRead(r, ops)
 		})
-		return &Pending{results: results, err: err}
+		return p
 	}
 	if err := b.Settle(ctx); err != nil {
+		if early != nil {
+			early.tx.Cancel()
+		}
 		if kv.MaybeCommitted(err) { // the settling, not these ops
 			err = ctx.Err()
 		}
-		return &Pending{err: fmt.Errorf("settling an earlier batch: %w", err)}
+		p.err = fmt.Errorf("settling an earlier batch: %w", err)
+		return p
 	}
 	b.batches++
-	p := &Pending{
-		batcher:  b,
-		ops:      ops,
-		receipt:  b.receipts.Pack(tuple.Tuple{b.batches}),
-		answered: b.takeAnswered(),
-	}
-	p.run(ctx)
+	p.receipt = b.receipts.Pack(tuple.Tuple{b.batches})
+	p.answered = b.register(p)
+	b.following = p.order(early)
 	return p
 }
 
-// takeAnswered takes the receipts that the next batch is to remove.
-func (b *Batcher) takeAnswered() [][]byte {
+// startEarly waits for the batch before p, if the engine does not pipeline. If
+// both only push, p is run up to its commit meanwhile: all that it reads is which
+// counts are in use, and it is told those of the batch before. It returns nil if p
+// has yet to be run.
+func (b *Batcher) startEarly(p *Pending) (early *begun) {
+	b.mu.Lock()
+	before := b.mu.newest
+	b.mu.Unlock()
+	if before == nil || b.db.Pipelines() {
+		return nil
+	}
+	if before.pushes && p.pushes && !b.db.Serial() {
+		early, _ = p.begin(b.following) // an error will come again
+	}
+	_, _ = before.Wait() // whatever became of it, p comes after it
+	if early != nil && before.attempts > 1 {
+		early.tx.Cancel() // the counts of the batch before may have become higher
+		return nil
+	}
+	return early
+}
+
+// register makes p the newest batch, and returns the receipts that it is to
+// remove.
+func (b *Batcher) register(p *Pending) (answered [][]byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	keys := b.mu.answered
-	b.mu.answered = nil
-	return keys
+	b.mu.newest = p
+	answered, b.mu.answered = b.mu.answered, nil
+	return answered
 }
 
 // Apply is Start and Wait.
@@ -104,8 +136,16 @@ func (b *Batcher) Apply(ctx context.Context, ops []Op) ([]Result, error) {
 }
 
 func readOnly(ops []Op) bool {
+	return all(ops, func(k OpKind) bool { return !k.writes() })
+}
+
+func onlyPushes(ops []Op) bool {
+	return all(ops, func(k OpKind) bool { return k == OpPush })
+}
+
+func all(ops []Op, are func(OpKind) bool) bool {
 	for i := range ops {
-		if ops[i].Kind.writes() {
+		if !are(ops[i].Kind) {
 			return false
 		}
 	}
@@ -115,16 +155,20 @@ func readOnly(ops []Op) bool {
 // Pending is a batch that was started.
 type Pending struct {
 	batcher *Batcher
+	ctx     context.Context
 	ops     []Op
+	pushes  bool // and nothing else
 	receipt []byte
 	// answered is receipts of earlier batches, removed by this one.
 	answered [][]byte
 
-	attempts int64     // made so far
+	backoff  kv.Backoff
+	attempts int64     // committed so far
 	unknown  []attempt // those of unknown outcome
 
 	wrote   bool                // the attempt that commit is for wrote something
-	commit  kv.Future[struct{}] // not yet waited for, in an engine that pipelines
+	commit  kv.Future[struct{}] // not yet waited for; nil when the batch is over
+	waited  sync.Once
 	results []Result
 	popped  []inQueue // by the attempt that results are of
 	err     error
@@ -138,89 +182,118 @@ type attempt struct {
 }
 
 // Wait waits until the batch is durable and returns one Result for each Op, in
-// the order of the ops. Results may share bytes with each other.
+// the order of the ops. Results may share bytes with each other. It may be
+// called more than once, and by several goroutines.
 //
 // An error means that no operation took effect (kv.ErrUnavailable,
 // kv.ErrClosed, the context's error), unless it wraps kv.ErrCommitUnknown:
 // then the pushes may have happened and pops are undone by Settle.
 func (p *Pending) Wait() ([]Result, error) {
-	if p.commit != nil {
+	p.waited.Do(p.finish)
+	return p.results, p.err
+}
+
+// finish waits for the commit, and in an engine that does not pipeline tries
+// again if need be: no later batch was begun.
+func (p *Pending) finish() {
+	for p.commit != nil {
 		_, err := p.commit.Get()
 		p.commit = nil
 		if kv.MaybeCommitted(err) {
 			p.remember()
 		}
-		p.end(err)
-	}
-	return p.results, p.err
-}
-
-// run makes attempts until one is ordered or the batch has failed.
-func (p *Pending) run(ctx context.Context) {
-	var backoff kv.Backoff
-	for {
-		done, err := p.attempt(ctx)
-		if done {
-			return
-		}
-		retry := kv.Retryable(err) || kv.MaybeCommitted(err)
-		if !retry {
+		if err == nil || p.batcher.db.Pipelines() {
 			p.end(err)
-			return
-		}
-		if ended := backoff.Wait(ctx); ended != nil {
-			p.end(fmt.Errorf("%w after: %w", ended, err))
-			return
+		} else if p.again(err) {
+			p.order(nil)
 		}
 	}
 }
 
-// attempt makes one attempt. It is done when the outcome is known, or will be
-// known by Wait.
-func (p *Pending) attempt(ctx context.Context) (done bool, err error) {
-	b := p.batcher
-	tx, err := b.db.Begin(ctx)
-	if err != nil {
-		return false, err
+// order makes attempts until one is being committed or the batch is over. The
+// first may have begun early. It returns the counts that follow those of the
+// batch.
+func (p *Pending) order(early *begun) counts {
+	for {
+		a, err := early, error(nil)
+		if early = nil; a == nil {
+			a, err = p.begin(nil)
+		}
+		switch {
+		case err == nil && a == nil: // an earlier attempt was committed
+			return nil
+		case err == nil:
+			return p.tryCommit(a)
+		case !p.again(err):
+			return nil
+		}
 	}
-	defer tx.Cancel()
+}
+
+// again waits until the batch may be tried again after err. If it may not be, the
+// batch ends.
+func (p *Pending) again(err error) bool {
+	if !kv.Retryable(err) && !kv.MaybeCommitted(err) {
+		p.end(err)
+		return false
+	}
+	if ended := p.backoff.Wait(p.ctx); ended != nil {
+		p.end(fmt.Errorf("%w after: %w", ended, err))
+		return false
+	}
+	return true
+}
+
+// begun is an attempt that has yet to be committed.
+type begun struct {
+	tx kv.Transaction
+	*batch
+}
+
+// begin begins an attempt, with counts from atLeast on. It returns nil if an earlier
+// attempt turns out to be committed.
+func (p *Pending) begin(atLeast counts) (*begun, error) {
+	b := p.batcher
+	tx, err := b.db.Begin(p.ctx)
+	if err != nil {
+		return nil, err
+	}
 	if len(p.unknown) > 0 {
 		committed, err := committedAttempt(tx, p.receipt, p.unknown)
+		if err != nil || committed != nil {
+			tx.Cancel()
+		}
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		if committed != nil {
 			p.results, p.wrote = committed.results, true
 			p.end(nil)
-			return true, nil
+			return nil, nil
 		}
 	}
-	applied, err := apply(tx, p.ops, b.now())
+	applied, err := apply(tx, p.ops, b.now(), atLeast)
 	if err != nil {
-		return false, err
+		tx.Cancel()
+		return nil, err
 	}
-	p.results, p.popped, p.wrote = applied.results, applied.popped, applied.wrote
+	return &begun{tx, applied}, nil
+}
+
+// tryCommit begins to commit the attempt and returns the counts that follow its
+// own.
+func (p *Pending) tryCommit(a *begun) counts {
+	p.results, p.popped, p.wrote = a.results, a.popped, a.wrote
 	p.attempts++
 	if p.wrote || len(p.unknown) > 0 {
 		p.wrote = true
-		b.writeReceipt(tx, p.receipt, p.attempts, 0)
+		p.batcher.writeReceipt(a.tx, p.receipt, p.attempts, 0)
 		for _, key := range p.answered {
-			tx.Clear(key)
+			a.tx.Clear(key)
 		}
 	}
-	commit := tx.Commit()
-	if b.db.Pipelines() {
-		p.commit = commit
-		return true, nil
-	}
-	if _, err = commit.Get(); err != nil {
-		if kv.MaybeCommitted(err) {
-			p.remember()
-		}
-		return false, err
-	}
-	p.end(nil)
-	return true, nil
+	p.commit = a.tx.Commit()
+	return a.next
 }
 
 // remember keeps the results of an attempt whose commit ended without an answer.
@@ -236,6 +309,9 @@ func (p *Pending) end(err error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.mu.newest == p {
+		b.mu.newest = nil
+	}
 	if err == nil && p.wrote {
 		b.mu.answered = append(b.mu.answered, p.receipt)
 		return

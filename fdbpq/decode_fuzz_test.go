@@ -213,7 +213,7 @@ func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time) {
 			if l.fifo && (kind == OpPopMax || kind == OpPeekMax) {
 				continue
 			}
-			b, err := apply(tx, []Op{{Kind: kind, Queue: &PriorityQueue{l}, Message: Message{Value: []byte("x")}}}, now)
+			b, err := apply(tx, []Op{{Kind: kind, Queue: &PriorityQueue{l}, Message: Message{Value: []byte("x")}}}, now, nil)
 			allowed("batch", err)
 			if err == nil {
 				allowed("operation", b.results[0].Err)

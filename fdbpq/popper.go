@@ -155,7 +155,7 @@ func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err err
 				return err
 			}
 		}
-		b, err := apply(tx, []Op{{Kind: r.kind, Queue: p.q}}, now)
+		b, err := apply(tx, []Op{{Kind: r.kind, Queue: p.q}}, now, nil)
 		if err != nil {
 			return err
 		}

@@ -74,8 +74,12 @@ func (b *batch) pushTo(r pushReads) error {
 		case err != nil:
 			return err
 		}
+		if least, ok := b.atLeast[q.l.name][p]; ok {
+			count = max(count, least)
+		}
 		next[p] = count
 	}
+	b.next[q.l.name] = next
 	unique := uniqueBytes(len(q.pushes))
 	q.pushed = make(map[ID]struct{}, len(q.pushes))
 	for n, i := range q.pushes {

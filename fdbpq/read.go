@@ -106,7 +106,7 @@ type outcome struct {
 
 // one runs a single operation in the caller's transaction.
 func one(tx kv.Transaction, op Op) outcome {
-	b, err := apply(tx, []Op{op}, time.Now())
+	b, err := apply(tx, []Op{op}, time.Now(), nil)
 	if err != nil {
 		return outcome{err: err}
 	}

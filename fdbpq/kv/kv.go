@@ -55,8 +55,8 @@ const (
 type Database interface {
 	// Begin starts a transaction. The context bounds the whole life of the
 	// transaction: when it ends, pending and later calls fail with the
-	// context's error. In engines with one writer at a time Begin waits for
-	// the writer before it.
+	// context's error. In a serial engine Begin waits for the writer before
+	// it.
 	//
 	// Errors: ErrClosed, ErrUnavailable, the context's error.
 	Begin(ctx context.Context) (Transaction, error)
@@ -72,6 +72,11 @@ type Database interface {
 	// the earlier one's writes and so cannot conflict with it. Callers use it
 	// to decide whether to overlap work with the wait for durability.
 	Pipelines() bool
+
+	// Serial reports whether the engine runs one writer at a time: Begin waits
+	// while another transaction is open, and there are no conflicts. In others
+	// any number of transactions may be open, also in one goroutine.
+	Serial() bool
 
 	// Close ends the store. Transactions still open fail with ErrClosed. It
 	// is safe to call it more than once.

@@ -174,6 +174,9 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 // followed by anything, so nothing is promised.
 func (db *DB) Pipelines() bool { return false }
 
+// Serial implements kv.Database: as the engine behind it.
+func (db *DB) Serial() bool { return db.inner.Serial() }
+
 // Close implements kv.Database.
 func (db *DB) Close() error {
 	db.Land()

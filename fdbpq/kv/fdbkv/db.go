@@ -123,6 +123,9 @@ func (db *DB) begin(ctx context.Context) (*transaction, error) {
 // what was durable before it began.
 func (db *DB) Pipelines() bool { return false }
 
+// Serial implements kv.Database: false.
+func (db *DB) Serial() bool { return false }
+
 // Close implements kv.Database. A commit that is under way fails with an error
 // that wraps both kv.ErrClosed and kv.ErrCommitUnknown.
 func (db *DB) Close() error {

@@ -40,7 +40,7 @@ func (s schedule) run(f *fixture) {
 	f.wantGet(outer.Snapshot(), innerKey, absent)
 	s.outer(f, outer)
 	outer.Set(f.key(outerKey), []byte("1"))
-	if f.engine.Serial {
+	if f.db.Serial() {
 		s.runSerial(f, outer)
 		return
 	}

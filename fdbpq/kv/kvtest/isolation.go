@@ -11,7 +11,7 @@ var isolationTests = []test{
 		f.put("0", "a", "b")
 		tx := f.begin()
 		f.wantGet(tx, "a", "0")
-		if f.engine.Serial {
+		if f.db.Serial() {
 			return // nobody can write until it ends
 		}
 		f.put("1", "a", "b", "c")
@@ -58,7 +58,7 @@ var isolationTests = []test{
 		f.wantStored("a", "2")
 	}},
 	{"CancelledIsNoConflict", func(f *fixture) {
-		if f.engine.Serial {
+		if f.db.Serial() {
 			return // the other one could not begin
 		}
 		f.put("0", "a")
@@ -71,7 +71,7 @@ var isolationTests = []test{
 		await(f, tx.Commit())
 	}},
 	{"ConflictedIsNoConflict", func(f *fixture) {
-		if f.engine.Serial {
+		if f.db.Serial() {
 			return
 		}
 		f.put("0", "a", "b")
@@ -93,13 +93,13 @@ var isolationTests = []test{
 		f.wantGet(tx, "a", "0")
 		await(f, tx.GetRange(f.all(), kv.RangeOptions{}))
 		tx.AddReadConflict(f.all())
-		if !f.engine.Serial {
+		if !f.db.Serial() {
 			f.put("1", "a")
 		}
 		await(f, tx.Commit())
 	}},
 	{"WriteConflictAloneIsAWrite", func(f *fixture) {
-		if f.engine.Serial {
+		if f.db.Serial() {
 			return
 		}
 		f.put("0", "a")

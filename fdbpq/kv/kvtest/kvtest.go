@@ -8,7 +8,6 @@
 //				return func() kv.Database { return open(t, dir) }
 //			},
 //			Persistent: true,
-//			Serial:     true,
 //		})
 //	}
 //
@@ -39,10 +38,6 @@ type Engine struct {
 
 	// Persistent says that the store keeps its content when it is closed.
 	Persistent bool
-
-	// Serial says that the engine runs one writer at a time: Begin waits while
-	// another transaction is open, and there are no conflicts.
-	Serial bool
 }
 
 // patience bounds each test, so that a store that hangs fails by name.

@@ -152,7 +152,7 @@ var lifecycleTests = []test{
 		f.wantStored("a", "1")
 	}},
 	{"ContextEndsWhileBeginWaits", func(f *fixture) {
-		if !f.engine.Serial {
+		if !f.db.Serial() {
 			return // Begin never waits
 		}
 		tx := f.begin()
@@ -208,7 +208,7 @@ var lifecycleTests = []test{
 		f.wantCommitFails(tx, kv.ErrClosed)
 	}},
 	{"CloseEndsWaitingBegin", func(f *fixture) {
-		if !f.engine.Serial {
+		if !f.db.Serial() {
 			return
 		}
 		tx := f.begin()

@@ -63,7 +63,7 @@ var randomTests = []test{
 		}
 	}},
 	{"Interleaved", func(f *fixture) {
-		if f.engine.Serial {
+		if f.db.Serial() {
 			return // there is never a second transaction open
 		}
 		random := rand.New(rand.NewPCG(f.seed(), 0))

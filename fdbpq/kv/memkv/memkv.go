@@ -93,6 +93,9 @@ func (db *DB) begin(ctx context.Context) (*transaction, error) {
 // Pipelines implements kv.Database: callers are to wait for their commits.
 func (db *DB) Pipelines() bool { return false }
 
+// Serial implements kv.Database: false.
+func (db *DB) Serial() bool { return false }
+
 // Close implements kv.Database. It never fails.
 func (db *DB) Close() error {
 	db.mu.Lock()

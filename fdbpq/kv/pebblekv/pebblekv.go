@@ -126,6 +126,9 @@ func lockFolder(dir string, files vfs.FS) (*pebble.Lock, error) {
 // Pipelines implements kv.Database: true.
 func (db *DB) Pipelines() bool { return true }
 
+// Serial implements kv.Database: true.
+func (db *DB) Serial() bool { return true }
+
 // Begin implements kv.Database.
 func (db *DB) Begin(ctx context.Context) (kv.Transaction, error) {
 	if err := db.usable(ctx); err != nil {

@@ -60,7 +60,6 @@ func TestConformance(t *testing.T) {
 					}
 				},
 				Persistent: true,
-				Serial:     true,
 			})
 		})
 	}

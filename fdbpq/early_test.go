@@ -1,0 +1,294 @@
+package fdbpq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+)
+
+// slow is a store whose commits wait for the test. It notes what happens.
+type slow struct {
+	kv.Database
+	serial bool
+	// release lets a commit go on. If the error is not nil nothing is committed.
+	release chan error
+
+	mu     sync.Mutex
+	events []string
+}
+
+func (s *slow) Serial() bool { return s.serial }
+
+func (s *slow) note(event string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, event)
+}
+
+func (s *slow) Begin(ctx context.Context) (kv.Transaction, error) {
+	s.note("begin")
+	tx, err := s.Database.Begin(ctx)
+	return slowTransaction{tx, s}, err
+}
+
+type slowTransaction struct {
+	kv.Transaction
+	slow *slow
+}
+
+func (tx slowTransaction) Commit() kv.Future[struct{}] {
+	tx.slow.note("commit")
+	return slowCommit{tx}
+}
+
+type slowCommit struct{ tx slowTransaction }
+
+func (c slowCommit) Get() (struct{}, error) {
+	if err := <-c.tx.slow.release; err != nil {
+		c.tx.Transaction.Cancel()
+		c.tx.slow.note(err.Error())
+		return struct{}{}, err
+	}
+	_, err := c.tx.Transaction.Commit().Get()
+	c.tx.slow.note("committed")
+	return struct{}{}, err
+}
+
+// waiting returns what happened until nothing goes on.
+func (s *slow) waiting() []string {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	events := s.events
+	s.events = nil
+	return events
+}
+
+// onSlow runs a test in a bubble, in a store that commits when it is told to.
+func onSlow(t *testing.T, test func(t *testing.T, s *slow, k *fdbpq.Keyspace)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{Database: memkv.New(memkv.Options{}), release: make(chan error)}
+		test(t, s, fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues))
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// backwards is a clock that runs backwards, so that times order nothing.
+func backwards() func() time.Time {
+	c := newClock(time.Now())
+	c.stepping(-time.Second)
+	return c.now
+}
+
+// pushed pops all from the store behind s and returns the values.
+func pushed(t *testing.T, s *slow, q *fdbpq.PriorityQueue) (values []string) {
+	t.Helper()
+	for {
+		item, err := kv.Transact(t.Context(), s.Database, q.PopMin)
+		if errors.Is(err, fdbpq.ErrEmpty) {
+			return values
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		values = append(values, string(item.Value))
+	}
+}
+
+// A batch of pushes reads while another one before it commits, and comes after it.
+func TestPushesReadWhileOthersCommit(t *testing.T) {
+	onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
+		b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
+		b.SetNow(backwards())
+		var last *fdbpq.Pending
+		for i := range 4 {
+			started := make(chan *fdbpq.Pending, 1)
+			go func() {
+				started <- b.Start(t.Context(), []fdbpq.Op{opPush(q, 1, fmt.Sprint(i)), opPush(q, 2, fmt.Sprint(i, "b"))})
+			}()
+			if i == 0 {
+				wantList(t, "first", s.waiting(), "begin", "commit")
+			} else {
+				wantList(t, "meanwhile", s.waiting(), "begin")
+				s.release <- nil
+				wantList(t, "after the one before", s.waiting(), "committed", "commit")
+			}
+			last = <-started
+		}
+		done := make(chan error)
+		go func() {
+			_, err := last.Wait()
+			done <- err
+		}()
+		s.release <- nil
+		wantEqual(t, "error", <-done, nil)
+		wantList(t, "items", pushed(t, s, q), "0", "1", "2", "3", "0b", "1b", "2b", "3b")
+	})
+}
+
+// When the batch before has to be tried again it may get higher counts, and the next
+// one still comes after it.
+func TestPushesAfterOnesTriedAgain(t *testing.T) {
+	for _, lost := range []error{kv.ErrTooOld, kv.ErrThrottled, kv.ErrCommitUnknown} {
+		onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
+			b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
+			b.SetNow(backwards())
+			first := b.Start(t.Context(), []fdbpq.Op{opPush(q, 1, "first")})
+			started := make(chan *fdbpq.Pending, 1)
+			go func() { started <- b.Start(t.Context(), []fdbpq.Op{opPush(q, 1, "second")}) }()
+			synctest.Wait()
+			for i := range 3 {
+				if _, err := fdbpq.NewBatcher(s.Database, k).Apply(t.Context(), []fdbpq.Op{opPush(q, 1, fmt.Sprint("other ", i))}); err != nil {
+					t.Error(err)
+				}
+			}
+			s.release <- lost
+			s.release <- nil
+			second := <-started
+			go func() { s.release <- nil }()
+			for _, p := range []*fdbpq.Pending{first, second} {
+				if _, err := p.Wait(); err != nil {
+					t.Error(err)
+				}
+			}
+			wantList(t, fmt.Sprint("items after ", lost), pushed(t, s, q), "other 0", "other 1", "other 2", "first", "second")
+		})
+	}
+}
+
+// What became of a batch that is given up makes no difference to the next one.
+func TestPushesAfterAbandonedOnes(t *testing.T) {
+	onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
+		b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
+		ctx, cancel := context.WithCancel(t.Context())
+		first := b.Start(ctx, []fdbpq.Op{opPush(q, 1, "first")})
+		started := make(chan *fdbpq.Pending, 1)
+		go func() { started <- b.Start(t.Context(), []fdbpq.Op{opPush(q, 1, "second")}) }()
+		synctest.Wait()
+		cancel()
+		s.release <- kv.ErrCommitUnknown
+		s.release <- nil // settles the first
+		second := <-started
+		go func() { s.release <- nil }()
+		if _, err := second.Wait(); err != nil {
+			t.Error(err)
+		}
+		_, err := first.Wait()
+		wantError(t, err, kv.ErrCommitUnknown)
+		wantList(t, "items", pushed(t, s, q), "second")
+	})
+}
+
+// What may read more than counts, and any batch of a serial engine, begins when
+// the batch before is over.
+func TestOtherBatchesWait(t *testing.T) {
+	for _, c := range []struct {
+		first, second fdbpq.OpKind
+		serial        bool
+	}{
+		{fdbpq.OpPush, fdbpq.OpPopMin, false},
+		{fdbpq.OpPush, fdbpq.OpLen, false},
+		{fdbpq.OpPush, fdbpq.OpPeekMin, false},
+		{fdbpq.OpPopMin, fdbpq.OpPush, false},
+		{fdbpq.OpPopMax, fdbpq.OpPopMin, false},
+		{fdbpq.OpPush, fdbpq.OpPush, true},
+	} {
+		onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
+			s.serial = c.serial
+			b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
+			if _, err := fdbpq.NewBatcher(s.Database, k).Apply(t.Context(), []fdbpq.Op{opPush(q, 1, "a"), opPush(q, 1, "b")}); err != nil {
+				t.Error(err)
+			}
+			first := b.Start(t.Context(), []fdbpq.Op{op(c.first, q)})
+			done := make(chan error)
+			go func() {
+				_, err := b.Apply(t.Context(), []fdbpq.Op{op(c.second, q), op(c.second, q)})
+				done <- err
+			}()
+			what := fmt.Sprint(c)
+			wantList(t, what, s.waiting(), "begin", "commit")
+			s.release <- nil
+			if c.second == fdbpq.OpLen || c.second == fdbpq.OpPeekMin { // which commit nothing
+				wantEqual(t, what, <-done, nil)
+				wantList(t, what, s.waiting(), "committed")
+			} else {
+				wantList(t, what, s.waiting(), "committed", "begin", "commit")
+				s.release <- nil
+				wantEqual(t, what, <-done, nil)
+			}
+			if _, err := first.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Pushes of several Batchers, some of them started before the ones before are
+// over, are all there once, those of one Batcher in the order in which they were
+// started, whatever becomes of the commits.
+func TestPushesStayInOrder(t *testing.T) {
+	_, seed := newRandom(t)
+	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
+	q := f.queue("a")
+	const workers, batches = 4, 150
+	var pushes atomic.Int64
+	f.run(seed, workers, func(w *worker) {
+		w.batcher.SetNow(backwards())
+		var under []*fdbpq.Pending
+		wait := func(n int) {
+			for len(under) > n {
+				if _, err := under[0].Wait(); err != nil {
+					f.Errorf("Wait: %v", err)
+				}
+				under = under[1:]
+			}
+		}
+		for range batches {
+			var ops []fdbpq.Op
+			for range 1 + w.random.IntN(4) {
+				w.pushes++
+				pushes.Add(1)
+				ops = append(ops, opPush(q, int64(w.random.IntN(2)), fmt.Sprintf("%d %d", w.number, w.pushes)))
+			}
+			under = append(under, w.batcher.Start(f.ctx, ops))
+			wait(w.random.IntN(3))
+		}
+		wait(0)
+	})
+	f.calm()
+	last := map[[2]int64]int{}
+	all := int64(0)
+	for {
+		item, err := f.take(q.PopMin)
+		if errors.Is(err, fdbpq.ErrEmpty) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var number, n int
+		if _, err := fmt.Sscan(string(item.Value), &number, &n); err != nil {
+			t.Fatal(err)
+		}
+		key := [2]int64{int64(number), item.ID.Priority}
+		if n <= last[key] {
+			t.Errorf("priority %d: push %d of Batcher %d comes after its push %d", item.ID.Priority, n, number, last[key])
+		}
+		last[key] = n
+		all++
+	}
+	t.Logf("%d pushed; faults %v", all, f.faults.Counts())
+	wantEqual(t, "items", all, pushes.Load())
+}

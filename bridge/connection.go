@@ -43,7 +43,7 @@ func (b *Bridge) connect() error {
 	}
 	b.nc = nc
 	for _, subject := range b.grammar.Wildcards() {
-		subscription, err := b.requestsOn(subject)
+		subscription, err := b.requestsOn(nc, subject, 1)
 		if err != nil {
 			return err
 		}
@@ -59,13 +59,14 @@ func (b *Bridge) connect() error {
 	return b.discoverable()
 }
 
-// requestsOn takes the requests on a subject, sharing them with other bridges.
-func (b *Bridge) requestsOn(subject string) (*nats.Subscription, error) {
-	subscription, err := b.nc.QueueSubscribe(subject, b.options.QueueGroup, newHandler(b).handle)
+// requestsOn takes the requests on a subject, sharing them with other bridges and
+// the room for those that wait with so many other subscriptions.
+func (b *Bridge) requestsOn(nc *nats.Conn, subject string, share int) (*nats.Subscription, error) {
+	subscription, err := nc.QueueSubscribe(subject, b.options.QueueGroup, newHandler(b).handle)
 	if err != nil {
 		return nil, fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
 	}
-	if err := subscription.SetPendingLimits(backlogMessages, backlogBytes); err != nil {
+	if err := subscription.SetPendingLimits(backlogMessages/share, backlogBytes/share); err != nil {
 		return nil, fmt.Errorf("bridge: subscription to %s: %w", subject, err)
 	}
 	return subscription, nil
@@ -76,7 +77,6 @@ func (b *Bridge) connected(nc *nats.Conn) {
 	b.denied.Store(nil)
 	if b.router != nil {
 		b.router.denied.Store(false)
-		b.router.direct.denied.Store(false)
 	}
 	b.options.Logger.Info("connected to NATS", "url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
 }
@@ -100,13 +100,11 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 		subject = s.Subject
 	}
 	b.quiet.nats.warn("NATS reports an error", "error", err, "subject", subject)
-	if b.router != nil && errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
-		b.router.direct.deny()
-	}
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
-	if b.router != nil && strings.Contains(err.Error(), internalRoot) {
+	// Not a reply subject of a client's that has these words somewhere inside.
+	if b.router != nil && strings.Contains(err.Error(), `to "`+internalRoot) {
 		b.router.deny()
 	}
 	for _, wildcard := range b.grammar.Wildcards() {

@@ -1,9 +1,13 @@
 package bridge
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -12,19 +16,24 @@ import (
 // from it. NATS gives a request to one of the subscriptions of the queue group
 // that match, each as likely as the other, and does not care whose they are. So
 // that bridge makes many more of them, on just the subjects on which its queues
-// are busy, and few pops have to be handed over.
+// are busy, and few pops have to be handed over. What comes to the wrong bridge
+// still is, so nothing depends on this.
 //
-// It is an optimisation alone: what comes to the wrong bridge is handed over, and
-// what comes twice as often is still one request.
+// The subscriptions have a connection of their own, which does not connect again:
+// when it ends they are gone, here and in the server, and are made anew if the
+// queues are still busy. So they are never in the way of the bridge's other
+// subscriptions, nor left behind in the server. Replies go over the other one.
 type direct struct {
-	b      *Bridge
-	pops   atomic.Int64 // done, to take one in sampling
-	denied atomic.Bool  // NATS takes no more subscriptions
+	b           *Bridge
+	connections sync.WaitGroup // until they are closed
 
 	mu struct {
 		sync.Mutex
 		busy    map[string]*busySubject
-		dropped int // messages that former subscriptions dropped
+		nc      *nats.Conn // nil while there are no subscriptions
+		refused bool       // the server takes no more of them
+		former  int        // messages that former subscriptions dropped
+		dropped int        // the most that dropped has returned
 	}
 }
 
@@ -40,14 +49,16 @@ const (
 	sampling = 16
 	// busySamples in a heartbeat make a subject busy: 256 pops a second.
 	busySamples = 4
-	// idleLooks without one end it: two seconds.
+	// idleLooks without one, a look in a heartbeat, end it: two seconds.
 	idleLooks = 8
 	// maxBusy is the most subjects that a bridge subscribes to directly.
-	maxBusy = 64
+	maxBusy = 32
 	// For each of the other bridges there are directWeight subscriptions, so
 	// that one pop in nine has to be handed over, but at most maxDirect.
 	directWeight = 8
 	maxDirect    = 64
+	// directRetry is when it is tried again if NATS refuses.
+	directRetry = time.Minute
 )
 
 func newDirect(b *Bridge) *direct {
@@ -58,7 +69,7 @@ func newDirect(b *Bridge) *direct {
 
 // popped notes that this bridge does a pop that came on the subject.
 func (d *direct) popped(subject string) {
-	if d.pops.Add(1)%sampling != 0 {
+	if rand.N(sampling) > 0 {
 		return
 	}
 	d.mu.Lock()
@@ -71,18 +82,55 @@ func (d *direct) popped(subject string) {
 	s.samples++
 }
 
-// look gives up what is idle and subscribes to what has become busy. It is
-// called once in a heartbeat, from one goroutine.
-func (d *direct) look(bridges int) {
-	d.leave(d.idle(bridges == 1 || d.denied.Load()))
-	for _, subject := range d.newlyBusy() {
-		d.join(subject, min(directWeight*(bridges-1), maxDirect))
+// run looks at what is busy once in a heartbeat until ctx ends. bridges is the
+// number of those that share the queues.
+func (d *direct) run(ctx context.Context, bridges func() int) {
+	ticker := time.NewTicker(heartbeat)
+	defer ticker.Stop()
+	var refused time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		n := bridges()
+		if time.Since(refused) < directRetry {
+			n = 1
+		}
+		if err := d.look(n); err != nil {
+			refused = time.Now()
+			d.b.options.Logger.Warn("busy queues cannot be subscribed to by name: more of their pops are handed over",
+				"error", err, "again_in", directRetry)
+		}
 	}
 }
 
-// idle forgets the subjects that are idle, or all, and returns their
-// subscriptions.
-func (d *direct) idle(all bool) (subscriptions []*nats.Subscription) {
+// look gives up what is idle and subscribes to what is busy. The error says that
+// NATS does not want that.
+func (d *direct) look(bridges int) error {
+	d.forgetIdle()
+	if bridges == 1 || !d.b.nc.IsConnected() {
+		d.leave()
+		return nil
+	}
+	missing, refused := d.missing(min(directWeight*(bridges-1), maxDirect))
+	if refused {
+		d.leave()
+		return nats.ErrMaxSubscriptionsExceeded
+	}
+	for subject, n := range missing {
+		if err := d.join(subject, n); err != nil {
+			d.leave()
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetIdle gives up the subjects that are idle. What NATS sent before is still
+// served.
+func (d *direct) forgetIdle() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for subject, s := range d.mu.busy {
@@ -90,90 +138,166 @@ func (d *direct) idle(all bool) (subscriptions []*nats.Subscription) {
 		if s.samples > 0 {
 			s.idle = 0
 		}
-		if s.idle == idleLooks || all {
-			d.mu.dropped += droppedBy(s.subscriptions)
-			subscriptions = append(subscriptions, s.subscriptions...)
-			delete(d.mu.busy, subject)
+		if s.idle < idleLooks {
+			continue
 		}
+		for _, subscription := range s.subscriptions {
+			_ = subscription.Drain() // fails if it ended with its connection
+		}
+		d.forgetLocked(s)
+		delete(d.mu.busy, subject)
 	}
-	return subscriptions
 }
 
-// newlyBusy returns the subjects to subscribe to.
-func (d *direct) newlyBusy() (subjects []string) {
+func (d *direct) forgetLocked(s *busySubject) {
+	d.mu.former += droppedBy(s.subscriptions)
+	s.subscriptions = nil
+}
+
+// missing returns how many subscriptions the busy subjects lack, and whether NATS
+// refused some.
+func (d *direct) missing(want int) (missing map[string]int, refused bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	room := maxBusy
-	for _, s := range d.mu.busy {
-		if len(s.subscriptions) > 0 {
-			room--
-		}
-	}
+	room := maxBusy - d.subscribedLocked()
+	missing = map[string]int{}
 	for subject, s := range d.mu.busy {
-		if s.samples >= busySamples && len(s.subscriptions) == 0 && len(subjects) < room {
-			subjects = append(subjects, subject)
+		have := len(s.subscriptions)
+		switch {
+		case have > 0 && have < want: // more bridges
+			missing[subject] = want - have
+		case have == 0 && s.samples >= busySamples && room > 0:
+			missing[subject] = want
+			room--
 		}
 		s.samples = 0
 	}
-	return subjects
+	refused = d.mu.refused
+	d.mu.refused = false
+	return missing, refused
 }
 
-func (d *direct) join(subject string, times int) {
-	var subscriptions []*nats.Subscription
-	for range times {
-		subscription, err := d.b.requestsOn(subject)
-		if err != nil {
-			d.b.quiet.nats.warn("a busy queue cannot be subscribed to directly", "subject", subject, "error", err)
-			break
-		}
-		subscriptions = append(subscriptions, subscription)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.mu.busy[subject].subscriptions = subscriptions
-}
-
-// leave ends subscriptions; what NATS sent them before is still served.
-func (d *direct) leave(subscriptions []*nats.Subscription) {
-	for _, s := range subscriptions {
-		_ = s.Drain() // fails if it ended with its connection
-	}
-}
-
-// deny gives all up until the bridge connects again.
-func (d *direct) deny() {
-	if !d.denied.Swap(true) {
-		d.b.options.Logger.Warn("NATS takes no more subscriptions of this bridge: more pops of busy queues are handed over")
-	}
-}
-
-// subscriptions returns those there are.
-func (d *direct) subscriptions() (all []*nats.Subscription) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, s := range d.mu.busy {
-		all = append(all, s.subscriptions...)
-	}
-	return all
-}
-
-// dropped is the number of messages that NATS dropped.
-func (d *direct) dropped() int {
-	now := droppedBy(d.subscriptions())
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.mu.dropped + now
-}
-
-// subjects is the number of subjects subscribed to.
-func (d *direct) subjects() float64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n := 0
+func (d *direct) subscribedLocked() (n int) {
 	for _, s := range d.mu.busy {
 		if len(s.subscriptions) > 0 {
 			n++
 		}
 	}
-	return float64(n)
+	return n
+}
+
+// join makes n more subscriptions to a subject.
+func (d *direct) join(subject string, n int) error {
+	nc, err := d.connection()
+	if err != nil {
+		return err
+	}
+	var made []*nats.Subscription
+	for range n {
+		subscription, err := d.b.requestsOn(nc, subject, maxDirect)
+		if err != nil {
+			break // the connection is gone
+		}
+		made = append(made, subscription)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.nc == nc {
+		s := d.mu.busy[subject]
+		s.subscriptions = append(s.subscriptions, made...)
+	}
+	return nil
+}
+
+// connection returns the connection of the subscriptions. It may wait for the
+// server, as long as the NATS client does.
+func (d *direct) connection() (*nats.Conn, error) {
+	d.mu.Lock()
+	nc := d.mu.nc
+	d.mu.Unlock()
+	if nc != nil && !nc.IsClosed() {
+		return nc, nil
+	}
+	options := append([]nats.Option{nats.Name(clientName + " direct")}, d.b.options.NATSOptions...)
+	options = append(options,
+		nats.NoReconnect(),
+		nats.RetryOnFailedConnect(false),
+		nats.ErrorHandler(d.asyncError),
+		nats.ClosedHandler(d.closed),
+	)
+	nc, err := nats.Connect(d.b.options.NATSURL, options...)
+	if err != nil {
+		return nil, fmt.Errorf("a connection of their own: %w", err)
+	}
+	d.connections.Add(1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.nc = nc
+	return nc, nil
+}
+
+func (d *direct) asyncError(_ *nats.Conn, _ *nats.Subscription, err error) {
+	d.b.metrics.natsErrors.Inc()
+	d.b.quiet.nats.warn("NATS reports an error to the subscriptions of busy queues", "error", err)
+	if errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.mu.refused = true
+	}
+}
+
+// closed is called once for each connection.
+func (d *direct) closed(nc *nats.Conn) {
+	defer d.connections.Done()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.nc == nc {
+		d.forgetAllLocked()
+	}
+}
+
+func (d *direct) forgetAllLocked() {
+	d.mu.nc = nil
+	for _, s := range d.mu.busy {
+		d.forgetLocked(s)
+	}
+}
+
+// leave ends all subscriptions. What NATS sent them before is still served.
+func (d *direct) leave() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if nc := d.mu.nc; nc != nil {
+		d.forgetAllLocked()
+		_ = nc.Drain() // fails if it is closed
+	}
+}
+
+// end is leave, and waits until all is served and closed, or ctx ends.
+func (d *direct) end(ctx context.Context) error {
+	d.leave()
+	if !waitFor(ctx, &d.connections) {
+		return errors.New("bridge: NATS did not end the subscriptions of busy queues in time")
+	}
+	return nil
+}
+
+// dropped is the number of messages that NATS dropped. It never decreases, though
+// subscriptions that ended with their connection do not tell theirs any more.
+func (d *direct) dropped() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	sum := d.mu.former
+	for _, s := range d.mu.busy {
+		sum += droppedBy(s.subscriptions)
+	}
+	d.mu.dropped = max(d.mu.dropped, sum)
+	return d.mu.dropped
+}
+
+// subjects is the number of subjects subscribed to.
+func (d *direct) subjects() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.subscribedLocked()
 }

@@ -123,9 +123,64 @@ func TestBridgeOfABusyQueueEnds(t *testing.T) {
 	wantQueued(t, e, 0)
 }
 
+// When NATS was away nothing is left of the subscriptions that could swallow a pop,
+// and those of a queue that is still busy are made again.
+func TestNATSAwayFromABusyQueue(t *testing.T) {
+	const subject = "pq.jobs.pop.min"
+	e := testenv.New(t, testenv.Options{})
+	bridges := []*testenv.Bridge{e.Bridge, e.StartBridge(), e.StartBridge()}
+	for _, b := range bridges {
+		b.WaitReady()
+	}
+	for _, long := range []bool{false, true} {
+		busy(t, e.Conn, subject, bridges...)
+		e.NATS.Stop()
+		for _, b := range bridges {
+			wantMetric(t, b, "pq_nats_connected", 0)
+			if long { // enough to believe to be alone
+				wantMetric(t, b, "pq_bridges", 1)
+			}
+		}
+		e.NATS.Start()
+		for _, b := range bridges {
+			b.WaitReady()
+		}
+		const n = 500
+		if codes := burst(t, e.Connect(), subject, n); codes[404] != n {
+			t.Errorf("replies by code: %v, want %d of 404", codes, n)
+		}
+	}
+	busy(t, e.Connect(), subject, bridges...)
+}
+
+// The more bridges there are, the more subscriptions the one has that pops.
+func TestBridgesJoinABusyQueue(t *testing.T) {
+	const subject = "pq.jobs.pop.min"
+	e := testenv.New(t, testenv.Options{})
+	bridges := []*testenv.Bridge{e.Bridge, e.StartBridge()}
+	bridges[1].WaitReady()
+	busy(t, e.Conn, subject, bridges...)
+	for range 4 {
+		b := e.StartBridge()
+		b.WaitReady()
+		bridges = append(bridges, b)
+	}
+	testenv.Eventually(t, func() error {
+		before := passed(t, bridges)
+		const n = 2000
+		burst(t, e.Conn, subject, n)
+		// Expected are one in nine; five in fourteen with the subscriptions for
+		// one other bridge.
+		if handed := passed(t, bridges) - before; handed > n/5 {
+			return fmt.Errorf("%v of %d pops were handed over", handed, n)
+		}
+		return nil
+	})
+}
+
 // Where NATS limits the subscriptions pops are handed over.
 func TestTooManyDirectSubscriptions(t *testing.T) {
-	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxSubs = 24 }})
+	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxSubs = 20 }})
 	bridges := []*testenv.Bridge{e.Bridge, e.StartBridge(), e.StartBridge(), e.StartBridge()}
 	for _, b := range bridges {
 		b.WaitReady()

@@ -18,8 +18,8 @@ import (
 // Two goroutines do the work: run puts together and starts batches, reply
 // waits until they are durable and answers. Where the engine pipelines, or is not
 // serial and there are pushes only, there are up to two batches under way; the second is
-// begun once it is as large as one of the two before, because many small batches
-// cost more than they gain.
+// begun once it is as large as the first, because many small batches cost more than
+// they gain.
 type lane struct {
 	b       *Bridge
 	batcher *fdbpq.Batcher
@@ -55,7 +55,6 @@ type batch struct {
 	writes   bool
 	others   bool // has something else than pushes
 	durable  bool // or failed: only the answers are missing
-	enough   int  // requests for the next batch to be begun meanwhile
 
 	pending *fdbpq.Pending
 	cancel  context.CancelFunc
@@ -174,7 +173,7 @@ func (l *lane) enoughLocked() bool {
 		return n > 0
 	}
 	onlyPushes := !newest.others && l.mu.others == 0
-	return n >= newest.enough && (newest.durable || l.b.db.Pipelines() || onlyPushes && !l.b.db.Serial())
+	return n >= len(newest.ops) && (newest.durable || l.b.db.Pipelines() || onlyPushes && !l.b.db.Serial())
 }
 
 // settle makes sure that the items popped by a batch of unknown outcome are
@@ -285,10 +284,6 @@ func (l *lane) take(ctx context.Context) *batch {
 	}
 	if b.silent {
 		l.mu.silent++
-	}
-	b.enough = len(b.ops)
-	if before := l.mu.newest; before != nil {
-		b.enough = min(b.enough, len(before.ops))
 	}
 	l.mu.newest = b
 	return b

@@ -95,7 +95,7 @@ func (b *Bridge) directSubjects() float64 {
 	if b.router == nil {
 		return 0
 	}
-	return b.router.direct.subjects()
+	return float64(b.router.direct.subjects())
 }
 
 // endpoint makes the series of an endpoint.

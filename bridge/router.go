@@ -111,7 +111,6 @@ func (r *router) run(ctx context.Context) {
 		case <-r.hello:
 		case <-ticker.C:
 			r.forget(time.Now().Add(-heartbeatLife))
-			r.direct.look(r.together())
 		}
 	}
 }
@@ -125,6 +124,7 @@ func (b *Bridge) startRouter(running *running, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() { b.router.run(ctx) })
+	done.Go(func() { b.router.direct.run(ctx, b.router.together) })
 	running.leave = func() {
 		cancel()
 		done.Wait()

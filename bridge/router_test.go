@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
@@ -129,6 +130,42 @@ func TestPopsHandedToABridgeThatIsGone(t *testing.T) {
 	if again != unknown {
 		t.Errorf("%d items are left, want %d", again, unknown)
 	}
+}
+
+// A client cannot make a bridge believe that it may not talk to the others.
+func TestReplySubjectLikeABridges(t *testing.T) {
+	e := testenv.New(t, testenv.Options{
+		NATS: func(o *server.Options) {
+			o.Users = []*server.User{
+				{Username: "bridge", Password: "p", Permissions: &server.Permissions{
+					Publish: &server.SubjectPermission{Deny: []string{"secret.>"}},
+				}},
+				{Username: "client", Password: "p"},
+			}
+			o.NoAuthUser = "client"
+		},
+		Bridge: func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) },
+	})
+	second := e.StartBridge()
+	second.WaitReady()
+	wantMetric(t, e.Bridge, "pq_bridges", 2)
+	for range 2 { // when the second error is counted the first has been looked at
+		for _, b := range []*testenv.Bridge{e.Bridge, second} {
+			before, err := metric(b, "pq_nats_errors_total")
+			if err != nil {
+				t.Fatal(err)
+			}
+			testenv.Eventually(t, func() error {
+				publish(t, e, "pq.jobs.peek.min", "secret._pqbridge.to", "")
+				if n, err := metric(b, "pq_nats_errors_total"); err != nil || n > before {
+					return err
+				}
+				return errors.New("NATS refused nothing")
+			})
+		}
+	}
+	wantMetric(t, e.Bridge, "pq_bridges", 2)
+	wantMetric(t, second, "pq_bridges", 2)
 }
 
 // More pops than can be remembered are not handed to a bridge that may be gone.

@@ -24,6 +24,9 @@ func (b *Bridge) shutdown(reason error, running *running, web *http.Server, stop
 
 	// No new requests; those that NATS delivered still reach their lanes.
 	err := errors.Join(reason, b.drain(deadline))
+	if b.router != nil {
+		err = errors.Join(err, b.router.direct.end(deadline))
+	}
 
 	// The lanes end when they have run and answered all they have. At the
 	// deadline the batches under way are given up and the rest is answered
@@ -69,12 +72,8 @@ func (b *Bridge) drain(ctx context.Context) error {
 	if b.nc == nil {
 		return nil
 	}
-	subscriptions := b.subscriptions
-	if b.router != nil {
-		subscriptions = append(subscriptions, b.router.direct.subscriptions()...)
-	}
 	var drained sync.WaitGroup
-	for _, s := range subscriptions {
+	for _, s := range b.subscriptions {
 		drained.Add(1)
 		done := sync.OnceFunc(drained.Done)
 		s.SetClosedHandler(func(string) { done() })

@@ -36,7 +36,7 @@ type Batcher struct {
 	now      func() time.Time
 
 	batches   int64  // number of batches begun
-	following counts // that follow those of the newest batch
+	following counts // that follow those of the newest batch's first attempt
 
 	mu struct {
 		sync.Mutex
@@ -73,7 +73,7 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 // transaction: the messages of the pushes must not be over MaxMessageSize in
 // all, or kv.ErrTooLarge is the error of the whole batch.
 func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
-	p := &Pending{batcher: b, ctx: ctx, ops: ops, pushes: onlyPushes(ops)}
+	p := &Pending{batcher: b, ctx: ctx, ops: ops, pushes: len(ops) > 0 && onlyPushes(ops)}
 	early := b.startEarly(p)
 	if readOnly(ops) {
 		p.results, p.err = kv.ReadTransact(ctx, b.db, func(r kv.Reader) ([]Result, error) {
@@ -94,14 +94,18 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 	b.batches++
 	p.receipt = b.receipts.Pack(tuple.Tuple{b.batches})
 	p.answered = b.register(p)
-	b.following = p.order(early)
+	if early != nil {
+		b.following = p.tryCommit(early)
+	} else {
+		b.following = p.order()
+	}
 	return p
 }
 
 // startEarly waits for the batch before p, if the engine does not pipeline. If
 // both only push, p is run up to its commit meanwhile: all that it reads is which
-// counts are in use, and it is told those of the batch before. It returns nil if p
-// has yet to be run.
+// counts are in use and whether queues are listed, and it is told what the batch
+// before adds to that. It returns nil if p has yet to be run.
 func (b *Batcher) startEarly(p *Pending) (early *begun) {
 	b.mu.Lock()
 	before := b.mu.newest
@@ -112,9 +116,10 @@ func (b *Batcher) startEarly(p *Pending) (early *begun) {
 	if before.pushes && p.pushes && !b.db.Serial() {
 		early, _ = p.begin(b.following) // an error will come again
 	}
-	_, _ = before.Wait() // whatever became of it, p comes after it
-	if early != nil && before.attempts > 1 {
-		early.tx.Cancel() // the counts of the batch before may have become higher
+	if _, err := before.Wait(); early != nil && (err != nil || before.attempts > 1) {
+		// It has not left what p was told of: the queue in the list of queues,
+		// no higher counts.
+		early.tx.Cancel()
 		return nil
 	}
 	return early
@@ -163,7 +168,7 @@ type Pending struct {
 	answered [][]byte
 
 	backoff  kv.Backoff
-	attempts int64     // committed so far
+	attempts int64     // whose commit was begun
 	unknown  []attempt // those of unknown outcome
 
 	wrote   bool                // the attempt that commit is for wrote something
@@ -205,20 +210,16 @@ func (p *Pending) finish() {
 		if err == nil || p.batcher.db.Pipelines() {
 			p.end(err)
 		} else if p.again(err) {
-			p.order(nil)
+			p.order()
 		}
 	}
 }
 
-// order makes attempts until one is being committed or the batch is over. The
-// first may have begun early. It returns the counts that follow those of the
-// batch.
-func (p *Pending) order(early *begun) counts {
+// order makes attempts until one is being committed, and returns the counts that
+// follow its own, or until the batch is over.
+func (p *Pending) order() counts {
 	for {
-		a, err := early, error(nil)
-		if early = nil; a == nil {
-			a, err = p.begin(nil)
-		}
+		a, err := p.begin(nil)
 		switch {
 		case err == nil && a == nil: // an earlier attempt was committed
 			return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
 // slow is a store whose commits wait for the test. It notes what happens.
@@ -107,11 +108,24 @@ func pushed(t *testing.T, s *slow, q *fdbpq.PriorityQueue) (values []string) {
 	}
 }
 
+// listedSince returns what the list of queues says of a queue.
+func listedSince(t *testing.T, s *slow, queue string) string {
+	t.Helper()
+	value, err := kv.ReadTransact(t.Context(), s.Database, func(r kv.Reader) ([]byte, error) {
+		return r.Get(tuple.Tuple{"pq-queues", queue}.Pack()).Get()
+	})
+	if err != nil || value == nil {
+		t.Errorf("the queue is listed as %x, %v", value, err)
+	}
+	return string(value)
+}
+
 // A batch of pushes reads while another one before it commits, and comes after it.
 func TestPushesReadWhileOthersCommit(t *testing.T) {
 	onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
 		b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
 		b.SetNow(backwards())
+		listed := make(map[string]bool)
 		var last *fdbpq.Pending
 		for i := range 4 {
 			started := make(chan *fdbpq.Pending, 1)
@@ -124,6 +138,7 @@ func TestPushesReadWhileOthersCommit(t *testing.T) {
 				wantList(t, "meanwhile", s.waiting(), "begin")
 				s.release <- nil
 				wantList(t, "after the one before", s.waiting(), "committed", "commit")
+				listed[listedSince(t, s, "jobs")] = true
 			}
 			last = <-started
 		}
@@ -134,6 +149,8 @@ func TestPushesReadWhileOthersCommit(t *testing.T) {
 		}()
 		s.release <- nil
 		wantEqual(t, "error", <-done, nil)
+		listed[listedSince(t, s, "jobs")] = true
+		wantEqual(t, "times of the first push", len(listed), 1)
 		wantList(t, "items", pushed(t, s, q), "0", "1", "2", "3", "0b", "1b", "2b", "3b")
 	})
 }
@@ -233,6 +250,25 @@ func TestOtherBatchesWait(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A batch that may begin early, because nothing is no read, leaves nothing open.
+func TestEmptyBatchAfterPushes(t *testing.T) {
+	onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
+		b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
+		first := b.Start(t.Context(), []fdbpq.Op{opPush(q, 1, "a")})
+		done := make(chan error)
+		go func() {
+			_, err := b.Apply(t.Context(), nil)
+			done <- err
+		}()
+		wantList(t, "meanwhile", s.waiting(), "begin", "commit")
+		s.release <- nil
+		wantEqual(t, "error", <-done, nil)
+		if _, err := first.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Pushes of several Batchers, some of them started before the ones before are

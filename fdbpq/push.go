@@ -32,7 +32,8 @@ func (b *batch) push() error {
 func (b *batch) readForPush(q *queueOps) pushReads {
 	snapshot := b.tx.Snapshot() // pushes never conflict with pushes
 	r := pushReads{q: q, last: make(map[int64]kv.Future[[]kv.KeyValue])}
-	if q.l.registered != nil && !q.l.listed.Load() {
+	_, pushedBefore := b.atLeast[q.l.name] // by a batch that lists it
+	if q.l.registered != nil && !q.l.listed.Load() && !pushedBefore {
 		r.registered = snapshot.Get(q.l.registered)
 	}
 	for _, i := range q.pushes {

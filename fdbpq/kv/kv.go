@@ -10,8 +10,8 @@
 // once, or none. A read adds what it read to the transaction's read conflict
 // ranges; reads through [Transaction.Snapshot] do not. Commit fails with
 // [ErrConflict] when another transaction that committed in between wrote
-// into one of those ranges. An engine that runs one writer at a time never
-// reports a conflict, but must give the same results.
+// into one of those ranges. A serial engine, see [Database.Serial], never reports
+// a conflict, but must give the same results.
 //
 // A transaction that wrote nothing commits without conflict, and its Commit
 // reports success only when all that it read is durable.

@@ -121,6 +121,7 @@ func (t *transaction) addConflict(r kv.Range, add func(fdb.ExactRange) error) {
 
 func (t *transaction) Commit() kv.Future[struct{}] {
 	if err := t.usable(); err != nil {
+		t.Cancel()
 		return kv.Ready(struct{}{}, err)
 	}
 	t.ended = true

@@ -255,7 +255,7 @@ type begun struct {
 // attempt turns out to be committed.
 func (p *Pending) begin(atLeast counts) (*begun, error) {
 	b := p.batcher
-	tx, err := b.db.Begin(p.ctx)
+	tx, err := p.transaction()
 	if err != nil {
 		return nil, err
 	}
@@ -279,6 +279,13 @@ func (p *Pending) begin(atLeast counts) (*begun, error) {
 		return nil, err
 	}
 	return &begun{tx, applied}, nil
+}
+
+func (p *Pending) transaction() (kv.Transaction, error) {
+	if p.pushes { // all that is read is read before the first write
+		return kv.BeginBlind(p.ctx, p.batcher.db)
+	}
+	return p.batcher.db.Begin(p.ctx)
 }
 
 // tryCommit begins to commit the attempt and returns the counts that follow its

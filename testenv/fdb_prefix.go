@@ -31,7 +31,14 @@ func (p keyPrefix) all() kv.Range {
 }
 
 func (p prefixed) Begin(ctx context.Context) (kv.Transaction, error) {
-	tx, err := p.Database.Begin(ctx)
+	return p.begun(p.Database.Begin(ctx))
+}
+
+func (p prefixed) BeginBlind(ctx context.Context) (kv.Transaction, error) {
+	return p.begun(kv.BeginBlind(ctx, p.Database))
+}
+
+func (p prefixed) begun(tx kv.Transaction, err error) (kv.Transaction, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -83,6 +83,22 @@ type Database interface {
 	Close() error
 }
 
+// BlindBeginner is a Database that can do with less for a transaction that never
+// reads what it may have written itself.
+type BlindBeginner interface {
+	// BeginBlind is Begin; whether reads see writes that the transaction
+	// made before is undefined.
+	BeginBlind(ctx context.Context) (Transaction, error)
+}
+
+// BeginBlind is db.BeginBlind if there is such a thing, else db.Begin.
+func BeginBlind(ctx context.Context, db Database) (Transaction, error) {
+	if blind, ok := db.(BlindBeginner); ok {
+		return blind.BeginBlind(ctx)
+	}
+	return db.Begin(ctx)
+}
+
 // Reader is what can be read in a transaction. Reads are futures: an engine
 // may start them at once and let several be under way. A read sees the writes
 // the transaction made before it was called, and none made later.

@@ -144,13 +144,22 @@ func land(late []kv.Transaction) {
 
 // Begin implements kv.Database.
 func (db *DB) Begin(ctx context.Context) (kv.Transaction, error) {
+	return db.begin(ctx, db.inner.Begin)
+}
+
+// BeginBlind implements kv.BlindBeginner, as the engine behind it.
+func (db *DB) BeginBlind(ctx context.Context) (kv.Transaction, error) {
+	return db.begin(ctx, func(ctx context.Context) (kv.Transaction, error) { return kv.BeginBlind(ctx, db.inner) })
+}
+
+func (db *DB) begin(ctx context.Context, begin func(context.Context) (kv.Transaction, error)) (kv.Transaction, error) {
 	if err := db.strike(ctx, db.pick(Delay, Outage)); err != nil {
 		return nil, err
 	}
 	db.startBeginning()
 	defer db.stopBeginning()
 	inner := detachable(ctx)
-	tx, err := db.inner.Begin(inner)
+	tx, err := begin(inner)
 	if err != nil {
 		inner.detach()
 		return nil, err

@@ -79,6 +79,20 @@ func (db *DB) Begin(ctx context.Context) (kv.Transaction, error) {
 	return t, nil
 }
 
+// BeginBlind implements kv.BlindBeginner. The client library then keeps no map of
+// what was written, which costs it a good part of its time in a large transaction.
+func (db *DB) BeginBlind(ctx context.Context) (kv.Transaction, error) {
+	t, err := db.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.tr.Options().SetReadYourWritesDisable(); err != nil {
+		t.Cancel()
+		return nil, fmt.Errorf("fdbkv: blind transaction: %w", explain(err))
+	}
+	return t, nil
+}
+
 // BeginRead implements kv.Database.
 func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	t, err := db.begin(ctx)

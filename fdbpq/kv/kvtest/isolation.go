@@ -119,6 +119,34 @@ var isolationTests = []test{
 		})
 		f.wantAllLimits(f.beginRead(), "a=0")
 	}},
+	{"BlindTransaction", func(f *fixture) {
+		begin := func() kv.Transaction {
+			tx, err := kv.BeginBlind(f.ctx, f.db)
+			if err != nil {
+				f.Fatalf("BeginBlind: %v", err)
+			}
+			f.Cleanup(tx.Cancel)
+			return tx
+		}
+		f.put("0", "a", "b")
+		tx := begin()
+		f.wantGet(tx, "a", "0")
+		f.wantAllLimits(tx.Snapshot(), "a=0", "b=0")
+		tx.Set(f.key("a"), []byte("1"))
+		tx.Clear(f.key("b"))
+		tx.Add(f.key("c"), 1)
+		tx.AddReadConflict(f.span("d", "e"))
+		await(f, tx.Commit())
+		f.wantAllLimits(f.beginRead(), "a=1", "c="+number(1))
+		if f.db.Serial() {
+			return
+		}
+		tx = begin()
+		f.wantGet(tx, "a", "1")
+		tx.Set(f.key("b"), []byte("2"))
+		f.put("2", "a")
+		f.wantCommitFails(tx, kv.ErrConflict)
+	}},
 	{"EmptyTransactionCommits", func(f *fixture) {
 		await(f, f.begin().Commit())
 	}},

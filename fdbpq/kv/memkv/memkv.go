@@ -69,6 +69,17 @@ func (db *DB) Begin(ctx context.Context) (kv.Transaction, error) {
 	return tx, nil
 }
 
+// BeginBlind implements kv.BlindBeginner: reads fail once the transaction has
+// written.
+func (db *DB) BeginBlind(ctx context.Context) (kv.Transaction, error) {
+	tx, err := db.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tx.blind = true
+	return tx, nil
+}
+
 // BeginRead implements kv.Database.
 func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	tx, err := db.begin(ctx)

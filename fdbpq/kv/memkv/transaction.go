@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -13,6 +14,7 @@ type transaction struct {
 	db    *DB
 	ctx   context.Context
 	ended bool
+	blind bool // begun with BeginBlind
 
 	began int    // version of the store it began with
 	state *state // the store at that version plus its own writes
@@ -28,6 +30,16 @@ var (
 	_ kv.Transaction     = (*transaction)(nil)
 	_ kv.ReadTransaction = (*transaction)(nil)
 )
+
+var errBlind = errors.New("memkv: a transaction of BeginBlind reads after it wrote")
+
+// readable returns why nothing can be read, or nil.
+func (tx *transaction) readable() error {
+	if tx.blind && len(tx.mutations) > 0 {
+		return errBlind
+	}
+	return tx.check()
+}
 
 func (tx *transaction) check() error {
 	if tx.ended {
@@ -79,7 +91,7 @@ func (s snapshot) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValu
 }
 
 func (tx *transaction) get(key []byte) kv.Future[[]byte] {
-	if err := tx.check(); err != nil {
+	if err := tx.readable(); err != nil {
 		return kv.Ready[[]byte](nil, err)
 	}
 	pair, ok := tx.state.Get(kv.KeyValue{Key: key})
@@ -90,7 +102,7 @@ func (tx *transaction) get(key []byte) kv.Future[[]byte] {
 }
 
 func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, error) {
-	if err := tx.check(); err != nil {
+	if err := tx.readable(); err != nil {
 		return nil, err
 	}
 	var pairs []kv.KeyValue

@@ -25,9 +25,10 @@ func (g group) used() usage {
 // are best given there and back.
 func (r *rig) bridges(ctx context.Context, report *Report) error {
 	var rows []BridgesRow
+	items := r.enough(r.Duration, report.Operations[0].Rate, report.Operations[1].Rate) // echo and push
 	for i, n := range r.Bridges {
 		r.Progress(i, len(r.Bridges), fmt.Sprintf("%d bridges", n))
-		row, err := r.bridgesRow(ctx, i, n, report.Operations[0].Rate)
+		row, err := r.bridgesRow(ctx, i, n, items)
 		if err != nil {
 			return fmt.Errorf("%d bridges: %w", n, err)
 		}
@@ -37,7 +38,7 @@ func (r *rig) bridges(ctx context.Context, report *Report) error {
 	return nil
 }
 
-func (r *rig) bridgesRow(ctx context.Context, i, n int, echo float64) (row BridgesRow, err error) {
+func (r *rig) bridgesRow(ctx context.Context, i, n, items int) (row BridgesRow, err error) {
 	var g group
 	var s *service
 	for range n {
@@ -57,7 +58,7 @@ func (r *rig) bridgesRow(ctx context.Context, i, n int, echo float64) (row Bridg
 		return row, err
 	}
 	row.Push = newRow(push)
-	if err := r.fill(ctx, w, r.enough(r.Duration, echo, row.Push.Rate)); err != nil {
+	if err := r.fill(ctx, w, items); err != nil {
 		return row, err
 	}
 	before, err := r.cluster.transactions(ctx)

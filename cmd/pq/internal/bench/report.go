@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -201,17 +202,17 @@ func (r *Report) ranDry() bool {
 		slices.ContainsFunc(r.Bridges, func(row BridgesRow) bool { return row.Pop.RanDry })
 }
 
-func (row *Row) label() string {
+func (row *Row) label(name string) string {
 	if row.RanDry {
-		return row.Name + "*"
+		return name + "*"
 	}
-	return row.Name
+	return name
 }
 
 func (r *Report) writeOperations(table io.Writer) {
 	fmt.Fprintln(table, "operation\tops/s\tof echo\tp50\tp99\tp99.9\tCPU s/M ops\tpeak MB\tNATS CPU s/M ops\tFDB CPU s/M ops\t")
 	for _, row := range r.Operations {
-		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row.label(), row.Rate, row.Ratio,
+		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row.label(row.Name), row.Rate, row.Ratio,
 			millis(row.P50), millis(row.P99), millis(row.P999),
 			known(row.CPU, "%.1f"), megabytes(row.PeakBytes), known(row.NATSCPU, "%.1f"), known(row.FDBCPU, "%.1f"))
 	}
@@ -232,8 +233,8 @@ func (r *Report) writeBridges(table io.Writer) {
 	fmt.Fprintln(table, "\nbridges\tpush/s\tof first\tpop.min/s\tof first\tp50\tp99\twasted\tCPU s/M pops\tNATS\tFDB\tpeak MB\t")
 	for _, row := range r.Bridges {
 		pop := &row.Pop
-		fmt.Fprintf(table, "%d\t%.0f\t%.2f\t%.0f\t%.2f\t%s\t%s\t%.1f %%\t%s\t%s\t%s\t%s\t\n",
-			row.Bridges, row.Push.Rate, row.PushRatio, pop.Rate, row.PopRatio, millis(pop.P50), millis(pop.P99), 100*row.Wasted,
+		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%.0f\t%.2f\t%s\t%s\t%.1f %%\t%s\t%s\t%s\t%s\t\n",
+			pop.label(strconv.Itoa(row.Bridges)), row.Push.Rate, row.PushRatio, pop.Rate, row.PopRatio, millis(pop.P50), millis(pop.P99), 100*row.Wasted,
 			known(pop.CPU, "%.1f"), known(pop.NATSCPU, "%.1f"), known(pop.FDBCPU, "%.1f"), megabytes(pop.PeakBytes))
 	}
 }

@@ -119,6 +119,9 @@ func (d *direct) look(bridges int) error {
 		d.leave()
 		return nats.ErrMaxSubscriptionsExceeded
 	}
+	if len(missing) == 0 && d.subjects() == 0 {
+		d.leave()
+	}
 	for subject, n := range missing {
 		if err := d.join(subject, n); err != nil {
 			d.leave()

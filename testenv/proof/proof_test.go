@@ -38,7 +38,7 @@ func TestProof(t *testing.T) {
 	all := newTally()
 	defer func() { t.Logf("all systems, %v", all) }()
 	begin, before := time.Now(), ownResources(t)
-	defer func() { ownResources(t).wantNoMore(t, "the test", before) }()
+	defer func() { wantNoMore(t, "the test", before, func() resources { return ownResources(t) }) }()
 	for again := uint64(0); ; again++ {
 		for _, s := range systems() {
 			t.Run(s.name, func(t *testing.T) { proveSystem(t, s, seed+again, all, begin) })
@@ -62,7 +62,7 @@ func proveSystem(t *testing.T, s system, seed uint64, all *tally, begin time.Tim
 			r.finish()
 		}
 	})
-	ownResources(t).wantNoMore(t, "the test", before)
+	wantNoMore(t, "the test", before, func() resources { return ownResources(t) })
 }
 
 // run makes histories for as long as the flags say. What the bridge holds after
@@ -89,7 +89,7 @@ func (r *rig) run(random *rand.Rand, begin time.Time) {
 		r.round(faults)
 	}
 	if start.goroutines > 0 {
-		measure().wantNoMore(r.t, "the service", start)
+		wantNoMore(r.t, "the service", start, measure)
 	}
 }
 

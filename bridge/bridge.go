@@ -5,7 +5,8 @@
 // Each message on a subject of the grammar is a request. It is parsed and
 // checked in the NATS callback and handed to a lane; a lane runs what it has in
 // batches, each in one transaction, and answers when the batch is durable. The
-// requests of one publisher to one queue are taken in the order sent.
+// requests of one publisher to one queue are taken in the order sent, as long as
+// one bridge serves it.
 //
 // Every request with a reply subject gets one reply: what was asked for, or an
 // error as headers and no payload, see [ErrorFromHeaders]. Those without one

@@ -24,16 +24,21 @@ import (
 // queues are still busy. So they are never in the way of the bridge's other
 // subscriptions, nor left behind in the server. Replies go over the other one.
 type direct struct {
-	b           *Bridge
-	connections sync.WaitGroup // until they are closed
+	b          *Bridge
+	connecting sync.WaitGroup // attempts to
+	connected  sync.WaitGroup // connections in mu.open
 
 	mu struct {
 		sync.Mutex
 		busy    map[string]*busySubject
-		nc      *nats.Conn // nil while there are no subscriptions
-		refused bool       // the server takes no more of them
-		former  int        // messages that former subscriptions dropped
-		dropped int        // the most that dropped has returned
+		nc      *nats.Conn              // of the subscriptions; nil while there is none
+		open    map[*nats.Conn]struct{} // nc and those that are being drained
+		trying  bool                    // a connection is being made
+		tried   time.Time               // when that began last
+		refused error                   // why NATS did not want it
+		ended   bool                    // no more connections
+		former  int                     // messages that former subscriptions dropped
+		dropped int                     // the most that dropped has returned
 	}
 }
 
@@ -57,13 +62,16 @@ const (
 	// that one pop in nine has to be handed over, but at most maxDirect.
 	directWeight = 8
 	maxDirect    = 64
-	// directRetry is when it is tried again if NATS refuses.
+	// directRetry is when it is tried again if NATS refuses, and directPause how
+	// long a connection that ends by itself is not made anew after it was begun.
 	directRetry = time.Minute
+	directPause = 2 * time.Second
 )
 
 func newDirect(b *Bridge) *direct {
 	d := &direct{b: b}
 	d.mu.busy = map[string]*busySubject{}
+	d.mu.open = map[*nats.Conn]struct{}{}
 	return d
 }
 
@@ -94,11 +102,11 @@ func (d *direct) run(ctx context.Context, bridges func() int) {
 			return
 		case <-ticker.C:
 		}
-		n := bridges()
-		if time.Since(refused) < directRetry {
-			n = 1
+		want := min(directWeight*(bridges()-1), maxDirect)
+		if !d.b.nc.IsConnected() || time.Since(refused) < directRetry {
+			want = 0
 		}
-		if err := d.look(n); err != nil {
+		if err := d.look(want); err != nil {
 			refused = time.Now()
 			d.b.options.Logger.Warn("busy queues cannot be subscribed to by name: more of their pops are handed over",
 				"error", err, "again_in", directRetry)
@@ -106,67 +114,41 @@ func (d *direct) run(ctx context.Context, bridges func() int) {
 	}
 }
 
-// look gives up what is idle and subscribes to what is busy. The error says that
-// NATS does not want that.
-func (d *direct) look(bridges int) error {
-	d.forgetIdle()
-	if bridges == 1 || !d.b.nc.IsConnected() {
+// look gives up what is idle, and subscribes so many times to what is busy. The
+// error says that NATS does not want that.
+func (d *direct) look(want int) error {
+	missing, refused := d.survey(want)
+	if len(missing) == 0 && d.subjects() == 0 || refused != nil {
 		d.leave()
-		return nil
+		return refused
 	}
-	missing, refused := d.missing(min(directWeight*(bridges-1), maxDirect))
-	if refused {
-		d.leave()
-		return nats.ErrMaxSubscriptionsExceeded
-	}
-	if len(missing) == 0 && d.subjects() == 0 {
-		d.leave()
+	nc := d.connection()
+	if nc == nil {
+		return nil // it is on its way
 	}
 	for subject, n := range missing {
-		if err := d.join(subject, n); err != nil {
-			d.leave()
-			return err
-		}
+		d.join(nc, subject, n)
 	}
 	return nil
 }
 
-// forgetIdle gives up the subjects that are idle. What NATS sent before is still
-// served.
-func (d *direct) forgetIdle() {
+// survey forgets what is idle, and returns how many subscriptions the busy
+// subjects lack, and why NATS refused some.
+func (d *direct) survey(want int) (missing map[string]int, refused error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	missing = map[string]int{}
+	room := maxBusy - d.subscribedLocked()
 	for subject, s := range d.mu.busy {
 		s.idle++
 		if s.samples > 0 {
 			s.idle = 0
 		}
-		if s.idle < idleLooks {
-			continue
-		}
-		for _, subscription := range s.subscriptions {
-			_ = subscription.Drain() // fails if it ended with its connection
-		}
-		d.forgetLocked(s)
-		delete(d.mu.busy, subject)
-	}
-}
-
-func (d *direct) forgetLocked(s *busySubject) {
-	d.mu.former += droppedBy(s.subscriptions)
-	s.subscriptions = nil
-}
-
-// missing returns how many subscriptions the busy subjects lack, and whether NATS
-// refused some.
-func (d *direct) missing(want int) (missing map[string]int, refused bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	room := maxBusy - d.subscribedLocked()
-	missing = map[string]int{}
-	for subject, s := range d.mu.busy {
 		have := len(s.subscriptions)
 		switch {
+		case s.idle == idleLooks || want == 0:
+			d.endLocked(s)
+			delete(d.mu.busy, subject)
 		case have > 0 && have < want: // more bridges
 			missing[subject] = want - have
 		case have == 0 && s.samples >= busySamples && room > 0:
@@ -175,9 +157,22 @@ func (d *direct) missing(want int) (missing map[string]int, refused bool) {
 		}
 		s.samples = 0
 	}
-	refused = d.mu.refused
-	d.mu.refused = false
+	refused, d.mu.refused = d.mu.refused, nil
 	return missing, refused
+}
+
+// endLocked ends the subscriptions to a subject. What NATS sent before is still
+// served.
+func (d *direct) endLocked(s *busySubject) {
+	for _, subscription := range s.subscriptions {
+		_ = subscription.Drain() // fails if it ended with its connection
+	}
+	d.forgetLocked(s)
+}
+
+func (d *direct) forgetLocked(s *busySubject) {
+	d.mu.former += droppedBy(s.subscriptions)
+	s.subscriptions = nil
 }
 
 func (d *direct) subscribedLocked() (n int) {
@@ -190,11 +185,7 @@ func (d *direct) subscribedLocked() (n int) {
 }
 
 // join makes n more subscriptions to a subject.
-func (d *direct) join(subject string, n int) error {
-	nc, err := d.connection()
-	if err != nil {
-		return err
-	}
+func (d *direct) join(nc *nats.Conn, subject string, n int) {
 	var made []*nats.Subscription
 	for range n {
 		subscription, err := d.b.requestsOn(nc, subject, maxDirect)
@@ -209,18 +200,23 @@ func (d *direct) join(subject string, n int) error {
 		s := d.mu.busy[subject]
 		s.subscriptions = append(s.subscriptions, made...)
 	}
-	return nil
 }
 
-// connection returns the connection of the subscriptions. It may wait for the
-// server, as long as the NATS client does.
-func (d *direct) connection() (*nats.Conn, error) {
+// connection returns the connection of the subscriptions. If there is none it
+// returns nil and begins to make one.
+func (d *direct) connection() *nats.Conn {
 	d.mu.Lock()
-	nc := d.mu.nc
-	d.mu.Unlock()
-	if nc != nil && !nc.IsClosed() {
-		return nc, nil
+	defer d.mu.Unlock()
+	if d.mu.nc == nil && !d.mu.trying && !d.mu.ended && time.Since(d.mu.tried) >= directPause {
+		d.mu.trying, d.mu.tried = true, time.Now()
+		d.connecting.Go(d.connect)
 	}
+	return d.mu.nc
+}
+
+// connect makes a connection, which may take the NATS client some seconds for
+// each server.
+func (d *direct) connect() {
 	options := append([]nats.Option{nats.Name(clientName + " direct")}, d.b.options.NATSOptions...)
 	options = append(options,
 		nats.NoReconnect(),
@@ -229,14 +225,22 @@ func (d *direct) connection() (*nats.Conn, error) {
 		nats.ClosedHandler(d.closed),
 	)
 	nc, err := nats.Connect(d.b.options.NATSURL, options...)
-	if err != nil {
-		return nil, fmt.Errorf("a connection of their own: %w", err)
-	}
-	d.connections.Add(1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.mu.trying = false
+	if err != nil {
+		d.mu.refused = fmt.Errorf("a connection of their own: %w", err)
+		return
+	}
+	if d.mu.ended {
+		nc.Close()
+	}
+	if nc.IsClosed() {
+		return
+	}
+	d.connected.Add(1)
 	d.mu.nc = nc
-	return nc, nil
+	d.mu.open[nc] = struct{}{}
 }
 
 func (d *direct) asyncError(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -245,16 +249,21 @@ func (d *direct) asyncError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.mu.refused = true
+		d.mu.refused = err
 	}
 }
 
-// closed is called once for each connection.
+// closed is called once for each connection that was made.
 func (d *direct) closed(nc *nats.Conn) {
-	defer d.connections.Done()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if _, open := d.mu.open[nc]; !open {
+		return // closed at once
+	}
+	defer d.connected.Done()
+	delete(d.mu.open, nc)
 	if d.mu.nc == nc {
+		d.b.quiet.nats.warn("the connection for busy queues has ended", "error", nc.LastError())
 		d.forgetAllLocked()
 	}
 }
@@ -270,19 +279,32 @@ func (d *direct) forgetAllLocked() {
 func (d *direct) leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.leaveLocked()
+}
+
+func (d *direct) leaveLocked() {
 	if nc := d.mu.nc; nc != nil {
 		d.forgetAllLocked()
 		_ = nc.Drain() // fails if it is closed
 	}
 }
 
-// end is leave, and waits until all is served and closed, or ctx ends.
+// end is leave for good, and waits until all is served and closed. When ctx ends
+// it closes what is left.
 func (d *direct) end(ctx context.Context) error {
-	d.leave()
-	if !waitFor(ctx, &d.connections) {
-		return errors.New("bridge: NATS did not end the subscriptions of busy queues in time")
+	d.mu.Lock()
+	d.mu.ended = true
+	d.leaveLocked()
+	d.mu.Unlock()
+	if waitFor(ctx, &d.connected) {
+		return nil
 	}
-	return nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for nc := range d.mu.open {
+		nc.Close()
+	}
+	return errors.New("bridge: NATS did not end the subscriptions of busy queues in time")
 }
 
 // dropped is the number of messages that NATS dropped. It never decreases, though

@@ -3,9 +3,12 @@ package bridge_test
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -176,6 +179,49 @@ func TestBridgesJoinABusyQueue(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// onlyOnce connects once; further attempts hang until release is closed.
+type onlyOnce struct {
+	calls    *atomic.Int64
+	attempts chan<- struct{}
+	release  <-chan struct{}
+}
+
+func (o onlyOnce) Dial(network, address string) (net.Conn, error) {
+	if o.calls.Add(1) == 1 {
+		return net.Dial(network, address)
+	}
+	o.attempts <- struct{}{}
+	<-o.release
+	return nil, errors.New("only once")
+}
+
+// A second connection that does not come about keeps nothing from working, nor a
+// bridge from ending in time.
+func TestNoConnectionForABusyQueue(t *testing.T) {
+	attempts, release := make(chan struct{}, 64), make(chan struct{})
+	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) {
+		o.ShutdownTimeout = 2 * time.Second
+		o.NATSOptions = append(o.NATSOptions, nats.SetCustomDialer(onlyOnce{new(atomic.Int64), attempts, release}))
+	}})
+	bridges := []*testenv.Bridge{e.Bridge, e.StartBridge()}
+	bridges[1].WaitReady()
+	testenv.Eventually(t, func() error {
+		if codes := burst(t, e.Conn, "pq.jobs.pop.min", 256); codes[404] != 256 {
+			t.Errorf("replies by code: %v", codes)
+		}
+		if len(attempts) == 0 {
+			return errors.New("no second connection was tried")
+		}
+		return nil
+	})
+	for _, b := range bridges {
+		if err := b.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(release)
 }
 
 // Where NATS limits the subscriptions pops are handed over.

@@ -48,6 +48,10 @@ func (b *Bridge) shutdown(reason error, running *running, web *http.Server, stop
 		_ = web.Close() // nothing depends on an answer that was cut off
 	}
 	running.others.Wait()
+	if b.router != nil {
+		// An attempt to connect ends by itself, and nothing depends on it.
+		_ = waitFor(deadline, &b.router.direct.connecting)
+	}
 	return err
 }
 

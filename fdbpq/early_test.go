@@ -42,6 +42,12 @@ func (s *slow) Begin(ctx context.Context) (kv.Transaction, error) {
 	return slowTransaction{tx, s}, err
 }
 
+func (s *slow) BeginBlind(ctx context.Context) (kv.Transaction, error) {
+	s.note("begin")
+	tx, err := kv.BeginBlind(ctx, s.Database)
+	return slowTransaction{tx, s}, err
+}
+
 type slowTransaction struct {
 	kv.Transaction
 	slow *slow

@@ -53,6 +53,11 @@ func (w *watched) Begin(ctx context.Context) (kv.Transaction, error) {
 	return watchedTransaction{tx, w}, err
 }
 
+func (w *watched) BeginBlind(ctx context.Context) (kv.Transaction, error) {
+	tx, err := kv.BeginBlind(ctx, w.Database)
+	return watchedTransaction{tx, w}, err
+}
+
 type watchedTransaction struct {
 	kv.Transaction
 	watched *watched

@@ -210,6 +210,7 @@ func TestPushesAfterAbandonedOnes(t *testing.T) {
 		}
 		_, err := first.Wait()
 		wantError(t, err, kv.ErrCommitUnknown)
+		listedSince(t, s, "jobs") // though the first was to list it
 		wantList(t, "items", pushed(t, s, q), "second")
 	})
 }

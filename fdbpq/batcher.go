@@ -253,17 +253,18 @@ type begun struct {
 
 // begin begins an attempt, with counts from atLeast on. It returns nil if an earlier
 // attempt turns out to be committed.
-func (p *Pending) begin(atLeast counts) (*begun, error) {
-	b := p.batcher
+func (p *Pending) begin(atLeast counts) (a *begun, err error) {
 	tx, err := p.transaction()
 	if err != nil {
 		return nil, err
 	}
-	if len(p.unknown) > 0 {
-		committed, err := committedAttempt(tx, p.receipt, p.unknown)
-		if err != nil || committed != nil {
+	defer func() {
+		if a == nil {
 			tx.Cancel()
 		}
+	}()
+	if len(p.unknown) > 0 {
+		committed, err := committedAttempt(tx, p.receipt, p.unknown)
 		if err != nil {
 			return nil, err
 		}
@@ -273,9 +274,8 @@ func (p *Pending) begin(atLeast counts) (*begun, error) {
 			return nil, nil
 		}
 	}
-	applied, err := apply(tx, p.ops, b.now(), atLeast)
+	applied, err := apply(tx, p.ops, p.batcher.now(), atLeast)
 	if err != nil {
-		tx.Cancel()
 		return nil, err
 	}
 	return &begun{tx, applied}, nil

@@ -38,7 +38,7 @@ func TestProof(t *testing.T) {
 	all := newTally()
 	defer func() { t.Logf("all systems, %v", all) }()
 	begin, before := time.Now(), ownResources(t)
-	defer func() { wantNoMore(t, "the test", before, func() resources { return ownResources(t) }) }()
+	defer func() { wantNoMore(t, "the test", before, own(t)) }()
 	for again := uint64(0); ; again++ {
 		for _, s := range systems() {
 			t.Run(s.name, func(t *testing.T) { proveSystem(t, s, seed+again, all, begin) })
@@ -62,7 +62,7 @@ func proveSystem(t *testing.T, s system, seed uint64, all *tally, begin time.Tim
 			r.finish()
 		}
 	})
-	wantNoMore(t, "the test", before, func() resources { return ownResources(t) })
+	wantNoMore(t, "the test", before, own(t))
 }
 
 // run makes histories for as long as the flags say. What the bridge holds after
@@ -71,7 +71,7 @@ func (r *rig) run(random *rand.Rand, begin time.Time) {
 	var start resources
 	measure := r.measure
 	if measure == nil {
-		measure = func() resources { return ownResources(r.t) }
+		measure = own(r.t)
 	}
 	until := time.Now().Add(min(maxSlice, flags.duration/time.Duration(len(systems()))))
 	for n := 0; !r.t.Failed(); n++ {

@@ -101,7 +101,11 @@ const (
 	moreMemory     = 64 << 20
 )
 
-// ownResources measures this process.
+// own returns the function that measures this process.
+func own(t *testing.T) func() resources {
+	return func() resources { return ownResources(t) }
+}
+
 func ownResources(t *testing.T) resources {
 	t.Helper()
 	runtime.GC()

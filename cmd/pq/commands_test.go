@@ -154,7 +154,7 @@ func TestErrors(t *testing.T) {
 	c.fails(exitEmpty, "the queue is empty", "peek", "jobs", "--max")
 	c.fails(exitError, "no bridge is listening on other.jobs.push: is pqbridge running?", "push", "jobs", "x", "--prefix", "other")
 	c.fails(exitError, "code 400", "push", "jobs", "x", "--header", "Pq-Unknown:1")
-	c.fails(exitError, "takes 1048576 at most", "push", "jobs", strings.Repeat("x", 2<<20))
+	c.fails(exitError, "takes 1048576 bytes at most", "push", "jobs", strings.Repeat("x", 2<<20))
 
 	// Somebody who listens and does not answer.
 	if _, err := env.Conn.SubscribeSync("silent.>"); err != nil {

@@ -105,21 +105,45 @@ func (c *connection) options() ([]nats.Option, error) {
 	return options, nil
 }
 
-// dial connects. What the server refuses later, for want of permission, ends
-// the requests under way: see client.
+// dial connects, unless ctx ends first. What the server refuses later, for want
+// of permission, ends the requests under way: see client.
 func (c *connection) dial(ctx context.Context) (*client, error) {
 	options, err := c.options()
 	if err != nil {
 		return nil, err
 	}
-	usable, broken := context.WithCancelCause(ctx)
+	usable, broken := context.WithCancelCause(context.Background())
 	options = append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		broken(err)
 	}))
-	nc, err := nats.Connect(c.server, options...)
+	nc, err := await(ctx, func() (*nats.Conn, error) { return c.connect(options) })
 	if err != nil {
 		broken(err)
-		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", c.server, err)
+		return nil, err
 	}
 	return &client{nc: nc, timeout: c.timeout, usable: usable, broken: broken}, nil
+}
+
+// connect returns a connection that can receive replies. Without the permission
+// for that, requests would be carried out all the same, and what they pop be lost.
+func (c *connection) connect(options []nats.Option) (*nats.Conn, error) {
+	nc, err := nats.Connect(c.server, options...)
+	if err != nil {
+		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", c.server, err)
+	}
+	sub, err := nc.SubscribeSync(nc.NewInbox() + ".*") // as the client subscribes for replies
+	if err == nil {
+		err = nc.FlushTimeout(c.timeout)
+	}
+	if refused := nc.LastError(); err == nil && errors.Is(refused, nats.ErrPermissionViolation) {
+		err = refused
+	}
+	if err == nil {
+		err = sub.Unsubscribe()
+	}
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("cannot receive replies from NATS at %s: %w", c.server, err)
+	}
+	return nc, nil
 }

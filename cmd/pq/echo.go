@@ -38,11 +38,12 @@ func newEcho(a *app) *cobra.Command {
 			if _, err := fmt.Fprintln(cmd.OutOrStdout(), "ready"); err != nil {
 				return err
 			}
-			<-c.usable.Done()
-			if cmd.Context().Err() != nil {
+			select {
+			case <-cmd.Context().Done():
 				return nil // told to stop
+			case <-c.usable.Done():
+				return context.Cause(c.usable)
 			}
-			return context.Cause(c.usable)
 		},
 	}
 }

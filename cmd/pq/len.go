@@ -41,11 +41,11 @@ func (q *queue) printLen(cmd *cobra.Command, asJSON bool) error {
 		return err
 	}
 	var answer struct {
-		Len int64 `json:"len"`
+		Len *int64 `json:"len"`
 	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return fmt.Errorf("the reply is not JSON: %w", err)
+	if err := json.Unmarshal(reply.Data, &answer); err != nil || answer.Len == nil {
+		return fmt.Errorf("the reply is not that of a bridge: %.64q", reply.Data)
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), answer.Len)
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), *answer.Len)
 	return err
 }

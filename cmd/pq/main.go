@@ -1,7 +1,7 @@
 // Command pq pushes to and pops from the queues of a pqbridge over NATS.
 //
-// Exit codes: 0 done, 1 it did not work, 2 the command line is wrong, 3 the
-// queue is empty.
+// Exit codes: 0 on success, 1 on failure, 2 for a usage error, 3 if the queue is
+// empty, 128 and the signal's number if a signal ended it before it was done.
 package main
 
 import (
@@ -20,13 +20,14 @@ const (
 	exitError = 1
 	exitUsage = 2
 	exitEmpty = 3
+	// exitSignal is added to the number of the signal, as shells do.
+	exitSignal = 128
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(exitCode(err))
+	// Who asks for SIGPIPE gets an error from the write instead of being killed.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	os.Exit(exitCode(run(interruptible(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)))
 }
 
 // run executes one command line. Errors are printed to stderr before it
@@ -59,6 +60,7 @@ type usageError struct{ error }
 func (e usageError) Unwrap() error { return e.error }
 
 func exitCode(err error) int {
+	var stopped interrupted
 	switch {
 	case err == nil:
 		return exitOK
@@ -66,6 +68,8 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.Is(err, errEmpty):
 		return exitEmpty
+	case errors.As(err, &stopped):
+		return exitSignal + int(stopped.signal)
 	default:
 		return exitError
 	}

@@ -2,10 +2,8 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
@@ -35,15 +33,11 @@ type item struct {
 	Base64   []byte      `json:"value_base64,omitempty"`
 }
 
-// print prints the item in reply. A single value is printed without a
-// newline, unless a person looks at it.
+// print prints the item in reply, all of it in one write. A single value is
+// printed without a newline, unless a person looks at it.
 func (p *printer) print(out io.Writer, reply *nats.Msg, queue string, single bool) error {
 	if p.json {
-		it, err := newItem(queue, reply)
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(out).Encode(it)
+		return json.NewEncoder(out).Encode(newItem(queue, reply))
 	}
 	line := reply.Data
 	if !single || isTerminal(out) {
@@ -53,7 +47,7 @@ func (p *printer) print(out io.Writer, reply *nats.Msg, queue string, single boo
 	return err
 }
 
-func newItem(queue string, reply *nats.Msg) (*item, error) {
+func newItem(queue string, reply *nats.Msg) *item {
 	it := &item{Queue: queue, Headers: nats.Header{}}
 	for name, values := range reply.Header {
 		switch name {
@@ -62,11 +56,9 @@ func newItem(queue string, reply *nats.Msg) (*item, error) {
 		case subjects.HeaderPushedAt:
 			it.PushedAt = values[0]
 		case subjects.HeaderPriority:
-			priority, err := strconv.ParseInt(values[0], 10, 64)
-			if err != nil {
-				return nil, fmt.Errorf("header %s of the reply: %w", subjects.HeaderPriority, err)
+			if priority, err := subjects.ParsePriority(values[0]); err == nil {
+				it.Priority = &priority
 			}
-			it.Priority = &priority
 		default:
 			it.Headers[name] = values
 		}
@@ -77,7 +69,7 @@ func newItem(queue string, reply *nats.Msg) (*item, error) {
 	} else {
 		it.Base64 = reply.Data
 	}
-	return it, nil
+	return it
 }
 
 // isTerminal reports whether w is a terminal that a person looks at.

@@ -1,20 +1,15 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -22,26 +17,31 @@ import (
 // push is the command line of pq push.
 type push struct {
 	queue
-	priority int64
+	priority priorityFlag
 	headers  []string
 	lines    bool
-	parallel int
+	parallel countFlag
 	json     bool
 }
 
 func newPush(a *app) *cobra.Command {
-	p := &push{queue: queue{app: a}}
+	p := &push{queue: queue{app: a}, parallel: 1}
 	cmd := &cobra.Command{
 		Use:   "push QUEUE [VALUE|-]",
 		Short: "Add an item, and print its id once it is on disk",
 		Long: `Add an item to a queue, and print its id once it is on disk.
 
 VALUE is taken as it is. Without it, or with -, the value is all of standard
-input; with --lines each line of standard input is an item.`,
+input; with --lines each line of standard input is an item.
+
+With --lines the first failure stops pq, and so does a signal. The pushes under
+way are waited for, and standard error says which lines are in the queue, which
+may be, and with what command of sed to print those that are not.`,
 		Example: `  pq push jobs hello
   pq push jobs --priority -5 --header Trace:abc "do this first"
   pq push --fifo mail - < letter.txt
-  seq 1000 | pq push jobs --lines --parallel 32`,
+  seq 1000 | pq push jobs --lines --parallel 32
+  sed -n "42p;46,$p" tasks.txt | pq push jobs --lines`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.name = args[0]
@@ -50,11 +50,11 @@ input; with --lines each line of standard input is an item.`,
 	}
 	p.addFlags(cmd)
 	flags := cmd.Flags()
-	flags.Int64VarP(&p.priority, "priority", "p", 0, "`priority`; pop takes the smallest first")
+	flags.VarP(&p.priority, "priority", "p", "decimal `priority`; pop takes the smallest first")
 	flags.StringArrayVarP(&p.headers, "header", "H", nil, "`NAME:VALUE` to store with the item (may be repeated)")
 	flags.BoolVar(&p.lines, "lines", false, "push each line of standard input as an item")
-	flags.IntVar(&p.parallel, "parallel", 1, "with --lines, the `number` of pushes under way at once; over 1 the order of the lines is not kept")
-	flags.BoolVar(&p.json, "json", false, "print the whole reply as JSON")
+	flags.Var(&p.parallel, "parallel", "with --lines, the `number` of pushes under way at once; over 1 the order of the lines is not kept")
+	flags.BoolVar(&p.json, "json", false, "print a line of JSON with queue, id, priority and, with --lines, number of the line")
 	return cmd
 }
 
@@ -66,21 +66,48 @@ func (p *push) run(cmd *cobra.Command, values []string) error {
 	if m.Header, err = p.header(cmd, values); err != nil {
 		return usageError{err}
 	}
-	c, err := p.dial(cmd.Context())
+	in, fromInput := cmd.InOrStdin(), len(values) == 0 || values[0] == "-"
+	if fromInput {
+		if err := readable(in); err != nil {
+			return fmt.Errorf("standard input: %w: nothing was pushed", err)
+		}
+	}
+	ctx := cmd.Context()
+	c, err := p.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.close()
+	defer sayInterrupted(cmd, "what is in the queue will not be known")()
 	out := &lockedWriter{w: cmd.OutOrStdout()}
-	if p.lines {
-		return p.pushLines(cmd.Context(), c, *m, cmd.InOrStdin(), out)
-	}
-	if len(values) == 1 && values[0] != "-" {
+	switch {
+	case p.lines:
+		return p.pushLines(ctx, c, *m, in, out)
+	case fromInput:
+		m.Data, err = await(ctx, func() ([]byte, error) { return readValue(in, c.nc.MaxPayload()) })
+	default:
 		m.Data = []byte(values[0])
-	} else if m.Data, err = io.ReadAll(cmd.InOrStdin()); err != nil {
-		return fmt.Errorf("standard input: %w", err)
 	}
-	return p.push(c, m, out)
+	if err != nil {
+		return err
+	}
+	stored, err := c.push(m)
+	if err != nil {
+		return err
+	}
+	return p.print(out, stored)
+}
+
+// readValue reads all of in, if that is not more than the server takes.
+func readValue(in io.Reader, max int64) ([]byte, error) {
+	value, err := io.ReadAll(io.LimitReader(in, max+1))
+	if err != nil {
+		return nil, fmt.Errorf("standard input: %w", err)
+	}
+	if int64(len(value)) > max {
+		return nil, fmt.Errorf("standard input is too large: %w", tooLarge(int(max)))
+	}
+	return value, nil
 }
 
 // header finds mistakes in the flags, and returns the header of the messages.
@@ -90,6 +117,9 @@ func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) 
 		name, value, ok := strings.Cut(h, ":")
 		if !ok || name == "" {
 			return nil, fmt.Errorf("--header %q: want NAME:VALUE", h)
+		}
+		if strings.ContainsAny(value, "\r\n") {
+			return nil, fmt.Errorf("--header %q: a header is one line", h)
 		}
 		header.Add(name, strings.TrimSpace(value))
 	}
@@ -103,56 +133,51 @@ func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) 
 	case p.parallel < 1:
 		return nil, fmt.Errorf("--parallel is %d: want at least 1", p.parallel)
 	}
-	if !p.fifo && p.priority != 0 {
-		header.Set(subjects.HeaderPriority, strconv.FormatInt(p.priority, 10))
+	if cmd.Flags().Changed("priority") {
+		if header.Get(subjects.HeaderPriority) != "" {
+			return nil, fmt.Errorf("--priority and --header %s exclude each other: leave out one", subjects.HeaderPriority)
+		}
+		header.Set(subjects.HeaderPriority, p.priority.String())
 	}
 	return header, nil
 }
 
-// push adds one item and prints what came back.
-func (p *push) push(c *client, m *nats.Msg, out io.Writer) error {
-	reply, err := c.request(m)
-	if err != nil {
-		return err
-	}
-	if p.json {
-		_, err = fmt.Fprintf(out, "%s\n", reply.Data)
-		return err
-	}
-	var stored struct {
-		ID string `json:"id"`
-	}
-	if err := json.Unmarshal(reply.Data, &stored); err != nil {
-		return fmt.Errorf("the reply to the push is not JSON: %w", err)
-	}
-	_, err = fmt.Fprintln(out, stored.ID)
-	return err
+// pushed is an item that is in the queue, as --json prints it.
+type pushed struct {
+	Line     int    `json:"line,omitempty"` // with --lines, from 1
+	Queue    string `json:"queue"`
+	ID       string `json:"id"`
+	Priority *int64 `json:"priority,omitempty"`
 }
 
-// pushLines pushes the lines of in, without their line ends, each in a copy of
-// m, and stops at the first that fails.
-func (p *push) pushLines(ctx context.Context, c *client, m nats.Msg, in io.Reader, out io.Writer) error {
-	group, failed := errgroup.WithContext(ctx)
-	group.SetLimit(p.parallel)
-	scanner := bufio.NewScanner(in)
-	scanner.Buffer(nil, int(c.nc.MaxPayload())+1)
-	for number := 1; failed.Err() == nil && scanner.Scan(); number++ {
-		line := m
-		line.Data = bytes.Clone(scanner.Bytes())
-		group.Go(func() error {
-			if err := p.push(c, &line, out); err != nil {
-				return fmt.Errorf("line %d: %w", number, err)
-			}
-			return nil
-		})
+// push adds one item.
+func (c *client) push(m *nats.Msg) (*pushed, error) {
+	reply, err := c.request(m)
+	if errors.As(err, new(unknownError)) {
+		return nil, fmt.Errorf("%w: the outcome is unknown, the item may be in the queue", err)
 	}
-	if err := group.Wait(); err != nil {
-		return err
+	if err != nil {
+		return nil, err
 	}
-	if err := scanner.Err(); err != nil {
-		return fmt.Errorf("standard input: %w", err)
+	stored := &pushed{}
+	if err := json.Unmarshal(reply.Data, stored); err != nil || stored.ID == "" {
+		return nil, unknownError{fmt.Errorf("the reply to the push is not that of a bridge: %.64q", reply.Data)}
 	}
-	return ctx.Err()
+	return stored, nil
+}
+
+// print prints what came of a push.
+func (p *push) print(out io.Writer, stored *pushed) error {
+	var err error
+	if p.json {
+		err = json.NewEncoder(out).Encode(stored)
+	} else {
+		_, err = fmt.Fprintln(out, stored.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("the item is in the queue as %s, but that cannot be printed: %w", stored.ID, err)
+	}
+	return nil
 }
 
 // lockedWriter lets several pushes print whole lines.

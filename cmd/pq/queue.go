@@ -52,12 +52,14 @@ func (q *queue) endMessage(isMax bool, atMin, atMax, fifo subjects.Verb) (*nats.
 	return q.message(atMin, fifo)
 }
 
-// ask connects, sends one request and returns the reply.
+// ask connects, sends one request and returns the reply. The end of ctx ends the
+// request at once, so it must be one that changes nothing.
 func (q *queue) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	c, err := q.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer c.close()
+	defer context.AfterFunc(ctx, func() { c.broken(context.Cause(ctx)) })()
 	return c.request(m)
 }

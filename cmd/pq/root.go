@@ -39,8 +39,10 @@ func newRoot() (root *cobra.Command, started *bool) {
 		Version: cmp.Or(version, moduleVersion()),
 		Long: `pq pushes to and pops from the durable queues that pqbridge serves over NATS.
 
-Exit codes: 0 done, 1 it did not work, 2 the command line is wrong,
-3 the queue is empty.`,
+Exit codes: 0 on success, 1 on failure, 2 for a usage error, 3 if the queue is
+empty, 128 and the signal's number if a signal ended it before it was done (130
+for Ctrl-C). A signal lets the request under way finish; another one that comes
+more than a second later ends pq at once.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {

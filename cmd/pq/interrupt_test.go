@@ -1,0 +1,163 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+const finishing = "finishing what is under way"
+
+// TestSignalDoesNotLoseTheItemInFlight stops pq pop --all while a pop is under
+// way. The signal comes twice, as that of timeout(1) does.
+func TestSignalDoesNotLoseTheItemInFlight(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(s.String(), func(t *testing.T) {
+			c, env := newCLI(t)
+			r := newRelay(t, env)
+			c.ok("a\nb\nc\n", "push", "jobs", "--lines")
+
+			p := c.start(nil, "pop", "jobs", "--all", "--prefix", "relay")
+			r.forward(r.next())
+			second := r.next()
+			p.signal(s)
+			p.signal(s)
+			p.sees(&p.stderr, finishing)
+			r.forward(second)
+			p.ends(exitSignal + int(s))
+			if got := p.stdout.String(); got != "a\nb\n" {
+				t.Errorf("printed %q, want both items that were popped", got)
+			}
+			if len(r.requests) > 0 {
+				t.Error("pq went on popping")
+			}
+			if got := c.ok("", "len", "jobs"); got != "1\n" {
+				t.Errorf("%s items are left, want 1", got)
+			}
+		})
+	}
+}
+
+// What a command was told to do is done when the last reply is there, signal or
+// not: a script that sees a failure would throw the item away.
+func TestSignalDuringTheOnlyPop(t *testing.T) {
+	c, env := newCLI(t)
+	r := newRelay(t, env)
+	c.ok("", "push", "jobs", "a")
+	p := c.start(nil, "pop", "jobs", "--prefix", "relay")
+	m := r.next()
+	p.signal(syscall.SIGTERM)
+	p.sees(&p.stderr, finishing)
+	r.forward(m)
+	p.ends(exitOK)
+	if got := p.stdout.String(); got != "a" {
+		t.Errorf("printed %q", got)
+	}
+}
+
+func TestAnotherSignalEndsAtOnce(t *testing.T) {
+	c, env := newCLI(t)
+	r := newRelay(t, env)
+	p := c.start(nil, "pop", "jobs", "--prefix", "relay")
+	r.next()
+	p.signal(syscall.SIGINT)
+	p.sees(&p.stderr, finishing)
+	testenv.Eventually(t, func() error {
+		select {
+		case <-p.ended:
+			return nil
+		default:
+			_ = p.cmd.Process.Signal(syscall.SIGINT) // fails if it has ended
+			return errors.New("pq goes on")
+		}
+	})
+	if status := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
+		t.Errorf("ended with %v", p.cmd.ProcessState)
+	}
+}
+
+func TestSignalEndsReadsAtOnce(t *testing.T) {
+	for _, command := range []string{"peek", "len"} {
+		c, env := newCLI(t)
+		r := newRelay(t, env)
+		p := c.start(nil, command, "jobs", "--prefix", "relay")
+		r.next()
+		p.signal(syscall.SIGTERM)
+		p.ends(exitSignal + int(syscall.SIGTERM))
+		p.says("stopped by a signal (terminated)")
+	}
+}
+
+func TestNohup(t *testing.T) {
+	c, env := newCLI(t)
+	r := newRelay(t, env)
+	c.ok("a\nb\n", "push", "jobs", "--lines")
+	p := c.start(shell("trap '' HUP; ", ""), "pop", "jobs", "--all", "--prefix", "relay")
+	first := r.next()
+	p.signal(syscall.SIGHUP)
+	r.forward(first)
+	r.forward(r.next())
+	r.forward(r.next())
+	p.ends(exitOK)
+	if got := p.stdout.String(); got != "a\nb\n" {
+		t.Errorf("printed %q", got)
+	}
+}
+
+// silentServer accepts a connection and says nothing.
+type silentServer struct {
+	url       string
+	connected chan struct{}
+}
+
+func newSilentServer(t *testing.T) *silentServer {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &silentServer{url: "nats://" + l.Addr().String(), connected: make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := l.Accept()
+		close(s.connected)
+		if err == nil {
+			_, _ = io.Copy(io.Discard, conn) // until the client goes
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-done
+	})
+	return s
+}
+
+// TestSignalWhileConnecting: an address that takes connections and says nothing.
+func TestSignalWhileConnecting(t *testing.T) {
+	silent := newSilentServer(t)
+	c := &cli{t: t, server: silent.url}
+	p := c.start(nil, "pop", "jobs")
+	<-silent.connected
+	p.signal(syscall.SIGTERM)
+	p.ends(exitSignal + int(syscall.SIGTERM))
+}
+
+func TestPopWithoutReply(t *testing.T) {
+	c, env := newCLI(t)
+	r := newRelay(t, env)
+	p := c.start(nil, "pop", "jobs", "--prefix", "relay", "--timeout", "20ms")
+	r.next()
+	p.ends(exitError)
+	p.says("no reply on relay.jobs.pop.min within 20ms", "the outcome is unknown, an item may have been taken out and lost")
+
+	p = c.start(nil, "pop", "jobs", "--prefix", "relay")
+	r.fail(r.next(), "unknown")
+	p.ends(exitError)
+	p.says("made up (code 503)", "the outcome is unknown")
+}

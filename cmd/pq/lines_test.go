@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/iotest"
+
+	"github.com/nats-io/nats.go"
+)
+
+// TestWhichLinesAreIn fails pushes in each way there is, several at once.
+func TestWhichLinesAreIn(t *testing.T) {
+	c, env := newCLI(t)
+	r := newRelay(t, env)
+	p := c.start(nil, "push", "jobs", "--lines", "--parallel", "3", "--prefix", "relay", "--json")
+	p.write("1\n2\n3\n4\n5\n")
+	held := map[string]*nats.Msg{}
+	for _, n := range []string{"1", "2", "3"} {
+		m := r.next()
+		held[string(m.Data)] = m
+		if held[n] == nil && len(held) == 3 {
+			t.Fatalf("requests %v", held)
+		}
+	}
+	r.forward(held["1"])
+	fourth := r.next()
+	r.forward(fourth)
+	fifth := r.next()
+	p.sees(&p.stdout, `"line":4`)
+	p.write("6\n7\n") // 6 waits for its turn, 7 for being read
+	r.fail(held["2"], "")
+	r.fail(held["3"], "unknown")
+	r.forward(fifth)
+	p.ends(exitError)
+	p.says("pq: line 2: made up (code 503)\n",
+		"\npq: lines in the queue: 1,4-5\n",
+		"\npq: lines that may be in the queue: 3\n",
+		"\npq: lines not in the queue: sed -n '2p;6,$p'\n")
+
+	var lines []int
+	for text := range strings.Lines(p.stdout.String()) {
+		var stored pushed
+		decode(t, text, &stored)
+		lines = append(lines, stored.Line)
+	}
+	slices.Sort(lines)
+	if !slices.Equal(lines, []int{1, 4, 5}) {
+		t.Errorf("lines %v are printed with ids", lines)
+	}
+	if got := len(strings.Fields(c.ok("", "pop", "jobs", "--all"))); got != 3 {
+		t.Errorf("%d items are in the queue, want 3", got)
+	}
+}
+
+// TestSignalDuringLines: standard input stays open, with nobody writing to it.
+func TestSignalDuringLines(t *testing.T) {
+	c, env := newCLI(t)
+	r := newRelay(t, env)
+	p := c.start(nil, "push", "jobs", "--lines", "--prefix", "relay")
+	p.write("1\n2\n3\n")
+	r.forward(r.next())
+	second := r.next()
+	p.signal(syscall.SIGINT)
+	p.sees(&p.stderr, finishing)
+	r.forward(second)
+	p.ends(exitSignal + int(syscall.SIGINT))
+	p.says("stopped by a signal", "\npq: lines in the queue: 1-2\n", "\npq: lines not in the queue: sed -n '3,$p'\n")
+	if got := c.ok("", "pop", "jobs", "--all"); got != "1\n2\n" {
+		t.Errorf("popped %q", got)
+	}
+	if got := len(strings.Fields(p.stdout.String())); got != 2 {
+		t.Errorf("printed %d ids", got)
+	}
+}
+
+// TestNoLineAfterTheFirstThatFails: in order means that none comes after it.
+func TestNoLineAfterTheFirstThatFails(t *testing.T) {
+	c, env := newCLI(t)
+	r := newRelay(t, env)
+	p := c.start(nil, "push", "jobs", "--lines", "--prefix", "relay")
+	p.write("1\n2\n3\n4\n")
+	r.forward(r.next())
+	r.fail(r.next(), "")
+	p.ends(exitError)
+	if len(r.requests) > 0 {
+		t.Error("a line was pushed after one that failed")
+	}
+	p.says("pq: line 2: made up", "lines in the queue: 1\n", "lines not in the queue: sed -n '2,$p'\n")
+}
+
+func TestReport(t *testing.T) {
+	for _, s := range []struct {
+		o    *outcomes
+		want string
+	}{
+		{&outcomes{ended: errors.New("")}, "not in the queue: sed -n '1,$p'"},
+		{&outcomes{read: 3, ended: io.EOF, refused: []int{3}}, "in the queue: 1-2; not in the queue: sed -n '3p'"},
+		{&outcomes{read: 5, ended: io.EOF, unsure: []int{5, 1}}, "in the queue: 2-4; that may be in the queue: 1,5"},
+		{&outcomes{read: 9, ended: io.EOF, refused: []int{4, 2, 3, 9}, unsure: []int{6}},
+			"in the queue: 1,5,7-8; that may be in the queue: 6; not in the queue: sed -n '2,4p;9p'"},
+		{&outcomes{read: 9, ended: errors.New(""), refused: []int{9, 8}}, "in the queue: 1-7; not in the queue: sed -n '8,$p'"},
+	} {
+		want := "\npq: lines " + strings.ReplaceAll(s.want, "; ", "\npq: lines ")
+		if got := s.o.report(); got != want {
+			t.Errorf("report %q, want %q", got, want)
+		}
+	}
+}
+
+// countingReader counts what is read of endless input.
+type countingReader struct{ read, end int }
+
+func (r *countingReader) Read(b []byte) (int, error) {
+	if r.read >= r.end {
+		return 0, io.EOF
+	}
+	r.read += len(b)
+	return copy(b, bytes.Repeat([]byte("x"), len(b))), nil
+}
+
+// TestInputThatIsTooLarge: what cannot be pushed is not read to its end.
+func TestInputThatIsTooLarge(t *testing.T) {
+	c, _ := newCLI(t)
+	const max = 1 << 20
+	for _, s := range []struct{ args, words string }{
+		{"push jobs", "standard input is too large: the NATS server takes 1048576 bytes at most"},
+		{"push jobs -", "standard input is too large"},
+		{"push jobs --lines", "line 3 is too long: the NATS server takes 1048576 bytes at most"},
+	} {
+		endless := &countingReader{end: 64 * max}
+		var stdout, stderr bytes.Buffer
+		args := append([]string{"--server", c.server}, strings.Fields(s.args)...)
+		err := run(t.Context(), args, io.MultiReader(strings.NewReader("a\nb\n"), endless), &stdout, &stderr)
+		if exitCode(err) != exitError || !strings.Contains(stderr.String(), s.words) {
+			t.Errorf("pq %s: %s, want words %q", s.args, stderr.String(), s.words)
+		}
+		if endless.read > 2*max {
+			t.Errorf("pq %s read %d bytes", s.args, endless.read)
+		}
+		if strings.Contains(s.args, "lines") && !strings.Contains(stderr.String(), "lines in the queue: 1-2\npq: lines not in the queue: sed -n '3,$p'\n") {
+			t.Errorf("pq %s: %s", s.args, stderr.String())
+		}
+	}
+	if got := c.ok("", "pop", "jobs", "--all"); got != "a\nb\n" {
+		t.Errorf("popped %d bytes", len(got))
+	}
+	// What just fits.
+	largest := strings.Repeat("x", max)
+	c.ok(largest, "push", "jobs")
+	c.ok(largest+"\r\n"+largest, "push", "jobs", "--lines")
+	if got := c.ok("", "len", "jobs"); got != "3\n" {
+		t.Errorf("%s items, want 3", got)
+	}
+}
+
+// TestInputThatBreaks: half a line is none.
+func TestInputThatBreaks(t *testing.T) {
+	c, _ := newCLI(t)
+	in := io.MultiReader(strings.NewReader("whole\nhal"), iotest.ErrReader(errors.New("bad disk")))
+	var stdout, stderr bytes.Buffer
+	err := run(t.Context(), []string{"--server", c.server, "push", "jobs", "--lines"}, in, &stdout, &stderr)
+	if exitCode(err) != exitError || !strings.Contains(stderr.String(), "standard input, after line 1: bad disk") {
+		t.Errorf("%v, %s", err, stderr.String())
+	}
+	if got := c.ok("", "pop", "jobs", "--all"); got != "whole\n" {
+		t.Errorf("popped %q", got)
+	}
+}
+
+func TestNumbersAreDecimal(t *testing.T) {
+	c, _ := newCLI(t)
+	for text, want := range map[string]int64{"010": 10, "-010": -10, "0": 0, "-9223372036854775808": -1 << 63} {
+		var stored pushed
+		decode(t, c.ok("", "push", "jobs", "x", "--json", "--priority", text), &stored)
+		if stored.Priority == nil || *stored.Priority != want {
+			t.Errorf("-p %s pushed %+v", text, stored)
+		}
+	}
+	for _, text := range []string{"0x10", "1_000", "0o7", "0b1", "+5", "1e3", "", "9223372036854775808"} {
+		c.fails(exitUsage, "priority", "push", "jobs", "x", "-p", text)
+		c.fails(exitUsage, "number", "pop", "jobs", "-n", "0x"+text)
+		c.fails(exitUsage, "number", "push", "jobs", "--lines", "--parallel", "1_0"+text)
+	}
+	c.ok(strings.Repeat("x\n", 20), "push", "many", "--lines", "--parallel", "010")
+	if got := c.ok("", "pop", "many", "-n", "010"); got != strings.Repeat("x\n", 10) {
+		t.Errorf("-n 010 popped %q", got)
+	}
+}
+
+func TestHeadersThatWouldChange(t *testing.T) {
+	c := &cli{t: t, server: "nats://127.0.0.1:1"}
+	c.fails(exitUsage, "one line", "push", "jobs", "x", "-H", "Trace:a\nb")
+	c.fails(exitUsage, "leave out one", "push", "jobs", "x", "-p", "0", "-H", "Pq-Priority:7")
+}
+
+// TestRepliesOfOthers: a stream that captures the requests answers them too.
+func TestRepliesOfOthers(t *testing.T) {
+	c, env := newCLI(t)
+	r := newRelay(t, env)
+	for _, args := range []string{"push jobs x", "len jobs"} {
+		p := c.start(nil, append(strings.Fields(args), "--prefix", "relay")...)
+		r.respond(r.next(), &nats.Msg{Data: []byte(`{"stream":"ALL","seq":1}`)})
+		p.ends(exitError)
+		p.says("not that of a bridge")
+	}
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// TestOutputThatCannotBeWritten: nothing is popped when it is known before that
+// the item could not be printed.
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "jobs", "precious")
+	c.ok("", "push", "--fifo", "jobs", "precious")
+	redirections := map[string]string{
+		">&-":          "standard output: it is closed",
+		"1<>/dev/null": "standard output: it is closed, or the null device",
+		"1</dev/null":  "bad file descriptor",
+		">&- 2>&-":     "",
+	}
+	if runtime.GOOS == "linux" { // others have no such device
+		redirections[">/dev/full"] = "no space left on device"
+	}
+	for redirection, words := range redirections {
+		for _, args := range []string{"pop jobs", "pop jobs --all", "pop jobs --json", "pop --fifo jobs"} {
+			p := c.start(shell("", redirection), strings.Fields(args)...)
+			p.ends(exitError)
+			p.says(words)
+		}
+	}
+	for _, args := range []string{"pop jobs", "pop --fifo jobs"} {
+		// All are still there, and to throw them away is possible.
+		c.start(shell("", ">/dev/null"), strings.Fields(args)...).ends(exitOK)
+		c.fails(exitEmpty, "empty", strings.Fields(args)...)
+	}
+}
+
+func TestInputThatIsClosed(t *testing.T) {
+	c, _ := newCLI(t)
+	for _, args := range []string{"push jobs", "push jobs -", "push jobs --lines"} {
+		p := c.start(shell("", "<&-"), strings.Fields(args)...)
+		p.ends(exitError)
+		p.says("standard input: it is closed")
+	}
+	c.start(shell("", "<&-"), "push", "jobs", "no input needed").ends(exitOK)
+	c.start(shell("", "</dev/null"), "push", "jobs").ends(exitOK)
+	if got := c.ok("", "len", "jobs"); got != "2\n" {
+		t.Errorf("%s items, want 2", got)
+	}
+}
+
+// TestReaderGoes is pq pop --all | head -1, with items too large for the buffer
+// of the pipe.
+func TestReaderGoes(t *testing.T) {
+	const size = 200_000
+	c, _ := newCLI(t)
+	want := map[string]string{}
+	for _, name := range []string{"a", "b", "c"} {
+		want[name] = strings.Repeat(name, size)
+		c.ok(want[name], "push", "jobs")
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.start(func(cmd *exec.Cmd) { cmd.Stdout = w }, "pop", "jobs", "--all")
+	_ = w.Close() // the child has its own
+	first := make([]byte, size+1)
+	if _, err := io.ReadFull(r, first); err != nil || string(first) != want["a"]+"\n" {
+		t.Errorf("read %.9q..., %v", first, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	p.ends(exitError)
+	p.says("broken pipe", "it was put back with the id ", "behind the others of its priority")
+	if got := c.ok("", "pop", "jobs", "--all"); got != want["c"]+"\n"+want["b"]+"\n" {
+		t.Errorf("%d bytes are left, want the third item and the second behind it", len(got))
+	}
+}
+
+// fullDisk fails after some writes.
+type fullDisk struct{ left int }
+
+func (d *fullDisk) Write(b []byte) (int, error) {
+	if d.left == 0 {
+		return len(b) / 2, errors.New("the disk is full")
+	}
+	d.left--
+	return len(b), nil
+}
+
+// popTo runs pq pop with an output that takes so many items, and returns what is
+// on standard error.
+func (c *cli) popTo(items int, args ...string) string {
+	c.t.Helper()
+	var problems bytes.Buffer
+	args = append([]string{"--server", c.server, "pop", "jobs"}, args...)
+	if code := exitCode(run(c.t.Context(), args, strings.NewReader(""), &fullDisk{items}, &problems)); code != exitError {
+		c.t.Errorf("exit code %d, %s", code, problems.String())
+	}
+	return problems.String()
+}
+
+var idPutBack = regexp.MustCompile(`put back with the id (\S+), `)
+
+func TestItemThatCannotBePrintedIsPutBack(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("\x00\xff", "push", "jobs", "-p", "-7", "-H", "Trace:abc", "-H", "Trace:def")
+	for _, value := range []string{"x", "y"} {
+		c.ok("", "push", "jobs", value, "-p", "-7")
+	}
+	problems := c.popTo(0, "--json")
+	if !strings.Contains(problems, "the disk is full") {
+		t.Errorf("standard error %q", problems)
+	}
+	if got := c.ok("", "pop", "jobs", "-n", "2"); got != "x\ny\n" {
+		t.Errorf("popped %q, want those the item was put behind", got)
+	}
+	var again item
+	decode(t, c.ok("", "pop", "jobs", "--json"), &again)
+	id := idPutBack.FindStringSubmatch(problems)
+	if id == nil || again.ID != id[1] || string(again.Base64) != "\x00\xff" || *again.Priority != -7 ||
+		!slices.Equal(again.Headers["Trace"], []string{"abc", "def"}) || len(again.Headers) != 1 {
+		t.Errorf("put back %+v, announced %q", again, problems)
+	}
+	c.fails(exitEmpty, "empty", "pop", "jobs")
+}
+
+func TestFIFOItemThatCannotBePrintedIsPutBack(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("a\nb\nc\n", "push", "--fifo", "jobs", "--lines", "-H", "Trace:abc")
+	if problems := c.popTo(1, "--fifo", "--all"); !strings.Contains(problems, "at the end of the queue") {
+		t.Errorf("standard error %q", problems)
+	}
+	if got := c.ok("", "pop", "--fifo", "jobs", "-n", "1"); got != "c" {
+		t.Errorf("popped %q", got)
+	}
+	var again item
+	decode(t, c.ok("", "pop", "--fifo", "jobs", "--json"), &again)
+	if *again.Value != "b" || again.Headers.Get("Trace") != "abc" {
+		t.Errorf("put back %+v", again)
+	}
+}
+
+// TestItemThatCannotBePutBack: the last place for it is standard error.
+func TestItemThatCannotBePutBack(t *testing.T) {
+	for outcome, words := range map[string]string{
+		"":        "it could not be put back (made up (code 503)): it is printed above",
+		"unknown": "it may or may not have been put back",
+	} {
+		c, env := newCLI(t)
+		r := newRelay(t, env)
+		c.ok("", "push", "jobs", "precious", "-p", "3")
+		problems := make(chan string)
+		go func() { problems <- c.popTo(0, "--prefix", "relay") }()
+		r.forward(r.next())
+		r.fail(r.next(), outcome)
+		text := <-problems
+		line, rest, _ := strings.Cut(text, "\n")
+		var lost item
+		decode(t, line, &lost)
+		if *lost.Value != "precious" || *lost.Priority != 3 || !strings.Contains(rest, words) {
+			t.Errorf("standard error %q: want the item, and words %q", text, words)
+		}
+	}
+}
+
+// TestRepliesThatCannotBeReceived: a pop would be carried out all the same.
+func TestRepliesThatCannotBeReceived(t *testing.T) {
+	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "bridge", Password: "b"},
+			{Username: "deaf", Password: "d", Permissions: &server.Permissions{
+				Subscribe: &server.SubjectPermission{Allow: []string{"nothing", "_INBOX.*"}},
+			}},
+		}
+		o.NoAuthUser = "bridge"
+	}})
+	c := &cli{t: t, server: env.NATS.URL()}
+	c.ok("", "push", "jobs", "precious")
+	c.fails(exitError, "cannot receive replies", "--user", "deaf", "--password", "d", "pop", "jobs")
+	if got := c.ok("", "pop", "jobs"); got != "precious" {
+		t.Errorf("popped %q", got)
+	}
+}

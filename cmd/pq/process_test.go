@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// process is pq in a process of its own.
+type process struct {
+	t              *testing.T
+	cmd            *exec.Cmd
+	stdin          io.WriteCloser
+	stdout, stderr transcript
+	ended          chan struct{}
+}
+
+// start runs pq. A change, if there is one, may do something about the command
+// before it is started.
+func (c *cli) start(change func(*exec.Cmd), args ...string) *process {
+	c.t.Helper()
+	p := &process{t: c.t, ended: make(chan struct{})}
+	p.cmd = exec.Command(os.Args[0], append([]string{"--server", c.server}, args...)...)
+	p.cmd.Env = append(os.Environ(), mainVariable+"=1")
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	stdin, err := p.cmd.StdinPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	p.stdin = stdin
+	if change != nil {
+		change(p.cmd)
+	}
+	// A signal that is ignored here would be ignored there too.
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(heard)
+	if err := p.cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		_ = p.cmd.Wait() // the tests look at ProcessState
+	}()
+	c.t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // fails if it has ended
+		<-p.ended
+	})
+	return p
+}
+
+// shell lets the command be started by a shell, with redirections or after
+// other commands.
+func shell(before, redirection string) func(*exec.Cmd) {
+	return func(cmd *exec.Cmd) {
+		script := before + `exec "$@" ` + redirection
+		cmd.Path = "/bin/sh"
+		cmd.Args = append([]string{"sh", "-c", script, "sh"}, cmd.Args...)
+	}
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Error(err)
+	}
+}
+
+// write adds to standard input.
+func (p *process) write(text string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.stdin, text); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// sees waits until the process has written words to a stream.
+func (p *process) sees(stream *transcript, words string) {
+	p.t.Helper()
+	testenv.Eventually(p.t, func() error {
+		if strings.Contains(stream.String(), words) {
+			return nil
+		}
+		select {
+		case <-p.ended:
+			p.t.Fatalf("pq ended without %q: %v\n%s%s", words, p.cmd.ProcessState, p.stdout.String(), p.stderr.String())
+		default:
+		}
+		return errors.New("not written: " + words)
+	})
+}
+
+// ends waits for the end, which must be with a code.
+func (p *process) ends(code int) {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(testenv.Patience):
+		p.t.Fatalf("pq does not end\n%s", p.stderr.String())
+	}
+	if got := p.cmd.ProcessState.ExitCode(); got != code {
+		p.t.Fatalf("pq ended with %v, want exit code %d\n%s", p.cmd.ProcessState, code, p.stderr.String())
+	}
+}
+
+// says checks what is on standard error.
+func (p *process) says(words ...string) {
+	p.t.Helper()
+	for _, w := range words {
+		if !strings.Contains(p.stderr.String(), w) {
+			p.t.Errorf("standard error %q: want words %q", p.stderr.String(), w)
+		}
+	}
+}
+
+// transcript is what a process has written.
+type transcript struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (t *transcript) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.Write(b)
+}
+
+func (t *transcript) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String()
+}
+
+// relay stands between pq --prefix relay and the bridge, and does nothing by
+// itself.
+type relay struct {
+	t        *testing.T
+	env      *testenv.Env
+	requests chan *nats.Msg
+}
+
+func newRelay(t *testing.T, env *testenv.Env) *relay {
+	t.Helper()
+	r := &relay{t: t, env: env, requests: make(chan *nats.Msg, 100)}
+	if _, err := env.Conn.ChanSubscribe("relay.>", r.requests); err != nil {
+		t.Fatal(err)
+	}
+	if err := env.Conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// next waits for a request.
+func (r *relay) next() *nats.Msg {
+	r.t.Helper()
+	select {
+	case m := <-r.requests:
+		return m
+	case <-time.After(testenv.Patience):
+		r.t.Fatal("there is no request")
+		return nil
+	}
+}
+
+// forward lets the bridge answer a request.
+func (r *relay) forward(m *nats.Msg) {
+	r.t.Helper()
+	subject := subjects.DefaultPriorityPrefix + strings.TrimPrefix(m.Subject, "relay")
+	reply := r.env.Request(subject, m.Header, m.Data)
+	r.respond(m, &nats.Msg{Header: reply.Header, Data: reply.Data})
+}
+
+// fail answers a request with an error.
+func (r *relay) fail(m *nats.Msg, outcome string) {
+	r.t.Helper()
+	header := nats.Header{subjects.HeaderError: {"made up"}, subjects.HeaderErrorCode: {"503"}}
+	if outcome != "" {
+		header.Set("Pq-Outcome", outcome)
+	}
+	r.respond(m, &nats.Msg{Header: header})
+}
+
+func (r *relay) respond(m, reply *nats.Msg) {
+	r.t.Helper()
+	if err := m.RespondMsg(reply); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.env.Conn.Flush(); err != nil {
+		r.t.Fatal(err)
+	}
+}

@@ -8,9 +8,9 @@ import (
 )
 
 // batch is operations on their way through one transaction. Its stages are
-// lens, pushes, pops, peeks. Each stage begins the reads of all queues before
-// it waits for the first, so a batch costs a few round trips to the store
-// whatever its size.
+// lens and pushes, pops, peeks. Each step of a stage first begins the reads of all
+// queues and then waits for them, so a batch over many queues costs as many round
+// trips to the store as the slowest of them alone.
 type batch struct {
 	tx      kv.Transaction
 	now     time.Time
@@ -27,16 +27,28 @@ type batch struct {
 // counts is counts of items by the name of the queue and priority.
 type counts map[string]map[int64]int64
 
-// queueOps is the part of a batch that is for one queue: places in
-// batch.ops, by kind.
+// queueOps is the part of a batch that is for one queue, and what is read for it.
 type queueOps struct {
-	l                              *layout
-	lens, pushes, popMins, popMaxs []int
-	peekMins, peekMaxs             []int
-	pushed                         map[ID]struct{}
-	deltas                         map[int64]int64 // changes of the numbers of items
-	popReads                       [2]kv.Future[[]kv.KeyValue]
-	returned                       bool // items of staged pops were put back
+	l            *layout
+	lens, pushes []int // places in batch.ops
+	pops, peeks  [2]endOps
+
+	length     kv.Future[[]byte]                  // for lens
+	registered kv.Future[[]byte]                  // for pushes; nil if the queue need not be listed
+	last       map[int64]kv.Future[[]kv.KeyValue] // for pushes: last item, by priority
+
+	pushed   map[ID]struct{}
+	deltas   map[int64]int64 // changes of the numbers of items
+	returned bool            // items of staged pops were put back
+	unswept  error           // ErrCorrupt: why what staged pops left was not looked through
+}
+
+// endOps is the pops or the peeks of one end of a queue.
+type endOps struct {
+	places []int // in batch.ops
+	read   kv.Future[[]kv.KeyValue]
+	pairs  []kv.KeyValue // what read gave
+	items  []found       // those of pairs
 }
 
 // inQueue is an item that was popped, and the queue that it was in.
@@ -50,7 +62,7 @@ type inQueue struct {
 func apply(tx kv.Transaction, ops []Op, now time.Time, atLeast counts) (*batch, error) {
 	b := &batch{tx: tx, now: now, ops: ops, results: make([]Result, len(ops)), atLeast: atLeast, next: counts{}}
 	b.queues = group(ops, b.results)
-	for _, stage := range []func() error{b.lens, b.push, b.pop, b.peek} {
+	for _, stage := range []func() error{b.lenAndPush, b.pop, b.peek} {
 		if err := stage(); err != nil {
 			return nil, err
 		}
@@ -59,27 +71,6 @@ func apply(tx kv.Transaction, ops []Op, now time.Time, atLeast counts) (*batch, 
 		q.count(tx)
 	}
 	return b, nil
-}
-
-// applyRead is apply for operations that only read.
-func applyRead(r kv.Reader, ops []Op) ([]Result, error) {
-	results := make([]Result, len(ops))
-	for _, q := range group(ops, results) {
-		if len(q.lens) > 0 {
-			n, err := length(r, q.l)
-			if err := answerLens(results, q.lens, n, err); err != nil {
-				return nil, err
-			}
-		}
-		for _, end := range q.peeks() {
-			f, err := first(r, q.l, end.reverse)
-			if err != nil {
-				return nil, err
-			}
-			end.answer(results, f)
-		}
-	}
-	return results, nil
 }
 
 // group sorts ops by queue. An operation that its queue does not have gets its
@@ -117,14 +108,12 @@ func (q *queueOps) add(i int, op *Op) error {
 			return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)
 		}
 		q.pushes = append(q.pushes, i)
-	case OpPopMin:
-		q.popMins = append(q.popMins, i)
-	case OpPopMax:
-		q.popMaxs = append(q.popMaxs, i)
-	case OpPeekMin:
-		q.peekMins = append(q.peekMins, i)
-	case OpPeekMax:
-		q.peekMaxs = append(q.peekMaxs, i)
+	case OpPopMin, OpPopMax:
+		end := &q.pops[op.Kind.end()]
+		end.places = append(end.places, i)
+	case OpPeekMin, OpPeekMax:
+		end := &q.peeks[op.Kind.end()]
+		end.places = append(end.places, i)
 	default:
 		return fmt.Errorf("%w: there is no operation %d", ErrOp, op.Kind)
 	}
@@ -143,44 +132,64 @@ func (q *queueOps) changed(id *ID, delta int64) {
 	q.deltas[id.Priority] += delta
 }
 
-// lens reads the numbers of items. They are those before the batch, read
-// without conflict, so that a len never makes a push wait for another.
-func (b *batch) lens() error {
+// lenAndPush serves the lens and the pushes. Both read without conflict, and
+// before anything is written: the lens are the numbers of items before the batch.
+func (b *batch) lenAndPush() error {
+	snapshot := b.tx.Snapshot()
 	for _, q := range b.queues {
-		if len(q.lens) == 0 {
-			continue
+		q.beginLen(snapshot)
+		b.beginPush(q, snapshot)
+	}
+	for _, q := range b.queues {
+		if err := q.answerLen(b.results); err != nil {
+			return err
 		}
-		n, err := length(b.tx.Snapshot(), q.l)
-		if err := answerLens(b.results, q.lens, n, err); err != nil {
+		if err := b.push(q); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// peek serves the peeks, after the pushes and pops. It reads without conflict
-// unless its answer follows from what this batch writes: such a peek takes
-// place when the batch commits, so nothing may have come before it until then.
+// peek serves the peeks, after the pushes and pops.
 func (b *batch) peek() error {
 	for _, q := range b.queues {
-		for _, end := range q.peeks() {
-			var r kv.Reader = b.tx
-			if len(q.popMins)+len(q.popMaxs) == 0 {
-				r = b.tx.Snapshot()
-			}
-			f, err := first(r, q.l, end.reverse)
-			if err != nil {
-				return err
-			}
-			if f != nil {
-				if _, own := q.pushed[f.item.ID]; own {
-					b.tx.AddReadConflict(q.l.before(f.pair.Key, end.reverse))
-				}
-			}
-			end.answer(b.results, f)
+		q.beginPeeks(b.peekReader(q))
+	}
+	for _, q := range b.queues {
+		if err := q.findPeeks(b.peekReader(q)); err != nil {
+			return err
+		}
+	}
+	for _, q := range b.queues {
+		b.guardPeeks(q)
+		if err := q.answerPeeks(b.results); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// peekReader is without conflict unless the answer follows from what this batch
+// removes: such a peek takes place when the batch commits, so nothing may have
+// come before its item until then.
+func (b *batch) peekReader(q *queueOps) kv.Reader {
+	if len(q.pops[frontEnd].places)+len(q.pops[backEnd].places) > 0 {
+		return b.tx
+	}
+	return b.tx.Snapshot()
+}
+
+// guardPeeks does the same for peeks that found what this batch pushes.
+func (b *batch) guardPeeks(q *queueOps) {
+	for end := range q.peeks {
+		for i := range q.peeks[end].items {
+			f := &q.peeks[end].items[i]
+			if _, own := q.pushed[f.item.ID]; own {
+				b.tx.AddReadConflict(q.l.before(f.pair.Key, end == backEnd))
+			}
+		}
+	}
 }
 
 // before is the range of the keys that would be served before key, and key.

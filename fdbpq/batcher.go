@@ -77,7 +77,7 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 	early := b.startEarly(p)
 	if readOnly(ops) {
 		p.results, p.err = kv.ReadTransact(ctx, b.db, func(r kv.Reader) ([]Result, error) {
-			return applyRead(r, ops)
+			return Read(r, ops)
 		})
 		return p
 	}

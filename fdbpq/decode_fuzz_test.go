@@ -108,7 +108,7 @@ func checkMessage(t *testing.T, format ValueFormat, m Message) {
 	l := fuzzLayout(false, format)
 	id := newID(1, 2, time.Now(), make([]byte, uniqueSize), l.needsMeta(&m))
 	l.put(tx, &id, &m)
-	item, err := peek(tx, l, false)
+	item, err := (&PriorityQueue{l}).PeekMin(tx)
 	if err != nil || !bytes.Equal(item.Value, m.Value) || !reflect.DeepEqual(item.Headers, m.Headers) {
 		t.Fatalf("%d bytes with %q came back as %d bytes with %q: %v", len(m.Value), m.Headers, len(item.Value), item.Headers, err)
 	}
@@ -206,8 +206,8 @@ func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time) {
 		err = s.answer()
 	}
 	allowed("serve the line", err)
-	_, err = returnExpired(tx, l, now)
-	allowed("return what expired", err)
+	_, err = sweepOne(tx, l, now)
+	allowed("sweep", err)
 	for range 3 {
 		for kind := OpPush; kind <= OpLen; kind++ {
 			if l.fifo && (kind == OpPopMax || kind == OpPeekMax) {

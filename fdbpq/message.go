@@ -142,15 +142,24 @@ type found struct {
 // find begins to read the item of a key.
 func (l *layout) find(r kv.Reader, pair kv.KeyValue) found {
 	id, err := l.parseItem(pair.Key)
-	f := found{pair: pair, err: err}
 	if err != nil {
-		return f
+		return found{pair: pair, err: err}
 	}
-	f.item = Item{ID: id, Message: Message{Value: l.format.decode(pair.Value)}, PushedAt: id.pushedAt()}
-	if id.hasMeta() {
-		f.metas = r.GetRange(l.metaRange(&id), kv.RangeOptions{})
+	return l.found(id, pair, l.readMetas(r, &id))
+}
+
+// readMetas begins to read the ("m") keys of an item. It returns nil if the item
+// has none.
+func (l *layout) readMetas(r kv.Reader, id *ID) kv.Future[[]kv.KeyValue] {
+	if !id.hasMeta() {
+		return nil
 	}
-	return f
+	return r.GetRange(l.metaRange(id), kv.RangeOptions{})
+}
+
+func (l *layout) found(id ID, pair kv.KeyValue, metas kv.Future[[]kv.KeyValue]) found {
+	message := Message{Value: l.format.decode(pair.Value)}
+	return found{item: Item{ID: id, Message: message, PushedAt: id.pushedAt()}, pair: pair, metas: metas}
 }
 
 // wait ends what find began. The error is one of the store; what is wrong with

@@ -17,6 +17,20 @@ const (
 // writes reports whether the operation can change the queue.
 func (k OpKind) writes() bool { return k == OpPush || k == OpPopMin || k == OpPopMax }
 
+// The ends of a queue.
+const (
+	frontEnd = iota
+	backEnd
+)
+
+// end is the end of the queue that a pop or peek is for.
+func (k OpKind) end() int {
+	if k == OpPopMax || k == OpPeekMax {
+		return backEnd
+	}
+	return frontEnd
+}
+
 // Op is one operation of a batch.
 type Op struct {
 	Kind OpKind

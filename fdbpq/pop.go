@@ -6,29 +6,43 @@ import "github.com/pqbridge/pqbridge/fdbpq/kv"
 // removed: if they overlap, the front takes first.
 func (b *batch) pop() error {
 	for _, q := range b.queues {
-		for end, want := range [2]int{len(q.popMins), len(q.popMaxs)} {
-			if want > 0 {
-				q.popReads[end] = b.readEnd(q, end, want)
-			}
+		q.beginPops(b.tx)
+	}
+	var short []*queueOps
+	for _, q := range b.queues {
+		if err := q.waitPops(); err != nil {
+			return err
+		}
+		if q.pops[frontEnd].tooFew() || q.pops[backEnd].tooFew() {
+			short = append(short, q)
 		}
 	}
+	if err := b.refill(short); err != nil {
+		return err
+	}
 	for _, q := range b.queues {
-		var taken map[string]struct{} // by the front, if both ends are served
-		if len(q.popMins) > 0 && len(q.popMaxs) > 0 {
-			taken = make(map[string]struct{}, len(q.popMins))
+		q.findPops(b.tx)
+	}
+	for _, q := range b.queues {
+		if err := b.take(q); err != nil {
+			return err
 		}
-		for end, places := range [2][]int{q.popMins, q.popMaxs} {
-			if len(places) == 0 {
-				continue
-			}
-			pairs, err := b.popRead(q, end, len(places))
-			if err != nil {
-				if err := failed(b.results, places, err); err != nil {
-					return err
-				}
-				continue
-			}
-			if err := b.popFrom(q, pairs, places, taken); err != nil {
+	}
+	return nil
+}
+
+func (q *queueOps) beginPops(r kv.Reader) {
+	for end := range q.pops {
+		if e := &q.pops[end]; len(e.places) > 0 {
+			e.begin(r, q.l, end, len(e.places))
+		}
+	}
+}
+
+func (q *queueOps) waitPops() error {
+	for end := range q.pops {
+		if e := &q.pops[end]; len(e.places) > 0 {
+			if err := e.wait(); err != nil {
 				return err
 			}
 		}
@@ -36,48 +50,99 @@ func (b *batch) pop() error {
 	return nil
 }
 
-func (b *batch) readEnd(q *queueOps, end, want int) kv.Future[[]kv.KeyValue] {
-	return b.tx.GetRange(q.l.itemRange(), kv.RangeOptions{Limit: want, Reverse: end == 1})
-}
+// tooFew reports whether there are not enough items for the pops.
+func (e *endOps) tooFew() bool { return len(e.pairs) < len(e.places) }
 
-// popRead waits for what was read for the pops of one end. A queue that has
-// too few items may have some with staged pops whose owners are gone.
-func (b *batch) popRead(q *queueOps, end, want int) ([]kv.KeyValue, error) {
-	pairs, err := q.popReads[end].Get()
-	if err != nil || len(pairs) == want {
-		return pairs, err
+// refill looks for items in queues that have too few for their pops: some may be
+// with staged pops whose owners are gone.
+func (b *batch) refill(short []*queueOps) error {
+	if len(short) == 0 {
+		return nil
 	}
-	returned, err := returnExpired(b.tx, q.l, b.now)
-	q.returned = q.returned || returned
-	if err != nil || !q.returned {
-		return pairs, err
+	if err := sweep(b.tx, short, b.now); err != nil {
+		return err
 	}
-	b.wrote = true
-	return b.readEnd(q, end, want).Get()
-}
-
-// popFrom gives the items of pairs that are not taken yet to the pops at the
-// given places, one each.
-func (b *batch) popFrom(q *queueOps, pairs []kv.KeyValue, places []int, taken map[string]struct{}) error {
-	items := make([]found, 0, len(pairs))
-	for _, pair := range pairs {
-		if _, gone := taken[string(pair.Key)]; !gone {
-			items = append(items, q.l.find(b.tx, pair))
+	for _, q := range short {
+		if q.returned {
+			b.wrote = true
+			q.beginPops(b.tx)
 		}
 	}
-	for n, i := range places {
-		if n >= len(items) {
+	for _, q := range short {
+		if q.returned {
+			if err := q.waitPops(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// findPops begins to read the rest of the items that were found, those that both
+// ends found once.
+func (q *queueOps) findPops(r kv.Reader) {
+	var known map[string]found
+	if len(q.pops[frontEnd].pairs) > 0 && len(q.pops[backEnd].pairs) > 0 {
+		known = make(map[string]found)
+	}
+	for end := range q.pops {
+		e := &q.pops[end]
+		e.items = make([]found, len(e.pairs))
+		for i, pair := range e.pairs {
+			f, ok := known[string(pair.Key)]
+			if !ok {
+				f = q.l.find(r, pair)
+			}
+			if known != nil {
+				known[string(pair.Key)] = f
+			}
+			e.items[i] = f
+		}
+	}
+}
+
+// take gives the items that were found to the pops of a queue.
+func (b *batch) take(q *queueOps) error {
+	var taken map[string]struct{} // by the front, if both ends are served
+	if len(q.pops[frontEnd].places) > 0 && len(q.pops[backEnd].places) > 0 {
+		taken = make(map[string]struct{}, len(q.pops[frontEnd].places))
+	}
+	for end := range q.pops {
+		e := &q.pops[end]
+		if e.tooFew() && q.unswept != nil {
+			for _, i := range e.places {
+				b.results[i].Err = q.unswept
+			}
+			continue
+		}
+		if err := b.takeFrom(q, e, taken); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeFrom gives the items of one end that are not taken yet to its pops, one
+// each.
+func (b *batch) takeFrom(q *queueOps, e *endOps, taken map[string]struct{}) error {
+	items := e.items
+	for n, i := range e.places {
+		for len(items) > 0 && isTaken(taken, &items[0]) {
+			items = items[1:]
+		}
+		if len(items) == 0 {
 			b.results[i].Err = ErrEmpty
 			continue
 		}
-		f := &items[n]
+		f := &items[0]
+		items = items[1:]
 		if err := f.wait(); err != nil {
 			return err
 		}
 		if f.err != nil {
 			// The item stays, and so do those behind it: an order with holes
 			// would be no order.
-			return failed(b.results, places[n:], f.err)
+			return failed(b.results, e.places[n:], f.err)
 		}
 		b.remove(q, f)
 		if taken != nil {
@@ -86,6 +151,11 @@ func (b *batch) popFrom(q *queueOps, pairs []kv.KeyValue, places []int, taken ma
 		b.results[i].Item = f.item
 	}
 	return nil
+}
+
+func isTaken(taken map[string]struct{}, f *found) bool {
+	_, is := taken[string(f.pair.Key)]
+	return is
 }
 
 func (b *batch) remove(q *queueOps, f *found) {

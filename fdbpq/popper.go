@@ -151,7 +151,7 @@ func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err err
 		}
 		now := p.now()
 		if p.mustSweep(now) {
-			if _, err := returnExpired(tx, p.l, now); err != nil {
+			if _, err := sweepOne(tx, p.l, now); err != nil {
 				return err
 			}
 		}
@@ -239,8 +239,9 @@ func (p *Popper) waited(d time.Duration) {
 // returns nil.
 func (p *Popper) look(ctx context.Context, r *request) (result *Result, err error) {
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
+		answer := tx.Get(r.answerKey)
 		if len(r.taken) > 0 {
-			taken, err := r.marked(tx)
+			taken, err := r.marked(tx.Get(r.markKey))
 			if err != nil {
 				return err
 			}
@@ -249,7 +250,7 @@ func (p *Popper) look(ctx context.Context, r *request) (result *Result, err erro
 				return nil
 			}
 		}
-		value, err := tx.Get(r.answerKey).Get()
+		value, err := answer.Get()
 		if err != nil {
 			return err
 		}

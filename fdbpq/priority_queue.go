@@ -47,17 +47,19 @@ func (q *PriorityQueue) PopMax(tx kv.Transaction) (Item, error) {
 
 // PeekMin returns the item that PopMin would, and leaves it.
 func (q *PriorityQueue) PeekMin(r kv.Reader) (Item, error) {
-	return peek(r, q.l, false)
+	return oneRead(r, Op{Kind: OpPeekMin, Queue: q}).item()
 }
 
 // PeekMax returns the item that PopMax would, and leaves it.
 func (q *PriorityQueue) PeekMax(r kv.Reader) (Item, error) {
-	return peek(r, q.l, true)
+	return oneRead(r, Op{Kind: OpPeekMax, Queue: q}).item()
 }
 
 // Len returns the number of items pushed through this package and still
 // there. Items that other programs added with the recipe are not counted.
-func (q *PriorityQueue) Len(r kv.Reader) (int64, error) { return length(r, q.l) }
+func (q *PriorityQueue) Len(r kv.Reader) (int64, error) {
+	return oneRead(r, Op{Kind: OpLen, Queue: q}).length()
+}
 
 // Clear removes everything in the queue.
 func (q *PriorityQueue) Clear(tx kv.Transaction) { q.l.clear(tx) }

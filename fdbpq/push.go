@@ -7,42 +7,23 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// pushReads is what a queue's pushes need to know.
-type pushReads struct {
-	q          *queueOps
-	last       map[int64]kv.Future[[]kv.KeyValue] // last item, by priority
-	registered kv.Future[[]byte]                  // nil if the queue need not be listed
-}
-
-func (b *batch) push() error {
-	var reads []pushReads
-	for _, q := range b.queues {
-		if len(q.pushes) > 0 {
-			reads = append(reads, b.readForPush(q))
-		}
+// beginPush begins to read what the queue's pushes need to know. The reader is
+// one without conflict: pushes never conflict with pushes.
+func (b *batch) beginPush(q *queueOps, snapshot kv.Reader) {
+	if len(q.pushes) == 0 {
+		return
 	}
-	for _, r := range reads {
-		if err := b.pushTo(r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b *batch) readForPush(q *queueOps) pushReads {
-	snapshot := b.tx.Snapshot() // pushes never conflict with pushes
-	r := pushReads{q: q, last: make(map[int64]kv.Future[[]kv.KeyValue])}
 	_, pushedBefore := b.atLeast[q.l.name] // by a batch that lists it
 	if q.l.registered != nil && !q.l.listed.Load() && !pushedBefore {
-		r.registered = snapshot.Get(q.l.registered)
+		q.registered = snapshot.Get(q.l.registered)
 	}
+	q.last = make(map[int64]kv.Future[[]kv.KeyValue])
 	for _, i := range q.pushes {
 		p := q.priority(&b.ops[i])
-		if _, ok := r.last[p]; !ok {
-			r.last[p] = snapshot.GetRange(q.l.priorityRange(p), kv.RangeOptions{Limit: 1, Reverse: true})
+		if _, ok := q.last[p]; !ok {
+			q.last[p] = snapshot.GetRange(q.l.priorityRange(p), kv.RangeOptions{Limit: 1, Reverse: true})
 		}
 	}
-	return r
 }
 
 // priority is the priority an op of this queue has: none in a FIFO queue.
@@ -53,10 +34,13 @@ func (q *queueOps) priority(op *Op) int64 {
 	return op.Priority
 }
 
-func (b *batch) pushTo(r pushReads) error {
-	q := r.q
-	if r.registered != nil {
-		since, err := r.registered.Get()
+// push serves the pushes of a queue.
+func (b *batch) push(q *queueOps) error {
+	if len(q.pushes) == 0 {
+		return nil
+	}
+	if q.registered != nil {
+		since, err := q.registered.Get()
 		if err != nil {
 			return err
 		}
@@ -65,9 +49,9 @@ func (b *batch) pushTo(r pushReads) error {
 			b.wrote = true
 		}
 	}
-	next := make(map[int64]int64, len(r.last))
+	next := make(map[int64]int64, len(q.last))
 	corrupt := make(map[int64]error) // by priority: the others are served
-	for p, future := range r.last {
+	for p, future := range q.last {
 		count, err := q.l.nextCount(future)
 		switch {
 		case errors.Is(err, ErrCorrupt):

@@ -33,11 +33,15 @@ func (q *Queue) Dequeue(tx kv.Transaction) (Item, error) {
 }
 
 // Peek returns the item that Dequeue would, and leaves it.
-func (q *Queue) Peek(r kv.Reader) (Item, error) { return peek(r, q.l, false) }
+func (q *Queue) Peek(r kv.Reader) (Item, error) {
+	return oneRead(r, Op{Kind: OpPeekMin, Queue: q}).item()
+}
 
 // Len returns the number of items pushed through this package and still
 // there. Items that other programs added with the recipe are not counted.
-func (q *Queue) Len(r kv.Reader) (int64, error) { return length(r, q.l) }
+func (q *Queue) Len(r kv.Reader) (int64, error) {
+	return oneRead(r, Op{Kind: OpLen, Queue: q}).length()
+}
 
 // Clear removes everything in the queue.
 func (q *Queue) Clear(tx kv.Transaction) { q.l.clear(tx) }

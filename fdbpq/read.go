@@ -9,45 +9,130 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// peeks is the peeks of one end of a queue: they all get the same answer.
-type peeks struct {
-	reverse bool
-	places  []int
+var errReadOnly = fmt.Errorf("%w: only peeks and lens can be read", ErrOp)
+
+// Read runs peeks and lens in the caller's transaction and returns one Result for
+// each, in the order of ops. It begins the reads of all of them before it waits for
+// the first, so many cost hardly more time than one.
+//
+// Other operations give ErrOp. The error is one of the store.
+func Read(r kv.Reader, ops []Op) ([]Result, error) {
+	results := make([]Result, len(ops))
+	queues := group(ops, results)
+	for i := range ops {
+		if ops[i].Kind.writes() {
+			results[i].Err = errReadOnly
+		}
+	}
+	for _, q := range queues {
+		q.beginLen(r)
+		q.beginPeeks(r)
+	}
+	for _, q := range queues {
+		if err := q.answerLen(results); err != nil {
+			return nil, err
+		}
+		if err := q.findPeeks(r); err != nil {
+			return nil, err
+		}
+	}
+	for _, q := range queues {
+		if err := q.answerPeeks(results); err != nil {
+			return nil, err
+		}
+	}
+	return results, nil
 }
 
-// peeks returns the ends that are peeked at.
-func (q *queueOps) peeks() []peeks {
-	var ends []peeks
-	if len(q.peekMins) > 0 {
-		ends = append(ends, peeks{false, q.peekMins})
+func (q *queueOps) beginLen(r kv.Reader) {
+	if len(q.lens) > 0 {
+		q.length = r.Get(q.l.totalKey())
 	}
-	if len(q.peekMaxs) > 0 {
-		ends = append(ends, peeks{true, q.peekMaxs})
-	}
-	return ends
 }
 
-// answer gives all peeks the item that was found, nil for none.
-func (p peeks) answer(results []Result, f *found) {
-	for _, i := range p.places {
-		switch {
-		case f == nil:
-			results[i].Err = ErrEmpty
-		case f.err != nil:
-			results[i].Err = f.err
-		default:
-			results[i].Item = f.item
+// answerLen gives all lens of the queue the number that was read.
+func (q *queueOps) answerLen(results []Result) error {
+	if len(q.lens) == 0 {
+		return nil
+	}
+	value, err := q.length.Get()
+	if err != nil {
+		return err
+	}
+	n, err := parseLength(value)
+	if err != nil {
+		return failed(results, q.lens, err)
+	}
+	for _, i := range q.lens {
+		results[i].Len = n
+	}
+	return nil
+}
+
+func parseLength(value []byte) (int64, error) {
+	if value == nil {
+		return 0, nil
+	}
+	if len(value) != 8 {
+		return 0, fmt.Errorf("%w: number of items has %d bytes: want 8", ErrCorrupt, len(value))
+	}
+	return int64(binary.LittleEndian.Uint64(value)), nil
+}
+
+// begin begins to read the items at one end of a queue, as many as are wanted.
+func (e *endOps) begin(r kv.Reader, l *layout, end, want int) {
+	e.read = r.GetRange(l.itemRange(), kv.RangeOptions{Limit: want, Reverse: end == backEnd})
+}
+
+// wait ends what begin began.
+func (e *endOps) wait() (err error) {
+	e.pairs, err = e.read.Get()
+	return err
+}
+
+func (q *queueOps) beginPeeks(r kv.Reader) {
+	for end := range q.peeks {
+		if e := &q.peeks[end]; len(e.places) > 0 {
+			e.begin(r, q.l, end, 1) // all of them get the same answer
 		}
 	}
 }
 
-// answerLens gives all lens of a queue the number that was read.
-func answerLens(results []Result, places []int, n int64, err error) error {
-	if err != nil {
-		return failed(results, places, err)
+// findPeeks waits for what beginPeeks began, and begins to read the rest of the
+// items.
+func (q *queueOps) findPeeks(r kv.Reader) error {
+	for end := range q.peeks {
+		e := &q.peeks[end]
+		if len(e.places) == 0 {
+			continue
+		}
+		if err := e.wait(); err != nil {
+			return err
+		}
+		for _, pair := range e.pairs {
+			e.items = append(e.items, q.l.find(r, pair))
+		}
 	}
-	for _, i := range places {
-		results[i].Len = n
+	return nil
+}
+
+// answerPeeks waits for the items and gives them to the peeks.
+func (q *queueOps) answerPeeks(results []Result) error {
+	for end := range q.peeks {
+		e := &q.peeks[end]
+		answer := Result{Err: ErrEmpty}
+		if len(e.items) > 0 {
+			f := &e.items[0]
+			if err := f.wait(); err != nil {
+				return err
+			}
+			if answer = (Result{Item: f.item}); f.err != nil {
+				answer = Result{Err: f.err}
+			}
+		}
+		for _, i := range e.places {
+			results[i] = answer
+		}
 	}
 	return nil
 }
@@ -62,40 +147,6 @@ func failed(results []Result, places []int, err error) error {
 		results[i].Err = err
 	}
 	return nil
-}
-
-// first returns the item at one end of the queue, nil if there is none.
-func first(r kv.Reader, l *layout, reverse bool) (*found, error) {
-	pairs, err := r.GetRange(l.itemRange(), kv.RangeOptions{Limit: 1, Reverse: reverse}).Get()
-	if err != nil || len(pairs) == 0 {
-		return nil, err
-	}
-	f := l.find(r, pairs[0])
-	return &f, f.wait()
-}
-
-func peek(r kv.Reader, l *layout, reverse bool) (Item, error) {
-	f, err := first(r, l, reverse)
-	switch {
-	case err != nil:
-		return Item{}, err
-	case f == nil:
-		return Item{}, ErrEmpty
-	case f.err != nil:
-		return Item{}, f.err
-	}
-	return f.item, nil
-}
-
-func length(r kv.Reader, l *layout) (int64, error) {
-	value, err := r.Get(l.totalKey()).Get()
-	if err != nil || value == nil {
-		return 0, err
-	}
-	if len(value) != 8 {
-		return 0, fmt.Errorf("%w: number of items has %d bytes: want 8", ErrCorrupt, len(value))
-	}
-	return int64(binary.LittleEndian.Uint64(value)), nil
 }
 
 // outcome is the result of a single operation.
@@ -113,5 +164,15 @@ func one(tx kv.Transaction, op Op) outcome {
 	return outcome{b.results[0], b.results[0].Err}
 }
 
-func (o outcome) id() (ID, error)     { return o.result.Item.ID, o.err }
-func (o outcome) item() (Item, error) { return o.result.Item, o.err }
+// oneRead runs a single peek or len.
+func oneRead(r kv.Reader, op Op) outcome {
+	results, err := Read(r, []Op{op})
+	if err != nil {
+		return outcome{err: err}
+	}
+	return outcome{results[0], results[0].Err}
+}
+
+func (o outcome) id() (ID, error)        { return o.result.Item.ID, o.err }
+func (o outcome) item() (Item, error)    { return o.result.Item, o.err }
+func (o outcome) length() (int64, error) { return o.result.Len, o.err }

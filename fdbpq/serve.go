@@ -18,7 +18,7 @@ func (p *Popper) serve(ctx context.Context, own *request) (*Result, error) {
 			return err
 		}
 		if p.mustSweep(s.now) {
-			if _, err := returnExpired(tx, p.l, s.now); err != nil {
+			if _, err := sweepOne(tx, p.l, s.now); err != nil {
 				return err
 			}
 		}
@@ -95,7 +95,7 @@ func (s *serving) answer() error {
 		return err
 	}
 	if s.isEmpty() {
-		returned, err := returnExpired(s.tx, s.l, s.now)
+		returned, err := sweepOne(s.tx, s.l, s.now)
 		if err != nil {
 			return err
 		}
@@ -176,12 +176,12 @@ func (s *serving) reply(w *waiter, item *ID) {
 func (s *serving) readItems() error {
 	var want [2]int
 	for _, w := range s.line {
-		want[w.end()]++
+		want[w.kind.end()]++
 	}
 	var reads [2]kv.Future[[]kv.KeyValue]
 	for end, n := range want {
 		if n > 0 {
-			reads[end] = s.tx.Snapshot().GetRange(s.l.itemRange(), kv.RangeOptions{Limit: n, Reverse: end == 1})
+			reads[end] = s.tx.Snapshot().GetRange(s.l.itemRange(), kv.RangeOptions{Limit: n, Reverse: end == backEnd})
 		}
 	}
 	for end, read := range reads {
@@ -197,19 +197,11 @@ func (s *serving) readItems() error {
 	return nil
 }
 
-// end is 0 for a request for the first item, 1 for the last.
-func (w *waiter) end() int {
-	if w.kind == OpPopMax {
-		return 1
-	}
-	return 0
-}
-
 func (s *serving) isEmpty() bool { return len(s.items[0])+len(s.items[1]) == 0 }
 
 // next returns the next item for a request.
 func (s *serving) next(w *waiter) (pair kv.KeyValue, ok bool) {
-	items := &s.items[w.end()]
+	items := &s.items[w.kind.end()]
 	for len(*items) > 0 {
 		pair, *items = (*items)[0], (*items)[1:]
 		if _, gone := s.given[string(pair.Key)]; !gone {
@@ -218,74 +210,4 @@ func (s *serving) next(w *waiter) (pair kv.KeyValue, ok bool) {
 		}
 	}
 	return kv.KeyValue{}, false
-}
-
-const (
-	// expiredPage is the most answers, and the most marks, that one
-	// transaction looks at.
-	expiredPage = 256
-	// returnBytes is about the most bytes of values that it puts back.
-	returnBytes = 250_000
-)
-
-// returnExpired puts back into the queue the items of answers that were not
-// collected in time, removes marks that nobody will look at any more, and says
-// whether there were any such items.
-func returnExpired(tx kv.Transaction, l *layout, now time.Time) (returned bool, err error) {
-	oldest := func(part int64) kv.Future[[]kv.KeyValue] {
-		return tx.Snapshot().GetRange(within(l.partPrefix(part)), kv.RangeOptions{Limit: expiredPage})
-	}
-	marks, answers := oldest(partMark), oldest(partAnswer)
-	if err := removeMarks(tx, marks, now); err != nil {
-		return false, err
-	}
-	pairs, err := answers.Get()
-	if err != nil {
-		return false, err
-	}
-	q := queueOps{l: l}
-	bytes := 0
-	for _, pair := range pairs {
-		a, err := parseAnswer(pair.Value)
-		if err != nil {
-			return false, err
-		}
-		if a.deadline.After(now) || bytes > returnBytes {
-			continue
-		}
-		tx.AddReadConflict(kv.SingleKey(pair.Key))
-		tx.Clear(pair.Key)
-		if a.item == nil {
-			continue
-		}
-		valueKey := append(l.partPrefix(partValue), pair.Key[len(l.partPrefix(partAnswer)):]...)
-		stored, err := tx.Get(valueKey).Get()
-		if err != nil {
-			return false, err
-		}
-		tx.Clear(valueKey)
-		q.returnAnswer(tx, a, stored)
-		bytes += len(stored)
-		returned = true
-	}
-	q.count(tx)
-	return returned, nil
-}
-
-// removeMarks removes marks that have expired.
-func removeMarks(tx kv.Transaction, marks kv.Future[[]kv.KeyValue], now time.Time) error {
-	pairs, err := marks.Get()
-	if err != nil {
-		return err
-	}
-	for _, pair := range pairs {
-		deadline, _, err := parseMark(pair.Value)
-		if err != nil {
-			return err
-		}
-		if deadline.Before(now) {
-			tx.Clear(pair.Key)
-		}
-	}
-	return nil
 }

@@ -112,8 +112,8 @@ func (r *request) take(tx kv.Transaction, item *found, now time.Time) {
 }
 
 // marked returns the item that the request has taken, nil if it has taken none.
-func (r *request) marked(tx kv.Transaction) (*found, error) {
-	value, err := tx.Get(r.markKey).Get()
+func (r *request) marked(mark kv.Future[[]byte]) (*found, error) {
+	value, err := mark.Get()
 	if err != nil || value == nil {
 		return nil, err
 	}
@@ -237,8 +237,8 @@ func element[T any](from any, to *T) bool {
 }
 
 // collect takes what the answer to r gives it, in tx.
-func (p *Popper) collect(tx kv.Transaction, r *request, value []byte) (*Result, error) {
-	a, err := parseAnswer(value)
+func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result, error) {
+	a, err := parseAnswer(encoded)
 	if err != nil {
 		return nil, err
 	}
@@ -247,11 +247,12 @@ func (p *Popper) collect(tx kv.Transaction, r *request, value []byte) (*Result, 
 	if a.item == nil {
 		return &Result{Err: ErrEmpty}, nil
 	}
-	stored, err := tx.Get(r.valueKey).Get()
+	value, metas := tx.Get(r.valueKey), p.l.readMetas(tx, a.item)
+	stored, err := value.Get()
 	if err != nil {
 		return nil, err
 	}
-	f := p.l.find(tx, kv.KeyValue{Key: p.l.itemKey(a.item), Value: stored})
+	f := p.l.found(*a.item, kv.KeyValue{Key: p.l.itemKey(a.item), Value: stored}, metas)
 	if err := f.wait(); err != nil {
 		return nil, err
 	}

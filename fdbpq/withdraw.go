@@ -64,11 +64,12 @@ func (p *Popper) withdraw(ended context.Context, r *request, err error) error {
 // has taken goes back to its place.
 func (p *Popper) clear(ctx context.Context, r *request) error {
 	_, err := kv.TransactIdempotent(ctx, p.db, func(tx kv.Transaction) (struct{}, error) {
-		value, err := tx.Get(r.answerKey).Get()
+		answer, mark := tx.Get(r.answerKey), tx.Get(r.markKey)
+		value, err := answer.Get()
 		if err != nil {
 			return struct{}{}, err
 		}
-		taken, err := r.marked(tx)
+		taken, err := r.marked(mark)
 		if err != nil {
 			return struct{}{}, err
 		}

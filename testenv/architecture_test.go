@@ -27,6 +27,7 @@ var rules = []struct {
 	{module + "/fdbpq/kv/fdbkv", []string{"cmd/pqbridge", "testenv", "cmd/pq/internal/bench"}, "the queues know no engine"},
 	{module + "/fdbpq/kv/memkv", []string{"testenv"}, "the model engine is for tests"},
 	{module + "/fdbpq/kv/faultkv", []string{"testenv"}, "faults are for tests"},
+	{module + "/fdbpq/kv/countkv", []string{"testenv"}, "counting is for tests"},
 	{"testing", []string{"testenv", "fdbpq/kv/kvtest", "fdbpq/fdbpqtest"}, "no test code in the programs"},
 	// The benchmark compares with the bare recipe on a server of its own.
 	{module + "/testenv", []string{"testenv", "cmd/pq/internal/bench"}, "no test code in the programs"},

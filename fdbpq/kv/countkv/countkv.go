@@ -1,0 +1,174 @@
+// Package countkv counts, for tests, the reads of each transaction of a store and
+// the round trips that they would take if the store were behind a network.
+//
+// Reads that are begun together share a round trip. Each transaction has a clock
+// for that, which counts round trips: a read that is begun at one time is ready
+// one round trip later, and to wait for it moves the clock there. So a caller who
+// begins a hundred reads and then waits for all of them takes one round trip, and
+// one who waits for each before beginning the next takes a hundred.
+package countkv
+
+import (
+	"context"
+	"sync"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// Cost is what one transaction cost.
+type Cost struct {
+	// Reads is the number of calls of Get and GetRange.
+	Reads int
+	// Rounds is the number of round trips in which the reads were waited for,
+	// those of beginning and committing the transaction apart.
+	Rounds int
+}
+
+// DB is a store whose transactions are counted. It implements kv.Database.
+type DB struct {
+	kv.Database
+
+	mu struct {
+		sync.Mutex
+		costs []*Cost // in the order of the transactions' beginning
+	}
+}
+
+var (
+	_ kv.Database      = (*DB)(nil)
+	_ kv.BlindBeginner = (*DB)(nil)
+)
+
+// New counts the transactions of inner. Closing the DB closes inner.
+func New(inner kv.Database) *DB { return &DB{Database: inner} }
+
+// Take returns the costs of the transactions begun since it was last called, in
+// the order of their beginning.
+func (db *DB) Take() []Cost {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	var costs []Cost
+	for _, cost := range db.mu.costs {
+		costs = append(costs, *cost)
+	}
+	db.mu.costs = nil
+	return costs
+}
+
+// Begin implements kv.Database.
+func (db *DB) Begin(ctx context.Context) (kv.Transaction, error) {
+	return db.count(db.Database.Begin(ctx))
+}
+
+// BeginBlind implements kv.BlindBeginner.
+func (db *DB) BeginBlind(ctx context.Context) (kv.Transaction, error) {
+	return db.count(kv.BeginBlind(ctx, db.Database))
+}
+
+func (db *DB) count(tx kv.Transaction, err error) (kv.Transaction, error) {
+	if err != nil {
+		return nil, err
+	}
+	return transaction{tx, reader{tx, db.session()}}, nil
+}
+
+// BeginRead implements kv.Database.
+func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
+	tx, err := db.Database.BeginRead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return readTransaction{tx, reader{tx, db.session()}}, nil
+}
+
+func (db *DB) session() *session {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	s := &session{db: db}
+	db.mu.costs = append(db.mu.costs, &s.cost)
+	return s
+}
+
+// session is what the readers of one transaction have in common. The lock of its
+// DB guards it.
+type session struct {
+	db   *DB
+	cost Cost // Rounds is the time
+}
+
+// begin counts a read and returns the time at which it is ready.
+func (s *session) begin() (ready int) {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	s.cost.Reads++
+	return s.cost.Rounds + 1
+}
+
+// wait moves the clock to the time at which a read is ready.
+func (s *session) wait(ready int) {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	s.cost.Rounds = max(s.cost.Rounds, ready)
+}
+
+// reader implements kv.Reader.
+type reader struct {
+	inner kv.Reader
+	*session
+}
+
+// Get implements kv.Reader.
+func (r reader) Get(key []byte) kv.Future[[]byte] {
+	return future[[]byte]{r.inner.Get(key), r.session, r.begin()}
+}
+
+// GetRange implements kv.Reader.
+func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	return future[[]kv.KeyValue]{r.inner.GetRange(span, o), r.session, r.begin()}
+}
+
+// future is the result of a read.
+type future[T any] struct {
+	kv.Future[T]
+	of    *session
+	ready int
+}
+
+// Get implements kv.Future.
+func (f future[T]) Get() (T, error) {
+	f.of.wait(f.ready)
+	return f.Future.Get()
+}
+
+// transaction implements kv.Transaction.
+type transaction struct {
+	kv.Transaction
+	reader reader
+}
+
+// Get implements kv.Reader.
+func (tx transaction) Get(key []byte) kv.Future[[]byte] { return tx.reader.Get(key) }
+
+// GetRange implements kv.Reader.
+func (tx transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	return tx.reader.GetRange(r, o)
+}
+
+// Snapshot implements kv.Transaction.
+func (tx transaction) Snapshot() kv.Reader {
+	return reader{tx.Transaction.Snapshot(), tx.reader.session}
+}
+
+// readTransaction implements kv.ReadTransaction.
+type readTransaction struct {
+	kv.ReadTransaction
+	reader reader
+}
+
+// Get implements kv.Reader.
+func (tx readTransaction) Get(key []byte) kv.Future[[]byte] { return tx.reader.Get(key) }
+
+// GetRange implements kv.Reader.
+func (tx readTransaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	return tx.reader.GetRange(r, o)
+}

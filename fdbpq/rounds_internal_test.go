@@ -1,0 +1,95 @@
+package fdbpq
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+)
+
+// The steps of a staged pop begin what they can together.
+func TestRoundsOfStagedPops(t *testing.T) {
+	store := countkv.New(memkv.New(memkv.Options{}))
+	defer func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	l := fuzzLayout(false, RawValues)
+	q := &PriorityQueue{l}
+	p := NewPopper(store, q)
+	p.now = func() time.Time { return time.Unix(1_790_000_000, 0) }
+	p.mu.swept = p.now()
+	m := Message{Value: []byte("value"), Headers: map[string][]string{"A": {"1"}}}
+	do := func(fn func(tx kv.Transaction) error) {
+		t.Helper()
+		_, err := kv.Transact(t.Context(), store, func(tx kv.Transaction) (struct{}, error) { return struct{}{}, fn(tx) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const n = 10
+	do(func(tx kv.Transaction) error {
+		for range n {
+			if _, err := q.Push(tx, 0, m); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	var requests []*request
+	for range n {
+		do(func(tx kv.Transaction) error {
+			last, err := p.lastInLine(tx).Get()
+			if err != nil {
+				return err
+			}
+			r := newRequest(l, OpPopMin, p.now())
+			requests = append(requests, r)
+			return p.register(tx, r, last)
+		})
+	}
+	own := requests[0]
+	served := func() error {
+		result, err := p.serve(t.Context(), own)
+		if err == nil && (result == nil || len(result.Item.Headers) != 1) {
+			err = fmt.Errorf("result %+v", result)
+		}
+		return err
+	}
+	look := func(r *request) func() error {
+		return func() error {
+			result, err := p.look(t.Context(), r)
+			if err == nil && (result == nil || len(result.Item.Headers) != 1) {
+				err = fmt.Errorf("result %+v", result)
+			}
+			return err
+		}
+	}
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want countkv.Cost
+	}{
+		// The line, the items, the headers of the own item.
+		{"serve", served, countkv.Cost{Reads: 3, Rounds: 3}},
+		// The mark with the answer, and no more.
+		{"look for what was taken", look(own), countkv.Cost{Reads: 2, Rounds: 1}},
+		// The answer; its value with the headers.
+		{"collect", look(requests[1]), countkv.Cost{Reads: 3, Rounds: 2}},
+		// The mark with the answer; the value.
+		{"withdraw", func() error { return p.clear(t.Context(), requests[2]) }, countkv.Cost{Reads: 3, Rounds: 2}},
+	} {
+		store.Take()
+		if err := step.do(); err != nil {
+			t.Errorf("%s: %v", step.name, err)
+		}
+		if got := store.Take(); !slices.Equal(got, []countkv.Cost{step.want}) {
+			t.Errorf("%s costs %+v, want %+v", step.name, got, step.want)
+		}
+	}
+}

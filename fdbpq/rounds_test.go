@@ -1,0 +1,259 @@
+package fdbpq_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// roundsFixture is some queues of one kind in a store whose reads are counted.
+type roundsFixture struct {
+	*fixture
+	store  *countkv.DB
+	queues []fdbpq.Target
+}
+
+func newRoundsFixture(t *testing.T, queues int, fifo bool) *roundsFixture {
+	store := countkv.New(memkv.New(memkv.Options{}))
+	f := &roundsFixture{fixture: newFixture(t, store, fdbpq.RawValues), store: store}
+	for i := range queues {
+		name := fmt.Sprintf("queue-%d", i)
+		if fifo {
+			f.queues = append(f.queues, f.fifoQueue(name))
+		} else {
+			f.queues = append(f.queues, f.queue(name))
+		}
+	}
+	return f
+}
+
+// batch runs the same operations on every queue in one batch. Each kind comes as
+// a block, so that the operations of one queue are not beside each other.
+func (f *roundsFixture) batch(ops []fdbpq.Op) []fdbpq.Result {
+	f.Helper()
+	var all []fdbpq.Op
+	for _, op := range ops {
+		for _, q := range f.queues {
+			op.Queue = q
+			all = append(all, op)
+		}
+	}
+	return f.apply(all...)
+}
+
+// abandon leaves an item of each queue with a staged pop whose owner is gone.
+func (f *roundsFixture) abandon(value string) {
+	f.Helper()
+	for _, q := range f.queues {
+		f.apply(opPush(q, 0, value))
+	}
+	for _, q := range f.queues {
+		p := fdbpq.NewPopper(f.db, q)
+		newClock(time.Now().Add(-fdbpq.AnswerLife - time.Second)).give(p)
+		f.line(p, fdbpq.OpPopMin)
+		f.serve(p)
+	}
+}
+
+func ops(kinds ...fdbpq.OpKind) []fdbpq.Op {
+	var list []fdbpq.Op
+	for _, kind := range kinds {
+		list = append(list, fdbpq.Op{Kind: kind, Message: message("value")})
+	}
+	return list
+}
+
+// pushOp is a push whose item has keys besides its own if headers is set.
+func pushOp(priority int64, headers bool) []fdbpq.Op {
+	op := fdbpq.Op{Kind: fdbpq.OpPush, Priority: priority, Message: message("value")}
+	if headers {
+		op.Message.Headers = map[string][]string{"A": {"1"}}
+	}
+	return []fdbpq.Op{op}
+}
+
+// A batch takes as many round trips to the store as its slowest queue does alone:
+// it never waits for one queue before it begins to read another.
+func TestRoundsOfBatches(t *testing.T) {
+	const push, popMin, popMax = fdbpq.OpPush, fdbpq.OpPopMin, fdbpq.OpPopMax
+	const peekMin, peekMax, length = fdbpq.OpPeekMin, fdbpq.OpPeekMax, fdbpq.OpLen
+	plain := func(n int) func(*roundsFixture) {
+		return func(f *roundsFixture) {
+			for range n {
+				f.batch(pushOp(0, false))
+			}
+		}
+	}
+	withHeaders := func(n int) func(*roundsFixture) {
+		return func(f *roundsFixture) {
+			for range n {
+				f.batch(pushOp(0, true))
+			}
+		}
+	}
+	none := plain(0)
+	cases := []struct {
+		name   string
+		before func(*roundsFixture)
+		ops    []fdbpq.Op
+		reads  int // of each queue
+		rounds int
+		empty  int // operations at each queue that find it empty
+		both   bool
+	}{
+		{name: "first push", before: none, ops: ops(push), reads: 2, rounds: 1, both: true},
+		{name: "push", before: plain(1), ops: ops(push, push), reads: 1, rounds: 1, both: true},
+		{name: "push at three priorities", before: plain(1),
+			ops: append(append(pushOp(1, false), pushOp(2, true)...), pushOp(3, false)...), reads: 3, rounds: 1},
+
+		{name: "pop", before: plain(2), ops: ops(popMin), reads: 1, rounds: 1, both: true},
+		{name: "pop of items with headers", before: withHeaders(2), ops: ops(popMin, popMin), reads: 3, rounds: 2, both: true},
+		{name: "pop of an empty queue", before: none, ops: ops(popMin), reads: 2, rounds: 2, empty: 1, both: true},
+		{name: "pop of too few", before: plain(1), ops: ops(popMin, popMin), reads: 2, rounds: 2, empty: 1, both: true},
+		{name: "pop.max", before: plain(2), ops: ops(popMax), reads: 1, rounds: 1},
+		{name: "pop.max of items with headers", before: withHeaders(2), ops: ops(popMax), reads: 2, rounds: 2},
+		{name: "pop.max of an empty queue", before: none, ops: ops(popMax), reads: 2, rounds: 2, empty: 1},
+		{name: "pop from both ends", before: withHeaders(2), ops: ops(popMin, popMax), reads: 4, rounds: 2},
+		{name: "pop of one item from both ends", before: withHeaders(1), ops: ops(popMin, popMax), reads: 3, rounds: 2, empty: 1},
+		{name: "pop of an empty queue from both ends", before: none, ops: ops(popMin, popMax), reads: 3, rounds: 2, empty: 2},
+
+		{name: "peek", before: plain(1), ops: ops(peekMin), reads: 1, rounds: 1, both: true},
+		{name: "peek of an item with headers", before: withHeaders(1), ops: ops(peekMin), reads: 2, rounds: 2, both: true},
+		{name: "peek at an empty queue", before: none, ops: ops(peekMin), reads: 1, rounds: 1, empty: 1, both: true},
+		{name: "peek at both ends", before: plain(2), ops: ops(peekMin, peekMax), reads: 2, rounds: 1},
+		{name: "len", before: plain(1), ops: ops(length), reads: 1, rounds: 1, both: true},
+		{name: "peek and len", before: plain(1), ops: ops(peekMin, length), reads: 2, rounds: 1, both: true},
+
+		{name: "push and len", before: plain(1), ops: ops(push, length), reads: 2, rounds: 1, both: true},
+		{name: "push and pop", before: plain(1), ops: ops(push, popMin), reads: 2, rounds: 2, both: true},
+		{name: "all kinds", before: withHeaders(2), ops: ops(push, popMin, peekMin, length), reads: 6, rounds: 5, both: true},
+	}
+	for _, test := range cases {
+		for _, fifo := range []bool{false, true} {
+			if fifo && !test.both {
+				continue
+			}
+			for _, queues := range []int{1, 100} {
+				t.Run(fmt.Sprintf("%s/fifo=%v/%d", test.name, fifo, queues), func(t *testing.T) {
+					f := newRoundsFixture(t, queues, fifo)
+					test.before(f)
+					f.store.Take()
+					empty := 0
+					for _, r := range f.batch(test.ops) {
+						if errors.Is(r.Err, fdbpq.ErrEmpty) {
+							empty++
+						} else if r.Err != nil {
+							t.Error(r.Err)
+						}
+					}
+					want := []countkv.Cost{{Reads: test.reads * queues, Rounds: test.rounds}}
+					wantEqual(t, "costs", f.store.Take(), want)
+					wantEqual(t, "answers that a queue is empty", empty, test.empty*queues)
+				})
+			}
+		}
+	}
+}
+
+// What the dead left is put back for all queues together. Its values are read in a
+// few steps that grow, because nobody knows how long they are.
+func TestRoundsOfReturningItems(t *testing.T) {
+	for queues, rounds := range map[int]int{1: 5, 100: 7} {
+		t.Run(fmt.Sprint(queues), func(t *testing.T) {
+			f := newRoundsFixture(t, queues, false)
+			f.abandon("value")
+			f.store.Take()
+			for _, r := range f.batch(ops(fdbpq.OpPopMin)) {
+				if string(r.Item.Value) != "value" {
+					t.Errorf("popped %q (error %v)", r.Item.Value, r.Err)
+				}
+			}
+			wantEqual(t, "costs", f.store.Take(), []countkv.Cost{{Reads: 6 * queues, Rounds: rounds}})
+		})
+	}
+}
+
+// What is put back must fit into the transaction, however many queues it is for.
+// The rest is for later pops.
+func TestReturningMuchToManyQueues(t *testing.T) {
+	const queues, size = 120, 90_000
+	f := newRoundsFixture(t, queues, false)
+	f.abandon(strings.Repeat("x", size))
+	popped := 0
+	for range queues {
+		for _, r := range f.batch(ops(fdbpq.OpPopMin)) {
+			if len(r.Item.Value) == size {
+				popped++
+			} else {
+				wantError(t, r.Err, fdbpq.ErrEmpty)
+			}
+		}
+	}
+	wantEqual(t, "popped", popped, queues)
+}
+
+// An answer that cannot be read is the trouble of its own queue, where nothing is
+// put back then.
+func TestReturningBesideACorruptAnswer(t *testing.T) {
+	f := newRoundsFixture(t, 3, false)
+	f.corrupt = true
+	f.abandon("value")
+	before := f.stored(f.priority)
+	bad := tuple.Tuple{f.priority, "queue-1", "f", 0, bytes.Repeat([]byte{0xff}, 20)}.Pack()
+	write(f.fixture, func(tx kv.Transaction) { tx.Set(bad, []byte("?")) })
+
+	list := ops(fdbpq.OpPopMin)
+	var results []string
+	for _, r := range f.batch(list) {
+		switch {
+		case errors.Is(r.Err, fdbpq.ErrCorrupt):
+			results = append(results, "corrupt")
+		case r.Err != nil:
+			t.Error(r.Err)
+		default:
+			results = append(results, string(r.Item.Value))
+		}
+	}
+	wantList(t, "results", results, "value", "corrupt", "value")
+
+	write(f.fixture, func(tx kv.Transaction) { tx.Clear(bad) })
+	of := func(pairs []kv.KeyValue) (keys []string) {
+		for _, pair := range pairs {
+			if bytes.HasPrefix(pair.Key, tuple.Tuple{f.priority, "queue-1"}.Pack()) {
+				keys = append(keys, fmt.Sprintf("%x", pair.Key))
+			}
+		}
+		return keys
+	}
+	wantList(t, "keys of the queue", of(f.stored(f.priority)), of(before)...)
+}
+
+// Read answers as Batchers do, and takes peeks and lens only.
+func TestRead(t *testing.T) {
+	f := newRoundsFixture(t, 2, false)
+	f.batch(pushOp(0, true))
+	f.store.Take()
+	list := []fdbpq.Op{
+		op(fdbpq.OpLen, f.queues[0]), op(fdbpq.OpPeekMin, f.queues[1]), op(fdbpq.OpPush, f.queues[0]),
+		op(fdbpq.OpPopMin, f.queues[1]), op(fdbpq.OpPeekMax, f.queues[0]), op(fdbpq.OpKind(99), f.queues[0]),
+	}
+	results, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Result, error) { return fdbpq.Read(r, list) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range []int{2, 3, 5} {
+		wantError(t, results[i].Err, fdbpq.ErrOp)
+		results[i].Err = nil
+	}
+	wantList(t, "results", summary(list, results), "1", "value", "", "", "value", "")
+	wantEqual(t, "costs", f.store.Take(), []countkv.Cost{{Reads: 5, Rounds: 2}})
+}

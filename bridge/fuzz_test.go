@@ -117,8 +117,10 @@ func checkStored(t *testing.T, r subjects.Request, op *fdbpq.Op, payload string)
 func pushAndPop(t *testing.T, r subjects.Request, op fdbpq.Op) fdbpq.Item {
 	t.Helper()
 	db := memkv.New(memkv.Options{})
-	keyspace := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-	var err error
+	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if r.Kind == subjects.FIFO {
 		op.Queue, err = keyspace.Queue(r.Queue)
 	} else {

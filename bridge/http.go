@@ -104,7 +104,7 @@ func (b *Bridge) natsReady(ctx context.Context) error {
 // store that is busy is ready.
 func (b *Bridge) storeReady(ctx context.Context) error {
 	_, err := kv.ReadTransact(ctx, b.db, func(r kv.Reader) ([]string, error) {
-		return b.keyspace.PriorityQueues(r, "", 1)
+		return b.keyspace.PriorityQueues(r, "", 1).Get()
 	})
 	if err != nil {
 		return fmt.Errorf("store: %w", err)

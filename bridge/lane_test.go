@@ -17,6 +17,10 @@ func newTestLane(t *testing.T) *lane {
 	if err != nil {
 		t.Fatal(err)
 	}
+	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	if err != nil {
+		t.Fatal(err)
+	}
 	db := memkv.New(memkv.Options{})
 	t.Cleanup(func() {
 		if err := db.Close(); err != nil {
@@ -24,7 +28,7 @@ func newTestLane(t *testing.T) *lane {
 		}
 	})
 	b, err := New(Options{
-		DB: db, Keyspace: fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues), Grammar: grammar, Logger: slog.New(slog.DiscardHandler),
+		DB: db, Keyspace: keyspace, Grammar: grammar, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -152,47 +152,49 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// read reads the lengths of both kinds of queues, all at once: first the names,
+// then the lengths.
 func (c *queueCollector) read(r kv.Reader) ([]prometheus.Metric, error) {
-	k := c.b.keyspace
-	priority, err := c.readKind(r, subjects.Priority, k.PriorityQueues, func(name string) (lengther, error) { return k.PriorityQueue(name) })
-	if err != nil {
-		return nil, err
+	k, limit := c.b.keyspace, c.b.options.MetricQueues
+	kinds := []struct {
+		kind  subjects.Kind
+		names kv.Future[[]string]
+		open  func(name string) (fdbpq.Target, error)
+	}{
+		{subjects.Priority, k.PriorityQueues(r, "", limit+1), func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) }},
+		{subjects.FIFO, k.Queues(r, "", limit+1), func(name string) (fdbpq.Target, error) { return k.Queue(name) }},
 	}
-	fifo, err := c.readKind(r, subjects.FIFO, k.Queues, func(name string) (lengther, error) { return k.Queue(name) })
-	return append(priority, fifo...), err
-}
-
-type lengther interface {
-	Len(r kv.Reader) (int64, error)
-}
-
-var _, _ lengther = (*fdbpq.PriorityQueue)(nil), (*fdbpq.Queue)(nil)
-
-func (c *queueCollector) readKind(r kv.Reader, kind subjects.Kind,
-	list func(kv.Reader, string, int) ([]string, error), open func(string) (lengther, error),
-) ([]prometheus.Metric, error) {
-	limit := c.b.options.MetricQueues
-	names, err := list(r, "", limit+1)
-	if err != nil {
-		return nil, err
-	}
-	truncated := 0.0
-	if len(names) > limit {
-		names, truncated = names[:limit], 1
-	}
-	found := []prometheus.Metric{
-		prometheus.MustNewConstMetric(queuesLeftOutDesc, prometheus.GaugeValue, truncated, kind.String()),
-	}
-	for _, name := range names {
-		q, err := open(name)
+	var found []prometheus.Metric
+	var labels [][]string // of the lengths
+	var lens []fdbpq.Op
+	for _, of := range kinds {
+		names, err := of.names.Get()
 		if err != nil {
 			return nil, err
 		}
-		n, err := q.Len(r)
-		if err != nil {
-			return nil, err
+		truncated := 0.0
+		if len(names) > limit {
+			names, truncated = names[:limit], 1
 		}
-		found = append(found, prometheus.MustNewConstMetric(queueLengthDesc, prometheus.GaugeValue, float64(n), kind.String(), name))
+		found = append(found, prometheus.MustNewConstMetric(queuesLeftOutDesc, prometheus.GaugeValue, truncated, of.kind.String()))
+		for _, name := range names {
+			q, err := of.open(name)
+			if err != nil {
+				return nil, err
+			}
+			labels = append(labels, []string{of.kind.String(), name})
+			lens = append(lens, fdbpq.Op{Kind: fdbpq.OpLen, Queue: q})
+		}
+	}
+	results, err := fdbpq.Read(r, lens)
+	if err != nil {
+		return nil, err
+	}
+	for i, result := range results {
+		if result.Err != nil {
+			return nil, result.Err
+		}
+		found = append(found, prometheus.MustNewConstMetric(queueLengthDesc, prometheus.GaugeValue, float64(result.Len), labels[i]...))
 	}
 	return found, nil
 }

@@ -38,8 +38,12 @@ func TestBadHTTPAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	if err != nil {
+		t.Fatal(err)
+	}
 	_, err = bridge.New(bridge.Options{
-		DB: memkv.New(memkv.Options{}), Keyspace: fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues), Grammar: grammar,
+		DB: memkv.New(memkv.Options{}), Keyspace: keyspace, Grammar: grammar,
 		HTTPAddr: taken.Addr().String(),
 	})
 	if err == nil || !strings.Contains(err.Error(), taken.Addr().String()) {

@@ -269,7 +269,7 @@ func TestQueueIsListedAfterLostPushes(t *testing.T) {
 		}
 	}
 	names, err := kv.ReadTransact(f.ctx, after, func(r kv.Reader) ([]string, error) {
-		return f.PriorityQueues(r, "", 10)
+		return f.PriorityQueues(r, "", 10).Get()
 	})
 	wantEqual(t, "error", err, nil)
 	wantList(t, "queues", names, "jobs")

@@ -50,7 +50,7 @@ type Batcher struct {
 func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 	lane := make([]byte, 16)
 	_, _ = rand.Read(lane) // never returns an error: see crypto/rand
-	return &Batcher{db: db, receipts: k.receipts().Sub(lane), now: time.Now}
+	return &Batcher{db: db, receipts: k.receipts.Sub(lane), now: time.Now}
 }
 
 // Start runs ops in one transaction. It returns when the batch comes before all

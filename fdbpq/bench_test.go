@@ -11,7 +11,7 @@ import (
 // memory. One iteration pushes 60 items and one pops them; each is timed alone.
 func BenchmarkApply(b *testing.B) {
 	const size = 60
-	keyspace := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	keyspace := must(fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues))
 	q := must(keyspace.PriorityQueue("jobs"))
 	value := pattern(128, 1)
 	var pushes, pops []fdbpq.Op

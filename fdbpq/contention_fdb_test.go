@@ -66,7 +66,7 @@ func newContest(b *testing.B, file string) *contest {
 
 // fill makes a queue of n items of 128 bytes.
 func (c *contest) fill(n int) {
-	batcher := fdbpq.NewBatcher(c.db.Database, fdbpq.NewKeyspace("contest-pq", "contest-q", fdbpq.RawValues))
+	batcher := fdbpq.NewBatcher(c.db.Database, must(fdbpq.NewKeyspace("contest-pq", "contest-q", fdbpq.RawValues)))
 	if _, err := kv.TransactIdempotent(c.Context(), c.db.Database, func(tx kv.Transaction) (struct{}, error) {
 		c.queue.Clear(tx)
 		return struct{}{}, nil

@@ -85,7 +85,7 @@ func (s *slow) waiting() []string {
 func onSlow(t *testing.T, test func(t *testing.T, s *slow, k *fdbpq.Keyspace)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{Database: memkv.New(memkv.Options{}), release: make(chan error)}
-		test(t, s, fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues))
+		test(t, s, must(fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)))
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}

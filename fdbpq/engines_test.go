@@ -79,14 +79,19 @@ func onMem(t *testing.T) *fixture {
 	return newFixture(t, memkv.New(memkv.Options{}), fdbpq.RawValues)
 }
 
-// newFixture makes a fixture in db. At the end of the test the invariants of
-// the keyspace are checked, its keys removed and db closed.
+// newFixture makes a fixture in db, below roots of its own.
 func newFixture(t *testing.T, db kv.Database, format fdbpq.ValueFormat) *fixture {
+	random := rand.Text()[:10]
+	return newFixtureIn(t, db, "pq-"+random, "q-"+random, format)
+}
+
+// newFixtureIn makes a fixture in db. At the end of the test the invariants of
+// the keyspace are checked, its keys removed and db closed.
+func newFixtureIn(t *testing.T, db kv.Database, priority, fifo string, format fdbpq.ValueFormat) *fixture {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	random := rand.Text()[:10]
-	f := &fixture{T: t, ctx: ctx, db: db, format: format, priority: "pq-" + random, fifo: "q-" + random}
-	f.Keyspace = fdbpq.NewKeyspace(f.priority, f.fifo, format)
+	f := &fixture{T: t, ctx: ctx, db: db, format: format, priority: priority, fifo: fifo}
+	f.Keyspace = must(fdbpq.NewKeyspace(f.priority, f.fifo, format))
 	f.batcher = fdbpq.NewBatcher(db, f.Keyspace)
 	t.Cleanup(f.stop)
 	return f

@@ -17,7 +17,11 @@ func ExamplePriorityQueue_Push() {
 	ctx := context.Background()
 	db := memkv.New(memkv.Options{}) // or any other engine
 	defer db.Close()
-	jobs, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues).PriorityQueue("packing")
+	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	if err != nil {
+		log.Fatal(err)
+	}
+	jobs, err := keyspace.PriorityQueue("packing")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -99,7 +103,10 @@ func ExampleBatcher() {
 	ctx := context.Background()
 	db := memkv.New(memkv.Options{})
 	defer db.Close()
-	keyspace := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	if err != nil {
+		log.Fatal(err)
+	}
 	jobs, err := keyspace.PriorityQueue("jobs")
 	if err != nil {
 		log.Fatal(err)

@@ -20,6 +20,10 @@ var (
 	// into one transaction: see MaxMessageSize.
 	ErrMessageTooLarge = errors.New("fdbpq: the message is too large")
 
+	// ErrKeyspace is returned for key prefixes with which two kinds of keys would
+	// be in one place.
+	ErrKeyspace = errors.New("fdbpq: invalid key prefixes")
+
 	// ErrQueueName is returned for names that are not 1 to 128 bytes long.
 	ErrQueueName = errors.New("fdbpq: invalid queue name")
 

@@ -23,20 +23,85 @@ const (
 // Keyspace is a named set of queues that share a store. The zero value is not
 // usable: see NewKeyspace. A Keyspace is safe for concurrent use.
 type Keyspace struct {
-	priority, fifo string
+	priority, fifo kind
+	receipts       tuple.Subspace // of batches: see Batcher
 	format         ValueFormat
 }
 
-// NewKeyspace returns the queues below two root prefixes, the tuples
-// (priority) and (fifo), usually "pq" and "q". The prefixes must differ.
-func NewKeyspace(priority, fifo string, format ValueFormat) *Keyspace {
-	return &Keyspace{priority: priority, fifo: fifo, format: format}
+// kind is where the queues of one kind are kept.
+type kind struct {
+	fifo bool
+	root string
+	list tuple.Subspace // of the queues that were ever pushed to
+}
+
+// What is kept beside the queues is below roots that are their prefix and one of
+// these.
+const (
+	listSuffix    = "-queues"
+	receiptSuffix = "-x"
+	storeSuffix   = "-store" // reserved for what a store says about itself
+)
+
+// area is all keys whose tuple begins with one root.
+type area struct{ root, what string }
+
+// areas is the one table of the areas of a Keyspace.
+func areas(priority, fifo string) []area {
+	return []area{
+		{priority, "the priority queues"},
+		{fifo, "the FIFO queues"},
+		{priority + listSuffix, "the list of priority queues"},
+		{fifo + listSuffix, "the list of FIFO queues"},
+		{priority + receiptSuffix, "the receipts of batches"},
+		{priority + storeSuffix, "what the store says about its priority queues"},
+		{fifo + storeSuffix, "what the store says about its FIFO queues"},
+	}
+}
+
+// NewKeyspace returns the queues below two root prefixes, the tuples (priority)
+// and (fifo), usually "pq" and "q". Next to them it keeps, below the prefixes with
+// "-queues", "-x" and "-store" behind them, what it has to know itself. Two
+// Keyspaces in one store must not share any of these roots.
+//
+// Errors wrap ErrKeyspace: a prefix is empty, or two of the roots are the same.
+func NewKeyspace(priority, fifo string, format ValueFormat) (*Keyspace, error) {
+	if err := checkAreas(priority, fifo); err != nil {
+		return nil, err
+	}
+	newKind := func(root string, fifo bool) kind {
+		return kind{fifo: fifo, root: root, list: tuple.NewSubspace(tuple.Tuple{root + listSuffix})}
+	}
+	return &Keyspace{
+		priority: newKind(priority, false),
+		fifo:     newKind(fifo, true),
+		receipts: tuple.NewSubspace(tuple.Tuple{priority + receiptSuffix}),
+		format:   format,
+	}, nil
+}
+
+// checkAreas returns an error unless no key can be in two areas. A packed string
+// ends where no longer one goes on, so areas meet only if their roots are equal.
+func checkAreas(priority, fifo string) error {
+	if priority == "" || fifo == "" {
+		return fmt.Errorf("%w: %q and %q: want two that are not empty", ErrKeyspace, priority, fifo)
+	}
+	whats := make(map[string]string)
+	for _, a := range areas(priority, fifo) {
+		if other, taken := whats[a.root]; taken {
+			return fmt.Errorf("%w: %q and %q: %s and %s would both be below %q: want two that differ also when "+
+				"%s, %s or %s is put behind one of them", ErrKeyspace, priority, fifo, other, a.what, a.root,
+				listSuffix, receiptSuffix, storeSuffix)
+		}
+		whats[a.root] = a.what
+	}
+	return nil
 }
 
 // PriorityQueue returns the priority queue of that name. It exists from the
 // first push on; nothing is read or written here. Errors wrap ErrQueueName.
 func (k *Keyspace) PriorityQueue(name string) (*PriorityQueue, error) {
-	l, err := k.named(k.priority, name, false)
+	l, err := k.named(&k.priority, name)
 	if err != nil {
 		return nil, err
 	}
@@ -45,56 +110,62 @@ func (k *Keyspace) PriorityQueue(name string) (*PriorityQueue, error) {
 
 // Queue returns the FIFO queue of that name, as PriorityQueue does.
 func (k *Keyspace) Queue(name string) (*Queue, error) {
-	l, err := k.named(k.fifo, name, true)
+	l, err := k.named(&k.fifo, name)
 	if err != nil {
 		return nil, err
 	}
 	return &Queue{l}, nil
 }
 
-func (k *Keyspace) named(root, name string, fifo bool) (*layout, error) {
+func (k *Keyspace) named(of *kind, name string) (*layout, error) {
 	if len(name) == 0 || len(name) > MaxQueueName {
 		return nil, fmt.Errorf("%w: it is %d bytes long: want 1 to %d", ErrQueueName, len(name), MaxQueueName)
 	}
-	l := newLayout(tuple.NewSubspace(tuple.Tuple{root, name}), k.format, fifo)
-	l.registered = tuple.Tuple{root + "-queues", name}.Pack()
+	l := newLayout(tuple.NewSubspace(tuple.Tuple{of.root, name}), k.format, of.fifo)
+	l.registered = of.list.Pack(tuple.Tuple{name})
 	return l, nil
 }
 
-// PriorityQueues returns the names of up to limit priority queues that were
+// PriorityQueues begins to read the names of up to limit priority queues that were
 // ever pushed to, in byte order, starting after the name given ("" for the
 // first). Limit must be positive.
-func (k *Keyspace) PriorityQueues(r kv.Reader, after string, limit int) ([]string, error) {
-	return names(r, k.priority, after, limit)
+func (k *Keyspace) PriorityQueues(r kv.Reader, after string, limit int) kv.Future[[]string] {
+	return k.priority.names(r, after, limit)
 }
 
 // Queues is PriorityQueues for FIFO queues.
-func (k *Keyspace) Queues(r kv.Reader, after string, limit int) ([]string, error) {
-	return names(r, k.fifo, after, limit)
+func (k *Keyspace) Queues(r kv.Reader, after string, limit int) kv.Future[[]string] {
+	return k.fifo.names(r, after, limit)
 }
 
-func names(r kv.Reader, root, after string, limit int) ([]string, error) {
-	list := tuple.NewSubspace(tuple.Tuple{root + "-queues"})
-	begin, end := list.Range()
+func (of *kind) names(r kv.Reader, after string, limit int) kv.Future[[]string] {
+	begin, end := of.list.Range()
 	if after != "" {
-		begin = kv.SingleKey(list.Pack(tuple.Tuple{after})).End
+		begin = kv.SingleKey(of.list.Pack(tuple.Tuple{after})).End
 	}
-	pairs, err := r.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: limit}).Get()
+	pairs := r.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: limit})
+	return names{pairs, of.list}
+}
+
+// names is the names of queues being read.
+type names struct {
+	pairs kv.Future[[]kv.KeyValue]
+	list  tuple.Subspace
+}
+
+// Get implements kv.Future.
+func (n names) Get() ([]string, error) {
+	pairs, err := n.pairs.Get()
 	if err != nil {
 		return nil, err
 	}
 	names := make([]string, 0, len(pairs))
 	for _, pair := range pairs {
-		name, _, err := tuple.DecodeString(pair.Key[len(list.Bytes()):])
+		name, _, err := tuple.DecodeString(pair.Key[len(n.list.Bytes()):])
 		if err != nil {
 			return nil, fmt.Errorf("%w: list of queues: %w", ErrCorrupt, err)
 		}
 		names = append(names, name)
 	}
 	return names, nil
-}
-
-// receipts is where the receipts of batches are: see Batcher.
-func (k *Keyspace) receipts() tuple.Subspace {
-	return tuple.NewSubspace(tuple.Tuple{k.priority + "-x"})
 }

@@ -30,6 +30,8 @@ import (
 //	("pq-queues", name)  = microseconds of the first push
 //	("pq-x", lane, batch) = receipt of a committed batch, see Batcher
 //
+// All roots of a Keyspace are in one table: see areas.
+//
 // count is one more than the highest count in use at that priority, index one
 // more than the highest index in use. random is 20 bytes:
 //

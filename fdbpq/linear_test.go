@@ -85,7 +85,7 @@ func TestPeeksInBatchesAreLinearizable(t *testing.T) {
 				for len(theirs) < len(c.rival) {
 					theirs = append(theirs, f.apply(c.rival[len(theirs)])...)
 				}
-			}}, fdbpq.NewKeyspace("unused", "unused-too", fdbpq.RawValues))
+			}}, must(fdbpq.NewKeyspace("unused", "unused-too", fdbpq.RawValues)))
 			results, err := b.Apply(f.ctx, c.batch)
 			if err != nil {
 				t.Fatal(err)

@@ -198,7 +198,7 @@ func TestNames(t *testing.T) {
 		f.apply(op(fdbpq.OpPopMin, f.queue("never pushed to")), op(fdbpq.OpPopMin, f.queue("a")))
 		list := func(after string, limit int) []string {
 			got, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) {
-				return f.PriorityQueues(r, after, limit)
+				return f.PriorityQueues(r, after, limit).Get()
 			})
 			if err != nil {
 				f.Fatal(err)
@@ -216,7 +216,7 @@ func TestNames(t *testing.T) {
 			wantList(f.T, fmt.Sprint("pages of ", limit), all, names...)
 		}
 		wantList(f.T, "after a name that is not there", list("a\x00a", 2), "a\x00b", "ab")
-		fifos, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) { return f.Queues(r, "", 2) })
+		fifos, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) { return f.Queues(r, "", 2).Get() })
 		if err != nil || len(fifos) != 2 {
 			f.Errorf("Queues gives %q, error %v", fifos, err)
 		}

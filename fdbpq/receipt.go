@@ -162,7 +162,7 @@ const sweepPage = 1000
 // take, so hours rather than seconds.
 func SweepReceipts(ctx context.Context, db kv.Database, k *Keyspace, age time.Duration) error {
 	limit := time.Now().Add(-age)
-	todo := within(k.receipts().Bytes())
+	todo := within(k.receipts.Bytes())
 	for {
 		last, err := kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) ([]byte, error) {
 			return sweepPageOf(tx, todo, limit)

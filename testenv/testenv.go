@@ -71,10 +71,14 @@ func New(t testing.TB, o Options) *Env {
 	if err != nil {
 		t.Fatalf("testenv: grammar: %v", err)
 	}
+	keyspace, err := fdbpq.NewKeyspace(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix, fdbpq.RawValues)
+	if err != nil {
+		t.Fatalf("testenv: keyspace: %v", err)
+	}
 	e := &Env{
 		NATS:     newServer(t, o.NATS),
 		DB:       o.Engine.Open(t),
-		Keyspace: fdbpq.NewKeyspace(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix, fdbpq.RawValues),
+		Keyspace: keyspace,
 		Grammar:  grammar,
 		t:        t,
 		options:  o,

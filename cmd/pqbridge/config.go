@@ -47,7 +47,7 @@ type config struct {
 
 	Store         string `envconfig:"PQ_STORE" default:"embedded" desc:"where the queues are kept: embedded (in PQ_DATA_DIR) or fdb (a FoundationDB cluster)"`
 	KeyPrefix     string `envconfig:"PQ_KEY_PREFIX" default:"pq" desc:"first element of the keys of priority queues in the store"`
-	FIFOKeyPrefix string `envconfig:"PQ_FIFO_KEY_PREFIX" default:"q" desc:"first element of the keys of FIFO queues in the store"`
+	FIFOKeyPrefix string `envconfig:"PQ_FIFO_KEY_PREFIX" default:"q" desc:"first element of the keys of FIFO queues in the store; not PQ_KEY_PREFIX, and neither of them the other with -queues, -x or -store behind it"`
 	ValueFormat   string `envconfig:"PQ_VALUE_FORMAT" default:"raw" desc:"how values are stored: raw (bytes, as recipes in Python do) or tuple (packed, as recipes in Java do); fixed once there are items"`
 
 	DataDir          string `envconfig:"PQ_DATA_DIR" default:"data" desc:"folder of the embedded store; made if it is not there; used by one process at a time"`
@@ -198,8 +198,6 @@ func (c *config) validate() error {
 	check((c.NATSTLSCert == "") == (c.NATSTLSKey == ""), "PQ_NATS_TLS_CERT and PQ_NATS_TLS_KEY are needed together")
 	check(c.NATSPassword == "" || c.NATSUser != "", "PQ_NATS_PASSWORD needs PQ_NATS_USER")
 	check(c.DataDir != "" || c.Store != storeEmbedded, "PQ_DATA_DIR is empty: want the folder of the embedded store")
-	check(c.KeyPrefix != "" && c.KeyPrefix != c.FIFOKeyPrefix && c.FIFOKeyPrefix != "",
-		"PQ_KEY_PREFIX is %q and PQ_FIFO_KEY_PREFIX %q: want two that differ and are not empty", c.KeyPrefix, c.FIFOKeyPrefix)
 	_, _, err := net.SplitHostPort(c.HTTPAddr)
 	check(err == nil || c.HTTPAddr == httpOff, "PQ_HTTP_ADDR is %q: want host:port or %s", c.HTTPAddr, httpOff)
 	check(c.DevNATSPort >= 0 && c.DevNATSPort <= 65535, "PQ_DEV_NATS_PORT is %d: want 0 to 65535", c.DevNATSPort)
@@ -211,7 +209,12 @@ func (c *config) validate() error {
 		problems = append(problems, fmt.Errorf("PQ_SUBJECT_PREFIX and PQ_FIFO_PREFIX: %w", err))
 		grammar, _ = subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix) // cannot fail
 	}
-	problems = append(problems, c.bridgeOptions(noStore{}, grammar).Validate(),
+	keyspace, err := c.keyspace()
+	if err != nil {
+		problems = append(problems, err)
+		keyspace, _ = fdbpq.NewKeyspace(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix, fdbpq.RawValues) // cannot fail
+	}
+	problems = append(problems, c.bridgeOptions(noStore{}, keyspace, grammar).Validate(),
 		c.pebbleOptions(nil).Validate(), c.fdbOptions().Validate())
 	return errors.Join(problems...)
 }
@@ -255,18 +258,27 @@ type noStore struct{ kv.Database }
 
 func (noStore) Pipelines() bool { return true }
 
-// bridgeOptions returns the options of the bridge over db, but for the
-// connection to NATS and the log.
-func (c *config) bridgeOptions(db kv.Database, grammar subjects.Grammar) bridge.Options {
+// keyspace returns where the queues are kept in the store.
+func (c *config) keyspace() (*fdbpq.Keyspace, error) {
 	format := fdbpq.RawValues
 	if c.ValueFormat == "tuple" {
 		format = fdbpq.TupleValues
 	}
+	keyspace, err := fdbpq.NewKeyspace(c.KeyPrefix, c.FIFOKeyPrefix, format)
+	if err != nil {
+		return nil, fmt.Errorf("PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX: %w", err)
+	}
+	return keyspace, nil
+}
+
+// bridgeOptions returns the options of the bridge over db, but for the
+// connection to NATS and the log.
+func (c *config) bridgeOptions(db kv.Database, keyspace *fdbpq.Keyspace, grammar subjects.Grammar) bridge.Options {
 	o := bridge.Options{
 		NATSURL:         c.NATSURL,
 		QueueGroup:      c.QueueGroup,
 		DB:              db,
-		Keyspace:        fdbpq.NewKeyspace(c.KeyPrefix, c.FIFOKeyPrefix, format),
+		Keyspace:        keyspace,
 		Grammar:         grammar,
 		HTTPTimeout:     c.HTTPTimeout,
 		MetricQueues:    c.MetricQueues,

@@ -37,7 +37,7 @@ func TestEveryProblem(t *testing.T) {
 		{"PQ_NATS_TLS_CERT", "cert.pem", []string{"PQ_NATS_TLS_KEY"}},
 		{"PQ_NATS_PASSWORD", "secret", []string{"PQ_NATS_USER"}},
 		{"PQ_DATA_DIR", "", []string{"PQ_DATA_DIR"}},
-		{"PQ_KEY_PREFIX", "q", []string{"PQ_KEY_PREFIX", "PQ_FIFO_KEY_PREFIX"}},
+		{"PQ_KEY_PREFIX", "q", []string{"PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX", "the FIFO queues", "differ"}},
 		{"PQ_SUBJECT_PREFIX", "a..b", []string{"PQ_SUBJECT_PREFIX", "empty"}},
 		{"PQ_QUEUE_GROUP", "a b", []string{"queue group"}},
 		{"PQ_DEV_NATS_PORT", "70000", []string{"PQ_DEV_NATS_PORT", "65535"}},
@@ -106,6 +106,26 @@ func TestDevRefusesNATSVariables(t *testing.T) {
 	}
 }
 
+// TestKeyPrefixesThatMeet checks that key prefixes are refused if some keys of
+// one would be among keys of the other, and that the variables are named.
+func TestKeyPrefixesThatMeet(t *testing.T) {
+	for _, test := range []struct{ priority, fifo, want string }{
+		{"", "q", "not empty"},
+		{"pq", "", "not empty"},
+		{"pq", "pq", "the priority queues and the FIFO queues"},
+		{"pq", "pq-x", "the receipts of batches"},
+		{"pq", "pq-queues", "the list of priority queues"},
+		{"q-queues", "q", "the list of FIFO queues"},
+		{"q-store", "q", "what the store says about its FIFO queues"},
+	} {
+		t.Run(test.priority+" and "+test.fifo, func(t *testing.T) {
+			t.Setenv("PQ_KEY_PREFIX", test.priority)
+			t.Setenv("PQ_FIFO_KEY_PREFIX", test.fifo)
+			checkProblems(t, []string{"PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX: ", test.want})
+		})
+	}
+}
+
 // TestEveryVariableHasEffect sets each variable to something else than its
 // default and looks whether any of the options changes.
 func TestEveryVariableHasEffect(t *testing.T) {
@@ -118,8 +138,7 @@ func TestEveryVariableHasEffect(t *testing.T) {
 		t.Fatal(err)
 	}
 	options := func() []any {
-		o := c.bridgeOptions(noStore{}, grammar)
-		o.Keyspace = nil
+		o := c.bridgeOptions(noStore{}, nil, grammar)
 		return []any{o, c.pebbleOptions(nil), c.fdbOptions(), *c}
 	}
 	// Those that are used elsewhere: by the grammar, the keyspace, the engine

@@ -37,7 +37,11 @@ func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout
 	if err != nil {
 		return err
 	}
-	options := c.bridgeOptions(db, grammar)
+	keyspace, err := c.keyspace()
+	if err != nil {
+		return err
+	}
+	options := c.bridgeOptions(db, keyspace, grammar)
 	options.Logger = logger
 	if options.NATSOptions, err = c.natsOptions(); err != nil {
 		return err

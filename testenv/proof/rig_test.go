@@ -297,10 +297,10 @@ func (r *rig) scan(ctx context.Context, db kv.Database, items int) {
 func drainStore(ctx context.Context, db kv.Database) (map[string][]string, error) {
 	k := keyspace()
 	left := map[string][]string{}
-	for _, list := range []func(kv.Reader, string, int) ([]string, error){k.PriorityQueues, k.Queues} {
+	for _, list := range []func(kv.Reader, string, int) kv.Future[[]string]{k.PriorityQueues, k.Queues} {
 		last := ""
 		for {
-			names, err := kv.ReadTransact(ctx, db, func(rd kv.Reader) ([]string, error) { return list(rd, last, 100) })
+			names, err := kv.ReadTransact(ctx, db, func(rd kv.Reader) ([]string, error) { return list(rd, last, 100).Get() })
 			if err != nil {
 				return nil, err
 			}

@@ -92,7 +92,11 @@ func bridgeOptions(url string, db kv.Database, timeout time.Duration) bridge.Opt
 }
 
 func keyspace() *fdbpq.Keyspace {
-	return fdbpq.NewKeyspace(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix, fdbpq.RawValues)
+	k, err := fdbpq.NewKeyspace(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix, fdbpq.RawValues)
+	if err != nil {
+		panic(err) // the prefixes are constants
+	}
+	return k
 }
 
 // service is a bridge in a process of its own.

@@ -19,7 +19,12 @@ func ExampleWrap() {
 		fmt.Println(err)
 		return
 	}
-	jobs, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues).PriorityQueue("jobs")
+	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	jobs, err := keyspace.PriorityQueue("jobs")
 	if err != nil {
 		fmt.Println(err)
 		return

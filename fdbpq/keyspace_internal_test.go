@@ -1,0 +1,88 @@
+package fdbpq
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// For all prefixes of up to three pieces: those that are accepted have areas that
+// do not overlap, byte by byte, and those that are refused would have some that do.
+func TestAreasNeverOverlap(t *testing.T) {
+	pieces := []string{"a", "\x00", "\xff", "-x", "-queues", "-store"}
+	texts := []string{""}
+	for begin := 0; len(texts) < 1+6+36+216; {
+		end := len(texts)
+		for _, text := range texts[begin:end] {
+			for _, piece := range pieces {
+				texts = append(texts, text+piece)
+			}
+		}
+		begin = end
+	}
+	accepted, refused := 0, 0
+	for _, priority := range texts {
+		for _, fifo := range texts {
+			k, err := NewKeyspace(priority, fifo, RawValues)
+			switch {
+			case err == nil:
+				accepted++
+				ranges := append(k.ranges(), internal(priority+"-store"), internal(fifo+"-store"))
+				if meet(ranges) {
+					t.Fatalf("%q and %q are accepted, and meet", priority, fifo)
+				}
+			case !errors.Is(err, ErrKeyspace):
+				t.Fatal(err)
+			case priority != "" && fifo != "":
+				refused++
+				var ranges []kv.Range
+				for _, root := range []string{priority, priority + "-queues", priority + "-x", priority + "-store", fifo, fifo + "-queues", fifo + "-store"} {
+					ranges = append(ranges, internal(root))
+				}
+				if !meet(ranges) {
+					t.Fatalf("%q and %q are refused, and do not meet: %v", priority, fifo, err)
+				}
+			}
+		}
+	}
+	if accepted == 0 || refused == 0 {
+		t.Errorf("%d accepted, %d refused", accepted, refused)
+	}
+}
+
+// ranges is where k keeps things: what some queues of each kind have, which have
+// names that are easily mixed up, the lists and the receipts.
+func (k *Keyspace) ranges() []kv.Range {
+	receipts := within(k.receipts.Bytes())
+	ranges := []kv.Range{receipts, within(k.priority.list.Bytes()), within(k.fifo.list.Bytes())}
+	for _, kind := range []*kind{&k.priority, &k.fifo} {
+		for _, name := range []string{"a", "a\x00", "\xff"} {
+			l, err := k.named(kind, name)
+			if err != nil {
+				panic(err)
+			}
+			for _, prefix := range [][]byte{l.items, l.metas, l.requests, l.answers, l.counts} {
+				ranges = append(ranges, within(prefix))
+			}
+			ranges = append(ranges, kv.SingleKey(l.totalKey()))
+		}
+	}
+	return ranges
+}
+
+func internal(root string) kv.Range { return within(tuple.NewSubspace(tuple.Tuple{root}).Bytes()) }
+
+// meet reports whether a key can be in two of the ranges.
+func meet(ranges []kv.Range) bool {
+	for i, a := range ranges {
+		for _, b := range ranges[:i] {
+			if bytes.Compare(a.Begin, b.End) < 0 && bytes.Compare(b.Begin, a.End) < 0 {
+				return true
+			}
+		}
+	}
+	return false
+}

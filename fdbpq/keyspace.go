@@ -35,8 +35,8 @@ type kind struct {
 	list tuple.Subspace // of the queues that were ever pushed to
 }
 
-// What is kept beside the queues is below roots that are their prefix and one of
-// these.
+// Records about the queues are below roots of their own: the prefix with one of
+// these appended.
 const (
 	listSuffix    = "-queues"
 	receiptSuffix = "-x"
@@ -60,9 +60,9 @@ func areas(priority, fifo string) []area {
 }
 
 // NewKeyspace returns the queues below two root prefixes, the tuples (priority)
-// and (fifo), usually "pq" and "q". Next to them it keeps, below the prefixes with
-// "-queues", "-x" and "-store" behind them, what it has to know itself. Two
-// Keyspaces in one store must not share any of these roots.
+// and (fifo), usually "pq" and "q". Records about the queues are below the same
+// prefixes with "-queues", "-x" and "-store" appended. Two Keyspaces in one store
+// must not share any of these roots.
 //
 // Errors wrap ErrKeyspace: a prefix is empty, or two of the roots are the same.
 func NewKeyspace(priority, fifo string, format ValueFormat) (*Keyspace, error) {
@@ -80,17 +80,18 @@ func NewKeyspace(priority, fifo string, format ValueFormat) (*Keyspace, error) {
 	}, nil
 }
 
-// checkAreas returns an error unless no key can be in two areas. A packed string
-// ends where no longer one goes on, so areas meet only if their roots are equal.
+// checkAreas returns an error if a key could be in two areas. A packed string ends
+// in a byte that no longer string has there, so areas meet only if their roots are
+// equal.
 func checkAreas(priority, fifo string) error {
 	if priority == "" || fifo == "" {
-		return fmt.Errorf("%w: %q and %q: want two that are not empty", ErrKeyspace, priority, fifo)
+		return fmt.Errorf("%w: %q and %q: want two that differ and are not empty", ErrKeyspace, priority, fifo)
 	}
 	whats := make(map[string]string)
 	for _, a := range areas(priority, fifo) {
 		if other, taken := whats[a.root]; taken {
-			return fmt.Errorf("%w: %q and %q: %s and %s would both be below %q: want two that differ also when "+
-				"%s, %s or %s is put behind one of them", ErrKeyspace, priority, fifo, other, a.what, a.root,
+			return fmt.Errorf("%w: %q and %q: %s and %s would both be below %q: want two that stay different "+
+				"if %s, %s or %s is appended to either", ErrKeyspace, priority, fifo, other, a.what, a.root,
 				listSuffix, receiptSuffix, storeSuffix)
 		}
 		whats[a.root] = a.what

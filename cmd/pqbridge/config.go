@@ -47,7 +47,7 @@ type config struct {
 
 	Store         string `envconfig:"PQ_STORE" default:"embedded" desc:"where the queues are kept: embedded (in PQ_DATA_DIR) or fdb (a FoundationDB cluster)"`
 	KeyPrefix     string `envconfig:"PQ_KEY_PREFIX" default:"pq" desc:"first element of the keys of priority queues in the store"`
-	FIFOKeyPrefix string `envconfig:"PQ_FIFO_KEY_PREFIX" default:"q" desc:"first element of the keys of FIFO queues in the store; not PQ_KEY_PREFIX, and neither of them the other with -queues, -x or -store behind it"`
+	FIFOKeyPrefix string `envconfig:"PQ_FIFO_KEY_PREFIX" default:"q" desc:"first element of the keys of FIFO queues in the store; must differ from PQ_KEY_PREFIX, even with -queues, -x or -store appended to either"`
 	ValueFormat   string `envconfig:"PQ_VALUE_FORMAT" default:"raw" desc:"how values are stored: raw (bytes, as recipes in Python do) or tuple (packed, as recipes in Java do); fixed once there are items"`
 
 	DataDir          string `envconfig:"PQ_DATA_DIR" default:"data" desc:"folder of the embedded store; made if it is not there; used by one process at a time"`

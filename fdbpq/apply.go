@@ -19,12 +19,13 @@ type batch struct {
 	queues  []*queueOps // in order of first use
 	popped  []inQueue   // in the order of removal
 	wrote   bool
+	listed  []*layout // queues that the batch saw or put in the list of queues
 
 	atLeast counts // of pushed items
 	next    counts // that follow those of the pushed items
 }
 
-// counts is counts of items by the name of the queue and priority.
+// counts is counts of items by the prefix of the queue and priority.
 type counts map[string]map[int64]int64
 
 // queueOps is the part of a batch that is for one queue, and what is read for it.
@@ -33,9 +34,9 @@ type queueOps struct {
 	lens, pushes []int // places in batch.ops
 	pops, peeks  [2]endOps
 
-	length     kv.Future[[]byte]                  // for lens
-	registered kv.Future[[]byte]                  // for pushes; nil if the queue need not be listed
-	last       map[int64]kv.Future[[]kv.KeyValue] // for pushes: last item, by priority
+	length kv.Future[[]byte]                  // for lens
+	entry  kv.Future[[]byte]                  // for pushes: in the list of queues; nil if it need not be read
+	last   map[int64]kv.Future[[]kv.KeyValue] // for pushes: last item, by priority
 
 	pushed   map[ID]struct{}
 	deltas   map[int64]int64 // changes of the numbers of items
@@ -81,10 +82,10 @@ func group(ops []Op, results []Result) []*queueOps {
 	for i := range ops {
 		op := &ops[i]
 		l := op.Queue.layout()
-		q := byName[l.name]
+		q := byName[l.prefix]
 		if q == nil {
 			q = &queueOps{l: l}
-			byName[l.name] = q
+			byName[l.prefix] = q
 			queues = append(queues, q)
 		}
 		if err := q.add(i, op); err != nil {

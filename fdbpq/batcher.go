@@ -103,9 +103,9 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 }
 
 // startEarly waits for the batch before p, if the engine does not pipeline. If
-// both only push, p is run up to its commit meanwhile: all that it reads is which
-// counts are in use and whether queues are listed, and it is told what the batch
-// before adds to that. It returns nil if p has yet to be run.
+// both only push, p is run up to its commit meanwhile: all that matters of what it
+// reads is which counts are in use, and it is told what the batch before adds to
+// that. It returns nil if p has yet to be run.
 func (b *Batcher) startEarly(p *Pending) (early *begun) {
 	b.mu.Lock()
 	before := b.mu.newest
@@ -117,8 +117,7 @@ func (b *Batcher) startEarly(p *Pending) (early *begun) {
 		early, _ = p.begin(b.following) // an error will come again
 	}
 	if _, err := before.Wait(); early != nil && (err != nil || before.attempts > 1) {
-		// It has not left what p was told of: the queue in the list of queues,
-		// no higher counts.
+		// It has not left the counts that p was told of.
 		early.tx.Cancel()
 		return nil
 	}
@@ -176,6 +175,8 @@ type Pending struct {
 	waited  sync.Once
 	results []Result
 	popped  []inQueue // by the attempt that results are of
+	listed  []*layout // queues that it saw or put in the list of queues
+	since   time.Time // not later than what it read is from
 	err     error
 }
 
@@ -247,13 +248,15 @@ func (p *Pending) again(err error) bool {
 
 // begun is an attempt that has yet to be committed.
 type begun struct {
-	tx kv.Transaction
+	tx    kv.Transaction
+	since time.Time // not later than what it reads is from
 	*batch
 }
 
 // begin begins an attempt, with counts from atLeast on. It returns nil if an earlier
 // attempt turns out to be committed.
 func (p *Pending) begin(atLeast counts) (a *begun, err error) {
+	since := p.batcher.now()
 	tx, err := p.transaction()
 	if err != nil {
 		return nil, err
@@ -269,7 +272,7 @@ func (p *Pending) begin(atLeast counts) (a *begun, err error) {
 			return nil, err
 		}
 		if committed != nil {
-			p.results, p.wrote = committed.results, true
+			p.results, p.wrote, p.listed = committed.results, true, nil
 			p.end(nil)
 			return nil, nil
 		}
@@ -278,7 +281,7 @@ func (p *Pending) begin(atLeast counts) (a *begun, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &begun{tx, applied}, nil
+	return &begun{tx, since, applied}, nil
 }
 
 func (p *Pending) transaction() (kv.Transaction, error) {
@@ -292,6 +295,7 @@ func (p *Pending) transaction() (kv.Transaction, error) {
 // own.
 func (p *Pending) tryCommit(a *begun) counts {
 	p.results, p.popped, p.wrote = a.results, a.popped, a.wrote
+	p.listed, p.since = a.listed, a.since
 	p.attempts++
 	if p.wrote || len(p.unknown) > 0 {
 		p.wrote = true
@@ -342,15 +346,11 @@ func (p *Pending) end(err error) {
 	b.mu.unsettled = append(b.mu.unsettled, u)
 }
 
-// noteListed notes that the queues that the batch pushed to are in the list of
-// queues: it saw them there or put them there, and is durable itself.
+// noteListed notes which queues are in the list of queues: the batch saw them
+// there or put them there, and is durable itself.
 func (p *Pending) noteListed() {
-	for i := range p.ops {
-		if p.ops[i].Kind != OpPush || p.results[i].Err != nil {
-			continue
-		}
-		if l := p.ops[i].Queue.layout(); !l.listed.Load() {
-			l.listed.Store(true)
-		}
+	since := p.since // alone, which is kept for as long as the queues are
+	for _, l := range p.listed {
+		l.listed.Store(&since)
 	}
 }

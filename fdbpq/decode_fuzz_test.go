@@ -68,7 +68,7 @@ func FuzzParseItem(f *testing.F) {
 	f.Add(tuple.Tuple{"5", nil, random}.Pack(), false)
 	f.Fuzz(func(t *testing.T, key []byte, fifo bool) {
 		l := fuzzLayout(fifo, RawValues)
-		key = append(bytes.Clone(l.items), key...)
+		key = append(l.key(kindItem, 0), key...)
 		id, err := l.parseItem(key)
 		if refused(t, err) {
 			return
@@ -156,7 +156,7 @@ func FuzzStaged(f *testing.F) {
 		if !refused(t, err) && !bytes.Equal(encodeRequest(w.kind, w.deadline), stored) {
 			t.Fatalf("request %x is read as %+v", stored, w)
 		}
-		_, err = l.parseWaiter(kv.KeyValue{Key: append(bytes.Clone(l.requests), stored...), Value: encodeRequest(OpPopMin, now)})
+		_, err = l.parseWaiter(kv.KeyValue{Key: append(l.key(kindRequest, 0), stored...), Value: encodeRequest(OpPopMin, now)})
 		refused(t, err)
 	})
 }
@@ -167,22 +167,22 @@ func FuzzStore(f *testing.F) {
 	now := time.UnixMicro(1_790_000_000_000_000)
 	id := newID(0, 0, now, make([]byte, uniqueSize), true)
 	l := fuzzLayout(false, RawValues)
-	suffix := func(key, prefix []byte) []byte { return key[len(prefix):] }
-	item, meta := suffix(l.itemKey(&id), l.items), suffix(l.metaKey(&id, 0), l.metas)
-	request := suffix(l.requestKey(0, id.Random), l.requests)
-	answered := suffix(l.partKey(partAnswer, id.Random), l.answers)
+	suffix := func(key []byte) []byte { return key[len(l.prefix)+kindSize:] }
+	item, meta := suffix(l.itemKey(&id)), suffix(l.metaKey(&id, 0))
+	request := suffix(l.requestKey(0, id.Random))
+	answered := suffix(l.partKey(partAnswer, id.Random))
 	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, encodeHeaders(map[string][]string{"A": {"b"}}), uint8(2), []byte{}, make([]byte, 8), false)
 	f.Add(uint8(3), request, encodeRequest(OpPopMax, now), uint8(0), item, []byte("value"), uint8(4), answered, (&answer{deadline: now, item: &id}).encode(), false)
 	f.Add(uint8(4), answered, []byte("?"), uint8(3), request, encodeRequest(OpPush, time.Unix(1<<40, 0)), uint8(2), tuple.Tuple{int64(0)}.Pack(), []byte("?"), true)
 	f.Fuzz(func(t *testing.T, where1 uint8, key1, value1 []byte, where2 uint8, key2, value2 []byte, where3 uint8, key3, value3 []byte, fifo bool) {
 		tx := beginFuzz(t)
 		l := fuzzLayout(fifo, RawValues)
-		places := [][]byte{l.items, l.metas, l.counts, l.requests, l.answers}
+		places := []string{kindItem, kindMeta, kindCount, kindRequest, kindAnswer}
 		for _, pair := range []struct {
 			where      uint8
 			key, value []byte
 		}{{where1, key1, value1}, {where2, key2, value2}, {where3, key3, value3}} {
-			key := append(bytes.Clone(places[int(pair.where)%len(places)]), pair.key...)
+			key := append(l.key(places[int(pair.where)%len(places)], 0), pair.key...)
 			if len(key) <= kv.MaxKeySize && len(pair.value) <= kv.MaxValueSize {
 				tx.Set(key, pair.value)
 			}

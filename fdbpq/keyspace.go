@@ -32,7 +32,7 @@ type Keyspace struct {
 type kind struct {
 	fifo bool
 	root string
-	list tuple.Subspace // of the queues that were ever pushed to
+	list *list
 }
 
 // Records about the queues are below roots of their own: the prefix with one of
@@ -70,7 +70,7 @@ func NewKeyspace(priority, fifo string, format ValueFormat) (*Keyspace, error) {
 		return nil, err
 	}
 	newKind := func(root string, fifo bool) kind {
-		return kind{fifo: fifo, root: root, list: tuple.NewSubspace(tuple.Tuple{root + listSuffix})}
+		return kind{fifo: fifo, root: root, list: newList(root)}
 	}
 	return &Keyspace{
 		priority: newKind(priority, false),
@@ -123,50 +123,19 @@ func (k *Keyspace) named(of *kind, name string) (*layout, error) {
 		return nil, fmt.Errorf("%w: it is %d bytes long: want 1 to %d", ErrQueueName, len(name), MaxQueueName)
 	}
 	l := newLayout(tuple.NewSubspace(tuple.Tuple{of.root, name}), k.format, of.fifo)
-	l.registered = of.list.Pack(tuple.Tuple{name})
+	l.list = of.list
 	return l, nil
 }
 
-// PriorityQueues begins to read the names of up to limit priority queues that were
-// ever pushed to, in byte order, starting after the name given ("" for the
-// first). Limit must be positive.
+// PriorityQueues begins to read the names of up to limit priority queues, in byte
+// order, starting after the name given ("" for the first). They are those that
+// were pushed to, except those that Retire has taken off the list since. Limit
+// must be positive.
 func (k *Keyspace) PriorityQueues(r kv.Reader, after string, limit int) kv.Future[[]string] {
-	return k.priority.names(r, after, limit)
+	return k.priority.list.names(r, after, limit)
 }
 
 // Queues is PriorityQueues for FIFO queues.
 func (k *Keyspace) Queues(r kv.Reader, after string, limit int) kv.Future[[]string] {
-	return k.fifo.names(r, after, limit)
-}
-
-func (of *kind) names(r kv.Reader, after string, limit int) kv.Future[[]string] {
-	begin, end := of.list.Range()
-	if after != "" {
-		begin = kv.SingleKey(of.list.Pack(tuple.Tuple{after})).End
-	}
-	pairs := r.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: limit})
-	return names{pairs, of.list}
-}
-
-// names is the names of queues being read.
-type names struct {
-	pairs kv.Future[[]kv.KeyValue]
-	list  tuple.Subspace
-}
-
-// Get implements kv.Future.
-func (n names) Get() ([]string, error) {
-	pairs, err := n.pairs.Get()
-	if err != nil {
-		return nil, err
-	}
-	names := make([]string, 0, len(pairs))
-	for _, pair := range pairs {
-		name, _, err := tuple.DecodeString(pair.Key[len(n.list.Bytes()):])
-		if err != nil {
-			return nil, fmt.Errorf("%w: list of queues: %w", ErrCorrupt, err)
-		}
-		names = append(names, name)
-	}
-	return names, nil
+	return k.fifo.list.names(r, after, limit)
 }

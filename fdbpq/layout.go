@@ -27,7 +27,7 @@ import (
 //
 // Queues of a Keyspace also have, below its roots (here "pq"):
 //
-//	("pq-queues", name)  = microseconds of the first push
+//	("pq-queues", name)  = (microseconds) or (microseconds, mark), see list.go
 //	("pq-x", lane, batch) = receipt of a committed batch, see Batcher
 //
 // All roots of a Keyspace are in one table: see areas.
@@ -100,80 +100,84 @@ func (id *ID) pushedAt() time.Time {
 	return time.UnixMicro(int64(binary.BigEndian.Uint64(id.Random[:]))).UTC()
 }
 
-// layout makes the keys of one queue. But for listed it is not changed after it
-// was made.
-type layout struct {
-	fifo       bool
-	format     ValueFormat
-	items      []byte // ("i")
-	metas      []byte // ("m")
-	counts     []byte // ("n")
-	requests   []byte // ("r")
-	answers    []byte // ("f")
-	space      tuple.Subspace
-	name       string // names the queue among others in a batch
-	registered []byte // key in the list of queues; nil outside a Keyspace
+// The kinds of keys, the first element below a queue's own subspace.
+const (
+	kindItem    = "i"
+	kindMeta    = "m"
+	kindCount   = "n"
+	kindRequest = "r"
+	kindAnswer  = "f"
 
-	// listed is set once it is durable that the queue is in the list, which it
-	// never leaves.
-	listed atomic.Bool
+	// kindSize is the bytes of a packed kind.
+	kindSize = len("\x02i\x00")
+)
+
+// layout makes the keys of one queue. There may be very many, so it holds
+// nothing that can be made when it is needed. But for listed it is not changed
+// after it was made.
+type layout struct {
+	prefix string // of all keys of the queue; names it among others in a batch
+	list   *list  // that the queue is registered in; nil outside a Keyspace
+	fifo   bool
+	format ValueFormat
+
+	// listed is the start of the newest batch that saw or put the queue in the
+	// list, and is durable; nil if there was none. See list.go for how long that
+	// may be relied on.
+	listed atomic.Pointer[time.Time]
 }
 
 func newLayout(s tuple.Subspace, format ValueFormat, fifo bool) *layout {
-	return &layout{
-		fifo:     fifo,
-		format:   format,
-		items:    s.Sub("i").Bytes(),
-		metas:    s.Sub("m").Bytes(),
-		counts:   s.Sub("n").Bytes(),
-		requests: s.Sub("r").Bytes(),
-		answers:  s.Sub("f").Bytes(),
-		space:    s,
-		name:     string(s.Bytes()),
-	}
+	return &layout{prefix: string(s.Bytes()), format: format, fifo: fifo}
 }
 
-// within is the range of all tuples that begin with prefix and go on.
+// key returns the key (kind), in new memory with room for more.
+func (l *layout) key(kind string, room int) []byte {
+	key := make([]byte, 0, len(l.prefix)+kindSize+room)
+	return tuple.AppendString(append(key, l.prefix...), kind)
+}
+
+// within is the range of all tuples that begin with prefix and go on. It takes
+// prefix over: what follows it in the same memory may be written to.
 func within(prefix []byte) kv.Range {
-	begin := append(make([]byte, 0, len(prefix)+1), prefix...)
 	end := append(make([]byte, 0, len(prefix)+1), prefix...)
-	return kv.Range{Begin: append(begin, 0x00), End: append(end, 0xff)}
+	return kv.Range{Begin: append(prefix, 0x00), End: append(end, 0xff)}
 }
 
-func (l *layout) itemRange() kv.Range { return within(l.items) }
+func (l *layout) itemRange() kv.Range { return within(l.key(kindItem, 1)) }
 
 // priorityRange is the range in which the items of one priority are.
 func (l *layout) priorityRange(priority int64) kv.Range {
-	return within(l.appendPriority(l.items, priority))
+	return within(l.priorityKey(kindItem, priority))
 }
 
-// appendPriority returns prefix with the priority after it, in queues that
-// have priorities, in new memory with room for the rest of an item's key.
-func (l *layout) appendPriority(prefix []byte, priority int64) []byte {
-	key := append(make([]byte, 0, len(prefix)+64), prefix...)
+// priorityKey returns the key (kind, priority), in queues that have priorities,
+// in new memory with room for the rest of an item's key.
+func (l *layout) priorityKey(kind string, priority int64) []byte {
+	key := l.key(kind, 64)
 	if l.fifo {
 		return key
 	}
 	return tuple.AppendInt(key, priority)
 }
 
-func (l *layout) appendID(prefix []byte, id *ID) []byte {
-	key := l.appendPriority(prefix, id.Priority)
+func (l *layout) idKey(kind string, id *ID) []byte {
+	key := l.priorityKey(kind, id.Priority)
 	key = tuple.AppendInt(key, id.Count)
 	return tuple.AppendBytes(key, id.Random[:])
 }
 
-func (l *layout) itemKey(id *ID) []byte { return l.appendID(l.items, id) }
+func (l *layout) itemKey(id *ID) []byte { return l.idKey(kindItem, id) }
 
-func (l *layout) metaRange(id *ID) kv.Range { return within(l.appendID(l.metas, id)) }
+func (l *layout) metaRange(id *ID) kv.Range { return within(l.idKey(kindMeta, id)) }
 
 func (l *layout) metaKey(id *ID, part int) []byte {
-	return tuple.AppendInt(l.appendID(l.metas, id), int64(part))
+	return tuple.AppendInt(l.idKey(kindMeta, id), int64(part))
 }
 
-func (l *layout) totalKey() []byte { return l.counts }
+func (l *layout) totalKey() []byte { return l.key(kindCount, 0) }
 
-func (l *layout) countKey(priority int64) []byte { return l.appendPriority(l.counts, priority) }
+func (l *layout) countKey(priority int64) []byte { return l.priorityKey(kindCount, priority) }
 
 // firstCount is the count of the first item in an empty queue, as the recipes
 // have it.
@@ -188,7 +192,7 @@ func (l *layout) firstCount() int64 {
 func (l *layout) parseItem(key []byte) (ID, error) {
 	var id ID
 	var err error
-	rest := key[len(l.items):]
+	rest := key[len(l.prefix)+kindSize:]
 	if !l.fifo {
 		if id.Priority, rest, err = tuple.DecodeInt(rest); err != nil {
 			return id, fmt.Errorf("%w: item key %x: priority: %w", ErrCorrupt, key, err)
@@ -210,5 +214,5 @@ func (l *layout) parseItem(key []byte) (ID, error) {
 }
 
 func (l *layout) clear(tx kv.Transaction) {
-	tx.ClearRange(within(l.space.Bytes()))
+	tx.ClearRange(within([]byte(l.prefix)))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -192,8 +193,12 @@ func (f *found) clearParts(tx kv.Transaction) {
 	}
 }
 
-// putBack writes an item that was removed to its old place, as it was stored.
-func (q *queueOps) putBack(tx kv.Transaction, f *found) {
+// putBack writes an item that was removed to its old place, as it was stored. The
+// queue may have left the list of queues meanwhile.
+func (q *queueOps) putBack(tx kv.Transaction, f *found, now time.Time) {
+	if q.l.list != nil {
+		q.l.register(tx, now)
+	}
 	tx.Set(f.pair.Key, f.pair.Value)
 	for _, part := range f.parts {
 		tx.Set(part.Key, part.Value)

@@ -20,7 +20,8 @@ func NewPriorityQueue(s tuple.Subspace, format ValueFormat) *PriorityQueue {
 func (q *PriorityQueue) layout() *layout { return q.l }
 
 // Push adds a message. Among items of equal priority it comes after those that
-// are there. Pushes never conflict with each other.
+// are there. Pushes never conflict with each other. The transaction should be
+// over within some minutes: see Retire.
 //
 // Errors: ErrMessageTooLarge and errors of the store.
 func (q *PriorityQueue) Push(tx kv.Transaction, priority int64, m Message) (ID, error) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
 // beginPush begins to read what the queue's pushes need to know. The reader is
@@ -13,9 +12,8 @@ func (b *batch) beginPush(q *queueOps, snapshot kv.Reader) {
 	if len(q.pushes) == 0 {
 		return
 	}
-	_, pushedBefore := b.atLeast[q.l.name] // by a batch that lists it
-	if q.l.registered != nil && !q.l.listed.Load() && !pushedBefore {
-		q.registered = snapshot.Get(q.l.registered)
+	if q.l.list != nil && !q.l.knownListed(b.now) {
+		q.entry = snapshot.Get(q.l.entry())
 	}
 	q.last = make(map[int64]kv.Future[[]kv.KeyValue])
 	for _, i := range q.pushes {
@@ -39,14 +37,9 @@ func (b *batch) push(q *queueOps) error {
 	if len(q.pushes) == 0 {
 		return nil
 	}
-	if q.registered != nil {
-		since, err := q.registered.Get()
-		if err != nil {
+	if q.entry != nil {
+		if err := b.list(q.l, q.entry); err != nil {
 			return err
-		}
-		if since == nil {
-			b.tx.Set(q.l.registered, tuple.Tuple{b.now.UnixMicro()}.Pack())
-			b.wrote = true
 		}
 	}
 	next := make(map[int64]int64, len(q.last))
@@ -59,12 +52,12 @@ func (b *batch) push(q *queueOps) error {
 		case err != nil:
 			return err
 		}
-		if least, ok := b.atLeast[q.l.name][p]; ok {
+		if least, ok := b.atLeast[q.l.prefix][p]; ok {
 			count = max(count, least)
 		}
 		next[p] = count
 	}
-	b.next[q.l.name] = next
+	b.next[q.l.prefix] = next
 	unique := uniqueBytes(len(q.pushes))
 	q.pushed = make(map[ID]struct{}, len(q.pushes))
 	for n, i := range q.pushes {
@@ -82,6 +75,26 @@ func (b *batch) push(q *queueOps) error {
 		b.results[i].Item = Item{ID: id, PushedAt: id.pushedAt()}
 		b.wrote = true
 	}
+	return nil
+}
+
+// list sees to it that the queue is in the list of queues, and nobody's to take
+// off it.
+func (b *batch) list(l *layout, entry kv.Future[[]byte]) error {
+	value, err := entry.Get()
+	if err != nil {
+		return err
+	}
+	listed := false
+	if value != nil {
+		mark, err := parseEntry(value)
+		listed = err == nil && mark == "" // what cannot be read is written again
+	}
+	if !listed {
+		l.register(b.tx, b.now)
+		b.wrote = true
+	}
+	b.listed = append(b.listed, l)
 	return nil
 }
 

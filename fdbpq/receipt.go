@@ -116,7 +116,7 @@ func (b *Batcher) settle(tx kv.Transaction, u unsettled, page int) (done bool, e
 		}
 	}
 	items := u.popped[number] // none if no attempt was committed
-	end := putBack(tx, items, int(back), page)
+	end := putBack(tx, items, int(back), page, b.now())
 	if end < len(items) {
 		b.writeReceipt(tx, u.receipt, number, end)
 		return false, nil
@@ -132,7 +132,7 @@ const putBackOverhead = 500
 
 // putBack writes items from begin on back under their old keys, about page
 // bytes of them but at least one, and returns the end of those.
-func putBack(tx kv.Transaction, items []inQueue, begin, page int) (end int) {
+func putBack(tx kv.Transaction, items []inQueue, begin, page int, now time.Time) (end int) {
 	queues := make(map[*layout]*queueOps)
 	size := 0
 	for end = begin; end < len(items); end++ {
@@ -146,7 +146,7 @@ func putBack(tx kv.Transaction, items []inQueue, begin, page int) (end int) {
 			q = &queueOps{l: l}
 			queues[l] = q
 		}
-		q.putBack(tx, items[end].found)
+		q.putBack(tx, items[end].found, now)
 	}
 	for _, q := range queues {
 		q.count(tx)

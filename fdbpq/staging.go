@@ -48,15 +48,14 @@ const (
 	partMark
 )
 
-func (l *layout) requestRange() kv.Range { return within(l.requests) }
+func (l *layout) requestRange() kv.Range { return within(l.key(kindRequest, 1)) }
 
 func (l *layout) requestKey(count int64, id [randomSize]byte) []byte {
-	key := tuple.AppendInt(append(make([]byte, 0, len(l.requests)+40), l.requests...), count)
-	return tuple.AppendBytes(key, id[:])
+	return tuple.AppendBytes(tuple.AppendInt(l.key(kindRequest, 40), count), id[:])
 }
 
 func (l *layout) partPrefix(part int64) []byte {
-	return tuple.AppendInt(append(make([]byte, 0, len(l.answers)+40), l.answers...), part)
+	return tuple.AppendInt(l.key(kindAnswer, 40), part)
 }
 
 func (l *layout) partKey(part int64, id [randomSize]byte) []byte {
@@ -172,7 +171,7 @@ func encodeRequest(kind OpKind, deadline time.Time) []byte {
 }
 
 func (l *layout) parseWaiter(pair kv.KeyValue) (*waiter, error) {
-	key, err := tuple.Unpack(pair.Key[len(l.requests):])
+	key, err := tuple.Unpack(pair.Key[len(l.prefix)+kindSize:])
 	if err != nil {
 		return nil, fmt.Errorf("%w: request %x: %w", ErrCorrupt, pair.Key, err)
 	}

@@ -68,7 +68,7 @@ func beginLeftovers(tx kv.Transaction, queues []*queueOps) ([]leftovers, error) 
 	}
 	reads := make([]kv.Future[[]kv.KeyValue], len(queues))
 	for i, q := range queues {
-		reads[i] = read(q.l.answers, 1)
+		reads[i] = read(q.l.key(kindAnswer, 1), 1)
 	}
 	var left []leftovers
 	for i, q := range queues {

@@ -75,7 +75,7 @@ func (p *Popper) clear(ctx context.Context, r *request) error {
 		}
 		back := queueOps{l: p.l}
 		if taken != nil {
-			back.putBack(tx, taken)
+			back.putBack(tx, taken, p.now())
 		}
 		if value != nil {
 			a, err := parseAnswer(value)

@@ -133,8 +133,11 @@ func (c *checker) readRoot(r kv.Reader, root string, fifo bool) error {
 		}
 		c.contents.Queues++
 		c.queue(root, fifo, name).listed = true
-		if micros, rest, err := tuple.DecodeInt(value); err != nil || len(rest) > 0 || micros <= 0 {
-			c.problem("list of queues: %q: value %x is no time", name, value)
+		content, err := tuple.Unpack(value)
+		micros, isTime := elementAt[int64](content, 0)
+		_, isMark := elementAt[[]byte](content, 1)
+		if err != nil || !isTime || micros <= 0 || len(content) > 2 || len(content) == 2 && !isMark {
+			c.problem("list of queues: %q: value %x is no time, with or without a mark", name, value)
 		}
 	})
 }

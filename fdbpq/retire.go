@@ -1,0 +1,172 @@
+package fdbpq
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// Mark is what Retire leaves in the list at a queue that it found empty.
+type Mark string
+
+// NewMark returns a mark that nobody has used.
+func NewMark() Mark {
+	mark := make([]byte, 16)
+	_, _ = rand.Read(mark) // never returns an error: see crypto/rand
+	return Mark(mark)
+}
+
+// Retired is what Retire did about a queue.
+type Retired uint8
+
+const (
+	// InUse: the queue has items, or a pop of a Popper is under way. It stays.
+	InUse Retired = iota
+	// Marked: the queue is empty and has the new mark now.
+	Marked
+	// NotListed: the queue is not in the list, or not any more.
+	NotListed
+)
+
+// Retire takes empty queues off the list of queues, in two steps. A queue that
+// is empty and has the mark ripe leaves the list, and all its keys are gone; any
+// other that is empty is marked with the mark next. ripe must have been next in
+// earlier calls only, the last of which returned RetireAfter ago; "" is no mark.
+//
+// So call it for queues that seem not to be used any more, and again
+// RetireAfter later. Queues that are pushed to meanwhile stay, or are listed again
+// by the push, and pushes never conflict with it. Items are safe in any case; but a
+// push whose transaction is under way for close to RetireAfter may leave its queue
+// missing from the list until the next push.
+//
+// Queues that are in use are only read. The others are written in one
+// transaction, so call it for some hundred queues at a time.
+//
+// The queues must be of one Keyspace, and the result says for each what was done.
+// Errors: ErrCorrupt, those of the store, and the context's error. It retries
+// until ctx ends, and may be called again after an error, with the same marks.
+func Retire(ctx context.Context, db kv.Database, queues []Target, next, ripe Mark) ([]Retired, error) {
+	return (&retiring{queues, next, ripe, time.Now}).run(ctx, db)
+}
+
+// retiring is a call of Retire.
+type retiring struct {
+	queues     []Target
+	next, ripe Mark
+	now        func() time.Time
+}
+
+func (r *retiring) run(ctx context.Context, db kv.Database) ([]Retired, error) {
+	// Most are in use. To see that takes no writer.
+	states, err := kv.ReadTransact(ctx, db, func(reader kv.Reader) ([]emptiness, error) {
+		return readEmptiness(reader, r.queues)
+	})
+	if err != nil {
+		return nil, err
+	}
+	done := make([]Retired, len(r.queues))
+	var empty []Target
+	var places []int
+	for i, state := range states {
+		done[i] = state.retired()
+		if done[i] == Marked {
+			empty = append(empty, r.queues[i])
+			places = append(places, i)
+		}
+	}
+	if len(empty) == 0 {
+		return done, nil
+	}
+	again, err := kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) ([]Retired, error) {
+		return r.write(tx, empty)
+	})
+	for i, what := range again {
+		done[places[i]] = what
+	}
+	return done, err
+}
+
+// write marks or takes off the list those of the queues that are empty.
+func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) {
+	states, err := readEmptiness(tx, queues)
+	if err != nil {
+		return nil, err
+	}
+	done := make([]Retired, len(queues))
+	for i, state := range states {
+		done[i] = state.retired()
+		if done[i] != Marked {
+			continue
+		}
+		mark, err := parseEntry(state.entry)
+		if err != nil {
+			return nil, err
+		}
+		l := queues[i].layout()
+		if mark == "" || mark != r.ripe {
+			tx.Set(l.entry(), tuple.Tuple{r.now().UnixMicro(), []byte(r.next)}.Pack())
+			continue
+		}
+		l.clear(tx) // what another program's pops left behind: numbers, headers
+		tx.Clear(l.entry())
+		done[i] = NotListed
+	}
+	return done, nil
+}
+
+// emptiness is what decides if a queue may leave the list.
+type emptiness struct {
+	entry []byte // nil if it is not in the list
+	used  bool
+}
+
+func (e emptiness) retired() Retired {
+	switch {
+	case e.entry == nil:
+		return NotListed
+	case e.used:
+		return InUse
+	default:
+		return Marked
+	}
+}
+
+// readEmptiness reads all queues at once. A queue is used as long as it has keys
+// other than numbers of items and parts of messages: those are left behind when a
+// program that knows only the recipe pops, and mean nothing without an item.
+func readEmptiness(r kv.Reader, queues []Target) ([]emptiness, error) {
+	type reads struct {
+		entry         kv.Future[[]byte]
+		before, after kv.Future[[]kv.KeyValue]
+	}
+	begun := make([]reads, len(queues))
+	one := kv.RangeOptions{Limit: 1}
+	for i, queue := range queues {
+		l := queue.layout()
+		all := within([]byte(l.prefix))
+		begun[i] = reads{
+			entry: r.Get(l.entry()),
+			// kindMeta and kindCount stand beside each other.
+			before: r.GetRange(kv.Range{Begin: all.Begin, End: l.key(kindMeta, 0)}, one),
+			after:  r.GetRange(kv.Range{Begin: append(l.key(kindCount, 1), 0xff), End: all.End}, one),
+		}
+	}
+	states := make([]emptiness, len(queues))
+	for i, read := range begun {
+		var err error
+		if states[i].entry, err = read.entry.Get(); err != nil {
+			return nil, err
+		}
+		for _, part := range []kv.Future[[]kv.KeyValue]{read.before, read.after} {
+			pairs, err := part.Get()
+			if err != nil {
+				return nil, err
+			}
+			states[i].used = states[i].used || len(pairs) > 0
+		}
+	}
+	return states, nil
+}

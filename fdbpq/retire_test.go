@@ -1,0 +1,243 @@
+package fdbpq_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// retire calls Retire and checks what it did.
+func (f *fixture) retire(what string, queues []fdbpq.Target, next, ripe fdbpq.Mark, want ...fdbpq.Retired) {
+	f.Helper()
+	got, err := fdbpq.Retire(f.ctx, f.db, queues, next, ripe)
+	if err != nil || !slices.Equal(got, want) {
+		f.Errorf("%s: %v, %v; want %v", what, got, err, want)
+	}
+}
+
+// wantListed checks the list of priority queues.
+func (f *fixture) wantListed(what string, want ...string) {
+	f.Helper()
+	got, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) { return f.PriorityQueues(r, "", 1000).Get() })
+	if err != nil || !slices.Equal(got, want) {
+		f.Errorf("%s: listed are %q, %v; want %q", what, got, err, want)
+	}
+}
+
+// A queue leaves the list when it is found empty twice, and nothing remains of it.
+func TestRetire(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		empty, full, never := f.queue("empty"), f.queue("full"), f.queue("never")
+		fifo := f.fifoQueue("empty")
+		f.apply(opPush(empty, 7, "v"), opPush(full, 7, "v"), opPush(fifo, 0, "v"))
+		f.values(empty.PopMin)
+		f.values(fifo.Dequeue)
+		f.wantListed("at first", "empty", "full")
+
+		all := []fdbpq.Target{empty, full, never, fifo}
+		first, second := fdbpq.NewMark(), fdbpq.NewMark()
+		f.retire("first look", all, first, "", fdbpq.Marked, fdbpq.InUse, fdbpq.NotListed, fdbpq.Marked)
+		f.wantListed("with a mark", "empty", "full")
+		f.check()
+		f.retire("another's look", all[:1], second, fdbpq.NewMark(), fdbpq.Marked)
+		f.retire("look after the other", all, fdbpq.NewMark(), first, fdbpq.Marked, fdbpq.InUse, fdbpq.NotListed, fdbpq.NotListed)
+		third := fdbpq.NewMark()
+		f.retire("look again", all[:1], third, "", fdbpq.Marked)
+		f.retire("last look", all, fdbpq.NewMark(), third, fdbpq.NotListed, fdbpq.InUse, fdbpq.NotListed, fdbpq.NotListed)
+		f.wantListed("at the end", "full")
+		if left := len(f.stored(f.fifo)) + len(f.stored(f.fifo+"-queues")); left > 0 {
+			f.Errorf("%d keys are left of a queue that was retired", left)
+		}
+	})
+}
+
+// What programs that know only the recipe leave behind goes with the queue.
+func TestRetireRemovesLeftovers(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		if _, err := do(f, func(tx kv.Transaction) (fdbpq.ID, error) {
+			return q.Push(tx, 3, fdbpq.Message{Value: []byte("v"), Headers: map[string][]string{"A": {"b"}}})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		write(f, func(tx kv.Transaction) { tx.ClearRange(itemRange(f.priority, "jobs")) })
+		mark := fdbpq.NewMark()
+		f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
+		f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
+		if left := f.stored(f.priority); len(left) > 0 {
+			f.Errorf("left behind: %x", left)
+		}
+	})
+}
+
+func itemRange(root, name string) kv.Range {
+	begin, end := items(root, name).Range()
+	return kv.Range{Begin: begin, End: end}
+}
+
+// A queue that staged pops are at stays.
+func TestRetireLeavesStagedPops(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("jobs")
+	f.push(q, 1, "v")
+	p := fdbpq.NewPopper(f.db, q)
+	f.line(p, fdbpq.OpPopMin)
+	f.serve(p) // the item is with the answer
+	f.retire("look", []fdbpq.Target{q}, fdbpq.NewMark(), "", fdbpq.InUse)
+}
+
+// A push removes the mark, once what its process knows of the list has become too
+// old, and lists the queue again if it has left.
+func TestPushesListAgain(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("jobs")
+	clock := newClock(time.Now())
+	f.batcher.SetNow(clock.now)
+	pushAndPop := func() { f.apply(opPush(q, 1, "v"), op(fdbpq.OpPopMin, q)) }
+	entry := func() string {
+		value, err := do(f, func(tx kv.Transaction) ([]byte, error) {
+			return tx.Get(tuple.Tuple{f.priority + "-queues", "jobs"}.Pack()).Get()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(value)
+	}
+	pushAndPop()
+	before := entry()
+	for range 5 {
+		clock.advance(fdbpq.ListedLife - time.Second)
+		pushAndPop()
+	}
+	wantEqual(t, "entry after more pushes", entry(), before)
+
+	mark := fdbpq.NewMark()
+	f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
+	pushAndPop() // one that relies on what the last saw
+	clock.advance(fdbpq.ListedLife)
+	pushAndPop()
+	f.retire("look after a push", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.Marked)
+
+	clock.advance(-time.Hour) // a clock that was set back is no reason to rely on anything
+	pushAndPop()
+	mark = fdbpq.NewMark()
+	f.retire("look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
+	f.retire("last look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
+	f.wantListed("without it")
+	clock.advance(fdbpq.RetireAfter)
+	f.apply(opPush(q, 1, "v"))
+	f.wantListed("again", "jobs")
+}
+
+// What a batch saw of the list is as old as its transaction, however long it takes.
+func TestKnowledgeIsAsOldAsTheTransaction(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("jobs")
+	f.push(q, 1, "v")
+	f.values(q.PopMin)
+	clock, mark := newClock(time.Now()), fdbpq.NewMark()
+	begun := 0
+	b := fdbpq.NewBatcher(&interfered{hooked{f.db, func() {
+		if begun++; begun == 1 {
+			f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
+			clock.advance(fdbpq.RetireAfter - fdbpq.ListedLife)
+		}
+	}}}, f.Keyspace)
+	b.SetNow(clock.now)
+	for range 2 {
+		if _, err := b.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "v"), op(fdbpq.OpPopMin, q)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.Marked)
+}
+
+// Pushes and what retires a queue meet in any order: the pushes never conflict, and
+// the queue is listed.
+func TestRetireMeetsPush(t *testing.T) {
+	for _, step := range []string{"mark", "drop"} {
+		for _, first := range []string{"push", "retire"} {
+			t.Run(first+" before "+step, func(t *testing.T) {
+				f := onMem(t)
+				q := f.queue("jobs")
+				f.push(q, 1, "v")
+				f.values(q.PopMin)
+				mark := fdbpq.NewMark()
+				if step == "drop" {
+					f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
+				}
+				retire := func(db kv.Database) {
+					if _, err := fdbpq.Retire(f.ctx, db, []fdbpq.Target{q}, fdbpq.NewMark(), mark); err != nil {
+						t.Error(err)
+					}
+				}
+				push := func(db kv.Database) {
+					if _, err := kv.Transact(f.ctx, db, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Push(tx, 1, message("v")) }); err != nil {
+						t.Error(err)
+					}
+				}
+				inner, outer := push, retire
+				if first == "retire" {
+					inner, outer = retire, push
+				}
+				commits := 0
+				outer(&hooked{f.db, func() {
+					if commits++; commits == 1 {
+						inner(f.db)
+					}
+				}})
+				f.wantListed("afterwards", "jobs")
+				wantEqual(t, "items", f.length(q), 1)
+				if first == "retire" {
+					wantEqual(t, "attempts to push", commits, 1)
+				}
+			})
+		}
+	}
+}
+
+// What a pop of unknown outcome took goes back to a queue that has left the list
+// meanwhile: it is listed again.
+func TestRetireMeetsUnsettledPop(t *testing.T) {
+	f, faults := onFaults(t, faultkv.Options{})
+	q := f.queue("jobs")
+	f.push(q, 1, "v")
+	ctx, cancel := context.WithCancel(f.ctx)
+	b := fdbpq.NewBatcher(&watched{Database: faults, unknown: cancel}, f.Keyspace)
+	faults.Next(faultkv.UnknownMade)
+	if _, err := b.Apply(ctx, []fdbpq.Op{op(fdbpq.OpPopMin, q)}); !kv.MaybeCommitted(err) {
+		t.Fatalf("the pop ended with %v", err)
+	}
+	mark := fdbpq.NewMark()
+	f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
+	f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
+	if err := b.Settle(f.ctx); err != nil {
+		t.Fatal(err)
+	}
+	f.wantListed("afterwards", "jobs")
+	wantEqual(t, "items", f.length(q), 1)
+}
+
+// Retire gives its errors back, and can be called again.
+func TestRetireFails(t *testing.T) {
+	f, faults := onFaults(t, faultkv.Options{})
+	q := f.queue("jobs")
+	f.push(q, 1, "v")
+	f.values(q.PopMin)
+	mark := fdbpq.NewMark()
+	ctx, cancel := context.WithCancel(f.ctx)
+	db := &watched{Database: faults, unknown: cancel}
+	faults.Next(faultkv.UnknownMade)
+	if _, err := fdbpq.Retire(ctx, db, []fdbpq.Target{q}, mark, ""); !errors.Is(err, kv.ErrCommitUnknown) {
+		t.Errorf("error %v", err)
+	}
+	f.retire("again", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
+	f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
+}

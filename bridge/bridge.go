@@ -28,7 +28,6 @@ package bridge
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -50,8 +49,9 @@ type Bridge struct {
 	grammar  subjects.Grammar
 	quiet    quietLogs
 
-	seed      maphash.Seed
 	lanes     []*lane
+	queues    *registry
+	retirer   *retirer
 	load      load
 	endpoints *endpoints
 	metrics   *metrics
@@ -81,7 +81,6 @@ func New(o Options) (*Bridge, error) {
 		keyspace: o.Keyspace,
 		grammar:  o.Grammar,
 		quiet:    newQuietLogs(o.Logger),
-		seed:     maphash.MakeSeed(),
 		load:     load{maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes)},
 		id:       nuid.Next(),
 		created:  time.Now().UTC(),
@@ -95,6 +94,8 @@ func New(o Options) (*Bridge, error) {
 	for range o.Lanes {
 		b.lanes = append(b.lanes, newLane(b))
 	}
+	b.queues = newRegistry(o.Keyspace, b.lanes)
+	b.retirer = newRetirer(b)
 	if o.HTTPAddr != "" {
 		listener, err := net.Listen("tcp", o.HTTPAddr)
 		if err != nil {
@@ -130,7 +131,10 @@ func (b *Bridge) Run(ctx context.Context) error {
 		running.lanes.Go(func() { l.run(work) })
 		running.lanes.Go(l.reply)
 	}
-	running.others.Go(func() { b.sweep(work) })
+	running.others.Go(func() {
+		b.sweep(work)
+		b.retirer.run(work)
+	})
 
 	err := b.connect()
 	b.startRouter(&running, err)

@@ -1,5 +1,7 @@
 package bridge
 
+import "context"
+
 // WireError is a row of the table between errors and codes.
 type WireError struct {
 	Err     error
@@ -18,3 +20,35 @@ func WireErrors() []WireError {
 
 // Codes returns the codes of metrics.
 func Codes() []int { return codes }
+
+// NewRetirer returns a retirer of b besides the one that Run has, whose next round
+// is minutes away. If lists is false it does not look through the list of queues.
+func (b *Bridge) NewRetirer(lists bool) *Retirer {
+	r := newRetirer(b)
+	if !lists {
+		r.passes = 0
+	}
+	return &Retirer{r}
+}
+
+// Retirer retires queues.
+type Retirer struct{ *retirer }
+
+// Round is one round.
+func (r *Retirer) Round(ctx context.Context) error { return r.work(ctx) }
+
+// Queues is the number of queues that b has in memory.
+func (b *Bridge) Queues() (n int) {
+	for kind := range b.queues.shards {
+		for i := range b.queues.shards[kind] {
+			s := &b.queues.shards[kind][i]
+			s.RLock()
+			n += len(s.queues)
+			s.RUnlock()
+		}
+	}
+	return n
+}
+
+// Evict acts as if queues had been forgotten for lack of room.
+func (b *Bridge) Evict() { b.queues.evicted.Store(true) }

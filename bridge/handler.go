@@ -3,27 +3,13 @@ package bridge
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// queue is what a handler knows about a queue.
-type queue struct {
-	name   string
-	kind   subjects.Kind
-	target fdbpq.Target
-	lane   *lane
-
-	// What owner found last, used by the handler alone.
-	ownerOf *string
-	ownerID string
-}
 
 // request is one that was found good, without its operation.
 type request struct {
@@ -40,17 +26,10 @@ type request struct {
 // hands over to a lane; it never waits and never touches the store.
 type handler struct {
 	b      *Bridge
-	handed bool                 // the messages come from other bridges: see router
-	queues [2]map[string]*queue // handles of the queues used of late, by kind
+	handed bool // the messages come from other bridges: see router
 }
 
-// maxHandles bounds the handles that a handler keeps. Beyond it starts anew, which
-// costs little and keeps a flood of names from filling the memory.
-const maxHandles = 1 << 16
-
-func newHandler(b *Bridge) *handler {
-	return &handler{b: b, queues: [2]map[string]*queue{{}, {}}}
-}
+func newHandler(b *Bridge) *handler { return &handler{b: b} }
 
 // handle is the nats.MsgHandler.
 func (h *handler) handle(m *nats.Msg) {
@@ -103,7 +82,7 @@ func (h *handler) accept(m *nats.Msg, r *request, op *fdbpq.Op) error {
 	if limit := h.b.nc.MaxPayload; headers > 0 && int64(r.size) > limit() {
 		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d", ErrTooLarge, r.size, limit())
 	}
-	if r.queue, err = h.queue(&parsed); err != nil {
+	if r.queue, err = h.b.queues.get(parsed.Kind, parsed.Queue); err != nil {
 		return err
 	}
 	if router := h.b.router; router != nil && isPop(op.Kind) {
@@ -123,35 +102,6 @@ func (h *handler) accept(m *nats.Msg, r *request, op *fdbpq.Op) error {
 // believe because this bridge may say it and the client may not.
 func (b *Bridge) listens(subject string) bool {
 	return b.grammar.Owns(subject) || strings.HasPrefix(subject, internalRoot)
-}
-
-// queue returns the handle of the request's queue.
-func (h *handler) queue(r *subjects.Request) (*queue, error) {
-	known := h.queues[r.Kind]
-	if q := known[r.Queue]; q != nil {
-		return q, nil
-	}
-	name := strings.Clone(r.Queue) // else it would keep the whole subject
-	q := &queue{name: name, kind: r.Kind, lane: h.b.laneOf(r.Kind, name)}
-	var err error
-	if r.Kind == subjects.FIFO {
-		q.target, err = h.b.keyspace.Queue(name)
-	} else {
-		q.target, err = h.b.keyspace.PriorityQueue(name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if len(known) >= maxHandles {
-		clear(known)
-	}
-	known[name] = q
-	return q, nil
-}
-
-func (b *Bridge) laneOf(kind subjects.Kind, name string) *lane {
-	h := maphash.String(b.seed, name) + uint64(kind)
-	return b.lanes[h%uint64(len(b.lanes))]
 }
 
 // refuse answers a request that failed before or in its batch.

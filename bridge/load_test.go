@@ -338,3 +338,30 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%v\n%s", err, body)
 	}
 }
+
+// The queues shown are the longest: those that were emptied, or come first by name, do
+// not push others out.
+func TestMetricsShowTheLongestQueues(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.MetricQueues = 2 }})
+		for i, queue := range []string{"a", "b", "c", "d", "e"} {
+			for range 1 + i%4 { // 1, 2, 3, 4, 1
+				push(t, e, "pq."+queue+".push", nil, "x")
+				push(t, e, "q."+queue+".enqueue", nil, "x")
+			}
+		}
+		for range 2 {
+			e.Request("pq.b.pop.min", nil, nil)
+			e.Request("q.b.dequeue", nil, nil)
+		}
+		_, body, err := e.Bridge.Get("/metrics")
+		if err != nil || bytes.Count(body, []byte("pq_queue_length{")) != 4 {
+			t.Errorf("%v\n%s", err, body)
+		}
+		for _, kind := range []string{"priority", "fifo"} {
+			wantMetric(t, e.Bridge, fmt.Sprintf(`pq_queue_length{kind=%q,queue="d"}`, kind), 4)
+			wantMetric(t, e.Bridge, fmt.Sprintf(`pq_queue_length{kind=%q,queue="c"}`, kind), 3)
+			wantMetric(t, e.Bridge, fmt.Sprintf(`pq_queue_length_truncated{kind=%q}`, kind), 1)
+		}
+	})
+}

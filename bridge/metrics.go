@@ -1,8 +1,12 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -126,6 +130,14 @@ var (
 // queueCollector reads the lengths of the queues when it is asked.
 type queueCollector struct{ b *Bridge }
 
+const (
+	// lengthsPage is how many lengths are read at once.
+	lengthsPage = 1000
+	// maxLengths is the most that are read of one kind, from the beginning of the
+	// list.
+	maxLengths = 100_000
+)
+
 // Describe implements prometheus.Collector.
 func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- queueLengthDesc
@@ -140,49 +152,83 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.b.options.HTTPTimeout)
 	defer cancel()
-	lengths, err := kv.ReadTransact(ctx, c.b.db, c.read)
-	up := 1.0
+	k := c.b.keyspace
+	kinds := []*lengths{
+		{kind: subjects.Priority, list: k.PriorityQueues, open: func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) }},
+		{kind: subjects.FIFO, list: k.Queues, open: func(name string) (fdbpq.Target, error) { return k.Queue(name) }},
+	}
+	err := c.read(ctx, kinds)
 	if err != nil {
 		c.b.quiet.store.warn("the queue lengths could not be read", "error", err)
-		up = 0
 	}
-	ch <- prometheus.MustNewConstMetric(queuesReadDesc, prometheus.GaugeValue, up)
-	for _, metric := range lengths {
-		ch <- metric
+	ch <- prometheus.MustNewConstMetric(queuesReadDesc, prometheus.GaugeValue, float64(index(err == nil)))
+	for _, l := range kinds {
+		truncated := l.truncated || !l.complete
+		ch <- prometheus.MustNewConstMetric(queuesLeftOutDesc, prometheus.GaugeValue, float64(index(truncated)), l.kind.String())
+		for _, q := range l.longest {
+			ch <- prometheus.MustNewConstMetric(queueLengthDesc, prometheus.GaugeValue, float64(q.length), l.kind.String(), q.name)
+		}
 	}
 }
 
-// read reads the lengths of both kinds of queues, all at once: first the names,
-// then the lengths.
-func (c *queueCollector) read(r kv.Reader) ([]prometheus.Metric, error) {
-	k, limit := c.b.keyspace, c.b.options.MetricQueues
-	kinds := []struct {
-		kind  subjects.Kind
-		names kv.Future[[]string]
-		open  func(name string) (fdbpq.Target, error)
-	}{
-		{subjects.Priority, k.PriorityQueues(r, "", limit+1), func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) }},
-		{subjects.FIFO, k.Queues(r, "", limit+1), func(name string) (fdbpq.Target, error) { return k.Queue(name) }},
+// lengths is the lengths of the queues of one kind, being read.
+type lengths struct {
+	kind subjects.Kind
+	list func(r kv.Reader, after string, limit int) kv.Future[[]string]
+	open func(name string) (fdbpq.Target, error)
+
+	after     string // the last name that was read
+	complete  bool   // there are no more
+	longest   []queueLength
+	truncated bool // there were others
+}
+
+type queueLength struct {
+	name   string
+	length int64
+}
+
+// read reads the lengths of both kinds a page at a time, each page at once: first
+// the names, then the lengths. After an error there is what was read until then.
+func (c *queueCollector) read(ctx context.Context, kinds []*lengths) error {
+	for read := 0; read < maxLengths && slices.ContainsFunc(kinds, func(l *lengths) bool { return !l.complete }); read += lengthsPage {
+		pages, err := kv.ReadTransact(ctx, c.b.db, func(r kv.Reader) ([][]queueLength, error) {
+			return readLengths(r, kinds)
+		})
+		if err != nil {
+			return err
+		}
+		for i, l := range kinds {
+			l.add(pages[i], c.b.options.MetricQueues)
+		}
 	}
-	var found []prometheus.Metric
-	var labels [][]string // of the lengths
+	return nil
+}
+
+// readLengths reads the next page of each kind.
+func readLengths(r kv.Reader, kinds []*lengths) (pages [][]queueLength, err error) {
+	names := make([]kv.Future[[]string], len(kinds))
+	for i, l := range kinds {
+		if !l.complete {
+			names[i] = l.list(r, l.after, lengthsPage)
+		}
+	}
+	pages = make([][]queueLength, len(kinds))
 	var lens []fdbpq.Op
-	for _, of := range kinds {
-		names, err := of.names.Get()
+	for i, l := range kinds {
+		if names[i] == nil {
+			continue
+		}
+		page, err := names[i].Get()
 		if err != nil {
 			return nil, err
 		}
-		truncated := 0.0
-		if len(names) > limit {
-			names, truncated = names[:limit], 1
-		}
-		found = append(found, prometheus.MustNewConstMetric(queuesLeftOutDesc, prometheus.GaugeValue, truncated, of.kind.String()))
-		for _, name := range names {
-			q, err := of.open(name)
+		for _, name := range page {
+			q, err := l.open(name)
 			if err != nil {
 				return nil, err
 			}
-			labels = append(labels, []string{of.kind.String(), name})
+			pages[i] = append(pages[i], queueLength{name: name})
 			lens = append(lens, fdbpq.Op{Kind: fdbpq.OpLen, Queue: q})
 		}
 	}
@@ -190,11 +236,31 @@ func (c *queueCollector) read(r kv.Reader) ([]prometheus.Metric, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, result := range results {
-		if result.Err != nil {
-			return nil, result.Err
+	for _, page := range pages {
+		for i := range page {
+			if err := results[i].Err; err != nil {
+				return nil, fmt.Errorf("queue %s: %w", page[i].name, err)
+			}
+			page[i].length = results[i].Len
 		}
-		found = append(found, prometheus.MustNewConstMetric(queueLengthDesc, prometheus.GaugeValue, float64(result.Len), labels[i]...))
+		results = results[len(page):]
 	}
-	return found, nil
+	return pages, nil
+}
+
+// add takes a page and keeps the longest queues, of equal ones those whose names
+// come first.
+func (l *lengths) add(page []queueLength, limit int) {
+	l.complete = l.complete || len(page) < lengthsPage
+	if len(page) == 0 {
+		return
+	}
+	l.after = page[len(page)-1].name
+	l.longest = append(l.longest, page...)
+	slices.SortFunc(l.longest, func(a, b queueLength) int {
+		return cmp.Or(cmp.Compare(b.length, a.length), strings.Compare(a.name, b.name))
+	})
+	if len(l.longest) > limit {
+		l.longest, l.truncated = l.longest[:limit], true
+	}
 }

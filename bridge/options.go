@@ -43,7 +43,7 @@ type Options struct {
 	// queue lengths for /metrics, may take. Default 2s.
 	HTTPTimeout time.Duration
 	// MetricQueues is the most queues of each kind whose length /metrics
-	// shows; -1 shows none. Default 1000.
+	// shows, the longest; -1 shows none. Default 1000.
 	MetricQueues int
 
 	// Lanes is the number of batches that are put together independently of

@@ -260,15 +260,16 @@ func (r *router) noteHanded(owner string, request *request) (there bool, err err
 // queue's name have the highest hash, so that when a bridge comes or goes only
 // its own queues move.
 func (q *queue) owner(ids []string) string {
-	if q.ownerOf == &ids[0] {
-		return q.ownerID
+	if last := q.owned.Load(); last != nil && last.of == &ids[0] {
+		return last.id
 	}
+	now := &ownership{of: &ids[0]}
 	var highest uint64
 	for _, id := range ids {
 		if h := xxhash.Sum64String(id + " " + q.kind.String() + " " + q.name); h >= highest {
-			highest, q.ownerID = h, id
+			highest, now.id = h, id
 		}
 	}
-	q.ownerOf = &ids[0]
-	return q.ownerID
+	q.owned.Store(now)
+	return now.id
 }

@@ -61,7 +61,7 @@ type config struct {
 
 	HTTPAddr     string        `envconfig:"PQ_HTTP_ADDR" default:"127.0.0.1:8422" desc:"host:port of /healthz, /readyz and /metrics; off serves none"`
 	HTTPTimeout  time.Duration `envconfig:"PQ_HTTP_TIMEOUT" default:"2s" desc:"longest time for one check of /readyz and for the queue lengths of /metrics"`
-	MetricQueues int           `envconfig:"PQ_METRIC_QUEUES" default:"1000" desc:"number of queues of each kind whose length /metrics shows; -1 shows none"`
+	MetricQueues int           `envconfig:"PQ_METRIC_QUEUES" default:"1000" desc:"number of queues of each kind whose length /metrics shows, the longest; -1 shows none"`
 
 	Lanes           int           `envconfig:"PQ_LANES" default:"0" desc:"number of batches put together at a time; 0 takes 1 for the embedded store and 4 for fdb"`
 	MaxBatch        int           `envconfig:"PQ_MAX_BATCH" default:"1024" desc:"most requests in one transaction"`

@@ -1,0 +1,165 @@
+package bridge
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// queue is what the bridge knows about a queue that is used.
+type queue struct {
+	name   string
+	kind   subjects.Kind
+	target fdbpq.Target
+	lane   *lane
+
+	owned  atomic.Pointer[ownership] // what owner found last
+	used   atomic.Int64              // the round of the registry in which it was asked for last
+	marked int64                     // the round in which it was found empty; used by the retirer alone
+}
+
+// ownership says which of a list of bridges pops from a queue.
+type ownership struct {
+	of *string // the first of the list
+	id string
+}
+
+// registry has the queues that are used, one object for each, whatever
+// subscription its requests come from. The callbacks of all subscriptions use it
+// at the same time.
+//
+// Time is counted in rounds, which the retirer begins. It forgets the queues
+// that were not used for a while.
+type registry struct {
+	keyspace *fdbpq.Keyspace
+	lanes    []*lane
+	seed     maphash.Seed
+	round    atomic.Int64
+	evicted  atomic.Bool // a queue was forgotten for lack of room
+
+	shards [2][registryShards]shard // by kind and hash of the name
+}
+
+const (
+	registryShards = 16
+	// maxQueues is the most queues of one kind in a registry. One more takes the
+	// place of one that was not used for long.
+	maxQueues = 1 << 16
+	// evictionSample is how many it chooses among.
+	evictionSample = 8
+)
+
+type shard struct {
+	sync.RWMutex
+	queues map[string]*queue
+}
+
+func newRegistry(k *fdbpq.Keyspace, lanes []*lane) *registry {
+	g := &registry{keyspace: k, lanes: lanes, seed: maphash.MakeSeed()}
+	for kind := range g.shards {
+		for i := range g.shards[kind] {
+			g.shards[kind][i].queues = map[string]*queue{}
+		}
+	}
+	return g
+}
+
+// get returns the queue of that name, which it copies. Errors wrap
+// fdbpq.ErrQueueName.
+func (g *registry) get(kind subjects.Kind, name string) (*queue, error) {
+	hash := maphash.String(g.seed, name)
+	s := &g.shards[kind][hash%registryShards]
+	s.RLock()
+	q := s.queues[name]
+	if q != nil {
+		q.use(g.round.Load())
+	}
+	s.RUnlock()
+	if q != nil {
+		return q, nil
+	}
+	return g.add(s, kind, name, hash)
+}
+
+// use notes that the queue is used. Mostly that is known.
+func (q *queue) use(round int64) {
+	if q.used.Load() != round {
+		q.used.Store(round)
+	}
+}
+
+func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (*queue, error) {
+	name = strings.Clone(name) // else it would keep the whole subject
+	q := &queue{name: name, kind: kind, lane: g.lanes[(hash/registryShards+uint64(kind))%uint64(len(g.lanes))]}
+	var err error
+	if kind == subjects.FIFO {
+		q.target, err = g.keyspace.Queue(name)
+	} else {
+		q.target, err = g.keyspace.PriorityQueue(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.Lock()
+	defer s.Unlock()
+	if other := s.queues[name]; other != nil { // faster
+		q = other
+	} else {
+		if len(s.queues) >= maxQueues/registryShards {
+			s.evictLocked()
+			g.evicted.Store(true)
+		}
+		s.queues[name] = q
+	}
+	q.use(g.round.Load())
+	return q, nil
+}
+
+// evictLocked makes room for a queue.
+func (s *shard) evictLocked() {
+	var oldest *queue
+	n := 0
+	for _, q := range s.queues { // which begins anywhere
+		if oldest == nil || q.used.Load() < oldest.used.Load() {
+			oldest = q
+		}
+		if n++; n == evictionSample {
+			break
+		}
+	}
+	delete(s.queues, oldest.name)
+}
+
+// beginRound begins a round and returns its number.
+func (g *registry) beginRound() int64 { return g.round.Add(1) }
+
+// unused returns those queues of a shard that were not used since the round
+// began.
+func (s *shard) unused(round int64) (found []*queue) {
+	s.RLock()
+	defer s.RUnlock()
+	for _, q := range s.queues {
+		if q.used.Load() < round {
+			found = append(found, q)
+		}
+	}
+	return found
+}
+
+// forget drops those of the queues that were not used since the round began.
+func (s *shard) forget(queues []*queue, round int64) {
+	s.Lock()
+	defer s.Unlock()
+	for _, q := range queues {
+		if q.used.Load() < round && s.queues[q.name] == q {
+			delete(s.queues, q.name)
+		}
+	}
+	if len(s.queues) == 0 {
+		s.queues = map[string]*queue{} // a map does not shrink
+	}
+}

@@ -1,0 +1,130 @@
+package bridge
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+func testBridge(t testing.TB) *Bridge {
+	grammar, err := subjects.New("pq", "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := memkv.New(memkv.Options{})
+	t.Cleanup(func() { _ = db.Close() })
+	b, err := New(Options{DB: db, Keyspace: keyspace, Grammar: grammar})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func getQueue(t testing.TB, g *registry, kind subjects.Kind, name string) *queue {
+	q, err := g.get(kind, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// The subscriptions, whose callbacks run at the same time, share one object for each
+// queue.
+func TestRegistryHasOneQueueOfAName(t *testing.T) {
+	g := testBridge(t).queues
+	var group sync.WaitGroup
+	found := make([][]*queue, 4)
+	for n := range found {
+		group.Go(func() {
+			for i := range 2000 {
+				found[n] = append(found[n], getQueue(t, g, subjects.Kind(i%2), fmt.Sprint("queue-", i/2)))
+			}
+		})
+	}
+	group.Wait()
+	for i, q := range found[0] {
+		if want := fmt.Sprint("queue-", i/2); q.name != want || q.kind != subjects.Kind(i%2) {
+			t.Fatalf("%s of kind %v, want %s", q.name, q.kind, want)
+		}
+		for n := range found {
+			if found[n][i] != q {
+				t.Fatalf("two objects for %s", q.name)
+			}
+		}
+	}
+}
+
+// A name that is not used costs little memory, however many subscriptions saw it.
+func TestRegistryIsSmall(t *testing.T) {
+	const names, most = 50_000, 400
+	g := testBridge(t).queues
+	before := heapAlloc()
+	for range 3 {
+		for i := range names {
+			getQueue(t, g, subjects.Priority, fmt.Sprintf("disposable-%08d", i))
+		}
+	}
+	each := (heapAlloc() - before) / names
+	t.Logf("%d bytes for each name", each)
+	if each > most {
+		t.Errorf("%d bytes for each name, want at most %d", each, most)
+	}
+	runtime.KeepAlive(g)
+}
+
+// heapAlloc is the bytes of the objects that are in use.
+func heapAlloc() int64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+// The number of queues is bounded, and those that are used stay.
+func TestRegistryIsBounded(t *testing.T) {
+	g := testBridge(t).queues
+	busy := getQueue(t, g, subjects.Priority, "busy")
+	for i := range 2 * maxQueues {
+		if i%1000 == 0 {
+			g.beginRound()
+			if getQueue(t, g, subjects.Priority, "busy") != busy {
+				t.Fatalf("a queue that is used was forgotten for the %dth", i)
+			}
+		}
+		getQueue(t, g, subjects.Priority, fmt.Sprint(i))
+	}
+	n := 0
+	for i := range g.shards[subjects.Priority] {
+		n += len(g.shards[subjects.Priority][i].queues)
+	}
+	if n > maxQueues || !g.evicted.Load() {
+		t.Errorf("%d queues, want at most %d; evicted %v", n, maxQueues, g.evicted.Load())
+	}
+}
+
+func BenchmarkRegistry(b *testing.B) {
+	g := testBridge(b).queues
+	names := make([]string, 1000)
+	for i := range names {
+		names[i] = fmt.Sprint("queue-", i)
+		getQueue(b, g, subjects.Priority, names[i])
+	}
+	for _, n := range []int{1, len(names)} {
+		b.Run(fmt.Sprint(n, " names"), func(b *testing.B) {
+			b.RunParallel(func(pb *testing.PB) {
+				for i := 0; pb.Next(); i++ {
+					getQueue(b, g, subjects.Priority, names[i%n])
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,109 @@
+package bridge_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// rounds is as many as it takes to retire what is not used from now on: the one in
+// which it was used last, one without, two looks.
+const rounds = 4
+
+func retireRounds(t *testing.T, r *bridge.Retirer, n int) {
+	t.Helper()
+	for range n {
+		if err := r.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wantQueues checks how many queues are in the lists, and the rest of what is stored.
+func wantQueues(t *testing.T, e *testenv.Env, want int) {
+	t.Helper()
+	contents, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q")
+	if err != nil || contents.Queues != want {
+		t.Errorf("%d queues are listed, want %d; error %v", contents.Queues, want, err)
+	}
+}
+
+// Names that were used once cost nothing in the end, and a queue with items stays.
+func TestDisposableNames(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		const names = 500 // more than a page
+		for i := range names {
+			push(t, e, fmt.Sprintf("pq.once-%d.push", i), nil, "x")
+			e.Request(fmt.Sprintf("pq.once-%d.pop.min", i), nil, nil)
+		}
+		push(t, e, "q.once.enqueue", nil, "x")
+		e.Request("q.once.dequeue", nil, nil)
+		e.Request("pq.never.pop.min", nil, nil)
+		kept := push(t, e, "pq.kept.push", nil, "kept")
+		wantQueues(t, e, names+2)
+
+		retireRounds(t, e.Bridge.NewRetirer(false), rounds)
+		wantQueues(t, e, 1)
+		if n := e.Bridge.Queues(); n != 0 {
+			t.Errorf("%d queues are still in memory", n)
+		}
+		_, body, err := e.Bridge.Get("/metrics")
+		if err != nil || strings.Count(string(body), "pq_queue_length{") != 1 {
+			t.Errorf("%v, metrics:\n%s", err, body)
+		}
+		wantItem(t, e, "pq.kept.pop.min", "kept", kept)
+		push(t, e, "pq.once-1.push", nil, "again")
+		wantQueues(t, e, 2)
+	})
+}
+
+// A queue that is used stays in memory and in the list.
+func TestRetirerLeavesWhatIsUsed(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	r := e.Bridge.NewRetirer(false)
+	for range 3 * rounds {
+		push(t, e, "pq.jobs.push", nil, "x")
+		e.Request("pq.jobs.pop.min", nil, nil)
+		retireRounds(t, r, 1)
+	}
+	wantQueues(t, e, 1)
+	if n := e.Bridge.Queues(); n != 1 {
+		t.Errorf("%d queues are in memory, want the one that is used", n)
+	}
+}
+
+// Names of bridges that ended, or had no room for them, are found in the list.
+func TestRetirerFindsForgottenNames(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	other := e.StartBridge()
+	other.WaitReady()
+	use := func(name string) {
+		for range 20 { // both bridges get some
+			push(t, e, "pq."+name+".push", nil, "x")
+			e.Request("pq."+name+".pop.min", nil, nil)
+		}
+	}
+	use("first")
+	if err := other.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	e.Bridge.BeginStop()
+	<-e.Bridge.Done()
+	wantQueues(t, e, 1)
+
+	e.Bridge = e.StartBridge()
+	e.Bridge.WaitReady()
+	r := e.Bridge.NewRetirer(true)
+	retireRounds(t, r, 2)
+	wantQueues(t, e, 0)
+
+	use("second")
+	e.Bridge.Evict()
+	retireRounds(t, r, 2)
+	wantQueues(t, e, 0)
+}

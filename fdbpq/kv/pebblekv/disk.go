@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/wal"
 )
 
 // disk is the file system Pebble writes to. It turns the first write that fails
@@ -29,6 +30,7 @@ type disk struct {
 	vfs.FS
 	logger *slog.Logger
 	spare  *spare
+	mark   *mark
 	after  *vfs.MemFS // files made after the failure
 
 	once     sync.Once
@@ -46,6 +48,7 @@ func newDisk(dir string, o Options) (*disk, error) {
 		FS:       o.FS,
 		logger:   o.Logger,
 		spare:    newSpare(o.FS, dir, o.MemTableSize, uint64(max(o.MinFreeSpace, 0))),
+		mark:     openMark(o.FS, dir, o.Logger),
 		after:    vfs.NewMem(),
 		failed:   make(chan struct{}),
 		released: make(chan struct{}),
@@ -89,7 +92,7 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 	if d.err() == nil {
 		f, err := d.create(name, category)
 		if err == nil {
-			return &file{File: f, disk: d, table: table}, nil
+			return d.opening(name, file{File: f, disk: d, table: table}), nil
 		}
 		d.fail(err)
 	}
@@ -122,11 +125,19 @@ func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCate
 	if d.err() == nil {
 		f, err := d.reuse(oldname, newname, category)
 		if err == nil {
-			return &file{File: f, disk: d}, nil
+			return d.opening(newname, file{File: f, disk: d}), nil
 		}
 		d.fail(err)
 	}
 	return d.after.Create(newname, category)
+}
+
+// opening returns the file for Pebble.
+func (d *disk) opening(name string, f file) vfs.File {
+	if log, _, ok := wal.ParseLogFilename(filepath.Base(name)); ok {
+		return &logFile{file: f, log: log, mark: d.mark}
+	}
+	return &f
 }
 
 // reuse makes a log of an old one, or of the spare one if that is longer.

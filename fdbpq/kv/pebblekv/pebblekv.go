@@ -33,6 +33,10 @@
 // survived is synced before it is shown. Nothing that was acknowledged is lost.
 // If the folder cannot be opened BeginRead fails too, and also tries again.
 //
+// A log that is damaged, cut off or missing: Open fails, and its error says what to
+// do, unless only what was never synced is affected. After a power cut damage to
+// what was synced last can be mistaken for that.
+//
 // A block of a table that is corrupt: the reads that need it fail with
 // kv.ErrUnavailable.
 //

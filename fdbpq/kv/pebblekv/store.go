@@ -52,6 +52,9 @@ const commitQueue = 1024
 
 // openStore opens the folder, whose lock is held.
 func openStore(dir string, o Options, lock *pebble.Lock) (*store, error) {
+	if err := checkLogs(o.FS, dir); err != nil {
+		return nil, err
+	}
 	disk, err := newDisk(dir, o)
 	if err != nil {
 		return nil, err
@@ -70,7 +73,7 @@ func openStore(dir string, o Options, lock *pebble.Lock) (*store, error) {
 	}
 	s.pdb, err = pebble.Open(dir, o.pebbleOptions(s, lock))
 	if err != nil {
-		disk.release()
+		_ = s.closePebble()
 		if cause := disk.err(); cause != nil {
 			err = cause // The rest is its consequence.
 		}
@@ -80,14 +83,12 @@ func openStore(dir string, o Options, lock *pebble.Lock) (*store, error) {
 	// What Pebble found in its log it has flushed, so all of it is durable,
 	// even what was never synced. Unless that failed.
 	if err := disk.err(); err != nil {
-		disk.release()
-		_ = s.pdb.Close() // What it says of a disk that failed means nothing.
+		_ = s.closePebble() // What it says of a disk that failed means nothing.
 		return nil, err
 	}
 	iter, err := s.pdb.NewIter(nil)
 	if err != nil {
-		disk.release()
-		return nil, errors.Join(err, s.pdb.Close())
+		return nil, errors.Join(err, s.closePebble())
 	}
 	s.durable = newView(iter, 0)
 	go s.sync()
@@ -118,7 +119,16 @@ func (s *store) close(reason error) error {
 	s.mu.Lock()
 	s.durable.unref()
 	s.mu.Unlock()
+	return s.closePebble()
+}
+
+// closePebble ends all that writes to the folder.
+func (s *store) closePebble() error {
 	s.disk.release()
+	defer s.disk.mark.close() // Pebble syncs its log once more.
+	if s.pdb == nil {
+		return nil
+	}
 	return s.pdb.Close()
 }
 

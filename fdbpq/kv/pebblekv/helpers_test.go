@@ -16,8 +16,14 @@ const testDir = "data"
 func openTest(t *testing.T, files vfs.FS, o Options) *DB {
 	t.Helper()
 	o.FS = files
+	return openTestDir(t, testDir, o)
+}
+
+// openTestDir is openTest in a folder of the operating system, if o has no FS.
+func openTestDir(t *testing.T, dir string, o Options) *DB {
+	t.Helper()
 	o.Logger = slog.New(slog.DiscardHandler)
-	db, err := Open(testDir, o)
+	db, err := Open(dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ type Options struct {
 	Logger *slog.Logger
 
 	// FS is the file system the store is in. nil means that of the operating
-	// system.
+	// system, where the folder and its files are for their owner only.
 	FS vfs.FS
 
 	// now replaces time.Now in tests.
@@ -100,7 +100,7 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.Default()
 	}
 	if o.FS == nil {
-		o.FS = vfs.Default
+		o.FS = ownerFS{vfs.Default}
 	}
 	if o.now == nil {
 		o.now = time.Now

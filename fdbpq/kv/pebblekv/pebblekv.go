@@ -51,6 +51,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -84,12 +85,15 @@ type DB struct {
 var _ kv.Database = (*DB)(nil)
 
 // Open opens the store in the folder dir, which is made if there is none. It
-// fails if dir is in use by a DB of this or another process.
+// fails if dir is in use by a DB of this or another process. In the file system of
+// the operating system it takes the rights of everybody but the owner away from
+// dir and its files, if it may.
 func Open(dir string, o Options) (*DB, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	if o.FS == nil {
+	system := o.FS == nil
+	if system {
 		// The lock is by name.
 		abs, err := filepath.Abs(dir)
 		if err != nil {
@@ -101,6 +105,9 @@ func Open(dir string, o Options) (*DB, error) {
 	lock, err := lockFolder(dir, o.FS)
 	if err != nil {
 		return nil, err
+	}
+	if system {
+		tighten(dir, os.Chmod, o.Logger)
 	}
 	db := &DB{dir: dir, options: o, lock: lock, writer: make(chan struct{}, 1), closing: make(chan struct{})}
 	if o.MinFreeSpace > 0 {
@@ -114,7 +121,7 @@ func Open(dir string, o Options) (*DB, error) {
 }
 
 func lockFolder(dir string, files vfs.FS) (*pebble.Lock, error) {
-	if err := files.MkdirAll(dir, 0o755); err != nil {
+	if err := files.MkdirAll(dir, ownerFolder); err != nil {
 		return nil, fmt.Errorf("pebblekv: make the folder %s: %w", dir, err)
 	}
 	lock, err := pebble.LockDirectory(dir, files)

@@ -1,0 +1,76 @@
+package pebblekv
+
+import (
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+const (
+	ownerFile   fs.FileMode = 0o600
+	ownerFolder fs.FileMode = 0o700
+	// others is what the group and everybody else may do.
+	others fs.FileMode = 0o077
+)
+
+// ownerFS is the file system of the operating system with new files that only
+// the owner can read. Pebble leaves that to the umask. A file system that knows
+// no owners is no reason to fail.
+type ownerFS struct{ vfs.FS }
+
+func (o ownerFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := o.FS.Create(name, category)
+	if err == nil {
+		_ = os.Chmod(name, ownerFile)
+	}
+	return f, err
+}
+
+func (o ownerFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := o.FS.OpenReadWrite(name, category, opts...)
+	if err == nil {
+		_ = os.Chmod(name, ownerFile)
+	}
+	return f, err
+}
+
+func (o ownerFS) Lock(name string) (io.Closer, error) {
+	lock, err := o.FS.Lock(name)
+	if err == nil {
+		_ = os.Chmod(name, ownerFile)
+	}
+	return lock, err
+}
+
+// Unwrap implements vfs.FS.
+func (o ownerFS) Unwrap() vfs.FS { return o.FS }
+
+// tighten takes the rights of all but the owner away from a folder and its files,
+// which an earlier version or somebody else may have made. In a folder of
+// another user, as containers are given, they stay.
+func tighten(dir string, chmod func(string, fs.FileMode) error, logger *slog.Logger) {
+	paths := []string{dir}
+	entries, err := os.ReadDir(dir)
+	for _, entry := range entries {
+		if entry.Type().IsRegular() {
+			paths = append(paths, filepath.Join(dir, entry.Name()))
+		}
+	}
+	for _, path := range paths {
+		info, statErr := os.Stat(path)
+		if statErr == nil && info.Mode().Perm()&others != 0 {
+			statErr = chmod(path, info.Mode()&^others)
+		}
+		if err == nil {
+			err = statErr
+		}
+	}
+	if err != nil {
+		logger.Warn("pebblekv: other users may be able to read the data, because the rights of the folder cannot be changed",
+			"folder", dir, "error", err)
+	}
+}

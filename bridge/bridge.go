@@ -53,6 +53,7 @@ type Bridge struct {
 	queues    *registry
 	retirer   *retirer
 	load      load
+	writes    writes
 	endpoints *endpoints
 	metrics   *metrics
 
@@ -72,6 +73,7 @@ type Bridge struct {
 // before Run. Errors: those of Options.Validate, and of the listener.
 func New(o Options) (*Bridge, error) {
 	o = o.withDefaults()
+	o.Logger = withDetails(o.Logger)
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}

@@ -77,6 +77,7 @@ var wireErrors = []wireError{
 
 	{err: ErrInternal, code: 500},
 	{err: fdbpq.ErrCorrupt, code: 500},
+	{err: kv.ErrCorrupt, code: 500},
 
 	{err: ErrUnavailable, code: 503},
 	{err: kv.ErrUnavailable, code: 503},

@@ -101,12 +101,22 @@ func (b *Bridge) natsReady(ctx context.Context) error {
 }
 
 // storeReady reads the list of queues. It does not wait for those who write: a
-// store that is busy is ready.
+// store that is busy is ready. But one that did not take the last write is ready
+// only when it takes another.
 func (b *Bridge) storeReady(ctx context.Context) error {
+	if err := kv.Check(b.db); errors.Is(err, kv.ErrUnavailable) {
+		b.writes.note(err) // The probe may bring it back.
+	}
 	_, err := kv.ReadTransact(ctx, b.db, func(r kv.Reader) ([]string, error) {
 		return b.keyspace.PriorityQueues(r, "", 1).Get()
 	})
 	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	if err := b.writes.ready(ctx, b.db, b.keyspace); err != nil {
+		return fmt.Errorf("store: it takes no writes: %w", err)
+	}
+	if err := kv.Check(b.db); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -178,7 +179,7 @@ func (l *lane) enoughLocked() bool {
 
 // settle makes sure that the items popped by a batch of unknown outcome are
 // back before anything else is run. Meanwhile requests that are too old are
-// answered.
+// answered, and all as long as the store says that it is not available.
 func (l *lane) settle(ctx context.Context) {
 	var backoff kv.Backoff
 	for l.takeUnsettled() {
@@ -194,6 +195,9 @@ func (l *lane) settle(ctx context.Context) {
 		}
 		l.setUnsettled()
 		l.expire(ctx)
+		if errors.Is(err, kv.ErrUnavailable) && !kv.MaybeCommitted(err) {
+			l.refuseWaiting(err)
+		}
 		_ = backoff.Wait(ctx) // if ctx ends the next attempt fails and is the last
 	}
 }

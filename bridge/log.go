@@ -1,10 +1,13 @@
 package bridge
 
 import (
+	"context"
 	"log/slog"
 	"sync/atomic"
 
 	"golang.org/x/time/rate"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // quietLog writes at most one line a second, after a burst of ten, so that a
@@ -43,4 +46,32 @@ func newQuietLogs(logger *slog.Logger) quietLogs {
 		store:      newQuietLog(logger),
 		nats:       newQuietLog(logger),
 	}
+}
+
+// withDetails returns a logger that logs all there is to say about errors, which is
+// more than clients are told.
+func withDetails(logger *slog.Logger) *slog.Logger {
+	return slog.New(detailHandler{logger.Handler()})
+}
+
+type detailHandler struct{ slog.Handler }
+
+func (h detailHandler) Handle(ctx context.Context, r slog.Record) error {
+	detailed := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	r.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok {
+			a = slog.String(a.Key, kv.Detail(err))
+		}
+		detailed.AddAttrs(a)
+		return true
+	})
+	return h.Handler.Handle(ctx, detailed)
+}
+
+func (h detailHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return detailHandler{h.Handler.WithAttrs(attrs)}
+}
+
+func (h detailHandler) WithGroup(name string) slog.Handler {
+	return detailHandler{h.Handler.WithGroup(name)}
 }

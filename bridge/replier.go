@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -98,6 +99,9 @@ func (l *lane) observe(largest int, items bool) {
 
 // fail answers a batch that was not run, or of which nobody knows.
 func (l *lane) fail(b *batch, err error) {
+	if b.writes {
+		l.b.writes.note(err)
+	}
 	switch {
 	case kv.MaybeCommitted(err):
 		err = fmt.Errorf("%w: a push may or may not be in the queue, and what a pop took is put back: %w", ErrUnknownOutcome, err)
@@ -115,6 +119,27 @@ func (l *lane) fail(b *batch, err error) {
 			continue
 		}
 		l.b.refuse(r, err)
+	}
+}
+
+// refuseWaiting answers all that wait because the store is not available. They
+// were not run.
+func (l *lane) refuseWaiting(err error) {
+	var refused []request
+	l.mu.Lock()
+	kept := slices.DeleteFunc(l.mu.waiting[l.mu.head:], func(w waiting) bool {
+		if !w.restores {
+			refused = append(refused, w.request)
+		}
+		return !w.restores
+	})
+	l.mu.waiting = l.mu.waiting[:l.mu.head+len(kept)]
+	l.mu.others = 0 // those kept are pushes
+	l.mu.Unlock()
+	err = fmt.Errorf("%w: the request was not run: try again: %w", ErrUnavailable, err)
+	for i := range refused {
+		l.b.load.release(1, refused[i].size)
+		l.b.refuse(&refused[i], err)
 	}
 }
 

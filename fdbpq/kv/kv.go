@@ -58,7 +58,7 @@ type Database interface {
 	// context's error. In a serial engine Begin waits for the writer before
 	// it.
 	//
-	// Errors: ErrClosed, ErrUnavailable, the context's error.
+	// Errors: ErrClosed, ErrUnavailable, ErrCorrupt, the context's error.
 	Begin(ctx context.Context) (Transaction, error)
 
 	// BeginRead starts a read-only transaction over the durable state. The
@@ -99,12 +99,32 @@ func BeginBlind(ctx context.Context, db Database) (Transaction, error) {
 	return db.Begin(ctx)
 }
 
+// Checker is a Database that knows things about itself that a transaction does
+// not show: that its files were removed, or that data which this transaction
+// does not need is damaged.
+type Checker interface {
+	// Check returns nil as long as nothing is known to be wrong. It does next to
+	// nothing, so it can be called often.
+	//
+	// Errors: ErrClosed; ErrUnavailable while the store cannot write; ErrCorrupt
+	// once data could not be read, whoever wanted it.
+	Check() error
+}
+
+// Check is db.Check if there is such a thing, else nil.
+func Check(db Database) error {
+	if checker, ok := db.(Checker); ok {
+		return checker.Check()
+	}
+	return nil
+}
+
 // Reader is what can be read in a transaction. Reads are futures: an engine
 // may start them at once and let several be under way. A read sees the writes
 // the transaction made before it was called, and none made later.
 //
-// Errors of the futures: ErrTooOld, ErrThrottled, ErrUnavailable, ErrClosed,
-// ErrUsed, the context's error.
+// Errors of the futures: ErrTooOld, ErrThrottled, ErrUnavailable, ErrCorrupt,
+// ErrClosed, ErrUsed, the context's error.
 type Reader interface {
 	// Get returns the value of key, nil if there is none. A value that is
 	// there and empty is not nil.
@@ -169,8 +189,8 @@ type Transaction interface {
 	// ready when they are durable. A transaction must not be used after it.
 	//
 	// Errors of the future: ErrConflict, ErrTooOld, ErrThrottled, ErrTooLarge,
-	// ErrUnavailable, ErrClosed, ErrUsed, or the error of a context that had
-	// ended before: nothing was written. ErrCommitUnknown, and any error
+	// ErrUnavailable, ErrCorrupt, ErrClosed, ErrUsed, or the error of a context
+	// that had ended before: nothing was written. ErrCommitUnknown, and any error
 	// wrapping it, such as a context that ended during the commit: the writes
 	// were made, were not made, or will be made in a moment.
 	Commit() Future[struct{}]

@@ -174,6 +174,9 @@ var lifecycleTests = []test{
 	}},
 	{"Closed", func(f *fixture) {
 		f.put("1", "a")
+		if err := kv.Check(f.db); err != nil {
+			f.Errorf("Check returned %v", err)
+		}
 		reader, tx := f.beginRead(), f.begin()
 		f.wantGet(reader, "a", "1")
 		tx.Set(f.key("a"), []byte("2"))
@@ -181,6 +184,9 @@ var lifecycleTests = []test{
 			if err := f.db.Close(); err != nil {
 				f.Fatalf("Close: %v", err)
 			}
+		}
+		if checker, ok := f.db.(kv.Checker); ok && !errors.Is(checker.Check(), kv.ErrClosed) {
+			f.Errorf("Check returned %v, want ErrClosed", checker.Check())
 		}
 		f.wantReadsFail(reader, kv.ErrClosed)
 		f.wantReadsFail(tx, kv.ErrClosed)

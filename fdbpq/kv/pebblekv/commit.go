@@ -48,7 +48,7 @@ func (c *commit) Get() (struct{}, error) {
 func (s *store) apply(ctx context.Context, batch *pebble.Batch, learnt *gapSet) (*commit, error) {
 	if err := s.pdb.ApplyNoSyncWait(batch, pebble.Sync); err != nil {
 		s.disk.fail(err)
-		return nil, fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)
+		return nil, unknown(err)
 	}
 	s.applied++
 	s.known.committed(s.applied, s.synced.Load(), learnt)
@@ -98,7 +98,7 @@ func (s *store) syncBatch(c *commit) {
 	_ = c.batch.Close() // It never fails.
 	if err != nil {
 		s.disk.fail(err)
-		c.err = fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)
+		c.err = unknown(err)
 		if c.view != nil {
 			c.view.unref()
 		}

@@ -65,9 +65,6 @@ func checkLogs(files vfs.FS, dir string) error {
 	return nil
 }
 
-// errDamaged says that something that was synced is not there any more.
-var errDamaged = errors.New("transactions that were acknowledged are damaged or missing")
-
 // logNames returns the names of the logs in the folder.
 func logNames(files vfs.FS, dir string) (map[wal.NumWAL]string, error) {
 	found, err := files.List(dir)

@@ -254,7 +254,7 @@ func TestDiskFull(t *testing.T) {
 	if !errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err) {
 		t.Errorf("set with too little space: %v", err)
 	}
-	const want = "disk full: 99 bytes free in data, 100 needed"
+	const want = "disk full: 99 bytes free, 100 needed"
 	if !strings.Contains(err.Error(), want) {
 		t.Errorf("the error is %q, without %q", err, want)
 	}

@@ -139,7 +139,7 @@ func (o Options) pebbleOptions(s *store, lock *pebble.Lock) *pebble.Options {
 	p.Experimental.ReadSamplingMultiplier = -1
 	p.EventListener = &pebble.EventListener{
 		BackgroundError: func(err error) { o.Logger.Warn("pebblekv: background work failed", "error", err) },
-		DataCorruption:  func(i pebble.DataCorruptionInfo) { o.Logger.Error("pebblekv: corrupt data", "info", i.String()) },
+		DataCorruption:  func(i pebble.DataCorruptionInfo) { s.damage.note(i.Path, i.Details) },
 		WALCreated:      func(pebble.WALCreateInfo) { s.rotated.Store(true) },
 		FlushEnd:        func(pebble.FlushInfo) { s.madeRoom() },
 		CompactionEnd:   func(pebble.CompactionInfo) { s.madeRoom() },

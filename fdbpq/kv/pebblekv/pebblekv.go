@@ -37,8 +37,13 @@
 // do, unless only what was never synced is affected. After a power cut damage to
 // what was synced last can be mistaken for that.
 //
-// A block of a table that is corrupt: the reads that need it fail with
-// kv.ErrUnavailable.
+// A table that is damaged, missing or cannot be read: the reads that need it fail
+// with kv.ErrCorrupt, and so does Check from then on, until the store is opened
+// again. The log names the file.
+//
+// A folder that was deleted, renamed or replaced: within 100 ms everything fails
+// with kv.ErrUnavailable, and nothing is written any more. If the same folder comes
+// back the store is opened again.
 //
 // # Bytes and concurrency
 //
@@ -68,6 +73,8 @@ type DB struct {
 	dir     string
 	options Options
 	lock    *pebble.Lock
+	folder  *folder
+	damage  damage
 	space   *space // nil if nothing is kept free
 
 	writer  chan struct{} // full while there is a write transaction
@@ -82,7 +89,10 @@ type DB struct {
 	down  error  // why store is nil
 }
 
-var _ kv.Database = (*DB)(nil)
+var (
+	_ kv.Database = (*DB)(nil)
+	_ kv.Checker  = (*DB)(nil)
+)
 
 // Open opens the store in the folder dir, which is made if there is none. It
 // fails if dir is in use by a DB of this or another process. In the file system of
@@ -109,11 +119,21 @@ func Open(dir string, o Options) (*DB, error) {
 	if system {
 		tighten(dir, os.Chmod, o.Logger)
 	}
-	db := &DB{dir: dir, options: o, lock: lock, writer: make(chan struct{}, 1), closing: make(chan struct{})}
+	db := &DB{
+		dir:     dir,
+		options: o,
+		lock:    lock,
+		damage:  damage{logger: o.Logger},
+		writer:  make(chan struct{}, 1),
+		closing: make(chan struct{}),
+	}
+	if db.folder, err = newFolder(o.FS, dir, o.now); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
 	if o.MinFreeSpace > 0 {
 		db.space = &space{fs: o.FS, dir: dir, min: uint64(o.MinFreeSpace), now: o.now}
 	}
-	db.store, err = openStore(dir, o, lock)
+	db.store, err = db.openStore()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("pebblekv: open the store in %s: %w", dir, err), lock.Close())
 	}
@@ -165,6 +185,9 @@ func (db *DB) begin(ctx context.Context) (*transaction, error) {
 	if err := db.usable(ctx); err != nil {
 		return nil, err
 	}
+	if err := db.present(false); err != nil {
+		return nil, err
+	}
 	s, err := db.healthy()
 	if err != nil {
 		return nil, err
@@ -178,6 +201,9 @@ func (db *DB) begin(ctx context.Context) (*transaction, error) {
 // BeginRead implements kv.Database.
 func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	if err := db.usable(ctx); err != nil {
+		return nil, err
+	}
+	if err := db.present(false); err != nil {
 		return nil, err
 	}
 	s, err := db.current()
@@ -216,6 +242,38 @@ func (db *DB) usable(ctx context.Context) error {
 	default:
 		return ctx.Err()
 	}
+}
+
+// present returns an error wrapping kv.ErrUnavailable if the folder is not there
+// any more. Then nothing is written any more, also not to what has taken its
+// place.
+func (db *DB) present(must bool) error {
+	gone := db.folder.check(must)
+	if gone == nil {
+		return nil
+	}
+	if s, err := db.current(); err == nil {
+		s.disk.fail(gone)
+	}
+	return failure(gone)
+}
+
+// Check implements kv.Checker.
+func (db *DB) Check() error {
+	if err := db.usable(context.Background()); err != nil {
+		return err
+	}
+	if err := db.present(true); err != nil {
+		return err
+	}
+	s, err := db.current()
+	if err == nil {
+		err = s.err()
+	}
+	if err != nil {
+		return err
+	}
+	return db.damage.err()
 }
 
 // current returns the store, whether or not its disk has failed.

@@ -3,7 +3,6 @@ package pebblekv
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -40,11 +39,11 @@ func (tx *readTransaction) get(key []byte) ([]byte, error) {
 	limit := append(bytes.Clone(key), 0)
 	// The limit keeps it from looking for the next key if this one is gone.
 	if tx.iter.SeekGEWithLimit(key, limit) != pebble.IterValid || !bytes.Equal(tx.iter.Key(), key) {
-		return nil, readError(tx.iter.Error())
+		return nil, tx.store.readError(tx.iter.Error())
 	}
 	value, err := tx.iter.ValueAndErr()
 	if err != nil {
-		return nil, readError(err)
+		return nil, tx.store.readError(err)
 	}
 	return tx.copies.clone(value), nil
 }
@@ -60,7 +59,7 @@ func (tx *readTransaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValu
 	if err := tx.prepare(); err != nil {
 		return nil, err
 	}
-	s := scan{iter: tx.iter, known: tx.store.known, version: tx.view.version,
+	s := scan{iter: tx.iter, store: tx.store, version: tx.view.version,
 		student: &tx.student, copies: &tx.copies, whole: r, options: o}
 	return s.read()
 }
@@ -78,7 +77,7 @@ func (tx *readTransaction) prepare() error {
 	}
 	iter, err := tx.view.iter.Clone(pebble.CloneOptions{IterOptions: &pebble.IterOptions{SkipPoint: tx.student.step}})
 	if err != nil {
-		return readError(err)
+		return tx.store.readError(err)
 	}
 	tx.iter = iter
 	return nil
@@ -100,12 +99,4 @@ func (tx *readTransaction) abort(reason error) {
 	tx.store.known.observed(tx.view.version, tx.student.learnt)
 	tx.view.unref()
 	tx.store.end(tx)
-}
-
-// readError says that a read failed, if err is not nil.
-func readError(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: read: %w", kv.ErrUnavailable, err)
 }

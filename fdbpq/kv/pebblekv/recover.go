@@ -39,19 +39,20 @@ func (db *DB) healthy() (*store, error) {
 	}
 	db.retry = now.Add(retryInterval)
 	if err := db.space.check(true); err != nil {
-		return nil, fmt.Errorf("%w; %w", down, err)
+		return nil, err
 	}
 	if err := db.prove(); err != nil {
-		return nil, fmt.Errorf("%w; still: %w", down, err)
+		return nil, failure(err)
 	}
 	if s != nil {
 		db.setCurrent(nil, fmt.Errorf("%w: the folder is being opened again", kv.ErrUnavailable))
 		// Its disk has failed, so what it says on closing means nothing.
 		_ = s.close(down)
 	}
-	fresh, err := openStore(db.dir, db.options, db.lock)
+	fresh, err := db.openStore()
 	if err != nil {
-		down = fmt.Errorf("%w: open the folder %s again: %w", kv.ErrUnavailable, db.dir, err)
+		db.options.Logger.Error("pebblekv: the folder cannot be opened again", "folder", db.dir, "error", err)
+		down = failure(err)
 		db.setCurrent(nil, down)
 		return nil, down
 	}

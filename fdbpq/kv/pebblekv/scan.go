@@ -11,8 +11,8 @@ import (
 // scan is one range read.
 type scan struct {
 	iter    *pebble.Iterator
-	known   *knowledge
-	version uint64 // at which known is asked
+	store   *store
+	version uint64 // at which the store's known is asked
 	student *student
 	copies  *arena
 
@@ -29,7 +29,7 @@ const maxAhead = 64
 func (s *scan) read() ([]kv.KeyValue, error) {
 	s.student.restart()
 	for r := s.whole; bytes.Compare(r.Begin, r.End) < 0; {
-		part := s.known.part(r, s.version, s.options.Reverse)
+		part := s.store.known.part(r, s.version, s.options.Reverse)
 		if len(part.Begin) != len(r.Begin) || len(part.End) != len(r.End) {
 			s.crossed = true
 		}
@@ -55,7 +55,7 @@ func (s *scan) readPart(r kv.Range) (full bool, err error) {
 	for state := s.seek(r); state == pebble.IterValid && s.inside(r); state = s.step(r) {
 		value, err := s.iter.ValueAndErr()
 		if err != nil {
-			return false, readError(err)
+			return false, s.store.readError(err)
 		}
 		if s.pairs == nil && s.options.Limit > 0 {
 			s.pairs = make([]kv.KeyValue, 0, min(s.options.Limit, maxAhead))
@@ -70,13 +70,13 @@ func (s *scan) readPart(r kv.Range) (full bool, err error) {
 			return true, nil
 		}
 	}
-	return false, readError(s.iter.Error())
+	return false, s.store.readError(s.iter.Error())
 }
 
 // learn takes note that nothing is between the key found last and key, or the
 // end of the range if key is nil, if that is worth it.
 func (s *scan) learn(key []byte) {
-	if s.known == nil || (len(s.student.marks) == 0 && (!s.crossed || s.student.seen <= 0)) {
+	if s.store.known == nil || (len(s.student.marks) == 0 && (!s.crossed || s.student.seen <= 0)) {
 		return
 	}
 	r := s.whole

@@ -47,7 +47,7 @@ func (s *space) check(grows bool) error {
 		return nil // Not all file systems tell. A disk that is full will.
 	}
 	if free < need {
-		return fmt.Errorf("%w: disk full: %d bytes free in %s, %d needed", kv.ErrUnavailable, free, s.dir, need)
+		return fmt.Errorf("%w: disk full: %d bytes free, %d needed", kv.ErrUnavailable, free, need)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package pebblekv
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -18,6 +17,9 @@ type store struct {
 	disk  *disk
 	pdb   *pebble.DB
 	known *knowledge
+
+	folder *folder // of the DB
+	damage *damage
 
 	applied uint64 // version, belongs to whoever holds DB.writer
 	sums    sums
@@ -51,7 +53,8 @@ type aborter interface {
 const commitQueue = 1024
 
 // openStore opens the folder, whose lock is held.
-func openStore(dir string, o Options, lock *pebble.Lock) (*store, error) {
+func (db *DB) openStore() (*store, error) {
+	dir, o := db.dir, db.options
 	if err := checkLogs(o.FS, dir); err != nil {
 		return nil, err
 	}
@@ -61,6 +64,8 @@ func openStore(dir string, o Options, lock *pebble.Lock) (*store, error) {
 	}
 	s := &store{
 		disk:      disk,
+		folder:    db.folder,
+		damage:    &db.damage,
 		sums:      make(sums),
 		commits:   make(chan *commit, commitQueue),
 		idle:      make(chan struct{}),
@@ -71,7 +76,7 @@ func openStore(dir string, o Options, lock *pebble.Lock) (*store, error) {
 	if !o.forgetful {
 		s.known = newKnowledge(knowledgeSize)
 	}
-	s.pdb, err = pebble.Open(dir, o.pebbleOptions(s, lock))
+	s.pdb, err = pebble.Open(dir, o.pebbleOptions(s, db.lock))
 	if err != nil {
 		_ = s.closePebble()
 		if cause := disk.err(); cause != nil {
@@ -166,7 +171,7 @@ func (s *store) end(tx aborter) {
 // err returns an error wrapping kv.ErrUnavailable if the disk has failed.
 func (s *store) err() error {
 	if err := s.disk.err(); err != nil {
-		return fmt.Errorf("%w: the disk failed: %w", kv.ErrUnavailable, err)
+		return failure(err)
 	}
 	return nil
 }

@@ -75,10 +75,10 @@ func (tx *transaction) get(key []byte) ([]byte, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, readError(err)
+		return nil, tx.store.readError(err)
 	}
 	value = tx.copies.clone(value)
-	return value, readError(closer.Close())
+	return value, tx.store.readError(closer.Close())
 }
 
 // GetRange implements kv.Reader.
@@ -101,7 +101,7 @@ func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, e
 	if err := tx.refresh(); err != nil {
 		return nil, err
 	}
-	s := scan{iter: tx.iter, known: tx.store.known, version: tx.store.applied,
+	s := scan{iter: tx.iter, store: tx.store, version: tx.store.applied,
 		student: &tx.student, copies: &tx.copies, whole: r, options: o}
 	return s.read()
 }
@@ -115,7 +115,7 @@ func (tx *transaction) refresh() error {
 	tx.closeIter()
 	iter, err := tx.batch.NewIter(&pebble.IterOptions{SkipPoint: tx.student.step})
 	if err != nil {
-		return readError(err)
+		return tx.store.readError(err)
 	}
 	tx.iter, tx.seen = iter, n
 	return nil
@@ -249,8 +249,13 @@ func (tx *transaction) admit(key []byte, n int) bool {
 
 // wrote takes note of the outcome of a write.
 func (tx *transaction) wrote(err error) {
-	if err != nil && tx.invalid == nil {
-		tx.invalid = errors.Join(kv.ErrUnavailable, err)
+	if err == nil || tx.invalid != nil {
+		return
+	}
+	if errors.Is(err, kv.ErrCorrupt) || errors.Is(err, kv.ErrUnavailable) {
+		tx.invalid = err // of the read that was needed
+	} else {
+		tx.invalid = kv.WithCause(kv.ErrUnavailable, "", err)
 	}
 }
 

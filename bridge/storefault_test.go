@@ -1,0 +1,341 @@
+package bridge_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// lines is a log to look at.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// embedded is a system on an embedded store whose files fail on demand.
+type embedded struct {
+	*testenv.Env
+	dir   string
+	db    *pebblekv.DB
+	log   lines
+	fault atomic.Pointer[func(errorfs.Op) error]
+	free  atomic.Uint64 // bytes of the disk
+}
+
+// usageFS is a file system with so much free space.
+type usageFS struct {
+	vfs.FS
+	free *atomic.Uint64
+}
+
+func (u usageFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: u.free.Load()}, nil
+}
+
+// newEmbedded starts a system on the folder, which may have a store already.
+func newEmbedded(t *testing.T, dir string) *embedded {
+	e := &embedded{dir: dir}
+	e.free.Store(1 << 40)
+	logger := slog.New(slog.NewTextHandler(&e.log, nil))
+	files := usageFS{errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if fault := e.fault.Load(); fault != nil {
+			return (*fault)(op)
+		}
+		return nil
+	})), &e.free}
+	var err error
+	if e.db, err = pebblekv.Open(dir, pebblekv.Options{FS: files, Logger: logger, MinFreeSpace: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.db.Close() }) // Its files may be gone.
+	e.Env = testenv.New(t, testenv.Options{Engine: testenv.Opened(e.db), Bridge: func(o *bridge.Options) {
+		o.Logger = logger
+		// Nothing here waits for it.
+		o.RequestTimeout = 10 * testenv.Patience
+	}})
+	return e
+}
+
+// fail makes operations on files that end so fail, like those of the system do.
+func (e *embedded) fail(suffix string, errno syscall.Errno, kinds ...errorfs.OpKind) {
+	fault := func(op errorfs.Op) error {
+		for _, kind := range kinds {
+			if op.Kind == kind && strings.HasSuffix(op.Path, suffix) {
+				return &fs.PathError{Op: "test", Path: op.Path, Err: errno}
+			}
+		}
+		return nil
+	}
+	e.fault.Store(&fault)
+}
+
+func (e *embedded) repair() { e.fault.Store(nil) }
+
+// noPaths checks that nobody is told where the store is.
+func (e *embedded) noPaths(t *testing.T, text string) {
+	t.Helper()
+	for _, part := range []string{e.dir, filepath.Base(e.dir), ".sst", ".log"} {
+		if strings.Contains(text, part) {
+			t.Errorf("%q has %q", text, part)
+		}
+	}
+}
+
+// wantTrouble checks what clients, /readyz, the statistics and the log say while
+// the store has a fault.
+func (e *embedded) wantTrouble(t *testing.T, code int, subject, reason, logged string) {
+	t.Helper()
+	series := fmt.Sprintf(`pq_errors_total{code="%d",operation="%s"}`, code, map[string]string{
+		"pq.jobs.push": "push", "pq.jobs.pop.min": "pop-min", "pq.jobs.peek.min": "peek-min"}[subject])
+	before, err := metric(e.Bridge, series)
+	if err != nil {
+		t.Error(err)
+	}
+	refusal := refused(t, e.Env, code, subject, nil, nil)
+	if !strings.Contains(refusal.Text, reason) {
+		t.Errorf("the refusal is %q, without %q", refusal.Text, reason)
+	}
+	e.noPaths(t, refusal.Text)
+	wantMetric(t, e.Bridge, series, before+1)
+	notReady(t, e.Bridge, reason)
+	_, reasons, err := e.Bridge.Ready()
+	if err != nil {
+		t.Error(err)
+	}
+	e.noPaths(t, strings.Join(reasons, "; "))
+	e.noPaths(t, string(e.Request("$SRV.STATS.pqbridge", nil, nil).Data))
+	if !strings.Contains(e.log.String(), logged) {
+		t.Errorf("the log has no %q: %s", logged, e.log.String())
+	}
+}
+
+// wantWell checks that everything works again.
+func (e *embedded) wantWell(t *testing.T) {
+	t.Helper()
+	e.Bridge.WaitReady()
+	push(t, e.Env, "pq.jobs.push", nil, "well")
+}
+
+// Below the space to keep free pushes are refused and pops are not. /readyz says
+// so as long as it lasts, also when nobody pushes any more.
+func TestNearlyFullDisk(t *testing.T) {
+	e := newEmbedded(t, t.TempDir())
+	push(t, e.Env, "pq.jobs.push", nil, "x")
+	e.free.Store(1<<20 - 1)
+	// The store looks now and then.
+	testenv.Eventually(t, func() error {
+		err := bridge.ErrorFromHeaders(e.Request("pq.jobs.push", nil, nil).Header)
+		if !errors.Is(err, kv.ErrUnavailable) {
+			return fmt.Errorf("pushed with %v", err)
+		}
+		return nil
+	})
+	e.wantTrouble(t, 503, "pq.jobs.push", "disk full: 1048575 bytes free, 1048576 needed", "disk full")
+	if err := bridge.ErrorFromHeaders(e.Request("pq.jobs.pop.min", nil, nil).Header); err != nil {
+		t.Errorf("pop: %v", err)
+	}
+	notReady(t, e.Bridge, "disk full")
+	e.free.Store(1 << 40)
+	e.wantWell(t)
+}
+
+// A write that fails leaves the outcome open. From then on everybody is told at
+// once that the disk is full, and /readyz finds out when it is not any more.
+func TestFullDisk(t *testing.T) {
+	e := newEmbedded(t, t.TempDir())
+	push(t, e.Env, "pq.jobs.push", nil, "x")
+	e.fail("", syscall.ENOSPC, errorfs.OpFileWrite, errorfs.OpCreate)
+	if err := refused(t, e.Env, 503, "pq.jobs.push", nil, nil); !err.Unknown || !strings.Contains(err.Text, "disk full") {
+		t.Errorf("the push whose write failed: %v", err)
+	}
+	for range 3 {
+		e.wantTrouble(t, 503, "pq.jobs.push", "disk full", e.dir)
+		e.wantTrouble(t, 503, "pq.jobs.pop.min", "disk full", e.dir)
+	}
+	e.repair()
+	e.wantWell(t)
+}
+
+// The folder is deleted, and comes back.
+func TestFolderTakenAway(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "thefolder")
+	e := newEmbedded(t, dir)
+	push(t, e.Env, "pq.jobs.push", nil, "x")
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	notReady(t, e.Bridge, "deleted or replaced") // before anybody asked for anything
+	for _, subject := range []string{"pq.jobs.push", "pq.jobs.pop.min", "pq.jobs.peek.min"} {
+		e.wantTrouble(t, 503, subject, "deleted or replaced", dir)
+	}
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	e.wantWell(t)
+	wantLen(t, e.Env, "pq", "jobs", 2)
+}
+
+// A table that cannot be read is no reason to try again.
+func TestUnreadableTable(t *testing.T) {
+	for _, name := range []string{"read error", "damaged"} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "thefolder")
+			e := newEmbedded(t, dir)
+			for range 20 { // The list of queues, which /readyz reads, is in another block.
+				push(t, e.Env, "pq.jobs.push", nil, strings.Repeat("x", 50_000))
+			}
+			if err := e.Bridge.Stop(); err != nil {
+				t.Error(err)
+			}
+			for range 2 { // What is in the log goes to a table when it is opened again.
+				if err := e.db.Close(); err != nil {
+					t.Fatal(err)
+				}
+				var err error
+				if e.db, err = pebblekv.Open(dir, pebblekv.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := e.db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+			if err != nil || len(tables) == 0 {
+				t.Fatal("no table", err)
+			}
+			e = newEmbedded(t, dir)
+			for _, table := range tables {
+				if name == "damaged" {
+					spoil(t, table)
+				}
+			}
+			if name == "read error" {
+				e.fail(".sst", syscall.EIO, errorfs.OpFileReadAt, errorfs.OpOpen)
+			}
+			for _, subject := range []string{"pq.jobs.pop.min", "pq.jobs.peek.min"} {
+				e.wantTrouble(t, 500, subject, "stored data cannot be read", filepath.Base(tables[0]))
+			}
+			if n := strings.Count(e.log.String(), "level=ERROR"); n == 0 {
+				t.Error("nothing was logged as an error")
+			}
+		})
+	}
+}
+
+// spoil writes over the items of a table.
+func spoil(t *testing.T, table string) {
+	t.Helper()
+	data, err := os.ReadFile(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range len(data) / 2 {
+		data[i] ^= 0xff
+	}
+	f, err := os.OpenFile(table, os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.Write(data)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// counting counts the transactions that may write.
+type counting struct {
+	kv.Database
+	begun *atomic.Int64
+	err   *atomic.Pointer[error]
+}
+
+func (c counting) Begin(ctx context.Context) (kv.Transaction, error) {
+	c.begun.Add(1)
+	if err := c.err.Load(); err != nil {
+		return nil, *err
+	}
+	return c.Database.Begin(ctx)
+}
+
+// /readyz writes nothing unless the last write failed, and a conflict is no
+// failure.
+func TestReadyWritesNothing(t *testing.T) {
+	var begun atomic.Int64
+	var current atomic.Pointer[error]
+	e := testenv.New(t, testenv.Options{
+		Wrap:   func(db kv.Database) kv.Database { return counting{db, &begun, &current} },
+		Bridge: func(o *bridge.Options) { o.RequestTimeout = 50 * time.Millisecond },
+	})
+	push(t, e, "pq.jobs.push", nil, "x")
+	ask := func(want bool) int64 {
+		t.Helper()
+		before := begun.Load()
+		if ready, reasons, err := e.Bridge.Ready(); err != nil || ready != want {
+			t.Errorf("ready: %t, %q, %v", ready, reasons, err)
+		}
+		return begun.Load() - before
+	}
+	// The sweep of old receipts is the only one that begins by itself.
+	testenv.Eventually(t, func() error {
+		if begun.Load() < 2 {
+			return errors.New("no sweep yet")
+		}
+		return nil
+	})
+	if n := ask(true); n != 0 {
+		t.Errorf("%d transactions of a healthy bridge", n)
+	}
+	fail := func(err error) {
+		t.Helper()
+		current.Store(&err)
+		refused(t, e, 503, "pq.jobs.push", nil, nil)
+	}
+	fail(kv.ErrThrottled) // and then the time is over
+	current.Store(nil)
+	ask(true)
+	if n := ask(true); n != 0 {
+		t.Errorf("%d transactions after the probe", n)
+	}
+	fail(kv.ErrUnavailable)
+	if n := ask(false); n == 0 {
+		t.Error("it was not tried")
+	}
+	current.Store(nil)
+	if n := ask(true); n == 0 {
+		t.Error("it is ready though nothing was written since the failure")
+	}
+	if n := ask(true); n != 0 {
+		t.Errorf("%d transactions after the probe", n)
+	}
+}

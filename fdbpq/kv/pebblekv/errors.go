@@ -1,0 +1,111 @@
+package pebblekv
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// errDamaged says that something that was synced is not there any more.
+var errDamaged = errors.New("transactions that were acknowledged are damaged or missing")
+
+const damagedReason = "a file of the store is damaged, missing or unreadable: see the log of the service"
+
+// failure returns the error for callers of what could not be done because of
+// cause. It says nothing of files.
+func failure(cause error) error {
+	if errors.Is(cause, errDamaged) || pebble.IsCorruptionError(cause) {
+		return kv.WithCause(kv.ErrCorrupt, damagedReason, cause)
+	}
+	return kv.WithCause(kv.ErrUnavailable, reason(cause), cause)
+}
+
+// unknown is failure for a commit that was under way.
+func unknown(cause error) error { return kv.WithCause(kv.ErrCommitUnknown, reason(cause), cause) }
+
+// reason says in few words why something failed.
+func reason(cause error) string {
+	errno, known := errors.AsType[syscall.Errno](cause)
+	switch {
+	case errors.Is(cause, errGone):
+		return "the folder of the store was deleted or replaced"
+	case known && (errno == syscall.ENOSPC || errno == syscall.EDQUOT):
+		return "disk full"
+	case known:
+		return "the disk failed: " + errno.Error()
+	}
+	return "the disk failed"
+}
+
+// passing reports whether a read failed for want of something that the process
+// or the machine may have again in a moment.
+func passing(err error) bool {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	return ok && (errno == syscall.EMFILE || errno == syscall.ENFILE || errno == syscall.ENOMEM || errno == syscall.EINTR)
+}
+
+// readError returns the error for callers of a read that failed, if err is not
+// nil.
+func (s *store) readError(err error) error {
+	if err == nil {
+		return nil
+	}
+	if gone := s.folder.check(true); gone != nil {
+		s.disk.fail(gone)
+	}
+	if failed := s.disk.err(); failed != nil {
+		return failure(errors.Join(failed, err))
+	}
+	if passing(err) {
+		return failure(err)
+	}
+	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
+		err = fmt.Errorf("%s: %w", info.Path, info.Details) // noted already
+	} else {
+		s.damage.note(err.Error(), err)
+	}
+	return kv.WithCause(kv.ErrCorrupt, damagedReason, err)
+}
+
+// maxNoted bounds how much damage is logged.
+const maxNoted = 1000
+
+// damage remembers what could not be read. It is safe for concurrent use.
+type damage struct {
+	logger *slog.Logger
+
+	mu    sync.Mutex
+	noted map[string]struct{}
+	first error
+}
+
+// note logs damage, unless the same is known.
+func (d *damage) note(what string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, known := d.noted[what]; known || len(d.noted) >= maxNoted {
+		return
+	}
+	if d.noted == nil {
+		d.noted = make(map[string]struct{})
+	}
+	d.noted[what] = struct{}{}
+	if d.first == nil {
+		d.first = kv.WithCause(kv.ErrCorrupt, damagedReason, err)
+	}
+	d.logger.Error("pebblekv: stored data cannot be read: stop the service, save the folder, and restore a backup",
+		"what", what, "error", err)
+}
+
+// err returns an error wrapping kv.ErrCorrupt if something could not be read.
+func (d *damage) err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.first
+}

@@ -1,0 +1,79 @@
+package pebblekv
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// folderInterval is how often the folder is looked at.
+const folderInterval = 100 * time.Millisecond
+
+// errGone says that the folder, or its lock, is not the one that was opened.
+var errGone = errors.New("pebblekv: the folder was deleted or replaced while it was in use")
+
+// folder notices that the folder of a store was removed, renamed or replaced,
+// for example by another file system mounted over it. Files that are open go on
+// to work then, and whatever is written to them is lost. It looks at the lock:
+// without it another process could use the folder too. It is safe for
+// concurrent use.
+type folder struct {
+	fs   vfs.FS
+	lock string
+	file fileID // of the lock
+	now  func() time.Time
+
+	mu   sync.Mutex
+	next time.Time // when to look again
+	gone error
+}
+
+// fileID tells a file from others. Where there is no such thing it is zero.
+type fileID struct {
+	device vfs.DeviceID
+	number uint64
+}
+
+// newFolder returns a folder whose lock is held.
+func newFolder(files vfs.FS, dir string, now func() time.Time) (*folder, error) {
+	f := &folder{fs: files, lock: files.PathJoin(dir, "LOCK"), now: now}
+	info, err := files.Stat(f.lock)
+	if err != nil {
+		return nil, fmt.Errorf("pebblekv: the lock of the folder %s: %w", dir, err)
+	}
+	f.file = identify(info)
+	return f, nil
+}
+
+func identify(info vfs.FileInfo) fileID { return fileID{info.DeviceID(), fileNumber(info)} }
+
+// check returns an error wrapping errGone if the folder is not there any more. It
+// looks at most once in each folderInterval, unless it must.
+func (f *folder) check(must bool) error {
+	now := f.now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if must || !now.Before(f.next) {
+		f.next = now.Add(folderInterval)
+		f.gone = f.look()
+	}
+	return f.gone
+}
+
+func (f *folder) look() error {
+	info, err := f.fs.Stat(f.lock)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%w: %w", errGone, err)
+	case err != nil:
+		return nil // It does not say that it is gone.
+	case identify(info) != f.file:
+		return fmt.Errorf("%w: %s is another file now", errGone, f.lock)
+	}
+	return nil
+}

@@ -1,0 +1,291 @@
+package pebblekv
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// newTable makes a store whose pair "key" is in a table, and nowhere else, and
+// returns the path of the table.
+func newTable(t *testing.T, files vfs.FS) string {
+	t.Helper()
+	db := openTest(t, files, Options{})
+	if err := set(db, "key", strings.Repeat("value", 1000)); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.store.pdb.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := files.List(testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if isTable(name) {
+			return filepath.Join(testDir, name)
+		}
+	}
+	t.Fatal("there is no table")
+	return ""
+}
+
+// wantNoPaths checks that the text of an error names no file, and its detail one.
+func wantNoPaths(t *testing.T, err error, path string) {
+	t.Helper()
+	if err == nil {
+		t.Error("no error")
+		return
+	}
+	for _, part := range []string{path, filepath.Base(path), string(filepath.Separator)} {
+		if strings.Contains(err.Error(), part) {
+			t.Errorf("%q has %q", err, part)
+		}
+	}
+	if detail := kv.Detail(err); !strings.Contains(detail, filepath.Base(path)) {
+		t.Errorf("%q does not name %s", detail, path)
+	}
+}
+
+// A table that cannot be read fails what needs it, for good; the log names it, and
+// the rest of the store goes on.
+func TestUnreadableTable(t *testing.T) {
+	cases := []struct {
+		name  string
+		spoil func(t *testing.T, files *faultyFS, path string)
+		// late: while the store is open. Else it would not be opened.
+		late bool
+	}{
+		{"damaged", func(t *testing.T, files *faultyFS, path string) { flip(t, files.inner, path, 10) }, false},
+		{"missing", func(t *testing.T, files *faultyFS, path string) {
+			if err := files.inner.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		}, true},
+		{"read error", func(_ *testing.T, files *faultyFS, _ string) { files.broken.Store(true) }, true},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			var path string
+			files := newFaultyFS(nil, nil)
+			files.injector = func(op errorfs.Op) error {
+				if files.broken.Load() && isTable(op.Path) && (op.Kind == errorfs.OpFileReadAt || op.Kind == errorfs.OpOpen) {
+					return &fs.PathError{Op: "read", Path: op.Path, Err: syscall.EIO}
+				}
+				return nil
+			}
+			files.FS = errorfs.Wrap(files.inner, files.injector)
+			path = newTable(t, files)
+			if !c.late {
+				c.spoil(t, files, path)
+			}
+			var log bytes.Buffer
+			db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = db.Close() })
+			if c.late {
+				c.spoil(t, files, path)
+			}
+			wantUnreadable(t, db, path)
+			if err := set(db, "other", "value"); err != nil {
+				t.Errorf("the rest of the store: %v", err)
+			}
+			if value, err := get(db, "other"); value != "value" || err != nil {
+				t.Errorf("the rest of the store: %q, %v", value, err)
+			}
+			if err := db.Check(); !errors.Is(err, kv.ErrCorrupt) {
+				t.Errorf("Check returned %v", err)
+			}
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+			if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), filepath.Base(path)) {
+				t.Errorf("the log does not name %s: %s", path, log.String())
+			}
+			if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
+				t.Errorf("the same is logged %d times", n)
+			}
+		})
+	}
+}
+
+// wantUnreadable reads "key" in every way.
+func wantUnreadable(t *testing.T, db *DB, path string) {
+	t.Helper()
+	check := func(way string, err error) {
+		t.Helper()
+		if !errors.Is(err, kv.ErrCorrupt) || kv.Retryable(err) || kv.MaybeCommitted(err) {
+			t.Errorf("%s: %v", way, err)
+		}
+		wantNoPaths(t, err, path)
+	}
+	whole := kv.Range{Begin: []byte("a"), End: []byte("z")}
+	r := beginRead(t, db)
+	defer r.Cancel()
+	_, err := r.Get([]byte("key")).Get()
+	check("Get", err)
+	_, err = r.GetRange(whole, kv.RangeOptions{}).Get()
+	check("GetRange", err)
+	_, err = r.GetRange(whole, kv.RangeOptions{Reverse: true, Limit: 1}).Get()
+	check("reverse GetRange", err)
+	tx := begin(t, db)
+	_, err = tx.Get([]byte("key")).Get()
+	check("Get of a transaction", err)
+	_, err = tx.GetRange(whole, kv.RangeOptions{}).Get()
+	check("GetRange of a transaction", err)
+	tx.Add([]byte("key"), 1)
+	_, err = tx.Commit().Get()
+	check("Commit after Add", err)
+	tx = begin(t, db)
+	tx.CompareAndClear([]byte("key"), nil)
+	_, err = tx.Commit().Get()
+	check("Commit after CompareAndClear", err)
+}
+
+// Too many open files say nothing of the data.
+func TestTableCannotBeReadNow(t *testing.T) {
+	files := newFaultyFS(syscall.EMFILE, func(op errorfs.Op) bool {
+		return isTable(op.Path) && (op.Kind == errorfs.OpFileReadAt || op.Kind == errorfs.OpOpen)
+	})
+	newTable(t, files)
+	db := openTest(t, files, Options{})
+	files.broken.Store(true)
+	if _, err := get(db, "key"); !errors.Is(err, kv.ErrUnavailable) || errors.Is(err, kv.ErrCorrupt) {
+		t.Errorf("read: %v", err)
+	}
+	files.broken.Store(false)
+	if _, err := get(db, "key"); err != nil {
+		t.Errorf("read: %v", err)
+	}
+	if err := db.Check(); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+}
+
+// A folder that is taken away fails everything at once and is not written to by
+// its name, in whatever way it was taken away. When it is back so is the store.
+func TestFolderGone(t *testing.T) {
+	for _, name := range []string{"renamed", "replaced", "lock replaced"} {
+		t.Run(name, func(t *testing.T) {
+			var time clock
+			dir := filepath.Join(t.TempDir(), "data")
+			away := dir + ".away"
+			lock := filepath.Join(dir, "LOCK")
+			db := openTestDir(t, dir, Options{MemTableSize: minMemTableSize, now: time.now})
+			if err := set(db, "000001", "value"); err != nil {
+				t.Fatal(err)
+			}
+			move := func(from, to string) {
+				t.Helper()
+				if err := os.Rename(from, to); err != nil {
+					t.Fatal(err)
+				}
+			}
+			make := func(path string, folder bool) {
+				t.Helper()
+				var err error
+				if folder {
+					err = os.Mkdir(path, 0o700)
+				} else {
+					err = os.WriteFile(path, nil, 0o600)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if name == "lock replaced" {
+				move(lock, away)
+				make(lock, false)
+			} else {
+				move(dir, away)
+			}
+			if name == "replaced" {
+				make(dir, true)
+				make(lock, false)
+			}
+			if err := db.Check(); !errors.Is(err, kv.ErrUnavailable) {
+				t.Errorf("Check: %v", err)
+			}
+			for range 3 {
+				time.advance(retryInterval)
+				_, err := db.Begin(context.Background())
+				if !errors.Is(err, kv.ErrUnavailable) || !strings.Contains(err.Error(), "deleted or replaced") {
+					t.Errorf("Begin: %v", err)
+				}
+				wantNoPaths(t, err, lock)
+				if _, err := get(db, "000001"); !errors.Is(err, kv.ErrUnavailable) {
+					t.Errorf("a read: %v", err)
+				}
+			}
+			if name == "replaced" {
+				if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+					t.Errorf("in the new folder: %v, %v", entries, err)
+				}
+				if err := os.RemoveAll(dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if name == "lock replaced" {
+				move(away, lock)
+			} else {
+				move(away, dir)
+			}
+			time.advance(retryInterval)
+			if err := set(db, "000002", "value"); err != nil {
+				t.Errorf("when it is back: %v", err)
+			}
+			if err := db.Check(); err != nil {
+				t.Errorf("when it is back: Check: %v", err)
+			}
+			checkAcked(t, db, 2)
+		})
+	}
+}
+
+// Check says what the next transaction would, without one.
+func TestCheckWhileDiskFails(t *testing.T) {
+	var time clock
+	files := newFaultyFS(syscall.ENOSPC, func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite })
+	db := openTest(t, files, Options{now: time.now})
+	if err := db.Check(); err != nil {
+		t.Error(err)
+	}
+	files.broken.Store(true)
+	if err := set(db, "key", "value"); !errors.Is(err, kv.ErrCommitUnknown) || !strings.Contains(err.Error(), "disk full") {
+		t.Errorf("the commit: %v", err)
+	}
+	if err := db.Check(); !errors.Is(err, kv.ErrUnavailable) || !strings.Contains(err.Error(), "disk full") {
+		t.Errorf("Check: %v", err)
+	}
+	files.broken.Store(false)
+	time.advance(retryInterval)
+	if err := set(db, "key", "value"); err != nil {
+		t.Error(err)
+	}
+	if err := db.Check(); err != nil {
+		t.Error(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := db.Check(); !errors.Is(err, kv.ErrClosed) {
+		t.Errorf("Check of a closed store: %v", err)
+	}
+}

@@ -1,0 +1,23 @@
+package fdbpq
+
+import (
+	"context"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// Probe writes something small that is no item, to see whether the store takes
+// writes that make it larger, as pushes do. It writes a receipt of no batch, always
+// the same one, which SweepReceipts removes.
+//
+// Errors: those of the store, and the context's error.
+func Probe(ctx context.Context, db kv.Database, k *Keyspace) error {
+	key := k.receipts().Pack(tuple.Tuple{"probe"})
+	_, err := kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) (struct{}, error) {
+		tx.Set(key, tuple.Tuple{time.Now().UnixMicro(), settledAttempt, 0}.Pack())
+		return struct{}{}, nil
+	})
+	return err
+}

@@ -144,14 +144,44 @@ func (l *lane) run(ctx context.Context) {
 		if b == nil {
 			continue
 		}
-		oldest := b.requests[0].received
-		timeout := l.b.options.RequestTimeout
-		timeout = max(timeout-time.Since(oldest), timeout/2)
-		batchCtx, cancel := context.WithTimeout(ctx, timeout)
-		b.cancel = cancel
-		b.pending = l.batcher.Start(batchCtx, b.ops)
+		l.begin(ctx, b)
+		if len(b.ops) > 1 && errors.Is(b.pending.Failed(), kv.ErrCorrupt) {
+			l.beginEach(ctx, b)
+			continue
+		}
 		l.started <- b
 	}
+}
+
+func (l *lane) begin(ctx context.Context, b *batch) {
+	oldest := b.requests[0].received
+	timeout := l.b.options.RequestTimeout
+	timeout = max(timeout-time.Since(oldest), timeout/2)
+	batchCtx, cancel := context.WithTimeout(ctx, timeout)
+	b.cancel = cancel
+	b.pending = l.batcher.Start(batchCtx, b.ops)
+}
+
+// beginEach begins the requests of a batch that needs damaged data one by one, so
+// that only those fail that need it themselves.
+func (l *lane) beginEach(ctx context.Context, b *batch) {
+	b.cancel()
+	for i := range b.requests {
+		one := l.spare.Get().(*batch)
+		one.add(&waiting{b.requests[i], b.ops[i]})
+		l.mu.Lock()
+		if one.silent {
+			l.mu.silent++
+		}
+		l.mu.newest = one
+		l.mu.Unlock()
+		l.begin(ctx, one)
+		l.started <- one
+	}
+	clear(b.requests)
+	clear(b.ops)
+	b.requests, b.ops = b.requests[:0], b.ops[:0]
+	l.finish(b)
 }
 
 // wait waits for something to do, and returns false when that will not come.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -63,8 +64,9 @@ func (u usageFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: u.free.Load()}, nil
 }
 
-// newEmbedded starts a system on the folder, which may have a store already.
-func newEmbedded(t *testing.T, dir string) *embedded {
+// newEmbedded starts a system on the folder, which may have a store already, with
+// something before the store if wrap is not nil.
+func newEmbedded(t *testing.T, dir string, wrap func(kv.Database) kv.Database) *embedded {
 	e := &embedded{dir: dir}
 	e.free.Store(1 << 40)
 	logger := slog.New(slog.NewTextHandler(&e.log, nil))
@@ -79,7 +81,7 @@ func newEmbedded(t *testing.T, dir string) *embedded {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.db.Close() }) // Its files may be gone.
-	e.Env = testenv.New(t, testenv.Options{Engine: testenv.Opened(e.db), Bridge: func(o *bridge.Options) {
+	e.Env = testenv.New(t, testenv.Options{Engine: testenv.Opened(e.db), Wrap: wrap, Bridge: func(o *bridge.Options) {
 		o.Logger = logger
 		// Nothing here waits for it.
 		o.RequestTimeout = 10 * testenv.Patience
@@ -150,7 +152,7 @@ func (e *embedded) wantWell(t *testing.T) {
 // Below the space to keep free pushes are refused and pops are not. /readyz says
 // so as long as it lasts, also when nobody pushes any more.
 func TestNearlyFullDisk(t *testing.T) {
-	e := newEmbedded(t, t.TempDir())
+	e := newEmbedded(t, t.TempDir(), nil)
 	push(t, e.Env, "pq.jobs.push", nil, "x")
 	e.free.Store(1<<20 - 1)
 	// The store looks now and then.
@@ -173,7 +175,7 @@ func TestNearlyFullDisk(t *testing.T) {
 // A write that fails leaves the outcome open. From then on everybody is told at
 // once that the disk is full, and /readyz finds out when it is not any more.
 func TestFullDisk(t *testing.T) {
-	e := newEmbedded(t, t.TempDir())
+	e := newEmbedded(t, t.TempDir(), nil)
 	push(t, e.Env, "pq.jobs.push", nil, "x")
 	e.fail("", syscall.ENOSPC, errorfs.OpFileWrite, errorfs.OpCreate)
 	if err := refused(t, e.Env, 503, "pq.jobs.push", nil, nil); !err.Unknown || !strings.Contains(err.Text, "disk full") {
@@ -190,7 +192,7 @@ func TestFullDisk(t *testing.T) {
 // The folder is deleted, and comes back.
 func TestFolderTakenAway(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "thefolder")
-	e := newEmbedded(t, dir)
+	e := newEmbedded(t, dir, nil)
 	push(t, e.Env, "pq.jobs.push", nil, "x")
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
@@ -206,35 +208,43 @@ func TestFolderTakenAway(t *testing.T) {
 	wantLen(t, e.Env, "pq", "jobs", 2)
 }
 
+// tables makes a store with items of the queue "jobs", none of which are in the
+// log only, and returns its tables.
+func tables(t *testing.T, dir string) []string {
+	t.Helper()
+	e := newEmbedded(t, dir, nil)
+	for range 20 { // The list of queues, which /readyz reads, is in another block.
+		push(t, e.Env, "pq.jobs.push", nil, strings.Repeat("x", 50_000))
+	}
+	if err := e.Bridge.Stop(); err != nil {
+		t.Error(err)
+	}
+	for range 2 { // What is in the log goes to a table when it is opened again.
+		if err := e.db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if e.db, err = pebblekv.Open(dir, pebblekv.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	if err != nil || len(tables) == 0 {
+		t.Fatal("no table", err)
+	}
+	return tables
+}
+
 // A table that cannot be read is no reason to try again.
 func TestUnreadableTable(t *testing.T) {
 	for _, name := range []string{"read error", "damaged"} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "thefolder")
-			e := newEmbedded(t, dir)
-			for range 20 { // The list of queues, which /readyz reads, is in another block.
-				push(t, e.Env, "pq.jobs.push", nil, strings.Repeat("x", 50_000))
-			}
-			if err := e.Bridge.Stop(); err != nil {
-				t.Error(err)
-			}
-			for range 2 { // What is in the log goes to a table when it is opened again.
-				if err := e.db.Close(); err != nil {
-					t.Fatal(err)
-				}
-				var err error
-				if e.db, err = pebblekv.Open(dir, pebblekv.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := e.db.Close(); err != nil {
-				t.Fatal(err)
-			}
-			tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
-			if err != nil || len(tables) == 0 {
-				t.Fatal("no table", err)
-			}
-			e = newEmbedded(t, dir)
+			tables := tables(t, dir)
+			e := newEmbedded(t, dir, nil)
 			for _, table := range tables {
 				if name == "damaged" {
 					spoil(t, table)
@@ -251,6 +261,39 @@ func TestUnreadableTable(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Requests that share a batch with one that needs damaged data do not fail with
+// it.
+func TestDamageOfOneQueue(t *testing.T) {
+	dir := t.TempDir()
+	tables := tables(t, dir)
+	s := stuck{entered: make(chan struct{}), free: make(chan struct{})}
+	e := newEmbedded(t, dir, func(db kv.Database) kv.Database {
+		s.Database = db
+		return s
+	})
+	<-s.entered // the sweep of old receipts
+	for _, table := range tables {
+		spoil(t, table)
+	}
+	replies := []*nats.Subscription{async(t, e.Env, "pq.other.push", "x")}
+	<-s.entered
+	const n = 20
+	for range n {
+		replies = append(replies, async(t, e.Env, "pq.jobs.pop.min", ""), async(t, e.Env, "pq.other.push", "x"))
+	}
+	wantMetric(t, e.Bridge, "pq_pending_requests", 1+2*n)
+	close(s.free)
+	for i, r := range replies {
+		err := bridge.ErrorFromHeaders(next(t, r).Header)
+		if damaged := i%2 == 1; errors.Is(err, kv.ErrCorrupt) != damaged || err != nil && !damaged {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+	wantLen(t, e.Env, "pq", "other", n+1)
+	wantMetric(t, e.Bridge, "pq_pending_requests", 0)
+	wantMetric(t, e.Bridge, "pq_pending_bytes", 0)
 }
 
 // spoil writes over the items of a table.

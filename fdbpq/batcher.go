@@ -354,3 +354,13 @@ func (p *Pending) noteListed() {
 		l.listed.Store(&since)
 	}
 }
+
+// Failed returns the error of a batch that is over already, because it could not be
+// begun, and nil otherwise. It does not wait. It is for whoever called Start,
+// before somebody else waits for the batch.
+func (p *Pending) Failed() error {
+	if p.commit != nil {
+		return nil
+	}
+	return p.err
+}

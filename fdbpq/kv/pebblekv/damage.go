@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/wal"
 )
@@ -65,6 +68,27 @@ func checkLogs(files vfs.FS, dir string) error {
 	return nil
 }
 
+// explainDamage adds to what Pebble says of a damaged folder what to do, and which
+// logs it may mean. Those that are not the newest were closed.
+func explainDamage(files vfs.FS, dir string, err error) error {
+	if !pebble.IsCorruptionError(err) {
+		return err
+	}
+	err = fmt.Errorf("%w: restore the folder from a backup", err)
+	names, listErr := logNames(files, dir)
+	if listErr != nil {
+		return err
+	}
+	logs := slices.Sorted(maps.Keys(names))
+	for _, log := range logs[:max(0, len(logs)-1)] {
+		path := files.PathJoin(dir, names[log])
+		if found, scanErr := scanLog(files, path, log); scanErr != nil || !found.closed {
+			err = fmt.Errorf("%w; log %s can be read up to byte %d", err, path, found.readable)
+		}
+	}
+	return err
+}
+
 // logNames returns the names of the logs in the folder.
 func logNames(files vfs.FS, dir string) (map[wal.NumWAL]string, error) {
 	found, err := files.List(dir)
@@ -84,6 +108,7 @@ func logNames(files vfs.FS, dir string) (map[wal.NumWAL]string, error) {
 type extent struct {
 	readable int64 // up to where it can be read
 	synced   int64 // up to where it was synced, as far as it says so itself
+	closed   bool  // it has a trailer there
 }
 
 func scanLog(files vfs.FS, path string, log wal.NumWAL) (extent, error) {
@@ -129,6 +154,7 @@ func (s *logScan) block(offset int64, block []byte) {
 			s.whole = false
 		case isTrailer(p, s.log):
 			size = plainHeader
+			s.closed = s.whole
 		case isPadding(p, len(block)):
 			size = len(p)
 		default:

@@ -186,6 +186,34 @@ func TestDamagedLog(t *testing.T) {
 	}
 }
 
+// Older logs that are still needed are not passed over either.
+func TestDamagedOlderLog(t *testing.T) {
+	s := newDamagedStore(t)
+	for len(logSizes(t, s.files)) < 3 {
+		s.write(10)
+	}
+	names, err := logNames(s.files, testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for log, name := range names {
+		if log == s.newest().log {
+			continue
+		}
+		path := s.files.PathJoin(testDir, name)
+		found, err := scanLog(s.files, path, log)
+		if err != nil || !found.closed {
+			t.Fatalf("%s: %+v, %v", path, found, err)
+		}
+		for range 3 { // Pebble looks long for what was flipped.
+			files := s.killed()
+			offset := s.rng.Int64N(found.readable - plainHeader)
+			flip(t, files, path, offset)
+			refused(t, files, path, fmt.Sprintf("16 bytes flipped at %d of %d", offset, found.readable))
+		}
+	}
+}
+
 // A power cut may take the mark with it. Then what later blocks of the log say was
 // synced counts.
 func TestDamagedLogAfterPowerCut(t *testing.T) {

@@ -82,7 +82,7 @@ func (db *DB) openStore() (*store, error) {
 		if cause := disk.err(); cause != nil {
 			err = cause // The rest is its consequence.
 		}
-		return nil, err
+		return nil, explainDamage(o.FS, dir, err)
 	}
 	disk.opened.Store(true)
 	// What Pebble found in its log it has flushed, so all of it is durable,

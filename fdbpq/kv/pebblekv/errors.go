@@ -3,6 +3,7 @@ package pebblekv
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"sync"
 	"syscall"
@@ -68,7 +69,11 @@ func (s *store) readError(err error) error {
 	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
 		err = fmt.Errorf("%s: %w", info.Path, info.Details) // noted already
 	} else {
-		s.damage.note(err.Error(), err)
+		what := err.Error()
+		if path, ok := errors.AsType[*fs.PathError](err); ok {
+			what = path.Path
+		}
+		s.damage.note(what, err)
 	}
 	return kv.WithCause(kv.ErrCorrupt, damagedReason, err)
 }

@@ -1,6 +1,7 @@
 package pebblekv
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -22,22 +23,40 @@ const (
 // no owners is no reason to fail.
 type ownerFS struct{ vfs.FS }
 
+// Create makes a new file, as that of vfs.FS does: one that is there is removed and
+// not written over.
 func (o ownerFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := o.FS.Create(name, category)
-	if err == nil {
-		_ = os.Chmod(name, ownerFile)
+	for {
+		err := makeFile(name, os.O_EXCL)
+		if err == nil {
+			return o.FS.OpenReadWrite(name, category)
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
 	}
-	return f, err
 }
 
 func (o ownerFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
-	f, err := o.FS.OpenReadWrite(name, category, opts...)
-	if err == nil {
-		_ = os.Chmod(name, ownerFile)
+	if err := makeFile(name, 0); err != nil {
+		return nil, err
 	}
-	return f, err
+	return o.FS.OpenReadWrite(name, category, opts...)
 }
 
+func makeFile(name string, flags int) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|flags, ownerFile)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// Lock makes the file and locks it. It must not be opened besides: closing it
+// would release the lock.
 func (o ownerFS) Lock(name string) (io.Closer, error) {
 	lock, err := o.FS.Lock(name)
 	if err == nil {

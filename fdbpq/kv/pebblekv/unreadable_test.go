@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,41 +69,33 @@ func TestUnreadableTable(t *testing.T) {
 	cases := []struct {
 		name  string
 		spoil func(t *testing.T, files *faultyFS, path string)
-		// late: while the store is open. Else it would not be opened.
-		late bool
+		fault error // of opening and reading tables
 	}{
-		{"damaged", func(t *testing.T, files *faultyFS, path string) { flip(t, files.inner, path, 10) }, false},
-		{"missing", func(t *testing.T, files *faultyFS, path string) {
-			if err := files.inner.Remove(path); err != nil {
-				t.Fatal(err)
-			}
-		}, true},
-		{"read error", func(_ *testing.T, files *faultyFS, _ string) { files.broken.Store(true) }, true},
+		{"damaged", func(t *testing.T, files *faultyFS, path string) { flip(t, files.inner, path, 10) }, nil},
+		{"missing", nil, fs.ErrNotExist},
+		{"read error", nil, syscall.EIO},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			var path string
 			files := newFaultyFS(nil, nil)
 			files.injector = func(op errorfs.Op) error {
 				if files.broken.Load() && isTable(op.Path) && (op.Kind == errorfs.OpFileReadAt || op.Kind == errorfs.OpOpen) {
-					return &fs.PathError{Op: "read", Path: op.Path, Err: syscall.EIO}
+					return &fs.PathError{Op: "read", Path: op.Path, Err: c.fault}
 				}
 				return nil
 			}
 			files.FS = errorfs.Wrap(files.inner, files.injector)
-			path = newTable(t, files)
-			if !c.late {
+			path := newTable(t, files)
+			if c.spoil != nil {
 				c.spoil(t, files, path)
 			}
+			files.broken.Store(c.fault != nil)
 			var log bytes.Buffer
 			db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = db.Close() })
-			if c.late {
-				c.spoil(t, files, path)
-			}
 			wantUnreadable(t, db, path)
 			if err := set(db, "other", "value"); err != nil {
 				t.Errorf("the rest of the store: %v", err)
@@ -171,8 +164,11 @@ func TestTableCannotBeReadNow(t *testing.T) {
 		t.Errorf("read: %v", err)
 	}
 	files.broken.Store(false)
-	if _, err := get(db, "key"); err != nil {
-		t.Errorf("read: %v", err)
+	// Pebble forgets in the background that a table could not be opened.
+	for err := errInjected; err != nil && t.Context().Err() == nil; runtime.Gosched() {
+		if _, err = get(db, "key"); err != nil && !errors.Is(err, kv.ErrUnavailable) {
+			t.Fatalf("read: %v", err)
+		}
 	}
 	if err := db.Check(); err != nil {
 		t.Errorf("Check: %v", err)

@@ -62,7 +62,7 @@ func (d *disk) fail(cause error) {
 		d.cause = cause
 		close(d.failed)
 		d.spare.stop()
-		d.logger.Error("pebblekv: the disk failed, nothing is written any more", "error", cause)
+		d.logger.Error("pebblekv: the disk failed, nothing is written any more", "error", cause.Error())
 	})
 }
 

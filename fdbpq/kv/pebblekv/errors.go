@@ -105,7 +105,7 @@ func (d *damage) note(what string, err error) {
 		d.first = kv.WithCause(kv.ErrCorrupt, damagedReason, err)
 	}
 	d.logger.Error("pebblekv: stored data cannot be read: stop the service, save the folder, and restore a backup",
-		"what", what, "error", err)
+		"what", what, "error", err.Error()) // Pebble's errors would be logged with stacks.
 }
 
 // err returns an error wrapping kv.ErrCorrupt if something could not be read.

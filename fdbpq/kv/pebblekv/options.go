@@ -138,7 +138,7 @@ func (o Options) pebbleOptions(s *store, lock *pebble.Lock) *pebble.Options {
 	// Reads ask for no compactions; what is worth one is found without them.
 	p.Experimental.ReadSamplingMultiplier = -1
 	p.EventListener = &pebble.EventListener{
-		BackgroundError: func(err error) { o.Logger.Warn("pebblekv: background work failed", "error", err) },
+		BackgroundError: func(err error) { o.Logger.Warn("pebblekv: background work failed", "error", err.Error()) },
 		DataCorruption:  func(i pebble.DataCorruptionInfo) { s.damage.note(i.Path, i.Details) },
 		WALCreated:      func(pebble.WALCreateInfo) { s.rotated.Store(true) },
 		FlushEnd:        func(pebble.FlushInfo) { s.madeRoom() },

@@ -51,7 +51,7 @@ func (db *DB) healthy() (*store, error) {
 	}
 	fresh, err := db.openStore()
 	if err != nil {
-		db.options.Logger.Error("pebblekv: the folder cannot be opened again", "folder", db.dir, "error", err)
+		db.options.Logger.Error("pebblekv: the folder cannot be opened again", "folder", db.dir, "error", err.Error())
 		down = failure(err)
 		db.setCurrent(nil, down)
 		return nil, down

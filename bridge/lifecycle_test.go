@@ -100,6 +100,8 @@ type stuck struct {
 	free    chan struct{}
 }
 
+func (s stuck) Check() error { return kv.Check(s.Database) }
+
 func (s stuck) Begin(ctx context.Context) (kv.Transaction, error) {
 	select {
 	case s.entered <- struct{}{}:

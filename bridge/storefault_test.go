@@ -244,7 +244,12 @@ func TestUnreadableTable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "thefolder")
 			tables := tables(t, dir)
-			e := newEmbedded(t, dir, nil)
+			// What the bridge does at its start must not read the items before.
+			s := stuck{entered: make(chan struct{}, 100), free: make(chan struct{})}
+			e := newEmbedded(t, dir, func(db kv.Database) kv.Database {
+				s.Database = db
+				return s
+			})
 			for _, table := range tables {
 				if name == "damaged" {
 					spoil(t, table)
@@ -253,8 +258,8 @@ func TestUnreadableTable(t *testing.T) {
 			if name == "read error" {
 				e.fail(".sst", syscall.EIO, errorfs.OpFileReadAt, errorfs.OpOpen)
 			}
-			// At its start the bridge may have looked at the first item of the queue.
-			for _, subject := range []string{"pq.jobs.pop.max", "pq.jobs.peek.max"} {
+			close(s.free)
+			for _, subject := range []string{"pq.jobs.pop.min", "pq.jobs.peek.min"} {
 				e.wantTrouble(t, 500, subject, "stored data cannot be read", filepath.Base(tables[0]))
 			}
 			if n := strings.Count(e.log.String(), "level=ERROR"); n == 0 {
@@ -269,17 +274,15 @@ func TestUnreadableTable(t *testing.T) {
 func TestDamageOfOneQueue(t *testing.T) {
 	dir := t.TempDir()
 	tables := tables(t, dir)
-	s := stuck{entered: make(chan struct{}), free: make(chan struct{})}
+	s := stuck{entered: make(chan struct{}, 100), free: make(chan struct{})}
 	e := newEmbedded(t, dir, func(db kv.Database) kv.Database {
 		s.Database = db
 		return s
 	})
-	<-s.entered // the sweep of old receipts
 	for _, table := range tables {
 		spoil(t, table)
 	}
 	replies := []*nats.Subscription{async(t, e.Env, "pq.other.push", "x")}
-	<-s.entered
 	const n = 20
 	for range n {
 		replies = append(replies, async(t, e.Env, "pq.jobs.pop.min", ""), async(t, e.Env, "pq.other.push", "x"))

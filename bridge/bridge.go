@@ -62,11 +62,14 @@ type Bridge struct {
 	listener net.Listener // nil without HTTP
 	router   *router      // nil if the store has only this bridge
 
-	nc            *nats.Conn // set by connect, before all that uses it
+	line          *line
+	online        atomic.Bool // connected to NATS; asking nc would wait for attempts to connect
+	nc            *nats.Conn  // set by connect, before all that uses it
 	subscriptions []*nats.Subscription
 	denied        atomic.Pointer[string] // why NATS refused a subscription
 	closed        chan struct{}          // closed when nc is closed for good
 	stopping      atomic.Bool
+	unsent        atomic.Int64 // replies that came after nc was closed
 }
 
 // New checks the options and opens the HTTP listener. Nothing else happens
@@ -86,6 +89,7 @@ func New(o Options) (*Bridge, error) {
 		load:     load{maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes)},
 		id:       nuid.Next(),
 		created:  time.Now().UTC(),
+		line:     newLine(),
 		closed:   make(chan struct{}),
 	}
 	b.metrics = newMetrics(b)
@@ -101,7 +105,7 @@ func New(o Options) (*Bridge, error) {
 	if o.HTTPAddr != "" {
 		listener, err := net.Listen("tcp", o.HTTPAddr)
 		if err != nil {
-			return nil, fmt.Errorf("bridge: HTTP address %q: %w", o.HTTPAddr, err)
+			return nil, &kv.OptionError{Package: "bridge", Field: "HTTPAddr", Value: o.HTTPAddr, Want: "an address to listen on: " + err.Error()}
 		}
 		b.listener = listener
 	}
@@ -119,10 +123,10 @@ func (b *Bridge) Addr() string {
 // sweepAge is longer than any batch can take, see fdbpq.SweepReceipts.
 const sweepAge = 24 * time.Hour
 
-// Run serves until ctx ends, then finishes what was delivered, for at most the
-// shutdown timeout, and returns when all its goroutines are gone. It is called
-// once. The error is nil after an orderly end; otherwise it says why it
-// could not begin or go on, or what was left undone.
+// Run serves until ctx ends, then finishes what was delivered, and returns when all its
+// goroutines are gone, within the shutdown timeout unless the store takes longer to
+// give up a batch. It is called once. The error is nil after an orderly end; otherwise
+// it says why it could not begin or go on, or what was left undone.
 func (b *Bridge) Run(ctx context.Context) error {
 	// Requests that were taken outlive ctx: see shutdown.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -138,7 +142,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		b.retirer.run(work)
 	})
 
-	err := b.connect()
+	err := b.connect(ctx)
 	b.startRouter(&running, err)
 	web := b.startHTTP(&running) // after connect, because it looks at the connection
 	if err == nil {
@@ -149,7 +153,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 			err = fmt.Errorf("bridge: the NATS connection was closed: %w", b.nc.LastError())
 		}
 	}
-	return b.shutdown(err, &running, web, stop)
+	return b.shutdown(ctx, err, &running, web, stop)
 }
 
 // running is the goroutines of Run.

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -20,8 +21,8 @@ const (
 )
 
 // connect opens the connection and subscribes. NATS need not be there: the
-// subscriptions are made when it is.
-func (b *Bridge) connect() error {
+// subscriptions are made when it is. Once ctx has ended connect does not wait for NATS.
+func (b *Bridge) connect(ctx context.Context) error {
 	options := append([]nats.Option{
 		nats.Name(clientName),
 		nats.RetryOnFailedConnect(true),
@@ -36,12 +37,16 @@ func (b *Bridge) connect() error {
 		nats.ReconnectErrHandler(b.notConnected),
 		nats.ErrorHandler(b.asyncError),
 		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
+		b.line.option,
 	)
+	release := context.AfterFunc(ctx, b.line.cut)
 	nc, err := nats.Connect(b.options.NATSURL, options...)
+	release()
 	if err != nil {
-		return fmt.Errorf("bridge: NATS at %s: %w", b.options.NATSURL, err)
+		return fmt.Errorf("bridge: NATS at %s: %w", redacted(b.options.NATSURL), err)
 	}
 	b.nc = nc
+	b.online.Store(nc.IsConnected())
 	for _, subject := range b.grammar.Wildcards() {
 		subscription, err := b.requestsOn(nc, subject, 1)
 		if err != nil {
@@ -74,6 +79,7 @@ func (b *Bridge) requestsOn(nc *nats.Conn, subject string, share int) (*nats.Sub
 
 func (b *Bridge) connected(nc *nats.Conn) {
 	// Every connection subscribes anew, and NATS says again if it refuses.
+	b.online.Store(true)
 	b.denied.Store(nil)
 	if b.router != nil {
 		b.router.denied.Store(false)
@@ -82,13 +88,16 @@ func (b *Bridge) connected(nc *nats.Conn) {
 }
 
 func (b *Bridge) disconnected(_ *nats.Conn, err error) {
+	b.online.Store(false)
 	if !b.stopping.Load() {
 		b.options.Logger.Warn("disconnected from NATS; trying again for ever", "error", err)
 	}
 }
 
 func (b *Bridge) notConnected(_ *nats.Conn, err error) {
-	b.quiet.nats.warn("NATS cannot be reached; trying again", "error", err)
+	if b.line.whole.Err() == nil {
+		b.quiet.nats.warn("NATS cannot be reached; trying again", "error", err)
+	}
 }
 
 // asyncError hears of what goes wrong outside of calls: permissions, messages

@@ -223,6 +223,7 @@ func (d *direct) connect() {
 		nats.RetryOnFailedConnect(false),
 		nats.ErrorHandler(d.asyncError),
 		nats.ClosedHandler(d.closed),
+		d.b.line.option,
 	)
 	nc, err := nats.Connect(d.b.options.NATSURL, options...)
 	d.mu.Lock()

@@ -58,6 +58,15 @@ func newEndpoints(g subjects.Grammar, m *metrics) *endpoints {
 	return es
 }
 
+// answered is the number of requests that were answered.
+func (es *endpoints) answered() int64 {
+	n := es.unknown.requests.Load()
+	for _, e := range es.all {
+		n += e.requests.Load()
+	}
+	return n
+}
+
 func (es *endpoints) of(r *subjects.Request) *endpoint {
 	return es.byRequest[r.Kind][r.Verb][index(r.HasPriority)]
 }

@@ -125,6 +125,9 @@ func (b *Bridge) publish(m *nats.Msg) {
 
 func (b *Bridge) replyFailed(err error) {
 	b.metrics.replyFailures.Inc()
+	if errors.Is(err, nats.ErrConnectionClosed) {
+		b.unsent.Add(1)
+	}
 	b.quiet.replies.warn("a reply could not be sent", "error", err)
 }
 

@@ -201,7 +201,7 @@ func TestShutdownFinishes(t *testing.T) {
 func TestShutdownTimeout(t *testing.T) {
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) {
 		o.Lanes = 1
-		o.ShutdownTimeout = 50 * time.Millisecond
+		o.ShutdownTimeout = 400 * time.Millisecond
 	}})
 	first := async(t, e, "pq.jobs.push", "begun")
 	<-s.entered

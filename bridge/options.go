@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"regexp"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +27,8 @@ type Options struct {
 	// NATSOptions are applied to the connection after the bridge's own:
 	// credentials, TLS, a name. They must not set the handlers of the
 	// connection (error, disconnect, reconnect, close), which the bridge needs.
+	// The bridge looks up and dials the servers itself unless they set a
+	// CustomDialer; one that waits keeps the end of the bridge waiting.
 	NATSOptions []nats.Option
 	// QueueGroup is the NATS queue group that all bridges of one store share, so
 	// that each request goes to one of them. Default "pq".
@@ -69,8 +74,9 @@ type Options struct {
 	// when the oldest of its requests reaches this age, but is given at least
 	// half of it. Default 5s.
 	RequestTimeout time.Duration
-	// ShutdownTimeout is how long Run goes on with what was already delivered
-	// after its context ended. What is left then is answered 503. Default 10s.
+	// ShutdownTimeout is how long Run may take to end after its context did. It goes
+	// on with what was already delivered for all of that time but the last quarter,
+	// two seconds at most. What is left then is answered 503. Default 8s.
 	ShutdownTimeout time.Duration
 
 	// Logger receives the log. Default slog.Default().
@@ -96,7 +102,7 @@ func (o Options) withDefaults() Options {
 	orElse(&o.MaxPending, 16384)
 	orElse(&o.MaxPendingBytes, 64<<20)
 	orElse(&o.RequestTimeout, 5*time.Second)
-	orElse(&o.ShutdownTimeout, 10*time.Second)
+	orElse(&o.ShutdownTimeout, 8*time.Second)
 	orElse(&o.Logger, slog.Default())
 	orElse(&o.Version, moduleVersion())
 	if o.Lanes == 0 {
@@ -122,29 +128,60 @@ func moduleVersion() string {
 	return "0.0.0"
 }
 
-// Validate returns all problems of the options, joined, with the defaults
-// filled in. New calls it.
+// Validate returns all problems of the options, joined, each a *kv.OptionError, with
+// the defaults filled in. New calls it.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var problems []error
-	check := func(ok bool, format string, args ...any) {
+	check := func(ok bool, field string, value any, want string) {
 		if !ok {
-			problems = append(problems, fmt.Errorf("bridge: "+format, args...))
+			problems = append(problems, &kv.OptionError{Package: "bridge", Field: field, Value: value, Want: want})
 		}
 	}
-	check(o.DB != nil, "no store: set DB")
-	check(o.Keyspace != nil, "no keyspace: set Keyspace")
-	check(o.Grammar != subjects.Grammar{}, "no grammar: set Grammar")
-	check(subjects.ValidateQueueName(o.QueueGroup) == nil, "queue group %q: want letters, digits, '-' and '_'", o.QueueGroup)
-	check(o.HTTPTimeout > 0, "HTTP timeout %v: want more than 0", o.HTTPTimeout)
-	check(o.MetricQueues >= -1, "metric queues %d: want -1 or more", o.MetricQueues)
-	check(o.Lanes >= 1 && o.Lanes <= 1024, "lanes %d: want 1 to 1024", o.Lanes)
-	check(o.MaxBatch >= 1, "max batch %d: want 1 or more", o.MaxBatch)
-	check(o.MaxBatchBytes >= 1 && o.MaxBatchBytes <= maxBatchBytes, "max batch bytes %d: want 1 to %d", o.MaxBatchBytes, maxBatchBytes)
-	check(o.MaxPending >= 1, "max pending %d: want 1 or more", o.MaxPending)
-	check(o.MaxPendingBytes >= 1, "max pending bytes %d: want 1 or more", o.MaxPendingBytes)
-	check(o.RequestTimeout > 0, "request timeout %v: want more than 0", o.RequestTimeout)
-	check(o.ShutdownTimeout > 0, "shutdown timeout %v: want more than 0", o.ShutdownTimeout)
-	check(semver.MatchString(o.Version), "version %q: want a semantic version such as 1.2.3", o.Version)
+	check(validURLs(o.NATSURL), "NATSURL", redacted(o.NATSURL), "nats://host:port, or several separated by commas")
+	check(o.DB != nil, "DB", o.DB, "a store")
+	check(o.Keyspace != nil, "Keyspace", o.Keyspace, "a keyspace")
+	check(o.Grammar != subjects.Grammar{}, "Grammar", "empty", "a grammar")
+	check(subjects.ValidateQueueName(o.QueueGroup) == nil, "QueueGroup", strconv.Quote(o.QueueGroup), "1 to 128 letters, digits, '-' and '_'")
+	check(o.HTTPTimeout > 0, "HTTPTimeout", o.HTTPTimeout, "more than 0")
+	check(o.MetricQueues >= -1, "MetricQueues", o.MetricQueues, "-1 or more")
+	check(o.Lanes >= 1 && o.Lanes <= 1024, "Lanes", o.Lanes, "1 to 1024")
+	check(o.MaxBatch >= 1, "MaxBatch", o.MaxBatch, "1 or more")
+	check(o.MaxBatchBytes >= 1 && o.MaxBatchBytes <= maxBatchBytes, "MaxBatchBytes", o.MaxBatchBytes, fmt.Sprintf("1 to %d", maxBatchBytes))
+	check(o.MaxPending >= 1, "MaxPending", o.MaxPending, "1 or more")
+	check(o.MaxPendingBytes >= 1, "MaxPendingBytes", o.MaxPendingBytes, "1 or more")
+	check(o.RequestTimeout > 0, "RequestTimeout", o.RequestTimeout, "more than 0")
+	check(o.ShutdownTimeout > 0, "ShutdownTimeout", o.ShutdownTimeout, "more than 0")
+	check(semver.MatchString(o.Version), "Version", strconv.Quote(o.Version), "a semantic version such as 1.2.3")
 	return errors.Join(problems...)
+}
+
+// validURLs reports whether the NATS client can read the list of URLs. Its own error
+// would show the password in one that it cannot read.
+func validURLs(list string) bool {
+	found := false
+	for text := range strings.SplitSeq(list, ",") {
+		text = strings.TrimSpace(text)
+		if text == "" {
+			continue
+		}
+		if !strings.Contains(text, "://") {
+			text = "nats://" + text
+		}
+		u, err := url.Parse(text)
+		if err != nil || u.Hostname() == "" {
+			return false
+		}
+		found = true
+	}
+	return found
+}
+
+// credentials are what a list of URLs may have before the hosts. A password that is not
+// escaped may contain anything, so the match goes on to the last '@'.
+var credentials = regexp.MustCompile(`(?s)^.*@`)
+
+// redacted returns a list of URLs as it may be shown, in quotes.
+func redacted(list string) string {
+	return strconv.Quote(credentials.ReplaceAllString(list, "xxxxx@"))
 }

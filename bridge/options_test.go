@@ -20,8 +20,8 @@ func TestOptionsListAllProblems(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"DB", "Keyspace", "Grammar", "queue group", "HTTP timeout", "metric queues", "lanes",
-		"max batch -1", "max batch bytes", "max pending -1", "max pending bytes", "request timeout", "shutdown timeout", "version"} {
+	for _, want := range []string{"DB", "Keyspace", "Grammar", `QueueGroup is "a b"`, "HTTPTimeout", "MetricQueues", "Lanes",
+		"MaxBatch is -1", "MaxBatchBytes", "MaxPending is -1", "MaxPendingBytes", "RequestTimeout", "ShutdownTimeout", `Version is "one"`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in:\n%v", want, err)
 		}

@@ -1,9 +1,11 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -11,37 +13,79 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// natsPatience is how long each exchange with NATS may take during a shutdown; a
+// quarter of the shutdown timeout if that is less.
+const natsPatience = 2 * time.Second
+
 // shutdown ends what Run started, in the order in which each step depends on the one
-// before, and returns why and what went wrong.
-func (b *Bridge) shutdown(reason error, running *running, web *http.Server, stop context.CancelFunc) error {
+// before, within the shutdown timeout. The reason is failure, or that ctx has ended.
+// It returns failure and what was left undone.
+func (b *Bridge) shutdown(ctx context.Context, failure error, running *running, web *http.Server, stop context.CancelFunc) error {
 	// From here on /readyz answers 503, so that nobody is sent here any more.
 	b.stopping.Store(true)
-	deadline, cancel := context.WithTimeout(context.Background(), b.options.ShutdownTimeout)
+	report := b.beginReport(ctx, failure)
+
+	// The last exchange with NATS has its share of the time, the requests have the rest.
+	// When all of it is over nothing waits for NATS any more, whatever it does.
+	timeout := b.options.ShutdownTimeout
+	total, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
+	defer context.AfterFunc(total, b.line.cut)()
+	patience := min(natsPatience, timeout/4)
+	requests, cancel := context.WithTimeout(total, timeout-patience)
+	defer cancel()
+	var late sync.WaitGroup // calls that NATS kept waiting for longer than that
 
-	// Other bridges pass no more pops to this one.
-	running.leave()
-
-	// No new requests; those that NATS delivered still reach their lanes.
-	err := errors.Join(reason, b.drain(deadline))
-	if b.router != nil {
-		err = errors.Join(err, b.router.direct.end(deadline))
+	// While NATS is away nothing comes or goes, and the attempts to reach it would only
+	// keep the steps below waiting.
+	if !b.online.Load() {
+		b.line.cut()
 	}
 
-	// The lanes end when they have run and answered all they have. At the
-	// deadline the batches under way are given up and the rest is answered
-	// 503, which takes no store and so no time.
+	// Other bridges pass no more pops to this one.
+	_ = within(total, patience, &late, func(context.Context) error { running.leave(); return nil })
+
+	// No new requests, and those that NATS had delivered reach their lanes. If it does
+	// not answer, nobody knows of more.
+	delivery, cancel := context.WithCancel(requests)
+	defer cancel()
+	silence := within(total, patience, &late, b.unsubscribe)
+	if silence != nil {
+		cancel()
+	}
+	report.unseen = b.awaitHandlers(requests)
+	if b.router != nil {
+		silence = cmp.Or(silence, b.router.direct.end(delivery))
+	}
+	if silence != nil && b.online.Load() {
+		b.options.Logger.Warn("NATS does not answer: the shutdown goes on without it", "error", silence)
+	}
+
+	// A reply that waits for a connection would be lost in the end. Now it is refused,
+	// and so what a pop took is pushed again.
+	if !b.online.Load() {
+		b.disconnect()
+		b.options.Logger.Warn("NATS is away: the shutdown goes on without it")
+	}
+
+	// The lanes end when they have run and answered all they have. When the time is up
+	// the batches under way are given up and the rest is answered 503, which takes no
+	// store and so no time.
 	for _, l := range b.lanes {
 		l.close()
 	}
-	if !waitFor(deadline, &running.lanes) {
-		err = errors.Join(err, fmt.Errorf("bridge: not all requests were done after %v: the rest was answered 503", b.options.ShutdownTimeout))
+	if !waitFor(requests, &running.lanes) {
+		report.undone = b.load.requests.Load()
 	}
 	stop()
 	running.lanes.Wait()
 
-	// All replies are written; make sure that they are sent before closing.
-	err = errors.Join(err, b.disconnect())
+	// All replies are written. They have arrived when NATS answers once more.
+	if b.online.Load() && report.answered() > 0 {
+		report.unconfirmed = within(total, patience, &late, b.nc.FlushWithContext)
+	}
+	b.disconnect()
+	late.Wait()
 
 	// HTTP last: until here it could be asked how far this is.
 	if web != nil {
@@ -50,9 +94,24 @@ func (b *Bridge) shutdown(reason error, running *running, web *http.Server, stop
 	running.others.Wait()
 	if b.router != nil {
 		// An attempt to connect ends by itself, and nothing depends on it.
-		_ = waitFor(deadline, &b.router.direct.connecting)
+		_ = waitFor(total, &b.router.direct.connecting)
 	}
-	return err
+	return report.end()
+}
+
+// within calls f and returns its error, or that of its context if NATS keeps f waiting
+// for longer than patience. Then f goes on in late.
+func within(ctx context.Context, patience time.Duration, late *sync.WaitGroup, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ended := make(chan error, 1)
+	late.Go(func() { ended <- f(ctx) })
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // waitFor waits for the group, and returns false if ctx ended first.
@@ -70,45 +129,98 @@ func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
 	}
 }
 
-// drain ends the subscriptions and waits until everything they had received
-// went through the callbacks.
-func (b *Bridge) drain(ctx context.Context) error {
-	if b.nc == nil {
-		return nil
-	}
-	var drained sync.WaitGroup
+// unsubscribe ends the subscriptions. When it returns nil all that NATS will ever
+// deliver has arrived.
+func (b *Bridge) unsubscribe(ctx context.Context) error {
 	for _, s := range b.subscriptions {
-		drained.Add(1)
-		done := sync.OnceFunc(drained.Done)
-		s.SetClosedHandler(func(string) { done() })
-		if err := s.Drain(); err != nil {
-			done() // closed with its connection
-		}
+		_ = s.Drain() // fails if it ended with its connection
 	}
-	if !b.nc.IsConnected() {
-		// Nothing comes any more, and nothing could be told to the server.
-		return nil
+	if b.nc == nil || !b.nc.IsConnected() {
+		return nats.ErrDisconnected
 	}
-	if !waitFor(ctx, &drained) {
-		return errors.New("bridge: NATS did not end the subscriptions in time")
-	}
-	return nil
+	return b.nc.FlushWithContext(ctx)
 }
 
-// flushTimeout bounds the last exchange with NATS.
-const flushTimeout = 2 * time.Second
-
-func (b *Bridge) disconnect() error {
-	if b.nc == nil {
-		return nil
-	}
-	var err error
-	if b.nc.IsConnected() {
-		if err = b.nc.FlushTimeout(flushTimeout); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-			err = fmt.Errorf("bridge: the last replies may not have been sent: %w", err)
+// awaitHandlers waits until what had arrived went through the handlers, which do not
+// wait themselves unless NATS takes no replies. It returns the number of messages that
+// did not when ctx ended.
+func (b *Bridge) awaitHandlers(ctx context.Context) (unseen int) {
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for {
+		unseen = 0
+		for _, s := range b.subscriptions {
+			if n, _, err := s.Pending(); err == nil { // else it has ended
+				unseen += n
+			}
+		}
+		if unseen == 0 {
+			return 0
+		}
+		select {
+		case <-ctx.Done():
+			return unseen
+		case <-again.C:
 		}
 	}
-	b.nc.Close()
-	<-b.closed
-	return err
+}
+
+// disconnect closes the connection, after what is written was handed to the network.
+func (b *Bridge) disconnect() {
+	if b.nc != nil {
+		b.nc.Close()
+		<-b.closed
+	}
+}
+
+// report is what a shutdown has to tell.
+type report struct {
+	b       *Bridge
+	failure error
+	began   time.Time
+	// At the beginning.
+	answeredBefore, unsentBefore int64
+
+	unseen      int   // messages that did not get to a lane
+	undone      int64 // requests that the lanes did not do in time
+	unconfirmed error // why it is not known whether the replies have arrived
+}
+
+func (b *Bridge) beginReport(ctx context.Context, failure error) *report {
+	reason := failure
+	if reason == nil {
+		reason = context.Cause(ctx)
+	}
+	b.options.Logger.Info("shutting down", "reason", reason, "pending", b.load.requests.Load(), "timeout", b.options.ShutdownTimeout)
+	return &report{b: b, failure: failure, began: time.Now(), answeredBefore: b.endpoints.answered(), unsentBefore: b.unsent.Load()}
+}
+
+// answered is the number of requests that were answered since the beginning.
+func (r *report) answered() int64 { return r.b.endpoints.answered() - r.answeredBefore }
+
+// end logs how it went, and returns the failure and what was left undone.
+func (r *report) end() error {
+	unsent := r.b.unsent.Load() - r.unsentBefore
+	left := int64(r.unseen) + r.undone + unsent
+	answered := max(0, r.answered()-r.undone-unsent)
+	problems := []error{r.failure}
+	if r.unseen > 0 {
+		problems = append(problems, fmt.Errorf("bridge: %d messages from NATS were not looked at in time", r.unseen))
+	}
+	if r.undone > 0 {
+		problems = append(problems, fmt.Errorf("bridge: %d requests were not done in time", r.undone))
+	}
+	if unsent > 0 {
+		problems = append(problems, fmt.Errorf("bridge: %d replies could not be sent: NATS is away", unsent))
+	}
+	if r.unconfirmed != nil {
+		problems = append(problems, fmt.Errorf("bridge: NATS did not confirm that it has the replies to %d requests: %w", answered, r.unconfirmed))
+	}
+	level := slog.LevelInfo
+	if left > 0 || r.unconfirmed != nil {
+		level = slog.LevelWarn
+	}
+	r.b.options.Logger.Log(context.Background(), level, "no more requests are served",
+		"answered", answered, "left", left, "took", time.Since(r.began).Round(time.Millisecond))
+	return errors.Join(problems...)
 }

@@ -29,7 +29,8 @@ const (
 // config is the configuration of the service, all of it from environment
 // variables. The desc of each field says what it means and its unit; -help
 // prints them. The names of the variables are given in full because envconfig
-// would otherwise also read them without their prefix.
+// would otherwise also read them without their prefix. A field that goes to the
+// Options of a package is called as there, after that package's optionPrefix.
 type config struct {
 	NATSURL      string `envconfig:"PQ_NATS_URL" default:"nats://127.0.0.1:4222" desc:"NATS servers of one cluster, separated by commas"`
 	NATSCreds    string `envconfig:"PQ_NATS_CREDS" desc:"path of a NATS credentials file"`
@@ -50,10 +51,10 @@ type config struct {
 	FIFOKeyPrefix string `envconfig:"PQ_FIFO_KEY_PREFIX" default:"q" desc:"first element of the keys of FIFO queues in the store; must differ from PQ_KEY_PREFIX, even with -queues, -x or -store appended to either"`
 	ValueFormat   string `envconfig:"PQ_VALUE_FORMAT" default:"raw" desc:"how values are stored: raw (bytes, as recipes in Python do) or tuple (packed, as recipes in Java do); fixed once there are items"`
 
-	DataDir          string `envconfig:"PQ_DATA_DIR" default:"data" desc:"folder of the embedded store; made if it is not there; used by one process at a time"`
-	EmbeddedCache    int64  `envconfig:"PQ_EMBEDDED_CACHE" default:"33554432" desc:"bytes of the embedded store's files to cache in memory"`
-	EmbeddedMemtable int64  `envconfig:"PQ_EMBEDDED_MEMTABLE" default:"16777216" desc:"bytes the embedded store gathers in memory before it writes a table, 1048576 to 1073741824"`
-	EmbeddedMinFree  int64  `envconfig:"PQ_EMBEDDED_MIN_FREE" default:"268435456" desc:"bytes of the disk to keep free: below that pushes are refused with 503; -1 keeps none"`
+	DataDir              string `envconfig:"PQ_DATA_DIR" default:"data" desc:"folder of the embedded store; made if it is not there; used by one process at a time"`
+	EmbeddedCacheSize    int64  `envconfig:"PQ_EMBEDDED_CACHE" default:"33554432" desc:"bytes of the embedded store's files to cache in memory"`
+	EmbeddedMemTableSize int64  `envconfig:"PQ_EMBEDDED_MEMTABLE" default:"16777216" desc:"bytes the embedded store gathers in memory before it writes a table, 1048576 to 1073741824"`
+	EmbeddedMinFreeSpace int64  `envconfig:"PQ_EMBEDDED_MIN_FREE" default:"268435456" desc:"bytes of the disk to keep free: below that pushes are refused with 503; -1 keeps none"`
 
 	FDBClusterFile        string        `envconfig:"PQ_FDB_CLUSTER_FILE" desc:"path of the FoundationDB cluster file, writable; without it the client library's default"`
 	FDBAPIVersion         int           `envconfig:"PQ_FDB_API_VERSION" default:"730" desc:"FoundationDB API version"`
@@ -69,7 +70,7 @@ type config struct {
 	MaxPending      int           `envconfig:"PQ_MAX_PENDING" default:"16384" desc:"most requests waiting or running; those beyond get 429"`
 	MaxPendingBytes int           `envconfig:"PQ_MAX_PENDING_BYTES" default:"67108864" desc:"most bytes of requests waiting or running; those beyond get 429"`
 	RequestTimeout  time.Duration `envconfig:"PQ_REQUEST_TIMEOUT" default:"5s" desc:"longest wait of a request for its transaction; after it the reply is 503"`
-	ShutdownTimeout time.Duration `envconfig:"PQ_SHUTDOWN_TIMEOUT" default:"10s" desc:"longest time to finish what has arrived after a SIGTERM or SIGINT"`
+	ShutdownTimeout time.Duration `envconfig:"PQ_SHUTDOWN_TIMEOUT" default:"8s" desc:"longest time for the whole end after a SIGTERM or SIGINT, in which what has arrived is finished; less than the 10s that docker stop waits"`
 
 	LogLevel  slog.Level `envconfig:"PQ_LOG_LEVEL" default:"info" desc:"least level to log: debug, info, warn or error"`
 	LogFormat string     `envconfig:"PQ_LOG_FORMAT" default:"text" desc:"text or json"`
@@ -93,6 +94,9 @@ func loadConfig(dev bool) (*config, error) {
 	problems := []error{unknownVariables(os.Environ())}
 	for i, field := range variables() {
 		target := reflect.ValueOf(c).Elem().Field(i)
+		if isServiceLink(variable(field), os.Getenv(variable(field))) {
+			field = unset(field)
+		}
 		if err := readField(field, target); err != nil {
 			problems = append(problems, err)
 			// The others are checked with the default in its place.
@@ -112,13 +116,25 @@ func readField(field reflect.StructField, target reflect.Value) error {
 	err := envconfig.Process("", alone.Interface())
 	var wrong *envconfig.ParseError
 	if errors.As(err, &wrong) {
-		return fmt.Errorf("%s is %q: %w", wrong.KeyName, wrong.Value, wrong.Err)
+		return fmt.Errorf("%s is %q: want %s", wrong.KeyName, wrong.Value, wanted(field.Type))
 	}
 	if err != nil {
 		return err
 	}
 	target.Set(alone.Elem().Field(0))
 	return nil
+}
+
+// wanted says how the values of a variable are written. Any text is a string.
+func wanted(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[time.Duration]():
+		return "a time such as 500ms, 5s or 1m"
+	case reflect.TypeFor[slog.Level]():
+		return "debug, info, warn or error"
+	default:
+		return fmt.Sprintf("a whole number of at most %d bits", t.Bits())
+	}
 }
 
 // unset returns the field as if its variable were not set.
@@ -136,8 +152,8 @@ const testVariables = "PQ_TEST_"
 func unknownVariables(environ []string) error {
 	var problems []error
 	for _, entry := range environ {
-		name, _, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, "PQ_") || strings.HasPrefix(name, testVariables) {
+		name, value, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, "PQ_") || strings.HasPrefix(name, testVariables) || isServiceLink(name, value) {
 			continue
 		}
 		if nearest := nearestVariable(name); nearest != name {
@@ -195,10 +211,13 @@ func (c *config) validate() error {
 	oneOf("PQ_VALUE_FORMAT", c.ValueFormat, "raw", "tuple")
 	oneOf("PQ_LOG_FORMAT", c.LogFormat, "text", "json")
 	check(c.NATSURL != "", "PQ_NATS_URL is empty: want the URL of a NATS server")
-	check((c.NATSTLSCert == "") == (c.NATSTLSKey == ""), "PQ_NATS_TLS_CERT and PQ_NATS_TLS_KEY are needed together")
-	check(c.NATSPassword == "" || c.NATSUser != "", "PQ_NATS_PASSWORD needs PQ_NATS_USER")
+	check((c.NATSTLSCert == "") == (c.NATSTLSKey == ""), "PQ_NATS_TLS_CERT is %q and PQ_NATS_TLS_KEY %q: want both or none", c.NATSTLSCert, c.NATSTLSKey)
+	check(c.NATSPassword == "" || c.NATSUser != "", "PQ_NATS_PASSWORD is set and PQ_NATS_USER is empty: want both or none")
 	check(c.DataDir != "" || c.Store != storeEmbedded, "PQ_DATA_DIR is empty: want the folder of the embedded store")
-	_, _, err := net.SplitHostPort(c.HTTPAddr)
+	_, port, err := net.SplitHostPort(c.HTTPAddr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
 	check(err == nil || c.HTTPAddr == httpOff, "PQ_HTTP_ADDR is %q: want host:port or %s", c.HTTPAddr, httpOff)
 	check(c.DevNATSPort >= 0 && c.DevNATSPort <= 65535, "PQ_DEV_NATS_PORT is %d: want 0 to 65535", c.DevNATSPort)
 	for _, name := range c.zeros() {
@@ -214,9 +233,33 @@ func (c *config) validate() error {
 		problems = append(problems, err)
 		keyspace, _ = fdbpq.NewKeyspace(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix, fdbpq.RawValues) // cannot fail
 	}
-	problems = append(problems, c.bridgeOptions(noStore{}, keyspace, grammar).Validate(),
-		c.pebbleOptions(nil).Validate(), c.fdbOptions().Validate())
-	return errors.Join(problems...)
+	options := errors.Join(c.bridgeOptions(noStore{}, keyspace, grammar).Validate(), c.pebbleOptions(nil).Validate(), c.fdbOptions().Validate())
+	return errors.Join(append(problems, inVariables(options))...)
+}
+
+// optionPrefix is what the fields of config that go to the Options of a package are
+// called there, before the name of the option.
+var optionPrefix = map[string]string{"bridge": "", "pebblekv": "Embedded", "fdbkv": "FDB"}
+
+// inVariables returns the problems of options with the name of the variable in the place
+// of that of the field.
+func inVariables(err error) error {
+	if all, joined := err.(interface{ Unwrap() []error }); joined {
+		var problems []error
+		for _, err := range all.Unwrap() {
+			problems = append(problems, inVariables(err))
+		}
+		return errors.Join(problems...)
+	}
+	wrong, ok := errors.AsType[*kv.OptionError](err)
+	if !ok {
+		return err
+	}
+	field, found := reflect.TypeFor[config]().FieldByName(optionPrefix[wrong.Package] + wrong.Field)
+	if !found {
+		return err
+	}
+	return fmt.Errorf("%s is %v: want %s", variable(field), wrong.Value, wrong.Want)
 }
 
 // zeros returns the variables whose value is 0 where the packages below would
@@ -302,9 +345,9 @@ const httpOff = "off"
 
 func (c *config) pebbleOptions(logger *slog.Logger) pebblekv.Options {
 	return pebblekv.Options{
-		CacheSize:    c.EmbeddedCache,
-		MemTableSize: c.EmbeddedMemtable,
-		MinFreeSpace: c.EmbeddedMinFree,
+		CacheSize:    c.EmbeddedCacheSize,
+		MemTableSize: c.EmbeddedMemTableSize,
+		MinFreeSpace: c.EmbeddedMinFreeSpace,
 		Logger:       logger,
 	}
 }

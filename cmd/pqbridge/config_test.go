@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -34,25 +36,30 @@ func TestEveryProblem(t *testing.T) {
 		{"PQ_VALUE_FORMAT", "json", []string{"PQ_VALUE_FORMAT", "raw", "tuple"}},
 		{"PQ_LOG_FORMAT", "xml", []string{"PQ_LOG_FORMAT", "text", "json"}},
 		{"PQ_NATS_URL", "", []string{"PQ_NATS_URL"}},
-		{"PQ_NATS_TLS_CERT", "cert.pem", []string{"PQ_NATS_TLS_KEY"}},
+		{"PQ_NATS_TLS_CERT", "cert.pem", []string{`PQ_NATS_TLS_CERT is "cert.pem" and PQ_NATS_TLS_KEY ""`}},
 		{"PQ_NATS_PASSWORD", "secret", []string{"PQ_NATS_USER"}},
 		{"PQ_DATA_DIR", "", []string{"PQ_DATA_DIR"}},
 		{"PQ_KEY_PREFIX", "q", []string{"PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX", "the FIFO queues", "differ"}},
 		{"PQ_SUBJECT_PREFIX", "a..b", []string{"PQ_SUBJECT_PREFIX", "empty"}},
-		{"PQ_QUEUE_GROUP", "a b", []string{"queue group"}},
+		{"PQ_QUEUE_GROUP", "a b", []string{`PQ_QUEUE_GROUP is "a b": want 1 to 128 letters`}},
+		{"PQ_HTTP_ADDR", "127.0.0.1:99999", []string{`PQ_HTTP_ADDR is "127.0.0.1:99999": want host:port or off`}},
 		{"PQ_DEV_NATS_PORT", "70000", []string{"PQ_DEV_NATS_PORT", "65535"}},
-		{"PQ_LANES", "-1", []string{"lanes -1"}},
+		{"PQ_LANES", "-1", []string{"PQ_LANES is -1: want 1 to 1024"}},
 		{"PQ_MAX_BATCH", "0", []string{"PQ_MAX_BATCH is 0"}},
-		{"PQ_MAX_BATCH_BYTES", "9000000", []string{"max batch bytes 9000000"}},
-		{"PQ_MAX_PENDING", "-2", []string{"max pending -2"}},
-		{"PQ_MAX_PENDING_BYTES", "-3", []string{"max pending bytes -3"}},
-		{"PQ_REQUEST_TIMEOUT", "-1s", []string{"request timeout -1s"}},
-		{"PQ_SHUTDOWN_TIMEOUT", "0s", []string{"PQ_SHUTDOWN_TIMEOUT is 0"}},
-		{"PQ_METRIC_QUEUES", "-2", []string{"metric queues -2"}},
-		{"PQ_EMBEDDED_MEMTABLE", "5", []string{"MemTableSize is 5"}},
-		{"PQ_EMBEDDED_CACHE", "-1", []string{"CacheSize is -1"}},
-		{"PQ_FDB_API_VERSION", "100", []string{"API version 100"}},
-		{"PQ_FDB_TRANSACTION_TIMEOUT", "1us", []string{"transaction timeout"}},
+		{"PQ_MAX_BATCH_BYTES", "9000000", []string{"PQ_MAX_BATCH_BYTES is 9000000: want 1 to 8000000"}},
+		{"PQ_MAX_PENDING", "-2", []string{"PQ_MAX_PENDING is -2: want 1 or more"}},
+		{"PQ_MAX_PENDING_BYTES", "-3", []string{"PQ_MAX_PENDING_BYTES is -3: want 1 or more"}},
+		{"PQ_REQUEST_TIMEOUT", "-1s", []string{"PQ_REQUEST_TIMEOUT is -1s: want more than 0"}},
+		{"PQ_HTTP_TIMEOUT", "-1s", []string{"PQ_HTTP_TIMEOUT is -1s: want more than 0"}},
+		{"PQ_SHUTDOWN_TIMEOUT", "-1s", []string{"PQ_SHUTDOWN_TIMEOUT is -1s: want more than 0"}},
+		{"PQ_METRIC_QUEUES", "-2", []string{"PQ_METRIC_QUEUES is -2: want -1 or more"}},
+		{"PQ_EMBEDDED_MEMTABLE", "5", []string{"PQ_EMBEDDED_MEMTABLE is 5: want 1048576 to 1073741824"}},
+		{"PQ_EMBEDDED_CACHE", "-1", []string{"PQ_EMBEDDED_CACHE is -1: want 0 or more"}},
+		{"PQ_FDB_API_VERSION", "100", []string{"PQ_FDB_API_VERSION is 100: want 620 to 730"}},
+		{"PQ_FDB_TRANSACTION_TIMEOUT", "1us", []string{"PQ_FDB_TRANSACTION_TIMEOUT is 1µs: want 1ms to "}},
+		{"PQ_NATS_CREDS", "absent.creds", []string{"PQ_NATS_CREDS absent.creds", "no such file"}},
+		{"PQ_NATS_NKEY", "absent.nk", []string{"PQ_NATS_NKEY absent.nk", "no such file"}},
+		{"PQ_NATS_TLS_CA", "absent.pem", []string{"PQ_NATS_TLS_CA absent.pem", "no such file"}},
 		{"PQ_DATADIR", "x", []string{"PQ_DATADIR is not a variable", "did you mean PQ_DATA_DIR?"}},
 		{"PQ_NATS_CREDENTIALS", "x", []string{"PQ_NATS_CREDENTIALS", "did you mean PQ_NATS_CREDS?"}},
 	}
@@ -70,29 +77,82 @@ func TestEveryProblem(t *testing.T) {
 		}
 		checkProblems(t, want)
 	})
-	unreadable := map[string]string{
-		"PQ_LANES": "many", "PQ_REQUEST_TIMEOUT": "5", "PQ_LOG_LEVEL": "loud", "PQ_MAX_PENDNIG": "1",
+	unreadable := []struct{ variable, value, want string }{
+		{"PQ_LANES", "many", `PQ_LANES is "many": want a whole number`},
+		{"PQ_REQUEST_TIMEOUT", "5", `PQ_REQUEST_TIMEOUT is "5": want a time such as 500ms, 5s or 1m`},
+		{"PQ_LOG_LEVEL", "loud", `PQ_LOG_LEVEL is "loud": want debug, info, warn or error`},
+		{"PQ_MAX_PENDNIG", "1", "did you mean PQ_MAX_PENDING?"},
 	}
 	t.Run("unreadable", func(t *testing.T) {
 		var want []string
-		for name, value := range unreadable {
-			t.Setenv(name, value)
-			want = append(want, name)
+		for _, u := range unreadable {
+			t.Setenv(u.variable, u.value)
+			want = append(want, u.want)
 		}
 		checkProblems(t, want)
 	})
 }
 
+// checkProblems starts the service and fails the test unless that fails with all of the words.
 func checkProblems(t *testing.T, want []string) {
 	t.Helper()
-	_, err := loadConfig(false)
-	if err == nil {
-		t.Fatal("no error")
-	}
+	err := configurationError(t)
 	for _, words := range want {
 		if !strings.Contains(err.Error(), words) {
 			t.Errorf("%q is not in the error:\n%v", words, err)
 		}
+	}
+	for _, internal := range []string{"\nbridge:", "\npebblekv:", "\nfdbkv:"} {
+		if strings.Contains(err.Error(), internal) {
+			t.Errorf("the error names %q, of which users know nothing:\n%v", internal, err)
+		}
+	}
+}
+
+// configurationError starts the service, which ends at once if it does start, and returns the error.
+func configurationError(t *testing.T) error {
+	t.Helper()
+	t.Chdir(t.TempDir()) // where nothing is
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	err := run(ctx, nil, io.Discard, io.Discard)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	return err
+}
+
+// TestSecretsAreNotShown: an error may say that a secret is wrong, and not what it is.
+func TestSecretsAreNotShown(t *testing.T) {
+	for _, url := range []string{
+		"nats://user:hunter2@[::1", "nats://user:hun%ter2@host", "nats://user:hunter2/x@host", "user:hunter2@host:port",
+		"nats://a:1,nats://user:hunter2,hunter2@host",
+	} {
+		t.Run(url, func(t *testing.T) {
+			t.Setenv("PQ_NATS_URL", url)
+			t.Setenv("PQ_NATS_PASSWORD", "hunter2") // without a user
+			t.Setenv("PQ_NATS_TOKEM", "hunter2")
+			err := configurationError(t)
+			if strings.Contains(err.Error(), "hun") {
+				t.Errorf("the secret is in the error:\n%v", err)
+			}
+			for _, want := range []string{"PQ_NATS_URL is ", "PQ_NATS_PASSWORD is set", "PQ_NATS_TOKEM is not a variable"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q is not in the error:\n%v", want, err)
+				}
+			}
+		})
+	}
+}
+
+// TestHealthcheckNeedsNoSecrets: it does not log in, so it works while their files are
+// being replaced.
+func TestHealthcheckNeedsNoSecrets(t *testing.T) {
+	t.Setenv("PQ_NATS_CREDS", filepath.Join(t.TempDir(), "absent"))
+	t.Setenv("PQ_HTTP_ADDR", httpOff)
+	err := run(t.Context(), []string{"-healthcheck"}, io.Discard, io.Discard)
+	if err == nil || strings.Contains(err.Error(), "PQ_NATS_CREDS") {
+		t.Errorf("error %v: want one about PQ_HTTP_ADDR only", err)
 	}
 }
 

@@ -38,7 +38,8 @@ func TestReadmeListsTheConfiguration(t *testing.T) {
 // document.
 func TestDocumentsNameRealVariables(t *testing.T) {
 	known := []string{
-		"PQ_TEST_FDB", // read by package testenv
+		"PQ_TEST_FDB",                       // read by package testenv
+		"PQ_SERVICE_HOST", "PQ_PORT_80_TCP", // set by Kubernetes
 	}
 	for _, field := range variables() {
 		known = append(known, variable(field))

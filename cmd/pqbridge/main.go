@@ -2,7 +2,7 @@
 //
 // Its configuration is environment variables: see pqbridge -help. It ends on
 // SIGTERM or SIGINT, after it has finished what had arrived; a second signal
-// ends it at once.
+// ends it at once. See signals.go for the others.
 package main
 
 import (
@@ -18,10 +18,12 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// From the first signal on the next one does what it does by default.
-	context.AfterFunc(ctx, stop)
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := context.WithCancelCause(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, os.Args[1:], os.Stdout, os.Stderr) }()
+	if err := superviseRun(ended, signals, stop); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "pqbridge:", err) // nowhere left to report a failure
 		os.Exit(1)
 	}
@@ -48,6 +50,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	c, err := loadConfig(*dev)
+	if !*check { // which needs none of them
+		err = errors.Join(err, c.checkSecrets())
+	}
 	if err != nil {
 		return fmt.Errorf("the configuration is not usable:\n%w", err)
 	}

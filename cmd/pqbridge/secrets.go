@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 )
 
@@ -25,6 +26,11 @@ func (c *config) checkSecrets() error {
 			problems = append(problems, fmt.Errorf("PQ_NATS_CREDS %s: %w", c.NATSCreds, err))
 		}
 	}
+	if c.NATSNkey != "" {
+		if _, err := nats.NkeyOptionFromSeed(c.NATSNkey); err != nil {
+			problems = append(problems, fmt.Errorf("PQ_NATS_NKEY %s: %w", c.NATSNkey, err))
+		}
+	}
 	if c.NATSTLSCA != "" {
 		text, err := os.ReadFile(c.NATSTLSCA)
 		if err == nil && !x509.NewCertPool().AppendCertsFromPEM(text) {
@@ -34,7 +40,7 @@ func (c *config) checkSecrets() error {
 			problems = append(problems, fmt.Errorf("PQ_NATS_TLS_CA %s: %w", c.NATSTLSCA, err))
 		}
 	}
-	if c.NATSTLSCert != "" {
+	if c.NATSTLSCert != "" && c.NATSTLSKey != "" { // validate says if one is missing
 		if _, err := tls.LoadX509KeyPair(c.NATSTLSCert, c.NATSTLSKey); err != nil {
 			problems = append(problems, fmt.Errorf("PQ_NATS_TLS_CERT %s with PQ_NATS_TLS_KEY %s: %w", c.NATSTLSCert, c.NATSTLSKey, err))
 		}

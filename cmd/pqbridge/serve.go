@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"sync"
 
 	"github.com/nats-io/nats.go"
@@ -14,11 +15,26 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// serve runs the bridge until ctx ends. Everything is closed in the order
-// opposite to that in which it was opened: the bridge, the store, and with dev
-// the NATS server.
-func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout io.Writer) (err error) {
+// serve runs the service until ctx ends, and then ends it within the shutdown timeout.
+func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout io.Writer) error {
 	tuneGC()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer surviveSignals(dev, stop, logger)()
+	if names := serviceLinks(os.Environ()); len(names) > 0 {
+		logger.Info("variables that Kubernetes sets for a service are ignored", "variables", names)
+	}
+	return endWithin(ctx, c.ShutdownTimeout, func() error {
+		err := serveBridge(ctx, stop, c, dev, logger, stdout)
+		logger.Info("pqbridge has ended")
+		return err
+	})
+}
+
+// serveBridge runs the bridge until ctx ends. Everything is closed in the order opposite
+// to that in which it was opened: the bridge, the store, and with dev the NATS server. It
+// calls stop when it begins to, so that the time for that is counted.
+func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, dev bool, logger *slog.Logger, stdout io.Writer) (err error) {
 	if dev {
 		server, err := startNATS(c.DevNATSPort, logger)
 		if err != nil {
@@ -43,31 +59,29 @@ func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout
 	}
 	options := c.bridgeOptions(db, keyspace, grammar)
 	options.Logger = logger
+	options.ShutdownTimeout -= c.ShutdownTimeout / 8 // for what is closed after the bridge
 	if options.NATSOptions, err = c.natsOptions(); err != nil {
 		return err
 	}
 	b, err := bridge.New(options)
 	if err != nil {
-		return err
+		return inVariables(err)
 	}
 	logger.Info("pqbridge starts", "version", describeVersion(), "store", c.Store, "http", b.Addr())
 
-	ctx, stop := context.WithCancel(ctx)
 	var greeting sync.WaitGroup
 	if dev {
 		greeting.Go(func() { greet(ctx, stdout, c.NATSURL, b.Addr()) })
 	}
 	err = b.Run(ctx)
-	stop()
+	stop(err)
 	greeting.Wait()
 	return err
 }
 
-// natsOptions returns the options of the connection to NATS.
+// natsOptions returns the options of the connection to NATS. Its error is one that
+// checkSecrets would have found.
 func (c *config) natsOptions() ([]nats.Option, error) {
-	if err := c.checkSecrets(); err != nil {
-		return nil, err
-	}
 	var options []nats.Option
 	if c.NATSCreds != "" {
 		options = append(options, nats.UserCredentials(c.NATSCreds))

@@ -59,21 +59,21 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate returns everything that is wrong with o, joined, or nil.
+// Validate returns everything that is wrong with o, joined, each a *kv.OptionError, or
+// nil.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var problems []error
-	if o.APIVersion < MinAPIVersion || o.APIVersion > MaxAPIVersion {
-		problems = append(problems, fmt.Errorf("fdbkv: API version %d: want %d to %d",
-			o.APIVersion, MinAPIVersion, MaxAPIVersion))
+	check := func(ok bool, field string, value any, format string, args ...any) {
+		if !ok {
+			problems = append(problems, &kv.OptionError{Package: "fdbkv", Field: field, Value: value, Want: fmt.Sprintf(format, args...)})
+		}
 	}
-	if o.TransactionTimeout < time.Millisecond || o.TransactionTimeout.Milliseconds() > math.MaxInt32 {
-		problems = append(problems, fmt.Errorf("fdbkv: transaction timeout %v: want 1ms to %v",
-			o.TransactionTimeout, math.MaxInt32*time.Millisecond))
-	}
-	if o.TransactionSizeLimit < minTransactionSizeLimit || o.TransactionSizeLimit > kv.MaxTransactionSize {
-		problems = append(problems, fmt.Errorf("fdbkv: transaction size limit %d bytes: want %d to %d",
-			o.TransactionSizeLimit, minTransactionSizeLimit, kv.MaxTransactionSize))
-	}
+	check(o.APIVersion >= MinAPIVersion && o.APIVersion <= MaxAPIVersion,
+		"APIVersion", o.APIVersion, "%d to %d", MinAPIVersion, MaxAPIVersion)
+	check(o.TransactionTimeout >= time.Millisecond && o.TransactionTimeout.Milliseconds() <= math.MaxInt32,
+		"TransactionTimeout", o.TransactionTimeout, "1ms to %v", math.MaxInt32*time.Millisecond)
+	check(o.TransactionSizeLimit >= minTransactionSizeLimit && o.TransactionSizeLimit <= kv.MaxTransactionSize,
+		"TransactionSizeLimit", o.TransactionSizeLimit, "%d to %d bytes", minTransactionSizeLimit, kv.MaxTransactionSize)
 	return errors.Join(problems...)
 }

@@ -34,7 +34,7 @@ func TestInvalidOptions(t *testing.T) {
 			t.Errorf("%+v: no error", o)
 			continue
 		}
-		for _, want := range []string{"API version", "transaction timeout", "transaction size limit"} {
+		for _, want := range []string{"APIVersion", "TransactionTimeout", "TransactionSizeLimit"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%+v: %q does not name the %s", o, err, want)
 			}

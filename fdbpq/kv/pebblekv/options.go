@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // Options of a store. The zero value is ready to use.
@@ -73,15 +75,15 @@ const (
 	never = 1 << 20
 )
 
-// Validate returns all problems of o, joined, or nil.
+// Validate returns all problems of o, joined, each a *kv.OptionError, or nil.
 func (o Options) Validate() error {
 	var problems []error
 	if o.CacheSize < 0 {
-		problems = append(problems, fmt.Errorf("pebblekv: CacheSize is %d, below 0", o.CacheSize))
+		problems = append(problems, &kv.OptionError{Package: "pebblekv", Field: "CacheSize", Value: o.CacheSize, Want: "0 or more"})
 	}
 	if o.MemTableSize != 0 && (o.MemTableSize < minMemTableSize || o.MemTableSize > maxMemTableSize) {
-		problems = append(problems, fmt.Errorf("pebblekv: MemTableSize is %d, not from %d to %d",
-			o.MemTableSize, minMemTableSize, maxMemTableSize))
+		problems = append(problems, &kv.OptionError{Package: "pebblekv", Field: "MemTableSize", Value: o.MemTableSize,
+			Want: fmt.Sprintf("%d to %d", minMemTableSize, maxMemTableSize)})
 	}
 	return errors.Join(problems...)
 }

@@ -1,0 +1,93 @@
+package bridge
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// line is what the connections to NATS run over. The NATS client dials, logs in and
+// writes under its lock, so while a server does not answer every other call on the
+// connection waits too, Close included, for as long as the client's own timeouts: two
+// seconds for each server to dial, a minute for a write. cut ends all of that at once.
+type line struct {
+	whole context.Context // until it is cut
+	cut   context.CancelFunc
+}
+
+func newLine() *line {
+	whole, cut := context.WithCancel(context.Background())
+	return &line{whole, cut}
+}
+
+// option makes a connection run over the line. It comes after the options that it
+// looks at: those about dialing.
+func (l *line) option(o *nats.Options) error {
+	d := &dialer{line: l, custom: o.CustomDialer, single: net.Dialer{Timeout: o.Timeout}}
+	if o.Dialer != nil {
+		d.single = *o.Dialer
+	}
+	o.CustomDialer = d
+	o.SkipHostLookup = true // it cannot be ended; dialer does it
+	return nil
+}
+
+// dialer implements nats.CustomDialer.
+type dialer struct {
+	line   *line
+	custom nats.CustomDialer // nil unless the options had one
+	single net.Dialer
+}
+
+// Dial implements nats.CustomDialer.
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	if err := d.line.whole.Err(); err != nil {
+		return nil, err
+	}
+	conn, err := d.dial(network, address)
+	if err != nil {
+		return nil, err
+	}
+	// Close is safe to call twice.
+	return &lineConn{conn, context.AfterFunc(d.line.whole, func() { _ = conn.Close() })}, nil
+}
+
+// dial tries all addresses of a host in random order, as the NATS client does.
+func (d *dialer) dial(network, address string) (conn net.Conn, err error) {
+	if d.custom != nil {
+		return d.custom.Dial(network, address)
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := net.DefaultResolver.LookupHost(d.line.whole, host)
+	if err != nil {
+		return nil, err
+	}
+	rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
+	single := d.single
+	single.Timeout /= time.Duration(len(addresses))
+	for _, address := range addresses {
+		conn, err = single.DialContext(d.line.whole, network, net.JoinHostPort(address, port))
+		if err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
+}
+
+// lineConn is a connection over the line. Once closed it has nothing to do with the line any more.
+type lineConn struct {
+	net.Conn
+	release func() bool
+}
+
+// Close implements net.Conn.
+func (c *lineConn) Close() error {
+	c.release()
+	return c.Conn.Close()
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// says waits until the process has logged the words.
+func (c *command) says(words string) {
+	c.t.Helper()
+	testenv.Eventually(c.t, func() error {
+		if log := c.stderr.String(); !strings.Contains(log, words) {
+			return errors.New("not in the log: " + words + "\n" + log)
+		}
+		return nil
+	})
+}
+
+// startOn starts pqbridge on the NATS server of another one, under other subjects.
+func startOn(t *testing.T, other *command) *command {
+	t.Helper()
+	c := &command{t: t, cmd: exec.Command(os.Args[0]), nats: other.nats}
+	c.cmd.Env = environment("PQ_NATS_URL="+other.nats, "PQ_DATA_DIR="+t.TempDir(), "PQ_SUBJECT_PREFIX=other", "PQ_FIFO_PREFIX=others")
+	c.cmd.Stderr = &c.stderr
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if c.cmd.ProcessState == nil {
+			c.kill()
+		}
+	})
+	c.says("connected to NATS")
+	return c
+}
+
+// TestShutdownIsLogged: that it began and why, and that it is over.
+func TestShutdownIsLogged(t *testing.T) {
+	c := startDev(t, "PQ_DATA_DIR="+t.TempDir())
+	request(t, connect(t, c.nats), "pq.jobs.push", "x")
+	c.stop(syscall.SIGTERM)
+	log := c.stderr.String()
+	for _, line := range []string{`msg="shutting down" reason=SIGTERM`, `msg="no more requests are served" answered=0 left=0 `, `msg="pqbridge has ended"`} {
+		_, after, found := strings.Cut(log, line)
+		if !found {
+			t.Errorf("not in the log, or not in this order: %s\n%s", line, c.stderr.String())
+		}
+		log = after
+	}
+}
+
+// TestStopWithoutAnswerFromNATS: docker stop waits for 10 seconds. A NATS server that is
+// frozen or gone does not make the shutdown longer than that, nor is it a failure.
+func TestStopWithoutAnswerFromNATS(t *testing.T) {
+	tests := map[string]struct {
+		harm func(nats, c *command)
+		says string
+	}{
+		"frozen": {func(nats, _ *command) { nats.freeze() }, "NATS does not answer"},
+		"gone":   {func(nats, c *command) { nats.kill(); c.says("disconnected from NATS") }, "NATS is away"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			nats := startDev(t, "PQ_DATA_DIR="+t.TempDir())
+			c := startOn(t, nats)
+			test.harm(nats, c)
+			began := time.Now()
+			c.stop(syscall.SIGTERM)
+			if took := time.Since(began); took > 8*time.Second {
+				t.Errorf("it took %v: want at most the default of PQ_SHUTDOWN_TIMEOUT", took)
+			}
+			c.says(test.says)
+			c.says("pqbridge has ended")
+		})
+	}
+}
+
+// freeze stops the process from running, and returns when it does not any more.
+func (c *command) freeze() {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		c.t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(c.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		c.t.Fatalf("not stopped: %v, status %v", err, status)
+	}
+}
+
+// TestHangup: SIGHUP does not end the service.
+func TestHangup(t *testing.T) {
+	dev := startDev(t, "PQ_DATA_DIR="+t.TempDir())
+	c := startOn(t, dev)
+	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	c.says("SIGHUP changes nothing")
+	nc := connect(t, c.nats)
+	request(t, nc, "other.jobs.push", "x")
+	nc.Close()
+	c.stop(syscall.SIGTERM)
+
+	// With -dev the terminal was closed.
+	dev.stop(syscall.SIGHUP)
+	dev.says("reason=SIGHUP")
+}
+
+// TestLogPipeIsClosed: the service goes on when nobody reads its log and its output.
+func TestLogPipeIsClosed(t *testing.T) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := startDev(t, "PQ_DATA_DIR="+t.TempDir())
+	c := &command{t: t, cmd: exec.Command(os.Args[0])}
+	c.cmd.Env = environment("PQ_NATS_URL="+dev.nats, "PQ_DATA_DIR="+t.TempDir(), "PQ_SUBJECT_PREFIX=other", "PQ_FIFO_PREFIX=others")
+	c.cmd.Stdout, c.cmd.Stderr = writer, writer
+	err = c.cmd.Start()
+	_ = writer.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if c.cmd.ProcessState == nil {
+			c.kill()
+		}
+	})
+	lines := bufio.NewScanner(reader)
+	for lines.Scan() && !strings.Contains(lines.Text(), "connected to NATS") {
+	}
+	_ = reader.Close()
+
+	nc := connect(t, dev.nats)
+	request(t, nc, "other.jobs.push", "x")
+	for range 20 { // more than are logged one by one
+		if err := nc.Publish("other.jobs.pop.min", nil); err != nil { // nobody to answer, which is logged
+			t.Fatal(err)
+		}
+	}
+	if got := request(t, nc, "other.jobs.len", ""); !strings.Contains(string(got.Data), `"len":1`) {
+		t.Errorf("length %s", got.Data)
+	}
+	nc.Close()
+	c.stop(syscall.SIGTERM)
+}
+
+// TestSecondSignal: the second one does not wait for the shutdown.
+func TestSecondSignal(t *testing.T) {
+	signals := make(chan os.Signal, 2)
+	ctx, stop := context.WithCancelCause(t.Context())
+	signals <- syscall.SIGTERM
+	signals <- os.Interrupt
+	err := superviseRun(nil, signals, stop)
+	if err == nil || !strings.Contains(err.Error(), "SIGINT") {
+		t.Errorf("error %v: want one that names SIGINT", err)
+	}
+	if cause := context.Cause(ctx); cause == nil || cause.Error() != "SIGTERM" {
+		t.Errorf("stopped because of %v", cause)
+	}
+}
+
+// TestShutdownThatHangs: a store that cannot be closed does not keep the process.
+func TestShutdownThatHangs(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	hangs, over := make(chan struct{}), make(chan struct{})
+	err := endWithin(ctx, time.Millisecond, func() error {
+		defer close(over)
+		<-hangs
+		return nil
+	})
+	if !errors.Is(err, errStuck) {
+		t.Errorf("error %v", err)
+	}
+	close(hangs)
+	<-over
+	failure := errors.New("failure")
+	if err := endWithin(ctx, time.Hour, func() error { return failure }); !errors.Is(err, failure) {
+		t.Errorf("error %v", err)
+	}
+}

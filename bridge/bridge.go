@@ -16,8 +16,9 @@
 // # Failures
 //
 // A reply that is lost on its way loses what it carried: a pop is at most
-// once. Only if the reply could not even be handed to NATS is the item pushed
-// again, behind those of its priority. When the store leaves open whether a batch was committed, its requests
+// once. Only if the reply could not even be handed to NATS, or if the server
+// refused it for lack of rights, is the item pushed again, behind those of its
+// priority. When the store leaves open whether a batch was committed, its requests
 // are answered 503 with an unknown outcome, and what its pops took is put back.
 // In any other error the request did nothing.
 //
@@ -62,6 +63,8 @@ type Bridge struct {
 	listener net.Listener // nil without HTTP
 	router   *router      // nil if the store has only this bridge
 
+	unconfirmed *unconfirmed // replies that NATS may still refuse
+
 	line          *line
 	online        atomic.Bool // connected to NATS; asking nc would wait for attempts to connect
 	nc            *nats.Conn  // set by connect, before all that uses it
@@ -92,6 +95,7 @@ func New(o Options) (*Bridge, error) {
 		line:     newLine(),
 		closed:   make(chan struct{}),
 	}
+	b.unconfirmed = newUnconfirmed(b)
 	b.metrics = newMetrics(b)
 	b.endpoints = newEndpoints(o.Grammar, b.metrics)
 	if !o.DB.Pipelines() {
@@ -141,6 +145,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		b.sweep(work)
 		b.retirer.run(work)
 	})
+	running.others.Go(func() { b.unconfirmed.run(work) })
 
 	err := b.connect(ctx)
 	b.startRouter(&running, err)

@@ -39,7 +39,11 @@ func decode(m *nats.Msg, r subjects.Request, op *fdbpq.Op) error {
 		if len(m.Data) > 0 {
 			return fmt.Errorf("%w: %s with a payload of %d bytes: want none", ErrBadRequest, r.Verb, len(m.Data))
 		}
-		return checkNames(m.Header, r)
+		err := checkNames(m.Header, r)
+		// They were for NATS. Handed to another bridge they would act once more,
+		// with the rights of this one.
+		m.Header = nil
+		return err
 	}
 	op.Message.Value = m.Data
 	if len(m.Header) == 0 {
@@ -81,14 +85,21 @@ func checkNames(h nats.Header, r subjects.Request) error {
 }
 
 // checkPushed refuses the headers that would make the reply to a later pop
-// look like something else than an item, or that NATS cannot carry.
+// look like something else than an item, that would have a NATS server act on that
+// reply, or that NATS cannot carry. It removes those that are not stored.
 func checkPushed(m *nats.Msg) error {
-	for name := range m.Header {
+	for name, values := range m.Header {
 		if len(name) >= len(subjects.HeaderError) && strings.EqualFold(name[:len(subjects.HeaderError)], subjects.HeaderError) {
 			return fmt.Errorf("%w: header %.64q: whoever pops the item would take it for an error", ErrBadRequest, name)
 		}
 		if !token(name) {
 			return fmt.Errorf("%w: header %.64q: want a name of letters, digits and any of !#$%%&'*+-.^_`|~", ErrBadRequest, name)
+		}
+		switch subjects.HeaderFate(name, values) {
+		case subjects.Refused:
+			return fmt.Errorf("%w: header %.64q: NATS servers act on it, and would on the reply that returns the item: leave it out", ErrBadRequest, name)
+		case subjects.Dropped:
+			delete(m.Header, name)
 		}
 	}
 	// NATS cuts off the blanks around it on the way back.
@@ -98,8 +109,47 @@ func checkPushed(m *nats.Msg) error {
 	return nil
 }
 
-// token reports whether a header of that name can be sent: the Go client of
-// NATS leaves out others without a word.
+// checkBlock refuses headers that a NATS server may have read in another way than
+// the NATS client did, which hides a header from one of them: lines that end in LF
+// alone, lines without a name, blanks before a value, a status.
+//
+// The client does not show the block as it came, but tells its size. It is that
+// of the headers when each line is "name: value" and ends in CR LF, or less by the
+// blanks after the colons if the sender writes none. So this is not exact: other
+// things can add up to the same size. What comes of that is harmless, because only
+// what the client read is stored and sent on.
+func checkBlock(h nats.Header, size int) error {
+	if h == nil {
+		if size > 0 {
+			return fmt.Errorf("%w: the headers cannot be read: want a line \"name: value\" for each", ErrBadRequest)
+		}
+		return nil
+	}
+	lines, noted := 0, 0
+	for name, values := range h {
+		lines += len(values)
+		if subjects.AddedByServer(name) { // in its own style
+			noted += len(values)
+		}
+		for _, value := range values {
+			if strings.IndexByte(value, '\r') >= 0 {
+				return fmt.Errorf("%w: header %.64q: its value has a CR in it", ErrBadRequest, name)
+			}
+		}
+	}
+	missing := len(blockStart) + sizeOfLines(h) + len(crlf) - size
+	if withBlanks := 0 <= missing && missing <= noted; withBlanks {
+		return nil
+	}
+	if without := lines-noted <= missing && missing <= lines; without {
+		return nil
+	}
+	return fmt.Errorf("%w: the headers can be read in more than one way: want lines \"name: value\" or lines \"name:value\" that end in CR LF, and no status",
+		ErrBadRequest)
+}
+
+// token reports whether a header of that name can be sent: the Go client of NATS
+// sends no message with another.
 func token(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -116,10 +166,18 @@ func headerSize(h map[string][]string) int {
 	if len(h) == 0 {
 		return 0
 	}
-	n := len("NATS/1.0\r\n\r\n")
+	return len(blockStart) + sizeOfLines(h) + len(crlf)
+}
+
+const (
+	blockStart = "NATS/1.0" + crlf
+	crlf       = "\r\n"
+)
+
+func sizeOfLines(h map[string][]string) (n int) {
 	for name, values := range h {
 		for _, value := range values {
-			n += len(name) + len(value) + len(": \r\n")
+			n += len(name) + len(": ") + len(value) + len(crlf)
 		}
 	}
 	return n
@@ -182,14 +240,15 @@ func (e *encoder) length(q *queue, n int64) []byte {
 }
 
 // item returns the headers of the reply that carries an item: the pusher's
-// and ours.
+// and ours. Of the pusher's it leaves out those that a NATS server would act on,
+// which items have that other programs wrote, or earlier versions.
 func (e *encoder) item(q *queue, item *fdbpq.Item) nats.Header {
-	if e.header == nil {
-		e.header = nats.Header{}
-	}
-	clear(e.header)
-	for name, values := range item.Headers {
-		e.header[name] = values
+	e.pushers(item)
+	for name := range e.header {
+		if strings.EqualFold(name, subjects.HeaderTraceParent) {
+			e.header[subjects.HeaderTraceDest] = traceDisabled
+			break
+		}
 	}
 	e.set(subjects.HeaderID, 0, item.ID.String())
 	if q.kind == subjects.Priority {
@@ -199,6 +258,35 @@ func (e *encoder) item(q *queue, item *fdbpq.Item) nats.Header {
 		e.set(subjects.HeaderPushedAt, 2, e.time(item.PushedAt))
 	}
 	return e.header
+}
+
+// traceDisabled keeps the server from tracing a reply for the trace context that the
+// pusher gave its item.
+var traceDisabled = []string{subjects.TraceDisabled}
+
+// itemAlone is item without what we add, for which there is no room, and so without
+// a trace context too.
+func (e *encoder) itemAlone(item *fdbpq.Item) nats.Header {
+	e.pushers(item)
+	for name := range e.header {
+		if strings.EqualFold(name, subjects.HeaderTraceParent) {
+			delete(e.header, name)
+		}
+	}
+	return e.header
+}
+
+// pushers makes the header that of the pusher.
+func (e *encoder) pushers(item *fdbpq.Item) {
+	if e.header == nil {
+		e.header = nats.Header{}
+	}
+	clear(e.header)
+	for name, values := range item.Headers {
+		if subjects.HeaderFate(name, values) == subjects.Kept {
+			e.header[name] = values
+		}
+	}
 }
 
 func (e *encoder) set(name string, at int, value string) {

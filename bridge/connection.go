@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -103,12 +104,20 @@ func (b *Bridge) notConnected(_ *nats.Conn, err error) {
 // asyncError hears of what goes wrong outside of calls: permissions, messages
 // dropped, headers that are not readable. None of it ends the service.
 func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
+	defer b.unconfirmed.hear(err)
 	b.metrics.natsErrors.Inc()
+	if to, ok := refusedSubject(err); ok && !strings.HasPrefix(to, internalRoot) {
+		b.metrics.replyFailures.Inc()
+		b.quiet.replies.warn("NATS refused a reply: its subject, which the client chose, is not one that this service may publish to",
+			"subject", shorten(to))
+		b.unconfirmed.refused(to)
+		return
+	}
 	subject := ""
 	if s != nil {
 		subject = s.Subject
 	}
-	b.quiet.nats.warn("NATS reports an error", "error", err, "subject", subject)
+	b.quiet.nats.warn("NATS reports an error", "error", shorten(err.Error()), "subject", subject)
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
@@ -123,6 +132,20 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 			b.denied.Store(&text)
 		}
 	}
+}
+
+// refusedSubject returns the subject that the server did not let the bridge publish
+// to, if that is what the error says.
+func refusedSubject(err error) (subject string, ok bool) {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return "", false
+	}
+	_, quoted, ok := strings.Cut(err.Error(), "Permissions Violation for Publish to ")
+	if !ok {
+		return "", false
+	}
+	subject, err = strconv.Unquote(quoted)
+	return subject, err == nil
 }
 
 // dropped is the number of messages that NATS dropped because the callbacks

@@ -40,7 +40,7 @@ func (b *Bridge) discoverable() error {
 }
 
 func (b *Bridge) discover(m *nats.Msg, answer any) {
-	if m.Reply == "" || b.listens(m.Reply) {
+	if m.Reply == "" || b.unanswerable(m.Reply) != "" {
 		return
 	}
 	data, err := json.Marshal(answer)

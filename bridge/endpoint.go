@@ -29,9 +29,13 @@ func (e *endpoint) done(took time.Duration, err error) {
 	e.nanoseconds.Add(int64(took))
 	e.total.Inc()
 	e.seconds.Observe(took.Seconds())
-	if err == nil {
-		return
+	if err != nil {
+		e.failedLate(err)
 	}
+}
+
+// failedLate counts the error of a request for which done was called already.
+func (e *endpoint) failedLate(err error) {
 	text := err.Error()
 	e.errors.Add(1)
 	e.lastError.Store(&text)

@@ -209,6 +209,11 @@ func TestHeadersPassThrough(t *testing.T) {
 			for _, name := range []string{subjects.HeaderID, subjects.HeaderPriority, subjects.HeaderPushedAt} {
 				delete(h, name)
 			}
+			// It goes with traceparent: see TestTraceContext.
+			if disabled := h[subjects.HeaderTraceDest]; !slices.Equal(disabled, []string{subjects.TraceDisabled}) {
+				t.Errorf("%s: %s is %q", subject, subjects.HeaderTraceDest, disabled)
+			}
+			delete(h, subjects.HeaderTraceDest)
 			if !maps.EqualFunc(h, own, slices.Equal) {
 				t.Errorf("%s: headers %v, want %v", subject, h, own)
 			}

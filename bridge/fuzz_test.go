@@ -3,8 +3,11 @@ package bridge
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/textproto"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -21,9 +24,8 @@ func carried(value string) string {
 	return strings.NewReplacer("\r", " ", "\n", " ").Replace(textproto.TrimString(value))
 }
 
-// sent returns the headers as whoever receives them reads them.
-func sent(t *testing.T, h nats.Header) nats.Header {
-	t.Helper()
+// encoded is the block in which the NATS client sends headers.
+func encoded(h nats.Header) string {
 	var b strings.Builder
 	b.WriteString("NATS/1.0\r\n")
 	for name, values := range h {
@@ -32,12 +34,19 @@ func sent(t *testing.T, h nats.Header) nats.Header {
 		}
 	}
 	b.WriteString("\r\n")
-	if limit := headerSize(h); len(h) > 0 && b.Len() > limit {
-		t.Fatalf("%q takes %d bytes, more than the %d that were counted", h, b.Len(), limit)
+	return b.String()
+}
+
+// sent returns the headers as whoever receives them reads them.
+func sent(t *testing.T, h nats.Header) nats.Header {
+	t.Helper()
+	block := encoded(h)
+	if limit := headerSize(h); len(h) > 0 && len(block) > limit {
+		t.Fatalf("%q takes %d bytes, more than the %d that were counted", h, len(block), limit)
 	}
-	got, err := nats.DecodeHeadersMsg([]byte(b.String()))
+	got, err := nats.DecodeHeadersMsg([]byte(block))
 	if err != nil {
-		t.Fatalf("%q is sent as %q: %v", h, b.String(), err)
+		t.Fatalf("%q is sent as %q: %v", h, block, err)
 	}
 	return got
 }
@@ -100,7 +109,7 @@ func checkStored(t *testing.T, r subjects.Request, op *fdbpq.Op, payload string)
 	if p, err := subjects.ParsePriority(got.Get(subjects.HeaderPriority)); r.Kind == subjects.Priority && (err != nil || p != op.Priority) {
 		t.Fatalf("priority %d came back as %q", op.Priority, got)
 	}
-	for _, name := range []string{subjects.HeaderID, subjects.HeaderPriority, subjects.HeaderPushedAt} {
+	for _, name := range []string{subjects.HeaderID, subjects.HeaderPriority, subjects.HeaderPushedAt, subjects.HeaderTraceDest} {
 		delete(got, name)
 	}
 	want := nats.Header{}
@@ -138,6 +147,92 @@ func pushAndPop(t *testing.T, r subjects.Request, op fdbpq.Op) fdbpq.Item {
 		t.Fatal(err)
 	}
 	return results[1].Item
+}
+
+// FuzzHeaderBlock: whatever a push had before its payload, and whatever headers an
+// item is stored with, a NATS server finds nothing to act on in the reply.
+func FuzzHeaderBlock(f *testing.F) {
+	for _, block := range []string{
+		"", "a: b\r\n", "Nats-Trace-Dest: x\r\n", "a: b\nNats-Trace-Dest: x\r\n", "a: b\r\n\r\nNats-Trace-Dest:x\r\n", "a:b\rNats-Rollup: all\r\n",
+		"traceparent: 00-a-b-01\r\n", "TraceParent:00-a-b-ff\r\nNats-Trace-Dest: trace disabled\r\n", "nats-trace-dest:x\r\n",
+		" Nats-Trace-Dest: x\r\n", ": x\r\nNats-Trace-Only: 1\r\n", "Nats-Trace-Dest : x\r\n", "a: \x00\r\nNmqtt-Pub:1\r\n",
+		"Nats-Trace-Dest: trace disabled\r\nNats-Trace-Dest: x\r\n", "Nats-Schedule-Whatever: x\r\nNats-Msg-Id: 1\r\n", "a: b\n\n",
+	} {
+		f.Add(block)
+	}
+	f.Fuzz(func(t *testing.T, lines string) {
+		block := "NATS/1.0\r\n" + lines + "\r\n"
+		h, err := nats.DecodeHeadersMsg([]byte(block))
+		if err != nil {
+			return
+		}
+		q := &queue{name: "jobs"}
+		var e encoder
+		stored := fdbpq.Item{Message: fdbpq.Message{Headers: maps.Clone(h)}}
+		for _, reply := range []nats.Header{maps.Clone(e.item(q, &stored)), e.itemAlone(&stored)} {
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(reply)), func(name string) bool { return !token(name) }) { // else it is not sent
+				checkInert(t, reply)
+			}
+		}
+		var op fdbpq.Op
+		m := &nats.Msg{Header: h, Data: []byte("x")}
+		r := subjects.Request{Verb: subjects.Push, Queue: "jobs"}
+		if checkBlock(h, len(block)) != nil || decode(m, r, &op) != nil {
+			return
+		}
+		checkInert(t, e.item(q, &fdbpq.Item{Message: op.Message}))
+	})
+}
+
+// checkInert fails the test if a NATS server would act on a message with the headers.
+func checkInert(t *testing.T, h nats.Header) {
+	t.Helper()
+	block := encoded(h)
+	if traced(block) {
+		t.Fatalf("a server traces %q", block)
+	}
+	for _, name := range []string{
+		"Nats-Trace-Only", "Nats-Trace-Hop", "Nats-Trace-Origin-Account", "Nats-Request-Info", "Nats-Rollup", "Nats-Incr", "Nats-Counter-Sources",
+		"Nats-Marker-Reason", "Nats-Expected-Stream", "Nats-Expected-Last-Sequence", "Nats-Expected-Last-Subject-Sequence",
+		"Nats-Expected-Last-Subject-Sequence-Subject", "Nats-Expected-Last-Msg-Id", "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit",
+		"Nats-Schedule", "Nats-Schedule-Target", "Nats-Schedule-Source", "Nats-Schedule-TTL", "Nats-Schedule-Rollup", "Nats-Schedule-Time-Zone",
+		"Nats-Schedule-Next", "Nats-Scheduler", "Nats-Stream-Source", "Nats-Stream-Identity", "Nats-Required-Api-Level", "Nats-Response-Type",
+		"Nats-Last-Consumer", "Nats-Last-Stream", "Nats-Consumer-Stalled", "Nmqtt-Pub", "Nmqtt-PubRel", "Nmqtt-Subject", "Nmqtt-Mapped",
+	} {
+		if strings.Contains(block, "\r\n"+name+":") { // as the server's getHeaderKeyIndex looks for it
+			t.Fatalf("a server finds %s in %q", name, block)
+		}
+	}
+}
+
+// traced does what nats-server 2.15 does, in genHeaderMapIfTraceHeadersPresent, to find
+// out if a message is to be traced.
+func traced(block string) (found bool) {
+	rest := strings.TrimPrefix(block, "NATS/1.0\r\n")
+	for {
+		name, after, ok := strings.Cut(rest, ":")
+		if !ok {
+			return found
+		}
+		value, next, ok := strings.Cut(strings.TrimLeft(after, " \t"), "\r\n")
+		if !ok {
+			return found
+		}
+		value = strings.TrimRight(value, " \t")
+		rest = next
+		parts := strings.Split(value, "-")
+		switch {
+		case strings.EqualFold(name, "traceparent"):
+			if len(parts) == 4 && len(parts[3]) == 2 {
+				flags, err := strconv.ParseInt(parts[3], 16, 8)
+				found = found || err == nil && flags&1 == 1
+			}
+		case name == "Nats-Trace-Dest" && value == "trace disabled":
+			return false
+		case name == "Nats-Trace-Dest":
+			found = found || value != ""
+		}
+	}
 }
 
 // FuzzErrorFromHeaders: any headers can be read, and an error of any text is

@@ -50,12 +50,17 @@ const (
 	maxSendable = 4000
 )
 
+// otherAccounts begins the reply subjects of requests that came from another account
+// through an import. NATS takes no message from a client with such a reply subject, so
+// these cannot be handed to another bridge.
+const otherAccounts = "_R_."
+
 // accept checks the message and hands it over. If it returns an error the
 // request was not taken.
 func (h *handler) accept(m *nats.Msg, r *request, op *fdbpq.Op) error {
-	if h.b.listens(m.Reply) {
-		r.reply = "" // an answer there would be taken for a request
-		return fmt.Errorf("%w: reply subject %.64q is one of the service's own: want an inbox", ErrBadRequest, m.Reply)
+	if why := h.b.unanswerable(m.Reply); why != "" {
+		r.reply = ""
+		return fmt.Errorf("%w: reply subject %.64q %s: want an inbox", ErrBadRequest, m.Reply, why)
 	}
 	if len(m.Reply) > maxReply {
 		if len(m.Reply) > maxSendable {
@@ -63,8 +68,10 @@ func (h *handler) accept(m *nats.Msg, r *request, op *fdbpq.Op) error {
 		}
 		return fmt.Errorf("%w: the reply subject has %d bytes: want at most %d", ErrBadRequest, len(m.Reply), maxReply)
 	}
-	if !h.handed && m.Header == nil && m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data) {
-		return fmt.Errorf("%w: the headers cannot be read: want a line \"name: value\" for each", ErrBadRequest)
+	if !h.handed { // another bridge has done it, and hands over no headers
+		if err := checkBlock(m.Header, m.Size()-len(m.Subject)-len(m.Reply)-len(m.Data)); err != nil {
+			return err
+		}
 	}
 	parsed, err := h.b.grammar.Parse(m.Subject)
 	if err != nil {
@@ -86,7 +93,7 @@ func (h *handler) accept(m *nats.Msg, r *request, op *fdbpq.Op) error {
 		return err
 	}
 	if router := h.b.router; router != nil && isPop(op.Kind) {
-		if !h.handed {
+		if !h.handed && !strings.HasPrefix(m.Reply, otherAccounts) {
 			if passed, err := router.pass(m, r); passed || err != nil {
 				return err
 			}
@@ -97,27 +104,55 @@ func (h *handler) accept(m *nats.Msg, r *request, op *fdbpq.Op) error {
 	return r.queue.lane.add(r, op)
 }
 
-// listens reports whether a reply to the subject could come back to a bridge:
-// as a request, or as something that another bridge said, which NATS would
-// believe because this bridge may say it and the client may not.
-func (b *Bridge) listens(subject string) bool {
-	return b.grammar.Owns(subject) || strings.HasPrefix(subject, internalRoot)
+// unanswerable says why no reply may be sent to a subject, as the end of a sentence;
+// "" if it may. Clients choose it, and the bridge may publish where they may not. A
+// reply could come back to a bridge: as a request, or as something that another
+// bridge said. And what begins with "$" is NATS's own, above all the API of
+// JetStream.
+func (b *Bridge) unanswerable(subject string) string {
+	switch {
+	case b.grammar.Owns(subject) || strings.HasPrefix(subject, internalRoot):
+		return "is one of the service's own"
+	case strings.HasPrefix(subject, "$"):
+		return "belongs to NATS"
+	}
+	return ""
 }
 
-// refuse answers a request that failed before or in its batch.
+// refuse answers a request that failed before its batch, or with all of it.
 func (b *Bridge) refuse(r *request, err error) {
+	b.publish(b.refusal(r, err))
+}
+
+// refusal counts a request that failed, and returns the reply, nil if there is
+// nobody to tell.
+func (b *Bridge) refusal(r *request, err error) *nats.Msg {
 	r.endpoint.done(time.Since(r.received), err)
 	if r.reply == "" {
 		b.metrics.unanswered.Inc()
 		b.quiet.unanswered.warn("a request without a usable reply subject failed",
 			"endpoint", r.endpoint.name, "error", err)
-		return
+		return nil
 	}
-	b.publish(&nats.Msg{Subject: r.reply, Header: errorHeaders(err)})
+	return &nats.Msg{Subject: r.reply, Header: errorHeaders(err)}
 }
 
-// publish sends a reply that nothing is lost with.
+// publish sends a reply that nothing is lost with and that belongs to no batch. nil
+// is none.
 func (b *Bridge) publish(m *nats.Msg) {
+	if m == nil {
+		return
+	}
+	if err := b.unconfirmed.publish(m); err != nil {
+		b.replyFailed(err)
+	}
+}
+
+// send does the same for a reply of a batch.
+func (b *Bridge) send(m *nats.Msg) {
+	if m == nil {
+		return
+	}
 	if err := b.nc.PublishMsg(m); err != nil {
 		b.replyFailed(err)
 	}
@@ -153,7 +188,7 @@ func (b *Bridge) answerItem(e *encoder, r *request, item *fdbpq.Item) error {
 	m := nats.Msg{Subject: r.reply, Header: e.item(r.queue, item), Data: item.Value}
 	err := b.nc.PublishMsg(&m)
 	if errors.Is(err, nats.ErrMaxPayload) {
-		m.Header = item.Headers
+		m.Header = e.itemAlone(item)
 		err = b.nc.PublishMsg(&m)
 	}
 	switch {
@@ -166,6 +201,6 @@ func (b *Bridge) answerItem(e *encoder, r *request, item *fdbpq.Item) error {
 	default:
 		return err
 	}
-	b.publish(&nats.Msg{Subject: r.reply, Header: errorHeaders(err)})
+	b.send(&nats.Msg{Subject: r.reply, Header: errorHeaders(err)})
 	return err
 }

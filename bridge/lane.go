@@ -39,6 +39,8 @@ type lane struct {
 		others    int    // of those waiting that are not pushes
 		silent    int    // batches under way that have pushes without a reply
 		newest    *batch // the batch begun last, nil when it has been answered
+
+		unconfirmed int // batches whose replies NATS may still refuse
 	}
 	spare sync.Pool // of *batch
 }
@@ -59,7 +61,19 @@ type batch struct {
 
 	pending *fdbpq.Pending
 	cancel  context.CancelFunc
+
+	// While the replies are unconfirmed:
+	lane      *lane // nil for those that came from none
+	results   []fdbpq.Result
+	itemBytes int       // of results
+	tracked   bool      // unconfirmed knows it
+	sent      time.Time // zero until all replies have been handed to NATS
+	asked     bool      // before the PING
+	rounds    int
 }
+
+// cost is about the bytes that the batch takes while it is unconfirmed.
+func (b *batch) cost() int { return b.itemBytes + replyOverhead*len(b.requests) }
 
 // opOverhead is about what an operation adds to a transaction, in bytes.
 const opOverhead = 256
@@ -188,12 +202,12 @@ func (l *lane) beginEach(ctx context.Context, b *batch) {
 func (l *lane) wait() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// While a batch is under way there may be more to come from it: an outcome
-	// to be settled, an item to be restored.
-	for !l.enoughLocked() && !l.mu.unsettled && (!l.mu.closed || l.mu.newest != nil) {
+	// While a batch is under way or unconfirmed there may be more to come from
+	// it: an outcome to be settled, an item to be restored.
+	for !l.enoughLocked() && !l.mu.unsettled && (!l.mu.closed || l.mu.newest != nil || l.mu.unconfirmed > 0) {
 		l.mu.changed.Wait()
 	}
-	l.mu.ended = l.mu.head == len(l.mu.waiting) && !l.mu.unsettled && l.mu.newest == nil
+	l.mu.ended = l.mu.head == len(l.mu.waiting) && !l.mu.unsettled && l.mu.newest == nil && l.mu.unconfirmed == 0
 	return !l.mu.ended
 }
 

@@ -75,3 +75,12 @@ func (h detailHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (h detailHandler) WithGroup(name string) slog.Handler {
 	return detailHandler{h.Handler.WithGroup(name)}
 }
+
+// shorten is for what clients chose and is written to the log.
+func shorten(text string) string {
+	const limit = 256
+	if len(text) > limit {
+		return text[:limit] + "..."
+	}
+	return text
+}

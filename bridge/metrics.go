@@ -51,7 +51,7 @@ func newMetrics(b *Bridge) *metrics {
 		}),
 		unanswered: counter("pq_unanswered_total", "Requests that failed and had no usable reply subject."),
 		replyFailures: counter("pq_reply_failures_total",
-			"Replies that could not be handed to NATS; an item popped for one is pushed again."),
+			"Replies that could not be handed to NATS, or that NATS refused; an item popped for one is pushed again."),
 		passed: counter("pq_passed_total",
 			"Pops handed to the bridge that pops from their queue."),
 		natsErrors: counter("pq_nats_errors_total", "Errors that NATS reported, such as missing permissions."),

@@ -41,28 +41,34 @@ func (l *lane) answer(e *encoder, b *batch, results []fdbpq.Result) {
 	l.b.metrics.batchSize.Observe(float64(len(b.ops)))
 	now := time.Now()
 	largest, items := 0, false
+	l.b.unconfirmed.begin(b)
 	for i := range results {
 		r, result := &b.requests[i], &results[i]
 		if result.Err != nil {
-			l.b.refuse(r, result.Err)
+			l.b.send(l.b.refusal(r, result.Err))
 			continue
 		}
 		kind := b.ops[i].Kind
 		items = items || returnsItem(kind)
-		largest = max(largest, r.size, len(result.Item.Value)+headerSize(result.Item.Headers))
+		size := len(result.Item.Value) + headerSize(result.Item.Headers)
+		largest = max(largest, r.size, size)
+		b.itemBytes += size
 		err := l.b.answer(e, r, result, kind)
 		r.endpoint.done(now.Sub(r.received), err)
 		if err != nil {
 			l.b.replyFailed(err)
 			l.restore(r, kind, &result.Item)
+			result.Err = err // done with
 		}
 	}
+	b.results = results
 	l.observe(largest, items)
 }
 
 // restore pushes an item again that was popped for a reply which NATS did not
-// take, because the connection has been away for too long or carries only
-// smaller messages by now. It comes after the others of its priority.
+// take, because the connection has been away for too long, carries only smaller
+// messages by now, or must not carry it. It comes after the others of its
+// priority.
 func (l *lane) restore(r *request, kind fdbpq.OpKind, item *fdbpq.Item) {
 	if !isPop(kind) {
 		return
@@ -143,11 +149,13 @@ func (l *lane) refuseWaiting(err error) {
 	}
 }
 
-// finish gives up what the batch held.
+// finish gives up what the batch held, but for what is kept until its replies are
+// confirmed.
 func (l *lane) finish(b *batch) {
 	bytes := 0
 	for i := range b.requests {
 		bytes += b.requests[i].size
+		b.ops[i] = fdbpq.Op{Kind: b.ops[i].Kind}
 	}
 	l.b.load.release(len(b.requests), bytes)
 	l.mu.Lock()
@@ -157,10 +165,24 @@ func (l *lane) finish(b *batch) {
 	if l.mu.newest == b {
 		l.mu.newest = nil
 	}
+	l.mu.unconfirmed++
+	l.mu.changed.Signal()
+	l.mu.Unlock()
+	b.lane = l
+	if b.tracked {
+		l.b.unconfirmed.sent(b)
+	} else {
+		l.confirmed(b)
+	}
+}
+
+// confirmed takes back a batch that nothing more will come of.
+func (l *lane) confirmed(b *batch) {
+	l.mu.Lock()
+	l.mu.unconfirmed--
 	l.mu.changed.Signal()
 	l.mu.Unlock()
 	clear(b.requests)
-	clear(b.ops)
 	*b = batch{requests: b.requests[:0], ops: b.ops[:0]}
 	l.spare.Put(b)
 }

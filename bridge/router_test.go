@@ -215,3 +215,33 @@ func TestLongReplySubjects(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_nats_errors_total", 0)
 	wantQueued(t, e, 1)
 }
+
+// Clients of another account, whose reply subjects NATS lets nobody pass on, get
+// answers from whichever bridge has their pops.
+func TestPopsFromAnotherAccount(t *testing.T) {
+	e := testenv.New(t, testenv.Options{
+		Stopped: true,
+		NATS: testenv.ServerOptions(t, `
+			accounts {
+				QUEUES { users = [ { user: bridge, password: p, permissions: { publish: ["_R_.>", "_pqbridge.>"] } } ], exports = [ { service: "pq.>", response: singleton } ] }
+				CLIENTS { users = [ { user: client, password: p } ], imports = [ { service: { account: QUEUES, subject: "pq.>" }, share: true } ] }
+			}
+			no_auth_user: client`),
+		Bridge: func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) },
+	})
+	e.NATS.Start()
+	both := []*testenv.Bridge{e.StartBridge(), e.StartBridge()}
+	for _, b := range both {
+		b.WaitReady()
+		wantMetric(t, b, "pq_bridges", 2)
+	}
+	e.Conn = e.Connect()
+	for i := range 64 {
+		queue := fmt.Sprintf("pq.jobs-%d", i)
+		push(t, e, queue+".push", nats.Header{"Own": {"x"}}, queue)
+		m := ok(t, e, queue+".pop.min", nil, "")
+		if string(m.Data) != queue || len(m.Header["Own"]) != 1 || len(m.Header["Nats-Request-Info"]) > 0 {
+			t.Errorf("popped %q with %v", m.Data, m.Header)
+		}
+	}
+}

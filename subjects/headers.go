@@ -33,8 +33,108 @@ const reserved = "Pq-"
 // that begin with "Pq-", in upper or lower case, are ours: of those only
 // [HeaderPriority] is known, and only spelled like that, because a request
 // that relies on a header we do not act on must fail, not half work. All other
-// names are the client's own.
+// names are the client's own, but see [HeaderFate].
 func RequestHeaderKnown(name string) bool {
-	ours := len(name) >= len(reserved) && strings.EqualFold(name[:len(reserved)], reserved)
-	return !ours || name == HeaderPriority
+	return !hasPrefixFold(name, reserved) || name == HeaderPriority
+}
+
+// Headers of NATS's message tracing.
+const (
+	// HeaderTraceParent is the header of W3C trace contexts. A NATS server
+	// compares it without regard to case, and where the account has a
+	// destination for traces it reports each message that has one to there.
+	HeaderTraceParent = "traceparent"
+
+	// HeaderTraceDest asks a NATS server to report what becomes of the message to
+	// the subject that is its value.
+	HeaderTraceDest = "Nats-Trace-Dest"
+
+	// TraceDisabled is the value of HeaderTraceDest with which a server reports
+	// nothing, whatever other headers the message has. Servers set it themselves
+	// on messages that are not to be sampled.
+	TraceDisabled = "trace disabled"
+
+	headerTraceHop = "Nats-Trace-Hop"
+)
+
+// Fate is what becomes of a header that is pushed with an item.
+type Fate uint8
+
+// The fates.
+const (
+	Kept    Fate = iota // stored, and sent with the item
+	Dropped             // a NATS server's own note about the request: not stored, not sent
+	Refused             // the push is; of an item that is stored already it is not sent
+)
+
+// HeaderFate returns what becomes of a header. The reply that carries an item is
+// published with the rights of the bridge, and with the item's headers, so none
+// may be among them that has a NATS server do something: trace the reply to
+// another subject, or, where the reply subject belongs to a stream, delete or
+// overwrite what is in there. All of those begin with "Nats-", and later servers
+// will have more. So of these names only those are kept that are known to be
+// harmless, in any case, though servers mostly compare byte by byte.
+func HeaderFate(name string, values []string) Fate {
+	switch {
+	case hasPrefixFold(name, "Nmqtt-"): // the server's notes on what an MQTT client published
+		return Dropped
+	case !hasPrefixFold(name, "Nats-"):
+		return Kept
+	case strings.EqualFold(name, HeaderTraceDest) && set(values):
+		return Dropped
+	}
+	for i := range natsHeaders {
+		if strings.EqualFold(name, natsHeaders[i].name) {
+			return natsHeaders[i].fate
+		}
+	}
+	return Refused
+}
+
+// natsHeaders are the names that begin with "Nats-" and are not refused.
+var natsHeaders = [...]struct {
+	name string
+	fate Fate
+}{
+	// Of the pusher. A stream acts on them too, so a pop whose reply subject
+	// belongs to a stream is stored there as the pusher asked.
+	{HeaderMsgID, Kept},
+	{"Nats-TTL", Kept},
+	// A stream's notes on a message that it republished or gave out.
+	{"Nats-Stream", Kept},
+	{"Nats-Subject", Kept},
+	{"Nats-Sequence", Kept},
+	{"Nats-Time-Stamp", Kept},
+	{"Nats-Last-Sequence", Kept},
+	{"Nats-Num-Pending", Kept},
+	{"Nats-Msg-Size", Kept},
+	// A server's notes on a request that came from another account, or that
+	// it traces.
+	{headerRequestInfo, Dropped},
+	{headerTraceHop, Dropped},
+}
+
+// headerRequestInfo has the server say who made a request to another account.
+const headerRequestInfo = "Nats-Request-Info"
+
+// set reports whether it was a server that set HeaderTraceDest: to TraceDisabled, or
+// to the subject through which traces go to another account.
+func set(values []string) bool {
+	for _, value := range values {
+		if value != TraceDisabled && !strings.HasPrefix(value, "_R_.") {
+			return false
+		}
+	}
+	return true
+}
+
+// AddedByServer reports whether the header may have been added to a request by a
+// NATS server on its way.
+func AddedByServer(name string) bool {
+	return hasPrefixFold(name, "Nmqtt-") || strings.EqualFold(name, headerRequestInfo) ||
+		strings.EqualFold(name, headerTraceHop) || strings.EqualFold(name, HeaderTraceDest)
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }

@@ -23,3 +23,53 @@ func TestRequestHeaderKnown(t *testing.T) {
 		}
 	}
 }
+
+func TestHeaderFate(t *testing.T) {
+	x := []string{"x"}
+	for _, test := range []struct {
+		name   string
+		values []string
+		want   Fate
+	}{
+		{"", x, Kept},
+		{"Content-Type", x, Kept},
+		{"traceparent", x, Kept},
+		{"Nats", x, Kept},
+		{"Natsuki-Id", x, Kept},
+		{"KV-Operation", []string{"PURGE"}, Kept},
+		{HeaderMsgID, x, Kept},
+		{"nats-msg-id", x, Kept},
+		{"Nats-TTL", []string{"1h"}, Kept},
+		{"Nats-Stream", x, Kept},
+		{"Nats-Last-Sequence", []string{"1"}, Kept},
+
+		{HeaderTraceDest, x, Refused},
+		{"nats-trace-dest", x, Refused},
+		{"NATS-TRACE-DEST", x, Refused},
+		{HeaderTraceDest, []string{TraceDisabled, "x"}, Refused},
+		{HeaderTraceDest, []string{"trace disabled "}, Refused},
+		{"Nats-Trace-Only", []string{"false"}, Refused},
+		{"Nats-Stream-Source", x, Refused},
+		{"Nats-Rollup", []string{"all"}, Refused},
+		{"nats-rollup", []string{"sub"}, Refused},
+		{"Nats-Expected-Stream", x, Refused},
+		{"Nats-Schedule", []string{"@at 2026-01-01T00:00:00Z"}, Refused},
+		{"Nats-Batch-Id", x, Refused},
+		{HeaderError, x, Refused},
+		{"Nats-", x, Refused},
+		{"Nats-Msg-Id-2", x, Refused},
+		{"Nats-Unheard-Of", nil, Refused},
+
+		{HeaderTraceDest, []string{TraceDisabled}, Dropped},
+		{HeaderTraceDest, []string{"_R_.abc.def"}, Dropped},
+		{"Nats-Trace-Hop", []string{"1.2"}, Dropped},
+		{"Nats-Request-Info", []string{"{}"}, Dropped},
+		{"nats-request-info", []string{"{}"}, Dropped},
+		{"Nmqtt-Pub", []string{"1"}, Dropped},
+		{"nmqtt-anything", x, Dropped},
+	} {
+		if got := HeaderFate(test.name, test.values); got != test.want {
+			t.Errorf("%s %q: got %d, want %d", test.name, test.values, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package bridge_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// actedOn are headers that nats-server 2.15 acts on when a message that has one is
+// published, or when a stream takes it in.
+var actedOn = nats.Header{
+	"Nats-Trace-Dest": {"pq.other.push"}, "Nats-Trace-Only": {"true"}, "Nats-Trace-Origin-Account": {"A"},
+	"Nats-Rollup": {"all"}, "Nats-Incr": {"+1"}, "Nats-Counter-Sources": {"{}"}, "Nats-Marker-Reason": {"Purge"},
+	"Nats-Expected-Stream": {"S"}, "Nats-Expected-Last-Sequence": {"0"}, "Nats-Expected-Last-Subject-Sequence": {"0"},
+	"Nats-Expected-Last-Subject-Sequence-Subject": {"x"}, "Nats-Expected-Last-Msg-Id": {"x"},
+	"Nats-Batch-Id": {"x"}, "Nats-Batch-Sequence": {"1"}, "Nats-Batch-Commit": {"1"},
+	"Nats-Schedule": {"@every 1s"}, "Nats-Schedule-Target": {"x"}, "Nats-Schedule-Source": {"x"}, "Nats-Schedule-TTL": {"1s"},
+	"Nats-Schedule-Rollup": {"sub"}, "Nats-Schedule-Time-Zone": {"UTC"}, "Nats-Schedule-Next": {"purge"}, "Nats-Scheduler": {"x"},
+	"Nats-Stream-Source": {"S 1 > > x"}, "Nats-Stream-Identity": {"x"}, "Nats-Required-Api-Level": {"1"}, "Nats-Response-Type": {"x"},
+	"Nats-Pin-Id": {"x"}, "Nats-Last-Consumer": {"1"}, "Nats-Last-Stream": {"1"}, "Nats-Consumer-Stalled": {"pq.other.push"},
+	"Nats-Of-A-Later-Version": {"x"},
+}
+
+// noted are headers that servers themselves add to requests on their way.
+var noted = nats.Header{
+	"Nats-Request-Info": {`{"acc":"A"}`}, "Nats-Trace-Hop": {"1"}, "Nats-Trace-Dest": {subjects.TraceDisabled},
+	"Nmqtt-Pub": {"1"}, "Nmqtt-Subject": {"pq.other.push"}, "Nmqtt-Mapped": {"pq.other.push"}, "Nmqtt-PubRel": {"1"},
+}
+
+func TestHeadersThatNATSActsOn(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	for name, values := range actedOn {
+		for _, name := range []string{name, strings.ToLower(name), strings.ToUpper(name)} {
+			for _, subject := range []string{"pq.jobs.push", "q.jobs.enqueue"} {
+				h := nats.Header{name: values, "Other": {"x"}}
+				if err := refused(t, e, 400, subject, h, []byte("x")); !strings.Contains(err.Text, name) {
+					t.Errorf("%s with %s: %v", subject, name, err)
+				}
+			}
+		}
+	}
+	wantLen(t, e, "pq", "jobs", 0)
+	wantLen(t, e, "q", "jobs", 0)
+	for name, values := range noted {
+		for _, name := range []string{name, strings.ToLower(name)} {
+			push(t, e, "pq.jobs.push", nats.Header{name: values, "Other": {"x"}}, "x")
+			wantHeaders(t, ok(t, e, "pq.jobs.pop.min", nil, ""), nats.Header{"Other": {"x"}})
+		}
+	}
+	// Requests that store nothing may have them: they were for the request alone.
+	for name, values := range actedOn {
+		if !strings.HasPrefix(name, "Nats-Trace") {
+			ok(t, e, "pq.jobs.len", nats.Header{name: values}, "")
+		}
+	}
+}
+
+// wantHeaders compares the headers of an item without those that are ours.
+func wantHeaders(t *testing.T, m *nats.Msg, want nats.Header) {
+	t.Helper()
+	for _, name := range []string{subjects.HeaderID, subjects.HeaderPriority, subjects.HeaderPushedAt} {
+		m.Header.Del(name)
+	}
+	if fmt.Sprint(m.Header) != fmt.Sprint(want) {
+		t.Errorf("%s came with headers %v, want %v", m.Data, m.Header, want)
+	}
+}
+
+// Items that are stored with such headers, by another program or an earlier
+// version, come without them, and NATS does nothing for them.
+func TestStoredHeadersThatNATSActsOn(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	seen, err := e.Conn.SubscribeSync("pq.other.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := e.Keyspace.PriorityQueue("jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, headers := range []nats.Header{actedOn, noted} {
+		for name, values := range headers {
+			h := map[string][]string{name: values, strings.ToLower(name): values, "Other": {"x"}, "Nats-Msg-Id": {"7"}}
+			h["Nats-Trace-Dest"] = []string{"pq.other.push"}
+			_, err := kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.ID, error) {
+				return q.Push(tx, 0, fdbpq.Message{Value: []byte(name), Headers: h})
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, subject := range []string{"pq.jobs.peek.min", "pq.jobs.pop.max"} {
+				wantHeaders(t, ok(t, e, subject, nil, ""), nats.Header{"Other": {"x"}, "Nats-Msg-Id": {"7"}})
+			}
+		}
+	}
+	// As large as the server carries, it comes without what we add, and without those.
+	large := fdbpq.Message{
+		Value:   make([]byte, e.Conn.MaxPayload()-40),
+		Headers: map[string][]string{"Nats-Trace-Dest": {"pq.other.push"}, "Traceparent": {"00-a-b-01"}, "A": {"b"}},
+	}
+	_, err = kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Push(tx, 0, large) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := ok(t, e, "pq.jobs.pop.min", nil, "")
+	m.Data = nil
+	wantHeaders(t, m, nats.Header{"A": {"b"}})
+
+	if n, _, err := seen.Pending(); n > 0 || err != nil {
+		t.Errorf("NATS published %d messages for the items, %v", n, err)
+	}
+	wantLen(t, e, "pq", "other", 0)
+}
+
+// A trace context comes back with its item, and where the account reports such
+// messages the server neither reports the reply nor refuses it because the bridge
+// may not publish the report.
+func TestTraceContext(t *testing.T) {
+	e := testenv.New(t, testenv.Options{
+		Stopped: true,
+		NATS: testenv.ServerOptions(t, `
+			accounts { A {
+				msg_trace: { dest: "traces" }
+				users = [
+					{ user: bridge, password: p, permissions: { publish: ["_INBOX.>", "_pqbridge.>"] } }
+					{ user: client, password: p }
+				]
+			} }
+			no_auth_user: client`),
+		Bridge: func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) },
+	})
+	e.NATS.Start()
+	e.Bridge = e.StartBridge()
+	e.Bridge.WaitReady()
+	e.Conn = e.Connect()
+	traces, err := e.Conn.SubscribeSync("traces")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"traceparent", "Traceparent", "TRACEPARENT"} {
+		h := nats.Header{name: {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, "tracestate": {"a=b"}}
+		push(t, e, "pq.jobs.push", h, "x")
+		want := nats.Header{"tracestate": h["tracestate"], name: h[name], subjects.HeaderTraceDest: {subjects.TraceDisabled}}
+		for _, subject := range []string{"pq.jobs.peek.min", "pq.jobs.pop.min"} {
+			wantHeaders(t, ok(t, e, subject, nil, ""), want)
+		}
+		// A worker that sends on what it got traces nothing, and is not refused.
+		push(t, e, "pq.jobs.push", want, "x")
+		wantHeaders(t, ok(t, e, "pq.jobs.pop.max", nil, ""), want)
+	}
+	wantMetric(t, e.Bridge, "pq_nats_errors_total", 0)
+	for range 3 { // one for each push that was sampled
+		m, err := traces.NextMsg(testenv.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(m.Data), `"subj":"pq.jobs.push"`) {
+			t.Errorf("trace %s", m.Data)
+		}
+	}
+	if n, _, err := traces.Pending(); n > 0 || err != nil {
+		t.Errorf("%d more traces, %v", n, err)
+	}
+}
+
+// A pop that is handed to another bridge does not take its headers along, which NATS
+// would act on once more, for the bridge.
+func TestForwardedPopsHaveNoHeaders(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	second := e.StartBridge()
+	second.WaitReady()
+	wantMetric(t, e.Bridge, "pq_bridges", 2)
+	wantMetric(t, second, "pq_bridges", 2)
+	forwarded, err := e.Conn.SubscribeSync("_pqbridge.pq.to.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 64 {
+		e.Request(fmt.Sprintf("pq.jobs-%d.pop.min", i), nats.Header{"Other": {"x"}}, nil)
+	}
+	m, err := forwarded.NextMsg(testenv.Patience)
+	if err != nil || len(m.Header) > 0 {
+		t.Errorf("%v with %v, %v", m.Subject, m.Header, err)
+	}
+}
+
+// Blocks of headers that a NATS server may read in another way than the client are
+// refused.
+func TestHeaderBlocks(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := dialRaw(t, e)
+	const begin, end = "NATS/1.0\r\n", "\r\n"
+	for block, good := range map[string]bool{
+		begin + end:                                      true,
+		begin + "a: b\r\nc: d\r\n" + end:                 true,
+		begin + "a:b\r\nc:d\r\n" + end:                   true,
+		begin + "a: b \t \r\nc: d  \r\n" + end:           true,
+		begin + "a:\r\nb:\r\n" + end:                     true,
+		begin + "a: \r\nb: \r\n" + end:                   true,
+		begin + "a: b\r\na: c\r\nA: d\r\n" + end:         true,
+		begin + "a:b\r\nNats-Request-Info: {}\r\n" + end: true, // the server writes a blank
+		begin + "Nmqtt-Pub:1\r\nNmqtt-Subject:x\r\nNats-Request-Info: {}\r\n" + end: true,
+
+		begin + "a: b\nc: d\r\n" + end:                                   false,
+		begin + "a: b\r\nc: d\n" + end:                                   false,
+		begin + "a: b\nc: d\n\n":                                         false,
+		"NATS/1.0\na: b\r\nc: d\r\n" + end:                               false,
+		begin + "a: b\r\nc: d\r\n" + "\n":                                false,
+		"NATS/1.0\n\n":                                                   false,
+		begin + ": b\r\n" + end:                                          false,
+		begin + "a: b\r\n: c\r\n" + end:                                  false,
+		begin + ":\r\n" + end:                                            false,
+		begin + "a:  b\r\n" + end:                                        false,
+		begin + "a: b\r\n c: d\r\n" + end:                                false,
+		begin + "a : b\r\n" + end:                                        false,
+		begin + "a: b\rc\r\n" + end:                                      false,
+		begin + "a: b\r\r\n" + end:                                       false,
+		begin + "a: b\r\n" + end + "Nats-Trace-Dest: x\r\n" + end:        false,
+		"NATS/1.0 503\r\n" + end:                                         false,
+		"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 1\r\n" + end: false,
+
+		// What only one of them sees is refused or has no effect.
+		begin + "a: b\nNats-Trace-Dest: pq.other.push\r\n" + end: false,
+		begin + "a:b\nNats-Trace-Dest:  pq.other.push\r\n" + end: false,
+		"NATS/1.0\nNats-Trace-Dest: pq.other.push\n\n":           false,
+	} {
+		for _, subject := range []string{"pq.jobs.push", "pq.jobs.len"} {
+			m := c.request(subject, block, "")
+			err := bridge.ErrorFromHeaders(decoded(t, m.headers))
+			// Of those whose size is right the names are looked at, if they are stored.
+			if good != (err == nil) && !(err == nil && subject == "pq.jobs.len") || err != nil && !errors.Is(err, bridge.ErrBadRequest) {
+				t.Errorf("%s with %q: %v", subject, block, err)
+			}
+		}
+		if good {
+			ok(t, e, "pq.jobs.pop.min", nil, "")
+		}
+	}
+	wantLen(t, e, "pq", "jobs", 0)
+	wantLen(t, e, "pq", "other", 0)
+}
+
+// Replies do not go to subjects of NATS itself, where they would act with the rights
+// of the bridge.
+func TestRepliesToNATS(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	seen, err := e.Conn.SubscribeSync("$>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	replies := []string{"$JS.API.STREAM.PURGE.S", "$KV.bucket.key", "$SYS.REQ.SERVER.PING", "$SRV.PING", "$JS.FC.S.C.x", "$", "$x", "$JS.ACKS.x"}
+	push(t, e, "pq.jobs.push", nil, "stays")
+	for _, reply := range replies {
+		for _, subject := range []string{"pq.jobs.push", "pq.jobs.peek.min", "pq.jobs.pop.min", "pq.jobs.len", "pq.jobs.nonsense", "$SRV.PING"} {
+			publish(t, e, subject, reply, "")
+		}
+	}
+	wantLen(t, e, "pq", "jobs", 1)
+	for n, _, err := seen.Pending(); n > 0; n, _, err = seen.Pending() {
+		m, nextErr := seen.NextMsg(testenv.Patience)
+		if err = errors.Join(err, nextErr); err != nil {
+			t.Fatal(err)
+		}
+		if m.Subject != "$SRV.PING" || m.Reply == "" {
+			t.Errorf("reply to %s", m.Subject)
+		}
+	}
+	wantMetric(t, e.Bridge, "pq_unanswered_total", float64(5*len(replies)))
+}

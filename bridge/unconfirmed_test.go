@@ -1,0 +1,280 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// restricted is a server on which the bridge has rights of its own, and clients have
+// all.
+func restricted(p *server.Permissions, o testenv.Options) testenv.Options {
+	o.NATS = func(s *server.Options) {
+		s.Users = []*server.User{{Username: "bridge", Password: "p", Permissions: p}, {Username: "client", Password: "p"}}
+		s.NoAuthUser = "client"
+	}
+	change := o.Bridge
+	o.Bridge = func(b *bridge.Options) {
+		b.NATSOptions = append(b.NATSOptions, nats.UserInfo("bridge", "p"))
+		if change != nil {
+			change(b)
+		}
+	}
+	return o
+}
+
+// inboxesOnly lets the bridge publish what it has to and nothing else.
+func inboxesOnly() *server.Permissions {
+	return &server.Permissions{Publish: &server.SubjectPermission{Allow: []string{"_INBOX.>", "raw.>", "_pqbridge.>"}}}
+}
+
+// An item is pushed again when NATS refuses its reply, whatever subject the client
+// chose, and the failure is counted.
+func TestRefusedReplies(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{Engine: engine}))
+		c := dialRaw(t, e)
+		replies := []string{
+			"elsewhere", "Else.Where", "else.where", `quotes."x"`, `back\slash\n`, "apostrophe'", "größe.日本", "\x00\xff\x7f", ">", "a.*.b",
+			`Permissions."violation"`, "'", `to"_pqbridge.x"`, strings.Repeat("x", 2048), strings.Repeat("\x01", 2048), "_INBOX", "same", "same",
+		}
+		h := nats.Header{subjects.HeaderPriority: {"7"}, "Trace": {"a", "b"}}
+		var want []string
+		for i := range replies {
+			push(t, e, "pq.jobs.push", h, fmt.Sprint(i))
+			push(t, e, "q.jobs.enqueue", nil, fmt.Sprint(i))
+			want = append(want, fmt.Sprint(i))
+		}
+		for _, reply := range replies {
+			c.write(message("pq.jobs.pop.min", reply, "", "") + message("q.jobs.dequeue", reply, "", "") +
+				message("pq.jobs.peek.min", reply, "", "") + message("pq.jobs.pop.fastest", reply, "", ""))
+		}
+		n := len(replies)
+		wantQueued(t, e, int64(n))
+		wantMetric(t, e.Bridge, "pq_reply_failures_total", float64(4*n))
+		wantMetric(t, e.Bridge, "pq_nats_errors_total", float64(4*n))
+		wantMetric(t, e.Bridge, `pq_errors_total{code="400",operation="pop-min"}`, float64(n))
+		wantMetric(t, e.Bridge, `pq_errors_total{code="400",operation="dequeue"}`, float64(n))
+		wantMetric(t, e.Bridge, `pq_requests_total{operation="pop-min"}`, float64(n))
+		for _, subject := range []string{"pq.jobs.pop.min", "q.jobs.dequeue"} {
+			got := map[string]bool{}
+			for range n {
+				m := ok(t, e, subject, nil, "")
+				got[string(m.Data)] = true
+				if strings.HasPrefix(subject, "pq") && (m.Header.Get(subjects.HeaderPriority) != "7" || len(m.Header["Trace"]) != 2) {
+					t.Errorf("%q came back with %v", m.Data, m.Header)
+				}
+			}
+			if len(got) != n {
+				t.Errorf("%s returned %v, want each of %v", subject, got, want)
+			}
+			refused(t, e, 404, subject, nil, nil)
+		}
+		wantMetric(t, e.Bridge, "pq_reply_failures_total", float64(4*n))
+	})
+}
+
+// Those that are answered by another bridge than the one NATS gave them to are no
+// exception.
+func TestRefusedRepliesOfForwardedPops(t *testing.T) {
+	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{}))
+	both := []*testenv.Bridge{e.Bridge, e.StartBridge()}
+	for _, b := range both {
+		b.WaitReady()
+		wantMetric(t, b, "pq_bridges", 2)
+	}
+	const queues = 32
+	for i := range queues {
+		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "x")
+		publish(t, e, fmt.Sprintf("pq.jobs-%d.pop.min", i), "elsewhere."+fmt.Sprint(i), "")
+	}
+	testenv.Eventually(t, func() error {
+		var sum, passed float64
+		for _, b := range both {
+			failures, err := metric(b, "pq_reply_failures_total")
+			if err != nil {
+				return err
+			}
+			n, err := metric(b, "pq_passed_total")
+			if err != nil {
+				return err
+			}
+			sum, passed = sum+failures, passed+n
+		}
+		if sum != queues || passed == 0 {
+			return fmt.Errorf("%v failures, %v pops handed over", sum, passed)
+		}
+		return nil
+	})
+	for i := range queues {
+		testenv.Eventually(t, func() error {
+			m := e.Request(fmt.Sprintf("pq.jobs-%d.pop.min", i), nil, nil)
+			return bridge.ErrorFromHeaders(m.Header)
+		})
+	}
+}
+
+// A bridge that ends puts back what was refused last.
+func TestRefusedReplyAtTheEnd(t *testing.T) {
+	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{}))
+	push(t, e, "pq.jobs.push", nil, "stays")
+	for range 20 {
+		publish(t, e, "pq.jobs.pop.min", "elsewhere", "")
+		ok(t, e, "pq.jobs.len", nil, "") // the bridge has it
+		if err := e.Bridge.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		wantQueued(t, e, 1)
+		e.Bridge = e.StartBridge()
+		e.Bridge.WaitReady()
+	}
+}
+
+// An item that was delivered is not pushed again because other replies to the same
+// subject were refused: that would be twice.
+func TestSomeRepliesRefused(t *testing.T) {
+	p := &server.Permissions{
+		Publish: &server.SubjectPermission{Allow: []string{"_pqbridge.>"}},
+		// The server counts the second request for as much as a reply.
+		Response: &server.ResponsePermission{MaxMsgs: 2, Expires: time.Minute},
+	}
+	e := testenv.New(t, restricted(p, testenv.Options{}))
+	c := dialRaw(t, e)
+	var delivered []string
+	for i, second := range []string{"pq.jobs.pop.min", "pq.jobs.peek.min", "pq.jobs.len", "pq.jobs.nonsense", "pq.empty.pop.min"} {
+		first := fmt.Sprint(i)
+		push(t, e, "pq.jobs.push", nil, first)
+		// Both requests are there before one is answered, so one answer is refused.
+		reply := "raw.twice." + first
+		c.write(message("pq.jobs.pop.min", reply, "", "") + message(second, reply, "", ""))
+		if c.next().payload == first {
+			delivered = append(delivered, first)
+		}
+		wantMetric(t, e.Bridge, "pq_reply_failures_total", float64(i+1))
+		e.Request("pq.jobs.pop.min", nil, nil) // the next one finds the queue empty
+	}
+	if len(delivered) == 0 {
+		t.Error("no item was delivered")
+	}
+	if err := e.Bridge.Stop(); err != nil { // what is to be pushed again, is
+		t.Fatal(err)
+	}
+	e.Bridge = e.StartBridge()
+	e.Bridge.WaitReady()
+	for m := e.Request("pq.jobs.pop.min", nil, nil); len(m.Data) > 0; m = e.Request("pq.jobs.pop.min", nil, nil) {
+		if slices.Contains(delivered, string(m.Data)) {
+			t.Errorf("%q came twice", m.Data)
+		}
+	}
+}
+
+// blockingHandler is a log that is not written until the test says so.
+type blockingHandler struct {
+	slog.Handler
+	message string
+	begun   chan struct{}
+	free    chan struct{}
+	once    *sync.Once
+}
+
+func (h blockingHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h blockingHandler) Handle(ctx context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, h.message) {
+		h.once.Do(func() { close(h.begun) })
+		<-h.free
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// The NATS client tells of a refusal in a goroutine of its own. However late that is,
+// the item is pushed again.
+func TestRefusalHeardLate(t *testing.T) {
+	h := blockingHandler{slog.DiscardHandler, "NATS refused a reply", make(chan struct{}), make(chan struct{}), &sync.Once{}}
+	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{
+		Bridge: func(o *bridge.Options) { o.Logger = slog.New(h) },
+	}))
+	push(t, e, "pq.jobs.push", nil, "first")
+	push(t, e, "pq.jobs.push", nil, "second")
+	publish(t, e, "pq.jobs.pop.min", "elsewhere", "")
+	select {
+	case <-h.begun:
+	case <-time.After(testenv.Patience):
+		t.Fatal("nothing was logged")
+	}
+	publish(t, e, "pq.jobs.pop.min", "elsewhere.too", "")
+	for range 1000 { // many replies that are confirmed
+		ok(t, e, "pq.jobs.len", nil, "")
+	}
+	close(h.free)
+	wantQueued(t, e, 2)
+}
+
+// Other errors that NATS reports at the same time change nothing.
+func TestRefusalsAmongOtherErrors(t *testing.T) {
+	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{}))
+	c := dialRaw(t, e)
+	push(t, e, "pq.jobs.push", nil, "stays")
+	for i := range 20 {
+		c.write(message("pq.jobs.pop.min", "elsewhere", "", ""))
+		c.write(message("pq.jobs.push", "raw.0", "NATS/1.0\r\nno colon\r\n\r\n", "x"))
+		wantMetric(t, e.Bridge, "pq_reply_failures_total", float64(i+1))
+		wantQueued(t, e, 1)
+	}
+}
+
+// While NATS is away nothing is put back that it had before: it may have been
+// delivered.
+func TestUnconfirmedWhenNATSGoes(t *testing.T) {
+	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{}))
+	const n = 200
+	for i := range n {
+		push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
+	}
+	inbox := nats.NewInbox()
+	replies, err := e.Conn.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n / 2 {
+		publish(t, e, "pq.jobs.pop.min", inbox, "")
+	}
+	if err := e.Conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	e.NATS.Restart()
+	e.Bridge.WaitReady()
+	ok(t, e, "pq.jobs.len", nil, "")
+	seen := map[string]int{}
+	for {
+		m, err := replies.NextMsg(time.Millisecond)
+		if errors.Is(err, nats.ErrTimeout) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[string(m.Data)]++
+	}
+	for m := e.Request("pq.jobs.pop.min", nil, nil); len(m.Data) > 0; m = e.Request("pq.jobs.pop.min", nil, nil) {
+		seen[string(m.Data)]++
+	}
+	for value, times := range seen {
+		if times > 1 {
+			t.Errorf("%q came %d times", value, times)
+		}
+	}
+}

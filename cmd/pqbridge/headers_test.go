@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// adminSeesAll lets the admin of the recipe look at every message.
+func adminSeesAll(user *server.User) {
+	if user.Username == "admin" {
+		user.Permissions = nil
+	}
+}
+
+// TestHeadersCarryNoRights: with the headers of an item a producer cannot have NATS do
+// by the reply to a worker what it would not do for the producer, nor keep the worker
+// from its reply.
+func TestHeadersCarryNoRights(t *testing.T) {
+	e := recipeEnv(t, adminSeesAll)
+	b := e.StartBridge()
+	b.WaitReady()
+	admin := connectAdmin(t, e)
+	all, err := admin.SubscribeSync(">")
+	if err != nil {
+		t.Fatal(err)
+	}
+	producer := connectAs(t, e, "producer", "_INBOX_producer")
+	worker := connectAs(t, e, "worker", "_INBOX_worker")
+	destinations := []string{"pq.jobs.push", "pq.other.push", "_pqbridge.pq.members.pq", "_INBOX_worker.x", "x"}
+
+	// As any client sends them. What NATS itself lets the producer trace comes back
+	// as an item; the push is refused all the same.
+	for _, name := range []string{"Nats-Trace-Dest", "nats-trace-dest", "NATS-TRACE-DEST"} {
+		m := nats.NewMsg("pq.jobs.push")
+		m.Header[name] = []string{"pq.jobs.push"}
+		m.Header["Nats-Trace-Only"] = []string{"false"}
+		reply, err := producer.RequestMsg(m, testenv.Patience)
+		if err != nil || bridge.ErrorFromHeaders(reply.Header) == nil {
+			t.Errorf("%s: %+v, %v", name, reply, err)
+		}
+	}
+	// With lines that NATS reads in another way on the way in than on the way out.
+	raw := dialAs(t, e, "producer")
+	for _, dest := range destinations {
+		for _, block := range []string{
+			"NATS/1.0\r\na: b\nNats-Trace-Dest: %s\r\n\r\n", "NATS/1.0\r\na:b\nNats-Trace-Dest:  %s\r\n\r\n",
+			"NATS/1.0\nNats-Trace-Dest: %s\n\n", "NATS/1.0\r\n: x\nNats-Trace-Dest: %s\r\n\r\n", "NATS/1.0\r\na: b\n\r\nNats-Trace-Dest: %s\r\n\r\n",
+		} {
+			block = fmt.Sprintf(block, dest)
+			raw.write("HPUB pq.jobs.push %d %d\r\n%spoison\r\n", len(block), len(block)+len("poison"), block)
+		}
+	}
+	raw.write("PING\r\n")
+	raw.waitFor("PONG")
+	// As they may be stored already.
+	q, err := e.Keyspace.PriorityQueue("jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dest := range destinations {
+		_, err := kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.ID, error) {
+			return q.Push(tx, 0, fdbpq.Message{Value: []byte("poison"), Headers: map[string][]string{"Nats-Trace-Dest": {dest}}})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	producer.request(t, "pq.jobs.push.9", "the last")
+
+	for popped := ""; popped != "the last"; {
+		for _, subject := range []string{"pq.jobs.peek.min", "pq.jobs.pop.min"} {
+			reply := request(t, worker.Conn, subject, "")
+			if err := bridge.ErrorFromHeaders(reply.Header); err != nil || len(reply.Header["Nats-Trace-Dest"]) > 0 {
+				t.Fatalf("%s: %v, %v", subject, reply.Header, err)
+			}
+			popped = string(reply.Data)
+		}
+	}
+	for _, series := range []string{"pq_nats_errors_total", "pq_reply_failures_total"} {
+		if !strings.Contains(metricsOf(t, b), "\n"+series+" 0\n") {
+			t.Errorf("%s is not 0", series)
+		}
+	}
+	if got := lengths(t, admin); strings.Contains(got, `"queue":"other","len":1`) {
+		t.Errorf("something is in another queue:\n%s", got)
+	}
+	wantNoTracesOfBridge(t, all)
+}
+
+// wantNoTracesOfBridge fails the test if one of the messages is the server's report of
+// what it did with a message of the bridge.
+func wantNoTracesOfBridge(t *testing.T, all *nats.Subscription) {
+	t.Helper()
+	for n, _, err := all.Pending(); n > 0 || err != nil; n, _, err = all.Pending() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := all.NextMsg(testenv.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var trace server.MsgTraceEvent
+		if json.Unmarshal(m.Data, &trace) != nil || len(trace.Events) == 0 {
+			continue
+		}
+		if in, ok := trace.Events[0].(*server.MsgTraceIngress); !ok || in.Name == "pqbridge" {
+			t.Errorf("trace on %s: %s", m.Subject, m.Data)
+		}
+	}
+}
+
+// TestRefusedReplyKeepsTheItem: a worker that asks for a reply where the bridge may not
+// publish loses nothing.
+func TestRefusedReplyKeepsTheItem(t *testing.T) {
+	e := recipeEnv(t, unchanged)
+	b := e.StartBridge()
+	b.WaitReady()
+	admin := connectAdmin(t, e)
+	admin.request(t, "pq.jobs.push", "stays")
+	before := lengths(t, admin)
+	worker := connectAs(t, e, "worker", "_INBOX_worker")
+	for i, reply := range []string{"elsewhere", "_INBOX_Worker.x", "pq", "_INBOX_other.x"} {
+		if err := worker.PublishRequest("pq.jobs.pop.min", reply, nil); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Eventually(t, func() error {
+			if want := fmt.Sprintf("\npq_reply_failures_total %d\n", i+1); !strings.Contains(metricsOf(t, b), want) {
+				return fmt.Errorf("not %q", want)
+			}
+			if after := lengths(t, admin); after != before {
+				return fmt.Errorf("before:\n%safter:\n%s", before, after)
+			}
+			return nil
+		})
+	}
+	worker.request(t, "pq.jobs.pop.min", "")
+}
+
+// rawClient is a connection without a client library.
+type rawClient struct {
+	t    *testing.T
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func dialAs(t *testing.T, e *testenv.Env, user string) rawClient {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(e.NATS.URL(), "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	c := rawClient{t, conn, bufio.NewReader(conn)}
+	c.write("CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,\"user\":%q,\"pass\":%q}\r\n", user, user)
+	return c
+}
+
+func (c rawClient) write(format string, args ...any) {
+	c.t.Helper()
+	if err := c.conn.SetDeadline(time.Now().Add(testenv.Patience)); err != nil {
+		c.t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(c.conn, format, args...); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// waitFor reads until a line begins with the word.
+func (c rawClient) waitFor(word string) {
+	c.t.Helper()
+	for {
+		line, err := c.in.ReadString('\n')
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if strings.HasPrefix(line, word) {
+			return
+		}
+	}
+}

@@ -106,6 +106,9 @@ func (f *fixture) stop() {
 		for _, root := range []string{f.priority, f.priority + "-queues", f.priority + "-x", f.fifo, f.fifo + "-queues"} {
 			tx.ClearRange(everything(root))
 		}
+		for _, key := range f.recordKeys() {
+			tx.Clear(key)
+		}
 	})
 	if err := f.db.Close(); err != nil {
 		f.Errorf("Close: %v", err)

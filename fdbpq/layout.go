@@ -30,6 +30,7 @@ import (
 //	("pq-queues", name)  = (microseconds) or (microseconds, mark), see list.go
 //	("pq-x", lane, batch) = receipt of a committed batch, see Batcher
 //	("pq-x", "probe")     = receipt of no batch, see Probe
+//	("pq-store")          = identity and settings of the keyspace, see OpenStore
 //
 // All roots of a Keyspace are in one table: see areas.
 //

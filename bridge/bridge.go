@@ -22,8 +22,13 @@
 // are answered 503 with an unknown outcome, and what its pops took is put back.
 // In any other error the request did nothing.
 //
-// NATS may be away at the start and at any later time; the bridge connects
-// again for ever. So may the store. /readyz says which.
+// NATS may be away at the start and at any later time; the bridge keeps trying to
+// connect. So may the store; until it has answered for the first time the bridge does
+// not subscribe to requests. /readyz says which.
+//
+// Bridges that serve the same subjects must share the store and the queue group.
+// One that finds another in its way does not begin to serve, or stops until that one
+// is gone: see [ErrSubjectsTaken].
 package bridge
 
 import (
@@ -61,18 +66,26 @@ type Bridge struct {
 	id       string // of this instance, for service discovery
 	created  time.Time
 	listener net.Listener // nil without HTTP
-	router   *router      // nil if the store has only this bridge
+	members  *membership
+	router   *router // nil if the store has only this bridge
 
 	unconfirmed *unconfirmed // replies that NATS may still refuse
 
-	line          *line
-	online        atomic.Bool // connected to NATS; asking nc would wait for attempts to connect
-	nc            *nats.Conn  // set by connect, before all that uses it
-	subscriptions []*nats.Subscription
-	denied        atomic.Pointer[string] // why NATS refused a subscription
-	closed        chan struct{}          // closed when nc is closed for good
-	stopping      atomic.Bool
-	unsent        atomic.Int64 // replies that came after nc was closed
+	line     *line
+	online   atomic.Bool            // connected to NATS; asking nc would wait for attempts to connect
+	nc       *nats.Conn             // set by connect, before all that uses it
+	denied   atomic.Pointer[string] // why NATS refused a subscription
+	closed   chan struct{}          // closed when nc is closed for good
+	idle     atomic.Pointer[string] // why this bridge takes no requests; nil if it does
+	stopping atomic.Bool
+	unsent   atomic.Int64 // replies that came after nc was closed
+
+	serving struct {
+		mu            sync.Mutex
+		subscriptions []*nats.Subscription // to requests
+		ending        []*nats.Subscription // those that were ended last
+		dropped       int                  // messages, by former subscriptions
+	}
 }
 
 // New checks the options and opens the HTTP listener. Nothing else happens
@@ -96,6 +109,8 @@ func New(o Options) (*Bridge, error) {
 		closed:   make(chan struct{}),
 	}
 	b.unconfirmed = newUnconfirmed(b)
+	b.notServing("starting: the store has not answered yet")
+	b.members = newMembership(b)
 	b.metrics = newMetrics(b)
 	b.endpoints = newEndpoints(o.Grammar, b.metrics)
 	if !o.DB.Pipelines() {
@@ -136,21 +151,29 @@ func (b *Bridge) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 
-	running := running{failed: make(chan error, 1)}
+	running := running{failed: make(chan error, 2), stopTaking: func() {}} // one for each that sends
 	for _, l := range b.lanes {
 		running.lanes.Go(func() { l.run(work) })
 		running.lanes.Go(l.reply)
 	}
-	running.others.Go(func() {
-		b.sweep(work)
-		b.retirer.run(work)
-	})
 	running.others.Go(func() { b.unconfirmed.run(work) })
 
 	err := b.connect(ctx)
-	b.startRouter(&running, err)
 	web := b.startHTTP(&running) // after connect, because it looks at the connection
 	if err == nil {
+		taking, stop := context.WithCancel(ctx)
+		running.stopTaking = stop
+		running.participating.Go(func() {
+			opened := func() {
+				running.others.Go(func() {
+					b.sweep(work)
+					b.retirer.run(work)
+				})
+			}
+			if err := b.participate(taking, opened); err != nil {
+				running.failed <- err
+			}
+		})
 		select {
 		case <-ctx.Done():
 		case err = <-running.failed:
@@ -164,8 +187,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 // running is the goroutines of Run.
 type running struct {
 	lanes, others sync.WaitGroup
-	failed        chan error // why one of the others ended early
-	leave         func()     // ends the router
+	failed        chan error // why one of them ended early
+	participating sync.WaitGroup
+	stopTaking    func() // ends participating
 }
 
 // sweep removes what dead processes left behind.

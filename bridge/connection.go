@@ -21,8 +21,8 @@ const (
 	backlogBytes    = 512 << 20
 )
 
-// connect opens the connection and subscribes. NATS need not be there: the
-// subscriptions are made when it is. Once ctx has ended connect does not wait for NATS.
+// connect opens the connection. NATS need not be there. Once ctx has ended connect
+// does not wait for NATS.
 func (b *Bridge) connect(ctx context.Context) error {
 	options := append([]nats.Option{
 		nats.Name(clientName),
@@ -48,21 +48,7 @@ func (b *Bridge) connect(ctx context.Context) error {
 	}
 	b.nc = nc
 	b.online.Store(nc.IsConnected())
-	for _, subject := range b.grammar.Wildcards() {
-		subscription, err := b.requestsOn(nc, subject, 1)
-		if err != nil {
-			return err
-		}
-		b.subscriptions = append(b.subscriptions, subscription)
-	}
-	if b.router != nil {
-		subscriptions, err := b.router.subscribe()
-		if err != nil {
-			return fmt.Errorf("bridge: subscribe to what other bridges say: %w", err)
-		}
-		b.subscriptions = append(b.subscriptions, subscriptions...)
-	}
-	return b.discoverable()
+	return nil
 }
 
 // requestsOn takes the requests on a subject, sharing them with other bridges and
@@ -82,9 +68,7 @@ func (b *Bridge) connected(nc *nats.Conn) {
 	// Every connection subscribes anew, and NATS says again if it refuses.
 	b.online.Store(true)
 	b.denied.Store(nil)
-	if b.router != nil {
-		b.router.denied.Store(false)
-	}
+	b.mayTalk()
 	b.options.Logger.Info("connected to NATS", "url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
 }
 
@@ -122,8 +106,8 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 		return
 	}
 	// Not a reply subject of a client's that has these words somewhere inside.
-	if b.router != nil && strings.Contains(err.Error(), `to "`+internalRoot) {
-		b.router.deny()
+	if strings.Contains(err.Error(), `to "`+internalRoot) {
+		b.mayNotTalk()
 	}
 	for _, wildcard := range b.grammar.Wildcards() {
 		// The client hands over the server's words and no subscription.
@@ -146,23 +130,4 @@ func refusedSubject(err error) (subject string, ok bool) {
 	}
 	subject, err = strconv.Unquote(quoted)
 	return subject, err == nil
-}
-
-// dropped is the number of messages that NATS dropped because the callbacks
-// could not keep up.
-func (b *Bridge) dropped() float64 {
-	total := droppedBy(b.subscriptions)
-	if b.router != nil {
-		total += b.router.direct.dropped()
-	}
-	return float64(total)
-}
-
-func droppedBy(subscriptions []*nats.Subscription) (total int) {
-	for _, s := range subscriptions {
-		if n, err := s.Dropped(); err == nil {
-			total += n
-		}
-	}
-	return total
 }

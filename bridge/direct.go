@@ -290,8 +290,15 @@ func (d *direct) leaveLocked() {
 	}
 }
 
-// end is leave for good, and waits until all is served and closed. When ctx ends
-// it closes what is left.
+// begin lets there be connections again, after end.
+func (d *direct) begin() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.ended = false
+}
+
+// end is leave until begin is called, and waits until all is served and closed. When
+// ctx ends it closes what is left.
 func (d *direct) end(ctx context.Context) error {
 	d.mu.Lock()
 	d.mu.ended = true

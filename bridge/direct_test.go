@@ -244,7 +244,7 @@ func TestTooManyDirectSubscriptions(t *testing.T) {
 		wantMetric(t, b, directSubjects, 0)
 	}
 	// It is not tried again while the queue is busy.
-	heartbeats, err := e.Conn.SubscribeSync(members)
+	heartbeats, err := e.Conn.SubscribeSync(rootOf(t, e.Conn) + "members")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,35 +266,24 @@ func TestTooManyDirectSubscriptions(t *testing.T) {
 // What is no subject of pops is never subscribed to, whoever says that it was handed over.
 func TestHandedNonsenseIsNotSubscribedTo(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	ids := make(chan string, 16)
-	if _, err := e.Conn.Subscribe(members, func(m *nats.Msg) {
-		select {
-		case ids <- string(m.Data):
-		default:
-		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	ghost := e.Connect()
-	if err := errors.Join(ghost.Publish(members, []byte("ghost")), ghost.Flush()); err != nil {
-		t.Fatal(err)
-	}
-	id := <-ids
-	for id == "ghost" || strings.HasPrefix(id, "-") {
-		id = <-ids
-	}
+	ghost := newGhost(t, e)
+	ghost.appear(e)
+	heartbeats := ghost.hears("members")
+	_, id, _ := strings.Cut(string(next(t, heartbeats).Data), " ")
+	n := 0
 	for _, subject := range []string{">", "pq.>", "pq.*.pop.min", "pq.jobs.push", "pq.jobs.peek.min"} {
 		for range 512 {
-			if err := ghost.PublishRequest("_pqbridge.pq.to."+id+"."+subject, "_INBOX.x", nil); err != nil {
+			n++
+			if err := ghost.nc.PublishRequest(fmt.Sprintf("%sto.%s.ghost.%d.%s", ghost.root, id, n, subject), "_INBOX.x", nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := ghost.Flush(); err != nil {
+	if err := ghost.nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // heartbeats
-		<-ids
+	for range 3 {
+		next(t, heartbeats)
 	}
 	wantMetric(t, e.Bridge, directSubjects, 0)
 }

@@ -19,7 +19,7 @@ var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9
 // discoverable answers $SRV.PING, INFO and STATS as the micro package of
 // nats.go does. That package itself would run a goroutine for each endpoint,
 // which loses the order of a publisher's requests to one queue.
-func (b *Bridge) discoverable() error {
+func (b *Bridge) discoverable() (made []*nats.Subscription, err error) {
 	for verb, answer := range map[micro.Verb]func() any{
 		micro.PingVerb:  func() any { return b.ping() },
 		micro.InfoVerb:  func() any { return b.info() },
@@ -29,14 +29,16 @@ func (b *Bridge) discoverable() error {
 		for _, scope := range [][2]string{{"", ""}, {serviceName, ""}, {serviceName, b.id}} {
 			subject, err := micro.ControlSubject(verb, scope[0], scope[1])
 			if err != nil {
-				return fmt.Errorf("bridge: service discovery: %w", err)
+				return made, fmt.Errorf("bridge: service discovery: %w", err)
 			}
-			if _, err := b.nc.Subscribe(subject, handle); err != nil {
-				return fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
+			subscription, err := b.nc.Subscribe(subject, handle)
+			if err != nil {
+				return made, fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
 			}
+			made = append(made, subscription)
 		}
 	}
-	return nil
+	return made, nil
 }
 
 func (b *Bridge) discover(m *nats.Msg, answer any) {

@@ -52,3 +52,30 @@ func (b *Bridge) Queues() (n int) {
 
 // Evict acts as if queues had been forgotten for lack of room.
 func (b *Bridge) Evict() { b.queues.evicted.Store(true) }
+
+// Report is what one bridge tells another of the pops that it forwarded.
+type Report struct {
+	Floor, High uint64
+	Lost        [][2]uint64
+	Pending     []uint64
+	Final       bool
+}
+
+// Encode returns the report as bridges send it.
+func (r Report) Encode() string {
+	sent := report{floor: r.Floor, high: r.High, pending: r.Pending, final: r.Final}
+	for _, s := range r.Lost {
+		sent.lost = append(sent.lost, span{s[0], s[1]})
+	}
+	return string(sent.encode(reportBytes))
+}
+
+// ParseReport is the opposite of Encode.
+func ParseReport(data []byte) (Report, error) {
+	sent, err := parseReport(data)
+	r := Report{Floor: sent.floor, High: sent.high, Pending: sent.pending, Final: sent.final}
+	for _, s := range sent.lost {
+		r.Lost = append(r.Lost, [2]uint64{s.first, s.last})
+	}
+	return r, err
+}

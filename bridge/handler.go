@@ -19,6 +19,7 @@ type request struct {
 	received time.Time
 	size     int  // bytes of payload and headers
 	restores bool // pushes an item again whose reply could not be sent
+	origin   origin
 }
 
 // handler takes the messages of one subscription. NATS calls it from one
@@ -26,14 +27,17 @@ type request struct {
 // hands over to a lane; it never waits and never touches the store.
 type handler struct {
 	b      *Bridge
-	handed bool // the messages come from other bridges: see router
+	handed bool // the messages come from other bridges: see router.take
 }
 
 func newHandler(b *Bridge) *handler { return &handler{b: b} }
 
 // handle is the nats.MsgHandler.
-func (h *handler) handle(m *nats.Msg) {
-	r := request{endpoint: h.b.endpoints.unknown, reply: m.Reply, received: time.Now()}
+func (h *handler) handle(m *nats.Msg) { h.take(m, origin{}) }
+
+// take takes a message that NATS or another bridge gave to this one.
+func (h *handler) take(m *nats.Msg, o origin) {
+	r := request{endpoint: h.b.endpoints.unknown, reply: m.Reply, received: time.Now(), origin: o}
 	var op fdbpq.Op
 	if err := h.accept(m, &r, &op); err != nil {
 		h.b.refuse(&r, err)
@@ -122,6 +126,7 @@ func (b *Bridge) unanswerable(subject string) string {
 // refuse answers a request that failed before its batch, or with all of it.
 func (b *Bridge) refuse(r *request, err error) {
 	b.publish(b.refusal(r, err))
+	r.origin.answered()
 }
 
 // refusal counts a request that failed, and returns the reply, nil if there is

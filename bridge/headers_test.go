@@ -180,7 +180,7 @@ func TestForwardedPopsHaveNoHeaders(t *testing.T) {
 	second.WaitReady()
 	wantMetric(t, e.Bridge, "pq_bridges", 2)
 	wantMetric(t, second, "pq_bridges", 2)
-	forwarded, err := e.Conn.SubscribeSync("_pqbridge.pq.to.>")
+	forwarded, err := e.Conn.SubscribeSync("_pqbridge.*.to.*.*.*.>")
 	if err != nil {
 		t.Fatal(err)
 	}

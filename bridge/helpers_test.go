@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -35,4 +36,13 @@ func wantMetric(t *testing.T, b *testenv.Bridge, series string, want float64) {
 	t.Helper()
 	// A counter may still be on its way when the reply is there.
 	testenv.Eventually(t, func() error { return metricIs(b, series, want) })
+}
+
+func newKeyspace(t testing.TB, priority, fifo string) *fdbpq.Keyspace {
+	t.Helper()
+	k, err := fdbpq.NewKeyspace(priority, fifo, fdbpq.RawValues)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
 }

@@ -101,11 +101,12 @@ func TestRepliesToOurselves(t *testing.T) {
 	c := dialRaw(t, e)
 	own := []string{
 		"pq.loop.push", "pq.loop.push.1", "q.loop.enqueue", "pq.jobs.push", "pq.x", "q.>", "pq.*.push",
-		"_pqbridge.pq.members.pq", "_pqbridge.pq.to." + ping.ID + ".pq.loop.push", "_pqbridge.x",
+		"_pqbridge.members", "_pqbridge.members." + ping.ID, rootOf(t, e.Conn) + "members", "_pqbridge.x",
 	}
 	// What would be said in the bridges' name: that a bridge has left, or is there.
-	push(t, e, "pq.jobs.push.1", nil, "-"+ping.ID)
-	push(t, e, "pq.jobs.push.2", nil, "nobody")
+	said := []string{"left " + ping.ID, fmt.Sprintf(`{"id":%q,"state":"gone"}`, ping.ID)}
+	push(t, e, "pq.jobs.push.1", nil, said[0])
+	push(t, e, "pq.jobs.push.2", nil, said[1])
 	for _, reply := range own {
 		for _, subject := range []string{"pq.jobs.push", "pq.jobs.pop.min", "pq.jobs.peek.max", "pq.jobs.len", "pq.nonsense", "q.jobs.enqueue", "$SRV.PING", "$SRV.INFO.pqbridge"} {
 			payload := ""
@@ -126,7 +127,7 @@ func TestRepliesToOurselves(t *testing.T) {
 	}
 	wantLen(t, e, "pq", "loop", 0)
 	wantLen(t, e, "pq", "jobs", 2)
-	for _, want := range []string{"-" + ping.ID, "nobody"} {
+	for _, want := range said {
 		if got := ok(t, e, "pq.jobs.pop.min", nil, ""); string(got.Data) != want {
 			t.Errorf("popped %q, want %q", got.Data, want)
 		}

@@ -69,7 +69,7 @@ func (b *Bridge) readyz(w http.ResponseWriter, r *http.Request) {
 	store := make(chan error, 1)
 	go func() { store <- b.storeReady(ctx) }()
 	answer := readiness{Ready: true}
-	for _, err := range []error{b.natsReady(ctx), <-store} {
+	for _, err := range []error{b.natsReady(ctx), <-store, b.servingReady()} {
 		if err != nil {
 			answer.Ready = false
 			answer.Reasons = append(answer.Reasons, err.Error())

@@ -11,8 +11,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -119,7 +121,11 @@ func (s stuck) Begin(ctx context.Context) (kv.Transaction, error) {
 func stick(t *testing.T, o testenv.Options) (*testenv.Env, stuck) {
 	s := stuck{entered: make(chan struct{}), free: make(chan struct{})}
 	o.Wrap = func(db kv.Database) kv.Database {
-		s.Database = db
+		keyspace := newKeyspace(t, subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
+		if _, err := fdbpq.OpenStore(t.Context(), db, keyspace, fdbpq.StoreOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.Database = db // a store that was opened before, which needs no transaction
 		return s
 	}
 	e := testenv.New(t, o)

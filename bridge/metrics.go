@@ -53,7 +53,7 @@ func newMetrics(b *Bridge) *metrics {
 		replyFailures: counter("pq_reply_failures_total",
 			"Replies that could not be handed to NATS, or that NATS refused; an item popped for one is pushed again."),
 		passed: counter("pq_passed_total",
-			"Pops handed to the bridge that pops from their queue."),
+			"Pops forwarded to the bridge that pops from their queue."),
 		natsErrors: counter("pq_nats_errors_total", "Errors that NATS reported, such as missing permissions."),
 	}
 	m.registry.MustRegister(
@@ -63,6 +63,7 @@ func newMetrics(b *Bridge) *metrics {
 		gauge("pq_bridges", "Bridges that share the queues as far as this one knows, itself included.", b.bridges),
 		gauge("pq_direct_subjects", "Subjects of busy queues that this bridge pops from and subscribes to by name.", b.directSubjects),
 		gauge("pq_nats_connected", "1 if connected to NATS.", b.isConnected),
+		gauge("pq_serving", "1 if subscribed to requests.", b.isServing),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "pq_dropped_total", Help: "Messages dropped because they came faster than they could be looked at.",
 		}, b.dropped),
@@ -83,6 +84,13 @@ func gauge(name, help string, value func() float64) prometheus.Collector {
 
 func (b *Bridge) isConnected() float64 {
 	if b.nc != nil && b.nc.IsConnected() {
+		return 1
+	}
+	return 0
+}
+
+func (b *Bridge) isServing() float64 {
+	if b.servingReady() == nil {
 		return 1
 	}
 	return 0

@@ -40,6 +40,13 @@ type Options struct {
 	Keyspace *fdbpq.Keyspace
 	// Grammar says which subjects are requests.
 	Grammar subjects.Grammar
+	// Exclusive says that DB is this process's own and holds this Keyspace only:
+	// Run refuses a store with other queues, or of which another process serves
+	// a copy. Default false.
+	Exclusive bool
+	// Location says where the store is, for people: other bridges show it when they
+	// serve the same subjects from another store. Default "".
+	Location string
 
 	// HTTPAddr is where /healthz, /readyz and /metrics are served, host:port;
 	// port 0 takes a free one, see Bridge.Addr. Empty means no HTTP.

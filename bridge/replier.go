@@ -46,6 +46,7 @@ func (l *lane) answer(e *encoder, b *batch, results []fdbpq.Result) {
 		r, result := &b.requests[i], &results[i]
 		if result.Err != nil {
 			l.b.send(l.b.refusal(r, result.Err))
+			r.origin.answered()
 			continue
 		}
 		kind := b.ops[i].Kind
@@ -55,6 +56,7 @@ func (l *lane) answer(e *encoder, b *batch, results []fdbpq.Result) {
 		b.itemBytes += size
 		err := l.b.answer(e, r, result, kind)
 		r.endpoint.done(now.Sub(r.received), err)
+		r.origin.answered()
 		if err != nil {
 			l.b.replyFailed(err)
 			l.restore(r, kind, &result.Item)

@@ -14,8 +14,50 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// members is the subject on which bridges say that they are there.
-const members = "_pqbridge.pq.members.pq"
+// rootOf returns what the subjects of bridges that share a store begin with, once
+// one of them was heard.
+func rootOf(t *testing.T, nc *nats.Conn) string {
+	t.Helper()
+	members, err := nc.SubscribeSync("_pqbridge.*.members")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = members.Unsubscribe() }()
+	return strings.TrimSuffix(next(t, members).Subject, "members")
+}
+
+// ghost is another bridge as far as the bridges know: the test says what it says.
+type ghost struct {
+	t    *testing.T
+	nc   *nats.Conn
+	root string
+}
+
+func newGhost(t *testing.T, e *testenv.Env) *ghost {
+	nc := e.Connect()
+	return &ghost{t, nc, rootOf(t, nc)}
+}
+
+// says publishes on a subject below the root.
+func (g *ghost) says(subject, text string) {
+	g.t.Helper()
+	if err := errors.Join(g.nc.Publish(g.root+subject, []byte(text)), g.nc.Flush()); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// hears subscribes to a subject below the root.
+func (g *ghost) hears(subject string) *nats.Subscription {
+	g.t.Helper()
+	s, err := g.nc.SubscribeSync(g.root + subject)
+	if err == nil {
+		err = g.nc.Flush()
+	}
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return s
+}
 
 // Pops of one queue go to one of two bridges, whichever NATS gave them to, and
 // when that one ends the other takes over without a pop going unanswered.
@@ -68,15 +110,11 @@ func TestPopsOfOneQueueGoToOneBridge(t *testing.T) {
 	<-both[1].Done()
 }
 
-// appear makes the bridge believe, for a second, that there is another one. It
-// says so once: if the bridge heard it again it would take what it handed over
-// since for answered.
-func appear(t *testing.T, e *testenv.Env, ghost *nats.Conn) {
-	t.Helper()
-	if err := errors.Join(ghost.Publish(members, []byte("ghost")), ghost.Flush()); err != nil {
-		t.Fatal(err)
-	}
-	wantMetric(t, e.Bridge, "pq_bridges", 2)
+// appear makes the bridge believe, for a second, that there is another one.
+func (g *ghost) appear(e *testenv.Env) {
+	g.t.Helper()
+	g.says("members", "here ghost")
+	wantMetric(g.t, e.Bridge, "pq_bridges", 2)
 }
 
 // What was handed to a bridge that is gone is answered by the one that handed
@@ -87,12 +125,9 @@ func TestPopsHandedToABridgeThatIsGone(t *testing.T) {
 	for i := range queues {
 		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "item")
 	}
-	ghost := e.Connect()
-	swallowed := make(chan string, queues)
-	if _, err := ghost.Subscribe("_pqbridge.pq.to.ghost.>", func(m *nats.Msg) { swallowed <- m.Subject }); err != nil {
-		t.Fatal(err)
-	}
-	appear(t, e, ghost)
+	ghost := newGhost(t, e)
+	swallowed := ghost.hears("to.ghost.*.*.pq.>")
+	ghost.appear(e)
 	unknown, popped := 0, 0
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -117,8 +152,8 @@ func TestPopsHandedToABridgeThatIsGone(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if unknown != len(swallowed) || unknown == 0 || popped != queues-unknown {
-		t.Errorf("%d unknown, %d popped, %d handed to a bridge that is gone", unknown, popped, len(swallowed))
+	if n, _, err := swallowed.Pending(); err != nil || unknown != n || unknown == 0 || popped != queues-unknown {
+		t.Errorf("%d unknown, %d popped, %d handed to a bridge that is gone, %v", unknown, popped, n, err)
 	}
 	again := 0
 	for i := range queues {
@@ -171,11 +206,9 @@ func TestReplySubjectLikeABridges(t *testing.T) {
 // More pops than can be remembered are not handed to a bridge that may be gone.
 func TestPopsHandedOverAreBounded(t *testing.T) {
 	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxPending = 10 }})
-	ghost := e.Connect()
-	if _, err := ghost.Subscribe("_pqbridge.pq.to.ghost.>", func(*nats.Msg) {}); err != nil {
-		t.Fatal(err)
-	}
-	appear(t, e, ghost)
+	ghost := newGhost(t, e)
+	ghost.hears("to.ghost.>")
+	ghost.appear(e)
 	var all sync.WaitGroup
 	for i := range 64 {
 		all.Go(func() {

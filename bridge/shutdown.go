@@ -42,8 +42,17 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running, 
 		b.line.cut()
 	}
 
-	// Other bridges pass no more pops to this one.
-	_ = within(total, patience, &late, func(context.Context) error { running.leave(); return nil })
+	// Whatever decides if this bridge serves must not begin anything more.
+	running.stopTaking()
+	if within(total, patience, &late, func(context.Context) error { running.participating.Wait(); return nil }) != nil {
+		b.line.cut()
+		running.participating.Wait()
+	}
+
+	// Other bridges forward no more pops to this one.
+	if b.router != nil {
+		_ = within(total, patience, &late, func(ctx context.Context) error { b.router.leave(ctx); return nil })
+	}
 
 	// No new requests, and those that NATS had delivered reach their lanes. If it does
 	// not answer, nobody knows of more.
@@ -79,6 +88,13 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running, 
 	}
 	stop()
 	running.lanes.Wait()
+
+	// Pops that are with other bridges are theirs to answer, but if one of them
+	// dies nobody else is left to say so.
+	if b.router != nil {
+		b.router.end(delivery)
+	}
+	_ = within(total, patience, &late, func(context.Context) error { b.members.leave(); return nil })
 
 	// All replies are written. They have arrived when NATS answers once more.
 	if b.online.Load() && report.answered() > 0 {
@@ -129,10 +145,15 @@ func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
 	}
 }
 
-// unsubscribe ends the subscriptions. When it returns nil all that NATS will ever
+// unsubscribe ends the subscriptions to requests. When it returns nil all that NATS will ever
 // deliver has arrived.
 func (b *Bridge) unsubscribe(ctx context.Context) error {
-	for _, s := range b.subscriptions {
+	b.serving.mu.Lock()
+	ending := b.serving.subscriptions
+	b.serving.dropped += droppedBy(ending) // which they forget when they end
+	b.serving.subscriptions, b.serving.ending = nil, ending
+	b.serving.mu.Unlock()
+	for _, s := range ending {
 		_ = s.Drain() // fails if it ended with its connection
 	}
 	if b.nc == nil || !b.nc.IsConnected() {
@@ -145,11 +166,14 @@ func (b *Bridge) unsubscribe(ctx context.Context) error {
 // wait themselves unless NATS takes no replies. It returns the number of messages that
 // did not when ctx ended.
 func (b *Bridge) awaitHandlers(ctx context.Context) (unseen int) {
+	b.serving.mu.Lock()
+	ending := b.serving.ending
+	b.serving.mu.Unlock()
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
 	for {
 		unseen = 0
-		for _, s := range b.subscriptions {
+		for _, s := range ending {
 			if n, _, err := s.Pending(); err == nil { // else it has ended
 				unseen += n
 			}
@@ -173,8 +197,8 @@ func (b *Bridge) disconnect() {
 	}
 }
 
-// report is what a shutdown has to tell.
-type report struct {
+// shutdownReport is what a shutdown has to tell.
+type shutdownReport struct {
 	b       *Bridge
 	failure error
 	began   time.Time
@@ -186,20 +210,20 @@ type report struct {
 	unconfirmed error // why it is not known whether the replies have arrived
 }
 
-func (b *Bridge) beginReport(ctx context.Context, failure error) *report {
+func (b *Bridge) beginReport(ctx context.Context, failure error) *shutdownReport {
 	reason := failure
 	if reason == nil {
 		reason = context.Cause(ctx)
 	}
 	b.options.Logger.Info("shutting down", "reason", reason, "pending", b.load.requests.Load(), "timeout", b.options.ShutdownTimeout)
-	return &report{b: b, failure: failure, began: time.Now(), answeredBefore: b.endpoints.answered(), unsentBefore: b.unsent.Load()}
+	return &shutdownReport{b: b, failure: failure, began: time.Now(), answeredBefore: b.endpoints.answered(), unsentBefore: b.unsent.Load()}
 }
 
 // answered is the number of requests that were answered since the beginning.
-func (r *report) answered() int64 { return r.b.endpoints.answered() - r.answeredBefore }
+func (r *shutdownReport) answered() int64 { return r.b.endpoints.answered() - r.answeredBefore }
 
 // end logs how it went, and returns the failure and what was left undone.
-func (r *report) end() error {
+func (r *shutdownReport) end() error {
 	unsent := r.b.unsent.Load() - r.unsentBefore
 	left := int64(r.unseen) + r.undone + unsent
 	answered := max(0, r.answered()-r.undone-unsent)

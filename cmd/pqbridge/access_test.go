@@ -107,7 +107,7 @@ func TestRepliesCarryNoRights(t *testing.T) {
 	admin.request(t, "pq.jobs.push", "an id")
 	before := lengths(t, admin)
 	worker := connectAs(t, e, "worker", "_INBOX_worker")
-	for _, reply := range []string{"pq.other.push", "q.other.enqueue", "_pqbridge.pq.members.pq", "$SRV.PING"} {
+	for _, reply := range []string{"pq.other.push", "q.other.enqueue", "_pqbridge.members", "$SRV.PING"} {
 		if err := worker.PublishRequest("pq.jobs.peek.min", reply, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -98,7 +98,7 @@ func TestAccessControlRecipe(t *testing.T) {
 		}
 	}
 
-	for _, subject := range []string{"pq.jobs.pop.min", "pq.jobs.len", "pq.other.push", "q.jobs.enqueue", "_pqbridge.pq.members.pq"} {
+	for _, subject := range []string{"pq.jobs.pop.min", "pq.jobs.len", "pq.other.push", "q.jobs.enqueue", "_pqbridge.members"} {
 		producer.denied(t, func(nc *nats.Conn) error { return nc.Publish(subject, nil) })
 	}
 	for _, subject := range []string{"pq.jobs.push", "pq.jobs.push.1", "pq.other.pop.min", "q.jobs.dequeue"} {

@@ -1,0 +1,228 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// forwarding is one bridge that forwards pops to another, over a NATS that loses
+// some of what they say, and what became of each.
+type forwarding struct {
+	random   *rand.Rand
+	ledger   *ledger
+	forwards []forward
+	next     uint64
+	running  map[uint64]bool // with the receiver, which has not answered
+	answered map[uint64]bool // by the receiver
+	refused  map[uint64]error
+}
+
+func (f *forwarding) lose(rate int) bool { return f.random.IntN(100) < rate }
+
+func (f *forwarding) send(lost bool) {
+	n := f.next
+	f.next++
+	f.forwards = append(f.forwards, forward{number: n, request: request{size: int(n)}})
+	if lost {
+		return
+	}
+	if f.ledger == nil {
+		f.ledger = newLedger(n, 1<<20, func() {})
+	}
+	if !f.ledger.arrive(n) {
+		panic("what comes in order was given up")
+	}
+	f.running[n] = true
+}
+
+func (f *forwarding) answer() {
+	for n := range f.running { // in any order
+		delete(f.running, n)
+		f.answered[n] = true
+		origin{f.ledger, n}.answered()
+		return
+	}
+}
+
+// report sends a report, of which the limit leaves only a part.
+func (f *forwarding) report(t *testing.T, limit int) {
+	if f.ledger == nil {
+		return
+	}
+	r, _, _ := f.ledger.report()
+	r, err := parseReport(r.encode(limit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lost []refusal
+	f.forwards, lost = settle(f.forwards, r, 0)
+	for _, l := range lost {
+		f.refused[uint64(l.size)] = l.err
+	}
+}
+
+// Every pop is answered by exactly one of the two bridges, whatever is lost, and
+// what is said to be not run was not run.
+func TestForwardsAreAnsweredOnce(t *testing.T) {
+	for range 200 {
+		seed := rand.Uint64()
+		f := &forwarding{
+			random: rand.New(rand.NewPCG(seed, 0)), next: 1 + rand.Uint64N(1000),
+			running: map[uint64]bool{}, answered: map[uint64]bool{}, refused: map[uint64]error{},
+		}
+		first := f.next
+		losses := f.random.IntN(90)
+		for range 2000 {
+			switch f.random.IntN(5) {
+			case 0, 1:
+				f.send(f.lose(losses))
+			case 2, 3:
+				f.answer()
+			default:
+				if !f.lose(50) {
+					f.report(t, f.random.IntN(40))
+				}
+			}
+		}
+		if f.ledger != nil {
+			f.ledger.sentUpTo(f.next - 1) // the last may have been lost
+		}
+		for len(f.running) > 0 {
+			f.answer()
+		}
+		f.report(t, 1<<20)
+		for n := first; n < f.next && f.ledger != nil; n++ {
+			err := f.refused[n]
+			if f.answered[n] == (err != nil) && !errors.Is(err, kv.ErrCommitUnknown) {
+				t.Errorf("seed %d: pop %d: answered: %t, refused: %v", seed, n, f.answered[n], err)
+			}
+		}
+		if f.ledger != nil && len(f.forwards) > 0 {
+			t.Errorf("seed %d: %d pops are still with the other bridge", seed, len(f.forwards))
+		}
+	}
+}
+
+// A pop that was said to be lost is not run when it comes after all.
+func TestForwardThatComesLate(t *testing.T) {
+	l := newLedger(5, 100, func() {})
+	if !l.arrive(5) || !l.arrive(7) || l.arrive(6) || l.arrive(7) || !l.arrive(8) {
+		t.Error("5, 7 and 8 are to be run, a late 6 and a second 7 are not")
+	}
+	r, _, _ := l.report()
+	want := report{floor: 5, high: 8, lost: []span{{6, 6}}, pending: []uint64{5, 7, 8}}
+	if !reflect.DeepEqual(r, want) {
+		t.Errorf("%+v, want %+v", r, want)
+	}
+}
+
+// What is kept of lost numbers is bounded. Of what is forgotten nothing is known.
+func TestLedgerIsBounded(t *testing.T) {
+	l := newLedger(1, 100, func() {})
+	for n := uint64(1); n < 1000; n += 2 {
+		l.arrive(n)
+		origin{l, n}.answered()
+	}
+	r, due, _ := l.report()
+	if len(r.lost) > maxLost || !due || len(r.pending) > 0 {
+		t.Errorf("%d spans, due: %t, %d pending", len(r.lost), due, len(r.pending))
+	}
+	_, lost := settle([]forward{{number: 2}, {number: 998}}, r, 0)
+	if len(lost) != 2 || lost[0].err != errPeerSilent || lost[1].err != errForwardLost {
+		t.Errorf("%v", lost)
+	}
+	if _, due, idle := l.report(); due || idle != 1 {
+		t.Errorf("nothing new is reported: due: %t, idle for %d", due, idle)
+	}
+}
+
+// Many answers are worth a report of their own.
+func TestLedgerAsksForAReport(t *testing.T) {
+	asked := 0
+	l := newLedger(1, 3, func() { asked++ })
+	for n := range uint64(7) {
+		l.arrive(n + 1)
+		origin{l, n + 1}.answered()
+		if n == 3 {
+			l.report()
+		}
+	}
+	if asked != 2 {
+		t.Errorf("asked %d times, want 2", asked)
+	}
+}
+
+func TestReportsOverTheWire(t *testing.T) {
+	for _, r := range []report{
+		{},
+		{floor: 1, high: 1 << 63, final: true},
+		{floor: 10, high: 1000, lost: []span{{11, 11}, {13, 200}}, pending: []uint64{3, 4, 12, 999}},
+	} {
+		if got, err := parseReport(r.encode(1 << 20)); err != nil || !reflect.DeepEqual(got, r) {
+			t.Errorf("%+v, %v: want %+v", got, err, r)
+		}
+	}
+	long := report{floor: 1, high: 5000}
+	for n := range uint64(5000) {
+		long.pending = append(long.pending, n+1)
+	}
+	got, err := parseReport(long.encode(100))
+	if err != nil || len(got.pending) != 100 || got.high != 100 {
+		t.Errorf("cut off: high %d, %d pending, %v", got.high, len(got.pending), err)
+	}
+}
+
+func FuzzReport(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(report{floor: 3, high: 9, lost: []span{{4, 5}}, pending: []uint64{6, 9}}.encode(100))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := parseReport(data)
+		if err != nil {
+			return
+		}
+		again, err := parseReport(r.encode(1 << 20))
+		if err != nil || fmt.Sprint(again) != fmt.Sprint(r) {
+			t.Errorf("%+v became %+v, %v", r, again, err)
+		}
+		settle([]forward{{number: r.floor}, {number: r.high}}, r, 0)
+	})
+}
+
+// Others are believed for some of this bridge's own heartbeats, however long those
+// take: a bridge that was frozen looks at what was said meanwhile before it takes
+// anybody for dead.
+func TestPeersAreForgottenByHeartbeats(t *testing.T) {
+	r := newTestLane(t).b.router
+	here := func(id string) { r.hear(&nats.Msg{Data: []byte("here " + id)}) }
+	want := func(what string, n int) {
+		t.Helper()
+		if got := len(*r.bridges.Load()); got != n {
+			t.Errorf("%s: %d bridges, want %d", what, got, n)
+		}
+	}
+	here("a")
+	here("b")
+	here("not an id")
+	want("two others", 3)
+	for range peerLife {
+		r.age()
+	}
+	want("not heard for some heartbeats", 3)
+	here("a")
+	r.age()
+	want("one was heard", 2)
+	r.hear(&nats.Msg{Data: []byte("left a")})
+	want("it left", 1)
+	here("a")
+	want("it is back", 2)
+	r.hear(&nats.Msg{Data: []byte("left c")})
+	r.hear(&nats.Msg{Data: []byte("nonsense a")})
+	want("nothing new", 2)
+}

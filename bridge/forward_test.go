@@ -1,0 +1,492 @@
+package bridge_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// wire is the connections of a bridge, which can be cut for good, or for a while
+// bring nothing from the server.
+type wire struct {
+	mu      sync.Mutex
+	reading sync.Cond
+	conns   []net.Conn
+	gone    bool
+	reads   int // of a few messages each that may still be done; negative for any number
+	frozen  bool
+}
+
+func newWire() *wire {
+	w := &wire{reads: -1}
+	w.reading.L = &w.mu
+	return w
+}
+
+// Dial implements nats.CustomDialer.
+func (w *wire) Dial(network, address string) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gone {
+		return nil, errors.New("the bridge is dead")
+	}
+	c, err := net.Dial(network, address)
+	if err == nil {
+		w.conns = append(w.conns, c)
+		c = &wireConn{c, w}
+	}
+	return c, err
+}
+
+type wireConn struct {
+	net.Conn
+	w *wire
+}
+
+func (c *wireConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b[:min(len(b), 512)])
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	for (c.w.reads == 0 || c.w.frozen) && !c.w.gone {
+		c.w.reading.Wait()
+	}
+	c.w.reads--
+	return n, err
+}
+
+func (c *wireConn) Write(b []byte) (int, error) {
+	c.w.mu.Lock()
+	for c.w.frozen && !c.w.gone {
+		c.w.reading.Wait()
+	}
+	c.w.mu.Unlock()
+	return c.Conn.Write(b)
+}
+
+// freeze keeps everything from coming or going, or ends that.
+func (w *wire) freeze(frozen bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.frozen = frozen
+	w.reading.Broadcast()
+}
+
+// hear lets the bridge read so many times what the server says.
+func (w *wire) hear(reads int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reads = reads
+	w.reading.Broadcast()
+}
+
+// kill is as if the process were killed.
+func (w *wire) kill() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone = true
+	w.reading.Broadcast()
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+}
+
+func (w *wire) use(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.SetCustomDialer(w)) }
+
+// gets the pops that others forward, and no requests from NATS itself.
+func forwardedOnly(o *bridge.Options) {
+	o.NATSOptions = append(o.NATSOptions, nats.UserInfo("forwarded-only", "p"))
+}
+
+// withForwardedOnly lets bridges log in as forwardedOnly says.
+func withForwardedOnly(o *server.Options) {
+	o.Users = []*server.User{
+		{Username: "all", Password: "p"},
+		{Username: "forwarded-only", Password: "p", Permissions: &server.Permissions{
+			Subscribe: &server.SubjectPermission{Deny: []string{"pq.>", "q.>"}},
+		}},
+	}
+	o.NoAuthUser = "all"
+}
+
+// heartbeats waits until each of the bridges was heard so many times more.
+func heartbeats(t *testing.T, nc *nats.Conn, bridges, times int) {
+	t.Helper()
+	said, err := nc.SubscribeSync("_pqbridge.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = said.Unsubscribe() }()
+	counts, enough := map[string]int{}, 0
+	for enough < bridges {
+		m := next(t, said)
+		if !strings.Contains(m.Subject, ".members") || strings.HasPrefix(string(m.Data), "{") {
+			continue
+		}
+		id := m.Data[strings.LastIndexByte(string(m.Data), ' ')+1:]
+		if counts[string(id)]++; counts[string(id)] == times {
+			enough++
+		}
+	}
+}
+
+// pops requests one pop from each of n queues and returns where the answers come.
+func pops(t *testing.T, e *testenv.Env, n int) *nats.Subscription {
+	t.Helper()
+	inbox := nats.NewInbox()
+	answers, err := e.Conn.SubscribeSync(inbox + ".*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		publish(t, e, fmt.Sprintf("pq.jobs-%d.pop.min", i), inbox+"."+strconv.Itoa(i), "")
+	}
+	if err := e.Conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return answers
+}
+
+// collect waits for n answers, one for each pop, and returns how many had each
+// code; those of unknown outcome have 1000 more.
+func collect(t *testing.T, answers *nats.Subscription, n int) map[int]int {
+	t.Helper()
+	codes, answered := map[int]int{}, map[string]bool{}
+	for i := range n {
+		m, err := answers.NextMsg(testenv.Patience)
+		if err != nil {
+			t.Fatalf("%d of %d pops were answered: %v: %v", i, n, codes, err)
+		}
+		if answered[m.Subject] {
+			t.Errorf("two answers to one pop: %v", m.Header)
+		}
+		answered[m.Subject] = true
+		var refused *bridge.Error
+		switch {
+		case !errors.As(bridge.ErrorFromHeaders(m.Header), &refused):
+			codes[0]++
+		case refused.Unknown:
+			codes[1000+refused.Code]++
+		default:
+			codes[refused.Code]++
+		}
+	}
+	return codes
+}
+
+// A bridge that has pops of others in hand, says once more that it is there and
+// then dies leaves none of them without an answer.
+func TestPopsOfABridgeThatDies(t *testing.T) {
+	const n, enough = 120, 12
+	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly})
+	second := e.StartBridge()
+	second.WaitReady()
+	slow := stuck{Database: e.DB, entered: make(chan struct{}, n), free: make(chan struct{})}
+	w := newWire()
+	third := e.StartBridge(w.use, forwardedOnly, func(o *bridge.Options) { o.DB = slow })
+	for _, b := range []*testenv.Bridge{e.Bridge, second, third} {
+		wantMetric(t, b, "pq_bridges", 3)
+	}
+	answers := pops(t, e, n)
+	testenv.Eventually(t, func() error {
+		if have, err := metric(third, "pq_pending_requests"); err != nil || have < enough {
+			return fmt.Errorf("the slow bridge has %v pops, %v", have, err)
+		}
+		return nil
+	})
+	heartbeats(t, e.Conn, 3, 2)
+	w.kill()
+	codes := collect(t, answers, n)
+	if codes[1503] < enough || codes[404]+codes[1503] != n {
+		t.Errorf("answers by code: %v", codes)
+	}
+	close(slow.free)
+}
+
+// A bridge that freezes for longer than it is believed to be there comes back: what it
+// had was answered by the others, and from then on all is as before.
+func TestPopsOfABridgeThatFreezes(t *testing.T) {
+	const n = 120
+	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly})
+	second := e.StartBridge()
+	second.WaitReady()
+	w := newWire()
+	third := e.StartBridge(w.use, forwardedOnly)
+	bridges := func(n float64, which ...*testenv.Bridge) {
+		t.Helper()
+		for _, b := range which {
+			wantMetric(t, b, "pq_bridges", n)
+		}
+	}
+	bridges(3, e.Bridge, second, third)
+	w.freeze(true)
+	answers := pops(t, e, n)
+	codes := collect(t, answers, n)
+	if codes[1503] == 0 || codes[404]+codes[1503] != n {
+		t.Errorf("answers by code while it is frozen: %v", codes)
+	}
+	bridges(2, e.Bridge, second)
+	w.freeze(false)
+	bridges(3, e.Bridge, second, third)
+	late := 0
+	testenv.Eventually(t, func() (err error) { // it runs what it was sent, and answers too
+		if late, _, err = answers.Pending(); err == nil && late != codes[1503] {
+			err = fmt.Errorf("%d late answers, want %d", late, codes[1503])
+		}
+		return err
+	})
+	if codes := collect(t, pops(t, e, n), n); codes[404] != n {
+		t.Errorf("answers by code when it is back: %v", codes)
+	}
+}
+
+// A bridge that ends takes what those forward to it that have not heard of its
+// end.
+func TestPopsForwardedToABridgeThatEnds(t *testing.T) {
+	const n = 100
+	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly, Stopped: true})
+	e.NATS.Start()
+	e.Conn = e.Connect()
+	w := newWire()
+	first := e.StartBridge(w.use)
+	first.WaitReady()
+	second := e.StartBridge(forwardedOnly)
+	for _, b := range []*testenv.Bridge{first, second} {
+		wantMetric(t, b, "pq_bridges", 2)
+	}
+	w.hear(0)
+	answers := pops(t, e, n) // are on their way to the first bridge
+	second.BeginStop()
+	notReady(t, second, "shutting down")
+	heartbeats(t, e.Conn, 1, 3)
+	w.hear(8) // the first pops
+	testenv.Eventually(t, func() error {
+		if forwarded, err := metric(first, "pq_passed_total"); err != nil || forwarded == 0 {
+			return fmt.Errorf("%v pops were forwarded, %w", forwarded, err)
+		}
+		return nil
+	})
+	w.hear(-1) // the rest of them, and that the other one ends
+	if codes := collect(t, answers, n); codes[404] != n {
+		t.Errorf("answers by code: %v, want %d of 404", codes, n)
+	}
+	<-second.Done()
+}
+
+// forwarded is a pop as the ghost gets it.
+type forwarded struct {
+	number  uint64
+	subject string
+	reply   string
+	headers nats.Header
+}
+
+// receive waits for n pops that a bridge forwards to the ghost, and returns the
+// bridge's id and the pops.
+func (g *ghost) receive(inbox *nats.Subscription, n int) (from string, all []forwarded) {
+	g.t.Helper()
+	for range n {
+		m := next(g.t, inbox)
+		rest := strings.SplitN(strings.TrimPrefix(m.Subject, g.root+"to.ghost."), ".", 3)
+		number, err := strconv.ParseUint(rest[1], 10, 64)
+		if err != nil || len(rest) != 3 {
+			g.t.Fatalf("%s: %v", m.Subject, err)
+		}
+		from = rest[0]
+		all = append(all, forwarded{number, rest[2], m.Reply, m.Header})
+	}
+	return from, all
+}
+
+// until pops until the ghost was forwarded n of them, and returns them and where the
+// answers to all pops come.
+func (g *ghost) until(e *testenv.Env, inbox *nats.Subscription, n int) (from string, all []forwarded, answers *nats.Subscription) {
+	g.t.Helper()
+	answers = pops(g.t, e, 100)
+	from, all = g.receive(inbox, n)
+	rest := 0
+	testenv.Eventually(g.t, func() (err error) { // what the bridge answers itself
+		if rest, _, err = inbox.Pending(); err == nil {
+			if own, _, _ := answers.Pending(); own+n+rest != 100 {
+				err = fmt.Errorf("%d own, %d forwarded", own, n+rest)
+			}
+		}
+		return err
+	})
+	_, more := g.receive(inbox, rest)
+	collect(g.t, answers, 100-n-rest)
+	return from, append(all, more...), answers
+}
+
+// The sender answers for what it forwarded until the receiver reports that it did:
+// at once what was lost, after a while what is not heard of again, and the rest when
+// the receiver says that it answers nothing more.
+func TestReportsOfForwardedPops(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	g := newGhost(t, e)
+	inbox := g.hears("to.ghost.*.*.pq.>")
+	g.appear(e)
+	from, all, answers := g.until(e, inbox, 6)
+	high := all[len(all)-1].number
+	for i, f := range all {
+		if f.number != all[0].number+uint64(i) || len(f.headers) > 0 {
+			t.Errorf("pop %d: %+v", i, f)
+		}
+	}
+	beats := g.hears("members")
+	report := func(r bridge.Report) {
+		t.Helper()
+		r.Floor, r.High = all[0].number, high
+		g.says("report."+from+".ghost", r.Encode())
+	}
+	// The first was answered, the second lost, and the ghost has the others, for longer
+	// than it would be believed without a word.
+	pending := []uint64{}
+	for _, f := range all[2:] {
+		pending = append(pending, f.number)
+	}
+	for range 8 {
+		report(bridge.Report{Lost: [][2]uint64{{all[1].number, all[1].number}}, Pending: pending})
+		next(t, beats)
+	}
+	if codes := collect(t, answers, 1); codes[503] != 1 {
+		t.Errorf("a lost pop is answered by code: %v, want 503, not run", codes)
+	}
+	report(bridge.Report{Pending: pending[1:]})
+	report(bridge.Report{Pending: pending[1:], Final: true})
+	if codes := collect(t, answers, len(pending)-1); codes[1503] != len(pending)-1 {
+		t.Errorf("what is left at the end is answered by code: %v", codes)
+	}
+	wantMetric(t, e.Bridge, "pq_bridges", 1)
+	if n, _, err := answers.Pending(); err != nil || n > 0 {
+		t.Errorf("%d answers too many, %v", n, err)
+	}
+}
+
+// stays has the ghost say that it is there whenever the bridge does.
+func (g *ghost) stays() {
+	g.t.Helper()
+	_, err := g.nc.Subscribe(g.root+"members", func(m *nats.Msg) {
+		if !strings.HasSuffix(string(m.Data), " ghost") {
+			_ = g.nc.Publish(g.root+"members", []byte("here ghost"))
+		}
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// The sender asks what became of pops that are not reported, in order behind them,
+// and does not wait indefinitely if the receiver has nothing to say of them.
+func TestPopsThatAreNeverReported(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.RequestTimeout = time.Millisecond }})
+	g := newGhost(t, e)
+	inbox, marks := g.hears("to.ghost.*.*.pq.>"), g.hears("to.ghost.*.*")
+	g.appear(e)
+	_, all, answers := g.until(e, inbox, 1)
+	g.stays() // but has lost all of it, and does not know
+	if mark := next(t, marks); !strings.HasSuffix(mark.Subject, fmt.Sprint(".", all[len(all)-1].number)) {
+		t.Errorf("asked on %s, the last pop is %d", mark.Subject, all[len(all)-1].number)
+	}
+	if codes := collect(t, answers, len(all)); codes[1503] != len(all) {
+		t.Errorf("answers by code: %v", codes)
+	}
+	wantMetric(t, e.Bridge, "pq_bridges", 2)
+}
+
+// A receiver reports what it answered, what it has and what did not come, and does
+// not run what comes after it said so.
+func TestReportsOfAReceiver(t *testing.T) {
+	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Lanes = 1 }})
+	g := newGhost(t, e)
+	reports, beats := g.hears("report.ghost.*"), g.hears("members")
+	_, id, _ := strings.Cut(string(next(t, beats).Data), " ")
+	answers, err := g.nc.SubscribeSync("answers.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := func(number int, subject string) {
+		t.Helper()
+		to := fmt.Sprintf("%sto.%s.ghost.%d.%s", g.root, id, number, subject)
+		if err := g.nc.PublishRequest(to, fmt.Sprint("answers.", number), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually := func(want bridge.Report) {
+		t.Helper()
+		var last bridge.Report
+		testenv.Eventually(t, func() error {
+			if last, err = bridge.ParseReport(next(t, reports).Data); err != nil || fmt.Sprint(last) != fmt.Sprint(want) {
+				return fmt.Errorf("report %+v, want %+v, %w", last, want, err)
+			}
+			return nil
+		})
+	}
+	forward(11, "pq.jobs.pop.min")
+	<-s.entered
+	forward(13, "pq.jobs.pop.nonsense")
+	forward(14, "pq.jobs.pop.min")
+	forward(12, "pq.jobs.pop.min") // late
+	g.says("to."+id+".ghost.16", "")
+	lost := [][2]uint64{{12, 12}, {15, 16}}
+	eventually(bridge.Report{Floor: 11, High: 16, Lost: lost, Pending: []uint64{11, 14}})
+	close(s.free)
+	eventually(bridge.Report{Floor: 11, High: 16, Lost: lost})
+	seen := map[string]bool{}
+	for range 3 {
+		seen[next(t, answers).Subject] = true
+	}
+	if n, _, err := answers.Pending(); seen["answers.12"] || n > 0 || err != nil {
+		t.Errorf("answers %v and %d more, %v", seen, n, err)
+	}
+	e.Bridge.BeginStop()
+	eventually(bridge.Report{Floor: 11, High: 16, Lost: lost, Final: true})
+}
+
+// A bridge that ends waits until each of the others has promised to forward nothing
+// more, and until what it forwarded itself is answered.
+func TestBridgeEndsWithPeers(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	g := newGhost(t, e)
+	inbox, beats := g.hears("to.ghost.*.*.pq.>"), g.hears("members")
+	g.appear(e)
+	from, all, answers := g.until(e, inbox, 1)
+	e.Bridge.BeginStop()
+	for string(next(t, beats).Data) != "leaving "+from {
+		g.says("members", "here ghost")
+	}
+	last, err := g.nc.SubscribeSync("last")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.nc.PublishRequest(fmt.Sprintf("%sto.%s.ghost.1.pq.jobs.pop.min", g.root, from), "last", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := isError(t, 404, "pop", next(t, last)); err.Unknown {
+		t.Error(err)
+	}
+	g.says("to."+from+".ghost.1", "last")
+	for string(next(t, beats).Data) != "left "+from {
+		g.says("members", "here ghost")
+	}
+	// It is alive until the ghost, which has its pops, is dead.
+	if status, _, err := e.Bridge.Get("/healthz"); status != 200 || err != nil {
+		t.Errorf("/healthz: %d, %v", status, err)
+	}
+	if codes := collect(t, answers, len(all)); codes[1503] != len(all) {
+		t.Errorf("answers by code: %v", codes)
+	}
+	if err := e.Bridge.Stop(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,310 @@
+package bridge_test
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// on has a bridge use another store.
+func on(db kv.Database, location string) func(*bridge.Options) {
+	return func(o *bridge.Options) { o.DB, o.Location = db, location }
+}
+
+func inGroup(group string) func(*bridge.Options) {
+	return func(o *bridge.Options) { o.QueueGroup = group }
+}
+
+func withPrefixes(t *testing.T, priority, fifo string) func(*bridge.Options) {
+	t.Helper()
+	grammar, err := subjects.New(priority, fifo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(o *bridge.Options) { o.Grammar = grammar }
+}
+
+// wantRefused waits for the bridge's end and checks that it says why.
+func wantRefused(t *testing.T, b *testenv.Bridge, words ...string) {
+	t.Helper()
+	<-b.Done()
+	err := b.Stop()
+	if !errors.Is(err, bridge.ErrSubjectsTaken) {
+		t.Errorf("Run: %v, want %v", err, bridge.ErrSubjectsTaken)
+		return
+	}
+	host, hostErr := os.Hostname()
+	if hostErr != nil {
+		t.Fatal(hostErr)
+	}
+	for _, word := range append(words, host) {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%q is not in: %v", word, err)
+		}
+	}
+}
+
+// A bridge that serves the same subjects as another one, but not together with it,
+// is refused before it gets a request.
+func TestBridgeInTheWay(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		other := memkv.New(memkv.Options{})
+		defer func() { _ = other.Close() }()
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.Location = "/data/first" }})
+		const n = 20
+		for name, c := range map[string]struct {
+			changes []func(*bridge.Options)
+			words   []string
+		}{
+			"another store":    {[]func(*bridge.Options){on(other, "/data/second")}, []string{"another store", "/data/first", "/data/second", "subject prefixes"}},
+			"another group":    {[]func(*bridge.Options){inGroup("pq2")}, []string{"run twice", `"pq"`, `"pq2"`, "/data/first"}},
+			"both":             {[]func(*bridge.Options){inGroup("pq2"), on(other, "")}, []string{"another store"}},
+			"one prefix":       {[]func(*bridge.Options){withPrefixes(t, "pq", "fifo")}, []string{"prefixes"}},
+			"a longer one":     {[]func(*bridge.Options){withPrefixes(t, "pq.jobs", "fifo"), on(other, "")}, []string{"another store"}},
+			"prefixes swapped": {[]func(*bridge.Options){withPrefixes(t, "q", "pq")}, []string{"prefixes"}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				wantRefused(t, e.StartBridge(c.changes...), c.words...)
+			})
+		}
+		for i := range n {
+			push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
+		}
+		wantLen(t, e, "pq", "jobs", n)
+		if ready, reasons, err := e.Bridge.Ready(); !ready {
+			t.Errorf("the first bridge: %v, %v", reasons, err)
+		}
+	})
+}
+
+// Bridges that have nothing to do with each other, or belong together, share a NATS.
+func TestBridgesNotInTheWay(t *testing.T) {
+	other := memkv.New(memkv.Options{})
+	defer func() { _ = other.Close() }()
+	e := testenv.New(t, testenv.Options{})
+	for _, changes := range [][]func(*bridge.Options){
+		{},
+		{withPrefixes(t, "a.pq", "a.q"), on(other, "")},
+		{withPrefixes(t, "pqx", "qx"), on(other, ""), inGroup("x")},
+		{withPrefixes(t, "b", "c")}, // the same store under other names
+		{},
+	} {
+		e.StartBridge(changes...).WaitReady()
+	}
+	wantMetric(t, e.Bridge, "pq_bridges", 3)
+}
+
+// A bridge that was killed is not in the way of the next one, and one that is
+// restarted not in that of itself.
+func TestGhostIsNotInTheWay(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Stopped: true})
+	e.NATS.Start()
+	e.Conn = e.Connect()
+	w := newWire()
+	killed := e.StartBridge(w.use)
+	killed.WaitReady()
+	w.kill()
+	e.StartBridge(inGroup("pq2")).WaitReady()
+	_ = killed.Stop() // its connection was never closed in an orderly way
+}
+
+// cluster is two NATS servers that do not know each other yet.
+func cluster(t *testing.T) (one, two *server.Server, join func()) {
+	t.Helper()
+	start := func(name string, routes ...*url.URL) *server.Server {
+		s, err := server.NewServer(&server.Options{
+			ServerName: name, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, Routes: routes,
+			Cluster: server.ClusterOpts{Name: "joined", Host: "127.0.0.1", Port: server.RANDOM_PORT},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		t.Cleanup(func() {
+			s.Shutdown()
+			s.WaitForShutdown()
+		})
+		if !s.ReadyForConnections(testenv.Patience) {
+			t.Fatal("the NATS server did not start")
+		}
+		return s
+	}
+	one, two = start("one"), start("two")
+	return one, two, func() {
+		var routes []*url.URL
+		for _, s := range []*server.Server{one, two} {
+			routes = append(routes, &url.URL{Scheme: "nats", Host: s.ClusterAddr().String()})
+		}
+		start("three", routes...)
+	}
+}
+
+// Where two networks are joined in which bridges of two stores serve the same
+// subjects, the younger ones stop until the others are gone.
+func TestNetworksAreJoined(t *testing.T) {
+	for name, group := range map[string]string{"another store": "pq", "another store and group": "pq2"} {
+		t.Run(name, func(t *testing.T) {
+			one, two, join := cluster(t)
+			other := memkv.New(memkv.Options{})
+			t.Cleanup(func() { _ = other.Close() })
+			e := testenv.New(t, testenv.Options{Stopped: true})
+			at := func(s *server.Server) func(*bridge.Options) {
+				return func(o *bridge.Options) { o.NATSURL = s.ClientURL() }
+			}
+			older := []*testenv.Bridge{e.StartBridge(at(one), on(e.DB, "/older"))}
+			older[0].WaitReady()
+			younger := []*testenv.Bridge{
+				e.StartBridge(at(two), on(other, "/younger"), inGroup(group)),
+				e.StartBridge(at(two), on(other, "/younger"), inGroup(group)),
+			}
+			for _, b := range younger {
+				b.WaitReady()
+			}
+			older = append(older, e.StartBridge(at(one), on(e.DB, "/older")))
+			older[1].WaitReady()
+
+			nc, err := nats.Connect(two.ClientURL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(nc.Close)
+			e.Conn = nc
+			const kept = 3
+			for range kept {
+				push(t, e, "pq.jobs.push", nil, "younger")
+			}
+			join()
+			for _, b := range younger {
+				testenv.Eventually(t, func() error { // and no request is lost on the way
+					push(t, e, "pq.load.push", nil, "x")
+					ready, _, err := b.Ready()
+					if err == nil && ready {
+						err = errors.New("still ready")
+					}
+					return err
+				})
+				notReady(t, b, "/older")
+				wantMetric(t, b, "pq_serving", 0)
+			}
+			for _, b := range older {
+				b.WaitReady()
+			}
+			const n = 20
+			testenv.Eventually(t, func() error { // until the servers know who is where
+				reply, err := nc.Request("pq.jobs.len", nil, testenv.Patience)
+				if err != nil || string(reply.Data) != `{"queue":"jobs","len":0}` {
+					return fmt.Errorf("%v, %w", reply, err)
+				}
+				return nil
+			})
+			for i := range n {
+				push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
+			}
+			for i := range n {
+				if got := request(t, nc, "pq.jobs.pop.min", ""); got != fmt.Sprint(i) {
+					t.Errorf("popped %q, want %d", got, i)
+				}
+			}
+			for _, b := range older {
+				if err := b.Stop(); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, b := range younger {
+				b.WaitReady()
+			}
+			wantLen(t, e, "pq", "jobs", kept)
+			wantMetric(t, younger[0], "pq_bridges", 2)
+		})
+	}
+}
+
+// Of many that start at the same moment with stores of their own one serves in the
+// end, and the others say why they do not.
+func TestManyStoresStartAtOnce(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Stopped: true})
+	const n = 5
+	var all []*testenv.Bridge
+	for i := range n {
+		db := memkv.New(memkv.Options{})
+		t.Cleanup(func() { _ = db.Close() })
+		all = append(all, e.StartBridge(on(db, fmt.Sprint("/data/", i))))
+	}
+	e.NATS.Start() // which all of them wait for
+	testenv.Eventually(t, func() error {
+		serving, silent := 0, 0
+		for _, b := range all {
+			select {
+			case <-b.Done():
+				continue
+			default:
+			}
+			ready, reasons, err := b.Ready()
+			switch {
+			case ready:
+				serving++
+			case err != nil || !strings.Contains(fmt.Sprint(reasons), "serves the same subjects"):
+				silent++
+			}
+		}
+		if serving != 1 || silent > 0 {
+			return fmt.Errorf("%d serve, and %d do not say why they do not", serving, silent)
+		}
+		return nil
+	})
+	for _, b := range all {
+		select {
+		case <-b.Done():
+			wantRefused(t, b, "another store", "/data/")
+		default:
+		}
+	}
+}
+
+// Before the store has answered a bridge takes no requests, so that clients get
+// an answer at once.
+func TestStoreAwayAtTheStart(t *testing.T) {
+	var faults *faultkv.DB
+	e := testenv.New(t, testenv.Options{Stopped: true, Wrap: func(db kv.Database) kv.Database {
+		faults = faultkv.New(db, faultkv.Options{})
+		faults.SetOutage(true)
+		return faults
+	}})
+	e.NATS.Start()
+	e.Conn = e.Connect()
+	b := e.StartBridge()
+	notReady(t, b, "store")
+	wantMetric(t, b, "pq_nats_connected", 1)
+	if _, err := e.Conn.Request("pq.jobs.push", nil, testenv.Patience); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("push: %v, want %v", err, nats.ErrNoResponders)
+	}
+	faults.SetOutage(false)
+	b.WaitReady()
+	push(t, e, "pq.jobs.push", nil, "x")
+}
+
+// What a store was made with cannot be changed.
+func TestStoreWithOtherSettings(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	if err := e.Bridge.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	b := e.StartBridge(func(o *bridge.Options) { o.Keyspace = newKeyspace(t, "q", "pq") })
+	<-b.Done()
+	if err := b.Stop(); err == nil || !strings.Contains(err.Error(), "root prefixes") {
+		t.Errorf("Run: %v", err)
+	}
+}

@@ -1,0 +1,195 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// participate serves until ctx ends, from when the store is known and no other
+// bridge is in the way. Before that there are no subscriptions to requests, so
+// NATS gives them to other bridges or answers "no responders". The error says why
+// this bridge cannot serve at all.
+func (b *Bridge) participate(ctx context.Context, opened func()) error {
+	store, err := b.openStore(ctx)
+	if err == nil {
+		opened()
+		b.notServing("starting: has not asked yet which other bridges there are")
+		err = b.members.join(ctx, store.ID)
+	}
+	if err == nil {
+		err = b.startServing(store.ID)
+	}
+	ticker := time.NewTicker(announceEvery)
+	defer ticker.Stop()
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-b.members.news:
+		case <-ticker.C:
+			b.members.beat()
+		}
+		err = b.yield(ctx, store.ID)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// yield stops serving when a bridge is found that should serve instead, and begins
+// again when there is none.
+func (b *Bridge) yield(ctx context.Context, store string) error {
+	rival, serving := b.members.rival(), b.members.self().State == stateServing
+	switch {
+	case rival != nil && serving:
+		text := b.members.explain(rival)
+		b.options.Logger.Error("another pqbridge serves the same subjects; this one stops until it is gone", "other", text)
+		b.notServing("another pqbridge serves the same subjects: " + text)
+		b.members.enter(stateWaiting)
+		ctx, cancel := context.WithTimeout(ctx, b.options.ShutdownTimeout)
+		defer cancel()
+		if err := b.stopServing(ctx); err != nil {
+			b.options.Logger.Warn("not all subscriptions ended in an orderly way", "error", err)
+		}
+	case rival == nil && !serving:
+		b.options.Logger.Info("no other pqbridge is in the way any more")
+		return b.startServing(store)
+	}
+	return nil
+}
+
+// notServing says in /readyz why this bridge takes no requests.
+func (b *Bridge) notServing(reason string) { b.idle.Store(&reason) }
+
+// servingReady returns why this bridge takes no requests.
+func (b *Bridge) servingReady() error {
+	if reason := b.idle.Load(); reason != nil {
+		return errors.New(*reason)
+	}
+	return nil
+}
+
+// openTimeout bounds one attempt to open the store.
+const openTimeout = 5 * time.Second
+
+// openStore reads the identity of the store, for as long as it takes.
+func (b *Bridge) openStore(ctx context.Context) (fdbpq.Store, error) {
+	var backoff kv.Backoff
+	for {
+		attempt, cancel := context.WithTimeout(ctx, openTimeout)
+		store, err := fdbpq.OpenStore(attempt, b.db, b.keyspace, fdbpq.StoreOptions{Exclusive: b.options.Exclusive})
+		cancel()
+		if err == nil {
+			b.logStore(store)
+			return store, nil
+		}
+		if isFinal(err) {
+			return store, fmt.Errorf("bridge: %w", err)
+		}
+		if ctx.Err() == nil {
+			b.quiet.store.warn("the store cannot be opened yet; trying again", "error", err)
+		}
+		if err := backoff.Wait(ctx); err != nil {
+			return store, err
+		}
+	}
+}
+
+func (b *Bridge) logStore(store fdbpq.Store) {
+	switch {
+	case store.Adopted:
+		b.options.Logger.Info("the store has queues of an earlier version; from now on it keeps these settings", "store", store.ID)
+	case store.New:
+		b.options.Logger.Info("a new store, or new key prefixes in it: there are no queues yet", "store", store.ID)
+	}
+}
+
+// isFinal reports whether a store that could not be opened will never be.
+func isFinal(err error) bool {
+	var mismatch *fdbpq.MismatchError
+	return errors.As(err, &mismatch) || errors.Is(err, fdbpq.ErrStoreVersion) || errors.Is(err, fdbpq.ErrCorrupt) ||
+		errors.Is(err, kv.ErrClosed)
+}
+
+// startServing subscribes to requests.
+func (b *Bridge) startServing(store string) error {
+	if b.router != nil {
+		realm := append([]string{store, b.options.QueueGroup}, b.grammar.Wildcards()...)
+		if err := b.router.join(strings.Join(realm, " ")); err != nil {
+			return err
+		}
+	}
+	subscriptions, err := b.subscribe()
+	b.serving.mu.Lock()
+	b.serving.subscriptions = subscriptions
+	b.serving.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	b.members.enter(stateServing)
+	b.idle.Store(nil)
+	return nil
+}
+
+// subscribe makes the subscriptions to requests and returns them, also those
+// that it made before an error.
+func (b *Bridge) subscribe() (made []*nats.Subscription, err error) {
+	for _, subject := range b.grammar.Wildcards() {
+		subscription, err := b.requestsOn(b.nc, subject, 1)
+		if err != nil {
+			return made, err
+		}
+		made = append(made, subscription)
+	}
+	discovery, err := b.discoverable()
+	return append(made, discovery...), err
+}
+
+// stopServing ends what startServing began. When it returns no more requests
+// come, from NATS or other bridges; those that came are with their lanes.
+func (b *Bridge) stopServing(ctx context.Context) error {
+	if b.nc == nil {
+		return nil
+	}
+	if b.router != nil {
+		b.router.leave(ctx)
+	}
+	err := b.unsubscribe(ctx)
+	if n := b.awaitHandlers(ctx); n > 0 {
+		err = errors.Join(err, fmt.Errorf("bridge: %d messages from NATS were not looked at in time", n))
+	}
+	if b.router != nil {
+		err = errors.Join(err, b.router.direct.end(ctx))
+	}
+	return err
+}
+
+// dropped is the number of messages that NATS dropped because the callbacks
+// could not keep up.
+func (b *Bridge) dropped() float64 {
+	b.serving.mu.Lock()
+	total := b.serving.dropped + droppedBy(b.serving.subscriptions)
+	b.serving.mu.Unlock()
+	if b.router != nil {
+		total += b.router.dropped()
+	}
+	return float64(total)
+}
+
+func droppedBy(subscriptions []*nats.Subscription) (total int) {
+	for _, s := range subscriptions {
+		if n, err := s.Dropped(); err == nil {
+			total += n
+		}
+	}
+	return total
+}

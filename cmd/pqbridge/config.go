@@ -47,9 +47,9 @@ type config struct {
 	QueueGroup    string `envconfig:"PQ_QUEUE_GROUP" default:"pq" desc:"NATS queue group that all bridges of one store share"`
 
 	Store         string `envconfig:"PQ_STORE" default:"embedded" desc:"where the queues are kept: embedded (in PQ_DATA_DIR) or fdb (a FoundationDB cluster)"`
-	KeyPrefix     string `envconfig:"PQ_KEY_PREFIX" default:"pq" desc:"first element of the keys of priority queues in the store"`
-	FIFOKeyPrefix string `envconfig:"PQ_FIFO_KEY_PREFIX" default:"q" desc:"first element of the keys of FIFO queues in the store; must differ from PQ_KEY_PREFIX, even with -queues, -x or -store appended to either"`
-	ValueFormat   string `envconfig:"PQ_VALUE_FORMAT" default:"raw" desc:"how values are stored: raw (bytes, as recipes in Python do) or tuple (packed, as recipes in Java do); fixed once there are items"`
+	KeyPrefix     string `envconfig:"PQ_KEY_PREFIX" default:"pq" desc:"first element of the keys of priority queues in the store; fixed at the first start"`
+	FIFOKeyPrefix string `envconfig:"PQ_FIFO_KEY_PREFIX" default:"q" desc:"first element of the keys of FIFO queues in the store; must differ from PQ_KEY_PREFIX, even with -queues, -x or -store appended to either; fixed at the first start"`
+	ValueFormat   string `envconfig:"PQ_VALUE_FORMAT" default:"raw" desc:"how values are stored: raw (bytes, as recipes in Python do) or tuple (packed, as recipes in Java do); fixed at the first start"`
 
 	DataDir              string `envconfig:"PQ_DATA_DIR" default:"data" desc:"folder of the embedded store; made if it is not there; used by one process at a time"`
 	EmbeddedCacheSize    int64  `envconfig:"PQ_EMBEDDED_CACHE" default:"33554432" desc:"bytes of the embedded store's files to cache in memory"`

@@ -60,6 +60,8 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 	options := c.bridgeOptions(db, keyspace, grammar)
 	options.Logger = logger
 	options.ShutdownTimeout -= c.ShutdownTimeout / 8 // for what is closed after the bridge
+	options.Exclusive = c.Store == storeEmbedded
+	options.Location = c.storeLocation()
 	if options.NATSOptions, err = c.natsOptions(); err != nil {
 		return err
 	}
@@ -76,7 +78,7 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 	err = b.Run(ctx)
 	stop(err)
 	greeting.Wait()
-	return err
+	return c.explainStore(err)
 }
 
 // natsOptions returns the options of the connection to NATS. Its error is one that

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Settings that a store keeps for good are refused when they are changed, by the
+// names of their variables, and nothing is served with them.
+func TestChangedSettingsOfTheStore(t *testing.T) {
+	data := "PQ_DATA_DIR=" + t.TempDir()
+	c := startDev(t, data)
+	request(t, connect(t, c.nats), "pq.jobs.push", "kept")
+	c.stop(syscall.SIGTERM)
+	for name, change := range map[string]struct{ variables, words []string }{
+		"value format":    {[]string{"PQ_VALUE_FORMAT=tuple"}, []string{"PQ_VALUE_FORMAT", "raw", "tuple"}},
+		"key prefix":      {[]string{"PQ_KEY_PREFIX=other"}, []string{"PQ_KEY_PREFIX", `"pq"`, `"other"`}},
+		"FIFO key prefix": {[]string{"PQ_FIFO_KEY_PREFIX=other"}, []string{"PQ_FIFO_KEY_PREFIX", `"q"`, `"other"`}},
+		"both prefixes":   {[]string{"PQ_KEY_PREFIX=a", "PQ_FIFO_KEY_PREFIX=b"}, []string{"PQ_KEY_PREFIX", `"pq"`, `"a"`}},
+		"swapped":         {[]string{"PQ_KEY_PREFIX=q", "PQ_FIFO_KEY_PREFIX=pq"}, []string{"PQ_KEY_PREFIX"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, stderr, err := runCommand(t, []string{"-dev"}, append(change.variables, data))
+			if err == nil {
+				t.Error("it ended without an error")
+			}
+			for _, word := range append(change.words, strings.TrimPrefix(data, "PQ_DATA_DIR=")) {
+				if !strings.Contains(stderr, word) {
+					t.Errorf("%q is not in:\n%s", word, stderr)
+				}
+			}
+		})
+	}
+	c = startDev(t, data)
+	if got := request(t, connect(t, c.nats), "pq.jobs.pop.min", ""); string(got.Data) != "kept" {
+		t.Errorf("popped %q", got.Data)
+	}
+}
+
+// A second service on the same NATS with a folder of its own is refused, with the
+// folder of the first; so is one with a copy of the first one's folder.
+func TestSecondFolderOnOneNATS(t *testing.T) {
+	first, second, copied := t.TempDir(), t.TempDir(), t.TempDir()
+	c := startDev(t, "PQ_DATA_DIR="+first)
+	request(t, connect(t, c.nats), "pq.jobs.push", "x")
+	c.stop(syscall.SIGTERM)
+	if err := os.CopyFS(filepath.Join(copied, "data"), os.DirFS(first)); err != nil {
+		t.Fatal(err)
+	}
+	c = startDev(t, "PQ_DATA_DIR="+first)
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for folder, word := range map[string]string{second: "another store", filepath.Join(copied, "data"): "copy"} {
+		_, stderr, err := runCommand(t, nil, []string{"PQ_NATS_URL=" + c.nats, "PQ_DATA_DIR=" + folder})
+		if err == nil {
+			t.Error("it ended without an error")
+		}
+		for _, want := range []string{word, host, first, folder, `"pq"`} {
+			if !strings.Contains(stderr, want) {
+				t.Errorf("%q is not in:\n%s", want, stderr)
+			}
+		}
+	}
+	request(t, connect(t, c.nats), "pq.jobs.pop.min", "")
+}
+
+func TestClusterName(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "fdb.cluster")
+	if got := clusterName(file); got != file {
+		t.Errorf("without a file: %q", got)
+	}
+	if err := os.WriteFile(file, []byte("# DO NOT EDIT@all\n\n docker:Ab12@10.0.0.1:4500,10.0.0.2:4500\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := clusterName(file); got != "docker:Ab12" {
+		t.Errorf("%q", got)
+	}
+	t.Setenv("FDB_CLUSTER_FILE", file)
+	if got := (&config{Store: storeFDB}).storeLocation(); got != "FoundationDB docker:Ab12" {
+		t.Errorf("%q", got)
+	}
+}

@@ -23,6 +23,9 @@ type peer struct {
 	tail     uint64 // last as of the heartbeat before
 	high     uint64 // highest number that it reported
 	forwards []forward
+
+	subject []byte // of the pop forwarded last
+	prefix  int    // bytes of it that all have in common
 }
 
 // hear takes what a bridge says of itself.
@@ -45,6 +48,8 @@ func (r *router) hear(m *nats.Msg) {
 			return
 		}
 		p = &peer{last: r.mu.number, tail: r.mu.number, high: r.mu.number}
+		p.subject = []byte(r.root + "to." + id + "." + r.b.id + ".")
+		p.prefix = len(p.subject)
 		r.mu.peers[id] = p
 		signal(r.hello)
 	}
@@ -166,8 +171,9 @@ func (r *router) pass(m *nats.Msg, request *request) (passed bool, err error) {
 	// Under the lock, so that the numbers arrive in order. A pop needs none of
 	// its headers any more, and NATS might act on some with this bridge's rights.
 	number := p.last + 1
-	subject := r.root + r.forwardTo(owner, number) + "." + m.Subject
-	if err := r.b.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: m.Reply}); err != nil {
+	p.subject = strconv.AppendUint(p.subject[:p.prefix], number, 10)
+	p.subject = append(append(p.subject, '.'), m.Subject...)
+	if err := r.b.nc.PublishMsg(&nats.Msg{Subject: string(p.subject), Reply: m.Reply}); err != nil {
 		return true, fmt.Errorf("%w: the bridge that pops from this queue cannot be reached: %w", ErrUnavailable, err)
 	}
 	p.last = number
@@ -199,10 +205,10 @@ var errForwarded = errors.New("a message of another bridge that cannot be unders
 
 // take takes what another bridge forwards: a pop, or the mark that pops were sent.
 func (r *router) take(h *handler, m *nats.Msg) {
-	from, rest, _ := strings.Cut(m.Subject[len(r.root+"to."+r.b.id+"."):], ".")
+	from, rest, _ := strings.Cut(m.Subject[len(r.inbox):], ".")
 	digits, subject, isPop := strings.Cut(rest, ".")
 	number, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil || subjects.ValidateQueueName(from) != nil {
+	if err != nil || isPop && number == 0 || !r.knows(from) && subjects.ValidateQueueName(from) != nil {
 		r.b.quiet.nats.warn("another bridge sent nonsense", "error", errForwarded)
 		return
 	}
@@ -225,6 +231,13 @@ func (r *router) take(h *handler, m *nats.Msg) {
 	signal(r.wanted)
 }
 
+// knows reports whether that bridge has forwarded something before.
+func (r *router) knows(from string) bool {
+	r.ledgers.Lock()
+	defer r.ledgers.Unlock()
+	return r.ledgers.of[from] != nil
+}
+
 // arrive enters a pop into the ledger of the bridge that forwarded it. It must
 // not be run if it was given up before.
 func (r *router) arrive(from string, number uint64) (o origin, run bool) {
@@ -245,7 +258,7 @@ func (r *router) ledgerLocked(from string, first uint64) *ledger {
 	l := r.ledgers.of[from]
 	if l == nil {
 		l = newLedger(first, r.b.options.MaxPending/4, func() { signal(r.wanted) })
-		r.ledgers.of[from] = l
+		r.ledgers.of[strings.Clone(from)] = l // else it would keep the whole subject
 	}
 	return l
 }

@@ -48,6 +48,7 @@ type router struct {
 	phase   atomic.Pointer[phase]
 
 	root       string         // of the subjects, set by join
+	inbox      string         // what others forward has subjects below it
 	running    sync.WaitGroup // run and direct.run
 	stop       func()         // ends run
 	stopDirect func()         // ends direct.run
@@ -128,6 +129,7 @@ func (r *router) is(p phase) bool { return *r.phase.Load() == p }
 func (r *router) join(realm string) error {
 	if r.is(phaseAway) {
 		r.root = fmt.Sprintf("%s%016x.", internalRoot, xxhash.Sum64String(fmt.Sprint(routerVersion, " ", realm)))
+		r.inbox = r.root + "to." + r.b.id + "."
 		if err := r.subscribe(); err != nil {
 			return fmt.Errorf("bridge: subscribe to what other bridges say: %w", err)
 		}
@@ -155,11 +157,11 @@ func (r *router) subscribe() error {
 	h := newHandler(r.b)
 	h.handed = true
 	for subject, handle := range map[string]nats.MsgHandler{
-		"members":                 r.hear,
-		"report." + r.b.id + ".*": r.hearReport,
-		"to." + r.b.id + ".>":     func(m *nats.Msg) { r.take(h, m) },
+		r.root + "members":                 r.hear,
+		r.root + "report." + r.b.id + ".*": r.hearReport,
+		r.inbox + ">":                      func(m *nats.Msg) { r.take(h, m) },
 	} {
-		s, err := r.b.nc.Subscribe(r.root+subject, handle)
+		s, err := r.b.nc.Subscribe(subject, handle)
 		if err != nil {
 			return err
 		}

@@ -183,6 +183,15 @@ func sizeOfLines(h map[string][]string) (n int) {
 	return n
 }
 
+// headerMemory is about the bytes that h takes in memory, beyond those in a message.
+func headerMemory(h map[string][]string) (n int) {
+	const each = 64
+	for _, values := range h {
+		n += each + each/2*len(values)
+	}
+	return n
+}
+
 // priority is the one of the header and of the subject, which must agree.
 func priority(r subjects.Request, texts []string) (int64, error) {
 	value, have := r.Priority, r.HasPriority

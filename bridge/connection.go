@@ -15,10 +15,12 @@ const (
 	clientName    = "pqbridge"
 	reconnectWait = 500 * time.Millisecond
 
-	// What NATS may hold for the callbacks. They never wait, so this only
-	// bounds the memory when the machine cannot keep up.
-	backlogMessages = 1 << 20
-	backlogBytes    = 512 << 20
+	// What the NATS client may hold for the callbacks of a subscription before it
+	// drops messages: much more than intake lets it have, and any single message.
+	backlogMessages = 4 * intakeMessages
+	backlogBytes    = 2*intakeBytes + maxNATSPayload
+	// maxNATSPayload is the largest max_payload of a NATS server.
+	maxNATSPayload = 64 << 20
 )
 
 // connect opens the connection. NATS need not be there. Once ctx has ended connect
@@ -39,6 +41,7 @@ func (b *Bridge) connect(ctx context.Context) error {
 		nats.ErrorHandler(b.asyncError),
 		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
 		b.line.option,
+		(&intake{backlog: b.backlog}).option,
 	)
 	release := context.AfterFunc(ctx, b.line.cut)
 	nc, err := nats.Connect(b.options.NATSURL, options...)
@@ -58,7 +61,7 @@ func (b *Bridge) requestsOn(nc *nats.Conn, subject string, share int) (*nats.Sub
 	if err != nil {
 		return nil, fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
 	}
-	if err := subscription.SetPendingLimits(backlogMessages/share, backlogBytes/share); err != nil {
+	if err := subscription.SetPendingLimits(backlogMessages/share, backlogBytes); err != nil {
 		return nil, fmt.Errorf("bridge: subscription to %s: %w", subject, err)
 	}
 	return subscription, nil

@@ -224,6 +224,7 @@ func (d *direct) connect() {
 		nats.ErrorHandler(d.asyncError),
 		nats.ClosedHandler(d.closed),
 		d.b.line.option,
+		(&intake{backlog: d.backlog}).option,
 	)
 	nc, err := nats.Connect(d.b.options.NATSURL, options...)
 	d.mu.Lock()
@@ -326,6 +327,18 @@ func (d *direct) dropped() int {
 	}
 	d.mu.dropped = max(d.mu.dropped, sum)
 	return d.mu.dropped
+}
+
+// backlog is what NATS has read for the subscriptions and the callbacks have not
+// looked at.
+func (d *direct) backlog() (messages, bytes int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.mu.busy {
+		m, b := backlogOf(s.subscriptions)
+		messages, bytes = messages+m, bytes+b
+	}
+	return messages, bytes
 }
 
 // subjects is the number of subjects subscribed to.

@@ -18,7 +18,8 @@ var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9
 
 // discoverable answers $SRV.PING, INFO and STATS as the micro package of
 // nats.go does. That package itself would run a goroutine for each endpoint,
-// which loses the order of a publisher's requests to one queue.
+// which loses the order of a publisher's requests to one queue. It returns the
+// subscriptions that it made, also those before an error.
 func (b *Bridge) discoverable() (made []*nats.Subscription, err error) {
 	for verb, answer := range map[micro.Verb]func() any{
 		micro.PingVerb:  func() any { return b.ping() },

@@ -23,23 +23,22 @@ type endpoint struct {
 	seconds prometheus.Observer
 }
 
-// done counts a request that was answered. err is nil if it succeeded.
-func (e *endpoint) done(took time.Duration, err error) {
+// done counts a request that was answered. refused is nil if it succeeded.
+func (e *endpoint) done(took time.Duration, refused *refusal) {
 	e.requests.Add(1)
 	e.nanoseconds.Add(int64(took))
 	e.total.Inc()
 	e.seconds.Observe(took.Seconds())
-	if err != nil {
-		e.failedLate(err)
+	if refused != nil {
+		e.failedLate(refused)
 	}
 }
 
 // failedLate counts the error of a request for which done was called already.
-func (e *endpoint) failedLate(err error) {
-	text := err.Error()
+func (e *endpoint) failedLate(refused *refusal) {
 	e.errors.Add(1)
-	e.lastError.Store(&text)
-	e.failed[classify(err).code].Inc()
+	e.lastError.Store(&refused.text)
+	e.failed[refused.code].Inc()
 }
 
 // endpoints finds the endpoint of a request.

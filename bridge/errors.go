@@ -139,15 +139,35 @@ func ErrorFromHeaders(h nats.Header) error {
 	return e
 }
 
-// errorHeaders is the other direction of ErrorFromHeaders.
-func errorHeaders(err error) nats.Header {
+// refusal is an error with what there is to be said of it. Errors that come in
+// floods are made into one in advance, because to refuse a request must cost less
+// than to receive it.
+type refusal struct {
+	error
+	code   int
+	text   string
+	header nats.Header // the other direction of ErrorFromHeaders; not to be changed
+}
+
+// refusalOf returns err as a refusal, which it may be already; nil for nil.
+func refusalOf(err error) *refusal {
+	if err == nil {
+		return nil
+	}
+	if made, ok := err.(*refusal); ok {
+		return made
+	}
 	row := classify(err)
-	h := nats.Header{
-		subjects.HeaderError:     {err.Error()},
-		subjects.HeaderErrorCode: {strconv.Itoa(row.code)},
+	r := &refusal{error: err, code: row.code, text: err.Error()}
+	r.header = nats.Header{
+		subjects.HeaderError:     {r.text},
+		subjects.HeaderErrorCode: {strconv.Itoa(r.code)},
 	}
 	if row.unknown {
-		h[HeaderOutcome] = []string{OutcomeUnknown}
+		r.header[HeaderOutcome] = []string{OutcomeUnknown}
 	}
-	return h
+	return r
 }
+
+// Unwrap returns the error.
+func (r *refusal) Unwrap() error { return r.error }

@@ -79,3 +79,18 @@ func ParseReport(data []byte) (Report, error) {
 	}
 	return r, err
 }
+
+const (
+	IntakeMessages = intakeMessages
+	IntakeBytes    = intakeBytes
+)
+
+// MostBacklog is the most that ever waited for the callback of a subscription.
+func (b *Bridge) MostBacklog() (messages, bytes int) {
+	for _, s := range b.serving.subscriptions {
+		if m, n, err := s.MaxPending(); err == nil {
+			messages, bytes = max(messages, m), max(bytes, n)
+		}
+	}
+	return messages, bytes
+}

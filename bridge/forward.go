@@ -244,8 +244,9 @@ type forward struct {
 	seen   int // own heartbeat in which the other was last known to have it
 }
 
-// refusal is a request and what to tell its client.
-type refusal struct {
+// failedForward is a forwarded pop that no other bridge answers, and what to tell
+// its client.
+type failedForward struct {
 	request
 	err error
 }
@@ -261,7 +262,7 @@ var (
 
 // settle removes from forwards, which are in the order of their numbers, what
 // the report says was answered, and returns what it says was lost.
-func settle(forwards []forward, r report, now int) (kept []forward, lost []refusal) {
+func settle(forwards []forward, r report, now int) (kept []forward, lost []failedForward) {
 	kept = forwards[:0]
 	pending, spans := r.pending, r.lost
 	for i := range forwards {
@@ -279,15 +280,15 @@ func settle(forwards []forward, r report, now int) (kept []forward, lost []refus
 		case f.number > r.high:
 			kept = append(kept, *f)
 		case f.number < r.floor:
-			lost = append(lost, refusal{f.request, errPeerSilent})
+			lost = append(lost, failedForward{f.request, errPeerSilent})
 		case len(spans) > 0 && spans[0].first <= f.number:
-			lost = append(lost, refusal{f.request, errForwardLost})
+			lost = append(lost, failedForward{f.request, errForwardLost})
 		}
 	}
 	clear(forwards[len(kept):])
 	if r.final {
 		for i := range kept {
-			lost = append(lost, refusal{kept[i].request, errPeerGone})
+			lost = append(lost, failedForward{kept[i].request, errPeerGone})
 		}
 		kept = nil
 	}

@@ -61,7 +61,7 @@ func (f *forwarding) report(t *testing.T, limit int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var lost []refusal
+	var lost []failedForward
 	f.forwards, lost = settle(f.forwards, r, 0)
 	for _, l := range lost {
 		f.refused[uint64(l.size)] = l.err

@@ -17,7 +17,7 @@ type request struct {
 	endpoint *endpoint
 	reply    string
 	received time.Time
-	size     int  // bytes of payload and headers
+	size     int  // bytes of payload and headers, about, in memory
 	restores bool // pushes an item again whose reply could not be sent
 	origin   origin
 }
@@ -93,6 +93,7 @@ func (h *handler) accept(m *nats.Msg, r *request, op *fdbpq.Op) error {
 	if limit := h.b.nc.MaxPayload; headers > 0 && int64(r.size) > limit() {
 		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d", ErrTooLarge, r.size, limit())
 	}
+	r.size += headerMemory(op.Message.Headers)
 	if r.queue, err = h.b.queues.get(parsed.Kind, parsed.Queue); err != nil {
 		return err
 	}
@@ -132,14 +133,15 @@ func (b *Bridge) refuse(r *request, err error) {
 // refusal counts a request that failed, and returns the reply, nil if there is
 // nobody to tell.
 func (b *Bridge) refusal(r *request, err error) *nats.Msg {
-	r.endpoint.done(time.Since(r.received), err)
+	refused := refusalOf(err)
+	r.endpoint.done(time.Since(r.received), refused)
 	if r.reply == "" {
 		b.metrics.unanswered.Inc()
 		b.quiet.unanswered.warn("a request without a usable reply subject failed",
 			"endpoint", r.endpoint.name, "error", err)
 		return nil
 	}
-	return &nats.Msg{Subject: r.reply, Header: errorHeaders(err)}
+	return &nats.Msg{Subject: r.reply, Header: refused.header}
 }
 
 // publish sends a reply that nothing is lost with and that belongs to no batch. nil
@@ -206,6 +208,6 @@ func (b *Bridge) answerItem(e *encoder, r *request, item *fdbpq.Item) error {
 	default:
 		return err
 	}
-	b.send(&nats.Msg{Subject: r.reply, Header: errorHeaders(err)})
+	b.send(&nats.Msg{Subject: r.reply, Header: refusalOf(err).header})
 	return err
 }

@@ -16,6 +16,11 @@ import (
 const (
 	headerTimeout = 5 * time.Second
 	idleTimeout   = time.Minute
+
+	// What those who ask may take of the memory: bytes of headers, and scrapes of
+	// /metrics at a time. More get 431 and 503.
+	maxHeader  = 16 << 10
+	maxScrapes = 4
 )
 
 // startHTTP serves on the listener, if there is one.
@@ -27,6 +32,7 @@ func (b *Bridge) startHTTP(running *running) *http.Server {
 		Handler:           b.routes(),
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
 	}
 	running.others.Go(func() {
 		if err := server.Serve(b.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -43,8 +49,9 @@ func (b *Bridge) routes() http.Handler {
 	})
 	mux.HandleFunc("GET /readyz", b.readyz)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(b.metrics.registry, promhttp.HandlerOpts{
-		ErrorLog:      promLog{b},
-		ErrorHandling: promhttp.ContinueOnError,
+		ErrorLog:            promLog{b},
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: maxScrapes,
 	}))
 	return mux
 }

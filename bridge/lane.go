@@ -356,15 +356,20 @@ type load struct {
 	maxRequests, maxBytes int64
 }
 
+var (
+	tooManyRequests = refusalOf(fmt.Errorf("%w: as many requests are waiting as may: try again later", ErrOverloaded))
+	tooManyBytes    = refusalOf(fmt.Errorf("%w: requests of as many bytes are waiting as may: try again later", ErrOverloaded))
+)
+
 // admit counts a request, or returns ErrOverloaded.
 func (l *load) admit(size int) error {
-	if n := l.requests.Add(1); n > l.maxRequests {
+	if l.requests.Add(1) > l.maxRequests {
 		l.requests.Add(-1)
-		return fmt.Errorf("%w: %d requests are waiting: try again later", ErrOverloaded, n-1)
+		return tooManyRequests
 	}
-	if n := l.bytes.Add(int64(size)); n-int64(size) > l.maxBytes {
+	if l.bytes.Add(int64(size))-int64(size) > l.maxBytes {
 		l.release(1, size)
-		return fmt.Errorf("%w: requests of %d bytes are waiting: try again later", ErrOverloaded, n-int64(size))
+		return tooManyBytes
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func (r *router) hearReport(m *nats.Msg) {
 	r.refuse(r.settle(id, report))
 }
 
-func (r *router) settle(id string, report report) (lost []refusal) {
+func (r *router) settle(id string, report report) (lost []failedForward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.mu.peers[id]
@@ -112,7 +112,7 @@ func (r *router) removeLocked(id string) {
 // age lets a heartbeat pass for the other bridges: it forgets those that are not
 // heard any more, asks those that do not report, and returns the pops that nobody
 // will answer.
-func (r *router) age() (lost []refusal) {
+func (r *router) age() (lost []failedForward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.beats++
@@ -139,10 +139,10 @@ func (r *router) patience() int { return peerLife + int(r.b.options.RequestTimeo
 
 // overdue removes and returns the pops that the bridge was last known to have
 // before that heartbeat.
-func (p *peer) overdue(before int) (lost []refusal) {
+func (p *peer) overdue(before int) (lost []failedForward) {
 	p.forwards = slices.DeleteFunc(p.forwards, func(f forward) bool {
 		if f.seen < before {
-			lost = append(lost, refusal{f.request, errPeerSilent})
+			lost = append(lost, failedForward{f.request, errPeerSilent})
 		}
 		return f.seen < before
 	})
@@ -184,7 +184,7 @@ func (r *router) pass(m *nats.Msg, request *request) (passed bool, err error) {
 }
 
 // abandon returns all pops that are with others.
-func (r *router) abandon() (lost []refusal) {
+func (r *router) abandon() (lost []failedForward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.mu.peers {
@@ -193,9 +193,9 @@ func (r *router) abandon() (lost []refusal) {
 	return lost
 }
 
-func (p *peer) abandon(err error) (lost []refusal) {
+func (p *peer) abandon(err error) (lost []failedForward) {
 	for i := range p.forwards {
-		lost = append(lost, refusal{p.forwards[i].request, err})
+		lost = append(lost, failedForward{p.forwards[i].request, err})
 	}
 	p.forwards = nil
 	return lost

@@ -55,7 +55,7 @@ func (l *lane) answer(e *encoder, b *batch, results []fdbpq.Result) {
 		largest = max(largest, r.size, size)
 		b.itemBytes += size
 		err := l.b.answer(e, r, result, kind)
-		r.endpoint.done(now.Sub(r.received), err)
+		r.endpoint.done(now.Sub(r.received), refusalOf(err))
 		r.origin.answered()
 		if err != nil {
 			l.b.replyFailed(err)

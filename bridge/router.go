@@ -44,6 +44,9 @@ type router struct {
 	direct *direct     // keeps pops from coming to others first
 	denied atomic.Bool // NATS does not let this bridge talk to others
 
+	// watched is mu.subscriptions for backlog, which must not wait for mu.
+	watched atomic.Pointer[[]*nats.Subscription]
+
 	bridges atomic.Pointer[[]string] // ids of those that pop, this one included, sorted
 	phase   atomic.Pointer[phase]
 
@@ -167,6 +170,8 @@ func (r *router) subscribe() error {
 		}
 		r.mu.Lock()
 		r.mu.subscriptions = append(r.mu.subscriptions, s)
+		watched := slices.Clone(r.mu.subscriptions)
+		r.watched.Store(&watched)
 		r.mu.Unlock()
 	}
 	return nil
@@ -279,7 +284,7 @@ func (r *router) beat() {
 	r.report(false)
 }
 
-func (r *router) refuse(lost []refusal) {
+func (r *router) refuse(lost []failedForward) {
 	for i := range lost {
 		r.b.refuse(&lost[i].request, lost[i].err)
 	}
@@ -292,6 +297,14 @@ func (r *router) dropped() int {
 	subscriptions := r.mu.subscriptions
 	r.mu.Unlock()
 	return droppedBy(subscriptions) + r.direct.dropped()
+}
+
+// backlog is what other bridges sent and this one has not looked at.
+func (r *router) backlog() (messages, bytes int) {
+	if subscriptions := r.watched.Load(); subscriptions != nil {
+		return backlogOf(*subscriptions)
+	}
+	return 0, 0
 }
 
 // say tells the others. While NATS is away there is nobody to tell, and what

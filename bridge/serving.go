@@ -173,6 +173,18 @@ func (b *Bridge) stopServing(ctx context.Context) error {
 	return err
 }
 
+// backlog is what NATS has read over b.nc and the callbacks have not looked at.
+func (b *Bridge) backlog() (messages, bytes int) {
+	b.serving.mu.Lock()
+	messages, bytes = backlogOf(b.serving.subscriptions)
+	b.serving.mu.Unlock()
+	if b.router != nil {
+		m, n := b.router.backlog()
+		messages, bytes = messages+m, bytes+n
+	}
+	return messages, bytes
+}
+
 // dropped is the number of messages that NATS dropped because the callbacks
 // could not keep up.
 func (b *Bridge) dropped() float64 {

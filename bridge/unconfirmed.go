@@ -260,8 +260,8 @@ func (u *unconfirmed) settle(certain bool) {
 	u.mu.Unlock()
 	for i := range undelivered {
 		d := &undelivered[i]
-		d.request.endpoint.failedLate(fmt.Errorf("%w: NATS does not let this service publish to the reply subject %.64q: want an inbox",
-			ErrBadRequest, d.request.reply))
+		d.request.endpoint.failedLate(refusalOf(fmt.Errorf("%w: NATS does not let this service publish to the reply subject %.64q: want an inbox",
+			ErrBadRequest, d.request.reply)))
 		d.request.queue.lane.restore(&d.request, d.kind, &d.item)
 	}
 	u.letGo(done)

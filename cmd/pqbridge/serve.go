@@ -17,7 +17,7 @@ import (
 
 // serve runs the service until ctx ends, and then ends it within the shutdown timeout.
 func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout io.Writer) error {
-	tuneGC()
+	tuneGC(c, dev)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer surviveSignals(dev, stop, logger)()
@@ -71,13 +71,14 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 	}
 	logger.Info("pqbridge starts", "version", describeVersion(), "store", c.Store, "http", b.Addr())
 
-	var greeting sync.WaitGroup
+	var others sync.WaitGroup
 	if dev {
-		greeting.Go(func() { greet(ctx, stdout, c.NATSURL, b.Addr()) })
+		others.Go(func() { greet(ctx, stdout, c.NATSURL, b.Addr()) })
 	}
+	others.Go(func() { new(idleMemory).run(ctx) })
 	err = b.Run(ctx)
 	stop(err)
-	greeting.Wait()
+	others.Wait()
 	return c.explainStore(err)
 }
 

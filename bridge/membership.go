@@ -177,9 +177,7 @@ func (m *membership) ask(ctx context.Context, inbox string) bool {
 		err = m.b.nc.PublishRequest(membersSubject, inbox, data)
 	}
 	if err == nil {
-		flush, cancel := context.WithTimeout(ctx, natsPatience)
-		defer cancel()
-		err = m.b.nc.FlushWithContext(flush)
+		err = m.b.flush(ctx)
 	}
 	if err != nil {
 		m.b.quiet.nats.warn("cannot ask which other bridges there are; trying again", "error", err)

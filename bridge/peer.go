@@ -32,12 +32,16 @@ type peer struct {
 func (r *router) hear(m *nats.Msg) {
 	text, id, _ := strings.Cut(string(m.Data), " ")
 	told := phase(text)
-	if id == r.b.id || subjects.ValidateQueueName(id) != nil ||
+	if subjects.ValidateQueueName(id) != nil ||
 		told != phaseHere && told != phaseLeaving && told != phaseLeft {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if id == r.b.id {
+		r.mu.echo = true
+		return
+	}
 	if told == phaseLeaving {
 		defer r.promiseLocked(id)
 	}
@@ -111,13 +115,18 @@ func (r *router) removeLocked(id string) {
 
 // age lets a heartbeat pass for the other bridges: it forgets those that are not
 // heard any more, asks those that do not report, and returns the pops that nobody
-// will answer.
+// will answer. While a bridge does not even hear itself it is behind with reading,
+// and the silence of others means nothing.
 func (r *router) age() (lost []failedForward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.beats++
+	hears := r.mu.echo || !r.b.online.Load()
+	r.mu.echo = false
 	for id, p := range r.mu.peers {
-		p.silent++
+		if hears {
+			p.silent++
+		}
 		if p.silent > peerLife {
 			lost = append(lost, p.abandon(errPeerGone)...)
 			r.removeLocked(id)

@@ -64,6 +64,7 @@ type router struct {
 		peers         map[string]*peer
 		number        uint64              // the highest that a pop was forwarded with
 		beats         int                 // heartbeats so far
+		echo          bool                // this bridge has heard itself since the last one
 		awaited       map[string]struct{} // bridges that have not promised to forward nothing more
 		released      chan struct{}       // closed when there are none; nil unless leave waits
 		idle          chan struct{}       // closed when no pop is with another bridge; nil unless end waits

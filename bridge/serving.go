@@ -25,7 +25,7 @@ func (b *Bridge) participate(ctx context.Context, opened func()) error {
 		err = b.members.join(ctx, store.ID)
 	}
 	if err == nil {
-		err = b.startServing(store.ID)
+		err = b.startServing(ctx, store.ID)
 	}
 	ticker := time.NewTicker(announceEvery)
 	defer ticker.Stop()
@@ -62,7 +62,7 @@ func (b *Bridge) yield(ctx context.Context, store string) error {
 		}
 	case rival == nil && !serving:
 		b.options.Logger.Info("no other pqbridge is in the way any more")
-		return b.startServing(store)
+		return b.startServing(ctx, store)
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ func isFinal(err error) bool {
 }
 
 // startServing subscribes to requests.
-func (b *Bridge) startServing(store string) error {
+func (b *Bridge) startServing(ctx context.Context, store string) error {
 	if b.router != nil {
 		realm := append([]string{store, b.options.QueueGroup}, b.grammar.Wildcards()...)
 		if err := b.router.join(strings.Join(realm, " ")); err != nil {
@@ -136,8 +136,18 @@ func (b *Bridge) startServing(store string) error {
 		return err
 	}
 	b.members.enter(stateServing)
+	if err := b.flush(ctx); err == nil { // else NATS has the subscriptions when it is back
+		b.options.Logger.Info("taking requests", "subjects", b.grammar.Wildcards())
+	}
 	b.idle.Store(nil)
 	return nil
+}
+
+// flush returns when NATS has seen all that was sent before.
+func (b *Bridge) flush(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, natsPatience)
+	defer cancel()
+	return b.nc.FlushWithContext(ctx)
 }
 
 // subscribe makes the subscriptions to requests and returns them, also those

@@ -39,7 +39,7 @@ func startOn(t *testing.T, other *command) *command {
 			c.kill()
 		}
 	})
-	c.says("connected to NATS")
+	c.says("taking requests")
 	return c
 }
 

@@ -1,0 +1,33 @@
+package bridge
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+// A bridge that hears nothing because it is behind with reading, not even itself, does
+// not think that the others are gone.
+func TestRouterWaitsToHearItself(t *testing.T) {
+	r := newTestLane(t).b.router
+	r.enter(phaseHere)
+	r.b.online.Store(true)
+	hear := func(id string) { r.hear(&nats.Msg{Data: []byte(string(phaseHere) + " " + id)}) }
+	look := func(want int, when string) {
+		t.Helper()
+		if n := r.together(); n != want {
+			t.Errorf("%s: %d bridges, want %d", when, n, want)
+		}
+	}
+	hear("other")
+	look(2, "at first")
+	for range 10 * peerLife {
+		r.age()
+	}
+	look(2, "after a time without hearing anything")
+	for range peerLife + 1 {
+		hear(r.b.id)
+		r.age()
+	}
+	look(1, "when only the other is not heard")
+}

@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -110,7 +111,9 @@ func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) 
 			tx.Set(l.entry(), tuple.Tuple{r.now().UnixMicro(), []byte(r.next)}.Pack())
 			continue
 		}
-		l.clear(tx) // what another program's pops left behind: numbers, headers
+		if state.leftovers { // else nothing is there, and to clear that is work for the store
+			l.clear(tx)
+		}
 		tx.Clear(l.entry())
 		done[i] = NotListed
 	}
@@ -121,6 +124,10 @@ func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) 
 type emptiness struct {
 	entry []byte // nil if it is not in the list
 	used  bool
+	// leftovers says that there are numbers of items or parts of messages. They are
+	// left behind when a program that knows only the recipe pops, and mean nothing
+	// without an item.
+	leftovers bool
 }
 
 func (e emptiness) retired() Retired {
@@ -134,39 +141,35 @@ func (e emptiness) retired() Retired {
 	}
 }
 
-// readEmptiness reads all queues at once. A queue is used as long as it has keys
-// other than numbers of items and parts of messages: those are left behind when a
-// program that knows only the recipe pops, and mean nothing without an item.
+// readEmptiness reads all queues at once.
 func readEmptiness(r kv.Reader, queues []Target) ([]emptiness, error) {
 	type reads struct {
-		entry         kv.Future[[]byte]
-		before, after kv.Future[[]kv.KeyValue]
+		entry                    kv.Future[[]byte]
+		before, leftovers, after kv.Future[[]kv.KeyValue]
 	}
 	begun := make([]reads, len(queues))
-	one := kv.RangeOptions{Limit: 1}
+	first := func(begin, end []byte) kv.Future[[]kv.KeyValue] {
+		return r.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: 1})
+	}
 	for i, queue := range queues {
 		l := queue.layout()
 		all := within([]byte(l.prefix))
-		begun[i] = reads{
-			entry: r.Get(l.entry()),
-			// kindMeta and kindCount stand beside each other.
-			before: r.GetRange(kv.Range{Begin: all.Begin, End: l.key(kindMeta, 0)}, one),
-			after:  r.GetRange(kv.Range{Begin: append(l.key(kindCount, 1), 0xff), End: all.End}, one),
-		}
+		// Parts of messages and numbers of items stand beside each other.
+		left, right := l.key(kindMeta, 0), append(l.key(kindCount, 1), 0xff)
+		begun[i] = reads{r.Get(l.entry()), first(all.Begin, left), first(left, right), first(right, all.End)}
 	}
 	states := make([]emptiness, len(queues))
 	for i, read := range begun {
-		var err error
-		if states[i].entry, err = read.entry.Get(); err != nil {
+		entry, err := read.entry.Get()
+		var found [3]bool
+		for n, part := range []kv.Future[[]kv.KeyValue]{read.before, read.leftovers, read.after} {
+			pairs, partErr := part.Get()
+			found[n], err = len(pairs) > 0, errors.Join(err, partErr)
+		}
+		if err != nil {
 			return nil, err
 		}
-		for _, part := range []kv.Future[[]kv.KeyValue]{read.before, read.after} {
-			pairs, err := part.Get()
-			if err != nil {
-				return nil, err
-			}
-			states[i].used = states[i].used || len(pairs) > 0
-		}
+		states[i] = emptiness{entry: entry, used: found[0] || found[2], leftovers: found[1]}
 	}
 	return states, nil
 }

@@ -211,6 +211,7 @@ func TestPopsOfABridgeThatDies(t *testing.T) {
 		t.Errorf("answers by code: %v", codes)
 	}
 	close(slow.free)
+	_ = third.Stop() // It is dead, and says that it could not answer what it had.
 }
 
 // A bridge that freezes for longer than it is believed to be there comes back: what it

@@ -135,7 +135,7 @@ func TestLogPipeIsClosed(t *testing.T) {
 		}
 	})
 	lines := bufio.NewScanner(reader)
-	for lines.Scan() && !strings.Contains(lines.Text(), "connected to NATS") {
+	for lines.Scan() && !strings.Contains(lines.Text(), "taking requests") {
 	}
 	_ = reader.Close()
 

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -24,8 +25,22 @@ func main() {
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, os.Args[1:], os.Stdout, os.Stderr) }()
 	if err := superviseRun(ended, signals, stop); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "pqbridge:", err) // nowhere left to report a failure
+		complain(err)
 		os.Exit(1)
+	}
+}
+
+// complain writes err to the standard error, if whoever is to read that takes it soon: a
+// pipe that is full must not keep the process from ending.
+func complain(err error) {
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		_, _ = fmt.Fprintln(os.Stderr, "pqbridge:", err) // nowhere left to report a failure
+	}()
+	select {
+	case <-written:
+	case <-time.After(time.Second):
 	}
 }
 

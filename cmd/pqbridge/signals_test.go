@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -151,6 +152,47 @@ func TestLogPipeIsClosed(t *testing.T) {
 	}
 	nc.Close()
 	c.stop(syscall.SIGTERM)
+}
+
+// TestLogPipeIsFull: a log that somebody holds open and does not read stops the service,
+// but not its end.
+func TestLogPipeIsFull(t *testing.T) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if err := writer.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = writer.Write(make([]byte, 512))
+	}
+	data := filepath.Join(t.TempDir(), "data")
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = environment("PQ_NATS_URL=nats://127.0.0.1:1", "PQ_DATA_DIR="+data)
+	cmd.Stderr = writer
+	err = cmd.Start()
+	_ = writer.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, func() error { _, err := os.Stat(data); return err }) // it is past the signal handlers
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Error(err)
+		}
+		select {
+		case err := <-ended:
+			if cmd.ProcessState.ExitCode() != 1 {
+				t.Errorf("%v: want exit code 1", err)
+			}
+			return
+		case <-time.After(100 * time.Millisecond): // signals may merge
+		}
+	}
 }
 
 // TestSecondSignal: the second one does not wait for the shutdown.

@@ -95,7 +95,7 @@ func (b *Bridge) readyz(w http.ResponseWriter, r *http.Request) {
 
 // natsReady makes a round trip to the server.
 func (b *Bridge) natsReady(ctx context.Context) error {
-	if b.nc == nil || !b.nc.IsConnected() {
+	if !b.online.Load() {
 		return errors.New("nats: not connected")
 	}
 	if err := b.nc.FlushWithContext(ctx); err != nil {

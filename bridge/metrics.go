@@ -83,7 +83,7 @@ func gauge(name, help string, value func() float64) prometheus.Collector {
 }
 
 func (b *Bridge) isConnected() float64 {
-	if b.nc != nil && b.nc.IsConnected() {
+	if b.online.Load() {
 		return 1
 	}
 	return 0

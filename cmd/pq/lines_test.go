@@ -37,7 +37,7 @@ func TestWhichLinesAreIn(t *testing.T) {
 	r.fail(held["3"], "unknown")
 	r.forward(fifth)
 	p.ends(exitError)
-	p.says("pq: line 2: made up (code 503)\n",
+	p.says(": made up (code 503)", // of line 2 or 3, whichever reply comes first
 		"\npq: lines in the queue: 1,4-5\n",
 		"\npq: lines that may be in the queue: 3\n",
 		"\npq: lines not in the queue: sed -n '2p;6,$p'\n")

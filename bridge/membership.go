@@ -35,13 +35,15 @@ var ErrSubjectsTaken = errors.New("bridge: another pqbridge serves the same subj
 // On the subject members each bridge announces itself from time to time. One that
 // asks gives the reply subject members.<its id>, on which the others answer; it
 // does not subscribe to members before that, so if it is alone NATS says at
-// once that there are no responders, and it does not wait.
+// once that there are no responders, and it does not wait: see join.
 type membership struct {
 	b      *Bridge
 	denied atomic.Bool   // NATS does not let this bridge talk to others
 	online chan struct{} // has an element when the bridge has been connected
 	asked  chan struct{} // has an element when no more answers have to be waited for
 	news   chan struct{} // has an element when something changed that rival depends on
+
+	strangers atomic.Bool // any other bridge has been heard
 
 	mu struct {
 		sync.Mutex
@@ -90,8 +92,13 @@ const (
 	// how many of its own announcements it believes another one to be there.
 	announceEvery = time.Second
 	memberLife    = 5
-	// answerTime is how long the answers of those that are there may take.
+	// answerTime is how long one question waits for answers.
 	answerTime = 300 * time.Millisecond
+	// strangersTime is how long it takes until all that announce themselves have
+	// been heard, and silenceTime how long a bridge may be silent until it counts
+	// as gone.
+	strangersTime = announceEvery * 3 / 2
+	silenceTime   = (memberLife + 1) * announceEvery
 	// maxMembers and maxAnnouncement bound what is remembered of others, and
 	// maxLocation, in bytes, keeps an announcement below it.
 	maxMembers      = 4096
@@ -136,6 +143,11 @@ func (m *membership) enter(s state) {
 
 // join asks who is there, and returns ErrSubjectsTaken if this bridge must not
 // serve. It waits for NATS. store is the identity of the store.
+//
+// It is over at once if NATS says that nobody listens, or if a bridge answers that
+// this one belongs to. Otherwise somebody is there, who may be busy or frozen: what
+// others announce by themselves is heard too, for strangersTime if anybody is heard
+// and for silenceTime if nobody is.
 func (m *membership) join(ctx context.Context, store string) error {
 	m.mu.Lock()
 	m.mu.self.Store = store
@@ -144,28 +156,46 @@ func (m *membership) join(ctx context.Context, store string) error {
 	if _, err := m.b.nc.Subscribe(inbox, m.hear); err != nil {
 		return fmt.Errorf("bridge: subscribe to %s: %w", inbox, err)
 	}
-	for !m.ask(ctx, inbox) {
-		if err := ctx.Err(); err != nil {
-			return err
+	settled, listening := false, false
+	for waited := time.Duration(0); !settled && waited < m.patience(); waited += answerTime {
+		for {
+			var reached bool
+			if reached, settled = m.ask(ctx, inbox); reached {
+				break
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 		}
-	}
-	if rival := m.rival(); rival != nil {
-		return fmt.Errorf("%w: %s", ErrSubjectsTaken, m.explain(rival))
-	}
-	if _, err := m.b.nc.Subscribe(membersSubject, m.hear); err != nil {
-		return fmt.Errorf("bridge: subscribe to %s: %w", membersSubject, err)
+		if rival := m.rival(); rival != nil {
+			return fmt.Errorf("%w: %s", ErrSubjectsTaken, m.explain(rival))
+		}
+		if !listening { // not before, or NATS would never say that nobody listens
+			if _, err := m.b.nc.Subscribe(membersSubject, m.hear); err != nil {
+				return fmt.Errorf("bridge: subscribe to %s: %w", membersSubject, err)
+			}
+			listening = true
+		}
 	}
 	return nil
 }
 
-// ask asks who is there and waits for the answers. It returns false if the question
-// may not have reached NATS.
-func (m *membership) ask(ctx context.Context, inbox string) bool {
+// patience is how long to wait for what others say.
+func (m *membership) patience() time.Duration {
+	if m.strangers.Load() {
+		return strangersTime
+	}
+	return silenceTime
+}
+
+// ask asks who is there and waits for the answers. The question may not have reached
+// NATS. settled means that there is nobody else to wait for.
+func (m *membership) ask(ctx context.Context, inbox string) (reached, settled bool) {
 	if !m.b.online.Load() {
 		select {
 		case <-m.online:
 		case <-ctx.Done():
-			return false
+			return false, false
 		}
 	}
 	select {
@@ -181,17 +211,18 @@ func (m *membership) ask(ctx context.Context, inbox string) bool {
 	}
 	if err != nil {
 		m.b.quiet.nats.warn("cannot ask which other bridges there are; trying again", "error", err)
-		return false
+		return false, false
 	}
 	enough := time.NewTimer(answerTime)
 	defer enough.Stop()
 	select {
 	case <-m.asked:
+		return true, true
 	case <-enough.C:
+		return true, false
 	case <-ctx.Done():
-		return false
+		return false, false
 	}
-	return true
 }
 
 // announce tells what this bridge is.
@@ -241,6 +272,7 @@ func (m *membership) hear(msg *nats.Msg) {
 		subjects.ValidateQueueName(a.ID) != nil || a.ID == m.b.id {
 		return
 	}
+	m.strangers.Store(true)
 	unknown := m.enroll(a)
 	switch {
 	case strings.HasPrefix(msg.Reply, membersSubject+"."):
@@ -317,13 +349,13 @@ func (m *membership) rival() *announcement {
 }
 
 // realm is what bridges must have in common to serve the same subjects. A store
-// of one process that another one has too is a copy.
+// that only one bridge can have is a copy if another one has it too.
 func (a *announcement) realm() string {
-	process := ""
+	owner := ""
 	if a.Exclusive {
-		process = fmt.Sprint(a.Host, " ", a.Process)
+		owner = a.ID // two containers can have the same host name and process id
 	}
-	return strings.Join(append(slices.Clone(a.Subjects), a.Store, a.Group, process), " ")
+	return strings.Join(append(slices.Clone(a.Subjects), a.Store, a.Group, owner), " ")
 }
 
 // outranks reports whether a may serve if only one of the two can: the one that

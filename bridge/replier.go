@@ -55,6 +55,9 @@ func (l *lane) answer(e *encoder, b *batch, results []fdbpq.Result) {
 		largest = max(largest, r.size, size)
 		b.itemBytes += size
 		err := l.b.answer(e, r, result, kind)
+		if err != nil {
+			err = fmt.Errorf("%w: the reply could not be sent: %w", ErrUnavailable, err)
+		}
 		r.endpoint.done(now.Sub(r.received), refusalOf(err))
 		r.origin.answered()
 		if err != nil {

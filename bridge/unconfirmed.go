@@ -45,8 +45,9 @@ type unconfirmed struct {
 		loose     *batch   // of replies that belong to no batch
 		bytes     int      // that are kept for this
 		refusals  map[string]int
-		heard     error // the permission violation that asyncError was called with last
-		undecided int   // rounds in a row that ended without a decision
+		heard     error              // the permission violation that asyncError was called with last
+		hearings  map[error]struct{} // that one as of the last PING, and all since
+		undecided int                // rounds in a row that ended without a decision
 		ended     bool
 	}
 }
@@ -71,6 +72,7 @@ func newUnconfirmed(b *Bridge) *unconfirmed {
 	u := &unconfirmed{b: b, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), news: make(chan struct{}, 1)}
 	u.mu.loose = &batch{}
 	u.mu.refusals = map[string]int{}
+	u.mu.hearings = map[error]struct{}{}
 	return u
 }
 
@@ -136,6 +138,7 @@ func (u *unconfirmed) hear(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.mu.heard = err
+	u.mu.hearings[err] = struct{}{}
 	notify(u.news)
 }
 
@@ -188,8 +191,8 @@ func (u *unconfirmed) round(ctx context.Context) {
 	case stopping:
 		u.end()
 	default:
-		// The connection is away, or the server busy. What it was sent before
-		// it went is confirmed by the next round, as it has nothing more to say.
+		// The connection is away, or the server busy. What a connection that broke
+		// still had to say is lost, and so are the items whose replies it refused.
 		u.forget(time.Now().Add(-maxUnconfirmedAge))
 	}
 	notify(u.wake)
@@ -200,6 +203,7 @@ func (u *unconfirmed) round(ctx context.Context) {
 func (u *unconfirmed) ask() (any bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.mu.hearings = map[error]struct{}{u.mu.heard: {}}
 	if len(u.mu.loose.requests) > 0 {
 		u.mu.loose.sent = time.Now()
 		u.mu.batches = append(u.mu.batches, u.mu.loose)
@@ -240,7 +244,8 @@ func (u *unconfirmed) exchange(ctx context.Context) (certain bool, err error) {
 func (u *unconfirmed) hasHeard(err error) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.mu.heard == err
+	_, heard := u.mu.hearings[err]
+	return heard
 }
 
 // settle lets go of what was asked about. Where it is not certain that everything

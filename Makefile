@@ -48,6 +48,7 @@ fmt-check:
 
 vet:
 	go vet ./...
+	CGO_ENABLED=0 go vet ./...
 	$(if $(TAGS),go vet $(TAG_FLAGS) ./...)
 
 staticcheck:

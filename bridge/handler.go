@@ -167,7 +167,7 @@ func (b *Bridge) send(m *nats.Msg) {
 
 func (b *Bridge) replyFailed(err error) {
 	b.metrics.replyFailures.Inc()
-	if errors.Is(err, nats.ErrConnectionClosed) {
+	if b.stopping.Load() {
 		b.unsent.Add(1)
 	}
 	b.quiet.replies.warn("a reply could not be sent", "error", err)

@@ -39,13 +39,13 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running, 
 	// While NATS is away nothing comes or goes, and the attempts to reach it would only
 	// keep the steps below waiting.
 	if !b.online.Load() {
-		b.line.cut()
+		b.goOffline()
 	}
 
 	// Whatever decides if this bridge serves must not begin anything more.
 	running.stopTaking()
 	if within(total, patience, &late, func(context.Context) error { running.participating.Wait(); return nil }) != nil {
-		b.line.cut()
+		b.goOffline()
 		running.participating.Wait()
 	}
 
@@ -65,6 +65,9 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running, 
 	report.unseen = b.awaitHandlers(requests)
 	if b.router != nil {
 		silence = cmp.Or(silence, b.router.direct.end(delivery))
+	}
+	if errors.Is(silence, nats.ErrDisconnected) {
+		b.goOffline()
 	}
 	if silence != nil && b.online.Load() {
 		b.options.Logger.Warn("NATS does not answer: the shutdown goes on without it", "error", silence)
@@ -97,8 +100,12 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running, 
 	_ = within(total, patience, &late, func(context.Context) error { b.members.leave(); return nil })
 
 	// All replies are written. They have arrived when NATS answers once more.
-	if b.online.Load() && report.answered() > 0 {
-		report.unconfirmed = within(total, patience, &late, b.nc.FlushWithContext)
+	report.abandoned = b.unconfirmed.abandoned()
+	if report.sent() > 0 {
+		report.unconfirmed = nats.ErrDisconnected
+		if b.online.Load() {
+			report.unconfirmed = within(total, patience, &late, b.nc.FlushWithContext)
+		}
 	}
 	b.disconnect()
 	late.Wait()
@@ -113,6 +120,13 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running, 
 		_ = waitFor(total, &b.router.direct.connecting)
 	}
 	return report.end()
+}
+
+// goOffline gives NATS up: from here on replies are refused instead of kept for a
+// connection that will not come.
+func (b *Bridge) goOffline() {
+	b.online.Store(false)
+	b.line.cut()
 }
 
 // within calls f and returns its error, or that of its context if NATS keeps f waiting
@@ -151,7 +165,7 @@ func (b *Bridge) unsubscribe(ctx context.Context) error {
 	b.serving.mu.Lock()
 	ending := b.serving.subscriptions
 	b.serving.dropped += droppedBy(ending) // which they forget when they end
-	b.serving.subscriptions, b.serving.ending = nil, ending
+	b.serving.subscriptions, b.serving.ending = nil, append(b.serving.ending, ending...)
 	b.serving.mu.Unlock()
 	for _, s := range ending {
 		_ = s.Drain() // fails if it ended with its connection
@@ -207,6 +221,7 @@ type shutdownReport struct {
 
 	unseen      int   // messages that did not get to a lane
 	undone      int64 // requests that the lanes did not do in time
+	abandoned   int   // replies of batches from before that NATS did not confirm
 	unconfirmed error // why it is not known whether the replies have arrived
 }
 
@@ -222,11 +237,16 @@ func (b *Bridge) beginReport(ctx context.Context, failure error) *shutdownReport
 // answered is the number of requests that were answered since the beginning.
 func (r *shutdownReport) answered() int64 { return r.b.endpoints.answered() - r.answeredBefore }
 
+// sent is the number of those replies that were handed to NATS.
+func (r *shutdownReport) sent() int64 {
+	return max(0, r.answered()-r.undone-(r.b.unsent.Load()-r.unsentBefore))
+}
+
 // end logs how it went, and returns the failure and what was left undone.
 func (r *shutdownReport) end() error {
 	unsent := r.b.unsent.Load() - r.unsentBefore
 	left := int64(r.unseen) + r.undone + unsent
-	answered := max(0, r.answered()-r.undone-unsent)
+	answered := r.sent()
 	problems := []error{r.failure}
 	if r.unseen > 0 {
 		problems = append(problems, fmt.Errorf("bridge: %d messages from NATS were not looked at in time", r.unseen))
@@ -241,10 +261,10 @@ func (r *shutdownReport) end() error {
 		problems = append(problems, fmt.Errorf("bridge: NATS did not confirm that it has the replies to %d requests: %w", answered, r.unconfirmed))
 	}
 	level := slog.LevelInfo
-	if left > 0 || r.unconfirmed != nil {
+	if left > 0 || r.abandoned > 0 || r.unconfirmed != nil {
 		level = slog.LevelWarn
 	}
 	r.b.options.Logger.Log(context.Background(), level, "no more requests are served",
-		"answered", answered, "left", left, "took", time.Since(r.began).Round(time.Millisecond))
+		"answered", answered, "left", left, "unconfirmed", r.abandoned, "took", time.Since(r.began).Round(time.Millisecond))
 	return errors.Join(problems...)
 }

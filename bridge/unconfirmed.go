@@ -49,6 +49,7 @@ type unconfirmed struct {
 		hearings  map[error]struct{} // that one as of the last PING, and all since
 		undecided int                // rounds in a row that ended without a decision
 		ended     bool
+		abandoned int // replies that end let go
 	}
 }
 
@@ -160,7 +161,9 @@ func (u *unconfirmed) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		u.round(ctx)
+		if u.round(ctx); u.hasEnded() {
+			return
+		}
 	}
 }
 
@@ -169,9 +172,28 @@ func (u *unconfirmed) end() {
 	u.mu.Lock()
 	u.mu.ended = true
 	done := u.letGoLocked(func(*batch) bool { return true })
+	u.mu.batches = nil // those not sent yet are let go by sent
 	clear(u.mu.refusals)
+	for _, b := range done {
+		if b.lane != nil {
+			u.mu.abandoned += len(b.requests)
+		}
+	}
 	u.mu.Unlock()
 	u.letGo(done)
+}
+
+// abandoned is the number of replies of batches that end let go.
+func (u *unconfirmed) abandoned() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.mu.abandoned
+}
+
+func (u *unconfirmed) hasEnded() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.mu.ended
 }
 
 // round confirms what has been handed over before.

@@ -8,5 +8,5 @@ const gcPercent = 100
 
 // storeHeap is what the store may take of Go's heap, in bytes.
 func storeHeap(c *config) int64 {
-	return int64(c.EmbeddedCache) + 4*int64(c.EmbeddedMemtable)
+	return c.EmbeddedCacheSize + 4*c.EmbeddedMemTableSize
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
@@ -23,12 +24,12 @@ func (c *config) checkSecrets() error {
 			_, err = nkeys.ParseDecoratedUserNKey(text)
 		}
 		if err != nil {
-			problems = append(problems, fmt.Errorf("PQ_NATS_CREDS %s: %w", c.NATSCreds, err))
+			problems = append(problems, fileProblem("PQ_NATS_CREDS", c.NATSCreds, err))
 		}
 	}
 	if c.NATSNkey != "" {
 		if _, err := nats.NkeyOptionFromSeed(c.NATSNkey); err != nil {
-			problems = append(problems, fmt.Errorf("PQ_NATS_NKEY %s: %w", c.NATSNkey, err))
+			problems = append(problems, fileProblem("PQ_NATS_NKEY", c.NATSNkey, err))
 		}
 	}
 	if c.NATSTLSCA != "" {
@@ -42,8 +43,21 @@ func (c *config) checkSecrets() error {
 	}
 	if c.NATSTLSCert != "" && c.NATSTLSKey != "" { // validate says if one is missing
 		if _, err := tls.LoadX509KeyPair(c.NATSTLSCert, c.NATSTLSKey); err != nil {
-			problems = append(problems, fmt.Errorf("PQ_NATS_TLS_CERT %s with PQ_NATS_TLS_KEY %s: %w", c.NATSTLSCert, c.NATSTLSKey, err))
+			problems = append(problems, fileProblem("PQ_NATS_TLS_CERT with PQ_NATS_TLS_KEY", c.NATSTLSCert+" "+c.NATSTLSKey, err))
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// secret is what begins a secret that was pasted where its file belongs: a seed of
+// nkeys, or a block of PEM.
+var secret = regexp.MustCompile(`(^|\s)S[A-Z2-7]{50,}|-----BEGIN|\n`)
+
+// fileProblem is an error about the file of a variable, without what might be the
+// secret itself.
+func fileProblem(variable, path string, err error) error {
+	if secret.MatchString(path) {
+		return fmt.Errorf("%s is no path: want the name of a file with the secret in it, not the secret", variable)
+	}
+	return fmt.Errorf("%s %s: %w", variable, path, err)
 }

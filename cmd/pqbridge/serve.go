@@ -20,11 +20,11 @@ func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout
 	tuneGC(c, dev)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	defer surviveSignals(dev, stop, logger)()
 	if names := serviceLinks(os.Environ()); len(names) > 0 {
 		logger.Info("variables that Kubernetes sets for a service are ignored", "variables", names)
 	}
 	return endWithin(ctx, c.ShutdownTimeout, func() error {
+		defer surviveSignals(dev, stop, logger)() // inside, because it may wait for a log that nobody reads
 		err := serveBridge(ctx, stop, c, dev, logger, stdout)
 		logger.Info("pqbridge has ended")
 		return err

@@ -13,17 +13,20 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// opKinds says which operation carries out each verb.
-var opKinds = [...]fdbpq.OpKind{
-	subjects.Push:    fdbpq.OpPush,
-	subjects.PopMin:  fdbpq.OpPopMin,
-	subjects.PopMax:  fdbpq.OpPopMax,
-	subjects.PeekMin: fdbpq.OpPeekMin,
-	subjects.PeekMax: fdbpq.OpPeekMax,
-	subjects.Len:     fdbpq.OpLen,
-	subjects.Enqueue: fdbpq.OpPush,
-	subjects.Dequeue: fdbpq.OpPopMin,
-	subjects.Peek:    fdbpq.OpPeekMin,
+// operations says which operation carries out each verb, and at which end.
+var operations = [...]struct {
+	kind fdbpq.OpKind
+	end  fdbpq.End
+}{
+	subjects.Push:    {kind: fdbpq.OpPush},
+	subjects.PopMin:  {fdbpq.OpPop, fdbpq.Front},
+	subjects.PopMax:  {fdbpq.OpPop, fdbpq.Back},
+	subjects.PeekMin: {fdbpq.OpPeek, fdbpq.Front},
+	subjects.PeekMax: {fdbpq.OpPeek, fdbpq.Back},
+	subjects.Len:     {kind: fdbpq.OpLen},
+	subjects.Enqueue: {kind: fdbpq.OpPush},
+	subjects.Dequeue: {fdbpq.OpPop, fdbpq.Front},
+	subjects.Peek:    {fdbpq.OpPeek, fdbpq.Front},
 }
 
 // isPush reports whether the verb adds an item.
@@ -33,7 +36,7 @@ func isPush(v subjects.Verb) bool { return v == subjects.Push || v == subjects.E
 // is the message's own memory. Errors wrap ErrBadRequest or
 // subjects.ErrPriority.
 func decode(m *nats.Msg, r subjects.Request, op *fdbpq.Op) error {
-	op.Kind = opKinds[r.Verb]
+	op.Kind, op.End = operations[r.Verb].kind, operations[r.Verb].end
 	op.Priority = r.Priority
 	if !isPush(r.Verb) {
 		if len(m.Data) > 0 {

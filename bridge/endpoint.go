@@ -46,7 +46,7 @@ type endpoints struct {
 	all []*endpoint // as the grammar lists them
 
 	// byRequest is indexed by kind, verb and whether the subject has a priority.
-	byRequest [2][len(opKinds)][2]*endpoint
+	byRequest [2][len(operations)][2]*endpoint
 	// unknown stands for requests that belong to no endpoint.
 	unknown *endpoint
 }

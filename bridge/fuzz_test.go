@@ -138,7 +138,7 @@ func pushAndPop(t *testing.T, r subjects.Request, op fdbpq.Op) fdbpq.Item {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pop := fdbpq.Op{Kind: fdbpq.OpPopMin, Queue: op.Queue}
+	pop := fdbpq.Op{Kind: fdbpq.OpPop, Queue: op.Queue}
 	results, err := fdbpq.NewBatcher(db, keyspace).Start(t.Context(), []fdbpq.Op{op, pop}).Wait()
 	if err == nil {
 		err = errors.Join(results[0].Err, results[1].Err)

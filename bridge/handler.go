@@ -97,7 +97,7 @@ func (h *handler) accept(m *nats.Msg, r *request, op *fdbpq.Op) error {
 	if r.queue, err = h.b.queues.get(parsed.Kind, parsed.Queue); err != nil {
 		return err
 	}
-	if router := h.b.router; router != nil && isPop(op.Kind) {
+	if router := h.b.router; router != nil && op.Kind == fdbpq.OpPop {
 		if !h.handed && !strings.HasPrefix(m.Reply, otherAccounts) {
 			if passed, err := router.pass(m, r); passed || err != nil {
 				return err

@@ -342,11 +342,9 @@ func (b *batch) add(w *waiting) {
 	b.ops = append(b.ops, w.op)
 	push := w.op.Kind == fdbpq.OpPush
 	b.others = b.others || !push
-	b.writes = b.writes || push || isPop(w.op.Kind)
+	b.writes = b.writes || push || w.op.Kind == fdbpq.OpPop
 	b.silent = b.silent || push && w.reply == ""
 }
-
-func isPop(k fdbpq.OpKind) bool { return k == fdbpq.OpPopMin || k == fdbpq.OpPopMax }
 
 func returnsItem(k fdbpq.OpKind) bool { return k != fdbpq.OpPush && k != fdbpq.OpLen }
 

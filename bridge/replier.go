@@ -75,7 +75,7 @@ func (l *lane) answer(e *encoder, b *batch, results []fdbpq.Result) {
 // messages by now, or must not carry it. It comes after the others of its
 // priority.
 func (l *lane) restore(r *request, kind fdbpq.OpKind, item *fdbpq.Item) {
-	if !isPop(kind) {
+	if kind != fdbpq.OpPop {
 		return
 	}
 	verb := subjects.Push

@@ -90,7 +90,7 @@ func TestUnconfirmedDecides(t *testing.T) {
 				for range s.begin {
 					b := &batch{
 						requests: []request{{queue: q, endpoint: l.b.endpoints.unknown, reply: "elsewhere"}},
-						ops:      []fdbpq.Op{{Kind: fdbpq.OpPopMin}},
+						ops:      []fdbpq.Op{{Kind: fdbpq.OpPop}},
 					}
 					u.begin(b)
 					open = append(open, b)

@@ -1,7 +1,7 @@
 package fdbpq
 
 import (
-	"fmt"
+	"errors"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -31,31 +31,18 @@ type counts map[string]map[int64]int64
 // queueOps is the part of a batch that is for one queue, and what is read for it.
 type queueOps struct {
 	l            *layout
-	lens, pushes []int // places in batch.ops
-	pops, peeks  [2]endOps
+	lens, pushes []int    // places in batch.ops
+	pops, peeks  [2][]int // likewise, by End
+	ledger       ledger
 
 	length kv.Future[[]byte]                  // for lens
 	entry  kv.Future[[]byte]                  // for pushes: in the list of queues; nil if it need not be read
 	last   map[int64]kv.Future[[]kv.KeyValue] // for pushes: last item, by priority
-
-	pushed   map[ID]struct{}
-	deltas   map[int64]int64 // changes of the numbers of items
-	returned bool            // items of staged pops were put back
-	unswept  error           // ErrCorrupt: why what staged pops left was not looked through
-}
-
-// endOps is the pops or the peeks of one end of a queue.
-type endOps struct {
-	places []int // in batch.ops
-	read   kv.Future[[]kv.KeyValue]
-	pairs  []kv.KeyValue // what read gave
-	items  []found       // those of pairs
-}
-
-// inQueue is an item that was popped, and the queue that it was in.
-type inQueue struct {
-	l *layout
-	*found
+	pushed map[ID]struct{}
+	items  ends // for pops
+	due    due  // for pops
+	looks  [2]cursor
+	peeked [2]*stored // what looks found
 }
 
 // apply runs ops in tx and returns the batch, with one result for each. Items
@@ -63,13 +50,18 @@ type inQueue struct {
 func apply(tx kv.Transaction, ops []Op, now time.Time, atLeast counts) (*batch, error) {
 	b := &batch{tx: tx, now: now, ops: ops, results: make([]Result, len(ops)), atLeast: atLeast, next: counts{}}
 	b.queues = group(ops, b.results)
+	for _, q := range b.queues {
+		q.ledger = ledger{tx: tx, l: q.l, now: now}
+		q.due.ledger = &q.ledger
+	}
 	for _, stage := range []func() error{b.lenAndPush, b.pop, b.peek} {
 		if err := stage(); err != nil {
 			return nil, err
 		}
 	}
 	for _, q := range b.queues {
-		q.count(tx)
+		q.ledger.flush()
+		b.wrote = b.wrote || q.ledger.wrote
 	}
 	return b, nil
 }
@@ -88,49 +80,22 @@ func group(ops []Op, results []Result) []*queueOps {
 			byName[l.prefix] = q
 			queues = append(queues, q)
 		}
-		if err := q.add(i, op); err != nil {
+		if err := op.check(l); err != nil {
 			results[i].Err = err
+			continue
+		}
+		switch op.Kind {
+		case OpLen:
+			q.lens = append(q.lens, i)
+		case OpPush:
+			q.pushes = append(q.pushes, i)
+		case OpPop:
+			q.pops[op.End] = append(q.pops[op.End], i)
+		case OpPeek:
+			q.peeks[op.End] = append(q.peeks[op.End], i)
 		}
 	}
 	return queues
-}
-
-var errFIFOEnd = fmt.Errorf("%w: a FIFO queue is read from its oldest end only", ErrOp)
-
-func (q *queueOps) add(i int, op *Op) error {
-	if q.l.fifo && (op.Kind == OpPopMax || op.Kind == OpPeekMax) {
-		return errFIFOEnd
-	}
-	switch op.Kind {
-	case OpLen:
-		q.lens = append(q.lens, i)
-	case OpPush:
-		if size := op.Message.size(); size > MaxMessageSize {
-			return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)
-		}
-		q.pushes = append(q.pushes, i)
-	case OpPopMin, OpPopMax:
-		end := &q.pops[op.Kind.end()]
-		end.places = append(end.places, i)
-	case OpPeekMin, OpPeekMax:
-		end := &q.peeks[op.Kind.end()]
-		end.places = append(end.places, i)
-	default:
-		return fmt.Errorf("%w: there is no operation %d", ErrOp, op.Kind)
-	}
-	return nil
-}
-
-// changed notes that the number of items changed. Items of other programs are
-// not counted.
-func (q *queueOps) changed(id *ID, delta int64) {
-	if !id.ours() {
-		return
-	}
-	if q.deltas == nil {
-		q.deltas = make(map[int64]int64)
-	}
-	q.deltas[id.Priority] += delta
 }
 
 // lenAndPush serves the lens and the pushes. Both read without conflict, and
@@ -138,11 +103,11 @@ func (q *queueOps) changed(id *ID, delta int64) {
 func (b *batch) lenAndPush() error {
 	snapshot := b.tx.Snapshot()
 	for _, q := range b.queues {
-		q.beginLen(snapshot)
+		q.beginLens(snapshot)
 		b.beginPush(q, snapshot)
 	}
 	for _, q := range b.queues {
-		if err := q.answerLen(b.results); err != nil {
+		if err := q.finishLens(b.results); err != nil {
 			return err
 		}
 		if err := b.push(q); err != nil {
@@ -152,79 +117,42 @@ func (b *batch) lenAndPush() error {
 	return nil
 }
 
-// peek serves the peeks, after the pushes and pops.
-func (b *batch) peek() error {
-	for _, q := range b.queues {
-		q.beginPeeks(b.peekReader(q))
+// failed gives an error that is about one queue's data to the operations at
+// the given places. Any other error is the whole batch's and returned.
+func failed(results []Result, places []int, err error) error {
+	if !errors.Is(err, ErrCorrupt) {
+		return err
 	}
-	for _, q := range b.queues {
-		if err := q.findPeeks(b.peekReader(q)); err != nil {
-			return err
-		}
-	}
-	for _, q := range b.queues {
-		b.guardPeeks(q)
-		if err := q.answerPeeks(b.results); err != nil {
-			return err
-		}
+	for _, i := range places {
+		results[i].Err = err
 	}
 	return nil
 }
 
-// peekReader is without conflict unless the answer follows from what this batch
-// removes: such a peek takes place when the batch commits, so nothing may have
-// come before its item until then.
-func (b *batch) peekReader(q *queueOps) kv.Reader {
-	if len(q.pops[frontEnd].places)+len(q.pops[backEnd].places) > 0 {
-		return b.tx
-	}
-	return b.tx.Snapshot()
+// outcome is the result of a single operation.
+type outcome struct {
+	result Result
+	err    error
 }
 
-// guardPeeks does the same for peeks that found what this batch pushes.
-func (b *batch) guardPeeks(q *queueOps) {
-	for end := range q.peeks {
-		for i := range q.peeks[end].items {
-			f := &q.peeks[end].items[i]
-			if _, own := q.pushed[f.item.ID]; own {
-				b.tx.AddReadConflict(q.l.before(f.pair.Key, end == backEnd))
-			}
-		}
+// one runs a single operation in the caller's transaction.
+func one(tx kv.Transaction, op Op) outcome {
+	b, err := apply(tx, []Op{op}, time.Now(), nil)
+	if err != nil {
+		return outcome{err: err}
 	}
+	return outcome{b.results[0], b.results[0].Err}
 }
 
-// before is the range of the keys that would be served before key, and key.
-func (l *layout) before(key []byte, reverse bool) kv.Range {
-	r := l.itemRange()
-	if reverse {
-		r.Begin = key
-	} else {
-		r.End = kv.SingleKey(key).End
+// oneRead runs a single peek or len.
+func oneRead(r kv.Reader, op Op) outcome {
+	results, err := Read(r, []Op{op})
+	if err != nil {
+		return outcome{err: err}
 	}
-	return r
+	return outcome{results[0], results[0].Err}
 }
 
-// count writes the changes of the numbers of items. Numbers that reach zero
-// are removed, so that a queue with many priorities leaves nothing behind.
-func (q *queueOps) count(tx kv.Transaction) {
-	total := int64(0)
-	for priority, delta := range q.deltas {
-		total += delta
-		if !q.l.fifo {
-			addCount(tx, q.l.countKey(priority), delta)
-		}
-	}
-	addCount(tx, q.l.totalKey(), total)
-}
-
-var zeroCount = make([]byte, 8)
-
-func addCount(tx kv.Transaction, key []byte, delta int64) {
-	if delta == 0 {
-		return
-	}
-	tx.Add(key, delta)
-	if delta < 0 {
-		tx.CompareAndClear(key, zeroCount)
-	}
-}
+func (o outcome) id() (ID, error)        { return o.result.Item.ID, o.err }
+func (o outcome) item() (Item, error)    { return o.result.Item, o.err }
+func (o outcome) length() (int64, error) { return o.result.Len, o.err }

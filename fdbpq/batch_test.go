@@ -21,8 +21,8 @@ func TestBatchOrder(t *testing.T) {
 		q := f.queue("order")
 		f.apply(opPush(q, 5, "old"))
 		ops := []fdbpq.Op{
-			op(fdbpq.OpPeekMax, q), op(fdbpq.OpPeekMin, q), op(fdbpq.OpPopMax, q), op(fdbpq.OpPopMin, q),
-			opPush(q, 1, "a"), op(fdbpq.OpLen, q), opPush(q, 9, "z"), opPush(q, 9, "zz"), op(fdbpq.OpLen, q),
+			op(opPeekMax, q), op(opPeekMin, q), op(opPopMax, q), op(opPopMin, q),
+			opPush(q, 1, "a"), op(opLen, q), opPush(q, 9, "z"), opPush(q, 9, "zz"), op(opLen, q),
 		}
 		results := f.apply(ops...)
 		wantList(f.T, "results", summary(ops, results), "z", "old", "zz", "a", "", "1", "", "", "1")
@@ -53,14 +53,14 @@ func TestBatchPopsOverlap(t *testing.T) {
 					}
 					want := make([]string, 0, mins+maxs)
 					for range mins {
-						ops = append(ops, op(fdbpq.OpPopMin, q))
+						ops = append(ops, op(opPopMin, q))
 						want = append(want, empty)
 						if len(model) > 0 {
 							want[len(want)-1], model = model[0], model[1:]
 						}
 					}
 					for range maxs {
-						ops = append(ops, op(fdbpq.OpPopMax, q))
+						ops = append(ops, op(opPopMax, q))
 						want = append(want, empty)
 						if last := len(model) - 1; last >= 0 {
 							want[len(want)-1], model = model[last], model[:last]
@@ -89,7 +89,7 @@ func TestBatchOfManyQueues(t *testing.T) {
 			q, fifo := f.queue(name), f.fifoQueue(name)
 			ops = append(ops,
 				opPush(q, int64(-i), "p"+name), opPush(fifo, 99, "f1"+name), opPush(fifo, -99, "f2"+name),
-				op(fdbpq.OpPopMax, q), op(fdbpq.OpPopMin, fifo), op(fdbpq.OpPeekMin, fifo), op(fdbpq.OpLen, fifo))
+				op(opPopMax, q), op(opPopMin, fifo), op(opPeekMin, fifo), op(opLen, fifo))
 			want = append(want, "", "", "", "p"+name, "f1"+name, "f2"+name, "0")
 		}
 		wantList(f.T, "results", summary(ops, f.apply(ops...)), want...)
@@ -102,12 +102,13 @@ func TestBatchInvalidOps(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q, fifo := f.queue("a"), f.fifoQueue("a")
 		for _, reading := range []bool{true, false} {
-			ops := []fdbpq.Op{op(fdbpq.OpPeekMax, fifo), op(fdbpq.OpKind(77), q), op(fdbpq.OpKind(0), fifo), op(fdbpq.OpLen, q)}
+			ops := []fdbpq.Op{op(opPeekMax, fifo), op(fdbpq.Op{Kind: 77}, q), op(fdbpq.Op{Kind: 0}, fifo), op(opLen, q)}
 			if !reading {
-				ops = append(ops, op(fdbpq.OpPopMax, fifo), opPush(fifo, 0, "v"), op(fdbpq.OpPopMin, fifo))
+				ops = append(ops, op(opPopMax, fifo), opPush(fifo, 0, "v"), op(opPopMin, fifo),
+					op(fdbpq.Op{Kind: fdbpq.OpPop, End: 2}, q))
 			}
 			results := f.apply(ops...)
-			for _, i := range []int{0, 1, 2, 4} {
+			for _, i := range []int{0, 1, 2, 4, 7} {
 				if i < len(results) {
 					wantError(f.T, results[i].Err, fdbpq.ErrOp)
 				}
@@ -125,7 +126,7 @@ func TestReadOnlyBatch(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q, fifo := f.queue("a"), f.fifoQueue("a")
 		ops := []fdbpq.Op{
-			op(fdbpq.OpLen, q), op(fdbpq.OpPeekMin, q), op(fdbpq.OpPeekMax, q), op(fdbpq.OpPeekMin, fifo), op(fdbpq.OpLen, fifo),
+			op(opLen, q), op(opPeekMin, q), op(opPeekMax, q), op(opPeekMin, fifo), op(opLen, fifo),
 		}
 		empty := fdbpq.ErrEmpty.Error()
 		wantList(f.T, "results", summary(ops, f.apply(ops...)), "0", empty, empty, empty, "0")
@@ -134,7 +135,7 @@ func TestReadOnlyBatch(t *testing.T) {
 		wantList(f.T, "results", summary(ops, f.apply(ops...)), "2", "x", "y", empty, "0")
 		wantEqual(f.T, "receipts", len(f.check().Receipts), 0)
 		// A pop that finds nothing has nothing to leave either.
-		wantList(f.T, "pop", summary(ops[:1], f.apply(op(fdbpq.OpPopMin, f.queue("none")))), empty)
+		wantList(f.T, "pop", summary(ops[:1], f.apply(op(opPopMin, f.queue("none")))), empty)
 		wantEqual(f.T, "receipts", len(f.check().Receipts), 0)
 	})
 }
@@ -181,8 +182,8 @@ func testCorruptQueue(f *fixture, damage func(*fixture, kv.Transaction)) {
 
 	var ops []fdbpq.Op
 	for _, q := range []*fdbpq.PriorityQueue{bad, good} {
-		ops = append(ops, op(fdbpq.OpLen, q), op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMax, q),
-			op(fdbpq.OpPeekMin, q), op(fdbpq.OpPeekMax, q))
+		ops = append(ops, op(opLen, q), op(opPopMin, q), op(opPopMin, q), op(opPopMax, q),
+			op(opPeekMin, q), op(opPeekMax, q))
 	}
 	results := f.apply(ops...)
 	empty := fdbpq.ErrEmpty.Error()
@@ -201,7 +202,7 @@ func testCorruptQueue(f *fixture, damage func(*fixture, kv.Transaction)) {
 	if results[1].Err != nil {
 		wantEqual(f.T, "keys", len(f.stored(f.priority)), before-7)
 	}
-	reads := []fdbpq.Op{op(fdbpq.OpLen, bad), op(fdbpq.OpPeekMin, bad), op(fdbpq.OpLen, good), opPush(bad, 5, "more"), opPush(good, 5, "more")}
+	reads := []fdbpq.Op{op(opLen, bad), op(opPeekMin, bad), op(opLen, good), opPush(bad, 5, "more"), opPush(good, 5, "more")}
 	if _, err := f.batcher.Apply(f.ctx, reads[:3]); err != nil {
 		f.Errorf("a batch of reads failed: %v", err)
 	}
@@ -228,7 +229,7 @@ func TestPushBesideACorruptKey(t *testing.T) {
 			}
 		}
 		wantEqual(f.T, "length", f.length(q), 3)
-		got := f.apply(op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMin, q))
+		got := f.apply(op(opPopMin, q), op(opPopMin, q))
 		wantEqual(f.T, "first", string(got[0].Item.Value), "a")
 		wantEqual(f.T, "second", string(got[1].Item.Value), "d")
 	})
@@ -240,9 +241,9 @@ func TestReceiptsDoNotPileUp(t *testing.T) {
 		q := f.queue("a")
 		for range 5 {
 			f.apply(opPush(q, 1, "v"))
-			f.apply(op(fdbpq.OpPopMin, q))
-			f.apply(op(fdbpq.OpPopMin, q)) // finds nothing
-			f.apply(op(fdbpq.OpPeekMin, q))
+			f.apply(op(opPopMin, q))
+			f.apply(op(opPopMin, q)) // finds nothing
+			f.apply(op(opPeekMin, q))
 		}
 		wantEqual(f.T, "receipts", fmt.Sprint(len(f.stored(f.priority+"-x"))), "1")
 	})

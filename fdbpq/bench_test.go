@@ -17,7 +17,7 @@ func BenchmarkApply(b *testing.B) {
 	var pushes, pops []fdbpq.Op
 	for i := range size {
 		pushes = append(pushes, fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: int64(i % 10), Message: fdbpq.Message{Value: value}})
-		pops = append(pops, op(fdbpq.OpPopMin, q))
+		pops = append(pops, op(opPopMin, q))
 	}
 	for _, side := range []struct {
 		name         string

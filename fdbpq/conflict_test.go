@@ -125,7 +125,7 @@ func TestBatchesOfPushesDoNotConflict(t *testing.T) {
 	}}
 	b := fdbpq.NewBatcher(between, f.Keyspace)
 	for range 10 {
-		ops := []fdbpq.Op{opPush(q, 1, "v"), opPush(fifo, 0, "v"), op(fdbpq.OpLen, q)}
+		ops := []fdbpq.Op{opPush(q, 1, "v"), opPush(fifo, 0, "v"), op(opLen, q)}
 		if _, err := b.Apply(f.ctx, ops); err != nil {
 			t.Fatal(err)
 		}

@@ -107,7 +107,7 @@ func checkMessage(t *testing.T, format ValueFormat, m Message) {
 	tx := beginFuzz(t)
 	l := fuzzLayout(false, format)
 	id := newID(1, 2, time.Now(), make([]byte, uniqueSize), l.needsMeta(&m))
-	l.put(tx, &id, &m)
+	(&ledger{tx: tx, l: l}).add(&id, &m)
 	item, err := (&PriorityQueue{l}).PeekMin(tx)
 	if err != nil || !bytes.Equal(item.Value, m.Value) || !reflect.DeepEqual(item.Headers, m.Headers) {
 		t.Fatalf("%d bytes with %q came back as %d bytes with %q: %v", len(m.Value), m.Headers, len(item.Value), item.Headers, err)
@@ -137,7 +137,7 @@ func FuzzStaged(f *testing.F) {
 	id := newID(-3, 9, now, make([]byte, uniqueSize), true)
 	f.Add((&answer{deadline: now}).encode())
 	f.Add((&answer{deadline: now, item: &id}).encode())
-	f.Add(encodeRequest(OpPopMax, now))
+	f.Add(encodeRequest(Back, now))
 	f.Add(tuple.Tuple{now.UnixMicro(), int64(2), int64(0)}.Pack())
 	f.Add(tuple.Tuple{now.UnixMicro(), int64(1), int64(2), []byte("short")}.Pack())
 	f.Fuzz(func(t *testing.T, stored []byte) {
@@ -153,10 +153,10 @@ func FuzzStaged(f *testing.F) {
 		l := fuzzLayout(false, RawValues)
 		key := l.requestKey(5, id.Random)
 		w, err := l.parseWaiter(kv.KeyValue{Key: key, Value: stored})
-		if !refused(t, err) && !bytes.Equal(encodeRequest(w.kind, w.deadline), stored) {
+		if !refused(t, err) && !bytes.Equal(encodeRequest(w.end, w.deadline), stored) {
 			t.Fatalf("request %x is read as %+v", stored, w)
 		}
-		_, err = l.parseWaiter(kv.KeyValue{Key: append(l.key(kindRequest, 0), stored...), Value: encodeRequest(OpPopMin, now)})
+		_, err = l.parseWaiter(kv.KeyValue{Key: append(l.key(kindRequest, 0), stored...), Value: encodeRequest(Front, now)})
 		refused(t, err)
 	})
 }
@@ -172,12 +172,12 @@ func FuzzStore(f *testing.F) {
 	request := suffix(l.requestKey(0, id.Random))
 	answered := suffix(l.partKey(partAnswer, id.Random))
 	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, encodeHeaders(map[string][]string{"A": {"b"}}), uint8(2), []byte{}, make([]byte, 8), false)
-	f.Add(uint8(3), request, encodeRequest(OpPopMax, now), uint8(0), item, []byte("value"), uint8(4), answered, (&answer{deadline: now, item: &id}).encode(), false)
-	f.Add(uint8(4), answered, []byte("?"), uint8(3), request, encodeRequest(OpPush, time.Unix(1<<40, 0)), uint8(2), tuple.Tuple{int64(0)}.Pack(), []byte("?"), true)
+	f.Add(uint8(3), request, encodeRequest(Back, now), uint8(0), item, []byte("value"), uint8(4), answered, (&answer{deadline: now, item: &id}).encode(), false)
+	f.Add(uint8(4), answered, []byte("?"), uint8(3), request, tuple.Tuple{int64(OpPush), time.Unix(1<<40, 0).UnixMicro()}.Pack(), uint8(2), tuple.Tuple{int64(0)}.Pack(), []byte("?"), true)
 	f.Fuzz(func(t *testing.T, where1 uint8, key1, value1 []byte, where2 uint8, key2, value2 []byte, where3 uint8, key3, value3 []byte, fifo bool) {
 		tx := beginFuzz(t)
 		l := fuzzLayout(fifo, RawValues)
-		places := []string{kindItem, kindMeta, kindCount, kindRequest, kindAnswer}
+		places := []string{kindItem, kindMeta, kindCount, kindRequest, kindAnswer, kindDue}
 		for _, pair := range []struct {
 			where      uint8
 			key, value []byte
@@ -200,20 +200,21 @@ func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	s := serving{tx: tx, l: l, now: now, own: newRequest(l, OpPopMin, now)}
+	s := serving{tx: tx, l: l, now: now, own: newRequest(l, Front, now)}
 	err := s.readLine(serveLimit)
 	if err == nil && len(s.line) > 0 {
-		err = s.answer()
+		err = s.serveLine()
 	}
 	allowed("serve the line", err)
-	_, err = sweepOne(tx, l, now)
+	_, err = sweep(tx, l, now)
 	allowed("sweep", err)
 	for range 3 {
-		for kind := OpPush; kind <= OpLen; kind++ {
-			if l.fifo && (kind == OpPopMax || kind == OpPeekMax) {
+		for _, op := range []Op{{Kind: OpPush}, {Kind: OpPop}, {Kind: OpPop, End: Back}, {Kind: OpPeek}, {Kind: OpPeek, End: Back}, {Kind: OpLen}} {
+			if l.fifo && op.End == Back {
 				continue
 			}
-			b, err := apply(tx, []Op{{Kind: kind, Queue: &PriorityQueue{l}, Message: Message{Value: []byte("x")}}}, now, nil)
+			op.Queue, op.Message = &PriorityQueue{l}, Message{Value: []byte("x")}
+			b, err := apply(tx, []Op{op}, now, nil)
 			allowed("batch", err)
 			if err == nil {
 				allowed("operation", b.results[0].Err)

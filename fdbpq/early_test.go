@@ -216,15 +216,15 @@ func TestPushesAfterAbandonedOnes(t *testing.T) {
 // the batch before is over.
 func TestOtherBatchesWait(t *testing.T) {
 	for _, c := range []struct {
-		first, second fdbpq.OpKind
+		first, second fdbpq.Op
 		serial        bool
 	}{
-		{fdbpq.OpPush, fdbpq.OpPopMin, false},
-		{fdbpq.OpPush, fdbpq.OpLen, false},
-		{fdbpq.OpPush, fdbpq.OpPeekMin, false},
-		{fdbpq.OpPopMin, fdbpq.OpPush, false},
-		{fdbpq.OpPopMax, fdbpq.OpPopMin, false},
-		{fdbpq.OpPush, fdbpq.OpPush, true},
+		{opNoItem, opPopMin, false},
+		{opNoItem, opLen, false},
+		{opNoItem, opPeekMin, false},
+		{opPopMin, opNoItem, false},
+		{opPopMax, opPopMin, false},
+		{opNoItem, opNoItem, true},
 	} {
 		onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
 			s.serial = c.serial
@@ -241,7 +241,7 @@ func TestOtherBatchesWait(t *testing.T) {
 			what := fmt.Sprint(c)
 			wantList(t, what, s.waiting(), "begin", "commit")
 			s.release <- nil
-			if c.second == fdbpq.OpLen || c.second == fdbpq.OpPeekMin { // which commit nothing
+			if c.second.Kind == fdbpq.OpLen || c.second.Kind == fdbpq.OpPeek { // which commit nothing
 				wantEqual(t, what, <-done, nil)
 				wantList(t, what, s.waiting(), "committed")
 			} else {

@@ -237,7 +237,20 @@ func opPush(q fdbpq.Target, priority int64, value string) fdbpq.Op {
 	return fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: priority, Message: message(value)}
 }
 
-func op(kind fdbpq.OpKind, q fdbpq.Target) fdbpq.Op { return fdbpq.Op{Kind: kind, Queue: q} }
+// The operations, without a queue.
+var (
+	opPopMin  = fdbpq.Op{Kind: fdbpq.OpPop, End: fdbpq.Front}
+	opPopMax  = fdbpq.Op{Kind: fdbpq.OpPop, End: fdbpq.Back}
+	opPeekMin = fdbpq.Op{Kind: fdbpq.OpPeek, End: fdbpq.Front}
+	opPeekMax = fdbpq.Op{Kind: fdbpq.OpPeek, End: fdbpq.Back}
+	opLen     = fdbpq.Op{Kind: fdbpq.OpLen}
+	opNoItem  = fdbpq.Op{Kind: fdbpq.OpPush} // pushes an empty message
+)
+
+func op(what fdbpq.Op, q fdbpq.Target) fdbpq.Op {
+	what.Queue = q
+	return what
+}
 
 // summary writes results as text: values, lens, errors, "" for pushes.
 func summary(ops []fdbpq.Op, results []fdbpq.Result) []string {

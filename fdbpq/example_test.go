@@ -116,9 +116,9 @@ func ExampleBatcher() {
 	results, err := batcher.Apply(ctx, []fdbpq.Op{
 		{Kind: fdbpq.OpPush, Queue: jobs, Priority: 7, Message: fdbpq.Message{Value: []byte("sweep")}},
 		{Kind: fdbpq.OpPush, Queue: jobs, Priority: -1, Message: fdbpq.Message{Value: []byte("put out the fire")}},
-		{Kind: fdbpq.OpPopMin, Queue: jobs},
-		{Kind: fdbpq.OpPopMin, Queue: jobs},
-		{Kind: fdbpq.OpPopMin, Queue: jobs},
+		{Kind: fdbpq.OpPop, Queue: jobs},
+		{Kind: fdbpq.OpPop, Queue: jobs},
+		{Kind: fdbpq.OpPop, Queue: jobs},
 	})
 	if err != nil {
 		log.Fatal(err)

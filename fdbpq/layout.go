@@ -1,8 +1,6 @@
 package fdbpq
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -17,7 +15,8 @@ import (
 //	("m", priority, count, random, part) = bytes    headers and the rest of a long value
 //	("n")                                = int64    number of items
 //	("n", priority)                      = int64    number of items of that priority
-//	("r", ...), ("f", ...)                          staged pops, see staging.go
+//	("r", ...), ("f", ...)                          staged pops, see staged_keys.go
+//	("t", due, kind, ...)                = ""       time index: what falls due when, see due.go
 //
 // For a Queue the same without priority:
 //
@@ -35,72 +34,8 @@ import (
 // All roots of a Keyspace are in one table: see areas.
 //
 // count is one more than the highest count in use at that priority, index one
-// more than the highest index in use. random is 20 bytes:
-//
-//	0-7    time of the push in microseconds since 1970, big-endian, so that
-//	       ties of count sort by it
-//	8-9    mark
-//	10     flags
-//	11-19  random
-//
-// An item without the mark, or with a time out of all reason, was written by
-// another program that uses the recipe. It is served like any other, but has
-// no time, no ("m") and is not in the numbers of items.
-const (
-	randomSize = 20
-	markAt     = 8
-	mark       = 0x9d51
-	flagsAt    = 10
-	flagMeta   = 0x01
-	uniqueAt   = 11
-)
-
-// firstTime and lastTime bound the times that a push of this package can
-// have had: the years 2020 to 2200.
-const (
-	firstTime = 1577836800_000000
-	lastTime  = 7258118400_000000
-)
-
-// newID returns the id of an item pushed now. A clock that is far off gives the
-// nearest time that an id of ours can have: an item that was not known as ours
-// would lose its headers.
-func newID(priority, count int64, now time.Time, unique []byte, meta bool) ID {
-	id := ID{Priority: priority, Count: count}
-	micros := min(max(now.Unix(), firstTime/1e6), lastTime/1e6-1)*1e6 + int64(now.Nanosecond()/1e3)
-	binary.BigEndian.PutUint64(id.Random[:], uint64(micros))
-	binary.BigEndian.PutUint16(id.Random[markAt:], mark)
-	if meta {
-		id.Random[flagsAt] = flagMeta
-	}
-	copy(id.Random[uniqueAt:], unique)
-	return id
-}
-
-// uniqueSize is the number of random bytes in an id.
-const uniqueSize = randomSize - uniqueAt
-
-// uniqueBytes returns the random bytes for n ids.
-func uniqueBytes(n int) []byte {
-	b := make([]byte, n*uniqueSize)
-	_, _ = rand.Read(b) // never returns an error: see crypto/rand
-	return b
-}
-
-// ours reports whether this package made the id.
-func (id *ID) ours() bool {
-	t := binary.BigEndian.Uint64(id.Random[:])
-	return binary.BigEndian.Uint16(id.Random[markAt:]) == mark && t >= firstTime && t < lastTime
-}
-
-func (id *ID) hasMeta() bool { return id.Random[flagsAt]&flagMeta != 0 && id.ours() }
-
-func (id *ID) pushedAt() time.Time {
-	if !id.ours() {
-		return time.Time{}
-	}
-	return time.UnixMicro(int64(binary.BigEndian.Uint64(id.Random[:]))).UTC()
-}
+// more than the highest index in use. id.go says what random is, message.go
+// what value and part hold.
 
 // The kinds of keys, the first element below a queue's own subspace.
 const (
@@ -109,14 +44,15 @@ const (
 	kindCount   = "n"
 	kindRequest = "r"
 	kindAnswer  = "f"
+	kindDue     = "t"
 
 	// kindSize is the bytes of a packed kind.
 	kindSize = len("\x02i\x00")
 )
 
 // layout makes the keys of one queue. There may be very many, so it holds
-// nothing that can be made when it is needed. But for listed it is not changed
-// after it was made.
+// nothing that can be made when it is needed. But for listed and cameShort it is
+// not changed after it was made.
 type layout struct {
 	prefix string // of all keys of the queue; names it among others in a batch
 	list   *list  // that the queue is registered in; nil outside a Keyspace
@@ -127,6 +63,10 @@ type layout struct {
 	// list, and is durable; nil if there was none. See list.go for how long that
 	// may be relied on.
 	listed atomic.Pointer[time.Time]
+
+	// cameShort says that the last pop found too few items. It is a guess at what
+	// the next one will find, and decides only what is read early: see due.go.
+	cameShort atomic.Bool
 }
 
 func newLayout(s tuple.Subspace, format ValueFormat, fifo bool) *layout {

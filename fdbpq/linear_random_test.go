@@ -41,12 +41,12 @@ func stepQueue(items []fdbpq.ID, o fdbpq.Op, r fdbpq.Result) (bool, []fdbpq.ID) 
 		return len(items) == 0 && errors.Is(r.Err, fdbpq.ErrEmpty), items
 	}
 	first, last := items[0], len(items)-1
-	switch o.Kind {
-	case fdbpq.OpPeekMin:
+	switch {
+	case o.Kind == fdbpq.OpPeek && o.End == fdbpq.Front:
 		return r.Item.ID == first, items
-	case fdbpq.OpPeekMax:
+	case o.Kind == fdbpq.OpPeek:
 		return r.Item.ID == items[last], items
-	case fdbpq.OpPopMin:
+	case o.End == fdbpq.Front:
 		return r.Item.ID == first, items[1:]
 	}
 	return r.Item.ID == items[last], items[:last]
@@ -58,7 +58,7 @@ func wantFIFO(t *testing.T, history []porcupine.Operation) {
 	t.Helper()
 	popped := map[fdbpq.ID]int64{} // when the pop began
 	for _, o := range history {
-		if kind := o.Input.(fdbpq.Op).Kind; kind == fdbpq.OpPopMin || kind == fdbpq.OpPopMax {
+		if o.Input.(fdbpq.Op).Kind == fdbpq.OpPop {
 			popped[o.Output.(fdbpq.Result).Item.ID] = o.Call
 		}
 	}
@@ -90,8 +90,8 @@ func TestLinearizable(t *testing.T) {
 			for range 25 {
 				var ops []fdbpq.Op
 				for range 1 + w.random.IntN(3) {
-					ops = append(ops, w.nextOp(q, nil, fdbpq.OpPush, fdbpq.OpPush, fdbpq.OpPopMin, fdbpq.OpPopMax,
-						fdbpq.OpPeekMin, fdbpq.OpPeekMax, fdbpq.OpLen))
+					ops = append(ops, w.nextOp(q, nil, opNoItem, opNoItem, opPopMin, opPopMax,
+						opPeekMin, opPeekMax, opLen))
 				}
 				begun := time.Since(start)
 				results, err := w.batcher.Apply(f.ctx, ops)

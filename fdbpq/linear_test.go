@@ -50,9 +50,9 @@ type rival struct {
 func TestPeeksInBatchesAreLinearizable(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("a")
-	first, last := op(fdbpq.OpPeekMin, q), op(fdbpq.OpPeekMax, q)
-	popMin, popMax := op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMax, q)
-	length := op(fdbpq.OpLen, q)
+	first, last := op(opPeekMin, q), op(opPeekMax, q)
+	popMin, popMax := op(opPopMin, q), op(opPopMax, q)
+	length := op(opLen, q)
 	push := func(p int64, v string) fdbpq.Op { return opPush(q, p, v) }
 	empty := fdbpq.ErrEmpty.Error()
 	ops := func(list ...fdbpq.Op) []fdbpq.Op { return list }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -48,22 +47,6 @@ func (f ValueFormat) decode(stored []byte) []byte {
 // needsMeta reports whether the message needs keys besides the item's own.
 func (l *layout) needsMeta(m *Message) bool {
 	return len(m.Headers) > 0 || len(m.Value) > l.format.chunk()
-}
-
-// put writes an item. Whether it has ("m") keys is said by its id.
-func (l *layout) put(tx kv.Transaction, id *ID, m *Message) {
-	if !id.hasMeta() {
-		tx.Set(l.itemKey(id), l.format.encode(m.Value))
-		return
-	}
-	first := min(len(m.Value), l.format.chunk())
-	tx.Set(l.itemKey(id), l.format.encode(m.Value[:first]))
-	blob := append(encodeHeaders(m.Headers), m.Value[first:]...)
-	for part := 0; len(blob) > 0; part++ {
-		n := min(len(blob), chunkSize)
-		tx.Set(l.metaKey(id, part), blob[:n])
-		blob = blob[n:]
-	}
 }
 
 // metaVersion is the first element of what ("m") holds: the tuple (version,
@@ -128,89 +111,4 @@ func decodeHeader(element any) (name string, values []string, ok bool) {
 		texts[i] = string(text)
 	}
 	return texts[0], texts[1:], true
-}
-
-// found is an item whose ("m") keys, if it has any, are being read. One that
-// was removed keeps what is needed to put it back.
-type found struct {
-	item  Item
-	pair  kv.KeyValue              // as it is stored, which may be in another format
-	metas kv.Future[[]kv.KeyValue] // nil if the item has none
-	parts []kv.KeyValue            // what metas gave, as it is stored
-	err   error
-}
-
-// find begins to read the item of a key.
-func (l *layout) find(r kv.Reader, pair kv.KeyValue) found {
-	id, err := l.parseItem(pair.Key)
-	if err != nil {
-		return found{pair: pair, err: err}
-	}
-	return l.found(id, pair, l.readMetas(r, &id))
-}
-
-// readMetas begins to read the ("m") keys of an item. It returns nil if the item
-// has none.
-func (l *layout) readMetas(r kv.Reader, id *ID) kv.Future[[]kv.KeyValue] {
-	if !id.hasMeta() {
-		return nil
-	}
-	return r.GetRange(l.metaRange(id), kv.RangeOptions{})
-}
-
-func (l *layout) found(id ID, pair kv.KeyValue, metas kv.Future[[]kv.KeyValue]) found {
-	message := Message{Value: l.format.decode(pair.Value)}
-	return found{item: Item{ID: id, Message: message, PushedAt: id.pushedAt()}, pair: pair, metas: metas}
-}
-
-// wait ends what find began. The error is one of the store; what is wrong with
-// the item alone is in f.err.
-func (f *found) wait() error {
-	if f.metas == nil || f.err != nil {
-		return nil
-	}
-	parts, err := f.metas.Get()
-	if err != nil {
-		return err
-	}
-	f.parts = parts
-	headers, rest, err := decodeMeta(parts)
-	if err != nil {
-		f.err = fmt.Errorf("item %s: %w", f.item.ID, err)
-		return nil
-	}
-	f.item.Headers = headers
-	if len(rest) > 0 {
-		f.item.Value = append(f.item.Value, rest...)
-	}
-	return nil
-}
-
-// clearParts removes the ("m") keys of an item.
-func (f *found) clearParts(tx kv.Transaction) {
-	for _, part := range f.parts {
-		tx.Clear(part.Key)
-	}
-}
-
-// putBack writes an item that was removed to its old place, as it was stored. The
-// queue may have left the list of queues meanwhile.
-func (q *queueOps) putBack(tx kv.Transaction, f *found, now time.Time) {
-	if q.l.list != nil {
-		q.l.register(tx, now)
-	}
-	tx.Set(f.pair.Key, f.pair.Value)
-	for _, part := range f.parts {
-		tx.Set(part.Key, part.Value)
-	}
-	q.changed(&f.item.ID, 1)
-}
-
-// size is the bytes of what is stored.
-func (f *found) size() int {
-	n := len(f.pair.Key) + len(f.pair.Value)
-	for _, part := range f.parts {
-		n += len(part.Key) + len(part.Value)
-	}
-	return n
 }

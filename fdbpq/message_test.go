@@ -129,7 +129,7 @@ func TestTooLarge(t *testing.T) {
 			if left := len(f.stored(f.priority)) + len(f.stored(f.priority+"-queues")); left > 0 {
 				f.Errorf("%s: a refused push wrote %d keys", name, left)
 			}
-			ops := []fdbpq.Op{opPush(q, 1, "a"), {Kind: fdbpq.OpPush, Queue: q, Message: m}, op(fdbpq.OpPopMin, q)}
+			ops := []fdbpq.Op{opPush(q, 1, "a"), {Kind: fdbpq.OpPush, Queue: q, Message: m}, op(opPopMin, q)}
 			results, err := f.batcher.Apply(f.ctx, ops)
 			if err != nil {
 				f.Errorf("%s: the batch failed: %v", name, err)
@@ -167,7 +167,7 @@ func TestBytesAreTheCallers(t *testing.T) {
 			f.Fatal(err)
 		}
 		f.apply(opPush(q, 2, "second"), opPush(q, 3, "third"))
-		ops := []fdbpq.Op{op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMin, q)}
+		ops := []fdbpq.Op{op(opPopMin, q), op(opPopMin, q), op(opPopMin, q)}
 		results := f.apply(ops...)
 		for i := range results {
 			_ = append(results[i].Item.Value, "overwritten by the caller, who owns it"...)

@@ -94,9 +94,11 @@ type want struct {
 // expect runs ops on the model, in the order that Batcher.Start documents.
 func (m *model) expect(ops []fdbpq.Op) []want {
 	wants := make([]want, len(ops))
-	stage := func(kind fdbpq.OpKind, run func(q *modelQueue, i int)) {
+	stage := func(what fdbpq.Op, run func(q *modelQueue, i int)) {
 		for i, op := range ops {
-			if q := m.queues[op.Queue]; op.Kind == kind && wants[i].err == nil {
+			hasEnd := op.Kind == fdbpq.OpPop || op.Kind == fdbpq.OpPeek // others ignore it
+			is := op.Kind == what.Kind && (op.End == what.End || !hasEnd)
+			if q := m.queues[op.Queue]; is && wants[i].err == nil {
 				run(q, i)
 			}
 		}
@@ -110,14 +112,14 @@ func (m *model) expect(ops []fdbpq.Op) []want {
 			}
 		}
 	}
-	stage(fdbpq.OpLen, func(q *modelQueue, i int) { wants[i].n = q.len() })
-	stage(fdbpq.OpPush, func(q *modelQueue, i int) {
+	stage(opLen, func(q *modelQueue, i int) { wants[i].n = q.len() })
+	stage(opNoItem, func(q *modelQueue, i int) {
 		q.push(modelItem{priority: ops[i].Priority, message: ops[i].Message})
 	})
-	stage(fdbpq.OpPopMin, take(false, true))
-	stage(fdbpq.OpPopMax, take(true, true))
-	stage(fdbpq.OpPeekMin, take(false, false))
-	stage(fdbpq.OpPeekMax, take(true, false))
+	stage(opPopMin, take(false, true))
+	stage(opPopMax, take(true, true))
+	stage(opPeekMin, take(false, false))
+	stage(opPeekMax, take(true, false))
 	return wants
 }
 
@@ -125,7 +127,7 @@ func (m *model) expect(ops []fdbpq.Op) []want {
 func (m *model) check(ops []fdbpq.Op, results []fdbpq.Result, wants []want) {
 	m.Helper()
 	for i, w := range wants {
-		what := fmt.Sprintf("op %d, kind %d", i, ops[i].Kind)
+		what := fmt.Sprintf("op %d, kind %d, end %d", i, ops[i].Kind, ops[i].End)
 		got := results[i]
 		wantError(m.T, got.Err, w.err)
 		if got.Len != w.n {
@@ -143,8 +145,8 @@ func (m *model) check(ops []fdbpq.Op, results []fdbpq.Result, wants []want) {
 
 // randomOp returns an operation; bias is the share of pushes, in percent.
 func (m *model) randomOp(bias int) fdbpq.Op {
-	kinds := []fdbpq.OpKind{fdbpq.OpPopMin, fdbpq.OpPopMax, fdbpq.OpPopMin, fdbpq.OpPopMax, fdbpq.OpPeekMin, fdbpq.OpPeekMax, fdbpq.OpLen}
-	o := op(kinds[m.random.IntN(len(kinds))], m.targets[m.random.IntN(len(m.targets))])
+	whats := []fdbpq.Op{opPopMin, opPopMax, opPopMin, opPopMax, opPeekMin, opPeekMax, opLen}
+	o := op(whats[m.random.IntN(len(whats))], m.targets[m.random.IntN(len(m.targets))])
 	if m.random.IntN(100) >= bias {
 		return o
 	}

@@ -1,44 +1,68 @@
 package fdbpq
 
+import "fmt"
+
 // OpKind is what an Op does.
 type OpKind uint8
 
-// The operations. On a Queue, OpPush enqueues, OpPopMin dequeues and OpPeekMin
-// peeks at the oldest item; OpPopMax and OpPeekMax give ErrOp there.
+// The operations. On a Queue, OpPush enqueues, OpPop dequeues and OpPeek peeks at
+// the oldest item.
 const (
 	OpPush OpKind = iota + 1
-	OpPopMin
-	OpPopMax
-	OpPeekMin
-	OpPeekMax
+	OpPop
+	OpPeek
 	OpLen
 )
 
 // writes reports whether the operation can change the queue.
-func (k OpKind) writes() bool { return k == OpPush || k == OpPopMin || k == OpPopMax }
+func (k OpKind) writes() bool { return k == OpPush || k == OpPop }
 
-// The ends of a queue.
+// End is an end of a queue.
+type End uint8
+
 const (
-	frontEnd = iota
-	backEnd
+	// Front is where the smallest priority is, and the oldest of those that share it.
+	Front End = iota
+	// Back is where the largest priority is, and the newest of those that share it. A
+	// Queue is not served from there.
+	Back
 )
-
-// end is the end of the queue that a pop or peek is for.
-func (k OpKind) end() int {
-	if k == OpPopMax || k == OpPeekMax {
-		return backEnd
-	}
-	return frontEnd
-}
 
 // Op is one operation of a batch.
 type Op struct {
 	Kind OpKind
 	// Queue is what it works on: a *PriorityQueue or a *Queue.
 	Queue Target
+	// End is for OpPop and OpPeek.
+	End End
 	// Priority and Message are for OpPush. A FIFO queue ignores Priority.
 	Priority int64
 	Message  Message
+}
+
+var errFIFOEnd = fmt.Errorf("%w: a FIFO queue is read from its oldest end only", ErrOp)
+
+// check returns an error if the queue does not have the operation.
+func (op *Op) check(l *layout) error {
+	switch op.Kind {
+	case OpLen:
+		return nil
+	case OpPush:
+		if size := op.Message.size(); size > MaxMessageSize {
+			return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)
+		}
+		return nil
+	case OpPop, OpPeek:
+		if op.End > Back {
+			return fmt.Errorf("%w: a queue has no end %d", ErrOp, op.End)
+		}
+		if l.fifo && op.End == Back {
+			return errFIFOEnd
+		}
+		return nil
+	default:
+		return fmt.Errorf("%w: there is no operation %d", ErrOp, op.Kind)
+	}
 }
 
 // Target is a queue that operations can be applied to: a *PriorityQueue or a

@@ -1,19 +1,17 @@
 package fdbpq
 
-import "github.com/pqbridge/pqbridge/fdbpq/kv"
-
 // pop serves the pops of both ends. Both ends are read before anything is
 // removed: if they overlap, the front takes first.
 func (b *batch) pop() error {
 	for _, q := range b.queues {
-		q.beginPops(b.tx)
+		q.beginPops(b)
 	}
 	var short []*queueOps
 	for _, q := range b.queues {
-		if err := q.waitPops(); err != nil {
+		if err := q.items.arrive(); err != nil {
 			return err
 		}
-		if q.pops[frontEnd].tooFew() || q.pops[backEnd].tooFew() {
+		if q.notePops() {
 			short = append(short, q)
 		}
 	}
@@ -21,28 +19,11 @@ func (b *batch) pop() error {
 		return err
 	}
 	for _, q := range b.queues {
-		q.findPops(b.tx)
+		q.items.readParts()
 	}
 	for _, q := range b.queues {
-		if err := b.take(q); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (q *queueOps) beginPops(r kv.Reader) {
-	for end := range q.pops {
-		if e := &q.pops[end]; len(e.places) > 0 {
-			e.begin(r, q.l, end, len(e.places))
-		}
-	}
-}
-
-func (q *queueOps) waitPops() error {
-	for end := range q.pops {
-		if e := &q.pops[end]; len(e.places) > 0 {
-			if err := e.wait(); err != nil {
+		for end := range q.pops {
+			if err := b.take(q, End(end)); err != nil {
 				return err
 			}
 		}
@@ -50,118 +31,94 @@ func (q *queueOps) waitPops() error {
 	return nil
 }
 
-// tooFew reports whether there are not enough items for the pops.
-func (e *endOps) tooFew() bool { return len(e.pairs) < len(e.places) }
+// beginPops begins to read as many items as there are pops. What is due is read with
+// them if it will probably be needed.
+func (q *queueOps) beginPops(b *batch) {
+	if len(q.pops[Front])+len(q.pops[Back]) == 0 {
+		return
+	}
+	q.beginItems(b)
+	if q.l.cameShort.Load() {
+		q.due.begin()
+	}
+}
 
-// refill looks for items in queues that have too few for their pops: some may be
-// with staged pops whose owners are gone.
+func (q *queueOps) beginItems(b *batch) {
+	q.items = q.l.walkEnds(b.tx, [2]int{len(q.pops[Front]), len(q.pops[Back])})
+}
+
+// tooFew reports whether there are not enough items for the pops from that end.
+func (q *queueOps) tooFew(end End) bool {
+	return len(q.items.walks[end].items) < len(q.pops[end])
+}
+
+// notePops reports whether there are not enough items for the pops, and notes it for
+// the next ones.
+func (q *queueOps) notePops() (short bool) {
+	if len(q.pops[Front])+len(q.pops[Back]) == 0 {
+		return false
+	}
+	short = q.tooFew(Front) || q.tooFew(Back)
+	if q.l.cameShort.Load() != short {
+		q.l.cameShort.Store(short)
+	}
+	return short
+}
+
+// refill brings back what is due in queues that have too few items for their pops,
+// and reads again where items have come back.
 func (b *batch) refill(short []*queueOps) error {
 	if len(short) == 0 {
 		return nil
 	}
-	if err := sweep(b.tx, short, b.now); err != nil {
+	dues := make([]*due, len(short))
+	for i, q := range short {
+		dues[i] = &q.due
+	}
+	if err := bringBack(dues); err != nil {
 		return err
 	}
 	for _, q := range short {
-		if q.returned {
-			b.wrote = true
-			q.beginPops(b.tx)
+		if q.due.returned {
+			q.beginItems(b)
 		}
 	}
 	for _, q := range short {
-		if q.returned {
-			if err := q.waitPops(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// findPops begins to read the rest of the items that were found, those that both
-// ends found once.
-func (q *queueOps) findPops(r kv.Reader) {
-	var known map[string]found
-	if len(q.pops[frontEnd].pairs) > 0 && len(q.pops[backEnd].pairs) > 0 {
-		known = make(map[string]found)
-	}
-	for end := range q.pops {
-		e := &q.pops[end]
-		e.items = make([]found, len(e.pairs))
-		for i, pair := range e.pairs {
-			f, ok := known[string(pair.Key)]
-			if !ok {
-				f = q.l.find(r, pair)
-			}
-			if known != nil {
-				known[string(pair.Key)] = f
-			}
-			e.items[i] = f
-		}
-	}
-}
-
-// take gives the items that were found to the pops of a queue.
-func (b *batch) take(q *queueOps) error {
-	var taken map[string]struct{} // by the front, if both ends are served
-	if len(q.pops[frontEnd].places) > 0 && len(q.pops[backEnd].places) > 0 {
-		taken = make(map[string]struct{}, len(q.pops[frontEnd].places))
-	}
-	for end := range q.pops {
-		e := &q.pops[end]
-		if e.tooFew() && q.unswept != nil {
-			for _, i := range e.places {
-				b.results[i].Err = q.unswept
-			}
-			continue
-		}
-		if err := b.takeFrom(q, e, taken); err != nil {
+		if err := q.items.arrive(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// takeFrom gives the items of one end that are not taken yet to its pops, one
-// each.
-func (b *batch) takeFrom(q *queueOps, e *endOps, taken map[string]struct{}) error {
-	items := e.items
-	for n, i := range e.places {
-		for len(items) > 0 && isTaken(taken, &items[0]) {
-			items = items[1:]
+// take gives the items of one end to its pops, one each.
+func (b *batch) take(q *queueOps, end End) error {
+	places := q.pops[end]
+	if q.due.err != nil && q.tooFew(end) {
+		return failed(b.results, places, q.due.err)
+	}
+	for n, i := range places {
+		s, err := q.items.next(end)
+		if err != nil {
+			return err
 		}
-		if len(items) == 0 {
+		if s == nil {
 			b.results[i].Err = ErrEmpty
 			continue
 		}
-		f := &items[0]
-		items = items[1:]
-		if err := f.wait(); err != nil {
+		s.readParts(b.tx, q.l)
+		if err := s.wait(); err != nil {
 			return err
 		}
-		if f.err != nil {
+		if s.err != nil {
 			// The item stays, and so do those behind it: an order with holes
 			// would be no order.
-			return failed(b.results, e.places[n:], f.err)
+			return failed(b.results, places[n:], s.err)
 		}
-		b.remove(q, f)
-		if taken != nil {
-			taken[string(f.pair.Key)] = struct{}{}
-		}
-		b.results[i].Item = f.item
+		q.items.take(end, s)
+		q.ledger.take(s)
+		b.popped = append(b.popped, inQueue{q.l, s})
+		b.results[i].Item = s.item
 	}
 	return nil
-}
-
-func isTaken(taken map[string]struct{}, f *found) bool {
-	_, is := taken[string(f.pair.Key)]
-	return is
-}
-
-func (b *batch) remove(q *queueOps, f *found) {
-	b.tx.Clear(f.pair.Key)
-	f.clearParts(b.tx)
-	b.popped = append(b.popped, inQueue{q.l, f})
-	q.changed(&f.item.ID, -1)
-	b.wrote = true
 }

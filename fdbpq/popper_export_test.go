@@ -17,40 +17,44 @@ const (
 	MaxPatience = maxPatience
 	ServeLimit  = serveLimit
 	ServeBytes  = serveBytes
-	ExpiredPage = expiredPage
+	DuePage     = duePage
 )
 
 // SetNow gives p another clock.
 func (p *Popper) SetNow(now func() time.Time) { p.now = now }
 
 // Line registers a request of p in tx that nobody will look after.
-func (p *Popper) Line(tx kv.Transaction, kind OpKind) error {
+func (p *Popper) Line(tx kv.Transaction, end End) error {
 	last, err := p.lastInLine(tx).Get()
 	if err != nil {
 		return err
 	}
-	return p.register(tx, newRequest(p.l, kind, p.now()), last)
+	return p.register(tx, newRequest(p.l, end, p.now()), last)
 }
 
 // Serve answers the requests in line.
 func (p *Popper) Serve(ctx context.Context) error {
-	_, err := p.serve(ctx, newRequest(p.l, OpPopMin, p.now()))
+	_, err := p.serve(ctx, newRequest(p.l, Front, p.now()))
 	return err
 }
 
 // Staged is what is stored of the staged pops of a queue.
 type Staged struct {
 	Requests, Answers, Values, Marks int
-	Kinds                            []OpKind // of the requests, in order
+	Due                              int   // entries in the time index
+	Ends                             []End // of the requests, in order
 }
 
 // Staged reads what is stored of staged pops.
 func (p *Popper) Staged(r kv.Reader) (Staged, error) {
 	var s Staged
-	for i, n := range []*int{&s.Requests, &s.Answers, &s.Values, &s.Marks} {
+	for i, n := range []*int{&s.Requests, &s.Answers, &s.Values, &s.Marks, &s.Due} {
 		span := p.l.requestRange()
 		if i > 0 {
 			span = within(p.l.partPrefix(int64(i - 1)))
+		}
+		if n == &s.Due {
+			span = within(p.l.key(kindDue, 1))
 		}
 		pairs, err := r.GetRange(span, kv.RangeOptions{}).Get()
 		if err != nil {
@@ -65,7 +69,7 @@ func (p *Popper) Staged(r kv.Reader) (Staged, error) {
 			if err != nil {
 				return s, err
 			}
-			s.Kinds = append(s.Kinds, w.kind)
+			s.Ends = append(s.Ends, w.end)
 		}
 	}
 	return s, nil

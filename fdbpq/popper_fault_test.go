@@ -110,7 +110,7 @@ func (s *stagedFixture) wantLeft(what string, want ...string) {
 	wantEqual(s.T, what+": length", s.length(s.q), int64(len(want)))
 	s.check()
 	wantList(s.T, what, s.values(s.q.PopMin), want...)
-	if n := len(s.stored(s.priority)) - staged.Marks; n != 0 {
+	if n := len(s.stored(s.priority)) - staged.Marks - staged.Due; n != 0 {
 		s.Errorf("%s: %d keys of an empty queue are left", what, n)
 	}
 }

@@ -143,7 +143,7 @@ func lateCommitsWhileTheLineGrows(t *testing.T, late []int, servedAt int) {
 			return kv.ErrConflict
 		}
 		if n <= 2 {
-			s.line(other, fdbpq.OpPopMin) // and is gone
+			s.line(other, fdbpq.Front) // and is gone
 		}
 		if n <= len(late) && late[n-1] > 0 {
 			tx := tx.(*meddledTransaction)
@@ -296,7 +296,7 @@ func TestServingMeetsPushAndWithdrawal(t *testing.T) {
 	waiting := fdbpq.NewPopper(f.db, q)
 	still.give(waiting)
 
-	f.line(waiting, fdbpq.OpPopMin) // dead, so that the next one waits behind it
+	f.line(waiting, fdbpq.Front) // dead, so that the next one waits behind it
 	ctx, cancel := context.WithCancel(f.ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {

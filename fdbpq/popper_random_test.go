@@ -169,7 +169,7 @@ func (run *popperRun) count(err error) {
 func (run *popperRun) popPlain(random *rand.Rand) {
 	b := fdbpq.NewBatcher(run.fallible, run.Keyspace)
 	for run.pushing.Load() > 0 {
-		results, err := b.Apply(run.ctx, []fdbpq.Op{op(fdbpq.OpPopMin, run.target), op(fdbpq.OpPopMin, run.target)})
+		results, err := b.Apply(run.ctx, []fdbpq.Op{op(opPopMin, run.target), op(opPopMin, run.target)})
 		if err != nil {
 			run.settle(b.Settle)
 			continue
@@ -185,11 +185,11 @@ func (run *popperRun) popPlain(random *rand.Rand) {
 // dieInLine registers requests that nobody looks after.
 func (run *popperRun) dieInLine(random *rand.Rand) {
 	for run.pushing.Load() > 0 {
-		kind := fdbpq.OpPopMin
+		end := fdbpq.Front
 		if !run.fifo && random.IntN(2) == 0 {
-			kind = fdbpq.OpPopMax
+			end = fdbpq.Back
 		}
-		run.line(run.p, kind)
+		run.line(run.p, end)
 		run.clock.advance(fdbpq.RequestLife / 2)
 	}
 }

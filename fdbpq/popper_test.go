@@ -53,11 +53,11 @@ func (f *fixture) fill(q *fdbpq.PriorityQueue, values ...string) {
 }
 
 // line registers requests of pops that nobody will look after.
-func (f *fixture) line(p *fdbpq.Popper, kinds ...fdbpq.OpKind) {
+func (f *fixture) line(p *fdbpq.Popper, ends ...fdbpq.End) {
 	f.Helper()
-	for _, kind := range kinds {
+	for _, end := range ends {
 		write(f, func(tx kv.Transaction) {
-			if err := p.Line(tx, kind); err != nil {
+			if err := p.Line(tx, end); err != nil {
 				f.Fatalf("Line: %v", err)
 			}
 		})
@@ -136,7 +136,7 @@ func TestPopperThatLost(t *testing.T) {
 		f.wantStaged(p, 0, 0, 0, 1)
 	}
 	f.wantEmpty(p.PopMin)
-	f.line(p, fdbpq.OpPopMin) // so that the next one has to wait
+	f.line(p, fdbpq.Front) // so that the next one has to wait
 	c := newClock(time.Now())
 	c.stepping(fdbpq.MaxPatience / 2)
 	c.give(p)
@@ -160,7 +160,7 @@ func TestPopperLongItems(t *testing.T) {
 			for range 2 {
 				f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: target, Message: long})
 			}
-			f.line(p, fdbpq.OpPopMin)
+			f.line(p, fdbpq.Front)
 			for range 2 {
 				item, err := p.PopMin(f.ctx)
 				if err != nil || string(item.Value) != string(long.Value) {
@@ -183,13 +183,13 @@ func TestNewcomersDoNotOvertake(t *testing.T) {
 	first, newcomer := fdbpq.NewPopper(f.db, q), fdbpq.NewPopper(f.db, q)
 	newClock(time.Now()).give(first, newcomer) // it stands still, so patience does not end
 	f.fill(q, "a", "b", "c", "d")
-	f.line(first, fdbpq.OpPopMin, fdbpq.OpPopMax)
+	f.line(first, fdbpq.Front, fdbpq.Back)
 	var wg sync.WaitGroup
 	wg.Go(func() { f.wantPop(newcomer.PopMin, "b") })
 	for f.staged(first).Requests < 3 {
 		runtime.Gosched()
 	}
-	wantEqual(t, "kinds", f.staged(first).Kinds, []fdbpq.OpKind{fdbpq.OpPopMin, fdbpq.OpPopMax, fdbpq.OpPopMin})
+	wantEqual(t, "ends", f.staged(first).Ends, []fdbpq.End{fdbpq.Front, fdbpq.Back, fdbpq.Front})
 	if err := first.Serve(f.ctx); err != nil {
 		t.Errorf("Serve: %v", err)
 	}
@@ -207,7 +207,7 @@ func TestItemsOfTheDeadComeBack(t *testing.T) {
 		p := fdbpq.NewPopper(f.db, q)
 		c.give(p)
 		f.fill(q, "a", "b", "c", "d")
-		f.line(p, fdbpq.OpPopMin, fdbpq.OpPopMax)
+		f.line(p, fdbpq.Front, fdbpq.Back)
 		if err := p.Serve(f.ctx); err != nil {
 			f.Errorf("Serve: %v", err)
 		}
@@ -238,7 +238,7 @@ func TestPlainPopsFindItemsOfTheDead(t *testing.T) {
 		p := fdbpq.NewPopper(f.db, q)
 		c.give(p)
 		f.fill(q, "a", "b")
-		f.line(p, fdbpq.OpPopMin)
+		f.line(p, fdbpq.Front)
 		if err := p.Serve(f.ctx); err != nil {
 			f.Errorf("Serve: %v", err)
 		}
@@ -246,7 +246,7 @@ func TestPlainPopsFindItemsOfTheDead(t *testing.T) {
 
 		c.advance(-time.Hour)
 		f.fill(q, "c", "d")
-		f.line(p, fdbpq.OpPopMin)
+		f.line(p, fdbpq.Front)
 		if err := p.Serve(f.ctx); err != nil {
 			f.Errorf("Serve: %v", err)
 		}
@@ -262,9 +262,9 @@ func TestExpiredRequests(t *testing.T) {
 	p := fdbpq.NewPopper(f.db, q)
 	c.give(p)
 	f.fill(q, "a", "b", "c")
-	f.line(p, fdbpq.OpPopMin, fdbpq.OpPopMin)
+	f.line(p, fdbpq.Front, fdbpq.Front)
 	c.advance(fdbpq.RequestLife + time.Microsecond)
-	f.line(p, fdbpq.OpPopMax)
+	f.line(p, fdbpq.Back)
 	if err := p.Serve(f.ctx); err != nil {
 		t.Errorf("Serve: %v", err)
 	}

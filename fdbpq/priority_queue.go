@@ -33,7 +33,7 @@ func (q *PriorityQueue) Push(tx kv.Transaction, priority int64, m Message) (ID, 
 //
 // Errors: ErrEmpty, ErrCorrupt and errors of the store.
 func (q *PriorityQueue) PopMin(tx kv.Transaction) (Item, error) {
-	return one(tx, Op{Kind: OpPopMin, Queue: q}).item()
+	return one(tx, Op{Kind: OpPop, End: Front, Queue: q}).item()
 }
 
 // PopMax removes and returns the last item: the largest priority, and the
@@ -43,17 +43,17 @@ func (q *PriorityQueue) PopMin(tx kv.Transaction) (Item, error) {
 //
 // Errors: as PopMin.
 func (q *PriorityQueue) PopMax(tx kv.Transaction) (Item, error) {
-	return one(tx, Op{Kind: OpPopMax, Queue: q}).item()
+	return one(tx, Op{Kind: OpPop, End: Back, Queue: q}).item()
 }
 
 // PeekMin returns the item that PopMin would, and leaves it.
 func (q *PriorityQueue) PeekMin(r kv.Reader) (Item, error) {
-	return oneRead(r, Op{Kind: OpPeekMin, Queue: q}).item()
+	return oneRead(r, Op{Kind: OpPeek, End: Front, Queue: q}).item()
 }
 
 // PeekMax returns the item that PopMax would, and leaves it.
 func (q *PriorityQueue) PeekMax(r kv.Reader) (Item, error) {
-	return oneRead(r, Op{Kind: OpPeekMax, Queue: q}).item()
+	return oneRead(r, Op{Kind: OpPeek, End: Back, Queue: q}).item()
 }
 
 // Len returns the number of items pushed through this package and still

@@ -69,11 +69,9 @@ func (b *batch) push(q *queueOps) error {
 		}
 		id := newID(p, next[p], b.now, unique[n*uniqueSize:][:uniqueSize], q.l.needsMeta(&op.Message))
 		next[p] = following(next[p])
-		q.l.put(b.tx, &id, &op.Message)
+		q.ledger.add(&id, &op.Message)
 		q.pushed[id] = struct{}{}
-		q.changed(&id, 1)
 		b.results[i].Item = Item{ID: id, PushedAt: id.pushedAt()}
-		b.wrote = true
 	}
 	return nil
 }

@@ -29,12 +29,12 @@ func (q *Queue) Enqueue(tx kv.Transaction, m Message) (ID, error) {
 //
 // Errors: ErrEmpty, ErrCorrupt and errors of the store.
 func (q *Queue) Dequeue(tx kv.Transaction) (Item, error) {
-	return one(tx, Op{Kind: OpPopMin, Queue: q}).item()
+	return one(tx, Op{Kind: OpPop, Queue: q}).item()
 }
 
 // Peek returns the item that Dequeue would, and leaves it.
 func (q *Queue) Peek(r kv.Reader) (Item, error) {
-	return oneRead(r, Op{Kind: OpPeekMin, Queue: q}).item()
+	return oneRead(r, Op{Kind: OpPeek, Queue: q}).item()
 }
 
 // Len returns the number of items pushed through this package and still

@@ -121,7 +121,7 @@ func TestEmptyQueue(t *testing.T) {
 			}
 			wantEqual(f.T, "Len", f.length(q)+f.length(fifo), 0)
 			f.apply(opPush(q, 1, ""), opPush(fifo, 1, ""))
-			for _, r := range f.apply(op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMin, fifo)) {
+			for _, r := range f.apply(op(opPopMin, q), op(opPopMin, fifo)) {
 				if r.Err != nil || r.Item.Value == nil || len(r.Item.Value) > 0 {
 					f.Errorf("an empty value comes back as %#v, error %v", r.Item.Value, r.Err)
 				}
@@ -138,7 +138,7 @@ func TestLen(t *testing.T) {
 			f.push(q, int64(i%4), "v")
 			wantEqual(f.T, "Len", f.length(q), int64(i+1))
 		}
-		f.apply(op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMax, q), opPush(q, 2, "v"), op(fdbpq.OpPopMin, q))
+		f.apply(op(opPopMin, q), op(opPopMax, q), opPush(q, 2, "v"), op(opPopMin, q))
 		wantEqual(f.T, "Len", f.length(q), 18)
 		f.check()
 		_, err := do(f, func(tx kv.Transaction) (int64, error) {
@@ -195,7 +195,7 @@ func TestNames(t *testing.T) {
 		for _, name := range names {
 			f.apply(opPush(f.queue(name), 1, name), opPush(f.fifoQueue(name+"!"[:1-len(name)/fdbpq.MaxQueueName]), 1, name))
 		}
-		f.apply(op(fdbpq.OpPopMin, f.queue("never pushed to")), op(fdbpq.OpPopMin, f.queue("a")))
+		f.apply(op(opPopMin, f.queue("never pushed to")), op(opPopMin, f.queue("a")))
 		list := func(after string, limit int) []string {
 			got, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) {
 				return f.PriorityQueues(r, after, limit).Get()
@@ -285,11 +285,11 @@ func TestStoreErrorsPassThrough(t *testing.T) {
 		wantError(f.T, err, kv.ErrUsed)
 		ended, cancel := context.WithCancel(f.ctx)
 		cancel()
-		for _, kind := range []fdbpq.OpKind{fdbpq.OpPush, fdbpq.OpPopMin, fdbpq.OpPeekMin, fdbpq.OpLen} {
-			_, err := f.batcher.Apply(ended, []fdbpq.Op{op(kind, q)})
+		for _, what := range []fdbpq.Op{opNoItem, opPopMin, opPeekMin, opLen} {
+			_, err := f.batcher.Apply(ended, []fdbpq.Op{op(what, q)})
 			wantError(f.T, err, context.Canceled)
 			if kv.MaybeCommitted(err) {
-				f.Errorf("operation %d never began, and its error says %v", kind, err)
+				f.Errorf("operation %d never began, and its error says %v", what.Kind, err)
 			}
 		}
 	})

@@ -41,9 +41,9 @@ func (f *unsure) run(seed uint64, workers int, work func(w *worker)) {
 }
 
 // nextOp returns a random operation; each pushed value is different.
-func (w *worker) nextOp(q, fifo fdbpq.Target, kinds ...fdbpq.OpKind) fdbpq.Op {
-	o := op(kinds[w.random.IntN(len(kinds))], q)
-	if fifo != nil && w.random.IntN(2) == 0 && o.Kind != fdbpq.OpPopMax && o.Kind != fdbpq.OpPeekMax {
+func (w *worker) nextOp(q, fifo fdbpq.Target, whats ...fdbpq.Op) fdbpq.Op {
+	o := op(whats[w.random.IntN(len(whats))], q)
+	if fifo != nil && w.random.IntN(2) == 0 && o.End != fdbpq.Back {
 		o.Queue = fifo
 	}
 	if o.Kind == fdbpq.OpPush {
@@ -91,7 +91,7 @@ func TestEveryItemOnce(t *testing.T) {
 		for range 120 {
 			var ops []fdbpq.Op
 			for range 1 + w.random.IntN(5) {
-				ops = append(ops, w.nextOp(q, fifo, fdbpq.OpPush, fdbpq.OpPush, fdbpq.OpPopMin, fdbpq.OpPopMin, fdbpq.OpPopMax))
+				ops = append(ops, w.nextOp(q, fifo, opNoItem, opNoItem, opPopMin, opPopMin, opPopMax))
 			}
 			ctx, cancel := context.WithCancel(f.ctx)
 			w.batcher = w.batcherWithEnd(cancel)

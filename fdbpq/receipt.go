@@ -116,7 +116,7 @@ func (b *Batcher) settle(tx kv.Transaction, u unsettled, page int) (done bool, e
 		}
 	}
 	items := u.popped[number] // none if no attempt was committed
-	end := putBack(tx, items, int(back), page, b.now())
+	end := restoreSome(tx, items, int(back), page, b.now())
 	if end < len(items) {
 		b.writeReceipt(tx, u.receipt, number, end)
 		return false, nil
@@ -125,31 +125,31 @@ func (b *Batcher) settle(tx kv.Transaction, u unsettled, page int) (done bool, e
 	return true, nil
 }
 
-// putBackOverhead is about the bytes of a transaction that an item needs
+// restoreOverhead is about the bytes of a transaction that an item needs
 // besides what is stored of it: for ranges of conflicts, and to be counted.
 // Keys that are long need more.
-const putBackOverhead = 500
+const restoreOverhead = 500
 
-// putBack writes items from begin on back under their old keys, about page
+// restoreSome writes items from begin on back under their old keys, about page
 // bytes of them but at least one, and returns the end of those.
-func putBack(tx kv.Transaction, items []inQueue, begin, page int, now time.Time) (end int) {
-	queues := make(map[*layout]*queueOps)
+func restoreSome(tx kv.Transaction, items []inQueue, begin, page int, now time.Time) (end int) {
+	ledgers := make(map[*layout]*ledger)
 	size := 0
 	for end = begin; end < len(items); end++ {
 		l := items[end].l
-		size += items[end].size() + putBackOverhead
+		size += items[end].size() + restoreOverhead
 		if size > page && end > begin {
 			break
 		}
-		q := queues[l]
-		if q == nil {
-			q = &queueOps{l: l}
-			queues[l] = q
+		g := ledgers[l]
+		if g == nil {
+			g = &ledger{tx: tx, l: l, now: now}
+			ledgers[l] = g
 		}
-		q.putBack(tx, items[end].found, now)
+		g.restore(items[end].stored)
 	}
-	for _, q := range queues {
-		q.count(tx)
+	for _, g := range ledgers {
+		g.flush()
 	}
 	return end
 }

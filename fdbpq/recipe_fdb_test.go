@@ -75,7 +75,7 @@ func TestStagedPopsOfRecipeItems(t *testing.T) {
 				}
 			}
 			p := fdbpq.NewPopper(db, q)
-			f.line(p, fdbpq.OpPopMin, fdbpq.OpPopMax)
+			f.line(p, fdbpq.Front, fdbpq.Back)
 			f.serve(p) // "-2 a" and "8 e" are with pops that are gone
 			f.wantPop(p.PopMin, "-1 b")
 			if value, _, err := theirs.pop(true); err != nil || value != "7 d" {

@@ -124,7 +124,7 @@ func (m *retirement) act() {
 	for range 1 + m.random.IntN(2) {
 		q := b.queues[m.random.IntN(len(b.queues))]
 		if m.random.IntN(3) > 0 {
-			ops = append(ops, op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMin, q))
+			ops = append(ops, op(opPopMin, q), op(opPopMin, q))
 			continue
 		}
 		m.pushed++

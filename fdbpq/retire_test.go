@@ -88,7 +88,7 @@ func TestRetireLeavesStagedPops(t *testing.T) {
 	q := f.queue("jobs")
 	f.push(q, 1, "v")
 	p := fdbpq.NewPopper(f.db, q)
-	f.line(p, fdbpq.OpPopMin)
+	f.line(p, fdbpq.Front)
 	f.serve(p) // the item is with the answer
 	f.retire("look", []fdbpq.Target{q}, fdbpq.NewMark(), "", fdbpq.InUse)
 }
@@ -100,7 +100,7 @@ func TestPushesListAgain(t *testing.T) {
 	q := f.queue("jobs")
 	clock := newClock(time.Now())
 	f.batcher.SetNow(clock.now)
-	pushAndPop := func() { f.apply(opPush(q, 1, "v"), op(fdbpq.OpPopMin, q)) }
+	pushAndPop := func() { f.apply(opPush(q, 1, "v"), op(opPopMin, q)) }
 	entry := func() string {
 		value, err := do(f, func(tx kv.Transaction) ([]byte, error) {
 			return tx.Get(tuple.Tuple{f.priority + "-queues", "jobs"}.Pack()).Get()
@@ -152,7 +152,7 @@ func TestKnowledgeIsAsOldAsTheTransaction(t *testing.T) {
 	}}}, f.Keyspace)
 	b.SetNow(clock.now)
 	for range 2 {
-		if _, err := b.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "v"), op(fdbpq.OpPopMin, q)}); err != nil {
+		if _, err := b.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "v"), op(opPopMin, q)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -212,7 +212,7 @@ func TestRetireMeetsUnsettledPop(t *testing.T) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	b := fdbpq.NewBatcher(&watched{Database: faults, unknown: cancel}, f.Keyspace)
 	faults.Next(faultkv.UnknownMade)
-	if _, err := b.Apply(ctx, []fdbpq.Op{op(fdbpq.OpPopMin, q)}); !kv.MaybeCommitted(err) {
+	if _, err := b.Apply(ctx, []fdbpq.Op{op(opPopMin, q)}); !kv.MaybeCommitted(err) {
 		t.Fatalf("the pop ended with %v", err)
 	}
 	mark := fdbpq.NewMark()

@@ -48,7 +48,7 @@ func TestRoundsOfStagedPops(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			r := newRequest(l, OpPopMin, p.now())
+			r := newRequest(l, Front, p.now())
 			requests = append(requests, r)
 			return p.register(tx, r, last)
 		})

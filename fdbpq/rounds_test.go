@@ -59,15 +59,16 @@ func (f *roundsFixture) abandon(value string) {
 	for _, q := range f.queues {
 		p := fdbpq.NewPopper(f.db, q)
 		newClock(time.Now().Add(-fdbpq.AnswerLife - time.Second)).give(p)
-		f.line(p, fdbpq.OpPopMin)
+		f.line(p, fdbpq.Front)
 		f.serve(p)
 	}
 }
 
-func ops(kinds ...fdbpq.OpKind) []fdbpq.Op {
+func ops(whats ...fdbpq.Op) []fdbpq.Op {
 	var list []fdbpq.Op
-	for _, kind := range kinds {
-		list = append(list, fdbpq.Op{Kind: kind, Message: message("value")})
+	for _, op := range whats {
+		op.Message = message("value")
+		list = append(list, op)
 	}
 	return list
 }
@@ -84,8 +85,8 @@ func pushOp(priority int64, headers bool) []fdbpq.Op {
 // A batch takes as many round trips to the store as its slowest queue does alone:
 // it never waits for one queue before it begins to read another.
 func TestRoundsOfBatches(t *testing.T) {
-	const push, popMin, popMax = fdbpq.OpPush, fdbpq.OpPopMin, fdbpq.OpPopMax
-	const peekMin, peekMax, length = fdbpq.OpPeekMin, fdbpq.OpPeekMax, fdbpq.OpLen
+	push, popMin, popMax := opNoItem, opPopMin, opPopMax
+	peekMin, peekMax, length := opPeekMin, opPeekMax, opLen
 	plain := func(n int) func(*roundsFixture) {
 		return func(f *roundsFixture) {
 			for range n {
@@ -101,6 +102,15 @@ func TestRoundsOfBatches(t *testing.T) {
 		}
 	}
 	none := plain(0)
+	empty := func(f *roundsFixture) { f.batch(ops(popMin)) }
+	emptyFirst := func(f *roundsFixture) {
+		empty(f)
+		plain(2)(f)
+	}
+	emptyOnce := func(f *roundsFixture) {
+		emptyFirst(f)
+		f.batch(ops(popMin))
+	}
 	cases := []struct {
 		name   string
 		before func(*roundsFixture)
@@ -118,6 +128,9 @@ func TestRoundsOfBatches(t *testing.T) {
 		{name: "pop", before: plain(2), ops: ops(popMin), reads: 1, rounds: 1, both: true},
 		{name: "pop of items with headers", before: withHeaders(2), ops: ops(popMin, popMin), reads: 3, rounds: 2, both: true},
 		{name: "pop of an empty queue", before: none, ops: ops(popMin), reads: 2, rounds: 2, empty: 1, both: true},
+		{name: "pop of a queue that was empty", before: empty, ops: ops(popMin), reads: 2, rounds: 1, empty: 1, both: true},
+		{name: "pop of a queue that was empty and is not", before: emptyFirst, ops: ops(popMin), reads: 2, rounds: 1, both: true},
+		{name: "pop of a queue that was empty and was not", before: emptyOnce, ops: ops(popMin), reads: 1, rounds: 1, both: true},
 		{name: "pop of too few", before: plain(1), ops: ops(popMin, popMin), reads: 2, rounds: 2, empty: 1, both: true},
 		{name: "pop.max", before: plain(2), ops: ops(popMax), reads: 1, rounds: 1},
 		{name: "pop.max of items with headers", before: withHeaders(2), ops: ops(popMax), reads: 2, rounds: 2},
@@ -172,12 +185,12 @@ func TestRoundsOfReturningItems(t *testing.T) {
 			f := newRoundsFixture(t, queues, false)
 			f.abandon("value")
 			f.store.Take()
-			for _, r := range f.batch(ops(fdbpq.OpPopMin)) {
+			for _, r := range f.batch(ops(opPopMin)) {
 				if string(r.Item.Value) != "value" {
 					t.Errorf("popped %q (error %v)", r.Item.Value, r.Err)
 				}
 			}
-			wantEqual(t, "costs", f.store.Take(), []countkv.Cost{{Reads: 6 * queues, Rounds: rounds}})
+			wantEqual(t, "costs", f.store.Take(), []countkv.Cost{{Reads: 5 * queues, Rounds: rounds}})
 		})
 	}
 }
@@ -190,7 +203,7 @@ func TestReturningMuchToManyQueues(t *testing.T) {
 	f.abandon(strings.Repeat("x", size))
 	popped := 0
 	for range queues {
-		for _, r := range f.batch(ops(fdbpq.OpPopMin)) {
+		for _, r := range f.batch(ops(opPopMin)) {
 			if len(r.Item.Value) == size {
 				popped++
 			} else {
@@ -209,9 +222,13 @@ func TestReturningBesideACorruptAnswer(t *testing.T) {
 	f.abandon("value")
 	before := f.stored(f.priority)
 	bad := tuple.Tuple{f.priority, "queue-1", "f", 0, bytes.Repeat([]byte{0xff}, 20)}.Pack()
-	write(f.fixture, func(tx kv.Transaction) { tx.Set(bad, []byte("?")) })
+	due := tuple.Tuple{f.priority, "queue-1", "t", 1, "f", 0, bytes.Repeat([]byte{0xff}, 20)}.Pack()
+	write(f.fixture, func(tx kv.Transaction) {
+		tx.Set(bad, []byte("?"))
+		tx.Set(due, []byte{})
+	})
 
-	list := ops(fdbpq.OpPopMin)
+	list := ops(opPopMin)
 	var results []string
 	for _, r := range f.batch(list) {
 		switch {
@@ -225,7 +242,10 @@ func TestReturningBesideACorruptAnswer(t *testing.T) {
 	}
 	wantList(t, "results", results, "value", "corrupt", "value")
 
-	write(f.fixture, func(tx kv.Transaction) { tx.Clear(bad) })
+	write(f.fixture, func(tx kv.Transaction) {
+		tx.Clear(bad)
+		tx.Clear(due)
+	})
 	of := func(pairs []kv.KeyValue) (keys []string) {
 		for _, pair := range pairs {
 			if bytes.HasPrefix(pair.Key, tuple.Tuple{f.priority, "queue-1"}.Pack()) {
@@ -243,8 +263,8 @@ func TestRead(t *testing.T) {
 	f.batch(pushOp(0, true))
 	f.store.Take()
 	list := []fdbpq.Op{
-		op(fdbpq.OpLen, f.queues[0]), op(fdbpq.OpPeekMin, f.queues[1]), op(fdbpq.OpPush, f.queues[0]),
-		op(fdbpq.OpPopMin, f.queues[1]), op(fdbpq.OpPeekMax, f.queues[0]), op(fdbpq.OpKind(99), f.queues[0]),
+		op(opLen, f.queues[0]), op(opPeekMin, f.queues[1]), op(opNoItem, f.queues[0]),
+		op(opPopMin, f.queues[1]), op(opPeekMax, f.queues[0]), op(fdbpq.Op{Kind: 99}, f.queues[0]),
 	}
 	results, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Result, error) { return fdbpq.Read(r, list) })
 	if err != nil {

@@ -45,7 +45,7 @@ func TestSettle(t *testing.T) {
 	for _, abandoned := range unanswered {
 		onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
 			before := fmt.Sprintf("%q", f.stored(f.priority))
-			ops := []fdbpq.Op{op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMax, q), op(fdbpq.OpPopMin, fifo)}
+			ops := []fdbpq.Op{op(opPopMin, q), op(opPopMin, q), op(opPopMax, q), op(opPopMin, fifo)}
 			f.abandon(abandoned, ops...)
 			for i := range ops {
 				ops[i] = fdbpq.Op{} // the caller's again
@@ -150,7 +150,7 @@ func TestSettleKeepsPushes(t *testing.T) {
 		t.Run(fault.String(), func(t *testing.T) {
 			f := newUnsure(t, faultkv.Options{})
 			q := f.queue("a")
-			f.abandon(fault, opPush(q, 1, "maybe"), op(fdbpq.OpPopMin, f.queue("none")))
+			f.abandon(fault, opPush(q, 1, "maybe"), op(opPopMin, f.queue("none")))
 			f.apply(opPush(q, 2, "sure"))
 			f.calm()
 			got := f.values(q.PopMin)
@@ -176,7 +176,7 @@ func TestSettleOfMuchData(t *testing.T) {
 			m := fdbpq.Message{Value: pattern(fdbpq.MaxMessageSize/2+1, i)}
 			f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: m})
 			f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: fifo, Message: m})
-			ops = append(ops, op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMin, fifo))
+			ops = append(ops, op(opPopMin, q), op(opPopMin, fifo))
 		}
 		before := f.stored(f.priority)
 		f.abandon(faultkv.UnknownMade, ops...)
@@ -224,7 +224,7 @@ func TestSettleOfMuchMoreThanTheValues(t *testing.T) {
 			for range c.n / 100 {
 				f.apply(slices.Repeat([]fdbpq.Op{push}, 100)...)
 			}
-			f.abandon(faultkv.UnknownMade, slices.Repeat([]fdbpq.Op{op(fdbpq.OpPopMin, q)}, c.n)...)
+			f.abandon(faultkv.UnknownMade, slices.Repeat([]fdbpq.Op{op(opPopMin, q)}, c.n)...)
 			if err := f.batcher.Settle(f.ctx); err != nil {
 				t.Errorf("Settle: %v", err)
 			}
@@ -239,7 +239,7 @@ func TestUnsettledBatchBlocksTheNext(t *testing.T) {
 	f := newUnsure(t, faultkv.Options{})
 	q := f.queue("a")
 	f.apply(opPush(q, 1, "v"))
-	f.abandon(faultkv.UnknownMade, op(fdbpq.OpPopMin, q))
+	f.abandon(faultkv.UnknownMade, op(opPopMin, q))
 	f.faults.SetOutage(true)
 	_, err := f.batcher.Apply(f.ctx, []fdbpq.Op{opPush(q, 2, "w")})
 	wantError(t, err, kv.ErrUnavailable)
@@ -252,7 +252,7 @@ func TestUnsettledBatchBlocksTheNext(t *testing.T) {
 	if kv.MaybeCommitted(err) {
 		t.Errorf("the push was not tried, and the error is %v", err)
 	}
-	wantList(t, "values", summary(make([]fdbpq.Op, 1), f.apply(op(fdbpq.OpPopMin, q))), "v")
+	wantList(t, "values", summary(make([]fdbpq.Op, 1), f.apply(op(opPopMin, q))), "v")
 }
 
 // Receipts of Batchers that are gone are swept when they are old enough.
@@ -291,7 +291,7 @@ func TestSettleKeepsTheStoredBytes(t *testing.T) {
 	q := f.queue("a")
 	key := items(f.priority, "a").Pack(tuple.Tuple{int64(1), int64(0), make([]byte, 20)})
 	write(f.fixture, func(tx kv.Transaction) { tx.Set(key, []byte("no tuple")) })
-	f.abandon(faultkv.UnknownMade, op(fdbpq.OpPopMin, q))
+	f.abandon(faultkv.UnknownMade, op(opPopMin, q))
 	if err := f.batcher.Settle(f.ctx); err != nil {
 		t.Error(err)
 	}

@@ -23,10 +23,10 @@ func TestServeInOrder(t *testing.T) {
 	q := f.queue("order")
 	p := fdbpq.NewPopper(f.db, q)
 	f.fill(q, "a", "b", "c")
-	f.line(p, fdbpq.OpPopMax, fdbpq.OpPopMin, fdbpq.OpPopMax, fdbpq.OpPopMax, fdbpq.OpPopMin)
+	f.line(p, fdbpq.Back, fdbpq.Front, fdbpq.Back, fdbpq.Back, fdbpq.Front)
 	f.serve(p)
 	f.wantStaged(p, 2, 3, 3, 0)
-	wantEqual(t, "kinds", f.staged(p).Kinds, []fdbpq.OpKind{fdbpq.OpPopMax, fdbpq.OpPopMin})
+	wantEqual(t, "ends", f.staged(p).Ends, []fdbpq.End{fdbpq.Back, fdbpq.Front})
 	f.push(q, 7, "d")
 	f.serve(p)
 	f.wantStaged(p, 1, 4, 4, 0)
@@ -56,7 +56,7 @@ func TestServeInPieces(t *testing.T) {
 			c.give(p)
 			for range test.line {
 				f.push(q, 0, test.value)
-				f.line(p, fdbpq.OpPopMin)
+				f.line(p, fdbpq.Front)
 			}
 			f.serve(p)
 			f.wantStaged(p, test.line-test.served, test.served, test.served, 0)
@@ -81,7 +81,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("left")
 	c := newClock(time.Now())
-	const n = fdbpq.ExpiredPage + 50
+	const n = fdbpq.DuePage + 50
 	for i := range n {
 		f.push(q, 0, fmt.Sprint(i))
 		p := fdbpq.NewPopper(f.db, q)
@@ -91,7 +91,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	p := fdbpq.NewPopper(f.db, q)
 	c.give(p)
 	for range n {
-		f.line(p, fdbpq.OpPopMax)
+		f.line(p, fdbpq.Back)
 	}
 	f.serve(p)
 	f.serve(p) // all of them are told "empty"

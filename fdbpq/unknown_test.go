@@ -128,7 +128,7 @@ func TestUnknownPush(t *testing.T) {
 func TestUnknownPop(t *testing.T) {
 	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
 		ready()
-		ops := []fdbpq.Op{op(fdbpq.OpPopMin, q), op(fdbpq.OpPopMax, q), op(fdbpq.OpPopMin, fifo)}
+		ops := []fdbpq.Op{op(opPopMin, q), op(opPopMax, q), op(opPopMin, fifo)}
 		results := f.apply(ops...)
 		wantList(f.T, "popped", summary(ops, results), "0", "4", "f0")
 		wantEqual(f.T, "headers", results[1].Item.Headers["I"], []string{"4"})
@@ -142,8 +142,8 @@ func TestUnknownMixedBatch(t *testing.T) {
 	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
 		ready()
 		ops := []fdbpq.Op{
-			op(fdbpq.OpPopMin, q), opPush(q, -1, "first"), opPush(q, 0, "third"), op(fdbpq.OpPeekMin, q), op(fdbpq.OpLen, q),
-			op(fdbpq.OpPeekMax, q), op(fdbpq.OpPopMin, fifo), opPush(fifo, 0, "last"), op(fdbpq.OpPopMin, f.queue("none")),
+			op(opPopMin, q), opPush(q, -1, "first"), opPush(q, 0, "third"), op(opPeekMin, q), op(opLen, q),
+			op(opPeekMax, q), op(opPopMin, fifo), opPush(fifo, 0, "last"), op(opPopMin, f.queue("none")),
 		}
 		want := []string{"first", "", "", "0", "5", "4", "f0", "", fdbpq.ErrEmpty.Error()}
 		wantList(f.T, "results", summary(ops, f.apply(ops...)), want...)
@@ -165,7 +165,7 @@ func TestUnknownPopLosesToAnother(t *testing.T) {
 			if i%2 == 1 {
 				b = other
 			}
-			ops := []fdbpq.Op{op(fdbpq.OpPopMin, q)}
+			ops := []fdbpq.Op{op(opPopMin, q)}
 			results, err := b.Apply(f.ctx, ops)
 			if err != nil {
 				f.Fatal(err)

@@ -35,6 +35,8 @@ type Contents struct {
 //     (one that is with a staged pop is not gone);
 //   - the numbers of items are those of the items there, and none is zero;
 //   - every queue with items that fdbpq pushed is in the list of queues;
+//   - every key that falls due has one entry in the time index of its queue, at its
+//     time, and no other entry is there;
 //   - every receipt decodes.
 //
 // The error joins all that is wrong.
@@ -72,6 +74,8 @@ type queue struct {
 	counts map[string]int64   // by the packed priority, "" for the total
 	metas  map[string]bool    // whether an own item says that it has ("m") keys
 	staged map[string]bool    // items that are with a staged pop
+	falls  map[string]int64   // when keys fall due as they say, by (kind, ...), packed
+	due    map[string]int64   // the same as the time index says
 }
 
 func (c *checker) problem(format string, args ...any) {
@@ -90,6 +94,8 @@ func (c *checker) queue(root string, fifo bool, name string) *queue {
 			counts: map[string]int64{},
 			metas:  map[string]bool{},
 			staged: map[string]bool{},
+			falls:  map[string]int64{},
+			due:    map[string]int64{},
 		}
 		c.queues[id] = q
 	}
@@ -163,6 +169,8 @@ func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte
 		err = request(rest, value)
 	case "f":
 		err = q.answer(rest, value)
+	case "t":
+		err = q.dueKey(rest, value)
 	default:
 		err = errors.New("unknown kind of key")
 	}
@@ -243,9 +251,11 @@ func (q *queue) answer(key tuple.Tuple, value []byte) error {
 		return nil
 	}
 	content, err := tuple.Unpack(value)
-	if _, isTime := elementAt[int64](content, 0); err != nil || !isTime || (part == 2) != (len(content) == 2) {
+	deadline, isTime := elementAt[int64](content, 0)
+	if err != nil || !isTime || (part == 2) != (len(content) == 2) {
 		return fmt.Errorf("malformed answer: value %x", value)
 	}
+	q.falls[string(append(tuple.Tuple{"f"}, key...).Pack())] = deadline
 	if len(content) <= 2 { // empty, or a mark
 		return nil
 	}
@@ -256,6 +266,20 @@ func (q *queue) answer(key tuple.Tuple, value []byte) error {
 	q.staged[string(id.Pack())] = true
 	_, err = parseID(id, q.fifo)
 	return err
+}
+
+// dueKey takes the key (due, kind, ...) of the time index.
+func (q *queue) dueKey(key tuple.Tuple, value []byte) error {
+	due, isTime := elementAt[int64](key, 0)
+	if _, isKind := elementAt[string](key, 1); !isTime || !isKind || len(value) > 0 {
+		return fmt.Errorf("malformed entry of the time index: value %x", value)
+	}
+	what := string(key[1:].Pack())
+	if _, twice := q.due[what]; twice {
+		return errors.New("there is another entry for the same key")
+	}
+	q.due[what] = due
+	return nil
 }
 
 func (c *checker) receipt(key tuple.Tuple, value []byte) {
@@ -304,6 +328,21 @@ func (c *checker) checkQueue(q *queue) {
 	}
 	if len(q.items) > 0 && !q.listed {
 		c.problem("queue %s has items and is not listed", q.name)
+	}
+	c.checkDue(q)
+}
+
+// checkDue compares the time index of a queue with what falls due there.
+func (c *checker) checkDue(q *queue) {
+	for key, at := range q.falls {
+		if due, there := q.due[key]; !there || due != at {
+			c.problem("queue %s: key %x falls due at %d, in the time index at %d (%t)", q.name, key, at, due, there)
+		}
+	}
+	for key, due := range q.due {
+		if _, there := q.falls[key]; !there {
+			c.problem("queue %s: time index: at %d falls due %x, which is not there", q.name, due, key)
+		}
 	}
 }
 

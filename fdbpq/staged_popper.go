@@ -23,7 +23,7 @@ import (
 // Then it looks for its answer until that is there, and serves requests when
 // its own is the first in line, or when the first in line has been there for so
 // long that its owner must be gone. An answer is an item or "empty". See
-// staging.go for the keys.
+// staged_keys.go for the keys.
 //
 // Nothing is stranded by a process that dies: requests expire after
 // requestLife, and an item that was not collected within answerLife goes back
@@ -44,7 +44,7 @@ type Popper struct {
 
 	mu struct {
 		sync.Mutex
-		done      [][]byte      // marks of earlier pops, to be removed
+		done      []mark        // of earlier pops, to be removed
 		unsettled []*request    // pops of unknown outcome
 		swept     time.Time     // when what had expired was last looked for
 		size      int           // bytes of the values last served, on average
@@ -93,20 +93,20 @@ func NewPopper(db kv.Database, q Target) *Popper {
 // When the context ends, or the store fails, the pop is withdrawn, which may
 // take up to two seconds more. An error that wraps kv.ErrCommitUnknown says
 // that this failed: see Settle.
-func (p *Popper) PopMin(ctx context.Context) (Item, error) { return p.pop(ctx, OpPopMin) }
+func (p *Popper) PopMin(ctx context.Context) (Item, error) { return p.pop(ctx, Front) }
 
 // PopMax removes and returns the last item, as PriorityQueue.PopMax does. A
 // Queue gives ErrOp. Otherwise it is like PopMin.
-func (p *Popper) PopMax(ctx context.Context) (Item, error) { return p.pop(ctx, OpPopMax) }
+func (p *Popper) PopMax(ctx context.Context) (Item, error) { return p.pop(ctx, Back) }
 
-func (p *Popper) pop(ctx context.Context, kind OpKind) (Item, error) {
-	if p.l.fifo && kind == OpPopMax {
+func (p *Popper) pop(ctx context.Context, end End) (Item, error) {
+	if p.l.fifo && end == Back {
 		return Item{}, errFIFOEnd
 	}
 	if err := p.Settle(ctx); err != nil {
 		return Item{}, err
 	}
-	r := p.newRequest(kind)
+	r := p.newRequest(end)
 	result, err := p.begin(ctx, r)
 	if result == nil {
 		result, err = p.wait(ctx, r, err)
@@ -119,8 +119,8 @@ func (p *Popper) pop(ctx context.Context, kind OpKind) (Item, error) {
 }
 
 // newRequest makes a request that is not registered yet.
-func (p *Popper) newRequest(kind OpKind) *request {
-	r := newRequest(p.l, kind, p.now())
+func (p *Popper) newRequest(end End) *request {
+	r := newRequest(p.l, end, p.now())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.removes, p.mu.done = p.mu.done, nil
@@ -132,7 +132,7 @@ func (p *Popper) finish(r *request, took bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if took {
-		p.mu.done = append(p.mu.done, r.markKey)
+		p.mu.done = append(p.mu.done, r.taken.mark)
 	} else {
 		p.mu.done = append(p.mu.done, r.removes...)
 	}
@@ -150,18 +150,16 @@ func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err err
 			return p.register(tx, r, last)
 		}
 		now := p.now()
-		if p.mustSweep(now) {
-			if _, err := sweepOne(tx, p.l, now); err != nil {
-				return err
-			}
+		if err := p.sweep(tx, now); err != nil {
+			return err
 		}
-		b, err := apply(tx, []Op{{Kind: r.kind, Queue: p.q}}, now, nil)
+		b, err := apply(tx, []Op{{Kind: OpPop, End: r.end, Queue: p.q}}, now, nil)
 		if err != nil {
 			return err
 		}
 		result = &b.results[0]
 		if result.Err == nil {
-			r.take(tx, b.popped[0].found, now)
+			r.take(tx, b.popped[0].stored, now)
 		}
 		return nil
 	})
@@ -240,13 +238,14 @@ func (p *Popper) waited(d time.Duration) {
 func (p *Popper) look(ctx context.Context, r *request) (result *Result, err error) {
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
 		answer := tx.Get(r.answerKey)
-		if len(r.taken) > 0 {
+		if len(r.takings) > 0 {
 			taken, err := r.marked(tx.Get(r.markKey))
 			if err != nil {
 				return err
 			}
 			if taken != nil {
-				result = &Result{Item: taken.item}
+				r.taken = taken
+				result = &Result{Item: taken.stored.item}
 				return nil
 			}
 		}
@@ -264,6 +263,40 @@ func (p *Popper) look(ctx context.Context, r *request) (result *Result, err erro
 		return nil, err
 	}
 	return result, nil
+}
+
+// collect takes what the answer to r gives it, in tx.
+func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result, error) {
+	a, err := parseAnswer(encoded)
+	if err != nil {
+		return nil, err
+	}
+	r.fence(tx)
+	p.l.clearUntil(tx, a.deadline, r.answerKey)
+	if a.item == nil {
+		return &Result{Err: ErrEmpty}, nil
+	}
+	read, metas := tx.Get(r.valueKey), p.l.readMetas(tx, a.item)
+	value, err := read.Get()
+	if err != nil {
+		return nil, err
+	}
+	s := p.l.storedAs(*a.item, kv.KeyValue{Key: p.l.itemKey(a.item), Value: value})
+	s.metas = metas
+	if err := s.wait(); err != nil {
+		return nil, err
+	}
+	tx.Clear(r.valueKey)
+	now := p.now()
+	g := ledger{tx: tx, l: p.l, now: now}
+	if s.err != nil {
+		g.giveBack(a.item, value)
+		g.flush()
+		return &Result{Err: s.err}, nil
+	}
+	g.settle(&s)
+	r.take(tx, &s, now)
+	return &Result{Item: s.item}, nil
 }
 
 // stayInLine notes who is first in line and registers the request if it is not.
@@ -313,9 +346,21 @@ func (p *Popper) register(tx kv.Transaction, r *request, line []kv.KeyValue) err
 		r.key = p.l.requestKey(count, r.id)
 	}
 	r.fence(tx)
-	tx.Set(r.key, encodeRequest(r.kind, p.now().Add(requestLife)))
+	tx.Set(r.key, encodeRequest(r.end, p.now().Add(requestLife)))
 	r.first, r.early = "", len(line) == 0
 	return nil
+}
+
+// sweep looks for what is due if it is time to do so.
+func (p *Popper) sweep(tx kv.Transaction, now time.Time) error {
+	if !p.mustSweep(now) {
+		return nil
+	}
+	if err := adopt(tx, p.l, now); err != nil {
+		return err
+	}
+	_, err := sweep(tx, p.l, now)
+	return err
 }
 
 // mustSweep reports whether it is time to look for what has expired.

@@ -17,12 +17,10 @@ func (p *Popper) serve(ctx context.Context, own *request) (*Result, error) {
 		if err := s.readLine(p.serveCount()); err != nil || len(s.line) == 0 {
 			return err
 		}
-		if p.mustSweep(s.now) {
-			if _, err := sweepOne(tx, p.l, s.now); err != nil {
-				return err
-			}
+		if err := p.sweep(tx, s.now); err != nil {
+			return err
 		}
-		return s.answer()
+		return s.serveLine()
 	})
 	own.first = "" // whoever it is now
 	if err != nil {
@@ -56,8 +54,7 @@ type serving struct {
 	result *Result // of own
 	line   []*waiter
 
-	items [2][]kv.KeyValue    // found at either end and not given yet
-	given map[string]struct{} // keys of items, which both ends may have found
+	items ends
 
 	served, bytes int // number and size of the values given
 }
@@ -87,23 +84,12 @@ func (s *serving) remove(w *waiter) {
 	s.tx.Clear(w.key)
 }
 
-// answer gives items to the requests in their order until either run out. The
+// serveLine gives items to the requests in their order until either run out. The
 // rest of the line waits for the next serving: to say "empty", nothing may be
 // pushed meanwhile, so it is said only when there is no item to give.
-func (s *serving) answer() error {
-	if err := s.readItems(); err != nil {
+func (s *serving) serveLine() error {
+	if err := s.findItems(); err != nil {
 		return err
-	}
-	if s.isEmpty() {
-		returned, err := sweepOne(s.tx, s.l, s.now)
-		if err != nil {
-			return err
-		}
-		if returned {
-			if err := s.readItems(); err != nil {
-				return err
-			}
-		}
 	}
 	if s.isEmpty() {
 		s.tx.AddReadConflict(s.l.itemRange())
@@ -112,27 +98,48 @@ func (s *serving) answer() error {
 		}
 		return nil
 	}
-	q := queueOps{l: s.l}
+	g := ledger{tx: s.tx, l: s.l, now: s.now}
 	for _, w := range s.line {
-		pair, ok := s.next(w)
-		if !ok || s.bytes > serveBytes {
-			break
-		}
-		id, err := s.l.parseItem(pair.Key)
+		item, err := s.items.next(w.end)
 		if err != nil {
 			return err
 		}
-		s.tx.AddReadConflict(kv.SingleKey(pair.Key))
-		s.tx.Clear(pair.Key)
-		q.changed(&id, -1)
-		if err := s.give(w, &id, pair); err != nil {
+		if item == nil || s.bytes > serveBytes {
+			break
+		}
+		if err := s.give(w, item, &g); err != nil {
 			return err
 		}
-		s.served++
-		s.bytes += len(pair.Value)
 	}
-	q.count(s.tx)
+	g.flush()
 	return nil
+}
+
+// findItems reads the items, after what is due has come back if there are none.
+func (s *serving) findItems() error {
+	if err := s.readItems(); err != nil || !s.isEmpty() {
+		return err
+	}
+	returned, err := sweep(s.tx, s.l, s.now)
+	if err != nil || !returned {
+		return err
+	}
+	return s.readItems()
+}
+
+// readItems reads as many items from each end as are wanted from there. It
+// reads without conflict; what is given conflicts with what takes the same.
+func (s *serving) readItems() error {
+	var want [2]int
+	for _, w := range s.line {
+		want[w.end]++
+	}
+	s.items = s.l.walkEnds(s.tx.Snapshot(), want)
+	return s.items.arrive()
+}
+
+func (s *serving) isEmpty() bool {
+	return len(s.items.walks[Front].items)+len(s.items.walks[Back].items) == 0
 }
 
 func (s *serving) sayEmpty(w *waiter) {
@@ -146,68 +153,35 @@ func (s *serving) sayEmpty(w *waiter) {
 }
 
 // give gives an item to a request. Whoever serves takes its own at once.
-func (s *serving) give(w *waiter, id *ID, pair kv.KeyValue) error {
+func (s *serving) give(w *waiter, item *stored, g *ledger) error {
+	if item.err != nil {
+		return item.err
+	}
+	s.items.take(w.end, item)
+	s.tx.AddReadConflict(kv.SingleKey(item.pair.Key))
 	s.remove(w)
+	g.lend(item)
+	s.served++
+	s.bytes += len(item.pair.Value)
 	if w.id == s.own.id {
-		f := s.l.find(s.tx, pair)
-		if err := f.wait(); err != nil {
+		item.readParts(s.tx, s.l)
+		if err := item.wait(); err != nil {
 			return err
 		}
-		if f.err == nil {
-			f.clearParts(s.tx)
-			s.own.take(s.tx, &f, s.now)
-			s.result = &Result{Item: f.item}
+		if item.err == nil {
+			g.settle(item)
+			s.own.take(s.tx, item, s.now)
+			s.result = &Result{Item: item.item}
 			return nil
 		}
 	}
-	s.reply(w, id)
-	s.tx.Set(s.l.partKey(partValue, w.id), pair.Value)
+	s.reply(w, &item.item.ID)
+	s.tx.Set(s.l.partKey(partValue, w.id), item.pair.Value)
 	return nil
 }
 
 // reply writes the answer to a request.
 func (s *serving) reply(w *waiter, item *ID) {
 	a := answer{deadline: s.now.Add(answerLife), item: item}
-	s.tx.Set(s.l.partKey(partAnswer, w.id), a.encode())
-}
-
-// readItems reads as many items from each end as are wanted from there. It
-// reads without conflict; what is given conflicts with what takes the same.
-func (s *serving) readItems() error {
-	var want [2]int
-	for _, w := range s.line {
-		want[w.kind.end()]++
-	}
-	var reads [2]kv.Future[[]kv.KeyValue]
-	for end, n := range want {
-		if n > 0 {
-			reads[end] = s.tx.Snapshot().GetRange(s.l.itemRange(), kv.RangeOptions{Limit: n, Reverse: end == backEnd})
-		}
-	}
-	for end, read := range reads {
-		if read == nil {
-			continue
-		}
-		var err error
-		if s.items[end], err = read.Get(); err != nil {
-			return err
-		}
-	}
-	s.given = make(map[string]struct{})
-	return nil
-}
-
-func (s *serving) isEmpty() bool { return len(s.items[0])+len(s.items[1]) == 0 }
-
-// next returns the next item for a request.
-func (s *serving) next(w *waiter) (pair kv.KeyValue, ok bool) {
-	items := &s.items[w.kind.end()]
-	for len(*items) > 0 {
-		pair, *items = (*items)[0], (*items)[1:]
-		if _, gone := s.given[string(pair.Key)]; !gone {
-			s.given[string(pair.Key)] = struct{}{}
-			return pair, true
-		}
-	}
-	return kv.KeyValue{}, false
+	s.l.setUntil(s.tx, a.deadline, s.l.partKey(partAnswer, w.id), a.encode())
 }

@@ -2,7 +2,6 @@ package fdbpq
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -20,7 +19,9 @@ import (
 //	                                           take an item was committed
 //
 // request is 20 random bytes that begin with a time, as those of items, so
-// that the oldest come first. deadline is in microseconds.
+// that the oldest come first. deadline is in microseconds. Answers and marks fall
+// due then and have entries in the time index, but for those that versions of this
+// package left which know no index: see adopt.
 //
 // # Why no item is lost or taken twice
 //
@@ -62,112 +63,20 @@ func (l *layout) partKey(part int64, id [randomSize]byte) []byte {
 	return tuple.AppendBytes(l.partPrefix(part), id[:])
 }
 
-// request is one pop, as its owner sees it.
-type request struct {
-	kind                         OpKind
-	id                           [randomSize]byte
-	answerKey, valueKey, markKey []byte
-	removes                      [][]byte // marks of earlier pops, removed on the way
-
-	key   []byte   // its place in line, the same for life; nil until first registered
-	taken []*found // what each attempt to take an item would have taken
-
-	early      bool          // the line was empty, so it may be the first soon
-	first      string        // the first in line when last seen
-	firstSince time.Time     // since when it is
-	patience   time.Duration // with a first in line that does not serve
-}
-
-func newRequest(l *layout, kind OpKind, now time.Time) *request {
-	id := newID(0, 0, now, uniqueBytes(1), false).Random
-	return &request{
-		kind:      kind,
-		id:        id,
-		answerKey: l.partKey(partAnswer, id),
-		valueKey:  l.partKey(partValue, id),
-		markKey:   l.partKey(partMark, id),
-		patience:  minPatience + rand.N(maxPatience-minPatience),
-	}
-}
-
-// attempted reports whether anything may have been written for the request.
-func (r *request) attempted() bool { return r.key != nil || len(r.taken) > 0 }
-
-// fence makes attempts of the same request conflict with each other. The read
-// must come first: FoundationDB leaves out what the transaction has written.
-func (r *request) fence(tx kv.Transaction) {
-	tx.AddReadConflict(kv.SingleKey(r.answerKey))
-	tx.AddWriteConflict(kv.SingleKey(r.answerKey))
-}
-
-// take writes that the item was taken by this request.
-func (r *request) take(tx kv.Transaction, item *found, now time.Time) {
-	r.fence(tx)
-	tx.Set(r.markKey, tuple.Tuple{now.Add(markLife).UnixMicro(), int64(len(r.taken))}.Pack())
-	for _, key := range r.removes {
-		tx.Clear(key)
-	}
-	r.taken = append(r.taken, item)
-}
-
-// marked returns the item that the request has taken, nil if it has taken none.
-func (r *request) marked(mark kv.Future[[]byte]) (*found, error) {
-	value, err := mark.Get()
-	if err != nil || value == nil {
-		return nil, err
-	}
-	_, n, err := parseMark(value)
-	if err == nil && (n < 0 || n >= int64(len(r.taken))) {
-		err = fmt.Errorf("%w: mark of attempt %d: there were %d", ErrCorrupt, n, len(r.taken))
-	}
-	if err != nil {
-		return nil, err
-	}
-	return r.taken[n], nil
-}
-
-func parseMark(value []byte) (deadline time.Time, n int64, err error) {
-	micros, rest, err := tuple.DecodeInt(value)
-	if err == nil {
-		n, _, err = tuple.DecodeInt(rest)
-	}
-	if err != nil {
-		return deadline, 0, fmt.Errorf("%w: mark %x: %w", ErrCorrupt, value, err)
-	}
-	return time.UnixMicro(micros), n, nil
-}
-
-// see notes who is first in line.
-func (r *request) see(line []kv.KeyValue, now time.Time) {
-	r.early = false
-	first := ""
-	if len(line) > 0 {
-		first = string(line[0].Key)
-	}
-	if first != r.first {
-		r.first, r.firstSince = first, now
-	}
-}
-
-// shouldServe reports whether it is up to this request to serve the line.
-func (r *request) shouldServe(now time.Time) bool {
-	if r.key == nil || r.first == "" {
-		return false
-	}
-	return r.first == string(r.key) || now.Sub(r.firstSince) > r.patience
-}
-
 // waiter is a request in line, as others see it.
 type waiter struct {
 	key      []byte
-	kind     OpKind
+	end      End
 	count    int64
 	id       [randomSize]byte
 	deadline time.Time
 }
 
-func encodeRequest(kind OpKind, deadline time.Time) []byte {
-	return tuple.Tuple{int64(kind), deadline.UnixMicro()}.Pack()
+// requestKinds is the kinds of requests as they are stored, by End.
+var requestKinds = [...]int64{Front: 2, Back: 3}
+
+func encodeRequest(end End, deadline time.Time) []byte {
+	return tuple.Tuple{requestKinds[end], deadline.UnixMicro()}.Pack()
 }
 
 func (l *layout) parseWaiter(pair kv.KeyValue) (*waiter, error) {
@@ -184,11 +93,13 @@ func (l *layout) parseWaiter(pair kv.KeyValue) (*waiter, error) {
 	var kind, micros int64
 	if len(key) != 2 || !element(key[0], &w.count) || !element(key[1], &id) || len(id) != randomSize ||
 		len(value) != 2 || !element(value[0], &kind) || !element(value[1], &micros) ||
-		kind != int64(OpPopMin) && kind != int64(OpPopMax) {
+		kind != requestKinds[Front] && kind != requestKinds[Back] {
 		return nil, fmt.Errorf("%w: request %x = %x", ErrCorrupt, pair.Key, pair.Value)
 	}
 	copy(w.id[:], id)
-	w.kind = OpKind(kind)
+	if kind == requestKinds[Back] {
+		w.end = Back
+	}
 	w.deadline = time.UnixMicro(micros)
 	return w, nil
 }
@@ -235,42 +146,26 @@ func element[T any](from any, to *T) bool {
 	return ok
 }
 
-// collect takes what the answer to r gives it, in tx.
-func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result, error) {
-	a, err := parseAnswer(encoded)
-	if err != nil {
-		return nil, err
-	}
-	r.fence(tx)
-	tx.Clear(r.answerKey)
-	if a.item == nil {
-		return &Result{Err: ErrEmpty}, nil
-	}
-	value, metas := tx.Get(r.valueKey), p.l.readMetas(tx, a.item)
-	stored, err := value.Get()
-	if err != nil {
-		return nil, err
-	}
-	f := p.l.found(*a.item, kv.KeyValue{Key: p.l.itemKey(a.item), Value: stored}, metas)
-	if err := f.wait(); err != nil {
-		return nil, err
-	}
-	tx.Clear(r.valueKey)
-	if f.err != nil {
-		back := queueOps{l: p.l}
-		back.returnAnswer(tx, a, stored)
-		back.count(tx)
-		return &Result{Err: f.err}, nil
-	}
-	f.clearParts(tx)
-	r.take(tx, &f, p.now())
-	return &Result{Item: f.item}, nil
+func encodeMark(deadline time.Time, n int) []byte {
+	return tuple.Tuple{deadline.UnixMicro(), int64(n)}.Pack()
 }
 
-// returnAnswer writes the item of an answer, if it has one, to its old place.
-func (q *queueOps) returnAnswer(tx kv.Transaction, a *answer, stored []byte) {
-	if a.item != nil {
-		tx.Set(q.l.itemKey(a.item), stored)
-		q.changed(a.item, 1)
+func parseMark(value []byte) (deadline time.Time, n int64, err error) {
+	micros, rest, err := tuple.DecodeInt(value)
+	if err == nil {
+		n, _, err = tuple.DecodeInt(rest)
 	}
+	if err != nil {
+		return deadline, 0, fmt.Errorf("%w: mark %x: %w", ErrCorrupt, value, err)
+	}
+	return time.UnixMicro(micros), n, nil
+}
+
+// parseDeadline reads what answers and marks begin with.
+func parseDeadline(value []byte) (time.Time, error) {
+	micros, _, err := tuple.DecodeInt(value)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%w: deadline of %.100x: %w", ErrCorrupt, value, err)
+	}
+	return time.UnixMicro(micros), nil
 }

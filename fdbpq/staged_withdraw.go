@@ -64,31 +64,35 @@ func (p *Popper) withdraw(ended context.Context, r *request, err error) error {
 // has taken goes back to its place.
 func (p *Popper) clear(ctx context.Context, r *request) error {
 	_, err := kv.TransactIdempotent(ctx, p.db, func(tx kv.Transaction) (struct{}, error) {
-		answer, mark := tx.Get(r.answerKey), tx.Get(r.markKey)
-		value, err := answer.Get()
+		answered, marked := tx.Get(r.answerKey), tx.Get(r.markKey)
+		encoded, err := answered.Get()
 		if err != nil {
 			return struct{}{}, err
 		}
-		taken, err := r.marked(mark)
+		taken, err := r.marked(marked)
 		if err != nil {
 			return struct{}{}, err
 		}
-		back := queueOps{l: p.l}
+		g := ledger{tx: tx, l: p.l, now: p.now()}
 		if taken != nil {
-			back.putBack(tx, taken, p.now())
+			g.restore(taken.stored)
+			p.l.clearUntil(tx, taken.mark.deadline, r.markKey)
 		}
-		if value != nil {
-			a, err := parseAnswer(value)
+		if encoded != nil {
+			a, err := parseAnswer(encoded)
 			if err != nil {
 				return struct{}{}, err
 			}
-			stored, err := tx.Get(r.valueKey).Get()
+			value, err := tx.Get(r.valueKey).Get()
 			if err != nil {
 				return struct{}{}, err
 			}
-			back.returnAnswer(tx, a, stored)
+			if a.item != nil {
+				g.giveBack(a.item, value)
+			}
+			p.l.clearUntil(tx, a.deadline, r.answerKey)
 		}
-		back.count(tx)
+		g.flush()
 		if r.key != nil {
 			tx.Clear(r.key)
 		}

@@ -1,0 +1,123 @@
+package fdbpq
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// ID names an item and says where it is in its queue. Ids of different queues
+// may be equal only by the chance of 72 random bits.
+type ID struct {
+	// Priority is the item's priority; 0 in a FIFO queue.
+	Priority int64
+	// Count orders items of one priority; in a FIFO queue it is the index.
+	Count int64
+	// Random makes the id unique. What is in it is said below.
+	Random [randomSize]byte
+}
+
+// String returns the id as text made of letters, digits, '-' and '_', which
+// is a single NATS subject token. ParseID reads it back.
+func (id ID) String() string {
+	var b [64]byte
+	packed := tuple.AppendInt(b[:0], id.Priority)
+	packed = tuple.AppendInt(packed, id.Count)
+	packed = append(packed, id.Random[:]...)
+	return base64.RawURLEncoding.EncodeToString(packed)
+}
+
+// ParseID reads the text form of an id. Errors wrap ErrID.
+func ParseID(text string) (ID, error) {
+	var id ID
+	packed, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || strings.ContainsAny(text, "\r\n") { // which the decoder skips
+		return id, fmt.Errorf("%w: %.100q is not base64url: want an id as a push or pop returned it", ErrID, text)
+	}
+	priority, rest, err := tuple.DecodeInt(packed)
+	if err != nil {
+		return id, fmt.Errorf("%w: %.100q: priority: %w", ErrID, text, err)
+	}
+	count, rest, err := tuple.DecodeInt(rest)
+	if err != nil {
+		return id, fmt.Errorf("%w: %.100q: count: %w", ErrID, text, err)
+	}
+	if len(rest) != randomSize {
+		return id, fmt.Errorf("%w: %.100q ends in %d bytes: want %d", ErrID, text, len(rest), randomSize)
+	}
+	id.Priority, id.Count = priority, count
+	copy(id.Random[:], rest)
+	return id, nil
+}
+
+// The random part of an id is 20 bytes:
+//
+//	0-7    time of the push in microseconds since 1970, big-endian, so that
+//	       ties of count sort by it
+//	8-9    signature
+//	10     flags
+//	11-19  random
+//
+// An item without the signature, or with a time out of all reason, was written by
+// another program that uses the recipe. It is served like any other, but has
+// no time, no ("m") and is not in the numbers of items.
+const (
+	randomSize = 20
+	signedAt   = 8
+	signature  = 0x9d51
+	flagsAt    = 10
+	flagMeta   = 0x01
+	uniqueAt   = 11
+)
+
+// firstTime and lastTime bound the times that a push of this package can
+// have had: the years 2020 to 2200.
+const (
+	firstTime = 1577836800_000000
+	lastTime  = 7258118400_000000
+)
+
+// newID returns the id of an item pushed now. A clock that is far off gives the
+// nearest time that an id of ours can have: an item that was not known as ours
+// would lose its headers.
+func newID(priority, count int64, now time.Time, unique []byte, meta bool) ID {
+	id := ID{Priority: priority, Count: count}
+	micros := min(max(now.Unix(), firstTime/1e6), lastTime/1e6-1)*1e6 + int64(now.Nanosecond()/1e3)
+	binary.BigEndian.PutUint64(id.Random[:], uint64(micros))
+	binary.BigEndian.PutUint16(id.Random[signedAt:], signature)
+	if meta {
+		id.Random[flagsAt] = flagMeta
+	}
+	copy(id.Random[uniqueAt:], unique)
+	return id
+}
+
+// uniqueSize is the number of random bytes in an id.
+const uniqueSize = randomSize - uniqueAt
+
+// uniqueBytes returns the random bytes for n ids.
+func uniqueBytes(n int) []byte {
+	b := make([]byte, n*uniqueSize)
+	_, _ = rand.Read(b) // never returns an error: see crypto/rand
+	return b
+}
+
+// ours reports whether this package made the id.
+func (id *ID) ours() bool {
+	t := binary.BigEndian.Uint64(id.Random[:])
+	return binary.BigEndian.Uint16(id.Random[signedAt:]) == signature && t >= firstTime && t < lastTime
+}
+
+func (id *ID) hasMeta() bool { return id.Random[flagsAt]&flagMeta != 0 && id.ours() }
+
+func (id *ID) pushedAt() time.Time {
+	if !id.ours() {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(binary.BigEndian.Uint64(id.Random[:]))).UTC()
+}

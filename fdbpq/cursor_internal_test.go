@@ -1,0 +1,154 @@
+package fdbpq
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+)
+
+// cursorFixture is a queue of items of the priorities 0 to 9 in a store whose reads
+// are counted.
+func cursorFixture(t *testing.T) (*countkv.DB, *PriorityQueue) {
+	store := countkv.New(memkv.New(memkv.Options{}))
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	q := &PriorityQueue{fuzzLayout(false, RawValues)}
+	_, err := kv.Transact(t.Context(), store, func(tx kv.Transaction) (struct{}, error) {
+		for priority := range int64(10) {
+			if _, err := q.Push(tx, priority, Message{Value: fmt.Append(nil, priority)}); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.Take()
+	return store, q
+}
+
+// A cursor gives all items in order, whatever the size of its pages is.
+func TestCursorGoesOn(t *testing.T) {
+	store, q := cursorFixture(t)
+	for _, end := range []End{Front, Back} {
+		for want := 1; want <= 12; want++ {
+			got, err := kv.ReadTransact(t.Context(), store, func(r kv.Reader) (got []int64, err error) {
+				c := q.l.walk(r, end, want)
+				for {
+					s, err := c.next()
+					if err != nil || s == nil {
+						return got, err
+					}
+					got = append(got, s.item.ID.Priority)
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if end == Back {
+				slices.Reverse(got)
+			}
+			if !slices.Equal(got, []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) {
+				t.Errorf("end %d, pages of %d: priorities %v", end, want, got)
+			}
+			pages := 10/want + 1
+			if costs := store.Take(); !slices.Equal(costs, []countkv.Cost{{Reads: pages, Rounds: pages}}) {
+				t.Errorf("end %d, pages of %d: costs %+v, want %d reads", end, want, costs, pages)
+			}
+		}
+	}
+}
+
+// A cursor conflicts with changes in the pages that it looked at, and nowhere else.
+func TestCursorConflicts(t *testing.T) {
+	for _, end := range []End{Front, Back} {
+		for want := 1; want <= 4; want++ {
+			for passed := range 6 {
+				looked := max(want, (passed+want-1)/want*want)
+				for at := range 10 {
+					err := changeMeanwhile(t, end, at, func(tx kv.Transaction, l *layout) error {
+						c := l.walk(tx, end, want)
+						for range passed {
+							if _, err := c.next(); err != nil {
+								return err
+							}
+						}
+						return c.arrive()
+					})
+					if got := errors.Is(err, kv.ErrConflict); got != (at < looked) {
+						t.Errorf("end %d, pages of %d, %d passed: error %v after item %d changed", end, want, passed, err, at)
+					}
+				}
+			}
+		}
+	}
+}
+
+// changeMeanwhile runs fn in a transaction while another removes the item that is
+// the at'th from that end.
+func changeMeanwhile(t *testing.T, end End, at int, fn func(tx kv.Transaction, l *layout) error) error {
+	t.Helper()
+	store, q := cursorFixture(t)
+	tx, err := store.Begin(t.Context())
+	if err == nil {
+		defer tx.Cancel()
+		err = fn(tx, q.l)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = kv.Transact(t.Context(), store, func(tx kv.Transaction) (struct{}, error) {
+		pairs, err := tx.GetRange(q.l.itemRange(), kv.RangeOptions{Reverse: end == Back}).Get()
+		if err == nil {
+			tx.Clear(pairs[at].Key)
+		}
+		return struct{}{}, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx.Set([]byte("else"), nil)
+	_, err = tx.Commit().Get()
+	return err
+}
+
+// Walks from both ends meet, and neither gives what the other took.
+func TestWalksMeet(t *testing.T) {
+	for fromFront := range 12 {
+		store, q := cursorFixture(t)
+		got, err := kv.ReadTransact(t.Context(), store, func(r kv.Reader) (got []int64, err error) {
+			e := q.l.walkEnds(r, [2]int{1, 2})
+			for n := range 30 {
+				end := Back
+				if n < fromFront {
+					end = Front
+				}
+				s, err := e.next(end)
+				if err != nil {
+					return nil, err
+				}
+				if s != nil {
+					e.take(end, s)
+					got = append(got, s.item.ID.Priority)
+				}
+			}
+			return got, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) {
+			t.Errorf("%d from the front: took %v", fromFront, got)
+		}
+	}
+}

@@ -21,13 +21,21 @@ const (
 	// HeaderErrorCode is the number that goes with HeaderError.
 	HeaderErrorCode = "Nats-Service-Error-Code"
 
+	// HeaderOutcome tells the two kinds of 503 apart: with the value
+	// [OutcomeUnknown] the request may have been carried out, without it a
+	// request that failed did nothing.
+	HeaderOutcome = "Pq-Outcome"
+
 	// HeaderMsgID is the name under which NATS clients send the id of a
 	// message that is to be stored once.
 	HeaderMsgID = "Nats-Msg-Id"
 )
 
-// reserved begins the names of the headers that are ours to define.
-const reserved = "Pq-"
+// OutcomeUnknown is the only value of [HeaderOutcome].
+const OutcomeUnknown = "unknown"
+
+// Reserved begins the names of the headers that are the protocol's to define.
+const Reserved = "Pq-"
 
 // RequestHeaderKnown reports whether a request may carry the header name. Names
 // that begin with "Pq-", in upper or lower case, are ours: of those only
@@ -35,7 +43,7 @@ const reserved = "Pq-"
 // that relies on a header we do not act on must fail, not half work. All other
 // names are the client's own, but see [HeaderFate].
 func RequestHeaderKnown(name string) bool {
-	return !hasPrefixFold(name, reserved) || name == HeaderPriority
+	return !hasPrefixFold(name, Reserved) || name == HeaderPriority
 }
 
 // Headers of NATS's message tracing.

@@ -1,0 +1,219 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func pushed(t *testing.T, q *client.PriorityQueue, priority int64, value string) client.PushAck {
+	t.Helper()
+	ack, err := q.Push(t.Context(), priority, []byte(value))
+	if err != nil {
+		t.Fatalf("push %q: %v", value, err)
+	}
+	return ack
+}
+
+// value returns the value of an item that a call returned.
+func value(t *testing.T) func(*client.Item, error) string {
+	return func(item *client.Item, err error) string {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(item.Value)
+	}
+}
+
+func TestPriorityQueue(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	q := client.New(e.Conn).PriorityQueue("jobs")
+	for _, call := range []func(context.Context) (*client.Item, error){q.PopMin, q.PopMax, q.PeekMin, q.PeekMax} {
+		if _, err := call(t.Context()); !errors.Is(err, client.ErrEmpty) {
+			t.Errorf("an empty queue: %v", err)
+		}
+	}
+	before := time.Now().Add(-time.Second)
+	first := pushed(t, q, -7, "first")
+	pushed(t, q, 0, "second")
+	pushed(t, q, 0, "third")
+	if n, err := q.Len(t.Context()); n != 3 || err != nil {
+		t.Errorf("len: %d, %v", n, err)
+	}
+	if first.Queue != "jobs" || first.Priority != -7 || first.ID == "" {
+		t.Errorf("acknowledged %+v", first)
+	}
+	want := value(t)
+	if got := want(q.PeekMin(t.Context())); got != "first" {
+		t.Errorf("peek min: %q", got)
+	}
+	if got := want(q.PeekMax(t.Context())); got != "third" {
+		t.Errorf("peek max: %q", got)
+	}
+	if got := want(q.PopMax(t.Context())); got != "third" {
+		t.Errorf("pop max: %q", got)
+	}
+	item, err := q.PopMin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if item.ID != first.ID || item.Priority != -7 || item.PushedAt.Before(before) || len(item.Headers) > 0 {
+		t.Errorf("popped %+v", item)
+	}
+}
+
+func TestQueueAndHeaders(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	q := client.New(e.Conn).Queue("mail")
+	headers := nats.Header{"Trace": {"a", "b"}}
+	ack, err := q.EnqueueMsg(t.Context(), client.Message{Value: []byte("one"), Headers: headers})
+	if err != nil || ack.ID == "" {
+		t.Fatalf("%+v, %v", ack, err)
+	}
+	if _, err := q.Enqueue(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := q.Len(t.Context()); n != 2 || err != nil {
+		t.Errorf("len: %d, %v", n, err)
+	}
+	item, err := q.Peek(t.Context())
+	if err != nil || string(item.Value) != "one" {
+		t.Fatalf("peek: %+v, %v", item, err)
+	}
+	if len(item.Headers) != 1 || !slices.Equal(item.Headers["Trace"], headers["Trace"]) {
+		t.Errorf("headers %v", item.Headers)
+	}
+	for _, want := range []string{"one", ""} {
+		item, err := q.Dequeue(t.Context())
+		if err != nil || string(item.Value) != want {
+			t.Errorf("dequeue: %+v, %v, want %q", item, err, want)
+		}
+	}
+}
+
+func TestHeadersOfTheCallerStay(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	headers := nats.Header{"Trace": {"a"}}
+	q := client.New(e.Conn).PriorityQueue("jobs")
+	if _, err := q.PushMsg(t.Context(), 3, client.Message{Headers: headers}); err != nil {
+		t.Fatal(err)
+	}
+	if len(headers) != 1 {
+		t.Errorf("the push changed its headers to %v", headers)
+	}
+}
+
+// Every code of the protocol has a variable, and only that one matches.
+func TestErrorsCompare(t *testing.T) {
+	all := []error{
+		client.ErrBadRequest, client.ErrEmpty, client.ErrTooLarge, client.ErrOverloaded,
+		client.ErrInternal, client.ErrUnavailable, client.ErrUnknownOutcome, client.ErrNoBridge,
+	}
+	check := func(e *client.Error, want error) {
+		for _, target := range all {
+			if got := errors.Is(e, target); got != (target == want) {
+				t.Errorf("%v is %v: %t", e, target, got)
+			}
+		}
+	}
+	for i, code := range subjects.Codes() {
+		check(&client.Error{Code: code}, all[i])
+		check(&client.Error{Code: code, Unknown: true}, client.ErrUnknownOutcome)
+	}
+	check(&client.Error{Code: 0}, nil)
+	check(&client.Error{Code: 599}, nil)
+}
+
+func TestErrors(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := client.New(e.Conn)
+	_, err := c.PriorityQueue("no.good").Push(t.Context(), 1, nil)
+	if !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), `"no.good"`) {
+		t.Errorf("a bad name: %v", err)
+	}
+	_, err = c.PriorityQueue("jobs").PushMsg(t.Context(), 1, client.Message{Headers: nats.Header{"Pq-Odd": {"1"}}})
+	var wire *client.Error
+	if !errors.As(err, &wire) || wire.Code != subjects.CodeBadRequest || !strings.Contains(wire.Text, "Pq-Odd") {
+		t.Errorf("a reserved header: %v", err)
+	}
+	_, err = c.PriorityQueue("jobs").Push(t.Context(), 1, make([]byte, e.Conn.MaxPayload()+1))
+	if !errors.Is(err, client.ErrTooLarge) {
+		t.Errorf("too large: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err = c.Queue("mail").Dequeue(ended); !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUnknownOutcome) {
+		t.Errorf("a context that had ended: %v", err)
+	}
+	elsewhere, err := subjects.New("other.pq", "other.q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = client.NewWithGrammar(e.Conn, elsewhere).Queue("mail").Len(t.Context()); !errors.Is(err, client.ErrNoBridge) {
+		t.Errorf("no bridge: %v", err)
+	}
+	e.Conn.Close()
+	if _, err = c.Queue("mail").Len(t.Context()); !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("a closed connection: %v", err)
+	}
+}
+
+// A push without a reply may have happened, a peek without one has not changed
+// anything.
+func TestNoReply(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Stopped: true})
+	e.NATS.Start()
+	nc := e.Connect()
+	arrived := make(chan struct{}, 2)
+	for _, wildcard := range e.Grammar.Wildcards() {
+		if _, err := nc.Subscribe(wildcard, func(*nats.Msg) { arrived <- struct{}{} }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := client.New(nc).PriorityQueue("jobs")
+	silent := func(call func(context.Context) error) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-arrived
+			cancel()
+		}()
+		return call(ctx)
+	}
+	err := silent(func(ctx context.Context) error { _, err := q.Push(ctx, 1, nil); return err })
+	if !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
+		t.Errorf("push: %v", err)
+	}
+	err = silent(func(ctx context.Context) error { _, err := q.PeekMin(ctx); return err })
+	if errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
+		t.Errorf("peek: %v", err)
+	}
+}
+
+// An unknown outcome that the reply tells of.
+func TestUnknownOutcome(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Stopped: true})
+	e.NATS.Start()
+	nc := e.Connect()
+	told := &subjects.Error{Code: subjects.CodeUnavailable, Unknown: true, Text: "the store did not say"}
+	_, err := nc.Subscribe(e.Grammar.Wildcards()[0], func(m *nats.Msg) {
+		_ = m.RespondMsg(&nats.Msg{Header: told.Headers()}) // else the test has no reply
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.New(nc).PriorityQueue("jobs").PopMin(t.Context())
+	var wire *client.Error
+	if !errors.Is(err, client.ErrUnknownOutcome) || !errors.As(err, &wire) || *wire != client.Error(*told) {
+		t.Errorf("pop: %v", err)
+	}
+}

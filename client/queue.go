@@ -1,0 +1,157 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// Message is what a producer hands over. It is read until the call returns.
+type Message struct {
+	Value []byte
+	// Headers are stored and come back with the item. Names that begin with
+	// Pq- are reserved.
+	Headers nats.Header
+}
+
+// Item is a message in a queue. Its bytes belong to the caller.
+type Item struct {
+	subjects.ItemInfo
+	Message
+}
+
+// PushAck is what a bridge says of an item once it is durable.
+type PushAck struct {
+	// Queue is the name of the queue.
+	Queue string
+	// ID names the item.
+	ID string
+	// Priority is the item's priority, 0 in a FIFO queue.
+	Priority int64
+}
+
+// PriorityQueue is a handle of a priority queue.
+type PriorityQueue struct{ q queue }
+
+// Push adds an item and returns when it is durable. Smaller priorities come
+// out of PopMin first.
+//
+// Errors: [ErrBadRequest], [ErrTooLarge], and those of every call: see the
+// variables of this package.
+func (q *PriorityQueue) Push(ctx context.Context, priority int64, value []byte) (PushAck, error) {
+	return q.PushMsg(ctx, priority, Message{Value: value})
+}
+
+// PushMsg is Push of a message with headers.
+func (q *PriorityQueue) PushMsg(ctx context.Context, priority int64, m Message) (PushAck, error) {
+	headers := m.Headers
+	if priority != 0 {
+		headers = maps.Clone(headers)
+		if headers == nil {
+			headers = nats.Header{}
+		}
+		headers[subjects.HeaderPriority] = []string{strconv.FormatInt(priority, 10)}
+	}
+	return q.q.push(ctx, subjects.Push, headers, m.Value)
+}
+
+// PopMin takes the item with the smallest priority, the oldest of those that
+// share it. The item is gone from the queue when the bridge replies: a reply
+// that is lost loses it.
+//
+// Errors: [ErrEmpty], and those of every call.
+func (q *PriorityQueue) PopMin(ctx context.Context) (*Item, error) {
+	return q.q.item(ctx, subjects.PopMin)
+}
+
+// PopMax takes the item with the largest priority, the newest of those that
+// share it; otherwise it is PopMin.
+func (q *PriorityQueue) PopMax(ctx context.Context) (*Item, error) {
+	return q.q.item(ctx, subjects.PopMax)
+}
+
+// PeekMin returns the item that PopMin would take, and leaves it.
+func (q *PriorityQueue) PeekMin(ctx context.Context) (*Item, error) {
+	return q.q.item(ctx, subjects.PeekMin)
+}
+
+// PeekMax returns the item that PopMax would take, and leaves it.
+func (q *PriorityQueue) PeekMax(ctx context.Context) (*Item, error) {
+	return q.q.item(ctx, subjects.PeekMax)
+}
+
+// Len returns the number of items that bridges and package fdbpq put into the
+// queue and that are still there.
+func (q *PriorityQueue) Len(ctx context.Context) (int64, error) { return q.q.length(ctx) }
+
+// Queue is a handle of a FIFO queue.
+type Queue struct{ q queue }
+
+// Enqueue adds an item at the end and returns when it is durable. Errors are
+// those of PriorityQueue.Push.
+func (q *Queue) Enqueue(ctx context.Context, value []byte) (PushAck, error) {
+	return q.EnqueueMsg(ctx, Message{Value: value})
+}
+
+// EnqueueMsg is Enqueue of a message with headers.
+func (q *Queue) EnqueueMsg(ctx context.Context, m Message) (PushAck, error) {
+	return q.q.push(ctx, subjects.Enqueue, m.Headers, m.Value)
+}
+
+// Dequeue takes the oldest item, as PriorityQueue.PopMin takes the first.
+func (q *Queue) Dequeue(ctx context.Context) (*Item, error) {
+	return q.q.item(ctx, subjects.Dequeue)
+}
+
+// Peek returns the item that Dequeue would take, and leaves it.
+func (q *Queue) Peek(ctx context.Context) (*Item, error) {
+	return q.q.item(ctx, subjects.Peek)
+}
+
+// Len is PriorityQueue.Len.
+func (q *Queue) Len(ctx context.Context) (int64, error) { return q.q.length(ctx) }
+
+func (q *queue) push(ctx context.Context, verb subjects.Verb, headers nats.Header, value []byte) (PushAck, error) {
+	reply, err := q.request(ctx, verb, headers, value)
+	if err != nil {
+		return PushAck{}, err
+	}
+	pushed, err := subjects.ParsePushed(reply.Data)
+	if err != nil {
+		return PushAck{}, fmt.Errorf("%w: the item was pushed, but: %w", ErrUnknownOutcome, err)
+	}
+	ack := PushAck{Queue: pushed.Queue, ID: pushed.ID}
+	if pushed.Priority != nil {
+		ack.Priority = *pushed.Priority
+	}
+	return ack, nil
+}
+
+func (q *queue) item(ctx context.Context, verb subjects.Verb) (*Item, error) {
+	reply, err := q.request(ctx, verb, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	item := &Item{Message: Message{Value: reply.Data, Headers: reply.Header}}
+	if item.ItemInfo, err = subjects.ParseItemHeaders(reply.Header); err != nil {
+		// The item has left the queue: whoever asked gets it all the same.
+		item.ItemInfo.ID = reply.Header.Get(subjects.HeaderID)
+	}
+	maps.DeleteFunc(item.Headers, func(name string, _ []string) bool { return strings.HasPrefix(name, subjects.Reserved) })
+	return item, nil
+}
+
+func (q *queue) length(ctx context.Context) (int64, error) {
+	reply, err := q.request(ctx, subjects.Len, nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	length, err := subjects.ParseLength(reply.Data)
+	return length.Len, err
+}

@@ -1,0 +1,75 @@
+package subjects
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// Code says why a request failed. It is the value of [HeaderErrorCode], a
+// number in the manner of HTTP.
+type Code int
+
+// The codes. They are also the order in which metrics list them.
+const (
+	CodeBadRequest  Code = 400 // the request is wrong, and would be each time
+	CodeNotFound    Code = 404 // the queue is empty
+	CodeTooLarge    Code = 413 // the message cannot be stored or sent
+	CodeOverloaded  Code = 429 // too many requests are waiting; not run
+	CodeInternal    Code = 500 // a fault of the service or of the stored data
+	CodeUnavailable Code = 503 // not run, unless the outcome is unknown
+)
+
+var codes = []Code{CodeBadRequest, CodeNotFound, CodeTooLarge, CodeOverloaded, CodeInternal, CodeUnavailable}
+
+// Codes returns all codes. The slice belongs to the caller.
+func Codes() []Code { return slices.Clone(codes) }
+
+// Error is what the reply to a failed request says in its headers.
+type Error struct {
+	// Code is one of the constants, or 0 if the reply carries no number.
+	Code Code
+	// Unknown means that the request may have been carried out. Without it
+	// a request that failed changed nothing.
+	Unknown bool
+	// Text says what was wrong and what would be right.
+	Text string
+}
+
+// Error implements error.
+func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.Text, e.Code) }
+
+// Headers returns the headers of the reply, which has no payload. They belong
+// to the caller.
+func (e *Error) Headers() map[string][]string {
+	h := map[string][]string{
+		HeaderError:     {e.Text},
+		HeaderErrorCode: {strconv.Itoa(int(e.Code))},
+	}
+	if e.Unknown {
+		h[HeaderOutcome] = []string{OutcomeUnknown}
+	}
+	return h
+}
+
+// ErrorFromHeaders is the other direction of [Error.Headers]. It returns nil
+// for the headers of a reply to a request that succeeded.
+func ErrorFromHeaders(h map[string][]string) *Error {
+	text, code := first(h, HeaderError), first(h, HeaderErrorCode)
+	if text == "" && code == "" {
+		return nil
+	}
+	e := &Error{Text: text, Unknown: first(h, HeaderOutcome) == OutcomeUnknown}
+	if n, err := strconv.Atoi(code); err == nil {
+		e.Code = Code(n)
+	}
+	return e
+}
+
+// first returns the first value of a header, "" if it is absent.
+func first(h map[string][]string, name string) string {
+	if values := h[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}

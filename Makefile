@@ -55,8 +55,8 @@ staticcheck:
 	go tool staticcheck $(TAG_FLAGS) ./...
 
 bench: build ## measure the service against a bare echo service; STORE=fdb, BENCH="--seconds 10 ..." for more
-	go build -o bin/nats-server github.com/nats-io/nats-server/v2
-	bin/pq bench --pqbridge bin/pqbridge --nats-server bin/nats-server $(if $(STORE),--store $(STORE)) $(BENCH)
+	go build $(TAG_FLAGS) -o bin/ ./cmd/pqbench github.com/nats-io/nats-server/v2
+	bin/pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server $(if $(STORE),--store $(STORE)) $(BENCH)
 
 bench-contention: ## measure staged pops against the published recipe on a real FoundationDB
 	go test -tags fdb -run '^$$' -bench Contention -benchtime 5s -timeout 30m ./fdbpq

@@ -14,7 +14,7 @@ import (
 
 // BenchmarkRequests runs the whole system in one process, clients and NATS
 // included: 128 clients over 4 connections, 128 bytes, 10 priorities. Use it
-// with -cpuprofile; for figures to compare there is "pq bench".
+// with -cpuprofile; for figures to compare there is make bench.
 func BenchmarkRequests(b *testing.B) {
 	const clients, connections = 128, 4
 	payload := make([]byte, 128)

@@ -141,8 +141,6 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"bad prefix", "len jobs --prefix a..b"},
 		{"--timeout", "len jobs --timeout 0s"},
 		{"together", "len jobs --tlscert file"},
-		{"at least one client", "bench --clients 1 --connections 2"},
-		{"pqbridge program", "bench --nats-server nats-server"},
 	} {
 		c.fails(exitUsage, m.words, strings.Fields(m.args)...)
 	}

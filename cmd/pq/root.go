@@ -56,7 +56,6 @@ more than a second later ends pq at once.`,
 	a.addFlags(root.PersistentFlags())
 	root.AddCommand(
 		newPush(a), newPop(a), newPeek(a), newLen(a),
-		newBench(a), newEcho(a),
 	)
 	return root, started
 }

@@ -51,10 +51,10 @@ func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 		err = r.startEcho(ctx)
 	}
 	if err == nil {
-		r.conn, err = o.Dial(r.url)
+		r.conn, err = nats.Connect(r.url)
 	}
 	if err == nil {
-		r.load, err = newLoad(func() (*nats.Conn, error) { return o.Dial(r.url) }, o.Clients, o.Connections, o.Lean)
+		r.load, err = newLoad(func() (*nats.Conn, error) { return nats.Connect(r.url) }, o.Clients, o.Connections, o.Lean)
 	}
 	if err != nil {
 		r.close()
@@ -134,8 +134,7 @@ func (r *rig) startEcho(ctx context.Context) error {
 		return err
 	}
 	defer output.Close()
-	env := append(r.EchoEnv[:len(r.EchoEnv):len(r.EchoEnv)], "NATS_URL="+r.url)
-	r.echo, err = start(ctx, r.dir, "echo", r.Echo, env, input)
+	r.echo, err = start(ctx, r.dir, "echo", r.Echo, []string{"NATS_URL=" + r.url}, input)
 	_ = input.Close() // the child has its own handle
 	if err != nil {
 		return err

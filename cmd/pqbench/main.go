@@ -1,29 +1,89 @@
+// Command pqbench measures a pqbridge against a bare echo service, and on
+// FoundationDB against programs that use the published recipe. It is a tool for
+// the project's own figures; pq bench puts load on a service that is running.
+//
+// Exit codes: 0 on success, 1 on failure, 2 for a usage error.
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/bench"
+	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/bench"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// benchmark is the command line of pq bench.
+// Exit codes.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(exitCode(err))
+}
+
+// run executes one command line and prints its error to stderr.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	b := &benchmark{}
+	root := b.command()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return nil
+	}
+	if !b.started { // it is about flags and arguments
+		err = usageError{err}
+	}
+	_, _ = fmt.Fprintln(stderr, "pqbench:", err) // nowhere left to report a failure
+	return err
+}
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func exitCode(err error) int {
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, new(usageError)):
+		return exitUsage
+	default:
+		return exitError
+	}
+}
+
+// benchmark is the command line.
 type benchmark struct {
-	*app
 	bench.Options
 	seconds  float64
 	jsonFile string
+	started  bool // flags and arguments were accepted
 }
 
-func newBench(a *app) *cobra.Command {
-	b := &benchmark{app: a}
-	cmd := &cobra.Command{
-		Use:   "bench",
+func (b *benchmark) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "pqbench",
 		Short: "Measure a bridge against a bare echo service",
 		Long: `Measure how many requests per second a bridge answers, how fast, and what it
 costs, next to a service that does nothing but echo requests over the same NATS
@@ -37,24 +97,39 @@ queue --queue, which must be empty and is empty afterwards.
 With --store fdb it also measures programs that use FoundationDB by the
 published recipe, without a bridge: each of --clients does one transaction at a
 time. Unless there is a cluster file it starts a private FoundationDB of one
-process on the ssd engine. pq and pqbridge must be built with -tags fdb.
+process on the ssd engine. pqbench and pqbridge must be built with -tags fdb.
 
 Push and pop are on disk before they are answered, so put --dir on the kind of
 disk you mean to use; a folder in memory measures something else.`,
-		Example: `  pq bench --pqbridge bin/pqbridge --nats-server bin/nats-server
-  pq bench --pqbridge bin/pqbridge --nats-server bin/nats-server --backlog 10000,1000000
-  pq bench --pqbridge bin/pqbridge --nats-server bin/nats-server --store fdb --bridges 1,2,4,8,4,2,1
-  pq bench --seconds 10 --payload 1024`,
-		Args: cobra.NoArgs,
+		Example: `  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server
+  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --backlog 10000,1000000
+  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --store fdb --bridges 1,2,4,8,4,2,1
+  pqbench --seconds 10 --payload 1024`,
+		Args:          cobra.NoArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRun: func(*cobra.Command, []string) {
+			b.started = true
+			if b.Server == "" {
+				b.Server = os.Getenv("NATS_URL")
+			}
+			if b.Server == "" {
+				b.Server = nats.DefaultURL
+			}
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
 	}
-	b.addFlags(cmd)
-	return cmd
+	b.addFlags(root)
+	root.AddCommand(newEcho())
+	return root
 }
 
 func (b *benchmark) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
+	flags.StringVarP(&b.Server, "server", "s", "", "NATS `url` of the bridge that is running, without --nats-server (env NATS_URL)")
+	flags.StringVar(&b.PriorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "first part of the subjects of priority queues")
+	flags.StringVar(&b.FIFOPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "first part of the subjects of FIFO queues")
 	flags.StringVar(&b.Pqbridge, "pqbridge", "", "pqbridge `program` to start and measure")
 	flags.StringVar(&b.NATSServer, "nats-server", "", "nats-server `program` to start (with --pqbridge)")
 	flags.StringVar(&b.Store, "store", "", "PQ_STORE of the bridge to start: embedded or fdb")
@@ -76,15 +151,7 @@ func (b *benchmark) addFlags(cmd *cobra.Command) {
 
 func (b *benchmark) run(cmd *cobra.Command) error {
 	o := b.Options
-	o.Server, o.PriorityPrefix, o.FIFOPrefix = b.server, b.priorityPrefix, b.fifoPrefix
 	o.Duration = time.Duration(b.seconds * float64(time.Second))
-	o.Dial = func(url string) (*nats.Conn, error) {
-		options, err := b.options()
-		if err != nil {
-			return nil, err
-		}
-		return nats.Connect(url, options...)
-	}
 	if o.Store == bench.StoreFDB && o.ClusterFile == "" {
 		o.ClusterFile = os.Getenv("FDB_CLUSTER_FILE")
 	}
@@ -92,8 +159,7 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	o.Echo = []string{self, "bench-echo"}
-	o.EchoEnv = b.env(cmd.Flags())
+	o.Echo = []string{self, "echo"}
 	o.Log = cmd.ErrOrStderr()
 	if isTerminal(o.Log) {
 		bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(o.Log),
@@ -111,6 +177,11 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 		return err
 	}
 	return b.writeJSON(report)
+}
+
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // showProgress moves the bar and says what is being done.

@@ -12,8 +12,6 @@ import (
 	"fmt"
 	"io"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
 // Options say what to measure and with what.
@@ -21,18 +19,15 @@ type Options struct {
 	// Pqbridge is the program to measure. If empty, the service that
 	// already listens is measured, without its memory and processor time.
 	Pqbridge string
-	// NATSServer is the nats-server program to start. If empty, the server
-	// that Dial reaches is used, at the address Server.
+	// NATSServer is the nats-server program to start. If empty, the one at
+	// Server is used.
 	NATSServer string
 	// Server is the URL of the NATS server if none is started.
 	Server string
-	// Dial connects to a NATS server. Required.
-	Dial func(url string) (*nats.Conn, error)
-	// Echo is the command line of the echo service, and EchoEnv what to add to
-	// its environment. It reads NATS_URL, answers requests on EchoSubject with
-	// their own payload, and prints a line when it is ready. Required.
-	Echo    []string
-	EchoEnv []string
+	// Echo is the command line of the echo service. It reads NATS_URL, answers
+	// requests on EchoSubject with their own payload, and prints a line when it is
+	// ready. Required.
+	Echo []string
 
 	// Dir is where the temporary folder with the data is made.
 	Dir string

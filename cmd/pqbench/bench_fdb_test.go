@@ -3,12 +3,13 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/bench"
+	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/bench"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -54,9 +55,8 @@ func TestBenchOfFoundationDB(t *testing.T) {
 func benchFDB(t *testing.T, dir string) *bench.Report {
 	t.Helper()
 	file := filepath.Join(dir, "result.json")
-	c := &cli{t: t, server: "nats://127.0.0.1:1"}
-	table := c.ok("", append(benchArgs, "--dir", dir, "--json", file, "--store", "fdb", "--bridges", "1,2",
-		"--pqbridge", filepath.Join(dir, "pqbridge"), "--nats-server", filepath.Join(dir, "nats-server"))...)
+	table := ok(t, "--dir", dir, "--json", file, "--store", "fdb", "--bridges", "1,2",
+		"--pqbridge", filepath.Join(dir, "pqbridge"), "--nats-server", filepath.Join(dir, "nats-server"))
 	for _, want := range []string{"of naive", "wasted"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("%q is not in the table:\n%s", want, table)
@@ -67,6 +67,8 @@ func benchFDB(t *testing.T, dir string) *bench.Report {
 		t.Fatal(err)
 	}
 	report := &bench.Report{}
-	decode(t, string(text), report)
+	if err := json.Unmarshal(text, report); err != nil {
+		t.Fatal(err)
+	}
 	return report
 }

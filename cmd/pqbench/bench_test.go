@@ -9,30 +9,28 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/bench"
+	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/bench"
 	"github.com/pqbridge/pqbridge/testenv"
 )
-
-// benchArgs make a benchmark that takes little time and measures little.
-var benchArgs = []string{"bench", "--seconds", "0.05", "--clients", "8", "--connections", "2", "--priorities", "3"}
 
 func TestBenchOfRunningBridge(t *testing.T) {
 	for _, flags := range []string{"", "--lean"} {
 		t.Run("clients"+flags, func(t *testing.T) {
 			t.Setenv(mainVariable, "1") // for the echo service, which is this binary again
-			c, _ := newCLI(t)
+			env := testenv.New(t, testenv.Options{})
 			dir := t.TempDir()
 			file := filepath.Join(dir, "result.json")
-			args := append(benchArgs, "--dir", dir, "--json", file, "--queues", "20")
-			args = append(args, strings.Fields(flags)...)
-			table := c.ok("", args...)
+			args := []string{"--server", env.NATS.URL(), "--dir", dir, "--json", file, "--queues", "20"}
+			table := ok(t, append(args, strings.Fields(flags)...)...)
 
 			var report bench.Report
 			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			decode(t, string(text), &report)
+			if err := json.Unmarshal(text, &report); err != nil {
+				t.Fatal(err)
+			}
 			var names []string
 			for _, row := range report.Operations {
 				names = append(names, row.Name)
@@ -49,8 +47,8 @@ func TestBenchOfRunningBridge(t *testing.T) {
 			if q := report.Queues; q == nil || q.ManyPush <= 0 || q.ManyPop <= 0 || q.SinglePush <= 0 || q.SinglePop <= 0 {
 				t.Errorf("queues %+v: want numbers", q)
 			}
-			if got := c.ok("", "len", "pq-bench"); got != "0\n" {
-				t.Errorf("%s items are left", strings.TrimSpace(got))
+			if got := string(env.Request("pq.pq-bench.len", nil, nil).Data); got != `{"queue":"pq-bench","len":0}` {
+				t.Errorf("items are left: %s", got)
 			}
 			left, err := filepath.Glob(filepath.Join(dir, "pq-bench-*"))
 			if err != nil || len(left) > 0 {
@@ -62,31 +60,34 @@ func TestBenchOfRunningBridge(t *testing.T) {
 
 func TestBenchTouchesNobodysItems(t *testing.T) {
 	t.Setenv(mainVariable, "1")
-	c, _ := newCLI(t)
-	c.ok("", "push", "pq-bench", "precious")
-	c.fails(exitError, "queue pq-bench has 1 items", append(benchArgs, "--dir", t.TempDir())...)
-	if got := c.ok("", "pop", "pq-bench"); got != "precious" {
+	env := testenv.New(t, testenv.Options{})
+	env.Request("pq.pq-bench.push", nil, []byte("precious"))
+	fails(t, exitError, "queue pq-bench has 1 items", "--server", env.NATS.URL(), "--dir", t.TempDir())
+	if got := string(env.Request("pq.pq-bench.pop.min", nil, nil).Data); got != "precious" {
 		t.Errorf("popped %q", got)
 	}
 }
 
 func TestBenchWithoutBridge(t *testing.T) {
 	t.Setenv(mainVariable, "1")
-	c := &cli{t: t, server: testenv.New(t, testenv.Options{}).NATS.URL()}
-	c.fails(exitError, "no responders", append(benchArgs, "--dir", t.TempDir(), "--prefix", "other")...)
+	env := testenv.New(t, testenv.Options{})
+	fails(t, exitError, "no responders", "--server", env.NATS.URL(), "--dir", t.TempDir(), "--prefix", "other")
 }
 
 func TestBenchOptionsThatDoNotFit(t *testing.T) {
-	c := &cli{t: t, server: "nats://127.0.0.1:1"}
 	for words, args := range map[string]string{
 		"name the pqbridge program":           "--store fdb",
 		"several bridges share the store fdb": "--bridges 1,2 --pqbridge pqbridge",
 		"bridges is 0":                        "--bridges 0 --pqbridge pqbridge --store fdb",
+		"at least one client":                 "--clients 1 --connections 2",
+		"pqbridge program":                    "--nats-server nats-server",
+		"unknown command":                     "measure",
+		"unknown flag":                        "--fast",
 		"rounds is 0":                         "--rounds 0",
 		"a nanosecond for each round":         "--seconds 1e-6 --rounds 1001",
 		"a cluster file is for the store fdb": "--cluster-file fdb.cluster",
 	} {
-		c.fails(exitUsage, words, append(benchArgs, strings.Fields(args)...)...)
+		fails(t, exitUsage, words, strings.Fields(args)...)
 	}
 }
 
@@ -98,9 +99,8 @@ func TestBenchStartsItsProcesses(t *testing.T) {
 	build(t, dir, "github.com/pqbridge/pqbridge/cmd/pqbridge")
 	build(t, dir, "github.com/nats-io/nats-server/v2")
 	file := filepath.Join(dir, "result.json")
-	c := &cli{t: t, server: "nats://127.0.0.1:1"}
-	table := c.ok("", append(benchArgs, "--dir", dir, "--json", file, "--backlog", "50,200",
-		"--pqbridge", filepath.Join(dir, "pqbridge"), "--nats-server", filepath.Join(dir, "nats-server"))...)
+	table := ok(t, "--dir", dir, "--json", file, "--backlog", "50,200",
+		"--pqbridge", filepath.Join(dir, "pqbridge"), "--nats-server", filepath.Join(dir, "nats-server"))
 
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -1,0 +1,9 @@
+//go:build !fdb
+
+package main
+
+import "testing"
+
+func TestBenchWithoutFoundationDB(t *testing.T) {
+	fails(t, exitError, "build it with -tags fdb", "--dir", t.TempDir(), "--store", "fdb", "--pqbridge", "pqbridge")
+}

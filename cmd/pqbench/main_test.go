@@ -1,0 +1,56 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// mainVariable makes the test binary the pqbench command: the benchmark runs
+// its own program as the echo service.
+const mainVariable = "TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(mainVariable) != "" {
+		main()
+	}
+	_ = os.Unsetenv("NATS_URL") // what the developer has set is not for the tests
+	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
+}
+
+// measure runs a benchmark that takes little time and measures little. It
+// returns what was printed, on standard output and standard error, and the exit
+// code.
+func measure(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, problems bytes.Buffer
+	args = append([]string{"--seconds", "0.05", "--clients", "8", "--connections", "2", "--priorities", "3"}, args...)
+	err := run(context.Background(), args, &out, &problems)
+	return out.String(), problems.String(), exitCode(err)
+}
+
+// ok returns what a benchmark that must succeed printed.
+func ok(t *testing.T, args ...string) string {
+	t.Helper()
+	stdout, stderr, code := measure(t, args...)
+	if code != exitOK || stderr != "" {
+		t.Fatalf("pqbench %s: exit code %d, %s", strings.Join(args, " "), code, stderr)
+	}
+	return stdout
+}
+
+// fails checks that a benchmark ends with a code and says certain words.
+func fails(t *testing.T, code int, words string, args ...string) {
+	t.Helper()
+	stdout, stderr, got := measure(t, args...)
+	if got != code || !strings.Contains(stderr, words) || stdout != "" {
+		t.Errorf("pqbench %s: exit code %d and %q, want %d and words %q (standard output %q)",
+			strings.Join(args, " "), got, stderr, code, words, stdout)
+	}
+}

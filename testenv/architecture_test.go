@@ -19,7 +19,7 @@ var rules = []struct {
 	by       []string // relative to the module; none means nobody
 	why      string
 }{
-	{"github.com/nats-io", []string{"bridge", "cmd", "testenv", "docs/example"}, "the queues know no NATS"},
+	{"github.com/nats-io", []string{"bridge", "client", "cmd", "testenv", "docs/example"}, "the queues know no NATS"},
 	{module + "/bridge", []string{"cmd", "testenv"}, "the queues know no NATS"},
 	{"github.com/cockroachdb/pebble/v2", []string{"fdbpq/kv/pebblekv", "testenv"}, "one engine, one package"},
 	{"github.com/apple/foundationdb", []string{"fdbpq/kv/fdbkv", "testenv", "cmd/pqbench/internal/bench"}, "one engine, one package"},

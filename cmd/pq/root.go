@@ -55,7 +55,7 @@ more than a second later ends pq at once.`,
 	}
 	a.addFlags(root.PersistentFlags())
 	root.AddCommand(
-		newPush(a), newPop(a), newPeek(a), newLen(a),
+		newPush(a), newPop(a), newPeek(a), newLen(a), newBench(a),
 	)
 	return root, started
 }

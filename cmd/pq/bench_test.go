@@ -1,0 +1,48 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/load"
+)
+
+func TestBench(t *testing.T) {
+	c, _ := newCLI(t)
+	table := c.ok("", "bench", "try", "--count", "100", "--clients", "4", "--connections", "2", "--verify")
+	for _, want := range []string{"mixed of queue try", "push", "pop", "p99.9", "0 lost, 0 duplicates"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("%q is not in\n%s", want, table)
+		}
+	}
+	var report load.Report
+	decode(t, c.ok("", "bench", "try", "push", "--count", "50", "--clients", "4", "--size", "100-200", "--json"), &report)
+	if len(report.Operations) != 1 || report.Operations[0].Count != 50 {
+		t.Errorf("%+v", report)
+	}
+	if got := c.ok("", "len", "try"); got != "50\n" {
+		t.Errorf("%s items", got)
+	}
+	decode(t, c.ok("", "bench", "try", "pop", "--json"), &report)
+	if !report.RanDry || report.Operations[0].Count != 50 {
+		t.Errorf("%+v", report)
+	}
+	c.ok("", "push", "try", "precious")
+	c.fails(exitError, "not of pq bench", "bench", "try")
+}
+
+func TestBenchMistakes(t *testing.T) {
+	c := &cli{t: t, server: "nats://127.0.0.1:1"}
+	for _, m := range []struct{ words, args string }{
+		{"accepts", "bench"},
+		{`mode "pull"`, "bench try pull"},
+		{"bad queue name", "bench a.b"},
+		{"--size", "bench try --size big"},
+		{"size is 1 to 1", "bench try --size 1"},
+		{"at least one client each", "bench try --clients 1 --connections 2"},
+		{"nothing to compare", "bench try pop --verify"},
+	} {
+		c.fails(exitUsage, m.words, strings.Fields(m.args)...)
+	}
+	c.fails(exitError, "127.0.0.1:1", "bench", "try")
+}

@@ -1,0 +1,194 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func options(e *testenv.Env) Options {
+	return Options{
+		Dial:    func() (*nats.Conn, error) { return nats.Connect(e.NATS.URL()) },
+		Grammar: e.Grammar, Queue: "try", Mode: Mixed,
+		Clients: 8, Connections: 2, MinSize: 32, MaxSize: 200, Priorities: 3, Count: 400,
+	}
+}
+
+func run1(t *testing.T, o Options) *Report {
+	t.Helper()
+	report, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+func TestVerifiedLoad(t *testing.T) {
+	for _, fifo := range []bool{false, true} {
+		o := options(testenv.New(t, testenv.Options{}))
+		o.FIFO, o.Verify = fifo, true
+		report := run1(t, o)
+		if v := report.Verify; !v.OK() || v.Pushed != v.Popped || v.Unknown != 0 {
+			t.Errorf("FIFO %t: %+v", fifo, v)
+		}
+		if n := report.Operations[0].Count + report.Operations[1].Count; n != 400 {
+			t.Errorf("FIFO %t: %d requests, want 400", fifo, n)
+		}
+		for _, row := range report.Operations {
+			if row.Count < 100 || row.Errors != 0 || row.Rate <= 0 || row.P50 <= 0 || row.Max < row.P50 {
+				t.Errorf("FIFO %t: row %+v", fifo, row)
+			}
+		}
+		o.Mode = Push
+		if v := run1(t, o).Verify; !v.OK() || v.Pushed != 400 || v.Popped != 400 {
+			t.Errorf("FIFO %t: pushed only: %+v", fifo, v)
+		}
+	}
+}
+
+func TestPushThenPop(t *testing.T) {
+	o := options(testenv.New(t, testenv.Options{}))
+	o.Mode = Push
+	run1(t, o)
+	o.Verify = true
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "400 items of an earlier load") {
+		t.Errorf("verify with items there: %v", err)
+	}
+	o.Verify, o.Mode, o.Count, o.Duration = false, Pop, 0, time.Minute
+	report := run1(t, o)
+	if row := report.Operations[0]; len(report.Operations) != 1 || row.Name != "pop" || row.Count != 400 || !report.RanDry {
+		t.Errorf("%+v", report)
+	}
+	var text strings.Builder
+	if err := report.Write(&text); err != nil || !strings.Contains(text.String(), "ran empty") {
+		t.Errorf("%v:\n%s", err, text.String())
+	}
+}
+
+// A load pops nothing but its own items.
+func TestItemsOfOthersStay(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	e.Request("pq.try.push.2", nil, []byte("precious"))
+	o := options(e)
+	for _, mode := range []Mode{Pop, Mixed} {
+		o.Mode = mode
+		if _, err := Run(t.Context(), o); !errors.Is(err, errForeign) {
+			t.Errorf("%s: %v", mode, err)
+		}
+	}
+	// One that the first look does not see comes back.
+	e.Request("pq.try.push.1", nil, value(newRun(), 1, markSize))
+	o.Mode = Pop
+	if _, err := Run(t.Context(), o); !errors.Is(err, errForeign) {
+		t.Errorf("popped on the way: %v", err)
+	}
+	if got := e.Request("pq.try.pop.min", nil, nil); string(got.Data) != "precious" || got.Header.Get("Pq-Priority") != "2" {
+		t.Errorf("left %q %v", got.Data, got.Header)
+	}
+}
+
+func TestRateAndDuration(t *testing.T) {
+	o := options(testenv.New(t, testenv.Options{}))
+	o.Count, o.Duration, o.Rate = 0, 200*time.Millisecond, 100
+	var told atomic.Int64
+	o.Progress = func(int64, time.Duration) { told.Add(1) }
+	report := run1(t, o)
+	// One at once, then one each 10 ms; a slow machine makes fewer.
+	if n := report.Operations[0].Count + report.Operations[1].Count; n < 1 || n > 30 {
+		t.Errorf("%d requests at 100 a second in 0.2 s", n)
+	}
+}
+
+// An interrupt ends the load with what was measured, nothing left behind.
+func TestInterrupt(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	o := options(e)
+	o.Count, o.Duration, o.Verify = 0, time.Hour, true
+	o.Progress = func(answered int64, _ time.Duration) {
+		if answered > 0 {
+			cancel()
+		}
+	}
+	report, err := Run(ctx, o)
+	if err != nil || !report.Verify.OK() || report.Verify.Pushed == 0 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if got := string(e.Request("pq.try.len", nil, nil).Data); got != `{"queue":"try","len":0}` {
+		t.Errorf("left %s", got)
+	}
+}
+
+// A service that breaks its promises is found out.
+func TestVerifyFinds(t *testing.T) {
+	at := func(number, priority int64, sent, replied int) event {
+		return event{number: number, priority: priority, sent: time.Duration(sent), replied: time.Duration(replied)}
+	}
+	unknown := func(e event) event { e.unknown = true; return e }
+	tests := []struct {
+		name   string
+		events events
+		want   Verify
+	}{
+		{"in order", events{
+			pushes: []event{at(1, 0, 0, 10), at(2, 0, 20, 30), at(3, 1, 0, 10)},
+			pops:   []event{at(1, 0, 40, 50), at(2, 0, 60, 70), at(3, 1, 80, 90)},
+		}, Verify{Pushed: 3, Popped: 3}},
+		{"lost", events{pushes: []event{at(1, 0, 0, 10)}}, Verify{Pushed: 1, Lost: 1}},
+		{"perhaps taken by a pop without a reply", events{pushes: []event{at(1, 0, 0, 10)}, lostPops: 1}, Verify{Pushed: 1, Unknown: 1}},
+		{"twice", events{
+			pushes: []event{at(1, 0, 0, 10)},
+			pops:   []event{at(1, 0, 20, 30), at(1, 0, 40, 50)},
+		}, Verify{Pushed: 1, Popped: 2, Duplicates: 1}},
+		{"never pushed", events{pops: []event{at(7, 0, 20, 30)}}, Verify{Popped: 1, Unexpected: 1}},
+		{"a push of unknown outcome", events{
+			pushes: []event{unknown(at(1, 0, 0, 10)), at(2, 1, 0, 10)},
+			pops:   []event{at(2, 1, 20, 30), at(1, 0, 40, 50)},
+		}, Verify{Pushed: 1, Popped: 2, Unknown: 1}},
+		{"a smaller priority was there", events{
+			pushes: []event{at(1, 0, 0, 10), at(2, 1, 0, 10)},
+			pops:   []event{at(2, 1, 20, 30), at(1, 0, 40, 50)},
+		}, Verify{Pushed: 2, Popped: 2, OutOfOrder: 1}},
+		{"a smaller priority that may have come later", events{
+			pushes: []event{at(1, 0, 0, 25), at(2, 1, 0, 10)},
+			pops:   []event{at(2, 1, 20, 30), at(1, 0, 40, 50)},
+		}, Verify{Pushed: 2, Popped: 2}},
+		{"pops that overlap", events{
+			pushes: []event{at(1, 0, 0, 10), at(2, 1, 0, 10)},
+			pops:   []event{at(2, 1, 20, 30), at(1, 0, 25, 50)},
+		}, Verify{Pushed: 2, Popped: 2}},
+		{"newer first", events{
+			pushes: []event{at(1, 0, 0, 10), at(2, 0, 11, 20)},
+			pops:   []event{at(2, 0, 30, 40), at(1, 0, 50, 60)},
+		}, Verify{Pushed: 2, Popped: 2, OutOfOrder: 1}},
+		{"pushes that overlap", events{
+			pushes: []event{at(1, 0, 0, 10), at(2, 0, 5, 20)},
+			pops:   []event{at(2, 0, 30, 40), at(1, 0, 50, 60)},
+		}, Verify{Pushed: 2, Popped: 2}},
+	}
+	for _, test := range tests {
+		if got := test.events.verify(); *got != test.want {
+			t.Errorf("%s: got %+v, want %+v", test.name, *got, test.want)
+		}
+	}
+}
+
+func TestOptionsThatDoNotFit(t *testing.T) {
+	o := Options{Mode: "pull", Clients: 1, Connections: 2, MinSize: 1, MaxSize: 1, Rate: -1}
+	err := o.Validate()
+	for _, want := range []string{`mode "pull"`, "1 clients cannot share 2", "size is 1 to 1", "priorities is 0", "rate is -1", "one of them above 0"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %q", err, want)
+		}
+	}
+}

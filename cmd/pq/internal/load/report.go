@@ -1,0 +1,81 @@
+package load
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Report is what a load gave. In its JSON form times are in seconds.
+type Report struct {
+	Queue       string  `json:"queue"`
+	Mode        Mode    `json:"mode"`
+	Clients     int     `json:"clients"`
+	Connections int     `json:"connections"`
+	Seconds     float64 `json:"seconds"`
+	// RanDry means that the queue was empty before the load was over.
+	RanDry     bool    `json:"ran_dry,omitempty"`
+	Operations []Row   `json:"operations"`
+	Verify     *Verify `json:"verify,omitempty"`
+}
+
+// Row is one operation. Latencies are those of good replies.
+type Row struct {
+	Name   string  `json:"name"`
+	Count  int64   `json:"count"`
+	Errors int64   `json:"errors"` // refused or of unknown outcome, not in Count
+	Rate   float64 `json:"rate"`   // per second
+	P50    float64 `json:"p50"`
+	P90    float64 `json:"p90"`
+	P99    float64 `json:"p99"`
+	P999   float64 `json:"p999"`
+	Max    float64 `json:"max"`
+}
+
+func (r *run) report() *Report {
+	report := &Report{
+		Queue: r.Queue, Mode: r.Mode, Clients: r.Clients, Connections: r.Connections,
+		Seconds: r.elapsed.Seconds(), RanDry: r.dry.Load(),
+	}
+	for _, name := range []string{opPush, opPop} {
+		if r.Mode != Mixed && string(r.Mode) != name {
+			continue
+		}
+		m := r.ops[name]
+		quantile := func(q float64) float64 { return time.Duration(m.latency.ValueAtQuantile(q)).Seconds() }
+		report.Operations = append(report.Operations, Row{
+			Name: name, Count: m.latency.TotalCount(), Errors: m.errors,
+			Rate: float64(m.latency.TotalCount()) / max(r.elapsed.Seconds(), 1e-9),
+			P50:  quantile(50), P90: quantile(90), P99: quantile(99), P999: quantile(99.9), Max: quantile(100),
+		})
+	}
+	return report
+}
+
+// Write prints the report as a table.
+func (r *Report) Write(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s of queue %s: %.1f s, %d clients on %d connections\n\n", r.Mode, r.Queue, r.Seconds, r.Clients, r.Connections)
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "\tcount\tper second\tp50\tp90\tp99\tp99.9\tmax\terrors\t")
+	for _, row := range r.Operations {
+		fmt.Fprintf(table, "%s\t%d\t%.0f\t%s\t%s\t%s\t%s\t%s\t%d\t\n", row.Name, row.Count, row.Rate,
+			millis(row.P50), millis(row.P90), millis(row.P99), millis(row.P999), millis(row.Max), row.Errors)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if r.RanDry {
+		b.WriteString("\nThe queue ran empty.\n")
+	}
+	if v := r.Verify; v != nil {
+		fmt.Fprintf(&b, "\n%d pushed, %d popped: %d lost, %d duplicates, %d unexpected, %d out of order, %d of unknown outcome\n",
+			v.Pushed, v.Popped, v.Lost, v.Duplicates, v.Unexpected, v.OutOfOrder, v.Unknown)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func millis(seconds float64) string { return fmt.Sprintf("%.2f ms", seconds*1e3) }

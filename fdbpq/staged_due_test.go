@@ -22,6 +22,7 @@ func TestLeftoversWithoutEntries(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("old")
 		c := newClock(time.Now())
+		c.stepping(time.Microsecond) // so that the oldest requests come first
 		p := fdbpq.NewPopper(f.db, q)
 		c.give(p)
 		f.fill(q, "mark", "a", "b")

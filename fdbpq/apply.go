@@ -30,19 +30,17 @@ type counts map[string]map[int64]int64
 
 // queueOps is the part of a batch that is for one queue, and what is read for it.
 type queueOps struct {
-	l            *layout
-	lens, pushes []int    // places in batch.ops
-	pops, peeks  [2][]int // likewise, by End
-	ledger       ledger
+	l      *layout
+	ledger ledger
+
+	lens, pushes []int  // places in batch.ops
+	pops         *pops  // nil if there are none
+	peeks        *peeks // likewise
 
 	length kv.Future[[]byte]                  // for lens
 	entry  kv.Future[[]byte]                  // for pushes: in the list of queues; nil if it need not be read
 	last   map[int64]kv.Future[[]kv.KeyValue] // for pushes: last item, by priority
 	pushed map[ID]struct{}
-	items  ends // for pops
-	due    due  // for pops
-	looks  [2]cursor
-	peeked [2]*stored // what looks found
 }
 
 // apply runs ops in tx and returns the batch, with one result for each. Items
@@ -52,7 +50,6 @@ func apply(tx kv.Transaction, ops []Op, now time.Time, atLeast counts) (*batch, 
 	b.queues = group(ops, b.results)
 	for _, q := range b.queues {
 		q.ledger = ledger{tx: tx, l: q.l, now: now}
-		q.due.ledger = &q.ledger
 	}
 	for _, stage := range []func() error{b.lenAndPush, b.pop, b.peek} {
 		if err := stage(); err != nil {
@@ -90,9 +87,15 @@ func group(ops []Op, results []Result) []*queueOps {
 		case OpPush:
 			q.pushes = append(q.pushes, i)
 		case OpPop:
-			q.pops[op.End] = append(q.pops[op.End], i)
+			if q.pops == nil {
+				q.pops = &pops{due: due{ledger: &q.ledger}}
+			}
+			q.pops.places[op.End] = append(q.pops.places[op.End], i)
 		case OpPeek:
-			q.peeks[op.End] = append(q.peeks[op.End], i)
+			if q.peeks == nil {
+				q.peeks = &peeks{}
+			}
+			q.peeks.places[op.End] = append(q.peeks.places[op.End], i)
 		}
 	}
 	return queues

@@ -17,23 +17,32 @@ type cursor struct {
 	r    kv.Reader
 	l    *layout
 	end  End
-	want int      // items of a page
-	rest kv.Range // what was not asked for yet
+	want int // items of a page
 
 	page  kv.Future[[]kv.KeyValue] // asked for, not here yet
 	items []stored                 // here, not passed yet
-	more  bool                     // there may be items behind those that are here
+	last  []byte                   // key of the last that came
+	more  bool                     // there may be items behind it
 }
 
 // walk begins a walk that will probably want that many items.
 func (l *layout) walk(r kv.Reader, end End, want int) cursor {
-	c := cursor{r: r, l: l, end: end, want: want, rest: l.itemRange()}
+	c := cursor{r: r, l: l, end: end, want: want}
 	c.ask()
 	return c
 }
 
+// ask begins to read the next page.
 func (c *cursor) ask() {
-	c.page = c.r.GetRange(c.rest, kv.RangeOptions{Limit: c.want, Reverse: c.end == Back})
+	rest := c.l.itemRange()
+	switch {
+	case c.last == nil:
+	case c.end == Front:
+		rest.Begin = kv.SingleKey(c.last).End
+	case c.end == Back:
+		rest.End = c.last
+	}
+	c.page = c.r.GetRange(rest, kv.RangeOptions{Limit: c.want, Reverse: c.end == Back})
 }
 
 // arrive waits for the page that was asked for.
@@ -46,18 +55,14 @@ func (c *cursor) arrive() error {
 		return err
 	}
 	c.page = nil
+	c.more = len(pairs) == c.want
+	if len(pairs) == 0 {
+		return nil
+	}
+	c.last = pairs[len(pairs)-1].Key
 	c.items = make([]stored, len(pairs))
 	for i, pair := range pairs {
 		c.items[i] = c.l.stored(pair)
-	}
-	if c.more = len(pairs) == c.want; !c.more {
-		return nil
-	}
-	last := pairs[len(pairs)-1].Key
-	if c.end == Back {
-		c.rest.End = last
-	} else {
-		c.rest.Begin = kv.SingleKey(last).End
 	}
 	return nil
 }

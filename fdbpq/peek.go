@@ -2,19 +2,30 @@ package fdbpq
 
 import "github.com/pqbridge/pqbridge/fdbpq/kv"
 
+// peeks is the peeks at one queue. All at the same end get the same result.
+type peeks struct {
+	places [2][]int // in batch.ops, by End
+	looks  [2]cursor
+	found  [2]*stored // nil if there is no item, or nobody looks there
+}
+
 // peek serves the peeks, after the pushes and pops.
 func (b *batch) peek() error {
+	queues := make([]*queueOps, 0, len(b.queues)) // that have peeks
 	for _, q := range b.queues {
-		q.beginPeeks(b.peekReader(q))
+		if q.peeks != nil {
+			q.peeks.begin(b.peekReader(q), q.l)
+			queues = append(queues, q)
+		}
 	}
-	for _, q := range b.queues {
-		if err := q.findPeeks(); err != nil {
+	for _, q := range queues {
+		if err := q.peeks.find(); err != nil {
 			return err
 		}
 	}
-	for _, q := range b.queues {
+	for _, q := range queues {
 		b.guardPeeks(q)
-		if err := q.finishPeeks(b.results); err != nil {
+		if err := q.peeks.finish(b.results); err != nil {
 			return err
 		}
 	}
@@ -25,7 +36,7 @@ func (b *batch) peek() error {
 // removes: such a peek takes place when the batch commits, so nothing may have
 // come before its item until then.
 func (b *batch) peekReader(q *queueOps) kv.Reader {
-	if len(q.pops[Front])+len(q.pops[Back]) > 0 {
+	if q.pops != nil {
 		return b.tx
 	}
 	return b.tx.Snapshot()
@@ -33,7 +44,7 @@ func (b *batch) peekReader(q *queueOps) kv.Reader {
 
 // guardPeeks does the same for peeks that found what this batch pushes.
 func (b *batch) guardPeeks(q *queueOps) {
-	for end, s := range q.peeked {
+	for end, s := range q.peeks.found {
 		if s == nil {
 			continue
 		}
@@ -55,36 +66,36 @@ func (l *layout) before(key []byte, end End) kv.Range {
 	return r
 }
 
-// beginPeeks begins to look at the ends that are peeked at, once each: all peeks at
-// an end get the same result.
-func (q *queueOps) beginPeeks(r kv.Reader) {
-	for end, places := range q.peeks {
+// begin begins to look at the ends that are peeked at.
+func (p *peeks) begin(r kv.Reader, l *layout) {
+	for end, places := range p.places {
 		if len(places) > 0 {
-			q.looks[end] = q.l.walk(r, End(end), 1)
+			p.looks[end] = l.walk(r, End(end), 1)
 		}
 	}
 }
 
-// findPeeks waits for what beginPeeks began, and begins to read the rest of the
-// items.
-func (q *queueOps) findPeeks() (err error) {
-	for end := range q.looks {
-		look := &q.looks[end]
-		if q.peeked[end], err = look.next(); err != nil {
+// find waits for what begin began, and begins to read the rest of the items.
+func (p *peeks) find() error {
+	for end := range p.looks {
+		look := &p.looks[end]
+		s, err := look.next()
+		if err != nil {
 			return err
 		}
-		if s := q.peeked[end]; s != nil {
-			s.readParts(look.r, q.l)
+		if s != nil {
+			s.readParts(look.r, look.l)
 		}
+		p.found[end] = s
 	}
 	return nil
 }
 
-// finishPeeks waits for the items and gives them to the peeks.
-func (q *queueOps) finishPeeks(results []Result) error {
-	for end, places := range q.peeks {
+// finish waits for the items and gives them to the peeks.
+func (p *peeks) finish(results []Result) error {
+	for end, places := range p.places {
 		result := Result{Err: ErrEmpty}
-		if s := q.peeked[end]; s != nil {
+		if s := p.found[end]; s != nil {
 			if err := s.wait(); err != nil {
 				return err
 			}

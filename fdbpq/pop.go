@@ -1,28 +1,41 @@
 package fdbpq
 
+import "github.com/pqbridge/pqbridge/fdbpq/kv"
+
+// pops is the pops of one queue.
+type pops struct {
+	places [2][]int // in batch.ops, by End
+	items  ends
+	due    due
+}
+
 // pop serves the pops of both ends. Both ends are read before anything is
 // removed: if they overlap, the front takes first.
 func (b *batch) pop() error {
+	queues := make([]*queueOps, 0, len(b.queues)) // that have pops
 	for _, q := range b.queues {
-		q.beginPops(b)
+		if q.pops != nil {
+			q.pops.begin(b.tx, q.l)
+			queues = append(queues, q)
+		}
 	}
 	var short []*queueOps
-	for _, q := range b.queues {
-		if err := q.items.arrive(); err != nil {
+	for _, q := range queues {
+		if err := q.pops.items.arrive(); err != nil {
 			return err
 		}
-		if q.notePops() {
+		if q.pops.isShort(q.l) {
 			short = append(short, q)
 		}
 	}
 	if err := b.refill(short); err != nil {
 		return err
 	}
-	for _, q := range b.queues {
-		q.items.readParts()
+	for _, q := range queues {
+		q.pops.items.readParts()
 	}
-	for _, q := range b.queues {
-		for end := range q.pops {
+	for _, q := range queues {
+		for end := range q.pops.places {
 			if err := b.take(q, End(end)); err != nil {
 				return err
 			}
@@ -31,36 +44,28 @@ func (b *batch) pop() error {
 	return nil
 }
 
-// beginPops begins to read as many items as there are pops. What is due is read with
+// begin begins to read as many items as there are pops. What is due is read with
 // them if it will probably be needed.
-func (q *queueOps) beginPops(b *batch) {
-	if len(q.pops[Front])+len(q.pops[Back]) == 0 {
-		return
-	}
-	q.beginItems(b)
-	if q.l.cameShort.Load() {
-		q.due.begin()
+func (p *pops) begin(tx kv.Transaction, l *layout) {
+	p.beginItems(tx, l)
+	if l.cameShort.Load() {
+		p.due.begin()
 	}
 }
 
-func (q *queueOps) beginItems(b *batch) {
-	q.items = q.l.walkEnds(b.tx, [2]int{len(q.pops[Front]), len(q.pops[Back])})
+func (p *pops) beginItems(tx kv.Transaction, l *layout) {
+	p.items = l.walkEnds(tx, [2]int{len(p.places[Front]), len(p.places[Back])})
 }
 
 // tooFew reports whether there are not enough items for the pops from that end.
-func (q *queueOps) tooFew(end End) bool {
-	return len(q.items.walks[end].items) < len(q.pops[end])
-}
+func (p *pops) tooFew(end End) bool { return len(p.items.walks[end].items) < len(p.places[end]) }
 
-// notePops reports whether there are not enough items for the pops, and notes it for
-// the next ones.
-func (q *queueOps) notePops() (short bool) {
-	if len(q.pops[Front])+len(q.pops[Back]) == 0 {
-		return false
-	}
-	short = q.tooFew(Front) || q.tooFew(Back)
-	if q.l.cameShort.Load() != short {
-		q.l.cameShort.Store(short)
+// isShort reports whether there are not enough items from one of the ends, and notes
+// it for the next pops.
+func (p *pops) isShort(l *layout) bool {
+	short := p.tooFew(Front) || p.tooFew(Back)
+	if l.cameShort.Load() != short {
+		l.cameShort.Store(short)
 	}
 	return short
 }
@@ -73,18 +78,18 @@ func (b *batch) refill(short []*queueOps) error {
 	}
 	dues := make([]*due, len(short))
 	for i, q := range short {
-		dues[i] = &q.due
+		dues[i] = &q.pops.due
 	}
 	if err := bringBack(dues); err != nil {
 		return err
 	}
 	for _, q := range short {
-		if q.due.returned {
-			q.beginItems(b)
+		if q.pops.due.returned {
+			q.pops.beginItems(b.tx, q.l)
 		}
 	}
 	for _, q := range short {
-		if err := q.items.arrive(); err != nil {
+		if err := q.pops.items.arrive(); err != nil {
 			return err
 		}
 	}
@@ -93,12 +98,13 @@ func (b *batch) refill(short []*queueOps) error {
 
 // take gives the items of one end to its pops, one each.
 func (b *batch) take(q *queueOps, end End) error {
-	places := q.pops[end]
-	if q.due.err != nil && q.tooFew(end) {
-		return failed(b.results, places, q.due.err)
+	p := q.pops
+	places := p.places[end]
+	if p.due.err != nil && p.tooFew(end) {
+		return failed(b.results, places, p.due.err)
 	}
 	for n, i := range places {
-		s, err := q.items.next(end)
+		s, err := p.items.next(end)
 		if err != nil {
 			return err
 		}
@@ -115,7 +121,7 @@ func (b *batch) take(q *queueOps, end End) error {
 			// would be no order.
 			return failed(b.results, places[n:], s.err)
 		}
-		q.items.take(end, s)
+		p.items.take(end, s)
 		q.ledger.take(s)
 		b.popped = append(b.popped, inQueue{q.l, s})
 		b.results[i].Item = s.item

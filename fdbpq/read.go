@@ -23,19 +23,25 @@ func Read(r kv.Reader, ops []Op) ([]Result, error) {
 	}
 	for _, q := range queues {
 		q.beginLens(r)
-		q.beginPeeks(r)
+		if q.peeks != nil {
+			q.peeks.begin(r, q.l)
+		}
 	}
 	for _, q := range queues {
 		if err := q.finishLens(results); err != nil {
 			return nil, err
 		}
-		if err := q.findPeeks(); err != nil {
-			return nil, err
+		if q.peeks != nil {
+			if err := q.peeks.find(); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for _, q := range queues {
-		if err := q.finishPeeks(results); err != nil {
-			return nil, err
+		if q.peeks != nil {
+			if err := q.peeks.finish(results); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return results, nil

@@ -174,6 +174,9 @@ func FuzzStore(f *testing.F) {
 	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, encodeHeaders(map[string][]string{"A": {"b"}}), uint8(2), []byte{}, make([]byte, 8), false)
 	f.Add(uint8(3), request, encodeRequest(Back, now), uint8(0), item, []byte("value"), uint8(4), answered, (&answer{deadline: now, item: &id}).encode(), false)
 	f.Add(uint8(4), answered, []byte("?"), uint8(3), request, tuple.Tuple{int64(OpPush), time.Unix(1<<40, 0).UnixMicro()}.Pack(), uint8(2), tuple.Tuple{int64(0)}.Pack(), []byte("?"), true)
+	due := suffix(l.dueKey(now, l.partKey(partAnswer, id.Random)))
+	f.Add(uint8(4), answered, (&answer{deadline: now, item: &id}).encode(), uint8(5), due, []byte{}, uint8(1), meta, []byte{}, false)
+	f.Add(uint8(5), due, []byte{}, uint8(5), due[:len(due)-5], []byte("?"), uint8(2), []byte{}, make([]byte, 8), true)
 	f.Fuzz(func(t *testing.T, where1 uint8, key1, value1 []byte, where2 uint8, key2, value2 []byte, where3 uint8, key3, value3 []byte, fifo bool) {
 		tx := beginFuzz(t)
 		l := fuzzLayout(fifo, RawValues)

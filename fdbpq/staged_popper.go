@@ -2,8 +2,6 @@ package fdbpq
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -13,7 +11,7 @@ import (
 // Popper pops from a queue that many others pop from at the same time, each
 // in a transaction of its own. It is the recipes' extension for high
 // contention: where plain pops of one queue would conflict with each other
-// and most of the work would be done in vain, a pop that lost once writes down
+// and most of the work would be wasted, a pop that lost once writes down
 // its request, and whoever finds its own request to be the oldest serves all
 // of them, in one transaction.
 //
@@ -169,188 +167,6 @@ func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err err
 	return result, nil
 }
 
-// wait looks for the answer to the request until it is there. err is what the
-// attempt to do without ended with.
-func (p *Popper) wait(ctx context.Context, r *request, err error) (result *Result, _ error) {
-	p.setContended(true)
-	began := p.now()
-	expected := p.expectedWait()
-	pause := expected * 3 / 4
-	r.patience += 2 * expected // it looks that rarely
-	var backoff kv.Backoff
-	for result == nil {
-		lost := errors.Is(err, kv.ErrConflict) // and must see what became of the request
-		switch {
-		case ctx.Err() != nil:
-			return nil, p.withdraw(ctx, r, ctx.Err())
-		case err != nil && !kv.Retryable(err) && !kv.MaybeCommitted(err):
-			return nil, p.withdraw(ctx, r, err)
-		case err != nil && !lost:
-			if err = backoff.Wait(ctx); err != nil {
-				continue
-			}
-		case !lost && r.shouldServe(p.now()):
-			if result, err = p.serve(ctx, r); result != nil || err != nil {
-				continue
-			}
-		case !lost:
-			if r.early {
-				pause = minLook
-			}
-			sleep(ctx, pause*3/4+rand.N(pause/2))
-			pause = max(minLook, expected/8)
-		}
-		result, err = p.look(ctx, r)
-	}
-	p.waited(p.now().Sub(began))
-	return result, nil
-}
-
-func (p *Popper) isContended() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mu.contended
-}
-
-func (p *Popper) setContended(is bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.contended = is
-}
-
-// expectedWait is about how long an answer will take.
-func (p *Popper) expectedWait() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return min(max(2*minLook, p.mu.wait), maxLook)
-}
-
-// waited notes how long an answer took.
-func (p *Popper) waited(d time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.wait = (p.mu.wait + d) / 2
-}
-
-// look collects the answer to the request if it is there. If it is not, it
-// makes sure that the request is registered, notes who is first in line and
-// returns nil.
-func (p *Popper) look(ctx context.Context, r *request) (result *Result, err error) {
-	err = once(ctx, p.db, func(tx kv.Transaction) error {
-		answer := tx.Get(r.answerKey)
-		if len(r.takings) > 0 {
-			taken, err := r.marked(tx.Get(r.markKey))
-			if err != nil {
-				return err
-			}
-			if taken != nil {
-				r.taken = taken
-				result = &Result{Item: taken.stored.item}
-				return nil
-			}
-		}
-		value, err := answer.Get()
-		if err != nil {
-			return err
-		}
-		if value != nil {
-			result, err = p.collect(tx, r, value)
-			return err
-		}
-		return p.stayInLine(tx, r)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return result, nil
-}
-
-// collect takes what the answer to r gives it, in tx.
-func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result, error) {
-	a, err := parseAnswer(encoded)
-	if err != nil {
-		return nil, err
-	}
-	r.fence(tx)
-	p.l.clearUntil(tx, a.deadline, r.answerKey)
-	if a.item == nil {
-		return &Result{Err: ErrEmpty}, nil
-	}
-	read, metas := tx.Get(r.valueKey), p.l.readMetas(tx, a.item)
-	value, err := read.Get()
-	if err != nil {
-		return nil, err
-	}
-	s := p.l.storedAs(*a.item, kv.KeyValue{Key: p.l.itemKey(a.item), Value: value})
-	s.metas = metas
-	if err := s.wait(); err != nil {
-		return nil, err
-	}
-	tx.Clear(r.valueKey)
-	now := p.now()
-	g := ledger{tx: tx, l: p.l, now: now}
-	if s.err != nil {
-		g.giveBack(a.item, value)
-		g.flush()
-		return &Result{Err: s.err}, nil
-	}
-	g.settle(&s)
-	r.take(tx, &s, now)
-	return &Result{Item: s.item}, nil
-}
-
-// stayInLine notes who is first in line and registers the request if it is not.
-// A request that has been registered before takes its old place again: it may
-// be that it is on its way there.
-func (p *Popper) stayInLine(tx kv.Transaction, r *request) error {
-	if r.key == nil {
-		last, err := p.lastInLine(tx).Get()
-		if err != nil {
-			return err
-		}
-		return p.register(tx, r, last)
-	}
-	line := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1})
-	value, err := tx.Get(r.key).Get()
-	if err != nil {
-		return err
-	}
-	first, err := line.Get()
-	if err != nil {
-		return err
-	}
-	if value == nil {
-		return p.register(tx, r, first)
-	}
-	r.see(first, p.now())
-	return nil
-}
-
-func (p *Popper) lastInLine(tx kv.Transaction) kv.Future[[]kv.KeyValue] {
-	return tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1, Reverse: true})
-}
-
-// register writes the request down: after the last one in line, or where it
-// was registered first. line has some request if there are any, the last one
-// the first time.
-func (p *Popper) register(tx kv.Transaction, r *request, line []kv.KeyValue) error {
-	if r.key == nil {
-		count := int64(0)
-		if len(line) > 0 {
-			last, err := p.l.parseWaiter(line[0])
-			if err != nil {
-				return err
-			}
-			count = following(last.count)
-		}
-		r.key = p.l.requestKey(count, r.id)
-	}
-	r.fence(tx)
-	tx.Set(r.key, encodeRequest(r.end, p.now().Add(requestLife)))
-	r.first, r.early = "", len(line) == 0
-	return nil
-}
-
 // sweep looks for what is due if it is time to do so.
 func (p *Popper) sweep(tx kv.Transaction, now time.Time) error {
 	if !p.mustSweep(now) {
@@ -386,13 +202,4 @@ func once(ctx context.Context, db kv.Database, fn func(kv.Transaction) error) er
 	}
 	_, err = tx.Commit().Get()
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -3,12 +3,14 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log"
 	"os"
-	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
 )
 
 func main() {
@@ -18,25 +20,18 @@ func main() {
 	}
 	defer nc.Close()
 
-	for job, priority := range map[string]string{"write the report": "5", "put out the fire": "1"} {
-		push := nats.NewMsg("pq.jobs.push")
-		push.Header.Set("Pq-Priority", priority)
-		push.Data = []byte(job)
-		request(nc, push) // when it returns, the job is on disk
+	ctx := context.Background()
+	jobs := client.New(nc).PriorityQueue("jobs")
+	for job, priority := range map[string]int64{"write the report": 5, "put out the fire": 1} {
+		if _, err := jobs.Push(ctx, priority, []byte(job)); err != nil {
+			log.Fatal(err)
+		}
+		// From here on the job is on disk.
 	}
 
-	first := request(nc, nats.NewMsg("pq.jobs.pop.min"))
-	fmt.Printf("%s (priority %s)\n", first.Data, first.Header.Get("Pq-Priority"))
-}
-
-// request returns the reply. Errors come as headers of the reply.
-func request(nc *nats.Conn, m *nats.Msg) *nats.Msg {
-	reply, err := nc.RequestMsg(m, 5*time.Second)
+	first, err := jobs.PopMin(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	if code := reply.Header.Get("Nats-Service-Error-Code"); code != "" {
-		log.Fatal(code, " ", reply.Header.Get("Nats-Service-Error"))
-	}
-	return reply
+	fmt.Printf("%s (priority %d)\n", first.Value, first.Priority)
 }

@@ -68,15 +68,6 @@ func (c *connection) fromEnv(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// env returns the flags as the variables that fromEnv reads, for a child.
-func (c *connection) env(flags *pflag.FlagSet) []string {
-	env := make([]string, 0, len(connectionEnv))
-	for _, e := range connectionEnv {
-		env = append(env, e.variable+"="+flags.Lookup(e.flag).Value.String())
-	}
-	return env
-}
-
 // options returns the options for nats.Connect.
 func (c *connection) options() ([]nats.Option, error) {
 	options := []nats.Option{nats.Name("pq"), nats.Timeout(c.timeout)}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -38,7 +39,7 @@ func checkLogs(files vfs.FS, dir string) error {
 	if marked.log > newest {
 		return fmt.Errorf("%w: the newest log, number %06d, is missing, of which %d bytes had been synced: "+
 			"restore the folder from a backup, or give the transactions in that log up with: rm %s",
-			errDamaged, marked.log, marked.offset, markPath(files, dir))
+			errDamaged, marked.log, marked.offset, quoted(markPath(files, dir)))
 	}
 	for log, name := range names {
 		if log < newest && log != marked.log {
@@ -55,17 +56,52 @@ func checkLogs(files vfs.FS, dir string) error {
 		if found.readable >= found.synced {
 			continue
 		}
-		remove := []string{markPath(files, dir)}
+		remove := []string{quoted(markPath(files, dir))}
 		for later, name := range names {
 			if later > log {
-				remove = append(remove, files.PathJoin(dir, name))
+				remove = append(remove, quoted(files.PathJoin(dir, name)))
 			}
 		}
 		return fmt.Errorf("%w: log %s can be read up to byte %d, but was synced up to byte %d: "+
 			"restore the folder from a backup, or give what comes after that up with: truncate -s %d %s && rm %s",
-			errDamaged, path, found.readable, found.synced, found.readable, path, strings.Join(remove, " "))
+			errDamaged, path, found.readable, found.synced, found.readable, quoted(path), strings.Join(remove, " "))
 	}
 	return nil
+}
+
+// checkMarker returns an error wrapping errDamaged if the folder has parts of a store
+// but not the marker that says which manifest is in force. Pebble would take it for
+// a new folder, and remove them.
+func checkMarker(files vfs.FS, dir string) error {
+	found, err := files.List(dir)
+	if err != nil {
+		return err
+	}
+	var part string
+	for _, name := range found {
+		_, _, isLog := wal.ParseLogFilename(name)
+		switch {
+		case strings.HasPrefix(name, "marker.manifest."):
+			return nil
+		case isLog, isTable(name): // made only after the marker
+			part = name
+		}
+	}
+	if part == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is there, and the file marker.manifest.* that says what belongs to the store is not: "+
+		"restore the folder from a backup", errDamaged, files.PathJoin(dir, part))
+}
+
+// quoted quotes a path for a shell, if need be.
+func quoted(path string) string {
+	if !strings.ContainsFunc(path, func(c rune) bool {
+		return !strings.ContainsRune("/._-", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
+	}) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
 // explainDamage adds to what Pebble says of a damaged folder what to do, and which

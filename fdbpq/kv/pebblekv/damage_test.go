@@ -264,6 +264,37 @@ func TestGiveUpDamage(t *testing.T) {
 	}
 }
 
+// Without its marker a folder with tables or logs is not taken for a new one.
+func TestMarkerMissing(t *testing.T) {
+	s := newDamagedStore(t)
+	s.write(200)
+	files := s.killed()
+	names, err := files.List(testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "marker.manifest.") {
+			if err := files.Remove(files.PathJoin(testDir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.DiscardHandler)}); !errors.Is(err, errDamaged) {
+		t.Errorf("opened as %v, %v", db, err)
+	}
+}
+
+func TestQuoted(t *testing.T) {
+	for path, want := range map[string]string{
+		"/srv/data-1/SYNCED": "/srv/data-1/SYNCED", "/srv/my data": "'/srv/my data'", "it's": `'it'\''s'`,
+	} {
+		if got := quoted(path); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}
+
 // Without a mark everything goes on.
 func TestNoMark(t *testing.T) {
 	for name, kind := range map[string]errorfs.OpKind{"open": errorfs.OpOpen, "write": errorfs.OpFileWrite} {

@@ -55,6 +55,9 @@ const commitQueue = 1024
 // openStore opens the folder, whose lock is held.
 func (db *DB) openStore() (*store, error) {
 	dir, o := db.dir, db.options
+	if err := checkMarker(o.FS, dir); err != nil {
+		return nil, err
+	}
 	if err := checkLogs(o.FS, dir); err != nil {
 		return nil, err
 	}

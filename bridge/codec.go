@@ -211,9 +211,6 @@ func priority(r subjects.Request, texts []string) (int64, error) {
 	return value, nil
 }
 
-// pushedAtLayout is RFC 3339 with microseconds, in UTC.
-const pushedAtLayout = "2006-01-02T15:04:05.000000Z"
-
 // encoder makes replies. It reuses its memory, so a reply must be published
 // before the next one is made, and it is used by one goroutine.
 type encoder struct {
@@ -222,32 +219,18 @@ type encoder struct {
 	values [3]string
 
 	second   int64 // since 1970, of pushedAt
-	pushedAt [len(pushedAtLayout)]byte
+	pushedAt [len(subjects.TimeLayout)]byte
 }
 
-// pushed is {"queue":"jobs","id":"...","priority":5}; without priority for a
-// FIFO queue. Names and ids need no escaping.
+// pushed is the payload of the reply to a push.
 func (e *encoder) pushed(q *queue, id *fdbpq.ID) []byte {
-	b := append(e.buf[:0], `{"queue":"`...)
-	b = append(b, q.name...)
-	b = append(b, `","id":"`...)
-	b = append(b, id.String()...)
-	b = append(b, '"')
-	if q.kind == subjects.Priority {
-		b = append(b, `,"priority":`...)
-		b = strconv.AppendInt(b, id.Priority, 10)
-	}
-	e.buf = append(b, '}')
+	e.buf = subjects.AppendPushed(e.buf[:0], q.kind, q.name, id.String(), id.Priority)
 	return e.buf
 }
 
-// length is {"queue":"jobs","len":5}.
+// length is the payload of the reply to a len.
 func (e *encoder) length(q *queue, n int64) []byte {
-	b := append(e.buf[:0], `{"queue":"`...)
-	b = append(b, q.name...)
-	b = append(b, `","len":`...)
-	b = strconv.AppendInt(b, n, 10)
-	e.buf = append(b, '}')
+	e.buf = subjects.AppendLength(e.buf[:0], q.name, n)
 	return e.buf
 }
 
@@ -306,14 +289,14 @@ func (e *encoder) set(name string, at int, value string) {
 	e.header[name] = e.values[at : at+1 : at+1]
 }
 
-// time is t in pushedAtLayout. Items come one after the other, so most have
+// time is t in subjects.TimeLayout. Items come one after the other, so most have
 // their second in common, and only the microseconds are new.
 func (e *encoder) time(t time.Time) string {
 	if second := t.Unix(); second != e.second || e.pushedAt[0] == 0 {
 		e.second = second
-		copy(e.pushedAt[:], t.UTC().Format(pushedAtLayout))
+		copy(e.pushedAt[:], t.UTC().Format(subjects.TimeLayout))
 	}
-	const last = len(pushedAtLayout) - len("0Z")
+	const last = len(subjects.TimeLayout) - len("0Z")
 	for i, us := last, t.Nanosecond()/1000; i > last-6; i-- {
 		e.pushedAt[i] = byte('0' + us%10)
 		us /= 10

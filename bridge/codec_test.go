@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // The time of an item is written from that of the one before where they have
@@ -15,7 +17,7 @@ func TestEncoderTime(t *testing.T) {
 		0, time.Microsecond, 999_998 * time.Microsecond, 0, 999, 1, time.Microsecond, time.Second, -time.Second, 100 * 365 * 24 * time.Hour,
 	} {
 		at = at.Add(step)
-		if got, want := e.time(at), at.Format(pushedAtLayout); got != want {
+		if got, want := e.time(at), at.Format(subjects.TimeLayout); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
@@ -25,7 +27,7 @@ func TestEncoderTime(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {
 		at = at.Add(time.Duration(random.Int64N(int64(3*time.Second))) - time.Second)
-		if got, want := e.time(at), at.Format(pushedAtLayout); got != want {
+		if got, want := e.time(at), at.Format(subjects.TimeLayout); got != want {
 			t.Fatalf("%s, want %s", got, want)
 		}
 	}

@@ -40,8 +40,8 @@ var (
 // in replies that ErrorFromHeaders turns into ErrUnknownOutcome. Without it a
 // request that failed did nothing.
 const (
-	HeaderOutcome  = "Pq-Outcome"
-	OutcomeUnknown = "unknown"
+	HeaderOutcome  = subjects.HeaderOutcome
+	OutcomeUnknown = subjects.OutcomeUnknown
 )
 
 // wireError is a row of the table between errors and codes.

@@ -100,12 +100,12 @@ func (u *unconfirmed) sent(b *batch) {
 		u.mu.bytes += b.cost()
 		done = u.letGoLocked(func(*batch) bool { return u.mu.bytes > maxUnconfirmedBytes })
 		if u.mu.bytes > hurryBytes {
-			notify(u.hurry)
+			signal(u.hurry)
 		}
 	}
 	u.mu.Unlock()
 	u.letGo(done)
-	notify(u.wake)
+	signal(u.wake)
 }
 
 // publish hands a reply to NATS that belongs to no batch, and with which nothing is
@@ -117,7 +117,7 @@ func (u *unconfirmed) publish(m *nats.Msg) error {
 	if err == nil && !u.mu.ended && u.mu.bytes < maxUnconfirmedBytes {
 		u.mu.loose.requests = append(u.mu.loose.requests, request{reply: m.Subject})
 		u.mu.bytes += replyOverhead
-		notify(u.wake)
+		signal(u.wake)
 	}
 	return err
 }
@@ -140,7 +140,7 @@ func (u *unconfirmed) hear(err error) {
 	defer u.mu.Unlock()
 	u.mu.heard = err
 	u.mu.hearings[err] = struct{}{}
-	notify(u.news)
+	signal(u.news)
 }
 
 // run confirms replies until ctx ends.
@@ -217,7 +217,7 @@ func (u *unconfirmed) round(ctx context.Context) {
 		// still had to say is lost, and so are the items whose replies it refused.
 		u.forget(time.Now().Add(-maxUnconfirmedAge))
 	}
-	notify(u.wake)
+	signal(u.wake)
 }
 
 // ask marks the replies that the next PING comes after, and returns false if there
@@ -413,13 +413,5 @@ func (u *unconfirmed) letGo(done []*batch) {
 		if b.lane != nil {
 			b.lane.confirmed(b)
 		}
-	}
-}
-
-// notify leaves one element in a channel with room for one.
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

@@ -3,13 +3,13 @@
 // # Requests
 //
 // Each message on a subject of the grammar is a request. It is parsed and
-// checked in the NATS callback and handed to a lane; a lane runs what it has in
-// batches, each in one transaction, and answers when the batch is durable. The
-// requests of one publisher to one queue are taken in the order sent, as long as
-// one bridge serves it.
+// checked in the NATS callback and submitted to package dispatch, which runs what
+// waits in batches, each in one transaction, and has it answered when the batch is
+// durable. The requests of one publisher to one queue are taken in the order sent, as
+// long as one bridge serves it.
 //
 // Every request with a reply subject gets one reply: what was asked for, or an
-// error as headers and no payload, see [ErrorFromHeaders]. Those without one
+// error as headers and no payload, see subjects.ErrorFromHeaders. Those without one
 // are pushes; if they fail they are counted and logged, and so are other requests
 // that nobody could receive the answer of.
 //
@@ -42,6 +42,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -55,21 +56,16 @@ type Bridge struct {
 	grammar  subjects.Grammar
 	quiet    quietLogs
 
-	lanes     []*lane
-	queues    *registry
-	retirer   *retirer
-	load      load
-	writes    writes
-	endpoints *endpoints
-	metrics   *metrics
+	dispatcher *dispatch.Dispatcher
+	endpoints  *endpoints
+	metrics    *metrics
+	outbox     *outbox
 
 	id       string // of this instance, for service discovery
 	created  time.Time
 	listener net.Listener // nil without HTTP
 	members  *membership
 	router   *router // nil if the store has only this bridge
-
-	unconfirmed *unconfirmed // replies that NATS may still refuse
 
 	line     *line
 	online   atomic.Bool            // connected to NATS; asking nc would wait for attempts to connect
@@ -102,25 +98,27 @@ func New(o Options) (*Bridge, error) {
 		keyspace: o.Keyspace,
 		grammar:  o.Grammar,
 		quiet:    newQuietLogs(o.Logger),
-		load:     load{maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes)},
 		id:       nuid.Next(),
 		created:  time.Now().UTC(),
 		line:     newLine(),
 		closed:   make(chan struct{}),
 	}
-	b.unconfirmed = newUnconfirmed(b)
+	b.outbox = newOutbox(b)
 	b.notServing("starting: the store has not answered yet")
 	b.members = newMembership(b)
 	b.metrics = newMetrics(b)
-	b.endpoints = newEndpoints(o.Grammar, b.metrics)
+	b.endpoints = newEndpoints(b)
+	b.dispatcher = dispatch.New(dispatch.Options{
+		DB: o.DB, Keyspace: o.Keyspace, Lanes: o.Lanes,
+		MaxBatch: o.MaxBatch, MaxBatchBytes: o.MaxBatchBytes,
+		MaxPending: o.MaxPending, MaxPendingBytes: o.MaxPendingBytes,
+		RequestTimeout: o.RequestTimeout,
+		Warn:           b.quiet.store.warn,
+		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
+	})
 	if !o.DB.Pipelines() {
 		b.router = newRouter(b)
 	}
-	for range o.Lanes {
-		b.lanes = append(b.lanes, newLane(b))
-	}
-	b.queues = newRegistry(o.Keyspace, b.lanes)
-	b.retirer = newRetirer(b)
 	if o.HTTPAddr != "" {
 		listener, err := net.Listen("tcp", o.HTTPAddr)
 		if err != nil {
@@ -139,9 +137,6 @@ func (b *Bridge) Addr() string {
 	return b.listener.Addr().String()
 }
 
-// sweepAge is longer than any batch can take, see fdbpq.SweepReceipts.
-const sweepAge = 24 * time.Hour
-
 // Run serves until ctx ends, then finishes what was delivered, and returns when all its
 // goroutines are gone, within the shutdown timeout unless the store takes longer to
 // give up a batch. It is called once. The error is nil after an orderly end; otherwise
@@ -152,11 +147,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 	defer stop()
 
 	running := running{failed: make(chan error, 2), stopTaking: func() {}} // one for each that sends
-	for _, l := range b.lanes {
-		running.lanes.Go(func() { l.run(work) })
-		running.lanes.Go(l.reply)
-	}
-	running.others.Go(func() { b.unconfirmed.run(work) })
+	running.dispatcher.Go(func() { b.dispatcher.Run(work) })
+	running.others.Go(func() { b.outbox.run(work) })
 
 	err := b.connect(ctx)
 	web := b.startHTTP(&running) // after connect, because it looks at the connection
@@ -165,10 +157,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		running.stopTaking = stop
 		running.participating.Go(func() {
 			opened := func() {
-				running.others.Go(func() {
-					b.sweep(work)
-					b.retirer.run(work)
-				})
+				running.others.Go(func() { b.dispatcher.Maintain(work) })
 			}
 			if err := b.participate(taking, opened); err != nil {
 				running.failed <- err
@@ -186,15 +175,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 
 // running is the goroutines of Run.
 type running struct {
-	lanes, others sync.WaitGroup
-	failed        chan error // why one of them ended early
-	participating sync.WaitGroup
-	stopTaking    func() // ends participating
-}
-
-// sweep removes what dead processes left behind.
-func (b *Bridge) sweep(ctx context.Context) {
-	if err := fdbpq.SweepReceipts(ctx, b.db, b.keyspace, sweepAge); err != nil && ctx.Err() == nil {
-		b.options.Logger.Warn("old receipts could not be removed; the next start tries again", "error", err)
-	}
+	dispatcher, others sync.WaitGroup
+	failed             chan error // why one of them ended early
+	participating      sync.WaitGroup
+	stopTaking         func() // ends participating
 }

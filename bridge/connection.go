@@ -91,13 +91,13 @@ func (b *Bridge) notConnected(_ *nats.Conn, err error) {
 // asyncError hears of what goes wrong outside of calls: permissions, messages
 // dropped, headers that are not readable. None of it ends the service.
 func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
-	defer b.unconfirmed.hear(err)
+	defer b.outbox.hear(err)
 	b.metrics.natsErrors.Inc()
 	if to, ok := refusedSubject(err); ok && !strings.HasPrefix(to, internalRoot) {
 		b.metrics.replyFailures.Inc()
 		b.quiet.replies.warn("NATS refused a reply: its subject, which the client chose, is not one that this service may publish to",
 			"subject", shorten(to))
-		b.unconfirmed.refused(to)
+		b.outbox.refused(to)
 		return
 	}
 	subject := ""

@@ -7,7 +7,7 @@ import (
 
 // A bridge that is alone does not remember which queues are used.
 func TestDirectForgetsWhenAlone(t *testing.T) {
-	d := newTestLane(t).b.router.direct
+	d := newTestBridge(t).router.direct
 	for i := range 100 * sampling {
 		d.popped(fmt.Sprintf("pq.jobs-%d.pop.min", i))
 	}
@@ -24,7 +24,7 @@ func TestDirectForgetsWhenAlone(t *testing.T) {
 
 // What is idle is forgotten, and nothing that is not busy is subscribed to.
 func TestDirectForgetsWhatIsIdle(t *testing.T) {
-	d := newTestLane(t).b.router.direct
+	d := newTestBridge(t).router.direct
 	for i := range 100 * sampling {
 		d.popped(fmt.Sprintf("pq.jobs-%d.pop.min", i)) // at most one sample each
 	}

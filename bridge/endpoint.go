@@ -2,16 +2,18 @@ package bridge
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // endpoint is one form of request and what became of those that came.
 type endpoint struct {
 	name, subject string
+	verb          *verb
+	replier       *clientReplier
 
 	// For service discovery.
 	requests, errors, nanoseconds atomic.Int64
@@ -19,12 +21,13 @@ type endpoint struct {
 
 	// For /metrics.
 	total   prometheus.Counter
-	failed  map[int]prometheus.Counter // by code
+	failed  map[subjects.Code]prometheus.Counter // by code
 	seconds prometheus.Observer
 }
 
 // done counts a request that was answered. refused is nil if it succeeded.
-func (e *endpoint) done(took time.Duration, refused *refusal) {
+func (e *endpoint) done(r *dispatch.Request, refused *refusal) {
+	took := r.Answered.Sub(r.Received)
 	e.requests.Add(1)
 	e.nanoseconds.Add(int64(took))
 	e.total.Inc()
@@ -37,8 +40,8 @@ func (e *endpoint) done(took time.Duration, refused *refusal) {
 // failedLate counts the error of a request for which done was called already.
 func (e *endpoint) failedLate(refused *refusal) {
 	e.errors.Add(1)
-	e.lastError.Store(&refused.text)
-	e.failed[refused.code].Inc()
+	e.lastError.Store(&refused.Text)
+	e.failed[refused.Code].Inc()
 }
 
 // endpoints finds the endpoint of a request.
@@ -46,15 +49,18 @@ type endpoints struct {
 	all []*endpoint // as the grammar lists them
 
 	// byRequest is indexed by kind, verb and whether the subject has a priority.
-	byRequest [2][len(operations)][2]*endpoint
+	byRequest [2][len(verbs)][2]*endpoint
 	// unknown stands for requests that belong to no endpoint.
 	unknown *endpoint
 }
 
-func newEndpoints(g subjects.Grammar, m *metrics) *endpoints {
-	es := &endpoints{unknown: m.endpoint("unknown", "")}
-	for _, ge := range g.Endpoints() {
-		e := m.endpoint(ge.Name, ge.Subject)
+func newEndpoints(b *Bridge) *endpoints {
+	es := &endpoints{unknown: b.metrics.endpoint("unknown", "")}
+	es.unknown.replier = &clientReplier{b, es.unknown}
+	for _, ge := range b.grammar.Endpoints() {
+		e := b.metrics.endpoint(ge.Name, ge.Subject)
+		e.verb = &verbs[ge.Verb]
+		e.replier = &clientReplier{b, e}
 		es.all = append(es.all, e)
 		es.byRequest[ge.Kind][ge.Verb][index(ge.HasPriority)] = e
 	}

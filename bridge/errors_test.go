@@ -15,6 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -64,7 +65,7 @@ func TestErrorsOverTheWire(t *testing.T) {
 					t.Errorf("%v is %v: %t", err, other.Err, !same)
 				}
 			}
-			if !slices.Contains(bridge.Codes(), row.Code) {
+			if !slices.Contains(subjects.Codes(), subjects.Code(row.Code)) {
 				t.Errorf("no metric for %d", row.Code)
 			}
 		})

@@ -1,6 +1,42 @@
 package bridge
 
-import "context"
+import (
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// Error is the error of a reply, which is (errors.Is) every error of the table with its
+// code and outcome.
+type Error struct {
+	Code    int
+	Unknown bool
+	Text    string
+}
+
+func (e *Error) Error() string {
+	return (&subjects.Error{Code: subjects.Code(e.Code), Unknown: e.Unknown, Text: e.Text}).Error()
+}
+
+func (e *Error) Is(target error) bool {
+	for _, row := range wireErrors {
+		if row.err == target {
+			return int(row.code) == e.Code && row.unknown == e.Unknown
+		}
+	}
+	return false
+}
+
+// ErrorFromHeaders returns the *Error that the headers of a reply carry, nil if the
+// request succeeded.
+func ErrorFromHeaders(h nats.Header) error {
+	told := subjects.ErrorFromHeaders(h)
+	if told == nil {
+		return nil
+	}
+	return &Error{Code: int(told.Code), Unknown: told.Unknown, Text: told.Text}
+}
 
 // WireError is a row of the table between errors and codes.
 type WireError struct {
@@ -13,45 +49,13 @@ type WireError struct {
 func WireErrors() []WireError {
 	var rows []WireError
 	for _, row := range wireErrors {
-		rows = append(rows, WireError{row.err, row.code, row.unknown})
+		rows = append(rows, WireError{row.err, int(row.code), row.unknown})
 	}
 	return rows
 }
 
-// Codes returns the codes of metrics.
-func Codes() []int { return codes }
-
-// NewRetirer returns a retirer of b besides the one that Run has, whose next round
-// is minutes away. If lists is false it does not look through the list of queues.
-func (b *Bridge) NewRetirer(lists bool) *Retirer {
-	r := newRetirer(b)
-	if !lists {
-		r.passes = 0
-	}
-	return &Retirer{r}
-}
-
-// Retirer retires queues.
-type Retirer struct{ *retirer }
-
-// Round is one round.
-func (r *Retirer) Round(ctx context.Context) error { return r.work(ctx) }
-
-// Queues is the number of queues that b has in memory.
-func (b *Bridge) Queues() (n int) {
-	for kind := range b.queues.shards {
-		for i := range b.queues.shards[kind] {
-			s := &b.queues.shards[kind][i]
-			s.RLock()
-			n += len(s.queues)
-			s.RUnlock()
-		}
-	}
-	return n
-}
-
-// Evict acts as if queues had been forgotten for lack of room.
-func (b *Bridge) Evict() { b.queues.evicted.Store(true) }
+// Dispatcher returns what runs the requests of b.
+func (b *Bridge) Dispatcher() *dispatch.Dispatcher { return b.dispatcher }
 
 // Report is what one bridge tells another of the pops that it forwarded.
 type Report struct {

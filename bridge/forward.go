@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -37,18 +39,45 @@ type origin struct {
 	number uint64
 }
 
-// answered notes that the reply was handed to NATS. A report that says so is
-// published later on the same connection, so the reply comes before it.
-func (o origin) answered() {
-	if o.ledger != nil {
-		o.ledger.answered(o.number)
+// replier returns who answers a request of the endpoint that comes from there.
+func (o origin) replier(e *endpoint) dispatch.Replier {
+	if o.ledger == nil {
+		return e.replier
 	}
+	f := o.ledger.repliers[e]
+	if f == nil {
+		f = &forwardedReplier{e.replier, o.ledger}
+		o.ledger.repliers[e] = f
+	}
+	return f
+}
+
+// forwardedReplier answers the clients of pops that another bridge forwarded, and notes
+// in the ledger that it did. A report that says so is published later on the same
+// connection, so the reply comes before it.
+type forwardedReplier struct {
+	*clientReplier
+	ledger *ledger
+}
+
+// Answer implements dispatch.Replier.
+func (f *forwardedReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
+	f.clientReplier.Answer(r, ops, results)
+	f.ledger.answered(r.Number)
+}
+
+// Fail implements dispatch.Replier.
+func (f *forwardedReplier) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
+	f.clientReplier.Fail(r, ops, err)
+	f.ledger.answered(r.Number)
 }
 
 // ledger is the account of the pops that one other bridge forwarded to this one.
 type ledger struct {
 	wake  func() // asks for a report now
 	batch int    // so many answers are worth one
+
+	repliers map[*endpoint]*forwardedReplier // made on demand, by the subscription's goroutine alone
 
 	mu struct {
 		sync.Mutex
@@ -66,7 +95,7 @@ const maxLost = 64
 
 // newLedger begins with a number that has not come yet.
 func newLedger(first uint64, batch int, wake func()) *ledger {
-	l := &ledger{wake: wake, batch: max(batch, 1)}
+	l := &ledger{wake: wake, batch: max(batch, 1), repliers: map[*endpoint]*forwardedReplier{}}
 	l.mu.floor, l.mu.high = first, first-1
 	l.mu.pending = map[uint64]struct{}{}
 	return l
@@ -239,7 +268,7 @@ func (v *varints) count() uint64 {
 
 // forward is a pop that was forwarded to another bridge.
 type forward struct {
-	request
+	dispatch.Request
 	number uint64
 	seen   int // own heartbeat in which the other was last known to have it
 }
@@ -247,7 +276,7 @@ type forward struct {
 // failedForward is a forwarded pop that no other bridge answers, and what to tell
 // its client.
 type failedForward struct {
-	request
+	dispatch.Request
 	err error
 }
 
@@ -280,15 +309,15 @@ func settle(forwards []forward, r report, now int) (kept []forward, lost []faile
 		case f.number > r.high:
 			kept = append(kept, *f)
 		case f.number < r.floor:
-			lost = append(lost, failedForward{f.request, errPeerSilent})
+			lost = append(lost, failedForward{f.Request, errPeerSilent})
 		case len(spans) > 0 && spans[0].first <= f.number:
-			lost = append(lost, failedForward{f.request, errForwardLost})
+			lost = append(lost, failedForward{f.Request, errForwardLost})
 		}
 	}
 	clear(forwards[len(kept):])
 	if r.final {
 		for i := range kept {
-			lost = append(lost, failedForward{kept[i].request, errPeerGone})
+			lost = append(lost, failedForward{kept[i].Request, errPeerGone})
 		}
 		kept = nil
 	}

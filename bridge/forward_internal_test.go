@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -29,7 +30,7 @@ func (f *forwarding) lose(rate int) bool { return f.random.IntN(100) < rate }
 func (f *forwarding) send(lost bool) {
 	n := f.next
 	f.next++
-	f.forwards = append(f.forwards, forward{number: n, request: request{size: int(n)}})
+	f.forwards = append(f.forwards, forward{number: n, Request: dispatch.Request{Size: int(n)}})
 	if lost {
 		return
 	}
@@ -46,7 +47,7 @@ func (f *forwarding) answer() {
 	for n := range f.running { // in any order
 		delete(f.running, n)
 		f.answered[n] = true
-		origin{f.ledger, n}.answered()
+		f.ledger.answered(n)
 		return
 	}
 }
@@ -64,7 +65,7 @@ func (f *forwarding) report(t *testing.T, limit int) {
 	var lost []failedForward
 	f.forwards, lost = settle(f.forwards, r, 0)
 	for _, l := range lost {
-		f.refused[uint64(l.size)] = l.err
+		f.refused[uint64(l.Size)] = l.err
 	}
 }
 
@@ -128,7 +129,7 @@ func TestLedgerIsBounded(t *testing.T) {
 	l := newLedger(1, 100, func() {})
 	for n := uint64(1); n < 1000; n += 2 {
 		l.arrive(n)
-		origin{l, n}.answered()
+		l.answered(n)
 	}
 	r, due, _ := l.report()
 	if len(r.lost) > maxLost || !due || len(r.pending) > 0 {
@@ -149,7 +150,7 @@ func TestLedgerAsksForAReport(t *testing.T) {
 	l := newLedger(1, 3, func() { asked++ })
 	for n := range uint64(7) {
 		l.arrive(n + 1)
-		origin{l, n + 1}.answered()
+		l.answered(n + 1)
 		if n == 3 {
 			l.report()
 		}
@@ -199,7 +200,7 @@ func FuzzReport(f *testing.F) {
 // take: a bridge that was frozen looks at what was said meanwhile before it takes
 // anybody for dead.
 func TestPeersAreForgottenByHeartbeats(t *testing.T) {
-	r := newTestLane(t).b.router
+	r := newTestBridge(t).router
 	here := func(id string) { r.hear(&nats.Msg{Data: []byte("here " + id)}) }
 	want := func(what string, n int) {
 		t.Helper()

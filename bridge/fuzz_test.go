@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
@@ -76,8 +77,8 @@ func FuzzDecode(f *testing.F) {
 			return // the handler refuses these: see TestUnreadableHeaders
 		}
 		r := requests[int(verb)%len(requests)]
-		var op fdbpq.Op
-		if err := decode(&nats.Msg{Header: h, Data: payload}, r, &op); err != nil {
+		op := fdbpq.Op{Kind: verbs[r.Verb].op, End: verbs[r.Verb].end}
+		if err := verbs[r.Verb].decode(&nats.Msg{Header: h, Data: payload}, &r, &op); err != nil {
 			got := ErrorFromHeaders(sent(t, refusalOf(err).header))
 			var wire *Error
 			if !errors.As(got, &wire) || wire.Code != 400 || wire.Text == "" || len(wire.Text) > 1000 {
@@ -85,7 +86,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		if isPush(r.Verb) {
+		if verbs[r.Verb].op == fdbpq.OpPush {
 			checkStored(t, r, &op, string(payload))
 		}
 	})
@@ -99,7 +100,7 @@ func checkStored(t *testing.T, r subjects.Request, op *fdbpq.Op, payload string)
 		t.Fatalf("payload %q came back as %q", payload, item.Value)
 	}
 	var e encoder
-	got := sent(t, e.item(&queue{name: r.Queue, kind: r.Kind}, &item))
+	got := sent(t, e.item(&dispatch.Queue{Name: r.Queue, Kind: r.Kind}, &item))
 	if err := ErrorFromHeaders(got); err != nil {
 		t.Fatalf("%q came back as the error %v", op.Message.Headers, err)
 	}
@@ -166,7 +167,7 @@ func FuzzHeaderBlock(f *testing.F) {
 		if err != nil {
 			return
 		}
-		q := &queue{name: "jobs"}
+		q := &dispatch.Queue{Name: "jobs"}
 		var e encoder
 		stored := fdbpq.Item{Message: fdbpq.Message{Headers: maps.Clone(h)}}
 		for _, reply := range []nats.Header{maps.Clone(e.item(q, &stored)), e.itemAlone(&stored)} {
@@ -174,10 +175,10 @@ func FuzzHeaderBlock(f *testing.F) {
 				checkInert(t, reply)
 			}
 		}
-		var op fdbpq.Op
+		op := fdbpq.Op{Kind: fdbpq.OpPush}
 		m := &nats.Msg{Header: h, Data: []byte("x")}
 		r := subjects.Request{Verb: subjects.Push, Queue: "jobs"}
-		if checkBlock(h, len(block)) != nil || decode(m, r, &op) != nil {
+		if checkBlock(h, len(block)) != nil || decodePush(m, &r, &op) != nil {
 			return
 		}
 		checkInert(t, e.item(q, &fdbpq.Item{Message: op.Message}))

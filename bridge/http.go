@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 const (
@@ -107,23 +105,8 @@ func (b *Bridge) natsReady(ctx context.Context) error {
 	return nil
 }
 
-// storeReady reads the list of queues. It does not wait for those who write: a
-// store that is busy is ready. But one that did not take the last write is ready
-// only when it takes another.
 func (b *Bridge) storeReady(ctx context.Context) error {
-	if err := kv.Check(b.db); errors.Is(err, kv.ErrUnavailable) {
-		b.writes.note(err) // The probe may bring it back.
-	}
-	_, err := kv.ReadTransact(ctx, b.db, func(r kv.Reader) ([]string, error) {
-		return b.keyspace.PriorityQueues(r, "", 1).Get()
-	})
-	if err != nil {
-		return fmt.Errorf("store: %w", err)
-	}
-	if err := b.writes.ready(ctx, b.db, b.keyspace); err != nil {
-		return fmt.Errorf("store: it takes no writes: %w", err)
-	}
-	if err := kv.Check(b.db); err != nil {
+	if err := b.dispatcher.StoreReady(ctx); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	return nil

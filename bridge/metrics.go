@@ -58,8 +58,8 @@ func newMetrics(b *Bridge) *metrics {
 	}
 	m.registry.MustRegister(
 		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.replyFailures, m.natsErrors, m.passed,
-		gauge("pq_pending_requests", "Requests that wait or run.", func() float64 { return float64(b.load.requests.Load()) }),
-		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { return float64(b.load.bytes.Load()) }),
+		gauge("pq_pending_requests", "Requests that wait or run.", func() float64 { n, _ := b.dispatcher.Pending(); return float64(n) }),
+		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { _, n := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_bridges", "Bridges that share the queues as far as this one knows, itself included.", b.bridges),
 		gauge("pq_direct_subjects", "Subjects of busy queues that this bridge pops from and subscribes to by name.", b.directSubjects),
 		gauge("pq_nats_connected", "1 if connected to NATS.", b.isConnected),
@@ -117,11 +117,11 @@ func (m *metrics) endpoint(name, subject string) *endpoint {
 		subject: subject,
 		total:   m.requests.WithLabelValues(name),
 		seconds: m.seconds.WithLabelValues(name),
-		failed:  map[int]prometheus.Counter{},
+		failed:  map[subjects.Code]prometheus.Counter{},
 	}
 	e.lastError.Store(new(string))
-	for _, code := range codes {
-		e.failed[code] = m.errors.WithLabelValues(name, strconv.Itoa(code))
+	for _, code := range subjects.Codes() {
+		e.failed[code] = m.errors.WithLabelValues(name, strconv.Itoa(int(code)))
 	}
 	return e
 }

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -151,7 +151,7 @@ func (r *router) patience() int { return peerLife + int(r.b.options.RequestTimeo
 func (p *peer) overdue(before int) (lost []failedForward) {
 	p.forwards = slices.DeleteFunc(p.forwards, func(f forward) bool {
 		if f.seen < before {
-			lost = append(lost, failedForward{f.request, errPeerSilent})
+			lost = append(lost, failedForward{f.Request, errPeerSilent})
 		}
 		return f.seen < before
 	})
@@ -160,11 +160,11 @@ func (p *peer) overdue(before int) (lost []failedForward) {
 
 // pass forwards a pop to the bridge that pops from the queue, if that is another
 // one, and says whether it did.
-func (r *router) pass(m *nats.Msg, request *request) (passed bool, err error) {
+func (r *router) pass(m *nats.Msg, request *dispatch.Request) (passed bool, err error) {
 	if r.together() == 1 {
 		return false, nil
 	}
-	owner := request.queue.owner(*r.bridges.Load())
+	owner := request.Queue.Owner(*r.bridges.Load())
 	if owner == r.b.id {
 		return false, nil
 	}
@@ -187,7 +187,7 @@ func (r *router) pass(m *nats.Msg, request *request) (passed bool, err error) {
 	}
 	p.last = number
 	r.mu.number = max(r.mu.number, number)
-	p.forwards = append(p.forwards, forward{request: *request, number: number, seen: r.mu.beats})
+	p.forwards = append(p.forwards, forward{Request: *request, number: number, seen: r.mu.beats})
 	r.b.metrics.passed.Inc()
 	return true, nil
 }
@@ -204,7 +204,7 @@ func (r *router) abandon() (lost []failedForward) {
 
 func (p *peer) abandon(err error) (lost []failedForward) {
 	for i := range p.forwards {
-		lost = append(lost, failedForward{p.forwards[i].request, err})
+		lost = append(lost, failedForward{p.forwards[i].Request, err})
 	}
 	p.forwards = nil
 	return lost
@@ -270,22 +270,4 @@ func (r *router) ledgerLocked(from string, first uint64) *ledger {
 		r.ledgers.of[strings.Clone(from)] = l // else it would keep the whole subject
 	}
 	return l
-}
-
-// owner is the bridge that pops from the queue: the one whose id and the
-// queue's name have the highest hash, so that when a bridge comes or goes only
-// its own queues move.
-func (q *queue) owner(ids []string) string {
-	if last := q.owned.Load(); last != nil && last.of == &ids[0] {
-		return last.id
-	}
-	now := &ownership{of: &ids[0]}
-	var highest uint64
-	for _, id := range ids {
-		if h := xxhash.Sum64String(id + " " + q.kind.String() + " " + q.name); h >= highest {
-			highest, now.id = h, id
-		}
-	}
-	q.owned.Store(now)
-	return now.id
 }

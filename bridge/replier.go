@@ -1,193 +1,165 @@
 package bridge
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// reply waits for the batches that run started, in their order, and answers
-// their requests.
-func (l *lane) reply() {
-	var e encoder
-	for b := range l.started {
-		results, err := b.pending.Wait()
-		b.cancel()
-		l.setDurable(b)
-		if err == nil {
-			l.answer(&e, b, results)
-		} else {
-			l.fail(b, err)
-		}
-		l.finish(b)
+// clientReplier answers the clients of one endpoint. It is a dispatch.Replier.
+type clientReplier struct {
+	b        *Bridge
+	endpoint *endpoint
+}
+
+// Answer sends the result of the request's one operation.
+func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
+	result := &results[0]
+	if result.Err != nil {
+		c.fail(r, result.Err)
+		return
+	}
+	var err error
+	if r.Reply != "" {
+		err = c.endpoint.verb.encode(c, r, &ops[0], result)
+	}
+	if err == nil {
+		c.endpoint.done(r, nil)
+		return
+	}
+	c.b.replyFailed(err)
+	c.endpoint.done(r, refusalOf(fmt.Errorf("%w: the reply could not be sent: %w", ErrUnavailable, err)))
+	if ops[0].Kind == fdbpq.OpPop {
+		c.b.restore(r.Queue, &result.Item)
 	}
 }
 
-// setDurable notes that only the answers of the batch are missing.
-func (l *lane) setDurable(b *batch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b.durable = true
-	l.mu.changed.Signal()
+// Fail sends the error.
+func (c *clientReplier) Fail(r *dispatch.Request, _ []fdbpq.Op, err error) { c.fail(r, err) }
+
+func (c *clientReplier) fail(r *dispatch.Request, err error) {
+	refused := refusalOf(err)
+	c.endpoint.done(r, refused)
+	if r.Reply == "" {
+		c.b.metrics.unanswered.Inc()
+		c.b.quiet.unanswered.warn("a request without a usable reply subject failed",
+			"endpoint", c.endpoint.name, "error", err)
+		return
+	}
+	c.b.outbox.send(&nats.Msg{Subject: r.Reply, Header: refused.header})
 }
 
-func (l *lane) answer(e *encoder, b *batch, results []fdbpq.Result) {
-	l.b.metrics.batchSize.Observe(float64(len(b.ops)))
-	now := time.Now()
-	largest, items := 0, false
-	l.b.unconfirmed.begin(b)
-	for i := range results {
-		r, result := &b.requests[i], &results[i]
-		if result.Err != nil {
-			l.b.send(l.b.refusal(r, result.Err))
-			r.origin.answered()
-			continue
-		}
-		kind := b.ops[i].Kind
-		items = items || returnsItem(kind)
-		size := len(result.Item.Value) + headerSize(result.Item.Headers)
-		largest = max(largest, r.size, size)
-		b.itemBytes += size
-		err := l.b.answer(e, r, result, kind)
-		if err != nil {
-			err = fmt.Errorf("%w: the reply could not be sent: %w", ErrUnavailable, err)
-		}
-		r.endpoint.done(now.Sub(r.received), refusalOf(err))
-		r.origin.answered()
-		if err != nil {
-			l.b.replyFailed(err)
-			l.restore(r, kind, &result.Item)
-			result.Err = err // done with
-		}
+// sendPushed answers a push.
+func (c *clientReplier) sendPushed(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
+	e := c.b.outbox.encoder()
+	defer c.b.outbox.release(e)
+	return c.b.outbox.sendData(r.Reply, e.pushed(r.Queue, &result.Item.ID), c.endpoint)
+}
+
+// sendLength answers a len.
+func (c *clientReplier) sendLength(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
+	e := c.b.outbox.encoder()
+	defer c.b.outbox.release(e)
+	return c.b.outbox.sendData(r.Reply, e.length(r.Queue, result.Len), c.endpoint)
+}
+
+// sendItem answers a pop or peek. An item as large as the server carries leaves no
+// room for our headers: it comes without them rather than not at all. If it cannot be sent
+// because of what it is, the client is told so.
+func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
+	e := c.b.outbox.encoder()
+	defer c.b.outbox.release(e)
+	item := &result.Item
+	popped := r.Queue
+	if op.Kind != fdbpq.OpPop {
+		popped = nil
 	}
-	b.results = results
-	l.observe(largest, items)
+	m := nats.Msg{Subject: r.Reply, Header: e.item(r.Queue, item), Data: item.Value}
+	err := c.b.outbox.sendItem(&m, c.endpoint, popped, item)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		m.Header = e.itemAlone(item)
+		err = c.b.outbox.sendItem(&m, c.endpoint, popped, item)
+	}
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
+		err = fmt.Errorf("%w: item %s of queue %s is from when the server carried larger messages; it stays in the queue: %w",
+			ErrTooLarge, item.ID, r.Queue.Name, err)
+	case errors.Is(err, nats.ErrBadHeaderMsg):
+		err = fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers that it cannot carry; it stays in the queue: %w",
+			ErrInternal, item.ID, r.Queue.Name, err)
+	default:
+		return err
+	}
+	c.b.outbox.send(&nats.Msg{Subject: r.Reply, Header: refusalOf(err).header})
+	return err
+}
+
+// replyFailed counts a reply that NATS did not take.
+func (b *Bridge) replyFailed(err error) {
+	b.metrics.replyFailures.Inc()
+	if b.stopping.Load() {
+		b.unsent.Add(1)
+	}
+	b.quiet.replies.warn("a reply could not be sent", "error", err)
 }
 
 // restore pushes an item again that was popped for a reply which NATS did not
 // take, because the connection has been away for too long, carries only smaller
 // messages by now, or must not carry it. It comes after the others of its
 // priority.
-func (l *lane) restore(r *request, kind fdbpq.OpKind, item *fdbpq.Item) {
-	if kind != fdbpq.OpPop {
-		return
-	}
+func (b *Bridge) restore(q *dispatch.Queue, item *fdbpq.Item) {
 	verb := subjects.Push
-	if r.queue.kind == subjects.FIFO {
+	if q.Kind == subjects.FIFO {
 		verb = subjects.Enqueue
 	}
-	again := request{
-		queue:    r.queue,
-		endpoint: l.b.endpoints.of(&subjects.Request{Kind: r.queue.kind, Verb: verb}),
-		received: time.Now(),
-		size:     len(item.Value) + headerSize(item.Headers),
-		restores: true,
+	s := &restorer{b, b.endpoints.of(&subjects.Request{Kind: q.Kind, Verb: verb})}
+	r := dispatch.Request{Queue: q, Replier: s, Received: time.Now(), Size: len(item.Value) + headerSize(item.Headers)}
+	op := fdbpq.Op{Kind: fdbpq.OpPush, Queue: q.Target, Priority: item.ID.Priority, Message: item.Message}
+	s.requeue(&r, []fdbpq.Op{op})
+}
+
+// restorer is the source of pushes that put back what a pop took. It is a
+// dispatch.Replier, and counts them as pushes of clients.
+type restorer struct {
+	b        *Bridge
+	endpoint *endpoint
+}
+
+// Answer counts the push.
+func (s *restorer) Answer(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Result) {
+	if err := results[0].Err; err != nil {
+		s.lost(r, err)
+		return
 	}
-	op := fdbpq.Op{Kind: fdbpq.OpPush, Queue: r.queue.target, Priority: item.ID.Priority, Message: item.Message}
-	if !l.readd(&again, &op) {
-		l.b.refuse(&again, fmt.Errorf("%w: item %s of queue %s is lost: its reply could not be sent and the lane has ended",
-			ErrUnavailable, item.ID, r.queue.name))
+	s.endpoint.done(r, nil)
+}
+
+// Fail tries again until the item is stored, unless it may be already.
+func (s *restorer) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
+	if errors.Is(err, ErrUnknownOutcome) || errors.Is(err, kv.ErrCommitUnknown) {
+		s.lost(r, err)
+		return
+	}
+	again := *r
+	again.Received = time.Now()
+	s.requeue(&again, ops)
+}
+
+func (s *restorer) requeue(r *dispatch.Request, ops []fdbpq.Op) {
+	if err := s.b.dispatcher.Requeue(r, ops); err != nil {
+		s.lost(r, fmt.Errorf("%w: an item of queue %s is lost: its reply could not be sent: %w", ErrUnavailable, r.Queue.Name, err))
 	}
 }
 
-// observe corrects what a pop is expected to return: up to the largest message
-// seen at once, down slowly, so that a batch of pops of large items neither
-// fills the memory nor becomes more than a transaction can put back.
-func (l *lane) observe(largest int, items bool) {
-	expected := l.popSize.Load()
-	if int64(largest) > expected {
-		l.popSize.Store(int64(largest))
-	} else if items {
-		l.popSize.Store(expected - (expected-int64(largest)+7)/8)
-	}
-}
-
-// fail answers a batch that was not run, or of which nobody knows.
-func (l *lane) fail(b *batch, err error) {
-	if b.writes {
-		l.b.writes.note(err)
-	}
-	switch {
-	case kv.MaybeCommitted(err):
-		err = fmt.Errorf("%w: a push may or may not be in the queue, and what a pop took is put back: %w", ErrUnknownOutcome, err)
-		l.setUnsettled()
-	case errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("%w: the store did not answer in time, the request was not run: try again", ErrUnavailable)
-	case errors.Is(err, context.Canceled):
-		err = fmt.Errorf("%w: the service is shutting down, the request was not run: try again", ErrUnavailable)
-	}
-	l.b.quiet.store.warn("a batch failed", "requests", len(b.requests), "error", err)
-	for i := range b.requests {
-		r := &b.requests[i]
-		// An item is pushed again until it is stored, unless it may be already.
-		if r.restores && !errors.Is(err, ErrUnknownOutcome) && l.readd(r, &b.ops[i]) {
-			continue
-		}
-		l.b.refuse(r, err)
-	}
-}
-
-// refuseWaiting answers all that wait because the store is not available. They
-// were not run.
-func (l *lane) refuseWaiting(err error) {
-	var refused []request
-	l.mu.Lock()
-	kept := slices.DeleteFunc(l.mu.waiting[l.mu.head:], func(w waiting) bool {
-		if !w.restores {
-			refused = append(refused, w.request)
-		}
-		return !w.restores
-	})
-	l.mu.waiting = l.mu.waiting[:l.mu.head+len(kept)]
-	l.mu.others = 0 // those kept are pushes
-	l.mu.Unlock()
-	err = fmt.Errorf("%w: the request was not run: try again: %w", ErrUnavailable, err)
-	for i := range refused {
-		l.b.load.release(1, refused[i].size)
-		l.b.refuse(&refused[i], err)
-	}
-}
-
-// finish gives up what the batch held, but for what is kept until its replies are
-// confirmed.
-func (l *lane) finish(b *batch) {
-	bytes := 0
-	for i := range b.requests {
-		bytes += b.requests[i].size
-		b.ops[i] = fdbpq.Op{Kind: b.ops[i].Kind}
-	}
-	l.b.load.release(len(b.requests), bytes)
-	l.mu.Lock()
-	if b.silent {
-		l.mu.silent--
-	}
-	if l.mu.newest == b {
-		l.mu.newest = nil
-	}
-	l.mu.unconfirmed++
-	l.mu.changed.Signal()
-	l.mu.Unlock()
-	b.lane = l
-	if b.tracked {
-		l.b.unconfirmed.sent(b)
-	} else {
-		l.confirmed(b)
-	}
-}
-
-// confirmed takes back a batch that nothing more will come of.
-func (l *lane) confirmed(b *batch) {
-	l.mu.Lock()
-	l.mu.unconfirmed--
-	l.mu.changed.Signal()
-	l.mu.Unlock()
-	clear(b.requests)
-	*b = batch{requests: b.requests[:0], ops: b.ops[:0]}
-	l.spare.Put(b)
+func (s *restorer) lost(r *dispatch.Request, err error) {
+	s.endpoint.done(r, refusalOf(err))
+	s.b.metrics.unanswered.Inc()
+	s.b.quiet.unanswered.warn("an item whose reply could not be sent was not put back", "endpoint", s.endpoint.name, "error", err)
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -14,7 +14,7 @@ import (
 // which it was used last, one without, two looks.
 const rounds = 4
 
-func retireRounds(t *testing.T, r *bridge.Retirer, n int) {
+func retireRounds(t *testing.T, r *dispatch.Retirer, n int) {
 	t.Helper()
 	for range n {
 		if err := r.Round(t.Context()); err != nil {
@@ -47,9 +47,9 @@ func TestDisposableNames(t *testing.T) {
 		kept := push(t, e, "pq.kept.push", nil, "kept")
 		wantQueues(t, e, names+2)
 
-		retireRounds(t, e.Bridge.NewRetirer(false), rounds)
+		retireRounds(t, e.Bridge.Dispatcher().NewRetirer(false), rounds)
 		wantQueues(t, e, 1)
-		if n := e.Bridge.Queues(); n != 0 {
+		if n := e.Bridge.Dispatcher().Queues(); n != 0 {
 			t.Errorf("%d queues are still in memory", n)
 		}
 		_, body, err := e.Bridge.Get("/metrics")
@@ -65,14 +65,14 @@ func TestDisposableNames(t *testing.T) {
 // A queue that is used stays in memory and in the list.
 func TestRetirerLeavesWhatIsUsed(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	r := e.Bridge.NewRetirer(false)
+	r := e.Bridge.Dispatcher().NewRetirer(false)
 	for range 3 * rounds {
 		push(t, e, "pq.jobs.push", nil, "x")
 		e.Request("pq.jobs.pop.min", nil, nil)
 		retireRounds(t, r, 1)
 	}
 	wantQueues(t, e, 1)
-	if n := e.Bridge.Queues(); n != 1 {
+	if n := e.Bridge.Dispatcher().Queues(); n != 1 {
 		t.Errorf("%d queues are in memory, want the one that is used", n)
 	}
 }
@@ -98,12 +98,7 @@ func TestRetirerFindsForgottenNames(t *testing.T) {
 
 	e.Bridge = e.StartBridge()
 	e.Bridge.WaitReady()
-	r := e.Bridge.NewRetirer(true)
-	retireRounds(t, r, 2)
-	wantQueues(t, e, 0)
-
-	use("second")
-	e.Bridge.Evict()
+	r := e.Bridge.Dispatcher().NewRetirer(true)
 	retireRounds(t, r, 2)
 	wantQueues(t, e, 0)
 }

@@ -159,7 +159,7 @@ func (r *router) join(realm string) error {
 
 func (r *router) subscribe() error {
 	h := newHandler(r.b)
-	h.handed = true
+	h.forwarded = true
 	for subject, handle := range map[string]nats.MsgHandler{
 		r.root + "members":                 r.hear,
 		r.root + "report." + r.b.id + ".*": r.hearReport,
@@ -287,7 +287,9 @@ func (r *router) beat() {
 
 func (r *router) refuse(lost []failedForward) {
 	for i := range lost {
-		r.b.refuse(&lost[i].request, lost[i].err)
+		l := &lost[i]
+		l.Answered = time.Now()
+		l.Replier.Fail(&l.Request, nil, l.err)
 	}
 }
 

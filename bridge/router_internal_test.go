@@ -9,7 +9,7 @@ import (
 // A bridge that hears nothing because it is behind with reading, not even itself, does
 // not think that the others are gone.
 func TestRouterWaitsToHearItself(t *testing.T) {
-	r := newTestLane(t).b.router
+	r := newTestBridge(t).router
 	r.enter(phaseHere)
 	r.b.online.Store(true)
 	hear := func(id string) { r.hear(&nats.Msg{Data: []byte(string(phaseHere) + " " + id)}) }

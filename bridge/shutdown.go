@@ -83,14 +83,12 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running, 
 	// The lanes end when they have run and answered all they have. When the time is up
 	// the batches under way are given up and the rest is answered 503, which takes no
 	// store and so no time.
-	for _, l := range b.lanes {
-		l.close()
-	}
-	if !waitFor(requests, &running.lanes) {
-		report.undone = b.load.requests.Load()
+	b.dispatcher.Close()
+	if !waitFor(requests, &running.dispatcher) {
+		report.undone, _ = b.dispatcher.Pending()
 	}
 	stop()
-	running.lanes.Wait()
+	running.dispatcher.Wait()
 
 	// Pops that are with other bridges are theirs to answer, but if one of them
 	// dies nobody else is left to say so.
@@ -100,7 +98,7 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running, 
 	_ = within(total, patience, &late, func(context.Context) error { b.members.leave(); return nil })
 
 	// All replies are written. They have arrived when NATS answers once more.
-	report.abandoned = b.unconfirmed.abandoned()
+	report.abandoned = b.outbox.abandoned()
 	if report.sent() > 0 {
 		report.unconfirmed = nats.ErrDisconnected
 		if b.online.Load() {
@@ -230,7 +228,8 @@ func (b *Bridge) beginReport(ctx context.Context, failure error) *shutdownReport
 	if reason == nil {
 		reason = context.Cause(ctx)
 	}
-	b.options.Logger.Info("shutting down", "reason", reason, "pending", b.load.requests.Load(), "timeout", b.options.ShutdownTimeout)
+	pending, _ := b.dispatcher.Pending()
+	b.options.Logger.Info("shutting down", "reason", reason, "pending", pending, "timeout", b.options.ShutdownTimeout)
 	return &shutdownReport{b: b, failure: failure, began: time.Now(), answeredBefore: b.endpoints.answered(), unsentBefore: b.unsent.Load()}
 }
 

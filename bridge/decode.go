@@ -3,9 +3,7 @@ package bridge
 import (
 	"fmt"
 	"net/textproto"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -13,41 +11,23 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// operations says which operation carries out each verb, and at which end.
-var operations = [...]struct {
-	kind fdbpq.OpKind
-	end  fdbpq.End
-}{
-	subjects.Push:    {kind: fdbpq.OpPush},
-	subjects.PopMin:  {fdbpq.OpPop, fdbpq.Front},
-	subjects.PopMax:  {fdbpq.OpPop, fdbpq.Back},
-	subjects.PeekMin: {fdbpq.OpPeek, fdbpq.Front},
-	subjects.PeekMax: {fdbpq.OpPeek, fdbpq.Back},
-	subjects.Len:     {kind: fdbpq.OpLen},
-	subjects.Enqueue: {kind: fdbpq.OpPush},
-	subjects.Dequeue: {fdbpq.OpPop, fdbpq.Front},
-	subjects.Peek:    {fdbpq.OpPeek, fdbpq.Front},
+// decodeBare is for verbs without a payload and headers of their own. Errors wrap
+// ErrBadRequest.
+func decodeBare(m *nats.Msg, r *subjects.Request, _ *fdbpq.Op) error {
+	if len(m.Data) > 0 {
+		return fmt.Errorf("%w: %s with a payload of %d bytes: want none", ErrBadRequest, r.Verb, len(m.Data))
+	}
+	err := checkNames(m.Header, r)
+	// They were for NATS. Forwarded to another bridge they would act once more,
+	// with the rights of this one.
+	m.Header = nil
+	return err
 }
 
-// isPush reports whether the verb adds an item.
-func isPush(v subjects.Verb) bool { return v == subjects.Push || v == subjects.Enqueue }
-
-// decode fills op from a request whose subject was parsed. What op refers to
-// is the message's own memory. Errors wrap ErrBadRequest or
-// subjects.ErrPriority.
-func decode(m *nats.Msg, r subjects.Request, op *fdbpq.Op) error {
-	op.Kind, op.End = operations[r.Verb].kind, operations[r.Verb].end
+// decodePush takes the message over: what op refers to is the message's own memory.
+// Errors wrap ErrBadRequest or subjects.ErrPriority.
+func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
 	op.Priority = r.Priority
-	if !isPush(r.Verb) {
-		if len(m.Data) > 0 {
-			return fmt.Errorf("%w: %s with a payload of %d bytes: want none", ErrBadRequest, r.Verb, len(m.Data))
-		}
-		err := checkNames(m.Header, r)
-		// They were for NATS. Handed to another bridge they would act once more,
-		// with the rights of this one.
-		m.Header = nil
-		return err
-	}
 	op.Message.Value = m.Data
 	if len(m.Header) == 0 {
 		return nil
@@ -73,7 +53,7 @@ func decode(m *nats.Msg, r subjects.Request, op *fdbpq.Op) error {
 }
 
 // checkNames refuses the headers that no request, or not this one, may have.
-func checkNames(h nats.Header, r subjects.Request) error {
+func checkNames(h nats.Header, r *subjects.Request) error {
 	for name := range h {
 		if !subjects.RequestHeaderKnown(name) {
 			return fmt.Errorf("%w: unknown header %.64q: of the names that begin with Pq- only %s is known, spelled like that",
@@ -196,7 +176,7 @@ func headerMemory(h map[string][]string) (n int) {
 }
 
 // priority is the one of the header and of the subject, which must agree.
-func priority(r subjects.Request, texts []string) (int64, error) {
+func priority(r *subjects.Request, texts []string) (int64, error) {
 	value, have := r.Priority, r.HasPriority
 	for _, text := range texts {
 		p, err := subjects.ParsePriority(text)
@@ -209,97 +189,4 @@ func priority(r subjects.Request, texts []string) (int64, error) {
 		value, have = p, true
 	}
 	return value, nil
-}
-
-// encoder makes replies. It reuses its memory, so a reply must be published
-// before the next one is made, and it is used by one goroutine.
-type encoder struct {
-	buf    []byte
-	header nats.Header
-	values [3]string
-
-	second   int64 // since 1970, of pushedAt
-	pushedAt [len(subjects.TimeLayout)]byte
-}
-
-// pushed is the payload of the reply to a push.
-func (e *encoder) pushed(q *queue, id *fdbpq.ID) []byte {
-	e.buf = subjects.AppendPushed(e.buf[:0], q.kind, q.name, id.String(), id.Priority)
-	return e.buf
-}
-
-// length is the payload of the reply to a len.
-func (e *encoder) length(q *queue, n int64) []byte {
-	e.buf = subjects.AppendLength(e.buf[:0], q.name, n)
-	return e.buf
-}
-
-// item returns the headers of the reply that carries an item: the pusher's
-// and ours. Of the pusher's it leaves out those that a NATS server would act on,
-// which items have that other programs wrote, or earlier versions.
-func (e *encoder) item(q *queue, item *fdbpq.Item) nats.Header {
-	e.pushers(item)
-	for name := range e.header {
-		if strings.EqualFold(name, subjects.HeaderTraceParent) {
-			e.header[subjects.HeaderTraceDest] = traceDisabled
-			break
-		}
-	}
-	e.set(subjects.HeaderID, 0, item.ID.String())
-	if q.kind == subjects.Priority {
-		e.set(subjects.HeaderPriority, 1, strconv.FormatInt(item.ID.Priority, 10))
-	}
-	if !item.PushedAt.IsZero() {
-		e.set(subjects.HeaderPushedAt, 2, e.time(item.PushedAt))
-	}
-	return e.header
-}
-
-// traceDisabled keeps the server from tracing a reply for the trace context that the
-// pusher gave its item.
-var traceDisabled = []string{subjects.TraceDisabled}
-
-// itemAlone is item without what we add, for which there is no room, and so without
-// a trace context too.
-func (e *encoder) itemAlone(item *fdbpq.Item) nats.Header {
-	e.pushers(item)
-	for name := range e.header {
-		if strings.EqualFold(name, subjects.HeaderTraceParent) {
-			delete(e.header, name)
-		}
-	}
-	return e.header
-}
-
-// pushers makes the header that of the pusher.
-func (e *encoder) pushers(item *fdbpq.Item) {
-	if e.header == nil {
-		e.header = nats.Header{}
-	}
-	clear(e.header)
-	for name, values := range item.Headers {
-		if subjects.HeaderFate(name, values) == subjects.Kept {
-			e.header[name] = values
-		}
-	}
-}
-
-func (e *encoder) set(name string, at int, value string) {
-	e.values[at] = value
-	e.header[name] = e.values[at : at+1 : at+1]
-}
-
-// time is t in subjects.TimeLayout. Items come one after the other, so most have
-// their second in common, and only the microseconds are new.
-func (e *encoder) time(t time.Time) string {
-	if second := t.Unix(); second != e.second || e.pushedAt[0] == 0 {
-		e.second = second
-		copy(e.pushedAt[:], t.UTC().Format(subjects.TimeLayout))
-	}
-	const last = len(subjects.TimeLayout) - len("0Z")
-	for i, us := last, t.Nanosecond()/1000; i > last-6; i-- {
-		e.pushedAt[i] = byte('0' + us%10)
-		us /= 10
-	}
-	return string(e.pushedAt[:])
 }

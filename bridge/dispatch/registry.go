@@ -1,4 +1,4 @@
-package bridge
+package dispatch
 
 import (
 	"hash/maphash"
@@ -10,30 +10,10 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// queue is what the bridge knows about a queue that is used.
-type queue struct {
-	name   string
-	kind   subjects.Kind
-	target fdbpq.Target
-	lane   *lane
-
-	owned  atomic.Pointer[ownership] // what owner found last
-	used   atomic.Int64              // the round of the registry in which it was asked for last
-	marked int64                     // the round in which it was found empty; used by the retirer alone
-}
-
-// ownership says which of a list of bridges pops from a queue.
-type ownership struct {
-	of *string // the first of the list
-	id string
-}
-
-// registry has the queues that are used, one object for each, whatever
-// subscription its requests come from. The callbacks of all subscriptions use it
-// at the same time.
+// registry has the queues in use, one object for each. It is safe for concurrent use.
 //
-// Time is counted in rounds, which the retirer begins. It forgets the queues
-// that were not used for a while.
+// Time is counted in rounds, which the retirer begins; it forgets queues that have not
+// been used for a while.
 type registry struct {
 	keyspace *fdbpq.Keyspace
 	lanes    []*lane
@@ -55,22 +35,39 @@ const (
 
 type shard struct {
 	sync.RWMutex
-	queues map[string]*queue
+	queues map[string]*Queue
 }
 
 func newRegistry(k *fdbpq.Keyspace, lanes []*lane) *registry {
 	g := &registry{keyspace: k, lanes: lanes, seed: maphash.MakeSeed()}
 	for kind := range g.shards {
 		for i := range g.shards[kind] {
-			g.shards[kind][i].queues = map[string]*queue{}
+			g.shards[kind][i].queues = map[string]*Queue{}
 		}
 	}
 	return g
 }
 
-// get returns the queue of that name, which it copies. Errors wrap
+// Queue returns the queue of that name, which it copies. Errors wrap
 // fdbpq.ErrQueueName.
-func (g *registry) get(kind subjects.Kind, name string) (*queue, error) {
+func (d *Dispatcher) Queue(kind subjects.Kind, name string) (*Queue, error) {
+	return d.queues.get(kind, name)
+}
+
+// Queues returns the number of queues in memory.
+func (d *Dispatcher) Queues() (n int) {
+	for kind := range d.queues.shards {
+		for i := range d.queues.shards[kind] {
+			s := &d.queues.shards[kind][i]
+			s.RLock()
+			n += len(s.queues)
+			s.RUnlock()
+		}
+	}
+	return n
+}
+
+func (g *registry) get(kind subjects.Kind, name string) (*Queue, error) {
 	hash := maphash.String(g.seed, name)
 	s := &g.shards[kind][hash%registryShards]
 	s.RLock()
@@ -86,20 +83,20 @@ func (g *registry) get(kind subjects.Kind, name string) (*queue, error) {
 }
 
 // use notes that the queue is used. Mostly that is known.
-func (q *queue) use(round int64) {
+func (q *Queue) use(round int64) {
 	if q.used.Load() != round {
 		q.used.Store(round)
 	}
 }
 
-func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (*queue, error) {
+func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (*Queue, error) {
 	name = strings.Clone(name) // else it would keep the whole subject
-	q := &queue{name: name, kind: kind, lane: g.lanes[(hash/registryShards+uint64(kind))%uint64(len(g.lanes))]}
+	q := &Queue{Name: name, Kind: kind, lane: g.lanes[(hash/registryShards+uint64(kind))%uint64(len(g.lanes))]}
 	var err error
 	if kind == subjects.FIFO {
-		q.target, err = g.keyspace.Queue(name)
+		q.Target, err = g.keyspace.Queue(name)
 	} else {
-		q.target, err = g.keyspace.PriorityQueue(name)
+		q.Target, err = g.keyspace.PriorityQueue(name)
 	}
 	if err != nil {
 		return nil, err
@@ -121,7 +118,7 @@ func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (
 
 // evictLocked makes room for a queue.
 func (s *shard) evictLocked() {
-	var oldest *queue
+	var oldest *Queue
 	n := 0
 	for _, q := range s.queues { // which begins anywhere
 		if oldest == nil || q.used.Load() < oldest.used.Load() {
@@ -131,7 +128,7 @@ func (s *shard) evictLocked() {
 			break
 		}
 	}
-	delete(s.queues, oldest.name)
+	delete(s.queues, oldest.Name)
 }
 
 // beginRound begins a round and returns its number.
@@ -139,7 +136,7 @@ func (g *registry) beginRound() int64 { return g.round.Add(1) }
 
 // unused returns those queues of a shard that were not used since the round
 // began.
-func (s *shard) unused(round int64) (found []*queue) {
+func (s *shard) unused(round int64) (found []*Queue) {
 	s.RLock()
 	defer s.RUnlock()
 	for _, q := range s.queues {
@@ -151,15 +148,15 @@ func (s *shard) unused(round int64) (found []*queue) {
 }
 
 // forget drops those of the queues that were not used since the round began.
-func (s *shard) forget(queues []*queue, round int64) {
+func (s *shard) forget(queues []*Queue, round int64) {
 	s.Lock()
 	defer s.Unlock()
 	for _, q := range queues {
-		if q.used.Load() < round && s.queues[q.name] == q {
-			delete(s.queues, q.name)
+		if q.used.Load() < round && s.queues[q.Name] == q {
+			delete(s.queues, q.Name)
 		}
 	}
 	if len(s.queues) == 0 {
-		s.queues = map[string]*queue{} // a map does not shrink
+		s.queues = map[string]*Queue{} // a map does not shrink
 	}
 }

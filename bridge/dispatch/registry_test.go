@@ -1,4 +1,4 @@
-package bridge
+package dispatch
 
 import (
 	"fmt"
@@ -6,30 +6,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-func testBridge(t testing.TB) *Bridge {
-	grammar, err := subjects.New("pq", "q")
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db := memkv.New(memkv.Options{})
-	t.Cleanup(func() { _ = db.Close() })
-	b, err := New(Options{DB: db, Keyspace: keyspace, Grammar: grammar})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func getQueue(t testing.TB, g *registry, kind subjects.Kind, name string) *queue {
+func getQueue(t testing.TB, g *registry, kind subjects.Kind, name string) *Queue {
 	q, err := g.get(kind, name)
 	if err != nil {
 		t.Fatal(err)
@@ -40,9 +20,9 @@ func getQueue(t testing.TB, g *registry, kind subjects.Kind, name string) *queue
 // The subscriptions, whose callbacks run at the same time, share one object for each
 // queue.
 func TestRegistryHasOneQueueOfAName(t *testing.T) {
-	g := testBridge(t).queues
+	g := newTest(t).queues
 	var group sync.WaitGroup
-	found := make([][]*queue, 4)
+	found := make([][]*Queue, 4)
 	for n := range found {
 		group.Go(func() {
 			for i := range 2000 {
@@ -52,12 +32,12 @@ func TestRegistryHasOneQueueOfAName(t *testing.T) {
 	}
 	group.Wait()
 	for i, q := range found[0] {
-		if want := fmt.Sprint("queue-", i/2); q.name != want || q.kind != subjects.Kind(i%2) {
-			t.Fatalf("%s of kind %v, want %s", q.name, q.kind, want)
+		if want := fmt.Sprint("queue-", i/2); q.Name != want || q.Kind != subjects.Kind(i%2) {
+			t.Fatalf("%s of kind %v, want %s", q.Name, q.Kind, want)
 		}
 		for n := range found {
 			if found[n][i] != q {
-				t.Fatalf("two objects for %s", q.name)
+				t.Fatalf("two objects for %s", q.Name)
 			}
 		}
 	}
@@ -66,7 +46,7 @@ func TestRegistryHasOneQueueOfAName(t *testing.T) {
 // A name that is not used costs little memory, however many subscriptions saw it.
 func TestRegistryIsSmall(t *testing.T) {
 	const names, most = 50_000, 400
-	g := testBridge(t).queues
+	g := newTest(t).queues
 	before := heapAlloc()
 	for range 3 {
 		for i := range names {
@@ -91,7 +71,8 @@ func heapAlloc() int64 {
 
 // The number of queues is bounded, and those that are used stay.
 func TestRegistryIsBounded(t *testing.T) {
-	g := testBridge(t).queues
+	d := newTest(t)
+	g := d.queues
 	busy := getQueue(t, g, subjects.Priority, "busy")
 	for i := range 2 * maxQueues {
 		if i%1000 == 0 {
@@ -102,17 +83,13 @@ func TestRegistryIsBounded(t *testing.T) {
 		}
 		getQueue(t, g, subjects.Priority, fmt.Sprint(i))
 	}
-	n := 0
-	for i := range g.shards[subjects.Priority] {
-		n += len(g.shards[subjects.Priority][i].queues)
-	}
-	if n > maxQueues || !g.evicted.Load() {
+	if n := d.Queues(); n > maxQueues || !g.evicted.Load() {
 		t.Errorf("%d queues, want at most %d; evicted %v", n, maxQueues, g.evicted.Load())
 	}
 }
 
 func BenchmarkRegistry(b *testing.B) {
-	g := testBridge(b).queues
+	g := newTest(b).queues
 	names := make([]string, 1000)
 	for i := range names {
 		names[i] = fmt.Sprint("queue-", i)

@@ -1,4 +1,4 @@
-package bridge
+package dispatch
 
 import (
 	"context"
@@ -9,19 +9,17 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// retirer forgets the queues that are not used any more, and takes those of them
-// that are empty off the list of queues, so that a name that was used once costs
-// nothing in the end. It works in rounds, fdbpq.RetireAfter apart. A queue that
-// was not used for a whole round is looked at: if it is empty it is marked, if it
-// still is in the next round it leaves the list, and it is forgotten in
-// any case.
+// Retirer forgets queues that are no longer used, and removes those of them that are
+// empty from the list of queues, so that a name that was used once ends up
+// costing nothing. It works in rounds, fdbpq.RetireAfter apart. It looks at each queue
+// that was not used for a whole round: if the queue is empty it is marked; if it is still
+// empty in the next round it leaves the list. Either way it is forgotten then.
 //
-// Names that no bridge knows any more, because theirs ended or had no room for
-// them, are found in the list itself, by two rounds of looking at all of it: one
-// that marks and one that takes off. Otherwise a bridge that is not used does
-// nothing here.
-type retirer struct {
-	b      *Bridge
+// Names that no bridge knows any more, because their bridge ended or had no room for
+// them, are found in the list itself, in two rounds that go through all of it: one
+// marks, the next removes. Otherwise an idle bridge does nothing here.
+type Retirer struct {
+	d      *Dispatcher
 	ripe   fdbpq.Mark // of the round before
 	passes int        // how often the list is yet to be looked through
 }
@@ -35,12 +33,33 @@ const (
 	listPasses = 2
 )
 
-func newRetirer(b *Bridge) *retirer { return &retirer{b: b, passes: listPasses} }
+// NewRetirer returns a Retirer that works only when Round is called; Maintain has one of
+// its own. Unless lists is true it does not look through the list of queues.
+func (d *Dispatcher) NewRetirer(lists bool) *Retirer {
+	r := &Retirer{d: d}
+	if lists {
+		r.passes = listPasses
+	}
+	return r
+}
 
-func (r *retirer) run(ctx context.Context) {
+// sweepAge is longer than any batch can take, see fdbpq.SweepReceipts.
+const sweepAge = 24 * time.Hour
+
+// Maintain removes what dead processes left in the store, and retires queues that are
+// not used any more, until ctx ends. The store must be open.
+func (d *Dispatcher) Maintain(ctx context.Context) {
+	err := fdbpq.SweepReceipts(ctx, d.options.DB, d.options.Keyspace, sweepAge)
+	if err != nil && ctx.Err() == nil {
+		d.options.Warn("old receipts could not be removed; the next start tries again", "error", err)
+	}
+	d.retirer.run(ctx)
+}
+
+func (r *Retirer) run(ctx context.Context) {
 	for {
-		if err := r.work(ctx); err != nil && ctx.Err() == nil {
-			r.b.quiet.store.warn("queues that are not used could not be retired; the next round tries again", "error", err)
+		if err := r.Round(ctx); err != nil && ctx.Err() == nil {
+			r.d.options.Warn("queues that are not used could not be retired; the next round tries again", "error", err)
 		}
 		if !pause(ctx, fdbpq.RetireAfter) {
 			return
@@ -60,9 +79,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// work is one round. After an error the rest is left to the next one.
-func (r *retirer) work(ctx context.Context) error {
-	registry := r.b.queues
+// Round is one round. After an error the rest is left to the next one. One goroutine
+// calls it at a time.
+func (r *Retirer) Round(ctx context.Context) error {
+	registry := r.d.queues
 	round := registry.beginRound()
 	next, ripe := fdbpq.NewMark(), r.ripe
 	r.ripe = next
@@ -88,14 +108,14 @@ func (r *retirer) work(ctx context.Context) error {
 }
 
 // passList looks at all queues in the list.
-func (r *retirer) passList(ctx context.Context, kind subjects.Kind, next, ripe fdbpq.Mark) error {
-	k := r.b.keyspace
+func (r *Retirer) passList(ctx context.Context, kind subjects.Kind, next, ripe fdbpq.Mark) error {
+	k := r.d.options.Keyspace
 	list, open := k.PriorityQueues, func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) }
 	if kind == subjects.FIFO {
 		list, open = k.Queues, func(name string) (fdbpq.Target, error) { return k.Queue(name) }
 	}
 	for after := ""; ; {
-		names, err := kv.ReadTransact(ctx, r.b.db, func(reader kv.Reader) ([]string, error) {
+		names, err := kv.ReadTransact(ctx, r.d.options.DB, func(reader kv.Reader) ([]string, error) {
 			return list(reader, after, retirePage).Get()
 		})
 		if err != nil {
@@ -115,20 +135,20 @@ func (r *retirer) passList(ctx context.Context, kind subjects.Kind, next, ripe f
 }
 
 // passShard looks at the queues that were not used in the round before this one.
-func (r *retirer) passShard(ctx context.Context, s *shard, round int64, next, ripe fdbpq.Mark) error {
+func (r *Retirer) passShard(ctx context.Context, s *shard, round int64, next, ripe fdbpq.Mark) error {
 	unused := s.unused(round - 1)
 	for len(unused) > 0 {
 		page := unused[:min(len(unused), retirePage)]
 		unused = unused[len(page):]
 		targets := make([]fdbpq.Target, len(page))
 		for i, q := range page {
-			targets[i] = q.target
+			targets[i] = q.Target
 		}
 		done, err := r.retire(ctx, targets, next, ripe)
 		if err != nil {
 			return err
 		}
-		var over []*queue
+		var over []*Queue
 		for i, q := range page {
 			if done[i] == fdbpq.Marked && q.marked != round-1 {
 				q.marked = round // to be looked at once more
@@ -142,13 +162,13 @@ func (r *retirer) passShard(ctx context.Context, s *shard, round int64, next, ri
 }
 
 // retire is fdbpq.Retire for a page of queues, and a pause.
-func (r *retirer) retire(ctx context.Context, targets []fdbpq.Target, next, ripe fdbpq.Mark) ([]fdbpq.Retired, error) {
+func (r *Retirer) retire(ctx context.Context, targets []fdbpq.Target, next, ripe fdbpq.Mark) ([]fdbpq.Retired, error) {
 	if len(targets) == 0 {
 		return nil, nil
 	}
-	attempt, cancel := context.WithTimeout(ctx, r.b.options.RequestTimeout)
+	attempt, cancel := context.WithTimeout(ctx, r.d.options.RequestTimeout)
 	defer cancel()
-	done, err := fdbpq.Retire(attempt, r.b.db, targets, next, ripe)
+	done, err := fdbpq.Retire(attempt, r.d.options.DB, targets, next, ripe)
 	if err == nil && !pause(ctx, retirePause) {
 		err = ctx.Err()
 	}

@@ -1,0 +1,172 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// batch is requests that run in one transaction, and their operations one after the other.
+type batch struct {
+	requests []Request
+	ops      []fdbpq.Op
+
+	silent    bool // has a push without a reply
+	writes    bool
+	nonPushes bool // has something else than pushes
+	durable   bool // or failed: only the answers are missing
+
+	pending *fdbpq.Pending
+	cancel  context.CancelFunc
+}
+
+func (b *batch) add(r *Request, ops []fdbpq.Op) {
+	b.requests = append(b.requests, *r)
+	b.ops = append(b.ops, ops...)
+	for i := range ops {
+		push := ops[i].Kind == fdbpq.OpPush
+		b.nonPushes = b.nonPushes || !push
+		b.writes = b.writes || push || ops[i].Kind == fdbpq.OpPop
+		b.silent = b.silent || push && r.Reply == ""
+	}
+}
+
+// each returns the requests and their operations.
+func (b *batch) each() iter.Seq2[*Request, []fdbpq.Op] {
+	return func(yield func(*Request, []fdbpq.Op) bool) {
+		at := 0
+		for i := range b.requests {
+			r := &b.requests[i]
+			if !yield(r, b.ops[at:at+r.span]) {
+				return
+			}
+			at += r.span
+		}
+	}
+}
+
+// empty removes all requests and frees what they refer to.
+func (b *batch) empty() {
+	clear(b.requests)
+	clear(b.ops)
+	b.requests, b.ops = b.requests[:0], b.ops[:0]
+}
+
+func returnsItem(k fdbpq.OpKind) bool { return k == fdbpq.OpPop || k == fdbpq.OpPeek }
+
+func hasLen(ops []fdbpq.Op) bool {
+	for i := range ops {
+		if ops[i].Kind == fdbpq.OpLen {
+			return true
+		}
+	}
+	return false
+}
+
+// answer waits for the batches that run started, in their order, and answers
+// their requests.
+func (l *lane) answer() {
+	for b := range l.started {
+		results, err := b.pending.Wait()
+		b.cancel()
+		l.setDurable(b)
+		if err == nil {
+			l.succeed(b, results)
+		} else {
+			l.fail(b, err)
+		}
+		l.finish(b)
+	}
+}
+
+// setDurable notes that only the answers of the batch are missing.
+func (l *lane) setDurable(b *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b.durable = true
+	l.mu.changed.Signal()
+}
+
+// succeed answers the requests of a batch that is durable.
+func (l *lane) succeed(b *batch, results []fdbpq.Result) {
+	l.d.options.BatchDone(len(b.ops))
+	now := time.Now()
+	largest, items := 0, false
+	for r, ops := range b.each() {
+		own := results[:len(ops)]
+		results = results[len(ops):]
+		largest = max(largest, r.Size)
+		for i := range own {
+			if own[i].Err == nil && returnsItem(ops[i].Kind) {
+				items = true
+				largest = max(largest, sizeOf(&own[i].Item.Message))
+			}
+		}
+		r.Answered = now
+		r.Replier.Answer(r, ops, own)
+	}
+	l.observe(largest, items)
+}
+
+// sizeOf is about the bytes of a message.
+func sizeOf(m *fdbpq.Message) int {
+	n := len(m.Value)
+	for name, values := range m.Headers {
+		for _, value := range values {
+			n += len(name) + len(value)
+		}
+	}
+	return n
+}
+
+// fail fails the requests of a batch that was not run, or whose outcome is unknown.
+func (l *lane) fail(b *batch, err error) {
+	if b.writes {
+		l.d.health.note(err)
+	}
+	switch {
+	case kv.MaybeCommitted(err):
+		err = fmt.Errorf("%w: a push may or may not be in the queue, and what a pop took is put back: %w", ErrUnknownOutcome, err)
+		l.setUnsettled()
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("%w: the store did not answer in time, the request was not run: try again", ErrUnavailable)
+	case errors.Is(err, context.Canceled):
+		err = fmt.Errorf("%w: the service is shutting down, the request was not run: try again", ErrUnavailable)
+	}
+	l.d.options.Warn("a batch failed", "requests", len(b.requests), "error", err)
+	for r, ops := range b.each() {
+		r.fail(ops, err)
+	}
+}
+
+// fail hands the error to the Replier.
+func (r *Request) fail(ops []fdbpq.Op, err error) {
+	r.Answered = time.Now()
+	r.Replier.Fail(r, ops, err)
+}
+
+// finish ends the batch and frees what it held.
+func (l *lane) finish(b *batch) {
+	bytes := 0
+	for i := range b.requests {
+		bytes += b.requests[i].Size
+	}
+	l.d.load.release(len(b.requests), bytes)
+	l.mu.Lock()
+	if b.silent {
+		l.mu.silent--
+	}
+	if l.mu.newest == b {
+		l.mu.newest = nil
+	}
+	l.mu.changed.Signal()
+	l.mu.Unlock()
+	b.empty() // no longer the newest, so nobody else looks at it
+	*b = batch{requests: b.requests, ops: b.ops}
+	l.spare.Put(b)
+}

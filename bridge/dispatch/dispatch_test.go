@@ -1,0 +1,190 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// recorder is a Replier that keeps what it is told.
+type recorder struct {
+	mu       sync.Mutex
+	answers  map[uint64][]fdbpq.Result
+	failures map[uint64]error
+	times    map[uint64]int
+	told     chan uint64
+}
+
+func newRecorder() *recorder {
+	return &recorder{answers: map[uint64][]fdbpq.Result{}, failures: map[uint64]error{}, times: map[uint64]int{}, told: make(chan uint64, 1<<16)}
+}
+
+func (r *recorder) Answer(q *Request, ops []fdbpq.Op, results []fdbpq.Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(ops) != len(results) || q.Answered.Before(q.Received) {
+		panic(fmt.Sprintf("request %d: %d operations, %d results, answered %v", q.Number, len(ops), len(results), q.Answered))
+	}
+	r.answers[q.Number] = append([]fdbpq.Result(nil), results...)
+	r.times[q.Number]++
+	r.told <- q.Number
+}
+
+func (r *recorder) Fail(q *Request, _ []fdbpq.Op, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures[q.Number] = err
+	r.times[q.Number]++
+	r.told <- q.Number
+}
+
+// run runs d until the test ends.
+func run(t *testing.T, d *Dispatcher) (stop func()) {
+	t.Helper()
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(context.WithoutCancel(t.Context())) })
+	stop = sync.OnceFunc(func() {
+		d.Close()
+		running.Wait()
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func push(q *Queue, value string) fdbpq.Op {
+	return fdbpq.Op{Kind: fdbpq.OpPush, Queue: q.Target, Message: fdbpq.Message{Value: []byte(value)}}
+}
+
+func pop(q *Queue) fdbpq.Op { return fdbpq.Op{Kind: fdbpq.OpPop, Queue: q.Target} }
+
+// A request owns its operations: each gets its own results, whatever shares the batch, and
+// a request is never split.
+func TestRequestsOwnTheirSpans(t *testing.T) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	d := newTest(t)
+	d.options.MaxBatch = 7
+	var batches []int
+	d.options.BatchDone = func(n int) { batches = append(batches, n) }
+	q := getQueue(t, d.queues, subjects.FIFO, "jobs")
+	r := newRecorder()
+	want := map[uint64][]string{}
+	const requests = 300
+	for n := range uint64(requests) {
+		var ops []fdbpq.Op
+		for i := range 1 + random.IntN(10) {
+			value := fmt.Sprint(n, ".", i)
+			want[n] = append(want[n], value)
+			ops = append(ops, push(q, value))
+		}
+		if err := d.Submit(&Request{Queue: q, Replier: r, Number: n, Received: time.Now()}, ops); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, d)()
+	batcher := fdbpq.NewBatcher(d.options.DB, d.options.Keyspace)
+	popped := 0
+	for n := range uint64(requests) {
+		if len(r.answers[n]) != len(want[n]) || r.times[n] != 1 {
+			t.Fatalf("seed %d: request %d has %d results, want %d; answered %d times", seed, n, len(r.answers[n]), len(want[n]), r.times[n])
+		}
+		for i, value := range want[n] {
+			results, err := batcher.Apply(t.Context(), []fdbpq.Op{pop(q)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			item, err := results[0].Item, results[0].Err
+			if err != nil || string(item.Value) != value || item.ID != r.answers[n][i].Item.ID {
+				t.Fatalf("seed %d: item %d is %q with id %s, %v: want %q with %s", seed, popped, item.Value, item.ID, err, value, r.answers[n][i].Item.ID)
+			}
+			popped++
+		}
+	}
+	for _, size := range batches {
+		if size > 10 {
+			t.Errorf("seed %d: a batch of %d operations, want one request more than MaxBatch at most", seed, size)
+		}
+	}
+	if n, bytes := d.Pending(); n != 0 || bytes != 0 {
+		t.Errorf("%d requests of %d bytes are still counted", n, bytes)
+	}
+}
+
+// Every request that was taken is answered once, also when Run is told to give up, and
+// what cannot be taken says why.
+func TestEveryRequestIsAnsweredOnce(t *testing.T) {
+	d := newTest(t)
+	d.options.MaxPending, d.load.maxRequests = 100, 100
+	q := getQueue(t, d.queues, subjects.Priority, "jobs")
+	r := newRecorder()
+	taken := 0
+	for n := range uint64(200) {
+		switch err := d.Submit(&Request{Queue: q, Replier: r, Number: n, Received: time.Now()}, []fdbpq.Op{push(q, "x")}); {
+		case err == nil:
+			taken++
+		case !errors.Is(err, ErrOverloaded):
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	d.Close()
+	d.Run(ctx)
+	if len(r.failures) != taken || taken != 100 {
+		t.Errorf("%d of %d requests failed, want all of 100", len(r.failures), taken)
+	}
+	for n, err := range r.failures {
+		if !errors.Is(err, ErrUnavailable) || r.times[n] != 1 {
+			t.Errorf("request %d: %v, told %d times", n, err, r.times[n])
+		}
+	}
+	request := &Request{Queue: q, Replier: r}
+	if err := d.Submit(request, []fdbpq.Op{push(q, "x")}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("Submit after Close: %v", err)
+	}
+	if err := d.Requeue(request, []fdbpq.Op{push(q, "x")}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("Requeue after Run: %v", err)
+	}
+	if n, _ := d.Pending(); n != 0 {
+		t.Errorf("%d requests are still counted", n)
+	}
+}
+
+// insistent is a Replier that requeues what fails.
+type insistent struct {
+	d *Dispatcher
+	*recorder
+}
+
+func (i insistent) Fail(q *Request, ops []fdbpq.Op, err error) {
+	again := *q
+	if i.d.Requeue(&again, ops) != nil {
+		i.recorder.Fail(q, ops, err)
+	}
+}
+
+// A request that comes back each time it fails does not keep Run from ending.
+func TestRequeueEnds(t *testing.T) {
+	d := newTest(t)
+	q := getQueue(t, d.queues, subjects.Priority, "jobs")
+	r := newRecorder()
+	for n := range uint64(10) {
+		if err := d.Requeue(&Request{Queue: q, Replier: insistent{d, r}, Number: n}, []fdbpq.Op{push(q, "x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	d.Close()
+	d.Run(ctx)
+	if len(r.failures) != 10 {
+		t.Errorf("%d requests were given up, want 10", len(r.failures))
+	}
+}

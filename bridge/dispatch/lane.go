@@ -1,0 +1,324 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// lane runs the requests of its queues in batches: whatever arrived while one batch was
+// under way forms the next. So an idle lane adds no delay, and a busy one
+// shares each sync to disk among hundreds of requests.
+//
+// Two goroutines do the work: run puts batches together and starts them, answer waits
+// until they are durable and calls the Repliers. Up to two batches are under way if the
+// engine pipelines, or if it is not serial and both only push. The second starts
+// once it is as large as the first, because many small batches cost more than they gain.
+type lane struct {
+	d       *Dispatcher
+	batcher *fdbpq.Batcher
+	started chan *batch  // run to answer; unbuffered, which bounds the batches under way
+	popSize atomic.Int64 // bytes to expect of a pop or peek, see observe
+
+	mu struct {
+		sync.Mutex
+		changed sync.Cond // something below changed that run may wait for
+
+		waiting   waiting
+		closed    bool
+		ended     bool   // run takes nothing any more
+		unsettled bool   // the outcome of a batch is unknown
+		silent    int    // batches under way that have pushes without a reply
+		newest    *batch // the batch started last, nil once it is answered
+	}
+	spare sync.Pool // of *batch
+}
+
+// opOverhead is about what an operation adds to a transaction, in bytes.
+const opOverhead = 256
+
+// firstBatchPops is the number of pops in a batch as long as nothing is known
+// about the size of the items.
+const firstBatchPops = 64
+
+func newLane(d *Dispatcher) *lane {
+	l := &lane{
+		d:       d,
+		batcher: fdbpq.NewBatcher(d.options.DB, d.options.Keyspace),
+		started: make(chan *batch),
+	}
+	l.popSize.Store(int64(d.options.MaxBatchBytes / firstBatchPops))
+	l.mu.changed.L = &l.mu
+	l.spare.New = func() any { return &batch{} }
+	return l
+}
+
+var errClosed = fmt.Errorf("%w: the service is shutting down: try again", ErrUnavailable)
+
+// submit is Dispatcher.Submit.
+func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
+	if err := l.d.load.admit(r.Size); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.closed {
+		l.d.load.release(1, r.Size)
+		return errClosed
+	}
+	l.mu.waiting.push(r, ops)
+	if l.enoughLocked() {
+		l.mu.changed.Signal()
+	}
+	return nil
+}
+
+// requeue is Dispatcher.Requeue.
+func (l *lane) requeue(r *Request, ops []fdbpq.Op) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.ended {
+		return errClosed
+	}
+	l.d.load.hold(r.Size)
+	l.mu.waiting.push(r, ops)
+	l.mu.changed.Signal()
+	return nil
+}
+
+// close makes run return when nothing is left to do.
+func (l *lane) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.closed = true
+	l.mu.changed.Signal()
+}
+
+// wake makes run look again.
+func (l *lane) wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.changed.Signal()
+}
+
+// run starts batches until close was called and all is done. Once ctx has ended, requests
+// that wait fail.
+func (l *lane) run(ctx context.Context) {
+	defer close(l.started)
+	defer context.AfterFunc(ctx, l.wake)()
+	for l.wait(ctx) {
+		l.settle(ctx)
+		b := l.take(ctx)
+		if b == nil {
+			continue
+		}
+		l.start(ctx, b)
+		if len(b.requests) > 1 && errors.Is(b.pending.Failed(), kv.ErrCorrupt) {
+			l.startEach(ctx, b)
+			continue
+		}
+		l.started <- b
+	}
+}
+
+func (l *lane) start(ctx context.Context, b *batch) {
+	oldest := b.requests[0].Received
+	timeout := l.d.options.RequestTimeout
+	timeout = max(timeout-time.Since(oldest), timeout/2)
+	batchCtx, cancel := context.WithTimeout(ctx, timeout)
+	b.cancel = cancel
+	b.pending = l.batcher.Start(batchCtx, b.ops)
+}
+
+// startEach starts the requests of a batch that met damaged data one by one, so
+// that only those fail that need that data themselves.
+func (l *lane) startEach(ctx context.Context, b *batch) {
+	b.cancel()
+	for r, ops := range b.each() {
+		single := l.spare.Get().(*batch)
+		single.add(r, ops)
+		l.mu.Lock()
+		if single.silent {
+			l.mu.silent++
+		}
+		l.mu.newest = single
+		l.mu.Unlock()
+		l.start(ctx, single)
+		l.started <- single
+	}
+	b.empty() // the requests belong to other batches now
+	l.finish(b)
+}
+
+// wait waits for something to do, and returns false when nothing more will come.
+func (l *lane) wait(ctx context.Context) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// A batch under way may leave more to do: an outcome to settle, an item to requeue.
+	for !l.enoughLocked() && !l.mu.unsettled && !l.doneLocked(ctx) {
+		l.mu.changed.Wait()
+	}
+	l.mu.ended = l.mu.waiting.len() == 0 && !l.mu.unsettled && l.doneLocked(ctx)
+	return !l.mu.ended
+}
+
+// doneLocked reports whether run ends once nothing waits.
+func (l *lane) doneLocked(ctx context.Context) bool {
+	return l.mu.closed && l.mu.newest == nil && (!l.d.held.Load() || ctx.Err() != nil)
+}
+
+// enoughLocked reports whether it is time to start a batch.
+func (l *lane) enoughLocked() bool {
+	n, newest := l.mu.waiting.operations(), l.mu.newest
+	if n == 0 || newest == nil {
+		return n > 0
+	}
+	onlyPushes := !newest.nonPushes && l.mu.waiting.nonPushes == 0
+	db := l.d.options.DB
+	return n >= len(newest.ops) && (newest.durable || db.Pipelines() || onlyPushes && !db.Serial())
+}
+
+// settle puts back the items that a batch of unknown outcome popped, before
+// anything else runs. Meanwhile it fails requests that are too old, and all of them as
+// long as the store says that it is not available.
+func (l *lane) settle(ctx context.Context) {
+	var backoff kv.Backoff
+	for l.takeUnsettled() {
+		attempt, cancel := context.WithTimeout(ctx, l.d.options.RequestTimeout/2)
+		err := l.batcher.Settle(attempt)
+		cancel()
+		if err == nil {
+			continue
+		}
+		l.d.options.Warn("a batch of unknown outcome is not settled yet", "error", err)
+		if ctx.Err() != nil {
+			return
+		}
+		l.setUnsettled()
+		l.expire(ctx)
+		if errors.Is(err, kv.ErrUnavailable) && !kv.MaybeCommitted(err) {
+			l.failWaiting(err)
+		}
+		_ = backoff.Wait(ctx) // if ctx ends the next attempt fails and is the last
+	}
+}
+
+// takeUnsettled returns the flag and lowers it, so that a batch that fails
+// during Settle raises it again.
+func (l *lane) takeUnsettled() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.mu.unsettled
+	l.mu.unsettled = false
+	return was
+}
+
+func (l *lane) setUnsettled() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.unsettled = true
+	l.mu.changed.Signal()
+}
+
+// expire fails the requests that have waited too long, and all when ctx has ended.
+func (l *lane) expire(ctx context.Context) {
+	before := time.Now().Add(-l.d.options.RequestTimeout)
+	for {
+		l.mu.Lock()
+		if ctx.Err() != nil {
+			l.mu.ended = l.mu.closed // or a Replier may requeue endlessly
+		}
+		first, ops := l.mu.waiting.first()
+		if first == nil || ctx.Err() == nil && first.Received.After(before) {
+			l.mu.Unlock()
+			return
+		}
+		r := *first
+		ops = slices.Clone(ops)
+		l.mu.waiting.pop()
+		l.mu.Unlock()
+		l.d.load.release(1, r.Size)
+		r.fail(ops, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
+			ErrUnavailable, time.Since(r.Received).Round(time.Millisecond)))
+	}
+}
+
+// failWaiting fails all requests that wait, because the store is not available.
+func (l *lane) failWaiting(err error) {
+	l.mu.Lock()
+	failed := l.mu.waiting
+	l.mu.waiting = waiting{}
+	l.mu.Unlock()
+	err = fmt.Errorf("%w: the request was not run: try again: %w", ErrUnavailable, err)
+	for failed.len() > 0 {
+		r, ops := failed.first()
+		l.d.load.release(1, r.Size)
+		r.fail(ops, err)
+		failed.pop()
+	}
+}
+
+// take returns the next batch, nil if there is none.
+//
+// The operations of a batch are reordered (see fdbpq.Batcher), and one that only
+// reads sees only what is durable. That shows only to a publisher who pushes without
+// waiting for a reply and then asks: so a len does not share a batch with an earlier
+// push that has no reply, and a batch that only reads waits for such pushes.
+func (l *lane) take(ctx context.Context) *batch {
+	l.expire(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.waiting.len() == 0 {
+		return nil
+	}
+	b := l.spare.Get().(*batch)
+	options := &l.d.options
+	for bytes := 0; l.mu.waiting.len() > 0; {
+		r, ops := l.mu.waiting.first()
+		bytes += l.expect(r, ops)
+		full := bytes > options.MaxBatchBytes || len(b.ops)+len(ops) > options.MaxBatch
+		if len(b.ops) > 0 && (full || b.silent && hasLen(ops)) {
+			break
+		}
+		b.add(r, ops)
+		l.mu.waiting.pop()
+	}
+	for !b.writes && l.mu.silent > 0 {
+		l.mu.changed.Wait()
+	}
+	if b.silent {
+		l.mu.silent++
+	}
+	l.mu.newest = b
+	return b
+}
+
+// expect returns about the bytes that the request moves in a transaction.
+func (l *lane) expect(r *Request, ops []fdbpq.Op) int {
+	bytes := r.Size + opOverhead*len(ops)
+	for i := range ops {
+		if returnsItem(ops[i].Kind) {
+			bytes += int(l.popSize.Load())
+		}
+	}
+	return bytes
+}
+
+// observe corrects what a pop is expected to return: up to the largest message
+// seen at once, down slowly, so that a batch of pops of large items neither
+// fills the memory nor becomes more than a transaction can put back.
+func (l *lane) observe(largest int, items bool) {
+	expected := l.popSize.Load()
+	if int64(largest) > expected {
+		l.popSize.Store(int64(largest))
+	} else if items {
+		l.popSize.Store(expected - (expected-int64(largest)+7)/8)
+	}
+}

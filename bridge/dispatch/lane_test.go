@@ -1,0 +1,58 @@
+package dispatch
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// A lane that is closed goes on until its last batch is answered: that may turn
+// out to have an unknown outcome, which only run settles.
+func TestLaneOutlivesItsLastBatch(t *testing.T) {
+	l := newTest(t).lanes[0]
+	synctest.Test(t, func(t *testing.T) {
+		l.mu.newest = &batch{}
+		l.close()
+		goesOn := make(chan bool, 1)
+		go func() { goesOn <- l.wait(t.Context()) }()
+		synctest.Wait()
+		if len(goesOn) > 0 {
+			t.Fatal("the lane ended with a batch under way")
+		}
+		l.setUnsettled()
+		if !<-goesOn {
+			t.Error("the lane ended with a batch of unknown outcome")
+		}
+		l.takeUnsettled()
+		go func() { goesOn <- l.wait(t.Context()) }()
+		synctest.Wait()
+		l.finish(l.mu.newest)
+		if <-goesOn {
+			t.Error("the lane goes on with nothing to do")
+		}
+	})
+}
+
+// A lane that is never empty does not keep room for all that ever waited.
+func TestLaneGivesUpWhatItTook(t *testing.T) {
+	l := newTest(t).lanes[0]
+	add := func(n int) {
+		for range n {
+			if err := l.submit(&Request{Received: time.Now()}, []fdbpq.Op{{Kind: fdbpq.OpPush}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const waiting = 2000
+	add(waiting)
+	for range 500 {
+		add(l.d.options.MaxBatch)
+		l.finish(l.take(t.Context()))
+	}
+	w := &l.mu.waiting
+	if w.len() != waiting || w.operations() != waiting || cap(w.requests.items) > 10*waiting || cap(w.ops.items) > 10*waiting {
+		t.Errorf("%d requests wait, want %d, in room for %d", w.len(), waiting, cap(w.requests.items))
+	}
+}

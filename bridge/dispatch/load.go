@@ -1,0 +1,44 @@
+package dispatch
+
+import (
+	"fmt"
+	"sync/atomic"
+)
+
+// load counts the requests that wait or run in all lanes.
+type load struct {
+	requests, bytes       atomic.Int64
+	maxRequests, maxBytes int64
+}
+
+// What Submit returns when there is no room. They are variables because refusing a
+// request in a flood must cost less than receiving it, so callers may prepare the
+// answers.
+var (
+	ErrTooManyRequests = fmt.Errorf("%w: as many requests are waiting as may: try again later", ErrOverloaded)
+	ErrTooManyBytes    = fmt.Errorf("%w: requests of as many bytes are waiting as may: try again later", ErrOverloaded)
+)
+
+// admit counts a request, or returns ErrTooManyRequests or ErrTooManyBytes.
+func (l *load) admit(size int) error {
+	if l.requests.Add(1) > l.maxRequests {
+		l.requests.Add(-1)
+		return ErrTooManyRequests
+	}
+	if l.bytes.Add(int64(size))-int64(size) > l.maxBytes {
+		l.release(1, size)
+		return ErrTooManyBytes
+	}
+	return nil
+}
+
+// hold counts a request regardless of the limits.
+func (l *load) hold(size int) {
+	l.requests.Add(1)
+	l.bytes.Add(int64(size))
+}
+
+func (l *load) release(requests, bytes int) {
+	l.requests.Add(int64(-requests))
+	l.bytes.Add(int64(-bytes))
+}

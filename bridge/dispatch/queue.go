@@ -1,0 +1,49 @@
+package dispatch
+
+import (
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// Queue is all that one process knows about a queue in use: one object, wherever its
+// requests come from.
+type Queue struct {
+	Name   string
+	Kind   subjects.Kind
+	Target fdbpq.Target
+
+	lane *lane
+
+	owned  atomic.Pointer[ownership] // what Owner found last
+	used   atomic.Int64              // round of the registry in which it was asked for last
+	marked int64                     // round in which it was found empty; only the retirer uses it
+}
+
+// ownership says which of a list of bridges owns a queue.
+type ownership struct {
+	of *string // the first of the list
+	id string
+}
+
+// Owner returns which of the bridges pops from the queue: the one whose id and the
+// queue's name have the highest hash, so that when a bridge comes or goes only
+// its own queues move. The list must not be empty and must not change; Owner
+// remembers the answer for the list that it was asked about last.
+func (q *Queue) Owner(bridges []string) string {
+	if last := q.owned.Load(); last != nil && last.of == &bridges[0] {
+		return last.id
+	}
+	now := &ownership{of: &bridges[0]}
+	var highest uint64
+	for _, id := range bridges {
+		if h := xxhash.Sum64String(id + " " + q.Kind.String() + " " + q.Name); h >= highest {
+			highest, now.id = h, id
+		}
+	}
+	q.owned.Store(now)
+	return now.id
+}

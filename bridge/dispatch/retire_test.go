@@ -1,0 +1,56 @@
+package dispatch
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// The list is looked through again after a queue was forgotten for lack of room, because
+// nobody else would retire it.
+func TestRetirerFindsEvictedNames(t *testing.T) {
+	d := newTest(t)
+	r := d.NewRetirer(false)
+	listed := func() int {
+		t.Helper()
+		names, err := kv.ReadTransact(t.Context(), d.options.DB, func(reader kv.Reader) ([]string, error) {
+			return d.options.Keyspace.PriorityQueues(reader, "", 0).Get()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names)
+	}
+	batcher := fdbpq.NewBatcher(d.options.DB, d.options.Keyspace)
+	for i := range 3 {
+		q := getQueue(t, d.queues, subjects.Priority, fmt.Sprint("jobs-", i))
+		for _, kind := range []fdbpq.OpKind{fdbpq.OpPush, fdbpq.OpPop} {
+			if _, err := batcher.Apply(t.Context(), []fdbpq.Op{{Kind: kind, Queue: q.Target}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for kind := range d.queues.shards {
+		for i := range d.queues.shards[kind] {
+			clear(d.queues.shards[kind][i].queues)
+		}
+	}
+	rounds := func(n int) {
+		t.Helper()
+		for range n {
+			if err := r.Round(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if rounds(4); listed() != 3 {
+		t.Fatalf("%d queues are listed, want all 3: nothing was evicted", listed())
+	}
+	d.queues.evicted.Store(true)
+	if rounds(2); listed() != 0 {
+		t.Errorf("%d queues are still listed", listed())
+	}
+}

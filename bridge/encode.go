@@ -1,0 +1,106 @@
+package bridge
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// encoder makes replies. It reuses its memory, so a reply must be published
+// before the next one is made, and one goroutine uses it at a time.
+type encoder struct {
+	buf    []byte
+	header nats.Header
+	values [3]string
+
+	second   int64 // since 1970, of pushedAt
+	pushedAt [len(subjects.TimeLayout)]byte
+}
+
+// pushed is the payload of the reply to a push.
+func (e *encoder) pushed(q *dispatch.Queue, id *fdbpq.ID) []byte {
+	e.buf = subjects.AppendPushed(e.buf[:0], q.Kind, q.Name, id.String(), id.Priority)
+	return e.buf
+}
+
+// length is the payload of the reply to a len.
+func (e *encoder) length(q *dispatch.Queue, n int64) []byte {
+	e.buf = subjects.AppendLength(e.buf[:0], q.Name, n)
+	return e.buf
+}
+
+// item returns the headers of the reply that carries an item: the pusher's
+// and ours. Of the pusher's it leaves out those that a NATS server would act on,
+// which items have that other programs wrote, or earlier versions.
+func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) nats.Header {
+	e.pushers(item)
+	for name := range e.header {
+		if strings.EqualFold(name, subjects.HeaderTraceParent) {
+			e.header[subjects.HeaderTraceDest] = traceDisabled
+			break
+		}
+	}
+	e.set(subjects.HeaderID, 0, item.ID.String())
+	if q.Kind == subjects.Priority {
+		e.set(subjects.HeaderPriority, 1, strconv.FormatInt(item.ID.Priority, 10))
+	}
+	if !item.PushedAt.IsZero() {
+		e.set(subjects.HeaderPushedAt, 2, e.time(item.PushedAt))
+	}
+	return e.header
+}
+
+// traceDisabled keeps the server from tracing a reply for the trace context that the
+// pusher gave its item.
+var traceDisabled = []string{subjects.TraceDisabled}
+
+// itemAlone is item without what we add, for which there is no room, and so without
+// a trace context too.
+func (e *encoder) itemAlone(item *fdbpq.Item) nats.Header {
+	e.pushers(item)
+	for name := range e.header {
+		if strings.EqualFold(name, subjects.HeaderTraceParent) {
+			delete(e.header, name)
+		}
+	}
+	return e.header
+}
+
+// pushers makes the header that of the pusher.
+func (e *encoder) pushers(item *fdbpq.Item) {
+	if e.header == nil {
+		e.header = nats.Header{}
+	}
+	clear(e.header)
+	for name, values := range item.Headers {
+		if subjects.HeaderFate(name, values) == subjects.Kept {
+			e.header[name] = values
+		}
+	}
+}
+
+func (e *encoder) set(name string, at int, value string) {
+	e.values[at] = value
+	e.header[name] = e.values[at : at+1 : at+1]
+}
+
+// time is t in subjects.TimeLayout. Items come one after the other, so most have
+// their second in common, and only the microseconds are new.
+func (e *encoder) time(t time.Time) string {
+	if second := t.Unix(); second != e.second || e.pushedAt[0] == 0 {
+		e.second = second
+		copy(e.pushedAt[:], t.UTC().Format(subjects.TimeLayout))
+	}
+	const last = len(subjects.TimeLayout) - len("0Z")
+	for i, us := last, t.Nanosecond()/1000; i > last-6; i-- {
+		e.pushedAt[i] = byte('0' + us%10)
+		us /= 10
+	}
+	return string(e.pushedAt[:])
+}

@@ -1,0 +1,345 @@
+package bridge
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// outbox hands replies to the NATS client, and remembers them until the server can
+// no longer refuse them. The server does that for lack of rights, since clients
+// choose where their replies go, and says so a moment later, with nothing but the
+// subject. Popped items are kept until then, and are pushed again if their replies
+// were refused.
+//
+// Whatever the server has to say about a message comes before the PONG to a PING that
+// was sent after it. So as long as any reply is unconfirmed there are rounds: send
+// PING, wait for PONG and until all that came before it was heard, and forget
+// the replies that were handed over before the PING. A round begins roundPause
+// after the one before, so that its cost does not grow with the load.
+//
+// No item may be popped twice, so one is pushed again only if its reply was
+// certainly refused: as many replies to its subject were refused as there were. Only
+// clients that have several requests under way with one reply subject can see
+// anything else, and only if a permission comes or goes at that moment, or covers
+// some of the replies (allow_responses). Then the items are lost, like others whose
+// replies nobody receives.
+type outbox struct {
+	b        *Bridge
+	encoders sync.Pool
+	wake     chan struct{} // something is unconfirmed
+	hurry    chan struct{} // much is
+	news     chan struct{} // mu.heard changed
+
+	mu struct {
+		sync.Mutex
+		chunks    []*chunk       // of replies, the oldest first; the last may still grow
+		spare     *chunk         // nil, or to be used next
+		bytes     int            // of all chunks
+		refusals  map[string]int // by subject, not yet put down to replies
+		heard     error          // the permission violation that asyncError was called with last
+		hearings  map[error]struct{}
+		undecided int // rounds in a row that ended without a decision
+		ended     bool
+		abandoned int // replies that end gave up
+	}
+}
+
+// chunk is replies that were handed over one after the other.
+type chunk struct {
+	replies []sentReply
+	items   []sentItem
+	bytes   int
+	began   time.Time // when the first was handed over
+	asked   bool      // a PING was sent after the last
+	rounds  int       // that confirmed it without certainty
+}
+
+// recycle returns the chunk without replies.
+func (c *chunk) recycle() *chunk {
+	clear(c.replies)
+	clear(c.items)
+	return &chunk{replies: c.replies[:0], items: c.items[:0]}
+}
+
+// sentReply is a reply that carries no item, or none that left its queue.
+type sentReply struct {
+	subject  string
+	endpoint *endpoint // nil if the request has failed anyway
+	decided  bool      // whether it was refused
+}
+
+// sentItem is a reply that carries a popped item.
+type sentItem struct {
+	sentReply
+	queue *dispatch.Queue
+	item  fdbpq.Item
+}
+
+const (
+	// roundPause is the time from the end of a round to the next.
+	roundPause = 10 * time.Millisecond
+	// maxUndecided bounds the rounds that replies wait for because it is not
+	// clear whether they are the refused ones.
+	maxUndecided = 4
+	// Replies are given up if NATS takes longer than maxUnconfirmedAge to confirm
+	// them, or when there are more than maxUnconfirmedBytes of them. There is no
+	// pause when there are more than hurryBytes.
+	maxUnconfirmedAge   = 30 * time.Second
+	maxUnconfirmedBytes = 16 << 20
+	hurryBytes          = maxUnconfirmedBytes / 8
+	// chunkBytes is the size at which a chunk is full.
+	chunkBytes = maxUnconfirmedBytes / 16
+	// What a reply takes in memory besides the bytes of its item.
+	replyOverhead = 96
+	itemOverhead  = 320
+)
+
+func newOutbox(b *Bridge) *outbox {
+	o := &outbox{b: b, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+	o.encoders.New = func() any { return &encoder{} }
+	o.mu.refusals = map[string]int{}
+	o.mu.hearings = map[error]struct{}{}
+	return o
+}
+
+// encoder returns an encoder, to be given back to release.
+func (o *outbox) encoder() *encoder { return o.encoders.Get().(*encoder) }
+
+func (o *outbox) release(e *encoder) { o.encoders.Put(e) }
+
+// send sends a reply that is safe to lose. nil is none.
+func (o *outbox) send(m *nats.Msg) {
+	if m == nil {
+		return
+	}
+	o.mu.Lock()
+	err := o.b.nc.PublishMsg(m)
+	if err == nil {
+		o.rememberLocked(sentReply{subject: m.Subject})
+	}
+	o.mu.Unlock()
+	if err != nil {
+		o.b.replyFailed(err)
+	}
+}
+
+// sendData sends a reply of that payload. The error means that NATS did not take it.
+func (o *outbox) sendData(to string, data []byte, e *endpoint) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	err := o.b.nc.Publish(to, data)
+	if err == nil {
+		o.rememberLocked(sentReply{subject: to, endpoint: e})
+	}
+	return err
+}
+
+// sendItem sends a reply that carries an item, which was popped from q unless q is nil.
+// The error means that NATS did not take it.
+func (o *outbox) sendItem(m *nats.Msg, e *endpoint, q *dispatch.Queue, item *fdbpq.Item) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.b.nc.PublishMsg(m); err != nil {
+		return err
+	}
+	sent := sentReply{subject: m.Subject, endpoint: e}
+	if q == nil {
+		o.rememberLocked(sent)
+		return nil
+	}
+	o.rememberItemLocked(sentItem{sent, q, *item})
+	return nil
+}
+
+func (o *outbox) rememberItemLocked(sent sentItem) {
+	if c := o.openLocked(); c != nil {
+		c.items = append(c.items, sent)
+		o.grewLocked(c, itemOverhead+len(sent.item.Value)+headerSize(sent.item.Headers))
+	}
+}
+
+func (o *outbox) rememberLocked(sent sentReply) {
+	if c := o.openLocked(); c != nil {
+		c.replies = append(c.replies, sent)
+		o.grewLocked(c, replyOverhead)
+	}
+}
+
+// openLocked returns the chunk that replies are added to, nil after end.
+func (o *outbox) openLocked() *chunk {
+	if o.mu.ended {
+		return nil
+	}
+	if n := len(o.mu.chunks); n > 0 {
+		if c := o.mu.chunks[n-1]; !c.asked && c.bytes < chunkBytes {
+			return c
+		}
+	}
+	c := o.mu.spare
+	if o.mu.spare = nil; c == nil {
+		c = &chunk{}
+	}
+	c.began = time.Now()
+	o.mu.chunks = append(o.mu.chunks, c)
+	if len(o.mu.chunks) == 1 {
+		o.b.dispatcher.Hold(true)
+		signal(o.wake)
+	}
+	return c
+}
+
+func (o *outbox) grewLocked(c *chunk, bytes int) {
+	c.bytes += bytes
+	o.mu.bytes += bytes
+	if o.mu.bytes > maxUnconfirmedBytes {
+		o.forgetLocked(func(*chunk) bool { return o.mu.bytes > maxUnconfirmedBytes })
+	}
+	if o.mu.bytes > hurryBytes {
+		signal(o.hurry)
+	}
+}
+
+// forgetLocked removes chunks, the oldest first.
+func (o *outbox) forgetLocked(over func(*chunk) bool) {
+	kept := o.mu.chunks[:0]
+	for _, c := range o.mu.chunks {
+		if over(c) {
+			o.mu.bytes -= c.bytes
+			o.mu.spare = c.recycle()
+		} else {
+			kept = append(kept, c)
+		}
+	}
+	clear(o.mu.chunks[len(kept):])
+	o.mu.chunks = kept
+	if len(kept) == 0 {
+		o.b.dispatcher.Hold(false)
+	}
+}
+
+// run confirms replies until ctx ends.
+func (o *outbox) run(ctx context.Context) {
+	defer o.end()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-o.wake:
+		case <-ctx.Done():
+			return
+		}
+		pause.Reset(roundPause)
+		select {
+		case <-pause.C:
+		case <-o.hurry:
+		case <-ctx.Done():
+			return
+		}
+		if o.round(ctx); o.hasEnded() {
+			return
+		}
+	}
+}
+
+// end gives up everything, now and from now on.
+func (o *outbox) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.ended {
+		return
+	}
+	o.mu.ended = true
+	for _, c := range o.mu.chunks {
+		o.mu.abandoned += len(c.replies) + len(c.items)
+	}
+	o.forgetLocked(func(*chunk) bool { return true })
+	clear(o.mu.refusals)
+}
+
+// abandoned is the number of replies that end gave up.
+func (o *outbox) abandoned() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.mu.abandoned
+}
+
+func (o *outbox) hasEnded() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.mu.ended
+}
+
+// round confirms what has been handed over before.
+func (o *outbox) round(ctx context.Context) {
+	if !o.ask() {
+		return
+	}
+	stopping := o.b.stopping.Load()
+	if stopping && !o.b.nc.IsConnected() {
+		o.end() // nobody would answer
+		return
+	}
+	certain, err := o.exchange(ctx)
+	switch {
+	case err == nil:
+		o.settle(certain)
+	case stopping:
+		o.end()
+	default:
+		// The connection is away, or the server busy. What a connection that broke
+		// still had to say is lost, and so are the items whose replies it refused.
+		o.forget(time.Now().Add(-maxUnconfirmedAge))
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.mu.chunks) > 0 {
+		signal(o.wake)
+	}
+}
+
+// forget gives up the replies that were handed over before.
+func (o *outbox) forget(before time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.forgetLocked(func(c *chunk) bool { return c.began.Before(before) })
+}
+
+// ask marks the replies that the next PING comes after, and returns false if there
+// are none.
+func (o *outbox) ask() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.hearings = map[error]struct{}{o.mu.heard: {}}
+	for _, c := range o.mu.chunks {
+		c.asked = true
+	}
+	return len(o.mu.chunks) > 0
+}
+
+// settle forgets what was asked about and decided. If it is not certain that everything
+// the server said has been heard, that takes two rounds.
+func (o *outbox) settle(certain bool) {
+	o.mu.Lock()
+	undelivered, decided := o.decideLocked()
+	o.mu.Unlock()
+	if !decided {
+		return
+	}
+	for i := range undelivered {
+		o.b.undelivered(&undelivered[i]) // before the lanes may end for lack of chunks
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.forgetLocked(func(c *chunk) bool {
+		if c.asked {
+			c.rounds++
+		}
+		return c.asked && (certain || c.rounds > 1)
+	})
+}

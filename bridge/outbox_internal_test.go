@@ -1,0 +1,201 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// remember acts as if a reply that carries an item of that size had been sent.
+func (o *outbox) remember(t *testing.T, subject string, size int) {
+	t.Helper()
+	q, err := o.b.dispatcher.Queue(subjects.Priority, "jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	item := fdbpq.Item{Message: fdbpq.Message{Value: make([]byte, size)}}
+	o.rememberItemLocked(sentItem{sentReply{subject: subject, endpoint: o.b.endpoints.unknown}, q, item})
+}
+
+func (o *outbox) unconfirmed() (n int) {
+	for _, c := range o.mu.chunks {
+		n += len(c.items) + len(c.replies)
+	}
+	return n
+}
+
+// However long NATS says nothing, what is kept is bounded, in bytes and in time.
+func TestOutboxIsBounded(t *testing.T) {
+	o := newTestBridge(t).outbox
+	for range 100 {
+		o.remember(t, "inbox", 1<<20)
+	}
+	if n := o.unconfirmed(); o.mu.bytes > maxUnconfirmedBytes || n < 14 || n > 16 {
+		t.Errorf("%d replies of %d bytes are kept", n, o.mu.bytes)
+	}
+	o.forget(time.Now().Add(time.Hour))
+	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 {
+		t.Errorf("%d replies of %d bytes are left", n, o.mu.bytes)
+	}
+	// One that is larger than all is given up at once.
+	o.remember(t, "inbox", maxUnconfirmedBytes)
+	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 {
+		t.Errorf("%d replies of %d bytes are kept", n, o.mu.bytes)
+	}
+}
+
+// At the end nothing is kept, and nothing is added.
+func TestOutboxEnds(t *testing.T) {
+	o := newTestBridge(t).outbox
+	o.remember(t, "inbox", 1)
+	o.end()
+	o.remember(t, "inbox", 1)
+	o.refused("inbox")
+	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 || len(o.mu.refusals) != 0 || o.abandoned() != 1 {
+		t.Errorf("after the end: %d replies, %d bytes, refusals %v, %d given up", n, o.mu.bytes, o.mu.refusals, o.abandoned())
+	}
+}
+
+// The dispatcher does not end while an item may have to go back into its queue.
+func TestOutboxHoldsTheDispatcher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newTestBridge(t)
+		b.outbox.remember(t, "elsewhere", 1)
+		ended := make(chan struct{})
+		go func() {
+			b.dispatcher.Run(t.Context())
+			close(ended)
+		}()
+		b.dispatcher.Close()
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Fatal("it has ended with a reply unconfirmed")
+		default:
+		}
+		b.outbox.ask()
+		b.outbox.refused("elsewhere")
+		b.outbox.settle(true)
+		<-ended
+		pushed := b.endpoints.of(&subjects.Request{Verb: subjects.Push})
+		if n := pushed.requests.Load(); n != 1 {
+			t.Errorf("%d items were pushed again", n)
+		}
+	})
+}
+
+// An item is pushed again when as many replies to its subject were refused as there
+// were, and otherwise, or before that is known, it is not.
+func TestOutboxDecides(t *testing.T) {
+	type step struct {
+		sent, refused int  // replies to one subject
+		asked         bool // PING
+		late          int  // sent after the PING
+		lateRefused   int
+		confirmed     bool // PONG and what came before
+		want          int  // items pushed again so far
+	}
+	for name, steps := range map[string][]step{
+		"none":                     {{sent: 1, asked: true, confirmed: true}},
+		"one":                      {{sent: 1, refused: 1, asked: true, confirmed: true, want: 1}},
+		"two of two":               {{sent: 2, refused: 2, asked: true, confirmed: true, want: 2}},
+		"one of two":               {{sent: 2, refused: 1, asked: true, confirmed: true}},
+		"one after the PING":       {{sent: 1, refused: 1, asked: true, late: 1, confirmed: true}, {asked: true, confirmed: true}},
+		"two after the PING":       {{sent: 1, refused: 1, asked: true, late: 1, lateRefused: 1, confirmed: true}, {asked: true, confirmed: true, want: 2}},
+		"in the next round":        {{sent: 1, asked: true, confirmed: true}, {sent: 1, refused: 1, asked: true, confirmed: true, want: 1}},
+		"one subject after itself": {{sent: 1, refused: 1, asked: true, confirmed: true, want: 1}, {sent: 1, asked: true, confirmed: true, want: 1}},
+		"something else":           {{refused: 1, asked: true, confirmed: true}, {sent: 1, asked: true, confirmed: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newTestBridge(t)
+			o := b.outbox
+			for i, s := range steps {
+				send := func(sent, refused int) {
+					for range sent {
+						o.remember(t, "elsewhere", 0)
+					}
+					for range refused {
+						o.refused("elsewhere")
+					}
+				}
+				send(s.sent, s.refused)
+				if s.asked {
+					o.ask()
+				}
+				send(s.late, s.lateRefused)
+				if s.confirmed {
+					o.settle(true)
+				}
+				if got, _ := b.dispatcher.Pending(); got != int64(s.want) {
+					t.Fatalf("step %d: %d items were pushed again, want %d", i, got, s.want)
+				}
+			}
+			if n := o.unconfirmed(); n > 0 || len(o.mu.refusals) > 0 || o.mu.bytes != 0 {
+				t.Errorf("left are refusals %v, %d replies, %d bytes", o.mu.refusals, n, o.mu.bytes)
+			}
+		})
+	}
+}
+
+// Where it is not certain that all was heard, a reply is decided upon once, but kept for
+// another round.
+func TestOutboxWaitsForCertainty(t *testing.T) {
+	b := newTestBridge(t)
+	o := b.outbox
+	o.remember(t, "elsewhere", 0)
+	o.ask()
+	o.settle(false)
+	if n := o.unconfirmed(); n != 1 {
+		t.Fatalf("%d replies are kept, want 1", n)
+	}
+	o.refused("elsewhere") // heard late
+	o.ask()
+	o.settle(false)
+	if n, _ := b.dispatcher.Pending(); n != 1 || o.unconfirmed() != 0 {
+		t.Errorf("%d items were pushed again, want 1; %d replies are kept", n, o.unconfirmed())
+	}
+}
+
+// Replies that come one after the other to one subject, some of them refused, are
+// decided upon some time, without any of them.
+func TestOutboxDecidesAtLast(t *testing.T) {
+	o := newTestBridge(t).outbox
+	for range 100 {
+		o.ask()
+		o.remember(t, "elsewhere", 1)
+		o.refused("elsewhere")
+		o.refused("other")
+		o.settle(false)
+	}
+	if n := o.unconfirmed(); n > 2*maxUndecided {
+		t.Errorf("%d replies are kept", n)
+	}
+}
+
+// Every subject can be read from the server's words.
+func FuzzRefusedSubject(f *testing.F) {
+	for _, subject := range []string{"a.B", `a"b`, `a\"`, "größe", "\x00\xff", `x" to "_pqbridge.y`, "", "'"} {
+		f.Add(subject)
+	}
+	f.Fuzz(func(t *testing.T, subject string) {
+		words := fmt.Sprintf("Permissions Violation for Publish to %q", []byte(subject))
+		if got, ok := refusedSubject(fmt.Errorf("%w: %s", nats.ErrPermissionViolation, words)); !ok || got != subject {
+			t.Errorf("%q is read as %q", words, got)
+		}
+		if got, ok := refusedSubject(errors.New(words)); ok {
+			t.Errorf("%q is read from another error", got)
+		}
+		for _, words := range []string{fmt.Sprintf("Permissions Violation for Subscription to %q", subject), subject} {
+			_, _ = refusedSubject(fmt.Errorf("%w: %s", nats.ErrPermissionViolation, words)) // no panic
+		}
+	})
+}

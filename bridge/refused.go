@@ -1,0 +1,164 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+)
+
+// This file is the part of outbox that finds out which replies the server refused.
+
+// refused notes that the server has refused a message to the subject.
+func (o *outbox) refused(subject string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.mu.ended {
+		o.mu.refusals[subject]++
+	}
+}
+
+// hear notes that asyncError has done its work for the error.
+func (o *outbox) hear(err error) {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.heard = err
+	o.mu.hearings[err] = struct{}{}
+	signal(o.news)
+}
+
+// exchange sends PING and waits for PONG, and until asyncError was called with all
+// that came before it. It is not certain of the latter if it cannot tell the newest
+// error from others.
+func (o *outbox) exchange(ctx context.Context) (certain bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, min(natsPatience, o.b.options.ShutdownTimeout/4))
+	defer cancel()
+	if err := o.b.nc.FlushWithContext(ctx); err != nil {
+		return false, err
+	}
+	// The client sets it before it reads on, and calls asyncError in the same
+	// order in a goroutine of its own.
+	newest := o.b.nc.LastError()
+	if !errors.Is(newest, nats.ErrPermissionViolation) {
+		return newest == nil, nil
+	}
+	for !o.hasHeard(newest) {
+		select {
+		case <-o.news:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+	return true, nil
+}
+
+func (o *outbox) hasHeard(err error) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, heard := o.mu.hearings[err]
+	return heard
+}
+
+// tally counts the replies to one subject.
+type tally struct {
+	refused int
+	asked   int  // before the PING
+	later   int  // handed over since
+	all     bool // were refused
+}
+
+// decideLocked puts the refusals down to replies, and returns the ones that were certainly
+// refused; those without an item have no queue. It returns false if that takes
+// another round, because the refused replies may be others to the same subject that
+// were handed over after the PING.
+func (o *outbox) decideLocked() (undelivered []sentItem, decided bool) {
+	if len(o.mu.refusals) == 0 {
+		return nil, true
+	}
+	tallies := o.tallyLocked()
+	for _, t := range tallies {
+		if t.later > 0 && o.mu.undecided < maxUndecided {
+			o.mu.undecided++
+			return nil, false
+		}
+	}
+	o.mu.undecided = 0
+	clear(o.mu.refusals)
+	for subject, t := range tallies {
+		t.all = t.asked > 0 && t.refused >= t.asked+t.later
+		if !t.all {
+			o.b.quiet.replies.warn("NATS refused a message, and it is not known which: if it was the reply to a pop its item is lost",
+				"subject", shorten(subject), "refused", t.refused, "of", t.asked+t.later)
+		} else if t.later > 0 {
+			o.mu.refusals[subject] = t.refused - t.asked
+		}
+	}
+	for _, c := range o.mu.chunks {
+		if !c.asked {
+			continue
+		}
+		for i := range c.replies {
+			if c.replies[i].decide(tallies) {
+				undelivered = append(undelivered, sentItem{sentReply: c.replies[i]})
+			}
+		}
+		for i := range c.items {
+			if c.items[i].decide(tallies) {
+				undelivered = append(undelivered, c.items[i])
+			}
+		}
+	}
+	return undelivered, true
+}
+
+// decide reports whether the reply was certainly refused. It is counted only until that
+// is decided.
+func (s *sentReply) decide(tallies map[string]*tally) bool {
+	t := tallies[s.subject]
+	if t == nil || s.decided {
+		return false
+	}
+	s.decided = true
+	return t.all
+}
+
+func (o *outbox) tallyLocked() map[string]*tally {
+	tallies := make(map[string]*tally, len(o.mu.refusals))
+	for subject, n := range o.mu.refusals {
+		tallies[subject] = &tally{refused: n}
+	}
+	for _, c := range o.mu.chunks {
+		count := func(s *sentReply) {
+			t := tallies[s.subject]
+			switch {
+			case t == nil || s.decided:
+			case c.asked:
+				t.asked++
+			default:
+				t.later++
+			}
+		}
+		for i := range c.replies {
+			count(&c.replies[i])
+		}
+		for i := range c.items {
+			count(&c.items[i].sentReply)
+		}
+	}
+	return tallies
+}
+
+// undelivered counts the error of a reply that was refused, and pushes its item again.
+func (b *Bridge) undelivered(s *sentItem) {
+	if s.endpoint != nil {
+		s.endpoint.failedLate(refusalOf(fmt.Errorf("%w: NATS does not let this service publish to the reply subject %.64q: want an inbox",
+			ErrBadRequest, s.subject)))
+	}
+	if s.queue != nil {
+		b.restore(s.queue, &s.item)
+	}
+}

@@ -13,10 +13,10 @@ import (
 
 const root = "../.."
 
-// TestReadmeListsTheConfiguration compares the table in the README with the
+// TestDocumentsListTheConfiguration compares the table in the documents with the
 // definitions, row by row.
-func TestReadmeListsTheConfiguration(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+func TestDocumentsListTheConfiguration(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "configuration.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestReadmeListsTheConfiguration(t *testing.T) {
 	}
 	rows := regexp.MustCompile("(?m)^\\| `PQ_.*$").FindAllString(string(text), -1)
 	if !slices.Equal(rows, want) {
-		t.Errorf("the table in the README should be:\n%s", strings.Join(want, "\n"))
+		t.Errorf("the table in docs/configuration.md should be:\n%s", strings.Join(want, "\n"))
 	}
 }
 

@@ -1,4 +1,4 @@
-// Pushes two jobs and pops the one that comes first.
+// Pushes two jobs and pops the more urgent one.
 package main
 
 import (
@@ -15,23 +15,22 @@ import (
 
 func main() {
 	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL))
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	defer nc.Close()
-
 	ctx := context.Background()
-	jobs := client.New(nc).PriorityQueue("jobs")
-	for job, priority := range map[string]int64{"write the report": 5, "put out the fire": 1} {
-		if _, err := jobs.Push(ctx, priority, []byte(job)); err != nil {
-			log.Fatal(err)
-		}
-		// From here on the job is on disk.
-	}
 
+	jobs := client.New(nc).PriorityQueue("jobs")
+	_, err = jobs.Push(ctx, 5, []byte("write the report"))
+	check(err)
+	_, err = jobs.Push(ctx, 1, []byte("put out the fire"))
+	check(err) // both jobs are on disk now
 	first, err := jobs.PopMin(ctx)
+	check(err)
+	fmt.Printf("%s (priority %d)\n", first.Value, first.Priority)
+}
+
+func check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%s (priority %d)\n", first.Value, first.Priority)
 }

@@ -116,7 +116,7 @@ func New(o Options) (*Bridge, error) {
 		Warn:           b.quiet.store.warn,
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
 	})
-	if !o.DB.Pipelines() {
+	if o.DB.Traits().Shared {
 		b.router = newRouter(b)
 	}
 	if o.HTTPAddr != "" {

@@ -25,11 +25,11 @@ type failing struct {
 	err *atomic.Pointer[error]
 }
 
-func (f failing) Begin(ctx context.Context) (kv.Transaction, error) {
+func (f failing) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	if err := f.err.Load(); err != nil {
 		return nil, fmt.Errorf("made to fail: %w", *err)
 	}
-	return f.Database.Begin(ctx)
+	return f.Database.Begin(ctx, o)
 }
 
 func (f failing) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {

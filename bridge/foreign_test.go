@@ -12,9 +12,9 @@ import (
 func writeForeign(t *testing.T, db kv.Database, queue string, priority int64, value string) {
 	t.Helper()
 	key := tuple.Tuple{"pq", queue, "i", priority, int64(0), []byte("01234567890123456789")}.Pack()
-	_, err := kv.Transact(t.Context(), db, func(tx kv.Transaction) (struct{}, error) {
+	err := kv.Update(t.Context(), db, func(tx kv.Transaction) error {
 		tx.Set(key, []byte(value))
-		return struct{}{}, nil
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -102,9 +102,7 @@ type stuck struct {
 	free    chan struct{}
 }
 
-func (s stuck) Check() error { return kv.Check(s.Database) }
-
-func (s stuck) Begin(ctx context.Context) (kv.Transaction, error) {
+func (s stuck) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	select {
 	case s.entered <- struct{}{}:
 	case <-s.free:
@@ -114,7 +112,7 @@ func (s stuck) Begin(ctx context.Context) (kv.Transaction, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-s.free:
-		return s.Database.Begin(ctx)
+		return s.Database.Begin(ctx, o)
 	}
 }
 

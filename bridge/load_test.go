@@ -226,7 +226,7 @@ func (o *outageAfterUnknown) disarm() {
 	o.armed = false
 }
 
-func (o *outageAfterUnknown) Begin(ctx context.Context) (kv.Transaction, error) {
+func (o *outageAfterUnknown) Begin(ctx context.Context, options kv.BeginOptions) (kv.Transaction, error) {
 	o.mu.Lock()
 	out := o.armed && o.begun > 0
 	o.begun++
@@ -234,7 +234,7 @@ func (o *outageAfterUnknown) Begin(ctx context.Context) (kv.Transaction, error) 
 	if out {
 		return nil, kv.ErrUnavailable
 	}
-	return o.Database.Begin(ctx)
+	return o.Database.Begin(ctx, options)
 }
 
 func wantQueued(t *testing.T, e *testenv.Env, n int64) {

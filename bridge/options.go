@@ -114,7 +114,7 @@ func (o Options) withDefaults() Options {
 	orElse(&o.Version, moduleVersion())
 	if o.Lanes == 0 {
 		o.Lanes = 4
-		if o.DB != nil && o.DB.Pipelines() {
+		if o.DB != nil && o.DB.Traits().Pipelines {
 			o.Lanes = 1
 		}
 	}

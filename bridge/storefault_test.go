@@ -327,12 +327,12 @@ type counting struct {
 	err   *atomic.Pointer[error]
 }
 
-func (c counting) Begin(ctx context.Context) (kv.Transaction, error) {
+func (c counting) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	c.begun.Add(1)
 	if err := c.err.Load(); err != nil {
 		return nil, *err
 	}
-	return c.Database.Begin(ctx)
+	return c.Database.Begin(ctx, o)
 }
 
 // /readyz writes nothing unless the last write failed, and a conflict is no

@@ -110,10 +110,10 @@ func (b *Batcher) startEarly(p *Pending) (early *begun) {
 	b.mu.Lock()
 	before := b.mu.newest
 	b.mu.Unlock()
-	if before == nil || b.db.Pipelines() {
+	if before == nil || b.db.Traits().Pipelines {
 		return nil
 	}
-	if before.pushes && p.pushes && !b.db.Serial() {
+	if before.pushes && p.pushes && !b.db.Traits().Serial {
 		early, _ = p.begin(b.following) // an error will come again
 	}
 	if _, err := before.Wait(); early != nil && (err != nil || before.attempts > 1) {
@@ -208,7 +208,7 @@ func (p *Pending) finish() {
 		if kv.MaybeCommitted(err) {
 			p.remember()
 		}
-		if err == nil || p.batcher.db.Pipelines() {
+		if err == nil || p.batcher.db.Traits().Pipelines {
 			p.end(err)
 		} else if p.again(err) {
 			p.order()
@@ -285,10 +285,8 @@ func (p *Pending) begin(atLeast counts) (a *begun, err error) {
 }
 
 func (p *Pending) transaction() (kv.Transaction, error) {
-	if p.pushes { // all that is read is read before the first write
-		return kv.BeginBlind(p.ctx, p.batcher.db)
-	}
-	return p.batcher.db.Begin(p.ctx)
+	// A batch of pushes reads everything before its first write.
+	return p.batcher.db.Begin(p.ctx, kv.BeginOptions{Blind: p.pushes})
 }
 
 // tryCommit begins to commit the attempt and returns the counts that follow its

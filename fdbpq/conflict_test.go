@@ -86,7 +86,7 @@ func TestConflicts(t *testing.T) {
 					_ = must(fifo.Enqueue(tx, message("v")))
 				}
 			})
-			first, second := must(f.db.Begin(f.ctx)), must(f.db.Begin(f.ctx))
+			first, second := must(f.db.Begin(f.ctx, kv.BeginOptions{})), must(f.db.Begin(f.ctx, kv.BeginOptions{}))
 			defer first.Cancel()
 			defer second.Cancel()
 			// Reads of the second come before the first is committed.

@@ -67,9 +67,9 @@ func newContest(b *testing.B, file string) *contest {
 // fill makes a queue of n items of 128 bytes.
 func (c *contest) fill(n int) {
 	batcher := fdbpq.NewBatcher(c.db.Database, must(fdbpq.NewKeyspace("contest-pq", "contest-q", fdbpq.RawValues)))
-	if _, err := kv.TransactIdempotent(c.Context(), c.db.Database, func(tx kv.Transaction) (struct{}, error) {
+	if err := kv.UpdateIdempotent(c.Context(), c.db.Database, func(tx kv.Transaction) error {
 		c.queue.Clear(tx)
-		return struct{}{}, nil
+		return nil
 	}); err != nil {
 		c.Fatal(err)
 	}
@@ -147,9 +147,9 @@ type counted struct {
 	begins, conflicts atomic.Int64
 }
 
-func (c *counted) Begin(ctx context.Context) (kv.Transaction, error) {
+func (c *counted) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	c.begins.Add(1)
-	tx, err := c.Database.Begin(ctx)
+	tx, err := c.Database.Begin(ctx, o)
 	return countedTransaction{tx, c}, err
 }
 

@@ -21,13 +21,13 @@ func cursorFixture(t *testing.T) (*countkv.DB, *PriorityQueue) {
 		}
 	})
 	q := &PriorityQueue{fuzzLayout(false, RawValues)}
-	_, err := kv.Transact(t.Context(), store, func(tx kv.Transaction) (struct{}, error) {
+	err := kv.Update(t.Context(), store, func(tx kv.Transaction) error {
 		for priority := range int64(10) {
 			if _, err := q.Push(tx, priority, Message{Value: fmt.Append(nil, priority)}); err != nil {
-				return struct{}{}, err
+				return err
 			}
 		}
-		return struct{}{}, nil
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestCursorConflicts(t *testing.T) {
 func changeMeanwhile(t *testing.T, end End, at int, fn func(tx kv.Transaction, l *layout) error) error {
 	t.Helper()
 	store, q := cursorFixture(t)
-	tx, err := store.Begin(t.Context())
+	tx, err := store.Begin(t.Context(), kv.BeginOptions{})
 	if err == nil {
 		defer tx.Cancel()
 		err = fn(tx, q.l)
@@ -106,12 +106,12 @@ func changeMeanwhile(t *testing.T, end End, at int, fn func(tx kv.Transaction, l
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = kv.Transact(t.Context(), store, func(tx kv.Transaction) (struct{}, error) {
+	err = kv.Update(t.Context(), store, func(tx kv.Transaction) error {
 		pairs, err := tx.GetRange(q.l.itemRange(), kv.RangeOptions{Reverse: end == Back}).Get()
 		if err == nil {
 			tx.Clear(pairs[at].Key)
 		}
-		return struct{}{}, err
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -118,7 +118,7 @@ func checkMessage(t *testing.T, format ValueFormat, m Message) {
 func beginFuzz(t *testing.T) kv.Transaction {
 	t.Helper()
 	db := memkv.New(memkv.Options{})
-	tx, err := db.Begin(t.Context())
+	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

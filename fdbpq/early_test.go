@@ -28,7 +28,7 @@ type slow struct {
 	events []string
 }
 
-func (s *slow) Serial() bool { return s.serial }
+func (s *slow) Traits() kv.Traits { return kv.Traits{Serial: s.serial} }
 
 func (s *slow) note(event string) {
 	s.mu.Lock()
@@ -36,15 +36,9 @@ func (s *slow) note(event string) {
 	s.events = append(s.events, event)
 }
 
-func (s *slow) Begin(ctx context.Context) (kv.Transaction, error) {
+func (s *slow) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	s.note("begin")
-	tx, err := s.Database.Begin(ctx)
-	return slowTransaction{tx, s}, err
-}
-
-func (s *slow) BeginBlind(ctx context.Context) (kv.Transaction, error) {
-	s.note("begin")
-	tx, err := kv.BeginBlind(ctx, s.Database)
+	tx, err := s.Database.Begin(ctx, o)
 	return slowTransaction{tx, s}, err
 }
 

@@ -151,9 +151,9 @@ func do[V any](f *fixture, fn func(tx kv.Transaction) (V, error)) (V, error) {
 // write runs fn in a transaction that must succeed.
 func write(f *fixture, fn func(tx kv.Transaction)) {
 	f.Helper()
-	_, err := kv.TransactIdempotent(f.ctx, f.db, func(tx kv.Transaction) (struct{}, error) {
+	err := kv.UpdateIdempotent(f.ctx, f.db, func(tx kv.Transaction) error {
 		fn(tx)
-		return struct{}{}, nil
+		return nil
 	})
 	if err != nil {
 		f.Fatalf("writing: %v", err)

@@ -16,8 +16,8 @@ type hooked struct {
 	beforeCommit func()
 }
 
-func (h *hooked) Begin(ctx context.Context) (kv.Transaction, error) {
-	tx, err := h.Database.Begin(ctx)
+func (h *hooked) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	tx, err := h.Database.Begin(ctx, o)
 	return hookedTransaction{tx, h}, err
 }
 

@@ -154,7 +154,7 @@ func TestBytesAreTheCallers(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("bytes")
 		value := []byte("before")
-		tx, err := f.db.Begin(f.ctx)
+		tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
 		if err != nil {
 			f.Fatal(err)
 		}

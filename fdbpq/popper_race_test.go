@@ -24,11 +24,11 @@ type meddled struct {
 	begins, writes int
 }
 
-func (h *meddled) Begin(ctx context.Context) (kv.Transaction, error) {
+func (h *meddled) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	if h.begins++; h.begin != nil {
 		h.begin(h.begins)
 	}
-	tx, err := h.Database.Begin(ctx)
+	tx, err := h.Database.Begin(ctx, o)
 	return &meddledTransaction{Transaction: tx, h: h}, err
 }
 

@@ -15,9 +15,8 @@ import (
 // Errors: those of the store, and the context's error.
 func Probe(ctx context.Context, db kv.Database, k *Keyspace) error {
 	key := k.receipts.Pack(tuple.Tuple{"probe"})
-	_, err := kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) (struct{}, error) {
+	return kv.UpdateIdempotent(ctx, db, func(tx kv.Transaction) error {
 		tx.Set(key, tuple.Tuple{time.Now().UnixMicro(), settledAttempt, 0}.Pack())
-		return struct{}{}, nil
+		return nil
 	})
-	return err
 }

@@ -270,7 +270,7 @@ func TestInCallersTransaction(t *testing.T) {
 func TestStoreErrorsPassThrough(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("a")
-		tx, err := f.db.Begin(f.ctx)
+		tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -83,8 +83,8 @@ func (m *retirement) addBridge(n int, db kv.Database) {
 // transaction and its first read, and before it commits.
 type interfered struct{ hooked }
 
-func (i *interfered) Begin(ctx context.Context) (kv.Transaction, error) {
-	tx, err := i.hooked.Begin(ctx)
+func (i *interfered) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	tx, err := i.hooked.Begin(ctx, o)
 	i.beforeCommit()
 	return tx, err
 }

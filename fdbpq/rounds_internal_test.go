@@ -27,8 +27,7 @@ func TestRoundsOfStagedPops(t *testing.T) {
 	m := Message{Value: []byte("value"), Headers: map[string][]string{"A": {"1"}}}
 	do := func(fn func(tx kv.Transaction) error) {
 		t.Helper()
-		_, err := kv.Transact(t.Context(), store, func(tx kv.Transaction) (struct{}, error) { return struct{}{}, fn(tx) })
-		if err != nil {
+		if err := kv.Update(t.Context(), store, fn); err != nil {
 			t.Fatal(err)
 		}
 	}

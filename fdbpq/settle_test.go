@@ -116,9 +116,9 @@ type holding struct {
 	first   kv.Transaction
 }
 
-func (h *holding) Begin(context.Context) (kv.Transaction, error) {
+func (h *holding) Begin(_ context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	// Not the caller's context: a commit under way outlives it.
-	tx, err := h.Database.Begin(context.Background())
+	tx, err := h.Database.Begin(context.Background(), o)
 	return heldTransaction{tx, h}, err
 }
 

@@ -192,7 +192,7 @@ func (p *Popper) mustSweep(now time.Time) bool {
 
 // once runs fn in a transaction of which there is only one attempt.
 func once(ctx context.Context, db kv.Database, fn func(kv.Transaction) error) error {
-	tx, err := db.Begin(ctx)
+	tx, err := db.Begin(ctx, kv.BeginOptions{})
 	if err != nil {
 		return err
 	}

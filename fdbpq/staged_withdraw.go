@@ -63,15 +63,15 @@ func (p *Popper) withdraw(ended context.Context, r *request, err error) error {
 // clear removes all that there is of a request. An item that it was given or
 // has taken goes back to its place.
 func (p *Popper) clear(ctx context.Context, r *request) error {
-	_, err := kv.TransactIdempotent(ctx, p.db, func(tx kv.Transaction) (struct{}, error) {
+	return kv.UpdateIdempotent(ctx, p.db, func(tx kv.Transaction) error {
 		answered, marked := tx.Get(r.answerKey), tx.Get(r.markKey)
 		encoded, err := answered.Get()
 		if err != nil {
-			return struct{}{}, err
+			return err
 		}
 		taken, err := r.marked(marked)
 		if err != nil {
-			return struct{}{}, err
+			return err
 		}
 		g := ledger{tx: tx, l: p.l, now: p.now()}
 		if taken != nil {
@@ -81,11 +81,11 @@ func (p *Popper) clear(ctx context.Context, r *request) error {
 		if encoded != nil {
 			a, err := parseAnswer(encoded)
 			if err != nil {
-				return struct{}{}, err
+				return err
 			}
 			value, err := tx.Get(r.valueKey).Get()
 			if err != nil {
-				return struct{}{}, err
+				return err
 			}
 			if a.item != nil {
 				g.giveBack(a.item, value)
@@ -99,7 +99,6 @@ func (p *Popper) clear(ctx context.Context, r *request) error {
 		tx.Clear(r.answerKey)
 		tx.Clear(r.valueKey)
 		tx.Clear(r.markKey)
-		return struct{}{}, nil
+		return nil
 	})
-	return err
 }

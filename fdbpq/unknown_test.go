@@ -48,13 +48,8 @@ type watched struct {
 	unknown func() // nil if nobody wants to know
 }
 
-func (w *watched) Begin(ctx context.Context) (kv.Transaction, error) {
-	tx, err := w.Database.Begin(ctx)
-	return watchedTransaction{tx, w}, err
-}
-
-func (w *watched) BeginBlind(ctx context.Context) (kv.Transaction, error) {
-	tx, err := kv.BeginBlind(ctx, w.Database)
+func (w *watched) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	tx, err := w.Database.Begin(ctx, o)
 	return watchedTransaction{tx, w}, err
 }
 

@@ -47,11 +47,10 @@ func removeAll(options fdbkv.Options, prefix keyPrefix) error {
 	defer db.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), fdbserver.Patience)
 	defer cancel()
-	_, err = kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) (struct{}, error) {
+	return kv.UpdateIdempotent(ctx, db, func(tx kv.Transaction) error {
 		tx.ClearRange(prefix.all())
-		return struct{}{}, nil
+		return nil
 	})
-	return err
 }
 
 // FDBClusterFile returns the cluster file of a cluster that answers: the one

@@ -30,15 +30,8 @@ func (p keyPrefix) all() kv.Range {
 	return kv.Range{Begin: []byte(p), End: end}
 }
 
-func (p prefixed) Begin(ctx context.Context) (kv.Transaction, error) {
-	return p.begun(p.Database.Begin(ctx))
-}
-
-func (p prefixed) BeginBlind(ctx context.Context) (kv.Transaction, error) {
-	return p.begun(kv.BeginBlind(ctx, p.Database))
-}
-
-func (p prefixed) begun(tx kv.Transaction, err error) (kv.Transaction, error) {
+func (p prefixed) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	tx, err := p.Database.Begin(ctx, o)
 	if err != nil {
 		return nil, err
 	}

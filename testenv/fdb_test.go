@@ -23,11 +23,10 @@ import (
 )
 
 func set(ctx context.Context, db kv.Database, key string) error {
-	_, err := kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) (struct{}, error) {
+	return kv.UpdateIdempotent(ctx, db, func(tx kv.Transaction) error {
 		tx.Set([]byte(key), []byte("1"))
-		return struct{}{}, nil
+		return nil
 	})
-	return err
 }
 
 // keys returns all keys of db.
@@ -93,7 +92,10 @@ func TestFDBServerKilled(t *testing.T) {
 	if server.Running() {
 		t.Error("it is said to run")
 	}
-	_, err := kv.ReadTransact(t.Context(), db, func(r kv.Reader) ([]byte, error) { return r.Get([]byte("before")).Get() })
+	err := kv.View(t.Context(), db, func(r kv.Reader) error {
+		_, err := r.Get([]byte("before")).Get()
+		return err
+	})
 	if !errors.Is(err, kv.ErrUnavailable) {
 		t.Errorf("while it is down a read returned %v, want ErrUnavailable", err)
 	}
@@ -115,7 +117,7 @@ func TestFDBServerPaused(t *testing.T) {
 	if err := set(t.Context(), db, "before"); err != nil {
 		t.Fatal(err)
 	}
-	tx, err := db.Begin(t.Context())
+	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,11 +43,12 @@ func blamesStore(err error) bool {
 // it tries one itself.
 func (d *Dispatcher) StoreReady(ctx context.Context) error {
 	db, keyspace := d.options.DB, d.options.Keyspace
-	if err := kv.Check(db); errors.Is(err, kv.ErrUnavailable) {
+	if err := db.Check(); errors.Is(err, kv.ErrUnavailable) {
 		d.health.note(err) // the probe may bring it back
 	}
-	_, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]string, error) {
-		return keyspace.PriorityQueues(r, "", 1).Get()
+	err := kv.View(ctx, db, func(r kv.Reader) error {
+		_, err := keyspace.PriorityQueues(r, "", 1).Get()
+		return err
 	})
 	if err != nil {
 		return err
@@ -55,7 +56,7 @@ func (d *Dispatcher) StoreReady(ctx context.Context) error {
 	if err := d.health.probe(ctx, db, keyspace); err != nil {
 		return fmt.Errorf("it takes no writes: %w", err)
 	}
-	return kv.Check(db)
+	return db.Check()
 }
 
 // probe writes to the store if the last write failed.

@@ -181,8 +181,8 @@ func (l *lane) enoughLocked() bool {
 		return n > 0
 	}
 	onlyPushes := !newest.nonPushes && l.mu.waiting.nonPushes == 0
-	db := l.d.options.DB
-	return n >= len(newest.ops) && (newest.durable || db.Pipelines() || onlyPushes && !db.Serial())
+	traits := l.d.options.DB.Traits()
+	return n >= len(newest.ops) && (newest.durable || traits.Pipelines || onlyPushes && !traits.Serial)
 }
 
 // settle puts back the items that a batch of unknown outcome popped, before

@@ -299,7 +299,7 @@ func (c *config) validateDev(dev bool) error {
 // noStore stands for the store while the options are validated.
 type noStore struct{ kv.Database }
 
-func (noStore) Pipelines() bool { return true }
+func (noStore) Traits() kv.Traits { return kv.Traits{Pipelines: true} }
 
 // keyspace returns where the queues are kept in the store.
 func (c *config) keyspace() (*fdbpq.Keyspace, error) {

@@ -60,7 +60,7 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 	options := c.bridgeOptions(db, keyspace, grammar)
 	options.Logger = logger
 	options.ShutdownTimeout -= c.ShutdownTimeout / 8 // for what is closed after the bridge
-	options.Exclusive = c.Store == storeEmbedded
+	options.Exclusive = !db.Traits().Shared
 	options.Location = c.storeLocation()
 	if options.NATSOptions, err = c.natsOptions(); err != nil {
 		return err

@@ -10,8 +10,8 @@
 // once, or none. A read adds what it read to the transaction's read conflict
 // ranges; reads through [Transaction.Snapshot] do not. Commit fails with
 // [ErrConflict] when another transaction that committed in between wrote
-// into one of those ranges. A serial engine, see [Database.Serial], never reports
-// a conflict, but must give the same results.
+// into one of those ranges. A serial engine, see [Traits], never reports a conflict,
+// but must give the same results.
 //
 // A transaction that wrote nothing commits without conflict, and its Commit
 // reports success only when all that it read is durable.
@@ -38,7 +38,10 @@
 // goroutine at a time.
 package kv
 
-import "context"
+import (
+	"bytes"
+	"context"
+)
 
 // Limits of every engine, in bytes. They are FoundationDB's.
 const (
@@ -51,15 +54,20 @@ const (
 	MaxTransactionSize = 10_000_000
 )
 
-// Database is one store.
+// Database is one store. A decorator embeds the one it wraps, so that what it does
+// not change, Traits and Check above all, is passed on.
 type Database interface {
+	// Traits says what kind of engine this is. It is cheap, and always returns
+	// the same.
+	Traits() Traits
+
 	// Begin starts a transaction. The context bounds the whole life of the
 	// transaction: when it ends, pending and later calls fail with the
 	// context's error. In a serial engine Begin waits for the writer before
 	// it.
 	//
 	// Errors: ErrClosed, ErrUnavailable, ErrCorrupt, the context's error.
-	Begin(ctx context.Context) (Transaction, error)
+	Begin(ctx context.Context, o BeginOptions) (Transaction, error)
 
 	// BeginRead starts a read-only transaction over the durable state. The
 	// caller must Cancel it.
@@ -67,56 +75,45 @@ type Database interface {
 	// Errors: as Begin.
 	BeginRead(ctx context.Context) (ReadTransaction, error)
 
-	// Pipelines reports whether a transaction that begins after Commit of an
-	// earlier one has returned, but before its future is ready, already sees
-	// the earlier one's writes and so cannot conflict with it. Callers use it
-	// to decide whether to overlap work with the wait for durability.
-	Pipelines() bool
-
-	// Serial reports whether the engine runs one writer at a time: Begin waits
-	// while another transaction is open, and there are no conflicts. In others
-	// any number of transactions may be open, also in one goroutine.
-	Serial() bool
+	// Check returns nil as long as nothing is known to be wrong with the store.
+	// It reports what a transaction need not notice: files that were removed,
+	// or damage to data the transaction does not read. It costs next to nothing,
+	// so it can be called often.
+	//
+	// Errors: ErrClosed; ErrUnavailable while the store cannot write; ErrCorrupt
+	// once some data could not be read, whoever asked for it.
+	Check() error
 
 	// Close ends the store. Transactions still open fail with ErrClosed. It
 	// is safe to call it more than once.
 	Close() error
 }
 
-// BlindBeginner is a Database that can do with less for a transaction that never
-// reads what it may have written itself.
-type BlindBeginner interface {
-	// BeginBlind is Begin; whether reads see writes that the transaction
-	// made before is undefined.
-	BeginBlind(ctx context.Context) (Transaction, error)
+// Traits is what sets an engine apart from others under the same contract.
+type Traits struct {
+	// Pipelines: a transaction that begins after Commit of an earlier one has
+	// returned, but before its future is ready, already sees the earlier one's
+	// writes, so the two cannot conflict. Callers use it to overlap work with
+	// the wait for durability.
+	Pipelines bool
+
+	// Serial: one writer runs at a time. Begin waits while another transaction is
+	// open, and there are no conflicts. In other engines any number of
+	// transactions may be open, even in one goroutine.
+	Serial bool
+
+	// Shared: others may use the same store at the same time, each through a
+	// Database of its own, for example from other machines. Without it this
+	// Database is the only way into its store.
+	Shared bool
 }
 
-// BeginBlind is db.BeginBlind if there is such a thing, else db.Begin.
-func BeginBlind(ctx context.Context, db Database) (Transaction, error) {
-	if blind, ok := db.(BlindBeginner); ok {
-		return blind.BeginBlind(ctx)
-	}
-	return db.Begin(ctx)
-}
-
-// Checker is a Database that knows things about itself that a transaction does
-// not show: that its files were removed, or that data which this transaction
-// does not need is damaged.
-type Checker interface {
-	// Check returns nil as long as nothing is known to be wrong. It does next to
-	// nothing, so it can be called often.
-	//
-	// Errors: ErrClosed; ErrUnavailable while the store cannot write; ErrCorrupt
-	// once data could not be read, whoever wanted it.
-	Check() error
-}
-
-// Check is db.Check if there is such a thing, else nil.
-func Check(db Database) error {
-	if checker, ok := db.(Checker); ok {
-		return checker.Check()
-	}
-	return nil
+// BeginOptions says what a transaction is for. The zero value promises nothing.
+type BeginOptions struct {
+	// Blind promises that the transaction never reads what it may have written
+	// itself: it is undefined whether such reads see the writes. Engines save
+	// work with it.
+	Blind bool
 }
 
 // Reader is what can be read in a transaction. Reads are futures: an engine
@@ -205,6 +202,9 @@ type Transaction interface {
 type Range struct {
 	Begin, End []byte
 }
+
+// Empty reports whether no key is in r.
+func (r Range) Empty() bool { return bytes.Compare(r.Begin, r.End) >= 0 }
 
 // SingleKey returns the range that holds only key.
 func SingleKey(key []byte) Range {

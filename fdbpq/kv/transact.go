@@ -20,7 +20,7 @@ const (
 // is, when it is certain that nothing was written. It is retried until ctx
 // ends. Everything else is returned to the caller as it is; above all
 // ErrCommitUnknown, because only the caller knows whether doing it twice does
-// harm. See [TransactIdempotent].
+// harm. See [TransactIdempotent], and [Update] for work without a result.
 //
 // fn may run many times, so it must have no effect but on the transaction. It
 // must not commit it. When ctx ends between attempts its error is returned.
@@ -35,6 +35,19 @@ func Transact[T any](ctx context.Context, db Database, fn func(Transaction) (T, 
 func TransactIdempotent[T any](ctx context.Context, db Database, fn func(Transaction) (T, error)) (T, error) {
 	retry := func(err error) bool { return Retryable(err) || MaybeCommitted(err) }
 	return transact(ctx, db, retry, fn)
+}
+
+// Update is Transact for work that returns nothing but an error.
+func Update(ctx context.Context, db Database, fn func(Transaction) error) error {
+	_, err := Transact(ctx, db, func(tx Transaction) (struct{}, error) { return struct{}{}, fn(tx) })
+	return err
+}
+
+// UpdateIdempotent is TransactIdempotent for work that returns nothing but an
+// error.
+func UpdateIdempotent(ctx context.Context, db Database, fn func(Transaction) error) error {
+	_, err := TransactIdempotent(ctx, db, func(tx Transaction) (struct{}, error) { return struct{}{}, fn(tx) })
+	return err
 }
 
 func transact[T any](ctx context.Context, db Database, retry func(error) bool, fn func(Transaction) (T, error)) (T, error) {
@@ -56,7 +69,7 @@ func transact[T any](ctx context.Context, db Database, retry func(error) bool, f
 
 func attempt[T any](ctx context.Context, db Database, fn func(Transaction) (T, error)) (T, error) {
 	var zero T
-	tx, err := db.Begin(ctx)
+	tx, err := db.Begin(ctx, BeginOptions{})
 	if err != nil {
 		return zero, err
 	}
@@ -84,6 +97,12 @@ func ReadTransact[T any](ctx context.Context, db Database, fn func(Reader) (T, e
 			return value, err
 		}
 	}
+}
+
+// View is ReadTransact for work that returns nothing but an error.
+func View(ctx context.Context, db Database, fn func(Reader) error) error {
+	_, err := ReadTransact(ctx, db, func(r Reader) (struct{}, error) { return struct{}{}, fn(r) })
+	return err
 }
 
 func readAttempt[T any](ctx context.Context, db Database, fn func(Reader) (T, error)) (T, error) {

@@ -22,8 +22,8 @@ type counted struct {
 	begun, cancelled int
 }
 
-func (c *counted) Begin(ctx context.Context) (kv.Transaction, error) {
-	tx, err := c.DB.Begin(ctx)
+func (c *counted) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	tx, err := c.DB.Begin(ctx, o)
 	if err != nil {
 		return nil, err
 	}

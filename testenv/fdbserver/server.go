@@ -186,8 +186,10 @@ func Await(ctx context.Context, clusterFile string) error {
 		return err
 	}
 	defer db.Close()
-	_, err = kv.ReadTransact(ctx, db, func(r kv.Reader) ([]byte, error) { return r.Get([]byte("pqtest")).Get() })
-	return err
+	return kv.View(ctx, db, func(r kv.Reader) error {
+		_, err := r.Get([]byte("pqtest")).Get()
+		return err
+	})
 }
 
 // describe adds what the server printed to err.

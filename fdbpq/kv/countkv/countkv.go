@@ -34,10 +34,7 @@ type DB struct {
 	}
 }
 
-var (
-	_ kv.Database      = (*DB)(nil)
-	_ kv.BlindBeginner = (*DB)(nil)
-)
+var _ kv.Database = (*DB)(nil)
 
 // New counts the transactions of inner. Closing the DB closes inner.
 func New(inner kv.Database) *DB { return &DB{Database: inner} }
@@ -56,16 +53,8 @@ func (db *DB) Take() []Cost {
 }
 
 // Begin implements kv.Database.
-func (db *DB) Begin(ctx context.Context) (kv.Transaction, error) {
-	return db.count(db.Database.Begin(ctx))
-}
-
-// BeginBlind implements kv.BlindBeginner.
-func (db *DB) BeginBlind(ctx context.Context) (kv.Transaction, error) {
-	return db.count(kv.BeginBlind(ctx, db.Database))
-}
-
-func (db *DB) count(tx kv.Transaction, err error) (kv.Transaction, error) {
+func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	tx, err := db.Database.Begin(ctx, o)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package countkv_test
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 
@@ -61,7 +63,7 @@ func TestRounds(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			db := countkv.New(memkv.New(memkv.Options{}))
-			tx, err := db.Begin(t.Context())
+			tx, err := db.Begin(t.Context(), kv.BeginOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,5 +76,43 @@ func TestRounds(t *testing.T) {
 				t.Errorf("costs %+v when nothing was begun", got)
 			}
 		})
+	}
+}
+
+// inner is a store that is told apart from the default one.
+type inner struct {
+	kv.Database
+	began kv.BeginOptions
+}
+
+var errCheck = errors.New("checked")
+
+func (i *inner) Traits() kv.Traits { return kv.Traits{Pipelines: true, Serial: true, Shared: true} }
+
+func (i *inner) Check() error { return errCheck }
+
+func (i *inner) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	i.began = o
+	return i.Database.Begin(ctx, o)
+}
+
+// Everything about the store but its transactions is passed on.
+func TestForwards(t *testing.T) {
+	in := &inner{Database: memkv.New(memkv.Options{})}
+	db := countkv.New(in)
+	if got := db.Traits(); got != in.Traits() {
+		t.Errorf("Traits returned %+v, want %+v", got, in.Traits())
+	}
+	if err := db.Check(); !errors.Is(err, errCheck) {
+		t.Errorf("Check returned %v, want that of the store", err)
+	}
+	o := kv.BeginOptions{Blind: true}
+	tx, err := db.Begin(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx.Cancel()
+	if in.began != o {
+		t.Errorf("the transaction began with %+v, want %+v", in.began, o)
 	}
 }

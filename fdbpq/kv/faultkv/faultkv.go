@@ -55,7 +55,7 @@ const defaultMaxDelay = 10 * time.Millisecond
 
 // DB is a store with faults. It implements kv.Database.
 type DB struct {
-	inner    kv.Database
+	kv.Database
 	rates    [faults]float64
 	maxDelay time.Duration
 	sleep    func(ctx context.Context, d time.Duration) error
@@ -76,7 +76,7 @@ var _ kv.Database = (*DB)(nil)
 
 // New puts faults in front of inner. Closing the DB closes inner.
 func New(inner kv.Database, o Options) *DB {
-	db := &DB{inner: inner, maxDelay: o.MaxDelay, sleep: o.Sleep}
+	db := &DB{Database: inner, maxDelay: o.MaxDelay, sleep: o.Sleep}
 	for fault, rate := range o.Rates {
 		db.rates[fault] = rate
 	}
@@ -143,23 +143,14 @@ func land(late []kv.Transaction) {
 }
 
 // Begin implements kv.Database.
-func (db *DB) Begin(ctx context.Context) (kv.Transaction, error) {
-	return db.begin(ctx, db.inner.Begin)
-}
-
-// BeginBlind implements kv.BlindBeginner, as the engine behind it.
-func (db *DB) BeginBlind(ctx context.Context) (kv.Transaction, error) {
-	return db.begin(ctx, func(ctx context.Context) (kv.Transaction, error) { return kv.BeginBlind(ctx, db.inner) })
-}
-
-func (db *DB) begin(ctx context.Context, begin func(context.Context) (kv.Transaction, error)) (kv.Transaction, error) {
+func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	if err := db.strike(ctx, db.pick(Delay, Outage)); err != nil {
 		return nil, err
 	}
 	db.startBeginning()
 	defer db.stopBeginning()
 	inner := detachable(ctx)
-	tx, err := begin(inner)
+	tx, err := db.Database.Begin(inner, o)
 	if err != nil {
 		inner.detach()
 		return nil, err
@@ -172,24 +163,36 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	if err := db.strike(ctx, db.pick(Delay, Outage)); err != nil {
 		return nil, err
 	}
-	tx, err := db.inner.BeginRead(ctx)
+	tx, err := db.Database.BeginRead(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return &readTransaction{reader{&session{db: db, ctx: ctx}, tx}, tx}, nil
 }
 
-// Pipelines implements kv.Database. A commit whose fate is unknown can be
-// followed by anything, so nothing is promised.
-func (db *DB) Pipelines() bool { return false }
+// Traits implements kv.Database: those of the engine, but anything can follow a
+// commit whose outcome is unknown, so nothing is promised about pipelining.
+func (db *DB) Traits() kv.Traits {
+	traits := db.Database.Traits()
+	traits.Pipelines = false
+	return traits
+}
 
-// Serial implements kv.Database: as the engine behind it.
-func (db *DB) Serial() bool { return db.inner.Serial() }
+// Check implements kv.Database.
+func (db *DB) Check() error {
+	db.mu.Lock()
+	outage := db.mu.outage
+	db.mu.Unlock()
+	if outage {
+		return Outage.err()
+	}
+	return db.Database.Check()
+}
 
 // Close implements kv.Database.
 func (db *DB) Close() error {
 	db.Land()
-	return db.inner.Close()
+	return db.Database.Close()
 }
 
 // startBeginning makes the commits that come before the next transaction. As

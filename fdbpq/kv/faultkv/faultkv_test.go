@@ -51,7 +51,7 @@ func open(t *testing.T, o faultkv.Options) *faultkv.DB {
 
 func begin(t *testing.T, db kv.Database) kv.Transaction {
 	t.Helper()
-	tx, err := db.Begin(t.Context())
+	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestLateCommitsOutliveTheirContext(t *testing.T) {
 			db := open(t, faultkv.Options{})
 			db.Next(fault)
 			ctx, cancel := context.WithCancel(t.Context())
-			tx, err := db.Begin(ctx)
+			tx, err := db.Begin(ctx, kv.BeginOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -286,7 +286,7 @@ func TestOutage(t *testing.T) {
 	db.Next(faultkv.Conflict)
 
 	db.SetOutage(true)
-	_, errBegin := db.Begin(t.Context())
+	_, errBegin := db.Begin(t.Context(), kv.BeginOptions{})
 	_, errBeginRead := db.BeginRead(t.Context())
 	_, errGet := writer.Get(key).Get()
 	_, errSnapshot := writer.Snapshot().GetRange(kv.SingleKey(key), kv.RangeOptions{}).Get()
@@ -309,6 +309,50 @@ func TestOutage(t *testing.T) {
 	writer.Set(key, []byte("1"))
 	if _, err := writer.Commit().Get(); !errors.Is(err, kv.ErrConflict) {
 		t.Errorf("Commit returned %v, want the fault set before the outage", err)
+	}
+}
+
+// inner is a store that is told apart from the default one.
+type inner struct {
+	kv.Database
+	began kv.BeginOptions
+}
+
+var errCheck = errors.New("checked")
+
+func (i *inner) Traits() kv.Traits { return kv.Traits{Pipelines: true, Serial: true, Shared: true} }
+
+func (i *inner) Check() error { return errCheck }
+
+func (i *inner) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	i.began = o
+	return i.Database.Begin(ctx, o)
+}
+
+// The store's own traits, check and options of transactions come through, but
+// nothing is promised about pipelining, and during an outage nothing answers.
+func TestForwards(t *testing.T) {
+	in := &inner{Database: memkv.New(memkv.Options{})}
+	db := faultkv.New(in, faultkv.Options{})
+	if got, want := db.Traits(), (kv.Traits{Serial: true, Shared: true}); got != want {
+		t.Errorf("Traits returned %+v, want %+v", got, want)
+	}
+	if err := db.Check(); !errors.Is(err, errCheck) {
+		t.Errorf("Check returned %v, want that of the store", err)
+	}
+	db.SetOutage(true)
+	if err := db.Check(); !errors.Is(err, kv.ErrUnavailable) {
+		t.Errorf("during an outage Check returned %v, want ErrUnavailable", err)
+	}
+	db.SetOutage(false)
+	o := kv.BeginOptions{Blind: true}
+	tx, err := db.Begin(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx.Cancel()
+	if in.began != o {
+		t.Errorf("the transaction began with %+v, want %+v", in.began, o)
 	}
 }
 
@@ -346,7 +390,7 @@ func TestDelay(t *testing.T) {
 			return ctx.Err()
 		},
 	})
-	tx, err := db.Begin(ctx)
+	tx, err := db.Begin(ctx, kv.BeginOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +418,7 @@ func TestSameSeedSameFaults(t *testing.T) {
 		db := open(t, faultkv.Options{Seed: seed, Rates: rates})
 		var list []error
 		for range 50 {
-			tx, err := db.Begin(t.Context())
+			tx, err := db.Begin(t.Context(), kv.BeginOptions{})
 			if err == nil {
 				_, err = tx.Get(key).Get()
 			}

@@ -105,13 +105,13 @@ func seed(t *testing.T) uint64 {
 // once adds one to the total, leaving a receipt.
 func once(ctx context.Context, db kv.Database, receipt string) error {
 	for {
-		_, err := kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) (struct{}, error) {
+		err := kv.UpdateIdempotent(ctx, db, func(tx kv.Transaction) error {
 			done, err := tx.Get([]byte(receipt)).Get()
 			if err == nil && done == nil {
 				tx.Set([]byte(receipt), nil)
 				tx.Add([]byte("total"), 1)
 			}
-			return struct{}{}, err
+			return err
 		})
 		if !errors.Is(err, kv.ErrUnavailable) {
 			return err

@@ -1,7 +1,6 @@
 package faultkv
 
 import (
-	"bytes"
 	"context"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -85,7 +84,7 @@ func (tx *transaction) Clear(key []byte) {
 
 // ClearRange implements kv.Transaction.
 func (tx *transaction) ClearRange(r kv.Range) {
-	if !isEmpty(r) {
+	if !r.Empty() {
 		tx.write(func() { tx.inner.ClearRange(r) })
 	}
 }
@@ -109,7 +108,7 @@ func (tx *transaction) AddReadConflict(r kv.Range) {
 
 // AddWriteConflict implements kv.Transaction.
 func (tx *transaction) AddWriteConflict(r kv.Range) {
-	if !isEmpty(r) {
+	if !r.Empty() {
 		tx.write(func() { tx.inner.AddWriteConflict(r) })
 	}
 }
@@ -122,8 +121,6 @@ func (tx *transaction) write(do func()) {
 		do()
 	}
 }
-
-func isEmpty(r kv.Range) bool { return bytes.Compare(r.Begin, r.End) >= 0 }
 
 // Commit implements kv.Transaction. Its future is always ready.
 func (tx *transaction) Commit() kv.Future[struct{}] {

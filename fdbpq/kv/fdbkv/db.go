@@ -70,21 +70,15 @@ func selectAPIVersion(version int) error {
 	return nil
 }
 
-// Begin implements kv.Database.
-func (db *DB) Begin(ctx context.Context) (kv.Transaction, error) {
+// Begin implements kv.Database. For a blind transaction the client library keeps no
+// map of what was written, which takes it a good part of its time in a large one.
+func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	t, err := db.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return t, nil
-}
-
-// BeginBlind implements kv.BlindBeginner. The client library then keeps no map of
-// what was written, which costs it a good part of its time in a large transaction.
-func (db *DB) BeginBlind(ctx context.Context) (kv.Transaction, error) {
-	t, err := db.begin(ctx)
-	if err != nil {
-		return nil, err
+	if !o.Blind {
+		return t, nil
 	}
 	if err := t.tr.Options().SetReadYourWritesDisable(); err != nil {
 		t.Cancel()
@@ -133,12 +127,17 @@ func (db *DB) begin(ctx context.Context) (*transaction, error) {
 	return t, nil
 }
 
-// Pipelines implements kv.Database. A transaction of FoundationDB sees only
-// what was durable before it began.
-func (db *DB) Pipelines() bool { return false }
+// Traits implements kv.Database. A transaction of FoundationDB sees only what was
+// durable before it began.
+func (db *DB) Traits() kv.Traits { return kv.Traits{Shared: true} }
 
-// Serial implements kv.Database: false.
-func (db *DB) Serial() bool { return false }
+// Check implements kv.Database. Only transactions tell how the cluster is.
+func (db *DB) Check() error {
+	if db.open.Err() != nil {
+		return kv.ErrClosed
+	}
+	return nil
+}
 
 // Close implements kv.Database. A commit that is under way fails with an error
 // that wraps both kv.ErrClosed and kv.ErrCommitUnknown.

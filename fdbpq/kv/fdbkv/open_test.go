@@ -91,7 +91,7 @@ func shortLived(t *testing.T) kv.Transaction {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	tx, err := db.Begin(t.Context())
+	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,12 +140,12 @@ func TestEndedWhileWaiting(t *testing.T) {
 			defer db.Close()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			reading, err := db.Begin(ctx)
+			reading, err := db.Begin(ctx, kv.BeginOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer reading.Cancel()
-			committing, err := db.Begin(ctx)
+			committing, err := db.Begin(ctx, kv.BeginOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

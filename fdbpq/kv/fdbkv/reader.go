@@ -3,7 +3,6 @@
 package fdbkv
 
 import (
-	"bytes"
 	"math"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
@@ -26,7 +25,7 @@ func (r reader) Get(key []byte) kv.Future[[]byte] {
 }
 
 func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	if err := r.t.usable(); err != nil || isEmpty(span) {
+	if err := r.t.usable(); err != nil || span.Empty() {
 		return kv.Ready[[]kv.KeyValue](nil, err)
 	}
 	// The client library takes all of a range in this mode for one read, so that
@@ -76,10 +75,8 @@ func (f *future[T]) Get() (T, error) {
 	return f.value, f.err
 }
 
-// isEmpty reports whether r holds no key. FoundationDB takes a range whose
-// begin is above its end for an error.
-func isEmpty(r kv.Range) bool { return bytes.Compare(r.Begin, r.End) >= 0 }
-
+// keyRange is for ranges that are not empty: FoundationDB refuses one whose begin is
+// above its end.
 func keyRange(r kv.Range) fdb.KeyRange {
 	return fdb.KeyRange{Begin: fdb.Key(r.Begin), End: fdb.Key(r.End)}
 }

@@ -89,7 +89,7 @@ func (t *transaction) Clear(key []byte) {
 }
 
 func (t *transaction) ClearRange(r kv.Range) {
-	if !t.ended && !isEmpty(r) {
+	if !t.ended && !r.Empty() {
 		t.tr.ClearRange(keyRange(r))
 	}
 }
@@ -111,7 +111,7 @@ func (t *transaction) AddReadConflict(r kv.Range) { t.addConflict(r, t.tr.AddRea
 func (t *transaction) AddWriteConflict(r kv.Range) { t.addConflict(r, t.tr.AddWriteConflictRange) }
 
 func (t *transaction) addConflict(r kv.Range, add func(fdb.ExactRange) error) {
-	if t.ended || isEmpty(r) {
+	if t.ended || r.Empty() {
 		return
 	}
 	if err := add(keyRange(r)); err != nil && t.failed == nil {

@@ -44,10 +44,10 @@ var concurrentTests = []test{
 		f.put(number(0), "n")
 		f.together(func(int) error {
 			for range rounds {
-				if _, err := kv.Transact(f.ctx, f.db, func(tx kv.Transaction) (struct{}, error) {
+				if err := kv.Update(f.ctx, f.db, func(tx kv.Transaction) error {
 					n, err := f.balance(tx, "n")
 					tx.Set(f.key("n"), []byte(number(n+1)))
-					return struct{}{}, err
+					return err
 				}); err != nil {
 					return err
 				}
@@ -59,7 +59,7 @@ var concurrentTests = []test{
 	{"AddsNeverConflict", func(f *fixture) {
 		f.together(func(int) error {
 			for range rounds {
-				tx, err := f.db.Begin(f.ctx)
+				tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
 				if err != nil {
 					return err
 				}
@@ -127,18 +127,17 @@ var concurrentTests = []test{
 
 // transfer moves amount if there is enough.
 func (f *fixture) transfer(from, to string, amount int64) error {
-	_, err := kv.Transact(f.ctx, f.db, func(tx kv.Transaction) (struct{}, error) {
+	return kv.Update(f.ctx, f.db, func(tx kv.Transaction) error {
 		has, err := f.balance(tx, from)
 		if err != nil || has < amount {
-			return struct{}{}, err
+			return err
 		}
 		tx.Set(f.key(from), []byte(number(has-amount)))
 		// Read after the write: it may be the same account.
 		has, err = f.balance(tx, to)
 		tx.Set(f.key(to), []byte(number(has+amount)))
-		return struct{}{}, err
+		return err
 	})
-	return err
 }
 
 // audit checks the sum of all accounts.

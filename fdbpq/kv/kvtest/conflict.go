@@ -40,7 +40,7 @@ func (s schedule) run(f *fixture) {
 	f.wantGet(outer.Snapshot(), innerKey, absent)
 	s.outer(f, outer)
 	outer.Set(f.key(outerKey), []byte("1"))
-	if f.db.Serial() {
+	if f.db.Traits().Serial {
 		s.runSerial(f, outer)
 		return
 	}
@@ -70,12 +70,12 @@ func (s schedule) runSerial(f *fixture, outer kv.Transaction) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, err = kv.Transact(f.ctx, f.db, func(tx kv.Transaction) (struct{}, error) {
+		err = kv.Update(f.ctx, f.db, func(tx kv.Transaction) error {
 			value, err := tx.Get(f.key(outerKey)).Get()
 			sawOuter = text(value)
 			s.inner(f, tx)
 			tx.Set(f.key(innerKey), []byte("1"))
-			return struct{}{}, err
+			return err
 		})
 	}()
 	await(f, outer.Commit())

@@ -11,7 +11,7 @@ var isolationTests = []test{
 		f.put("0", "a", "b")
 		tx := f.begin()
 		f.wantGet(tx, "a", "0")
-		if f.db.Serial() {
+		if f.db.Traits().Serial {
 			return // nobody can write until it ends
 		}
 		f.put("1", "a", "b", "c")
@@ -58,7 +58,7 @@ var isolationTests = []test{
 		f.wantStored("a", "2")
 	}},
 	{"CancelledIsNoConflict", func(f *fixture) {
-		if f.db.Serial() {
+		if f.db.Traits().Serial {
 			return // the other one could not begin
 		}
 		f.put("0", "a")
@@ -71,7 +71,7 @@ var isolationTests = []test{
 		await(f, tx.Commit())
 	}},
 	{"ConflictedIsNoConflict", func(f *fixture) {
-		if f.db.Serial() {
+		if f.db.Traits().Serial {
 			return
 		}
 		f.put("0", "a", "b")
@@ -93,13 +93,13 @@ var isolationTests = []test{
 		f.wantGet(tx, "a", "0")
 		await(f, tx.GetRange(f.all(), kv.RangeOptions{}))
 		tx.AddReadConflict(f.all())
-		if !f.db.Serial() {
+		if !f.db.Traits().Serial {
 			f.put("1", "a")
 		}
 		await(f, tx.Commit())
 	}},
 	{"WriteConflictAloneIsAWrite", func(f *fixture) {
-		if f.db.Serial() {
+		if f.db.Traits().Serial {
 			return
 		}
 		f.put("0", "a")
@@ -121,9 +121,9 @@ var isolationTests = []test{
 	}},
 	{"BlindTransaction", func(f *fixture) {
 		begin := func() kv.Transaction {
-			tx, err := kv.BeginBlind(f.ctx, f.db)
+			tx, err := f.db.Begin(f.ctx, kv.BeginOptions{Blind: true})
 			if err != nil {
-				f.Fatalf("BeginBlind: %v", err)
+				f.Fatalf("Begin of a blind transaction: %v", err)
 			}
 			f.Cleanup(tx.Cancel)
 			return tx
@@ -138,7 +138,7 @@ var isolationTests = []test{
 		tx.AddReadConflict(f.span("d", "e"))
 		await(f, tx.Commit())
 		f.wantAllLimits(f.beginRead(), "a=1", "c="+number(1))
-		if f.db.Serial() {
+		if f.db.Traits().Serial {
 			return
 		}
 		tx = begin()
@@ -151,7 +151,7 @@ var isolationTests = []test{
 		await(f, f.begin().Commit())
 	}},
 	{"Pipelines", func(f *fixture) {
-		if !f.db.Pipelines() {
+		if !f.db.Traits().Pipelines {
 			return
 		}
 		f.put(number(0), "n")

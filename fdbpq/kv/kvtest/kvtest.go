@@ -31,8 +31,9 @@ import (
 // Engine describes the engine under test.
 type Engine struct {
 	// Store prepares a store for one test and returns the function that opens
-	// it. A store that was closed is opened again with the same function; two
-	// are never open at once. The suite closes what it opens. Failures to
+	// it. A store that was closed is opened again with the same function; only
+	// one that keeps its content and is shared, see kv.Traits, is opened twice
+	// at once. The suite closes what it opens. Failures to
 	// prepare or open are for t.Fatal.
 	Store func(t *testing.T) (open func() kv.Database)
 
@@ -49,6 +50,8 @@ func Run(t *testing.T, engine Engine) {
 		name  string
 		tests []test
 	}{
+		{"Traits", traitTests},
+		{"Check", checkTests},
 		{"Read", readTests},
 		{"ReadYourWrites", readYourWritesTests},
 		{"Atomic", atomicTests},
@@ -99,9 +102,9 @@ func start(t *testing.T, engine Engine) *fixture {
 func (f *fixture) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	_, err := kv.TransactIdempotent(ctx, f.db, func(tx kv.Transaction) (struct{}, error) {
+	err := kv.UpdateIdempotent(ctx, f.db, func(tx kv.Transaction) error {
 		tx.ClearRange(f.all())
-		return struct{}{}, nil
+		return nil
 	})
 	if err != nil && !errors.Is(err, kv.ErrClosed) {
 		f.Errorf("removing the keys of the test: %v", err)
@@ -134,7 +137,7 @@ func (f *fixture) all() kv.Range { return f.span("", "\xff") }
 // begin starts a transaction that is cancelled at the end of the test.
 func (f *fixture) begin() kv.Transaction {
 	f.Helper()
-	tx, err := f.db.Begin(f.ctx)
+	tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
 	if err != nil {
 		f.Fatalf("Begin: %v", err)
 	}
@@ -155,9 +158,9 @@ func (f *fixture) beginRead() kv.ReadTransaction {
 // write does fn in a transaction of its own.
 func (f *fixture) write(fn func(tx kv.Transaction)) {
 	f.Helper()
-	_, err := kv.TransactIdempotent(f.ctx, f.db, func(tx kv.Transaction) (struct{}, error) {
+	err := kv.UpdateIdempotent(f.ctx, f.db, func(tx kv.Transaction) error {
 		fn(tx)
-		return struct{}{}, nil
+		return nil
 	})
 	if err != nil {
 		f.Fatalf("writing: %v", err)

@@ -101,7 +101,7 @@ var lifecycleTests = []test{
 		expired, cancel := context.WithDeadline(f.ctx, time.Now().Add(-time.Second))
 		defer cancel()
 		for ctx, want := range map[context.Context]error{cancelled: context.Canceled, expired: context.DeadlineExceeded} {
-			if tx, err := f.db.Begin(ctx); !errors.Is(err, want) || tx != nil {
+			if tx, err := f.db.Begin(ctx, kv.BeginOptions{}); !errors.Is(err, want) || tx != nil {
 				f.Errorf("Begin returned %v, %v, want nil, %v", tx, err, want)
 			}
 			if tx, err := f.db.BeginRead(ctx); !errors.Is(err, want) || tx != nil {
@@ -112,7 +112,7 @@ var lifecycleTests = []test{
 	{"ContextEndsDuringTransaction", func(f *fixture) {
 		ctx, cancel := context.WithCancel(f.ctx)
 		defer cancel()
-		tx, err := f.db.Begin(ctx)
+		tx, err := f.db.Begin(ctx, kv.BeginOptions{})
 		if err != nil {
 			f.Fatalf("Begin: %v", err)
 		}
@@ -142,7 +142,7 @@ var lifecycleTests = []test{
 	{"ContextEndsAfterCommit", func(f *fixture) {
 		ctx, cancel := context.WithCancel(f.ctx)
 		defer cancel()
-		tx, err := f.db.Begin(ctx)
+		tx, err := f.db.Begin(ctx, kv.BeginOptions{})
 		if err != nil {
 			f.Fatalf("Begin: %v", err)
 		}
@@ -152,14 +152,14 @@ var lifecycleTests = []test{
 		f.wantStored("a", "1")
 	}},
 	{"ContextEndsWhileBeginWaits", func(f *fixture) {
-		if !f.db.Serial() {
+		if !f.db.Traits().Serial {
 			return // Begin never waits
 		}
 		tx := f.begin()
 		ctx, cancel := context.WithCancel(f.ctx)
 		begun := make(chan error)
 		go func() {
-			_, err := f.db.Begin(ctx)
+			_, err := f.db.Begin(ctx, kv.BeginOptions{})
 			begun <- err
 		}()
 		cancel()
@@ -174,9 +174,6 @@ var lifecycleTests = []test{
 	}},
 	{"Closed", func(f *fixture) {
 		f.put("1", "a")
-		if err := kv.Check(f.db); err != nil {
-			f.Errorf("Check returned %v", err)
-		}
 		reader, tx := f.beginRead(), f.begin()
 		f.wantGet(reader, "a", "1")
 		tx.Set(f.key("a"), []byte("2"))
@@ -185,16 +182,13 @@ var lifecycleTests = []test{
 				f.Fatalf("Close: %v", err)
 			}
 		}
-		if checker, ok := f.db.(kv.Checker); ok && !errors.Is(checker.Check(), kv.ErrClosed) {
-			f.Errorf("Check returned %v, want ErrClosed", checker.Check())
-		}
 		f.wantReadsFail(reader, kv.ErrClosed)
 		f.wantReadsFail(tx, kv.ErrClosed)
 		f.wantReadsFail(tx.Snapshot(), kv.ErrClosed)
 		f.wantCommitFails(tx, kv.ErrClosed)
 		reader.Cancel()
 		tx.Cancel()
-		if tx, err := f.db.Begin(f.ctx); !errors.Is(err, kv.ErrClosed) || tx != nil {
+		if tx, err := f.db.Begin(f.ctx, kv.BeginOptions{}); !errors.Is(err, kv.ErrClosed) || tx != nil {
 			f.Errorf("Begin returned %v, %v, want nil, ErrClosed", tx, err)
 		}
 		if tx, err := f.db.BeginRead(f.ctx); !errors.Is(err, kv.ErrClosed) || tx != nil {
@@ -214,13 +208,13 @@ var lifecycleTests = []test{
 		f.wantCommitFails(tx, kv.ErrClosed)
 	}},
 	{"CloseEndsWaitingBegin", func(f *fixture) {
-		if !f.db.Serial() {
+		if !f.db.Traits().Serial {
 			return
 		}
 		tx := f.begin()
 		begun := make(chan error)
 		go func() {
-			_, err := f.db.Begin(f.ctx)
+			_, err := f.db.Begin(f.ctx, kv.BeginOptions{})
 			begun <- err
 		}()
 		if err := f.db.Close(); err != nil {

@@ -63,7 +63,7 @@ var randomTests = []test{
 		}
 	}},
 	{"Interleaved", func(f *fixture) {
-		if f.db.Serial() {
+		if f.db.Traits().Serial {
 			return // there is never a second transaction open
 		}
 		random := rand.New(rand.NewPCG(f.seed(), 0))

@@ -60,23 +60,14 @@ func New(o Options) *DB {
 	return db
 }
 
-// Begin implements kv.Database. It never waits.
-func (db *DB) Begin(ctx context.Context) (kv.Transaction, error) {
+// Begin implements kv.Database. It never waits. Reads of a blind transaction fail
+// once it has written.
+func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	tx, err := db.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return tx, nil
-}
-
-// BeginBlind implements kv.BlindBeginner: reads fail once the transaction has
-// written.
-func (db *DB) BeginBlind(ctx context.Context) (kv.Transaction, error) {
-	tx, err := db.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	tx.blind = true
+	tx.blind = o.Blind
 	return tx, nil
 }
 
@@ -101,11 +92,19 @@ func (db *DB) begin(ctx context.Context) (*transaction, error) {
 	return &transaction{db: db, ctx: ctx, began: db.mu.version, state: db.mu.newest.Clone()}, nil
 }
 
-// Pipelines implements kv.Database: callers are to wait for their commits.
-func (db *DB) Pipelines() bool { return false }
+// Traits implements kv.Database: those of FoundationDB. In tests several services
+// of one process share a DB as they would a cluster.
+func (db *DB) Traits() kv.Traits { return kv.Traits{Shared: true} }
 
-// Serial implements kv.Database: false.
-func (db *DB) Serial() bool { return false }
+// Check implements kv.Database.
+func (db *DB) Check() error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.mu.closed {
+		return kv.ErrClosed
+	}
+	return nil
+}
 
 // Close implements kv.Database. It never fails.
 func (db *DB) Close() error {

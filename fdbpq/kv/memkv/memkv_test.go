@@ -33,7 +33,7 @@ func put(t *testing.T, db kv.Database, key, value string) {
 
 func begin(t *testing.T, db kv.Database) kv.Transaction {
 	t.Helper()
-	tx, err := db.Begin(t.Context())
+	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

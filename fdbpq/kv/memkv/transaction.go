@@ -31,7 +31,7 @@ var (
 	_ kv.ReadTransaction = (*transaction)(nil)
 )
 
-var errBlind = errors.New("memkv: a transaction of BeginBlind reads after it wrote")
+var errBlind = errors.New("memkv: a blind transaction reads after it wrote")
 
 // readable returns why nothing can be read, or nil.
 func (tx *transaction) readable() error {
@@ -160,7 +160,7 @@ func (tx *transaction) CompareAndClear(key, value []byte) {
 
 // ClearRange implements kv.Transaction.
 func (tx *transaction) ClearRange(r kv.Range) {
-	if tx.ended || isEmpty(r) {
+	if tx.ended || r.Empty() {
 		return
 	}
 	r = clone(r)
@@ -202,7 +202,7 @@ func (tx *transaction) AddReadConflict(r kv.Range) { tx.addConflict(&tx.reads, r
 func (tx *transaction) AddWriteConflict(r kv.Range) { tx.addConflict(&tx.writes, r) }
 
 func (tx *transaction) addConflict(ranges *[]kv.Range, r kv.Range) {
-	if tx.ended || isEmpty(r) {
+	if tx.ended || r.Empty() {
 		return
 	}
 	tx.size += len(r.Begin) + len(r.End)
@@ -226,8 +226,6 @@ func (tx *transaction) Cancel() {
 	// Lets go of the state, too: a caller may keep an ended transaction.
 	*tx = transaction{ended: true}
 }
-
-func isEmpty(r kv.Range) bool { return bytes.Compare(r.Begin, r.End) >= 0 }
 
 func clone(r kv.Range) kv.Range {
 	return kv.Range{Begin: bytes.Clone(r.Begin), End: bytes.Clone(r.End)}

@@ -55,7 +55,7 @@ func openBench(b *testing.B, dir string, o Options) *bench {
 }
 
 func (q *bench) begin() kv.Transaction {
-	tx, err := q.db.Begin(context.Background())
+	tx, err := q.db.Begin(context.Background(), kv.BeginOptions{})
 	if err != nil {
 		q.b.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func (l *crashLoad) count(stop <-chan struct{}, counter int, filler []byte) erro
 			return wait(0)
 		case l.steps <- struct{}{}:
 		}
-		tx, err := l.db.Begin(context.Background())
+		tx, err := l.db.Begin(context.Background(), kv.BeginOptions{})
 		if err != nil {
 			return err
 		}

@@ -179,7 +179,7 @@ func (s *gapSet) first(r kv.Range, version uint64) kv.Range {
 // last returns the last part of r that is not known to be empty at version. It
 // begins where the gap before it ends. If there is none it is empty.
 func (s *gapSet) last(r kv.Range, version uint64) kv.Range {
-	for bytes.Compare(r.Begin, r.End) < 0 {
+	for !r.Empty() {
 		g, ok := s.before(r.End)
 		if !ok || g.since > version {
 			break

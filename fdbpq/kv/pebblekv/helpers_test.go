@@ -33,7 +33,7 @@ func openTestDir(t *testing.T, dir string, o Options) *DB {
 
 func begin(t *testing.T, db *DB) kv.Transaction {
 	t.Helper()
-	tx, err := db.Begin(context.Background())
+	tx, err := db.Begin(context.Background(), kv.BeginOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func mustCommit(t *testing.T, tx kv.Transaction) {
 
 // set writes a pair in a transaction of its own.
 func set(db *DB, key, value string) error {
-	tx, err := db.Begin(context.Background())
+	tx, err := db.Begin(context.Background(), kv.BeginOptions{})
 	if err != nil {
 		return err
 	}

@@ -115,7 +115,7 @@ func (s *student) restart() { s.seen, s.marks = 0, s.marks[:0] }
 
 // learn takes note that r holds no key but some dead ones, which may have marks.
 func (s *student) learn(r kv.Range, marks ...[]byte) {
-	if bytes.Compare(r.Begin, r.End) >= 0 {
+	if r.Empty() {
 		return
 	}
 	if s.learnt == nil {

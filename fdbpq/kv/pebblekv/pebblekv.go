@@ -89,10 +89,7 @@ type DB struct {
 	down  error  // why store is nil
 }
 
-var (
-	_ kv.Database = (*DB)(nil)
-	_ kv.Checker  = (*DB)(nil)
-)
+var _ kv.Database = (*DB)(nil)
 
 // Open opens the store in the folder dir, which is made if there is none. It
 // fails if dir is in use by a DB of this or another process. In the file system of
@@ -154,14 +151,11 @@ func lockFolder(dir string, files vfs.FS) (*pebble.Lock, error) {
 	return lock, nil
 }
 
-// Pipelines implements kv.Database: true.
-func (db *DB) Pipelines() bool { return true }
+// Traits implements kv.Database.
+func (db *DB) Traits() kv.Traits { return kv.Traits{Pipelines: true, Serial: true} }
 
-// Serial implements kv.Database: true.
-func (db *DB) Serial() bool { return true }
-
-// Begin implements kv.Database.
-func (db *DB) Begin(ctx context.Context) (kv.Transaction, error) {
+// Begin implements kv.Database. A blind transaction is like any other here.
+func (db *DB) Begin(ctx context.Context, _ kv.BeginOptions) (kv.Transaction, error) {
 	if err := db.usable(ctx); err != nil {
 		return nil, err
 	}
@@ -258,7 +252,7 @@ func (db *DB) present(must bool) error {
 	return failure(gone)
 }
 
-// Check implements kv.Checker.
+// Check implements kv.Database.
 func (db *DB) Check() error {
 	if err := db.usable(context.Background()); err != nil {
 		return err

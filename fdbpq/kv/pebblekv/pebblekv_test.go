@@ -139,7 +139,7 @@ func TestExclusive(t *testing.T) {
 func TestForgottenTransaction(t *testing.T) {
 	db := openTest(t, vfs.NewMem(), Options{})
 	ctx, cancel := context.WithCancel(context.Background())
-	forgotten, err := db.Begin(ctx)
+	forgotten, err := db.Begin(ctx, kv.BeginOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestPipeline(t *testing.T) {
 	files := &syncGate{FS: vfs.NewMem(), gate: make(chan struct{})}
 	db := openTest(t, files, Options{})
 	ctx, cancel := context.WithCancel(context.Background())
-	tx, err := db.Begin(ctx)
+	tx, err := db.Begin(ctx, kv.BeginOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,12 +28,12 @@ const maxAhead = 64
 
 func (s *scan) read() ([]kv.KeyValue, error) {
 	s.student.restart()
-	for r := s.whole; bytes.Compare(r.Begin, r.End) < 0; {
+	for r := s.whole; !r.Empty(); {
 		part := s.store.known.part(r, s.version, s.options.Reverse)
 		if len(part.Begin) != len(r.Begin) || len(part.End) != len(r.End) {
 			s.crossed = true
 		}
-		if bytes.Compare(part.Begin, part.End) >= 0 {
+		if part.Empty() {
 			break
 		}
 		if full, err := s.readPart(part); full || err != nil {

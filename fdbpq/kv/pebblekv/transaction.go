@@ -171,7 +171,7 @@ func (tx *transaction) Clear(key []byte) {
 func (tx *transaction) ClearRange(r kv.Range) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if tx.check() != nil || bytes.Compare(r.Begin, r.End) >= 0 {
+	if tx.check() != nil || r.Empty() {
 		return
 	}
 	tx.count(r.Begin, r.End)
@@ -268,7 +268,7 @@ func (tx *transaction) AddWriteConflict(r kv.Range) { tx.addConflict(r) }
 func (tx *transaction) addConflict(r kv.Range) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if bytes.Compare(r.Begin, r.End) < 0 {
+	if !r.Empty() {
 		tx.count(r.Begin, r.End)
 	}
 }

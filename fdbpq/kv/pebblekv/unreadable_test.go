@@ -221,7 +221,7 @@ func TestFolderGone(t *testing.T) {
 			}
 			for range 3 {
 				time.advance(retryInterval)
-				_, err := db.Begin(context.Background())
+				_, err := db.Begin(context.Background(), kv.BeginOptions{})
 				if !errors.Is(err, kv.ErrUnavailable) || !strings.Contains(err.Error(), "deleted or replaced") {
 					t.Errorf("Begin: %v", err)
 				}

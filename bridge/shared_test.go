@@ -1,0 +1,21 @@
+package bridge_test
+
+import (
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// pipelined is a shared store that says it pipelines, as no engine does today.
+type pipelined struct{ kv.Database }
+
+func (pipelined) Traits() kv.Traits { return kv.Traits{Pipelines: true, Shared: true} }
+
+// Bridges look for each other because their store is shared, whatever else it is.
+func TestSharedStoreThatPipelines(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Wrap: func(db kv.Database) kv.Database { return pipelined{db} }})
+	second := e.StartBridge()
+	wantMetric(t, e.Bridge, "pq_bridges", 2)
+	wantMetric(t, second, "pq_bridges", 2)
+}

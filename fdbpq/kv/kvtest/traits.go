@@ -1,0 +1,113 @@
+package kvtest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+var traitTests = []test{
+	{"AlwaysTheSame", func(f *fixture) {
+		want := f.db.Traits()
+		f.put("1", "a")
+		if err := f.db.Close(); err != nil {
+			f.Fatalf("Close: %v", err)
+		}
+		if got := f.db.Traits(); got != want {
+			f.Errorf("after Close Traits returned %+v, before %+v", got, want)
+		}
+		f.db = f.open()
+		if got := f.db.Traits(); got != want {
+			f.Errorf("of the store opened again Traits returned %+v, before %+v", got, want)
+		}
+	}},
+	{"Serial", func(f *fixture) {
+		// A second writer waits for the first exactly if the engine is serial.
+		first := f.begin()
+		ctx, cancel := context.WithCancel(f.ctx)
+		defer cancel()
+		begun := make(chan error, 1)
+		go func() {
+			second, err := f.db.Begin(ctx, kv.BeginOptions{})
+			if err == nil {
+				second.Cancel()
+			}
+			begun <- err
+		}()
+		if !f.db.Traits().Serial {
+			if err := <-begun; err != nil {
+				f.Errorf("Begin while another transaction is open: %v", err)
+			}
+			return
+		}
+		first.Set(f.key("a"), []byte("1"))
+		f.wantStored("a", absent) // reading waits for no writer
+		select {
+		case err := <-begun:
+			f.Errorf("Begin returned while another transaction is open: %v", err)
+		default:
+		}
+		await(f, first.Commit())
+		if err := <-begun; err != nil {
+			f.Errorf("Begin after the end of the other transaction: %v", err)
+		}
+	}},
+	{"Shared", func(f *fixture) {
+		// What one Database of a shared store commits, another one sees.
+		if !f.db.Traits().Shared || !f.engine.Persistent {
+			return
+		}
+		other := f.open()
+		defer func() {
+			if err := other.Close(); err != nil {
+				f.Errorf("Close of the other Database: %v", err)
+			}
+		}()
+		f.put("1", "a")
+		err := kv.View(f.ctx, other, func(r kv.Reader) error {
+			f.wantGet(r, "a", "1")
+			return nil
+		})
+		if err != nil {
+			f.Errorf("reading through the other Database: %v", err)
+		}
+		if err := kv.UpdateIdempotent(f.ctx, other, func(tx kv.Transaction) error {
+			tx.Set(f.key("a"), []byte("2"))
+			return nil
+		}); err != nil {
+			f.Errorf("writing through the other Database: %v", err)
+		}
+		f.wantStored("a", "2")
+	}},
+}
+
+var checkTests = []test{
+	{"NothingWrong", func(f *fixture) {
+		check := func(when string) {
+			f.Helper()
+			if err := f.db.Check(); err != nil {
+				f.Errorf("%s Check returned %v", when, err)
+			}
+		}
+		check("of an empty store")
+		tx := f.begin()
+		tx.Set(f.key("a"), []byte("1"))
+		check("while a transaction is open")
+		await(f, tx.Commit())
+		check("after a commit")
+		// A transaction that fails says nothing about the store.
+		tx = f.begin()
+		tx.Set(f.longKey(kv.MaxKeySize+1), nil)
+		f.wantCommitFails(tx, kv.ErrTooLarge)
+		check("after a commit that was refused")
+	}},
+	{"Closed", func(f *fixture) {
+		if err := f.db.Close(); err != nil {
+			f.Fatalf("Close: %v", err)
+		}
+		if err := f.db.Check(); !errors.Is(err, kv.ErrClosed) {
+			f.Errorf("Check returned %v, want ErrClosed", err)
+		}
+	}},
+}

@@ -1,0 +1,24 @@
+package kv_test
+
+import (
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+func TestRangeEmpty(t *testing.T) {
+	for _, test := range []struct {
+		begin, end string
+		want       bool
+	}{
+		{"", "", true}, {"", "a", false}, {"a", "a", true}, {"a", "a\x00", false}, {"b", "a", true}, {"a", "", true},
+	} {
+		r := kv.Range{Begin: []byte(test.begin), End: []byte(test.end)}
+		if got := r.Empty(); got != test.want {
+			t.Errorf("Empty of %q to %q is %t", test.begin, test.end, got)
+		}
+	}
+	if kv.SingleKey(nil).Empty() {
+		t.Error("the range of one key is empty")
+	}
+}

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,20 +19,51 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Options configure a Bridge. DB, Keyspace and Grammar are required; the zero
-// value of everything else means its default.
+// Defaults of Options. The service takes its own from here.
+const (
+	DefaultNATSURL         = nats.DefaultURL // nats://127.0.0.1:4222
+	DefaultQueueGroup      = "pq"
+	DefaultHTTPTimeout     = 2 * time.Second
+	DefaultMetricQueues    = 1000
+	DefaultMaxBatch        = 1024
+	DefaultMaxBatchBytes   = 4 << 20
+	DefaultMaxPending      = 16384
+	DefaultMaxPendingBytes = 64 << 20
+	DefaultRequestTimeout  = 5 * time.Second
+	DefaultShutdownTimeout = 8 * time.Second
+
+	// DefaultLanes is for engines that do not pipeline; the others get one lane.
+	DefaultLanes = 4
+)
+
+// Bounds of Options. Most only refuse values that nobody can mean.
+const (
+	minTimeout      = time.Millisecond
+	maxTimeout      = 24 * time.Hour
+	maxLanes        = 1024
+	maxMetricQueues = 1_000_000
+	// With more requests the keys alone could exceed the largest transaction.
+	maxBatch = 1 << 16
+	// Leaves a fifth of the largest transaction for keys.
+	maxBatchBytes         = kv.MaxTransactionSize / 5 * 4
+	maxPending            = 1 << 30
+	maxPendingBytes int64 = 1 << 40
+)
+
+// Options configure a Bridge. DB, Keyspace and Grammar are required; everywhere
+// else the zero value means the default.
 type Options struct {
-	// NATSURL is the address of a NATS server, or of several of one cluster
-	// separated by commas. Default nats://127.0.0.1:4222.
+	// NATSURL is the URL of a NATS server, or of several servers of one cluster
+	// separated by commas. Default DefaultNATSURL.
 	NATSURL string
 	// NATSOptions are applied to the connection after the bridge's own:
-	// credentials, TLS, a name. They must not set the handlers of the
-	// connection (error, disconnect, reconnect, close), which the bridge needs.
-	// The bridge looks up and dials the servers itself unless they set a
-	// CustomDialer; one that waits keeps the end of the bridge waiting.
+	// credentials, TLS, a name. They must not set the connection's handlers
+	// (error, disconnect, reconnect, close): the bridge needs them itself.
+	// The bridge resolves and dials the servers unless a CustomDialer is set;
+	// shutdown waits for a custom dialer that blocks.
 	NATSOptions []nats.Option
-	// QueueGroup is the NATS queue group that all bridges of one store share, so
-	// that each request goes to one of them. Default "pq".
+	// QueueGroup is the NATS queue group of all bridges that share one store, so
+	// that each request goes to one of them. Default DefaultQueueGroup.
 	QueueGroup string
 
 	// DB is the store. The bridge does not close it.
@@ -40,92 +72,83 @@ type Options struct {
 	Keyspace *fdbpq.Keyspace
 	// Grammar says which subjects are requests.
 	Grammar subjects.Grammar
-	// Exclusive says that DB is this process's own and holds this Keyspace only:
-	// Run refuses a store with other queues, or of which another process serves
-	// a copy. Default false.
+	// Exclusive promises that only this process uses DB, and only for this
+	// Keyspace: Run then refuses a store with other queues, and one that another
+	// process serves a copy of. Default false.
 	Exclusive bool
-	// Location says where the store is, for people: other bridges show it when they
+	// Location tells people where the store is: other bridges show it if they
 	// serve the same subjects from another store. Default "".
 	Location string
 
-	// HTTPAddr is where /healthz, /readyz and /metrics are served, host:port;
-	// port 0 takes a free one, see Bridge.Addr. Empty means no HTTP.
+	// HTTPAddr is the host:port that serves /healthz, /readyz and /metrics.
+	// Port 0 picks a free one, see Bridge.Addr. Empty disables HTTP.
 	HTTPAddr string
-	// HTTPTimeout is how long one check of /readyz, or the reading of the
-	// queue lengths for /metrics, may take. Default 2s.
+	// HTTPTimeout limits one check of /readyz, and reading the queue lengths for
+	// /metrics; 1ms to 24h. Default DefaultHTTPTimeout.
 	HTTPTimeout time.Duration
-	// MetricQueues is the most queues of each kind whose length /metrics
-	// shows, the longest; -1 shows none. Default 1000.
+	// MetricQueues is how many queues of each kind /metrics shows, longest
+	// first, at most 1,000,000; -1 shows none. Default DefaultMetricQueues.
 	MetricQueues int
 
-	// Lanes is the number of batches that are put together independently of
-	// each other. A queue always belongs to the same lane. Engines with one
-	// writer at a time gain nothing from more than one. Default 1 if the engine
-	// pipelines (see kv.Database), else 4.
+	// Lanes is how many batches are built independently of each other, at most
+	// 1024. A queue always belongs to the same lane. More than one is of no use
+	// on an engine with a single writer. Default 1 if the engine pipelines (see
+	// kv.Database), else DefaultLanes.
 	Lanes int
-	// MaxBatch is the most requests that go into one transaction. Default 1024.
+	// MaxBatch limits the requests in one transaction, 1 to 65536. Default
+	// DefaultMaxBatch.
 	MaxBatch int
-	// MaxBatchBytes is about the most bytes that the requests of one batch push,
-	// and that its pops and peeks return. One request alone may exceed it. It
-	// must leave room below the 10,000,000 bytes of a transaction. Default 4 MiB.
+	// MaxBatchBytes limits the bytes that one batch pushes, pops and peeks,
+	// approximately; a single request may exceed it. At most 8,000,000, which
+	// leaves room for keys in a transaction of 10,000,000 bytes. Default
+	// DefaultMaxBatchBytes.
 	MaxBatchBytes int
-	// MaxPending is the most requests that wait or run at one time. Those
-	// beyond are answered 429 at once. Default 16384.
+	// MaxPending limits the requests waiting or running, at most 2^30. Further
+	// ones get 429 at once. Default DefaultMaxPending.
 	MaxPending int
-	// MaxPendingBytes is the same in bytes of payloads and headers; the request
-	// that passes it is still taken. Default 64 MiB.
+	// MaxPendingBytes is the same limit in bytes of payloads and headers, at
+	// most 1 TiB. The request that crosses it is still accepted. Default
+	// DefaultMaxPendingBytes.
 	MaxPendingBytes int
 
-	// RequestTimeout is how long a request may wait for its batch; one that
-	// waited longer is answered 503 without being run. A batch must be done
-	// when the oldest of its requests reaches this age, but is given at least
-	// half of it. Default 5s.
+	// RequestTimeout is how long a request may wait for its batch, 1ms to 24h;
+	// after that it gets 503 without having run. A batch must finish before its
+	// oldest request reaches this age, but always gets at least half of it.
+	// Default DefaultRequestTimeout.
 	RequestTimeout time.Duration
-	// ShutdownTimeout is how long Run may take to end after its context did. It goes
-	// on with what was already delivered for all of that time but the last quarter,
-	// two seconds at most. What is left then is answered 503. Default 8s.
+	// ShutdownTimeout is how long Run may take to return once its context has
+	// ended, at most 24h. Run works on requests that have already arrived until
+	// the last quarter of that time, or the last two seconds if that is less;
+	// the rest get 503. Default DefaultShutdownTimeout.
 	ShutdownTimeout time.Duration
 
 	// Logger receives the log. Default slog.Default().
 	Logger *slog.Logger
-	// Version is what service discovery shows; it must be a semantic version.
-	// Default the version of the module in the binary, or 0.0.0.
+	// Version is the semantic version that service discovery shows. Default the
+	// version of the main module in the binary, or 0.0.0.
 	Version string
 }
 
-const (
-	defaultMetricQueues = 1000
-	// maxBatchBytes leaves a fifth of the largest transaction for keys.
-	maxBatchBytes = kv.MaxTransactionSize / 5 * 4
-)
-
 func (o Options) withDefaults() Options {
-	orElse(&o.NATSURL, nats.DefaultURL)
-	orElse(&o.QueueGroup, "pq")
-	orElse(&o.HTTPTimeout, 2*time.Second)
-	orElse(&o.MetricQueues, defaultMetricQueues)
-	orElse(&o.MaxBatch, 1024)
-	orElse(&o.MaxBatchBytes, 4<<20)
-	orElse(&o.MaxPending, 16384)
-	orElse(&o.MaxPendingBytes, 64<<20)
-	orElse(&o.RequestTimeout, 5*time.Second)
-	orElse(&o.ShutdownTimeout, 8*time.Second)
-	orElse(&o.Logger, slog.Default())
-	orElse(&o.Version, moduleVersion())
+	o.NATSURL = cmp.Or(o.NATSURL, DefaultNATSURL)
+	o.QueueGroup = cmp.Or(o.QueueGroup, DefaultQueueGroup)
+	o.HTTPTimeout = cmp.Or(o.HTTPTimeout, DefaultHTTPTimeout)
+	o.MetricQueues = cmp.Or(o.MetricQueues, DefaultMetricQueues)
+	o.MaxBatch = cmp.Or(o.MaxBatch, DefaultMaxBatch)
+	o.MaxBatchBytes = cmp.Or(o.MaxBatchBytes, DefaultMaxBatchBytes)
+	o.MaxPending = cmp.Or(o.MaxPending, DefaultMaxPending)
+	o.MaxPendingBytes = cmp.Or(o.MaxPendingBytes, DefaultMaxPendingBytes)
+	o.RequestTimeout = cmp.Or(o.RequestTimeout, DefaultRequestTimeout)
+	o.ShutdownTimeout = cmp.Or(o.ShutdownTimeout, DefaultShutdownTimeout)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	o.Version = cmp.Or(o.Version, moduleVersion())
 	if o.Lanes == 0 {
-		o.Lanes = 4
+		o.Lanes = DefaultLanes
 		if o.DB != nil && o.DB.Traits().Pipelines {
 			o.Lanes = 1
 		}
 	}
 	return o
-}
-
-func orElse[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 func moduleVersion() string {
@@ -135,36 +158,39 @@ func moduleVersion() string {
 	return "0.0.0"
 }
 
-// Validate returns all problems of the options, joined, each a *kv.OptionError, with
-// the defaults filled in. New calls it.
+// Validate returns all problems of the options, joined, each a *kv.OptionError, after
+// filling in the defaults. New calls it.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	var problems []error
-	check := func(ok bool, field string, value any, want string) {
+	check := func(ok bool, field string, value any, format string, args ...any) {
 		if !ok {
-			problems = append(problems, &kv.OptionError{Package: "bridge", Field: field, Value: value, Want: want})
+			problems = append(problems, &kv.OptionError{Package: "bridge", Field: field, Value: value, Want: fmt.Sprintf(format, args...)})
 		}
+	}
+	between := func(field string, value, least, most int) {
+		check(value >= least && value <= most, field, value, "%d to %d", least, most)
 	}
 	check(validURLs(o.NATSURL), "NATSURL", redacted(o.NATSURL), "nats://host:port, or several separated by commas")
 	check(o.DB != nil, "DB", o.DB, "a store")
 	check(o.Keyspace != nil, "Keyspace", o.Keyspace, "a keyspace")
 	check(o.Grammar != subjects.Grammar{}, "Grammar", "empty", "a grammar")
 	check(subjects.ValidateQueueName(o.QueueGroup) == nil, "QueueGroup", strconv.Quote(o.QueueGroup), "1 to 128 letters, digits, '-' and '_'")
-	check(o.HTTPTimeout > 0, "HTTPTimeout", o.HTTPTimeout, "more than 0")
-	check(o.MetricQueues >= -1, "MetricQueues", o.MetricQueues, "-1 or more")
-	check(o.Lanes >= 1 && o.Lanes <= 1024, "Lanes", o.Lanes, "1 to 1024")
-	check(o.MaxBatch >= 1, "MaxBatch", o.MaxBatch, "1 or more")
-	check(o.MaxBatchBytes >= 1 && o.MaxBatchBytes <= maxBatchBytes, "MaxBatchBytes", o.MaxBatchBytes, fmt.Sprintf("1 to %d", maxBatchBytes))
-	check(o.MaxPending >= 1, "MaxPending", o.MaxPending, "1 or more")
-	check(o.MaxPendingBytes >= 1, "MaxPendingBytes", o.MaxPendingBytes, "1 or more")
-	check(o.RequestTimeout > 0, "RequestTimeout", o.RequestTimeout, "more than 0")
-	check(o.ShutdownTimeout > 0, "ShutdownTimeout", o.ShutdownTimeout, "more than 0")
+	check(o.HTTPTimeout >= minTimeout && o.HTTPTimeout <= maxTimeout, "HTTPTimeout", o.HTTPTimeout, "1ms to 24h")
+	between("MetricQueues", o.MetricQueues, -1, maxMetricQueues)
+	between("Lanes", o.Lanes, 1, maxLanes)
+	between("MaxBatch", o.MaxBatch, 1, maxBatch)
+	between("MaxBatchBytes", o.MaxBatchBytes, 1, maxBatchBytes)
+	between("MaxPending", o.MaxPending, 1, maxPending)
+	check(o.MaxPendingBytes >= 1 && int64(o.MaxPendingBytes) <= maxPendingBytes, "MaxPendingBytes", o.MaxPendingBytes, "1 to %d", maxPendingBytes)
+	check(o.RequestTimeout >= minTimeout && o.RequestTimeout <= maxTimeout, "RequestTimeout", o.RequestTimeout, "1ms to 24h")
+	check(o.ShutdownTimeout > 0 && o.ShutdownTimeout <= maxTimeout, "ShutdownTimeout", o.ShutdownTimeout, "more than 0, at most 24h")
 	check(semver.MatchString(o.Version), "Version", strconv.Quote(o.Version), "a semantic version such as 1.2.3")
 	return errors.Join(problems...)
 }
 
-// validURLs reports whether the NATS client can read the list of URLs. Its own error
-// would show the password in one that it cannot read.
+// validURLs reports whether the NATS client can parse the list of URLs. The client's
+// own parse error would show a password in them.
 func validURLs(list string) bool {
 	found := false
 	for text := range strings.SplitSeq(list, ",") {
@@ -176,7 +202,7 @@ func validURLs(list string) bool {
 			text = "nats://" + text
 		}
 		u, err := url.Parse(text)
-		if err != nil || u.Hostname() == "" {
+		if err != nil || u.Hostname() == "" || !validPort(u.Port()) {
 			return false
 		}
 		found = true
@@ -184,11 +210,17 @@ func validURLs(list string) bool {
 	return found
 }
 
-// credentials are what a list of URLs may have before the hosts. A password that is not
-// escaped may contain anything, so the match goes on to the last '@'.
+// validPort reports whether text is a port, or empty for the default.
+func validPort(text string) bool {
+	port, err := strconv.ParseUint(text, 10, 16)
+	return text == "" || err == nil && port > 0
+}
+
+// credentials matches user and password in a list of URLs. An unescaped password may
+// contain anything, so it matches up to the last '@'.
 var credentials = regexp.MustCompile(`(?s)^.*@`)
 
-// redacted returns a list of URLs as it may be shown, in quotes.
+// redacted returns a list of URLs in quotes, without user and password.
 func redacted(list string) string {
 	return strconv.Quote(credentials.ReplaceAllString(list, "xxxxx@"))
 }

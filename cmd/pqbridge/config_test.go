@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 func TestDefaultsAreValid(t *testing.T) {
@@ -47,14 +45,15 @@ func TestEveryProblem(t *testing.T) {
 		{"PQ_LANES", "-1", []string{"PQ_LANES is -1: want 1 to 1024"}},
 		{"PQ_MAX_BATCH", "0", []string{"PQ_MAX_BATCH is 0"}},
 		{"PQ_MAX_BATCH_BYTES", "9000000", []string{"PQ_MAX_BATCH_BYTES is 9000000: want 1 to 8000000"}},
-		{"PQ_MAX_PENDING", "-2", []string{"PQ_MAX_PENDING is -2: want 1 or more"}},
-		{"PQ_MAX_PENDING_BYTES", "-3", []string{"PQ_MAX_PENDING_BYTES is -3: want 1 or more"}},
-		{"PQ_REQUEST_TIMEOUT", "-1s", []string{"PQ_REQUEST_TIMEOUT is -1s: want more than 0"}},
-		{"PQ_HTTP_TIMEOUT", "-1s", []string{"PQ_HTTP_TIMEOUT is -1s: want more than 0"}},
-		{"PQ_SHUTDOWN_TIMEOUT", "-1s", []string{"PQ_SHUTDOWN_TIMEOUT is -1s: want more than 0"}},
-		{"PQ_METRIC_QUEUES", "-2", []string{"PQ_METRIC_QUEUES is -2: want -1 or more"}},
+		{"PQ_MAX_PENDING", "-2", []string{"PQ_MAX_PENDING is -2: want 1 to 1073741824"}},
+		{"PQ_MAX_PENDING_BYTES", "-3", []string{"PQ_MAX_PENDING_BYTES is -3: want 1 to 1099511627776"}},
+		{"PQ_REQUEST_TIMEOUT", "-1s", []string{"PQ_REQUEST_TIMEOUT is -1s: want 1ms to 24h"}},
+		{"PQ_HTTP_TIMEOUT", "-1s", []string{"PQ_HTTP_TIMEOUT is -1s: want 1ms to 24h"}},
+		{"PQ_SHUTDOWN_TIMEOUT", "-1s", []string{"PQ_SHUTDOWN_TIMEOUT is -1s: want more than 0, at most 24h"}},
+		{"PQ_METRIC_QUEUES", "-2", []string{"PQ_METRIC_QUEUES is -2: want -1 to 1000000"}},
 		{"PQ_EMBEDDED_MEMTABLE", "5", []string{"PQ_EMBEDDED_MEMTABLE is 5: want 1048576 to 1073741824"}},
-		{"PQ_EMBEDDED_CACHE", "-1", []string{"PQ_EMBEDDED_CACHE is -1: want 0 or more"}},
+		{"PQ_EMBEDDED_CACHE", "-1", []string{"PQ_EMBEDDED_CACHE is -1: want 1 to 1099511627776"}},
+		{"PQ_EMBEDDED_MIN_FREE", "-7", []string{"PQ_EMBEDDED_MIN_FREE is -7: want 1 to 1125899906842624, or -1 to keep nothing free"}},
 		{"PQ_FDB_API_VERSION", "100", []string{"PQ_FDB_API_VERSION is 100: want 620 to 730"}},
 		{"PQ_FDB_TRANSACTION_TIMEOUT", "1us", []string{"PQ_FDB_TRANSACTION_TIMEOUT is 1µs: want 1ms to "}},
 		{"PQ_NATS_CREDS", "absent.creds", []string{"PQ_NATS_CREDS absent.creds", "no such file"}},
@@ -104,12 +103,12 @@ func checkProblems(t *testing.T, want []string) {
 	}
 	for _, internal := range []string{"\nbridge:", "\npebblekv:", "\nfdbkv:"} {
 		if strings.Contains(err.Error(), internal) {
-			t.Errorf("the error names %q, of which users know nothing:\n%v", internal, err)
+			t.Errorf("the error names %q, which means nothing to users:\n%v", internal, err)
 		}
 	}
 }
 
-// configurationError starts the service, which ends at once if it does start, and returns the error.
+// configurationError starts the service, which stops at once if it does start, and returns the error.
 func configurationError(t *testing.T) error {
 	t.Helper()
 	t.Chdir(t.TempDir()) // where nothing is
@@ -122,7 +121,7 @@ func configurationError(t *testing.T) error {
 	return err
 }
 
-// TestSecretsAreNotShown: an error may say that a secret is wrong, and not what it is.
+// TestSecretsAreNotShown: an error may say that a secret is wrong, but not what it is.
 func TestSecretsAreNotShown(t *testing.T) {
 	for _, url := range []string{
 		"nats://user:hunter2@[::1", "nats://user:hun%ter2@host", "nats://user:hunter2/x@host", "user:hunter2@host:port",
@@ -145,8 +144,8 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 }
 
-// TestHealthcheckNeedsNoSecrets: it does not log in, so it works while their files are
-// being replaced.
+// TestHealthcheckNeedsNoSecrets: it does not log in, so it works while files with secrets
+// are being replaced.
 func TestHealthcheckNeedsNoSecrets(t *testing.T) {
 	t.Setenv("PQ_NATS_CREDS", filepath.Join(t.TempDir(), "absent"))
 	t.Setenv("PQ_HTTP_ADDR", httpOff)
@@ -166,8 +165,8 @@ func TestDevRefusesNATSVariables(t *testing.T) {
 	}
 }
 
-// TestKeyPrefixesThatMeet checks that key prefixes are refused if some keys of
-// one would be among keys of the other, and that the variables are named.
+// TestKeyPrefixesThatMeet checks that key prefixes are refused if keys of one would be
+// among keys of the other, with an error that names the variables.
 func TestKeyPrefixesThatMeet(t *testing.T) {
 	for _, test := range []struct{ priority, fifo, want string }{
 		{"", "q", "not empty"},
@@ -186,29 +185,24 @@ func TestKeyPrefixesThatMeet(t *testing.T) {
 	}
 }
 
-// TestEveryVariableHasEffect sets each variable to something else than its
-// default and looks whether any of the options changes.
+// TestEveryVariableHasEffect changes the value of each variable and checks that some
+// option changes with it.
 func TestEveryVariableHasEffect(t *testing.T) {
 	c, err := loadConfig(false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	grammar, err := subjects.New(c.SubjectPrefix, c.FIFOPrefix)
-	if err != nil {
-		t.Fatal(err)
-	}
 	options := func() []any {
-		o := c.bridgeOptions(noStore{}, nil, grammar)
-		return []any{o, c.pebbleOptions(nil), c.fdbOptions(), *c}
+		return []any{c.bridgeOptions(), c.pebbleOptions(nil), c.fdbOptions()}
 	}
-	// Those that are used elsewhere: by the grammar, the keyspace, the engine
-	// switch, the log and the NATS options, which have tests of their own.
+	// These have tests of their own: grammar, keyspace, the choice of the engine, log,
+	// NATS options.
 	elsewhere := []string{
 		"PQ_SUBJECT_PREFIX", "PQ_FIFO_PREFIX", "PQ_STORE", "PQ_KEY_PREFIX", "PQ_FIFO_KEY_PREFIX", "PQ_VALUE_FORMAT",
 		"PQ_DATA_DIR", "PQ_LOG_LEVEL", "PQ_LOG_FORMAT", "PQ_DEV_NATS_PORT",
 	}
-	for i, field := range variables() {
-		name := variable(field)
+	for i, v := range variables() {
+		name := v.name
 		if slices.Contains(elsewhere, name) || strings.HasPrefix(name, "PQ_NATS_") && name != "PQ_NATS_URL" {
 			continue
 		}
@@ -223,7 +217,7 @@ func TestEveryVariableHasEffect(t *testing.T) {
 			value.SetString(value.String() + "x")
 		}
 		after := options()
-		if reflect.DeepEqual(before[:3], after[:3]) {
+		if reflect.DeepEqual(before, after) {
 			t.Errorf("%s changes nothing", name)
 		}
 		value.Set(old)
@@ -265,14 +259,19 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s does not tell of %s", flag, want)
 			}
 		}
-		for _, field := range variables() {
-			head := "  " + variable(field)
-			if value := field.Tag.Get("default"); value != "" {
-				head += " (default " + value + ")"
+		words := strings.Join(strings.Fields(text), " ")
+		for _, v := range variables() {
+			want := v.name + " " + v.description
+			if v.byDefault != "" {
+				want += " (default " + v.byDefault + ")"
 			}
-			desc := field.Tag.Get("desc")
-			if desc == "" || !strings.Contains(text, head+"\n        "+desc+"\n") {
-				t.Errorf("%s does not tell of %s with its meaning and default", flag, variable(field))
+			if v.description == "" || !strings.Contains(words, " "+want+" ") {
+				t.Errorf("%s does not tell of %s with its meaning and default", flag, v.name)
+			}
+		}
+		for line := range strings.Lines(text) {
+			if len(line) > helpWidth+1 {
+				t.Errorf("%s: this line has more than %d columns:\n%s", flag, helpWidth, line)
 			}
 		}
 	}

@@ -15,16 +15,16 @@ import (
 
 const devHost = "127.0.0.1"
 
-// devStartTime is how long the NATS server may take to listen.
+// devStartTime is how long the NATS server may take to start.
 const devStartTime = 10 * time.Second
 
-// startNATS starts a NATS server in this process that only this machine can
-// reach. Port 0 takes a free one.
+// startNATS starts a NATS server in this process, for this machine only. Port 0 picks a
+// free one.
 func startNATS(port int, logger *slog.Logger) (*server.Server, error) {
-	// The server would report a port in use in its log only.
+	// The server itself would only log that the port is in use.
 	listener, err := net.Listen("tcp", net.JoinHostPort(devHost, strconv.Itoa(port)))
 	if err != nil {
-		return nil, fmt.Errorf("the NATS server of -dev cannot listen, set PQ_DEV_NATS_PORT to a port that is free: %w", err)
+		return nil, fmt.Errorf("the NATS server of -dev cannot listen, set PQ_DEV_NATS_PORT to a free port: %w", err)
 	}
 	if err := listener.Close(); err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func startNATS(port int, logger *slog.Logger) (*server.Server, error) {
 	}
 	s, err := server.NewServer(&server.Options{
 		ServerName: "pqbridge-dev", Host: devHost, Port: port, NoSigs: true,
-		WriteDeadline: 2 * time.Second, // for so long a client that does not read can keep the bridge waiting
+		WriteDeadline: 2 * time.Second, // a client that does not read can stall the bridge this long
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the NATS server of -dev: %w", err)
@@ -53,8 +53,8 @@ func stopNATS(s *server.Server) {
 	s.WaitForShutdown()
 }
 
-// natsLog passes on what the NATS server logs; its notices are of interest only
-// to those who look for something.
+// natsLog is the log of the NATS server. Its notices only matter to somebody who is
+// debugging.
 type natsLog struct{ logger *slog.Logger }
 
 func (l natsLog) log(level slog.Level, format string, args []any) {
@@ -70,16 +70,16 @@ func (l natsLog) Errorf(format string, args ...any)  { l.log(slog.LevelError, fo
 func (l natsLog) Debugf(format string, args ...any)  { l.log(slog.LevelDebug, format, args) }
 func (l natsLog) Tracef(format string, args ...any)  { l.log(slog.LevelDebug, format, args) }
 
-// greet waits until the service is ready and says what to do with it.
+// greet waits until the service is ready and prints what to try.
 func greet(ctx context.Context, w io.Writer, natsURL, httpAddr string) {
 	if err := awaitReady(ctx, httpAddr); err != nil {
-		return // the service ends before it was ready, and says why itself
+		return // the service ended first, and says why itself
 	}
 	server := ""
 	if natsURL != "nats://127.0.0.1:4222" {
 		server = " --server " + natsURL
 	}
-	// A greeting that nobody can read does no harm.
+	// It does no harm if nobody can read the greeting.
 	_, _ = fmt.Fprintf(w, `
 Ready. NATS is at %[1]s, health and metrics at http://%[2]s.
 Try, in another terminal:
@@ -88,17 +88,17 @@ Try, in another terminal:
   pq%[3]s push jobs "put out the fire" --priority 1
   pq%[3]s pop jobs
 
-or the same with the NATS command line tool:
+or with the NATS command line tool:
 
   nats%[3]s request pq.jobs.push.1 "put out the fire"
   nats%[3]s request pq.jobs.pop.min ""
 
-Ctrl-C ends it; what was pushed stays.
+Ctrl-C stops it; queued items stay.
 `, natsURL, httpAddr, server)
 }
 
-// awaitReady asks over and over until the service is ready, or ctx ends. Without HTTP
-// there is nothing to ask.
+// awaitReady polls until the service is ready or ctx ends. Without HTTP there is nothing
+// to poll.
 func awaitReady(ctx context.Context, httpAddr string) error {
 	if httpAddr == "" {
 		return nil

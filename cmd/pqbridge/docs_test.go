@@ -21,12 +21,12 @@ func TestDocumentsListTheConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want []string
-	for _, field := range variables() {
-		value := field.Tag.Get("default")
-		if value != "" {
-			value = "`" + value + "`"
+	for _, v := range variables() {
+		byDefault := v.byDefault
+		if byDefault != "" {
+			byDefault = "`" + byDefault + "`"
 		}
-		want = append(want, fmt.Sprintf("| `%s` | %s | %s |", variable(field), value, field.Tag.Get("desc")))
+		want = append(want, fmt.Sprintf("| `%s` | %s | %s |", v.name, byDefault, v.description))
 	}
 	rows := regexp.MustCompile("(?m)^\\| `PQ_.*$").FindAllString(string(text), -1)
 	if !slices.Equal(rows, want) {
@@ -41,8 +41,8 @@ func TestDocumentsNameRealVariables(t *testing.T) {
 		"PQ_TEST_FDB",                       // read by package testenv
 		"PQ_SERVICE_HOST", "PQ_PORT_80_TCP", // set by Kubernetes
 	}
-	for _, field := range variables() {
-		known = append(known, variable(field))
+	for _, v := range variables() {
+		known = append(known, v.name)
 	}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(path) != ".md" {

@@ -6,21 +6,22 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"github.com/pqbridge/pqbridge/bridge"
 )
 
 const (
-	// heapBase is what Go's heap may take besides requests and batches.
+	// heapBase is Go heap for everything but requests and batches.
 	heapBase = 96 << 20
-	// requestHeap is about what a request takes besides what counts as its bytes.
+	// requestHeap is roughly what a request takes beyond its payload and headers.
 	requestHeap = 1 << 10
-	// devHeap is what the NATS server of -dev may take more.
+	// devHeap is for the NATS server of -dev.
 	devHeap = 128 << 20
 )
 
-// tuneGC lets the heap grow to more of its live part between collections, unless
-// GOGC says otherwise: the live part is small and the processor is what is
-// short. Under a flood it is not small: from a limit on, which GOMEMLIMIT
-// overrides, memory is what is short.
+// tuneGC trades memory for processor time: the live heap is usually small, so collections
+// may be rarer than Go's default. During a flood of requests the heap is not small; a
+// memory limit then makes collections more frequent. GOGC and GOMEMLIMIT override these.
 func tuneGC(c *config, dev bool) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -30,51 +31,46 @@ func tuneGC(c *config, dev bool) {
 	}
 }
 
-// heapLimit is how much Go's heap should be at most, in bytes.
+// heapLimit is the soft limit for Go's heap, in bytes.
 func heapLimit(c *config, dev bool) int64 {
 	limit := float64(heapBase + storeHeap(c))
 	limit += float64(c.MaxPendingBytes) + requestHeap*float64(c.MaxPending)
-	limit += 2 * float64(max(c.Lanes, defaultLanes)) * float64(c.MaxBatchBytes) // under way, in each lane
+	limit += 2 * float64(max(c.Lanes, bridge.DefaultLanes)) * float64(c.MaxBatchBytes) // in flight in each lane
 	if dev {
 		limit += devHeap
 	}
-	return int64(min(limit, 1<<62)) // those were only checked to be positive
+	return int64(min(limit, 1<<62))
 }
 
-// defaultLanes is the most lanes that PQ_LANES=0 stands for.
-const defaultLanes = 4
-
-// idleMemory gives back to the system what a process that has become idle does not
-// need any more. Go would keep it until it collects the next time, and an idle
-// process hardly does.
+// idleMemory returns memory to the system once the process has become idle. By itself Go
+// would hold on to it until the next collection, which an idle process hardly ever has.
 type idleMemory struct {
-	cycles uint64 // collections until the last look
-	needed uint64 // bytes held when all that can be given back was
+	cycles uint64 // collections until the last check
+	needed uint64 // bytes held after the last release
 }
 
 const (
-	// idleLook is the time between two looks.
-	idleLook = 5 * time.Second
-	// idleSlack is how much more than it needs an idle process may hold.
+	idleInterval = 5 * time.Second
+	// idleSlack is how much an idle process may hold beyond what it needs.
 	idleSlack = 32 << 20
 )
 
 func (m *idleMemory) run(ctx context.Context) {
-	ticker := time.NewTicker(idleLook)
+	ticker := time.NewTicker(idleInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			m.look()
+			m.release()
 		}
 	}
 }
 
-// look gives memory back if there is some to give and nothing was collected since
-// the last look, which says that little was done.
-func (m *idleMemory) look() {
+// release returns memory to the system if there is enough of it and the process is idle:
+// it has had no collection since the last check.
+func (m *idleMemory) release() {
 	cycles, held := readMemory()
 	if cycles == m.cycles && held > m.needed+idleSlack {
 		debug.FreeOSMemory()
@@ -83,8 +79,7 @@ func (m *idleMemory) look() {
 	m.cycles = cycles
 }
 
-// readMemory returns the number of collections so far, and the bytes that Go
-// holds.
+// readMemory returns the number of collections so far, and the bytes that Go holds.
 func readMemory() (cycles, held uint64) {
 	samples := []metrics.Sample{
 		{Name: "/gc/cycles/total:gc-cycles"},

@@ -2,8 +2,9 @@
 
 package main
 
-// gcPercent is for a process whose store keeps its memory outside of Go's heap.
+// gcPercent is higher than Go's default because the store's memory is outside Go's heap,
+// which leaves the live heap small.
 const gcPercent = 400
 
-// storeHeap is what the store may take of Go's heap, in bytes.
+// storeHeap is the store's share of Go's heap, in bytes.
 func storeHeap(*config) int64 { return 0 }

@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// What a flood took is given back to the system once the process is idle, which
-// Go by itself would do minutes later.
-func TestIdleMemoryIsGivenBack(t *testing.T) {
+// TestIdleMemoryIsReturned: once the process is idle, the memory of a flood goes back to
+// the system. Go by itself would take minutes.
+func TestIdleMemoryIsReturned(t *testing.T) {
 	const flood = 200 << 20
 	var m idleMemory
-	m.look()
+	m.release()
 	_, before := readMemory()
 	garbage := make([][]byte, flood>>20)
 	for i := range garbage {
@@ -25,18 +25,18 @@ func TestIdleMemoryIsGivenBack(t *testing.T) {
 	}
 	runtime.KeepAlive(garbage)
 	clear(garbage)
-	for range 10 { // it is not idle while there are collections, of the flood or by chance
-		m.look()
+	for range 10 { // collections, from the flood or by chance, make it look busy
+		m.release()
 	}
 	if _, held := readMemory(); held > before+idleSlack {
 		t.Errorf("%d bytes are held, %d were before the flood", held, before)
 	}
 	if needed := m.needed; needed == 0 {
-		t.Error("it does not know what is needed")
+		t.Error("it has not noted what it needs")
 	}
 }
 
-// The limit grows with what is configured, and does not become negative.
+// TestHeapLimit: the limit grows with the configuration and never becomes negative.
 func TestHeapLimit(t *testing.T) {
 	c := config{MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxBatchBytes: 4 << 20}
 	limit := heapLimit(&c, false)

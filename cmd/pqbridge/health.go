@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// checkTime bounds one question to /readyz.
+// checkTime limits one request to /readyz.
 const checkTime = 5 * time.Second
 
-// checkReady asks the service at addr, as in PQ_HTTP_ADDR, if it is ready. The
-// error is nil if it is.
+// checkReady asks the service at addr, a value of PQ_HTTP_ADDR, whether it is ready. It
+// returns nil if so, else the service's reasons.
 func checkReady(ctx context.Context, addr string) error {
 	if addr == httpOff {
 		return errors.New("PQ_HTTP_ADDR is off: there is nothing to ask")
@@ -34,7 +34,7 @@ func checkReady(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	// A transport of its own, so that no connection stays open behind.
+	// No keep-alives, so that no connection outlives the call.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {

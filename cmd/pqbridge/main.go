@@ -1,8 +1,10 @@
 // Command pqbridge serves durable priority queues and FIFO queues over NATS.
 //
-// Its configuration is environment variables: see pqbridge -help. It ends on
-// SIGTERM or SIGINT, after it has finished what had arrived; a second signal
-// ends it at once. See signals.go for the others.
+// Environment variables configure it: see pqbridge -help. On SIGTERM or SIGINT it finishes
+// the requests that have arrived and exits; a second signal makes it exit at once. See
+// signals.go for other signals.
+//
+// Exit codes: 0 after a shutdown that left nothing undone, else 1.
 package main
 
 import (
@@ -30,8 +32,8 @@ func main() {
 	}
 }
 
-// complain writes err to the standard error, if whoever is to read that takes it soon: a
-// pipe that is full must not keep the process from ending.
+// complain prints err to standard error, but gives up after a second: a full pipe must not
+// keep the process from exiting.
 func complain(err error) {
 	written := make(chan struct{})
 	go func() {
@@ -44,32 +46,33 @@ func complain(err error) {
 	}
 }
 
-// run is the command. It returns nil for an orderly end.
+// run is the command. When it returns all its goroutines have ended, unless the error is
+// errStuck.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("pqbridge", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // main prints the error
-	help := flags.Bool("help", false, "print this help")
-	version := flags.Bool("version", false, "print the version")
-	dev := flags.Bool("dev", false, "start a NATS server on 127.0.0.1 in this process, and use it")
-	check := flags.Bool("healthcheck", false, "ask the running pqbridge at PQ_HTTP_ADDR if it is ready; exit code 1 if not")
+	help := flags.Bool("help", false, "")
+	version := flags.Bool("version", false, "")
+	dev := flags.Bool("dev", false, "")
+	check := flags.Bool("healthcheck", false, "")
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp) || *help:
-		return printHelp(stdout, flags)
+		return printHelp(stdout)
 	case err != nil:
 		return fmt.Errorf("%w; see pqbridge -help", err)
 	case flags.NArg() > 0:
-		return fmt.Errorf("%q is not understood: pqbridge takes flags and environment variables only; see pqbridge -help", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q: pqbridge takes only flags and environment variables; see pqbridge -help", flags.Arg(0))
 	case *version:
 		_, err := fmt.Fprintln(stdout, "pqbridge", describeVersion())
 		return err
 	}
 	c, err := loadConfig(*dev)
-	if !*check { // which needs none of them
-		err = errors.Join(err, c.checkSecrets())
+	if !*check { // which needs no files
+		err = errors.Join(err, c.checkFiles())
 	}
 	if err != nil {
-		return fmt.Errorf("the configuration is not usable:\n%w", err)
+		return fmt.Errorf("invalid configuration:\n%w", err)
 	}
 	if *check {
 		return checkReady(ctx, c.HTTPAddr)
@@ -78,7 +81,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func newLogger(c *config, w io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{Level: c.LogLevel}
+	options := &slog.HandlerOptions{Level: slog.Level(c.LogLevel)}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// links are the variables that Kubernetes sets in every container of a namespace for
-// each service there, and what their values look like. NAME is that of the service in
-// capitals, with '_' for '-':
+// links match the variables that Kubernetes sets in every container for each service of
+// the namespace. NAME is the service's name in capitals, with '_' for '-':
 //
 //	NAME_SERVICE_HOST=10.0.0.1
 //	NAME_SERVICE_PORT=4222                        and the same with _<name of the port>
@@ -20,9 +19,8 @@ import (
 //	NAME_PORT_4222_TCP_PORT=4222
 //	NAME_PORT_4222_TCP_ADDR=10.0.0.1
 //
-// Those of a service called pq or pq-something begin with PQ_. The values are looked at
-// so that no misspelt variable of ours passes for one of them. The patterns are tried in
-// order.
+// For a service called pq or pq-something they begin with PQ_. Matching the values too
+// keeps a misspelt variable of ours from passing for one of them.
 var links = []struct {
 	name  *regexp.Regexp
 	value func(string) bool
@@ -52,8 +50,8 @@ func isAddressURL(text string) bool {
 	return err == nil && isProtocol(u.Scheme) && isAddress(u.Hostname()) && isPort(u.Port())
 }
 
-// isServiceLink reports whether Kubernetes has set the variable. That can be true for one
-// of ours, if there is a service called pq-dev-nats; its value is none of ours then.
+// isServiceLink reports whether Kubernetes has set the variable. It can be one of ours:
+// PQ_DEV_NATS_PORT, if there is a service called pq-dev-nats. It then counts as unset.
 func isServiceLink(name, value string) bool {
 	for _, link := range links {
 		if link.name.MatchString(name) && link.value(value) {

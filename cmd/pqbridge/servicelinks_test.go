@@ -73,10 +73,10 @@ func TestNoServiceLinks(t *testing.T) {
 // say. This is the whole list, which docs/operations.md has.
 func TestVariablesThatMayBeLinks(t *testing.T) {
 	var names []string
-	for _, field := range variables() {
+	for _, v := range variables() {
 		for _, link := range links {
-			if link.name.MatchString(variable(field)) {
-				names = append(names, variable(field))
+			if link.name.MatchString(v.name) {
+				names = append(names, v.name)
 			}
 		}
 	}

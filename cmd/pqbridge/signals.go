@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// superviseRun waits for run to end. The first signal calls stop, with the signal as the
-// cause; the second one is not waited for.
+// superviseRun waits for run to return. The first signal calls stop with the signal as the
+// cause. After the second one superviseRun no longer waits; the process is to exit.
 func superviseRun(ended <-chan error, signals <-chan os.Signal, stop context.CancelCauseFunc) error {
 	select {
 	case err := <-ended:
@@ -24,11 +24,11 @@ func superviseRun(ended <-chan error, signals <-chan os.Signal, stop context.Can
 	case err := <-ended:
 		return err
 	case s := <-signals:
-		return fmt.Errorf("%w: it came after another one, so the shutdown is not waited for", signalError{s})
+		return fmt.Errorf("second signal, %w: exiting without waiting for the shutdown", signalError{s})
 	}
 }
 
-// signalError is a signal as the cause of an end.
+// signalError is a signal as the reason of a shutdown.
 type signalError struct{ os.Signal }
 
 // Error implements error.
@@ -44,15 +44,15 @@ func (s signalError) Error() string {
 	return s.String()
 }
 
-// surviveSignals keeps SIGHUP and SIGPIPE, which end a program by default, from ending the
-// service until the function that it returns is called.
+// surviveSignals keeps SIGHUP and SIGPIPE, which by default kill a program, from stopping
+// the service until end is called.
 //
-// SIGPIPE comes when whoever read the log or the standard output has gone. What is
-// written there is lost then.
+// SIGPIPE comes when nobody reads the log or standard output any more. Whatever is written
+// there from then on is lost.
 //
-// SIGHUP asks other services to read their configuration again. This one has nothing to
-// read. With -dev it says that the terminal was closed: that calls stop. A process that
-// was started to ignore it, as nohup does, does.
+// SIGHUP asks many services to reload their configuration, but this one has nothing to
+// reload. With -dev it means that the terminal was closed, so it calls stop. A process
+// that was started with SIGHUP ignored, as nohup does, keeps ignoring it.
 func surviveSignals(dev bool, stop context.CancelCauseFunc, logger *slog.Logger) (end func()) {
 	signal.Ignore(syscall.SIGPIPE)
 	if signal.Ignored(syscall.SIGHUP) {
@@ -77,13 +77,13 @@ func surviveSignals(dev bool, stop context.CancelCauseFunc, logger *slog.Logger)
 	}
 }
 
-// errStuck says that a shutdown was given up.
-var errStuck = errors.New("the shutdown is not over after PQ_SHUTDOWN_TIMEOUT, and is not waited for: " +
-	"what was acknowledged is safe")
+// errStuck means that a shutdown took too long.
+var errStuck = errors.New("the shutdown took longer than PQ_SHUTDOWN_TIMEOUT; exiting without waiting for it, " +
+	"acknowledged items are safe")
 
-// endWithin calls f and returns its error. If ctx has ended and f goes on for longer than the
-// timeout, endWithin returns errStuck and leaves f behind, for the process to end: a disk
-// that hangs can keep a store from being closed for as long as it likes.
+// endWithin calls f and returns its error. If f is still running when the timeout has
+// passed since the end of ctx, endWithin returns errStuck and leaves f to die with the
+// process: closing a store on a disk that hangs can block indefinitely.
 func endWithin(ctx context.Context, timeout time.Duration, f func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- f() }()

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -16,8 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 )
 
-// openStore opens the store that the configuration names. This is the one
-// place that knows which engines there are.
+// openStore opens the configured store. This is the only place that chooses an engine.
 func openStore(c *config, logger *slog.Logger) (kv.Database, error) {
 	switch c.Store {
 	case storeEmbedded:
@@ -33,11 +29,11 @@ func openStore(c *config, logger *slog.Logger) (kv.Database, error) {
 		}
 		return db, nil
 	default:
-		return nil, fmt.Errorf("there is no store %q", c.Store)
+		return nil, fmt.Errorf("unknown store %q", c.Store)
 	}
 }
 
-// storeLocation says where the store is, for people who look at another bridge.
+// storeLocation tells people where the store is. Other bridges show it too.
 func (c *config) storeLocation() string {
 	if c.Store == storeFDB {
 		return "FoundationDB " + clusterName(c.FDBClusterFile)
@@ -48,38 +44,13 @@ func (c *config) storeLocation() string {
 	return c.DataDir
 }
 
-// clusterName returns the description and id of the cluster in a cluster file,
-// which is found as FoundationDB's client finds it, or the path of a file that
-// cannot be read.
-func clusterName(path string) string {
-	path = cmp.Or(path, os.Getenv("FDB_CLUSTER_FILE"))
-	if path == "" {
-		path = "fdb.cluster"
-		if _, err := os.Stat(path); err != nil {
-			path = "/etc/foundationdb/fdb.cluster"
-		}
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return path
-	}
-	for line := range bytes.Lines(text) {
-		name, _, found := strings.Cut(strings.TrimSpace(string(line)), "@")
-		if found && !strings.HasPrefix(name, "#") {
-			return name
-		}
-	}
-	return path
-}
-
-// settingVariables are the variables of what a store keeps for good.
+// settingVariables are the variables of the settings that a store keeps for good.
 var settingVariables = map[fdbpq.Setting]string{
 	fdbpq.SettingRoots:       "PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX",
 	fdbpq.SettingValueFormat: "PQ_VALUE_FORMAT",
 }
 
-// explainStore names the variables that do not fit the store, if that is what err
-// is about.
+// explainStore names the variables that do not match the store, if err is about that.
 func (c *config) explainStore(err error) error {
 	var mismatch *fdbpq.MismatchError
 	if !errors.As(err, &mismatch) {
@@ -93,6 +64,6 @@ func (c *config) explainStore(err error) error {
 	if c.Store == storeEmbedded {
 		where = "another PQ_DATA_DIR"
 	}
-	return fmt.Errorf("the store %s was made with other settings, which cannot be changed:\n%s\nset them back, or use %s for new queues",
+	return fmt.Errorf("the store %s was created with other settings, which cannot be changed:\n%s\nset them back, or use %s for new queues",
 		c.storeLocation(), strings.Join(parts, "\n"), where)
 }

@@ -16,19 +16,19 @@ import (
 // Options of a store. The zero value is ready to use.
 type Options struct {
 	// CacheSize is how much of the tables on disk is cached in memory, in
-	// bytes. More memtables than two, and fewer, are made up for by it. 0 means
-	// 16 MiB.
+	// bytes, at most 1 TiB. More memtables than two, and fewer, are made up for
+	// by it. 0 means DefaultCacheSize.
 	CacheSize int64
 
 	// MemTableSize is how much is written to memory before it goes to a table
 	// on disk, in bytes, from 1 MiB to 1 GiB. Up to four are in memory while
-	// the disk is slow. 0 means 24 MiB.
+	// the disk is slow. 0 means DefaultMemTableSize.
 	MemTableSize int64
 
-	// MinFreeSpace is how much space of the disk is kept free, in bytes. When
-	// less is free, transactions that make the store larger fail with
-	// kv.ErrUnavailable; those that do not, such as pops, may use three quarters
-	// of it. 0 means 256 MiB, a negative number that nothing is kept free.
+	// MinFreeSpace is how much space of the disk is kept free, in bytes, at most
+	// 1 PiB. When less is free, transactions that make the store larger fail
+	// with kv.ErrUnavailable; those that do not, such as pops, may use three
+	// quarters of it. 0 means DefaultMinFreeSpace, -1 that nothing is kept free.
 	MinFreeSpace int64
 
 	// Logger gets what the store has to say. nil means slog.Default().
@@ -44,13 +44,18 @@ type Options struct {
 	forgetful bool
 }
 
+// Defaults of Options, in bytes.
 const (
-	defaultCacheSize    = 16 << 20
-	defaultMemTableSize = 24 << 20
-	defaultMinFreeSpace = 256 << 20
+	DefaultCacheSize    = 32 << 20
+	DefaultMemTableSize = 16 << 20
+	DefaultMinFreeSpace = 256 << 20
+)
 
-	minMemTableSize = 1 << 20
-	maxMemTableSize = 1 << 30
+const (
+	maxCacheSize    int64 = 1 << 40
+	minMemTableSize       = 1 << 20
+	maxMemTableSize       = 1 << 30
+	maxMinFreeSpace int64 = 1 << 50
 
 	// knowledgeSize bounds the known-empty intervals, in bytes.
 	knowledgeSize = 16 << 20
@@ -78,25 +83,28 @@ const (
 // Validate returns all problems of o, joined, each a *kv.OptionError, or nil.
 func (o Options) Validate() error {
 	var problems []error
-	if o.CacheSize < 0 {
-		problems = append(problems, &kv.OptionError{Package: "pebblekv", Field: "CacheSize", Value: o.CacheSize, Want: "0 or more"})
+	check := func(ok bool, field string, value int64, format string, args ...any) {
+		if value != 0 && !ok { // 0 is the default
+			problems = append(problems, &kv.OptionError{Package: "pebblekv", Field: field, Value: value, Want: fmt.Sprintf(format, args...)})
+		}
 	}
-	if o.MemTableSize != 0 && (o.MemTableSize < minMemTableSize || o.MemTableSize > maxMemTableSize) {
-		problems = append(problems, &kv.OptionError{Package: "pebblekv", Field: "MemTableSize", Value: o.MemTableSize,
-			Want: fmt.Sprintf("%d to %d", minMemTableSize, maxMemTableSize)})
-	}
+	check(o.CacheSize >= 1 && o.CacheSize <= maxCacheSize, "CacheSize", o.CacheSize, "1 to %d", maxCacheSize)
+	check(o.MemTableSize >= minMemTableSize && o.MemTableSize <= maxMemTableSize,
+		"MemTableSize", o.MemTableSize, "%d to %d", minMemTableSize, maxMemTableSize)
+	check(o.MinFreeSpace >= -1 && o.MinFreeSpace <= maxMinFreeSpace,
+		"MinFreeSpace", o.MinFreeSpace, "1 to %d, or -1 to keep nothing free", maxMinFreeSpace)
 	return errors.Join(problems...)
 }
 
 func (o Options) withDefaults() Options {
 	if o.CacheSize == 0 {
-		o.CacheSize = defaultCacheSize
+		o.CacheSize = DefaultCacheSize
 	}
 	if o.MemTableSize == 0 {
-		o.MemTableSize = defaultMemTableSize
+		o.MemTableSize = DefaultMemTableSize
 	}
 	if o.MinFreeSpace == 0 {
-		o.MinFreeSpace = defaultMinFreeSpace
+		o.MinFreeSpace = DefaultMinFreeSpace
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

@@ -66,11 +66,11 @@ func TestConformance(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	err := Options{CacheSize: -1, MemTableSize: 1}.Validate()
+	err := Options{CacheSize: -1, MemTableSize: 1, MinFreeSpace: -7}.Validate()
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"CacheSize is -1", "MemTableSize is 1"} {
+	for _, want := range []string{"CacheSize is -1", "MemTableSize is 1", "MinFreeSpace is -7"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %q", want, err)
 		}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/kelseyhightower/envconfig"
+)
+
+// loadConfig reads the configuration from the environment. The error joins all problems:
+// unknown variables, values that cannot be parsed, and what validate finds.
+func loadConfig(dev bool) (*config, error) {
+	problems := unknownVariables(os.Environ())
+	for _, name := range serviceLinks(os.Environ()) {
+		defer hide(name)()
+	}
+	c := defaultConfig()
+	for {
+		err := envconfig.Process("", c)
+		var wrong *envconfig.ParseError
+		if !errors.As(err, &wrong) {
+			problems = append(problems, err)
+			break
+		}
+		problems = append(problems, fmt.Errorf("%s is %q: want %s", wrong.KeyName, wrong.Value, wanted(wrong.TypeName)))
+		// envconfig stops at the first value that it cannot parse. Without that
+		// variable it gets on to the others, and validate checks its default.
+		defer hide(wrong.KeyName)()
+	}
+	problems = append(problems, leadingZeros(), c.validate(), validateDev(dev))
+	return c, errors.Join(problems...)
+}
+
+// hide takes a variable out of the environment until restore is called.
+func hide(name string) (restore func()) {
+	value := os.Getenv(name)
+	_ = os.Unsetenv(name) // fails only for names that no variable can have
+	return func() { _ = os.Setenv(name, value) }
+}
+
+// wanted says how to write a value of a field's type. Any text is a string.
+func wanted(typeName string) string {
+	switch typeName {
+	case "time.Duration":
+		return "a time such as 500ms, 5s or 1m"
+	case "main.logLevel":
+		return "debug, info, warn or error"
+	default:
+		return "a whole number without a unit, at most 9223372036854775807"
+	}
+}
+
+// leadingZero matches a number that Go takes for an octal one.
+var leadingZero = regexp.MustCompile(`^[+-]?0[0-9_]+$`)
+
+// leadingZeros returns an error for each number with a leading zero: envconfig would take
+// port 04222 for 2194.
+func leadingZeros() error {
+	var problems []error
+	for _, v := range variables() {
+		_, err := strconv.Atoi(v.byDefault)
+		if text := os.Getenv(v.name); err == nil && leadingZero.MatchString(text) {
+			problems = append(problems, fmt.Errorf("%s is %q: want a whole number without a leading zero", v.name, text))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// testVariables is the prefix of variables that only this project's tests read.
+const testVariables = "PQ_TEST_"
+
+// unknownVariables returns an error for each PQ_ variable that does not exist. It is most
+// likely a typo, and ignoring it would silently leave a default in force.
+func unknownVariables(environ []string) (problems []error) {
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, "PQ_") || strings.HasPrefix(name, testVariables) || isServiceLink(name, value) {
+			continue
+		}
+		if nearest := nearestVariable(name); nearest != name {
+			problems = append(problems, fmt.Errorf("%s is not a variable of pqbridge: did you mean %s?", name, nearest))
+		}
+	}
+	return problems
+}
+
+func nearestVariable(name string) string {
+	var nearest string
+	least := -1
+	for _, v := range variables() {
+		if d := distance(name, v.name); least < 0 || d < least {
+			nearest, least = v.name, d
+		}
+	}
+	return nearest
+}
+
+// distance is the Levenshtein distance of a and b: how many bytes to insert, remove or
+// replace to turn one into the other.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

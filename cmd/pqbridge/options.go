@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+)
+
+// keyspace says where in the store the queues are.
+func (c *config) keyspace() (*fdbpq.Keyspace, error) {
+	format := fdbpq.RawValues
+	if c.ValueFormat == "tuple" {
+		format = fdbpq.TupleValues
+	}
+	keyspace, err := fdbpq.NewKeyspace(c.KeyPrefix, c.FIFOKeyPrefix, format)
+	if err != nil {
+		return nil, fmt.Errorf("PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX: %w", err)
+	}
+	return keyspace, nil
+}
+
+// bridgeOptions returns the options that are plain values of variables. serve adds the
+// others.
+func (c *config) bridgeOptions() bridge.Options {
+	o := bridge.Options{
+		NATSURL:         c.NATSURL,
+		QueueGroup:      c.QueueGroup,
+		HTTPTimeout:     c.HTTPTimeout,
+		MetricQueues:    c.MetricQueues,
+		Lanes:           c.Lanes,
+		MaxBatch:        c.MaxBatch,
+		MaxBatchBytes:   c.MaxBatchBytes,
+		MaxPending:      c.MaxPending,
+		MaxPendingBytes: c.MaxPendingBytes,
+		RequestTimeout:  c.RequestTimeout,
+		ShutdownTimeout: c.ShutdownTimeout,
+		Version:         semanticVersion(),
+	}
+	if c.HTTPAddr != httpOff {
+		o.HTTPAddr = c.HTTPAddr
+	}
+	return o
+}
+
+func (c *config) pebbleOptions(logger *slog.Logger) pebblekv.Options {
+	return pebblekv.Options{
+		CacheSize:    c.EmbeddedCacheSize,
+		MemTableSize: c.EmbeddedMemTableSize,
+		MinFreeSpace: c.EmbeddedMinFreeSpace,
+		Logger:       logger,
+	}
+}
+
+func (c *config) fdbOptions() fdbkv.Options {
+	return fdbkv.Options{
+		ClusterFile:        c.FDBClusterFile,
+		APIVersion:         c.FDBAPIVersion,
+		TransactionTimeout: c.FDBTransactionTimeout,
+	}
+}
+
+// natsOptions returns the options of the connection to NATS: who logs in, and whom to
+// trust. checkFiles would have found any error it returns.
+func (c *config) natsOptions() ([]nats.Option, error) {
+	var options []nats.Option
+	if c.NATSCreds != "" {
+		options = append(options, nats.UserCredentials(c.NATSCreds))
+	}
+	if c.NATSNkey != "" {
+		nkey, err := nats.NkeyOptionFromSeed(c.NATSNkey)
+		if err != nil {
+			return nil, fmt.Errorf("PQ_NATS_NKEY %s: %w", c.NATSNkey, err)
+		}
+		options = append(options, nkey)
+	}
+	if c.NATSUser != "" {
+		options = append(options, nats.UserInfo(c.NATSUser, c.NATSPassword))
+	}
+	if c.NATSToken != "" {
+		options = append(options, nats.Token(c.NATSToken))
+	}
+	if c.NATSTLSCA != "" {
+		options = append(options, nats.RootCAs(c.NATSTLSCA))
+	}
+	if c.NATSTLSCert != "" {
+		options = append(options, nats.ClientCert(c.NATSTLSCert, c.NATSTLSKey))
+	}
+	return options, nil
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// maxPrefixLength keeps subjects below what NATS servers take by default, and keys below
+// what FoundationDB takes.
+const maxPrefixLength = 1024
+
+// validate returns everything that is wrong with the values, joined. Files are checked
+// by checkFiles.
+func (c *config) validate() error {
+	var problems []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			problems = append(problems, fmt.Errorf(format, args...))
+		}
+	}
+	oneOf := func(name, value, a, b string) {
+		check(value == a || value == b, "%s is %q: want %s or %s", name, value, a, b)
+	}
+	oneOf("PQ_STORE", c.Store, storeEmbedded, storeFDB)
+	oneOf("PQ_VALUE_FORMAT", c.ValueFormat, "raw", "tuple")
+	oneOf("PQ_LOG_FORMAT", c.LogFormat, "text", "json")
+	check(c.NATSURL != "", "PQ_NATS_URL is empty: want the URL of a NATS server")
+	check((c.NATSTLSCert == "") == (c.NATSTLSKey == ""), "PQ_NATS_TLS_CERT is %q and PQ_NATS_TLS_KEY %q: want both or none", c.NATSTLSCert, c.NATSTLSKey)
+	check(c.NATSPassword == "" || c.NATSUser != "", "PQ_NATS_PASSWORD is set and PQ_NATS_USER is empty: want both or none")
+	check(c.QueueGroup != "", "PQ_QUEUE_GROUP is empty: leave it unset for the default")
+	check(c.DataDir != "" || c.Store != storeEmbedded, "PQ_DATA_DIR is empty: want the folder of the embedded store")
+	check(c.HTTPAddr == httpOff || isHostPort(c.HTTPAddr), "PQ_HTTP_ADDR is %q: want host:port or %s", c.HTTPAddr, httpOff)
+	check(c.DevNATSPort >= 0 && c.DevNATSPort <= 65535, "PQ_DEV_NATS_PORT is %d: want 0 to 65535", c.DevNATSPort)
+	for _, text := range []struct{ name, value string }{
+		{"PQ_NATS_USER", c.NATSUser},
+		{"PQ_NATS_PASSWORD", c.NATSPassword},
+		{"PQ_NATS_TOKEN", c.NATSToken},
+		{"PQ_KEY_PREFIX", c.KeyPrefix},
+		{"PQ_FIFO_KEY_PREFIX", c.FIFOKeyPrefix},
+		{"PQ_DATA_DIR", c.DataDir},
+	} {
+		check(text.value == "" || strings.TrimSpace(text.value) != "", "%s is blank: want a value, or leave it unset", text.name)
+	}
+	for _, prefix := range []struct{ name, value string }{
+		{"PQ_SUBJECT_PREFIX", c.SubjectPrefix},
+		{"PQ_FIFO_PREFIX", c.FIFOPrefix},
+		{"PQ_KEY_PREFIX", c.KeyPrefix},
+		{"PQ_FIFO_KEY_PREFIX", c.FIFOKeyPrefix},
+	} {
+		check(len(prefix.value) <= maxPrefixLength, "%s has %d bytes: want at most %d", prefix.name, len(prefix.value), maxPrefixLength)
+	}
+	_, err := subjects.New(c.SubjectPrefix, c.FIFOPrefix)
+	check(err == nil, "PQ_SUBJECT_PREFIX and PQ_FIFO_PREFIX: %w", err)
+	_, err = c.keyspace()
+	problems = append(problems, c.validateZeros(), err, c.validateOptions())
+	return errors.Join(problems...)
+}
+
+// isHostPort reports whether addr is a host, which may be empty, and a port.
+func isHostPort(addr string) bool {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || port == "" || strings.ContainsAny(host, " \t\r\n/") {
+		return false
+	}
+	_, err = net.LookupPort("tcp", port)
+	return err == nil
+}
+
+// validateZeros returns an error for each variable that is 0. The packages below take
+// that for their default, but nobody who sets it means that.
+func (c *config) validateZeros() error {
+	var problems []error
+	for _, number := range []struct {
+		name  string
+		value int64
+	}{
+		{"PQ_EMBEDDED_CACHE", c.EmbeddedCacheSize},
+		{"PQ_EMBEDDED_MEMTABLE", c.EmbeddedMemTableSize},
+		{"PQ_EMBEDDED_MIN_FREE", c.EmbeddedMinFreeSpace},
+		{"PQ_FDB_API_VERSION", int64(c.FDBAPIVersion)},
+		{"PQ_FDB_TRANSACTION_TIMEOUT", int64(c.FDBTransactionTimeout)},
+		{"PQ_HTTP_TIMEOUT", int64(c.HTTPTimeout)},
+		{"PQ_METRIC_QUEUES", int64(c.MetricQueues)},
+		{"PQ_MAX_BATCH", int64(c.MaxBatch)},
+		{"PQ_MAX_BATCH_BYTES", int64(c.MaxBatchBytes)},
+		{"PQ_MAX_PENDING", int64(c.MaxPending)},
+		{"PQ_MAX_PENDING_BYTES", int64(c.MaxPendingBytes)},
+		{"PQ_REQUEST_TIMEOUT", int64(c.RequestTimeout)},
+		{"PQ_SHUTDOWN_TIMEOUT", int64(c.ShutdownTimeout)},
+	} {
+		if number.value == 0 {
+			problems = append(problems, fmt.Errorf("%s is 0: leave it unset for the default", number.name))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// validateOptions returns what the packages that get the values have against them.
+func (c *config) validateOptions() error {
+	var problems []error
+	for _, options := range []interface{ Validate() error }{c.bridgeOptions(), c.pebbleOptions(nil), c.fdbOptions()} {
+		for _, err := range unjoined(options.Validate()) {
+			if wrong, ok := errors.AsType[*kv.OptionError](err); ok && notConfigured[optionOf(wrong)] {
+				continue
+			}
+			problems = append(problems, inVariables(err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// notConfigured are the required options that serve fills in later.
+var notConfigured = map[string]bool{"bridge.DB": true, "bridge.Keyspace": true, "bridge.Grammar": true}
+
+// optionVariables are the variables behind the options of the packages below.
+var optionVariables = map[string]string{
+	"bridge.NATSURL":           "PQ_NATS_URL",
+	"bridge.QueueGroup":        "PQ_QUEUE_GROUP",
+	"bridge.HTTPAddr":          "PQ_HTTP_ADDR",
+	"bridge.HTTPTimeout":       "PQ_HTTP_TIMEOUT",
+	"bridge.MetricQueues":      "PQ_METRIC_QUEUES",
+	"bridge.Lanes":             "PQ_LANES",
+	"bridge.MaxBatch":          "PQ_MAX_BATCH",
+	"bridge.MaxBatchBytes":     "PQ_MAX_BATCH_BYTES",
+	"bridge.MaxPending":        "PQ_MAX_PENDING",
+	"bridge.MaxPendingBytes":   "PQ_MAX_PENDING_BYTES",
+	"bridge.RequestTimeout":    "PQ_REQUEST_TIMEOUT",
+	"bridge.ShutdownTimeout":   "PQ_SHUTDOWN_TIMEOUT",
+	"pebblekv.CacheSize":       "PQ_EMBEDDED_CACHE",
+	"pebblekv.MemTableSize":    "PQ_EMBEDDED_MEMTABLE",
+	"pebblekv.MinFreeSpace":    "PQ_EMBEDDED_MIN_FREE",
+	"fdbkv.APIVersion":         "PQ_FDB_API_VERSION",
+	"fdbkv.TransactionTimeout": "PQ_FDB_TRANSACTION_TIMEOUT",
+}
+
+func optionOf(err *kv.OptionError) string { return err.Package + "." + err.Field }
+
+// inVariables returns err in terms of variables, if it is about an option.
+func inVariables(err error) error {
+	if wrong, ok := errors.AsType[*kv.OptionError](err); ok {
+		if name := optionVariables[optionOf(wrong)]; name != "" {
+			return fmt.Errorf("%s is %v: want %s", name, wrong.Value, wrong.Want)
+		}
+	}
+	return err
+}
+
+// unjoined returns the errors that errors.Join joined.
+func unjoined(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return nil
+}
+
+// validateDev returns an error for each variable about NATS if -dev starts a server of
+// its own.
+func validateDev(dev bool) error {
+	if !dev {
+		return nil
+	}
+	var problems []error
+	for _, v := range variables() {
+		if _, set := os.LookupEnv(v.name); set && strings.HasPrefix(v.name, "PQ_NATS_") {
+			problems = append(problems, fmt.Errorf("%s has no use with -dev, which starts a NATS server of its own: unset it, or leave out -dev", v.name))
+		}
+	}
+	return errors.Join(problems...)
+}

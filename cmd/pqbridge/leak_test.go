@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"go.uber.org/goleak"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// stopAt is an output that calls stop when words are written to it.
+type stopAt struct {
+	lockedBuffer
+	words string
+	stop  func()
+}
+
+func (s *stopAt) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), s.words) {
+		s.stop()
+	}
+	return s.lockedBuffer.Write(p)
+}
+
+// runHere runs pqbridge in this process, and fails the test if goroutines are left when
+// it has returned. The variables are set beside those of a service that can start.
+func runHere(t *testing.T, ctx context.Context, stderr io.Writer, args []string, variables map[string]string) error {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	for name, value := range map[string]string{"PQ_DATA_DIR": t.TempDir(), "PQ_HTTP_ADDR": "127.0.0.1:0"} {
+		t.Setenv(name, value)
+	}
+	if len(args) > 0 {
+		t.Setenv("PQ_DEV_NATS_PORT", "0")
+	}
+	for name, value := range variables {
+		t.Setenv(name, value)
+	}
+	err := run(ctx, args, stderr, stderr)
+	goleak.VerifyNone(t, before)
+	return err
+}
+
+// TestFailedStartLeavesNoGoroutine: each step of the start can fail, and then what the
+// steps before it had started is stopped.
+func TestFailedStartLeavesNoGoroutine(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, takenPort, err := net.SplitHostPort(taken.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	noFolder := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(noFolder, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dev := []string{"-dev"}
+	for name, test := range map[string]struct {
+		args      []string
+		variables map[string]string
+		want      string
+	}{
+		"flag":             {[]string{"-devel"}, nil, "-devel"},
+		"configuration":    {dev, map[string]string{"PQ_LANES": "-1"}, "PQ_LANES"},
+		"NATS port in use": {dev, map[string]string{"PQ_DEV_NATS_PORT": takenPort}, "PQ_DEV_NATS_PORT"},
+		"store":            {dev, map[string]string{"PQ_DATA_DIR": noFolder}, noFolder},
+		"HTTP port in use": {dev, map[string]string{"PQ_HTTP_ADDR": taken.Addr().String()}, "PQ_HTTP_ADDR is " + taken.Addr().String()},
+		"NATS client":      {nil, map[string]string{"PQ_NATS_URL": "nats://127.0.0.1:1,ws://127.0.0.1:1"}, "websocket"},
+		"health of nobody": {[]string{"-healthcheck"}, map[string]string{"PQ_HTTP_ADDR": "127.0.0.1:1"}, "not ready"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log lockedBuffer
+			err := runHere(t, t.Context(), &log, test.args, test.variables)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v: want one with %q\n%s", err, test.want, log.String())
+			}
+		})
+	}
+}
+
+// TestSilentHealthLeavesNoGoroutine: what is at PQ_HTTP_ADDR accepts and does not answer.
+func TestSilentHealthLeavesNoGoroutine(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	accepted := make(chan struct{})
+	go func() {
+		defer close(accepted)
+		conn, err := silent.Accept()
+		stop() // the check has begun
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.Copy(io.Discard, conn) // until the check hangs up
+		_ = conn.Close()
+	}()
+	err = runHere(t, ctx, io.Discard, []string{"-healthcheck"}, map[string]string{"PQ_HTTP_ADDR": silent.Addr().String()})
+	if err == nil || !strings.Contains(err.Error(), "not ready") {
+		t.Errorf("error %v", err)
+	}
+	<-accepted
+	_ = silent.Close()
+}
+
+// TestSignalDuringStartLeavesNoGoroutine: a signal may come before any step of the start.
+func TestSignalDuringStartLeavesNoGoroutine(t *testing.T) {
+	for _, words := range []string{
+		"", "nats-server: Starting nats-server", "nats-server: Server is ready", "pqbridge starts", "connected to NATS",
+		"a new store", "taking requests", "Ready. NATS is at",
+	} {
+		t.Run(words, func(t *testing.T) {
+			ctx, stop := context.WithCancelCause(t.Context())
+			log := &stopAt{words: words, stop: func() { stop(signalError{syscall.SIGTERM}) }}
+			if words == "" {
+				log.stop()
+			}
+			if err := runHere(t, ctx, log, []string{"-dev"}, map[string]string{"PQ_LOG_LEVEL": "debug"}); err != nil {
+				t.Errorf("%v\n%s", err, log.String())
+			}
+			if ctx.Err() == nil || !strings.Contains(log.String(), "pqbridge has ended") {
+				t.Errorf("the log has no %q, or no end:\n%s", words, log.String())
+			}
+		})
+	}
+}
+
+// TestRefusedByNATSLeavesNoGoroutine: NATS does not let the service log in, and never will.
+func TestRefusedByNATSLeavesNoGoroutine(t *testing.T) {
+	nats := testenv.New(t, testenv.Options{Stopped: true, NATS: func(o *server.Options) { o.Authorization = "secret" }}).NATS
+	nats.Start()
+	ctx, stop := context.WithCancel(t.Context())
+	log := &stopAt{words: "Authorization Violation", stop: stop}
+	if err := runHere(t, ctx, log, nil, map[string]string{"PQ_NATS_URL": nats.URL()}); err != nil {
+		t.Errorf("%v\n%s", err, log.String())
+	}
+}
+
+// TestTakenSubjectsLeaveNoGoroutine: the service finds another one in its way and returns
+// without a signal.
+func TestTakenSubjectsLeaveNoGoroutine(t *testing.T) {
+	nats := testenv.New(t, testenv.Options{}).NATS // with a bridge on a store of its own
+	var log lockedBuffer
+	err := runHere(t, t.Context(), &log, nil, map[string]string{"PQ_NATS_URL": nats.URL()})
+	if err == nil || !strings.Contains(err.Error(), "another store") {
+		t.Errorf("%v\n%s", err, log.String())
+	}
+}
+
+// TestSecondSignalLeavesNoGoroutine: the process need not wait for the shutdown, but the
+// shutdown goes on and returns.
+func TestSecondSignalLeavesNoGoroutine(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	for name, value := range map[string]string{"PQ_DATA_DIR": t.TempDir(), "PQ_HTTP_ADDR": "127.0.0.1:0", "PQ_DEV_NATS_PORT": "0"} {
+		t.Setenv(name, value)
+	}
+	signals, ended := make(chan os.Signal, 2), make(chan error, 1)
+	ctx, stop := context.WithCancelCause(t.Context())
+	held := make(chan struct{}) // the shutdown, until it is released
+	log := &stopAt{words: "shutting down", stop: func() {
+		signals <- os.Interrupt
+		<-held
+	}}
+	ready := &stopAt{words: "Ready.", stop: func() { signals <- syscall.SIGTERM }}
+	go func() { ended <- run(ctx, []string{"-dev"}, ready, log) }()
+	if err := superviseRun(ended, signals, stop); err == nil || !strings.Contains(err.Error(), "SIGINT") {
+		t.Errorf("error %v: want one that names SIGINT", err)
+	}
+	close(held)
+	if err := <-ended; err != nil && !errors.Is(err, errStuck) {
+		t.Errorf("%v\n%s", err, log.String())
+	}
+	goleak.VerifyNone(t, before)
+}

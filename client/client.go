@@ -5,22 +5,24 @@
 //	_, err := jobs.Push(ctx, 5, []byte("write the report"))
 //	item, err := jobs.PopMin(ctx)
 //
-// # Deadlines
+// # Timeouts
 //
-// Every call waits for one reply. A context without a deadline gets
-// [DefaultTimeout], which is longer than a bridge lets a request wait.
+// Every call waits for one reply, until its context ends. If the context has no
+// deadline, the call waits for [DefaultTimeout], or as long as [WithTimeout] says.
 //
 // # Errors
 //
-// All errors compare with errors.Is against the variables of this package.
-// Unless an error is [ErrUnknownOutcome], the request changed nothing. Of an
-// unknown outcome, a push may or may not be in the queue; an item may have left
-// the queue for a pop whose reply was lost, and then it is lost too.
+// All errors compare with errors.Is against the variables of this package. A
+// request that failed changed nothing, unless the error is [ErrUnknownOutcome]:
+// then a push may or may not be in the queue, and a pop whose reply was lost may
+// have taken an item that nobody will get.
+//
+// When a context ends, the error wraps both its error and its cause.
 //
 // # Concurrency
 //
 // Everything here is safe for concurrent use. Requests that one goroutine makes
-// one after the other are carried out in that order.
+// one after another are carried out in that order.
 package client
 
 import (
@@ -34,38 +36,49 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// DefaultTimeout bounds a call whose context has no deadline.
+// DefaultTimeout bounds calls whose context has no deadline. It is longer than a
+// bridge works on a request before it refuses it.
 const DefaultTimeout = 10 * time.Second
 
-// Client sends requests to the bridges behind a NATS connection. The
-// connection stays the caller's: a Client needs no Close.
+// Client sends requests to the bridges behind a NATS connection. The connection
+// stays the caller's to close.
 type Client struct {
 	nc      *nats.Conn
 	grammar subjects.Grammar
+	timeout time.Duration
 }
 
-// New returns a Client for bridges with the default subject prefixes, "pq" and
-// "q".
-func New(nc *nats.Conn) *Client {
+// Option changes a Client.
+type Option func(*Client)
+
+// WithGrammar is for bridges whose subjects do not begin with the default
+// prefixes, "pq" and "q".
+func WithGrammar(g subjects.Grammar) Option { return func(c *Client) { c.grammar = g } }
+
+// WithTimeout replaces [DefaultTimeout].
+func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
+
+// New returns a Client.
+func New(nc *nats.Conn, options ...Option) *Client {
 	g, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
 	if err != nil {
 		panic(err) // the defaults are valid
 	}
-	return NewWithGrammar(nc, g)
+	c := &Client{nc: nc, grammar: g, timeout: DefaultTimeout}
+	for _, option := range options {
+		option(c)
+	}
+	return c
 }
 
-// NewWithGrammar returns a Client for bridges with other subject prefixes.
-func NewWithGrammar(nc *nats.Conn, g subjects.Grammar) *Client {
-	return &Client{nc: nc, grammar: g}
-}
-
-// PriorityQueue returns a handle of the priority queue of that name. A name
-// that cannot be is reported by each call, as [ErrBadRequest].
+// PriorityQueue returns a handle of the priority queue of that name. Calls on a
+// name that is not valid return [ErrBadRequest].
 func (c *Client) PriorityQueue(name string) *PriorityQueue {
 	return &PriorityQueue{queue{c, subjects.Priority, name}}
 }
 
-// Queue returns a handle of the FIFO queue of that name, as PriorityQueue does.
+// Queue returns a handle of the FIFO queue of that name; otherwise it is
+// PriorityQueue.
 func (c *Client) Queue(name string) *Queue {
 	return &Queue{queue{c, subjects.FIFO, name}}
 }
@@ -83,42 +96,47 @@ func (q *queue) request(ctx context.Context, verb subjects.Verb, headers nats.He
 	if err != nil {
 		return nil, &Error{Code: subjects.CodeBadRequest, Text: err.Error()}
 	}
-	if err := ctx.Err(); err != nil { // nothing was sent
-		return nil, err
+	if ctx.Err() != nil { // nothing was sent
+		return nil, endOf(ctx)
 	}
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, DefaultTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, q.client.timeout, fmt.Errorf("waited %v", q.client.timeout))
 		defer cancel()
 	}
 	reply, err := q.client.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Header: headers, Data: payload})
-	if err != nil {
-		return nil, requestError(err, subject, verb)
-	}
-	if failure := subjects.ErrorFromHeaders(reply.Header); failure != nil {
-		return nil, (*Error)(failure)
-	}
-	return reply, nil
-}
-
-// requestError says what a request without a reply means for the queue.
-func requestError(err error, subject string, verb subjects.Verb) error {
 	switch {
+	case err == nil:
+		if failure := subjects.ErrorFromHeaders(reply.Header); failure != nil {
+			return nil, (*Error)(failure)
+		}
+		return reply, nil
 	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("%w: nobody answers on %s", ErrNoBridge, subject)
+		return nil, fmt.Errorf("%w on %s", ErrNoBridge, subject)
 	case errors.Is(err, nats.ErrMaxPayload):
-		return fmt.Errorf("%w: the NATS server carries less: %w", ErrTooLarge, err)
+		return nil, fmt.Errorf("%w: a value of %d bytes, and the NATS server takes %d bytes at most, headers included (%w)",
+			ErrTooLarge, len(payload), q.client.nc.MaxPayload(), err)
 	case notSent(err):
-		return fmt.Errorf("request on %s: %w", subject, err)
-	case writes(verb):
-		return fmt.Errorf("%w: no reply on %s: %w", ErrUnknownOutcome, subject, err)
-	default:
-		return fmt.Errorf("no reply on %s: %w", subject, err)
+		return nil, fmt.Errorf("cannot send a request on %s: %w", subject, err)
+	case ctx.Err() != nil:
+		err = endOf(ctx)
 	}
+	if writes(verb) {
+		return nil, fmt.Errorf("%w: no reply on %s: %w", ErrUnknownOutcome, subject, err)
+	}
+	return nil, fmt.Errorf("no reply on %s: %w", subject, err)
 }
 
-// notSent reports whether the NATS client refused the request before it was
-// written anywhere.
+// ended is the end of a context: it reads like the cause, and compares with the
+// context's error too.
+type ended struct{ cause, err error }
+
+func endOf(ctx context.Context) ended { return ended{context.Cause(ctx), ctx.Err()} }
+
+func (e ended) Error() string   { return e.cause.Error() }
+func (e ended) Unwrap() []error { return []error{e.cause, e.err} }
+
+// notSent reports whether the NATS client refused to send the request.
 func notSent(err error) bool {
 	for _, refusal := range []error{
 		nats.ErrInvalidConnection, nats.ErrHeadersNotSupported, nats.ErrBadSubject,
@@ -131,7 +149,7 @@ func notSent(err error) bool {
 	return false
 }
 
-// writes reports whether the verb can change a queue.
+// writes reports whether requests with this verb can change a queue.
 func writes(verb subjects.Verb) bool {
 	switch verb {
 	case subjects.PeekMin, subjects.PeekMax, subjects.Peek, subjects.Len:

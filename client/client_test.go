@@ -159,7 +159,7 @@ func TestErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = client.NewWithGrammar(e.Conn, elsewhere).Queue("mail").Len(t.Context()); !errors.Is(err, client.ErrNoBridge) {
+	if _, err = client.New(e.Conn, client.WithGrammar(elsewhere)).Queue("mail").Len(t.Context()); !errors.Is(err, client.ErrNoBridge) {
 		t.Errorf("no bridge: %v", err)
 	}
 	e.Conn.Close()
@@ -215,5 +215,51 @@ func TestUnknownOutcome(t *testing.T) {
 	var wire *client.Error
 	if !errors.Is(err, client.ErrUnknownOutcome) || !errors.As(err, &wire) || *wire != client.Error(*told) {
 		t.Errorf("pop: %v", err)
+	}
+}
+
+// A stream that captures the subjects replies too, and stores nothing in a queue.
+func TestRepliesOfOthers(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Stopped: true})
+	e.NATS.Start()
+	nc := e.Connect()
+	for _, wildcard := range e.Grammar.Wildcards() {
+		if _, err := nc.Subscribe(wildcard, func(m *nats.Msg) {
+			_ = m.Respond([]byte(`{"stream":"ALL","seq":1}`)) // else the test has no reply
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := client.New(nc).PriorityQueue("jobs")
+	if ack, err := q.Push(t.Context(), 1, nil); !errors.Is(err, client.ErrBadReply) || !errors.Is(err, client.ErrUnknownOutcome) {
+		t.Errorf("push: %+v, %v", ack, err)
+	}
+	if n, err := q.Len(t.Context()); !errors.Is(err, client.ErrBadReply) || errors.Is(err, client.ErrUnknownOutcome) {
+		t.Errorf("len: %d, %v", n, err)
+	}
+}
+
+// The error of a call that was not answered says how long it waited, or why its
+// context ended.
+func TestTimeout(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Stopped: true})
+	e.NATS.Start()
+	nc := e.Connect()
+	for _, wildcard := range e.Grammar.Wildcards() {
+		if _, err := nc.SubscribeSync(wildcard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := client.New(nc, client.WithTimeout(20*time.Millisecond)).Queue("mail")
+	_, err := q.Dequeue(t.Context())
+	if !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "no reply on q.mail.dequeue: waited 20ms") {
+		t.Errorf("timeout: %v", err)
+	}
+	cause := errors.New("going home")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	if _, err = q.Peek(ctx); !errors.Is(err, cause) || !errors.Is(err, context.Canceled) {
+		t.Errorf("cause: %v", err)
 	}
 }

@@ -6,39 +6,43 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Errors of requests. A reply that says why the request failed comes as an
-// [*Error], which is (errors.Is) the one of these that has its code.
+// Errors of requests. A bridge that refuses a request says why in an [*Error],
+// which is (errors.Is) the variable that stands for its code.
 var (
 	// ErrEmpty is returned by pops and peeks of a queue without items.
-	ErrEmpty = errors.New("client: the queue is empty")
+	ErrEmpty = errors.New("the queue is empty")
 
-	// ErrBadRequest: the request is wrong and would be wrong each time.
-	ErrBadRequest = errors.New("client: bad request")
+	// ErrBadRequest: the request is not valid, and never will be.
+	ErrBadRequest = errors.New("bad request")
 
 	// ErrTooLarge: the message is larger than the store or the NATS server
 	// takes.
-	ErrTooLarge = errors.New("client: the message is too large")
+	ErrTooLarge = errors.New("the message is too large")
 
-	// ErrOverloaded: too many requests are waiting. Try again, slower.
-	ErrOverloaded = errors.New("client: overloaded")
+	// ErrOverloaded: too many requests are waiting. Try again, more slowly.
+	ErrOverloaded = errors.New("overloaded")
 
 	// ErrInternal: a fault of the service or of the stored data.
-	ErrInternal = errors.New("client: internal error")
+	ErrInternal = errors.New("internal error")
 
 	// ErrUnavailable: the store did not answer in time, or the bridge is
 	// shutting down. Try again.
-	ErrUnavailable = errors.New("client: unavailable")
+	ErrUnavailable = errors.New("unavailable")
 
-	// ErrNoBridge: no bridge listens on the subject. Nothing was done.
-	ErrNoBridge = errors.New("client: no bridge")
+	// ErrNoBridge: no bridge is listening on the subject.
+	ErrNoBridge = errors.New("no bridge is listening")
 
-	// ErrUnknownOutcome: the request may or may not have been carried out,
-	// because the reply says so or because none came. Only calls that can
-	// change a queue return it.
-	ErrUnknownOutcome = errors.New("client: the outcome is unknown")
+	// ErrBadReply: something other than a bridge replied, such as a stream that
+	// captures the subject. Of a push, it comes with ErrUnknownOutcome.
+	ErrBadReply = errors.New("the reply is not that of a bridge")
+
+	// ErrUnknownOutcome: the request may or may not have been carried out. The
+	// bridge said so, or its reply did not arrive. Only calls that can change a
+	// queue return it.
+	ErrUnknownOutcome = errors.New("the outcome is unknown")
 )
 
-// Error is the error that a bridge replied with.
+// Error is an error that a bridge replied with.
 type Error subjects.Error
 
 // Error implements error.

@@ -12,21 +12,22 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Message is what a producer hands over. It is read until the call returns.
+// Message is what a producer pushes. It must not change until the call returns.
 type Message struct {
 	Value []byte
-	// Headers are stored and come back with the item. Names that begin with
-	// Pq- are reserved.
+	// Headers are stored with the value and returned with it. Names that begin
+	// with Pq- are reserved.
 	Headers nats.Header
 }
 
-// Item is a message in a queue. Its bytes belong to the caller.
+// Item is a message in a queue, with what the bridge says about it. It belongs to
+// the caller. The ItemInfo is empty if the message left no room for it in the reply.
 type Item struct {
 	subjects.ItemInfo
 	Message
 }
 
-// PushAck is what a bridge says of an item once it is durable.
+// PushAck acknowledges a push: the item is durable.
 type PushAck struct {
 	// Queue is the name of the queue.
 	Queue string
@@ -39,11 +40,11 @@ type PushAck struct {
 // PriorityQueue is a handle of a priority queue.
 type PriorityQueue struct{ q queue }
 
-// Push adds an item and returns when it is durable. Smaller priorities come
-// out of PopMin first.
+// Push adds an item and returns once it is durable. PopMin takes the smallest
+// priority first.
 //
-// Errors: [ErrBadRequest], [ErrTooLarge], and those of every call: see the
-// variables of this package.
+// Errors: [ErrBadRequest], [ErrTooLarge] and those that every call can return; see
+// the variables of this package.
 func (q *PriorityQueue) Push(ctx context.Context, priority int64, value []byte) (PushAck, error) {
 	return q.PushMsg(ctx, priority, Message{Value: value})
 }
@@ -61,39 +62,39 @@ func (q *PriorityQueue) PushMsg(ctx context.Context, priority int64, m Message) 
 	return q.q.push(ctx, subjects.Push, headers, m.Value)
 }
 
-// PopMin takes the item with the smallest priority, the oldest of those that
-// share it. The item is gone from the queue when the bridge replies: a reply
-// that is lost loses it.
+// PopMin takes the item with the smallest priority, the oldest if several share
+// it. The item has left the queue when the bridge replies: if that reply is lost,
+// so is the item.
 //
-// Errors: [ErrEmpty], and those of every call.
+// Errors: [ErrEmpty] and those that every call can return.
 func (q *PriorityQueue) PopMin(ctx context.Context) (*Item, error) {
 	return q.q.item(ctx, subjects.PopMin)
 }
 
-// PopMax takes the item with the largest priority, the newest of those that
-// share it; otherwise it is PopMin.
+// PopMax takes the item with the largest priority, the newest if several share
+// it; otherwise it is PopMin.
 func (q *PriorityQueue) PopMax(ctx context.Context) (*Item, error) {
 	return q.q.item(ctx, subjects.PopMax)
 }
 
-// PeekMin returns the item that PopMin would take, and leaves it.
+// PeekMin returns the item that PopMin would take and leaves it in the queue.
 func (q *PriorityQueue) PeekMin(ctx context.Context) (*Item, error) {
 	return q.q.item(ctx, subjects.PeekMin)
 }
 
-// PeekMax returns the item that PopMax would take, and leaves it.
+// PeekMax returns the item that PopMax would take and leaves it in the queue.
 func (q *PriorityQueue) PeekMax(ctx context.Context) (*Item, error) {
 	return q.q.item(ctx, subjects.PeekMax)
 }
 
-// Len returns the number of items that bridges and package fdbpq put into the
-// queue and that are still there.
+// Len returns the number of items in the queue. Items written by other programs
+// than bridges and package fdbpq do not count.
 func (q *PriorityQueue) Len(ctx context.Context) (int64, error) { return q.q.length(ctx) }
 
 // Queue is a handle of a FIFO queue.
 type Queue struct{ q queue }
 
-// Enqueue adds an item at the end and returns when it is durable. Errors are
+// Enqueue adds an item at the end and returns once it is durable. Its errors are
 // those of PriorityQueue.Push.
 func (q *Queue) Enqueue(ctx context.Context, value []byte) (PushAck, error) {
 	return q.EnqueueMsg(ctx, Message{Value: value})
@@ -109,7 +110,7 @@ func (q *Queue) Dequeue(ctx context.Context) (*Item, error) {
 	return q.q.item(ctx, subjects.Dequeue)
 }
 
-// Peek returns the item that Dequeue would take, and leaves it.
+// Peek returns the item that Dequeue would take and leaves it in the queue.
 func (q *Queue) Peek(ctx context.Context) (*Item, error) {
 	return q.q.item(ctx, subjects.Peek)
 }
@@ -123,8 +124,8 @@ func (q *queue) push(ctx context.Context, verb subjects.Verb, headers nats.Heade
 		return PushAck{}, err
 	}
 	pushed, err := subjects.ParsePushed(reply.Data)
-	if err != nil {
-		return PushAck{}, fmt.Errorf("%w: the item was pushed, but: %w", ErrUnknownOutcome, err)
+	if err != nil || pushed.ID == "" {
+		return PushAck{}, fmt.Errorf("%w: %w: %.64q", ErrUnknownOutcome, ErrBadReply, reply.Data)
 	}
 	ack := PushAck{Queue: pushed.Queue, ID: pushed.ID}
 	if pushed.Priority != nil {
@@ -140,7 +141,7 @@ func (q *queue) item(ctx context.Context, verb subjects.Verb) (*Item, error) {
 	}
 	item := &Item{Message: Message{Value: reply.Data, Headers: reply.Header}}
 	if item.ItemInfo, err = subjects.ParseItemHeaders(reply.Header); err != nil {
-		// The item has left the queue: whoever asked gets it all the same.
+		// A pop has already removed the item: returning an error would lose it.
 		item.ItemInfo.ID = reply.Header.Get(subjects.HeaderID)
 	}
 	maps.DeleteFunc(item.Headers, func(name string, _ []string) bool { return strings.HasPrefix(name, subjects.Reserved) })
@@ -153,5 +154,8 @@ func (q *queue) length(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	length, err := subjects.ParseLength(reply.Data)
-	return length.Len, err
+	if err != nil || length.Queue == "" {
+		return 0, fmt.Errorf("%w: %.64q", ErrBadReply, reply.Data)
+	}
+	return length.Len, nil
 }

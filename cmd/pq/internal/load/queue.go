@@ -22,7 +22,7 @@ type target interface {
 }
 
 func newTarget(nc *nats.Conn, o *Options) target {
-	c := client.NewWithGrammar(nc, o.Grammar)
+	c := client.New(nc, client.WithGrammar(o.Grammar))
 	if o.FIFO {
 		return fifo{c.Queue(o.Queue)}
 	}

@@ -4,16 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/load"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // benchmark is the command line of pq bench.
@@ -29,18 +28,12 @@ func newBench(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench QUEUE [push|pop|mixed]",
 		Short: "Put load on a queue and print rates and latencies",
-		Long: `Put load on a queue of the service that is running, and print how many requests
-it answers and how fast. Each client sends its next request when the reply to
-the last one is there. mixed, the default, pushes and pops in turn.
-
-Only items that pq bench pushed are popped: a queue with others is refused.
-With --verify the queue must be empty; at the end it is emptied, and whatever
-was lost, popped twice or popped out of order is counted. The exit code is 1 if
-there is any.`,
-		Example: `  pq bench try
-  pq bench try push --count 100000 --size 100-10000
-  pq bench try --rate 2000 --duration 1m --verify`,
-		Args: cobra.RangeArgs(1, 2),
+		Long: `Put load on a queue and print how many requests the service answers, how fast.
+mixed, the default, pushes and pops in turn; only items of pq bench are popped.
+--verify needs an empty queue and empties it; the exit code is 1 if it fails.`,
+		Example: `  pq bench try --rate 2000 --duration 1m --verify
+  pq bench try push --count 100000 --size 100-10000`,
+		Args: arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b.name, b.Mode = args[0], load.Mixed
 			if len(args) == 2 {
@@ -51,29 +44,28 @@ there is any.`,
 	}
 	b.queue.addFlags(cmd)
 	flags := cmd.Flags()
-	flags.SortFlags = false
-	flags.IntVar(&b.Clients, "clients", 64, "`number` of clients, each with one request under way")
+	flags.IntVar(&b.Clients, "clients", 64, "`number` of clients, one request each")
 	flags.IntVar(&b.Connections, "connections", 4, "`number` of connections they share")
-	flags.StringVar(&b.size, "size", "128", "`bytes` of a value, or a range such as 100-10000")
-	flags.IntVar(&b.Priorities, "priorities", 10, "`number` of different priorities, from 0 up")
-	flags.Float64Var(&b.Rate, "rate", 0, "most requests per `second` of all clients; 0 means no limit")
-	flags.DurationVar(&b.Duration, "duration", 10*time.Second, "how `long`; 0 means until --count is reached")
-	flags.Int64Var(&b.Count, "count", 0, "`number` of requests; 0 means until --duration is over")
-	flags.BoolVar(&b.Verify, "verify", false, "check that nothing is lost, popped twice or out of order")
+	flags.StringVar(&b.size, "size", "128", "`bytes` of a value, or a range")
+	flags.IntVar(&b.Priorities, "priorities", 10, "`number` of priorities, from 0 up")
+	flags.Float64Var(&b.Rate, "rate", 0, "`limit` of requests per second; 0 means none")
+	flags.DurationVar(&b.Duration, "duration", 10*time.Second, "`time` to run; 0 means until --count")
+	flags.Int64Var(&b.Count, "count", 0, "`number` of requests; 0 means until --duration")
+	flags.BoolVar(&b.Verify, "verify", false, "count what is lost, popped twice or out of order")
 	flags.BoolVar(&b.json, "json", false, "print the result as JSON, times in seconds")
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
 
 func (b *benchmark) run(cmd *cobra.Command) error {
-	if _, err := b.message(subjects.Push, subjects.Enqueue); err != nil { // the queue's name
+	if err := b.check(false); err != nil {
 		return err
 	}
 	o := b.Options
 	o.Queue, o.FIFO = b.name, b.fifo
 	var err error
-	if o.Grammar, err = subjects.New(b.priorityPrefix, b.fifoPrefix); err != nil {
-		return usageError{err}
+	if o.Grammar, err = b.grammar(); err != nil {
+		return err
 	}
 	if o.MinSize, o.MaxSize, err = parseSizes(b.size); err != nil {
 		return usageError{err}
@@ -89,15 +81,11 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 		if err != nil {
 			return nil, err
 		}
-		nc, err := nats.Connect(b.server, options...)
-		if err != nil {
-			return nil, fmt.Errorf("cannot connect to NATS at %s: %w", b.server, err)
-		}
-		return nc, nil
+		return b.connectAny(options)
 	}
 	if isTerminal(cmd.ErrOrStderr()) {
-		bar := b.progressBar(cmd, &o)
-		defer func() { _ = bar.Clear() }()
+		bar := b.showProgress(cmd.ErrOrStderr(), &o)
+		defer bar.clear()
 	}
 	report, err := load.Run(cmd.Context(), o)
 	if err != nil {
@@ -109,26 +97,25 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 		err = report.Write(cmd.OutOrStdout())
 	}
 	if err == nil && report.Verify != nil && !report.Verify.OK() {
-		err = errors.New("the service did not keep its promises: see the last line")
+		err = errors.New("the service broke a promise: see the last line")
 	}
 	return err
 }
 
-// progressBar counts requests, or milliseconds where only the time is limited.
-func (b *benchmark) progressBar(cmd *cobra.Command, o *load.Options) *progressbar.ProgressBar {
+// showProgress draws how many of the requests are answered, or how much of the time
+// is over if only that is limited.
+func (b *benchmark) showProgress(stderr io.Writer, o *load.Options) *progress {
 	whole := o.Count
 	if whole == 0 {
 		whole = o.Duration.Milliseconds()
 	}
-	bar := progressbar.NewOptions64(whole, progressbar.OptionSetWriter(cmd.ErrOrStderr()),
-		progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(false))
+	bar := newProgress(stderr, whole)
 	o.Progress = func(answered int64, elapsed time.Duration) {
-		bar.Describe(fmt.Sprintf("%d requests, %.0f/s", answered, float64(answered)/elapsed.Seconds()))
 		done := answered
 		if o.Count == 0 {
 			done = elapsed.Milliseconds()
 		}
-		_ = bar.Set64(min(done, whole)) // a bar that cannot be drawn is no reason to stop
+		bar.show(done, rate(answered, "requests", elapsed))
 	}
 	return bar
 }

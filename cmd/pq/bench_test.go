@@ -34,7 +34,7 @@ func TestBench(t *testing.T) {
 func TestBenchMistakes(t *testing.T) {
 	c := &cli{t: t, server: "nats://127.0.0.1:1"}
 	for _, m := range []struct{ words, args string }{
-		{"accepts", "bench"},
+		{"QUEUE is missing", "bench"},
 		{`mode "pull"`, "bench try pull"},
 		{"bad queue name", "bench a.b"},
 		{"--size", "bench try --size big"},

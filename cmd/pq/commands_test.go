@@ -124,8 +124,11 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 	c := &cli{t: t, server: "nats://127.0.0.1:1"}
 	for _, m := range []struct{ words, args string }{
 		{"unknown command", "psuh jobs"},
-		{"accepts", "push"},
-		{"accepts", "pop a b"},
+		{"Did you mean this?\n\tpush\n", "psuh jobs"},
+		{`no help on "psuh"`, "help psuh"},
+		{`no completion for "sh"`, "completion sh"},
+		{"QUEUE is missing: want pq push QUEUE [VALUE|-]\nSee pq push --help.", "push"},
+		{"too many arguments: want pq pop QUEUE\n", "pop a b"},
 		{"unknown flag", "pop jobs --maximum"},
 		{"--priority", "push jobs x --priority high"},
 		{"no priorities", "push --fifo mail x --priority 0"},
@@ -151,7 +154,7 @@ func TestErrors(t *testing.T) {
 	c.fails(exitEmpty, "the queue is empty", "pop", "jobs")
 	c.fails(exitEmpty, "the queue is empty", "peek", "jobs", "--max")
 	c.fails(exitError, "no bridge is listening on other.jobs.push: is pqbridge running?", "push", "jobs", "x", "--prefix", "other")
-	c.fails(exitError, "code 400", "push", "jobs", "x", "--header", "Pq-Unknown:1")
+	c.fails(exitError, "(400)", "push", "jobs", "x", "--header", "Pq-Unknown:1")
 	c.fails(exitError, "takes 1048576 bytes at most", "push", "jobs", strings.Repeat("x", 2<<20))
 
 	// Somebody who listens and does not answer.
@@ -161,7 +164,7 @@ func TestErrors(t *testing.T) {
 	if err := env.Conn.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	c.fails(exitError, "no reply on silent.jobs.pop.min within 20ms", "pop", "jobs", "--prefix", "silent", "--timeout", "20ms")
+	c.fails(exitError, "no reply on silent.jobs.pop.min: waited 20ms", "pop", "jobs", "--prefix", "silent", "--timeout", "20ms")
 
 	away := &cli{t: t, server: "nats://127.0.0.1:1"}
 	away.fails(exitError, "cannot connect to NATS at nats://127.0.0.1:1", "len", "jobs")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,13 +11,17 @@ import (
 )
 
 // connection says how to reach the NATS server. Each flag but the prefixes has
-// an environment variable, the one the nats command line tool uses.
+// an environment variable, the one that the nats command line tool uses.
 type connection struct {
 	server, creds, nkey    string
 	user, password, token  string
 	tlsCA, tlsCert, tlsKey string
 	timeout                time.Duration
 }
+
+// connectTimeout bounds the attempt to connect to one server, so that a wrong
+// address is noticed early.
+const connectTimeout = 5 * time.Second
 
 // connectionEnv maps flags to the variables that set them when the flag is not given.
 var connectionEnv = [...]struct{ flag, variable string }{
@@ -35,20 +38,24 @@ var connectionEnv = [...]struct{ flag, variable string }{
 }
 
 func (c *connection) addFlags(flags *pflag.FlagSet) {
-	flags.StringVarP(&c.server, "server", "s", nats.DefaultURL, "NATS `urls`, comma separated (env NATS_URL)")
-	flags.StringVar(&c.creds, "creds", "", "NATS credentials `file` (env NATS_CREDS)")
-	flags.StringVar(&c.nkey, "nkey", "", "NATS nkey seed `file` (env NATS_NKEY)")
-	flags.StringVar(&c.user, "user", "", "NATS user `name` (env NATS_USER)")
-	flags.StringVar(&c.password, "password", "", "NATS `password` (env NATS_PASSWORD)")
-	flags.StringVar(&c.token, "token", "", "NATS `token` (env NATS_TOKEN)")
-	flags.StringVar(&c.tlsCA, "tlsca", "", "`file` of the authorities to trust (env NATS_CA)")
-	flags.StringVar(&c.tlsCert, "tlscert", "", "TLS client certificate `file` (env NATS_CERT)")
-	flags.StringVar(&c.tlsKey, "tlskey", "", "TLS client key `file` (env NATS_KEY)")
-	flags.DurationVar(&c.timeout, "timeout", 10*time.Second, "longest wait for one reply; longer than the service itself waits (env NATS_TIMEOUT)")
+	flags.StringVarP(&c.server, "server", "s", nats.DefaultURL, "`URL` of the server, or URL,URL")
+	flags.StringVar(&c.creds, "creds", "", "credentials `file`")
+	flags.StringVar(&c.nkey, "nkey", "", "`file` with an nkey seed")
+	flags.StringVar(&c.user, "user", "", "user `name`")
+	flags.StringVar(&c.password, "password", "", "`password`")
+	flags.StringVar(&c.token, "token", "", "`token`")
+	flags.StringVar(&c.tlsCA, "tlsca", "", "`file` with the authorities to trust")
+	flags.StringVar(&c.tlsCert, "tlscert", "", "`file` with the TLS client certificate")
+	flags.StringVar(&c.tlsKey, "tlskey", "", "`file` with its key")
+	flags.DurationVar(&c.timeout, "timeout", 10*time.Second, "longest wait for a reply, 10s by default")
+	for _, e := range connectionEnv {
+		flags.Lookup(e.flag).Usage += " (" + e.variable + ")"
+	}
+	withoutDefault(flags, "server", "timeout")
 }
 
 // fromEnv sets the flags that were not given from the environment, and checks
-// what belongs together.
+// the result.
 func (c *connection) fromEnv(flags *pflag.FlagSet) error {
 	for _, e := range connectionEnv {
 		value := os.Getenv(e.variable)
@@ -60,7 +67,7 @@ func (c *connection) fromEnv(flags *pflag.FlagSet) error {
 		}
 	}
 	if (c.tlsCert == "") != (c.tlsKey == "") {
-		return errors.New("--tlscert and --tlskey are needed together")
+		return errors.New("--tlscert and --tlskey go together")
 	}
 	if c.timeout <= 0 {
 		return fmt.Errorf("--timeout is %v: want a duration above zero, such as 5s", c.timeout)
@@ -70,7 +77,7 @@ func (c *connection) fromEnv(flags *pflag.FlagSet) error {
 
 // options returns the options for nats.Connect.
 func (c *connection) options() ([]nats.Option, error) {
-	options := []nats.Option{nats.Name("pq"), nats.Timeout(c.timeout)}
+	options := []nats.Option{nats.Name("pq"), nats.Timeout(min(c.timeout, connectTimeout))}
 	if c.creds != "" {
 		options = append(options, nats.UserCredentials(c.creds))
 	}
@@ -96,31 +103,12 @@ func (c *connection) options() ([]nats.Option, error) {
 	return options, nil
 }
 
-// dial connects, unless ctx ends first. What the server refuses later, for want
-// of permission, ends the requests under way: see client.
-func (c *connection) dial(ctx context.Context) (*client, error) {
-	options, err := c.options()
-	if err != nil {
-		return nil, err
-	}
-	usable, broken := context.WithCancelCause(context.Background())
-	options = append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		broken(err)
-	}))
-	nc, err := await(ctx, func() (*nats.Conn, error) { return c.connect(options) })
-	if err != nil {
-		broken(err)
-		return nil, err
-	}
-	return &client{nc: nc, timeout: c.timeout, usable: usable, broken: broken}, nil
-}
-
-// connect returns a connection that can receive replies. Without the permission
-// for that, requests would be carried out all the same, and what they pop be lost.
+// connect returns a connection that can receive replies. Without that permission
+// requests would still be carried out, and popped items lost.
 func (c *connection) connect(options []nats.Option) (*nats.Conn, error) {
-	nc, err := nats.Connect(c.server, options...)
+	nc, err := c.connectAny(options)
 	if err != nil {
-		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", c.server, err)
+		return nil, err
 	}
 	sub, err := nc.SubscribeSync(nc.NewInbox() + ".*") // as the client subscribes for replies
 	if err == nil {
@@ -135,6 +123,19 @@ func (c *connection) connect(options []nats.Option) (*nats.Conn, error) {
 	if err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("cannot receive replies from NATS at %s: %w", c.server, err)
+	}
+	return nc, nil
+}
+
+// connectAny returns a connection whose permissions nobody has checked.
+func (c *connection) connectAny(options []nats.Option) (*nats.Conn, error) {
+	nc, err := nats.Connect(c.server, options...)
+	switch {
+	case errors.Is(err, nats.ErrNoServers):
+		return nil, fmt.Errorf("cannot connect to NATS at %s: no server answers there: "+
+			"start one with pqbridge -dev, or name another with --server", c.server)
+	case err != nil:
+		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", c.server, err)
 	}
 	return nc, nil
 }

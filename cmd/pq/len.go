@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -13,39 +15,33 @@ func newLen(a *app) *cobra.Command {
 	q := &queue{app: a}
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "len QUEUE",
-		Short:   "Print the number of items in a queue",
-		Example: `  pq len jobs`,
-		Args:    cobra.ExactArgs(1),
+		Use:   "len QUEUE",
+		Short: "Print the number of items",
+		Long:  "Print the number of items in a queue.",
+		Example: `  pq len jobs
+  pq len --fifo mail --json`,
+		Args: arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.name = args[0]
 			return q.printLen(cmd, asJSON)
 		},
 	}
 	q.addFlags(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the whole reply as JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON with queue and len")
 	return cmd
 }
 
 func (q *queue) printLen(cmd *cobra.Command, asJSON bool) error {
-	m, err := q.message(subjects.Len, subjects.Len)
-	if err != nil {
+	if err := q.check(false); err != nil {
 		return err
 	}
-	reply, err := q.ask(cmd.Context(), m)
+	n, err := read(cmd.Context(), q, func(ctx context.Context, t target.Queue) (int64, error) { return t.Len(ctx) })
 	if err != nil {
 		return err
 	}
 	if asJSON {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", reply.Data)
-		return err
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(subjects.Length{Queue: q.name, Len: n})
 	}
-	var answer struct {
-		Len *int64 `json:"len"`
-	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil || answer.Len == nil {
-		return fmt.Errorf("the reply is not that of a bridge: %.64q", reply.Data)
-	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), *answer.Len)
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), n)
 	return err
 }

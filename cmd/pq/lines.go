@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,16 +11,22 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/pqbridge/pqbridge/client"
 )
 
-// pushLines pushes the lines of in, without their line ends, each in a copy of
-// m, and stops at the first that fails, or when ctx ends. Then it waits for the
-// pushes under way, and the error says which lines are in the queue.
-func (p *push) pushLines(ctx context.Context, c *client, m nats.Msg, in io.Reader, out io.Writer) error {
-	lines := newLineReader(in, int(c.nc.MaxPayload()))
+// pushLines pushes each line of standard input, without its line end, and stops at
+// the first failure or when a signal comes. Then it waits for the pushes under way,
+// and its error says which lines are in the queue.
+func (p *push) pushLines(cmd *cobra.Command, s *session, header nats.Header) error {
+	in, lines := cmd.InOrStdin(), newLineReader(cmd.InOrStdin(), int(s.nc.MaxPayload()))
+	r := p.newReceipts(cmd, in)
+	defer r.close()
+	defer sayInterrupted(cmd, pushInterrupted)()
 	var o outcomes
-	group, going := errgroup.WithContext(ctx)
+	group, going := errgroup.WithContext(cmd.Context())
 	group.SetLimit(int(p.parallel))
 	for {
 		value, err := await(going, lines.next)
@@ -30,19 +35,17 @@ func (p *push) pushLines(ctx context.Context, c *client, m nats.Msg, in io.Reade
 			break
 		}
 		o.read++
-		number, line := o.read, m
-		line.Data = value
+		number := o.read
 		group.Go(func() error {
 			if going.Err() != nil { // while this line waited for its turn
 				o.failed(number, going.Err())
 				return nil
 			}
-			stored, err := c.push(&line)
+			ack, err := s.push(int64(p.priority), client.Message{Value: value, Headers: header})
 			if err != nil {
 				o.failed(number, err)
 			} else {
-				stored.Line = number
-				err = p.print(out, stored)
+				err = r.add(number, len(value), ack)
 			}
 			if err != nil {
 				return fmt.Errorf("line %d: %w", number, err)
@@ -57,11 +60,11 @@ func (p *push) pushLines(ctx context.Context, c *client, m nats.Msg, in io.Reade
 	if err != nil {
 		return fmt.Errorf("%w%s", err, o.report())
 	}
-	return nil
+	return r.finish()
 }
 
-// lineReader reads lines of limited length. Unlike a bufio.Scanner it does not
-// take the part of a line before a read error for a line.
+// lineReader reads lines of limited length. Unlike a bufio.Scanner it returns no
+// partial line before a read error.
 type lineReader struct {
 	in     *bufio.Reader
 	number int // of the last line returned
@@ -85,7 +88,7 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 	line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 	if len(line) > l.max {
-		return nil, fmt.Errorf("line %d is too long: %w", l.number+1, tooLarge(l.max))
+		return nil, fmt.Errorf("line %d: %w", l.number+1, tooLarge(int64(l.max)))
 	}
 	l.number++
 	return bytes.Clone(line), nil
@@ -97,22 +100,22 @@ type outcomes struct {
 	ended error // why no more were read
 
 	mu              sync.Mutex
-	refused, unsure []int // numbers of the lines that are not in the queue, or may not be
+	refused, unsure []int // numbers of the lines that are not in the queue, and that may be
 }
 
-// failed notes that the push of a line failed.
+// failed records that the push of a line failed.
 func (o *outcomes) failed(number int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if errors.As(err, new(unknownError)) {
+	if errors.Is(err, client.ErrUnknownOutcome) {
 		o.unsure = append(o.unsure, number)
 	} else {
 		o.refused = append(o.refused, number)
 	}
 }
 
-// report says, in lines that scripts can read, which lines are in the queue, and
-// how to get at those that are not. No push is under way any more.
+// report says, in a form that scripts can read, which lines are in the queue and
+// how to print the others. It is called when no push is under way.
 func (o *outcomes) report() string {
 	slices.Sort(o.refused)
 	slices.Sort(o.unsure)
@@ -167,7 +170,7 @@ func (s span) sed() string {
 	}
 }
 
-// spans puts numbers, which are sorted, together.
+// spans returns the ranges that sorted numbers form.
 func spans(numbers []int) []span {
 	var all []span
 	for _, n := range numbers {
@@ -180,7 +183,7 @@ func spans(numbers []int) []span {
 	return all
 }
 
-// gaps returns what of 1 to last is not among numbers, which are sorted.
+// gaps returns the ranges of 1 to last that sorted numbers leave out.
 func gaps(numbers []int, last int) []span {
 	var all []span
 	next := 1

@@ -33,11 +33,11 @@ func TestWhichLinesAreIn(t *testing.T) {
 	fifth := r.next()
 	p.sees(&p.stdout, `"line":4`)
 	p.write("6\n7\n") // 6 waits for its turn, 7 for being read
-	r.fail(held["2"], "")
-	r.fail(held["3"], "unknown")
+	r.fail(held["2"], false)
+	r.fail(held["3"], true)
 	r.forward(fifth)
 	p.ends(exitError)
-	p.says(": made up (code 503)", // of line 2 or 3, whichever reply comes first
+	p.says(": made up (503)", // of line 2 or 3, whichever reply comes first
 		"\npq: lines in the queue: 1,4-5\n",
 		"\npq: lines that may be in the queue: 3\n",
 		"\npq: lines not in the queue: sed -n '2p;6,$p'\n")
@@ -85,7 +85,7 @@ func TestNoLineAfterTheFirstThatFails(t *testing.T) {
 	p := c.start(nil, "push", "jobs", "--lines", "--prefix", "relay")
 	p.write("1\n2\n3\n4\n")
 	r.forward(r.next())
-	r.fail(r.next(), "")
+	r.fail(r.next(), false)
 	p.ends(exitError)
 	if len(r.requests) > 0 {
 		t.Error("a line was pushed after one that failed")
@@ -128,9 +128,9 @@ func TestInputThatIsTooLarge(t *testing.T) {
 	c, _ := newCLI(t)
 	const max = 1 << 20
 	for _, s := range []struct{ args, words string }{
-		{"push jobs", "standard input is too large: the NATS server takes 1048576 bytes at most"},
-		{"push jobs -", "standard input is too large"},
-		{"push jobs --lines", "line 3 is too long: the NATS server takes 1048576 bytes at most"},
+		{"push jobs", "standard input: the message is too large: the NATS server takes 1048576 bytes at most"},
+		{"push jobs -", "standard input: the message is too large"},
+		{"push jobs --lines", "line 3: the message is too large: the NATS server takes 1048576 bytes at most"},
 	} {
 		endless := &countingReader{end: 64 * max}
 		var stdout, stderr bytes.Buffer

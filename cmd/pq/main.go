@@ -1,7 +1,7 @@
 // Command pq pushes to and pops from the queues of a pqbridge over NATS.
 //
 // Exit codes: 0 on success, 1 on failure, 2 for a usage error, 3 if the queue is
-// empty, 128 and the signal's number if a signal ended it before it was done.
+// empty, 128 and the signal's number if a signal ended pq early.
 package main
 
 import (
@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/pqbridge/pqbridge/client"
 )
 
 // Exit codes. Scripts depend on them.
@@ -25,31 +27,29 @@ const (
 )
 
 func main() {
-	// Who asks for SIGPIPE gets an error from the write instead of being killed.
+	// With SIGPIPE handled, a write to a closed pipe fails instead of killing pq.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	os.Exit(exitCode(run(interruptible(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)))
 }
 
-// run executes one command line. Errors are printed to stderr before it
-// returns them.
+// run executes one command line and prints its error to stderr.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	root, started := newRoot()
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return nil
 	}
-	// Whatever fails before a command's own code runs is about its flags and
-	// arguments.
+	// What fails before a command's own code runs are its flags and arguments.
 	if !*started {
 		err = usageError{err}
 	}
 	_, _ = fmt.Fprintln(stderr, "pq:", err) // nowhere left to report a failure
 	if errors.As(err, new(usageError)) {
-		_, _ = fmt.Fprintln(stderr, "See pq help, or pq COMMAND --help.")
+		_, _ = fmt.Fprintln(stderr, "See "+cmd.CommandPath()+" --help.")
 	}
 	return err
 }
@@ -66,7 +66,7 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.As(err, new(usageError)):
 		return exitUsage
-	case errors.Is(err, errEmpty):
+	case errors.Is(err, client.ErrEmpty):
 		return exitEmpty
 	case errors.As(err, &stopped):
 		return exitSignal + int(stopped.signal)

@@ -2,16 +2,18 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Values of flags that are decimal numbers. Those of pflag take 010 for 8.
+// Values of flags that are decimal numbers. pflag's own read 010 as 8.
 type (
-	// priorityFlag is what the protocol takes for a priority.
+	// priorityFlag is a priority as the protocol defines it.
 	priorityFlag int64
-	// countFlag is a number of things.
+	// countFlag is how many of something.
 	countFlag int
 )
 
@@ -35,3 +37,18 @@ func (c *countFlag) Set(text string) error {
 
 func (c *countFlag) String() string { return strconv.Itoa(int(*c)) }
 func (c *countFlag) Type() string   { return "int" }
+
+// grouped writes n for people: 1,000.
+func grouped(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// rate says how many things were done in a time, and how many per second.
+func rate(n int64, things string, in time.Duration) string {
+	perSecond := int64(float64(n) / max(in.Seconds(), 1e-3))
+	return fmt.Sprintf("%s %s, %s/s", grouped(n), things, grouped(perSecond))
+}

@@ -156,9 +156,9 @@ func TestFIFOItemThatCannotBePrintedIsPutBack(t *testing.T) {
 
 // TestItemThatCannotBePutBack: the last place for it is standard error.
 func TestItemThatCannotBePutBack(t *testing.T) {
-	for outcome, words := range map[string]string{
-		"":        "it could not be put back (made up (code 503)): it is printed above",
-		"unknown": "it may or may not have been put back",
+	for unknown, words := range map[bool]string{
+		false: "it could not be put back (made up (503)): it is printed above",
+		true:  "it may or may not have been put back",
 	} {
 		c, env := newCLI(t)
 		r := newRelay(t, env)
@@ -166,7 +166,7 @@ func TestItemThatCannotBePutBack(t *testing.T) {
 		problems := make(chan string)
 		go func() { problems <- c.popTo(0, "--prefix", "relay") }()
 		r.forward(r.next())
-		r.fail(r.next(), outcome)
+		r.fail(r.next(), unknown)
 		text := <-problems
 		line, rest, _ := strings.Cut(text, "\n")
 		var lost item

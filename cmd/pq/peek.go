@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
-	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 )
 
 // peek is the command line of pq peek.
@@ -17,32 +20,33 @@ func newPeek(a *app) *cobra.Command {
 	p := &peek{queue: queue{app: a}}
 	cmd := &cobra.Command{
 		Use:   "peek QUEUE",
-		Short: "Print the value of the first item and leave it",
+		Short: "Print the first item and leave it in the queue",
 		Long: `Print the value of the item that pq pop would take, and leave it in the queue.
 
-The value is printed as it is, with a newline added on a terminal only.`,
+The value is printed as it is; on a terminal a newline follows.`,
 		Example: `  pq peek jobs
   pq peek jobs --max --json`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.name = args[0]
 			return p.run(cmd)
 		},
 	}
 	p.queue.addFlags(cmd)
+	cmd.Flags().BoolVar(&p.max, "max", false, "print the last item: largest priority, newest")
 	p.printer.addFlags(cmd)
-	cmd.Flags().BoolVar(&p.max, "max", false, "look at the largest priority, the newest of those that share it")
 	return cmd
 }
 
 func (p *peek) run(cmd *cobra.Command) error {
-	m, err := p.endMessage(p.max, subjects.PeekMin, subjects.PeekMax, subjects.Peek)
+	if err := p.check(p.max); err != nil {
+		return err
+	}
+	item, err := read(cmd.Context(), &p.queue, func(ctx context.Context, t target.Queue) (*client.Item, error) {
+		return t.Peek(ctx, p.max)
+	})
 	if err != nil {
 		return err
 	}
-	reply, err := p.ask(cmd.Context(), m)
-	if err != nil {
-		return err
-	}
-	return p.print(cmd.OutOrStdout(), reply, p.name, true)
+	return p.print(cmd.OutOrStdout(), &p.queue, item, true)
 }

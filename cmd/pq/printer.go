@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -17,8 +18,7 @@ import (
 type printer struct{ json bool }
 
 func (p *printer) addFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&p.json, "json", false,
-		"print a line of JSON with id, priority, time of push, headers and value (as value_base64 if it is not UTF-8)")
+	cmd.Flags().BoolVar(&p.json, "json", false, "print the item as JSON; value_base64 if it is not UTF-8")
 }
 
 // item is an item as --json prints it. Value is set if the bytes are UTF-8,
@@ -33,47 +33,43 @@ type item struct {
 	Base64   []byte      `json:"value_base64,omitempty"`
 }
 
-// print prints the item in reply, all of it in one write. A single value is
-// printed without a newline, unless a person looks at it.
-func (p *printer) print(out io.Writer, reply *nats.Msg, queue string, single bool) error {
+// print prints an item of q in a single write. A newline follows a value unless
+// it is the only one and is not printed on a terminal.
+func (p *printer) print(out io.Writer, q *queue, it *client.Item, only bool) error {
 	if p.json {
-		return json.NewEncoder(out).Encode(newItem(queue, reply))
+		return json.NewEncoder(out).Encode(newItem(q, it))
 	}
-	line := reply.Data
-	if !single || isTerminal(out) {
+	line := it.Value
+	if !only || isTerminal(out) {
 		line = append(line, '\n')
 	}
 	_, err := out.Write(line)
 	return err
 }
 
-func newItem(queue string, reply *nats.Msg) *item {
-	it := &item{Queue: queue, Headers: nats.Header{}}
-	for name, values := range reply.Header {
-		switch name {
-		case subjects.HeaderID:
-			it.ID = values[0]
-		case subjects.HeaderPushedAt:
-			it.PushedAt = values[0]
-		case subjects.HeaderPriority:
-			if priority, err := subjects.ParsePriority(values[0]); err == nil {
-				it.Priority = &priority
-			}
-		default:
-			it.Headers[name] = values
-		}
+func newItem(q *queue, from *client.Item) *item {
+	it := &item{Queue: q.name, ID: from.ID, Headers: from.Headers}
+	if hasPriority(q, from) {
+		it.Priority = &from.Priority
 	}
-	if utf8.Valid(reply.Data) {
-		value := string(reply.Data)
+	if !from.PushedAt.IsZero() {
+		it.PushedAt = from.PushedAt.Format(subjects.TimeLayout)
+	}
+	if utf8.Valid(from.Value) {
+		value := string(from.Value)
 		it.Value = &value
 	} else {
-		it.Base64 = reply.Data
+		it.Base64 = from.Value
 	}
 	return it
 }
 
-// isTerminal reports whether w is a terminal that a person looks at.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+// hasPriority reports whether the item's priority is known. The reply to the pop of
+// a very large item has no room for it.
+func hasPriority(q *queue, it *client.Item) bool { return !q.fifo && it.ID != "" }
+
+// isTerminal reports whether the stream is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -185,13 +185,10 @@ func (r *relay) forward(m *nats.Msg) {
 }
 
 // fail answers a request with an error.
-func (r *relay) fail(m *nats.Msg, outcome string) {
+func (r *relay) fail(m *nats.Msg, unknown bool) {
 	r.t.Helper()
-	header := nats.Header{subjects.HeaderError: {"made up"}, subjects.HeaderErrorCode: {"503"}}
-	if outcome != "" {
-		header.Set("Pq-Outcome", outcome)
-	}
-	r.respond(m, &nats.Msg{Header: header})
+	failure := &subjects.Error{Code: subjects.CodeUnavailable, Unknown: unknown, Text: "made up"}
+	r.respond(m, &nats.Msg{Header: failure.Headers()})
 }
 
 func (r *relay) respond(m, reply *nats.Msg) {

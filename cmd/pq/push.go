@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -28,21 +28,17 @@ func newPush(a *app) *cobra.Command {
 	p := &push{queue: queue{app: a}, parallel: 1}
 	cmd := &cobra.Command{
 		Use:   "push QUEUE [VALUE|-]",
-		Short: "Add an item, and print its id once it is on disk",
-		Long: `Add an item to a queue, and print its id once it is on disk.
+		Short: "Add an item, or one for each line of input",
+		Long: `Add an item to a queue, and print its id once it is on disk. Without VALUE, or
+with -, the value is all of standard input.
 
-VALUE is taken as it is. Without it, or with -, the value is all of standard
-input; with --lines each line of standard input is an item.
-
-With --lines the first failure stops pq, and so does a signal. The pushes under
-way are waited for, and standard error says which lines are in the queue, which
-may be, and with what command of sed to print those that are not.`,
-		Example: `  pq push jobs hello
-  pq push jobs --priority -5 --header Trace:abc "do this first"
+With --lines a terminal shows progress instead of ids. If a push fails, standard
+error says which lines are in the queue and prints a sed command for the others.`,
+		Example: `  pq push jobs "do this first" --priority -5 --header Trace:abc
   pq push --fifo mail - < letter.txt
   seq 1000 | pq push jobs --lines --parallel 32
-  sed -n "42p;46,$p" tasks.txt | pq push jobs --lines`,
-		Args: cobra.RangeArgs(1, 2),
+  sed -n '42p;46,$p' tasks.txt | pq push jobs --lines`,
+		Args: arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.name = args[0]
 			return p.run(cmd, args[1:])
@@ -51,19 +47,20 @@ may be, and with what command of sed to print those that are not.`,
 	p.addFlags(cmd)
 	flags := cmd.Flags()
 	flags.VarP(&p.priority, "priority", "p", "decimal `priority`; pop takes the smallest first")
-	flags.StringArrayVarP(&p.headers, "header", "H", nil, "`NAME:VALUE` to store with the item (may be repeated)")
+	flags.StringArrayVarP(&p.headers, "header", "H", nil, "`NAME:VALUE` to store with the item; repeat for more")
 	flags.BoolVar(&p.lines, "lines", false, "push each line of standard input as an item")
-	flags.Var(&p.parallel, "parallel", "with --lines, the `number` of pushes under way at once; over 1 the order of the lines is not kept")
-	flags.BoolVar(&p.json, "json", false, "print a line of JSON with queue, id, priority and, with --lines, number of the line")
+	flags.Var(&p.parallel, "parallel", "push this `many` lines at once, in no certain order")
+	flags.BoolVar(&p.json, "json", false, "print a line of JSON per item, with its id and line")
+	withoutDefault(flags, "parallel")
 	return cmd
 }
 
 func (p *push) run(cmd *cobra.Command, values []string) error {
-	m, err := p.message(subjects.Push, subjects.Enqueue)
-	if err != nil {
+	if err := p.check(false); err != nil {
 		return err
 	}
-	if m.Header, err = p.header(cmd, values); err != nil {
+	header, err := p.header(cmd, values)
+	if err != nil {
 		return usageError{err}
 	}
 	in, fromInput := cmd.InOrStdin(), len(values) == 0 || values[0] == "-"
@@ -73,44 +70,47 @@ func (p *push) run(cmd *cobra.Command, values []string) error {
 		}
 	}
 	ctx := cmd.Context()
-	c, err := p.dial(ctx)
+	s, err := p.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer c.close()
-	defer sayInterrupted(cmd, "what is in the queue will not be known")()
-	out := &lockedWriter{w: cmd.OutOrStdout()}
-	switch {
-	case p.lines:
-		return p.pushLines(ctx, c, *m, in, out)
-	case fromInput:
-		m.Data, err = await(ctx, func() ([]byte, error) { return readValue(in, c.nc.MaxPayload()) })
-	default:
-		m.Data = []byte(values[0])
+	defer s.close()
+	if p.lines {
+		return p.pushLines(cmd, s, header)
+	}
+	defer sayInterrupted(cmd, pushInterrupted)()
+	var value []byte
+	if fromInput {
+		value, err = await(ctx, func() ([]byte, error) { return readValue(in, s.nc.MaxPayload()) })
+	} else {
+		value = []byte(values[0])
 	}
 	if err != nil {
 		return err
 	}
-	stored, err := c.push(m)
+	ack, err := s.push(int64(p.priority), client.Message{Value: value, Headers: header})
 	if err != nil {
 		return err
 	}
-	return p.print(out, stored)
+	return p.print(cmd.OutOrStdout(), 0, ack)
 }
 
-// readValue reads all of in, if that is not more than the server takes.
+// pushInterrupted is what a second signal costs.
+const pushInterrupted = "pq will not know what is in the queue"
+
+// readValue reads all of in, but no more than the server takes.
 func readValue(in io.Reader, max int64) ([]byte, error) {
 	value, err := io.ReadAll(io.LimitReader(in, max+1))
 	if err != nil {
 		return nil, fmt.Errorf("standard input: %w", err)
 	}
 	if int64(len(value)) > max {
-		return nil, fmt.Errorf("standard input is too large: %w", tooLarge(int(max)))
+		return nil, fmt.Errorf("standard input: %w", tooLarge(max))
 	}
 	return value, nil
 }
 
-// header finds mistakes in the flags, and returns the header of the messages.
+// header returns the headers of the items, or the mistake in the flags.
 func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) {
 	header := nats.Header{}
 	for _, h := range p.headers {
@@ -133,61 +133,32 @@ func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) 
 	case p.parallel < 1:
 		return nil, fmt.Errorf("--parallel is %d: want at least 1", p.parallel)
 	}
-	if cmd.Flags().Changed("priority") {
-		if header.Get(subjects.HeaderPriority) != "" {
-			return nil, fmt.Errorf("--priority and --header %s exclude each other: leave out one", subjects.HeaderPriority)
-		}
-		header.Set(subjects.HeaderPriority, p.priority.String())
+	if cmd.Flags().Changed("priority") && header.Get(subjects.HeaderPriority) != "" {
+		return nil, fmt.Errorf("--priority and --header %s say the same thing: leave out one", subjects.HeaderPriority)
 	}
 	return header, nil
 }
 
-// pushed is an item that is in the queue, as --json prints it.
+// pushed is an item in the queue, as --json prints it.
 type pushed struct {
-	Line     int    `json:"line,omitempty"` // with --lines, from 1
-	Queue    string `json:"queue"`
-	ID       string `json:"id"`
-	Priority *int64 `json:"priority,omitempty"`
+	Line int `json:"line,omitempty"` // with --lines, from 1
+	subjects.Pushed
 }
 
-// push adds one item.
-func (c *client) push(m *nats.Msg) (*pushed, error) {
-	reply, err := c.request(m)
-	if errors.As(err, new(unknownError)) {
-		return nil, fmt.Errorf("%w: the outcome is unknown, the item may be in the queue", err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	stored := &pushed{}
-	if err := json.Unmarshal(reply.Data, stored); err != nil || stored.ID == "" {
-		return nil, unknownError{fmt.Errorf("the reply to the push is not that of a bridge: %.64q", reply.Data)}
-	}
-	return stored, nil
-}
-
-// print prints what came of a push.
-func (p *push) print(out io.Writer, stored *pushed) error {
+// print prints an acknowledged push; line is 0 without --lines.
+func (p *push) print(out io.Writer, line int, ack client.PushAck) error {
 	var err error
 	if p.json {
+		stored := pushed{line, subjects.Pushed{Queue: ack.Queue, ID: ack.ID}}
+		if !p.fifo {
+			stored.Priority = &ack.Priority
+		}
 		err = json.NewEncoder(out).Encode(stored)
 	} else {
-		_, err = fmt.Fprintln(out, stored.ID)
+		_, err = fmt.Fprintln(out, ack.ID)
 	}
 	if err != nil {
-		return fmt.Errorf("the item is in the queue as %s, but that cannot be printed: %w", stored.ID, err)
+		return fmt.Errorf("the item is in the queue as %s, but its id cannot be printed: %w", ack.ID, err)
 	}
 	return nil
-}
-
-// lockedWriter lets several pushes print whole lines.
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *lockedWriter) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(b)
 }

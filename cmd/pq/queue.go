@@ -1,16 +1,16 @@
 package main
 
 import (
-	"context"
 	"errors"
+	"fmt"
+	"strings"
 
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// queue is the queue a command works on, named by its first argument and --fifo.
+// queue is the queue that a command works on: its first argument and --fifo.
 type queue struct {
 	*app
 	fifo bool
@@ -18,48 +18,42 @@ type queue struct {
 }
 
 func (q *queue) addFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&q.fifo, "fifo", "q", false, "QUEUE is a FIFO queue, without priorities")
+	cmd.Flags().SortFlags = false
+	cmd.Flags().BoolVarP(&q.fifo, "fifo", "q", false, "QUEUE is a FIFO queue, which has no priorities")
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 }
 
-// message returns an empty request: verb for a priority queue, fifoVerb for a
-// FIFO queue. Errors are mistakes in the command line.
-func (q *queue) message(verb, fifoVerb subjects.Verb) (*nats.Msg, error) {
-	grammar, err := subjects.New(q.priorityPrefix, q.fifoPrefix)
-	if err != nil {
-		return nil, usageError{err}
+// check returns the mistakes in the command line that concern the queue.
+func (q *queue) check(max bool) error {
+	if max && q.fifo {
+		return usageError{errors.New("a FIFO queue has one end to read from: leave out --max or --fifo")}
 	}
-	r := subjects.Request{Kind: subjects.Priority, Verb: verb, Queue: q.name}
+	g, err := q.grammar()
+	if err != nil {
+		return err
+	}
+	r := subjects.Request{Kind: subjects.Priority, Verb: subjects.Len, Queue: q.name}
 	if q.fifo {
-		r.Kind, r.Verb = subjects.FIFO, fifoVerb
+		r.Kind = subjects.FIFO
 	}
-	subject, err := grammar.Build(r)
-	if err != nil {
-		return nil, usageError{err}
+	if _, err := g.Build(r); err != nil {
+		return usageError{err}
 	}
-	return nats.NewMsg(subject), nil
+	return nil
 }
 
-// endMessage returns an empty request that reads one end of the queue: min, or
-// max if --max was given; fifo for a FIFO queue.
-func (q *queue) endMessage(isMax bool, atMin, atMax, fifo subjects.Verb) (*nats.Msg, error) {
-	if isMax && q.fifo {
-		return nil, usageError{errors.New("a FIFO queue is read from one end: leave out --max or --fifo")}
+// arguments accepts as many arguments as cmd.Use names, of which the first is
+// required.
+func arguments(cmd *cobra.Command, args []string) error {
+	names := strings.Fields(cmd.Use)[1:]
+	problem := ""
+	switch {
+	case len(args) == 0:
+		problem = names[0] + " is missing"
+	case len(args) > len(names):
+		problem = "too many arguments"
+	default:
+		return nil
 	}
-	if isMax {
-		return q.message(atMax, fifo)
-	}
-	return q.message(atMin, fifo)
-}
-
-// ask connects, sends one request and returns the reply. The end of ctx ends the
-// request at once, so it must be one that changes nothing.
-func (q *queue) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
-	c, err := q.dial(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer c.close()
-	defer context.AfterFunc(ctx, func() { c.broken(context.Cause(ctx)) })()
-	return c.request(m)
+	return fmt.Errorf("%s: want %s %s", problem, cmd.CommandPath(), strings.Join(names, " "))
 }

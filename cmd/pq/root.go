@@ -13,7 +13,7 @@ import (
 // version is set by the linker in releases.
 var version string
 
-// moduleVersion is that of the module, as far as go build knows it.
+// moduleVersion returns the module's version if go build recorded it.
 func moduleVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		return info.Main.Version
@@ -27,22 +27,17 @@ type app struct {
 	priorityPrefix, fifoPrefix string
 }
 
-// newRoot returns the command tree. The flag returned with it is set as soon
-// as the code of a command is about to run, that is, when its flags and
-// arguments were accepted.
+// newRoot returns the command tree. The flag that comes with it is set just before
+// a command's own code runs: its flags and arguments have been accepted.
 func newRoot() (root *cobra.Command, started *bool) {
 	a := &app{}
 	started = new(bool)
 	root = &cobra.Command{
 		Use:     "pq",
-		Short:   "Durable priority queues over NATS",
 		Version: cmp.Or(version, moduleVersion()),
-		Long: `pq pushes to and pops from the durable queues that pqbridge serves over NATS.
-
-Exit codes: 0 on success, 1 on failure, 2 for a usage error, 3 if the queue is
-empty, 128 and the signal's number if a signal ended it before it was done (130
-for Ctrl-C). A signal lets the request under way finish; another one that comes
-more than a second later ends pq at once.`,
+		Long:    "pq works on the durable queues that pqbridge serves over NATS.",
+		Example: `  pq push jobs "write the report" --priority 5
+  pq pop jobs`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,15 +49,29 @@ more than a second later ends pq at once.`,
 		},
 	}
 	a.addFlags(root.PersistentFlags())
-	root.AddCommand(
-		newPush(a), newPop(a), newPeek(a), newLen(a), newBench(a),
-	)
+	commands := []*cobra.Command{newPush(a), newPop(a), newPeek(a), newLen(a), newBench(a), newCompletion()}
+	root.AddCommand(commands...)
+	root.AddCommand(newConnectionTopic())
+	addHelp(root, commands)
 	return root, started
 }
 
 func (a *app) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	a.connection.addFlags(flags)
-	flags.StringVar(&a.priorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "first part of the subjects of priority queues")
-	flags.StringVar(&a.fifoPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "first part of the subjects of FIFO queues")
+	flags.StringVar(&a.priorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "subject `prefix` of priority queues, pq by default")
+	flags.StringVar(&a.fifoPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "subject `prefix` of FIFO queues, q by default")
+	withoutDefault(flags, "prefix", "fifo-prefix")
+}
+
+// withoutDefault keeps the defaults of flags out of the help, where their lines
+// have no room.
+func withoutDefault(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		f := flags.Lookup(name)
+		f.DefValue = "0" // pflag does not print a zero
+		if f.Value.Type() == "string" {
+			f.DefValue = ""
+		}
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 )
 
 const (
@@ -43,14 +44,14 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Rate > 0 {
 		r.limiter = rate.NewLimiter(rate.Limit(o.Rate), 1)
 	}
-	var targets []target
+	var targets []target.Queue
 	for range o.Connections {
 		nc, err := o.Dial()
 		if err != nil {
 			return nil, err
 		}
 		defer nc.Close()
-		targets = append(targets, newTarget(nc, &o))
+		targets = append(targets, target.New(client.New(nc, client.WithGrammar(o.Grammar)), o.FIFO, o.Queue))
 	}
 	if err := o.check(ctx, targets[0]); err != nil {
 		return nil, fmt.Errorf("queue %s: %w", o.Queue, err)
@@ -99,7 +100,7 @@ type measured struct {
 }
 
 // clients runs the clients until the load is over.
-func (r *run) clients(ctx context.Context, targets []target) error {
+func (r *run) clients(ctx context.Context, targets []target.Queue) error {
 	r.begun = time.Now()
 	ended, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -149,7 +150,7 @@ func (r *run) reportProgress(stop <-chan struct{}) {
 
 // client makes one request after the other until ended ends. A request that
 // was begun is finished: its context is its own.
-func (r *run) client(ended context.Context, q target) error {
+func (r *run) client(ended context.Context, q target.Queue) error {
 	pushes := r.Mode != Pop
 	for r.next(ended) {
 		err := r.request(context.WithoutCancel(ended), q, pushes)
@@ -177,7 +178,7 @@ func (r *run) next(ended context.Context) bool {
 	return r.limiter == nil || r.limiter.Wait(ended) == nil
 }
 
-func (r *run) request(ctx context.Context, q target, pushes bool) error {
+func (r *run) request(ctx context.Context, q target.Queue, pushes bool) error {
 	e := event{sent: time.Since(r.begun)}
 	var err error
 	name := opPop
@@ -185,7 +186,7 @@ func (r *run) request(ctx context.Context, q target, pushes bool) error {
 		name = opPush
 		e.number = r.pushed.Add(1)
 		e.priority = e.number % int64(r.Priorities)
-		err = q.push(ctx, e.priority, client.Message{Value: value(r.name, e.number, r.size())})
+		_, err = q.Push(ctx, e.priority, client.Message{Value: value(r.name, e.number, r.size())})
 	} else {
 		e.number, e.priority, err = r.popOwn(ctx, q)
 	}
@@ -219,8 +220,8 @@ func rest(ended context.Context) {
 func (r *run) size() int { return r.MinSize + rand.IntN(r.MaxSize-r.MinSize+1) }
 
 // popOwn pops an item of this run; with the mode Pop, one of any run.
-func (r *run) popOwn(ctx context.Context, q target) (number, priority int64, err error) {
-	item, err := q.pop(ctx)
+func (r *run) popOwn(ctx context.Context, q target.Queue) (number, priority int64, err error) {
+	item, err := q.Pop(ctx, false)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -229,7 +230,7 @@ func (r *run) popOwn(ctx context.Context, q target) (number, priority int64, err
 		err = errForeign
 	}
 	if err != nil {
-		if back := q.push(ctx, item.Priority, item.Message); back != nil {
+		if _, back := q.Push(ctx, item.Priority, item.Message); back != nil {
 			err = fmt.Errorf("%w: item %s could not be put back: %w", err, item.ID, back)
 		}
 		return 0, 0, err
@@ -256,7 +257,7 @@ func (r *run) note(name string, e event, err error) {
 }
 
 // drain pops what is left, one item at a time.
-func (r *run) drain(ctx context.Context, q target) error {
+func (r *run) drain(ctx context.Context, q target.Queue) error {
 	for {
 		e := event{sent: time.Since(r.begun)}
 		var err error

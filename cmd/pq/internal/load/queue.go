@@ -8,46 +8,9 @@ import (
 	"math/rand/v2"
 	"strconv"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 )
-
-// target is the queue as one connection reaches it.
-type target interface {
-	push(ctx context.Context, priority int64, m client.Message) error
-	pop(ctx context.Context) (*client.Item, error)
-	peek(ctx context.Context) (*client.Item, error)
-	length(ctx context.Context) (int64, error)
-}
-
-func newTarget(nc *nats.Conn, o *Options) target {
-	c := client.New(nc, client.WithGrammar(o.Grammar))
-	if o.FIFO {
-		return fifo{c.Queue(o.Queue)}
-	}
-	return priority{c.PriorityQueue(o.Queue)}
-}
-
-type priority struct{ *client.PriorityQueue }
-
-func (q priority) push(ctx context.Context, priority int64, m client.Message) error {
-	_, err := q.PushMsg(ctx, priority, m)
-	return err
-}
-func (q priority) pop(ctx context.Context) (*client.Item, error)  { return q.PopMin(ctx) }
-func (q priority) peek(ctx context.Context) (*client.Item, error) { return q.PeekMin(ctx) }
-func (q priority) length(ctx context.Context) (int64, error)      { return q.Len(ctx) }
-
-type fifo struct{ *client.Queue }
-
-func (q fifo) push(ctx context.Context, _ int64, m client.Message) error {
-	_, err := q.EnqueueMsg(ctx, m)
-	return err
-}
-func (q fifo) pop(ctx context.Context) (*client.Item, error)  { return q.Dequeue(ctx) }
-func (q fifo) peek(ctx context.Context) (*client.Item, error) { return q.Peek(ctx) }
-func (q fifo) length(ctx context.Context) (int64, error)      { return q.Len(ctx) }
 
 // A value begins with mark, the run and the item's number in that run, both in
 // hexadecimal.
@@ -93,11 +56,11 @@ func parse(value []byte) (run string, number int64, err error) {
 }
 
 // check refuses a queue whose items are not the load's to pop.
-func (o *Options) check(ctx context.Context, q target) error {
+func (o *Options) check(ctx context.Context, q target.Queue) error {
 	if o.Mode == Push && !o.Verify {
 		return nil
 	}
-	item, err := q.peek(ctx)
+	item, err := q.Peek(ctx, false)
 	switch {
 	case errors.Is(err, client.ErrEmpty):
 		return nil
@@ -110,7 +73,7 @@ func (o *Options) check(ctx context.Context, q target) error {
 	if !o.Verify {
 		return nil
 	}
-	n, err := q.length(ctx)
+	n, err := q.Len(ctx)
 	if err == nil {
 		err = fmt.Errorf("the queue has %d items of an earlier load: it must be empty to be verified", n)
 	}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Each help text fits on a screen of 80 columns and 24 lines, with a line left for
+// the prompt.
+const rootUsage = `Usage: pq COMMAND [flags]
+
+Commands:
+%s
+Examples, for a service that make run or pqbridge -dev has started:
+%s
+
+More: pq COMMAND --help, and pq help connection to reach another server.
+
+Exit codes: 0 on success, 1 on failure, 2 for a usage error, 3 if the queue is
+empty, 128 and the signal's number if a signal ended pq early (130 for Ctrl-C).
+The first signal lets requests under way finish; another one, more than a second
+later, ends pq at once.
+`
+
+// addHelp gives root and its commands their help. Root lists the commands in the
+// order given. Functions do it, because cobra's templates would add 5 MB to pq.
+func addHelp(root *cobra.Command, commands []*cobra.Command) {
+	root.PersistentFlags().BoolP("help", "h", false, "print help")
+	root.PersistentFlags().Lookup("help").Hidden = true
+	root.SetHelpCommand(newHelp())
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		out := cmd.OutOrStdout()
+		_, _ = fmt.Fprintf(out, "%s\n\n", cmp.Or(cmd.Long, cmd.Short)) // as cobra does, nobody hears of failures
+		switch {
+		case cmd == root:
+			var list strings.Builder
+			for _, c := range commands {
+				fmt.Fprintf(&list, "  %-12s%s\n", c.Name(), c.Short)
+			}
+			_, _ = fmt.Fprintf(out, rootUsage, list.String(), root.Example)
+		case cmd.Runnable():
+			_, _ = fmt.Fprint(out, usage(cmd))
+		default: // a page of help
+			_, _ = fmt.Fprintf(out, "Flags:\n%s\nExamples:\n%s\n", cmd.InheritedFlags().FlagUsages(), cmd.Example)
+		}
+	})
+}
+
+// usage is the part of a command's help that follows its description.
+func usage(cmd *cobra.Command) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Usage: %s\n\nExamples:\n%s\n\n", cmd.UseLine(), cmd.Example)
+	if cmd.HasAvailableLocalFlags() {
+		fmt.Fprintf(&b, "Flags:\n%s\n", cmd.LocalFlags().FlagUsages())
+	}
+	b.WriteString("More: pq help connection for the flags that say how to reach the server.\n")
+	return b.String()
+}
+
+// newHelp replaces cobra's help command, which takes an unknown topic for a success.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Print the help of a command",
+		Example: "  pq help push\n  pq help connection",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			topic, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return usageError{fmt.Errorf("no help on %q", strings.Join(args, " "))}
+			}
+			return topic.Help()
+		},
+	}
+}
+
+// newConnectionTopic is a page of help: it has nothing to run.
+func newConnectionTopic() *cobra.Command {
+	return &cobra.Command{
+		Use: "connection",
+		Long: `Every command takes these flags. Those with a variable in brackets can be set in
+the environment too. The server is nats://127.0.0.1:4222 unless one is named.`,
+		Example: `  pq len jobs --server nats://queues.example.com:4222 --creds worker.creds
+  pq len jobs --timeout 30s`,
+	}
+}
+
+// newCompletion replaces cobra's own, whose help is longer than a screen.
+func newCompletion() *cobra.Command {
+	shells := map[string]func(*cobra.Command) error{
+		"bash": func(cmd *cobra.Command) error { return cmd.Root().GenBashCompletionV2(cmd.OutOrStdout(), true) },
+		"zsh":  func(cmd *cobra.Command) error { return cmd.Root().GenZshCompletion(cmd.OutOrStdout()) },
+		"fish": func(cmd *cobra.Command) error { return cmd.Root().GenFishCompletion(cmd.OutOrStdout(), true) },
+		"powershell": func(cmd *cobra.Command) error {
+			return cmd.Root().GenPowerShellCompletionWithDesc(cmd.OutOrStdout())
+		},
+	}
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish|powershell",
+		Short: "Print a script that completes pq commands in a shell",
+		Long: `Print a script with which a shell completes the commands and flags of pq.
+
+  bash        source <(pq completion bash)          in ~/.bashrc
+  zsh         source <(pq completion zsh)           in ~/.zshrc
+  fish        pq completion fish | source           in config.fish
+  powershell  pq completion powershell | Out-String | Invoke-Expression`,
+		Example:   "  pq completion bash",
+		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := arguments(cmd, args); err != nil {
+				return err
+			}
+			if shells[args[0]] == nil {
+				return fmt.Errorf("no completion for %q: want bash, zsh, fish or powershell", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return shells[args[0]](cmd) },
+	}
+}

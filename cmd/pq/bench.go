@@ -83,11 +83,12 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 		}
 		return b.connectAny(options)
 	}
+	var bar *progress
 	if isTerminal(cmd.ErrOrStderr()) {
-		bar := b.showProgress(cmd.ErrOrStderr(), &o)
-		defer bar.clear()
+		bar = b.showProgress(cmd.ErrOrStderr(), &o)
 	}
 	report, err := load.Run(cmd.Context(), o)
+	bar.clear()
 	if err != nil {
 		return err
 	}

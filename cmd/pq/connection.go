@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"time"
 
@@ -47,7 +48,7 @@ func (c *connection) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.tlsCA, "tlsca", "", "`file` with the authorities to trust")
 	flags.StringVar(&c.tlsCert, "tlscert", "", "`file` with the TLS client certificate")
 	flags.StringVar(&c.tlsKey, "tlskey", "", "`file` with its key")
-	flags.DurationVar(&c.timeout, "timeout", 10*time.Second, "longest wait for a reply, 10s by default")
+	flags.DurationVar(&c.timeout, "timeout", 10*time.Second, "longest wait for a reply; else 10s")
 	for _, e := range connectionEnv {
 		flags.Lookup(e.flag).Usage += " (" + e.variable + ")"
 	}
@@ -130,8 +131,9 @@ func (c *connection) connect(options []nats.Option) (*nats.Conn, error) {
 // connectAny returns a connection whose permissions nobody has checked.
 func (c *connection) connectAny(options []nats.Option) (*nats.Conn, error) {
 	nc, err := nats.Connect(c.server, options...)
+	var slow net.Error
 	switch {
-	case errors.Is(err, nats.ErrNoServers):
+	case errors.Is(err, nats.ErrNoServers), errors.As(err, &slow) && slow.Timeout():
 		return nil, fmt.Errorf("cannot connect to NATS at %s: no server answers there: "+
 			"start one with pqbridge -dev, or name another with --server", c.server)
 	case err != nil:

@@ -35,9 +35,8 @@ func TestExamplesParse(t *testing.T) {
 			check(name, block[1])
 		}
 	}
-	tree, _ := newRoot()
-	for _, cmd := range tree.Commands() {
-		check("help of "+cmd.Name(), cmd.Example)
+	for _, args := range pages() {
+		check("pq "+strings.Join(args, " "), examples((&cli{t: t}).ok("", args...)))
 	}
 	if found < 15 {
 		t.Errorf("found %d command lines only: does the test still see them?", found)

@@ -52,3 +52,11 @@ func rate(n int64, things string, in time.Duration) string {
 	perSecond := int64(float64(n) / max(in.Seconds(), 1e-3))
 	return fmt.Sprintf("%s %s, %s/s", grouped(n), things, grouped(perSecond))
 }
+
+// inWords writes a duration for people: 0.3 s, 2m5s.
+func inWords(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}

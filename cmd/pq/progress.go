@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,21 +14,22 @@ import (
 // redrawEvery is the least time between two drawings of a progress bar.
 const redrawEvery = 100 * time.Millisecond
 
-// progress is a progress bar on a terminal. What is written to it goes to the
-// terminal in lines of their own. It is safe for concurrent use.
+// progress is a progress bar on a terminal, which it gives up for messages that are
+// written to it. A nil progress shows nothing. It is safe for concurrent use.
 type progress struct {
 	terminal io.Writer
 	whole    int64 // -1 if unknown
 
-	mu    sync.Mutex
-	bar   *progressbar.ProgressBar
-	drawn time.Time
+	mu      sync.Mutex
+	bar     *progressbar.ProgressBar
+	drawn   time.Time // last
+	visible bool
 }
 
 // newProgress returns a bar that is full when whole is done. If whole is -1, it
-// shows only that there is progress.
+// shows only that there is progress. What is over quickly has no bar.
 func newProgress(terminal io.Writer, whole int64) *progress {
-	return &progress{terminal: terminal, whole: whole, bar: progressbar.NewOptions64(whole,
+	return &progress{terminal: terminal, whole: whole, drawn: time.Now(), bar: progressbar.NewOptions64(whole,
 		progressbar.OptionSetWriter(terminal),
 		progressbar.OptionClearOnFinish(),
 		progressbar.OptionSetPredictTime(false),
@@ -40,13 +42,16 @@ func newProgress(terminal io.Writer, whole int64) *progress {
 
 // show draws the bar with what is done so far, unless it was drawn just now.
 func (p *progress) show(done int64, text string) {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	if now.Sub(p.drawn) < redrawEvery {
 		return
 	}
-	p.drawn = now
+	p.drawn, p.visible = now, true
 	// A bar that cannot be drawn is no reason to stop.
 	p.bar.Describe(p.fit(text))
 	if p.whole >= 0 {
@@ -54,30 +59,42 @@ func (p *progress) show(done int64, text string) {
 	}
 }
 
-// fit cuts text to the width that the terminal has beside the rest of the bar.
+// fit returns as much of text, which consists of parts with commas between them, as
+// the terminal has room for beside the rest of the bar.
 func (p *progress) fit(text string) string {
-	const rest = 12
+	const rest = 14
 	f, ok := p.terminal.(*os.File)
 	if !ok {
 		return text
 	}
-	if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
-		return text[:min(len(text), max(0, width-rest))]
+	width, _, err := term.GetSize(int(f.Fd()))
+	for err == nil && width > 0 && text != "" && len(text) > width-rest {
+		text = text[:max(0, strings.LastIndex(text, ", "))]
 	}
 	return text
 }
 
 // clear removes the bar. The next call of show draws it again.
 func (p *progress) clear() {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = p.bar.Clear()
+	p.clearLocked()
+}
+
+func (p *progress) clearLocked() {
+	if p.visible {
+		_ = p.bar.Clear()
+		p.visible = false
+	}
 }
 
 // Write writes a message to the terminal in place of the bar.
 func (p *progress) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = p.bar.Clear()
+	p.clearLocked()
 	return p.terminal.Write(b)
 }

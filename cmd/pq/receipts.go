@@ -47,9 +47,7 @@ func (r *receipts) add(line, size int, ack client.PushAck) error {
 	}
 	r.items++
 	r.bytes += int64(size) + 1 // its line end
-	if r.bar != nil {
-		r.bar.show(r.bytes, rate(r.items, "items", time.Since(r.begun)))
-	}
+	r.bar.show(r.bytes, rate(r.items, "items", time.Since(r.begun)))
 	return nil
 }
 
@@ -63,16 +61,12 @@ func (r *receipts) finish() error {
 	if r.items == 1 {
 		noun = "item"
 	}
-	_, err := fmt.Fprintf(r.out, "%s %s pushed to %s in %.1f s\n", grouped(r.items), noun, r.push.name, time.Since(r.begun).Seconds())
+	_, err := fmt.Fprintf(r.out, "%s %s pushed to %s in %s\n", grouped(r.items), noun, r.push.name, inWords(time.Since(r.begun)))
 	return err
 }
 
 // close removes the progress bar.
-func (r *receipts) close() {
-	if r.bar != nil {
-		r.bar.clear()
-	}
-}
+func (r *receipts) close() { r.bar.clear() }
 
 // remaining returns how many bytes are left to read, -1 if nobody knows.
 func remaining(in io.Reader) int64 {

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+)
+
+// pages returns the command lines that print a help text.
+func pages() [][]string {
+	root, _ := newRoot()
+	all := [][]string{nil, {"--help"}, {"help"}}
+	var walk func(*cobra.Command, []string)
+	walk = func(cmd *cobra.Command, path []string) {
+		for _, c := range cmd.Commands() {
+			path := append(path[:len(path):len(path)], c.Name())
+			all = append(all, append([]string{"help"}, path...), append(path[:len(path):len(path)], "--help"))
+			walk(c, path)
+		}
+	}
+	walk(root, nil)
+	return all
+}
+
+// examples returns the examples of a help text.
+func examples(help string) string {
+	_, after, _ := strings.Cut(help, "\nExamples")
+	_, after, _ = strings.Cut(after, ":\n")
+	before, _, _ := strings.Cut(after, "\n\n")
+	return before
+}
+
+// TestHelpFitsOnAScreen: 80 columns and 24 lines, one of them for the prompt.
+func TestHelpFitsOnAScreen(t *testing.T) {
+	c := &cli{t: t, server: "nats://127.0.0.1:1"}
+	all := pages()
+	for _, args := range all {
+		text := c.ok("", args...)
+		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+		if len(lines) > 23 {
+			t.Errorf("pq %s: %d lines", strings.Join(args, " "), len(lines))
+		}
+		for _, line := range lines {
+			if utf8.RuneCountInString(line) > 80 || strings.ContainsRune(line, '\t') {
+				t.Errorf("pq %s: a line of %d columns: %s", strings.Join(args, " "), utf8.RuneCountInString(line), line)
+			}
+		}
+		// It leads on: to an example, and to more help.
+		if len(commandLines(examples(text))) == 0 {
+			t.Errorf("pq %s has no example", strings.Join(args, " "))
+		}
+	}
+	if len(all) < 16 {
+		t.Errorf("%d pages of help only: does the test still see them?", len(all))
+	}
+}
+
+// TestHelpNames checks that each command, page and flag that help names is there.
+func TestHelpNames(t *testing.T) {
+	c := &cli{t: t, server: "nats://127.0.0.1:1"}
+	root, _ := newRoot()
+	for _, args := range pages() {
+		text := c.ok("", args...)
+		for _, m := range regexp.MustCompile(`pq help ([a-z]+)`).FindAllStringSubmatch(text, -1) {
+			c.ok("", "help", m[1])
+		}
+		path := slices.DeleteFunc(slices.Clone(args), func(word string) bool { return strings.Contains(word, "help") })
+		cmd, _, err := root.Find(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`--([a-z-]+)`).FindAllStringSubmatch(text, -1) {
+			local, inherited := cmd.Flags().Lookup(name[1]), cmd.InheritedFlags().Lookup(name[1])
+			example := strings.Contains(cmd.Example, "--"+name[1]) // of another command, which TestExamplesParse checks
+			if local == nil && inherited == nil && !example && name[1] != "help" {
+				t.Errorf("pq %s names %s", strings.Join(args, " "), name[0])
+			}
+		}
+	}
+}
+
+// TestFirstSteps runs what pq without arguments shows.
+func TestFirstSteps(t *testing.T) {
+	c, _ := newCLI(t)
+	var printed string
+	for _, args := range commandLines(examples(c.ok(""))) {
+		printed = c.ok("", args...)
+	}
+	if printed != "write the report" {
+		t.Errorf("the last command printed %q", printed)
+	}
+}

@@ -53,7 +53,7 @@ type Env struct {
 	Grammar subjects.Grammar
 	// Bridge is the first bridge.
 	Bridge *Bridge
-	// Conn is a client's connection to NATS, which connects again for ever.
+	// Conn is a client's connection to NATS, which reconnects whenever it is lost.
 	Conn *nats.Conn
 
 	t       testing.TB
@@ -120,7 +120,7 @@ func impatient() []nats.Option {
 }
 
 // Request sends a request and returns the reply, which may be an error: see
-// bridge.ErrorFromHeaders. It fails the test if there is none.
+// subjects.ErrorFromHeaders. It fails the test if there is none.
 func (e *Env) Request(subject string, headers nats.Header, payload []byte) *nats.Msg {
 	e.t.Helper()
 	reply, err := e.Conn.RequestMsg(&nats.Msg{Subject: subject, Header: headers, Data: payload}, Patience)

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -20,7 +21,7 @@ func TestEnv(t *testing.T) {
 		e := testenv.New(t, testenv.Options{Engine: engine})
 		url := e.NATS.URL()
 		for i := range 2 {
-			if err := bridge.ErrorFromHeaders(e.Request("pq.jobs.push", nil, []byte("x")).Header); err != nil {
+			if _, err := client.New(e.Conn).PriorityQueue("jobs").Push(t.Context(), 0, []byte("x")); err != nil {
 				t.Fatal(err)
 			}
 			e.NATS.Restart()

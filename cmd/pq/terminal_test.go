@@ -171,7 +171,7 @@ func TestInterruptOnATerminal(t *testing.T) {
 	p.ends(exitSignal + int(syscall.SIGINT))
 	term.sees("$p'\r\n")
 	term.shows(
-		"pq: stopped by a signal (interrupt): " + finishing + "; another signal ends pq at once, and " + pushInterrupted,
+		"pq: stopped by a signal (interrupt): "+finishing+"; another signal ends pq at once, and "+pushInterrupted,
 		"pq: stopped by a signal (interrupt)",
 		fmt.Sprintf("pq: lines in the queue: %v", span{1, n + 1}),
 		fmt.Sprintf("pq: lines not in the queue: sed -n '%d,$p'", n+2),

@@ -71,7 +71,7 @@ func TestBenchTouchesNobodysItems(t *testing.T) {
 func TestBenchWithoutBridge(t *testing.T) {
 	t.Setenv(mainVariable, "1")
 	env := testenv.New(t, testenv.Options{})
-	fails(t, exitError, "no responders", "--server", env.NATS.URL(), "--dir", t.TempDir(), "--prefix", "other")
+	fails(t, exitError, "no bridge is listening on other.pq-bench.len", "--server", env.NATS.URL(), "--dir", t.TempDir(), "--prefix", "other")
 }
 
 func TestBenchOptionsThatDoNotFit(t *testing.T) {

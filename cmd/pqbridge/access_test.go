@@ -46,13 +46,13 @@ func without(subjects ...string) func(*server.User) {
 	}
 }
 
-func connectAdmin(t *testing.T, e *testenv.Env) client {
+func connectAdmin(t *testing.T, e *testenv.Env) natsUser {
 	t.Helper()
 	return connectAs(t, e, "admin", strings.TrimSuffix(nats.InboxPrefix, "."))
 }
 
 // lengths are those of all queues that the tests use.
-func lengths(t *testing.T, admin client) string {
+func lengths(t *testing.T, admin natsUser) string {
 	t.Helper()
 	var b strings.Builder
 	for _, queue := range []string{"pq.jobs", "pq.other", "q.jobs", "q.other"} {

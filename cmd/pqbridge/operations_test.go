@@ -109,33 +109,27 @@ func TestAccessControlRecipe(t *testing.T) {
 	}
 }
 
-// client is a connection whose errors the test sees.
-type client struct {
+// natsUser is a connection whose errors the test sees.
+type natsUser struct {
 	*nats.Conn
 	errors chan error
 }
 
-func connectAs(t *testing.T, env *testenv.Env, user, inbox string) client {
-	c := client{errors: make(chan error, 1)}
+func connectAs(t *testing.T, env *testenv.Env, user, inbox string) natsUser {
+	c := natsUser{errors: make(chan error, 1)}
 	c.Conn = env.Connect(nats.UserInfo(user, user), nats.CustomInboxPrefix(inbox),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.errors <- err }))
 	return c
 }
 
 // request fails the test if there is no reply, or one with an error.
-func (c client) request(t *testing.T, subject, payload string) {
+func (c natsUser) request(t *testing.T, subject, payload string) {
 	t.Helper()
-	reply, err := c.Request(subject, []byte(payload), testenv.Patience)
-	if err == nil {
-		err = bridge.ErrorFromHeaders(reply.Header)
-	}
-	if err != nil {
-		t.Fatalf("%s: %v", subject, err)
-	}
+	request(t, c.Conn, subject, payload)
 }
 
 // denied fails the test if NATS lets the client do what try does.
-func (c client) denied(t *testing.T, try func(*nats.Conn) error) {
+func (c natsUser) denied(t *testing.T, try func(*nats.Conn) error) {
 	t.Helper()
 	if err := try(c.Conn); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,7 +15,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -31,11 +33,11 @@ func connect(t *testing.T, url string) *nats.Conn {
 func request(t *testing.T, nc *nats.Conn, subject, payload string) *nats.Msg {
 	t.Helper()
 	reply, err := nc.Request(subject, []byte(payload), testenv.Patience)
-	if err == nil {
-		err = bridge.ErrorFromHeaders(reply.Header)
-	}
 	if err != nil {
 		t.Fatalf("%s: %v", subject, err)
+	}
+	if failure := subjects.ErrorFromHeaders(reply.Header); failure != nil {
+		t.Fatalf("%s: %v", subject, failure)
 	}
 	return reply
 }
@@ -54,22 +56,21 @@ func TestKill9DuringLoad(t *testing.T) {
 		var total atomic.Int64
 		under := make(chan struct{})
 		var running sync.WaitGroup
-		for client := range clients {
-			nc := connect(t, c.nats)
+		for number := range clients {
+			q := queueOf(t, c, number, round)
 			running.Go(func() {
-				subject := fmt.Sprintf("pq.queue-%d-%d.push", client, round)
 				for i := 0; ; i++ {
-					value := fmt.Sprintf("%d-%d-%d", client, round, i)
-					unknown[client] = value
-					reply, err := nc.Request(subject, []byte(value), testenv.Patience)
+					value := fmt.Sprintf("%d-%d-%d", number, round, i)
+					unknown[number] = value
+					_, err := q.Push(t.Context(), 0, []byte(value))
+					var reply *client.Error
+					if errors.As(err, &reply) {
+						t.Errorf("push %s: %v", value, err)
+					}
 					if err != nil {
 						return // killed
 					}
-					if err := bridge.ErrorFromHeaders(reply.Header); err != nil {
-						t.Errorf("%s: %v", subject, err)
-						return
-					}
-					acknowledged[client] = append(acknowledged[client], value)
+					acknowledged[number] = append(acknowledged[number], value)
 					if total.Add(1) == enough {
 						close(under)
 					}
@@ -81,10 +82,9 @@ func TestKill9DuringLoad(t *testing.T) {
 		running.Wait()
 
 		c = startDev(t, data)
-		nc := connect(t, c.nats)
-		for client := range clients {
-			popAll(t, nc, fmt.Sprintf("queue-%d-%d", client, round), acknowledged[client], unknown[client])
-			acknowledged[client] = nil
+		for number := range clients {
+			popAll(t, queueOf(t, c, number, round), acknowledged[number], unknown[number])
+			acknowledged[number] = nil
 		}
 		c.stop(syscall.SIGTERM)
 	}
@@ -92,27 +92,34 @@ func TestKill9DuringLoad(t *testing.T) {
 
 // popAll pops until the queue is empty, and checks that it held all of want in
 // order, followed by maybe at most.
-func popAll(t *testing.T, nc *nats.Conn, queue string, want []string, maybe string) {
+func popAll(t *testing.T, q *client.PriorityQueue, want []string, maybe string) {
 	t.Helper()
 	for i := 0; ; i++ {
-		reply, err := nc.Request("pq."+queue+".pop.min", nil, testenv.Patience)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if reply.Header.Get("Nats-Service-Error-Code") == "404" {
+		item, err := q.PopMin(t.Context())
+		if errors.Is(err, client.ErrEmpty) {
 			if i < len(want) {
-				t.Errorf("%s: %d items, %d were acknowledged", queue, i, len(want))
+				t.Errorf("%d items, %d were acknowledged", i, len(want))
 			}
 			return
 		}
-		got := string(reply.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := string(item.Value)
 		switch {
 		case i < len(want) && got != want[i]:
-			t.Fatalf("%s: item %d is %q, want %q", queue, i, got, want[i])
+			t.Fatalf("item %d is %q, want %q", i, got, want[i])
 		case i == len(want) && got != maybe, i > len(want):
-			t.Fatalf("%s: item %d is %q, after all %d that were acknowledged", queue, i, got, len(want))
+			t.Fatalf("item %d is %q, after all %d that were acknowledged", i, got, len(want))
 		}
 	}
+}
+
+// queueOf returns the queue of a client in a round, over a connection of its own.
+func queueOf(t *testing.T, c *command, number, round int) *client.PriorityQueue {
+	t.Helper()
+	cl := client.New(connect(t, c.nats), client.WithTimeout(testenv.Patience))
+	return cl.PriorityQueue(fmt.Sprintf("queue-%d-%d", number, round))
 }
 
 func TestOrderlyEnd(t *testing.T) {

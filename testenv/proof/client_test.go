@@ -2,7 +2,6 @@ package proof_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,16 +14,17 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
-// client makes requests one after the other and notes what it was told.
-type client struct {
+// caller makes requests one after the other and notes what it was told.
+type caller struct {
 	t       *testing.T
 	number  int
 	nc      *nats.Conn
+	client  *client.Client
 	timeout *atomic.Int64 // nanoseconds to wait for an answer
 	zero    time.Time     // of the clock of the history
 
@@ -34,10 +34,10 @@ type client struct {
 	ops []proof.Operation // of this round
 }
 
-// newClient connects. A request under way is given up when the connection is
+// newCaller connects. A request under way is given up when the connection is
 // lost, since its answer most likely is too.
-func newClient(t *testing.T, number int, url string, timeout *atomic.Int64) *client {
-	c := &client{t: t, number: number, timeout: timeout, zero: time.Now(), cancel: func() {}}
+func newCaller(t *testing.T, number int, url string, timeout *atomic.Int64) *caller {
+	c := &caller{t: t, number: number, timeout: timeout, zero: time.Now(), cancel: func() {}}
 	nc, err := nats.Connect(url,
 		nats.MaxReconnects(-1), nats.ReconnectWait(5*time.Millisecond), nats.ReconnectJitter(0, 0),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { c.giveUp() }),
@@ -46,48 +46,120 @@ func newClient(t *testing.T, number int, url string, timeout *atomic.Int64) *cli
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.nc = nc
+	c.nc, c.client = nc, client.New(nc)
 	return c
 }
 
-func (c *client) giveUp() {
+func (c *caller) giveUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cancel()
 }
 
-func (c *client) request(m *nats.Msg, timeout time.Duration) (*nats.Msg, error) {
+// request makes a request that ends when the connection is lost.
+func (c *caller) request(timeout time.Duration, send func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	c.mu.Lock()
 	c.cancel = cancel
 	c.mu.Unlock()
-	return c.nc.RequestMsgWithContext(ctx, m)
+	return send(ctx)
 }
 
 // do makes a request and notes what became of it.
-func (c *client) do(op proof.Operation, padding int) *proof.Operation {
+func (c *caller) do(op proof.Operation, padding int) *proof.Operation {
 	op.Client = c.number
-	m := &nats.Msg{Subject: subject(&op)}
-	if op.Kind == proof.Push {
-		m.Data = pad(op.Value, padding)
-		if padding%3 == 1 {
-			m.Header = nats.Header{"Value": {op.Value}}
-		}
-	}
+	m := message(&op, padding)
 	op.Call = time.Since(c.zero).Nanoseconds()
-	reply, err := c.request(m, time.Duration(c.timeout.Load()))
+	err := c.request(time.Duration(c.timeout.Load()), func(ctx context.Context) error { return c.ask(ctx, &op, m) })
 	op.Return = time.Since(c.zero).Nanoseconds()
-	switch {
-	case errors.Is(err, nats.ErrNoResponders):
-		op.Outcome, op.Text = proof.Refused, err.Error()
-	case err != nil:
-		op.Outcome, op.Text = proof.Lost, err.Error()
-	default:
-		c.read(&op, reply)
+	op.Outcome = c.outcome(&op, err)
+	if err != nil {
+		op.Text = err.Error()
 	}
 	c.ops = append(c.ops, op)
 	return &c.ops[len(c.ops)-1]
+}
+
+// outcome is what the client promises about a request with its error.
+func (c *caller) outcome(op *proof.Operation, err error) proof.Outcome {
+	var reply *client.Error
+	replied := errors.As(err, &reply)
+	if errors.Is(err, errTorn) || errors.Is(err, client.ErrBadReply) ||
+		replied && reply.Code != subjects.CodeNotFound && reply.Code != subjects.CodeOverloaded && reply.Code != subjects.CodeUnavailable {
+		c.t.Errorf("%s of %s: %v", op.Kind, op.Queue, err)
+	}
+	switch {
+	case err == nil, errors.Is(err, errTorn):
+		return proof.Done
+	case errors.Is(err, client.ErrEmpty):
+		return proof.Empty
+	case replied && reply.Unknown:
+		return proof.Unknown
+	case errors.Is(err, client.ErrUnknownOutcome):
+		return proof.Lost
+	case replied, errors.Is(err, client.ErrNoBridge), op.Kind == proof.Push, pops(op.Kind):
+		return proof.Refused // nothing has changed
+	default: // a request that changes nothing has no unknown outcome
+		return proof.Lost
+	}
+}
+
+// message is what the operation pushes.
+func message(op *proof.Operation, padding int) (m client.Message) {
+	if op.Kind == proof.Push {
+		m.Value = pad(op.Value, padding)
+		if padding%3 == 1 {
+			m.Headers = nats.Header{"Value": {op.Value}}
+		}
+	}
+	return m
+}
+
+// ask makes the request of an operation and notes what the reply says.
+func (c *caller) ask(ctx context.Context, op *proof.Operation, m client.Message) error {
+	var ack client.PushAck
+	var item *client.Item
+	var err error
+	if isFIFO(op.Queue) {
+		q := c.client.Queue(op.Queue)
+		switch op.Kind {
+		case proof.Push:
+			ack, err = q.EnqueueMsg(ctx, m)
+		case proof.PopMin:
+			item, err = q.Dequeue(ctx)
+		case proof.PeekMin:
+			item, err = q.Peek(ctx)
+		case proof.Len:
+			op.Len, err = q.Len(ctx)
+		}
+	} else {
+		q := c.client.PriorityQueue(op.Queue)
+		switch op.Kind {
+		case proof.Push:
+			ack, err = q.PushMsg(ctx, op.Priority, m)
+		case proof.PopMin:
+			item, err = q.PopMin(ctx)
+		case proof.PopMax:
+			item, err = q.PopMax(ctx)
+		case proof.PeekMin:
+			item, err = q.PeekMin(ctx)
+		case proof.PeekMax:
+			item, err = q.PeekMax(ctx)
+		case proof.Len:
+			op.Len, err = q.Len(ctx)
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case item == nil:
+		op.ID = ack.ID
+		return nil
+	}
+	op.ID = item.ID
+	op.Value, err = unpad(item)
+	return err
 }
 
 // pad makes a value of more bytes.
@@ -95,76 +167,27 @@ func pad(value string, n int) []byte {
 	return []byte(value + " " + strconv.Itoa(n) + " " + strings.Repeat("x", n))
 }
 
-// unpad returns the value, and whether every byte is there.
-func unpad(m *nats.Msg) (value string, err error) {
-	fields := strings.SplitN(string(m.Data), " ", 3)
+// errTorn is the error of a value that is not as it was pushed.
+var errTorn = errors.New("torn value")
+
+// unpad returns the value, if every byte of it is there.
+func unpad(item *client.Item) (value string, err error) {
+	fields := strings.SplitN(string(item.Value), " ", 3)
 	if len(fields) != 3 {
-		return "", fmt.Errorf("torn value %.100q", m.Data)
+		return "", fmt.Errorf("%w %.100q", errTorn, item.Value)
 	}
 	n, err := strconv.Atoi(fields[1])
 	if err != nil || len(fields[2]) != n {
-		return fields[0], fmt.Errorf("torn value %.100q of %d bytes", m.Data, len(m.Data))
+		return fields[0], fmt.Errorf("%w %.100q of %d bytes", errTorn, item.Value, len(item.Value))
 	}
-	if header := m.Header.Get("Value"); n%3 == 1 && header != fields[0] {
-		return fields[0], fmt.Errorf("value %.100q with the header %q", m.Data, header)
+	if header := item.Headers.Get("Value"); n%3 == 1 && header != fields[0] {
+		return fields[0], fmt.Errorf("%w %.100q with the header %q", errTorn, item.Value, header)
 	}
 	return strings.Clone(fields[0]), nil // without the padding
 }
 
 // isFIFO tells the kind of a queue by its name.
 func isFIFO(queue string) bool { return strings.HasPrefix(queue, "fifo-") }
-
-func subject(op *proof.Operation) string {
-	if isFIFO(op.Queue) {
-		verb := map[proof.Kind]string{
-			proof.Push: "enqueue", proof.PopMin: "dequeue", proof.PeekMin: "peek", proof.Len: "len",
-		}[op.Kind]
-		return subjects.DefaultFIFOPrefix + "." + op.Queue + "." + verb
-	}
-	s := subjects.DefaultPriorityPrefix + "." + op.Queue + "." + string(op.Kind)
-	if op.Kind == proof.Push {
-		s += "." + strconv.FormatInt(op.Priority, 10)
-	}
-	return s
-}
-
-// read takes what the reply says.
-func (c *client) read(op *proof.Operation, reply *nats.Msg) {
-	op.Outcome = proof.Done
-	var failure *bridge.Error
-	if errors.As(bridge.ErrorFromHeaders(reply.Header), &failure) {
-		op.Text = failure.Text
-		switch {
-		case failure.Code == 404:
-			op.Outcome = proof.Empty
-		case failure.Unknown:
-			op.Outcome = proof.Unknown
-		default:
-			op.Outcome = proof.Refused
-		}
-		if failure.Code != 404 && failure.Code != 429 && failure.Code != 503 {
-			c.t.Errorf("%s of %s: %v", op.Kind, op.Queue, failure)
-		}
-		return
-	}
-	var err error
-	switch op.Kind {
-	case proof.Push:
-		var answer struct{ ID string }
-		err = json.Unmarshal(reply.Data, &answer)
-		op.ID = answer.ID
-	case proof.Len:
-		var answer struct{ Len int64 }
-		err = json.Unmarshal(reply.Data, &answer)
-		op.Len = answer.Len
-	default:
-		op.ID = reply.Header.Get(subjects.HeaderID)
-		op.Value, err = unpad(reply)
-	}
-	if err != nil {
-		c.t.Errorf("reply to %s of %s: %v", op.Kind, op.Queue, err)
-	}
-}
 
 // broken reports whether something in the system does not work just now.
 func broken(op *proof.Operation) bool {
@@ -179,15 +202,14 @@ const (
 )
 
 // await waits until the system answers again.
-func (c *client) await() {
+func (c *caller) await() {
 	again := time.NewTicker(awaitAgain)
 	defer again.Stop()
-	probe := &nats.Msg{Subject: subjects.DefaultPriorityPrefix + ".probe.len"}
 	for begin := time.Now(); ; <-again.C {
-		reply, err := c.request(probe, 250*time.Millisecond)
-		if err == nil {
-			err = bridge.ErrorFromHeaders(reply.Header)
-		}
+		err := c.request(250*time.Millisecond, func(ctx context.Context) error {
+			_, err := c.client.PriorityQueue("probe").Len(ctx)
+			return err
+		})
 		if err == nil {
 			return
 		}
@@ -218,7 +240,7 @@ func (o *openPops) many(queue string) bool {
 }
 
 // run makes the requests of one round.
-func (c *client) run(w *workload, open *openPops, meter *odometer) {
+func (c *caller) run(w *workload, open *openPops, meter *odometer) {
 	for range requests {
 		if c.t.Failed() {
 			return

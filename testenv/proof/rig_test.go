@@ -52,7 +52,7 @@ type rig struct {
 	// stop ends the bridges in an orderly way and returns the store.
 	stop func() kv.Database
 
-	clients []*client
+	clients []*caller
 	struck  int // faults so far
 	rounds  int
 	kept    []*proof.History // which can have left something in the store
@@ -124,7 +124,7 @@ func (r *rig) hold(d time.Duration) {
 func (r *rig) start() {
 	zero := time.Now()
 	for i := range clients {
-		c := newClient(r.t, i, r.toNATS.url(), &r.timeout)
+		c := newCaller(r.t, i, r.toNATS.url(), &r.timeout)
 		c.zero = zero
 		r.t.Cleanup(c.nc.Close)
 		r.clients = append(r.clients, c)

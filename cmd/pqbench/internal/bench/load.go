@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -206,13 +205,15 @@ func replyError(m *nats.Msg) error {
 	if len(m.Header) == 0 {
 		return nil
 	}
-	switch code := m.Header.Get(subjects.HeaderErrorCode); {
-	case code == "404":
+	switch failure := subjects.ErrorFromHeaders(m.Header); {
+	case failure == nil:
+		if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+			return nats.ErrNoResponders
+		}
+		return nil
+	case failure.Code == subjects.CodeNotFound:
 		return errEmpty
-	case code != "":
-		return fmt.Errorf("%s (code %s)", m.Header.Get(subjects.HeaderError), code)
-	case len(m.Data) == 0 && m.Header.Get("Status") == "503":
-		return nats.ErrNoResponders
+	default:
+		return failure
 	}
-	return nil
 }

@@ -93,7 +93,7 @@ func TestLoadEndsWithErrors(t *testing.T) {
 			}})
 		})
 		_, err := l.run(t.Context(), steps, limit{duration: time.Minute})
-		if err == nil || err.Error() != "the store is away (code 503)" {
+		if err == nil || err.Error() != "the store is away (503)" {
 			t.Errorf("error reply: %v", err)
 		}
 		_, err = l.run(t.Context(), []step{{subject: "nobody"}}, limit{duration: time.Minute})

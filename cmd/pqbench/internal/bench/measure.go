@@ -2,24 +2,26 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
 	"time"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // work is the requests of the operations on one queue of a service.
 type work struct {
 	push, popMin, popMax, peekMin, mixed []step
-	length                               string
+
+	grammar subjects.Grammar
+	queue   string
 }
 
 // newWork returns the requests: pushes go through the priorities in turn.
 func newWork(s *service, queue string, payload, priorities int) (*work, error) {
-	w := &work{}
+	w := &work{grammar: s.grammar, queue: queue}
 	value := make([]byte, payload)
 	for i := range value {
 		value[i] = byte('a' + i%26)
@@ -46,29 +48,15 @@ func newWork(s *service, queue string, payload, priorities int) (*work, error) {
 	for _, push := range w.push {
 		w.mixed = append(w.mixed, push, w.popMin[0])
 	}
-	var err error
-	w.length, err = s.subject(queue, subjects.Len)
-	return w, err
+	return w, nil
 }
 
 // count returns the number of items in the queue.
 func (r *rig) count(ctx context.Context, w *work) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	reply, err := r.conn.RequestWithContext(ctx, w.length, nil)
-	if err == nil {
-		err = replyError(reply)
-	}
-	var answer struct {
-		Len int `json:"len"`
-	}
-	if err == nil {
-		err = json.Unmarshal(reply.Data, &answer)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", w.length, err)
-	}
-	return answer.Len, nil
+	n, err := client.New(r.conn, client.WithGrammar(w.grammar)).PriorityQueue(w.queue).Len(ctx)
+	return int(n), err
 }
 
 // fill pushes, without measuring, until the queue has n items.

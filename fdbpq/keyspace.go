@@ -23,6 +23,7 @@ const (
 // Keyspace is a named set of queues that share a store. The zero value is not
 // usable: see NewKeyspace. A Keyspace is safe for concurrent use.
 type Keyspace struct {
+	base           tuple.Subspace // all its keys are in here
 	priority, fifo kind
 	receipts       tuple.Subspace // of batches: see Batcher
 	format         ValueFormat
@@ -66,16 +67,27 @@ func areas(priority, fifo string) []area {
 //
 // Errors wrap ErrKeyspace: a prefix is empty, or two of the roots are the same.
 func NewKeyspace(priority, fifo string, format ValueFormat) (*Keyspace, error) {
+	return NewKeyspaceIn(tuple.Subspace{}, priority, fifo, format)
+}
+
+// NewKeyspaceIn returns the Keyspace that has all its keys inside s, a directory of
+// the program's own for example. A bridge serves a Keyspace of the whole store, as
+// NewKeyspace returns it, and so does not see these queues.
+//
+// Errors: as NewKeyspace.
+func NewKeyspaceIn(s Subspace, priority, fifo string, format ValueFormat) (*Keyspace, error) {
 	if err := checkAreas(priority, fifo); err != nil {
 		return nil, err
 	}
+	base := copied(s)
 	newKind := func(root string, fifo bool) kind {
-		return kind{fifo: fifo, root: root, list: newList(root)}
+		return kind{fifo: fifo, root: root, list: newList(base, root)}
 	}
 	return &Keyspace{
+		base:     base,
 		priority: newKind(priority, false),
 		fifo:     newKind(fifo, true),
-		receipts: tuple.NewSubspace(tuple.Tuple{priority + receiptSuffix}),
+		receipts: base.Sub(priority + receiptSuffix),
 		format:   format,
 	}, nil
 }
@@ -122,7 +134,7 @@ func (k *Keyspace) named(of *kind, name string) (*layout, error) {
 	if len(name) == 0 || len(name) > MaxQueueName {
 		return nil, fmt.Errorf("%w: it is %d bytes long: want 1 to %d", ErrQueueName, len(name), MaxQueueName)
 	}
-	l := newLayout(tuple.NewSubspace(tuple.Tuple{of.root, name}), k.format, of.fifo)
+	l := newLayout(k.base.Sub(of.root, name), k.format, of.fifo)
 	l.list = of.list
 	return l, nil
 }

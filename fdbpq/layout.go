@@ -69,7 +69,7 @@ type layout struct {
 	cameShort atomic.Bool
 }
 
-func newLayout(s tuple.Subspace, format ValueFormat, fifo bool) *layout {
+func newLayout(s Subspace, format ValueFormat, fifo bool) *layout {
 	return &layout{prefix: string(s.Bytes()), format: format, fifo: fifo}
 }
 

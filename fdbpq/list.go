@@ -58,10 +58,10 @@ const (
 	RetireAfter = 10 * time.Minute
 )
 
-func newList(root string) *list {
+func newList(base tuple.Subspace, root string) *list {
 	return &list{
-		prefix: string(tuple.Tuple{root + listSuffix}.Pack()),
-		root:   string(tuple.Tuple{root}.Pack()),
+		prefix: string(base.Pack(tuple.Tuple{root + listSuffix})),
+		root:   string(base.Pack(tuple.Tuple{root})),
 	}
 }
 

@@ -1,9 +1,6 @@
 package fdbpq
 
-import (
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/tuple"
-)
+import "github.com/pqbridge/pqbridge/fdbpq/kv"
 
 // PriorityQueue is a queue ordered by priority, then by order of pushing. Its
 // methods work inside the caller's transaction: nothing has happened until
@@ -13,7 +10,7 @@ type PriorityQueue struct{ l *layout }
 
 // NewPriorityQueue returns the priority queue kept in the given subspace, with
 // the recipe's items at subspace ("i"). Nothing is read or written here.
-func NewPriorityQueue(s tuple.Subspace, format ValueFormat) *PriorityQueue {
+func NewPriorityQueue(s Subspace, format ValueFormat) *PriorityQueue {
 	return &PriorityQueue{newLayout(s, format, false)}
 }
 

@@ -1,9 +1,6 @@
 package fdbpq
 
-import (
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/tuple"
-)
+import "github.com/pqbridge/pqbridge/fdbpq/kv"
 
 // Queue is a queue in order of arrival, the queue recipe. Its methods work
 // inside the caller's transaction, as PriorityQueue's do.
@@ -11,7 +8,7 @@ type Queue struct{ l *layout }
 
 // NewQueue returns the FIFO queue kept in the given subspace, with the
 // recipe's items at subspace ("i"). Nothing is read or written here.
-func NewQueue(s tuple.Subspace, format ValueFormat) *Queue {
+func NewQueue(s Subspace, format ValueFormat) *Queue {
 	return &Queue{newLayout(s, format, true)}
 }
 

@@ -117,7 +117,7 @@ func (k *Keyspace) record(id string) storeRecord {
 	return storeRecord{id: id, priority: k.priority.root, fifo: k.fifo.root, format: k.format.String()}
 }
 
-func storeKey(root string) []byte { return tuple.Tuple{root + storeSuffix}.Pack() }
+func (k *Keyspace) storeKey(root string) []byte { return k.base.Pack(tuple.Tuple{root + storeSuffix}) }
 
 func (s storeRecord) encode() []byte {
 	return tuple.Tuple{int64(storeVersion), s.id, s.priority, s.fifo, s.format}.Pack()
@@ -144,7 +144,7 @@ func parseStoreRecord(value []byte) (s storeRecord, err error) {
 
 // readStore returns the keyspace's record, without ID if there is none.
 func (k *Keyspace) readStore(r kv.Reader, o StoreOptions) (Store, error) {
-	reads := []kv.Future[[]byte]{r.Get(storeKey(k.priority.root)), r.Get(storeKey(k.fifo.root))}
+	reads := []kv.Future[[]byte]{r.Get(k.storeKey(k.priority.root)), r.Get(k.storeKey(k.fifo.root))}
 	var found Store
 	for _, read := range reads {
 		value, err := read.Get()
@@ -198,8 +198,10 @@ const maxRoots = 64
 // checkAlone returns an error if there are queues below other roots. It reads
 // one key for each first element that keys have.
 func (k *Keyspace) checkAlone(r kv.Reader) error {
-	next := tuple.AppendString(nil, "")[:1] // of all tuples that begin with a string
-	end := []byte{next[0] + 1}
+	prefix := len(k.base.Bytes())
+	next := k.base.Pack(tuple.Tuple{""})[:prefix+1] // of all tuples that begin with a string
+	end := slices.Clone(next)
+	end[prefix]++
 	var others []string
 	for range maxRoots {
 		pairs, err := r.GetRange(kv.Range{Begin: next, End: end}, kv.RangeOptions{Limit: 1}).Get()
@@ -209,12 +211,12 @@ func (k *Keyspace) checkAlone(r kv.Reader) error {
 		if len(pairs) == 0 {
 			break
 		}
-		first, _, err := tuple.DecodeString(pairs[0].Key)
+		first, _, err := tuple.DecodeString(pairs[0].Key[prefix:])
 		if err != nil {
 			next = kv.SingleKey(pairs[0].Key).End // not a key of ours
 			continue
 		}
-		next = within(tuple.Tuple{first}.Pack()).End
+		next = within(k.base.Pack(tuple.Tuple{first})).End
 		root, registered := strings.CutSuffix(first, listSuffix)
 		if registered && root != k.priority.root && root != k.fifo.root {
 			others = append(others, root)
@@ -244,7 +246,7 @@ func (k *Keyspace) makeStore(tx kv.Transaction) (Store, error) {
 	}
 	record := k.record(rand.Text())
 	for _, root := range []string{k.priority.root, k.fifo.root} {
-		tx.Set(storeKey(root), record.encode())
+		tx.Set(k.storeKey(root), record.encode())
 	}
 	return Store{ID: record.id, New: true, Adopted: len(layouts) > 0}, nil
 }

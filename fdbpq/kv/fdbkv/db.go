@@ -4,6 +4,7 @@ package fdbkv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -54,9 +55,47 @@ func Open(o Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fdbkv: open: %w", explain(err))
 	}
+	return newDB(handle, o), nil
+}
+
+// New returns the cluster of a database that the program has opened with the
+// binding. Of the options only the limits of transactions apply: ClusterFile and
+// APIVersion must not be set. The program must keep the database open for as long as
+// the result is used; Close ends only the transactions of the result.
+//
+// Errors: those of Options.Validate, an option that does not apply, a database that
+// was never opened.
+func New(handle fdb.Database, o Options) (*DB, error) {
+	if err := errors.Join(o.Validate(), o.validateOpened()); err != nil {
+		return nil, err
+	}
+	if handle == (fdb.Database{}) {
+		return nil, errors.New("fdbkv: the database was never opened: want one from fdb.OpenDatabase")
+	}
+	return newDB(handle, o.withDefaults()), nil
+}
+
+func newDB(handle fdb.Database, o Options) *DB {
 	db := &DB{handle: handle, options: o}
 	db.open, db.close = context.WithCancel(context.Background())
-	return db, nil
+	return db
+}
+
+// validateOpened returns what is set in o and cannot apply to a database that is
+// already open.
+func (o Options) validateOpened() error {
+	var problems []error
+	refuse := func(field string, value any) {
+		problems = append(problems, &kv.OptionError{Package: "fdbkv", Field: field, Value: value,
+			Want: "nothing, because the database is already open"})
+	}
+	if o.ClusterFile != "" {
+		refuse("ClusterFile", o.ClusterFile)
+	}
+	if o.APIVersion != 0 {
+		refuse("APIVersion", o.APIVersion)
+	}
+	return errors.Join(problems...)
 }
 
 func selectAPIVersion(version int) error {

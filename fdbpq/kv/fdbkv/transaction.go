@@ -5,7 +5,6 @@ package fdbkv
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
@@ -148,27 +147,3 @@ func (t *transaction) Cancel() {
 type readTransaction struct{ reader }
 
 func (r readTransaction) Cancel() { r.t.Cancel() }
-
-// ErrOwnerCommits is returned by Commit of wrapped transactions.
-var ErrOwnerCommits = errors.New("fdbkv: a wrapped transaction is committed by whoever began it")
-
-// Wrap makes a transaction of the binding usable with the queues, so that
-// pushes and pops commit together with the caller's own reads and writes. The
-// caller keeps the transaction: Commit of the result fails with ErrOwnerCommits,
-// Cancel makes the result unusable and does nothing else.
-//
-// Errors of the result wrap the binding's fdb.Error. Return them, wrapped or
-// not, from a function given to fdb.Database.Transact and it retries as ever. It
-// retries fdb.Error 1021 as well, after which the first attempt may have been
-// committed: as with all work done in Transact, it should be safe to do twice.
-// A Wrap is for one attempt; call it inside of that function.
-func Wrap(tr fdb.Transaction) kv.Transaction {
-	background := context.Background()
-	return wrapped{&transaction{tr: tr, ctx: background, open: background, release: func() {}}}
-}
-
-type wrapped struct{ *transaction }
-
-func (w wrapped) Commit() kv.Future[struct{}] {
-	return kv.Ready(struct{}{}, ErrOwnerCommits)
-}

@@ -22,16 +22,16 @@ var rules = []struct {
 	{"github.com/nats-io", []string{"bridge", "client", "cmd", "testenv", "docs/example"}, "the queues know no NATS"},
 	{module + "/bridge", []string{"cmd", "testenv"}, "the queues know no NATS"},
 	{"github.com/cockroachdb/pebble/v2", []string{"fdbpq/kv/pebblekv", "testenv"}, "one engine, one package"},
-	{"github.com/apple/foundationdb", []string{"fdbpq/kv/fdbkv", "testenv", "cmd/pqbench/internal/bench"}, "one engine, one package"},
+	{"github.com/apple/foundationdb", []string{"fdbpq/kv/fdbkv", "testenv", "cmd/pqbench/internal/bench", "docs/example/foundationdb"}, "one engine, one package"},
 	{module + "/fdbpq/kv/pebblekv", []string{"cmd/pqbridge", "testenv"}, "the queues know no engine"},
-	{module + "/fdbpq/kv/fdbkv", []string{"cmd/pqbridge", "testenv", "cmd/pqbench/internal/bench"}, "the queues know no engine"},
+	{module + "/fdbpq/kv/fdbkv", []string{"cmd/pqbridge", "testenv", "cmd/pqbench/internal/bench", "docs/example/foundationdb"}, "the queues know no engine"},
 	{module + "/fdbpq/kv/memkv", []string{"testenv"}, "the model engine is for tests"},
 	{module + "/fdbpq/kv/faultkv", []string{"testenv"}, "faults are for tests"},
 	{module + "/fdbpq/kv/countkv", []string{"testenv"}, "counting is for tests"},
 	{"testing", []string{"testenv", "fdbpq/kv/kvtest", "fdbpq/fdbpqtest"}, "no test code in the programs"},
 	// The benchmark compares with the bare recipe on a server of its own.
 	{module + "/testenv", []string{"testenv", "cmd/pqbench/internal/bench"}, "no test code in the programs"},
-	{module + "/fdbpq", []string{"bridge", "cmd/pqbridge", "cmd/pqbench/internal/bench", "testenv", "fdbpq"}, "the client needs no store"},
+	{module + "/fdbpq", []string{"bridge", "cmd/pqbridge", "cmd/pqbench/internal/bench", "testenv", "fdbpq", "docs/example/foundationdb"}, "the client needs no store"},
 	{"github.com/prometheus", []string{"bridge"}, "metrics belong to the service"},
 }
 

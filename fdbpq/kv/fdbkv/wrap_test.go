@@ -6,9 +6,12 @@ import (
 	"bytes"
 	"crypto/rand"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
+	"github.com/apple/foundationdb/bindings/go/src/fdb/directory"
+	"github.com/apple/foundationdb/bindings/go/src/fdb/subspace"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -138,5 +141,108 @@ func TestOwnersLoopRetriesConflicts(t *testing.T) {
 	})
 	if attempts != 2 {
 		t.Errorf("it took %d attempts, want 2", attempts)
+	}
+}
+
+// The binding's subspaces and directories can hold queues.
+var (
+	_ fdbpq.Subspace = subspace.Subspace(nil)
+	_ fdbpq.Subspace = directory.DirectorySubspace(nil)
+)
+
+// TestWrapRead: peeks and counts run in the binding's loop for reads, and through a
+// snapshot, which lets others write what was read.
+func TestWrapRead(t *testing.T) {
+	db := openOwn(t)
+	queue := fdbpq.NewPriorityQueue(subspace.FromBytes(db.subspace.Bytes()), fdbpq.RawValues)
+	push := func(value string) {
+		db.transact(t, func(tr fdb.Transaction) error {
+			_, err := queue.Push(fdbkv.Wrap(tr), 7, fdbpq.Message{Value: []byte(value)})
+			return err
+		})
+	}
+	peek := func(rt fdb.ReadTransaction) (any, error) {
+		item, err := queue.PeekMin(fdbkv.WrapRead(rt))
+		return string(item.Value), err
+	}
+	if _, err := db.ReadTransact(peek); !errors.Is(err, fdbpq.ErrEmpty) {
+		t.Errorf("PeekMin of nothing returned %v, want ErrEmpty", err)
+	}
+	push("first")
+	push("second")
+	if got, err := db.ReadTransact(peek); err != nil || got != "first" {
+		t.Errorf("PeekMin returned %q, %v, want first", got, err)
+	}
+	n, err := db.ReadTransact(func(rt fdb.ReadTransaction) (any, error) { return queue.Len(fdbkv.WrapRead(rt)) })
+	if err != nil || n != int64(2) {
+		t.Errorf("Len returned %v, %v, want 2", n, err)
+	}
+	attempts := 0
+	db.transact(t, func(tr fdb.Transaction) error {
+		attempts++
+		if got, err := peek(tr.Snapshot()); err != nil || got != "first" {
+			t.Errorf("through a snapshot PeekMin returned %q, %v, want first", got, err)
+		}
+		if attempts == 1 {
+			db.transact(t, func(other fdb.Transaction) error {
+				queue.Clear(fdbkv.Wrap(other))
+				_, err := queue.Push(fdbkv.Wrap(other), 0, fdbpq.Message{Value: []byte("first")})
+				return err
+			})
+		}
+		tr.Set(fdb.Key(db.subspace.Pack(tuple.Tuple{"other"})), nil)
+		return nil
+	})
+	if attempts != 1 {
+		t.Errorf("a read through a snapshot made the transaction conflict")
+	}
+}
+
+// TestNewOnAnOpenDatabase: the store works, and the database outlives it.
+func TestNewOnAnOpenDatabase(t *testing.T) {
+	db := openOwn(t)
+	key := db.subspace.Pack(tuple.Tuple{"key"})
+	store, err := fdbkv.New(db.Database, fdbkv.Options{TransactionSizeLimit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(value []byte) error {
+		_, err := kv.Transact(t.Context(), store, func(tx kv.Transaction) (struct{}, error) {
+			tx.Set(key, value)
+			return struct{}{}, nil
+		})
+		return err
+	}
+	if err := set([]byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := set(make([]byte, 1001)); !errors.Is(err, kv.ErrTooLarge) {
+		t.Errorf("a transaction over the limit returned %v, want ErrTooLarge", err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := set(nil); !errors.Is(err, kv.ErrClosed) {
+		t.Errorf("after Close it returned %v, want ErrClosed", err)
+	}
+	db.transact(t, func(tr fdb.Transaction) error {
+		if got, err := tr.Get(fdb.Key(key)).Get(); err != nil || string(got) != "1" {
+			t.Errorf("after Close the program reads %q, %v, want 1", got, err)
+		}
+		return nil
+	})
+}
+
+// TestNewRefuses: options that cannot apply to an open database, and what is not one.
+func TestNewRefuses(t *testing.T) {
+	for want, o := range map[string]fdbkv.Options{
+		"ClusterFile":        {ClusterFile: "fdb.cluster"},
+		"APIVersion":         {APIVersion: fdbkv.DefaultAPIVersion},
+		"TransactionTimeout": {TransactionTimeout: -1},
+		"never opened":       {},
+	} {
+		if _, err := fdbkv.New(fdb.Database{}, o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("New with %+v returned %v, want an error about %s", o, err, want)
+		}
 	}
 }

@@ -1,0 +1,64 @@
+//go:build fdb
+
+package fdbkv_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/apple/foundationdb/bindings/go/src/fdb"
+	"github.com/apple/foundationdb/bindings/go/src/fdb/directory"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// TestExamples runs the examples. An example with an output comment would fail, not be
+// skipped, where there is no FoundationDB.
+func TestExamples(t *testing.T) {
+	clusterFile := testenv.FDBClusterFile(t)
+	open(t, clusterFile).Close() // chooses the API version
+	t.Setenv("FDB_CLUSTER_FILE", clusterFile)
+	path = []string{"pqtest-" + rand.Text()}
+	t.Cleanup(func() {
+		if _, err := directory.Root().Remove(fdb.MustOpenDefault(), path); err != nil {
+			t.Errorf("removing the examples' directory: %v", err)
+		}
+	})
+	for _, example := range []struct {
+		run  func()
+		want string
+	}{
+		{ExampleWrap, "pack order 4711\n"},
+		{ExampleWrapRead, "0\n"},
+		{ExampleNew, "pack order 4712\n"},
+	} {
+		if got := printed(t, example.run); got != example.want {
+			t.Errorf("printed %q, want %q", got, example.want)
+		}
+	}
+}
+
+// printed is what f prints, which fits into a pipe.
+func printed(t *testing.T, f func()) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	stdout := os.Stdout
+	os.Stdout = w
+	f()
+	os.Stdout = stdout
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if _, err := io.Copy(&out, r); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}

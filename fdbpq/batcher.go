@@ -35,13 +35,13 @@ type Batcher struct {
 	receipts tuple.Subspace // of this Batcher
 	now      func() time.Time
 
-	batches   int64  // number of batches begun
-	following counts // that follow those of the newest batch's first attempt
+	batches    int64         // number of batches begun
+	nextCounts countsByQueue // that follow those of the newest batch's first attempt
 
 	mu struct {
 		sync.Mutex
 		newest    *Pending    // begun last, nil if it is over
-		answered  [][]byte    // receipts that nobody needs any more
+		obsolete  [][]byte    // receipts that nobody needs any more
 		unsettled []unsettled // batches of unknown outcome
 	}
 }
@@ -93,11 +93,11 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 	}
 	b.batches++
 	p.receipt = b.receipts.Pack(tuple.Tuple{b.batches})
-	p.answered = b.register(p)
+	p.obsolete = b.register(p)
 	if early != nil {
-		b.following = p.tryCommit(early)
+		b.nextCounts = p.startCommit(early)
 	} else {
-		b.following = p.order()
+		b.nextCounts = p.commitUntilOrdered()
 	}
 	return p
 }
@@ -106,7 +106,7 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 // both only push, p is run up to its commit meanwhile: all that matters of what it
 // reads is which counts are in use, and it is told what the batch before adds to
 // that. It returns nil if p has yet to be run.
-func (b *Batcher) startEarly(p *Pending) (early *begun) {
+func (b *Batcher) startEarly(p *Pending) (early *openAttempt) {
 	b.mu.Lock()
 	before := b.mu.newest
 	b.mu.Unlock()
@@ -114,7 +114,7 @@ func (b *Batcher) startEarly(p *Pending) (early *begun) {
 		return nil
 	}
 	if before.pushes && p.pushes && !b.db.Traits().Serial {
-		early, _ = p.begin(b.following) // an error will come again
+		early, _ = p.runOps(b.nextCounts) // an error will come again
 	}
 	if _, err := before.Wait(); early != nil && (err != nil || before.attempts > 1) {
 		// It has not left the counts that p was told of.
@@ -130,7 +130,7 @@ func (b *Batcher) register(p *Pending) (answered [][]byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mu.newest = p
-	answered, b.mu.answered = b.mu.answered, nil
+	answered, b.mu.obsolete = b.mu.obsolete, nil
 	return answered
 }
 
@@ -164,27 +164,27 @@ type Pending struct {
 	pushes  bool // and nothing else
 	receipt []byte
 	// answered is receipts of earlier batches, removed by this one.
-	answered [][]byte
+	obsolete [][]byte
 
 	backoff  kv.Backoff
-	attempts int64     // whose commit was begun
-	unknown  []attempt // those of unknown outcome
+	attempts int64            // whose commit was begun
+	unknown  []unknownAttempt // those of unknown outcome
 
 	wrote   bool                // the attempt that commit is for wrote something
 	commit  kv.Future[struct{}] // not yet waited for; nil when the batch is over
 	waited  sync.Once
 	results []Result
-	popped  []inQueue // by the attempt that results are of
-	listed  []*layout // queues that it saw or put in the list of queues
-	since   time.Time // not later than what it read is from
+	popped  []takenItem // by the attempt that results are of
+	listed  []*layout   // queues that it saw or put in the list of queues
+	since   time.Time   // not later than what it read is from
 	err     error
 }
 
 // attempt is the results that one attempt at a batch would have.
-type attempt struct {
+type unknownAttempt struct {
 	number  int64
 	results []Result
-	popped  []inQueue
+	popped  []takenItem
 }
 
 // Wait waits until the batch is durable and returns one Result for each Op, in
@@ -209,24 +209,24 @@ func (p *Pending) finish() {
 			p.remember()
 		}
 		if err == nil || p.batcher.db.Traits().Pipelines {
-			p.end(err)
-		} else if p.again(err) {
-			p.order()
+			p.complete(err)
+		} else if p.waitToRetry(err) {
+			p.commitUntilOrdered()
 		}
 	}
 }
 
 // order makes attempts until one is being committed, and returns the counts that
 // follow its own, or until the batch is over.
-func (p *Pending) order() counts {
+func (p *Pending) commitUntilOrdered() countsByQueue {
 	for {
-		a, err := p.begin(nil)
+		a, err := p.runOps(nil)
 		switch {
 		case err == nil && a == nil: // an earlier attempt was committed
 			return nil
 		case err == nil:
-			return p.tryCommit(a)
-		case !p.again(err):
+			return p.startCommit(a)
+		case !p.waitToRetry(err):
 			return nil
 		}
 	}
@@ -234,28 +234,28 @@ func (p *Pending) order() counts {
 
 // again waits until the batch may be tried again after err. If it may not be, the
 // batch ends.
-func (p *Pending) again(err error) bool {
+func (p *Pending) waitToRetry(err error) bool {
 	if !kv.Retryable(err) && !kv.MaybeCommitted(err) {
-		p.end(err)
+		p.complete(err)
 		return false
 	}
 	if ended := p.backoff.Wait(p.ctx); ended != nil {
-		p.end(fmt.Errorf("%w after: %w", ended, err))
+		p.complete(fmt.Errorf("%w after: %w", ended, err))
 		return false
 	}
 	return true
 }
 
 // begun is an attempt that has yet to be committed.
-type begun struct {
+type openAttempt struct {
 	tx    kv.Transaction
 	since time.Time // not later than what it reads is from
-	*batch
+	*txOps
 }
 
 // begin begins an attempt, with counts from atLeast on. It returns nil if an earlier
 // attempt turns out to be committed.
-func (p *Pending) begin(atLeast counts) (a *begun, err error) {
+func (p *Pending) runOps(atLeast countsByQueue) (a *openAttempt, err error) {
 	since := p.batcher.now()
 	tx, err := p.transaction()
 	if err != nil {
@@ -273,7 +273,7 @@ func (p *Pending) begin(atLeast counts) (a *begun, err error) {
 		}
 		if committed != nil {
 			p.results, p.wrote, p.listed = committed.results, true, nil
-			p.end(nil)
+			p.complete(nil)
 			return nil, nil
 		}
 	}
@@ -281,7 +281,7 @@ func (p *Pending) begin(atLeast counts) (a *begun, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &begun{tx, since, applied}, nil
+	return &openAttempt{tx, since, applied}, nil
 }
 
 func (p *Pending) transaction() (kv.Transaction, error) {
@@ -291,28 +291,28 @@ func (p *Pending) transaction() (kv.Transaction, error) {
 
 // tryCommit begins to commit the attempt and returns the counts that follow its
 // own.
-func (p *Pending) tryCommit(a *begun) counts {
+func (p *Pending) startCommit(a *openAttempt) countsByQueue {
 	p.results, p.popped, p.wrote = a.results, a.popped, a.wrote
 	p.listed, p.since = a.listed, a.since
 	p.attempts++
 	if p.wrote || len(p.unknown) > 0 {
 		p.wrote = true
 		p.batcher.writeReceipt(a.tx, p.receipt, p.attempts, 0)
-		for _, key := range p.answered {
+		for _, key := range p.obsolete {
 			a.tx.Clear(key)
 		}
 	}
 	p.commit = a.tx.Commit()
-	return a.next
+	return a.nextCounts
 }
 
 // remember keeps the results of an attempt whose commit ended without an answer.
 func (p *Pending) remember() {
-	p.unknown = append(p.unknown, attempt{p.attempts, p.results, p.popped})
+	p.unknown = append(p.unknown, unknownAttempt{p.attempts, p.results, p.popped})
 }
 
 // end sets the outcome of the batch and tells the Batcher of it.
-func (p *Pending) end(err error) {
+func (p *Pending) complete(err error) {
 	b := p.batcher
 	if err == nil {
 		p.noteListed()
@@ -323,10 +323,10 @@ func (p *Pending) end(err error) {
 		b.mu.newest = nil
 	}
 	if err == nil && p.wrote {
-		b.mu.answered = append(b.mu.answered, p.receipt)
+		b.mu.obsolete = append(b.mu.obsolete, p.receipt)
 		return
 	}
-	b.mu.answered = append(b.mu.answered, p.answered...)
+	b.mu.obsolete = append(b.mu.obsolete, p.obsolete...)
 	if err == nil {
 		return
 	}
@@ -337,7 +337,7 @@ func (p *Pending) end(err error) {
 	if !kv.MaybeCommitted(err) {
 		p.err = fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)
 	}
-	u := unsettled{p.receipt, make(map[int64][]inQueue)}
+	u := unsettled{p.receipt, make(map[int64][]takenItem)}
 	for _, a := range p.unknown {
 		u.popped[a.number] = a.popped
 	}
@@ -349,7 +349,7 @@ func (p *Pending) end(err error) {
 func (p *Pending) noteListed() {
 	since := p.since // alone, which is kept for as long as the queues are
 	for _, l := range p.listed {
-		l.listed.Store(&since)
+		l.listedSince.Store(&since)
 	}
 }
 

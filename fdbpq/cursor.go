@@ -6,34 +6,33 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// cursor walks over the items of a queue from one of its ends, as far as the
-// caller goes on calling next: it may pass over items that it does not want. It
-// reads pages of as many items as are wanted, and looks at no more of the queue
-// than these, which keeps the range that the transaction conflicts with narrow.
+// cursor walks a queue from one of its ends. The caller calls next for as long as it
+// wants items, and may skip some. The cursor reads pages of as many items as the caller
+// expects to need and nothing beyond, which keeps the transaction's conflict range narrow.
 //
-// The first page is begun with the cursor, so that those of many cursors are read in
-// one round trip. The zero value is a walk that is over.
+// Creating a cursor starts the read of its first page, so that the pages of many cursors
+// take one round trip. The zero value is a finished walk.
 type cursor struct {
-	r    kv.Reader
-	l    *layout
-	end  End
-	want int // items of a page
+	r        kv.Reader
+	l        *layout
+	end      End
+	pageSize int // items in a page
 
-	page  kv.Future[[]kv.KeyValue] // asked for, not here yet
-	items []stored                 // here, not passed yet
-	last  []byte                   // key of the last that came
-	more  bool                     // there may be items behind it
+	page  kv.Future[[]kv.KeyValue] // being read; nil if none is
+	items []stored                 // read, not returned yet
+	last  []byte                   // key of the last item read
+	more  bool                     // there may be items after it
 }
 
-// walk begins a walk that will probably want that many items.
+// walk starts a walk that will probably need want items.
 func (l *layout) walk(r kv.Reader, end End, want int) cursor {
-	c := cursor{r: r, l: l, end: end, want: want}
-	c.ask()
+	c := cursor{r: r, l: l, end: end, pageSize: want}
+	c.requestPage()
 	return c
 }
 
-// ask begins to read the next page.
-func (c *cursor) ask() {
+// requestPage starts to read the next page.
+func (c *cursor) requestPage() {
 	rest := c.l.itemRange()
 	switch {
 	case c.last == nil:
@@ -42,10 +41,10 @@ func (c *cursor) ask() {
 	case c.end == Back:
 		rest.End = c.last
 	}
-	c.page = c.r.GetRange(rest, kv.RangeOptions{Limit: c.want, Reverse: c.end == Back})
+	c.page = c.r.GetRange(rest, kv.RangeOptions{Limit: c.pageSize, Reverse: c.end == Back})
 }
 
-// arrive waits for the page that was asked for.
+// arrive waits for the page being read.
 func (c *cursor) arrive() error {
 	if c.page == nil {
 		return nil
@@ -55,7 +54,7 @@ func (c *cursor) arrive() error {
 		return err
 	}
 	c.page = nil
-	c.more = len(pairs) == c.want
+	c.more = len(pairs) == c.pageSize
 	if len(pairs) == 0 {
 		return nil
 	}
@@ -67,11 +66,11 @@ func (c *cursor) arrive() error {
 	return nil
 }
 
-// next passes over an item and returns it; nil means that there are no more. It
-// reads another page if the items that are here are used up.
+// next returns the next item, nil after the last. It reads another page once it has
+// returned all of this one.
 func (c *cursor) next() (*stored, error) {
 	if len(c.items) == 0 && c.page == nil && c.more {
-		c.ask()
+		c.requestPage()
 	}
 	if err := c.arrive(); err != nil || len(c.items) == 0 {
 		return nil, err
@@ -81,14 +80,13 @@ func (c *cursor) next() (*stored, error) {
 	return s, nil
 }
 
-// ends is walks over one queue from both ends, of which at most one may take an
-// item.
+// ends walks one queue from both ends. Each item can be taken from one end only.
 type ends struct {
 	walks [2]cursor // by End
-	taken [2][]byte // the key of the item that each took last
+	taken [2][]byte // by End: key of the item taken last
 }
 
-// walkEnds begins walks from those ends where items are wanted.
+// walkEnds starts walks from the ends where items are wanted.
 func (l *layout) walkEnds(r kv.Reader, want [2]int) ends {
 	var e ends
 	for end, n := range want {
@@ -99,7 +97,7 @@ func (l *layout) walkEnds(r kv.Reader, want [2]int) ends {
 	return e
 }
 
-// arrive waits for what was asked for at both ends.
+// arrive waits for the pages being read at both ends.
 func (e *ends) arrive() error {
 	for end := range e.walks {
 		if err := e.walks[end].arrive(); err != nil {
@@ -109,24 +107,23 @@ func (e *ends) arrive() error {
 	return nil
 }
 
-// readParts begins to read the rest of the items that are here; of those that are
-// here from both ends, once.
-func (e *ends) readParts() {
+// beginReads starts to read the rest of each item, once if it came from both ends.
+func (e *ends) beginReads() {
 	front, back := &e.walks[Front], &e.walks[Back]
 	for i := range front.items {
-		front.items[i].readParts(front.r, front.l)
+		front.items[i].beginRead(front.r, front.l)
 	}
 	for i := range back.items {
 		s := &back.items[i]
 		if n := len(front.items); n > 0 && bytes.Compare(s.pair.Key, front.items[n-1].pair.Key) <= 0 {
-			break // the front has this one and all behind it
+			break // the front has this item and those after it
 		}
-		s.readParts(back.r, back.l)
+		s.beginRead(back.r, back.l)
 	}
 }
 
-// next returns the next item from one end, nil if there are no more or the other
-// end took it.
+// next returns the next item from one end, nil after the last or where the other end
+// has taken the rest.
 func (e *ends) next(end End) (*stored, error) {
 	s, err := e.walks[end].next()
 	if err != nil || s == nil {
@@ -135,12 +132,12 @@ func (e *ends) next(end End) (*stored, error) {
 	if other := e.taken[1-end]; other != nil {
 		order := bytes.Compare(s.pair.Key, other)
 		if end == Front && order >= 0 || end == Back && order <= 0 {
-			e.walks[end] = cursor{} // the walks have met
+			e.walks[end] = cursor{} // the two walks have met
 			return nil, nil
 		}
 	}
 	return s, nil
 }
 
-// take notes that an item that next returned is taken.
-func (e *ends) take(end End, s *stored) { e.taken[end] = s.pair.Key }
+// noteTaken records that the caller took an item that next returned.
+func (e *ends) noteTaken(end End, s *stored) { e.taken[end] = s.pair.Key }

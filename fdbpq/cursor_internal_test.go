@@ -137,7 +137,7 @@ func TestWalksMeet(t *testing.T) {
 					return nil, err
 				}
 				if s != nil {
-					e.take(end, s)
+					e.noteTaken(end, s)
 					got = append(got, s.item.ID.Priority)
 				}
 			}

@@ -145,18 +145,18 @@ func FuzzStaged(f *testing.F) {
 		if !refused(t, err) && !bytes.Equal(a.encode(), stored) {
 			t.Fatalf("answer %x is read as %+v, which is written as %x", stored, a, a.encode())
 		}
-		_, _, err = parseMark(stored)
+		_, _, err = parseClaim(stored)
 		refused(t, err)
 		_, _, _, err = parseReceipt(stored)
 		refused(t, err)
 
 		l := fuzzLayout(false, RawValues)
 		key := l.requestKey(5, id.Random)
-		w, err := l.parseWaiter(kv.KeyValue{Key: key, Value: stored})
+		w, err := l.parseRequest(kv.KeyValue{Key: key, Value: stored})
 		if !refused(t, err) && !bytes.Equal(encodeRequest(w.end, w.deadline), stored) {
 			t.Fatalf("request %x is read as %+v", stored, w)
 		}
-		_, err = l.parseWaiter(kv.KeyValue{Key: append(l.key(kindRequest, 0), stored...), Value: encodeRequest(Front, now)})
+		_, err = l.parseRequest(kv.KeyValue{Key: append(l.key(kindRequest, 0), stored...), Value: encodeRequest(Front, now)})
 		refused(t, err)
 	})
 }
@@ -180,7 +180,7 @@ func FuzzStore(f *testing.F) {
 	f.Fuzz(func(t *testing.T, where1 uint8, key1, value1 []byte, where2 uint8, key2, value2 []byte, where3 uint8, key3, value3 []byte, fifo bool) {
 		tx := beginFuzz(t)
 		l := fuzzLayout(fifo, RawValues)
-		places := []string{kindItem, kindMeta, kindCount, kindRequest, kindAnswer, kindDue}
+		places := []string{kindItem, kindMeta, kindCounter, kindRequest, kindAnswer, kindDue}
 		for _, pair := range []struct {
 			where      uint8
 			key, value []byte
@@ -209,7 +209,7 @@ func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time) {
 		err = s.serveLine()
 	}
 	allowed("serve the line", err)
-	_, err = sweep(tx, l, now)
+	_, err = returnDue(tx, l, now)
 	allowed("sweep", err)
 	for range 3 {
 		for _, op := range []Op{{Kind: OpPush}, {Kind: OpPop}, {Kind: OpPop, End: Back}, {Kind: OpPeek}, {Kind: OpPeek, End: Back}, {Kind: OpLen}} {

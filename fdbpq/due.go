@@ -8,61 +8,61 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// The time index says what falls due in a queue, and when. Each key that falls due
-// has an entry there, which is written and removed with it:
+// The time index says what falls due in a queue, and when. Each key that falls due has an
+// entry, written and removed together with the key:
 //
 //	("t", due) + (kind, ...) = ""
 //
-// where due is in microseconds since 1970 and (kind, ...) is the key that falls
-// due, as it stands below the queue's subspace. So far these are the answers and
-// the marks of staged pops, ("f", 0, request) and ("f", 2, request).
+// due is in microseconds since 1970, and (kind, ...) is the key that falls due, without the
+// queue's subspace. So far these are the answers and claims of staged pops,
+// ("f", 0, request) and ("f", 2, request).
 //
-// Nothing happens at the time itself: whoever needs to know the state of the
-// queue reads the head of the index, up to now, and first does what is due. So far
-// that is a pop that finds too few items. An entry whose key is gone is removed
-// when it falls due: versions of this package that know no index leave such.
+// Nothing runs at the due time itself. A transaction that depends on the state of the
+// queue reads the index up to now and first handles what is due. So far only a pop that
+// finds too few items does so. Earlier versions of this package, which do not know the
+// index, leave entries without keys; these are removed when they fall due.
 //
-// An entry is removed only together with its key, or by a transaction that read
-// that the key is gone and conflicts with whoever writes it.
+// An entry is removed together with its key, or by a transaction that has read that the
+// key is gone and conflicts with whoever writes it.
 
-// dueKey is the entry of a key that falls due at that time.
+// dueKey returns the entry for a key that falls due at the given time.
 func (l *layout) dueKey(at time.Time, key []byte) []byte {
 	rest := key[len(l.prefix):]
 	return append(tuple.AppendInt(l.key(kindDue, 9+len(rest)), at.UnixMicro()), rest...)
 }
 
-// setUntil writes a key that falls due.
+// setUntil writes a key that falls due at the given time.
 func (l *layout) setUntil(tx kv.Transaction, at time.Time, key, value []byte) {
 	tx.Set(key, value)
 	tx.Set(l.dueKey(at, key), []byte{})
 }
 
-// clearUntil removes a key that falls due, or fell due, at that time.
+// clearUntil removes a key that falls due, or fell due, at the given time.
 func (l *layout) clearUntil(tx kv.Transaction, at time.Time, key []byte) {
 	tx.Clear(key)
 	tx.Clear(l.dueKey(at, key))
 }
 
-// dueRange is the entries of what is due now.
+// dueRange is the range of the entries that are due.
 func (l *layout) dueRange(now time.Time) kv.Range {
 	all := within(l.key(kindDue, 1))
 	return kv.Range{Begin: all.Begin, End: tuple.AppendInt(l.key(kindDue, 9), now.UnixMicro()+1)}
 }
 
-// duePage is the most entries of one queue that one transaction looks at.
+// duePage is the most entries of one queue that one transaction handles.
 const duePage = 256
 
-// due is what is due in one queue.
+// due is what has fallen due in one queue.
 type due struct {
 	ledger *ledger
-	head   kv.Future[[]kv.KeyValue] // nil as long as begin was not called
+	head   kv.Future[[]kv.KeyValue] // nil before begin
 
-	returned bool  // items have come back
-	err      error // ErrCorrupt: why nothing was done
+	returned bool  // items came back
+	err      error // ErrCorrupt if nothing was done
 }
 
-// begin begins to read what is due. That is a read without conflict: what is done
-// about it conflicts with whoever does the same.
+// begin starts to read what is due, without conflict: handling it conflicts with
+// everyone who handles the same.
 func (d *due) begin() {
 	if d.head == nil {
 		g := d.ledger
@@ -70,18 +70,18 @@ func (d *due) begin() {
 	}
 }
 
-// fallen is a key that is due, with its entry.
-type fallen struct{ key, entry []byte }
+// dueRecord is a key that is due, and its entry.
+type dueRecord struct{ key, entry []byte }
 
-// remove removes the key and its entry.
-func (f *fallen) remove(tx kv.Transaction) {
-	tx.Clear(f.key)
-	tx.Clear(f.entry)
+// remove removes both.
+func (r *dueRecord) remove(tx kv.Transaction) {
+	tx.Clear(r.key)
+	tx.Clear(r.entry)
 }
 
-// bringBack does what is due in some queues of one transaction, and notes in which
-// of them items have come back. The error is one of the store; if something that is
-// due in a queue cannot be read, all is left there as it is and the error noted.
+// bringBack handles what is due in the given queues, and records in each whether items
+// came back. The error is one of the store. If something due in a queue cannot be read,
+// nothing changes there, and its due.err says why.
 func bringBack(queues []*due) error {
 	for _, d := range queues {
 		d.begin()
@@ -98,7 +98,7 @@ func bringBack(queues []*due) error {
 		left := &leftovers{due: d}
 		staged = append(staged, left)
 		for _, entry := range entries {
-			if d.err = d.fall(entry.Key, left); d.err != nil {
+			if d.err = d.resolve(entry.Key, left); d.err != nil {
 				break
 			}
 		}
@@ -106,8 +106,8 @@ func bringBack(queues []*due) error {
 	return returnStaged(staged)
 }
 
-// fall sees to an entry that is due.
-func (d *due) fall(entry []byte, left *leftovers) error {
+// resolve adds what an entry stands for to left.
+func (d *due) resolve(entry []byte, left *leftovers) error {
 	l := d.ledger.l
 	_, rest, err := tuple.DecodeInt(entry[len(l.prefix)+kindSize:])
 	var kind string
@@ -118,9 +118,9 @@ func (d *due) fall(entry []byte, left *leftovers) error {
 	if err != nil {
 		return fmt.Errorf("%w: time index: key %x: %w", ErrCorrupt, entry, err)
 	}
-	f := fallen{key: append([]byte(l.prefix), rest...), entry: entry}
-	if kind == kindAnswer && left.add(f, what) {
+	record := dueRecord{key: append([]byte(l.prefix), rest...), entry: entry}
+	if kind == kindAnswer && left.add(record, what) {
 		return nil
 	}
-	return fmt.Errorf("%w: time index: key %x: this version does not know what falls due there", ErrCorrupt, entry)
+	return fmt.Errorf("%w: time index: key %x: this version cannot handle it", ErrCorrupt, entry)
 }

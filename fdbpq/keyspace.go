@@ -24,13 +24,13 @@ const (
 // usable: see NewKeyspace. A Keyspace is safe for concurrent use.
 type Keyspace struct {
 	base           tuple.Subspace // all its keys are in here
-	priority, fifo kind
+	priority, fifo branch
 	receipts       tuple.Subspace // of batches: see Batcher
 	format         ValueFormat
 }
 
 // kind is where the queues of one kind are kept.
-type kind struct {
+type branch struct {
 	fifo bool
 	root string
 	list *list
@@ -80,8 +80,8 @@ func NewKeyspaceIn(s Subspace, priority, fifo string, format ValueFormat) (*Keys
 		return nil, err
 	}
 	base := copied(s)
-	newKind := func(root string, fifo bool) kind {
-		return kind{fifo: fifo, root: root, list: newList(base, root)}
+	newKind := func(root string, fifo bool) branch {
+		return branch{fifo: fifo, root: root, list: newList(base, root)}
 	}
 	return &Keyspace{
 		base:     base,
@@ -114,7 +114,7 @@ func checkAreas(priority, fifo string) error {
 // PriorityQueue returns the priority queue of that name. It exists from the
 // first push on; nothing is read or written here. Errors wrap ErrQueueName.
 func (k *Keyspace) PriorityQueue(name string) (*PriorityQueue, error) {
-	l, err := k.named(&k.priority, name)
+	l, err := k.layoutOf(&k.priority, name)
 	if err != nil {
 		return nil, err
 	}
@@ -123,14 +123,14 @@ func (k *Keyspace) PriorityQueue(name string) (*PriorityQueue, error) {
 
 // Queue returns the FIFO queue of that name, as PriorityQueue does.
 func (k *Keyspace) Queue(name string) (*Queue, error) {
-	l, err := k.named(&k.fifo, name)
+	l, err := k.layoutOf(&k.fifo, name)
 	if err != nil {
 		return nil, err
 	}
 	return &Queue{l}, nil
 }
 
-func (k *Keyspace) named(of *kind, name string) (*layout, error) {
+func (k *Keyspace) layoutOf(of *branch, name string) (*layout, error) {
 	if len(name) == 0 || len(name) > MaxQueueName {
 		return nil, fmt.Errorf("%w: it is %d bytes long: want 1 to %d", ErrQueueName, len(name), MaxQueueName)
 	}

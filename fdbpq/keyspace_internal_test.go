@@ -58,13 +58,13 @@ func TestAreasNeverOverlap(t *testing.T) {
 func (k *Keyspace) ranges() []kv.Range {
 	receipts := within(k.receipts.Bytes())
 	ranges := []kv.Range{receipts, within([]byte(k.priority.list.prefix)), within([]byte(k.fifo.list.prefix))}
-	for _, kind := range []*kind{&k.priority, &k.fifo} {
+	for _, kind := range []*branch{&k.priority, &k.fifo} {
 		for _, name := range []string{"a", "a\x00", "\xff"} {
-			l, err := k.named(kind, name)
+			l, err := k.layoutOf(kind, name)
 			if err != nil {
 				panic(err)
 			}
-			for _, prefix := range [][]byte{l.key(kindItem, 1), l.key(kindMeta, 1), l.key(kindRequest, 1), l.key(kindAnswer, 1), l.key(kindCount, 1)} {
+			for _, prefix := range [][]byte{l.key(kindItem, 1), l.key(kindMeta, 1), l.key(kindRequest, 1), l.key(kindAnswer, 1), l.key(kindCounter, 1)} {
 				ranges = append(ranges, within(prefix))
 			}
 			ranges = append(ranges, kv.SingleKey(l.totalKey()))

@@ -41,7 +41,7 @@ import (
 const (
 	kindItem    = "i"
 	kindMeta    = "m"
-	kindCount   = "n"
+	kindCounter = "n"
 	kindRequest = "r"
 	kindAnswer  = "f"
 	kindDue     = "t"
@@ -62,7 +62,7 @@ type layout struct {
 	// listed is the start of the newest batch that saw or put the queue in the
 	// list, and is durable; nil if there was none. See list.go for how long that
 	// may be relied on.
-	listed atomic.Pointer[time.Time]
+	listedSince atomic.Pointer[time.Time]
 
 	// cameShort says that the last pop found too few items. It is a guess at what
 	// the next one will find, and decides only what is read early: see due.go.
@@ -117,9 +117,9 @@ func (l *layout) metaKey(id *ID, part int) []byte {
 	return tuple.AppendInt(l.idKey(kindMeta, id), int64(part))
 }
 
-func (l *layout) totalKey() []byte { return l.key(kindCount, 0) }
+func (l *layout) totalKey() []byte { return l.key(kindCounter, 0) }
 
-func (l *layout) countKey(priority int64) []byte { return l.priorityKey(kindCount, priority) }
+func (l *layout) counterKey(priority int64) []byte { return l.priorityKey(kindCounter, priority) }
 
 // firstCount is the count of the first item in an empty queue, as the recipes
 // have it.

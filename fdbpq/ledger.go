@@ -37,7 +37,7 @@ type ledger struct {
 
 // add writes a new item. Whether it has ("m") keys is said by its id.
 func (g *ledger) add(id *ID, m *Message) {
-	g.count(id, 1)
+	g.tally(id, 1)
 	if !id.hasMeta() {
 		g.tx.Set(g.l.itemKey(id), g.l.format.encode(m.Value))
 		return
@@ -56,14 +56,14 @@ func (g *ledger) add(id *ID, m *Message) {
 // with whoever lends it.
 func (g *ledger) lend(s *stored) {
 	g.tx.Clear(s.pair.Key)
-	g.count(&s.item.ID, -1)
+	g.tally(&s.item.ID, -1)
 }
 
 // giveBack writes an item that was lent to its old place, with the value as it was
 // stored.
 func (g *ledger) giveBack(id *ID, value []byte) {
 	g.tx.Set(g.l.itemKey(id), value)
-	g.count(id, 1)
+	g.tally(id, 1)
 }
 
 // settle removes what is left of an item that was lent, all of which was read.
@@ -90,11 +90,11 @@ func (g *ledger) restore(s *stored) {
 	for _, part := range s.parts {
 		g.tx.Set(part.Key, part.Value)
 	}
-	g.count(&s.item.ID, 1)
+	g.tally(&s.item.ID, 1)
 }
 
 // count notes that an item came or went. Items of other programs are not counted.
-func (g *ledger) count(id *ID, delta int64) {
+func (g *ledger) tally(id *ID, delta int64) {
 	g.wrote = true
 	if !id.ours() {
 		return
@@ -111,22 +111,22 @@ func (g *ledger) flush() {
 	for priority, delta := range g.deltas {
 		total += delta
 		if !g.l.fifo {
-			addCount(g.tx, g.l.countKey(priority), delta)
+			addToCounter(g.tx, g.l.counterKey(priority), delta)
 		}
 	}
-	addCount(g.tx, g.l.totalKey(), total)
+	addToCounter(g.tx, g.l.totalKey(), total)
 }
 
-var zeroCount = make([]byte, 8)
+var zeroCounter = make([]byte, 8)
 
 // addCount changes a number of items. One that reaches zero is removed, so that a
 // queue with many priorities leaves nothing behind.
-func addCount(tx kv.Transaction, key []byte, delta int64) {
+func addToCounter(tx kv.Transaction, key []byte, delta int64) {
 	if delta == 0 {
 		return
 	}
 	tx.Add(key, delta)
 	if delta < 0 {
-		tx.CompareAndClear(key, zeroCount)
+		tx.CompareAndClear(key, zeroCounter)
 	}
 }

@@ -24,7 +24,7 @@ func (q *queueOps) finishLens(results []Result) error {
 	}
 	n, err := parseLength(value)
 	if err != nil {
-		return failed(results, q.lens, err)
+		return failOps(results, q.lens, err)
 	}
 	for _, i := range q.lens {
 		results[i].Len = n

@@ -66,15 +66,15 @@ func newList(base tuple.Subspace, root string) *list {
 }
 
 // entry is the key of the queue in its list.
-func (l *layout) entry() []byte {
+func (l *layout) listKey() []byte {
 	name := l.prefix[len(l.list.root):] // packed
 	return append(append(make([]byte, 0, len(l.list.prefix)+len(name)), l.list.prefix...), name...)
 }
 
 // knownListed reports whether a push at that time may rely on the queue being in
 // the list. Either clock may have been stopped, or set, in between.
-func (l *layout) knownListed(now time.Time) bool {
-	seen := l.listed.Load()
+func (l *layout) recentlyListed(now time.Time) bool {
+	seen := l.listedSince.Load()
 	if seen == nil {
 		return false
 	}
@@ -84,11 +84,11 @@ func (l *layout) knownListed(now time.Time) bool {
 
 // register writes that the queue is in the list, without a mark.
 func (l *layout) register(tx kv.Transaction, now time.Time) {
-	tx.Set(l.entry(), tuple.Tuple{now.UnixMicro()}.Pack())
+	tx.Set(l.listKey(), tuple.Tuple{now.UnixMicro()}.Pack())
 }
 
 // parseEntry returns the mark of an entry, "" without one.
-func parseEntry(value []byte) (Mark, error) {
+func parseListEntry(value []byte) (Mark, error) {
 	_, rest, err := tuple.DecodeInt(value)
 	var mark []byte
 	if err == nil && len(rest) > 0 {

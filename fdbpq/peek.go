@@ -2,19 +2,19 @@ package fdbpq
 
 import "github.com/pqbridge/pqbridge/fdbpq/kv"
 
-// peeks is the peeks at one queue. All at the same end get the same result.
+// peeks is the peeks at one queue. Those at the same end share one result.
 type peeks struct {
-	places [2][]int // in batch.ops, by End
-	looks  [2]cursor
-	found  [2]*stored // nil if there is no item, or nobody looks there
+	indexes [2][]int // into txOps.ops, by End
+	walks   [2]cursor
+	items   [2]*stored // nil if there is no item, or no peek at that end
 }
 
-// peek serves the peeks, after the pushes and pops.
-func (b *batch) peek() error {
-	queues := make([]*queueOps, 0, len(b.queues)) // that have peeks
-	for _, q := range b.queues {
+// peek runs the peeks, after the pushes and pops.
+func (t *txOps) peek() error {
+	queues := make([]*queueOps, 0, len(t.queues)) // that have peeks
+	for _, q := range t.queues {
 		if q.peeks != nil {
-			q.peeks.begin(b.peekReader(q), q.l)
+			q.peeks.begin(t.peekReader(q), q.l)
 			queues = append(queues, q)
 		}
 	}
@@ -24,38 +24,38 @@ func (b *batch) peek() error {
 		}
 	}
 	for _, q := range queues {
-		b.guardPeeks(q)
-		if err := q.peeks.finish(b.results); err != nil {
+		t.guardPeeks(q)
+		if err := q.peeks.finish(t.results); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// peekReader is without conflict unless the result follows from what this batch
-// removes: such a peek takes place when the batch commits, so nothing may have
-// come before its item until then.
-func (b *batch) peekReader(q *queueOps) kv.Reader {
+// peekReader returns a reader without conflicts, unless the queue also has pops. A peek
+// after pops takes place when the transaction commits, so until then nobody may push an
+// item before the one it returned.
+func (t *txOps) peekReader(q *queueOps) kv.Reader {
 	if q.pops != nil {
-		return b.tx
+		return t.tx
 	}
-	return b.tx.Snapshot()
+	return t.tx.Snapshot()
 }
 
-// guardPeeks does the same for peeks that found what this batch pushes.
-func (b *batch) guardPeeks(q *queueOps) {
-	for end, s := range q.peeks.found {
+// guardPeeks adds the conflicts of peeks that return an item of this transaction's own,
+// for the same reason.
+func (t *txOps) guardPeeks(q *queueOps) {
+	for end, s := range q.peeks.items {
 		if s == nil {
 			continue
 		}
 		if _, own := q.pushed[s.item.ID]; own {
-			b.tx.AddReadConflict(q.l.before(s.pair.Key, End(end)))
+			t.tx.AddReadConflict(q.l.before(s.pair.Key, End(end)))
 		}
 	}
 }
 
-// before is the range of the keys that would be served from that end before key,
-// and key.
+// before returns the range of key and of all keys that come before it from that end.
 func (l *layout) before(key []byte, end End) kv.Range {
 	r := l.itemRange()
 	if end == Back {
@@ -66,44 +66,44 @@ func (l *layout) before(key []byte, end End) kv.Range {
 	return r
 }
 
-// begin begins to look at the ends that are peeked at.
+// begin starts to read the first item at each end that has peeks.
 func (p *peeks) begin(r kv.Reader, l *layout) {
-	for end, places := range p.places {
-		if len(places) > 0 {
-			p.looks[end] = l.walk(r, End(end), 1)
+	for end, indexes := range p.indexes {
+		if len(indexes) > 0 {
+			p.walks[end] = l.walk(r, End(end), 1)
 		}
 	}
 }
 
-// find waits for what begin began, and begins to read the rest of the items.
+// find waits for the items, and starts to read the rest of them.
 func (p *peeks) find() error {
-	for end := range p.looks {
-		look := &p.looks[end]
-		s, err := look.next()
+	for end := range p.walks {
+		walk := &p.walks[end]
+		s, err := walk.next()
 		if err != nil {
 			return err
 		}
 		if s != nil {
-			s.readParts(look.r, look.l)
+			s.beginRead(walk.r, walk.l)
 		}
-		p.found[end] = s
+		p.items[end] = s
 	}
 	return nil
 }
 
-// finish waits for the items and gives them to the peeks.
+// finish waits for the rest of the items and sets the results.
 func (p *peeks) finish(results []Result) error {
-	for end, places := range p.places {
+	for end, indexes := range p.indexes {
 		result := Result{Err: ErrEmpty}
-		if s := p.found[end]; s != nil {
-			if err := s.wait(); err != nil {
+		if s := p.items[end]; s != nil {
+			if err := s.finishRead(); err != nil {
 				return err
 			}
 			if result = (Result{Item: s.item}); s.err != nil {
 				result = Result{Err: s.err}
 			}
 		}
-		for _, i := range places {
+		for _, i := range indexes {
 			results[i] = result
 		}
 	}

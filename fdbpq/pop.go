@@ -4,39 +4,39 @@ import "github.com/pqbridge/pqbridge/fdbpq/kv"
 
 // pops is the pops of one queue.
 type pops struct {
-	places [2][]int // in batch.ops, by End
-	items  ends
-	due    due
+	indexes [2][]int // into txOps.ops, by End
+	ends    ends
+	due     due
 }
 
-// pop serves the pops of both ends. Both ends are read before anything is
-// removed: if they overlap, the front takes first.
-func (b *batch) pop() error {
-	queues := make([]*queueOps, 0, len(b.queues)) // that have pops
-	for _, q := range b.queues {
+// pop runs the pops from both ends. It reads both ends before it removes anything; where
+// they overlap, the front takes first.
+func (t *txOps) pop() error {
+	queues := make([]*queueOps, 0, len(t.queues)) // that have pops
+	for _, q := range t.queues {
 		if q.pops != nil {
-			q.pops.begin(b.tx, q.l)
+			q.pops.begin(t.tx, q.l)
 			queues = append(queues, q)
 		}
 	}
 	var short []*queueOps
 	for _, q := range queues {
-		if err := q.pops.items.arrive(); err != nil {
+		if err := q.pops.ends.arrive(); err != nil {
 			return err
 		}
 		if q.pops.isShort(q.l) {
 			short = append(short, q)
 		}
 	}
-	if err := b.refill(short); err != nil {
+	if err := t.refill(short); err != nil {
 		return err
 	}
 	for _, q := range queues {
-		q.pops.items.readParts()
+		q.pops.ends.beginReads()
 	}
 	for _, q := range queues {
-		for end := range q.pops.places {
-			if err := b.take(q, End(end)); err != nil {
+		for end := range q.pops.indexes {
+			if err := t.takeItems(q, End(end)); err != nil {
 				return err
 			}
 		}
@@ -44,8 +44,8 @@ func (b *batch) pop() error {
 	return nil
 }
 
-// begin begins to read as many items as there are pops. What is due is read with
-// them if it will probably be needed.
+// begin starts to read as many items as there are pops, and what is due as well if the
+// pops will probably need it.
 func (p *pops) begin(tx kv.Transaction, l *layout) {
 	p.beginItems(tx, l)
 	if l.cameShort.Load() {
@@ -54,13 +54,13 @@ func (p *pops) begin(tx kv.Transaction, l *layout) {
 }
 
 func (p *pops) beginItems(tx kv.Transaction, l *layout) {
-	p.items = l.walkEnds(tx, [2]int{len(p.places[Front]), len(p.places[Back])})
+	p.ends = l.walkEnds(tx, [2]int{len(p.indexes[Front]), len(p.indexes[Back])})
 }
 
-// tooFew reports whether there are not enough items for the pops from that end.
-func (p *pops) tooFew(end End) bool { return len(p.items.walks[end].items) < len(p.places[end]) }
+// tooFew reports whether there are fewer items than pops at that end.
+func (p *pops) tooFew(end End) bool { return len(p.ends.walks[end].items) < len(p.indexes[end]) }
 
-// isShort reports whether there are not enough items from one of the ends, and notes
+// isShort reports whether there are fewer items than pops at either end, and remembers
 // it for the next pops.
 func (p *pops) isShort(l *layout) bool {
 	short := p.tooFew(Front) || p.tooFew(Back)
@@ -70,9 +70,9 @@ func (p *pops) isShort(l *layout) bool {
 	return short
 }
 
-// refill brings back what is due in queues that have too few items for their pops,
-// and reads again where items have come back.
-func (b *batch) refill(short []*queueOps) error {
+// refill brings back what is due in the queues that have too few items, and reads the
+// items again where some came back.
+func (t *txOps) refill(short []*queueOps) error {
 	if len(short) == 0 {
 		return nil
 	}
@@ -85,46 +85,46 @@ func (b *batch) refill(short []*queueOps) error {
 	}
 	for _, q := range short {
 		if q.pops.due.returned {
-			q.pops.beginItems(b.tx, q.l)
+			q.pops.beginItems(t.tx, q.l)
 		}
 	}
 	for _, q := range short {
-		if err := q.pops.items.arrive(); err != nil {
+		if err := q.pops.ends.arrive(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// take gives the items of one end to its pops, one each.
-func (b *batch) take(q *queueOps, end End) error {
+// takeItems gives each pop from one end an item.
+func (t *txOps) takeItems(q *queueOps, end End) error {
 	p := q.pops
-	places := p.places[end]
+	indexes := p.indexes[end]
 	if p.due.err != nil && p.tooFew(end) {
-		return failed(b.results, places, p.due.err)
+		return failOps(t.results, indexes, p.due.err)
 	}
-	for n, i := range places {
-		s, err := p.items.next(end)
+	for n, i := range indexes {
+		s, err := p.ends.next(end)
 		if err != nil {
 			return err
 		}
 		if s == nil {
-			b.results[i].Err = ErrEmpty
+			t.results[i].Err = ErrEmpty
 			continue
 		}
-		s.readParts(b.tx, q.l)
-		if err := s.wait(); err != nil {
+		s.beginRead(t.tx, q.l)
+		if err := s.finishRead(); err != nil {
 			return err
 		}
 		if s.err != nil {
-			// The item stays, and so do those behind it: an order with holes
-			// would be no order.
-			return failed(b.results, places[n:], s.err)
+			// The item stays, and so do those behind it: serving them would break
+			// the order.
+			return failOps(t.results, indexes[n:], s.err)
 		}
-		p.items.take(end, s)
+		p.ends.noteTaken(end, s)
 		q.ledger.take(s)
-		b.popped = append(b.popped, inQueue{q.l, s})
-		b.results[i].Item = s.item
+		t.popped = append(t.popped, takenItem{q.l, s})
+		t.results[i].Item = s.item
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 const (
 	RequestLife = requestLife
 	AnswerLife  = answerLife
-	MarkLife    = markLife
+	MarkLife    = claimLife
 	SweepEvery  = sweepEvery
 	MaxPatience = maxPatience
 	ServeLimit  = serveLimit
@@ -65,7 +65,7 @@ func (p *Popper) Staged(r kv.Reader) (Staged, error) {
 			continue
 		}
 		for _, pair := range pairs {
-			w, err := p.l.parseWaiter(pair)
+			w, err := p.l.parseRequest(pair)
 			if err != nil {
 				return s, err
 			}

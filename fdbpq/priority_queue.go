@@ -22,7 +22,7 @@ func (q *PriorityQueue) layout() *layout { return q.l }
 //
 // Errors: ErrMessageTooLarge and errors of the store.
 func (q *PriorityQueue) Push(tx kv.Transaction, priority int64, m Message) (ID, error) {
-	return one(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m}).id()
+	return applyOne(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m}).id()
 }
 
 // PopMin removes and returns the first item: the smallest priority, and the
@@ -30,7 +30,7 @@ func (q *PriorityQueue) Push(tx kv.Transaction, priority int64, m Message) (ID, 
 //
 // Errors: ErrEmpty, ErrCorrupt and errors of the store.
 func (q *PriorityQueue) PopMin(tx kv.Transaction) (Item, error) {
-	return one(tx, Op{Kind: OpPop, End: Front, Queue: q}).item()
+	return applyOne(tx, Op{Kind: OpPop, End: Front, Queue: q}).item()
 }
 
 // PopMax removes and returns the last item: the largest priority, and the
@@ -40,23 +40,23 @@ func (q *PriorityQueue) PopMin(tx kv.Transaction) (Item, error) {
 //
 // Errors: as PopMin.
 func (q *PriorityQueue) PopMax(tx kv.Transaction) (Item, error) {
-	return one(tx, Op{Kind: OpPop, End: Back, Queue: q}).item()
+	return applyOne(tx, Op{Kind: OpPop, End: Back, Queue: q}).item()
 }
 
 // PeekMin returns the item that PopMin would, and leaves it.
 func (q *PriorityQueue) PeekMin(r kv.Reader) (Item, error) {
-	return oneRead(r, Op{Kind: OpPeek, End: Front, Queue: q}).item()
+	return readOne(r, Op{Kind: OpPeek, End: Front, Queue: q}).item()
 }
 
 // PeekMax returns the item that PopMax would, and leaves it.
 func (q *PriorityQueue) PeekMax(r kv.Reader) (Item, error) {
-	return oneRead(r, Op{Kind: OpPeek, End: Back, Queue: q}).item()
+	return readOne(r, Op{Kind: OpPeek, End: Back, Queue: q}).item()
 }
 
 // Len returns the number of items pushed through this package and still
 // there. Items that other programs added with the recipe are not counted.
 func (q *PriorityQueue) Len(r kv.Reader) (int64, error) {
-	return oneRead(r, Op{Kind: OpLen, Queue: q}).length()
+	return readOne(r, Op{Kind: OpLen, Queue: q}).length()
 }
 
 // Clear removes everything in the queue.

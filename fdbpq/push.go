@@ -6,44 +6,44 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// beginPush begins to read what the queue's pushes need to know. The reader is
-// one without conflict: pushes never conflict with pushes.
-func (b *batch) beginPush(q *queueOps, snapshot kv.Reader) {
+// beginPush starts the reads for the pushes of a queue, through a snapshot: pushes must
+// not conflict with pushes.
+func (t *txOps) beginPush(q *queueOps, snapshot kv.Reader) {
 	if len(q.pushes) == 0 {
 		return
 	}
-	if q.l.list != nil && !q.l.knownListed(b.now) {
-		q.entry = snapshot.Get(q.l.entry())
+	if q.l.list != nil && !q.l.recentlyListed(t.now) {
+		q.listEntry = snapshot.Get(q.l.listKey())
 	}
 	q.last = make(map[int64]kv.Future[[]kv.KeyValue])
 	for _, i := range q.pushes {
-		p := q.priority(&b.ops[i])
+		p := q.priorityOf(&t.ops[i])
 		if _, ok := q.last[p]; !ok {
 			q.last[p] = snapshot.GetRange(q.l.priorityRange(p), kv.RangeOptions{Limit: 1, Reverse: true})
 		}
 	}
 }
 
-// priority is the priority an op of this queue has: none in a FIFO queue.
-func (q *queueOps) priority(op *Op) int64 {
+// priorityOf returns the priority that op has in this queue: always 0 in a FIFO queue.
+func (q *queueOps) priorityOf(op *Op) int64 {
 	if q.l.fifo {
 		return 0
 	}
 	return op.Priority
 }
 
-// push serves the pushes of a queue.
-func (b *batch) push(q *queueOps) error {
+// push runs the pushes of a queue.
+func (t *txOps) push(q *queueOps) error {
 	if len(q.pushes) == 0 {
 		return nil
 	}
-	if q.entry != nil {
-		if err := b.list(q.l, q.entry); err != nil {
+	if q.listEntry != nil {
+		if err := t.ensureListed(q.l, q.listEntry); err != nil {
 			return err
 		}
 	}
 	next := make(map[int64]int64, len(q.last))
-	corrupt := make(map[int64]error) // by priority: the others are served
+	corrupt := make(map[int64]error) // by priority: pushes at other priorities go on
 	for p, future := range q.last {
 		count, err := q.l.nextCount(future)
 		switch {
@@ -52,51 +52,51 @@ func (b *batch) push(q *queueOps) error {
 		case err != nil:
 			return err
 		}
-		if least, ok := b.atLeast[q.l.prefix][p]; ok {
-			count = max(count, least)
+		if minCount, ok := t.minCounts[q.l.prefix][p]; ok {
+			count = max(count, minCount)
 		}
 		next[p] = count
 	}
-	b.next[q.l.prefix] = next
+	t.nextCounts[q.l.prefix] = next
 	unique := uniqueBytes(len(q.pushes))
 	q.pushed = make(map[ID]struct{}, len(q.pushes))
 	for n, i := range q.pushes {
-		op := &b.ops[i]
-		p := q.priority(op)
+		op := &t.ops[i]
+		p := q.priorityOf(op)
 		if err := corrupt[p]; err != nil {
-			b.results[i].Err = err
+			t.results[i].Err = err
 			continue
 		}
-		id := newID(p, next[p], b.now, unique[n*uniqueSize:][:uniqueSize], q.l.needsMeta(&op.Message))
+		id := newID(p, next[p], t.now, unique[n*uniqueSize:][:uniqueSize], q.l.needsMeta(&op.Message))
 		next[p] = following(next[p])
 		q.ledger.add(&id, &op.Message)
 		q.pushed[id] = struct{}{}
-		b.results[i].Item = Item{ID: id, PushedAt: id.pushedAt()}
+		t.results[i].Item = Item{ID: id, PushedAt: id.pushedAt()}
 	}
 	return nil
 }
 
-// list sees to it that the queue is in the list of queues, and nobody's to take
-// off it.
-func (b *batch) list(l *layout, entry kv.Future[[]byte]) error {
+// ensureListed adds the queue to the list of queues if it is missing, and removes the
+// mark of whoever wants to take it off.
+func (t *txOps) ensureListed(l *layout, entry kv.Future[[]byte]) error {
 	value, err := entry.Get()
 	if err != nil {
 		return err
 	}
 	listed := false
 	if value != nil {
-		mark, err := parseEntry(value)
-		listed = err == nil && mark == "" // what cannot be read is written again
+		mark, err := parseListEntry(value)
+		listed = err == nil && mark == "" // an unreadable entry is written again
 	}
 	if !listed {
-		l.register(b.tx, b.now)
-		b.wrote = true
+		l.register(t.tx, t.now)
+		t.wrote = true
 	}
-	b.listed = append(b.listed, l)
+	t.listed = append(t.listed, l)
 	return nil
 }
 
-// nextCount returns the count after that of the last item found.
+// nextCount returns the count after that of the last item.
 func (l *layout) nextCount(last kv.Future[[]kv.KeyValue]) (int64, error) {
 	pairs, err := last.Get()
 	if err != nil {
@@ -112,6 +112,6 @@ func (l *layout) nextCount(last kv.Future[[]kv.KeyValue]) (int64, error) {
 	return following(id.Count), nil
 }
 
-// following is count + 1; at the end of int64, which only another program can
-// have reached, it stays there and the time in the id orders the items.
+// following returns count + 1. At the end of int64, which only another program can
+// reach, it stays there, and the time in the id orders the items.
 func following(count int64) int64 { return max(count, count+1) }

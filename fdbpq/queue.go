@@ -19,25 +19,25 @@ func (q *Queue) layout() *layout { return q.l }
 //
 // Errors: ErrMessageTooLarge and errors of the store.
 func (q *Queue) Enqueue(tx kv.Transaction, m Message) (ID, error) {
-	return one(tx, Op{Kind: OpPush, Queue: q, Message: m}).id()
+	return applyOne(tx, Op{Kind: OpPush, Queue: q, Message: m}).id()
 }
 
 // Dequeue removes and returns the oldest item.
 //
 // Errors: ErrEmpty, ErrCorrupt and errors of the store.
 func (q *Queue) Dequeue(tx kv.Transaction) (Item, error) {
-	return one(tx, Op{Kind: OpPop, Queue: q}).item()
+	return applyOne(tx, Op{Kind: OpPop, Queue: q}).item()
 }
 
 // Peek returns the item that Dequeue would, and leaves it.
 func (q *Queue) Peek(r kv.Reader) (Item, error) {
-	return oneRead(r, Op{Kind: OpPeek, Queue: q}).item()
+	return readOne(r, Op{Kind: OpPeek, Queue: q}).item()
 }
 
 // Len returns the number of items pushed through this package and still
 // there. Items that other programs added with the recipe are not counted.
 func (q *Queue) Len(r kv.Reader) (int64, error) {
-	return oneRead(r, Op{Kind: OpLen, Queue: q}).length()
+	return readOne(r, Op{Kind: OpLen, Queue: q}).length()
 }
 
 // Clear removes everything in the queue.

@@ -18,7 +18,7 @@ const settledAttempt = 0
 // unsettled is a batch that was given up while its outcome was unknown.
 type unsettled struct {
 	receipt []byte
-	popped  map[int64][]inQueue // what each attempt would have popped
+	popped  map[int64][]takenItem // what each attempt would have popped
 }
 
 // writeReceipt writes the receipt of an attempt and makes attempts that carry
@@ -30,7 +30,7 @@ func (b *Batcher) writeReceipt(tx kv.Transaction, receipt []byte, attempt int64,
 
 // committedAttempt returns the attempt that the receipt says was committed,
 // nil if none was.
-func committedAttempt(r kv.Reader, receipt []byte, attempts []attempt) (*attempt, error) {
+func committedAttempt(r kv.Reader, receipt []byte, attempts []unknownAttempt) (*unknownAttempt, error) {
 	value, err := r.Get(receipt).Get()
 	if err != nil || value == nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (b *Batcher) Settle(ctx context.Context) error {
 		}
 		b.mu.Lock()
 		b.mu.unsettled = b.mu.unsettled[1:]
-		b.mu.answered = append(b.mu.answered, u.receipt)
+		b.mu.obsolete = append(b.mu.obsolete, u.receipt)
 		b.mu.Unlock()
 	}
 }
@@ -132,7 +132,7 @@ const restoreOverhead = 500
 
 // restoreSome writes items from begin on back under their old keys, about page
 // bytes of them but at least one, and returns the end of those.
-func restoreSome(tx kv.Transaction, items []inQueue, begin, page int, now time.Time) (end int) {
+func restoreSome(tx kv.Transaction, items []takenItem, begin, page int, now time.Time) (end int) {
 	ledgers := make(map[*layout]*ledger)
 	size := 0
 	for end = begin; end < len(items); end++ {
@@ -155,7 +155,7 @@ func restoreSome(tx kv.Transaction, items []inQueue, begin, page int, now time.T
 }
 
 // sweepPage is how many receipts SweepReceipts looks at in one transaction.
-const sweepPage = 1000
+const receiptPage = 1000
 
 // SweepReceipts removes the receipts that Batchers of dead processes left
 // behind and that are older than age. Age must be longer than any batch may
@@ -165,7 +165,7 @@ func SweepReceipts(ctx context.Context, db kv.Database, k *Keyspace, age time.Du
 	todo := within(k.receipts.Bytes())
 	for {
 		last, err := kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) ([]byte, error) {
-			return sweepPageOf(tx, todo, limit)
+			return sweepReceipts(tx, todo, limit)
 		})
 		if err != nil || last == nil {
 			return err
@@ -175,8 +175,8 @@ func SweepReceipts(ctx context.Context, db kv.Database, k *Keyspace, age time.Du
 }
 
 // sweepPageOf returns the last key of a full page, nil if it was the last page.
-func sweepPageOf(tx kv.Transaction, todo kv.Range, limit time.Time) (last []byte, err error) {
-	pairs, err := tx.Snapshot().GetRange(todo, kv.RangeOptions{Limit: sweepPage}).Get()
+func sweepReceipts(tx kv.Transaction, todo kv.Range, limit time.Time) (last []byte, err error) {
+	pairs, err := tx.Snapshot().GetRange(todo, kv.RangeOptions{Limit: receiptPage}).Get()
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func sweepPageOf(tx kv.Transaction, todo kv.Range, limit time.Time) (last []byte
 			tx.Clear(pair.Key)
 		}
 	}
-	if len(pairs) < sweepPage {
+	if len(pairs) < receiptPage {
 		return nil, nil
 	}
 	return pairs[len(pairs)-1].Key, nil

@@ -102,19 +102,19 @@ func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) 
 		if done[i] != Marked {
 			continue
 		}
-		mark, err := parseEntry(state.entry)
+		mark, err := parseListEntry(state.entry)
 		if err != nil {
 			return nil, err
 		}
 		l := queues[i].layout()
 		if mark == "" || mark != r.ripe {
-			tx.Set(l.entry(), tuple.Tuple{r.now().UnixMicro(), []byte(r.next)}.Pack())
+			tx.Set(l.listKey(), tuple.Tuple{r.now().UnixMicro(), []byte(r.next)}.Pack())
 			continue
 		}
 		if state.leftovers { // else nothing is there, and to clear that is work for the store
 			l.clear(tx)
 		}
-		tx.Clear(l.entry())
+		tx.Clear(l.listKey())
 		done[i] = NotListed
 	}
 	return done, nil
@@ -155,8 +155,8 @@ func readEmptiness(r kv.Reader, queues []Target) ([]emptiness, error) {
 		l := queue.layout()
 		all := within([]byte(l.prefix))
 		// Parts of messages and numbers of items stand beside each other.
-		left, right := l.key(kindMeta, 0), append(l.key(kindCount, 1), 0xff)
-		begun[i] = reads{r.Get(l.entry()), first(all.Begin, left), first(left, right), first(right, all.End)}
+		left, right := l.key(kindMeta, 0), append(l.key(kindCounter, 1), 0xff)
+		begun[i] = reads{r.Get(l.listKey()), first(all.Begin, left), first(left, right), first(right, all.End)}
 	}
 	states := make([]emptiness, len(queues))
 	for i, read := range begun {

@@ -21,13 +21,13 @@ const (
 // leftovers is what staged pops of one queue have left that is due.
 type leftovers struct {
 	due     *due
-	marks   []fallen
-	answers []leftAnswer
+	claims  []dueRecord
+	answers []uncollectedAnswer
 }
 
 // leftAnswer is an answer that was not collected in time.
-type leftAnswer struct {
-	fallen
+type uncollectedAnswer struct {
+	dueRecord
 	due      *due
 	encoded  kv.Future[[]byte]
 	valueKey []byte
@@ -36,21 +36,21 @@ type leftAnswer struct {
 
 // add adds a key whose tuple goes on with rest after ("f"), and begins to read it.
 // It reports whether that is a key that falls due.
-func (left *leftovers) add(f fallen, rest []byte) bool {
+func (left *leftovers) add(f dueRecord, rest []byte) bool {
 	part, request, err := tuple.DecodeInt(rest)
 	switch {
 	case err != nil:
 		return false
-	case part == partMark:
-		left.marks = append(left.marks, f)
+	case part == partClaim:
+		left.claims = append(left.claims, f)
 		return true
 	case part == partAnswer:
 		g := left.due.ledger
-		left.answers = append(left.answers, leftAnswer{
-			fallen:   f,
-			due:      left.due,
-			encoded:  g.tx.Snapshot().Get(f.key),
-			valueKey: append(g.l.partPrefix(partValue), request...),
+		left.answers = append(left.answers, uncollectedAnswer{
+			dueRecord: f,
+			due:       left.due,
+			encoded:   g.tx.Snapshot().Get(f.key),
+			valueKey:  append(g.l.partPrefix(partValue), request...),
 		})
 		return true
 	}
@@ -60,7 +60,7 @@ func (left *leftovers) add(f fallen, rest []byte) bool {
 // returnStaged puts back the items of answers that were not collected in time, and
 // removes the other answers, and the marks.
 func returnStaged(all []*leftovers) error {
-	var answers []*leftAnswer
+	var answers []*uncollectedAnswer
 	for _, left := range all {
 		withItem, err := left.remove()
 		switch {
@@ -76,11 +76,11 @@ func returnStaged(all []*leftovers) error {
 
 // remove removes all but the answers with items, which it returns. If there is
 // something that it cannot read, it removes nothing.
-func (left *leftovers) remove() (withItem []*leftAnswer, err error) {
+func (left *leftovers) remove() (withItem []*uncollectedAnswer, err error) {
 	if left.due.err != nil {
 		return nil, nil
 	}
-	var without []*leftAnswer
+	var without []*uncollectedAnswer
 	for i := range left.answers {
 		a := &left.answers[i]
 		encoded, err := a.encoded.Get()
@@ -105,8 +105,8 @@ func (left *leftovers) remove() (withItem []*leftAnswer, err error) {
 		tx.AddReadConflict(kv.SingleKey(a.key)) // with collecting it
 		a.remove(tx)
 	}
-	for i := range left.marks {
-		left.marks[i].remove(tx)
+	for i := range left.claims {
+		left.claims[i].remove(tx)
 	}
 	return withItem, nil
 }
@@ -114,7 +114,7 @@ func (left *leftovers) remove() (withItem []*leftAnswer, err error) {
 // returnItems puts the items of answers back until they are returnBytes. The size
 // of a value is not known before it is read, so it reads few at first, in order not
 // to read much more than it returns, and more at each step, to take few steps.
-func returnItems(answers []*leftAnswer) error {
+func returnItems(answers []*uncollectedAnswer) error {
 	bytes := 0
 	for next := firstReturn; len(answers) > 0 && bytes <= returnBytes; next *= returnGrowth {
 		some := answers[:min(next, len(answers))]
@@ -135,7 +135,7 @@ func returnItems(answers []*leftAnswer) error {
 	return nil
 }
 
-func (a *leftAnswer) giveBack(value []byte) {
+func (a *uncollectedAnswer) giveBack(value []byte) {
 	g := a.due.ledger
 	g.tx.AddReadConflict(kv.SingleKey(a.key))
 	a.remove(g.tx)
@@ -146,7 +146,7 @@ func (a *leftAnswer) giveBack(value []byte) {
 
 // sweep does what is due in a queue with which the transaction does nothing else at
 // the same time.
-func sweep(tx kv.Transaction, l *layout, now time.Time) (returned bool, err error) {
+func returnDue(tx kv.Transaction, l *layout, now time.Time) (returned bool, err error) {
 	g := ledger{tx: tx, l: l, now: now}
 	d := due{ledger: &g}
 	if err := bringBack([]*due{&d}); err != nil {
@@ -161,7 +161,7 @@ func sweep(tx kv.Transaction, l *layout, now time.Time) (returned bool, err erro
 // do so from time to time; plain pops never look for such.
 func adopt(tx kv.Transaction, l *layout, now time.Time) error {
 	var parts [2]kv.Future[[]kv.KeyValue]
-	for i, part := range []int64{partAnswer, partMark} {
+	for i, part := range []int64{partAnswer, partClaim} {
 		parts[i] = tx.Snapshot().GetRange(within(l.partPrefix(part)), kv.RangeOptions{Limit: duePage})
 	}
 	for _, part := range parts {

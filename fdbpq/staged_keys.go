@@ -46,7 +46,7 @@ import (
 const (
 	partAnswer = iota
 	partValue
-	partMark
+	partClaim
 )
 
 func (l *layout) requestRange() kv.Range { return within(l.key(kindRequest, 1)) }
@@ -64,7 +64,7 @@ func (l *layout) partKey(part int64, id [randomSize]byte) []byte {
 }
 
 // waiter is a request in line, as others see it.
-type waiter struct {
+type lineEntry struct {
 	key      []byte
 	end      End
 	count    int64
@@ -79,7 +79,7 @@ func encodeRequest(end End, deadline time.Time) []byte {
 	return tuple.Tuple{requestKinds[end], deadline.UnixMicro()}.Pack()
 }
 
-func (l *layout) parseWaiter(pair kv.KeyValue) (*waiter, error) {
+func (l *layout) parseRequest(pair kv.KeyValue) (*lineEntry, error) {
 	key, err := tuple.Unpack(pair.Key[len(l.prefix)+kindSize:])
 	if err != nil {
 		return nil, fmt.Errorf("%w: request %x: %w", ErrCorrupt, pair.Key, err)
@@ -88,7 +88,7 @@ func (l *layout) parseWaiter(pair kv.KeyValue) (*waiter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: request %x: %w", ErrCorrupt, pair.Key, err)
 	}
-	w := &waiter{key: pair.Key}
+	w := &lineEntry{key: pair.Key}
 	var id []byte
 	var kind, micros int64
 	if len(key) != 2 || !element(key[0], &w.count) || !element(key[1], &id) || len(id) != randomSize ||
@@ -146,11 +146,11 @@ func element[T any](from any, to *T) bool {
 	return ok
 }
 
-func encodeMark(deadline time.Time, n int) []byte {
+func encodeClaim(deadline time.Time, n int) []byte {
 	return tuple.Tuple{deadline.UnixMicro(), int64(n)}.Pack()
 }
 
-func parseMark(value []byte) (deadline time.Time, n int64, err error) {
+func parseClaim(value []byte) (deadline time.Time, n int64, err error) {
 	micros, rest, err := tuple.DecodeInt(value)
 	if err == nil {
 		n, _, err = tuple.DecodeInt(rest)

@@ -42,7 +42,7 @@ type Popper struct {
 
 	mu struct {
 		sync.Mutex
-		done      []mark        // of earlier pops, to be removed
+		done      []expiringKey // of earlier pops, to be removed
 		unsettled []*request    // pops of unknown outcome
 		swept     time.Time     // when what had expired was last looked for
 		size      int           // bytes of the values last served, on average
@@ -60,7 +60,7 @@ const (
 	answerLife = 30 * time.Second
 	// markLife is how long a pop has to find out that it took an item, should
 	// the store be out of reach meanwhile.
-	markLife = time.Hour
+	claimLife = time.Hour
 	// sweepEvery is how often a Popper looks for what has expired.
 	sweepEvery = 5 * time.Second
 	// minPatience and maxPatience bound how long the first in line may stay
@@ -105,9 +105,9 @@ func (p *Popper) pop(ctx context.Context, end End) (Item, error) {
 		return Item{}, err
 	}
 	r := p.newRequest(end)
-	result, err := p.begin(ctx, r)
+	result, err := p.tryAtOnce(ctx, r)
 	if result == nil {
-		result, err = p.wait(ctx, r, err)
+		result, err = p.awaitAnswer(ctx, r, err)
 	}
 	p.finish(r, err == nil && result.Err == nil)
 	if err != nil {
@@ -130,7 +130,7 @@ func (p *Popper) finish(r *request, took bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if took {
-		p.mu.done = append(p.mu.done, r.taken.mark)
+		p.mu.done = append(p.mu.done, r.claimed.marker)
 	} else {
 		p.mu.done = append(p.mu.done, r.removes...)
 	}
@@ -138,7 +138,7 @@ func (p *Popper) finish(r *request, took bool) {
 
 // begin tries once to pop without waiting. If others are waiting already, or
 // were when it last waited, it registers instead and returns nil.
-func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err error) {
+func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *Result, err error) {
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
 		last, err := p.lastInLine(tx).Get()
 		if err != nil {
@@ -148,7 +148,7 @@ func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err err
 			return p.register(tx, r, last)
 		}
 		now := p.now()
-		if err := p.sweep(tx, now); err != nil {
+		if err := p.sweepIfDue(tx, now); err != nil {
 			return err
 		}
 		b, err := apply(tx, []Op{{Kind: OpPop, End: r.end, Queue: p.q}}, now, nil)
@@ -157,7 +157,7 @@ func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err err
 		}
 		result = &b.results[0]
 		if result.Err == nil {
-			r.take(tx, b.popped[0].stored, now)
+			r.claim(tx, b.popped[0].stored, now)
 		}
 		return nil
 	})
@@ -168,19 +168,19 @@ func (p *Popper) begin(ctx context.Context, r *request) (result *Result, err err
 }
 
 // sweep looks for what is due if it is time to do so.
-func (p *Popper) sweep(tx kv.Transaction, now time.Time) error {
-	if !p.mustSweep(now) {
+func (p *Popper) sweepIfDue(tx kv.Transaction, now time.Time) error {
+	if !p.isSweepDue(now) {
 		return nil
 	}
 	if err := adopt(tx, p.l, now); err != nil {
 		return err
 	}
-	_, err := sweep(tx, p.l, now)
+	_, err := returnDue(tx, p.l, now)
 	return err
 }
 
 // mustSweep reports whether it is time to look for what has expired.
-func (p *Popper) mustSweep(now time.Time) bool {
+func (p *Popper) isSweepDue(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now.Sub(p.mu.swept) < sweepEvery {

@@ -10,30 +10,30 @@ import (
 
 // request is one pop, as its owner sees it.
 type request struct {
-	l                            *layout
-	end                          End
-	id                           [randomSize]byte
-	answerKey, valueKey, markKey []byte
-	removes                      []mark // of earlier pops, removed on the way
+	l                             *layout
+	end                           End
+	id                            [randomSize]byte
+	answerKey, valueKey, claimKey []byte
+	removes                       []expiringKey // of earlier pops, removed on the way
 
-	key     []byte   // its place in line, the same for life; nil until first registered
-	takings []taking // attempts to take an item, in order
-	taken   *taking  // the one that was committed, or else the last one
+	key     []byte  // its place in line, the same for life; nil until first registered
+	claims  []claim // attempts to take an item, in order
+	claimed *claim  // the one that was committed, or else the last one
 
-	early      bool          // the line was empty, so it may be the first soon
+	soonFirst  bool          // the line was empty, so it may be the first soon
 	first      string        // the first in line when last seen
 	firstSince time.Time     // since when it is
 	patience   time.Duration // with a first in line that does not serve
 }
 
 // taking is an attempt to take an item.
-type taking struct {
+type claim struct {
 	*stored
-	mark mark // that says that it was committed
+	marker expiringKey // that says that it was committed
 }
 
 // mark is a mark, and when it falls due.
-type mark struct {
+type expiringKey struct {
 	key      []byte
 	deadline time.Time
 }
@@ -46,13 +46,13 @@ func newRequest(l *layout, end End, now time.Time) *request {
 		id:        id,
 		answerKey: l.partKey(partAnswer, id),
 		valueKey:  l.partKey(partValue, id),
-		markKey:   l.partKey(partMark, id),
+		claimKey:  l.partKey(partClaim, id),
 		patience:  minPatience + rand.N(maxPatience-minPatience),
 	}
 }
 
 // attempted reports whether anything may have been written for the request.
-func (r *request) attempted() bool { return r.key != nil || len(r.takings) > 0 }
+func (r *request) attempted() bool { return r.key != nil || len(r.claims) > 0 }
 
 // fence makes attempts of the same request conflict with each other. The read
 // must come first: FoundationDB leaves out what the transaction has written.
@@ -62,36 +62,36 @@ func (r *request) fence(tx kv.Transaction) {
 }
 
 // take writes that the item was taken by this request.
-func (r *request) take(tx kv.Transaction, item *stored, now time.Time) {
+func (r *request) claim(tx kv.Transaction, item *stored, now time.Time) {
 	r.fence(tx)
-	t := taking{stored: item, mark: mark{key: r.markKey, deadline: now.Add(markLife)}}
-	r.l.setUntil(tx, t.mark.deadline, t.mark.key, encodeMark(t.mark.deadline, len(r.takings)))
+	t := claim{stored: item, marker: expiringKey{key: r.claimKey, deadline: now.Add(claimLife)}}
+	r.l.setUntil(tx, t.marker.deadline, t.marker.key, encodeClaim(t.marker.deadline, len(r.claims)))
 	for _, m := range r.removes {
 		r.l.clearUntil(tx, m.deadline, m.key)
 	}
-	r.takings = append(r.takings, t)
-	r.taken = &t
+	r.claims = append(r.claims, t)
+	r.claimed = &t
 }
 
 // marked returns the attempt that has taken an item, nil if none has.
-func (r *request) marked(read kv.Future[[]byte]) (*taking, error) {
+func (r *request) committedClaim(read kv.Future[[]byte]) (*claim, error) {
 	value, err := read.Get()
 	if err != nil || value == nil {
 		return nil, err
 	}
-	_, n, err := parseMark(value)
-	if err == nil && (n < 0 || n >= int64(len(r.takings))) {
-		err = fmt.Errorf("%w: mark of attempt %d: there were %d", ErrCorrupt, n, len(r.takings))
+	_, n, err := parseClaim(value)
+	if err == nil && (n < 0 || n >= int64(len(r.claims))) {
+		err = fmt.Errorf("%w: mark of attempt %d: there were %d", ErrCorrupt, n, len(r.claims))
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &r.takings[n], nil
+	return &r.claims[n], nil
 }
 
 // see notes who is first in line.
 func (r *request) see(line []kv.KeyValue, now time.Time) {
-	r.early = false
+	r.soonFirst = false
 	first := ""
 	if len(line) > 0 {
 		first = string(line[0].Key)

@@ -17,7 +17,7 @@ func (p *Popper) serve(ctx context.Context, own *request) (*Result, error) {
 		if err := s.readLine(p.serveCount()); err != nil || len(s.line) == 0 {
 			return err
 		}
-		if err := p.sweep(tx, s.now); err != nil {
+		if err := p.sweepIfDue(tx, s.now); err != nil {
 			return err
 		}
 		return s.serveLine()
@@ -52,7 +52,7 @@ type serving struct {
 	now    time.Time
 	own    *request
 	result *Result // of own
-	line   []*waiter
+	line   []*lineEntry
 
 	items ends
 
@@ -66,7 +66,7 @@ func (s *serving) readLine(limit int) error {
 		return err
 	}
 	for _, pair := range pairs {
-		w, err := s.l.parseWaiter(pair)
+		w, err := s.l.parseRequest(pair)
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (s *serving) readLine(limit int) error {
 	return nil
 }
 
-func (s *serving) remove(w *waiter) {
+func (s *serving) remove(w *lineEntry) {
 	s.tx.AddReadConflict(kv.SingleKey(w.key))
 	s.tx.Clear(w.key)
 }
@@ -120,7 +120,7 @@ func (s *serving) findItems() error {
 	if err := s.readItems(); err != nil || !s.isEmpty() {
 		return err
 	}
-	returned, err := sweep(s.tx, s.l, s.now)
+	returned, err := returnDue(s.tx, s.l, s.now)
 	if err != nil || !returned {
 		return err
 	}
@@ -142,7 +142,7 @@ func (s *serving) isEmpty() bool {
 	return len(s.items.walks[Front].items)+len(s.items.walks[Back].items) == 0
 }
 
-func (s *serving) sayEmpty(w *waiter) {
+func (s *serving) sayEmpty(w *lineEntry) {
 	s.remove(w)
 	if w.id == s.own.id {
 		s.own.fence(s.tx)
@@ -153,24 +153,24 @@ func (s *serving) sayEmpty(w *waiter) {
 }
 
 // give gives an item to a request. Whoever serves takes its own at once.
-func (s *serving) give(w *waiter, item *stored, g *ledger) error {
+func (s *serving) give(w *lineEntry, item *stored, g *ledger) error {
 	if item.err != nil {
 		return item.err
 	}
-	s.items.take(w.end, item)
+	s.items.noteTaken(w.end, item)
 	s.tx.AddReadConflict(kv.SingleKey(item.pair.Key))
 	s.remove(w)
 	g.lend(item)
 	s.served++
 	s.bytes += len(item.pair.Value)
 	if w.id == s.own.id {
-		item.readParts(s.tx, s.l)
-		if err := item.wait(); err != nil {
+		item.beginRead(s.tx, s.l)
+		if err := item.finishRead(); err != nil {
 			return err
 		}
 		if item.err == nil {
 			g.settle(item)
-			s.own.take(s.tx, item, s.now)
+			s.own.claim(s.tx, item, s.now)
 			s.result = &Result{Item: item.item}
 			return nil
 		}
@@ -181,7 +181,7 @@ func (s *serving) give(w *waiter, item *stored, g *ledger) error {
 }
 
 // reply writes the answer to a request.
-func (s *serving) reply(w *waiter, item *ID) {
+func (s *serving) reply(w *lineEntry, item *ID) {
 	a := answer{deadline: s.now.Add(answerLife), item: item}
 	s.l.setUntil(s.tx, a.deadline, s.l.partKey(partAnswer, w.id), a.encode())
 }

@@ -11,7 +11,7 @@ import (
 
 // wait looks for the answer to the request until it is there. err is what the
 // attempt to do without ended with.
-func (p *Popper) wait(ctx context.Context, r *request, err error) (result *Result, _ error) {
+func (p *Popper) awaitAnswer(ctx context.Context, r *request, err error) (result *Result, _ error) {
 	p.setContended(true)
 	began := p.now()
 	expected := p.expectedWait()
@@ -34,7 +34,7 @@ func (p *Popper) wait(ctx context.Context, r *request, err error) (result *Resul
 				continue
 			}
 		case !lost:
-			if r.early {
+			if r.soonFirst {
 				pause = minLook
 			}
 			sleep(ctx, pause*3/4+rand.N(pause/2))
@@ -78,13 +78,13 @@ func (p *Popper) waited(d time.Duration) {
 func (p *Popper) look(ctx context.Context, r *request) (result *Result, err error) {
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
 		answer := tx.Get(r.answerKey)
-		if len(r.takings) > 0 {
-			taken, err := r.marked(tx.Get(r.markKey))
+		if len(r.claims) > 0 {
+			taken, err := r.committedClaim(tx.Get(r.claimKey))
 			if err != nil {
 				return err
 			}
 			if taken != nil {
-				r.taken = taken
+				r.claimed = taken
 				result = &Result{Item: taken.stored.item}
 				return nil
 			}
@@ -123,7 +123,7 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 	}
 	s := p.l.storedAs(*a.item, kv.KeyValue{Key: p.l.itemKey(a.item), Value: value})
 	s.metas = metas
-	if err := s.wait(); err != nil {
+	if err := s.finishRead(); err != nil {
 		return nil, err
 	}
 	tx.Clear(r.valueKey)
@@ -135,7 +135,7 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 		return &Result{Err: s.err}, nil
 	}
 	g.settle(&s)
-	r.take(tx, &s, now)
+	r.claim(tx, &s, now)
 	return &Result{Item: s.item}, nil
 }
 
@@ -177,7 +177,7 @@ func (p *Popper) register(tx kv.Transaction, r *request, line []kv.KeyValue) err
 	if r.key == nil {
 		count := int64(0)
 		if len(line) > 0 {
-			last, err := p.l.parseWaiter(line[0])
+			last, err := p.l.parseRequest(line[0])
 			if err != nil {
 				return err
 			}
@@ -187,7 +187,7 @@ func (p *Popper) register(tx kv.Transaction, r *request, line []kv.KeyValue) err
 	}
 	r.fence(tx)
 	tx.Set(r.key, encodeRequest(r.end, p.now().Add(requestLife)))
-	r.first, r.early = "", len(line) == 0
+	r.first, r.soonFirst = "", len(line) == 0
 	return nil
 }
 

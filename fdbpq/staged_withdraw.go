@@ -64,19 +64,19 @@ func (p *Popper) withdraw(ended context.Context, r *request, err error) error {
 // has taken goes back to its place.
 func (p *Popper) clear(ctx context.Context, r *request) error {
 	return kv.UpdateIdempotent(ctx, p.db, func(tx kv.Transaction) error {
-		answered, marked := tx.Get(r.answerKey), tx.Get(r.markKey)
+		answered, marked := tx.Get(r.answerKey), tx.Get(r.claimKey)
 		encoded, err := answered.Get()
 		if err != nil {
 			return err
 		}
-		taken, err := r.marked(marked)
+		taken, err := r.committedClaim(marked)
 		if err != nil {
 			return err
 		}
 		g := ledger{tx: tx, l: p.l, now: p.now()}
 		if taken != nil {
 			g.restore(taken.stored)
-			p.l.clearUntil(tx, taken.mark.deadline, r.markKey)
+			p.l.clearUntil(tx, taken.marker.deadline, r.claimKey)
 		}
 		if encoded != nil {
 			a, err := parseAnswer(encoded)
@@ -98,7 +98,7 @@ func (p *Popper) clear(ctx context.Context, r *request) error {
 		}
 		tx.Clear(r.answerKey)
 		tx.Clear(r.valueKey)
-		tx.Clear(r.markKey)
+		tx.Clear(r.claimKey)
 		return nil
 	})
 }

@@ -260,13 +260,13 @@ const (
 
 // firstQueues returns some of the queues there are.
 func (k *Keyspace) firstQueues(r kv.Reader) (layouts []*layout, err error) {
-	for _, of := range []*kind{&k.priority, &k.fifo} {
+	for _, of := range []*branch{&k.priority, &k.fifo} {
 		queues, err := of.list.names(r, "", sampleQueues).Get()
 		if err != nil {
 			return nil, err
 		}
 		for _, name := range queues {
-			l, err := k.named(of, name)
+			l, err := k.layoutOf(of, name)
 			if err != nil {
 				return nil, err
 			}

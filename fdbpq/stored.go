@@ -17,7 +17,7 @@ type stored struct {
 }
 
 // inQueue is an item that was taken, and the queue that it was in.
-type inQueue struct {
+type takenItem struct {
 	l *layout
 	*stored
 }
@@ -38,7 +38,7 @@ func (l *layout) storedAs(id ID, pair kv.KeyValue) stored {
 }
 
 // readParts begins to read the item's ("m") keys, unless that was done before.
-func (s *stored) readParts(r kv.Reader, l *layout) {
+func (s *stored) beginRead(r kv.Reader, l *layout) {
 	if s.metas == nil && s.err == nil {
 		s.metas = l.readMetas(r, &s.item.ID)
 	}
@@ -55,7 +55,7 @@ func (l *layout) readMetas(r kv.Reader, id *ID) kv.Future[[]kv.KeyValue] {
 
 // wait ends what readParts began. The error is one of the store; what is wrong
 // with the item alone is in s.err.
-func (s *stored) wait() error {
+func (s *stored) finishRead() error {
 	if s.metas == nil || s.err != nil || s.parts != nil {
 		return nil
 	}

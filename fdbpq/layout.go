@@ -13,31 +13,30 @@ import (
 //
 //	("i", priority, count, random)       = value    an item, exactly the recipe's key
 //	("m", priority, count, random, part) = bytes    headers and the rest of a long value
-//	("n")                                = int64    number of items
-//	("n", priority)                      = int64    number of items of that priority
+//	("n")                                = int64    counter: items
+//	("n", priority)                      = int64    counter: items of that priority
 //	("r", ...), ("f", ...)                          staged pops, see staged_keys.go
-//	("t", due, kind, ...)                = ""       time index: what falls due when, see due.go
+//	("t", due, kind, ...)                = ""       time index, see due.go
 //
-// For a Queue the same without priority:
+// For a Queue, the same without priority:
 //
 //	("i", index, random)       = value              an item, exactly the recipe's key
 //	("m", index, random, part) = bytes
 //	("n")                      = int64
 //
-// Queues of a Keyspace also have, below its roots (here "pq"):
+// A Keyspace also has keys below its roots (here "pq"):
 //
 //	("pq-queues", name)  = (microseconds) or (microseconds, mark), see list.go
 //	("pq-x", lane, batch) = receipt of a committed batch, see Batcher
-//	("pq-x", "probe")     = receipt of no batch, see Probe
+//	("pq-x", "probe")     = a receipt without a batch, see Probe
 //	("pq-store")          = identity and settings of the keyspace, see OpenStore
 //
-// All roots of a Keyspace are in one table: see areas.
+// areas is the table of all roots of a Keyspace.
 //
-// count is one more than the highest count in use at that priority, index one
-// more than the highest index in use. id.go says what random is, message.go
-// what value and part hold.
+// count is one more than the highest count in use at that priority, and index one more
+// than the highest index in use. id.go defines random, message.go value and part.
 
-// The kinds of keys, the first element below a queue's own subspace.
+// Kinds of keys: the first element inside a queue's subspace.
 const (
 	kindItem    = "i"
 	kindMeta    = "m"
@@ -46,26 +45,25 @@ const (
 	kindAnswer  = "f"
 	kindDue     = "t"
 
-	// kindSize is the bytes of a packed kind.
+	// kindSize is the length of a packed kind.
 	kindSize = len("\x02i\x00")
 )
 
-// layout makes the keys of one queue. There may be very many, so it holds
-// nothing that can be made when it is needed. But for listed and cameShort it is
-// not changed after it was made.
+// layout builds the keys of one queue. A process can have very many, so it holds nothing
+// that can be computed when needed. Only listedSince and cameShort ever change.
 type layout struct {
-	prefix string // of all keys of the queue; names it among others in a batch
-	list   *list  // that the queue is registered in; nil outside a Keyspace
+	prefix string // of all keys of the queue, and its identity
+	list   *list  // that the queue is in; nil outside a Keyspace
 	fifo   bool
 	format ValueFormat
 
-	// listed is the start of the newest batch that saw or put the queue in the
-	// list, and is durable; nil if there was none. See list.go for how long that
-	// may be relied on.
+	// listedSince is when the newest durable batch began that saw the queue in the
+	// list, or put it there; nil if none has. list.go says for how long pushes may rely
+	// on it.
 	listedSince atomic.Pointer[time.Time]
 
-	// cameShort says that the last pop found too few items. It is a guess at what
-	// the next one will find, and decides only what is read early: see due.go.
+	// cameShort is whether the last pop found too few items. The next one probably
+	// will too, and then reads what is due at once.
 	cameShort atomic.Bool
 }
 
@@ -73,14 +71,14 @@ func newLayout(s Subspace, format ValueFormat, fifo bool) *layout {
 	return &layout{prefix: string(s.Bytes()), format: format, fifo: fifo}
 }
 
-// key returns the key (kind), in new memory with room for more.
+// key returns the key (kind), in new memory with room for more bytes.
 func (l *layout) key(kind string, room int) []byte {
 	key := make([]byte, 0, len(l.prefix)+kindSize+room)
 	return tuple.AppendString(append(key, l.prefix...), kind)
 }
 
-// within is the range of all tuples that begin with prefix and go on. It takes
-// prefix over: what follows it in the same memory may be written to.
+// within returns the range of all tuples that extend prefix. It owns prefix from then
+// on, including the spare capacity behind it.
 func within(prefix []byte) kv.Range {
 	end := append(make([]byte, 0, len(prefix)+1), prefix...)
 	return kv.Range{Begin: append(prefix, 0x00), End: append(end, 0xff)}
@@ -88,13 +86,13 @@ func within(prefix []byte) kv.Range {
 
 func (l *layout) itemRange() kv.Range { return within(l.key(kindItem, 1)) }
 
-// priorityRange is the range in which the items of one priority are.
+// priorityRange is the range of the items of one priority.
 func (l *layout) priorityRange(priority int64) kv.Range {
 	return within(l.priorityKey(kindItem, priority))
 }
 
-// priorityKey returns the key (kind, priority), in queues that have priorities,
-// in new memory with room for the rest of an item's key.
+// priorityKey returns the key (kind, priority), or (kind) in a FIFO queue, in new memory
+// with room for the rest of an item's key.
 func (l *layout) priorityKey(kind string, priority int64) []byte {
 	key := l.key(kind, 64)
 	if l.fifo {
@@ -121,8 +119,7 @@ func (l *layout) totalKey() []byte { return l.key(kindCounter, 0) }
 
 func (l *layout) counterKey(priority int64) []byte { return l.priorityKey(kindCounter, priority) }
 
-// firstCount is the count of the first item in an empty queue, as the recipes
-// have it.
+// firstCount is the count of the first item in an empty queue, as in the recipes.
 func (l *layout) firstCount() int64 {
 	if l.fifo {
 		return 1
@@ -130,7 +127,7 @@ func (l *layout) firstCount() int64 {
 	return 0
 }
 
-// parseItem reads an item's id from its key.
+// parseItem returns the id in an item's key.
 func (l *layout) parseItem(key []byte) (ID, error) {
 	var id ID
 	var err error

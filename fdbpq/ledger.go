@@ -6,15 +6,15 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// ledger owns the state of the items of one queue in one transaction: nothing
-// else writes their keys or the numbers of items. An item is
+// ledger owns the state of one queue's items in one transaction. Nothing else writes
+// their keys or the item counters. An item is
 //
 //	ready   at its key in ("i"), and counted
-//	lent    gone from ("i"), not counted; its ("m") keys stay, and whoever lent
-//	        it keeps its value: a staged pop
-//	gone    no key is left of it
+//	lent    not in ("i"), and not counted; its ("m") keys stay, and a staged pop
+//	        keeps its value
+//	gone    without any key
 //
-// and these are the ways between them:
+// and moves between these states like this:
 //
 //	      add                lend               settle
 //	(new) ----> ready --------------------> lent ------> gone
@@ -23,19 +23,19 @@ import (
 //	             '----------------------------------------'
 //	                            restore
 //
-// take is lend and settle at once. A state that an item can have besides is one
-// more method for each way to it and from it.
+// take is lend and settle in one. A new state needs one method for each arrow to it and
+// from it.
 //
-// The numbers of items are written by flush, which must be called in the end.
+// flush writes the counters, so it must be called last.
 type ledger struct {
 	tx     kv.Transaction
 	l      *layout
 	now    time.Time
-	deltas map[int64]int64 // changes of the numbers of items, by priority
+	deltas map[int64]int64 // changes of the counters, by priority
 	wrote  bool
 }
 
-// add writes a new item. Whether it has ("m") keys is said by its id.
+// add writes a new item, with ("m") keys if its id says so.
 func (g *ledger) add(id *ID, m *Message) {
 	g.tally(id, 1)
 	if !id.hasMeta() {
@@ -52,21 +52,20 @@ func (g *ledger) add(id *ID, m *Message) {
 	}
 }
 
-// lend takes an item out of the queue and leaves its ("m") keys. Its value goes
-// with whoever lends it.
+// lend removes an item from the queue and leaves its ("m") keys. The caller keeps its
+// value.
 func (g *ledger) lend(s *stored) {
 	g.tx.Clear(s.pair.Key)
 	g.tally(&s.item.ID, -1)
 }
 
-// giveBack writes an item that was lent to its old place, with the value as it was
-// stored.
+// giveBack returns a lent item to its old place, with its value as it was stored.
 func (g *ledger) giveBack(id *ID, value []byte) {
 	g.tx.Set(g.l.itemKey(id), value)
 	g.tally(id, 1)
 }
 
-// settle removes what is left of an item that was lent, all of which was read.
+// settle removes the rest of a lent item, which must have been read in full.
 func (g *ledger) settle(s *stored) {
 	for _, part := range s.parts {
 		g.tx.Clear(part.Key)
@@ -74,14 +73,14 @@ func (g *ledger) settle(s *stored) {
 	g.wrote = true
 }
 
-// take removes an item, all of which was read.
+// take removes an item, which must have been read in full.
 func (g *ledger) take(s *stored) {
 	g.lend(s)
 	g.settle(s)
 }
 
-// restore writes an item that was taken to its old place, as it was stored. The
-// queue may have left the list of queues meanwhile.
+// restore returns a taken item to its old place, as it was stored, and lists the queue,
+// which may have left the list of queues meanwhile.
 func (g *ledger) restore(s *stored) {
 	if g.l.list != nil {
 		g.l.register(g.tx, g.now)
@@ -93,7 +92,7 @@ func (g *ledger) restore(s *stored) {
 	g.tally(&s.item.ID, 1)
 }
 
-// count notes that an item came or went. Items of other programs are not counted.
+// tally adds to the counters. Items of other programs are not counted.
 func (g *ledger) tally(id *ID, delta int64) {
 	g.wrote = true
 	if !id.ours() {
@@ -105,7 +104,7 @@ func (g *ledger) tally(id *ID, delta int64) {
 	g.deltas[id.Priority] += delta
 }
 
-// flush writes the changes of the numbers of items.
+// flush writes the changes of the counters.
 func (g *ledger) flush() {
 	total := int64(0)
 	for priority, delta := range g.deltas {
@@ -119,8 +118,8 @@ func (g *ledger) flush() {
 
 var zeroCounter = make([]byte, 8)
 
-// addCount changes a number of items. One that reaches zero is removed, so that a
-// queue with many priorities leaves nothing behind.
+// addToCounter adds to a counter, and removes it if it reaches zero, so that a queue with
+// many priorities leaves nothing behind.
 func addToCounter(tx kv.Transaction, key []byte, delta int64) {
 	if delta == 0 {
 		return

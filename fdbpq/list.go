@@ -10,51 +10,49 @@ import (
 
 // list is the list of the queues of one kind in a Keyspace:
 //
-//	("pq-queues", name) = (microseconds)        in the list, since about then
-//	                    = (microseconds, mark)  the same, and somebody found the queue
-//	                                            empty and wants to take it off
+//	("pq-queues", name) = (microseconds)        listed, since about then
+//	                    = (microseconds, mark)  listed, but Retire found the queue empty
 //
-// Pushes put queues there, and Retire takes off those that are empty.
+// Pushes list queues, and Retire takes empty ones off the list.
 //
 // # Why no queue with items is missing
 //
-// A push must not conflict with other pushes, nor read the list each time. So a
-// push relies on what a batch of the same process has seen, for listedLife from
-// the beginning of that batch. Without such knowledge it reads its entry, and
-// writes it if it is missing or has a mark. None of this is a read that can
-// conflict.
+// A push must not conflict with other pushes, and should not read the list each time.
+// So it relies on an earlier batch of the same process that has seen the entry, for
+// listedLife from the start of that batch. Otherwise it reads the entry, without conflict,
+// and writes it if it is missing or has a mark.
 //
-// To take a queue off the list takes two transactions. The first finds the queue
-// empty and leaves a mark. The second comes RetireAfter later, finds the queue
-// empty and the same mark, and removes the entry. Both read, so as to conflict
-// with whatever changes that: the entry, and the range of the items.
+// Taking a queue off the list takes two transactions. The first finds the queue empty and
+// leaves a mark. The second, RetireAfter later, finds the queue still empty with the same
+// mark, and removes the entry. Both read the entry and the range of the items, so that they
+// conflict with every change of either.
 //
-// Take a push to the queue. If it is committed before the second transaction
-// is, that one finds the item, or conflicts. If it is committed after it, and
-// it read the entry or wrote it, it began after the mark was made, or it would
-// have been over: it saw the mark, or no entry, and wrote the entry, which makes the
-// second one conflict or puts back what it removed. And if it relied on another
-// batch, that one began less than listedLife earlier, so after the mark too,
-// and had seen the entry without it, or put it there: somebody had removed the
-// mark, and the second transaction did not find it.
+// Now take a push. If it commits before the second transaction, that transaction sees the
+// item, or conflicts. So let it commit after the second transaction:
 //
-// That holds if a transaction is over RetireAfter - listedLife after it began.
-// It compares durations that one process measures by its own clock, and never
-// the clocks of two machines. It does not hold for versions of this package that
-// relied on an entry indefinitely: a queue that such a process pushes to may be
-// missing until another process pushes to it.
+//   - If it read the entry, it began after the mark was made, because otherwise it would
+//     have ended by now. So it saw the mark, or no entry, and wrote the entry. Either the
+//     second transaction conflicts with that, or the write restores what it removed.
+//   - If it relied on an earlier batch, that batch began less than listedLife before, and
+//     so after the mark was made, too. The batch saw the entry without a mark, or wrote it:
+//     the mark was gone, and the second transaction did not find it.
+//
+// This holds as long as a transaction ends within RetireAfter - listedLife of its start.
+// All durations are measured by the clock of one process; no two clocks are compared. It
+// does not hold for old versions of this package, which relied on an entry indefinitely: a
+// queue that one of them pushes to may be missing until another process pushes to it.
 type list struct {
-	prefix string // of the keys of the list
+	prefix string // of the keys in the list
 	root   string // of the keys of the queues in it
 }
 
 const (
-	// listedLife is how long a push may rely on an earlier batch having seen that
-	// its queue is in the list.
+	// listedLife is how long pushes may rely on a batch that saw their queue in the
+	// list.
 	listedLife = time.Minute
 
-	// RetireAfter is how much later than the call of Retire that left a mark the
-	// one must begin that takes the queue off the list.
+	// RetireAfter is the least time between the call of Retire that marks a queue and
+	// the call that takes it off the list.
 	RetireAfter = 10 * time.Minute
 )
 
@@ -65,14 +63,15 @@ func newList(base tuple.Subspace, root string) *list {
 	}
 }
 
-// entry is the key of the queue in its list.
+// listKey is the key of the queue in its list.
 func (l *layout) listKey() []byte {
 	name := l.prefix[len(l.list.root):] // packed
 	return append(append(make([]byte, 0, len(l.list.prefix)+len(name)), l.list.prefix...), name...)
 }
 
-// knownListed reports whether a push at that time may rely on the queue being in
-// the list. Either clock may have been stopped, or set, in between.
+// recentlyListed reports whether a push may rely on the queue being in the list. It
+// compares both the monotonic and the wall clock, because either may have been stopped or
+// set meanwhile.
 func (l *layout) recentlyListed(now time.Time) bool {
 	seen := l.listedSince.Load()
 	if seen == nil {
@@ -82,12 +81,12 @@ func (l *layout) recentlyListed(now time.Time) bool {
 	return 0 <= age && age < listedLife && 0 <= byWall && byWall < listedLife
 }
 
-// register writes that the queue is in the list, without a mark.
+// register lists the queue, without a mark.
 func (l *layout) register(tx kv.Transaction, now time.Time) {
 	tx.Set(l.listKey(), tuple.Tuple{now.UnixMicro()}.Pack())
 }
 
-// parseEntry returns the mark of an entry, "" without one.
+// parseListEntry returns the mark of an entry, "" without one.
 func parseListEntry(value []byte) (Mark, error) {
 	_, rest, err := tuple.DecodeInt(value)
 	var mark []byte
@@ -103,7 +102,7 @@ func parseListEntry(value []byte) (Mark, error) {
 	return Mark(mark), nil
 }
 
-// pairs reads up to limit entries after the queue of that name.
+// pairs starts to read up to limit entries after the given name.
 func (l *list) pairs(r kv.Reader, after string, limit int) kv.Future[[]kv.KeyValue] {
 	span := within([]byte(l.prefix))
 	if after != "" {
@@ -112,7 +111,7 @@ func (l *list) pairs(r kv.Reader, after string, limit int) kv.Future[[]kv.KeyVal
 	return r.GetRange(span, kv.RangeOptions{Limit: limit})
 }
 
-// name is the name of the queue whose entry has the key.
+// name returns the name in the key of an entry.
 func (l *list) name(key []byte) (string, error) {
 	name, rest, err := tuple.DecodeString(key[len(l.prefix):])
 	if err == nil && len(rest) > 0 {
@@ -128,7 +127,7 @@ func (l *list) names(r kv.Reader, after string, limit int) kv.Future[[]string] {
 	return names{l, l.pairs(r, after, limit)}
 }
 
-// names is the names of queues being read.
+// names is a list of names being read.
 type names struct {
 	l     *list
 	pairs kv.Future[[]kv.KeyValue]

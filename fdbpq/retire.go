@@ -10,50 +10,48 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// Mark is what Retire leaves in the list at a queue that it found empty.
+// Mark is what Retire adds to the list entry of a queue that it found empty.
 type Mark string
 
-// NewMark returns a mark that nobody has used.
+// NewMark returns a mark that nobody else has.
 func NewMark() Mark {
 	mark := make([]byte, 16)
 	_, _ = rand.Read(mark) // never returns an error: see crypto/rand
 	return Mark(mark)
 }
 
-// Retired is what Retire did about a queue.
+// Retired is what Retire did with a queue.
 type Retired uint8
 
 const (
-	// InUse: the queue has items, or a pop of a Popper is under way. It stays.
+	// InUse: the queue has items, or a Popper is at work on it. It stays listed.
 	InUse Retired = iota
-	// Marked: the queue is empty and has the new mark now.
+	// Marked: the queue is empty and now has the new mark.
 	Marked
-	// NotListed: the queue is not in the list, or not any more.
+	// NotListed: the queue is not in the list, or no longer.
 	NotListed
 )
 
-// Retire takes empty queues off the list of queues, in two steps. A queue that
-// is empty and has the mark ripe leaves the list, and all its keys are gone; any
-// other that is empty is marked with the mark next. ripe must have been next in
-// earlier calls only, the last of which returned RetireAfter ago; "" is no mark.
+// Retire takes empty queues off the list of queues, in two steps. An empty queue that has
+// the mark ripe leaves the list, and all its keys are removed. Every other empty queue gets
+// the mark next. ripe must be the next of earlier calls, the last of which returned at least
+// RetireAfter ago; "" is no mark.
 //
-// So call it for queues that seem not to be used any more, and again
-// RetireAfter later. Queues that are pushed to meanwhile stay, or are listed again
-// by the push, and pushes never conflict with it. Items are safe in any case; but a
-// push whose transaction is under way for close to RetireAfter may leave its queue
-// missing from the list until the next push.
+// Call it for queues that nobody seems to use, and again RetireAfter later. A push
+// meanwhile keeps the queue on the list, or lists it again, and never conflicts with
+// Retire. Items are safe in any case. But a push whose transaction stays open for almost
+// RetireAfter may leave its queue unlisted until the next push.
 //
-// Queues that are in use are only read. The others are written in one
-// transaction, so call it for some hundred queues at a time.
+// Queues in use are only read. All others are written in one transaction, so pass a few
+// hundred queues at a time, all of one Keyspace. The result says what was done with each.
 //
-// The queues must be of one Keyspace, and the result says for each what was done.
-// Errors: ErrCorrupt, those of the store, and the context's error. It retries
-// until ctx ends, and may be called again after an error, with the same marks.
+// Errors: ErrCorrupt, those of the store, and the context's error. Retire retries until
+// ctx ends, and may be called again with the same marks after an error.
 func Retire(ctx context.Context, db kv.Database, queues []Target, next, ripe Mark) ([]Retired, error) {
 	return (&retiring{queues, next, ripe, time.Now}).run(ctx, db)
 }
 
-// retiring is a call of Retire.
+// retiring is one call of Retire.
 type retiring struct {
 	queues     []Target
 	next, ripe Mark
@@ -61,7 +59,7 @@ type retiring struct {
 }
 
 func (r *retiring) run(ctx context.Context, db kv.Database) ([]Retired, error) {
-	// Most are in use. To see that takes no writer.
+	// Most queues are in use, and finding that out needs no writer.
 	states, err := kv.ReadTransact(ctx, db, func(reader kv.Reader) ([]emptiness, error) {
 		return readEmptiness(reader, r.queues)
 	})
@@ -90,7 +88,7 @@ func (r *retiring) run(ctx context.Context, db kv.Database) ([]Retired, error) {
 	return done, err
 }
 
-// write marks or takes off the list those of the queues that are empty.
+// write marks the empty queues, or takes them off the list.
 func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) {
 	states, err := readEmptiness(tx, queues)
 	if err != nil {
@@ -111,7 +109,7 @@ func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) 
 			tx.Set(l.listKey(), tuple.Tuple{r.now().UnixMicro(), []byte(r.next)}.Pack())
 			continue
 		}
-		if state.leftovers { // else nothing is there, and to clear that is work for the store
+		if state.leftovers { // clearing an empty range costs the store, too
 			l.clear(tx)
 		}
 		tx.Clear(l.listKey())
@@ -120,13 +118,12 @@ func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) 
 	return done, nil
 }
 
-// emptiness is what decides if a queue may leave the list.
+// emptiness is what decides whether a queue may leave the list.
 type emptiness struct {
 	entry []byte // nil if it is not in the list
 	used  bool
-	// leftovers says that there are numbers of items or parts of messages. They are
-	// left behind when a program that knows only the recipe pops, and mean nothing
-	// without an item.
+	// leftovers is whether there are counters or ("m") keys. A program that pops with
+	// the bare recipe leaves them behind; without an item they mean nothing.
 	leftovers bool
 }
 
@@ -141,7 +138,7 @@ func (e emptiness) retired() Retired {
 	}
 }
 
-// readEmptiness reads all queues at once.
+// readEmptiness reads all queues in one round trip.
 func readEmptiness(r kv.Reader, queues []Target) ([]emptiness, error) {
 	type reads struct {
 		entry                    kv.Future[[]byte]
@@ -154,7 +151,7 @@ func readEmptiness(r kv.Reader, queues []Target) ([]emptiness, error) {
 	for i, queue := range queues {
 		l := queue.layout()
 		all := within([]byte(l.prefix))
-		// Parts of messages and numbers of items stand beside each other.
+		// ("m") keys and counters are next to each other.
 		left, right := l.key(kindMeta, 0), append(l.key(kindCounter, 1), 0xff)
 		begun[i] = reads{r.Get(l.listKey()), first(all.Begin, left), first(left, right), first(right, all.End)}
 	}

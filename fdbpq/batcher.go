@@ -170,14 +170,14 @@ type Pending struct {
 	attempts int64            // whose commit was begun
 	unknown  []unknownAttempt // those of unknown outcome
 
-	wrote   bool                // the attempt that commit is for wrote something
-	commit  kv.Future[struct{}] // not yet waited for; nil when the batch is over
-	waited  sync.Once
-	results []Result
-	popped  []takenItem // by the attempt that results are of
-	listed  []*layout   // queues that it saw or put in the list of queues
-	since   time.Time   // not later than what it read is from
-	err     error
+	wrote    bool                // the attempt that commit is for wrote something
+	commit   kv.Future[struct{}] // not yet waited for; nil when the batch is over
+	waited   sync.Once
+	results  []Result
+	popped   []takenItem // by the attempt that results are of
+	listed   []*layout   // queues that it saw or put in the list of queues
+	readFrom time.Time   // not later than what it read is from
+	err      error
 }
 
 // attempt is the results that one attempt at a batch would have.
@@ -248,8 +248,8 @@ func (p *Pending) waitToRetry(err error) bool {
 
 // begun is an attempt that has yet to be committed.
 type openAttempt struct {
-	tx    kv.Transaction
-	since time.Time // not later than what it reads is from
+	tx       kv.Transaction
+	readFrom time.Time // not later than what it reads is from
 	*txOps
 }
 
@@ -293,7 +293,7 @@ func (p *Pending) transaction() (kv.Transaction, error) {
 // own.
 func (p *Pending) startCommit(a *openAttempt) countsByQueue {
 	p.results, p.popped, p.wrote = a.results, a.popped, a.wrote
-	p.listed, p.since = a.listed, a.since
+	p.listed, p.readFrom = a.listed, a.readFrom
 	p.attempts++
 	if p.wrote || len(p.unknown) > 0 {
 		p.wrote = true
@@ -347,7 +347,7 @@ func (p *Pending) complete(err error) {
 // noteListed notes which queues are in the list of queues: the batch saw them
 // there or put them there, and is durable itself.
 func (p *Pending) noteListed() {
-	since := p.since // alone, which is kept for as long as the queues are
+	since := p.readFrom // alone, which is kept for as long as the queues are
 	for _, l := range p.listed {
 		l.listedSince.Store(&since)
 	}

@@ -11,19 +11,19 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// ID names an item and says where it is in its queue. Ids of different queues
-// may be equal only by the chance of 72 random bits.
+// ID identifies an item and its place in its queue. Two items have the same id only if
+// 72 random bits coincide.
 type ID struct {
 	// Priority is the item's priority; 0 in a FIFO queue.
 	Priority int64
 	// Count orders items of one priority; in a FIFO queue it is the index.
 	Count int64
-	// Random makes the id unique. What is in it is said below.
+	// Random makes the id unique, and holds the time of the push.
 	Random [randomSize]byte
 }
 
-// String returns the id as text made of letters, digits, '-' and '_', which
-// is a single NATS subject token. ParseID reads it back.
+// String returns the id as text of letters, digits, '-' and '_', which ParseID reads. It
+// can be a token of a NATS subject.
 func (id ID) String() string {
 	var b [64]byte
 	packed := tuple.AppendInt(b[:0], id.Priority)
@@ -32,11 +32,11 @@ func (id ID) String() string {
 	return base64.RawURLEncoding.EncodeToString(packed)
 }
 
-// ParseID reads the text form of an id. Errors wrap ErrID.
+// ParseID reads an id as String writes it. Errors wrap ErrID.
 func ParseID(text string) (ID, error) {
 	var id ID
 	packed, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || strings.ContainsAny(text, "\r\n") { // which the decoder skips
+	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder would skip those
 		return id, fmt.Errorf("%w: %.100q is not base64url: want an id as a push or pop returned it", ErrID, text)
 	}
 	priority, rest, err := tuple.DecodeInt(packed)
@@ -57,15 +57,15 @@ func ParseID(text string) (ID, error) {
 
 // The random part of an id is 20 bytes:
 //
-//	0-7    time of the push in microseconds since 1970, big-endian, so that
-//	       ties of count sort by it
+//	0-7    time of the push in microseconds since 1970, big-endian, which orders
+//	       items of the same count
 //	8-9    signature
 //	10     flags
 //	11-19  random
 //
-// An item without the signature, or with a time out of all reason, was written by
-// another program that uses the recipe. It is served like any other, but has
-// no time, no ("m") and is not in the numbers of items.
+// An item without the signature, or with an impossible time, was written by another program
+// with the bare recipe. It is served like any other, but has no push time and no ("m") keys,
+// and is not counted.
 const (
 	randomSize = 20
 	signedAt   = 8
@@ -75,16 +75,15 @@ const (
 	uniqueAt   = 11
 )
 
-// firstTime and lastTime bound the times that a push of this package can
-// have had: the years 2020 to 2200.
+// Pushes of this package have times from firstTime to before lastTime: the years 2020 to
+// 2200.
 const (
 	firstTime = 1577836800_000000
 	lastTime  = 7258118400_000000
 )
 
-// newID returns the id of an item pushed now. A clock that is far off gives the
-// nearest time that an id of ours can have: an item that was not known as ours
-// would lose its headers.
+// newID returns the id of an item pushed now. If the clock is far off, the id gets the
+// nearest possible time: otherwise the item would not count as ours, and lose its headers.
 func newID(priority, count int64, now time.Time, unique []byte, meta bool) ID {
 	id := ID{Priority: priority, Count: count}
 	micros := min(max(now.Unix(), firstTime/1e6), lastTime/1e6-1)*1e6 + int64(now.Nanosecond()/1e3)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Message is what a producer hands over.
+// Message is what a push adds to a queue.
 type Message struct {
 	// Value is the payload. It may be empty.
 	Value []byte
@@ -13,7 +13,7 @@ type Message struct {
 	Headers map[string][]string
 }
 
-// size is about the bytes the message needs in a transaction.
+// size is about the number of bytes that the message takes in a transaction.
 func (m Message) size() int {
 	n := len(m.Value)
 	for name, values := range m.Headers {
@@ -25,16 +25,16 @@ func (m Message) size() int {
 	return n
 }
 
-// textSize is the bytes of a header's name or value in a tuple, where each zero
-// byte takes two.
+// textSize is the length of a header name or value in a tuple, where a zero byte takes
+// two.
 func textSize(text string) int { return len(text) + strings.Count(text, "\x00") + 2 }
 
 // Item is a message in a queue.
 type Item struct {
 	ID ID
 	Message
-	// PushedAt is when the item was pushed, in microseconds, by the clock of
-	// the process that pushed it. It is the zero time for items written by
-	// other programs that use the recipe.
+	// PushedAt is when the item was pushed, to the microsecond, by the clock of the
+	// process that pushed it. It is the zero time for items that another program wrote
+	// with the bare recipe.
 	PushedAt time.Time
 }

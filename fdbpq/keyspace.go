@@ -20,34 +20,34 @@ const (
 	TupleValues
 )
 
-// Keyspace is a named set of queues that share a store. The zero value is not
-// usable: see NewKeyspace. A Keyspace is safe for concurrent use.
+// Keyspace is a set of named queues. Make one with NewKeyspace; the zero value is not
+// usable. A Keyspace is safe for concurrent use.
 type Keyspace struct {
-	base           tuple.Subspace // all its keys are in here
+	base           tuple.Subspace // holds all its keys
 	priority, fifo branch
 	receipts       tuple.Subspace // of batches: see Batcher
 	format         ValueFormat
 }
 
-// kind is where the queues of one kind are kept.
+// branch holds the queues of one kind.
 type branch struct {
 	fifo bool
 	root string
 	list *list
 }
 
-// Records about the queues are below roots of their own: the prefix with one of
-// these appended.
+// Records about the queues have roots of their own: a queue root with one of these
+// appended.
 const (
 	listSuffix    = "-queues"
 	receiptSuffix = "-x"
-	storeSuffix   = "-store" // reserved for what a store says about itself
+	storeSuffix   = "-store"
 )
 
-// area is all keys whose tuple begins with one root.
+// area is the keys whose tuples begin with one root.
 type area struct{ root, what string }
 
-// areas is the one table of the areas of a Keyspace.
+// areas is the table of all areas of a Keyspace.
 func areas(priority, fifo string) []area {
 	return []area{
 		{priority, "the priority queues"},
@@ -60,19 +60,19 @@ func areas(priority, fifo string) []area {
 	}
 }
 
-// NewKeyspace returns the queues below two root prefixes, the tuples (priority)
-// and (fifo), usually "pq" and "q". Records about the queues are below the same
-// prefixes with "-queues", "-x" and "-store" appended. Two Keyspaces in one store
-// must not share any of these roots.
+// NewKeyspace returns the Keyspace with priority queues below the tuple (priority) and FIFO
+// queues below the tuple (fifo), usually "pq" and "q". Records about the queues are below
+// the same roots with "-queues", "-x" and "-store" appended. Two Keyspaces in one store must
+// not share any of these roots.
 //
-// Errors wrap ErrKeyspace: a prefix is empty, or two of the roots are the same.
+// Errors wrap ErrKeyspace: a root is empty, or two of them are the same.
 func NewKeyspace(priority, fifo string, format ValueFormat) (*Keyspace, error) {
 	return NewKeyspaceIn(tuple.Subspace{}, priority, fifo, format)
 }
 
-// NewKeyspaceIn returns the Keyspace that has all its keys inside s, a directory of
-// the program's own for example. A bridge serves a Keyspace of the whole store, as
-// NewKeyspace returns it, and so does not see these queues.
+// NewKeyspaceIn returns a Keyspace with all its keys inside s, for example a directory of
+// your program. A bridge does not see its queues: it serves a Keyspace that NewKeyspace
+// returned.
 //
 // Errors: as NewKeyspace.
 func NewKeyspaceIn(s Subspace, priority, fifo string, format ValueFormat) (*Keyspace, error) {
@@ -92,18 +92,17 @@ func NewKeyspaceIn(s Subspace, priority, fifo string, format ValueFormat) (*Keys
 	}, nil
 }
 
-// checkAreas returns an error if a key could be in two areas. A packed string ends
-// in a byte that no longer string has there, so areas meet only if their roots are
-// equal.
+// checkAreas returns an error if two areas overlap. No packed string is a prefix of
+// another, so they overlap only if their roots are equal.
 func checkAreas(priority, fifo string) error {
 	if priority == "" || fifo == "" {
-		return fmt.Errorf("%w: %q and %q: want two that differ and are not empty", ErrKeyspace, priority, fifo)
+		return fmt.Errorf("%w: %q and %q: want two different roots that are not empty", ErrKeyspace, priority, fifo)
 	}
 	whats := make(map[string]string)
 	for _, a := range areas(priority, fifo) {
 		if other, taken := whats[a.root]; taken {
-			return fmt.Errorf("%w: %q and %q: %s and %s would both be below %q: want two that stay different "+
-				"if %s, %s or %s is appended to either", ErrKeyspace, priority, fifo, other, a.what, a.root,
+			return fmt.Errorf("%w: %q and %q: %s and %s would both be below %q: want two roots that still differ "+
+				"when %s, %s or %s is appended to either", ErrKeyspace, priority, fifo, other, a.what, a.root,
 				listSuffix, receiptSuffix, storeSuffix)
 		}
 		whats[a.root] = a.what
@@ -111,8 +110,8 @@ func checkAreas(priority, fifo string) error {
 	return nil
 }
 
-// PriorityQueue returns the priority queue of that name. It exists from the
-// first push on; nothing is read or written here. Errors wrap ErrQueueName.
+// PriorityQueue returns the priority queue with the given name. A queue exists from its
+// first push on: PriorityQueue reads and writes nothing. Errors wrap ErrQueueName.
 func (k *Keyspace) PriorityQueue(name string) (*PriorityQueue, error) {
 	l, err := k.layoutOf(&k.priority, name)
 	if err != nil {
@@ -121,7 +120,7 @@ func (k *Keyspace) PriorityQueue(name string) (*PriorityQueue, error) {
 	return &PriorityQueue{l}, nil
 }
 
-// Queue returns the FIFO queue of that name, as PriorityQueue does.
+// Queue is PriorityQueue for FIFO queues.
 func (k *Keyspace) Queue(name string) (*Queue, error) {
 	l, err := k.layoutOf(&k.fifo, name)
 	if err != nil {
@@ -132,17 +131,17 @@ func (k *Keyspace) Queue(name string) (*Queue, error) {
 
 func (k *Keyspace) layoutOf(of *branch, name string) (*layout, error) {
 	if len(name) == 0 || len(name) > MaxQueueName {
-		return nil, fmt.Errorf("%w: it is %d bytes long: want 1 to %d", ErrQueueName, len(name), MaxQueueName)
+		return nil, fmt.Errorf("%w: %d bytes long: want 1 to %d", ErrQueueName, len(name), MaxQueueName)
 	}
 	l := newLayout(k.base.Sub(of.root, name), k.format, of.fifo)
 	l.list = of.list
 	return l, nil
 }
 
-// PriorityQueues begins to read the names of up to limit priority queues, in byte
-// order, starting after the name given ("" for the first). They are those that
-// were pushed to, except those that Retire has taken off the list since. Limit
-// must be positive.
+// PriorityQueues starts to read the names of up to limit priority queues, in byte order,
+// beginning after the given name ("" for the first). Limit must be positive. The names are
+// those of all queues that were ever pushed to, except the ones that Retire took off the
+// list.
 func (k *Keyspace) PriorityQueues(r kv.Reader, after string, limit int) kv.Future[[]string] {
 	return k.priority.list.names(r, after, limit)
 }

@@ -13,7 +13,7 @@ func (q *queueOps) beginLens(r kv.Reader) {
 	}
 }
 
-// finishLens gives all lens of the queue the number that was read.
+// finishLens sets the results of all lens of the queue.
 func (q *queueOps) finishLens(results []Result) error {
 	if len(q.lens) == 0 {
 		return nil
@@ -37,7 +37,7 @@ func parseLength(value []byte) (int64, error) {
 		return 0, nil
 	}
 	if len(value) != 8 {
-		return 0, fmt.Errorf("%w: number of items has %d bytes: want 8", ErrCorrupt, len(value))
+		return 0, fmt.Errorf("%w: item counter has %d bytes: want 8", ErrCorrupt, len(value))
 	}
 	return int64(binary.LittleEndian.Uint64(value)), nil
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// MaxMessageSize is the most bytes that the value and the headers of one
-// message may have together. It leaves room in a transaction for its keys. Zero
-// bytes in headers count twice, and each name and value two bytes more.
+// MaxMessageSize is the largest size of a message, in bytes: its value and headers. Zero
+// bytes in headers count twice, and each header name and value counts two bytes more. The
+// limit leaves room for keys in a transaction.
 const MaxMessageSize = 9_000_000
 
-// chunkSize is the most bytes of a value that stand in one key. A tuple can
-// double the bytes, so it takes half as many.
+// chunkSize is the most bytes of a value that go into one key. Packing into a tuple can
+// double them, so TupleValues take half as many.
 const chunkSize = 90_000
 
 func (f ValueFormat) chunk() int {
@@ -33,8 +33,8 @@ func (f ValueFormat) encode(value []byte) []byte {
 	return value
 }
 
-// decode returns what encode was given. Bytes that are no tuple of one byte
-// string were stored by a client with another format and come back as they are.
+// decode reverses encode. Bytes that are not a tuple of one byte string come from a program
+// with another format, and are returned as they are.
 func (f ValueFormat) decode(stored []byte) []byte {
 	if f == TupleValues {
 		if value, rest, err := tuple.DecodeBytes(stored); err == nil && len(rest) == 0 {
@@ -44,20 +44,20 @@ func (f ValueFormat) decode(stored []byte) []byte {
 	return stored
 }
 
-// needsMeta reports whether the message needs keys besides the item's own.
+// needsMeta reports whether the message needs ("m") keys.
 func (l *layout) needsMeta(m *Message) bool {
 	return len(m.Headers) > 0 || len(m.Value) > l.format.chunk()
 }
 
-// metaVersion is the first element of what ("m") holds: the tuple (version,
-// (name, value, value...), ...) with its length as a varint before it, then
-// the rest of the value. All parts are one string of bytes, cut.
+// metaVersion is the first element of what the ("m") keys hold. Their values, put together,
+// are a varint, the tuple (version, (name, value, value...), ...) of that length, and the
+// rest of the item's value.
 const metaVersion = 1
 
 func encodeHeaders(headers map[string][]string) []byte {
 	head := tuple.Tuple{int64(metaVersion)}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		header := tuple.Tuple{[]byte(name)} // not a string: need not be UTF-8
+		header := tuple.Tuple{[]byte(name)} // as bytes, since it need not be UTF-8
 		for _, value := range headers[name] {
 			header = append(header, []byte(value))
 		}

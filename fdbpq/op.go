@@ -5,8 +5,7 @@ import "fmt"
 // OpKind is what an Op does.
 type OpKind uint8
 
-// The operations. On a Queue, OpPush enqueues, OpPop dequeues and OpPeek peeks at
-// the oldest item.
+// The operations. On a Queue, OpPush enqueues and OpPop dequeues.
 const (
 	OpPush OpKind = iota + 1
 	OpPop
@@ -21,17 +20,17 @@ func (k OpKind) writes() bool { return k == OpPush || k == OpPop }
 type End uint8
 
 const (
-	// Front is where the smallest priority is, and the oldest of those that share it.
+	// Front is the end with the smallest priority and, among equals, the oldest item.
 	Front End = iota
-	// Back is where the largest priority is, and the newest of those that share it. A
-	// Queue is not served from there.
+	// Back is the end with the largest priority and, among equals, the newest item. A
+	// Queue is not served from its back.
 	Back
 )
 
-// Op is one operation of a batch.
+// Op is one operation on one queue.
 type Op struct {
 	Kind OpKind
-	// Queue is what it works on: a *PriorityQueue or a *Queue.
+	// Queue is a *PriorityQueue or a *Queue.
 	Queue Target
 	// End is for OpPop and OpPeek.
 	End End
@@ -40,9 +39,9 @@ type Op struct {
 	Message  Message
 }
 
-var errFIFOEnd = fmt.Errorf("%w: a FIFO queue is read from its oldest end only", ErrOp)
+var errFIFOEnd = fmt.Errorf("%w: a FIFO queue has pops and peeks at its front only", ErrOp)
 
-// check returns an error if the queue does not have the operation.
+// check returns an error if the queue does not support the operation.
 func (op *Op) check(l *layout) error {
 	switch op.Kind {
 	case OpLen:
@@ -54,31 +53,29 @@ func (op *Op) check(l *layout) error {
 		return nil
 	case OpPop, OpPeek:
 		if op.End > Back {
-			return fmt.Errorf("%w: a queue has no end %d", ErrOp, op.End)
+			return fmt.Errorf("%w: no end %d", ErrOp, op.End)
 		}
 		if l.fifo && op.End == Back {
 			return errFIFOEnd
 		}
 		return nil
 	default:
-		return fmt.Errorf("%w: there is no operation %d", ErrOp, op.Kind)
+		return fmt.Errorf("%w: no operation %d", ErrOp, op.Kind)
 	}
 }
 
-// Target is a queue that operations can be applied to: a *PriorityQueue or a
-// *Queue.
+// Target is a queue: a *PriorityQueue or a *Queue.
 type Target interface {
 	layout() *layout
 }
 
-// Result is what one Op of a batch gave.
+// Result is the result of one Op.
 type Result struct {
-	// Item is what was popped or peeked at. For OpPush only its ID and
-	// PushedAt are set.
+	// Item is the item of OpPop and OpPeek. For OpPush only its ID and PushedAt are set.
 	Item Item
 	// Len is the number of items, for OpLen.
 	Len int64
-	// Err is the error of this operation alone: ErrEmpty, ErrMessageTooLarge,
-	// ErrOp or ErrCorrupt. The other operations of the batch are not touched by it.
+	// Err is the error of this operation alone: ErrEmpty, ErrMessageTooLarge, ErrOp or
+	// ErrCorrupt. It does not affect the other operations.
 	Err error
 }

@@ -8,9 +8,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// Probe writes something small that is no item, to see whether the store takes
-// writes that make it larger, as pushes do. It writes a receipt of no batch, always
-// the same one, which SweepReceipts removes.
+// Probe tests whether the store accepts writes that make it larger, as pushes do. It writes
+// a receipt without a batch, always the same one, which SweepReceipts removes.
 //
 // Errors: those of the store, and the context's error.
 func Probe(ctx context.Context, db kv.Database, k *Keyspace) error {

@@ -2,20 +2,19 @@ package fdbpq
 
 import "github.com/pqbridge/pqbridge/fdbpq/kv"
 
-// Queue is a queue in order of arrival, the queue recipe. Its methods work
-// inside the caller's transaction, as PriorityQueue's do.
+// Queue is a first-in first-out queue. Its methods work inside the caller's transaction, as
+// those of PriorityQueue do.
 type Queue struct{ l *layout }
 
-// NewQueue returns the FIFO queue kept in the given subspace, with the
-// recipe's items at subspace ("i"). Nothing is read or written here.
+// NewQueue returns the FIFO queue in s, as NewPriorityQueue returns a priority queue.
 func NewQueue(s Subspace, format ValueFormat) *Queue {
 	return &Queue{newLayout(s, format, true)}
 }
 
 func (q *Queue) layout() *layout { return q.l }
 
-// Enqueue adds a message at the end. Enqueues never conflict with each other.
-// Two that ran at the same time in different processes may come in either order.
+// Enqueue adds a message at the end. Enqueues never conflict with each other; concurrent
+// ones end up in either order.
 //
 // Errors: ErrMessageTooLarge and errors of the store.
 func (q *Queue) Enqueue(tx kv.Transaction, m Message) (ID, error) {
@@ -29,13 +28,13 @@ func (q *Queue) Dequeue(tx kv.Transaction) (Item, error) {
 	return applyOne(tx, Op{Kind: OpPop, Queue: q}).item()
 }
 
-// Peek returns the item that Dequeue would, and leaves it.
+// Peek returns the item that Dequeue would return, and leaves it in the queue.
 func (q *Queue) Peek(r kv.Reader) (Item, error) {
 	return readOne(r, Op{Kind: OpPeek, Queue: q}).item()
 }
 
-// Len returns the number of items pushed through this package and still
-// there. Items that other programs added with the recipe are not counted.
+// Len returns the number of items. It does not count those that other programs added with
+// the bare recipe.
 func (q *Queue) Len(r kv.Reader) (int64, error) {
 	return readOne(r, Op{Kind: OpLen, Queue: q}).length()
 }

@@ -6,13 +6,13 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-var errReadOnly = fmt.Errorf("%w: only peeks and lens can be read", ErrOp)
+var errReadOnly = fmt.Errorf("%w: it is not a peek or a len", ErrOp)
 
-// Read runs peeks and lens in the caller's transaction and returns one Result for
-// each, in the order of ops. It begins the reads of all of them before it waits for
-// the first, so many cost hardly more time than one.
+// Read runs peeks and lens in the caller's transaction, and returns one Result for each, in
+// the order of ops. It starts all reads before it waits for the first, so many take hardly
+// more time than one.
 //
-// Other operations give ErrOp. The error is one of the store.
+// Other operations result in ErrOp. The error that Read returns is one of the store.
 func Read(r kv.Reader, ops []Op) ([]Result, error) {
 	results := make([]Result, len(ops))
 	queues := group(ops, results)

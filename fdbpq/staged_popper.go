@@ -42,11 +42,11 @@ type Popper struct {
 
 	mu struct {
 		sync.Mutex
-		done      []expiringKey // of earlier pops, to be removed
+		oldClaims []expiringKey // of earlier pops, to be removed
 		unsettled []*request    // pops of unknown outcome
 		swept     time.Time     // when what had expired was last looked for
 		size      int           // bytes of the values last served, on average
-		wait      time.Duration // how long requests waited for their answers lately
+		usualWait time.Duration // how long requests waited for their answers lately
 		contended bool          // others popped too when last heard, so one should wait
 	}
 }
@@ -121,7 +121,7 @@ func (p *Popper) newRequest(end End) *request {
 	r := newRequest(p.l, end, p.now())
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r.removes, p.mu.done = p.mu.done, nil
+	r.oldClaims, p.mu.oldClaims = p.mu.oldClaims, nil
 	return r
 }
 
@@ -130,9 +130,9 @@ func (p *Popper) finish(r *request, took bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if took {
-		p.mu.done = append(p.mu.done, r.claimed.marker)
+		p.mu.oldClaims = append(p.mu.oldClaims, r.claimed.marker)
 	} else {
-		p.mu.done = append(p.mu.done, r.removes...)
+		p.mu.oldClaims = append(p.mu.oldClaims, r.oldClaims...)
 	}
 }
 

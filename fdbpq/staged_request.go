@@ -14,7 +14,7 @@ type request struct {
 	end                           End
 	id                            [randomSize]byte
 	answerKey, valueKey, claimKey []byte
-	removes                       []expiringKey // of earlier pops, removed on the way
+	oldClaims                     []expiringKey // of earlier pops, removed on the way
 
 	key     []byte  // its place in line, the same for life; nil until first registered
 	claims  []claim // attempts to take an item, in order
@@ -66,7 +66,7 @@ func (r *request) claim(tx kv.Transaction, item *stored, now time.Time) {
 	r.fence(tx)
 	t := claim{stored: item, marker: expiringKey{key: r.claimKey, deadline: now.Add(claimLife)}}
 	r.l.setUntil(tx, t.marker.deadline, t.marker.key, encodeClaim(t.marker.deadline, len(r.claims)))
-	for _, m := range r.removes {
+	for _, m := range r.oldClaims {
 		r.l.clearUntil(tx, m.deadline, m.key)
 	}
 	r.claims = append(r.claims, t)

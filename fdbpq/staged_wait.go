@@ -42,7 +42,7 @@ func (p *Popper) awaitAnswer(ctx context.Context, r *request, err error) (result
 		}
 		result, err = p.look(ctx, r)
 	}
-	p.waited(p.now().Sub(began))
+	p.noteWait(p.now().Sub(began))
 	return result, nil
 }
 
@@ -62,14 +62,14 @@ func (p *Popper) setContended(is bool) {
 func (p *Popper) expectedWait() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return min(max(2*minLook, p.mu.wait), maxLook)
+	return min(max(2*minLook, p.mu.usualWait), maxLook)
 }
 
 // waited notes how long an answer took.
-func (p *Popper) waited(d time.Duration) {
+func (p *Popper) noteWait(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.wait = (p.mu.wait + d) / 2
+	p.mu.usualWait = (p.mu.usualWait + d) / 2
 }
 
 // look collects the answer to the request if it is there. If it is not, it

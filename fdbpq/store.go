@@ -12,56 +12,55 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// A keyspace has a record of itself in the store, below both of its roots:
+// A Keyspace has a record in the store, the same one below both of its roots:
 //
 //	("pq-store"), ("q-store") = (version, id, priority root, FIFO root, value format)
 //
-// The two are equal and written in one transaction. There are two so that a
-// root that is used again with another one, or for the other kind of queues, is
-// noticed.
+// Both are written in one transaction. There are two so that OpenStore notices a root that
+// is reused with another one, or for the other kind of queues.
 
-// storeVersion is that of the record and of the layout of the keys. It changes
-// when older programs would misread what newer ones write.
+// storeVersion is the version of the record and of the layout of all keys. It changes when
+// older programs would misread what newer ones write.
 const storeVersion = 1
 
-// Store is what a keyspace's record in the store says.
+// Store describes a store that OpenStore opened.
 type Store struct {
-	// ID names this keyspace of this store among all others: letters and digits,
-	// random, chosen by whoever opened it first. A copy of the store has the same.
+	// ID identifies this Keyspace of this store: random letters and digits, chosen when
+	// it was first opened. A copy of the store has the same ID.
 	ID string
-	// New is true if this call wrote the record, and Adopted if there were queues
-	// already, which an earlier version made without one.
+	// New is whether this call wrote the record. Adopted is whether there were queues
+	// before, from a version of this package that wrote no record.
 	New, Adopted bool
 }
 
-// StoreOptions say what OpenStore checks.
+// StoreOptions configure OpenStore.
 type StoreOptions struct {
-	// Exclusive refuses a store with queues below other roots than the
-	// keyspace's.
+	// Exclusive refuses a store that has queues below other roots.
 	Exclusive bool
 }
 
-// ErrStoreVersion: a newer version of this package made the store.
-var ErrStoreVersion = errors.New("fdbpq: the store is of a newer version")
+// ErrStoreVersion is returned by OpenStore for a store that a newer version of this package
+// made.
+var ErrStoreVersion = errors.New("fdbpq: the store needs a newer version of this program")
 
-// Setting is something that a store keeps for good.
+// Setting is a setting that a store keeps for its whole life.
 type Setting string
 
-// Settings of a store, see NewKeyspace.
+// Settings of a store: see NewKeyspace.
 const (
-	// SettingRoots are the two root prefixes.
+	// SettingRoots is the two roots.
 	SettingRoots Setting = "root prefixes"
 	// SettingValueFormat is the ValueFormat.
 	SettingValueFormat Setting = "value format"
 )
 
-// Mismatch is a setting that is not the store's.
+// Mismatch is a setting that differs from the store's.
 type Mismatch struct {
 	Setting       Setting
-	Stored, Asked string // for people
+	Stored, Asked string // for people to read
 }
 
-// MismatchError says that a store was made with other settings.
+// MismatchError is returned by OpenStore for a store that was made with other settings.
 type MismatchError struct {
 	Mismatches []Mismatch // at least one
 }
@@ -83,17 +82,16 @@ func (f ValueFormat) String() string {
 	return "raw"
 }
 
-// OpenStore reads the keyspace's record in the store, or writes it if there is
-// none, and compares it with the keyspace. Any number of programs may call it
-// at the same time; all get the same ID. If the record is there nothing is
-// written. It retries what is [kv.Retryable] or unknown until ctx ends.
+// OpenStore compares the Keyspace with its record in the store, and writes the record if
+// there is none. Any number of programs may call it at the same time; all get the same ID.
+// It retries errors that are [kv.Retryable], and commits of unknown outcome, until ctx ends.
 //
-// Errors: *MismatchError, ErrStoreVersion, ErrCorrupt; others are the store's
-// and it can be called again.
+// Errors: *MismatchError, ErrStoreVersion, ErrCorrupt. After any other error, which is one
+// of the store, it can be called again.
 //
-// The settings of queues without a record, from an earlier version, are taken to be
-// the keyspace's. It is only an error if values were certainly stored raw
-// and the keyspace's are tuples.
+// Queues without a record, from an earlier version, are assumed to have the settings of
+// the Keyspace. The exception is a Keyspace of TupleValues in a store where some value is
+// certainly raw: that is a MismatchError.
 func OpenStore(ctx context.Context, db kv.Database, k *Keyspace, o StoreOptions) (Store, error) {
 	s, err := kv.ReadTransact(ctx, db, func(r kv.Reader) (Store, error) { return k.readStore(r, o) })
 	if err != nil || s.ID != "" {
@@ -102,13 +100,13 @@ func OpenStore(ctx context.Context, db kv.Database, k *Keyspace, o StoreOptions)
 	return kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) (Store, error) {
 		s, err := k.readStore(tx, o)
 		if err != nil || s.ID != "" {
-			return s, err // somebody else was first
+			return s, err // another program was faster
 		}
 		return k.makeStore(tx)
 	})
 }
 
-// storeRecord is the value of the record.
+// storeRecord is the content of the record.
 type storeRecord struct {
 	id, priority, fifo, format string
 }
@@ -126,7 +124,7 @@ func (s storeRecord) encode() []byte {
 func parseStoreRecord(value []byte) (s storeRecord, err error) {
 	version, rest, err := tuple.DecodeInt(value)
 	if err == nil && version > storeVersion {
-		return s, fmt.Errorf("%w: %d, this program knows %d: upgrade it", ErrStoreVersion, version, storeVersion)
+		return s, fmt.Errorf("%w: the store has version %d, this program knows %d", ErrStoreVersion, version, storeVersion)
 	}
 	for _, field := range []*string{&s.id, &s.priority, &s.fifo, &s.format} {
 		if err == nil {
@@ -142,10 +140,10 @@ func parseStoreRecord(value []byte) (s storeRecord, err error) {
 	return s, nil
 }
 
-// readStore returns the keyspace's record, without ID if there is none.
+// readStore returns what the record says, without an ID if there is none.
 func (k *Keyspace) readStore(r kv.Reader, o StoreOptions) (Store, error) {
 	reads := []kv.Future[[]byte]{r.Get(k.storeKey(k.priority.root)), r.Get(k.storeKey(k.fifo.root))}
-	var found Store
+	var store Store
 	for _, read := range reads {
 		value, err := read.Get()
 		if err != nil {
@@ -161,26 +159,28 @@ func (k *Keyspace) readStore(r kv.Reader, o StoreOptions) (Store, error) {
 		if err := k.compare(record); err != nil {
 			return Store{}, err
 		}
-		found.ID = record.id
+		store.ID = record.id
 	}
-	if found.ID == "" && o.Exclusive {
-		return found, k.checkAlone(r)
+	if store.ID == "" && o.Exclusive {
+		return store, k.checkAlone(r)
 	}
-	return found, nil
+	return store, nil
 }
 
-func (k *Keyspace) compare(found storeRecord) error {
-	var mismatches []Mismatch
-	if asked := k.record(found.id); found != asked {
-		if found.priority != asked.priority || found.fifo != asked.fifo {
-			mismatches = append(mismatches, Mismatch{SettingRoots, roots(found.priority, found.fifo), roots(asked.priority, asked.fifo)})
-		}
-		if found.format != asked.format {
-			mismatches = append(mismatches, Mismatch{SettingValueFormat, found.format, asked.format})
-		}
-		return &MismatchError{mismatches}
+// compare returns a MismatchError if the record is not that of the Keyspace.
+func (k *Keyspace) compare(record storeRecord) error {
+	asked := k.record(record.id)
+	if record == asked {
+		return nil
 	}
-	return nil
+	var mismatches []Mismatch
+	if record.priority != asked.priority || record.fifo != asked.fifo {
+		mismatches = append(mismatches, Mismatch{SettingRoots, roots(record.priority, record.fifo), roots(asked.priority, asked.fifo)})
+	}
+	if record.format != asked.format {
+		mismatches = append(mismatches, Mismatch{SettingValueFormat, record.format, asked.format})
+	}
+	return &MismatchError{mismatches}
 }
 
 func roots(names ...string) string {
@@ -191,15 +191,14 @@ func roots(names ...string) string {
 	return strings.Join(quoted, " and ")
 }
 
-// maxRoots is how many first elements of keys checkAlone looks at. A keyspace has
-// seven.
+// maxRoots is how many roots checkAlone reads at most. A Keyspace has seven.
 const maxRoots = 64
 
-// checkAlone returns an error if there are queues below other roots. It reads
-// one key for each first element that keys have.
+// checkAlone returns an error if there are queues below other roots. It reads one key of
+// each root.
 func (k *Keyspace) checkAlone(r kv.Reader) error {
 	prefix := len(k.base.Bytes())
-	next := k.base.Pack(tuple.Tuple{""})[:prefix+1] // of all tuples that begin with a string
+	next := k.base.Pack(tuple.Tuple{""})[:prefix+1] // where tuples that begin with a string start
 	end := slices.Clone(next)
 	end[prefix]++
 	var others []string
@@ -235,7 +234,7 @@ func (k *Keyspace) checkAlone(r kv.Reader) error {
 	return &MismatchError{[]Mismatch{{SettingRoots, roots(slices.Compact(others)...), roots(k.priority.root, k.fifo.root)}}}
 }
 
-// makeStore writes the record of a keyspace that has none.
+// makeStore writes the record.
 func (k *Keyspace) makeStore(tx kv.Transaction) (Store, error) {
 	layouts, err := k.firstQueues(tx.Snapshot())
 	if err != nil {
@@ -251,14 +250,13 @@ func (k *Keyspace) makeStore(tx kv.Transaction) (Store, error) {
 	return Store{ID: record.id, New: true, Adopted: len(layouts) > 0}, nil
 }
 
-// sampleQueues of each kind, and sampleItems of each of them, are looked at
-// before queues are adopted.
+// Before queues are adopted, sampleItems of sampleQueues of each kind are checked.
 const (
 	sampleQueues = 16
 	sampleItems  = 4
 )
 
-// firstQueues returns some of the queues there are.
+// firstQueues returns some of the queues.
 func (k *Keyspace) firstQueues(r kv.Reader) (layouts []*layout, err error) {
 	for _, of := range []*branch{&k.priority, &k.fifo} {
 		queues, err := of.list.names(r, "", sampleQueues).Get()
@@ -276,8 +274,8 @@ func (k *Keyspace) firstQueues(r kv.Reader) (layouts []*layout, err error) {
 	return layouts, nil
 }
 
-// checkValues returns an error if values of this package are there that are no
-// tuples and should be. The opposite cannot be told: any bytes may be a raw value.
+// checkValues returns an error if values are to be tuples and this package has stored some
+// that are not. The opposite cannot be detected: any bytes can be a raw value.
 func (k *Keyspace) checkValues(tx kv.Transaction, layouts []*layout) error {
 	if k.format != TupleValues {
 		return nil

@@ -6,23 +6,22 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// stored is an item as it was read. One that was taken keeps what is needed to
-// restore it.
+// stored is an item as it was read, with all that is needed to restore it.
 type stored struct {
 	item  Item
-	pair  kv.KeyValue              // under the item's key; the value may be in another format
-	metas kv.Future[[]kv.KeyValue] // the ("m") keys being read; nil if the item has none, or they are not asked for yet
-	parts []kv.KeyValue            // what metas gave
-	err   error                    // ErrCorrupt: this item cannot be read
+	pair  kv.KeyValue              // the item's own key and value, as stored
+	metas kv.Future[[]kv.KeyValue] // the ("m") keys being read; nil before beginRead, or if there are none
+	parts []kv.KeyValue            // the ("m") keys, once read
+	err   error                    // ErrCorrupt if this item cannot be read
 }
 
-// inQueue is an item that was taken, and the queue that it was in.
+// takenItem is an item that was taken, and its queue.
 type takenItem struct {
 	l *layout
 	*stored
 }
 
-// stored decodes the pair of an item. Its ("m") keys are not read yet.
+// stored decodes the pair of an item, without its ("m") keys.
 func (l *layout) stored(pair kv.KeyValue) stored {
 	id, err := l.parseItem(pair.Key)
 	if err != nil {
@@ -37,15 +36,14 @@ func (l *layout) storedAs(id ID, pair kv.KeyValue) stored {
 	return stored{item: Item{ID: id, Message: message, PushedAt: id.pushedAt()}, pair: pair}
 }
 
-// readParts begins to read the item's ("m") keys, unless that was done before.
+// beginRead starts to read the item's ("m") keys, the first time it is called.
 func (s *stored) beginRead(r kv.Reader, l *layout) {
 	if s.metas == nil && s.err == nil {
 		s.metas = l.readMetas(r, &s.item.ID)
 	}
 }
 
-// readMetas begins to read the ("m") keys of an item. It returns nil if the item
-// has none.
+// readMetas starts to read the ("m") keys of an item. It returns nil if there are none.
 func (l *layout) readMetas(r kv.Reader, id *ID) kv.Future[[]kv.KeyValue] {
 	if !id.hasMeta() {
 		return nil
@@ -53,8 +51,8 @@ func (l *layout) readMetas(r kv.Reader, id *ID) kv.Future[[]kv.KeyValue] {
 	return r.GetRange(l.metaRange(id), kv.RangeOptions{})
 }
 
-// wait ends what readParts began. The error is one of the store; what is wrong
-// with the item alone is in s.err.
+// finishRead waits for what beginRead started, and completes the item. The error is one of
+// the store; what is wrong with the item alone is in s.err.
 func (s *stored) finishRead() error {
 	if s.metas == nil || s.err != nil || s.parts != nil {
 		return nil
@@ -76,7 +74,7 @@ func (s *stored) finishRead() error {
 	return nil
 }
 
-// size is the bytes of what is stored.
+// size is the number of bytes stored.
 func (s *stored) size() int {
 	n := len(s.pair.Key) + len(s.pair.Value)
 	for _, part := range s.parts {

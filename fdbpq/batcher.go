@@ -11,37 +11,34 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// Batcher applies batches of operations, each batch in one transaction, and
-// finds out what became of a batch whose commit ended without an answer.
+// Batcher runs batches of operations, each in one transaction, and finds out what became of
+// commits of unknown outcome.
 //
-// It is used by one goroutine at a time; the Pending batches it returns may be
-// waited for by others. Use as many Batchers as there are goroutines; batches
-// of different ones that pop from the same queue may conflict, which costs
-// time but nothing else.
+// A Batcher is used by one goroutine at a time; others may wait for the Pending batches it
+// returns. Give each goroutine its own. Batches of different Batchers that pop from the
+// same queue may conflict, which costs time but nothing else.
 //
 // # Receipts
 //
-// Each batch that writes also reads and writes a key of its own, its receipt.
-// When a commit ended without an answer (kv.ErrCommitUnknown), the batch is
-// tried again under the same receipt: if the receipt is there, the batch was
-// committed, by the attempt that the receipt names, and that attempt's results
-// are returned. If it is not there, it was not committed so far; and since
-// each attempt reads and writes the receipt, attempts conflict with each
-// other, so an earlier one that is still in flight can no longer be committed
-// once a later one is. A receipt is removed by the next batch after the one
-// that it is for was answered.
+// Each batch that writes also reads and writes a key of its own, its receipt. After a commit
+// of unknown outcome (kv.ErrCommitUnknown), the Batcher makes another attempt with the same
+// receipt. If the receipt is in the store, an earlier attempt has committed; the receipt
+// says which one, and the results of that attempt are returned. If it is not, no attempt
+// has committed yet. And since every attempt reads and writes the receipt, attempts conflict:
+// once one commits, no earlier one can. After a batch has its results, the next batch
+// removes its receipt.
 type Batcher struct {
 	db       kv.Database
 	receipts tuple.Subspace // of this Batcher
 	now      func() time.Time
 
-	batches    int64         // number of batches begun
-	nextCounts countsByQueue // that follow those of the newest batch's first attempt
+	batchCount int64         // batches started
+	nextCounts countsByQueue // the counts after those of the newest batch, if its first attempt commits
 
 	mu struct {
 		sync.Mutex
-		newest    *Pending    // begun last, nil if it is over
-		obsolete  [][]byte    // receipts that nobody needs any more
+		newest    *Pending    // the last batch started, nil once it has ended
+		obsolete  [][]byte    // receipts to remove
 		unsettled []unsettled // batches of unknown outcome
 	}
 }
@@ -53,25 +50,22 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 	return &Batcher{db: db, receipts: k.receipts.Sub(lane), now: time.Now}
 }
 
-// Start runs ops in one transaction. It returns when the batch comes before all
-// that are started later, so the next Start need not wait for Pending.Wait of
-// this one. Wait must be called for each batch.
+// Start runs ops in one transaction. It returns once this batch is ordered before any later
+// one, so the next Start need not wait for this batch's Wait. Call Wait for each batch.
 //
-// In an engine that does not pipeline (see kv.Database) Start first waits for
-// the batch before. If both only push, and the engine is not serial, it reads
-// meanwhile what this one has to know.
+// In an engine that does not pipeline (see kv.Database), Start first waits for the previous
+// batch. If both batches only push, and the engine is not serial, it does this batch's
+// reads meanwhile.
 //
-// A batch of peeks and lens only runs in a read-only transaction. In others
-// all lens come first, then all pushes, then the pops of the front, then those
-// of the back, then all peeks; within each of these the order of ops is kept.
-// Since all operations of a batch are under way at the same time, each order is
-// linearizable.
+// A batch of only peeks and lens runs in a read-only transaction. In any other, all lens
+// come first, then all pushes, then the pops from the front, then those from the back, then
+// all peeks. Operations of the same kind keep the order of ops. All operations of a batch
+// are concurrent, so each order is linearizable.
 //
-// Conflicts are retried until ctx ends, which must not be before Wait returned
-// unless the batch is to be given up. The ops and what they refer to must
-// not be changed until Wait returned. Together they must fit into one
-// transaction: the messages of the pushes must not be over MaxMessageSize in
-// all, or kv.ErrTooLarge is the error of the whole batch.
+// Start retries conflicts until ctx ends; ending ctx before Wait has returned gives the
+// batch up. Do not change ops, or what they refer to, until Wait has returned. All ops must
+// fit into one transaction: if the messages of the pushes are larger than MaxMessageSize
+// together, the whole batch may fail with kv.ErrTooLarge.
 func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 	p := &Pending{batcher: b, ctx: ctx, ops: ops, pushes: len(ops) > 0 && onlyPushes(ops)}
 	early := b.startEarly(p)
@@ -85,15 +79,15 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 		if early != nil {
 			early.tx.Cancel()
 		}
-		if kv.MaybeCommitted(err) { // the settling, not these ops
+		if kv.MaybeCommitted(err) { // of the earlier batch, not of this one
 			err = ctx.Err()
 		}
 		p.err = fmt.Errorf("settling an earlier batch: %w", err)
 		return p
 	}
-	b.batches++
-	p.receipt = b.receipts.Pack(tuple.Tuple{b.batches})
-	p.obsolete = b.register(p)
+	b.batchCount++
+	p.receipt = b.receipts.Pack(tuple.Tuple{b.batchCount})
+	p.obsolete = b.makeNewest(p)
 	if early != nil {
 		b.nextCounts = p.startCommit(early)
 	} else {
@@ -102,10 +96,10 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 	return p
 }
 
-// startEarly waits for the batch before p, if the engine does not pipeline. If
-// both only push, p is run up to its commit meanwhile: all that matters of what it
-// reads is which counts are in use, and it is told what the batch before adds to
-// that. It returns nil if p has yet to be run.
+// startEarly waits for the batch before p, if the engine does not pipeline. If both only
+// push, it meanwhile runs p up to its commit: the reads of p matter only for the counts in
+// use, and b.nextCounts has those that the earlier batch adds. It returns nil if p has yet
+// to run.
 func (b *Batcher) startEarly(p *Pending) (early *openAttempt) {
 	b.mu.Lock()
 	before := b.mu.newest
@@ -114,27 +108,26 @@ func (b *Batcher) startEarly(p *Pending) (early *openAttempt) {
 		return nil
 	}
 	if before.pushes && p.pushes && !b.db.Traits().Serial {
-		early, _ = p.runOps(b.nextCounts) // an error will come again
+		early, _ = p.runOps(b.nextCounts) // the regular attempt reports an error
 	}
 	if _, err := before.Wait(); early != nil && (err != nil || before.attempts > 1) {
-		// It has not left the counts that p was told of.
+		// Its counts are not those in b.nextCounts.
 		early.tx.Cancel()
 		return nil
 	}
 	return early
 }
 
-// register makes p the newest batch, and returns the receipts that it is to
-// remove.
-func (b *Batcher) register(p *Pending) (answered [][]byte) {
+// makeNewest makes p the newest batch, and returns the receipts that it should remove.
+func (b *Batcher) makeNewest(p *Pending) (obsolete [][]byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mu.newest = p
-	answered, b.mu.obsolete = b.mu.obsolete, nil
-	return answered
+	obsolete, b.mu.obsolete = b.mu.obsolete, nil
+	return obsolete
 }
 
-// Apply is Start and Wait.
+// Apply runs ops in one transaction and waits for it: Start, then Wait.
 func (b *Batcher) Apply(ctx context.Context, ops []Op) ([]Result, error) {
 	return b.Start(ctx, ops).Wait()
 }
@@ -156,51 +149,51 @@ func all(ops []Op, are func(OpKind) bool) bool {
 	return true
 }
 
-// Pending is a batch that was started.
+// Pending is a batch that Start has started.
 type Pending struct {
 	batcher *Batcher
 	ctx     context.Context
 	ops     []Op
-	pushes  bool // and nothing else
+	pushes  bool // only pushes
 	receipt []byte
-	// answered is receipts of earlier batches, removed by this one.
+	// obsolete are receipts of earlier batches, which this one removes.
 	obsolete [][]byte
 
 	backoff  kv.Backoff
-	attempts int64            // whose commit was begun
-	unknown  []unknownAttempt // those of unknown outcome
+	attempts int64            // whose commit has started
+	unknown  []unknownAttempt // those whose outcome is unknown
 
-	wrote    bool                // the attempt that commit is for wrote something
-	commit   kv.Future[struct{}] // not yet waited for; nil when the batch is over
+	wrote    bool                // the attempt being committed wrote something
+	commit   kv.Future[struct{}] // nil once the batch has ended
 	waited   sync.Once
 	results  []Result
-	popped   []takenItem // by the attempt that results are of
-	listed   []*layout   // queues that it saw or put in the list of queues
-	readFrom time.Time   // not later than what it read is from
+	popped   []takenItem // by the attempt that gave results
+	listed   []*layout   // queues that it found in the list of queues, or added
+	readFrom time.Time   // when it began to read, at the latest
 	err      error
 }
 
-// attempt is the results that one attempt at a batch would have.
+// unknownAttempt is an attempt of unknown outcome, with its results.
 type unknownAttempt struct {
 	number  int64
 	results []Result
 	popped  []takenItem
 }
 
-// Wait waits until the batch is durable and returns one Result for each Op, in
-// the order of the ops. Results may share bytes with each other. It may be
-// called more than once, and by several goroutines.
+// Wait waits until the batch is durable, and returns one Result for each Op, in the order
+// of ops. Results may share bytes with each other. Wait may be called more than once, and by
+// several goroutines.
 //
-// An error means that no operation took effect (kv.ErrUnavailable,
-// kv.ErrClosed, the context's error), unless it wraps kv.ErrCommitUnknown:
-// then the pushes may have happened and pops are undone by Settle.
+// After an error (kv.ErrUnavailable, kv.ErrClosed, the context's error) no operation took
+// effect, unless the error wraps kv.ErrCommitUnknown: then the pushes may have happened, and
+// Settle undoes the pops.
 func (p *Pending) Wait() ([]Result, error) {
 	p.waited.Do(p.finish)
 	return p.results, p.err
 }
 
-// finish waits for the commit, and in an engine that does not pipeline tries
-// again if need be: no later batch was begun.
+// finish waits for the commit. In an engine that does not pipeline it makes further
+// attempts if necessary, because no later batch has started.
 func (p *Pending) finish() {
 	for p.commit != nil {
 		_, err := p.commit.Get()
@@ -216,13 +209,13 @@ func (p *Pending) finish() {
 	}
 }
 
-// order makes attempts until one is being committed, and returns the counts that
-// follow its own, or until the batch is over.
+// commitUntilOrdered makes attempts until one is being committed, or the batch has ended.
+// It returns the counts after those of the last attempt.
 func (p *Pending) commitUntilOrdered() countsByQueue {
 	for {
 		a, err := p.runOps(nil)
 		switch {
-		case err == nil && a == nil: // an earlier attempt was committed
+		case err == nil && a == nil: // an earlier attempt has committed
 			return nil
 		case err == nil:
 			return p.startCommit(a)
@@ -232,8 +225,8 @@ func (p *Pending) commitUntilOrdered() countsByQueue {
 	}
 }
 
-// again waits until the batch may be tried again after err. If it may not be, the
-// batch ends.
+// waitToRetry waits before the next attempt after err. It returns false, and ends the batch,
+// if there must not be one.
 func (p *Pending) waitToRetry(err error) bool {
 	if !kv.Retryable(err) && !kv.MaybeCommitted(err) {
 		p.complete(err)
@@ -246,16 +239,16 @@ func (p *Pending) waitToRetry(err error) bool {
 	return true
 }
 
-// begun is an attempt that has yet to be committed.
+// openAttempt is an attempt that is not committed yet.
 type openAttempt struct {
 	tx       kv.Transaction
-	readFrom time.Time // not later than what it reads is from
+	readFrom time.Time // when it began to read, at the latest
 	*txOps
 }
 
-// begin begins an attempt, with counts from atLeast on. It returns nil if an earlier
-// attempt turns out to be committed.
-func (p *Pending) runOps(atLeast countsByQueue) (a *openAttempt, err error) {
+// runOps makes an attempt up to its commit; pushed items get counts of at least minCounts.
+// It returns nil, and ends the batch, if an earlier attempt turns out to have committed.
+func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 	since := p.batcher.now()
 	tx, err := p.transaction()
 	if err != nil {
@@ -277,7 +270,7 @@ func (p *Pending) runOps(atLeast countsByQueue) (a *openAttempt, err error) {
 			return nil, nil
 		}
 	}
-	applied, err := apply(tx, p.ops, p.batcher.now(), atLeast)
+	applied, err := apply(tx, p.ops, p.batcher.now(), minCounts)
 	if err != nil {
 		return nil, err
 	}
@@ -289,8 +282,7 @@ func (p *Pending) transaction() (kv.Transaction, error) {
 	return p.batcher.db.Begin(p.ctx, kv.BeginOptions{Blind: p.pushes})
 }
 
-// tryCommit begins to commit the attempt and returns the counts that follow its
-// own.
+// startCommit starts to commit the attempt, and returns the counts after its own.
 func (p *Pending) startCommit(a *openAttempt) countsByQueue {
 	p.results, p.popped, p.wrote = a.results, a.popped, a.wrote
 	p.listed, p.readFrom = a.listed, a.readFrom
@@ -306,12 +298,12 @@ func (p *Pending) startCommit(a *openAttempt) countsByQueue {
 	return a.nextCounts
 }
 
-// remember keeps the results of an attempt whose commit ended without an answer.
+// remember keeps the results of an attempt of unknown outcome.
 func (p *Pending) remember() {
 	p.unknown = append(p.unknown, unknownAttempt{p.attempts, p.results, p.popped})
 }
 
-// end sets the outcome of the batch and tells the Batcher of it.
+// complete ends the batch with err, and updates the Batcher.
 func (p *Pending) complete(err error) {
 	b := p.batcher
 	if err == nil {
@@ -344,18 +336,17 @@ func (p *Pending) complete(err error) {
 	b.mu.unsettled = append(b.mu.unsettled, u)
 }
 
-// noteListed notes which queues are in the list of queues: the batch saw them
-// there or put them there, and is durable itself.
+// noteListed records which queues are in the list of queues, now that the batch that found
+// or put them there is durable.
 func (p *Pending) noteListed() {
-	since := p.readFrom // alone, which is kept for as long as the queues are
+	since := p.readFrom // a copy, because the queues keep it
 	for _, l := range p.listed {
 		l.listedSince.Store(&since)
 	}
 }
 
-// Failed returns the error of a batch that is over already, because it could not be
-// begun, and nil otherwise. It does not wait. It is for whoever called Start,
-// before somebody else waits for the batch.
+// Failed returns the error of a batch that failed to start, and otherwise nil, without
+// waiting. Only the caller of Start may call it, before another goroutine calls Wait.
 func (p *Pending) Failed() error {
 	if p.commit != nil {
 		return nil

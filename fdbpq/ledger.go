@@ -83,7 +83,7 @@ func (g *ledger) take(s *stored) {
 // which may have left the list of queues meanwhile.
 func (g *ledger) restore(s *stored) {
 	if g.l.list != nil {
-		g.l.register(g.tx, g.now)
+		g.l.addToList(g.tx, g.now)
 	}
 	g.tx.Set(s.pair.Key, s.pair.Value)
 	for _, part := range s.parts {

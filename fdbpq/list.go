@@ -82,7 +82,7 @@ func (l *layout) recentlyListed(now time.Time) bool {
 }
 
 // register lists the queue, without a mark.
-func (l *layout) register(tx kv.Transaction, now time.Time) {
+func (l *layout) addToList(tx kv.Transaction, now time.Time) {
 	tx.Set(l.listKey(), tuple.Tuple{now.UnixMicro()}.Pack())
 }
 

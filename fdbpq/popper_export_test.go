@@ -12,7 +12,7 @@ import (
 const (
 	RequestLife = requestLife
 	AnswerLife  = answerLife
-	MarkLife    = claimLife
+	ClaimLife   = claimLife
 	SweepEvery  = sweepEvery
 	MaxPatience = maxPatience
 	ServeLimit  = serveLimit
@@ -40,15 +40,15 @@ func (p *Popper) Serve(ctx context.Context) error {
 
 // Staged is what is stored of the staged pops of a queue.
 type Staged struct {
-	Requests, Answers, Values, Marks int
-	Due                              int   // entries in the time index
-	Ends                             []End // of the requests, in order
+	Requests, Answers, Values, Claims int
+	Due                               int   // entries in the time index
+	Ends                              []End // of the requests, in order
 }
 
 // Staged reads what is stored of staged pops.
 func (p *Popper) Staged(r kv.Reader) (Staged, error) {
 	var s Staged
-	for i, n := range []*int{&s.Requests, &s.Answers, &s.Values, &s.Marks, &s.Due} {
+	for i, n := range []*int{&s.Requests, &s.Answers, &s.Values, &s.Claims, &s.Due} {
 		span := p.l.requestRange()
 		if i > 0 {
 			span = within(p.l.partPrefix(int64(i - 1)))

@@ -104,13 +104,13 @@ func (s *stagedFixture) wantLeft(what string, want ...string) {
 	s.store.Land()
 	s.ctx = context.Background()
 	staged := s.staged(s.p)
-	if staged.Requests+staged.Answers+staged.Values > 0 || staged.Marks > 1 {
+	if staged.Requests+staged.Answers+staged.Values > 0 || staged.Claims > 1 {
 		s.Errorf("%s: left over: %+v", what, staged)
 	}
 	wantEqual(s.T, what+": length", s.length(s.q), int64(len(want)))
 	s.check()
 	wantList(s.T, what, s.values(s.q.PopMin), want...)
-	if n := len(s.stored(s.priority)) - staged.Marks - staged.Due; n != 0 {
+	if n := len(s.stored(s.priority)) - staged.Claims - staged.Due; n != 0 {
 		s.Errorf("%s: %d keys of an empty queue are left", what, n)
 	}
 }

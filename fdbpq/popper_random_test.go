@@ -197,7 +197,7 @@ func (run *popperRun) dieInLine(random *rand.Rand) {
 // finish looks for what was lost or doubled.
 func (run *popperRun) finish() {
 	run.store.Land()
-	run.clock.advance(fdbpq.MarkLife + fdbpq.AnswerLife)
+	run.clock.advance(fdbpq.ClaimLife + fdbpq.AnswerLife)
 	for {
 		run.clock.advance(fdbpq.SweepEvery)
 		item, err := run.p.PopMin(run.ctx)
@@ -213,7 +213,7 @@ func (run *popperRun) finish() {
 	for run.staged(run.p).Requests > 0 { // of those who died
 		run.serve(run.p)
 	}
-	run.clock.advance(fdbpq.MarkLife + fdbpq.AnswerLife)
+	run.clock.advance(fdbpq.ClaimLife + fdbpq.AnswerLife)
 	run.wantEmpty(run.p.PopMin)
 	run.wantStaged(run.p, 0, 0, 0, 0)
 	run.Logf("%d items; pops ended with %v; faults: %v", len(run.pushed), run.counts, run.store.Counts())

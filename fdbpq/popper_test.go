@@ -73,11 +73,11 @@ func (f *fixture) staged(p *fdbpq.Popper) fdbpq.Staged {
 	return s
 }
 
-func (f *fixture) wantStaged(p *fdbpq.Popper, requests, answers, values, marks int) {
+func (f *fixture) wantStaged(p *fdbpq.Popper, requests, answers, values, claims int) {
 	f.Helper()
 	s := f.staged(p)
-	if got, want := [4]int{s.Requests, s.Answers, s.Values, s.Marks}, [4]int{requests, answers, values, marks}; got != want {
-		f.Errorf("requests, answers, values, marks are %v, want %v", got, want)
+	if got, want := [4]int{s.Requests, s.Answers, s.Values, s.Claims}, [4]int{requests, answers, values, claims}; got != want {
+		f.Errorf("requests, answers, values, claims are %v, want %v", got, want)
 	}
 }
 

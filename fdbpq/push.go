@@ -89,7 +89,7 @@ func (t *txOps) ensureListed(l *layout, entry kv.Future[[]byte]) error {
 		listed = err == nil && mark == "" // an unreadable entry is written again
 	}
 	if !listed {
-		l.register(t.tx, t.now)
+		l.addToList(t.tx, t.now)
 		t.wrote = true
 	}
 	t.listed = append(t.listed, l)

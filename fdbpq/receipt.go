@@ -10,26 +10,25 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// A receipt's value is the tuple (microseconds, number of the attempt, number of
-// popped items that were put back). A receipt of attempt settledAttempt was
-// written to say that the batch is over.
+// The value of a receipt is the tuple (microseconds, number of the attempt, number of
+// popped items restored so far). The attempt is settledAttempt once the batch is settled.
 const settledAttempt = 0
 
-// unsettled is a batch that was given up while its outcome was unknown.
+// unsettled is a batch that ended with an unknown outcome.
 type unsettled struct {
 	receipt []byte
 	popped  map[int64][]takenItem // what each attempt would have popped
 }
 
-// writeReceipt writes the receipt of an attempt and makes attempts that carry
-// the same receipt conflict with each other.
-func (b *Batcher) writeReceipt(tx kv.Transaction, receipt []byte, attempt int64, back int) {
+// writeReceipt writes the receipt of an attempt, and makes all attempts with the same
+// receipt conflict with each other.
+func (b *Batcher) writeReceipt(tx kv.Transaction, receipt []byte, attempt int64, restored int) {
 	tx.AddReadConflict(kv.SingleKey(receipt))
-	tx.Set(receipt, tuple.Tuple{b.now().UnixMicro(), attempt, back}.Pack())
+	tx.Set(receipt, tuple.Tuple{b.now().UnixMicro(), attempt, restored}.Pack())
 }
 
-// committedAttempt returns the attempt that the receipt says was committed,
-// nil if none was.
+// committedAttempt returns the attempt that has committed according to the receipt, nil if
+// none has.
 func committedAttempt(r kv.Reader, receipt []byte, attempts []unknownAttempt) (*unknownAttempt, error) {
 	value, err := r.Get(receipt).Get()
 	if err != nil || value == nil {
@@ -47,30 +46,29 @@ func committedAttempt(r kv.Reader, receipt []byte, attempts []unknownAttempt) (*
 	return nil, nil
 }
 
-func parseReceipt(value []byte) (at time.Time, number, back int64, err error) {
+func parseReceipt(value []byte) (at time.Time, number, restored int64, err error) {
 	micros, rest, err := tuple.DecodeInt(value)
 	if err == nil {
 		number, rest, err = tuple.DecodeInt(rest)
 	}
 	if err == nil {
-		back, _, err = tuple.DecodeInt(rest)
+		restored, _, err = tuple.DecodeInt(rest)
 	}
 	if err != nil {
 		return at, 0, 0, fmt.Errorf("%w: receipt %x: %w", ErrCorrupt, value, err)
 	}
-	return time.UnixMicro(micros), number, back, nil
+	return time.UnixMicro(micros), number, restored, nil
 }
 
-// Settle resolves the batches whose outcome is unknown: it makes sure that
-// such a batch will not be committed any more, or, if it was committed, puts
-// back at their old places the items it popped, since nobody was given them.
-// Pushes stay. Start settles by itself before it does anything else; call
-// Settle to have items back without waiting for the next batch. It retries
-// until ctx ends, and does nothing when there is nothing to settle.
+// Settle resolves the batches of unknown outcome. If such a batch has not committed, Settle
+// makes sure that it never will. If it has, Settle restores the items that it popped to
+// their old places, since nobody received them; its pushes stay. Start settles before it
+// does anything else, so call Settle only to have items back before the next batch. It
+// retries until ctx ends, and does nothing if there is nothing to settle.
 //
-// It is called by the goroutine that calls Start.
+// The goroutine that calls Start calls Settle.
 func (b *Batcher) Settle(ctx context.Context) error {
-	page := MaxMessageSize
+	budget := MaxMessageSize
 	for {
 		b.mu.Lock()
 		if len(b.mu.unsettled) == 0 {
@@ -81,10 +79,10 @@ func (b *Batcher) Settle(ctx context.Context) error {
 		b.mu.Unlock()
 
 		done, err := kv.TransactIdempotent(ctx, b.db, func(tx kv.Transaction) (bool, error) {
-			return b.settle(tx, u, page)
+			return b.settle(tx, u, budget)
 		})
-		if errors.Is(err, kv.ErrTooLarge) && page > 1 {
-			page /= 2
+		if errors.Is(err, kv.ErrTooLarge) && budget > 1 {
+			budget /= 2
 			continue
 		}
 		if err != nil {
@@ -100,45 +98,43 @@ func (b *Batcher) Settle(ctx context.Context) error {
 	}
 }
 
-// settle makes one step, which the receipt records, so that it is made once
-// even if its own commit ends without an answer. What was popped may be too
-// large to be put back in one transaction: about page bytes of it are. done
-// says that this was the last step.
-func (b *Batcher) settle(tx kv.Transaction, u unsettled, page int) (done bool, err error) {
+// settle restores about budget bytes of items, since all of them may be too large for one
+// transaction, and reports whether that was all. The receipt records each step, so that it
+// is done once even if its own commit has an unknown outcome.
+func (b *Batcher) settle(tx kv.Transaction, u unsettled, budget int) (done bool, err error) {
 	value, err := tx.Get(u.receipt).Get()
 	if err != nil {
 		return false, err
 	}
-	var number, back int64
+	var number, restored int64
 	if value != nil {
-		if _, number, back, err = parseReceipt(value); err != nil {
+		if _, number, restored, err = parseReceipt(value); err != nil {
 			return false, err
 		}
 	}
-	items := u.popped[number] // none if no attempt was committed
-	end := restoreSome(tx, items, int(back), page, b.now())
-	if end < len(items) {
-		b.writeReceipt(tx, u.receipt, number, end)
+	items := u.popped[number] // none if no attempt has committed
+	next := restoreSome(tx, items, int(restored), budget, b.now())
+	if next < len(items) {
+		b.writeReceipt(tx, u.receipt, number, next)
 		return false, nil
 	}
 	b.writeReceipt(tx, u.receipt, settledAttempt, 0)
 	return true, nil
 }
 
-// restoreOverhead is about the bytes of a transaction that an item needs
-// besides what is stored of it: for ranges of conflicts, and to be counted.
-// Keys that are long need more.
+// restoreOverhead is about the number of bytes that restoring an item takes in a transaction
+// besides what is stored: conflict ranges and counters. Long keys take more.
 const restoreOverhead = 500
 
-// restoreSome writes items from begin on back under their old keys, about page
-// bytes of them but at least one, and returns the end of those.
-func restoreSome(tx kv.Transaction, items []takenItem, begin, page int, now time.Time) (end int) {
+// restoreSome restores items from index next on: about budget bytes, but at least one. It
+// returns the index of the first that it left.
+func restoreSome(tx kv.Transaction, items []takenItem, next, budget int, now time.Time) int {
 	ledgers := make(map[*layout]*ledger)
 	size := 0
-	for end = begin; end < len(items); end++ {
-		l := items[end].l
-		size += items[end].size() + restoreOverhead
-		if size > page && end > begin {
+	for begin := next; next < len(items); next++ {
+		l := items[next].l
+		size += items[next].size() + restoreOverhead
+		if size > budget && next > begin {
 			break
 		}
 		g := ledgers[l]
@@ -146,20 +142,19 @@ func restoreSome(tx kv.Transaction, items []takenItem, begin, page int, now time
 			g = &ledger{tx: tx, l: l, now: now}
 			ledgers[l] = g
 		}
-		g.restore(items[end].stored)
+		g.restore(items[next].stored)
 	}
 	for _, g := range ledgers {
 		g.flush()
 	}
-	return end
+	return next
 }
 
-// sweepPage is how many receipts SweepReceipts looks at in one transaction.
+// receiptPage is how many receipts SweepReceipts reads in one transaction.
 const receiptPage = 1000
 
-// SweepReceipts removes the receipts that Batchers of dead processes left
-// behind and that are older than age. Age must be longer than any batch may
-// take, so hours rather than seconds.
+// SweepReceipts removes receipts older than age, which Batchers of dead processes left
+// behind. Age must be longer than any batch can take: hours rather than seconds.
 func SweepReceipts(ctx context.Context, db kv.Database, k *Keyspace, age time.Duration) error {
 	limit := time.Now().Add(-age)
 	todo := within(k.receipts.Bytes())
@@ -174,7 +169,8 @@ func SweepReceipts(ctx context.Context, db kv.Database, k *Keyspace, age time.Du
 	}
 }
 
-// sweepPageOf returns the last key of a full page, nil if it was the last page.
+// sweepReceipts sweeps one page. It returns the last key of a full page, nil after the last
+// page.
 func sweepReceipts(tx kv.Transaction, todo kv.Range, limit time.Time) (last []byte, err error) {
 	pairs, err := tx.Snapshot().GetRange(todo, kv.RangeOptions{Limit: receiptPage}).Get()
 	if err != nil {

@@ -62,7 +62,7 @@ func TestRoundsOfStagedPops(t *testing.T) {
 	}
 	look := func(r *request) func() error {
 		return func() error {
-			result, err := p.look(t.Context(), r)
+			result, err := p.checkAnswer(t.Context(), r)
 			if err == nil && (result == nil || len(result.Item.Headers) != 1) {
 				err = fmt.Errorf("result %+v", result)
 			}
@@ -81,7 +81,7 @@ func TestRoundsOfStagedPops(t *testing.T) {
 		// The answer; its value with the headers.
 		{"collect", look(requests[1]), countkv.Cost{Reads: 3, Rounds: 2}},
 		// The mark with the answer; the value.
-		{"withdraw", func() error { return p.clear(t.Context(), requests[2]) }, countkv.Cost{Reads: 3, Rounds: 2}},
+		{"withdraw", func() error { return p.erase(t.Context(), requests[2]) }, countkv.Cost{Reads: 3, Rounds: 2}},
 	} {
 		store.Take()
 		if err := step.do(); err != nil {

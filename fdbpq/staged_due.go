@@ -9,47 +9,47 @@ import (
 )
 
 const (
-	// returnBytes is about the most bytes of values that one transaction puts back,
-	// in all queues together.
+	// returnBytes is about the most bytes of values that one transaction returns to all
+	// of its queues.
 	returnBytes = 250_000
-	// firstReturn is how many values it reads at first, and returnGrowth how many
-	// times as many it reads at each later step.
+	// firstReturn is how many values it reads first; each later step reads returnGrowth
+	// times as many.
 	firstReturn  = 8
 	returnGrowth = 8
 )
 
-// leftovers is what staged pops of one queue have left that is due.
+// leftovers is what staged pops have left in one queue and has fallen due.
 type leftovers struct {
 	due     *due
 	claims  []dueRecord
-	answers []uncollectedAnswer
+	answers []uncollected
 }
 
-// leftAnswer is an answer that was not collected in time.
-type uncollectedAnswer struct {
+// uncollected is an answer that was not collected in time.
+type uncollected struct {
 	dueRecord
 	due      *due
 	encoded  kv.Future[[]byte]
 	valueKey []byte
-	item     *ID // nil if there is none to be put back
+	item     *ID // nil if it has none
 }
 
-// add adds a key whose tuple goes on with rest after ("f"), and begins to read it.
-// It reports whether that is a key that falls due.
-func (left *leftovers) add(f dueRecord, rest []byte) bool {
+// add adds the key with the given rest of its tuple after ("f"), and starts to read it. It
+// reports whether such keys fall due.
+func (left *leftovers) add(record dueRecord, rest []byte) bool {
 	part, request, err := tuple.DecodeInt(rest)
 	switch {
 	case err != nil:
 		return false
 	case part == partClaim:
-		left.claims = append(left.claims, f)
+		left.claims = append(left.claims, record)
 		return true
 	case part == partAnswer:
 		g := left.due.ledger
-		left.answers = append(left.answers, uncollectedAnswer{
-			dueRecord: f,
+		left.answers = append(left.answers, uncollected{
+			dueRecord: record,
 			due:       left.due,
-			encoded:   g.tx.Snapshot().Get(f.key),
+			encoded:   g.tx.Snapshot().Get(record.key),
 			valueKey:  append(g.l.partPrefix(partValue), request...),
 		})
 		return true
@@ -57,10 +57,10 @@ func (left *leftovers) add(f dueRecord, rest []byte) bool {
 	return false
 }
 
-// returnStaged puts back the items of answers that were not collected in time, and
-// removes the other answers, and the marks.
+// returnStaged returns the items of uncollected answers to their queues, and removes all
+// other answers and the claims.
 func returnStaged(all []*leftovers) error {
-	var answers []*uncollectedAnswer
+	var answers []*uncollected
 	for _, left := range all {
 		withItem, err := left.remove()
 		switch {
@@ -74,13 +74,13 @@ func returnStaged(all []*leftovers) error {
 	return returnItems(answers)
 }
 
-// remove removes all but the answers with items, which it returns. If there is
-// something that it cannot read, it removes nothing.
-func (left *leftovers) remove() (withItem []*uncollectedAnswer, err error) {
+// remove removes everything but the answers with items, which it returns. If something
+// cannot be read, it removes nothing.
+func (left *leftovers) remove() (withItem []*uncollected, err error) {
 	if left.due.err != nil {
 		return nil, nil
 	}
-	var without []*uncollectedAnswer
+	var without []*uncollected
 	for i := range left.answers {
 		a := &left.answers[i]
 		encoded, err := a.encoded.Get()
@@ -102,7 +102,7 @@ func (left *leftovers) remove() (withItem []*uncollectedAnswer, err error) {
 	}
 	tx := left.due.ledger.tx
 	for _, a := range without {
-		tx.AddReadConflict(kv.SingleKey(a.key)) // with collecting it
+		tx.AddReadConflict(kv.SingleKey(a.key)) // with whoever collects it
 		a.remove(tx)
 	}
 	for i := range left.claims {
@@ -111,10 +111,10 @@ func (left *leftovers) remove() (withItem []*uncollectedAnswer, err error) {
 	return withItem, nil
 }
 
-// returnItems puts the items of answers back until they are returnBytes. The size
-// of a value is not known before it is read, so it reads few at first, in order not
-// to read much more than it returns, and more at each step, to take few steps.
-func returnItems(answers []*uncollectedAnswer) error {
+// returnItems returns items to their queues, up to returnBytes. The size of a value is
+// unknown until it is read, so returnItems reads few values first, to read little more than
+// it returns, and more in each step, to take few steps.
+func returnItems(answers []*uncollected) error {
 	bytes := 0
 	for next := firstReturn; len(answers) > 0 && bytes <= returnBytes; next *= returnGrowth {
 		some := answers[:min(next, len(answers))]
@@ -135,7 +135,7 @@ func returnItems(answers []*uncollectedAnswer) error {
 	return nil
 }
 
-func (a *uncollectedAnswer) giveBack(value []byte) {
+func (a *uncollected) giveBack(value []byte) {
 	g := a.due.ledger
 	g.tx.AddReadConflict(kv.SingleKey(a.key))
 	a.remove(g.tx)
@@ -144,8 +144,8 @@ func (a *uncollectedAnswer) giveBack(value []byte) {
 	a.due.returned = true
 }
 
-// sweep does what is due in a queue with which the transaction does nothing else at
-// the same time.
+// returnDue handles what is due in a queue, in a transaction that has no other use for its
+// ledger yet.
 func returnDue(tx kv.Transaction, l *layout, now time.Time) (returned bool, err error) {
 	g := ledger{tx: tx, l: l, now: now}
 	d := due{ledger: &g}
@@ -156,9 +156,9 @@ func returnDue(tx kv.Transaction, l *layout, now time.Time) (returned bool, err 
 	return d.returned, d.err
 }
 
-// adopt writes entries in the time index for the oldest answers and marks that
-// are due: versions of this package that know no index left them without. Poppers
-// do so from time to time; plain pops never look for such.
+// adopt adds the oldest answers and claims that are due to the time index. Versions of this
+// package without the index left them out. Poppers call adopt from time to time; plain pops
+// do not.
 func adopt(tx kv.Transaction, l *layout, now time.Time) error {
 	var parts [2]kv.Future[[]kv.KeyValue]
 	for i, part := range []int64{partAnswer, partClaim} {

@@ -25,8 +25,8 @@ func TestLeftoversWithoutEntries(t *testing.T) {
 		c.stepping(time.Microsecond) // so that the oldest requests come first
 		p := fdbpq.NewPopper(f.db, q)
 		c.give(p)
-		f.fill(q, "mark", "a", "b")
-		f.wantPop(p.PopMin, "mark")
+		f.fill(q, "claim", "a", "b")
+		f.wantPop(p.PopMin, "claim")
 		const more = fdbpq.DuePage + 10
 		for range 2 + more {
 			f.line(p, fdbpq.Front)
@@ -36,7 +36,7 @@ func TestLeftoversWithoutEntries(t *testing.T) {
 		}
 		f.wantStaged(p, 0, 2+more, 2, 1)
 		write(f, func(tx kv.Transaction) { tx.ClearRange(f.dueEntries("old")) })
-		c.advance(fdbpq.MarkLife)
+		c.advance(fdbpq.ClaimLife)
 		wantList(f.T, "plain pops", f.values(q.PopMin))
 
 		p = fdbpq.NewPopper(f.db, q)
@@ -57,11 +57,11 @@ func TestLeftoversWithoutEntries(t *testing.T) {
 func TestEntriesOfNothing(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("old")
-		c := newClock(time.Now().Add(-2 * fdbpq.MarkLife))
+		c := newClock(time.Now().Add(-2 * fdbpq.ClaimLife))
 		p := fdbpq.NewPopper(f.db, q)
 		c.give(p)
-		f.fill(q, "mark", "a")
-		f.wantPop(p.PopMin, "mark")
+		f.fill(q, "claim", "a")
+		f.wantPop(p.PopMin, "claim")
 		f.line(p, fdbpq.Front, fdbpq.Back)
 		f.serve(p)
 		f.serve(p)

@@ -15,34 +15,33 @@ import (
 //	                      = (deadline, priority, count, random)
 //	                                           its answer: an item, which left ("i")
 //	("f", 1, request)     = value              the value of that item, as it was stored
-//	("f", 2, request)     = (deadline, n)      mark: the owner's n'th attempt to
-//	                                           take an item was committed
+//	("f", 2, request)     = (deadline, n)      claim: the owner's n'th attempt to take
+//	                                           an item has committed
 //
-// request is 20 random bytes that begin with a time, as those of items, so
-// that the oldest come first. deadline is in microseconds. Answers and marks fall
-// due then and have entries in the time index, but for those that versions of this
-// package left which know no index: see adopt.
+// request is 20 random bytes that begin with a time, as those of items, so that the oldest
+// come first. deadline is in microseconds since 1970. Answers and claims fall due then, and
+// have entries in the time index, except those left by versions of this package without the
+// index: see adopt.
 //
 // # Why no item is lost or taken twice
 //
-// The owner of a request does four things to it: take an item (at once, when
-// serving, or from the answer), register, be told "empty", withdraw. Every
-// attempt at one of these reads the answer's key and writes it, or acts as if.
-// So attempts of one request conflict with each other: of those whose commits
-// ended without an answer, no earlier one can be committed once a later one is.
-// An item is taken if, and only if, the mark is there, and the mark says by
-// which attempt, so a pop that finds the mark knows its item.
+// The owner of a request makes four kinds of attempts: to take an item (at once, while
+// serving, or from the answer), to register, to learn that the queue is empty, to withdraw.
+// Each of them reads and writes the key of the answer, or acts as if it did. So attempts of
+// one request conflict: among those of unknown outcome, no earlier one can commit once a
+// later one has. The item is taken if and only if the claim is there, and the claim says by
+// which attempt, so a pop that finds its claim knows its item.
 //
-// A request keeps the place at which its owner first tried to register it, so
-// that it is in line once at most: an earlier attempt that was committed after
-// all left the very key that the next one looks for.
+// A request keeps the place where its owner first tried to register it, so it is in line at
+// most once: an earlier attempt that did commit has left the very key that the next one
+// reads.
 //
-// Whoever serves the line reads and removes the requests that it answers, and
-// the items, so that each request gets one answer and each item goes to one
-// request. A request that is withdrawn or served meanwhile conflicts with it.
+// Whoever serves the line reads and removes the requests it answers and their items, so
+// each request gets one answer and each item goes to one request. It conflicts with the
+// withdrawal, and with another serving, of the same requests.
 //
-// Whoever returns an item that was not collected in time reads and removes the
-// answer, which conflicts with collecting it.
+// Whoever returns an uncollected item reads and removes the answer, and so conflicts with
+// whoever collects it.
 const (
 	partAnswer = iota
 	partValue
@@ -63,7 +62,7 @@ func (l *layout) partKey(part int64, id [randomSize]byte) []byte {
 	return tuple.AppendBytes(l.partPrefix(part), id[:])
 }
 
-// waiter is a request in line, as others see it.
+// lineEntry is a request in line, as every Popper sees it.
 type lineEntry struct {
 	key      []byte
 	end      End
@@ -72,7 +71,7 @@ type lineEntry struct {
 	deadline time.Time
 }
 
-// requestKinds is the kinds of requests as they are stored, by End.
+// requestKinds are the kinds of requests, as stored, by End.
 var requestKinds = [...]int64{Front: 2, Back: 3}
 
 func encodeRequest(end End, deadline time.Time) []byte {
@@ -104,7 +103,7 @@ func (l *layout) parseRequest(pair kv.KeyValue) (*lineEntry, error) {
 	return w, nil
 }
 
-// answer is what is stored for a request that was served.
+// answer is the stored answer to a request.
 type answer struct {
 	deadline time.Time
 	item     *ID // nil: the queue was empty
@@ -139,7 +138,7 @@ func parseAnswer(value []byte) (*answer, error) {
 	return a, nil
 }
 
-// element stores one element of a tuple if it is of the right type.
+// element stores an element of a tuple in to, if it has the right type.
 func element[T any](from any, to *T) bool {
 	value, ok := from.(T)
 	*to = value
@@ -156,12 +155,12 @@ func parseClaim(value []byte) (deadline time.Time, n int64, err error) {
 		n, _, err = tuple.DecodeInt(rest)
 	}
 	if err != nil {
-		return deadline, 0, fmt.Errorf("%w: mark %x: %w", ErrCorrupt, value, err)
+		return deadline, 0, fmt.Errorf("%w: claim %x: %w", ErrCorrupt, value, err)
 	}
 	return time.UnixMicro(micros), n, nil
 }
 
-// parseDeadline reads what answers and marks begin with.
+// parseDeadline reads the deadline that answers and claims begin with.
 func parseDeadline(value []byte) (time.Time, error) {
 	micros, _, err := tuple.DecodeInt(value)
 	if err != nil {

@@ -8,30 +8,26 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Popper pops from a queue that many others pop from at the same time, each
-// in a transaction of its own. It is the recipes' extension for high
-// contention: where plain pops of one queue would conflict with each other
-// and most of the work would be wasted, a pop that lost once writes down
-// its request, and whoever finds its own request to be the oldest serves all
-// of them, in one transaction.
+// Popper pops from a queue that many processes pop from at the same time. It is the
+// recipe's extension for high contention. Plain pops from one queue conflict, and most of
+// their work is wasted. So a pop of a Popper that has lost to a conflict registers a
+// request, and the owner of the oldest request serves all of them in one transaction.
 //
-// A pop first tries to take the item itself, unless others are waiting, or were
-// the last time: those who came first are served first. Otherwise, and if it
-// lost to a conflict, it registers a request, which says which end it wants.
-// Then it looks for its answer until that is there, and serves requests when
-// its own is the first in line, or when the first in line has been there for so
-// long that its owner must be gone. An answer is an item or "empty". See
-// staged_keys.go for the keys.
+// A pop first tries to take an item itself, unless others are waiting, or were the last
+// time: first come, first served. Otherwise, or after a conflict, it registers a request for
+// an item from its end of the queue. Then it checks for its answer, an item or "empty",
+// until there is one. Meanwhile it serves the line if its own request is the first, or if
+// the first has been there for so long that its owner must be gone. See staged_keys.go for
+// the keys.
 //
-// Nothing is stranded by a process that dies: requests expire after
-// requestLife, and an item that was not collected within answerLife goes back
-// to its old place. These times are compared between the clocks of different
-// machines, which must not be apart by more than a few seconds. Items go back
-// when a Popper of the queue is used, or when a plain pop finds too few.
+// A process that dies strands nothing. Requests expire after 10 seconds, and an item that
+// is not collected within 30 seconds returns to its old place, as soon as a Popper is used
+// on the queue or a plain pop finds too few items. These deadlines compare clocks of
+// different machines, which must agree to a few seconds.
 //
-// Order is best effort among the items in flight: pops that are served by one
-// transaction get the first items there are, but one may return the second
-// item before another has collected the first.
+// Order is best effort among items in flight: the pops served by one transaction get the
+// first items of the queue, but one may return the second item before another has
+// collected the first.
 //
 // A Popper is safe for concurrent use.
 type Popper struct {
@@ -42,44 +38,44 @@ type Popper struct {
 
 	mu struct {
 		sync.Mutex
-		oldClaims []expiringKey // of earlier pops, to be removed
+		oldClaims []expiringKey // of finished pops, to be removed
 		unsettled []*request    // pops of unknown outcome
-		swept     time.Time     // when what had expired was last looked for
-		size      int           // bytes of the values last served, on average
-		usualWait time.Duration // how long requests waited for their answers lately
-		contended bool          // others popped too when last heard, so one should wait
+		swept     time.Time     // when sweepIfDue last did something
+		size      int           // average size of the values served last, in bytes
+		usualWait time.Duration // how long answers have taken lately
+		contended bool          // others were popping too, when last seen
 	}
 }
 
-// These were chosen by measuring: see BenchmarkContention.
+// These values come from measurements with BenchmarkContention.
 const (
-	// requestLife is how long a request waits to be served. A requester that
-	// lives longer registers again.
+	// requestLife is how long a request waits to be served. After that its owner, if it
+	// is still there, registers it again.
 	requestLife = 10 * time.Second
 	// answerLife is how long an answer waits to be collected.
 	answerLife = 30 * time.Second
-	// markLife is how long a pop has to find out that it took an item, should
-	// the store be out of reach meanwhile.
+	// claimLife is how long a pop has to find out that it took an item, for example
+	// because the store cannot be reached.
 	claimLife = time.Hour
-	// sweepEvery is how often a Popper looks for what has expired.
+	// sweepEvery is how often a Popper handles what is due.
 	sweepEvery = 5 * time.Second
-	// minPatience and maxPatience bound how long the first in line may stay
-	// the first before another serves the line, besides the time of two waits.
-	// Each request has its own patience, so that they do not all lose it at once.
+	// minPatience and maxPatience bound how long the first in line may stay there before
+	// another request serves the line, in addition to two expected waits. Each request
+	// draws its own, so that not all lose patience at once.
 	minPatience = 100 * time.Millisecond
 	maxPatience = time.Second
 	// serveLimit is the most requests served by one transaction.
 	serveLimit = 256
 	// serveBytes is about the most bytes of values served by one transaction.
 	serveBytes = 1_000_000
-	// minLook and maxLook bound the time between two looks for an answer.
-	minLook = time.Millisecond
-	maxLook = 200 * time.Millisecond
-	// withdrawTime is how long a pop whose context ended may take to withdraw.
+	// minPoll and maxPoll bound the time between two checks for an answer.
+	minPoll = time.Millisecond
+	maxPoll = 200 * time.Millisecond
+	// withdrawTime is how long a pop may take to withdraw after its context has ended.
 	withdrawTime = 2 * time.Second
 )
 
-// NewPopper returns a Popper for q, a *PriorityQueue or a *Queue, in db.
+// NewPopper returns a Popper for the queue q in db.
 func NewPopper(db kv.Database, q Target) *Popper {
 	return &Popper{db: db, q: q, l: q.layout(), now: time.Now}
 }
@@ -87,14 +83,13 @@ func NewPopper(db kv.Database, q Target) *Popper {
 // PopMin removes and returns the first item, as PriorityQueue.PopMin and
 // Queue.Dequeue do.
 //
-// Errors: ErrEmpty, ErrCorrupt, errors of the store, and the context's error.
-// When the context ends, or the store fails, the pop is withdrawn, which may
-// take up to two seconds more. An error that wraps kv.ErrCommitUnknown says
-// that this failed: see Settle.
+// Errors: ErrEmpty, ErrCorrupt, errors of the store, and the context's error. When the
+// context ends or the store fails, PopMin withdraws its request, which takes up to two
+// seconds. If that fails, the error wraps kv.ErrCommitUnknown: see Settle.
 func (p *Popper) PopMin(ctx context.Context) (Item, error) { return p.pop(ctx, Front) }
 
-// PopMax removes and returns the last item, as PriorityQueue.PopMax does. A
-// Queue gives ErrOp. Otherwise it is like PopMin.
+// PopMax removes and returns the last item, as PriorityQueue.PopMax does. For a Queue it
+// returns ErrOp. Otherwise it is like PopMin.
 func (p *Popper) PopMax(ctx context.Context) (Item, error) { return p.pop(ctx, Back) }
 
 func (p *Popper) pop(ctx context.Context, end End) (Item, error) {
@@ -116,7 +111,7 @@ func (p *Popper) pop(ctx context.Context, end End) (Item, error) {
 	return result.Item, result.Err
 }
 
-// newRequest makes a request that is not registered yet.
+// newRequest makes a request, without registering it.
 func (p *Popper) newRequest(end End) *request {
 	r := newRequest(p.l, end, p.now())
 	p.mu.Lock()
@@ -125,7 +120,7 @@ func (p *Popper) newRequest(end End) *request {
 	return r
 }
 
-// finish leaves what is to be removed to the next pop.
+// finish leaves old claims to be removed by the next pop.
 func (p *Popper) finish(r *request, took bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,8 +131,8 @@ func (p *Popper) finish(r *request, took bool) {
 	}
 }
 
-// begin tries once to pop without waiting. If others are waiting already, or
-// were when it last waited, it registers instead and returns nil.
+// tryAtOnce makes one attempt to pop without a request. If others are waiting, or were when
+// this Popper last waited, it registers the request instead, and returns nil.
 func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *Result, err error) {
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
 		last, err := p.lastInLine(tx).Get()
@@ -167,7 +162,7 @@ func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *Result, err
 	return result, nil
 }
 
-// sweep looks for what is due if it is time to do so.
+// sweepIfDue handles what is due in the queue, every sweepEvery.
 func (p *Popper) sweepIfDue(tx kv.Transaction, now time.Time) error {
 	if !p.isSweepDue(now) {
 		return nil
@@ -179,7 +174,7 @@ func (p *Popper) sweepIfDue(tx kv.Transaction, now time.Time) error {
 	return err
 }
 
-// mustSweep reports whether it is time to look for what has expired.
+// isSweepDue reports whether sweepEvery has passed since it last returned true.
 func (p *Popper) isSweepDue(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,7 +185,7 @@ func (p *Popper) isSweepDue(now time.Time) bool {
 	return true
 }
 
-// once runs fn in a transaction of which there is only one attempt.
+// once runs fn in a transaction, without retries.
 func once(ctx context.Context, db kv.Database, fn func(kv.Transaction) error) error {
 	tx, err := db.Begin(ctx, kv.BeginOptions{})
 	if err != nil {

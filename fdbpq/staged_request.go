@@ -8,31 +8,31 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// request is one pop, as its owner sees it.
+// request is one pop, as the Popper that makes it sees it.
 type request struct {
 	l                             *layout
 	end                           End
 	id                            [randomSize]byte
 	answerKey, valueKey, claimKey []byte
-	oldClaims                     []expiringKey // of earlier pops, removed on the way
+	oldClaims                     []expiringKey // of earlier pops, to be removed
 
-	key     []byte  // its place in line, the same for life; nil until first registered
+	key     []byte  // its place in line, which never changes; nil before it has one
 	claims  []claim // attempts to take an item, in order
-	claimed *claim  // the one that was committed, or else the last one
+	claimed *claim  // the one that committed, or the last one
 
-	soonFirst  bool          // the line was empty, so it may be the first soon
-	first      string        // the first in line when last seen
-	firstSince time.Time     // since when it is
-	patience   time.Duration // with a first in line that does not serve
+	soonFirst  bool          // the line was empty, so it is probably first
+	first      string        // key of the first in line, when last seen
+	firstSince time.Time     // when that was first seen
+	patience   time.Duration // with a first in line that does not serve the others
 }
 
-// taking is an attempt to take an item.
+// claim is an attempt to take an item.
 type claim struct {
 	*stored
-	marker expiringKey // that says that it was committed
+	marker expiringKey // written if it commits
 }
 
-// mark is a mark, and when it falls due.
+// expiringKey is a key that falls due.
 type expiringKey struct {
 	key      []byte
 	deadline time.Time
@@ -54,26 +54,26 @@ func newRequest(l *layout, end End, now time.Time) *request {
 // attempted reports whether anything may have been written for the request.
 func (r *request) attempted() bool { return r.key != nil || len(r.claims) > 0 }
 
-// fence makes attempts of the same request conflict with each other. The read
-// must come first: FoundationDB leaves out what the transaction has written.
+// fence makes all attempts of a request conflict with each other. The read conflict must
+// come first: FoundationDB ignores it for keys that the transaction has written.
 func (r *request) fence(tx kv.Transaction) {
 	tx.AddReadConflict(kv.SingleKey(r.answerKey))
 	tx.AddWriteConflict(kv.SingleKey(r.answerKey))
 }
 
-// take writes that the item was taken by this request.
+// claim records in tx that this request takes the item.
 func (r *request) claim(tx kv.Transaction, item *stored, now time.Time) {
 	r.fence(tx)
-	t := claim{stored: item, marker: expiringKey{key: r.claimKey, deadline: now.Add(claimLife)}}
-	r.l.setUntil(tx, t.marker.deadline, t.marker.key, encodeClaim(t.marker.deadline, len(r.claims)))
-	for _, m := range r.oldClaims {
-		r.l.clearUntil(tx, m.deadline, m.key)
+	c := claim{stored: item, marker: expiringKey{key: r.claimKey, deadline: now.Add(claimLife)}}
+	r.l.setUntil(tx, c.marker.deadline, c.marker.key, encodeClaim(c.marker.deadline, len(r.claims)))
+	for _, old := range r.oldClaims {
+		r.l.clearUntil(tx, old.deadline, old.key)
 	}
-	r.claims = append(r.claims, t)
-	r.claimed = &t
+	r.claims = append(r.claims, c)
+	r.claimed = &c
 }
 
-// marked returns the attempt that has taken an item, nil if none has.
+// committedClaim returns the claim that has committed, nil if none has.
 func (r *request) committedClaim(read kv.Future[[]byte]) (*claim, error) {
 	value, err := read.Get()
 	if err != nil || value == nil {
@@ -81,7 +81,7 @@ func (r *request) committedClaim(read kv.Future[[]byte]) (*claim, error) {
 	}
 	_, n, err := parseClaim(value)
 	if err == nil && (n < 0 || n >= int64(len(r.claims))) {
-		err = fmt.Errorf("%w: mark of attempt %d: there were %d", ErrCorrupt, n, len(r.claims))
+		err = fmt.Errorf("%w: claim %d of a request that made %d", ErrCorrupt, n, len(r.claims))
 	}
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (r *request) committedClaim(read kv.Future[[]byte]) (*claim, error) {
 	return &r.claims[n], nil
 }
 
-// see notes who is first in line.
+// see records who is first in line.
 func (r *request) see(line []kv.KeyValue, now time.Time) {
 	r.soonFirst = false
 	first := ""
@@ -101,7 +101,7 @@ func (r *request) see(line []kv.KeyValue, now time.Time) {
 	}
 }
 
-// shouldServe reports whether it is up to this request to serve the line.
+// shouldServe reports whether this request should serve the line.
 func (r *request) shouldServe(now time.Time) bool {
 	if r.key == nil || r.first == "" {
 		return false

@@ -7,9 +7,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// serve answers the requests in line, and returns the result of own, the request
-// of whoever serves, if it was among them. An error that is retryable or unknown
-// means that somebody else was at it, or that it must be looked at again.
+// serve answers the requests in line. It returns the result of own, the Popper's own
+// request, if that was among them. After an error that is retryable, or leaves the outcome
+// unknown, the Popper checks for its answer again.
 func (p *Popper) serve(ctx context.Context, own *request) (*Result, error) {
 	s := serving{l: p.l, own: own}
 	err := once(ctx, p.db, func(tx kv.Transaction) error {
@@ -22,7 +22,7 @@ func (p *Popper) serve(ctx context.Context, own *request) (*Result, error) {
 		}
 		return s.serveLine()
 	})
-	own.first = "" // whoever it is now
+	own.first = "" // unknown now
 	if err != nil {
 		return nil, err
 	}
@@ -37,15 +37,15 @@ func (p *Popper) serve(ctx context.Context, own *request) (*Result, error) {
 	return s.result, nil
 }
 
-// serveCount is how many requests to serve, so that the values, which are read
-// to that number, are not much over serveBytes.
+// serveCount is how many requests to serve so that their values are not much over
+// serveBytes.
 func (p *Popper) serveCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return min(serveLimit, max(1, serveBytes/max(1, p.mu.size)))
 }
 
-// serving is the requests in line being answered, in one transaction.
+// serving answers the requests in line in one transaction.
 type serving struct {
 	tx     kv.Transaction
 	l      *layout
@@ -56,10 +56,10 @@ type serving struct {
 
 	items ends
 
-	served, bytes int // number and size of the values given
+	served, bytes int // how many got an item, and the size of their values
 }
 
-// readLine reads the first requests in line and removes those that expired.
+// readLine reads the first requests in line, and removes those that have expired.
 func (s *serving) readLine(limit int) error {
 	pairs, err := s.tx.Snapshot().GetRange(s.l.requestRange(), kv.RangeOptions{Limit: limit}).Get()
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *serving) readLine(limit int) error {
 			return err
 		}
 		if w.deadline.Before(s.now) {
-			s.remove(w)
+			s.dequeue(w)
 		} else {
 			s.line = append(s.line, w)
 		}
@@ -79,14 +79,14 @@ func (s *serving) readLine(limit int) error {
 	return nil
 }
 
-func (s *serving) remove(w *lineEntry) {
+func (s *serving) dequeue(w *lineEntry) {
 	s.tx.AddReadConflict(kv.SingleKey(w.key))
 	s.tx.Clear(w.key)
 }
 
-// serveLine gives items to the requests in their order until either run out. The
-// rest of the line waits for the next serving: to say "empty", nothing may be
-// pushed meanwhile, so it is said only when there is no item to give.
+// serveLine gives items to the requests in order, until it runs out of either; the rest of
+// the line waits for the next serving. Only if there is no item at all does it say "empty",
+// because that conflicts with every push.
 func (s *serving) serveLine() error {
 	if err := s.findItems(); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (s *serving) serveLine() error {
 	return nil
 }
 
-// findItems reads the items, after what is due has come back if there are none.
+// findItems reads the items. If there are none, it first brings back what is due.
 func (s *serving) findItems() error {
 	if err := s.readItems(); err != nil || !s.isEmpty() {
 		return err
@@ -127,8 +127,8 @@ func (s *serving) findItems() error {
 	return s.readItems()
 }
 
-// readItems reads as many items from each end as are wanted from there. It
-// reads without conflict; what is given conflicts with what takes the same.
+// readItems reads as many items from each end as the line wants. It reads without conflict:
+// giving an item conflicts with whoever takes the same one.
 func (s *serving) readItems() error {
 	var want [2]int
 	for _, w := range s.line {
@@ -143,23 +143,23 @@ func (s *serving) isEmpty() bool {
 }
 
 func (s *serving) sayEmpty(w *lineEntry) {
-	s.remove(w)
+	s.dequeue(w)
 	if w.id == s.own.id {
 		s.own.fence(s.tx)
 		s.result = &Result{Err: ErrEmpty}
 		return
 	}
-	s.reply(w, nil)
+	s.answer(w, nil)
 }
 
-// give gives an item to a request. Whoever serves takes its own at once.
+// give gives an item to a request. The Popper takes the item of its own request at once.
 func (s *serving) give(w *lineEntry, item *stored, g *ledger) error {
 	if item.err != nil {
 		return item.err
 	}
 	s.items.noteTaken(w.end, item)
 	s.tx.AddReadConflict(kv.SingleKey(item.pair.Key))
-	s.remove(w)
+	s.dequeue(w)
 	g.lend(item)
 	s.served++
 	s.bytes += len(item.pair.Value)
@@ -175,13 +175,13 @@ func (s *serving) give(w *lineEntry, item *stored, g *ledger) error {
 			return nil
 		}
 	}
-	s.reply(w, &item.item.ID)
+	s.answer(w, &item.item.ID)
 	s.tx.Set(s.l.partKey(partValue, w.id), item.pair.Value)
 	return nil
 }
 
-// reply writes the answer to a request.
-func (s *serving) reply(w *lineEntry, item *ID) {
+// answer writes the answer to a request.
+func (s *serving) answer(w *lineEntry, item *ID) {
 	a := answer{deadline: s.now.Add(answerLife), item: item}
 	s.l.setUntil(s.tx, a.deadline, s.l.partKey(partAnswer, w.id), a.encode())
 }

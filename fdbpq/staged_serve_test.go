@@ -96,7 +96,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	f.serve(p)
 	f.serve(p) // all of them are told "empty"
 	f.wantStaged(p, 0, n, 0, n)
-	c.advance(fdbpq.MarkLife + time.Microsecond)
+	c.advance(fdbpq.ClaimLife + time.Microsecond)
 	f.wantEmpty(p.PopMin)
 	f.wantEmpty(p.PopMin)
 	f.wantStaged(p, 0, 0, 0, 0)

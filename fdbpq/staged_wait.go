@@ -9,17 +9,17 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// wait looks for the answer to the request until it is there. err is what the
-// attempt to do without ended with.
+// awaitAnswer checks for the answer to the request until there is one. err is the error of
+// tryAtOnce.
 func (p *Popper) awaitAnswer(ctx context.Context, r *request, err error) (result *Result, _ error) {
 	p.setContended(true)
 	began := p.now()
 	expected := p.expectedWait()
 	pause := expected * 3 / 4
-	r.patience += 2 * expected // it looks that rarely
+	r.patience += 2 * expected // because it checks only so often
 	var backoff kv.Backoff
 	for result == nil {
-		lost := errors.Is(err, kv.ErrConflict) // and must see what became of the request
+		lost := errors.Is(err, kv.ErrConflict) // so another transaction has changed the request
 		switch {
 		case ctx.Err() != nil:
 			return nil, p.withdraw(ctx, r, ctx.Err())
@@ -35,12 +35,12 @@ func (p *Popper) awaitAnswer(ctx context.Context, r *request, err error) (result
 			}
 		case !lost:
 			if r.soonFirst {
-				pause = minLook
+				pause = minPoll
 			}
 			sleep(ctx, pause*3/4+rand.N(pause/2))
-			pause = max(minLook, expected/8)
+			pause = max(minPoll, expected/8)
 		}
-		result, err = p.look(ctx, r)
+		result, err = p.checkAnswer(ctx, r)
 	}
 	p.noteWait(p.now().Sub(began))
 	return result, nil
@@ -58,24 +58,23 @@ func (p *Popper) setContended(is bool) {
 	p.mu.contended = is
 }
 
-// expectedWait is about how long an answer will take.
+// expectedWait is about how long the answer will take.
 func (p *Popper) expectedWait() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return min(max(2*minLook, p.mu.usualWait), maxLook)
+	return min(max(2*minPoll, p.mu.usualWait), maxPoll)
 }
 
-// waited notes how long an answer took.
+// noteWait records how long an answer took.
 func (p *Popper) noteWait(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.usualWait = (p.mu.usualWait + d) / 2
 }
 
-// look collects the answer to the request if it is there. If it is not, it
-// makes sure that the request is registered, notes who is first in line and
-// returns nil.
-func (p *Popper) look(ctx context.Context, r *request) (result *Result, err error) {
+// checkAnswer collects the answer to the request if there is one. Otherwise it makes sure
+// that the request is registered, records who is first in line, and returns nil.
+func (p *Popper) checkAnswer(ctx context.Context, r *request) (result *Result, err error) {
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
 		answer := tx.Get(r.answerKey)
 		if len(r.claims) > 0 {
@@ -105,7 +104,7 @@ func (p *Popper) look(ctx context.Context, r *request) (result *Result, err erro
 	return result, nil
 }
 
-// collect takes what the answer to r gives it, in tx.
+// collect takes the item of an answer to r, in tx.
 func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result, error) {
 	a, err := parseAnswer(encoded)
 	if err != nil {
@@ -139,9 +138,9 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 	return &Result{Item: s.item}, nil
 }
 
-// stayInLine notes who is first in line and registers the request if it is not.
-// A request that has been registered before takes its old place again: it may
-// be that it is on its way there.
+// stayInLine records who is first in line, and registers the request if it is not in line.
+// A request that was registered before takes its old place again, because the earlier
+// attempt may still commit.
 func (p *Popper) stayInLine(tx kv.Transaction, r *request) error {
 	if r.key == nil {
 		last, err := p.lastInLine(tx).Get()
@@ -170,9 +169,9 @@ func (p *Popper) lastInLine(tx kv.Transaction) kv.Future[[]kv.KeyValue] {
 	return tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1, Reverse: true})
 }
 
-// register writes the request down: after the last one in line, or where it
-// was registered first. line has some request if there are any, the last one
-// the first time.
+// register puts the request in line: at its old place, or after the last request if it has
+// none. line holds a request if the line is not empty: the last one if the request has no
+// place yet.
 func (p *Popper) register(tx kv.Transaction, r *request, line []kv.KeyValue) error {
 	if r.key == nil {
 		count := int64(0)

@@ -7,11 +7,11 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Settle withdraws the pops that ended with kv.ErrCommitUnknown: an item that
-// one of them may have taken goes back to its old place, since nobody was given
-// it. Pops settle before they begin; call Settle to have items back without
-// waiting for the next pop. What is not settled within an hour is lost. It does
-// nothing when there is nothing to settle.
+// Settle withdraws the pops that ended with kv.ErrCommitUnknown. If one of them has taken an
+// item, Settle returns it to its old place, since nobody received it. Pops settle before
+// they do anything else, so call Settle only to have items back before the next pop. Items
+// that are not settled within an hour are lost. Settle does nothing if there is nothing to
+// settle.
 //
 // Errors: those of the store, and the context's error.
 func (p *Popper) Settle(ctx context.Context) error {
@@ -20,8 +20,8 @@ func (p *Popper) Settle(ctx context.Context) error {
 		if r == nil {
 			return nil
 		}
-		if err := p.clear(ctx, r); err != nil {
-			p.leave(r)
+		if err := p.erase(ctx, r); err != nil {
+			p.leaveToSettle(r)
 			return err
 		}
 	}
@@ -39,37 +39,37 @@ func (p *Popper) takeUnsettled() *request {
 	return r
 }
 
-// leave leaves a request to Settle.
-func (p *Popper) leave(r *request) {
+// leaveToSettle leaves a request to Settle.
+func (p *Popper) leaveToSettle(r *request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.unsettled = append(p.mu.unsettled, r)
 }
 
-// withdraw takes back a request that nobody waits for any more, because of err.
+// withdraw withdraws a request that ended with err, and returns err.
 func (p *Popper) withdraw(ended context.Context, r *request, err error) error {
 	if !r.attempted() {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ended), withdrawTime)
 	defer cancel()
-	if failed := p.clear(ctx, r); failed != nil {
-		p.leave(r)
-		return fmt.Errorf("%w: %w: the pop could not be withdrawn: %w", kv.ErrCommitUnknown, err, failed)
+	if failed := p.erase(ctx, r); failed != nil {
+		p.leaveToSettle(r)
+		return fmt.Errorf("%w: %w: cannot withdraw the pop: %w", kv.ErrCommitUnknown, err, failed)
 	}
 	return err
 }
 
-// clear removes all that there is of a request. An item that it was given or
-// has taken goes back to its place.
-func (p *Popper) clear(ctx context.Context, r *request) error {
+// erase removes all traces of a request. If it was given an item, or has taken one, the item
+// returns to its old place.
+func (p *Popper) erase(ctx context.Context, r *request) error {
 	return kv.UpdateIdempotent(ctx, p.db, func(tx kv.Transaction) error {
-		answered, marked := tx.Get(r.answerKey), tx.Get(r.claimKey)
-		encoded, err := answered.Get()
+		readAnswer, readClaim := tx.Get(r.answerKey), tx.Get(r.claimKey)
+		encoded, err := readAnswer.Get()
 		if err != nil {
 			return err
 		}
-		taken, err := r.committedClaim(marked)
+		taken, err := r.committedClaim(readClaim)
 		if err != nil {
 			return err
 		}

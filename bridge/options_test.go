@@ -1,7 +1,9 @@
 package bridge_test
 
 import (
+	"math"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +26,34 @@ func TestOptionsListAllProblems(t *testing.T) {
 		"MaxBatch is -1", "MaxBatchBytes", "MaxPending is -1", "MaxPendingBytes", "RequestTimeout", "ShutdownTimeout", `Version is "one"`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in:\n%v", want, err)
+		}
+	}
+}
+
+func TestOptionsBounds(t *testing.T) {
+	for name, o := range map[string]bridge.Options{
+		"NATSURL":         {NATSURL: "nats://host:99999"},
+		"HTTPTimeout":     {HTTPTimeout: 24*time.Hour + 1},
+		"MetricQueues":    {MetricQueues: 1_000_001},
+		"Lanes":           {Lanes: 1025},
+		"MaxBatch":        {MaxBatch: 1<<16 + 1},
+		"MaxBatchBytes":   {MaxBatchBytes: 8_000_001},
+		"MaxPending":      {MaxPending: 1<<30 + 1},
+		"MaxPendingBytes": {MaxPendingBytes: math.MinInt},
+		"RequestTimeout":  {RequestTimeout: time.Millisecond - 1},
+		"ShutdownTimeout": {ShutdownTimeout: math.MaxInt64},
+	} {
+		if err := o.Validate(); !strings.Contains(err.Error(), "bridge: "+name+" is ") {
+			t.Errorf("%s is not in:\n%v", name, err)
+		}
+	}
+	least := bridge.Options{
+		NATSURL: "host:1", HTTPTimeout: time.Millisecond, MetricQueues: -1, Lanes: 1, MaxBatch: 1, MaxBatchBytes: 1,
+		MaxPending: 1, MaxPendingBytes: 1, RequestTimeout: time.Millisecond, ShutdownTimeout: 1,
+	}
+	for _, line := range strings.Split(least.Validate().Error(), "\n") {
+		if required := []string{"bridge: DB ", "bridge: Keyspace ", "bridge: Grammar "}; !slices.ContainsFunc(required, func(s string) bool { return strings.HasPrefix(line, s) }) {
+			t.Errorf("least values are refused: %s", line)
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// TestBenchOfFoundationDB measures with a cluster of its own and with one that
-// was there before, where it can be run twice because it cleans up.
+// TestBenchOfFoundationDB measures with a private cluster and with an existing one, twice:
+// it must clean up there.
 func TestBenchOfFoundationDB(t *testing.T) {
 	cluster := testenv.FDBClusterFile(t)
 	t.Setenv(mainVariable, "1")

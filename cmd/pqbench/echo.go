@@ -11,8 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/bench"
 )
 
-// newEcho returns the hidden command that the benchmark starts as the service to
-// compare with.
+// newEcho returns the hidden command that the benchmark starts as its yardstick.
 func newEcho() *cobra.Command {
 	return &cobra.Command{
 		Use:    "echo",

@@ -1,6 +1,6 @@
-// Command pqbench measures a pqbridge against a bare echo service, and on
-// FoundationDB against programs that use the published recipe. It is a tool for
-// the project's own figures; pq bench puts load on a service that is running.
+// Command pqbench measures a pqbridge against a bare echo service and, on FoundationDB,
+// against programs that use the published recipe. It is the project's own measuring rig;
+// to put load on a running service use pq bench.
 //
 // Exit codes: 0 on success, 1 on failure, 2 for a usage error.
 package main
@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err == nil {
 		return nil
 	}
-	if !b.started { // it is about flags and arguments
+	if !b.started { // the error is about flags or arguments
 		err = usageError{err}
 	}
 	_, _ = fmt.Fprintln(stderr, "pqbench:", err) // nowhere left to report a failure
@@ -85,22 +85,23 @@ func (b *benchmark) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "pqbench",
 		Short: "Measure a bridge against a bare echo service",
-		Long: `Measure how many requests per second a bridge answers, how fast, and what it
-costs, next to a service that does nothing but echo requests over the same NATS
-server: no service behind NATS can be faster than that.
+		Long: `Measure the throughput, latency and cost of a bridge next to a service that only
+echoes requests over the same NATS server. No service behind NATS can be faster
+than the echo.
 
 With --pqbridge it starts that program with an empty store in a temporary
-folder, and with --nats-server a NATS server of its own; both end with the
-benchmark. Without --pqbridge it measures the bridge that is running, in the
-queue --queue, which must be empty and is empty afterwards.
+folder, and with --nats-server a NATS server too; both stop with the benchmark.
+Without --pqbridge it measures the bridge that is already running, in the queue
+--queue, which must be empty and is left empty.
 
-With --store fdb it also measures programs that use FoundationDB by the
-published recipe, without a bridge: each of --clients does one transaction at a
-time. Unless there is a cluster file it starts a private FoundationDB of one
-process on the ssd engine. pqbench and pqbridge must be built with -tags fdb.
+With --store fdb it also measures programs that use the published FoundationDB
+recipe without a bridge: each of --clients runs one transaction at a time.
+Without a cluster file it starts a private FoundationDB of one process with the
+ssd engine. Both pqbench and pqbridge must be built with -tags fdb.
 
-Push and pop are on disk before they are answered, so put --dir on the kind of
-disk you mean to use; a folder in memory measures something else.`,
+Pushes and pops are on disk before they are answered, so put --dir on the kind
+of disk that the service will use; a folder in memory measures something else.
+To put load on a running service, use pq bench.`,
 		Example: `  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server
   pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --backlog 10000,1000000
   pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --store fdb --bridges 1,2,4,8,4,2,1
@@ -127,25 +128,25 @@ disk you mean to use; a folder in memory measures something else.`,
 func (b *benchmark) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&b.Server, "server", "s", "", "NATS `url` of the bridge that is running, without --nats-server (env NATS_URL)")
+	flags.StringVarP(&b.Server, "server", "s", "", "NATS `url` of the running bridge, without --nats-server (env NATS_URL)")
 	flags.StringVar(&b.PriorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "first part of the subjects of priority queues")
 	flags.StringVar(&b.FIFOPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "first part of the subjects of FIFO queues")
 	flags.StringVar(&b.Pqbridge, "pqbridge", "", "pqbridge `program` to start and measure")
 	flags.StringVar(&b.NATSServer, "nats-server", "", "nats-server `program` to start (with --pqbridge)")
 	flags.StringVar(&b.Store, "store", "", "PQ_STORE of the bridge to start: embedded or fdb")
-	flags.StringVar(&b.ClusterFile, "cluster-file", "", "FoundationDB cluster `file` to use for --store fdb; default $FDB_CLUSTER_FILE, else a private cluster")
-	flags.StringVar(&b.Dir, "dir", ".", "`folder` to make the temporary folder for the data in")
+	flags.StringVar(&b.ClusterFile, "cluster-file", "", "FoundationDB cluster `file` for --store fdb (env FDB_CLUSTER_FILE); without one a private cluster")
+	flags.StringVar(&b.Dir, "dir", ".", "`folder` for the temporary folder with the data")
 	flags.StringVar(&b.Queue, "queue", "pq-bench", "`name` of the queue to use")
 	flags.Float64Var(&b.seconds, "seconds", 5, "`seconds` to measure each operation")
-	flags.IntVar(&b.Rounds, "rounds", 5, "`number` of parts of that time; the operations are measured in turn")
+	flags.IntVar(&b.Rounds, "rounds", 5, "`number` of rounds that time is split into; operations take turns")
 	flags.IntVar(&b.Payload, "payload", 128, "`bytes` of an item")
-	flags.IntVar(&b.Clients, "clients", 128, "`number` of clients, each with one request under way")
-	flags.IntVar(&b.Connections, "connections", 4, "`number` of connections they share")
-	flags.BoolVar(&b.Lean, "lean", false, "make the clients themselves cost little processor time; what they measure is less like a crowd of real clients")
+	flags.IntVar(&b.Clients, "clients", 128, "`number` of clients, each with one request in flight")
+	flags.IntVar(&b.Connections, "connections", 4, "`number` of connections that the clients share")
+	flags.BoolVar(&b.Lean, "lean", false, "make clients cost less processor time; less like real clients")
 	flags.IntVar(&b.Priorities, "priorities", 10, "`number` of different priorities")
-	flags.IntSliceVar(&b.Backlogs, "backlog", nil, "compare pop.min, memory and restart with these `numbers` of items queued (with --pqbridge)")
-	flags.IntSliceVar(&b.Bridges, "bridges", nil, "compare one queue with these `numbers` of bridges (with --store fdb); best there and back")
-	flags.IntVar(&b.Queues, "queues", 0, "compare this `number` of queues of one item each with one queue")
+	flags.IntSliceVar(&b.Backlogs, "backlog", nil, "compare pop.min, memory and restart with these `numbers` of queued items (with --pqbridge)")
+	flags.IntSliceVar(&b.Bridges, "bridges", nil, "compare one queue with these `numbers` of bridges (with --store fdb), best up and down again")
+	flags.IntVar(&b.Queues, "queues", 0, "compare one queue with this `number` of queues of one item each")
 	flags.StringVar(&b.jsonFile, "json", "", "also write the result to this `file`")
 }
 
@@ -188,7 +189,7 @@ func isTerminal(w io.Writer) bool {
 func showProgress(bar *progressbar.ProgressBar, done, all int, what string) {
 	bar.ChangeMax(all)
 	bar.Describe(what)
-	_ = bar.Set(done) // a bar that cannot be drawn is no reason to stop
+	_ = bar.Set(done) // a bar that cannot be drawn does not matter
 }
 
 // writeJSON writes the report to the file of --json, if there is one.

@@ -12,21 +12,19 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// mainVariable makes the test binary the pqbench command: the benchmark runs
-// its own program as the echo service.
+// mainVariable makes the test binary act as pqbench, which the benchmark starts as its
+// echo service.
 const mainVariable = "TEST_MAIN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(mainVariable) != "" {
 		main()
 	}
-	_ = os.Unsetenv("NATS_URL") // what the developer has set is not for the tests
+	_ = os.Unsetenv("NATS_URL") // tests must not use the developer's server
 	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
 }
 
-// measure runs a benchmark that takes little time and measures little. It
-// returns what was printed, on standard output and standard error, and the exit
-// code.
+// measure runs a short benchmark and returns its output and exit code.
 func measure(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, problems bytes.Buffer
@@ -35,7 +33,7 @@ func measure(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), problems.String(), exitCode(err)
 }
 
-// ok returns what a benchmark that must succeed printed.
+// ok returns the output of a benchmark that must succeed.
 func ok(t *testing.T, args ...string) string {
 	t.Helper()
 	stdout, stderr, code := measure(t, args...)
@@ -45,7 +43,7 @@ func ok(t *testing.T, args ...string) string {
 	return stdout
 }
 
-// fails checks that a benchmark ends with a code and says certain words.
+// fails checks that a benchmark fails with that exit code and those words.
 func fails(t *testing.T, code int, words string, args ...string) {
 	t.Helper()
 	stdout, stderr, got := measure(t, args...)

@@ -13,8 +13,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// recipeEnv is a NATS server with the recipe for access control, after change,
-// and nothing else yet.
+// recipeEnv starts a NATS server with the documented access control, after change has
+// edited it. It starts no bridge.
 func recipeEnv(t *testing.T, change func(user *server.User)) *testenv.Env {
 	t.Helper()
 	users := usersOfRecipe(t)
@@ -34,7 +34,7 @@ func recipeEnv(t *testing.T, change func(user *server.User)) *testenv.Env {
 
 func unchanged(*server.User) {}
 
-// without takes subjects from what the bridge may do.
+// without removes subjects from what the bridge may publish and subscribe to.
 func without(subjects ...string) func(*server.User) {
 	return func(user *server.User) {
 		if user.Username != "bridge" {
@@ -51,7 +51,7 @@ func connectAdmin(t *testing.T, e *testenv.Env) natsUser {
 	return connectAs(t, e, "admin", strings.TrimSuffix(nats.InboxPrefix, "."))
 }
 
-// lengths are those of all queues that the tests use.
+// lengths lists the length of every queue that the tests use.
 func lengths(t *testing.T, admin natsUser) string {
 	t.Helper()
 	var b strings.Builder
@@ -61,8 +61,8 @@ func lengths(t *testing.T, admin natsUser) string {
 	return b.String()
 }
 
-// TestDeniedChangesNothing: what the recipe does not allow a client is refused by
-// NATS, and the queues are as they were.
+// TestDeniedChangesNothing: NATS refuses whatever the recipe does not allow a client, and
+// the queues stay as they were.
 func TestDeniedChangesNothing(t *testing.T) {
 	e := recipeEnv(t, unchanged)
 	e.StartBridge().WaitReady()
@@ -98,8 +98,8 @@ func TestDeniedChangesNothing(t *testing.T) {
 	connectAs(t, e, "worker", "_INBOX_worker").request(t, "pq.jobs.pop.max", "")
 }
 
-// TestRepliesCarryNoRights: a client cannot have the bridge do by a reply what
-// NATS would not let the client do.
+// TestRepliesCarryNoRights: a client cannot choose a reply subject that makes the bridge
+// do what NATS would refuse the client.
 func TestRepliesCarryNoRights(t *testing.T) {
 	e := recipeEnv(t, unchanged)
 	e.StartBridge().WaitReady()
@@ -112,14 +112,14 @@ func TestRepliesCarryNoRights(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	worker.request(t, "pq.jobs.len", "") // after it the others were looked at
+	worker.request(t, "pq.jobs.len", "") // by now the bridge has handled the others
 	if after := lengths(t, admin); after != before {
 		t.Errorf("before:\n%safter:\n%s", before, after)
 	}
 }
 
-// TestBridgesThatMayNotTalk: without the permission for the subjects between
-// bridges each works as if it were alone, and says so once it is told.
+// TestBridgesThatMayNotTalk: bridges without permission to talk to each other work as if
+// they were alone, and say so in the log.
 func TestBridgesThatMayNotTalk(t *testing.T) {
 	e := recipeEnv(t, without("_pqbridge.>"))
 	var log lockedBuffer
@@ -142,8 +142,8 @@ func TestBridgesThatMayNotTalk(t *testing.T) {
 	}
 }
 
-// TestBridgeNeedsItsPermissions: each of those in the recipe is needed, and the
-// bridge says which is missing.
+// TestBridgeNeedsItsPermissions: the bridge needs every permission in the recipe, and says
+// which one is missing.
 func TestBridgeNeedsItsPermissions(t *testing.T) {
 	for _, subject := range []string{"pq.>", "q.>"} {
 		t.Run(subject, func(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// composeFile is the part of the Compose file format that is used here. What
-// is used beyond it fails the test, and so does what is misspelt.
+// composeFile is the part of the Compose file format that our file uses. Anything else,
+// typos included, fails the test.
 type composeFile struct {
 	Name       string
 	Services   map[string]composeService
@@ -211,13 +211,13 @@ func TestComposeOrder(t *testing.T) {
 			t.Errorf("%s starts before all it needs is there: %v", name, s.DependsOn)
 		}
 	}
-	// It is healthy only when it was configured.
+	// foundationdb is not healthy before foundationdb-configure is done.
 	if c := file.Services["foundationdb-configure"].DependsOn["foundationdb"].Condition; c != isStarted {
 		t.Errorf("foundationdb-configure waits for %q of foundationdb: want %q", c, isStarted)
 	}
 }
 
-// reaches reports whether from depends on to, directly or not.
+// reaches reports whether from depends on to, directly or through others.
 func (f composeFile) reaches(from, to string, seen map[string]bool) bool {
 	for name := range f.Services[from].DependsOn {
 		if name == to {
@@ -242,7 +242,7 @@ func TestComposeConfines(t *testing.T) {
 		if strings.HasPrefix(s.User, "0") && s.NetworkMode != "none" {
 			t.Errorf("%s runs as root and has a network", name)
 		}
-		if s.User == "" && s.Build == nil { // the Dockerfile sets that of the bridges
+		if s.User == "" && s.Build == nil { // for the bridges the Dockerfile sets it
 			t.Errorf("%s: want a user", name)
 		}
 		for _, port := range s.Ports {
@@ -273,8 +273,8 @@ func TestComposeStartsNATS(t *testing.T) {
 	}
 }
 
-// fakeFDBCLI answers as fdbcli does, and keeps the state of the database and
-// what was done to it in the folder of the test.
+// fakeFDBCLI stands in for fdbcli. It keeps the state of the database, and what was done
+// to it, in the folder of the test.
 const fakeFDBCLI = `#!/bin/bash
 state=$(cat state)
 case "${@: -1}" in

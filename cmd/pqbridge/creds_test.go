@@ -13,7 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// setLogin sets the variables of the service for a login.
+// setLogin sets the variables for a login.
 func setLogin(t *testing.T, l testenv.Login) {
 	t.Helper()
 	for name, value := range map[string]string{
@@ -27,7 +27,7 @@ func setLogin(t *testing.T, l testenv.Login) {
 	}
 }
 
-// service is run in this process, configured by the environment.
+// service is pqbridge running in this process.
 type service struct {
 	t     *testing.T
 	log   lockedBuffer
@@ -46,7 +46,7 @@ func startService(t *testing.T, url string) *service {
 	return s
 }
 
-// end ends the service in an orderly way.
+// end stops the service, which must leave nothing undone.
 func (s *service) end() {
 	s.t.Helper()
 	s.stop()
@@ -55,7 +55,7 @@ func (s *service) end() {
 	}
 }
 
-// awaitLog waits until the log says one of the texts.
+// awaitLog waits until the log has one of the texts.
 func (s *service) awaitLog(texts ...string) {
 	s.t.Helper()
 	testenv.Eventually(s.t, func() error {
@@ -69,8 +69,8 @@ func (s *service) awaitLog(texts ...string) {
 	})
 }
 
-// TestLogins: the service and a client log in to a NATS server in each way that
-// the configuration knows, and strangers are refused, which the log says.
+// TestLogins: the service and a client log in to NATS in every way that can be configured.
+// Strangers are refused, and the log says so.
 func TestLogins(t *testing.T) {
 	strangers := testenv.Logins(t)
 	refusal := map[string]string{
@@ -110,7 +110,7 @@ func TestLogins(t *testing.T) {
 	}
 }
 
-// roundTrip pushes and pops with the login of the environment.
+// roundTrip pushes and pops with the configured login.
 func roundTrip(t *testing.T, e *testenv.Env) {
 	t.Helper()
 	c, err := loadConfig(false)
@@ -133,9 +133,9 @@ func roundTrip(t *testing.T, e *testenv.Env) {
 	nc.Close()
 }
 
-// TestCertificateNotOfTheClient: with the right authority and no certificate of
-// its own a client is refused by a server that wants one.
-func TestCertificateNotOfTheClient(t *testing.T) {
+// TestMissingClientCertificate: a server that wants a client certificate refuses a client
+// without one, even if the client trusts the right authority.
+func TestMissingClientCertificate(t *testing.T) {
 	for _, login := range testenv.Logins(t) {
 		if login.CertFile == "" {
 			continue
@@ -145,7 +145,7 @@ func TestCertificateNotOfTheClient(t *testing.T) {
 		login.CertFile, login.KeyFile = "", ""
 		setLogin(t, login)
 		s := startService(t, e.NATS.URL())
-		// The server's words, or what is left if it had hung up before they came.
+		// The second text if the server hung up before its reason arrived.
 		s.awaitLog("certificate required", "connection closed by remote after TLS handshake")
 		s.end()
 		if strings.Contains(s.log.String(), "connected to NATS") {
@@ -154,8 +154,8 @@ func TestCertificateNotOfTheClient(t *testing.T) {
 	}
 }
 
-// TestUnusableFiles: files that are not there or hold something else end the
-// service at once, with their name in the error.
+// TestUnusableFiles: the service does not start with files that are missing or have the
+// wrong contents, and names them.
 func TestUnusableFiles(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text")
 	if err := os.WriteFile(text, []byte("no secret"), 0o600); err != nil {

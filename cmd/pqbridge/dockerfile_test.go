@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// dockerfile is the instructions of the Dockerfile, each on one line.
+// dockerfile has the instructions of the Dockerfile, each joined into one line.
 type dockerfile []instruction
 
 type instruction struct{ name, rest string }
@@ -33,7 +33,7 @@ func readDockerfile(t *testing.T) dockerfile {
 	return d
 }
 
-// all returns what follows each instruction of the name.
+// all returns the arguments of each instruction of that name.
 func (d dockerfile) all(name string) []string {
 	var found []string
 	for _, i := range d {
@@ -44,7 +44,7 @@ func (d dockerfile) all(name string) []string {
 	return found
 }
 
-// argument returns the default of an ARG, "" if it has none.
+// argument returns the default of an ARG, or "".
 func (d dockerfile) argument(name string) string {
 	for _, a := range d.all("ARG") {
 		if value, ok := strings.CutPrefix(a, name+"="); ok {
@@ -54,7 +54,7 @@ func (d dockerfile) argument(name string) string {
 	return ""
 }
 
-// run returns the RUN instruction that contains text.
+// run returns the first RUN instruction that contains text.
 func (d dockerfile) run(t *testing.T, text string) string {
 	t.Helper()
 	for _, r := range d.all("RUN") {
@@ -148,8 +148,8 @@ func TestDockerfileConfigures(t *testing.T) {
 	}
 }
 
-// TestDockerfileCopiesWhatIsThere checks the sources of COPY, and that
-// .dockerignore lets through all that the build needs.
+// TestDockerfileCopiesWhatIsThere checks that the sources of COPY exist, and that
+// .dockerignore lets through everything the build needs.
 func TestDockerfileCopiesWhatIsThere(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, ".dockerignore"))
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 
 const root = "../.."
 
-// TestDocumentsListTheConfiguration compares the table in the documents with the
-// definitions, row by row.
+// TestDocumentsListTheConfiguration compares the table in docs/configuration.md with the
+// variables, row by row.
 func TestDocumentsListTheConfiguration(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "configuration.md"))
 	if err != nil {
@@ -34,8 +34,7 @@ func TestDocumentsListTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestDocumentsNameRealVariables checks every variable that is mentioned in any
-// document.
+// TestDocumentsNameRealVariables checks every variable that a document mentions.
 func TestDocumentsNameRealVariables(t *testing.T) {
 	known := []string{
 		"PQ_TEST_FDB",                       // read by package testenv

@@ -18,16 +18,16 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// adminSeesAll lets the admin of the recipe look at every message.
+// adminSeesAll lets the recipe's admin subscribe to every message.
 func adminSeesAll(user *server.User) {
 	if user.Username == "admin" {
 		user.Permissions = nil
 	}
 }
 
-// TestHeadersCarryNoRights: with the headers of an item a producer cannot have NATS do
-// by the reply to a worker what it would not do for the producer, nor keep the worker
-// from its reply.
+// TestHeadersCarryNoRights: a producer cannot use the headers of an item to make NATS do
+// with the worker's reply what it would refuse the producer, nor to keep the reply from
+// the worker.
 func TestHeadersCarryNoRights(t *testing.T) {
 	e := recipeEnv(t, adminSeesAll)
 	b := e.StartBridge()
@@ -41,8 +41,8 @@ func TestHeadersCarryNoRights(t *testing.T) {
 	worker := connectAs(t, e, "worker", "_INBOX_worker")
 	destinations := []string{"pq.jobs.push", "pq.other.push", "_pqbridge.pq.members.pq", "_INBOX_worker.x", "x"}
 
-	// As any client sends them. What NATS itself lets the producer trace comes back
-	// as an item; the push is refused all the same.
+	// Headers as any client sends them. The traces that NATS permits the producer
+	// come back as items; the push is refused all the same.
 	for _, name := range []string{"Nats-Trace-Dest", "nats-trace-dest", "NATS-TRACE-DEST"} {
 		m := nats.NewMsg("pq.jobs.push")
 		m.Header[name] = []string{"pq.jobs.push"}
@@ -52,7 +52,7 @@ func TestHeadersCarryNoRights(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, reply, err)
 		}
 	}
-	// With lines that NATS reads in another way on the way in than on the way out.
+	// Lines that NATS parses differently on the way in and on the way out.
 	raw := dialAs(t, e, "producer")
 	for _, dest := range destinations {
 		for _, block := range []string{
@@ -65,7 +65,7 @@ func TestHeadersCarryNoRights(t *testing.T) {
 	}
 	raw.write("PING\r\n")
 	raw.waitFor("PONG")
-	// As they may be stored already.
+	// Items like these may be in the store already.
 	q, err := e.Keyspace.PriorityQueue("jobs")
 	if err != nil {
 		t.Fatal(err)
@@ -100,8 +100,8 @@ func TestHeadersCarryNoRights(t *testing.T) {
 	wantNoTracesOfBridge(t, all)
 }
 
-// wantNoTracesOfBridge fails the test if one of the messages is the server's report of
-// what it did with a message of the bridge.
+// wantNoTracesOfBridge fails the test if one of the messages is a server's trace of a
+// message from the bridge.
 func wantNoTracesOfBridge(t *testing.T, all *nats.Subscription) {
 	t.Helper()
 	for n, _, err := all.Pending(); n > 0 || err != nil; n, _, err = all.Pending() {
@@ -122,8 +122,8 @@ func wantNoTracesOfBridge(t *testing.T, all *nats.Subscription) {
 	}
 }
 
-// TestRefusedReplyKeepsTheItem: a worker that asks for a reply where the bridge may not
-// publish loses nothing.
+// TestRefusedReplyKeepsTheItem: no item is lost if a worker asks for the reply on a subject
+// that the bridge may not publish to.
 func TestRefusedReplyKeepsTheItem(t *testing.T) {
 	e := recipeEnv(t, unchanged)
 	b := e.StartBridge()
@@ -149,7 +149,7 @@ func TestRefusedReplyKeepsTheItem(t *testing.T) {
 	worker.request(t, "pq.jobs.pop.min", "")
 }
 
-// rawClient is a connection without a client library.
+// rawClient speaks the NATS protocol without a client library.
 type rawClient struct {
 	t    *testing.T
 	conn net.Conn
@@ -178,7 +178,7 @@ func (c rawClient) write(format string, args ...any) {
 	}
 }
 
-// waitFor reads until a line begins with the word.
+// waitFor reads up to a line that begins with the word.
 func (c rawClient) waitFor(word string) {
 	c.t.Helper()
 	for {

@@ -19,7 +19,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// mainVariable makes the test binary the pqbridge command.
+// mainVariable makes the test binary act as pqbridge.
 const mainVariable = "TEST_MAIN"
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, "PQ_") && !strings.HasPrefix(name, "PQ_TEST_") {
-			_ = os.Unsetenv(name) // what the developer has set is not for the tests
+			_ = os.Unsetenv(name) // tests must not use the developer's settings
 		}
 	}
 	goleak.VerifyTestMain(m)
@@ -45,8 +45,8 @@ type command struct {
 	http   string // address of /readyz and others
 }
 
-// environment is that of this process, without what asks for tests on
-// FoundationDB, and the variables.
+// environment is the environment of this process without any PQ_ variables, plus those
+// given.
 func environment(variables ...string) []string {
 	var env []string
 	for _, entry := range os.Environ() {
@@ -99,7 +99,7 @@ func (c *command) kill() {
 	}
 }
 
-// stop is an orderly end.
+// stop sends a signal; the process must exit with code 0.
 func (c *command) stop(signal syscall.Signal) {
 	c.t.Helper()
 	if err := c.cmd.Process.Signal(signal); err != nil {
@@ -110,7 +110,7 @@ func (c *command) stop(signal syscall.Signal) {
 	}
 }
 
-// runCommand runs pqbridge to its end.
+// runCommand runs pqbridge until it exits.
 func runCommand(t *testing.T, args, variables []string) (stdout, stderr string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
@@ -123,7 +123,7 @@ func runCommand(t *testing.T, args, variables []string) (stdout, stderr string, 
 	return out.String(), problems.String(), err
 }
 
-// lockedBuffer is written by the process's output and read by the test.
+// lockedBuffer collects output that the test reads meanwhile.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

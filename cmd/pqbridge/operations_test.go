@@ -28,7 +28,7 @@ func readOperations(t *testing.T) string {
 	return string(text)
 }
 
-// fenced returns the only block of the language in the document.
+// fenced returns the document's only code block in a language.
 func fenced(t *testing.T, text, language string) string {
 	t.Helper()
 	blocks := regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(text, -1)
@@ -38,8 +38,8 @@ func fenced(t *testing.T, text, language string) string {
 	return blocks[0][1]
 }
 
-// usersOfRecipe returns the users in the recipe for access control; the password
-// of each is its name.
+// usersOfRecipe returns the users in the document's access control. Each password is the
+// user's name.
 func usersOfRecipe(t *testing.T) []*server.User {
 	t.Helper()
 	for _, user := range []string{"bridge", "producer", "worker", "admin"} {
@@ -56,8 +56,8 @@ func usersOfRecipe(t *testing.T) []*server.User {
 	return o.Users
 }
 
-// TestAccessControlRecipe runs two bridges and a client of each kind on a NATS
-// server with the recipe.
+// TestAccessControlRecipe runs two bridges and a client of each kind on a NATS server with
+// the document's access control.
 func TestAccessControlRecipe(t *testing.T) {
 	users := usersOfRecipe(t)
 	env := testenv.New(t, testenv.Options{
@@ -75,7 +75,7 @@ func TestAccessControlRecipe(t *testing.T) {
 	producer := connectAs(t, env, "producer", "_INBOX_producer")
 	worker := connectAs(t, env, "worker", "_INBOX_worker")
 
-	// Until a pop arrived at the bridge that had to hand it to the other.
+	// Until one bridge has forwarded a pop to the other.
 	testenv.Eventually(t, func() error {
 		producer.request(t, "pq.jobs.push", "an item")
 		producer.request(t, "pq.jobs.push.-1", "an item")
@@ -88,7 +88,7 @@ func TestAccessControlRecipe(t *testing.T) {
 				return nil
 			}
 		}
-		return errors.New("no pop was handed over")
+		return errors.New("no pop was forwarded")
 	})
 	admin := connectAs(t, env, "admin", nats.InboxPrefix[:len(nats.InboxPrefix)-1])
 	admin.request(t, "$SRV.PING.pqbridge", "")
@@ -109,7 +109,7 @@ func TestAccessControlRecipe(t *testing.T) {
 	}
 }
 
-// natsUser is a connection whose errors the test sees.
+// natsUser is a connection that collects its errors.
 type natsUser struct {
 	*nats.Conn
 	errors chan error
@@ -128,7 +128,7 @@ func (c natsUser) request(t *testing.T, subject, payload string) {
 	request(t, c.Conn, subject, payload)
 }
 
-// denied fails the test if NATS lets the client do what try does.
+// denied fails the test unless NATS refuses what try does.
 func (c natsUser) denied(t *testing.T, try func(*nats.Conn) error) {
 	t.Helper()
 	if err := try(c.Conn); err != nil {
@@ -153,11 +153,11 @@ func metricsOf(t *testing.T, b *testenv.Bridge) string {
 	return string(body)
 }
 
-// TestOperationsNamesMetrics compares the metrics in the document, table and
-// alerts, with those of a bridge.
+// TestOperationsNamesMetrics compares the metrics that the document names with those of a
+// bridge.
 func TestOperationsNamesMetrics(t *testing.T) {
 	env := testenv.New(t, testenv.Options{})
-	env.Request("pq.jobs.push", nil, nil) // so that there is a queue
+	env.Request("pq.jobs.push", nil, nil) // creates a queue
 	var want []string
 	for _, found := range regexp.MustCompile(`(?m)^# HELP (pq_\w+)`).FindAllStringSubmatch(metricsOf(t, env.Bridge), -1) {
 		want = append(want, found[1])

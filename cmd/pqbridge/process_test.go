@@ -42,15 +42,14 @@ func request(t *testing.T, nc *nats.Conn, subject, payload string) *nats.Msg {
 	return reply
 }
 
-// TestKill9DuringLoad pushes to queues from many clients at once, each client to
-// one queue in order, kills the process in the middle and starts it again: all
-// that was acknowledged is there once and in order, and nothing is there that
-// was not pushed.
+// TestKill9DuringLoad kills the process while many clients push, each to a queue of its
+// own. After a restart every acknowledged item is there once and in order, and nothing
+// else but the push each client was waiting for.
 func TestKill9DuringLoad(t *testing.T) {
 	const clients, enough, rounds = 16, 2000, 3
 	data := "PQ_DATA_DIR=" + t.TempDir()
 	var acknowledged [clients][]string // values by queue, in order
-	var unknown [clients]string        // pushed last, and maybe stored
+	var unknown [clients]string        // pushed last, may be stored
 	for round := range rounds {
 		c := startDev(t, data)
 		var total atomic.Int64

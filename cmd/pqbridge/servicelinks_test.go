@@ -25,12 +25,12 @@ var kubernetesLinks = []string{
 	"PQ_NATS_PORT=tcp://[fd00::12]:4222",
 	"PQ_NATS_PORT_4222_TCP=tcp://[fd00::12]:4222",
 	"PQ_NATS_PORT_4222_TCP_ADDR=fd00::12",
-	"PQ_DEV_NATS_PORT=tcp://10.43.12.8:4222", // which is a variable of ours too
+	"PQ_DEV_NATS_PORT=tcp://10.43.12.8:4222", // also a variable of ours
 	"PQ_DEV_NATS_SERVICE_HOST=10.43.12.8",
 }
 
-// TestServiceLinks: what Kubernetes sets does not keep the service from starting, and has no
-// effect.
+// TestServiceLinks: variables that Kubernetes sets have no effect and do not keep the
+// service from starting.
 func TestServiceLinks(t *testing.T) {
 	want, err := loadConfig(true)
 	if err != nil {
@@ -52,7 +52,7 @@ func TestServiceLinks(t *testing.T) {
 	}
 }
 
-// TestNoServiceLinks: a variable that only looks a little like one of them is misspelt.
+// TestNoServiceLinks: a variable that only resembles one of them is a typo.
 func TestNoServiceLinks(t *testing.T) {
 	for _, entry := range []string{
 		"PQ_DEV_NAT_PORT=4222", "PQ_HTTP_PORT=8422", "PQ_PORT=8422", "PQ_PORT=tcp://nats:4222", "PQ_PORT=nats://10.43.12.7:4222",
@@ -69,8 +69,8 @@ func TestNoServiceLinks(t *testing.T) {
 	}
 }
 
-// TestVariablesThatMayBeLinks: a service with the name of the others would change what they
-// say. This is the whole list, which docs/operations.md has.
+// TestVariablesThatMayBeLinks lists our variables whose names Kubernetes may set, as
+// docs/operations.md does.
 func TestVariablesThatMayBeLinks(t *testing.T) {
 	var names []string
 	for _, v := range variables() {

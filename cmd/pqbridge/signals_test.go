@@ -15,7 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// says waits until the process has logged the words.
+// says waits until the process has logged words.
 func (c *command) says(words string) {
 	c.t.Helper()
 	testenv.Eventually(c.t, func() error {
@@ -26,7 +26,7 @@ func (c *command) says(words string) {
 	})
 }
 
-// startOn starts pqbridge on the NATS server of another one, under other subjects.
+// startOn starts pqbridge on another one's NATS server, with other subjects.
 func startOn(t *testing.T, other *command) *command {
 	t.Helper()
 	c := &command{t: t, cmd: exec.Command(os.Args[0]), nats: other.nats}
@@ -44,7 +44,7 @@ func startOn(t *testing.T, other *command) *command {
 	return c
 }
 
-// TestShutdownIsLogged: that it began and why, and that it is over.
+// TestShutdownIsLogged: the log says when and why a shutdown begins, and when it is over.
 func TestShutdownIsLogged(t *testing.T) {
 	c := startDev(t, "PQ_DATA_DIR="+t.TempDir())
 	request(t, connect(t, c.nats), "pq.jobs.push", "x")
@@ -59,8 +59,8 @@ func TestShutdownIsLogged(t *testing.T) {
 	}
 }
 
-// TestStopWithoutAnswerFromNATS: docker stop waits for 10 seconds. A NATS server that is
-// frozen or gone does not make the shutdown longer than that, nor is it a failure.
+// TestStopWithoutAnswerFromNATS: with a NATS server that is frozen or gone the shutdown
+// still succeeds within the 10 seconds that docker stop waits.
 func TestStopWithoutAnswerFromNATS(t *testing.T) {
 	tests := map[string]struct {
 		harm func(nats, c *command)
@@ -85,7 +85,7 @@ func TestStopWithoutAnswerFromNATS(t *testing.T) {
 	}
 }
 
-// freeze stops the process from running, and returns when it does not any more.
+// freeze stops the process with SIGSTOP and waits until it has stopped.
 func (c *command) freeze() {
 	c.t.Helper()
 	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -97,7 +97,7 @@ func (c *command) freeze() {
 	}
 }
 
-// TestHangup: SIGHUP does not end the service.
+// TestHangup: SIGHUP does not stop the service, except with -dev.
 func TestHangup(t *testing.T) {
 	dev := startDev(t, "PQ_DATA_DIR="+t.TempDir())
 	c := startOn(t, dev)
@@ -110,12 +110,12 @@ func TestHangup(t *testing.T) {
 	nc.Close()
 	c.stop(syscall.SIGTERM)
 
-	// With -dev the terminal was closed.
+	// With -dev it means that the terminal was closed.
 	dev.stop(syscall.SIGHUP)
 	dev.says("reason=SIGHUP")
 }
 
-// TestLogPipeIsClosed: the service goes on when nobody reads its log and its output.
+// TestLogPipeIsClosed: the service goes on when nobody reads its log and output any more.
 func TestLogPipeIsClosed(t *testing.T) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -142,8 +142,8 @@ func TestLogPipeIsClosed(t *testing.T) {
 
 	nc := connect(t, dev.nats)
 	request(t, nc, "other.jobs.push", "x")
-	for range 20 { // more than are logged one by one
-		if err := nc.Publish("other.jobs.pop.min", nil); err != nil { // nobody to answer, which is logged
+	for range 20 { // more than the log shows one by one
+		if err := nc.Publish("other.jobs.pop.min", nil); err != nil { // without a reply subject, which is logged
 			t.Fatal(err)
 		}
 	}
@@ -154,8 +154,8 @@ func TestLogPipeIsClosed(t *testing.T) {
 	c.stop(syscall.SIGTERM)
 }
 
-// TestLogPipeIsFull: a log that somebody holds open and does not read stops the service,
-// but not its end.
+// TestLogPipeIsFull: a log pipe that is held open but not read blocks the service, but not
+// its shutdown.
 func TestLogPipeIsFull(t *testing.T) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -177,7 +177,7 @@ func TestLogPipeIsFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, func() error { _, err := os.Stat(data); return err }) // it is past the signal handlers
+	testenv.Eventually(t, func() error { _, err := os.Stat(data); return err }) // the signal handlers are installed
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for {
@@ -195,7 +195,7 @@ func TestLogPipeIsFull(t *testing.T) {
 	}
 }
 
-// TestSecondSignal: the second one does not wait for the shutdown.
+// TestSecondSignal: after it the process does not wait for the shutdown.
 func TestSecondSignal(t *testing.T) {
 	signals := make(chan os.Signal, 2)
 	ctx, stop := context.WithCancelCause(t.Context())
@@ -210,7 +210,7 @@ func TestSecondSignal(t *testing.T) {
 	}
 }
 
-// TestShutdownThatHangs: a store that cannot be closed does not keep the process.
+// TestShutdownThatHangs: a store that cannot be closed does not keep the process from exiting.
 func TestShutdownThatHangs(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Settings that a store keeps for good are refused when they are changed, by the
-// names of their variables, and nothing is served with them.
+// TestChangedSettingsOfTheStore: the service refuses to start with other values of the
+// settings that a store keeps for good, and names the variables.
 func TestChangedSettingsOfTheStore(t *testing.T) {
 	data := "PQ_DATA_DIR=" + t.TempDir()
 	c := startDev(t, data)
@@ -25,7 +25,7 @@ func TestChangedSettingsOfTheStore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, stderr, err := runCommand(t, []string{"-dev"}, append(change.variables, data))
 			if err == nil {
-				t.Error("it ended without an error")
+				t.Error("no error")
 			}
 			for _, word := range append(change.words, strings.TrimPrefix(data, "PQ_DATA_DIR=")) {
 				if !strings.Contains(stderr, word) {
@@ -40,8 +40,8 @@ func TestChangedSettingsOfTheStore(t *testing.T) {
 	}
 }
 
-// A second service on the same NATS with a folder of its own is refused, with the
-// folder of the first; so is one with a copy of the first one's folder.
+// TestSecondFolderOnOneNATS: a second service on the same NATS does not start with another
+// folder, nor with a copy of the first one's. The error names both folders.
 func TestSecondFolderOnOneNATS(t *testing.T) {
 	first, second, copied := t.TempDir(), t.TempDir(), t.TempDir()
 	c := startDev(t, "PQ_DATA_DIR="+first)
@@ -58,7 +58,7 @@ func TestSecondFolderOnOneNATS(t *testing.T) {
 	for folder, word := range map[string]string{second: "another store", filepath.Join(copied, "data"): "copy"} {
 		_, stderr, err := runCommand(t, nil, []string{"PQ_NATS_URL=" + c.nats, "PQ_DATA_DIR=" + folder})
 		if err == nil {
-			t.Error("it ended without an error")
+			t.Error("no error")
 		}
 		for _, want := range []string{word, host, first, folder, `"pq"`} {
 			if !strings.Contains(stderr, want) {

@@ -104,15 +104,14 @@ func (c *config) validateZeros() error {
 // validateOptions returns what the packages that get the values have against them.
 func (c *config) validateOptions() error {
 	var problems []error
-	for _, options := range []interface{ Validate() error }{c.bridgeOptions(), c.pebbleOptions(nil), c.fdbOptions()} {
-		for _, err := range unjoined(options.Validate()) {
-			if wrong, ok := errors.AsType[*kv.OptionError](err); ok && notConfigured[optionOf(wrong)] {
-				continue
-			}
-			problems = append(problems, inVariables(err))
+	all := errors.Join(c.bridgeOptions().Validate(), c.pebbleOptions(nil).Validate(), c.fdbOptions().Validate())
+	for _, err := range unjoined(all) {
+		if wrong, ok := errors.AsType[*kv.OptionError](err); ok && notConfigured[optionOf(wrong)] {
+			continue
 		}
+		problems = append(problems, err)
 	}
-	return errors.Join(problems...)
+	return inVariables(errors.Join(problems...))
 }
 
 // notConfigured are the required options that serve fills in later.
@@ -141,22 +140,29 @@ var optionVariables = map[string]string{
 
 func optionOf(err *kv.OptionError) string { return err.Package + "." + err.Field }
 
-// inVariables returns err in terms of variables, if it is about an option.
+// inVariables returns err with the names of variables in place of those of options.
 func inVariables(err error) error {
-	if wrong, ok := errors.AsType[*kv.OptionError](err); ok {
-		if name := optionVariables[optionOf(wrong)]; name != "" {
-			return fmt.Errorf("%s is %v: want %s", name, wrong.Value, wrong.Want)
+	var all []error
+	for _, err := range unjoined(err) {
+		wrong, ok := errors.AsType[*kv.OptionError](err)
+		if ok && optionVariables[optionOf(wrong)] != "" {
+			err = fmt.Errorf("%s is %v: want %s", optionVariables[optionOf(wrong)], wrong.Value, wrong.Want)
 		}
+		all = append(all, err)
 	}
-	return err
+	return errors.Join(all...)
 }
 
-// unjoined returns the errors that errors.Join joined.
-func unjoined(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
+// unjoined returns the errors that errors.Join joined, or err alone.
+func unjoined(err error) (all []error) {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
 	}
-	return nil
+	for _, err := range joined.Unwrap() {
+		all = append(all, unjoined(err)...)
+	}
+	return all
 }
 
 // validateDev returns an error for each variable about NATS if -dev starts a server of

@@ -10,11 +10,11 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Run measures what the options say. All that it started is stopped, and all
-// data removed, when it returns.
+// Run measures what the options ask for. By the time it returns it has stopped every
+// process it started and removed their data.
 //
-// Errors: those of Options.Validate, of processes that do not start or end too
-// early, error replies of the service, and the context's.
+// Errors: those of Options.Validate, processes that fail to start or exit early, error
+// replies of the service, and the context's error.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -49,8 +49,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return report, nil
 }
 
-// operations measures the operations on one queue and the echo service in
-// turn, a part of the time at a time.
+// operations measures the operations on one queue and the echo service. They take turns,
+// a round each.
 func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	s, err := r.startService(ctx, "")
 	if err != nil {
@@ -83,8 +83,8 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	return r.tidy(ctx, w)
 }
 
-// phases returns the operations in the order in which they are measured: the
-// echo and push are the first, and what is compared comes one after the other.
+// phases returns the operations in the order of their turns: echo and push first, and
+// operations to be compared next to each other.
 func (r *rig) phases(s *service, w *work) []phase {
 	echo := phase{name: rowEcho, load: r.load, steps: []step{{subject: EchoSubject, payload: w.push[0].payload}}, who: r.echo}
 	push := phase{name: rowPush, load: r.load, steps: w.push, who: s.process}
@@ -103,9 +103,9 @@ func (r *rig) phases(s *service, w *work) []phase {
 	}
 }
 
-// enough is a number of items that cannot be popped in that time.
-// Nothing is faster than the echo; on a cluster the queue is so much slower
-// than that, that to fill it would take longer than all the rest.
+// enough is a number of items that cannot be popped in time d. Nothing is faster than the
+// echo service. On a cluster the queue is so much slower that filling it by that measure
+// would take most of the benchmark, so twice the rate of push has to do.
 func (r *rig) enough(d time.Duration, echo, push float64) int {
 	rate := echo
 	if r.cluster != nil {
@@ -114,8 +114,8 @@ func (r *rig) enough(d time.Duration, echo, push float64) int {
 	return int(rate*d.Seconds()) + r.Clients
 }
 
-// emptyQueue returns the requests for a queue, which must be empty: nobody's
-// items are to be popped.
+// emptyQueue returns the requests for a queue, which must be empty: the benchmark must not
+// pop anybody's items.
 func (r *rig) emptyQueue(ctx context.Context, s *service, queue string) (*work, error) {
 	w, err := newWork(s, queue, r.Payload, r.Priorities)
 	if err != nil {
@@ -131,13 +131,13 @@ func (r *rig) emptyQueue(ctx context.Context, s *service, queue string) (*work, 
 	return w, nil
 }
 
-// backlogs compares pop.min with different numbers of items queued, each in a
-// service of its own, and restarts each service with its items. Half of the
-// smallest backlog is popped at a time, then refilled.
+// backlogs compares pop.min with different numbers of items queued, each in a service of
+// its own, and times a restart of each with its items. A turn pops half of the smallest
+// backlog, which is refilled before the next.
 func (r *rig) backlogs(ctx context.Context, report *Report) (err error) {
 	var services []*service
 	var works []*work
-	var jobs []slice
+	var jobs []job
 	for i, n := range r.Backlogs {
 		r.Progress(i, len(r.Backlogs)+1, fmt.Sprintf("backlog %d", n))
 		s, err := r.startService(ctx, fmt.Sprintf("-%d", i))
@@ -155,10 +155,10 @@ func (r *rig) backlogs(ctx context.Context, report *Report) (err error) {
 			return err
 		}
 		works = append(works, w)
-		jobs = append(jobs, slice{prepare: refill, steps: w.popMin})
+		jobs = append(jobs, job{prepare: refill, steps: w.popMin})
 	}
 	r.Progress(len(r.Backlogs), len(r.Backlogs)+1, "pop.min")
-	outs, err := r.slices(ctx, slices.Min(r.Backlogs)/2, jobs)
+	outs, err := r.takeTurns(ctx, slices.Min(r.Backlogs)/2, jobs)
 	if err != nil {
 		return err
 	}
@@ -178,9 +178,8 @@ func (r *rig) backlogs(ctx context.Context, report *Report) (err error) {
 	return nil
 }
 
-// manyQueues compares many queues of one item each with one queue: as many
-// pushes as there are queues, then as many pops, in turn with the same on the
-// single queue.
+// manyQueues compares one queue with many queues of one item each. A turn is one push or
+// pop per queue; the single queue gets the same number of requests.
 func (r *rig) manyQueues(ctx context.Context, report *Report) (err error) {
 	s, err := r.startService(ctx, "-queues")
 	if err != nil {
@@ -204,7 +203,7 @@ func (r *rig) manyQueues(ctx context.Context, report *Report) (err error) {
 	}
 	r.Progress(0, 1, fmt.Sprintf("%d queues", r.Queues))
 	ready := func(context.Context) error { return nil }
-	outs, err := r.slices(ctx, r.Queues, []slice{
+	outs, err := r.takeTurns(ctx, r.Queues, []job{
 		{ready, single.push}, {ready, single.popMin}, {ready, push}, {ready, pop},
 	})
 	if err != nil {
@@ -212,7 +211,7 @@ func (r *rig) manyQueues(ctx context.Context, report *Report) (err error) {
 	}
 	for _, out := range outs {
 		if out.dry {
-			return errors.New("a queue was empty that should have had an item")
+			return errors.New("a queue that should have one item was empty")
 		}
 	}
 	report.setQueues(r.Queues, outs)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// group is processes that share the work.
+// group is several processes that share the work.
 type group []*process
 
 func (g group) used() usage {
@@ -19,10 +19,9 @@ func (g group) used() usage {
 	return sum
 }
 
-// bridges compares push and pop.min on one queue with different numbers of
-// bridges, all of which take requests. Each row has a queue of its own. A
-// FoundationDB that has removed many items is slower for a while, so the numbers
-// are best given there and back.
+// bridges compares push and pop.min on one queue with different numbers of bridges. Each
+// row has a queue of its own. FoundationDB is slower for a while after it has removed many
+// items, so it is best to measure the numbers up and down again.
 func (r *rig) bridges(ctx context.Context, report *Report) error {
 	var rows []BridgesRow
 	items := r.enough(r.Duration, report.Operations[0].Rate, report.Operations[1].Rate) // echo and push

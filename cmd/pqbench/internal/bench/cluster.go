@@ -8,16 +8,15 @@ type cluster interface {
 	file() string
 	// private is whether the cluster ends with the benchmark.
 	private() bool
-	// used is what fdbserver has used, unknown if the cluster is not private.
+	// used is the usage of fdbserver, unknown unless the cluster is private.
 	used() usage
-	// transactions counts the cluster's transactions so far. It waits for the
-	// cluster's next count: a second, or five if it is not private.
+	// transactions counts the cluster's transactions so far. It waits until the
+	// cluster updates its counters: one second if it is private, else five.
 	transactions(ctx context.Context) (transactions, error)
-	// naive returns clients that push and clients that pop by the published
-	// recipe, each with a transaction of its own for each item, in a queue of
-	// their own.
+	// naive returns clients that push and pop by the published recipe, with one
+	// transaction per item, in a queue of their own.
 	naive(clients, priorities int) (push, pop *load)
-	// close ends what was started, or removes the items of naive clients.
+	// close stops a private cluster, and removes the naive items from any other.
 	close() error
 }
 
@@ -26,7 +25,7 @@ type transactions struct {
 	committed, conflicted int64
 }
 
-// wasted is the share of the transactions since before that were done in vain.
+// wasted is the share of the transactions since before that conflicted.
 func (t transactions) wasted(before transactions) float64 {
 	conflicted := float64(t.conflicted - before.conflicted)
 	return conflicted / (conflicted + float64(t.committed-before.committed))

@@ -16,20 +16,20 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/fdbserver"
 )
 
-// statusInterval is how often to ask for the status. The numbers in it change
-// every five seconds, or each second in a private cluster.
+// statusInterval is how often to read the status. Its numbers change every five seconds,
+// in a private cluster every second.
 const statusInterval = 250 * time.Millisecond
 
 // fdbCluster implements cluster.
 type fdbCluster struct {
 	path   string
-	server *fdbserver.Server // nil if the cluster was there before
+	server *fdbserver.Server // nil unless the cluster is private
 	db     fdb.Database
 	queue  subspace.Subspace // of naive clients
 }
 
-// openCluster uses the cluster of the options, or else starts one of a single
-// process, with its data in dir.
+// openCluster opens the configured cluster, or starts a private one of a single process
+// with its data in dir.
 func openCluster(o *Options, dir string) (cluster, error) {
 	c := &fdbCluster{path: o.ClusterFile, queue: subspace.Sub(o.Queue + "-naive")}
 	if c.path == "" {
@@ -78,7 +78,7 @@ func (c *fdbCluster) close() error {
 	return err
 }
 
-// transact is Transact with a limit to the time that all attempts may take.
+// transact is Transact with a time limit for all attempts together.
 func (c *fdbCluster) transact(do func(fdb.Transaction) (any, error)) (any, error) {
 	return c.db.Transact(func(tr fdb.Transaction) (any, error) {
 		if err := tr.Options().SetTimeout(grace.Milliseconds()); err != nil {
@@ -88,8 +88,8 @@ func (c *fdbCluster) transact(do func(fdb.Transaction) (any, error)) (any, error
 	})
 }
 
-// transactions implements cluster. The number of transactions begun shows when
-// the cluster has counted anew: to ask for it is one.
+// transactions implements cluster. Reading the status is a transaction too, so a changed
+// number of started transactions shows that the cluster has updated its counters.
 func (c *fdbCluster) transactions(ctx context.Context) (transactions, error) {
 	first, err := c.status()
 	if err != nil {

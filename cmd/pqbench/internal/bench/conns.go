@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// requestConn has a goroutine for each client, which uses the connection's
-// Request, as programs do.
+// requestConn has a goroutine per client, which calls the connection's Request as an
+// ordinary program does.
 type requestConn struct {
 	nc      *nats.Conn
 	clients int
@@ -31,9 +31,9 @@ func (c *requestConn) run(ctx context.Context, r *loadRun) {
 	})
 }
 
-// loop runs clients in goroutines of their own. The function do makes one
-// request and reports if the answer was good. Each client makes one at least,
-// however late it comes to it, so that something is measured.
+// loop runs each client in a goroutine. do makes one request and reports whether the
+// reply was good. Each client makes at least one, however late it gets to run, so that
+// there is something to measure.
 func (r *loadRun) loop(ctx context.Context, clients int, do func(step) bool) {
 	var mu sync.Mutex
 	out := newOutcome()
@@ -61,19 +61,19 @@ func (r *loadRun) loop(ctx context.Context, clients int, do func(step) bool) {
 	r.add(out)
 }
 
-// leanConn has no goroutines: its clients are places in a table. The callback
-// of its subscription notes the latency of a reply and sends that client's
-// next request, which takes a fraction of the processor time of requestConn.
+// leanConn has no goroutines: its clients are rows of a table. The callback of its
+// subscription notes the latency of a reply and sends that client's next request, which
+// costs a fraction of the processor time of requestConn.
 type leanConn struct {
 	nc      *nats.Conn
-	prefix  int      // length of the part of a reply subject that all clients share
+	prefix  int      // length of the common prefix of all reply subjects
 	replies []string // reply subject by client
 	sentAt  []time.Duration
 
-	// Those below belong to one run.
+	// The rest belongs to one run.
 	r      *loadRun
 	out    outcome
-	active atomic.Int64 // clients that have a reply to come
+	active atomic.Int64 // clients that wait for a reply
 	done   chan struct{}
 }
 
@@ -119,14 +119,14 @@ func (c *leanConn) run(ctx context.Context, r *loadRun) {
 	}
 }
 
-// leave is called when a client has no further request to send.
+// leave ends a client that has no more requests to send.
 func (c *leanConn) leave() {
 	if c.active.Add(-1) == 0 {
 		close(c.done)
 	}
 }
 
-// send sends the next request in the name of client, or ends that client.
+// send sends the client's next request, or ends the client.
 func (c *leanConn) send(client int, now time.Duration) {
 	s, more := c.r.next(now)
 	if !more {
@@ -143,7 +143,7 @@ func (c *leanConn) send(client int, now time.Duration) {
 func (c *leanConn) onReply(m *nats.Msg) {
 	client, err := strconv.Atoi(m.Subject[c.prefix:])
 	if err != nil || client >= len(c.replies) {
-		return // not a subject that was given to anyone
+		return // not the reply subject of any client
 	}
 	now := time.Since(c.r.start)
 	if c.r.replied(m) {

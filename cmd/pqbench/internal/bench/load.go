@@ -13,7 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// grace is how long a reply may take.
+// grace limits how long a reply may take.
 const grace = 15 * time.Second
 
 // step is one request of a load.
@@ -22,22 +22,22 @@ type step struct {
 	payload []byte
 }
 
-// limit ends a run: after so many requests, or so long, or both. Zero means
-// no limit of that sort.
+// limit ends a run after a number of requests or a time, whichever comes first. Zero
+// means no such limit.
 type limit struct {
 	requests int
 	duration time.Duration
 }
 
-// load is a closed loop of clients: each sends a request, waits for the reply
-// and sends the next. How the clients of a connection do that is up to it.
+// load is a closed loop of clients: each sends a request, waits for the reply and sends
+// the next. How clients do that is up to their connection.
 type load struct {
 	conns []conn
 }
 
 // conn is the clients of one connection.
 type conn interface {
-	// run sends requests in the name of each client until next has no more.
+	// run sends the requests of all its clients until next returns no more.
 	run(ctx context.Context, r *loadRun)
 	close()
 }
@@ -58,7 +58,7 @@ type loadRun struct {
 	}
 }
 
-// outcome is what a run gave.
+// outcome is the result of a run.
 type outcome struct {
 	requests int64
 	elapsed  time.Duration           // until the last good reply
@@ -66,16 +66,16 @@ type outcome struct {
 	dry      bool                    // a queue was empty
 }
 
-// newOutcome holds latencies from a microsecond to a minute, three digits of each.
+// newOutcome records latencies from a microsecond to a minute, to three digits.
 func newOutcome() outcome {
 	return outcome{latency: hdrhistogram.New(int64(time.Microsecond), int64(time.Minute), 3)}
 }
 
-// note adds a good reply that came now to a request sent then.
+// note adds a good reply to a request.
 func (o *outcome) note(sent, now time.Duration) {
 	o.requests++
 	o.elapsed = now
-	_ = o.latency.RecordValue(int64(now - sent)) // longer than a minute is refused, and cannot be
+	_ = o.latency.RecordValue(int64(now - sent)) // fails only above a minute, and requests time out before that
 }
 
 // append adds the outcome of a later run.
@@ -94,7 +94,7 @@ func (o *outcome) rate() float64 {
 	return float64(o.requests) / o.elapsed.Seconds()
 }
 
-// newLoad connects. With lean the clients are those of leanConn.
+// newLoad connects the clients. With lean they are those of leanConn.
 func newLoad(dial func() (*nats.Conn, error), clients, connections int, lean bool) (*load, error) {
 	l := &load{}
 	for i := range connections {
@@ -128,13 +128,12 @@ func (l *load) close() {
 	}
 }
 
-// run sends the steps in turn, over and over, until lim is reached or a queue
-// is empty. Request number k is the step k modulo their number, whichever
-// client sends it. When ctx ends the load is closed.
+// run repeats the steps until lim is reached or a queue is empty. Request number k is
+// step k modulo their number, whichever client sends it. When ctx ends the load is closed.
 func (l *load) run(ctx context.Context, steps []step, lim limit) (outcome, error) {
 	r := &loadRun{steps: steps, limit: lim, start: time.Now()}
 	r.mu.out = newOutcome()
-	// Requests that wait for a reply end with their connection.
+	// Closing the connections ends requests that wait for a reply.
 	defer context.AfterFunc(ctx, l.close)()
 	var running sync.WaitGroup
 	for _, c := range l.conns {
@@ -160,8 +159,7 @@ func (r *loadRun) next(now time.Duration) (step, bool) {
 	return r.steps[number%len(r.steps)], true
 }
 
-// replied looks at a reply and reports if it is a good one. One that is not ends the
-// run.
+// replied reports whether a reply is good. Any other reply ends the run.
 func (r *loadRun) replied(m *nats.Msg) bool {
 	err := replyError(m)
 	switch {
@@ -179,7 +177,7 @@ func (r *loadRun) ranDry() {
 	r.stopped.Store(true)
 }
 
-// fail ends the run with the first of its errors.
+// fail ends the run with err, unless it already has an error.
 func (r *loadRun) fail(err error) {
 	r.stopped.Store(true)
 	r.mu.Lock()
@@ -189,7 +187,7 @@ func (r *loadRun) fail(err error) {
 	}
 }
 
-// add adds the outcome of some of the clients.
+// add adds the outcome of some clients.
 func (r *loadRun) add(o outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

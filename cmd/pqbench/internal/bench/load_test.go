@@ -50,7 +50,7 @@ func TestLoadCountsRequests(t *testing.T) {
 			seen.Add(1)
 			_ = m.Respond(nil)
 		})
-		for range 2 { // the second run must not see anything of the first
+		for range 2 { // nothing of the first run may show in the second
 			seen.Store(0)
 			out, err := l.run(t.Context(), steps, limit{requests: 100})
 			if err != nil || out.requests != 100 || seen.Load() != 100 || out.dry {

@@ -11,7 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// work is the requests of the operations on one queue of a service.
+// work has the requests of each operation on one queue of a service.
 type work struct {
 	push, popMin, popMax, peekMin, mixed []step
 
@@ -19,7 +19,7 @@ type work struct {
 	queue   string
 }
 
-// newWork returns the requests: pushes go through the priorities in turn.
+// newWork builds the requests. Pushes cycle through the priorities.
 func newWork(s *service, queue string, payload, priorities int) (*work, error) {
 	w := &work{grammar: s.grammar, queue: queue}
 	value := make([]byte, payload)
@@ -59,7 +59,7 @@ func (r *rig) count(ctx context.Context, w *work) (int, error) {
 	return int(n), err
 }
 
-// fill pushes, without measuring, until the queue has n items.
+// fill pushes until the queue has n items. It measures nothing.
 func (r *rig) fill(ctx context.Context, w *work, n int) error {
 	have, err := r.count(ctx, w)
 	if err != nil || have >= n {
@@ -69,7 +69,7 @@ func (r *rig) fill(ctx context.Context, w *work, n int) error {
 	return err
 }
 
-// tidy pops what is left in the queue if the store outlives the benchmark.
+// tidy empties the queue if the store outlives the benchmark.
 func (r *rig) tidy(ctx context.Context, w *work) error {
 	if r.Pqbridge != "" && (r.cluster == nil || r.cluster.private()) {
 		return nil
@@ -83,8 +83,8 @@ type phase struct {
 	name    string
 	load    *load
 	steps   []step
-	who     user // does the work
-	backlog bool // needs more items than can be popped in the time
+	who     user // whose processor time and memory it costs
+	backlog bool // needs more items than it can pop in its time
 }
 
 // user uses processor time and memory.
@@ -95,11 +95,11 @@ type self struct{}
 
 func (self) used() usage { return usedBy(os.Getpid()) }
 
-// measured is a phase and what it has given so far.
+// measured is a phase with its results so far.
 type measured struct {
 	phase
 	users []user  // the service, the NATS server and, if there is one, fdbserver
-	used  []usage // by them while it ran
+	used  []usage // by each of them while the phase ran
 	out   outcome
 }
 
@@ -114,7 +114,7 @@ func (r *rig) newMeasured(p phase) *measured {
 	return m
 }
 
-// run runs the phase for so long and notes what was used meanwhile.
+// run runs the phase for time d and adds what that used.
 func (m *measured) run(ctx context.Context, d time.Duration) error {
 	var before []usage
 	for _, u := range m.users {
@@ -131,10 +131,10 @@ func (m *measured) run(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// slices runs the jobs in turn, each for so many requests at a time, with their
-// own preparations before, until both have run for the time of the options. It
-// keeps a noisy machine from favouring one of them.
-func (r *rig) slices(ctx context.Context, requests int, jobs []slice) ([]outcome, error) {
+// takeTurns runs the jobs in turn, each prepared first and then run for that many
+// requests, until each has run for Duration. Taking turns keeps a noisy machine from
+// favouring one of them.
+func (r *rig) takeTurns(ctx context.Context, requests int, jobs []job) ([]outcome, error) {
 	outs := make([]outcome, len(jobs))
 	for i := range outs {
 		outs[i] = newOutcome()
@@ -158,8 +158,8 @@ func (r *rig) slices(ctx context.Context, requests int, jobs []slice) ([]outcome
 	}
 }
 
-// slice is one of the jobs that are run in turn.
-type slice struct {
+// job is a load that takes turns with others.
+type job struct {
 	prepare func(context.Context) error
 	steps   []step
 }

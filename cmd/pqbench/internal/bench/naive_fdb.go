@@ -11,33 +11,33 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/recipe"
 )
 
-// naive implements cluster. Pushes go through the priorities in turn.
+// naive implements cluster. Pushes cycle through the priorities.
 func (c *fdbCluster) naive(clients, priorities int) (push, pop *load) {
 	queue := recipe.Queue{Items: c.queue}
 	var pushed atomic.Int64
-	push = &load{conns: []conn{&direct{clients, func(payload []byte) (bool, error) {
+	push = &load{conns: []conn{&naiveConn{clients, func(payload []byte) (bool, error) {
 		priority := pushed.Add(1) % int64(priorities)
 		_, err := c.transact(func(tr fdb.Transaction) (any, error) {
 			return nil, queue.Push(tr, priority, payload)
 		})
 		return true, err
 	}}}}
-	pop = &load{conns: []conn{&direct{clients, func([]byte) (bool, error) {
+	pop = &load{conns: []conn{&naiveConn{clients, func([]byte) (bool, error) {
 		value, err := c.transact(func(tr fdb.Transaction) (any, error) { return queue.Pop(tr, false) })
 		return err == nil && value.([]byte) != nil, err
 	}}}}
 	return push, pop
 }
 
-// direct is clients that do not use NATS.
-type direct struct {
+// naiveConn has clients that use FoundationDB directly.
+type naiveConn struct {
 	clients int
 	request func(payload []byte) (found bool, err error)
 }
 
-func (d *direct) run(ctx context.Context, r *loadRun) {
-	r.loop(ctx, d.clients, func(s step) bool {
-		found, err := d.request(s.payload)
+func (c *naiveConn) run(ctx context.Context, r *loadRun) {
+	r.loop(ctx, c.clients, func(s step) bool {
+		found, err := c.request(s.payload)
 		switch {
 		case err != nil:
 			r.fail(err)
@@ -48,4 +48,4 @@ func (d *direct) run(ctx context.Context, r *loadRun) {
 	})
 }
 
-func (d *direct) close() {}
+func (c *naiveConn) close() {}

@@ -1,10 +1,10 @@
-// Package bench measures a pqbridge against a bare echo service on the same
-// NATS server: the most requests per second that any service behind NATS could
-// answer there. The two are reached by the same code over the same
-// connections, so the ratio between them is the price of the queue.
+// Package bench measures a pqbridge against a bare echo service on the same NATS server.
+// No service behind NATS can answer more requests per second than the echo service. The
+// same code sends requests to both over the same connections, so the ratio of the two is
+// the price of the queue.
 //
-// It starts the processes it needs, stops them and removes their data, also
-// when its context ends early.
+// It starts the processes it needs, stops them and removes their data, even if its context
+// ends early.
 package bench
 
 import (
@@ -16,69 +16,67 @@ import (
 
 // Options say what to measure and with what.
 type Options struct {
-	// Pqbridge is the program to measure. If empty, the service that
-	// already listens is measured, without its memory and processor time.
+	// Pqbridge is the program to measure. If empty, the service that is already
+	// running is measured, without its memory and processor time.
 	Pqbridge string
 	// NATSServer is the nats-server program to start. If empty, the one at
 	// Server is used.
 	NATSServer string
 	// Server is the URL of the NATS server if none is started.
 	Server string
-	// Echo is the command line of the echo service. It reads NATS_URL, answers
-	// requests on EchoSubject with their own payload, and prints a line when it is
-	// ready. Required.
+	// Echo is the command line of the echo service. The program reads NATS_URL,
+	// answers requests on EchoSubject with their own payload, and prints a line
+	// when it is ready. Required.
 	Echo []string
 
-	// Dir is where the temporary folder with the data is made.
+	// Dir is the folder for the temporary folder with the data.
 	Dir string
 	// Store is the service's PQ_STORE; empty means its default. With StoreFDB the
 	// naive recipe is measured too.
 	Store string
-	// ClusterFile is that of the FoundationDB cluster to use, where its items below
-	// the key prefixes pq-bench and q-bench come and go. If empty, a private one
-	// of one process is started.
+	// ClusterFile names the FoundationDB cluster to use; items come and go below
+	// the key prefixes pq-bench and q-bench. If empty, a private cluster of one
+	// process is started.
 	ClusterFile string
 	// PriorityPrefix and FIFOPrefix are the service's subject prefixes.
 	PriorityPrefix, FIFOPrefix string
-	// Queue is the name of the queue used; it must be empty at the start.
+	// Queue is the name of the queue to use; it must be empty at the start.
 	Queue string
 
-	// Duration is how long each operation is measured, in so many Rounds: the
-	// operations and the echo service take turns, since a machine that others
-	// use too changes its pace from one second to the next.
+	// Duration is how long each operation is measured, split into Rounds. The
+	// operations and the echo service take turns, because the speed of a shared
+	// machine changes from one second to the next.
 	Duration time.Duration
 	Rounds   int
 	// Payload is the size of an item, in bytes.
 	Payload int
-	// Clients is the number of clients, each with one request under way.
+	// Clients is the number of clients, each with one request in flight.
 	Clients int
 	// Connections is the number of connections the clients share.
 	Connections int
-	// Lean makes the clients cost little processor time, see leanConn. They
-	// answer in bursts, as a crowd of real clients does not, which helps the echo
-	// service most.
+	// Lean makes the clients cost little processor time, see leanConn. They send
+	// in bursts, which real clients do not, and which helps the echo service most.
 	Lean bool
 	// Priorities is the number of different priorities pushed.
 	Priorities int
 
-	// Backlogs are the numbers of queued items to compare; none means not to.
+	// Backlogs are the numbers of queued items to compare; none skips this.
 	Backlogs []int
-	// Queues is the number of queues to compare with one; 0 means not to.
+	// Queues is the number of queues to compare with one; 0 skips this.
 	Queues int
-	// Bridges are the numbers of bridges to compare on one queue; none means not
-	// to.
+	// Bridges are the numbers of bridges to compare on one queue; none skips this.
 	Bridges []int
 
-	// Progress, if not nil, is told what is being done.
+	// Progress, if not nil, is called before each step.
 	Progress func(done, all int, what string)
-	// Log is where the ends of the logs of failed processes go. Required.
+	// Log receives problems with cleaning up. Required.
 	Log io.Writer
 }
 
-// StoreFDB is the PQ_STORE that is FoundationDB.
+// StoreFDB is the value of PQ_STORE for FoundationDB.
 const StoreFDB = "fdb"
 
-// EchoSubject is where the echo service listens.
+// EchoSubject is the subject of the echo service.
 const EchoSubject = "bench.echo"
 
 // Validate returns all problems of the options, joined.
@@ -108,10 +106,10 @@ func (o *Options) Validate() error {
 		problems = append(problems, fmt.Errorf("%d clients cannot share %d connections: want at least one client each", o.Clients, o.Connections))
 	}
 	if o.NATSServer != "" && o.Pqbridge == "" {
-		problems = append(problems, errors.New("a new nats-server has no service to measure: name the pqbridge program too"))
+		problems = append(problems, errors.New("a new nats-server has no service to measure: also name the pqbridge program"))
 	}
 	if len(o.Backlogs) > 0 && o.Pqbridge == "" {
-		problems = append(problems, errors.New("backlogs are measured in services of their own: name the pqbridge program"))
+		problems = append(problems, errors.New("each backlog is measured in a service of its own: name the pqbridge program"))
 	}
 	return errors.Join(append(problems, o.validateStore()...)...)
 }
@@ -119,16 +117,16 @@ func (o *Options) Validate() error {
 func (o *Options) validateStore() []error {
 	var problems []error
 	if o.Store != "" && o.Pqbridge == "" {
-		problems = append(problems, errors.New("the store is that of a service to start: name the pqbridge program"))
+		problems = append(problems, errors.New("a store is for a service to be started: name the pqbridge program"))
 	}
 	if o.Store == StoreFDB {
 		return problems
 	}
 	if o.ClusterFile != "" {
-		problems = append(problems, errors.New("a cluster file is for the store fdb"))
+		problems = append(problems, errors.New("a cluster file is only for the store fdb"))
 	}
 	if len(o.Bridges) > 0 {
-		problems = append(problems, errors.New("several bridges share the store fdb only"))
+		problems = append(problems, errors.New("several bridges can only share the store fdb"))
 	}
 	return problems
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// stopTime is how long a process may take to end by itself.
+// stopTime is how long a process may take to exit after a signal.
 const stopTime = 15 * time.Second
 
 // process is a running child.
@@ -23,12 +23,12 @@ type process struct {
 	name   string
 	cmd    *exec.Cmd
 	log    string        // file with its output
-	exited chan struct{} // closed when it has ended
-	err    error         // how it ended; set before exited is closed
+	exited chan struct{} // closed when it has exited
+	err    error         // of the exit; set before exited is closed
 }
 
-// start runs a program with extra environment variables, its output in a file
-// in dir. The child is asked to stop when ctx ends, and killed if it does not.
+// start runs a program with extra environment variables and its output in a file in dir.
+// When ctx ends the child gets SIGTERM, and is killed if it does not exit.
 func start(ctx context.Context, dir, name string, args, env []string, stdout io.Writer) (*process, error) {
 	p := &process{name: name, exited: make(chan struct{})}
 	log, err := os.CreateTemp(dir, name+"-*.log")
@@ -55,9 +55,9 @@ func start(ctx context.Context, dir, name string, args, env []string, stdout io.
 	return p, nil
 }
 
-// stop ends the process with sig and waits for that.
+// stop sends sig and waits until the process has exited.
 func (p *process) stop(sig os.Signal) {
-	_ = p.cmd.Process.Signal(sig) // fails only if it has ended
+	_ = p.cmd.Process.Signal(sig) // fails only if it has exited
 	timer := time.NewTimer(stopTime)
 	defer timer.Stop()
 	select {
@@ -68,17 +68,17 @@ func (p *process) stop(sig os.Signal) {
 	}
 }
 
-// failure describes a process that ended, with the end of its output.
+// failure describes a process that exited, with the last of its output.
 func (p *process) failure() error {
 	const tail = 2000
 	output, err := os.ReadFile(p.log)
 	if err != nil {
-		return fmt.Errorf("%s ended: %w", p.name, errors.Join(p.err, err))
+		return fmt.Errorf("%s exited: %w", p.name, errors.Join(p.err, err))
 	}
 	if len(output) > tail {
 		output = output[len(output)-tail:]
 	}
-	return fmt.Errorf("%s ended: %w\n%s", p.name, p.err, strings.TrimSpace(string(output)))
+	return fmt.Errorf("%s exited: %w\n%s", p.name, p.err, strings.TrimSpace(string(output)))
 }
 
 // await calls ready every few milliseconds until it returns nil.
@@ -100,12 +100,11 @@ func (p *process) await(ctx context.Context, ready func() error) error {
 	}
 }
 
-// usage is what a process has used so far. On systems without /proc nothing is
-// known.
+// usage is what a process has used so far. Without /proc it is unknown.
 type usage struct {
 	known bool
 	cpu   time.Duration
-	peak  int64 // bytes of memory, at most, at any time
+	peak  int64 // most bytes of memory at any time
 }
 
 // add adds what was used between before and after.
@@ -123,7 +122,7 @@ func (p *process) used() usage {
 	return usedBy(p.cmd.Process.Pid)
 }
 
-// usedBy returns the usage of the process with that id.
+// usedBy returns the usage of the process pid.
 func usedBy(pid int) usage {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	cpu, err := cpuTime(filepath.Join(proc, "stat"))
@@ -137,9 +136,9 @@ func usedBy(pid int) usage {
 	return usage{known: true, cpu: cpu, peak: peak}
 }
 
-// cpuTime reads user and system time, fields 14 and 15 of /proc/PID/stat, in
-// ticks, of which Linux reports 100 a second on every machine. The second
-// field is the program's name in parentheses, which may hold spaces.
+// cpuTime reads user and system time, fields 14 and 15 of /proc/PID/stat. They are in
+// ticks; Linux reports 100 a second on every machine. The second field is the program's
+// name in parentheses, which may contain spaces.
 func cpuTime(file string) (time.Duration, error) {
 	const tick = time.Second / 100
 	stat, err := os.ReadFile(file)

@@ -31,7 +31,7 @@ type Report struct {
 	Queues      *QueuesRow    `json:"queues,omitempty"`
 }
 
-// Row is one operation. What is not known is nil.
+// Row is one operation. Unknown values are nil.
 type Row struct {
 	Name      string        `json:"name"`
 	Count     int64         `json:"count"`
@@ -41,13 +41,13 @@ type Row struct {
 	P999      time.Duration `json:"p999"`
 	Ratio     float64       `json:"ratio"` // rate over that of the echo service
 	RanDry    bool          `json:"ran_dry,omitempty"`
-	CPU       *float64      `json:"cpu,omitempty"`      // seconds of the service per million operations
-	NATSCPU   *float64      `json:"nats_cpu,omitempty"` // the same of the NATS server
-	FDBCPU    *float64      `json:"fdb_cpu,omitempty"`  // the same of fdbserver
+	CPU       *float64      `json:"cpu,omitempty"`      // seconds of the service's processor time per million operations
+	NATSCPU   *float64      `json:"nats_cpu,omitempty"` // the NATS server's
+	FDBCPU    *float64      `json:"fdb_cpu,omitempty"`  // fdbserver's
 	PeakBytes *int64        `json:"peak_bytes,omitempty"`
 }
 
-// Names of rows that others are compared with.
+// Names of rows that comparisons use.
 const (
 	rowEcho      = "echo"
 	rowPush      = "push"
@@ -56,15 +56,14 @@ const (
 	rowNaivePop  = "naive pop"
 )
 
-// NaiveRow compares the service with programs that use FoundationDB by the
-// published recipe.
+// NaiveRow compares the service with programs that use the published recipe.
 type NaiveRow struct {
 	Push float64 `json:"push"` // rate of the service's push over that of the recipe's
 	Pop  float64 `json:"pop"`  // rate of the service's pop.min over that of the recipe's
 }
 
-// BridgesRow is push and pop.min on one queue with a number of bridges. Their
-// memory is the sum of all.
+// BridgesRow is push and pop.min on one queue with a number of bridges. Memory is the sum
+// over all bridges.
 type BridgesRow struct {
 	Bridges   int     `json:"bridges"`
 	Push      Row     `json:"push"`
@@ -127,7 +126,7 @@ func newRow(m *measured) Row {
 	return row
 }
 
-// setOperations takes what was measured in turn, the echo service first.
+// setOperations adds the operations, of which the first is the echo service.
 func (r *Report) setOperations(all []*measured) {
 	rates := map[string]float64{}
 	for _, m := range all {
@@ -141,8 +140,8 @@ func (r *Report) setOperations(all []*measured) {
 	}
 }
 
-// setBridges takes the rows. They are compared with the first and those with as
-// many bridges as that.
+// setBridges adds the rows. It compares each with the mean of those that have as many
+// bridges as the first.
 func (r *Report) setBridges(rows []BridgesRow) {
 	var pushes, pops, n float64
 	for _, row := range rows {
@@ -190,7 +189,7 @@ func (r *Report) Write(w io.Writer) error {
 		return err
 	}
 	if r.ranDry() {
-		b.WriteString("\n* the queue ran empty before the time was over\n")
+		b.WriteString("\n* the queue ran empty before its time was up\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -214,7 +213,7 @@ func (r *Report) writeOperations(table io.Writer) {
 	for _, row := range r.Operations {
 		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row.label(row.Name), row.Rate, row.Ratio,
 			millis(row.P50), millis(row.P99), millis(row.P999),
-			known(row.CPU, "%.1f"), megabytes(row.PeakBytes), known(row.NATSCPU, "%.1f"), known(row.FDBCPU, "%.1f"))
+			orUnknown(row.CPU, "%.1f"), megabytes(row.PeakBytes), orUnknown(row.NATSCPU, "%.1f"), orUnknown(row.FDBCPU, "%.1f"))
 	}
 }
 
@@ -235,7 +234,7 @@ func (r *Report) writeBridges(table io.Writer) {
 		pop := &row.Pop
 		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%.0f\t%.2f\t%s\t%s\t%.1f %%\t%s\t%s\t%s\t%s\t\n",
 			pop.label(strconv.Itoa(row.Bridges)), row.Push.Rate, row.PushRatio, pop.Rate, row.PopRatio, millis(pop.P50), millis(pop.P99), 100*row.Wasted,
-			known(pop.CPU, "%.1f"), known(pop.NATSCPU, "%.1f"), known(pop.FDBCPU, "%.1f"), megabytes(pop.PeakBytes))
+			orUnknown(pop.CPU, "%.1f"), orUnknown(pop.NATSCPU, "%.1f"), orUnknown(pop.FDBCPU, "%.1f"), megabytes(pop.PeakBytes))
 	}
 }
 
@@ -272,7 +271,7 @@ func megabytes(bytes *int64) string {
 	return fmt.Sprintf("%.0f", float64(*bytes)/1e6)
 }
 
-func known(value *float64, format string) string {
+func orUnknown(value *float64, format string) string {
 	if value == nil {
 		return "n/a"
 	}

@@ -32,8 +32,8 @@ type rig struct {
 	broken  context.CancelCauseFunc // ends the measurement with a reason
 }
 
-// newRig starts all but the services. The context returned ends when one of
-// the processes does.
+// newRig starts everything but the services. The context it returns ends when one of the
+// processes exits.
 func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 	ctx, broken := context.WithCancelCause(ctx)
 	r := &rig{Options: o, url: o.Server, broken: broken}
@@ -63,9 +63,9 @@ func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 	return r, ctx, nil
 }
 
-// close stops what newRig started, the other way round, and removes the data.
+// close stops what newRig started, in reverse order, and removes the data.
 func (r *rig) close() {
-	r.broken(errors.New("the benchmark is over"))
+	r.broken(errors.New("the benchmark has ended"))
 	if r.load != nil {
 		r.load.close()
 	}
@@ -90,7 +90,7 @@ func (r *rig) close() {
 	}
 }
 
-// watch ends the measurement if p ends first.
+// watch ends the measurement if p exits first.
 func (r *rig) watch(ctx context.Context, p *process) {
 	go func() {
 		select {
@@ -147,16 +147,16 @@ func (r *rig) startEcho(ctx context.Context) error {
 	return nil
 }
 
-// service is a pqbridge. Its process is nil if it was there before.
+// service is a pqbridge. Its process is nil if the benchmark did not start it.
 type service struct {
 	*process
 	grammar subjects.Grammar
 	env     []string
-	ready   string // URL that tells if it is ready
+	ready   string // URL of its readiness check
 }
 
-// startService starts a pqbridge with a store of its own, or uses the one that
-// is there. The tag keeps the subjects and keys of those it starts apart.
+// startService starts a pqbridge with a store of its own, or uses the running one. The
+// tag keeps apart the subjects and keys of those that it starts.
 func (r *rig) startService(ctx context.Context, tag string) (*service, error) {
 	if r.Pqbridge == "" {
 		tag = ""
@@ -210,7 +210,7 @@ func (r *rig) launch(ctx context.Context, s *service) error {
 		if err != nil {
 			return err
 		}
-		_, _ = io.Copy(io.Discard, response.Body) // only to use the connection again
+		_, _ = io.Copy(io.Discard, response.Body) // so that the connection can be reused
 		_ = response.Body.Close()
 		if response.StatusCode != http.StatusOK {
 			return fmt.Errorf("%s says %s", s.ready, response.Status)
@@ -219,8 +219,8 @@ func (r *rig) launch(ctx context.Context, s *service) error {
 	})
 }
 
-// restart kills the process, starts it again on the same data, and returns how
-// long it took until it was ready.
+// restart kills the process, starts it again on the same data, and returns the time until
+// it was ready.
 func (r *rig) restart(ctx context.Context, s *service) (time.Duration, error) {
 	s.process.stop(os.Kill)
 	begin := time.Now()
@@ -228,8 +228,8 @@ func (r *rig) restart(ctx context.Context, s *service) (time.Duration, error) {
 	return time.Since(begin), err
 }
 
-// end ends the process if it is ours. If it had ended before, that is why the
-// measurement failed, and is added to the error.
+// end stops the process if it is ours. If it has exited already, that is why the
+// measurement failed, so end adds it to the error.
 func (s *service) end(err *error) {
 	if s.process == nil {
 		return

@@ -28,7 +28,7 @@ func TestBench(t *testing.T) {
 		t.Errorf("%+v", report)
 	}
 	c.ok("", "push", "try", "precious")
-	c.fails(exitError, "not of pq bench", "bench", "try")
+	c.fails(exitError, "did not push", "bench", "try")
 }
 
 func TestBenchMistakes(t *testing.T) {

@@ -157,7 +157,7 @@ func TestErrors(t *testing.T) {
 	c.fails(exitError, "(400)", "push", "jobs", "x", "--header", "Pq-Unknown:1")
 	c.fails(exitError, "takes 1048576 bytes at most", "push", "jobs", strings.Repeat("x", 2<<20))
 
-	// Somebody who listens and does not answer.
+	// A subscriber that does not reply.
 	if _, err := env.Conn.SubscribeSync("silent.>"); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,10 @@ func TestErrors(t *testing.T) {
 	c.fails(exitError, "no reply on silent.jobs.pop.min: waited 20ms", "pop", "jobs", "--prefix", "silent", "--timeout", "20ms")
 
 	away := &cli{t: t, server: "nats://127.0.0.1:1"}
-	away.fails(exitError, "cannot connect to NATS at nats://127.0.0.1:1", "len", "jobs")
+	away.fails(exitError, "cannot connect to NATS at nats://127.0.0.1:1: no server answers there: "+
+		"start one with pqbridge -dev, or name another with --server\n", "len", "jobs")
+	silent := &cli{t: t, server: newSilentServer(t).url}
+	silent.fails(exitError, "no server answers there", "len", "jobs", "--timeout", "50ms")
 }
 
 func TestRefusedByNATS(t *testing.T) {

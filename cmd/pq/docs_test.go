@@ -18,8 +18,8 @@ import (
 
 const root = "../.."
 
-// TestExamplesParse checks each command line of pq in the documents and in pq's own
-// help: that the command exists and takes these flags and arguments.
+// TestExamplesParse checks that each command line of pq in the documents and in its
+// help names a command and gives it valid flags and arguments.
 func TestExamplesParse(t *testing.T) {
 	found := 0
 	check := func(where, text string) {
@@ -43,7 +43,7 @@ func TestExamplesParse(t *testing.T) {
 	}
 }
 
-// commandLines returns the words of the commands in text that run pq.
+// commandLines returns the arguments of each command in text that runs pq.
 func commandLines(text string) [][]string {
 	var lines [][]string
 	for line := range strings.Lines(text) {
@@ -57,8 +57,8 @@ func commandLines(text string) [][]string {
 	return lines
 }
 
-// shellWords splits as a shell does, as far as the examples go: words, double
-// quotes, and redirection of the input, which it leaves out.
+// shellWords splits a line into words as a shell does, as far as the examples need:
+// it knows double quotes and leaves out redirected input.
 func shellWords(line string) []string {
 	line, _, _ = strings.Cut(line, " < ")
 	var words []string
@@ -68,7 +68,7 @@ func shellWords(line string) []string {
 	return words
 }
 
-// parse does what a command line goes through before it runs.
+// parse parses a command line without running it.
 func parse(args []string) error {
 	tree, _ := newRoot()
 	var err error
@@ -139,7 +139,7 @@ func TestGoExample(t *testing.T) {
 	if len(blocks) == 0 {
 		t.Error("the README has no Go code: does the test still see it?")
 	}
-	// The program uses NATS's own port, which a test must not.
+	// The program uses NATS's default port, which may be taken.
 	env := testenv.New(t, testenv.Options{})
 	dir := t.TempDir()
 	elsewhere := strings.Replace(string(program), "nats.DefaultURL", fmt.Sprintf("%q", env.NATS.URL()), 1)

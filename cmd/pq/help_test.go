@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -92,5 +93,21 @@ func TestFirstSteps(t *testing.T) {
 	}
 	if printed != "write the report" {
 		t.Errorf("the last command printed %q", printed)
+	}
+}
+
+func TestNumbersForPeople(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
+		if got := grouped(n); got != want {
+			t.Errorf("%d is printed as %s", n, got)
+		}
+	}
+	for d, want := range map[time.Duration]string{340 * time.Millisecond: "0.3 s", 125400 * time.Millisecond: "2m5s"} {
+		if got := inWords(d); got != want {
+			t.Errorf("%v is printed as %s", d, got)
+		}
+	}
+	if got := rate(3000, "items", 2*time.Second); got != "3,000 items, 1,500/s" {
+		t.Errorf("printed %s", got)
 	}
 }

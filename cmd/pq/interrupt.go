@@ -11,23 +11,23 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// oneInterruption is how long signals count as one and the same. A single
-// Ctrl-C or timeout(1) often arrives as several: programs send theirs to a
-// child and again to its group, and so does a terminal that goes away.
+// oneInterruption is how long further signals count as part of the first. A single
+// Ctrl-C or timeout(1) often arrives as several, because programs signal a child
+// and then its process group, and so does a terminal that is closed.
 const oneInterruption = time.Second
 
-// interrupted is the end by a signal after what was under way is finished.
+// interrupted means that a signal stopped pq, which finished what was under way.
 type interrupted struct{ signal syscall.Signal }
 
 func (e interrupted) Error() string { return fmt.Sprintf("stopped by a signal (%v)", e.signal) }
 
 // interruptible returns a context that SIGINT, SIGTERM and SIGHUP end, with an
-// [interrupted] as its cause. A later signal ends the process at once.
+// [interrupted] as its cause. A later signal kills the process.
 func interruptible() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
-		if !signal.Ignored(s) { // nohup has asked to ignore it
+		if !signal.Ignored(s) { // as nohup asks
 			signal.Notify(signals, s)
 		}
 	}
@@ -40,19 +40,19 @@ func interruptible() context.Context {
 	return ctx
 }
 
-// sayInterrupted tells the user, as soon as a signal comes, that cmd still waits
-// for what is under way. The function it returns ends that.
-func sayInterrupted(cmd *cobra.Command, lost string) (stop func() bool) {
+// sayInterrupted tells the user when a signal comes that cmd still waits for what
+// is under way, and what killing it would cost. The function it returns ends that.
+func sayInterrupted(cmd *cobra.Command, cost string) (stop func() bool) {
 	return context.AfterFunc(cmd.Context(), func() {
-		// Nowhere is left to report a failure.
+		// There is nowhere to report a failure.
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: %v: finishing what is under way; another signal ends pq at once, and %s\n",
-			context.Cause(cmd.Context()), lost)
+			context.Cause(cmd.Context()), cost)
 	})
 }
 
-// await returns what f returns, or the cause of the end of ctx if that comes
-// first. f then goes on until the process ends, which is about to: nothing else
-// ends a read from a terminal, or a connection attempt of the NATS client.
+// await returns what f returns, or the cause of ctx's end if that comes first. Then
+// f goes on until the process exits, which it is about to do: nothing else stops a
+// read from a terminal or a connection attempt of the NATS client.
 func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
 		value T

@@ -12,8 +12,8 @@ import (
 
 const finishing = "finishing what is under way"
 
-// TestSignalDoesNotLoseTheItemInFlight stops pq pop --all while a pop is under
-// way. The signal comes twice, as that of timeout(1) does.
+// TestSignalDoesNotLoseTheItemInFlight stops pq pop --all during a pop. The signal
+// comes twice, as timeout(1) sends it.
 func TestSignalDoesNotLoseTheItemInFlight(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(s.String(), func(t *testing.T) {
@@ -42,8 +42,8 @@ func TestSignalDoesNotLoseTheItemInFlight(t *testing.T) {
 	}
 }
 
-// What a command was told to do is done when the last reply is there, signal or
-// not: a script that sees a failure would throw the item away.
+// A command that finishes its work in spite of a signal succeeds: a script that saw
+// a failure would discard the item.
 func TestSignalDuringTheOnlyPop(t *testing.T) {
 	c, env := newCLI(t)
 	r := newRelay(t, env)
@@ -127,7 +127,7 @@ func newSilentServer(t *testing.T) *silentServer {
 		conn, err := l.Accept()
 		close(s.connected)
 		if err == nil {
-			_, _ = io.Copy(io.Discard, conn) // until the client goes
+			_, _ = io.Copy(io.Discard, conn) // until the client disconnects
 			_ = conn.Close()
 		}
 	}()
@@ -138,7 +138,7 @@ func newSilentServer(t *testing.T) *silentServer {
 	return s
 }
 
-// TestSignalWhileConnecting: an address that takes connections and says nothing.
+// TestSignalWhileConnecting: a signal ends an attempt to connect.
 func TestSignalWhileConnecting(t *testing.T) {
 	silent := newSilentServer(t)
 	c := &cli{t: t, server: silent.url}

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestWhichLinesAreIn fails pushes in each way there is, several at once.
+// TestWhichLinesAreIn makes pushes fail in every way, several at once.
 func TestWhichLinesAreIn(t *testing.T) {
 	c, env := newCLI(t)
 	r := newRelay(t, env)
@@ -78,7 +78,7 @@ func TestSignalDuringLines(t *testing.T) {
 	}
 }
 
-// TestNoLineAfterTheFirstThatFails: in order means that none comes after it.
+// TestNoLineAfterTheFirstThatFails: without --parallel, a failure is the last push.
 func TestNoLineAfterTheFirstThatFails(t *testing.T) {
 	c, env := newCLI(t)
 	r := newRelay(t, env)
@@ -112,7 +112,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// countingReader counts what is read of endless input.
+// countingReader is endless input that counts what is read of it.
 type countingReader struct{ read, end int }
 
 func (r *countingReader) Read(b []byte) (int, error) {
@@ -123,7 +123,7 @@ func (r *countingReader) Read(b []byte) (int, error) {
 	return copy(b, bytes.Repeat([]byte("x"), len(b))), nil
 }
 
-// TestInputThatIsTooLarge: what cannot be pushed is not read to its end.
+// TestInputThatIsTooLarge: pq stops reading once the input is too large to push.
 func TestInputThatIsTooLarge(t *testing.T) {
 	c, _ := newCLI(t)
 	const max = 1 << 20
@@ -149,7 +149,7 @@ func TestInputThatIsTooLarge(t *testing.T) {
 	if got := c.ok("", "pop", "jobs", "--all"); got != "a\nb\n" {
 		t.Errorf("popped %d bytes", len(got))
 	}
-	// What just fits.
+	// The largest values that fit.
 	largest := strings.Repeat("x", max)
 	c.ok(largest, "push", "jobs")
 	c.ok(largest+"\r\n"+largest, "push", "jobs", "--lines")
@@ -158,7 +158,7 @@ func TestInputThatIsTooLarge(t *testing.T) {
 	}
 }
 
-// TestInputThatBreaks: half a line is none.
+// TestInputThatBreaks: part of a line is not pushed.
 func TestInputThatBreaks(t *testing.T) {
 	c, _ := newCLI(t)
 	in := io.MultiReader(strings.NewReader("whole\nhal"), iotest.ErrReader(errors.New("bad disk")))
@@ -198,7 +198,7 @@ func TestHeadersThatWouldChange(t *testing.T) {
 	c.fails(exitUsage, "leave out one", "push", "jobs", "x", "-p", "0", "-H", "Pq-Priority:7")
 }
 
-// TestRepliesOfOthers: a stream that captures the requests answers them too.
+// TestRepliesOfOthers: a stream that captures the requests replies to them too.
 func TestRepliesOfOthers(t *testing.T) {
 	c, env := newCLI(t)
 	r := newRelay(t, env)

@@ -10,7 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// loginFlags are the flags of a login, and its environment variables.
+// loginFlags returns the flags of a login and its environment variables.
 func loginFlags(l testenv.Login) (flags []string, variables map[string]string) {
 	variables = map[string]string{}
 	for _, f := range []struct{ flag, variable, value string }{
@@ -26,7 +26,7 @@ func loginFlags(l testenv.Login) (flags []string, variables map[string]string) {
 	return flags, variables
 }
 
-// natsOptions are those of pq itself with the flags.
+// natsOptions returns the options that pq makes of those flags.
 func natsOptions(t *testing.T, l testenv.Login) []nats.Option {
 	t.Helper()
 	c := connection{
@@ -40,8 +40,8 @@ func natsOptions(t *testing.T, l testenv.Login) []nats.Option {
 	return options
 }
 
-// TestLogins logs in to a NATS server in each way there is, by flags and by the
-// environment; strangers are refused.
+// TestLogins logs in to a NATS server in every way, by flags and by environment
+// variables. Without a valid login, pq is refused.
 func TestLogins(t *testing.T) {
 	strangers := testenv.Logins(t)
 	for i, login := range testenv.Logins(t) {

@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if !*started {
 		err = usageError{err}
 	}
-	_, _ = fmt.Fprintln(stderr, "pq:", err) // nowhere left to report a failure
+	_, _ = fmt.Fprintln(stderr, "pq:", err) // there is nowhere to report a failure
 	if errors.As(err, new(usageError)) {
 		_, _ = fmt.Fprintln(stderr, "See "+cmd.CommandPath()+" --help.")
 	}

@@ -20,12 +20,12 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	for _, e := range connectionEnv {
-		_ = os.Unsetenv(e.variable) // what the developer has set is not for the tests
+		_ = os.Unsetenv(e.variable) // the developer's settings are not for tests
 	}
 	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
 }
 
-// cli runs command lines against a bridge.
+// cli runs command lines on a server.
 type cli struct {
 	t      *testing.T
 	server string
@@ -37,8 +37,7 @@ func newCLI(t *testing.T) (*cli, *testenv.Env) {
 	return &cli{t: t, server: env.NATS.URL()}, env
 }
 
-// run returns what the command printed, on standard output and standard error, and its
-// exit code.
+// run returns what the command printed and its exit code.
 func (c *cli) run(stdin string, args ...string) (stdout, stderr string, code int) {
 	c.t.Helper()
 	var out, problems bytes.Buffer
@@ -47,7 +46,7 @@ func (c *cli) run(stdin string, args ...string) (stdout, stderr string, code int
 	return out.String(), problems.String(), exitCode(err)
 }
 
-// ok returns what the command printed, which must succeed.
+// ok runs a command that must succeed, and returns what it printed.
 func (c *cli) ok(stdin string, args ...string) string {
 	c.t.Helper()
 	stdout, stderr, code := c.run(stdin, args...)
@@ -57,7 +56,7 @@ func (c *cli) ok(stdin string, args ...string) string {
 	return stdout
 }
 
-// fails checks that the command ends with a code and says certain words.
+// fails checks a command's exit code and for words of its error.
 func (c *cli) fails(code int, words string, args ...string) {
 	c.t.Helper()
 	stdout, stderr, got := c.run("", args...)

@@ -17,8 +17,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// TestOutputThatCannotBeWritten: nothing is popped when it is known before that
-// the item could not be printed.
+// TestOutputThatCannotBeWritten: pq pops nothing if it knows that it cannot print.
 func TestOutputThatCannotBeWritten(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("", "push", "jobs", "precious")
@@ -29,7 +28,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 		"1</dev/null":  "bad file descriptor",
 		">&- 2>&-":     "",
 	}
-	if runtime.GOOS == "linux" { // others have no such device
+	if runtime.GOOS == "linux" { // other systems have no such device
 		redirections[">/dev/full"] = "no space left on device"
 	}
 	for redirection, words := range redirections {
@@ -40,7 +39,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 		}
 	}
 	for _, args := range []string{"pop jobs", "pop --fifo jobs"} {
-		// All are still there, and to throw them away is possible.
+		// The items are still there, and can be discarded.
 		c.start(shell("", ">/dev/null"), strings.Fields(args)...).ends(exitOK)
 		c.fails(exitEmpty, "empty", strings.Fields(args)...)
 	}
@@ -60,8 +59,8 @@ func TestInputThatIsClosed(t *testing.T) {
 	}
 }
 
-// TestReaderGoes is pq pop --all | head -1, with items too large for the buffer
-// of the pipe.
+// TestReaderGoes is pq pop --all | head -1, with items larger than the pipe's
+// buffer.
 func TestReaderGoes(t *testing.T) {
 	const size = 200_000
 	c, _ := newCLI(t)
@@ -101,8 +100,8 @@ func (d *fullDisk) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// popTo runs pq pop with an output that takes so many items, and returns what is
-// on standard error.
+// popTo runs pq pop with an output that fails after a number of items, and returns
+// its standard error.
 func (c *cli) popTo(items int, args ...string) string {
 	c.t.Helper()
 	var problems bytes.Buffer
@@ -154,7 +153,7 @@ func TestFIFOItemThatCannotBePrintedIsPutBack(t *testing.T) {
 	}
 }
 
-// TestItemThatCannotBePutBack: the last place for it is standard error.
+// TestItemThatCannotBePutBack: the item is printed on standard error.
 func TestItemThatCannotBePutBack(t *testing.T) {
 	for unknown, words := range map[bool]string{
 		false: "it could not be put back (made up (503)): it is printed above",
@@ -177,7 +176,7 @@ func TestItemThatCannotBePutBack(t *testing.T) {
 	}
 }
 
-// TestRepliesThatCannotBeReceived: a pop would be carried out all the same.
+// TestRepliesThatCannotBeReceived: pq pops nothing if it cannot receive replies.
 func TestRepliesThatCannotBeReceived(t *testing.T) {
 	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
 		o.Users = []*server.User{

@@ -28,8 +28,7 @@ type process struct {
 	ended          chan struct{}
 }
 
-// start runs pq. A change, if there is one, may do something about the command
-// before it is started.
+// start runs pq. change, if not nil, changes the command first.
 func (c *cli) start(change func(*exec.Cmd), args ...string) *process {
 	c.t.Helper()
 	p := &process{t: c.t, ended: make(chan struct{})}
@@ -44,7 +43,7 @@ func (c *cli) start(change func(*exec.Cmd), args ...string) *process {
 	if change != nil {
 		change(p.cmd)
 	}
-	// A signal that is ignored here would be ignored there too.
+	// A child ignores the signals that its parent ignores.
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(heard)
@@ -62,8 +61,8 @@ func (c *cli) start(change func(*exec.Cmd), args ...string) *process {
 	return p
 }
 
-// shell lets the command be started by a shell, with redirections or after
-// other commands.
+// shell starts the command from a shell, with redirections or after other
+// commands.
 func shell(before, redirection string) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) {
 		script := before + `exec "$@" ` + redirection
@@ -103,7 +102,7 @@ func (p *process) sees(stream *transcript, words string) {
 	})
 }
 
-// ends waits for the end, which must be with a code.
+// ends waits for the process to exit with a code.
 func (p *process) ends(code int) {
 	p.t.Helper()
 	select {
@@ -126,7 +125,7 @@ func (p *process) says(words ...string) {
 	}
 }
 
-// transcript is what a process has written.
+// transcript collects what a process writes.
 type transcript struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -144,8 +143,8 @@ func (t *transcript) String() string {
 	return t.text.String()
 }
 
-// relay stands between pq --prefix relay and the bridge, and does nothing by
-// itself.
+// relay stands between pq --prefix relay and the bridge: the test decides what
+// becomes of each request.
 type relay struct {
 	t        *testing.T
 	env      *testenv.Env
@@ -176,7 +175,7 @@ func (r *relay) next() *nats.Msg {
 	}
 }
 
-// forward lets the bridge answer a request.
+// forward passes a request to the bridge, and its reply back.
 func (r *relay) forward(m *nats.Msg) {
 	r.t.Helper()
 	subject := subjects.DefaultPriorityPrefix + strings.TrimPrefix(m.Subject, "relay")

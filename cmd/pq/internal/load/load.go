@@ -23,13 +23,12 @@ const (
 	pause = 20 * time.Millisecond
 )
 
-// Run makes the load and returns what was measured. When ctx ends early it
-// returns what there is until then: the requests under way are finished.
+// Run puts the load on the queue and returns what it measured. If ctx ends early,
+// Run finishes the requests under way and returns what it has measured so far.
 //
 // Errors: those of Options.Validate and Dial, a queue with items of other
-// programs, and errors of requests that would fail each time. Requests that
-// were refused for overload or because the store was away are counted in the
-// report instead.
+// programs, and requests that would fail every time. The report counts requests
+// refused because of overload or because the store was unavailable.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -93,9 +92,9 @@ type run struct {
 	events events
 }
 
-// measured is what one operation gave.
+// measured is the result of one operation.
 type measured struct {
-	latency *hdrhistogram.Histogram // nanoseconds, of the good replies
+	latency *hdrhistogram.Histogram // nanoseconds, of requests that succeeded
 	errors  int64
 }
 
@@ -148,8 +147,8 @@ func (r *run) reportProgress(stop <-chan struct{}) {
 	}
 }
 
-// client makes one request after the other until ended ends. A request that
-// was begun is finished: its context is its own.
+// client makes one request after another until ended ends. It finishes the request
+// under way: that has a context of its own.
 func (r *run) client(ended context.Context, q target.Queue) error {
 	pushes := r.Mode != Pop
 	for r.next(ended) {
@@ -170,7 +169,7 @@ func (r *run) client(ended context.Context, q target.Queue) error {
 	return nil
 }
 
-// next waits until another request may be made, and returns false if none may.
+// next waits until the next request is due, and returns false after the last.
 func (r *run) next(ended context.Context) bool {
 	if ended.Err() != nil || r.Count > 0 && r.asked.Add(1) > r.Count {
 		return false

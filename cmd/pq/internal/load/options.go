@@ -1,10 +1,9 @@
-// Package load puts load on one queue of a running service and measures what
-// comes back. With Verify it also checks, from the outside, that nothing was
+// Package load puts load on one queue of a running service and measures the
+// replies. With Verify it also checks, as a client can see it, that nothing was
 // lost, served twice or served out of order.
 //
-// Items carry a mark, so that the load takes nothing but its own: a queue with
-// other items is refused, and an item of another program that turns up later
-// goes back.
+// Items carry a mark, so that the load pops only its own. It refuses a queue with
+// other items, and puts back one that turns up later.
 package load
 
 import (
@@ -27,7 +26,7 @@ const (
 	Mixed Mode = "mixed"
 )
 
-// Options say what load to make.
+// Options describe a load.
 type Options struct {
 	// Dial makes one connection. Required.
 	Dial func() (*nats.Conn, error)
@@ -44,14 +43,14 @@ type Options struct {
 	// MinSize and MaxSize bound the size of a value, in bytes; each size
 	// between them is equally likely.
 	MinSize, MaxSize int
-	// Priorities is the number of different priorities pushed, from 0 up; of no
-	// meaning for a FIFO queue.
+	// Priorities is the number of different priorities pushed, from 0 up. A FIFO
+	// queue ignores it.
 	Priorities int
 	// Rate is the most requests per second of all clients together; 0 means as
 	// many as the service answers.
 	Rate float64
-	// Duration and Count end the load, whichever comes first; 0 means no such
-	// end, and one of them must be set.
+	// Duration and Count end the load, whichever comes first; 0 means no limit,
+	// and one of them must be set.
 	Duration time.Duration
 	Count    int64
 	// Verify checks what was popped. The queue must be empty at the start, and
@@ -80,6 +79,6 @@ func (o *Options) Validate() error {
 	check(o.Rate >= 0, "rate is %v: want 0 or more requests per second", o.Rate)
 	check(o.Duration >= 0 && o.Count >= 0 && (o.Duration > 0 || o.Count > 0),
 		"duration is %v and count is %d: want one of them above 0", o.Duration, o.Count)
-	check(!o.Verify || o.Mode != Pop, "mode %s with verify: there is nothing to compare with, want %s or %s", Pop, Push, Mixed)
+	check(!o.Verify || o.Mode != Pop, "mode %s with verify: there is nothing to compare with: want %s or %s", Pop, Push, Mixed)
 	return errors.Join(problems...)
 }

@@ -21,7 +21,7 @@ const (
 	markSize = len(mark) + runSize + hexSize
 )
 
-// newRun names a run, so that the items of an earlier one are told apart.
+// newRun names a run, which tells its items from those of earlier runs.
 func newRun() string {
 	b := make([]byte, runSize/2)
 	for i := range b {
@@ -40,7 +40,7 @@ func value(run string, number int64, size int) []byte {
 }
 
 // errForeign means that the queue has items of other programs.
-var errForeign = errors.New("the queue has items that are not of pq bench: name another queue")
+var errForeign = errors.New("the queue has items that pq bench did not push: name another queue")
 
 // parse returns the run and the number of an item.
 func parse(value []byte) (run string, number int64, err error) {

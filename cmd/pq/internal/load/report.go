@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Report is what a load gave. In its JSON form times are in seconds.
+// Report is the result of a load. Times are in seconds.
 type Report struct {
 	Queue       string  `json:"queue"`
 	Mode        Mode    `json:"mode"`
 	Clients     int     `json:"clients"`
 	Connections int     `json:"connections"`
 	Seconds     float64 `json:"seconds"`
-	// RanDry means that the queue was empty before the load was over.
+	// RanDry means that the queue became empty before the load was over.
 	RanDry     bool    `json:"ran_dry,omitempty"`
 	Operations []Row   `json:"operations"`
 	Verify     *Verify `json:"verify,omitempty"`
 }
 
-// Row is one operation. Latencies are those of good replies.
+// Row is one operation. Latencies are of requests that succeeded.
 type Row struct {
 	Name   string  `json:"name"`
 	Count  int64   `json:"count"`

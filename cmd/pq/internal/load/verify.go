@@ -14,7 +14,7 @@ type event struct {
 	unknown          bool // the request may or may not have been carried out
 }
 
-// events are the requests of a load that changed the queue, or may have.
+// events are the requests of a load that changed the queue or may have.
 type events struct {
 	pushes, pops []event
 	lostPops     int64 // pops of unknown outcome: each may have taken an item
@@ -31,7 +31,7 @@ func (e *events) add(name string, ev event) {
 	}
 }
 
-// Verify is what the check of a load found.
+// Verify is the result of checking a load.
 type Verify struct {
 	Pushed int64 `json:"pushed"` // acknowledged
 	Popped int64 `json:"popped"`
@@ -42,10 +42,10 @@ type Verify struct {
 	Duplicates int64 `json:"duplicates"`
 	// Unexpected items were popped but never pushed.
 	Unexpected int64 `json:"unexpected"`
-	// OutOfOrder pops returned an item although one that comes before it was
-	// in the queue all the time.
+	// OutOfOrder pops returned an item although an earlier one was in the queue
+	// all the time.
 	OutOfOrder int64 `json:"out_of_order"`
-	// Unknown is the requests whose outcome is unknown.
+	// Unknown is the number of requests whose outcome is unknown.
 	Unknown int64 `json:"unknown"`
 }
 
@@ -94,14 +94,14 @@ func (e *events) verify() *Verify {
 // served is an item that was pushed and popped.
 type served struct{ push, pop event }
 
-// outOfOrder counts the pops that took an item y although another item x was
-// in the queue during the whole pop and comes before y: its priority is
-// smaller, or it is equal and x was acknowledged before the push of y was sent.
+// outOfOrder counts the pops that took an item y although an item x that comes
+// before y was in the queue during the whole pop. x comes before y if its priority
+// is smaller, or equal and x was acknowledged before the push of y was sent.
 //
-// It goes through the pops in the order of their replies. By then x is still in
-// the queue for certain if its own pop is sent later.
+// It goes through the pops in the order of their replies. At that time x is
+// certainly in the queue if its own pop is sent later.
 func outOfOrder(items []served) (n int64) {
-	var arrivals []served // that are in the queue for certain from their reply on
+	var arrivals []served // certainly in the queue from their reply on
 	for _, item := range items {
 		if !item.push.unknown {
 			arrivals = append(arrivals, item)
@@ -109,7 +109,7 @@ func outOfOrder(items []served) (n int64) {
 	}
 	slices.SortFunc(arrivals, func(a, b served) int { return cmp.Compare(a.push.replied, b.push.replied) })
 	slices.SortFunc(items, func(a, b served) int { return cmp.Compare(a.pop.replied, b.pop.replied) })
-	waiting := map[int64][]served{} // by priority, the longest there first
+	waiting := map[int64][]served{} // by priority, oldest first
 	for _, y := range items {
 		now := y.pop.replied
 		for len(arrivals) > 0 && arrivals[0].push.replied < now {
@@ -119,7 +119,7 @@ func outOfOrder(items []served) (n int64) {
 		}
 		for priority, xs := range waiting {
 			for len(xs) > 0 && xs[0].pop.sent <= now {
-				xs = xs[1:] // may be gone from now on
+				xs = xs[1:] // may have left the queue
 			}
 			waiting[priority] = xs
 			if len(xs) == 0 || priority > y.push.priority {

@@ -2,37 +2,38 @@
 //
 // # Requests
 //
-// Each message on a subject of the grammar is a request. It is parsed and
-// checked in the NATS callback and submitted to package dispatch, which runs what
-// waits in batches, each in one transaction, and has it answered when the batch is
-// durable. The requests of one publisher to one queue are taken in the order sent, as
-// long as one bridge serves it.
+// Each message on a subject of the grammar is a request. The NATS callback parses and
+// checks it and submits it to package dispatch, which runs requests in batches, each in
+// one transaction, and has them answered when the batch is durable. Requests from one
+// publisher to one queue are processed in the order sent, as long as one bridge serves
+// them.
 //
-// Every request with a reply subject gets one reply: what was asked for, or an
-// error as headers and no payload, see subjects.ErrorFromHeaders. Those without one
-// are pushes; if they fail they are counted and logged, and so are other requests
-// that nobody could receive the answer of.
+// Every request with a reply subject gets one reply: the result, or an error as headers
+// without a payload, see subjects.ErrorFromHeaders. A push may have no reply subject; if it
+// fails, it is counted and logged. So is any other request that fails without a usable
+// reply subject.
 //
 // # Failures
 //
-// A reply that is lost on its way loses what it carried: a pop is at most
-// once. Only if the reply could not even be handed to NATS, or if the server
-// refused it for lack of rights, is the item pushed again, behind those of its
-// priority. When the store leaves open whether a batch was committed, its requests
-// are answered 503 with an unknown outcome, and what its pops took is put back.
-// In any other error the request did nothing.
+// A reply lost on its way loses what it carried: pops are at most once. Only if
+// the reply could not even be handed to NATS, or the server refused it for lack of
+// permissions, is the item pushed again, behind the others of its priority. If the store
+// leaves open whether a batch was committed, its requests are answered 503 with an
+// unknown outcome, and items that its pops took are put back. After any other error the
+// request has had no effect.
 //
 // NATS may be away at the start and at any later time; the bridge keeps trying to
-// connect. So may the store; until it has answered for the first time the bridge does
-// not subscribe to requests. /readyz says which.
+// connect. The store may be away too; until it has answered once, the bridge does not
+// subscribe to requests. /readyz tells which of the two is missing.
 //
-// Bridges that serve the same subjects must share the store and the queue group.
-// One that finds another in its way does not begin to serve, or stops until that one
-// is gone: see [ErrSubjectsTaken].
+// Bridges that serve the same subjects must share the store and the queue group. A
+// bridge that conflicts with another one does not start to serve, or stops serving
+// until the other is gone: see [ErrSubjectsTaken].
 package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -65,27 +66,32 @@ type Bridge struct {
 	created  time.Time
 	listener net.Listener // nil without HTTP
 	members  *membership
-	router   *router // nil if the store has only this bridge
+	router   *router
+
+	// scrapes ends with HTTP. Prometheus passes no context to its collectors.
+	scrapes    context.Context
+	endScrapes context.CancelFunc
 
 	line     *line
 	online   atomic.Bool            // connected to NATS; asking nc would wait for attempts to connect
-	nc       *nats.Conn             // set by connect, before all that uses it
-	denied   atomic.Pointer[string] // why NATS refused a subscription
+	muted    atomic.Bool            // NATS forbids what bridges send each other
+	nc       *nats.Conn             // set by connect, before anything uses it
+	denied   atomic.Pointer[string] // why NATS refused a subscription to requests
 	closed   chan struct{}          // closed when nc is closed for good
-	idle     atomic.Pointer[string] // why this bridge takes no requests; nil if it does
+	idle     atomic.Pointer[string] // why this bridge does not serve; nil if it does
 	stopping atomic.Bool
-	unsent   atomic.Int64 // replies that came after nc was closed
+	unsent   atomic.Int64 // replies of the shutdown that nc did not accept
 
 	serving struct {
 		mu            sync.Mutex
 		subscriptions []*nats.Subscription // to requests
-		ending        []*nats.Subscription // those that were ended last
+		ending        []*nats.Subscription // those that were drained
 		dropped       int                  // messages, by former subscriptions
 	}
 }
 
-// New checks the options and opens the HTTP listener. Nothing else happens
-// before Run. Errors: those of Options.Validate, and of the listener.
+// New checks the options and opens the HTTP listener; call Close if Run is not going to
+// be called. Errors: those of Options.Validate, and of the listener.
 func New(o Options) (*Bridge, error) {
 	o = o.withDefaults()
 	o.Logger = withDetails(o.Logger)
@@ -103,6 +109,7 @@ func New(o Options) (*Bridge, error) {
 		line:     newLine(),
 		closed:   make(chan struct{}),
 	}
+	b.scrapes, b.endScrapes = context.WithCancel(context.Background())
 	b.outbox = newOutbox(b)
 	b.notServing("starting: the store has not answered yet")
 	b.members = newMembership(b)
@@ -116,9 +123,7 @@ func New(o Options) (*Bridge, error) {
 		Warn:           b.quiet.store.warn,
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
 	})
-	if o.DB.Traits().Shared {
-		b.router = newRouter(b)
-	}
+	b.router = newRouter(b, o.DB.Traits().Shared)
 	if o.HTTPAddr != "" {
 		listener, err := net.Listen("tcp", o.HTTPAddr)
 		if err != nil {
@@ -129,6 +134,18 @@ func New(o Options) (*Bridge, error) {
 	return b, nil
 }
 
+// Close closes the HTTP listener of a bridge that is not run. While Run runs it ends it,
+// as any failure of the listener does. After Run it does nothing.
+func (b *Bridge) Close() error {
+	if b.listener == nil {
+		return nil
+	}
+	if err := b.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("bridge: HTTP: %w", err)
+	}
+	return nil
+}
+
 // Addr returns the address of the HTTP listener, "" without one.
 func (b *Bridge) Addr() string {
 	if b.listener == nil {
@@ -137,29 +154,30 @@ func (b *Bridge) Addr() string {
 	return b.listener.Addr().String()
 }
 
-// Run serves until ctx ends, then finishes what was delivered, and returns when all its
-// goroutines are gone, within the shutdown timeout unless the store takes longer to
-// give up a batch. It is called once. The error is nil after an orderly end; otherwise
-// it says why it could not begin or go on, or what was left undone.
+// Run serves until ctx ends, and then finishes what was delivered. It returns when all its
+// goroutines are gone. That is within the shutdown timeout, unless the store takes longer
+// to give up a batch. Only an attempt to connect by a CustomDialer that does not return
+// is left behind. Run is called once. The error is nil after an orderly end; otherwise
+// it says why the bridge could not start or go on, or what was left undone.
 func (b *Bridge) Run(ctx context.Context) error {
-	// Requests that were taken outlive ctx: see shutdown.
+	// Accepted requests outlive ctx: see shutdown.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 
-	running := running{failed: make(chan error, 2), stopTaking: func() {}} // one for each that sends
+	running := running{failed: make(chan error, 2), stop: stop, stopServing: func() {}} // one for each that sends
 	running.dispatcher.Go(func() { b.dispatcher.Run(work) })
 	running.others.Go(func() { b.outbox.run(work) })
 
 	err := b.connect(ctx)
-	web := b.startHTTP(&running) // after connect, because it looks at the connection
+	running.web = b.startHTTP(running.failed) // after connect, because it looks at the connection
 	if err == nil {
-		taking, stop := context.WithCancel(ctx)
-		running.stopTaking = stop
-		running.participating.Go(func() {
+		serving, stopServing := context.WithCancel(ctx)
+		running.stopServing = stopServing
+		running.serving.Go(func() {
 			opened := func() {
 				running.others.Go(func() { b.dispatcher.Maintain(work) })
 			}
-			if err := b.participate(taking, opened); err != nil {
+			if err := b.serve(serving, opened); err != nil {
 				running.failed <- err
 			}
 		})
@@ -170,13 +188,16 @@ func (b *Bridge) Run(ctx context.Context) error {
 			err = fmt.Errorf("bridge: the NATS connection was closed: %w", b.nc.LastError())
 		}
 	}
-	return b.shutdown(ctx, err, &running, web, stop)
+	return b.shutdown(ctx, err, &running)
 }
 
-// running is the goroutines of Run.
+// running is what Run has started.
 type running struct {
-	dispatcher, others sync.WaitGroup
-	failed             chan error // why one of them ended early
-	participating      sync.WaitGroup
-	stopTaking         func() // ends participating
+	dispatcher  sync.WaitGroup
+	serving     sync.WaitGroup // serve
+	stopServing func()         // ends serve
+	others      sync.WaitGroup // end with stop
+	stop        func()         // gives up the batches under way and ends others
+	web         *web           // nil without HTTP
+	failed      chan error     // why one of them ended early
 }

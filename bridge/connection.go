@@ -15,23 +15,23 @@ const (
 	clientName    = "pqbridge"
 	reconnectWait = 500 * time.Millisecond
 
-	// What the NATS client may hold for the callbacks of a subscription before it
-	// drops messages: much more than intake lets it have, and any single message.
+	// The NATS client drops messages when a subscription's callback is this far behind:
+	// much more than intake admits, and more than any single message.
 	backlogMessages = 4 * intakeMessages
 	backlogBytes    = 2*intakeBytes + maxNATSPayload
 	// maxNATSPayload is the largest max_payload of a NATS server.
 	maxNATSPayload = 64 << 20
 )
 
-// connect opens the connection. NATS need not be there. Once ctx has ended connect
-// does not wait for NATS.
+// connect opens the connection. NATS may be away. Once ctx has ended connect does not
+// wait for NATS.
 func (b *Bridge) connect(ctx context.Context) error {
 	options := append([]nats.Option{
 		nats.Name(clientName),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
-		nats.IgnoreAuthErrorAbort(), // a mistake in the server's accounts may be put right
+		nats.IgnoreAuthErrorAbort(), // somebody may correct the server's accounts
 	}, b.options.NATSOptions...)
 	options = append(options,
 		nats.ConnectHandler(b.connected),
@@ -54,8 +54,8 @@ func (b *Bridge) connect(ctx context.Context) error {
 	return nil
 }
 
-// requestsOn takes the requests on a subject, sharing them with other bridges and
-// the room for those that wait with so many other subscriptions.
+// requestsOn subscribes to requests on a subject as a member of the queue group. The
+// subscription may have a backlog of the given share: 1 is all there may be, 2 is half.
 func (b *Bridge) requestsOn(nc *nats.Conn, subject string, share int) (*nats.Subscription, error) {
 	subscription, err := nc.QueueSubscribe(subject, b.options.QueueGroup, newHandler(b).handle)
 	if err != nil {
@@ -71,14 +71,15 @@ func (b *Bridge) connected(nc *nats.Conn) {
 	// Every connection subscribes anew, and NATS says again if it refuses.
 	b.online.Store(true)
 	b.denied.Store(nil)
-	b.mayTalk()
+	b.muted.Store(false)
+	signal(b.members.online)
 	b.options.Logger.Info("connected to NATS", "url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
 }
 
 func (b *Bridge) disconnected(_ *nats.Conn, err error) {
 	b.online.Store(false)
 	if !b.stopping.Load() {
-		b.options.Logger.Warn("disconnected from NATS; trying again for ever", "error", err)
+		b.options.Logger.Warn("disconnected from NATS; trying to reconnect", "error", err)
 	}
 }
 
@@ -88,14 +89,14 @@ func (b *Bridge) notConnected(_ *nats.Conn, err error) {
 	}
 }
 
-// asyncError hears of what goes wrong outside of calls: permissions, messages
-// dropped, headers that are not readable. None of it ends the service.
+// asyncError is called for errors outside of calls: missing permissions, dropped
+// messages, unreadable headers. None of them ends the service.
 func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	defer b.outbox.hear(err)
 	b.metrics.natsErrors.Inc()
 	if to, ok := refusedSubject(err); ok && !strings.HasPrefix(to, internalRoot) {
 		b.metrics.replyFailures.Inc()
-		b.quiet.replies.warn("NATS refused a reply: its subject, which the client chose, is not one that this service may publish to",
+		b.quiet.replies.warn("NATS refused a reply: this service may not publish to the subject that the client chose",
 			"subject", shorten(to))
 		b.outbox.refused(to)
 		return
@@ -108,12 +109,12 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
-	// Not a reply subject of a client's that has these words somewhere inside.
+	// The quote excludes clients' reply subjects that contain internalRoot further on.
 	if strings.Contains(err.Error(), `to "`+internalRoot) {
-		b.mayNotTalk()
+		b.mute()
 	}
 	for _, wildcard := range b.grammar.Wildcards() {
-		// The client hands over the server's words and no subscription.
+		// All there is to go by is the server's text: the subscription is nil.
 		if strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", wildcard)) {
 			text := err.Error()
 			b.denied.Store(&text)
@@ -121,8 +122,17 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	}
 }
 
-// refusedSubject returns the subject that the server did not let the bridge publish
-// to, if that is what the error says.
+// mute notes that NATS forbids what bridges send each other. Until the next connect this
+// bridge acts as if it were alone.
+func (b *Bridge) mute() {
+	b.muted.Store(true)
+	signal(b.members.asked)
+	b.quiet.nats.warn("NATS does not let the bridges talk to each other: allow this user to publish and subscribe to " +
+		internalRoot + ">, or it goes unnoticed if another bridge serves the same subjects from another store, and pops of one queue by several bridges will conflict")
+}
+
+// refusedSubject returns the subject to which the server did not let the bridge
+// publish, if that is what the error says.
 func refusedSubject(err error) (subject string, ok bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return "", false

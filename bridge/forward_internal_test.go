@@ -201,7 +201,7 @@ func FuzzReport(f *testing.F) {
 // anybody for dead.
 func TestPeersAreForgottenByHeartbeats(t *testing.T) {
 	r := newTestBridge(t).router
-	here := func(id string) { r.hear(&nats.Msg{Data: []byte("here " + id)}) }
+	here := func(id string) { r.hearHeartbeat(&nats.Msg{Data: []byte("here " + id)}) }
 	want := func(what string, n int) {
 		t.Helper()
 		if got := len(*r.bridges.Load()); got != n {
@@ -213,17 +213,17 @@ func TestPeersAreForgottenByHeartbeats(t *testing.T) {
 	here("not an id")
 	want("two others", 3)
 	for range peerLife {
-		r.age()
+		r.agePeers()
 	}
 	want("not heard for some heartbeats", 3)
 	here("a")
-	r.age()
+	r.agePeers()
 	want("one was heard", 2)
-	r.hear(&nats.Msg{Data: []byte("left a")})
+	r.hearHeartbeat(&nats.Msg{Data: []byte("left a")})
 	want("it left", 1)
 	here("a")
 	want("it is back", 2)
-	r.hear(&nats.Msg{Data: []byte("left c")})
-	r.hear(&nats.Msg{Data: []byte("nonsense a")})
+	r.hearHeartbeat(&nats.Msg{Data: []byte("left c")})
+	r.hearHeartbeat(&nats.Msg{Data: []byte("nonsense a")})
 	want("nothing new", 2)
 }

@@ -16,7 +16,7 @@ import (
 // submits them; it never waits and never touches the store.
 type handler struct {
 	b *Bridge
-	// forwarded: another bridge has checked the messages before, see router.take.
+	// forwarded: another bridge has checked the messages before, see router.receive.
 	forwarded bool
 }
 
@@ -46,11 +46,6 @@ const (
 	// maxSendable is the longest one that an error can be sent to.
 	maxSendable = 4000
 )
-
-// otherAccounts begins the reply subjects of requests that came from another account
-// through an import. NATS takes no message from a client with such a reply subject, so
-// these cannot be handed to another bridge.
-const otherAccounts = "_R_."
 
 // accept checks the message and submits it. If it returns an error the
 // request was not taken.
@@ -88,7 +83,7 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 	}
 	op.Queue = r.Queue.Target
 	if e.verb.routed {
-		if forwarded, err := h.route(m, r); forwarded || err != nil {
+		if forwarded, err := h.b.router.route(m, r, op.End, h.forwarded); forwarded || err != nil {
 			return err
 		}
 	}
@@ -108,22 +103,6 @@ func (h *handler) checkReply(m *nats.Msg, r *dispatch.Request) error {
 		return fmt.Errorf("%w: the reply subject has %d bytes: want at most %d", ErrBadRequest, len(m.Reply), maxReply)
 	}
 	return nil
-}
-
-// route forwards the request to the bridge that owns its queue, if that is another one,
-// and reports whether it did.
-func (h *handler) route(m *nats.Msg, r *dispatch.Request) (forwarded bool, err error) {
-	router := h.b.router
-	if router == nil {
-		return false, nil
-	}
-	if !h.forwarded && !strings.HasPrefix(m.Reply, otherAccounts) {
-		if forwarded, err := router.pass(m, r); forwarded || err != nil {
-			return forwarded, err
-		}
-	}
-	router.direct.popped(m.Subject)
-	return false, nil
 }
 
 // unanswerable says why no reply may be sent to a subject, as the end of a sentence;

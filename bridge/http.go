@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -21,23 +23,53 @@ const (
 	maxScrapes = 4
 )
 
-// startHTTP serves on the listener, if there is one.
-func (b *Bridge) startHTTP(running *running) *http.Server {
+// web is the HTTP server of a bridge, nil without one.
+type web struct {
+	server      *http.Server
+	endScrapes  context.CancelFunc
+	serving     sync.WaitGroup
+	connections sync.WaitGroup // one for each goroutine of the server
+}
+
+// startHTTP serves on the listener, if there is one, until the result is closed. If it
+// cannot go on it sends the reason to failed.
+func (b *Bridge) startHTTP(failed chan<- error) *web {
 	if b.listener == nil {
 		return nil
 	}
-	server := &http.Server{
+	w := &web{endScrapes: b.endScrapes}
+	w.server = &http.Server{
 		Handler:           b.routes(),
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				w.connections.Add(1)
+			case http.StateClosed, http.StateHijacked:
+				w.connections.Done()
+			}
+		},
 	}
-	running.others.Go(func() {
-		if err := server.Serve(b.listener); !errors.Is(err, http.ErrServerClosed) {
-			running.failed <- fmt.Errorf("bridge: HTTP: %w", err)
+	w.serving.Go(func() {
+		if err := w.server.Serve(b.listener); !errors.Is(err, http.ErrServerClosed) {
+			failed <- fmt.Errorf("bridge: HTTP: %w", err)
 		}
 	})
-	return server
+	return w
+}
+
+// close ends the server and returns when it answers nobody any more. Answers being
+// written are cut off.
+func (w *web) close() {
+	if w == nil {
+		return
+	}
+	w.endScrapes()
+	_ = w.server.Close() // fails if the listener is closed already
+	w.serving.Wait()     // so that no connection is added
+	w.connections.Wait()
 }
 
 func (b *Bridge) routes() http.Handler {

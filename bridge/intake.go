@@ -8,35 +8,34 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// intake has a connection read no faster than its messages are looked at. The NATS
-// client reads as fast as it can and keeps for the callbacks what they have not seen
-// yet. That would be the whole of a flood, each message at many times its size on
-// the wire, or what is over a bound would be dropped without an answer. So while
-// there is too much of it the connection is not read. NATS then keeps the rest, up
-// to max_pending of its configuration, and has those who send it wait.
+// intake reads a connection no faster than the callbacks handle its messages. By itself
+// the NATS client reads as fast as it can and queues messages for the callbacks. In
+// a flood it would hold all of it in memory, each message at many times its size on the
+// wire, or drop what exceeds a limit without an answer. So while the backlog is too
+// large, intake stops reading. The NATS server then buffers the rest, up to max_pending
+// of its configuration, and slows down the senders.
 //
-// All of a connection waits then: what other bridges say, answers to pings. The
-// callbacks take requests in or refuse them and do not wait for the store, so it is
-// not for long, unless NATS does not take the replies.
+// Everything else on the connection waits too: what peers send, and answers to
+// pings. That does not take long, because the callbacks accept or refuse requests
+// without waiting for the store, unless NATS does not accept the replies.
 type intake struct {
-	// backlog returns what has been read and not been looked at.
+	// backlog returns what was read and no callback has seen yet.
 	backlog func() (messages, bytes int)
 	dialer  nats.CustomDialer
 }
 
 const (
-	// intakeMessages and intakeBytes are how much may have been read and not
-	// been looked at before the connection is not read.
+	// A backlog of intakeMessages or intakeBytes stops the reading.
 	intakeMessages = 1 << 14
 	intakeBytes    = 8 << 20
-	// intakeStep is how many bytes are read between two looks.
+	// intakeStep is how many bytes are read between two checks of the backlog.
 	intakeStep = 64 << 10
-	// intakePause is the time between two looks while the connection is not read.
+	// intakePause is the time between two checks while reading is stopped.
 	intakePause = time.Millisecond
 )
 
-// option is a nats.Option, to be used after others that set a dialer. A connection
-// within the process has none, and is read as fast as it can be.
+// option is a nats.Option that must come after those that set a dialer. An in-process
+// connection has no dialer and is read without limits.
 func (i *intake) option(o *nats.Options) error {
 	switch {
 	case o.CustomDialer != nil:
@@ -59,7 +58,8 @@ func (i *intake) Dial(network, address string) (net.Conn, error) {
 	return &intakeConn{Conn: conn, intake: i, closed: make(chan struct{})}, nil
 }
 
-// SkipTLSHandshake says what the dialer before says, which is what NATS asks of it.
+// SkipTLSHandshake returns what the wrapped dialer does. The NATS client looks for
+// this method.
 func (i *intake) SkipTLSHandshake() bool {
 	skips, ok := i.dialer.(interface{ SkipTLSHandshake() bool })
 	return ok && skips.SkipTLSHandshake()
@@ -70,7 +70,7 @@ func (i *intake) full() bool {
 	return messages >= intakeMessages || bytes >= intakeBytes
 }
 
-// backlogOf is the backlog of some subscriptions.
+// backlogOf is what was delivered to subscriptions and no callback has seen yet.
 func backlogOf(subscriptions []*nats.Subscription) (messages, bytes int) {
 	for _, s := range subscriptions {
 		if m, b, err := s.Pending(); err == nil { // else it has ended
@@ -81,11 +81,11 @@ func backlogOf(subscriptions []*nats.Subscription) (messages, bytes int) {
 	return messages, bytes
 }
 
-// intakeConn is a connection that is read as intake says.
+// intakeConn is a connection that intake slows down.
 type intakeConn struct {
 	net.Conn
 	intake *intake
-	read   int // bytes since the last look; used by the reader alone
+	read   int // bytes since the last check; used by the reader alone
 
 	close  sync.Once
 	closed chan struct{}
@@ -102,7 +102,7 @@ func (c *intakeConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wait waits until there is room, or until the connection is closed.
+// wait returns when the backlog is small enough, or the connection is closed.
 func (c *intakeConn) wait() {
 	if !c.intake.full() {
 		return

@@ -9,12 +9,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// line is what the connections to NATS run over. The NATS client dials, logs in and
-// writes under its lock, so while a server does not answer every other call on the
-// connection waits too, Close included, for as long as the client's own timeouts: two
-// seconds for each server to dial, a minute for a write. cut ends all of that at once.
+// line is what connections to NATS run over. The NATS client dials, logs in and writes
+// while it holds its lock. So while a server does not respond, every other call on the
+// connection waits too, Close included, for as long as the client's own timeouts allow:
+// two seconds per server for dialing, a minute for a write. cut ends all of that at once.
 type line struct {
-	whole context.Context // until it is cut
+	whole context.Context // ends when the line is cut
 	cut   context.CancelFunc
 }
 
@@ -23,22 +23,28 @@ func newLine() *line {
 	return &line{whole, cut}
 }
 
-// option makes a connection run over the line. It comes after the options that it
-// looks at: those about dialing.
+// branch returns a line that can be cut by itself and ends with l.
+func (l *line) branch() *line {
+	whole, cut := context.WithCancel(l.whole)
+	return &line{whole, cut}
+}
+
+// option is a nats.Option that makes a connection run over the line. It must come after
+// the options about dialing, which it reads.
 func (l *line) option(o *nats.Options) error {
 	d := &dialer{line: l, custom: o.CustomDialer, single: net.Dialer{Timeout: o.Timeout}}
 	if o.Dialer != nil {
 		d.single = *o.Dialer
 	}
 	o.CustomDialer = d
-	o.SkipHostLookup = true // it cannot be ended; dialer does it
+	o.SkipHostLookup = true // the client's lookup cannot be interrupted; dialer does its own
 	return nil
 }
 
 // dialer implements nats.CustomDialer.
 type dialer struct {
 	line   *line
-	custom nats.CustomDialer // nil unless the options had one
+	custom nats.CustomDialer // nil unless the options have one
 	single net.Dialer
 }
 
@@ -51,8 +57,8 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Close is safe to call twice.
-	return &lineConn{conn, context.AfterFunc(d.line.whole, func() { _ = conn.Close() })}, nil
+	hangUp := func() { _ = conn.Close() } // an error means that it is closed already
+	return &lineConn{conn, context.AfterFunc(d.line.whole, hangUp)}, nil
 }
 
 // dial tries all addresses of a host in random order, as the NATS client does.
@@ -80,7 +86,7 @@ func (d *dialer) dial(network, address string) (conn net.Conn, err error) {
 	return nil, err
 }
 
-// lineConn is a connection over the line. Once closed it has nothing to do with the line any more.
+// lineConn is a connection over the line, which forgets it when it is closed.
 type lineConn struct {
 	net.Conn
 	release func() bool

@@ -38,7 +38,6 @@ var ErrSubjectsTaken = errors.New("bridge: another pqbridge serves the same subj
 // once that there are no responders, and it does not wait: see join.
 type membership struct {
 	b      *Bridge
-	denied atomic.Bool   // NATS does not let this bridge talk to others
 	online chan struct{} // has an element when the bridge has been connected
 	asked  chan struct{} // has an element when no more answers have to be waited for
 	news   chan struct{} // has an element when something changed that rival depends on
@@ -227,7 +226,7 @@ func (m *membership) ask(ctx context.Context, inbox string) (reached, settled bo
 
 // announce tells what this bridge is.
 func (m *membership) announce(subject string) {
-	if m.denied.Load() || m.b.nc.IsClosed() {
+	if m.b.muted.Load() || m.b.nc.IsClosed() {
 		return
 	}
 	data, err := json.Marshal(m.self())
@@ -237,28 +236,6 @@ func (m *membership) announce(subject string) {
 	if err != nil {
 		m.b.quiet.nats.warn("cannot tell other bridges that this one is there", "error", err)
 	}
-}
-
-// mayTalk notes that a connection was made. Whether this bridge may talk to others
-// on it, NATS says only when it tries.
-func (b *Bridge) mayTalk() {
-	b.members.denied.Store(false)
-	if b.router != nil {
-		b.router.denied.Store(false)
-	}
-	signal(b.members.online)
-}
-
-// mayNotTalk notes that NATS refuses what bridges say to each other: this one
-// works as if it were alone until it connects again.
-func (b *Bridge) mayNotTalk() {
-	b.members.denied.Store(true)
-	if b.router != nil {
-		b.router.denied.Store(true)
-	}
-	signal(b.members.asked)
-	b.quiet.nats.warn("NATS does not let the bridges talk to each other: allow this user to publish and subscribe to " +
-		internalRoot + ">, or it goes unnoticed if another bridge serves the same subjects from another store, and pops of one queue by several bridges will conflict")
 }
 
 // hear takes what a bridge says of itself, or NATS's word that nobody is there.

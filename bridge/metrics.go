@@ -29,7 +29,7 @@ type metrics struct {
 	unanswered    prometheus.Counter
 	replyFailures prometheus.Counter
 	natsErrors    prometheus.Counter
-	passed        prometheus.Counter
+	forwarded     prometheus.Counter
 }
 
 func newMetrics(b *Bridge) *metrics {
@@ -52,20 +52,22 @@ func newMetrics(b *Bridge) *metrics {
 		unanswered: counter("pq_unanswered_total", "Requests that failed and had no usable reply subject."),
 		replyFailures: counter("pq_reply_failures_total",
 			"Replies that could not be handed to NATS, or that NATS refused; an item popped for one is pushed again."),
-		passed: counter("pq_passed_total",
-			"Pops forwarded to the bridge that pops from their queue."),
+		forwarded: counter("pq_passed_total",
+			"Pops forwarded to the bridge that owns their queue."),
 		natsErrors: counter("pq_nats_errors_total", "Errors that NATS reported, such as missing permissions."),
 	}
 	m.registry.MustRegister(
-		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.replyFailures, m.natsErrors, m.passed,
+		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.replyFailures, m.natsErrors, m.forwarded,
 		gauge("pq_pending_requests", "Requests that wait or run.", func() float64 { n, _ := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { _, n := b.dispatcher.Pending(); return float64(n) }),
-		gauge("pq_bridges", "Bridges that share the queues as far as this one knows, itself included.", b.bridges),
-		gauge("pq_direct_subjects", "Subjects of busy queues that this bridge pops from and subscribes to by name.", b.directSubjects),
+		gauge("pq_bridges", "Bridges that share the queues as far as this one knows, itself included.",
+			func() float64 { return float64(b.router.stats().bridges) }),
+		gauge("pq_direct_subjects", "Subjects of busy queues that this bridge owns and subscribes to by name.",
+			func() float64 { return float64(b.router.stats().affinitySubjects) }),
 		gauge("pq_nats_connected", "1 if connected to NATS.", b.isConnected),
 		gauge("pq_serving", "1 if subscribed to requests.", b.isServing),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "pq_dropped_total", Help: "Messages dropped because they came faster than they could be looked at.",
+			Name: "pq_dropped_total", Help: "Messages dropped by the NATS client because the bridge fell behind.",
 		}, b.dropped),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -94,20 +96,6 @@ func (b *Bridge) isServing() float64 {
 		return 1
 	}
 	return 0
-}
-
-func (b *Bridge) bridges() float64 {
-	if b.router == nil {
-		return 1
-	}
-	return float64(b.router.together())
-}
-
-func (b *Bridge) directSubjects() float64 {
-	if b.router == nil {
-		return 0
-	}
-	return float64(b.router.direct.subjects())
 }
 
 // endpoint makes the series of an endpoint.
@@ -158,7 +146,7 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 	if c.b.options.MetricQueues < 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.b.options.HTTPTimeout)
+	ctx, cancel := context.WithTimeout(c.b.scrapes, c.b.options.HTTPTimeout)
 	defer cancel()
 	k := c.b.keyspace
 	kinds := []*lengths{

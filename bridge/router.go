@@ -2,72 +2,89 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// router lets one bridge pop from a queue at a time. Where several bridges
-// share a store, pops of one queue by two of them conflict, and one of the two
-// transactions is wasted. So the bridges tell each other over NATS who
-// is there, agree by hashing on one of them for each queue, and forward to it the
-// pops that NATS gave to others, with the client's reply subject, so that the
-// answer goes straight to the client.
+// router sees to it that only one bridge at a time pops from a queue. Where several
+// bridges share a store, pops of one queue by two of them conflict, and one of the
+// two transactions is wasted. So the bridges announce themselves to each other over
+// NATS, agree by hashing on an owner for each queue, and forward pops to it.
 //
-// Nothing depends on the bridges having the same view of who is there: if two of
-// them pop from a queue, their transactions conflict and are tried again, as
-// ever.
+// # The life of a forwarded pop
 //
-// The sender of a forwarded pop answers for it until the receiver reports that it
-// replied. If the receiver is not heard for peerLife heartbeats the sender
-// answers 503 with an unknown outcome; what got lost on the way it answers 503,
-// not run. A bridge that ends says so, waits until each of the others has
-// confirmed that it sends nothing more, and reports once more at the very end.
+//  1. NATS gives a client's pop to bridge A, whose handler calls route. The owner of
+//     the queue is bridge B. A numbers the pop, publishes it to B with the client's
+//     reply subject, and remembers it: forward, in forward.go.
+//  2. B enters the number into its ledger of A and runs the pop like any other:
+//     receive, in receive.go. The reply goes from B straight to the client, and
+//     then the ledger notes the number as answered: ledger.go.
+//  3. B reports its ledger to A with the next heartbeat, or sooner if there is much
+//     to report: sendReports, in receive.go. Reports are written and read in report.go.
+//  4. A forgets the pops that were answered, and itself answers those that were lost:
+//     hearReport, in forward.go.
 //
-// Subjects, below a root that only bridges of one store, one queue group and the
-// same prefixes have in common:
+// Until step 4 A is responsible for the pop. If it does not hear B for peerLife
+// heartbeats it answers 503 with an unknown outcome. If the pop got lost on its way to
+// B it answers 503, not run.
 //
-//	members                       "<phase> <id>", a heartbeat of each bridge
+// A bridge that stops says so, waits until each peer has promised to forward nothing
+// more, and sends its last report when it has answered everything.
+//
+// Correctness never depends on the bridges having the same view of who is there.
+// If two of them pop from one queue, their transactions conflict and are retried.
+//
+// Forwarding costs a message and some processor time, so the owner of a busy queue
+// also attracts its pops, so that NATS delivers most of them to it: see affinity.
+//
+// # Subjects
+//
+// All are below a root that only bridges with the same store, queue group and
+// prefixes have in common:
+//
+//	members                       "<phase> <id>", the heartbeat of a bridge
 //	to.<id>.<from>.<n>.<subject>  pop number n from a bridge, as the client sent it
 //	to.<id>.<from>.<n>            pops up to n were sent: what became of them? With
-//	                              the payload "last" there will be no more
+//	                              the payload "last" it promises that no more follow
 //	report.<id>.<from>            what became of the pops from bridge id: see report
-//
-// An engine with one writer has one bridge, and no router.
 type router struct {
-	b      *Bridge
-	direct *direct     // keeps pops from coming to others first
-	denied atomic.Bool // NATS does not let this bridge talk to others
+	b        *Bridge
+	shared   bool // the store may have other bridges; else the router does nothing
+	affinity *affinity
 
-	// watched is mu.subscriptions for backlog, which must not wait for mu.
-	watched atomic.Pointer[[]*nats.Subscription]
-
-	bridges atomic.Pointer[[]string] // ids of those that pop, this one included, sorted
 	phase   atomic.Pointer[phase]
+	bridges atomic.Pointer[[]string] // ids of those that share the queues, this one included, sorted
 
-	root       string         // of the subjects, set by join
-	inbox      string         // what others forward has subjects below it
-	running    sync.WaitGroup // run and direct.run
-	stop       func()         // ends run
-	stopDirect func()         // ends direct.run
-	hello      chan struct{}  // has an element when others want to hear of this bridge
-	wanted     chan struct{}  // has an element when reports are wanted before the next heartbeat
+	root      string         // of the subjects; set by join
+	inbox     string         // of what peers forward; set by join
+	running   sync.WaitGroup // run
+	stop      func()         // ends run
+	helloNow  chan struct{}  // has an element when a heartbeat is wanted at once
+	reportNow chan struct{}  // has an element when reports are wanted at once
+
+	// subscriptions can be read without mu, which may be held while NATS blocks.
+	subscriptions atomic.Pointer[[]*nats.Subscription]
 
 	mu struct {
 		sync.Mutex
-		subscriptions []*nats.Subscription
-		peers         map[string]*peer
-		number        uint64              // the highest that a pop was forwarded with
-		beats         int                 // heartbeats so far
-		echo          bool                // this bridge has heard itself since the last one
-		awaited       map[string]struct{} // bridges that have not promised to forward nothing more
-		released      chan struct{}       // closed when there are none; nil unless leave waits
-		idle          chan struct{}       // closed when no pop is with another bridge; nil unless end waits
+		peers    map[string]*peer
+		number   uint64              // the highest that a pop was forwarded with
+		beats    int                 // own heartbeats so far
+		echo     bool                // this bridge has heard itself since the last one
+		awaited  map[string]struct{} // peers that leave waits for to promise that no more follow
+		promised chan struct{}       // closed when awaited is empty; nil unless leave waits
+		settled  chan struct{}       // closed when no pop is with a peer; nil unless end waits
 	}
 	ledgers struct {
 		sync.Mutex
@@ -75,40 +92,45 @@ type router struct {
 	}
 }
 
-// phase of a bridge, as its heartbeats tell.
+// phase of a bridge, as its heartbeats say.
 type phase string
 
 const (
-	phaseAway    phase = "away"    // not begun; not told
+	phaseAway    phase = "away"    // has not joined; never sent
 	phaseHere    phase = "here"    // pops from its share of the queues
-	phaseLeaving phase = "leaving" // wants to hear from each peer that it sends nothing more
-	phaseLeft    phase = "left"    // answers what it has
+	phaseLeaving phase = "leaving" // asks each peer to promise that it forwards nothing more
+	phaseLeft    phase = "left"    // still answers what it has
 )
 
 const (
-	// heartbeat is how often a bridge says that it is there.
+	// heartbeat is how often a bridge announces itself to its peers.
 	heartbeat = 250 * time.Millisecond
-	// peerLife is for how many heartbeats it is believed without being heard.
-	// They are counted, not timed: a bridge that was frozen has messages to
-	// look at before it takes others for dead.
+	// peerLife is the number of heartbeats after which a silent peer counts as gone.
+	// They are this bridge's own heartbeats, not time: after being frozen it reads what its
+	// peers sent meanwhile before it gives them up.
 	peerLife = 5
-	// leaveTime bounds the wait for bridges that are there and do not promise that
-	// they forward nothing more. What they forward later they answer themselves.
+	// leaveTime bounds the wait for the promises of peers. Those that forward
+	// later are responsible for what they forward.
 	leaveTime = 2 * peerLife * heartbeat
-	// ledgerLife is how long the ledger of a bridge that sends nothing is kept.
-	ledgerLife = 8 * peerLife
-	// reportBytes is about the most that a report takes.
-	reportBytes = 64 << 10
-	// lastOne is the payload that says that no more will be forwarded.
-	lastOne = "last"
 )
 
-func newRouter(b *Bridge) *router {
+const (
+	// internalRoot begins the subjects between bridges.
+	internalRoot = "_pqbridge."
+	// routerVersion is part of the root, so that bridges that would not understand
+	// each other do not hear each other.
+	routerVersion = 2
+)
+
+// newRouter returns a router that does nothing until join is called, nor after that
+// unless the store is shared.
+func newRouter(b *Bridge, shared bool) *router {
 	r := &router{
-		b:      b,
-		direct: newDirect(b),
-		hello:  make(chan struct{}, 1),
-		wanted: make(chan struct{}, 1),
+		b:         b,
+		shared:    shared,
+		affinity:  newAffinity(b),
+		helloNow:  make(chan struct{}, 1),
+		reportNow: make(chan struct{}, 1),
 	}
 	r.mu.peers = map[string]*peer{}
 	r.ledgers.of = map[string]*ledger{}
@@ -117,150 +139,165 @@ func newRouter(b *Bridge) *router {
 	return r
 }
 
-// internalRoot is what the subjects between bridges begin with.
-const internalRoot = "_pqbridge."
-
-// routerVersion is part of the root: bridges that would not understand each
-// other do not hear each other.
-const routerVersion = 2
-
 func (r *router) enter(p phase) { r.phase.Store(&p) }
 
 func (r *router) is(p phase) bool { return *r.phase.Load() == p }
 
-// join begins to share the queues, for the first time or again after leave. realm
-// is what all bridges have in common that may pop for each other.
+// join begins to share the queues, for the first time or again after leave. Bridges
+// share them if they join the same realm.
 func (r *router) join(realm string) error {
+	if !r.shared {
+		return nil
+	}
 	if r.is(phaseAway) {
 		r.root = fmt.Sprintf("%s%016x.", internalRoot, xxhash.Sum64String(fmt.Sprint(routerVersion, " ", realm)))
 		r.inbox = r.root + "to." + r.b.id + "."
 		if err := r.subscribe(); err != nil {
-			return fmt.Errorf("bridge: subscribe to what other bridges say: %w", err)
+			return fmt.Errorf("bridge: subscribe to the subjects between bridges: %w", err)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		r.stop = cancel
 		r.running.Go(func() { r.run(ctx) })
 	}
 	r.enter(phaseHere)
-	signal(r.hello)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	r.direct.begin()
-	r.running.Go(func() {
-		defer close(done)
-		r.direct.run(ctx, r.together)
-	})
-	r.stopDirect = func() {
-		cancel()
-		<-done
-	}
+	signal(r.helloNow)
+	r.affinity.start(r.activePeers)
 	return nil
 }
 
 func (r *router) subscribe() error {
 	h := newHandler(r.b)
 	h.forwarded = true
+	var made []*nats.Subscription
 	for subject, handle := range map[string]nats.MsgHandler{
-		r.root + "members":                 r.hear,
+		r.root + "members":                 r.hearHeartbeat,
 		r.root + "report." + r.b.id + ".*": r.hearReport,
-		r.inbox + ">":                      func(m *nats.Msg) { r.take(h, m) },
+		r.inbox + ">":                      func(m *nats.Msg) { r.receive(h, m) },
 	} {
 		s, err := r.b.nc.Subscribe(subject, handle)
 		if err != nil {
 			return err
 		}
-		r.mu.Lock()
-		r.mu.subscriptions = append(r.mu.subscriptions, s)
-		watched := slices.Clone(r.mu.subscriptions)
-		r.watched.Store(&watched)
-		r.mu.Unlock()
+		made = append(made, s)
+		subscribed := slices.Clone(made)
+		r.subscriptions.Store(&subscribed)
 	}
 	return nil
 }
 
-// leave returns when no other bridge forwards anything to this one any more, ctx
-// ends, or leaveTime is over. What it has it still answers, and reports.
+// otherAccounts begins the reply subjects of requests that came from another account
+// through an import. NATS takes no message with such a reply subject from a client, so
+// these requests cannot be forwarded.
+const otherAccounts = "_R_."
+
+// route forwards a pop to the owner of its queue if that is a peer. If it returns
+// false the pop is for this bridge. The error says why the pop could not be forwarded,
+// and then nobody runs it. again says that a peer has forwarded it to this bridge: once is
+// enough.
+func (r *router) route(m *nats.Msg, request *dispatch.Request, end fdbpq.End, again bool) (forwarded bool, err error) {
+	if r.activePeers() == 0 {
+		return false, nil
+	}
+	owner := request.Queue.Owner(*r.bridges.Load())
+	switch {
+	case owner == r.b.id:
+		r.affinity.note(&request.Queue.Pops[end], m.Subject)
+		return false, nil
+	case again:
+		return false, nil
+	case strings.HasPrefix(m.Reply, otherAccounts):
+		return false, nil
+	}
+	return r.forward(m, request, owner)
+}
+
+// leave stops sharing the queues, until join is called again. It returns when ctx ends,
+// or when all pops that come from peers, and by way of affinity, have been delivered.
+// The bridge still answers and reports what it has.
 func (r *router) leave(ctx context.Context) {
 	if !r.is(phaseHere) {
 		return
 	}
+	var both sync.WaitGroup
+	both.Go(func() { r.affinity.stop(ctx) })
+	r.awaitPromises(ctx)
+	both.Wait()
+	r.enter(phaseLeft)
+	signal(r.helloNow)
+}
+
+// awaitPromises returns when all peers have promised to forward nothing more, ctx
+// ends, or leaveTime is over.
+func (r *router) awaitPromises(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
-	r.stopDirect()
+	promised := make(chan struct{})
 	r.mu.Lock()
 	r.mu.awaited = map[string]struct{}{}
-	r.mu.released = make(chan struct{})
 	for id, p := range r.mu.peers {
 		if !p.leaving {
 			r.mu.awaited[id] = struct{}{}
 		}
 	}
+	r.mu.promised = promised
 	r.enter(phaseLeaving)
-	released := r.mu.released
-	r.releaseLocked("")
+	r.checkPromisedLocked()
 	r.mu.Unlock()
-	signal(r.hello)
-	if !r.denied.Load() && r.b.online.Load() {
-		select {
-		case <-released:
-		case <-ctx.Done():
-		}
+	signal(r.helloNow)
+	if r.b.muted.Load() || !r.b.online.Load() {
+		return
 	}
-	r.enter(phaseLeft)
-	signal(r.hello)
-}
-
-// releaseLocked notes that a bridge sends nothing more.
-func (r *router) releaseLocked(id string) {
-	delete(r.mu.awaited, id)
-	if r.mu.released != nil && len(r.mu.awaited) == 0 {
-		close(r.mu.released)
-		r.mu.released = nil
+	select {
+	case <-promised:
+	case <-ctx.Done():
 	}
 }
 
-// end waits until all that was forwarded to others is answered, answers the rest
-// when ctx ends, and says goodbye. Everything that was forwarded to this bridge
-// must be answered.
+// checkPromisedLocked tells leave when it waits for no peer any more.
+func (r *router) checkPromisedLocked() {
+	if r.mu.promised != nil && len(r.mu.awaited) == 0 {
+		close(r.mu.promised)
+		r.mu.promised = nil
+	}
+}
+
+// end waits until peers have answered all that was forwarded to them, answers the rest
+// itself when ctx ends, and sends the last reports. By then this bridge must have
+// answered all that was forwarded to it.
 func (r *router) end(ctx context.Context) {
 	if r.is(phaseAway) {
 		return
 	}
-	idle := make(chan struct{})
+	settled := make(chan struct{})
 	r.mu.Lock()
-	r.mu.idle = idle
-	r.idleLocked()
+	r.mu.settled = settled
+	r.checkSettledLocked()
 	r.mu.Unlock()
 	if r.b.online.Load() {
 		select {
-		case <-idle:
+		case <-settled:
 		case <-ctx.Done():
 		}
 	}
 	r.stop()
 	r.running.Wait()
-	for _, s := range r.mu.subscriptions { // which nobody changes any more
+	for _, s := range *r.subscriptions.Load() {
 		_ = s.Unsubscribe() // fails if the connection is closed
 	}
-	r.refuse(r.abandon())
-	r.report(true)
+	r.refuse(r.abandonAll())
+	r.sendReports(true)
 }
 
-// idleLocked tells end when no pop is with another bridge.
-func (r *router) idleLocked() {
-	if r.mu.idle == nil {
-		return
+// wait returns when no goroutine of the router is left, or when ctx ends. The
+// connection must be closed and its line cut.
+func (r *router) wait(ctx context.Context) error {
+	if err := r.affinity.wait(ctx); err != nil {
+		return errors.New("bridge: an attempt to connect to NATS for busy queues has not ended: a custom dialer keeps it waiting")
 	}
-	for _, p := range r.mu.peers {
-		if len(p.forwards) > 0 {
-			return
-		}
-	}
-	close(r.mu.idle)
-	r.mu.idle = nil
+	return nil
 }
 
-// run says that this bridge is there until ctx ends.
+// run sends heartbeats and reports until ctx ends.
 func (r *router) run(ctx context.Context) {
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()
@@ -268,56 +305,22 @@ func (r *router) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.hello:
-			r.say()
-		case <-r.wanted:
-			r.report(false)
+		case <-r.helloNow:
+			r.sendHeartbeat()
+		case <-r.reportNow:
+			r.sendReports(false)
 		case <-ticker.C:
-			r.beat()
+			r.refuse(r.agePeers())
+			r.sendHeartbeat()
+			r.sendReports(false)
 		}
 	}
 }
 
-// beat is what happens once in a heartbeat.
-func (r *router) beat() {
-	r.refuse(r.age())
-	r.say()
-	r.report(false)
-}
-
-func (r *router) refuse(lost []failedForward) {
-	for i := range lost {
-		l := &lost[i]
-		l.Answered = time.Now()
-		l.Replier.Fail(&l.Request, nil, l.err)
-	}
-}
-
-// dropped is the number of messages of other bridges that were dropped because
-// this one fell behind, and of requests on the connection for busy queues.
-func (r *router) dropped() int {
-	r.mu.Lock()
-	subscriptions := r.mu.subscriptions
-	r.mu.Unlock()
-	return droppedBy(subscriptions) + r.direct.dropped()
-}
-
-// backlog is what other bridges sent and this one has not looked at.
-func (r *router) backlog() (messages, bytes int) {
-	if subscriptions := r.watched.Load(); subscriptions != nil {
-		return backlogOf(*subscriptions)
-	}
-	return 0, 0
-}
-
-// say tells the others. While NATS is away there is nobody to tell, and what
-// is buffered for later is harmless.
-func (r *router) say() {
-	r.tell("members", []byte(string(*r.phase.Load())+" "+r.b.id))
-}
-
-func (r *router) tell(subject string, data []byte) {
-	if r.denied.Load() || r.b.nc.IsClosed() {
+// publish sends to peers. What the NATS client buffers while it is disconnected does no
+// harm when it arrives late.
+func (r *router) publish(subject string, data []byte) {
+	if r.b.muted.Load() || r.b.nc.IsClosed() {
 		return
 	}
 	if err := r.b.nc.Publish(r.root+subject, data); err != nil {
@@ -325,56 +328,40 @@ func (r *router) tell(subject string, data []byte) {
 	}
 }
 
-// report tells each bridge what became of the pops that it forwarded, if there is
-// something to tell.
-func (r *router) report(final bool) {
-	type letter struct {
-		to string
-		report
+// activePeers is the number of other bridges that the queues are shared with.
+func (r *router) activePeers() int {
+	if !r.is(phaseHere) || r.b.muted.Load() {
+		return 0
 	}
-	var letters []letter
-	r.ledgers.Lock()
-	for id, l := range r.ledgers.of {
-		report, due, idle := l.report()
-		report.final = final
-		if due || final {
-			letters = append(letters, letter{id, report})
-		}
-		if idle > ledgerLife {
-			delete(r.ledgers.of, id)
-		}
-	}
-	r.ledgers.Unlock()
-	limit := min(reportBytes, int(r.b.nc.MaxPayload()/2))
-	for _, l := range letters {
-		r.tell("report."+l.to+"."+r.b.id, l.encode(limit))
-	}
+	return len(*r.bridges.Load()) - 1
 }
 
-func (r *router) publishLocked() {
-	ids := []string{r.b.id}
-	for id, p := range r.mu.peers {
-		if !p.leaving {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	if slices.Equal(ids, *r.bridges.Load()) {
-		return
-	}
-	r.bridges.Store(&ids)
-	r.b.options.Logger.Info("bridges that share the queues", "count", len(ids))
+// routerStats are what /metrics shows of the router.
+type routerStats struct {
+	bridges          int // that share the queues, this one included
+	affinitySubjects int // subscribed to by name
+	dropped          int // messages that NATS dropped; never decreases
 }
 
-// together is the number of bridges that share the queues as agreed.
-func (r *router) together() int {
-	if r.denied.Load() || !r.is(phaseHere) {
-		return 1
+func (r *router) stats() routerStats {
+	s := routerStats{bridges: 1 + r.activePeers()}
+	s.affinitySubjects, s.dropped = r.affinity.stats()
+	if subscriptions := r.subscriptions.Load(); subscriptions != nil {
+		s.dropped += droppedBy(*subscriptions)
 	}
-	return len(*r.bridges.Load())
+	return s
 }
 
-// signal wakes who waits for the channel, which has room for one.
+// backlog is what peers have sent over the bridge's connection and no callback has
+// seen yet.
+func (r *router) backlog() (messages, bytes int) {
+	if subscriptions := r.subscriptions.Load(); subscriptions != nil {
+		return backlogOf(*subscriptions)
+	}
+	return 0, 0
+}
+
+// signal wakes the reader of a channel with room for one element.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

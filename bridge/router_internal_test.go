@@ -12,22 +12,22 @@ func TestRouterWaitsToHearItself(t *testing.T) {
 	r := newTestBridge(t).router
 	r.enter(phaseHere)
 	r.b.online.Store(true)
-	hear := func(id string) { r.hear(&nats.Msg{Data: []byte(string(phaseHere) + " " + id)}) }
+	hear := func(id string) { r.hearHeartbeat(&nats.Msg{Data: []byte(string(phaseHere) + " " + id)}) }
 	look := func(want int, when string) {
 		t.Helper()
-		if n := r.together(); n != want {
+		if n := r.stats().bridges; n != want {
 			t.Errorf("%s: %d bridges, want %d", when, n, want)
 		}
 	}
 	hear("other")
 	look(2, "at first")
 	for range 10 * peerLife {
-		r.age()
+		r.agePeers()
 	}
 	look(2, "after a time without hearing anything")
 	for range peerLife + 1 {
 		hear(r.b.id)
-		r.age()
+		r.agePeers()
 	}
 	look(1, "when only the other is not heard")
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// participate serves until ctx ends, from when the store is known and no other
-// bridge is in the way. Before that there are no subscriptions to requests, so
-// NATS gives them to other bridges or answers "no responders". The error says why
-// this bridge cannot serve at all.
-func (b *Bridge) participate(ctx context.Context, opened func()) error {
+// serve serves until ctx ends, as soon as the store has answered and while no other
+// bridge conflicts with this one. Before that there are no subscriptions to requests, so
+// NATS delivers them to other bridges or answers "no responders". opened is called once
+// the store has answered. The error says why this bridge cannot serve at all.
+func (b *Bridge) serve(ctx context.Context, opened func()) error {
 	store, err := b.openStore(ctx)
 	if err == nil {
 		opened()
-		b.notServing("starting: has not asked yet which other bridges there are")
+		b.notServing("starting: looking for other bridges")
 		err = b.members.join(ctx, store.ID)
 	}
 	if err == nil {
@@ -45,8 +45,8 @@ func (b *Bridge) participate(ctx context.Context, opened func()) error {
 	return err
 }
 
-// yield stops serving when a bridge is found that should serve instead, and begins
-// again when there is none.
+// yield stops serving when there is a bridge that should serve instead, and starts again
+// when it is gone.
 func (b *Bridge) yield(ctx context.Context, store string) error {
 	rival, serving := b.members.rival(), b.members.self().State == stateServing
 	switch {
@@ -58,19 +58,19 @@ func (b *Bridge) yield(ctx context.Context, store string) error {
 		ctx, cancel := context.WithTimeout(ctx, b.options.ShutdownTimeout)
 		defer cancel()
 		if err := b.stopServing(ctx); err != nil {
-			b.options.Logger.Warn("not all subscriptions ended in an orderly way", "error", err)
+			b.options.Logger.Warn("not all subscriptions ended in time", "error", err)
 		}
 	case rival == nil && !serving:
-		b.options.Logger.Info("no other pqbridge is in the way any more")
+		b.options.Logger.Info("no other pqbridge serves the same subjects any more")
 		return b.startServing(ctx, store)
 	}
 	return nil
 }
 
-// notServing says in /readyz why this bridge takes no requests.
+// notServing has /readyz say why this bridge does not serve.
 func (b *Bridge) notServing(reason string) { b.idle.Store(&reason) }
 
-// servingReady returns why this bridge takes no requests.
+// servingReady returns an error that says why this bridge does not serve.
 func (b *Bridge) servingReady() error {
 	if reason := b.idle.Load(); reason != nil {
 		return errors.New(*reason)
@@ -81,7 +81,7 @@ func (b *Bridge) servingReady() error {
 // openTimeout bounds one attempt to open the store.
 const openTimeout = 5 * time.Second
 
-// openStore reads the identity of the store, for as long as it takes.
+// openStore reads the identity of the store. It retries until the store answers.
 func (b *Bridge) openStore(ctx context.Context) (fdbpq.Store, error) {
 	var backoff kv.Backoff
 	for {
@@ -113,7 +113,7 @@ func (b *Bridge) logStore(store fdbpq.Store) {
 	}
 }
 
-// isFinal reports whether a store that could not be opened will never be.
+// isFinal reports whether opening a store failed for good.
 func isFinal(err error) bool {
 	var mismatch *fdbpq.MismatchError
 	return errors.As(err, &mismatch) || errors.Is(err, fdbpq.ErrStoreVersion) || errors.Is(err, fdbpq.ErrCorrupt) ||
@@ -122,11 +122,9 @@ func isFinal(err error) bool {
 
 // startServing subscribes to requests.
 func (b *Bridge) startServing(ctx context.Context, store string) error {
-	if b.router != nil {
-		realm := append([]string{store, b.options.QueueGroup}, b.grammar.Wildcards()...)
-		if err := b.router.join(strings.Join(realm, " ")); err != nil {
-			return err
-		}
+	realm := append([]string{store, b.options.QueueGroup}, b.grammar.Wildcards()...)
+	if err := b.router.join(strings.Join(realm, " ")); err != nil {
+		return err
 	}
 	subscriptions, err := b.subscribe()
 	b.serving.mu.Lock()
@@ -143,15 +141,15 @@ func (b *Bridge) startServing(ctx context.Context, store string) error {
 	return nil
 }
 
-// flush returns when NATS has seen all that was sent before.
+// flush returns when NATS has received all that was sent before.
 func (b *Bridge) flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, natsPatience)
 	defer cancel()
 	return b.nc.FlushWithContext(ctx)
 }
 
-// subscribe makes the subscriptions to requests and returns them, also those
-// that it made before an error.
+// subscribe makes the subscriptions to requests. In case of an error it returns those
+// that it has made.
 func (b *Bridge) subscribe() (made []*nats.Subscription, err error) {
 	for _, subject := range b.grammar.Wildcards() {
 		subscription, err := b.requestsOn(b.nc, subject, 1)
@@ -164,49 +162,36 @@ func (b *Bridge) subscribe() (made []*nats.Subscription, err error) {
 	return append(made, discovery...), err
 }
 
-// stopServing ends what startServing began. When it returns no more requests
-// come, from NATS or other bridges; those that came are with their lanes.
+// stopServing ends what startServing began. When it returns no more requests arrive,
+// from NATS or from peers, and those that did are with their lanes.
 func (b *Bridge) stopServing(ctx context.Context) error {
-	if b.nc == nil {
-		return nil
-	}
-	if b.router != nil {
-		b.router.leave(ctx)
-	}
+	b.router.leave(ctx)
 	err := b.unsubscribe(ctx)
 	if n := b.awaitHandlers(ctx); n > 0 {
-		err = errors.Join(err, fmt.Errorf("bridge: %d messages from NATS were not looked at in time", n))
-	}
-	if b.router != nil {
-		err = errors.Join(err, b.router.direct.end(ctx))
+		err = errors.Join(err, errUnseen(n))
 	}
 	return err
 }
 
-// backlog is what NATS has read over b.nc and the callbacks have not looked at.
+// backlog is what NATS has delivered over b.nc and no callback has seen yet.
 func (b *Bridge) backlog() (messages, bytes int) {
 	b.serving.mu.Lock()
 	messages, bytes = backlogOf(b.serving.subscriptions)
 	b.serving.mu.Unlock()
-	if b.router != nil {
-		m, n := b.router.backlog()
-		messages, bytes = messages+m, bytes+n
-	}
-	return messages, bytes
+	m, n := b.router.backlog()
+	return messages + m, bytes + n
 }
 
-// dropped is the number of messages that NATS dropped because the callbacks
-// could not keep up.
+// dropped is the number of messages that the NATS client dropped because the bridge fell
+// behind.
 func (b *Bridge) dropped() float64 {
 	b.serving.mu.Lock()
 	total := b.serving.dropped + droppedBy(b.serving.subscriptions)
 	b.serving.mu.Unlock()
-	if b.router != nil {
-		total += b.router.dropped()
-	}
-	return float64(total)
+	return float64(total + b.router.stats().dropped)
 }
 
+// droppedBy is the number of messages that subscriptions have dropped.
 func droppedBy(subscriptions []*nats.Subscription) (total int) {
 	for _, s := range subscriptions {
 		if n, err := s.Dropped(); err == nil {

@@ -1,12 +1,10 @@
 package bridge
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
@@ -17,55 +15,40 @@ import (
 // quarter of the shutdown timeout if that is less.
 const natsPatience = 2 * time.Second
 
-// shutdown ends what Run started, in the order in which each step depends on the one
-// before, within the shutdown timeout. The reason is failure, or that ctx has ended.
-// It returns failure and what was left undone.
-func (b *Bridge) shutdown(ctx context.Context, failure error, running *running, web *http.Server, stop context.CancelFunc) error {
+// shutdown ends what Run started, within the shutdown timeout. Each step depends on those
+// before it. The reason is failure, or that ctx has ended. It returns failure and what
+// was left undone.
+func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) error {
 	// From here on /readyz answers 503, so that nobody is sent here any more.
 	b.stopping.Store(true)
-	report := b.beginReport(ctx, failure)
+	summary := b.beginSummary(ctx, failure)
 
-	// The last exchange with NATS has its share of the time, the requests have the rest.
-	// When all of it is over nothing waits for NATS any more, whatever it does.
+	// When the timeout is over nothing waits for NATS any more, whatever it does. The
+	// requests have all of that time except what the last exchange with NATS may take.
 	timeout := b.options.ShutdownTimeout
 	total, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	defer context.AfterFunc(total, b.line.cut)()
-	patience := min(natsPatience, timeout/4)
-	requests, cancel := context.WithTimeout(total, timeout-patience)
+	patience := patience{total: total, each: min(natsPatience, timeout/4)}
+	requests, cancel := context.WithTimeout(total, timeout-patience.each)
 	defer cancel()
-	var late sync.WaitGroup // calls that NATS kept waiting for longer than that
 
-	// While NATS is away nothing comes or goes, and the attempts to reach it would only
-	// keep the steps below waiting.
+	// While NATS is away nothing arrives and nothing can be sent, and attempts to
+	// connect would only delay the steps below.
 	if !b.online.Load() {
 		b.goOffline()
 	}
 
-	// Whatever decides if this bridge serves must not begin anything more.
-	running.stopTaking()
-	if within(total, patience, &late, func(context.Context) error { running.participating.Wait(); return nil }) != nil {
+	// No more decisions about whether to serve.
+	running.stopServing()
+	if patience.call(func(context.Context) error { running.serving.Wait(); return nil }) != nil {
 		b.goOffline()
-		running.participating.Wait()
+		running.serving.Wait()
 	}
 
-	// Other bridges forward no more pops to this one.
-	if b.router != nil {
-		_ = within(total, patience, &late, func(ctx context.Context) error { b.router.leave(ctx); return nil })
-	}
-
-	// No new requests, and those that NATS had delivered reach their lanes. If it does
-	// not answer, nobody knows of more.
-	delivery, cancel := context.WithCancel(requests)
-	defer cancel()
-	silence := within(total, patience, &late, b.unsubscribe)
-	if silence != nil {
-		cancel()
-	}
-	report.unseen = b.awaitHandlers(requests)
-	if b.router != nil {
-		silence = cmp.Or(silence, b.router.direct.end(delivery))
-	}
+	// No more requests. If NATS does not answer, nobody can know of more.
+	silence := b.stopDelivery(&patience)
+	summary.unseen = b.awaitHandlers(requests)
 	if errors.Is(silence, nats.ErrDisconnected) {
 		b.goOffline()
 	}
@@ -73,67 +56,75 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running, 
 		b.options.Logger.Warn("NATS does not answer: the shutdown goes on without it", "error", silence)
 	}
 
-	// A reply that waits for a connection would be lost in the end. Now it is refused,
-	// and so what a pop took is pushed again.
+	// A reply that waits in the client for a connection would be lost in the end. Once the
+	// connection is closed it is refused instead, and a popped item is pushed again.
 	if !b.online.Load() {
 		b.disconnect()
 		b.options.Logger.Warn("NATS is away: the shutdown goes on without it")
 	}
 
 	// The lanes end when they have run and answered all they have. When the time is up
-	// the batches under way are given up and the rest is answered 503, which takes no
-	// store and so no time.
+	// the batches under way are given up and the rest is answered 503, which needs no
+	// store and takes no time.
 	b.dispatcher.Close()
 	if !waitFor(requests, &running.dispatcher) {
-		report.undone, _ = b.dispatcher.Pending()
+		summary.undone, _ = b.dispatcher.Pending()
 	}
-	stop()
+	running.stop()
 	running.dispatcher.Wait()
 
-	// Pops that are with other bridges are theirs to answer, but if one of them
-	// dies nobody else is left to say so.
-	if b.router != nil {
-		b.router.end(delivery)
+	// Peers answer the pops forwarded to them, but only this bridge can answer for a
+	// peer that dies.
+	peers, cancel := context.WithCancel(requests)
+	defer cancel()
+	if silence != nil {
+		cancel() // it will not hear of them
 	}
-	_ = within(total, patience, &late, func(context.Context) error { b.members.leave(); return nil })
+	b.router.end(peers)
+	_ = patience.call(func(context.Context) error { b.members.leave(); return nil })
 
 	// All replies are written. They have arrived when NATS answers once more.
-	report.abandoned = b.outbox.abandoned()
-	if report.sent() > 0 {
-		report.unconfirmed = nats.ErrDisconnected
+	summary.abandoned = b.outbox.abandoned()
+	if summary.sent() > 0 {
+		summary.unconfirmed = nats.ErrDisconnected
 		if b.online.Load() {
-			report.unconfirmed = within(total, patience, &late, b.nc.FlushWithContext)
+			summary.unconfirmed = patience.call(b.nc.FlushWithContext)
 		}
 	}
 	b.disconnect()
-	late.Wait()
+	b.line.cut() // nothing is left to send, so nobody has to wait for NATS
+	patience.late.Wait()
 
-	// HTTP last: until here it could be asked how far this is.
-	if web != nil {
-		_ = web.Close() // nothing depends on an answer that was cut off
-	}
+	// HTTP last: until here it can be asked about the shutdown.
+	running.web.close()
 	running.others.Wait()
-	if b.router != nil {
-		// An attempt to connect ends by itself, and nothing depends on it.
-		_ = waitFor(total, &b.router.direct.connecting)
+	if err := b.router.wait(total); err != nil {
+		b.options.Logger.Warn("a goroutine is left behind", "error", err)
 	}
-	return report.end()
+	return summary.end()
 }
 
-// goOffline gives NATS up: from here on replies are refused instead of kept for a
+// goOffline gives NATS up. From here on replies are refused instead of being kept for a
 // connection that will not come.
 func (b *Bridge) goOffline() {
 	b.online.Store(false)
 	b.line.cut()
 }
 
-// within calls f and returns its error, or that of its context if NATS keeps f waiting
-// for longer than patience. Then f goes on in late.
-func within(ctx context.Context, patience time.Duration, late *sync.WaitGroup, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// patience bounds each exchange with NATS, and all of them.
+type patience struct {
+	total context.Context
+	each  time.Duration
+	late  sync.WaitGroup // calls that NATS has blocked for longer
+}
+
+// call calls f and returns its error, or that of its context if NATS blocks f for longer
+// than it may. Then f goes on in late.
+func (p *patience) call(f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(p.total, p.each)
 	defer cancel()
 	ended := make(chan error, 1)
-	late.Go(func() { ended <- f(ctx) })
+	p.late.Go(func() { ended <- f(ctx) })
 	select {
 	case err := <-ended:
 		return err
@@ -142,7 +133,8 @@ func within(ctx context.Context, patience time.Duration, late *sync.WaitGroup, f
 	}
 }
 
-// waitFor waits for the group, and returns false if ctx ended first.
+// waitFor waits for the group. If ctx ends first it returns false, and leaves a
+// goroutine that ends with the group.
 func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
 	done := make(chan struct{})
 	go func() {
@@ -157,26 +149,32 @@ func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
 	}
 }
 
-// unsubscribe ends the subscriptions to requests. When it returns nil all that NATS will ever
-// deliver has arrived.
+// stopDelivery has peers and NATS send nothing more. When it returns nil all that they
+// have sent has been delivered.
+func (b *Bridge) stopDelivery(p *patience) error {
+	// Peers first: until they know, they forward, and NATS delivers pops for them to do so.
+	_ = p.call(func(ctx context.Context) error { b.router.leave(ctx); return nil })
+	return p.call(b.unsubscribe)
+}
+
+// unsubscribe ends the subscriptions to requests. When it returns nil, NATS has delivered
+// all that it will ever deliver.
 func (b *Bridge) unsubscribe(ctx context.Context) error {
 	b.serving.mu.Lock()
 	ending := b.serving.subscriptions
-	b.serving.dropped += droppedBy(ending) // which they forget when they end
+	b.serving.dropped += droppedBy(ending) // subscriptions forget it when they end
 	b.serving.subscriptions, b.serving.ending = nil, append(b.serving.ending, ending...)
 	b.serving.mu.Unlock()
-	for _, s := range ending {
-		_ = s.Drain() // fails if it ended with its connection
-	}
+	drain(ending)
 	if b.nc == nil || !b.nc.IsConnected() {
 		return nats.ErrDisconnected
 	}
 	return b.nc.FlushWithContext(ctx)
 }
 
-// awaitHandlers waits until what had arrived went through the handlers, which do not
-// wait themselves unless NATS takes no replies. It returns the number of messages that
-// did not when ctx ended.
+// awaitHandlers returns when the handlers have seen all that was delivered. They do not
+// block, unless NATS accepts no replies. When ctx ends first it returns the number of
+// messages that they have not seen.
 func (b *Bridge) awaitHandlers(ctx context.Context) (unseen int) {
 	b.serving.mu.Lock()
 	ending := b.serving.ending
@@ -184,13 +182,7 @@ func (b *Bridge) awaitHandlers(ctx context.Context) (unseen int) {
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
 	for {
-		unseen = 0
-		for _, s := range ending {
-			if n, _, err := s.Pending(); err == nil { // else it has ended
-				unseen += n
-			}
-		}
-		if unseen == 0 {
+		if unseen, _ = backlogOf(ending); unseen == 0 {
 			return 0
 		}
 		select {
@@ -201,7 +193,7 @@ func (b *Bridge) awaitHandlers(ctx context.Context) (unseen int) {
 	}
 }
 
-// disconnect closes the connection, after what is written was handed to the network.
+// disconnect closes the connection after handing to the network what was written.
 func (b *Bridge) disconnect() {
 	if b.nc != nil {
 		b.nc.Close()
@@ -209,61 +201,65 @@ func (b *Bridge) disconnect() {
 	}
 }
 
-// shutdownReport is what a shutdown has to tell.
-type shutdownReport struct {
+// summary is what there is to tell about a shutdown.
+type summary struct {
 	b       *Bridge
 	failure error
 	began   time.Time
-	// At the beginning.
+	// As of the beginning.
 	answeredBefore, unsentBefore int64
 
-	unseen      int   // messages that did not get to a lane
-	undone      int64 // requests that the lanes did not do in time
-	abandoned   int   // replies of batches from before that NATS did not confirm
-	unconfirmed error // why it is not known whether the replies have arrived
+	unseen      int   // messages that did not reach a lane
+	undone      int64 // requests that the lanes did not finish in time
+	abandoned   int   // replies sent before the shutdown that NATS did not confirm
+	unconfirmed error // why it is unknown whether the replies have arrived
 }
 
-func (b *Bridge) beginReport(ctx context.Context, failure error) *shutdownReport {
+func (b *Bridge) beginSummary(ctx context.Context, failure error) *summary {
 	reason := failure
 	if reason == nil {
 		reason = context.Cause(ctx)
 	}
 	pending, _ := b.dispatcher.Pending()
 	b.options.Logger.Info("shutting down", "reason", reason, "pending", pending, "timeout", b.options.ShutdownTimeout)
-	return &shutdownReport{b: b, failure: failure, began: time.Now(), answeredBefore: b.endpoints.answered(), unsentBefore: b.unsent.Load()}
+	return &summary{b: b, failure: failure, began: time.Now(), answeredBefore: b.endpoints.answered(), unsentBefore: b.unsent.Load()}
 }
 
-// answered is the number of requests that were answered since the beginning.
-func (r *shutdownReport) answered() int64 { return r.b.endpoints.answered() - r.answeredBefore }
+// answered is the number of requests answered since the beginning.
+func (s *summary) answered() int64 { return s.b.endpoints.answered() - s.answeredBefore }
 
-// sent is the number of those replies that were handed to NATS.
-func (r *shutdownReport) sent() int64 {
-	return max(0, r.answered()-r.undone-(r.b.unsent.Load()-r.unsentBefore))
+// sent is the number of their replies that were handed to NATS.
+func (s *summary) sent() int64 {
+	return max(0, s.answered()-s.undone-(s.b.unsent.Load()-s.unsentBefore))
 }
 
-// end logs how it went, and returns the failure and what was left undone.
-func (r *shutdownReport) end() error {
-	unsent := r.b.unsent.Load() - r.unsentBefore
-	left := int64(r.unseen) + r.undone + unsent
-	answered := r.sent()
-	problems := []error{r.failure}
-	if r.unseen > 0 {
-		problems = append(problems, fmt.Errorf("bridge: %d messages from NATS were not looked at in time", r.unseen))
+// end logs the summary, and returns the failure and what was left undone.
+func (s *summary) end() error {
+	unsent := s.b.unsent.Load() - s.unsentBefore
+	left := int64(s.unseen) + s.undone + unsent
+	answered := s.sent()
+	problems := []error{s.failure}
+	if s.unseen > 0 {
+		problems = append(problems, errUnseen(s.unseen))
 	}
-	if r.undone > 0 {
-		problems = append(problems, fmt.Errorf("bridge: %d requests were not done in time", r.undone))
+	if s.undone > 0 {
+		problems = append(problems, fmt.Errorf("bridge: %d requests were not done in time", s.undone))
 	}
 	if unsent > 0 {
 		problems = append(problems, fmt.Errorf("bridge: %d replies could not be sent: NATS is away", unsent))
 	}
-	if r.unconfirmed != nil {
-		problems = append(problems, fmt.Errorf("bridge: NATS did not confirm that it has the replies to %d requests: %w", answered, r.unconfirmed))
+	if s.unconfirmed != nil {
+		problems = append(problems, fmt.Errorf("bridge: NATS did not confirm that it has the replies to %d requests: %w", answered, s.unconfirmed))
 	}
 	level := slog.LevelInfo
-	if left > 0 || r.abandoned > 0 || r.unconfirmed != nil {
+	if left > 0 || s.abandoned > 0 || s.unconfirmed != nil {
 		level = slog.LevelWarn
 	}
-	r.b.options.Logger.Log(context.Background(), level, "no more requests are served",
-		"answered", answered, "left", left, "unconfirmed", r.abandoned, "took", time.Since(r.began).Round(time.Millisecond))
+	s.b.options.Logger.Log(context.Background(), level, "no more requests are served",
+		"answered", answered, "left", left, "unconfirmed", s.abandoned, "took", time.Since(s.began).Round(time.Millisecond))
 	return errors.Join(problems...)
+}
+
+func errUnseen(messages int) error {
+	return fmt.Errorf("bridge: %d messages from NATS were not handled in time", messages)
 }

@@ -16,6 +16,9 @@ type Queue struct {
 	Kind   subjects.Kind
 	Target fdbpq.Target
 
+	// Pops counts the pops from each end, for whoever owns the queue.
+	Pops [2]Rate
+
 	lane *lane
 
 	owned  atomic.Pointer[ownership] // what Owner found last
@@ -29,9 +32,9 @@ type ownership struct {
 	id string
 }
 
-// Owner returns which of the bridges pops from the queue: the one whose id and the
-// queue's name have the highest hash, so that when a bridge comes or goes only
-// its own queues move. The list must not be empty and must not change; Owner
+// Owner returns which of the bridges pops from the queue: the one whose id hashes highest
+// together with the queue's name. So when a bridge comes or goes, only its own queues
+// change owners. The list must not be empty and must not change; Owner
 // remembers the answer for the list that it was asked about last.
 func (q *Queue) Owner(bridges []string) string {
 	if last := q.owned.Load(); last != nil && last.of == &bridges[0] {

@@ -17,7 +17,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-const directSubjects = "pq_direct_subjects"
+const affinitySubjects = "pq_direct_subjects"
 
 // burst requests n times at once and returns the replies by their code, 0 for an item.
 func burst(t *testing.T, nc *nats.Conn, subject string, n int) map[int]int {
@@ -46,24 +46,24 @@ func burst(t *testing.T, nc *nats.Conn, subject string, n int) map[int]int {
 	return codes
 }
 
-// busy pops from an empty queue until one of the bridges takes its pops
-// directly, and returns that one.
+// busy pops from an empty queue until one of the bridges attracts its pops, and returns
+// that one.
 func busy(t *testing.T, nc *nats.Conn, subject string, bridges ...*testenv.Bridge) (taker *testenv.Bridge) {
 	t.Helper()
 	testenv.Eventually(t, func() error {
 		burst(t, nc, subject, 256)
 		for _, b := range bridges {
-			if metricIs(b, directSubjects, 1) == nil {
+			if metricIs(b, affinitySubjects, 1) == nil {
 				taker = b
 				return nil
 			}
 		}
-		return errors.New("no bridge takes the pops directly")
+		return errors.New("no bridge attracts the pops")
 	})
 	return taker
 }
 
-func passed(t *testing.T, bridges []*testenv.Bridge) (sum float64) {
+func allForwarded(t *testing.T, bridges []*testenv.Bridge) (sum float64) {
 	t.Helper()
 	for _, b := range bridges {
 		n, err := metric(b, "pq_passed_total")
@@ -77,7 +77,7 @@ func passed(t *testing.T, bridges []*testenv.Bridge) (sum float64) {
 
 // Of several bridges the one that pops from a busy queue gets most of its pops
 // from NATS itself, until the queue is idle.
-func TestPopsOfABusyQueueComeDirectly(t *testing.T) {
+func TestPopsOfABusyQueueAreAttracted(t *testing.T) {
 	for _, subject := range []string{"pq.jobs.pop.min", "pq.jobs.pop.max", "q.jobs.dequeue"} {
 		t.Run(subject, func(t *testing.T) {
 			t.Parallel()
@@ -87,16 +87,16 @@ func TestPopsOfABusyQueueComeDirectly(t *testing.T) {
 				b.WaitReady()
 			}
 			taker := busy(t, e.Conn, subject, bridges...)
-			before := passed(t, bridges)
+			before := allForwarded(t, bridges)
 			const n = 2000
 			if codes := burst(t, e.Conn, subject, n); codes[404] != n {
 				t.Errorf("replies by code: %v, want %d of 404", codes, n)
 			}
 			// One in nine is expected; without it, two in three.
-			if handed := passed(t, bridges) - before; handed > n/3 {
-				t.Errorf("%v of %d pops were handed over", handed, n)
+			if forwarded := allForwarded(t, bridges) - before; forwarded > n/3 {
+				t.Errorf("%v of %d pops were forwarded", forwarded, n)
 			}
-			wantMetric(t, taker, directSubjects, 0)
+			wantMetric(t, taker, affinitySubjects, 0)
 			if codes := burst(t, e.Conn, subject, 10); codes[404] != 10 {
 				t.Errorf("replies by code when the queue is idle: %v", codes)
 			}
@@ -104,7 +104,7 @@ func TestPopsOfABusyQueueComeDirectly(t *testing.T) {
 	}
 }
 
-// No pop is lost when the bridge that takes them directly ends in an orderly way.
+// No pop is lost when the bridge that attracts them ends in an orderly way.
 func TestBridgeOfABusyQueueEnds(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	bridges := []*testenv.Bridge{e.Bridge, e.StartBridge()}
@@ -169,13 +169,13 @@ func TestBridgesJoinABusyQueue(t *testing.T) {
 		bridges = append(bridges, b)
 	}
 	testenv.Eventually(t, func() error {
-		before := passed(t, bridges)
+		before := allForwarded(t, bridges)
 		const n = 2000
 		burst(t, e.Conn, subject, n)
 		// Expected are one in nine; five in fourteen with the subscriptions for
 		// one other bridge.
-		if handed := passed(t, bridges) - before; handed > n/5 {
-			return fmt.Errorf("%v of %d pops were handed over", handed, n)
+		if forwarded := allForwarded(t, bridges) - before; forwarded > n/5 {
+			return fmt.Errorf("%v of %d pops were forwarded", forwarded, n)
 		}
 		return nil
 	})
@@ -224,8 +224,8 @@ func TestNoConnectionForABusyQueue(t *testing.T) {
 	close(release)
 }
 
-// Where NATS limits the subscriptions pops are handed over.
-func TestTooManyDirectSubscriptions(t *testing.T) {
+// Where NATS limits the subscriptions pops are forwarded.
+func TestTooManySubscriptionsForABusyQueue(t *testing.T) {
 	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxSubs = 20 }})
 	bridges := []*testenv.Bridge{e.Bridge, e.StartBridge(), e.StartBridge(), e.StartBridge()}
 	for _, b := range bridges {
@@ -241,7 +241,7 @@ func TestTooManyDirectSubscriptions(t *testing.T) {
 		return errors.New("NATS refused nothing")
 	})
 	for _, b := range bridges {
-		wantMetric(t, b, directSubjects, 0)
+		wantMetric(t, b, affinitySubjects, 0)
 	}
 	// It is not tried again while the queue is busy.
 	heartbeats, err := e.Conn.SubscribeSync(rootOf(t, e.Conn) + "members")
@@ -253,7 +253,7 @@ func TestTooManyDirectSubscriptions(t *testing.T) {
 			t.Errorf("replies by code: %v", codes)
 		}
 		for _, b := range bridges {
-			if err := metricIs(b, directSubjects, 0); err != nil {
+			if err := metricIs(b, affinitySubjects, 0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -263,8 +263,8 @@ func TestTooManyDirectSubscriptions(t *testing.T) {
 	}
 }
 
-// What is no subject of pops is never subscribed to, whoever says that it was handed over.
-func TestHandedNonsenseIsNotSubscribedTo(t *testing.T) {
+// What is no subject of pops is never subscribed to, whoever says that it was forwarded.
+func TestForwardedNonsenseIsNotSubscribedTo(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	ghost := newGhost(t, e)
 	ghost.appear(e)
@@ -285,5 +285,5 @@ func TestHandedNonsenseIsNotSubscribedTo(t *testing.T) {
 	for range 3 {
 		next(t, heartbeats)
 	}
-	wantMetric(t, e.Bridge, directSubjects, 0)
+	wantMetric(t, e.Bridge, affinitySubjects, 0)
 }

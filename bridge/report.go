@@ -1,0 +1,121 @@
+package bridge
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+)
+
+// report is what a bridge tells a peer about the pops that the peer forwarded to it. All
+// numbers from floor to high that are neither lost nor pending were answered. A report
+// tells the whole state, so losing one does no harm.
+type report struct {
+	floor   uint64   // nothing is known of lower numbers
+	high    uint64   // the highest number that arrived or was skipped
+	lost    []span   // skipped, and will not be run; in order
+	pending []uint64 // arrived, not answered yet; in order
+	final   bool     // the bridge will answer nothing more
+}
+
+// span is the numbers from first to last.
+type span struct{ first, last uint64 }
+
+// flagFinal is the bit of the first byte for report.final.
+const flagFinal = 1
+
+// encode returns the report in about limit bytes. If the pending numbers need more
+// it covers the lower numbers only.
+func (r report) encode(limit int) []byte {
+	var pending []byte
+	previous := r.floor
+	count, high := 0, r.high
+	for _, number := range r.pending {
+		if len(pending) >= limit {
+			high = number - 1
+			break
+		}
+		pending = binary.AppendVarint(pending, int64(number-previous)) // may be below the floor
+		previous = number
+		count++
+	}
+	var flags byte
+	if r.final {
+		flags = flagFinal
+	}
+	data := binary.AppendUvarint([]byte{flags}, r.floor)
+	data = binary.AppendUvarint(data, high)
+	data = binary.AppendUvarint(data, uint64(len(r.lost)))
+	for _, s := range r.lost {
+		data = binary.AppendUvarint(data, s.first)
+		data = binary.AppendUvarint(data, s.last-s.first)
+	}
+	data = binary.AppendUvarint(data, uint64(count))
+	return append(data, pending...)
+}
+
+var errReport = errors.New("malformed report")
+
+// parseReport is the opposite of encode.
+func parseReport(data []byte) (r report, err error) {
+	if len(data) == 0 {
+		return r, errReport
+	}
+	r.final = data[0]&flagFinal != 0
+	d := varints{rest: data[1:]}
+	r.floor, r.high = d.unsigned(), d.unsigned()
+	for range d.count() {
+		first := d.unsigned()
+		r.lost = append(r.lost, span{first, first + d.unsigned()})
+	}
+	previous := r.floor
+	for range d.count() {
+		previous += uint64(d.signed())
+		r.pending = append(r.pending, previous)
+	}
+	ordered := slices.IsSorted(r.pending) && slices.IsSortedFunc(r.lost, func(a, b span) int {
+		if a.last < b.first {
+			return -1
+		}
+		return 1
+	})
+	if d.bad || len(d.rest) > 0 || !ordered {
+		return report{}, errReport
+	}
+	return r, nil
+}
+
+// varints reads numbers. After the first error, which sets bad, all are 0.
+type varints struct {
+	rest []byte
+	bad  bool
+}
+
+func (v *varints) unsigned() uint64 {
+	n, used := binary.Uvarint(v.rest)
+	v.skip(used)
+	return n
+}
+
+func (v *varints) signed() int64 {
+	n, used := binary.Varint(v.rest)
+	v.skip(used)
+	return n
+}
+
+func (v *varints) skip(used int) {
+	if used <= 0 {
+		v.rest, v.bad = nil, true
+		return
+	}
+	v.rest = v.rest[used:]
+}
+
+// count reads the number of elements that follow, each of at least one byte.
+func (v *varints) count() uint64 {
+	n := v.unsigned()
+	if n > uint64(len(v.rest)) {
+		v.rest, v.bad = nil, true
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,276 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// goroutines returns the stacks of those in which a function of a bridge is running, or
+// one of the libraries that may run in its goroutines.
+func goroutines(functions ...string) map[string]string {
+	buffer := make([]byte, 1<<20)
+	for {
+		n := runtime.Stack(buffer, true)
+		if n < len(buffer) {
+			buffer = buffer[:n]
+			break
+		}
+		buffer = make([]byte, 2*len(buffer))
+	}
+	found := map[string]string{}
+	for stack := range strings.SplitSeq(string(buffer), "\n\n") {
+		id, _, _ := strings.Cut(stack, " [")
+		if slices.ContainsFunc(functions, func(f string) bool { return strings.Contains(stack, f) }) {
+			found[id] = stack
+		}
+	}
+	return found
+}
+
+// wantNoGoroutine fails the test if there are such goroutines besides the known ones.
+func wantNoGoroutine(known map[string]string, functions ...string) error {
+	for id, stack := range goroutines(functions...) {
+		if _, ok := known[id]; !ok {
+			return errors.New("a goroutine is left behind:\n" + stack)
+		}
+	}
+	return nil
+}
+
+var (
+	ofBridges   = []string{"/pqbridge/bridge."}
+	ofLibraries = []string{"nats%2ego.(", "net/http.(*conn)", "net/http.(*Server)"}
+)
+
+// silentAfterFirst connects once. Further connections never say anything.
+type silentAfterFirst struct {
+	calls  atomic.Int64
+	dialed chan struct{}
+}
+
+func (s *silentAfterFirst) Dial(network, address string) (net.Conn, error) {
+	if s.calls.Add(1) == 1 {
+		return net.Dial(network, address)
+	}
+	conn, _ := net.Pipe()
+	select {
+	case s.dialed <- struct{}{}:
+	default:
+	}
+	return conn, nil
+}
+
+// unreadable is a store whose reads, once it is broken, take until their contexts end.
+type unreadable struct {
+	kv.Database
+	broken  *atomic.Bool
+	reading chan struct{} // an element for each read that has begun since
+}
+
+func (u unreadable) Check() error { return kv.Check(u.Database) }
+
+func (u unreadable) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
+	if !u.broken.Load() {
+		return u.Database.BeginRead(ctx)
+	}
+	u.reading <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// slow has everything of a bridge that could time out take longer than any test.
+func slow(o *bridge.Options) {
+	o.ShutdownTimeout, o.HTTPTimeout = time.Hour, time.Hour
+	o.NATSOptions = append(o.NATSOptions, nats.Timeout(time.Hour))
+}
+
+// However Run ends, no goroutine is left behind, and it does not wait for timeouts.
+func TestRunLeavesNoGoroutine(t *testing.T) {
+	ends := func(t *testing.T, b *testenv.Bridge) {
+		t.Helper()
+		if err := stopsWithin(t, b, testenv.Patience); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}
+	fails := func(t *testing.T, b *testenv.Bridge, words string) {
+		t.Helper()
+		<-b.Done()
+		if err := b.Stop(); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("Run: %v, want an error with %q", err, words)
+		}
+	}
+	for name, run := range map[string]func(*testing.T, *testenv.Env){
+		"orderly": func(t *testing.T, e *testenv.Env) {
+			b := e.StartBridge(slow)
+			b.WaitReady()
+			e.Conn = e.Connect()
+			push(t, e, "pq.jobs.push", nil, "x")
+			e.Conn.Close()
+			ends(t, b)
+		},
+		"at once": func(t *testing.T, e *testenv.Env) { ends(t, e.StartBridge(slow)) },
+		"peers and busy queues": func(t *testing.T, e *testenv.Env) {
+			bridges := []*testenv.Bridge{e.StartBridge(slow), e.StartBridge(slow)}
+			for _, b := range bridges {
+				b.WaitReady()
+			}
+			e.Conn = e.Connect()
+			busy(t, e.Conn, "pq.jobs.pop.min", bridges...)
+			e.Conn.Close()
+			for _, b := range bridges {
+				ends(t, b)
+			}
+		},
+		"a connection for busy queues never comes about": func(t *testing.T, e *testenv.Env) {
+			dialed := make(chan struct{}, 1)
+			silent := func(o *bridge.Options) {
+				o.NATSOptions = append(o.NATSOptions, nats.SetCustomDialer(&silentAfterFirst{dialed: dialed}))
+			}
+			bridges := []*testenv.Bridge{e.StartBridge(slow, silent), e.StartBridge(slow, silent)}
+			for _, b := range bridges {
+				b.WaitReady()
+			}
+			e.Conn = e.Connect()
+			testenv.Eventually(t, func() error {
+				burst(t, e.Conn, "pq.jobs.pop.min", 256)
+				if len(dialed) == 0 {
+					return errors.New("no second connection was tried")
+				}
+				return nil
+			})
+			e.Conn.Close()
+			for _, b := range bridges {
+				ends(t, b)
+			}
+		},
+		"NATS is away from the start": func(t *testing.T, e *testenv.Env) {
+			e.NATS.Stop()
+			b := e.StartBridge(slow)
+			notReady(t, b, "nats")
+			ends(t, b)
+		},
+		"NATS goes away": func(t *testing.T, e *testenv.Env) {
+			b := e.StartBridge(slow)
+			b.WaitReady()
+			e.NATS.Stop()
+			notReady(t, b, "nats")
+			ends(t, b)
+		},
+		"NATS freezes with busy queues": func(t *testing.T, e *testenv.Env) {
+			f := newFreezer(t, e.NATS.URL())
+			behind := func(o *bridge.Options) { o.NATSURL, o.ShutdownTimeout = f.url(), 4*time.Second }
+			bridges := []*testenv.Bridge{e.StartBridge(slow, behind), e.StartBridge(slow, behind)}
+			for _, b := range bridges {
+				b.WaitReady()
+			}
+			e.Conn = e.Connect()
+			busy(t, e.Conn, "pq.jobs.pop.min", bridges...)
+			e.Conn.Close()
+			f.freeze()
+			for _, b := range bridges {
+				_ = stopsWithin(t, b, testenv.Patience) // the last replies are not confirmed
+			}
+			f.end()
+		},
+		"an option of NATS fails": func(t *testing.T, e *testenv.Env) {
+			bad := func(*nats.Options) error { return errors.New("bad option") }
+			fails(t, e.StartBridge(slow, func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, bad) }), "bad option")
+		},
+		"the HTTP listener fails": func(t *testing.T, e *testenv.Env) {
+			b := e.StartBridge(slow)
+			b.WaitReady()
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+			fails(t, b, "HTTP")
+		},
+		"HTTP requests are being answered": func(t *testing.T, e *testenv.Env) {
+			u := unreadable{Database: e.DB, broken: new(atomic.Bool), reading: make(chan struct{}, 64)}
+			b := e.StartBridge(slow, func(o *bridge.Options) { o.DB = u })
+			b.WaitReady()
+			u.broken.Store(true)
+			for _, page := range []string{"/readyz", "/metrics"} {
+				cut := make(chan error, 1)
+				go func() {
+					_, _, err := b.Get(page)
+					cut <- err
+				}()
+				<-u.reading
+				defer func() {
+					if err := <-cut; err == nil {
+						t.Errorf("%s was answered", page)
+					}
+				}()
+			}
+			ends(t, b)
+		},
+		"the store never answers": func(t *testing.T, e *testenv.Env) {
+			s := stuck{Database: e.DB, entered: make(chan struct{}), free: make(chan struct{})}
+			b := e.StartBridge(slow, func(o *bridge.Options) { o.DB = s })
+			<-s.entered
+			ends(t, b)
+		},
+		"the store is another one": func(t *testing.T, e *testenv.Env) {
+			ends(t, func() *testenv.Bridge { b := e.StartBridge(slow); b.WaitReady(); return b }())
+			fails(t, e.StartBridge(slow, func(o *bridge.Options) { o.Keyspace = newKeyspace(t, "q", "pq") }), "root prefixes")
+		},
+		"the subjects are taken": func(t *testing.T, e *testenv.Env) {
+			other := memkv.New(memkv.Options{})
+			t.Cleanup(func() { _ = other.Close() })
+			b := e.StartBridge(slow)
+			b.WaitReady()
+			fails(t, e.StartBridge(slow, on(other, "")), "serves the same subjects")
+			ends(t, b)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := testenv.New(t, testenv.Options{Stopped: true})
+			e.NATS.Start()
+			all := append(slices.Clone(ofBridges), ofLibraries...)
+			known := goroutines(all...)
+			run(t, e)
+			if err := wantNoGoroutine(known, ofBridges...); err != nil {
+				t.Error(err)
+			}
+			// The libraries do not wait for theirs, which have nothing left to wait for.
+			testenv.Eventually(t, func() error { return wantNoGoroutine(known, all...) })
+		})
+	}
+}
+
+// A bridge that is not run keeps its address only until it is closed.
+func TestCloseWithoutRun(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Stopped: true})
+	b, err := bridge.New(bridge.Options{DB: e.DB, Keyspace: e.Keyspace, Grammar: e.Grammar, HTTPAddr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := b.Addr()
+	if _, err := net.Listen("tcp", address); err == nil {
+		t.Error("the address is free")
+	}
+	for range 2 {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatalf("the address is still taken: %v", err)
+	}
+	_ = listener.Close()
+}

@@ -81,8 +81,6 @@ type unreadable struct {
 	reading chan struct{} // an element for each read that has begun since
 }
 
-func (u unreadable) Check() error { return kv.Check(u.Database) }
-
 func (u unreadable) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	if !u.broken.Load() {
 		return u.Database.BeginRead(ctx)

@@ -75,8 +75,8 @@ func allForwarded(t *testing.T, bridges []*testenv.Bridge) (sum float64) {
 	return sum
 }
 
-// Of several bridges the one that pops from a busy queue gets most of its pops
-// from NATS itself, until the queue is idle.
+// NATS delivers most pops of a busy queue to the bridge that owns it, until the queue
+// is idle.
 func TestPopsOfABusyQueueAreAttracted(t *testing.T) {
 	for _, subject := range []string{"pq.jobs.pop.min", "pq.jobs.pop.max", "q.jobs.dequeue"} {
 		t.Run(subject, func(t *testing.T) {
@@ -126,8 +126,8 @@ func TestBridgeOfABusyQueueEnds(t *testing.T) {
 	wantQueued(t, e, 0)
 }
 
-// When NATS was away nothing is left of the subscriptions that could swallow a pop,
-// and those of a queue that is still busy are made again.
+// After NATS was away no subscription is left over that could swallow a pop, and those
+// for a queue that is still busy are made again.
 func TestNATSAwayFromABusyQueue(t *testing.T) {
 	const subject = "pq.jobs.pop.min"
 	e := testenv.New(t, testenv.Options{})
@@ -156,7 +156,7 @@ func TestNATSAwayFromABusyQueue(t *testing.T) {
 	busy(t, e.Connect(), subject, bridges...)
 }
 
-// The more bridges there are, the more subscriptions the one has that pops.
+// The more bridges there are, the more subscriptions the owner of a queue makes.
 func TestBridgesJoinABusyQueue(t *testing.T) {
 	const subject = "pq.jobs.pop.min"
 	e := testenv.New(t, testenv.Options{})
@@ -172,8 +172,8 @@ func TestBridgesJoinABusyQueue(t *testing.T) {
 		before := allForwarded(t, bridges)
 		const n = 2000
 		burst(t, e.Conn, subject, n)
-		// Expected are one in nine; five in fourteen with the subscriptions for
-		// one other bridge.
+		// One in nine is expected, or five in fourteen with subscriptions for only
+		// one peer.
 		if forwarded := allForwarded(t, bridges) - before; forwarded > n/5 {
 			return fmt.Errorf("%v of %d pops were forwarded", forwarded, n)
 		}
@@ -197,8 +197,8 @@ func (o onlyOnce) Dial(network, address string) (net.Conn, error) {
 	return nil, errors.New("only once")
 }
 
-// A second connection that does not come about keeps nothing from working, nor a
-// bridge from ending in time.
+// If the second connection never comes about, everything else works, and the bridge ends in
+// time.
 func TestNoConnectionForABusyQueue(t *testing.T) {
 	attempts, release := make(chan struct{}, 64), make(chan struct{})
 	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) {
@@ -224,7 +224,7 @@ func TestNoConnectionForABusyQueue(t *testing.T) {
 	close(release)
 }
 
-// Where NATS limits the subscriptions pops are forwarded.
+// Where NATS limits the number of subscriptions, pops are forwarded.
 func TestTooManySubscriptionsForABusyQueue(t *testing.T) {
 	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxSubs = 20 }})
 	bridges := []*testenv.Bridge{e.Bridge, e.StartBridge(), e.StartBridge(), e.StartBridge()}
@@ -263,7 +263,7 @@ func TestTooManySubscriptionsForABusyQueue(t *testing.T) {
 	}
 }
 
-// What is no subject of pops is never subscribed to, whoever says that it was forwarded.
+// Only subjects of pops are ever subscribed to, whatever a peer forwards.
 func TestForwardedNonsenseIsNotSubscribedTo(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	ghost := newGhost(t, e)

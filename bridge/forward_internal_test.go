@@ -13,8 +13,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// forwarding is one bridge that forwards pops to another, over a NATS that loses
-// some of what they say, and what became of each.
+// forwarding is a bridge that forwards pops to another, over a NATS that loses some of
+// the messages, and what became of each pop.
 type forwarding struct {
 	random   *rand.Rand
 	ledger   *ledger
@@ -52,7 +52,7 @@ func (f *forwarding) answer() {
 	}
 }
 
-// report sends a report, of which the limit leaves only a part.
+// report sends a report that covers only what the limit allows.
 func (f *forwarding) report(t *testing.T, limit int) {
 	if f.ledger == nil {
 		return
@@ -69,8 +69,8 @@ func (f *forwarding) report(t *testing.T, limit int) {
 	}
 }
 
-// Every pop is answered by exactly one of the two bridges, whatever is lost, and
-// what is said to be not run was not run.
+// Every pop is answered by exactly one of the two bridges, whatever is lost. A pop
+// that is answered as not run was not run.
 func TestForwardsAreAnsweredOnce(t *testing.T) {
 	for range 200 {
 		seed := rand.Uint64()
@@ -111,7 +111,7 @@ func TestForwardsAreAnsweredOnce(t *testing.T) {
 	}
 }
 
-// A pop that was said to be lost is not run when it comes after all.
+// A pop that was reported lost is not run when it arrives after all.
 func TestForwardThatComesLate(t *testing.T) {
 	l := newLedger(5, 100, func() {})
 	if !l.arrive(5) || !l.arrive(7) || l.arrive(6) || l.arrive(7) || !l.arrive(8) {
@@ -124,7 +124,7 @@ func TestForwardThatComesLate(t *testing.T) {
 	}
 }
 
-// What is kept of lost numbers is bounded. Of what is forgotten nothing is known.
+// A ledger keeps a bounded number of lost spans. Numbers below the floor are unknown.
 func TestLedgerIsBounded(t *testing.T) {
 	l := newLedger(1, 100, func() {})
 	for n := uint64(1); n < 1000; n += 2 {
@@ -196,9 +196,8 @@ func FuzzReport(f *testing.F) {
 	})
 }
 
-// Others are believed for some of this bridge's own heartbeats, however long those
-// take: a bridge that was frozen looks at what was said meanwhile before it takes
-// anybody for dead.
+// Silent peers count as gone after a number of this bridge's own heartbeats, however
+// long those take: a bridge that was frozen first reads what its peers sent meanwhile.
 func TestPeersAreForgottenByHeartbeats(t *testing.T) {
 	r := newTestBridge(t).router
 	here := func(id string) { r.hearHeartbeat(&nats.Msg{Data: []byte("here " + id)}) }

@@ -17,14 +17,14 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// wire is the connections of a bridge, which can be cut for good, or for a while
-// bring nothing from the server.
+// wire is the connections of a bridge. They can be cut for good, or carry nothing for a
+// while.
 type wire struct {
 	mu      sync.Mutex
 	reading sync.Cond
 	conns   []net.Conn
 	gone    bool
-	reads   int // of a few messages each that may still be done; negative for any number
+	reads   int // reads left, of a few messages each; negative if unlimited
 	frozen  bool
 }
 
@@ -74,7 +74,7 @@ func (c *wireConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// freeze keeps everything from coming or going, or ends that.
+// freeze stops everything in both directions, or lets it go on.
 func (w *wire) freeze(frozen bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +82,7 @@ func (w *wire) freeze(frozen bool) {
 	w.reading.Broadcast()
 }
 
-// hear lets the bridge read so many times what the server says.
+// hear lets the bridge read from the server that number of times.
 func (w *wire) hear(reads int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,7 +90,7 @@ func (w *wire) hear(reads int) {
 	w.reading.Broadcast()
 }
 
-// kill is as if the process were killed.
+// kill acts as if the process were killed.
 func (w *wire) kill() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,12 +103,13 @@ func (w *wire) kill() {
 
 func (w *wire) use(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.SetCustomDialer(w)) }
 
-// gets the pops that others forward, and no requests from NATS itself.
+// forwardedOnly has a bridge get only pops that others forward, not those that NATS
+// would deliver to it.
 func forwardedOnly(o *bridge.Options) {
 	o.NATSOptions = append(o.NATSOptions, nats.UserInfo("forwarded-only", "p"))
 }
 
-// withForwardedOnly lets bridges log in as forwardedOnly says.
+// withForwardedOnly adds the user of forwardedOnly to the server.
 func withForwardedOnly(o *server.Options) {
 	o.Users = []*server.User{
 		{Username: "all", Password: "p"},
@@ -119,7 +120,7 @@ func withForwardedOnly(o *server.Options) {
 	o.NoAuthUser = "all"
 }
 
-// heartbeats waits until each of the bridges was heard so many times more.
+// heartbeats waits until each of the bridges has been heard that number of times more.
 func heartbeats(t *testing.T, nc *nats.Conn, bridges, times int) {
 	t.Helper()
 	said, err := nc.SubscribeSync("_pqbridge.>")
@@ -140,7 +141,8 @@ func heartbeats(t *testing.T, nc *nats.Conn, bridges, times int) {
 	}
 }
 
-// pops requests one pop from each of n queues and returns where the answers come.
+// pops requests one pop from each of n queues and returns the subscription to the
+// answers.
 func pops(t *testing.T, e *testenv.Env, n int) *nats.Subscription {
 	t.Helper()
 	inbox := nats.NewInbox()
@@ -157,8 +159,8 @@ func pops(t *testing.T, e *testenv.Env, n int) *nats.Subscription {
 	return answers
 }
 
-// collect waits for n answers, one for each pop, and returns how many had each
-// code; those of unknown outcome have 1000 more.
+// collect waits for n answers, one for each pop, and counts them by code. An unknown
+// outcome adds 1000 to the code.
 func collect(t *testing.T, answers *nats.Subscription, n int) map[int]int {
 	t.Helper()
 	codes, answered := map[int]int{}, map[string]bool{}
@@ -184,8 +186,8 @@ func collect(t *testing.T, answers *nats.Subscription, n int) map[int]int {
 	return codes
 }
 
-// A bridge that has pops of others in hand, says once more that it is there and
-// then dies leaves none of them without an answer.
+// A bridge dies after a last heartbeat while it has pops of others: each of them is
+// answered.
 func TestPopsOfABridgeThatDies(t *testing.T) {
 	const n, enough = 120, 12
 	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly})
@@ -214,8 +216,8 @@ func TestPopsOfABridgeThatDies(t *testing.T) {
 	_ = third.Stop() // It is dead, and says that it could not answer what it had.
 }
 
-// A bridge that freezes for longer than it is believed to be there comes back: what it
-// had was answered by the others, and from then on all is as before.
+// A bridge freezes for longer than peerLife and comes back. The others have answered what
+// it had, and from then on all is as before.
 func TestPopsOfABridgeThatFreezes(t *testing.T) {
 	const n = 120
 	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly})
@@ -251,8 +253,7 @@ func TestPopsOfABridgeThatFreezes(t *testing.T) {
 	}
 }
 
-// A bridge that ends takes what those forward to it that have not heard of its
-// end.
+// A bridge that ends takes the pops of those that have not heard of its end.
 func TestPopsForwardedToABridgeThatEnds(t *testing.T) {
 	const n = 100
 	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly, Stopped: true})
@@ -284,7 +285,7 @@ func TestPopsForwardedToABridgeThatEnds(t *testing.T) {
 	<-second.Done()
 }
 
-// forwarded is a pop as the ghost gets it.
+// forwarded is a pop that the ghost received.
 type forwarded struct {
 	number  uint64
 	subject string
@@ -292,7 +293,7 @@ type forwarded struct {
 	headers nats.Header
 }
 
-// receive waits for n pops that a bridge forwards to the ghost, and returns the
+// receive waits until a bridge has forwarded n pops to the ghost, and returns the
 // bridge's id and the pops.
 func (g *ghost) receive(inbox *nats.Subscription, n int) (from string, all []forwarded) {
 	g.t.Helper()
@@ -309,8 +310,8 @@ func (g *ghost) receive(inbox *nats.Subscription, n int) (from string, all []for
 	return from, all
 }
 
-// until pops until the ghost was forwarded n of them, and returns them and where the
-// answers to all pops come.
+// until pops until at least n pops were forwarded to the ghost. It returns those and the
+// subscription to their answers.
 func (g *ghost) until(e *testenv.Env, inbox *nats.Subscription, n int) (from string, all []forwarded, answers *nats.Subscription) {
 	g.t.Helper()
 	answers = pops(g.t, e, 100)
@@ -329,9 +330,9 @@ func (g *ghost) until(e *testenv.Env, inbox *nats.Subscription, n int) (from str
 	return from, append(all, more...), answers
 }
 
-// The sender answers for what it forwarded until the receiver reports that it did:
-// at once what was lost, after a while what is not heard of again, and the rest when
-// the receiver says that it answers nothing more.
+// The sender is responsible for what it forwarded until the receiver reports it as
+// answered. It answers what was lost at once, and the rest when the receiver says that it
+// answers nothing more.
 func TestReportsOfForwardedPops(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	g := newGhost(t, e)
@@ -350,8 +351,8 @@ func TestReportsOfForwardedPops(t *testing.T) {
 		r.Floor, r.High = all[0].number, high
 		g.says("report."+from+".ghost", r.Encode())
 	}
-	// The first was answered, the second lost, and the ghost has the others, for longer
-	// than it would be believed without a word.
+	// The first was answered, the second lost, and the ghost has the others for longer
+	// than peerLife.
 	pending := []uint64{}
 	for _, f := range all[2:] {
 		pending = append(pending, f.number)
@@ -374,7 +375,7 @@ func TestReportsOfForwardedPops(t *testing.T) {
 	}
 }
 
-// stays has the ghost say that it is there whenever the bridge does.
+// stays has the ghost send a heartbeat whenever the bridge does.
 func (g *ghost) stays() {
 	g.t.Helper()
 	_, err := g.nc.Subscribe(g.root+"members", func(m *nats.Msg) {
@@ -387,8 +388,8 @@ func (g *ghost) stays() {
 	}
 }
 
-// The sender asks what became of pops that are not reported, in order behind them,
-// and does not wait indefinitely if the receiver has nothing to say of them.
+// The sender asks what became of pops that are not reported, on the way that they took,
+// and does not wait indefinitely for a receiver that knows nothing of them.
 func TestPopsThatAreNeverReported(t *testing.T) {
 	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.RequestTimeout = time.Millisecond }})
 	g := newGhost(t, e)
@@ -405,8 +406,8 @@ func TestPopsThatAreNeverReported(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_bridges", 2)
 }
 
-// A receiver reports what it answered, what it has and what did not come, and does
-// not run what comes after it said so.
+// A receiver reports what it answered, what it has and what did not arrive, and does not
+// run what arrives after it was reported lost.
 func TestReportsOfAReceiver(t *testing.T) {
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Lanes = 1 }})
 	g := newGhost(t, e)
@@ -454,8 +455,8 @@ func TestReportsOfAReceiver(t *testing.T) {
 	eventually(bridge.Report{Floor: 11, High: 16, Lost: lost, Final: true})
 }
 
-// A bridge that ends waits until each of the others has promised to forward nothing
-// more, and until what it forwarded itself is answered.
+// A bridge that ends waits until each peer has promised to forward nothing more, and
+// until what it forwarded itself is answered.
 func TestBridgeEndsWithPeers(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	g := newGhost(t, e)
@@ -480,7 +481,7 @@ func TestBridgeEndsWithPeers(t *testing.T) {
 	for string(next(t, beats).Data) != "left "+from {
 		g.says("members", "here ghost")
 	}
-	// It is alive until the ghost, which has its pops, is dead.
+	// It stays alive until it gives up the ghost, which has its pops.
 	if status, _, err := e.Bridge.Get("/healthz"); status != 200 || err != nil {
 		t.Errorf("/healthz: %d, %v", status, err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,28 +20,27 @@ import (
 // subjects from another store, or in another queue group.
 var ErrSubjectsTaken = errors.New("bridge: another pqbridge serves the same subjects")
 
-// membership tells all bridges that a NATS carries about each other, whatever
-// store or queue group they have. NATS would give each request to any bridge of
-// a queue group, and to one of each group; so bridges that serve the same
-// subjects must have the same store and the same group, or items seem to be
-// lost, and requests are run twice.
+// membership tells all bridges on one NATS about each other, whatever their store or
+// queue group. NATS delivers each request to one bridge of each queue group, any of
+// them. So bridges that serve the same subjects must have the same store, or items
+// would seem to be lost, and the same group, or requests would run twice.
 //
-// A bridge that starts asks who is there before it serves, and does not begin if
-// it may not. Of two that find each other later, because both started in one
-// moment or because their networks were joined, one stops serving until the
-// other is gone. Both know from the same facts which: see outranks.
+// A bridge that starts asks which others there are, and does not serve beside one that it
+// conflicts with. Two bridges may find each other later, because they started at
+// the same moment or because their networks were joined. Then one stops serving until
+// the other is gone. Both decide from the same facts which of them it is: see outranks.
 //
-// On the subject members each bridge announces itself from time to time. One that
-// asks gives the reply subject members.<its id>, on which the others answer; it
-// does not subscribe to members before that, so if it is alone NATS says at
-// once that there are no responders, and it does not wait: see join.
+// Bridges announce themselves periodically on the subject members. A bridge that
+// asks sends the reply subject members.<its id>, on which the others answer. It
+// subscribes to members only afterwards, so that NATS reports at once that there are no
+// responders if it is alone: see join.
 type membership struct {
 	b      *Bridge
-	online chan struct{} // has an element when the bridge has been connected
-	asked  chan struct{} // has an element when no more answers have to be waited for
-	news   chan struct{} // has an element when something changed that rival depends on
+	online chan struct{} // has an element when the bridge has connected
+	asked  chan struct{} // has an element when there is no need to wait for more answers
+	news   chan struct{} // has an element when the result of rival may have changed
 
-	strangers atomic.Bool // any other bridge has been heard
+	strangers atomic.Bool // another bridge has been heard
 
 	mu struct {
 		sync.Mutex
@@ -51,55 +49,26 @@ type membership struct {
 	}
 }
 
-// announcement is what a bridge tells all others on its NATS.
-type announcement struct {
-	ID        string    `json:"id"`
-	Store     string    `json:"store"` // identity, see fdbpq.OpenStore
-	Group     string    `json:"group"`
-	Subjects  []string  `json:"subjects"`            // wildcards
-	Exclusive bool      `json:"exclusive,omitempty"` // the store is that of one process
-	Host      string    `json:"host"`
-	Process   int       `json:"process"`
-	Location  string    `json:"location"` // of the store, for people
-	Started   time.Time `json:"started"`
-	State     state     `json:"state"`
-}
-
-// state of a bridge among those that serve its subjects.
-type state string
-
-const (
-	stateStarting state = "starting"
-	stateServing  state = "serving"
-	stateWaiting  state = "waiting" // for another one to go
-	stateGone     state = "gone"
-)
-
-func (s state) rank() int {
-	return slices.Index([]state{stateWaiting, stateStarting, stateServing}, s)
-}
-
 // member is another bridge.
 type member struct {
 	announcement
-	silent int // own announcements since it was heard
+	silent int // own announcements since it was last heard
 }
 
 const (
 	membersSubject = internalRoot + "members"
-	// announceEvery is how often a bridge announces itself, and memberLife for
-	// how many of its own announcements it believes another one to be there.
+	// announceEvery is how often a bridge announces itself, and memberLife the number
+	// of its own announcements after which another bridge that is silent counts as gone.
 	announceEvery = time.Second
 	memberLife    = 5
 	// answerTime is how long one question waits for answers.
 	answerTime = 300 * time.Millisecond
-	// strangersTime is how long it takes until all that announce themselves have
-	// been heard, and silenceTime how long a bridge may be silent until it counts
-	// as gone.
+	// Within strangersTime all bridges have announced themselves. A bridge that is
+	// silent for silenceTime counts as gone.
 	strangersTime = announceEvery * 3 / 2
 	silenceTime   = (memberLife + 1) * announceEvery
-	// maxMembers and maxAnnouncement bound what is remembered of others, and
-	// maxLocation, in bytes, keeps an announcement below it.
+	// maxMembers and maxAnnouncement, in bytes, bound what is remembered of others.
+	// maxLocation, in bytes, keeps announcements below that.
 	maxMembers      = 4096
 	maxAnnouncement = 16 << 10
 	maxLocation     = 1024
@@ -132,7 +101,7 @@ func (m *membership) self() announcement {
 	return m.mu.self
 }
 
-// enter changes what others are told from now on, and tells them.
+// enter changes the state of this bridge and announces it.
 func (m *membership) enter(s state) {
 	m.mu.Lock()
 	m.mu.self.State = s
@@ -140,13 +109,13 @@ func (m *membership) enter(s state) {
 	m.announce(membersSubject)
 }
 
-// join asks who is there, and returns ErrSubjectsTaken if this bridge must not
+// join asks which bridges there are, and returns ErrSubjectsTaken if this one must not
 // serve. It waits for NATS. store is the identity of the store.
 //
-// It is over at once if NATS says that nobody listens, or if a bridge answers that
-// this one belongs to. Otherwise somebody is there, who may be busy or frozen: what
-// others announce by themselves is heard too, for strangersTime if anybody is heard
-// and for silenceTime if nobody is.
+// It returns at once if NATS reports that nobody listens, or if a bridge of the same realm
+// that serves answers. Otherwise somebody listens who may be busy or frozen. Then it
+// also listens to announcements: for strangersTime if it hears any bridge, for
+// silenceTime if it hears none.
 func (m *membership) join(ctx context.Context, store string) error {
 	m.mu.Lock()
 	m.mu.self.Store = store
@@ -156,7 +125,7 @@ func (m *membership) join(ctx context.Context, store string) error {
 		return fmt.Errorf("bridge: subscribe to %s: %w", inbox, err)
 	}
 	settled, listening := false, false
-	for waited := time.Duration(0); !settled && waited < m.patience(); waited += answerTime {
+	for waited := time.Duration(0); !settled && waited < m.waitTime(); waited += answerTime {
 		for {
 			var reached bool
 			if reached, settled = m.ask(ctx, inbox); reached {
@@ -169,7 +138,7 @@ func (m *membership) join(ctx context.Context, store string) error {
 		if rival := m.rival(); rival != nil {
 			return fmt.Errorf("%w: %s", ErrSubjectsTaken, m.explain(rival))
 		}
-		if !listening { // not before, or NATS would never say that nobody listens
+		if !listening { // only now, or NATS would never report that nobody listens
 			if _, err := m.b.nc.Subscribe(membersSubject, m.hear); err != nil {
 				return fmt.Errorf("bridge: subscribe to %s: %w", membersSubject, err)
 			}
@@ -179,16 +148,16 @@ func (m *membership) join(ctx context.Context, store string) error {
 	return nil
 }
 
-// patience is how long to wait for what others say.
-func (m *membership) patience() time.Duration {
+// waitTime is how long join waits for what others say.
+func (m *membership) waitTime() time.Duration {
 	if m.strangers.Load() {
 		return strangersTime
 	}
 	return silenceTime
 }
 
-// ask asks who is there and waits for the answers. The question may not have reached
-// NATS. settled means that there is nobody else to wait for.
+// ask asks which bridges there are and waits for answers. reached says that the question
+// has reached NATS, and settled that there is no need to ask again.
 func (m *membership) ask(ctx context.Context, inbox string) (reached, settled bool) {
 	if !m.b.online.Load() {
 		select {
@@ -224,7 +193,7 @@ func (m *membership) ask(ctx context.Context, inbox string) (reached, settled bo
 	}
 }
 
-// announce tells what this bridge is.
+// announce publishes what this bridge is.
 func (m *membership) announce(subject string) {
 	if m.b.muted.Load() || m.b.nc.IsClosed() {
 		return
@@ -234,11 +203,11 @@ func (m *membership) announce(subject string) {
 		err = m.b.nc.Publish(subject, data)
 	}
 	if err != nil {
-		m.b.quiet.nats.warn("cannot tell other bridges that this one is there", "error", err)
+		m.b.quiet.nats.warn("cannot announce this bridge to others", "error", err)
 	}
 }
 
-// hear takes what a bridge says of itself, or NATS's word that nobody is there.
+// hear is called for announcements, and for the reply of NATS that nobody listens.
 func (m *membership) hear(msg *nats.Msg) {
 	if len(msg.Data) == 0 && msg.Header.Get("Status") == "503" {
 		signal(m.asked)
@@ -254,12 +223,12 @@ func (m *membership) hear(msg *nats.Msg) {
 	switch {
 	case strings.HasPrefix(msg.Reply, membersSubject+"."):
 		m.announce(msg.Reply)
-	case unknown: // it may not have heard this one either
+	case unknown: // it may not know this bridge either
 		m.announce(membersSubject)
 	}
 }
 
-// enroll remembers what a bridge said, and returns whether it is a new one.
+// enroll remembers an announcement and reports whether the bridge is a new one.
 func (m *membership) enroll(a announcement) (unknown bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -274,7 +243,7 @@ func (m *membership) enroll(a announcement) (unknown bool) {
 	}
 	m.mu.members[a.ID] = &member{announcement: a}
 	if a.State == stateServing && a.realm() == m.mu.self.realm() {
-		signal(m.asked) // it has asked already
+		signal(m.asked) // that bridge has asked all others before
 	}
 	if known == nil || known.State != a.State {
 		signal(m.news)
@@ -289,7 +258,7 @@ func (m *membership) leave() {
 	}
 }
 
-// beat announces this bridge, and forgets those that were not heard for a while.
+// beat announces this bridge and forgets those that have been silent for too long.
 func (m *membership) beat() {
 	m.announce(membersSubject)
 	m.mu.Lock()
@@ -301,8 +270,7 @@ func (m *membership) beat() {
 	}
 }
 
-// rival returns a bridge that is there and keeps this one from serving, nil if
-// there is none.
+// rival returns a bridge that keeps this one from serving, nil if there is none.
 func (m *membership) rival() *announcement {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -323,72 +291,4 @@ func (m *membership) rival() *announcement {
 	}
 	found := *rival
 	return &found
-}
-
-// realm is what bridges must have in common to serve the same subjects. A store
-// that only one bridge can have is a copy if another one has it too.
-func (a *announcement) realm() string {
-	owner := ""
-	if a.Exclusive {
-		owner = a.ID // two containers can have the same host name and process id
-	}
-	return strings.Join(append(slices.Clone(a.Subjects), a.Store, a.Group, owner), " ")
-}
-
-// outranks reports whether a may serve if only one of the two can: the one that
-// serves already, else one that starts, which may be what somebody restarted; and of
-// two alike the one that was there first. A realm has the rank of its best bridge.
-func (a *announcement) outranks(b *announcement) bool {
-	if x, y := a.State.rank(), b.State.rank(); x != y {
-		return x > y
-	}
-	if !a.Started.Equal(b.Started) {
-		return a.Started.Before(b.Started)
-	}
-	return a.ID < b.ID
-}
-
-// overlap reports whether there is a subject that two lists of wildcards, of the
-// form "a.b.>", have in common.
-func overlap(these, those []string) bool {
-	for _, this := range these {
-		for _, that := range those {
-			this, that := strings.TrimSuffix(this, ">"), strings.TrimSuffix(that, ">")
-			if strings.HasPrefix(this, that) || strings.HasPrefix(that, this) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// explain says what is wrong about another bridge, and what to do.
-func (m *membership) explain(rival *announcement) string {
-	self := m.self()
-	var wrong, remedy string
-	switch {
-	case rival.Store != self.Store:
-		wrong = "it has another store, so each would have a part of the items"
-		remedy = "stop one of them, give them different subject prefixes, or let them share one FoundationDB"
-	case rival.Group != self.Group:
-		wrong = "it is in another queue group, so each request would be run twice"
-		remedy = "stop one of them, or give them the same queue group"
-	case !slices.Equal(rival.Subjects, self.Subjects):
-		wrong = "its subject prefixes are others, so requests would reach a bridge that does not know them"
-		remedy = "stop one of them, or give them the same subject prefixes"
-	default:
-		wrong = "its store is a copy of this one's, so each item is in both"
-		remedy = "stop one of them, or give them different subject prefixes"
-	}
-	return fmt.Sprintf("%s. It is %s. This one is %s. To solve this %s", wrong, rival.describe(), self.describe(), remedy)
-}
-
-// describe says who and where a bridge is.
-func (a *announcement) describe() string {
-	location := ""
-	if a.Location != "" {
-		location = fmt.Sprintf(", store %.300q", a.Location)
-	}
-	return fmt.Sprintf("host %.100q, process %d%s, queue group %.100q, subjects %.200q, id %s",
-		a.Host, a.Process, location, a.Group, strings.Join(a.Subjects, " "), a.ID)
 }

@@ -58,7 +58,8 @@ type Options struct {
 	NATSURL string
 	// NATSOptions are applied to the connection after the bridge's own:
 	// credentials, TLS, a name. They must not set the connection's handlers
-	// (error, disconnect, reconnect, close): the bridge needs them itself.
+	// (error, disconnect, reconnect, close), which the bridge needs itself,
+	// nor NoEcho or NoCallbacksAfterClientClose.
 	// The bridge resolves and dials the servers unless a CustomDialer is set;
 	// shutdown waits for a custom dialer that blocks.
 	NATSOptions []nats.Option
@@ -172,6 +173,10 @@ func (o Options) Validate() error {
 		check(value >= least && value <= most, field, value, "%d to %d", least, most)
 	}
 	check(validURLs(o.NATSURL), "NATSURL", redacted(o.NATSURL), "nats://host:port, or several separated by commas")
+	client := o.natsClient()
+	check(!client.NoEcho, "NATSOptions", "nats.NoEcho", "options without it: a bridge must hear its own heartbeats")
+	check(!client.NoCallbacksAfterClientClose, "NATSOptions", "nats.NoCallbacksAfterClientClose",
+		"options without it: the end of a bridge waits for a callback")
 	check(o.DB != nil, "DB", o.DB, "a store")
 	check(o.Keyspace != nil, "Keyspace", o.Keyspace, "a keyspace")
 	check(o.Grammar != subjects.Grammar{}, "Grammar", "empty", "a grammar")
@@ -187,6 +192,17 @@ func (o Options) Validate() error {
 	check(o.ShutdownTimeout > 0 && o.ShutdownTimeout <= maxTimeout, "ShutdownTimeout", o.ShutdownTimeout, "more than 0, at most 24h")
 	check(semver.MatchString(o.Version), "Version", strconv.Quote(o.Version), "a semantic version such as 1.2.3")
 	return errors.Join(problems...)
+}
+
+// natsClient returns what NATSOptions set. It ignores their errors, which Run returns.
+func (o Options) natsClient() nats.Options {
+	client := nats.GetDefaultOptions()
+	for _, option := range o.NATSOptions {
+		if option != nil {
+			_ = option(&client)
+		}
+	}
+	return client
 }
 
 // validURLs reports whether the NATS client can parse the list of URLs. The client's

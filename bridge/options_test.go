@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
@@ -55,6 +57,23 @@ func TestOptionsBounds(t *testing.T) {
 		if required := []string{"bridge: DB ", "bridge: Keyspace ", "bridge: Grammar "}; !slices.ContainsFunc(required, func(s string) bool { return strings.HasPrefix(line, s) }) {
 			t.Errorf("least values are refused: %s", line)
 		}
+	}
+}
+
+// Options of the NATS client that the bridge cannot work with are refused.
+func TestBadNATSOptions(t *testing.T) {
+	for word, option := range map[string]nats.Option{
+		"nats.NoEcho":                      nats.NoEcho(),
+		"nats.NoCallbacksAfterClientClose": nats.NoCallbacksAfterClientClose(),
+	} {
+		err := bridge.Options{NATSOptions: []nats.Option{nil, nats.Name("x"), option}}.Validate()
+		if err == nil || !strings.Contains(err.Error(), "NATSOptions is "+word) {
+			t.Errorf("%q is not in:\n%v", word, err)
+		}
+	}
+	good := bridge.Options{NATSOptions: []nats.Option{nil, nats.Name("x")}}.Validate()
+	if good == nil || strings.Contains(good.Error(), "NATSOptions") {
+		t.Errorf("options that can be used: %v", good)
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A bridge that hears nothing because it is behind with reading, not even itself, does
-// not think that the others are gone.
+// A bridge that is so far behind with reading that it does not even hear itself does not
+// take its peers for gone.
 func TestRouterWaitsToHearItself(t *testing.T) {
 	r := newTestBridge(t).router
 	r.enter(phaseHere)

@@ -14,8 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// rootOf returns what the subjects of bridges that share a store begin with, once
-// one of them was heard.
+// rootOf returns the root of the subjects between bridges, once one of them was heard.
 func rootOf(t *testing.T, nc *nats.Conn) string {
 	t.Helper()
 	members, err := nc.SubscribeSync("_pqbridge.*.members")
@@ -26,7 +25,7 @@ func rootOf(t *testing.T, nc *nats.Conn) string {
 	return strings.TrimSuffix(next(t, members).Subject, "members")
 }
 
-// ghost is another bridge as far as the bridges know: the test says what it says.
+// ghost is another bridge as far as the bridges know. The test decides what it says.
 type ghost struct {
 	t    *testing.T
 	nc   *nats.Conn
@@ -59,8 +58,8 @@ func (g *ghost) hears(subject string) *nats.Subscription {
 	return s
 }
 
-// Pops of one queue go to one of two bridges, whichever NATS gave them to, and
-// when that one ends the other takes over without a pop going unanswered.
+// Pops of one queue go to one of two bridges, whichever NATS delivers them to. When that
+// bridge ends the other takes over, and every pop is answered.
 func TestPopsOfOneQueueGoToOneBridge(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	both := []*testenv.Bridge{e.Bridge, e.StartBridge()}
@@ -69,20 +68,20 @@ func TestPopsOfOneQueueGoToOneBridge(t *testing.T) {
 	for i := range n {
 		push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
 	}
-	// Each pops from some queues, so each hands over the pops of others.
-	var passed [2]float64
+	// Each owns some queues, so each forwards the pops of others.
+	var forwarded [2]float64
 	testenv.Eventually(t, func() error {
 		for i := range 64 {
 			e.Request(fmt.Sprintf("pq.other-%d.pop.min", i), nil, nil)
 		}
 		for i, b := range both {
 			var err error
-			if passed[i], err = metric(b, "pq_passed_total"); err != nil {
+			if forwarded[i], err = metric(b, "pq_passed_total"); err != nil {
 				return err
 			}
 		}
-		if passed[0] == 0 || passed[1] == 0 {
-			return fmt.Errorf("handed over: %v", passed)
+		if forwarded[0] == 0 || forwarded[1] == 0 {
+			return fmt.Errorf("forwarded: %v", forwarded)
 		}
 		return nil
 	})
@@ -110,16 +109,16 @@ func TestPopsOfOneQueueGoToOneBridge(t *testing.T) {
 	<-both[1].Done()
 }
 
-// appear makes the bridge believe, for a second, that there is another one.
+// appear makes the bridge believe, for about a second, that it has a peer.
 func (g *ghost) appear(e *testenv.Env) {
 	g.t.Helper()
 	g.says("members", "here ghost")
 	wantMetric(g.t, e.Bridge, "pq_bridges", 2)
 }
 
-// What was handed to a bridge that is gone is answered by the one that handed
-// it over, which then does the pops itself.
-func TestPopsHandedToABridgeThatIsGone(t *testing.T) {
+// Pops forwarded to a bridge that is gone are answered by the one that forwarded them,
+// which then does later pops itself.
+func TestPopsForwardedToABridgeThatIsGone(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	const queues = 32
 	for i := range queues {
@@ -153,7 +152,7 @@ func TestPopsHandedToABridgeThatIsGone(t *testing.T) {
 	}
 	all.Wait()
 	if n, _, err := swallowed.Pending(); err != nil || unknown != n || unknown == 0 || popped != queues-unknown {
-		t.Errorf("%d unknown, %d popped, %d handed to a bridge that is gone, %v", unknown, popped, n, err)
+		t.Errorf("%d unknown, %d popped, %d forwarded to a bridge that is gone, %v", unknown, popped, n, err)
 	}
 	again := 0
 	for i := range queues {
@@ -167,7 +166,7 @@ func TestPopsHandedToABridgeThatIsGone(t *testing.T) {
 	}
 }
 
-// A client cannot make a bridge believe that it may not talk to the others.
+// A client cannot make a bridge believe that NATS does not let it talk to its peers.
 func TestReplySubjectLikeABridges(t *testing.T) {
 	e := testenv.New(t, testenv.Options{
 		NATS: func(o *server.Options) {
@@ -203,8 +202,8 @@ func TestReplySubjectLikeABridges(t *testing.T) {
 	wantMetric(t, second, "pq_bridges", 2)
 }
 
-// More pops than can be remembered are not handed to a bridge that may be gone.
-func TestPopsHandedOverAreBounded(t *testing.T) {
+// Pops beyond the number that can be remembered are not forwarded.
+func TestForwardedPopsAreBounded(t *testing.T) {
 	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxPending = 10 }})
 	ghost := newGhost(t, e)
 	ghost.hears("to.ghost.>")
@@ -220,8 +219,8 @@ func TestPopsHandedOverAreBounded(t *testing.T) {
 	all.Wait()
 }
 
-// A reply subject so long that a server would close the connection of whoever
-// passes it on is refused.
+// A reply subject is refused if it is so long that a server would close the connection
+// of whoever forwards it.
 func TestLongReplySubjects(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	push(t, e, "pq.jobs.push", nil, "item")
@@ -249,8 +248,8 @@ func TestLongReplySubjects(t *testing.T) {
 	wantQueued(t, e, 1)
 }
 
-// Clients of another account, whose reply subjects NATS lets nobody pass on, get
-// answers from whichever bridge has their pops.
+// Clients of another account, whose reply subjects NATS lets nobody forward, get
+// answers from whichever bridge gets their pops.
 func TestPopsFromAnotherAccount(t *testing.T) {
 	e := testenv.New(t, testenv.Options{
 		Stopped: true,

@@ -28,10 +28,13 @@ import (
 // each sync that is waited for.
 type disk struct {
 	vfs.FS
+	dir    string
 	logger *slog.Logger
 	spare  *spare
 	mark   *mark
-	after  *vfs.MemFS // files made after the failure
+	// manifests notes how far the manifest is synced.
+	manifests *manifestMark
+	after     *vfs.MemFS // files made after the failure
 
 	once     sync.Once
 	cause    error         // set before failed is closed
@@ -45,13 +48,15 @@ const categoryFlush vfs.DiskWriteCategory = "pebble-memtable-flush"
 
 func newDisk(dir string, o Options) (*disk, error) {
 	d := &disk{
-		FS:       o.FS,
-		logger:   o.Logger,
-		spare:    newSpare(o.FS, dir, o.MemTableSize, uint64(max(o.MinFreeSpace, 0))),
-		mark:     openMark(o.FS, dir, o.Logger),
-		after:    vfs.NewMem(),
-		failed:   make(chan struct{}),
-		released: make(chan struct{}),
+		FS:        o.FS,
+		dir:       dir,
+		logger:    o.Logger,
+		spare:     newSpare(o.FS, dir, o.MemTableSize, uint64(max(o.MinFreeSpace, 0))),
+		mark:      openMark(o.FS, dir, o.Logger),
+		manifests: openManifestMark(o.FS, dir, o.Logger),
+		after:     vfs.NewMem(),
+		failed:    make(chan struct{}),
+		released:  make(chan struct{}),
 	}
 	return d, d.after.MkdirAll(dir, 0o755)
 }
@@ -92,6 +97,9 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 	if d.err() == nil {
 		f, err := d.create(name, category)
 		if err == nil {
+			if number := namedManifest(filepath.Base(name)); number != 0 {
+				d.manifests.name(number)
+			}
 			return d.opening(name, file{File: f, disk: d, table: table}), nil
 		}
 		d.fail(err)
@@ -137,6 +145,9 @@ func (d *disk) opening(name string, f file) vfs.File {
 	if log, _, ok := wal.ParseLogFilename(filepath.Base(name)); ok {
 		return &logFile{file: f, log: log, mark: d.mark}
 	}
+	if number := manifestNumber(filepath.Base(name)); number != 0 {
+		return &manifestFile{file: f, mark: d.manifests, written: syncedManifest{number: number}}
+	}
 	return &f
 }
 
@@ -158,7 +169,11 @@ func (d *disk) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &file{File: f, disk: d}, nil
+	opened := file{File: f, disk: d}
+	if name != d.dir { // Pebble syncs the folders above, too.
+		return &opened, nil
+	}
+	return &dirFile{file: opened, mark: d.manifests}, nil
 }
 
 // Open implements vfs.FS.

@@ -37,6 +37,10 @@
 // do, unless only what was never synced is affected. After a power cut damage to
 // what was synced last can be mistaken for that.
 //
+// A manifest, the list of the tables, that is damaged, cut off, missing or an older
+// one: Open fails, and its error says what to do. In a store of an earlier version
+// that holds from its first start on.
+//
 // A table that is damaged, missing or cannot be read: the reads that need it fail
 // with kv.ErrCorrupt, and so does Check from then on, until the store is opened
 // again. The log names the file.

@@ -58,6 +58,9 @@ func (db *DB) openStore() (*store, error) {
 	if err := checkMarker(o.FS, dir); err != nil {
 		return nil, err
 	}
+	if err := checkManifest(o.FS, dir); err != nil {
+		return nil, err
+	}
 	if err := checkLogs(o.FS, dir); err != nil {
 		return nil, err
 	}
@@ -133,7 +136,10 @@ func (s *store) close(reason error) error {
 // closePebble ends all that writes to the folder.
 func (s *store) closePebble() error {
 	s.disk.release()
-	defer s.disk.mark.close() // Pebble syncs its log once more.
+	defer func() { // Pebble syncs its log once more.
+		s.disk.mark.close()
+		s.disk.manifests.close()
+	}()
 	if s.pdb == nil {
 		return nil
 	}

@@ -1,0 +1,145 @@
+package pebblekv
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// powerCuts is a file system that takes pictures of what power cuts leave.
+type powerCuts struct {
+	vfs.FS
+	acked atomic.Int64
+	cuts  []powerCut
+	on    atomic.Bool
+	every int64 // a picture before each every'th write
+	ops   atomic.Int64
+}
+
+type powerCut struct {
+	files *vfs.MemFS
+	acked int64
+}
+
+// newPowerCuts takes pictures of files in front of every operation that may change
+// them, from start on. MaybeError is called by several goroutines of Pebble.
+func newPowerCuts(files *vfs.MemFS, every int64) *powerCuts {
+	p := &powerCuts{every: every}
+	taking := make(chan struct{}, 1)
+	p.FS = errorfs.Wrap(files, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if !p.on.Load() || op.Kind.ReadOrWrite() != errorfs.OpIsWrite || p.ops.Add(1)%p.every != 0 {
+			return nil
+		}
+		taking <- struct{}{}
+		acked := p.acked.Load()
+		p.cuts = append(p.cuts, powerCut{files.CrashClone(vfs.CrashCloneCfg{}), acked})
+		<-taking
+		return nil
+	}))
+	return p
+}
+
+// life opens a store, counts from acked on, with a flush now and then, and closes
+// it.
+func (p *powerCuts) life(t *testing.T, steps int64) {
+	t.Helper()
+	db, err := Open(testDir, Options{FS: p.FS, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range steps {
+		if err := set(db, "count", fmt.Sprintf("%06d", p.acked.Load()+1)); err != nil {
+			t.Fatal(err)
+		}
+		p.acked.Add(1)
+		if err := db.store.pdb.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Wherever the power is cut while manifests begin, grow and take each other's place,
+// twice in a row too, the store is opened and nothing acknowledged is lost.
+func TestPowerCutOfManifest(t *testing.T) {
+	files := vfs.NewCrashableMem()
+	p := newPowerCuts(files, 1)
+	p.on.Store(true)
+	for range 2 {
+		p.life(t, 2)
+	}
+	p.on.Store(false)
+	second := 0
+	for i, cut := range p.cuts {
+		again := newPowerCuts(cut.files, 7)
+		again.acked.Store(cut.acked)
+		again.ops.Store(int64(i)) // other places each time
+		again.on.Store(true)
+		again.life(t, 0)
+		again.on.Store(false)
+		wantCount(t, cut.files, cut.acked, fmt.Sprintf("power cut %d", i))
+		for j, cut := range again.cuts {
+			wantCount(t, cut.files, cut.acked, fmt.Sprintf("power cut %d, and again %d", i, j))
+			second++
+		}
+	}
+	t.Logf("%d power cuts, and %d during the start after one", len(p.cuts), second)
+}
+
+// A process may end after it made the marker of a new manifest and before that is
+// durable. The next one takes the new manifest for the one in force, and a power cut
+// may still bring the old one back.
+func TestPowerCutAfterUnsyncedMarker(t *testing.T) {
+	files := vfs.NewCrashableMem()
+	p := newPowerCuts(files, 1)
+	p.life(t, 2)
+	number, err := markedManifest(files, testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failing := errorfs.Wrap(files, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Path != testDir || op.Kind != errorfs.OpFileSync {
+			return nil
+		}
+		if now, err := markedManifest(files, testDir); err != nil || now != number {
+			return errors.Join(errInjected, err)
+		}
+		return nil
+	}))
+	if db, err := Open(testDir, Options{FS: failing, Logger: slog.New(slog.DiscardHandler)}); err == nil {
+		_ = db.Close()
+		t.Fatal("it was opened though the folder was not synced")
+	}
+	mark, err := readManifestMark(files, testDir)
+	if now, markerErr := markedManifest(files, testDir); errors.Join(err, markerErr) != nil || mark.inForce.number != number || mark.pending.number != now {
+		t.Fatalf("the mark is %+v and the marker names %d: %v", mark, now, err)
+	}
+	wantCount(t, files.CrashClone(vfs.CrashCloneCfg{}), p.acked.Load(), "without a start in between")
+	p.on.Store(true)
+	p.life(t, 1)
+	p.on.Store(false)
+	for i, cut := range p.cuts {
+		wantCount(t, cut.files, cut.acked, fmt.Sprintf("power cut %d after that", i))
+	}
+}
+
+func wantCount(t *testing.T, files vfs.FS, least int64, when string) {
+	t.Helper()
+	db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Errorf("%s: %v", when, err)
+		return
+	}
+	defer func() { _ = db.Close() }()
+	value, err := get(db, "count")
+	if count := fmt.Sprintf("%06d", least); err != nil || least > 0 && value < count {
+		t.Errorf("%s: read %q, %v, but %s was acknowledged", when, value, err, count)
+	}
+}

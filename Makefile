@@ -40,10 +40,10 @@ race: ## run the tests with the race detector; needs a C compiler
 check: fmt-check vet staticcheck test ## all that has to pass before a change goes in
 
 fmt: ## format the code
-	gofmt -w bridge cmd docs fdbpq subjects testenv
+	gofmt -w bridge client cmd docs fdbpq subjects testenv
 
 fmt-check:
-	@files=$$(gofmt -l bridge cmd docs fdbpq subjects testenv); \
+	@files=$$(gofmt -l bridge client cmd docs fdbpq subjects testenv); \
 	if [ -n "$$files" ]; then echo "not formatted, run make fmt:"; echo "$$files"; exit 1; fi
 
 vet:

@@ -107,7 +107,7 @@ func (e *embedded) repair() { e.fault.Store(nil) }
 // noPaths checks that nobody is told where the store is.
 func (e *embedded) noPaths(t *testing.T, text string) {
 	t.Helper()
-	for _, part := range []string{e.dir, "/" + filepath.Base(e.dir), filepath.Base(filepath.Dir(e.dir)), ".sst", ".log"} {
+	for _, part := range []string{e.dir, "/" + filepath.Base(e.dir), filepath.Base(e.dir) + "/", ".sst", ".log"} {
 		if strings.Contains(text, part) {
 			t.Errorf("%q has %q", text, part)
 		}

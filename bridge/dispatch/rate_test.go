@@ -9,24 +9,26 @@ import (
 func TestRate(t *testing.T) {
 	var r Rate
 	for period := range uint32(3) {
-		const callers, each = 4, 1000
-		var mu sync.Mutex
+		const callers, each = 4, 200_000
+		var counts [callers][]uint32
 		var all sync.WaitGroup
-		seen := map[uint32]int{}
-		for range callers {
+		for caller := range callers {
 			all.Go(func() {
 				for range each {
-					n := r.Note(period)
-					mu.Lock()
-					seen[n]++
-					mu.Unlock()
+					counts[caller] = append(counts[caller], r.Note(period))
 				}
 			})
 		}
 		all.Wait()
-		for n := uint32(1); n <= callers*each; n++ {
-			if seen[n] != 1 {
-				t.Fatalf("period %d: %d callers saw the count %d, want one", period, seen[n], n)
+		seen := make([]int, callers*each+1)
+		for _, own := range counts {
+			for _, n := range own {
+				seen[n]++
+			}
+		}
+		for n, times := range seen[1:] {
+			if times != 1 {
+				t.Fatalf("period %d: %d callers saw the count %d, want one", period, times, n+1)
 			}
 		}
 	}

@@ -21,7 +21,8 @@ import (
 // the first failure or when a signal comes. Then it waits for the pushes under way,
 // and its error says which lines are in the queue.
 func (p *push) pushLines(cmd *cobra.Command, s *session, header nats.Header) error {
-	in, lines := cmd.InOrStdin(), newLineReader(cmd.InOrStdin(), int(s.nc.MaxPayload()))
+	in := cmd.InOrStdin()
+	lines := newLineReader(in, int(s.nc.MaxPayload()))
 	r := p.newReceipts(cmd, in)
 	defer r.close()
 	defer sayInterrupted(cmd, pushInterrupted)()

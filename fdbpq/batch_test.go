@@ -36,8 +36,8 @@ func TestBatchOrder(t *testing.T) {
 	})
 }
 
-// Pops of both ends that want more than there is share it out, the front
-// first, and the others find the queue empty.
+// If pops from both ends want more items than there are, the front is served first, and
+// the rest find the queue empty.
 func TestBatchPopsOverlap(t *testing.T) {
 	empty := fdbpq.ErrEmpty.Error()
 	onEngines(t, func(f *fixture) {
@@ -78,8 +78,8 @@ func TestBatchPopsOverlap(t *testing.T) {
 	})
 }
 
-// Queues of one name but different kinds are different queues, and those of
-// one batch do not disturb each other.
+// Queues with the same name but of different kinds are different queues, and the queues of
+// one batch do not affect each other.
 func TestBatchOfManyQueues(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		var ops []fdbpq.Op
@@ -97,7 +97,7 @@ func TestBatchOfManyQueues(t *testing.T) {
 	})
 }
 
-// Operations that a queue does not have get their own error.
+// Each operation that a queue does not support gets its own error.
 func TestBatchInvalidOps(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q, fifo := f.queue("a"), f.fifoQueue("a")
@@ -121,7 +121,7 @@ func TestBatchInvalidOps(t *testing.T) {
 	})
 }
 
-// A batch of reads only writes nothing, not even a receipt.
+// A batch of only reads writes nothing, not even a receipt.
 func TestReadOnlyBatch(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q, fifo := f.queue("a"), f.fifoQueue("a")
@@ -134,13 +134,13 @@ func TestReadOnlyBatch(t *testing.T) {
 		f.push(q, 2, "y")
 		wantList(f.T, "results", summary(ops, f.apply(ops...)), "2", "x", "y", empty, "0")
 		wantEqual(f.T, "receipts", len(f.check().Receipts), 0)
-		// A pop that finds nothing has nothing to leave either.
+		// Neither does a pop that finds nothing.
 		wantList(f.T, "pop", summary(ops[:1], f.apply(op(opPopMin, f.queue("none")))), empty)
 		wantEqual(f.T, "receipts", len(f.check().Receipts), 0)
 	})
 }
 
-// What is wrong with one queue is told to those who use it and to nobody else.
+// Corrupt data in one queue affects only the operations on that queue.
 func TestBatchWithCorruptQueue(t *testing.T) {
 	// Each breaks queue "bad", which holds an item at priority 5.
 	damages := map[string]func(f *fixture, tx kv.Transaction){
@@ -211,7 +211,7 @@ func testCorruptQueue(f *fixture, damage func(*fixture, kv.Transaction)) {
 	}
 }
 
-// A key that is no item fails the pushes of its priority, and no others.
+// A key that is not an item fails the pushes at its priority, and no others.
 func TestPushBesideACorruptKey(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		f.corrupt = true
@@ -235,7 +235,7 @@ func TestPushBesideACorruptKey(t *testing.T) {
 	})
 }
 
-// The last batch's receipt is all that a Batcher leaves.
+// A Batcher leaves only the receipt of its last batch.
 func TestReceiptsDoNotPileUp(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("a")
@@ -249,8 +249,8 @@ func TestReceiptsDoNotPileUp(t *testing.T) {
 	})
 }
 
-// A queue is in the list of queues even if the disk hangs for long and then loses
-// the first pushes, which were not said to be done.
+// A queue is listed even if the disk hangs for a while and then loses the first pushes,
+// which were not acknowledged.
 func TestQueueIsListedAfterLostPushes(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	f := newFixture(t, openPebble(t, disk), fdbpq.RawValues)

@@ -7,8 +7,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
-// BenchmarkApply is a batch of 60 operations at a queue of ten priorities, in
-// memory. One iteration pushes 60 items and one pops them; each is timed alone.
+// BenchmarkApply runs batches of 60 operations on a queue with ten priorities, in memory: in
+// one iteration 60 pushes, in the next 60 pops, each timed alone.
 func BenchmarkApply(b *testing.B) {
 	const size = 60
 	keyspace := must(fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues))

@@ -40,8 +40,8 @@ func peekStep(method func(kv.Reader) (fdbpq.Item, error), mark *fdbpq.PriorityQu
 	}
 }
 
-// TestConflicts opens two transactions at once, on queues with items 10, 20, 30
-// and 40 at these priorities. The first commits; the second conflicts with it or not.
+// TestConflicts runs two concurrent transactions on queues with the items 10, 20, 30 and 40,
+// at these priorities. The first commits, and the second conflicts with it or does not.
 func TestConflicts(t *testing.T) {
 	f := onMem(t)
 	q, fifo, other := f.queue("a"), f.fifoQueue("a"), f.queue("other")
@@ -89,7 +89,7 @@ func TestConflicts(t *testing.T) {
 			first, second := must(f.db.Begin(f.ctx, kv.BeginOptions{})), must(f.db.Begin(f.ctx, kv.BeginOptions{}))
 			defer first.Cancel()
 			defer second.Cancel()
-			// Reads of the second come before the first is committed.
+			// The second reads before the first commits.
 			if err := test.second(second); err != nil {
 				t.Fatal(err)
 			}
@@ -109,8 +109,8 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// Batches of different Batchers that only push do not conflict, receipts and
-// all: each needs one attempt, in any interleaving.
+// Batches of only pushes do not conflict, receipts included, even from different Batchers:
+// in any interleaving, each needs one attempt.
 func TestBatchesOfPushesDoNotConflict(t *testing.T) {
 	f := onMem(t)
 	q, fifo := f.queue("a"), f.fifoQueue("a")

@@ -19,12 +19,12 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// BenchmarkContention pops from one queue with many clients at once, each with
-// a goroutine and transactions of its own: by the recipe, as its programs do,
-// and by Poppers. It starts a private FoundationDB server.
+// BenchmarkContention pops from one queue with many clients at once, each with its own
+// goroutine and transactions: with the bare recipe, and with Poppers. It starts a private
+// FoundationDB server.
 //
-// The units are pops per second, transactions begun and conflicts for each pop,
-// and the time of a pop for half and for 99 of 100 of them.
+// It reports pops per second, transactions and conflicts per pop, and the median and 99th
+// percentile of the time of a pop.
 //
 //	go test -tags fdb -run '^$' -bench Contention -benchtime 5s ./fdbpq
 func BenchmarkContention(b *testing.B) {
@@ -106,7 +106,7 @@ func startPopper(c *contest) func() error {
 	}
 }
 
-// run pops all items with so many clients.
+// run pops all items with the given number of clients.
 func (c *contest) run(clients int, start func(*contest) func() error) {
 	var left atomic.Int64
 	left.Store(int64(c.N))

@@ -11,8 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
-// cursorFixture is a queue of items of the priorities 0 to 9 in a store whose reads
-// are counted.
+// cursorFixture is a queue with items at the priorities 0 to 9, in a store that counts reads.
 func cursorFixture(t *testing.T) (*countkv.DB, *PriorityQueue) {
 	store := countkv.New(memkv.New(memkv.Options{}))
 	t.Cleanup(func() {
@@ -36,7 +35,7 @@ func cursorFixture(t *testing.T) (*countkv.DB, *PriorityQueue) {
 	return store, q
 }
 
-// A cursor gives all items in order, whatever the size of its pages is.
+// A cursor returns all items in order, whatever the size of its pages.
 func TestCursorGoesOn(t *testing.T) {
 	store, q := cursorFixture(t)
 	for _, end := range []End{Front, Back} {
@@ -68,7 +67,7 @@ func TestCursorGoesOn(t *testing.T) {
 	}
 }
 
-// A cursor conflicts with changes in the pages that it looked at, and nowhere else.
+// A cursor conflicts with changes in the pages that it read, and nowhere else.
 func TestCursorConflicts(t *testing.T) {
 	for _, end := range []End{Front, Back} {
 		for want := 1; want <= 4; want++ {
@@ -93,8 +92,8 @@ func TestCursorConflicts(t *testing.T) {
 	}
 }
 
-// changeMeanwhile runs fn in a transaction while another removes the item that is
-// the at'th from that end.
+// changeMeanwhile runs fn in a transaction while another removes the at'th item from the
+// given end.
 func changeMeanwhile(t *testing.T, end End, at int, fn func(tx kv.Transaction, l *layout) error) error {
 	t.Helper()
 	store, q := cursorFixture(t)
@@ -121,7 +120,7 @@ func changeMeanwhile(t *testing.T, end End, at int, fn func(tx kv.Transaction, l
 	return err
 }
 
-// Walks from both ends meet, and neither gives what the other took.
+// Walks from both ends meet, and neither returns what the other took.
 func TestWalksMeet(t *testing.T) {
 	for fromFront := range 12 {
 		store, q := cursorFixture(t)

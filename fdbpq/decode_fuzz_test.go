@@ -12,15 +12,14 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// The fuzz tests of this file read what any program may have written to the
-// store. Nothing panics, every refusal is ErrCorrupt, and what is accepted is
-// written as the bytes that were read.
+// The fuzz tests of this file read arbitrary bytes, as any program may have written them.
+// Nothing panics, every error is ErrCorrupt, and what was decoded encodes to the same bytes.
 
 func fuzzLayout(fifo bool, format ValueFormat) *layout {
 	return newLayout(tuple.NewSubspace(tuple.Tuple{"pq", "jobs"}), format, fifo)
 }
 
-// refused reports whether there is an error, which must be ErrCorrupt.
+// refused reports whether err is not nil. It must then be ErrCorrupt.
 func refused(t *testing.T, err error) bool {
 	t.Helper()
 	if err != nil && !errors.Is(err, ErrCorrupt) {
@@ -50,7 +49,7 @@ func FuzzDecodeMeta(f *testing.F) {
 	})
 }
 
-// cut returns b as the values of keys, each of size bytes; 0 means all in one.
+// cut splits b into values of size bytes; 0 means one value.
 func cut(b []byte, size int) []kv.KeyValue {
 	var parts []kv.KeyValue
 	for size > 0 && len(b) > size {
@@ -82,7 +81,7 @@ func FuzzParseItem(f *testing.F) {
 	})
 }
 
-// FuzzMessage: what is pushed is what is read, in both formats.
+// FuzzMessage: a message reads back as it was pushed, in both formats.
 func FuzzMessage(f *testing.F) {
 	f.Add([]byte("value"), "Trace", "a", "b", uint8(0), false)
 	f.Add([]byte{}, "", "\x00", "\xff", uint8(2), true)
@@ -93,7 +92,7 @@ func FuzzMessage(f *testing.F) {
 		if packed {
 			format = TupleValues
 		}
-		// With what was given at the end, which may be that of a chunk.
+		// The value ends with the given bytes, perhaps at the end of a chunk.
 		pads := []int{0, format.chunk() - len(value), format.chunk(), 2 * chunkSize}
 		m := Message{Value: append(make([]byte, max(0, pads[int(long)%len(pads)])), value...)}
 		checkMessage(t, format, m)
@@ -131,7 +130,7 @@ func beginFuzz(t *testing.T) kv.Transaction {
 	return tx
 }
 
-// FuzzStaged reads what stands in the keys of staged pops and in receipts.
+// FuzzStaged decodes the keys and values of staged pops, and receipts.
 func FuzzStaged(f *testing.F) {
 	now := time.UnixMicro(1_790_000_000_000_000)
 	id := newID(-3, 9, now, make([]byte, uniqueSize), true)
@@ -161,8 +160,7 @@ func FuzzStaged(f *testing.F) {
 	})
 }
 
-// FuzzStore does everything that can be done with a queue in which three keys
-// have any bytes.
+// FuzzStore runs all operations on a queue with three arbitrary keys and values.
 func FuzzStore(f *testing.F) {
 	now := time.UnixMicro(1_790_000_000_000_000)
 	id := newID(0, 0, now, make([]byte, uniqueSize), true)
@@ -194,8 +192,8 @@ func FuzzStore(f *testing.F) {
 	})
 }
 
-// exercise runs every operation on a queue whose bytes may be anything. Those
-// that find no item or cannot read one say so.
+// exercise runs every operation on a queue with arbitrary contents. Each succeeds, or returns
+// ErrEmpty or ErrCorrupt.
 func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time) {
 	t.Helper()
 	allowed := func(what string, err error) {

@@ -17,11 +17,11 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// slow is a store whose commits wait for the test. It notes what happens.
+// slow is a store whose commits wait for the test. It records what happens.
 type slow struct {
 	kv.Database
 	serial bool
-	// release lets a commit go on. If the error is not nil nothing is committed.
+	// release lets a commit continue. With an error, nothing is committed.
 	release chan error
 
 	mu     sync.Mutex
@@ -65,7 +65,7 @@ func (c slowCommit) Get() (struct{}, error) {
 	return struct{}{}, err
 }
 
-// waiting returns what happened until nothing goes on.
+// waiting returns what has happened once all goroutines wait.
 func (s *slow) waiting() []string {
 	synctest.Wait()
 	s.mu.Lock()
@@ -75,7 +75,7 @@ func (s *slow) waiting() []string {
 	return events
 }
 
-// onSlow runs a test in a bubble, in a store that commits when it is told to.
+// onSlow runs a test in a synctest bubble, on a store that commits when told to.
 func onSlow(t *testing.T, test func(t *testing.T, s *slow, k *fdbpq.Keyspace)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{Database: memkv.New(memkv.Options{}), release: make(chan error)}
@@ -86,14 +86,14 @@ func onSlow(t *testing.T, test func(t *testing.T, s *slow, k *fdbpq.Keyspace)) {
 	})
 }
 
-// backwards is a clock that runs backwards, so that times order nothing.
+// backwards is a clock that runs backwards, so that times give no order.
 func backwards() func() time.Time {
 	c := newClock(time.Now())
 	c.stepping(-time.Second)
 	return c.now
 }
 
-// pushed pops all from the store behind s and returns the values.
+// pushed pops everything from the store behind s, and returns the values.
 func pushed(t *testing.T, s *slow, q *fdbpq.PriorityQueue) (values []string) {
 	t.Helper()
 	for {
@@ -119,7 +119,7 @@ func wantListed(t *testing.T, s *slow, queue string) {
 	}
 }
 
-// A batch of pushes reads while another one before it commits, and comes after it.
+// A batch of pushes reads while the one before it commits, and still comes after it.
 func TestPushesReadWhileOthersCommit(t *testing.T) {
 	onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
 		b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
@@ -152,8 +152,8 @@ func TestPushesReadWhileOthersCommit(t *testing.T) {
 	})
 }
 
-// When the batch before has to be tried again it may get higher counts, and the next
-// one still comes after it.
+// If the previous batch needs another attempt, it may get higher counts, and the next batch
+// still comes after it.
 func TestPushesAfterOnesTriedAgain(t *testing.T) {
 	for _, lost := range []error{kv.ErrTooOld, kv.ErrThrottled, kv.ErrCommitUnknown} {
 		onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
@@ -182,7 +182,7 @@ func TestPushesAfterOnesTriedAgain(t *testing.T) {
 	}
 }
 
-// What became of a batch that is given up makes no difference to the next one.
+// The next batch does not depend on the outcome of one that was given up.
 func TestPushesAfterAbandonedOnes(t *testing.T) {
 	onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
 		b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
@@ -206,8 +206,8 @@ func TestPushesAfterAbandonedOnes(t *testing.T) {
 	})
 }
 
-// What may read more than counts, and any batch of a serial engine, begins when
-// the batch before is over.
+// Batches that may read more than counts, and all batches of a serial engine, begin after the
+// previous batch has ended.
 func TestOtherBatchesWait(t *testing.T) {
 	for _, c := range []struct {
 		first, second fdbpq.Op
@@ -250,7 +250,7 @@ func TestOtherBatchesWait(t *testing.T) {
 	}
 }
 
-// A batch that may begin early, because nothing is no read, leaves nothing open.
+// An empty batch, which only reads, does not begin a transaction early that nobody would end.
 func TestEmptyBatchAfterPushes(t *testing.T) {
 	onSlow(t, func(t *testing.T, s *slow, k *fdbpq.Keyspace) {
 		b, q := fdbpq.NewBatcher(s, k), must(k.PriorityQueue("jobs"))
@@ -269,9 +269,9 @@ func TestEmptyBatchAfterPushes(t *testing.T) {
 	})
 }
 
-// Pushes of several Batchers, some of them started before the ones before are
-// over, are all there once, those of one Batcher in the order in which they were
-// started, whatever becomes of the commits.
+// All pushes of several Batchers, some started before the previous batch has ended, are there
+// exactly once, and those of one Batcher in the order they were started, whatever happens to
+// the commits.
 func TestPushesStayInOrder(t *testing.T) {
 	_, seed := newRandom(t)
 	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})

@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.FDBGoroutines()...) }
 
-// engine is a kind of store that the tests run on. open may return a store
-// that is shared with others: each test has roots of its own in it.
+// engine is a kind of store to run tests on. open may return a shared store: each test has
+// its own roots in it.
 type engine struct {
 	name string
 	open func(t *testing.T) kv.Database
@@ -47,7 +47,7 @@ func openPebble(t *testing.T, fs vfs.FS) kv.Database {
 	return db
 }
 
-// patience bounds each test, so that one that hangs fails by name.
+// patience bounds each test, so that a test that hangs fails under its own name.
 const patience = 2 * time.Minute
 
 // fixture is a keyspace for one test.
@@ -60,10 +60,10 @@ type fixture struct {
 	priority, fifo string // roots
 	batcher        *fdbpq.Batcher
 
-	corrupt bool // the test leaves keys behind that are none of the layout
+	corrupt bool // the test leaves keys behind that break the invariants
 }
 
-// onEngines runs a test on every engine, with each format of values.
+// onEngines runs a test on every engine, with each value format.
 func onEngines(t *testing.T, run func(f *fixture)) {
 	for _, e := range engines() {
 		for format, name := range []string{"raw", "tuple"} {
@@ -79,14 +79,14 @@ func onMem(t *testing.T) *fixture {
 	return newFixture(t, memkv.New(memkv.Options{}), fdbpq.RawValues)
 }
 
-// newFixture makes a fixture in db, below roots of its own.
+// newFixture makes a fixture in db, with roots of its own.
 func newFixture(t *testing.T, db kv.Database, format fdbpq.ValueFormat) *fixture {
 	random := rand.Text()[:10]
 	return newFixtureIn(t, db, "pq-"+random, "q-"+random, format)
 }
 
-// newFixtureIn makes a fixture in db. At the end of the test the invariants of
-// the keyspace are checked, its keys removed and db closed.
+// newFixtureIn makes a fixture in db. When the test ends, it checks the invariants of the
+// Keyspace, removes its keys and closes db.
 func newFixtureIn(t *testing.T, db kv.Database, priority, fifo string, format fdbpq.ValueFormat) *fixture {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -115,7 +115,7 @@ func (f *fixture) stop() {
 	}
 }
 
-// everything is all keys below a root.
+// everything is the range of all keys below a root.
 func everything(root string) kv.Range {
 	begin, end := tuple.NewSubspace(tuple.Tuple{root}).Range()
 	return kv.Range{Begin: begin, End: end}
@@ -135,7 +135,7 @@ func (f *fixture) queue(name string) *fdbpq.PriorityQueue { return must(f.Priori
 
 func (f *fixture) fifoQueue(name string) *fdbpq.Queue { return must(f.Queue(name)) }
 
-// must panics, because most callers have no way on without the value.
+// must panics on an error, because most callers cannot go on without the value.
 func must[V any](value V, err error) V {
 	if err != nil {
 		panic(err)
@@ -193,7 +193,7 @@ func (f *fixture) look(method func(kv.Reader) (fdbpq.Item, error)) (fdbpq.Item, 
 	return kv.ReadTransact(f.ctx, f.db, method)
 }
 
-// values takes items with method until the queue is empty, which is bounded.
+// values takes items with method until the queue is empty, 10,000 at most.
 func (f *fixture) values(method func(kv.Transaction) (fdbpq.Item, error)) []string {
 	f.Helper()
 	var list []string
@@ -209,7 +209,7 @@ func (f *fixture) values(method func(kv.Transaction) (fdbpq.Item, error)) []stri
 	return nil
 }
 
-// length is what a queue says its length is.
+// length returns the length of a queue.
 func (f *fixture) length(q interface {
 	Len(kv.Reader) (int64, error)
 }) int64 {
@@ -252,7 +252,7 @@ func op(what fdbpq.Op, q fdbpq.Target) fdbpq.Op {
 	return what
 }
 
-// summary writes results as text: values, lens, errors, "" for pushes.
+// summary returns results as text: values, lengths, errors, "" for pushes.
 func summary(ops []fdbpq.Op, results []fdbpq.Result) []string {
 	list := make([]string, len(results))
 	for i, r := range results {

@@ -12,8 +12,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// A push is part of the caller's own transaction: the order is stored and the
-// job to pack it is queued, or neither.
+// A push is part of the caller's own transaction: it stores the order and queues the job of
+// packing it, or neither.
 func ExamplePriorityQueue_Push() {
 	ctx := context.Background()
 	db := memkv.New(memkv.Options{}) // or any other engine
@@ -98,8 +98,8 @@ func ExampleQueue() {
 	// Output: hello, and 1 more
 }
 
-// A Batcher runs the operations of many callers in one transaction, and tries
-// again by itself when a commit ends without an answer.
+// A Batcher runs the operations of many callers in one transaction, and handles commits of
+// unknown outcome by itself.
 func ExampleBatcher() {
 	ctx := context.Background()
 	db := memkv.New(memkv.Options{})
@@ -137,8 +137,8 @@ func ExampleBatcher() {
 	// fdbpq: the queue is empty
 }
 
-// Workers that pop from one queue at the same time share a Popper, or have one each in
-// other processes: their pops are served together instead of conflicting.
+// Workers that pop from one queue at the same time share a Popper, or have one in each
+// process. Their pops are served together instead of conflicting.
 func ExamplePopper() {
 	ctx := context.Background()
 	db := memkv.New(memkv.Options{})

@@ -79,7 +79,7 @@ func NewKeyspaceIn(s Subspace, priority, fifo string, format ValueFormat) (*Keys
 	if err := checkAreas(priority, fifo); err != nil {
 		return nil, err
 	}
-	base := copied(s)
+	base := tuple.FromBytes(s.Bytes())
 	newKind := func(root string, fifo bool) branch {
 		return branch{fifo: fifo, root: root, list: newList(base, root)}
 	}

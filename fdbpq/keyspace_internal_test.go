@@ -9,8 +9,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// For all prefixes of up to three pieces: those that are accepted have areas that
-// do not overlap, byte by byte, and those that are refused would have some that do.
+// For all roots of up to three pieces: the areas of those that are accepted do not overlap,
+// byte by byte, and the areas of those that are refused would.
 func TestAreasNeverOverlap(t *testing.T) {
 	pieces := []string{"a", "\x00", "\xff", "-x", "-queues", "-store"}
 	texts := []string{""}
@@ -53,8 +53,8 @@ func TestAreasNeverOverlap(t *testing.T) {
 	}
 }
 
-// ranges is where k keeps things: what some queues of each kind have, which have
-// names that are easily mixed up, the lists and the receipts.
+// ranges returns where k keeps things: the lists, the receipts, and some queues of each kind
+// with names that are easily mixed up.
 func (k *Keyspace) ranges() []kv.Range {
 	receipts := within(k.receipts.Bytes())
 	ranges := []kv.Range{receipts, within([]byte(k.priority.list.prefix)), within([]byte(k.fifo.list.prefix))}
@@ -75,7 +75,7 @@ func (k *Keyspace) ranges() []kv.Range {
 
 func internal(root string) kv.Range { return within(tuple.NewSubspace(tuple.Tuple{root}).Bytes()) }
 
-// meet reports whether a key can be in two of the ranges.
+// meet reports whether any two of the ranges overlap.
 func meet(ranges []kv.Range) bool {
 	for i, a := range ranges {
 		for _, b := range ranges[:i] {

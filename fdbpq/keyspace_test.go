@@ -11,7 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
-// The error says what would meet, where, and what to do.
+// The error says which areas would overlap, where, and what to do.
 func TestKeyspaceRefusesPrefixesThatMeet(t *testing.T) {
 	for _, test := range []struct {
 		priority, fifo string
@@ -40,8 +40,8 @@ func TestKeyspaceRefusesPrefixesThatMeet(t *testing.T) {
 	}
 }
 
-// With prefixes that are accepted nobody takes the keys of others for their own,
-// however alike the prefixes are.
+// Whatever roots are accepted, the keys of one area are never taken for those of another,
+// however similar the roots are.
 func TestPrefixesThatAreAlike(t *testing.T) {
 	for _, prefixes := range [][2]string{
 		{"pq", "pq-"}, {"pq", "pq-queue"}, {"pq", "pq-queues-x"}, {"pq", "pq\x00"}, {"pq\x00", "pq"}, {"pq", "pq\x00-x"},

@@ -11,7 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// The bytes of keys and values are those of the recipes.
+// Keys and values are those of the recipes, byte for byte.
 func TestGoldenBytes(t *testing.T) {
 	type recipe struct {
 		Begin string `json:"range_begin"`
@@ -69,8 +69,8 @@ func wantBytes(t *testing.T, what string, got []byte, want string) {
 	}
 }
 
-// The clock of a machine may be far off, but the items it pushes must still be
-// known as ours: headers and long values hang on it.
+// Even if the clock of a machine is far off, the items it pushes must count as ours:
+// otherwise they would lose headers and the rest of long values.
 func TestIDWithImpossibleClock(t *testing.T) {
 	for _, year := range []int{-5000, 1, 1969, 1970, 2019, 2020, 2026, 2199, 2200, 2201, 9999, 300_000} {
 		now := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)

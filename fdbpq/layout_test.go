@@ -30,8 +30,8 @@ func (h *hexBytes) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// readRecipes returns the items in the order of their keys, with the keys moved
-// from the subspace of the file to subspace root.
+// readRecipes returns the items in the order of their keys, moved from the file's subspace to
+// the subspace root.
 func readRecipes(t *testing.T, fifo bool, root tuple.Subspace) []recipeItem {
 	t.Helper()
 	type recipe struct {
@@ -75,10 +75,10 @@ func (f *fixture) storedForm(i recipeItem) []byte {
 	return i.StoredPython
 }
 
-// items is the subspace of a queue's items.
+// items returns the subspace of a queue's items.
 func items(root, name string) tuple.Subspace { return tuple.NewSubspace(tuple.Tuple{root, name, "i"}) }
 
-// recipePuts writes the items of the recipes as the recipes would.
+// recipePuts writes the items as the recipes would.
 func (f *fixture) recipePuts(root string, fifo bool) []recipeItem {
 	f.Helper()
 	list := readRecipes(f.T, fifo, items(root, "jobs"))
@@ -145,8 +145,8 @@ func TestRecipeItemsAreDequeued(t *testing.T) {
 	})
 }
 
-// An item pushed by us is what the recipe would have written after the same
-// items: the next count at its priority, 20 bytes, the value in its format.
+// An item that we push is what the recipe would have written: the next count at its
+// priority, 20 bytes, the value in the same format.
 func TestPushedItemsAreRecipeItems(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		f.recipePuts(f.priority, false)
@@ -201,8 +201,7 @@ func (f *fixture) wantStored(key, want []byte) {
 	}
 }
 
-// Values that another program stored in the other format are handed out as
-// they are, not refused.
+// Values that another program stored in the other format are returned as they are.
 func TestForeignValueInOtherFormat(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("jobs")
@@ -215,7 +214,7 @@ func TestForeignValueInOtherFormat(t *testing.T) {
 	})
 }
 
-// A key that is no item stays where it is, and the queue says so.
+// A key that is not an item stays, and pops and peeks return ErrCorrupt.
 func TestCorruptKeys(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		f.corrupt = true

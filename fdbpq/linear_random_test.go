@@ -15,8 +15,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 )
 
-// sequentialQueue is what a queue does when one operation runs at a time: a set
-// of ids in their order. Which id a push gets is not its matter: see wantFIFO.
+// sequentialQueue models a queue with one operation at a time: a sorted set of ids. It does
+// not say which id a push gets: see wantFIFO.
 var sequentialQueue = porcupine.Model{
 	Init: func() any { return []fdbpq.ID(nil) },
 	Step: func(state, input, output any) (bool, any) {
@@ -52,8 +52,8 @@ func stepQueue(items []fdbpq.ID, o fdbpq.Op, r fdbpq.Result) (bool, []fdbpq.ID) 
 	return r.Item.ID == items[last], items[:last]
 }
 
-// wantFIFO checks that of two items of one priority, of which one was pushed
-// completely before the other and was there all the time, it comes first.
+// wantFIFO checks the order of items of one priority: if the push of one ended before that of
+// the other began, and both are in the queue, the earlier one comes out first.
 func wantFIFO(t *testing.T, history []porcupine.Operation) {
 	t.Helper()
 	popped := map[fdbpq.ID]int64{} // when the pop began
@@ -76,8 +76,8 @@ func wantFIFO(t *testing.T, history []porcupine.Operation) {
 	}
 }
 
-// With any interleaving and any faults there is an order of all operations,
-// each at some moment of its batch, that explains every result.
+// Under any interleaving and any faults, some order of all operations, each at a moment
+// within its batch, explains every result.
 func TestLinearizable(t *testing.T) {
 	_, seed := newRandom(t)
 	for round := range uint64(12) {

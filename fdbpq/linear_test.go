@@ -9,8 +9,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// hooked calls a function before each commit, when everything of the
-// transaction has been read.
+// hooked calls a function before each commit, after all reads of the transaction.
 type hooked struct {
 	kv.Database
 	beforeCommit func()
@@ -31,22 +30,21 @@ func (tx hookedTransaction) Commit() kv.Future[struct{}] {
 	return tx.Transaction.Commit()
 }
 
-// rival is a batch, and what another client does completely after the batch
-// has read and before it commits.
+// rival is a batch, and what another client does after the batch has read and before it
+// commits.
 type rival struct {
 	name   string
 	before []fdbpq.Op // what is there
 	batch  []fdbpq.Op
 	rival  []fdbpq.Op
-	// allowed is the results of batch and rival together that some order of
-	// all operations explains, the rival's in their own order.
+	// allowed are the results of batch and rival that some order of all operations
+	// explains, with the rival's in their own order.
 	allowed []string
 }
 
-// What a batch tells must be true at one moment between its begin and its end,
-// for each operation, even if another client is faster. Each case is an attempt
-// to make it lie: a peek that sees the batch's own push, which is not there
-// before the commit, and misses what was there by then.
+// Each result of a batch must be true at some moment between its start and its end, even if
+// another client is faster. Each case tries to break that: a peek that sees the batch's own
+// push, which nobody else sees before the commit, and misses what is there by then.
 func TestPeeksInBatchesAreLinearizable(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("a")

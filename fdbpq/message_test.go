@@ -12,14 +12,14 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// pattern is n random bytes, zeros among them, different for each seed.
+// pattern returns n random bytes, some of them zero, different for each seed.
 func pattern(n, seed int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(b) // never fails
 	return b
 }
 
-// wantMessage checks that an item is m. No headers and empty headers are the same.
+// wantMessage checks that an item holds m. No headers and empty headers are the same.
 func wantMessage(t *testing.T, what string, got fdbpq.Item, err error, m fdbpq.Message) {
 	t.Helper()
 	switch {
@@ -32,8 +32,8 @@ func wantMessage(t *testing.T, what string, got fdbpq.Item, err error, m fdbpq.M
 	}
 }
 
-// Values of every size around the limits of a chunk come back byte for byte,
-// through each way of reading, and leave nothing behind.
+// Values of every size around multiples of a chunk come back byte for byte, however they are
+// read, and leave nothing behind.
 func TestValueSizes(t *testing.T) {
 	sizes := []int{0, 1, 44_999, 45_000, 45_001, 89_999, 90_000, 90_001, 135_000, 180_000, 180_001,
 		225_000, 270_000, 270_001, 1 << 20}
@@ -104,7 +104,7 @@ func TestHeaders(t *testing.T) {
 	})
 }
 
-// tooLarge is messages over the limit, each by another part.
+// tooLarge are messages over the limit, each for another reason.
 func tooLarge() map[string]fdbpq.Message {
 	half := strings.Repeat("x", fdbpq.MaxMessageSize/2)
 	return map[string]fdbpq.Message{
@@ -118,8 +118,8 @@ func tooLarge() map[string]fdbpq.Message {
 	}
 }
 
-// A message that is too large is refused by itself: nothing of it is written,
-// and the rest of its batch is done.
+// A message that is too large fails alone: nothing of it is written, and the rest of its
+// batch goes on.
 func TestTooLarge(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("large")
@@ -148,8 +148,8 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// Bytes that the caller changes after a push are not those that were pushed, and
-// items of one batch do not share memory that an append could reach.
+// A caller who changes its bytes after a push does not change the item, and an append to one
+// item of a batch does not reach another.
 func TestBytesAreTheCallers(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("bytes")

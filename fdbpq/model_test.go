@@ -17,7 +17,7 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0 picks one")
 
-// newRandom prints the seed and the command that runs the test with it again.
+// newRandom prints the seed, and the command that repeats the test with it.
 func newRandom(t *testing.T) (random *rand.Rand, seed uint64) {
 	seed = *seedFlag
 	if seed == 0 {
@@ -27,7 +27,7 @@ func newRandom(t *testing.T) (random *rand.Rand, seed uint64) {
 	return rand.New(rand.NewPCG(seed, 0)), seed
 }
 
-// modelQueue is a queue as a plain list in its order.
+// modelQueue is a queue as a sorted list.
 type modelQueue struct {
 	fifo  bool
 	items []modelItem
@@ -39,7 +39,7 @@ type modelItem struct {
 	foreign  bool // written by another program: not counted
 }
 
-// push puts an item behind the last of its priority.
+// push adds an item after the last of its priority.
 func (m *modelQueue) push(item modelItem) {
 	if m.fifo {
 		item.priority = 0
@@ -48,8 +48,8 @@ func (m *modelQueue) push(item modelItem) {
 	slices.SortStableFunc(m.items, func(a, b modelItem) int { return cmp.Compare(a.priority, b.priority) })
 }
 
-// end returns the first or last item, nil if there is none, and removes it if
-// told so.
+// end returns the first or last item, nil if there is none, and removes it if remove is
+// true.
 func (m *modelQueue) end(last, remove bool) *modelItem {
 	if len(m.items) == 0 {
 		return nil
@@ -74,7 +74,7 @@ func (m *modelQueue) len() (n int64) {
 	return n
 }
 
-// model is what is expected of a few queues.
+// model is the expected state of a few queues.
 type model struct {
 	*fixture
 	random  *rand.Rand
@@ -123,7 +123,7 @@ func (m *model) expect(ops []fdbpq.Op) []want {
 	return wants
 }
 
-// check compares what a batch gave with what was expected.
+// check compares the results of a batch with the expected ones.
 func (m *model) check(ops []fdbpq.Op, results []fdbpq.Result, wants []want) {
 	m.Helper()
 	for i, w := range wants {
@@ -193,13 +193,13 @@ func (m *model) foreignPush() {
 		}
 		random := make([]byte, 20)
 		_, _ = crand.Read(random)
-		random[8] = 0 // not the mark
+		random[8] = 0 // not the signature
 		tx.Set(space.Pack(append(id, random)), value)
 	})
 }
 
-// Random batches on a few queues give what plain lists give, and keep the
-// invariants of what is stored.
+// Random batches on a few queues have the same results as on plain lists, and keep the
+// invariants of the store.
 func TestModel(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		random, _ := newRandom(f.T)

@@ -7,7 +7,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// What the tests of staged pops see of them.
+// Exported for the tests of staged pops.
 
 const (
 	RequestLife = requestLife
@@ -23,7 +23,7 @@ const (
 // SetNow gives p another clock.
 func (p *Popper) SetNow(now func() time.Time) { p.now = now }
 
-// Line registers a request of p in tx that nobody will look after.
+// Line registers a request of p in tx whose owner is gone.
 func (p *Popper) Line(tx kv.Transaction, end End) error {
 	last, err := p.lastInLine(tx).Get()
 	if err != nil {
@@ -38,14 +38,14 @@ func (p *Popper) Serve(ctx context.Context) error {
 	return err
 }
 
-// Staged is what is stored of the staged pops of a queue.
+// Staged is what the store holds of the staged pops of a queue.
 type Staged struct {
 	Requests, Answers, Values, Claims int
 	Due                               int   // entries in the time index
 	Ends                              []End // of the requests, in order
 }
 
-// Staged reads what is stored of staged pops.
+// Staged reads what the store holds of staged pops.
 func (p *Popper) Staged(r kv.Reader) (Staged, error) {
 	var s Staged
 	for i, n := range []*int{&s.Requests, &s.Answers, &s.Values, &s.Claims, &s.Due} {

@@ -14,11 +14,11 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 )
 
-// popFaults is what can happen to a commit.
+// popFaults are the faults of a commit.
 var popFaults = []faultkv.Fault{faultkv.None, faultkv.Conflict, faultkv.UnknownLost,
 	faultkv.UnknownMade, faultkv.UnknownBeforeNext, faultkv.UnknownDuringNext}
 
-// popUnknowns is those after which the outcome is unknown.
+// popUnknowns are those that leave the outcome unknown.
 var popUnknowns = popFaults[2:]
 
 // faultSequences returns all sequences of n faults.
@@ -36,7 +36,7 @@ func faultSequences(n int) [][]faultkv.Fault {
 	return list
 }
 
-// inParallel runs tests that mostly wait.
+// inParallel runs tests that spend most of their time waiting.
 func inParallel[V any](list []V, test func(V)) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 100)
@@ -50,16 +50,16 @@ func inParallel[V any](list []V, test func(V)) {
 	wg.Wait()
 }
 
-// stagedFixture is a queue of three items in a store that has faults for its Popper,
-// and none for the fixture.
+// stagedFixture is a queue of three items in a store that has faults for the Popper, but not
+// for the fixture.
 type stagedFixture struct {
 	*fixture
 	store *faultkv.DB
 	q     *fdbpq.PriorityQueue
 	p     *fdbpq.Popper
 	clock *clock
-	// served: another process serves the line when p has made two commits,
-	// which is when it has registered.
+	// served: another process serves the line after two commits of p, once it has
+	// registered.
 	served bool
 }
 
@@ -97,8 +97,8 @@ func (s *stagedFixture) commit(n int, tx kv.Transaction) error {
 	return err
 }
 
-// wantLeft checks that what is left is the items wanted, in order, once commits
-// that were under way have landed, and nothing else.
+// wantLeft checks that exactly the given items are left, in order, once the commits in
+// flight have landed.
 func (s *stagedFixture) wantLeft(what string, want ...string) {
 	s.Helper()
 	s.store.Land()
@@ -115,8 +115,7 @@ func (s *stagedFixture) wantLeft(what string, want ...string) {
 	}
 }
 
-// Whatever happens to the first four commits of a pop, it pops one item, and no
-// other is touched.
+// Whatever happens to the first four commits of a pop, it pops one item and no other.
 func TestPopWithFaultsAtEveryCommit(t *testing.T) {
 	list := faultSequences(4)
 	for _, served := range []bool{false, true} {
@@ -139,8 +138,8 @@ func TestPopWithFaultsAtEveryCommit(t *testing.T) {
 	t.Logf("%d sequences of faults", len(list))
 }
 
-// The same with the first commit lost, so that the faults meet serving and
-// collecting, and for an item with headers.
+// The same if the first commit is lost, so that faults hit serving and collecting, and for an
+// item with headers.
 func TestStagedPopWithFaultsAtEveryCommit(t *testing.T) {
 	list := faultSequences(3)
 	for _, served := range []bool{false, true} {
@@ -162,7 +161,7 @@ func TestStagedPopWithFaultsAtEveryCommit(t *testing.T) {
 	t.Logf("%d sequences of faults", len(list))
 }
 
-// ending is where something comes to an end, while faults come one by one.
+// ending is where a pop ends, and the faults that come one after another.
 type ending struct {
 	begin  int // before that transaction begins, from 1; 0: never
 	write  int // after that commit that wrote, likewise
@@ -170,15 +169,15 @@ type ending struct {
 	served bool
 }
 
-// endings is the ends of a staged pop at every transaction, with everything
-// that can happen to the last commit and the next one, which withdraws.
+// endings are the ends of a staged pop at each of its transactions, with every fault of the
+// last commit and of the next one, which withdraws.
 func endings() []ending {
 	var list []ending
 	for _, served := range []bool{false, true} {
 		for at := 1; at <= 4; at++ {
 			list = append(list, ending{begin: at, served: served, script: []faultkv.Fault{faultkv.Conflict}})
 		}
-		// The last commits are those that take at once, register, and serve or collect.
+		// The last commit takes an item at once, registers, or serves or collects.
 		for _, path := range [][]faultkv.Fault{{}, {faultkv.Conflict}, {faultkv.Conflict, faultkv.None}} {
 			for _, last := range popUnknowns {
 				for _, next := range popFaults {
@@ -191,7 +190,7 @@ func endings() []ending {
 	return list
 }
 
-// A pop whose context ends, wherever it is, is withdrawn: it has no effect.
+// A pop whose context ends at any point is withdrawn, and has no effect.
 func TestContextEndsAnywhere(t *testing.T) {
 	list := endings()
 	inParallel(list, func(at ending) {
@@ -216,7 +215,7 @@ func TestContextEndsAnywhere(t *testing.T) {
 	t.Logf("%d ends", len(list))
 }
 
-// endAt calls end at the place given.
+// endAt calls end at the given point.
 func (s *stagedFixture) endAt(at ending, end func()) {
 	s.store.Next(at.script...)
 	s.served = at.served
@@ -234,8 +233,8 @@ func (s *stagedFixture) endAt(at ending, end func()) {
 	})
 }
 
-// A pop that cannot be withdrawn, because the store is out of reach, says so and
-// is settled later: by Settle, or by the next pop.
+// A pop that cannot be withdrawn, because the store cannot be reached, says so, and is
+// settled later by Settle or by the next pop.
 func TestSettleStagedPops(t *testing.T) {
 	list := slices.DeleteFunc(endings(), func(at ending) bool { return at.begin > 0 })
 	inParallel(list, func(at ending) {
@@ -266,8 +265,7 @@ func TestSettleStagedPops(t *testing.T) {
 	})
 }
 
-// A pop that could not even begin has nothing to withdraw, so that its error is
-// a certain one.
+// A pop that could not even begin has nothing to withdraw, and its outcome is known.
 func TestPopThatCannotBegin(t *testing.T) {
 	s := newStagedFixture(t)
 	s.store.SetOutage(true)

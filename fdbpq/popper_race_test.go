@@ -14,10 +14,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// meddled is a store, used by one goroutine, that lets tests come in between.
+// meddled is a store for one goroutine that lets tests intervene.
 type meddled struct {
 	kv.Database
-	// begin is called before the n'th transaction begins. nil: nothing is.
+	// begin is called before the n'th transaction begins, unless nil.
 	begin func(n int)
 	// write is called in place of the n'th commit of a transaction that wrote.
 	write          func(n int, tx kv.Transaction) error
@@ -63,14 +63,14 @@ func (tx *meddledTransaction) Cancel() {
 	}
 }
 
-// commitNow is what a commit does when nothing comes in between.
+// commitNow is a commit without intervention.
 func commitNow(tx kv.Transaction) error {
 	_, err := tx.(*meddledTransaction).Transaction.Commit().Get()
 	return err
 }
 
-// lates is all sequences of four commits of which each is made (0), refused (-1)
-// or of unknown outcome and made after that many later ones.
+// lates are all sequences of four commits. Each is made (0), refused (-1), or of unknown
+// outcome and made after the given number of later ones.
 func lates() [][]int {
 	list := [][]int{{}}
 	for range 4 {
@@ -85,8 +85,7 @@ func lates() [][]int {
 	return list
 }
 
-// A commit without an answer that is made when the pop has gone on, and made
-// other commits, changes nothing any more.
+// A commit of unknown outcome that is made after later commits of its pop changes nothing.
 func TestLateCommits(t *testing.T) {
 	for _, served := range []bool{false, true} {
 		inParallel(lates(), func(late []int) { lateCommits(t, late, served) })
@@ -124,8 +123,7 @@ func lateCommits(t *testing.T, late []int, served bool) {
 	s.wantLeft(what, "b", "c")
 }
 
-// The same while others join the line before each commit: they and the pop get
-// or leave each item once.
+// The same while others join the line before each commit: each item is popped once, or stays.
 func TestLateCommitsWhileTheLineGrows(t *testing.T) {
 	for servedAt := 2; servedAt <= 5; servedAt++ {
 		inParallel(lates(), func(late []int) { lateCommitsWhileTheLineGrows(t, late, servedAt) })
@@ -180,8 +178,8 @@ func lateCommitsWhileTheLineGrows(t *testing.T, late []int, servedAt int) {
 	wantEqual(t, what+": length", s.length(s.q), 0)
 }
 
-// A commit without an answer that is made while another item is being taken
-// counts, and the other item stays.
+// A commit of unknown outcome that is made while its pop takes another item counts, and the
+// other item stays.
 func TestLateCommitOfAnotherItem(t *testing.T) {
 	s := newStagedFixture(t)
 	var late []*meddledTransaction
@@ -206,14 +204,14 @@ func TestLateCommitOfAnotherItem(t *testing.T) {
 	s.wantLeft("what is left", "before a", "b", "c")
 }
 
-// makeLate makes commits that nobody waits for: they may fail.
+// makeLate makes late commits, which may fail.
 func makeLate(list []*meddledTransaction) {
 	for _, tx := range list {
 		_, _ = tx.Transaction.Commit().Get()
 	}
 }
 
-// interferences is what another process can do in the middle of a staged pop.
+// interferences are what another process can do in the middle of a staged pop.
 var interferences = map[string]func(s *stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error){
 	"plain pop": func(s *stagedFixture, _ *fdbpq.Popper) (fdbpq.Item, error) { return s.take(s.q.PopMin) },
 	"pop":       func(s *stagedFixture, other *fdbpq.Popper) (fdbpq.Item, error) { return other.PopMin(s.ctx) },
@@ -237,8 +235,8 @@ type interference struct {
 	served bool
 }
 
-// Whatever others do between what a pop reads and what it commits, no item is
-// popped twice and none is lost.
+// Whatever others do between the reads of a pop and its commit, no item is popped twice, and
+// none is lost.
 func TestInterference(t *testing.T) {
 	var list []interference
 	for name := range interferences {
@@ -286,8 +284,8 @@ func TestInterference(t *testing.T) {
 	})
 }
 
-// "Empty" is not said of a queue that is pushed to meanwhile, and a request that
-// is withdrawn meanwhile gets nothing.
+// Nobody is told "empty" if there is a push meanwhile, and a request that is withdrawn
+// meanwhile gets nothing.
 func TestServingMeetsPushAndWithdrawal(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("meets")

@@ -18,7 +18,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 )
 
-// popperRates has some of every fault but delays.
+// popperRates has every fault except delays.
 var popperRates = map[faultkv.Fault]float64{
 	faultkv.Outage:            0.003,
 	faultkv.TooOld:            0.01,
@@ -30,8 +30,8 @@ var popperRates = map[faultkv.Fault]float64{
 	faultkv.UnknownDuringNext: 0.03,
 }
 
-// popperRun is one random run: processes of several kinds on one queue, in a
-// store with faults, with a clock that jumps.
+// popperRun is one random run: processes of several kinds on one queue, in a store with
+// faults, with a clock that jumps.
 type popperRun struct {
 	*stagedFixture
 	seed     uint64
@@ -118,7 +118,7 @@ func (run *popperRun) note(list *[]string, value string) {
 	*list = append(*list, value)
 }
 
-// pop pops until there is nothing to come, with contexts that end at any time.
+// pop pops until no more items come, with contexts that end at any time.
 func (run *popperRun) pop(p *fdbpq.Popper, random *rand.Rand) {
 	for {
 		last := run.pushing.Load() == 0
@@ -144,7 +144,7 @@ func (run *popperRun) pop(p *fdbpq.Popper, random *rand.Rand) {
 	}
 }
 
-// settle retries until it is done, so that it is clear where all items are.
+// settle retries until it succeeds, so that the place of every item is known.
 func (run *popperRun) settle(fn func(context.Context) error) {
 	for {
 		if err := fn(run.ctx); err == nil || run.ctx.Err() != nil {
@@ -182,7 +182,7 @@ func (run *popperRun) popPlain(random *rand.Rand) {
 	}
 }
 
-// dieInLine registers requests that nobody looks after.
+// dieInLine registers requests whose owner is gone.
 func (run *popperRun) dieInLine(random *rand.Rand) {
 	for run.pushing.Load() > 0 {
 		end := fdbpq.Front
@@ -194,7 +194,7 @@ func (run *popperRun) dieInLine(random *rand.Rand) {
 	}
 }
 
-// finish looks for what was lost or doubled.
+// finish checks that nothing was lost or doubled.
 func (run *popperRun) finish() {
 	run.store.Land()
 	run.clock.advance(fdbpq.ClaimLife + fdbpq.AnswerLife)

@@ -17,8 +17,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
-// clock is a clock that moves when it is told to, and by step each time that
-// somebody looks at it.
+// clock is a clock that moves when told to, and by step each time it is read.
 type clock struct {
 	micros, step atomic.Int64
 }
@@ -38,7 +37,7 @@ func (c *clock) give(ps ...*fdbpq.Popper) {
 	}
 }
 
-// onFaults is a fixture in a store that can be told to fail.
+// onFaults is a fixture in a store that fails when told to.
 func onFaults(t *testing.T, o faultkv.Options) (*fixture, *faultkv.DB) {
 	db := faultkv.New(memkv.New(memkv.Options{}), o)
 	return newFixture(t, db, fdbpq.RawValues), db
@@ -52,7 +51,7 @@ func (f *fixture) fill(q *fdbpq.PriorityQueue, values ...string) {
 	}
 }
 
-// line registers requests of pops that nobody will look after.
+// line registers requests of pops whose owners are gone.
 func (f *fixture) line(p *fdbpq.Popper, ends ...fdbpq.End) {
 	f.Helper()
 	for _, end := range ends {
@@ -121,7 +120,7 @@ func TestPopperAlone(t *testing.T) {
 	})
 }
 
-// A pop that loses to another registers, serves the line and collects.
+// A pop that loses to another registers, serves the line, and collects.
 func TestPopperThatLost(t *testing.T) {
 	f, db := onFaults(t, faultkv.Options{})
 	q := f.queue("lost")
@@ -144,7 +143,7 @@ func TestPopperThatLost(t *testing.T) {
 	f.wantStaged(p, 0, 1, 0, 1)
 }
 
-// Headers and the rest of a long value go with the item and back again.
+// Headers and the rest of a long value go with the item, and return with it.
 func TestPopperLongItems(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q, fifo := f.queue("long"), f.fifoQueue("long")
@@ -175,8 +174,8 @@ func TestPopperLongItems(t *testing.T) {
 	})
 }
 
-// A newcomer waits behind those who are registered, and each gets the end that
-// it asked for.
+// A newcomer waits behind those registered before it, and each gets an item from the end it
+// asked for.
 func TestNewcomersDoNotOvertake(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("order")
@@ -198,8 +197,7 @@ func TestNewcomersDoNotOvertake(t *testing.T) {
 	wantEqual(t, "length", f.length(q), 1)
 }
 
-// An item that was given to a pop that is gone comes back to its old place, and
-// is counted once.
+// An item given to a pop whose owner is gone returns to its old place, and is counted once.
 func TestItemsOfTheDeadComeBack(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("dead")
@@ -230,7 +228,7 @@ func TestItemsOfTheDeadComeBack(t *testing.T) {
 	})
 }
 
-// Plain pops find what came back when the queue has too few items.
+// Plain pops that find too few items bring back those of dead pops.
 func TestPlainPopsFindItemsOfTheDead(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("plain")
@@ -254,7 +252,7 @@ func TestPlainPopsFindItemsOfTheDead(t *testing.T) {
 	})
 }
 
-// Requests that expired are removed and get nothing.
+// Expired requests are removed, and get nothing.
 func TestExpiredRequests(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("expired")
@@ -272,8 +270,8 @@ func TestExpiredRequests(t *testing.T) {
 	wantList(t, "what is left", f.values(q.PopMin), "a", "b")
 }
 
-// Many Poppers at both ends, plain pops and pushes, all at once: every item
-// comes out once.
+// With many Poppers at both ends, plain pops and pushes, all at once, every item comes out
+// once.
 func TestManyPoppers(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		const workers, each = 6, 40

@@ -39,8 +39,8 @@ func TestPriorityOrder(t *testing.T) {
 	})
 }
 
-// Among equal priorities the order is that of the pushes, even when items were
-// popped between them and within one transaction.
+// Items of equal priority come out in the order of their pushes, also when there were pops
+// between these, and within one transaction.
 func TestEqualPriorities(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("equal")
@@ -130,7 +130,7 @@ func TestEmptyQueue(t *testing.T) {
 	})
 }
 
-// Len is exact through everything, and a queue that is empty again has no keys.
+// Len is exact after every operation, and a queue that is empty again has no keys.
 func TestLen(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("len")
@@ -226,7 +226,7 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// A push or pop is part of the caller's transaction: done with it or not at all.
+// A push or pop takes effect with the caller's transaction, or not at all.
 func TestInCallersTransaction(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q, fifo := f.queue("mine"), f.fifoQueue("mine")
@@ -266,7 +266,7 @@ func TestInCallersTransaction(t *testing.T) {
 	})
 }
 
-// Errors of the store pass through as they are.
+// Errors of the store pass through unchanged.
 func TestStoreErrorsPassThrough(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("a")

@@ -13,7 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 )
 
-// rates are those of a store that is having a very bad day.
+// rates are those of a store on a very bad day.
 var rates = map[faultkv.Fault]float64{
 	faultkv.Conflict: 0.03, faultkv.TooOld: 0.01, faultkv.Throttled: 0.01,
 	faultkv.UnknownLost: 0.04, faultkv.UnknownMade: 0.04,
@@ -29,7 +29,7 @@ type worker struct {
 	pushes  int
 }
 
-// run runs workers at the same time and waits for all.
+// run runs the workers concurrently, and waits for all.
 func (f *unsure) run(seed uint64, workers int, work func(w *worker)) {
 	var group sync.WaitGroup
 	for n := range workers {
@@ -57,7 +57,7 @@ func (w *worker) nextOp(q, fifo fdbpq.Target, whats ...fdbpq.Op) fdbpq.Op {
 	return o
 }
 
-// tally is what became of each value, of all workers.
+// tally is what happened to each value of all workers.
 type tally struct {
 	sync.Mutex
 	surely, perhaps map[string]bool // pushed
@@ -79,9 +79,9 @@ func (ta *tally) add(ops []fdbpq.Op, results []fdbpq.Result, err error) {
 	}
 }
 
-// Every item that was acknowledged is popped exactly once, those of unknown
-// outcome at most once, and nothing else, with many Batchers on two queues,
-// commits that end without an answer, and contexts that end in the middle.
+// Every acknowledged item is popped exactly once, those of unknown outcome at most once, and
+// nothing else is: with many Batchers on two queues, commits of unknown outcome, and contexts
+// that end at any point.
 func TestEveryItemOnce(t *testing.T) {
 	_, seed := newRandom(t)
 	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
@@ -124,8 +124,8 @@ func TestEveryItemOnce(t *testing.T) {
 	t.Logf("%d pushed, %d perhaps, %d popped, %d of them left; faults %v", len(ta.surely), len(ta.perhaps), len(ta.popped), len(left), f.faults.Counts())
 }
 
-// batcherWithEnd returns a Batcher whose next batch may be given up, by cancel,
-// after a commit that ended without an answer.
+// batcherWithEnd returns a Batcher whose next batch cancel may give up after a commit of
+// unknown outcome.
 func (w *worker) batcherWithEnd(cancel func()) *fdbpq.Batcher {
 	if w.random.IntN(3) > 0 {
 		return fdbpq.NewBatcher(w.faults, w.Keyspace)

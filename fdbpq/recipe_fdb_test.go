@@ -19,13 +19,13 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/recipe"
 )
 
-// recipeProgram is what a program does that uses the published recipes.
+// recipeProgram is a program that uses the published recipes.
 type recipeProgram struct {
 	db fdb.Database
 	recipe.Queue
 }
 
-// openRecipe uses the items of the queue kept in s.
+// openRecipe returns a program that uses the queue in s.
 func openRecipe(tb testing.TB, clusterFile string, s tuple.Subspace, packed bool) recipeProgram {
 	db, err := fdb.OpenDatabase(clusterFile)
 	if err != nil {
@@ -41,8 +41,8 @@ func (r recipeProgram) push(priority int64, value string) error {
 	return err
 }
 
-// pop removes and returns the first value, or the last if max, and says how
-// many attempts it took. The value is "" if there is none.
+// pop removes and returns the first value, or the last if max, and the number of attempts it
+// took. The value is "" if there is none.
 func (r recipeProgram) pop(max bool) (value string, attempts int, err error) {
 	popped, err := r.db.Transact(func(tr fdb.Transaction) (any, error) {
 		attempts++
@@ -54,8 +54,8 @@ func (r recipeProgram) pop(max bool) (value string, attempts int, err error) {
 	return string(popped.([]byte)), attempts, nil
 }
 
-// Items of recipe programs pass through staged pops unchanged: pops get them,
-// and those that go back can be popped by the recipe, from both ends.
+// Items of recipe programs pass through staged pops unchanged: pops get them, and the recipe
+// can pop those that go back, from both ends.
 func TestStagedPopsOfRecipeItems(t *testing.T) {
 	for name, format := range map[string]fdbpq.ValueFormat{"raw": fdbpq.RawValues, "tuple": fdbpq.TupleValues} {
 		t.Run(name, func(t *testing.T) {
@@ -95,8 +95,7 @@ func TestStagedPopsOfRecipeItems(t *testing.T) {
 	}
 }
 
-// Recipe programs and Poppers at work on one queue at the same time: every item
-// comes out once.
+// When recipe programs and Poppers use one queue at the same time, every item comes out once.
 func TestRecipeAndPoppersAtOnce(t *testing.T) {
 	const workers, each = 4, 50
 	file := testenv.FDBClusterFile(t)
@@ -105,7 +104,7 @@ func TestRecipeAndPoppersAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newFixture(t, db, fdbpq.RawValues)
-	f.corrupt = true // recipe programs do not count, so neither do the numbers of items fit
+	f.corrupt = true // recipe programs do not count items, so the counters are wrong
 	q := f.queue("both")
 	theirs := openRecipe(t, file, tuple.NewSubspace(tuple.Tuple{f.priority, "both"}), false)
 	values := make(chan string, 2*workers*each)

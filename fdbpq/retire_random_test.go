@@ -13,7 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 )
 
-// retiringBridge is a process with handles of its own and a clock of its own.
+// retiringBridge is a process with its own handles and its own clock.
 type retiringBridge struct {
 	number  int
 	db      kv.Database
@@ -23,11 +23,11 @@ type retiringBridge struct {
 	busy    bool // in the middle of a transaction
 
 	ripe       fdbpq.Mark
-	ripeMarked time.Duration // when it was left last
+	ripeMarked time.Duration // when it was used last
 }
 
-// retirement is several processes that push, pop and retire, each transaction of
-// one of them in the middle of transactions of others. There is one goroutine.
+// retirement runs several processes that push, pop and retire, in one goroutine, with the
+// transactions of each in the middle of those of others.
 type retirement struct {
 	*fixture
 	random  *rand.Rand
@@ -37,8 +37,8 @@ type retirement struct {
 	pushed  int
 }
 
-// No queue with items is ever missing from the list, and numbers of items are exact,
-// however processes whose clocks differ push, pop, and retire queues.
+// No queue with items is ever missing from the list, and the counters are exact, however
+// processes with different clocks push, pop and retire.
 func TestRetireNeverLosesQueues(t *testing.T) {
 	_, seed := newRandom(t)
 	for round := range uint64(300) {
@@ -79,8 +79,8 @@ func (m *retirement) addBridge(n int, db kv.Database) {
 	m.bridges = append(m.bridges, b)
 }
 
-// interfered is a store in which others do something between the begin of a
-// transaction and its first read, and before it commits.
+// interfered is a store in which others act between the begin of a transaction and its first
+// read, and before its commit.
 type interfered struct{ hooked }
 
 func (i *interfered) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
@@ -89,7 +89,7 @@ func (i *interfered) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transacti
 	return tx, err
 }
 
-// interfere lets others do something in the middle of a transaction.
+// interfere lets others act in the middle of a transaction.
 func (m *retirement) interfere() {
 	for m.random.IntN(3) == 0 {
 		step := m.upTo(m.budget)
@@ -99,7 +99,7 @@ func (m *retirement) interfere() {
 	}
 }
 
-// upTo returns a random time, most of them close to those that matter.
+// upTo returns a random duration, often close to one that matters.
 func (m *retirement) upTo(d time.Duration) time.Duration {
 	times := []time.Duration{0, 0, fdbpq.ListedLife, fdbpq.RetireAfter - fdbpq.ListedLife, fdbpq.RetireAfter}
 	near := times[m.random.IntN(len(times))] + time.Duration(m.random.IntN(20)-10)*time.Second
@@ -108,7 +108,7 @@ func (m *retirement) upTo(d time.Duration) time.Duration {
 
 func (m *retirement) advance(d time.Duration) { m.time += d }
 
-// act has a process that does nothing do something.
+// act lets an idle process do something.
 func (m *retirement) act() {
 	b := m.bridges[m.random.IntN(len(m.bridges))]
 	if b.busy {
@@ -135,7 +135,7 @@ func (m *retirement) act() {
 	}
 }
 
-// retire is one round of a process that retires queues.
+// retire is one round in which a process retires queues.
 func (m *retirement) retire(b *retiringBridge) {
 	ripe := b.ripe
 	if m.time-b.ripeMarked < fdbpq.RetireAfter {

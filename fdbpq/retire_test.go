@@ -31,7 +31,7 @@ func (f *fixture) wantListed(what string, want ...string) {
 	}
 }
 
-// A queue leaves the list when it is found empty twice, and nothing remains of it.
+// A queue that was found empty twice leaves the list, and nothing remains of it.
 func TestRetire(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		empty, full, never := f.queue("empty"), f.queue("full"), f.queue("never")
@@ -58,7 +58,7 @@ func TestRetire(t *testing.T) {
 	})
 }
 
-// What programs that know only the recipe leave behind goes with the queue.
+// What programs with the bare recipe leave behind is removed with the queue.
 func TestRetireRemovesLeftovers(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("jobs")
@@ -82,7 +82,7 @@ func itemRange(root, name string) kv.Range {
 	return kv.Range{Begin: begin, End: end}
 }
 
-// A queue that staged pops are at stays.
+// A queue stays while staged pops are at work on it.
 func TestRetireLeavesStagedPops(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
@@ -93,8 +93,8 @@ func TestRetireLeavesStagedPops(t *testing.T) {
 	f.retire("look", []fdbpq.Target{q}, fdbpq.NewMark(), "", fdbpq.InUse)
 }
 
-// A push removes the mark, once what its process knows of the list has become too
-// old, and lists the queue again if it has left.
+// A push removes the mark once its process may no longer rely on what it saw of the list, and
+// lists the queue again if it has left.
 func TestPushesListAgain(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
@@ -136,7 +136,8 @@ func TestPushesListAgain(t *testing.T) {
 	f.wantListed("again", "jobs")
 }
 
-// What a batch saw of the list is as old as its transaction, however long it takes.
+// What a batch saw of the list is as old as the start of its transaction, however long that
+// takes.
 func TestKnowledgeIsAsOldAsTheTransaction(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
@@ -159,8 +160,8 @@ func TestKnowledgeIsAsOldAsTheTransaction(t *testing.T) {
 	f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.Marked)
 }
 
-// Pushes and what retires a queue meet in any order: the pushes never conflict, and
-// the queue is listed.
+// However a push and a call of Retire interleave, the push never conflicts, and the queue is
+// listed.
 func TestRetireMeetsPush(t *testing.T) {
 	for _, step := range []string{"mark", "drop"} {
 		for _, first := range []string{"push", "retire"} {
@@ -203,8 +204,8 @@ func TestRetireMeetsPush(t *testing.T) {
 	}
 }
 
-// What a pop of unknown outcome took goes back to a queue that has left the list
-// meanwhile: it is listed again.
+// If the items of a pop of unknown outcome return to a queue that has left the list meanwhile,
+// the queue is listed again.
 func TestRetireMeetsUnsettledPop(t *testing.T) {
 	f, faults := onFaults(t, faultkv.Options{})
 	q := f.queue("jobs")
@@ -225,7 +226,7 @@ func TestRetireMeetsUnsettledPop(t *testing.T) {
 	wantEqual(t, "items", f.length(q), 1)
 }
 
-// Retire gives its errors back, and can be called again.
+// Retire returns errors, and can be called again.
 func TestRetireFails(t *testing.T) {
 	f, faults := onFaults(t, faultkv.Options{})
 	q := f.queue("jobs")

@@ -11,7 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
-// The steps of a staged pop begin what they can together.
+// The steps of a staged pop start as many reads as possible together.
 func TestRoundsOfStagedPops(t *testing.T) {
 	store := countkv.New(memkv.New(memkv.Options{}))
 	defer func() {
@@ -74,13 +74,13 @@ func TestRoundsOfStagedPops(t *testing.T) {
 		do   func() error
 		want countkv.Cost
 	}{
-		// The line, the items, the headers of the own item.
+		// The line; the items; the headers of its own item.
 		{"serve", served, countkv.Cost{Reads: 3, Rounds: 3}},
-		// The mark with the answer, and no more.
+		// The claim together with the answer.
 		{"look for what was taken", look(own), countkv.Cost{Reads: 2, Rounds: 1}},
-		// The answer; its value with the headers.
+		// The answer; the value together with the headers.
 		{"collect", look(requests[1]), countkv.Cost{Reads: 3, Rounds: 2}},
-		// The mark with the answer; the value.
+		// The claim together with the answer; the value.
 		{"withdraw", func() error { return p.erase(t.Context(), requests[2]) }, countkv.Cost{Reads: 3, Rounds: 2}},
 	} {
 		store.Take()

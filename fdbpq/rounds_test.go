@@ -15,7 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// roundsFixture is some queues of one kind in a store whose reads are counted.
+// roundsFixture is some queues of one kind, in a store that counts reads.
 type roundsFixture struct {
 	*fixture
 	store  *countkv.DB
@@ -36,8 +36,8 @@ func newRoundsFixture(t *testing.T, queues int, fifo bool) *roundsFixture {
 	return f
 }
 
-// batch runs the same operations on every queue in one batch. Each kind comes as
-// a block, so that the operations of one queue are not beside each other.
+// batch runs the same operations on every queue in one batch. It sorts them by kind, so that
+// those of one queue are not next to each other.
 func (f *roundsFixture) batch(ops []fdbpq.Op) []fdbpq.Result {
 	f.Helper()
 	var all []fdbpq.Op
@@ -50,7 +50,7 @@ func (f *roundsFixture) batch(ops []fdbpq.Op) []fdbpq.Result {
 	return f.apply(all...)
 }
 
-// abandon leaves an item of each queue with a staged pop whose owner is gone.
+// abandon gives an item of each queue to a staged pop whose owner is gone.
 func (f *roundsFixture) abandon(value string) {
 	f.Helper()
 	for _, q := range f.queues {
@@ -73,7 +73,7 @@ func ops(whats ...fdbpq.Op) []fdbpq.Op {
 	return list
 }
 
-// pushOp is a push whose item has keys besides its own if headers is set.
+// pushOp is a push, of an item with ("m") keys if headers is true.
 func pushOp(priority int64, headers bool) []fdbpq.Op {
 	op := fdbpq.Op{Kind: fdbpq.OpPush, Priority: priority, Message: message("value")}
 	if headers {
@@ -82,8 +82,8 @@ func pushOp(priority int64, headers bool) []fdbpq.Op {
 	return []fdbpq.Op{op}
 }
 
-// A batch takes as many round trips to the store as its slowest queue does alone:
-// it never waits for one queue before it begins to read another.
+// A batch takes as many round trips to the store as its slowest queue alone: it never waits
+// for one queue before it starts to read another.
 func TestRoundsOfBatches(t *testing.T) {
 	push, popMin, popMax := opNoItem, opPopMin, opPopMax
 	peekMin, peekMax, length := opPeekMin, opPeekMax, opLen
@@ -177,8 +177,8 @@ func TestRoundsOfBatches(t *testing.T) {
 	}
 }
 
-// What the dead left is put back for all queues together. Its values are read in a
-// few steps that grow, because nobody knows how long they are.
+// The items of dead pops return to all queues together. Their values are read in a few steps
+// of growing size, because their lengths are unknown.
 func TestRoundsOfReturningItems(t *testing.T) {
 	for queues, rounds := range map[int]int{1: 5, 100: 7} {
 		t.Run(fmt.Sprint(queues), func(t *testing.T) {
@@ -195,8 +195,8 @@ func TestRoundsOfReturningItems(t *testing.T) {
 	}
 }
 
-// What is put back must fit into the transaction, however many queues it is for.
-// The rest is for later pops.
+// The items that return must fit into the transaction, however many queues they belong to.
+// Later pops bring back the rest.
 func TestReturningMuchToManyQueues(t *testing.T) {
 	const queues, size = 120, 90_000
 	f := newRoundsFixture(t, queues, false)
@@ -214,8 +214,7 @@ func TestReturningMuchToManyQueues(t *testing.T) {
 	wantEqual(t, "popped", popped, queues)
 }
 
-// An answer that cannot be read is the trouble of its own queue, where nothing is
-// put back then.
+// An answer that cannot be decoded affects only its own queue, to which nothing returns then.
 func TestReturningBesideACorruptAnswer(t *testing.T) {
 	f := newRoundsFixture(t, 3, false)
 	f.corrupt = true
@@ -257,7 +256,7 @@ func TestReturningBesideACorruptAnswer(t *testing.T) {
 	wantList(t, "keys of the queue", of(f.stored(f.priority)), of(before)...)
 }
 
-// Read answers as Batchers do, and takes peeks and lens only.
+// Read has the same results as a Batcher, and accepts only peeks and lens.
 func TestRead(t *testing.T) {
 	f := newRoundsFixture(t, 2, false)
 	f.batch(pushOp(0, true))

@@ -16,8 +16,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// applyUntilUnknown runs a batch whose context ends when a commit ends with
-// fault.
+// applyUntilUnknown runs a batch whose context ends when a commit fails with fault.
 func (f *unsure) applyUntilUnknown(fault faultkv.Fault, ops ...fdbpq.Op) ([]fdbpq.Result, error) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	defer cancel()
@@ -27,7 +26,7 @@ func (f *unsure) applyUntilUnknown(fault faultkv.Fault, ops ...fdbpq.Op) ([]fdbp
 	return f.batcher.Apply(ctx, ops)
 }
 
-// abandon is applyUntilUnknown of a batch that ends so.
+// abandon is applyUntilUnknown for a batch that must end like that.
 func (f *unsure) abandon(fault faultkv.Fault, ops ...fdbpq.Op) {
 	f.Helper()
 	results, err := f.applyUntilUnknown(fault, ops...)
@@ -38,9 +37,8 @@ func (f *unsure) abandon(fault faultkv.Fault, ops ...fdbpq.Op) {
 	}
 }
 
-// A batch given up while its outcome is unknown: its pops are undone, exactly
-// once, also if the commits that undo them end without an answer. Its pushes
-// happened or not.
+// After a batch of unknown outcome, its pops are undone exactly once, even if the commits
+// that undo them have unknown outcomes, too. Its pushes happened or did not.
 func TestSettle(t *testing.T) {
 	for _, abandoned := range unanswered {
 		onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
@@ -69,8 +67,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// An attempt whose commit ended without an answer is not committed any more
-// once the batch was answered, not even when its receipt has been removed.
+// An attempt of unknown outcome can no longer commit once the batch has its results, not even
+// after its receipt was removed.
 func TestFirstAttemptLandsAfterTheAnswer(t *testing.T) {
 	for _, later := range []int{0, 1, 2, 5} {
 		for _, settled := range []bool{false, true} {
@@ -108,8 +106,8 @@ func TestFirstAttemptLandsAfterTheAnswer(t *testing.T) {
 	}
 }
 
-// holding keeps the first transaction that is to be committed, says that its
-// outcome is unknown and calls unknown.
+// holding keeps the first transaction that should commit, returns an unknown outcome, and
+// calls unknown.
 type holding struct {
 	kv.Database
 	unknown func()
@@ -117,7 +115,7 @@ type holding struct {
 }
 
 func (h *holding) Begin(_ context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	// Not the caller's context: a commit under way outlives it.
+	// Not with the caller's context: a commit in flight outlives it.
 	tx, err := h.Database.Begin(context.Background(), o)
 	return heldTransaction{tx, h}, err
 }
@@ -144,7 +142,7 @@ func (tx heldTransaction) Cancel() {
 	}
 }
 
-// Pushes of an abandoned batch happened once or not at all, and stay so.
+// Pushes of an abandoned batch happened once or not at all, and that does not change.
 func TestSettleKeepsPushes(t *testing.T) {
 	for _, fault := range unanswered {
 		t.Run(fault.String(), func(t *testing.T) {
@@ -163,7 +161,7 @@ func TestSettleKeepsPushes(t *testing.T) {
 	}
 }
 
-// What was popped may be larger than a transaction: it goes back in parts.
+// Popped items that do not fit into one transaction return in parts.
 func TestSettleOfMuchData(t *testing.T) {
 	for _, script := range [][]faultkv.Fault{
 		nil,
@@ -198,8 +196,8 @@ func TestSettleOfMuchData(t *testing.T) {
 	}
 }
 
-// What goes back may need much more of a transaction than its values are long:
-// zero bytes count twice in tuples, and long keys several times.
+// Restoring items may take much more of a transaction than the length of their values: zero
+// bytes count twice in tuples, and long keys several times.
 func TestSettleOfMuchMoreThanTheValues(t *testing.T) {
 	for name, c := range map[string]struct {
 		format   fdbpq.ValueFormat
@@ -233,7 +231,7 @@ func TestSettleOfMuchMoreThanTheValues(t *testing.T) {
 	}
 }
 
-// A batch that is not begun because an earlier one cannot be settled says that
+// If a batch cannot start because an earlier one cannot be settled, its error says that
 // nothing happened.
 func TestUnsettledBatchBlocksTheNext(t *testing.T) {
 	f := newUnsure(t, faultkv.Options{})
@@ -255,7 +253,7 @@ func TestUnsettledBatchBlocksTheNext(t *testing.T) {
 	wantList(t, "values", summary(make([]fdbpq.Op, 1), f.apply(op(opPopMin, q))), "v")
 }
 
-// Receipts of Batchers that are gone are swept when they are old enough.
+// Old receipts of dead Batchers are swept.
 func TestSweepReceipts(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		f.corrupt = true // half of the receipts are of no Batcher
@@ -285,7 +283,7 @@ func TestSweepReceipts(t *testing.T) {
 	})
 }
 
-// An item that was stored in another format goes back as it was stored.
+// An item stored in another format is restored as it was stored.
 func TestSettleKeepsTheStoredBytes(t *testing.T) {
 	f := newUnsureWith(t, faultkv.Options{}, fdbpq.TupleValues)
 	q := f.queue("a")

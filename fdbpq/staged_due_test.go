@@ -10,14 +10,14 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// dueEntries is the keys of a queue's time index.
+// dueEntries is the range of a queue's time index.
 func (f *fixture) dueEntries(queue string) kv.Range {
 	begin, end := tuple.NewSubspace(tuple.Tuple{f.priority, queue, "t"}).Range()
 	return kv.Range{Begin: begin, End: end}
 }
 
-// Versions before the time index left answers and marks without entries. A Popper
-// finds them, in steps if there are many; no plain pop looks for them.
+// Versions before the time index left answers and claims without entries. A Popper finds
+// them, in steps if there are many; plain pops do not look for them.
 func TestLeftoversWithoutEntries(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("old")
@@ -52,8 +52,8 @@ func TestLeftoversWithoutEntries(t *testing.T) {
 	})
 }
 
-// An entry whose key is gone, because a version before the time index removed that
-// alone, is removed when it is due.
+// An entry without its key, which a version before the time index has removed alone, is
+// removed when it falls due.
 func TestEntriesOfNothing(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("old")
@@ -76,8 +76,8 @@ func TestEntriesOfNothing(t *testing.T) {
 	})
 }
 
-// What falls due that this version does not know is the trouble of its own queue,
-// and only if that has too few items.
+// An entry that this version does not know affects only its own queue, and only when that has
+// too few items.
 func TestUnknownThingsFallDue(t *testing.T) {
 	for what, key := range map[string]tuple.Tuple{
 		"another kind": {"later", 1},

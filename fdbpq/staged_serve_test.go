@@ -16,8 +16,8 @@ func (f *fixture) serve(p *fdbpq.Popper) {
 	}
 }
 
-// Requests are served in their order, each from its own end, and those for whom
-// there is nothing stay in line until there is nothing at all.
+// Requests are served in order, each from its own end. Those without an item stay in line
+// until the queue is empty.
 func TestServeInOrder(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("order")
@@ -37,8 +37,8 @@ func TestServeInOrder(t *testing.T) {
 	wantEqual(t, "length", f.length(q), 0)
 }
 
-// A long line is served in pieces, also if the values are so long that a
-// transaction would be too large, whatever bytes they are of.
+// A long line is served in pieces, and so is one for values too long for one transaction,
+// whatever their bytes.
 func TestServeInPieces(t *testing.T) {
 	for name, test := range map[string]struct {
 		value  string
@@ -75,8 +75,8 @@ func TestServeInPieces(t *testing.T) {
 	}
 }
 
-// What pops leave behind when their Poppers are gone is removed in the end, by
-// any other, even if it is more than one transaction looks at.
+// Any Popper removes what the pops of dead Poppers left behind, even if it is more than one
+// transaction handles.
 func TestLeftoversAreRemoved(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("left")

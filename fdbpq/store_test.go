@@ -15,12 +15,12 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// open opens a keyspace of the fixture's store.
+// open opens a Keyspace of the fixture's store.
 func (f *fixture) open(k *fdbpq.Keyspace, o fdbpq.StoreOptions) (fdbpq.Store, error) {
 	return fdbpq.OpenStore(f.ctx, f.db, k, o)
 }
 
-// recordKeys are the keys of the record of the store.
+// recordKeys returns the keys of the Keyspace's record.
 func (f *fixture) recordKeys() [][]byte {
 	return [][]byte{tuple.Tuple{f.priority + "-store"}.Pack(), tuple.Tuple{f.fifo + "-store"}.Pack()}
 }
@@ -41,7 +41,8 @@ func TestStoreKeepsItsIdentity(t *testing.T) {
 	})
 }
 
-// Many that open a store at the same time agree, whatever happens to their commits.
+// Programs that open a store at the same time get the same ID, whatever happens to their
+// commits.
 func TestStoreOpenedByMany(t *testing.T) {
 	const seed = 20261120
 	t.Logf("seed %d", seed)
@@ -109,7 +110,7 @@ func TestStoreRefusesOtherSettings(t *testing.T) {
 	})
 }
 
-// A store may hold several keyspaces, unless it is said to be one's own.
+// A store may hold several Keyspaces, unless one asks for it to be exclusive.
 func TestStoreOfOneKeyspace(t *testing.T) {
 	for _, engine := range engines()[:2] { // FoundationDB is never one's own
 		t.Run(engine.name, func(t *testing.T) {
@@ -145,7 +146,7 @@ func TestStoreOfOneKeyspace(t *testing.T) {
 	}
 }
 
-// Values that were stored raw are not taken for tuples when a store gets its record.
+// A store with raw values does not become one of tuples when it gets its record.
 func TestStoreAdoptsOnlyWhatItCanRead(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		f.push(f.queue("jobs"), 1, "item")
@@ -174,8 +175,7 @@ func TestStoreRecordThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// The bytes of the record are a promise to programs in other languages, and
-// to older and newer versions.
+// Programs in other languages, and older and newer versions, rely on the bytes of the record.
 func TestStoreRecordBytes(t *testing.T) {
 	f := onMem(t)
 	s, err := f.open(f.Keyspace, fdbpq.StoreOptions{})
@@ -191,7 +191,7 @@ func TestStoreRecordBytes(t *testing.T) {
 	}
 }
 
-// An outage is an error of the store, after which it can be tried again.
+// An outage is an error of the store, and OpenStore can be called again.
 func TestStoreAway(t *testing.T) {
 	faults := faultkv.New(memkv.New(memkv.Options{}), faultkv.Options{})
 	f := newFixture(t, faults, fdbpq.RawValues)

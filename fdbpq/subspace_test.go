@@ -13,12 +13,12 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// directory is what fdbpq knows of a directory of FoundationDB's Go binding.
+// directory is a directory of FoundationDB's Go binding, as far as fdbpq uses it.
 type directory []byte
 
 func (d directory) Bytes() []byte { return d }
 
-// prefixes that the directory layer and programs choose: short, and not tuples.
+// prefixes are like those that the directory layer and programs choose.
 var prefixes = map[string]directory{
 	"none":           {},
 	"directory":      {0x15, 0x2a},
@@ -26,7 +26,7 @@ var prefixes = map[string]directory{
 	"begins as text": []byte("\x02pq"),
 }
 
-// A queue in any subspace has its items where the recipe looks for them.
+// In any subspace, items are where the recipe looks for them.
 func TestQueuesInAnySubspace(t *testing.T) {
 	for name, prefix := range prefixes {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestQueuesInAnySubspace(t *testing.T) {
 	}
 }
 
-// A prefix that the caller changes later is not the queue's any more.
+// A caller who changes the bytes of a prefix later does not change the queue.
 func TestSubspaceIsCopied(t *testing.T) {
 	f := onMem(t)
 	prefix := directory("a/")
@@ -63,8 +63,8 @@ func TestSubspaceIsCopied(t *testing.T) {
 	}
 }
 
-// All that a Keyspace keeps is inside its subspace, and those of one store with the
-// same roots in different subspaces do not meet.
+// All keys of a Keyspace are inside its subspace, and Keyspaces with the same roots in
+// different subspaces do not see each other.
 func TestKeyspacesInSubspaces(t *testing.T) {
 	f := newFixture(t, memkv.New(memkv.Options{}), fdbpq.RawValues)
 	keyspaces := map[string]*fdbpq.Keyspace{}

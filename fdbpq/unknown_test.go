@@ -11,12 +11,12 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
-// unanswered is the ways in which a commit can end without an answer.
+// unanswered are the faults that leave the outcome of a commit unknown.
 var unanswered = []faultkv.Fault{
 	faultkv.UnknownLost, faultkv.UnknownMade, faultkv.UnknownBeforeNext, faultkv.UnknownDuringNext,
 }
 
-// unsure is a fixture in front of whose store faults can be put.
+// unsure is a fixture whose store can have faults.
 type unsure struct {
 	*fixture
 	inner   kv.Database
@@ -24,8 +24,8 @@ type unsure struct {
 	watched *watched
 }
 
-// calm makes the commits that were put off, and lets the fixture, but not the
-// Batchers, work on the store itself, without the rest of the script.
+// calm makes the commits that were delayed. From then on the fixture, but not the Batchers,
+// uses the store without faults.
 func (f *unsure) calm() {
 	f.faults.Land()
 	f.db = f.inner
@@ -42,7 +42,7 @@ func newUnsureWith(t *testing.T, o faultkv.Options, format fdbpq.ValueFormat) *u
 	return &unsure{newFixture(t, watched, format), inner, faults, watched}
 }
 
-// watched tells when a commit has ended without an answer.
+// watched reports when a commit has had an unknown outcome.
 type watched struct {
 	kv.Database
 	unknown func() // nil if nobody wants to know
@@ -66,7 +66,7 @@ func (tx watchedTransaction) Commit() kv.Future[struct{}] {
 	return future
 }
 
-// scripts is all sequences of one to three faults that end with a good commit.
+// scripts are all sequences of one to three faults followed by a good commit.
 func scripts() [][]faultkv.Fault {
 	var list [][]faultkv.Fault
 	others := []faultkv.Fault{faultkv.None, faultkv.Conflict, faultkv.TooOld}
@@ -82,8 +82,8 @@ func scripts() [][]faultkv.Fault {
 	return list
 }
 
-// onScripts runs a test once for each script, with items 0 to 4 in queue "a",
-// "f0" to "f4" in FIFO queue "a". ready begins the script.
+// onScripts runs a test once for each script, with the items 0 to 4 in queue "a", and "f0" to
+// "f4" in FIFO queue "a". ready starts the script.
 func onScripts(t *testing.T, run func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func())) {
 	for _, script := range scripts() {
 		t.Run(fmt.Sprint(script), func(t *testing.T) {
@@ -148,8 +148,8 @@ func TestUnknownMixedBatch(t *testing.T) {
 	})
 }
 
-// An item that an attempt of unknown outcome popped may be taken by somebody
-// else if the attempt was not committed. Then the retry pops the next one.
+// If an attempt of unknown outcome did not commit, another client may take the item that it
+// popped. Then the retry pops the next one.
 func TestUnknownPopLosesToAnother(t *testing.T) {
 	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
 		other := fdbpq.NewBatcher(f.db, f.Keyspace)

@@ -1,6 +1,5 @@
-// Package fdbpqtest checks what is stored of queues against the layout that
-// package fdbpq documents. It reads the keys by itself and shares no code with
-// the queues, so that a mistake there is not repeated here.
+// Package fdbpqtest checks stored queues against the layout that package fdbpq documents. It
+// shares no code with the queues, so that it does not repeat their mistakes.
 package fdbpqtest
 
 import (
@@ -15,31 +14,29 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// Contents is how much is stored below the roots of a keyspace.
+// Contents counts what a Keyspace holds.
 type Contents struct {
-	// Items is the number of items in all queues, those of other programs
-	// that use the recipe included.
+	// Items is the number of items in all queues, including those of programs with the
+	// bare recipe.
 	Items int
 	// Queues is the number of queues in the lists of queues.
 	Queues int
-	// Receipts is the number of receipts by lane, that is, by Batcher.
+	// Receipts is the number of receipts of each Batcher.
 	Receipts map[string]int
 }
 
-// CheckInvariants reads everything below the two roots of a keyspace (see
-// fdbpq.NewKeyspace) in one transaction and checks that
+// CheckInvariants reads a Keyspace (see fdbpq.NewKeyspace) in one transaction, and checks that
 //
-//   - every key decodes and is of a kind that the layout knows;
-//   - every item that fdbpq pushed has the ("m") keys that its id promises,
-//     numbered from 0 without holes, and no ("m") key is left of a gone item
-//     (one that is with a staged pop is not gone);
-//   - the numbers of items are those of the items there, and none is zero;
+//   - every key decodes, and is of a kind that the layout has;
+//   - every item that fdbpq pushed has the ("m") keys that its id calls for, numbered from 0
+//     without gaps, and there are no others (an item of a staged pop counts, too);
+//   - the counters match the items, and none is zero;
 //   - every queue with items that fdbpq pushed is in the list of queues;
-//   - every key that falls due has one entry in the time index of its queue, at its
-//     time, and no other entry is there;
+//   - every key that falls due has exactly one entry in the time index of its queue, at its
+//     time, and there are no other entries;
 //   - every receipt decodes.
 //
-// The error joins all that is wrong.
+// The error joins everything that is wrong.
 func CheckInvariants(ctx context.Context, db kv.Database, priority, fifo string) (Contents, error) {
 	return kv.ReadTransact(ctx, db, func(r kv.Reader) (Contents, error) {
 		c := checker{queues: map[string]*queue{}, contents: Contents{Receipts: map[string]int{}}}
@@ -64,7 +61,7 @@ type checker struct {
 	problems []error
 }
 
-// queue is what was found of one queue.
+// queue is what one queue holds.
 type queue struct {
 	name   string // for messages
 	fifo   bool
@@ -72,10 +69,10 @@ type queue struct {
 	items  map[string]int64   // own items' priority, by the bytes of their id in a key
 	parts  map[string][]int64 // numbers of ("m") keys, likewise
 	counts map[string]int64   // by the packed priority, "" for the total
-	metas  map[string]bool    // whether an own item says that it has ("m") keys
-	staged map[string]bool    // items that are with a staged pop
-	falls  map[string]int64   // when keys fall due as they say, by (kind, ...), packed
-	due    map[string]int64   // the same as the time index says
+	metas  map[string]bool    // whether the id of an own item calls for ("m") keys
+	staged map[string]bool    // items of staged pops
+	falls  map[string]int64   // when each key falls due, by (kind, ...), packed
+	due    map[string]int64   // the same, according to the time index
 }
 
 func (c *checker) problem(format string, args ...any) {
@@ -239,8 +236,8 @@ func request(key tuple.Tuple, value []byte) error {
 	return nil
 }
 
-// answer takes the key (part, request) of what a staged pop was given: 0 for the
-// answer, 1 for the value of its item, 2 for the mark that it was taken.
+// answer takes a key (part, request) of a staged pop: part 0 is its answer, 1 the value of its
+// item, 2 its claim.
 func (q *queue) answer(key tuple.Tuple, value []byte) error {
 	part, isPart := elementAt[int64](key, 0)
 	request, _ := elementAt[[]byte](key, 1)
@@ -256,7 +253,7 @@ func (q *queue) answer(key tuple.Tuple, value []byte) error {
 		return fmt.Errorf("malformed answer: value %x", value)
 	}
 	q.falls[string(append(tuple.Tuple{"f"}, key...).Pack())] = deadline
-	if len(content) <= 2 { // empty, or a mark
+	if len(content) <= 2 { // "empty", or a claim
 		return nil
 	}
 	id := content[1:]
@@ -293,7 +290,7 @@ func (c *checker) receipt(key tuple.Tuple, value []byte) {
 	c.contents.Receipts[string(lane)]++
 }
 
-// checkQueue compares the parts of a queue with each other.
+// checkQueue compares the keys of a queue with each other.
 func (c *checker) checkQueue(q *queue) {
 	counts := map[string]int64{}
 	for key, priority := range q.items {
@@ -374,7 +371,8 @@ func parseID(key tuple.Tuple, fifo bool) (id fdbpq.ID, err error) {
 	return id, nil
 }
 
-// isOwn reports whether fdbpq made the id: the mark, and a time of 2020 to 2200.
+// isOwn reports whether fdbpq made the id: whether it has the signature, and a time between
+// 2020 and 2200.
 func isOwn(id fdbpq.ID, micros uint64) bool {
 	return bytes.Equal(id.Random[8:10], []byte{0x9d, 0x51}) && micros >= 1577836800e6 && micros < 7258118400e6
 }

@@ -25,23 +25,22 @@ type DB struct {
 
 var _ kv.Database = (*DB)(nil)
 
-// opening guards the binding's process-wide state, which is safe for use by
-// one goroutine only.
+// opening guards the binding's process-wide state, which only one goroutine may use at a
+// time.
 var opening sync.Mutex
 
-// Open returns the cluster that o names. It does not wait for the cluster to
-// answer; transactions do.
+// Open opens the cluster that o names. It does not wait for the cluster to answer;
+// transactions do.
 //
-// Errors: those of Options.Validate, an API version that the installed client
-// library lacks or that differs from the one this process already uses, a
-// cluster file that cannot be read.
+// Errors: those of Options.Validate, a cluster file that cannot be read, an API version that
+// the installed client library lacks, or one other than this process already uses.
 func Open(o Options) (*DB, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	o = o.withDefaults()
 	if o.ClusterFile != "" {
-		// The client library would report this with the first transaction only.
+		// The client library would only report this with the first transaction.
 		if _, err := os.ReadFile(o.ClusterFile); err != nil {
 			return nil, fmt.Errorf("fdbkv: cluster file: %w", err)
 		}
@@ -58,13 +57,13 @@ func Open(o Options) (*DB, error) {
 	return newDB(handle, o), nil
 }
 
-// New returns the cluster of a database that the program has opened with the
-// binding. Of the options only the limits of transactions apply: ClusterFile and
-// APIVersion must not be set. The program must keep the database open for as long as
-// the result is used; Close ends only the transactions of the result.
+// New returns a DB for a database that your program has opened with the binding. Only the
+// limits of transactions among the options apply: do not set ClusterFile or APIVersion. Keep
+// the database open for as long as you use the DB. Close ends the transactions of the DB and
+// leaves the database open.
 //
-// Errors: those of Options.Validate, an option that does not apply, a database that
-// was never opened.
+// Errors: those of Options.Validate, an option that does not apply, a database that was never
+// opened.
 func New(handle fdb.Database, o Options) (*DB, error) {
 	if err := errors.Join(o.Validate(), o.validateOpened()); err != nil {
 		return nil, err
@@ -81,8 +80,8 @@ func newDB(handle fdb.Database, o Options) *DB {
 	return db
 }
 
-// validateOpened returns what is set in o and cannot apply to a database that is
-// already open.
+// validateOpened returns an error for each option that is set but cannot apply to an open
+// database.
 func (o Options) validateOpened() error {
 	var problems []error
 	refuse := func(field string, value any) {
@@ -132,7 +131,7 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It is never committed, so there is no use for read conflict ranges.
+	// It never commits, so read conflict ranges would be of no use.
 	return readTransaction{reader{t, t.tr.Snapshot()}}, nil
 }
 
@@ -145,7 +144,7 @@ func (db *DB) begin(ctx context.Context) (*transaction, error) {
 	if t.tr, err = db.handle.CreateTransaction(); err != nil {
 		return nil, fmt.Errorf("fdbkv: begin: %w", explain(err))
 	}
-	// On each transaction, not on the database, whose handle others may share.
+	// On each transaction, because others may share the handle of the database.
 	if err := t.tr.Options().SetTimeout(db.options.TransactionTimeout.Milliseconds()); err != nil {
 		return nil, fmt.Errorf("fdbkv: transaction timeout: %w", explain(err))
 	}
@@ -159,8 +158,8 @@ func (db *DB) begin(ctx context.Context) (*transaction, error) {
 	t.release = func() {
 		unbindContext()
 		unbindDB()
-		// The binding frees a transaction only when Go's garbage collector
-		// finds it, which knows nothing of the memory it holds outside of Go.
+		// Otherwise the binding frees a transaction when Go's garbage collector finds
+		// it, and that does not know how much memory it holds outside Go.
 		t.tr.Reset()
 	}
 	return t, nil
@@ -178,8 +177,8 @@ func (db *DB) Check() error {
 	return nil
 }
 
-// Close implements kv.Database. A commit that is under way fails with an error
-// that wraps both kv.ErrClosed and kv.ErrCommitUnknown.
+// Close implements kv.Database. A commit in flight fails with an error that wraps both
+// kv.ErrClosed and kv.ErrCommitUnknown.
 func (db *DB) Close() error {
 	db.close()
 	return nil

@@ -14,14 +14,13 @@ import (
 // meaning is what an error code says in terms of the contract.
 type meaning struct {
 	err error
-	// notWritten: even if Commit returns it, it is certain that nothing was
-	// written. Any other error of a commit leaves the outcome open.
+	// notWritten is whether nothing was written even if Commit returned the error. Any
+	// other error of a commit leaves the outcome open.
 	notWritten bool
 }
 
-// meanings lists the codes that clients can meet, by FoundationDB's
-// error_definitions.h. notWritten follows its own predicate for errors that
-// are retryable and not committed.
+// meanings lists the codes that clients can get, from FoundationDB's error_definitions.h.
+// notWritten follows FoundationDB's own predicate for retryable errors that did not commit.
 var meanings = map[int]meaning{
 	1004: {kv.ErrUnavailable, false},   // timed_out
 	1007: {kv.ErrTooOld, true},         // transaction_too_old
@@ -59,8 +58,7 @@ var meanings = map[int]meaning{
 	2125: {kv.ErrUnavailable, true},    // incompatible_client
 }
 
-// explain returns err with its meaning before a commit, when nothing can have
-// been written. The result wraps both.
+// explain wraps err in its meaning before a commit, when nothing can have been written yet.
 func explain(err error) error {
 	var code fdb.Error
 	if errors.As(err, &code) {
@@ -71,7 +69,7 @@ func explain(err error) error {
 	return err
 }
 
-// explainCommit is explain for an error that Commit returned.
+// explainCommit is explain for an error of a commit.
 func explainCommit(err error) error {
 	var code fdb.Error
 	if errors.As(err, &code) && notWritten(code.Code) {
@@ -83,18 +81,16 @@ func explainCommit(err error) error {
 	return fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)
 }
 
-// notWritten reports whether it is certain that a commit that failed with code
-// wrote nothing.
+// notWritten reports whether a commit that failed with code certainly wrote nothing.
 func notWritten(code int) bool {
 	if m, ok := meanings[code]; ok {
 		return m.notWritten
 	}
-	// Errors from 2000 on are the client library's own: it refused to send.
+	// Errors from 2000 on are of the client library itself, before it sends anything.
 	return code >= 2000 && code < 3000
 }
 
-// isCancelled reports whether err is transaction_cancelled, which says nothing
-// of the reason.
+// isCancelled reports whether err is transaction_cancelled, which does not say why.
 func isCancelled(err error) bool {
 	var code fdb.Error
 	return errors.As(err, &code) && code.Code == 1025

@@ -28,9 +28,9 @@ func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 	if err := r.t.usable(); err != nil || span.Empty() {
 		return kv.Ready[[]kv.KeyValue](nil, err)
 	}
-	// The client library takes all of a range in this mode for one read, so that
-	// it starts now and sees no write made later. In the other modes the binding
-	// asks for the rest when the result is used.
+	// In this mode the client library reads the whole range at once, starting now, so
+	// the read does not see later writes. In other modes the binding reads the rest only
+	// when the result is used.
 	options := fdb.RangeOptions{Limit: o.Limit, Mode: fdb.StreamingModeExact, Reverse: o.Reverse}
 	if o.Limit == 0 {
 		options.Limit = math.MaxInt32
@@ -49,7 +49,7 @@ func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 	})
 }
 
-// readFuture is the future of a read that get waits for.
+// readFuture returns the future of a read; get waits for it.
 func readFuture[T any](t *transaction, get func() (T, error)) kv.Future[T] {
 	return &future[T]{wait: func() (T, error) {
 		value, err := get()

@@ -12,21 +12,21 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// transaction is a kv.Transaction. Writes of too long keys and values are
-// remembered by the client library, which makes Commit fail.
+// transaction is a kv.Transaction. If a key or value is too long, the client library makes
+// Commit fail.
 type transaction struct {
 	tr fdb.Transaction
-	// ctx and open end the transaction: the caller's context and the DB's life.
+	// The transaction ends with ctx, the caller's context, and with open, the DB's.
 	ctx, open context.Context
 	// release frees what the transaction holds.
 	release func()
 	// ended is set by Commit and Cancel.
 	ended bool
-	// failed is the first error of a call that could not return it.
+	// failed is the first error of a method that cannot return one.
 	failed error
 }
 
-// interrupted returns why the transaction may go no further, or nil.
+// interrupted returns why the transaction was ended from outside, or nil.
 func (t *transaction) interrupted() error {
 	if t.open.Err() != nil {
 		return kv.ErrClosed
@@ -34,7 +34,7 @@ func (t *transaction) interrupted() error {
 	return t.ctx.Err()
 }
 
-// usable returns why nothing can be done in the transaction, or nil.
+// usable returns why the transaction cannot be used any more, or nil.
 func (t *transaction) usable() error {
 	if t.ended {
 		return kv.ErrUsed
@@ -45,7 +45,7 @@ func (t *transaction) usable() error {
 	return t.failed
 }
 
-// readError says what an error of a read means.
+// readError wraps an error of a read in its meaning.
 func (t *transaction) readError(err error) error {
 	if isCancelled(err) {
 		if why := t.interrupted(); why != nil {
@@ -55,7 +55,7 @@ func (t *transaction) readError(err error) error {
 	return explain(err)
 }
 
-// commitError says what an error of a commit means.
+// commitError wraps an error of a commit in its meaning.
 func (t *transaction) commitError(err error) error {
 	if isCancelled(err) {
 		if why := t.interrupted(); why != nil {

@@ -353,3 +353,34 @@ func TestGiveUpManifest(t *testing.T) {
 		t.Errorf("%d of %d keys are left, %v", len(pairs), len(s.keys), err)
 	}
 }
+
+// scribblingFS overwrites what it was given to write, as a file system may.
+type scribblingFS struct{ vfs.FS }
+
+func (s scribblingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := s.FS.Create(name, category)
+	return scribblingFile{f}, err
+}
+
+type scribblingFile struct{ vfs.File }
+
+func (f scribblingFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	clear(p)
+	return n, err
+}
+
+// The checksum in the mark is of what was written, not of what the file system left
+// of it.
+func TestManifestMarkOfScribblingFS(t *testing.T) {
+	files := vfs.NewMem()
+	for range 2 {
+		db := openTest(t, scribblingFS{files}, Options{})
+		if err := set(db, "key", "value"); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -215,10 +215,11 @@ type manifestFile struct {
 }
 
 func (f *manifestFile) Write(p []byte) (int, error) {
-	n, err := f.file.Write(p)
-	f.written.length += int64(n)
-	f.written.sum = crc32.Update(f.written.sum, castagnoli, p[:n])
-	return n, err
+	// Before the write, because a file system may change p. What is not written
+	// fails the disk, and then nothing is noted.
+	f.written.length += int64(len(p))
+	f.written.sum = crc32.Update(f.written.sum, castagnoli, p)
+	return f.file.Write(p)
 }
 
 func (f *manifestFile) Sync() error { return f.noteSync(f.file.Sync()) }

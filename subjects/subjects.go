@@ -122,20 +122,18 @@ func (g Grammar) Parse(subject string) (Request, error) {
 	if err := ValidateQueueName(queue); err != nil {
 		return Request{}, err
 	}
-	r := Request{Kind: kind, Queue: queue}
-	if text, found := strings.CutPrefix(tail, pushWithPriority); found && kind == Priority {
-		r.Verb, r.HasPriority = Push, true
-		r.Priority, err = ParsePriority(text)
-	} else {
-		r.Verb, err = parseVerb(kind, tail)
-	}
+	row, priority, hasPriority, err := parseVerb(kind, tail)
 	if err != nil {
 		return Request{}, err
 	}
+	r := Request{Kind: kind, Verb: row.verb, Queue: queue, HasPriority: hasPriority}
+	if hasPriority {
+		if r.Priority, err = ParsePriority(priority); err != nil {
+			return Request{}, err
+		}
+	}
 	return r, nil
 }
-
-const pushWithPriority = "push."
 
 func (g Grammar) cutPrefix(subject string) (Kind, string, error) {
 	if rest, found := strings.CutPrefix(subject, g.priority); found {
@@ -157,17 +155,18 @@ func (g Grammar) Build(r Request) (string, error) {
 	if err := ValidateQueueName(r.Queue); err != nil {
 		return "", err
 	}
-	if !has(r.Kind, r.Verb) {
+	row := rowOf(r.Kind, r.Verb)
+	if row == nil {
 		return "", fmt.Errorf("%w %s for a queue of kind %s: want one of %s", ErrVerb, r.Verb, r.Kind, verbList(r.Kind))
 	}
-	subject := g.prefix(r.Kind) + r.Queue + "." + r.Verb.String()
+	subject := g.prefix(r.Kind) + r.Queue + "." + row.name
 	if !r.HasPriority {
 		if r.Priority != 0 {
 			return "", fmt.Errorf("%w: %d without HasPriority", ErrPriority, r.Priority)
 		}
 		return subject, nil
 	}
-	if r.Verb != Push {
+	if !row.priority {
 		return "", fmt.Errorf("%w: the verb %s takes none", ErrPriority, r.Verb)
 	}
 	return subject + "." + strconv.FormatInt(r.Priority, 10), nil

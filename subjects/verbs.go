@@ -2,7 +2,6 @@ package subjects
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -44,63 +43,92 @@ const (
 	Peek
 )
 
-var verbNames = [...]string{
-	Push:    "push",
-	PopMin:  "pop.min",
-	PopMax:  "pop.max",
-	PeekMin: "peek.min",
-	PeekMax: "peek.max",
-	Len:     "len",
-	Enqueue: "enqueue",
-	Dequeue: "dequeue",
-	Peek:    "peek",
+// verbRow is a verb as one kind of queue has it.
+type verbRow struct {
+	kind Kind
+	verb Verb
+	name string // the end of the subject
+	// endpoint is the name in service discovery and in metrics: letters and '-', unique.
+	endpoint string
+	// priority says that the subject may go on with a priority.
+	priority bool
+}
+
+// verbTable is every request there is, in the order in which they are listed.
+var verbTable = []verbRow{
+	{kind: Priority, verb: Push, name: "push", endpoint: "push", priority: true},
+	{kind: Priority, verb: PopMin, name: "pop.min", endpoint: "pop-min"},
+	{kind: Priority, verb: PopMax, name: "pop.max", endpoint: "pop-max"},
+	{kind: Priority, verb: PeekMin, name: "peek.min", endpoint: "peek-min"},
+	{kind: Priority, verb: PeekMax, name: "peek.max", endpoint: "peek-max"},
+	{kind: Priority, verb: Len, name: "len", endpoint: "len"},
+	{kind: FIFO, verb: Enqueue, name: "enqueue", endpoint: "enqueue"},
+	{kind: FIFO, verb: Dequeue, name: "dequeue", endpoint: "dequeue"},
+	{kind: FIFO, verb: Peek, name: "peek", endpoint: "peek"},
+	{kind: FIFO, verb: Len, name: "len", endpoint: "fifo-len"},
 }
 
 // String returns the end of the subject, such as "pop.min".
 func (v Verb) String() string {
-	if int(v) < len(verbNames) {
-		return verbNames[v]
+	for i := range verbTable {
+		if verbTable[i].verb == v {
+			return verbTable[i].name
+		}
 	}
 	return fmt.Sprintf("Verb(%d)", uint8(v))
 }
 
-var (
-	priorityVerbs = []Verb{Push, PopMin, PopMax, PeekMin, PeekMax, Len}
-	fifoVerbs     = []Verb{Enqueue, Dequeue, Peek, Len}
-)
-
 // Verbs returns the verbs of a kind of queue. The slice belongs to the caller.
-func Verbs(k Kind) []Verb { return slices.Clone(verbsOf(k)) }
-
-func verbsOf(k Kind) []Verb {
-	switch k {
-	case Priority:
-		return priorityVerbs
-	case FIFO:
-		return fifoVerbs
-	default:
-		return nil
-	}
-}
-
-func has(k Kind, v Verb) bool { return slices.Contains(verbsOf(k), v) }
-
-func parseVerb(k Kind, text string) (Verb, error) {
-	for _, v := range verbsOf(k) {
-		if verbNames[v] == text {
-			return v, nil
+func Verbs(k Kind) []Verb {
+	var verbs []Verb
+	for i := range verbTable {
+		if verbTable[i].kind == k {
+			verbs = append(verbs, verbTable[i].verb)
 		}
 	}
-	return 0, fmt.Errorf("%w %s: want one of %s", ErrVerb, quote(text), verbList(k))
+	return verbs
+}
+
+// rowOf returns the row of a verb, nil if the kind of queue does not have it.
+func rowOf(k Kind, v Verb) *verbRow {
+	for i := range verbTable {
+		if row := &verbTable[i]; row.kind == k && row.verb == v {
+			return row
+		}
+	}
+	return nil
+}
+
+// parseVerb returns the row of the verb that follows a queue name, and the priority after
+// it if there is one.
+func parseVerb(k Kind, text string) (row *verbRow, priority string, hasPriority bool, err error) {
+	for i := range verbTable {
+		row := &verbTable[i]
+		if row.kind != k {
+			continue
+		}
+		rest, found := strings.CutPrefix(text, row.name)
+		switch {
+		case found && rest == "":
+			return row, "", false, nil
+		case found && row.priority && rest[0] == '.':
+			return row, rest[1:], true, nil
+		}
+	}
+	return nil, "", false, fmt.Errorf("%w %s: want one of %s", ErrVerb, quote(text), verbList(k))
 }
 
 // verbList lists what can follow a queue name, for error texts.
 func verbList(k Kind) string {
 	var names []string
-	for _, v := range verbsOf(k) {
-		names = append(names, v.String())
-		if v == Push {
-			names = append(names, pushWithPriority+"<priority>")
+	for i := range verbTable {
+		row := &verbTable[i]
+		if row.kind != k {
+			continue
+		}
+		names = append(names, row.name)
+		if row.priority {
+			names = append(names, row.name+".<priority>")
 		}
 	}
 	return strings.Join(names, ", ")
@@ -123,24 +151,20 @@ type Endpoint struct {
 // Endpoints returns one Endpoint for every form of request that Parse accepts.
 func (g Grammar) Endpoints() []Endpoint {
 	var endpoints []Endpoint
-	for _, kind := range []Kind{Priority, FIFO} {
-		for _, verb := range verbsOf(kind) {
-			e := Endpoint{
-				Name:    strings.ReplaceAll(verb.String(), ".", "-"),
-				Subject: g.prefix(kind) + "*." + verb.String(),
-				Kind:    kind,
-				Verb:    verb,
-			}
-			if kind == FIFO && has(Priority, verb) {
-				e.Name = "fifo-" + e.Name
-			}
+	for i := range verbTable {
+		row := &verbTable[i]
+		e := Endpoint{
+			Name:    row.endpoint,
+			Subject: g.prefix(row.kind) + "*." + row.name,
+			Kind:    row.kind,
+			Verb:    row.verb,
+		}
+		endpoints = append(endpoints, e)
+		if row.priority {
+			e.Name += "-priority"
+			e.Subject += ".*"
+			e.HasPriority = true
 			endpoints = append(endpoints, e)
-			if verb == Push {
-				e.Name += "-priority"
-				e.Subject += ".*"
-				e.HasPriority = true
-				endpoints = append(endpoints, e)
-			}
 		}
 	}
 	return endpoints

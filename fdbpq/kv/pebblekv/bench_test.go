@@ -187,12 +187,12 @@ func BenchmarkTransaction(b *testing.B) {
 }
 
 // BenchmarkPopHead drains a queue from its head in transactions of a few pops,
-// with and without the known-empty intervals.
+// with and without the gap index.
 func BenchmarkPopHead(b *testing.B) {
 	const queued, pops = 100_000, 10
-	for _, forgetful := range []bool{false, true} {
-		b.Run(fmt.Sprintf("known=%t", !forgetful), func(b *testing.B) {
-			q := newBench(b, Options{forgetful: forgetful})
+	for _, noGapIndex := range []bool{false, true} {
+		b.Run(fmt.Sprintf("gaps=%t", !noGapIndex), func(b *testing.B) {
+			q := newBench(b, Options{noGapIndex: noGapIndex})
 			for b.Loop() {
 				if q.queued < pops {
 					b.StopTimer()

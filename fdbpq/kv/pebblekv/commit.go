@@ -18,7 +18,7 @@ type commit struct {
 	done chan struct{} // closed by the syncer
 	err  error         // set before done is closed
 
-	gaveUp error // what Get has returned because ctx ended
+	gaveUp error // what Get returned when ctx ended
 }
 
 // Get implements kv.Future.
@@ -43,15 +43,15 @@ func (c *commit) Get() (struct{}, error) {
 	}
 }
 
-// apply makes the writes of batch visible to the next write transaction, hands
-// them to the syncer and returns their future. Its caller holds DB.writer.
-func (s *store) apply(ctx context.Context, batch *pebble.Batch, learnt *gapSet) (*commit, error) {
+// apply makes the writes of batch visible to the next write transaction, passes them
+// to the syncer and returns their future. The caller holds DB.writer.
+func (s *store) apply(ctx context.Context, batch *pebble.Batch, found *gapSet) (*commit, error) {
 	if err := s.pdb.ApplyNoSyncWait(batch, pebble.Sync); err != nil {
 		s.disk.fail(err)
 		return nil, unknown(err)
 	}
 	s.applied++
-	s.known.committed(s.applied, s.synced.Load(), learnt)
+	s.gapIndex.committed(s.applied, s.synced.Load(), found)
 	c := &commit{ctx: ctx, batch: batch, done: make(chan struct{})}
 	iter, err := s.pdb.NewIter(nil)
 	if err != nil {
@@ -64,8 +64,8 @@ func (s *store) apply(ctx context.Context, batch *pebble.Batch, learnt *gapSet) 
 	return c, nil
 }
 
-// afterAll returns a future that is ready once all that was applied is durable.
-// Its caller holds DB.writer.
+// afterAll returns a future that is ready once everything applied so far is durable.
+// The caller holds DB.writer.
 func (s *store) afterAll(ctx context.Context) kv.Future[struct{}] {
 	if s.synced.Load() == s.applied {
 		return kv.Ready(struct{}{}, nil)
@@ -75,8 +75,8 @@ func (s *store) afterAll(ctx context.Context) kv.Future[struct{}] {
 	return c
 }
 
-// sync is the syncer: it waits for the syncs of the commits in their order,
-// whether or not anybody waits for their futures.
+// sync is the syncer: it waits for the syncs of the commits in order, whether or not
+// anybody waits for their futures.
 func (s *store) sync() {
 	defer close(s.idle)
 	for c := range s.commits {
@@ -91,7 +91,7 @@ func (s *store) sync() {
 
 func (s *store) syncBatch(c *commit) {
 	err := c.batch.SyncWait()
-	// Pebble says nothing of a disk that failed.
+	// Pebble does not know about a failed disk.
 	if failed := s.disk.err(); failed != nil {
 		err = failed
 	}

@@ -1,75 +1,75 @@
 package pebblekv
 
-// sum is what is known of a key that was added to.
-type sum struct {
-	value  uint64 // little-endian when stored, in 8 bytes
+// counter is the value of a key that Add changes.
+type counter struct {
+	value  uint64 // stored as 8 bytes, little-endian
 	exists bool
 }
 
-// maxSums bounds how many keys are known, and maxSumKey how long they are, in
-// bytes.
+// maxCounters bounds how many counters are cached, and maxCounterKey the length of
+// their keys in bytes.
 const (
-	maxSums   = 1 << 15
-	maxSumKey = 256
+	maxCounters   = 1 << 15
+	maxCounterKey = 256
 )
 
-// sums is the newest values of keys that were added to, so that to add to them
-// again needs no read: the numbers of items of a queue change with each push
-// and pop. It belongs to whoever holds DB.writer.
-type sums map[string]sum
+// counterCache has the newest values of recently incremented keys, so that the next
+// Add needs no read: every push and pop changes the item counts of its queue. It
+// belongs to whoever holds DB.writer.
+type counterCache map[string]counter
 
-// change is what a transaction made of a key.
-type change struct {
-	sum
-	known bool // false: it was written in another way
-}
-
-// commit takes over what a transaction that was applied knows. Unless it
-// cleared a range the rest stays known.
-func (s sums) commit(t *summing) {
-	if t.cleared || len(s)+len(t.changed) > maxSums {
-		clear(s)
+// commit applies what a committed transaction did to counters.
+func (c counterCache) commit(t *counterChanges) {
+	if t.cleared || len(c)+len(t.changed) > maxCounters {
+		clear(c)
 	}
-	for key, c := range t.changed {
-		if c.known && len(key) <= maxSumKey {
-			s[key] = c.sum
+	for key, change := range t.changed {
+		if change.known && len(key) <= maxCounterKey {
+			c[key] = change.counter
 		} else {
-			delete(s, key)
+			delete(c, key)
 		}
 	}
 }
 
-// summing is what one transaction does to sums. Its zero value is ready to use.
-type summing struct {
-	changed map[string]change
-	cleared bool // a range was cleared: only what changed since is known
+// counterChange is what a transaction left under a key.
+type counterChange struct {
+	counter
+	known bool // false: the key was written by something other than Add
 }
 
-// known returns what is known of a key.
-func (t *summing) known(s sums, key []byte) (value sum, ok bool) {
-	if c, changed := t.changed[string(key)]; changed {
-		return c.sum, c.known
+// counterChanges is what one transaction did to counters. Its zero value is ready to
+// use.
+type counterChanges struct {
+	changed map[string]counterChange
+	cleared bool // a range was cleared, so the cache does not apply any more
+}
+
+// get returns the value that the transaction sees under a key, if it is cached.
+func (t *counterChanges) get(cache counterCache, key []byte) (value counter, ok bool) {
+	if change, changed := t.changed[string(key)]; changed {
+		return change.counter, change.known
 	}
 	if t.cleared {
-		return sum{}, false
+		return counter{}, false
 	}
-	value, ok = s[string(key)]
+	value, ok = cache[string(key)]
 	return value, ok
 }
 
-func (t *summing) set(key []byte, c change) {
+func (t *counterChanges) set(key []byte, change counterChange) {
 	if t.changed == nil {
-		t.changed = make(map[string]change)
+		t.changed = make(map[string]counterChange)
 	}
-	t.changed[string(key)] = c
+	t.changed[string(key)] = change
 }
 
-// wrote takes note of a write that is no addition.
-func (t *summing) wrote(s sums, key []byte) {
-	if _, known := t.known(s, key); known {
-		t.set(key, change{})
+// wrote notes that something other than Add wrote key.
+func (t *counterChanges) wrote(cache counterCache, key []byte) {
+	if _, cached := t.get(cache, key); cached {
+		t.set(key, counterChange{})
 	}
 }
 
-// clearedRange takes note that a range was cleared.
-func (t *summing) clearedRange() { *t = summing{cleared: true} }
+// clearedRange notes that a range was cleared.
+func (t *counterChanges) clearedRange() { *t = counterChanges{cleared: true} }

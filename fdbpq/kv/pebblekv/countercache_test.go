@@ -10,9 +10,9 @@ import (
 
 // More keys are added to than the store remembers, in small and in large
 // transactions.
-func TestManySums(t *testing.T) {
+func TestManyCounters(t *testing.T) {
 	db := openTest(t, vfs.NewMem(), Options{})
-	const keys = maxSums*3/2 + 1
+	const keys = maxCounters*3/2 + 1
 	for _, batch := range []int{1000, keys} {
 		for from := 0; from < keys; from += batch {
 			tx := begin(t, db)
@@ -20,7 +20,7 @@ func TestManySums(t *testing.T) {
 				tx.Add(fmt.Appendf(nil, "%06d", i), 1)
 			}
 			mustCommit(t, tx)
-			if n := len(db.store.sums); n > max(maxSums, batch) {
+			if n := len(db.store.counters); n > max(maxCounters, batch) {
 				t.Fatalf("%d keys are remembered", n)
 			}
 		}

@@ -16,19 +16,19 @@ import (
 	"github.com/cockroachdb/pebble/v2/wal"
 )
 
-// checkLogs returns an error wrapping errDamaged if a log lacks something that
-// was synced. Pebble's recovery would not notice that, if it is at the end of
-// the log, and would open the store without it.
+// checkLogs returns an error wrapping errDamaged if a log lacks something that was
+// synced. At the end of a log, Pebble's recovery would not notice and would open the
+// store without it.
 //
-// Only the newest log can be so, and the one with the mark, which is another only
-// if nothing was synced since the newest began. Pebble wants all others to end
+// That can happen to the newest log and to the one in the mark, which differ only if
+// nothing was synced since the newest began. Pebble itself requires all others to end
 // with a trailer.
 func checkLogs(files vfs.FS, dir string) error {
 	names, err := logNames(files, dir)
 	if err != nil {
 		return err
 	}
-	marked, err := readMark(files, dir)
+	marked, err := readLogMark(files, dir)
 	if err != nil {
 		return err
 	}
@@ -37,9 +37,9 @@ func checkLogs(files vfs.FS, dir string) error {
 		newest = max(newest, log)
 	}
 	if marked.log > newest {
-		return fmt.Errorf("%w: the newest log, number %06d, is missing, of which %d bytes had been synced: "+
-			"restore the folder from a backup, or give the transactions in that log up with: rm %s",
-			errDamaged, marked.log, marked.offset, quoted(markPath(files, dir)))
+		return fmt.Errorf("%w: the newest log, number %06d, is missing; %d bytes of it had been synced: "+
+			"restore the folder from a backup, or give up the transactions in that log with: rm %s",
+			errDamaged, marked.log, marked.offset, quoted(logMarkPath(files, dir)))
 	}
 	for log, name := range names {
 		if log < newest && log != marked.log {
@@ -56,22 +56,22 @@ func checkLogs(files vfs.FS, dir string) error {
 		if found.readable >= found.synced {
 			continue
 		}
-		remove := []string{quoted(markPath(files, dir))}
+		remove := []string{quoted(logMarkPath(files, dir))}
 		for later, name := range names {
 			if later > log {
 				remove = append(remove, quoted(files.PathJoin(dir, name)))
 			}
 		}
 		return fmt.Errorf("%w: log %s can be read up to byte %d, but was synced up to byte %d: "+
-			"restore the folder from a backup, or give what comes after that up with: truncate -s %d %s && rm %s",
+			"restore the folder from a backup, or give up everything after that with: truncate -s %d %s && rm %s",
 			errDamaged, path, found.readable, found.synced, found.readable, quoted(path), strings.Join(remove, " "))
 	}
 	return nil
 }
 
 // checkMarker returns an error wrapping errDamaged if the folder has parts of a store
-// but not the marker that says which manifest is in force. Pebble would take it for
-// a new folder, and remove them.
+// but no marker that names its manifest. Pebble would take it for a new folder and
+// delete them.
 func checkMarker(files vfs.FS, dir string) error {
 	found, err := files.List(dir)
 	if err != nil {
@@ -83,18 +83,18 @@ func checkMarker(files vfs.FS, dir string) error {
 		switch {
 		case strings.HasPrefix(name, "marker.manifest."):
 			return nil
-		case isLog, isTable(name): // made only after the marker
+		case isLog, isTable(name): // created only after the marker
 			part = name
 		}
 	}
 	if part == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is there, and the file marker.manifest.* that says what belongs to the store is not: "+
+	return fmt.Errorf("%w: %s exists, but the file marker.manifest.*, which says what belongs to the store, does not: "+
 		"restore the folder from a backup", errDamaged, files.PathJoin(dir, part))
 }
 
-// quoted quotes a path for a shell, if need be.
+// quoted quotes a path for a shell if necessary.
 func quoted(path string) string {
 	if !strings.ContainsFunc(path, func(c rune) bool {
 		return !strings.ContainsRune("/._-", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
@@ -104,8 +104,8 @@ func quoted(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-// explainDamage adds to what Pebble says of a damaged folder what to do, and which
-// logs it may mean. Those that are not the newest were closed.
+// explainDamage adds to Pebble's error about a damaged folder what to do, and which
+// logs it may be about. All but the newest were closed.
 func explainDamage(files vfs.FS, dir string, err error) error {
 	if !pebble.IsCorruptionError(err) {
 		return err
@@ -143,8 +143,8 @@ func logNames(files vfs.FS, dir string) (map[wal.NumWAL]string, error) {
 // extent is how long a log is.
 type extent struct {
 	readable int64 // up to where it can be read
-	synced   int64 // up to where it was synced, as far as it says so itself
-	closed   bool  // it has a trailer there
+	synced   int64 // up to where it was synced, by its own sync offsets
+	closed   bool  // it ends with a trailer
 }
 
 func scanLog(files vfs.FS, path string, log wal.NumWAL) (extent, error) {
@@ -171,12 +171,12 @@ func scanLog(files vfs.FS, path string, log wal.NumWAL) (extent, error) {
 type logScan struct {
 	extent
 	log   wal.NumWAL
-	whole bool // nothing was damaged or missing so far
+	whole bool // everything so far was intact
 }
 
-// block reads the block at an offset, of which only the last may be shorter. After
-// damage it goes on, for the sync offsets in what follows: past the chunk, if
-// its header says where it ends, or else in the next block.
+// block reads the block at an offset; only the last one may be short. After damage it
+// continues, for the sync offsets in later chunks: behind the damaged chunk if its
+// header says where it ends, or else in the next block.
 func (s *logScan) block(offset int64, block []byte) {
 	p := block
 	for len(p) > 0 {
@@ -204,8 +204,8 @@ func (s *logScan) block(offset int64, block []byte) {
 	}
 }
 
-// isPadding reports whether p, the rest of a block, is too short for a chunk and
-// so full of zeros.
+// isPadding reports whether p, the rest of a block, is the padding of a block that has
+// no room for another chunk.
 func isPadding(p []byte, block int) bool {
 	if block < logBlock || len(p) >= syncHeader {
 		return false

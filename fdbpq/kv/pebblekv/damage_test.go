@@ -62,7 +62,7 @@ func (s *damagedStore) write(n int) {
 // newest returns the newest log and how far it is synced.
 func (s *damagedStore) newest() position {
 	s.t.Helper()
-	p, err := readMark(s.files, testDir)
+	p, err := readLogMark(s.files, testDir)
 	if err != nil || p == (position{}) {
 		s.t.Fatalf("the mark is %v, %v", p, err)
 	}
@@ -176,7 +176,7 @@ func TestDamagedLog(t *testing.T) {
 			if err := files.Remove(path); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, files, markPath(files, testDir), "log removed")
+			refused(t, files, logMarkPath(files, testDir), "log removed")
 
 			s.whole(s.killed(), "not damaged")
 			files = s.killed()
@@ -225,7 +225,7 @@ func TestDamagedLogAfterPowerCut(t *testing.T) {
 	}
 	path := s.path(at)
 	cutPower := func() *vfs.MemFS { return s.files.CrashClone(vfs.CrashCloneCfg{}) }
-	if p, err := readMark(cutPower(), testDir); err != nil || p != (position{}) {
+	if p, err := readLogMark(cutPower(), testDir); err != nil || p != (position{}) {
 		t.Fatalf("the mark survived: %v, %v", p, err)
 	}
 	last := at.offset / logBlock * logBlock // No damage reaches into the last block.
@@ -295,12 +295,12 @@ func TestQuoted(t *testing.T) {
 	}
 }
 
-// Without a mark everything goes on.
+// Without a mark everything still works.
 func TestNoMark(t *testing.T) {
 	for name, kind := range map[string]errorfs.OpKind{"open": errorfs.OpOpen, "write": errorfs.OpFileWrite} {
 		t.Run(name, func(t *testing.T) {
 			files := newFaultyFS(errInjected, func(op errorfs.Op) bool {
-				return strings.HasSuffix(op.Path, markName) && op.Kind == kind
+				return strings.HasSuffix(op.Path, logMarkName) && op.Kind == kind
 			})
 			db := openTest(t, files, Options{})
 			files.broken.Store(true)

@@ -11,30 +11,28 @@ import (
 	"github.com/cockroachdb/pebble/v2/wal"
 )
 
-// disk is the file system Pebble writes to. It turns the first write that fails
-// into what a power cut is: from then on nothing reaches the folder any more.
+// disk is the file system Pebble writes to. It makes the first failed write look like
+// a power cut: from then on nothing reaches the folder any more.
 //
-// Pebble has no way on after most failed writes. It exits the process, panics
-// with its locks held, or unlocks a mutex twice, which nothing can recover
-// from. It also could delete files that a manifest refers to whose sync
-// failed. So Pebble is not told. The failure is remembered before the write
-// returns, and everything later pretends to succeed: writes to its log and
-// manifest are dropped, new files are kept in memory, and removals do nothing.
-// Pebble stays consistent in memory, its readers go on, and it can be closed.
-// What is in the folder is what was there at the failure, which is what
-// Pebble's recovery is made for.
+// Pebble cannot continue after most failed writes. It exits the process, panics with
+// its locks held, or unlocks a mutex twice, and none of that can be recovered from.
+// It could also delete files that a manifest still needs because the sync of a newer
+// one failed. So Pebble is not told. The failure is recorded before the write returns,
+// and everything after it pretends to succeed: writes to the log and the manifest are
+// dropped, new files are kept in memory, and removals do nothing. Pebble stays
+// consistent in memory, its readers continue, and it can be closed. The folder keeps
+// the state it had at the failure, which Pebble's recovery is made for.
 //
-// Nobody may trust Pebble's word after the failure: err must be checked after
-// each sync that is waited for.
+// After the failure Pebble's results mean nothing: check err after every sync that is
+// waited for.
 type disk struct {
 	vfs.FS
-	dir    string
-	logger *slog.Logger
-	spare  *spare
-	mark   *mark
-	// manifests notes how far the manifest is synced.
-	manifests *manifestMark
-	after     *vfs.MemFS // files made after the failure
+	dir          string
+	logger       *slog.Logger
+	reserve      *walReserve
+	logMark      *logMark
+	manifestMark *manifestMark
+	after        *vfs.MemFS // files created after the failure
 
 	once     sync.Once
 	cause    error         // set before failed is closed
@@ -43,20 +41,20 @@ type disk struct {
 	opened   atomic.Bool   // Pebble has opened the folder
 }
 
-// categoryFlush is how Pebble names the tables it writes memtables to.
+// categoryFlush is how Pebble labels the tables it flushes memtables to.
 const categoryFlush vfs.DiskWriteCategory = "pebble-memtable-flush"
 
 func newDisk(dir string, o Options) (*disk, error) {
 	d := &disk{
-		FS:        o.FS,
-		dir:       dir,
-		logger:    o.Logger,
-		spare:     newSpare(o.FS, dir, o.MemTableSize, uint64(max(o.MinFreeSpace, 0))),
-		mark:      openMark(o.FS, dir, o.Logger),
-		manifests: openManifestMark(o.FS, dir, o.Logger),
-		after:     vfs.NewMem(),
-		failed:    make(chan struct{}),
-		released:  make(chan struct{}),
+		FS:           o.FS,
+		dir:          dir,
+		logger:       o.Logger,
+		reserve:      newWALReserve(o.FS, dir, o.MemTableSize, uint64(max(o.MinFreeSpace, 0))),
+		logMark:      openLogMark(o.FS, dir, o.Logger),
+		manifestMark: openManifestMark(o.FS, dir, o.Logger),
+		after:        vfs.NewMem(),
+		failed:       make(chan struct{}),
+		released:     make(chan struct{}),
 	}
 	return d, d.after.MkdirAll(dir, 0o755)
 }
@@ -66,8 +64,8 @@ func (d *disk) fail(cause error) {
 	d.once.Do(func() {
 		d.cause = cause
 		close(d.failed)
-		d.spare.stop()
-		d.logger.Error("pebblekv: the disk failed, nothing is written any more", "error", cause.Error())
+		d.reserve.stop()
+		d.logger.Error("pebblekv: the disk failed, nothing more is written", "error", cause.Error())
 	})
 }
 
@@ -81,24 +79,24 @@ func (d *disk) err() error {
 	}
 }
 
-// release ends the wait of compactions for a failed disk, so that Pebble can be
-// closed, and all that is done besides Pebble. It is called at most once.
+// release ends the wait of compactions on a failed disk, so that Pebble can be closed,
+// and the work beside Pebble. It is called at most once.
 func (d *disk) release() {
 	close(d.released)
-	d.spare.close()
+	d.reserve.close()
 }
 
-// Create implements vfs.FS. After the failure a compaction, which would go on
-// to fill the memory, waits until the store is closed; its tables are the only
-// ones that are not part of a flush. One that begins while Pebble opens the
-// folder does not wait, because Pebble waits for it.
+// Create implements vfs.FS. After the failure a compaction would fill the memory, so
+// it waits until the store is closed; its tables are the only ones that are not part
+// of a flush. While Pebble opens the folder a compaction does not wait, because
+// Pebble waits for it.
 func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	table := isTable(name)
 	if d.err() == nil {
 		f, err := d.create(name, category)
 		if err == nil {
 			if number := namedManifest(filepath.Base(name)); number != 0 {
-				d.manifests.name(number)
+				d.manifestMark.name(number)
 			}
 			return d.opening(name, file{File: f, disk: d, table: table}), nil
 		}
@@ -113,22 +111,22 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 	return d.after.Create(name, category)
 }
 
-// create makes a file. A log is the spare one, if there is one. A log that is not
-// the first since the folder was opened will not be the last, and needs the next.
+// create creates a file, for a log from the reserve if possible. A second log since
+// the folder was opened means that more will follow, so the next is prepared.
 func (d *disk) create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if category != logCategory {
 		return d.FS.Create(name, category)
 	}
 	if d.opened.Load() {
-		defer d.spare.prepare()
+		defer d.reserve.prepare()
 	}
-	if f, ok := d.spare.take(name); ok {
+	if f, ok := d.reserve.take(name); ok {
 		return f, nil
 	}
 	return d.FS.Create(name, category)
 }
 
-// ReuseForWrite implements vfs.FS. Pebble reuses old logs.
+// ReuseForWrite implements vfs.FS. Pebble reuses old logs with it.
 func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if d.err() == nil {
 		f, err := d.reuse(oldname, newname, category)
@@ -140,23 +138,23 @@ func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCate
 	return d.after.Create(newname, category)
 }
 
-// opening returns the file for Pebble.
+// opening returns the file as Pebble gets it.
 func (d *disk) opening(name string, f file) vfs.File {
 	if log, _, ok := wal.ParseLogFilename(filepath.Base(name)); ok {
-		return &logFile{file: f, log: log, mark: d.mark}
+		return &logFile{file: f, log: log, mark: d.logMark}
 	}
 	if number := manifestNumber(filepath.Base(name)); number != 0 {
-		return &manifestFile{file: f, mark: d.manifests, written: syncedManifest{number: number}}
+		return &manifestFile{file: f, mark: d.manifestMark, written: syncedManifest{number: number}}
 	}
 	return &f
 }
 
-// reuse makes a log of an old one, or of the spare one if that is longer.
+// reuse turns an old log into a new one, or takes the reserve if that is longer.
 func (d *disk) reuse(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if d.spare.longer(oldname) {
-		if f, ok := d.spare.take(newname); ok {
-			_ = d.FS.Remove(oldname) // It would only lie around.
-			d.spare.prepare()
+	if d.reserve.beats(oldname) {
+		if f, ok := d.reserve.take(newname); ok {
+			_ = d.FS.Remove(oldname) // A file left behind does no harm.
+			d.reserve.prepare()
 			return f, nil
 		}
 	}
@@ -173,7 +171,7 @@ func (d *disk) OpenDir(name string) (vfs.File, error) {
 	if name != d.dir { // Pebble syncs the folders above, too.
 		return &opened, nil
 	}
-	return &dirFile{file: opened, mark: d.manifests}, nil
+	return &dirFile{file: opened, mark: d.manifestMark}, nil
 }
 
 // Open implements vfs.FS.
@@ -205,34 +203,34 @@ func (d *disk) Rename(oldname, newname string) error {
 		}
 		d.fail(err)
 	}
-	_ = d.after.Rename(oldname, newname) // It may be a file of before.
+	_ = d.after.Rename(oldname, newname) // The file may be older than the failure.
 	return nil
 }
 
-// Remove implements vfs.FS. That a file cannot be removed harms nobody, so it
-// is no failure of the disk.
+// Remove implements vfs.FS. A file that cannot be removed does no harm, so that is not
+// a failure of the disk.
 func (d *disk) Remove(name string) error {
 	if d.err() == nil {
 		return d.FS.Remove(name)
 	}
-	_ = d.after.Remove(name) // It may be a file of before.
+	_ = d.after.Remove(name) // The file may be older than the failure.
 	return nil
 }
 
 // Unwrap implements vfs.FS.
 func (d *disk) Unwrap() vfs.FS { return d.FS }
 
-// file is a file or folder that was opened before the failure, if there is one.
+// file is a file or folder that was opened before any failure.
 type file struct {
 	vfs.File
 	disk *disk
-	// table: it is read back. Pretending would make a broken table look like a
-	// good one, and Pebble takes a failed table well.
+	// table: the file is a table, which is read back. Pretending would make a broken
+	// table look good, and Pebble copes with a table that fails.
 	table bool
 }
 
-// write runs a write operation, unless the disk has failed, and says what
-// Pebble is to believe.
+// write runs a write operation unless the disk has failed, and returns what Pebble is
+// told.
 func (f *file) write(op func() error) error {
 	if f.disk.err() == nil {
 		err := op()
@@ -276,7 +274,7 @@ func (f *file) Preallocate(offset, length int64) error {
 	if f.disk.err() != nil {
 		return nil
 	}
-	// It is an optimization that some file systems do not have.
+	// This is an optimization that some file systems do not support.
 	return f.File.Preallocate(offset, length)
 }
 

@@ -13,13 +13,13 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// errDamaged says that something that was synced is not there any more.
+// errDamaged says that something that was synced is gone.
 var errDamaged = errors.New("transactions that were acknowledged are damaged or missing")
 
 const damagedReason = "a file of the store is damaged, missing or unreadable: see the log of the service"
 
-// failure returns the error for callers of what could not be done because of
-// cause. It says nothing of files.
+// failure returns the error for the caller of an operation that failed because of
+// cause. Its text names no files.
 func failure(cause error) error {
 	if errors.Is(cause, errDamaged) || pebble.IsCorruptionError(cause) {
 		return kv.WithCause(kv.ErrCorrupt, damagedReason, cause)
@@ -27,7 +27,7 @@ func failure(cause error) error {
 	return kv.WithCause(kv.ErrUnavailable, reason(cause), cause)
 }
 
-// unknown is failure for a commit that was under way.
+// unknown is failure for a commit that had started.
 func unknown(cause error) error { return kv.WithCause(kv.ErrCommitUnknown, reason(cause), cause) }
 
 // reason says in few words why something failed.
@@ -44,15 +44,14 @@ func reason(cause error) string {
 	return "the disk failed"
 }
 
-// passing reports whether a read failed for want of something that the process
-// or the machine may have again in a moment.
+// passing reports whether a read failed for lack of a resource that may be available
+// again in a moment.
 func passing(err error) bool {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	return ok && (errno == syscall.EMFILE || errno == syscall.ENFILE || errno == syscall.ENOMEM || errno == syscall.EINTR)
 }
 
-// readError returns the error for callers of a read that failed, if err is not
-// nil.
+// readError returns the error for the caller of a read that failed with err, or nil.
 func (s *store) readError(err error) error {
 	if err == nil {
 		return nil
@@ -67,7 +66,7 @@ func (s *store) readError(err error) error {
 		return failure(err)
 	}
 	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
-		err = fmt.Errorf("%s: %w", info.Path, info.Details) // noted already
+		err = fmt.Errorf("%s: %w", info.Path, info.Details) // already noted by the event listener
 	} else {
 		what := err.Error()
 		if path, ok := errors.AsType[*fs.PathError](err); ok {
@@ -78,7 +77,7 @@ func (s *store) readError(err error) error {
 	return kv.WithCause(kv.ErrCorrupt, damagedReason, err)
 }
 
-// maxNoted bounds how much damage is logged.
+// maxNoted bounds how many kinds of damage are logged.
 const maxNoted = 1000
 
 // damage remembers what could not be read. It is safe for concurrent use.
@@ -90,7 +89,7 @@ type damage struct {
 	first error
 }
 
-// note logs damage, unless the same is known.
+// note logs damage, once for each file or message.
 func (d *damage) note(what string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

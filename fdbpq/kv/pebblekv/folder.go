@@ -11,17 +11,16 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// folderInterval is how often the folder is looked at.
+// folderInterval is the shortest time between two checks of the folder.
 const folderInterval = 100 * time.Millisecond
 
 // errGone says that the folder, or its lock, is not the one that was opened.
 var errGone = errors.New("pebblekv: the folder was deleted or replaced while it was in use")
 
-// folder notices that the folder of a store was removed, renamed or replaced,
-// for example by another file system mounted over it. Files that are open go on
-// to work then, and whatever is written to them is lost. It looks at the lock:
-// without it another process could use the folder too. It is safe for
-// concurrent use.
+// folder notices when the folder of a store was removed, renamed or replaced, for
+// example by another file system mounted over it. Open files continue to work then,
+// and whatever is written to them is lost. It checks the lock file: without that,
+// another process could use the folder too. It is safe for concurrent use.
 type folder struct {
 	fs   vfs.FS
 	lock string
@@ -29,11 +28,11 @@ type folder struct {
 	now  func() time.Time
 
 	mu   sync.Mutex
-	next time.Time // when to look again
+	next time.Time // when to check again
 	gone error
 }
 
-// fileID tells a file from others. Where there is no such thing it is zero.
+// fileID identifies a file. It is zero on systems that have no such thing.
 type fileID struct {
 	device vfs.DeviceID
 	number uint64
@@ -52,8 +51,8 @@ func newFolder(files vfs.FS, dir string, now func() time.Time) (*folder, error) 
 
 func identify(info vfs.FileInfo) fileID { return fileID{info.DeviceID(), fileNumber(info)} }
 
-// check returns an error wrapping errGone if the folder is not there any more. It
-// looks at most once in each folderInterval, unless it must.
+// check returns an error wrapping errGone if the folder is gone. It looks at most once
+// in each folderInterval, unless it must.
 func (f *folder) check(must bool) error {
 	now := f.now()
 	f.mu.Lock()
@@ -71,9 +70,9 @@ func (f *folder) look() error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return fmt.Errorf("%w: %w", errGone, err)
 	case err != nil:
-		return nil // It does not say that it is gone.
+		return nil // That does not mean that it is gone.
 	case identify(info) != f.file:
-		return fmt.Errorf("%w: %s is another file now", errGone, f.lock)
+		return fmt.Errorf("%w: %s is a different file now", errGone, f.lock)
 	}
 	return nil
 }

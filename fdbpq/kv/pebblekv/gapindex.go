@@ -7,126 +7,127 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// knowledge is the gaps that all transactions of a store share. A nil
-// *knowledge knows nothing and learns nothing. It is safe for concurrent use.
-type knowledge struct {
+// gapIndex has the gaps that all transactions of a store share, see gaps.go. A nil
+// *gapIndex is empty and stays empty. It is safe for concurrent use.
+type gapIndex struct {
 	limit int // bytes
 
 	mu      sync.Mutex
 	gaps    *gapSet
 	applied uint64
-	writing bool // the write transaction under way has written a key
+	writing bool // the open write transaction has written a key
 }
 
-func newKnowledge(limit int) *knowledge {
-	return &knowledge{limit: limit, gaps: newGapSet()}
+func newGapIndex(limit int) *gapIndex {
+	return &gapIndex{limit: limit, gaps: newGapSet()}
 }
 
-// part returns the first part of r, or the last, that is not known to be empty
-// at version. It is empty if there is none.
-func (k *knowledge) part(r kv.Range, version uint64, last bool) kv.Range {
-	if k == nil {
+// part returns the first part of r, or the last, outside all gaps at version. It is
+// empty if there is none.
+func (x *gapIndex) part(r kv.Range, version uint64, last bool) kv.Range {
+	if x == nil {
 		return r
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if last {
-		return k.gaps.last(r, version)
+		return x.gaps.last(r, version)
 	}
-	return k.gaps.first(r, version)
+	return x.gaps.first(r, version)
 }
 
 // wrote is called by the write transaction before key appears in its batch.
-func (k *knowledge) wrote(key []byte) {
-	if k == nil {
+func (x *gapIndex) wrote(key []byte) {
+	if x == nil {
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.writing = true
-	k.gaps.trim(key)
-	k.gaps.shrink(k.limit)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.writing = true
+	x.gaps.trim(key)
+	x.gaps.shrink(x.limit)
 }
 
-// committed is called when the write transaction was applied as version, with
-// what it learnt, which may be nil.
-func (k *knowledge) committed(version, durable uint64, learnt *gapSet) {
-	if k == nil {
+// committed is called when the write transaction was applied as version, with the
+// gaps it found, which may be nil.
+func (x *gapIndex) committed(version, durable uint64, found *gapSet) {
+	if x == nil {
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.writing = false
-	k.applied = version
-	k.publish(learnt, version, durable)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.writing = false
+	x.applied = version
+	x.publish(found, version, durable)
 }
 
 // cancelled is called when the write transaction was not applied.
-func (k *knowledge) cancelled() {
-	if k == nil {
+func (x *gapIndex) cancelled() {
+	if x == nil {
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.writing = false
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.writing = false
 }
 
-// observed is called with what a read-only transaction at version learnt, which
-// may be nil.
-func (k *knowledge) observed(version uint64, learnt *gapSet) {
-	if k == nil || learnt == nil {
+// observed is called with the gaps that a read-only transaction at version found,
+// which may be nil.
+func (x *gapIndex) observed(version uint64, found *gapSet) {
+	if x == nil || found == nil {
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.writing && k.applied == version {
-		k.publish(learnt, version, version)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.writing && x.applied == version {
+		x.publish(found, version, version)
 	}
 }
 
-func (k *knowledge) publish(learnt *gapSet, since, durable uint64) {
-	if learnt == nil {
+func (x *gapIndex) publish(found *gapSet, since, durable uint64) {
+	if found == nil {
 		return
 	}
-	k.gaps.addAll(learnt, since, durable)
-	k.gaps.shrink(k.limit)
+	x.gaps.addAll(found, since, durable)
+	x.gaps.shrink(x.limit)
 }
 
-// student is what one transaction learns. Its zero value is ready to use.
-type student struct {
-	learnt *gapSet // nil if nothing was learnt
+// gapFinder collects the gaps that one transaction finds. Its zero value is ready to
+// use.
+type gapFinder struct {
+	found *gapSet // nil if there are none
 
-	// The run of keys that an iterator has stepped on since restart.
-	seen  int
-	marks [][]byte
+	// The keys an iterator has stepped on since restart.
+	seen    int
+	samples [][]byte
 }
 
-// step takes note of a key, dead or alive. It is pebble.IterOptions.SkipPoint,
-// the only way to see dead keys.
-func (s *student) step(key []byte) bool {
-	s.seen++
-	if s.seen%markEvery == 0 {
-		s.marks = append(s.marks, bytes.Clone(key))
+// step counts a key, dead or alive. It is pebble.IterOptions.SkipPoint, the only way
+// to see dead keys.
+func (f *gapFinder) step(key []byte) bool {
+	f.seen++
+	if f.seen%sampleEvery == 0 {
+		f.samples = append(f.samples, bytes.Clone(key))
 	}
 	return false
 }
 
-func (s *student) restart() { s.seen, s.marks = 0, s.marks[:0] }
+func (f *gapFinder) restart() { f.seen, f.samples = 0, f.samples[:0] }
 
-// learn takes note that r holds no key but some dead ones, which may have marks.
-func (s *student) learn(r kv.Range, marks ...[]byte) {
+// add notes that r holds only dead keys, with some of them as samples.
+func (f *gapFinder) add(r kv.Range, samples ...[]byte) {
 	if r.Empty() {
 		return
 	}
-	if s.learnt == nil {
-		s.learnt = newGapSet()
+	if f.found == nil {
+		f.found = newGapSet()
 	}
-	s.learnt.add(gap{begin: bytes.Clone(r.Begin), end: bytes.Clone(r.End)}, marks...)
+	f.found.add(gap{begin: bytes.Clone(r.Begin), end: bytes.Clone(r.End)}, samples...)
 }
 
-// wrote takes note that key is no longer known to be absent.
-func (s *student) wrote(key []byte) {
-	if s.learnt != nil {
-		s.learnt.trim(key)
+// wrote notes that key may exist now.
+func (f *gapFinder) wrote(key []byte) {
+	if f.found != nil {
+		f.found.trim(key)
 	}
 }

@@ -8,70 +8,66 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Known-empty intervals
+// Gaps: intervals known to be empty
 //
 // A log-structured store does not remove a key, it writes a tombstone over it.
-// A queue that is popped at its head leaves one tombstone for each pop, all of
-// them below the next item, and a range read from the head steps over every
-// one of them until a compaction removes them. So the store remembers key
-// intervals of which it knows that they hold nothing, gaps for short, and range
-// reads look only at what is between them.
+// Popping a queue at its head leaves one tombstone for each pop, all of them below
+// the next item, and a range read from the head steps over every one of them until
+// a compaction removes them. So the store remembers intervals that hold no key,
+// gaps for short, and range reads skip them.
 //
-// A gap is learnt from a range read that stepped over many dead keys in a row,
-// or over any between two gaps, and from the clearing of a range. Some of the
-// dead keys are kept as marks, one in markEvery. A key that is written splits
-// the gap it is in, and only a part that has minMarks stays a gap, of the other
-// the marks are forgotten too: pushes into a queue that was emptied would
-// otherwise leave a worthless gap between each two items, and to seek past a gap
-// costs as much as to step over some ten dead keys. One mark would not do. A
-// priority that was emptied counts from the start again, so its items come to
-// lie where those before them were, and marks between them would become more
-// with each time.
+// A gap is found by a range read that steps over many dead keys in a row, or over
+// any between two gaps, and by clearing a range. One in sampleEvery of the dead
+// keys is kept as a sample. Writing a key splits the gap it is in. A part with
+// fewer than minSamples is dropped with its samples: pushes into an emptied queue
+// would otherwise leave a worthless gap between every two items, and seeking past a
+// gap costs as much as stepping over some ten dead keys. One sample is not enough.
+// A priority that was emptied counts from the start again, so its items land where
+// earlier ones were, and samples between them would add up each time.
 //
-// Transactions see different versions. The version of the store is the number
-// of transactions applied since it was opened. A gap has the version it is
-// empty since, up to now: writes trim it before they are applied. So it may be
-// used at every version that is not older. What a transaction learns is
-// published when it commits, as empty since its own version, because it may
-// be the one who cleared the keys; what it wrote after it read is trimmed from
-// that first. A transaction that is cancelled publishes nothing.
+// Transactions see different versions. The version of the store is the number of
+// transactions applied since it was opened. A gap records the version since which
+// it has been empty, and it stays empty up to now, because writes trim it before
+// they are applied. So it holds at that version and at all later ones. The gaps that
+// a transaction finds are published when it commits, as empty since its own version,
+// because it may have cleared the keys itself; the keys it wrote after reading are
+// trimmed from them first. A cancelled transaction publishes nothing.
 //
 // Readers are at the durable version, which lags behind the applied one by the
-// commits whose sync is under way. Hence neighbours learnt at different
-// versions are joined only once both are durable: a reader that lags behind
-// the last pop still profits from all pops before it.
+// commits still being synced. Hence neighbours found at different versions are
+// joined only once both are durable, so that a reader one pop behind still profits
+// from all earlier pops.
 //
-// A read-only transaction publishes what it learnt only if nothing was applied
-// since its version and no write transaction has written a key so far.
+// A read-only transaction publishes what it found only if nothing was applied since
+// its version and no write transaction has written a key yet.
 
 const (
-	markEvery = 32
-	minMarks  = 2
-	// gapOverhead and markOverhead are what they cost beyond their keys, in
-	// bytes.
-	gapOverhead  = 128
-	markOverhead = 48
+	sampleEvery = 32
+	minSamples  = 2
+	// gapOverhead and sampleOverhead are the bytes they take besides their keys.
+	gapOverhead    = 128
+	sampleOverhead = 48
 )
 
-// gap says that no key is in [begin, end) since a version.
+// gap says that no key has been in [begin, end) since a version.
 type gap struct {
 	begin, end []byte
 	since      uint64
 }
 
-// gapSet is disjoint gaps in key order, and marks in them. Slices it is given
-// are kept and never changed. It is not safe for concurrent use.
+// gapSet is a set of disjoint gaps and the samples in them, in key order. It keeps
+// the slices it is given and never changes them. It is not safe for concurrent use.
 type gapSet struct {
-	gaps  *btree.BTreeG[gap]
-	marks *btree.BTreeG[[]byte]
-	bytes int    // what it takes
-	hand  []byte // where to evict next
+	gaps    *btree.BTreeG[gap]
+	samples *btree.BTreeG[[]byte]
+	bytes   int    // of memory
+	hand    []byte // where to evict next
 }
 
 func newGapSet() *gapSet {
 	return &gapSet{
-		gaps:  btree.NewG(16, func(a, b gap) bool { return bytes.Compare(a.begin, b.begin) < 0 }),
-		marks: btree.NewG(16, func(a, b []byte) bool { return bytes.Compare(a, b) < 0 }),
+		gaps:    btree.NewG(16, func(a, b gap) bool { return bytes.Compare(a.begin, b.begin) < 0 }),
+		samples: btree.NewG(16, func(a, b []byte) bool { return bytes.Compare(a, b) < 0 }),
 	}
 }
 
@@ -85,22 +81,21 @@ func (s *gapSet) remove(g gap) {
 	s.bytes -= len(g.begin) + len(g.end) + gapOverhead
 }
 
-func (s *gapSet) mark(key []byte) {
-	if _, known := s.marks.ReplaceOrInsert(key); !known {
-		s.bytes += len(key) + markOverhead
+func (s *gapSet) addSample(key []byte) {
+	if _, known := s.samples.ReplaceOrInsert(key); !known {
+		s.bytes += len(key) + sampleOverhead
 	}
 }
 
-func (s *gapSet) unmark(key []byte) {
-	if _, known := s.marks.Delete(key); known {
-		s.bytes -= len(key) + markOverhead
+func (s *gapSet) dropSample(key []byte) {
+	if _, known := s.samples.Delete(key); known {
+		s.bytes -= len(key) + sampleOverhead
 	}
 }
 
-// marked returns the number of marks of g, but not more than max, and the first
-// of them.
-func (s *gapSet) marked(g gap, max int) (n int, first []byte) {
-	s.marks.AscendGreaterOrEqual(g.begin, func(key []byte) bool {
+// countSamples returns the number of samples in g, at most max, and the first one.
+func (s *gapSet) countSamples(g gap, max int) (n int, first []byte) {
+	s.samples.AscendGreaterOrEqual(g.begin, func(key []byte) bool {
 		if bytes.Compare(key, g.end) >= 0 {
 			return false
 		}
@@ -112,14 +107,14 @@ func (s *gapSet) marked(g gap, max int) (n int, first []byte) {
 	return n, first
 }
 
-// forget removes the marks of g.
-func (s *gapSet) forget(g gap) {
+// dropSamples removes the samples in g.
+func (s *gapSet) dropSamples(g gap) {
 	for {
-		n, key := s.marked(g, 1)
+		n, key := s.countSamples(g, 1)
 		if n == 0 {
 			return
 		}
-		s.unmark(key)
+		s.dropSample(key)
 	}
 }
 
@@ -132,7 +127,7 @@ func (s *gapSet) at(key []byte) (found gap, ok bool) {
 	return found, ok
 }
 
-// before returns the gap that holds what is directly below key.
+// before returns the gap that ends at key or contains what is directly below it.
 func (s *gapSet) before(key []byte) (found gap, ok bool) {
 	s.gaps.DescendLessOrEqual(gap{begin: key}, func(g gap) bool {
 		if bytes.Equal(g.begin, key) {
@@ -153,8 +148,8 @@ func (s *gapSet) from(key []byte) (found gap, ok bool) {
 	return found, ok
 }
 
-// first returns the first part of r that is not known to be empty at version.
-// It ends where the next gap begins. If there is none it is empty.
+// first returns the first part of r outside all gaps at version. It ends where the
+// next gap begins, and is empty if there is no such part.
 func (s *gapSet) first(r kv.Range, version uint64) kv.Range {
 	for {
 		g, ok := s.at(r.Begin)
@@ -176,8 +171,8 @@ func (s *gapSet) first(r kv.Range, version uint64) kv.Range {
 	return r
 }
 
-// last returns the last part of r that is not known to be empty at version. It
-// begins where the gap before it ends. If there is none it is empty.
+// last returns the last part of r outside all gaps at version. It begins where the
+// gap before it ends, and is empty if there is no such part.
 func (s *gapSet) last(r kv.Range, version uint64) kv.Range {
 	for !r.Empty() {
 		g, ok := s.before(r.End)
@@ -199,27 +194,27 @@ func (s *gapSet) last(r kv.Range, version uint64) kv.Range {
 	return r
 }
 
-// trim takes key out of the gap it is in.
+// trim cuts key out of the gap it is in.
 func (s *gapSet) trim(key []byte) {
 	g, ok := s.at(key)
 	if !ok {
 		return
 	}
 	s.remove(g)
-	s.unmark(key)
+	s.dropSample(key)
 	after := kv.SingleKey(key)
 	for _, part := range []gap{{g.begin, after.Begin, g.since}, {after.End, g.end, g.since}} {
-		if n, _ := s.marked(part, minMarks); n == minMarks {
+		if n, _ := s.countSamples(part, minSamples); n == minSamples {
 			s.insert(part)
 		} else {
-			s.forget(part)
+			s.dropSamples(part)
 		}
 	}
 }
 
-// add adds the parts of g that are in no gap yet, and marks in g. Parts that are
-// in one stay as they are, since they are known for longer.
-func (s *gapSet) add(g gap, marks ...[]byte) {
+// add adds the parts of g that are in no gap yet, and the samples that are in g.
+// Existing gaps stay as they are, because they have been empty for longer.
+func (s *gapSet) add(g gap, samples ...[]byte) {
 	begin := g.begin
 	if first, ok := s.at(begin); ok {
 		begin = first.end
@@ -237,15 +232,14 @@ func (s *gapSet) add(g gap, marks ...[]byte) {
 			s.insert(hole)
 		}
 	}
-	for _, key := range marks {
+	for _, key := range samples {
 		if bytes.Compare(g.begin, key) <= 0 && bytes.Compare(key, g.end) < 0 {
-			s.mark(key)
+			s.addSample(key)
 		}
 	}
 }
 
-// join makes one gap of neighbours that touch g wherever they are equally old
-// or both durable.
+// join merges g with adjacent gaps that have the same version or are durable too.
 func (s *gapSet) join(g gap, durable uint64) {
 	end := g.end
 	g, ok := s.before(g.begin)
@@ -267,7 +261,7 @@ func (s *gapSet) join(g gap, durable uint64) {
 	}
 }
 
-// addAll adds all of other, as empty since a version, and joins what it can.
+// addAll adds all of other as empty since a version, and merges what it can.
 func (s *gapSet) addAll(other *gapSet, since, durable uint64) {
 	other.gaps.Ascend(func(g gap) bool {
 		g.since = since
@@ -275,14 +269,14 @@ func (s *gapSet) addAll(other *gapSet, since, durable uint64) {
 		s.join(g, durable)
 		return true
 	})
-	other.marks.Ascend(func(key []byte) bool {
-		s.mark(key)
+	other.samples.Ascend(func(key []byte) bool {
+		s.addSample(key)
 		return true
 	})
 }
 
-// shrink evicts gaps, one after the other in key order, until the set takes no
-// more than limit bytes.
+// shrink evicts gaps in key order, going on where it last stopped, until the set
+// takes no more than limit bytes.
 func (s *gapSet) shrink(limit int) {
 	for s.bytes > limit {
 		g, ok := s.from(s.hand)
@@ -290,7 +284,7 @@ func (s *gapSet) shrink(limit int) {
 			g, _ = s.gaps.Min()
 		}
 		s.remove(g)
-		s.forget(g)
+		s.dropSamples(g)
 		s.hand = g.end
 	}
 }

@@ -30,7 +30,7 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// history is the model of the known-empty intervals: all versions of a store of
+// history is the model of the gap index: all versions of a store of
 // a few keys, with nothing left out.
 type history struct {
 	keys     [][]byte
@@ -74,13 +74,13 @@ func (h *history) run(key []byte, version uint64) kv.Range {
 	return kv.Range{Begin: h.keys[lo], End: h.keys[hi]}
 }
 
-// TestKnowledgeAgainstHistory does random writes, cancels, reads at old
+// TestGapIndexAgainstHistory does random writes, cancels, reads at old
 // versions and evictions, and checks after each that every gap is empty at its
 // own version and at the newest ones.
-func TestKnowledgeAgainstHistory(t *testing.T) {
+func TestGapIndexAgainstHistory(t *testing.T) {
 	rng := seeded(t)
 	h := newHistory(60)
-	k := newKnowledge(2000)
+	k := newGapIndex(2000)
 	for range 5_000 {
 		switch rng.IntN(4) {
 		case 0, 1:
@@ -96,25 +96,25 @@ func TestKnowledgeAgainstHistory(t *testing.T) {
 		}
 	}
 	if k.gaps.gaps.Len() == 0 {
-		t.Error("nothing was learnt, so nothing was tested")
+		t.Error("nothing was found, so nothing was tested")
 	}
 }
 
 // observeRandomly is a read-only transaction.
-func observeRandomly(h *history, k *knowledge, rng *rand.Rand, version uint64) {
+func observeRandomly(h *history, k *gapIndex, rng *rand.Rand, version uint64) {
 	r := h.run(h.keys[rng.IntN(len(h.keys))], version)
 	if h.emptyAt(r, version) {
-		var s student
-		s.learn(r, bytes.Clone(r.Begin))
-		k.observed(version, s.learnt)
+		var s gapFinder
+		s.add(r, bytes.Clone(r.Begin))
+		k.observed(version, s.found)
 	}
 }
 
 // writeRandomly is a write transaction, which may be cancelled.
-func writeRandomly(h *history, k *knowledge, rng *rand.Rand) {
+func writeRandomly(h *history, k *gapIndex, rng *rand.Rand) {
 	next := maps.Clone(h.versions[h.newest()])
 	h.versions = append(h.versions, next)
-	var s student
+	var s gapFinder
 	for range rng.IntN(6) {
 		key := h.keys[rng.IntN(len(h.keys))]
 		switch rng.IntN(4) {
@@ -126,7 +126,7 @@ func writeRandomly(h *history, k *knowledge, rng *rand.Rand) {
 			delete(next, string(key))
 		case 2:
 			if r := h.run(key, h.newest()); h.emptyAt(r, h.newest()) {
-				s.learn(r, bytes.Clone(r.Begin), bytes.Clone(key))
+				s.add(r, bytes.Clone(r.Begin), bytes.Clone(key))
 			}
 		case 3: // Somebody reads meanwhile.
 			observeRandomly(h, k, rng, h.newest()-1)
@@ -138,10 +138,10 @@ func writeRandomly(h *history, k *knowledge, rng *rand.Rand) {
 		return
 	}
 	lag := min(h.newest(), uint64(rng.IntN(3)))
-	k.committed(h.newest(), h.newest()-lag, s.learnt)
+	k.committed(h.newest(), h.newest()-lag, s.found)
 }
 
-func checkPart(t *testing.T, h *history, k *knowledge, rng *rand.Rand) {
+func checkPart(t *testing.T, h *history, k *gapIndex, rng *rand.Rand) {
 	t.Helper()
 	r := h.randomRange(rng)
 	version := h.newest() - min(h.newest(), uint64(rng.IntN(3)))
@@ -154,7 +154,7 @@ func checkPart(t *testing.T, h *history, k *knowledge, rng *rand.Rand) {
 	}
 }
 
-func checkGaps(t *testing.T, h *history, k *knowledge) {
+func checkGaps(t *testing.T, h *history, k *gapIndex) {
 	t.Helper()
 	var end []byte
 	size := 0
@@ -171,10 +171,10 @@ func checkGaps(t *testing.T, h *history, k *knowledge) {
 		}
 		return true
 	})
-	k.gaps.marks.Ascend(func(key []byte) bool {
-		size += len(key) + markOverhead
+	k.gaps.samples.Ascend(func(key []byte) bool {
+		size += len(key) + sampleOverhead
 		if _, ok := k.gaps.at(key); !ok {
-			t.Fatalf("mark %s is in no gap", key)
+			t.Fatalf("sample %s is in no gap", key)
 		}
 		return true
 	})
@@ -186,14 +186,14 @@ func checkGaps(t *testing.T, h *history, k *knowledge) {
 // TestLaggingReader shows that a reader who lags behind the last pop profits
 // from the pops before it.
 func TestLaggingReader(t *testing.T) {
-	k := newKnowledge(knowledgeSize)
+	k := newGapIndex(gapIndexSize)
 	all := kv.Range{Begin: []byte("a"), End: []byte("z")}
 	popped := [][]byte{[]byte("a"), []byte("d"), []byte("g"), []byte("k"), []byte("p")}
 	for i, key := range popped[1:] {
-		var s student
-		s.learn(kv.Range{Begin: popped[0], End: key}, key)
+		var s gapFinder
+		s.add(kv.Range{Begin: popped[0], End: key}, key)
 		version := uint64(i + 1)
-		k.committed(version, version-1, s.learnt)
+		k.committed(version, version-1, s.found)
 		if got := k.part(all, version, false); !bytes.Equal(got.Begin, key) {
 			t.Errorf("a reader at version %d begins at %s, not at %s", version, got.Begin, key)
 		}
@@ -228,8 +228,8 @@ func TestReadsWithGaps(t *testing.T) {
 		read := beginRead(t, db)
 		compareRandomRange(t, read, model, rng)
 		read.Cancel()
-		if i == 500 && db.store.known.gaps.gaps.Len() == 0 {
-			t.Error("nothing was learnt, so nothing was tested")
+		if i == 500 && db.store.gapIndex.gaps.gaps.Len() == 0 {
+			t.Error("nothing was found, so nothing was tested")
 		}
 	}
 }
@@ -308,7 +308,7 @@ func TestGapsOfRefilledQueue(t *testing.T) {
 			}
 			mustCommit(t, tx)
 		}
-		if n := db.store.known.gaps.gaps.Len(); n > items/20 {
+		if n := db.store.gapIndex.gaps.gaps.Len(); n > items/20 {
 			t.Fatalf("%d gaps between %d items in round %d", n, items, round)
 		}
 		for range items / batch {

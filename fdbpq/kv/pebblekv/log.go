@@ -33,14 +33,14 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum is the checksum of a chunk, whose first 4 bytes it is not about.
+// checksum returns the checksum of a chunk. It covers everything from the type on.
 func checksum(chunk []byte) uint32 {
 	sum := crc32.Checksum(chunk[chunkType:], castagnoli)
 	return sum>>15 | sum<<17 + 0xa282ead8
 }
 
-// chunkSize returns the size of the chunk that p begins with, as its header has
-// it. It is 0 if p does not begin with the header of a chunk of that log.
+// chunkSize returns the size of the chunk at the start of p according to its header,
+// or 0 if that is not the header of a chunk of that log.
 func chunkSize(p []byte, log wal.NumWAL) int {
 	if len(p) < plainHeader || binary.LittleEndian.Uint32(p[chunkNumber:]) != uint32(log) {
 		return 0
@@ -60,7 +60,7 @@ func chunkSize(p []byte, log wal.NumWAL) int {
 	return size
 }
 
-// intact reports whether a chunk is what was written.
+// intact reports whether a chunk matches its checksum.
 func intact(chunk []byte) bool {
 	return binary.LittleEndian.Uint32(chunk[chunkSum:]) == checksum(chunk)
 }
@@ -71,9 +71,8 @@ func syncOffset(chunk []byte) int64 {
 	return int64(binary.LittleEndian.Uint64(chunk[chunkSyncOffset:]))
 }
 
-// isTrailer reports whether p begins with what ends a log that was closed: the
-// header of a chunk without a payload or checksum, with the number of the next
-// log.
+// isTrailer reports whether p begins with the trailer of a closed log: a chunk header
+// without a payload or checksum, with the number of the next log.
 func isTrailer(p []byte, log wal.NumWAL) bool {
 	return len(p) >= plainHeader && p[chunkType] == firstPlain &&
 		binary.LittleEndian.Uint32(p[chunkSum:]) == 0 && binary.LittleEndian.Uint16(p[chunkLength:]) == 0 &&
@@ -82,24 +81,24 @@ func isTrailer(p []byte, log wal.NumWAL) bool {
 
 // logFile is a log that Pebble writes to.
 //
-// A log that ends before its file does was cut short by a crash, or it is
-// damaged. What tells them apart is the sync offset in later chunks: all before
-// it was synced when they were written, so it must be readable. But Pebble counts
-// only what it writes to a block that is not full yet, so its sync offsets fall
-// ever further behind: in a log of 10 MB they ended at about 2 MB, and damage
-// after that looked like a crash. So they are put right on their way to the
-// file. The mark says the same for the chunks that have no later ones.
+// A log whose records end before its file does was cut short by a crash, or it is
+// damaged. The sync offsets in later chunks tell the two apart: everything before
+// such an offset was synced when the chunk was written, so it must be readable. But
+// Pebble counts only bytes it writes to blocks that are not full yet, so its offsets
+// fall further and further behind: in a log of 10 MB they ended at about 2 MB, and
+// damage after that looked like a crash. So logFile corrects them before they reach
+// the file. For the last chunks, which no later chunk vouches for, there is the
+// mark.
 type logFile struct {
 	file
 	log     wal.NumWAL
-	mark    *mark
+	mark    *logMark
 	written int64
 	synced  int64
 	buffer  []byte
 }
 
-// Write implements vfs.File. Pebble writes whole chunks, and to one block at a
-// time.
+// Write implements vfs.File. Pebble writes whole chunks, within one block.
 func (f *logFile) Write(p []byte) (int, error) {
 	f.buffer = append(f.buffer[:0], p...)
 	for rest := f.buffer; ; {
@@ -122,8 +121,8 @@ func (f *logFile) Sync() error { return f.noteSync(f.file.Sync()) }
 
 func (f *logFile) SyncData() error { return f.noteSync(f.file.SyncData()) }
 
-// noteSync takes note of the outcome of a sync. When the disk has failed there
-// was none, whatever Pebble is to believe.
+// noteSync notes a sync that succeeded. After a disk failure there was none, whatever
+// Pebble is told.
 func (f *logFile) noteSync(err error) error {
 	if err == nil && f.disk.err() == nil {
 		f.synced = f.written

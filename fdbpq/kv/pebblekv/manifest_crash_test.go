@@ -78,7 +78,7 @@ func TestPowerCutOfManifest(t *testing.T) {
 	p.on.Store(false)
 	second := 0
 	for i, cut := range p.cuts {
-		again := newPowerCuts(cut.files, 7)
+		again := newPowerCuts(cut.files, 30)
 		again.acked.Store(cut.acked)
 		again.ops.Store(int64(i)) // other places each time
 		again.on.Store(true)

@@ -26,7 +26,7 @@ import (
 // A crash in between leaves the old one in force. So the mark has both: one that is
 // in force, and one that is pending until the marker that names it is durable.
 const (
-	// manifestMarkName is no name that Pebble uses or looks at.
+	// manifestMarkName is a name that Pebble neither uses nor reads.
 	manifestMarkName = "SYNCED.manifest"
 	// manifestMarkMagic is how the file begins; its last byte is the version.
 	manifestMarkMagic = "pqmanif\x01"
@@ -104,8 +104,8 @@ func readManifestMark(files vfs.FS, dir string) (syncedManifests, error) {
 }
 
 // manifestMark writes the mark. Without it the manifest is as safe, but less damage
-// to it is noticed, so whatever fails here is no failure of the disk. It is safe
-// for concurrent use.
+// to it is noticed. So a failure here is not a failure of the disk. It is safe for
+// concurrent use.
 type manifestMark struct {
 	logger *slog.Logger
 
@@ -120,7 +120,8 @@ func openManifestMark(files vfs.FS, dir string, logger *slog.Logger) *manifestMa
 	m := &manifestMark{logger: logger}
 	var err error
 	if m.synced, err = readManifestMark(files, dir); err == nil {
-		// An earlier process may have made the marker and not lived to sync it.
+		// An earlier process may have ended between making the marker and syncing
+		// the folder.
 		m.named, err = markedManifest(files, dir)
 	}
 	if err == nil {
@@ -226,7 +227,7 @@ func (f *manifestFile) Sync() error { return f.noteSync(f.file.Sync()) }
 
 func (f *manifestFile) SyncData() error { return f.noteSync(f.file.SyncData()) }
 
-// noteSync notes a sync that succeeded. When the disk has failed there was none,
+// noteSync notes a sync that succeeded. After a disk failure there was none,
 // whatever Pebble is told.
 func (f *manifestFile) noteSync(err error) error {
 	if err == nil && f.disk.err() == nil {

@@ -15,33 +15,33 @@ import (
 
 // Options of a store. The zero value is ready to use.
 type Options struct {
-	// CacheSize is how much of the tables on disk is cached in memory, in
-	// bytes, at most 1 TiB. More memtables than two, and fewer, are made up for
-	// by it. 0 means DefaultCacheSize.
+	// CacheSize is how much of the tables on disk is cached in memory, in bytes, at
+	// most 1 TiB. The cache shrinks when there are more than two memtables, and
+	// grows when there are fewer. 0 means DefaultCacheSize.
 	CacheSize int64
 
-	// MemTableSize is how much is written to memory before it goes to a table
-	// on disk, in bytes, from 1 MiB to 1 GiB. Up to four are in memory while
-	// the disk is slow. 0 means DefaultMemTableSize.
+	// MemTableSize is how much is collected in memory before it is flushed to a table
+	// on disk, in bytes, from 1 MiB to 1 GiB. While the disk is slow up to four
+	// memtables are in memory. 0 means DefaultMemTableSize.
 	MemTableSize int64
 
-	// MinFreeSpace is how much space of the disk is kept free, in bytes, at most
-	// 1 PiB. When less is free, transactions that make the store larger fail
-	// with kv.ErrUnavailable; those that do not, such as pops, may use three
-	// quarters of it. 0 means DefaultMinFreeSpace, -1 that nothing is kept free.
+	// MinFreeSpace is how much of the disk to keep free, in bytes, at most 1 PiB. When
+	// less is free, transactions that make the store larger fail with
+	// kv.ErrUnavailable; others, such as pops, may use three quarters of it. 0 means
+	// DefaultMinFreeSpace, -1 keeps nothing free.
 	MinFreeSpace int64
 
-	// Logger gets what the store has to say. nil means slog.Default().
+	// Logger receives the log of the store. nil means slog.Default().
 	Logger *slog.Logger
 
-	// FS is the file system the store is in. nil means that of the operating
-	// system, where the folder and its files are for their owner only.
+	// FS is the file system of the store. nil means that of the operating system,
+	// where only their owner has access to the folder and its files.
 	FS vfs.FS
 
 	// now replaces time.Now in tests.
 	now func() time.Time
-	// forgetful turns the known-empty intervals off, to measure what they do.
-	forgetful bool
+	// noGapIndex turns the gap index off, to measure what it does.
+	noGapIndex bool
 }
 
 // Defaults of Options, in bytes.
@@ -57,26 +57,25 @@ const (
 	maxMemTableSize       = 1 << 30
 	maxMinFreeSpace int64 = 1 << 50
 
-	// knowledgeSize bounds the known-empty intervals, in bytes.
-	knowledgeSize = 16 << 20
+	// gapIndexSize bounds the gap index, in bytes.
+	gapIndexSize = 16 << 20
 
-	// A writer waits when so many memtables are in memory, or when a read has
-	// to look at so many tables of the top level.
+	// A writer waits while more memtables are in memory, or while a read has to look
+	// at more tables of the top level.
 	maxMemTables  = 4
 	maxSublevels  = 16
 	baseLevelSize = 256 << 20
 
-	// blockSize is how much of a table is read at once, in bytes. Items are
-	// read one after the other, so Pebble's 4 KiB would be little. The index of
-	// a table is in one block.
+	// blockSize is how much of a table is read at once, in bytes. Items are read one
+	// after the other, so Pebble's 4 KiB would be small. The index of a table is one
+	// block.
 	blockSize      = 16 << 10
 	indexBlockSize = 256 << 10
 
-	// usualMemTables is how many memtables there are in a store that is written
-	// to: one for the writes, one that is flushed or kept for later. Pebble
-	// takes memtables out of the cache.
+	// usualMemTables is how many memtables a store in use has: one for the writes, one
+	// being flushed or kept for later. Pebble charges memtables to the cache.
 	usualMemTables = 2
-	// never is above every threshold of Pebble's own. See store.waitRoom.
+	// never disables a threshold of Pebble's. See store.waitRoom.
 	never = 1 << 20
 )
 
@@ -118,8 +117,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// pebbleOptions are for many small items that do not stay long, on a machine
-// with few cores and little memory.
+// pebbleOptions are for many small, short-lived items on a machine with few cores and
+// little memory.
 func (o Options) pebbleOptions(s *store, lock *pebble.Lock) *pebble.Options {
 	p := &pebble.Options{
 		FS:           s.disk,
@@ -128,24 +127,24 @@ func (o Options) pebbleOptions(s *store, lock *pebble.Lock) *pebble.Options {
 		MemTableSize: uint64(o.MemTableSize),
 		// Fixed, because a store cannot go back to an older format.
 		FormatMajorVersion: pebble.FormatValueSeparation,
-		// Items do not stay for long, so few levels: each is another place to
-		// look, and to copy to.
+		// Items are short-lived, so there are few levels: each is another place to
+		// search, and to copy to.
 		LBaseMaxBytes: baseLevelSize,
-		// The store waits by itself.
+		// The store waits itself, see waitRoom.
 		MemTableStopWritesThreshold: never,
 		L0StopWritesThreshold:       never,
 		// One compaction at a time leaves the other cores to the queues.
 		CompactionConcurrencyRange: func() (lower, upper int) { return 1, 1 },
 		Logger:                     pebbleLogger{o.Logger, s.disk},
 	}
-	// The processor is what is short, and most of what compression would gain
-	// the block format gains already, from what keys have in common.
+	// The processor is the bottleneck, and the block format, which shares the common
+	// prefixes of keys, already saves most of what compression would.
 	p.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
 	for i := range p.Levels {
 		p.Levels[i].BlockSize = blockSize
 		p.Levels[i].IndexBlockSize = indexBlockSize
 	}
-	// Reads ask for no compactions; what is worth one is found without them.
+	// Reads request no compactions; those worth doing are found without that.
 	p.Experimental.ReadSamplingMultiplier = -1
 	p.EventListener = &pebble.EventListener{
 		BackgroundError: func(err error) { o.Logger.Warn("pebblekv: background work failed", "error", err.Error()) },
@@ -157,8 +156,8 @@ func (o Options) pebbleOptions(s *store, lock *pebble.Lock) *pebble.Options {
 	return p
 }
 
-// pebbleLogger passes on what Pebble logs. What Pebble calls fatal ends the
-// use of the store, not of the process.
+// pebbleLogger forwards Pebble's log. What Pebble calls fatal ends the store, not the
+// process.
 type pebbleLogger struct {
 	logger *slog.Logger
 	disk   *disk

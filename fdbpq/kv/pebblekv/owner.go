@@ -14,17 +14,17 @@ import (
 const (
 	ownerFile   fs.FileMode = 0o600
 	ownerFolder fs.FileMode = 0o700
-	// others is what the group and everybody else may do.
+	// others is the permissions of the group and of everybody else.
 	others fs.FileMode = 0o077
 )
 
-// ownerFS is the file system of the operating system with new files that only
-// the owner can read. Pebble leaves that to the umask. A file system that knows
-// no owners is no reason to fail.
+// ownerFS is the file system of the operating system, but only the owner can read new
+// files. Pebble leaves that to the umask. A file system without owners is no reason
+// to fail.
 type ownerFS struct{ vfs.FS }
 
-// Create makes a new file, as that of vfs.FS does: one that is there is removed and
-// not written over.
+// Create creates a file. Like the Create of vfs.FS it removes an existing file
+// instead of overwriting it.
 func (o ownerFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	for {
 		err := makeFile(name, os.O_EXCL)
@@ -55,8 +55,8 @@ func makeFile(name string, flags int) error {
 	return f.Close()
 }
 
-// Lock makes the file and locks it. It must not be opened besides: closing it
-// would release the lock.
+// Lock creates the file and locks it. The file must not be opened a second time:
+// closing it would release the lock.
 func (o ownerFS) Lock(name string) (io.Closer, error) {
 	lock, err := o.FS.Lock(name)
 	if err == nil {
@@ -68,9 +68,9 @@ func (o ownerFS) Lock(name string) (io.Closer, error) {
 // Unwrap implements vfs.FS.
 func (o ownerFS) Unwrap() vfs.FS { return o.FS }
 
-// tighten takes the rights of all but the owner away from a folder and its files,
-// which an earlier version or somebody else may have made. In a folder of
-// another user, as containers are given, they stay.
+// tighten revokes the permissions of everybody but the owner on a folder and its
+// files, which an earlier version or somebody else may have created. In a folder that
+// belongs to another user, as in many containers, they stay.
 func tighten(dir string, chmod func(string, fs.FileMode) error, logger *slog.Logger) {
 	paths := []string{dir}
 	entries, err := os.ReadDir(dir)
@@ -89,7 +89,7 @@ func tighten(dir string, chmod func(string, fs.FileMode) error, logger *slog.Log
 		}
 	}
 	if err != nil {
-		logger.Warn("pebblekv: other users may be able to read the data, because the rights of the folder cannot be changed",
+		logger.Warn("pebblekv: other users may be able to read the data, because the permissions of the folder cannot be changed",
 			"folder", dir, "error", err)
 	}
 }

@@ -42,11 +42,11 @@ func TestOwnerOnly(t *testing.T) {
 	db := open()
 	writeUntil(t, db, func() bool {
 		tables, _ := filepath.Glob(filepath.Join(dir, "*.sst"))
-		_, err := os.Stat(filepath.Join(dir, spareName))
+		_, err := os.Stat(filepath.Join(dir, reserveName))
 		return len(tables) > 0 && err == nil
 	})
 	names := wantOwnerOnly(t, dir)
-	for _, want := range []string{".log", ".sst", "LOCK", "MANIFEST", "OPTIONS", "marker", spareName, markName, manifestMarkName} {
+	for _, want := range []string{".log", ".sst", "LOCK", "MANIFEST", "OPTIONS", "marker", reserveName, logMarkName, manifestMarkName} {
 		if !strings.Contains(names, want) {
 			t.Errorf("no %s among %s", want, names)
 		}

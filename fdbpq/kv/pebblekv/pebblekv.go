@@ -1,53 +1,50 @@
-// Package pebblekv is the embedded engine: a store in a folder of this machine,
-// kept by Pebble.
+// Package pebblekv is the embedded engine: a store in a local folder, kept by Pebble.
 //
 // # Guarantees
 //
-// There is one write transaction at a time; Begin waits for the one before, in
-// the order of the calls. So there are no conflicts, and conflict ranges only
-// count towards the size of a transaction. The next one may begin when Commit
-// has returned, before its future is ready, and sees what was written. The
-// syncs of the log are shared by the commits that wait for one.
+// There is one write transaction at a time; Begin waits for the one before, in the
+// order of the calls. So there are no conflicts, and conflict ranges only count
+// towards the size of a transaction. The next one may begin when Commit has returned,
+// before its future is ready, and sees what was written. Commits that wait for a sync
+// of the log share it.
 //
-// When the future of Commit is ready without error, the writes are in the
-// synced log, and survive kill -9 and a power cut. BeginRead shows nothing that
-// a power cut could take back: it is the state whose sync is done. The futures
-// become ready in the order of the commits, and whether anybody waits for them
-// makes no difference.
+// When the future of Commit is ready without error, the writes are in the synced log
+// and survive kill -9 and a power cut. BeginRead shows only synced state, which no
+// power cut takes back. The futures become ready in the order of the commits, whether
+// or not anybody waits for them.
 //
-// A folder is used by one DB at a time, of all processes.
+// Only one DB of one process uses a folder at a time.
 //
 // # Failures
 //
-// A disk that gets full: transactions that make the store larger fail with
-// kv.ErrUnavailable while less than Options.MinFreeSpace is free, and succeed
-// again when there is more.
+// The disk fills up: transactions that make the store larger fail with
+// kv.ErrUnavailable while less than Options.MinFreeSpace is free, and succeed again
+// when there is more.
 //
-// A write or sync that fails: every commit under way fails with
-// kv.ErrCommitUnknown, since the writes may or may not be found later. From
-// then on nothing is written to the folder, as if the power had been cut at
-// that moment. BeginRead goes on to show the durable state; everything that
-// writes fails with kv.ErrUnavailable. Begin opens the folder again as soon as
-// the disk takes a file of proof, tried at most four times a second. Then
-// transactions that are still open fail with kv.ErrUnavailable, and what
-// survived is synced before it is shown. Nothing that was acknowledged is lost.
-// If the folder cannot be opened BeginRead fails too, and also tries again.
+// A write or sync fails: every commit in progress fails with kv.ErrCommitUnknown,
+// because its writes may or may not be found later. From then on nothing is written to
+// the folder, as if the power had been cut at that moment. BeginRead continues to show
+// the durable state; everything that writes fails with kv.ErrUnavailable. Begin reopens
+// the folder as soon as a test file can be written to it, which it tries at most four
+// times a second. Then transactions still open fail with kv.ErrUnavailable, and what
+// survived is synced before it is shown. Nothing acknowledged is lost. If the folder
+// cannot be reopened, BeginRead fails too, and also tries again.
 //
-// A log that is damaged, cut off or missing: Open fails, and its error says what to
-// do, unless only what was never synced is affected. After a power cut damage to
-// what was synced last can be mistaken for that.
+// A log is damaged, cut off or missing: Open fails, and its error says what to do,
+// unless only bytes that were never synced are affected. After a power cut, damage to
+// what was synced last can look like that.
 //
-// A manifest, the list of the tables, that is damaged, cut off, missing or an older
-// one: Open fails, and its error says what to do. In a store of an earlier version
-// that holds from its first start on.
+// The manifest, the list of the tables, is damaged, cut off, missing or older than the
+// last one in force: Open fails, and its error says what to do. In a store of an
+// earlier version that is certain only after the first start.
 //
-// A table that is damaged, missing or cannot be read: the reads that need it fail
-// with kv.ErrCorrupt, and so does Check from then on, until the store is opened
-// again. The log names the file.
+// A table is damaged, missing or unreadable: reads that need it fail with
+// kv.ErrCorrupt, and so does Check from then on until the store is opened again. The
+// log names the file.
 //
-// A folder that was deleted, renamed or replaced: within 100 ms everything fails
-// with kv.ErrUnavailable, and nothing is written any more. If the same folder comes
-// back the store is opened again.
+// The folder was deleted, renamed or replaced: within 100 ms everything fails with
+// kv.ErrUnavailable, and nothing more is written. If the same folder comes back, the
+// store is reopened.
 //
 // # Bytes and concurrency
 //
@@ -86,19 +83,19 @@ type DB struct {
 	close   sync.Once
 	closed  error // what Close returns
 
-	retry time.Time // when to open the folder again; belongs to the writer
+	retry time.Time // when to try to reopen the folder; belongs to the writer
 
 	mu    sync.Mutex
-	store *store // nil while the folder could not be opened again
+	store *store // nil while the folder cannot be reopened
 	down  error  // why store is nil
 }
 
 var _ kv.Database = (*DB)(nil)
 
-// Open opens the store in the folder dir, which is made if there is none. It
-// fails if dir is in use by a DB of this or another process. In the file system of
-// the operating system it takes the rights of everybody but the owner away from
-// dir and its files, if it may.
+// Open opens the store in the folder dir, which it creates if necessary. It fails if
+// dir is in use by a DB of this or another process. In the file system of the
+// operating system it revokes the permissions of everybody but the owner on dir and
+// its files, if it may.
 func Open(dir string, o Options) (*DB, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -218,13 +215,13 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	return tx, nil
 }
 
-// reopen is for readers of a store that could not be opened again, as down
-// says: writers try that again, but there may be none.
+// reopen lets a reader try to reopen the folder, which could not be opened because of
+// down. Writers try too, but there may be none.
 func (db *DB) reopen(ctx context.Context, down error) (*store, error) {
 	select {
 	case db.writer <- struct{}{}:
 	default:
-		return nil, down // a writer is about to try, or to close
+		return nil, down // a writer is about to try, or the store is being closed
 	}
 	defer func() { <-db.writer }()
 	if err := db.usable(ctx); err != nil {
@@ -242,9 +239,8 @@ func (db *DB) usable(ctx context.Context) error {
 	}
 }
 
-// present returns an error wrapping kv.ErrUnavailable if the folder is not there
-// any more. Then nothing is written any more, also not to what has taken its
-// place.
+// present returns an error wrapping kv.ErrUnavailable if the folder is gone. Then
+// nothing more is written, not even to a folder that took its place.
 func (db *DB) present(must bool) error {
 	gone := db.folder.check(must)
 	if gone == nil {
@@ -290,16 +286,15 @@ func (db *DB) setCurrent(s *store, down error) {
 	db.store, db.down = s, down
 }
 
-// Close implements kv.Database. It waits until the commits under way are
-// durable.
+// Close implements kv.Database. It waits until the commits in progress are durable.
 func (db *DB) Close() error {
 	db.close.Do(func() {
 		close(db.closing)
-		// A write transaction may be open for as long as it likes.
+		// A write transaction could stay open indefinitely.
 		if s, err := db.current(); err == nil {
 			s.abortAll(kv.ErrClosed)
 		}
-		// From here on nobody begins one, or opens the folder again.
+		// From here on nobody begins one, or reopens the folder.
 		db.writer <- struct{}{}
 		var err error
 		if s, down := db.current(); down == nil {

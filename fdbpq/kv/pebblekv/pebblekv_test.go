@@ -46,13 +46,13 @@ func hold(dir string) error {
 }
 
 func TestConformance(t *testing.T) {
-	for _, forgetful := range []bool{false, true} {
-		t.Run(fmt.Sprintf("known=%t", !forgetful), func(t *testing.T) {
+	for _, noGapIndex := range []bool{false, true} {
+		t.Run(fmt.Sprintf("gaps=%t", !noGapIndex), func(t *testing.T) {
 			kvtest.Run(t, kvtest.Engine{
 				Store: func(t *testing.T) func() kv.Database {
 					dir := t.TempDir()
 					return func() kv.Database {
-						db, err := Open(dir, Options{Logger: slog.New(slog.DiscardHandler), forgetful: forgetful})
+						db, err := Open(dir, Options{Logger: slog.New(slog.DiscardHandler), noGapIndex: noGapIndex})
 						if err != nil {
 							t.Fatal(err)
 						}

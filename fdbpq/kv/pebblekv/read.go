@@ -16,11 +16,11 @@ type readTransaction struct {
 	store *store
 	view  *view
 
-	mu      sync.Mutex
-	ended   error            // nil while it is open
-	iter    *pebble.Iterator // nil before the first read
-	copies  arena
-	student student
+	mu     sync.Mutex
+	ended  error            // nil while it is open
+	iter   *pebble.Iterator // nil before the first read
+	copies arena
+	finder gapFinder
 }
 
 var _ kv.ReadTransaction = (*readTransaction)(nil)
@@ -37,7 +37,7 @@ func (tx *readTransaction) get(key []byte) ([]byte, error) {
 		return nil, err
 	}
 	limit := append(bytes.Clone(key), 0)
-	// The limit keeps it from looking for the next key if this one is gone.
+	// The limit keeps it from searching for the next key if this one is gone.
 	if tx.iter.SeekGEWithLimit(key, limit) != pebble.IterValid || !bytes.Equal(tx.iter.Key(), key) {
 		return nil, tx.store.readError(tx.iter.Error())
 	}
@@ -60,11 +60,11 @@ func (tx *readTransaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValu
 		return nil, err
 	}
 	s := scan{iter: tx.iter, store: tx.store, version: tx.view.version,
-		student: &tx.student, copies: &tx.copies, whole: r, options: o}
+		finder: &tx.finder, copies: &tx.copies, whole: r, options: o}
 	return s.read()
 }
 
-// prepare makes tx.iter ready to be used.
+// prepare makes tx.iter ready for use.
 func (tx *readTransaction) prepare() error {
 	if tx.ended != nil {
 		return tx.ended
@@ -75,7 +75,7 @@ func (tx *readTransaction) prepare() error {
 	if tx.iter != nil {
 		return nil
 	}
-	iter, err := tx.view.iter.Clone(pebble.CloneOptions{IterOptions: &pebble.IterOptions{SkipPoint: tx.student.step}})
+	iter, err := tx.view.iter.Clone(pebble.CloneOptions{IterOptions: &pebble.IterOptions{SkipPoint: tx.finder.step}})
 	if err != nil {
 		return tx.store.readError(err)
 	}
@@ -96,7 +96,7 @@ func (tx *readTransaction) abort(reason error) {
 	if tx.iter != nil {
 		_ = tx.iter.Close() // Its errors were returned by the reads.
 	}
-	tx.store.known.observed(tx.view.version, tx.student.learnt)
+	tx.store.gapIndex.observed(tx.view.version, tx.finder.found)
 	tx.view.unref()
 	tx.store.end(tx)
 }

@@ -11,20 +11,19 @@ import (
 )
 
 const (
-	// retryInterval is the least time between two attempts to open the folder
-	// again.
+	// retryInterval is the shortest time between two attempts to reopen the folder.
 	retryInterval = 250 * time.Millisecond
 	proofName     = "writable"
 	proofSize     = 64 << 10 // bytes
 )
 
-// healthy returns a store whose disk has not failed. If there is none it tries
-// to open the folder again. Its caller holds db.writer.
+// healthy returns a store whose disk has not failed. If there is none it tries to
+// reopen the folder. The caller holds db.writer.
 //
-// It is sound to go on in the same process, although after a failed sync a
-// file may read differently from what is on the disk: Pebble's recovery writes
-// all it found in the log to new tables, and its state to a new manifest, and
-// syncs those, before the store is used.
+// Going on in the same process is sound, although after a failed sync a file may read
+// differently from what is on the disk: before the store is used, Pebble's recovery
+// writes everything it finds in the log to new tables, and its state to a new
+// manifest, and syncs both.
 func (db *DB) healthy() (*store, error) {
 	s, down := db.current()
 	if s != nil {
@@ -45,13 +44,13 @@ func (db *DB) healthy() (*store, error) {
 		return nil, failure(err)
 	}
 	if s != nil {
-		db.setCurrent(nil, fmt.Errorf("%w: the folder is being opened again", kv.ErrUnavailable))
-		// Its disk has failed, so what it says on closing means nothing.
+		db.setCurrent(nil, fmt.Errorf("%w: the folder is being reopened", kv.ErrUnavailable))
+		// On a failed disk the result of closing means nothing.
 		_ = s.close(down)
 	}
 	fresh, err := db.openStore()
 	if err != nil {
-		db.options.Logger.Error("pebblekv: the folder cannot be opened again", "folder", db.dir, "error", err.Error())
+		db.options.Logger.Error("pebblekv: cannot reopen the folder", "folder", db.dir, "error", err.Error())
 		down = failure(err)
 		db.setCurrent(nil, down)
 		return nil, down

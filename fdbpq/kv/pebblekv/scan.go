@@ -12,24 +12,24 @@ import (
 type scan struct {
 	iter    *pebble.Iterator
 	store   *store
-	version uint64 // at which the store's known is asked
-	student *student
+	version uint64 // for the gap index
+	finder  *gapFinder
 	copies  *arena
 
 	whole   kv.Range // what to read
 	options kv.RangeOptions
 	pairs   []kv.KeyValue
-	last    []byte // key found last
-	crossed bool   // a gap since last
+	last    []byte // the key read last
+	crossed bool   // skipped a gap since then
 }
 
-// maxAhead is how many pairs room is made for before they are read.
+// maxAhead is the most pairs to allocate room for in advance.
 const maxAhead = 64
 
 func (s *scan) read() ([]kv.KeyValue, error) {
-	s.student.restart()
+	s.finder.restart()
 	for r := s.whole; !r.Empty(); {
-		part := s.store.known.part(r, s.version, s.options.Reverse)
+		part := s.store.gapIndex.part(r, s.version, s.options.Reverse)
 		if len(part.Begin) != len(r.Begin) || len(part.End) != len(r.End) {
 			s.crossed = true
 		}
@@ -45,12 +45,12 @@ func (s *scan) read() ([]kv.KeyValue, error) {
 			r.Begin = part.End
 		}
 	}
-	s.learn(nil)
+	s.noteGap(nil)
 	return s.pairs, nil
 }
 
-// readPart reads r, which is not empty and may have any number of dead keys.
-// full says that the limit was reached.
+// readPart reads r, which is not empty and may contain any number of dead keys. full
+// says that the limit was reached.
 func (s *scan) readPart(r kv.Range) (full bool, err error) {
 	for state := s.seek(r); state == pebble.IterValid && s.inside(r); state = s.step(r) {
 		value, err := s.iter.ValueAndErr()
@@ -62,9 +62,9 @@ func (s *scan) readPart(r kv.Range) (full bool, err error) {
 		}
 		key := s.copies.clone(s.iter.Key())
 		s.pairs = append(s.pairs, kv.KeyValue{Key: key, Value: s.copies.clone(value)})
-		s.student.seen-- // It is alive.
-		s.learn(key)
-		s.student.restart()
+		s.finder.seen-- // It is alive.
+		s.noteGap(key)
+		s.finder.restart()
 		s.last, s.crossed = key, false
 		if len(s.pairs) == s.options.Limit {
 			return true, nil
@@ -73,10 +73,10 @@ func (s *scan) readPart(r kv.Range) (full bool, err error) {
 	return false, s.store.readError(s.iter.Error())
 }
 
-// learn takes note that nothing is between the key found last and key, or the
-// end of the range if key is nil, if that is worth it.
-func (s *scan) learn(key []byte) {
-	if s.store.known == nil || (len(s.student.marks) == 0 && (!s.crossed || s.student.seen <= 0)) {
+// noteGap notes that no key is between the last one and key, or the end of the range
+// if key is nil, if that is worth remembering.
+func (s *scan) noteGap(key []byte) {
+	if s.store.gapIndex == nil || (len(s.finder.samples) == 0 && (!s.crossed || s.finder.seen <= 0)) {
 		return
 	}
 	r := s.whole
@@ -90,7 +90,7 @@ func (s *scan) learn(key []byte) {
 	if above != nil {
 		r.End = above
 	}
-	s.student.learn(r, s.student.marks...)
+	s.finder.add(r, s.finder.samples...)
 }
 
 func (s *scan) seek(r kv.Range) pebble.IterValidityState {
@@ -107,7 +107,7 @@ func (s *scan) step(r kv.Range) pebble.IterValidityState {
 	return s.iter.NextWithLimit(r.End)
 }
 
-// inside reports whether the iterator is in r. Its limit is best effort.
+// inside reports whether the iterator is in r: its own limit is only best effort.
 func (s *scan) inside(r kv.Range) bool {
 	if s.options.Reverse {
 		return bytes.Compare(s.iter.Key(), r.Begin) >= 0
@@ -115,13 +115,13 @@ func (s *scan) inside(r kv.Range) bool {
 	return bytes.Compare(s.iter.Key(), r.End) < 0
 }
 
-// arena makes copies of many small slices with few allocations. The copies
-// belong to whoever gets them.
+// arena copies many small slices with few allocations. The copies belong to whoever
+// gets them.
 type arena struct{ free []byte }
 
 const (
 	arenaBlock = 4 << 10 // bytes
-	// arenaShare: a slice of more than this part of a block gets its own
+	// arenaShare: a slice larger than one arenaShare'th of a block gets its own
 	// memory, so that little is wasted at the end of a block.
 	arenaShare = 8
 )

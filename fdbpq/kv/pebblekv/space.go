@@ -11,40 +11,39 @@ import (
 )
 
 const (
-	// spaceInterval is how often the free space of the disk is looked up.
+	// spaceInterval is the shortest time between two queries of the free space.
 	spaceInterval = 100 * time.Millisecond
-	// shrinkReserve: transactions that shrink the store may use all but one
-	// part in shrinkReserve of the space kept free, because to remove
-	// something has to be logged first.
-	shrinkReserve = 4
+	// shrinkDivisor: transactions that shrink the store may use the space kept free
+	// down to one shrinkDivisor'th of it, because removals have to be logged too.
+	shrinkDivisor = 4
 )
 
-// space keeps a part of the disk free, so that it is us who refuse a write and
-// not the disk. It is safe for concurrent use.
+// space keeps part of the disk free, so that the store refuses a write before the
+// disk does. It is safe for concurrent use.
 type space struct {
 	fs   vfs.FS
 	dir  string
 	min  uint64 // bytes to keep free
 	now  func() time.Time
 	mu   sync.Mutex
-	next time.Time // when to look again
+	next time.Time // when to query again
 	free uint64
 	err  error
 }
 
-// check returns an error wrapping kv.ErrUnavailable if there is not enough free
-// space for a transaction that makes the store larger, or for one that does not.
+// check returns an error wrapping kv.ErrUnavailable if there is too little free space
+// for a transaction that makes the store larger, or for one that does not.
 func (s *space) check(grows bool) error {
 	if s == nil {
 		return nil
 	}
 	need := s.min
 	if !grows {
-		need /= shrinkReserve
+		need /= shrinkDivisor
 	}
 	free, err := s.look()
 	if err != nil {
-		return nil // Not all file systems tell. A disk that is full will.
+		return nil // Some file systems do not tell. A full disk will.
 	}
 	if free < need {
 		return fmt.Errorf("%w: disk full: %d bytes free, %d needed", kv.ErrUnavailable, free, need)

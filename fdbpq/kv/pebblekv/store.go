@@ -11,41 +11,40 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// store is one opening of the folder. A DB has one after the other: when the
-// disk failed, the folder is opened again in a new one.
+// store is one opening of the folder. After a disk failure the DB opens the folder
+// again, as a new store.
 type store struct {
-	disk  *disk
-	pdb   *pebble.DB
-	known *knowledge
+	disk     *disk
+	pdb      *pebble.DB
+	gapIndex *gapIndex
 
 	folder *folder // of the DB
 	damage *damage
 
-	applied uint64 // version, belongs to whoever holds DB.writer
-	sums    sums
-	synced  atomic.Uint64 // version that is durable
+	applied  uint64 // version, belongs to whoever holds DB.writer
+	counters counterCache
+	synced   atomic.Uint64 // version that is durable
 
 	commits chan *commit  // to the syncer, in the order they were applied
 	idle    chan struct{} // closed when the syncer has ended
 
-	// maxMemory is how many bytes of memtables may wait to be flushed. Their
-	// number would not do: Pebble begins with small ones and flushes none of
+	// maxMemory is how many bytes of memtables may wait to be flushed. Counting
+	// memtables would not do: Pebble starts with small ones and flushes none of
 	// them until they are worth a table.
 	maxMemory uint64
 
-	rotated atomic.Bool   // a memtable was begun since waitRoom looked
+	rotated atomic.Bool   // a memtable was started since waitRoom looked
 	room    chan struct{} // has one element after a flush or compaction
 
 	mu      sync.Mutex
-	ended   error // why nothing can begin any more, nil while it can
+	ended   error // why no transaction can begin any more, or nil
 	durable *view
-	open    map[aborter]struct{} // transactions under way
+	open    map[aborter]struct{} // transactions
 }
 
 // aborter is a transaction.
 type aborter interface {
-	// abort ends it, if it has not ended: whatever is done with it later fails
-	// with the error.
+	// abort ends it unless it has ended. Later calls fail with the error.
 	abort(error)
 }
 
@@ -72,29 +71,29 @@ func (db *DB) openStore() (*store, error) {
 		disk:      disk,
 		folder:    db.folder,
 		damage:    &db.damage,
-		sums:      make(sums),
+		counters:  make(counterCache),
 		commits:   make(chan *commit, commitQueue),
 		idle:      make(chan struct{}),
 		maxMemory: maxMemTables * uint64(o.MemTableSize),
 		room:      make(chan struct{}, 1),
 		open:      make(map[aborter]struct{}),
 	}
-	if !o.forgetful {
-		s.known = newKnowledge(knowledgeSize)
+	if !o.noGapIndex {
+		s.gapIndex = newGapIndex(gapIndexSize)
 	}
 	s.pdb, err = pebble.Open(dir, o.pebbleOptions(s, db.lock))
 	if err != nil {
 		_ = s.closePebble()
 		if cause := disk.err(); cause != nil {
-			err = cause // The rest is its consequence.
+			err = cause // The rest follows from it.
 		}
 		return nil, explainDamage(o.FS, dir, err)
 	}
 	disk.opened.Store(true)
-	// What Pebble found in its log it has flushed, so all of it is durable,
-	// even what was never synced. Unless that failed.
+	// Pebble has flushed what it found in its log, so all of that is durable, even
+	// what was never synced. Unless the flush failed.
 	if err := disk.err(); err != nil {
-		_ = s.closePebble() // What it says of a disk that failed means nothing.
+		_ = s.closePebble() // On a failed disk its result means nothing.
 		return nil, err
 	}
 	iter, err := s.pdb.NewIter(nil)
@@ -106,7 +105,7 @@ func (db *DB) openStore() (*store, error) {
 	return s, nil
 }
 
-// abortAll ends all transactions with an error, now and from now on.
+// abortAll ends all transactions with an error, and those that try to begin later.
 func (s *store) abortAll(reason error) {
 	s.mu.Lock()
 	s.ended = reason
@@ -120,11 +119,11 @@ func (s *store) abortAll(reason error) {
 	}
 }
 
-// close ends all transactions with an error, waits for the commits under way,
-// and closes the folder. It is called once, by a holder of DB.writer.
+// close ends all transactions with an error, waits for commits in progress, and
+// closes the folder. It is called once, by a holder of DB.writer.
 func (s *store) close(reason error) error {
 	s.abortAll(reason)
-	// No transaction is left that could commit.
+	// No transaction is left to commit.
 	close(s.commits)
 	<-s.idle
 	s.mu.Lock()
@@ -133,12 +132,12 @@ func (s *store) close(reason error) error {
 	return s.closePebble()
 }
 
-// closePebble ends all that writes to the folder.
+// closePebble stops everything that writes to the folder.
 func (s *store) closePebble() error {
 	s.disk.release()
 	defer func() { // Pebble syncs its log once more.
-		s.disk.mark.close()
-		s.disk.manifests.close()
+		s.disk.logMark.close()
+		s.disk.manifestMark.close()
 	}()
 	if s.pdb == nil {
 		return nil
@@ -157,8 +156,8 @@ func (s *store) begin(tx aborter) error {
 	return nil
 }
 
-// beginRead is begin for a read-only transaction, to which it gives a reference
-// to the durable view.
+// beginRead is begin for a read-only transaction, which gets a reference to the
+// durable view.
 func (s *store) beginRead(tx *readTransaction) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,9 +185,9 @@ func (s *store) err() error {
 }
 
 // waitRoom waits while flushes and compactions lag too far behind the writers.
-// Pebble would do that in the middle of a commit, where no context ends it and
-// where a disk that failed would keep it forever. It is looked at only once
-// for each memtable, because looking is slow.
+// Pebble would wait in the middle of a commit, where no context can end the wait and
+// a failed disk would block it indefinitely. The metrics are read only once for each
+// memtable, because reading them is slow.
 func (s *store) waitRoom(ctx context.Context, closing <-chan struct{}) error {
 	if !s.rotated.CompareAndSwap(true, false) {
 		return nil
@@ -220,9 +219,8 @@ func (s *store) madeRoom() {
 
 // view is the store at a version, for readers.
 type view struct {
-	// iter is never positioned, only cloned, so that it is safe for concurrent
-	// use. It is cheaper than a snapshot, whose end makes Pebble look for
-	// compactions.
+	// iter is never positioned, only cloned, so it is safe for concurrent use. It
+	// is cheaper than a snapshot: closing one makes Pebble look for compactions.
 	iter    *pebble.Iterator
 	version uint64
 	refs    atomic.Int32
@@ -236,6 +234,6 @@ func newView(iter *pebble.Iterator, version uint64) *view {
 
 func (v *view) unref() {
 	if v.refs.Add(-1) == 0 {
-		_ = v.iter.Close() // It reports the errors of reads, and did none.
+		_ = v.iter.Close() // It reports read errors, and it has read nothing.
 	}
 }

@@ -12,33 +12,33 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// transaction implements kv.Transaction. It holds DB.writer until it ends. It
-// ends by itself when its context does, so that a caller who forgets it does
-// not stop all others.
+// transaction implements kv.Transaction. It holds DB.writer until it ends. It ends
+// with its context at the latest, so a caller who forgets it does not block all
+// others.
 type transaction struct {
 	ctx   context.Context
 	db    *DB
 	store *store
-	stop  func() bool // ends the watch over ctx
+	stop  func() bool // stops watching ctx
 
-	mu      sync.Mutex
-	ended   error         // nil while it is open
-	batch   *pebble.Batch // its writes
-	iter    *pebble.Iterator
-	seen    int // length of the batch that iter sees
-	student student
-	summing summing
-	copies  arena
-	size    int   // bytes towards kv.MaxTransactionSize
-	growth  int   // bytes by which the store grows, roughly
-	invalid error // why it cannot commit
+	mu       sync.Mutex
+	ended    error         // nil while it is open
+	batch    *pebble.Batch // its writes
+	iter     *pebble.Iterator
+	seen     int // length of the batch that iter sees
+	finder   gapFinder
+	counters counterChanges
+	copies   arena
+	size     int   // bytes towards kv.MaxTransactionSize
+	growth   int   // roughly, bytes added to the store
+	invalid  error // why it cannot commit
 }
 
 var _ kv.Transaction = (*transaction)(nil)
 
 func newTransaction(ctx context.Context, db *DB, s *store) (*transaction, error) {
 	tx := &transaction{ctx: ctx, db: db, store: s, batch: s.pdb.NewIndexedBatch()}
-	// The store may end it as soon as it knows it.
+	// The store may abort it as soon as it is registered.
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if err := s.begin(tx); err != nil {
@@ -49,7 +49,7 @@ func newTransaction(ctx context.Context, db *DB, s *store) (*transaction, error)
 	return tx, nil
 }
 
-// check says whether tx can still be used.
+// check returns why tx cannot be used any more, or nil.
 func (tx *transaction) check() error {
 	if tx.ended != nil {
 		return tx.ended
@@ -102,7 +102,7 @@ func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, e
 		return nil, err
 	}
 	s := scan{iter: tx.iter, store: tx.store, version: tx.store.applied,
-		student: &tx.student, copies: &tx.copies, whole: r, options: o}
+		finder: &tx.finder, copies: &tx.copies, whole: r, options: o}
 	return s.read()
 }
 
@@ -113,7 +113,7 @@ func (tx *transaction) refresh() error {
 		return nil
 	}
 	tx.closeIter()
-	iter, err := tx.batch.NewIter(&pebble.IterOptions{SkipPoint: tx.student.step})
+	iter, err := tx.batch.NewIter(&pebble.IterOptions{SkipPoint: tx.finder.step})
 	if err != nil {
 		return tx.store.readError(err)
 	}
@@ -144,15 +144,15 @@ func (tx *transaction) Set(key, value []byte) {
 	defer tx.mu.Unlock()
 	if tx.admit(key, len(value)) {
 		tx.growth += len(key) + len(value)
-		tx.summing.wrote(tx.store.sums, key)
+		tx.counters.wrote(tx.store.counters, key)
 		tx.put(key, value)
 	}
 }
 
-// put writes without counting.
+// put writes without counting towards the limits.
 func (tx *transaction) put(key, value []byte) {
-	tx.store.known.wrote(key)
-	tx.student.wrote(key)
+	tx.store.gapIndex.wrote(key)
+	tx.finder.wrote(key)
 	tx.wrote(tx.batch.Set(key, value, nil))
 }
 
@@ -162,7 +162,7 @@ func (tx *transaction) Clear(key []byte) {
 	defer tx.mu.Unlock()
 	if tx.admit(key, 0) {
 		tx.growth -= len(key)
-		tx.summing.wrote(tx.store.sums, key)
+		tx.counters.wrote(tx.store.counters, key)
 		tx.wrote(tx.batch.Delete(key, nil))
 	}
 }
@@ -177,10 +177,10 @@ func (tx *transaction) ClearRange(r kv.Range) {
 	tx.count(r.Begin, r.End)
 	tx.count(r.Begin, r.End) // once as a write and once as a conflict range
 	tx.growth -= kv.MaxTransactionSize
-	tx.summing.clearedRange()
+	tx.counters.clearedRange()
 	tx.wrote(tx.batch.DeleteRange(r.Begin, r.End, nil))
-	if tx.store.known != nil {
-		tx.student.learn(r, bytes.Clone(r.Begin))
+	if tx.store.gapIndex != nil {
+		tx.finder.add(r, bytes.Clone(r.Begin))
 	}
 }
 
@@ -199,7 +199,7 @@ func (tx *transaction) Add(key []byte, delta int64) {
 	}
 	copy(stored[:], old)
 	added := binary.LittleEndian.Uint64(stored[:]) + uint64(delta)
-	tx.summing.set(key, change{sum{added, true}, true})
+	tx.counters.set(key, counterChange{counter{added, true}, true})
 	binary.LittleEndian.PutUint64(stored[:], added)
 	tx.put(key, stored[:])
 }
@@ -213,28 +213,28 @@ func (tx *transaction) CompareAndClear(key, value []byte) {
 	}
 	old, err := tx.newest(key)
 	if err == nil && old != nil && bytes.Equal(old, value) {
-		tx.summing.set(key, change{known: true})
+		tx.counters.set(key, counterChange{known: true})
 		err = tx.batch.Delete(key, nil)
 	}
 	tx.wrote(err)
 }
 
-// newest is get for a key that may have been added to.
+// newest is get for a key whose value may be cached.
 func (tx *transaction) newest(key []byte) ([]byte, error) {
-	known, ok := tx.summing.known(tx.store.sums, key)
+	cached, ok := tx.counters.get(tx.store.counters, key)
 	switch {
 	case !ok:
 		return tx.get(key)
-	case !known.exists:
+	case !cached.exists:
 		return nil, nil
 	}
 	var stored [8]byte
-	binary.LittleEndian.PutUint64(stored[:], known.value)
+	binary.LittleEndian.PutUint64(stored[:], cached.value)
 	return tx.copies.clone(stored[:]), nil
 }
 
-// admit counts a write of key with an operand of n bytes and says whether to
-// do it.
+// admit counts a write of key with an operand of n bytes towards the limits and
+// reports whether to do it.
 func (tx *transaction) admit(key []byte, n int) bool {
 	if tx.check() != nil {
 		return false
@@ -247,13 +247,13 @@ func (tx *transaction) admit(key []byte, n int) bool {
 	return tx.invalid == nil
 }
 
-// wrote takes note of the outcome of a write.
+// wrote notes the outcome of a write.
 func (tx *transaction) wrote(err error) {
 	if err == nil || tx.invalid != nil {
 		return
 	}
 	if errors.Is(err, kv.ErrCorrupt) || errors.Is(err, kv.ErrUnavailable) {
-		tx.invalid = err // of the read that was needed
+		tx.invalid = err // of a read that the write needed
 	} else {
 		tx.invalid = kv.WithCause(kv.ErrUnavailable, "", err)
 	}
@@ -293,16 +293,16 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 		return kv.Ready(struct{}{}, err)
 	}
 	tx.closeIter()
-	c, err := tx.store.apply(tx.ctx, tx.batch, tx.student.learnt)
+	c, err := tx.store.apply(tx.ctx, tx.batch, tx.finder.found)
 	tx.batch = nil
 	if err != nil {
 		return kv.Ready(struct{}{}, err)
 	}
-	tx.store.sums.commit(&tx.summing)
+	tx.store.counters.commit(&tx.counters)
 	return c
 }
 
-// admissible says whether tx, which has written, may be applied.
+// admissible returns why tx, which has written, must not be applied, or nil.
 func (tx *transaction) admissible() error {
 	if tx.invalid != nil {
 		return tx.invalid
@@ -315,7 +315,7 @@ func (tx *transaction) admissible() error {
 	}
 	err := tx.db.space.check(tx.growth > 0)
 	if err != nil {
-		tx.store.disk.spare.drop()
+		tx.store.disk.reserve.drop()
 	}
 	return err
 }
@@ -334,7 +334,7 @@ func (tx *transaction) abort(reason error) {
 	tx.end(reason)
 }
 
-// end frees what tx holds, if it has not ended, and lets the next writer begin.
+// end frees what tx holds and lets the next writer begin, unless it has ended.
 func (tx *transaction) end(reason error) {
 	if tx.ended != nil {
 		return
@@ -345,7 +345,7 @@ func (tx *transaction) end(reason error) {
 	if tx.batch != nil {
 		_ = tx.batch.Close() // It never fails.
 		tx.batch = nil
-		tx.store.known.cancelled()
+		tx.store.gapIndex.cancelled()
 	}
 	tx.store.end(tx)
 	<-tx.db.writer

@@ -7,31 +7,31 @@ import (
 )
 
 const (
-	// spareName is no name that Pebble uses or looks at, and newSpareName that
-	// of one that is not complete.
-	spareName    = "SPARE"
-	newSpareName = "SPARE.new"
-	// spareStep is how much of it is written before a sync, so that the syncs
-	// of commits do not wait behind all of it.
-	spareStep = 1 << 20
-	// logCategory is how Pebble names what it writes to its log.
+	// reserveName is a name that Pebble neither uses nor reads. newReserveName is
+	// that of a file still being written.
+	reserveName    = "SPARE"
+	newReserveName = "SPARE.new"
+	// reserveStep is how many bytes are written between two syncs, so that the syncs
+	// of commits do not queue behind the whole file.
+	reserveStep = 1 << 20
+	// logCategory is how Pebble labels writes to its log.
 	logCategory vfs.DiskWriteCategory = "pebble-wal"
 )
 
-// spare is a file that becomes the next log. It is as long as a log gets, full
-// of zeros, which Pebble takes for the end.
+// walReserve keeps a preallocated file ready to become the next log. It is as long
+// as a log gets and full of zeros, which Pebble reads as the end of the log.
 //
-// A sync of a log that grows has to write the new length too, and where the new
-// blocks are: that is a second write after the data, or with a journal a commit
-// of it. Pebble uses old logs again for that reason, but it has none at first,
-// then short ones, and none of an earlier process.
+// Syncing a log that grows also writes its new length and the location of its new
+// blocks: a second write after the data, or a commit of the journal. Pebble reuses
+// old logs for that reason, but at first it has none, then only short ones, and
+// none from an earlier process.
 //
-// Without a spare a log is what it was without this: a bit slower. So whatever
-// fails here is no failure of the disk.
-type spare struct {
+// Without a preallocated file, syncs are only slower. So a failure here is not a
+// failure of the disk.
+type walReserve struct {
 	fs   vfs.FS
 	dir  string
-	path string // when it is complete
+	path string // of the complete file
 	size int64
 	keep uint64 // bytes of the disk to keep free
 
@@ -42,118 +42,117 @@ type spare struct {
 	stopped sync.WaitGroup // make
 }
 
-// newSpare returns the spare log of a folder, whose lock is held. One that an
-// earlier process made and did not use is ready at once, unless its space is
-// needed: to open the store takes some.
-func newSpare(fs vfs.FS, dir string, size int64, keep uint64) *spare {
-	s := &spare{fs: fs, dir: dir, path: fs.PathJoin(dir, spareName), size: size, keep: keep}
-	_ = fs.Remove(fs.PathJoin(dir, newSpareName)) // There is one only if a process ended while it made it.
-	info, err := fs.Stat(s.path)
-	s.ready = err == nil && info.Size() == size && s.room(0)
-	if !s.ready {
-		_ = fs.Remove(s.path) // It may not be there.
+// newWALReserve returns the reserve of a folder whose lock is held. A file that an
+// earlier process prepared and did not use is ready at once, unless its space is
+// needed: opening the store takes some.
+func newWALReserve(fs vfs.FS, dir string, size int64, keep uint64) *walReserve {
+	r := &walReserve{fs: fs, dir: dir, path: fs.PathJoin(dir, reserveName), size: size, keep: keep}
+	_ = fs.Remove(fs.PathJoin(dir, newReserveName)) // It exists only if a process ended while writing it.
+	info, err := fs.Stat(r.path)
+	r.ready = err == nil && info.Size() == size && r.hasRoom(0)
+	if !r.ready {
+		_ = fs.Remove(r.path) // It may not exist.
 	}
-	return s
+	return r
 }
 
-// room reports whether the disk has so many bytes besides those to keep free.
-func (s *spare) room(bytes int64) bool {
-	usage, err := s.fs.GetDiskUsage(s.dir)
-	return err != nil || usage.AvailBytes >= s.keep+uint64(bytes)
+// hasRoom reports whether the disk has that many bytes besides those to keep free.
+func (r *walReserve) hasRoom(bytes int64) bool {
+	usage, err := r.fs.GetDiskUsage(r.dir)
+	return err != nil || usage.AvailBytes >= r.keep+uint64(bytes)
 }
 
-// stop says that nothing must be written any more. What is under way goes on to
-// the end of its step.
-func (s *spare) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
+// stop forbids further writes. One that is under way ends with its step.
+func (r *walReserve) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
 }
 
-// close waits until nothing is written any more.
-func (s *spare) close() {
-	s.stop()
-	s.stopped.Wait()
+// close stops and waits until nothing is written any more.
+func (r *walReserve) close() {
+	r.stop()
+	r.stopped.Wait()
 }
 
-// drop gives the space of the spare log back.
-func (s *spare) drop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ready {
-		s.ready = false
-		_ = s.fs.Remove(s.path) // It would only lie around.
+// drop frees the space of the file.
+func (r *walReserve) drop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ready {
+		r.ready = false
+		_ = r.fs.Remove(r.path) // A file left behind does no harm.
 	}
 }
 
-func (s *spare) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
+func (r *walReserve) isClosed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed
 }
 
-// take makes the spare the log of that name. ok is false if there is none.
-func (s *spare) take(name string) (f vfs.File, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ready {
+// take turns the file into the log of that name. ok is false if there is no file.
+func (r *walReserve) take(name string) (f vfs.File, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ready {
 		return nil, false
 	}
-	s.ready = false
-	f, err := s.fs.ReuseForWrite(s.path, name, logCategory)
+	r.ready = false
+	f, err := r.fs.ReuseForWrite(r.path, name, logCategory)
 	return f, err == nil
 }
 
-// longer reports whether a log that could be used again is shorter than the
-// spare, and there is one.
-func (s *spare) longer(log string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ready {
+// beats reports whether there is a file, and it is longer than a log that could be
+// reused.
+func (r *walReserve) beats(log string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ready {
 		return false
 	}
-	info, err := s.fs.Stat(log)
-	return err == nil && info.Size() < s.size
+	info, err := r.fs.Stat(log)
+	return err == nil && info.Size() < r.size
 }
 
-// prepare begins to make a spare, unless there is one.
-func (s *spare) prepare() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ready || s.making || s.closed {
+// prepare starts making a file, unless there is one.
+func (r *walReserve) prepare() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ready || r.making || r.closed {
 		return
 	}
-	s.making = true
-	s.stopped.Go(func() {
-		ready := s.make()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.making, s.ready = false, ready
+	r.making = true
+	r.stopped.Go(func() {
+		ready := r.make()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.making, r.ready = false, ready
 	})
 }
 
-// make makes the file and reports whether it is there.
-func (s *spare) make() bool {
-	if !s.room(s.size) {
+// make makes the file and reports success.
+func (r *walReserve) make() bool {
+	if !r.hasRoom(r.size) {
 		return false
 	}
-	path := s.fs.PathJoin(s.dir, newSpareName)
-	if s.write(path) && s.fs.Rename(path, s.path) == nil {
+	path := r.fs.PathJoin(r.dir, newReserveName)
+	if r.write(path) && r.fs.Rename(path, r.path) == nil {
 		return true
 	}
-	_ = s.fs.Remove(path) // It may not be there.
+	_ = r.fs.Remove(path) // It may not exist.
 	return false
 }
 
 // write writes the file and reports whether all of it is durable.
-func (s *spare) write(path string) bool {
-	f, err := s.fs.Create(path, logCategory)
+func (r *walReserve) write(path string) bool {
+	f, err := r.fs.Create(path, logCategory)
 	if err != nil {
 		return false
 	}
-	zeros := make([]byte, min(spareStep, s.size))
-	left := s.size
-	for err == nil && left > 0 && !s.isClosed() {
+	zeros := make([]byte, min(reserveStep, r.size))
+	left := r.size
+	for err == nil && left > 0 && !r.isClosed() {
 		n := min(left, int64(len(zeros)))
 		if _, err = f.Write(zeros[:n]); err == nil {
 			err = f.Sync()

@@ -52,9 +52,9 @@ func writeUntil(t *testing.T, db *DB, done func() bool) int {
 	return 0
 }
 
-// spareUsed reports whether a log is as long as a spare one, and longer than
+// reserveUsed reports whether a log is as long as a reserved one, and longer than
 // anybody wrote.
-func spareUsed(t *testing.T, files vfs.FS) bool {
+func reserveUsed(t *testing.T, files vfs.FS) bool {
 	for _, size := range logSizes(t, files) {
 		if size == minMemTableSize {
 			return true
@@ -63,20 +63,20 @@ func spareUsed(t *testing.T, files vfs.FS) bool {
 	return false
 }
 
-func hasSpare(files vfs.FS) bool {
-	info, err := files.Stat(files.PathJoin(testDir, spareName))
+func hasReserve(files vfs.FS) bool {
+	info, err := files.Stat(files.PathJoin(testDir, reserveName))
 	return err == nil && info.Size() == minMemTableSize
 }
 
 // A store that is written to has logs whose blocks were written before, and
 // nothing is lost with one when the power is cut.
-func TestSpareLog(t *testing.T) {
+func TestWALReserve(t *testing.T) {
 	files := vfs.NewCrashableMem()
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
-	if hasSpare(files) || spareUsed(t, files) {
-		t.Error("there is a spare log before anything was written")
+	if hasReserve(files) || reserveUsed(t, files) {
+		t.Error("there is a reserve before anything was written")
 	}
-	n := writeUntil(t, db, func() bool { return spareUsed(t, files) && hasSpare(files) })
+	n := writeUntil(t, db, func() bool { return reserveUsed(t, files) && hasReserve(files) })
 	left := files.CrashClone(vfs.CrashCloneCfg{})
 	checkAcked(t, openTest(t, left, Options{MemTableSize: minMemTableSize}), n)
 
@@ -85,8 +85,8 @@ func TestSpareLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := openTest(t, files, Options{MemTableSize: minMemTableSize})
-	if hasSpare(files) || !spareUsed(t, files) {
-		t.Errorf("the spare log was left aside; logs of %d bytes", logSizes(t, files))
+	if hasReserve(files) || !reserveUsed(t, files) {
+		t.Errorf("the reserve was not used; logs of %d bytes", logSizes(t, files))
 	}
 	checkAcked(t, again, n)
 	if err := set(again, fmt.Sprintf("%06d", n+1), "x"); err != nil {
@@ -96,13 +96,13 @@ func TestSpareLog(t *testing.T) {
 	checkAcked(t, openTest(t, left, Options{MemTableSize: minMemTableSize}), n+1)
 }
 
-// What an earlier process left behind that is no spare log is replaced.
-func TestSpareLogOfOtherSize(t *testing.T) {
+// What an earlier process left behind that is no usable reserve is replaced.
+func TestWALReserveOfOtherSize(t *testing.T) {
 	files := vfs.NewMem()
 	if err := files.MkdirAll(testDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{spareName, newSpareName} {
+	for _, name := range []string{reserveName, newReserveName} {
 		f, err := files.Create(files.PathJoin(testDir, name), logCategory)
 		if err == nil {
 			_, err = f.Write([]byte("something else"))
@@ -112,20 +112,20 @@ func TestSpareLogOfOtherSize(t *testing.T) {
 		}
 	}
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
-	for _, name := range []string{spareName, newSpareName} {
+	for _, name := range []string{reserveName, newReserveName} {
 		if _, err := files.Stat(files.PathJoin(testDir, name)); err == nil {
 			t.Errorf("%s is still there", name)
 		}
 	}
-	n := writeUntil(t, db, func() bool { return spareUsed(t, files) })
+	n := writeUntil(t, db, func() bool { return reserveUsed(t, files) })
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
 	checkAcked(t, openTest(t, files, Options{}), n)
 }
 
-// Without a spare log everything goes on.
-func TestNoSpareLog(t *testing.T) {
+// Without a reserve everything still works.
+func TestNoWALReserve(t *testing.T) {
 	for name, match := range map[string]func(errorfs.Op) bool{
 		"make":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate },
 		"write": func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite },
@@ -136,7 +136,7 @@ func TestNoSpareLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			failed := make(chan struct{}, 1)
 			files := newFaultyFS(syscall.ENOSPC, func(op errorfs.Op) bool {
-				if !strings.HasPrefix(filepath.Base(op.Path), spareName) || !match(op) {
+				if !strings.HasPrefix(filepath.Base(op.Path), reserveName) || !match(op) {
 					return false
 				}
 				select {
@@ -160,7 +160,7 @@ func TestNoSpareLog(t *testing.T) {
 				t.Error(err)
 			}
 			left, err := files.List(testDir)
-			if err != nil || name != "use" && slices.ContainsFunc(left, func(file string) bool { return strings.HasPrefix(file, spareName) }) {
+			if err != nil || name != "use" && slices.ContainsFunc(left, func(file string) bool { return strings.HasPrefix(file, reserveName) }) {
 				t.Errorf("what failed was left behind: %q, %v", left, err)
 			}
 			checkAcked(t, openTest(t, files, Options{}), n)
@@ -168,45 +168,45 @@ func TestNoSpareLog(t *testing.T) {
 	}
 }
 
-// The space that is kept free is not used for a spare log, and what one takes
+// The space that is kept free is not used for the reserve, and what one takes
 // is given back when it is needed.
-func TestSpareLogFreeSpace(t *testing.T) {
+func TestWALReserveFreeSpace(t *testing.T) {
 	files := &diskOf{FS: vfs.NewMem()}
 	if err := files.MkdirAll(testDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	const keep = 100
-	ready := func(s *spare) bool {
+	ready := func(s *walReserve) bool {
 		s.prepare()
 		s.stopped.Wait()
 		s.close()
 		return s.ready
 	}
-	open := func() *spare { return newSpare(files, testDir, minMemTableSize, keep) }
+	open := func() *walReserve { return newWALReserve(files, testDir, minMemTableSize, keep) }
 	files.free.Store(minMemTableSize + keep - 1)
-	if ready(open()) || hasSpare(files) {
+	if ready(open()) || hasReserve(files) {
 		t.Error("it was made of the space to keep free")
 	}
 	files.free.Store(minMemTableSize + keep)
-	if !ready(open()) || !hasSpare(files) {
+	if !ready(open()) || !hasReserve(files) {
 		t.Error("it was not made though there was space")
 	}
 	files.free.Store(keep - 1)
-	if open().ready || hasSpare(files) {
+	if open().ready || hasReserve(files) {
 		t.Error("it was kept on a disk that was full when the store was opened")
 	}
 
 	files.free.Store(1 << 40)
 	var time clock
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize, MinFreeSpace: keep, now: time.now})
-	n := writeUntil(t, db, func() bool { return hasSpare(files) })
-	db.store.disk.spare.stopped.Wait()
+	n := writeUntil(t, db, func() bool { return hasReserve(files) })
+	db.store.disk.reserve.stopped.Wait()
 	files.free.Store(keep - 1)
 	time.advance(spaceInterval)
 	if err := set(db, "key", "value"); !errors.Is(err, kv.ErrUnavailable) {
 		t.Errorf("a push to a full disk: %v", err)
 	}
-	if hasSpare(files) {
+	if hasReserve(files) {
 		t.Error("it was kept while pushes are refused")
 	}
 	files.free.Store(1 << 40)
@@ -226,27 +226,27 @@ func (d *diskOf) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: d.free.Load()}, nil
 }
 
-// spareGate stops the first write of a spare log until it is opened.
-type spareGate struct {
+// reserveGate stops the first write of a reserve until it is opened.
+type reserveGate struct {
 	vfs.FS
 	reached, open chan struct{}
 	writes        atomic.Int64
 }
 
-func (g *spareGate) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (g *reserveGate) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := g.FS.Create(name, category)
-	if err == nil && filepath.Base(name) == newSpareName {
-		f = &gatedSpare{f, g}
+	if err == nil && filepath.Base(name) == newReserveName {
+		f = &gatedReserve{f, g}
 	}
 	return f, err
 }
 
-type gatedSpare struct {
+type gatedReserve struct {
 	vfs.File
-	gate *spareGate
+	gate *reserveGate
 }
 
-func (f *gatedSpare) Write(p []byte) (int, error) {
+func (f *gatedReserve) Write(p []byte) (int, error) {
 	if f.gate.writes.Add(1) == 1 {
 		close(f.gate.reached)
 		<-f.gate.open
@@ -254,9 +254,9 @@ func (f *gatedSpare) Write(p []byte) (int, error) {
 	return f.File.Write(p)
 }
 
-// No spare log is written on when the disk has failed.
-func TestSpareLogOnFailedDisk(t *testing.T) {
-	gate := &spareGate{FS: vfs.NewMem(), reached: make(chan struct{}), open: make(chan struct{})}
+// After a disk failure the reserve is not written any further.
+func TestWALReserveOnFailedDisk(t *testing.T) {
+	gate := &reserveGate{FS: vfs.NewMem(), reached: make(chan struct{}), open: make(chan struct{})}
 	db := openTest(t, gate, Options{MemTableSize: 4 << 20})
 	writeUntil(t, db, func() bool {
 		select {
@@ -268,11 +268,11 @@ func TestSpareLogOnFailedDisk(t *testing.T) {
 	})
 	db.store.disk.fail(syscall.EIO)
 	close(gate.open)
-	db.store.disk.spare.stopped.Wait()
+	db.store.disk.reserve.stopped.Wait()
 	if n := gate.writes.Load(); n != 1 {
 		t.Errorf("%d writes, of which all but one were after the failure", n)
 	}
-	if names, err := gate.List(testDir); err != nil || slices.Contains(names, spareName) {
+	if names, err := gate.List(testDir); err != nil || slices.Contains(names, reserveName) {
 		t.Errorf("files %q, %v", names, err)
 	}
 }

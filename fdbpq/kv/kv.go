@@ -1,20 +1,20 @@
-// Package kv is the contract between the queues and the store they live in:
-// an ordered key-value store with strictly serializable transactions. The
-// vocabulary, the semantics and the limits are FoundationDB's, so that
-// FoundationDB itself is a thin engine and every other engine behaves like it.
+// Package kv is the contract between the queues and their store: an ordered
+// key-value store with strictly serializable transactions. Vocabulary, semantics and
+// limits are FoundationDB's, so FoundationDB itself is a thin engine and every other
+// engine behaves like it.
 //
 // # Transactions
 //
 // [Database.Begin] starts a transaction, which sees one consistent state of
-// the store plus its own writes. Commit makes all of its writes visible at
-// once, or none. A read adds what it read to the transaction's read conflict
-// ranges; reads through [Transaction.Snapshot] do not. Commit fails with
-// [ErrConflict] when another transaction that committed in between wrote
-// into one of those ranges. A serial engine, see [Traits], never reports a conflict,
-// but must give the same results.
+// the store plus its own writes. Commit makes all of its writes visible at once, or
+// none. Everything a transaction reads is added to its read conflict ranges, except
+// through [Transaction.Snapshot]. Commit fails with [ErrConflict] if another
+// transaction that committed in the meantime wrote into one of those ranges. A
+// serial engine, see [Traits], never reports a conflict but must give the same
+// results.
 //
-// A transaction that wrote nothing commits without conflict, and its Commit
-// reports success only when all that it read is durable.
+// A transaction that wrote nothing commits without conflict, and its Commit reports
+// success only when everything it read is durable.
 //
 // [Database.BeginRead] starts a read-only transaction. It sees only what is
 // durable, includes everything committed before it began, waits for no writer
@@ -28,9 +28,9 @@
 //
 // # Bytes
 //
-// An engine does not keep or change the slices it is handed after the call
-// returns. The slices it returns belong to the caller and stay valid after the
-// transaction ended.
+// An engine does not keep or change the slices it is given after the call returns.
+// The slices it returns belong to the caller and stay valid after the transaction
+// has ended.
 //
 // # Concurrency
 //
@@ -49,22 +49,21 @@ const (
 	MaxKeySize = 10_000
 	// MaxValueSize is the longest value, in bytes.
 	MaxValueSize = 100_000
-	// MaxTransactionSize bounds the sum of the keys and values a transaction
+	// MaxTransactionSize bounds the total of the keys and values that a transaction
 	// writes and of its conflict ranges, in bytes.
 	MaxTransactionSize = 10_000_000
 )
 
-// Database is one store. A decorator embeds the one it wraps, so that what it does
-// not change, Traits and Check above all, is passed on.
+// Database is one store. A decorator embeds the Database it wraps, so that it forwards
+// whatever it does not change, Traits and Check above all.
 type Database interface {
-	// Traits says what kind of engine this is. It is cheap, and always returns
-	// the same.
+	// Traits says what kind of engine this is. It is cheap and always returns the
+	// same value.
 	Traits() Traits
 
 	// Begin starts a transaction. The context bounds the whole life of the
 	// transaction: when it ends, pending and later calls fail with the
-	// context's error. In a serial engine Begin waits for the writer before
-	// it.
+	// context's error. In a serial engine Begin waits for the writer before it.
 	//
 	// Errors: ErrClosed, ErrUnavailable, ErrCorrupt, the context's error.
 	Begin(ctx context.Context, o BeginOptions) (Transaction, error)
@@ -84,8 +83,8 @@ type Database interface {
 	// once some data could not be read, whoever asked for it.
 	Check() error
 
-	// Close ends the store. Transactions still open fail with ErrClosed. It
-	// is safe to call it more than once.
+	// Close closes the store. Transactions still open fail with ErrClosed. It is safe
+	// to call more than once.
 	Close() error
 }
 
@@ -116,22 +115,21 @@ type BeginOptions struct {
 	Blind bool
 }
 
-// Reader is what can be read in a transaction. Reads are futures: an engine
-// may start them at once and let several be under way. A read sees the writes
-// the transaction made before it was called, and none made later.
+// Reader reads in a transaction. Reads return futures: an engine may start them at
+// once and run several in parallel. A read sees the writes that the transaction made
+// before the call, and none made later.
 //
 // Errors of the futures: ErrTooOld, ErrThrottled, ErrUnavailable, ErrCorrupt,
 // ErrClosed, ErrUsed, the context's error.
 type Reader interface {
-	// Get returns the value of key, nil if there is none. A value that is
-	// there and empty is not nil.
+	// Get returns the value of key, or nil if there is none. An empty value is not
+	// nil.
 	Get(key []byte) Future[[]byte]
 
 	// GetRange returns the pairs with r.Begin <= key < r.End in key order,
-	// or from the last to the first if o.Reverse, at most o.Limit of them. Its
-	// read conflict range covers only the part of r that was looked at: up to
-	// and including the last key returned if the limit was reached, all of r
-	// otherwise.
+	// or from the last to the first if o.Reverse, at most o.Limit of them. Its read
+	// conflict range covers only the part of r that it had to examine: up to and
+	// including the last key returned if the limit was reached, all of r otherwise.
 	GetRange(r Range, o RangeOptions) Future[[]KeyValue]
 }
 
@@ -139,16 +137,15 @@ type Reader interface {
 type ReadTransaction interface {
 	Reader
 
-	// Cancel ends the transaction and frees what it holds; later reads fail
-	// with ErrUsed. It is safe to call it more than once.
+	// Cancel ends the transaction and frees its resources; later reads fail with
+	// ErrUsed. It is safe to call more than once.
 	Cancel()
 }
 
-// Transaction reads and writes. Writes are kept in the transaction until
-// Commit. Limits are checked when it commits at the latest: a key, value or
-// transaction over its limit makes Commit fail with ErrTooLarge and nothing
-// is written. After Commit or Cancel every read and every Commit fails with
-// ErrUsed and writes do nothing.
+// Transaction reads and writes. Writes stay in the transaction until Commit. Limits
+// are checked no later than at Commit: a key, value or transaction over its limit
+// makes Commit fail with ErrTooLarge, and nothing is written. After Commit or Cancel
+// every read and every Commit fails with ErrUsed, and writes do nothing.
 type Transaction interface {
 	Reader
 
@@ -165,10 +162,10 @@ type Transaction interface {
 	// ClearRange removes all keys of r.
 	ClearRange(r Range)
 
-	// Add adds delta to the value of key, a little-endian two's-complement
-	// int64 that wraps around; an absent value counts as 0. It reads nothing,
-	// so Adds never conflict with each other. A value of another length is
-	// cut to eight bytes or extended with zero bytes first.
+	// Add adds delta to the value of key, a little-endian two's-complement int64
+	// that wraps around; an absent value counts as 0. It adds no read conflict
+	// range, so Adds never conflict with each other. A value of another length is
+	// first truncated to eight bytes or padded with zero bytes.
 	Add(key []byte, delta int64)
 
 	// CompareAndClear removes key if its value equals value. Like Add it adds
@@ -182,8 +179,8 @@ type Transaction interface {
 	// of other transactions; it changes nothing.
 	AddWriteConflict(r Range)
 
-	// Commit ends the transaction and makes its writes visible. The future is
-	// ready when they are durable. A transaction must not be used after it.
+	// Commit ends the transaction and makes its writes visible. The future is ready
+	// when they are durable. The transaction must not be used any more.
 	//
 	// Errors of the future: ErrConflict, ErrTooOld, ErrThrottled, ErrTooLarge,
 	// ErrUnavailable, ErrCorrupt, ErrClosed, ErrUsed, or the error of a context
@@ -197,13 +194,12 @@ type Transaction interface {
 	Cancel()
 }
 
-// Range is the keys from Begin to before End. A Range whose Begin is not below
-// its End is empty.
+// Range is the keys k with Begin <= k < End. It is empty if Begin is not below End.
 type Range struct {
 	Begin, End []byte
 }
 
-// Empty reports whether no key is in r.
+// Empty reports whether r contains no key.
 func (r Range) Empty() bool { return bytes.Compare(r.Begin, r.End) >= 0 }
 
 // SingleKey returns the range that holds only key.
@@ -215,7 +211,7 @@ func SingleKey(key []byte) Range {
 
 // RangeOptions says how to read a range.
 type RangeOptions struct {
-	// Limit is the most pairs to return; 0 means all.
+	// Limit is the maximum number of pairs to return; 0 means all.
 	Limit int
 	// Reverse returns the last pairs first.
 	Reverse bool
@@ -226,13 +222,13 @@ type KeyValue struct {
 	Key, Value []byte
 }
 
-// Future is a result that may still be under way. Get waits for it and may be
-// called more than once, by one goroutine at a time; it always returns the same.
+// Future is a result that may not be known yet. Get waits for it. It may be called
+// more than once, by one goroutine at a time, and always returns the same.
 type Future[T any] interface {
 	Get() (T, error)
 }
 
-// Ready returns a future that is ready already, for engines that answer at once.
+// Ready returns a future whose result is known, for engines that answer at once.
 func Ready[T any](value T, err error) Future[T] {
 	return ready[T]{value, err}
 }

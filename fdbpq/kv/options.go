@@ -3,13 +3,13 @@ package kv
 import "fmt"
 
 // OptionError says what is wrong with one field of a package's Options. Engines and the
-// packages above return it from Validate, so that a program can name its own setting
-// behind the field.
+// packages above return it from Validate, so that a program can name the setting the
+// field came from.
 type OptionError struct {
-	Package string // that has the Options
+	Package string // of the Options
 	Field   string
 	Value   any    // as it was set, without secrets
-	Want    string // what would be right
+	Want    string // what is allowed
 }
 
 // Error implements error.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Backoff between attempts: the first wait is a random part of minBackoff and
-// each later one up to twice as long, never over maxBackoff.
+// Limits of the wait between attempts: the first is random up to minBackoff, and the
+// limit doubles each time up to maxBackoff.
 const (
 	minBackoff = time.Millisecond
 	maxBackoff = 500 * time.Millisecond
@@ -15,36 +15,34 @@ const (
 
 // Transact runs fn in a transaction, commits it and waits until it is durable.
 //
-// What is retried: fn is run again in a new transaction, after a wait that
-// grows, when it or the commit failed with an error that is [Retryable], that
-// is, when it is certain that nothing was written. It is retried until ctx
-// ends. Everything else is returned to the caller as it is; above all
-// ErrCommitUnknown, because only the caller knows whether doing it twice does
-// harm. See [TransactIdempotent], and [Update] for work without a result.
+// If fn or the commit fails with a [Retryable] error, which means that nothing was
+// written, fn runs again in a new transaction, after growing pauses, until ctx ends.
+// All other errors are returned unchanged, above all ErrCommitUnknown, because only
+// the caller knows whether running the work twice does harm. See
+// [TransactIdempotent], and [Update] for work without a result.
 //
-// fn may run many times, so it must have no effect but on the transaction. It
-// must not commit it. When ctx ends between attempts its error is returned.
+// fn may run many times, so it must have no effect outside the transaction, and it
+// must not commit it. If ctx ends between attempts, its error is returned.
 func Transact[T any](ctx context.Context, db Database, fn func(Transaction) (T, error)) (T, error) {
 	return transact(ctx, db, Retryable, fn)
 }
 
-// TransactIdempotent is Transact for work that may be done twice without harm:
-// ErrCommitUnknown is retried too, unless ctx has ended. The first attempt may
-// take effect last, even after this has returned; only work that reads what it
+// TransactIdempotent is Transact for work that may run twice without harm: it also
+// retries ErrCommitUnknown, unless ctx has ended. The first attempt may take effect
+// last, even after TransactIdempotent has returned. Only work that reads what it
 // writes is safe from that, because its attempts conflict with each other.
 func TransactIdempotent[T any](ctx context.Context, db Database, fn func(Transaction) (T, error)) (T, error) {
 	retry := func(err error) bool { return Retryable(err) || MaybeCommitted(err) }
 	return transact(ctx, db, retry, fn)
 }
 
-// Update is Transact for work that returns nothing but an error.
+// Update is Transact for work without a result.
 func Update(ctx context.Context, db Database, fn func(Transaction) error) error {
 	_, err := Transact(ctx, db, func(tx Transaction) (struct{}, error) { return struct{}{}, fn(tx) })
 	return err
 }
 
-// UpdateIdempotent is TransactIdempotent for work that returns nothing but an
-// error.
+// UpdateIdempotent is TransactIdempotent for work without a result.
 func UpdateIdempotent(ctx context.Context, db Database, fn func(Transaction) error) error {
 	_, err := TransactIdempotent(ctx, db, func(tx Transaction) (struct{}, error) { return struct{}{}, fn(tx) })
 	return err
@@ -84,8 +82,7 @@ func attempt[T any](ctx context.Context, db Database, fn func(Transaction) (T, e
 	return value, nil
 }
 
-// ReadTransact runs fn in a read-only transaction. It is retried as Transact
-// retries.
+// ReadTransact runs fn in a read-only transaction. It retries like Transact.
 func ReadTransact[T any](ctx context.Context, db Database, fn func(Reader) (T, error)) (T, error) {
 	var backoff Backoff
 	for {
@@ -99,7 +96,7 @@ func ReadTransact[T any](ctx context.Context, db Database, fn func(Reader) (T, e
 	}
 }
 
-// View is ReadTransact for work that returns nothing but an error.
+// View is ReadTransact for work without a result.
 func View(ctx context.Context, db Database, fn func(Reader) error) error {
 	_, err := ReadTransact(ctx, db, func(r Reader) (struct{}, error) { return struct{}{}, fn(r) })
 	return err
@@ -115,8 +112,8 @@ func readAttempt[T any](ctx context.Context, db Database, fn func(Reader) (T, er
 	return fn(tx)
 }
 
-// Backoff waits longer after each failed attempt, with jitter so that those
-// who collided do not collide again. The zero value is ready to use.
+// Backoff waits longer after each failed attempt, with jitter so that transactions
+// that collided do not collide again. The zero value is ready to use.
 type Backoff struct {
 	limit time.Duration
 }

@@ -7,10 +7,9 @@ import (
 	"math"
 )
 
-// ErrMalformed is wrapped by every decoding error: the bytes are cut off, are
-// not in the one form a tuple has, hold a type that is not supported, hold
-// an integer that does not fit int64, or hold another type than the one
-// asked for. The text says which, and at which byte.
+// ErrMalformed is wrapped by every decoding error: the bytes are truncated, are not in
+// canonical form, or have an unsupported type, an integer that does not fit int64, or a
+// type other than the requested one. The text says which, and at which byte.
 var ErrMalformed = errors.New("tuple: malformed")
 
 func malformed(at int, format string, args ...any) error {
@@ -32,7 +31,7 @@ func Unpack(b []byte) (Tuple, error) {
 	return t, nil
 }
 
-// DecodeInt decodes the integer that b begins with; rest is what follows it.
+// DecodeInt decodes the integer at the start of b; rest is what follows it.
 // Errors wrap [ErrMalformed].
 func DecodeInt(b []byte) (v int64, rest []byte, err error) {
 	v, next, err := decodeInt(b, 0)
@@ -42,9 +41,9 @@ func DecodeInt(b []byte) (v int64, rest []byte, err error) {
 	return v, b[next:], nil
 }
 
-// DecodeBytes decodes the bytes element that b begins with; rest is what follows
-// it. v shares b's memory unless the element holds a zero byte, so whoever keeps
-// v beyond the life of b copies it. Errors wrap [ErrMalformed].
+// DecodeBytes decodes the bytes element at the start of b; rest is what follows it. v
+// shares b's memory unless the element contains a zero byte, so copy it if it outlives
+// b. Errors wrap [ErrMalformed].
 func DecodeBytes(b []byte) (v, rest []byte, err error) {
 	v, next, err := decodeEscaped(b, 0, codeBytes)
 	if err != nil {
@@ -53,7 +52,7 @@ func DecodeBytes(b []byte) (v, rest []byte, err error) {
 	return v, b[next:], nil
 }
 
-// DecodeString decodes the string that b begins with; rest is what follows it.
+// DecodeString decodes the string at the start of b; rest is what follows it.
 // Errors wrap [ErrMalformed].
 func DecodeString(b []byte) (v string, rest []byte, err error) {
 	raw, next, err := decodeEscaped(b, 0, codeString)
@@ -63,8 +62,8 @@ func DecodeString(b []byte) (v string, rest []byte, err error) {
 	return string(raw), b[next:], nil
 }
 
-// decodeElement decodes the element at b[at], which must exist. next is where
-// the one after it begins; depth is how many tuples this one is nested in.
+// decodeElement decodes the element at b[at], which must exist. next is where the one
+// after it begins; depth is how deeply this one is nested.
 func decodeElement(b []byte, at, depth int) (element any, next int, err error) {
 	switch code := b[at]; {
 	case code == codeNil:
@@ -113,8 +112,8 @@ func decodeNested(b []byte, at, depth int) (Tuple, int, error) {
 	return nil, 0, malformed(at, "the nested tuple has no end")
 }
 
-// decodeEscaped decodes bytes or a string, whichever code says. The result
-// shares b's memory unless something in it was escaped; it is never nil.
+// decodeEscaped decodes bytes or a string, as code says. The result is never nil, and
+// shares b's memory unless something in it was escaped.
 func decodeEscaped(b []byte, at int, code byte) (v []byte, next int, err error) {
 	if at == len(b) || b[at] != code {
 		return nil, 0, unexpected(b, at, describe(code))
@@ -192,7 +191,7 @@ func unexpected(b []byte, at int, want string) error {
 	return malformed(at, "want %s, found %s", want, describe(b[at]))
 }
 
-// describe names the type a code stands for, for error texts.
+// describe names the type of a code, for error texts.
 func describe(code byte) string {
 	switch {
 	case code == codeNil:

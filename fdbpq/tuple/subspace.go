@@ -7,12 +7,11 @@ import (
 	"slices"
 )
 
-// ErrOutside is wrapped when a key does not belong to the subspace asked.
+// ErrOutside says that a key is not in the subspace.
 var ErrOutside = errors.New("tuple: key is outside of the subspace")
 
-// Subspace is the keys that begin with one prefix. The zero value has an empty
-// prefix: all keys. A Subspace does not change, so it can be copied and used
-// by many goroutines.
+// Subspace is the keys that begin with one prefix. The zero value has an empty prefix:
+// all keys. A Subspace is immutable, so it can be copied and used by many goroutines.
 type Subspace struct {
 	prefix []byte
 }
@@ -23,12 +22,12 @@ func NewSubspace(t Tuple) Subspace {
 	return Subspace{}.Sub(t...)
 }
 
-// FromBytes returns the subspace of a prefix, which it copies.
+// FromBytes returns the subspace with a prefix, which it copies.
 func FromBytes(prefix []byte) Subspace {
 	return Subspace{prefix: slices.Clip(slices.Clone(prefix))}
 }
 
-// Sub returns the subspace of s whose keys go on with elements. It panics as
+// Sub returns the subspace of s for keys that continue with elements. It panics as
 // [Tuple.Pack] does.
 func (s Subspace) Sub(elements ...any) Subspace {
 	return Subspace{prefix: slices.Clip(s.Pack(elements))}
@@ -43,9 +42,8 @@ func (s Subspace) Pack(t Tuple) []byte {
 	return t.appendTo(slices.Clone(s.prefix), 0)
 }
 
-// Unpack returns the tuple of which key is the key in s. Errors wrap
-// [ErrOutside] or [ErrMalformed]; positions in the text count from behind the
-// prefix.
+// Unpack returns the tuple that Pack turns into key. Errors wrap [ErrOutside] or
+// [ErrMalformed]; positions in their texts count from the end of the prefix.
 func (s Subspace) Unpack(key []byte) (Tuple, error) {
 	packed, found := bytes.CutPrefix(key, s.prefix)
 	if !found {

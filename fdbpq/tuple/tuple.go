@@ -1,11 +1,11 @@
-// Package tuple is FoundationDB's tuple encoding in pure Go: lists of values
-// become byte strings that sort as the lists do. It writes and reads the same
-// bytes as FoundationDB's own bindings, for the types the queues need: nil,
-// bytes, strings, int64, bool and nested tuples.
+// Package tuple is FoundationDB's tuple encoding in pure Go: it turns lists of values
+// into byte strings that sort like the lists. It writes and reads the same bytes as
+// FoundationDB's own bindings, for the types the queues need: nil, bytes, strings,
+// int64, bool and nested tuples.
 //
 // [Tuple.Pack] and [Unpack] take any mix of them. The Append and Decode functions
-// handle one element each without boxing it, for code that runs once for every
-// item of a queue. [Subspace] puts a common prefix before tuples.
+// handle single elements without boxing, for code that runs for every item of a queue.
+// [Subspace] adds a common prefix to tuples.
 //
 // # Order
 //
@@ -14,15 +14,14 @@
 // sorts before every longer one that begins with it. Integers sort by value
 // whatever their size, false before true, strings by their bytes.
 //
-// # One form only
+// # Canonical form
 //
-// Every tuple has exactly one encoding, and decoding refuses bytes that are not
-// it: an integer with leading zero bytes, which other bindings would accept
-// but never write, is malformed here. So a key that decodes is packed again
-// to the same key, and a decoded tuple can be used to find or to clear it.
+// Every tuple has exactly one encoding, and decoding refuses any other: an integer
+// with leading zero bytes, which other bindings accept but never write, is malformed
+// here. So packing a decoded key gives the same key again, and a decoded tuple can be
+// used to find or to clear it.
 //
-// Strings are not checked to be UTF-8, in either direction, as in the official
-// Go binding.
+// As in the official Go binding, strings need not be valid UTF-8.
 //
 // Everything here is safe for concurrent use.
 package tuple
@@ -38,7 +37,7 @@ import (
 //	code   element       what follows
 //	0x00   nil           at the top level nothing, in a nested tuple 0xff
 //	0x01   bytes         the bytes, each 0x00 followed by 0xff, then 0x00
-//	0x02   string        the same
+//	0x02   string        as for bytes
 //	0x05   nested tuple  its elements, then 0x00
 //	0x0b   integer       negative, over 8 bytes long: refused
 //	0x0c   integer       negative, 8 bytes: the complement of its magnitude, big-endian
@@ -52,9 +51,9 @@ import (
 //	0x26   bool          false, nothing follows
 //	0x27   bool          true, nothing follows
 //
-// A terminating 0x00 is told from an escaped one because no element begins with
-// 0xff. The other codes of the format (floating point numbers, UUIDs, versionstamps)
-// are refused.
+// No element begins with 0xff, so a terminating 0x00 cannot be mistaken for an escaped
+// one. The other codes of the format (floating point numbers, UUIDs, versionstamps) are
+// refused.
 const (
 	codeNil      = 0x00
 	codeBytes    = 0x01
@@ -72,8 +71,8 @@ const (
 	escape     = 0xff
 )
 
-// MaxDepth is how many tuples may be nested in each other. It keeps hostile
-// bytes from using up the stack; keys of queues use none or one.
+// MaxDepth is the maximum depth of nested tuples. It keeps hostile bytes from
+// exhausting the stack; keys of queues need one at most.
 const MaxDepth = 100
 
 // Tuple is a list of elements, each nil, []byte, string, int64, bool or Tuple.
@@ -81,9 +80,9 @@ const MaxDepth = 100
 // A nil []byte is packed as empty bytes, a nil Tuple as an empty one.
 type Tuple []any
 
-// Pack returns the encoding of t. It panics if an element, at any depth, is
-// of another type than those of [Tuple], or is nested deeper than [MaxDepth]:
-// both are mistakes in the program, not in its data.
+// Pack returns the encoding of t. It panics if an element, at any depth, has a type
+// that [Tuple] does not list, or is nested deeper than [MaxDepth]: both are bugs in the
+// program, not bad data.
 func (t Tuple) Pack() []byte {
 	return t.appendTo(nil, 0)
 }
@@ -119,7 +118,7 @@ func (t Tuple) appendTo(dst []byte, depth int) []byte {
 	return dst
 }
 
-// AppendNil appends nil, as an element of the outermost tuple, to dst.
+// AppendNil appends nil to dst, as an element of a tuple that is not nested.
 func AppendNil(dst []byte) []byte {
 	return append(dst, codeNil)
 }

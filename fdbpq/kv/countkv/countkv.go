@@ -1,11 +1,11 @@
-// Package countkv counts, for tests, the reads of each transaction of a store and
-// the round trips that they would take if the store were behind a network.
+// Package countkv counts, for tests, the reads of each transaction and the round trips
+// they would take if the store were behind a network.
 //
-// Reads that are begun together share a round trip. Each transaction has a clock
-// for that, which counts round trips: a read that is begun at one time is ready
-// one round trip later, and to wait for it moves the clock there. So a caller who
-// begins a hundred reads and then waits for all of them takes one round trip, and
-// one who waits for each before beginning the next takes a hundred.
+// Reads started together share a round trip. Each transaction has a clock that counts
+// round trips: a read is ready one round trip after it was started, and waiting for it
+// advances the clock to that time. So starting a hundred reads and then waiting for
+// all of them takes one round trip; waiting for each before starting the next takes a
+// hundred.
 package countkv
 
 import (
@@ -19,8 +19,8 @@ import (
 type Cost struct {
 	// Reads is the number of calls of Get and GetRange.
 	Reads int
-	// Rounds is the number of round trips in which the reads were waited for,
-	// those of beginning and committing the transaction apart.
+	// Rounds is the number of round trips spent waiting for reads, without those for
+	// beginning and committing the transaction.
 	Rounds int
 }
 
@@ -30,7 +30,7 @@ type DB struct {
 
 	mu struct {
 		sync.Mutex
-		costs []*Cost // in the order of the transactions' beginning
+		costs []*Cost // in the order the transactions began
 	}
 }
 
@@ -39,8 +39,8 @@ var _ kv.Database = (*DB)(nil)
 // New counts the transactions of inner. Closing the DB closes inner.
 func New(inner kv.Database) *DB { return &DB{Database: inner} }
 
-// Take returns the costs of the transactions begun since it was last called, in
-// the order of their beginning.
+// Take returns the costs of the transactions begun since the last call, in the order
+// they began.
 func (db *DB) Take() []Cost {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -78,14 +78,13 @@ func (db *DB) session() *session {
 	return s
 }
 
-// session is what the readers of one transaction have in common. The lock of its
-// DB guards it.
+// session is what the readers of one transaction share. The lock of its DB guards it.
 type session struct {
 	db   *DB
 	cost Cost // Rounds is the time
 }
 
-// begin counts a read and returns the time at which it is ready.
+// begin counts a read and returns the time it is ready.
 func (s *session) begin() (ready int) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
@@ -93,7 +92,7 @@ func (s *session) begin() (ready int) {
 	return s.cost.Rounds + 1
 }
 
-// wait moves the clock to the time at which a read is ready.
+// wait advances the clock to the time a read is ready.
 func (s *session) wait(ready int) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// detached is a context that ends with its parent until it is detached, and
-// then never. It is what a transaction of the store gets, because a commit that
-// is made later must not end with its caller.
+// detached is a context that ends with its parent, unless it is detached before: then
+// it never ends. Transactions of the store use it, because a commit that is made later
+// must not end with its caller.
 type detached struct {
 	context.Context // the parent's values
 	stop            func() bool
@@ -28,8 +28,8 @@ func detachable(parent context.Context) *detached {
 	return d
 }
 
-// detach lets go of the parent and reports whether it came before the parent's
-// end.
+// detach detaches from the parent and reports whether that was before the parent
+// ended.
 func (d *detached) detach() bool { return d.stop() }
 
 // Done implements context.Context.

@@ -12,7 +12,7 @@ type Fault int
 // The kinds of faults. None is for scripts: see [DB.Next].
 const (
 	None Fault = iota
-	// Delay holds the call up for a random part of Options.MaxDelay.
+	// Delay delays the call by a random time up to Options.MaxDelay.
 	Delay
 	// Outage fails the call with kv.ErrUnavailable.
 	Outage
@@ -30,10 +30,9 @@ const (
 	// UnknownBeforeNext fails the commit with kv.ErrCommitUnknown; it is made
 	// before the next transaction begins.
 	UnknownBeforeNext
-	// UnknownDuringNext fails the commit with kv.ErrCommitUnknown; it is made
-	// when the next transaction that wrote commits. Not for stores with one
-	// writer at a time: there the next transaction waits for it, so it would
-	// wait forever.
+	// UnknownDuringNext fails the commit with kv.ErrCommitUnknown; it is made when the
+	// next transaction that wrote commits. Not for serial stores, where the next
+	// transaction would wait for it indefinitely.
 	UnknownDuringNext
 
 	faults
@@ -52,7 +51,7 @@ func (f Fault) String() string {
 var commitFaults = []Fault{Delay, Outage, TooOld, Throttled, Conflict,
 	UnknownLost, UnknownMade, UnknownBeforeNext, UnknownDuringNext}
 
-// err returns the error f gives, nil for None and Delay.
+// err returns the error of f, nil for None and Delay.
 func (f Fault) err() error {
 	var err error
 	switch f {
@@ -69,5 +68,5 @@ func (f Fault) err() error {
 	default:
 		err = kv.ErrCommitUnknown
 	}
-	return fmt.Errorf("fault put in (%v): %w", f, err)
+	return fmt.Errorf("injected fault (%v): %w", f, err)
 }

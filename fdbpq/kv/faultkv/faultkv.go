@@ -1,24 +1,24 @@
-// Package faultkv puts faults between a caller and any store, for tests: the
-// errors a distributed store gives now and then, from a seed or one by one.
+// Package faultkv injects faults between a caller and any store, for tests: the errors
+// that a distributed store returns now and then, at random from a seed or scripted.
 //
-// # When a fault can come
+// # Where faults occur
 //
 //   - [Outage] and [Delay] at every call that may fail: Begin, BeginRead, reads,
 //     Commit.
 //   - [TooOld] and [Throttled] at reads and at the Commit of a transaction that
-//     wrote. As in a real store the transaction is of no use afterwards: all
-//     later calls fail the same way.
-//   - [Conflict] and the four of an unknown commit at the Commit of a transaction
+//     wrote. As in a real store, all later calls of the transaction fail the same
+//     way.
+//   - [Conflict] and the four kinds of unknown commit at the Commit of a transaction
 //     that wrote.
 //
 // # Unknown commits
 //
-// The caller is told ErrCommitUnknown, and the commit was lost, was made, or is
-// made later: before the next transaction begins, or when the next one commits,
-// which is where a retry that has looked for traces of its first attempt and
-// found none must fail with a conflict. What is still to be made is made by
-// [DB.Land] and by Close at the latest, even if the context of its transaction
-// has ended. It may fail then like any other commit.
+// The caller gets ErrCommitUnknown, and the commit was lost, was made, or is made
+// later: before the next transaction begins, or when the next one commits. In the
+// latter case a retry that looked for traces of its first attempt and found none must
+// fail with a conflict. [DB.Land] and Close make the commits still outstanding, even
+// if the contexts of their transactions have ended. They may fail like any other
+// commit.
 //
 // A DB is safe for concurrent use. With one goroutine the same seed and the
 // same calls give the same faults.
@@ -34,20 +34,20 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Options say which faults come by themselves. The zero value means none.
+// Options say which faults occur at random. The zero value means none.
 type Options struct {
-	// Seed of the faults.
+	// Seed of the random faults.
 	Seed uint64
 
-	// Rates is the probability of each fault, from 0 to 1, at each call where
-	// it can come. Their sum is at most 1.
+	// Rates is the probability of each fault, from 0 to 1, at each call where it can
+	// occur. They add up to at most 1.
 	Rates map[Fault]float64
 
 	// MaxDelay is the longest Delay. 0 means 10 ms.
 	MaxDelay time.Duration
 
 	// Sleep waits for d or until ctx ends, in which case it returns ctx's
-	// error. nil means by the clock.
+	// error. nil means a real wait.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
 
@@ -66,7 +66,7 @@ type DB struct {
 		script     []Fault
 		outage     bool
 		counts     map[Fault]int
-		beginning  int              // calls of the store's Begin under way
+		beginning  int              // calls of the store's Begin in progress
 		beforeNext []kv.Transaction // to commit before the next one begins
 		duringNext []kv.Transaction // to commit when the next one commits
 	}
@@ -74,7 +74,7 @@ type DB struct {
 
 var _ kv.Database = (*DB)(nil)
 
-// New puts faults in front of inner. Closing the DB closes inner.
+// New injects faults in front of inner. Closing the DB closes inner.
 func New(inner kv.Database, o Options) *DB {
 	db := &DB{Database: inner, maxDelay: o.MaxDelay, sleep: o.Sleep}
 	for fault, rate := range o.Rates {
@@ -102,30 +102,30 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Next sets the faults of the next commits of transactions that wrote, one
-// each, in place of random ones; None lets a commit pass. They are added to
-// those set before and not yet used.
+// Next sets the faults of the next commits of transactions that wrote, one for each,
+// instead of random ones; None lets a commit pass. They come after those set before
+// and not yet used.
 func (db *DB) Next(script ...Fault) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.mu.script = append(db.mu.script, script...)
 }
 
-// SetOutage begins or ends an outage, during which every call is an Outage.
+// SetOutage begins or ends an outage, during which every call fails with Outage.
 func (db *DB) SetOutage(on bool) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.mu.outage = on
 }
 
-// Counts returns how many faults of each kind there were.
+// Counts returns how many faults of each kind occurred.
 func (db *DB) Counts() map[Fault]int {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	return maps.Clone(db.mu.counts)
 }
 
-// Land makes the commits that were to be made later.
+// Land makes the commits that were put off.
 func (db *DB) Land() {
 	db.mu.Lock()
 	late := append(db.mu.beforeNext, db.mu.duringNext...)
@@ -134,8 +134,8 @@ func (db *DB) Land() {
 	land(late)
 }
 
-// land commits transactions whose callers have gone: nobody is left to hear
-// of an error.
+// land commits transactions whose callers are gone: nobody is left to report an error
+// to.
 func land(late []kv.Transaction) {
 	for _, tx := range late {
 		_, _ = tx.Commit().Get()
@@ -170,8 +170,8 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	return &readTransaction{reader{&session{db: db, ctx: ctx}, tx}, tx}, nil
 }
 
-// Traits implements kv.Database: those of the engine, but anything can follow a
-// commit whose outcome is unknown, so nothing is promised about pipelining.
+// Traits implements kv.Database. They are those of the engine without pipelining: a
+// transaction may begin after a commit of unknown outcome that is made only later.
 func (db *DB) Traits() kv.Traits {
 	traits := db.Database.Traits()
 	traits.Pipelines = false
@@ -195,9 +195,9 @@ func (db *DB) Close() error {
 	return db.Database.Close()
 }
 
-// startBeginning makes the commits that come before the next transaction. As
-// long as a transaction is beginning no commit is put off to the next one: in a
-// store with one writer at a time that one would wait for it forever.
+// startBeginning makes the commits due before the next transaction. While a
+// transaction is beginning, no commit is put off to the next one: in a serial store
+// that one would wait for it indefinitely.
 func (db *DB) startBeginning() {
 	for {
 		db.mu.Lock()
@@ -233,7 +233,7 @@ func (db *DB) putOff(tx kv.Transaction, fault Fault) {
 	}
 }
 
-// landDuringNext makes the commits that were left for the next commit.
+// landDuringNext makes the commits put off to the next commit.
 func (db *DB) landDuringNext() {
 	db.mu.Lock()
 	late := db.mu.duringNext
@@ -249,8 +249,8 @@ func (db *DB) pick(kinds ...Fault) Fault {
 	return db.countLocked(db.pickLocked(kinds))
 }
 
-// pickForCommit is pick for the commit of a transaction that wrote, which
-// follows the script if there is one.
+// pickForCommit is pick for the commit of a transaction that wrote. It follows the
+// script if there is one.
 func (db *DB) pickForCommit() Fault {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -283,8 +283,8 @@ func (db *DB) countLocked(fault Fault) Fault {
 	return fault
 }
 
-// strike does what fault does to a call: it takes time or fails. An ended
-// context goes before all faults.
+// strike applies fault to a call, which takes time or fails. A context that has ended
+// takes precedence.
 func (db *DB) strike(ctx context.Context, fault Fault) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -6,14 +6,14 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// session is what the readers of one transaction have in common.
+// session is what the readers of one transaction share.
 type session struct {
 	db  *DB
 	ctx context.Context
-	err error // why the transaction is of no use any more
+	err error // why all later calls fail
 }
 
-// read says whether a read can be done.
+// read returns why a read fails, or nil.
 func (s *session) read() error {
 	if s.err != nil {
 		return s.err
@@ -113,8 +113,8 @@ func (tx *transaction) AddWriteConflict(r kv.Range) {
 	}
 }
 
-// write does a write unless the transaction has ended: the store's own may be
-// still open, to be committed later.
+// write runs a write unless the transaction has ended: that of the store may still be
+// open, to be committed later.
 func (tx *transaction) write(do func()) {
 	if !tx.ended {
 		tx.wrote = true

@@ -10,8 +10,8 @@ import (
 // outer one runs its part, then the whole inner one runs and commits, then the
 // outer one commits. Each also writes a key of its own.
 //
-// Where one writer runs at a time the inner one waits for the outer one and
-// must then see what it wrote.
+// In a serial engine the inner one waits for the outer one and must then see what it
+// wrote.
 type schedule struct {
 	name     string
 	outer    func(*fixture, kv.Transaction)

@@ -11,9 +11,9 @@
 //		})
 //	}
 //
-// Every test keeps its keys under a random prefix and removes them at its end,
-// so that the store may be shared with others. The random tests print their
-// seed and the command that runs them again.
+// Every test keeps its keys under a random prefix and removes them when it ends, so
+// the store may be shared with others. Random tests print their seed and the command
+// that repeats the run.
 package kvtest
 
 import (
@@ -37,11 +37,11 @@ type Engine struct {
 	// prepare or open are for t.Fatal.
 	Store func(t *testing.T) (open func() kv.Database)
 
-	// Persistent says that the store keeps its content when it is closed.
+	// Persistent says that the content of the store survives Close.
 	Persistent bool
 }
 
-// patience bounds each test, so that a store that hangs fails by name.
+// patience bounds each test, so that a store that hangs fails in a named test.
 const patience = time.Minute
 
 // Run runs the suite as subtests of t.
@@ -77,7 +77,7 @@ type test struct {
 	run  func(*fixture)
 }
 
-// fixture is what one test works with.
+// fixture is the environment of one test.
 type fixture struct {
 	*testing.T
 	engine Engine
@@ -155,7 +155,7 @@ func (f *fixture) beginRead() kv.ReadTransaction {
 	return tx
 }
 
-// write does fn in a transaction of its own.
+// write runs fn in a transaction of its own.
 func (f *fixture) write(fn func(tx kv.Transaction)) {
 	f.Helper()
 	err := kv.UpdateIdempotent(f.ctx, f.db, func(tx kv.Transaction) error {

@@ -27,7 +27,7 @@ func (f *fixture) wantCommitFails(tx kv.Transaction, want error) {
 	}
 }
 
-// wantEnded checks that a transaction cannot be used any more and that trying
+// wantEnded checks that a transaction cannot be used any more, and that trying to
 // does no harm.
 func (f *fixture) wantEnded(tx kv.Transaction) {
 	f.Helper()

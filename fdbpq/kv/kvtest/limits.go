@@ -13,8 +13,8 @@ func (f *fixture) longKey(size int) []byte {
 	return append(f.key(""), bytes.Repeat([]byte{'k'}, size-len(f.prefix))...)
 }
 
-// wantTooLarge checks that a transaction that does fn fails with ErrTooLarge
-// and writes nothing, neither by fn nor before nor after it.
+// wantTooLarge checks that a transaction that runs fn fails with ErrTooLarge and
+// writes nothing, neither in fn nor before or after it.
 func (f *fixture) wantTooLarge(fn func(tx kv.Transaction)) {
 	f.Helper()
 	tx := f.begin()
@@ -62,8 +62,8 @@ var limitTests = []test{
 		f.wantTooLarge(func(tx kv.Transaction) { tx.Set(f.key("a"), value) })
 		f.wantTooLarge(func(tx kv.Transaction) { tx.CompareAndClear(f.key("a"), value) })
 	}},
-	// How exactly an engine counts its own overhead is its own affair, so
-	// these stay a hundredth away from the limit.
+	// Engines differ in how they count overhead, so these stay one percent away from
+	// the limit.
 	{"TransactionUnderLimit", func(f *fixture) {
 		value := bytes.Repeat([]byte{'v'}, kv.MaxValueSize)
 		f.write(func(tx kv.Transaction) {

@@ -117,9 +117,9 @@ func (r *run) step(f *fixture, op op) {
 	r.ops, r.reads = append(r.ops, op), append(r.reads, got)
 }
 
-// commit commits and reports success, in which case all that it did must give
-// the same results now, in the order of the commits. Without another commit
-// since it began it must succeed.
+// commit commits and reports success. Then everything the transaction did must give
+// the same results when it is repeated now, in the order of the commits. Without
+// another commit since it began, it must succeed.
 func (r *run) commit(f *fixture, committed model, version int) bool {
 	f.Helper()
 	_, err := r.tx.Commit().Get()
@@ -132,8 +132,8 @@ func (r *run) commit(f *fixture, committed model, version int) bool {
 	r.after = maps.Clone(committed)
 	for i, op := range r.ops {
 		now := op.apply(r.after)
-		// What was read without conflict range may have changed, and so may
-		// anything if nothing was written.
+		// Reads without a conflict range may return something else now, and so may
+		// all reads if nothing was written.
 		if op.isRead() && !op.snapshot && r.wrote() && now != r.reads[i] {
 			f.Fatalf("%v returned %s, but when the transaction committed it was %s: a conflict was missed", op, r.reads[i], now)
 		}
@@ -185,7 +185,7 @@ func (o op) String() string {
 
 func (o op) isRead() bool { return o.kind == "get" || o.kind == "range" }
 
-// isWrite reports whether o has something to write: an empty range has not.
+// isWrite reports whether o writes something: clearing an empty range does not.
 func (o op) isWrite() bool { return !o.isRead() && (o.kind != "clear range" || o.key < o.end) }
 
 func randomOp(random *rand.Rand) op {
@@ -199,7 +199,7 @@ func randomOp(random *rand.Rand) op {
 		delta:    random.Int64N(3) - 1,
 		options:  kv.RangeOptions{Limit: random.IntN(4), Reverse: random.IntN(2) == 0},
 	}
-	// Mostly the right way round; the other way the range is empty.
+	// Mostly the right way round; otherwise the range is empty.
 	if o.end < o.key && random.IntN(8) > 0 {
 		o.key, o.end = o.end, o.key
 	}
@@ -269,7 +269,7 @@ func (o op) apply(m model) string {
 			delete(m, name)
 		}
 	case "add":
-		// Written as carrying, byte by byte, to be another way than an engine's.
+		// Adds byte by byte with a carry, to differ from what engines do.
 		sum, carry := []byte(number(o.delta)), 0
 		old := m[o.key]
 		for i := range sum {

@@ -1,14 +1,14 @@
-// Package memkv keeps a store in memory. It is the model of what an engine
-// does, for tests: simple enough to be seen to be right, and optimistic like
-// FoundationDB, so that conflicts, phantoms and retries happen without one.
+// Package memkv is a store in memory. It is the reference engine for tests: simple
+// enough to be obviously right, and optimistic like FoundationDB, so that conflicts,
+// phantoms and retries occur without a cluster.
 //
-// Every transaction works on a copy of the state it began with (copy on write,
-// so beginning costs nothing) and does its own writes there at once, which is
-// how it reads them. Commit compares what it read with what the transactions
-// that committed meanwhile wrote, and does its writes again on the newest
-// state. All of that happens under one lock; no goroutine is ever started.
+// Every transaction works on a copy-on-write clone of the state it began with, and
+// applies its own writes there at once, which is how it reads them. Commit compares
+// what the transaction read with what others committed in the meantime, and applies
+// its writes again to the newest state. All of that happens under one lock; no
+// goroutine is ever started.
 //
-// Nothing survives the process, so "durable" here means committed.
+// Nothing survives the process, so "durable" means committed here.
 package memkv
 
 import (
@@ -25,9 +25,9 @@ const defaultHistory = 10_000
 
 // Options of a store. The zero value is ready to use.
 type Options struct {
-	// History is how many of the latest commits are remembered. A transaction
-	// that began before the oldest of them fails with kv.ErrTooOld, as one
-	// that is open for five seconds does in FoundationDB. 0 means 10,000.
+	// History is how many of the latest commits are kept. A transaction that began
+	// before the oldest of them fails with kv.ErrTooOld, like one that is open for
+	// five seconds in FoundationDB. 0 means 10,000.
 	History int
 }
 
@@ -114,7 +114,8 @@ func (db *DB) Close() error {
 	return nil
 }
 
-// check says whether a transaction that began at a version can still be used.
+// check returns why a transaction that began at a version cannot be used any more, or
+// nil.
 func (db *DB) check(began int) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -131,11 +132,11 @@ func (db *DB) checkLocked(began int) error {
 	return nil
 }
 
-// forgottenLocked is the number of commits that are no longer remembered.
+// forgottenLocked is the number of commits that are no longer kept.
 func (db *DB) forgottenLocked() int { return db.mu.version - len(db.mu.commits) }
 
-// commit checks tx against those that committed since it began and does its
-// writes on the newest state.
+// commit checks tx against those that committed since it began and applies its writes
+// to the newest state.
 func (db *DB) commit(tx *transaction) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -148,7 +149,7 @@ func (db *DB) commit(tx *transaction) error {
 	if tx.tooLarge || tx.size > kv.MaxTransactionSize {
 		return kv.ErrTooLarge
 	}
-	// Only what was read can be outdated: blind writes commit at any age.
+	// Only reads can be outdated: a transaction without any commits at any age.
 	if len(tx.reads) > 0 {
 		if err := db.checkLocked(tx.began); err != nil {
 			return err
@@ -170,7 +171,7 @@ func (db *DB) commit(tx *transaction) error {
 	return nil
 }
 
-// overlap reports whether a key is in a range of a and in a range of b.
+// overlap reports whether some key is in a range of a and in a range of b.
 func overlap(a, b []kv.Range) bool {
 	for _, x := range a {
 		for _, y := range b {

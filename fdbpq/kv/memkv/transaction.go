@@ -14,12 +14,12 @@ type transaction struct {
 	db    *DB
 	ctx   context.Context
 	ended bool
-	blind bool // begun with BeginBlind
+	blind bool // see kv.BeginOptions
 
 	began int    // version of the store it began with
 	state *state // the store at that version plus its own writes
 
-	mutations []func(*state) // its own writes, in order, to do them again at commit
+	mutations []func(*state) // its own writes in order, to be applied again at commit
 	reads     []kv.Range     // read conflict ranges
 	writes    []kv.Range     // write conflict ranges, those of the mutations included
 	size      int            // bytes towards kv.MaxTransactionSize
@@ -67,7 +67,7 @@ func (tx *transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.Ke
 	return kv.Ready(pairs, nil)
 }
 
-// lookedAt returns the part of r that was read to find pairs.
+// lookedAt returns the part of r that had to be examined to find pairs.
 func lookedAt(r kv.Range, o kv.RangeOptions, pairs []kv.KeyValue) kv.Range {
 	if o.Limit == 0 || len(pairs) < o.Limit {
 		return r
@@ -223,7 +223,7 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 
 // Cancel implements kv.Transaction and kv.ReadTransaction.
 func (tx *transaction) Cancel() {
-	// Lets go of the state, too: a caller may keep an ended transaction.
+	// This releases the state too: a caller may keep an ended transaction.
 	*tx = transaction{ended: true}
 }
 

@@ -312,50 +312,6 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// inner is a store that is told apart from the default one.
-type inner struct {
-	kv.Database
-	began kv.BeginOptions
-}
-
-var errCheck = errors.New("checked")
-
-func (i *inner) Traits() kv.Traits { return kv.Traits{Pipelines: true, Serial: true, Shared: true} }
-
-func (i *inner) Check() error { return errCheck }
-
-func (i *inner) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	i.began = o
-	return i.Database.Begin(ctx, o)
-}
-
-// The store's own traits, check and options of transactions come through, but
-// nothing is promised about pipelining, and during an outage nothing answers.
-func TestForwards(t *testing.T) {
-	in := &inner{Database: memkv.New(memkv.Options{})}
-	db := faultkv.New(in, faultkv.Options{})
-	if got, want := db.Traits(), (kv.Traits{Serial: true, Shared: true}); got != want {
-		t.Errorf("Traits returned %+v, want %+v", got, want)
-	}
-	if err := db.Check(); !errors.Is(err, errCheck) {
-		t.Errorf("Check returned %v, want that of the store", err)
-	}
-	db.SetOutage(true)
-	if err := db.Check(); !errors.Is(err, kv.ErrUnavailable) {
-		t.Errorf("during an outage Check returned %v, want ErrUnavailable", err)
-	}
-	db.SetOutage(false)
-	o := kv.BeginOptions{Blind: true}
-	tx, err := db.Begin(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tx.Cancel()
-	if in.began != o {
-		t.Errorf("the transaction began with %+v, want %+v", in.began, o)
-	}
-}
-
 func TestFaultsOfReadsLast(t *testing.T) {
 	for fault, want := range map[faultkv.Fault]error{faultkv.TooOld: kv.ErrTooOld, faultkv.Throttled: kv.ErrThrottled} {
 		t.Run(fault.String(), func(t *testing.T) {

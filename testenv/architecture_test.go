@@ -55,6 +55,13 @@ func TestArchitecture(t *testing.T) {
 		if below(relative, "fdbpq/kv") && slices.Contains(p.Imports, module+"/fdbpq") {
 			t.Errorf("%s imports fdbpq: engines do not know what is kept in them", relative)
 		}
+		if relative == "bridge/dispatch" {
+			for _, imported := range p.Imports {
+				if below(imported, "github.com/nats-io") || below(imported, "github.com/prometheus") || below(imported, module+"/bridge") {
+					t.Errorf("%s imports %s: it knows no NATS and nothing of the bridge", relative, imported)
+				}
+			}
+		}
 		if relative == "subjects" || relative == "fdbpq/tuple" {
 			for _, imported := range p.Imports {
 				if imported == "net" || imported == "os" || strings.Contains(imported, ".") {

@@ -11,15 +11,16 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// batch is requests that run in one transaction, and their operations one after the other.
+// batch holds requests that run in one transaction, and their operations in the same
+// order.
 type batch struct {
 	requests []Request
 	ops      []fdbpq.Op
 
 	silent    bool // has a push without a reply
 	writes    bool
-	nonPushes bool // has something else than pushes
-	durable   bool // or failed: only the answers are missing
+	nonPushes bool // has operations other than pushes
+	durable   bool // or failed: only the replies are still to be sent
 
 	pending *fdbpq.Pending
 	cancel  context.CancelFunc
@@ -68,8 +69,8 @@ func hasLen(ops []fdbpq.Op) bool {
 	return false
 }
 
-// answer waits for the batches that run started, in their order, and answers
-// their requests.
+// answer waits for the batches that run has started, in order, and answers their
+// requests.
 func (l *lane) answer() {
 	for b := range l.started {
 		results, err := b.pending.Wait()
@@ -84,7 +85,7 @@ func (l *lane) answer() {
 	}
 }
 
-// setDurable notes that only the answers of the batch are missing.
+// setDurable records that only the replies of the batch are still to be sent.
 func (l *lane) setDurable(b *batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +114,7 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 	l.observe(largest, items)
 }
 
-// sizeOf is about the bytes of a message.
+// sizeOf returns the approximate size of a message in bytes.
 func sizeOf(m *fdbpq.Message) int {
 	n := len(m.Value)
 	for name, values := range m.Headers {
@@ -124,7 +125,7 @@ func sizeOf(m *fdbpq.Message) int {
 	return n
 }
 
-// fail fails the requests of a batch that was not run, or whose outcome is unknown.
+// fail fails the requests of a batch that was not run or whose outcome is unknown.
 func (l *lane) fail(b *batch, err error) {
 	if b.writes {
 		l.d.health.note(err)
@@ -144,7 +145,7 @@ func (l *lane) fail(b *batch, err error) {
 	}
 }
 
-// fail hands the error to the Replier.
+// fail passes the error to the Replier.
 func (r *Request) fail(ops []fdbpq.Op, err error) {
 	r.Answered = time.Now()
 	r.Replier.Fail(r, ops, err)
@@ -166,7 +167,7 @@ func (l *lane) finish(b *batch) {
 	}
 	l.mu.changed.Signal()
 	l.mu.Unlock()
-	b.empty() // no longer the newest, so nobody else looks at it
+	b.empty() // no longer the newest, so nothing else reads it
 	*b = batch{requests: b.requests, ops: b.ops}
 	l.spare.Put(b)
 }

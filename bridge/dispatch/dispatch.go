@@ -1,22 +1,23 @@
-// Package dispatch runs requests on queues in batches. It knows the queues that are in
-// use, bounds the requests that wait, puts them together into transactions and hands
-// the results to whoever answers. It knows nothing of NATS: each [Request] carries its
-// [Replier].
+// Package dispatch runs requests on queues in batches. It keeps a registry of the
+// queues in use, limits the pending requests, groups requests into transactions and
+// passes the results on to be answered. It knows nothing of NATS: each [Request]
+// carries its own [Replier].
 //
 // # The life of a request
 //
 // [Dispatcher.Submit] counts a request against the load limits and appends it to the
 // lane of its queue. A queue always belongs to the same lane, so requests to one queue
-// run in the order in which they were submitted. The lane takes what has
-// arrived while its last batch was under way, starts it as one transaction
-// (see fdbpq.Batcher) and, once that is durable, calls the Replier of each request.
+// run in the order in which they were submitted. Whatever arrived while the previous
+// batch was in flight forms the next one, which the lane starts as one transaction (see
+// fdbpq.Batcher). Once that is durable, the lane calls the Replier of each request.
 //
 // # Failures
 //
-// If a batch fails, the Replier of each of its requests gets the error instead. An error
-// that wraps [ErrUnknownOutcome] means that the store did not say whether the batch was
-// committed; the lane then settles the batch, which puts back what its pops took,
-// before it runs anything else. With any other error nothing was done.
+// If a batch fails, the Replier of each of its requests gets the error instead. An
+// error that wraps [ErrUnknownOutcome] means that the store did not say whether the
+// batch was committed; the lane then settles the batch, which puts back what its pops
+// took, before it runs anything else. After any other error the batch has had no
+// effect.
 package dispatch
 
 import (
@@ -39,9 +40,8 @@ var (
 	// closing. The request was not run.
 	ErrUnavailable = errors.New("unavailable")
 
-	// ErrUnknownOutcome: the store did not say whether the batch was
-	// committed. A push may or may not be in the queue; what a pop would have
-	// returned is put back at its place.
+	// ErrUnknownOutcome: the store did not say whether the batch was committed. A push
+	// may or may not be in the queue; an item that a pop took goes back to its place.
 	ErrUnknownOutcome = errors.New("the outcome is unknown")
 )
 
@@ -50,23 +50,25 @@ type Options struct {
 	DB       kv.Database
 	Keyspace *fdbpq.Keyspace
 
-	// Lanes is the number of batches that are put together independently of
-	// each other.
+	// Lanes is the number of lanes, each of which builds batches independently of the
+	// others.
 	Lanes int
-	// MaxBatch is the most operations in one transaction, unless a single request has more.
+	// MaxBatch limits the operations in one transaction; a single request may exceed
+	// it.
 	MaxBatch int
-	// MaxBatchBytes is about the most bytes that one batch pushes and returns. A
-	// single request may exceed it.
+	// MaxBatchBytes limits, approximately, the bytes that one batch pushes and returns;
+	// a single request may exceed it.
 	MaxBatchBytes int
-	// MaxPending is the most requests that wait or run at one time.
+	// MaxPending limits the requests that wait or run at one time.
 	MaxPending int
-	// MaxPendingBytes is the same in bytes; the request that exceeds it is still taken.
+	// MaxPendingBytes is the same limit in bytes. The request that crosses it is still
+	// accepted.
 	MaxPendingBytes int
-	// RequestTimeout is how long a request may wait for its batch. A batch must be
-	// done when its oldest request reaches this age, but gets at least half of it.
+	// RequestTimeout is how long a request may wait for its batch. A batch must finish
+	// before its oldest request reaches this age, but always gets at least half of it.
 	RequestTimeout time.Duration
 
-	// Warn logs trouble with the store. It may drop messages.
+	// Warn logs problems with the store. It may drop messages.
 	Warn func(message string, args ...any)
 	// BatchDone is called with the number of operations of each batch that
 	// succeeded.
@@ -98,8 +100,8 @@ func New(o Options) *Dispatcher {
 	return d
 }
 
-// Run runs requests until Close was called and all have been answered. When ctx ends it
-// gives up the batches under way and fails the requests that wait.
+// Run runs requests until Close has been called and all of them are answered. When ctx
+// ends, it cancels the batches in flight and fails the waiting requests.
 func (d *Dispatcher) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, l := range d.lanes {
@@ -109,18 +111,18 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Submit takes a request with its operations, which it copies; what they refer to must
-// not change until the request is answered. Errors: ErrOverloaded, and ErrUnavailable
-// after Close. The Replier is not called then.
+// Submit queues a request and copies its operations; what they point to must not change
+// until the request is answered. It returns ErrOverloaded, or ErrUnavailable after
+// Close, and then does not call the Replier.
 func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error { return r.Queue.lane.submit(r, ops) }
 
-// Requeue is Submit regardless of the load, and after Close as well, for what must not
-// be refused: an item that goes back into its queue. It returns ErrUnavailable only
-// once Run has nothing more to do.
+// Requeue is like Submit but ignores the load limits and works after Close too, for a
+// request that must not be refused: an item that goes back into its queue. It returns
+// ErrUnavailable only once Run has nothing more to do.
 func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error { return r.Queue.lane.requeue(r, ops) }
 
-// Hold, while it is on, keeps Run going after Close although all is answered, because
-// there may still be something to requeue.
+// Hold(true) keeps Run going after Close even when everything is answered, because
+// something may still have to be requeued. Hold(false) ends that.
 func (d *Dispatcher) Hold(on bool) {
 	if d.held.Swap(on) == on {
 		return
@@ -130,14 +132,15 @@ func (d *Dispatcher) Hold(on bool) {
 	}
 }
 
-// Close ends Submit, and lets Run return when all that was submitted is answered.
+// Close makes Submit refuse requests, and lets Run return once everything submitted has
+// been answered.
 func (d *Dispatcher) Close() {
 	for _, l := range d.lanes {
 		l.close()
 	}
 }
 
-// Pending returns the number and the bytes of the requests that wait or run.
+// Pending returns the number and the total size of the requests that wait or run.
 func (d *Dispatcher) Pending() (requests, bytes int64) {
 	return d.load.requests.Load(), d.load.bytes.Load()
 }

@@ -11,24 +11,24 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// health knows whether the store takes writes: it does not from the moment a batch
-// fails because of the store until a probe has succeeded. Without such a failure
-// nothing is written. Batches that succeed meanwhile say less than a probe: a disk that
-// is nearly full takes pops and refuses pushes.
+// health tracks whether the store accepts writes. It assumes so until a batch fails
+// because of the store; from then on, only a successful probe restores it. Without such
+// a failure it writes nothing. A batch that succeeds after the failure proves less than
+// a probe: a nearly full disk accepts pops and refuses pushes.
 type health struct {
 	failed  atomic.Pointer[error] // the last failure since the last successful probe
 	probing sync.Mutex
 }
 
-// note records the error of a batch that writes.
+// note records the error of a batch with writes.
 func (h *health) note(err error) {
 	if blamesStore(err) {
 		h.failed.Store(&err)
 	}
 }
 
-// blamesStore reports whether a batch failed because of the store, and not because it
-// lost against other writers or because the service ends.
+// blamesStore reports whether a batch failed because of the store, rather than because
+// of a conflict or because the service is shutting down.
 func blamesStore(err error) bool {
 	for _, cause := range []error{kv.ErrUnavailable, kv.ErrCorrupt, kv.ErrCommitUnknown, kv.ErrClosed, context.DeadlineExceeded} {
 		if errors.Is(err, cause) {
@@ -38,8 +38,8 @@ func blamesStore(err error) bool {
 	return false
 }
 
-// StoreReady returns nil if the store can be read and takes writes, as far as is known.
-// It does not wait for writers: a store that is busy is ready. After a write has failed
+// StoreReady returns nil if the store answers reads and, as far as is known, accepts
+// writes. It does not wait for writers, so a busy store is ready. After a failed write
 // it tries one itself.
 func (d *Dispatcher) StoreReady(ctx context.Context) error {
 	db, keyspace := d.options.DB, d.options.Keyspace

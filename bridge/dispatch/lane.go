@@ -14,38 +14,38 @@ import (
 )
 
 // lane runs the requests of its queues in batches: whatever arrived while one batch was
-// under way forms the next. So an idle lane adds no delay, and a busy one
-// shares each sync to disk among hundreds of requests.
+// in flight forms the next. So an idle lane adds no delay, and a busy one shares each
+// sync to disk among hundreds of requests.
 //
-// Two goroutines do the work: run puts batches together and starts them, answer waits
-// until they are durable and calls the Repliers. Up to two batches are under way if the
-// engine pipelines, or if it is not serial and both only push. The second starts
-// once it is as large as the first, because many small batches cost more than they gain.
+// Two goroutines do the work: run builds batches and starts them, answer waits until
+// they are durable and calls the Repliers. Two batches may be in flight at once if the
+// engine pipelines, or if it is not serial and both only push. The second starts once
+// it is as large as the first, because many small batches cost more than they gain.
 type lane struct {
 	d       *Dispatcher
 	batcher *fdbpq.Batcher
-	started chan *batch  // run to answer; unbuffered, which bounds the batches under way
-	popSize atomic.Int64 // bytes to expect of a pop or peek, see observe
+	started chan *batch  // run to answer; unbuffered, which bounds the batches in flight
+	popSize atomic.Int64 // expected bytes of an item that is popped or peeked, see observe
 
 	mu struct {
 		sync.Mutex
-		changed sync.Cond // something below changed that run may wait for
+		changed sync.Cond // signalled when something that run waits for may have changed
 
 		waiting   waiting
 		closed    bool
-		ended     bool   // run takes nothing any more
+		ended     bool   // run accepts nothing more
 		unsettled bool   // the outcome of a batch is unknown
-		silent    int    // batches under way that have pushes without a reply
+		silent    int    // batches in flight with pushes that have no reply
 		newest    *batch // the batch started last, nil once it is answered
 	}
 	spare sync.Pool // of *batch
 }
 
-// opOverhead is about what an operation adds to a transaction, in bytes.
+// opOverhead is roughly how many bytes an operation adds to a transaction.
 const opOverhead = 256
 
-// firstBatchPops is the number of pops in a batch as long as nothing is known
-// about the size of the items.
+// firstBatchPops limits the pops in a batch while the size of the items is still
+// unknown.
 const firstBatchPops = 64
 
 func newLane(d *Dispatcher) *lane {
@@ -101,15 +101,15 @@ func (l *lane) close() {
 	l.mu.changed.Signal()
 }
 
-// wake makes run look again.
+// wake makes run check again whether there is something to do.
 func (l *lane) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.changed.Signal()
 }
 
-// run starts batches until close was called and all is done. Once ctx has ended, requests
-// that wait fail.
+// run starts batches until close has been called and everything is done. Once ctx has
+// ended, waiting requests fail.
 func (l *lane) run(ctx context.Context) {
 	defer close(l.started)
 	defer context.AfterFunc(ctx, l.wake)()
@@ -137,8 +137,8 @@ func (l *lane) start(ctx context.Context, b *batch) {
 	b.pending = l.batcher.Start(batchCtx, b.ops)
 }
 
-// startEach starts the requests of a batch that met damaged data one by one, so
-// that only those fail that need that data themselves.
+// startEach retries the requests of a batch that met damaged data one by one, so that
+// only those that need the damaged data fail.
 func (l *lane) startEach(ctx context.Context, b *batch) {
 	b.cancel()
 	for r, ops := range b.each() {
@@ -161,7 +161,7 @@ func (l *lane) startEach(ctx context.Context, b *batch) {
 func (l *lane) wait(ctx context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A batch under way may leave more to do: an outcome to settle, an item to requeue.
+	// A batch in flight may leave more to do: an outcome to settle, an item to requeue.
 	for !l.enoughLocked() && !l.mu.unsettled && !l.doneLocked(ctx) {
 		l.mu.changed.Wait()
 	}
@@ -185,9 +185,9 @@ func (l *lane) enoughLocked() bool {
 	return n >= len(newest.ops) && (newest.durable || traits.Pipelines || onlyPushes && !traits.Serial)
 }
 
-// settle puts back the items that a batch of unknown outcome popped, before
-// anything else runs. Meanwhile it fails requests that are too old, and all of them as
-// long as the store says that it is not available.
+// settle puts back the items that a batch of unknown outcome popped, before anything
+// else runs. Until it succeeds, it fails requests that have waited too long, and all of
+// them while the store reports that it is unavailable.
 func (l *lane) settle(ctx context.Context) {
 	var backoff kv.Backoff
 	for l.takeUnsettled() {
@@ -210,8 +210,8 @@ func (l *lane) settle(ctx context.Context) {
 	}
 }
 
-// takeUnsettled returns the flag and lowers it, so that a batch that fails
-// during Settle raises it again.
+// takeUnsettled returns the flag and clears it, so that a batch that fails during
+// Settle can set it again.
 func (l *lane) takeUnsettled() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,13 +227,14 @@ func (l *lane) setUnsettled() {
 	l.mu.changed.Signal()
 }
 
-// expire fails the requests that have waited too long, and all when ctx has ended.
+// expire fails the requests that have waited too long, and all of them once ctx has
+// ended.
 func (l *lane) expire(ctx context.Context) {
 	before := time.Now().Add(-l.d.options.RequestTimeout)
 	for {
 		l.mu.Lock()
 		if ctx.Err() != nil {
-			l.mu.ended = l.mu.closed // or a Replier may requeue endlessly
+			l.mu.ended = l.mu.closed // else a Replier could requeue endlessly
 		}
 		first, ops := l.mu.waiting.first()
 		if first == nil || ctx.Err() == nil && first.Received.After(before) {
@@ -250,7 +251,7 @@ func (l *lane) expire(ctx context.Context) {
 	}
 }
 
-// failWaiting fails all requests that wait, because the store is not available.
+// failWaiting fails all waiting requests, because the store is not available.
 func (l *lane) failWaiting(err error) {
 	l.mu.Lock()
 	failed := l.mu.waiting
@@ -267,10 +268,10 @@ func (l *lane) failWaiting(err error) {
 
 // take returns the next batch, nil if there is none.
 //
-// The operations of a batch are reordered (see fdbpq.Batcher), and one that only
-// reads sees only what is durable. That shows only to a publisher who pushes without
-// waiting for a reply and then asks: so a len does not share a batch with an earlier
-// push that has no reply, and a batch that only reads waits for such pushes.
+// A batch reorders its operations (see fdbpq.Batcher), and a batch that only reads sees
+// only durable data. Only a publisher that pushes without asking for a reply and then
+// reads could notice. So a len never shares a batch with an earlier push that has no
+// reply, and a batch that only reads waits for such pushes.
 func (l *lane) take(ctx context.Context) *batch {
 	l.expire(ctx)
 	l.mu.Lock()
@@ -300,7 +301,7 @@ func (l *lane) take(ctx context.Context) *batch {
 	return b
 }
 
-// expect returns about the bytes that the request moves in a transaction.
+// expect estimates the bytes that the request adds to a transaction.
 func (l *lane) expect(r *Request, ops []fdbpq.Op) int {
 	bytes := r.Size + opOverhead*len(ops)
 	for i := range ops {
@@ -311,9 +312,9 @@ func (l *lane) expect(r *Request, ops []fdbpq.Op) int {
 	return bytes
 }
 
-// observe corrects what a pop is expected to return: up to the largest message
-// seen at once, down slowly, so that a batch of pops of large items neither
-// fills the memory nor becomes more than a transaction can put back.
+// observe adjusts the expected size of an item: up to the largest message at once, down
+// slowly. So a batch of pops of large items neither fills the memory nor takes more
+// than one transaction can put back.
 func (l *lane) observe(largest int, items bool) {
 	expected := l.popSize.Load()
 	if int64(largest) > expected {

@@ -11,12 +11,11 @@ type load struct {
 	maxRequests, maxBytes int64
 }
 
-// What Submit returns when there is no room. They are variables because refusing a
-// request in a flood must cost less than receiving it, so callers may prepare the
-// answers.
+// Errors of Submit when a limit is reached. They are variables so that callers can
+// prepare the replies: in a flood, refusing a request must cost less than receiving it.
 var (
-	ErrTooManyRequests = fmt.Errorf("%w: as many requests are waiting as may: try again later", ErrOverloaded)
-	ErrTooManyBytes    = fmt.Errorf("%w: requests of as many bytes are waiting as may: try again later", ErrOverloaded)
+	ErrTooManyRequests = fmt.Errorf("%w: too many requests are waiting: try again later", ErrOverloaded)
+	ErrTooManyBytes    = fmt.Errorf("%w: too many bytes of requests are waiting: try again later", ErrOverloaded)
 )
 
 // admit counts a request, or returns ErrTooManyRequests or ErrTooManyBytes.

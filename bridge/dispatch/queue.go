@@ -9,8 +9,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Queue is all that one process knows about a queue in use: one object, wherever its
-// requests come from.
+// Queue is everything that one process knows about a queue in use. There is one object
+// per queue, wherever its requests come from.
 type Queue struct {
 	Name   string
 	Kind   subjects.Kind
@@ -21,8 +21,8 @@ type Queue struct {
 
 	lane *lane
 
-	owned  atomic.Pointer[ownership] // what Owner found last
-	used   atomic.Int64              // round of the registry in which it was asked for last
+	owned  atomic.Pointer[ownership] // the last result of Owner
+	used   atomic.Int64              // round of the registry in which it was used last
 	marked int64                     // round in which it was found empty; only the retirer uses it
 }
 
@@ -32,10 +32,10 @@ type ownership struct {
 	id string
 }
 
-// Owner returns which of the bridges pops from the queue: the one whose id hashes highest
-// together with the queue's name. So when a bridge comes or goes, only its own queues
-// change owners. The list must not be empty and must not change; Owner
-// remembers the answer for the list that it was asked about last.
+// Owner returns which of the bridges pops from the queue: the one whose id hashes
+// highest together with the queue's name. So when a bridge comes or goes, only its own
+// queues change owners. The list must not be empty or change afterwards; Owner caches
+// its result for the latest list.
 func (q *Queue) Owner(bridges []string) string {
 	if last := q.owned.Load(); last != nil && last.of == &bridges[0] {
 		return last.id

@@ -7,9 +7,9 @@ type Rate struct {
 	state atomic.Uint64 // the period in the upper half, the count in the lower
 }
 
-// Note counts an event and returns how many there have been in the period, this one
-// included. Each number is returned to one caller only, so of concurrent callers exactly
-// one sees a threshold being reached. Periods need not be consecutive.
+// Note counts an event and returns how many there have been in the period, including
+// this one. No two callers get the same number, so exactly one of several concurrent
+// callers sees a threshold being reached. Periods need not be consecutive.
 func (r *Rate) Note(period uint32) (count uint32) {
 	for {
 		old := r.state.Load()

@@ -10,10 +10,10 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// registry has the queues in use, one object for each. It is safe for concurrent use.
+// registry holds one object for each queue in use. It is safe for concurrent use.
 //
-// Time is counted in rounds, which the retirer begins; it forgets queues that have not
-// been used for a while.
+// It counts time in rounds, which the retirer begins. The retirer forgets queues that
+// have not been used for a while.
 type registry struct {
 	keyspace *fdbpq.Keyspace
 	lanes    []*lane
@@ -26,10 +26,10 @@ type registry struct {
 
 const (
 	registryShards = 16
-	// maxQueues is the most queues of one kind in a registry. One more takes the
-	// place of one that was not used for long.
+	// maxQueues limits the queues of one kind in a registry. Beyond it, a new queue
+	// replaces one that has not been used for long.
 	maxQueues = 1 << 16
-	// evictionSample is how many it chooses among.
+	// evictionSample is how many queues an eviction chooses among.
 	evictionSample = 8
 )
 
@@ -82,7 +82,7 @@ func (g *registry) get(kind subjects.Kind, name string) (*Queue, error) {
 	return g.add(s, kind, name, hash)
 }
 
-// use notes that the queue is used. Mostly that is known.
+// use records that the queue is used in this round, unless that is known already.
 func (q *Queue) use(round int64) {
 	if q.used.Load() != round {
 		q.used.Store(round)
@@ -90,7 +90,7 @@ func (q *Queue) use(round int64) {
 }
 
 func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (*Queue, error) {
-	name = strings.Clone(name) // else it would keep the whole subject
+	name = strings.Clone(name) // a substring would keep the whole subject in memory
 	q := &Queue{Name: name, Kind: kind, lane: g.lanes[(hash/registryShards+uint64(kind))%uint64(len(g.lanes))]}
 	var err error
 	if kind == subjects.FIFO {
@@ -103,7 +103,7 @@ func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (
 	}
 	s.Lock()
 	defer s.Unlock()
-	if other := s.queues[name]; other != nil { // faster
+	if other := s.queues[name]; other != nil { // added meanwhile
 		q = other
 	} else {
 		if len(s.queues) >= maxQueues/registryShards {
@@ -120,7 +120,7 @@ func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (
 func (s *shard) evictLocked() {
 	var oldest *Queue
 	n := 0
-	for _, q := range s.queues { // which begins anywhere
+	for _, q := range s.queues { // iteration starts at a random place
 		if oldest == nil || q.used.Load() < oldest.used.Load() {
 			oldest = q
 		}
@@ -134,8 +134,7 @@ func (s *shard) evictLocked() {
 // beginRound begins a round and returns its number.
 func (g *registry) beginRound() int64 { return g.round.Add(1) }
 
-// unused returns those queues of a shard that were not used since the round
-// began.
+// unused returns the queues of a shard that have not been used since the round began.
 func (s *shard) unused(round int64) (found []*Queue) {
 	s.RLock()
 	defer s.RUnlock()
@@ -147,7 +146,7 @@ func (s *shard) unused(round int64) (found []*Queue) {
 	return found
 }
 
-// forget drops those of the queues that were not used since the round began.
+// forget drops those of the queues that have still not been used since the round began.
 func (s *shard) forget(queues []*Queue, round int64) {
 	s.Lock()
 	defer s.Unlock()

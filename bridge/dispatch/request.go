@@ -14,32 +14,32 @@ type Request struct {
 	// Replier answers the request.
 	Replier Replier
 
-	// Reply says where the answer goes, and Number which request this is at its
-	// source. Only the Replier reads them.
+	// Reply is the subject for the answer, and Number says which request of its source
+	// this is. Only the Replier reads them.
 	Reply  string
 	Number uint64
 
 	// Received is when the request arrived.
 	Received time.Time
-	// Answered is when its batch was done; set before the Replier is called.
+	// Answered is when its batch finished; it is set before the Replier is called.
 	Answered time.Time
-	// Size is about the bytes that the request takes in memory.
+	// Size is roughly how many bytes the request takes in memory.
 	Size int
 
 	span int // number of operations
 }
 
-// Replier answers requests: one for each source of them. Its methods are called once
-// for each request, for those of one queue in order and one at a time, for those of
-// different queues at the same time. They must not wait for other requests.
+// Replier answers the requests of one source. Exactly one of its methods is called for
+// each request. Calls for one queue come in order and one at a time; calls for
+// different queues may be concurrent. The methods must not wait for other requests.
 type Replier interface {
-	// Answer delivers the results of the request's operations. Those with an Err
-	// failed alone. The slices may be used until Answer returns; the items and what
-	// they refer to belong to the Replier.
+	// Answer delivers the results of the request's operations. A result with an Err
+	// concerns that operation alone. The slices are valid until Answer returns; the
+	// items and what they point to belong to the Replier.
 	Answer(r *Request, ops []fdbpq.Op, results []fdbpq.Result)
 
-	// Fail says that no operation of the request was done, or that nobody knows
-	// if err wraps ErrUnknownOutcome or kv.ErrCommitUnknown. ops may be used until
-	// Fail returns; it is nil for a request that Submit refused.
+	// Fail reports that no operation of the request was done or, if err wraps
+	// ErrUnknownOutcome or kv.ErrCommitUnknown, that this is unknown. ops is valid
+	// until Fail returns; it is nil for a request that Submit refused.
 	Fail(r *Request, ops []fdbpq.Op, err error)
 }

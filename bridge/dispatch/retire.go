@@ -9,32 +9,34 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Retirer forgets queues that are no longer used, and removes those of them that are
-// empty from the list of queues, so that a name that was used once ends up
-// costing nothing. It works in rounds, fdbpq.RetireAfter apart. It looks at each queue
-// that was not used for a whole round: if the queue is empty it is marked; if it is still
-// empty in the next round it leaves the list. Either way it is forgotten then.
+// Retirer forgets queues that are no longer used, and removes the empty ones from the
+// list of queues, so that a name used once ends up costing nothing. It works in rounds,
+// fdbpq.RetireAfter apart. A round checks each queue that was not used during the
+// previous one: it marks the queue if it is empty and, if that queue is still empty in
+// the next round, removes it from the list. The queue is then forgotten, as is one that
+// was not empty.
 //
-// Names that no bridge knows any more, because their bridge ended or had no room for
-// them, are found in the list itself, in two rounds that go through all of it: one
-// marks, the next removes. Otherwise an idle bridge does nothing here.
+// Names that no bridge remembers, because their bridge ended or had no room for them,
+// are found in the list itself. Two rounds go through all of it: the first marks, the
+// second removes. Otherwise an idle bridge does nothing here.
 type Retirer struct {
 	d      *Dispatcher
-	ripe   fdbpq.Mark // of the round before
-	passes int        // how often the list is yet to be looked through
+	ripe   fdbpq.Mark // of the previous round
+	passes int        // how many more rounds go through the whole list
 }
 
 const (
-	// retirePage is how many queues are looked at in one transaction.
+	// retirePage is how many queues one transaction checks.
 	retirePage = 200
-	// retirePause is how long it waits between two of them, for the requests' sake.
+	// retirePause is the pause between two transactions, which leaves room for
+	// requests.
 	retirePause = 10 * time.Millisecond
-	// listPasses is how often the list is looked through.
+	// listPasses is how many rounds go through the list: one marks, one removes.
 	listPasses = 2
 )
 
-// NewRetirer returns a Retirer that works only when Round is called; Maintain has one of
-// its own. Unless lists is true it does not look through the list of queues.
+// NewRetirer returns a Retirer that works only when Round is called; Maintain has one
+// of its own. It goes through the list of queues only if lists is true.
 func (d *Dispatcher) NewRetirer(lists bool) *Retirer {
 	r := &Retirer{d: d}
 	if lists {
@@ -46,8 +48,8 @@ func (d *Dispatcher) NewRetirer(lists bool) *Retirer {
 // sweepAge is longer than any batch can take, see fdbpq.SweepReceipts.
 const sweepAge = 24 * time.Hour
 
-// Maintain removes what dead processes left in the store, and retires queues that are
-// not used any more, until ctx ends. The store must be open.
+// Maintain removes what dead processes left in the store and retires unused queues,
+// until ctx ends. The store must be open.
 func (d *Dispatcher) Maintain(ctx context.Context) {
 	err := fdbpq.SweepReceipts(ctx, d.options.DB, d.options.Keyspace, sweepAge)
 	if err != nil && ctx.Err() == nil {
@@ -59,7 +61,7 @@ func (d *Dispatcher) Maintain(ctx context.Context) {
 func (r *Retirer) run(ctx context.Context) {
 	for {
 		if err := r.Round(ctx); err != nil && ctx.Err() == nil {
-			r.d.options.Warn("queues that are not used could not be retired; the next round tries again", "error", err)
+			r.d.options.Warn("unused queues could not be retired; the next round tries again", "error", err)
 		}
 		if !pause(ctx, fdbpq.RetireAfter) {
 			return
@@ -79,8 +81,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Round is one round. After an error the rest is left to the next one. One goroutine
-// calls it at a time.
+// Round runs one round. After an error it leaves the rest to the next one. Calls must
+// not be concurrent.
 func (r *Retirer) Round(ctx context.Context) error {
 	registry := r.d.queues
 	round := registry.beginRound()
@@ -107,7 +109,7 @@ func (r *Retirer) Round(ctx context.Context) error {
 	return nil
 }
 
-// passList looks at all queues in the list.
+// passList retires queues of the whole list.
 func (r *Retirer) passList(ctx context.Context, kind subjects.Kind, next, ripe fdbpq.Mark) error {
 	k := r.d.options.Keyspace
 	list, open := k.PriorityQueues, func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) }
@@ -134,7 +136,7 @@ func (r *Retirer) passList(ctx context.Context, kind subjects.Kind, next, ripe f
 	}
 }
 
-// passShard looks at the queues that were not used in the round before this one.
+// passShard retires queues that were not used in the previous round.
 func (r *Retirer) passShard(ctx context.Context, s *shard, round int64, next, ripe fdbpq.Mark) error {
 	unused := s.unused(round - 1)
 	for len(unused) > 0 {
@@ -151,7 +153,7 @@ func (r *Retirer) passShard(ctx context.Context, s *shard, round int64, next, ri
 		var over []*Queue
 		for i, q := range page {
 			if done[i] == fdbpq.Marked && q.marked != round-1 {
-				q.marked = round // to be looked at once more
+				q.marked = round // check it once more
 			} else {
 				over = append(over, q)
 			}
@@ -161,7 +163,7 @@ func (r *Retirer) passShard(ctx context.Context, s *shard, round int64, next, ri
 	return nil
 }
 
-// retire is fdbpq.Retire for a page of queues, and a pause.
+// retire calls fdbpq.Retire for a page of queues, then pauses.
 func (r *Retirer) retire(ctx context.Context, targets []fdbpq.Target, next, ripe fdbpq.Mark) ([]fdbpq.Retired, error) {
 	if len(targets) == 0 {
 		return nil, nil

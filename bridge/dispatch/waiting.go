@@ -31,8 +31,8 @@ func (w *waiting) push(r *Request, ops []fdbpq.Op) {
 	}
 }
 
-// first returns the request that waits longest and its operations, nil if there is none.
-// They must not be used after the next push or pop.
+// first returns the request that has waited longest and its operations, or nil if there
+// is none. They are valid until the next push or pop.
 func (w *waiting) first() (*Request, []fdbpq.Op) {
 	if w.requests.len() == 0 {
 		return nil, nil
@@ -56,13 +56,13 @@ func (w *waiting) pop() {
 // fifo is a slice that grows at the end and shrinks at the front.
 type fifo[T any] struct {
 	items []T
-	head  int // index of the first that is left
+	head  int // index of the first item left
 }
 
 func (f *fifo[T]) len() int { return len(f.items) - f.head }
 
 // push appends an item. It drops the consumed front once that exceeds half of the
-// slice, so that a queue that is never empty does not grow without bounds.
+// slice, so that a queue that is never empty does not grow without bound.
 func (f *fifo[T]) push(item T) {
 	if n := len(f.items); n == cap(f.items) && f.head > n/2 {
 		f.items = slices.Delete(f.items, 0, f.head)
@@ -71,7 +71,7 @@ func (f *fifo[T]) push(item T) {
 	f.items = append(f.items, item)
 }
 
-// drop removes n items from the front, and frees what they refer to.
+// drop removes n items from the front, and clears them to free what they refer to.
 func (f *fifo[T]) drop(n int) {
 	clear(f.items[f.head : f.head+n])
 	f.head += n

@@ -6,13 +6,13 @@ import (
 	"strconv"
 )
 
-// Code says why a request failed. It is the value of [HeaderErrorCode], a
-// number in the manner of HTTP.
+// Code says why a request failed. It is the value of [HeaderErrorCode], a number like
+// the status codes of HTTP.
 type Code int
 
 // The codes. They are also the order in which metrics list them.
 const (
-	CodeBadRequest  Code = 400 // the request is wrong, and would be each time
+	CodeBadRequest  Code = 400 // the request is wrong, and would be wrong every time
 	CodeNotFound    Code = 404 // the queue is empty
 	CodeTooLarge    Code = 413 // the message cannot be stored or sent
 	CodeOverloaded  Code = 429 // too many requests are waiting; not run
@@ -52,8 +52,8 @@ func (e *Error) Headers() map[string][]string {
 	return h
 }
 
-// ErrorFromHeaders is the other direction of [Error.Headers]. It returns nil
-// for the headers of a reply to a request that succeeded.
+// ErrorFromHeaders is the inverse of [Error.Headers]. It returns nil for the headers of
+// a reply to a request that succeeded.
 func ErrorFromHeaders(h map[string][]string) *Error {
 	text, code := first(h, HeaderError), first(h, HeaderErrorCode)
 	if text == "" && code == "" {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzBuildThenParse: every request that can be built is parsed to itself, and
-// its subject is one a NATS client may publish to.
+// FuzzBuildThenParse: every request that can be built is parsed to itself, and its
+// subject is one that a NATS client may publish to.
 func FuzzBuildThenParse(f *testing.F) {
 	for _, form := range forms {
 		r := form.request
@@ -31,7 +31,7 @@ func FuzzBuildThenParse(f *testing.F) {
 	})
 }
 
-// FuzzParse: no subject panics; what is accepted can be built; what is refused
+// FuzzParse: no subject panics; an accepted request can be built again; a refused one
 // gets an error of ours that can be sent in a header.
 func FuzzParse(f *testing.F) {
 	for _, form := range forms {

@@ -14,11 +14,11 @@ const (
 	// HeaderPushedAt is when the item was pushed, in replies to pop and peek.
 	HeaderPushedAt = "Pq-Pushed-At"
 
-	// HeaderError says, in replies to requests that failed, what was wrong
-	// and what would be right. The name is that of NATS's service protocol.
+	// HeaderError says, in the reply to a request that failed, what was wrong and what
+	// would be right. The name comes from NATS's service protocol.
 	HeaderError = "Nats-Service-Error"
 
-	// HeaderErrorCode is the number that goes with HeaderError.
+	// HeaderErrorCode is the [Code] that goes with HeaderError.
 	HeaderErrorCode = "Nats-Service-Error-Code"
 
 	// HeaderOutcome tells the two kinds of 503 apart: with the value
@@ -26,40 +26,39 @@ const (
 	// request that failed did nothing.
 	HeaderOutcome = "Pq-Outcome"
 
-	// HeaderMsgID is the name under which NATS clients send the id of a
-	// message that is to be stored once.
+	// HeaderMsgID is the header in which NATS clients send the id of a message that
+	// should be stored only once.
 	HeaderMsgID = "Nats-Msg-Id"
 )
 
 // OutcomeUnknown is the only value of [HeaderOutcome].
 const OutcomeUnknown = "unknown"
 
-// Reserved begins the names of the headers that are the protocol's to define.
+// Reserved is the start of the header names that only the protocol may define.
 const Reserved = "Pq-"
 
-// RequestHeaderKnown reports whether a request may carry the header name. Names
-// that begin with "Pq-", in upper or lower case, are ours: of those only
-// [HeaderPriority] is known, and only spelled like that, because a request
-// that relies on a header we do not act on must fail, not half work. All other
-// names are the client's own, but see [HeaderFate].
+// RequestHeaderKnown reports whether a request may carry a header of that name. Names
+// that begin with "Pq-", in any case, are ours. Only [HeaderPriority] is known, and
+// only in that spelling, because a request that relies on a header we do not support
+// must fail, not half work. All other names belong to the client, but see [HeaderFate].
 func RequestHeaderKnown(name string) bool {
 	return !hasPrefixFold(name, Reserved) || name == HeaderPriority
 }
 
 // Headers of NATS's message tracing.
 const (
-	// HeaderTraceParent is the header of W3C trace contexts. A NATS server
-	// compares it without regard to case, and where the account has a
-	// destination for traces it reports each message that has one to there.
+	// HeaderTraceParent is the header of W3C trace contexts. A NATS server ignores its
+	// case and, if the account has a destination for traces, reports each message that
+	// has one to there.
 	HeaderTraceParent = "traceparent"
 
-	// HeaderTraceDest asks a NATS server to report what becomes of the message to
-	// the subject that is its value.
+	// HeaderTraceDest asks a NATS server to report what becomes of the message to the
+	// subject in its value.
 	HeaderTraceDest = "Nats-Trace-Dest"
 
-	// TraceDisabled is the value of HeaderTraceDest with which a server reports
-	// nothing, whatever other headers the message has. Servers set it themselves
-	// on messages that are not to be sampled.
+	// TraceDisabled is the value of HeaderTraceDest that makes a server report nothing,
+	// whatever other headers the message has. Servers set it themselves on messages
+	// that they do not sample.
 	TraceDisabled = "trace disabled"
 
 	headerTraceHop = "Nats-Trace-Hop"
@@ -72,23 +71,23 @@ type Fate uint8
 const (
 	Kept    Fate = iota // stored, and sent with the item
 	Dropped             // a NATS server's own note about the request: not stored, not sent
-	Refused             // the push is; of an item that is stored already it is not sent
+	Refused             // the push is refused; a header that is stored already is not sent
 )
 
 // HeaderFate returns what becomes of a header. The reply that carries an item is
-// published with the rights of the bridge, and with the item's headers, so none
-// may be among them that has a NATS server do something: trace the reply to
-// another subject, or, where the reply subject belongs to a stream, delete or
-// overwrite what is in there. All of those begin with "Nats-", and later servers
-// will have more. So of these names only those are kept that are known to be
-// harmless, in any case, though servers mostly compare byte by byte.
+// published with the bridge's permissions and the item's headers. So none of them may
+// make a NATS server act: trace the reply to another subject or, if the reply subject
+// belongs to a stream, delete or overwrite what is in the stream. All such headers
+// begin with "Nats-", and later servers will have more. So of these names only those
+// known to be harmless are kept. The comparison ignores case, though that of servers
+// mostly does not.
 func HeaderFate(name string, values []string) Fate {
 	switch {
 	case hasPrefixFold(name, "Nmqtt-"): // the server's notes on what an MQTT client published
 		return Dropped
 	case !hasPrefixFold(name, "Nats-"):
 		return Kept
-	case strings.EqualFold(name, HeaderTraceDest) && set(values):
+	case strings.EqualFold(name, HeaderTraceDest) && setByServer(values):
 		return Dropped
 	}
 	for i := range natsHeaders {
@@ -104,11 +103,11 @@ var natsHeaders = [...]struct {
 	name string
 	fate Fate
 }{
-	// Of the pusher. A stream acts on them too, so a pop whose reply subject
+	// Set by the pusher. A stream acts on them too, so a pop whose reply subject
 	// belongs to a stream is stored there as the pusher asked.
 	{HeaderMsgID, Kept},
 	{"Nats-TTL", Kept},
-	// A stream's notes on a message that it republished or gave out.
+	// A stream's notes on a message that it republished or delivered.
 	{"Nats-Stream", Kept},
 	{"Nats-Subject", Kept},
 	{"Nats-Sequence", Kept},
@@ -117,17 +116,17 @@ var natsHeaders = [...]struct {
 	{"Nats-Num-Pending", Kept},
 	{"Nats-Msg-Size", Kept},
 	// A server's notes on a request that came from another account, or that
-	// it traces.
+	// the server traces.
 	{headerRequestInfo, Dropped},
 	{headerTraceHop, Dropped},
 }
 
-// headerRequestInfo has the server say who made a request to another account.
+// headerRequestInfo is where the server says who made a request to another account.
 const headerRequestInfo = "Nats-Request-Info"
 
-// set reports whether it was a server that set HeaderTraceDest: to TraceDisabled, or
-// to the subject through which traces go to another account.
-func set(values []string) bool {
+// setByServer reports whether a server set HeaderTraceDest: to TraceDisabled, or to the
+// subject through which traces go to another account.
+func setByServer(values []string) bool {
 	for _, value := range values {
 		if value != TraceDisabled && !strings.HasPrefix(value, "_R_.") {
 			return false
@@ -136,8 +135,8 @@ func set(values []string) bool {
 	return true
 }
 
-// AddedByServer reports whether the header may have been added to a request by a
-// NATS server on its way.
+// AddedByServer reports whether a NATS server may have added the header to a request on
+// its way.
 func AddedByServer(name string) bool {
 	return hasPrefixFold(name, "Nmqtt-") || strings.EqualFold(name, headerRequestInfo) ||
 		strings.EqualFold(name, headerTraceHop) || strings.EqualFold(name, HeaderTraceDest)

@@ -35,8 +35,8 @@ func AppendPushed(b []byte, kind Kind, queue, id string, priority int64) []byte 
 	return append(b, '}')
 }
 
-// ParsePushed reads what AppendPushed wrote. Members that it does not know are
-// skipped, so that a newer bridge may say more.
+// ParsePushed reads what AppendPushed wrote. It ignores members that it does not know,
+// so that a newer bridge may add some.
 func ParsePushed(payload []byte) (Pushed, error) {
 	return parseReply[Pushed](payload)
 }
@@ -76,9 +76,9 @@ type ItemInfo struct {
 	PushedAt time.Time // zero for an item that another program wrote
 }
 
-// ParseItemHeaders returns what the headers of a reply say about its item. A
-// reply that had no room for them gives the zero value. Errors wrap
-// [ErrPriority], or are those of the time.
+// ParseItemHeaders returns what the headers of a reply say about its item: the zero
+// value if the reply had no room for them. Errors wrap [ErrPriority], or are those of
+// parsing the time.
 func ParseItemHeaders(h map[string][]string) (ItemInfo, error) {
 	info := ItemInfo{ID: first(h, HeaderID)}
 	var err error

@@ -1,5 +1,6 @@
-// Package subjects is the grammar of the subjects that requests arrive on, and
-// the names of the headers they carry. It does no I/O.
+// Package subjects is the vocabulary of the wire protocol: the grammar of the subjects
+// that requests arrive on, the headers of requests and replies, and the payloads of
+// replies. It does no I/O.
 //
 // With the default prefixes, for a queue named jobs:
 //
@@ -15,9 +16,8 @@
 //	q.jobs.peek              look at what dequeue would take
 //	q.jobs.len               count the items
 //
-// Errors about a request say what was wrong and what would be right, in one
-// line of printable ASCII whatever bytes the request held, so that they can be
-// sent as they are.
+// Errors about a request say what was wrong and what would be right, in one line of
+// printable ASCII whatever bytes the request held, so that they can be sent unchanged.
 //
 // Everything here is safe for concurrent use.
 package subjects
@@ -44,30 +44,29 @@ var (
 	// cannot be used.
 	ErrPrefix = errors.New("bad prefix")
 
-	// ErrQueueName: a queue name is empty, too long, or holds other
-	// characters than it may.
+	// ErrQueueName: a queue name is empty, too long, or contains a character that is
+	// not allowed.
 	ErrQueueName = errors.New("bad queue name")
 
 	// ErrVerb: a subject ends before the verb, or the verb does not exist for
 	// that kind of queue.
 	ErrVerb = errors.New("unknown verb")
 
-	// ErrPriority: a priority is not a decimal int64, or stands where none
-	// belongs.
+	// ErrPriority: a priority is not a decimal int64, or is given where none is
+	// allowed.
 	ErrPriority = errors.New("bad priority")
 )
 
-// Grammar parses and builds the subjects under two prefixes. [New] makes one;
-// the zero value is of no use.
+// Grammar parses and builds the subjects under two prefixes. Make one with [New]; the
+// zero value is not usable.
 type Grammar struct {
 	priority, fifo string // with the dot that ends them
 }
 
-// New returns the grammar with these prefixes, each of one or more tokens
-// separated by dots. A token is what a queue name may be; the first must not begin
-// with '_', because such subjects, _INBOX above all, belong to NATS itself.
-// Neither prefix may equal or begin the other. The error joins all problems,
-// each wrapping [ErrPrefix].
+// New returns the grammar with these prefixes. A prefix is one or more tokens separated
+// by dots, each in the form of a queue name. The first token must not begin with '_',
+// because such subjects, _INBOX above all, belong to NATS itself. Neither prefix may
+// equal or begin the other. The error joins all problems, each wrapping [ErrPrefix].
 func New(priorityPrefix, fifoPrefix string) (Grammar, error) {
 	g := Grammar{priority: priorityPrefix + ".", fifo: fifoPrefix + "."}
 	err := errors.Join(validatePrefix(priorityPrefix), validatePrefix(fifoPrefix))
@@ -99,8 +98,8 @@ type Request struct {
 	Verb  Verb
 	Queue string
 
-	// Priority is the one in the subject if HasPriority, else 0. Only a push
-	// can have one.
+	// Priority is the priority in the subject if HasPriority is set, else 0. Only a
+	// push can have one.
 	Priority    int64
 	HasPriority bool
 }
@@ -220,9 +219,8 @@ func tokenProblem(token string) string {
 	return ""
 }
 
-// ParsePriority parses a decimal int64, with a leading '-' if it is negative
-// and nothing else around it. Leading zeros do no harm. Errors wrap
-// [ErrPriority].
+// ParsePriority parses a decimal int64, with a leading '-' if it is negative and
+// nothing else around it. Leading zeros are allowed. Errors wrap [ErrPriority].
 func ParsePriority(text string) (int64, error) {
 	digits := strings.TrimPrefix(text, "-")
 	if digits == "" || strings.Trim(digits, "0123456789") != "" {
@@ -235,10 +233,10 @@ func ParsePriority(text string) (int64, error) {
 	return priority, nil
 }
 
-// maxQuoted is how many bytes of what a client sent are repeated in an error.
+// maxQuoted is how many bytes of client input an error repeats.
 const maxQuoted = 64
 
-// quote makes bytes of a client safe to print: quoted, ASCII, and not long.
+// quote makes client input safe to print: quoted, ASCII, and not long.
 func quote(s string) string {
 	if len(s) > maxQuoted {
 		return fmt.Sprintf("%+q... (%d bytes)", s[:maxQuoted], len(s))

@@ -17,7 +17,7 @@ func defaultGrammar(t testing.TB) Grammar {
 	return g
 }
 
-// forms are the requests of every form, with their subjects.
+// forms has requests of every form, with their subjects.
 var forms = []struct {
 	subject string
 	request Request
@@ -152,7 +152,7 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 	if _, err := New("pq", "pqx"); err != nil {
-		t.Errorf("a common beginning within a token is no overlap: %v", err)
+		t.Errorf("prefixes that share only a part of a token do not overlap: %v", err)
 	}
 }
 

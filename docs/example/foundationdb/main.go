@@ -53,7 +53,7 @@ func (s *shop) place(number, priority int64, goods string) error {
 	order := s.orders.Pack(tuple.Tuple{number})
 	_, err := s.db.Transact(func(tr fdb.Transaction) (any, error) {
 		if tr.Get(order).MustGet() != nil {
-			return nil, nil // an earlier attempt, whose commit got no answer, was successful
+			return nil, nil // an earlier attempt succeeded, though its commit got no answer
 		}
 		tr.Set(order, []byte(goods))
 		return s.jobs.Push(fdbkv.Wrap(tr), priority, fdbpq.Message{Value: order})
@@ -61,8 +61,8 @@ func (s *shop) place(number, priority int64, goods string) error {
 	return err
 }
 
-// start gives a worker the most urgent job, or the one that it had already, and
-// returns the goods to pack.
+// start gives a worker the most urgent job, or the one it already has, and returns the
+// goods to pack.
 func (s *shop) start(worker string) (string, error) {
 	mine := s.packing.Pack(tuple.Tuple{worker})
 	goods, err := s.db.Transact(func(tr fdb.Transaction) (any, error) {
@@ -83,7 +83,7 @@ func (s *shop) start(worker string) (string, error) {
 	return goods.(string), nil
 }
 
-// waiting is the number of jobs that nobody has started.
+// waiting returns the number of jobs that nobody has started.
 func (s *shop) waiting() (int64, error) {
 	n, err := s.db.ReadTransact(func(rt fdb.ReadTransaction) (any, error) {
 		return s.jobs.Len(fdbkv.WrapRead(rt))
@@ -94,7 +94,8 @@ func (s *shop) waiting() (int64, error) {
 	return n.(int64), nil
 }
 
-// dispatch takes the most urgent job where many processes do so at the same time.
+// dispatch takes the most urgent job in a way that suits many processes doing so at the
+// same time.
 func (s *shop) dispatch(ctx context.Context) (fdbpq.Item, error) {
 	store, err := fdbkv.New(s.db, fdbkv.Options{})
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 
 const module = "github.com/pqbridge/pqbridge"
 
-// rules say which of the project's packages may import what, tests apart. A
-// name stands for the package and those below it.
+// rules say which of the project's packages may import what; tests may import anything.
+// A name stands for the package and those below it.
 var rules = []struct {
 	imported string
 	by       []string // relative to the module; none means nobody
 	why      string
 }{
-	{"github.com/nats-io", []string{"bridge", "client", "cmd", "testenv", "docs/example"}, "the queues know no NATS"},
-	{module + "/bridge", []string{"cmd", "testenv"}, "the queues know no NATS"},
+	{"github.com/nats-io", []string{"bridge", "client", "cmd", "testenv", "docs/example"}, "queues do not know NATS"},
+	{module + "/bridge", []string{"cmd", "testenv"}, "queues do not know NATS"},
 	{"github.com/cockroachdb/pebble/v2", []string{"fdbpq/kv/pebblekv", "testenv"}, "one engine, one package"},
 	{"github.com/apple/foundationdb", []string{"fdbpq/kv/fdbkv", "testenv", "cmd/pqbench/internal/bench", "docs/example/foundationdb"}, "one engine, one package"},
-	{module + "/fdbpq/kv/pebblekv", []string{"cmd/pqbridge", "testenv"}, "the queues know no engine"},
-	{module + "/fdbpq/kv/fdbkv", []string{"cmd/pqbridge", "testenv", "cmd/pqbench/internal/bench", "docs/example/foundationdb"}, "the queues know no engine"},
+	{module + "/fdbpq/kv/pebblekv", []string{"cmd/pqbridge", "testenv"}, "queues do not know their engine"},
+	{module + "/fdbpq/kv/fdbkv", []string{"cmd/pqbridge", "testenv", "cmd/pqbench/internal/bench", "docs/example/foundationdb"}, "queues do not know their engine"},
 	{module + "/fdbpq/kv/memkv", []string{"testenv"}, "the model engine is for tests"},
 	{module + "/fdbpq/kv/faultkv", []string{"testenv"}, "faults are for tests"},
 	{module + "/fdbpq/kv/countkv", []string{"testenv"}, "counting is for tests"},
@@ -38,7 +38,7 @@ var rules = []struct {
 // below reports whether the package is the named one or below it.
 func below(path, name string) bool { return path == name || strings.HasPrefix(path, name+"/") }
 
-// Packages import only what the design lets them.
+// Packages import only what the design allows.
 func TestArchitecture(t *testing.T) {
 	for _, p := range packages(t, "-tags", "fdb") {
 		relative := strings.TrimPrefix(p.ImportPath, module+"/")
@@ -53,7 +53,7 @@ func TestArchitecture(t *testing.T) {
 			}
 		}
 		if below(relative, "fdbpq/kv") && slices.Contains(p.Imports, module+"/fdbpq") {
-			t.Errorf("%s imports fdbpq: engines do not know what is kept in them", relative)
+			t.Errorf("%s imports fdbpq: engines do not know what is stored in them", relative)
 		}
 		if relative == "bridge/dispatch" {
 			for _, imported := range p.Imports {

@@ -20,8 +20,8 @@ type Bridge struct {
 	err  error
 }
 
-// StartBridge starts a bridge on the environment's store, the first or one
-// more. It does not wait for it: see WaitReady. The changes come after that of
+// StartBridge starts a bridge on the environment's store, the first or another one. It
+// does not wait until the bridge is ready: see WaitReady. The changes are applied after
 // Options.Bridge.
 func (e *Env) StartBridge(changes ...func(*bridge.Options)) *Bridge {
 	e.t.Helper()
@@ -88,7 +88,7 @@ func (b *Bridge) WaitReady() {
 	})
 }
 
-// Ready asks /readyz, which says why not.
+// Ready asks /readyz whether the bridge is ready and, if not, why.
 func (b *Bridge) Ready() (ready bool, reasons []string, err error) {
 	status, body, err := b.Get("/readyz")
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 
 // Engine is a kind of store that tests can run on.
 type Engine struct {
-	// Name is that of subtests.
+	// Name is the name of subtests.
 	Name string
 	// Open opens an empty store, which is closed when the test ends.
 	Open func(t testing.TB) kv.Database
 }
 
-// Engines returns all engines. Open of one that this machine does not have
-// skips the test: see FDB.
+// Engines returns all engines. Opening one that this machine does not have skips the
+// test: see FDB.
 func Engines() []Engine {
 	return []Engine{Mem(), Pebble(), {Name: "fdb", Open: FDB}}
 }
@@ -50,8 +50,8 @@ func Pebble() Engine {
 	}}
 }
 
-// Opened is an engine that gives out a store which is open already. It is
-// closed by whoever opened it.
+// Opened is an engine that returns a store that is already open. Whoever opened the
+// store closes it.
 func Opened(db kv.Database) Engine {
 	return Engine{Name: "opened", Open: func(testing.TB) kv.Database { return db }}
 }

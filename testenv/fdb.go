@@ -5,18 +5,18 @@ import (
 	"testing"
 )
 
-// Environment variables that ask for tests on FoundationDB. What was asked for
-// and cannot be had fails the tests that need it; otherwise they are skipped
-// where FoundationDB is not installed.
+// Environment variables that ask for tests on FoundationDB. If FoundationDB was asked
+// for and is not available, the tests that need it fail; otherwise they are skipped
+// where it is not installed.
 const (
 	// fdbAskedVariable asks for private servers if it is "1".
 	fdbAskedVariable = "PQ_TEST_FDB"
-	// fdbClusterVariable is the cluster file of a running cluster to use
-	// instead. Tests keep below random prefixes there and clean up.
+	// fdbClusterVariable is the cluster file of a running cluster to use instead. Tests
+	// stay below random prefixes there and clean up.
 	fdbClusterVariable = "FDB_CLUSTER_FILE"
 )
 
-// noFDB ends a test that needs a private server, for the reason why.
+// noFDB ends a test that needs a private server, because of why.
 func noFDB(tb testing.TB, why string) {
 	tb.Helper()
 	if os.Getenv(fdbAskedVariable) == "1" {

@@ -17,12 +17,11 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/fdbserver"
 )
 
-// FDB returns an empty database on FoundationDB for one test: the keys below
-// a random prefix. When the test ends they are removed and the database is
-// closed, if the test has not done that. Keys may be 32 bytes shorter than
-// elsewhere.
+// FDB returns an empty database on FoundationDB for one test: the keys below a random
+// prefix. When the test ends, they are removed and the database is closed, if the test
+// has not closed it. Keys may be 32 bytes shorter than elsewhere.
 //
-// The cluster is the one of FDBClusterFile.
+// The cluster is that of FDBClusterFile.
 func FDB(tb testing.TB) kv.Database {
 	tb.Helper()
 	options := fdbkv.Options{ClusterFile: FDBClusterFile(tb)}
@@ -53,14 +52,13 @@ func removeAll(options fdbkv.Options, prefix keyPrefix) error {
 	})
 }
 
-// FDBClusterFile returns the cluster file of a cluster that answers: the one
-// named by FDB_CLUSTER_FILE, or else a private server that all tests of the
-// process share and that ends with it. Others use that cluster too, so keep
-// below a random prefix.
+// FDBClusterFile returns the cluster file of a cluster that answers: the one named by
+// FDB_CLUSTER_FILE, or else a private server that all tests of the process share and
+// that ends with the process. Others use that cluster too, so stay below a random
+// prefix.
 //
-// The test fails if the cluster named does not answer. Where none is named and
-// FoundationDB is not installed it fails if PQ_TEST_FDB=1, and is skipped
-// otherwise.
+// The test fails if the named cluster does not answer. If none is named and
+// FoundationDB is not installed, it fails if PQ_TEST_FDB=1 and is skipped otherwise.
 func FDBClusterFile(tb testing.TB) string {
 	tb.Helper()
 	if file := os.Getenv(fdbClusterVariable); file != "" {
@@ -91,12 +89,12 @@ var askedCluster = func() func(file string) error {
 	}
 }()
 
-// sharedFDB is the server that the tests of a process share. It is stopped by
-// its janitor when the process ends.
+// sharedFDB returns the server that the tests of a process share. Its janitor stops it
+// when the process ends.
 var sharedFDB = sync.OnceValues(func() (*FDBServer, error) { return fdbserver.Start("", FDBMemory) })
 
-// FDBGoroutines returns the goroutines that are there for the life of a process
-// once it has used FoundationDB, for goleak to ignore.
+// FDBGoroutines returns, for goleak to ignore, the goroutines that live as long as a
+// process once it has used FoundationDB.
 func FDBGoroutines() []goleak.Option {
 	return []goleak.Option{
 		goleak.IgnoreAnyFunction("github.com/apple/foundationdb/bindings/go/src/fdb.executeWithRunningNetworkThread.func1"),

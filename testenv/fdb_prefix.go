@@ -8,7 +8,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// prefixed shows the keys of a database that begin with a prefix, without it.
+// prefixed shows the keys of a database that begin with a prefix, with the prefix
+// removed.
 type prefixed struct {
 	kv.Database
 	keyPrefix

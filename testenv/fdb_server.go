@@ -22,10 +22,10 @@ const (
 	FDBSSD    = fdbserver.SSD
 )
 
-// StartFDB starts a server for one test, for tests that disturb it; others
-// share one through FDB. It ends with the test, or with the process if the
-// test does not get to its end. Where FoundationDB is not installed the test
-// fails if PQ_TEST_FDB=1, and is skipped otherwise.
+// StartFDB starts a server for one test that disturbs it; other tests share one through
+// FDB. It ends with the test, or with the process if the test does not finish. Where
+// FoundationDB is not installed, the test fails if PQ_TEST_FDB=1 and is skipped
+// otherwise.
 func StartFDB(tb testing.TB, storage FDBStorage) *FDBServer {
 	tb.Helper()
 	requireFDBInstalled(tb)

@@ -55,8 +55,8 @@ func openFDB(t *testing.T, o fdbkv.Options) kv.Database {
 	return db
 }
 
-// TestFDBDatabasesAreApart: each is empty at first, sees only its own keys, and
-// leaves nothing behind, also when the test closed it.
+// TestFDBDatabasesAreApart: each database is empty at first, sees only its own keys,
+// and leaves nothing behind, even if the test closed it.
 func TestFDBDatabasesAreApart(t *testing.T) {
 	key := rand.Text()
 	t.Run("Use", func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestFDBDatabasesAreApart(t *testing.T) {
 	all := openFDB(t, fdbkv.Options{ClusterFile: testenv.FDBClusterFile(t)})
 	for _, found := range keys(t, all) {
 		if strings.Contains(found, key) {
-			t.Errorf("%q is left", found)
+			t.Errorf("%q is left behind", found)
 		}
 	}
 }
@@ -90,7 +90,7 @@ func TestFDBServerKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	if server.Running() {
-		t.Error("it is said to run")
+		t.Error("Running returned true for a killed server")
 	}
 	err := kv.View(t.Context(), db, func(r kv.Reader) error {
 		_, err := r.Get([]byte("before")).Get()

@@ -12,21 +12,21 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// Login is a way for clients to tell a NATS server who they are. What a client
-// needs is in the fields that are not empty.
+// Login is one way for clients to log in to a NATS server. The fields that are not
+// empty hold what a client needs.
 type Login struct {
 	Name string
-	// Config is what the server's configuration file has to say.
+	// Config is the login's part of the server's configuration file.
 	Config string
 
 	User, Password, Token string
 	CredsFile, NkeyFile   string
-	// CAFile are the authorities to trust, CertFile and KeyFile who the client is.
+	// CAFile has the authorities to trust; CertFile and KeyFile identify the client.
 	CAFile, CertFile, KeyFile string
 }
 
-// Logins returns one login of each kind. Those of another call are strangers to
-// their servers.
+// Logins returns one login of each kind. Servers do not know the logins of another
+// call.
 func Logins(t testing.TB) []Login {
 	t.Helper()
 	password, token := rand.Text(), rand.Text()
@@ -43,8 +43,8 @@ func Logins(t testing.TB) []Login {
 	}
 }
 
-// ServerOptions returns the options of a server with a configuration file, but
-// for its address.
+// ServerOptions returns the options of a server with a configuration file, except for
+// its address.
 func ServerOptions(t testing.TB, config string) func(*server.Options) {
 	t.Helper()
 	parsed, err := server.ProcessConfigFile(writeFile(t, "nats.conf", []byte(config)))
@@ -66,7 +66,7 @@ func nkeyLogin(t testing.TB) Login {
 	}
 }
 
-// credsLogin is an operator with an account with a user.
+// credsLogin returns the login of a user of an account of an operator.
 func credsLogin(t testing.TB) Login {
 	operator, account, user := newKey(t, nkeys.CreateOperator), newKey(t, nkeys.CreateAccount), newKey(t, nkeys.CreateUser)
 	claims := []struct {

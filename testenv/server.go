@@ -36,11 +36,11 @@ func freePort(t testing.TB) int {
 	if err != nil {
 		t.Fatalf("testenv: a port for NATS: %v", err)
 	}
-	defer func() { _ = l.Close() }() // it was only asked for its port
+	defer func() { _ = l.Close() }() // only its port was needed
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// URL returns the server's address, also while it is stopped.
+// URL returns the server's address, even while it is stopped.
 func (s *Server) URL() string {
 	u := url.URL{Scheme: "nats", Host: net.JoinHostPort(s.options.Host, strconv.Itoa(s.options.Port))}
 	return u.String()
@@ -81,7 +81,7 @@ func (s *Server) Restart() {
 // Change changes the options for the next Start.
 func (s *Server) Change(change func(*server.Options)) { change(&s.options) }
 
-// logger writes to the test's log what is at least a warning.
+// logger returns a logger that writes warnings and errors to the test's log.
 func logger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }

@@ -2,9 +2,9 @@
 // the test's process, a store, a running bridge, a client connection, and the
 // store itself behind the bridge's back.
 //
-// Everything listens on the loopback interface, on ports the system picks, and
-// is stopped when the test ends; what goes wrong while stopping fails the test.
-// The methods are for the test's own goroutine unless they say otherwise.
+// Everything listens on the loopback interface, on ports that the system picks, and is
+// stopped when the test ends; errors while stopping fail the test. The methods are for
+// the test's own goroutine unless they say otherwise.
 package testenv
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Patience is how long the environment waits for what should happen at once
+// Patience is how long the environment waits for something that should happen at once
 // before the test fails.
 const Patience = 30 * time.Second
 
@@ -36,8 +36,8 @@ type Options struct {
 	NATS func(*server.Options)
 	// Bridge changes the options of each bridge. nil means nothing.
 	Bridge func(*bridge.Options)
-	// Stopped leaves the NATS server, and so everything that needs it, to be
-	// started by the test. Env.Conn and Env.Bridge are nil.
+	// Stopped leaves it to the test to start the NATS server and everything that needs
+	// it. Env.Conn and Env.Bridge are nil.
 	Stopped bool
 }
 
@@ -45,11 +45,11 @@ type Options struct {
 type Env struct {
 	// NATS is the server.
 	NATS *Server
-	// DB is the store, without what Options.Wrap put before it.
+	// DB is the store itself, without what Options.Wrap put before it.
 	DB kv.Database
 	// Keyspace is where the bridge keeps the queues in DB.
 	Keyspace *fdbpq.Keyspace
-	// Grammar is that of the bridge.
+	// Grammar is the grammar of the bridge.
 	Grammar subjects.Grammar
 	// Bridge is the first bridge.
 	Bridge *Bridge
@@ -97,8 +97,7 @@ func New(t testing.TB, o Options) *Env {
 	return e
 }
 
-// Connect makes a connection to NATS. The options come after those that every
-// test wants.
+// Connect makes a connection to NATS. The options come after those for all tests.
 func (e *Env) Connect(options ...nats.Option) *nats.Conn {
 	e.t.Helper()
 	nc, err := nats.Connect(e.NATS.URL(), append(impatient(), options...)...)
@@ -109,8 +108,7 @@ func (e *Env) Connect(options ...nats.Option) *nats.Conn {
 	return nc
 }
 
-// impatient are options of connections that must soon notice that the server is
-// back.
+// impatient returns options for connections that soon notice that the server is back.
 func impatient() []nats.Option {
 	return []nats.Option{
 		nats.MaxReconnects(-1),
@@ -146,7 +144,7 @@ func Eventually(t testing.TB, check func() error) {
 		select {
 		case <-again.C:
 		case <-deadline.C:
-			t.Fatalf("testenv: still after %v: %v", Patience, err)
+			t.Fatalf("testenv: still failing after %v: %v", Patience, err)
 		}
 	}
 }

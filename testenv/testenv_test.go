@@ -26,7 +26,7 @@ func TestEnv(t *testing.T) {
 			}
 			e.NATS.Restart()
 			if e.NATS.URL() != url {
-				t.Errorf("address %s, was %s", e.NATS.URL(), url)
+				t.Errorf("the address is now %s, was %s", e.NATS.URL(), url)
 			}
 			e.Bridge.WaitReady()
 			if err := e.Bridge.Stop(); err != nil {

@@ -9,17 +9,17 @@ import (
 	"syscall"
 )
 
-// janitor is a process that kills a server and removes its folder when the
-// process that started it closes a pipe or is gone, however that came about: a
-// panic or a time limit of a test runs no clean-up of ours.
+// janitor is a process that kills a server and removes its folder once the process that
+// started it closes a pipe or ends, in whatever way: after a panic or a time limit of a
+// test, no clean-up of ours runs.
 type janitor struct {
 	pipe *os.File
 	cmd  *exec.Cmd
 }
 
-// janitorScript reads the server's process id, again after each restart, and
-// 0 while there is none. A dying process can add a file while the folder is being
-// removed, hence the second attempt.
+// janitorScript reads the server's process id, again after each restart, and 0 while
+// there is no server. A dying process can add a file while the folder is being removed,
+// hence the second attempt.
 const janitorScript = `
 pid=0
 while read -r line; do pid=$line; done
@@ -50,7 +50,7 @@ func (j *janitor) watch(pid int) error {
 	return err
 }
 
-// finish has it do its work and waits for that.
+// finish makes the janitor do its work, and waits for it.
 func (j *janitor) finish() error {
 	if err := j.pipe.Close(); err != nil {
 		return err

@@ -32,10 +32,10 @@ const (
 	SSD    Storage = "ssd"
 )
 
-// Server is a private FoundationDB cluster of one process on the loopback
-// interface, with its data in a temporary folder. It is used by one goroutine
-// at a time. If the process that started it ends without Stop, however that
-// comes about, the server ends and its folder is removed too.
+// Server is a private FoundationDB cluster of one process on the loopback interface,
+// with its data in a temporary folder. Only one goroutine may use it at a time. If the
+// process that started it ends without Stop, in whatever way, the server ends and its
+// folder is removed too.
 type Server struct {
 	dir     string
 	address string
@@ -56,8 +56,9 @@ func Program(name string) (string, error) {
 	return path, err
 }
 
-// Start starts a server with its data in a temporary folder in dir, or in the
-// system's folder for those if dir is empty, and returns when it answers.
+// Start starts a server with its data in a temporary folder, created in dir or, if that
+// is empty, in the system's folder for temporary files. It returns when the server
+// answers.
 func Start(dir string, storage Storage) (*Server, error) {
 	dir, err := os.MkdirTemp(dir, "pq-fdb-")
 	if err != nil {
@@ -140,7 +141,7 @@ func (s *Server) launch() error {
 		"--knob_worker_logging_interval=1", // seconds between the counts that its status shows
 		"--memory", "4GiB", "--cache-memory", "256MiB", "--storage-memory", "1GiB")
 	cmd.Stdout, cmd.Stderr = output, output
-	// A group of its own, so that an interrupt of the tests is theirs to handle.
+	// A group of its own, so that an interrupt of the tests does not reach it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return err
@@ -151,12 +152,11 @@ func (s *Server) launch() error {
 }
 
 func (s *Server) wait(cmd *exec.Cmd, exited chan<- struct{}) {
-	cmd.Wait() // how it ended is seen by what it printed
+	cmd.Wait() // its output says how it ended
 	close(exited)
 }
 
-// whileRunning returns a context that ends when the server does, or when
-// patience does.
+// whileRunning returns a context that ends when the server does, or after Patience.
 func (s *Server) whileRunning() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	go func(exited <-chan struct{}) {
@@ -212,10 +212,10 @@ func (s *Server) Stop() error {
 // ClusterFile returns the path of the cluster file.
 func (s *Server) ClusterFile() string { return filepath.Join(s.dir, "fdb.cluster") }
 
-// PID returns the id of the process that was started last.
+// PID returns the id of the latest process.
 func (s *Server) PID() int { return s.process.Pid }
 
-// Running reports whether the process is there.
+// Running reports whether the process is running.
 func (s *Server) Running() bool {
 	select {
 	case <-s.exited:
@@ -243,9 +243,8 @@ func (s *Server) Restart() error {
 	return s.await()
 }
 
-// Pause stops the process in its tracks: its connections stay open and nothing
-// answers.
+// Pause freezes the process: its connections stay open and nothing answers.
 func (s *Server) Pause() error { return s.process.Signal(syscall.SIGSTOP) }
 
-// Resume lets a paused process go on.
+// Resume lets a paused process continue.
 func (s *Server) Resume() error { return s.process.Signal(syscall.SIGCONT) }

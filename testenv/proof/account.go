@@ -10,15 +10,15 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// account is what became of the items of one queue.
+// account tracks what became of the items of one queue.
 type account struct {
 	queue    string
 	pushes   map[string]*Operation // by value
-	ids      map[string][]fdbpq.ID // those that anybody was told of, by value, oldest first
+	ids      map[string][]fdbpq.ID // all that clients were told, by value, oldest first
 	popped   map[string]bool       // by value
 	got      map[fdbpq.ID]bool     // popped, by id
 	open     int                   // pops of unknown outcome
-	takers   int                   // those of them that can have taken an item for good
+	takers   int                   // those of them that may have taken an item for good
 	problems []error
 }
 
@@ -58,8 +58,8 @@ func newAccount(queue string, ops []*Operation, mortal bool) *account {
 	return a
 }
 
-// checkPushes checks that items were stored once, and again only by pops whose
-// answer could not be sent.
+// checkPushes checks that items were stored once, and again only by pops whose reply
+// could not be sent.
 func (a *account) checkPushes() {
 	again := 0
 	for value, ids := range a.ids {
@@ -78,15 +78,15 @@ func (a *account) checkPushes() {
 	}
 }
 
-// checkMissing adds a problem if more items are missing than so many pops can
-// have taken.
+// checkMissing adds a problem if more items are missing than the given number of pops
+// can have taken.
 func (a *account) checkMissing(pops int) {
 	if missing := a.missing(); len(missing) > pops {
 		a.problem("lost: %q: acknowledged and not there any more, and only %d pops can have taken one", missing, pops)
 	}
 }
 
-// out takes note of an item that was popped or seen.
+// out records an item that was popped or seen.
 func (a *account) out(op *Operation) {
 	push := a.pushes[op.Value]
 	switch {
@@ -105,7 +105,7 @@ func (a *account) out(op *Operation) {
 	}
 }
 
-// see takes note of the id of an item.
+// see records the id of an item.
 func (a *account) see(op *Operation) {
 	id, err := fdbpq.ParseID(op.ID)
 	if err != nil {
@@ -123,8 +123,8 @@ func (a *account) see(op *Operation) {
 	}
 }
 
-// missing returns the values whose push was acknowledged, or that were seen,
-// and that nobody got.
+// missing returns the values that were seen, or whose push was acknowledged, but that
+// nobody popped.
 func (a *account) missing() []string {
 	var missing []string
 	for value := range a.ids {
@@ -146,9 +146,9 @@ func (h *History) byQueue() (names []string, ops map[string][]*Operation) {
 	return slices.Sorted(maps.Keys(ops)), ops
 }
 
-// CheckLeft compares what was found in the queues, by queue and value, after
-// everything had ended, with what clients saw. Only pushes and pops of unknown
-// outcome can leave something; see also Settled.
+// CheckLeft compares what was found in the queues after everything had ended, by queue
+// and value, with what clients saw. Only pushes and pops of unknown outcome can leave
+// anything; see also Settled.
 func (h *History) CheckLeft(left map[string][]string) error {
 	var problems []error
 	names, ops := h.byQueue()
@@ -172,8 +172,8 @@ func (h *History) CheckLeft(left map[string][]string) error {
 	return errors.Join(problems...)
 }
 
-// Settled reports whether all operations have a known outcome, so that nothing
-// can be left.
+// Settled reports whether all operations have a known outcome, so that nothing can be
+// left.
 func (h *History) Settled() bool {
 	return !slices.ContainsFunc(h.Operations, func(op Operation) bool {
 		return op.open() && (op.Kind == Push || op.Kind.pops())

@@ -8,12 +8,13 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// ErrUndecided: it could not be found out in time whether there is an order of
-// the operations. It is no proof of a fault, and none of the opposite.
+// ErrUndecided: the check could not decide in time whether there is an order of the
+// operations. That proves neither a fault nor its absence.
 var ErrUndecided = errors.New("undecided")
 
-// Check returns all that is wrong with a history, joined. A queue takes at
-// most timeout; errors.Is(err, ErrUndecided) if that was not enough for one.
+// Check returns everything that is wrong with a history, joined. It spends at most
+// timeout on a queue; if that is not enough for one of them, the error wraps
+// ErrUndecided.
 func (h *History) Check(timeout time.Duration) error {
 	var problems []error
 	names, ops := h.byQueue()
@@ -22,7 +23,7 @@ func (h *History) Check(timeout time.Duration) error {
 		a.checkMissing(a.open)
 		problems = append(problems, a.problems...)
 		if len(a.problems) > 0 {
-			continue // the model takes for granted what was found wrong
+			continue // the model assumes what was just found to be wrong
 		}
 		result, err := h.check(a, ops[name], timeout)
 		switch {
@@ -51,8 +52,8 @@ func (h *History) check(a *account, ops []*Operation, timeout time.Duration) (po
 	return porcupine.CheckOperationsTimeout(m.porcupine(), steps(a, ops, numbers, false), timeout), nil
 }
 
-// Visualize writes a page for each queue that is not linearizable, that shows
-// how far an order can be found, and returns the paths. prefix begins the paths.
+// Visualize writes, for each queue that is not linearizable, a page that shows how far
+// an order can be found. It returns the paths of the pages, which begin with prefix.
 func (h *History) Visualize(prefix string, timeout time.Duration) (paths []string, err error) {
 	names, ops := h.byQueue()
 	for _, name := range names {

@@ -17,25 +17,25 @@ import (
 const (
 	// checkTime is how long the check of one queue may take.
 	checkTime = time.Minute
-	// searchTime is how long a bug among overlapping operations is looked for. To
-	// find that there is no order at all can take very long.
+	// searchTime is how long to look for a bug among overlapping operations. Finding
+	// out that there is no order at all can take very long.
 	searchTime = 500 * time.Millisecond
 )
 
-// simulation makes histories of a queue that works, in which operations
-// overlap. Some bugs are put in at random.
+// simulation makes histories of a working queue in which operations overlap, and adds
+// bugs at random.
 type simulation struct {
 	random *rand.Rand
 	bug    string // "" for none
-	bugs   int    // how often it was put in
-	// clear: operations do not overlap and all have an outcome, so that no bug can
-	// be explained away.
+	bugs   int    // how often it was added
+	// clear: operations do not overlap and all have an outcome, so that nothing can
+	// explain a bug away.
 	clear bool
 
 	items  []fdbpq.ID // in order
 	values map[fdbpq.ID]string
 	counts int64
-	held   []fdbpq.ID // what pops of unknown outcome took and can put back
+	held   []fdbpq.ID // taken by pops of unknown outcome, which can put it back
 	last   *proof.Operation
 	h      proof.History
 }
@@ -51,8 +51,8 @@ func simulate(seed uint64, bug string, clear bool, n int) *simulation {
 		overlap = 5
 	}
 	for i := range n {
-		// An operation takes place at 10 i; it was asked for before and is
-		// answered after that.
+		// Operation i takes place at 10 i; its request comes before that, and its
+		// answer after.
 		op := proof.Operation{Queue: "jobs", Client: i % 5, Outcome: proof.Done}
 		op.Call, op.Return = int64(10*i)-s.random.Int64N(overlap), int64(10*i)+s.random.Int64N(overlap)
 		s.do(i, &op)
@@ -68,7 +68,7 @@ func simulate(seed uint64, bug string, clear bool, n int) *simulation {
 	}
 }
 
-// strikes says whether to put in the bug here.
+// strikes says whether to add the bug here.
 func (s *simulation) strikes(bug string) bool {
 	if s.bug != bug || s.random.IntN(10) > 0 {
 		return false
@@ -108,7 +108,7 @@ func (s *simulation) do(i int, op *proof.Operation) {
 
 func (s *simulation) push(op *proof.Operation) {
 	id := s.newID(op.Priority)
-	// With no other item of its priority, no place would be wrong.
+	// Without another item of its priority, no place would be wrong.
 	same := func(other fdbpq.ID) bool { return other.Priority == op.Priority }
 	if slices.ContainsFunc(s.items, same) && s.strikes("wrong place") {
 		id.Count = -s.counts
@@ -142,7 +142,7 @@ func (s *simulation) insert(id fdbpq.ID) {
 	})
 }
 
-// end is the place of the item that is at the end that op is about.
+// end returns the index of the item at the end that op is about.
 func (s *simulation) end(op *proof.Operation) int {
 	if op.Kind == proof.PopMax || op.Kind == proof.PeekMax {
 		return len(s.items) - 1
@@ -187,8 +187,8 @@ func (s *simulation) pop(op *proof.Operation) {
 	s.items = slices.Delete(s.items, i, i+1)
 }
 
-// putBack puts back what a pop of unknown outcome took, at its old place or
-// behind the others.
+// putBack puts back what a pop of unknown outcome took, at its old place or behind the
+// others of its priority.
 func (s *simulation) putBack() {
 	if len(s.held) == 0 {
 		return
@@ -203,9 +203,9 @@ func (s *simulation) putBack() {
 	s.insert(id)
 }
 
-// A queue that works is found to work: always where the order is plain, and
-// nearly always where operations overlap. The search for an order can take very
-// long then, about once in 7,500 of these histories, but never finds a fault.
+// A working queue passes: always if the order is clear, and nearly always if operations
+// overlap. The search for an order can then take very long, about once in 7,500 of
+// these histories, but never finds a fault.
 func TestCheckerAccepts(t *testing.T) {
 	first := flags.firstSeed(t)
 	undecided := 0
@@ -226,8 +226,8 @@ func TestCheckerAccepts(t *testing.T) {
 	}
 }
 
-// Each kind of bug is found: always where nothing else can explain what was
-// seen, and mostly where operations overlap.
+// Each kind of bug is found: always if nothing else can explain what was seen, and
+// mostly if operations overlap.
 func TestCheckerFinds(t *testing.T) {
 	for _, bug := range []string{
 		"swapped pops", "lost push", "doubled pop", "stale peek", "wrong len",
@@ -250,7 +250,7 @@ func TestCheckerFinds(t *testing.T) {
 					if err != nil && !errors.Is(err, proof.ErrUndecided) {
 						found++
 					} else if clear {
-						t.Errorf("-seed %d: put in %d times, not found: %v", seed, s.bugs, err)
+						t.Errorf("-seed %d: added %d times, not found: %v", seed, s.bugs, err)
 					}
 				}
 				t.Logf("clear %t: found in %d of %d histories", clear, found, struck)
@@ -262,7 +262,7 @@ func TestCheckerFinds(t *testing.T) {
 	}
 }
 
-// A history survives being written, and what is wrong with it can be looked at.
+// A history can be written and read again, and what is wrong with it can be looked at.
 func TestHistoryFile(t *testing.T) {
 	s := simulate(flags.firstSeed(t), "wrong len", true, 100)
 	path := filepath.Join(t.TempDir(), "history.json")
@@ -274,11 +274,11 @@ func TestHistoryFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := h.Check(checkTime); (err == nil) != (s.bugs == 0) {
-		t.Errorf("%d bugs were put in; found: %v", s.bugs, err)
+		t.Errorf("%d bugs were added; found: %v", s.bugs, err)
 	}
 	pages, err := h.Visualize(path, checkTime)
 	if err != nil || (len(pages) == 0) != (s.bugs == 0) {
-		t.Errorf("%d bugs were put in; pages: %q, %v", s.bugs, pages, err)
+		t.Errorf("%d bugs were added; pages: %q, %v", s.bugs, pages, err)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
-// caller makes requests one after the other and notes what it was told.
+// caller makes requests one after the other and records the replies.
 type caller struct {
 	t       *testing.T
 	number  int
@@ -29,13 +29,13 @@ type caller struct {
 	zero    time.Time     // of the clock of the history
 
 	mu     sync.Mutex
-	cancel context.CancelFunc // gives up the request under way
+	cancel context.CancelFunc // gives up the current request
 
 	ops []proof.Operation // of this round
 }
 
-// newCaller connects. A request under way is given up when the connection is
-// lost, since its answer most likely is too.
+// newCaller connects. When the connection is lost, the current request is given up,
+// since its answer most likely is lost too.
 func newCaller(t *testing.T, number int, url string, timeout *atomic.Int64) *caller {
 	c := &caller{t: t, number: number, timeout: timeout, zero: time.Now(), cancel: func() {}}
 	nc, err := nats.Connect(url,
@@ -66,7 +66,7 @@ func (c *caller) request(timeout time.Duration, send func(context.Context) error
 	return send(ctx)
 }
 
-// do makes a request and notes what became of it.
+// do makes a request and records what became of it.
 func (c *caller) do(op proof.Operation, padding int) *proof.Operation {
 	op.Client = c.number
 	m := message(&op, padding)
@@ -81,7 +81,7 @@ func (c *caller) do(op proof.Operation, padding int) *proof.Operation {
 	return &c.ops[len(c.ops)-1]
 }
 
-// outcome is what the client promises about a request with its error.
+// outcome returns what the client promises about a request that ended with an error.
 func (c *caller) outcome(op *proof.Operation, err error) proof.Outcome {
 	var reply *client.Error
 	replied := errors.As(err, &reply)
@@ -105,7 +105,7 @@ func (c *caller) outcome(op *proof.Operation, err error) proof.Outcome {
 	}
 }
 
-// message is what the operation pushes.
+// message returns what the operation pushes.
 func message(op *proof.Operation, padding int) (m client.Message) {
 	if op.Kind == proof.Push {
 		m.Value = pad(op.Value, padding)
@@ -116,7 +116,7 @@ func message(op *proof.Operation, padding int) (m client.Message) {
 	return m
 }
 
-// ask makes the request of an operation and notes what the reply says.
+// ask makes the request of an operation and records what the reply says.
 func (c *caller) ask(ctx context.Context, op *proof.Operation, m client.Message) error {
 	var ack client.PushAck
 	var item *client.Item
@@ -167,7 +167,7 @@ func pad(value string, n int) []byte {
 	return []byte(value + " " + strconv.Itoa(n) + " " + strings.Repeat("x", n))
 }
 
-// errTorn is the error of a value that is not as it was pushed.
+// errTorn: a value is not as it was pushed.
 var errTorn = errors.New("torn value")
 
 // unpad returns the value, if every byte of it is there.
@@ -186,18 +186,19 @@ func unpad(item *client.Item) (value string, err error) {
 	return strings.Clone(fields[0]), nil // without the padding
 }
 
-// isFIFO tells the kind of a queue by its name.
+// isFIFO reports whether a queue is a FIFO queue, which its name tells.
 func isFIFO(queue string) bool { return strings.HasPrefix(queue, "fifo-") }
 
-// broken reports whether something in the system does not work just now.
+// broken reports whether an error means that something in the system is down at the
+// moment.
 func broken(op *proof.Operation) bool {
 	return op.Outcome != proof.Done && op.Outcome != proof.Empty
 }
 
 const (
-	// awaitAgain is between two questions whether the system is back.
+	// awaitAgain is the time between two checks whether the system is back.
 	awaitAgain = 5 * time.Millisecond
-	// patience is how long it may be away.
+	// patience is how long the system may be down.
 	patience = 2 * time.Minute
 )
 
@@ -232,7 +233,7 @@ func (o *openPops) add(queue string) {
 	o.count[queue]++
 }
 
-// many reports whether there are as many as a history should have.
+// many reports whether there are as many as one history may have.
 func (o *openPops) many(queue string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -267,8 +268,8 @@ type workload struct {
 	pushes int
 }
 
-// next returns the next operation of a client. Where many pops have no outcome
-// there are no more pops.
+// next returns the next operation of a client. Once many pops have no known outcome, it
+// returns no more pops.
 func (w *workload) next(client int, open *openPops) (op proof.Operation, padding int) {
 	op.Queue = w.queues[w.random.IntN(len(w.queues))]
 	switch x := w.random.IntN(100); {
@@ -302,7 +303,7 @@ func (w *workload) next(client int, open *openPops) (op proof.Operation, padding
 	return op, padding
 }
 
-// padding is mostly small, sometimes more than fits into one key.
+// padding returns a size: mostly small, sometimes more than fits into one key.
 func (w *workload) padding() int {
 	if w.random.IntN(50) == 0 {
 		return 60_000 + w.random.IntN(200_000)

@@ -21,7 +21,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 )
 
-// quiet drops the log: that things fail is what is intended.
+// quiet drops the log, because the failures are intended.
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 // local is a bridge in this process.
@@ -44,8 +44,8 @@ func startLocal(t *testing.T, o bridge.Options) *local {
 	return l
 }
 
-// stop ends the bridge, which must be done even if the test failed; the second
-// call does nothing.
+// stop ends the bridge, which is necessary even if the test has failed. A second call
+// does nothing.
 func (l *local) stop() error {
 	l.cancel()
 	err := <-l.done
@@ -60,14 +60,13 @@ func (l *local) mustStop() {
 	}
 }
 
-// startMem starts two or four bridges on one store in memory that makes every
-// fault there is.
+// startMem starts two or four bridges on one store in memory with every kind of fault.
 func startMem(r *rig) {
 	rates := map[faultkv.Fault]float64{
 		faultkv.Delay: 0.1, faultkv.Outage: 0.005, faultkv.TooOld: 0.01, faultkv.Throttled: 0.01, faultkv.Conflict: 0.05,
 		faultkv.UnknownLost: 0.03, faultkv.UnknownMade: 0.03, faultkv.UnknownBeforeNext: 0.03, faultkv.UnknownDuringNext: 0.03,
 	}
-	// A bridge that waits in vain for another one answers in its place.
+	// A bridge that hears nothing from the other one about a pop answers in its place.
 	r.mortal = !r.strangers
 	mem := memkv.New(memkv.Options{History: 1000})
 	db := faultkv.New(mem, faultkv.Options{Seed: r.random.Uint64(), Rates: rates, MaxDelay: 3 * time.Millisecond})
@@ -141,8 +140,8 @@ type badDisk struct {
 	mu struct {
 		sync.Mutex
 		random *rand.Rand
-		rate   float64 // of the writes that fail
-		err    error   // with which they do
+		rate   float64 // share of writes that fail
+		err    error   // the error of those writes
 		full   bool
 		failed int
 	}
@@ -210,8 +209,8 @@ func startDisk(r *rig) {
 	}
 }
 
-// startPower starts a bridge on a machine that loses its power: what was not
-// synced is gone, or a random part of it.
+// startPower starts a bridge on a machine that loses power: unsynced data is gone, or a
+// random part of it is.
 func startPower(r *rig) {
 	r.oneByOne, r.mortal = true, true
 	random := rand.New(rand.NewPCG(r.random.Uint64(), 4))
@@ -224,7 +223,7 @@ func startPower(r *rig) {
 		_ = db.Close()
 	})
 	cut := func(percent int) fault {
-		return fault{fmt.Sprintf("power cut, %d %% of what was not synced is there", percent), func() {
+		return fault{fmt.Sprintf("power cut, %d %% of the unsynced data is there", percent), func() {
 			// What the bridge says after this reaches nobody.
 			toNATS.refuse(true)
 			after := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: random})

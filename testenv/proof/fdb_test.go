@@ -28,7 +28,8 @@ func startFDB(bridges int) func(*rig) {
 		server := testenv.StartFDB(r.t, testenv.FDBMemory)
 		r.mortal = true
 		toNATS := newProxy(r.t, r.env.NATS.URL())
-		// Some give up while the server is paused, some go on after it.
+		// Some requests are given up while the server is paused, some continue after
+		// it.
 		config := serviceConfig{NATS: toNATS.url(), ClusterFile: server.ClusterFile(), RequestTimeout: 2 * time.Second}
 		if r.random.IntN(2) == 0 {
 			config.RequestTimeout = 2 * pauseTime
@@ -49,7 +50,7 @@ func startFDB(bridges int) func(*rig) {
 			}},
 			fault{"connections of bridges cut", toNATS.cut},
 			fault{"fdbserver paused (SIGSTOP) for longer than a transaction may live", func() {
-				if r.random.IntN(2) == 0 { // the answers of afterwards are waited for
+				if r.random.IntN(2) == 0 { // wait for the answers that come afterwards
 					r.timeout.Store(int64(3 * pauseTime))
 					defer r.timeout.Store(int64(answerTime))
 				}
@@ -80,12 +81,12 @@ func startFDB(bridges int) func(*rig) {
 	}
 }
 
-// restart starts a killed server. On a busy machine one may not become ready in
+// restart starts a killed server. On a busy machine, a server may not become ready in
 // time; then it is killed and started again.
 func restart(t *testing.T, server *testenv.FDBServer) error {
 	err := server.Restart()
 	for try := 0; err != nil && try < 3 && server.Running(); try++ {
-		t.Logf("fdbserver is started once more, because: %v", err)
+		t.Logf("starting fdbserver once more, because: %v", err)
 		err = errors.Join(server.Kill(), server.Restart())
 	}
 	return err

@@ -1,28 +1,28 @@
-// Package proof checks what clients saw of the queues against what queues
-// promise. Its tests put load on whole systems, break parts of them meanwhile,
-// and hand what every client asked and was told to [History.Check].
+// Package proof checks what clients saw of the queues against what queues promise. Its
+// tests put load on whole systems, break parts of them meanwhile, and pass every
+// client's requests and their outcomes to [History.Check].
 //
 // # What is checked
 //
-// Accounting: no item is popped twice, none comes out that nobody pushed or
-// whose push was refused, and each item of an acknowledged push comes out, but
-// for as many as there are pops whose outcome nobody knows.
+// Accounting: no item is popped twice, and none comes out that nobody pushed or whose
+// push was refused. Each item of an acknowledged push comes out, except for at most one
+// for each pop of unknown outcome.
 //
-// Linearizability, by porcupine, for each queue by itself: there is one order of
-// all operations, in which none comes before it was asked or after it was
-// answered, and in which each gives what a queue done one by one would give. A queue
-// is the set of its items in the order of their ids (priority, count, random).
-// An item that is pushed after another of the same priority was acknowledged
-// comes after it.
+// Linearizability, checked with porcupine for each queue separately: there is one order
+// of all operations in which each takes place between its request and its answer, and
+// returns what it would on a queue that runs one operation at a time. A queue is the
+// set of its items in the order of their ids (priority, count, random). An item that
+// was pushed after the push of another one of the same priority was acknowledged comes
+// after that one.
 //
 // # Operations of unknown outcome
 //
-// A push without an answer may have happened at any time after it was asked for,
-// or never. A pop without an answer likewise; what it took went to nobody, and
-// may come back later or never: to its old place if the store left it open
-// whether the pop was done, under a new id behind the others of its priority if
-// the answer could not be sent (see package bridge). Peeks and lens without an
-// answer say nothing, and so do requests that were refused.
+// A push without an answer may have happened at any time after its request, or never.
+// The same holds for a pop. Nobody got what such a pop took, and that may come back
+// later or never: to its old place if the store did not say whether the pop was done,
+// or under a new id behind the others of its priority if the reply could not be sent
+// (see package bridge). Peeks and lens without an answer say nothing, and neither do
+// requests that were refused.
 package proof
 
 import (
@@ -53,13 +53,13 @@ type Outcome string
 
 // The outcomes.
 const (
-	// Done: the answer has what was asked for.
+	// Done: the request did what it asked for.
 	Done Outcome = "done"
-	// Empty: the answer is that there is no item.
+	// Empty: the answer says that there is no item.
 	Empty Outcome = "empty"
 	// Refused: the answer is an error that promises that nothing happened.
 	Refused Outcome = "refused"
-	// Unknown: the answer is that the store did not say whether it happened.
+	// Unknown: the answer says that the store did not tell whether it happened.
 	Unknown Outcome = "unknown"
 	// Lost: no answer was received.
 	Lost Outcome = "lost"
@@ -70,18 +70,18 @@ type Operation struct {
 	Client int    `json:"client"`
 	Queue  string `json:"queue"`
 	Kind   Kind   `json:"kind"`
-	// Priority is that of a push.
+	// Priority is the priority of a push.
 	Priority int64 `json:"priority,omitempty"`
-	// Value is what is pushed, popped or seen. The values of all pushes differ.
+	// Value is what was pushed, popped or seen. No two pushes have the same value.
 	Value string `json:"value,omitempty"`
-	// ID is that of the item, if Outcome is Done.
+	// ID is the id of the item, if Outcome is Done.
 	ID      string  `json:"id,omitempty"`
 	Len     int64   `json:"len,omitempty"`
 	Outcome Outcome `json:"outcome"`
-	// Text is the error, for those who read the file.
+	// Text is the error, for people who read the file.
 	Text string `json:"text,omitempty"`
-	// Call and Return are when the request was sent and answered, or given
-	// up, in nanoseconds by one clock.
+	// Call and Return are when the request was sent, and when it was answered or given
+	// up, in nanoseconds of one clock.
 	Call   int64 `json:"call"`
 	Return int64 `json:"return"`
 }
@@ -89,20 +89,21 @@ type Operation struct {
 // open reports whether the operation may take place at any time from Call on.
 func (o *Operation) open() bool { return o.Outcome == Unknown || o.Outcome == Lost }
 
-// History is all operations on some queues that were empty at first. It ends
-// with pops of each queue until there is no item.
+// History has all operations on some queues that were empty at first. It ends with pops
+// of each queue until it is empty.
 type History struct {
-	// Name says where it is from, Again is the command that makes one like it.
+	// Name says where the history is from, Again is the command that makes a similar
+	// one.
 	Name  string `json:"name"`
 	Again string `json:"again"`
-	// OneByOne: one bridge at a time serves the queues, in batches that follow
-	// each other. So an item is pushed after all items of its priority that
-	// are there. With several bridges that holds only for items whose push
-	// was acknowledged before the later one was asked for.
+	// OneByOne: only one bridge at a time serves the queues, in batches that follow
+	// each other. So an item is pushed behind all items of its priority that are there.
+	// With several bridges that holds only for items whose push was acknowledged before
+	// the request for the later one.
 	OneByOne bool `json:"one_by_one"`
-	// Mortal: a process can end before it has put back what a pop of unknown
-	// outcome took, or its answer can come too late, and then that item is
-	// lost. Otherwise only a pop whose outcome is Lost can lose an item.
+	// Mortal: a process can end before it has put back what a pop of unknown outcome
+	// took, or its answer can come too late; then that item is lost. Otherwise only a
+	// pop whose outcome is Lost can lose an item.
 	Mortal     bool        `json:"mortal"`
 	Operations []Operation `json:"operations"`
 }

@@ -26,11 +26,11 @@ type options struct {
 var flags options
 
 func init() {
-	flag.Uint64Var(&flags.seed, "seed", 0, "seed of all that is random; 0 takes one")
-	flag.DurationVar(&flags.duration, "duration", 0, "how long to go on; 0 makes -rounds rounds of each kind of system")
+	flag.Uint64Var(&flags.seed, "seed", 0, "seed of everything random; 0 picks one")
+	flag.DurationVar(&flags.duration, "duration", 0, "how long to run; 0 makes -rounds rounds of each kind of system")
 	flag.IntVar(&flags.rounds, "rounds", 4, "histories for each kind of system, if -duration is not given")
 	flag.StringVar(&flags.history, "history", "", "file of a history to check again, for TestFile")
-	flag.StringVar(&flags.out, "out", os.TempDir(), "folder for histories that are wrong")
+	flag.StringVar(&flags.out, "out", os.TempDir(), "folder for histories with faults")
 }
 
 // firstSeed returns the seed to begin with.

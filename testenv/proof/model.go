@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// maxItems is the most different items of a queue in one history.
+	// maxItems limits the different items of a queue in one history.
 	maxItems = 64 * words
 	words    = 8
-	// MaxOpen is the most pops of unknown outcome of a queue in one history.
-	// Every one of them can be at any place in the order.
+	// MaxOpen limits the pops of unknown outcome of a queue in one history. Each of
+	// them can be at any place in the order.
 	MaxOpen = 16
 )
 
-// state is a queue at one time. Items are numbered in the order of their ids.
+// state is the state of a queue. Items are numbered in the order of their ids.
 type state struct {
 	present [words]uint64   // a bit for each item
 	held    [MaxOpen]uint16 // by open pop: number of the item it took, plus 1
-	over    bool            // all operations that have an outcome are done
+	over    bool            // all operations with a known outcome are done
 }
 
 func (s *state) has(i int) bool { return s.present[i/64]>>(i%64)&1 != 0 }
@@ -82,7 +82,7 @@ type step struct {
 	item  int // the item pushed, popped or seen; -1 for none
 	call  int64
 	n     int64 // result of a len
-	slack int64 // items that may be counted by it and that nobody ever saw
+	slack int64 // items that it may count although nobody ever saw them
 	slot  int   // of an open pop
 	text  string
 }
@@ -96,11 +96,11 @@ const (
 	stepPeekMin
 	stepPeekMax
 	stepLen
-	stepTakeMin // an open pop takes what there is, or nothing
+	stepTakeMin // an open pop takes an item, if there is one
 	stepTakeMax
-	stepGiveBack // what it took is put back
-	stepRestore  // what one of them took is pushed again
-	stepOver     // nothing that anybody was told of comes later
+	stepGiveBack // its item is put back
+	stepRestore  // an item that one of them took is pushed again
+	stepOver     // no operation with a known outcome comes later
 )
 
 var stepKinds = map[Kind]stepKind{
@@ -110,20 +110,19 @@ var stepKinds = map[Kind]stepKind{
 // queueModel is the sequential model of one queue.
 type queueModel struct {
 	ids      []fdbpq.ID // of the items, in order
-	values   []string   // of the items; those that were stored again have the same
+	values   []string   // of the items; equal for items that were stored again
 	acked    []int64    // when the push of each item was acknowledged
 	popped   []bool     // whether anybody got the item
 	oneByOne bool
-	ordered  bool // items never come back, so the order of pushes can be checked
+	ordered  bool // no item comes back, so the order of pushes can be checked
 
-	// simple: an open pop takes an item that nobody got, or nothing. This is less
-	// than what may happen, and nearly always what did: an order that is found
-	// like this is one, and it is found much faster.
+	// simple: an open pop takes an item that nobody got, or nothing. That is less than
+	// what may happen, and nearly always what did happen. An order found this way is
+	// valid, and it is found much faster.
 	simple bool
 }
 
-// apply does a step. It reports whether the step can give the result that it
-// gave.
+// apply does a step. It reports whether the step can have had its result.
 func (m *queueModel) apply(s state, p *step) (ok bool, after state) {
 	switch p.kind {
 	case stepPush:
@@ -175,8 +174,8 @@ func (m *queueModel) apply(s state, p *step) (ok bool, after state) {
 	return true, s
 }
 
-// inOrder reports whether the pushed item comes after those of its priority
-// that it must come after.
+// inOrder reports whether the pushed item comes after all those of its priority that it
+// must follow.
 func (m *queueModel) inOrder(s *state, p *step) bool {
 	if !m.ordered {
 		return true
@@ -223,8 +222,7 @@ func newModel(a *account, oneByOne bool) (*queueModel, map[fdbpq.ID]int, error) 
 	return m, numbers, nil
 }
 
-// steps translates the operations of a queue, for a simple model or for the
-// other.
+// steps translates the operations of a queue, for a simple model or for the full one.
 func steps(a *account, ops []*Operation, numbers map[fdbpq.ID]int, simple bool) []porcupine.Operation {
 	var list []porcupine.Operation
 	unseen := a.unseen(ops)
@@ -282,10 +280,10 @@ func steps(a *account, ops []*Operation, numbers map[fdbpq.ID]int, simple bool) 
 	return list
 }
 
-// unseen returns since when there may have been items whose ids nobody was told:
-// those of pushes without an answer, and those that a pop pushed again and
-// another one took. Each must have gone by an open pop, so at most as many were
-// there.
+// unseen returns the times since when there may have been items whose ids no client was
+// told: those of pushes without an answer, and those that one pop pushed again and
+// another took. Each must have been taken by an open pop, so there were at most as many
+// as open pops.
 func (a *account) unseen(ops []*Operation) []int64 {
 	var calls []int64
 	missing := a.missing()
@@ -315,7 +313,7 @@ func describe(op *Operation) string {
 	return b.String()
 }
 
-// porcupine returns the model as porcupine wants it.
+// porcupine returns the model in the form that porcupine wants.
 func (m *queueModel) porcupine() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return state{} },

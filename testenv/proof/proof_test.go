@@ -17,7 +17,7 @@ type system struct {
 	start func(*rig)
 }
 
-// systems returns all kinds. Those with FoundationDB are there if it is.
+// systems returns all kinds of systems, those on FoundationDB only if it is installed.
 func systems() []system {
 	return append([]system{
 		{"mem-faults", startMem},
@@ -27,12 +27,12 @@ func systems() []system {
 	}, fdbSystems()...)
 }
 
-// maxSlice is how long one system is run in a long test, before another one.
+// maxSlice is how long a long test stays with one system before the next one.
 const maxSlice = time.Minute
 
-// TestProof puts load on systems that are being broken, and checks what clients
-// saw. Each system makes -rounds histories; with -duration systems are started
-// anew, with other seeds, until that is over.
+// TestProof puts load on systems while it breaks them, and checks what clients saw.
+// Each system makes -rounds histories; with -duration, systems are started again with
+// other seeds until that time is over.
 func TestProof(t *testing.T) {
 	seed := flags.firstSeed(t)
 	all := newTally()
@@ -65,8 +65,8 @@ func proveSystem(t *testing.T, s system, seed uint64, all *tally, begin time.Tim
 	wantNoMore(t, "the test", before, own(t))
 }
 
-// run makes histories for as long as the flags say. What the bridge holds after
-// the first ones is what it may hold in the end.
+// run makes histories for as long as the flags say. What the bridge holds after the
+// first ones is the measure for what it may hold at the end.
 func (r *rig) run(random *rand.Rand, begin time.Time) {
 	var start resources
 	measure := r.measure
@@ -75,7 +75,7 @@ func (r *rig) run(random *rand.Rand, begin time.Time) {
 	}
 	until := time.Now().Add(min(maxSlice, flags.duration/time.Duration(len(systems()))))
 	for n := 0; !r.t.Failed(); n++ {
-		if n == 2 { // connections and caches are there
+		if n == 2 { // by now there are connections and caches
 			start = measure()
 		}
 		if flags.duration == 0 && n >= flags.rounds ||
@@ -93,7 +93,7 @@ func (r *rig) run(random *rand.Rand, begin time.Time) {
 	}
 }
 
-// serviceResources asks a process.
+// serviceResources asks a process what it holds.
 func serviceResources(t *testing.T, s *service) resources {
 	t.Helper()
 	reply, err := http.Get("http://" + s.http + "/metrics")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// proxy passes on the bytes of connections to a NATS server, and breaks them.
+// proxy relays the bytes of connections to a NATS server, and breaks the connections.
 type proxy struct {
 	listener net.Listener
 	target   string
@@ -19,7 +19,7 @@ type proxy struct {
 		links     map[*link]struct{}
 		closed    bool
 		refusing  bool // new connections are closed
-		deaf      bool // what the server says goes nowhere
+		deaf      bool // what the server says is dropped
 		swallowed chan struct{}
 	}
 }
@@ -89,7 +89,7 @@ func (p *proxy) add(l *link) bool {
 	return true
 }
 
-// copy passes bytes on until either side is closed.
+// copy relays bytes until either side is closed.
 func (p *proxy) copy(l *link, to io.Writer, from io.Reader, fromServer bool) {
 	defer func() {
 		l.close()
@@ -131,7 +131,7 @@ func (p *proxy) cut() {
 	}
 }
 
-// refuse cuts all connections and lets no new ones in, or lets them in again.
+// refuse cuts all connections and accepts no new ones, or accepts them again.
 func (p *proxy) refuse(on bool) {
 	p.mu.Lock()
 	p.mu.refusing = on
@@ -141,8 +141,8 @@ func (p *proxy) refuse(on bool) {
 	}
 }
 
-// deafen begins to keep from the clients what the server says. The channel is
-// closed when there was something.
+// deafen starts to drop what the server says to the clients. The channel is closed once
+// something was dropped.
 func (p *proxy) deafen() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,8 +152,8 @@ func (p *proxy) deafen() <-chan struct{} {
 	return swallowed
 }
 
-// hear ends deafen by cutting the connections, of which nobody can say any more
-// what was said on them.
+// hear ends deafen by cutting the connections, since nobody can know any more what was
+// said on them.
 func (p *proxy) hear() {
 	p.cut()
 	p.mu.Lock()

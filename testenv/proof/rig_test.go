@@ -22,8 +22,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
-// fault is one way to break something. strike breaks it and returns when the
-// cause is gone; the system may need longer.
+// fault is one way to break something. strike breaks it and returns when the cause is
+// gone; the system may need longer to recover.
 type fault struct {
 	name   string
 	strike func()
@@ -55,10 +55,10 @@ type rig struct {
 	clients []*caller
 	struck  int // faults so far
 	rounds  int
-	kept    []*proof.History // which can have left something in the store
+	kept    []*proof.History // those that may have left something in the store
 }
 
-// clients of each round. More would make the search for an order slow.
+// clients in each round. More would make the search for an order slow.
 const (
 	clients   = 5
 	requests  = 60 // of each client in a round, without those at its end
@@ -85,12 +85,12 @@ func newRig(t *testing.T, name string, seed uint64, y *tally) *rig {
 	return r
 }
 
-// again is the command that does it again, up to this round.
+// again returns the command that reproduces the run up to this round.
 func (r *rig) again() string {
 	return fmt.Sprintf("go test %s-count=1 -run '^TestProof$/^%s$' ./testenv/proof -seed %d -rounds %d", tagFlags, r.name, r.seed, r.rounds)
 }
 
-// natsOptions keeps the bridges of every other system from talking to each
+// natsOptions keeps the bridges of about half of the systems from talking to each
 // other, so that they pop from the same queues at the same time.
 func (r *rig) natsOptions(o *server.Options) {
 	if r.strangers = r.random.IntN(2) == 0; !r.strangers {
@@ -104,8 +104,8 @@ func (r *rig) natsOptions(o *server.Options) {
 	o.NoAuthUser = "all"
 }
 
-// loseReplies loses what the server says to the clients, then cuts them off. If
-// all clients have ended there is nothing to lose.
+// loseReplies drops what the server says to the clients, then cuts them off. If all
+// clients have ended, there is nothing to lose.
 func (r *rig) loseReplies() {
 	swallowed := r.toNATS.deafen()
 	select {
@@ -132,7 +132,7 @@ func (r *rig) start() {
 	r.clients[0].await()
 }
 
-// odometer counts requests and tells when there were so many.
+// odometer counts requests and signals when a number of them is reached.
 type odometer struct {
 	mu    sync.Mutex
 	count int
@@ -154,7 +154,7 @@ func (o *odometer) add() {
 	}
 }
 
-// round makes one history, with faults on the way, and checks it.
+// round makes one history, with faults meanwhile, and checks it.
 func (r *rig) round(faults int) {
 	r.rounds++
 	round := fmt.Sprint(r.rounds)
@@ -182,7 +182,7 @@ func (r *rig) round(faults int) {
 			r.struck++
 			f.strike()
 			r.tally.fault(f.name, 1)
-		case <-ended: // they have given up
+		case <-ended: // all clients have given up
 		}
 	}
 	<-ended
@@ -212,8 +212,8 @@ func (r *rig) drain(queues []string) {
 	running.Wait()
 }
 
-// checkTimeout is how long the check of one queue may take. One that takes
-// longer counts as undecided, and fails.
+// checkTimeout is how long the check of one queue may take. If it takes longer, the
+// queue is undecided and the test fails.
 const checkTimeout = 30 * time.Second
 
 func (r *rig) check(queues []string) {
@@ -231,7 +231,7 @@ func (r *rig) check(queues []string) {
 	}
 }
 
-// wrong reports a history that is wrong, or of which nobody knows.
+// wrong reports a history that has a fault or is undecided.
 func (r *rig) wrong(h *proof.History, err error) {
 	r.t.Helper()
 	r.tally.add(func() {
@@ -243,14 +243,14 @@ func (r *rig) wrong(h *proof.History, err error) {
 	})
 	path := filepath.Join(flags.out, fmt.Sprintf("history-%s-%d.json", h.Name, time.Now().UnixNano()))
 	pages, visualErr := h.Visualize(path, checkTimeout)
-	r.t.Errorf("%v\nhistory: %s\npages: %s\nto check the history again: go test -run '^TestFile$' ./testenv/proof -history %s\nto make one like it: %s",
+	r.t.Errorf("%v\nhistory: %s\npages: %s\ncheck the history again: go test -run '^TestFile$' ./testenv/proof -history %s\nmake a similar one: %s",
 		err, path, strings.Join(pages, " "), path, h.Again)
 	if err := errors.Join(h.Write(path), visualErr); err != nil {
 		r.t.Errorf("the history could not be written: %v", err)
 	}
 }
 
-// finish ends the system and looks at what it left in its store.
+// finish ends the system and checks what it left in its store.
 func (r *rig) finish() {
 	for _, c := range r.clients {
 		c.nc.Close()
@@ -274,19 +274,19 @@ func (r *rig) finish() {
 	}
 	for queue, values := range left {
 		r.tally.add(func() { r.tally.violations++ })
-		r.t.Errorf("left in queue %s, after all its requests were answered and it was said to be empty: %q", queue, values)
+		r.t.Errorf("left in queue %s, after all its requests were answered and it was reported empty: %q", queue, values)
 	}
 }
 
-// scan checks the invariants of everything stored, and the number of items if
-// it is not negative.
+// scan checks the invariants of everything stored and, unless items is negative, the
+// number of items.
 func (r *rig) scan(ctx context.Context, db kv.Database, items int) {
 	contents, err := fdbpqtest.CheckInvariants(ctx, db, subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
 	if err == nil && items >= 0 && contents.Items != items {
 		err = fmt.Errorf("%d items, want %d", contents.Items, items)
 	}
 	if err != nil {
-		r.t.Errorf("the store: %v\nto do it again: %s", err, r.again())
+		r.t.Errorf("the store: %v\nreproduce with: %s", err, r.again())
 		r.tally.add(func() { r.tally.violations++ })
 	}
 	r.tally.add(func() { r.tally.scans++ })

@@ -26,8 +26,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// serviceVariable makes the test binary a bridge in a process of its own, which
-// can be killed. It holds a serviceConfig.
+// serviceVariable makes the test binary run a bridge in a process of its own, which can
+// be killed. It holds a serviceConfig.
 const serviceVariable = "PROOF_SERVICE"
 
 type serviceConfig struct {
@@ -72,7 +72,7 @@ func (c *serviceConfig) open(logger *slog.Logger) (kv.Database, error) {
 	return pebblekv.Open(c.Folder, pebblekv.Options{Logger: logger})
 }
 
-// bridgeOptions are those of all bridges.
+// bridgeOptions returns the options of all bridges.
 func bridgeOptions(url string, db kv.Database, timeout time.Duration) bridge.Options {
 	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *service) kill() {
 	s.report()
 }
 
-// stop is an orderly end.
+// stop shuts the process down in an orderly way.
 func (s *service) stop() {
 	s.t.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -175,14 +175,14 @@ func (s *service) stop() {
 	s.report()
 }
 
-// report shows what the process had to say, of which a data race is a failure.
+// report shows the output of the process. A data race in it is a failure.
 func (s *service) report() {
 	s.cmd = nil
 	_ = s.stdin.Close()
 	text := s.stderr.String()
 	if strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic:") {
-		s.t.Errorf("the service says:\n%s", text)
+		s.t.Errorf("output of the service:\n%s", text)
 	} else if text != "" {
-		s.t.Logf("the service says:\n%.2000s", text)
+		s.t.Logf("output of the service:\n%.2000s", text)
 	}
 }

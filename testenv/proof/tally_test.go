@@ -15,7 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
-// tally counts what was done.
+// tally counts what the tests have done.
 type tally struct {
 	mu sync.Mutex
 	tallied
@@ -27,8 +27,8 @@ type tallied struct {
 	outcomes   map[string]int
 	faults     map[string]int
 	histories  int
-	queues     int // histories of single queues
-	scans      int // of a whole keyspace
+	queues     int // histories of one queue each
+	scans      int // checks of a whole keyspace
 	undecided  int
 	violations int
 }
@@ -86,15 +86,15 @@ func (y *tally) String() string {
 	return b.String()
 }
 
-// resources are what a process holds.
+// resources are those that a process holds.
 type resources struct {
 	goroutines int
 	files      int
-	memory     uint64 // bytes of the heap that are in use
+	memory     uint64 // heap in use, in bytes
 }
 
-// What may be held in the end beyond what was at the start: connections and
-// timers of a moment, and caches that fill up to their bounds.
+// How much more may be held at the end than at the start: temporary connections and
+// timers, and caches that fill up to their limits.
 const (
 	moreGoroutines = 12
 	moreFiles      = 12
@@ -109,7 +109,7 @@ func own(t *testing.T) func() resources {
 func ownResources(t *testing.T) resources {
 	t.Helper()
 	runtime.GC()
-	runtime.GC() // what the first one finalized
+	runtime.GC() // collects what the first one finalized
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	files, err := os.ReadDir("/proc/self/fd")
@@ -123,15 +123,15 @@ func (r resources) String() string {
 	return fmt.Sprintf("%d goroutines, %d open files, %.1f MiB", r.goroutines, r.files, float64(r.memory)/(1<<20))
 }
 
-// wantNoMore fails if much more is held than at the start, and stays held: what a
-// busy queue needs is given up after some seconds.
+// wantNoMore fails if much more is held than at the start, and stays so: what a busy
+// queue needs is released after some seconds.
 func wantNoMore(t *testing.T, whose string, start resources, measure func() resources) {
 	t.Helper()
 	testenv.Eventually(t, func() error {
 		now := measure()
 		if now.goroutines > start.goroutines+moreGoroutines || now.files > start.files+moreFiles ||
 			now.memory > start.memory+moreMemory {
-			return fmt.Errorf("%s held %v at the start and holds %v", whose, start, now)
+			return fmt.Errorf("%s held %v at the start and now holds %v", whose, start, now)
 		}
 		t.Logf("%s held %v at the start, %v at the end", whose, start, now)
 		return nil

@@ -1,9 +1,9 @@
 //go:build fdb
 
-// Package recipe is another program that uses FoundationDB's published recipes
-// for a priority queue and a queue: through the binding and its tuple layer, with
-// none of this project's code. Tests compare with it, and so does the benchmark.
-// It needs the build tag fdb.
+// Package recipe implements FoundationDB's published recipes for a priority queue and a
+// queue as another program would: with the binding and its tuple layer, and with none
+// of this project's code. Tests and the benchmark compare with it. It needs the build
+// tag fdb.
 package recipe
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/apple/foundationdb/bindings/go/src/fdb/tuple"
 )
 
-// Queue is where the items of a queue are, and how.
+// Queue says where the items of a queue are, and in which form.
 type Queue struct {
 	Items subspace.Subspace
-	// Packed values are tuples, as in the recipe for Java; others are raw, as in
-	// that for Python.
+	// Packed values are tuples, as in the recipe for Java; otherwise they are raw, as
+	// in the one for Python.
 	Packed bool
 }
 
@@ -54,7 +54,8 @@ func (q Queue) Pop(tr fdb.Transaction, max bool) ([]byte, error) {
 	return q.unpack(found[0].Value)
 }
 
-// next is one more than the last first element below s, or first.
+// next returns one more than the first element of the last key below s, or first if
+// there is none.
 func next(tr fdb.Transaction, s subspace.Subspace, first int64) (int64, error) {
 	last, err := tr.Snapshot().GetRange(s, fdb.RangeOptions{Limit: 1, Reverse: true}).GetSliceWithError()
 	if err != nil || len(last) == 0 {

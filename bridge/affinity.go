@@ -13,22 +13,22 @@ import (
 )
 
 // affinity attracts the pops of busy queues to the bridge that owns them, so that few
-// have to be forwarded. NATS delivers a request to one of the matching subscriptions
-// of the queue group, each with the same probability, whoever made them. So the owner
-// of a busy queue makes many more subscriptions, to exactly the subjects on which
-// that queue is popped. Pops that still reach another bridge are forwarded, so nothing depends on
+// have to be forwarded. NATS delivers a request to one of the matching subscriptions of
+// the queue group, each with the same probability, whoever made them. So the owner of a
+// busy queue makes many more subscriptions, to exactly the subjects on which that queue
+// is popped. Pops that still reach another bridge are forwarded, so nothing depends on
 // affinity.
 //
 // The subscriptions have a connection of their own, which does not reconnect. When it
-// ends they are gone, here and in the server, and are made again if their queues are
-// still busy. So they are never in the way of the bridge's other subscriptions, and none
-// is left behind in the server. Replies go over the bridge's main connection.
+// ends, they are gone both here and in the server, and are made again if their queues
+// are still busy. So they never get in the way of the bridge's other subscriptions, and
+// none is left behind in the server. Replies go over the bridge's main connection.
 type affinity struct {
 	b        *Bridge
 	period   atomic.Uint32 // heartbeats so far
 	attempts sync.WaitGroup
 
-	// Of the time from start to stop.
+	// Set by start, used until stop.
 	line    *line          // of the connections
 	cancel  func()         // ends running
 	running sync.WaitGroup // run
@@ -38,7 +38,7 @@ type affinity struct {
 		subjects   map[string]*busySubject
 		conn       *nats.Conn              // of the subscriptions; nil while there is none
 		open       map[*nats.Conn]struct{} // conn, and those being drained
-		empty      chan struct{}           // closed when open has become empty; nil if it always was
+		empty      chan struct{}           // closed once open is empty again; nil before the first connection
 		connecting bool
 		tried      time.Time // when the last attempt to connect began
 		refused    error     // why NATS did not accept the connection or a subscription
@@ -58,18 +58,18 @@ type busySubject struct {
 const (
 	// busyPops in one heartbeat make a subject busy: 256 pops per second.
 	busyPops = 64
-	// A heartbeat with fewer than usedPops counts as idle, and idleBeats of those in a
-	// row end the subscriptions: 2 s.
+	// A heartbeat with fewer than usedPops counts as idle, and idleBeats of them in a
+	// row, 2 s, end the subscriptions.
 	usedPops  = 4
 	idleBeats = 8
-	// maxBusy is the most subjects that a bridge subscribes to by name.
+	// maxBusy limits the subjects that a bridge subscribes to by name.
 	maxBusy = 32
 	// affinityWeight is the number of subscriptions for each peer, so that one pop in
-	// nine has to be forwarded, and maxAffinity the most for one subject.
+	// nine has to be forwarded. maxAffinity limits those to one subject.
 	affinityWeight = 8
 	maxAffinity    = 64
-	// affinityRetry is the time until the next attempt after NATS has refused, and
-	// affinityPause the least time between two attempts to connect.
+	// affinityRetry is the time until the next attempt after a refusal by NATS, and
+	// affinityPause the shortest time between two attempts to connect.
 	affinityRetry = time.Minute
 	affinityPause = 2 * time.Second
 )
@@ -81,8 +81,8 @@ func newAffinity(b *Bridge) *affinity {
 	return a
 }
 
-// note counts a pop of a queue that this bridge owns. rate is that of the pops from the
-// same end of the queue, and subject where they come.
+// note counts a pop of a queue that this bridge owns. rate counts the pops from the
+// same end of the queue, and subject is where they arrive.
 func (a *affinity) note(rate *dispatch.Rate, subject string) {
 	switch rate.Note(a.period.Load()) {
 	case usedPops:
@@ -92,7 +92,7 @@ func (a *affinity) note(rate *dispatch.Rate, subject string) {
 	}
 }
 
-// mark notes that a subject is used, or even busy, in this heartbeat.
+// mark records that a subject is used, or even busy, in this heartbeat.
 func (a *affinity) mark(subject string, busy bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -102,7 +102,7 @@ func (a *affinity) mark(subject string, busy bool) {
 			return
 		}
 		s = &busySubject{}
-		a.mu.subjects[strings.Clone(subject)] = s // the message's memory is not kept
+		a.mu.subjects[strings.Clone(subject)] = s // a substring would keep the whole message in memory
 	}
 	s.used = true
 	s.busy = s.busy || busy
@@ -191,14 +191,14 @@ func (a *affinity) survey(want int) (missing map[string]int, ended []*nats.Subsc
 	return missing, ended, refused
 }
 
-// drain ends subscriptions. What NATS has delivered to them is still served.
+// drain ends subscriptions. Messages already delivered to them are still handled.
 func drain(subscriptions []*nats.Subscription) {
 	for _, s := range subscriptions {
 		_ = s.Drain() // fails if it has ended with its connection
 	}
 }
 
-// forgetLocked takes the subscriptions of a subject for ended.
+// forgetLocked treats the subscriptions of a subject as ended.
 func (a *affinity) forgetLocked(s *busySubject) {
 	a.mu.former += droppedBy(s.subscriptions)
 	s.subscriptions = nil
@@ -211,7 +211,7 @@ func (a *affinity) forgetAllLocked() {
 	}
 }
 
-// subscribed is the number of subjects subscribed to.
+// subscribed returns the number of subjects subscribed to.
 func (a *affinity) subscribed() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -244,8 +244,8 @@ func (a *affinity) subscribe(conn *nats.Conn, subject string, n int) {
 	}
 }
 
-// release ends all subscriptions, and their connection once what NATS has delivered
-// to them is served.
+// release ends all subscriptions, and closes their connection once the messages
+// delivered to them are handled.
 func (a *affinity) release() {
 	a.mu.Lock()
 	conn := a.mu.conn
@@ -258,8 +258,8 @@ func (a *affinity) release() {
 	}
 }
 
-// stop ends all subscriptions until start is called again. It returns when what NATS has
-// delivered to them is with the lanes. If ctx ends before, it closes the connections,
+// stop ends all subscriptions until start is called again. It returns when the requests
+// delivered to them are in their lanes. If ctx ends first, it closes the connections,
 // which loses the rest.
 func (a *affinity) stop(ctx context.Context) {
 	a.cancel()
@@ -288,9 +288,9 @@ func (a *affinity) stop(ctx context.Context) {
 	}
 }
 
-// stats returns the number of subjects subscribed to, and that of the messages
-// dropped by the NATS client because the bridge fell behind. The latter never decreases, although
-// subscriptions that ended with their connection no longer tell theirs.
+// stats returns the number of subjects subscribed to, and how many messages the NATS
+// client has dropped because the bridge fell behind. The latter never decreases,
+// although subscriptions that ended with their connection no longer report theirs.
 func (a *affinity) stats() (subjects, dropped int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -302,7 +302,8 @@ func (a *affinity) stats() (subjects, dropped int) {
 	return a.subscribedLocked(), a.mu.dropped
 }
 
-// backlog is what NATS has delivered to the subscriptions and no callback has seen yet.
+// backlog returns what NATS has delivered to the subscriptions and no callback has
+// handled yet.
 func (a *affinity) backlog() (messages, bytes int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

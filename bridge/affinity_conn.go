@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// connection returns the connection of the subscriptions. If there is none it returns
+// connection returns the connection of the subscriptions. If there is none, it returns
 // nil and begins to make one.
 func (a *affinity) connection() *nats.Conn {
 	a.mu.Lock()
@@ -86,8 +86,8 @@ func (a *affinity) closed(conn *nats.Conn) {
 	}
 }
 
-// wait returns when all connections, and attempts to make one, have ended after stop, or with an
-// error when ctx ends.
+// wait returns when all connections and attempts to connect have ended after stop, or
+// with an error when ctx ends.
 func (a *affinity) wait(ctx context.Context) error {
 	if !waitFor(ctx, &a.attempts) {
 		return ctx.Err()

@@ -7,14 +7,14 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 )
 
-// pops notes pops of one queue in the present period.
+// pops notes n pops of one queue in the current period.
 func pops(a *affinity, r *dispatch.Rate, subject string, n int) {
 	for range n {
 		a.note(r, subject)
 	}
 }
 
-// A bridge that is alone does not remember which queues are used.
+// A bridge without peers does not remember which queues are used.
 func TestAffinityForgetsWhenAlone(t *testing.T) {
 	a := newTestBridge(t).router.affinity
 	for i := range 100 {
@@ -32,7 +32,7 @@ func TestAffinityForgetsWhenAlone(t *testing.T) {
 }
 
 // Subjects that are not busy are neither remembered nor subscribed to.
-func TestAffinityIgnoresWhatIsNotBusy(t *testing.T) {
+func TestAffinityIgnoresQuietSubjects(t *testing.T) {
 	a := newTestBridge(t).router.affinity
 	queues := make([]dispatch.Rate, 100)
 	for range idleBeats {
@@ -47,13 +47,13 @@ func TestAffinityIgnoresWhatIsNotBusy(t *testing.T) {
 		}
 	}
 	if a.mu.connecting {
-		t.Error("a connection is made for nothing")
+		t.Error("a connection is being made without need")
 	}
 }
 
-// A busy subject is wanted at once, kept while it is used now and then, and
+// A busy subject is subscribed to at once, kept as long as it is used now and then, and
 // forgotten when it is idle.
-func TestAffinityKeepsWhatIsUsed(t *testing.T) {
+func TestAffinityKeepsUsedSubjects(t *testing.T) {
 	const subject = "pq.jobs.pop.min"
 	a := newTestBridge(t).router.affinity
 	var r dispatch.Rate
@@ -68,16 +68,16 @@ func TestAffinityKeepsWhatIsUsed(t *testing.T) {
 		a.survey(affinityWeight)
 	}
 	if len(a.mu.subjects) != 1 {
-		t.Error("a subject that is used is forgotten")
+		t.Error("a subject in use was forgotten")
 	}
 	pops(a, &r, subject, usedPops-1)
 	a.survey(affinityWeight)
 	if len(a.mu.subjects) != 0 {
-		t.Error("a subject that is idle is remembered")
+		t.Error("an idle subject is remembered")
 	}
 }
 
-// However many subjects are busy, only some are subscribed to.
+// Only a limited number of busy subjects are subscribed to.
 func TestAffinityIsBounded(t *testing.T) {
 	a := newTestBridge(t).router.affinity
 	for i := range 2 * maxBusy {

@@ -19,7 +19,7 @@ import (
 
 const affinitySubjects = "pq_direct_subjects"
 
-// burst requests n times at once and returns the replies by their code, 0 for an item.
+// burst makes n requests at once and counts the replies by code, 0 for an item.
 func burst(t *testing.T, nc *nats.Conn, subject string, n int) map[int]int {
 	t.Helper()
 	var mu sync.Mutex
@@ -47,7 +47,7 @@ func burst(t *testing.T, nc *nats.Conn, subject string, n int) map[int]int {
 }
 
 // busy pops from an empty queue until one of the bridges attracts its pops, and returns
-// that one.
+// that bridge.
 func busy(t *testing.T, nc *nats.Conn, subject string, bridges ...*testenv.Bridge) (taker *testenv.Bridge) {
 	t.Helper()
 	testenv.Eventually(t, func() error {
@@ -104,7 +104,7 @@ func TestPopsOfABusyQueueAreAttracted(t *testing.T) {
 	}
 }
 
-// No pop is lost when the bridge that attracts them ends in an orderly way.
+// No pop is lost when the bridge that attracts the pops shuts down in an orderly way.
 func TestBridgeOfABusyQueueEnds(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	bridges := []*testenv.Bridge{e.Bridge, e.StartBridge()}
@@ -126,8 +126,8 @@ func TestBridgeOfABusyQueueEnds(t *testing.T) {
 	wantQueued(t, e, 0)
 }
 
-// After NATS was away no subscription is left over that could swallow a pop, and those
-// for a queue that is still busy are made again.
+// After NATS was away, no subscription is left over that could swallow a pop, and those
+// of a queue that is still busy are made again.
 func TestNATSAwayFromABusyQueue(t *testing.T) {
 	const subject = "pq.jobs.pop.min"
 	e := testenv.New(t, testenv.Options{})
@@ -140,7 +140,7 @@ func TestNATSAwayFromABusyQueue(t *testing.T) {
 		e.NATS.Stop()
 		for _, b := range bridges {
 			wantMetric(t, b, "pq_nats_connected", 0)
-			if long { // enough to believe to be alone
+			if long { // long enough for peers to be considered gone
 				wantMetric(t, b, "pq_bridges", 1)
 			}
 		}
@@ -197,8 +197,8 @@ func (o onlyOnce) Dial(network, address string) (net.Conn, error) {
 	return nil, errors.New("only once")
 }
 
-// If the second connection never comes about, everything else works, and the bridge ends in
-// time.
+// If the second connection is never established, everything else works, and the bridge
+// shuts down in time.
 func TestNoConnectionForABusyQueue(t *testing.T) {
 	attempts, release := make(chan struct{}, 64), make(chan struct{})
 	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) {
@@ -243,7 +243,7 @@ func TestTooManySubscriptionsForABusyQueue(t *testing.T) {
 	for _, b := range bridges {
 		wantMetric(t, b, affinitySubjects, 0)
 	}
-	// It is not tried again while the queue is busy.
+	// There is no further attempt while the queue is busy.
 	heartbeats, err := e.Conn.SubscribeSync(rootOf(t, e.Conn) + "members")
 	if err != nil {
 		t.Fatal(err)

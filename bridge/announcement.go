@@ -13,7 +13,7 @@ type announcement struct {
 	Store     string    `json:"store"` // identity, see fdbpq.OpenStore
 	Group     string    `json:"group"`
 	Subjects  []string  `json:"subjects"`            // wildcards
-	Exclusive bool      `json:"exclusive,omitempty"` // only one process can have the store
+	Exclusive bool      `json:"exclusive,omitempty"` // only one process can use the store
 	Host      string    `json:"host"`
 	Process   int       `json:"process"`
 	Location  string    `json:"location"` // of the store, for people
@@ -36,7 +36,7 @@ func (s state) rank() int {
 }
 
 // realm is what bridges must have in common to serve the same subjects. If a bridge has
-// an exclusive store, any other bridge with the same store has a copy of it.
+// an exclusive store, any other bridge with the same store uses a copy of it.
 func (a *announcement) realm() string {
 	owner := ""
 	if a.Exclusive {
@@ -45,10 +45,10 @@ func (a *announcement) realm() string {
 	return strings.Join(append(slices.Clone(a.Subjects), a.Store, a.Group, owner), " ")
 }
 
-// outranks reports whether a may serve if only one of the two bridges can. One that
-// serves comes before one that starts, and that before one that waits, because somebody may
-// just have restarted it. Among equals the older bridge comes first. A realm
-// has the rank of its best bridge.
+// outranks reports whether a may serve if only one of the two bridges can. A serving
+// bridge outranks a starting one, and a starting bridge outranks a waiting one, because
+// somebody may just have restarted it. Among equals the older bridge comes first. A
+// realm has the rank of its best bridge.
 func (a *announcement) outranks(other *announcement) bool {
 	if mine, its := a.State.rank(), other.State.rank(); mine != its {
 		return mine > its

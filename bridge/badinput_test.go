@@ -65,14 +65,14 @@ func TestBadInput(t *testing.T) {
 			}
 		})
 	}
-	// Nothing was stored, and all goes on.
+	// Nothing was stored, and the bridge keeps working.
 	wantLen(t, e, "pq", "jobs", 0)
 	wantLen(t, e, "q", "jobs", 0)
 	wantMetric(t, e.Bridge, `pq_errors_total{code="400",operation="enqueue"}`, 2)
 }
 
-// A header that Go's client would not even send can come from others.
-func TestHeaderNamesNobodyCanReply(t *testing.T) {
+// Other clients can send headers that Go's client would refuse to send.
+func TestUnsendableHeaderNames(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	reply := rawRequest(t, e, "pq.jobs.push", "NATS/1.0\r\nno name: x\r\n\r\n", "payload")
 	if !strings.Contains(reply, "Nats-Service-Error-Code: 400") || !strings.Contains(reply, "no name") {
@@ -81,8 +81,8 @@ func TestHeaderNamesNobodyCanReply(t *testing.T) {
 	wantLen(t, e, "pq", "jobs", 0)
 }
 
-// Requests that nobody could receive the answer of are counted, and do nothing.
-func TestNobodyToAnswer(t *testing.T) {
+// Requests whose answer nobody could receive are counted, and do nothing.
+func TestNoReplySubject(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	push(t, e, "pq.jobs.push", nil, "stays")
 	publish(t, e, "pq.jobs.push", "pq.jobs.push", "reply subject is a request")
@@ -91,7 +91,7 @@ func TestNobodyToAnswer(t *testing.T) {
 	publish(t, e, "pq.jobs.len", "", "")
 	publish(t, e, "pq.jobs.push.high", "", "x")
 	publish(t, e, "pq.jobs.nonsense", "", "x")
-	// Fire and forget that is right.
+	// A correct push without a reply subject.
 	publish(t, e, "pq.jobs.push.1", "", "second")
 	wantLen(t, e, "pq", "jobs", 2)
 	wantLen(t, e, "q", "other", 0)
@@ -99,7 +99,7 @@ func TestNobodyToAnswer(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_pending_requests", 0)
 }
 
-// A message that does not fit into a transaction is refused alone.
+// A message too large for a transaction is refused without affecting others.
 func TestTooLarge(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine, NATS: func(o *server.Options) {
@@ -116,8 +116,8 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// The headers of a request that were sent without spaces grow on their way
-// back; if that makes them too large for a reply the push is refused.
+// Headers sent without spaces grow on their way back; if that makes them too large for
+// a reply, the push is refused.
 func TestHeadersThatGrow(t *testing.T) {
 	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 4096 }})
 	headers := "NATS/1.0\r\n" + strings.Repeat("a:b\r\n", 10) + "\r\n"
@@ -134,8 +134,8 @@ func TestHeadersThatGrow(t *testing.T) {
 	}
 }
 
-// An item stored while the server carried larger messages is answered 413, and
-// is not lost.
+// An item stored while the server carried larger messages is answered 413, and is not
+// lost.
 func TestMaxPayloadLowered(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	push(t, e, "pq.jobs.push.3", nil, strings.Repeat("x", 10_000))
@@ -192,10 +192,10 @@ func TestPermissions(t *testing.T) {
 			}
 			return nil
 		})
-		// What is allowed works.
+		// Permitted subjects work.
 		e.Conn = e.Connect()
 		push(t, e, "pq.jobs.push", nil, "x")
-		// Allowed at last.
+		// Now permitted.
 		e.NATS.Change(user(nil))
 		e.NATS.Restart()
 		b.WaitReady()
@@ -212,7 +212,7 @@ func TestPermissions(t *testing.T) {
 	})
 }
 
-// A client that is gone before its reply disturbs nobody.
+// A client that leaves before its reply arrives disturbs nobody.
 func TestClientGone(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	nc := e.Connect()

@@ -12,9 +12,9 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// BenchmarkRequests runs the whole system in one process, clients and NATS
-// included: 128 clients over 4 connections, 128 bytes, 10 priorities. Use it
-// with -cpuprofile; for figures to compare there is make bench.
+// BenchmarkRequests runs the whole system in one process, clients and NATS included:
+// 128 clients over 4 connections, 128 bytes, 10 priorities. Use it with -cpuprofile;
+// for comparable figures there is make bench.
 func BenchmarkRequests(b *testing.B) {
 	const clients, connections = 128, 4
 	payload := make([]byte, 128)
@@ -66,8 +66,8 @@ func BenchmarkRequests(b *testing.B) {
 	}
 }
 
-// batchesOf returns how many batches the bridge has done, and of how many
-// requests.
+// batchesOf returns how many batches the bridge has done, and how many requests were in
+// them.
 func batchesOf(b *testing.B, e *testenv.Env) (batches, requests float64) {
 	batches, err := metric(e.Bridge, "pq_batch_requests_count")
 	if err != nil {

@@ -3,28 +3,27 @@
 // # Requests
 //
 // Each message on a subject of the grammar is a request. The NATS callback parses and
-// checks it and submits it to package dispatch, which runs requests in batches, each in
-// one transaction, and has them answered when the batch is durable. Requests from one
+// checks it, then submits it to package dispatch. That runs requests in batches, each
+// in one transaction, and answers them once the batch is durable. Requests from one
 // publisher to one queue are processed in the order sent, as long as one bridge serves
 // them.
 //
 // Every request with a reply subject gets one reply: the result, or an error as headers
-// without a payload, see subjects.ErrorFromHeaders. A push may have no reply subject; if it
-// fails, it is counted and logged. So is any other request that fails without a usable
-// reply subject.
+// without a payload, see subjects.ErrorFromHeaders. Only a push may do without a reply
+// subject. Requests that fail and have no usable reply subject are counted and logged.
 //
 // # Failures
 //
-// A reply lost on its way loses what it carried: pops are at most once. Only if
-// the reply could not even be handed to NATS, or the server refused it for lack of
-// permissions, is the item pushed again, behind the others of its priority. If the store
-// leaves open whether a batch was committed, its requests are answered 503 with an
-// unknown outcome, and items that its pops took are put back. After any other error the
-// request has had no effect.
+// Pops are delivered at most once: a reply lost on its way loses its item. The item is
+// pushed again, behind the others of its priority, only if the reply could not even be
+// handed to NATS, or if the server refused it for lack of permissions. If the store
+// does not say whether a batch was committed, the requests of the batch get 503 with an
+// unknown outcome, and items that its pops took go back into the queue. After any other
+// error the request has had no effect.
 //
-// NATS may be away at the start and at any later time; the bridge keeps trying to
-// connect. The store may be away too; until it has answered once, the bridge does not
-// subscribe to requests. /readyz tells which of the two is missing.
+// NATS and the store may be unavailable at the start or at any later time. The bridge
+// keeps trying to connect to NATS, and it subscribes to requests only once the store
+// has answered. /readyz says which of the two is missing.
 //
 // Bridges that serve the same subjects must share the store and the queue group. A
 // bridge that conflicts with another one does not start to serve, or stops serving
@@ -68,30 +67,30 @@ type Bridge struct {
 	members  *membership
 	router   *router
 
-	// scrapes ends with HTTP. Prometheus passes no context to its collectors.
+	// scrapes ends with HTTP; Prometheus passes no context to its collectors.
 	scrapes    context.Context
 	endScrapes context.CancelFunc
 
 	line     *line
 	online   atomic.Bool            // connected to NATS; asking nc would wait for attempts to connect
-	muted    atomic.Bool            // NATS forbids what bridges send each other
+	muted    atomic.Bool            // NATS does not permit messages between bridges
 	nc       *nats.Conn             // set by connect, before anything uses it
 	denied   atomic.Pointer[string] // why NATS refused a subscription to requests
 	closed   chan struct{}          // closed when nc is closed for good
 	idle     atomic.Pointer[string] // why this bridge does not serve; nil if it does
 	stopping atomic.Bool
-	unsent   atomic.Int64 // replies of the shutdown that nc did not accept
+	unsent   atomic.Int64 // replies that nc refused during the shutdown
 
 	serving struct {
 		mu            sync.Mutex
 		subscriptions []*nats.Subscription // to requests
-		ending        []*nats.Subscription // those that were drained
-		dropped       int                  // messages, by former subscriptions
+		ending        []*nats.Subscription // drained
+		dropped       int                  // messages dropped by former subscriptions
 	}
 }
 
-// New checks the options and opens the HTTP listener; call Close if Run is not going to
-// be called. Errors: those of Options.Validate, and of the listener.
+// New checks the options and opens the HTTP listener. Call Close if Run will not be
+// called. It returns the errors of Options.Validate, or that of the listener.
 func New(o Options) (*Bridge, error) {
 	o = o.withDefaults()
 	o.Logger = withDetails(o.Logger)
@@ -134,8 +133,8 @@ func New(o Options) (*Bridge, error) {
 	return b, nil
 }
 
-// Close closes the HTTP listener of a bridge that is not run. While Run runs it ends it,
-// as any failure of the listener does. After Run it does nothing.
+// Close closes the HTTP listener of a bridge that is not run. During Run it ends Run,
+// as any failure of the listener does; after Run it does nothing.
 func (b *Bridge) Close() error {
 	if b.listener == nil {
 		return nil
@@ -154,22 +153,23 @@ func (b *Bridge) Addr() string {
 	return b.listener.Addr().String()
 }
 
-// Run serves until ctx ends, and then finishes what was delivered. It returns when all its
-// goroutines are gone. That is within the shutdown timeout, unless the store takes longer
-// to give up a batch. Only an attempt to connect by a CustomDialer that does not return
-// is left behind. Run is called once. The error is nil after an orderly end; otherwise
-// it says why the bridge could not start or go on, or what was left undone.
+// Run serves until ctx ends, then finishes the requests that have been delivered. It
+// returns when all its goroutines have ended, within the shutdown timeout unless the
+// store takes longer to cancel a batch. One goroutine may outlive it: an attempt to
+// connect by a CustomDialer that does not return. Call Run once. The error is nil after
+// an orderly shutdown; otherwise it says why the bridge could not start or continue, or
+// what was left undone.
 func (b *Bridge) Run(ctx context.Context) error {
 	// Accepted requests outlive ctx: see shutdown.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 
-	running := running{failed: make(chan error, 2), stop: stop, stopServing: func() {}} // one for each that sends
+	running := running{failed: make(chan error, 2), stop: stop, stopServing: func() {}} // room for both senders
 	running.dispatcher.Go(func() { b.dispatcher.Run(work) })
 	running.others.Go(func() { b.outbox.run(work) })
 
 	err := b.connect(ctx)
-	running.web = b.startHTTP(running.failed) // after connect, because it looks at the connection
+	running.web = b.startHTTP(running.failed) // after connect, because it uses the connection
 	if err == nil {
 		serving, stopServing := context.WithCancel(ctx)
 		running.stopServing = stopServing
@@ -191,13 +191,13 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return b.shutdown(ctx, err, &running)
 }
 
-// running is what Run has started.
+// running tracks what Run has started.
 type running struct {
 	dispatcher  sync.WaitGroup
 	serving     sync.WaitGroup // serve
 	stopServing func()         // ends serve
 	others      sync.WaitGroup // end with stop
-	stop        func()         // gives up the batches under way and ends others
+	stop        func()         // cancels the batches in flight and ends others
 	web         *web           // nil without HTTP
 	failed      chan error     // why one of them ended early
 }

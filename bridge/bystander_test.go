@@ -17,7 +17,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// starved is what nobody should wait for because of what others do: the default
+// starved is how long nobody should have to wait because of other clients: the default
 // of Options.RequestTimeout.
 const starved = 5 * time.Second
 
@@ -28,7 +28,7 @@ type bystander struct {
 	stop chan struct{}
 	done sync.WaitGroup
 	took []time.Duration
-	// refused counts the replies that said so: 429 and 503.
+	// refused counts the replies 429 and 503.
 	refused int
 }
 
@@ -53,8 +53,8 @@ func startBystander(t *testing.T, e *testenv.Env) *bystander {
 	return b
 }
 
-// request is one request, sent again as long as the service says that it has
-// too much to do and did not run it.
+// request makes one request, and repeats it as long as the service says that it is
+// overloaded and did not run it.
 func (b *bystander) request(nc *nats.Conn, subject, payload string) string {
 	begin := time.Now()
 	for {
@@ -75,8 +75,8 @@ func (b *bystander) request(nc *nats.Conn, subject, payload string) string {
 	}
 }
 
-// end stops the bystander and logs how long its requests took, which is an error
-// if that is too long and not known.
+// end stops the bystander and logs how long its requests took. Too long is an error,
+// unless starves says that this is known.
 func (b *bystander) end(what string, starves bool) {
 	b.t.Helper()
 	close(b.stop)
@@ -91,14 +91,14 @@ func (b *bystander) end(what string, starves bool) {
 	}
 }
 
-// TestHostileClients measures what an honest client feels of others that do what
-// they can, and that all is as before when they are gone.
+// TestHostileClients measures how much an honest client suffers from hostile ones, and
+// checks that everything is as before once they are gone.
 func TestHostileClients(t *testing.T) {
 	attacks := []struct {
 		name   string
 		attack func(t *testing.T, e *testenv.Env)
-		// starves: others were seen to wait longer than they should. Nothing
-		// limits what one client may ask for, so how long is only logged.
+		// starves: other clients have been seen to wait longer than they should.
+		// Nothing limits what one client may ask for, so this is only logged.
 		starves bool
 	}{
 		{"nobody else", func(t *testing.T, e *testenv.Env) { sendAll(t, e, 500, "pq.quiet.len", "raw.x", "") }, false},
@@ -140,9 +140,9 @@ func TestHostileClients(t *testing.T) {
 	}
 }
 
-// sendAll sends n messages as fast as it can, reading replies but not waiting
-// for them, and returns when the service has looked at all of them. %d in the
-// subject is the number of the message.
+// sendAll sends n messages as fast as it can, reading replies but not waiting for them,
+// and returns when the service has handled all of them. %d in the subject becomes the
+// number of the message.
 func sendAll(t *testing.T, e *testenv.Env, n int, subject, reply, payload string) {
 	t.Helper()
 	c := dialRaw(t, e)
@@ -170,9 +170,9 @@ func sendHeaders(t *testing.T, e *testenv.Env) {
 	}
 }
 
-// askAndNotRead asks 2,000 times for an item of 64 KiB, and reads 4 KiB of the
-// replies at each tick, or nothing. NATS has the service wait for the client when
-// it holds much for it, until it is too much or write_deadline is over.
+// askAndNotRead requests an item of 64 KiB 2,000 times, and reads 4 KiB of the replies
+// at each tick, or nothing. NATS slows the service down while it holds much data for a
+// client, until the data is too much or write_deadline is over.
 func askAndNotRead(t *testing.T, e *testenv.Env, ticks <-chan time.Time) {
 	t.Helper()
 	const n = 2_000

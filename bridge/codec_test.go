@@ -8,8 +8,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// The time of an item is written from that of the one before where they have
-// their second in common.
+// A time in the same second as the one before reuses its text.
 func TestEncoderTime(t *testing.T) {
 	var e encoder
 	at := time.Date(2026, 12, 31, 23, 59, 59, 0, time.UTC)

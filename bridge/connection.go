@@ -23,15 +23,15 @@ const (
 	maxNATSPayload = 64 << 20
 )
 
-// connect opens the connection. NATS may be away. Once ctx has ended connect does not
-// wait for NATS.
+// connect opens the connection. NATS may be unavailable. connect stops waiting for it
+// when ctx ends.
 func (b *Bridge) connect(ctx context.Context) error {
 	options := append([]nats.Option{
 		nats.Name(clientName),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
-		nats.IgnoreAuthErrorAbort(), // somebody may correct the server's accounts
+		nats.IgnoreAuthErrorAbort(), // an operator may correct the server's accounts
 	}, b.options.NATSOptions...)
 	options = append(options,
 		nats.ConnectHandler(b.connected),
@@ -55,7 +55,7 @@ func (b *Bridge) connect(ctx context.Context) error {
 }
 
 // requestsOn subscribes to requests on a subject as a member of the queue group. The
-// subscription may have a backlog of the given share: 1 is all there may be, 2 is half.
+// limits of its backlog are the usual ones divided by share.
 func (b *Bridge) requestsOn(nc *nats.Conn, subject string, share int) (*nats.Subscription, error) {
 	subscription, err := nc.QueueSubscribe(subject, b.options.QueueGroup, newHandler(b).handle)
 	if err != nil {
@@ -68,7 +68,7 @@ func (b *Bridge) requestsOn(nc *nats.Conn, subject string, share int) (*nats.Sub
 }
 
 func (b *Bridge) connected(nc *nats.Conn) {
-	// Every connection subscribes anew, and NATS says again if it refuses.
+	// Each new connection subscribes again, and NATS reports any refusal again.
 	b.online.Store(true)
 	b.denied.Store(nil)
 	b.muted.Store(false)
@@ -89,7 +89,7 @@ func (b *Bridge) notConnected(_ *nats.Conn, err error) {
 	}
 }
 
-// asyncError is called for errors outside of calls: missing permissions, dropped
+// asyncError handles errors that no call returns: missing permissions, dropped
 // messages, unreadable headers. None of them ends the service.
 func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	defer b.outbox.hear(err)
@@ -98,7 +98,7 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 		b.metrics.replyFailures.Inc()
 		b.quiet.replies.warn("NATS refused a reply: this service may not publish to the subject that the client chose",
 			"subject", shorten(to))
-		b.outbox.refused(to)
+		b.outbox.noteRefusal(to)
 		return
 	}
 	subject := ""
@@ -109,12 +109,13 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
-	// The quote excludes clients' reply subjects that contain internalRoot further on.
+	// The opening quote excludes reply subjects of clients that contain internalRoot
+	// further on.
 	if strings.Contains(err.Error(), `to "`+internalRoot) {
 		b.mute()
 	}
 	for _, wildcard := range b.grammar.Wildcards() {
-		// All there is to go by is the server's text: the subscription is nil.
+		// The subscription is nil, so the server's text must tell which one it was.
 		if strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", wildcard)) {
 			text := err.Error()
 			b.denied.Store(&text)
@@ -122,17 +123,17 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	}
 }
 
-// mute notes that NATS forbids what bridges send each other. Until the next connect this
-// bridge acts as if it were alone.
+// mute records that NATS does not permit messages between bridges. Until the next
+// reconnect this bridge acts as if it were alone.
 func (b *Bridge) mute() {
 	b.muted.Store(true)
 	signal(b.members.asked)
-	b.quiet.nats.warn("NATS does not let the bridges talk to each other: allow this user to publish and subscribe to " +
-		internalRoot + ">, or it goes unnoticed if another bridge serves the same subjects from another store, and pops of one queue by several bridges will conflict")
+	b.quiet.nats.warn("NATS does not permit messages between bridges: allow this user to publish and subscribe to " +
+		internalRoot + ">; otherwise a bridge that serves the same subjects from another store goes unnoticed, and bridges that pop from the same queue conflict")
 }
 
-// refusedSubject returns the subject to which the server did not let the bridge
-// publish, if that is what the error says.
+// refusedSubject returns the subject of a publish that the server refused, if that is
+// what the error reports.
 func refusedSubject(err error) (subject string, ok bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return "", false

@@ -11,21 +11,21 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// decodeBare is for verbs without a payload and headers of their own. Errors wrap
-// ErrBadRequest.
+// decodeBare decodes verbs that have no payload and no headers of their own. Errors
+// wrap ErrBadRequest.
 func decodeBare(m *nats.Msg, r *subjects.Request, _ *fdbpq.Op) error {
 	if len(m.Data) > 0 {
 		return fmt.Errorf("%w: %s with a payload of %d bytes: want none", ErrBadRequest, r.Verb, len(m.Data))
 	}
 	err := checkNames(m.Header, r)
-	// They were for NATS. Forwarded to another bridge they would act once more,
-	// with the rights of this one.
+	// The headers were for NATS. Forwarded to another bridge they would act once more,
+	// with the permissions of this one.
 	m.Header = nil
 	return err
 }
 
-// decodePush takes the message over: what op refers to is the message's own memory.
-// Errors wrap ErrBadRequest or subjects.ErrPriority.
+// decodePush takes ownership of the message: op refers to its memory. Errors wrap
+// ErrBadRequest or subjects.ErrPriority.
 func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
 	op.Priority = r.Priority
 	op.Message.Value = m.Data
@@ -52,7 +52,7 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
 	return nil
 }
 
-// checkNames refuses the headers that no request, or not this one, may have.
+// checkNames refuses headers that no request may have, or that this one may not.
 func checkNames(h nats.Header, r *subjects.Request) error {
 	for name := range h {
 		if !subjects.RequestHeaderKnown(name) {
@@ -67,9 +67,9 @@ func checkNames(h nats.Header, r *subjects.Request) error {
 	return nil
 }
 
-// checkPushed refuses the headers that would make the reply to a later pop
-// look like something else than an item, that would have a NATS server act on that
-// reply, or that NATS cannot carry. It removes those that are not stored.
+// checkPushed refuses headers that would make the reply to a later pop look like
+// something other than an item, that a NATS server would act on in that reply, or that
+// NATS cannot carry. It removes those that are not stored.
 func checkPushed(m *nats.Msg) error {
 	for name, values := range m.Header {
 		if len(name) >= len(subjects.HeaderError) && strings.EqualFold(name[:len(subjects.HeaderError)], subjects.HeaderError) {
@@ -85,22 +85,21 @@ func checkPushed(m *nats.Msg) error {
 			delete(m.Header, name)
 		}
 	}
-	// NATS cuts off the blanks around it on the way back.
+	// NATS trims the spaces around the value on the way back.
 	if len(m.Data) == 0 && textproto.TrimString(m.Header.Get("Status")) == "503" {
 		return fmt.Errorf("%w: header Status 503 without a payload: whoever pops the item would take it for \"no responders\"", ErrBadRequest)
 	}
 	return nil
 }
 
-// checkBlock refuses headers that a NATS server may have read in another way than
-// the NATS client did, which hides a header from one of them: lines that end in LF
-// alone, lines without a name, blanks before a value, a status.
+// checkBlock refuses headers that a NATS server may have parsed differently from the
+// NATS client, which would hide a header from one of them: lines that end in LF alone,
+// lines without a name, spaces before a value, a status.
 //
-// The client does not show the block as it came, but tells its size. It is that
-// of the headers when each line is "name: value" and ends in CR LF, or less by the
-// blanks after the colons if the sender writes none. So this is not exact: other
-// things can add up to the same size. What comes of that is harmless, because only
-// what the client read is stored and sent on.
+// The client does not expose the raw block, only its size. The size must be that of
+// lines "name: value" that end in CR LF, or smaller by the spaces after the colons if
+// the sender writes none. This is not exact, because other blocks can add up to the
+// same size. That is harmless: only what the client parsed is stored and sent on.
 func checkBlock(h nats.Header, size int) error {
 	if h == nil {
 		if size > 0 {
@@ -108,11 +107,11 @@ func checkBlock(h nats.Header, size int) error {
 		}
 		return nil
 	}
-	lines, noted := 0, 0
+	lines, added := 0, 0
 	for name, values := range h {
 		lines += len(values)
-		if subjects.AddedByServer(name) { // in its own style
-			noted += len(values)
+		if subjects.AddedByServer(name) { // which has its own style
+			added += len(values)
 		}
 		for _, value := range values {
 			if strings.IndexByte(value, '\r') >= 0 {
@@ -121,18 +120,17 @@ func checkBlock(h nats.Header, size int) error {
 		}
 	}
 	missing := len(blockStart) + sizeOfLines(h) + len(crlf) - size
-	if withBlanks := 0 <= missing && missing <= noted; withBlanks {
+	if withSpaces := 0 <= missing && missing <= added; withSpaces {
 		return nil
 	}
-	if without := lines-noted <= missing && missing <= lines; without {
+	if without := lines-added <= missing && missing <= lines; without {
 		return nil
 	}
 	return fmt.Errorf("%w: the headers can be read in more than one way: want lines \"name: value\" or lines \"name:value\" that end in CR LF, and no status",
 		ErrBadRequest)
 }
 
-// token reports whether a header of that name can be sent: the Go client of NATS
-// sends no message with another.
+// token reports whether NATS's Go client can send a header of that name.
 func token(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -144,7 +142,7 @@ func token(name string) bool {
 	return len(name) > 0
 }
 
-// headerSize is the number of bytes that h takes in a message.
+// headerSize returns the number of bytes that h takes in a message.
 func headerSize(h map[string][]string) int {
 	if len(h) == 0 {
 		return 0
@@ -166,7 +164,7 @@ func sizeOfLines(h map[string][]string) (n int) {
 	return n
 }
 
-// headerMemory is about the bytes that h takes in memory, beyond those in a message.
+// headerMemory estimates the bytes that h takes in memory beyond those in a message.
 func headerMemory(h map[string][]string) (n int) {
 	const each = 64
 	for _, values := range h {
@@ -175,7 +173,7 @@ func headerMemory(h map[string][]string) (n int) {
 	return n
 }
 
-// priority is the one of the header and of the subject, which must agree.
+// priority returns the priority from the header and the subject, which must agree.
 func priority(r *subjects.Request, texts []string) (int64, error) {
 	value, have := r.Priority, r.HasPriority
 	for _, text := range texts {

@@ -10,16 +10,16 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// serviceName is what the service is called in service discovery.
+// serviceName is the name of the service in service discovery.
 const serviceName = "pqbridge"
 
-// semver is the form of a version that service discovery asks for.
+// semver matches the versions that service discovery accepts.
 var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
-// discoverable answers $SRV.PING, INFO and STATS as the micro package of
-// nats.go does. That package itself would run a goroutine for each endpoint,
-// which loses the order of a publisher's requests to one queue. It returns the
-// subscriptions that it made, also those before an error.
+// discoverable answers $SRV.PING, INFO and STATS as the micro package of nats.go does.
+// That package itself would run a goroutine for each endpoint, which loses the order of
+// a publisher's requests to one queue. It returns the subscriptions made, including
+// those made before an error.
 func (b *Bridge) discoverable() (made []*nats.Subscription, err error) {
 	for verb, answer := range map[micro.Verb]func() any{
 		micro.PingVerb:  func() any { return b.ping() },

@@ -65,7 +65,7 @@ func checkStats(t *testing.T, stats micro.Stats) {
 		}
 	}
 	if seen != 2 {
-		t.Errorf("%d of the endpoints used are in the statistics", seen)
+		t.Errorf("the statistics have %d of the endpoints used", seen)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// encoder makes replies. It reuses its memory, so a reply must be published
-// before the next one is made, and one goroutine uses it at a time.
+// encoder builds replies. It reuses its memory, so a reply must be published before the
+// next one is built, and only one goroutine may use it at a time.
 type encoder struct {
 	buf    []byte
 	header nats.Header
@@ -23,21 +23,21 @@ type encoder struct {
 	pushedAt [len(subjects.TimeLayout)]byte
 }
 
-// pushed is the payload of the reply to a push.
+// pushed returns the payload of the reply to a push.
 func (e *encoder) pushed(q *dispatch.Queue, id *fdbpq.ID) []byte {
 	e.buf = subjects.AppendPushed(e.buf[:0], q.Kind, q.Name, id.String(), id.Priority)
 	return e.buf
 }
 
-// length is the payload of the reply to a len.
+// length returns the payload of the reply to a len.
 func (e *encoder) length(q *dispatch.Queue, n int64) []byte {
 	e.buf = subjects.AppendLength(e.buf[:0], q.Name, n)
 	return e.buf
 }
 
-// item returns the headers of the reply that carries an item: the pusher's
-// and ours. Of the pusher's it leaves out those that a NATS server would act on,
-// which items have that other programs wrote, or earlier versions.
+// item returns the headers of a reply that carries an item: the pusher's and our own.
+// It omits pushers' headers that a NATS server would act on; an item that another
+// program or an earlier version wrote may have them.
 func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) nats.Header {
 	e.pushers(item)
 	for name := range e.header {
@@ -56,12 +56,12 @@ func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) nats.Header {
 	return e.header
 }
 
-// traceDisabled keeps the server from tracing a reply for the trace context that the
-// pusher gave its item.
+// traceDisabled keeps the server from tracing a reply because the pushed item has a
+// trace context.
 var traceDisabled = []string{subjects.TraceDisabled}
 
-// itemAlone is item without what we add, for which there is no room, and so without
-// a trace context too.
+// itemAlone is like item without our own headers, for which there is no room. It
+// therefore omits a trace context too.
 func (e *encoder) itemAlone(item *fdbpq.Item) nats.Header {
 	e.pushers(item)
 	for name := range e.header {
@@ -72,7 +72,7 @@ func (e *encoder) itemAlone(item *fdbpq.Item) nats.Header {
 	return e.header
 }
 
-// pushers makes the header that of the pusher.
+// pushers resets the header to the pusher's.
 func (e *encoder) pushers(item *fdbpq.Item) {
 	if e.header == nil {
 		e.header = nats.Header{}
@@ -90,8 +90,8 @@ func (e *encoder) set(name string, at int, value string) {
 	e.header[name] = e.values[at : at+1 : at+1]
 }
 
-// time is t in subjects.TimeLayout. Items come one after the other, so most have
-// their second in common, and only the microseconds are new.
+// time formats t in subjects.TimeLayout. Most items have the same second as the one
+// before, so usually only the microseconds are formatted.
 func (e *encoder) time(t time.Time) string {
 	if second := t.Unix(); second != e.second || e.pushedAt[0] == 0 {
 		e.second = second

@@ -9,7 +9,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// endpoint is one form of request and what became of those that came.
+// endpoint is one form of request, with statistics about those received.
 type endpoint struct {
 	name, subject string
 	verb          *verb
@@ -25,7 +25,7 @@ type endpoint struct {
 	seconds prometheus.Observer
 }
 
-// done counts a request that was answered. refused is nil if it succeeded.
+// done counts an answered request. refused is nil if it succeeded.
 func (e *endpoint) done(r *dispatch.Request, refused *refusal) {
 	took := r.Answered.Sub(r.Received)
 	e.requests.Add(1)
@@ -37,7 +37,7 @@ func (e *endpoint) done(r *dispatch.Request, refused *refusal) {
 	}
 }
 
-// failedLate counts the error of a request for which done was called already.
+// failedLate counts the error of a request that done has already counted.
 func (e *endpoint) failedLate(refused *refusal) {
 	e.errors.Add(1)
 	e.lastError.Store(&refused.Text)
@@ -50,7 +50,7 @@ type endpoints struct {
 
 	// byRequest is indexed by kind, verb and whether the subject has a priority.
 	byRequest [2][len(verbs)][2]*endpoint
-	// unknown stands for requests that belong to no endpoint.
+	// unknown counts requests that match no endpoint.
 	unknown *endpoint
 }
 
@@ -67,7 +67,7 @@ func newEndpoints(b *Bridge) *endpoints {
 	return es
 }
 
-// answered is the number of requests that were answered.
+// answered returns the number of requests answered.
 func (es *endpoints) answered() int64 {
 	n := es.unknown.requests.Load()
 	for _, e := range es.all {

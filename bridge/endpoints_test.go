@@ -143,8 +143,8 @@ func TestFIFOQueue(t *testing.T) {
 	})
 }
 
-// A publisher's requests to one queue are taken in the order sent, without
-// waiting for replies.
+// A publisher's requests to one queue are run in the order sent, without waiting for
+// replies.
 func TestOrderOfOnePublisher(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine})
@@ -209,7 +209,7 @@ func TestHeadersPassThrough(t *testing.T) {
 			for _, name := range []string{subjects.HeaderID, subjects.HeaderPriority, subjects.HeaderPushedAt} {
 				delete(h, name)
 			}
-			// It goes with traceparent: see TestTraceContext.
+			// It comes with traceparent: see TestTraceContext.
 			if disabled := h[subjects.HeaderTraceDest]; !slices.Equal(disabled, []string{subjects.TraceDisabled}) {
 				t.Errorf("%s: %s is %q", subject, subjects.HeaderTraceDest, disabled)
 			}
@@ -221,7 +221,7 @@ func TestHeadersPassThrough(t *testing.T) {
 	})
 }
 
-// Everything that NATS carries comes back byte for byte, up to its limit, where
+// Every payload that NATS carries comes back byte for byte, up to the limit, at which
 // there is no room for our headers.
 func TestPayloads(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
@@ -253,8 +253,8 @@ func TestPayloads(t *testing.T) {
 	})
 }
 
-// Items of other programs that use the recipe are served, without what only
-// ours have.
+// Items of other programs that use the recipe are served, without the headers that only
+// our items have.
 func TestForeignItem(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine})

@@ -16,7 +16,7 @@ var (
 	// ErrBadRequest: the request is wrong and would be wrong every time.
 	ErrBadRequest = errors.New("bad request")
 
-	// ErrTooLarge: the message could be stored, but not be sent in one reply.
+	// ErrTooLarge: the message could be stored, but not sent in one reply.
 	ErrTooLarge = errors.New("the message is too large")
 
 	// ErrOverloaded: too many requests are waiting. The request was not run.
@@ -29,9 +29,8 @@ var (
 	// shutting down. The request was not run.
 	ErrUnavailable = dispatch.ErrUnavailable
 
-	// ErrUnknownOutcome: the store did not say whether the batch was
-	// committed. A push may or may not be in the queue; what a pop would have
-	// returned is put back at its place.
+	// ErrUnknownOutcome: the store did not say whether the batch was committed. A push
+	// may or may not be in the queue; an item that a pop took goes back to its place.
 	ErrUnknownOutcome = dispatch.ErrUnknownOutcome
 )
 
@@ -42,8 +41,8 @@ type wireError struct {
 	unknown bool // the reply says that the outcome is unknown
 }
 
-// wireErrors is the table. The first row that matches an error counts, so those that can
-// wrap others come first.
+// wireErrors is the table. The first row that matches an error counts, so errors that
+// can wrap others come first.
 var wireErrors = []wireError{
 	{err: fdbpq.ErrEmpty, code: subjects.CodeNotFound},
 	{err: kv.ErrCommitUnknown, code: subjects.CodeUnavailable, unknown: true},
@@ -76,7 +75,7 @@ var wireErrors = []wireError{
 	{err: kv.ErrThrottled, code: subjects.CodeUnavailable},
 }
 
-// internal is the row of errors that are in no other.
+// internal is the row for errors that match no other.
 var internal = wireError{err: ErrInternal, code: subjects.CodeInternal}
 
 // classify returns the row of an error.
@@ -89,13 +88,13 @@ func classify(err error) wireError {
 	return internal
 }
 
-// refusal is an error with the headers of the reply that tells it.
+// refusal is an error with the headers of the reply that reports it.
 type refusal struct {
 	subjects.Error
 	header nats.Header // not to be changed
 }
 
-// prepared are the refusals of errors that come in floods, because refusing a request
+// prepared holds the refusals of errors that come in floods, because refusing a request
 // must cost less than receiving it.
 var prepared = map[error]*refusal{
 	dispatch.ErrTooManyRequests: newRefusal(dispatch.ErrTooManyRequests),

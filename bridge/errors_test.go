@@ -19,7 +19,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// failing is a store that fails with an error, if there is one.
+// failing is a store that fails with an error if one is set.
 type failing struct {
 	kv.Database
 	err *atomic.Pointer[error]

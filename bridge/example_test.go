@@ -18,8 +18,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// A program can have the whole service inside: a NATS server, a store and a bridge.
-// For a store on disk, open package pebblekv in place of memkv.
+// A program can run the whole service itself: a NATS server, a store and a bridge. For
+// a store on disk, use package pebblekv in place of memkv.
 func Example() {
 	nats, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
 	if err != nil {
@@ -58,7 +58,7 @@ func Example() {
 	}
 
 	stop()
-	if err := <-ended; err != nil { // all requests are answered
+	if err := <-ended; err != nil { // nil once all requests are answered
 		log.Fatal(err)
 	}
 	// Output:
@@ -66,7 +66,7 @@ func Example() {
 	// write the report
 }
 
-// pushAndPop is a client, which could be any other program.
+// pushAndPop is a client, which could be in any other program.
 func pushAndPop(url string) error {
 	nc, err := nats.Connect(url)
 	if err != nil {
@@ -79,7 +79,7 @@ func pushAndPop(url string) error {
 	push := func(priority int64, job string) error {
 		_, err := jobs.Push(ctx, priority, []byte(job))
 		for errors.Is(err, client.ErrNoBridge) && ctx.Err() == nil {
-			time.Sleep(10 * time.Millisecond) // it has only just been started
+			time.Sleep(10 * time.Millisecond) // the bridge has only just been started
 			_, err = jobs.Push(ctx, priority, []byte(job))
 		}
 		return err

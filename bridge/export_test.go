@@ -7,8 +7,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Error is the error of a reply, which is (errors.Is) every error of the table with its
-// code and outcome.
+// Error is the error of a reply. It is, in the sense of errors.Is, every error in the
+// table with its code and outcome.
 type Error struct {
 	Code    int
 	Unknown bool
@@ -54,10 +54,10 @@ func WireErrors() []WireError {
 	return rows
 }
 
-// Dispatcher returns what runs the requests of b.
+// Dispatcher returns the dispatcher of b.
 func (b *Bridge) Dispatcher() *dispatch.Dispatcher { return b.dispatcher }
 
-// Report is what one bridge tells another of the pops that it forwarded.
+// Report is what one bridge tells another about the pops that the other forwarded.
 type Report struct {
 	Floor, High uint64
 	Lost        [][2]uint64
@@ -74,7 +74,7 @@ func (r Report) Encode() string {
 	return string(sent.encode(reportBytes))
 }
 
-// ParseReport is the opposite of Encode.
+// ParseReport decodes what Encode returned.
 func ParseReport(data []byte) (Report, error) {
 	sent, err := parseReport(data)
 	r := Report{Floor: sent.floor, High: sent.high, Pending: sent.pending, Final: sent.final}
@@ -89,7 +89,7 @@ const (
 	IntakeBytes    = intakeBytes
 )
 
-// MostBacklog is the most that ever waited for the callback of a subscription.
+// MostBacklog returns the largest backlog that a subscription's callback ever had.
 func (b *Bridge) MostBacklog() (messages, bytes int) {
 	for _, s := range b.serving.subscriptions {
 		if m, n, err := s.MaxPending(); err == nil {

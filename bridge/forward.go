@@ -17,7 +17,7 @@ import (
 type forward struct {
 	dispatch.Request
 	number uint64
-	seen   int // own heartbeat in which the peer was last known to have it
+	seen   int // own heartbeat at which the peer was last known to have it
 }
 
 // failedForward is a forwarded pop that no peer will answer, and what to tell its
@@ -36,7 +36,7 @@ var (
 		ErrUnavailable)
 )
 
-// forward sends a pop to its owner, unless that has just left.
+// forward sends a pop to its owner, unless the owner has just left.
 func (r *router) forward(m *nats.Msg, request *dispatch.Request, owner string) (forwarded bool, err error) {
 	// The lock is held while publishing, so that the numbers arrive in order.
 	r.mu.Lock()
@@ -51,7 +51,7 @@ func (r *router) forward(m *nats.Msg, request *dispatch.Request, owner string) (
 	number := p.last + 1
 	p.subject = strconv.AppendUint(p.subject[:p.prefix], number, 10)
 	p.subject = append(append(p.subject, '.'), m.Subject...)
-	// A pop needs none of its headers any more, and NATS might act on some of them with
+	// A pop no longer needs any of its headers, and NATS might act on some of them with
 	// this bridge's permissions.
 	if err := r.b.nc.PublishMsg(&nats.Msg{Subject: string(p.subject), Reply: m.Reply}); err != nil {
 		return false, fmt.Errorf("%w: the bridge that pops from this queue cannot be reached: %w", ErrUnavailable, err)
@@ -63,7 +63,7 @@ func (r *router) forward(m *nats.Msg, request *dispatch.Request, owner string) (
 	return true, nil
 }
 
-// hearReport is called when a peer reports what became of the pops forwarded to it.
+// hearReport handles the report of a peer on what became of the pops forwarded to it.
 func (r *router) hearReport(m *nats.Msg) {
 	id := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 	report, err := parseReport(m.Data)
@@ -71,10 +71,11 @@ func (r *router) hearReport(m *nats.Msg) {
 		r.b.quiet.nats.warn("another bridge sent a report that cannot be read", "bridge", id, "error", err)
 		return
 	}
-	r.refuse(r.settle(id, report))
+	r.failLost(r.settle(id, report))
 }
 
-// settle forgets the pops that a peer has answered and returns those that it will not.
+// settle forgets the pops that a peer has answered and returns those that it will not
+// answer.
 func (r *router) settle(id string, report report) (lost []failedForward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,12 +128,12 @@ func settle(forwards []forward, r report, now int) (kept []forward, lost []faile
 	return kept, lost
 }
 
-// forwardLife is the number of heartbeats after which a pop that a peer says nothing
-// of, though it is there, counts as lost.
+// After forwardLife heartbeats, a pop that a peer does not mention, though it is alive,
+// counts as lost.
 func (r *router) forwardLife() int { return peerLife + int(r.b.options.RequestTimeout/heartbeat) }
 
-// expire removes and returns the pops that the peer was last known to have before a
-// heartbeat.
+// expire removes and returns the pops that the peer was last known to have before the
+// given heartbeat.
 func (p *peer) expire(before int) (lost []failedForward) {
 	p.forwards = slices.DeleteFunc(p.forwards, func(f forward) bool {
 		if f.seen < before {
@@ -162,7 +163,7 @@ func (r *router) abandonAll() (lost []failedForward) {
 	return lost
 }
 
-// checkSettledLocked tells end when no pop is with a peer any more.
+// checkSettledLocked tells end when no peer has a pop any more.
 func (r *router) checkSettledLocked() {
 	if r.mu.settled == nil {
 		return
@@ -176,8 +177,8 @@ func (r *router) checkSettledLocked() {
 	r.mu.settled = nil
 }
 
-// refuse answers the pops that no peer will answer.
-func (r *router) refuse(lost []failedForward) {
+// failLost answers the pops that no peer will answer.
+func (r *router) failLost(lost []failedForward) {
 	for i := range lost {
 		l := &lost[i]
 		l.Answered = time.Now()

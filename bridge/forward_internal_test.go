@@ -13,14 +13,14 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// forwarding is a bridge that forwards pops to another, over a NATS that loses some of
-// the messages, and what became of each pop.
+// forwarding is a bridge that forwards pops to another over a NATS that loses some
+// messages, and what became of each pop.
 type forwarding struct {
 	random   *rand.Rand
 	ledger   *ledger
 	forwards []forward
 	next     uint64
-	running  map[uint64]bool // with the receiver, which has not answered
+	running  map[uint64]bool // with the receiver, not answered yet
 	answered map[uint64]bool // by the receiver
 	refused  map[uint64]error
 }
@@ -38,7 +38,7 @@ func (f *forwarding) send(lost bool) {
 		f.ledger = newLedger(n, 1<<20, func() {})
 	}
 	if !f.ledger.arrive(n) {
-		panic("what comes in order was given up")
+		panic("a pop that arrived in order was refused")
 	}
 	f.running[n] = true
 }
@@ -69,8 +69,8 @@ func (f *forwarding) report(t *testing.T, limit int) {
 	}
 }
 
-// Every pop is answered by exactly one of the two bridges, whatever is lost. A pop
-// that is answered as not run was not run.
+// Every pop is answered by exactly one of the two bridges, whatever is lost. A pop that
+// is answered as not run has not been run.
 func TestForwardsAreAnsweredOnce(t *testing.T) {
 	for range 200 {
 		seed := rand.Uint64()
@@ -124,7 +124,7 @@ func TestForwardThatComesLate(t *testing.T) {
 	}
 }
 
-// A ledger keeps a bounded number of lost spans. Numbers below the floor are unknown.
+// A ledger keeps a limited number of lost spans. Numbers below the floor are unknown.
 func TestLedgerIsBounded(t *testing.T) {
 	l := newLedger(1, 100, func() {})
 	for n := uint64(1); n < 1000; n += 2 {
@@ -144,7 +144,7 @@ func TestLedgerIsBounded(t *testing.T) {
 	}
 }
 
-// Many answers are worth a report of their own.
+// After many answers, a ledger asks for a report.
 func TestLedgerAsksForAReport(t *testing.T) {
 	asked := 0
 	l := newLedger(1, 3, func() { asked++ })
@@ -196,8 +196,9 @@ func FuzzReport(f *testing.F) {
 	})
 }
 
-// Silent peers count as gone after a number of this bridge's own heartbeats, however
-// long those take: a bridge that was frozen first reads what its peers sent meanwhile.
+// Silent peers are considered gone after a number of this bridge's own heartbeats,
+// however long those take: a bridge that was frozen first reads what its peers sent
+// meanwhile.
 func TestPeersAreForgottenByHeartbeats(t *testing.T) {
 	r := newTestBridge(t).router
 	here := func(id string) { r.hearHeartbeat(&nats.Msg{Data: []byte("here " + id)}) }

@@ -17,7 +17,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// wire is the connections of a bridge. They can be cut for good, or carry nothing for a
+// wire is the network of a bridge. Its connections can be cut for good, or frozen for a
 // while.
 type wire struct {
 	mu      sync.Mutex
@@ -74,7 +74,7 @@ func (c *wireConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// freeze stops everything in both directions, or lets it go on.
+// freeze stops all traffic in both directions, or resumes it.
 func (w *wire) freeze(frozen bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +82,7 @@ func (w *wire) freeze(frozen bool) {
 	w.reading.Broadcast()
 }
 
-// hear lets the bridge read from the server that number of times.
+// hear lets the bridge read from the server the given number of times.
 func (w *wire) hear(reads int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,7 +90,7 @@ func (w *wire) hear(reads int) {
 	w.reading.Broadcast()
 }
 
-// kill acts as if the process were killed.
+// kill has the effect of killing the process.
 func (w *wire) kill() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,8 +103,8 @@ func (w *wire) kill() {
 
 func (w *wire) use(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.SetCustomDialer(w)) }
 
-// forwardedOnly has a bridge get only pops that others forward, not those that NATS
-// would deliver to it.
+// forwardedOnly makes a bridge get only pops that others forward, none that NATS would
+// deliver to it.
 func forwardedOnly(o *bridge.Options) {
 	o.NATSOptions = append(o.NATSOptions, nats.UserInfo("forwarded-only", "p"))
 }
@@ -120,7 +120,7 @@ func withForwardedOnly(o *server.Options) {
 	o.NoAuthUser = "all"
 }
 
-// heartbeats waits until each of the bridges has been heard that number of times more.
+// heartbeats waits until each bridge has sent that many more heartbeats.
 func heartbeats(t *testing.T, nc *nats.Conn, bridges, times int) {
 	t.Helper()
 	said, err := nc.SubscribeSync("_pqbridge.>")
@@ -186,7 +186,7 @@ func collect(t *testing.T, answers *nats.Subscription, n int) map[int]int {
 	return codes
 }
 
-// A bridge dies after a last heartbeat while it has pops of others: each of them is
+// A bridge dies after a last heartbeat while it has pops of others. Each of them is
 // answered.
 func TestPopsOfABridgeThatDies(t *testing.T) {
 	const n, enough = 120, 12
@@ -213,11 +213,11 @@ func TestPopsOfABridgeThatDies(t *testing.T) {
 		t.Errorf("answers by code: %v", codes)
 	}
 	close(slow.free)
-	_ = third.Stop() // It is dead, and says that it could not answer what it had.
+	_ = third.Stop() // it is dead, and reports the requests that it could not answer
 }
 
-// A bridge freezes for longer than peerLife and comes back. The others have answered what
-// it had, and from then on all is as before.
+// A bridge freezes for longer than peerLife and comes back. The others have answered
+// the pops that it had, and from then on everything is as before.
 func TestPopsOfABridgeThatFreezes(t *testing.T) {
 	const n = 120
 	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly})
@@ -242,7 +242,7 @@ func TestPopsOfABridgeThatFreezes(t *testing.T) {
 	w.freeze(false)
 	bridges(3, e.Bridge, second, third)
 	late := 0
-	testenv.Eventually(t, func() (err error) { // it runs what it was sent, and answers too
+	testenv.Eventually(t, func() (err error) { // the frozen bridge runs and answers what it was sent
 		if late, _, err = answers.Pending(); err == nil && late != codes[1503] {
 			err = fmt.Errorf("%d late answers, want %d", late, codes[1503])
 		}
@@ -253,7 +253,7 @@ func TestPopsOfABridgeThatFreezes(t *testing.T) {
 	}
 }
 
-// A bridge that ends takes the pops of those that have not heard of its end.
+// A bridge that shuts down takes the pops of peers that have not yet heard of it.
 func TestPopsForwardedToABridgeThatEnds(t *testing.T) {
 	const n = 100
 	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly, Stopped: true})
@@ -267,7 +267,7 @@ func TestPopsForwardedToABridgeThatEnds(t *testing.T) {
 		wantMetric(t, b, "pq_bridges", 2)
 	}
 	w.hear(0)
-	answers := pops(t, e, n) // are on their way to the first bridge
+	answers := pops(t, e, n) // on their way to the first bridge
 	second.BeginStop()
 	notReady(t, second, "shutting down")
 	heartbeats(t, e.Conn, 1, 3)
@@ -278,7 +278,7 @@ func TestPopsForwardedToABridgeThatEnds(t *testing.T) {
 		}
 		return nil
 	})
-	w.hear(-1) // the rest of them, and that the other one ends
+	w.hear(-1) // the rest of them, and that the other one shuts down
 	if codes := collect(t, answers, n); codes[404] != n {
 		t.Errorf("answers by code: %v, want %d of 404", codes, n)
 	}
@@ -310,14 +310,14 @@ func (g *ghost) receive(inbox *nats.Subscription, n int) (from string, all []for
 	return from, all
 }
 
-// until pops until at least n pops were forwarded to the ghost. It returns those and the
-// subscription to their answers.
+// until pops until at least n pops have been forwarded to the ghost. It returns those
+// and the subscription to their answers.
 func (g *ghost) until(e *testenv.Env, inbox *nats.Subscription, n int) (from string, all []forwarded, answers *nats.Subscription) {
 	g.t.Helper()
 	answers = pops(g.t, e, 100)
 	from, all = g.receive(inbox, n)
 	rest := 0
-	testenv.Eventually(g.t, func() (err error) { // what the bridge answers itself
+	testenv.Eventually(g.t, func() (err error) { // the pops that the bridge answers itself
 		if rest, _, err = inbox.Pending(); err == nil {
 			if own, _, _ := answers.Pending(); own+n+rest != 100 {
 				err = fmt.Errorf("%d own, %d forwarded", own, n+rest)
@@ -330,8 +330,8 @@ func (g *ghost) until(e *testenv.Env, inbox *nats.Subscription, n int) (from str
 	return from, append(all, more...), answers
 }
 
-// The sender is responsible for what it forwarded until the receiver reports it as
-// answered. It answers what was lost at once, and the rest when the receiver says that it
+// The sender is responsible for a forwarded pop until the receiver reports it as
+// answered. It answers lost pops at once, and the rest when the receiver says that it
 // answers nothing more.
 func TestReportsOfForwardedPops(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
@@ -367,15 +367,15 @@ func TestReportsOfForwardedPops(t *testing.T) {
 	report(bridge.Report{Pending: pending[1:]})
 	report(bridge.Report{Pending: pending[1:], Final: true})
 	if codes := collect(t, answers, len(pending)-1); codes[1503] != len(pending)-1 {
-		t.Errorf("what is left at the end is answered by code: %v", codes)
+		t.Errorf("the rest is answered at the end, by code: %v", codes)
 	}
 	wantMetric(t, e.Bridge, "pq_bridges", 1)
 	if n, _, err := answers.Pending(); err != nil || n > 0 {
-		t.Errorf("%d answers too many, %v", n, err)
+		t.Errorf("%d superfluous answers, %v", n, err)
 	}
 }
 
-// stays has the ghost send a heartbeat whenever the bridge does.
+// stays makes the ghost send a heartbeat whenever the bridge does.
 func (g *ghost) stays() {
 	g.t.Helper()
 	_, err := g.nc.Subscribe(g.root+"members", func(m *nats.Msg) {
@@ -388,15 +388,15 @@ func (g *ghost) stays() {
 	}
 }
 
-// The sender asks what became of pops that are not reported, on the way that they took,
-// and does not wait indefinitely for a receiver that knows nothing of them.
+// The sender asks about pops that are not reported, on the way that they took, and does
+// not wait indefinitely for a receiver that does not know them.
 func TestPopsThatAreNeverReported(t *testing.T) {
 	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.RequestTimeout = time.Millisecond }})
 	g := newGhost(t, e)
 	inbox, marks := g.hears("to.ghost.*.*.pq.>"), g.hears("to.ghost.*.*")
 	g.appear(e)
 	_, all, answers := g.until(e, inbox, 1)
-	g.stays() // but has lost all of it, and does not know
+	g.stays() // but it has lost all of the pops, without knowing
 	if mark := next(t, marks); !strings.HasSuffix(mark.Subject, fmt.Sprint(".", all[len(all)-1].number)) {
 		t.Errorf("asked on %s, the last pop is %d", mark.Subject, all[len(all)-1].number)
 	}
@@ -406,8 +406,8 @@ func TestPopsThatAreNeverReported(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_bridges", 2)
 }
 
-// A receiver reports what it answered, what it has and what did not arrive, and does not
-// run what arrives after it was reported lost.
+// A receiver reports what it has answered, what it still has and what did not arrive,
+// and does not run a pop that arrives after it was reported lost.
 func TestReportsOfAReceiver(t *testing.T) {
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Lanes = 1 }})
 	g := newGhost(t, e)
@@ -455,8 +455,8 @@ func TestReportsOfAReceiver(t *testing.T) {
 	eventually(bridge.Report{Floor: 11, High: 16, Lost: lost, Final: true})
 }
 
-// A bridge that ends waits until each peer has promised to forward nothing more, and
-// until what it forwarded itself is answered.
+// A bridge that shuts down waits until each peer has promised to forward nothing more,
+// and until the pops that it forwarded are answered.
 func TestBridgeEndsWithPeers(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	g := newGhost(t, e)
@@ -481,7 +481,7 @@ func TestBridgeEndsWithPeers(t *testing.T) {
 	for string(next(t, beats).Data) != "left "+from {
 		g.says("members", "here ghost")
 	}
-	// It stays alive until it gives up the ghost, which has its pops.
+	// It stays alive until it considers the ghost, which has its pops, gone.
 	if status, _, err := e.Bridge.Get("/healthz"); status != 200 || err != nil {
 		t.Errorf("/healthz: %d, %v", status, err)
 	}

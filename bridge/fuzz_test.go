@@ -20,12 +20,12 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// carried is what NATS makes of a header's value on its way.
+// carried returns a header's value as NATS delivers it.
 func carried(value string) string {
 	return strings.NewReplacer("\r", " ", "\n", " ").Replace(textproto.TrimString(value))
 }
 
-// encoded is the block in which the NATS client sends headers.
+// encoded returns the block in which the NATS client sends headers.
 func encoded(h nats.Header) string {
 	var b strings.Builder
 	b.WriteString("NATS/1.0\r\n")
@@ -38,7 +38,7 @@ func encoded(h nats.Header) string {
 	return b.String()
 }
 
-// sent returns the headers as whoever receives them reads them.
+// sent returns the headers as a receiver parses them.
 func sent(t *testing.T, h nats.Header) nats.Header {
 	t.Helper()
 	block := encoded(h)
@@ -52,8 +52,8 @@ func sent(t *testing.T, h nats.Header) nats.Header {
 	return got
 }
 
-// FuzzDecode: a request with any headers is refused with an error that can be
-// sent, or comes back from the store as it went in.
+// FuzzDecode: a request with any headers either is refused with an error that can be
+// sent, or comes back from the store unchanged.
 func FuzzDecode(f *testing.F) {
 	for _, headers := range []string{
 		"", "Trace: a\r\nTrace: b\r\nother: \r\n", "Pq-Priority: 5\r\n", "Pq-Priority:-7\r\nPq-Priority: -007\r\n",
@@ -150,8 +150,8 @@ func pushAndPop(t *testing.T, r subjects.Request, op fdbpq.Op) fdbpq.Item {
 	return results[1].Item
 }
 
-// FuzzHeaderBlock: whatever a push had before its payload, and whatever headers an
-// item is stored with, a NATS server finds nothing to act on in the reply.
+// FuzzHeaderBlock: whatever precedes the payload of a push, and whatever headers an
+// item is stored with, a NATS server finds nothing in the reply to act on.
 func FuzzHeaderBlock(f *testing.F) {
 	for _, block := range []string{
 		"", "a: b\r\n", "Nats-Trace-Dest: x\r\n", "a: b\nNats-Trace-Dest: x\r\n", "a: b\r\n\r\nNats-Trace-Dest:x\r\n", "a:b\rNats-Rollup: all\r\n",
@@ -171,7 +171,7 @@ func FuzzHeaderBlock(f *testing.F) {
 		var e encoder
 		stored := fdbpq.Item{Message: fdbpq.Message{Headers: maps.Clone(h)}}
 		for _, reply := range []nats.Header{maps.Clone(e.item(q, &stored)), e.itemAlone(&stored)} {
-			if !slices.ContainsFunc(slices.Collect(maps.Keys(reply)), func(name string) bool { return !token(name) }) { // else it is not sent
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(reply)), func(name string) bool { return !token(name) }) { // else the reply is not sent
 				checkInert(t, reply)
 			}
 		}
@@ -206,8 +206,8 @@ func checkInert(t *testing.T, h nats.Header) {
 	}
 }
 
-// traced does what nats-server 2.15 does, in genHeaderMapIfTraceHeadersPresent, to find
-// out if a message is to be traced.
+// traced decides whether a message is to be traced as nats-server 2.15 does, in
+// genHeaderMapIfTraceHeadersPresent.
 func traced(block string) (found bool) {
 	rest := strings.TrimPrefix(block, "NATS/1.0\r\n")
 	for {
@@ -236,8 +236,8 @@ func traced(block string) (found bool) {
 	}
 }
 
-// FuzzErrorFromHeaders: any headers can be read, and an error of any text is
-// the same error on the other side.
+// FuzzErrorFromHeaders: any headers can be parsed, and an error of any text arrives as
+// the same error.
 func FuzzErrorFromHeaders(f *testing.F) {
 	f.Add("Nats-Service-Error: x\r\nNats-Service-Error-Code: 404\r\nPq-Outcome: unknown\r\n", "text")
 	f.Add("Nats-Service-Error-Code: 4 0 4\r\n", "\r\n: \x00")

@@ -59,7 +59,7 @@ func onlyKnown(known map[string]string, functions ...string) error {
 	return nil
 }
 
-// silentAfterFirst connects once. Further connections never say anything.
+// silentAfterFirst connects once. Further connections stay silent.
 type silentAfterFirst struct {
 	calls  atomic.Int64
 	dialed chan struct{}
@@ -93,13 +93,14 @@ func (u unreadable) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	return nil, ctx.Err()
 }
 
-// slow has what could time out while a bridge ends take longer than any test.
+// slow makes everything that could time out during a shutdown take longer than any
+// test.
 func slow(o *bridge.Options) {
 	o.ShutdownTimeout = time.Hour
 	o.NATSOptions = append(o.NATSOptions, nats.Timeout(time.Hour))
 }
 
-// However Run ends, no goroutine is left behind, and it does not wait for timeouts.
+// However Run ends, it leaves no goroutine behind and does not wait for timeouts.
 func TestRunLeavesNoGoroutine(t *testing.T) {
 	ends := func(t *testing.T, b *testenv.Bridge) {
 		t.Helper()
@@ -246,7 +247,8 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			if err := onlyKnown(known, "/pqbridge/bridge."); err != nil {
 				t.Error(err)
 			}
-			// Libraries do not wait for their goroutines, which have nothing left to do.
+			// Libraries do not wait for their goroutines, which have nothing more to
+			// do.
 			testenv.Eventually(t, func() error {
 				return onlyKnown(known, "nats%2ego.(", "net/http.(*conn)", "net/http.(*Server)")
 			})
@@ -254,7 +256,7 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 	}
 }
 
-// A bridge that is not run keeps its address only until it is closed.
+// A bridge that is not run keeps its address until it is closed.
 func TestCloseWithoutRun(t *testing.T) {
 	e := testenv.New(t, testenv.Options{Stopped: true})
 	b, err := bridge.New(bridge.Options{DB: e.DB, Keyspace: e.Keyspace, Grammar: e.Grammar, HTTPAddr: "127.0.0.1:0"})

@@ -25,30 +25,30 @@ func newHandler(b *Bridge) *handler { return &handler{b: b} }
 // handle is the nats.MsgHandler.
 func (h *handler) handle(m *nats.Msg) { h.take(m, origin{}) }
 
-// take takes a message that NATS or another bridge gave to this one.
+// take handles a message that NATS delivered or that another bridge forwarded.
 func (h *handler) take(m *nats.Msg, o origin) {
 	r := dispatch.Request{
 		Replier: o.replier(h.b.endpoints.unknown), Reply: m.Reply, Number: o.number, Received: time.Now(),
 	}
 	if err := h.accept(m, o, &r); err != nil {
-		refused := r // only this one need be on the heap
+		refused := r // so that r itself stays off the heap
 		refused.Answered = time.Now()
 		refused.Replier.Fail(&refused, nil, err)
 	}
 }
 
-// A NATS server closes a connection that sends it a line of more than 4096
-// bytes, in which the reply subject is not alone: another bridge's subject, or
-// the sizes of headers and payload, come with it.
+// A NATS server closes a connection that sends it a line of more than 4096 bytes. The
+// line holds more than the reply subject: another bridge's subject, or the sizes of
+// headers and payload.
 const (
 	// maxReply is the longest reply subject of a request that is run.
 	maxReply = 2048
-	// maxSendable is the longest one that an error can be sent to.
+	// maxSendable is the longest reply subject that an error can be sent to.
 	maxSendable = 4000
 )
 
-// accept checks the message and submits it. If it returns an error the
-// request was not taken.
+// accept checks the message and submits it. If it returns an error, the request was not
+// accepted.
 func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 	if err := h.checkReply(m, r); err != nil {
 		return err
@@ -105,11 +105,10 @@ func (h *handler) checkReply(m *nats.Msg, r *dispatch.Request) error {
 	return nil
 }
 
-// unanswerable says why no reply may be sent to a subject, as the end of a sentence;
-// "" if it may. Clients choose it, and the bridge may publish where they may not. A
-// reply could come back to a bridge: as a request, or as something that another
-// bridge said. And what begins with "$" is NATS's own, above all the API of
-// JetStream.
+// unanswerable returns why no reply may be sent to a subject, as the end of a sentence,
+// or "" if one may. Clients choose the subject, and the bridge may publish where they
+// may not. A reply could reach a bridge as a request, or as a message from another
+// bridge. And subjects that begin with "$" belong to NATS, above all the JetStream API.
 func (b *Bridge) unanswerable(subject string) string {
 	switch {
 	case b.grammar.Owns(subject) || strings.HasPrefix(subject, internalRoot):

@@ -30,7 +30,7 @@ var actedOn = nats.Header{
 	"Nats-Of-A-Later-Version": {"x"},
 }
 
-// noted are headers that servers themselves add to requests on their way.
+// noted are headers that servers themselves add to requests on the way.
 var noted = nats.Header{
 	"Nats-Request-Info": {`{"acc":"A"}`}, "Nats-Trace-Hop": {"1"}, "Nats-Trace-Dest": {subjects.TraceDisabled},
 	"Nmqtt-Pub": {"1"}, "Nmqtt-Subject": {"pq.other.push"}, "Nmqtt-Mapped": {"pq.other.push"}, "Nmqtt-PubRel": {"1"},
@@ -56,7 +56,7 @@ func TestHeadersThatNATSActsOn(t *testing.T) {
 			wantHeaders(t, ok(t, e, "pq.jobs.pop.min", nil, ""), nats.Header{"Other": {"x"}})
 		}
 	}
-	// Requests that store nothing may have them: they were for the request alone.
+	// Requests that store nothing may have them: they concern the request alone.
 	for name, values := range actedOn {
 		if !strings.HasPrefix(name, "Nats-Trace") {
 			ok(t, e, "pq.jobs.len", nats.Header{name: values}, "")
@@ -75,8 +75,8 @@ func wantHeaders(t *testing.T, m *nats.Msg, want nats.Header) {
 	}
 }
 
-// Items that are stored with such headers, by another program or an earlier
-// version, come without them, and NATS does nothing for them.
+// Items stored with such headers, by another program or an earlier version, are sent
+// without them, and NATS does nothing because of them.
 func TestStoredHeadersThatNATSActsOn(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	seen, err := e.Conn.SubscribeSync("pq.other.>")
@@ -102,7 +102,8 @@ func TestStoredHeadersThatNATSActsOn(t *testing.T) {
 			}
 		}
 	}
-	// As large as the server carries, it comes without what we add, and without those.
+	// An item as large as the server carries comes without our headers, and without
+	// those.
 	large := fdbpq.Message{
 		Value:   make([]byte, e.Conn.MaxPayload()-40),
 		Headers: map[string][]string{"Nats-Trace-Dest": {"pq.other.push"}, "Traceparent": {"00-a-b-01"}, "A": {"b"}},
@@ -121,9 +122,9 @@ func TestStoredHeadersThatNATSActsOn(t *testing.T) {
 	wantLen(t, e, "pq", "other", 0)
 }
 
-// A trace context comes back with its item, and where the account reports such
-// messages the server neither reports the reply nor refuses it because the bridge
-// may not publish the report.
+// A trace context comes back with its item. Where the account reports such messages,
+// the server neither reports the reply nor refuses it because the bridge may not
+// publish the report.
 func TestTraceContext(t *testing.T) {
 	e := testenv.New(t, testenv.Options{
 		Stopped: true,
@@ -153,7 +154,7 @@ func TestTraceContext(t *testing.T) {
 		for _, subject := range []string{"pq.jobs.peek.min", "pq.jobs.pop.min"} {
 			wantHeaders(t, ok(t, e, subject, nil, ""), want)
 		}
-		// A worker that sends on what it got traces nothing, and is not refused.
+		// A worker that forwards what it received causes no trace, and is not refused.
 		push(t, e, "pq.jobs.push", want, "x")
 		wantHeaders(t, ok(t, e, "pq.jobs.pop.max", nil, ""), want)
 	}
@@ -172,8 +173,8 @@ func TestTraceContext(t *testing.T) {
 	}
 }
 
-// A pop that is handed to another bridge does not take its headers along, which NATS
-// would act on once more, for the bridge.
+// A forwarded pop loses its headers, on which NATS would act once more, on behalf of
+// the bridge.
 func TestForwardedPopsHaveNoHeaders(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	second := e.StartBridge()
@@ -193,8 +194,7 @@ func TestForwardedPopsHaveNoHeaders(t *testing.T) {
 	}
 }
 
-// Blocks of headers that a NATS server may read in another way than the client are
-// refused.
+// Header blocks that a NATS server may parse differently from the client are refused.
 func TestHeaderBlocks(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	c := dialRaw(t, e)
@@ -207,7 +207,7 @@ func TestHeaderBlocks(t *testing.T) {
 		begin + "a:\r\nb:\r\n" + end:                     true,
 		begin + "a: \r\nb: \r\n" + end:                   true,
 		begin + "a: b\r\na: c\r\nA: d\r\n" + end:         true,
-		begin + "a:b\r\nNats-Request-Info: {}\r\n" + end: true, // the server writes a blank
+		begin + "a:b\r\nNats-Request-Info: {}\r\n" + end: true, // the server writes a space
 		begin + "Nmqtt-Pub:1\r\nNmqtt-Subject:x\r\nNats-Request-Info: {}\r\n" + end: true,
 
 		begin + "a: b\nc: d\r\n" + end:                                   false,
@@ -228,7 +228,7 @@ func TestHeaderBlocks(t *testing.T) {
 		"NATS/1.0 503\r\n" + end:                                         false,
 		"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 1\r\n" + end: false,
 
-		// What only one of them sees is refused or has no effect.
+		// A header that only one of them sees is refused or has no effect.
 		begin + "a: b\nNats-Trace-Dest: pq.other.push\r\n" + end: false,
 		begin + "a:b\nNats-Trace-Dest:  pq.other.push\r\n" + end: false,
 		"NATS/1.0\nNats-Trace-Dest: pq.other.push\n\n":           false,
@@ -236,7 +236,8 @@ func TestHeaderBlocks(t *testing.T) {
 		for _, subject := range []string{"pq.jobs.push", "pq.jobs.len"} {
 			m := c.request(subject, block, "")
 			err := bridge.ErrorFromHeaders(decoded(t, m.headers))
-			// Of those whose size is right the names are looked at, if they are stored.
+			// If the size is right, the names are checked, provided that the headers
+			// are stored.
 			if good != (err == nil) && !(err == nil && subject == "pq.jobs.len") || err != nil && !errors.Is(err, bridge.ErrBadRequest) {
 				t.Errorf("%s with %q: %v", subject, block, err)
 			}
@@ -249,8 +250,8 @@ func TestHeaderBlocks(t *testing.T) {
 	wantLen(t, e, "pq", "other", 0)
 }
 
-// Replies do not go to subjects of NATS itself, where they would act with the rights
-// of the bridge.
+// Replies do not go to subjects of NATS itself, where they would act with the
+// permissions of the bridge.
 func TestRepliesToNATS(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	seen, err := e.Conn.SubscribeSync("$>")

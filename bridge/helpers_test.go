@@ -1,9 +1,12 @@
 package bridge_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -34,7 +37,7 @@ func metric(b *testenv.Bridge, series string) (float64, error) {
 
 func wantMetric(t *testing.T, b *testenv.Bridge, series string, want float64) {
 	t.Helper()
-	// A counter may still be on its way when the reply is there.
+	// The counter may change only after the reply has arrived.
 	testenv.Eventually(t, func() error { return metricIs(b, series, want) })
 }
 
@@ -45,4 +48,32 @@ func newKeyspace(t testing.TB, priority, fifo string) *fdbpq.Keyspace {
 		t.Fatal(err)
 	}
 	return k
+}
+
+// syncLog is a log that the test reads while it is written.
+type syncLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *syncLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *syncLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *syncLog) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// says returns an error unless the words are in the log.
+func (l *syncLog) says(words string) error {
+	if text := l.String(); !strings.Contains(text, words) {
+		return fmt.Errorf("%q is not in the log:\n%s", words, text)
+	}
+	return nil
 }

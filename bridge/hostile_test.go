@@ -18,7 +18,7 @@ import (
 )
 
 // FuzzRequest sends requests with any subject, headers and payload to a running
-// service: each gets one reply, and what a push stored is what a pop returns.
+// service: each gets one reply, and a pop returns what a push stored.
 func FuzzRequest(f *testing.F) {
 	f.Add("jobs.push", "Trace: a\r\n", []byte("x"))
 	f.Add("jobs.push.-5", "Pq-Priority:-5\r\nStatus: 503\t\r\n", []byte{})
@@ -68,8 +68,8 @@ func decoded(t *testing.T, block string) nats.Header {
 	return h
 }
 
-// NATS hands over a message whose headers it cannot read as if it had none.
-// Stored like that it would have lost its priority.
+// NATS delivers a message whose headers it cannot parse as if it had none. Stored like
+// that, the item would lose its priority.
 func TestUnreadableHeaders(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	c := dialRaw(t, e)
@@ -91,8 +91,8 @@ func TestUnreadableHeaders(t *testing.T) {
 	}
 }
 
-// A reply that a bridge would read is not sent: it would be a request, or
-// words of a bridge, made with rights that its author need not have.
+// A reply that a bridge would read is not sent: it would be a request, or a message
+// between bridges, made with permissions that its author need not have.
 func TestRepliesToOurselves(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	e.StartBridge().WaitReady()
@@ -103,7 +103,7 @@ func TestRepliesToOurselves(t *testing.T) {
 		"pq.loop.push", "pq.loop.push.1", "q.loop.enqueue", "pq.jobs.push", "pq.x", "q.>", "pq.*.push",
 		"_pqbridge.members", "_pqbridge.members." + ping.ID, rootOf(t, e.Conn) + "members", "_pqbridge.x",
 	}
-	// What would be said in the bridges' name: that a bridge has left, or is there.
+	// Messages in a bridge's name: that it has left, or is there.
 	said := []string{"left " + ping.ID, fmt.Sprintf(`{"id":%q,"state":"gone"}`, ping.ID)}
 	push(t, e, "pq.jobs.push.1", nil, said[0])
 	push(t, e, "pq.jobs.push.2", nil, said[1])
@@ -116,12 +116,12 @@ func TestRepliesToOurselves(t *testing.T) {
 			c.write(message(subject, reply, "", payload))
 		}
 	}
-	// Replies elsewhere go where they are wanted, whatever that is.
+	// Replies to other subjects are sent, whatever those are.
 	for _, reply := range []string{">", "*", "a..b", ".", "$SRV.PING", "pq", "_pqbridge", "pqx.loop.push", "\x00\xff"} {
 		c.write(message("pq.jobs.len", reply, "", ""))
 		c.write(message("$SRV.STATS", reply, "", ""))
 	}
-	c.request("pq.jobs.len", "", "") // after it all the others have been looked at
+	c.request("pq.jobs.len", "", "") // after this, all the others have been handled
 	for _, queue := range []string{"loop", "jobs"} {
 		wantLen(t, e, "q", queue, 0)
 	}
@@ -134,8 +134,8 @@ func TestRepliesToOurselves(t *testing.T) {
 	}
 }
 
-// Subjects with every byte, and with wildcards, which NATS delivers like any
-// other: what is no name of a queue is refused.
+// Subjects with every byte, and with wildcards, which NATS delivers like any other:
+// anything that is not a queue name is refused.
 func TestEveryByteInNames(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	c := dialRaw(t, e)
@@ -158,7 +158,7 @@ func TestEveryByteInNames(t *testing.T) {
 		}
 	}
 	if want := 2 * (26 + 26 + 10 + 2); valid != want {
-		t.Errorf("%d names were taken, want %d", valid, want)
+		t.Errorf("%d names were accepted, want %d", valid, want)
 	}
 	for _, subject := range []string{"pq.>", "pq.*", "pq.*.push", "pq.jobs.*", "pq.jobs.push.>", "pq.jobs.pop.*", "q.*.dequeue", "q.>"} {
 		if m := c.request(subject, "", ""); decoded(t, m.headers).Get(subjects.HeaderErrorCode) != "400" {
@@ -173,9 +173,9 @@ func TestEveryByteInNames(t *testing.T) {
 	wantLen(t, e, "pq", "jobs", 0)
 }
 
-// Headers that another program stored and that NATS cannot carry: whoever pops
-// is told, and the item stays, behind the others.
-func TestStoredHeadersNobodyCanReply(t *testing.T) {
+// Headers that another program stored and that NATS cannot carry: the client that pops
+// is told, and the item stays in the queue, behind the others.
+func TestUnsendableStoredHeaders(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	q, err := e.Keyspace.PriorityQueue("jobs")
 	if err != nil {
@@ -214,7 +214,7 @@ func TestLargestHeaders(t *testing.T) {
 			continue
 		}
 		got, want := decoded(t, c.request("pq.jobs.pop.max", "", "").headers), decoded(t, block)
-		delete(want, subjects.HeaderPriority) // of the item there is one
+		delete(want, subjects.HeaderPriority) // the item has its own
 		for header := range want {
 			if fmt.Sprint(got[header]) != fmt.Sprint(want[header]) {
 				t.Errorf("%s: header %.20q differs", name, header)
@@ -224,7 +224,7 @@ func TestLargestHeaders(t *testing.T) {
 	wantLen(t, e, "pq", "jobs", 0)
 }
 
-// largeHeaders returns blocks of headers of limit bytes or a little less.
+// largeHeaders returns header blocks of limit bytes or slightly less.
 func largeHeaders(limit int) map[string]string {
 	const begin, end = "NATS/1.0\r\n", "\r\n"
 	limit -= len(begin) + len(end)

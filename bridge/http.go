@@ -17,8 +17,8 @@ const (
 	headerTimeout = 5 * time.Second
 	idleTimeout   = time.Minute
 
-	// What those who ask may take of the memory: bytes of headers, and scrapes of
-	// /metrics at a time. More get 431 and 503.
+	// Limits on the memory that HTTP clients can take: bytes of headers, and concurrent
+	// scrapes of /metrics. Beyond them, they get 431 and 503.
 	maxHeader  = 16 << 10
 	maxScrapes = 4
 )
@@ -31,8 +31,8 @@ type web struct {
 	connections sync.WaitGroup // one for each goroutine of the server
 }
 
-// startHTTP serves on the listener, if there is one, until the result is closed. If it
-// cannot go on it sends the reason to failed.
+// startHTTP serves on the listener, if there is one, until the result is closed. If the
+// server fails, it sends the reason to failed.
 func (b *Bridge) startHTTP(failed chan<- error) *web {
 	if b.listener == nil {
 		return nil
@@ -60,7 +60,7 @@ func (b *Bridge) startHTTP(failed chan<- error) *web {
 	return w
 }
 
-// close ends the server and returns when it answers nobody any more. Answers being
+// close ends the server and returns when all its goroutines have ended. Responses being
 // written are cut off.
 func (w *web) close() {
 	if w == nil {
@@ -86,7 +86,7 @@ func (b *Bridge) routes() http.Handler {
 	return mux
 }
 
-// promLog takes what promhttp has to say.
+// promLog logs the errors that promhttp reports.
 type promLog struct{ b *Bridge }
 
 func (p promLog) Println(v ...any) {
@@ -99,7 +99,7 @@ type readiness struct {
 	Reasons []string `json:"reasons,omitempty"` // why not
 }
 
-// readyz asks NATS and the store, both at once.
+// readyz checks NATS and the store, both at once.
 func (b *Bridge) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), b.options.HTTPTimeout)
 	defer cancel()

@@ -9,17 +9,17 @@ import (
 )
 
 // intake reads a connection no faster than the callbacks handle its messages. By itself
-// the NATS client reads as fast as it can and queues messages for the callbacks. In
-// a flood it would hold all of it in memory, each message at many times its size on the
+// the NATS client reads as fast as it can and queues messages for the callbacks. In a
+// flood it would hold everything in memory, each message at many times its size on the
 // wire, or drop what exceeds a limit without an answer. So while the backlog is too
 // large, intake stops reading. The NATS server then buffers the rest, up to max_pending
 // of its configuration, and slows down the senders.
 //
-// Everything else on the connection waits too: what peers send, and answers to
+// Everything else on the connection waits too: messages from peers, and answers to
 // pings. That does not take long, because the callbacks accept or refuse requests
 // without waiting for the store, unless NATS does not accept the replies.
 type intake struct {
-	// backlog returns what was read and no callback has seen yet.
+	// backlog returns what has been read but not yet handled by a callback.
 	backlog func() (messages, bytes int)
 	dialer  nats.CustomDialer
 }
@@ -70,12 +70,13 @@ func (i *intake) full() bool {
 	return messages >= intakeMessages || bytes >= intakeBytes
 }
 
-// backlogOf is what was delivered to subscriptions and no callback has seen yet.
+// backlogOf returns what was delivered to subscriptions but not yet handled by a
+// callback.
 func backlogOf(subscriptions []*nats.Subscription) (messages, bytes int) {
 	for _, s := range subscriptions {
-		if m, b, err := s.Pending(); err == nil { // else it has ended
+		if m, n, err := s.Pending(); err == nil { // else it has ended
 			messages += m
-			bytes += b
+			bytes += n
 		}
 	}
 	return messages, bytes

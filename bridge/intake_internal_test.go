@@ -14,7 +14,7 @@ type pipeDialer struct{ conn net.Conn }
 
 func (d pipeDialer) Dial(string, string) (net.Conn, error) { return d.conn, nil }
 
-// pipe is a connection behind an intake and its other end.
+// pipe returns a connection behind an intake, and its other end.
 func pipe(t *testing.T, full *atomic.Bool) (conn, other net.Conn) {
 	t.Helper()
 	near, far := net.Pipe()
@@ -38,7 +38,8 @@ func pipe(t *testing.T, full *atomic.Bool) (conn, other net.Conn) {
 	return conn, far
 }
 
-// A connection is not read while too much of it waits, and then goes on.
+// A connection is not read while its backlog is too large, and is read again
+// afterwards.
 func TestIntakeWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var full atomic.Bool
@@ -55,7 +56,7 @@ func TestIntakeWaitsForRoom(t *testing.T) {
 		}()
 		synctest.Wait()
 		if len(read) > 0 {
-			t.Error("it was read")
+			t.Error("the connection was read in spite of the backlog")
 		}
 		full.Store(false)
 		if err := <-read; err != nil {
@@ -64,7 +65,7 @@ func TestIntakeWaitsForRoom(t *testing.T) {
 	})
 }
 
-// One that waits ends when it is closed.
+// A waiting read ends when the connection is closed.
 func TestIntakeEndsWhenClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var full atomic.Bool

@@ -11,8 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// stuckLog is a log that does not take the line about a request without a usable
-// reply subject before it is free, so that the callback of its subscription waits.
+// stuckLog is a log that blocks the line about a request without a usable reply subject
+// until it is freed, so that the callback of the subscription waits.
 type stuckLog struct {
 	slog.Handler
 	free chan struct{}
@@ -27,10 +27,10 @@ func (l stuckLog) Handle(ctx context.Context, r slog.Record) error {
 
 func (l stuckLog) Enabled(context.Context, slog.Level) bool { return true }
 
-// What the NATS client keeps for a callback that does not keep up is bounded, and
-// nothing is dropped: the connection is not read meanwhile.
+// The NATS client keeps only a limited backlog for a slow callback, and drops nothing:
+// the connection is not read meanwhile.
 func TestFloodInFrontOfACallback(t *testing.T) {
-	const step = 64 << 10 // read between two looks
+	const step = 64 << 10 // read between two checks
 	for _, c := range []struct {
 		n, size int
 		reached func(messages, bytes int) bool

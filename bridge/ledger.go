@@ -6,11 +6,11 @@ import (
 )
 
 // ledger accounts for the pops that one peer has forwarded to this bridge. They are
-// numbered consecutively. NATS delivers what one connection sends in the order sent, or loses
-// it, so a number that was skipped will not arrive any more.
+// numbered consecutively. NATS delivers what one connection sends in the order sent, or
+// loses it, so a number that was skipped will never arrive.
 type ledger struct {
-	wake  func() // asks for a report at once
-	batch int    // the number of answers that are worth one
+	wake        func() // asks for a report
+	reportAfter int    // the number of answers after which to ask for a report
 
 	repliers map[*endpoint]*forwardedReplier // made on demand; used by the goroutine of receive
 
@@ -29,14 +29,14 @@ type ledger struct {
 const maxLost = 64
 
 // newLedger returns a ledger that begins with the number first, which has not arrived yet.
-func newLedger(first uint64, batch int, wake func()) *ledger {
-	l := &ledger{wake: wake, batch: max(batch, 1), repliers: map[*endpoint]*forwardedReplier{}}
+func newLedger(first uint64, reportAfter int, wake func()) *ledger {
+	l := &ledger{wake: wake, reportAfter: max(reportAfter, 1), repliers: map[*endpoint]*forwardedReplier{}}
 	l.mu.floor, l.mu.high = first, first-1
 	l.mu.pending = map[uint64]struct{}{}
 	return l
 }
 
-// arrive notes that a pop has arrived. It returns false if the pop must not be run,
+// arrive records that a pop has arrived. It returns false if the pop must not be run,
 // because it was reported lost before.
 func (l *ledger) arrive(number uint64) bool {
 	l.mu.Lock()
@@ -51,7 +51,7 @@ func (l *ledger) arrive(number uint64) bool {
 	return true
 }
 
-// sentUpTo notes that all pops up to the number have been sent.
+// sentUpTo records that all pops up to the number have been sent.
 func (l *ledger) sentUpTo(number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,7 +59,7 @@ func (l *ledger) sentUpTo(number uint64) {
 	l.mu.changed = true
 }
 
-// missLocked notes that numbers up to upTo that have not arrived are lost.
+// missLocked records that numbers up to upTo that have not arrived are lost.
 func (l *ledger) missLocked(upTo uint64) {
 	if upTo <= l.mu.high {
 		return
@@ -72,13 +72,13 @@ func (l *ledger) missLocked(upTo uint64) {
 	}
 }
 
-// answered notes that the reply to a pop was handed to NATS.
+// answered records that the reply to a pop was handed to NATS.
 func (l *ledger) answered(number uint64) {
 	l.mu.Lock()
 	delete(l.mu.pending, number)
 	l.mu.changed = true
 	l.mu.answers++
-	enough := l.mu.answers == l.batch
+	enough := l.mu.answers == l.reportAfter
 	l.mu.Unlock()
 	if enough {
 		l.wake()
@@ -86,7 +86,7 @@ func (l *ledger) answered(number uint64) {
 }
 
 // report returns the state of all numbers. due says whether the peer may not know it
-// yet, and idle for how many calls in a row it was not due.
+// yet, and idle how many calls in a row were not due.
 func (l *ledger) report() (r report, due bool, idle int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// The lengths of all queues are read in two round trips to the store: the names of
-// both kinds, then all lengths. One by one they would not be read in time.
+// The lengths of all queues are read in two round trips to the store: the names of both
+// kinds, then all lengths. Read one by one, they would take too long.
 func TestLengthsAreReadTogether(t *testing.T) {
 	const queues = 100
 	var store *countkv.DB

@@ -70,7 +70,7 @@ func TestStopsWithoutNATS(t *testing.T) {
 	}
 }
 
-// A store that is away gets requests answered 503, and all goes on when it is
+// While the store is away, requests are answered 503; everything works again when it is
 // back.
 func TestStoreOutage(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
@@ -94,11 +94,11 @@ func TestStoreOutage(t *testing.T) {
 	})
 }
 
-// stuck is a store in which nothing begins until the context of the
-// transaction ends or the store is freed.
+// stuck is a store in which no transaction begins until its context ends or the store
+// is freed.
 type stuck struct {
 	kv.Database
-	entered chan struct{} // one element for each that is stuck
+	entered chan struct{} // gets an element for each transaction that begins
 	free    chan struct{}
 }
 
@@ -123,7 +123,7 @@ func stick(t *testing.T, o testenv.Options) (*testenv.Env, stuck) {
 		if _, err := fdbpq.OpenStore(t.Context(), db, keyspace, fdbpq.StoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		s.Database = db // a store that was opened before, which needs no transaction
+		s.Database = db // opened before, so that opening it needs no transaction
 		return s
 	}
 	e := testenv.New(t, o)
@@ -131,13 +131,13 @@ func stick(t *testing.T, o testenv.Options) (*testenv.Env, stuck) {
 	return e, s
 }
 
-// Requests that waited too long are answered without being run.
+// Requests that have waited too long are answered without being run.
 func TestRequestTimeout(t *testing.T) {
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) {
 		o.Lanes = 1
 		o.RequestTimeout = 100 * time.Millisecond
 	}})
-	first := async(t, e, "pq.jobs.push", "run, but given up")
+	first := async(t, e, "pq.jobs.push", "begun, then cancelled")
 	<-s.entered
 	second := async(t, e, "pq.jobs.push", "not run")
 	for _, reply := range []*nats.Subscription{first, second} {
@@ -149,8 +149,7 @@ func TestRequestTimeout(t *testing.T) {
 	wantLen(t, e, "pq", "jobs", 0)
 }
 
-// async makes a request, waits until the server has it, and does not wait for
-// the reply.
+// async makes a request and waits until the server has it, but not for the reply.
 func async(t *testing.T, e *testenv.Env, subject, payload string) *nats.Subscription {
 	t.Helper()
 	inbox := nats.NewInbox()
@@ -174,7 +173,7 @@ func next(t *testing.T, replies *nats.Subscription) *nats.Msg {
 	return m
 }
 
-// What was delivered before the end is done and answered.
+// Requests delivered before the shutdown are run and answered.
 func TestShutdownFinishes(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
 		e, s := stick(t, testenv.Options{Engine: engine})
@@ -201,7 +200,7 @@ func TestShutdownFinishes(t *testing.T) {
 	})
 }
 
-// What cannot be done in time is answered 503.
+// Requests that cannot be finished in time are answered 503.
 func TestShutdownTimeout(t *testing.T) {
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) {
 		o.Lanes = 1
@@ -218,7 +217,7 @@ func TestShutdownTimeout(t *testing.T) {
 	isError(t, 503, "push", next(t, second))
 }
 
-// Under load, a bridge that ends and one that takes over lose nothing.
+// Under load, a bridge that shuts down and one that takes over lose nothing.
 func TestShutdownUnderLoad(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine})

@@ -86,7 +86,7 @@ func (d *dialer) dial(network, address string) (conn net.Conn, err error) {
 	return nil, err
 }
 
-// lineConn is a connection over the line, which forgets it when it is closed.
+// lineConn is a connection over a line, which it leaves when it is closed.
 type lineConn struct {
 	net.Conn
 	release func() bool

@@ -21,8 +21,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// flood sends n requests at once and returns how many replies had each code,
-// 0 for success. Each request must get exactly one.
+// flood sends n requests at once and counts the replies by code, 0 for success. Each
+// request must get exactly one.
 func flood(t *testing.T, e *testenv.Env, n int, subject, payload string) map[int]int {
 	t.Helper()
 	inbox := nats.NewInbox()
@@ -77,14 +77,14 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// What is over the bounds is refused at once, while the rest waits.
+// Requests above the limits are refused at once, while the others wait.
 func TestOverload(t *testing.T) {
 	t.Run("requests", func(t *testing.T) {
 		e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxPending = 5 }})
 		overload(t, e, s, "x")
 	})
 	t.Run("bytes", func(t *testing.T) {
-		// The request that passes the bound is still taken.
+		// The request that crosses the limit is still accepted.
 		e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxPendingBytes = 4_500 }})
 		overload(t, e, s, strings.Repeat("x", 1000))
 	})
@@ -110,7 +110,7 @@ func overload(t *testing.T, e *testenv.Env, s stuck, payload string) {
 	wantMetric(t, e.Bridge, `pq_errors_total{code="429",operation="push"}`, 3)
 }
 
-// Many pops of large items at once are spread over batches of a bounded size.
+// Many concurrent pops of large items are spread over batches of limited size.
 func TestPopsOfLargeItems(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.RequestTimeout = testenv.Patience }})
@@ -119,7 +119,7 @@ func TestPopsOfLargeItems(t *testing.T) {
 		for range n {
 			push(t, e, "pq.big.push", nil, payload)
 		}
-		e.Bridge.BeginStop() // the new one does not know what is in the queue
+		e.Bridge.BeginStop() // the next one does not know the size of the items
 		<-e.Bridge.Done()
 		e.Bridge = e.StartBridge()
 		e.Bridge.WaitReady()
@@ -129,7 +129,7 @@ func TestPopsOfLargeItems(t *testing.T) {
 	})
 }
 
-// Two bridges on one store give out every item once.
+// Two bridges on one store deliver every item once.
 func TestTwoBridges(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	e.StartBridge().WaitReady()
@@ -172,8 +172,8 @@ func request(t *testing.T, nc *nats.Conn, subject, payload string) string {
 	return string(reply.Data)
 }
 
-// A batch of unknown outcome is answered so, and what it popped comes back at
-// its old place.
+// A batch of unknown outcome is answered as such, and the items that it popped return
+// to their old places.
 func TestCommitUnknown(t *testing.T) {
 	for _, fault := range []faultkv.Fault{faultkv.UnknownMade, faultkv.UnknownLost} {
 		t.Run(fault.String(), func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestCommitUnknown(t *testing.T) {
 			first := push(t, e, "pq.jobs.push", nil, "first")
 			push(t, e, "pq.jobs.push", nil, "second")
 
-			// The commit has no answer, and nobody can be asked for a while.
+			// The commit gets no answer, and the store cannot be asked for a while.
 			gate.arm()
 			faults.Next(fault)
 			err := refused(t, e, 503, "pq.jobs.pop.min", nil, nil)
@@ -198,15 +198,15 @@ func TestCommitUnknown(t *testing.T) {
 				t.Errorf("%v: not unknown", err)
 			}
 			gate.disarm()
-			// It needs no further request to come back.
+			// No further request is needed for the item to come back.
 			wantQueued(t, e, 2)
 			wantItem(t, e, "pq.jobs.pop.min", "first", first)
 		})
 	}
 }
 
-// outageAfterUnknown is a store that, when armed, lets one transaction begin
-// and then none.
+// outageAfterUnknown is a store that, once armed, lets one transaction begin and then
+// none.
 type outageAfterUnknown struct {
 	kv.Database
 	mu    sync.Mutex
@@ -252,8 +252,8 @@ func wantQueued(t *testing.T, e *testenv.Env, n int64) {
 	})
 }
 
-// Power cuts in the middle of load: what was acknowledged is there, once, and
-// in order; of the rest each item is there once or not at all.
+// Power cuts under load: acknowledged items are there, once, and in order; any other
+// item is there once or not at all.
 func TestPowerCut(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	db, err := pebblekv.Open("store", pebblekv.Options{FS: disk})
@@ -339,8 +339,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// The queues shown are the longest: those that were emptied, or come first by name, do
-// not push others out.
+// /metrics shows the longest queues: queues that were emptied, or whose names sort
+// first, do not displace others.
 func TestMetricsShowTheLongestQueues(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.MetricQueues = 2 }})

@@ -12,11 +12,11 @@ import (
 
 // quietLog writes at most one line a second, after a burst of ten, so that a
 // flood of bad requests does not become a flood of log lines. Each line
-// says how many were left out before it.
+// says how many were suppressed before it.
 type quietLog struct {
-	logger  *slog.Logger
-	limiter *rate.Limiter
-	left    atomic.Int64
+	logger     *slog.Logger
+	limiter    *rate.Limiter
+	suppressed atomic.Int64
 }
 
 func newQuietLog(logger *slog.Logger) *quietLog {
@@ -25,16 +25,16 @@ func newQuietLog(logger *slog.Logger) *quietLog {
 
 func (q *quietLog) warn(message string, args ...any) {
 	if !q.limiter.Allow() {
-		q.left.Add(1)
+		q.suppressed.Add(1)
 		return
 	}
-	if n := q.left.Swap(0); n > 0 {
-		args = append(args, "left_out", n)
+	if n := q.suppressed.Swap(0); n > 0 {
+		args = append(args, "suppressed", n)
 	}
 	q.logger.Warn(message, args...)
 }
 
-// quietLogs is one for each cause, so that none hides another.
+// quietLogs has one quietLog for each cause, so that none hides another.
 type quietLogs struct {
 	unanswered, replies, store, nats *quietLog
 }
@@ -48,8 +48,8 @@ func newQuietLogs(logger *slog.Logger) quietLogs {
 	}
 }
 
-// withDetails returns a logger that logs all there is to say about errors, which is
-// more than clients are told.
+// withDetails returns a logger that logs errors in full detail, which is more than
+// clients are told.
 func withDetails(logger *slog.Logger) *slog.Logger {
 	return slog.New(detailHandler{logger.Handler()})
 }
@@ -76,7 +76,7 @@ func (h detailHandler) WithGroup(name string) slog.Handler {
 	return detailHandler{h.Handler.WithGroup(name)}
 }
 
-// shorten is for what clients chose and is written to the log.
+// shorten limits text that clients chose before it is logged.
 func shorten(text string) string {
 	const limit = 256
 	if len(text) > limit {

@@ -21,17 +21,17 @@ import (
 var ErrSubjectsTaken = errors.New("bridge: another pqbridge serves the same subjects")
 
 // membership tells all bridges on one NATS about each other, whatever their store or
-// queue group. NATS delivers each request to one bridge of each queue group, any of
-// them. So bridges that serve the same subjects must have the same store, or items
-// would seem to be lost, and the same group, or requests would run twice.
+// queue group. NATS delivers each request to an arbitrary bridge of each queue group.
+// So bridges that serve the same subjects must share a store, or items would seem to be
+// lost, and a queue group, or requests would run twice.
 //
-// A bridge that starts asks which others there are, and does not serve beside one that it
-// conflicts with. Two bridges may find each other later, because they started at
-// the same moment or because their networks were joined. Then one stops serving until
-// the other is gone. Both decide from the same facts which of them it is: see outranks.
+// A starting bridge asks which others there are, and does not serve beside one that it
+// conflicts with. Two bridges may also meet later, because they started at the same
+// moment or because their networks were joined. Then one of them stops serving until
+// the other is gone; both decide from the same facts which one it is, see outranks.
 //
-// Bridges announce themselves periodically on the subject members. A bridge that
-// asks sends the reply subject members.<its id>, on which the others answer. It
+// Bridges announce themselves periodically on the subject members. A bridge that asks
+// does so with the reply subject members.<its id>, on which the others answer. It
 // subscribes to members only afterwards, so that NATS reports at once that there are no
 // responders if it is alone: see join.
 type membership struct {
@@ -57,17 +57,17 @@ type member struct {
 
 const (
 	membersSubject = internalRoot + "members"
-	// announceEvery is how often a bridge announces itself, and memberLife the number
-	// of its own announcements after which another bridge that is silent counts as gone.
+	// announceEvery is how often a bridge announces itself. Another bridge that stays
+	// silent for memberLife of these announcements is considered gone.
 	announceEvery = time.Second
 	memberLife    = 5
-	// answerTime is how long one question waits for answers.
+	// answerTime is how long a bridge waits for answers to one question.
 	answerTime = 300 * time.Millisecond
 	// Within strangersTime all bridges have announced themselves. A bridge that is
-	// silent for silenceTime counts as gone.
+	// silent for silenceTime is considered gone.
 	strangersTime = announceEvery * 3 / 2
 	silenceTime   = (memberLife + 1) * announceEvery
-	// maxMembers and maxAnnouncement, in bytes, bound what is remembered of others.
+	// maxMembers and maxAnnouncement, in bytes, limit what is remembered of others.
 	// maxLocation, in bytes, keeps announcements below that.
 	maxMembers      = 4096
 	maxAnnouncement = 16 << 10
@@ -112,10 +112,10 @@ func (m *membership) enter(s state) {
 // join asks which bridges there are, and returns ErrSubjectsTaken if this one must not
 // serve. It waits for NATS. store is the identity of the store.
 //
-// It returns at once if NATS reports that nobody listens, or if a bridge of the same realm
-// that serves answers. Otherwise somebody listens who may be busy or frozen. Then it
-// also listens to announcements: for strangersTime if it hears any bridge, for
-// silenceTime if it hears none.
+// It returns at once if NATS reports no responders, or if a serving bridge of the same
+// realm answers. Otherwise some bridge may be busy or frozen. Then join also listens to
+// announcements: for strangersTime if it hears any bridge, for silenceTime if it hears
+// none.
 func (m *membership) join(ctx context.Context, store string) error {
 	m.mu.Lock()
 	m.mu.self.Store = store
@@ -138,7 +138,7 @@ func (m *membership) join(ctx context.Context, store string) error {
 		if rival := m.rival(); rival != nil {
 			return fmt.Errorf("%w: %s", ErrSubjectsTaken, m.explain(rival))
 		}
-		if !listening { // only now, or NATS would never report that nobody listens
+		if !listening { // only now, or NATS would never report that there are no responders
 			if _, err := m.b.nc.Subscribe(membersSubject, m.hear); err != nil {
 				return fmt.Errorf("bridge: subscribe to %s: %w", membersSubject, err)
 			}
@@ -148,7 +148,7 @@ func (m *membership) join(ctx context.Context, store string) error {
 	return nil
 }
 
-// waitTime is how long join waits for what others say.
+// waitTime is how long join waits to hear from others.
 func (m *membership) waitTime() time.Duration {
 	if m.strangers.Load() {
 		return strangersTime
@@ -156,8 +156,8 @@ func (m *membership) waitTime() time.Duration {
 	return silenceTime
 }
 
-// ask asks which bridges there are and waits for answers. reached says that the question
-// has reached NATS, and settled that there is no need to ask again.
+// ask asks which bridges there are and waits for answers. reached means that the
+// question has reached NATS, and settled that there is no need to ask again.
 func (m *membership) ask(ctx context.Context, inbox string) (reached, settled bool) {
 	if !m.b.online.Load() {
 		select {
@@ -178,7 +178,7 @@ func (m *membership) ask(ctx context.Context, inbox string) (reached, settled bo
 		err = m.b.flush(ctx)
 	}
 	if err != nil {
-		m.b.quiet.nats.warn("cannot ask which other bridges there are; trying again", "error", err)
+		m.b.quiet.nats.warn("cannot ask for other bridges; trying again", "error", err)
 		return false, false
 	}
 	enough := time.NewTimer(answerTime)
@@ -193,7 +193,7 @@ func (m *membership) ask(ctx context.Context, inbox string) (reached, settled bo
 	}
 }
 
-// announce publishes what this bridge is.
+// announce publishes the announcement of this bridge.
 func (m *membership) announce(subject string) {
 	if m.b.muted.Load() || m.b.nc.IsClosed() {
 		return
@@ -203,11 +203,11 @@ func (m *membership) announce(subject string) {
 		err = m.b.nc.Publish(subject, data)
 	}
 	if err != nil {
-		m.b.quiet.nats.warn("cannot announce this bridge to others", "error", err)
+		m.b.quiet.nats.warn("cannot announce this bridge to other bridges", "error", err)
 	}
 }
 
-// hear is called for announcements, and for the reply of NATS that nobody listens.
+// hear handles announcements, and NATS's report that there are no responders.
 func (m *membership) hear(msg *nats.Msg) {
 	if len(msg.Data) == 0 && msg.Header.Get("Status") == "503" {
 		signal(m.asked)
@@ -228,7 +228,7 @@ func (m *membership) hear(msg *nats.Msg) {
 	}
 }
 
-// enroll remembers an announcement and reports whether the bridge is a new one.
+// enroll remembers an announcement and reports whether it is from an unknown bridge.
 func (m *membership) enroll(a announcement) (unknown bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -251,7 +251,7 @@ func (m *membership) enroll(a announcement) (unknown bool) {
 	return known == nil
 }
 
-// leave tells the others that this bridge is gone.
+// leave tells the other bridges that this one is gone.
 func (m *membership) leave() {
 	if m.b.nc != nil {
 		m.enter(stateGone)

@@ -19,7 +19,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// on has a bridge use another store.
+// on makes a bridge use another store.
 func on(db kv.Database, location string) func(*bridge.Options) {
 	return func(o *bridge.Options) { o.DB, o.Location = db, location }
 }
@@ -37,7 +37,7 @@ func withPrefixes(t *testing.T, priority, fifo string) func(*bridge.Options) {
 	return func(o *bridge.Options) { o.Grammar = grammar }
 }
 
-// wantRefused waits for the bridge's end and checks that it says why.
+// wantRefused waits until the bridge has ended and checks that the error says why.
 func wantRefused(t *testing.T, b *testenv.Bridge, words ...string) {
 	t.Helper()
 	<-b.Done()
@@ -57,9 +57,9 @@ func wantRefused(t *testing.T, b *testenv.Bridge, words ...string) {
 	}
 }
 
-// A bridge that serves the same subjects as another one, but not together with it,
-// is refused before it gets a request.
-func TestBridgeInTheWay(t *testing.T) {
+// A bridge that serves the same subjects as another, but does not belong together with
+// it, is refused before it gets a request.
+func TestConflictingBridge(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
 		other := memkv.New(memkv.Options{})
 		defer func() { _ = other.Close() }()
@@ -90,8 +90,8 @@ func TestBridgeInTheWay(t *testing.T) {
 	})
 }
 
-// Bridges that have nothing to do with each other, or belong together, share a NATS.
-func TestBridgesNotInTheWay(t *testing.T) {
+// Bridges that are unrelated, or that belong together, share a NATS.
+func TestCompatibleBridges(t *testing.T) {
 	other := memkv.New(memkv.Options{})
 	defer func() { _ = other.Close() }()
 	e := testenv.New(t, testenv.Options{})
@@ -107,9 +107,9 @@ func TestBridgesNotInTheWay(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_bridges", 3)
 }
 
-// A bridge that was killed is not in the way of the next one, and one that is
-// restarted not in that of itself.
-func TestGhostIsNotInTheWay(t *testing.T) {
+// A killed bridge does not keep the next one from serving, and a restarted bridge does
+// not keep itself from serving.
+func TestGhostDoesNotConflict(t *testing.T) {
 	e := testenv.New(t, testenv.Options{Stopped: true})
 	e.NATS.Start()
 	e.Conn = e.Connect()
@@ -152,8 +152,8 @@ func cluster(t *testing.T) (one, two *server.Server, join func()) {
 	}
 }
 
-// Where two networks are joined in which bridges of two stores serve the same
-// subjects, the younger ones stop until the others are gone.
+// If two networks are joined in which bridges of two stores serve the same subjects,
+// the younger ones stop until the others are gone.
 func TestNetworksAreJoined(t *testing.T) {
 	for name, group := range map[string]string{"another store": "pq", "another store and group": "pq2"} {
 		t.Run(name, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestNetworksAreJoined(t *testing.T) {
 			}
 			join()
 			for _, b := range younger {
-				testenv.Eventually(t, func() error { // and no request is lost on the way
+				testenv.Eventually(t, func() error { // with no request lost meanwhile
 					push(t, e, "pq.load.push", nil, "x")
 					ready, _, err := b.Ready()
 					if err == nil && ready {
@@ -232,8 +232,8 @@ func TestNetworksAreJoined(t *testing.T) {
 	}
 }
 
-// Of many that start at the same moment with stores of their own one serves in the
-// end, and the others say why they do not.
+// Of many bridges that start at once, each with its own store, one serves in the end,
+// and the others say why they do not.
 func TestManyStoresStartAtOnce(t *testing.T) {
 	e := testenv.New(t, testenv.Options{Stopped: true})
 	const n = 5
@@ -243,7 +243,7 @@ func TestManyStoresStartAtOnce(t *testing.T) {
 		t.Cleanup(func() { _ = db.Close() })
 		all = append(all, e.StartBridge(on(db, fmt.Sprint("/data/", i))))
 	}
-	e.NATS.Start() // which all of them wait for
+	e.NATS.Start() // all of them wait for it
 	testenv.Eventually(t, func() error {
 		serving, silent := 0, 0
 		for _, b := range all {
@@ -274,8 +274,8 @@ func TestManyStoresStartAtOnce(t *testing.T) {
 	}
 }
 
-// Before the store has answered a bridge takes no requests, so that clients get
-// an answer at once.
+// A bridge takes no requests before the store has answered, so that clients get an
+// answer at once.
 func TestStoreAwayAtTheStart(t *testing.T) {
 	var faults *faultkv.DB
 	e := testenv.New(t, testenv.Options{Stopped: true, Wrap: func(db kv.Database) kv.Database {
@@ -296,7 +296,7 @@ func TestStoreAwayAtTheStart(t *testing.T) {
 	push(t, e, "pq.jobs.push", nil, "x")
 }
 
-// What a store was made with cannot be changed.
+// The settings that a store was created with cannot be changed.
 func TestStoreWithOtherSettings(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	if err := e.Bridge.Stop(); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// metrics are what /metrics shows. All series that can be known in advance
-// are there from the start, at zero.
+// metrics holds what /metrics shows. All series that can be known in advance exist from
+// the start, at zero.
 type metrics struct {
 	registry *prometheus.Registry
 
@@ -46,7 +46,7 @@ func newMetrics(b *Bridge) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 17), // 0.1 ms to 6.5 s
 		}, []string{"operation"}),
 		batchSize: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "pq_batch_requests", Help: "Requests in each batch that was done.",
+			Name: "pq_batch_requests", Help: "Requests in each completed batch.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 12), // 1 to 2048
 		}),
 		unanswered: counter("pq_unanswered_total", "Requests that failed and had no usable reply subject."),
@@ -117,27 +117,26 @@ func (m *metrics) endpoint(name, subject string) *endpoint {
 var (
 	queueLengthDesc = prometheus.NewDesc("pq_queue_length",
 		"Items in a queue, without those that other programs added.", []string{"kind", "queue"}, nil)
-	queuesLeftOutDesc = prometheus.NewDesc("pq_queue_length_truncated",
+	queuesTruncatedDesc = prometheus.NewDesc("pq_queue_length_truncated",
 		"1 if there are more queues of the kind than pq_queue_length shows.", []string{"kind"}, nil)
 	queuesReadDesc = prometheus.NewDesc("pq_queue_length_up",
 		"1 if the queue lengths could be read from the store.", nil, nil)
 )
 
-// queueCollector reads the lengths of the queues when it is asked.
+// queueCollector reads the lengths of the queues on each scrape.
 type queueCollector struct{ b *Bridge }
 
 const (
-	// lengthsPage is how many lengths are read at once.
+	// lengthsPage is how many lengths one transaction reads.
 	lengthsPage = 1000
-	// maxLengths is the most that are read of one kind, from the beginning of the
-	// list.
+	// maxLengths limits the lengths read of one kind, from the start of the list.
 	maxLengths = 100_000
 )
 
 // Describe implements prometheus.Collector.
 func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- queueLengthDesc
-	ch <- queuesLeftOutDesc
+	ch <- queuesTruncatedDesc
 	ch <- queuesReadDesc
 }
 
@@ -160,23 +159,23 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(queuesReadDesc, prometheus.GaugeValue, float64(index(err == nil)))
 	for _, l := range kinds {
 		truncated := l.truncated || !l.complete
-		ch <- prometheus.MustNewConstMetric(queuesLeftOutDesc, prometheus.GaugeValue, float64(index(truncated)), l.kind.String())
+		ch <- prometheus.MustNewConstMetric(queuesTruncatedDesc, prometheus.GaugeValue, float64(index(truncated)), l.kind.String())
 		for _, q := range l.longest {
 			ch <- prometheus.MustNewConstMetric(queueLengthDesc, prometheus.GaugeValue, float64(q.length), l.kind.String(), q.name)
 		}
 	}
 }
 
-// lengths is the lengths of the queues of one kind, being read.
+// lengths collects the lengths of the queues of one kind.
 type lengths struct {
 	kind subjects.Kind
 	list func(r kv.Reader, after string, limit int) kv.Future[[]string]
 	open func(name string) (fdbpq.Target, error)
 
-	after     string // the last name that was read
+	after     string // the last name read
 	complete  bool   // there are no more
 	longest   []queueLength
-	truncated bool // there were others
+	truncated bool // some are not in longest
 }
 
 type queueLength struct {
@@ -184,8 +183,8 @@ type queueLength struct {
 	length int64
 }
 
-// read reads the lengths of both kinds a page at a time, each page at once: first
-// the names, then the lengths. After an error there is what was read until then.
+// read reads the lengths of both kinds page by page; of each page first the names, then
+// the lengths. After an error, kinds have what was read before it.
 func (c *queueCollector) read(ctx context.Context, kinds []*lengths) error {
 	for read := 0; read < maxLengths && slices.ContainsFunc(kinds, func(l *lengths) bool { return !l.complete }); read += lengthsPage {
 		pages, err := kv.ReadTransact(ctx, c.b.db, func(r kv.Reader) ([][]queueLength, error) {
@@ -244,8 +243,8 @@ func readLengths(r kv.Reader, kinds []*lengths) (pages [][]queueLength, err erro
 	return pages, nil
 }
 
-// add takes a page and keeps the longest queues, of equal ones those whose names
-// come first.
+// add merges a page and keeps the longest queues; of queues of the same length, those
+// whose names sort first.
 func (l *lengths) add(page []queueLength, limit int) {
 	l.complete = l.complete || len(page) < lengthsPage
 	if len(page) == 0 {

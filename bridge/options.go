@@ -36,7 +36,7 @@ const (
 	DefaultLanes = 4
 )
 
-// Bounds of Options. Most only refuse values that nobody can mean.
+// Bounds of Options. Most only refuse values that must be mistakes.
 const (
 	minTimeout      = time.Millisecond
 	maxTimeout      = 24 * time.Hour
@@ -73,11 +73,11 @@ type Options struct {
 	Keyspace *fdbpq.Keyspace
 	// Grammar says which subjects are requests.
 	Grammar subjects.Grammar
-	// Exclusive promises that only this process uses DB, and only for this
-	// Keyspace: Run then refuses a store with other queues, and one that another
-	// process serves a copy of. Default false.
+	// Exclusive promises that only this process uses DB, and only for this Keyspace.
+	// Run then refuses a store that holds other queues, or of which another process
+	// serves a copy. Default false.
 	Exclusive bool
-	// Location tells people where the store is: other bridges show it if they
+	// Location describes for people where the store is. Other bridges show it if they
 	// serve the same subjects from another store. Default "".
 	Location string
 
@@ -176,7 +176,7 @@ func (o Options) Validate() error {
 	client := o.natsClient()
 	check(!client.NoEcho, "NATSOptions", "nats.NoEcho", "options without it: a bridge must hear its own heartbeats")
 	check(!client.NoCallbacksAfterClientClose, "NATSOptions", "nats.NoCallbacksAfterClientClose",
-		"options without it: the end of a bridge waits for a callback")
+		"options without it: shutdown waits for a callback")
 	check(o.DB != nil, "DB", o.DB, "a store")
 	check(o.Keyspace != nil, "Keyspace", o.Keyspace, "a keyspace")
 	check(o.Grammar != subjects.Grammar{}, "Grammar", "empty", "a grammar")
@@ -194,7 +194,8 @@ func (o Options) Validate() error {
 	return errors.Join(problems...)
 }
 
-// natsClient returns what NATSOptions set. It ignores their errors, which Run returns.
+// natsClient returns the client options that NATSOptions set. It ignores errors, which
+// Run will return.
 func (o Options) natsClient() nats.Options {
 	client := nats.GetDefaultOptions()
 	for _, option := range o.NATSOptions {

@@ -55,7 +55,7 @@ func TestOptionsBounds(t *testing.T) {
 	}
 	for _, line := range strings.Split(least.Validate().Error(), "\n") {
 		if required := []string{"bridge: DB ", "bridge: Keyspace ", "bridge: Grammar "}; !slices.ContainsFunc(required, func(s string) bool { return strings.HasPrefix(line, s) }) {
-			t.Errorf("least values are refused: %s", line)
+			t.Errorf("the smallest values are refused: %s", line)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func TestBadNATSOptions(t *testing.T) {
 	}
 	good := bridge.Options{NATSOptions: []nats.Option{nil, nats.Name("x")}}.Validate()
 	if good == nil || strings.Contains(good.Error(), "NATSOptions") {
-		t.Errorf("options that can be used: %v", good)
+		t.Errorf("valid options are refused: %v", good)
 	}
 }
 
@@ -96,6 +96,6 @@ func TestBadHTTPAddress(t *testing.T) {
 		HTTPAddr: taken.Addr().String(),
 	})
 	if err == nil || !strings.Contains(err.Error(), taken.Addr().String()) {
-		t.Errorf("error %v: want one that names %s", err, taken.Addr())
+		t.Errorf("error %v does not name %s", err, taken.Addr())
 	}
 }

@@ -11,63 +11,63 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// outbox hands replies to the NATS client, and remembers them until the server can
-// no longer refuse them. The server does that for lack of rights, since clients
-// choose where their replies go, and says so a moment later, with nothing but the
-// subject. Popped items are kept until then, and are pushed again if their replies
-// were refused.
+// outbox hands replies to the NATS client and remembers them until the server can no
+// longer refuse them. Clients choose their reply subjects, so the bridge may lack the
+// permission to publish there. The server reports that a moment later, and names
+// nothing but the subject. Until then the outbox keeps popped items, and pushes them
+// again if their replies were refused.
 //
-// Whatever the server has to say about a message comes before the PONG to a PING that
-// was sent after it. So as long as any reply is unconfirmed there are rounds: send
-// PING, wait for PONG and until all that came before it was heard, and forget
-// the replies that were handed over before the PING. A round begins roundPause
-// after the one before, so that its cost does not grow with the load.
+// The server reports any error about a message before it answers a PING sent later. So
+// while replies are unconfirmed, the outbox works in rounds: it sends a PING, waits for
+// the PONG and for asyncError to handle all errors before it, and forgets the replies
+// handed over before the PING. A round begins roundPause after the previous one, so
+// that the cost does not grow with the load.
 //
-// No item may be popped twice, so one is pushed again only if its reply was
-// certainly refused: as many replies to its subject were refused as there were. Only
-// clients that have several requests under way with one reply subject can see
-// anything else, and only if a permission comes or goes at that moment, or covers
-// some of the replies (allow_responses). Then the items are lost, like others whose
-// replies nobody receives.
+// No item may be popped twice, so the outbox pushes an item again only if its reply was
+// certainly refused: if as many replies to its subject were refused as were sent.
+// Anything else can happen only to clients that use one reply subject for several
+// requests at once, and only if a permission changes at that moment or covers some of
+// the replies (allow_responses). Their items are lost, as with any reply that nobody
+// receives.
 type outbox struct {
 	b        *Bridge
 	encoders sync.Pool
-	wake     chan struct{} // something is unconfirmed
-	hurry    chan struct{} // much is
-	news     chan struct{} // mu.heard changed
+	wake     chan struct{} // has an element when something is unconfirmed
+	hurry    chan struct{} // has an element when a lot is unconfirmed
+	news     chan struct{} // has an element when mu.heard has changed
 
 	mu struct {
 		sync.Mutex
-		chunks    []*chunk       // of replies, the oldest first; the last may still grow
-		spare     *chunk         // nil, or to be used next
+		chunks    []*chunk       // oldest first; the last may still grow
+		spare     *chunk         // to be used next, or nil
 		bytes     int            // of all chunks
-		refusals  map[string]int // by subject, not yet put down to replies
-		heard     error          // the permission violation that asyncError was called with last
+		refusals  map[string]int // by subject, not yet attributed to replies
+		heard     error          // the latest permission violation that asyncError handled
 		hearings  map[error]struct{}
 		undecided int // rounds in a row that ended without a decision
 		ended     bool
-		abandoned int // replies that end gave up
+		abandoned int // replies that were unconfirmed at the end
 	}
 }
 
-// chunk is replies that were handed over one after the other.
+// chunk holds replies that were handed over one after the other.
 type chunk struct {
 	replies []sentReply
 	items   []sentItem
 	bytes   int
 	began   time.Time // when the first was handed over
 	asked   bool      // a PING was sent after the last
-	rounds  int       // that confirmed it without certainty
+	rounds  int       // rounds that confirmed it without certainty
 }
 
-// recycle returns the chunk without replies.
+// recycle returns an empty chunk that reuses the memory of c.
 func (c *chunk) recycle() *chunk {
 	clear(c.replies)
 	clear(c.items)
 	return &chunk{replies: c.replies[:0], items: c.items[:0]}
 }
 
-// sentReply is a reply that carries no item, or none that left its queue.
+// sentReply is a reply without an item, or with one that stayed in its queue.
 type sentReply struct {
 	subject  string
 	endpoint *endpoint // nil if the request has failed anyway
@@ -84,12 +84,12 @@ type sentItem struct {
 const (
 	// roundPause is the time from the end of a round to the next.
 	roundPause = 10 * time.Millisecond
-	// maxUndecided bounds the rounds that replies wait for because it is not
-	// clear whether they are the refused ones.
+	// maxUndecided limits the rounds that replies wait while it is unclear whether they
+	// are the refused ones.
 	maxUndecided = 4
-	// Replies are given up if NATS takes longer than maxUnconfirmedAge to confirm
-	// them, or when there are more than maxUnconfirmedBytes of them. There is no
-	// pause when there are more than hurryBytes.
+	// Replies are forgotten if NATS takes longer than maxUnconfirmedAge to confirm
+	// them, or once they exceed maxUnconfirmedBytes. Above hurryBytes, rounds follow
+	// without a pause.
 	maxUnconfirmedAge   = 30 * time.Second
 	maxUnconfirmedBytes = 16 << 20
 	hurryBytes          = maxUnconfirmedBytes / 8
@@ -108,16 +108,13 @@ func newOutbox(b *Bridge) *outbox {
 	return o
 }
 
-// encoder returns an encoder, to be given back to release.
+// encoder returns an encoder; the caller passes it to release when done.
 func (o *outbox) encoder() *encoder { return o.encoders.Get().(*encoder) }
 
 func (o *outbox) release(e *encoder) { o.encoders.Put(e) }
 
-// send sends a reply that is safe to lose. nil is none.
+// send sends a reply that is safe to lose.
 func (o *outbox) send(m *nats.Msg) {
-	if m == nil {
-		return
-	}
 	o.mu.Lock()
 	err := o.b.nc.PublishMsg(m)
 	if err == nil {
@@ -129,7 +126,7 @@ func (o *outbox) send(m *nats.Msg) {
 	}
 }
 
-// sendData sends a reply of that payload. The error means that NATS did not take it.
+// sendData sends a reply with that payload. An error means that NATS did not accept it.
 func (o *outbox) sendData(to string, data []byte, e *endpoint) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -141,7 +138,7 @@ func (o *outbox) sendData(to string, data []byte, e *endpoint) error {
 }
 
 // sendItem sends a reply that carries an item, which was popped from q unless q is nil.
-// The error means that NATS did not take it.
+// An error means that NATS did not accept it.
 func (o *outbox) sendItem(m *nats.Msg, e *endpoint, q *dispatch.Queue, item *fdbpq.Item) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -247,7 +244,7 @@ func (o *outbox) run(ctx context.Context) {
 	}
 }
 
-// end gives up everything, now and from now on.
+// end forgets all replies, and makes the outbox remember no more of them.
 func (o *outbox) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -262,7 +259,7 @@ func (o *outbox) end() {
 	clear(o.mu.refusals)
 }
 
-// abandoned is the number of replies that end gave up.
+// abandoned returns how many replies were still unconfirmed at the end.
 func (o *outbox) abandoned() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -275,7 +272,7 @@ func (o *outbox) hasEnded() bool {
 	return o.mu.ended
 }
 
-// round confirms what has been handed over before.
+// round confirms the replies handed over before it.
 func (o *outbox) round(ctx context.Context) {
 	if !o.ask() {
 		return
@@ -288,12 +285,13 @@ func (o *outbox) round(ctx context.Context) {
 	certain, err := o.exchange(ctx)
 	switch {
 	case err == nil:
-		o.settle(certain)
+		o.confirm(certain)
 	case stopping:
 		o.end()
 	default:
-		// The connection is away, or the server busy. What a connection that broke
-		// still had to say is lost, and so are the items whose replies it refused.
+		// The connection is down, or the server is busy. Errors that a broken
+		// connection did not deliver are lost, and so are the items whose replies the
+		// server refused.
 		o.forget(time.Now().Add(-maxUnconfirmedAge))
 	}
 	o.mu.Lock()
@@ -303,15 +301,15 @@ func (o *outbox) round(ctx context.Context) {
 	}
 }
 
-// forget gives up the replies that were handed over before.
+// forget drops the replies handed over before a time.
 func (o *outbox) forget(before time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.forgetLocked(func(c *chunk) bool { return c.began.Before(before) })
 }
 
-// ask marks the replies that the next PING comes after, and returns false if there
-// are none.
+// ask marks the replies that the next PING will confirm, and returns false if there are
+// none.
 func (o *outbox) ask() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -322,9 +320,9 @@ func (o *outbox) ask() bool {
 	return len(o.mu.chunks) > 0
 }
 
-// settle forgets what was asked about and decided. If it is not certain that everything
-// the server said has been heard, that takes two rounds.
-func (o *outbox) settle(certain bool) {
+// confirm decides about the replies that ask marked, and forgets them. If the server may
+// have reported errors that were not heard, that takes two rounds.
+func (o *outbox) confirm(certain bool) {
 	o.mu.Lock()
 	undelivered, decided := o.decideLocked()
 	o.mu.Unlock()
@@ -332,7 +330,7 @@ func (o *outbox) settle(certain bool) {
 		return
 	}
 	for i := range undelivered {
-		o.b.undelivered(&undelivered[i]) // before the lanes may end for lack of chunks
+		o.b.undelivered(&undelivered[i]) // first, because without chunks the lanes may end
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// remember acts as if a reply that carries an item of that size had been sent.
+// remember acts as if a reply with an item of that size had been sent.
 func (o *outbox) remember(t *testing.T, subject string, size int) {
 	t.Helper()
 	q, err := o.b.dispatcher.Queue(subjects.Priority, "jobs")
@@ -33,7 +33,7 @@ func (o *outbox) unconfirmed() (n int) {
 	return n
 }
 
-// However long NATS says nothing, what is kept is bounded, in bytes and in time.
+// However long NATS stays silent, the replies kept are limited in bytes and in time.
 func TestOutboxIsBounded(t *testing.T) {
 	o := newTestBridge(t).outbox
 	for range 100 {
@@ -46,22 +46,22 @@ func TestOutboxIsBounded(t *testing.T) {
 	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 {
 		t.Errorf("%d replies of %d bytes are left", n, o.mu.bytes)
 	}
-	// One that is larger than all is given up at once.
+	// A reply above the limit by itself is forgotten at once.
 	o.remember(t, "inbox", maxUnconfirmedBytes)
 	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 {
 		t.Errorf("%d replies of %d bytes are kept", n, o.mu.bytes)
 	}
 }
 
-// At the end nothing is kept, and nothing is added.
+// After the end nothing is kept, and nothing is added.
 func TestOutboxEnds(t *testing.T) {
 	o := newTestBridge(t).outbox
 	o.remember(t, "inbox", 1)
 	o.end()
 	o.remember(t, "inbox", 1)
-	o.refused("inbox")
+	o.noteRefusal("inbox")
 	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 || len(o.mu.refusals) != 0 || o.abandoned() != 1 {
-		t.Errorf("after the end: %d replies, %d bytes, refusals %v, %d given up", n, o.mu.bytes, o.mu.refusals, o.abandoned())
+		t.Errorf("after the end: %d replies, %d bytes, refusals %v, %d abandoned", n, o.mu.bytes, o.mu.refusals, o.abandoned())
 	}
 }
 
@@ -79,12 +79,12 @@ func TestOutboxHoldsTheDispatcher(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-ended:
-			t.Fatal("it has ended with a reply unconfirmed")
+			t.Fatal("the dispatcher ended with a reply unconfirmed")
 		default:
 		}
 		b.outbox.ask()
-		b.outbox.refused("elsewhere")
-		b.outbox.settle(true)
+		b.outbox.noteRefusal("elsewhere")
+		b.outbox.confirm(true)
 		<-ended
 		pushed := b.endpoints.of(&subjects.Request{Verb: subjects.Push})
 		if n := pushed.requests.Load(); n != 1 {
@@ -93,8 +93,8 @@ func TestOutboxHoldsTheDispatcher(t *testing.T) {
 	})
 }
 
-// An item is pushed again when as many replies to its subject were refused as there
-// were, and otherwise, or before that is known, it is not.
+// An item is pushed again if as many replies to its subject were refused as were sent;
+// otherwise, or before that is known, it is not.
 func TestOutboxDecides(t *testing.T) {
 	type step struct {
 		sent, refused int  // replies to one subject
@@ -124,7 +124,7 @@ func TestOutboxDecides(t *testing.T) {
 						o.remember(t, "elsewhere", 0)
 					}
 					for range refused {
-						o.refused("elsewhere")
+						o.noteRefusal("elsewhere")
 					}
 				}
 				send(s.sent, s.refused)
@@ -133,7 +133,7 @@ func TestOutboxDecides(t *testing.T) {
 				}
 				send(s.late, s.lateRefused)
 				if s.confirmed {
-					o.settle(true)
+					o.confirm(true)
 				}
 				if got, _ := b.dispatcher.Pending(); got != int64(s.want) {
 					t.Fatalf("step %d: %d items were pushed again, want %d", i, got, s.want)
@@ -146,42 +146,42 @@ func TestOutboxDecides(t *testing.T) {
 	}
 }
 
-// Where it is not certain that all was heard, a reply is decided upon once, but kept for
-// another round.
+// If some errors may not have been heard, a reply is decided once but kept for another
+// round.
 func TestOutboxWaitsForCertainty(t *testing.T) {
 	b := newTestBridge(t)
 	o := b.outbox
 	o.remember(t, "elsewhere", 0)
 	o.ask()
-	o.settle(false)
+	o.confirm(false)
 	if n := o.unconfirmed(); n != 1 {
 		t.Fatalf("%d replies are kept, want 1", n)
 	}
-	o.refused("elsewhere") // heard late
+	o.noteRefusal("elsewhere") // heard late
 	o.ask()
-	o.settle(false)
+	o.confirm(false)
 	if n, _ := b.dispatcher.Pending(); n != 1 || o.unconfirmed() != 0 {
 		t.Errorf("%d items were pushed again, want 1; %d replies are kept", n, o.unconfirmed())
 	}
 }
 
-// Replies that come one after the other to one subject, some of them refused, are
-// decided upon some time, without any of them.
+// Replies that keep coming to one subject, some of them refused, are decided in the
+// end, and no item is pushed again.
 func TestOutboxDecidesAtLast(t *testing.T) {
 	o := newTestBridge(t).outbox
 	for range 100 {
 		o.ask()
 		o.remember(t, "elsewhere", 1)
-		o.refused("elsewhere")
-		o.refused("other")
-		o.settle(false)
+		o.noteRefusal("elsewhere")
+		o.noteRefusal("other")
+		o.confirm(false)
 	}
 	if n := o.unconfirmed(); n > 2*maxUndecided {
 		t.Errorf("%d replies are kept", n)
 	}
 }
 
-// Every subject can be read from the server's words.
+// Every subject can be parsed from the server's error.
 func FuzzRefusedSubject(f *testing.F) {
 	for _, subject := range []string{"a.B", `a"b`, `a\"`, "größe", "\x00\xff", `x" to "_pqbridge.y`, "", "'"} {
 		f.Add(subject)

@@ -19,8 +19,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// restricted is a server on which the bridge has rights of its own, and clients have
-// all.
+// restricted returns the options of a server on which the bridge has the given
+// permissions and clients have all.
 func restricted(p *server.Permissions, o testenv.Options) testenv.Options {
 	o.NATS = func(s *server.Options) {
 		s.Users = []*server.User{{Username: "bridge", Password: "p", Permissions: p}, {Username: "client", Password: "p"}}
@@ -36,13 +36,13 @@ func restricted(p *server.Permissions, o testenv.Options) testenv.Options {
 	return o
 }
 
-// inboxesOnly lets the bridge publish what it has to and nothing else.
+// inboxesOnly lets the bridge publish only what it must.
 func inboxesOnly() *server.Permissions {
 	return &server.Permissions{Publish: &server.SubjectPermission{Allow: []string{"_INBOX.>", "raw.>", "_pqbridge.>"}}}
 }
 
-// An item is pushed again when NATS refuses its reply, whatever subject the client
-// chose, and the failure is counted.
+// An item is pushed again if NATS refuses its reply, whatever subject the client chose,
+// and the failure is counted.
 func TestRefusedReplies(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{Engine: engine}))
@@ -87,8 +87,8 @@ func TestRefusedReplies(t *testing.T) {
 	})
 }
 
-// Those that are answered by another bridge than the one NATS gave them to are no
-// exception.
+// The same holds for pops answered by another bridge than the one that NATS delivered
+// them to.
 func TestRefusedRepliesOfForwardedPops(t *testing.T) {
 	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{}))
 	both := []*testenv.Bridge{e.Bridge, e.StartBridge()}
@@ -102,7 +102,7 @@ func TestRefusedRepliesOfForwardedPops(t *testing.T) {
 		publish(t, e, fmt.Sprintf("pq.jobs-%d.pop.min", i), "elsewhere."+fmt.Sprint(i), "")
 	}
 	testenv.Eventually(t, func() error {
-		var sum, passed float64
+		var sum, forwarded float64
 		for _, b := range both {
 			failures, err := metric(b, "pq_reply_failures_total")
 			if err != nil {
@@ -112,10 +112,10 @@ func TestRefusedRepliesOfForwardedPops(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			sum, passed = sum+failures, passed+n
+			sum, forwarded = sum+failures, forwarded+n
 		}
-		if sum != queues || passed == 0 {
-			return fmt.Errorf("%v failures, %v pops handed over", sum, passed)
+		if sum != queues || forwarded == 0 {
+			return fmt.Errorf("%v failures, %v forwarded pops", sum, forwarded)
 		}
 		return nil
 	})
@@ -127,7 +127,7 @@ func TestRefusedRepliesOfForwardedPops(t *testing.T) {
 	}
 }
 
-// A bridge that ends puts back what was refused last.
+// A bridge that shuts down puts back the items whose replies were refused last.
 func TestRefusedReplyAtTheEnd(t *testing.T) {
 	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{}))
 	push(t, e, "pq.jobs.push", nil, "stays")
@@ -143,8 +143,8 @@ func TestRefusedReplyAtTheEnd(t *testing.T) {
 	}
 }
 
-// An item that was delivered is not pushed again because other replies to the same
-// subject were refused: that would be twice.
+// A delivered item is not pushed again because other replies to the same subject were
+// refused: it would come twice.
 func TestSomeRepliesRefused(t *testing.T) {
 	p := &server.Permissions{
 		Publish: &server.SubjectPermission{Allow: []string{"_pqbridge.>"}},
@@ -169,7 +169,7 @@ func TestSomeRepliesRefused(t *testing.T) {
 	if len(delivered) == 0 {
 		t.Error("no item was delivered")
 	}
-	if err := e.Bridge.Stop(); err != nil { // what is to be pushed again, is
+	if err := e.Bridge.Stop(); err != nil { // any item to push again has been pushed by then
 		t.Fatal(err)
 	}
 	e.Bridge = e.StartBridge()
@@ -181,7 +181,7 @@ func TestSomeRepliesRefused(t *testing.T) {
 	}
 }
 
-// blockingHandler is a log that is not written until the test says so.
+// blockingHandler is a log that blocks until the test frees it.
 type blockingHandler struct {
 	slog.Handler
 	message string
@@ -200,7 +200,7 @@ func (h blockingHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// The NATS client tells of a refusal in a goroutine of its own. However late that is,
+// The NATS client reports a refusal from a goroutine of its own. However late that is,
 // the item is pushed again.
 func TestRefusalHeardLate(t *testing.T) {
 	h := blockingHandler{slog.DiscardHandler, "NATS refused a reply", make(chan struct{}), make(chan struct{}), &sync.Once{}}
@@ -216,7 +216,7 @@ func TestRefusalHeardLate(t *testing.T) {
 		t.Fatal("nothing was logged")
 	}
 	publish(t, e, "pq.jobs.pop.min", "elsewhere.too", "")
-	for range 1000 { // many replies that are confirmed
+	for range 1000 { // many confirmed replies
 		ok(t, e, "pq.jobs.len", nil, "")
 	}
 	close(h.free)
@@ -236,8 +236,8 @@ func TestRefusalsAmongOtherErrors(t *testing.T) {
 	}
 }
 
-// While NATS is away nothing is put back that it had before: it may have been
-// delivered.
+// Items whose replies NATS had before the connection was lost are not put back: they
+// may have been delivered.
 func TestUnconfirmedWhenNATSGoes(t *testing.T) {
 	e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{}))
 	const n = 200

@@ -12,7 +12,7 @@ import (
 
 // peer is another bridge that shares the store.
 type peer struct {
-	silent   int  // own heartbeats since it was heard
+	silent   int  // own heartbeats since it was last heard
 	leaving  bool // it wants no more pops
 	reported bool // since the last heartbeat
 
@@ -27,7 +27,7 @@ type peer struct {
 	prefix  int
 }
 
-// newPeer returns a peer to which pops are forwarded with numbers after that.
+// newPeer returns a peer. Pops forwarded to it get numbers above the given one.
 func newPeer(subject string, number uint64) *peer {
 	return &peer{last: number, tail: number, high: number, subject: []byte(subject), prefix: len(subject)}
 }
@@ -37,7 +37,7 @@ func (r *router) sendHeartbeat() {
 	r.publish("members", []byte(string(*r.phase.Load())+" "+r.b.id))
 }
 
-// hearHeartbeat is called for the heartbeats of all bridges, this one included.
+// hearHeartbeat handles the heartbeats of all bridges, including this one.
 func (r *router) hearHeartbeat(m *nats.Msg) {
 	text, id, _ := strings.Cut(string(m.Data), " ")
 	said := phase(text)
@@ -73,8 +73,8 @@ func (r *router) hearHeartbeat(m *nats.Msg) {
 	}
 }
 
-// promiseLocked promises a peer that nothing follows what was forwarded to it. The
-// promise takes the way of those pops and so arrives after them.
+// promiseLocked promises a peer that this bridge forwards nothing more to it. The
+// promise travels the same way as forwarded pops, so it arrives after them.
 func (r *router) promiseLocked(id string) {
 	var number uint64
 	if p := r.mu.peers[id]; p != nil {
@@ -83,12 +83,13 @@ func (r *router) promiseLocked(id string) {
 	r.publish(r.markSubject(id, number), []byte(lastOne))
 }
 
-// markSubject is where a peer is told that pops up to a number were sent to it.
+// markSubject returns the subject on which a peer is told that pops up to a number were
+// sent to it.
 func (r *router) markSubject(id string, number uint64) string {
 	return "to." + id + "." + r.b.id + "." + strconv.FormatUint(number, 10)
 }
 
-// notePromise notes that a peer forwards nothing more.
+// notePromise records that a peer forwards nothing more.
 func (r *router) notePromise(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +101,7 @@ func (r *router) notePromiseLocked(id string) {
 	r.checkPromisedLocked()
 }
 
-// removeLocked forgets a peer that has no pops of this bridge any more.
+// removeLocked forgets a peer that no longer has any pops of this bridge.
 func (r *router) removeLocked(id string) {
 	delete(r.mu.peers, id)
 	r.notePromiseLocked(id)
@@ -109,10 +110,10 @@ func (r *router) removeLocked(id string) {
 
 // agePeers is called once per heartbeat. It forgets peers that have been silent for too
 // long, asks those that should have reported, and returns the pops that no peer will
-// answer any more.
+// answer.
 //
-// A bridge that does not even hear its own heartbeats is behind with reading, so the silence of
-// others means nothing.
+// A bridge that does not even hear its own heartbeats is behind with reading, so the
+// silence of others means nothing.
 func (r *router) agePeers() (lost []failedForward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,7 +139,7 @@ func (r *router) agePeers() (lost []failedForward) {
 	return lost
 }
 
-// updateBridgesLocked makes the present peers the ones that share the queues.
+// updateBridgesLocked shares the queues among the present peers.
 func (r *router) updateBridgesLocked() {
 	ids := []string{r.b.id}
 	for id, p := range r.mu.peers {

@@ -13,8 +13,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// rawConn is a client without a client library, which can send what those
-// would not.
+// rawConn is a client without a client library, which can send what libraries would
+// not.
 type rawConn struct {
 	net.Conn
 	t       testing.TB
@@ -22,7 +22,7 @@ type rawConn struct {
 	replies int // numbers the reply subjects
 }
 
-// rawMsg is a message as it came.
+// rawMsg is a message as received.
 type rawMsg struct{ subject, headers, payload string }
 
 // dialRaw connects and subscribes to raw.>.
@@ -49,7 +49,7 @@ func (c *rawConn) write(text string) {
 	}
 }
 
-// message is the protocol for one message. Headers are a whole block with its
+// message returns the protocol for one message. Headers are a whole block with its
 // first line and its end, or empty for none.
 func message(subject, reply, headers, payload string) string {
 	if headers == "" {
@@ -58,8 +58,8 @@ func message(subject, reply, headers, payload string) string {
 	return fmt.Sprintf("HPUB %s %s %d %d\r\n%s%s\r\n", subject, reply, len(headers), len(headers)+len(payload), headers, payload)
 }
 
-// request sends a request and returns the reply. Other messages that come
-// first are left out.
+// request sends a request and returns the reply. It skips other messages that come
+// first.
 func (c *rawConn) request(subject, headers, payload string) rawMsg {
 	c.t.Helper()
 	c.replies++
@@ -111,8 +111,8 @@ func (c *rawConn) body(fields []string) rawMsg {
 	return rawMsg{fields[1], string(body[:headers]), string(body[headers:size])}
 }
 
-// rawRequest makes one request without a client library, and returns the
-// headers and the payload of the reply as they came.
+// rawRequest makes one request without a client library, and returns the headers and
+// the payload of the reply as received.
 func rawRequest(t *testing.T, e *testenv.Env, subject, headers, payload string) string {
 	t.Helper()
 	m := dialRaw(t, e).request(subject, headers, payload)

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// ledgerLife is the number of heartbeats after which the ledger of a peer that
-	// forwards nothing is dropped.
+	// After ledgerLife heartbeats, the ledger of a peer that forwards nothing is
+	// dropped.
 	ledgerLife = 8 * peerLife
-	// reportBytes is about the size of the largest report.
+	// reportBytes is the approximate size of the largest report.
 	reportBytes = 64 << 10
 	// lastOne is the payload that promises that no more pops will be forwarded.
 	lastOne = "last"
@@ -24,14 +24,14 @@ const (
 
 var errForwarded = errors.New("its subject has no number, or no name of a bridge")
 
-// receive is called for what peers send to this bridge: pops, and marks that say up to which
-// number pops were sent.
+// receive handles messages from peers: pops, and marks that tell up to which number
+// pops were sent.
 func (r *router) receive(h *handler, m *nats.Msg) {
 	from, rest, _ := strings.Cut(m.Subject[len(r.inbox):], ".")
 	digits, subject, isPop := strings.Cut(rest, ".")
 	number, err := strconv.ParseUint(digits, 10, 64)
 	if err != nil || isPop && number == 0 || !r.knows(from) && subjects.ValidateQueueName(from) != nil {
-		r.b.quiet.nats.warn("another bridge sent a message that cannot be understood", "error", errForwarded)
+		r.b.quiet.nats.warn("another bridge sent a message that cannot be read", "error", errForwarded)
 		return
 	}
 	if isPop {
@@ -58,7 +58,7 @@ type origin struct {
 	number uint64
 }
 
-// replier returns who answers a request of the endpoint.
+// replier returns the Replier of a request of the endpoint.
 func (o origin) replier(e *endpoint) dispatch.Replier {
 	if o.ledger == nil {
 		return e.replier
@@ -71,8 +71,8 @@ func (o origin) replier(e *endpoint) dispatch.Replier {
 	return f
 }
 
-// forwardedReplier answers the clients of pops that a peer has forwarded, and then notes
-// that in the ledger. The report that says so is published later on the same
+// forwardedReplier answers the clients of pops that a peer has forwarded, and then
+// records that in the ledger. The report that says so is published later on the same
 // connection, so the reply arrives before it.
 type forwardedReplier struct {
 	*clientReplier

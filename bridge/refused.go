@@ -10,8 +10,8 @@ import (
 
 // This file is the part of outbox that finds out which replies the server refused.
 
-// refused notes that the server has refused a message to the subject.
-func (o *outbox) refused(subject string) {
+// noteRefusal records that the server has refused a message to the subject.
+func (o *outbox) noteRefusal(subject string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.mu.ended {
@@ -19,7 +19,7 @@ func (o *outbox) refused(subject string) {
 	}
 }
 
-// hear notes that asyncError has done its work for the error.
+// hear records that asyncError has handled an error.
 func (o *outbox) hear(err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
@@ -31,17 +31,17 @@ func (o *outbox) hear(err error) {
 	signal(o.news)
 }
 
-// exchange sends PING and waits for PONG, and until asyncError was called with all
-// that came before it. It is not certain of the latter if it cannot tell the newest
-// error from others.
+// exchange sends a PING, then waits for the PONG and for asyncError to handle every
+// error that came before it. It is not certain of the latter if it cannot tell the
+// newest error from others.
 func (o *outbox) exchange(ctx context.Context) (certain bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, min(natsPatience, o.b.options.ShutdownTimeout/4))
 	defer cancel()
 	if err := o.b.nc.FlushWithContext(ctx); err != nil {
 		return false, err
 	}
-	// The client sets it before it reads on, and calls asyncError in the same
-	// order in a goroutine of its own.
+	// The client sets LastError before it reads on, and calls asyncError in the same
+	// order from a goroutine of its own.
 	newest := o.b.nc.LastError()
 	if !errors.Is(newest, nats.ErrPermissionViolation) {
 		return newest == nil, nil
@@ -71,10 +71,10 @@ type tally struct {
 	all     bool // were refused
 }
 
-// decideLocked puts the refusals down to replies, and returns the ones that were certainly
-// refused; those without an item have no queue. It returns false if that takes
-// another round, because the refused replies may be others to the same subject that
-// were handed over after the PING.
+// decideLocked attributes the refusals to replies, and returns those that were
+// certainly refused; those without an item have no queue. It returns false if that
+// takes another round, because other replies to the same subject were handed over after
+// the PING and may be the refused ones.
 func (o *outbox) decideLocked() (undelivered []sentItem, decided bool) {
 	if len(o.mu.refusals) == 0 {
 		return nil, true
@@ -91,7 +91,7 @@ func (o *outbox) decideLocked() (undelivered []sentItem, decided bool) {
 	for subject, t := range tallies {
 		t.all = t.asked > 0 && t.refused >= t.asked+t.later
 		if !t.all {
-			o.b.quiet.replies.warn("NATS refused a message, and it is not known which: if it was the reply to a pop its item is lost",
+			o.b.quiet.replies.warn("NATS refused a message, and it is not known which one: if it was the reply to a pop, the item is lost",
 				"subject", shorten(subject), "refused", t.refused, "of", t.asked+t.later)
 		} else if t.later > 0 {
 			o.mu.refusals[subject] = t.refused - t.asked
@@ -115,8 +115,8 @@ func (o *outbox) decideLocked() (undelivered []sentItem, decided bool) {
 	return undelivered, true
 }
 
-// decide reports whether the reply was certainly refused. It is counted only until that
-// is decided.
+// decide reports whether the reply was certainly refused. Once decided, a reply is not
+// counted again.
 func (s *sentReply) decide(tallies map[string]*tally) bool {
 	t := tallies[s.subject]
 	if t == nil || s.decided {

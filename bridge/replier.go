@@ -70,9 +70,9 @@ func (c *clientReplier) sendLength(r *dispatch.Request, _ *fdbpq.Op, result *fdb
 	return c.b.outbox.sendData(r.Reply, e.length(r.Queue, result.Len), c.endpoint)
 }
 
-// sendItem answers a pop or peek. An item as large as the server carries leaves no
-// room for our headers: it comes without them rather than not at all. If it cannot be sent
-// because of what it is, the client is told so.
+// sendItem answers a pop or peek. An item that leaves no room for our headers is sent
+// without them. If the item cannot be sent at all because of what it is, the client is
+// told so.
 func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
 	e := c.b.outbox.encoder()
 	defer c.b.outbox.release(e)
@@ -101,7 +101,7 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	return err
 }
 
-// replyFailed counts a reply that NATS did not take.
+// replyFailed counts a reply that NATS did not accept.
 func (b *Bridge) replyFailed(err error) {
 	b.metrics.replyFailures.Inc()
 	if b.stopping.Load() {
@@ -110,10 +110,9 @@ func (b *Bridge) replyFailed(err error) {
 	b.quiet.replies.warn("a reply could not be sent", "error", err)
 }
 
-// restore pushes an item again that was popped for a reply which NATS did not
-// take, because the connection has been away for too long, carries only smaller
-// messages by now, or must not carry it. It comes after the others of its
-// priority.
+// restore pushes a popped item again because NATS did not accept its reply: the
+// connection has been down for too long, or the server cannot carry the reply or does
+// not permit it. The item goes behind the others of its priority.
 func (b *Bridge) restore(q *dispatch.Queue, item *fdbpq.Item) {
 	verb := subjects.Push
 	if q.Kind == subjects.FIFO {
@@ -125,8 +124,8 @@ func (b *Bridge) restore(q *dispatch.Queue, item *fdbpq.Item) {
 	s.requeue(&r, []fdbpq.Op{op})
 }
 
-// restorer is the source of pushes that put back what a pop took. It is a
-// dispatch.Replier, and counts them as pushes of clients.
+// restorer is the source of pushes that put a popped item back. It is a
+// dispatch.Replier, and counts them like pushes of clients.
 type restorer struct {
 	b        *Bridge
 	endpoint *endpoint
@@ -141,7 +140,7 @@ func (s *restorer) Answer(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Res
 	s.endpoint.done(r, nil)
 }
 
-// Fail tries again until the item is stored, unless it may be already.
+// Fail tries again until the item is stored, unless it may have been stored already.
 func (s *restorer) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
 	if errors.Is(err, ErrUnknownOutcome) || errors.Is(err, kv.ErrCommitUnknown) {
 		s.lost(r, err)

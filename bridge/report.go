@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// report is what a bridge tells a peer about the pops that the peer forwarded to it. All
-// numbers from floor to high that are neither lost nor pending were answered. A report
-// tells the whole state, so losing one does no harm.
+// report tells a peer what became of the pops that it forwarded. All numbers from floor
+// to high that are neither lost nor pending have been answered. A report contains the
+// whole state, so that losing one does no harm.
 type report struct {
 	floor   uint64   // nothing is known of lower numbers
 	high    uint64   // the highest number that arrived or was skipped
@@ -23,8 +23,8 @@ type span struct{ first, last uint64 }
 // flagFinal is the bit of the first byte for report.final.
 const flagFinal = 1
 
-// encode returns the report in about limit bytes. If the pending numbers need more
-// it covers the lower numbers only.
+// encode returns the report in about limit bytes. If the pending numbers need more, the
+// report covers only the lower numbers.
 func (r report) encode(limit int) []byte {
 	var pending []byte
 	previous := r.floor
@@ -55,7 +55,7 @@ func (r report) encode(limit int) []byte {
 
 var errReport = errors.New("malformed report")
 
-// parseReport is the opposite of encode.
+// parseReport decodes what encode returned.
 func parseReport(data []byte) (r report, err error) {
 	if len(data) == 0 {
 		return r, errReport

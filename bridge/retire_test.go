@@ -10,8 +10,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// rounds is as many as it takes to retire what is not used from now on: the one in
-// which it was used last, one without, two looks.
+// rounds is how many rounds it takes to retire a queue that is no longer used: the one
+// in which it was last used, one without use, and two checks.
 const rounds = 4
 
 func retireRounds(t *testing.T, r *dispatch.Retirer, n int) {
@@ -23,7 +23,8 @@ func retireRounds(t *testing.T, r *dispatch.Retirer, n int) {
 	}
 }
 
-// wantQueues checks how many queues are in the lists, and the rest of what is stored.
+// wantQueues checks how many queues the lists have, and the invariants of everything
+// stored.
 func wantQueues(t *testing.T, e *testenv.Env, want int) {
 	t.Helper()
 	contents, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q")
@@ -32,7 +33,7 @@ func wantQueues(t *testing.T, e *testenv.Env, want int) {
 	}
 }
 
-// Names that were used once cost nothing in the end, and a queue with items stays.
+// Names that were used once cost nothing in the end; a queue with items stays.
 func TestDisposableNames(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine})
@@ -62,8 +63,8 @@ func TestDisposableNames(t *testing.T) {
 	})
 }
 
-// A queue that is used stays in memory and in the list.
-func TestRetirerLeavesWhatIsUsed(t *testing.T) {
+// A queue in use stays in memory and in the list.
+func TestRetirerLeavesUsedQueues(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	r := e.Bridge.Dispatcher().NewRetirer(false)
 	for range 3 * rounds {
@@ -73,11 +74,11 @@ func TestRetirerLeavesWhatIsUsed(t *testing.T) {
 	}
 	wantQueues(t, e, 1)
 	if n := e.Bridge.Dispatcher().Queues(); n != 1 {
-		t.Errorf("%d queues are in memory, want the one that is used", n)
+		t.Errorf("%d queues are in memory, want the one in use", n)
 	}
 }
 
-// Names of bridges that ended, or had no room for them, are found in the list.
+// Names of bridges that ended, or that had no room for them, are found in the list.
 func TestRetirerFindsForgottenNames(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	other := e.StartBridge()

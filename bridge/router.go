@@ -17,14 +17,14 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// router sees to it that only one bridge at a time pops from a queue. Where several
-// bridges share a store, pops of one queue by two of them conflict, and one of the
-// two transactions is wasted. So the bridges announce themselves to each other over
-// NATS, agree by hashing on an owner for each queue, and forward pops to it.
+// router routes the pops of each queue to one bridge. Where several bridges share a
+// store, pops of one queue by two of them conflict, and one of the two transactions is
+// wasted. So the bridges announce themselves to each other over NATS, agree by hashing
+// on an owner for each queue, and forward pops to it.
 //
 // # The life of a forwarded pop
 //
-//  1. NATS gives a client's pop to bridge A, whose handler calls route. The owner of
+//  1. NATS delivers a client's pop to bridge A, whose handler calls route. The owner of
 //     the queue is bridge B. A numbers the pop, publishes it to B with the client's
 //     reply subject, and remembers it: forward, in forward.go.
 //  2. B enters the number into its ledger of A and runs the pop like any other:
@@ -42,16 +42,16 @@ import (
 // A bridge that stops says so, waits until each peer has promised to forward nothing
 // more, and sends its last report when it has answered everything.
 //
-// Correctness never depends on the bridges having the same view of who is there.
-// If two of them pop from one queue, their transactions conflict and are retried.
+// Correctness never depends on the bridges agreeing on which of them are there. If two
+// of them pop from one queue, their transactions conflict and are retried.
 //
-// Forwarding costs a message and some processor time, so the owner of a busy queue
-// also attracts its pops, so that NATS delivers most of them to it: see affinity.
+// Forwarding costs a message and some processor time. So the owner of a busy queue also
+// attracts its pops, and NATS delivers most of them to it directly: see affinity.
 //
 // # Subjects
 //
-// All are below a root that only bridges with the same store, queue group and
-// prefixes have in common:
+// All are below a root shared only by bridges with the same store, queue group and
+// prefixes:
 //
 //	members                       "<phase> <id>", the heartbeat of a bridge
 //	to.<id>.<from>.<n>.<subject>  pop number n from a bridge, as the client sent it
@@ -60,7 +60,7 @@ import (
 //	report.<id>.<from>            what became of the pops from bridge id: see report
 type router struct {
 	b        *Bridge
-	shared   bool // the store may have other bridges; else the router does nothing
+	shared   bool // other bridges may use the store; else the router does nothing
 	affinity *affinity
 
 	phase   atomic.Pointer[phase]
@@ -81,8 +81,8 @@ type router struct {
 		peers    map[string]*peer
 		number   uint64              // the highest that a pop was forwarded with
 		beats    int                 // own heartbeats so far
-		echo     bool                // this bridge has heard itself since the last one
-		awaited  map[string]struct{} // peers that leave waits for to promise that no more follow
+		echo     bool                // this bridge has heard its own latest heartbeat
+		awaited  map[string]struct{} // peers whose promises leave still waits for
 		promised chan struct{}       // closed when awaited is empty; nil unless leave waits
 		settled  chan struct{}       // closed when no pop is with a peer; nil unless end waits
 	}
@@ -105,24 +105,24 @@ const (
 const (
 	// heartbeat is how often a bridge announces itself to its peers.
 	heartbeat = 250 * time.Millisecond
-	// peerLife is the number of heartbeats after which a silent peer counts as gone.
-	// They are this bridge's own heartbeats, not time: after being frozen it reads what its
-	// peers sent meanwhile before it gives them up.
+	// After peerLife heartbeats, a silent peer is considered gone. They are this
+	// bridge's own heartbeats, not time: a bridge that was frozen first reads what its
+	// peers sent meanwhile.
 	peerLife = 5
-	// leaveTime bounds the wait for the promises of peers. Those that forward
-	// later are responsible for what they forward.
+	// leaveTime limits the wait for the promises of peers. A peer that forwards later
+	// is itself responsible for those pops.
 	leaveTime = 2 * peerLife * heartbeat
 )
 
 const (
-	// internalRoot begins the subjects between bridges.
+	// internalRoot is the start of the subjects between bridges.
 	internalRoot = "_pqbridge."
-	// routerVersion is part of the root, so that bridges that would not understand
-	// each other do not hear each other.
+	// routerVersion is part of the root, so that bridges with incompatible protocols do
+	// not hear each other.
 	routerVersion = 2
 )
 
-// newRouter returns a router that does nothing until join is called, nor after that
+// newRouter returns a router that does nothing until join is called, and nothing at all
 // unless the store is shared.
 func newRouter(b *Bridge, shared bool) *router {
 	r := &router{
@@ -143,8 +143,8 @@ func (r *router) enter(p phase) { r.phase.Store(&p) }
 
 func (r *router) is(p phase) bool { return *r.phase.Load() == p }
 
-// join begins to share the queues, for the first time or again after leave. Bridges
-// share them if they join the same realm.
+// join begins to share the queues, for the first time or again after leave, with the
+// bridges that join the same realm.
 func (r *router) join(realm string) error {
 	if !r.shared {
 		return nil
@@ -185,15 +185,15 @@ func (r *router) subscribe() error {
 	return nil
 }
 
-// otherAccounts begins the reply subjects of requests that came from another account
-// through an import. NATS takes no message with such a reply subject from a client, so
-// these requests cannot be forwarded.
+// otherAccounts is the start of the reply subjects of requests that came from another
+// account through an import. NATS does not let a client publish with such a reply
+// subject, so these requests cannot be forwarded.
 const otherAccounts = "_R_."
 
 // route forwards a pop to the owner of its queue if that is a peer. If it returns
-// false the pop is for this bridge. The error says why the pop could not be forwarded,
-// and then nobody runs it. again says that a peer has forwarded it to this bridge: once is
-// enough.
+// false, this bridge runs the pop. The error says why the pop could not be forwarded;
+// then nobody runs it. again means that a peer has forwarded it to this bridge, and
+// that it is not forwarded a second time.
 func (r *router) route(m *nats.Msg, request *dispatch.Request, end fdbpq.End, again bool) (forwarded bool, err error) {
 	if r.activePeers() == 0 {
 		return false, nil
@@ -211,9 +211,9 @@ func (r *router) route(m *nats.Msg, request *dispatch.Request, end fdbpq.End, ag
 	return r.forward(m, request, owner)
 }
 
-// leave stops sharing the queues, until join is called again. It returns when ctx ends,
-// or when all pops that come from peers, and by way of affinity, have been delivered.
-// The bridge still answers and reports what it has.
+// leave stops sharing the queues until join is called again. It returns when ctx ends,
+// or when all pops sent by peers, or attracted by affinity, have been delivered. The
+// bridge still answers and reports the pops that it has.
 func (r *router) leave(ctx context.Context) {
 	if !r.is(phaseHere) {
 		return
@@ -253,7 +253,7 @@ func (r *router) awaitPromises(ctx context.Context) {
 	}
 }
 
-// checkPromisedLocked tells leave when it waits for no peer any more.
+// checkPromisedLocked tells leave when no promise is missing any more.
 func (r *router) checkPromisedLocked() {
 	if r.mu.promised != nil && len(r.mu.awaited) == 0 {
 		close(r.mu.promised)
@@ -261,9 +261,9 @@ func (r *router) checkPromisedLocked() {
 	}
 }
 
-// end waits until peers have answered all that was forwarded to them, answers the rest
+// end waits until peers have answered everything forwarded to them, answers the rest
 // itself when ctx ends, and sends the last reports. By then this bridge must have
-// answered all that was forwarded to it.
+// answered everything forwarded to it.
 func (r *router) end(ctx context.Context) {
 	if r.is(phaseAway) {
 		return
@@ -284,11 +284,11 @@ func (r *router) end(ctx context.Context) {
 	for _, s := range *r.subscriptions.Load() {
 		_ = s.Unsubscribe() // fails if the connection is closed
 	}
-	r.refuse(r.abandonAll())
+	r.failLost(r.abandonAll())
 	r.sendReports(true)
 }
 
-// wait returns when no goroutine of the router is left, or when ctx ends. The
+// wait returns when all goroutines of the router have ended, or when ctx ends. The
 // connection must be closed and its line cut.
 func (r *router) wait(ctx context.Context) error {
 	if err := r.affinity.wait(ctx); err != nil {
@@ -310,15 +310,15 @@ func (r *router) run(ctx context.Context) {
 		case <-r.reportNow:
 			r.sendReports(false)
 		case <-ticker.C:
-			r.refuse(r.agePeers())
+			r.failLost(r.agePeers())
 			r.sendHeartbeat()
 			r.sendReports(false)
 		}
 	}
 }
 
-// publish sends to peers. What the NATS client buffers while it is disconnected does no
-// harm when it arrives late.
+// publish sends to peers. It does no harm if the NATS client buffers a message while
+// disconnected and it arrives late.
 func (r *router) publish(subject string, data []byte) {
 	if r.b.muted.Load() || r.b.nc.IsClosed() {
 		return
@@ -328,7 +328,7 @@ func (r *router) publish(subject string, data []byte) {
 	}
 }
 
-// activePeers is the number of other bridges that the queues are shared with.
+// activePeers returns the number of other bridges that share the queues.
 func (r *router) activePeers() int {
 	if !r.is(phaseHere) || r.b.muted.Load() {
 		return 0
@@ -336,11 +336,11 @@ func (r *router) activePeers() int {
 	return len(*r.bridges.Load()) - 1
 }
 
-// routerStats are what /metrics shows of the router.
+// routerStats holds what /metrics shows of the router.
 type routerStats struct {
 	bridges          int // that share the queues, this one included
 	affinitySubjects int // subscribed to by name
-	dropped          int // messages that NATS dropped; never decreases
+	dropped          int // messages that the NATS client dropped; never decreases
 }
 
 func (r *router) stats() routerStats {
@@ -352,8 +352,8 @@ func (r *router) stats() routerStats {
 	return s
 }
 
-// backlog is what peers have sent over the bridge's connection and no callback has
-// seen yet.
+// backlog returns what peers have sent over the main connection and no callback has
+// handled yet.
 func (r *router) backlog() (messages, bytes int) {
 	if subscriptions := r.subscriptions.Load(); subscriptions != nil {
 		return backlogOf(*subscriptions)

@@ -6,8 +6,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A bridge that is so far behind with reading that it does not even hear itself does not
-// take its peers for gone.
+// A bridge that is too far behind with reading to hear even itself does not consider
+// its peers gone.
 func TestRouterWaitsToHearItself(t *testing.T) {
 	r := newTestBridge(t).router
 	r.enter(phaseHere)

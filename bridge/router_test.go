@@ -14,7 +14,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// rootOf returns the root of the subjects between bridges, once one of them was heard.
+// rootOf returns the root of the subjects between bridges, once a bridge has been
+// heard.
 func rootOf(t *testing.T, nc *nats.Conn) string {
 	t.Helper()
 	members, err := nc.SubscribeSync("_pqbridge.*.members")
@@ -25,7 +26,7 @@ func rootOf(t *testing.T, nc *nats.Conn) string {
 	return strings.TrimSuffix(next(t, members).Subject, "members")
 }
 
-// ghost is another bridge as far as the bridges know. The test decides what it says.
+// ghost looks like another bridge to the bridges. The test decides what it says.
 type ghost struct {
 	t    *testing.T
 	nc   *nats.Conn
@@ -58,8 +59,8 @@ func (g *ghost) hears(subject string) *nats.Subscription {
 	return s
 }
 
-// Pops of one queue go to one of two bridges, whichever NATS delivers them to. When that
-// bridge ends the other takes over, and every pop is answered.
+// Pops of one queue go to one of two bridges, whichever NATS delivers them to. When
+// that bridge shuts down, the other takes over, and every pop is answered.
 func TestPopsOfOneQueueGoToOneBridge(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	both := []*testenv.Bridge{e.Bridge, e.StartBridge()}
@@ -109,7 +110,7 @@ func TestPopsOfOneQueueGoToOneBridge(t *testing.T) {
 	<-both[1].Done()
 }
 
-// appear makes the bridge believe, for about a second, that it has a peer.
+// appear makes the bridge believe for about a second that it has a peer.
 func (g *ghost) appear(e *testenv.Env) {
 	g.t.Helper()
 	g.says("members", "here ghost")
@@ -117,7 +118,7 @@ func (g *ghost) appear(e *testenv.Env) {
 }
 
 // Pops forwarded to a bridge that is gone are answered by the one that forwarded them,
-// which then does later pops itself.
+// which then runs later pops itself.
 func TestPopsForwardedToABridgeThatIsGone(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	const queues = 32
@@ -183,7 +184,7 @@ func TestReplySubjectLikeABridges(t *testing.T) {
 	second := e.StartBridge()
 	second.WaitReady()
 	wantMetric(t, e.Bridge, "pq_bridges", 2)
-	for range 2 { // when the second error is counted the first has been looked at
+	for range 2 { // once the second error is counted, the first has been handled
 		for _, b := range []*testenv.Bridge{e.Bridge, second} {
 			before, err := metric(b, "pq_nats_errors_total")
 			if err != nil {
@@ -202,7 +203,7 @@ func TestReplySubjectLikeABridges(t *testing.T) {
 	wantMetric(t, second, "pq_bridges", 2)
 }
 
-// Pops beyond the number that can be remembered are not forwarded.
+// Pops beyond the number that a bridge can remember are not forwarded.
 func TestForwardedPopsAreBounded(t *testing.T) {
 	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxPending = 10 }})
 	ghost := newGhost(t, e)
@@ -220,7 +221,7 @@ func TestForwardedPopsAreBounded(t *testing.T) {
 }
 
 // A reply subject is refused if it is so long that a server would close the connection
-// of whoever forwards it.
+// of a bridge that forwards it.
 func TestLongReplySubjects(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	push(t, e, "pq.jobs.push", nil, "item")
@@ -248,8 +249,8 @@ func TestLongReplySubjects(t *testing.T) {
 	wantQueued(t, e, 1)
 }
 
-// Clients of another account, whose reply subjects NATS lets nobody forward, get
-// answers from whichever bridge gets their pops.
+// Clients of another account, whose reply subjects cannot be forwarded, are answered by
+// whichever bridge gets their pops.
 func TestPopsFromAnotherAccount(t *testing.T) {
 	e := testenv.New(t, testenv.Options{
 		Stopped: true,

@@ -13,10 +13,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// serve serves until ctx ends, as soon as the store has answered and while no other
-// bridge conflicts with this one. Before that there are no subscriptions to requests, so
-// NATS delivers them to other bridges or answers "no responders". opened is called once
-// the store has answered. The error says why this bridge cannot serve at all.
+// serve serves until ctx ends, once the store has answered and while no other bridge
+// conflicts with this one. Otherwise it has no subscriptions to requests, so that NATS
+// delivers them to other bridges or answers "no responders". It calls opened once the
+// store has answered. The error says why this bridge cannot serve at all.
 func (b *Bridge) serve(ctx context.Context, opened func()) error {
 	store, err := b.openStore(ctx)
 	if err == nil {
@@ -45,8 +45,8 @@ func (b *Bridge) serve(ctx context.Context, opened func()) error {
 	return err
 }
 
-// yield stops serving when there is a bridge that should serve instead, and starts again
-// when it is gone.
+// yield stops serving while another bridge should serve instead, and starts again once
+// that one is gone.
 func (b *Bridge) yield(ctx context.Context, store string) error {
 	rival, serving := b.members.rival(), b.members.self().State == stateServing
 	switch {
@@ -61,13 +61,13 @@ func (b *Bridge) yield(ctx context.Context, store string) error {
 			b.options.Logger.Warn("not all subscriptions ended in time", "error", err)
 		}
 	case rival == nil && !serving:
-		b.options.Logger.Info("no other pqbridge serves the same subjects any more")
+		b.options.Logger.Info("the other pqbridge is gone; serving again")
 		return b.startServing(ctx, store)
 	}
 	return nil
 }
 
-// notServing has /readyz say why this bridge does not serve.
+// notServing makes /readyz say why this bridge does not serve.
 func (b *Bridge) notServing(reason string) { b.idle.Store(&reason) }
 
 // servingReady returns an error that says why this bridge does not serve.
@@ -107,7 +107,7 @@ func (b *Bridge) openStore(ctx context.Context) (fdbpq.Store, error) {
 func (b *Bridge) logStore(store fdbpq.Store) {
 	switch {
 	case store.Adopted:
-		b.options.Logger.Info("the store has queues of an earlier version; from now on it keeps these settings", "store", store.ID)
+		b.options.Logger.Info("the store has queues of an earlier version; these settings are now recorded in it", "store", store.ID)
 	case store.New:
 		b.options.Logger.Info("a new store, or new key prefixes in it: there are no queues yet", "store", store.ID)
 	}
@@ -134,22 +134,22 @@ func (b *Bridge) startServing(ctx context.Context, store string) error {
 		return err
 	}
 	b.members.enter(stateServing)
-	if err := b.flush(ctx); err == nil { // else NATS has the subscriptions when it is back
+	if err := b.flush(ctx); err == nil { // else NATS gets the subscriptions on reconnect
 		b.options.Logger.Info("taking requests", "subjects", b.grammar.Wildcards())
 	}
 	b.idle.Store(nil)
 	return nil
 }
 
-// flush returns when NATS has received all that was sent before.
+// flush returns when NATS has received everything sent before.
 func (b *Bridge) flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, natsPatience)
 	defer cancel()
 	return b.nc.FlushWithContext(ctx)
 }
 
-// subscribe makes the subscriptions to requests. In case of an error it returns those
-// that it has made.
+// subscribe makes the subscriptions to requests. After an error it returns those made
+// before.
 func (b *Bridge) subscribe() (made []*nats.Subscription, err error) {
 	for _, subject := range b.grammar.Wildcards() {
 		subscription, err := b.requestsOn(b.nc, subject, 1)
@@ -162,8 +162,8 @@ func (b *Bridge) subscribe() (made []*nats.Subscription, err error) {
 	return append(made, discovery...), err
 }
 
-// stopServing ends what startServing began. When it returns no more requests arrive,
-// from NATS or from peers, and those that did are with their lanes.
+// stopServing ends what startServing began. When it returns, no more requests arrive
+// from NATS or from peers, and those that have arrived are in their lanes.
 func (b *Bridge) stopServing(ctx context.Context) error {
 	b.router.leave(ctx)
 	err := b.unsubscribe(ctx)
@@ -173,7 +173,7 @@ func (b *Bridge) stopServing(ctx context.Context) error {
 	return err
 }
 
-// backlog is what NATS has delivered over b.nc and no callback has seen yet.
+// backlog returns what NATS has delivered over b.nc and no callback has handled yet.
 func (b *Bridge) backlog() (messages, bytes int) {
 	b.serving.mu.Lock()
 	messages, bytes = backlogOf(b.serving.subscriptions)
@@ -182,7 +182,7 @@ func (b *Bridge) backlog() (messages, bytes int) {
 	return messages + m, bytes + n
 }
 
-// dropped is the number of messages that the NATS client dropped because the bridge fell
+// dropped returns how many messages the NATS client dropped because the bridge fell
 // behind.
 func (b *Bridge) dropped() float64 {
 	b.serving.mu.Lock()
@@ -191,7 +191,7 @@ func (b *Bridge) dropped() float64 {
 	return float64(total + b.router.stats().dropped)
 }
 
-// droppedBy is the number of messages that subscriptions have dropped.
+// droppedBy returns how many messages the subscriptions have dropped.
 func droppedBy(subscriptions []*nats.Subscription) (total int) {
 	for _, s := range subscriptions {
 		if n, err := s.Dropped(); err == nil {

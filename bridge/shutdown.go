@@ -11,20 +11,20 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// natsPatience is how long each exchange with NATS may take during a shutdown; a
+// natsPatience is how long each exchange with NATS may take during a shutdown, or a
 // quarter of the shutdown timeout if that is less.
 const natsPatience = 2 * time.Second
 
-// shutdown ends what Run started, within the shutdown timeout. Each step depends on those
-// before it. The reason is failure, or that ctx has ended. It returns failure and what
-// was left undone.
+// shutdown ends what Run started, within the shutdown timeout. Each step depends on
+// those before it. The reason is failure or, if that is nil, the end of ctx. It returns
+// failure and what was left undone.
 func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) error {
-	// From here on /readyz answers 503, so that nobody is sent here any more.
+	// From here on /readyz answers 503, so that no more traffic is sent here.
 	b.stopping.Store(true)
 	summary := b.beginSummary(ctx, failure)
 
-	// When the timeout is over nothing waits for NATS any more, whatever it does. The
-	// requests have all of that time except what the last exchange with NATS may take.
+	// Once the timeout is over, nothing waits for NATS. Requests have all of that time
+	// except for what the last exchange with NATS may take.
 	timeout := b.options.ShutdownTimeout
 	total, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
@@ -33,7 +33,7 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) 
 	requests, cancel := context.WithTimeout(total, timeout-patience.each)
 	defer cancel()
 
-	// While NATS is away nothing arrives and nothing can be sent, and attempts to
+	// While NATS is away, nothing arrives and nothing can be sent, and attempts to
 	// connect would only delay the steps below.
 	if !b.online.Load() {
 		b.goOffline()
@@ -46,7 +46,8 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) 
 		running.serving.Wait()
 	}
 
-	// No more requests. If NATS does not answer, nobody can know of more.
+	// No more requests. If NATS does not answer, nobody can know whether more are on
+	// their way.
 	silence := b.stopDelivery(&patience)
 	summary.unseen = b.awaitHandlers(requests)
 	if errors.Is(silence, nats.ErrDisconnected) {
@@ -56,16 +57,17 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) 
 		b.options.Logger.Warn("NATS does not answer: the shutdown goes on without it", "error", silence)
 	}
 
-	// A reply that waits in the client for a connection would be lost in the end. Once the
-	// connection is closed it is refused instead, and a popped item is pushed again.
+	// A reply that waits in the client for a connection would be lost in the end. Once
+	// the connection is closed, the client refuses the reply instead, and a popped item
+	// is pushed again.
 	if !b.online.Load() {
 		b.disconnect()
 		b.options.Logger.Warn("NATS is away: the shutdown goes on without it")
 	}
 
-	// The lanes end when they have run and answered all they have. When the time is up
-	// the batches under way are given up and the rest is answered 503, which needs no
-	// store and takes no time.
+	// The lanes end once they have run and answered all their requests. When the time
+	// is up, the batches in flight are cancelled and the rest is answered 503, which
+	// takes no time because it does not need the store.
 	b.dispatcher.Close()
 	if !waitFor(requests, &running.dispatcher) {
 		summary.undone, _ = b.dispatcher.Pending()
@@ -78,12 +80,12 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) 
 	peers, cancel := context.WithCancel(requests)
 	defer cancel()
 	if silence != nil {
-		cancel() // it will not hear of them
+		cancel() // their reports cannot arrive
 	}
 	b.router.end(peers)
 	_ = patience.call(func(context.Context) error { b.members.leave(); return nil })
 
-	// All replies are written. They have arrived when NATS answers once more.
+	// All replies are written. Once NATS answers a PING, they have arrived.
 	summary.abandoned = b.outbox.abandoned()
 	if summary.sent() > 0 {
 		summary.unconfirmed = nats.ErrDisconnected
@@ -104,22 +106,22 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) 
 	return summary.end()
 }
 
-// goOffline gives NATS up. From here on replies are refused instead of being kept for a
-// connection that will not come.
+// goOffline stops trying to reach NATS. From here on replies are refused instead of
+// kept for a connection that will not come.
 func (b *Bridge) goOffline() {
 	b.online.Store(false)
 	b.line.cut()
 }
 
-// patience bounds each exchange with NATS, and all of them.
+// patience limits each exchange with NATS, and all of them together.
 type patience struct {
 	total context.Context
 	each  time.Duration
 	late  sync.WaitGroup // calls that NATS has blocked for longer
 }
 
-// call calls f and returns its error, or that of its context if NATS blocks f for longer
-// than it may. Then f goes on in late.
+// call calls f and returns its error, or that of its context if NATS blocks f for too
+// long. f then continues in late.
 func (p *patience) call(f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(p.total, p.each)
 	defer cancel()
@@ -149,20 +151,20 @@ func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
 	}
 }
 
-// stopDelivery has peers and NATS send nothing more. When it returns nil all that they
+// stopDelivery makes peers and NATS stop sending. When it returns nil, everything they
 // have sent has been delivered.
 func (b *Bridge) stopDelivery(p *patience) error {
-	// Peers first: until they know, they forward, and NATS delivers pops for them to do so.
+	// Peers first: until they know, they forward pops that NATS delivers to them.
 	_ = p.call(func(ctx context.Context) error { b.router.leave(ctx); return nil })
 	return p.call(b.unsubscribe)
 }
 
-// unsubscribe ends the subscriptions to requests. When it returns nil, NATS has delivered
-// all that it will ever deliver.
+// unsubscribe ends the subscriptions to requests. When it returns nil, NATS has
+// delivered everything that it ever will.
 func (b *Bridge) unsubscribe(ctx context.Context) error {
 	b.serving.mu.Lock()
 	ending := b.serving.subscriptions
-	b.serving.dropped += droppedBy(ending) // subscriptions forget it when they end
+	b.serving.dropped += droppedBy(ending) // a subscription forgets the number when it ends
 	b.serving.subscriptions, b.serving.ending = nil, append(b.serving.ending, ending...)
 	b.serving.mu.Unlock()
 	drain(ending)
@@ -172,9 +174,9 @@ func (b *Bridge) unsubscribe(ctx context.Context) error {
 	return b.nc.FlushWithContext(ctx)
 }
 
-// awaitHandlers returns when the handlers have seen all that was delivered. They do not
-// block, unless NATS accepts no replies. When ctx ends first it returns the number of
-// messages that they have not seen.
+// awaitHandlers returns when the handlers have seen every message delivered. They do
+// not block, unless NATS accepts no replies. If ctx ends first, it returns the number
+// of messages not seen.
 func (b *Bridge) awaitHandlers(ctx context.Context) (unseen int) {
 	b.serving.mu.Lock()
 	ending := b.serving.ending
@@ -193,7 +195,7 @@ func (b *Bridge) awaitHandlers(ctx context.Context) (unseen int) {
 	}
 }
 
-// disconnect closes the connection after handing to the network what was written.
+// disconnect flushes what was written and closes the connection.
 func (b *Bridge) disconnect() {
 	if b.nc != nil {
 		b.nc.Close()
@@ -201,12 +203,12 @@ func (b *Bridge) disconnect() {
 	}
 }
 
-// summary is what there is to tell about a shutdown.
+// summary describes a shutdown.
 type summary struct {
 	b       *Bridge
 	failure error
 	began   time.Time
-	// As of the beginning.
+	// At the beginning.
 	answeredBefore, unsentBefore int64
 
 	unseen      int   // messages that did not reach a lane
@@ -225,10 +227,10 @@ func (b *Bridge) beginSummary(ctx context.Context, failure error) *summary {
 	return &summary{b: b, failure: failure, began: time.Now(), answeredBefore: b.endpoints.answered(), unsentBefore: b.unsent.Load()}
 }
 
-// answered is the number of requests answered since the beginning.
+// answered returns the number of requests answered since the beginning.
 func (s *summary) answered() int64 { return s.b.endpoints.answered() - s.answeredBefore }
 
-// sent is the number of their replies that were handed to NATS.
+// sent returns how many of their replies were handed to NATS.
 func (s *summary) sent() int64 {
 	return max(0, s.answered()-s.undone-(s.b.unsent.Load()-s.unsentBefore))
 }

@@ -2,8 +2,6 @@ package bridge_test
 
 import (
 	"bytes"
-	"fmt"
-	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -16,13 +14,13 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// freezer stands between a bridge and the NATS server. What is frozen carries nothing
+// freezer stands between a bridge and the NATS server. Once frozen it carries nothing
 // more and leaves the connections open, as a server stopped with SIGSTOP does.
 type freezer struct {
 	net.Listener
-	dialed   chan struct{} // an element for each connection made
-	toServer chan struct{} // closed when what the bridge says is frozen
-	toBridge chan struct{} // closed when what the server says is frozen
+	dialed   chan struct{} // has an element for each connection made
+	toServer chan struct{} // closed to freeze the direction from the bridge
+	toBridge chan struct{} // closed to freeze the direction from the server
 	over     chan struct{}
 	running  sync.WaitGroup
 	end      func() // closes all connections
@@ -95,32 +93,8 @@ func (f *freezer) serve(client net.Conn, address string) {
 	both.Wait()
 }
 
-// syncLog is a log that the test reads while it is written.
-type syncLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *syncLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *syncLog) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-// says returns an error unless the words are in the log.
-func (l *syncLog) says(words string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !strings.Contains(l.text.String(), words) {
-		return fmt.Errorf("%q is not in the log:\n%s", words, l.text.String())
-	}
-	return nil
-}
-
-// stopsWithin stops the bridge and fails the test if that takes longer. It returns the
-// error of Run.
+// stopsWithin stops the bridge and fails the test if that takes longer than limit. It
+// returns the error of Run.
 func stopsWithin(t *testing.T, b *testenv.Bridge, limit time.Duration) error {
 	t.Helper()
 	began := time.Now()
@@ -136,7 +110,7 @@ func stopsWithin(t *testing.T, b *testenv.Bridge, limit time.Duration) error {
 	return b.Stop()
 }
 
-// startBehind starts a bridge, on the store of e, whose NATS can be frozen.
+// startBehind starts a bridge on the store of e, with a NATS that can be frozen.
 func startBehind(t *testing.T, e *testenv.Env, f *freezer, timeout time.Duration, changes ...func(*bridge.Options)) *testenv.Bridge {
 	t.Helper()
 	return e.StartBridge(append(changes, func(o *bridge.Options) {
@@ -156,8 +130,8 @@ func behindFreezer(t *testing.T, timeout time.Duration) (*testenv.Env, *freezer)
 	return e, f
 }
 
-// A server that does not answer cannot say whether requests are on their way, and does
-// not keep a bridge that has none from ending in an orderly way.
+// A server that does not answer cannot say whether requests are on their way. A bridge
+// that has none still shuts down in an orderly way.
 func TestShutdownNATSFrozen(t *testing.T) {
 	const timeout = 4 * time.Second
 	e, f := behindFreezer(t, timeout)
@@ -168,7 +142,8 @@ func TestShutdownNATSFrozen(t *testing.T) {
 	}
 }
 
-// What was in work is finished, and the error says whose replies nobody confirmed.
+// Requests in progress are finished, and the error says how many replies nobody
+// confirmed.
 func TestShutdownNATSFrozenWithRequests(t *testing.T) {
 	const timeout = 4 * time.Second
 	e, s := stick(t, testenv.Options{})
@@ -178,7 +153,7 @@ func TestShutdownNATSFrozenWithRequests(t *testing.T) {
 	}
 	var log syncLog
 	e.Bridge = startBehind(t, e, f, timeout, func(o *bridge.Options) { o.Logger = log.logger() })
-	<-s.entered // its sweep
+	<-s.entered // the sweep of old receipts
 	e.Bridge.WaitReady()
 	_ = async(t, e, "pq.jobs.push", "x")
 	<-s.entered
@@ -190,14 +165,14 @@ func TestShutdownNATSFrozenWithRequests(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "did not confirm that it has the replies to 1 requests") {
 		t.Errorf("Run: %v", err)
 	}
-	f.end() // else the server gives requests to the one that has ended
+	f.end() // else the server delivers requests to the bridge that has ended
 	e.Bridge = e.StartBridge()
 	e.Bridge.WaitReady()
 	wantLen(t, e, "pq", "jobs", 1)
 }
 
-// The client dials and logs in under its lock. A server that takes connections and
-// says nothing keeps it for as long as the client has patience.
+// The client dials and logs in under its lock. A server that accepts connections and
+// stays silent blocks it for as long as the client's timeouts allow.
 func TestShutdownWhileConnecting(t *testing.T) {
 	patient := func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.Timeout(time.Hour)) }
 	t.Run("first", func(t *testing.T) {
@@ -219,7 +194,7 @@ func TestShutdownWhileConnecting(t *testing.T) {
 		b.WaitReady()
 		<-f.dialed
 		close(f.toBridge)
-		e.NATS.Stop() // it closes its connections, which ends that of the bridge
+		e.NATS.Stop() // which closes the connection of the bridge
 		e.NATS.Start()
 		<-f.dialed
 		if err := stopsWithin(t, b, testenv.Patience); err != nil {
@@ -233,18 +208,18 @@ func TestShutdownNATSReadsNothing(t *testing.T) {
 	e, f := behindFreezer(t, 2*time.Second)
 	push(t, e, "pq.jobs.push", nil, string(bytes.Repeat([]byte("x"), 512<<10)))
 	close(f.toServer)
-	for range 200 { // 100 MiB, more than there is room for on the way
+	for range 200 { // 100 MiB, more than the network buffers hold
 		publish(t, e, "pq.jobs.peek.min", nats.NewInbox(), "")
 	}
 	if err := e.Conn.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	if err := stopsWithin(t, e.Bridge, testenv.Patience); err == nil {
-		t.Error("Run: no error, and nobody has the replies")
+		t.Error("Run: no error, although nobody has the replies")
 	}
 }
 
-// What a pop took is pushed again if its reply cannot be sent because NATS is away.
+// A popped item is pushed again if its reply cannot be sent because NATS is away.
 func TestShutdownPutsBackPops(t *testing.T) {
 	var log syncLog
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) {

@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -26,35 +24,17 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// lines is a log to look at.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // embedded is a system on an embedded store whose files fail on demand.
 type embedded struct {
 	*testenv.Env
 	dir   string
 	db    *pebblekv.DB
-	log   lines
+	log   syncLog
 	fault atomic.Pointer[func(errorfs.Op) error]
 	free  atomic.Uint64 // bytes of the disk
 }
 
-// usageFS is a file system with so much free space.
+// usageFS is a file system that reports the given free space.
 type usageFS struct {
 	vfs.FS
 	free *atomic.Uint64
@@ -64,12 +44,12 @@ func (u usageFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: u.free.Load()}, nil
 }
 
-// newEmbedded starts a system on the folder, which may have a store already, with
-// something before the store if wrap is not nil.
+// newEmbedded starts a system on the folder, which may have a store already. wrap,
+// unless it is nil, puts something before the store.
 func newEmbedded(t *testing.T, dir string, wrap func(kv.Database) kv.Database) *embedded {
 	e := &embedded{dir: dir}
 	e.free.Store(1 << 40)
-	logger := slog.New(slog.NewTextHandler(&e.log, nil))
+	logger := e.log.logger()
 	files := usageFS{errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if fault := e.fault.Load(); fault != nil {
 			return (*fault)(op)
@@ -89,7 +69,8 @@ func newEmbedded(t *testing.T, dir string, wrap func(kv.Database) kv.Database) *
 	return e
 }
 
-// fail makes operations on files that end so fail, like those of the system do.
+// fail makes operations on files with that suffix fail with errors like those of the
+// system.
 func (e *embedded) fail(suffix string, errno syscall.Errno, kinds ...errorfs.OpKind) {
 	fault := func(op errorfs.Op) error {
 		for _, kind := range kinds {
@@ -104,7 +85,18 @@ func (e *embedded) fail(suffix string, errno syscall.Errno, kinds ...errorfs.OpK
 
 func (e *embedded) repair() { e.fault.Store(nil) }
 
-// noPaths checks that nobody is told where the store is.
+// newStuckEmbedded is newEmbedded with a store that is stuck until the test frees it.
+func newStuckEmbedded(t *testing.T, dir string) (*embedded, stuck) {
+	t.Helper()
+	s := stuck{entered: make(chan struct{}, 100), free: make(chan struct{})}
+	e := newEmbedded(t, dir, func(db kv.Database) kv.Database {
+		s.Database = db
+		return s
+	})
+	return e, s
+}
+
+// noPaths checks that text does not reveal where the store is.
 func (e *embedded) noPaths(t *testing.T, text string) {
 	t.Helper()
 	for _, part := range []string{e.dir, "/" + filepath.Base(e.dir), filepath.Base(e.dir) + "/", ".sst", ".log"} {
@@ -114,8 +106,8 @@ func (e *embedded) noPaths(t *testing.T, text string) {
 	}
 }
 
-// wantTrouble checks what clients, /readyz, the statistics and the log say while
-// the store has a fault.
+// wantTrouble checks what clients, /readyz, the statistics and the log say while the
+// store has a fault.
 func (e *embedded) wantTrouble(t *testing.T, code int, subject, reason, logged string) {
 	t.Helper()
 	series := fmt.Sprintf(`pq_errors_total{code="%d",operation="%s"}`, code, map[string]string{
@@ -137,8 +129,8 @@ func (e *embedded) wantTrouble(t *testing.T, code int, subject, reason, logged s
 	}
 	e.noPaths(t, strings.Join(reasons, "; "))
 	e.noPaths(t, string(e.Request("$SRV.STATS.pqbridge", nil, nil).Data))
-	if !strings.Contains(e.log.String(), logged) {
-		t.Errorf("the log has no %q: %s", logged, e.log.String())
+	if err := e.log.says(logged); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -149,13 +141,13 @@ func (e *embedded) wantWell(t *testing.T) {
 	push(t, e.Env, "pq.jobs.push", nil, "well")
 }
 
-// Below the space to keep free pushes are refused and pops are not. /readyz says
-// so as long as it lasts, also when nobody pushes any more.
+// When less than the required space is free, pushes are refused and pops are not.
+// /readyz says so as long as that lasts, even if nobody pushes any more.
 func TestNearlyFullDisk(t *testing.T) {
 	e := newEmbedded(t, t.TempDir(), nil)
 	push(t, e.Env, "pq.jobs.push", nil, "x")
 	e.free.Store(1<<20 - 1)
-	// The store looks now and then.
+	// The store checks the space now and then.
 	testenv.Eventually(t, func() error {
 		err := bridge.ErrorFromHeaders(e.Request("pq.jobs.push", nil, nil).Header)
 		if !errors.Is(err, kv.ErrUnavailable) {
@@ -172,8 +164,8 @@ func TestNearlyFullDisk(t *testing.T) {
 	e.wantWell(t)
 }
 
-// A write that fails leaves the outcome open. From then on everybody is told at
-// once that the disk is full, and /readyz finds out when it is not any more.
+// A failed write leaves its outcome open. From then on every request is told at once
+// that the disk is full, and /readyz notices when it no longer is.
 func TestFullDisk(t *testing.T) {
 	e := newEmbedded(t, t.TempDir(), nil)
 	push(t, e.Env, "pq.jobs.push", nil, "x")
@@ -197,7 +189,7 @@ func TestFolderTakenAway(t *testing.T) {
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}
-	notReady(t, e.Bridge, "deleted or replaced") // before anybody asked for anything
+	notReady(t, e.Bridge, "deleted or replaced") // before any request
 	for _, subject := range []string{"pq.jobs.push", "pq.jobs.pop.min", "pq.jobs.peek.min"} {
 		e.wantTrouble(t, 503, subject, "deleted or replaced", dir)
 	}
@@ -208,8 +200,8 @@ func TestFolderTakenAway(t *testing.T) {
 	wantLen(t, e.Env, "pq", "jobs", 2)
 }
 
-// tables makes a store with items of the queue "jobs", none of which are in the
-// log only, and returns its tables.
+// tables makes a store with items of the queue "jobs", all of which are in tables and
+// not only in the log, and returns the tables.
 func tables(t *testing.T, dir string) []string {
 	t.Helper()
 	e := newEmbedded(t, dir, nil)
@@ -238,18 +230,14 @@ func tables(t *testing.T, dir string) []string {
 	return tables
 }
 
-// A table that cannot be read is no reason to try again.
+// Clients are not told to try again if a table cannot be read.
 func TestUnreadableTable(t *testing.T) {
 	for _, name := range []string{"read error", "damaged"} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "thefolder")
 			tables := tables(t, dir)
 			// What the bridge does at its start must not read the items before.
-			s := stuck{entered: make(chan struct{}, 100), free: make(chan struct{})}
-			e := newEmbedded(t, dir, func(db kv.Database) kv.Database {
-				s.Database = db
-				return s
-			})
+			e, s := newStuckEmbedded(t, dir)
 			for _, table := range tables {
 				if name == "damaged" {
 					spoil(t, table)
@@ -269,16 +257,11 @@ func TestUnreadableTable(t *testing.T) {
 	}
 }
 
-// Requests that share a batch with one that needs damaged data do not fail with
-// it.
+// Requests in one batch with a request that needs damaged data do not fail with it.
 func TestDamageOfOneQueue(t *testing.T) {
 	dir := t.TempDir()
 	tables := tables(t, dir)
-	s := stuck{entered: make(chan struct{}, 100), free: make(chan struct{})}
-	e := newEmbedded(t, dir, func(db kv.Database) kv.Database {
-		s.Database = db
-		return s
-	})
+	e, s := newStuckEmbedded(t, dir)
 	for _, table := range tables {
 		spoil(t, table)
 	}
@@ -300,7 +283,7 @@ func TestDamageOfOneQueue(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_pending_bytes", 0)
 }
 
-// spoil writes over the items of a table.
+// spoil overwrites the items of a table.
 func spoil(t *testing.T, table string) {
 	t.Helper()
 	data, err := os.ReadFile(table)
@@ -335,8 +318,8 @@ func (c counting) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction,
 	return c.Database.Begin(ctx, o)
 }
 
-// /readyz writes nothing unless the last write failed, and a conflict is no
-// failure.
+// /readyz writes nothing unless the last write failed because of the store; a conflict
+// does not count.
 func TestReadyWritesNothing(t *testing.T) {
 	var begun atomic.Int64
 	var current atomic.Pointer[error]
@@ -353,7 +336,7 @@ func TestReadyWritesNothing(t *testing.T) {
 		}
 		return begun.Load() - before
 	}
-	// The sweep of old receipts is the only one that begins by itself.
+	// Only the sweep of old receipts begins by itself.
 	testenv.Eventually(t, func() error {
 		if begun.Load() < 2 {
 			return errors.New("no sweep yet")
@@ -368,7 +351,7 @@ func TestReadyWritesNothing(t *testing.T) {
 		current.Store(&err)
 		refused(t, e, 503, "pq.jobs.push", nil, nil)
 	}
-	fail(kv.ErrThrottled) // and then the time is over
+	fail(kv.ErrThrottled) // until the time is over
 	current.Store(nil)
 	ask(true)
 	if n := ask(true); n != 0 {
@@ -376,11 +359,11 @@ func TestReadyWritesNothing(t *testing.T) {
 	}
 	fail(kv.ErrUnavailable)
 	if n := ask(false); n == 0 {
-		t.Error("it was not tried")
+		t.Error("no write was tried")
 	}
 	current.Store(nil)
 	if n := ask(true); n == 0 {
-		t.Error("it is ready though nothing was written since the failure")
+		t.Error("/readyz says ready although nothing was written since the failure")
 	}
 	if n := ask(true); n != 0 {
 		t.Errorf("%d transactions after the probe", n)

@@ -7,7 +7,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Each verb that the grammar knows has a row, and what the row says fits together.
+// Each verb of the grammar has a row whose fields fit together.
 func TestVerbs(t *testing.T) {
 	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
 		for _, v := range subjects.Verbs(kind) {
@@ -25,7 +25,7 @@ func TestVerbs(t *testing.T) {
 				t.Errorf("%s: is routed: %t", v, row.routed)
 			}
 			if kind == subjects.FIFO && row.end != fdbpq.Front {
-				t.Errorf("%s: a FIFO queue has no other end than its front", v)
+				t.Errorf("%s: a FIFO queue has no end other than its front", v)
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// recorder is a Replier that keeps what it is told.
+// recorder is a Replier that records what it is told.
 type recorder struct {
 	mu       sync.Mutex
 	answers  map[uint64][]fdbpq.Result
@@ -64,8 +64,8 @@ func push(q *Queue, value string) fdbpq.Op {
 
 func pop(q *Queue) fdbpq.Op { return fdbpq.Op{Kind: fdbpq.OpPop, Queue: q.Target} }
 
-// A request owns its operations: each gets its own results, whatever shares the batch, and
-// a request is never split.
+// A request owns its operations: each operation gets its own result, whatever else is
+// in the batch, and a request is never split.
 func TestRequestsOwnTheirSpans(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -117,8 +117,8 @@ func TestRequestsOwnTheirSpans(t *testing.T) {
 	}
 }
 
-// Every request that was taken is answered once, also when Run is told to give up, and
-// what cannot be taken says why.
+// Every accepted request is answered once, even if Run is cancelled, and a request that
+// is not accepted gets an error.
 func TestEveryRequestIsAnsweredOnce(t *testing.T) {
 	d := newTest(t)
 	d.options.MaxPending, d.load.maxRequests = 100, 100
@@ -185,6 +185,6 @@ func TestRequeueEnds(t *testing.T) {
 	d.Close()
 	d.Run(ctx)
 	if len(r.failures) != 10 {
-		t.Errorf("%d requests were given up, want 10", len(r.failures))
+		t.Errorf("%d requests failed, want 10", len(r.failures))
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// A lane that is closed goes on until its last batch is answered: that may turn
-// out to have an unknown outcome, which only run settles.
+// A closed lane continues until its last batch is answered, because that may have an
+// unknown outcome, which only run settles.
 func TestLaneOutlivesItsLastBatch(t *testing.T) {
 	l := newTest(t).lanes[0]
 	synctest.Test(t, func(t *testing.T) {
@@ -19,7 +19,7 @@ func TestLaneOutlivesItsLastBatch(t *testing.T) {
 		go func() { goesOn <- l.wait(t.Context()) }()
 		synctest.Wait()
 		if len(goesOn) > 0 {
-			t.Fatal("the lane ended with a batch under way")
+			t.Fatal("the lane ended with a batch in flight")
 		}
 		l.setUnsettled()
 		if !<-goesOn {
@@ -30,13 +30,13 @@ func TestLaneOutlivesItsLastBatch(t *testing.T) {
 		synctest.Wait()
 		l.finish(l.mu.newest)
 		if <-goesOn {
-			t.Error("the lane goes on with nothing to do")
+			t.Error("the lane still runs with nothing to do")
 		}
 	})
 }
 
-// A lane that is never empty does not keep room for all that ever waited.
-func TestLaneGivesUpWhatItTook(t *testing.T) {
+// A lane that is never empty does not keep memory for every request that ever waited.
+func TestLaneDropsTakenRequests(t *testing.T) {
 	l := newTest(t).lanes[0]
 	add := func(n int) {
 		for range n {

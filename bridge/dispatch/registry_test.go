@@ -17,9 +17,8 @@ func getQueue(t testing.TB, g *registry, kind subjects.Kind, name string) *Queue
 	return q
 }
 
-// The subscriptions, whose callbacks run at the same time, share one object for each
-// queue.
-func TestRegistryHasOneQueueOfAName(t *testing.T) {
+// Concurrent callbacks of several subscriptions share one object for each queue.
+func TestRegistryHasOneQueuePerName(t *testing.T) {
 	g := newTest(t).queues
 	var group sync.WaitGroup
 	found := make([][]*Queue, 4)
@@ -43,7 +42,7 @@ func TestRegistryHasOneQueueOfAName(t *testing.T) {
 	}
 }
 
-// A name that is not used costs little memory, however many subscriptions saw it.
+// An unused name costs little memory, however many subscriptions saw it.
 func TestRegistryIsSmall(t *testing.T) {
 	const names, most = 50_000, 400
 	g := newTest(t).queues
@@ -61,7 +60,7 @@ func TestRegistryIsSmall(t *testing.T) {
 	runtime.KeepAlive(g)
 }
 
-// heapAlloc is the bytes of the objects that are in use.
+// heapAlloc returns the bytes of live objects.
 func heapAlloc() int64 {
 	runtime.GC()
 	var stats runtime.MemStats
@@ -69,7 +68,7 @@ func heapAlloc() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// The number of queues is bounded, and those that are used stay.
+// The number of queues is limited, and those in use stay.
 func TestRegistryIsBounded(t *testing.T) {
 	d := newTest(t)
 	g := d.queues
@@ -78,7 +77,7 @@ func TestRegistryIsBounded(t *testing.T) {
 		if i%1000 == 0 {
 			g.beginRound()
 			if getQueue(t, g, subjects.Priority, "busy") != busy {
-				t.Fatalf("a queue that is used was forgotten for the %dth", i)
+				t.Fatalf("a queue in use was forgotten for the %dth", i)
 			}
 		}
 		getQueue(t, g, subjects.Priority, fmt.Sprint(i))

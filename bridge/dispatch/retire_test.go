@@ -9,8 +9,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// The list is looked through again after a queue was forgotten for lack of room, because
-// nobody else would retire it.
+// After a queue was forgotten for lack of room, the retirer goes through the list
+// again, because nobody else would retire the queue.
 func TestRetirerFindsEvictedNames(t *testing.T) {
 	d := newTest(t)
 	r := d.NewRetirer(false)

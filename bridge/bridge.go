@@ -60,6 +60,7 @@ type Bridge struct {
 	endpoints  *endpoints
 	metrics    *metrics
 	outbox     *outbox
+	restorer   *restorer
 
 	id       string // of this instance, for service discovery
 	created  time.Time
@@ -110,6 +111,7 @@ func New(o Options) (*Bridge, error) {
 	}
 	b.scrapes, b.endScrapes = context.WithCancel(context.Background())
 	b.outbox = newOutbox(b)
+	b.restorer = newRestorer(b)
 	b.notServing("starting: the store has not answered yet")
 	b.members = newMembership(b)
 	b.metrics = newMetrics(b)

@@ -157,14 +157,14 @@ func (o *outbox) sendItem(m *nats.Msg, e *endpoint, q *dispatch.Queue, item *fdb
 func (o *outbox) rememberItemLocked(sent sentItem) {
 	if c := o.openLocked(); c != nil {
 		c.items = append(c.items, sent)
-		o.grewLocked(c, itemOverhead+len(sent.item.Value)+headerSize(sent.item.Headers))
+		o.grewLocked(c, itemOverhead+len(sent.subject)+len(sent.item.Value)+headerSize(sent.item.Headers)+headerMemory(sent.item.Headers))
 	}
 }
 
 func (o *outbox) rememberLocked(sent sentReply) {
 	if c := o.openLocked(); c != nil {
 		c.replies = append(c.replies, sent)
-		o.grewLocked(c, replyOverhead)
+		o.grewLocked(c, replyOverhead+len(sent.subject))
 	}
 }
 
@@ -185,7 +185,7 @@ func (o *outbox) openLocked() *chunk {
 	c.began = time.Now()
 	o.mu.chunks = append(o.mu.chunks, c)
 	if len(o.mu.chunks) == 1 {
-		o.b.dispatcher.Hold(true)
+		o.b.dispatcher.Hold()
 		signal(o.wake)
 	}
 	return c
@@ -204,7 +204,7 @@ func (o *outbox) grewLocked(c *chunk, bytes int) {
 
 // forgetLocked removes chunks, the oldest first.
 func (o *outbox) forgetLocked(over func(*chunk) bool) {
-	kept := o.mu.chunks[:0]
+	before, kept := len(o.mu.chunks), o.mu.chunks[:0]
 	for _, c := range o.mu.chunks {
 		if over(c) {
 			o.mu.bytes -= c.bytes
@@ -215,8 +215,8 @@ func (o *outbox) forgetLocked(over func(*chunk) bool) {
 	}
 	clear(o.mu.chunks[len(kept):])
 	o.mu.chunks = kept
-	if len(kept) == 0 {
-		o.b.dispatcher.Hold(false)
+	if len(kept) == 0 && before > 0 {
+		o.b.dispatcher.Release()
 	}
 }
 
@@ -324,7 +324,7 @@ func (o *outbox) ask() bool {
 // have reported errors that were not heard, that takes two rounds.
 func (o *outbox) confirm(certain bool) {
 	o.mu.Lock()
-	undelivered, decided := o.decideLocked()
+	undelivered, decided := o.decideLocked(certain)
 	o.mu.Unlock()
 	if !decided {
 		return

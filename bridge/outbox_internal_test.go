@@ -3,6 +3,7 @@ package bridge
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,6 +179,52 @@ func TestOutboxDecidesAtLast(t *testing.T) {
 	}
 	if n := o.unconfirmed(); n > 2*maxUndecided {
 		t.Errorf("%d replies are kept", n)
+	}
+}
+
+// Refusals that are not all heard yet are not taken for all there are.
+func TestOutboxWaitsForAllRefusals(t *testing.T) {
+	b := newTestBridge(t)
+	o := b.outbox
+	o.remember(t, "elsewhere", 0)
+	o.remember(t, "elsewhere", 0)
+	o.ask()
+	o.noteRefusal("elsewhere")
+	o.confirm(false)
+	o.noteRefusal("elsewhere")
+	o.ask()
+	o.confirm(false)
+	if n, _ := b.dispatcher.Pending(); n != 2 {
+		t.Errorf("%d of 2 refused items were pushed again", n)
+	}
+}
+
+// The bound counts the subjects, too.
+func TestOutboxCountsSubjects(t *testing.T) {
+	o := newTestBridge(t).outbox
+	for range 20_000 {
+		o.mu.Lock()
+		o.rememberLocked(sentReply{subject: strings.Repeat("x", 2048)})
+		o.mu.Unlock()
+	}
+	if n := o.unconfirmed(); n*2048 > maxUnconfirmedBytes {
+		t.Errorf("%d replies to subjects of 2048 bytes are kept", n)
+	}
+}
+
+// An item that cannot be put back any more is counted, with a duration that can be.
+func TestRestoreAfterTheEnd(t *testing.T) {
+	b := newTestBridge(t)
+	q, err := b.dispatcher.Queue(subjects.Priority, "jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.dispatcher.Close()
+	b.dispatcher.Run(t.Context())
+	b.restorer.restore(q, &fdbpq.Item{Message: fdbpq.Message{Value: []byte("x")}})
+	e := b.endpoints.of(&subjects.Request{Verb: subjects.Push})
+	if requests, took := e.requests.Load(), time.Duration(e.nanoseconds.Load()); requests != 1 || took < 0 || took > time.Minute {
+		t.Errorf("%d requests took %v", requests, took)
 	}
 }
 

@@ -74,14 +74,15 @@ type tally struct {
 // decideLocked attributes the refusals to replies, and returns those that were
 // certainly refused; those without an item have no queue. It returns false if that
 // takes another round, because other replies to the same subject were handed over after
-// the PING and may be the refused ones.
-func (o *outbox) decideLocked() (undelivered []sentItem, decided bool) {
+// the PING and may be the refused ones, or because more refusals may yet be heard.
+func (o *outbox) decideLocked(certain bool) (undelivered []sentItem, decided bool) {
 	if len(o.mu.refusals) == 0 {
 		return nil, true
 	}
 	tallies := o.tallyLocked()
 	for _, t := range tallies {
-		if t.later > 0 && o.mu.undecided < maxUndecided {
+		unclear := t.later > 0 || !certain && t.refused < t.asked
+		if unclear && o.mu.undecided < maxUndecided {
 			o.mu.undecided++
 			return nil, false
 		}
@@ -159,6 +160,6 @@ func (b *Bridge) undelivered(s *sentItem) {
 			ErrBadRequest, s.subject)))
 	}
 	if s.queue != nil {
-		b.restore(s.queue, &s.item)
+		b.restorer.restore(s.queue, &s.item)
 	}
 }

@@ -3,14 +3,11 @@ package bridge
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // clientReplier answers the clients of one endpoint. It is a dispatch.Replier.
@@ -37,7 +34,7 @@ func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 	c.b.replyFailed(err)
 	c.endpoint.done(r, refusalOf(fmt.Errorf("%w: the reply could not be sent: %w", ErrUnavailable, err)))
 	if ops[0].Kind == fdbpq.OpPop {
-		c.b.restore(r.Queue, &result.Item)
+		c.b.restorer.restore(r.Queue, &result.Item)
 	}
 }
 
@@ -108,57 +105,4 @@ func (b *Bridge) replyFailed(err error) {
 		b.unsent.Add(1)
 	}
 	b.quiet.replies.warn("a reply could not be sent", "error", err)
-}
-
-// restore pushes a popped item again because NATS did not accept its reply: the
-// connection has been down for too long, or the server cannot carry the reply or does
-// not permit it. The item goes behind the others of its priority.
-func (b *Bridge) restore(q *dispatch.Queue, item *fdbpq.Item) {
-	verb := subjects.Push
-	if q.Kind == subjects.FIFO {
-		verb = subjects.Enqueue
-	}
-	s := &restorer{b, b.endpoints.of(&subjects.Request{Kind: q.Kind, Verb: verb})}
-	r := dispatch.Request{Queue: q, Replier: s, Received: time.Now(), Size: len(item.Value) + headerSize(item.Headers)}
-	op := fdbpq.Op{Kind: fdbpq.OpPush, Queue: q.Target, Priority: item.ID.Priority, Message: item.Message}
-	s.requeue(&r, []fdbpq.Op{op})
-}
-
-// restorer is the source of pushes that put a popped item back. It is a
-// dispatch.Replier, and counts them like pushes of clients.
-type restorer struct {
-	b        *Bridge
-	endpoint *endpoint
-}
-
-// Answer counts the push.
-func (s *restorer) Answer(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Result) {
-	if err := results[0].Err; err != nil {
-		s.lost(r, err)
-		return
-	}
-	s.endpoint.done(r, nil)
-}
-
-// Fail tries again until the item is stored, unless it may have been stored already.
-func (s *restorer) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
-	if errors.Is(err, ErrUnknownOutcome) || errors.Is(err, kv.ErrCommitUnknown) {
-		s.lost(r, err)
-		return
-	}
-	again := *r
-	again.Received = time.Now()
-	s.requeue(&again, ops)
-}
-
-func (s *restorer) requeue(r *dispatch.Request, ops []fdbpq.Op) {
-	if err := s.b.dispatcher.Requeue(r, ops); err != nil {
-		s.lost(r, fmt.Errorf("%w: an item of queue %s is lost: its reply could not be sent: %w", ErrUnavailable, r.Queue.Name, err))
-	}
-}
-
-func (s *restorer) lost(r *dispatch.Request, err error) {
-	s.endpoint.done(r, refusalOf(err))
-	s.b.metrics.unanswered.Inc()
-	s.b.quiet.unanswered.warn("an item whose reply could not be sent was not put back", "endpoint", s.endpoint.name, "error", err)
 }

@@ -74,6 +74,7 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) 
 	}
 	running.stop()
 	running.dispatcher.Wait()
+	b.restorer.end()
 
 	// Peers answer the pops forwarded to them, but only this bridge can answer for a
 	// peer that dies.
@@ -86,6 +87,7 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) 
 	_ = patience.call(func(context.Context) error { b.members.leave(); return nil })
 
 	// All replies are written. Once NATS answers a PING, they have arrived.
+	b.outbox.end()
 	summary.abandoned = b.outbox.abandoned()
 	if summary.sent() > 0 {
 		summary.unconfirmed = nats.ErrDisconnected

@@ -47,6 +47,11 @@ func (u usageFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
 // newEmbedded starts a system on the folder, which may have a store already. wrap,
 // unless it is nil, puts something before the store.
 func newEmbedded(t *testing.T, dir string, wrap func(kv.Database) kv.Database) *embedded {
+	return newEmbeddedWith(t, dir, testenv.Options{Wrap: wrap})
+}
+
+// newEmbeddedWith is newEmbedded with other options of the environment.
+func newEmbeddedWith(t *testing.T, dir string, o testenv.Options) *embedded {
 	e := &embedded{dir: dir}
 	e.free.Store(1 << 40)
 	logger := e.log.logger()
@@ -61,11 +66,17 @@ func newEmbedded(t *testing.T, dir string, wrap func(kv.Database) kv.Database) *
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.db.Close() }) // Its files may be gone.
-	e.Env = testenv.New(t, testenv.Options{Engine: testenv.Opened(e.db), Wrap: wrap, Bridge: func(o *bridge.Options) {
+	o.Engine = testenv.Opened(e.db)
+	change := o.Bridge
+	o.Bridge = func(o *bridge.Options) {
 		o.Logger = logger
 		// Nothing here waits for it.
 		o.RequestTimeout = 10 * testenv.Patience
-	}})
+		if change != nil {
+			change(o)
+		}
+	}
+	e.Env = testenv.New(t, o)
 	return e
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -19,6 +20,7 @@ type batch struct {
 
 	silent    bool // has a push without a reply
 	writes    bool
+	pushes    bool
 	nonPushes bool // has operations other than pushes
 	durable   bool // or failed: only the replies are still to be sent
 
@@ -31,6 +33,7 @@ func (b *batch) add(r *Request, ops []fdbpq.Op) {
 	b.ops = append(b.ops, ops...)
 	for i := range ops {
 		push := ops[i].Kind == fdbpq.OpPush
+		b.pushes = b.pushes || push
 		b.nonPushes = b.nonPushes || !push
 		b.writes = b.writes || push || ops[i].Kind == fdbpq.OpPop
 		b.silent = b.silent || push && r.Reply == ""
@@ -60,13 +63,9 @@ func (b *batch) empty() {
 
 func returnsItem(k fdbpq.OpKind) bool { return k == fdbpq.OpPop || k == fdbpq.OpPeek }
 
-func hasLen(ops []fdbpq.Op) bool {
-	for i := range ops {
-		if ops[i].Kind == fdbpq.OpLen {
-			return true
-		}
-	}
-	return false
+// has reports whether one of the operations is of the kind.
+func has(ops []fdbpq.Op, kind fdbpq.OpKind) bool {
+	return slices.ContainsFunc(ops, func(op fdbpq.Op) bool { return op.Kind == kind })
 }
 
 // answer waits for the batches that run has started, in order, and answers their
@@ -140,7 +139,12 @@ func (l *lane) fail(b *batch, err error) {
 		err = fmt.Errorf("%w: the service is shutting down, the request was not run: try again", ErrUnavailable)
 	}
 	l.d.options.Warn("a batch failed", "requests", len(b.requests), "error", err)
+	// A store that is full refuses pushes, and with them the rest of their batch.
+	apart := b.pushes && b.nonPushes && errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, ErrUnknownOutcome)
 	for r, ops := range b.each() {
+		if apart && !has(ops, fdbpq.OpPush) && l.requeue(r, ops) == nil {
+			continue // to be run without pushes: see take
+		}
 		r.fail(ops, err)
 	}
 }

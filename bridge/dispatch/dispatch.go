@@ -83,7 +83,7 @@ type Dispatcher struct {
 	queues  *registry
 	retirer *Retirer
 	lanes   []*lane
-	held    atomic.Bool
+	holds   atomic.Int64
 }
 
 // New returns a Dispatcher. Requests wait until Run is called.
@@ -121,10 +121,13 @@ func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error { return r.Queue.l
 // ErrUnavailable only once Run has nothing more to do.
 func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error { return r.Queue.lane.requeue(r, ops) }
 
-// Hold(true) keeps Run going after Close even when everything is answered, because
-// something may still have to be requeued. Hold(false) ends that.
-func (d *Dispatcher) Hold(on bool) {
-	if d.held.Swap(on) == on {
+// Hold keeps Run going after Close although all is answered, because there may still be
+// something to requeue, until Release is called as often.
+func (d *Dispatcher) Hold() { d.holds.Add(1) }
+
+// Release ends a Hold.
+func (d *Dispatcher) Release() {
+	if d.holds.Add(-1) > 0 {
 		return
 	}
 	for _, l := range d.lanes {

@@ -141,14 +141,17 @@ func (l *lane) start(ctx context.Context, b *batch) {
 // only those that need the damaged data fail.
 func (l *lane) startEach(ctx context.Context, b *batch) {
 	b.cancel()
+	l.mu.Lock()
+	if b.silent { // its requests are counted again, one by one
+		l.mu.silent--
+		b.silent = false
+	}
+	l.mu.Unlock()
 	for r, ops := range b.each() {
 		single := l.spare.Get().(*batch)
 		single.add(r, ops)
 		l.mu.Lock()
-		if single.silent {
-			l.mu.silent++
-		}
-		l.mu.newest = single
+		l.beginLocked(single)
 		l.mu.Unlock()
 		l.start(ctx, single)
 		l.started <- single
@@ -171,7 +174,7 @@ func (l *lane) wait(ctx context.Context) bool {
 
 // doneLocked reports whether run ends once nothing waits.
 func (l *lane) doneLocked(ctx context.Context) bool {
-	return l.mu.closed && l.mu.newest == nil && (!l.d.held.Load() || ctx.Err() != nil)
+	return l.mu.closed && l.mu.newest == nil && (l.d.holds.Load() == 0 || ctx.Err() != nil)
 }
 
 // enoughLocked reports whether it is time to start a batch.
@@ -272,6 +275,9 @@ func (l *lane) failWaiting(err error) {
 // only durable data. Only a publisher that pushes without asking for a reply and then
 // reads could notice. So a len never shares a batch with an earlier push that has no
 // reply, and a batch that only reads waits for such pushes.
+//
+// While the store does not take writes, as far as is known, pushes have batches of their
+// own: it may be full, and take pops.
 func (l *lane) take(ctx context.Context) *batch {
 	l.expire(ctx)
 	l.mu.Lock()
@@ -280,17 +286,24 @@ func (l *lane) take(ctx context.Context) *batch {
 		return nil
 	}
 	b := l.spare.Get().(*batch)
-	options := &l.d.options
+	options, unwell := &l.d.options, l.d.health.failed.Load() != nil
 	for bytes := 0; l.mu.waiting.len() > 0; {
 		r, ops := l.mu.waiting.first()
 		bytes += l.expect(r, ops)
 		full := bytes > options.MaxBatchBytes || len(b.ops)+len(ops) > options.MaxBatch
-		if len(b.ops) > 0 && (full || b.silent && hasLen(ops)) {
+		mixes := unwell && b.pushes != has(ops, fdbpq.OpPush)
+		if len(b.ops) > 0 && (full || mixes || b.silent && has(ops, fdbpq.OpLen)) {
 			break
 		}
 		b.add(r, ops)
 		l.mu.waiting.pop()
 	}
+	l.beginLocked(b)
+	return b
+}
+
+// beginLocked makes b the newest batch, once it may start.
+func (l *lane) beginLocked(b *batch) {
 	for !b.writes && l.mu.silent > 0 {
 		l.mu.changed.Wait()
 	}
@@ -298,7 +311,6 @@ func (l *lane) take(ctx context.Context) *batch {
 		l.mu.silent++
 	}
 	l.mu.newest = b
-	return b
 }
 
 // expect estimates the bytes that the request adds to a transaction.

@@ -15,7 +15,8 @@ type Request struct {
 	Replier Replier
 
 	// Reply is the subject for the answer, and Number says which request of its source
-	// this is. Only the Replier reads them.
+	// this is. They belong to the Replier. The dispatcher only asks whether Reply is
+	// empty, because a push that nobody waits for restricts what may share its batch.
 	Reply  string
 	Number uint64
 
@@ -30,8 +31,9 @@ type Request struct {
 }
 
 // Replier answers the requests of one source. Exactly one of its methods is called for
-// each request. Calls for one queue come in order and one at a time; calls for
-// different queues may be concurrent. The methods must not wait for other requests.
+// each request. Answers of one queue come in order and one at a time. Failures of requests
+// that were not run, and calls for other queues, may come at the same time. The methods must
+// not wait for other requests.
 type Replier interface {
 	// Answer delivers the results of the request's operations. A result with an Err
 	// concerns that operation alone. The slices are valid until Answer returns; the

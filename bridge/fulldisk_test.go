@@ -1,0 +1,113 @@
+package bridge_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// fill makes the disk full, and returns once the store knows.
+func (e *embedded) fillDisk(t *testing.T) {
+	t.Helper()
+	e.free.Store(1<<20 - 1)
+	testenv.Eventually(t, func() error {
+		if bridge.ErrorFromHeaders(e.Request("pq.filler.push", nil, nil).Header) == nil {
+			return fmt.Errorf("pushed to a full disk")
+		}
+		return nil
+	})
+}
+
+// On a full disk pops go on, however many pushes are refused meanwhile.
+func TestPopsGoOnAmongRefusedPushes(t *testing.T) {
+	e := newEmbedded(t, t.TempDir(), nil)
+	const workers, each = 8, 40
+	for i := range workers * each {
+		push(t, e.Env, "pq.jobs.push", nil, fmt.Sprint(i))
+	}
+	e.fillDisk(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var pushers, poppers sync.WaitGroup
+	for range workers {
+		pushers.Go(func() {
+			for ctx.Err() == nil {
+				if reply, err := e.Conn.Request("pq.other.push", make([]byte, 1000), testenv.Patience); err != nil {
+					t.Error(err)
+				} else if bridge.ErrorFromHeaders(reply.Header) == nil {
+					t.Error("a push was taken")
+				}
+			}
+		})
+		poppers.Go(func() {
+			for range each {
+				reply, err := e.Conn.Request("pq.jobs.pop.min", nil, testenv.Patience)
+				if err == nil {
+					err = bridge.ErrorFromHeaders(reply.Header)
+				}
+				if err != nil {
+					t.Errorf("pop: %v", err)
+				}
+			}
+		})
+	}
+	poppers.Wait()
+	cancel()
+	pushers.Wait()
+	e.free.Store(1 << 40)
+}
+
+// begins is a store that counts transactions.
+type begins struct {
+	kv.Database
+	n *atomic.Int64
+}
+
+func (b begins) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	b.n.Add(1)
+	return b.Database.Begin(ctx, o)
+}
+
+// An item that cannot be put back for now neither keeps the store busy nor disturbs others,
+// and is put back once the disk has room.
+func TestItemsThatWaitForTheDisk(t *testing.T) {
+	var n atomic.Int64
+	e := newEmbeddedWith(t, t.TempDir(), restricted(inboxesOnly(), testenv.Options{
+		Wrap: func(db kv.Database) kv.Database { return begins{db, &n} },
+	}))
+	push(t, e.Env, "pq.victim.push", nil, strings.Repeat("x", 1000))
+	for i := range 200 {
+		push(t, e.Env, "pq.jobs.push", nil, fmt.Sprint(i))
+	}
+	e.fillDisk(t)
+	publish(t, e.Env, "pq.victim.pop.min", "elsewhere", "")
+	testenv.Eventually(t, func() error { return metricIs(e.Bridge, "pq_reply_failures_total", 1) })
+	before, began := n.Load(), time.Now()
+	for range 200 {
+		if err := bridge.ErrorFromHeaders(e.Request("pq.jobs.pop.min", nil, nil).Header); err != nil {
+			t.Errorf("pop: %v", err)
+		}
+	}
+	// One transaction for each pop, and few for the item.
+	if most := 200 + 20 + int64(time.Since(began)/(5*time.Millisecond)); n.Load()-before > most {
+		t.Errorf("%d transactions for 200 pops, want at most %d", n.Load()-before, most)
+	}
+	e.free.Store(1 << 40)
+	testenv.Eventually(t, func() error {
+		reply := e.Request("pq.victim.pop.min", nil, nil)
+		if err := bridge.ErrorFromHeaders(reply.Header); err != nil {
+			return err
+		}
+		if len(reply.Data) != 1000 {
+			return fmt.Errorf("an item of %d bytes", len(reply.Data))
+		}
+		return nil
+	})
+}

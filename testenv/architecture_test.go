@@ -58,7 +58,7 @@ func TestArchitecture(t *testing.T) {
 		if relative == "bridge/dispatch" {
 			for _, imported := range p.Imports {
 				if below(imported, "github.com/nats-io") || below(imported, "github.com/prometheus") || below(imported, module+"/bridge") {
-					t.Errorf("%s imports %s: it knows no NATS and nothing of the bridge", relative, imported)
+					t.Errorf("%s imports %s: it depends neither on NATS nor on the bridge", relative, imported)
 				}
 			}
 		}

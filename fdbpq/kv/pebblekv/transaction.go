@@ -153,7 +153,7 @@ func (tx *transaction) Set(key, value []byte) {
 func (tx *transaction) put(key, value []byte) {
 	tx.store.gapIndex.wrote(key)
 	tx.finder.wrote(key)
-	tx.wrote(tx.batch.Set(key, value, nil))
+	tx.noteError(tx.batch.Set(key, value, nil))
 }
 
 // Clear implements kv.Transaction.
@@ -163,7 +163,7 @@ func (tx *transaction) Clear(key []byte) {
 	if tx.admit(key, 0) {
 		tx.growth -= len(key)
 		tx.counters.wrote(tx.store.counters, key)
-		tx.wrote(tx.batch.Delete(key, nil))
+		tx.noteError(tx.batch.Delete(key, nil))
 	}
 }
 
@@ -178,7 +178,7 @@ func (tx *transaction) ClearRange(r kv.Range) {
 	tx.count(r.Begin, r.End) // once as a write and once as a conflict range
 	tx.growth -= kv.MaxTransactionSize
 	tx.counters.clearedRange()
-	tx.wrote(tx.batch.DeleteRange(r.Begin, r.End, nil))
+	tx.noteError(tx.batch.DeleteRange(r.Begin, r.End, nil))
 	if tx.store.gapIndex != nil {
 		tx.finder.add(r, bytes.Clone(r.Begin))
 	}
@@ -194,7 +194,7 @@ func (tx *transaction) Add(key []byte, delta int64) {
 	}
 	old, err := tx.newest(key)
 	if err != nil {
-		tx.wrote(err)
+		tx.noteError(err)
 		return
 	}
 	copy(stored[:], old)
@@ -216,7 +216,7 @@ func (tx *transaction) CompareAndClear(key, value []byte) {
 		tx.counters.set(key, counterChange{known: true})
 		err = tx.batch.Delete(key, nil)
 	}
-	tx.wrote(err)
+	tx.noteError(err)
 }
 
 // newest is get for a key whose value may be cached.
@@ -247,8 +247,8 @@ func (tx *transaction) admit(key []byte, n int) bool {
 	return tx.invalid == nil
 }
 
-// wrote notes the outcome of a write.
-func (tx *transaction) wrote(err error) {
+// noteError keeps tx from committing if err is not nil.
+func (tx *transaction) noteError(err error) {
 	if err == nil || tx.invalid != nil {
 		return
 	}

@@ -67,7 +67,7 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 // fit into one transaction: if the messages of the pushes are larger than MaxMessageSize
 // together, the whole batch may fail with kv.ErrTooLarge.
 func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
-	p := &Pending{batcher: b, ctx: ctx, ops: ops, pushes: len(ops) > 0 && onlyPushes(ops)}
+	p := &Pending{batcher: b, ctx: ctx, ops: ops, pushes: len(ops) > 0 && onlyPushes(ops), shrinks: noPushes(ops)}
 	early := b.startEarly(p)
 	if readOnly(ops) {
 		p.results, p.err = kv.ReadTransact(ctx, b.db, func(r kv.Reader) ([]Result, error) {
@@ -140,6 +140,10 @@ func onlyPushes(ops []Op) bool {
 	return all(ops, func(k OpKind) bool { return k == OpPush })
 }
 
+func noPushes(ops []Op) bool {
+	return all(ops, func(k OpKind) bool { return k != OpPush })
+}
+
 func all(ops []Op, are func(OpKind) bool) bool {
 	for i := range ops {
 		if !are(ops[i].Kind) {
@@ -155,6 +159,7 @@ type Pending struct {
 	ctx     context.Context
 	ops     []Op
 	pushes  bool // only pushes
+	shrinks bool // no pushes
 	receipt []byte
 	// obsolete are receipts of earlier batches, which this one removes.
 	obsolete [][]byte
@@ -279,7 +284,7 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 
 func (p *Pending) transaction() (kv.Transaction, error) {
 	// A batch of pushes reads everything before its first write.
-	return p.batcher.db.Begin(p.ctx, kv.BeginOptions{Blind: p.pushes})
+	return p.batcher.db.Begin(p.ctx, kv.BeginOptions{Blind: p.pushes, Shrinks: p.shrinks})
 }
 
 // startCommit starts to commit the attempt, and returns the counts after its own.

@@ -185,9 +185,9 @@ func (p *Popper) isSweepDue(now time.Time) bool {
 	return true
 }
 
-// once runs fn in a transaction, without retries.
+// once runs fn, a step of a pop, in a transaction, without retries.
 func once(ctx context.Context, db kv.Database, fn func(kv.Transaction) error) error {
-	tx, err := db.Begin(ctx, kv.BeginOptions{})
+	tx, err := db.Begin(ctx, kv.BeginOptions{Shrinks: true})
 	if err != nil {
 		return err
 	}

@@ -113,6 +113,11 @@ type BeginOptions struct {
 	// itself: it is undefined whether such reads see the writes. Engines save
 	// work with it.
 	Blind bool
+
+	// Shrinks says that the transaction removes data, or puts back what was removed,
+	// apart from a few bytes of bookkeeping. An engine that keeps space in reserve
+	// lets it in when the disk is nearly full. Otherwise it makes no difference.
+	Shrinks bool
 }
 
 // Reader reads in a transaction. Reads return futures: an engine may start them at

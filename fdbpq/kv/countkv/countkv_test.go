@@ -106,7 +106,7 @@ func TestForwards(t *testing.T) {
 	if err := db.Check(); !errors.Is(err, errCheck) {
 		t.Errorf("Check returned %v, want that of the store", err)
 	}
-	o := kv.BeginOptions{Blind: true}
+	o := kv.BeginOptions{Blind: true, Shrinks: true}
 	tx, err := db.Begin(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

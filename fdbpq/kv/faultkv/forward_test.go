@@ -43,7 +43,7 @@ func TestForwards(t *testing.T) {
 		t.Errorf("during an outage Check returned %v, want ErrUnavailable", err)
 	}
 	db.SetOutage(false)
-	o := kv.BeginOptions{Blind: true}
+	o := kv.BeginOptions{Blind: true, Shrinks: true}
 	tx, err := db.Begin(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

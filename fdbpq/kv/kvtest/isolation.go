@@ -147,6 +147,31 @@ var isolationTests = []test{
 		f.put("2", "a")
 		f.wantCommitFails(tx, kv.ErrConflict)
 	}},
+	{"ShrinkingTransaction", func(f *fixture) {
+		begin := func() kv.Transaction {
+			tx, err := f.db.Begin(f.ctx, kv.BeginOptions{Shrinks: true})
+			if err != nil {
+				f.Fatalf("Begin of a shrinking transaction: %v", err)
+			}
+			f.Cleanup(tx.Cancel)
+			return tx
+		}
+		f.put("0", "a", "b")
+		tx := begin()
+		tx.Clear(f.key("a"))
+		tx.Set(f.key("c"), []byte("1"))
+		f.wantAllLimits(tx, "b=0", "c=1")
+		await(f, tx.Commit())
+		f.wantAllLimits(f.beginRead(), "b=0", "c=1")
+		if f.db.Traits().Serial {
+			return
+		}
+		tx = begin()
+		f.wantGet(tx, "b", "0")
+		tx.Clear(f.key("c"))
+		f.put("2", "b")
+		f.wantCommitFails(tx, kv.ErrConflict)
+	}},
 	{"EmptyTransactionCommits", func(f *fixture) {
 		await(f, f.begin().Commit())
 	}},

@@ -261,9 +261,28 @@ func TestDiskFull(t *testing.T) {
 	if err := clear("a"); err != nil {
 		t.Errorf("clear with too little space: %v", err)
 	}
+	// Shrinks counts, and not the sizes of what is written and removed.
+	shrink := func() error {
+		tx, err := db.Begin(t.Context(), kv.BeginOptions{Shrinks: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx.Set([]byte("the removal of a"), []byte("is noted"))
+		_, err = tx.Commit().Get()
+		return err
+	}
+	if err := shrink(); err != nil {
+		t.Errorf("a shrinking transaction with too little space: %v", err)
+	}
+	if err := set(db, "c", "value"); !errors.Is(err, kv.ErrUnavailable) {
+		t.Errorf("set after a shrinking transaction: %v", err)
+	}
 	free(20)
 	if err := clear("b"); !errors.Is(err, kv.ErrUnavailable) {
 		t.Errorf("clear with hardly any space: %v", err)
+	}
+	if err := shrink(); !errors.Is(err, kv.ErrUnavailable) {
+		t.Errorf("a shrinking transaction with hardly any space: %v", err)
 	}
 	if value, err := get(db, "b"); value != "value" || err != nil {
 		t.Errorf("read with hardly any space: %q, %v", value, err)

@@ -27,7 +27,8 @@ type Options struct {
 
 	// MinFreeSpace is how much of the disk to keep free, in bytes, at most 1 PiB. When
 	// less is free, transactions that make the store larger fail with
-	// kv.ErrUnavailable; others, such as pops, may use three quarters of it. 0 means
+	// kv.ErrUnavailable. All others, and those that began with
+	// kv.BeginOptions.Shrinks, may use three quarters of it. 0 means
 	// DefaultMinFreeSpace, -1 keeps nothing free.
 	MinFreeSpace int64
 

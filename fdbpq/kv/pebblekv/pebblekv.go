@@ -19,7 +19,7 @@
 //
 // The disk fills up: transactions that make the store larger fail with
 // kv.ErrUnavailable while less than Options.MinFreeSpace is free, and succeed again
-// when there is more.
+// when there is more. Those that began with kv.BeginOptions.Shrinks succeed for longer.
 //
 // A write or sync fails: every commit in progress fails with kv.ErrCommitUnknown,
 // because its writes may or may not be found later. From then on nothing is written to
@@ -156,7 +156,7 @@ func lockFolder(dir string, files vfs.FS) (*pebble.Lock, error) {
 func (db *DB) Traits() kv.Traits { return kv.Traits{Pipelines: true, Serial: true} }
 
 // Begin implements kv.Database. A blind transaction is like any other here.
-func (db *DB) Begin(ctx context.Context, _ kv.BeginOptions) (kv.Transaction, error) {
+func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	if err := db.usable(ctx); err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (db *DB) Begin(ctx context.Context, _ kv.BeginOptions) (kv.Transaction, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	tx, err := db.begin(ctx)
+	tx, err := db.begin(ctx, o)
 	if err != nil {
 		<-db.writer
 		return nil, err
@@ -176,7 +176,7 @@ func (db *DB) Begin(ctx context.Context, _ kv.BeginOptions) (kv.Transaction, err
 }
 
 // begin is Begin with db.writer held.
-func (db *DB) begin(ctx context.Context) (*transaction, error) {
+func (db *DB) begin(ctx context.Context, o kv.BeginOptions) (*transaction, error) {
 	if err := db.usable(ctx); err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func (db *DB) begin(ctx context.Context) (*transaction, error) {
 	if err := s.waitRoom(ctx, db.closing); err != nil {
 		return nil, err
 	}
-	return newTransaction(ctx, db, s)
+	return newTransaction(ctx, db, s, o)
 }
 
 // BeginRead implements kv.Database.

@@ -14,7 +14,8 @@ const (
 	// spaceInterval is the shortest time between two queries of the free space.
 	spaceInterval = 100 * time.Millisecond
 	// shrinkDivisor: transactions that shrink the store may use the space kept free
-	// down to one shrinkDivisor'th of it, because removals have to be logged too.
+	// down to one shrinkDivisor'th of it, because removals are logged too, and a
+	// removal may come with bookkeeping that is larger than the removed keys.
 	shrinkDivisor = 4
 )
 

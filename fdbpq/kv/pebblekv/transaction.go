@@ -16,10 +16,11 @@ import (
 // with its context at the latest, so a caller who forgets it does not block all
 // others.
 type transaction struct {
-	ctx   context.Context
-	db    *DB
-	store *store
-	stop  func() bool // stops watching ctx
+	ctx     context.Context
+	db      *DB
+	store   *store
+	shrinks bool        // see kv.BeginOptions
+	stop    func() bool // stops watching ctx
 
 	mu       sync.Mutex
 	ended    error         // nil while it is open
@@ -36,8 +37,8 @@ type transaction struct {
 
 var _ kv.Transaction = (*transaction)(nil)
 
-func newTransaction(ctx context.Context, db *DB, s *store) (*transaction, error) {
-	tx := &transaction{ctx: ctx, db: db, store: s, batch: s.pdb.NewIndexedBatch()}
+func newTransaction(ctx context.Context, db *DB, s *store, o kv.BeginOptions) (*transaction, error) {
+	tx := &transaction{ctx: ctx, db: db, store: s, shrinks: o.Shrinks, batch: s.pdb.NewIndexedBatch()}
 	// The store may abort it as soon as it is registered.
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -313,7 +314,7 @@ func (tx *transaction) admissible() error {
 	if err := tx.store.err(); err != nil {
 		return err
 	}
-	err := tx.db.space.check(tx.growth > 0)
+	err := tx.db.space.check(tx.growth > 0 && !tx.shrinks)
 	if err != nil {
 		tx.store.disk.reserve.drop()
 	}

@@ -113,6 +113,26 @@ func TestHeadersOfTheCallerStay(t *testing.T) {
 	}
 }
 
+// The priority of a push is its argument, 0 too, whatever the headers say.
+func TestPriorityHeaderIsIgnored(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	q := client.New(e.Conn).PriorityQueue("jobs")
+	for _, priority := range []int64{0, 1, -1} {
+		headers := nats.Header{subjects.HeaderPriority: {"7"}, "Trace": {"a"}}
+		ack, err := q.PushMsg(t.Context(), priority, client.Message{Headers: headers})
+		if err != nil || ack.Priority != priority {
+			t.Errorf("a push with priority %d: %+v, error %v", priority, ack, err)
+		}
+		if len(headers) != 2 || !slices.Equal(headers[subjects.HeaderPriority], []string{"7"}) {
+			t.Errorf("the push changed its headers to %v", headers)
+		}
+		item, err := q.PopMin(t.Context())
+		if err != nil || item.Priority != priority || !slices.Equal(item.Headers["Trace"], []string{"a"}) {
+			t.Errorf("popped %+v, error %v, want priority %d", item, err, priority)
+		}
+	}
+}
+
 // Every code of the protocol has a variable, and only that one matches.
 func TestErrorsCompare(t *testing.T) {
 	all := []error{

@@ -49,11 +49,11 @@ func (q *PriorityQueue) Push(ctx context.Context, priority int64, value []byte) 
 	return q.PushMsg(ctx, priority, Message{Value: value})
 }
 
-// PushMsg is Push of a message with headers.
+// PushMsg is Push of a message with headers. A header Pq-Priority is ignored.
 func (q *PriorityQueue) PushMsg(ctx context.Context, priority int64, m Message) (PushAck, error) {
-	headers := m.Headers
-	if priority != 0 {
-		headers = maps.Clone(headers)
+	headers := maps.Clone(m.Headers)
+	delete(headers, subjects.HeaderPriority)
+	if priority != 0 { // 0 is the bridge's default
 		if headers == nil {
 			headers = nats.Header{}
 		}

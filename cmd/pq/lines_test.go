@@ -196,6 +196,22 @@ func TestHeadersThatWouldChange(t *testing.T) {
 	c := &cli{t: t, server: "nats://127.0.0.1:1"}
 	c.fails(exitUsage, "one line", "push", "jobs", "x", "-H", "Trace:a\nb")
 	c.fails(exitUsage, "leave out one", "push", "jobs", "x", "-p", "0", "-H", "Pq-Priority:7")
+	c.fails(exitUsage, "all but one", "push", "jobs", "x", "-H", "Pq-Priority:7", "-H", "Pq-Priority:7")
+	c.fails(exitUsage, "Pq-Priority: bad priority", "push", "jobs", "x", "-H", "Pq-Priority:seven")
+}
+
+// A header can set the priority, too.
+func TestPriorityHeader(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("x\n", "push", "jobs", "--lines", "-H", "Pq-Priority: -7")
+	c.ok("", "push", "jobs", "y", "-H", "Pq-Priority:7")
+	for _, want := range []int64{-7, 7} {
+		var popped item
+		decode(t, c.ok("", "pop", "jobs", "--json"), &popped)
+		if popped.Priority == nil || *popped.Priority != want || len(popped.Headers) > 0 {
+			t.Errorf("popped %+v, want priority %d", popped, want)
+		}
+	}
 }
 
 // TestRepliesOfOthers: a stream that captures the requests replies to them too.

@@ -133,10 +133,24 @@ func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) 
 	case p.parallel < 1:
 		return nil, fmt.Errorf("--parallel is %d: want at least 1", p.parallel)
 	}
-	if cmd.Flags().Changed("priority") && header.Get(subjects.HeaderPriority) != "" {
-		return nil, fmt.Errorf("--priority and --header %s say the same thing: leave out one", subjects.HeaderPriority)
+	return header, p.takePriority(cmd, header[subjects.HeaderPriority])
+}
+
+// takePriority takes the priority from a header, because the client ignores it there. The
+// bridge refuses the header for a FIFO queue.
+func (p *push) takePriority(cmd *cobra.Command, texts []string) error {
+	switch {
+	case len(texts) == 0 || p.fifo:
+		return nil
+	case cmd.Flags().Changed("priority"):
+		return fmt.Errorf("--priority and --header %s say the same thing: leave out one", subjects.HeaderPriority)
+	case len(texts) > 1:
+		return fmt.Errorf("--header %s is given %d times: leave out all but one", subjects.HeaderPriority, len(texts))
 	}
-	return header, nil
+	if err := p.priority.Set(texts[0]); err != nil {
+		return fmt.Errorf("--header %s: %w", subjects.HeaderPriority, err)
+	}
+	return nil
 }
 
 // pushed is an item in the queue, as --json prints it.

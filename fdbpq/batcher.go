@@ -45,9 +45,9 @@ type Batcher struct {
 
 // NewBatcher returns a Batcher for queues of k in db.
 func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
-	lane := make([]byte, 16)
-	_, _ = rand.Read(lane) // never returns an error: see crypto/rand
-	return &Batcher{db: db, receipts: k.receipts.Sub(lane), now: time.Now}
+	batcherID := make([]byte, 16)
+	_, _ = rand.Read(batcherID) // never returns an error: see crypto/rand
+	return &Batcher{db: db, receipts: k.receipts.Sub(batcherID), now: time.Now}
 }
 
 // Start runs ops in one transaction. It returns once this batch is ordered before any later

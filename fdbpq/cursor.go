@@ -61,7 +61,7 @@ func (c *cursor) arrive() error {
 	c.last = pairs[len(pairs)-1].Key
 	c.items = make([]stored, len(pairs))
 	for i, pair := range pairs {
-		c.items[i] = c.l.stored(pair)
+		c.items[i] = c.l.parseStored(pair)
 	}
 	return nil
 }

@@ -16,14 +16,14 @@ import (
 //
 // and moves between these states like this:
 //
-//	      add                lend               settle
+//	      add                lend             removeRest
 //	(new) ----> ready --------------------> lent ------> gone
 //	             ^  ^       giveBack         |            |
 //	             |  '------------------------'            |
 //	             '----------------------------------------'
 //	                            restore
 //
-// take is lend and settle in one. A new state needs one method for each arrow to it and
+// take is lend and removeRest in one. A new state needs one method for each arrow to it and
 // from it.
 //
 // flush writes the counters, so it must be called last.
@@ -65,8 +65,8 @@ func (g *ledger) giveBack(id *ID, value []byte) {
 	g.tally(id, 1)
 }
 
-// settle removes the rest of a lent item, which must have been read in full.
-func (g *ledger) settle(s *stored) {
+// removeRest removes the rest of a lent item, which must have been read in full.
+func (g *ledger) removeRest(s *stored) {
 	for _, part := range s.parts {
 		g.tx.Clear(part.Key)
 	}
@@ -76,7 +76,7 @@ func (g *ledger) settle(s *stored) {
 // take removes an item, which must have been read in full.
 func (g *ledger) take(s *stored) {
 	g.lend(s)
-	g.settle(s)
+	g.removeRest(s)
 }
 
 // restore returns a taken item to its old place, as it was stored, and lists the queue,

@@ -81,7 +81,7 @@ func (l *layout) recentlyListed(now time.Time) bool {
 	return 0 <= age && age < listedLife && 0 <= byWall && byWall < listedLife
 }
 
-// register lists the queue, without a mark.
+// addToList lists the queue, without a mark.
 func (l *layout) addToList(tx kv.Transaction, now time.Time) {
 	tx.Set(l.listKey(), tuple.Tuple{now.UnixMicro()}.Pack())
 }

@@ -112,6 +112,8 @@ func (t *txOps) takeItems(q *queueOps, end End) error {
 			t.results[i].Err = ErrEmpty
 			continue
 		}
+		// Where the pages of both ends overlap, beginReads read only the front's copies.
+		// If the pops from the front fail, those from the back get to the others.
 		s.beginRead(t.tx, q.l)
 		if err := s.finishRead(); err != nil {
 			return err

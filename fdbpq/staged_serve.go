@@ -169,7 +169,7 @@ func (s *serving) give(w *lineEntry, item *stored, g *ledger) error {
 			return err
 		}
 		if item.err == nil {
-			g.settle(item)
+			g.removeRest(item)
 			s.own.claim(s.tx, item, s.now)
 			s.result = &Result{Item: item.item}
 			return nil

@@ -133,7 +133,7 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 		g.flush()
 		return &Result{Err: s.err}, nil
 	}
-	g.settle(&s)
+	g.removeRest(&s)
 	r.claim(tx, &s, now)
 	return &Result{Item: s.item}, nil
 }

@@ -21,8 +21,8 @@ type takenItem struct {
 	*stored
 }
 
-// stored decodes the pair of an item, without its ("m") keys.
-func (l *layout) stored(pair kv.KeyValue) stored {
+// parseStored parses the pair of an item, without its ("m") keys.
+func (l *layout) parseStored(pair kv.KeyValue) stored {
 	id, err := l.parseItem(pair.Key)
 	if err != nil {
 		return stored{pair: pair, err: err}
@@ -30,7 +30,7 @@ func (l *layout) stored(pair kv.KeyValue) stored {
 	return l.storedAs(id, pair)
 }
 
-// storedAs is stored for an item whose id is known.
+// storedAs is parseStored for an item whose id is known.
 func (l *layout) storedAs(id ID, pair kv.KeyValue) stored {
 	message := Message{Value: l.format.decode(pair.Value)}
 	return stored{item: Item{ID: id, Message: message, PushedAt: id.pushedAt()}, pair: pair}

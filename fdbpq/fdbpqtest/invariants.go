@@ -280,14 +280,14 @@ func (q *queue) dueKey(key tuple.Tuple, value []byte) error {
 }
 
 func (c *checker) receipt(key tuple.Tuple, value []byte) {
-	lane, isLane := elementAt[[]byte](key, 0)
+	batcherID, isID := elementAt[[]byte](key, 0)
 	_, isBatch := elementAt[int64](key, 1)
 	content, err := tuple.Unpack(value)
-	if !isLane || !isBatch || len(key) != 2 || err != nil || len(content) < 2 {
+	if !isID || !isBatch || len(key) != 2 || err != nil || len(content) < 2 {
 		c.problem("receipt %v: value %x", key, value)
 		return
 	}
-	c.contents.Receipts[string(lane)]++
+	c.contents.Receipts[string(batcherID)]++
 }
 
 // checkQueue compares the keys of a queue with each other.

@@ -61,7 +61,7 @@ bench: build ## measure the service against a bare echo service; STORE=fdb, BENC
 bench-contention: ## measure staged pops against the published recipe on a real FoundationDB
 	go test -tags fdb -run '^$$' -bench Contention -benchtime 5s -timeout 30m ./fdbpq
 
-prove: ## break systems under load for a short time, with the race detector; SEED=<n> to do it again
+prove: ## break systems under load for a short time, with the race detector; SEED=<n> to reproduce a run
 	go test $(TAG_FLAGS) -race -count=1 -v -timeout 10m ./testenv/proof $(if $(SEED),-seed $(SEED))
 
 DURATION := 10m

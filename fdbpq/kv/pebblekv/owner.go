@@ -59,23 +59,26 @@ func makeFile(name string, flags int) error {
 // closing it would release the lock.
 func (o ownerFS) Lock(name string) (io.Closer, error) {
 	lock, err := o.FS.Lock(name)
-	if err == nil {
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() { // no link to elsewhere
 		_ = os.Chmod(name, ownerFile)
 	}
-	return lock, err
+	return lock, nil
 }
 
 // Unwrap implements vfs.FS.
 func (o ownerFS) Unwrap() vfs.FS { return o.FS }
 
-// tighten revokes the permissions of everybody but the owner on a folder and its
-// files, which an earlier version or somebody else may have created. In a folder that
+// tighten revokes the permissions of everybody but the owner on a folder and the store's
+// files in it, which an earlier version or somebody else may have created. In a folder that
 // belongs to another user, as in many containers, they stay.
 func tighten(dir string, chmod func(string, fs.FileMode) error, logger *slog.Logger) {
 	paths := []string{dir}
 	entries, err := os.ReadDir(dir)
 	for _, entry := range entries {
-		if entry.Type().IsRegular() {
+		if entry.Type().IsRegular() && belongsToStore(entry.Name()) {
 			paths = append(paths, filepath.Join(dir, entry.Name()))
 		}
 	}

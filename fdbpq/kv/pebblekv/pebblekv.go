@@ -93,7 +93,7 @@ type DB struct {
 var _ kv.Database = (*DB)(nil)
 
 // Open opens the store in the folder dir, which it creates if necessary. It fails if
-// dir is in use by a DB of this or another process. In the file system of the
+// dir is in use by a DB of this or another process, or holds other files and no store. In the file system of the
 // operating system it revokes the permissions of everybody but the owner on dir and
 // its files, if it may.
 func Open(dir string, o Options) (*DB, error) {
@@ -110,6 +110,9 @@ func Open(dir string, o Options) (*DB, error) {
 		dir = abs
 	}
 	o = o.withDefaults()
+	if err := checkFolder(o.FS, dir); err != nil {
+		return nil, err
+	}
 	lock, err := lockFolder(dir, o.FS)
 	if err != nil {
 		return nil, err

@@ -49,7 +49,7 @@ type endpoints struct {
 	all []*endpoint // as the grammar lists them
 
 	// byRequest is indexed by kind, verb and whether the subject has a priority.
-	byRequest [2][len(verbs)][2]*endpoint
+	byRequest [2][][2]*endpoint
 	// unknown counts requests that match no endpoint.
 	unknown *endpoint
 }
@@ -57,6 +57,9 @@ type endpoints struct {
 func newEndpoints(b *Bridge) *endpoints {
 	es := &endpoints{unknown: b.metrics.endpoint("unknown", "")}
 	es.unknown.replier = &clientReplier{b, es.unknown}
+	for kind := range es.byRequest {
+		es.byRequest[kind] = make([][2]*endpoint, len(verbs))
+	}
 	for _, ge := range b.grammar.Endpoints() {
 		e := b.metrics.endpoint(ge.Name, ge.Subject)
 		e.verb = &verbs[ge.Verb]

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,11 +12,11 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// forward is a pop that was forwarded to a peer.
+// forward is a pop that was forwarded to a peer. Its Number is the one under which it
+// was forwarded.
 type forward struct {
 	dispatch.Request
-	number uint64
-	seen   int // own heartbeat at which the peer was last known to have it
+	seen int // own heartbeat at which the peer was last known to have it
 }
 
 // failedForward is a forwarded pop that no peer will answer, and what to tell its
@@ -58,74 +57,44 @@ func (r *router) forward(m *nats.Msg, request *dispatch.Request, owner string) (
 	}
 	p.last = number
 	r.mu.number = max(r.mu.number, number)
-	p.forwards = append(p.forwards, forward{Request: *request, number: number, seen: r.mu.beats})
+	f := forward{Request: *request, seen: r.mu.beats}
+	f.Number = number
+	p.forwards = append(p.forwards, f)
 	r.b.metrics.forwarded.Inc()
 	return true, nil
 }
 
-// hearReport handles the report of a peer on what became of the pops forwarded to it.
-func (r *router) hearReport(m *nats.Msg) {
-	id := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
-	report, err := parseReport(m.Data)
-	if err != nil {
-		r.b.quiet.nats.warn("another bridge sent a report that cannot be read", "bridge", id, "error", err)
-		return
-	}
-	r.failLost(r.settle(id, report))
-}
-
-// settle forgets the pops that a peer has answered and returns those that it will not
-// answer.
-func (r *router) settle(id string, report report) (lost []failedForward) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p := r.mu.peers[id]
-	if p == nil {
-		return nil
-	}
-	p.silent, p.reported = 0, true
-	p.high = max(p.high, report.high)
-	p.forwards, lost = settle(p.forwards, report, r.mu.beats)
-	if report.final {
-		r.removeLocked(id)
-	}
-	r.checkSettledLocked()
-	return lost
-}
-
-// settle removes from forwards, which are ordered by number, those that the report says
-// were answered, and returns those that will not be.
-func settle(forwards []forward, r report, now int) (kept []forward, lost []failedForward) {
-	kept = forwards[:0]
+// applyReport removes the pops that the report says were answered, and removes and
+// returns those that will not be.
+func (p *peer) applyReport(r report, now int) (lost []failedForward) {
+	kept := p.forwards[:0]
 	pending, spans := r.pending, r.lost
-	for i := range forwards {
-		f := &forwards[i]
-		for len(pending) > 0 && pending[0] < f.number {
+	for i := range p.forwards { // ordered by number
+		f := &p.forwards[i]
+		for len(pending) > 0 && pending[0] < f.Number {
 			pending = pending[1:]
 		}
-		for len(spans) > 0 && spans[0].last < f.number {
+		for len(spans) > 0 && spans[0].last < f.Number {
 			spans = spans[1:]
 		}
 		switch {
-		case len(pending) > 0 && pending[0] == f.number:
+		case len(pending) > 0 && pending[0] == f.Number:
 			f.seen = now
 			kept = append(kept, *f)
-		case f.number > r.high:
+		case f.Number > r.high:
 			kept = append(kept, *f)
-		case f.number < r.floor:
+		case f.Number < r.floor:
 			lost = append(lost, failedForward{f.Request, errPeerSilent})
-		case len(spans) > 0 && spans[0].first <= f.number:
+		case len(spans) > 0 && spans[0].first <= f.Number:
 			lost = append(lost, failedForward{f.Request, errForwardLost})
 		}
 	}
-	clear(forwards[len(kept):])
+	clear(p.forwards[len(kept):])
+	p.forwards = kept
 	if r.final {
-		for i := range kept {
-			lost = append(lost, failedForward{kept[i].Request, errPeerGone})
-		}
-		kept = nil
+		lost = append(lost, p.abandon(errPeerGone)...)
 	}
-	return kept, lost
+	return lost
 }
 
 // After forwardLife heartbeats, a pop that a peer does not mention, though it is alive,
@@ -163,9 +132,9 @@ func (r *router) abandonAll() (lost []failedForward) {
 	return lost
 }
 
-// checkSettledLocked tells end when no peer has a pop any more.
-func (r *router) checkSettledLocked() {
-	if r.mu.settled == nil {
+// checkAnsweredLocked tells end when no peer has a pop any more.
+func (r *router) checkAnsweredLocked() {
+	if r.mu.answered == nil {
 		return
 	}
 	for _, p := range r.mu.peers {
@@ -173,8 +142,8 @@ func (r *router) checkSettledLocked() {
 			return
 		}
 	}
-	close(r.mu.settled)
-	r.mu.settled = nil
+	close(r.mu.answered)
+	r.mu.answered = nil
 }
 
 // failLost answers the pops that no peer will answer.

@@ -17,12 +17,21 @@ import (
 // messages, and what became of each pop.
 type forwarding struct {
 	random   *rand.Rand
-	ledger   *ledger
-	forwards []forward
+	account  *account
+	peer     peer
 	next     uint64
 	running  map[uint64]bool // with the receiver, not answered yet
 	answered map[uint64]bool // by the receiver
-	refused  map[uint64]error
+	failed   map[uint64]error
+}
+
+// forwardedTo returns a peer to which the pops with those numbers were forwarded.
+func forwardedTo(numbers ...uint64) *peer {
+	p := &peer{}
+	for _, n := range numbers {
+		p.forwards = append(p.forwards, forward{Request: dispatch.Request{Number: n}})
+	}
+	return p
 }
 
 func (f *forwarding) lose(rate int) bool { return f.random.IntN(100) < rate }
@@ -30,14 +39,14 @@ func (f *forwarding) lose(rate int) bool { return f.random.IntN(100) < rate }
 func (f *forwarding) send(lost bool) {
 	n := f.next
 	f.next++
-	f.forwards = append(f.forwards, forward{number: n, Request: dispatch.Request{Size: int(n)}})
+	f.peer.forwards = append(f.peer.forwards, forward{Request: dispatch.Request{Number: n}})
 	if lost {
 		return
 	}
-	if f.ledger == nil {
-		f.ledger = newLedger(n, 1<<20, func() {})
+	if f.account == nil {
+		f.account = newAccount(n, 1<<20, func() {})
 	}
-	if !f.ledger.arrive(n) {
+	if !f.account.arrive(n) {
 		panic("a pop that arrived in order was refused")
 	}
 	f.running[n] = true
@@ -47,25 +56,23 @@ func (f *forwarding) answer() {
 	for n := range f.running { // in any order
 		delete(f.running, n)
 		f.answered[n] = true
-		f.ledger.answered(n)
+		f.account.answered(n)
 		return
 	}
 }
 
 // report sends a report that covers only what the limit allows.
 func (f *forwarding) report(t *testing.T, limit int) {
-	if f.ledger == nil {
+	if f.account == nil {
 		return
 	}
-	r, _, _ := f.ledger.report()
+	r, _, _ := f.account.report()
 	r, err := parseReport(r.encode(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var lost []failedForward
-	f.forwards, lost = settle(f.forwards, r, 0)
-	for _, l := range lost {
-		f.refused[uint64(l.Size)] = l.err
+	for _, l := range f.peer.applyReport(r, 0) {
+		f.failed[l.Number] = l.err
 	}
 }
 
@@ -76,7 +83,7 @@ func TestForwardsAreAnsweredOnce(t *testing.T) {
 		seed := rand.Uint64()
 		f := &forwarding{
 			random: rand.New(rand.NewPCG(seed, 0)), next: 1 + rand.Uint64N(1000),
-			running: map[uint64]bool{}, answered: map[uint64]bool{}, refused: map[uint64]error{},
+			running: map[uint64]bool{}, answered: map[uint64]bool{}, failed: map[uint64]error{},
 		}
 		first := f.next
 		losses := f.random.IntN(90)
@@ -92,28 +99,28 @@ func TestForwardsAreAnsweredOnce(t *testing.T) {
 				}
 			}
 		}
-		if f.ledger != nil {
-			f.ledger.sentUpTo(f.next - 1) // the last may have been lost
+		if f.account != nil {
+			f.account.sentUpTo(f.next - 1) // the last may have been lost
 		}
 		for len(f.running) > 0 {
 			f.answer()
 		}
 		f.report(t, 1<<20)
-		for n := first; n < f.next && f.ledger != nil; n++ {
-			err := f.refused[n]
+		for n := first; n < f.next && f.account != nil; n++ {
+			err := f.failed[n]
 			if f.answered[n] == (err != nil) && !errors.Is(err, kv.ErrCommitUnknown) {
-				t.Errorf("seed %d: pop %d: answered: %t, refused: %v", seed, n, f.answered[n], err)
+				t.Errorf("seed %d: pop %d: answered: %t, failed: %v", seed, n, f.answered[n], err)
 			}
 		}
-		if f.ledger != nil && len(f.forwards) > 0 {
-			t.Errorf("seed %d: %d pops are still with the other bridge", seed, len(f.forwards))
+		if f.account != nil && len(f.peer.forwards) > 0 {
+			t.Errorf("seed %d: %d pops are still with the other bridge", seed, len(f.peer.forwards))
 		}
 	}
 }
 
 // A pop that was reported lost is not run when it arrives after all.
 func TestForwardThatComesLate(t *testing.T) {
-	l := newLedger(5, 100, func() {})
+	l := newAccount(5, 100, func() {})
 	if !l.arrive(5) || !l.arrive(7) || l.arrive(6) || l.arrive(7) || !l.arrive(8) {
 		t.Error("5, 7 and 8 are to be run, a late 6 and a second 7 are not")
 	}
@@ -124,9 +131,9 @@ func TestForwardThatComesLate(t *testing.T) {
 	}
 }
 
-// A ledger keeps a limited number of lost spans. Numbers below the floor are unknown.
-func TestLedgerIsBounded(t *testing.T) {
-	l := newLedger(1, 100, func() {})
+// An account keeps a limited number of lost spans. Numbers below the floor are unknown.
+func TestAccountIsBounded(t *testing.T) {
+	l := newAccount(1, 100, func() {})
 	for n := uint64(1); n < 1000; n += 2 {
 		l.arrive(n)
 		l.answered(n)
@@ -135,7 +142,7 @@ func TestLedgerIsBounded(t *testing.T) {
 	if len(r.lost) > maxLost || !due || len(r.pending) > 0 {
 		t.Errorf("%d spans, due: %t, %d pending", len(r.lost), due, len(r.pending))
 	}
-	_, lost := settle([]forward{{number: 2}, {number: 998}}, r, 0)
+	lost := forwardedTo(2, 998).applyReport(r, 0)
 	if len(lost) != 2 || lost[0].err != errPeerSilent || lost[1].err != errForwardLost {
 		t.Errorf("%v", lost)
 	}
@@ -144,10 +151,10 @@ func TestLedgerIsBounded(t *testing.T) {
 	}
 }
 
-// After many answers, a ledger asks for a report.
-func TestLedgerAsksForAReport(t *testing.T) {
+// After many answers, an account asks for a report.
+func TestAccountAsksForAReport(t *testing.T) {
 	asked := 0
-	l := newLedger(1, 3, func() { asked++ })
+	l := newAccount(1, 3, func() { asked++ })
 	for n := range uint64(7) {
 		l.arrive(n + 1)
 		l.answered(n + 1)
@@ -192,7 +199,7 @@ func FuzzReport(f *testing.F) {
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(r) {
 			t.Errorf("%+v became %+v, %v", r, again, err)
 		}
-		settle([]forward{{number: r.floor}, {number: r.high}}, r, 0)
+		forwardedTo(r.floor, r.high).applyReport(r, 0)
 	})
 }
 

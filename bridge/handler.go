@@ -13,14 +13,33 @@ import (
 
 // handler takes the messages of one subscription. NATS calls it from one
 // goroutine, in the order in which each publisher sent. It parses, checks and
-// submits them; it never waits and never touches the store.
-type handler struct {
-	b *Bridge
-	// forwarded: another bridge has checked the messages before, see router.receive.
-	forwarded bool
-}
+// submits them, and never waits for the store.
+type handler struct{ b *Bridge }
 
 func newHandler(b *Bridge) *handler { return &handler{b: b} }
+
+// origin says which pop of which peer a request is. The zero value is a request that
+// NATS delivered to this bridge.
+type origin struct {
+	account *account
+	number  uint64
+}
+
+// forwarded reports whether a peer has forwarded the request, and so has checked it.
+func (o origin) forwarded() bool { return o.account != nil }
+
+// replier returns the Replier of a request of the endpoint.
+func (o origin) replier(e *endpoint) dispatch.Replier {
+	if !o.forwarded() {
+		return e.replier
+	}
+	f := o.account.repliers[e]
+	if f == nil {
+		f = &forwardedReplier{e.replier, o.account}
+		o.account.repliers[e] = f
+	}
+	return f
+}
 
 // handle is the nats.MsgHandler.
 func (h *handler) handle(m *nats.Msg) { h.take(m, origin{}) }
@@ -31,9 +50,9 @@ func (h *handler) take(m *nats.Msg, o origin) {
 		Replier: o.replier(h.b.endpoints.unknown), Reply: m.Reply, Number: o.number, Received: time.Now(),
 	}
 	if err := h.accept(m, o, &r); err != nil {
-		refused := r // so that r itself stays off the heap
-		refused.Answered = time.Now()
-		refused.Replier.Fail(&refused, nil, err)
+		failed := r // so that r itself stays off the heap
+		failed.Answered = time.Now()
+		failed.Replier.Fail(&failed, nil, err)
 	}
 }
 
@@ -53,7 +72,7 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 	if err := h.checkReply(m, r); err != nil {
 		return err
 	}
-	if !h.forwarded { // else there are no headers
+	if !o.forwarded() { // else there are no headers
 		if err := checkBlock(m.Header, m.Size()-len(m.Subject)-len(m.Reply)-len(m.Data)); err != nil {
 			return err
 		}
@@ -74,8 +93,8 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 	}
 	headers := headerSize(op.Message.Headers)
 	r.Size = len(m.Data) + headers
-	if limit := h.b.nc.MaxPayload; headers > 0 && int64(r.Size) > limit() {
-		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d", ErrTooLarge, r.Size, limit())
+	if maxPayload := h.b.nc.MaxPayload; headers > 0 && int64(r.Size) > maxPayload() {
+		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d", ErrTooLarge, r.Size, maxPayload())
 	}
 	r.Size += headerMemory(op.Message.Headers)
 	if r.Queue, err = h.b.dispatcher.Queue(parsed.Kind, parsed.Queue); err != nil {
@@ -83,7 +102,7 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 	}
 	op.Queue = r.Queue.Target
 	if e.verb.routed {
-		if forwarded, err := h.b.router.route(m, r, op.End, h.forwarded); forwarded || err != nil {
+		if forwarded, err := h.b.router.route(m, r, op.End, o); forwarded || err != nil {
 			return err
 		}
 	}

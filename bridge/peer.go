@@ -61,7 +61,7 @@ func (r *router) hearHeartbeat(m *nats.Msg) {
 			return
 		}
 		// Numbers never start over, even if the peer was forgotten by mistake and
-		// still has a ledger of this bridge.
+		// still has an account of this bridge.
 		p = newPeer(r.root+"to."+id+"."+r.b.id+".", r.mu.number)
 		r.mu.peers[id] = p
 		signal(r.helloNow) // it may not know this bridge either
@@ -130,12 +130,12 @@ func (r *router) agePeers() (lost []failedForward) {
 			continue
 		}
 		lost = append(lost, p.expire(r.mu.beats-r.forwardLife())...)
-		if len(p.forwards) > 0 && p.forwards[0].number <= p.tail && (!p.reported || p.high < p.tail) {
+		if len(p.forwards) > 0 && p.forwards[0].Number <= p.tail && (!p.reported || p.high < p.tail) {
 			r.publish(r.markSubject(id, p.last), nil)
 		}
 		p.tail, p.reported = p.last, false
 	}
-	r.checkSettledLocked()
+	r.checkAnsweredLocked()
 	return lost
 }
 

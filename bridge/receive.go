@@ -13,11 +13,9 @@ import (
 )
 
 const (
-	// After ledgerLife heartbeats, the ledger of a peer that forwards nothing is
+	// After accountLife heartbeats, the account of a peer that forwards nothing is
 	// dropped.
-	ledgerLife = 8 * peerLife
-	// reportBytes is the approximate size of the largest report.
-	reportBytes = 64 << 10
+	accountLife = 8 * peerLife
 	// lastOne is the payload that promises that no more pops will be forwarded.
 	lastOne = "last"
 )
@@ -35,9 +33,9 @@ func (r *router) receive(h *handler, m *nats.Msg) {
 		return
 	}
 	if isPop {
-		if origin, run := r.arrive(from, number); run {
+		if o, run := r.arrive(from, number); run {
 			m.Subject = subject
-			h.take(m, origin)
+			h.take(m, o)
 		}
 		return
 	}
@@ -51,100 +49,54 @@ func (r *router) receive(h *handler, m *nats.Msg) {
 	}
 }
 
-// origin says which pop of which peer a request is. The zero value is a request that
-// NATS delivered to this bridge.
-type origin struct {
-	ledger *ledger
-	number uint64
-}
-
-// replier returns the Replier of a request of the endpoint.
-func (o origin) replier(e *endpoint) dispatch.Replier {
-	if o.ledger == nil {
-		return e.replier
-	}
-	f := o.ledger.repliers[e]
-	if f == nil {
-		f = &forwardedReplier{e.replier, o.ledger}
-		o.ledger.repliers[e] = f
-	}
-	return f
-}
-
 // forwardedReplier answers the clients of pops that a peer has forwarded, and then
-// records that in the ledger. The report that says so is published later on the same
+// records that in the account. The report that says so is published later on the same
 // connection, so the reply arrives before it.
 type forwardedReplier struct {
 	*clientReplier
-	ledger *ledger
+	account *account
 }
 
 // Answer implements dispatch.Replier.
 func (f *forwardedReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
 	f.clientReplier.Answer(r, ops, results)
-	f.ledger.answered(r.Number)
+	f.account.answered(r.Number)
 }
 
 // Fail implements dispatch.Replier.
 func (f *forwardedReplier) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
 	f.clientReplier.Fail(r, ops, err)
-	f.ledger.answered(r.Number)
+	f.account.answered(r.Number)
 }
 
-// knows reports whether there is a ledger of the peer.
+// knows reports whether there is an account of the peer.
 func (r *router) knows(from string) bool {
-	r.ledgers.Lock()
-	defer r.ledgers.Unlock()
-	return r.ledgers.of[from] != nil
+	r.accounts.Lock()
+	defer r.accounts.Unlock()
+	return r.accounts.of[from] != nil
 }
 
-// arrive enters a pop into the ledger of the peer that forwarded it. run is false if the
+// arrive enters a pop into the account of the peer that forwarded it. run is false if the
 // pop was reported lost before.
 func (r *router) arrive(from string, number uint64) (o origin, run bool) {
-	r.ledgers.Lock()
-	defer r.ledgers.Unlock()
-	l := r.ledgerLocked(from, number)
-	return origin{l, number}, l.arrive(number)
+	r.accounts.Lock()
+	defer r.accounts.Unlock()
+	a := r.accountLocked(from, number)
+	return origin{a, number}, a.arrive(number)
 }
 
 func (r *router) sentUpTo(from string, number uint64) {
-	r.ledgers.Lock()
-	defer r.ledgers.Unlock()
-	r.ledgerLocked(from, number+1).sentUpTo(number)
+	r.accounts.Lock()
+	defer r.accounts.Unlock()
+	r.accountLocked(from, number+1).sentUpTo(number)
 }
 
-// ledgerLocked returns the ledger of a peer. A new one begins with the number first.
-func (r *router) ledgerLocked(from string, first uint64) *ledger {
-	l := r.ledgers.of[from]
-	if l == nil {
-		l = newLedger(first, r.b.options.MaxPending/4, func() { signal(r.reportNow) })
-		r.ledgers.of[strings.Clone(from)] = l // a substring would keep the whole subject in memory
+// accountLocked returns the account of a peer. A new one begins with the number first.
+func (r *router) accountLocked(from string, first uint64) *account {
+	a := r.accounts.of[from]
+	if a == nil {
+		a = newAccount(first, r.b.options.MaxPending/4, func() { signal(r.reportNow) })
+		r.accounts.of[strings.Clone(from)] = a // a substring would keep the whole subject in memory
 	}
-	return l
-}
-
-// sendReports reports to each peer what became of the pops it forwarded, if there is
-// anything new. Nothing follows a final report.
-func (r *router) sendReports(final bool) {
-	type addressed struct {
-		to string
-		report
-	}
-	var reports []addressed
-	r.ledgers.Lock()
-	for id, l := range r.ledgers.of {
-		report, due, idle := l.report()
-		report.final = final
-		if due || final {
-			reports = append(reports, addressed{id, report})
-		}
-		if idle > ledgerLife {
-			delete(r.ledgers.of, id)
-		}
-	}
-	r.ledgers.Unlock()
-	limit := min(reportBytes, int(r.b.nc.MaxPayload()/2))
-	for _, a := range reports {
-		r.publish("report."+a.to+"."+r.b.id, a.encode(limit))
-	}
+	return a
 }

@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
 )
 
 // report tells a peer what became of the pops that it forwarded. All numbers from floor
@@ -19,6 +22,65 @@ type report struct {
 
 // span is the numbers from first to last.
 type span struct{ first, last uint64 }
+
+// reportBytes is the approximate size of the largest report.
+const reportBytes = 64 << 10
+
+// sendReports reports to each peer what became of the pops it forwarded, if there is
+// anything new. Nothing follows a final report.
+func (r *router) sendReports(final bool) {
+	type addressed struct {
+		to string
+		report
+	}
+	var reports []addressed
+	r.accounts.Lock()
+	for id, a := range r.accounts.of {
+		latest, due, idle := a.report()
+		latest.final = final
+		if due || final {
+			reports = append(reports, addressed{id, latest})
+		}
+		if idle > accountLife {
+			delete(r.accounts.of, id)
+		}
+	}
+	r.accounts.Unlock()
+	limit := min(reportBytes, int(r.b.nc.MaxPayload()/2))
+	for _, a := range reports {
+		r.publish("report."+a.to+"."+r.b.id, a.encode(limit))
+	}
+}
+
+// hearReport handles the report of a peer on what became of the pops forwarded to it.
+func (r *router) hearReport(m *nats.Msg) {
+	id := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+	heard, err := parseReport(m.Data)
+	if err != nil {
+		r.b.quiet.nats.warn("another bridge sent a report that cannot be read", "bridge", id, "error", err)
+		return
+	}
+	r.failLost(r.applyReport(id, heard))
+}
+
+// applyReport forgets the pops that a peer has answered, and returns those that it will
+// not answer.
+func (r *router) applyReport(id string, heard report) (lost []failedForward) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.mu.peers[id]
+	if p == nil {
+		return nil
+	}
+	p.silent, p.reported = 0, true
+	p.high = max(p.high, heard.high)
+	lost = p.applyReport(heard, r.mu.beats)
+	if heard.final {
+		r.removeLocked(id)
+	}
+	r.checkAnsweredLocked()
+	return lost
+}
 
 // flagFinal is the bit of the first byte for report.final.
 const flagFinal = 1

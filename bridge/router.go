@@ -27,13 +27,13 @@ import (
 //  1. NATS delivers a client's pop to bridge A, whose handler calls route. The owner of
 //     the queue is bridge B. A numbers the pop, publishes it to B with the client's
 //     reply subject, and remembers it: forward, in forward.go.
-//  2. B enters the number into its ledger of A and runs the pop like any other:
-//     receive, in receive.go. The reply goes from B straight to the client, and
-//     then the ledger notes the number as answered: ledger.go.
-//  3. B reports its ledger to A with the next heartbeat, or sooner if there is much
-//     to report: sendReports, in receive.go. Reports are written and read in report.go.
+//  2. B enters the number into its account of A's pops and runs the pop like any
+//     other: receive, in receive.go. The reply goes from B straight to the client, and
+//     then the account notes the number as answered: account.go.
+//  3. B reports the account to A with the next heartbeat, or sooner if there is much
+//     to report: sendReports, in report.go.
 //  4. A forgets the pops that were answered, and itself answers those that were lost:
-//     hearReport, in forward.go.
+//     hearReport, in report.go.
 //
 // Until step 4 A is responsible for the pop. If it does not hear B for peerLife
 // heartbeats it answers 503 with an unknown outcome. If the pop got lost on its way to
@@ -84,11 +84,11 @@ type router struct {
 		echo     bool                // this bridge has heard its own latest heartbeat
 		awaited  map[string]struct{} // peers whose promises leave still waits for
 		promised chan struct{}       // closed when awaited is empty; nil unless leave waits
-		settled  chan struct{}       // closed when no pop is with a peer; nil unless end waits
+		answered chan struct{}       // closed when no pop is with a peer; nil unless end waits
 	}
-	ledgers struct {
+	accounts struct {
 		sync.Mutex
-		of map[string]*ledger
+		of map[string]*account
 	}
 }
 
@@ -133,7 +133,7 @@ func newRouter(b *Bridge, shared bool) *router {
 		reportNow: make(chan struct{}, 1),
 	}
 	r.mu.peers = map[string]*peer{}
-	r.ledgers.of = map[string]*ledger{}
+	r.accounts.of = map[string]*account{}
 	r.bridges.Store(&[]string{b.id})
 	r.enter(phaseAway)
 	return r
@@ -167,7 +167,6 @@ func (r *router) join(realm string) error {
 
 func (r *router) subscribe() error {
 	h := newHandler(r.b)
-	h.forwarded = true
 	var made []*nats.Subscription
 	for subject, handle := range map[string]nats.MsgHandler{
 		r.root + "members":                 r.hearHeartbeat,
@@ -185,16 +184,15 @@ func (r *router) subscribe() error {
 	return nil
 }
 
-// otherAccounts is the start of the reply subjects of requests that came from another
-// account through an import. NATS does not let a client publish with such a reply
+// importedReplies is the start of the reply subjects of requests that came from another
+// NATS account through an import. NATS does not let a client publish with such a reply
 // subject, so these requests cannot be forwarded.
-const otherAccounts = "_R_."
+const importedReplies = "_R_."
 
 // route forwards a pop to the owner of its queue if that is a peer. If it returns
 // false, this bridge runs the pop. The error says why the pop could not be forwarded;
-// then nobody runs it. again means that a peer has forwarded it to this bridge, and
-// that it is not forwarded a second time.
-func (r *router) route(m *nats.Msg, request *dispatch.Request, end fdbpq.End, again bool) (forwarded bool, err error) {
+// then nobody runs it. A pop that a peer has forwarded is not forwarded again.
+func (r *router) route(m *nats.Msg, request *dispatch.Request, end fdbpq.End, o origin) (forwarded bool, err error) {
 	if r.activePeers() == 0 {
 		return false, nil
 	}
@@ -203,9 +201,9 @@ func (r *router) route(m *nats.Msg, request *dispatch.Request, end fdbpq.End, ag
 	case owner == r.b.id:
 		r.affinity.note(&request.Queue.Pops[end], m.Subject)
 		return false, nil
-	case again:
+	case o.forwarded():
 		return false, nil
-	case strings.HasPrefix(m.Reply, otherAccounts):
+	case strings.HasPrefix(m.Reply, importedReplies):
 		return false, nil
 	}
 	return r.forward(m, request, owner)
@@ -268,14 +266,14 @@ func (r *router) end(ctx context.Context) {
 	if r.is(phaseAway) {
 		return
 	}
-	settled := make(chan struct{})
+	answered := make(chan struct{})
 	r.mu.Lock()
-	r.mu.settled = settled
-	r.checkSettledLocked()
+	r.mu.answered = answered
+	r.checkAnsweredLocked()
 	r.mu.Unlock()
 	if r.b.online.Load() {
 		select {
-		case <-settled:
+		case <-answered:
 		case <-ctx.Done():
 		}
 	}

@@ -1,0 +1,105 @@
+package bridge
+
+import (
+	"slices"
+	"sync"
+)
+
+// account says what became of the pops that one peer has forwarded to this bridge. They are
+// numbered consecutively. NATS delivers what one connection sends in the order sent, or
+// loses it, so a number that was skipped will never arrive.
+type account struct {
+	wake        func() // asks for a report
+	reportAfter int    // the number of answers after which to ask for a report
+
+	repliers map[*endpoint]*forwardedReplier // made on demand; used by the goroutine of receive
+
+	mu struct {
+		sync.Mutex
+		floor, high uint64              // as in report
+		lost        []span              // as in report
+		pending     map[uint64]struct{} // as in report
+		changed     bool                // since the last report
+		answers     int                 // since the last report
+		idle        int                 // reports in a row with nothing new
+	}
+}
+
+// maxLost bounds the spans of lost numbers that an account keeps.
+const maxLost = 64
+
+// newAccount returns an account that begins with the number first, which has not arrived yet.
+func newAccount(first uint64, reportAfter int, wake func()) *account {
+	a := &account{wake: wake, reportAfter: max(reportAfter, 1), repliers: map[*endpoint]*forwardedReplier{}}
+	a.mu.floor, a.mu.high = first, first-1
+	a.mu.pending = map[uint64]struct{}{}
+	return a
+}
+
+// arrive records that a pop has arrived. It returns false if the pop must not be run,
+// because it was reported lost before.
+func (a *account) arrive(number uint64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if number <= a.mu.high {
+		return false
+	}
+	a.missLocked(number - 1)
+	a.mu.high = number
+	a.mu.pending[number] = struct{}{}
+	a.mu.changed = true
+	return true
+}
+
+// sentUpTo records that all pops up to the number have been sent.
+func (a *account) sentUpTo(number uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.missLocked(number)
+	a.mu.changed = true
+}
+
+// missLocked records that numbers up to upTo that have not arrived are lost.
+func (a *account) missLocked(upTo uint64) {
+	if upTo <= a.mu.high {
+		return
+	}
+	a.mu.lost = append(a.mu.lost, span{a.mu.high + 1, upTo})
+	a.mu.high = upTo
+	if len(a.mu.lost) > maxLost {
+		a.mu.floor = a.mu.lost[0].last + 1
+		a.mu.lost = slices.Delete(a.mu.lost, 0, 1)
+	}
+}
+
+// answered records that the reply to a pop was handed to NATS.
+func (a *account) answered(number uint64) {
+	a.mu.Lock()
+	delete(a.mu.pending, number)
+	a.mu.changed = true
+	a.mu.answers++
+	enough := a.mu.answers == a.reportAfter
+	a.mu.Unlock()
+	if enough {
+		a.wake()
+	}
+}
+
+// report returns the state of all numbers. due says whether the peer may not know it
+// yet, and idle how many calls in a row were not due.
+func (a *account) report() (r report, due bool, idle int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	due = a.mu.changed || len(a.mu.pending) > 0
+	a.mu.changed, a.mu.answers = false, 0
+	a.mu.idle++
+	if due {
+		a.mu.idle = 0
+	}
+	r = report{floor: a.mu.floor, high: a.mu.high, lost: slices.Clone(a.mu.lost)}
+	for number := range a.mu.pending {
+		r.pending = append(r.pending, number)
+	}
+	slices.Sort(r.pending)
+	return r, due, a.mu.idle
+}

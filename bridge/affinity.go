@@ -41,7 +41,7 @@ type affinity struct {
 		empty      chan struct{}           // closed once open is empty again; nil before the first connection
 		connecting bool
 		tried      time.Time // when the last attempt to connect began
-		refused    error     // why NATS did not accept the connection or a subscription
+		denied     error     // why NATS did not accept the connection or a subscription
 		stopped    bool      // no more connections
 		former     int       // messages dropped by subscriptions that have ended
 		dropped    int       // the most that stats has returned
@@ -68,7 +68,7 @@ const (
 	// nine has to be forwarded. maxAffinity limits those to one subject.
 	affinityWeight = 8
 	maxAffinity    = 64
-	// affinityRetry is the time until the next attempt after a refusal by NATS, and
+	// affinityRetry is the time until the next attempt after NATS denied one, and
 	// affinityPause the shortest time between two attempts to connect.
 	affinityRetry = time.Minute
 	affinityPause = 2 * time.Second
@@ -122,7 +122,7 @@ func (a *affinity) start(peers func() int) {
 func (a *affinity) run(ctx context.Context, peers func() int) {
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()
-	var refused time.Time
+	var denied time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -130,11 +130,11 @@ func (a *affinity) run(ctx context.Context, peers func() int) {
 		case <-ticker.C:
 		}
 		want := min(affinityWeight*peers(), maxAffinity)
-		if !a.b.online.Load() || time.Since(refused) < affinityRetry {
+		if !a.b.online.Load() || time.Since(denied) < affinityRetry {
 			want = 0
 		}
 		if err := a.adjust(want); err != nil {
-			refused = time.Now()
+			denied = time.Now()
 			a.b.options.Logger.Warn("cannot subscribe to busy queues by name; more of their pops are forwarded",
 				"error", err, "again_in", affinityRetry)
 		}
@@ -142,13 +142,13 @@ func (a *affinity) run(ctx context.Context, peers func() int) {
 }
 
 // adjust ends the subscriptions to idle subjects and makes as many as wanted to each
-// busy one. The error says why NATS refuses them.
+// busy one. The error says why NATS denied them.
 func (a *affinity) adjust(want int) error {
-	missing, ended, refused := a.survey(want)
+	missing, ended, denied := a.survey(want)
 	drain(ended)
-	if len(missing) == 0 && a.subscribed() == 0 || refused != nil {
+	if len(missing) == 0 && a.subscribed() == 0 || denied != nil {
 		a.release()
-		return refused
+		return denied
 	}
 	conn := a.connection()
 	if conn == nil {
@@ -161,8 +161,8 @@ func (a *affinity) adjust(want int) error {
 }
 
 // survey begins a period. It forgets idle subjects, and returns how many subscriptions
-// the busy ones lack, those that have to end, and why NATS has refused some.
-func (a *affinity) survey(want int) (missing map[string]int, ended []*nats.Subscription, refused error) {
+// the busy ones lack, those that have to end, and why NATS denied some.
+func (a *affinity) survey(want int) (missing map[string]int, ended []*nats.Subscription, denied error) {
 	a.period.Add(1)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -187,8 +187,8 @@ func (a *affinity) survey(want int) (missing map[string]int, ended []*nats.Subsc
 		}
 		s.busy, s.used = false, false
 	}
-	refused, a.mu.refused = a.mu.refused, nil
-	return missing, ended, refused
+	denied, a.mu.denied = a.mu.denied, nil
+	return missing, ended, denied
 }
 
 // drain ends subscriptions. Messages already delivered to them are still handled.

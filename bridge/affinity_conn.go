@@ -16,15 +16,15 @@ func (a *affinity) connection() *nats.Conn {
 	defer a.mu.Unlock()
 	if a.mu.conn == nil && !a.mu.connecting && !a.mu.stopped && time.Since(a.mu.tried) >= affinityPause {
 		a.mu.connecting, a.mu.tried = true, time.Now()
-		line := a.line
-		a.attempts.Go(func() { a.connect(line) })
+		own := a.line
+		a.attempts.Go(func() { a.connect(own) })
 	}
 	return a.mu.conn
 }
 
 // connect makes a connection, for which the NATS client may take some seconds per
 // server.
-func (a *affinity) connect(line *line) {
+func (a *affinity) connect(own *line) {
 	// The name predates the type's and is what operators see in the server.
 	options := append([]nats.Option{nats.Name(clientName + " direct")}, a.b.options.NATSOptions...)
 	options = append(options,
@@ -32,17 +32,17 @@ func (a *affinity) connect(line *line) {
 		nats.RetryOnFailedConnect(false),
 		nats.ErrorHandler(a.asyncError),
 		nats.ClosedHandler(a.closed),
-		line.option,
+		own.option,
 		(&intake{backlog: a.backlog}).option,
 	)
 	conn, err := nats.Connect(a.b.options.NATSURL, options...)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.mu.connecting = false
-	over := line.whole.Err() != nil // stop has been called meanwhile
+	over := own.whole.Err() != nil // stop has been called meanwhile
 	if err != nil {
 		if !over {
-			a.mu.refused = fmt.Errorf("a connection of their own: %w", err)
+			a.mu.denied = fmt.Errorf("a connection of their own: %w", err)
 		}
 		return
 	}
@@ -65,7 +65,7 @@ func (a *affinity) asyncError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.mu.refused = err
+		a.mu.denied = err
 	}
 }
 

@@ -16,7 +16,7 @@
 //
 // Pops are delivered at most once: a reply lost on its way loses its item. The item is
 // pushed again, behind the others of its priority, only if the reply could not even be
-// handed to NATS, or if the server refused it for lack of permissions. If the store
+// handed to NATS, or if the server denied it for lack of permissions. If the store
 // does not say whether a batch was committed, the requests of the batch get 503 with an
 // unknown outcome, and items that its pops took go back into the queue. After any other
 // error the request has had no effect.
@@ -60,6 +60,7 @@ type Bridge struct {
 	endpoints  *endpoints
 	metrics    *metrics
 	outbox     *outbox
+	encoders   encoders
 	restorer   *restorer
 
 	id       string // of this instance, for service discovery
@@ -76,11 +77,11 @@ type Bridge struct {
 	online   atomic.Bool            // connected to NATS; asking nc would wait for attempts to connect
 	muted    atomic.Bool            // NATS does not permit messages between bridges
 	nc       *nats.Conn             // set by connect, before anything uses it
-	denied   atomic.Pointer[string] // why NATS refused a subscription to requests
+	denied   atomic.Pointer[string] // why NATS denied a subscription to requests
 	closed   chan struct{}          // closed when nc is closed for good
 	idle     atomic.Pointer[string] // why this bridge does not serve; nil if it does
 	stopping atomic.Bool
-	unsent   atomic.Int64 // replies that nc refused during the shutdown
+	unsent   atomic.Int64 // replies that nc rejected during the shutdown
 
 	serving struct {
 		mu            sync.Mutex

@@ -68,7 +68,7 @@ func (b *Bridge) requestsOn(nc *nats.Conn, subject string, share int) (*nats.Sub
 }
 
 func (b *Bridge) connected(nc *nats.Conn) {
-	// Each new connection subscribes again, and NATS reports any refusal again.
+	// Each new connection subscribes again, and NATS reports any denial again.
 	b.online.Store(true)
 	b.denied.Store(nil)
 	b.muted.Store(false)
@@ -94,11 +94,11 @@ func (b *Bridge) notConnected(_ *nats.Conn, err error) {
 func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	defer b.outbox.hear(err)
 	b.metrics.natsErrors.Inc()
-	if to, ok := refusedSubject(err); ok && !strings.HasPrefix(to, internalRoot) {
+	if to, ok := deniedSubject(err); ok && !strings.HasPrefix(to, internalRoot) {
 		b.metrics.replyFailures.Inc()
 		b.quiet.replies.warn("NATS refused a reply: this service may not publish to the subject that the client chose",
 			"subject", shorten(to))
-		b.outbox.noteRefusal(to)
+		b.outbox.noteDenied(to)
 		return
 	}
 	subject := ""
@@ -132,9 +132,9 @@ func (b *Bridge) mute() {
 		internalRoot + ">; otherwise a bridge that serves the same subjects from another store goes unnoticed, and bridges that pop from the same queue conflict")
 }
 
-// refusedSubject returns the subject of a publish that the server refused, if that is
+// deniedSubject returns the subject of a publish that the server denied, if that is
 // what the error reports.
-func refusedSubject(err error) (subject string, ok bool) {
+func deniedSubject(err error) (subject string, ok bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return "", false
 	}

@@ -3,6 +3,7 @@ package bridge
 import (
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,6 +23,19 @@ type encoder struct {
 	second   int64 // since 1970, of pushedAt
 	pushedAt [len(subjects.TimeLayout)]byte
 }
+
+// encoders is a pool of encoders.
+type encoders struct{ pool sync.Pool }
+
+// get returns an encoder; the caller passes it to put when done.
+func (p *encoders) get() *encoder {
+	if e, ok := p.pool.Get().(*encoder); ok {
+		return e
+	}
+	return &encoder{}
+}
+
+func (p *encoders) put(e *encoder) { p.pool.Put(e) }
 
 // pushed returns the payload of the reply to a push.
 func (e *encoder) pushed(q *dispatch.Queue, id *fdbpq.ID) []byte {

@@ -25,23 +25,23 @@ type endpoint struct {
 	seconds prometheus.Observer
 }
 
-// done counts an answered request. refused is nil if it succeeded.
-func (e *endpoint) done(r *dispatch.Request, refused *refusal) {
+// done counts an answered request. f is nil if it succeeded.
+func (e *endpoint) done(r *dispatch.Request, f *failure) {
 	took := r.Answered.Sub(r.Received)
 	e.requests.Add(1)
 	e.nanoseconds.Add(int64(took))
 	e.total.Inc()
 	e.seconds.Observe(took.Seconds())
-	if refused != nil {
-		e.failedLate(refused)
+	if f != nil {
+		e.failedLate(f)
 	}
 }
 
 // failedLate counts the error of a request that done has already counted.
-func (e *endpoint) failedLate(refused *refusal) {
+func (e *endpoint) failedLate(f *failure) {
 	e.errors.Add(1)
-	e.lastError.Store(&refused.Text)
-	e.failed[refused.Code].Inc()
+	e.lastError.Store(&f.Text)
+	e.failed[f.Code].Inc()
 }
 
 // endpoints finds the endpoint of a request.

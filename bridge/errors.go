@@ -88,32 +88,32 @@ func classify(err error) wireError {
 	return internal
 }
 
-// refusal is an error with the headers of the reply that reports it.
-type refusal struct {
+// failure is an error with the headers of the reply that reports it.
+type failure struct {
 	subjects.Error
 	header nats.Header // not to be changed
 }
 
-// prepared holds the refusals of errors that come in floods, because refusing a request
+// prepared holds the failures of errors that come in floods, because refusing a request
 // must cost less than receiving it.
-var prepared = map[error]*refusal{
-	dispatch.ErrTooManyRequests: newRefusal(dispatch.ErrTooManyRequests),
-	dispatch.ErrTooManyBytes:    newRefusal(dispatch.ErrTooManyBytes),
+var prepared = map[error]*failure{
+	dispatch.ErrTooManyRequests: newFailure(dispatch.ErrTooManyRequests),
+	dispatch.ErrTooManyBytes:    newFailure(dispatch.ErrTooManyBytes),
 }
 
-// refusalOf returns the refusal of an error; nil for nil.
-func refusalOf(err error) *refusal {
+// failureOf returns the failure of an error; nil for nil.
+func failureOf(err error) *failure {
 	if err == nil {
 		return nil
 	}
 	if err == dispatch.ErrTooManyRequests || err == dispatch.ErrTooManyBytes {
 		return prepared[err]
 	}
-	return newRefusal(err)
+	return newFailure(err)
 }
 
-func newRefusal(err error) *refusal {
+func newFailure(err error) *failure {
 	row := classify(err)
 	told := subjects.Error{Code: row.code, Unknown: row.unknown, Text: err.Error()}
-	return &refusal{Error: told, header: told.Headers()}
+	return &failure{Error: told, header: told.Headers()}
 }

@@ -79,7 +79,7 @@ func FuzzDecode(f *testing.F) {
 		r := requests[int(verb)%len(requests)]
 		op := fdbpq.Op{Kind: verbs[r.Verb].op, End: verbs[r.Verb].end}
 		if err := verbs[r.Verb].decode(&nats.Msg{Header: h, Data: payload}, &r, &op); err != nil {
-			got := ErrorFromHeaders(sent(t, refusalOf(err).header))
+			got := ErrorFromHeaders(sent(t, failureOf(err).header))
 			var wire *Error
 			if !errors.As(got, &wire) || wire.Code != 400 || wire.Text == "" || len(wire.Text) > 1000 {
 				t.Fatalf("%v is sent as %v", err, got)
@@ -255,7 +255,7 @@ func FuzzErrorFromHeaders(f *testing.F) {
 		}
 		for _, row := range wireErrors {
 			err := fmt.Errorf("%w: %s", row.err, text)
-			if got := ErrorFromHeaders(sent(t, refusalOf(err).header)); !errors.Is(got, row.err) {
+			if got := ErrorFromHeaders(sent(t, failureOf(err).header)); !errors.Is(got, row.err) {
 				t.Fatalf("%q is sent as %v", err, got)
 			}
 		}

@@ -174,7 +174,7 @@ func TestEveryByteInNames(t *testing.T) {
 }
 
 // Headers that another program stored and that NATS cannot carry: the client that pops
-// is told, and the item stays in the queue, behind the others.
+// is told, and the item goes back into the queue, behind the others.
 func TestUnsendableStoredHeaders(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	q, err := e.Keyspace.PriorityQueue("jobs")
@@ -188,9 +188,10 @@ func TestUnsendableStoredHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	push(t, e, "pq.jobs.push", nil, "good")
-	for _, subject := range []string{"pq.jobs.peek.min", "pq.jobs.pop.min"} {
-		if err := refused(t, e, 500, subject, nil, nil); !strings.Contains(err.Text, "headers that it cannot carry") {
-			t.Errorf("%s: %v", subject, err)
+	for _, c := range [][2]string{{"pq.jobs.peek.min", "stays in"}, {"pq.jobs.pop.min", "goes back into"}} {
+		want := "headers that it cannot carry; it " + c[1] + " the queue"
+		if err := refused(t, e, 500, c[0], nil, nil); !strings.Contains(err.Text, want) {
+			t.Errorf("%s: %v", c[0], err)
 		}
 	}
 	wantQueued(t, e, 2)

@@ -12,10 +12,10 @@ import (
 )
 
 // outbox hands replies to the NATS client and remembers them until the server can no
-// longer refuse them. Clients choose their reply subjects, so the bridge may lack the
+// longer deny them. Clients choose their reply subjects, so the bridge may lack the
 // permission to publish there. The server reports that a moment later, and names
 // nothing but the subject. Until then the outbox keeps popped items, and pushes them
-// again if their replies were refused.
+// again if their replies were denied.
 //
 // The server reports any error about a message before it answers a PING sent later. So
 // while replies are unconfirmed, the outbox works in rounds: it sends a PING, waits for
@@ -24,24 +24,23 @@ import (
 // that the cost does not grow with the load.
 //
 // No item may be popped twice, so the outbox pushes an item again only if its reply was
-// certainly refused: if as many replies to its subject were refused as were sent.
+// certainly denied: if as many replies to its subject were denied as were sent.
 // Anything else can happen only to clients that use one reply subject for several
 // requests at once, and only if a permission changes at that moment or covers some of
 // the replies (allow_responses). Their items are lost, as with any reply that nobody
 // receives.
 type outbox struct {
-	b        *Bridge
-	encoders sync.Pool
-	wake     chan struct{} // has an element when something is unconfirmed
-	hurry    chan struct{} // has an element when a lot is unconfirmed
-	news     chan struct{} // has an element when mu.heard has changed
+	b     *Bridge
+	wake  chan struct{} // has an element when something is unconfirmed
+	hurry chan struct{} // has an element when a lot is unconfirmed
+	news  chan struct{} // has an element when mu.heard has changed
 
 	mu struct {
 		sync.Mutex
 		chunks    []*chunk       // oldest first; the last may still grow
 		spare     *chunk         // to be used next, or nil
 		bytes     int            // of all chunks
-		refusals  map[string]int // by subject, not yet attributed to replies
+		denials   map[string]int // by subject, not yet attributed to replies
 		heard     error          // the latest permission violation that asyncError handled
 		hearings  map[error]struct{}
 		undecided int // rounds in a row that ended without a decision
@@ -71,7 +70,7 @@ func (c *chunk) recycle() *chunk {
 type sentReply struct {
 	subject  string
 	endpoint *endpoint // nil if the request has failed anyway
-	decided  bool      // whether it was refused
+	decided  bool      // whether it was denied
 }
 
 // sentItem is a reply that carries a popped item.
@@ -85,7 +84,7 @@ const (
 	// roundPause is the time from the end of a round to the next.
 	roundPause = 10 * time.Millisecond
 	// maxUndecided limits the rounds that replies wait while it is unclear whether they
-	// are the refused ones.
+	// are the denied ones.
 	maxUndecided = 4
 	// Replies are forgotten if NATS takes longer than maxUnconfirmedAge to confirm
 	// them, or once they exceed maxUnconfirmedBytes. Above hurryBytes, rounds follow
@@ -102,19 +101,13 @@ const (
 
 func newOutbox(b *Bridge) *outbox {
 	o := &outbox{b: b, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), news: make(chan struct{}, 1)}
-	o.encoders.New = func() any { return &encoder{} }
-	o.mu.refusals = map[string]int{}
+	o.mu.denials = map[string]int{}
 	o.mu.hearings = map[error]struct{}{}
 	return o
 }
 
-// encoder returns an encoder; the caller passes it to release when done.
-func (o *outbox) encoder() *encoder { return o.encoders.Get().(*encoder) }
-
-func (o *outbox) release(e *encoder) { o.encoders.Put(e) }
-
-// send sends a reply that is safe to lose.
-func (o *outbox) send(m *nats.Msg) {
+// trySend sends a reply that is safe to lose. It counts and logs the error itself.
+func (o *outbox) trySend(m *nats.Msg) {
 	o.mu.Lock()
 	err := o.b.nc.PublishMsg(m)
 	if err == nil {
@@ -256,7 +249,7 @@ func (o *outbox) end() {
 		o.mu.abandoned += len(c.replies) + len(c.items)
 	}
 	o.forgetLocked(func(*chunk) bool { return true })
-	clear(o.mu.refusals)
+	clear(o.mu.denials)
 }
 
 // abandoned returns how many replies were still unconfirmed at the end.
@@ -274,7 +267,7 @@ func (o *outbox) hasEnded() bool {
 
 // round confirms the replies handed over before it.
 func (o *outbox) round(ctx context.Context) {
-	if !o.ask() {
+	if !o.markAsked() {
 		return
 	}
 	stopping := o.b.stopping.Load()
@@ -291,7 +284,7 @@ func (o *outbox) round(ctx context.Context) {
 	default:
 		// The connection is down, or the server is busy. Errors that a broken
 		// connection did not deliver are lost, and so are the items whose replies the
-		// server refused.
+		// server denied.
 		o.forget(time.Now().Add(-maxUnconfirmedAge))
 	}
 	o.mu.Lock()
@@ -308,9 +301,9 @@ func (o *outbox) forget(before time.Time) {
 	o.forgetLocked(func(c *chunk) bool { return c.began.Before(before) })
 }
 
-// ask marks the replies that the next PING will confirm, and returns false if there are
+// markAsked marks the replies that the next PING will confirm, and returns false if there are
 // none.
-func (o *outbox) ask() bool {
+func (o *outbox) markAsked() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.mu.hearings = map[error]struct{}{o.mu.heard: {}}
@@ -320,7 +313,7 @@ func (o *outbox) ask() bool {
 	return len(o.mu.chunks) > 0
 }
 
-// confirm decides about the replies that ask marked, and forgets them. If the server may
+// confirm decides about the replies that markAsked marked, and forgets them. If the server may
 // have reported errors that were not heard, that takes two rounds.
 func (o *outbox) confirm(certain bool) {
 	o.mu.Lock()

@@ -60,9 +60,9 @@ func TestOutboxEnds(t *testing.T) {
 	o.remember(t, "inbox", 1)
 	o.end()
 	o.remember(t, "inbox", 1)
-	o.noteRefusal("inbox")
-	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 || len(o.mu.refusals) != 0 || o.abandoned() != 1 {
-		t.Errorf("after the end: %d replies, %d bytes, refusals %v, %d abandoned", n, o.mu.bytes, o.mu.refusals, o.abandoned())
+	o.noteDenied("inbox")
+	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 || len(o.mu.denials) != 0 || o.abandoned() != 1 {
+		t.Errorf("after the end: %d replies, %d bytes, denials %v, %d abandoned", n, o.mu.bytes, o.mu.denials, o.abandoned())
 	}
 }
 
@@ -83,8 +83,8 @@ func TestOutboxHoldsTheDispatcher(t *testing.T) {
 			t.Fatal("the dispatcher ended with a reply unconfirmed")
 		default:
 		}
-		b.outbox.ask()
-		b.outbox.noteRefusal("elsewhere")
+		b.outbox.markAsked()
+		b.outbox.noteDenied("elsewhere")
 		b.outbox.confirm(true)
 		<-ended
 		pushed := b.endpoints.of(&subjects.Request{Verb: subjects.Push})
@@ -94,45 +94,45 @@ func TestOutboxHoldsTheDispatcher(t *testing.T) {
 	})
 }
 
-// An item is pushed again if as many replies to its subject were refused as were sent;
+// An item is pushed again if as many replies to its subject were denied as were sent;
 // otherwise, or before that is known, it is not.
 func TestOutboxDecides(t *testing.T) {
 	type step struct {
-		sent, refused int  // replies to one subject
-		asked         bool // PING
-		late          int  // sent after the PING
-		lateRefused   int
-		confirmed     bool // PONG and what came before
-		want          int  // items pushed again so far
+		sent, denied int  // replies to one subject
+		asked        bool // PING
+		late         int  // sent after the PING
+		lateDenied   int
+		confirmed    bool // PONG and what came before
+		want         int  // items pushed again so far
 	}
 	for name, steps := range map[string][]step{
 		"none":                     {{sent: 1, asked: true, confirmed: true}},
-		"one":                      {{sent: 1, refused: 1, asked: true, confirmed: true, want: 1}},
-		"two of two":               {{sent: 2, refused: 2, asked: true, confirmed: true, want: 2}},
-		"one of two":               {{sent: 2, refused: 1, asked: true, confirmed: true}},
-		"one after the PING":       {{sent: 1, refused: 1, asked: true, late: 1, confirmed: true}, {asked: true, confirmed: true}},
-		"two after the PING":       {{sent: 1, refused: 1, asked: true, late: 1, lateRefused: 1, confirmed: true}, {asked: true, confirmed: true, want: 2}},
-		"in the next round":        {{sent: 1, asked: true, confirmed: true}, {sent: 1, refused: 1, asked: true, confirmed: true, want: 1}},
-		"one subject after itself": {{sent: 1, refused: 1, asked: true, confirmed: true, want: 1}, {sent: 1, asked: true, confirmed: true, want: 1}},
-		"something else":           {{refused: 1, asked: true, confirmed: true}, {sent: 1, asked: true, confirmed: true}},
+		"one":                      {{sent: 1, denied: 1, asked: true, confirmed: true, want: 1}},
+		"two of two":               {{sent: 2, denied: 2, asked: true, confirmed: true, want: 2}},
+		"one of two":               {{sent: 2, denied: 1, asked: true, confirmed: true}},
+		"one after the PING":       {{sent: 1, denied: 1, asked: true, late: 1, confirmed: true}, {asked: true, confirmed: true}},
+		"two after the PING":       {{sent: 1, denied: 1, asked: true, late: 1, lateDenied: 1, confirmed: true}, {asked: true, confirmed: true, want: 2}},
+		"in the next round":        {{sent: 1, asked: true, confirmed: true}, {sent: 1, denied: 1, asked: true, confirmed: true, want: 1}},
+		"one subject after itself": {{sent: 1, denied: 1, asked: true, confirmed: true, want: 1}, {sent: 1, asked: true, confirmed: true, want: 1}},
+		"something else":           {{denied: 1, asked: true, confirmed: true}, {sent: 1, asked: true, confirmed: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newTestBridge(t)
 			o := b.outbox
 			for i, s := range steps {
-				send := func(sent, refused int) {
+				send := func(sent, denied int) {
 					for range sent {
 						o.remember(t, "elsewhere", 0)
 					}
-					for range refused {
-						o.noteRefusal("elsewhere")
+					for range denied {
+						o.noteDenied("elsewhere")
 					}
 				}
-				send(s.sent, s.refused)
+				send(s.sent, s.denied)
 				if s.asked {
-					o.ask()
+					o.markAsked()
 				}
-				send(s.late, s.lateRefused)
+				send(s.late, s.lateDenied)
 				if s.confirmed {
 					o.confirm(true)
 				}
@@ -140,8 +140,8 @@ func TestOutboxDecides(t *testing.T) {
 					t.Fatalf("step %d: %d items were pushed again, want %d", i, got, s.want)
 				}
 			}
-			if n := o.unconfirmed(); n > 0 || len(o.mu.refusals) > 0 || o.mu.bytes != 0 {
-				t.Errorf("left are refusals %v, %d replies, %d bytes", o.mu.refusals, n, o.mu.bytes)
+			if n := o.unconfirmed(); n > 0 || len(o.mu.denials) > 0 || o.mu.bytes != 0 {
+				t.Errorf("left are denials %v, %d replies, %d bytes", o.mu.denials, n, o.mu.bytes)
 			}
 		})
 	}
@@ -153,28 +153,28 @@ func TestOutboxWaitsForCertainty(t *testing.T) {
 	b := newTestBridge(t)
 	o := b.outbox
 	o.remember(t, "elsewhere", 0)
-	o.ask()
+	o.markAsked()
 	o.confirm(false)
 	if n := o.unconfirmed(); n != 1 {
 		t.Fatalf("%d replies are kept, want 1", n)
 	}
-	o.noteRefusal("elsewhere") // heard late
-	o.ask()
+	o.noteDenied("elsewhere") // heard late
+	o.markAsked()
 	o.confirm(false)
 	if n, _ := b.dispatcher.Pending(); n != 1 || o.unconfirmed() != 0 {
 		t.Errorf("%d items were pushed again, want 1; %d replies are kept", n, o.unconfirmed())
 	}
 }
 
-// Replies that keep coming to one subject, some of them refused, are decided in the
+// Replies that keep coming to one subject, some of them denied, are decided in the
 // end, and no item is pushed again.
 func TestOutboxDecidesAtLast(t *testing.T) {
 	o := newTestBridge(t).outbox
 	for range 100 {
-		o.ask()
+		o.markAsked()
 		o.remember(t, "elsewhere", 1)
-		o.noteRefusal("elsewhere")
-		o.noteRefusal("other")
+		o.noteDenied("elsewhere")
+		o.noteDenied("other")
 		o.confirm(false)
 	}
 	if n := o.unconfirmed(); n > 2*maxUndecided {
@@ -182,20 +182,20 @@ func TestOutboxDecidesAtLast(t *testing.T) {
 	}
 }
 
-// Refusals that are not all heard yet are not taken for all there are.
-func TestOutboxWaitsForAllRefusals(t *testing.T) {
+// Denials that are not all heard yet are not taken for all there are.
+func TestOutboxWaitsForAllDenials(t *testing.T) {
 	b := newTestBridge(t)
 	o := b.outbox
 	o.remember(t, "elsewhere", 0)
 	o.remember(t, "elsewhere", 0)
-	o.ask()
-	o.noteRefusal("elsewhere")
+	o.markAsked()
+	o.noteDenied("elsewhere")
 	o.confirm(false)
-	o.noteRefusal("elsewhere")
-	o.ask()
+	o.noteDenied("elsewhere")
+	o.markAsked()
 	o.confirm(false)
 	if n, _ := b.dispatcher.Pending(); n != 2 {
-		t.Errorf("%d of 2 refused items were pushed again", n)
+		t.Errorf("%d of 2 denied items were pushed again", n)
 	}
 }
 
@@ -229,20 +229,20 @@ func TestRestoreAfterTheEnd(t *testing.T) {
 }
 
 // Every subject can be parsed from the server's error.
-func FuzzRefusedSubject(f *testing.F) {
+func FuzzDeniedSubject(f *testing.F) {
 	for _, subject := range []string{"a.B", `a"b`, `a\"`, "größe", "\x00\xff", `x" to "_pqbridge.y`, "", "'"} {
 		f.Add(subject)
 	}
 	f.Fuzz(func(t *testing.T, subject string) {
 		words := fmt.Sprintf("Permissions Violation for Publish to %q", []byte(subject))
-		if got, ok := refusedSubject(fmt.Errorf("%w: %s", nats.ErrPermissionViolation, words)); !ok || got != subject {
+		if got, ok := deniedSubject(fmt.Errorf("%w: %s", nats.ErrPermissionViolation, words)); !ok || got != subject {
 			t.Errorf("%q is read as %q", words, got)
 		}
-		if got, ok := refusedSubject(errors.New(words)); ok {
+		if got, ok := deniedSubject(errors.New(words)); ok {
 			t.Errorf("%q is read from another error", got)
 		}
 		for _, words := range []string{fmt.Sprintf("Permissions Violation for Subscription to %q", subject), subject} {
-			_, _ = refusedSubject(fmt.Errorf("%w: %s", nats.ErrPermissionViolation, words)) // no panic
+			_, _ = deniedSubject(fmt.Errorf("%w: %s", nats.ErrPermissionViolation, words)) // no panic
 		}
 	})
 }

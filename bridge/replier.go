@@ -16,7 +16,8 @@ type clientReplier struct {
 	endpoint *endpoint
 }
 
-// Answer sends the result of the request's one operation.
+// Answer sends the result of the request's one operation. If that fails, it counts the
+// error, sends it if the item is at fault, and puts a popped item back.
 func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
 	result := &results[0]
 	if result.Err != nil {
@@ -25,14 +26,18 @@ func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 	}
 	var err error
 	if r.Reply != "" {
-		err = c.endpoint.verb.encode(c, r, &ops[0], result)
+		err = c.endpoint.verb.send(c, r, &ops[0], result)
 	}
 	if err == nil {
 		c.endpoint.done(r, nil)
 		return
 	}
 	c.b.replyFailed(err)
-	c.endpoint.done(r, refusalOf(fmt.Errorf("%w: the reply could not be sent: %w", ErrUnavailable, err)))
+	if errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInternal) {
+		c.fail(r, err) // what is wrong is the item, so the client can be told
+	} else {
+		c.endpoint.done(r, failureOf(fmt.Errorf("%w: the reply could not be sent: %w", ErrUnavailable, err)))
+	}
 	if ops[0].Kind == fdbpq.OpPop {
 		c.b.restorer.restore(r.Queue, &result.Item)
 	}
@@ -42,41 +47,41 @@ func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 func (c *clientReplier) Fail(r *dispatch.Request, _ []fdbpq.Op, err error) { c.fail(r, err) }
 
 func (c *clientReplier) fail(r *dispatch.Request, err error) {
-	refused := refusalOf(err)
-	c.endpoint.done(r, refused)
+	f := failureOf(err)
+	c.endpoint.done(r, f)
 	if r.Reply == "" {
 		c.b.metrics.unanswered.Inc()
 		c.b.quiet.unanswered.warn("a request without a usable reply subject failed",
 			"endpoint", c.endpoint.name, "error", err)
 		return
 	}
-	c.b.outbox.send(&nats.Msg{Subject: r.Reply, Header: refused.header})
+	c.b.outbox.trySend(&nats.Msg{Subject: r.Reply, Header: f.header})
 }
 
 // sendPushed answers a push.
 func (c *clientReplier) sendPushed(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
-	e := c.b.outbox.encoder()
-	defer c.b.outbox.release(e)
+	e := c.b.encoders.get()
+	defer c.b.encoders.put(e)
 	return c.b.outbox.sendData(r.Reply, e.pushed(r.Queue, &result.Item.ID), c.endpoint)
 }
 
 // sendLength answers a len.
 func (c *clientReplier) sendLength(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
-	e := c.b.outbox.encoder()
-	defer c.b.outbox.release(e)
+	e := c.b.encoders.get()
+	defer c.b.encoders.put(e)
 	return c.b.outbox.sendData(r.Reply, e.length(r.Queue, result.Len), c.endpoint)
 }
 
 // sendItem answers a pop or peek. An item that leaves no room for our headers is sent
-// without them. If the item cannot be sent at all because of what it is, the client is
-// told so.
+// without them. The error wraps ErrTooLarge or ErrInternal if the item cannot be sent
+// because of what it is.
 func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
-	e := c.b.outbox.encoder()
-	defer c.b.outbox.release(e)
+	e := c.b.encoders.get()
+	defer c.b.encoders.put(e)
 	item := &result.Item
-	popped := r.Queue
+	popped, fate := r.Queue, "it goes back into the queue"
 	if op.Kind != fdbpq.OpPop {
-		popped = nil
+		popped, fate = nil, "it stays in the queue"
 	}
 	m := nats.Msg{Subject: r.Reply, Header: e.item(r.Queue, item), Data: item.Value}
 	err := c.b.outbox.sendItem(&m, c.endpoint, popped, item)
@@ -86,15 +91,12 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	}
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
-		err = fmt.Errorf("%w: item %s of queue %s is from when the server carried larger messages; it stays in the queue: %w",
-			ErrTooLarge, item.ID, r.Queue.Name, err)
+		err = fmt.Errorf("%w: item %s of queue %s is from when the server carried larger messages; %s: %w",
+			ErrTooLarge, item.ID, r.Queue.Name, fate, err)
 	case errors.Is(err, nats.ErrBadHeaderMsg):
-		err = fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers that it cannot carry; it stays in the queue: %w",
-			ErrInternal, item.ID, r.Queue.Name, err)
-	default:
-		return err
+		err = fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers that it cannot carry; %s: %w",
+			ErrInternal, item.ID, r.Queue.Name, fate, err)
 	}
-	c.b.outbox.send(&nats.Msg{Subject: r.Reply, Header: refusalOf(err).header})
 	return err
 }
 

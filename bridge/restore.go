@@ -29,7 +29,7 @@ type restorer struct {
 type restoring struct {
 	restorer *restorer
 	endpoint *endpoint
-	failures int
+	attempts int // that have failed
 }
 
 // The pause after the first failure, and the longest.
@@ -48,11 +48,11 @@ func newRestorer(b *Bridge) *restorer {
 // connection has been down for too long, or the server cannot carry the reply or does
 // not permit it. The item goes behind the others of its priority.
 func (s *restorer) restore(q *dispatch.Queue, item *fdbpq.Item) {
-	verb := subjects.Push
+	push := subjects.Push
 	if q.Kind == subjects.FIFO {
-		verb = subjects.Enqueue
+		push = subjects.Enqueue
 	}
-	i := &restoring{restorer: s, endpoint: s.b.endpoints.of(&subjects.Request{Kind: q.Kind, Verb: verb})}
+	i := &restoring{restorer: s, endpoint: s.b.endpoints.of(&subjects.Request{Kind: q.Kind, Verb: push})}
 	r := dispatch.Request{Queue: q, Replier: i, Received: time.Now(), Size: len(item.Value) + headerSize(item.Headers)}
 	op := fdbpq.Op{Kind: fdbpq.OpPush, Queue: q.Target, Priority: item.ID.Priority, Message: item.Message}
 	i.requeue(&r, []fdbpq.Op{op})
@@ -75,8 +75,8 @@ func (i *restoring) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
 		return
 	}
 	again, op := *r, ops[0] // ops belongs to the dispatcher
-	pause := min(firstRestorePause<<min(i.failures, 10), maxRestorePause)
-	i.failures++
+	pause := min(firstRestorePause<<min(i.attempts, 10), maxRestorePause)
+	i.attempts++
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.ended {
@@ -104,7 +104,7 @@ func (i *restoring) requeue(r *dispatch.Request, ops []fdbpq.Op) {
 // lost counts an item that is not put back.
 func (i *restoring) lost(r *dispatch.Request, err error) {
 	err = fmt.Errorf("an item of queue %s was popped for a reply that NATS did not accept, and could not be put back: %w", r.Queue.Name, err)
-	i.endpoint.done(r, refusalOf(err))
+	i.endpoint.done(r, failureOf(err))
 	i.restorer.b.metrics.unanswered.Inc()
 	i.restorer.b.quiet.unanswered.warn("an item may be lost", "error", err)
 }

@@ -58,7 +58,7 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) 
 	}
 
 	// A reply that waits in the client for a connection would be lost in the end. Once
-	// the connection is closed, the client refuses the reply instead, and a popped item
+	// the connection is closed, the client rejects the reply instead, and a popped item
 	// is pushed again.
 	if !b.online.Load() {
 		b.disconnect()
@@ -108,7 +108,7 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) 
 	return summary.end()
 }
 
-// goOffline stops trying to reach NATS. From here on replies are refused instead of
+// goOffline stops trying to reach NATS. From here on replies are rejected instead of
 // kept for a connection that will not come.
 func (b *Bridge) goOffline() {
 	b.online.Store(false)

@@ -14,8 +14,8 @@ type Request struct {
 	// Replier answers the request.
 	Replier Replier
 
-	// Reply is the subject for the answer. Number is that of a request forwarded between
-	// bridges, on both of them, else 0. They belong to the source and its Replier. The dispatcher only asks whether Reply is
+	// Reply is the subject for the answer, and Number is how the source knows the request.
+	// They belong to the source and its Replier. The dispatcher only asks whether Reply is
 	// empty, because a push that nobody waits for restricts what may share its batch.
 	Reply  string
 	Number uint64

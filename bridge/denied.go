@@ -8,14 +8,14 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// This file is the part of outbox that finds out which replies the server refused.
+// This file is the part of outbox that finds out which replies the server denied.
 
-// noteRefusal records that the server has refused a message to the subject.
-func (o *outbox) noteRefusal(subject string) {
+// noteDenied records that the server has denied a message to the subject.
+func (o *outbox) noteDenied(subject string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.mu.ended {
-		o.mu.refusals[subject]++
+		o.mu.denials[subject]++
 	}
 }
 
@@ -65,37 +65,37 @@ func (o *outbox) hasHeard(err error) bool {
 
 // tally counts the replies to one subject.
 type tally struct {
-	refused int
-	asked   int  // before the PING
-	later   int  // handed over since
-	all     bool // were refused
+	denied int
+	asked  int  // before the PING
+	later  int  // handed over since
+	all    bool // were denied
 }
 
-// decideLocked attributes the refusals to replies, and returns those that were
-// certainly refused; those without an item have no queue. It returns false if that
+// decideLocked attributes the denials to replies, and returns those that were
+// certainly denied; those without an item have no queue. It returns false if that
 // takes another round, because other replies to the same subject were handed over after
-// the PING and may be the refused ones, or because more refusals may yet be heard.
+// the PING and may be the denied ones, or because more denials may yet be heard.
 func (o *outbox) decideLocked(certain bool) (undelivered []sentItem, decided bool) {
-	if len(o.mu.refusals) == 0 {
+	if len(o.mu.denials) == 0 {
 		return nil, true
 	}
 	tallies := o.tallyLocked()
 	for _, t := range tallies {
-		unclear := t.later > 0 || !certain && t.refused < t.asked
+		unclear := t.later > 0 || !certain && t.denied < t.asked
 		if unclear && o.mu.undecided < maxUndecided {
 			o.mu.undecided++
 			return nil, false
 		}
 	}
 	o.mu.undecided = 0
-	clear(o.mu.refusals)
+	clear(o.mu.denials)
 	for subject, t := range tallies {
-		t.all = t.asked > 0 && t.refused >= t.asked+t.later
+		t.all = t.asked > 0 && t.denied >= t.asked+t.later
 		if !t.all {
 			o.b.quiet.replies.warn("NATS refused a message, and it is not known which one: if it was the reply to a pop, the item is lost",
-				"subject", shorten(subject), "refused", t.refused, "of", t.asked+t.later)
+				"subject", shorten(subject), "refused", t.denied, "of", t.asked+t.later)
 		} else if t.later > 0 {
-			o.mu.refusals[subject] = t.refused - t.asked
+			o.mu.denials[subject] = t.denied - t.asked
 		}
 	}
 	for _, c := range o.mu.chunks {
@@ -116,7 +116,7 @@ func (o *outbox) decideLocked(certain bool) (undelivered []sentItem, decided boo
 	return undelivered, true
 }
 
-// decide reports whether the reply was certainly refused. Once decided, a reply is not
+// decide reports whether the reply was certainly denied. Once decided, a reply is not
 // counted again.
 func (s *sentReply) decide(tallies map[string]*tally) bool {
 	t := tallies[s.subject]
@@ -128,9 +128,9 @@ func (s *sentReply) decide(tallies map[string]*tally) bool {
 }
 
 func (o *outbox) tallyLocked() map[string]*tally {
-	tallies := make(map[string]*tally, len(o.mu.refusals))
-	for subject, n := range o.mu.refusals {
-		tallies[subject] = &tally{refused: n}
+	tallies := make(map[string]*tally, len(o.mu.denials))
+	for subject, n := range o.mu.denials {
+		tallies[subject] = &tally{denied: n}
 	}
 	for _, c := range o.mu.chunks {
 		count := func(s *sentReply) {
@@ -153,10 +153,10 @@ func (o *outbox) tallyLocked() map[string]*tally {
 	return tallies
 }
 
-// undelivered counts the error of a reply that was refused, and pushes its item again.
+// undelivered counts the error of a reply that was denied, and pushes its item again.
 func (b *Bridge) undelivered(s *sentItem) {
 	if s.endpoint != nil {
-		s.endpoint.failedLate(refusalOf(fmt.Errorf("%w: NATS does not let this service publish to the reply subject %.64q: want an inbox",
+		s.endpoint.failedLate(failureOf(fmt.Errorf("%w: NATS does not let this service publish to the reply subject %.64q: want an inbox",
 			ErrBadRequest, s.subject)))
 	}
 	if s.queue != nil {

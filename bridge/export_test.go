@@ -1,6 +1,8 @@
 package bridge
 
 import (
+	"context"
+
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
@@ -56,6 +58,23 @@ func WireErrors() []WireError {
 
 // Dispatcher returns the dispatcher of b.
 func (b *Bridge) Dispatcher() *dispatch.Dispatcher { return b.dispatcher }
+
+// RestartServing ends the subscriptions to requests and makes them again, as a bridge
+// does that yields to another.
+func (b *Bridge) RestartServing(ctx context.Context) error {
+	if err := b.stopServing(ctx); err != nil {
+		return err
+	}
+	return b.startServing(ctx, b.members.self().Store)
+}
+
+// Subscriptions returns the subscriptions to requests, and the former ones that the
+// bridge still knows.
+func (b *Bridge) Subscriptions() (serving, ending []*nats.Subscription) {
+	b.serving.mu.Lock()
+	defer b.serving.mu.Unlock()
+	return b.serving.subscriptions, b.serving.ending
+}
 
 // Report is what one bridge tells another about the pops that the other forwarded.
 type Report struct {

@@ -47,6 +47,32 @@ func TestStartsBeforeNATS(t *testing.T) {
 	}
 }
 
+// A bridge that stops serving again and again forgets the subscriptions that have ended.
+func TestSubscriptionsAreForgotten(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	for range 3 {
+		if err := e.Bridge.RestartServing(ctx); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Eventually(t, func() error {
+			_, ending := e.Bridge.Subscriptions()
+			for _, s := range ending {
+				if s.IsValid() {
+					return fmt.Errorf("%s has not ended", s.Subject)
+				}
+			}
+			return nil
+		})
+		push(t, e, "pq.jobs.push", nil, "x")
+	}
+	serving, ending := e.Bridge.Subscriptions()
+	if len(ending) > len(serving) {
+		t.Errorf("%d former subscriptions are kept, with %d in use", len(ending), len(serving))
+	}
+}
+
 func TestNATSRestarts(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine})

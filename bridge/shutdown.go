@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -167,7 +168,13 @@ func (b *Bridge) unsubscribe(ctx context.Context) error {
 	b.serving.mu.Lock()
 	ending := b.serving.subscriptions
 	b.serving.dropped += droppedBy(ending) // a subscription forgets the number when it ends
-	b.serving.subscriptions, b.serving.ending = nil, append(b.serving.ending, ending...)
+	draining := slices.Clone(ending)
+	for _, s := range b.serving.ending { // of an earlier call
+		if s.IsValid() {
+			draining = append(draining, s)
+		}
+	}
+	b.serving.subscriptions, b.serving.ending = nil, draining
 	b.serving.mu.Unlock()
 	drain(ending)
 	if b.nc == nil || !b.nc.IsConnected() {

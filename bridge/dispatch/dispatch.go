@@ -101,9 +101,9 @@ func New(o Options) *Dispatcher {
 }
 
 // Run runs requests until Close has been called and all of them are answered. When ctx
-// ends, it cancels the batches in flight and fails the waiting requests, but it still
-// runs until Close is called. Call Close before ctx ends, or soon after: a Replier that
-// requeues what fails keeps Run busy until then.
+// ends, it cancels the batches in flight and fails the waiting requests. It does not
+// return before Close even then, and fails again and again what a Replier requeues; so
+// call Close before ctx ends, or soon after.
 func (d *Dispatcher) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, l := range d.lanes {

@@ -36,13 +36,14 @@ func (q *quietLog) warn(message string, args ...any) {
 
 // quietLogs has one quietLog for each cause, so that none hides another.
 type quietLogs struct {
-	unanswered, replies, store, nats *quietLog
+	unanswered, replies, lost, store, nats *quietLog
 }
 
 func newQuietLogs(logger *slog.Logger) quietLogs {
 	return quietLogs{
 		unanswered: newQuietLog(logger),
 		replies:    newQuietLog(logger),
+		lost:       newQuietLog(logger),
 		store:      newQuietLog(logger),
 		nats:       newQuietLog(logger),
 	}

@@ -27,6 +27,7 @@ type metrics struct {
 
 	batchSize     prometheus.Histogram
 	unanswered    prometheus.Counter
+	lostItems     prometheus.Counter
 	replyFailures prometheus.Counter
 	natsErrors    prometheus.Counter
 	forwarded     prometheus.Counter
@@ -46,10 +47,11 @@ func newMetrics(b *Bridge) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 17), // 0.1 ms to 6.5 s
 		}, []string{"operation"}),
 		batchSize: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "pq_batch_requests", Help: "Requests in each completed batch.",
+			Name: "pq_batch_requests", Help: "Operations in each completed batch.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 12), // 1 to 2048
 		}),
 		unanswered: counter("pq_unanswered_total", "Requests that failed and had no usable reply subject."),
+		lostItems:  counter("pq_lost_items_total", "Popped items that could be neither delivered nor put back."),
 		replyFailures: counter("pq_reply_failures_total",
 			"Replies that could not be handed to NATS, or that NATS refused; an item popped for one is pushed again."),
 		forwarded: counter("pq_passed_total",
@@ -57,7 +59,7 @@ func newMetrics(b *Bridge) *metrics {
 		natsErrors: counter("pq_nats_errors_total", "Errors that NATS reported, such as missing permissions."),
 	}
 	m.registry.MustRegister(
-		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.replyFailures, m.natsErrors, m.forwarded,
+		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.lostItems, m.replyFailures, m.natsErrors, m.forwarded,
 		gauge("pq_pending_requests", "Requests that wait or run.", func() float64 { n, _ := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { _, n := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_bridges", "Bridges that share the queues as far as this one knows, itself included.",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -212,6 +213,43 @@ func TestOutboxCountsSubjects(t *testing.T) {
 	}
 }
 
+// wantLost checks what the counters of lost items and of unanswered requests show.
+func wantLost(t *testing.T, b *Bridge, what string, want float64) {
+	t.Helper()
+	families, err := b.metrics.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		got[f.GetName()] = f.GetMetric()[0].GetCounter().GetValue()
+	}
+	if lost, other := got["pq_lost_items_total"], got["pq_unanswered_total"]; lost != want || other != 0 {
+		t.Errorf("%s: %v items are lost and %v requests unanswered, want %v and 0", what, lost, other, want)
+	}
+}
+
+// Items that cannot be put back are counted as lost.
+func TestLostItemsAreCounted(t *testing.T) {
+	b := newTestBridge(t)
+	q, err := b.dispatcher.Queue(subjects.Priority, "jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fail := func(err error) {
+		i := &restoring{restorer: b.restorer, endpoint: b.endpoints.of(&subjects.Request{Verb: subjects.Push})}
+		i.Fail(&dispatch.Request{Queue: q}, []fdbpq.Op{{Kind: fdbpq.OpPush, Queue: q.Target}}, err)
+	}
+	fail(ErrUnknownOutcome)
+	wantLost(t, b, "of unknown outcome", 1)
+	fail(ErrUnavailable)
+	wantLost(t, b, "to be tried again", 1)
+	b.restorer.end()
+	wantLost(t, b, "given up", 2)
+	fail(ErrUnavailable)
+	wantLost(t, b, "after the end", 3)
+}
+
 // An item that cannot be put back any more is counted, with a duration that can be.
 func TestRestoreAfterTheEnd(t *testing.T) {
 	b := newTestBridge(t)
@@ -226,6 +264,7 @@ func TestRestoreAfterTheEnd(t *testing.T) {
 	if requests, took := e.requests.Load(), time.Duration(e.nanoseconds.Load()); requests != 1 || took < 0 || took > time.Minute {
 		t.Errorf("%d requests took %v", requests, took)
 	}
+	wantLost(t, b, "after the dispatcher ended", 1)
 }
 
 // Every subject can be parsed from the server's error.

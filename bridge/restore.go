@@ -101,12 +101,12 @@ func (i *restoring) requeue(r *dispatch.Request, ops []fdbpq.Op) {
 	}
 }
 
-// lost counts an item that is not put back.
+// lost counts an item that is not put back, or may not have been.
 func (i *restoring) lost(r *dispatch.Request, err error) {
 	err = fmt.Errorf("an item of queue %s was popped for a reply that NATS did not accept, and could not be put back: %w", r.Queue.Name, err)
 	i.endpoint.done(r, failureOf(err))
-	i.restorer.b.metrics.unanswered.Inc()
-	i.restorer.b.quiet.unanswered.warn("an item may be lost", "error", err)
+	i.restorer.b.metrics.lostItems.Inc()
+	i.restorer.b.quiet.lost.warn("an item may be lost", "error", err)
 }
 
 // end gives up the items that wait for their next attempt. The dispatcher must have
@@ -123,6 +123,7 @@ func (s *restorer) end() {
 	clear(s.mu.pauses)
 	s.mu.Unlock()
 	if abandoned > 0 {
+		s.b.metrics.lostItems.Add(float64(abandoned))
 		s.b.options.Logger.Error("items whose replies NATS did not accept could not be put back in time and are lost", "count", abandoned)
 	}
 }

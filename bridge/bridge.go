@@ -167,34 +167,34 @@ func (b *Bridge) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 
-	running := running{failed: make(chan error, 2), stop: stop, stopServing: func() {}} // room for both senders
-	running.dispatcher.Go(func() { b.dispatcher.Run(work) })
-	running.others.Go(func() { b.outbox.run(work) })
+	started := running{failed: make(chan error, 2), stop: stop, stopServing: func() {}} // room for both senders
+	started.dispatcher.Go(func() { b.dispatcher.Run(work) })
+	started.others.Go(func() { b.outbox.run(work) })
 
 	err := b.connect(ctx)
-	running.web = b.startHTTP(running.failed) // after connect, because it uses the connection
+	started.web = b.startHTTP(started.failed) // after connect, because it uses the connection
 	if err == nil {
 		serving, stopServing := context.WithCancel(ctx)
-		running.stopServing = stopServing
-		running.serving.Go(func() {
+		started.stopServing = stopServing
+		started.serving.Go(func() {
 			opened := func() {
-				running.others.Go(func() { b.dispatcher.Maintain(work) })
+				started.others.Go(func() { b.dispatcher.Maintain(work) })
 			}
 			if err := b.serve(serving, opened); err != nil {
-				running.failed <- err
+				started.failed <- err
 			}
 		})
 		select {
 		case <-ctx.Done():
-		case err = <-running.failed:
+		case err = <-started.failed:
 		case <-b.closed:
 			err = fmt.Errorf("bridge: the NATS connection was closed: %w", b.nc.LastError())
 		}
 	}
-	return b.shutdown(ctx, err, &running)
+	return b.shutdown(ctx, err, &started)
 }
 
-// running tracks what Run has started.
+// running is what Run has started.
 type running struct {
 	dispatcher  sync.WaitGroup
 	serving     sync.WaitGroup // serve

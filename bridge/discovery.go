@@ -21,14 +21,14 @@ var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9
 // a publisher's requests to one queue. It returns the subscriptions made, including
 // those made before an error.
 func (b *Bridge) discoverable() (made []*nats.Subscription, err error) {
-	for verb, answer := range map[micro.Verb]func() any{
+	for asked, answer := range map[micro.Verb]func() any{
 		micro.PingVerb:  func() any { return b.ping() },
 		micro.InfoVerb:  func() any { return b.info() },
 		micro.StatsVerb: func() any { return b.stats() },
 	} {
 		handle := func(m *nats.Msg) { b.discover(m, answer()) }
 		for _, scope := range [][2]string{{"", ""}, {serviceName, ""}, {serviceName, b.id}} {
-			subject, err := micro.ControlSubject(verb, scope[0], scope[1])
+			subject, err := micro.ControlSubject(asked, scope[0], scope[1])
 			if err != nil {
 				return made, fmt.Errorf("bridge: service discovery: %w", err)
 			}

@@ -65,7 +65,7 @@ func newEndpoints(b *Bridge) *endpoints {
 		e.verb = &verbs[ge.Verb]
 		e.replier = &clientReplier{b, e}
 		es.all = append(es.all, e)
-		es.byRequest[ge.Kind][ge.Verb][index(ge.HasPriority)] = e
+		es.byRequest[ge.Kind][ge.Verb][oneIf(ge.HasPriority)] = e
 	}
 	return es
 }
@@ -80,10 +80,11 @@ func (es *endpoints) answered() int64 {
 }
 
 func (es *endpoints) of(r *subjects.Request) *endpoint {
-	return es.byRequest[r.Kind][r.Verb][index(r.HasPriority)]
+	return es.byRequest[r.Kind][r.Verb][oneIf(r.HasPriority)]
 }
 
-func index(b bool) int {
+// oneIf returns 1 if b is true, else 0.
+func oneIf(b bool) int {
 	if b {
 		return 1
 	}

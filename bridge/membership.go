@@ -124,11 +124,11 @@ func (m *membership) join(ctx context.Context, store string) error {
 	if _, err := m.b.nc.Subscribe(inbox, m.hear); err != nil {
 		return fmt.Errorf("bridge: subscribe to %s: %w", inbox, err)
 	}
-	settled, listening := false, false
-	for waited := time.Duration(0); !settled && waited < m.waitTime(); waited += answerTime {
+	enough, listening := false, false
+	for waited := time.Duration(0); !enough && waited < m.waitTime(); waited += answerTime {
 		for {
 			var reached bool
-			if reached, settled = m.ask(ctx, inbox); reached {
+			if reached, enough = m.ask(ctx, inbox); reached {
 				break
 			}
 			if err := ctx.Err(); err != nil {
@@ -157,8 +157,8 @@ func (m *membership) waitTime() time.Duration {
 }
 
 // ask asks which bridges there are and waits for answers. reached means that the
-// question has reached NATS, and settled that there is no need to ask again.
-func (m *membership) ask(ctx context.Context, inbox string) (reached, settled bool) {
+// question has reached NATS, and enough that there is no need to ask again.
+func (m *membership) ask(ctx context.Context, inbox string) (reached, enough bool) {
 	if !m.b.online.Load() {
 		select {
 		case <-m.online:
@@ -181,12 +181,12 @@ func (m *membership) ask(ctx context.Context, inbox string) (reached, settled bo
 		m.b.quiet.nats.warn("cannot ask for other bridges; trying again", "error", err)
 		return false, false
 	}
-	enough := time.NewTimer(answerTime)
-	defer enough.Stop()
+	timer := time.NewTimer(answerTime)
+	defer timer.Stop()
 	select {
 	case <-m.asked:
 		return true, true
-	case <-enough.C:
+	case <-timer.C:
 		return true, false
 	case <-ctx.Done():
 		return false, false

@@ -86,19 +86,9 @@ func gauge(name, help string, value func() float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 }
 
-func (b *Bridge) isConnected() float64 {
-	if b.online.Load() {
-		return 1
-	}
-	return 0
-}
+func (b *Bridge) isConnected() float64 { return float64(oneIf(b.online.Load())) }
 
-func (b *Bridge) isServing() float64 {
-	if b.servingReady() == nil {
-		return 1
-	}
-	return 0
-}
+func (b *Bridge) isServing() float64 { return float64(oneIf(b.servingReady() == nil)) }
 
 // endpoint makes the series of an endpoint.
 func (m *metrics) endpoint(name, subject string) *endpoint {
@@ -158,10 +148,10 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 	if err != nil {
 		c.b.quiet.store.warn("the queue lengths could not be read", "error", err)
 	}
-	ch <- prometheus.MustNewConstMetric(queuesReadDesc, prometheus.GaugeValue, float64(index(err == nil)))
+	ch <- prometheus.MustNewConstMetric(queuesReadDesc, prometheus.GaugeValue, float64(oneIf(err == nil)))
 	for _, l := range kinds {
 		truncated := l.truncated || !l.complete
-		ch <- prometheus.MustNewConstMetric(queuesTruncatedDesc, prometheus.GaugeValue, float64(index(truncated)), l.kind.String())
+		ch <- prometheus.MustNewConstMetric(queuesTruncatedDesc, prometheus.GaugeValue, float64(oneIf(truncated)), l.kind.String())
 		for _, q := range l.longest {
 			ch <- prometheus.MustNewConstMetric(queueLengthDesc, prometheus.GaugeValue, float64(q.length), l.kind.String(), q.name)
 		}

@@ -48,6 +48,15 @@ import (
 // Forwarding costs a message and some processor time. So the owner of a busy queue also
 // attracts its pops, and NATS delivers most of them to it directly: see affinity.
 //
+// # Two kinds of heartbeats
+//
+// The heartbeats here are not those of membership. Those go to all bridges on one NATS,
+// whatever their store and version, once a second and with all that explains a conflict;
+// they decide who may serve. These go only to bridges that share the queues and speak
+// this version of the protocol. They are four times as frequent, because clients wait
+// for their pops while a dead peer goes unnoticed, and so they are only a few bytes
+// long.
+//
 // # Subjects
 //
 // All are below a root shared only by bridges with the same store, queue group and

@@ -17,12 +17,12 @@ import (
 const natsPatience = 2 * time.Second
 
 // shutdown ends what Run started, within the shutdown timeout. Each step depends on
-// those before it. The reason is failure or, if that is nil, the end of ctx. It returns
-// failure and what was left undone.
-func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) error {
+// those before it. The reason is cause or, if that is nil, the end of ctx. It returns
+// cause and what was left undone.
+func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) error {
 	// From here on /readyz answers 503, so that no more traffic is sent here.
 	b.stopping.Store(true)
-	summary := b.beginSummary(ctx, failure)
+	summary := b.beginSummary(ctx, cause)
 
 	// Once the timeout is over, nothing waits for NATS. Requests have all of that time
 	// except for what the last exchange with NATS may take.
@@ -30,8 +30,8 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) 
 	total, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	defer context.AfterFunc(total, b.line.cut)()
-	patience := patience{total: total, each: min(natsPatience, timeout/4)}
-	requests, cancel := context.WithTimeout(total, timeout-patience.each)
+	toNATS := patience{total: total, each: min(natsPatience, timeout/4)}
+	requests, cancel := context.WithTimeout(total, timeout-toNATS.each)
 	defer cancel()
 
 	// While NATS is away, nothing arrives and nothing can be sent, and attempts to
@@ -41,15 +41,15 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) 
 	}
 
 	// No more decisions about whether to serve.
-	running.stopServing()
-	if patience.call(func(context.Context) error { running.serving.Wait(); return nil }) != nil {
+	started.stopServing()
+	if toNATS.call(func(context.Context) error { started.serving.Wait(); return nil }) != nil {
 		b.goOffline()
-		running.serving.Wait()
+		started.serving.Wait()
 	}
 
 	// No more requests. If NATS does not answer, nobody can know whether more are on
 	// their way.
-	silence := b.stopDelivery(&patience)
+	silence := b.stopDelivery(&toNATS)
 	summary.unseen = b.awaitHandlers(requests)
 	if errors.Is(silence, nats.ErrDisconnected) {
 		b.goOffline()
@@ -70,11 +70,11 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) 
 	// is up, the batches in flight are cancelled and the rest is answered 503, which
 	// takes no time because it does not need the store.
 	b.dispatcher.Close()
-	if !waitFor(requests, &running.dispatcher) {
+	if !waitFor(requests, &started.dispatcher) {
 		summary.undone, _ = b.dispatcher.Pending()
 	}
-	running.stop()
-	running.dispatcher.Wait()
+	started.stop()
+	started.dispatcher.Wait()
 	b.restorer.end()
 
 	// Peers answer the pops forwarded to them, but only this bridge can answer for a
@@ -85,7 +85,7 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) 
 		cancel() // their reports cannot arrive
 	}
 	b.router.end(peers)
-	_ = patience.call(func(context.Context) error { b.members.leave(); return nil })
+	_ = toNATS.call(func(context.Context) error { b.members.leave(); return nil })
 
 	// All replies are written. Once NATS answers a PING, they have arrived.
 	b.outbox.end()
@@ -93,16 +93,16 @@ func (b *Bridge) shutdown(ctx context.Context, failure error, running *running) 
 	if summary.sent() > 0 {
 		summary.unconfirmed = nats.ErrDisconnected
 		if b.online.Load() {
-			summary.unconfirmed = patience.call(b.nc.FlushWithContext)
+			summary.unconfirmed = toNATS.call(b.nc.FlushWithContext)
 		}
 	}
 	b.disconnect()
 	b.line.cut() // nothing is left to send, so nobody has to wait for NATS
-	patience.late.Wait()
+	toNATS.late.Wait()
 
 	// HTTP last: until here it can be asked about the shutdown.
-	running.web.close()
-	running.others.Wait()
+	started.web.close()
+	started.others.Wait()
 	if err := b.router.wait(total); err != nil {
 		b.options.Logger.Warn("a goroutine is left behind", "error", err)
 	}
@@ -212,11 +212,11 @@ func (b *Bridge) disconnect() {
 	}
 }
 
-// summary describes a shutdown.
-type summary struct {
-	b       *Bridge
-	failure error
-	began   time.Time
+// shutdownSummary describes a shutdown.
+type shutdownSummary struct {
+	b     *Bridge
+	cause error
+	began time.Time
 	// At the beginning.
 	answeredBefore, unsentBefore int64
 
@@ -226,30 +226,30 @@ type summary struct {
 	unconfirmed error // why it is unknown whether the replies have arrived
 }
 
-func (b *Bridge) beginSummary(ctx context.Context, failure error) *summary {
-	reason := failure
+func (b *Bridge) beginSummary(ctx context.Context, cause error) *shutdownSummary {
+	reason := cause
 	if reason == nil {
 		reason = context.Cause(ctx)
 	}
 	pending, _ := b.dispatcher.Pending()
 	b.options.Logger.Info("shutting down", "reason", reason, "pending", pending, "timeout", b.options.ShutdownTimeout)
-	return &summary{b: b, failure: failure, began: time.Now(), answeredBefore: b.endpoints.answered(), unsentBefore: b.unsent.Load()}
+	return &shutdownSummary{b: b, cause: cause, began: time.Now(), answeredBefore: b.endpoints.answered(), unsentBefore: b.unsent.Load()}
 }
 
 // answered returns the number of requests answered since the beginning.
-func (s *summary) answered() int64 { return s.b.endpoints.answered() - s.answeredBefore }
+func (s *shutdownSummary) answered() int64 { return s.b.endpoints.answered() - s.answeredBefore }
 
 // sent returns how many of their replies were handed to NATS.
-func (s *summary) sent() int64 {
+func (s *shutdownSummary) sent() int64 {
 	return max(0, s.answered()-s.undone-(s.b.unsent.Load()-s.unsentBefore))
 }
 
-// end logs the summary, and returns the failure and what was left undone.
-func (s *summary) end() error {
+// end logs the summary, and returns the cause and what was left undone.
+func (s *shutdownSummary) end() error {
 	unsent := s.b.unsent.Load() - s.unsentBefore
 	left := int64(s.unseen) + s.undone + unsent
 	answered := s.sent()
-	problems := []error{s.failure}
+	problems := []error{s.cause}
 	if s.unseen > 0 {
 		problems = append(problems, errUnseen(s.unseen))
 	}

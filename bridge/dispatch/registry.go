@@ -120,7 +120,7 @@ func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (
 func (s *shard) evictLocked() {
 	var oldest *Queue
 	n := 0
-	for _, q := range s.queues { // iteration starts at a random place
+	for _, q := range s.queues { // in random order
 		if oldest == nil || q.used.Load() < oldest.used.Load() {
 			oldest = q
 		}

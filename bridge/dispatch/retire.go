@@ -84,24 +84,24 @@ func pause(ctx context.Context, d time.Duration) bool {
 // Round runs one round. After an error it leaves the rest to the next one. Calls must
 // not be concurrent.
 func (r *Retirer) Round(ctx context.Context) error {
-	registry := r.d.queues
-	round := registry.beginRound()
+	queues := r.d.queues
+	round := queues.beginRound()
 	next, ripe := fdbpq.NewMark(), r.ripe
 	r.ripe = next
-	if registry.evicted.Swap(false) {
+	if queues.evicted.Swap(false) {
 		r.passes = listPasses
 	}
 	if r.passes > 0 {
-		for kind := range registry.shards {
+		for kind := range queues.shards {
 			if err := r.passList(ctx, subjects.Kind(kind), next, ripe); err != nil {
 				return err
 			}
 		}
 		r.passes--
 	}
-	for kind := range registry.shards {
-		for i := range registry.shards[kind] {
-			if err := r.passShard(ctx, &registry.shards[kind][i], round, next, ripe); err != nil {
+	for kind := range queues.shards {
+		for i := range queues.shards[kind] {
+			if err := r.passShard(ctx, &queues.shards[kind][i], round, next, ripe); err != nil {
 				return err
 			}
 		}

@@ -11,6 +11,16 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
+// decode fills the operation, whose kind and end are set, from a message whose subject was
+// parsed. It is a switch and not a function in the table of verbs, so that its arguments
+// stay on the stack.
+func decode(p payload, m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
+	if p == payloadMessage {
+		return decodePush(m, r, op)
+	}
+	return decodeBare(m, r, op)
+}
+
 // decodeBare decodes verbs that have no payload and no headers of their own. Errors
 // wrap ErrBadRequest.
 func decodeBare(m *nats.Msg, r *subjects.Request, _ *fdbpq.Op) error {

@@ -78,7 +78,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		r := requests[int(verb)%len(requests)]
 		op := fdbpq.Op{Kind: verbs[r.Verb].op, End: verbs[r.Verb].end}
-		if err := verbs[r.Verb].decode(&nats.Msg{Header: h, Data: payload}, &r, &op); err != nil {
+		if err := decode(verbs[r.Verb].payload, &nats.Msg{Header: h, Data: payload}, &r, &op); err != nil {
 			got := ErrorFromHeaders(sent(t, failureOf(err).header))
 			var wire *Error
 			if !errors.As(got, &wire) || wire.Code != 400 || wire.Text == "" || len(wire.Text) > 1000 {

@@ -88,7 +88,7 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 	}
 	ops := [1]fdbpq.Op{{Kind: e.verb.op, End: e.verb.end}}
 	op := &ops[0]
-	if err := e.verb.decode(m, &parsed, op); err != nil {
+	if err := decode(e.verb.payload, m, &parsed, op); err != nil {
 		return err
 	}
 	headers := headerSize(op.Message.Headers)

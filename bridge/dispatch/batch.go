@@ -95,6 +95,9 @@ func (l *lane) setDurable(b *batch) {
 // succeed answers the requests of a batch that is durable.
 func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 	l.d.options.BatchDone(len(b.ops))
+	if b.pushes && l.d.health.refusesPushes.Load() {
+		l.d.health.refusesPushes.Store(false)
+	}
 	now := time.Now()
 	largest, items := 0, false
 	for r, ops := range b.each() {
@@ -140,7 +143,11 @@ func (l *lane) fail(b *batch, err error) {
 	}
 	l.d.options.Warn("a batch failed", "requests", len(b.requests), "error", err)
 	// A store that is full refuses pushes, and with them the rest of their batch.
-	apart := b.pushes && b.nonPushes && errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, ErrUnknownOutcome)
+	refused := b.pushes && errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, ErrUnknownOutcome)
+	if refused {
+		l.d.health.refusesPushes.Store(true)
+	}
+	apart := refused && b.nonPushes
 	for r, ops := range b.each() {
 		if apart && !has(ops, fdbpq.OpPush) && l.requeue(r, ops) == nil {
 			continue // to be run without pushes: see take

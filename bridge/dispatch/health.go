@@ -18,6 +18,8 @@ import (
 type health struct {
 	failed  atomic.Pointer[error] // the last failure since the last successful probe
 	probing sync.Mutex
+
+	refusesPushes atomic.Bool // as far as the last batch with pushes showed
 }
 
 // note records the error of a batch with writes.

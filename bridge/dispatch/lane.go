@@ -276,8 +276,8 @@ func (l *lane) failWaiting(err error) {
 // reads could notice. So a len never shares a batch with an earlier push that has no
 // reply, and a batch that only reads waits for such pushes.
 //
-// While the store does not take writes, as far as is known, pushes have batches of their
-// own: it may be full, and take pops.
+// From a push that the store refused to one that it took, pushes have batches of their own:
+// the store may be full, and take pops.
 func (l *lane) take(ctx context.Context) *batch {
 	l.expire(ctx)
 	l.mu.Lock()
@@ -286,12 +286,12 @@ func (l *lane) take(ctx context.Context) *batch {
 		return nil
 	}
 	b := l.spare.Get().(*batch)
-	options, unwell := &l.d.options, l.d.health.failed.Load() != nil
+	options, apart := &l.d.options, l.d.health.refusesPushes.Load()
 	for bytes := 0; l.mu.waiting.len() > 0; {
 		r, ops := l.mu.waiting.first()
 		bytes += l.expect(r, ops)
 		full := bytes > options.MaxBatchBytes || len(b.ops)+len(ops) > options.MaxBatch
-		mixes := unwell && b.pushes != has(ops, fdbpq.OpPush)
+		mixes := apart && b.pushes != has(ops, fdbpq.OpPush)
 		if len(b.ops) > 0 && (full || mixes || b.silent && has(ops, fdbpq.OpLen)) {
 			break
 		}

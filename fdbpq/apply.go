@@ -7,8 +7,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// txOps is the operations of one transaction. They run in three stages: lens and
-// pushes, pops, peeks. Each step of a stage starts the reads of all queues before it
+// txOps is the operations of one transaction. They run in four stages: lens and
+// pushes, operations with tokens, pops and leases, peeks. Each step of a stage starts the reads of all queues before it
 // waits for any, so many queues cost as many round trips as the slowest one alone.
 type txOps struct {
 	tx      kv.Transaction
@@ -32,13 +32,14 @@ type queueOps struct {
 	l      *layout
 	ledger ledger
 
-	lens, pushes []int  // indexes into txOps.ops
-	pops         *pops  // nil without pops
-	peeks        *peeks // nil without peeks
+	lens, pushes []int        // indexes into txOps.ops
+	settlements  *settlements // nil without operations with tokens
+	pops         *pops        // nil without pops and leases
+	peeks        *peeks       // nil without peeks
 
-	length    kv.Future[[]byte]                  // for lens
-	listEntry kv.Future[[]byte]                  // for pushes; nil if known to be there
-	last      map[int64]kv.Future[[]kv.KeyValue] // for pushes: the last item of each priority
+	length    kv.Future[[]byte]   // for lens
+	listEntry kv.Future[[]byte]   // for pushes; nil if known to be there
+	last      map[int64]lastItems // for pushes, by priority
 	pushed    map[ID]struct{}
 }
 
@@ -50,7 +51,7 @@ func apply(tx kv.Transaction, ops []Op, now time.Time, minCounts countsByQueue) 
 	for _, q := range t.queues {
 		q.ledger = ledger{tx: tx, l: q.l, now: now}
 	}
-	for _, stage := range []func() error{t.lenAndPush, t.pop, t.peek} {
+	for _, stage := range []func() error{t.lenAndPush, t.settle, t.pop, t.peek} {
 		if err := stage(); err != nil {
 			return nil, err
 		}
@@ -85,7 +86,12 @@ func group(ops []Op, results []Result) []*queueOps {
 			q.lens = append(q.lens, i)
 		case OpPush:
 			q.pushes = append(q.pushes, i)
-		case OpPop:
+		case OpAck, OpNak, OpExtend:
+			if q.settlements == nil {
+				q.settlements = &settlements{}
+			}
+			q.settlements.indexes = append(q.settlements.indexes, i)
+		case OpPop, OpLease:
 			if q.pops == nil {
 				q.pops = &pops{due: due{ledger: &q.ledger}}
 			}

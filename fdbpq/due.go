@@ -1,6 +1,7 @@
 package fdbpq
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -14,12 +15,11 @@ import (
 //	("t", due) + (kind, ...) = ""
 //
 // due is in microseconds since 1970, and (kind, ...) is the key that falls due, without the
-// queue's subspace. So far these are the answers and claims of staged pops,
-// ("f", 0, request) and ("f", 2, request).
+// queue's subspace. These are held items, ("h", priority, count, random), and the answers and
+// claims of staged pops, ("f", 0, request) and ("f", 2, request).
 //
 // Nothing runs at the due time itself. A transaction that depends on the state of the
-// queue reads the index up to now and first handles what is due. So far only a pop that
-// finds too few items does so. Earlier versions of this package, which do not know the
+// queue reads the index up to now and first handles what is due. Earlier versions of this package, which do not know the
 // index, leave entries without keys; these are removed when they fall due.
 //
 // An entry is removed together with its key, or by a transaction that has read that the
@@ -87,6 +87,7 @@ func bringBack(queues []*due) error {
 		d.begin()
 	}
 	var staged []*leftovers
+	var all []*dueHeld
 	for _, d := range queues {
 		entries, err := d.head.Get()
 		if err != nil {
@@ -97,17 +98,58 @@ func bringBack(queues []*due) error {
 		}
 		left := &leftovers{due: d}
 		staged = append(staged, left)
+		n := len(all)
 		for _, entry := range entries {
-			if d.err = d.resolve(entry.Key, left); d.err != nil {
+			if d.err = d.resolve(entry.Key, left, &all); d.err != nil {
+				all = all[:n]
 				break
 			}
 		}
 	}
-	return returnStaged(staged)
+	if err := returnStaged(staged); err != nil {
+		return err
+	}
+	return returnHeld(all)
 }
 
-// resolve adds what an entry stands for to left.
-func (d *due) resolve(entry []byte, left *leftovers) error {
+// dueHeld is a held item that has fallen due.
+type dueHeld struct {
+	dueRecord
+	due     *due
+	id      ID
+	encoded kv.Future[[]byte]
+}
+
+// returnHeld returns held items to their old places.
+func returnHeld(all []*dueHeld) error {
+	for _, d := range all {
+		encoded, err := d.encoded.Get()
+		if err != nil {
+			return err
+		}
+		g := d.due.ledger
+		if encoded == nil { // this transaction has settled it
+			g.tx.Clear(d.entry)
+			continue
+		}
+		h, err := parseHeld(&d.id, encoded)
+		if err != nil {
+			d.due.err = err
+			continue
+		}
+		if !bytes.Equal(g.l.dueKey(h.due, d.key), d.entry) { // it was extended meanwhile
+			g.tx.Clear(d.entry)
+			continue
+		}
+		g.release(h)
+		g.putBack(h)
+		d.due.returned = true
+	}
+	return nil
+}
+
+// resolve adds what an entry stands for to left or to all.
+func (d *due) resolve(entry []byte, left *leftovers, all *[]*dueHeld) error {
 	l := d.ledger.l
 	_, rest, err := tuple.DecodeInt(entry[len(l.prefix)+kindSize:])
 	var kind string
@@ -120,6 +162,14 @@ func (d *due) resolve(entry []byte, left *leftovers) error {
 	}
 	record := dueRecord{key: append([]byte(l.prefix), rest...), entry: entry}
 	if kind == kindAnswer && left.add(record, what) {
+		return nil
+	}
+	if kind == kindHeld {
+		id, err := l.parseItem(record.key)
+		if err != nil {
+			return err
+		}
+		*all = append(*all, &dueHeld{record, d, id, d.ledger.tx.Get(record.key)})
 		return nil
 	}
 	return fmt.Errorf("%w: time index: key %x: this version cannot handle it", ErrCorrupt, entry)

@@ -20,6 +20,13 @@ var (
 	// ErrID is returned for text that is not an id.
 	ErrID = errors.New("fdbpq: invalid item id")
 
+	// ErrToken is returned for text that is not a token.
+	ErrToken = errors.New("fdbpq: invalid lease token")
+
+	// ErrLeaseLost is returned for a token whose lease is over, when the item is settled or
+	// was delivered again.
+	ErrLeaseLost = errors.New("fdbpq: the lease is lost or the item is settled")
+
 	// ErrOp is returned for an operation that the queue does not support.
 	ErrOp = errors.New("fdbpq: invalid operation")
 

@@ -12,9 +12,12 @@ import (
 // The keys of a queue are tuples below its own subspace. For a PriorityQueue:
 //
 //	("i", priority, count, random)       = value    an item, exactly the recipe's key
+//	("h", priority, count, random)       = bytes    an item that is leased or delayed, see held.go
+//	("a", priority, count, random)       = (deliveries, fence, wait)  history of an item in ("i")
 //	("m", priority, count, random, part) = bytes    headers and the rest of a long value
 //	("n")                                = int64    counter: items
 //	("n", priority)                      = int64    counter: items of that priority
+//	("n", "leased"), ("n", "delayed")    = int64    counters: held items
 //	("r", ...), ("f", ...)                          staged pops, see staged_keys.go
 //	("t", due, kind, ...)                = ""       time index, see due.go
 //
@@ -33,12 +36,14 @@ import (
 //
 // areas is the table of all roots of a Keyspace.
 //
-// count is one more than the highest count in use at that priority, and index one more
-// than the highest index in use. id.go defines random, message.go value and part.
+// count is one more than the highest count in use at that priority, held items included, and
+// index one more than the highest index in use. id.go defines random, message.go value and part.
 
 // Kinds of keys: the first element inside a queue's subspace.
 const (
 	kindItem    = "i"
+	kindHeld    = "h"
+	kindHistory = "a"
 	kindMeta    = "m"
 	kindCounter = "n"
 	kindRequest = "r"
@@ -50,7 +55,7 @@ const (
 )
 
 // layout builds the keys of one queue. A process can have very many, so it holds nothing
-// that can be computed when needed. Only listedSince and cameShort ever change.
+// that can be computed when needed. Only listedSince ever changes.
 type layout struct {
 	prefix string // of all keys of the queue, and its identity
 	list   *list  // that the queue is in; nil outside a Keyspace
@@ -61,10 +66,6 @@ type layout struct {
 	// list, or put it there; nil if none has. list.go says for how long pushes may rely
 	// on it.
 	listedSince atomic.Pointer[time.Time]
-
-	// cameShort is whether the last pop found too few items. The next one probably
-	// will too, and then reads what is due at once.
-	cameShort atomic.Bool
 }
 
 func newLayout(s Subspace, format ValueFormat, fifo bool) *layout {

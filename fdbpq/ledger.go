@@ -10,8 +10,9 @@ import (
 // their keys or the item counters. An item is
 //
 //	ready   at its key in ("i"), and counted
-//	lent    not in ("i"), and not counted; its ("m") keys stay, and a staged pop
-//	        keeps its value
+//	lent    not in ("i"), and not counted; its ("m") keys stay, and a staged pop, or
+//	        this transaction, keeps its value
+//	held    at its key in ("h"), and counted as leased or delayed; its ("m") keys stay
 //	gone    without any key
 //
 // and moves between these states like this:
@@ -23,8 +24,15 @@ import (
 //	             '----------------------------------------'
 //	                            restore
 //
-// take is lend and removeRest in one. A new state needs one method for each arrow to it and
-// from it.
+//	        hold                 discard
+//	lent ---------> held    lent --------> gone
+//	  ^               |
+//	  '---------------'
+//	       release
+//
+// take is lend and removeRest in one, putBack giveBack with the item's history, and claim gets
+// an item that a token holds, wherever it is. A new state needs one method for each arrow to
+// it and from it.
 //
 // flush writes the counters, so it must be called last.
 type ledger struct {
@@ -32,6 +40,7 @@ type ledger struct {
 	l      *layout
 	now    time.Time
 	deltas map[int64]int64 // changes of the counters, by priority
+	held   [2]int64        // the same of held items, by state
 	wrote  bool
 }
 
@@ -65,6 +74,43 @@ func (g *ledger) giveBack(id *ID, value []byte) {
 	g.tally(id, 1)
 }
 
+// hold writes a lent item to ("h").
+func (g *ledger) hold(h *held) {
+	g.l.setUntil(g.tx, h.due, g.l.heldKey(&h.id), h.encode())
+	g.tallyHeld(h, 1)
+}
+
+// release removes a held item from ("h").
+func (g *ledger) release(h *held) {
+	g.l.clearUntil(g.tx, h.due, g.l.heldKey(&h.id))
+	g.tallyHeld(h, -1)
+}
+
+// putBack returns a lent item to its old place, with its history.
+func (g *ledger) putBack(h *held) {
+	g.giveBack(&h.id, h.value)
+	g.tx.Set(g.l.historyKey(&h.id), history{h.deliveries, h.fence, h.wait}.encode())
+}
+
+// claim lends an item that a token holds.
+func (g *ledger) claim(h *heldItem) {
+	if !h.ready {
+		g.release(h.held)
+		return
+	}
+	g.tx.Clear(g.l.itemKey(&h.id))
+	g.tx.Clear(g.l.historyKey(&h.id))
+	g.tally(&h.id, -1)
+}
+
+// discard removes the rest of a lent item, which need not have been read.
+func (g *ledger) discard(id *ID) {
+	if id.hasMeta() {
+		g.tx.ClearRange(g.l.metaRange(id))
+	}
+	g.wrote = true
+}
+
 // removeRest removes the rest of a lent item, which must have been read in full.
 func (g *ledger) removeRest(s *stored) {
 	for _, part := range s.parts {
@@ -72,6 +118,9 @@ func (g *ledger) removeRest(s *stored) {
 	}
 	g.wrote = true
 }
+
+// forget removes an item's history. Pops do that themselves, if there are histories.
+func (g *ledger) forget(id *ID) { g.tx.Clear(g.l.historyKey(id)) }
 
 // take removes an item, which must have been read in full.
 func (g *ledger) take(s *stored) {
@@ -81,11 +130,14 @@ func (g *ledger) take(s *stored) {
 
 // restore returns a taken item to its old place, as it was stored, and lists the queue,
 // which may have left the list of queues meanwhile.
-func (g *ledger) restore(s *stored) {
+func (g *ledger) restore(s *stored, past history) {
 	if g.l.list != nil {
 		g.l.addToList(g.tx, g.now)
 	}
 	g.tx.Set(s.pair.Key, s.pair.Value)
+	if past != (history{}) {
+		g.tx.Set(g.l.historyKey(&s.item.ID), past.encode())
+	}
 	for _, part := range s.parts {
 		g.tx.Set(part.Key, part.Value)
 	}
@@ -104,8 +156,21 @@ func (g *ledger) tally(id *ID, delta int64) {
 	g.deltas[id.Priority] += delta
 }
 
+// tallyHeld adds to the counter of a held item's state.
+func (g *ledger) tallyHeld(h *held, delta int64) {
+	g.wrote = true
+	if h.id.ours() {
+		g.held[h.state] += delta
+	}
+}
+
 // flush writes the changes of the counters.
 func (g *ledger) flush() {
+	for state, delta := range g.held {
+		if delta != 0 {
+			addToCounter(g.tx, g.l.stateCounterKey(heldState(state)), delta)
+		}
+	}
 	total := int64(0)
 	for priority, delta := range g.deltas {
 		total += delta

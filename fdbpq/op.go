@@ -1,6 +1,9 @@
 package fdbpq
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // OpKind is what an Op does.
 type OpKind uint8
@@ -11,10 +14,19 @@ const (
 	OpPop
 	OpPeek
 	OpLen
+	// OpLease is OpPop, but the item stays leased until OpAck removes it: it comes back
+	// to its old place when the lease is over.
+	OpLease
+	// OpAck removes a leased item.
+	OpAck
+	// OpNak gives a leased item back, after Delay. Its token is worth nothing then.
+	OpNak
+	// OpExtend has a lease begin anew.
+	OpExtend
 )
 
 // writes reports whether the operation can change the queue.
-func (k OpKind) writes() bool { return k == OpPush || k == OpPop }
+func (k OpKind) writes() bool { return k != OpPeek && k != OpLen }
 
 // End is an end of a queue.
 type End uint8
@@ -32,11 +44,24 @@ type Op struct {
 	Kind OpKind
 	// Queue is a *PriorityQueue or a *Queue.
 	Queue Target
-	// End is for OpPop and OpPeek.
+	// End is for OpPop, OpPeek and OpLease.
 	End End
 	// Priority and Message are for OpPush. A FIFO queue ignores Priority.
 	Priority int64
 	Message  Message
+
+	// Lease is the length of the lease of OpLease, MinLease to MaxLease; 0 means
+	// DefaultLease. For OpExtend 0 means the length that the lease had.
+	Lease time.Duration
+	// Token says which lease OpAck, OpNak and OpExtend are about.
+	Token Token
+	// Delay is how long OpNak keeps the item back, 0 to MaxDelay.
+	Delay time.Duration
+	// Uncounted makes OpNak not count the delivery.
+	Uncounted bool
+	// IfPrevious has an OpLease fail with ErrLeaseLost if the operation before it failed,
+	// which must be one with a Token on the same queue.
+	IfPrevious bool
 }
 
 var errFIFOEnd = fmt.Errorf("%w: a FIFO queue has pops and peeks at its front only", ErrOp)
@@ -51,7 +76,15 @@ func (op *Op) check(l *layout) error {
 			return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)
 		}
 		return nil
-	case OpPop, OpPeek:
+	case OpAck, OpNak, OpExtend:
+		if op.Delay < 0 || op.Delay > MaxDelay {
+			return fmt.Errorf("%w: a delay of %v: want 0 to %v", ErrOp, op.Delay, MaxDelay)
+		}
+		return checkLease(op.Lease)
+	case OpPop, OpPeek, OpLease:
+		if err := checkLease(op.Lease); err != nil {
+			return err
+		}
 		if op.End > Back {
 			return fmt.Errorf("%w: no end %d", ErrOp, op.End)
 		}
@@ -71,11 +104,14 @@ type Target interface {
 
 // Result is the result of one Op.
 type Result struct {
-	// Item is the item of OpPop and OpPeek. For OpPush only its ID and PushedAt are set.
+	// Item is the item of OpPop, OpPeek and OpLease. For OpPush only its ID and PushedAt are
+	// set.
 	Item Item
+	// Lease is that of OpLease and OpExtend.
+	Lease Lease
 	// Len is the number of items, for OpLen.
 	Len int64
-	// Err is the error of this operation alone: ErrEmpty, ErrMessageTooLarge, ErrOp or
-	// ErrCorrupt. It does not affect the other operations.
+	// Err is the error of this operation alone: ErrEmpty, ErrMessageTooLarge, ErrLeaseLost,
+	// ErrOp or ErrCorrupt. It does not affect the other operations.
 	Err error
 }

@@ -2,11 +2,12 @@ package fdbpq
 
 import "github.com/pqbridge/pqbridge/fdbpq/kv"
 
-// pops is the pops of one queue.
+// pops is the pops and leases of one queue.
 type pops struct {
 	indexes [2][]int // into txOps.ops, by End
 	ends    ends
 	due     due
+	past    kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
 }
 
 // pop runs the pops from both ends. It reads both ends before it removes anything; where
@@ -19,16 +20,12 @@ func (t *txOps) pop() error {
 			queues = append(queues, q)
 		}
 	}
-	var short []*queueOps
 	for _, q := range queues {
 		if err := q.pops.ends.arrive(); err != nil {
 			return err
 		}
-		if q.pops.isShort(q.l) {
-			short = append(short, q)
-		}
 	}
-	if err := t.refill(short); err != nil {
+	if err := t.refill(queues); err != nil {
 		return err
 	}
 	for _, q := range queues {
@@ -44,13 +41,14 @@ func (t *txOps) pop() error {
 	return nil
 }
 
-// begin starts to read as many items as there are pops, and what is due as well if the
-// pops will probably need it.
+// begin starts to read as many items as there are pops, what is due, and whether any item
+// has a history.
 func (p *pops) begin(tx kv.Transaction, l *layout) {
 	p.beginItems(tx, l)
-	if l.cameShort.Load() {
-		p.due.begin()
-	}
+	p.due.begin()
+	// An item and its history are written together, so whoever changes the history of
+	// an item that is popped here conflicts with the pop.
+	p.past = tx.Snapshot().GetRange(within(l.key(kindHistory, 1)), kv.RangeOptions{Limit: 1})
 }
 
 func (p *pops) beginItems(tx kv.Transaction, l *layout) {
@@ -60,35 +58,23 @@ func (p *pops) beginItems(tx kv.Transaction, l *layout) {
 // tooFew reports whether there are fewer items than pops at that end.
 func (p *pops) tooFew(end End) bool { return len(p.ends.walks[end].items) < len(p.indexes[end]) }
 
-// isShort reports whether there are fewer items than pops at either end, and remembers
-// it for the next pops.
-func (p *pops) isShort(l *layout) bool {
-	short := p.tooFew(Front) || p.tooFew(Back)
-	if l.cameShort.Load() != short {
-		l.cameShort.Store(short)
-	}
-	return short
-}
-
-// refill brings back what is due in the queues that have too few items, and reads the
-// items again where some came back.
-func (t *txOps) refill(short []*queueOps) error {
-	if len(short) == 0 {
-		return nil
-	}
-	dues := make([]*due, len(short))
-	for i, q := range short {
+// refill brings back what is due in the queues, and reads the items again where some came
+// back.
+func (t *txOps) refill(queues []*queueOps) error {
+	dues := make([]*due, len(queues))
+	for i, q := range queues {
 		dues[i] = &q.pops.due
 	}
 	if err := bringBack(dues); err != nil {
 		return err
 	}
-	for _, q := range short {
+	for _, q := range queues {
 		if q.pops.due.returned {
 			q.pops.beginItems(t.tx, q.l)
+			q.pops.past = t.tx.Snapshot().GetRange(within(q.l.key(kindHistory, 1)), kv.RangeOptions{Limit: 1})
 		}
 	}
-	for _, q := range short {
+	for _, q := range queues {
 		if err := q.pops.ends.arrive(); err != nil {
 			return err
 		}
@@ -96,14 +82,34 @@ func (t *txOps) refill(short []*queueOps) error {
 	return nil
 }
 
-// takeItems gives each pop from one end an item.
+// takeHistory removes the history of an item that is taken, and returns it.
+func (t *txOps) takeHistory(l *layout, id *ID) (history, error) {
+	key := l.historyKey(id)
+	value, err := t.tx.Snapshot().Get(key).Get()
+	if err != nil || value == nil {
+		return history{}, err
+	}
+	t.tx.Clear(key)
+	return parseHistory(id, value)
+}
+
+// takeItems gives each pop and lease from one end an item.
 func (t *txOps) takeItems(q *queueOps, end End) error {
 	p := q.pops
 	indexes := p.indexes[end]
 	if p.due.err != nil && p.tooFew(end) {
 		return failOps(t.results, indexes, p.due.err)
 	}
+	pasts, err := p.past.Get()
+	if err != nil {
+		return err
+	}
 	for n, i := range indexes {
+		op := &t.ops[i]
+		if op.IfPrevious && (i == 0 || t.results[i-1].Err != nil) {
+			t.results[i].Err = ErrLeaseLost
+			continue
+		}
 		s, err := p.ends.next(end)
 		if err != nil {
 			return err
@@ -123,10 +129,23 @@ func (t *txOps) takeItems(q *queueOps, end End) error {
 			// the order.
 			return failOps(t.results, indexes[n:], s.err)
 		}
+		var past history
+		if len(pasts) > 0 {
+			if past, err = t.takeHistory(q.l, &s.item.ID); err != nil {
+				if err = failOps(t.results, indexes[n:], err); err != nil {
+					return err
+				}
+				return nil
+			}
+		}
 		p.ends.noteTaken(end, s)
-		q.ledger.take(s)
-		t.popped = append(t.popped, takenItem{q.l, s})
 		t.results[i].Item = s.item
+		if op.Kind == OpLease {
+			t.leaseItem(q, op, s, past, &t.results[i])
+			continue
+		}
+		q.ledger.take(s)
+		t.popped = append(t.popped, takenItem{q.l, s, past})
 	}
 	return nil
 }

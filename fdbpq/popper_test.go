@@ -248,7 +248,7 @@ func TestPlainPopsFindItemsOfTheDead(t *testing.T) {
 		if err := p.Serve(f.ctx); err != nil {
 			f.Errorf("Serve: %v", err)
 		}
-		wantList(f.T, "after it", f.values(q.PopMin), "d", "c")
+		wantList(f.T, "after it", f.values(q.PopMin), "c", "d")
 	})
 }
 

@@ -15,11 +15,12 @@ func (t *txOps) beginPush(q *queueOps, snapshot kv.Reader) {
 	if q.l.list != nil && !q.l.recentlyListed(t.now) {
 		q.listEntry = snapshot.Get(q.l.listKey())
 	}
-	q.last = make(map[int64]kv.Future[[]kv.KeyValue])
+	q.last = make(map[int64]lastItems)
 	for _, i := range q.pushes {
 		p := q.priorityOf(&t.ops[i])
 		if _, ok := q.last[p]; !ok {
-			q.last[p] = snapshot.GetRange(q.l.priorityRange(p), kv.RangeOptions{Limit: 1, Reverse: true})
+			last := kv.RangeOptions{Limit: 1, Reverse: true}
+			q.last[p] = lastItems{snapshot.GetRange(q.l.priorityRange(p), last), snapshot.GetRange(q.l.heldRange(p), last)}
 		}
 	}
 }
@@ -44,8 +45,8 @@ func (t *txOps) push(q *queueOps) error {
 	}
 	next := make(map[int64]int64, len(q.last))
 	corrupt := make(map[int64]error) // by priority: pushes at other priorities go on
-	for p, future := range q.last {
-		count, err := q.l.nextCount(future)
+	for p, last := range q.last {
+		count, err := q.l.nextCount(last)
 		switch {
 		case errors.Is(err, ErrCorrupt):
 			corrupt[p] = err
@@ -96,20 +97,30 @@ func (t *txOps) ensureListed(l *layout, entry kv.Future[[]byte]) error {
 	return nil
 }
 
-// nextCount returns the count after that of the last item.
-func (l *layout) nextCount(last kv.Future[[]kv.KeyValue]) (int64, error) {
-	pairs, err := last.Get()
-	if err != nil {
-		return 0, err
+// lastItems is the last item of a priority that is ready, and the last that is held, being
+// read. A held item returns to its old place, so nothing new may be pushed before it.
+type lastItems struct{ ready, held kv.Future[[]kv.KeyValue] }
+
+// nextCount returns the count after those of the last items.
+func (l *layout) nextCount(last lastItems) (int64, error) {
+	count, empty := l.firstCount(), true
+	for _, future := range []kv.Future[[]kv.KeyValue]{last.ready, last.held} {
+		pairs, err := future.Get()
+		if err != nil {
+			return 0, err
+		}
+		if len(pairs) == 0 {
+			continue
+		}
+		id, err := l.parseItem(pairs[0].Key)
+		if err != nil {
+			return 0, err
+		}
+		if next := following(id.Count); empty || next > count {
+			count, empty = next, false
+		}
 	}
-	if len(pairs) == 0 {
-		return l.firstCount(), nil
-	}
-	id, err := l.parseItem(pairs[0].Key)
-	if err != nil {
-		return 0, err
-	}
-	return following(id.Count), nil
+	return count, nil
 }
 
 // following returns count + 1. At the end of int64, which only another program can

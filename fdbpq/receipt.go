@@ -142,7 +142,7 @@ func restoreSome(tx kv.Transaction, items []takenItem, next, budget int, now tim
 			g = &ledger{tx: tx, l: l, now: now}
 			ledgers[l] = g
 		}
-		g.restore(items[next].stored)
+		g.restore(items[next].stored, items[next].past)
 	}
 	for _, g := range ledgers {
 		g.flush()

@@ -170,6 +170,7 @@ func (s *serving) give(w *lineEntry, item *stored, g *ledger) error {
 		}
 		if item.err == nil {
 			g.removeRest(item)
+			g.forget(&item.item.ID)
 			s.own.claim(s.tx, item, s.now)
 			s.result = &Result{Item: item.item}
 			return nil

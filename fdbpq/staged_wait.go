@@ -134,6 +134,7 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 		return &Result{Err: s.err}, nil
 	}
 	g.removeRest(&s)
+	g.forget(&s.item.ID)
 	r.claim(tx, &s, now)
 	return &Result{Item: s.item}, nil
 }

@@ -19,6 +19,7 @@ type stored struct {
 type takenItem struct {
 	l *layout
 	*stored
+	past history
 }
 
 // parseStored parses the pair of an item, without its ("m") keys.

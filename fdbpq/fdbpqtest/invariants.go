@@ -29,8 +29,9 @@ type Contents struct {
 //
 //   - every key decodes, and is of a kind that the layout has;
 //   - every item that fdbpq pushed has the ("m") keys that its id calls for, numbered from 0
-//     without gaps, and there are no others (an item of a staged pop counts, too);
-//   - the counters match the items, and none is zero;
+//     without gaps, and there are no others (held items and items of staged pops count, too);
+//   - no item is both ready and held, and only ready items have a history;
+//   - the counters match the items, ready and held, and none is zero;
 //   - every queue with items that fdbpq pushed is in the list of queues;
 //   - every key that falls due has exactly one entry in the time index of its queue, at its
 //     time, and there are no other entries;
@@ -71,8 +72,13 @@ type queue struct {
 	counts map[string]int64   // by the packed priority, "" for the total
 	metas  map[string]bool    // whether the id of an own item calls for ("m") keys
 	staged map[string]bool    // items of staged pops
-	falls  map[string]int64   // when each key falls due, by (kind, ...), packed
-	due    map[string]int64   // the same, according to the time index
+	held   map[string]int64   // state of held items, 0 leased and 1 delayed, by id
+	past   map[string]bool    // items with a history, by id
+	// heldOwn counts the held items that fdbpq pushed, by state.
+	heldOwn [2]int64
+	all     map[string]bool  // ready items, by id
+	falls   map[string]int64 // when each key falls due, by (kind, ...), packed
+	due     map[string]int64 // the same, according to the time index
 }
 
 func (c *checker) problem(format string, args ...any) {
@@ -91,6 +97,9 @@ func (c *checker) queue(root string, fifo bool, name string) *queue {
 			counts: map[string]int64{},
 			metas:  map[string]bool{},
 			staged: map[string]bool{},
+			held:   map[string]int64{},
+			past:   map[string]bool{},
+			all:    map[string]bool{},
 			falls:  map[string]int64{},
 			due:    map[string]int64{},
 		}
@@ -158,6 +167,10 @@ func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte
 	switch kind {
 	case "i":
 		err = c.item(q, rest)
+	case "h":
+		err = q.heldItem(rest, value)
+	case "a":
+		err = q.history(rest, value)
 	case "m":
 		err = q.part(rest, value)
 	case "n":
@@ -185,10 +198,52 @@ func (c *checker) item(q *queue, key tuple.Tuple) error {
 		return errors.New("too long for an item")
 	}
 	c.contents.Items++
+	q.all[string(key.Pack())] = true
 	if micros := binary.BigEndian.Uint64(id.Random[:]); isOwn(id, micros) {
 		q.items[string(key.Pack())] = id.Priority
 		q.metas[string(key.Pack())] = id.Random[10]&1 != 0
 	}
+	return nil
+}
+
+// heldItem takes the key of a leased or delayed item.
+func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
+	id, err := parseID(key, q.fifo)
+	if err != nil || len(key) != idLength(q.fifo) {
+		return errors.Join(errors.New("malformed id of a held item"), err)
+	}
+	n, used := binary.Uvarint(value)
+	if used <= 0 || n > uint64(len(value)-used) {
+		return fmt.Errorf("value %x has no record", value)
+	}
+	record, err := tuple.Unpack(value[used : used+int(n)])
+	version, _ := elementAt[int64](record, 0)
+	state, isState := elementAt[int64](record, 1)
+	deliveries, _ := elementAt[int64](record, 2)
+	fence, _ := elementAt[int64](record, 3)
+	due, isTime := elementAt[int64](record, 4)
+	if err != nil || version != 1 || !isState || state < 0 || state > 1 || fence < 1 || deliveries < 0 || deliveries > fence || !isTime {
+		return fmt.Errorf("malformed record %v: %w", record, err)
+	}
+	what := string(key.Pack())
+	q.falls[string(append(tuple.Tuple{"h"}, key...).Pack())] = due
+	q.held[what] = state
+	if micros := binary.BigEndian.Uint64(id.Random[:]); isOwn(id, micros) {
+		q.metas[what] = id.Random[10]&1 != 0
+		q.heldOwn[state]++
+	}
+	return nil
+}
+
+// history takes the key of the history of an item that was leased before.
+func (q *queue) history(key tuple.Tuple, value []byte) error {
+	content, err := tuple.Unpack(value)
+	deliveries, isInt := elementAt[int64](content, 0)
+	fence, isFence := elementAt[int64](content, 1)
+	if err != nil || len(content) != 3 || !isInt || !isFence || deliveries < 0 || deliveries > fence {
+		return fmt.Errorf("malformed history: value %x", value)
+	}
+	q.past[string(key.Pack())] = true
 	return nil
 }
 
@@ -211,7 +266,8 @@ func (q *queue) part(key tuple.Tuple, value []byte) error {
 
 func (q *queue) count(key tuple.Tuple, value []byte) error {
 	_, isInt := elementAt[int64](key, 0)
-	if len(key) > 1 || len(key) == 1 && (q.fifo || !isInt) {
+	state, _ := elementAt[string](key, 0)
+	if len(key) > 1 || len(key) == 1 && state != "leased" && state != "delayed" && (q.fifo || !isInt) {
 		return errors.New("unknown number of items")
 	}
 	if len(value) != 8 {
@@ -303,7 +359,8 @@ func (c *checker) checkQueue(q *queue) {
 		}
 	}
 	for key, parts := range q.parts {
-		if _, there := q.items[key]; !there && !q.staged[key] {
+		_, isReady := q.items[key]
+		if _, isHeld := q.held[key]; !isReady && !isHeld && !q.staged[key] {
 			c.problem("queue %s: %d (m) keys of no item: %x", q.name, len(parts), key)
 		}
 		for n, part := range parts {
@@ -311,6 +368,24 @@ func (c *checker) checkQueue(q *queue) {
 				c.problem("queue %s: item %x: (m) keys are numbered %v", q.name, key, parts)
 				break
 			}
+		}
+	}
+	for key := range q.held {
+		if q.all[key] {
+			c.problem("queue %s: item %x is both ready and held", q.name, key)
+		}
+		if q.metas[key] != (len(q.parts[key]) > 0) {
+			c.problem("queue %s: held item %x: says %v about (m) keys and has %d", q.name, key, q.metas[key], len(q.parts[key]))
+		}
+	}
+	for key := range q.past {
+		if !q.all[key] {
+			c.problem("queue %s: a history of no ready item: %x", q.name, key)
+		}
+	}
+	for state, n := range q.heldOwn {
+		if n > 0 {
+			counts[string(tuple.Tuple{[]string{"leased", "delayed"}[state]}.Pack())] = n
 		}
 	}
 	for key := range counts {
@@ -323,7 +398,7 @@ func (c *checker) checkQueue(q *queue) {
 			c.problem("queue %s: number for priority %x is %d, there are none", q.name, key, q.counts[key])
 		}
 	}
-	if len(q.items) > 0 && !q.listed {
+	if len(q.items)+len(q.held) > 0 && !q.listed {
 		c.problem("queue %s has items and is not listed", q.name)
 	}
 	c.checkDue(q)

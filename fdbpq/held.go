@@ -1,0 +1,141 @@
+package fdbpq
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// An item that is leased or delayed is held: it is not in ("i") but, under the same id, in
+//
+//	("h", priority, count, random) = record, then the value as it was stored
+//
+// and returns to its old key. While it is held, its ("m") keys stay, and the counter
+// ("n", "leased") or ("n", "delayed") counts it. It falls due: see due.go.
+//
+// An item that is back in ("i") keeps its history in
+//
+//	("a", priority, count, random) = (deliveries, fence, wait)
+//
+// The record is a varint, and a tuple of that length: (version, state, deliveries, fence,
+// due, wait, end), times in microseconds.
+//
+// # Why a late acknowledgement never touches a later delivery
+//
+// Each lease of an item has a higher fence than all before it, and a token holds the
+// fence of its lease. Deliveries cannot serve for that, because some are not counted. An
+// operation with a token reads all three keys that an item can have, so it conflicts
+// with whoever moves the item, and does nothing unless the item is there with the fence of
+// the token.
+type held struct {
+	id         ID
+	state      heldState
+	deliveries int64 // so far, this one included
+	fence      int64
+	due        time.Time     // end of the lease, or of the delay
+	wait       time.Duration // length of the lease
+	end        End           // that the item was leased from
+	value      []byte        // as stored
+}
+
+type heldState int64
+
+const (
+	leased heldState = iota
+	delayed
+)
+
+// heldVersion is the first element of a record.
+const heldVersion = 1
+
+// counter is the last element of the key that counts items in the state.
+func (s heldState) counter() string {
+	if s == delayed {
+		return "delayed"
+	}
+	return "leased"
+}
+
+func (l *layout) heldKey(id *ID) []byte { return l.idKey(kindHeld, id) }
+
+func (l *layout) historyKey(id *ID) []byte { return l.idKey(kindHistory, id) }
+
+// heldRange is the range of the held items of one priority.
+func (l *layout) heldRange(priority int64) kv.Range {
+	return within(l.priorityKey(kindHeld, priority))
+}
+
+func (l *layout) stateCounterKey(s heldState) []byte {
+	return tuple.AppendString(l.key(kindCounter, 16), s.counter())
+}
+
+// encode returns the value of a held item's key.
+func (h *held) encode() []byte {
+	record := tuple.Tuple{
+		int64(heldVersion), int64(h.state), h.deliveries, h.fence, h.due.UnixMicro(), h.wait.Microseconds(), int64(h.end),
+	}.Pack()
+	b := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(record)+len(h.value)), uint64(len(record)))
+	return append(append(b, record...), h.value...)
+}
+
+// parseHeld reads what encode wrote.
+func parseHeld(id *ID, data []byte) (*held, error) {
+	n, used := binary.Uvarint(data)
+	if used <= 0 || n > uint64(len(data)-used) {
+		return nil, fmt.Errorf("%w: held item %s: length of its record", ErrCorrupt, id)
+	}
+	record, err := tuple.Unpack(data[used : used+int(n)])
+	if err != nil {
+		return nil, fmt.Errorf("%w: held item %s: %w", ErrCorrupt, id, err)
+	}
+	var fields [7]int64
+	for i := range fields {
+		ok := false
+		if i < len(record) {
+			fields[i], ok = record[i].(int64)
+		}
+		if !ok {
+			return nil, fmt.Errorf("%w: held item %s: field %d of its record", ErrCorrupt, id, i)
+		}
+	}
+	h := &held{
+		id: *id, state: heldState(fields[1]), deliveries: fields[2], fence: fields[3],
+		due: time.UnixMicro(fields[4]), wait: time.Duration(fields[5]) * time.Microsecond, end: End(fields[6]),
+		value: data[used+int(n):],
+	}
+	if fields[0] != heldVersion || h.state < leased || h.state > delayed || h.end > Back {
+		return nil, fmt.Errorf("%w: held item %s: version %d, state %d, end %d", ErrCorrupt, id, fields[0], h.state, h.end)
+	}
+	return h, nil
+}
+
+// history is what is known of an item from its earlier leases.
+type history struct {
+	deliveries, fence int64
+	wait              time.Duration // of the last lease
+}
+
+func (h history) encode() []byte {
+	return tuple.Tuple{h.deliveries, h.fence, h.wait.Microseconds()}.Pack()
+}
+
+// parseHistory returns the zero history for an item without one.
+func parseHistory(id *ID, data []byte) (h history, err error) {
+	if data == nil {
+		return h, nil
+	}
+	var fields [3]int64
+	rest := data
+	for i := range fields {
+		if fields[i], rest, err = tuple.DecodeInt(rest); err != nil {
+			break
+		}
+	}
+	if err != nil || len(rest) > 0 {
+		return history{}, fmt.Errorf("%w: history of item %s: %x", ErrCorrupt, id, data)
+	}
+	return history{fields[0], fields[1], time.Duration(fields[2]) * time.Microsecond}, nil
+}

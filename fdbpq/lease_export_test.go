@@ -1,0 +1,16 @@
+package fdbpq
+
+import (
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// ApplyAt runs ops in tx as if it were that time.
+func ApplyAt(tx kv.Transaction, ops []Op, now time.Time) ([]Result, error) {
+	t, err := apply(tx, ops, now, nil)
+	if err != nil {
+		return nil, err
+	}
+	return t.results, nil
+}

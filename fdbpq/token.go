@@ -1,0 +1,58 @@
+package fdbpq
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// Token names one lease of an item. Whoever has it may end or extend the lease.
+type Token struct {
+	// ID is that of the item.
+	ID ID
+	// Fence tells this lease from all others of the item.
+	Fence int64
+	// End is the end of the queue that the item was leased from.
+	End End
+}
+
+// tokenVersion is the first element of a token.
+const tokenVersion = 1
+
+// String returns the token as text of letters, digits, '-' and '_', at most 80 bytes, which
+// ParseToken reads. It can be a token of a NATS subject.
+func (t Token) String() string {
+	var b [64]byte
+	packed := tuple.AppendInt(b[:0], tokenVersion)
+	packed = tuple.AppendInt(packed, int64(t.End))
+	packed = tuple.AppendInt(packed, t.Fence)
+	packed = tuple.AppendInt(packed, t.ID.Priority)
+	packed = tuple.AppendInt(packed, t.ID.Count)
+	packed = append(packed, t.ID.Random[:]...)
+	return base64.RawURLEncoding.EncodeToString(packed)
+}
+
+// ParseToken reads a token as String writes it. Errors wrap ErrToken.
+func ParseToken(text string) (Token, error) {
+	malformed := func(problem any) (Token, error) {
+		return Token{}, fmt.Errorf("%w: %.100q: %v: want one as a leased item came with it", ErrToken, text, problem)
+	}
+	packed, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder would skip those
+		return malformed("not base64url")
+	}
+	var fields [5]int64
+	for i := range fields {
+		if fields[i], packed, err = tuple.DecodeInt(packed); err != nil {
+			return malformed(err)
+		}
+	}
+	if fields[0] != tokenVersion || fields[1] < int64(Front) || fields[1] > int64(Back) || fields[2] < 1 || len(packed) != randomSize {
+		return malformed("not a token of this version")
+	}
+	t := Token{ID: ID{Priority: fields[3], Count: fields[4]}, Fence: fields[2], End: End(fields[1])}
+	copy(t.ID.Random[:], packed)
+	return t, nil
+}

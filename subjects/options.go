@@ -1,0 +1,251 @@
+package subjects
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrOptions: the payload of a pop or of an acknowledgement is not what it may be.
+var ErrOptions = errors.New("bad options")
+
+// Bounds of options.
+const (
+	// MaxPopBatch is the most items that one pop may ask for.
+	MaxPopBatch = 1000
+	// MinAckWait and MaxAckWait bound the length of a lease.
+	MinAckWait = 100 * time.Millisecond
+	MaxAckWait = 12 * time.Hour
+	// MaxDelay is the longest delay of a negative acknowledgement.
+	MaxDelay = 10 * 365 * 24 * time.Hour
+)
+
+// PopOptions is what the payload of a pop asks for, a JSON object:
+//
+//	{"batch": 10, "ack_wait": "30s", "max_bytes": 1048576, "no_wait": true}
+//
+// The names are those of JetStream's pull requests, and ack_wait. Durations are integers in
+// nanoseconds, as there, or texts such as "30s".
+type PopOptions struct {
+	// Batch is the most items to return, 1 to MaxPopBatch; 0 if it was not given.
+	Batch int
+	// Lease says that ack_wait was given: the items are leased.
+	Lease bool
+	// AckWait is the length of the leases, MinAckWait to MaxAckWait; 0 means the default.
+	AckWait time.Duration
+	// MaxBytes is the most bytes of values and headers to return; 0 means no limit.
+	MaxBytes int
+	// NoWait asks for an answer at once. A pop never waits, so it changes nothing.
+	NoWait bool
+}
+
+// ParsePopOptions reads the payload of a pop; an empty one asks for nothing. Errors wrap
+// ErrOptions.
+func ParsePopOptions(payload []byte) (o PopOptions, err error) {
+	if len(payload) == 0 {
+		return o, nil
+	}
+	members := memberList{
+		{"batch", func(v json.RawMessage) error { return o.setBatch(v) }},
+		{"ack_wait", func(v json.RawMessage) (err error) {
+			o.Lease = true
+			o.AckWait, err = parseDuration(v, MinAckWait, MaxAckWait)
+			return err
+		}},
+		{"max_bytes", func(v json.RawMessage) (err error) { o.MaxBytes, err = parseCount(v, 0, 1<<40); return err }},
+		{"no_wait", func(v json.RawMessage) (err error) { o.NoWait, err = parseBool(v); return err }},
+	}
+	if err := members.parse(payload); err != nil {
+		return PopOptions{}, err
+	}
+	return o, nil
+}
+
+func (o *PopOptions) setBatch(v json.RawMessage) (err error) {
+	o.Batch, err = parseCount(v, 1, MaxPopBatch)
+	return err
+}
+
+// AckKind is what an acknowledgement says.
+type AckKind uint8
+
+// The acknowledgements, with JetStream's payloads.
+const (
+	AckDone     AckKind = iota // "" or "+ACK": the item is done
+	AckNak                     // "-NAK ...": give the item back
+	AckProgress                // "+WPI": the lease begins anew
+	AckNext                    // "+NXT ...": the item is done, and the next is wanted
+)
+
+// Ack is the payload of an acknowledgement.
+type Ack struct {
+	Kind AckKind
+	// Delay is how long AckNak keeps the item back, 0 to MaxDelay.
+	Delay time.Duration
+	// Snooze makes AckNak not count the delivery.
+	Snooze bool
+	// Next is for AckNext.
+	Next PopOptions
+}
+
+// ParseAck reads the payload of an acknowledgement. Errors wrap ErrOptions.
+func ParseAck(payload []byte) (a Ack, err error) {
+	verb, rest, _ := strings.Cut(string(payload), " ")
+	rest = strings.TrimSpace(rest)
+	switch verb {
+	case "", "+ACK":
+		a.Kind = AckDone
+	case "-NAK":
+		a.Kind = AckNak
+		return a, a.parseNak(rest)
+	case "+WPI":
+		a.Kind = AckProgress
+	case "+NXT":
+		a.Kind = AckNext
+		if rest == "" {
+			return a, nil
+		}
+		if a.Next.Batch, err = strconv.Atoi(rest); err == nil { // as JetStream has it
+			if a.Next.Batch < 1 || a.Next.Batch > MaxPopBatch {
+				err = fmt.Errorf("%w: +NXT %s: want 1 to %d items", ErrOptions, quote(rest), MaxPopBatch)
+			}
+			return a, err
+		}
+		a.Next, err = ParsePopOptions([]byte(rest))
+		return a, err
+	default:
+		return a, fmt.Errorf("%w: %s: want nothing, +ACK, -NAK, +WPI or +NXT", ErrOptions, quote(string(payload)))
+	}
+	if rest != "" || strings.HasSuffix(string(payload), " ") {
+		return a, fmt.Errorf("%w: %s: want nothing after %s", ErrOptions, quote(string(payload)), verb)
+	}
+	return a, nil
+}
+
+// parseNak reads what follows -NAK: nothing, a duration, or an object.
+func (a *Ack) parseNak(text string) (err error) {
+	switch {
+	case text == "":
+		return nil
+	case text[0] != '{':
+		quoted, _ := json.Marshal(text) // a string always marshals
+		if a.Delay, err = parseDuration(quoted, 0, MaxDelay); err != nil {
+			return fmt.Errorf("%w: -NAK: %w", ErrOptions, err)
+		}
+		return nil
+	}
+	members := memberList{
+		{"delay", func(v json.RawMessage) (err error) { a.Delay, err = parseDuration(v, 0, MaxDelay); return err }},
+		{"snooze", func(v json.RawMessage) (err error) { a.Snooze, err = parseBool(v); return err }},
+	}
+	return members.parse([]byte(text))
+}
+
+// member is a member that an object may have.
+type member struct {
+	name string
+	set  func(json.RawMessage) error
+}
+
+type memberList []member
+
+// parse reads an object strictly: names as they are spelled here, each at most once, and
+// nothing after the object.
+func (list memberList) parse(payload []byte) error {
+	var names []string
+	for _, m := range list {
+		names = append(names, m.name)
+	}
+	malformed := func(problem any) error {
+		return fmt.Errorf("%w: %s: %v: want a JSON object with members of %s", ErrOptions, quote(string(payload)), problem, strings.Join(names, ", "))
+	}
+	decoder := json.NewDecoder(bytes.NewReader(payload))
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		return malformed("not an object")
+	}
+	seen := map[string]bool{}
+	for decoder.More() {
+		token, err := decoder.Token()
+		name, ok := token.(string)
+		if err != nil || !ok {
+			return malformed("not JSON")
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return malformed("not JSON")
+		}
+		if seen[name] {
+			return malformed(fmt.Sprintf("%s given twice", quote(name)))
+		}
+		seen[name] = true
+		known := false
+		for _, m := range list {
+			if m.name != name {
+				continue
+			}
+			known = true
+			if err := m.set(value); err != nil {
+				return fmt.Errorf("%w: %s: %w", ErrOptions, name, err)
+			}
+		}
+		if !known {
+			return malformed(fmt.Sprintf("unknown member %s", quote(name)))
+		}
+	}
+	if _, err := decoder.Token(); err != nil { // the end of the object
+		return malformed("not JSON")
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return malformed("something after the object")
+	}
+	return nil
+}
+
+// parseCount reads an integer between the bounds.
+func parseCount(v json.RawMessage, least, most int64) (int, error) {
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, fmt.Errorf("%s: want an integer from %d to %d", quote(string(v)), least, most)
+	}
+	return int(n), nil
+}
+
+func parseBool(v json.RawMessage) (bool, error) {
+	switch string(v) {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	default:
+		return false, fmt.Errorf("%s: want true or false", quote(string(v)))
+	}
+}
+
+// parseDuration reads a duration that is 0 or between the bounds: an integer in nanoseconds
+// or a text with a unit.
+func parseDuration(v json.RawMessage, least, most time.Duration) (time.Duration, error) {
+	var d time.Duration
+	var text string
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err == nil {
+		d = time.Duration(n)
+	} else if err = json.Unmarshal(v, &text); err == nil && len(v) > 0 && v[0] == '"' {
+		if d, err = time.ParseDuration(text); err == nil && strings.Trim(text, "0123456789.+-") == "" && text != "0" {
+			err = errors.New("no unit")
+		}
+	} else if err == nil {
+		err = errors.New("neither number nor text")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: want nanoseconds, or a text such as \"30s\"", quote(string(v)))
+	}
+	if d != 0 && (d < least || d > most) {
+		return 0, fmt.Errorf("%s: want %v to %v", quote(string(v)), least, most)
+	}
+	return d, nil
+}

@@ -1,0 +1,119 @@
+package subjects_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+func TestPopOptions(t *testing.T) {
+	for payload, want := range map[string]subjects.PopOptions{
+		``:                       {},
+		`{}`:                     {},
+		` {"batch": 1000 } `:     {Batch: 1000},
+		`{"ack_wait":"1m30s"}`:   {Lease: true, AckWait: 90 * time.Second},
+		`{"ack_wait":0}`:         {Lease: true},
+		`{"ack_wait":"0s"}`:      {Lease: true},
+		`{"ack_wait":100000000}`: {Lease: true, AckWait: 100 * time.Millisecond},
+		`{"max_bytes":0,"no_wait":true,"batch":2,"ack_wait":"12h"}`: {Batch: 2, Lease: true, AckWait: 12 * time.Hour, NoWait: true},
+	} {
+		if got, err := subjects.ParsePopOptions([]byte(payload)); err != nil || got != want {
+			t.Errorf("%s: %+v, %v: want %+v", payload, got, err, want)
+		}
+	}
+	for payload, words := range map[string]string{
+		`null`:                           "not an object",
+		`[]`:                             "not an object",
+		`5`:                              "not an object",
+		`{`:                              "not JSON",
+		`{"batch":1}}`:                   "something after",
+		`{"batch":1} {}`:                 "something after",
+		`{"batch":1,"batch":1}`:          "given twice",
+		`{"Batch":1}`:                    "unknown member",
+		`{"expires":"1s"}`:               "unknown member",
+		`{"batch":null}`:                 "1 to 1000",
+		`{"batch":0}`:                    "1 to 1000",
+		`{"batch":-1}`:                   "1 to 1000",
+		`{"batch":1001}`:                 "1 to 1000",
+		`{"batch":1.5}`:                  "1 to 1000",
+		`{"batch":1e2}`:                  "1 to 1000",
+		`{"batch":"1"}`:                  "1 to 1000",
+		`{"batch":99999999999999999999}`: "1 to 1000",
+		`{"ack_wait":null}`:              "nanoseconds",
+		`{"ack_wait":"30"}`:              "nanoseconds",
+		`{"ack_wait":30}`:                "100ms to 12h",
+		`{"ack_wait":"-5s"}`:             "100ms to 12h",
+		`{"ack_wait":"13h"}`:             "100ms to 12h",
+		`{"ack_wait":"soon"}`:            "nanoseconds",
+		`{"ack_wait":[1]}`:               "nanoseconds",
+		`{"max_bytes":-1}`:               "from 0",
+		`{"no_wait":1}`:                  "true or false",
+		"{\"\x00\":1}":                   "not JSON",
+	} {
+		_, err := subjects.ParsePopOptions([]byte(payload))
+		if !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %v, want %q", payload, err, words)
+		}
+	}
+}
+
+func TestAck(t *testing.T) {
+	for payload, want := range map[string]subjects.Ack{
+		"":                                  {},
+		"+ACK":                              {},
+		"-NAK":                              {Kind: subjects.AckNak},
+		"-NAK 30s":                          {Kind: subjects.AckNak, Delay: 30 * time.Second},
+		`-NAK {"delay":1000000000}`:         {Kind: subjects.AckNak, Delay: time.Second},
+		`-NAK {"delay":"1s","snooze":true}`: {Kind: subjects.AckNak, Delay: time.Second, Snooze: true},
+		"+WPI":                              {Kind: subjects.AckProgress},
+		"+NXT":                              {Kind: subjects.AckNext},
+		"+NXT 5":                            {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 5}},
+		`+NXT {"batch":2}`:                  {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 2}},
+	} {
+		if got, err := subjects.ParseAck([]byte(payload)); err != nil || got != want {
+			t.Errorf("%q: %+v, %v: want %+v", payload, got, err, want)
+		}
+	}
+	for _, payload := range []string{
+		"ack", "+ack", "+ACK now", "+ACK ", "-NAK 30", "-NAK soon", "-NAK -1s", `-NAK {"delay":-1}`, `-NAK {"other":1}`, "-NAK 11y", "+WPI 5",
+		"+NXT 0", "+NXT -1", "+NXT 1001", "+NXT x", `+NXT {"expires":1}`, "\x00", strings.Repeat("x", 1000),
+	} {
+		if _, err := subjects.ParseAck([]byte(payload)); !errors.Is(err, subjects.ErrOptions) || len(err.Error()) > 600 {
+			t.Errorf("%q: %v", payload, err)
+		}
+	}
+}
+
+func FuzzOptions(f *testing.F) {
+	for _, payload := range []string{"", `{"batch":1}`, "-NAK 5s", `-NAK {"delay":1}`, "+NXT 4", `{"ack_wait":"1s","no_wait":false}`} {
+		f.Add([]byte(payload))
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		o, err := subjects.ParsePopOptions(payload)
+		if err == nil && (o.Batch < 0 || o.Batch > subjects.MaxPopBatch || o.MaxBytes < 0 ||
+			o.AckWait != 0 && (o.AckWait < subjects.MinAckWait || o.AckWait > subjects.MaxAckWait)) {
+			t.Errorf("%q: %+v", payload, o)
+		}
+		a, ackErr := subjects.ParseAck(payload)
+		if ackErr == nil && (a.Delay < 0 || a.Delay > subjects.MaxDelay) {
+			t.Errorf("%q: %+v", payload, a)
+		}
+		for _, err := range []error{err, ackErr} {
+			if err != nil && (!errors.Is(err, subjects.ErrOptions) || len(err.Error()) > 1000 || strings.Trim(err.Error(), printable) != "") {
+				t.Errorf("%q: %v", payload, err)
+			}
+		}
+	})
+}
+
+// printable is ASCII from the blank to the tilde.
+var printable = func() string {
+	var b strings.Builder
+	for c := ' '; c <= '~'; c++ {
+		b.WriteRune(c)
+	}
+	return b.String()
+}()

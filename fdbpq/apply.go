@@ -32,7 +32,8 @@ type queueOps struct {
 	l      *layout
 	ledger ledger
 
-	lens, pushes []int        // indexes into txOps.ops
+	lens, pushes []int // indexes into txOps.ops
+	due          due
 	settlements  *settlements // nil without operations with tokens
 	pops         *pops        // nil without pops and leases
 	peeks        *peeks       // nil without peeks
@@ -50,6 +51,7 @@ func apply(tx kv.Transaction, ops []Op, now time.Time, minCounts countsByQueue) 
 	t.queues = group(ops, t.results)
 	for _, q := range t.queues {
 		q.ledger = ledger{tx: tx, l: q.l, now: now}
+		q.due.ledger = &q.ledger
 	}
 	for _, stage := range []func() error{t.lenAndPush, t.settle, t.pop, t.peek} {
 		if err := stage(); err != nil {
@@ -93,7 +95,7 @@ func group(ops []Op, results []Result) []*queueOps {
 			q.settlements.indexes = append(q.settlements.indexes, i)
 		case OpPop, OpLease:
 			if q.pops == nil {
-				q.pops = &pops{due: due{ledger: &q.ledger}}
+				q.pops = &pops{}
 			}
 			q.pops.indexes[op.End] = append(q.pops.indexes[op.End], i)
 		case OpPeek:
@@ -107,12 +109,28 @@ func group(ops []Op, results []Result) []*queueOps {
 }
 
 // lenAndPush runs the lens and the pushes. Both read without conflict, and before
-// anything is written, so lens do not count what this transaction pushes or pops.
+// anything but what is due is written, so lens do not count what this transaction pushes or
+// pops. What is due in queues that are looked at comes back first; the pops see to the
+// others.
 func (t *txOps) lenAndPush() error {
 	snapshot := t.tx.Snapshot()
+	var looked []*due
 	for _, q := range t.queues {
+		if len(q.lens) > 0 || q.peeks != nil {
+			q.due.begin()
+			looked = append(looked, &q.due)
+		}
 		q.beginLens(snapshot)
 		t.beginPush(q, snapshot)
+	}
+	if err := bringBack(looked); err != nil {
+		return err
+	}
+	for _, q := range t.queues {
+		if q.due.returned {
+			q.ledger.flush() // for the lens
+			q.beginLens(snapshot)
+		}
 	}
 	for _, q := range t.queues {
 		if err := q.finishLens(t.results); err != nil {
@@ -161,6 +179,9 @@ func readOne(r kv.Reader, op Op) single {
 	return single{results[0], results[0].Err}
 }
 
-func (o single) id() (ID, error)        { return o.result.Item.ID, o.err }
-func (o single) item() (Item, error)    { return o.result.Item, o.err }
+func (o single) id() (ID, error)     { return o.result.Item.ID, o.err }
+func (o single) item() (Item, error) { return o.result.Item, o.err }
+func (o single) lease() (Item, Lease, error) {
+	return o.result.Item, o.result.Lease, o.err
+}
 func (o single) length() (int64, error) { return o.result.Len, o.err }

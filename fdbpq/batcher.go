@@ -70,10 +70,15 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 	p := &Pending{batcher: b, ctx: ctx, ops: ops, pushes: len(ops) > 0 && onlyPushes(ops), shrinks: noPushes(ops)}
 	early := b.startEarly(p)
 	if readOnly(ops) {
-		p.results, p.err = kv.ReadTransact(ctx, b.db, func(r kv.Reader) ([]Result, error) {
-			return Read(r, ops)
+		now, isDue := b.now(), false
+		p.results, p.err = kv.ReadTransact(ctx, b.db, func(r kv.Reader) (results []Result, err error) {
+			results, isDue, err = read(r, ops, &now)
+			return results, err
 		})
-		return p
+		if p.err != nil || !isDue {
+			return p
+		}
+		p.results = nil // a transaction that writes has to bring back what is due
 	}
 	if err := b.Settle(ctx); err != nil {
 		if early != nil {

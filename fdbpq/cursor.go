@@ -80,6 +80,9 @@ func (c *cursor) next() (*stored, error) {
 	return s, nil
 }
 
+// unread returns the item that next returned last, to be returned again.
+func (c *cursor) unread(s *stored) { c.items = append([]stored{*s}, c.items...) }
+
 // ends walks one queue from both ends. Each item can be taken from one end only.
 type ends struct {
 	walks [2]cursor // by End
@@ -138,6 +141,9 @@ func (e *ends) next(end End) (*stored, error) {
 	}
 	return s, nil
 }
+
+// unread has next return an item again.
+func (e *ends) unread(end End, s *stored) { e.walks[end].unread(s) }
 
 // noteTaken records that the caller took an item that next returned.
 func (e *ends) noteTaken(end End, s *stored) { e.taken[end] = s.pair.Key }

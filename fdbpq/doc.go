@@ -30,6 +30,11 @@
 //
 // Once: each item is returned by one pop whose transaction commits.
 //
+// Leases: a leased item is with one holder at a time, until it is acknowledged or the
+// lease is over. An acknowledgement never touches a later delivery. What comes back does so
+// at its old place. Times are those of the clock of whoever looks: skew moves the moment at
+// which a lease is over, and nothing else.
+//
 // Conflicts: pushes never conflict with pushes. A pop conflicts with other pops from the
 // same end, and with pushes of items that would have come before the one it returned.
 //
@@ -44,12 +49,14 @@
 // queue is listed (list.go).
 //
 // A pop (pop.go) walks the queue with a cursor (cursor.go) that reads as many items as
-// there are pops. If it finds too few, it first brings back what is due (due.go) and
-// reads again. Then it reads the rest of each item, and the ledger removes them.
+// there are pops. If anything is due, it comes back first (due.go), and the pop reads again.
+// Then it reads the rest of each item, and the ledger removes them, or holds them
+// elsewhere if they are leased (lease.go, held.go).
 //
 //	apply.go, op.go                   operations and their stages
 //	push.go, pop.go, peek.go, len.go  one kind of operation each; read.go runs those that only read
 //	cursor.go, stored.go              walking a queue from its ends; an item as read
+//	lease.go, held.go, token.go       leases, acknowledgements, and items that are held
 //	ledger.go                         the states of an item: all writes of items and counters
 //	due.go                            the time index: what falls due, and when
 //	layout.go, id.go, message.go      the table of keys; ids; the stored form of a message

@@ -57,6 +57,7 @@ type due struct {
 	ledger *ledger
 	head   kv.Future[[]kv.KeyValue] // nil before begin
 
+	handled  bool
 	returned bool  // items came back
 	err      error // ErrCorrupt if nothing was done
 }
@@ -89,6 +90,10 @@ func bringBack(queues []*due) error {
 	var staged []*leftovers
 	var all []*dueHeld
 	for _, d := range queues {
+		if d.handled {
+			continue
+		}
+		d.handled = true
 		entries, err := d.head.Get()
 		if err != nil {
 			return err

@@ -27,6 +27,9 @@ var (
 	// was delivered again.
 	ErrLeaseLost = errors.New("fdbpq: the lease is lost or the item is settled")
 
+	// ErrMaxBytes is returned by pops whose item exceeds Op.MaxBytes.
+	ErrMaxBytes = errors.New("fdbpq: the item exceeds the bytes asked for")
+
 	// ErrOp is returned for an operation that the queue does not support.
 	ErrOp = errors.New("fdbpq: invalid operation")
 

@@ -153,6 +153,26 @@ func (r *leaseRun) got(kind fdbpq.OpKind, end fdbpq.End, wait time.Duration, res
 	}
 }
 
+// look peeks and counts.
+func (r *leaseRun) look() {
+	end := r.end()
+	results := r.apply(fdbpq.Op{Kind: fdbpq.OpPeek, End: end, Queue: r.q}, fdbpq.Op{Kind: fdbpq.OpLen, Queue: r.q})
+	r.model.settleDue()
+	ready := int64(0)
+	for _, i := range r.model.items {
+		if i.ready {
+			ready++
+		}
+	}
+	if results[1].Err != nil || results[1].Len != ready {
+		r.fail("%d items are counted, %v: want %d", results[1].Len, results[1].Err, ready)
+	}
+	want := r.model.first(end)
+	if (want == nil) != errors.Is(results[0].Err, fdbpq.ErrEmpty) || want != nil && string(results[0].Item.Value) != want.value {
+		r.fail("peeked at %q, %v: want %+v", results[0].Item.Value, results[0].Err, want)
+	}
+}
+
 // settle uses a token, often an old one. With +NXT another item is leased if it holds.
 func (r *leaseRun) settle() {
 	if len(r.old) == 0 {
@@ -182,7 +202,7 @@ func (r *leaseRun) settle() {
 	ops := []fdbpq.Op{op}
 	next := op.Kind == fdbpq.OpAck && r.random.IntN(2) == 0
 	if next {
-		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, Queue: r.q, End: token.End, IfPrevious: true})
+		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, Queue: r.q, End: token.End, Follows: true})
 	}
 	results := r.apply(ops...)
 	if held := item != nil; held == errors.Is(results[0].Err, fdbpq.ErrLeaseLost) || held && results[0].Err != nil {
@@ -239,24 +259,26 @@ func TestLeasesRandomly(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 600 {
-				switch n := r.random.IntN(10); {
+				switch n := r.random.IntN(11); {
 				case n < 3:
 					r.push()
 				case n < 6:
 					r.pop()
 				case n < 9:
 					r.settle()
+				case n == 9:
+					r.look()
 				default:
 					r.model.now = r.model.now.Add(time.Duration(r.random.IntN(2500)) * time.Millisecond)
 				}
 			}
-			r.checkCounters(keyspace)
+			r.checkAll()
 		}
 	})
 }
 
-// checkCounters compares what is stored with the model, and with itself.
-func (r *leaseRun) checkCounters(*fdbpq.Keyspace) {
+// checkAll compares what is stored with the model, and with itself.
+func (r *leaseRun) checkAll() {
 	r.Helper()
 	if _, err := fdbpqtest.CheckInvariants(r.Context(), r.db, "pq", "q"); err != nil {
 		r.fail("%v", err)

@@ -34,7 +34,7 @@ import (
 // an item that a token holds, wherever it is. A new state needs one method for each arrow to
 // it and from it.
 //
-// flush writes the counters, so it must be called last.
+// flush writes the counters, so it must be called after all else.
 type ledger struct {
 	tx     kv.Transaction
 	l      *layout
@@ -179,6 +179,8 @@ func (g *ledger) flush() {
 		}
 	}
 	addToCounter(g.tx, g.l.totalKey(), total)
+	clear(g.deltas)
+	g.held = [2]int64{}
 }
 
 var zeroCounter = make([]byte, 8)

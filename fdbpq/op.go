@@ -59,9 +59,14 @@ type Op struct {
 	Delay time.Duration
 	// Uncounted makes OpNak not count the delivery.
 	Uncounted bool
-	// IfPrevious has an OpLease fail with ErrLeaseLost if the operation before it failed,
-	// which must be one with a Token on the same queue.
-	IfPrevious bool
+	// Follows ties the operation to the one before it, on the same queue: if that failed,
+	// this one fails with the same error. So an OpAck and the OpLease that follows it
+	// happen both or not at all, and pops that follow each other share MaxBytes.
+	Follows bool
+	// MaxBytes is the most bytes of values and headers that an OpPop or OpLease and
+	// those that follow it return together; 0 means no limit. The first item that
+	// exceeds it stays in the queue, with ErrMaxBytes.
+	MaxBytes int
 }
 
 var errFIFOEnd = fmt.Errorf("%w: a FIFO queue has pops and peeks at its front only", ErrOp)

@@ -6,7 +6,6 @@ import "github.com/pqbridge/pqbridge/fdbpq/kv"
 type pops struct {
 	indexes [2][]int // into txOps.ops, by End
 	ends    ends
-	due     due
 	past    kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
 }
 
@@ -16,6 +15,7 @@ func (t *txOps) pop() error {
 	queues := make([]*queueOps, 0, len(t.queues)) // that have pops
 	for _, q := range t.queues {
 		if q.pops != nil {
+			q.due.begin()
 			q.pops.begin(t.tx, q.l)
 			queues = append(queues, q)
 		}
@@ -41,11 +41,10 @@ func (t *txOps) pop() error {
 	return nil
 }
 
-// begin starts to read as many items as there are pops, what is due, and whether any item
-// has a history.
+// begin starts to read as many items as there are pops, and whether any item has a
+// history.
 func (p *pops) begin(tx kv.Transaction, l *layout) {
 	p.beginItems(tx, l)
-	p.due.begin()
 	// An item and its history are written together, so whoever changes the history of
 	// an item that is popped here conflicts with the pop.
 	p.past = tx.Snapshot().GetRange(within(l.key(kindHistory, 1)), kv.RangeOptions{Limit: 1})
@@ -63,13 +62,13 @@ func (p *pops) tooFew(end End) bool { return len(p.ends.walks[end].items) < len(
 func (t *txOps) refill(queues []*queueOps) error {
 	dues := make([]*due, len(queues))
 	for i, q := range queues {
-		dues[i] = &q.pops.due
+		dues[i] = &q.due
 	}
 	if err := bringBack(dues); err != nil {
 		return err
 	}
 	for _, q := range queues {
-		if q.pops.due.returned {
+		if q.due.returned {
 			q.pops.beginItems(t.tx, q.l)
 			q.pops.past = t.tx.Snapshot().GetRange(within(q.l.key(kindHistory, 1)), kv.RangeOptions{Limit: 1})
 		}
@@ -97,17 +96,21 @@ func (t *txOps) takeHistory(l *layout, id *ID) (history, error) {
 func (t *txOps) takeItems(q *queueOps, end End) error {
 	p := q.pops
 	indexes := p.indexes[end]
-	if p.due.err != nil && p.tooFew(end) {
-		return failOps(t.results, indexes, p.due.err)
+	if q.due.err != nil && p.tooFew(end) {
+		return failOps(t.results, indexes, q.due.err)
 	}
 	pasts, err := p.past.Get()
 	if err != nil {
 		return err
 	}
+	room := 0 // what is left of MaxBytes
 	for n, i := range indexes {
 		op := &t.ops[i]
-		if op.IfPrevious && (i == 0 || t.results[i-1].Err != nil) {
-			t.results[i].Err = ErrLeaseLost
+		if !op.Follows || i == 0 || t.ops[i-1].Kind != op.Kind {
+			room = op.MaxBytes
+		}
+		if op.Follows && i > 0 && t.results[i-1].Err != nil {
+			t.results[i].Err = t.results[i-1].Err
 			continue
 		}
 		s, err := p.ends.next(end)
@@ -128,6 +131,13 @@ func (t *txOps) takeItems(q *queueOps, end End) error {
 			// The item stays, and so do those behind it: serving them would break
 			// the order.
 			return failOps(t.results, indexes[n:], s.err)
+		}
+		if op.MaxBytes > 0 {
+			if room -= s.item.Message.size(); room < 0 {
+				p.ends.unread(end, s)
+				t.results[i].Err = ErrMaxBytes
+				continue
+			}
 		}
 		var past history
 		if len(pasts) > 0 {

@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -12,9 +13,18 @@ var errReadOnly = fmt.Errorf("%w: it is not a peek or a len", ErrOp)
 // the order of ops. It starts all reads before it waits for the first, so many take hardly
 // more time than one.
 //
+// Read cannot write, so it does not see items that have fallen due and that no pop, lease,
+// or batch of a Batcher has brought back yet.
+//
 // Other operations result in ErrOp. The error that Read returns is one of the store.
 func Read(r kv.Reader, ops []Op) ([]Result, error) {
-	results := make([]Result, len(ops))
+	results, _, err := read(r, ops, nil)
+	return results, err
+}
+
+// read is Read. Unless now is nil, it reports whether something is due by then.
+func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, isDue bool, err error) {
+	results = make([]Result, len(ops))
 	queues := group(ops, results)
 	for i := range ops {
 		if ops[i].Kind.writes() {
@@ -26,23 +36,36 @@ func Read(r kv.Reader, ops []Op) ([]Result, error) {
 		if q.peeks != nil {
 			q.peeks.begin(r, q.l)
 		}
+		if now != nil {
+			q.due.head = r.GetRange(q.l.dueRange(*now), kv.RangeOptions{Limit: 1})
+		}
 	}
 	for _, q := range queues {
 		if err := q.finishLens(results); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if q.peeks != nil {
 			if err := q.peeks.find(); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		}
 	}
 	for _, q := range queues {
 		if q.peeks != nil {
 			if err := q.peeks.finish(results); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		}
 	}
-	return results, nil
+	for _, q := range queues {
+		if now == nil {
+			break
+		}
+		entries, err := q.due.head.Get()
+		if err != nil {
+			return nil, false, err
+		}
+		isDue = isDue || len(entries) > 0
+	}
+	return results, isDue, nil
 }

@@ -11,10 +11,12 @@
 //	pq.jobs.peek.min         look at what pop.min would take
 //	pq.jobs.peek.max         look at what pop.max would take
 //	pq.jobs.len              count the items
+//	pq.jobs.ack.<token>      end or extend the lease of an item that was popped with one
 //	q.jobs.enqueue           append to a first-in first-out queue
 //	q.jobs.dequeue           take its oldest item
 //	q.jobs.peek              look at what dequeue would take
 //	q.jobs.len               count the items
+//	q.jobs.ack.<token>       end or extend a lease
 //
 // Errors about a request say what was wrong and what would be right, in one line of
 // printable ASCII whatever bytes the request held, so that they can be sent unchanged.
@@ -51,6 +53,9 @@ var (
 	// ErrVerb: a subject ends before the verb, or the verb does not exist for
 	// that kind of queue.
 	ErrVerb = errors.New("unknown verb")
+
+	// ErrToken: what should be the token of a lease cannot be one.
+	ErrToken = errors.New("bad lease token")
 
 	// ErrPriority: a priority is not a decimal int64, or is given where none is
 	// allowed.
@@ -102,6 +107,9 @@ type Request struct {
 	// push can have one.
 	Priority    int64
 	HasPriority bool
+
+	// Token is that of AckLease: one token of a subject.
+	Token string
 }
 
 // Parse returns what subject asks for. The queue name shares the subject's memory;
@@ -121,13 +129,21 @@ func (g Grammar) Parse(subject string) (Request, error) {
 	if err := ValidateQueueName(queue); err != nil {
 		return Request{}, err
 	}
-	row, priority, hasPriority, err := parseVerb(kind, tail)
+	row, tail, hasTail, err := parseVerb(kind, tail)
 	if err != nil {
 		return Request{}, err
 	}
-	r := Request{Kind: kind, Verb: row.verb, Queue: queue, HasPriority: hasPriority}
-	if hasPriority {
-		if r.Priority, err = ParsePriority(priority); err != nil {
+	r := Request{Kind: kind, Verb: row.verb, Queue: queue}
+	switch {
+	case !hasTail:
+	case row.token:
+		if problem := tokenProblem(tail); problem != "" {
+			return Request{}, fmt.Errorf("%w %s: it %s", ErrToken, quote(tail), problem)
+		}
+		r.Token = tail
+	default:
+		r.HasPriority = true
+		if r.Priority, err = ParsePriority(tail); err != nil {
 			return Request{}, err
 		}
 	}
@@ -159,6 +175,12 @@ func (g Grammar) Build(r Request) (string, error) {
 		return "", fmt.Errorf("%w %s for a queue of kind %s: want one of %s", ErrVerb, r.Verb, r.Kind, verbList(r.Kind))
 	}
 	subject := g.prefix(r.Kind) + r.Queue + "." + row.name
+	if row.token {
+		if problem := tokenProblem(r.Token); problem != "" {
+			return "", fmt.Errorf("%w %s: it %s", ErrToken, quote(r.Token), problem)
+		}
+		return subject + "." + r.Token, nil
+	}
 	if !r.HasPriority {
 		if r.Priority != 0 {
 			return "", fmt.Errorf("%w: %d without HasPriority", ErrPriority, r.Priority)

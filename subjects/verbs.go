@@ -29,7 +29,7 @@ func (k Kind) String() string {
 // Verb is what to do with a queue.
 type Verb uint8
 
-// The verbs. Len exists for both kinds of queues, Enqueue, Dequeue and Peek
+// The verbs. Len and AckLease exist for both kinds of queues, Enqueue, Dequeue and Peek
 // for [FIFO], the others for [Priority].
 const (
 	Push Verb = iota
@@ -41,6 +41,7 @@ const (
 	Enqueue
 	Dequeue
 	Peek
+	AckLease
 )
 
 // verbRow is a verb as one kind of queue has it.
@@ -50,8 +51,9 @@ type verbRow struct {
 	name string // the end of the subject
 	// endpoint is the name in service discovery and in metrics: letters and '-', unique.
 	endpoint string
-	// priority says that the subject may go on with a priority.
-	priority bool
+	// priority says that the subject may go on with a priority, token that it goes on with
+	// the token of a lease.
+	priority, token bool
 }
 
 // verbTable is every request there is, in the order in which they are listed.
@@ -62,10 +64,12 @@ var verbTable = []verbRow{
 	{kind: Priority, verb: PeekMin, name: "peek.min", endpoint: "peek-min"},
 	{kind: Priority, verb: PeekMax, name: "peek.max", endpoint: "peek-max"},
 	{kind: Priority, verb: Len, name: "len", endpoint: "len"},
+	{kind: Priority, verb: AckLease, name: "ack", endpoint: "ack", token: true},
 	{kind: FIFO, verb: Enqueue, name: "enqueue", endpoint: "enqueue"},
 	{kind: FIFO, verb: Dequeue, name: "dequeue", endpoint: "dequeue"},
 	{kind: FIFO, verb: Peek, name: "peek", endpoint: "peek"},
 	{kind: FIFO, verb: Len, name: "len", endpoint: "fifo-len"},
+	{kind: FIFO, verb: AckLease, name: "ack", endpoint: "fifo-ack", token: true},
 }
 
 // String returns the end of the subject, such as "pop.min".
@@ -99,9 +103,9 @@ func rowOf(k Kind, v Verb) *verbRow {
 	return nil
 }
 
-// parseVerb returns the row of the verb that follows a queue name, and the priority after
-// it if there is one.
-func parseVerb(k Kind, text string) (row *verbRow, priority string, hasPriority bool, err error) {
+// parseVerb returns the row of the verb that follows a queue name, and the priority or token
+// after it if there is one.
+func parseVerb(k Kind, text string) (row *verbRow, tail string, hasTail bool, err error) {
 	for i := range verbTable {
 		row := &verbTable[i]
 		if row.kind != k {
@@ -109,9 +113,9 @@ func parseVerb(k Kind, text string) (row *verbRow, priority string, hasPriority 
 		}
 		rest, found := strings.CutPrefix(text, row.name)
 		switch {
-		case found && rest == "":
+		case found && rest == "" && !row.token:
 			return row, "", false, nil
-		case found && row.priority && rest[0] == '.':
+		case found && rest != "" && (row.priority || row.token) && rest[0] == '.':
 			return row, rest[1:], true, nil
 		}
 	}
@@ -124,6 +128,10 @@ func verbList(k Kind) string {
 	for i := range verbTable {
 		row := &verbTable[i]
 		if row.kind != k {
+			continue
+		}
+		if row.token {
+			names = append(names, row.name+".<token>")
 			continue
 		}
 		names = append(names, row.name)
@@ -158,6 +166,9 @@ func (g Grammar) Endpoints() []Endpoint {
 			Subject: g.prefix(row.kind) + "*." + row.name,
 			Kind:    row.kind,
 			Verb:    row.verb,
+		}
+		if row.token {
+			e.Subject += ".*"
 		}
 		endpoints = append(endpoints, e)
 		if row.priority {

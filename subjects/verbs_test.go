@@ -18,11 +18,11 @@ func TestEndpoints(t *testing.T) {
 		"pop-max pq.*.pop.max",
 		"peek-min pq.*.peek.min",
 		"peek-max pq.*.peek.max",
-		"len pq.*.len",
+		"len pq.*.len", "ack pq.*.ack.*",
 		"enqueue q.*.enqueue",
 		"dequeue q.*.dequeue",
 		"peek q.*.peek",
-		"fifo-len q.*.len",
+		"fifo-len q.*.len", "fifo-ack q.*.ack.*",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

@@ -45,7 +45,7 @@ func TestEndpointsMatchTheGrammar(t *testing.T) {
 
 func TestVerbsBelongToTheCaller(t *testing.T) {
 	Verbs(FIFO)[0] = Push
-	if got, want := Verbs(FIFO), []Verb{Enqueue, Dequeue, Peek, Len}; !slices.Equal(got, want) {
+	if got, want := Verbs(FIFO), []Verb{Enqueue, Dequeue, Peek, Len, AckLease}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

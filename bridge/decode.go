@@ -11,27 +11,87 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// decode fills the operation, whose kind and end are set, from a message whose subject was
-// parsed. It is a switch and not a function in the table of verbs, so that its arguments
-// stay on the stack.
-func decode(p payload, m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
+// decode completes the operations of a request, whose first has its kind and end, from a
+// message whose subject was parsed. It may append operations. Errors wrap ErrBadRequest, or
+// are those of package subjects and of fdbpq.ParseToken.
+//
+// It is a switch and no function in the table of verbs, so that its arguments stay on the
+// stack.
+func decode(p payload, m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	if p == payloadMessage {
-		return decodePush(m, r, op)
+		return ops, decodePush(m, r, &ops[0])
 	}
-	return decodeBare(m, r, op)
-}
-
-// decodeBare decodes verbs that have no payload and no headers of their own. Errors
-// wrap ErrBadRequest.
-func decodeBare(m *nats.Msg, r *subjects.Request, _ *fdbpq.Op) error {
-	if len(m.Data) > 0 {
-		return fmt.Errorf("%w: %s with a payload of %d bytes: want none", ErrBadRequest, r.Verb, len(m.Data))
+	if err := checkNames(m.Header, r); err != nil {
+		return nil, err
 	}
-	err := checkNames(m.Header, r)
 	// The headers were for NATS. Forwarded to another bridge they would act once more,
 	// with the permissions of this one.
 	m.Header = nil
-	return err
+	switch p {
+	case payloadOptions:
+		return decodePop(m, ops)
+	case payloadAck:
+		return decodeAck(m, r, ops)
+	}
+	if len(m.Data) > 0 {
+		return nil, fmt.Errorf("%w: %s with a payload of %d bytes: want none", ErrBadRequest, r.Verb, len(m.Data))
+	}
+	return ops, nil
+}
+
+// decodePop reads the options of a pop.
+func decodePop(m *nats.Msg, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+	if len(m.Data) == 0 {
+		return ops, nil
+	}
+	o, err := subjects.ParsePopOptions(m.Data)
+	if err != nil {
+		return nil, err
+	}
+	if o.Lease {
+		ops[0].Kind = fdbpq.OpLease
+	}
+	return popMany(ops, o), nil
+}
+
+// popMany gives the last operation, a pop or lease, the options, and appends as many as the
+// batch needs.
+func popMany(ops []fdbpq.Op, o subjects.PopOptions) []fdbpq.Op {
+	last := &ops[len(ops)-1]
+	last.Lease, last.MaxBytes = o.AckWait, o.MaxBytes
+	next := *last
+	next.Follows = true
+	for range o.Batch - 1 {
+		ops = append(ops, next)
+	}
+	return ops
+}
+
+// decodeAck reads an acknowledgement.
+func decodeAck(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+	token, err := fdbpq.ParseToken(r.Token)
+	if err != nil {
+		return nil, err
+	}
+	a, err := subjects.ParseAck(m.Data)
+	if err != nil {
+		return nil, err
+	}
+	op := &ops[0]
+	op.Token = token
+	switch a.Kind {
+	case subjects.AckNak:
+		op.Kind, op.Delay, op.Uncounted = fdbpq.OpNak, a.Delay, a.Snooze
+	case subjects.AckProgress:
+		op.Kind = fdbpq.OpExtend
+	case subjects.AckNext:
+		if m.Reply == "" {
+			break // nobody would receive the next
+		}
+		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, End: token.End, Follows: true})
+		return popMany(ops, a.Next), nil
+	}
+	return ops, nil
 }
 
 // decodePush takes ownership of the message: op refers to its memory. Errors wrap

@@ -18,7 +18,7 @@ import (
 type encoder struct {
 	buf    []byte
 	header nats.Header
-	values [3]string
+	values [5]string
 
 	second   int64 // since 1970, of pushedAt
 	pushedAt [len(subjects.TimeLayout)]byte
@@ -67,6 +67,14 @@ func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) nats.Header {
 	if !item.PushedAt.IsZero() {
 		e.set(subjects.HeaderPushedAt, 2, e.time(item.PushedAt))
 	}
+	return e.header
+}
+
+// leased returns the headers of a reply that carries a leased item.
+func (e *encoder) leased(q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease) nats.Header {
+	e.item(q, item)
+	e.set(subjects.HeaderDeliveries, 3, strconv.FormatInt(lease.Deliveries, 10))
+	e.set(subjects.HeaderLeaseUntil, 4, lease.Until.Format(subjects.TimeLayout))
 	return e.header
 }
 

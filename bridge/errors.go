@@ -45,6 +45,7 @@ type wireError struct {
 // can wrap others come first.
 var wireErrors = []wireError{
 	{err: fdbpq.ErrEmpty, code: subjects.CodeNotFound},
+	{err: fdbpq.ErrLeaseLost, code: subjects.CodeConflict},
 	{err: kv.ErrCommitUnknown, code: subjects.CodeUnavailable, unknown: true},
 	{err: ErrUnknownOutcome, code: subjects.CodeUnavailable, unknown: true},
 
@@ -56,10 +57,14 @@ var wireErrors = []wireError{
 	{err: fdbpq.ErrQueueName, code: subjects.CodeBadRequest},
 	{err: fdbpq.ErrID, code: subjects.CodeBadRequest},
 	{err: fdbpq.ErrOp, code: subjects.CodeBadRequest},
+	{err: subjects.ErrOptions, code: subjects.CodeBadRequest},
+	{err: subjects.ErrToken, code: subjects.CodeBadRequest},
+	{err: fdbpq.ErrToken, code: subjects.CodeBadRequest},
 
 	{err: ErrTooLarge, code: subjects.CodeTooLarge},
 	{err: fdbpq.ErrMessageTooLarge, code: subjects.CodeTooLarge},
 	{err: kv.ErrTooLarge, code: subjects.CodeTooLarge},
+	{err: fdbpq.ErrMaxBytes, code: subjects.CodeTooLarge},
 
 	{err: ErrOverloaded, code: subjects.CodeOverloaded},
 

@@ -52,7 +52,7 @@ func (r *router) forward(m *nats.Msg, request *dispatch.Request, owner string) (
 	p.subject = append(append(p.subject, '.'), m.Subject...)
 	// A pop no longer needs any of its headers, and NATS might act on some of them with
 	// this bridge's permissions.
-	if err := r.b.nc.PublishMsg(&nats.Msg{Subject: string(p.subject), Reply: m.Reply}); err != nil {
+	if err := r.b.nc.PublishMsg(&nats.Msg{Subject: string(p.subject), Reply: m.Reply, Data: m.Data}); err != nil {
 		return false, fmt.Errorf("%w: the bridge that pops from this queue cannot be reached: %w", ErrUnavailable, err)
 	}
 	p.last = number

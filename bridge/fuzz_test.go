@@ -78,7 +78,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		r := requests[int(verb)%len(requests)]
 		op := fdbpq.Op{Kind: verbs[r.Verb].op, End: verbs[r.Verb].end}
-		if err := decode(verbs[r.Verb].payload, &nats.Msg{Header: h, Data: payload}, &r, &op); err != nil {
+		if err := decodeOne(verbs[r.Verb].payload, &nats.Msg{Header: h, Data: payload}, &r, &op); err != nil {
 			got := ErrorFromHeaders(sent(t, failureOf(err).header))
 			var wire *Error
 			if !errors.As(got, &wire) || wire.Code != 400 || wire.Text == "" || len(wire.Text) > 1000 {
@@ -90,6 +90,15 @@ func FuzzDecode(f *testing.F) {
 			checkStored(t, r, &op, string(payload))
 		}
 	})
+}
+
+// decodeOne decodes a request with one operation.
+func decodeOne(p payload, m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
+	ops, err := decode(p, m, r, []fdbpq.Op{*op})
+	if err == nil {
+		*op = ops[0]
+	}
+	return err
 }
 
 // checkStored pushes and pops what was decoded, and compares the reply.

@@ -87,26 +87,29 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 		return fmt.Errorf("%w: %s without a reply subject: nobody would receive what it returns", ErrBadRequest, parsed.Verb)
 	}
 	ops := [1]fdbpq.Op{{Kind: e.verb.op, End: e.verb.end}}
-	op := &ops[0]
-	if err := decode(e.verb.payload, m, &parsed, op); err != nil {
+	span, err := decode(e.verb.payload, m, &parsed, ops[:])
+	if err != nil {
 		return err
 	}
-	headers := headerSize(op.Message.Headers)
+	pushed := &ops[0].Message // nothing else has headers
+	headers := headerSize(pushed.Headers)
 	r.Size = len(m.Data) + headers
 	if maxPayload := h.b.nc.MaxPayload; headers > 0 && int64(r.Size) > maxPayload() {
 		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d", ErrTooLarge, r.Size, maxPayload())
 	}
-	r.Size += headerMemory(op.Message.Headers)
+	r.Size += headerMemory(pushed.Headers)
 	if r.Queue, err = h.b.dispatcher.Queue(parsed.Kind, parsed.Queue); err != nil {
 		return err
 	}
-	op.Queue = r.Queue.Target
-	if e.verb.routed {
-		if forwarded, err := h.b.router.route(m, r, op.End, o); forwarded || err != nil {
+	for i := range span {
+		span[i].Queue = r.Queue.Target
+	}
+	if e.verb.routed || len(span) > 1 { // pops, also those that come with an acknowledgement
+		if forwarded, err := h.b.router.route(m, r, span[len(span)-1].End, o); forwarded || err != nil {
 			return err
 		}
 	}
-	return h.b.dispatcher.Submit(r, ops[:])
+	return h.b.dispatcher.Submit(r, span)
 }
 
 // checkReply refuses a request whose reply subject cannot be used.

@@ -3,11 +3,14 @@ package bridge
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // clientReplier answers the clients of one endpoint. It is a dispatch.Replier.
@@ -16,31 +19,80 @@ type clientReplier struct {
 	endpoint *endpoint
 }
 
-// Answer sends the result of the request's one operation. If that fails, it counts the
-// error, sends it if the item is at fault, and puts a popped item back.
+// Answer sends the results: one reply, or for a pop of several items one for each item and
+// one that ends them.
 func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
-	result := &results[0]
-	if result.Err != nil {
-		c.fail(r, result.Err)
+	if len(ops) > 1 && ops[0].Kind == fdbpq.OpAck { // +NXT: the pops say all there is to say
+		ops, results = ops[1:], results[1:]
+	}
+	if len(ops) > 1 {
+		c.answerMany(r, ops, results)
 		return
 	}
-	var err error
-	if r.Reply != "" {
-		err = c.endpoint.verb.send(c, r, &ops[0], result)
+	if err := results[0].Err; err != nil {
+		c.fail(r, err)
+		return
 	}
-	if err == nil {
+	if err := c.send(r, &ops[0], &results[0]); err == nil {
 		c.endpoint.done(r, nil)
-		return
-	}
-	c.b.replyFailed(err)
-	if errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInternal) {
+	} else if errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInternal) {
 		c.fail(r, err) // what is wrong is the item, so the client can be told
 	} else {
 		c.endpoint.done(r, failureOf(fmt.Errorf("%w: the reply could not be sent: %w", ErrUnavailable, err)))
 	}
-	if ops[0].Kind == fdbpq.OpPop {
-		c.b.restorer.restore(r.Queue, &result.Item)
+}
+
+// answerMany sends the items of a pop of several, and a message that ends them. It stops at
+// the first item that cannot be sent; those after it go back, or their leases end.
+func (c *clientReplier) answerMany(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
+	sent := 0
+	var failed error
+	for i := range results {
+		switch {
+		case results[i].Err != nil:
+			if failed == nil {
+				failed = results[i].Err
+			}
+		case failed == nil:
+			if failed = c.send(r, &ops[i], &results[i]); failed == nil {
+				sent++
+			}
+		case ops[i].Kind == fdbpq.OpPop:
+			c.b.restorer.restore(r.Queue, &results[i].Item)
+		}
 	}
+	end := nats.Msg{Subject: r.Reply, Header: nats.Header{}}
+	var f *failure
+	if failed != nil && (sent == 0 || !errors.Is(failed, fdbpq.ErrEmpty)) {
+		f = failureOf(failed)
+		maps.Copy(end.Header, f.header)
+	}
+	end.Header[subjects.HeaderBatchCount] = []string{strconv.Itoa(sent)}
+	if sent > 0 {
+		c.endpoint.done(r, nil)
+	} else {
+		c.endpoint.done(r, f)
+	}
+	c.b.outbox.trySend(&end)
+}
+
+// send sends the result of one operation. If that fails, a popped item goes back.
+func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
+	if r.Reply == "" {
+		return nil
+	}
+	send := c.endpoint.verb.send
+	if op.Kind == fdbpq.OpLease {
+		send = (*clientReplier).sendItem // also for +NXT
+	}
+	err := send(c, r, op, result)
+	if err != nil {
+		c.b.replyFailed(err)
+		if op.Kind == fdbpq.OpPop {
+			c.b.restorer.restore(r.Queue, &result.Item)
+		}
+	}
+	return err
 }
 
 // Fail sends the error.
@@ -79,11 +131,21 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	e := c.b.encoders.get()
 	defer c.b.encoders.put(e)
 	item := &result.Item
-	popped, fate := r.Queue, "it goes back into the queue"
-	if op.Kind != fdbpq.OpPop {
-		popped, fate = nil, "it stays in the queue"
+	m := nats.Msg{Subject: r.Reply, Data: item.Value}
+	var popped *dispatch.Queue
+	var fate string
+	switch op.Kind {
+	case fdbpq.OpPop:
+		popped, fate = r.Queue, "it goes back into the queue"
+		m.Header = e.item(r.Queue, item)
+	case fdbpq.OpLease:
+		fate = "its lease will end"
+		m.Header = e.leased(r.Queue, item, &result.Lease)
+		m.Reply = c.b.grammar.Ack(r.Queue.Kind, r.Queue.Name, result.Lease.Token.String())
+	default:
+		fate = "it stays in the queue"
+		m.Header = e.item(r.Queue, item)
 	}
-	m := nats.Msg{Subject: r.Reply, Header: e.item(r.Queue, item), Data: item.Value}
 	err := c.b.outbox.sendItem(&m, c.endpoint, popped, item)
 	if errors.Is(err, nats.ErrMaxPayload) {
 		m.Header = e.itemAlone(item)
@@ -98,6 +160,16 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 			ErrInternal, item.ID, r.Queue.Name, fate, err)
 	}
 	return err
+}
+
+// sendAcked answers an acknowledgement.
+func (c *clientReplier) sendAcked(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
+	if op.Kind != fdbpq.OpExtend {
+		return c.b.outbox.sendData(r.Reply, nil, c.endpoint)
+	}
+	until := result.Lease.Until.Format(subjects.TimeLayout)
+	m := nats.Msg{Subject: r.Reply, Header: nats.Header{subjects.HeaderLeaseUntil: {until}}}
+	return c.b.outbox.sendItem(&m, c.endpoint, nil, nil)
 }
 
 // replyFailed counts a reply that NATS did not accept.

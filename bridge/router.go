@@ -128,7 +128,7 @@ const (
 	internalRoot = "_pqbridge."
 	// routerVersion is part of the root, so that bridges with incompatible protocols do
 	// not hear each other.
-	routerVersion = 2
+	routerVersion = 3
 )
 
 // newRouter returns a router that does nothing until join is called, and nothing at all

@@ -27,18 +27,21 @@ type payload uint8
 const (
 	payloadNone    payload = iota // there must be none
 	payloadMessage                // the value to push
+	payloadOptions                // subjects.PopOptions
+	payloadAck                    // subjects.Ack
 )
 
 // verbs has a row for each verb: all that the bridge knows about it. Package subjects
 // has the names.
 var verbs = [...]verb{
-	subjects.Push:    {op: fdbpq.OpPush, payload: payloadMessage, send: (*clientReplier).sendPushed},
-	subjects.PopMin:  {op: fdbpq.OpPop, end: fdbpq.Front, needsReply: true, routed: true, payload: payloadNone, send: (*clientReplier).sendItem},
-	subjects.PopMax:  {op: fdbpq.OpPop, end: fdbpq.Back, needsReply: true, routed: true, payload: payloadNone, send: (*clientReplier).sendItem},
-	subjects.PeekMin: {op: fdbpq.OpPeek, end: fdbpq.Front, needsReply: true, payload: payloadNone, send: (*clientReplier).sendItem},
-	subjects.PeekMax: {op: fdbpq.OpPeek, end: fdbpq.Back, needsReply: true, payload: payloadNone, send: (*clientReplier).sendItem},
-	subjects.Len:     {op: fdbpq.OpLen, needsReply: true, payload: payloadNone, send: (*clientReplier).sendLength},
-	subjects.Enqueue: {op: fdbpq.OpPush, payload: payloadMessage, send: (*clientReplier).sendPushed},
-	subjects.Dequeue: {op: fdbpq.OpPop, end: fdbpq.Front, needsReply: true, routed: true, payload: payloadNone, send: (*clientReplier).sendItem},
-	subjects.Peek:    {op: fdbpq.OpPeek, end: fdbpq.Front, needsReply: true, payload: payloadNone, send: (*clientReplier).sendItem},
+	subjects.Push:     {op: fdbpq.OpPush, payload: payloadMessage, send: (*clientReplier).sendPushed},
+	subjects.PopMin:   {op: fdbpq.OpPop, end: fdbpq.Front, needsReply: true, routed: true, payload: payloadOptions, send: (*clientReplier).sendItem},
+	subjects.PopMax:   {op: fdbpq.OpPop, end: fdbpq.Back, needsReply: true, routed: true, payload: payloadOptions, send: (*clientReplier).sendItem},
+	subjects.PeekMin:  {op: fdbpq.OpPeek, end: fdbpq.Front, needsReply: true, payload: payloadNone, send: (*clientReplier).sendItem},
+	subjects.PeekMax:  {op: fdbpq.OpPeek, end: fdbpq.Back, needsReply: true, payload: payloadNone, send: (*clientReplier).sendItem},
+	subjects.Len:      {op: fdbpq.OpLen, needsReply: true, payload: payloadNone, send: (*clientReplier).sendLength},
+	subjects.Enqueue:  {op: fdbpq.OpPush, payload: payloadMessage, send: (*clientReplier).sendPushed},
+	subjects.Dequeue:  {op: fdbpq.OpPop, end: fdbpq.Front, needsReply: true, routed: true, payload: payloadOptions, send: (*clientReplier).sendItem},
+	subjects.AckLease: {op: fdbpq.OpAck, payload: payloadAck, send: (*clientReplier).sendAcked},
+	subjects.Peek:     {op: fdbpq.OpPeek, end: fdbpq.Front, needsReply: true, payload: payloadNone, send: (*clientReplier).sendItem},
 }

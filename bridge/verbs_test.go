@@ -18,7 +18,7 @@ func TestVerbs(t *testing.T) {
 			if row.op == 0 || row.send == nil {
 				t.Errorf("%s: the row is not complete: %+v", v, row)
 			}
-			if row.needsReply != (row.op != fdbpq.OpPush) {
+			if row.needsReply != (row.op != fdbpq.OpPush && row.op != fdbpq.OpAck) {
 				t.Errorf("%s: needs a reply: %t", v, row.needsReply)
 			}
 			if row.routed != (row.op == fdbpq.OpPop) {

@@ -138,7 +138,7 @@ func (b *Batcher) Apply(ctx context.Context, ops []Op) ([]Result, error) {
 }
 
 func readOnly(ops []Op) bool {
-	return all(ops, func(k OpKind) bool { return !k.writes() })
+	return all(ops, func(k OpKind) bool { return !k.Writes() })
 }
 
 func onlyPushes(ops []Op) bool {

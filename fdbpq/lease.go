@@ -128,6 +128,7 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, result *Result) {
 	switch op.Kind {
 	case OpAck:
 		g.discard(&h.id)
+		result.wait = h.wait
 	case OpNak:
 		h.fence++ // ends the token
 		if op.Uncounted {
@@ -153,11 +154,16 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, result *Result) {
 func micros(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
 
 // leaseItem leases an item to an operation.
-func (t *txOps) leaseItem(q *queueOps, op *Op, s *stored, past history, result *Result) {
+func (t *txOps) leaseItem(q *queueOps, i int, s *stored, past history) {
+	op, result := &t.ops[i], &t.results[i]
 	wait := op.Lease
+	if wait == 0 && op.Follows && i > 0 {
+		wait = t.results[i-1].wait
+	}
 	if wait == 0 {
 		wait = DefaultLease
 	}
+	result.wait = wait
 	h := &held{
 		id: s.item.ID, state: leased, deliveries: past.deliveries + 1, fence: past.fence + 1,
 		due: t.now.Add(wait), wait: wait, end: op.End, value: s.pair.Value,

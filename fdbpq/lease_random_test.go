@@ -230,7 +230,7 @@ func (r *leaseRun) settle() {
 	}
 	if next {
 		r.model.settleDue()
-		r.got(fdbpq.OpLease, token.End, 0, results[1])
+		r.got(fdbpq.OpLease, token.End, item.wait, results[1])
 	}
 }
 

@@ -25,8 +25,8 @@ const (
 	OpExtend
 )
 
-// writes reports whether the operation can change the queue.
-func (k OpKind) writes() bool { return k != OpPeek && k != OpLen }
+// Writes reports whether the operation can change the queue.
+func (k OpKind) Writes() bool { return k != OpPeek && k != OpLen }
 
 // End is an end of a queue.
 type End uint8
@@ -51,7 +51,8 @@ type Op struct {
 	Message  Message
 
 	// Lease is the length of the lease of OpLease, MinLease to MaxLease; 0 means
-	// DefaultLease. For OpExtend 0 means the length that the lease had.
+	// DefaultLease, or the length of the lease before if it follows an OpAck or OpLease. For
+	// OpExtend 0 means the length that the lease had.
 	Lease time.Duration
 	// Token says which lease OpAck, OpNak and OpExtend are about.
 	Token Token
@@ -114,6 +115,8 @@ type Result struct {
 	Item Item
 	// Lease is that of OpLease and OpExtend.
 	Lease Lease
+	// wait is the length of the lease that an OpLease gave or an OpAck ended.
+	wait time.Duration
 	// Len is the number of items, for OpLen.
 	Len int64
 	// Err is the error of this operation alone: ErrEmpty, ErrMessageTooLarge, ErrLeaseLost,

@@ -151,7 +151,7 @@ func (t *txOps) takeItems(q *queueOps, end End) error {
 		p.ends.noteTaken(end, s)
 		t.results[i].Item = s.item
 		if op.Kind == OpLease {
-			t.leaseItem(q, op, s, past, &t.results[i])
+			t.leaseItem(q, i, s, past)
 			continue
 		}
 		q.ledger.take(s)

@@ -27,7 +27,7 @@ func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, isDue bool, 
 	results = make([]Result, len(ops))
 	queues := group(ops, results)
 	for i := range ops {
-		if ops[i].Kind.writes() {
+		if ops[i].Kind.Writes() {
 			results[i].Err = errReadOnly
 		}
 	}

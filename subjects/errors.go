@@ -14,13 +14,14 @@ type Code int
 const (
 	CodeBadRequest  Code = 400 // the request is wrong, and would be wrong every time
 	CodeNotFound    Code = 404 // the queue is empty
+	CodeConflict    Code = 409 // the lease is lost, or its item is settled
 	CodeTooLarge    Code = 413 // the message cannot be stored or sent
 	CodeOverloaded  Code = 429 // too many requests are waiting; not run
 	CodeInternal    Code = 500 // a fault of the service or of the stored data
 	CodeUnavailable Code = 503 // not run, unless the outcome is unknown
 )
 
-var codes = []Code{CodeBadRequest, CodeNotFound, CodeTooLarge, CodeOverloaded, CodeInternal, CodeUnavailable}
+var codes = []Code{CodeBadRequest, CodeNotFound, CodeConflict, CodeTooLarge, CodeOverloaded, CodeInternal, CodeUnavailable}
 
 // Codes returns all codes. The slice belongs to the caller.
 func Codes() []Code { return slices.Clone(codes) }

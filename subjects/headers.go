@@ -14,6 +14,16 @@ const (
 	// HeaderPushedAt is when the item was pushed, in replies to pop and peek.
 	HeaderPushedAt = "Pq-Pushed-At"
 
+	// HeaderDeliveries is how many times a leased item was delivered, this time included.
+	HeaderDeliveries = "Pq-Deliveries"
+
+	// HeaderLeaseUntil is when a lease is over, in TimeLayout.
+	HeaderLeaseUntil = "Pq-Lease-Until"
+
+	// HeaderBatchCount ends the reply to a pop of several items: the number of items that
+	// were sent.
+	HeaderBatchCount = "Pq-Batch-Count"
+
 	// HeaderError says, in the reply to a request that failed, what was wrong and what
 	// would be right. The name comes from NATS's service protocol.
 	HeaderError = "Nats-Service-Error"

@@ -193,6 +193,12 @@ func (g Grammar) Build(r Request) (string, error) {
 	return subject + "." + strconv.FormatInt(r.Priority, 10), nil
 }
 
+// Ack returns the subject of acknowledgements of a lease, whose token must be one that Build
+// takes. It is Build for bridges, which have checked all that.
+func (g Grammar) Ack(kind Kind, queue, token string) string {
+	return g.prefix(kind) + queue + ".ack." + token
+}
+
 // Owns reports whether a message published to subject would come back as a
 // request. A reply subject must not.
 func (g Grammar) Owns(subject string) bool {

@@ -35,7 +35,7 @@ func (b *batch) add(r *Request, ops []fdbpq.Op) {
 		push := ops[i].Kind == fdbpq.OpPush
 		b.pushes = b.pushes || push
 		b.nonPushes = b.nonPushes || !push
-		b.writes = b.writes || push || ops[i].Kind == fdbpq.OpPop
+		b.writes = b.writes || ops[i].Kind.Writes()
 		b.silent = b.silent || push && r.Reply == ""
 	}
 }
@@ -61,7 +61,9 @@ func (b *batch) empty() {
 	b.requests, b.ops = b.requests[:0], b.ops[:0]
 }
 
-func returnsItem(k fdbpq.OpKind) bool { return k == fdbpq.OpPop || k == fdbpq.OpPeek }
+func returnsItem(k fdbpq.OpKind) bool {
+	return k == fdbpq.OpPop || k == fdbpq.OpPeek || k == fdbpq.OpLease
+}
 
 // has reports whether one of the operations is of the kind.
 func has(ops []fdbpq.Op, kind fdbpq.OpKind) bool {

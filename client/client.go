@@ -5,17 +5,28 @@
 //	_, err := jobs.Push(ctx, 5, []byte("write the report"))
 //	item, err := jobs.PopMin(ctx)
 //
+// # Leases
+//
+// A pop removes the item, so a worker that dies loses it. A lease keeps the item in the
+// queue, out of reach of others, until the worker acknowledges it. If the lease ends first,
+// the item comes back to its old place, so it is delivered at least once:
+//
+//	job, err := jobs.LeaseMin(ctx, client.AckWait(time.Minute))
+//	...
+//	err = job.Ack(ctx)
+//
 // # Timeouts
 //
-// Every call waits for one reply, until its context ends. If the context has no
+// Every call waits for its reply, until its context ends. If the context has no
 // deadline, the call waits for [DefaultTimeout], or as long as [WithTimeout] says.
 //
 // # Errors
 //
 // All errors compare with errors.Is against the variables of this package. A
 // request that failed changed nothing, unless the error is [ErrUnknownOutcome]:
-// then a push may or may not be in the queue, and a pop whose reply was lost may
-// have taken an item that nobody will get.
+// then a push may or may not be in the queue, a pop whose reply was lost may have
+// taken an item that nobody will get, and an acknowledgement may or may not count. An
+// item that was leased without anybody hearing of it comes back when the lease is over.
 //
 // When a context ends, the error wraps both its error and its cause.
 //
@@ -92,39 +103,65 @@ type queue struct {
 
 // request sends one request and returns the reply of one that succeeded.
 func (q *queue) request(ctx context.Context, verb subjects.Verb, headers nats.Header, payload []byte) (*nats.Msg, error) {
+	subject, err := q.subject(verb)
+	if err != nil {
+		return nil, err
+	}
+	return q.client.request(ctx, &nats.Msg{Subject: subject, Header: headers, Data: payload}, writes(verb))
+}
+
+// subject returns the subject of requests with this verb.
+func (q *queue) subject(verb subjects.Verb) (string, error) {
 	subject, err := q.client.grammar.Build(subjects.Request{Kind: q.kind, Verb: verb, Queue: q.name})
 	if err != nil {
-		return nil, &Error{Code: subjects.CodeBadRequest, Text: err.Error()}
+		return "", &Error{Code: subjects.CodeBadRequest, Text: err.Error()}
 	}
+	return subject, nil
+}
+
+// request sends a request, which writes or only reads, and returns the reply of one that
+// succeeded.
+func (c *Client) request(ctx context.Context, m *nats.Msg, writes bool) (*nats.Msg, error) {
 	if ctx.Err() != nil { // nothing was sent
 		return nil, endOf(ctx)
 	}
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, q.client.timeout, fmt.Errorf("waited %v", q.client.timeout))
-		defer cancel()
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	reply, err := c.nc.RequestMsgWithContext(ctx, m)
+	if err != nil {
+		return nil, c.explain(ctx, m, writes, err)
 	}
-	reply, err := q.client.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Header: headers, Data: payload})
+	if failure := subjects.ErrorFromHeaders(reply.Header); failure != nil {
+		return nil, (*Error)(failure)
+	}
+	return reply, nil
+}
+
+// bound gives a context without a deadline the client's timeout.
+func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, bounded := ctx.Deadline(); bounded {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("waited %v", c.timeout))
+}
+
+// explain returns the error of a request for which the NATS client returned err.
+func (c *Client) explain(ctx context.Context, m *nats.Msg, writes bool, err error) error {
 	switch {
-	case err == nil:
-		if failure := subjects.ErrorFromHeaders(reply.Header); failure != nil {
-			return nil, (*Error)(failure)
-		}
-		return reply, nil
 	case errors.Is(err, nats.ErrNoResponders):
-		return nil, fmt.Errorf("%w on %s", ErrNoBridge, subject)
+		return fmt.Errorf("%w on %s", ErrNoBridge, m.Subject)
 	case errors.Is(err, nats.ErrMaxPayload):
-		return nil, fmt.Errorf("%w: a value of %d bytes, and the NATS server takes %d bytes at most, headers included (%w)",
-			ErrTooLarge, len(payload), q.client.nc.MaxPayload(), err)
+		return fmt.Errorf("%w: a value of %d bytes, and the NATS server takes %d bytes at most, headers included (%w)",
+			ErrTooLarge, len(m.Data), c.nc.MaxPayload(), err)
 	case notSent(err):
-		return nil, fmt.Errorf("cannot send a request on %s: %w", subject, err)
+		return fmt.Errorf("cannot send a request on %s: %w", m.Subject, err)
 	case ctx.Err() != nil:
 		err = endOf(ctx)
 	}
-	if writes(verb) {
-		return nil, fmt.Errorf("%w: no reply on %s: %w", ErrUnknownOutcome, subject, err)
+	if writes {
+		return fmt.Errorf("%w: no reply on %s: %w", ErrUnknownOutcome, m.Subject, err)
 	}
-	return nil, fmt.Errorf("no reply on %s: %w", subject, err)
+	return fmt.Errorf("no reply on %s: %w", m.Subject, err)
 }
 
 // ended is the end of a context: it reads like the cause, and compares with the

@@ -136,7 +136,7 @@ func TestPriorityHeaderIsIgnored(t *testing.T) {
 // Every code of the protocol has a variable, and only that one matches.
 func TestErrorsCompare(t *testing.T) {
 	all := []error{
-		client.ErrBadRequest, client.ErrEmpty, client.ErrTooLarge, client.ErrOverloaded,
+		client.ErrBadRequest, client.ErrEmpty, client.ErrLeaseLost, client.ErrTooLarge, client.ErrOverloaded,
 		client.ErrInternal, client.ErrUnavailable, client.ErrUnknownOutcome, client.ErrNoBridge,
 	}
 	check := func(e *client.Error, want error) {

@@ -9,14 +9,18 @@ import (
 // Errors of requests. A bridge that refuses a request says why in an [*Error],
 // which is (errors.Is) the variable that stands for its code.
 var (
-	// ErrEmpty is returned by pops and peeks of a queue without items.
+	// ErrEmpty is returned by pops, leases and peeks of a queue without items.
 	ErrEmpty = errors.New("the queue is empty")
 
 	// ErrBadRequest: the request is not valid, and never will be.
 	ErrBadRequest = errors.New("bad request")
 
+	// ErrLeaseLost is returned by acknowledgements of an item that was settled or
+	// delivered again. Nothing was done.
+	ErrLeaseLost = errors.New("the lease is lost or the item is settled")
+
 	// ErrTooLarge: the message is larger than the store or the NATS server
-	// takes.
+	// takes, or, of a pop, than MaxBytes.
 	ErrTooLarge = errors.New("the message is too large")
 
 	// ErrOverloaded: too many requests are waiting. Try again, more slowly.
@@ -59,6 +63,8 @@ func (e *Error) Is(target error) bool {
 		return target == ErrBadRequest
 	case subjects.CodeNotFound:
 		return target == ErrEmpty
+	case subjects.CodeConflict:
+		return target == ErrLeaseLost
 	case subjects.CodeTooLarge:
 		return target == ErrTooLarge
 	case subjects.CodeOverloaded:

@@ -2,8 +2,10 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -28,3 +30,30 @@ func Example() {
 	}
 	fmt.Printf("%s (priority %d)\n", item.Value, item.Priority)
 }
+
+// A worker: each job is leased for a minute. If the worker dies, somebody else gets the job.
+func ExampleDelivery() {
+	nc, err := nats.Connect(nats.DefaultURL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+	ctx := context.Background()
+
+	jobs := client.New(nc).PriorityQueue("jobs")
+	job, err := jobs.LeaseMin(ctx, client.AckWait(time.Minute))
+	for err == nil {
+		if work(job.Value) == nil {
+			job, err = job.Next(ctx) // done with this one
+			continue
+		}
+		if err = job.Nak(ctx, 10*time.Second); err == nil { // again in ten seconds
+			job, err = jobs.LeaseMin(ctx, client.AckWait(time.Minute))
+		}
+	}
+	if !errors.Is(err, client.ErrEmpty) {
+		log.Fatal(err)
+	}
+}
+
+func work([]byte) error { return nil }

@@ -139,13 +139,19 @@ func (q *queue) item(ctx context.Context, verb subjects.Verb) (*Item, error) {
 	if err != nil {
 		return nil, err
 	}
+	return itemOf(reply), nil
+}
+
+// itemOf returns the item in a reply, whose memory it takes over.
+func itemOf(reply *nats.Msg) *Item {
 	item := &Item{Message: Message{Value: reply.Data, Headers: reply.Header}}
+	var err error
 	if item.ItemInfo, err = subjects.ParseItemHeaders(reply.Header); err != nil {
 		// A pop has already removed the item: returning an error would lose it.
 		item.ItemInfo.ID = reply.Header.Get(subjects.HeaderID)
 	}
 	maps.DeleteFunc(item.Headers, func(name string, _ []string) bool { return strings.HasPrefix(name, subjects.Reserved) })
-	return item, nil
+	return item
 }
 
 func (q *queue) length(ctx context.Context) (int64, error) {

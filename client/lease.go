@@ -1,0 +1,142 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// LeaseOption changes a lease: [AckWait] or [MaxBytes].
+type LeaseOption interface{ apply(*subjects.PopOptions) }
+
+// AckWait is the length of a lease, 100 ms to 12 h. 0, the default, means 30 s.
+type AckWait time.Duration
+
+func (w AckWait) apply(o *subjects.PopOptions) { o.AckWait = time.Duration(w) }
+
+// leaseOptions returns the options of a lease.
+func leaseOptions(options []LeaseOption) subjects.PopOptions {
+	o := subjects.PopOptions{Lease: true}
+	for _, option := range options {
+		option.apply(&o)
+	}
+	return o
+}
+
+// Delivery is a leased item. Nobody else gets it until the lease is over. End the lease with
+// Ack or Next when the item is done, with Nak or Snooze if it is to come back.
+//
+// These methods, and Extend, return [ErrLeaseLost] once the item is settled or somebody else
+// has it, so a late call does no harm. They still count after Until, as long as nobody else got
+// the item. After [ErrUnknownOutcome] call the method again: ErrLeaseLost then most likely
+// means that the first call counted.
+//
+// Deliveries and Until are zero if the message left no room for them in the reply.
+type Delivery struct {
+	Item
+	subjects.LeaseInfo
+
+	queue *queue
+	ack   string // subject of acknowledgements
+}
+
+// LeaseMin leases the item that PopMin would take. Unless it is acknowledged, it comes back
+// to its old place when the lease is over. If the reply is lost, so that nobody knows of the
+// lease, it comes back then too.
+//
+// Errors: [ErrEmpty], [ErrBadRequest] for a bad option, [ErrTooLarge] for an item that exceeds
+// MaxBytes, and those that every call can return.
+func (q *PriorityQueue) LeaseMin(ctx context.Context, options ...LeaseOption) (*Delivery, error) {
+	return q.q.lease(ctx, subjects.PopMin, options)
+}
+
+// LeaseMax leases the item that PopMax would take; otherwise it is LeaseMin.
+func (q *PriorityQueue) LeaseMax(ctx context.Context, options ...LeaseOption) (*Delivery, error) {
+	return q.q.lease(ctx, subjects.PopMax, options)
+}
+
+// Lease leases the item that Dequeue would take, as PriorityQueue.LeaseMin does.
+func (q *Queue) Lease(ctx context.Context, options ...LeaseOption) (*Delivery, error) {
+	return q.q.lease(ctx, subjects.Dequeue, options)
+}
+
+func (q *queue) lease(ctx context.Context, verb subjects.Verb, options []LeaseOption) (*Delivery, error) {
+	reply, err := q.request(ctx, verb, nil, leaseOptions(options).Encode())
+	if err != nil {
+		return nil, err
+	}
+	return q.delivery(reply)
+}
+
+// delivery returns the leased item in a reply.
+func (q *queue) delivery(reply *nats.Msg) (*Delivery, error) {
+	if reply.Reply == "" {
+		return nil, fmt.Errorf("%w: %w: a leased item without a reply subject: %.64q", ErrUnknownOutcome, ErrBadReply, reply.Data)
+	}
+	d := &Delivery{queue: q, ack: reply.Reply}
+	// What cannot be read stays zero: the lease holds all the same.
+	d.LeaseInfo, _ = subjects.ParseLeaseHeaders(reply.Header)
+	d.Item = *itemOf(reply)
+	return d, nil
+}
+
+// Ack removes the item: it is done.
+//
+// Errors: [ErrLeaseLost] and those that every call can return.
+func (d *Delivery) Ack(ctx context.Context) error {
+	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckDone})
+	return err
+}
+
+// Nak gives the item back to its old place, after a delay of up to ten years. The lease is over
+// then. Its errors are those of Ack, and [ErrBadRequest] for the delay.
+func (d *Delivery) Nak(ctx context.Context, delay time.Duration) error {
+	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckNak, Delay: delay})
+	return err
+}
+
+// Snooze is Nak, but does not count the delivery: Deliveries will be the same next time.
+func (d *Delivery) Snooze(ctx context.Context, delay time.Duration) error {
+	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckNak, Delay: delay, Snooze: true})
+	return err
+}
+
+// Extend makes the lease begin anew, with the length that it had, and returns when it is over
+// now. Until keeps its value. Its errors are those of Ack.
+func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
+	reply, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckProgress})
+	if err != nil {
+		return time.Time{}, err
+	}
+	info, err := subjects.ParseLeaseHeaders(reply.Header)
+	if err != nil || info.Until.IsZero() {
+		return time.Time{}, fmt.Errorf("%w: %w: %.64q", ErrUnknownOutcome, ErrBadReply, reply.Data)
+	}
+	return info.Until, nil
+}
+
+// Next is Ack, and leases the next item from the same end of the queue, in one round trip and
+// one transaction. Without options, the lease has the length of the one that Next ends.
+//
+// Errors: [ErrEmpty]: acknowledged, and nothing was there; [ErrTooLarge]: acknowledged, and the
+// next item exceeds MaxBytes or cannot be sent; [ErrLeaseLost]: nothing was leased; and those that
+// every call can return. After [ErrInternal] the item may or may not be acknowledged: Ack
+// settles that.
+func (d *Delivery) Next(ctx context.Context, options ...LeaseOption) (*Delivery, error) {
+	o := leaseOptions(options)
+	o.Lease = false // it is one anyway, and an AckWait of 0 means the length of this one
+	reply, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckNext, Next: o})
+	if err != nil {
+		return nil, err
+	}
+	return d.queue.delivery(reply)
+}
+
+// settle sends an acknowledgement.
+func (d *Delivery) settle(ctx context.Context, a subjects.Ack) (*nats.Msg, error) {
+	return d.queue.client.request(ctx, &nats.Msg{Subject: d.ack, Data: a.Encode()}, true)
+}

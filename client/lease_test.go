@@ -1,0 +1,288 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// leaser is what both kinds of queues have.
+type leaser struct {
+	name  string
+	push  func(ctx context.Context, m client.Message) (client.PushAck, error)
+	lease func(ctx context.Context, options ...client.LeaseOption) (*client.Delivery, error)
+	peek  func(ctx context.Context) (*client.Item, error)
+	len   func(ctx context.Context) (int64, error)
+}
+
+func leasers(e *testenv.Env) []leaser {
+	c := client.New(e.Conn)
+	jobs, mail := c.PriorityQueue("jobs"), c.Queue("mail")
+	push := func(ctx context.Context, m client.Message) (client.PushAck, error) { return jobs.PushMsg(ctx, 3, m) }
+	return []leaser{
+		{"priority queue", push, jobs.LeaseMin, jobs.PeekMin, jobs.Len},
+		{"FIFO queue", mail.EnqueueMsg, mail.Lease, mail.Peek, mail.Len},
+	}
+}
+
+// fill pushes the values.
+func (q *leaser) fill(t *testing.T, values ...string) {
+	t.Helper()
+	for _, v := range values {
+		if _, err := q.push(t.Context(), client.Message{Value: []byte(v), Headers: nats.Header{"Trace": {"x"}}}); err != nil {
+			t.Fatalf("%s: push %q: %v", q.name, v, err)
+		}
+	}
+}
+
+// leased returns what a lease returned, and fails the test unless it is a delivery of that
+// value with that number.
+func leased(t *testing.T, value string, number int64) func(*client.Delivery, error) *client.Delivery {
+	return func(d *client.Delivery, err error) *client.Delivery {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("a lease of %q: %v", value, err)
+		}
+		if string(d.Value) != value || d.Deliveries != number || d.ID == "" ||
+			len(d.Headers) != 1 || !slices.Equal(d.Headers["Trace"], []string{"x"}) {
+			t.Fatalf("leased %q for the %d. time, headers %v; want %q for the %d. time", d.Value, d.Deliveries, d.Headers, value, number)
+		}
+		return d
+	}
+}
+
+func TestLease(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	for _, q := range leasers(e) {
+		ctx := t.Context()
+		if d, err := q.lease(ctx); d != nil || !errors.Is(err, client.ErrEmpty) {
+			t.Errorf("%s: an empty queue: %v, %v", q.name, d, err)
+		}
+		q.fill(t, "a", "b", "c")
+		began := time.Now()
+		a := leased(t, "a", 1)(q.lease(ctx))
+		if left := a.Until.Sub(began); left < 29*time.Second || left > 30*time.Second+testenv.Patience {
+			t.Errorf("%s: the default length is %v", q.name, left)
+		}
+		b := leased(t, "b", 1)(q.lease(ctx, client.AckWait(time.Hour)))
+		if left := b.Until.Sub(began); left < 59*time.Minute || left > time.Hour+testenv.Patience {
+			t.Errorf("%s: leased for %v, want an hour", q.name, left)
+		}
+		if n, err := q.len(ctx); n != 1 || err != nil {
+			t.Errorf("%s: len %d, %v, with one item ready", q.name, n, err)
+		}
+		// What is given back is at its old place, and its token is worth nothing.
+		if err := a.Nak(ctx, 0); err != nil {
+			t.Errorf("%s: nak: %v", q.name, err)
+		}
+		if err := a.Ack(ctx); !errors.Is(err, client.ErrLeaseLost) || errors.Is(err, client.ErrUnknownOutcome) {
+			t.Errorf("%s: ack after nak: %v", q.name, err)
+		}
+		a = leased(t, "a", 2)(q.lease(ctx))
+		if err := a.Snooze(ctx, 0); err != nil {
+			t.Errorf("%s: snooze: %v", q.name, err)
+		}
+		a = leased(t, "a", 2)(q.lease(ctx))
+		if err := a.Ack(ctx); err != nil {
+			t.Errorf("%s: ack: %v", q.name, err)
+		}
+		if err := a.Ack(ctx); !errors.Is(err, client.ErrLeaseLost) {
+			t.Errorf("%s: a second ack: %v", q.name, err)
+		}
+		// Next: done with b, and c, for as long as b.
+		c := leased(t, "c", 1)(b.Next(ctx))
+		if left := c.Until.Sub(began); left < 59*time.Minute {
+			t.Errorf("%s: next is leased for %v, want an hour", q.name, left)
+		}
+		if d, err := b.Next(ctx); d != nil || !errors.Is(err, client.ErrLeaseLost) {
+			t.Errorf("%s: next after next: %v, %v", q.name, d, err)
+		}
+		if d, err := c.Next(ctx); d != nil || !errors.Is(err, client.ErrEmpty) {
+			t.Errorf("%s: next of an empty queue: %v, %v", q.name, d, err)
+		}
+		if err := c.Ack(ctx); !errors.Is(err, client.ErrLeaseLost) {
+			t.Errorf("%s: ack after next: %v", q.name, err)
+		}
+	}
+	if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A lease that ran out: who is late is refused once somebody else has the item, and not before.
+func TestLeaseLost(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	for _, q := range leasers(e) {
+		ctx := t.Context()
+		q.fill(t, "a", "b")
+		late := leased(t, "a", 1)(q.lease(ctx, client.AckWait(100*time.Millisecond)))
+		back := func() error {
+			if item, err := q.peek(ctx); err != nil || string(item.Value) != "a" {
+				return errors.New("a has not come back")
+			}
+			return nil
+		}
+		testenv.Eventually(t, back)
+		again := leased(t, "a", 2)(q.lease(ctx, client.AckWait(100*time.Millisecond)))
+		for what, call := range map[string]func() error{
+			"ack":    func() error { return late.Ack(ctx) },
+			"nak":    func() error { return late.Nak(ctx, time.Second) },
+			"snooze": func() error { return late.Snooze(ctx, time.Second) },
+			"extend": func() error { _, err := late.Extend(ctx); return err },
+			"next":   func() error { _, err := late.Next(ctx); return err },
+		} {
+			if err := call(); !errors.Is(err, client.ErrLeaseLost) {
+				t.Errorf("%s: a late %s: %v", q.name, what, err)
+			}
+		}
+		testenv.Eventually(t, back)
+		// Nobody else has got it.
+		until, err := again.Extend(ctx)
+		if err != nil || !until.After(again.Until) {
+			t.Errorf("%s: extended from %v to %v, %v", q.name, again.Until, until, err)
+		}
+		b := leased(t, "b", 1)(again.Next(ctx))
+		if err := b.Nak(ctx, 200*time.Millisecond); err != nil {
+			t.Errorf("%s: nak: %v", q.name, err)
+		}
+		began := time.Now()
+		if _, err := q.lease(ctx); !errors.Is(err, client.ErrEmpty) && time.Since(began) < 200*time.Millisecond {
+			t.Errorf("%s: given back before its delay is over: %v", q.name, err)
+		}
+		testenv.Eventually(t, func() (err error) { b, err = q.lease(ctx); return err })
+		if err := leased(t, "b", 2)(b, nil).Ack(ctx); err != nil {
+			t.Errorf("%s: ack: %v", q.name, err)
+		}
+	}
+}
+
+// A lease outlives the bridge that gave it.
+func TestLeaseOfAnotherBridge(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	q := leasers(e)[0]
+	q.fill(t, "a")
+	a := leased(t, "a", 1)(q.lease(t.Context(), client.AckWait(time.Hour)))
+	if err := e.Bridge.Stop(); err != nil {
+		t.Error(err)
+	}
+	if err := a.Ack(t.Context()); !errors.Is(err, client.ErrNoBridge) || errors.Is(err, client.ErrUnknownOutcome) {
+		t.Errorf("without a bridge: %v", err)
+	}
+	e.StartBridge().WaitReady()
+	if _, err := q.lease(t.Context()); !errors.Is(err, client.ErrEmpty) {
+		t.Errorf("leased twice: %v", err)
+	}
+	if err := a.Ack(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLeaseMaxAndOptions(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	q := client.New(e.Conn).PriorityQueue("jobs")
+	for i, v := range []string{"low", "mid", "high"} {
+		pushed(t, q, int64(i), v)
+	}
+	for _, bad := range []client.LeaseOption{
+		client.AckWait(-1), client.AckWait(99 * time.Millisecond), client.AckWait(13 * time.Hour), client.MaxBytes(-1),
+	} {
+		var wire *client.Error
+		if _, err := q.LeaseMin(t.Context(), bad); !errors.Is(err, client.ErrBadRequest) || !errors.As(err, &wire) || !strings.Contains(wire.Text, "want") {
+			t.Errorf("%T %v: %v", bad, bad, err)
+		}
+	}
+	if _, err := q.LeaseMin(t.Context(), client.MaxBytes(2)); !errors.Is(err, client.ErrTooLarge) {
+		t.Errorf("an item of three bytes, of two: %v", err)
+	}
+	d, err := q.LeaseMax(t.Context(), client.MaxBytes(4), client.AckWait(0))
+	if err != nil || string(d.Value) != "high" || d.Priority != 2 {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	if err := d.Nak(t.Context(), -1); !errors.Is(err, client.ErrBadRequest) {
+		t.Errorf("a negative delay: %v", err)
+	}
+	if _, err := d.Next(t.Context(), client.AckWait(1)); !errors.Is(err, client.ErrBadRequest) {
+		t.Errorf("next for a nanosecond: %v", err)
+	}
+	// From the same end, though the acknowledgement counts even if the next item is too large.
+	next, err := d.Next(t.Context(), client.AckWait(time.Hour))
+	if err != nil || string(next.Value) != "mid" || time.Until(next.Until) < 59*time.Minute {
+		t.Fatalf("%+v, %v", next, err)
+	}
+	if _, err := next.Next(t.Context(), client.MaxBytes(2)); !errors.Is(err, client.ErrTooLarge) {
+		t.Errorf("next of two bytes: %v", err)
+	}
+	if err := next.Ack(t.Context()); !errors.Is(err, client.ErrLeaseLost) {
+		t.Errorf("ack after next: %v", err)
+	}
+	if got := value(t)(q.PopMin(t.Context())); got != "low" {
+		t.Errorf("left in the queue: %q", got)
+	}
+}
+
+// fake answers the requests that match a subject. There is no bridge.
+func fake(t *testing.T, subject string, answer func(nc *nats.Conn, m *nats.Msg)) *nats.Conn {
+	t.Helper()
+	e := testenv.New(t, testenv.Options{Stopped: true})
+	e.NATS.Start()
+	nc := e.Connect()
+	if _, err := nc.Subscribe(subject, func(m *nats.Msg) { answer(nc, m) }); err != nil {
+		t.Fatal(err)
+	}
+	return nc
+}
+
+// Leases and acknowledgements that may have counted are told from those that did not.
+func TestLeaseOutcomes(t *testing.T) {
+	told := &subjects.Error{Code: subjects.CodeUnavailable, Unknown: true, Text: "the store did not say"}
+	var reply *nats.Msg // nil means none
+	nc := fake(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
+		if reply != nil {
+			answer := *reply
+			answer.Subject = m.Reply
+			_ = nc.PublishMsg(&answer) // else the test has no reply
+		}
+	})
+	q := client.New(nc, client.WithTimeout(20*time.Millisecond)).PriorityQueue("jobs")
+	item := &nats.Msg{Reply: "pq.jobs.ack.token", Data: []byte("a")}
+	reply = item
+	d, err := q.LeaseMin(t.Context())
+	if err != nil || string(d.Value) != "a" || d.Deliveries != 0 || !d.Until.IsZero() || d.ID != "" {
+		t.Fatalf("an item that left no room for headers: %+v, %v", d, err)
+	}
+	calls := map[string]func() error{
+		"lease":  func() error { _, err := q.LeaseMin(t.Context()); return err },
+		"ack":    func() error { return d.Ack(t.Context()) },
+		"nak":    func() error { return d.Nak(t.Context(), 0) },
+		"extend": func() error { _, err := d.Extend(t.Context()); return err },
+		"next":   func() error { _, err := d.Next(t.Context()); return err },
+	}
+	reply = nil
+	for what, call := range calls {
+		if err := call(); !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s without a reply: %v", what, err)
+		}
+	}
+	reply = &nats.Msg{Header: told.Headers()}
+	for what, call := range calls {
+		if err := call(); !errors.Is(err, client.ErrUnknownOutcome) || errors.Is(err, client.ErrLeaseLost) {
+			t.Errorf("%s of unknown outcome: %v", what, err)
+		}
+	}
+	reply = &nats.Msg{Data: []byte(`{"stream":"ALL","seq":1}`)}
+	for _, what := range []string{"lease", "extend", "next"} {
+		if err := calls[what](); !errors.Is(err, client.ErrBadReply) || !errors.Is(err, client.ErrUnknownOutcome) {
+			t.Errorf("%s, answered by a stream: %v", what, err)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package subjects_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+func TestEncodePopOptions(t *testing.T) {
+	for want, o := range map[string]subjects.PopOptions{
+		``:                         {},
+		`{"batch":7}`:              {Batch: 7},
+		`{"ack_wait":0}`:           {Lease: true},
+		`{"ack_wait":90000000000}`: {Lease: true, AckWait: 90 * time.Second},
+		`{"batch":2,"ack_wait":100000000,"max_bytes":9,"no_wait":true}`: {
+			Batch: 2, Lease: true, AckWait: subjects.MinAckWait, MaxBytes: 9, NoWait: true,
+		},
+	} {
+		if got := string(o.Encode()); got != want {
+			t.Errorf("%+v: encoded to %s, want %s", o, got, want)
+		}
+		if got, err := subjects.ParsePopOptions([]byte(want)); err != nil || got != o {
+			t.Errorf("%s: parsed to %+v, %v, want %+v", want, got, err, o)
+		}
+	}
+}
+
+func TestEncodeAck(t *testing.T) {
+	for want, a := range map[string]subjects.Ack{
+		`+ACK`:                             {},
+		`-NAK`:                             {Kind: subjects.AckNak},
+		`-NAK {"delay":5000000}`:           {Kind: subjects.AckNak, Delay: 5 * time.Millisecond},
+		`-NAK {"delay":0,"snooze":true}`:   {Kind: subjects.AckNak, Snooze: true},
+		`-NAK {"delay":1,"snooze":true}`:   {Kind: subjects.AckNak, Delay: 1, Snooze: true},
+		`+WPI`:                             {Kind: subjects.AckProgress},
+		`+NXT`:                             {Kind: subjects.AckNext},
+		`+NXT {"batch":3,"max_bytes":100}`: {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 3, MaxBytes: 100}},
+	} {
+		if got := string(a.Encode()); got != want {
+			t.Errorf("%+v: encoded to %s, want %s", a, got, want)
+		}
+		if got, err := subjects.ParseAck([]byte(want)); err != nil || got != a {
+			t.Errorf("%s: parsed to %+v, %v, want %+v", want, got, err, a)
+		}
+	}
+}
+
+func TestLeaseHeaders(t *testing.T) {
+	until := time.Date(2026, 11, 21, 8, 30, 0, 1000, time.UTC)
+	h := map[string][]string{
+		subjects.HeaderDeliveries: {"3"},
+		subjects.HeaderLeaseUntil: {until.Format(subjects.TimeLayout)},
+	}
+	if got, err := subjects.ParseLeaseHeaders(h); err != nil || got != (subjects.LeaseInfo{Deliveries: 3, Until: until}) {
+		t.Errorf("%v: %+v, %v", h, got, err)
+	}
+	if got, err := subjects.ParseLeaseHeaders(nil); err != nil || got != (subjects.LeaseInfo{}) {
+		t.Errorf("no headers: %+v, %v", got, err)
+	}
+	for _, name := range []string{subjects.HeaderDeliveries, subjects.HeaderLeaseUntil} {
+		if got, err := subjects.ParseLeaseHeaders(map[string][]string{name: {"soon"}}); err == nil {
+			t.Errorf("a bad %s: %+v", name, got)
+		}
+	}
+}
+
+func TestBatchEnd(t *testing.T) {
+	if n, ends, err := subjects.ParseBatchEnd(nil); n != 0 || ends || err != nil {
+		t.Errorf("an item: %d, %t, %v", n, ends, err)
+	}
+	if n, ends, err := subjects.ParseBatchEnd(map[string][]string{subjects.HeaderBatchCount: {"12"}}); n != 12 || !ends || err != nil {
+		t.Errorf("the end: %d, %t, %v", n, ends, err)
+	}
+	if n, ends, err := subjects.ParseBatchEnd(map[string][]string{subjects.HeaderBatchCount: {"x"}}); !ends || err == nil {
+		t.Errorf("a bad end: %d, %t, %v", n, ends, err)
+	}
+}

@@ -114,7 +114,8 @@ func TestProtocolIsComplete(t *testing.T) {
 	}
 	for _, header := range []string{
 		subjects.HeaderPriority, subjects.HeaderID, subjects.HeaderPushedAt,
-		subjects.HeaderError, subjects.HeaderErrorCode,
+		subjects.HeaderError, subjects.HeaderErrorCode, subjects.HeaderOutcome,
+		subjects.HeaderDeliveries, subjects.HeaderLeaseUntil, subjects.HeaderBatchCount,
 	} {
 		if !strings.Contains(text, "`"+header+"`") {
 			t.Errorf("header %s is missing", header)
@@ -148,7 +149,7 @@ func TestGoExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := exec.Command("go", "run", file).CombinedOutput()
-	if err != nil || string(out) != "put out the fire (priority 1)\n" {
+	if err != nil || string(out) != "put out the fire (priority 1)\nwrite the report (delivery 1)\n" {
 		t.Errorf("printed %q, %v", out, err)
 	}
 }

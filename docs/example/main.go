@@ -1,4 +1,4 @@
-// Pushes two jobs and pops the more urgent one.
+// Pushes two jobs, pops the more urgent one, and leases the other.
 package main
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -27,6 +28,11 @@ func main() {
 	first, err := jobs.PopMin(ctx)
 	check(err)
 	fmt.Printf("%s (priority %d)\n", first.Value, first.Priority)
+
+	job, err := jobs.LeaseMin(ctx, client.AckWait(time.Minute))
+	check(err)
+	fmt.Printf("%s (delivery %d)\n", job.Value, job.Deliveries)
+	check(job.Ack(ctx)) // done; job.Nak gives it back, job.Next leases the next as well
 }
 
 func check(err error) {

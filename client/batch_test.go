@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,17 +129,20 @@ func TestBatchOutcomes(t *testing.T) {
 	refused := &subjects.Error{Code: subjects.CodeUnavailable, Text: "away"}
 	unknown := &subjects.Error{Code: subjects.CodeUnavailable, Text: "who knows", Unknown: true}
 	large := &subjects.Error{Code: subjects.CodeTooLarge, Text: "too large"}
-	var items int
-	var end nats.Header // nil means none
+	type answer struct {
+		items int
+		end   nats.Header // nil means none
+	}
+	var next atomic.Pointer[answer]
 	nc := fake(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
-		for i := range items {
+		a := next.Load()
+		for i := range a.items {
 			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Reply: "pq.jobs.ack.token", Data: fmt.Append(nil, i)}) // else the test fails
 		}
-		if end != nil {
-			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: end})
+		if a.end != nil {
+			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: a.end})
 		}
 	})
-	q := client.New(nc, client.WithTimeout(50*time.Millisecond)).PriorityQueue("jobs")
 	for _, c := range []struct {
 		what    string
 		items   int
@@ -161,7 +165,12 @@ func TestBatchOutcomes(t *testing.T) {
 		{"an item that cannot be sent", 2, header("2", large), nil, "0 1", client.ErrTooLarge, nil},
 		{"no more bytes", 2, header("2", large), []client.PopOption{client.MaxBytes(2)}, "0 1", nil, nil},
 	} {
-		items, end = c.items, c.end
+		next.Store(&answer{c.items, c.end})
+		timeout := client.DefaultTimeout
+		if c.end == nil && c.err != nil {
+			timeout = 500 * time.Millisecond // the items must arrive before
+		}
+		q := client.New(nc, client.WithTimeout(timeout)).PriorityQueue("jobs")
 		popped, err := q.PopMinBatch(t.Context(), 3, c.options...)
 		is(t, c.what, values(t, c.err)(popped, err), c.want)
 		if c.not != nil && errors.Is(err, c.not) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -244,44 +245,43 @@ func fake(t *testing.T, subject string, answer func(nc *nats.Conn, m *nats.Msg))
 
 // Leases and acknowledgements that may have counted are told from those that did not.
 func TestLeaseOutcomes(t *testing.T) {
-	told := &subjects.Error{Code: subjects.CodeUnavailable, Unknown: true, Text: "the store did not say"}
-	var reply *nats.Msg // nil means none
+	var reply atomic.Pointer[nats.Msg] // nil means none
 	nc := fake(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
-		if reply != nil {
-			answer := *reply
-			answer.Subject = m.Reply
-			_ = nc.PublishMsg(&answer) // else the test has no reply
+		if r := reply.Load(); r != nil {
+			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Reply: r.Reply, Header: r.Header, Data: r.Data}) // else the test has no reply
 		}
 	})
-	q := client.New(nc, client.WithTimeout(20*time.Millisecond)).PriorityQueue("jobs")
-	item := &nats.Msg{Reply: "pq.jobs.ack.token", Data: []byte("a")}
-	reply = item
+	q := client.New(nc).PriorityQueue("jobs")
+	reply.Store(&nats.Msg{Reply: "pq.jobs.ack.token", Data: []byte("a")})
 	d, err := q.LeaseMin(t.Context())
 	if err != nil || string(d.Value) != "a" || d.Deliveries != 0 || !d.Until.IsZero() || d.ID != "" {
 		t.Fatalf("an item that left no room for headers: %+v, %v", d, err)
 	}
-	calls := map[string]func() error{
-		"lease":  func() error { _, err := q.LeaseMin(t.Context()); return err },
-		"ack":    func() error { return d.Ack(t.Context()) },
-		"nak":    func() error { return d.Nak(t.Context(), 0) },
-		"extend": func() error { _, err := d.Extend(t.Context()); return err },
-		"next":   func() error { _, err := d.Next(t.Context()); return err },
+	calls := map[string]func(context.Context) error{
+		"lease":  func(ctx context.Context) error { _, err := q.LeaseMin(ctx); return err },
+		"ack":    d.Ack,
+		"nak":    func(ctx context.Context) error { return d.Nak(ctx, 0) },
+		"extend": func(ctx context.Context) error { _, err := d.Extend(ctx); return err },
+		"next":   func(ctx context.Context) error { _, err := d.Next(ctx); return err },
 	}
-	reply = nil
+	reply.Store(nil)
 	for what, call := range calls {
-		if err := call(); !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if err := call(ctx); !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s without a reply: %v", what, err)
 		}
+		cancel()
 	}
-	reply = &nats.Msg{Header: told.Headers()}
+	told := &subjects.Error{Code: subjects.CodeUnavailable, Unknown: true, Text: "the store did not say"}
+	reply.Store(&nats.Msg{Header: told.Headers()})
 	for what, call := range calls {
-		if err := call(); !errors.Is(err, client.ErrUnknownOutcome) || errors.Is(err, client.ErrLeaseLost) {
+		if err := call(t.Context()); !errors.Is(err, client.ErrUnknownOutcome) || errors.Is(err, client.ErrLeaseLost) {
 			t.Errorf("%s of unknown outcome: %v", what, err)
 		}
 	}
-	reply = &nats.Msg{Data: []byte(`{"stream":"ALL","seq":1}`)}
+	reply.Store(&nats.Msg{Data: []byte(`{"stream":"ALL","seq":1}`)})
 	for _, what := range []string{"lease", "extend", "next"} {
-		if err := calls[what](); !errors.Is(err, client.ErrBadReply) || !errors.Is(err, client.ErrUnknownOutcome) {
+		if err := calls[what](t.Context()); !errors.Is(err, client.ErrBadReply) || !errors.Is(err, client.ErrUnknownOutcome) {
 			t.Errorf("%s, answered by a stream: %v", what, err)
 		}
 	}

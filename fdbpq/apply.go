@@ -20,6 +20,9 @@ type txOps struct {
 	wrote   bool
 	listed  []*layout // queues that are in the list of queues, or are now added to it
 
+	room  int // bytes that leases may still move, see fits
+	moves int // of leases so far
+
 	minCounts  countsByQueue // the lowest counts that pushed items may get
 	nextCounts countsByQueue // the counts after those of the pushed items
 }
@@ -106,6 +109,16 @@ func group(ops []Op, results []Result) []*queueOps {
 		}
 	}
 	return queues
+}
+
+// behind returns the queues where more was due than this transaction brought back.
+func (t *txOps) behind() (list []*layout) {
+	for _, q := range t.queues {
+		if q.due.behind() {
+			list = append(list, q.l)
+		}
+	}
+	return list
 }
 
 // lenAndPush runs the lens and the pushes. Both read without conflict, and before

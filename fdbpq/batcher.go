@@ -284,6 +284,13 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if behind := applied.behind(); len(behind) > 0 {
+		tx.Cancel()
+		if err := p.batcher.catchUp(p.ctx, behind); err != nil {
+			return nil, err
+		}
+		return p.runOps(minCounts)
+	}
 	return &openAttempt{tx, since, applied}, nil
 }
 

@@ -1,7 +1,6 @@
 package fdbpq
 
 import (
-	"bytes"
 	"fmt"
 	"time"
 
@@ -21,6 +20,12 @@ import (
 // Nothing runs at the due time itself. A transaction that depends on the state of the
 // queue reads the index up to now and first handles what is due. Earlier versions of this package, which do not know the
 // index, leave entries without keys; these are removed when they fall due.
+//
+// When very much falls due at once, one transaction does not bring back all of it. A Batcher
+// then brings back the rest first, in transactions of their own, so that its pops, peeks and
+// lens see everything that is due. A method that works in its caller's transaction cannot do
+// that, and does not see what it has no room for: a pop there may take an item that comes
+// after one of those.
 //
 // An entry is removed together with its key, or by a transaction that has read that the
 // key is gone and conflicts with whoever writes it.
@@ -49,17 +54,28 @@ func (l *layout) dueRange(now time.Time) kv.Range {
 	return kv.Range{Begin: all.Begin, End: tuple.AppendInt(l.key(kindDue, 9), now.UnixMicro()+1)}
 }
 
-// duePage is the most entries of one queue that one transaction handles.
-const duePage = 256
+const (
+	// duePage is the most entries of one queue that a transaction with other operations
+	// handles.
+	duePage = 256
+	// heldBytes is about the most bytes of held items that it returns to all of its queues.
+	// That leaves room for a push of MaxMessageSize.
+	heldBytes = 500_000
+	// catchUpPage and catchUpBytes are the same for a transaction that does nothing else.
+	catchUpPage  = 4096
+	catchUpBytes = 1_000_000
+)
 
 // due is what has fallen due in one queue.
 type due struct {
 	ledger *ledger
+	page   int                      // entries to handle, duePage at least
 	head   kv.Future[[]kv.KeyValue] // nil before begin
 
 	handled  bool
 	returned bool  // items came back
-	err      error // ErrCorrupt if nothing was done
+	more     bool  // there may be more than the transaction has room for
+	err      error // ErrCorrupt if something that is due cannot be read
 }
 
 // begin starts to read what is due, without conflict: handling it conflicts with
@@ -67,7 +83,7 @@ type due struct {
 func (d *due) begin() {
 	if d.head == nil {
 		g := d.ledger
-		d.head = g.tx.Snapshot().GetRange(g.l.dueRange(g.now), kv.RangeOptions{Limit: duePage})
+		d.head = g.tx.Snapshot().GetRange(g.l.dueRange(g.now), kv.RangeOptions{Limit: max(d.page, duePage)})
 	}
 }
 
@@ -80,10 +96,12 @@ func (r *dueRecord) remove(tx kv.Transaction) {
 	tx.Clear(r.entry)
 }
 
-// bringBack handles what is due in the given queues, and records in each whether items
-// came back. The error is one of the store. If something due in a queue cannot be read,
-// nothing changes there, and its due.err says why.
-func bringBack(queues []*due) error {
+// bringBack handles what is due in the given queues, up to about heldBytes of held items,
+// and records in each whether items came back. The error is one of the store. What cannot be
+// read stays as it is, and the due.err of its queue says why.
+func bringBack(queues []*due) error { return bringBackUpTo(heldBytes, queues) }
+
+func bringBackUpTo(room int, queues []*due) error {
 	for _, d := range queues {
 		d.begin()
 	}
@@ -101,57 +119,24 @@ func bringBack(queues []*due) error {
 		if len(entries) == 0 {
 			continue
 		}
+		d.more = len(entries) == max(d.page, duePage)
 		left := &leftovers{due: d}
 		staged = append(staged, left)
-		n := len(all)
 		for _, entry := range entries {
-			if d.err = d.resolve(entry.Key, left, &all); d.err != nil {
-				all = all[:n]
-				break
+			if err := d.resolve(entry.Key, left, &all); err != nil {
+				d.err = err
 			}
 		}
 	}
 	if err := returnStaged(staged); err != nil {
 		return err
 	}
-	return returnHeld(all)
+	return returnHeld(all, room)
 }
 
-// dueHeld is a held item that has fallen due.
-type dueHeld struct {
-	dueRecord
-	due     *due
-	id      ID
-	encoded kv.Future[[]byte]
-}
-
-// returnHeld returns held items to their old places.
-func returnHeld(all []*dueHeld) error {
-	for _, d := range all {
-		encoded, err := d.encoded.Get()
-		if err != nil {
-			return err
-		}
-		g := d.due.ledger
-		if encoded == nil { // this transaction has settled it
-			g.tx.Clear(d.entry)
-			continue
-		}
-		h, err := parseHeld(&d.id, encoded)
-		if err != nil {
-			d.due.err = err
-			continue
-		}
-		if !bytes.Equal(g.l.dueKey(h.due, d.key), d.entry) { // it was extended meanwhile
-			g.tx.Clear(d.entry)
-			continue
-		}
-		g.release(h)
-		g.putBack(h)
-		d.due.returned = true
-	}
-	return nil
-}
+// behind reports whether another transaction may bring back more. It does not while
+// something cannot be read, which would come first again.
+func (d *due) behind() bool { return d.more && d.err == nil }
 
 // resolve adds what an entry stands for to left or to all.
 func (d *due) resolve(entry []byte, left *leftovers, all *[]*dueHeld) error {
@@ -174,7 +159,7 @@ func (d *due) resolve(entry []byte, left *leftovers, all *[]*dueHeld) error {
 		if err != nil {
 			return err
 		}
-		*all = append(*all, &dueHeld{record, d, id, d.ledger.tx.Get(record.key)})
+		*all = append(*all, &dueHeld{record, d, id})
 		return nil
 	}
 	return fmt.Errorf("%w: time index: key %x: this version cannot handle it", ErrCorrupt, entry)

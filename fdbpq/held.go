@@ -92,12 +92,11 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 		return nil, fmt.Errorf("%w: held item %s: %w", ErrCorrupt, id, err)
 	}
 	var fields [7]int64
+	if len(record) != len(fields) {
+		return nil, fmt.Errorf("%w: held item %s: %d fields of its record: want %d", ErrCorrupt, id, len(record), len(fields))
+	}
 	for i := range fields {
-		ok := false
-		if i < len(record) {
-			fields[i], ok = record[i].(int64)
-		}
-		if !ok {
+		if !element(record[i], &fields[i]) {
 			return nil, fmt.Errorf("%w: held item %s: field %d of its record", ErrCorrupt, id, i)
 		}
 	}
@@ -106,8 +105,9 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 		due: time.UnixMicro(fields[4]), wait: time.Duration(fields[5]) * time.Microsecond, end: End(fields[6]),
 		value: data[used+int(n):],
 	}
-	if fields[0] != heldVersion || h.state < leased || h.state > delayed || h.end > Back {
-		return nil, fmt.Errorf("%w: held item %s: version %d, state %d, end %d", ErrCorrupt, id, fields[0], h.state, h.end)
+	if fields[0] != heldVersion || h.state < leased || h.state > delayed || int64(h.end) != fields[6] || h.end > Back ||
+		h.deliveries < 0 || h.fence < 1 || !isWait(fields[5]) {
+		return nil, fmt.Errorf("%w: held item %s: record %v", ErrCorrupt, id, fields)
 	}
 	return h, nil
 }
@@ -134,8 +134,12 @@ func parseHistory(id *ID, data []byte) (h history, err error) {
 			break
 		}
 	}
-	if err != nil || len(rest) > 0 {
+	if err != nil || len(rest) > 0 || fields[0] < 0 || fields[1] < 1 || !isWait(fields[2]) {
 		return history{}, fmt.Errorf("%w: history of item %s: %x", ErrCorrupt, id, data)
 	}
 	return history{fields[0], fields[1], time.Duration(fields[2]) * time.Microsecond}, nil
 }
+
+// isWait reports whether a lease may last that many microseconds. Other versions may have
+// another MaxLease.
+func isWait(micros int64) bool { return micros > 0 && micros <= MaxDelay.Microseconds() }

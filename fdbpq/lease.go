@@ -91,6 +91,9 @@ type heldItem struct {
 
 // find returns the item if the token still holds, nil otherwise.
 func (r *heldRead) find(l *layout, token *Token) (*heldItem, error) {
+	if !token.possible(l) {
+		return nil, nil
+	}
 	record, err := r.held.Get()
 	if err != nil {
 		return nil, err
@@ -121,9 +124,43 @@ func (r *heldRead) find(l *layout, token *Token) (*heldItem, error) {
 	return nil, nil
 }
 
+// roomFor returns how many bytes the leases of the operations may move, since a transaction
+// must not grow too large: what the pushes leave of it.
+func roomFor(ops []Op) int {
+	room := MaxMessageSize
+	for i := range ops {
+		room -= restoreOverhead
+		if ops[i].Kind == OpPush {
+			room -= ops[i].Message.size()
+		}
+	}
+	return room
+}
+
+// errNoRoom is for what the next transaction may have room for.
+var errNoRoom = fmt.Errorf("%w: there is no room for it beside other operations: try again", ErrMaxBytes)
+
+// fits reports whether the transaction has room to move an item's value between ("i") and
+// ("h"), and takes the room. The first always fits.
+func (t *txOps) fits(value []byte) bool {
+	switch {
+	case t.moves == 0:
+		t.room = roomFor(t.ops)
+	case len(value) > t.room:
+		return false
+	}
+	t.moves++
+	t.room -= len(value)
+	return true
+}
+
 // settleOne moves an item whose token holds.
 func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, result *Result) {
 	g := &q.ledger
+	if op.Kind != OpAck && !t.fits(h.value) {
+		result.Err = errNoRoom
+		return
+	}
 	g.claim(h)
 	switch op.Kind {
 	case OpAck:
@@ -153,8 +190,13 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, result *Result) {
 // micros is t as it is stored.
 func micros(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
 
-// leaseItem leases an item to an operation.
-func (t *txOps) leaseItem(q *queueOps, i int, s *stored, past history) {
+// leaseItem leases an item, whose history is given as stored, to an operation. The error is
+// ErrCorrupt; then nothing changes.
+func (t *txOps) leaseItem(q *queueOps, i int, s *stored, encoded []byte) error {
+	past, err := parseHistory(&s.item.ID, encoded)
+	if err != nil {
+		return err
+	}
 	op, result := &t.ops[i], &t.results[i]
 	wait := op.Lease
 	if wait == 0 && op.Follows && i > 0 {
@@ -169,8 +211,11 @@ func (t *txOps) leaseItem(q *queueOps, i int, s *stored, past history) {
 		due: t.now.Add(wait), wait: wait, end: op.End, value: s.pair.Value,
 	}
 	q.ledger.lend(s)
+	q.ledger.forget(&h.id, encoded)
 	q.ledger.hold(h)
+	result.Item = s.item
 	result.Lease = Lease{Token: Token{ID: h.id, Fence: h.fence, End: h.end}, Until: micros(h.due), Deliveries: h.deliveries}
+	return nil
 }
 
 // checkLease returns an error if the duration cannot be the length of a lease. 0 means the

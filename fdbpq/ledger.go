@@ -119,8 +119,12 @@ func (g *ledger) removeRest(s *stored) {
 	g.wrote = true
 }
 
-// forget removes an item's history. Pops do that themselves, if there are histories.
-func (g *ledger) forget(id *ID) { g.tx.Clear(g.l.historyKey(id)) }
+// forget removes the history of a lent item, past as stored, if it has one.
+func (g *ledger) forget(id *ID, past []byte) {
+	if past != nil {
+		g.tx.Clear(g.l.historyKey(id))
+	}
+}
 
 // take removes an item, which must have been read in full.
 func (g *ledger) take(s *stored) {
@@ -128,15 +132,15 @@ func (g *ledger) take(s *stored) {
 	g.removeRest(s)
 }
 
-// restore returns a taken item to its old place, as it was stored, and lists the queue,
-// which may have left the list of queues meanwhile.
-func (g *ledger) restore(s *stored, past history) {
+// restore returns a taken item to its old place, as it was stored, with its history, and
+// lists the queue, which may have left the list of queues meanwhile.
+func (g *ledger) restore(s *stored, past []byte) {
 	if g.l.list != nil {
 		g.l.addToList(g.tx, g.now)
 	}
 	g.tx.Set(s.pair.Key, s.pair.Value)
-	if past != (history{}) {
-		g.tx.Set(g.l.historyKey(&s.item.ID), past.encode())
+	if past != nil {
+		g.tx.Set(g.l.historyKey(&s.item.ID), past)
 	}
 	for _, part := range s.parts {
 		g.tx.Set(part.Key, part.Value)

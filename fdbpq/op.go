@@ -61,12 +61,14 @@ type Op struct {
 	// Uncounted makes OpNak not count the delivery.
 	Uncounted bool
 	// Follows ties the operation to the one before it, on the same queue: if that failed,
-	// this one fails with the same error. So an OpAck and the OpLease that follows it
-	// happen both or not at all, and pops that follow each other share MaxBytes.
+	// this one fails with the same error. So an OpLease that follows an OpAck happens only
+	// if that did, and pops that follow each other share MaxBytes.
 	Follows bool
 	// MaxBytes is the most bytes of values and headers that an OpPop or OpLease and
 	// those that follow it return together; 0 means no limit. The first item that
-	// exceeds it stays in the queue, with ErrMaxBytes.
+	// exceeds it stays in the queue, with ErrMaxBytes. So does an item that an OpLease has
+	// no room for, because a transaction can move about MaxMessageSize bytes: an item
+	// counts with its first 90,000 bytes.
 	MaxBytes int
 }
 
@@ -120,6 +122,6 @@ type Result struct {
 	// Len is the number of items, for OpLen.
 	Len int64
 	// Err is the error of this operation alone: ErrEmpty, ErrMessageTooLarge, ErrLeaseLost,
-	// ErrOp or ErrCorrupt. It does not affect the other operations.
+	// ErrMaxBytes, ErrOp or ErrCorrupt. It does not affect the other operations.
 	Err error
 }

@@ -1,6 +1,10 @@
 package fdbpq
 
-import "github.com/pqbridge/pqbridge/fdbpq/kv"
+import (
+	"cmp"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
 
 // pops is the pops and leases of one queue.
 type pops struct {
@@ -44,18 +48,9 @@ func (t *txOps) pop() error {
 // begin starts to read as many items as there are pops, and whether any item has a
 // history.
 func (p *pops) begin(tx kv.Transaction, l *layout) {
-	p.beginItems(tx, l)
-	// An item and its history are written together, so whoever changes the history of
-	// an item that is popped here conflicts with the pop.
-	p.past = tx.Snapshot().GetRange(within(l.key(kindHistory, 1)), kv.RangeOptions{Limit: 1})
-}
-
-func (p *pops) beginItems(tx kv.Transaction, l *layout) {
+	p.past = l.firstHistory(tx)
 	p.ends = l.walkEnds(tx, [2]int{len(p.indexes[Front]), len(p.indexes[Back])})
 }
-
-// tooFew reports whether there are fewer items than pops at that end.
-func (p *pops) tooFew(end End) bool { return len(p.ends.walks[end].items) < len(p.indexes[end]) }
 
 // refill brings back what is due in the queues, and reads the items again where some came
 // back.
@@ -69,8 +64,7 @@ func (t *txOps) refill(queues []*queueOps) error {
 	}
 	for _, q := range queues {
 		if q.due.returned {
-			q.pops.beginItems(t.tx, q.l)
-			q.pops.past = t.tx.Snapshot().GetRange(within(q.l.key(kindHistory, 1)), kv.RangeOptions{Limit: 1})
+			q.pops.begin(t.tx, q.l)
 		}
 	}
 	for _, q := range queues {
@@ -81,24 +75,23 @@ func (t *txOps) refill(queues []*queueOps) error {
 	return nil
 }
 
-// takeHistory removes the history of an item that is taken, and returns it.
-func (t *txOps) takeHistory(l *layout, id *ID) (history, error) {
-	key := l.historyKey(id)
-	value, err := t.tx.Snapshot().Get(key).Get()
-	if err != nil || value == nil {
-		return history{}, err
-	}
-	t.tx.Clear(key)
-	return parseHistory(id, value)
+// firstHistory starts to read the first history of an item in the queue. If there is none,
+// which is usual, pops need not read those of their items. It reads without conflict: see
+// readHistory.
+func (l *layout) firstHistory(tx kv.Transaction) kv.Future[[]kv.KeyValue] {
+	return tx.Snapshot().GetRange(within(l.key(kindHistory, 1)), kv.RangeOptions{Limit: 1})
+}
+
+// readHistory starts to read the history of an item that is to be taken. It reads without
+// conflict, because an item and its history are written together.
+func (l *layout) readHistory(tx kv.Transaction, id *ID) kv.Future[[]byte] {
+	return tx.Snapshot().Get(l.historyKey(id))
 }
 
 // takeItems gives each pop and lease from one end an item.
 func (t *txOps) takeItems(q *queueOps, end End) error {
 	p := q.pops
 	indexes := p.indexes[end]
-	if q.due.err != nil && p.tooFew(end) {
-		return failOps(t.results, indexes, q.due.err)
-	}
 	pasts, err := p.past.Get()
 	if err != nil {
 		return err
@@ -118,7 +111,7 @@ func (t *txOps) takeItems(q *queueOps, end End) error {
 			return err
 		}
 		if s == nil {
-			t.results[i].Err = ErrEmpty
+			t.results[i].Err = cmp.Or(q.due.err, ErrEmpty)
 			continue
 		}
 		// Where the pages of both ends overlap, beginReads read only the front's copies.
@@ -139,22 +132,28 @@ func (t *txOps) takeItems(q *queueOps, end End) error {
 				continue
 			}
 		}
-		var past history
+		if op.Kind == OpLease && !t.fits(s.pair.Value) {
+			p.ends.unread(end, s)
+			t.results[i].Err = errNoRoom
+			continue
+		}
+		var past []byte
 		if len(pasts) > 0 {
-			if past, err = t.takeHistory(q.l, &s.item.ID); err != nil {
-				if err = failOps(t.results, indexes[n:], err); err != nil {
-					return err
-				}
-				return nil
+			if past, err = q.l.readHistory(t.tx, &s.item.ID).Get(); err != nil {
+				return err
 			}
+		}
+		if op.Kind == OpLease {
+			if err := t.leaseItem(q, i, s, past); err != nil {
+				return failOps(t.results, indexes[n:], err)
+			}
+			p.ends.noteTaken(end, s)
+			continue
 		}
 		p.ends.noteTaken(end, s)
 		t.results[i].Item = s.item
-		if op.Kind == OpLease {
-			t.leaseItem(q, i, s, past)
-			continue
-		}
 		q.ledger.take(s)
+		q.ledger.forget(&s.item.ID, past)
 		t.popped = append(t.popped, takenItem{q.l, s, past})
 	}
 	return nil

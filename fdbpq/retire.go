@@ -122,8 +122,8 @@ func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) 
 type emptiness struct {
 	entry []byte // nil if it is not in the list
 	used  bool
-	// leftovers is whether there are counters or ("m") keys. A program that pops with
-	// the bare recipe leaves them behind; without an item they mean nothing.
+	// leftovers is whether there are counters, histories or ("m") keys. A program that pops
+	// with the bare recipe leaves them behind; without an item they mean nothing.
 	leftovers bool
 }
 
@@ -141,8 +141,8 @@ func (e emptiness) retired() Retired {
 // readEmptiness reads all queues in one round trip.
 func readEmptiness(r kv.Reader, queues []Target) ([]emptiness, error) {
 	type reads struct {
-		entry                    kv.Future[[]byte]
-		before, leftovers, after kv.Future[[]kv.KeyValue]
+		entry           kv.Future[[]byte]
+		leftovers, used [2]kv.Future[[]kv.KeyValue]
 	}
 	begun := make([]reads, len(queues))
 	first := func(begin, end []byte) kv.Future[[]kv.KeyValue] {
@@ -151,22 +151,28 @@ func readEmptiness(r kv.Reader, queues []Target) ([]emptiness, error) {
 	for i, queue := range queues {
 		l := queue.layout()
 		all := within([]byte(l.prefix))
-		// ("m") keys and counters are next to each other.
-		left, right := l.key(kindMeta, 0), append(l.key(kindCounter, 1), 0xff)
-		begun[i] = reads{r.Get(l.listKey()), first(all.Begin, left), first(left, right), first(right, all.End)}
+		// Histories come before everything else. ("m") keys and counters are next to each other.
+		items, left, right := append(l.key(kindHistory, 1), 0xff), l.key(kindMeta, 0), append(l.key(kindCounter, 1), 0xff)
+		begun[i] = reads{
+			entry:     r.Get(l.listKey()),
+			leftovers: [2]kv.Future[[]kv.KeyValue]{first(all.Begin, items), first(left, right)},
+			used:      [2]kv.Future[[]kv.KeyValue]{first(items, left), first(right, all.End)},
+		}
 	}
 	states := make([]emptiness, len(queues))
 	for i, read := range begun {
 		entry, err := read.entry.Get()
-		var found [3]bool
-		for n, part := range []kv.Future[[]kv.KeyValue]{read.before, read.leftovers, read.after} {
-			pairs, partErr := part.Get()
-			found[n], err = len(pairs) > 0, errors.Join(err, partErr)
+		states[i].entry = entry
+		for n := range read.used {
+			leftovers, leftErr := read.leftovers[n].Get()
+			used, usedErr := read.used[n].Get()
+			states[i].leftovers = states[i].leftovers || len(leftovers) > 0
+			states[i].used = states[i].used || len(used) > 0
+			err = errors.Join(err, leftErr, usedErr)
 		}
 		if err != nil {
 			return nil, err
 		}
-		states[i] = emptiness{entry: entry, used: found[0] || found[2], leftovers: found[1]}
 	}
 	return states, nil
 }

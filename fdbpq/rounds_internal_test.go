@@ -74,12 +74,12 @@ func TestRoundsOfStagedPops(t *testing.T) {
 		do   func() error
 		want countkv.Cost
 	}{
-		// The line; the items; the headers of its own item.
-		{"serve", served, countkv.Cost{Reads: 3, Rounds: 3}},
+		// The line; the items together with the first history; the headers of its own item.
+		{"serve", served, countkv.Cost{Reads: 4, Rounds: 3}},
 		// The claim together with the answer.
 		{"look for what was taken", look(own), countkv.Cost{Reads: 2, Rounds: 1}},
-		// The answer; the value together with the headers.
-		{"collect", look(requests[1]), countkv.Cost{Reads: 3, Rounds: 2}},
+		// The answer; the value together with the headers and the history.
+		{"collect", look(requests[1]), countkv.Cost{Reads: 4, Rounds: 2}},
 		// The claim together with the answer; the value.
 		{"withdraw", func() error { return p.erase(t.Context(), requests[2]) }, countkv.Cost{Reads: 3, Rounds: 2}},
 	} {

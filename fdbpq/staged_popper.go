@@ -152,7 +152,7 @@ func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *Result, err
 		}
 		result = &b.results[0]
 		if result.Err == nil {
-			r.claim(tx, b.popped[0].stored, now)
+			r.claim(tx, b.popped[0], now)
 		}
 		return nil
 	})

@@ -28,7 +28,7 @@ type request struct {
 
 // claim is an attempt to take an item.
 type claim struct {
-	*stored
+	takenItem
 	marker expiringKey // written if it commits
 }
 
@@ -62,9 +62,9 @@ func (r *request) fence(tx kv.Transaction) {
 }
 
 // claim records in tx that this request takes the item.
-func (r *request) claim(tx kv.Transaction, item *stored, now time.Time) {
+func (r *request) claim(tx kv.Transaction, item takenItem, now time.Time) {
 	r.fence(tx)
-	c := claim{stored: item, marker: expiringKey{key: r.claimKey, deadline: now.Add(claimLife)}}
+	c := claim{takenItem: item, marker: expiringKey{key: r.claimKey, deadline: now.Add(claimLife)}}
 	r.l.setUntil(tx, c.marker.deadline, c.marker.key, encodeClaim(c.marker.deadline, len(r.claims)))
 	for _, old := range r.oldClaims {
 		r.l.clearUntil(tx, old.deadline, old.key)

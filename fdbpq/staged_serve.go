@@ -55,6 +55,7 @@ type serving struct {
 	line   []*lineEntry
 
 	items ends
+	past  kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
 
 	served, bytes int // how many got an item, and the size of their values
 }
@@ -134,6 +135,7 @@ func (s *serving) readItems() error {
 	for _, w := range s.line {
 		want[w.end]++
 	}
+	s.past = s.l.firstHistory(s.tx)
 	s.items = s.l.walkEnds(s.tx.Snapshot(), want)
 	return s.items.arrive()
 }
@@ -152,6 +154,15 @@ func (s *serving) sayEmpty(w *lineEntry) {
 	s.answer(w, nil)
 }
 
+// history returns the history of an item as stored, nil if it has none.
+func (s *serving) history(id *ID) ([]byte, error) {
+	pasts, err := s.past.Get()
+	if err != nil || len(pasts) == 0 {
+		return nil, err
+	}
+	return s.l.readHistory(s.tx, id).Get()
+}
+
 // give gives an item to a request. The Popper takes the item of its own request at once.
 func (s *serving) give(w *lineEntry, item *stored, g *ledger) error {
 	if item.err != nil {
@@ -165,13 +176,17 @@ func (s *serving) give(w *lineEntry, item *stored, g *ledger) error {
 	s.bytes += len(item.pair.Value)
 	if w.id == s.own.id {
 		item.beginRead(s.tx, s.l)
+		past, err := s.history(&item.item.ID)
+		if err != nil {
+			return err
+		}
 		if err := item.finishRead(); err != nil {
 			return err
 		}
 		if item.err == nil {
 			g.removeRest(item)
-			g.forget(&item.item.ID)
-			s.own.claim(s.tx, item, s.now)
+			g.forget(&item.item.ID, past)
+			s.own.claim(s.tx, takenItem{s.l, item, past}, s.now)
 			s.result = &Result{Item: item.item}
 			return nil
 		}

@@ -115,7 +115,7 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 	if a.item == nil {
 		return &Result{Err: ErrEmpty}, nil
 	}
-	read, metas := tx.Get(r.valueKey), p.l.readMetas(tx, a.item)
+	read, metas, history := tx.Get(r.valueKey), p.l.readMetas(tx, a.item), p.l.readHistory(tx, a.item)
 	value, err := read.Get()
 	if err != nil {
 		return nil, err
@@ -133,9 +133,13 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 		g.flush()
 		return &Result{Err: s.err}, nil
 	}
+	past, err := history.Get()
+	if err != nil {
+		return nil, err
+	}
 	g.removeRest(&s)
-	g.forget(&s.item.ID)
-	r.claim(tx, &s, now)
+	g.forget(&s.item.ID, past)
+	r.claim(tx, takenItem{p.l, &s, past}, now)
 	return &Result{Item: s.item}, nil
 }
 

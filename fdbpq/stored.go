@@ -19,7 +19,7 @@ type stored struct {
 type takenItem struct {
 	l *layout
 	*stored
-	past history
+	past []byte // its history, as stored; nil if it has none
 }
 
 // parseStored parses the pair of an item, without its ("m") keys.

@@ -30,7 +30,8 @@ type Contents struct {
 //   - every key decodes, and is of a kind that the layout has;
 //   - every item that fdbpq pushed has the ("m") keys that its id calls for, numbered from 0
 //     without gaps, and there are no others (held items and items of staged pops count, too);
-//   - no item is both ready and held, and only ready items have a history;
+//   - no item is both ready and held, and only ready items and those of staged pops have a
+//     history;
 //   - the counters match the items, ready and held, and none is zero;
 //   - every queue with items that fdbpq pushed is in the list of queues;
 //   - every key that falls due has exactly one entry in the time index of its queue, at its
@@ -379,7 +380,7 @@ func (c *checker) checkQueue(q *queue) {
 		}
 	}
 	for key := range q.past {
-		if !q.all[key] {
+		if !q.all[key] && !q.staged[key] {
 			c.problem("queue %s: a history of no ready item: %x", q.name, key)
 		}
 	}

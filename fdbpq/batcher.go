@@ -275,6 +275,10 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 			return nil, err
 		}
 		if committed != nil {
+			// Its writes may not be durable yet: a transaction can read them before.
+			if _, err := tx.Commit().Get(); err != nil {
+				return nil, err
+			}
 			p.results, p.wrote, p.listed = committed.results, true, nil
 			p.complete(nil)
 			return nil, nil

@@ -13,6 +13,7 @@ import (
 // leaseEvent is something that succeeded, as the client saw it.
 type leaseEvent struct {
 	kind       fdbpq.OpKind
+	client     uint64
 	id         fdbpq.ID
 	value      string // unless it is an operation with a token
 	fence      int64  // of the lease

@@ -333,6 +333,7 @@ func (c *leaseClient) note(e leaseEvent, op *fdbpq.Op, result *fdbpq.Result) {
 		return
 	}
 	e.kind, e.id, e.value = op.Kind, result.Item.ID, short(result.Item.Value)
+	e.client = c.n
 	e.until, e.deliveries, e.fence = result.Lease.Until, result.Lease.Deliveries, result.Lease.Token.Fence
 	switch op.Kind {
 	case fdbpq.OpLen:

@@ -399,7 +399,7 @@ func (c *checker) checkQueue(q *queue) {
 			c.problem("queue %s: number for priority %x is %d, there are none", q.name, key, q.counts[key])
 		}
 	}
-	if len(q.items)+len(q.held) > 0 && !q.listed {
+	if !q.listed && (len(q.items) > 0 || q.heldOwn != [2]int64{}) {
 		c.problem("queue %s has items and is not listed", q.name)
 	}
 	c.checkDue(q)

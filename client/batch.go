@@ -25,8 +25,9 @@ func (n MaxBytes) plain()                       {}
 // PopMinBatch takes up to n items, 1 to 1,000, in one transaction: those that n calls of
 // PopMin would take, in that order. It does not wait for more items than there are.
 //
-// If it returns items and an error, the items have left the queue; the error says why there
-// are not more.
+// There may be more items than it returns, because of MaxBytes, or because no more fit into a
+// transaction. If it returns items and an error, the items have left the queue; the error says
+// why there are not more.
 //
 // Errors: [ErrEmpty] if there was none, [ErrBadRequest], [ErrTooLarge] if the first exceeds
 // MaxBytes, and those that every call can return. With [ErrUnknownOutcome] more items may have
@@ -142,8 +143,8 @@ func (c *Client) receiveBatch(ctx context.Context, request *nats.Msg, inbox *nat
 			return fmt.Errorf("%w: %w: %w", ErrUnknownOutcome, ErrBadReply, err)
 		case ends && sent != received:
 			return fmt.Errorf("%w: %d of %d items arrived", ErrUnknownOutcome, received, sent)
-		case failure != nil && received > 0 && o.MaxBytes > 0 && failure.Code == subjects.CodeTooLarge:
-			return nil // as asked
+		case failure != nil && received > 0 && failure.Code == subjects.CodeTooLarge:
+			return nil // for the next call: it gets the item, or the error
 		case failure != nil:
 			return (*Error)(failure)
 		case ends && received == 0:

@@ -144,26 +144,25 @@ func TestBatchOutcomes(t *testing.T) {
 		}
 	})
 	for _, c := range []struct {
-		what    string
-		items   int
-		end     nats.Header
-		options []client.PopOption
-		want    string
-		err     error
-		not     error // an error that it is not, or nil
+		what  string
+		items int
+		end   nats.Header
+		want  string
+		err   error
+		not   error // an error that it is not, or nil
 	}{
-		{"all, without the end", 3, nil, nil, "0 1 2", nil, nil},
-		{"nothing at all", 0, nil, nil, "", client.ErrUnknownOutcome, nil},
-		{"without the end", 2, nil, nil, "0 1", client.ErrUnknownOutcome, nil},
-		{"one is missing", 1, header("2", nil), nil, "0", client.ErrUnknownOutcome, nil},
-		{"a bad count", 1, header("x", nil), nil, "0", client.ErrBadReply, nil},
-		{"empty", 0, header("0", &subjects.Error{Code: subjects.CodeNotFound}), nil, "", client.ErrEmpty, nil},
-		{"refused", 0, header("0", refused), nil, "", client.ErrUnavailable, client.ErrUnknownOutcome},
-		{"refused as a whole", 0, header("", refused), nil, "", client.ErrUnavailable, client.ErrUnknownOutcome},
-		{"unknown", 0, header("", unknown), nil, "", client.ErrUnknownOutcome, client.ErrUnavailable},
-		{"refused later", 2, header("2", refused), nil, "0 1", client.ErrUnavailable, client.ErrUnknownOutcome},
-		{"an item that cannot be sent", 2, header("2", large), nil, "0 1", client.ErrTooLarge, nil},
-		{"no more bytes", 2, header("2", large), []client.PopOption{client.MaxBytes(2)}, "0 1", nil, nil},
+		{"all, without the end", 3, nil, "0 1 2", nil, nil},
+		{"nothing at all", 0, nil, "", client.ErrUnknownOutcome, nil},
+		{"without the end", 2, nil, "0 1", client.ErrUnknownOutcome, nil},
+		{"one is missing", 1, header("2", nil), "0", client.ErrUnknownOutcome, nil},
+		{"a bad count", 1, header("x", nil), "0", client.ErrBadReply, nil},
+		{"empty", 0, header("0", &subjects.Error{Code: subjects.CodeNotFound}), "", client.ErrEmpty, nil},
+		{"refused", 0, header("0", refused), "", client.ErrUnavailable, client.ErrUnknownOutcome},
+		{"refused as a whole", 0, header("", refused), "", client.ErrUnavailable, client.ErrUnknownOutcome},
+		{"unknown", 0, header("", unknown), "", client.ErrUnknownOutcome, client.ErrUnavailable},
+		{"refused later", 2, header("2", refused), "0 1", client.ErrUnavailable, client.ErrUnknownOutcome},
+		{"the first is too large", 0, header("0", large), "", client.ErrTooLarge, nil},
+		{"no room for more", 2, header("2", large), "0 1", nil, nil},
 	} {
 		next.Store(&answer{c.items, c.end})
 		timeout := client.DefaultTimeout
@@ -171,7 +170,7 @@ func TestBatchOutcomes(t *testing.T) {
 			timeout = 500 * time.Millisecond // the items must arrive before
 		}
 		q := client.New(nc, client.WithTimeout(timeout)).PriorityQueue("jobs")
-		popped, err := q.PopMinBatch(t.Context(), 3, c.options...)
+		popped, err := q.PopMinBatch(t.Context(), 3)
 		is(t, c.what, values(t, c.err)(popped, err), c.want)
 		if c.not != nil && errors.Is(err, c.not) {
 			t.Errorf("%s: %v", c.what, err)
@@ -179,14 +178,7 @@ func TestBatchOutcomes(t *testing.T) {
 		if c.end == nil && c.err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", c.what, err)
 		}
-		leases, err := q.LeaseMinBatch(t.Context(), 3, asLeaseOptions(c.options)...)
+		leases, err := q.LeaseMinBatch(t.Context(), 3)
 		is(t, c.what+", leased", leasedValues(t, c.err)(leases, err), c.want)
 	}
-}
-
-func asLeaseOptions(options []client.PopOption) (all []client.LeaseOption) {
-	for _, o := range options {
-		all = append(all, o)
-	}
-	return all
 }

@@ -20,7 +20,8 @@ var (
 	ErrLeaseLost = errors.New("the lease is lost or the item is settled")
 
 	// ErrTooLarge: the message is larger than the store or the NATS server
-	// takes, or, of a pop, than MaxBytes.
+	// takes; of pops, the item exceeds MaxBytes; of leases, there was no room beside
+	// other requests, and the text says to try again.
 	ErrTooLarge = errors.New("the message is too large")
 
 	// ErrOverloaded: too many requests are waiting. Try again, more slowly.

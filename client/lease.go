@@ -49,7 +49,8 @@ type Delivery struct {
 // lease, it comes back then too.
 //
 // Errors: [ErrEmpty], [ErrBadRequest] for a bad option, [ErrTooLarge] for an item that exceeds
-// MaxBytes, and those that every call can return.
+// MaxBytes or for which there was no room beside other requests, as the text says, and those that
+// every call can return.
 func (q *PriorityQueue) LeaseMin(ctx context.Context, options ...LeaseOption) (*Delivery, error) {
 	return q.q.lease(ctx, subjects.PopMin, options)
 }
@@ -93,7 +94,8 @@ func (d *Delivery) Ack(ctx context.Context) error {
 }
 
 // Nak gives the item back to its old place, after a delay of up to ten years. The lease is over
-// then. Its errors are those of Ack, and [ErrBadRequest] for the delay.
+// then. Its errors are those of Ack, [ErrBadRequest] for the delay, and [ErrTooLarge] if there was no
+// room beside other requests: try again.
 func (d *Delivery) Nak(ctx context.Context, delay time.Duration) error {
 	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckNak, Delay: delay})
 	return err
@@ -106,7 +108,7 @@ func (d *Delivery) Snooze(ctx context.Context, delay time.Duration) error {
 }
 
 // Extend makes the lease begin anew, with the length that it had, and returns when it is over
-// now. Until keeps its value. Its errors are those of Ack.
+// now. Until keeps its value. Its errors are those of Nak.
 func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
 	reply, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckProgress})
 	if err != nil {
@@ -123,7 +125,7 @@ func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
 // one transaction. Without options, the lease has the length of the one that Next ends.
 //
 // Errors: [ErrEmpty]: acknowledged, and nothing was there; [ErrTooLarge]: acknowledged, and the
-// next item exceeds MaxBytes or cannot be sent; [ErrLeaseLost]: nothing was leased; and those that
+// next item exceeds MaxBytes, cannot be sent, or found no room beside other requests; [ErrLeaseLost]: nothing was leased; and those that
 // every call can return. After [ErrInternal] the item may or may not be acknowledged: Ack
 // settles that.
 func (d *Delivery) Next(ctx context.Context, options ...LeaseOption) (*Delivery, error) {

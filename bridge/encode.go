@@ -94,14 +94,16 @@ func (e *encoder) itemAlone(item *fdbpq.Item) nats.Header {
 	return e.header
 }
 
-// pushers resets the header to the pusher's.
+// pushers resets the header to the pusher's, without names that are the protocol's: programs
+// that write to the store themselves could store those, and a client would take an item for
+// the end of a batch.
 func (e *encoder) pushers(item *fdbpq.Item) {
 	if e.header == nil {
 		e.header = nats.Header{}
 	}
 	clear(e.header)
 	for name, values := range item.Headers {
-		if subjects.HeaderFate(name, values) == subjects.Kept {
+		if subjects.HeaderFate(name, values) == subjects.Kept && !subjects.IsReserved(name) {
 			e.header[name] = values
 		}
 	}

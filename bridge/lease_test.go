@@ -12,6 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -191,4 +192,28 @@ func TestBadLeaseRequests(t *testing.T) {
 	refused(t, e, 409, strings.Replace(ack, "pq.jobs.", "pq.other.", 1), nil, nil)
 	refused(t, e, 409, "pq.jobs.ack."+fdbpq.Token{Fence: 7}.String(), nil, nil)
 	acked(t, e, ack, "")
+}
+
+// What a program stores under the protocol's own names is not sent: an item is never taken for
+// the end of a batch.
+func TestReservedHeadersOfStoredItems(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	q, err := newKeyspace(t, "pq", "q").PriorityQueue("jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	message := fdbpq.Message{Value: []byte("x"), Headers: map[string][]string{
+		"Pq-Batch-Count": {"1"}, "pq-deliveries": {"7"}, "Kept": {"yes"},
+	}}
+	err = kv.Update(t.Context(), e.DB, func(tx kv.Transaction) error {
+		_, err := q.Push(tx, 1, message)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := e.Request("pq.jobs.pop.min", nil, nil)
+	if string(m.Data) != "x" || m.Header.Get(subjects.HeaderBatchCount) != "" || len(m.Header["pq-deliveries"]) > 0 || m.Header.Get("Kept") != "yes" {
+		t.Errorf("got %q, %v", m.Data, m.Header)
+	}
 }

@@ -47,12 +47,15 @@ const OutcomeUnknown = "unknown"
 // Reserved is the start of the header names that only the protocol may define.
 const Reserved = "Pq-"
 
+// IsReserved reports whether the header is the protocol's, in upper or lower case.
+func IsReserved(name string) bool { return hasPrefixFold(name, Reserved) }
+
 // RequestHeaderKnown reports whether a request may carry a header of that name. Names
 // that begin with "Pq-", in any case, are ours. Only [HeaderPriority] is known, and
 // only in that spelling, because a request that relies on a header we do not support
 // must fail, not half work. All other names belong to the client, but see [HeaderFate].
 func RequestHeaderKnown(name string) bool {
-	return !hasPrefixFold(name, Reserved) || name == HeaderPriority
+	return !IsReserved(name) || name == HeaderPriority
 }
 
 // Headers of NATS's message tracing.

@@ -99,7 +99,7 @@ func TestMuchFallsDueWithFaults(t *testing.T) {
 func TestLargestPushBesideWhatIsDue(t *testing.T) {
 	for _, size := range []int{10, 90_000} {
 		m := newMuchFixture(onMem(t))
-		m.leaseAll(5, size)
+		m.leaseAll(20, size)
 		m.clock.advance(time.Hour)
 		large := fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: 10, Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}}
 		for i, r := range m.apply(large, op(opPopMin, m.q), op(opPopMax, m.q)) {

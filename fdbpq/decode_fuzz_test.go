@@ -160,6 +160,58 @@ func FuzzStaged(f *testing.F) {
 	})
 }
 
+// FuzzHeld decodes the records of held items and histories. Without an error they are written
+// as they were, except that integers may have been longer than necessary.
+func FuzzHeld(f *testing.F) {
+	now := time.UnixMicro(1_790_000_000_000_000)
+	id := newID(-3, 9, now, make([]byte, uniqueSize), true)
+	h := held{id: id, state: leased, deliveries: 2, fence: 3, due: now, wait: time.Second, end: Back, value: []byte("value")}
+	f.Add(h.encode())
+	h.state = delayed
+	f.Add(h.encode())
+	f.Add(history{2, 3, time.Second}.encode())
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}) // a length of 2^64-1
+	record := tuple.Tuple{int64(heldVersion), int64(0), int64(1), int64(1), now.UnixMicro(), int64(1e6), int64(256)}.Pack()
+	f.Add(append([]byte{byte(len(record))}, record...)) // an end that is no byte
+	f.Fuzz(func(t *testing.T, stored []byte) {
+		h, err := parseHeld(&id, stored)
+		if !refused(t, err) {
+			again, err := parseHeld(&id, h.encode())
+			if err != nil || !reflect.DeepEqual(again, h) {
+				t.Fatalf("%x is read as %+v, written as %x, then read as %+v, %v", stored, h, h.encode(), again, err)
+			}
+		}
+		past, err := parseHistory(&id, stored)
+		if !refused(t, err) {
+			if again, err := parseHistory(&id, past.encode()); err != nil || again != past {
+				t.Fatalf("history %x is read as %+v, then as %+v, %v", stored, past, again, err)
+			}
+		}
+	})
+}
+
+// FuzzToken: a token that is read is written as the same text.
+func FuzzToken(f *testing.F) {
+	id := newID(-3, 1<<62, time.UnixMicro(1_790_000_000_000_000), make([]byte, uniqueSize), true)
+	f.Add(Token{ID: id, Fence: 1 << 62, End: Back}.String())
+	f.Add(Token{ID: id, Fence: 0}.String())
+	f.Add("A")
+	f.Add("AA==")
+	f.Add("FQEVARUBFQEVAQ\r\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		token, err := ParseToken(text)
+		if err != nil {
+			if !errors.Is(err, ErrToken) {
+				t.Fatalf("%q: %v", text, err)
+			}
+			return
+		}
+		if again := token.String(); again != text || len(again) > 80 {
+			t.Fatalf("%q is read as %+v, which is written as %q", text, token, again)
+		}
+	})
+}
+
 // FuzzStore runs all operations on a queue with three arbitrary keys and values.
 func FuzzStore(f *testing.F) {
 	now := time.UnixMicro(1_790_000_000_000_000)
@@ -175,10 +227,17 @@ func FuzzStore(f *testing.F) {
 	due := suffix(l.dueKey(now, l.partKey(partAnswer, id.Random)))
 	f.Add(uint8(4), answered, (&answer{deadline: now, item: &id}).encode(), uint8(5), due, []byte{}, uint8(1), meta, []byte{}, false)
 	f.Add(uint8(5), due, []byte{}, uint8(5), due[:len(due)-5], []byte("?"), uint8(2), []byte{}, make([]byte, 8), true)
+	heldKey, past := suffix(l.heldKey(&id)), suffix(l.historyKey(&id))
+	record := (&held{id: id, fence: 1, deliveries: 1, due: now, wait: time.Second, value: []byte("value")}).encode()
+	dueHeld := suffix(l.dueKey(now, l.heldKey(&id)))
+	f.Add(uint8(6), heldKey, record, uint8(5), dueHeld, []byte{}, uint8(1), meta, encodeHeaders(map[string][]string{"A": {"b"}}), false)
+	f.Add(uint8(6), heldKey, record[:4], uint8(5), dueHeld, []byte{}, uint8(6), heldKey[:4], record, false)
+	f.Add(uint8(0), item, []byte("value"), uint8(7), past, history{1, 1, time.Second}.encode(), uint8(6), heldKey, record, false)
+	f.Add(uint8(0), item, []byte("value"), uint8(7), past, []byte("?"), uint8(7), past[:5], []byte("?"), false)
 	f.Fuzz(func(t *testing.T, where1 uint8, key1, value1 []byte, where2 uint8, key2, value2 []byte, where3 uint8, key3, value3 []byte, fifo bool) {
 		tx := beginFuzz(t)
 		l := fuzzLayout(fifo, RawValues)
-		places := []string{kindItem, kindMeta, kindCounter, kindRequest, kindAnswer, kindDue}
+		places := []string{kindItem, kindMeta, kindCounter, kindRequest, kindAnswer, kindDue, kindHeld, kindHistory}
 		for _, pair := range []struct {
 			where      uint8
 			key, value []byte
@@ -188,16 +247,16 @@ func FuzzStore(f *testing.F) {
 				tx.Set(key, pair.value)
 			}
 		}
-		exercise(t, tx, l, now)
+		exercise(t, tx, l, now, &Token{ID: id, Fence: 1})
 	})
 }
 
 // exercise runs every operation on a queue with arbitrary contents. Each succeeds, or returns
-// ErrEmpty or ErrCorrupt.
-func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time) {
+// ErrEmpty, ErrLeaseLost or ErrCorrupt.
+func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time, token *Token) {
 	t.Helper()
 	allowed := func(what string, err error) {
-		if err != nil && !errors.Is(err, ErrEmpty) && !errors.Is(err, ErrCorrupt) {
+		if err != nil && !errors.Is(err, ErrEmpty) && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrLeaseLost) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
@@ -210,11 +269,14 @@ func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time) {
 	_, err = returnDue(tx, l, now)
 	allowed("sweep", err)
 	for range 3 {
-		for _, op := range []Op{{Kind: OpPush}, {Kind: OpPop}, {Kind: OpPop, End: Back}, {Kind: OpPeek}, {Kind: OpPeek, End: Back}, {Kind: OpLen}} {
+		for _, op := range []Op{
+			{Kind: OpExtend}, {Kind: OpPush}, {Kind: OpLease}, {Kind: OpNak}, {Kind: OpPop}, {Kind: OpPop, End: Back},
+			{Kind: OpPeek}, {Kind: OpPeek, End: Back}, {Kind: OpLen}, {Kind: OpLease, End: Back}, {Kind: OpAck},
+		} {
 			if l.fifo && op.End == Back {
 				continue
 			}
-			op.Queue, op.Message = &PriorityQueue{l}, Message{Value: []byte("x")}
+			op.Queue, op.Message, op.Token = &PriorityQueue{l}, Message{Value: []byte("x")}, *token
 			b, err := apply(tx, []Op{op}, now, nil)
 			allowed("batch", err)
 			if err == nil {

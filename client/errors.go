@@ -47,6 +47,17 @@ var (
 	ErrUnknownOutcome = errors.New("the outcome is unknown")
 )
 
+// sentinels has the variable that stands for each code.
+var sentinels = map[subjects.Code]error{
+	subjects.CodeBadRequest:  ErrBadRequest,
+	subjects.CodeNotFound:    ErrEmpty,
+	subjects.CodeConflict:    ErrLeaseLost,
+	subjects.CodeTooLarge:    ErrTooLarge,
+	subjects.CodeOverloaded:  ErrOverloaded,
+	subjects.CodeInternal:    ErrInternal,
+	subjects.CodeUnavailable: ErrUnavailable,
+}
+
 // Error is an error that a bridge replied with.
 type Error subjects.Error
 
@@ -59,22 +70,6 @@ func (e *Error) Is(target error) bool {
 	if e.Unknown {
 		return target == ErrUnknownOutcome
 	}
-	switch e.Code {
-	case subjects.CodeBadRequest:
-		return target == ErrBadRequest
-	case subjects.CodeNotFound:
-		return target == ErrEmpty
-	case subjects.CodeConflict:
-		return target == ErrLeaseLost
-	case subjects.CodeTooLarge:
-		return target == ErrTooLarge
-	case subjects.CodeOverloaded:
-		return target == ErrOverloaded
-	case subjects.CodeInternal:
-		return target == ErrInternal
-	case subjects.CodeUnavailable:
-		return target == ErrUnavailable
-	default:
-		return false
-	}
+	sentinel, known := sentinels[e.Code]
+	return known && target == sentinel
 }

@@ -18,8 +18,9 @@ import (
 // claims of staged pops, ("f", 0, request) and ("f", 2, request).
 //
 // Nothing runs at the due time itself. A transaction that depends on the state of the
-// queue reads the index up to now and first handles what is due. Earlier versions of this package, which do not know the
-// index, leave entries without keys; these are removed when they fall due.
+// queue reads the index up to now and first handles what is due. Earlier versions of this
+// package, which do not know the index, leave entries without keys; these are removed when
+// they fall due.
 //
 // When very much falls due at once, one transaction does not bring back all of it. A Batcher
 // then brings back the rest first, in transactions of their own, so that its pops, peeks and

@@ -39,11 +39,15 @@ type heldRead struct {
 	held, item, history kv.Future[[]byte]
 }
 
+// readHeld starts to read an item wherever it is.
+func (l *layout) readHeld(r kv.Reader, id *ID) heldRead {
+	return heldRead{r.Get(l.heldKey(id)), r.Get(l.itemKey(id)), r.Get(l.historyKey(id))}
+}
+
 // begin starts to read the items that the tokens name.
 func (s *settlements) begin(t *txOps, l *layout) {
 	for _, i := range s.indexes {
-		id := &t.ops[i].Token.ID
-		s.reads = append(s.reads, heldRead{t.tx.Get(l.heldKey(id)), t.tx.Get(l.itemKey(id)), t.tx.Get(l.historyKey(id))})
+		s.reads = append(s.reads, l.readHeld(t.tx, &t.ops[i].Token.ID))
 	}
 }
 
@@ -63,7 +67,7 @@ func (t *txOps) settle() error {
 			op, read := &t.ops[i], &q.settlements.reads[n]
 			id := &op.Token.ID
 			if done[*id] {
-				*read = heldRead{t.tx.Get(q.l.heldKey(id)), t.tx.Get(q.l.itemKey(id)), t.tx.Get(q.l.historyKey(id))}
+				*read = q.l.readHeld(t.tx, id)
 			}
 			h, err := read.find(q.l, &op.Token)
 			if err != nil {

@@ -51,7 +51,7 @@ func ParsePopOptions(payload []byte) (o PopOptions, err error) {
 		return o, nil
 	}
 	members := memberList{
-		{"batch", func(v json.RawMessage) error { return o.setBatch(v) }},
+		{"batch", func(v json.RawMessage) (err error) { o.Batch, err = parseCount(v, 1, MaxPopBatch); return err }},
 		{"ack_wait", func(v json.RawMessage) (err error) {
 			o.Lease = true
 			o.AckWait, err = parseDuration(v, MinAckWait, MaxAckWait)
@@ -64,11 +64,6 @@ func ParsePopOptions(payload []byte) (o PopOptions, err error) {
 		return PopOptions{}, err
 	}
 	return o, nil
-}
-
-func (o *PopOptions) setBatch(v json.RawMessage) (err error) {
-	o.Batch, err = parseCount(v, 1, MaxPopBatch)
-	return err
 }
 
 // AckKind is what an acknowledgement says.

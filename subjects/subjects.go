@@ -196,7 +196,7 @@ func (g Grammar) Build(r Request) (string, error) {
 // Ack returns the subject of acknowledgements of a lease, whose token must be one that Build
 // takes. It is Build for bridges, which have checked all that.
 func (g Grammar) Ack(kind Kind, queue, token string) string {
-	return g.prefix(kind) + queue + ".ack." + token
+	return g.prefix(kind) + queue + "." + ackName + "." + token
 }
 
 // Owns reports whether a message published to subject would come back as a

@@ -56,6 +56,9 @@ type verbRow struct {
 	priority, token bool
 }
 
+// ackName is the name of AckLease, which Grammar.Ack builds subjects with as well.
+const ackName = "ack"
+
 // verbTable is every request there is, in the order in which they are listed.
 var verbTable = []verbRow{
 	{kind: Priority, verb: Push, name: "push", endpoint: "push", priority: true},
@@ -64,12 +67,12 @@ var verbTable = []verbRow{
 	{kind: Priority, verb: PeekMin, name: "peek.min", endpoint: "peek-min"},
 	{kind: Priority, verb: PeekMax, name: "peek.max", endpoint: "peek-max"},
 	{kind: Priority, verb: Len, name: "len", endpoint: "len"},
-	{kind: Priority, verb: AckLease, name: "ack", endpoint: "ack", token: true},
+	{kind: Priority, verb: AckLease, name: ackName, endpoint: "ack", token: true},
 	{kind: FIFO, verb: Enqueue, name: "enqueue", endpoint: "enqueue"},
 	{kind: FIFO, verb: Dequeue, name: "dequeue", endpoint: "dequeue"},
 	{kind: FIFO, verb: Peek, name: "peek", endpoint: "peek"},
 	{kind: FIFO, verb: Len, name: "len", endpoint: "fifo-len"},
-	{kind: FIFO, verb: AckLease, name: "ack", endpoint: "fifo-ack", token: true},
+	{kind: FIFO, verb: AckLease, name: ackName, endpoint: "fifo-ack", token: true},
 }
 
 // String returns the end of the subject, such as "pop.min".

@@ -1,7 +1,6 @@
 package countkv_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -79,31 +78,14 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// inner is a store that is told apart from the default one.
-type inner struct {
-	kv.Database
-	began kv.BeginOptions
-}
-
-var errCheck = errors.New("checked")
-
-func (i *inner) Traits() kv.Traits { return kv.Traits{Pipelines: true, Serial: true, Shared: true} }
-
-func (i *inner) Check() error { return errCheck }
-
-func (i *inner) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	i.began = o
-	return i.Database.Begin(ctx, o)
-}
-
 // Everything about the store but its transactions is passed on.
 func TestForwards(t *testing.T) {
-	in := &inner{Database: memkv.New(memkv.Options{})}
+	in := &kvtest.Distinct{Database: memkv.New(memkv.Options{})}
 	db := countkv.New(in)
 	if got := db.Traits(); got != in.Traits() {
 		t.Errorf("Traits returned %+v, want %+v", got, in.Traits())
 	}
-	if err := db.Check(); !errors.Is(err, errCheck) {
+	if err := db.Check(); !errors.Is(err, kvtest.ErrCheck) {
 		t.Errorf("Check returned %v, want that of the store", err)
 	}
 	o := kv.BeginOptions{Blind: true, Shrinks: true}
@@ -112,7 +94,7 @@ func TestForwards(t *testing.T) {
 		t.Fatal(err)
 	}
 	tx.Cancel()
-	if in.began != o {
-		t.Errorf("the transaction began with %+v, want %+v", in.began, o)
+	if in.Began != o {
+		t.Errorf("the transaction began with %+v, want %+v", in.Began, o)
 	}
 }

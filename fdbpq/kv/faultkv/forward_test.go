@@ -1,41 +1,24 @@
 package faultkv_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/kvtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
-
-// inner is a store that is told apart from the default one.
-type inner struct {
-	kv.Database
-	began kv.BeginOptions
-}
-
-var errCheck = errors.New("checked")
-
-func (i *inner) Traits() kv.Traits { return kv.Traits{Pipelines: true, Serial: true, Shared: true} }
-
-func (i *inner) Check() error { return errCheck }
-
-func (i *inner) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	i.began = o
-	return i.Database.Begin(ctx, o)
-}
 
 // The store's own traits, check and options of transactions come through, but
 // nothing is promised about pipelining, and during an outage nothing answers.
 func TestForwards(t *testing.T) {
-	in := &inner{Database: memkv.New(memkv.Options{})}
+	in := &kvtest.Distinct{Database: memkv.New(memkv.Options{})}
 	db := faultkv.New(in, faultkv.Options{})
 	if got, want := db.Traits(), (kv.Traits{Serial: true, Shared: true}); got != want {
 		t.Errorf("Traits returned %+v, want %+v", got, want)
 	}
-	if err := db.Check(); !errors.Is(err, errCheck) {
+	if err := db.Check(); !errors.Is(err, kvtest.ErrCheck) {
 		t.Errorf("Check returned %v, want that of the store", err)
 	}
 	db.SetOutage(true)
@@ -49,7 +32,7 @@ func TestForwards(t *testing.T) {
 		t.Fatal(err)
 	}
 	tx.Cancel()
-	if in.began != o {
-		t.Errorf("the transaction began with %+v, want %+v", in.began, o)
+	if in.Began != o {
+		t.Errorf("the transaction began with %+v, want %+v", in.Began, o)
 	}
 }

@@ -22,6 +22,8 @@ type account struct {
 		changed     bool                // since the last report
 		answers     int                 // since the last report
 		idle        int                 // reports in a row with nothing new
+		waiting     int                 // pops that wait for items; they are not pending
+		ended       []uint64            // as in report
 	}
 }
 
@@ -72,10 +74,24 @@ func (a *account) missLocked(upTo uint64) {
 	}
 }
 
-// answered records that the reply to a pop was handed to NATS.
+// waits records that a pop waits for items.
+func (a *account) waits(number uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.mu.pending, number)
+	a.mu.waiting++
+	a.mu.changed = true
+}
+
+// answered records that the last reply to a pop was handed to NATS.
 func (a *account) answered(number uint64) {
 	a.mu.Lock()
-	delete(a.mu.pending, number)
+	if _, pending := a.mu.pending[number]; pending {
+		delete(a.mu.pending, number)
+	} else {
+		a.mu.waiting--
+		a.mu.ended = append(a.mu.ended, number)
+	}
 	a.mu.changed = true
 	a.mu.answers++
 	enough := a.mu.answers == a.reportAfter
@@ -93,13 +109,15 @@ func (a *account) report() (r report, due bool, idle int) {
 	due = a.mu.changed || len(a.mu.pending) > 0
 	a.mu.changed, a.mu.answers = false, 0
 	a.mu.idle++
-	if due {
+	if due || a.mu.waiting > 0 {
 		a.mu.idle = 0
 	}
-	r = report{floor: a.mu.floor, high: a.mu.high, lost: slices.Clone(a.mu.lost)}
+	r = report{floor: a.mu.floor, high: a.mu.high, lost: slices.Clone(a.mu.lost), ended: a.mu.ended}
+	a.mu.ended = nil
 	for number := range a.mu.pending {
 		r.pending = append(r.pending, number)
 	}
 	slices.Sort(r.pending)
+	slices.Sort(r.ended)
 	return r, due, a.mu.idle
 }

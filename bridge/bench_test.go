@@ -4,11 +4,13 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -96,5 +98,87 @@ func fill(b *testing.B, e *testenv.Env, n int) {
 			b.Fatal(err)
 		}
 		n -= len(ops)
+	}
+}
+
+// BenchmarkPushBatch pushes batches of 100 items of 128 bytes. It reports the time of an
+// item.
+func BenchmarkPushBatch(b *testing.B) {
+	const clients, connections, items = 32, 4, 100
+	var payload []byte
+	for i := range items {
+		payload = subjects.AppendFrame(payload, subjects.Frame{Priority: int64(i % 10), Value: make([]byte, 128)})
+	}
+	e := testenv.New(b, testenv.Options{Engine: testenv.Pebble()})
+	var conns []*nats.Conn
+	for range connections {
+		conns = append(conns, e.Connect())
+	}
+	var client atomic.Int64
+	b.SetParallelism(clients / 2)
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		nc := conns[client.Add(1)%connections]
+		for n := 0; pb.Next(); n++ {
+			if n%items != 0 {
+				continue // an iteration is one item
+			}
+			reply, err := nc.Request("pq.jobs.push.batch", payload, testenv.Patience)
+			if err == nil {
+				err = bridge.ErrorFromHeaders(reply.Header)
+			}
+			if err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}
+
+// BenchmarkAcks leases and acknowledges items as BenchmarkRequests pushes them: each lease
+// followed by an acknowledgement, and acknowledgements that each ask for another item.
+func BenchmarkAcks(b *testing.B) {
+	const clients, connections = 128, 4
+	options := subjects.PopOptions{Lease: true, AckWait: time.Minute}.Encode()
+	for _, name := range []string{"ack", "next"} {
+		b.Run(name, func(b *testing.B) {
+			e := testenv.New(b, testenv.Options{Engine: testenv.Pebble()})
+			fill(b, e, b.N+clients)
+			var conns []*nats.Conn
+			for range connections {
+				conns = append(conns, e.Connect())
+			}
+			var client atomic.Int64
+			b.SetParallelism(clients / 2)
+			b.ReportAllocs()
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				nc := conns[client.Add(1)%connections]
+				request := func(subject string, data []byte) string {
+					reply, err := nc.Request(subject, data, testenv.Patience)
+					if err == nil {
+						err = bridge.ErrorFromHeaders(reply.Header)
+					}
+					if err != nil {
+						b.Error(err)
+						return ""
+					}
+					return reply.Reply
+				}
+				token := ""
+				for pb.Next() && !b.Failed() {
+					if token == "" {
+						token = request("pq.jobs.pop.min", options)
+					}
+					if name == "ack" {
+						request(token, nil)
+						token = ""
+					} else {
+						token = request(token, []byte("+NXT"))
+					}
+				}
+			})
+		})
 	}
 }

@@ -14,9 +14,9 @@
 //
 // # Failures
 //
-// Pops are delivered at most once: a reply lost on its way loses its item. The item is
-// pushed again, behind the others of its priority, only if the reply could not even be
-// handed to NATS, or if the server denied it for lack of permissions. If the store
+// Pops are delivered at most once: a reply lost on its way loses its item. The item goes
+// back to its old place only if the reply could not even be handed to NATS, if the server
+// denied it for lack of permissions, or if nobody was subscribed to the reply subject. If the store
 // does not say whether a batch was committed, the requests of the batch get 503 with an
 // unknown outcome, and items that its pops took go back into the queue. After any other
 // error the request has had no effect.
@@ -117,15 +117,20 @@ func New(o Options) (*Bridge, error) {
 	b.members = newMembership(b)
 	b.metrics = newMetrics(b)
 	b.endpoints = newEndpoints(b)
-	b.dispatcher = dispatch.New(dispatch.Options{
-		DB: o.DB, Keyspace: o.Keyspace, Lanes: o.Lanes,
+	b.router = newRouter(b, o.DB.Traits().Shared)
+	lanes := dispatch.Options{
+		DB: o.DB, Keyspace: o.Keyspace, Now: o.Now, Lanes: o.Lanes,
 		MaxBatch: o.MaxBatch, MaxBatchBytes: o.MaxBatchBytes,
 		MaxPending: o.MaxPending, MaxPendingBytes: o.MaxPendingBytes,
+		MaxWaiters: o.MaxWaiters, PollEvery: o.pollEvery(),
 		RequestTimeout: o.RequestTimeout,
 		Warn:           b.quiet.store.warn,
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
-	})
-	b.router = newRouter(b, o.DB.Traits().Shared)
+	}
+	if b.router.shared {
+		lanes.Waiting, lanes.Filled = b.router.bell.waiting, b.router.bell.filled
+	}
+	b.dispatcher = dispatch.New(lanes)
 	if o.HTTPAddr != "" {
 		listener, err := net.Listen("tcp", o.HTTPAddr)
 		if err != nil {
@@ -147,6 +152,9 @@ func (b *Bridge) Close() error {
 	}
 	return nil
 }
+
+// Waiters returns the number of pops that wait for items.
+func (b *Bridge) Waiters() int { return b.dispatcher.Waiters() }
 
 // Addr returns the address of the HTTP listener, "" without one.
 func (b *Bridge) Addr() string {

@@ -50,6 +50,9 @@ func (b *Bridge) connect(ctx context.Context) error {
 		return fmt.Errorf("bridge: NATS at %s: %w", redacted(b.options.NATSURL), err)
 	}
 	b.nc = nc
+	if err := b.outbox.listen(nc); err != nil {
+		return err
+	}
 	b.online.Store(nc.IsConnected())
 	return nil
 }
@@ -72,7 +75,9 @@ func (b *Bridge) connected(nc *nats.Conn) {
 	b.online.Store(true)
 	b.denied.Store(nil)
 	b.muted.Store(false)
+	b.outbox.deaf.Store(false)
 	signal(b.members.online)
+	b.router.bell.recheck()
 	b.options.Logger.Info("connected to NATS", "url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
 }
 
@@ -99,6 +104,12 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 		b.quiet.replies.warn("NATS refused a reply: this service may not publish to the subject that the client chose",
 			"subject", shorten(to))
 		b.outbox.noteDenied(to)
+		return
+	}
+	if errors.Is(err, nats.ErrPermissionViolation) && b.outbox.isDenial(err) {
+		b.outbox.deaf.Store(true)
+		b.options.Logger.Warn("NATS does not say which items nobody received: allow this user to subscribe to " +
+			goneRoot + ">; otherwise an item popped by a client that is gone is lost")
 		return
 	}
 	subject := ""

@@ -7,31 +7,42 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// decode completes the operations of a request, whose first has its kind and end, from a
-// message whose subject was parsed. It may append operations. Errors wrap ErrBadRequest, or
+// decode completes a request and its operations, the first of which has its kind and end, from
+// a message whose subject was parsed. It may append operations. Errors wrap ErrBadRequest, or
 // are those of package subjects and of fdbpq.ParseToken.
 //
 // It is a switch and no function in the table of verbs, so that its arguments stay on the
 // stack.
-func decode(p payload, m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+func decode(p payload, m *nats.Msg, r *subjects.Request, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	if p == payloadMessage {
 		return ops, decodePush(m, r, &ops[0])
 	}
 	if err := checkNames(m.Header, r); err != nil {
 		return nil, err
 	}
+	if p == payloadFrames {
+		return decodeFrames(m, r, &ops[0])
+	}
+	if p == payloadAck {
+		if err := checkStatus(m.Header); err != nil {
+			return nil, err
+		}
+	}
 	// The headers were for NATS. Forwarded to another bridge they would act once more,
 	// with the permissions of this one.
 	m.Header = nil
 	switch p {
 	case payloadOptions:
-		return decodePop(m, ops)
+		return decodePop(m, request, ops)
 	case payloadAck:
-		return decodeAck(m, r, ops)
+		return decodeAck(m, r, request, ops)
+	case payloadSettings:
+		return ops, decodeSettings(m, &ops[0])
 	}
 	if len(m.Data) > 0 {
 		return nil, fmt.Errorf("%w: %s with a payload of %d bytes: want none", ErrBadRequest, r.Verb, len(m.Data))
@@ -40,7 +51,7 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbp
 }
 
 // decodePop reads the options of a pop.
-func decodePop(m *nats.Msg, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+func decodePop(m *nats.Msg, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	if len(m.Data) == 0 {
 		return ops, nil
 	}
@@ -51,12 +62,18 @@ func decodePop(m *nats.Msg, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	if o.Lease {
 		ops[0].Kind = fdbpq.OpLease
 	}
-	return popMany(ops, o), nil
+	return applyOptions(request, ops, o), nil
 }
 
-// popMany gives the last operation, a pop or lease, the options, and appends as many as the
-// batch needs.
-func popMany(ops []fdbpq.Op, o subjects.PopOptions) []fdbpq.Op {
+// applyOptions gives the request and its last operation, a pop or lease, the options, and
+// appends as many operations as the batch needs.
+func applyOptions(r *dispatch.Request, ops []fdbpq.Op, o subjects.PopOptions) []fdbpq.Op {
+	if o.Batch > 1 {
+		r.Batch = o.Batch
+	}
+	if o.Expires > 0 {
+		r.Wait = &dispatch.Wait{Until: r.Received.Add(o.Expires), Heartbeat: o.IdleHeartbeat, OnlyIfEmpty: o.NoWait}
+	}
 	last := &ops[len(ops)-1]
 	last.Lease, last.MaxBytes = o.AckWait, o.MaxBytes
 	next := *last
@@ -68,7 +85,7 @@ func popMany(ops []fdbpq.Op, o subjects.PopOptions) []fdbpq.Op {
 }
 
 // decodeAck reads an acknowledgement.
-func decodeAck(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+func decodeAck(m *nats.Msg, r *subjects.Request, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	token, err := fdbpq.ParseToken(r.Token)
 	if err != nil {
 		return nil, err
@@ -81,7 +98,12 @@ func decodeAck(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op, er
 	op.Token = token
 	switch a.Kind {
 	case subjects.AckNak:
-		op.Kind, op.Delay, op.Uncounted = fdbpq.OpNak, a.Delay, a.Snooze
+		op.Kind, op.Delay, op.Uncounted, op.Reason = fdbpq.OpNak, fdbpq.Backoff, a.Snooze, a.Reason
+		if a.HasDelay {
+			op.Delay = a.Delay
+		}
+	case subjects.AckTerm:
+		op.Kind, op.Reason = fdbpq.OpTerm, a.Reason
 	case subjects.AckProgress:
 		op.Kind = fdbpq.OpExtend
 	case subjects.AckNext:
@@ -89,9 +111,36 @@ func decodeAck(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op, er
 			break // nobody would receive the next
 		}
 		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, End: token.End, Follows: true})
-		return popMany(ops, a.Next), nil
+		return applyOptions(request, ops, a.Next), nil
 	}
 	return ops, nil
+}
+
+// decodeSettings reads a change of settings.
+func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
+	if len(m.Data) == 0 {
+		return nil
+	}
+	change, err := subjects.ParseSettings(m.Data)
+	if err != nil {
+		return err
+	}
+	op.Kind = fdbpq.OpConfigure
+	op.Configure = func(s *fdbpq.Settings) {
+		if change.AckWait != nil {
+			s.AckWait = *change.AckWait
+		}
+		if change.Backoff != nil {
+			s.Backoff = change.Backoff
+		}
+		if change.MaxDeliver != nil {
+			s.MaxDeliver = int64(*change.MaxDeliver)
+		}
+		if change.DeadLetter != nil {
+			s.DeadLetter = *change.DeadLetter
+		}
+	}
+	return nil
 }
 
 // decodePush takes ownership of the message: op refers to its memory. Errors wrap
@@ -105,7 +154,7 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
 	if err := checkNames(m.Header, r); err != nil {
 		return err
 	}
-	if err := checkPushed(m); err != nil {
+	if err := checkPushed(m, r.Queue); err != nil {
 		return err
 	}
 	priorities, given := m.Header[subjects.HeaderPriority]
@@ -137,20 +186,39 @@ func checkNames(h nats.Header, r *subjects.Request) error {
 	return nil
 }
 
+// checkStatus refuses what NATS itself sends, such as "no responders": it does not say that
+// an item is done.
+func checkStatus(h nats.Header) error {
+	for name := range h {
+		if strings.EqualFold(name, "Status") {
+			return fmt.Errorf("%w: header %s: NATS sends messages with a status, and they acknowledge nothing", ErrBadRequest, name)
+		}
+	}
+	return nil
+}
+
 // checkPushed refuses headers that would make the reply to a later pop look like
 // something other than an item, that a NATS server would act on in that reply, or that
 // NATS cannot carry. It removes those that are not stored.
-func checkPushed(m *nats.Msg) error {
+func checkPushed(m *nats.Msg, queue string) error {
 	for name, values := range m.Header {
 		if len(name) >= len(subjects.HeaderError) && strings.EqualFold(name[:len(subjects.HeaderError)], subjects.HeaderError) {
 			return fmt.Errorf("%w: header %.64q: whoever pops the item would take it for an error", ErrBadRequest, name)
 		}
-		if !token(name) {
+		if !subjects.ValidHeaderName(name) {
 			return fmt.Errorf("%w: header %.64q: want a name of letters, digits and any of !#$%%&'*+-.^_`|~", ErrBadRequest, name)
 		}
 		switch subjects.HeaderFate(name, values) {
 		case subjects.Refused:
-			return fmt.Errorf("%w: header %.64q: NATS servers act on it, and would on the reply that returns the item: leave it out", ErrBadRequest, name)
+			return fmt.Errorf("%w: header %.64q: %s", ErrBadRequest, name, subjects.WhyRefused(name))
+		case subjects.Checked:
+			for _, value := range values {
+				if value != queue {
+					return fmt.Errorf("%w: header %.64q: the stream %.128q is expected, and the queue is %s: want that name",
+						ErrBadRequest, name, value, queue)
+				}
+			}
+			delete(m.Header, name)
 		case subjects.Dropped:
 			delete(m.Header, name)
 		}
@@ -198,18 +266,6 @@ func checkBlock(h nats.Header, size int) error {
 	}
 	return fmt.Errorf("%w: the headers can be read in more than one way: want lines \"name: value\" or lines \"name:value\" that end in CR LF, and no status",
 		ErrBadRequest)
-}
-
-// token reports whether NATS's Go client can send a header of that name.
-func token(name string) bool {
-	for i := range len(name) {
-		c := name[i]
-		alnum := 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
-		if !alnum && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
-			return false
-		}
-	}
-	return len(name) > 0
 }
 
 // headerSize returns the number of bytes that h takes in a message.

@@ -31,13 +31,16 @@ func (o *outbox) hear(err error) {
 	signal(o.news)
 }
 
-// exchange sends a PING, then waits for the PONG and for asyncError to handle every
-// error that came before it. It is not certain of the latter if it cannot tell the
+// exchange sends a PING, then waits for the PONG and for hearGone and asyncError to handle
+// everything that came before it. It is not certain of the latter if it cannot tell the
 // newest error from others.
 func (o *outbox) exchange(ctx context.Context) (certain bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, min(natsPatience, o.b.options.ShutdownTimeout/4))
 	defer cancel()
 	if err := o.b.nc.FlushWithContext(ctx); err != nil {
+		return false, err
+	}
+	if err := o.awaitGone(ctx); err != nil {
 		return false, err
 	}
 	// The client sets LastError before it reads on, and calls asyncError in the same
@@ -153,13 +156,22 @@ func (o *outbox) tallyLocked() map[string]*tally {
 	return tallies
 }
 
-// undelivered counts the error of a reply that was denied, and pushes its item again.
+// undelivered counts the error of a reply that was denied, and gives its item back.
 func (b *Bridge) undelivered(s *sentItem) {
 	if s.endpoint != nil {
 		s.endpoint.failedLate(failureOf(fmt.Errorf("%w: NATS does not let this service publish to the reply subject %.64q: want an inbox",
 			ErrBadRequest, s.subject)))
 	}
+	b.giveBack(s, reasonDenied)
+}
+
+// giveBack gives back the item of a reply that was not received, if it has one. If the request
+// waits for more, it ends, and first: else it would get the item again.
+func (b *Bridge) giveBack(s *sentItem, why reason) {
+	if s.waits != nil {
+		b.dispatcher.Cancel(s.waits)
+	}
 	if s.queue != nil {
-		b.restorer.restore(s.queue, &s.item)
+		b.restorer.restore(s.queue, &s.item, why)
 	}
 }

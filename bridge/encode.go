@@ -20,8 +20,13 @@ type encoder struct {
 	header nats.Header
 	values [5]string
 
-	second   int64 // since 1970, of pushedAt
-	pushedAt [len(subjects.TimeLayout)]byte
+	pushedAt, until timeText
+}
+
+// timeText is a time in subjects.TimeLayout.
+type timeText struct {
+	second int64 // since 1970
+	text   [len(subjects.TimeLayout)]byte
 }
 
 // encoders is a pool of encoders.
@@ -38,8 +43,15 @@ func (p *encoders) get() *encoder {
 func (p *encoders) put(e *encoder) { p.pool.Put(e) }
 
 // pushed returns the payload of the reply to a push.
-func (e *encoder) pushed(q *dispatch.Queue, id *fdbpq.ID) []byte {
-	e.buf = subjects.AppendPushed(e.buf[:0], q.Kind, q.Name, id.String(), id.Priority)
+func (e *encoder) pushed(q *dispatch.Queue, item *fdbpq.Item) []byte {
+	e.buf = subjects.AppendPushed(e.buf[:0], q.Kind, q.Name, item.ID.String(), item.ID.Priority, item.PushedAt)
+	return e.buf
+}
+
+// pushedBatch returns the payload of the reply to a batch of pushes.
+func (e *encoder) pushedBatch(q *dispatch.Queue, results []fdbpq.Result) []byte {
+	appendID := func(b []byte, i int) []byte { return results[i].Item.ID.AppendTo(b) }
+	e.buf = subjects.AppendPushedBatch(e.buf[:0], q.Name, len(results), appendID, results[0].Item.PushedAt)
 	return e.buf
 }
 
@@ -47,6 +59,25 @@ func (e *encoder) pushed(q *dispatch.Queue, id *fdbpq.ID) []byte {
 func (e *encoder) length(q *dispatch.Queue, n int64) []byte {
 	e.buf = subjects.AppendLength(e.buf[:0], q.Name, n)
 	return e.buf
+}
+
+// settings returns the payload of the reply to a config.
+func (e *encoder) settings(s *fdbpq.Settings) []byte {
+	set := subjects.Settings{}
+	if len(s.Backoff) > 0 {
+		set.Backoff = s.Backoff
+	}
+	if s.AckWait != 0 {
+		set.AckWait = &s.AckWait
+	}
+	if s.MaxDeliver != 0 {
+		n := int(s.MaxDeliver)
+		set.MaxDeliver = &n
+	}
+	if s.DeadLetter != "" {
+		set.DeadLetter = &s.DeadLetter
+	}
+	return set.Encode()
 }
 
 // item returns the headers of a reply that carries an item: the pusher's and our own.
@@ -67,6 +98,10 @@ func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) nats.Header {
 	if !item.PushedAt.IsZero() {
 		e.set(subjects.HeaderPushedAt, 2, e.time(item.PushedAt))
 	}
+	if item.DeadLetter != nil {
+		dead := subjects.DeadLetter(*item.DeadLetter)
+		dead.Headers(e.header)
+	}
 	return e.header
 }
 
@@ -74,7 +109,7 @@ func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) nats.Header {
 func (e *encoder) leased(q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease) nats.Header {
 	e.item(q, item)
 	e.set(subjects.HeaderDeliveries, 3, strconv.FormatInt(lease.Deliveries, 10))
-	e.set(subjects.HeaderLeaseUntil, 4, lease.Until.Format(subjects.TimeLayout))
+	e.set(subjects.HeaderLeaseUntil, 4, e.until.format(lease.Until))
 	return e.header
 }
 
@@ -103,7 +138,10 @@ func (e *encoder) pushers(item *fdbpq.Item) {
 	}
 	clear(e.header)
 	for name, values := range item.Headers {
-		if subjects.HeaderFate(name, values) == subjects.Kept && !subjects.IsReserved(name) {
+		if subjects.HeaderFate(name, values) != subjects.Kept || subjects.IsReserved(name) {
+			continue
+		}
+		if item.DeadLetter == nil || !subjects.OfPushAlone(name) {
 			e.header[name] = values
 		}
 	}
@@ -114,17 +152,20 @@ func (e *encoder) set(name string, at int, value string) {
 	e.header[name] = e.values[at : at+1 : at+1]
 }
 
-// time formats t in subjects.TimeLayout. Most items have the same second as the one
+// time formats the time of a push.
+func (e *encoder) time(t time.Time) string { return e.pushedAt.format(t) }
+
+// format formats t in subjects.TimeLayout. Most times are in the same second as the one
 // before, so usually only the microseconds are formatted.
-func (e *encoder) time(t time.Time) string {
-	if second := t.Unix(); second != e.second || e.pushedAt[0] == 0 {
-		e.second = second
-		copy(e.pushedAt[:], t.UTC().Format(subjects.TimeLayout))
+func (f *timeText) format(t time.Time) string {
+	if second := t.Unix(); second != f.second || f.text[0] == 0 {
+		f.second = second
+		copy(f.text[:], t.UTC().Format(subjects.TimeLayout))
 	}
 	const last = len(subjects.TimeLayout) - len("0Z")
 	for i, us := last, t.Nanosecond()/1000; i > last-6; i-- {
-		e.pushedAt[i] = byte('0' + us%10)
+		f.text[i] = byte('0' + us%10)
 		us /= 10
 	}
-	return string(e.pushedAt[:])
+	return string(f.text[:])
 }

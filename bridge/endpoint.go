@@ -23,15 +23,18 @@ type endpoint struct {
 	total   prometheus.Counter
 	failed  map[subjects.Code]prometheus.Counter // by code
 	seconds prometheus.Observer
+	items   prometheus.Observer // of requests for several
 }
 
 // done counts an answered request. f is nil if it succeeded.
 func (e *endpoint) done(r *dispatch.Request, f *failure) {
-	took := r.Answered.Sub(r.Received)
 	e.requests.Add(1)
-	e.nanoseconds.Add(int64(took))
 	e.total.Inc()
-	e.seconds.Observe(took.Seconds())
+	if r.Wait == nil { // else most of the time says nothing about the service
+		took := r.Answered.Sub(r.Received)
+		e.nanoseconds.Add(int64(took))
+		e.seconds.Observe(took.Seconds())
+	}
 	if f != nil {
 		e.failedLate(f)
 	}

@@ -57,11 +57,14 @@ var wireErrors = []wireError{
 	{err: fdbpq.ErrQueueName, code: subjects.CodeBadRequest},
 	{err: fdbpq.ErrID, code: subjects.CodeBadRequest},
 	{err: fdbpq.ErrOp, code: subjects.CodeBadRequest},
+	{err: fdbpq.ErrSettings, code: subjects.CodeBadRequest},
 	{err: subjects.ErrOptions, code: subjects.CodeBadRequest},
 	{err: subjects.ErrToken, code: subjects.CodeBadRequest},
+	{err: subjects.ErrFrame, code: subjects.CodeBadRequest},
 	{err: fdbpq.ErrToken, code: subjects.CodeBadRequest},
 
 	{err: ErrTooLarge, code: subjects.CodeTooLarge},
+	{err: subjects.ErrTooManyFrames, code: subjects.CodeTooLarge},
 	{err: fdbpq.ErrMessageTooLarge, code: subjects.CodeTooLarge},
 	{err: kv.ErrTooLarge, code: subjects.CodeTooLarge},
 	{err: fdbpq.ErrMaxBytes, code: subjects.CodeTooLarge},
@@ -73,6 +76,7 @@ var wireErrors = []wireError{
 	{err: kv.ErrCorrupt, code: subjects.CodeInternal},
 
 	{err: ErrUnavailable, code: subjects.CodeUnavailable},
+	{err: fdbpq.ErrBehind, code: subjects.CodeUnavailable},
 	{err: kv.ErrUnavailable, code: subjects.CodeUnavailable},
 	{err: kv.ErrClosed, code: subjects.CodeUnavailable},
 	{err: kv.ErrConflict, code: subjects.CodeUnavailable},
@@ -97,13 +101,29 @@ func classify(err error) wireError {
 type failure struct {
 	subjects.Error
 	header nats.Header // not to be changed
+	toPush []byte      // the payload for a push, if it is prepared
+}
+
+// payload returns the payload of the reply to a failed push. It is not to be changed.
+func (f *failure) payload() []byte {
+	if f.toPush != nil {
+		return f.toPush
+	}
+	return f.Payload()
 }
 
 // prepared holds the failures of errors that come in floods, because refusing a request
 // must cost less than receiving it.
 var prepared = map[error]*failure{
-	dispatch.ErrTooManyRequests: newFailure(dispatch.ErrTooManyRequests),
-	dispatch.ErrTooManyBytes:    newFailure(dispatch.ErrTooManyBytes),
+	dispatch.ErrTooManyRequests: prepare(dispatch.ErrTooManyRequests),
+	dispatch.ErrTooManyBytes:    prepare(dispatch.ErrTooManyBytes),
+	dispatch.ErrTooManyWaiters:  prepare(dispatch.ErrTooManyWaiters),
+}
+
+func prepare(err error) *failure {
+	f := newFailure(err)
+	f.toPush = f.Payload()
+	return f
 }
 
 // failureOf returns the failure of an error; nil for nil.
@@ -111,7 +131,7 @@ func failureOf(err error) *failure {
 	if err == nil {
 		return nil
 	}
-	if err == dispatch.ErrTooManyRequests || err == dispatch.ErrTooManyBytes {
+	if err == dispatch.ErrTooManyRequests || err == dispatch.ErrTooManyBytes || err == dispatch.ErrTooManyWaiters {
 		return prepared[err]
 	}
 	return newFailure(err)

@@ -81,12 +81,13 @@ type Report struct {
 	Floor, High uint64
 	Lost        [][2]uint64
 	Pending     []uint64
+	Ended       []uint64
 	Final       bool
 }
 
 // Encode returns the report as bridges send it.
 func (r Report) Encode() string {
-	sent := report{floor: r.Floor, high: r.High, pending: r.Pending, final: r.Final}
+	sent := report{floor: r.Floor, high: r.High, pending: r.Pending, ended: r.Ended, final: r.Final}
 	for _, s := range r.Lost {
 		sent.lost = append(sent.lost, span{s[0], s[1]})
 	}
@@ -96,7 +97,7 @@ func (r Report) Encode() string {
 // ParseReport decodes what Encode returned.
 func ParseReport(data []byte) (Report, error) {
 	sent, err := parseReport(data)
-	r := Report{Floor: sent.floor, High: sent.high, Pending: sent.pending, Final: sent.final}
+	r := Report{Floor: sent.floor, High: sent.high, Pending: sent.pending, Ended: sent.ended, Final: sent.final}
 	for _, s := range sent.lost {
 		r.Lost = append(r.Lost, [2]uint64{s.first, s.last})
 	}

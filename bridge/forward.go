@@ -44,12 +44,17 @@ func (r *router) forward(m *nats.Msg, request *dispatch.Request, owner string) (
 	if p == nil || p.leaving {
 		return false, nil
 	}
-	if n := len(p.forwards); n >= r.b.options.MaxPending {
+	if request.Wait != nil {
+		if len(p.waiters.of) >= r.b.options.MaxWaiters {
+			return false, dispatch.ErrTooManyWaiters
+		}
+	} else if n := len(p.forwards); n >= r.b.options.MaxPending {
 		return false, fmt.Errorf("%w: %d pops are with the bridge that pops from this queue: try again later", ErrOverloaded, n)
 	}
 	number := p.last + 1
 	p.subject = strconv.AppendUint(p.subject[:p.prefix], number, 10)
 	p.subject = append(append(p.subject, '.'), m.Subject...)
+	// Even one that waits is forwarded as it came, because its time has hardly begun.
 	// A pop no longer needs any of its headers, and NATS might act on some of them with
 	// this bridge's permissions.
 	if err := r.b.nc.PublishMsg(&nats.Msg{Subject: string(p.subject), Reply: m.Reply, Data: m.Data}); err != nil {
@@ -57,10 +62,16 @@ func (r *router) forward(m *nats.Msg, request *dispatch.Request, owner string) (
 	}
 	p.last = number
 	r.mu.number = max(r.mu.number, number)
+	r.b.metrics.forwarded.Inc()
+	if request.Wait != nil {
+		waiter := *request
+		waiter.Number = number
+		p.waiters.add(&waiter)
+		return true, nil
+	}
 	f := forward{Request: *request, seen: r.mu.beats}
 	f.Number = number
 	p.forwards = append(p.forwards, f)
-	r.b.metrics.forwarded.Inc()
 	return true, nil
 }
 
@@ -91,8 +102,9 @@ func (p *peer) applyReport(r report, now int) (lost []failedForward) {
 	}
 	clear(p.forwards[len(kept):])
 	p.forwards = kept
+	lost = append(lost, p.waiters.applyReport(r)...)
 	if r.final {
-		lost = append(lost, p.abandon(errPeerGone)...)
+		lost = append(lost, p.abandonGone()...)
 	}
 	return lost
 }
@@ -113,7 +125,13 @@ func (p *peer) expire(before int) (lost []failedForward) {
 	return lost
 }
 
-// abandon removes and returns all pops that are with the peer.
+// abandonGone removes and returns all pops that are with a peer that is gone.
+func (p *peer) abandonGone() (lost []failedForward) {
+	return append(p.abandon(errPeerGone), p.waiters.abandon(errPeerGone)...)
+}
+
+// abandon removes and returns all pops that are with the peer, without those that wait there:
+// as long as it lives, it answers them itself.
 func (p *peer) abandon(err error) (lost []failedForward) {
 	for i := range p.forwards {
 		lost = append(lost, failedForward{p.forwards[i].Request, err})
@@ -122,7 +140,7 @@ func (p *peer) abandon(err error) (lost []failedForward) {
 	return lost
 }
 
-// abandonAll removes and returns all pops that are with peers.
+// abandonAll removes and returns all pops that are with peers, without those that wait there.
 func (r *router) abandonAll() (lost []failedForward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +150,7 @@ func (r *router) abandonAll() (lost []failedForward) {
 	return lost
 }
 
-// checkAnsweredLocked tells end when no peer has a pop any more.
+// checkAnsweredLocked tells end when no peer has a pop any more, apart from those that wait.
 func (r *router) checkAnsweredLocked() {
 	if r.mu.answered == nil {
 		return

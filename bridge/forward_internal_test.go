@@ -172,6 +172,7 @@ func TestReportsOverTheWire(t *testing.T) {
 		{},
 		{floor: 1, high: 1 << 63, final: true},
 		{floor: 10, high: 1000, lost: []span{{11, 11}, {13, 200}}, pending: []uint64{3, 4, 12, 999}},
+		{floor: 10, high: 1000, ended: []uint64{3, 10, 11, 999}},
 	} {
 		if got, err := parseReport(r.encode(1 << 20)); err != nil || !reflect.DeepEqual(got, r) {
 			t.Errorf("%+v, %v: want %+v", got, err, r)
@@ -190,6 +191,7 @@ func TestReportsOverTheWire(t *testing.T) {
 func FuzzReport(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(report{floor: 3, high: 9, lost: []span{{4, 5}}, pending: []uint64{6, 9}}.encode(100))
+	f.Add(report{floor: 3, high: 9, ended: []uint64{4, 9}}.encode(100))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := parseReport(data)
 		if err != nil {
@@ -199,7 +201,9 @@ func FuzzReport(f *testing.F) {
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(r) {
 			t.Errorf("%+v became %+v, %v", r, again, err)
 		}
-		forwardedTo(r.floor, r.high).applyReport(r, 0)
+		p := forwardedTo(r.floor, r.high)
+		p.waiters.add(&dispatch.Request{Number: r.high})
+		p.applyReport(r, 0)
 	})
 }
 

@@ -92,9 +92,58 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// FuzzDecodeFrames: any batch either is refused as a whole, with an error that can be sent,
+// or each item of it is what a push of its own would store.
+func FuzzDecodeFrames(f *testing.F) {
+	const block = "NATS/1.0\r\na: b\r\n\r\n"
+	for _, headers := range []string{
+		"", block, "NATS/1.0\r\nPq-Priority: 5\r\n\r\n", "NATS/1.0 503\r\n\r\n", "NATS/1.0\r\n\r\n", "NATS/1.0\r\na: b\nc: d\r\n\r\n",
+		"NATS/1.0\r\nNats-Expected-Stream: jobs\r\n\r\n", "NATS/1.0\r\na:b\r\n\r\n", block + "x", block[:len(block)-2],
+	} {
+		f.Add(true, int64(5), []byte(headers), []byte("value"), []byte{})
+		f.Add(false, int64(0), []byte(headers), []byte{}, []byte{})
+	}
+	f.Add(true, int64(0), []byte{}, []byte{}, []byte("x"))
+	f.Fuzz(func(t *testing.T, isPriority bool, priority int64, headers, value, rest []byte) {
+		r, single := subjects.Request{Verb: subjects.EnqueueBatch, Kind: subjects.FIFO, Queue: "jobs"}, subjects.Enqueue
+		if isPriority {
+			r.Verb, r.Kind, single = subjects.PushBatch, subjects.Priority, subjects.Push
+		}
+		payload := subjects.AppendFrame(nil, subjects.Frame{Value: []byte("first")})
+		payload = subjects.AppendFrame(payload, subjects.Frame{Priority: priority, Headers: headers, Value: value})
+		ops, err := decode(verbs[r.Verb].payload, &nats.Msg{Data: append(payload, rest...)}, &r, new(dispatch.Request), []fdbpq.Op{{Kind: fdbpq.OpPush}})
+		if err != nil {
+			if f := failureOf(err); f.Code != 400 || len(f.Text) > 1000 || ErrorFromHeaders(sent(t, f.header)) == nil {
+				t.Fatalf("%v is sent as %v", err, f)
+			}
+			return
+		}
+		if len(rest) > 0 {
+			return
+		}
+		// The second, as a push of its own.
+		h, _ := nats.DecodeHeadersMsg(headers)
+		alone := subjects.Request{Verb: single, Kind: r.Kind, Queue: r.Queue, Priority: priority, HasPriority: isPriority}
+		want := fdbpq.Op{Kind: fdbpq.OpPush}
+		if err := checkBlock(h, len(headers)); err != nil {
+			t.Fatalf("%q: %v", headers, err)
+		}
+		if err := decodeOne(payloadMessage, &nats.Msg{Header: h, Data: value}, &alone, &want); err != nil {
+			t.Fatalf("%q: %v", headers, err)
+		}
+		want.Follows = true
+		want.Message.Value = ops[1].Message.Value // an empty one may be nil
+		if len(ops) != 2 || !reflect.DeepEqual(ops[1], want) || string(want.Message.Value) != string(value) {
+			t.Fatalf("decoded %+v, want %+v", ops, want)
+		}
+		alone.Priority = ops[1].Priority
+		checkStored(t, alone, &ops[1], string(value))
+	})
+}
+
 // decodeOne decodes a request with one operation.
 func decodeOne(p payload, m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
-	ops, err := decode(p, m, r, []fdbpq.Op{*op})
+	ops, err := decode(p, m, r, &dispatch.Request{}, []fdbpq.Op{*op})
 	if err == nil {
 		*op = ops[0]
 	}
@@ -180,7 +229,7 @@ func FuzzHeaderBlock(f *testing.F) {
 		var e encoder
 		stored := fdbpq.Item{Message: fdbpq.Message{Headers: maps.Clone(h)}}
 		for _, reply := range []nats.Header{maps.Clone(e.item(q, &stored)), e.itemAlone(&stored)} {
-			if !slices.ContainsFunc(slices.Collect(maps.Keys(reply)), func(name string) bool { return !token(name) }) { // else the reply is not sent
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(reply)), func(name string) bool { return !subjects.ValidHeaderName(name) }) { // else the reply is not sent
 				checkInert(t, reply)
 			}
 		}

@@ -87,29 +87,49 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 		return fmt.Errorf("%w: %s without a reply subject: nobody would receive what it returns", ErrBadRequest, parsed.Verb)
 	}
 	ops := [1]fdbpq.Op{{Kind: e.verb.op, End: e.verb.end}}
-	span, err := decode(e.verb.payload, m, &parsed, ops[:])
+	span, err := decode(e.verb.payload, m, &parsed, r, ops[:])
 	if err != nil {
 		return err
 	}
-	pushed := &ops[0].Message // nothing else has headers
-	headers := headerSize(pushed.Headers)
-	r.Size = len(m.Data) + headers
-	if maxPayload := h.b.nc.MaxPayload; headers > 0 && int64(r.Size) > maxPayload() {
-		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d", ErrTooLarge, r.Size, maxPayload())
+	r.Size = len(m.Data)
+	if e.verb.sendAll != nil {
+		err = h.measureBatch(r, span)
+	} else {
+		r.Size += opMemory * (len(span) - 1)
+		err = h.measure(r, &span[0].Message) // nothing else has headers
 	}
-	r.Size += headerMemory(pushed.Headers)
+	if err != nil {
+		return err
+	}
 	if r.Queue, err = h.b.dispatcher.Queue(parsed.Kind, parsed.Queue); err != nil {
 		return err
 	}
 	for i := range span {
 		span[i].Queue = r.Queue.Target
 	}
-	if e.verb.routed || len(span) > 1 { // pops, also those that come with an acknowledgement
+	if e.verb.routed || len(span) > 1 && e.verb.op != fdbpq.OpPush { // pops, also those that come with an acknowledgement
 		if forwarded, err := h.b.router.route(m, r, span[len(span)-1].End, o); forwarded || err != nil {
 			return err
 		}
 	}
+	if r.Wait != nil && o.forwarded() {
+		o.account.waits(o.number)
+	}
 	return h.b.dispatcher.Submit(r, span)
+}
+
+// measure adds the headers of a pushed message to the size of its request, and refuses a
+// message that the server could not carry back.
+func (h *handler) measure(r *dispatch.Request, pushed *fdbpq.Message) error {
+	if len(pushed.Headers) == 0 {
+		return nil
+	}
+	headers := headerSize(pushed.Headers)
+	if size, most := len(pushed.Value)+headers, h.b.nc.MaxPayload(); int64(size) > most {
+		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d", ErrTooLarge, size, most)
+	}
+	r.Size += headers + headerMemory(pushed.Headers)
+	return nil
 }
 
 // checkReply refuses a request whose reply subject cannot be used.
@@ -127,13 +147,28 @@ func (h *handler) checkReply(m *nats.Msg, r *dispatch.Request) error {
 	return nil
 }
 
+// refuseAck answers a client that acknowledges an item which it has popped, not leased. A
+// client that does not ask for an answer gets none.
+func (h *handler) refuseAck(m *nats.Msg) {
+	if m.Reply == "" {
+		return
+	}
+	r := dispatch.Request{Reply: m.Reply, Received: time.Now()}
+	err := h.checkReply(m, &r)
+	if err == nil {
+		err = fmt.Errorf("%w: the item was popped, not leased, so it is not acknowledged: want nothing here", ErrBadRequest)
+	}
+	r.Answered = time.Now()
+	h.b.endpoints.unknown.replier.Fail(&r, nil, err)
+}
+
 // unanswerable returns why no reply may be sent to a subject, as the end of a sentence,
 // or "" if one may. Clients choose the subject, and the bridge may publish where they
 // may not. A reply could reach a bridge as a request, or as a message from another
 // bridge. And subjects that begin with "$" belong to NATS, above all the JetStream API.
 func (b *Bridge) unanswerable(subject string) string {
 	switch {
-	case b.grammar.Owns(subject) || strings.HasPrefix(subject, internalRoot):
+	case b.grammar.Owns(subject) || strings.HasPrefix(subject, internalRoot) || strings.HasPrefix(subject, goneRoot):
 		return "is one of the service's own"
 	case strings.HasPrefix(subject, "$"):
 		return "belongs to NATS"

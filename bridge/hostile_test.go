@@ -1,9 +1,11 @@
 package bridge_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +28,8 @@ func FuzzRequest(f *testing.F) {
 	f.Add("*.push", "no colon\r\n", []byte("x"))
 	f.Add(">", ": no name\r\n", []byte("x"))
 	f.Add("a..b", "a: b\r\r\n", []byte{0xff})
+	f.Add("jobs.push.batch", "", []byte(frames(frame(5, "a: b\r\n", "x"), frame(-5, "Pq-Priority: -5\r\n", "y"))))
+	f.Add("jobs.push.batch", "a: b\r\n", []byte(frames(frame(0, "Status: 503\r\n", "")))[:20])
 	e := testenv.New(f, testenv.Options{})
 	c := dialRaw(f, e)
 	f.Fuzz(func(t *testing.T, subject, headers string, payload []byte) {
@@ -51,8 +55,29 @@ func FuzzRequest(f *testing.F) {
 			if got := c.request("pq."+r.Queue+".pop.min", "", ""); got.payload != string(payload) {
 				t.Fatalf("%q came back as %q with %q", payload, got.payload, got.headers)
 			}
+		case err == nil && r.Verb == subjects.PushBatch:
+			popBatch(t, c, r.Queue, payload)
 		}
 	})
+}
+
+// popBatch pops what a batch pushed, and compares it with the payload of that.
+func popBatch(t *testing.T, c *rawConn, queue string, payload []byte) {
+	t.Helper()
+	pushed, err := subjects.ParseFrames(payload)
+	if err != nil {
+		t.Fatalf("%q succeeded: %v", payload, err)
+	}
+	var want []subjects.Frame
+	for _, f := range pushed.All() {
+		want = append(want, f)
+	}
+	slices.SortStableFunc(want, func(a, b subjects.Frame) int { return cmp.Compare(a.Priority, b.Priority) })
+	for _, f := range want {
+		if got := c.request("pq."+queue+".pop.min", "", ""); got.payload != string(f.Value) {
+			t.Fatalf("%q came back as %q with %q", f.Value, got.payload, got.headers)
+		}
+	}
 }
 
 // decoded reads a block of headers; empty means none.
@@ -174,7 +199,7 @@ func TestEveryByteInNames(t *testing.T) {
 }
 
 // Headers that another program stored and that NATS cannot carry: the client that pops
-// is told, and the item goes back into the queue, behind the others.
+// is told, and the item goes back to its place, where it is in the way of those behind it.
 func TestUnsendableStoredHeaders(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	q, err := e.Keyspace.PriorityQueue("jobs")
@@ -188,14 +213,15 @@ func TestUnsendableStoredHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	push(t, e, "pq.jobs.push", nil, "good")
-	for _, c := range [][2]string{{"pq.jobs.peek.min", "stays in"}, {"pq.jobs.pop.min", "goes back into"}} {
+	for _, c := range [][2]string{{"pq.jobs.peek.min", "stays in"}, {"pq.jobs.pop.min", "goes back into"}, {"pq.jobs.pop.min", "goes back into"}} {
 		want := "headers that it cannot carry; it " + c[1] + " the queue"
 		if err := refused(t, e, 500, c[0], nil, nil); !strings.Contains(err.Text, want) {
 			t.Errorf("%s: %v", c[0], err)
 		}
+		wantQueued(t, e, 2)
 	}
-	wantQueued(t, e, 2)
-	if got := ok(t, e, "pq.jobs.pop.min", nil, ""); string(got.Data) != "good" {
+	wantMetric(t, e.Bridge, `pq_given_back_total{reason="unsendable"}`, 2)
+	if got := ok(t, e, "pq.jobs.pop.max", nil, ""); string(got.Data) != "good" {
 		t.Errorf("popped %q", got.Data)
 	}
 }

@@ -142,7 +142,7 @@ func TestPopsOfSeveral(t *testing.T) {
 					return items, m
 				}
 				items = append(items, string(m.Data))
-				if m.Reply != "" {
+				if strings.Contains(m.Reply, ".ack.") {
 					acked(t, e, m.Reply, "")
 				}
 			}

@@ -1,18 +1,11 @@
 package bridge
 
 import (
-	"cmp"
-	"context"
-	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -29,8 +22,12 @@ type metrics struct {
 	unanswered    prometheus.Counter
 	lostItems     prometheus.Counter
 	replyFailures prometheus.Counter
+	givenBack     map[reason]prometheus.Counter
 	natsErrors    prometheus.Counter
 	forwarded     prometheus.Counter
+	deliveries    prometheus.Counter
+	redeliveries  prometheus.Counter
+	items         *prometheus.HistogramVec
 }
 
 func newMetrics(b *Bridge) *metrics {
@@ -43,7 +40,7 @@ func newMetrics(b *Bridge) *metrics {
 			Name: "pq_errors_total", Help: "Requests that were answered with an error, by operation and code.",
 		}, []string{"operation", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "pq_request_seconds", Help: "Time from the arrival of a request to its reply.",
+			Name: "pq_request_seconds", Help: "Time from the arrival of a request to its reply, of requests that may not wait for items.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 17), // 0.1 ms to 6.5 s
 		}, []string{"operation"}),
 		batchSize: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -53,15 +50,30 @@ func newMetrics(b *Bridge) *metrics {
 		unanswered: counter("pq_unanswered_total", "Requests that failed and had no usable reply subject."),
 		lostItems:  counter("pq_lost_items_total", "Popped items that could be neither delivered nor put back."),
 		replyFailures: counter("pq_reply_failures_total",
-			"Replies that could not be handed to NATS, or that NATS refused; an item popped for one is pushed again."),
+			"Replies that could not be handed to NATS, or that NATS refused; an item popped for one is given back."),
+		givenBack: map[reason]prometheus.Counter{},
 		forwarded: counter("pq_passed_total",
 			"Pops forwarded to the bridge that owns their queue."),
+		deliveries:   counter("pq_deliveries_total", "Items delivered with a lease."),
+		redeliveries: counter("pq_redeliveries_total", "The same of items that were delivered before."),
+		items: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "pq_request_items", Help: "Items in each request for several, by operation.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 13), // 1 to 4096
+		}, []string{"operation"}),
 		natsErrors: counter("pq_nats_errors_total", "Errors that NATS reported, such as missing permissions."),
+	}
+	givenBack := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "pq_given_back_total", Help: "Popped items that nobody received and that went back to their places, by reason.",
+	}, []string{"reason"})
+	for _, why := range reasons {
+		m.givenBack[why] = givenBack.WithLabelValues(string(why))
 	}
 	m.registry.MustRegister(
 		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.lostItems, m.replyFailures, m.natsErrors, m.forwarded,
+		m.deliveries, m.redeliveries, m.items, givenBack,
 		gauge("pq_pending_requests", "Requests that wait or run.", func() float64 { n, _ := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { _, n := b.dispatcher.Pending(); return float64(n) }),
+		gauge("pq_waiters", "Pops that wait for items.", func() float64 { return float64(b.dispatcher.Waiters()) }),
 		gauge("pq_bridges", "Bridges that share the queues as far as this one knows, itself included.",
 			func() float64 { return float64(b.router.stats().bridges) }),
 		gauge("pq_direct_subjects", "Subjects of busy queues that this bridge owns and subscribes to by name.",
@@ -97,6 +109,7 @@ func (m *metrics) endpoint(name, subject string) *endpoint {
 		subject: subject,
 		total:   m.requests.WithLabelValues(name),
 		seconds: m.seconds.WithLabelValues(name),
+		items:   m.items.WithLabelValues(name),
 		failed:  map[subjects.Code]prometheus.Counter{},
 	}
 	e.lastError.Store(new(string))
@@ -106,148 +119,10 @@ func (m *metrics) endpoint(name, subject string) *endpoint {
 	return e
 }
 
-var (
-	queueLengthDesc = prometheus.NewDesc("pq_queue_length",
-		"Items in a queue, without those that other programs added.", []string{"kind", "queue"}, nil)
-	queuesTruncatedDesc = prometheus.NewDesc("pq_queue_length_truncated",
-		"1 if there are more queues of the kind than pq_queue_length shows.", []string{"kind"}, nil)
-	queuesReadDesc = prometheus.NewDesc("pq_queue_length_up",
-		"1 if the queue lengths could be read from the store.", nil, nil)
-)
-
-// queueCollector reads the lengths of the queues on each scrape.
-type queueCollector struct{ b *Bridge }
-
-const (
-	// lengthsPage is how many lengths one transaction reads.
-	lengthsPage = 1000
-	// maxLengths limits the lengths read of one kind, from the start of the list.
-	maxLengths = 100_000
-)
-
-// Describe implements prometheus.Collector.
-func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- queueLengthDesc
-	ch <- queuesTruncatedDesc
-	ch <- queuesReadDesc
-}
-
-// Collect implements prometheus.Collector.
-func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
-	if c.b.options.MetricQueues < 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(c.b.scrapes, c.b.options.HTTPTimeout)
-	defer cancel()
-	k := c.b.keyspace
-	kinds := []*lengths{
-		{kind: subjects.Priority, list: k.PriorityQueues, open: func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) }},
-		{kind: subjects.FIFO, list: k.Queues, open: func(name string) (fdbpq.Target, error) { return k.Queue(name) }},
-	}
-	err := c.read(ctx, kinds)
-	if err != nil {
-		c.b.quiet.store.warn("the queue lengths could not be read", "error", err)
-	}
-	ch <- prometheus.MustNewConstMetric(queuesReadDesc, prometheus.GaugeValue, float64(oneIf(err == nil)))
-	for _, l := range kinds {
-		truncated := l.truncated || !l.complete
-		ch <- prometheus.MustNewConstMetric(queuesTruncatedDesc, prometheus.GaugeValue, float64(oneIf(truncated)), l.kind.String())
-		for _, q := range l.longest {
-			ch <- prometheus.MustNewConstMetric(queueLengthDesc, prometheus.GaugeValue, float64(q.length), l.kind.String(), q.name)
-		}
-	}
-}
-
-// lengths collects the lengths of the queues of one kind.
-type lengths struct {
-	kind subjects.Kind
-	list func(r kv.Reader, after string, limit int) kv.Future[[]string]
-	open func(name string) (fdbpq.Target, error)
-
-	after     string // the last name read
-	complete  bool   // there are no more
-	longest   []queueLength
-	truncated bool // some are not in longest
-}
-
-type queueLength struct {
-	name   string
-	length int64
-}
-
-// read reads the lengths of both kinds page by page; of each page first the names, then
-// the lengths. After an error, kinds have what was read before it.
-func (c *queueCollector) read(ctx context.Context, kinds []*lengths) error {
-	for read := 0; read < maxLengths && slices.ContainsFunc(kinds, func(l *lengths) bool { return !l.complete }); read += lengthsPage {
-		pages, err := kv.ReadTransact(ctx, c.b.db, func(r kv.Reader) ([][]queueLength, error) {
-			return readLengths(r, kinds)
-		})
-		if err != nil {
-			return err
-		}
-		for i, l := range kinds {
-			l.add(pages[i], c.b.options.MetricQueues)
-		}
-	}
-	return nil
-}
-
-// readLengths reads the next page of each kind.
-func readLengths(r kv.Reader, kinds []*lengths) (pages [][]queueLength, err error) {
-	names := make([]kv.Future[[]string], len(kinds))
-	for i, l := range kinds {
-		if !l.complete {
-			names[i] = l.list(r, l.after, lengthsPage)
-		}
-	}
-	pages = make([][]queueLength, len(kinds))
-	var lens []fdbpq.Op
-	for i, l := range kinds {
-		if names[i] == nil {
-			continue
-		}
-		page, err := names[i].Get()
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range page {
-			q, err := l.open(name)
-			if err != nil {
-				return nil, err
-			}
-			pages[i] = append(pages[i], queueLength{name: name})
-			lens = append(lens, fdbpq.Op{Kind: fdbpq.OpLen, Queue: q})
-		}
-	}
-	results, err := fdbpq.Read(r, lens)
-	if err != nil {
-		return nil, err
-	}
-	for _, page := range pages {
-		for i := range page {
-			if err := results[i].Err; err != nil {
-				return nil, fmt.Errorf("queue %s: %w", page[i].name, err)
-			}
-			page[i].length = results[i].Len
-		}
-		results = results[len(page):]
-	}
-	return pages, nil
-}
-
-// add merges a page and keeps the longest queues; of queues of the same length, those
-// whose names sort first.
-func (l *lengths) add(page []queueLength, limit int) {
-	l.complete = l.complete || len(page) < lengthsPage
-	if len(page) == 0 {
-		return
-	}
-	l.after = page[len(page)-1].name
-	l.longest = append(l.longest, page...)
-	slices.SortFunc(l.longest, func(a, b queueLength) int {
-		return cmp.Or(cmp.Compare(b.length, a.length), strings.Compare(a.name, b.name))
-	})
-	if len(l.longest) > limit {
-		l.longest, l.truncated = l.longest[:limit], true
+// delivered counts a delivery with a lease.
+func (m *metrics) delivered(deliveries int64) {
+	m.deliveries.Inc()
+	if deliveries > 1 {
+		m.redeliveries.Inc()
 	}
 }

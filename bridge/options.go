@@ -29,12 +29,17 @@ const (
 	DefaultMaxBatchBytes   = 4 << 20
 	DefaultMaxPending      = 16384
 	DefaultMaxPendingBytes = 64 << 20
+	DefaultMaxWaiters      = 100_000
 	DefaultRequestTimeout  = 5 * time.Second
 	DefaultShutdownTimeout = 8 * time.Second
 
 	// DefaultLanes is for engines that do not pipeline; the others get one lane.
 	DefaultLanes = 4
 )
+
+// foreignEvery is the time after which a pop that waits finds what a program wrote that tells
+// no bridge.
+const foreignEvery = time.Second
 
 // Bounds of Options. Most only refuse values that must be mistakes.
 const (
@@ -48,6 +53,7 @@ const (
 	maxBatchBytes         = kv.MaxTransactionSize / 5 * 4
 	maxPending            = 1 << 30
 	maxPendingBytes int64 = 1 << 40
+	maxWaiters            = 1 << 30
 )
 
 // Options configure a Bridge. DB, Keyspace and Grammar are required; everywhere
@@ -73,6 +79,8 @@ type Options struct {
 	Keyspace *fdbpq.Keyspace
 	// Grammar says which subjects are requests.
 	Grammar subjects.Grammar
+	// Now is the clock by which leases end and items fall due. Default time.Now.
+	Now func() time.Time
 	// Exclusive promises that only this process uses DB, and only for this Keyspace.
 	// Run then refuses a store that holds other queues, or of which another process
 	// serves a copy. Default false.
@@ -111,6 +119,9 @@ type Options struct {
 	// most 1 TiB. The request that crosses it is still accepted. Default
 	// DefaultMaxPendingBytes.
 	MaxPendingBytes int
+	// MaxWaiters limits the pops that wait for items, at most 2^30; they are not
+	// pending. Those beyond it get 429. Default DefaultMaxWaiters.
+	MaxWaiters int
 
 	// RequestTimeout is how long a request may wait for its batch, 1ms to 24h;
 	// after that it gets 503 without having run. A batch must finish before its
@@ -139,6 +150,7 @@ func (o Options) withDefaults() Options {
 	o.MaxBatchBytes = cmp.Or(o.MaxBatchBytes, DefaultMaxBatchBytes)
 	o.MaxPending = cmp.Or(o.MaxPending, DefaultMaxPending)
 	o.MaxPendingBytes = cmp.Or(o.MaxPendingBytes, DefaultMaxPendingBytes)
+	o.MaxWaiters = cmp.Or(o.MaxWaiters, DefaultMaxWaiters)
 	o.RequestTimeout = cmp.Or(o.RequestTimeout, DefaultRequestTimeout)
 	o.ShutdownTimeout = cmp.Or(o.ShutdownTimeout, DefaultShutdownTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
@@ -150,6 +162,15 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	return o
+}
+
+// pollEvery returns how often queues that somebody waits for are looked at, for items that
+// other programs wrote. Nobody else writes to a store that is not shared.
+func (o Options) pollEvery() time.Duration {
+	if o.DB.Traits().Shared {
+		return foreignEvery
+	}
+	return 0
 }
 
 func moduleVersion() string {
@@ -188,6 +209,7 @@ func (o Options) Validate() error {
 	between("MaxBatchBytes", o.MaxBatchBytes, 1, maxBatchBytes)
 	between("MaxPending", o.MaxPending, 1, maxPending)
 	check(o.MaxPendingBytes >= 1 && int64(o.MaxPendingBytes) <= maxPendingBytes, "MaxPendingBytes", o.MaxPendingBytes, "1 to %d", maxPendingBytes)
+	between("MaxWaiters", o.MaxWaiters, 1, maxWaiters)
 	check(o.RequestTimeout >= minTimeout && o.RequestTimeout <= maxTimeout, "RequestTimeout", o.RequestTimeout, "1ms to 24h")
 	check(o.ShutdownTimeout > 0 && o.ShutdownTimeout <= maxTimeout, "ShutdownTimeout", o.ShutdownTimeout, "more than 0, at most 24h")
 	check(semver.MatchString(o.Version), "Version", strconv.Quote(o.Version), "a semantic version such as 1.2.3")

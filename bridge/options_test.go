@@ -19,13 +19,13 @@ import (
 func TestOptionsListAllProblems(t *testing.T) {
 	err := bridge.Options{
 		QueueGroup: "a b", HTTPTimeout: -1, MetricQueues: -2, Lanes: -1, MaxBatch: -1, MaxBatchBytes: 1 << 30,
-		MaxPending: -1, MaxPendingBytes: -1, RequestTimeout: -time.Second, ShutdownTimeout: -time.Second, Version: "one",
+		MaxPending: -1, MaxPendingBytes: -1, MaxWaiters: -1, RequestTimeout: -time.Second, ShutdownTimeout: -time.Second, Version: "one",
 	}.Validate()
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{"DB", "Keyspace", "Grammar", `QueueGroup is "a b"`, "HTTPTimeout", "MetricQueues", "Lanes",
-		"MaxBatch is -1", "MaxBatchBytes", "MaxPending is -1", "MaxPendingBytes", "RequestTimeout", "ShutdownTimeout", `Version is "one"`} {
+		"MaxBatch is -1", "MaxBatchBytes", "MaxPending is -1", "MaxPendingBytes", "MaxWaiters is -1", "RequestTimeout", "ShutdownTimeout", `Version is "one"`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in:\n%v", want, err)
 		}
@@ -42,6 +42,7 @@ func TestOptionsBounds(t *testing.T) {
 		"MaxBatchBytes":   {MaxBatchBytes: 8_000_001},
 		"MaxPending":      {MaxPending: 1<<30 + 1},
 		"MaxPendingBytes": {MaxPendingBytes: math.MinInt},
+		"MaxWaiters":      {MaxWaiters: 1<<30 + 1},
 		"RequestTimeout":  {RequestTimeout: time.Millisecond - 1},
 		"ShutdownTimeout": {ShutdownTimeout: math.MaxInt64},
 	} {
@@ -51,7 +52,7 @@ func TestOptionsBounds(t *testing.T) {
 	}
 	least := bridge.Options{
 		NATSURL: "host:1", HTTPTimeout: time.Millisecond, MetricQueues: -1, Lanes: 1, MaxBatch: 1, MaxBatchBytes: 1,
-		MaxPending: 1, MaxPendingBytes: 1, RequestTimeout: time.Millisecond, ShutdownTimeout: 1,
+		MaxPending: 1, MaxPendingBytes: 1, MaxWaiters: 1, RequestTimeout: time.Millisecond, ShutdownTimeout: 1,
 	}
 	for _, line := range strings.Split(least.Validate().Error(), "\n") {
 		if required := []string{"bridge: DB ", "bridge: Keyspace ", "bridge: Grammar "}; !slices.ContainsFunc(required, func(s string) bool { return strings.HasPrefix(line, s) }) {

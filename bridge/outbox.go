@@ -2,7 +2,10 @@ package bridge
 
 import (
 	"context"
+	"math/rand/v2"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,17 +17,18 @@ import (
 // outbox hands replies to the NATS client and remembers them until the server can no
 // longer deny them. Clients choose their reply subjects, so the bridge may lack the
 // permission to publish there. The server reports that a moment later, and names
-// nothing but the subject. Until then the outbox keeps popped items, and pushes them
-// again if their replies were denied.
+// nothing but the subject. Or nobody is subscribed to it any more, see gone.go. Until the
+// server would have said so, the outbox keeps popped items, and gives back those whose
+// replies were denied or that nobody received.
 //
 // The server reports any error about a message before it answers a PING sent later. So
 // while replies are unconfirmed, the outbox works in rounds: it sends a PING, waits for
-// the PONG and for asyncError to handle all errors before it, and forgets the replies
-// handed over before the PING. A round begins roundPause after the previous one, so
+// the PONG and for asyncError and hearGone to handle all that came before it, and forgets the
+// replies handed over before the PING. A round begins roundPause after the previous one, so
 // that the cost does not grow with the load.
 //
-// No item may be popped twice, so the outbox pushes an item again only if its reply was
-// certainly denied: if as many replies to its subject were denied as were sent.
+// No item may be popped twice, so the outbox gives an item back only if its reply was
+// certainly not delivered. That is certain of a denial if as many replies to its subject were denied as were sent.
 // Anything else can happen only to clients that use one reply subject for several
 // requests at once, and only if a permission changes at that moment or covers some of
 // the replies (allow_responses). Their items are lost, as with any reply that nobody
@@ -34,6 +38,10 @@ type outbox struct {
 	wake  chan struct{} // has an element when something is unconfirmed
 	hurry chan struct{} // has an element when a lot is unconfirmed
 	news  chan struct{} // has an element when mu.heard has changed
+
+	inbox string                            // start of the reply subjects of items
+	gone  atomic.Pointer[nats.Subscription] // to these subjects, set by listen
+	deaf  atomic.Bool                       // NATS does not permit that subscription
 
 	mu struct {
 		sync.Mutex
@@ -45,7 +53,9 @@ type outbox struct {
 		hearings  map[error]struct{}
 		undecided int // rounds in a row that ended without a decision
 		ended     bool
-		abandoned int // replies that were unconfirmed at the end
+		abandoned int             // replies that were unconfirmed at the end
+		numbered  uint64          // items so far; the number of the next
+		subjects  strings.Builder // reply subjects of items, the newest at the end
 	}
 }
 
@@ -53,6 +63,7 @@ type outbox struct {
 type chunk struct {
 	replies []sentReply
 	items   []sentItem
+	first   uint64 // number of the first item
 	bytes   int
 	began   time.Time // when the first was handed over
 	asked   bool      // a PING was sent after the last
@@ -70,14 +81,17 @@ func (c *chunk) recycle() *chunk {
 type sentReply struct {
 	subject  string
 	endpoint *endpoint // nil if the request has failed anyway
-	decided  bool      // whether it was denied
+	decided  bool      // whether it was delivered
 }
 
-// sentItem is a reply that carries a popped item.
+// sentItem is a reply that carries a popped item. Without a queue it is a heartbeat.
 type sentItem struct {
 	sentReply
-	queue *dispatch.Queue
-	item  fdbpq.Item
+	queue  *dispatch.Queue
+	item   fdbpq.Item
+	random uint64 // in its reply subject
+
+	waits *dispatch.Request // the request, if it may wait on after this reply
 }
 
 const (
@@ -96,11 +110,12 @@ const (
 	chunkBytes = maxUnconfirmedBytes / 16
 	// What a reply takes in memory besides the bytes of its item.
 	replyOverhead = 96
-	itemOverhead  = 320
+	itemOverhead  = 352
 )
 
 func newOutbox(b *Bridge) *outbox {
 	o := &outbox{b: b, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+	o.inbox = goneRoot + b.id + "."
 	o.mu.denials = map[string]int{}
 	o.mu.hearings = map[error]struct{}{}
 	return o
@@ -131,25 +146,40 @@ func (o *outbox) sendData(to string, data []byte, e *endpoint) error {
 }
 
 // sendItem sends a reply that carries an item, which was popped from q unless q is nil.
+// waits is the request if it may wait on, else nil; with it, item may be nil, for a heartbeat.
 // An error means that NATS did not accept it.
-func (o *outbox) sendItem(m *nats.Msg, e *endpoint, q *dispatch.Queue, item *fdbpq.Item) error {
+func (o *outbox) sendItem(m *nats.Msg, e *endpoint, q *dispatch.Queue, item *fdbpq.Item, waits *dispatch.Request) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	var random uint64
+	traced := q != nil || waits != nil
+	if traced && !o.mu.ended && !o.deaf.Load() && !strings.HasPrefix(m.Subject, importedReplies) {
+		random = rand.Uint64()
+		m.Reply = o.goneSubjectLocked(random)
+	}
 	if err := o.b.nc.PublishMsg(m); err != nil {
 		return err
 	}
 	sent := sentReply{subject: m.Subject, endpoint: e}
-	if q == nil {
+	if !traced {
 		o.rememberLocked(sent)
 		return nil
 	}
-	o.rememberItemLocked(sentItem{sent, q, *item})
+	s := sentItem{sentReply: sent, queue: q, random: random, waits: waits}
+	if q != nil {
+		s.item = *item
+	}
+	o.rememberItemLocked(s)
 	return nil
 }
 
 func (o *outbox) rememberItemLocked(sent sentItem) {
 	if c := o.openLocked(); c != nil {
+		if len(c.items) == 0 {
+			c.first = o.mu.numbered
+		}
 		c.items = append(c.items, sent)
+		o.mu.numbered++
 		o.grewLocked(c, itemOverhead+len(sent.subject)+len(sent.item.Value)+headerSize(sent.item.Headers)+headerMemory(sent.item.Headers))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -20,6 +21,10 @@ type peer struct {
 	tail     uint64 // last as of the previous heartbeat
 	high     uint64 // the highest number it has reported
 	forwards []forward
+	waiters  forwardedWaiters // not in forwards
+
+	waits bool // for items, so this bridge rings
+	rings bool // because somebody waits
 
 	// subject is that of the pop forwarded last. Its first prefix bytes are the same for
 	// all pops.
@@ -32,14 +37,29 @@ func newPeer(subject string, number uint64) *peer {
 	return &peer{last: number, tail: number, high: number, subject: []byte(subject), prefix: len(subject)}
 }
 
+// What a heartbeat says between the phase and the id, in this order: see bell.
+const (
+	saidWaits = "waits"
+	saidRings = "rings"
+)
+
 // sendHeartbeat announces this bridge to its peers.
 func (r *router) sendHeartbeat() {
-	r.publish("members", []byte(string(*r.phase.Load())+" "+r.b.id))
+	words := []string{string(*r.phase.Load())}
+	if r.bell.waits() {
+		words = append(words, saidWaits)
+	}
+	if r.bell.peersWait.Load() {
+		words = append(words, saidRings)
+	}
+	r.publish("members", []byte(strings.Join(append(words, r.b.id), " ")))
 }
 
 // hearHeartbeat handles the heartbeats of all bridges, including this one.
 func (r *router) hearHeartbeat(m *nats.Msg) {
-	text, id, _ := strings.Cut(string(m.Data), " ")
+	text, rest, _ := strings.Cut(string(m.Data), " ")
+	rest, waits := strings.CutPrefix(rest, saidWaits+" ")
+	id, rings := strings.CutPrefix(rest, saidRings+" ")
 	said := phase(text)
 	if subjects.ValidateQueueName(id) != nil ||
 		said != phaseHere && said != phaseLeaving && said != phaseLeft {
@@ -67,9 +87,31 @@ func (r *router) hearHeartbeat(m *nats.Msg) {
 		signal(r.helloNow) // it may not know this bridge either
 	}
 	p.silent = 0
+	r.noteBellLocked(p, waits, rings)
 	if !known || p.leaving != leaving {
 		p.leaving = leaving
 		r.updateBridgesLocked()
+	}
+}
+
+// noteBellLocked records what a peer says about its bells.
+func (r *router) noteBellLocked(p *peer, waits, rings bool) {
+	began := rings && !p.rings
+	p.waits, p.rings = waits, rings
+	r.updatePeersWaitLocked()
+	if began {
+		r.bell.recheck()
+	}
+}
+
+// updatePeersWaitLocked rings from now on if a peer waits, or no longer if none does.
+func (r *router) updatePeersWaitLocked() {
+	waits := false
+	for _, p := range r.mu.peers {
+		waits = waits || p.waits
+	}
+	if r.bell.peersWait.Swap(waits) != waits {
+		signal(r.helloNow)
 	}
 }
 
@@ -104,6 +146,7 @@ func (r *router) notePromiseLocked(id string) {
 // removeLocked forgets a peer that no longer has any pops of this bridge.
 func (r *router) removeLocked(id string) {
 	delete(r.mu.peers, id)
+	r.updatePeersWaitLocked()
 	r.notePromiseLocked(id)
 	r.updateBridgesLocked()
 }
@@ -125,12 +168,16 @@ func (r *router) agePeers() (lost []failedForward) {
 			p.silent++
 		}
 		if p.silent > peerLife {
-			lost = append(lost, p.abandon(errPeerGone)...)
+			lost = append(lost, p.abandonGone()...)
 			r.removeLocked(id)
 			continue
 		}
 		lost = append(lost, p.expire(r.mu.beats-r.forwardLife())...)
-		if len(p.forwards) > 0 && p.forwards[0].Number <= p.tail && (!p.reported || p.high < p.tail) {
+		if r.mu.beats%expireEvery == 0 {
+			lost = append(lost, p.waiters.expire(time.Now())...)
+		}
+		overdue := len(p.forwards) > 0 && p.forwards[0].Number <= p.tail && (!p.reported || p.high < p.tail)
+		if overdue || p.waiters.overdue(p.tail) {
 			r.publish(r.markSubject(id, p.last), nil)
 		}
 		p.tail, p.reported = p.last, false

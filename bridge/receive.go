@@ -63,6 +63,14 @@ func (f *forwardedReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results [
 	f.account.answered(r.Number)
 }
 
+// Deliver implements dispatch.Replier.
+func (f *forwardedReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) (more bool) {
+	if more = f.clientReplier.Deliver(r, ops, results); !more {
+		f.account.answered(r.Number)
+	}
+	return more
+}
+
 // Fail implements dispatch.Replier.
 func (f *forwardedReplier) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
 	f.clientReplier.Fail(r, ops, err)

@@ -25,28 +25,32 @@ func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 	if len(ops) > 1 && ops[0].Kind == fdbpq.OpAck { // +NXT: the pops say all there is to say
 		ops, results = ops[1:], results[1:]
 	}
-	if len(ops) > 1 {
-		c.answerMany(r, ops, results)
+	if r.Batch > 1 {
+		c.end(r, c.deliver(r, ops, results))
 		return
 	}
-	if err := results[0].Err; err != nil {
+	if err := results[0].Err; err != nil { // operations that share a reply fail together
 		c.fail(r, err)
 		return
 	}
-	if err := c.send(r, &ops[0], &results[0]); err == nil {
+	var err error
+	if sendAll := c.endpoint.verb.sendAll; sendAll != nil {
+		err = sendAll(c, r, results)
+	} else {
+		err = c.send(r, &ops[0], &results[0])
+	}
+	if err == nil {
 		c.endpoint.done(r, nil)
-	} else if errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInternal) {
-		c.fail(r, err) // what is wrong is the item, so the client can be told
+	} else if errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInternal) || errors.Is(err, ErrUnknownOutcome) {
+		c.fail(r, err) // what is wrong is what was to be sent, so the client can be told
 	} else {
 		c.endpoint.done(r, failureOf(fmt.Errorf("%w: the reply could not be sent: %w", ErrUnavailable, err)))
 	}
 }
 
-// answerMany sends the items of a pop of several, and a message that ends them. It stops at
+// deliver sends the items of a pop of several, and returns why there are not more. It stops at
 // the first item that cannot be sent; those after it go back, or their leases end.
-func (c *clientReplier) answerMany(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
-	sent := 0
-	var failed error
+func (c *clientReplier) deliver(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) (failed error) {
 	for i := range results {
 		switch {
 		case results[i].Err != nil:
@@ -55,25 +59,49 @@ func (c *clientReplier) answerMany(r *dispatch.Request, ops []fdbpq.Op, results 
 			}
 		case failed == nil:
 			if failed = c.send(r, &ops[i], &results[i]); failed == nil {
-				sent++
+				r.Sent++
 			}
 		case ops[i].Kind == fdbpq.OpPop:
-			c.b.restorer.restore(r.Queue, &results[i].Item)
+			c.b.restorer.restore(r.Queue, &results[i].Item, reasonUnsendable)
 		}
 	}
+	return failed
+}
+
+// end sends the message that ends the items of a pop of several. err says why there are not
+// more, nil if there are as many as were asked for.
+func (c *clientReplier) end(r *dispatch.Request, err error) {
+	c.endpoint.items.Observe(float64(r.Sent))
 	end := nats.Msg{Subject: r.Reply, Header: nats.Header{}}
 	var f *failure
-	if failed != nil && (sent == 0 || !errors.Is(failed, fdbpq.ErrEmpty)) {
-		f = failureOf(failed)
+	if err != nil && (r.Sent == 0 || !errors.Is(err, fdbpq.ErrEmpty)) {
+		f = failureOf(err)
 		maps.Copy(end.Header, f.header)
 	}
-	end.Header[subjects.HeaderBatchCount] = []string{strconv.Itoa(sent)}
-	if sent > 0 {
-		c.endpoint.done(r, nil)
-	} else {
-		c.endpoint.done(r, f)
+	end.Header[subjects.HeaderBatchCount] = []string{strconv.Itoa(r.Sent)}
+	if r.Sent > 0 {
+		f = nil
 	}
+	c.endpoint.done(r, f)
 	c.b.outbox.trySend(&end)
+}
+
+// Deliver sends items of a pop that goes on waiting for more. If one cannot be sent, that ends
+// the pop.
+func (c *clientReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) (more bool) {
+	if err := c.deliver(r, ops, results); err != nil {
+		c.end(r, err)
+		return false
+	}
+	return true
+}
+
+// Heartbeat says that a pop still waits. If nobody hears it, that ends the pop.
+func (c *clientReplier) Heartbeat(r *dispatch.Request, wanted int) {
+	m := nats.Msg{Subject: r.Reply, Header: nats.Header{subjects.HeaderHeartbeat: {strconv.Itoa(wanted)}}}
+	if err := c.b.outbox.sendItem(&m, nil, nil, nil, r); err != nil {
+		c.b.replyFailed(err)
+	}
 }
 
 // send sends the result of one operation. If that fails, a popped item goes back.
@@ -89,7 +117,7 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Re
 	if err != nil {
 		c.b.replyFailed(err)
 		if op.Kind == fdbpq.OpPop {
-			c.b.restorer.restore(r.Queue, &result.Item)
+			c.b.restorer.restore(r.Queue, &result.Item, reasonUnsendable)
 		}
 	}
 	return err
@@ -99,6 +127,10 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Re
 func (c *clientReplier) Fail(r *dispatch.Request, _ []fdbpq.Op, err error) { c.fail(r, err) }
 
 func (c *clientReplier) fail(r *dispatch.Request, err error) {
+	if r.Batch > 1 && r.Reply != "" {
+		c.end(r, err)
+		return
+	}
 	f := failureOf(err)
 	c.endpoint.done(r, f)
 	if r.Reply == "" {
@@ -107,14 +139,35 @@ func (c *clientReplier) fail(r *dispatch.Request, err error) {
 			"endpoint", c.endpoint.name, "error", err)
 		return
 	}
-	c.b.outbox.trySend(&nats.Msg{Subject: r.Reply, Header: f.header})
+	m := nats.Msg{Subject: r.Reply, Header: f.header}
+	if verb := c.endpoint.verb; verb == nil || verb.op == fdbpq.OpPush { // nil: it may be meant as a push
+		m.Data = f.payload()
+	}
+	c.b.outbox.trySend(&m)
 }
 
 // sendPushed answers a push.
 func (c *clientReplier) sendPushed(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
 	e := c.b.encoders.get()
 	defer c.b.encoders.put(e)
-	return c.b.outbox.sendData(r.Reply, e.pushed(r.Queue, &result.Item.ID), c.endpoint)
+	return c.b.outbox.sendData(r.Reply, e.pushed(r.Queue, &result.Item), c.endpoint)
+}
+
+// sendPushedBatch answers a batch of pushes.
+func (c *clientReplier) sendPushedBatch(r *dispatch.Request, results []fdbpq.Result) error {
+	if r.Reply == "" {
+		return nil
+	}
+	e := c.b.encoders.get()
+	defer c.b.encoders.put(e)
+	err := c.b.outbox.sendData(r.Reply, e.pushedBatch(r.Queue, results), c.endpoint)
+	if err != nil {
+		c.b.replyFailed(err)
+	}
+	if errors.Is(err, nats.ErrMaxPayload) { // the server carried larger messages before
+		err = fmt.Errorf("%w: the items are in the queue, but their ids do not fit into a reply: %w", ErrUnknownOutcome, err)
+	}
+	return err
 }
 
 // sendLength answers a len.
@@ -122,6 +175,13 @@ func (c *clientReplier) sendLength(r *dispatch.Request, _ *fdbpq.Op, result *fdb
 	e := c.b.encoders.get()
 	defer c.b.encoders.put(e)
 	return c.b.outbox.sendData(r.Reply, e.length(r.Queue, result.Len), c.endpoint)
+}
+
+// sendSettings answers a config.
+func (c *clientReplier) sendSettings(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
+	e := c.b.encoders.get()
+	defer c.b.encoders.put(e)
+	return c.b.outbox.sendData(r.Reply, e.settings(result.Settings), c.endpoint)
 }
 
 // sendItem answers a pop or peek. An item that leaves no room for our headers is sent
@@ -133,10 +193,14 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	item := &result.Item
 	m := nats.Msg{Subject: r.Reply, Data: item.Value}
 	var popped *dispatch.Queue
+	var waits *dispatch.Request
 	var fate string
 	switch op.Kind {
 	case fdbpq.OpPop:
 		popped, fate = r.Queue, "it goes back into the queue"
+		if r.Wait != nil {
+			waits = r
+		}
 		m.Header = e.item(r.Queue, item)
 	case fdbpq.OpLease:
 		fate = "its lease will end"
@@ -146,10 +210,13 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 		fate = "it stays in the queue"
 		m.Header = e.item(r.Queue, item)
 	}
-	err := c.b.outbox.sendItem(&m, c.endpoint, popped, item)
+	err := c.b.outbox.sendItem(&m, c.endpoint, popped, item, waits)
 	if errors.Is(err, nats.ErrMaxPayload) {
 		m.Header = e.itemAlone(item)
-		err = c.b.outbox.sendItem(&m, c.endpoint, popped, item)
+		err = c.b.outbox.sendItem(&m, c.endpoint, popped, item, waits)
+	}
+	if err == nil && op.Kind == fdbpq.OpLease {
+		c.b.metrics.delivered(result.Lease.Deliveries)
 	}
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
@@ -169,7 +236,7 @@ func (c *clientReplier) sendAcked(r *dispatch.Request, op *fdbpq.Op, result *fdb
 	}
 	until := result.Lease.Until.Format(subjects.TimeLayout)
 	m := nats.Msg{Subject: r.Reply, Header: nats.Header{subjects.HeaderLeaseUntil: {until}}}
-	return c.b.outbox.sendItem(&m, c.endpoint, nil, nil)
+	return c.b.outbox.sendItem(&m, c.endpoint, nil, nil, nil)
 }
 
 // replyFailed counts a reply that NATS did not accept.

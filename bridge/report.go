@@ -10,13 +10,15 @@ import (
 )
 
 // report tells a peer what became of the pops that it forwarded. All numbers from floor
-// to high that are neither lost nor pending have been answered. A report contains the
-// whole state, so that losing one does no harm.
+// to high that are neither lost nor pending have been answered, or wait for items. A report
+// contains the whole state, so that losing one does no harm; only of the pops that waited it
+// names those that have ended since the last report.
 type report struct {
 	floor   uint64   // nothing is known of lower numbers
 	high    uint64   // the highest number that arrived or was skipped
 	lost    []span   // skipped, and will not be run; in order
-	pending []uint64 // arrived, not answered yet; in order
+	pending []uint64 // arrived, not answered yet, and do not wait; in order
+	ended   []uint64 // waited, and were answered since the last report; in order
 	final   bool     // the bridge will answer nothing more
 }
 
@@ -48,7 +50,9 @@ func (r *router) sendReports(final bool) {
 	r.accounts.Unlock()
 	limit := min(reportBytes, int(r.b.nc.MaxPayload()/2))
 	for _, a := range reports {
-		r.publish("report."+a.to+"."+r.b.id, a.encode(limit))
+		for _, part := range a.split(limit / binary.MaxVarintLen64) {
+			r.publish("report."+a.to+"."+r.b.id, part.encode(limit))
+		}
 	}
 }
 
@@ -82,11 +86,25 @@ func (r *router) applyReport(id string, heard report) (lost []failedForward) {
 	return lost
 }
 
+// split returns reports that together say the same, each with at most n numbers that ended.
+func (r report) split(n int) (parts []report) {
+	for ended := range slices.Chunk(r.ended, max(n, 1)) {
+		part := r
+		part.ended, part.final = ended, false
+		parts = append(parts, part)
+	}
+	if len(parts) == 0 {
+		return []report{r}
+	}
+	parts[len(parts)-1].final = r.final
+	return parts
+}
+
 // flagFinal is the bit of the first byte for report.final.
 const flagFinal = 1
 
-// encode returns the report in about limit bytes. If the pending numbers need more, the
-// report covers only the lower numbers.
+// encode returns the report in about limit bytes, not counting the numbers that ended. If the
+// pending numbers need more, the report covers only the lower numbers.
 func (r report) encode(limit int) []byte {
 	var pending []byte
 	previous := r.floor
@@ -112,7 +130,14 @@ func (r report) encode(limit int) []byte {
 		data = binary.AppendUvarint(data, s.last-s.first)
 	}
 	data = binary.AppendUvarint(data, uint64(count))
-	return append(data, pending...)
+	data = append(data, pending...)
+	data = binary.AppendUvarint(data, uint64(len(r.ended)))
+	previous = r.floor
+	for _, number := range r.ended {
+		data = binary.AppendVarint(data, int64(number-previous))
+		previous = number
+	}
+	return data
 }
 
 var errReport = errors.New("malformed report")
@@ -129,12 +154,8 @@ func parseReport(data []byte) (r report, err error) {
 		first := d.unsigned()
 		r.lost = append(r.lost, span{first, first + d.unsigned()})
 	}
-	previous := r.floor
-	for range d.count() {
-		previous += uint64(d.signed())
-		r.pending = append(r.pending, previous)
-	}
-	ordered := slices.IsSorted(r.pending) && slices.IsSortedFunc(r.lost, func(a, b span) int {
+	r.pending, r.ended = d.numbers(r.floor), d.numbers(r.floor)
+	ordered := slices.IsSorted(r.pending) && slices.IsSorted(r.ended) && slices.IsSortedFunc(r.lost, func(a, b span) int {
 		if a.last < b.first {
 			return -1
 		}
@@ -162,6 +183,16 @@ func (v *varints) signed() int64 {
 	n, used := binary.Varint(v.rest)
 	v.skip(used)
 	return n
+}
+
+// numbers reads how many numbers follow, and then each as what is added to the one before, the
+// first to previous.
+func (v *varints) numbers(previous uint64) (all []uint64) {
+	for range v.count() {
+		previous += uint64(v.signed())
+		all = append(all, previous)
+	}
+	return all
 }
 
 func (v *varints) skip(used int) {

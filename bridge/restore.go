@@ -9,12 +9,11 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// restorer pushes popped items again whose replies NATS did not accept. It tries until
-// each is stored, with a pause after each failure, so that a store that refuses
-// writes is not flooded. Meanwhile it keeps the dispatcher from ending.
+// restorer gives back popped items that nobody received: it returns them to their old places
+// in their queues. It tries until each is stored, with a pause after each failure, so that a
+// store that refuses writes is not flooded. Meanwhile it keeps the dispatcher from ending.
 type restorer struct {
 	b *Bridge
 
@@ -25,12 +24,24 @@ type restorer struct {
 	}
 }
 
-// restoring is an item on its way back. It is the dispatch.Replier of its pushes.
+// restoring is an item on its way back. It is the dispatch.Replier of its restores.
 type restoring struct {
 	restorer *restorer
-	endpoint *endpoint
+	item     fdbpq.Item
+	reason   reason
 	attempts int // that have failed
 }
+
+// reason is why nobody received an item.
+type reason string
+
+const (
+	reasonGone       reason = "no_responders" // nobody was subscribed to the reply subject
+	reasonDenied     reason = "denied"        // NATS does not permit the reply
+	reasonUnsendable reason = "unsendable"    // the reply could not be handed to NATS
+)
+
+var reasons = [...]reason{reasonGone, reasonDenied, reasonUnsendable}
 
 // The pause after the first failure, and the longest.
 const (
@@ -44,34 +55,35 @@ func newRestorer(b *Bridge) *restorer {
 	return s
 }
 
-// restore pushes a popped item again because NATS did not accept its reply: the
-// connection has been down for too long, or the server cannot carry the reply or does
-// not permit it. The item goes behind the others of its priority.
-func (s *restorer) restore(q *dispatch.Queue, item *fdbpq.Item) {
-	push := subjects.Push
-	if q.Kind == subjects.FIFO {
-		push = subjects.Enqueue
-	}
-	i := &restoring{restorer: s, endpoint: s.b.endpoints.of(&subjects.Request{Kind: q.Kind, Verb: push})}
+// restore gives back a popped item.
+func (s *restorer) restore(q *dispatch.Queue, item *fdbpq.Item, why reason) {
+	i := &restoring{restorer: s, item: *item, reason: why}
 	r := dispatch.Request{Queue: q, Replier: i, Received: time.Now(), Size: len(item.Value) + headerSize(item.Headers)}
-	op := fdbpq.Op{Kind: fdbpq.OpPush, Queue: q.Target, Priority: item.ID.Priority, Message: item.Message}
-	i.requeue(&r, []fdbpq.Op{op})
+	i.requeue(&r, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}})
 }
 
-// Answer counts the push like one of a client.
+// Answer implements dispatch.Replier.
 func (i *restoring) Answer(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Result) {
 	if err := results[0].Err; err != nil {
 		i.lost(r, err)
 		return
 	}
-	i.endpoint.done(r, nil)
+	i.done()
 }
 
-// Fail tries again after a pause, unless the item may have been stored already.
+func (i *restoring) done() { i.restorer.b.metrics.givenBack[i.reason].Inc() }
+
+// Deliver is never called: an item that goes back does not wait.
+func (i *restoring) Deliver(*dispatch.Request, []fdbpq.Op, []fdbpq.Result) (more bool) { return false }
+
+// Heartbeat is never called.
+func (i *restoring) Heartbeat(*dispatch.Request, int) {}
+
+// Fail tries again after a pause. After an unknown outcome the dispatcher sees to the item.
 func (i *restoring) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
 	s := i.restorer
 	if errors.Is(err, ErrUnknownOutcome) || errors.Is(err, kv.ErrCommitUnknown) {
-		i.lost(r, err)
+		i.done()
 		return
 	}
 	again, op := *r, ops[0] // ops belongs to the dispatcher
@@ -96,15 +108,13 @@ func (i *restoring) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
 
 func (i *restoring) requeue(r *dispatch.Request, ops []fdbpq.Op) {
 	if err := i.restorer.b.dispatcher.Requeue(r, ops); err != nil {
-		r.Answered = time.Now()
 		i.lost(r, err)
 	}
 }
 
-// lost counts an item that is not put back, or may not have been.
+// lost counts an item that is not put back.
 func (i *restoring) lost(r *dispatch.Request, err error) {
-	err = fmt.Errorf("an item of queue %s was popped for a reply that NATS did not accept, and could not be put back: %w", r.Queue.Name, err)
-	i.endpoint.done(r, failureOf(err))
+	err = fmt.Errorf("an item of queue %s was popped, nobody received it, and it could not be put back: %w", r.Queue.Name, err)
 	i.restorer.b.metrics.lostItems.Inc()
 	i.restorer.b.quiet.lost.warn("an item may be lost", "error", err)
 }
@@ -124,6 +134,6 @@ func (s *restorer) end() {
 	s.mu.Unlock()
 	if abandoned > 0 {
 		s.b.metrics.lostItems.Add(float64(abandoned))
-		s.b.options.Logger.Error("items whose replies NATS did not accept could not be put back in time and are lost", "count", abandoned)
+		s.b.options.Logger.Error("items that nobody received could not be put back in time and are lost", "count", abandoned)
 	}
 }

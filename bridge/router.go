@@ -35,6 +35,9 @@ import (
 //  4. A forgets the pops that were answered, and itself answers those that were lost:
 //     hearReport, in report.go.
 //
+// A pop that waits for items takes the same way, but B does not report it until it has ended:
+// see forwardedWaiters.
+//
 // Until step 4 A is responsible for the pop. If it does not hear B for peerLife
 // heartbeats it answers 503 with an unknown outcome. If the pop got lost on its way to
 // B it answers 503, not run.
@@ -62,15 +65,18 @@ import (
 // All are below a root shared only by bridges with the same store, queue group and
 // prefixes:
 //
-//	members                       "<phase> <id>", the heartbeat of a bridge
+//	members                       "<phase> <id>", the heartbeat of a bridge; between the two
+//	                              "waits" and "rings" if it does: see bell
 //	to.<id>.<from>.<n>.<subject>  pop number n from a bridge, as the client sent it
 //	to.<id>.<from>.<n>            pops up to n were sent: what became of them? With
 //	                              the payload "last" it promises that no more follow
 //	report.<id>.<from>            what became of the pops from bridge id: see report
+//	bell.<kind>.<queue>           the id of a bridge that made items available: see bell
 type router struct {
 	b        *Bridge
 	shared   bool // other bridges may use the store; else the router does nothing
 	affinity *affinity
+	bell     *bell
 
 	phase   atomic.Pointer[phase]
 	bridges atomic.Pointer[[]string] // ids of those that share the queues, this one included, sorted
@@ -128,7 +134,7 @@ const (
 	internalRoot = "_pqbridge."
 	// routerVersion is part of the root, so that bridges with incompatible protocols do
 	// not hear each other.
-	routerVersion = 3
+	routerVersion = 4
 )
 
 // newRouter returns a router that does nothing until join is called, and nothing at all
@@ -141,6 +147,7 @@ func newRouter(b *Bridge, shared bool) *router {
 		helloNow:  make(chan struct{}, 1),
 		reportNow: make(chan struct{}, 1),
 	}
+	r.bell = newBell(b, r.helloNow)
 	r.mu.peers = map[string]*peer{}
 	r.accounts.of = map[string]*account{}
 	r.bridges.Store(&[]string{b.id})
@@ -161,12 +168,15 @@ func (r *router) join(realm string) error {
 	if r.is(phaseAway) {
 		r.root = fmt.Sprintf("%s%016x.", internalRoot, xxhash.Sum64String(fmt.Sprint(routerVersion, " ", realm)))
 		r.inbox = r.root + "to." + r.b.id + "."
+		r.bell.root = r.root
 		if err := r.subscribe(); err != nil {
 			return fmt.Errorf("bridge: subscribe to the subjects between bridges: %w", err)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		r.stop = cancel
 		r.running.Go(func() { r.run(ctx) })
+		r.running.Go(func() { r.bell.run(ctx) })
+		r.running.Go(func() { r.bell.hear(ctx) })
 	}
 	r.enter(phaseHere)
 	signal(r.helloNow)
@@ -318,6 +328,7 @@ func (r *router) run(ctx context.Context) {
 			r.sendReports(false)
 		case <-ticker.C:
 			r.failLost(r.agePeers())
+			r.bell.beat()
 			r.sendHeartbeat()
 			r.sendReports(false)
 		}

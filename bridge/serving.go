@@ -178,8 +178,11 @@ func (b *Bridge) backlog() (messages, bytes int) {
 	b.serving.mu.Lock()
 	messages, bytes = backlogOf(b.serving.subscriptions)
 	b.serving.mu.Unlock()
-	m, n := b.router.backlog()
-	return messages + m, bytes + n
+	for _, backlog := range []func() (int, int){b.router.backlog, b.outbox.backlog} {
+		m, n := backlog()
+		messages, bytes = messages+m, bytes+n
+	}
+	return messages, bytes
 }
 
 // dropped returns how many messages the NATS client dropped because the bridge fell

@@ -60,7 +60,7 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 
 	// A reply that waits in the client for a connection would be lost in the end. Once
 	// the connection is closed, the client rejects the reply instead, and a popped item
-	// is pushed again.
+	// goes back.
 	if !b.online.Load() {
 		b.disconnect()
 		b.options.Logger.Warn("NATS is away: the shutdown goes on without it")

@@ -19,16 +19,20 @@ type verb struct {
 	payload payload
 	// send sends the result. An error means that the client did not get it.
 	send func(c *clientReplier, r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error
+	// sendAll is instead of send: it sends the results of all operations in one reply.
+	sendAll func(c *clientReplier, r *dispatch.Request, results []fdbpq.Result) error
 }
 
 // payload is what the payload of a request is.
 type payload uint8
 
 const (
-	payloadNone    payload = iota // there must be none
-	payloadMessage                // the value to push
-	payloadOptions                // subjects.PopOptions
-	payloadAck                    // subjects.Ack
+	payloadNone     payload = iota // there must be none
+	payloadMessage                 // the value to push
+	payloadOptions                 // subjects.PopOptions
+	payloadAck                     // subjects.Ack
+	payloadSettings                // subjects.Settings, or nothing
+	payloadFrames                  // subjects.Frames: the values to push
 )
 
 // verbs has a row for each verb: all that the bridge knows about it. Package subjects
@@ -43,5 +47,9 @@ var verbs = [...]verb{
 	subjects.Enqueue:  {op: fdbpq.OpPush, payload: payloadMessage, send: (*clientReplier).sendPushed},
 	subjects.Dequeue:  {op: fdbpq.OpPop, end: fdbpq.Front, needsReply: true, routed: true, payload: payloadOptions, send: (*clientReplier).sendItem},
 	subjects.AckLease: {op: fdbpq.OpAck, payload: payloadAck, send: (*clientReplier).sendAcked},
+	subjects.Config:   {op: fdbpq.OpSettings, needsReply: true, payload: payloadSettings, send: (*clientReplier).sendSettings},
 	subjects.Peek:     {op: fdbpq.OpPeek, end: fdbpq.Front, needsReply: true, payload: payloadNone, send: (*clientReplier).sendItem},
+
+	subjects.PushBatch:    {op: fdbpq.OpPush, payload: payloadFrames, sendAll: (*clientReplier).sendPushedBatch},
+	subjects.EnqueueBatch: {op: fdbpq.OpPush, payload: payloadFrames, sendAll: (*clientReplier).sendPushedBatch},
 }

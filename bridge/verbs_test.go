@@ -15,7 +15,7 @@ func TestVerbs(t *testing.T) {
 				t.Fatalf("%s has no row", v)
 			}
 			row := verbs[v]
-			if row.op == 0 || row.send == nil {
+			if row.op == 0 || (row.send == nil) == (row.sendAll == nil) {
 				t.Errorf("%s: the row is not complete: %+v", v, row)
 			}
 			if row.needsReply != (row.op != fdbpq.OpPush && row.op != fdbpq.OpAck) {

@@ -163,6 +163,8 @@ func TestBatchOutcomes(t *testing.T) {
 		{"refused later", 2, header("2", refused), "0 1", client.ErrUnavailable, client.ErrUnknownOutcome},
 		{"the first is too large", 0, header("0", large), "", client.ErrTooLarge, nil},
 		{"no room for more", 2, header("2", large), "0 1", nil, nil},
+		{"more arrived than were sent", 2, header("1", nil), "0 1", client.ErrBadReply, nil},
+		{"ended by another bridge", 2, header("0", unknown), "0 1", client.ErrUnknownOutcome, client.ErrBadReply},
 	} {
 		next.Store(&answer{c.items, c.end})
 		timeout := client.DefaultTimeout

@@ -20,6 +20,10 @@
 // Every call waits for its reply, until its context ends. If the context has no
 // deadline, the call waits for [DefaultTimeout], or as long as [WithTimeout] says.
 //
+// A pop or lease of an empty queue returns [ErrEmpty] at once, or waits for an item:
+//
+//	item, err := jobs.PopMin(ctx, client.Expires(30*time.Second))
+//
 // # Errors
 //
 // All errors compare with errors.Is against the variables of this package. A

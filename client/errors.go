@@ -41,6 +41,10 @@ var (
 	// captures the subject. Of a push, it comes with ErrUnknownOutcome.
 	ErrBadReply = errors.New("the reply is not that of a bridge")
 
+	// ErrNoHeartbeat: the bridge no longer confirms that the call waits, so it, or the
+	// connection, may be gone: see [IdleHeartbeat]. It comes with ErrUnknownOutcome.
+	ErrNoHeartbeat = errors.New("no heartbeat")
+
 	// ErrUnknownOutcome: the request may or may not have been carried out. The
 	// bridge said so, or its reply did not arrive. Only calls that can change a
 	// queue return it.

@@ -57,3 +57,22 @@ func ExampleDelivery() {
 }
 
 func work([]byte) error { return nil }
+
+// Many items in one request: all of them are in the queue afterwards, or none.
+func ExamplePriorityQueue_PushBatch() {
+	nc, err := nats.Connect(nats.DefaultURL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+
+	jobs := client.New(nc).PriorityQueue("jobs")
+	ids, err := jobs.PushBatch(context.Background(), []client.PushItem{
+		{Priority: 5, Message: client.Message{Value: []byte("write the report")}},
+		{Priority: 1, Message: client.Message{Value: []byte("put out the fire")}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(ids), "jobs pushed")
+}

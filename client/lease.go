@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -10,10 +11,11 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// LeaseOption changes a lease: [AckWait] or [MaxBytes].
+// LeaseOption changes a lease: [AckWait], or any [PopOption].
 type LeaseOption interface{ apply(*subjects.PopOptions) }
 
-// AckWait is the length of a lease, 100 ms to 12 h. 0, the default, means 30 s.
+// AckWait is the length of a lease, 100 ms to 12 h. 0, the default, means as the settings of the
+// queue say, 30 s unless they do.
 type AckWait time.Duration
 
 func (w AckWait) apply(o *subjects.PopOptions) { o.AckWait = time.Duration(w) }
@@ -28,7 +30,8 @@ func leaseOptions(options []LeaseOption) subjects.PopOptions {
 }
 
 // Delivery is a leased item. Nobody else gets it until the lease is over. End the lease with
-// Ack or Next when the item is done, with Nak or Snooze if it is to come back.
+// Ack or Next when the item is done, with Nak or Snooze if it is to come back, and with Term if it
+// never is.
 //
 // These methods, and Extend, return [ErrLeaseLost] once the item is settled or somebody else
 // has it, so a late call does no harm. They still count after Until, as long as nobody else got
@@ -49,8 +52,8 @@ type Delivery struct {
 // lease, it comes back then too.
 //
 // Errors: [ErrEmpty], [ErrBadRequest] for a bad option, [ErrTooLarge] for an item that exceeds
-// MaxBytes or for which there was no room beside other requests, as the text says, and those that
-// every call can return.
+// MaxBytes or for which there was no room beside other requests, as the text says,
+// [ErrNoHeartbeat], and those that every call can return.
 func (q *PriorityQueue) LeaseMin(ctx context.Context, options ...LeaseOption) (*Delivery, error) {
 	return q.q.lease(ctx, subjects.PopMin, options)
 }
@@ -66,7 +69,7 @@ func (q *Queue) Lease(ctx context.Context, options ...LeaseOption) (*Delivery, e
 }
 
 func (q *queue) lease(ctx context.Context, verb subjects.Verb, options []LeaseOption) (*Delivery, error) {
-	reply, err := q.request(ctx, verb, nil, leaseOptions(options).Encode())
+	reply, err := q.fetchOne(ctx, verb, leaseOptions(options))
 	if err != nil {
 		return nil, err
 	}
@@ -93,17 +96,44 @@ func (d *Delivery) Ack(ctx context.Context) error {
 	return err
 }
 
-// Nak gives the item back to its old place, after a delay of up to ten years. The lease is over
-// then. Its errors are those of Ack, [ErrBadRequest] for the delay, and [ErrTooLarge] if there was no
-// room beside other requests: try again.
-func (d *Delivery) Nak(ctx context.Context, delay time.Duration) error {
-	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckNak, Delay: delay})
+// Backoff is a delay of Nak: as long as the settings of the queue say.
+const Backoff time.Duration = math.MinInt64
+
+// NakOption changes a Nak: [Reason].
+type NakOption interface{ nak(*subjects.Ack) }
+
+// Reason says why an item was given back. If the item ends up in a dead-letter queue, the last Reason
+// becomes the Error of its DeadLetter. It is cut at 1,024 bytes.
+type Reason string
+
+func (r Reason) nak(a *subjects.Ack) { a.Reason = string(r) }
+
+// Nak gives the item back to its old place, after a delay of up to ten years, or [Backoff]. The lease
+// is over then. If that was the last delivery that the settings of the queue allow, the item moves to
+// the dead-letter queue instead. Its errors are those of Ack, [ErrBadRequest] for the delay, and
+// [ErrTooLarge] if there was no room beside other requests: try again.
+func (d *Delivery) Nak(ctx context.Context, delay time.Duration, options ...NakOption) error {
+	a := subjects.Ack{Kind: subjects.AckNak}
+	if delay != Backoff {
+		a.Delay, a.HasDelay = delay, true
+	}
+	for _, option := range options {
+		option.nak(&a)
+	}
+	_, err := d.settle(ctx, a)
+	return err
+}
+
+// Term gives the item up: it moves to the dead-letter queue, with the reason, which may be "" and is
+// cut at 256 bytes. Its errors are those of Nak.
+func (d *Delivery) Term(ctx context.Context, reason string) error {
+	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckTerm, Reason: reason})
 	return err
 }
 
 // Snooze is Nak, but does not count the delivery: Deliveries will be the same next time.
 func (d *Delivery) Snooze(ctx context.Context, delay time.Duration) error {
-	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckNak, Delay: delay, Snooze: true})
+	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckNak, Delay: delay, HasDelay: true, Snooze: true})
 	return err
 }
 
@@ -122,21 +152,28 @@ func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
 }
 
 // Next is Ack, and leases the next item from the same end of the queue, in one round trip and
-// one transaction. Without options, the lease has the length of the one that Next ends.
+// one transaction. Without options, the lease has the length of the one that Next ends. With
+// [Expires], the item is acknowledged at once, before Next waits.
 //
 // Errors: [ErrEmpty]: acknowledged, and nothing was there; [ErrTooLarge]: acknowledged, and the
-// next item exceeds MaxBytes, cannot be sent, or found no room beside other requests; [ErrLeaseLost]: nothing was leased; and those that
-// every call can return. After [ErrInternal] the item may or may not be acknowledged: Ack
+// next item exceeds MaxBytes, cannot be sent, or found no room beside other requests; [ErrLeaseLost]: nothing was leased; [ErrNoHeartbeat];
+// and those that every call can return. After [ErrInternal] the item may or may not be acknowledged: Ack
 // settles that.
 func (d *Delivery) Next(ctx context.Context, options ...LeaseOption) (*Delivery, error) {
 	o := leaseOptions(options)
 	o.Lease = false // it is one anyway, and an AckWait of 0 means the length of this one
-	reply, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckNext, Next: o})
-	if err != nil {
-		return nil, err
-	}
-	return d.queue.delivery(reply)
+	next := &nats.Msg{Subject: d.ack, Data: subjects.Ack{Kind: subjects.AckNext, Next: o}.Encode()}
+	var delivery *Delivery
+	err := d.queue.client.fetch(ctx, next, o, func(reply *nats.Msg) (err error) {
+		delivery, err = d.queue.delivery(reply)
+		return err
+	})
+	return delivery, err
 }
+
+// AckSubject is where acknowledgements of this delivery go, for another process that is to send
+// them. It ends with the token of the lease.
+func (d *Delivery) AckSubject() string { return d.ack }
 
 // settle sends an acknowledgement.
 func (d *Delivery) settle(ctx context.Context, a subjects.Ack) (*nats.Msg, error) {

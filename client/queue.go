@@ -66,15 +66,16 @@ func (q *PriorityQueue) PushMsg(ctx context.Context, priority int64, m Message) 
 // it. The item has left the queue when the bridge replies: if that reply is lost,
 // so is the item.
 //
-// Errors: [ErrEmpty] and those that every call can return.
-func (q *PriorityQueue) PopMin(ctx context.Context) (*Item, error) {
-	return q.q.item(ctx, subjects.PopMin)
+// Errors: [ErrEmpty], those that every call can return and, with options, [ErrBadRequest],
+// [ErrTooLarge] for an item that exceeds MaxBytes, and [ErrNoHeartbeat].
+func (q *PriorityQueue) PopMin(ctx context.Context, options ...PopOption) (*Item, error) {
+	return q.q.pop(ctx, subjects.PopMin, options)
 }
 
 // PopMax takes the item with the largest priority, the newest if several share
 // it; otherwise it is PopMin.
-func (q *PriorityQueue) PopMax(ctx context.Context) (*Item, error) {
-	return q.q.item(ctx, subjects.PopMax)
+func (q *PriorityQueue) PopMax(ctx context.Context, options ...PopOption) (*Item, error) {
+	return q.q.pop(ctx, subjects.PopMax, options)
 }
 
 // PeekMin returns the item that PopMin would take and leaves it in the queue.
@@ -106,8 +107,8 @@ func (q *Queue) EnqueueMsg(ctx context.Context, m Message) (PushAck, error) {
 }
 
 // Dequeue takes the oldest item, as PriorityQueue.PopMin takes the first.
-func (q *Queue) Dequeue(ctx context.Context) (*Item, error) {
-	return q.q.item(ctx, subjects.Dequeue)
+func (q *Queue) Dequeue(ctx context.Context, options ...PopOption) (*Item, error) {
+	return q.q.pop(ctx, subjects.Dequeue, options)
 }
 
 // Peek returns the item that Dequeue would take and leaves it in the queue.
@@ -132,6 +133,17 @@ func (q *queue) push(ctx context.Context, verb subjects.Verb, headers nats.Heade
 		ack.Priority = *pushed.Priority
 	}
 	return ack, nil
+}
+
+func (q *queue) pop(ctx context.Context, verb subjects.Verb, options []PopOption) (*Item, error) {
+	if len(options) == 0 {
+		return q.item(ctx, verb)
+	}
+	reply, err := q.fetchOne(ctx, verb, popOptions(options))
+	if err != nil {
+		return nil, err
+	}
+	return itemOf(reply), nil
 }
 
 func (q *queue) item(ctx context.Context, verb subjects.Verb) (*Item, error) {

@@ -2,14 +2,16 @@ package fdbpq
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// txOps is the operations of one transaction. They run in four stages: lens and
-// pushes, operations with tokens, pops and leases, peeks. Each step of a stage starts the reads of all queues before it
-// waits for any, so many queues cost as many round trips as the slowest one alone.
+// txOps is the operations of one transaction. They run in six stages: settings, lens and
+// pushes, restores, operations with tokens, pops and leases, peeks. Each step of a stage starts the
+// reads of all queues before it waits for any, so many queues cost as many round trips as
+// the slowest one alone.
 type txOps struct {
 	tx      kv.Transaction
 	now     time.Time
@@ -20,8 +22,10 @@ type txOps struct {
 	wrote   bool
 	listed  []*layout // queues that are in the list of queues, or are now added to it
 
-	room  int // bytes that leases may still move, see fits
-	moves int // of leases so far
+	room  int  // bytes that leases may still move, see fits
+	moves int  // of leases so far
+	full  bool // a burial has found no room
+	dead  burials
 
 	minCounts  countsByQueue // the lowest counts that pushed items may get
 	nextCounts countsByQueue // the counts after those of the pushed items
@@ -35,32 +39,38 @@ type queueOps struct {
 	l      *layout
 	ledger ledger
 
-	lens, pushes []int // indexes into txOps.ops
-	due          due
-	settlements  *settlements // nil without operations with tokens
-	pops         *pops        // nil without pops and leases
-	peeks        *peeks       // nil without peeks
+	room                  int    // operations of one kind to expect
+	lens, pushes, configs []int  // indexes into txOps.ops
+	infos                 *infos // nil without infos
+	due                   due
+	restores              *restores    // nil without restores
+	settlements           *settlements // nil without operations with tokens
+	pops                  *pops        // nil without pops and leases
+	peeks                 *peeks       // nil without peeks
 
 	length    kv.Future[[]byte]   // for lens
 	listEntry kv.Future[[]byte]   // for pushes; nil if known to be there
 	last      map[int64]lastItems // for pushes, by priority
-	pushed    map[ID]struct{}
+	pushed    map[ID]struct{}     // for peeks
 }
 
-// apply runs ops in tx. Pushed items get counts of at least minCounts. The error is one
+// apply runs ops in tx. Pushed items get counts of at least minCounts.
+// Operations that would see what is due in the late queues get ErrBehind. The error is one
 // of the store; errors of single operations are in their results.
-func apply(tx kv.Transaction, ops []Op, now time.Time, minCounts countsByQueue) (*txOps, error) {
+func apply(tx kv.Transaction, ops []Op, now time.Time, minCounts countsByQueue, late []*layout) (*txOps, error) {
 	t := &txOps{tx: tx, now: now, ops: ops, results: make([]Result, len(ops)), minCounts: minCounts, nextCounts: countsByQueue{}}
-	t.queues = group(ops, t.results)
+	t.dead = burials{tx: tx, now: now}
+	t.queues = group(ops, t.results, late)
 	for _, q := range t.queues {
 		q.ledger = ledger{tx: tx, l: q.l, now: now}
-		q.due.ledger = &q.ledger
+		q.due.ledger, q.due.dead = &q.ledger, &t.dead
 	}
-	for _, stage := range []func() error{t.lenAndPush, t.settle, t.pop, t.peek} {
+	for _, stage := range []func() error{t.configure, t.lenAndPush, t.restore, t.settle, t.pop, t.peek} {
 		if err := stage(); err != nil {
 			return nil, err
 		}
 	}
+	t.dead.flush() // first, because the pops may have taken dead letters: see addToCounter
 	for _, q := range t.queues {
 		q.ledger.flush()
 		t.wrote = t.wrote || q.ledger.wrote
@@ -68,9 +78,14 @@ func apply(tx kv.Transaction, ops []Op, now time.Time, minCounts countsByQueue) 
 	return t, nil
 }
 
-// group sorts ops by queue. Operations that their queue does not support get their
-// errors here.
-func group(ops []Op, results []Result) []*queueOps {
+// isLate reports whether the queue is one of the list.
+func isLate(late []*layout, l *layout) bool {
+	return slices.ContainsFunc(late, func(other *layout) bool { return other.prefix == l.prefix })
+}
+
+// group sorts ops by queue. Operations that their queue does not support get their errors
+// here, and so do those that would see what is due in one of the late queues.
+func group(ops []Op, results []Result, late []*layout) []*queueOps {
 	var queues []*queueOps
 	byName := make(map[string]*queueOps, 1)
 	for i := range ops {
@@ -81,26 +96,47 @@ func group(ops []Op, results []Result) []*queueOps {
 			q = &queueOps{l: l}
 			byName[l.prefix] = q
 			queues = append(queues, q)
+			q.room = 1 + (len(ops)-i)/len(queues)
 		}
 		if err := op.check(l); err != nil {
 			results[i].Err = err
+			if op.Kind != OpPush { // see failPushes
+				continue
+			}
+		}
+		if op.Kind.seesDue() && isLate(late, l) {
+			results[i].Err = ErrBehind
 			continue
 		}
 		switch op.Kind {
 		case OpLen:
 			q.lens = append(q.lens, i)
+		case OpInfo:
+			if q.infos == nil {
+				q.infos = newInfos(l)
+			}
+			q.infos.add(i, op.MaxPriorities)
 		case OpPush:
-			q.pushes = append(q.pushes, i)
-		case OpAck, OpNak, OpExtend:
+			q.pushes = q.expect(q.pushes, i)
+		case OpRestore:
+			if q.restores == nil {
+				q.restores = &restores{}
+			}
+			q.restores.indexes = append(q.restores.indexes, i)
+		case OpSettings, OpConfigure:
+			q.configs = append(q.configs, i)
+		case OpAck, OpNak, OpExtend, OpTerm:
 			if q.settlements == nil {
 				q.settlements = &settlements{}
 			}
-			q.settlements.indexes = append(q.settlements.indexes, i)
+			q.settlements.indexes = q.expect(q.settlements.indexes, i)
 		case OpPop, OpLease:
 			if q.pops == nil {
 				q.pops = &pops{}
 			}
-			q.pops.indexes[op.End] = append(q.pops.indexes[op.End], i)
+			q.pops.indexes = q.expect(q.pops.indexes, i)
+			q.pops.wants[op.End]++
+			q.pops.waits = q.pops.waits || op.Waits
 		case OpPeek:
 			if q.peeks == nil {
 				q.peeks = &peeks{}
@@ -109,6 +145,17 @@ func group(ops []Op, results []Result) []*queueOps {
 		}
 	}
 	return queues
+}
+
+// looks reports whether one of the operations says which items are ready.
+func (q *queueOps) looks() bool { return len(q.lens) > 0 || q.infos != nil || q.peeks != nil }
+
+// expect appends to indexes, with room for as many as there will probably be.
+func (q *queueOps) expect(indexes []int, i int) []int {
+	if indexes == nil {
+		indexes = make([]int, 0, q.room)
+	}
+	return append(indexes, i)
 }
 
 // behind returns the queues where more was due than this transaction brought back.
@@ -129,7 +176,7 @@ func (t *txOps) lenAndPush() error {
 	snapshot := t.tx.Snapshot()
 	var looked []*due
 	for _, q := range t.queues {
-		if len(q.lens) > 0 || q.peeks != nil {
+		if q.looks() {
 			q.due.begin()
 			looked = append(looked, &q.due)
 		}
@@ -139,11 +186,18 @@ func (t *txOps) lenAndPush() error {
 	if err := bringBack(looked); err != nil {
 		return err
 	}
+	t.dead.flush() // for the infos
 	for _, q := range t.queues {
-		if q.due.returned {
-			q.ledger.flush() // for the lens
+		if q.ledger.wrote {
+			q.ledger.flush() // for the lens and infos
 			q.beginLens(snapshot)
 		}
+		if q.infos != nil {
+			q.infos.begin(snapshot)
+		}
+	}
+	if err := runInfos(snapshot, t.queues, t.results); err != nil {
+		return err
 	}
 	for _, q := range t.queues {
 		if err := q.finishLens(t.results); err != nil {
@@ -176,7 +230,7 @@ type single struct {
 
 // applyOne runs a single operation in the caller's transaction.
 func applyOne(tx kv.Transaction, op Op) single {
-	t, err := apply(tx, []Op{op}, time.Now(), nil)
+	t, err := apply(tx, []Op{op}, time.Now(), nil, nil)
 	if err != nil {
 		return single{err: err}
 	}
@@ -197,4 +251,16 @@ func (o single) item() (Item, error) { return o.result.Item, o.err }
 func (o single) lease() (Item, Lease, error) {
 	return o.result.Item, o.result.Lease, o.err
 }
+func (o single) settings() (Settings, error) {
+	if o.err != nil {
+		return Settings{}, o.err
+	}
+	return *o.result.Settings, nil
+}
 func (o single) length() (int64, error) { return o.result.Len, o.err }
+func (o single) info() (Info, error) {
+	if o.err != nil {
+		return Info{}, o.err
+	}
+	return *o.result.Info, nil
+}

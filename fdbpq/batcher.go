@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type Batcher struct {
 	db       kv.Database
 	receipts tuple.Subspace // of this Batcher
 	now      func() time.Time
+	catchUps time.Duration // see LimitCatchUp
 
 	batchCount int64         // batches started
 	nextCounts countsByQueue // the counts after those of the newest batch, if its first attempt commits
@@ -50,6 +52,17 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 	return &Batcher{db: db, receipts: k.receipts.Sub(batcherID), now: time.Now}
 }
 
+// SetNow gives the Batcher another clock than time.Now, by which leases end and items fall
+// due. Call it before the first Start.
+func (b *Batcher) SetNow(now func() time.Time) { b.now = now }
+
+// LimitCatchUp limits the time that a batch spends on bringing back what is due before its own
+// operations, about, where that takes more than one transaction. 0, the default, is no limit.
+// Beyond it, operations that would see what is due in these queues result in ErrBehind, and all
+// others are done; so a queue where very much falls due at once does not hold up other queues.
+// Call it before the first Start.
+func (b *Batcher) LimitCatchUp(d time.Duration) { b.catchUps = d }
+
 // Start runs ops in one transaction. It returns once this batch is ordered before any later
 // one, so the next Start need not wait for this batch's Wait. Call Wait for each batch.
 //
@@ -57,17 +70,19 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 // batch. If both batches only push, and the engine is not serial, it does this batch's
 // reads meanwhile.
 //
-// A batch of only peeks and lens runs in a read-only transaction. In any other, all lens
-// come first, then all pushes, then the pops from the front, then those from the back, then
-// all peeks. Operations of the same kind keep the order of ops. All operations of a batch
-// are concurrent, so each order is linearizable.
+// A batch of only peeks, lens, infos and OpSettings runs in a read-only transaction. In any
+// other, settings come first, then all lens and infos, then all pushes, then restores, then
+// the operations with tokens, then the pops and leases, then all peeks. Operations of one of
+// these groups keep the order of ops: of two pops of one queue, from whichever ends, the first
+// in ops is served first. All operations of a batch are concurrent, so each order is
+// linearizable.
 //
 // Start retries conflicts until ctx ends; ending ctx before Wait has returned gives the
 // batch up. Do not change ops, or what they refer to, until Wait has returned. All ops must
 // fit into one transaction: if the messages of the pushes are larger than MaxMessageSize
 // together, the whole batch may fail with kv.ErrTooLarge.
 func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
-	p := &Pending{batcher: b, ctx: ctx, ops: ops, pushes: len(ops) > 0 && onlyPushes(ops), shrinks: noPushes(ops)}
+	p := &Pending{batcher: b, ctx: ctx, ops: ops, pushes: len(ops) > 0 && onlyPushes(ops), shrinks: onlyShrink(ops)}
 	early := b.startEarly(p)
 	if readOnly(ops) {
 		now, isDue := b.now(), false
@@ -145,8 +160,8 @@ func onlyPushes(ops []Op) bool {
 	return all(ops, func(k OpKind) bool { return k == OpPush })
 }
 
-func noPushes(ops []Op) bool {
-	return all(ops, func(k OpKind) bool { return k != OpPush })
+func onlyShrink(ops []Op) bool {
+	return all(ops, func(k OpKind) bool { return k != OpPush && k != OpConfigure })
 }
 
 func all(ops []Op, are func(OpKind) bool) bool {
@@ -164,7 +179,7 @@ type Pending struct {
 	ctx     context.Context
 	ops     []Op
 	pushes  bool // only pushes
-	shrinks bool // no pushes
+	shrinks bool // nothing that makes the store larger, but for dead letters
 	receipt []byte
 	// obsolete are receipts of earlier batches, which this one removes.
 	obsolete [][]byte
@@ -178,6 +193,9 @@ type Pending struct {
 	waited   sync.Once
 	results  []Result
 	popped   []takenItem // by the attempt that gave results
+	reached  []QueueName // the same
+	caughtUp []QueueName // that got dead letters before
+	late     []*layout   // queues where more is due than there was time for
 	listed   []*layout   // queues that it found in the list of queues, or added
 	readFrom time.Time   // when it began to read, at the latest
 	err      error
@@ -188,6 +206,7 @@ type unknownAttempt struct {
 	number  int64
 	results []Result
 	popped  []takenItem
+	reached []QueueName
 }
 
 // Wait waits until the batch is durable, and returns one Result for each Op, in the order
@@ -196,7 +215,7 @@ type unknownAttempt struct {
 //
 // After an error (kv.ErrUnavailable, kv.ErrClosed, the context's error) no operation took
 // effect, unless the error wraps kv.ErrCommitUnknown: then the pushes may have happened, and
-// Settle undoes the pops.
+// Settle undoes the pops and sees to the restores.
 func (p *Pending) Wait() ([]Result, error) {
 	p.waited.Do(p.finish)
 	return p.results, p.err
@@ -279,18 +298,21 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 			if _, err := tx.Commit().Get(); err != nil {
 				return nil, err
 			}
-			p.results, p.wrote, p.listed = committed.results, true, nil
+			p.results, p.reached, p.wrote, p.listed = committed.results, committed.reached, true, nil
 			p.complete(nil)
 			return nil, nil
 		}
 	}
-	applied, err := apply(tx, p.ops, p.batcher.now(), minCounts)
+	applied, err := apply(tx, p.ops, p.batcher.now(), minCounts, p.late)
 	if err != nil {
 		return nil, err
 	}
 	if behind := applied.behind(); len(behind) > 0 {
 		tx.Cancel()
-		if err := p.batcher.catchUp(p.ctx, behind); err != nil {
+		late, reached, err := catchUp(p.ctx, p.batcher.db, behind, p.batcher.now(), p.batcher.catchUps)
+		p.caughtUp = append(p.caughtUp, reached...)
+		p.late = append(p.late, late...)
+		if err != nil {
 			return nil, err
 		}
 		return p.runOps(minCounts)
@@ -305,7 +327,7 @@ func (p *Pending) transaction() (kv.Transaction, error) {
 
 // startCommit starts to commit the attempt, and returns the counts after its own.
 func (p *Pending) startCommit(a *openAttempt) countsByQueue {
-	p.results, p.popped, p.wrote = a.results, a.popped, a.wrote
+	p.results, p.popped, p.wrote, p.reached = a.results, a.popped, a.wrote, a.dead.reached()
 	p.listed, p.readFrom = a.listed, a.readFrom
 	p.attempts++
 	if p.wrote || len(p.unknown) > 0 {
@@ -321,7 +343,7 @@ func (p *Pending) startCommit(a *openAttempt) countsByQueue {
 
 // remember keeps the results of an attempt of unknown outcome.
 func (p *Pending) remember() {
-	p.unknown = append(p.unknown, unknownAttempt{p.attempts, p.results, p.popped})
+	p.unknown = append(p.unknown, unknownAttempt{p.attempts, p.results, p.popped, p.reached})
 }
 
 // complete ends the batch with err, and updates the Batcher.
@@ -350,11 +372,21 @@ func (p *Pending) complete(err error) {
 	if !kv.MaybeCommitted(err) {
 		p.err = fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)
 	}
-	u := unsettled{p.receipt, make(map[int64][]takenItem)}
+	u := unsettled{p.receipt, map[int64][]takenItem{noAttempt: restoresOf(p.ops)}}
 	for _, a := range p.unknown {
-		u.popped[a.number] = a.popped
+		u.restore[a.number] = a.popped
 	}
 	b.mu.unsettled = append(b.mu.unsettled, u)
+}
+
+// DeadLetters returns the queues that got dead letters, so that whoever waits there can be told. No
+// operation of the batch need be on them. Some may be named twice or, after faults of the store,
+// without need. Call it after Wait, also after an error.
+func (p *Pending) DeadLetters() []QueueName {
+	if p.err != nil {
+		return p.caughtUp
+	}
+	return slices.Concat(p.caughtUp, p.reached)
 }
 
 // noteListed records which queues are in the list of queues, now that the batch that found

@@ -116,10 +116,13 @@ func (e *ends) beginReads() {
 	for i := range front.items {
 		front.items[i].beginRead(front.r, front.l)
 	}
+	shared := len(front.items)
 	for i := range back.items {
 		s := &back.items[i]
-		if n := len(front.items); n > 0 && bytes.Compare(s.pair.Key, front.items[n-1].pair.Key) <= 0 {
-			break // the front has this item and those after it
+		if shared > 0 && bytes.Equal(s.pair.Key, front.items[shared-1].pair.Key) {
+			shared--
+			s.metas = front.items[shared].metas
+			continue
 		}
 		s.beginRead(back.r, back.l)
 	}

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
@@ -30,21 +33,26 @@ func refused(t *testing.T, err error) bool {
 
 func FuzzDecodeMeta(f *testing.F) {
 	f.Add([]byte{}, uint16(0))
-	f.Add(append(encodeHeaders(nil), "rest of a long value"...), uint16(3))
-	f.Add(encodeHeaders(map[string][]string{"Trace": {"a", "b"}, "": {}, "\x00": {"\x00\xff", ""}}), uint16(1))
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, uint16(2))                   // a length of 2^64-1
-	f.Add(append([]byte{6}, tuple.Tuple{int64(metaVersion), "text", int64(1)}.Pack()...), uint16(9))       // no headers
-	f.Add(append([]byte{6}, tuple.Tuple{int64(metaVersion), tuple.Tuple{nil}}.Pack()...), uint16(1000))    // no name
-	f.Add(append([]byte{9}, tuple.Tuple{int64(metaVersion + 1), tuple.Tuple{}}.Pack()...), uint16(0xffff)) // from the future
+	f.Add(append(encodeMeta(&Message{}), "rest of a long value"...), uint16(3))
+	f.Add(encodeMeta(&Message{Headers: map[string][]string{"Trace": {"a", "b"}, "": {}, "\x00": {"\x00\xff", ""}}}), uint16(1))
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, uint16(2))                       // a length of 2^64-1
+	f.Add(append([]byte{6}, tuple.Tuple{int64(metaVersion), "text", int64(1)}.Pack()...), uint16(9))           // no headers
+	f.Add(append([]byte{6}, tuple.Tuple{int64(metaVersion), tuple.Tuple{nil}}.Pack()...), uint16(1000))        // no name
+	f.Add(append([]byte{9}, tuple.Tuple{int64(metaVersionDead + 1), tuple.Tuple{}}.Pack()...), uint16(0xffff)) // from the future
+	dead := Message{DeadLetter: &DeadLetter{Queue: "jobs", Reason: "no", At: time.UnixMicro(5), Deliveries: 3, Error: "late"}}
+	f.Add(encodeMeta(&dead), uint16(5))
+	dead.Headers = map[string][]string{"A": {"b"}}
+	f.Add(append(encodeMeta(&dead), "rest"...), uint16(5))
+	f.Add(append([]byte{6}, tuple.Tuple{int64(metaVersionDead), tuple.Tuple{}}.Pack()...), uint16(0))
 	f.Fuzz(func(t *testing.T, blob []byte, chunk uint16) {
-		headers, rest, err := decodeMeta(cut(blob, int(chunk)))
+		m, rest, err := decodeMeta(cut(blob, int(chunk)))
 		if refused(t, err) {
 			return
 		}
-		again := append(encodeHeaders(headers), rest...)
-		gotHeaders, gotRest, err := decodeMeta(cut(again, len(again)))
-		if err != nil || !reflect.DeepEqual(gotHeaders, headers) || !bytes.Equal(gotRest, rest) {
-			t.Fatalf("%x is %q and %x, written %x, then %q, %x and %v", blob, headers, rest, again, gotHeaders, gotRest, err)
+		again := append(encodeMeta(&m), rest...)
+		got, gotRest, err := decodeMeta(cut(again, len(again)))
+		if err != nil || !reflect.DeepEqual(got, m) || !bytes.Equal(gotRest, rest) {
+			t.Fatalf("%x is %+v and %x, written %x, then %+v, %x and %v", blob, m, rest, again, got, gotRest, err)
 		}
 	})
 }
@@ -169,7 +177,10 @@ func FuzzHeld(f *testing.F) {
 	f.Add(h.encode())
 	h.state = delayed
 	f.Add(h.encode())
-	f.Add(history{2, 3, time.Second}.encode())
+	f.Add(history{2, 3, time.Second, ""}.encode())
+	h.reason = "no\x00"
+	f.Add(h.encode())
+	f.Add(history{2, 3, time.Second, h.reason}.encode())
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}) // a length of 2^64-1
 	record := tuple.Tuple{int64(heldVersion), int64(0), int64(1), int64(1), now.UnixMicro(), int64(1e6), int64(256)}.Pack()
 	f.Add(append([]byte{byte(len(record))}, record...)) // an end that is no byte
@@ -186,6 +197,45 @@ func FuzzHeld(f *testing.F) {
 			if again, err := parseHistory(&id, past.encode()); err != nil || again != past {
 				t.Fatalf("history %x is read as %+v, then as %+v, %v", stored, past, again, err)
 			}
+		}
+	})
+}
+
+// FuzzSettings decodes settings. Without an error, all that was stored is written again.
+func FuzzSettings(f *testing.F) {
+	s := Settings{AckWait: time.Second, Backoff: []time.Duration{0, 5}, MaxDeliver: 3, DeadLetter: "dead"}
+	f.Add(s.encode())
+	s.unknown = []any{"later", tuple.Tuple{int64(1), "x"}}
+	f.Add(s.encode())
+	f.Add(tuple.Tuple{int64(2)}.Pack())
+	f.Add(tuple.Tuple{int64(settingsVersion), "ack_wait", "soon"}.Pack())
+	f.Add(tuple.Tuple{int64(settingsVersion), tuple.Tuple{}, nil, "ack_wait", int64(5), "ack_wait", int64(6)}.Pack())
+	f.Fuzz(func(t *testing.T, stored []byte) {
+		s, err := parseSettings(stored)
+		if refused(t, err) {
+			return
+		}
+		written := s.encode()
+		again, err := parseSettings(written)
+		if err != nil || !reflect.DeepEqual(again.encode(), written) || !reflect.DeepEqual(again.unknown, s.unknown) {
+			t.Fatalf("%x is read as %+v, then as %+v, %v", stored, s, again, err)
+		}
+	})
+}
+
+// FuzzReason: whatever a client says, what is kept of it is short and can be a header.
+func FuzzReason(f *testing.F) {
+	f.Add("no\r\nPq-Id: x", 5)
+	f.Add(strings.Repeat("\xff", 2000), 256)
+	f.Add(strings.Repeat("ä", 2000), 255)
+	f.Fuzz(func(t *testing.T, text string, n int) {
+		n = max(n, 0) % 2000
+		clean := cleanText(text, n)
+		if len(clean) > n || !utf8.ValidString(clean) || strings.IndexFunc(clean, unicode.IsControl) >= 0 {
+			t.Fatalf("%q, cut at %d, is %q", text, n, clean)
+		}
+		if utf8.ValidString(text) && len(clean) < min(len(text), n)-utf8.UTFMax && strings.IndexFunc(text, unicode.IsControl) < 0 {
+			t.Fatalf("%q, cut at %d, is only %q", text, n, clean)
 		}
 	})
 }
@@ -221,7 +271,7 @@ func FuzzStore(f *testing.F) {
 	item, meta := suffix(l.itemKey(&id)), suffix(l.metaKey(&id, 0))
 	request := suffix(l.requestKey(0, id.Random))
 	answered := suffix(l.partKey(partAnswer, id.Random))
-	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, encodeHeaders(map[string][]string{"A": {"b"}}), uint8(2), []byte{}, make([]byte, 8), false)
+	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, encodeMeta(&Message{Headers: map[string][]string{"A": {"b"}}}), uint8(2), []byte{}, make([]byte, 8), false)
 	f.Add(uint8(3), request, encodeRequest(Back, now), uint8(0), item, []byte("value"), uint8(4), answered, (&answer{deadline: now, item: &id}).encode(), false)
 	f.Add(uint8(4), answered, []byte("?"), uint8(3), request, tuple.Tuple{int64(OpPush), time.Unix(1<<40, 0).UnixMicro()}.Pack(), uint8(2), tuple.Tuple{int64(0)}.Pack(), []byte("?"), true)
 	due := suffix(l.dueKey(now, l.partKey(partAnswer, id.Random)))
@@ -230,14 +280,17 @@ func FuzzStore(f *testing.F) {
 	heldKey, past := suffix(l.heldKey(&id)), suffix(l.historyKey(&id))
 	record := (&held{id: id, fence: 1, deliveries: 1, due: now, wait: time.Second, value: []byte("value")}).encode()
 	dueHeld := suffix(l.dueKey(now, l.heldKey(&id)))
-	f.Add(uint8(6), heldKey, record, uint8(5), dueHeld, []byte{}, uint8(1), meta, encodeHeaders(map[string][]string{"A": {"b"}}), false)
+	f.Add(uint8(6), heldKey, record, uint8(5), dueHeld, []byte{}, uint8(1), meta, encodeMeta(&Message{Headers: map[string][]string{"A": {"b"}}}), false)
 	f.Add(uint8(6), heldKey, record[:4], uint8(5), dueHeld, []byte{}, uint8(6), heldKey[:4], record, false)
-	f.Add(uint8(0), item, []byte("value"), uint8(7), past, history{1, 1, time.Second}.encode(), uint8(6), heldKey, record, false)
+	f.Add(uint8(0), item, []byte("value"), uint8(7), past, history{1, 1, time.Second, ""}.encode(), uint8(6), heldKey, record, false)
 	f.Add(uint8(0), item, []byte("value"), uint8(7), past, []byte("?"), uint8(7), past[:5], []byte("?"), false)
+	settings := (&Settings{MaxDeliver: 1, Backoff: []time.Duration{time.Second}, DeadLetter: "x"}).encode()
+	f.Add(uint8(6), heldKey, record, uint8(5), dueHeld, []byte{}, uint8(8), []byte{}, settings, false)
+	f.Add(uint8(0), item, []byte("value"), uint8(7), past, history{1, 1, time.Second, "no"}.encode(), uint8(8), []byte{}, settings[:9], false)
 	f.Fuzz(func(t *testing.T, where1 uint8, key1, value1 []byte, where2 uint8, key2, value2 []byte, where3 uint8, key3, value3 []byte, fifo bool) {
 		tx := beginFuzz(t)
 		l := fuzzLayout(fifo, RawValues)
-		places := []string{kindItem, kindMeta, kindCounter, kindRequest, kindAnswer, kindDue, kindHeld, kindHistory}
+		places := []string{kindItem, kindMeta, kindCounter, kindRequest, kindAnswer, kindDue, kindHeld, kindHistory, kindConfig}
 		for _, pair := range []struct {
 			where      uint8
 			key, value []byte
@@ -256,7 +309,7 @@ func FuzzStore(f *testing.F) {
 func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time, token *Token) {
 	t.Helper()
 	allowed := func(what string, err error) {
-		if err != nil && !errors.Is(err, ErrEmpty) && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrLeaseLost) {
+		if err != nil && !errors.Is(err, ErrEmpty) && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrLeaseLost) && !errors.Is(err, ErrSettings) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
@@ -272,12 +325,14 @@ func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time, token *
 		for _, op := range []Op{
 			{Kind: OpExtend}, {Kind: OpPush}, {Kind: OpLease}, {Kind: OpNak}, {Kind: OpPop}, {Kind: OpPop, End: Back},
 			{Kind: OpPeek}, {Kind: OpPeek, End: Back}, {Kind: OpLen}, {Kind: OpLease, End: Back}, {Kind: OpAck},
+			{Kind: OpSettings}, {Kind: OpNak, Delay: Backoff, Reason: "no"}, {Kind: OpLease}, {Kind: OpTerm},
+			{Kind: OpConfigure, Configure: func(s *Settings) { s.MaxDeliver++ }},
 		} {
 			if l.fifo && op.End == Back {
 				continue
 			}
 			op.Queue, op.Message, op.Token = &PriorityQueue{l}, Message{Value: []byte("x")}, *token
-			b, err := apply(tx, []Op{op}, now, nil)
+			b, err := apply(tx, []Op{op}, now, nil, nil)
 			allowed("batch", err)
 			if err == nil {
 				allowed("operation", b.results[0].Err)

@@ -32,7 +32,7 @@
 //
 // Leases: a leased item is with one holder at a time, until it is acknowledged or the
 // lease is over. An acknowledgement never touches a later delivery. What comes back does so
-// at its old place. Times are those of the clock of whoever looks: skew moves the moment at
+// at its old place. What is given up moves to a dead-letter queue in the same transaction. Times are those of the clock of whoever looks: skew moves the moment at
 // which a lease is over, and nothing else.
 //
 // Conflicts: pushes never conflict with pushes. A pop conflicts with other pops from the
@@ -51,12 +51,17 @@
 // A pop (pop.go) walks the queue with a cursor (cursor.go) that reads as many items as
 // there are pops. If anything is due, it comes back first (due.go), and the pop reads again.
 // Then it reads the rest of each item, and the ledger removes them, or holds them
-// elsewhere if they are leased (lease.go, held.go).
+// elsewhere if they are leased (lease.go, held.go). Pops of one transaction are served in
+// their order, from whichever ends. One that waits for items (Op.Waits) and finds none learns
+// when the next item falls due.
 //
 //	apply.go, op.go                   operations and their stages
 //	push.go, pop.go, peek.go, len.go  one kind of operation each; read.go runs those that only read
+//	info.go                           how many items there are in each state, for operators
 //	cursor.go, stored.go              walking a queue from its ends; an item as read
 //	lease.go, held.go, token.go       leases, acknowledgements, and items that are held
+//	restore.go                        popped items that nobody received, on their way back
+//	config.go, deadletter.go          settings; items that are given up
 //	ledger.go                         the states of an item: all writes of items and counters
 //	due.go                            the time index: what falls due, and when
 //	layout.go, id.go, message.go      the table of keys; ids; the stored form of a message
@@ -67,7 +72,7 @@
 // # Bytes
 //
 // The slices of a Message are read until the push returns; with a Batcher, until Wait
-// returns. The slices of an Item belong to the caller.
+// returns. The slices of an Item belong to the caller, until it restores the item.
 //
 // # Concurrency
 //

@@ -51,8 +51,19 @@ func (l *layout) clearUntil(tx kv.Transaction, at time.Time, key []byte) {
 
 // dueRange is the range of the entries that are due.
 func (l *layout) dueRange(now time.Time) kv.Range {
-	all := within(l.key(kindDue, 1))
+	all := l.kindRange(kindDue)
 	return kv.Range{Begin: all.Begin, End: tuple.AppendInt(l.key(kindDue, 9), now.UnixMicro()+1)}
+}
+
+// laterRange is the range of the entries that are not due yet.
+func (l *layout) laterRange(now time.Time) kv.Range {
+	return kv.Range{Begin: l.dueRange(now).End, End: l.kindRange(kindDue).End}
+}
+
+// dueTime returns when an entry falls due.
+func (l *layout) dueTime(entry []byte) (time.Time, error) {
+	at, _, err := tuple.DecodeInt(entry[len(l.prefix)+kindSize:])
+	return time.UnixMicro(at).UTC(), err
 }
 
 const (
@@ -63,20 +74,23 @@ const (
 	// That leaves room for a push of MaxMessageSize.
 	heldBytes = 500_000
 	// catchUpPage and catchUpBytes are the same for a transaction that does nothing else.
-	catchUpPage  = 4096
+	// The page is about as many as the bytes have room for if the items are small.
+	catchUpPage  = 2048
 	catchUpBytes = 1_000_000
 )
 
 // due is what has fallen due in one queue.
 type due struct {
 	ledger *ledger
+	dead   *burials
 	page   int                      // entries to handle, duePage at least
 	head   kv.Future[[]kv.KeyValue] // nil before begin
 
 	handled  bool
-	returned bool  // items came back
-	more     bool  // there may be more than the transaction has room for
-	err      error // ErrCorrupt if something that is due cannot be read
+	returned bool      // items came back
+	next     time.Time // when the first of those that a backoff holds back is due
+	more     bool      // there may be more than the transaction has room for
+	err      error     // ErrCorrupt if something that is due cannot be read
 }
 
 // begin starts to read what is due, without conflict: handling it conflicts with
@@ -100,9 +114,11 @@ func (r *dueRecord) remove(tx kv.Transaction) {
 // bringBack handles what is due in the given queues, up to about heldBytes of held items,
 // and records in each whether items came back. The error is one of the store. What cannot be
 // read stays as it is, and the due.err of its queue says why.
-func bringBack(queues []*due) error { return bringBackUpTo(heldBytes, queues) }
+func bringBack(queues []*due) error { return bringBackUpTo(heldBytes, false, queues) }
 
-func bringBackUpTo(room int, queues []*due) error {
+// bringBackUpTo is bringBack with other room. If alone, the transaction does nothing else, so that
+// it has room for one item of any size.
+func bringBackUpTo(room int, alone bool, queues []*due) error {
 	for _, d := range queues {
 		d.begin()
 	}
@@ -132,7 +148,7 @@ func bringBackUpTo(room int, queues []*due) error {
 	if err := returnStaged(staged); err != nil {
 		return err
 	}
-	return returnHeld(all, room)
+	return returnHeld(all, room, alone)
 }
 
 // behind reports whether another transaction may bring back more. It does not while
@@ -160,7 +176,8 @@ func (d *due) resolve(entry []byte, left *leftovers, all *[]*dueHeld) error {
 		if err != nil {
 			return err
 		}
-		*all = append(*all, &dueHeld{record, d, id})
+		d.ledger.beginSettings() // for leases that have run out
+		*all = append(*all, &dueHeld{dueRecord: record, due: d, id: id})
 		return nil
 	}
 	return fmt.Errorf("%w: time index: key %x: this version cannot handle it", ErrCorrupt, entry)

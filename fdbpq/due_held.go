@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,29 +15,47 @@ type dueHeld struct {
 	dueRecord
 	due *due
 	id  ID
+
+	read   kv.Future[[]byte]
+	size   int     // of the record, once load has returned
+	h      *held   // nil if nothing is due here after all
+	burial *burial // if the item has had its last delivery
 }
 
-// returnHeld returns held items to their old places, until they take about room bytes. As
-// returnItems, it reads few first.
-func returnHeld(all []*dueHeld, room int) error {
+// maxReturn is the most items that a step of returnHeld reads: small items may come before many
+// large ones.
+const maxReturn = 256
+
+// returnHeld returns held items to their old places, or holds or buries them as their settings
+// say, until that takes about room bytes. As returnItems, it reads few first, and never more
+// than there can be room for.
+func returnHeld(all []*dueHeld, room int, alone bool) error {
+	moved := false
 	for next := firstReturn; len(all) > 0 && room > 0; next *= returnGrowth {
-		some := all[:min(next, len(all))]
+		some := all[:min(next, maxReturn, len(all), room/restoreOverhead+1)]
 		all = all[len(some):]
-		reads := make([]kv.Future[[]byte], len(some))
-		for i, d := range some {
-			reads[i] = d.due.ledger.tx.Get(d.key)
+		for _, d := range some {
+			d.read = d.due.ledger.tx.Get(d.key)
 		}
-		for i, d := range some {
+		for _, d := range some {
+			if err := d.load(); err != nil {
+				return err
+			}
+		}
+		for _, d := range some {
+			if d.h == nil {
+				continue
+			}
 			if room <= 0 {
 				d.due.more = true
 				continue
 			}
-			encoded, err := reads[i].Get()
+			size, err := d.settle(room, alone && !moved)
 			if err != nil {
 				return err
 			}
-			room -= len(encoded) + restoreOverhead
-			d.giveBack(encoded)
+			room -= size
+			moved = moved || size > 0
 		}
 	}
 	for _, d := range all {
@@ -45,61 +64,126 @@ func returnHeld(all []*dueHeld, room int) error {
 	return nil
 }
 
-// giveBack returns an item to its old place, if its record still says that it is due then.
-func (d *dueHeld) giveBack(encoded []byte) {
+// load reads the item, if its record says that it is due, and starts to read what it takes to
+// bury it, if it has to be. The error is one of the store.
+func (d *dueHeld) load() error {
 	g := d.due.ledger
+	encoded, err := d.read.Get()
+	if err != nil {
+		return err
+	}
 	if encoded == nil { // this transaction has settled it, or the entry has no key
 		g.tx.Clear(d.entry)
-		return
+		return nil
 	}
 	h, err := parseHeld(&d.id, encoded)
 	if err != nil {
 		d.due.err = err
-		return
+		return nil
 	}
 	if !bytes.Equal(g.l.dueKey(h.due, d.key), d.entry) {
 		g.tx.Clear(d.entry)
-		return
+		return nil
+	}
+	d.size = len(encoded) + restoreOverhead
+	if h.state == leased {
+		settings, err := g.settings()
+		if err != nil {
+			return d.fail(err)
+		}
+		if settings.exhausted(h.deliveries) {
+			d.burial = d.due.dead.begin(g, &h.id, settings)
+		}
+	}
+	d.h = h
+	return nil
+}
+
+// settle moves an item that is due, and returns how many bytes that took: none if there was no
+// room. The error is one of the store.
+func (d *dueHeld) settle(room int, alone bool) (size int, err error) {
+	g, h := d.due.ledger, d.h
+	if d.burial != nil {
+		if err := d.burial.load(h, alone); err != nil {
+			return 0, d.fail(err)
+		}
+		if size = d.burial.size() + d.size; !alone && (d.burial.large || size > room) {
+			d.due.more = true
+			return 0, nil
+		}
+		g.release(h)
+		g.discard(&h.id)
+		d.due.dead.bury(d.burial, h, ReasonMaxDeliver)
+		return size, nil
 	}
 	g.release(h)
+	if h.state == leased {
+		settings, err := g.settings()
+		if err != nil {
+			return 0, err // load has read them
+		}
+		if until := h.due.Add(settings.backoffAfter(h.deliveries)); until.After(g.now) {
+			h.state, h.due = delayed, until
+			g.hold(h)
+			d.due.next = earliest(d.due.next, micros(until))
+			return d.size, nil
+		}
+	}
 	g.putBack(h)
 	d.due.returned = true
+	return d.size, nil
+}
+
+// fail records what cannot be read. It returns any other error.
+func (d *dueHeld) fail(err error) error {
+	if !errors.Is(err, ErrCorrupt) {
+		return err
+	}
+	d.due.err = err
+	return nil
 }
 
 // catchUp brings back what is due in queues where more is due than one transaction with
-// other operations brings back.
-func (b *Batcher) catchUp(ctx context.Context, behind []*layout) error {
-	now := b.now()
+// other operations brings back, until that takes longer than limit, if it is not 0. It returns
+// the queues where more may be due then, and those that got dead letters, also with an error.
+func catchUp(ctx context.Context, db kv.Database, behind []*layout, now time.Time, limit time.Duration) (late []*layout, reached []QueueName, err error) {
+	start := time.Now()
 	for len(behind) > 0 {
-		var err error
-		behind, err = kv.TransactIdempotent(ctx, shrinking{b.db}, func(tx kv.Transaction) ([]*layout, error) {
-			return catchUp(tx, behind, now)
+		behind, err = kv.TransactIdempotent(ctx, shrinking{db}, func(tx kv.Transaction) ([]*layout, error) {
+			left, names, err := catchUpOnce(tx, behind, now)
+			reached = append(reached, names...) // also of an attempt that may have committed
+			return left, err
 		})
 		if kv.MaybeCommitted(err) { // this transaction, not the batch
 			err = ctx.Err()
 		}
 		if err != nil {
-			return fmt.Errorf("bringing back what is due: %w", err)
+			return behind, reached, fmt.Errorf("bringing back what is due: %w", err)
+		}
+		if limit > 0 && time.Since(start) >= limit {
+			break
 		}
 	}
-	return nil
+	return behind, reached, nil
 }
 
-// catchUp brings back what one transaction has room for, and returns the queues where more
-// may be due.
-func catchUp(tx kv.Transaction, queues []*layout, now time.Time) (behind []*layout, err error) {
+// catchUpOnce brings back what one transaction has room for, and returns the queues where more
+// may be due, and those that got dead letters.
+func catchUpOnce(tx kv.Transaction, queues []*layout, now time.Time) (behind []*layout, reached []QueueName, err error) {
 	dues := make([]*due, len(queues))
+	dead := burials{tx: tx, now: now}
 	for i, l := range queues {
-		dues[i] = &due{ledger: &ledger{tx: tx, l: l, now: now}, page: catchUpPage}
+		dues[i] = &due{ledger: &ledger{tx: tx, l: l, now: now}, dead: &dead, page: catchUpPage}
 	}
-	if err := bringBackUpTo(catchUpBytes, dues); err != nil {
-		return nil, err
+	if err := bringBackUpTo(catchUpBytes, true, dues); err != nil {
+		return nil, nil, err
 	}
+	dead.flush()
 	for _, d := range dues {
 		d.ledger.flush()
 		if d.behind() {
 			behind = append(behind, d.ledger.l)
 		}
 	}
-	return behind, nil
+	return behind, dead.reached(), nil
 }

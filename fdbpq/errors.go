@@ -27,8 +27,24 @@ var (
 	// was delivered again.
 	ErrLeaseLost = errors.New("fdbpq: the lease is lost or the item is settled")
 
-	// ErrMaxBytes is returned by pops whose item exceeds Op.MaxBytes.
+	// ErrMaxBytes is returned by pops whose item exceeds Op.MaxBytes, and by leases of an item that
+	// another program wrote with a value so long that no record fits beside it.
 	ErrMaxBytes = errors.New("fdbpq: the item exceeds the bytes asked for")
+
+	// ErrNoRoom is returned, wrapped together with ErrMaxBytes, by leases whose item had no
+	// room in the transaction beside its other operations. The next one may have room.
+	ErrNoRoom = errors.New("fdbpq: there is no room for it beside other operations: try again")
+
+	// ErrBehind is returned by operations of a Batcher that would see what is due in a queue
+	// where very much is, and more than Batcher.LimitCatchUp lets it bring back before them.
+	// Each batch brings back more.
+	ErrBehind = errors.New("fdbpq: very many items come back to the queue at this time: try again")
+
+	// ErrExists is returned by OpRestore for an item that is in the queue.
+	ErrExists = errors.New("fdbpq: the item is in the queue")
+
+	// ErrSettings is returned for settings that the queue cannot have.
+	ErrSettings = errors.New("fdbpq: invalid settings")
 
 	// ErrOp is returned for an operation that the queue does not support.
 	ErrOp = errors.New("fdbpq: invalid operation")

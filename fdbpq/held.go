@@ -18,18 +18,19 @@ import (
 //
 // An item that is back in ("i") keeps its history in
 //
-//	("a", priority, count, random) = (deliveries, fence, wait)
+//	("a", priority, count, random) = (deliveries, fence, wait) or (deliveries, fence, wait, reason)
 //
-// The record is a varint, and a tuple of that length: (version, state, deliveries, fence,
-// due, wait, end), times in microseconds.
+// The record is a varint, and a tuple of that length: (1, state, deliveries, fence, due, wait,
+// end), times in microseconds, or the same with 2 and a reason at its end. The reason is that
+// of the last negative acknowledgement that gave one.
 //
 // # Why a late acknowledgement never touches a later delivery
 //
 // Each lease of an item has a higher fence than all before it, and a token holds the
 // fence of its lease. Deliveries cannot serve for that, because some are not counted. An
-// operation with a token reads all three keys that an item can have, so it conflicts
-// with whoever moves the item, and does nothing unless the item is there with the fence of
-// the token.
+// operation with a token reads the key of the held item and, unless that is there, the two of
+// the item in the queue. So it conflicts with whoever moves the item, and does nothing unless
+// the item is there with the fence of the token.
 type held struct {
 	id         ID
 	state      heldState
@@ -38,18 +39,35 @@ type held struct {
 	due        time.Time     // end of the lease, or of the delay
 	wait       time.Duration // length of the lease
 	end        End           // that the item was leased from
+	reason     string        // of a negative acknowledgement
 	value      []byte        // as stored
 }
+
+// maxHeldValue is the longest stored value that fits behind a record without a reason. Those of this
+// package are shorter, and have room for a reason.
+const maxHeldValue = kv.MaxValueSize - maxRecord
+
+// maxRecord is at least the length of a record without a reason, and of its length.
+const maxRecord = 100
+
+var errCannotHold = fmt.Errorf("%w: another program wrote it, with more than the %d bytes in one key that can be leased: "+
+	"want a pop without a lease", ErrMaxBytes, maxHeldValue)
 
 type heldState int64
 
 const (
 	leased heldState = iota
 	delayed
+
+	heldStates = 2 // the number of states
 )
 
-// heldVersion is the first element of a record.
-const heldVersion = 1
+// The first element of a record. Versions of this package that do not know reasons read
+// records without one.
+const (
+	heldVersion       = 1
+	heldVersionReason = 2
+)
 
 // counter is the last element of the key that counts items in the state.
 func (s heldState) counter() string {
@@ -74,9 +92,14 @@ func (l *layout) stateCounterKey(s heldState) []byte {
 
 // encode returns the value of a held item's key.
 func (h *held) encode() []byte {
-	record := tuple.Tuple{
+	fields := tuple.Tuple{
 		int64(heldVersion), int64(h.state), h.deliveries, h.fence, h.due.UnixMicro(), h.wait.Microseconds(), int64(h.end),
-	}.Pack()
+	}
+	if h.reason != "" {
+		fields[0] = int64(heldVersionReason)
+		fields = append(fields, []byte(h.reason))
+	}
+	record := fields.Pack()
 	b := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(record)+len(h.value)), uint64(len(record)))
 	return append(append(b, record...), h.value...)
 }
@@ -92,8 +115,16 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 		return nil, fmt.Errorf("%w: held item %s: %w", ErrCorrupt, id, err)
 	}
 	var fields [7]int64
-	if len(record) != len(fields) {
-		return nil, fmt.Errorf("%w: held item %s: %d fields of its record: want %d", ErrCorrupt, id, len(record), len(fields))
+	want := len(fields)
+	if len(record) > 0 && record[0] == int64(heldVersionReason) {
+		want++
+	}
+	if len(record) != want {
+		return nil, fmt.Errorf("%w: held item %s: %d fields of its record: want %d", ErrCorrupt, id, len(record), want)
+	}
+	var reason []byte
+	if want > len(fields) && !element(record[len(fields)], &reason) {
+		return nil, fmt.Errorf("%w: held item %s: reason of its record", ErrCorrupt, id)
 	}
 	for i := range fields {
 		if !element(record[i], &fields[i]) {
@@ -102,10 +133,10 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 	}
 	h := &held{
 		id: *id, state: heldState(fields[1]), deliveries: fields[2], fence: fields[3],
-		due: time.UnixMicro(fields[4]), wait: time.Duration(fields[5]) * time.Microsecond, end: End(fields[6]),
+		due: time.UnixMicro(fields[4]), wait: time.Duration(fields[5]) * time.Microsecond, end: End(fields[6]), reason: string(reason),
 		value: data[used+int(n):],
 	}
-	if fields[0] != heldVersion || h.state < leased || h.state > delayed || int64(h.end) != fields[6] || h.end > Back ||
+	if fields[0] < heldVersion || fields[0] > heldVersionReason || h.state < leased || h.state > delayed || int64(h.end) != fields[6] || h.end > Back ||
 		h.deliveries < 0 || h.fence < 1 || !isWait(fields[5]) {
 		return nil, fmt.Errorf("%w: held item %s: record %v", ErrCorrupt, id, fields)
 	}
@@ -116,10 +147,15 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 type history struct {
 	deliveries, fence int64
 	wait              time.Duration // of the last lease
+	reason            string        // of a negative acknowledgement
 }
 
 func (h history) encode() []byte {
-	return tuple.Tuple{h.deliveries, h.fence, h.wait.Microseconds()}.Pack()
+	fields := tuple.Tuple{h.deliveries, h.fence, h.wait.Microseconds()}
+	if h.reason != "" {
+		fields = append(fields, []byte(h.reason))
+	}
+	return fields.Pack()
 }
 
 // parseHistory returns the zero history for an item without one.
@@ -134,10 +170,14 @@ func parseHistory(id *ID, data []byte) (h history, err error) {
 			break
 		}
 	}
+	var reason []byte
+	if err == nil && len(rest) > 0 {
+		reason, rest, err = tuple.DecodeBytes(rest)
+	}
 	if err != nil || len(rest) > 0 || fields[0] < 0 || fields[1] < 1 || !isWait(fields[2]) {
 		return history{}, fmt.Errorf("%w: history of item %s: %x", ErrCorrupt, id, data)
 	}
-	return history{fields[0], fields[1], time.Duration(fields[2]) * time.Microsecond}, nil
+	return history{fields[0], fields[1], time.Duration(fields[2]) * time.Microsecond, string(reason)}, nil
 }
 
 // isWait reports whether a lease may last that many microseconds. Other versions may have

@@ -26,10 +26,16 @@ type ID struct {
 // can be a token of a NATS subject.
 func (id ID) String() string {
 	var b [64]byte
-	packed := tuple.AppendInt(b[:0], id.Priority)
+	return string(id.AppendTo(b[:0]))
+}
+
+// AppendTo appends what String returns.
+func (id *ID) AppendTo(b []byte) []byte {
+	var p [64]byte
+	packed := tuple.AppendInt(p[:0], id.Priority)
 	packed = tuple.AppendInt(packed, id.Count)
 	packed = append(packed, id.Random[:]...)
-	return base64.RawURLEncoding.EncodeToString(packed)
+	return base64.RawURLEncoding.AppendEncode(b, packed)
 }
 
 // ParseID reads an id as String writes it. Errors wrap ErrID.

@@ -11,11 +11,13 @@ type Message struct {
 	Value []byte
 	// Headers travel with the value unchanged. nil means none.
 	Headers map[string][]string
+	// DeadLetter says how the message came into a dead-letter queue; nil for all others.
+	DeadLetter *DeadLetter
 }
 
 // size is about the number of bytes that the message takes in a transaction.
 func (m Message) size() int {
-	n := len(m.Value)
+	n := len(m.Value) + m.DeadLetter.size()
 	for name, values := range m.Headers {
 		n += textSize(name)
 		for _, v := range values {
@@ -24,6 +26,9 @@ func (m Message) size() int {
 	}
 	return n
 }
+
+// Size is how many bytes the message counts with where bytes are limited, as by Op.MaxBytes.
+func (m Message) Size() int { return m.size() }
 
 // textSize is the length of a header name or value in a tuple, where a zero byte takes
 // two.
@@ -37,4 +42,6 @@ type Item struct {
 	// process that pushed it. It is the zero time for items that another program wrote
 	// with the bare recipe.
 	PushedAt time.Time
+
+	origin *origin // for OpRestore; usually nil
 }

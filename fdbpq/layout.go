@@ -13,13 +13,15 @@ import (
 //
 //	("i", priority, count, random)       = value    an item, exactly the recipe's key
 //	("h", priority, count, random)       = bytes    an item that is leased or delayed, see held.go
-//	("a", priority, count, random)       = (deliveries, fence, wait)  history of an item in ("i")
+//	("a", priority, count, random)       = history of an item in ("i"), see held.go
 //	("m", priority, count, random, part) = bytes    headers and the rest of a long value
 //	("n")                                = int64    counter: items
 //	("n", priority)                      = int64    counter: items of that priority
 //	("n", "leased"), ("n", "delayed")    = int64    counters: held items
 //	("r", ...), ("f", ...)                          staged pops, see staged_keys.go
 //	("t", due, kind, ...)                = ""       time index, see due.go
+//	("c")                                = settings, see config.go
+//	("dead", ...)                                   its dead letters, outside a Keyspace: see deadletter.go
 //
 // For a Queue, the same without priority:
 //
@@ -49,6 +51,8 @@ const (
 	kindRequest = "r"
 	kindAnswer  = "f"
 	kindDue     = "t"
+	kindConfig  = "c"
+	kindDead    = "dead"
 
 	// kindSize is the length of a packed kind.
 	kindSize = len("\x02i\x00")
@@ -79,13 +83,21 @@ func (l *layout) key(kind string, room int) []byte {
 }
 
 // within returns the range of all tuples that extend prefix. It owns prefix from then
-// on, including the spare capacity behind it.
+// on, including the spare capacity behind it, which has room for both ends if prefix is from
+// kindRange or priorityKey.
 func within(prefix []byte) kv.Range {
-	end := append(make([]byte, 0, len(prefix)+1), prefix...)
-	return kv.Range{Begin: append(prefix, 0x00), End: append(end, 0xff)}
+	n := len(prefix) + 1
+	both := append(append(prefix, 0x00), prefix...)
+	both = append(both, 0xff)
+	return kv.Range{Begin: both[:n:n], End: both[n:]}
 }
 
-func (l *layout) itemRange() kv.Range { return within(l.key(kindItem, 1)) }
+// kindRange is the range of the keys of a kind.
+func (l *layout) kindRange(kind string) kv.Range {
+	return within(l.key(kind, len(l.prefix)+kindSize+2))
+}
+
+func (l *layout) itemRange() kv.Range { return l.kindRange(kindItem) }
 
 // priorityRange is the range of the items of one priority.
 func (l *layout) priorityRange(priority int64) kv.Range {
@@ -93,9 +105,9 @@ func (l *layout) priorityRange(priority int64) kv.Range {
 }
 
 // priorityKey returns the key (kind, priority), or (kind) in a FIFO queue, in new memory
-// with room for the rest of an item's key.
+// with room for the rest of an item's key, and for the range of the priority.
 func (l *layout) priorityKey(kind string, priority int64) []byte {
-	key := l.key(kind, 64)
+	key := l.key(kind, max(64, len(l.prefix)+32))
 	if l.fifo {
 		return key
 	}

@@ -1,6 +1,8 @@
 package fdbpq
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,13 +14,13 @@ const (
 	MinLease = 100 * time.Millisecond
 	MaxLease = 12 * time.Hour
 	MaxDelay = 10 * 365 * 24 * time.Hour
-	// DefaultLease is for a lease whose length nothing says.
+	// DefaultLease is for a lease whose length nothing says, not even Settings.AckWait.
 	DefaultLease = 30 * time.Second
 )
 
 // Lease is the right to an item for a time.
 type Lease struct {
-	// Token is for OpAck, OpNak, OpExtend.
+	// Token is for OpAck, OpNak, OpExtend and OpTerm.
 	Token Token
 	// Until is when the item goes back to the queue unless the lease ends before, by
 	// the clock of the process that gave the lease.
@@ -32,30 +34,99 @@ type Lease struct {
 type settlements struct {
 	indexes []int // into txOps.ops
 	reads   []heldRead
+	burials []*burial // by place in indexes; nil unless the item seems to die
 }
 
-// heldRead is the keys that an item may have, being read.
+// heldRead is the keys that an item may have, being read. The last two are nil until
+// readReady.
 type heldRead struct {
 	held, item, history kv.Future[[]byte]
 }
 
-// readHeld starts to read an item wherever it is.
+// readHeld starts to read an item where it usually is.
 func (l *layout) readHeld(r kv.Reader, id *ID) heldRead {
-	return heldRead{r.Get(l.heldKey(id)), r.Get(l.itemKey(id)), r.Get(l.historyKey(id))}
+	return heldRead{held: r.Get(l.heldKey(id))}
+}
+
+// readReady starts to read the item where else it can be, if it is not held. An item that is
+// held needs no more: whoever moves it writes the key that was read.
+func (r *heldRead) readReady(tx kv.Reader, l *layout, id *ID) {
+	if record, err := r.held.Get(); record == nil && err == nil {
+		r.item, r.history = tx.Get(l.itemKey(id)), tx.Get(l.historyKey(id))
+	}
 }
 
 // begin starts to read the items that the tokens name.
-func (s *settlements) begin(t *txOps, l *layout) {
-	for _, i := range s.indexes {
-		s.reads = append(s.reads, l.readHeld(t.tx, &t.ops[i].Token.ID))
+func (s *settlements) begin(t *txOps, q *queueOps) {
+	s.reads = make([]heldRead, len(s.indexes))
+	for n, i := range s.indexes {
+		s.reads[n] = q.l.readHeld(t.tx, &t.ops[i].Token.ID)
+		if op := &t.ops[i]; op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted {
+			q.ledger.beginSettings()
+		}
 	}
+	s.burials = make([]*burial, len(s.indexes))
+}
+
+// beginBurials starts to read what it takes to bury the items that die, together for all.
+func (s *settlements) beginBurials(t *txOps, q *queueOps) error {
+	if q.ledger.config.value == nil { // no operation can be the end of an item
+		return nil
+	}
+	settings, err := q.ledger.settings()
+	if err != nil {
+		return unlessCorrupt(err) // the operations that need them fail
+	}
+	for n, i := range s.indexes {
+		op := &t.ops[i]
+		if op.Kind != OpTerm && settings.MaxDeliver == 0 {
+			continue
+		}
+		h, err := s.reads[n].find(q.l, &op.Token)
+		if err != nil && unlessCorrupt(err) != nil {
+			return err
+		}
+		if h != nil && op.endsItem(h.held, settings) {
+			s.burials[n] = t.dead.begin(&q.ledger, &h.id, settings)
+		}
+	}
+	return nil
+}
+
+// unlessCorrupt returns nil for ErrCorrupt, and any other error.
+func unlessCorrupt(err error) error {
+	if errors.Is(err, ErrCorrupt) {
+		return nil
+	}
+	return err
+}
+
+// endsItem reports whether the operation ends not only a lease, but sends the item to its
+// dead-letter queue.
+func (op *Op) endsItem(h *held, s *Settings) bool {
+	return op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted && s.exhausted(h.deliveries)
 }
 
 // settle runs the operations with tokens.
 func (t *txOps) settle() error {
 	for _, q := range t.queues {
 		if q.settlements != nil {
-			q.settlements.begin(t, q.l)
+			q.settlements.begin(t, q)
+		}
+	}
+	for _, q := range t.queues {
+		if q.settlements == nil {
+			continue
+		}
+		for n, i := range q.settlements.indexes {
+			q.settlements.reads[n].readReady(t.tx, q.l, &t.ops[i].Token.ID)
+		}
+	}
+	for _, q := range t.queues {
+		if q.settlements != nil {
+			if err := q.settlements.beginBurials(t, q); err != nil {
+				return err
+			}
 		}
 	}
 	for _, q := range t.queues {
@@ -68,6 +139,7 @@ func (t *txOps) settle() error {
 			id := &op.Token.ID
 			if done[*id] {
 				*read = q.l.readHeld(t.tx, id)
+				read.readReady(t.tx, q.l, id)
 			}
 			h, err := read.find(q.l, &op.Token)
 			if err != nil {
@@ -81,7 +153,11 @@ func (t *txOps) settle() error {
 				continue
 			}
 			done[*id] = true
-			t.settleOne(q, op, h, &t.results[i])
+			if err := t.settleOne(q, op, h, q.settlements.burials[n], &t.results[i]); err != nil {
+				if err = failOps(t.results, []int{i}, err); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
@@ -102,6 +178,13 @@ func (r *heldRead) find(l *layout, token *Token) (*heldItem, error) {
 	if err != nil {
 		return nil, err
 	}
+	if record != nil {
+		h, err := parseHeld(&token.ID, record)
+		if err != nil || h.fence != token.Fence {
+			return nil, err
+		}
+		return &heldItem{held: h}, nil
+	}
 	value, err := r.item.Get()
 	if err != nil {
 		return nil, err
@@ -110,60 +193,82 @@ func (r *heldRead) find(l *layout, token *Token) (*heldItem, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case record != nil:
-		h, err := parseHeld(&token.ID, record)
-		if err != nil || h.fence != token.Fence {
-			return nil, err
-		}
-		return &heldItem{held: h}, nil
-	case value != nil:
+	if value != nil {
 		history, err := parseHistory(&token.ID, past)
 		if err != nil || history.fence != token.Fence {
 			return nil, err
 		}
-		h := &held{id: token.ID, deliveries: history.deliveries, fence: history.fence, wait: history.wait, end: token.End, value: value}
+		h := &held{
+			id: token.ID, deliveries: history.deliveries, fence: history.fence, wait: history.wait, end: token.End,
+			reason: history.reason, value: value,
+		}
 		return &heldItem{held: h, ready: true}, nil
 	}
 	return nil, nil
 }
 
 // roomFor returns how many bytes the leases of the operations may move, since a transaction
-// must not grow too large: what the pushes leave of it.
+// must not grow too large: what the pushes and restores leave of it.
 func roomFor(ops []Op) int {
 	room := MaxMessageSize
 	for i := range ops {
 		room -= restoreOverhead
-		if ops[i].Kind == OpPush {
+		switch ops[i].Kind {
+		case OpPush:
 			room -= ops[i].Message.size()
+		case OpRestore:
+			if item := ops[i].Item; item != nil {
+				room -= item.size()
+			}
 		}
 	}
 	return room
 }
 
 // errNoRoom is for what the next transaction may have room for.
-var errNoRoom = fmt.Errorf("%w: there is no room for it beside other operations: try again", ErrMaxBytes)
+var errNoRoom = fmt.Errorf("%w: %w", ErrMaxBytes, ErrNoRoom)
 
-// fits reports whether the transaction has room to move an item's value between ("i") and
-// ("h"), and takes the room. The first always fits.
-func (t *txOps) fits(value []byte) bool {
+// fits reports whether the transaction has room to move that many bytes, and takes the room. The
+// value of the first item always fits, and so does a whole item alone.
+func (t *txOps) fits(size int) bool {
 	switch {
 	case t.moves == 0:
 		t.room = roomFor(t.ops)
-	case len(value) > t.room:
+		if size > chunkSize && size > t.room+roomAlone {
+			return false
+		}
+	case size > t.room:
 		return false
 	}
 	t.moves++
-	t.room -= len(value)
+	t.room -= size
 	return true
 }
 
-// settleOne moves an item whose token holds.
-func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, result *Result) {
+// roomAlone is how much more than roomFor the first item may take. A transaction has that room
+// because of the difference between MaxMessageSize and kv.MaxTransactionSize.
+const roomAlone = 100_000
+
+// settleOne moves an item whose token holds. p is nil unless begun for it. If there is an error,
+// nothing has changed; it is ErrCorrupt or one of the store.
+func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *Result) error {
 	g := &q.ledger
-	if op.Kind != OpAck && !t.fits(h.value) {
+	settings := &Settings{}
+	if op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted {
+		var err error
+		if settings, err = g.settings(); err != nil {
+			return err
+		}
+	}
+	if op.endsItem(h.held, settings) {
+		if p == nil {
+			p = t.dead.begin(g, &h.id, settings)
+		}
+		return t.buryOne(g, op, h, p, result)
+	}
+	if op.Kind != OpAck && !t.fits(len(h.value)) {
 		result.Err = errNoRoom
-		return
+		return nil
 	}
 	g.claim(h)
 	switch op.Kind {
@@ -175,9 +280,15 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, result *Result) {
 		if op.Uncounted {
 			h.deliveries--
 		}
-		if op.Delay > 0 {
-			h.state, h.due = delayed, t.now.Add(op.Delay)
+		h.noteReason(op)
+		delay := op.Delay
+		if delay == Backoff {
+			delay = settings.backoffAfter(h.deliveries)
+		}
+		if delay > 0 {
+			h.state, h.due = delayed, t.now.Add(delay)
 			g.hold(h.held)
+			result.NextDue = micros(h.due)
 		} else {
 			g.putBack(h.held)
 		}
@@ -189,34 +300,76 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, result *Result) {
 		g.hold(h.held)
 		result.Lease = Lease{Token: op.Token, Until: micros(h.due), Deliveries: h.deliveries}
 	}
+	return nil
+}
+
+// noteReason keeps the reason of a negative acknowledgement that gives one, unless the value of
+// another program leaves no room for it.
+func (h *held) noteReason(op *Op) {
+	if op.Kind == OpNak && op.Reason != "" && len(h.value) <= maxHeldValue-MaxNakReason {
+		h.reason = cleanText(op.Reason, MaxNakReason)
+	}
+}
+
+// buryOne moves an item whose token holds to its dead-letter queue.
+func (t *txOps) buryOne(g *ledger, op *Op, h *heldItem, p *burial, result *Result) error {
+	h.noteReason(op)
+	// Once there is no room, no large item is read only to find that it does not fit.
+	if err := p.load(h.held, !t.full); err != nil {
+		return err
+	}
+	if p.large && t.full || !t.fits(p.size()) {
+		t.full = true
+		result.Err = errNoRoom
+		return nil
+	}
+	reason := ReasonMaxDeliver
+	if op.Kind == OpTerm {
+		reason = cmp.Or(cleanText(op.Reason, MaxTermReason), ReasonTerminated)
+	}
+	g.claim(h)
+	g.discard(&h.id)
+	t.dead.bury(p, h.held, reason)
+	return nil
 }
 
 // micros is t as it is stored.
 func micros(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
 
-// leaseItem leases an item, whose history is given as stored, to an operation. The error is
-// ErrCorrupt; then nothing changes.
-func (t *txOps) leaseItem(q *queueOps, i int, s *stored, encoded []byte) error {
+// leaseLength returns the length of the lease that an OpLease asks for, 0 for an OpPop. The error
+// is ErrCorrupt or one of the store.
+func (t *txOps) leaseLength(q *queueOps, i int) (time.Duration, error) {
+	op := &t.ops[i]
+	if op.Kind != OpLease || op.Lease > 0 {
+		return op.Lease, nil
+	}
+	if op.Follows && i > 0 && t.results[i-1].wait > 0 {
+		return t.results[i-1].wait, nil
+	}
+	settings, err := q.ledger.settings()
+	if err != nil {
+		return 0, err
+	}
+	return settings.leaseWait(), nil
+}
+
+// leaseItem leases an item, whose history is given as stored, to an operation for the given time.
+// The error is ErrCorrupt; then nothing changes.
+func (t *txOps) leaseItem(q *queueOps, i int, s *stored, encoded []byte, wait time.Duration) error {
 	past, err := parseHistory(&s.item.ID, encoded)
 	if err != nil {
 		return err
 	}
 	op, result := &t.ops[i], &t.results[i]
-	wait := op.Lease
-	if wait == 0 && op.Follows && i > 0 {
-		wait = t.results[i-1].wait
-	}
-	if wait == 0 {
-		wait = DefaultLease
-	}
 	result.wait = wait
 	h := &held{
 		id: s.item.ID, state: leased, deliveries: past.deliveries + 1, fence: past.fence + 1,
-		due: t.now.Add(wait), wait: wait, end: op.End, value: s.pair.Value,
+		due: t.now.Add(wait), wait: wait, end: op.End, reason: past.reason, value: s.pair.Value,
 	}
 	q.ledger.lend(s)
 	q.ledger.forget(&h.id, encoded)
 	q.ledger.hold(h)
+	q.pops.noteDue(micros(h.due))
 	result.Item = s.item
 	result.Lease = Lease{Token: Token{ID: h.id, Fence: h.fence, End: h.end}, Until: micros(h.due), Deliveries: h.deliveries}
 	return nil
@@ -225,8 +378,16 @@ func (t *txOps) leaseItem(q *queueOps, i int, s *stored, encoded []byte) error {
 // checkLease returns an error if the duration cannot be the length of a lease. 0 means the
 // default.
 func checkLease(d time.Duration) error {
-	if d != 0 && (d < MinLease || d > MaxLease) {
-		return fmt.Errorf("%w: a lease of %v: want %v to %v", ErrOp, d, MinLease, MaxLease)
+	if err := checkBounds(d, MinLease, MaxLease); err != nil {
+		return fmt.Errorf("%w: a lease of %w", ErrOp, err)
+	}
+	return nil
+}
+
+// checkBounds returns an error unless the duration is 0 or between the bounds.
+func checkBounds(d, least, most time.Duration) error {
+	if d != 0 && (d < least || d > most) {
+		return fmt.Errorf("%v: want %v to %v", d, least, most)
 	}
 	return nil
 }

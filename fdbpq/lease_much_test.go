@@ -2,11 +2,14 @@ package fdbpq_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
 // muchFixture is a queue with many items and a Batcher with a clock of its own.
@@ -175,4 +178,67 @@ func TestMuchIsLeased(t *testing.T) {
 		wantEqual(t, "item leased", token.ID.Priority, int64(i))
 	}
 	wantEqual(t, "ready again", m.apply(op(opLen, m.q))[0].Len, n)
+}
+
+// With a limit, a queue where very much falls due does not hold up the operations of others in
+// its batch, and serves nothing itself before all has come back.
+func TestMuchFallsDueBesideOtherQueues(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		m := newMuchFixture(f)
+		m.leaseAll(30, 90_000)
+		m.clock.advance(time.Hour)
+		f.batcher.LimitCatchUp(time.Nanosecond) // one transaction at a time
+		other := f.queue("other")
+		same := f.queue("much") // another object for the same queue
+		for n := 0; ; n++ {
+			f.push(other, 0, "x")
+			results := f.apply(op(opPopMin, m.q), op(opPopMin, other), op(opLen, same), fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: 100})
+			wantError(t, results[1].Err, nil)
+			wantError(t, results[3].Err, nil)
+			if results[0].Err == nil {
+				if n == 0 {
+					t.Error("all of it came back in one transaction, so this proves nothing")
+				}
+				wantEqual(t, "first", results[0].Item.ID.Priority, 0)
+				wantEqual(t, "length", int(results[2].Len), 30+n)
+				return
+			}
+			wantError(t, results[0].Err, fdbpq.ErrBehind)
+			wantError(t, results[2].Err, fdbpq.ErrBehind)
+		}
+	})
+}
+
+// A value that another program wrote can be so long that there is no room for the record of a
+// lease, or for a reason.
+func TestLeasesOfLongRecipeItems(t *testing.T) {
+	for _, size := range []int{kv.MaxValueSize - 2000, fdbpq.MaxHeldValue, fdbpq.MaxHeldValue + 1, kv.MaxValueSize} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			f := onMem(t)
+			clock := newClock(time.Now())
+			f.batcher.SetNow(clock.now)
+			q := f.queue("jobs")
+			f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver, s.Backoff = 3, []time.Duration{time.Hour} })
+			f.foreign(tuple.NewSubspace(tuple.Tuple{f.priority, "jobs"}), tuple.Tuple{"i", int64(1), int64(0)}, string(make([]byte, size)))
+			lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}
+			r := f.apply(lease)[0]
+			if size > fdbpq.MaxHeldValue {
+				wantError(t, r.Err, fdbpq.ErrMaxBytes)
+				wantEqual(t, "popped", len(f.apply(op(opPopMin, q))[0].Item.Value), size)
+				return
+			}
+			nak := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Delay: time.Hour, Reason: strings.Repeat("r", fdbpq.MaxNakReason)}
+			for range 2 {
+				wantError(t, r.Err, nil)
+				nak.Token = r.Lease.Token
+				wantError(t, f.apply(nak)[0].Err, nil)
+				clock.advance(time.Hour)
+				r = f.apply(lease)[0]
+			}
+			clock.advance(2 * time.Hour) // the last lease is over
+			wantError(t, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
+			wantEqual(t, "dead", len(f.apply(op(opPopMin, q.DeadLetters()))[0].Item.Value), size)
+			f.check()
+		})
+	}
 }

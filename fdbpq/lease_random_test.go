@@ -1,9 +1,12 @@
 package fdbpq_test
 
 import (
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -15,8 +18,20 @@ import (
 
 // leaseModel is a queue with leases, as plain as it can be.
 type leaseModel struct {
-	items map[string]*leaseItem // by value, which is unique
-	now   time.Time
+	items    map[string]*leaseItem // by value, which is unique
+	now      time.Time
+	settings fdbpq.Settings
+	dead     []deadItem // in the order in which they died
+	died     int        // how many have left dead
+}
+
+// deadItem is an item that a dead-letter queue has to have.
+type deadItem struct {
+	id       fdbpq.ID // that it had in its queue
+	value    string
+	headers  bool
+	letter   fdbpq.DeadLetter
+	receiver string
 }
 
 type leaseItem struct {
@@ -28,15 +43,49 @@ type leaseItem struct {
 	wait       time.Duration
 	deliveries int64
 	token      fdbpq.Token // zero if no token holds
+	headers    bool
+	reason     string // of the last nak with one
 }
 
 // settleDue returns what is due to the queue.
 func (m *leaseModel) settleDue() {
 	for _, i := range m.items {
-		if !i.ready && !i.due.After(m.now) {
-			i.ready, i.leased = true, false
+		if i.ready || i.due.After(m.now) {
+			continue
 		}
+		if i.leased && m.settings.MaxDeliver > 0 && i.deliveries >= m.settings.MaxDeliver {
+			m.die(i, fdbpq.ReasonMaxDeliver)
+			continue
+		}
+		if i.leased {
+			i.due = i.due.Add(m.backoff(i))
+		}
+		i.ready, i.leased = !i.due.After(m.now), false
 	}
+}
+
+// backoff is how long an item stays back after its last delivery.
+func (m *leaseModel) backoff(i *leaseItem) time.Duration {
+	list := m.settings.Backoff
+	switch {
+	case len(list) == 0:
+		return 0
+	case int(i.deliveries) > len(list):
+		return list[len(list)-1]
+	}
+	return list[i.deliveries-1]
+}
+
+// die moves an item to the dead-letter queue.
+func (m *leaseModel) die(i *leaseItem, reason string) {
+	delete(m.items, i.value)
+	receiver := m.settings.DeadLetter
+	if receiver == "" {
+		receiver = "jobs-dead"
+	}
+	m.dead = append(m.dead, deadItem{i.id, i.value, i.headers, fdbpq.DeadLetter{
+		Queue: "jobs", Reason: reason, At: m.now.UTC(), Deliveries: i.deliveries, Error: i.reason,
+	}, receiver})
 }
 
 // first returns the ready item at an end, nil if there is none.
@@ -63,7 +112,16 @@ type leaseRun struct {
 	fifo   bool
 	model  leaseModel
 	old    []fdbpq.Token // that were ever given
-	pushed int
+	popped []poppedItem
+
+	keyspace *fdbpq.Keyspace
+	pushed   int
+}
+
+// poppedItem is an item that nobody received.
+type poppedItem struct {
+	*leaseItem
+	item fdbpq.Item
 }
 
 func (r *leaseRun) fail(format string, args ...any) {
@@ -101,7 +159,7 @@ func (r *leaseRun) push() {
 			r.fail("pushed as %v, before %q at %v", result.Item.ID, i.value, i.id)
 		}
 	}
-	r.model.items[string(m.Value)] = &leaseItem{id: result.Item.ID, value: string(m.Value), ready: true}
+	r.model.items[string(m.Value)] = &leaseItem{id: result.Item.ID, value: string(m.Value), ready: true, headers: m.Headers != nil}
 }
 
 // pop pops or leases several items at once.
@@ -137,10 +195,11 @@ func (r *leaseRun) got(kind fdbpq.OpKind, end fdbpq.End, wait time.Duration, res
 	}
 	if kind == fdbpq.OpPop {
 		delete(r.model.items, want.value)
+		r.popped = append(r.popped, poppedItem{want, result.Item})
 		return
 	}
 	if wait == 0 {
-		wait = fdbpq.DefaultLease
+		wait = cmp.Or(r.model.settings.AckWait, fdbpq.DefaultLease)
 	}
 	want.ready, want.leased, want.wait, want.due, want.token = false, true, wait, r.model.now.Add(wait), result.Lease.Token
 	want.deliveries++
@@ -151,6 +210,28 @@ func (r *leaseRun) got(kind fdbpq.OpKind, end fdbpq.End, wait time.Duration, res
 	if again, err := fdbpq.ParseToken(want.token.String()); err != nil || again != want.token || len(want.token.String()) > 80 {
 		r.fail("token %v is read as %v, %v", want.token, again, err)
 	}
+}
+
+// restore puts up to three popped items back, some of them twice.
+func (r *leaseRun) restore() {
+	var ops []fdbpq.Op
+	for range min(len(r.popped), 1+r.random.IntN(3)) {
+		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpRestore, Queue: r.q, Item: &r.popped[r.random.IntN(len(r.popped))].item})
+	}
+	if len(ops) == 0 {
+		return
+	}
+	for i, result := range r.apply(ops...) {
+		at := slices.IndexFunc(r.popped, func(p poppedItem) bool { return p.id == ops[i].Item.ID })
+		there := at < 0 || r.model.items[r.popped[at].value] != nil
+		if there != errors.Is(result.Err, fdbpq.ErrExists) || !there && result.Err != nil {
+			r.fail("restored %v, which is there: %t: %v", ops[i].Item.ID, there, result.Err)
+		}
+		if !there {
+			r.model.items[r.popped[at].value] = r.popped[at].leaseItem
+		}
+	}
+	r.popped = slices.DeleteFunc(r.popped, func(p poppedItem) bool { return r.model.items[p.value] != nil })
 }
 
 // look peeks and counts.
@@ -189,13 +270,23 @@ func (r *leaseRun) settle() {
 		}
 	}
 	op := fdbpq.Op{Queue: r.q, Token: token}
-	switch r.random.IntN(4) {
-	case 0:
+	switch r.random.IntN(7) {
+	case 0, 1, 2:
 		op.Kind = fdbpq.OpNak
-		op.Delay = time.Duration(r.random.IntN(3)) * time.Second
+		if op.Delay = time.Duration(r.random.IntN(3)) * time.Second; r.random.IntN(2) == 0 {
+			op.Delay = fdbpq.Backoff
+		}
 		op.Uncounted = r.random.IntN(3) == 0
-	case 1:
+		if r.random.IntN(3) == 0 {
+			op.Reason = fmt.Sprint("reason ", r.random.IntN(100))
+		}
+	case 3:
 		op.Kind = fdbpq.OpExtend
+	case 4:
+		op.Kind = fdbpq.OpTerm
+		if r.random.IntN(2) == 0 {
+			op.Reason = "no\nuse"
+		}
 	default:
 		op.Kind = fdbpq.OpAck
 	}
@@ -209,6 +300,9 @@ func (r *leaseRun) settle() {
 		r.fail("kind %d of a token that holds: %t: %v", op.Kind, held, results[0].Err)
 	}
 	if item == nil {
+		if next {
+			r.model.settleDue()
+		}
 		if next && !errors.Is(results[1].Err, fdbpq.ErrLeaseLost) {
 			r.fail("the next was leased although the token is lost: %v", results[1].Err)
 		}
@@ -218,10 +312,30 @@ func (r *leaseRun) settle() {
 	case fdbpq.OpAck:
 		delete(r.model.items, item.value)
 	case fdbpq.OpNak:
-		item.token, item.leased, item.ready, item.due = fdbpq.Token{}, false, op.Delay == 0, r.model.now.Add(op.Delay)
+		if op.Reason != "" {
+			item.reason = op.Reason
+		}
+		if !op.Uncounted && r.model.settings.MaxDeliver > 0 && item.deliveries >= r.model.settings.MaxDeliver {
+			r.model.die(item, fdbpq.ReasonMaxDeliver)
+			break
+		}
+		delay := op.Delay
+		if delay == fdbpq.Backoff {
+			delay = 0
+			if !op.Uncounted {
+				delay = r.model.backoff(item)
+			}
+		}
+		item.token, item.leased, item.ready, item.due = fdbpq.Token{}, false, delay == 0, r.model.now.Add(delay)
 		if op.Uncounted {
 			item.deliveries--
 		}
+	case fdbpq.OpTerm:
+		reason := fdbpq.ReasonTerminated
+		if op.Reason != "" {
+			reason = "no use"
+		}
+		r.model.die(item, reason)
 	case fdbpq.OpExtend:
 		item.ready, item.leased, item.due = false, true, r.model.now.Add(item.wait)
 		if !results[0].Lease.Until.Equal(item.due) {
@@ -249,17 +363,10 @@ func TestLeasesRandomly(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var name = fmt.Sprint("leases-", fifo)
-			if fifo {
-				r.q, err = keyspace.Queue(name)
-			} else {
-				r.q, err = keyspace.PriorityQueue(name)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			for range 600 {
-				switch n := r.random.IntN(11); {
+			r.keyspace = keyspace
+			r.q = r.queue("jobs")
+			for range 800 {
+				switch n := r.random.IntN(14); {
 				case n < 3:
 					r.push()
 				case n < 6:
@@ -268,6 +375,12 @@ func TestLeasesRandomly(t *testing.T) {
 					r.settle()
 				case n == 9:
 					r.look()
+				case n == 10:
+					r.restore()
+				case n == 11:
+					r.configure()
+				case n == 12 && r.random.IntN(4) == 0:
+					r.checkDead()
 				default:
 					r.model.now = r.model.now.Add(time.Duration(r.random.IntN(2500)) * time.Millisecond)
 				}
@@ -275,6 +388,94 @@ func TestLeasesRandomly(t *testing.T) {
 			r.checkAll()
 		}
 	})
+}
+
+// queue returns a queue of the kind that is tested.
+func (r *leaseRun) queue(name string) (target fdbpq.Target) {
+	r.Helper()
+	var err error
+	if r.fifo {
+		target, err = r.keyspace.Queue(name)
+	} else {
+		target, err = r.keyspace.PriorityQueue(name)
+	}
+	if err != nil {
+		r.fail("%v", err)
+	}
+	return target
+}
+
+// configure changes a setting, sometimes to one that is refused.
+func (r *leaseRun) configure() {
+	change := func(s *fdbpq.Settings) {}
+	valid := true
+	switch n := r.random.Int64N(5); r.random.IntN(6) {
+	case 0:
+		change = func(s *fdbpq.Settings) { s.AckWait = time.Duration(n) * time.Second }
+	case 1, 2:
+		var list []time.Duration
+		for range n {
+			list = append(list, time.Duration(r.random.Int64N(3000))*time.Millisecond)
+		}
+		change = func(s *fdbpq.Settings) { s.Backoff = list }
+	case 3:
+		change = func(s *fdbpq.Settings) { s.MaxDeliver = n }
+	case 4:
+		name := []string{"", "failed", "jobs-dead"}[n%3]
+		change = func(s *fdbpq.Settings) { s.DeadLetter = name }
+	case 5:
+		change = func(s *fdbpq.Settings) { s.MaxDeliver, s.DeadLetter = 1, "jobs" }
+		valid = false
+	}
+	result := r.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: r.q, Configure: change})[0]
+	if !valid {
+		if !errors.Is(result.Err, fdbpq.ErrSettings) {
+			r.fail("a queue is its own dead-letter queue: %v", result.Err)
+		}
+	} else if change(&r.model.settings); result.Err != nil || !reflect.DeepEqual(*result.Settings, r.model.settings) {
+		r.fail("configured %+v, %v: want %+v", result.Settings, result.Err, r.model.settings)
+	}
+	result = r.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: r.q})[0]
+	if result.Err != nil || !slices.Equal(result.Settings.Backoff, r.model.settings.Backoff) || result.Settings.MaxDeliver != r.model.settings.MaxDeliver ||
+		result.Settings.AckWait != r.model.settings.AckWait || result.Settings.DeadLetter != r.model.settings.DeadLetter {
+		r.fail("the settings are %+v, %v: want %+v", result.Settings, result.Err, r.model.settings)
+	}
+}
+
+// checkDead takes everything out of the dead-letter queues.
+func (r *leaseRun) checkDead() {
+	r.Helper()
+	for _, name := range []string{"jobs-dead", "failed"} {
+		wants := map[string]deadItem{}
+		for _, d := range r.model.dead {
+			if d.receiver == name {
+				wants[d.value] = d
+			}
+		}
+		q := r.queue(name)
+		if n := r.apply(fdbpq.Op{Kind: fdbpq.OpLen, Queue: q})[0].Len; n != int64(len(wants)) {
+			r.fail("%q has %d items, want %d", name, n, len(wants))
+		}
+		var last fdbpq.DeadLetter
+		var priority int64
+		for range len(wants) {
+			result := r.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q})[0]
+			item := result.Item
+			want, there := wants[string(item.Value)]
+			if result.Err != nil || !there || item.ID.Priority != want.id.Priority || item.ID == want.id ||
+				!item.PushedAt.Equal(time.UnixMicro(int64(binary.BigEndian.Uint64(want.id.Random[:])))) ||
+				(item.Headers != nil) != want.headers || item.DeadLetter == nil || *item.DeadLetter != want.letter {
+				r.fail("%q has %+v with %+v, %v: want %+v", name, item, item.DeadLetter, result.Err, want)
+			}
+			if item.ID.Priority == priority && item.DeadLetter.At.Before(last.At) {
+				r.fail("%q was buried at %v and comes after one buried at %v", item.Value, item.DeadLetter.At, last.At)
+			}
+			priority, last = item.ID.Priority, *item.DeadLetter
+			delete(wants, string(item.Value))
+		}
+	}
+	r.model.died += len(r.model.dead)
+	r.model.dead = nil
 }
 
 // checkAll compares what is stored with the model, and with itself.
@@ -285,6 +486,11 @@ func (r *leaseRun) checkAll() {
 	}
 	r.model.now = r.model.now.Add(24 * time.Hour)
 	r.model.settleDue()
+	r.apply(fdbpq.Op{Kind: fdbpq.OpPeek, Queue: r.q}) // brings back what is due
+	r.checkDead()
+	if r.model.died == 0 {
+		r.fail("nothing died")
+	}
 	var want, got []string
 	for i := r.model.first(fdbpq.Front); i != nil; i = r.model.first(fdbpq.Front) {
 		want = append(want, i.value)
@@ -300,7 +506,8 @@ func (r *leaseRun) checkAll() {
 	if !slices.Equal(got, want) {
 		r.fail("left are %q, want %q", got, want)
 	}
-	if _, err := fdbpqtest.CheckInvariants(r.Context(), r.db, "pq", "q"); err != nil {
-		r.fail("when all is popped: %v", err)
+	contents, err := fdbpqtest.CheckInvariants(r.Context(), r.db, "pq", "q")
+	if err != nil || contents.Items > 0 {
+		r.fail("when all is popped, %d items are left: %v", contents.Items, err)
 	}
 }

@@ -31,7 +31,8 @@ import (
 //	       release
 //
 // take is lend and removeRest in one, putBack giveBack with the item's history, and claim gets
-// an item that a token holds, wherever it is. A new state needs one method for each arrow to
+// an item that a token holds, wherever it is. An item that is buried is lent and discarded here,
+// and added to its dead-letter queue (deadletter.go). A new state needs one method for each arrow to
 // it and from it.
 //
 // flush writes the counters, so it must be called after all else.
@@ -39,12 +40,13 @@ type ledger struct {
 	tx     kv.Transaction
 	l      *layout
 	now    time.Time
-	deltas map[int64]int64 // changes of the counters, by priority
-	held   [2]int64        // the same of held items, by state
+	deltas map[int64]int64   // changes of the counters, by priority
+	held   [heldStates]int64 // the same of held items, by state
+	config config
 	wrote  bool
 }
 
-// add writes a new item, with ("m") keys if its id says so.
+// add writes an item, with ("m") keys if its id says so.
 func (g *ledger) add(id *ID, m *Message) {
 	g.tally(id, 1)
 	if !id.hasMeta() {
@@ -53,7 +55,7 @@ func (g *ledger) add(id *ID, m *Message) {
 	}
 	first := min(len(m.Value), g.l.format.chunk())
 	g.tx.Set(g.l.itemKey(id), g.l.format.encode(m.Value[:first]))
-	blob := append(encodeHeaders(m.Headers), m.Value[first:]...)
+	blob := append(encodeMeta(m), m.Value[first:]...)
 	for part := 0; len(blob) > 0; part++ {
 		n := min(len(blob), chunkSize)
 		g.tx.Set(g.l.metaKey(id, part), blob[:n])
@@ -89,7 +91,7 @@ func (g *ledger) release(h *held) {
 // putBack returns a lent item to its old place, with its history.
 func (g *ledger) putBack(h *held) {
 	g.giveBack(&h.id, h.value)
-	g.tx.Set(g.l.historyKey(&h.id), history{h.deliveries, h.fence, h.wait}.encode())
+	g.tx.Set(g.l.historyKey(&h.id), history{h.deliveries, h.fence, h.wait, h.reason}.encode())
 }
 
 // claim lends an item that a token holds.
@@ -134,18 +136,19 @@ func (g *ledger) take(s *stored) {
 
 // restore returns a taken item to its old place, as it was stored, with its history, and
 // lists the queue, which may have left the list of queues meanwhile.
-func (g *ledger) restore(s *stored, past []byte) {
+func (g *ledger) restore(item *Item) {
 	if g.l.list != nil {
 		g.l.addToList(g.tx, g.now)
 	}
-	g.tx.Set(s.pair.Key, s.pair.Value)
-	if past != nil {
-		g.tx.Set(g.l.historyKey(&s.item.ID), past)
+	o := item.origin
+	if o != nil && !item.ID.ours() {
+		g.giveBack(&item.ID, o.value)
+	} else {
+		g.add(&item.ID, &item.Message)
 	}
-	for _, part := range s.parts {
-		g.tx.Set(part.Key, part.Value)
+	if o != nil && o.past != nil {
+		g.tx.Set(g.l.historyKey(&item.ID), o.past)
 	}
-	g.tally(&s.item.ID, 1)
 }
 
 // tally adds to the counters. Items of other programs are not counted.
@@ -184,13 +187,13 @@ func (g *ledger) flush() {
 	}
 	addToCounter(g.tx, g.l.totalKey(), total)
 	clear(g.deltas)
-	g.held = [2]int64{}
+	g.held = [heldStates]int64{}
 }
 
 var zeroCounter = make([]byte, 8)
 
-// addToCounter adds to a counter, and removes it if it reaches zero, so that a queue with
-// many priorities leaves nothing behind.
+// addToCounter adds to a counter, and removes it if it falls to zero, so that a queue with
+// many priorities leaves nothing behind. A transaction that adds and subtracts adds first.
 func addToCounter(tx kv.Transaction, key []byte, delta int64) {
 	if delta == 0 {
 		return

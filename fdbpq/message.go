@@ -46,19 +46,26 @@ func (f ValueFormat) decode(stored []byte) []byte {
 
 // needsMeta reports whether the message needs ("m") keys.
 func (l *layout) needsMeta(m *Message) bool {
-	return len(m.Headers) > 0 || len(m.Value) > l.format.chunk()
+	return len(m.Headers) > 0 || m.DeadLetter != nil || len(m.Value) > l.format.chunk()
 }
 
-// metaVersion is the first element of what the ("m") keys hold. Their values, put together,
-// are a varint, the tuple (version, (name, value, value...), ...) of that length, and the
-// rest of the item's value.
-const metaVersion = 1
+// The values of the ("m") keys, put together, are a varint, a tuple of that length, and the
+// rest of the item's value. The tuple is (1, (name, value, value...), ...), or (2, dead letter,
+// (name, value, value...), ...).
+const (
+	metaVersion     = 1
+	metaVersionDead = 2
+)
 
-func encodeHeaders(headers map[string][]string) []byte {
+// encodeMeta returns what the ("m") keys hold before the rest of the value.
+func encodeMeta(m *Message) []byte {
 	head := tuple.Tuple{int64(metaVersion)}
-	for _, name := range slices.Sorted(maps.Keys(headers)) {
+	if m.DeadLetter != nil {
+		head = tuple.Tuple{int64(metaVersionDead), m.DeadLetter.encode()}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		header := tuple.Tuple{[]byte(name)} // as bytes, since it need not be UTF-8
-		for _, value := range headers[name] {
+		for _, value := range m.Headers[name] {
 			header = append(header, []byte(value))
 		}
 		head = append(head, header)
@@ -68,33 +75,42 @@ func encodeHeaders(headers map[string][]string) []byte {
 	return append(blob, packed...)
 }
 
-func decodeMeta(parts []kv.KeyValue) (headers map[string][]string, rest []byte, err error) {
+// decodeMeta returns a message without value, and the rest of the value.
+func decodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 	var blob []byte
 	for _, part := range parts {
 		blob = append(blob, part.Value...)
 	}
 	n, used := binary.Uvarint(blob)
 	if used <= 0 || n > uint64(len(blob)-used) {
-		return nil, nil, fmt.Errorf("%w: length of headers", ErrCorrupt)
+		return m, nil, fmt.Errorf("%w: length of headers", ErrCorrupt)
 	}
 	head, err := tuple.Unpack(blob[used : used+int(n)])
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: headers: %w", ErrCorrupt, err)
+		return m, nil, fmt.Errorf("%w: headers: %w", ErrCorrupt, err)
 	}
-	if len(head) == 0 || head[0] != int64(metaVersion) {
-		return nil, nil, fmt.Errorf("%w: headers are not of version %d", ErrCorrupt, metaVersion)
+	switch {
+	case len(head) > 0 && head[0] == int64(metaVersion):
+		head = head[1:]
+	case len(head) > 1 && head[0] == int64(metaVersionDead):
+		if m.DeadLetter, err = parseDeadLetter(head[1]); err != nil {
+			return m, nil, fmt.Errorf("%w: headers: %w: %v", ErrCorrupt, err, head[1])
+		}
+		head = head[2:]
+	default:
+		return m, nil, fmt.Errorf("%w: headers are not of version %d or %d", ErrCorrupt, metaVersion, metaVersionDead)
 	}
-	for _, element := range head[1:] {
+	for _, element := range head {
 		name, values, ok := decodeHeader(element)
 		if !ok {
-			return nil, nil, fmt.Errorf("%w: header %v", ErrCorrupt, element)
+			return m, nil, fmt.Errorf("%w: header %v", ErrCorrupt, element)
 		}
-		if headers == nil {
-			headers = make(map[string][]string, len(head)-1)
+		if m.Headers == nil {
+			m.Headers = make(map[string][]string, len(head))
 		}
-		headers[name] = values
+		m.Headers[name] = values
 	}
-	return headers, blob[used+int(n):], nil
+	return m, blob[used+int(n):], nil
 }
 
 func decodeHeader(element any) (name string, values []string, ok bool) {

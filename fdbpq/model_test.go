@@ -94,17 +94,16 @@ type want struct {
 // expect runs ops on the model, in the order that Batcher.Start documents.
 func (m *model) expect(ops []fdbpq.Op) []want {
 	wants := make([]want, len(ops))
-	stage := func(what fdbpq.Op, run func(q *modelQueue, i int)) {
+	stage := func(kind fdbpq.OpKind, run func(q *modelQueue, i int)) {
 		for i, op := range ops {
-			hasEnd := op.Kind == fdbpq.OpPop || op.Kind == fdbpq.OpPeek // others ignore it
-			is := op.Kind == what.Kind && (op.End == what.End || !hasEnd)
-			if q := m.queues[op.Queue]; is && wants[i].err == nil {
-				run(q, i)
+			if op.Kind == kind {
+				run(m.queues[op.Queue], i)
 			}
 		}
 	}
-	take := func(last, remove bool) func(q *modelQueue, i int) {
+	take := func(remove bool) func(q *modelQueue, i int) {
 		return func(q *modelQueue, i int) {
+			last := ops[i].End == fdbpq.Back
 			if last && q.fifo {
 				wants[i].err = fdbpq.ErrOp
 			} else if wants[i].item = q.end(last, remove); wants[i].item == nil {
@@ -112,14 +111,12 @@ func (m *model) expect(ops []fdbpq.Op) []want {
 			}
 		}
 	}
-	stage(opLen, func(q *modelQueue, i int) { wants[i].n = q.len() })
-	stage(opNoItem, func(q *modelQueue, i int) {
+	stage(fdbpq.OpLen, func(q *modelQueue, i int) { wants[i].n = q.len() })
+	stage(fdbpq.OpPush, func(q *modelQueue, i int) {
 		q.push(modelItem{priority: ops[i].Priority, message: ops[i].Message})
 	})
-	stage(opPopMin, take(false, true))
-	stage(opPopMax, take(true, true))
-	stage(opPeekMin, take(false, false))
-	stage(opPeekMax, take(true, false))
+	stage(fdbpq.OpPop, take(true))
+	stage(fdbpq.OpPeek, take(false))
 	return wants
 }
 

@@ -19,14 +19,34 @@ const (
 	OpLease
 	// OpAck removes a leased item.
 	OpAck
-	// OpNak gives a leased item back, after Delay. Its token is worth nothing then.
+	// OpNak gives a leased item back, after Delay. Its token is invalid from then on.
 	OpNak
-	// OpExtend has a lease begin anew.
+	// OpExtend renews a lease.
 	OpExtend
+	// OpInfo returns an Info.
+	OpInfo
+	// OpRestore puts an item that OpPop took, and that nobody received, back to its old
+	// place, with its history.
+	OpRestore
+	// OpTerm gives up a leased item: it moves to the dead-letter queue.
+	OpTerm
+	// OpSettings returns the settings of the queue.
+	OpSettings
+	// OpConfigure changes the settings of the queue. It comes before all other operations of
+	// its transaction.
+	OpConfigure
 )
 
 // Writes reports whether the operation can change the queue.
-func (k OpKind) Writes() bool { return k != OpPeek && k != OpLen }
+func (k OpKind) Writes() bool {
+	return k != OpPeek && k != OpLen && k != OpInfo && k != OpSettings
+}
+
+// seesDue reports whether the result depends on what is due in the queue, so that this has to be
+// brought back first.
+func (k OpKind) seesDue() bool {
+	return k == OpPop || k == OpLease || k == OpPeek || k == OpLen || k == OpInfo
+}
 
 // End is an end of a queue.
 type End uint8
@@ -42,34 +62,51 @@ const (
 // Op is one operation on one queue.
 type Op struct {
 	Kind OpKind
-	// Queue is a *PriorityQueue or a *Queue.
-	Queue Target
 	// End is for OpPop, OpPeek and OpLease.
 	End End
+	// Follows ties the operation to the one before it, on the same queue: if that failed,
+	// this one fails with the same error. So an OpLease that follows an OpAck happens only
+	// if that did, and pops that follow each other share MaxBytes. An OpPush can only follow
+	// an OpPush, and ties both ways: of pushes that follow each other all are done, or none,
+	// and then all fail with the error of the first that failed.
+	Follows bool
+	// Waits makes an OpPop or OpLease that finds nothing report Result.NextDue.
+	Waits bool
+	// Uncounted makes OpNak not count the delivery. Backoff is then no delay.
+	Uncounted bool
+	// Queue is a *PriorityQueue or a *Queue.
+	Queue Target
 	// Priority and Message are for OpPush. A FIFO queue ignores Priority.
 	Priority int64
 	Message  Message
+	// Item is for OpRestore: what an OpPop on the same queue returned. It must not be
+	// changed.
+	Item *Item
 
 	// Lease is the length of the lease of OpLease, MinLease to MaxLease; 0 means
-	// DefaultLease, or the length of the lease before if it follows an OpAck or OpLease. For
+	// Settings.AckWait, or the length of the lease before if it follows an OpAck or OpLease. For
 	// OpExtend 0 means the length that the lease had.
 	Lease time.Duration
-	// Token says which lease OpAck, OpNak and OpExtend are about.
+	// Token says which lease OpAck, OpNak, OpExtend and OpTerm are about.
 	Token Token
-	// Delay is how long OpNak keeps the item back, 0 to MaxDelay.
+	// Delay is how long OpNak keeps the item back, 0 to MaxDelay, or Backoff.
 	Delay time.Duration
-	// Uncounted makes OpNak not count the delivery.
-	Uncounted bool
-	// Follows ties the operation to the one before it, on the same queue: if that failed,
-	// this one fails with the same error. So an OpLease that follows an OpAck happens only
-	// if that did, and pops that follow each other share MaxBytes.
-	Follows bool
+	// Reason says why OpNak or OpTerm is made, for the DeadLetter: that of OpTerm is its Reason,
+	// and that of the last OpNak with one its Error. Control characters are replaced, and what
+	// exceeds MaxNakReason or MaxTermReason is cut off.
+	Reason string
+	// Configure changes the settings for OpConfigure. It may be called more than once, with
+	// the settings that the queue has.
+	Configure func(*Settings)
 	// MaxBytes is the most bytes of values and headers that an OpPop or OpLease and
 	// those that follow it return together; 0 means no limit. The first item that
 	// exceeds it stays in the queue, with ErrMaxBytes. So does an item that an OpLease has
 	// no room for, because a transaction can move about MaxMessageSize bytes: an item
-	// counts with its first 90,000 bytes.
+	// counts with its first 90,000 bytes. Its error wraps ErrNoRoom as well.
 	MaxBytes int
+	// MaxPriorities is the most priorities that an OpInfo returns, half of them from either
+	// end; 0 means MaxInfoPriorities, which is also the most.
+	MaxPriorities int
 }
 
 var errFIFOEnd = fmt.Errorf("%w: a FIFO queue has pops and peeks at its front only", ErrOp)
@@ -77,15 +114,25 @@ var errFIFOEnd = fmt.Errorf("%w: a FIFO queue has pops and peeks at its front on
 // check returns an error if the queue does not support the operation.
 func (op *Op) check(l *layout) error {
 	switch op.Kind {
-	case OpLen:
+	case OpLen, OpInfo, OpSettings:
+		return nil
+	case OpConfigure:
+		if op.Configure == nil {
+			return fmt.Errorf("%w: nothing says what to configure", ErrOp)
+		}
 		return nil
 	case OpPush:
 		if size := op.Message.size(); size > MaxMessageSize {
 			return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)
 		}
 		return nil
-	case OpAck, OpNak, OpExtend:
-		if op.Delay < 0 || op.Delay > MaxDelay {
+	case OpRestore:
+		if op.Item == nil || l.fifo && op.Item.ID.Priority != 0 {
+			return fmt.Errorf("%w: want the item that a pop took from this queue", ErrOp)
+		}
+		return nil
+	case OpAck, OpNak, OpExtend, OpTerm:
+		if (op.Delay < 0 || op.Delay > MaxDelay) && op.Delay != Backoff {
 			return fmt.Errorf("%w: a delay of %v: want 0 to %v", ErrOp, op.Delay, MaxDelay)
 		}
 		return checkLease(op.Lease)
@@ -117,11 +164,23 @@ type Result struct {
 	Item Item
 	// Lease is that of OpLease and OpExtend.
 	Lease Lease
+	// NextDue is when the next item of the queue falls due, zero if none will, for an operation
+	// with Waits that finds nothing. For OpNak it is when the delay of the item is over, zero
+	// without a delay.
+	NextDue time.Time
 	// wait is the length of the lease that an OpLease gave or an OpAck ended.
 	wait time.Duration
 	// Len is the number of items, for OpLen.
 	Len int64
+	// Info is the result of OpInfo. Operations on the same queue may share it.
+	Info *Info
+	// Settings is those of the queue, for OpSettings and OpConfigure.
+	Settings *Settings
 	// Err is the error of this operation alone: ErrEmpty, ErrMessageTooLarge, ErrLeaseLost,
-	// ErrMaxBytes, ErrOp or ErrCorrupt. It does not affect the other operations.
+	// ErrMaxBytes, ErrBehind, ErrExists, ErrSettings, ErrOp or ErrCorrupt. It does not affect the other operations.
 	Err error
 }
+
+// LeaseLength is the length of the lease that an OpLease gave or an OpAck ended. It is what
+// an OpLease without a length has if it follows.
+func (r *Result) LeaseLength() time.Duration { return r.wait }

@@ -49,7 +49,7 @@ func (t *txOps) guardPeeks(q *queueOps) {
 		if s == nil {
 			continue
 		}
-		if _, own := q.pushed[s.item.ID]; own {
+		if _, own := q.pushed[s.item.ID]; own || t.dead.owns(q.l, &s.item.ID) {
 			t.tx.AddReadConflict(q.l.before(s.pair.Key, End(end)))
 		}
 	}

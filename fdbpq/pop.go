@@ -2,25 +2,40 @@ package fdbpq
 
 import (
 	"cmp"
+	"errors"
+	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // pops is the pops and leases of one queue.
 type pops struct {
-	indexes [2][]int // into txOps.ops, by End
+	indexes []int  // into txOps.ops
+	wants   [2]int // how many there are, by End
+	waits   bool   // one of them has Waits
+
 	ends    ends
+	damaged [2]error                 // by End: why no more items can be popped there
 	past    kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
+	later   kv.Future[[]kv.KeyValue] // what falls due next; nil unless waits
+	due     time.Time                // when this transaction's first lease ends
 }
 
-// pop runs the pops from both ends. It reads both ends before it removes anything; where
-// they overlap, the front takes first.
+// pop runs the pops and leases in the order of ops. It reads both ends of each queue before
+// it removes anything.
 func (t *txOps) pop() error {
 	queues := make([]*queueOps, 0, len(t.queues)) // that have pops
 	for _, q := range t.queues {
 		if q.pops != nil {
 			q.due.begin()
 			q.pops.begin(t.tx, q.l)
+			if q.pops.needsSettings(t.ops) {
+				q.ledger.beginSettings()
+			}
+			if q.pops.waits {
+				q.pops.later = t.tx.Snapshot().GetRange(q.l.laterRange(t.now), kv.RangeOptions{Limit: 1})
+			}
 			queues = append(queues, q)
 		}
 	}
@@ -36,10 +51,11 @@ func (t *txOps) pop() error {
 		q.pops.ends.beginReads()
 	}
 	for _, q := range queues {
-		for end := range q.pops.indexes {
-			if err := t.takeItems(q, End(end)); err != nil {
-				return err
-			}
+		if err := t.takeItems(q); err != nil {
+			return err
+		}
+		if err := t.findNextDue(q); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -49,7 +65,15 @@ func (t *txOps) pop() error {
 // history.
 func (p *pops) begin(tx kv.Transaction, l *layout) {
 	p.past = l.firstHistory(tx)
-	p.ends = l.walkEnds(tx, [2]int{len(p.indexes[Front]), len(p.indexes[Back])})
+	p.ends = l.walkEnds(tx, p.wants)
+}
+
+// needsSettings reports whether settings say how long a lease is.
+func (p *pops) needsSettings(ops []Op) bool {
+	return slices.ContainsFunc(p.indexes, func(i int) bool {
+		op := &ops[i]
+		return op.Kind == OpLease && op.Lease == 0 && !op.Follows
+	})
 }
 
 // refill brings back what is due in the queues, and reads the items again where some came
@@ -79,7 +103,7 @@ func (t *txOps) refill(queues []*queueOps) error {
 // which is usual, pops need not read those of their items. It reads without conflict: see
 // readHistory.
 func (l *layout) firstHistory(tx kv.Transaction) kv.Future[[]kv.KeyValue] {
-	return tx.Snapshot().GetRange(within(l.key(kindHistory, 1)), kv.RangeOptions{Limit: 1})
+	return tx.Snapshot().GetRange(l.kindRange(kindHistory), kv.RangeOptions{Limit: 1})
 }
 
 // readHistory starts to read the history of an item that is to be taken. It reads without
@@ -88,16 +112,15 @@ func (l *layout) readHistory(tx kv.Transaction, id *ID) kv.Future[[]byte] {
 	return tx.Snapshot().Get(l.historyKey(id))
 }
 
-// takeItems gives each pop and lease from one end an item.
-func (t *txOps) takeItems(q *queueOps, end End) error {
+// takeItems gives each pop and lease an item.
+func (t *txOps) takeItems(q *queueOps) error {
 	p := q.pops
-	indexes := p.indexes[end]
 	pasts, err := p.past.Get()
 	if err != nil {
 		return err
 	}
 	room := 0 // what is left of MaxBytes
-	for n, i := range indexes {
+	for _, i := range p.indexes {
 		op := &t.ops[i]
 		if !op.Follows || i == 0 || t.ops[i-1].Kind != op.Kind {
 			room = op.MaxBytes
@@ -106,55 +129,116 @@ func (t *txOps) takeItems(q *queueOps, end End) error {
 			t.results[i].Err = t.results[i-1].Err
 			continue
 		}
-		s, err := p.ends.next(end)
-		if err != nil {
+		err := t.takeItem(q, i, &room, len(pasts) > 0)
+		if err = failOps(t.results, []int{i}, err); err != nil {
 			return err
 		}
-		if s == nil {
-			t.results[i].Err = cmp.Or(q.due.err, ErrEmpty)
-			continue
+	}
+	return nil
+}
+
+// takeItem gives a pop or lease an item, or an error in its result. room is what is left of
+// MaxBytes; pasts says whether items may have histories. The error is one of the store, or
+// ErrCorrupt.
+func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
+	op, p := &t.ops[i], q.pops
+	if err := p.damaged[op.End]; err != nil {
+		return err
+	}
+	wait, err := t.leaseLength(q, i)
+	if err != nil {
+		return err
+	}
+	s, err := p.ends.next(op.End)
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		t.results[i].Err = cmp.Or(q.due.err, ErrEmpty)
+		return nil
+	}
+	// Usually a no-op: beginReads has begun.
+	s.beginRead(t.tx, q.l)
+	if err := s.finishRead(); err != nil {
+		return err
+	}
+	if s.err != nil {
+		// The item stays, and so do those behind it: serving them would break the order.
+		p.damaged[op.End] = s.err
+		return s.err
+	}
+	if op.MaxBytes > 0 {
+		if *room -= s.item.Message.size(); *room < 0 {
+			p.ends.unread(op.End, s)
+			t.results[i].Err = ErrMaxBytes
+			return nil
 		}
-		// Where the pages of both ends overlap, beginReads read only the front's copies.
-		// If the pops from the front fail, those from the back get to the others.
-		s.beginRead(t.tx, q.l)
-		if err := s.finishRead(); err != nil {
+	}
+	if op.Kind == OpLease && len(s.pair.Value) > maxHeldValue {
+		p.ends.unread(op.End, s)
+		t.results[i].Err = errCannotHold
+		return nil
+	}
+	if op.Kind == OpLease && !t.fits(len(s.pair.Value)) {
+		p.ends.unread(op.End, s)
+		t.results[i].Err = errNoRoom
+		return nil
+	}
+	var past []byte
+	if pasts {
+		if past, err = q.l.readHistory(t.tx, &s.item.ID).Get(); err != nil {
 			return err
 		}
-		if s.err != nil {
-			// The item stays, and so do those behind it: serving them would break
-			// the order.
-			return failOps(t.results, indexes[n:], s.err)
+	}
+	if op.Kind == OpLease {
+		if err := t.leaseItem(q, i, s, past, wait); err != nil {
+			p.damaged[op.End] = err
+			return err
 		}
-		if op.MaxBytes > 0 {
-			if room -= s.item.Message.size(); room < 0 {
-				p.ends.unread(end, s)
-				t.results[i].Err = ErrMaxBytes
-				continue
-			}
+		p.ends.noteTaken(op.End, s)
+		return nil
+	}
+	p.ends.noteTaken(op.End, s)
+	q.ledger.take(s)
+	q.ledger.forget(&s.item.ID, past)
+	taken := s.taken(q.l, past)
+	t.results[i].Item = *taken.Item
+	t.popped = append(t.popped, taken)
+	return nil
+}
+
+// noteDue records when a lease that a pop gave ends.
+func (p *pops) noteDue(at time.Time) { p.due = earliest(p.due, at) }
+
+// earliest returns the earlier of two times; zero is none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// findNextDue tells the pops that wait and have found nothing when the next item falls due.
+func (t *txOps) findNextDue(q *queueOps) error {
+	p := q.pops
+	if !p.waits {
+		return nil
+	}
+	entries, err := p.later.Get()
+	if err != nil {
+		return err
+	}
+	if len(entries) > 0 {
+		at, err := q.l.dueTime(entries[0].Key)
+		if err == nil { // else whoever brings it back says what is wrong
+			p.noteDue(at)
 		}
-		if op.Kind == OpLease && !t.fits(s.pair.Value) {
-			p.ends.unread(end, s)
-			t.results[i].Err = errNoRoom
-			continue
+	}
+	p.noteDue(q.due.next) // later was read before
+	for _, i := range p.indexes {
+		if t.ops[i].Waits && errors.Is(t.results[i].Err, ErrEmpty) {
+			t.results[i].NextDue = p.due
 		}
-		var past []byte
-		if len(pasts) > 0 {
-			if past, err = q.l.readHistory(t.tx, &s.item.ID).Get(); err != nil {
-				return err
-			}
-		}
-		if op.Kind == OpLease {
-			if err := t.leaseItem(q, i, s, past); err != nil {
-				return failOps(t.results, indexes[n:], err)
-			}
-			p.ends.noteTaken(end, s)
-			continue
-		}
-		p.ends.noteTaken(end, s)
-		t.results[i].Item = s.item
-		q.ledger.take(s)
-		q.ledger.forget(&s.item.ID, past)
-		t.popped = append(t.popped, takenItem{q.l, s, past})
 	}
 	return nil
 }

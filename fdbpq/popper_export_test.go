@@ -54,7 +54,7 @@ func (p *Popper) Staged(r kv.Reader) (Staged, error) {
 			span = within(p.l.partPrefix(int64(i - 1)))
 		}
 		if n == &s.Due {
-			span = within(p.l.key(kindDue, 1))
+			span = p.l.kindRange(kindDue)
 		}
 		pairs, err := r.GetRange(span, kv.RangeOptions{}).Get()
 		if err != nil {

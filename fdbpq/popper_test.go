@@ -326,3 +326,40 @@ func TestManyPoppers(t *testing.T) {
 		wantEqual(f.T, "length", f.length(q)+f.length(fifo), 0)
 	})
 }
+
+// More falls due than one transaction handles, and the first of it stays back for longer. The rest is
+// found nevertheless, in line and without.
+func TestPoppersFindWhatIsDueLate(t *testing.T) {
+	for _, inLine := range []bool{false, true} {
+		t.Run(fmt.Sprint("line=", inLine), func(t *testing.T) {
+			f := onMem(t)
+			q := f.queue("jobs")
+			clock := newClock(time.Now())
+			f.batcher.SetNow(clock.now)
+			f.configure(q, func(s *fdbpq.Settings) { s.Backoff = []time.Duration{time.Hour} })
+			var pushes, leases []fdbpq.Op
+			for range 3 * fdbpq.DuePage {
+				pushes = append(pushes, opPush(q, 1, "stays"))
+				leases = append(leases, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second})
+			}
+			f.apply(pushes...)
+			f.apply(leases...)
+			f.push(q, 1, "late")
+			token := f.apply(leases[0])[0].Lease.Token
+			f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: token, Delay: time.Minute})
+			clock.advance(2 * time.Minute)
+			p := fdbpq.NewPopper(f.db, q)
+			clock.give(p)
+			if inLine {
+				f.line(p, fdbpq.Front)
+				for range 4 {
+					f.serve(p)
+				}
+				f.wantStaged(p, 0, 1, 1, 0)
+				return
+			}
+			f.wantPop(p.PopMin, "late")
+			f.wantEmpty(p.PopMin)
+		})
+	}
+}

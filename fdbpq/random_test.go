@@ -132,3 +132,78 @@ func (w *worker) batcherWithEnd(cancel func()) *fdbpq.Batcher {
 	}
 	return fdbpq.NewBatcher(&watched{Database: w.faults, unknown: cancel}, w.Keyspace)
 }
+
+// What nobody receives is restored, and comes once: with many Batchers on two queues, commits
+// of unknown outcome, and contexts that end at any point.
+func TestRestoredItemsOnce(t *testing.T) {
+	_, seed := newRandom(t)
+	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
+	q, fifo := f.queue("a"), f.fifoQueue("a")
+	const items = 200
+	for i := range items {
+		f.apply(opPush(q, int64(i%3), fmt.Sprint("q", i)), opPush(fifo, 0, fmt.Sprint("f", i)))
+	}
+	var mu sync.Mutex
+	received, restored := map[string]int{}, 0
+	f.run(seed, 6, func(w *worker) {
+		var back []fdbpq.Op // what this worker has to restore
+		for round := range 100 {
+			ops := back
+			for range w.random.IntN(4) {
+				if round < 80 {
+					ops = append(ops, w.nextOp(q, fifo, opPopMin, opPopMax))
+				}
+			}
+			ctx, cancel := context.WithCancel(f.ctx)
+			w.batcher = w.batcherWithEnd(cancel)
+			results, err := w.batcher.Apply(ctx, ops)
+			cancel()
+			for kv.MaybeCommitted(err) && w.batcher.Settle(f.ctx) != nil {
+				f.Error("Settle failed")
+			}
+			switch {
+			case kv.MaybeCommitted(err): // the pops are undone, the restores are done
+				back = nil
+			case err != nil:
+				back = ops[:len(back):len(back)] // nothing is done
+			default:
+				taken := ops[len(back):]
+				for i, r := range results[:len(back)] {
+					if r.Err != nil {
+						f.Errorf("restoring %s: %v", ops[i].Item.ID, r.Err)
+					}
+				}
+				results, back = results[len(back):], nil
+				mu.Lock()
+				for i, r := range results {
+					switch {
+					case r.Err != nil:
+					case w.random.IntN(4) == 0:
+						received[string(r.Item.Value)]++
+					default:
+						restored++
+						back = append(back, opRestore(taken[i].Queue, r.Item))
+					}
+				}
+				mu.Unlock()
+			}
+		}
+		for _, o := range back {
+			f.Errorf("%s is not restored", o.Item.ID)
+		}
+	})
+	f.calm()
+	got := len(received)
+	for _, v := range append(f.values(q.PopMin), f.values(fifo.Dequeue)...) {
+		received[v]++
+	}
+	for v, n := range received {
+		if n != 1 {
+			t.Errorf("%s came %d times", v, n)
+		}
+	}
+	if len(received) != 2*items {
+		t.Errorf("%d of %d items are left", len(received), 2*items)
+	}
+	t.Logf("%d received, %d restored; faults %v", got, restored, f.faults.Counts())
+}

@@ -7,9 +7,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-var errReadOnly = fmt.Errorf("%w: it is not a peek or a len", ErrOp)
+var errReadOnly = fmt.Errorf("%w: it is not a peek, len, info or OpSettings", ErrOp)
 
-// Read runs peeks and lens in the caller's transaction, and returns one Result for each, in
+// Read runs peeks, lens, infos and OpSettings in the caller's transaction, and returns one Result for each, in
 // the order of ops. It starts all reads before it waits for the first, so many take hardly
 // more time than one.
 //
@@ -25,7 +25,7 @@ func Read(r kv.Reader, ops []Op) ([]Result, error) {
 // read is Read. Unless now is nil, it reports whether something is due by then.
 func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, isDue bool, err error) {
 	results = make([]Result, len(ops))
-	queues := group(ops, results)
+	queues := group(ops, results, nil)
 	for i := range ops {
 		if ops[i].Kind.Writes() {
 			results[i].Err = errReadOnly
@@ -33,10 +33,16 @@ func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, isDue bool, 
 	}
 	for _, q := range queues {
 		q.beginLens(r)
+		if q.infos != nil {
+			q.infos.begin(r)
+		}
 		if q.peeks != nil {
 			q.peeks.begin(r, q.l)
 		}
-		if now != nil {
+		if len(q.configs) > 0 {
+			q.ledger.config.begin(r, q.l)
+		}
+		if now != nil && q.looks() {
 			q.due.head = r.GetRange(q.l.dueRange(*now), kv.RangeOptions{Limit: 1})
 		}
 	}
@@ -44,11 +50,17 @@ func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, isDue bool, 
 		if err := q.finishLens(results); err != nil {
 			return nil, false, err
 		}
+		if err := q.readConfigs(results); err != nil {
+			return nil, false, err
+		}
 		if q.peeks != nil {
 			if err := q.peeks.find(); err != nil {
 				return nil, false, err
 			}
 		}
+	}
+	if err := runInfos(r, queues, results); err != nil {
+		return nil, false, err
 	}
 	for _, q := range queues {
 		if q.peeks != nil {
@@ -58,8 +70,8 @@ func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, isDue bool, 
 		}
 	}
 	for _, q := range queues {
-		if now == nil {
-			break
+		if q.due.head == nil {
+			continue
 		}
 		entries, err := q.due.head.Get()
 		if err != nil {

@@ -11,13 +11,21 @@ import (
 )
 
 // The value of a receipt is the tuple (microseconds, number of the attempt, number of
-// popped items restored so far). The attempt is settledAttempt once the batch is settled.
-const settledAttempt = 0
+// items restored so far).
+const (
+	// settledAttempt is the attempt once the batch is settled.
+	settledAttempt = 0
+	// noAttempt is the attempt while the restores of a batch are made up for of which no
+	// attempt has committed.
+	noAttempt = -1
+)
 
 // unsettled is a batch that ended with an unknown outcome.
 type unsettled struct {
 	receipt []byte
-	popped  map[int64][]takenItem // what each attempt would have popped
+	// restore is what to restore, by the attempt that has committed: what it popped. If
+	// none has, it is what the batch was to restore.
+	restore map[int64][]takenItem
 }
 
 // writeReceipt writes the receipt of an attempt, and makes all attempts with the same
@@ -61,8 +69,9 @@ func parseReceipt(value []byte) (at time.Time, number, restored int64, err error
 }
 
 // Settle resolves the batches of unknown outcome. If such a batch has not committed, Settle
-// makes sure that it never will. If it has, Settle restores the items that it popped to
-// their old places, since nobody received them; its pushes stay. Start settles before it
+// makes sure that it never will, but restores what its restores were to restore. If it has,
+// Settle restores the items that it popped to their old places, since nobody received them;
+// its pushes and restores stay. Start settles before it
 // does anything else, so call Settle only to have items back before the next batch. It
 // retries until ctx ends, and does nothing if there is nothing to settle.
 //
@@ -106,14 +115,17 @@ func (b *Batcher) settle(tx kv.Transaction, u unsettled, budget int) (done bool,
 	if err != nil {
 		return false, err
 	}
-	var number, restored int64
+	number, restored := int64(noAttempt), int64(0)
 	if value != nil {
 		if _, number, restored, err = parseReceipt(value); err != nil {
 			return false, err
 		}
 	}
-	items := u.popped[number] // none if no attempt has committed
-	next := restoreSome(tx, items, int(restored), budget, b.now())
+	items := u.restore[number]
+	next, err := restoreSome(tx, items, int(restored), budget, b.now())
+	if err != nil {
+		return false, err
+	}
 	if next < len(items) {
 		b.writeReceipt(tx, u.receipt, number, next)
 		return false, nil
@@ -122,32 +134,37 @@ func (b *Batcher) settle(tx kv.Transaction, u unsettled, budget int) (done bool,
 	return true, nil
 }
 
-// restoreOverhead is about the number of bytes that restoring an item takes in a transaction
-// besides what is stored: conflict ranges and counters. Long keys take more.
-const restoreOverhead = 500
-
-// restoreSome restores items from index next on: about budget bytes, but at least one. It
-// returns the index of the first that it left.
-func restoreSome(tx kv.Transaction, items []takenItem, next, budget int, now time.Time) int {
-	ledgers := make(map[*layout]*ledger)
-	size := 0
-	for begin := next; next < len(items); next++ {
-		l := items[next].l
-		size += items[next].size() + restoreOverhead
-		if size > budget && next > begin {
+// restoreSome restores items from index next on, unless they are in their queues: about budget
+// bytes, but at least one. It returns the index of the first that it left.
+func restoreSome(tx kv.Transaction, items []takenItem, next, budget int, now time.Time) (int, error) {
+	var reads []occupied
+	end := next
+	for size := 0; end < len(items); end++ {
+		i := &items[end]
+		if size += i.restoreSize(); size > budget && end > next {
 			break
 		}
-		g := ledgers[l]
-		if g == nil {
-			g = &ledger{tx: tx, l: l, now: now}
-			ledgers[l] = g
+		reads = append(reads, i.l.readOccupied(tx, &i.ID))
+	}
+	ledgers := make(map[*layout]*ledger)
+	for n := range reads {
+		i := &items[next+n]
+		if err := reads[n].check(&i.ID); errors.Is(err, ErrExists) {
+			continue
+		} else if err != nil {
+			return next, err
 		}
-		g.restore(items[next].stored, items[next].past)
+		g := ledgers[i.l]
+		if g == nil {
+			g = &ledger{tx: tx, l: i.l, now: now}
+			ledgers[i.l] = g
+		}
+		g.restore(i.Item)
 	}
 	for _, g := range ledgers {
 		g.flush()
 	}
-	return next
+	return end, nil
 }
 
 // receiptPage is how many receipts SweepReceipts reads in one transaction.

@@ -73,6 +73,11 @@ func ops(whats ...fdbpq.Op) []fdbpq.Op {
 	return list
 }
 
+func waiting(op fdbpq.Op) fdbpq.Op {
+	op.Waits = true
+	return op
+}
+
 // pushOp is a push, of an item with ("m") keys if headers is true.
 func pushOp(priority int64, headers bool) []fdbpq.Op {
 	op := fdbpq.Op{Kind: fdbpq.OpPush, Priority: priority, Message: message("value")}
@@ -137,6 +142,9 @@ func TestRoundsOfBatches(t *testing.T) {
 		{name: "pop.max of an empty queue", before: none, ops: ops(popMax), reads: 3, rounds: 1, empty: 1},
 		{name: "pop from both ends", before: withHeaders(2), ops: ops(popMin, popMax), reads: 6, rounds: 2},
 		{name: "pop of one item from both ends", before: withHeaders(1), ops: ops(popMin, popMax), reads: 5, rounds: 2, empty: 1},
+		{name: "pop of one item from the back first", before: withHeaders(1), ops: ops(popMax, popMin), reads: 5, rounds: 2, empty: 1},
+		{name: "pop that waits", before: plain(1), ops: ops(waiting(popMin)), reads: 4, rounds: 1, both: true},
+		{name: "pop that waits for an empty queue", before: none, ops: ops(waiting(popMin)), reads: 4, rounds: 1, empty: 1, both: true},
 		{name: "pop of an empty queue from both ends", before: none, ops: ops(popMin, popMax), reads: 4, rounds: 1, empty: 2},
 
 		{name: "peek", before: plain(1), ops: ops(peekMin), reads: 2, rounds: 1, both: true},

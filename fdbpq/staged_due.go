@@ -146,14 +146,16 @@ func (a *uncollected) giveBack(value []byte) {
 
 // returnDue handles what is due in a queue, in a transaction that has no other use for its
 // ledger yet.
-func returnDue(tx kv.Transaction, l *layout, now time.Time) (returned bool, err error) {
+func returnDue(tx kv.Transaction, l *layout, now time.Time) (*due, error) {
 	g := ledger{tx: tx, l: l, now: now}
-	d := due{ledger: &g}
-	if err := bringBack([]*due{&d}); err != nil {
-		return false, err
+	dead := burials{tx: tx, now: now}
+	d := &due{ledger: &g, dead: &dead}
+	if err := bringBack([]*due{d}); err != nil {
+		return nil, err
 	}
 	g.flush()
-	return d.returned, d.err
+	dead.flush()
+	return d, d.err
 }
 
 // adopt adds the oldest answers and claims that are due to the time index. Versions of this

@@ -48,7 +48,7 @@ const (
 	partClaim
 )
 
-func (l *layout) requestRange() kv.Range { return within(l.key(kindRequest, 1)) }
+func (l *layout) requestRange() kv.Range { return l.kindRange(kindRequest) }
 
 func (l *layout) requestKey(count int64, id [randomSize]byte) []byte {
 	return tuple.AppendBytes(tuple.AppendInt(l.key(kindRequest, 40), count), id[:])

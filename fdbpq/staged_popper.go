@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -134,6 +135,7 @@ func (p *Popper) finish(r *request, took bool) {
 // tryAtOnce makes one attempt to pop without a request. If others are waiting, or were when
 // this Popper last waited, it registers the request instead, and returns nil.
 func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *Result, err error) {
+	var behind []*layout // if nothing was found
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
 		last, err := p.lastInLine(tx).Get()
 		if err != nil {
@@ -146,18 +148,26 @@ func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *Result, err
 		if err := p.sweepIfDue(tx, now); err != nil {
 			return err
 		}
-		b, err := apply(tx, []Op{{Kind: OpPop, End: r.end, Queue: p.q}}, now, nil)
+		b, err := apply(tx, []Op{{Kind: OpPop, End: r.end, Queue: p.q}}, now, nil, nil)
 		if err != nil {
 			return err
 		}
 		result = &b.results[0]
 		if result.Err == nil {
 			r.claim(tx, b.popped[0], now)
+		} else if errors.Is(result.Err, ErrEmpty) {
+			behind = b.behind()
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
+	}
+	if len(behind) > 0 {
+		if _, _, err := catchUp(ctx, p.db, behind, p.now(), 0); err != nil {
+			return nil, err
+		}
+		return p.tryAtOnce(ctx, r)
 	}
 	return result, nil
 }

@@ -23,6 +23,9 @@ func (p *Popper) serve(ctx context.Context, own *request) (*Result, error) {
 		return s.serveLine()
 	})
 	own.first = "" // unknown now
+	if err == nil && s.behind {
+		_, _, err = catchUp(ctx, p.db, []*layout{p.l}, s.now, 0)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -54,8 +57,9 @@ type serving struct {
 	result *Result // of own
 	line   []*lineEntry
 
-	items ends
-	past  kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
+	items  ends
+	behind bool                     // there are no items, but more is due than this transaction brings back
+	past   kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
 
 	served, bytes int // how many got an item, and the size of their values
 }
@@ -87,10 +91,13 @@ func (s *serving) dequeue(w *lineEntry) {
 
 // serveLine gives items to the requests in order, until it runs out of either; the rest of
 // the line waits for the next serving. Only if there is no item at all does it say "empty",
-// because that conflicts with every push.
+// because that conflicts with every push, and only if nothing more is due.
 func (s *serving) serveLine() error {
 	if err := s.findItems(); err != nil {
 		return err
+	}
+	if s.behind {
+		return nil
 	}
 	if s.isEmpty() {
 		s.tx.AddReadConflict(s.l.itemRange())
@@ -121,8 +128,9 @@ func (s *serving) findItems() error {
 	if err := s.readItems(); err != nil || !s.isEmpty() {
 		return err
 	}
-	returned, err := returnDue(s.tx, s.l, s.now)
-	if err != nil || !returned {
+	d, err := returnDue(s.tx, s.l, s.now)
+	if err != nil || !d.returned {
+		s.behind = err == nil && d.behind()
 		return err
 	}
 	return s.readItems()
@@ -186,8 +194,9 @@ func (s *serving) give(w *lineEntry, item *stored, g *ledger) error {
 		if item.err == nil {
 			g.removeRest(item)
 			g.forget(&item.item.ID, past)
-			s.own.claim(s.tx, takenItem{s.l, item, past}, s.now)
-			s.result = &Result{Item: item.item}
+			taken := item.taken(s.l, past)
+			s.own.claim(s.tx, taken, s.now)
+			s.result = &Result{Item: *taken.Item}
 			return nil
 		}
 	}

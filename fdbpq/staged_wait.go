@@ -84,7 +84,7 @@ func (p *Popper) checkAnswer(ctx context.Context, r *request) (result *Result, e
 			}
 			if taken != nil {
 				r.claimed = taken
-				result = &Result{Item: taken.stored.item}
+				result = &Result{Item: *taken.Item}
 				return nil
 			}
 		}
@@ -139,8 +139,9 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 	}
 	g.removeRest(&s)
 	g.forget(&s.item.ID, past)
-	r.claim(tx, takenItem{p.l, &s, past}, now)
-	return &Result{Item: s.item}, nil
+	taken := s.taken(p.l, past)
+	r.claim(tx, taken, now)
+	return &Result{Item: *taken.Item}, nil
 }
 
 // stayInLine records who is first in line, and registers the request if it is not in line.

@@ -75,7 +75,7 @@ func (p *Popper) erase(ctx context.Context, r *request) error {
 		}
 		g := ledger{tx: tx, l: p.l, now: p.now()}
 		if taken != nil {
-			g.restore(taken.stored, taken.past)
+			g.restore(taken.Item)
 			p.l.clearUntil(tx, taken.marker.deadline, r.claimKey)
 		}
 		if encoded != nil {

@@ -6,20 +6,13 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// stored is an item as it was read, with all that is needed to restore it.
+// stored is an item as it was read.
 type stored struct {
 	item  Item
 	pair  kv.KeyValue              // the item's own key and value, as stored
 	metas kv.Future[[]kv.KeyValue] // the ("m") keys being read; nil before beginRead, or if there are none
 	parts []kv.KeyValue            // the ("m") keys, once read
 	err   error                    // ErrCorrupt if this item cannot be read
-}
-
-// takenItem is an item that was taken, and its queue.
-type takenItem struct {
-	l *layout
-	*stored
-	past []byte // its history, as stored; nil if it has none
 }
 
 // parseStored parses the pair of an item, without its ("m") keys.
@@ -63,23 +56,14 @@ func (s *stored) finishRead() error {
 		return err
 	}
 	s.parts = parts
-	headers, rest, err := decodeMeta(parts)
+	m, rest, err := decodeMeta(parts)
 	if err != nil {
 		s.err = fmt.Errorf("item %s: %w", s.item.ID, err)
 		return nil
 	}
-	s.item.Headers = headers
+	s.item.Headers, s.item.DeadLetter = m.Headers, m.DeadLetter
 	if len(rest) > 0 {
 		s.item.Value = append(s.item.Value, rest...)
 	}
 	return nil
-}
-
-// size is the number of bytes stored.
-func (s *stored) size() int {
-	n := len(s.pair.Key) + len(s.pair.Value)
-	for _, part := range s.parts {
-		n += len(part.Key) + len(part.Value)
-	}
-	return n
 }

@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -40,8 +41,7 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.Text, e.Code) }
 
-// Headers returns the headers of the reply, which has no payload. They belong
-// to the caller.
+// Headers returns the headers of the reply. They belong to the caller.
 func (e *Error) Headers() map[string][]string {
 	h := map[string][]string{
 		HeaderError:     {e.Text},
@@ -51,6 +51,19 @@ func (e *Error) Headers() map[string][]string {
 		h[HeaderOutcome] = []string{OutcomeUnknown}
 	}
 	return h
+}
+
+// Payload returns the payload of the reply to a failed push, which tells JetStream
+// publishers the same: {"error":{"code":400,"description":"..."}}.
+func (e *Error) Payload() []byte {
+	type inner struct {
+		Code        Code   `json:"code"`
+		Description string `json:"description"`
+	}
+	payload, _ := json.Marshal(struct { // never returns an error for these types
+		Error inner `json:"error"`
+	}{inner{e.Code, e.Text}})
+	return payload
 }
 
 // ErrorFromHeaders is the inverse of [Error.Headers]. It returns nil for the headers of

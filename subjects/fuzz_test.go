@@ -63,7 +63,7 @@ func FuzzParse(f *testing.F) {
 func checkErrorText(t *testing.T, err error) {
 	t.Helper()
 	ours := false
-	for _, sentinel := range []error{ErrPrefix, ErrQueueName, ErrVerb, ErrPriority} {
+	for _, sentinel := range []error{ErrPrefix, ErrQueueName, ErrVerb, ErrPriority, ErrToken} {
 		ours = ours || errors.Is(err, sentinel)
 	}
 	text := err.Error()

@@ -20,9 +20,22 @@ const (
 	// HeaderLeaseUntil is when a lease is over, in TimeLayout.
 	HeaderLeaseUntil = "Pq-Lease-Until"
 
+	// Headers of an item in a dead-letter queue: the queue that it was in, why it was moved, when,
+	// in TimeLayout, how many deliveries it had, and the reason of the last negative
+	// acknowledgement that gave one.
+	HeaderDeadQueue      = "Pq-Dead-Queue"
+	HeaderDeadReason     = "Pq-Dead-Reason"
+	HeaderDeadAt         = "Pq-Dead-At"
+	HeaderDeadDeliveries = "Pq-Dead-Deliveries"
+	HeaderDeadError      = "Pq-Dead-Error"
+
 	// HeaderBatchCount ends the reply to a pop of several items: the number of items that
 	// were sent.
 	HeaderBatchCount = "Pq-Batch-Count"
+
+	// HeaderHeartbeat marks a message that is neither an item nor the end of a reply: the pop
+	// still waits for that many items.
+	HeaderHeartbeat = "Pq-Heartbeat"
 
 	// HeaderError says, in the reply to a request that failed, what was wrong and what
 	// would be right. The name comes from NATS's service protocol.
@@ -39,6 +52,12 @@ const (
 	// HeaderMsgID is the header in which NATS clients send the id of a message that
 	// should be stored only once.
 	HeaderMsgID = "Nats-Msg-Id"
+
+	// HeaderExpectedStream is the header in which JetStream publishers say which stream
+	// they expect to store a message. For a push that is the name of the queue.
+	HeaderExpectedStream = "Nats-Expected-Stream"
+	// HeaderTTL is the header in which NATS clients say when a message expires.
+	HeaderTTL = "Nats-TTL"
 )
 
 // OutcomeUnknown is the only value of [HeaderOutcome].
@@ -49,6 +68,9 @@ const Reserved = "Pq-"
 
 // IsReserved reports whether the header is the protocol's, in upper or lower case.
 func IsReserved(name string) bool { return hasPrefixFold(name, Reserved) }
+
+// IsNATS reports whether the header is NATS's, in upper or lower case.
+func IsNATS(name string) bool { return hasPrefixFold(name, "Nats-") }
 
 // RequestHeaderKnown reports whether a request may carry a header of that name. Names
 // that begin with "Pq-", in any case, are ours. Only [HeaderPriority] is known, and
@@ -84,6 +106,7 @@ type Fate uint8
 const (
 	Kept    Fate = iota // stored, and sent with the item
 	Dropped             // a NATS server's own note about the request: not stored, not sent
+	Checked             // HeaderExpectedStream: compared with the queue, not stored, not sent
 	Refused             // the push is refused; a header that is stored already is not sent
 )
 
@@ -98,7 +121,7 @@ func HeaderFate(name string, values []string) Fate {
 	switch {
 	case hasPrefixFold(name, "Nmqtt-"): // the server's notes on what an MQTT client published
 		return Dropped
-	case !hasPrefixFold(name, "Nats-"):
+	case !IsNATS(name):
 		return Kept
 	case strings.EqualFold(name, HeaderTraceDest) && setByServer(values):
 		return Dropped
@@ -111,6 +134,27 @@ func HeaderFate(name string, values []string) Fate {
 	return Refused
 }
 
+// WhyRefused says why a push must not have a header that is Refused, as the end of a
+// sentence.
+func WhyRefused(name string) string {
+	switch {
+	case hasPrefixFold(name, "Nats-Expected-"):
+		return "it is a condition that only a stream can check, and a push must not ignore it: leave it out, or push to a stream"
+	case hasPrefixFold(name, "Nats-Batch-"):
+		return "queues have no batches of JetStream: push many items with push.batch or enqueue.batch"
+	case strings.EqualFold(name, "Nats-Rollup"):
+		return "a push never removes other items: leave it out"
+	default:
+		return "NATS servers act on it, and would on the reply that returns the item: leave it out"
+	}
+}
+
+// OfPushAlone reports whether the header is about the push of an item, and no longer about the
+// item once it is in a dead-letter queue.
+func OfPushAlone(name string) bool {
+	return strings.EqualFold(name, HeaderMsgID) || strings.EqualFold(name, HeaderTTL)
+}
+
 // natsHeaders are the names that begin with "Nats-" and are not refused.
 var natsHeaders = [...]struct {
 	name string
@@ -119,7 +163,8 @@ var natsHeaders = [...]struct {
 	// Set by the pusher. A stream acts on them too, so a pop whose reply subject
 	// belongs to a stream is stored there as the pusher asked.
 	{HeaderMsgID, Kept},
-	{"Nats-TTL", Kept},
+	{HeaderTTL, Kept},
+	{HeaderExpectedStream, Checked},
 	// A stream's notes on a message that it republished or delivered.
 	{"Nats-Stream", Kept},
 	{"Nats-Subject", Kept},
@@ -153,6 +198,21 @@ func setByServer(values []string) bool {
 func AddedByServer(name string) bool {
 	return hasPrefixFold(name, "Nmqtt-") || strings.EqualFold(name, headerRequestInfo) ||
 		strings.EqualFold(name, headerTraceHop) || strings.EqualFold(name, HeaderTraceDest)
+}
+
+// headerPunctuation may be in the names of headers, besides letters and digits.
+const headerPunctuation = "!#$%&'*+-.^_`|~"
+
+// ValidHeaderName reports whether NATS's Go client can send a header of that name.
+func ValidHeaderName(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		alnum := 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
+		if !alnum && strings.IndexByte(headerPunctuation, c) < 0 {
+			return false
+		}
+	}
+	return len(name) > 0
 }
 
 func hasPrefixFold(s, prefix string) bool {

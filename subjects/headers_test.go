@@ -52,13 +52,17 @@ func TestHeaderFate(t *testing.T) {
 		{"Nats-Stream-Source", x, Refused},
 		{"Nats-Rollup", []string{"all"}, Refused},
 		{"nats-rollup", []string{"sub"}, Refused},
-		{"Nats-Expected-Stream", x, Refused},
+		{"Nats-Expected-Last-Sequence", x, Refused},
+		{"Nats-Expected-Stream-2", x, Refused},
 		{"Nats-Schedule", []string{"@at 2026-01-01T00:00:00Z"}, Refused},
 		{"Nats-Batch-Id", x, Refused},
 		{HeaderError, x, Refused},
 		{"Nats-", x, Refused},
 		{"Nats-Msg-Id-2", x, Refused},
 		{"Nats-Unheard-Of", nil, Refused},
+
+		{HeaderExpectedStream, x, Checked},
+		{"nats-expected-stream", x, Checked},
 
 		{HeaderTraceDest, []string{TraceDisabled}, Dropped},
 		{HeaderTraceDest, []string{"_R_.abc.def"}, Dropped},

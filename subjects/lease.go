@@ -9,43 +9,38 @@ import (
 // Encode returns the payload that ParsePopOptions reads, nil if o asks for nothing. It does
 // not check the bounds.
 func (o PopOptions) Encode() []byte {
-	var b []byte
-	member := func(name string) []byte {
-		start := `{"`
-		if b != nil {
-			start = `,"`
+	var b object
+	add := func(name string, value int64) {
+		if value != 0 {
+			b.add(name, strconv.AppendInt(nil, value, 10))
 		}
-		return append(b, start+name+`":`...)
 	}
-	if o.Batch != 0 {
-		b = strconv.AppendInt(member("batch"), int64(o.Batch), 10)
-	}
+	add("batch", int64(o.Batch))
 	if o.Lease || o.AckWait != 0 {
-		b = strconv.AppendInt(member("ack_wait"), int64(o.AckWait), 10)
+		b.add("ack_wait", strconv.AppendInt(nil, int64(o.AckWait), 10))
 	}
-	if o.MaxBytes != 0 {
-		b = strconv.AppendInt(member("max_bytes"), int64(o.MaxBytes), 10)
-	}
+	add("max_bytes", int64(o.MaxBytes))
+	add("expires", int64(o.Expires))
+	add("idle_heartbeat", int64(o.IdleHeartbeat))
 	if o.NoWait {
-		b = append(member("no_wait"), "true"...)
+		b.add("no_wait", []byte("true"))
 	}
-	if b != nil {
-		b = append(b, '}')
+	if b == nil {
+		return nil
 	}
-	return b
+	return b.end()
 }
 
 // Encode returns the payload that ParseAck reads. It does not check the bounds.
 func (a Ack) Encode() []byte {
 	switch a.Kind {
 	case AckNak:
-		switch {
-		case a.Snooze:
-			return fmt.Appendf(nil, `-NAK {"delay":%d,"snooze":true}`, int64(a.Delay))
-		case a.Delay != 0:
-			return fmt.Appendf(nil, `-NAK {"delay":%d}`, int64(a.Delay))
+		return a.encodeNak()
+	case AckTerm:
+		if a.Reason != "" {
+			return []byte("+TERM " + a.Reason)
 		}
-		return []byte("-NAK")
+		return []byte("+TERM")
 	case AckProgress:
 		return []byte("+WPI")
 	case AckNext:
@@ -56,6 +51,23 @@ func (a Ack) Encode() []byte {
 	default:
 		return []byte("+ACK")
 	}
+}
+
+func (a Ack) encodeNak() []byte {
+	var o object
+	if a.HasDelay {
+		o.add("delay", strconv.AppendInt(nil, int64(a.Delay), 10))
+	}
+	if a.Snooze {
+		o.add("snooze", []byte("true"))
+	}
+	if a.Reason != "" {
+		o.add("reason", textJSON(a.Reason))
+	}
+	if o == nil {
+		return []byte("-NAK")
+	}
+	return append([]byte("-NAK "), o.end()...)
 }
 
 // LeaseInfo is what the headers of a reply say about the lease of its item.
@@ -96,3 +108,6 @@ func ParseBatchEnd(h map[string][]string) (sent int, ends bool, err error) {
 	}
 	return sent, true, nil
 }
+
+// IsHeartbeat reports whether a message with these headers only says that a pop still waits.
+func IsHeartbeat(h map[string][]string) bool { return len(h[HeaderHeartbeat]) > 0 }

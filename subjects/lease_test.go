@@ -16,6 +16,9 @@ func TestEncodePopOptions(t *testing.T) {
 		`{"batch":2,"ack_wait":100000000,"max_bytes":9,"no_wait":true}`: {
 			Batch: 2, Lease: true, AckWait: subjects.MinAckWait, MaxBytes: 9, NoWait: true,
 		},
+		`{"batch":2,"expires":1000000,"idle_heartbeat":100000000,"no_wait":true}`: {
+			Batch: 2, Expires: subjects.MinExpires, IdleHeartbeat: subjects.MinIdleHeartbeat, NoWait: true,
+		},
 	} {
 		if got := string(o.Encode()); got != want {
 			t.Errorf("%+v: encoded to %s, want %s", o, got, want)
@@ -30,12 +33,16 @@ func TestEncodeAck(t *testing.T) {
 	for want, a := range map[string]subjects.Ack{
 		`+ACK`:                             {},
 		`-NAK`:                             {Kind: subjects.AckNak},
-		`-NAK {"delay":5000000}`:           {Kind: subjects.AckNak, Delay: 5 * time.Millisecond},
-		`-NAK {"delay":0,"snooze":true}`:   {Kind: subjects.AckNak, Snooze: true},
-		`-NAK {"delay":1,"snooze":true}`:   {Kind: subjects.AckNak, Delay: 1, Snooze: true},
+		`-NAK {"delay":5000000}`:           {Kind: subjects.AckNak, Delay: 5 * time.Millisecond, HasDelay: true},
+		`-NAK {"delay":0,"snooze":true}`:   {Kind: subjects.AckNak, HasDelay: true, Snooze: true},
+		`-NAK {"reason":"\"no\""}`:         {Kind: subjects.AckNak, Reason: `"no"`},
+		`+TERM`:                            {Kind: subjects.AckTerm},
+		`+TERM no`:                         {Kind: subjects.AckTerm, Reason: "no"},
+		`-NAK {"delay":1,"snooze":true}`:   {Kind: subjects.AckNak, Delay: 1, HasDelay: true, Snooze: true},
 		`+WPI`:                             {Kind: subjects.AckProgress},
 		`+NXT`:                             {Kind: subjects.AckNext},
 		`+NXT {"batch":3,"max_bytes":100}`: {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 3, MaxBytes: 100}},
+		`+NXT {"expires":3600000000000}`:   {Kind: subjects.AckNext, Next: subjects.PopOptions{Expires: subjects.MaxExpires}},
 	} {
 		if got := string(a.Encode()); got != want {
 			t.Errorf("%+v: encoded to %s, want %s", a, got, want)
@@ -74,5 +81,16 @@ func TestBatchEnd(t *testing.T) {
 	}
 	if n, ends, err := subjects.ParseBatchEnd(map[string][]string{subjects.HeaderBatchCount: {"x"}}); !ends || err == nil {
 		t.Errorf("a bad end: %d, %t, %v", n, ends, err)
+	}
+}
+
+func TestIsHeartbeat(t *testing.T) {
+	for want, h := range map[bool]map[string][]string{
+		true:  {subjects.HeaderHeartbeat: {"3"}},
+		false: {subjects.HeaderBatchCount: {"3"}},
+	} {
+		if got := subjects.IsHeartbeat(h); got != want {
+			t.Errorf("%v: %t", h, got)
+		}
 	}
 }

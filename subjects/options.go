@@ -1,17 +1,17 @@
 package subjects
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// ErrOptions: the payload of a pop or of an acknowledgement is not what it may be.
+// ErrOptions: the payload of a pop, an acknowledgement or a change of settings is not what it
+// may be.
 var ErrOptions = errors.New("bad options")
 
 // Bounds of options.
@@ -21,13 +21,18 @@ const (
 	// MinAckWait and MaxAckWait bound the length of a lease.
 	MinAckWait = 100 * time.Millisecond
 	MaxAckWait = 12 * time.Hour
-	// MaxDelay is the longest delay of a negative acknowledgement.
+	// MinExpires and MaxExpires bound how long a pop may wait for items.
+	MinExpires = time.Millisecond
+	MaxExpires = time.Hour
+	// MinIdleHeartbeat is the shortest time between two heartbeats of a pop that waits.
+	MinIdleHeartbeat = 100 * time.Millisecond
+	// MaxDelay is the longest delay of a negative acknowledgement, or in a backoff.
 	MaxDelay = 10 * 365 * 24 * time.Hour
 )
 
 // PopOptions is what the payload of a pop asks for, a JSON object:
 //
-//	{"batch": 10, "ack_wait": "30s", "max_bytes": 1048576, "no_wait": true}
+//	{"batch": 10, "expires": "30s", "ack_wait": "30s", "max_bytes": 1048576, "idle_heartbeat": "5s", "no_wait": true}
 //
 // The names are those of JetStream's pull requests, and ack_wait. Durations are integers in
 // nanoseconds, as there, or texts such as "30s".
@@ -36,11 +41,19 @@ type PopOptions struct {
 	Batch int
 	// Lease says that ack_wait was given: the items are leased.
 	Lease bool
-	// AckWait is the length of the leases, MinAckWait to MaxAckWait; 0 means the default.
+	// AckWait is the length of the leases, MinAckWait to MaxAckWait; 0 means as the settings
+	// of the queue say.
 	AckWait time.Duration
 	// MaxBytes is the most bytes of values and headers to return; 0 means no limit.
 	MaxBytes int
-	// NoWait asks for an answer at once. A pop never waits, so it changes nothing.
+	// Expires is how long the pop waits for items, MinExpires to MaxExpires; 0 means not at
+	// all.
+	Expires time.Duration
+	// IdleHeartbeat is the time between the heartbeats of a pop that waits, MinIdleHeartbeat to
+	// MaxExpires; 0 means none.
+	IdleHeartbeat time.Duration
+	// NoWait makes a pop with Expires wait only if there is nothing at first. It changes
+	// nothing for other pops.
 	NoWait bool
 }
 
@@ -58,10 +71,21 @@ func ParsePopOptions(payload []byte) (o PopOptions, err error) {
 			return err
 		}},
 		{"max_bytes", func(v json.RawMessage) (err error) { o.MaxBytes, err = parseCount(v, 0, 1<<40); return err }},
+		{"expires", func(v json.RawMessage) (err error) {
+			o.Expires, err = parseDuration(v, MinExpires, MaxExpires)
+			return err
+		}},
+		{"idle_heartbeat", func(v json.RawMessage) (err error) {
+			o.IdleHeartbeat, err = parseDuration(v, MinIdleHeartbeat, MaxExpires)
+			return err
+		}},
 		{"no_wait", func(v json.RawMessage) (err error) { o.NoWait, err = parseBool(v); return err }},
 	}
 	if err := members.parse(payload); err != nil {
 		return PopOptions{}, err
+	}
+	if o.IdleHeartbeat != 0 && o.Expires == 0 {
+		return PopOptions{}, fmt.Errorf("%w: idle_heartbeat without expires: only a pop that waits has heartbeats: want both or neither", ErrOptions)
 	}
 	return o, nil
 }
@@ -73,17 +97,22 @@ type AckKind uint8
 const (
 	AckDone     AckKind = iota // "" or "+ACK": the item is done
 	AckNak                     // "-NAK ...": give the item back
-	AckProgress                // "+WPI": the lease begins anew
+	AckProgress                // "+WPI": renews the lease
 	AckNext                    // "+NXT ...": the item is done, and the next is wanted
+	AckTerm                    // "+TERM ...": give the item up
 )
 
 // Ack is the payload of an acknowledgement.
 type Ack struct {
 	Kind AckKind
-	// Delay is how long AckNak keeps the item back, 0 to MaxDelay.
-	Delay time.Duration
+	// Delay is how long AckNak keeps the item back, 0 to MaxDelay, if HasDelay is set. If not, the
+	// settings of the queue say it.
+	Delay    time.Duration
+	HasDelay bool
 	// Snooze makes AckNak not count the delivery.
 	Snooze bool
+	// Reason is why AckNak or AckTerm was sent, "" if it does not say. It is any text.
+	Reason string
 	// Next is for AckNext.
 	Next PopOptions
 }
@@ -98,6 +127,9 @@ func ParseAck(payload []byte) (a Ack, err error) {
 	case "-NAK":
 		a.Kind = AckNak
 		return a, a.parseNak(rest)
+	case "+TERM":
+		a.Kind, a.Reason = AckTerm, rest
+		return a, nil
 	case "+WPI":
 		a.Kind = AckProgress
 	case "+NXT":
@@ -114,7 +146,7 @@ func ParseAck(payload []byte) (a Ack, err error) {
 		a.Next, err = ParsePopOptions([]byte(rest))
 		return a, err
 	default:
-		return a, fmt.Errorf("%w: %s: want nothing, +ACK, -NAK, +WPI or +NXT", ErrOptions, quote(string(payload)))
+		return a, fmt.Errorf("%w: %s: want nothing, +ACK, -NAK, +WPI, +NXT or +TERM", ErrOptions, quote(string(payload)))
 	}
 	if rest != "" || strings.HasSuffix(string(payload), " ") {
 		return a, fmt.Errorf("%w: %s: want nothing after %s", ErrOptions, quote(string(payload)), verb)
@@ -128,6 +160,7 @@ func (a *Ack) parseNak(text string) (err error) {
 	case text == "":
 		return nil
 	case text[0] != '{':
+		a.HasDelay = true
 		quoted, _ := json.Marshal(text) // a string always marshals
 		if a.Delay, err = parseDuration(quoted, 0, MaxDelay); err != nil {
 			return fmt.Errorf("%w: -NAK: %w", ErrOptions, err)
@@ -135,8 +168,17 @@ func (a *Ack) parseNak(text string) (err error) {
 		return nil
 	}
 	members := memberList{
-		{"delay", func(v json.RawMessage) (err error) { a.Delay, err = parseDuration(v, 0, MaxDelay); return err }},
+		{"delay", func(v json.RawMessage) (err error) {
+			a.HasDelay = true
+			a.Delay, err = parseDuration(v, 0, MaxDelay)
+			return err
+		}},
 		{"snooze", func(v json.RawMessage) (err error) { a.Snooze, err = parseBool(v); return err }},
+		{"reason", func(v json.RawMessage) (err error) {
+			a.Reason, err = parseText(v)
+			a.Reason = strings.TrimSpace(a.Reason)
+			return err
+		}},
 	}
 	return members.parse([]byte(text))
 }
@@ -152,53 +194,34 @@ type memberList []member
 // parse reads an object strictly: names as they are spelled here, each at most once, and
 // nothing after the object.
 func (list memberList) parse(payload []byte) error {
-	var names []string
-	for _, m := range list {
-		names = append(names, m.name)
-	}
 	malformed := func(problem any) error {
+		var names []string
+		for _, m := range list {
+			names = append(names, m.name)
+		}
 		return fmt.Errorf("%w: %s: %v: want a JSON object with members of %s", ErrOptions, quote(string(payload)), problem, strings.Join(names, ", "))
 	}
-	decoder := json.NewDecoder(bytes.NewReader(payload))
-	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
-		return malformed("not an object")
-	}
-	seen := map[string]bool{}
-	for decoder.More() {
-		token, err := decoder.Token()
-		name, ok := token.(string)
-		if err != nil || !ok {
-			return malformed("not JSON")
+	var seen uint64 // bit i: member i of the list
+	for r := (objectReader{rest: payload}); ; {
+		name, value, err := r.next()
+		if err != nil {
+			return malformed(err)
 		}
-		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return malformed("not JSON")
+		if value == nil {
+			return nil
 		}
-		if seen[name] {
-			return malformed(fmt.Sprintf("%s given twice", quote(name)))
-		}
-		seen[name] = true
-		known := false
-		for _, m := range list {
-			if m.name != name {
-				continue
-			}
-			known = true
-			if err := m.set(value); err != nil {
-				return fmt.Errorf("%w: %s: %w", ErrOptions, name, err)
-			}
-		}
-		if !known {
+		i := slices.IndexFunc(list, func(m member) bool { return m.name == name })
+		if i < 0 {
 			return malformed(fmt.Sprintf("unknown member %s", quote(name)))
 		}
+		if seen&(1<<i) != 0 {
+			return malformed(fmt.Sprintf("%s given twice", quote(name)))
+		}
+		seen |= 1 << i
+		if err := list[i].set(value); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrOptions, name, err)
+		}
 	}
-	if _, err := decoder.Token(); err != nil { // the end of the object
-		return malformed("not JSON")
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return malformed("something after the object")
-	}
-	return nil
 }
 
 // parseCount reads an integer between the bounds.
@@ -221,20 +244,25 @@ func parseBool(v json.RawMessage) (bool, error) {
 	}
 }
 
+func parseText(v json.RawMessage) (text string, err error) {
+	if len(v) == 0 || v[0] != '"' || json.Unmarshal(v, &text) != nil {
+		return "", fmt.Errorf("%s: want a text in quotes", quote(string(v)))
+	}
+	return text, nil
+}
+
 // parseDuration reads a duration that is 0 or between the bounds: an integer in nanoseconds
 // or a text with a unit.
-func parseDuration(v json.RawMessage, least, most time.Duration) (time.Duration, error) {
-	var d time.Duration
+func parseDuration(v json.RawMessage, least, most time.Duration) (d time.Duration, err error) {
 	var text string
-	n, err := strconv.ParseInt(string(v), 10, 64)
-	if err == nil {
+	var n int64
+	if len(v) == 0 || v[0] != '"' {
+		n, err = strconv.ParseInt(string(v), 10, 64)
 		d = time.Duration(n)
-	} else if err = json.Unmarshal(v, &text); err == nil && len(v) > 0 && v[0] == '"' {
+	} else if err = json.Unmarshal(v, &text); err == nil {
 		if d, err = time.ParseDuration(text); err == nil && strings.Trim(text, "0123456789.+-") == "" && text != "0" {
 			err = errors.New("no unit")
 		}
-	} else if err == nil {
-		err = errors.New("neither number nor text")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%s: want nanoseconds, or a text such as \"30s\"", quote(string(v)))

@@ -19,39 +19,54 @@ func TestPopOptions(t *testing.T) {
 		`{"ack_wait":"0s"}`:      {Lease: true},
 		`{"ack_wait":100000000}`: {Lease: true, AckWait: 100 * time.Millisecond},
 		`{"max_bytes":0,"no_wait":true,"batch":2,"ack_wait":"12h"}`: {Batch: 2, Lease: true, AckWait: 12 * time.Hour, NoWait: true},
+		`{"expires":"1h","idle_heartbeat":"100ms"}`:                 {Expires: time.Hour, IdleHeartbeat: 100 * time.Millisecond},
+		`{"idle_heartbeat":"1h","expires":1000000}`:                 {Expires: time.Millisecond, IdleHeartbeat: time.Hour},
+		`{"expires":0,"idle_heartbeat":"0s","no_wait":true}`:        {NoWait: true},
 	} {
 		if got, err := subjects.ParsePopOptions([]byte(payload)); err != nil || got != want {
 			t.Errorf("%s: %+v, %v: want %+v", payload, got, err, want)
 		}
 	}
 	for payload, words := range map[string]string{
-		`null`:                           "not an object",
-		`[]`:                             "not an object",
-		`5`:                              "not an object",
-		`{`:                              "not JSON",
-		`{"batch":1}}`:                   "something after",
-		`{"batch":1} {}`:                 "something after",
-		`{"batch":1,"batch":1}`:          "given twice",
-		`{"Batch":1}`:                    "unknown member",
-		`{"expires":"1s"}`:               "unknown member",
-		`{"batch":null}`:                 "1 to 1000",
-		`{"batch":0}`:                    "1 to 1000",
-		`{"batch":-1}`:                   "1 to 1000",
-		`{"batch":1001}`:                 "1 to 1000",
-		`{"batch":1.5}`:                  "1 to 1000",
-		`{"batch":1e2}`:                  "1 to 1000",
-		`{"batch":"1"}`:                  "1 to 1000",
-		`{"batch":99999999999999999999}`: "1 to 1000",
-		`{"ack_wait":null}`:              "nanoseconds",
-		`{"ack_wait":"30"}`:              "nanoseconds",
-		`{"ack_wait":30}`:                "100ms to 12h",
-		`{"ack_wait":"-5s"}`:             "100ms to 12h",
-		`{"ack_wait":"13h"}`:             "100ms to 12h",
-		`{"ack_wait":"soon"}`:            "nanoseconds",
-		`{"ack_wait":[1]}`:               "nanoseconds",
-		`{"max_bytes":-1}`:               "from 0",
-		`{"no_wait":1}`:                  "true or false",
-		"{\"\x00\":1}":                   "not JSON",
+		`null`:                                "not an object",
+		`[]`:                                  "not an object",
+		`5`:                                   "not an object",
+		`{`:                                   "not JSON",
+		`{"batch":1}}`:                        "something after",
+		`{"batch":1} {}`:                      "something after",
+		`{"batch":1,"batch":1}`:               "given twice",
+		`{"Batch":1}`:                         "unknown member",
+		`{"Expires":"1s"}`:                    "unknown member",
+		`{"expires":null}`:                    "nanoseconds",
+		`{"expires":true}`:                    "nanoseconds",
+		`{"expires":"30"}`:                    "nanoseconds",
+		`{"expires":999999}`:                  "1ms to 1h",
+		`{"expires":-1}`:                      "1ms to 1h",
+		`{"expires":"1h1ns"}`:                 "1ms to 1h",
+		`{"expires":1,"expires":1}`:           "1ms to 1h",
+		`{"idle_heartbeat":"1s"}`:             "without expires",
+		`{"expires":0,"idle_heartbeat":"1s"}`: "without expires",
+		`{"expires":"1s","idle_heartbeat":"99ms"}`: "100ms to 1h",
+		`{"expires":"1s","idle_heartbeat":"2h"}`:   "100ms to 1h",
+		`{"expires":"1s","idle_heartbeat":{}}`:     "nanoseconds",
+		`{"batch":null}`:                           "1 to 1000",
+		`{"batch":0}`:                              "1 to 1000",
+		`{"batch":-1}`:                             "1 to 1000",
+		`{"batch":1001}`:                           "1 to 1000",
+		`{"batch":1.5}`:                            "1 to 1000",
+		`{"batch":1e2}`:                            "1 to 1000",
+		`{"batch":"1"}`:                            "1 to 1000",
+		`{"batch":99999999999999999999}`:           "1 to 1000",
+		`{"ack_wait":null}`:                        "nanoseconds",
+		`{"ack_wait":"30"}`:                        "nanoseconds",
+		`{"ack_wait":30}`:                          "100ms to 12h",
+		`{"ack_wait":"-5s"}`:                       "100ms to 12h",
+		`{"ack_wait":"13h"}`:                       "100ms to 12h",
+		`{"ack_wait":"soon"}`:                      "nanoseconds",
+		`{"ack_wait":[1]}`:                         "nanoseconds",
+		`{"max_bytes":-1}`:                         "from 0",
+		`{"no_wait":1}`:                            "true or false",
+		"{\"\x00\":1}":                             "not JSON",
 	} {
 		_, err := subjects.ParsePopOptions([]byte(payload))
 		if !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), words) {
@@ -65,11 +80,19 @@ func TestAck(t *testing.T) {
 		"":                                  {},
 		"+ACK":                              {},
 		"-NAK":                              {Kind: subjects.AckNak},
-		"-NAK 30s":                          {Kind: subjects.AckNak, Delay: 30 * time.Second},
-		`-NAK {"delay":1000000000}`:         {Kind: subjects.AckNak, Delay: time.Second},
-		`-NAK {"delay":"1s","snooze":true}`: {Kind: subjects.AckNak, Delay: time.Second, Snooze: true},
+		"-NAK 30s":                          {Kind: subjects.AckNak, Delay: 30 * time.Second, HasDelay: true},
+		"-NAK 0s":                           {Kind: subjects.AckNak, HasDelay: true},
+		`-NAK {}`:                           {Kind: subjects.AckNak},
+		`-NAK {"delay":0}`:                  {Kind: subjects.AckNak, HasDelay: true},
+		`-NAK {"delay":1000000000}`:         {Kind: subjects.AckNak, Delay: time.Second, HasDelay: true},
+		`-NAK {"delay":"1s","snooze":true}`: {Kind: subjects.AckNak, Delay: time.Second, HasDelay: true, Snooze: true},
+		`-NAK {"reason":" disk\r\nfull "}`:  {Kind: subjects.AckNak, Reason: "disk\r\nfull"},
+		"+TERM":                             {Kind: subjects.AckTerm},
+		"+TERM  ":                           {Kind: subjects.AckTerm},
+		"+TERM no such user ":               {Kind: subjects.AckTerm, Reason: "no such user"},
 		"+WPI":                              {Kind: subjects.AckProgress},
 		"+NXT":                              {Kind: subjects.AckNext},
+		`+NXT {"expires":"5s"}`:             {Kind: subjects.AckNext, Next: subjects.PopOptions{Expires: 5 * time.Second}},
 		"+NXT 5":                            {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 5}},
 		`+NXT {"batch":2}`:                  {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 2}},
 	} {
@@ -78,8 +101,8 @@ func TestAck(t *testing.T) {
 		}
 	}
 	for _, payload := range []string{
-		"ack", "+ack", "+ACK now", "+ACK ", "-NAK 30", "-NAK soon", "-NAK -1s", `-NAK {"delay":-1}`, `-NAK {"other":1}`, "-NAK 11y", "+WPI 5",
-		"+NXT 0", "+NXT -1", "+NXT 1001", "+NXT x", `+NXT {"expires":1}`, "\x00", strings.Repeat("x", 1000),
+		"ack", "+ack", "+ACK now", "+ACK ", "-NAK 30", "-NAK soon", "-NAK -1s", `-NAK {"delay":-1}`, `-NAK {"other":1}`, `-NAK {"reason":5}`, `-NAK {"reason":null}`, "+TERMinate", "-NAK 11y", "+WPI 5",
+		"+NXT 0", "+NXT -1", "+NXT 1001", "+NXT x", `+NXT {"expires":1}`, `+NXT {"idle_heartbeat":"1s"}`, "\x00", strings.Repeat("x", 1000),
 	} {
 		if _, err := subjects.ParseAck([]byte(payload)); !errors.Is(err, subjects.ErrOptions) || len(err.Error()) > 600 {
 			t.Errorf("%q: %v", payload, err)
@@ -88,14 +111,22 @@ func TestAck(t *testing.T) {
 }
 
 func FuzzOptions(f *testing.F) {
-	for _, payload := range []string{"", `{"batch":1}`, "-NAK 5s", `-NAK {"delay":1}`, "+NXT 4", `{"ack_wait":"1s","no_wait":false}`} {
+	for _, payload := range []string{"", `{"batch":1}`, "-NAK 5s", `-NAK {"delay":1}`, "+NXT 4", `{"ack_wait":"1s","no_wait":false}`,
+		`{"expires":"30s","idle_heartbeat":"5s","no_wait":true}`, `+NXT {"expires":1000000}`} {
 		f.Add([]byte(payload))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		o, err := subjects.ParsePopOptions(payload)
 		if err == nil && (o.Batch < 0 || o.Batch > subjects.MaxPopBatch || o.MaxBytes < 0 ||
-			o.AckWait != 0 && (o.AckWait < subjects.MinAckWait || o.AckWait > subjects.MaxAckWait)) {
+			o.AckWait != 0 && (o.AckWait < subjects.MinAckWait || o.AckWait > subjects.MaxAckWait) ||
+			o.Expires != 0 && (o.Expires < subjects.MinExpires || o.Expires > subjects.MaxExpires) ||
+			o.IdleHeartbeat != 0 && (o.IdleHeartbeat < subjects.MinIdleHeartbeat || o.Expires == 0)) {
 			t.Errorf("%q: %+v", payload, o)
+		}
+		if err == nil {
+			if again, err := subjects.ParsePopOptions(o.Encode()); err != nil || again != o {
+				t.Errorf("%q: %+v, encoded and parsed again %+v, %v", payload, o, again, err)
+			}
 		}
 		a, ackErr := subjects.ParseAck(payload)
 		if ackErr == nil && (a.Delay < 0 || a.Delay > subjects.MaxDelay) {

@@ -17,12 +17,32 @@ type Pushed struct {
 	ID    string `json:"id"`
 	// Priority is nil in a FIFO queue.
 	Priority *int64 `json:"priority,omitempty"`
+	Stored
+}
+
+// Stored makes the reply to a push what JetStream calls a PubAck, so that its publishers
+// can push.
+type Stored struct {
+	// Stream is the name of the queue.
+	Stream string `json:"stream"`
+	// Seq is the time of the push in microseconds since 1970. A float64 can hold it, as
+	// JavaScript needs.
+	Seq uint64 `json:"seq"`
+}
+
+// appendStored appends the members of a Stored, and the end of the object.
+func appendStored(b []byte, queue string, at time.Time) []byte {
+	b = append(b, `,"stream":"`...)
+	b = append(b, queue...)
+	b = append(b, `","seq":`...)
+	b = strconv.AppendInt(b, at.UnixMicro(), 10)
+	return append(b, '}')
 }
 
 // AppendPushed appends the JSON of a Pushed to b: {"queue":"jobs","id":"...",
-// "priority":5}. It allocates nothing else. Queue names and ids need no
-// escaping.
-func AppendPushed(b []byte, kind Kind, queue, id string, priority int64) []byte {
+// "priority":5,"stream":"jobs","seq":1795000000000000}. It allocates nothing else. Queue
+// names and ids need no escaping.
+func AppendPushed(b []byte, kind Kind, queue, id string, priority int64, at time.Time) []byte {
 	b = append(b, `{"queue":"`...)
 	b = append(b, queue...)
 	b = append(b, `","id":"`...)
@@ -32,13 +52,55 @@ func AppendPushed(b []byte, kind Kind, queue, id string, priority int64) []byte 
 		b = append(b, `,"priority":`...)
 		b = strconv.AppendInt(b, priority, 10)
 	}
-	return append(b, '}')
+	return appendStored(b, queue, at)
 }
 
 // ParsePushed reads what AppendPushed wrote. It ignores members that it does not know,
 // so that a newer bridge may add some.
 func ParsePushed(payload []byte) (Pushed, error) {
 	return parseReply[Pushed](payload)
+}
+
+// PushedBatch is the payload of the reply to a batch of pushes.
+type PushedBatch struct {
+	Queue string `json:"queue"`
+	// IDs are in the order of the items.
+	IDs []string `json:"ids"`
+	Stored
+}
+
+// MaxPushedBatch is the largest size of a reply to a batch of n pushes.
+func MaxPushedBatch(n int) int {
+	const (
+		maxID = 51 // of the largest priority and count
+		rest  = len(`{"queue":"","ids":[],"stream":"","seq":}`) + 2*MaxQueueName + 19
+	)
+	return n*(maxID+len(`"",`)) + rest
+}
+
+// AppendPushedBatch appends the JSON of a PushedBatch with n ids to b: {"queue":"jobs",
+// "ids":["..."],"stream":"jobs","seq":1795000000000000}. appendID appends the id of an item,
+// which needs no escaping.
+func AppendPushedBatch(b []byte, queue string, n int, appendID func(b []byte, i int) []byte, at time.Time) []byte {
+	b = append(b, `{"queue":"`...)
+	b = append(b, queue...)
+	b = append(b, `","ids":[`...)
+	for i := range n {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = appendID(b, i)
+		b = append(b, '"')
+	}
+	b = append(b, ']')
+	return appendStored(b, queue, at)
+}
+
+// ParsePushedBatch reads what AppendPushedBatch wrote. It ignores members that it does not
+// know.
+func ParsePushedBatch(payload []byte) (PushedBatch, error) {
+	return parseReply[PushedBatch](payload)
 }
 
 // Length is the payload of the reply to a len.
@@ -74,6 +136,17 @@ type ItemInfo struct {
 	ID       string
 	Priority int64     // 0 in a FIFO queue
 	PushedAt time.Time // zero for an item that another program wrote
+	// DeadLetter is nil for an item that is not in a dead-letter queue.
+	DeadLetter *DeadLetter
+}
+
+// DeadLetter is what the headers of a reply say about how its item came into a dead-letter queue.
+type DeadLetter struct {
+	Queue      string    // the item was in
+	Reason     string    // "max_deliver", "terminated", or as its last holder put it
+	At         time.Time // it was moved
+	Deliveries int64     // that the item had
+	Error      string    // reason of the last negative acknowledgement that gave one
 }
 
 // ParseItemHeaders returns what the headers of a reply say about its item: the zero
@@ -92,5 +165,32 @@ func ParseItemHeaders(h map[string][]string) (ItemInfo, error) {
 			return info, fmt.Errorf("header %s: %w", HeaderPushedAt, err)
 		}
 	}
-	return info, nil
+	info.DeadLetter, err = parseDeadLetter(h)
+	return info, err
+}
+
+func parseDeadLetter(h map[string][]string) (*DeadLetter, error) {
+	if len(h[HeaderDeadReason]) == 0 {
+		return nil, nil
+	}
+	d := &DeadLetter{Queue: first(h, HeaderDeadQueue), Reason: first(h, HeaderDeadReason), Error: first(h, HeaderDeadError)}
+	var err error
+	if d.At, err = time.Parse(TimeLayout, first(h, HeaderDeadAt)); err != nil {
+		return d, fmt.Errorf("header %s: %w", HeaderDeadAt, err)
+	}
+	if d.Deliveries, err = strconv.ParseInt(first(h, HeaderDeadDeliveries), 10, 64); err != nil {
+		return d, fmt.Errorf("header %s: %w", HeaderDeadDeliveries, err)
+	}
+	return d, nil
+}
+
+// Headers adds the headers of a DeadLetter to those of a reply.
+func (d *DeadLetter) Headers(h map[string][]string) {
+	h[HeaderDeadQueue] = []string{d.Queue}
+	h[HeaderDeadReason] = []string{d.Reason}
+	h[HeaderDeadAt] = []string{d.At.UTC().Format(TimeLayout)}
+	h[HeaderDeadDeliveries] = []string{strconv.FormatInt(d.Deliveries, 10)}
+	if d.Error != "" {
+		h[HeaderDeadError] = []string{d.Error}
+	}
 }

@@ -6,17 +6,21 @@
 //
 //	pq.jobs.push             push at the priority of the Pq-Priority header, 0 without it
 //	pq.jobs.push.<priority>  push, for clients that cannot set headers
+//	pq.jobs.push.batch       push many items, all or none
 //	pq.jobs.pop.min          take the item with the smallest priority, the oldest of equals
 //	pq.jobs.pop.max          take the item with the largest priority, the newest of equals
 //	pq.jobs.peek.min         look at what pop.min would take
 //	pq.jobs.peek.max         look at what pop.max would take
 //	pq.jobs.len              count the items
 //	pq.jobs.ack.<token>      end or extend the lease of an item that was popped with one
+//	pq.jobs.config           read or change the settings
 //	q.jobs.enqueue           append to a first-in first-out queue
+//	q.jobs.enqueue.batch     append many items, all or none
 //	q.jobs.dequeue           take its oldest item
 //	q.jobs.peek              look at what dequeue would take
 //	q.jobs.len               count the items
 //	q.jobs.ack.<token>       end or extend a lease
+//	q.jobs.config            read or change the settings
 //
 // Errors about a request say what was wrong and what would be right, in one line of
 // printable ASCII whatever bytes the request held, so that they can be sent unchanged.

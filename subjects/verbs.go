@@ -29,8 +29,8 @@ func (k Kind) String() string {
 // Verb is what to do with a queue.
 type Verb uint8
 
-// The verbs. Len and AckLease exist for both kinds of queues, Enqueue, Dequeue and Peek
-// for [FIFO], the others for [Priority].
+// The verbs. Len, AckLease and Config exist for both kinds of queues, Enqueue, EnqueueBatch,
+// Dequeue and Peek for [FIFO], the others for [Priority].
 const (
 	Push Verb = iota
 	PopMin
@@ -42,6 +42,9 @@ const (
 	Dequeue
 	Peek
 	AckLease
+	PushBatch
+	EnqueueBatch
+	Config
 )
 
 // verbRow is a verb as one kind of queue has it.
@@ -59,20 +62,27 @@ type verbRow struct {
 // ackName is the name of AckLease, which Grammar.Ack builds subjects with as well.
 const ackName = "ack"
 
+// batchEnd ends the names of batches. It is where a push may have a priority.
+const batchEnd = ".batch"
+
 // verbTable is every request there is, in the order in which they are listed.
 var verbTable = []verbRow{
 	{kind: Priority, verb: Push, name: "push", endpoint: "push", priority: true},
+	{kind: Priority, verb: PushBatch, name: "push" + batchEnd, endpoint: "push-batch"},
 	{kind: Priority, verb: PopMin, name: "pop.min", endpoint: "pop-min"},
 	{kind: Priority, verb: PopMax, name: "pop.max", endpoint: "pop-max"},
 	{kind: Priority, verb: PeekMin, name: "peek.min", endpoint: "peek-min"},
 	{kind: Priority, verb: PeekMax, name: "peek.max", endpoint: "peek-max"},
 	{kind: Priority, verb: Len, name: "len", endpoint: "len"},
 	{kind: Priority, verb: AckLease, name: ackName, endpoint: "ack", token: true},
+	{kind: Priority, verb: Config, name: "config", endpoint: "config"},
 	{kind: FIFO, verb: Enqueue, name: "enqueue", endpoint: "enqueue"},
+	{kind: FIFO, verb: EnqueueBatch, name: "enqueue" + batchEnd, endpoint: "enqueue-batch"},
 	{kind: FIFO, verb: Dequeue, name: "dequeue", endpoint: "dequeue"},
 	{kind: FIFO, verb: Peek, name: "peek", endpoint: "peek"},
 	{kind: FIFO, verb: Len, name: "len", endpoint: "fifo-len"},
 	{kind: FIFO, verb: AckLease, name: ackName, endpoint: "fifo-ack", token: true},
+	{kind: FIFO, verb: Config, name: "config", endpoint: "fifo-config"},
 }
 
 // String returns the end of the subject, such as "pop.min".
@@ -118,7 +128,7 @@ func parseVerb(k Kind, text string) (row *verbRow, tail string, hasTail bool, er
 		switch {
 		case found && rest == "" && !row.token:
 			return row, "", false, nil
-		case found && rest != "" && (row.priority || row.token) && rest[0] == '.':
+		case found && rest != "" && (row.priority && rest != batchEnd || row.token) && rest[0] == '.':
 			return row, rest[1:], true, nil
 		}
 	}

@@ -14,15 +14,17 @@ func TestEndpoints(t *testing.T) {
 	want := []string{
 		"push pq.*.push",
 		"push-priority pq.*.push.*",
+		"push-batch pq.*.push.batch",
 		"pop-min pq.*.pop.min",
 		"pop-max pq.*.pop.max",
 		"peek-min pq.*.peek.min",
 		"peek-max pq.*.peek.max",
-		"len pq.*.len", "ack pq.*.ack.*",
+		"len pq.*.len", "ack pq.*.ack.*", "config pq.*.config",
 		"enqueue q.*.enqueue",
+		"enqueue-batch q.*.enqueue.batch",
 		"dequeue q.*.dequeue",
 		"peek q.*.peek",
-		"fifo-len q.*.len", "fifo-ack q.*.ack.*",
+		"fifo-len q.*.len", "fifo-ack q.*.ack.*", "fifo-config q.*.config",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -45,7 +47,7 @@ func TestEndpointsMatchTheGrammar(t *testing.T) {
 
 func TestVerbsBelongToTheCaller(t *testing.T) {
 	Verbs(FIFO)[0] = Push
-	if got, want := Verbs(FIFO), []Verb{Enqueue, Dequeue, Peek, Len, AckLease}; !slices.Equal(got, want) {
+	if got, want := Verbs(FIFO), []Verb{Enqueue, EnqueueBatch, Dequeue, Peek, Len, AckLease, Config}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

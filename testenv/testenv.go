@@ -100,12 +100,7 @@ func New(t testing.TB, o Options) *Env {
 // Connect makes a connection to NATS. The options come after those for all tests.
 func (e *Env) Connect(options ...nats.Option) *nats.Conn {
 	e.t.Helper()
-	nc, err := nats.Connect(e.NATS.URL(), append(impatient(), options...)...)
-	if err != nil {
-		e.t.Fatalf("testenv: connect to NATS: %v", err)
-	}
-	e.t.Cleanup(nc.Close)
-	return nc
+	return e.ConnectTo(e.NATS, options...)
 }
 
 // impatient returns options for connections that soon notice that the server is back.

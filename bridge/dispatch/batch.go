@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,10 +14,16 @@ import (
 )
 
 // batch holds requests that run in one transaction, and their operations in the same
-// order.
+// order. A waiter is in it as a request that refers to it.
 type batch struct {
 	requests []Request
 	ops      []fdbpq.Op
+
+	number   int64     // of the batches of its lane
+	oldest   time.Time // when the first of the requests arrived
+	lines    []*line   // that have operations in it
+	reserved int       // operations to come for lines
+	bytes    int       // roughly, also of those
 
 	silent    bool // has a push without a reply
 	writes    bool
@@ -31,6 +38,9 @@ type batch struct {
 func (b *batch) add(r *Request, ops []fdbpq.Op) {
 	b.requests = append(b.requests, *r)
 	b.ops = append(b.ops, ops...)
+	if len(b.requests) == 1 || r.Received.Before(b.oldest) {
+		b.oldest = r.Received
+	}
 	for i := range ops {
 		push := ops[i].Kind == fdbpq.OpPush
 		b.pushes = b.pushes || push
@@ -58,11 +68,18 @@ func (b *batch) each() iter.Seq2[*Request, []fdbpq.Op] {
 func (b *batch) empty() {
 	clear(b.requests)
 	clear(b.ops)
-	b.requests, b.ops = b.requests[:0], b.ops[:0]
+	clear(b.lines)
+	b.requests, b.ops, b.lines = b.requests[:0], b.ops[:0], b.lines[:0]
 }
 
 func returnsItem(k fdbpq.OpKind) bool {
 	return k == fdbpq.OpPop || k == fdbpq.OpPeek || k == fdbpq.OpLease
+}
+
+// movesItem reports whether the operation reads or writes an item that the request does not
+// contain.
+func movesItem(k fdbpq.OpKind) bool {
+	return returnsItem(k) || k == fdbpq.OpNak || k == fdbpq.OpTerm || k == fdbpq.OpExtend
 }
 
 // has reports whether one of the operations is of the kind.
@@ -100,22 +117,61 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 	if b.pushes && l.d.health.refusesPushes.Load() {
 		l.d.health.refusesPushes.Store(false)
 	}
+	l.calling.Lock()
+	defer l.calling.Unlock()
 	now := time.Now()
 	largest, items := 0, false
+	rest := results
 	for r, ops := range b.each() {
-		own := results[:len(ops)]
-		results = results[len(ops):]
-		largest = max(largest, r.Size)
+		own := rest[:len(ops)]
+		rest = rest[len(ops):]
+		if len(ops) == 1 {
+			largest = max(largest, r.Size)
+		}
 		for i := range own {
 			if own[i].Err == nil && returnsItem(ops[i].Kind) {
 				items = true
 				largest = max(largest, sizeOf(&own[i].Item.Message))
+			} else if len(ops) > 1 { // the request is larger than each of its pushes
+				largest = max(largest, sizeOf(&ops[i].Message))
 			}
+		}
+		if r.waiter != nil {
+			l.applyResults(r.waiter, ops, own, now)
+			continue
+		}
+		if left := notYet(ops, own); len(left) > 0 && l.requeue(r, left) == nil {
+			continue
 		}
 		r.Answered = now
 		r.Replier.Answer(r, ops, own)
 	}
 	l.observe(largest, items)
+	l.finishWaiters(b, results, nil)
+	l.ring(b, results)
+	l.wakeDeadLetters(b)
+}
+
+// notYet returns the operations that are to be tried again with another batch, because this one had
+// no room for them, or their queue is behind. An acknowledgement before them is done.
+func notYet(ops []fdbpq.Op, results []fdbpq.Result) (left []fdbpq.Op) {
+	if len(ops) > 1 && ops[0].Kind == fdbpq.OpAck && results[0].Err == nil && canWait(results[1].Err) {
+		left = ops[1:]
+		left[0].Follows = false
+		for i := range left {
+			left[i].Lease = cmp.Or(left[i].Lease, results[0].LeaseLength())
+		}
+		return left
+	}
+	if canWait(results[0].Err) {
+		return ops
+	}
+	return nil
+}
+
+// canWait reports whether an operation failed with an error that goes away by itself.
+func canWait(err error) bool {
+	return err != nil && (errors.Is(err, fdbpq.ErrNoRoom) || errors.Is(err, fdbpq.ErrBehind))
 }
 
 // sizeOf returns the approximate size of a message in bytes.
@@ -134,10 +190,12 @@ func (l *lane) fail(b *batch, err error) {
 	if b.writes {
 		l.d.health.note(err)
 	}
+	l.calling.Lock()
+	defer l.calling.Unlock()
 	switch {
 	case kv.MaybeCommitted(err):
 		err = fmt.Errorf("%w: a push may or may not be in the queue, and what a pop took is put back: %w", ErrUnknownOutcome, err)
-		l.setUnsettled()
+		l.setUnsettled(b)
 	case errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("%w: the store did not answer in time, the request was not run: try again", ErrUnavailable)
 	case errors.Is(err, context.Canceled):
@@ -151,11 +209,24 @@ func (l *lane) fail(b *batch, err error) {
 	}
 	apart := refused && b.nonPushes
 	for r, ops := range b.each() {
+		if w := r.waiter; w != nil {
+			if w.waits() && w.parked {
+				continue // it waits on
+			}
+			w.ended = true
+			w.request.waiter = nil // it may be requeued, as a new one
+			r, ops = &w.request, w.allOps()
+		}
 		if apart && !has(ops, fdbpq.OpPush) && l.requeue(r, ops) == nil {
 			continue // to be run without pushes: see take
 		}
 		r.fail(ops, err)
 	}
+	l.finishWaiters(b, nil, err)
+	if apart {
+		l.wakeLines(b)
+	}
+	l.wakeDeadLetters(b)
 }
 
 // fail passes the error to the Replier.
@@ -166,11 +237,15 @@ func (r *Request) fail(ops []fdbpq.Op, err error) {
 
 // finish ends the batch and frees what it held.
 func (l *lane) finish(b *batch) {
-	bytes := 0
+	requests, bytes := 0, 0
 	for i := range b.requests {
-		bytes += b.requests[i].Size
+		if r := &b.requests[i]; r.waiter == nil {
+			requests++
+			bytes += r.Size
+			l.d.releaseWaiter(r)
+		}
 	}
-	l.d.load.release(len(b.requests), bytes)
+	l.d.load.release(requests, bytes)
 	l.mu.Lock()
 	if b.silent {
 		l.mu.silent--
@@ -181,6 +256,6 @@ func (l *lane) finish(b *batch) {
 	l.mu.changed.Signal()
 	l.mu.Unlock()
 	b.empty() // no longer the newest, so nothing else reads it
-	*b = batch{requests: b.requests, ops: b.ops}
+	*b = batch{requests: b.requests, ops: b.ops, lines: b.lines}
 	l.spare.Put(b)
 }

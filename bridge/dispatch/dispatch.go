@@ -11,13 +11,21 @@
 // batch was in flight forms the next one, which the lane starts as one transaction (see
 // fdbpq.Batcher). Once that is durable, the lane calls the Replier of each request.
 //
+// # Waiting
+//
+// A request with a [Wait] that finds no item takes its place in the line of its queue, and
+// counts as pending no longer. Those in line are served in the order in which they came, by
+// the transaction that makes items ready if they meet in the lane. Nothing else that pops
+// from the queue runs before them. A lane looks at a line when items of its queue become
+// ready, when a lease or delay is over, and after [Dispatcher.Wake].
+//
 // # Failures
 //
 // If a batch fails, the Replier of each of its requests gets the error instead. An
 // error that wraps [ErrUnknownOutcome] means that the store did not say whether the
 // batch was committed; the lane then settles the batch, which puts back what its pops
 // took, before it runs anything else. After any other error the batch has had no
-// effect.
+// effect. Requests that waited before the batch was made do not fail with it: they wait on.
 package dispatch
 
 import (
@@ -45,10 +53,12 @@ var (
 	ErrUnknownOutcome = errors.New("the outcome is unknown")
 )
 
-// Options configure a Dispatcher. All fields are required.
+// Options configure a Dispatcher. All fields are required, except as stated.
 type Options struct {
 	DB       kv.Database
 	Keyspace *fdbpq.Keyspace
+	// Now is the clock by which leases end and items fall due; nil means time.Now.
+	Now func() time.Time
 
 	// Lanes is the number of lanes, each of which builds batches independently of the
 	// others.
@@ -64,6 +74,11 @@ type Options struct {
 	// MaxPendingBytes is the same limit in bytes. The request that crosses it is still
 	// accepted.
 	MaxPendingBytes int
+	// MaxWaiters limits the requests with a Wait, from Submit until they end.
+	MaxWaiters int
+	// PollEvery is how often queues with waiters are looked at, for items of programs that
+	// call no Wake. 0 never looks, which is right if only this Dispatcher uses the store.
+	PollEvery time.Duration
 	// RequestTimeout is how long a request may wait for its batch. A batch must finish
 	// before its oldest request reaches this age, but always gets at least half of it.
 	RequestTimeout time.Duration
@@ -73,6 +88,16 @@ type Options struct {
 	// BatchDone is called with the number of operations of each batch that
 	// succeeded.
 	BatchDone func(operations int)
+
+	// Waiting, unless nil, is called when the first request begins to wait for items of a
+	// queue, and when the last one has ended. Calls for one queue come one at a time. Items
+	// that came before the call are found without help: whoever listens elsewhere for new
+	// ones, in order to call Wake, calls it once more when listening has begun.
+	Waiting func(q *Queue, waiting bool)
+	// Filled, unless nil, is called when a durable batch has made items of a queue available
+	// to pops, or has them fall due later: once for each batch and queue. It may be called
+	// without need, and must be quick.
+	Filled func(q *Queue)
 }
 
 // Dispatcher runs requests. All methods are safe for concurrent use.
@@ -84,6 +109,7 @@ type Dispatcher struct {
 	retirer *Retirer
 	lanes   []*lane
 	holds   atomic.Int64
+	waiters atomic.Int64 // requests with a Wait that have not ended
 }
 
 // New returns a Dispatcher. Requests wait until Run is called.
@@ -109,6 +135,10 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	for _, l := range d.lanes {
 		running.Go(func() { l.run(ctx) })
 		running.Go(l.answer)
+		running.Go(func() { l.runTimers(ctx) })
+	}
+	if d.options.PollEvery > 0 {
+		running.Go(func() { d.poll(ctx) })
 	}
 	running.Wait()
 }
@@ -122,6 +152,33 @@ func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error { return r.Queue.l
 // request that must not be refused: an item that goes back into its queue. It returns
 // ErrUnavailable only once Run has nothing more to do.
 func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error { return r.Queue.lane.requeue(r, ops) }
+
+// Wake has the waiters of a queue look for items, because there may be some that did not
+// come through this queue's requests: those of other bridges, or dead letters. It costs next
+// to nothing if nobody waits.
+func (d *Dispatcher) Wake(q *Queue) { q.lane.wakeLine(q) }
+
+// Cancel ends a request that waits, because nobody is there to receive what it waits for. r is
+// the argument of a Deliver or Heartbeat, or of the Answer to a request with a Wait. Its
+// Replier gets a Fail, after the items of a batch in flight, unless the request ends in another way
+// before. If it has ended, nothing happens.
+func (d *Dispatcher) Cancel(r *Request) { r.Queue.lane.cancel(r.waiter) }
+
+// Waiters returns the number of requests with a Wait that have not ended.
+func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }
+
+// releaseWaiter counts a request that has ended as a waiter no longer, if it was one.
+func (d *Dispatcher) releaseWaiter(r *Request) {
+	if r.Wait != nil {
+		d.waiters.Add(-1)
+	}
+}
+
+// release counts a request that has ended no longer.
+func (d *Dispatcher) release(r *Request) {
+	d.load.release(1, r.Size)
+	d.releaseWaiter(r)
+}
 
 // Hold keeps Run going after Close although all is answered, because there may still be
 // something to requeue, until Release is called as often.
@@ -137,8 +194,8 @@ func (d *Dispatcher) Release() {
 	}
 }
 
-// Close makes Submit refuse requests, and lets Run return once everything submitted has
-// been answered.
+// Close makes Submit refuse requests, fails those that wait for items, and lets Run return
+// once everything submitted has been answered.
 func (d *Dispatcher) Close() {
 	for _, l := range d.lanes {
 		l.close()

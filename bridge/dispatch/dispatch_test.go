@@ -37,6 +37,10 @@ func (r *recorder) Answer(q *Request, ops []fdbpq.Op, results []fdbpq.Result) {
 	r.told <- q.Number
 }
 
+func (r *recorder) Deliver(*Request, []fdbpq.Op, []fdbpq.Result) bool { return true }
+
+func (r *recorder) Heartbeat(*Request, int) {}
+
 func (r *recorder) Fail(q *Request, _ []fdbpq.Op, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,23 +26,38 @@ type lane struct {
 	batcher *fdbpq.Batcher
 	started chan *batch  // run to answer; unbuffered, which bounds the batches in flight
 	popSize atomic.Int64 // expected bytes of an item that is popped or peeked, see observe
+	timers  timers
+	over    chan struct{} // closed when run has returned
+
+	calling sync.Mutex // guards calls; never taken by who has mu
+	calls   calls
 
 	mu struct {
 		sync.Mutex
 		changed sync.Cond // signalled when something that run waits for may have changed
 
-		waiting   waiting
+		backlog   backlog
 		closed    bool
-		ended     bool   // run accepts nothing more
-		unsettled bool   // the outcome of a batch is unknown
-		silent    int    // batches in flight with pushes that have no reply
-		newest    *batch // the batch started last, nil once it is answered
+		ended     bool     // run accepts nothing more
+		unsettled bool     // the outcome of a batch is unknown
+		silent    int      // batches in flight with pushes that have no reply
+		newest    *batch   // the batch started last, nil once it is answered
+		unsure    []*Queue // queues of the batches whose outcome is unknown
+
+		lines   map[lineKey]*line
+		ready   []*line // lines that the next batch looks at
+		batches int64   // taken so far
 	}
-	spare sync.Pool // of *batch
+	popBuffer []fdbpq.Op // room for addPopsLocked, guarded by mu
+	spare     sync.Pool  // of *batch
 }
 
 // opOverhead is roughly how many bytes an operation adds to a transaction.
 const opOverhead = 256
+
+// catchUpTime is about how long one queue may keep the others of its lane waiting while very
+// many of its items come back.
+const catchUpTime = 200 * time.Millisecond
 
 // firstBatchPops limits the pops in a batch while the size of the items is still
 // unknown.
@@ -53,6 +68,14 @@ func newLane(d *Dispatcher) *lane {
 		d:       d,
 		batcher: fdbpq.NewBatcher(d.options.DB, d.options.Keyspace),
 		started: make(chan *batch),
+		timers:  newTimers(),
+		over:    make(chan struct{}),
+	}
+	l.mu.lines = map[lineKey]*line{}
+	l.batcher.LimitCatchUp(catchUpTime)
+	if now := d.options.Now; now != nil {
+		l.batcher.SetNow(now)
+		l.timers.storeNow = now
 	}
 	l.popSize.Store(int64(d.options.MaxBatchBytes / firstBatchPops))
 	l.mu.changed.L = &l.mu
@@ -64,16 +87,21 @@ var errClosed = fmt.Errorf("%w: the service is shutting down: try again", ErrUna
 
 // submit is Dispatcher.Submit.
 func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
+	if r.Wait != nil && l.d.waiters.Add(1) > int64(l.d.options.MaxWaiters) {
+		l.d.waiters.Add(-1)
+		return ErrTooManyWaiters
+	}
 	if err := l.d.load.admit(r.Size); err != nil {
+		l.d.releaseWaiter(r)
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.closed {
-		l.d.load.release(1, r.Size)
+		l.d.release(r)
 		return errClosed
 	}
-	l.mu.waiting.push(r, ops)
+	l.mu.backlog.push(r, ops)
 	if l.enoughLocked() {
 		l.mu.changed.Signal()
 	}
@@ -88,7 +116,10 @@ func (l *lane) requeue(r *Request, ops []fdbpq.Op) error {
 		return errClosed
 	}
 	l.d.load.hold(r.Size)
-	l.mu.waiting.push(r, ops)
+	if r.Wait != nil {
+		l.d.waiters.Add(1)
+	}
+	l.mu.backlog.push(r, ops)
 	l.mu.changed.Signal()
 	return nil
 }
@@ -99,6 +130,7 @@ func (l *lane) close() {
 	defer l.mu.Unlock()
 	l.mu.closed = true
 	l.mu.changed.Signal()
+	l.timers.wake()
 }
 
 // wake makes run check again whether there is something to do.
@@ -111,6 +143,7 @@ func (l *lane) wake() {
 // run starts batches until close has been called and everything is done. Once ctx has
 // ended, waiting requests fail.
 func (l *lane) run(ctx context.Context) {
+	defer close(l.over)
 	defer close(l.started)
 	defer context.AfterFunc(ctx, l.wake)()
 	for l.wait(ctx) {
@@ -129,9 +162,8 @@ func (l *lane) run(ctx context.Context) {
 }
 
 func (l *lane) start(ctx context.Context, b *batch) {
-	oldest := b.requests[0].Received
 	timeout := l.d.options.RequestTimeout
-	timeout = max(timeout-time.Since(oldest), timeout/2)
+	timeout = max(timeout-time.Since(b.oldest), timeout/2)
 	batchCtx, cancel := context.WithTimeout(ctx, timeout)
 	b.cancel = cancel
 	b.pending = l.batcher.Start(batchCtx, b.ops)
@@ -149,14 +181,23 @@ func (l *lane) startEach(ctx context.Context, b *batch) {
 	l.mu.Unlock()
 	for r, ops := range b.each() {
 		single := l.spare.Get().(*batch)
+		single.number = b.number
 		single.add(r, ops)
 		l.mu.Lock()
+		if r.waiter != nil && r.waiter.line != nil {
+			r.waiter.line.inFlight++ // one for each, besides that of b
+			single.lines = append(single.lines, r.waiter.line)
+		}
 		l.beginLocked(single)
 		l.mu.Unlock()
 		l.start(ctx, single)
 		l.started <- single
 	}
-	b.empty() // the requests belong to other batches now
+	clear(b.requests)
+	b.requests = b.requests[:0] // they belong to other batches now
+	l.calling.Lock()
+	l.finishWaiters(b, nil, nil)
+	l.calling.Unlock()
 	l.finish(b)
 }
 
@@ -168,22 +209,22 @@ func (l *lane) wait(ctx context.Context) bool {
 	for !l.enoughLocked() && !l.mu.unsettled && !l.doneLocked(ctx) {
 		l.mu.changed.Wait()
 	}
-	l.mu.ended = l.mu.waiting.len() == 0 && !l.mu.unsettled && l.doneLocked(ctx)
+	l.mu.ended = l.mu.backlog.len() == 0 && !l.mu.unsettled && l.doneLocked(ctx)
 	return !l.mu.ended
 }
 
 // doneLocked reports whether run ends once nothing waits.
 func (l *lane) doneLocked(ctx context.Context) bool {
-	return l.mu.closed && l.mu.newest == nil && (l.d.holds.Load() == 0 || ctx.Err() != nil)
+	return l.mu.closed && l.mu.newest == nil && len(l.mu.lines) == 0 && (l.d.holds.Load() == 0 || ctx.Err() != nil)
 }
 
 // enoughLocked reports whether it is time to start a batch.
 func (l *lane) enoughLocked() bool {
-	n, newest := l.mu.waiting.operations(), l.mu.newest
+	n, newest := l.mu.backlog.operations()+len(l.mu.ready), l.mu.newest
 	if n == 0 || newest == nil {
 		return n > 0
 	}
-	onlyPushes := !newest.nonPushes && l.mu.waiting.nonPushes == 0
+	onlyPushes := !newest.nonPushes && l.mu.backlog.nonPushes == 0 && len(l.mu.ready) == 0
 	traits := l.d.options.DB.Traits()
 	return n >= len(newest.ops) && (newest.durable || traits.Pipelines || onlyPushes && !traits.Serial)
 }
@@ -198,13 +239,14 @@ func (l *lane) settle(ctx context.Context) {
 		err := l.batcher.Settle(attempt)
 		cancel()
 		if err == nil {
+			l.wakeUnsure()
 			continue
 		}
 		l.d.options.Warn("a batch of unknown outcome is not settled yet", "error", err)
 		if ctx.Err() != nil {
 			return
 		}
-		l.setUnsettled()
+		l.setUnsettled(nil)
 		l.expire(ctx)
 		if errors.Is(err, kv.ErrUnavailable) && !kv.MaybeCommitted(err) {
 			l.failWaiting(err)
@@ -223,10 +265,16 @@ func (l *lane) takeUnsettled() bool {
 	return was
 }
 
-func (l *lane) setUnsettled() {
+// setUnsettled records that the outcome of the batch is unknown; nil is one of before.
+func (l *lane) setUnsettled(b *batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.unsettled = true
+	if b != nil {
+		for i := range b.requests {
+			l.mu.unsure = append(l.mu.unsure, b.requests[i].Queue)
+		}
+	}
 	l.mu.changed.Signal()
 }
 
@@ -239,16 +287,16 @@ func (l *lane) expire(ctx context.Context) {
 		if ctx.Err() != nil {
 			l.mu.ended = l.mu.closed // else a Replier could requeue endlessly
 		}
-		first, ops := l.mu.waiting.first()
+		first, ops := l.mu.backlog.first()
 		if first == nil || ctx.Err() == nil && first.Received.After(before) {
 			l.mu.Unlock()
 			return
 		}
 		r := *first
 		ops = slices.Clone(ops)
-		l.mu.waiting.pop()
+		l.mu.backlog.pop()
 		l.mu.Unlock()
-		l.d.load.release(1, r.Size)
+		l.d.release(&r)
 		r.fail(ops, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
 			ErrUnavailable, time.Since(r.Received).Round(time.Millisecond)))
 	}
@@ -257,13 +305,13 @@ func (l *lane) expire(ctx context.Context) {
 // failWaiting fails all waiting requests, because the store is not available.
 func (l *lane) failWaiting(err error) {
 	l.mu.Lock()
-	failed := l.mu.waiting
-	l.mu.waiting = waiting{}
+	failed := l.mu.backlog
+	l.mu.backlog = backlog{}
 	l.mu.Unlock()
 	err = fmt.Errorf("%w: the request was not run: try again: %w", ErrUnavailable, err)
 	for failed.len() > 0 {
 		r, ops := failed.first()
-		l.d.load.release(1, r.Size)
+		l.d.release(r)
 		r.fail(ops, err)
 		failed.pop()
 	}
@@ -278,25 +326,42 @@ func (l *lane) failWaiting(err error) {
 //
 // From a push that the store refused to one that it took, pushes have batches of their own:
 // the store may be full, and take pops.
+//
+// Requests that wait, and pops of queues where others wait, take their places in line. What
+// the batch has for lines comes after its other operations.
 func (l *lane) take(ctx context.Context) *batch {
 	l.expire(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.waiting.len() == 0 {
+	if l.mu.backlog.len() == 0 && len(l.mu.ready) == 0 {
 		return nil
 	}
 	b := l.spare.Get().(*batch)
+	l.mu.batches++
+	b.number = l.mu.batches
 	options, apart := &l.d.options, l.d.health.refusesPushes.Load()
-	for bytes := 0; l.mu.waiting.len() > 0; {
-		r, ops := l.mu.waiting.first()
-		bytes += l.expect(r, ops)
-		full := bytes > options.MaxBatchBytes || len(b.ops)+len(ops) > options.MaxBatch
+	l.takeReadyLocked(b)
+	for l.mu.backlog.len() > 0 {
+		r, ops := l.mu.backlog.first()
+		bytes := l.expect(r, ops)
+		full := b.bytes+bytes > options.MaxBatchBytes || len(b.ops)+b.reserved+len(ops) > options.MaxBatch
 		mixes := apart && b.pushes != has(ops, fdbpq.OpPush)
-		if len(b.ops) > 0 && (full || mixes || b.silent && has(ops, fdbpq.OpLen)) {
+		if len(b.ops)+b.reserved > 0 && (full || mixes || b.silent && has(ops, fdbpq.OpLen)) {
 			break
 		}
-		b.add(r, ops)
-		l.mu.waiting.pop()
+		if l.queuesUpLocked(r, ops) {
+			l.queueUpLocked(b, r, ops)
+		} else {
+			b.add(r, ops)
+			b.bytes += bytes
+			l.serveLocked(b, r, ops, apart)
+		}
+		l.mu.backlog.pop()
+	}
+	l.addPopsLocked(b)
+	if len(b.ops) == 0 {
+		l.spare.Put(b)
+		return nil
 	}
 	l.beginLocked(b)
 	return b
@@ -317,7 +382,7 @@ func (l *lane) beginLocked(b *batch) {
 func (l *lane) expect(r *Request, ops []fdbpq.Op) int {
 	bytes := r.Size + opOverhead*len(ops)
 	for i := range ops {
-		if returnsItem(ops[i].Kind) {
+		if movesItem(ops[i].Kind) {
 			bytes += int(l.popSize.Load())
 		}
 	}

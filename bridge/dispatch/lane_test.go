@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // A closed lane continues until its last batch is answered, because that may have an
@@ -21,7 +22,7 @@ func TestLaneOutlivesItsLastBatch(t *testing.T) {
 		if len(goesOn) > 0 {
 			t.Fatal("the lane ended with a batch in flight")
 		}
-		l.setUnsettled()
+		l.setUnsettled(nil)
 		if !<-goesOn {
 			t.Error("the lane ended with a batch of unknown outcome")
 		}
@@ -51,8 +52,31 @@ func TestLaneDropsTakenRequests(t *testing.T) {
 		add(l.d.options.MaxBatch)
 		l.finish(l.take(t.Context()))
 	}
-	w := &l.mu.waiting
+	w := &l.mu.backlog
 	if w.len() != waiting || w.operations() != waiting || cap(w.requests.items) > 10*waiting || cap(w.ops.items) > 10*waiting {
 		t.Errorf("%d requests wait, want %d, in room for %d", w.len(), waiting, cap(w.requests.items))
+	}
+}
+
+// After a batch of pushes, a lane expects items of the size of its largest item, not of the
+// whole batch: otherwise the next pops would get transactions of their own.
+func TestExpectedSizeAfterAPushOfSeveral(t *testing.T) {
+	d := newTest(t)
+	recorder := newRecorder()
+	q := getQueue(t, d.queues, subjects.Priority, "jobs")
+	stop := run(t, d)
+	ops := make([]fdbpq.Op, 100)
+	for i := range ops {
+		ops[i] = push(q, "small")
+		ops[i].Follows = i > 0
+	}
+	d.lanes[0].popSize.Store(0)
+	if err := d.Submit(&Request{Queue: q, Replier: recorder, Number: 1, Received: time.Now(), Size: 1 << 20}, ops); err != nil {
+		t.Fatal(err)
+	}
+	<-recorder.told
+	stop()
+	if size := d.lanes[0].popSize.Load(); size != int64(len("small")) {
+		t.Errorf("items of %d bytes are expected", size)
 	}
 }

@@ -16,6 +16,7 @@ type load struct {
 var (
 	ErrTooManyRequests = fmt.Errorf("%w: too many requests are waiting: try again later", ErrOverloaded)
 	ErrTooManyBytes    = fmt.Errorf("%w: too many bytes of requests are waiting: try again later", ErrOverloaded)
+	ErrTooManyWaiters  = fmt.Errorf("%w: too many pops wait for items: try again later, or without waiting", ErrOverloaded)
 )
 
 // admit counts a request, or returns ErrTooManyRequests or ErrTooManyBytes.

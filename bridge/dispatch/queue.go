@@ -21,10 +21,17 @@ type Queue struct {
 
 	lane *lane
 
+	waiters     atomic.Int32 // in line, with a Wait
+	toldWaiting bool         // Options.Waiting was told so; only runTimers uses it
+	rung        int64        // the last call of ring that found items for it; belongs to lane.calling
+
 	owned  atomic.Pointer[ownership] // the last result of Owner
 	used   atomic.Int64              // round of the registry in which it was used last
 	marked int64                     // round in which it was found empty; only the retirer uses it
 }
+
+// Waiters returns how many requests wait for items of the queue.
+func (q *Queue) Waiters() int { return int(q.waiters.Load()) }
 
 // ownership says which of a list of bridges owns a queue.
 type ownership struct {

@@ -121,6 +121,9 @@ func (s *shard) evictLocked() {
 	var oldest *Queue
 	n := 0
 	for _, q := range s.queues { // in random order
+		if q.waiters.Load() > 0 {
+			continue
+		}
 		if oldest == nil || q.used.Load() < oldest.used.Load() {
 			oldest = q
 		}
@@ -128,7 +131,9 @@ func (s *shard) evictLocked() {
 			break
 		}
 	}
-	delete(s.queues, oldest.Name)
+	if oldest != nil { // else all have waiters, and their number is bounded as well
+		delete(s.queues, oldest.Name)
+	}
 }
 
 // beginRound begins a round and returns its number.
@@ -139,7 +144,7 @@ func (s *shard) unused(round int64) (found []*Queue) {
 	s.RLock()
 	defer s.RUnlock()
 	for _, q := range s.queues {
-		if q.used.Load() < round {
+		if q.used.Load() < round && q.waiters.Load() == 0 {
 			found = append(found, q)
 		}
 	}
@@ -151,7 +156,7 @@ func (s *shard) forget(queues []*Queue, round int64) {
 	s.Lock()
 	defer s.Unlock()
 	for _, q := range queues {
-		if q.used.Load() < round && s.queues[q.Name] == q {
+		if q.used.Load() < round && q.waiters.Load() == 0 && s.queues[q.Name] == q {
 			delete(s.queues, q.Name)
 		}
 	}

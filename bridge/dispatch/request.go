@@ -15,10 +15,12 @@ type Request struct {
 	Replier Replier
 
 	// Reply is the subject for the answer, and Number is how the source knows the request.
-	// They belong to the source and its Replier. The dispatcher only asks whether Reply is
+	// Batch is how many items it asked for, if the answer is a message for each and one that
+	// ends them. They belong to the source and its Replier. The dispatcher only asks whether Reply is
 	// empty, because a push that nobody waits for restricts what may share its batch.
 	Reply  string
 	Number uint64
+	Batch  int
 
 	// Received is when the request arrived.
 	Received time.Time
@@ -27,21 +29,55 @@ type Request struct {
 	// Size is roughly how many bytes the request takes in memory.
 	Size int
 
-	span int // number of operations
+	// Wait has a request whose pops find too few items wait for more. nil never waits. Such
+	// a request consists of pops or leases, each but the first following the one before
+	// it; an OpAck may come first.
+	Wait *Wait
+	// Sent is how many items were delivered so far. It belongs to the Replier.
+	Sent int
+
+	span   int     // number of operations
+	waiter *waiter // whose request it is or, in a batch, whose operations; nil for others
 }
 
-// Replier answers the requests of one source. Exactly one of its methods is called for
-// each request. Answers of one queue come in order and one at a time. Failures of requests
-// that were not run, and calls for other queues, may come at the same time. The methods must
-// not wait for other requests.
+// Wait says how a request waits. It must not change once the request is submitted.
+type Wait struct {
+	// Until is when the request is answered at the latest.
+	Until time.Time
+	// Heartbeat is how often Replier.Heartbeat is called while the request waits; 0 is
+	// never.
+	Heartbeat time.Duration
+	// OnlyIfEmpty makes the request wait only if its first attempt finds no item at all.
+	OnlyIfEmpty bool
+}
+
+// Replier answers the requests of one source. The last call for each request is one Answer
+// or one Fail, or a Deliver that returns false. Only a request that waits gets calls before
+// that. Calls for one request come one at a time. Answers of one queue come in order and one
+// at a time. Failures of requests that were not run, and calls for other queues, may come at
+// the same time. The methods must not wait for other requests.
 type Replier interface {
 	// Answer delivers the results of the request's operations. A result with an Err
 	// concerns that operation alone. The slices are valid until Answer returns; the
 	// items and what they point to belong to the Replier.
+	//
+	// For a request that has waited, ops are pops alone, one for each item that was not
+	// delivered before. The last of them may not have been run: their results have the error
+	// of the one before, ErrEmpty if the time is up.
 	Answer(r *Request, ops []fdbpq.Op, results []fdbpq.Result)
+
+	// Deliver delivers items of a request that goes on waiting for more. All results have
+	// an item; otherwise it is as Answer. If it returns false, nobody is there to receive
+	// more: the request ends without another call.
+	Deliver(r *Request, ops []fdbpq.Op, results []fdbpq.Result) (more bool)
+
+	// Heartbeat reports that the request still waits, for the given number of items.
+	Heartbeat(r *Request, wanted int)
 
 	// Fail reports that no operation of the request was done or, if err wraps
 	// ErrUnknownOutcome or kv.ErrCommitUnknown, that this is unknown. ops is valid
-	// until Fail returns; it is nil for a request that Submit refused.
+	// until Fail returns; it is nil for a request that Submit refused. For a request that
+	// has waited, err says why it waits no longer, and ops are as for Answer; what was
+	// delivered before stays delivered.
 	Fail(r *Request, ops []fdbpq.Op, err error)
 }

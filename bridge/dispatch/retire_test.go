@@ -54,3 +54,25 @@ func TestRetirerFindsEvictedNames(t *testing.T) {
 		t.Errorf("%d queues are still listed", listed())
 	}
 }
+
+// A queue with waiters stays in memory, however long nobody else uses it and however many
+// names come.
+func TestQueuesWithWaitersStay(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		w.park(pop(w.q))
+		r := w.d.NewRetirer(false)
+		for range 4 {
+			if err := r.Round(w.t.Context()); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		for i := range 2 * maxQueues {
+			getQueue(w.t, w.d.queues, subjects.Priority, fmt.Sprint(i))
+		}
+		if getQueue(w.t, w.d.queues, subjects.Priority, "jobs") != w.q {
+			w.t.Error("the queue was forgotten")
+		}
+		w.push("x")
+		w.want("a push", "1: x")
+	})
+}

@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -138,6 +140,8 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"at least 1", "push jobs --lines --parallel 0"},
 		{"at least 1", "pop jobs -n 0"},
 		{"leave out one", "pop jobs -n 2 --all"},
+		{"want a duration", "pop jobs --wait -1s"},
+		{"--wait", "pop jobs --wait soon"},
 		{"one end", "pop --fifo mail --max"},
 		{"one end", "peek --fifo mail --max"},
 		{"bad queue name", "len jobs.eu"},
@@ -146,6 +150,35 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"together", "len jobs --tlscert file"},
 	} {
 		c.fails(exitUsage, m.words, strings.Fields(m.args)...)
+	}
+}
+
+// A pop with --wait waits for an item, longer than one request does.
+func TestPopWaits(t *testing.T) {
+	c, env := newCLI(t)
+	c.fails(exitEmpty, "the queue is empty", "pop", "jobs", "--wait", "20ms")
+	began := time.Now()
+	c.fails(exitEmpty, "the queue is empty", "pop", "--fifo", "mail", "--wait", "1.1s")
+	if took := time.Since(began); took < 1100*time.Millisecond {
+		t.Errorf("it waited %v", took)
+	}
+	printed := make(chan string, 1)
+	go func() {
+		stdout, stderr, _ := c.run("", "pop", "jobs", "--wait", "1h", "-n", "2")
+		printed <- stdout + stderr
+	}()
+	for _, value := range []string{"a", "b"} {
+		testenv.Eventually(t, func() error {
+			_, metrics, err := env.Bridge.Get("/metrics")
+			if err == nil && !strings.Contains(string(metrics), "\npq_waiters 1\n") {
+				err = errors.New("no pop waits")
+			}
+			return err
+		})
+		c.ok("", "push", "jobs", value)
+	}
+	if got := <-printed; got != "a\nb\n" {
+		t.Errorf("printed %q", got)
 	}
 }
 

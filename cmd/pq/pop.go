@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +19,7 @@ type pop struct {
 	printer
 	max, all bool
 	count    countFlag
+	wait     time.Duration
 }
 
 func newPop(a *app) *cobra.Command {
@@ -26,14 +28,13 @@ func newPop(a *app) *cobra.Command {
 		Use:   "pop QUEUE",
 		Short: "Take the first item, or several, and print the values",
 		Long: `Take the item with the smallest priority out of a queue, the oldest if several
-share it, and print its value as it is. A newline follows on a terminal, with -n
-and with --all.
+share it, and print its value; on a terminal, and with -n or --all, as a line.
 
-An item that cannot be printed goes back, with a new id and behind the others of
-its priority; if that fails, it is printed on standard error as a line of JSON.
-An item is lost if the connection breaks while it is on its way.`,
+An item that cannot be printed goes back, with a new id, behind the others of
+its priority, or else to standard error as a line of JSON. An item is lost if
+the connection breaks while it is on its way.`,
 		Example: `  pq pop jobs
-  pq pop jobs -n 10 --json
+  pq pop jobs -n 10 --json --wait 1m
   pq pop --fifo mail --all`,
 		Args: arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,6 +48,8 @@ An item is lost if the connection breaks while it is on its way.`,
 	flags.VarP(&p.count, "number", "n", "pop up to this `number` of items, one by default")
 	withoutDefault(flags, "number")
 	flags.BoolVar(&p.all, "all", false, "pop until the queue is empty")
+	flags.DurationVar(&p.wait, "wait", 0, "wait this long for each item; else not at all")
+	withoutDefault(flags, "wait")
 	p.printer.addFlags(cmd)
 	return cmd
 }
@@ -57,6 +60,8 @@ func (p *pop) run(cmd *cobra.Command) error {
 		return usageError{fmt.Errorf("-n is %d: want at least 1", p.count)}
 	case p.all && cmd.Flags().Changed("number"):
 		return usageError{errors.New("-n and --all exclude each other: leave out one")}
+	case p.wait < 0:
+		return usageError{fmt.Errorf("--wait is %v: want a duration, such as 30s", p.wait)}
 	}
 	if err := p.check(p.max); err != nil {
 		return err
@@ -79,7 +84,7 @@ func (p *pop) run(cmd *cobra.Command) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		item, err := s.pop(p.max)
+		item, err := s.await(ctx, p.max, p.wait)
 		switch {
 		case errors.Is(err, client.ErrEmpty) && n > 0:
 			return nil

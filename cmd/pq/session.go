@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -58,9 +59,30 @@ func (s *session) push(priority int64, m client.Message) (client.PushAck, error)
 }
 
 // pop takes the item at one end. Signals do not end it.
-func (s *session) pop(max bool) (*client.Item, error) {
-	item, err := s.queue.Pop(s.usable, max)
+func (s *session) pop(max bool, options ...client.PopOption) (*client.Item, error) {
+	item, err := s.queue.Pop(s.usable, max, options...)
 	return item, s.explain(err, "an item may have been taken and lost")
+}
+
+// longestPop is how long one request waits for an item. A signal lets it finish, because ending
+// it could lose an item, so the wait for a longer time takes several.
+const longestPop = time.Second
+
+// await is pop, and waits for an item unless ctx ends.
+func (s *session) await(ctx context.Context, last bool, wait time.Duration) (*client.Item, error) {
+	if wait == 0 {
+		return s.pop(last)
+	}
+	for until := time.Now().Add(wait); ; {
+		left := time.Until(until)
+		item, err := s.pop(last, client.Expires(min(max(left, time.Millisecond), longestPop)))
+		switch {
+		case !errors.Is(err, client.ErrEmpty) || left <= longestPop:
+			return item, err
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // explain adds what the user can do about an error, and what an unknown outcome

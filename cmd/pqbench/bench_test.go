@@ -13,6 +13,9 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
+// operations is the names of the rows, in their order.
+const operations = "echo, push, push.batch 100, peek.min, pop.min, pop.max, mixed, lease+ack, next, pop.min 100, lease+ack 100"
+
 func TestBenchOfRunningBridge(t *testing.T) {
 	for _, flags := range []string{"", "--lean"} {
 		t.Run("clients"+flags, func(t *testing.T) {
@@ -31,9 +34,7 @@ func TestBenchOfRunningBridge(t *testing.T) {
 			if err := json.Unmarshal(text, &report); err != nil {
 				t.Fatal(err)
 			}
-			var names []string
 			for _, row := range report.Operations {
-				names = append(names, row.Name)
 				if row.Count == 0 || row.Rate <= 0 || row.Ratio <= 0 || row.P50 <= 0 || row.P999 < row.P50 {
 					t.Errorf("row %+v: want numbers", row)
 				}
@@ -41,7 +42,7 @@ func TestBenchOfRunningBridge(t *testing.T) {
 					t.Errorf("%s is not in the table:\n%s", row.Name, table)
 				}
 			}
-			if got, want := strings.Join(names, " "), "echo push peek.min pop.min pop.max mixed"; got != want {
+			if got, want := names(report.Operations), operations; got != want {
 				t.Errorf("operations %s, want %s", got, want)
 			}
 			if q := report.Queues; q == nil || q.ManyPush <= 0 || q.ManyPop <= 0 || q.SinglePush <= 0 || q.SinglePop <= 0 {
@@ -81,6 +82,9 @@ func TestBenchOptionsThatDoNotFit(t *testing.T) {
 		"bridges is 0":                             "--bridges 0 --pqbridge pqbridge --store fdb",
 		"at least one client":                      "--clients 1 --connections 2",
 		"pqbridge program":                         "--nats-server nats-server",
+		"bad regular expression":                   "--only (",
+		"waiters is 0":                             "--waiters 0",
+		"in services of their own":                 "--leased 1",
 		"unknown command":                          "measure",
 		"unknown flag":                             "--fast",
 		"rounds is 0":                              "--rounds 0",
@@ -100,6 +104,7 @@ func TestBenchStartsItsProcesses(t *testing.T) {
 	build(t, dir, "github.com/nats-io/nats-server/v2")
 	file := filepath.Join(dir, "result.json")
 	table := ok(t, "--dir", dir, "--json", file, "--backlog", "50,200",
+		"--idle-queues", "20", "--waiters", "5,10", "--leased", "2500", "--only", "pop",
 		"--pqbridge", filepath.Join(dir, "pqbridge"), "--nats-server", filepath.Join(dir, "nats-server"))
 
 	text, err := os.ReadFile(file)
@@ -110,6 +115,10 @@ func TestBenchStartsItsProcesses(t *testing.T) {
 	if err := json.Unmarshal(text, &report); err != nil {
 		t.Fatal(err)
 	}
+	if got, want := names(report.Operations), "echo, push, pop.min, pop.max, pop.min 100"; got != want || report.Sync <= 0 {
+		t.Errorf("operations %s and a sync of %v, want %s", got, report.Sync, want)
+	}
+	checkRest(t, &report)
 	if len(report.Backlogs) != 2 || !strings.Contains(table, "restart") {
 		t.Fatalf("no backlogs in\n%s", table)
 	}
@@ -122,6 +131,29 @@ func TestBenchStartsItsProcesses(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("folders %v are left (%v)", left, err)
 	}
+}
+
+// checkRest checks what TestBenchStartsItsProcesses measured of services at rest.
+func checkRest(t *testing.T, report *bench.Report) {
+	t.Helper()
+	if row := report.Idle; row == nil || row.Queues != 20 || row.Transactions != 0 {
+		t.Errorf("idle queues %+v: want 20, and no transactions", row)
+	}
+	if rows := report.Waiters; len(rows) != 2 || rows[0].Waiters != 5 || rows[1].Waiters != 10 || rows[1].Transactions != 0 {
+		t.Errorf("waiters %+v: want 5 and 10, and no transactions", rows)
+	}
+	if row := report.Leased; row == nil || row.Items != 2500 || row.Lease <= 0 || row.First <= 0 || row.Last < row.First {
+		t.Errorf("leased items %+v: want 2500, with times", row)
+	}
+}
+
+// names returns the names of rows.
+func names(rows []bench.Row) string {
+	var list []string
+	for _, row := range rows {
+		list = append(list, row.Name)
+	}
+	return strings.Join(list, ", ")
 }
 
 func build(t *testing.T, dir, program string, flags ...string) {

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"syscall"
 	"time"
 
@@ -77,6 +78,7 @@ func exitCode(err error) int {
 type benchmark struct {
 	bench.Options
 	seconds  float64
+	only     string
 	jsonFile string
 	started  bool // flags and arguments were accepted
 }
@@ -105,6 +107,7 @@ To put load on a running service, use pq bench.`,
 		Example: `  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server
   pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --backlog 10000,1000000
   pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --store fdb --bridges 1,2,4,8,4,2,1
+  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --idle-queues 1000 --waiters 10000,100000
   pqbench --seconds 10 --payload 1024`,
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
@@ -144,9 +147,13 @@ func (b *benchmark) addFlags(cmd *cobra.Command) {
 	flags.IntVar(&b.Connections, "connections", 4, "`number` of connections that the clients share")
 	flags.BoolVar(&b.Lean, "lean", false, "make clients cost less processor time; less like real clients")
 	flags.IntVar(&b.Priorities, "priorities", 10, "`number` of different priorities")
+	flags.StringVar(&b.only, "only", "", "measure only the operations whose names match this regular `expression`, echo, and push")
 	flags.IntSliceVar(&b.Backlogs, "backlog", nil, "compare pop.min, memory and restart with these `numbers` of queued items (with --pqbridge)")
 	flags.IntSliceVar(&b.Bridges, "bridges", nil, "compare one queue with these `numbers` of bridges (with --store fdb), best up and down again")
 	flags.IntVar(&b.Queues, "queues", 0, "compare one queue with this `number` of queues of one item each")
+	flags.IntVar(&b.IdleQueues, "idle-queues", 0, "watch a service at rest with this `number` of queues of one leased item each (with --pqbridge)")
+	flags.IntSliceVar(&b.Waiters, "waiters", nil, "watch a service at rest with these `numbers` of waiting pops (with --pqbridge)")
+	flags.IntVar(&b.Leased, "leased", 0, "lease this `number` of items and time how they come back when the leases end (with --pqbridge); 1000000 take about four minutes")
 	flags.StringVar(&b.jsonFile, "json", "", "also write the result to this `file`")
 }
 
@@ -155,6 +162,12 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 	o.Duration = time.Duration(b.seconds * float64(time.Second))
 	if o.Store == bench.StoreFDB && o.ClusterFile == "" {
 		o.ClusterFile = os.Getenv("FDB_CLUSTER_FILE")
+	}
+	if b.only != "" {
+		var err error
+		if o.Only, err = regexp.Compile(b.only); err != nil {
+			return usageError{fmt.Errorf("--only: bad regular expression: %w", err)}
+		}
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -107,7 +107,7 @@ func TestRepliesCarryNoRights(t *testing.T) {
 	admin.request(t, "pq.jobs.push", "an id")
 	before := lengths(t, admin)
 	worker := connectAs(t, e, "worker", "_INBOX_worker")
-	for _, reply := range []string{"pq.other.push", "q.other.enqueue", "_pqbridge.members", "$SRV.PING"} {
+	for _, reply := range []string{"pq.other.push", "q.other.enqueue", "_pqbridge.members", "_PQ.bridge.1", "$SRV.PING"} {
 		if err := worker.PublishRequest("pq.jobs.peek.min", reply, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -142,6 +142,39 @@ func TestBridgesThatMayNotTalk(t *testing.T) {
 	}
 }
 
+// TestReceiversThatAreGone: with the documented permissions an item that nobody receives is
+// back; without the one for that, only that does not work, and the log says so.
+func TestReceiversThatAreGone(t *testing.T) {
+	for missing, want := range map[string]string{"nothing": "a", "_PQ.>": "b"} {
+		t.Run(missing, func(t *testing.T) {
+			e := recipeEnv(t, without(missing))
+			var log lockedBuffer
+			b := e.StartBridge(func(o *bridge.Options) { o.Logger = newLogger(&config{LogFormat: "text"}, &log) })
+			b.WaitReady()
+			admin := connectAdmin(t, e)
+			admin.request(t, "pq.jobs.push", "a")
+			admin.request(t, "pq.jobs.push", "b")
+			worker := connectAs(t, e, "worker", "_INBOX_worker")
+			if err := worker.PublishRequest("pq.jobs.pop.min", worker.NewInbox(), nil); err != nil {
+				t.Fatal(err)
+			}
+			worker.request(t, "pq.jobs.len", "")
+			testenv.Eventually(t, func() error {
+				if back := !strings.Contains(metricsOf(t, b), "\npq_given_back_total{reason=\"no_responders\"} 0\n"); back != (want == "a") {
+					return fmt.Errorf("an item is back: %t", back)
+				}
+				return nil
+			})
+			if got := request(t, worker.Conn, "pq.jobs.pop.min", ""); string(got.Data) != want {
+				t.Errorf("popped %q, want %q", got.Data, want)
+			}
+			if said := strings.Contains(log.String(), "allow this user to subscribe to _PQ.>"); said != (want == "b") {
+				t.Errorf("the log:\n%s", log.String())
+			}
+		})
+	}
+}
+
 // TestBridgeNeedsItsPermissions: the bridge needs every permission in the recipe, and says
 // which one is missing.
 func TestBridgeNeedsItsPermissions(t *testing.T) {
@@ -157,7 +190,7 @@ func TestBridgeNeedsItsPermissions(t *testing.T) {
 			})
 		})
 	}
-	for _, missing := range []string{"_INBOX.>", "$SRV.>"} {
+	for _, missing := range []string{"_INBOX.>", "$SRV.>", "_PQ.>"} {
 		t.Run(missing, func(t *testing.T) {
 			e := recipeEnv(t, without(missing))
 			b := e.StartBridge()

@@ -55,6 +55,7 @@ type config struct {
 	MaxBatchBytes   int           `envconfig:"PQ_MAX_BATCH_BYTES" desc:"maximum bytes of payload in one transaction, approximately; one larger message still fits"`
 	MaxPending      int           `envconfig:"PQ_MAX_PENDING" desc:"maximum number of requests waiting or running; more get 429"`
 	MaxPendingBytes int           `envconfig:"PQ_MAX_PENDING_BYTES" desc:"maximum bytes of requests waiting or running; more get 429"`
+	MaxWaiters      int           `envconfig:"PQ_MAX_WAITERS" desc:"maximum number of pops that wait for items; more get 429"`
 	RequestTimeout  time.Duration `envconfig:"PQ_REQUEST_TIMEOUT" desc:"how long a request may wait for its transaction before it gets 503"`
 	ShutdownTimeout time.Duration `envconfig:"PQ_SHUTDOWN_TIMEOUT" desc:"time limit of a shutdown, which finishes the requests that have arrived; keep it below the 10s that docker stop waits"`
 
@@ -105,6 +106,7 @@ func defaultConfig() *config {
 		MaxBatchBytes:   bridge.DefaultMaxBatchBytes,
 		MaxPending:      bridge.DefaultMaxPending,
 		MaxPendingBytes: bridge.DefaultMaxPendingBytes,
+		MaxWaiters:      bridge.DefaultMaxWaiters,
 		RequestTimeout:  bridge.DefaultRequestTimeout,
 		ShutdownTimeout: bridge.DefaultShutdownTimeout,
 

@@ -15,6 +15,8 @@ const (
 	heapBase = 96 << 20
 	// requestHeap is roughly what a request takes beyond its payload and headers.
 	requestHeap = 1 << 10
+	// waiterHeap is roughly what a pop that waits takes, more than most need.
+	waiterHeap = 1 << 10
 	// devHeap is for the NATS server of -dev.
 	devHeap = 128 << 20
 )
@@ -45,6 +47,11 @@ func heapLimit(c *config, dev bool) int64 {
 // idleMemory returns memory to the system once the process has become idle. By itself Go
 // would hold on to it until the next collection, which an idle process hardly ever has.
 type idleMemory struct {
+	// limit is the limit for Go's heap without pops that wait. Those live long, so with many
+	// of them the limit has to grow.
+	limit   int64
+	waiters func() int
+
 	cycles uint64 // collections until the last check
 	needed uint64 // bytes held after the last release
 }
@@ -63,6 +70,9 @@ func (m *idleMemory) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			if os.Getenv("GOMEMLIMIT") == "" {
+				debug.SetMemoryLimit(m.limit + waiterHeap*int64(m.waiters()))
+			}
 			m.release()
 		}
 	}

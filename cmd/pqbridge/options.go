@@ -38,6 +38,7 @@ func (c *config) bridgeOptions() bridge.Options {
 		MaxBatchBytes:   c.MaxBatchBytes,
 		MaxPending:      c.MaxPending,
 		MaxPendingBytes: c.MaxPendingBytes,
+		MaxWaiters:      c.MaxWaiters,
 		RequestTimeout:  c.RequestTimeout,
 		ShutdownTimeout: c.ShutdownTimeout,
 		Version:         semanticVersion(),

@@ -74,7 +74,8 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 	if dev {
 		others.Go(func() { greet(ctx, stdout, c.NATSURL, b.Addr()) })
 	}
-	others.Go(func() { new(idleMemory).run(ctx) })
+	memory := idleMemory{limit: heapLimit(c, dev), waiters: b.Waiters}
+	others.Go(func() { memory.run(ctx) })
 	err = b.Run(ctx)
 	stop(err)
 	others.Wait()

@@ -91,6 +91,7 @@ func (c *config) validateZeros() error {
 		{"PQ_MAX_BATCH_BYTES", int64(c.MaxBatchBytes)},
 		{"PQ_MAX_PENDING", int64(c.MaxPending)},
 		{"PQ_MAX_PENDING_BYTES", int64(c.MaxPendingBytes)},
+		{"PQ_MAX_WAITERS", int64(c.MaxWaiters)},
 		{"PQ_REQUEST_TIMEOUT", int64(c.RequestTimeout)},
 		{"PQ_SHUTDOWN_TIMEOUT", int64(c.ShutdownTimeout)},
 	} {
@@ -129,6 +130,7 @@ var optionVariables = map[string]string{
 	"bridge.MaxBatchBytes":     "PQ_MAX_BATCH_BYTES",
 	"bridge.MaxPending":        "PQ_MAX_PENDING",
 	"bridge.MaxPendingBytes":   "PQ_MAX_PENDING_BYTES",
+	"bridge.MaxWaiters":        "PQ_MAX_WAITERS",
 	"bridge.RequestTimeout":    "PQ_REQUEST_TIMEOUT",
 	"bridge.ShutdownTimeout":   "PQ_SHUTDOWN_TIMEOUT",
 	"pebblekv.CacheSize":       "PQ_EMBEDDED_CACHE",

@@ -33,7 +33,8 @@ type Contents struct {
 //   - no item is both ready and held, and only ready items and those of staged pops have a
 //     history;
 //   - the counters match the items, ready and held, and none is zero;
-//   - every queue with items that fdbpq pushed is in the list of queues;
+//   - every queue with settings or with items that fdbpq pushed is in the list of queues;
+//   - settings decode, and none is the default;
 //   - every key that falls due has exactly one entry in the time index of its queue, at its
 //     time, and there are no other entries;
 //   - every receipt decodes.
@@ -68,6 +69,7 @@ type queue struct {
 	name   string // for messages
 	fifo   bool
 	listed bool
+	config bool               // it has settings
 	items  map[string]int64   // own items' priority, by the bytes of their id in a key
 	parts  map[string][]int64 // numbers of ("m") keys, likewise
 	counts map[string]int64   // by the packed priority, "" for the total
@@ -172,6 +174,8 @@ func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte
 		err = q.heldItem(rest, value)
 	case "a":
 		err = q.history(rest, value)
+	case "c":
+		err = q.settings(rest, value)
 	case "m":
 		err = q.part(rest, value)
 	case "n":
@@ -223,6 +227,10 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 	deliveries, _ := elementAt[int64](record, 2)
 	fence, _ := elementAt[int64](record, 3)
 	due, isTime := elementAt[int64](record, 4)
+	if err == nil && version == 2 {
+		err = checkReason(record, 7)
+		version = 1
+	}
 	if err != nil || version != 1 || !isState || state < 0 || state > 1 || fence < 1 || deliveries < 0 || deliveries > fence || !isTime {
 		return fmt.Errorf("malformed record %v: %w", record, err)
 	}
@@ -241,10 +249,41 @@ func (q *queue) history(key tuple.Tuple, value []byte) error {
 	content, err := tuple.Unpack(value)
 	deliveries, isInt := elementAt[int64](content, 0)
 	fence, isFence := elementAt[int64](content, 1)
+	if err == nil && len(content) == 4 {
+		err = checkReason(content, 3)
+		content = content[:3]
+	}
 	if err != nil || len(content) != 3 || !isInt || !isFence || deliveries < 0 || deliveries > fence {
 		return fmt.Errorf("malformed history: value %x", value)
 	}
 	q.past[string(key.Pack())] = true
+	return nil
+}
+
+// checkReason checks that the last element of a tuple is the reason of a negative acknowledgement.
+func checkReason(t tuple.Tuple, at int) error {
+	if reason, ok := elementAt[[]byte](t, at); !ok || len(reason) == 0 || len(reason) > 1024 || len(t) != at+1 {
+		return fmt.Errorf("malformed reason %v", t)
+	}
+	return nil
+}
+
+// settings takes the key of the settings.
+func (q *queue) settings(key tuple.Tuple, value []byte) error {
+	q.config = true
+	content, err := tuple.Unpack(value)
+	version, _ := elementAt[int64](content, 0)
+	if err != nil || len(key) > 0 || version != 1 || len(content)%2 == 0 || len(content) == 1 {
+		return fmt.Errorf("malformed settings: value %x", value)
+	}
+	seen := map[string]bool{}
+	for i := 1; i < len(content); i += 2 {
+		name, ok := elementAt[string](content, i)
+		if !ok || seen[name] || content[i+1] == int64(0) || content[i+1] == "" {
+			return fmt.Errorf("setting %v given twice, or a default: %v", content[i], content)
+		}
+		seen[name] = true
+	}
 	return nil
 }
 
@@ -399,8 +438,8 @@ func (c *checker) checkQueue(q *queue) {
 			c.problem("queue %s: number for priority %x is %d, there are none", q.name, key, q.counts[key])
 		}
 	}
-	if !q.listed && (len(q.items) > 0 || q.heldOwn != [2]int64{}) {
-		c.problem("queue %s has items and is not listed", q.name)
+	if !q.listed && (q.config || len(q.items) > 0 || q.heldOwn != [2]int64{}) {
+		c.problem("queue %s has items or settings and is not listed", q.name)
 	}
 	c.checkDue(q)
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
@@ -15,47 +17,106 @@ type account struct {
 	queue    string
 	pushes   map[string]*Operation // by value
 	ids      map[string][]fdbpq.ID // all that clients were told, by value, oldest first
-	popped   map[string]bool       // by value
-	got      map[fdbpq.ID]bool     // popped, by id
-	open     int                   // pops of unknown outcome
-	takers   int                   // those of them that may have taken an item for good
-	problems []error
+	settled  map[string]*Operation // by value: what popped or acknowledged the item
+	maybe    map[string]bool       // by value: an acknowledgement of unknown outcome
+	gone     map[fdbpq.ID]bool     // settled, by id
+	leases   map[fdbpq.ID][]delivery
+	naks     map[lease]*Operation   // that ended a lease
+	mayNaks  map[lease][]*Operation // that may have
+	extended map[lease]bool         // by operations of unknown outcome
+
+	open       int   // items that pops of unknown outcome may have taken
+	takers     int   // those of them that may be gone for good
+	openLeases int   // items that leases of unknown outcome may have taken
+	openFrom   int64 // when the first of these pops and leases was sent
+	tolerance  int64 // between a time by the clock of a bridge and the history's
+	problems   []error
 }
+
+// lease names a lease of an item.
+type lease struct {
+	id    fdbpq.ID
+	fence int64
+}
+
+// delivery is a leased item that a client got.
+type delivery struct {
+	op   *Operation
+	item Item
+}
+
+// clockSlack is how exact times are if clocks do not differ: leases end at a full
+// microsecond, and the machine may adjust its clock.
+const clockSlack = 10_000_000
 
 func (a *account) problem(format string, args ...any) {
 	a.problems = append(a.problems, fmt.Errorf("queue %s: "+format, append([]any{a.queue}, args...)...))
 }
 
 // newAccount reads the operations of one queue.
-func newAccount(queue string, ops []*Operation, mortal bool) *account {
+func (h *History) newAccount(queue string, ops []*Operation) *account {
 	a := &account{
-		queue:  queue,
-		pushes: map[string]*Operation{},
-		ids:    map[string][]fdbpq.ID{},
-		popped: map[string]bool{},
-		got:    map[fdbpq.ID]bool{},
+		queue:    queue,
+		pushes:   map[string]*Operation{},
+		ids:      map[string][]fdbpq.ID{},
+		settled:  map[string]*Operation{},
+		maybe:    map[string]bool{},
+		gone:     map[fdbpq.ID]bool{},
+		leases:   map[fdbpq.ID][]delivery{},
+		naks:     map[lease]*Operation{},
+		mayNaks:  map[lease][]*Operation{},
+		extended: map[lease]bool{},
+
+		openFrom:  math.MaxInt64,
+		tolerance: h.Skew + clockSlack,
 	}
 	for _, op := range ops {
-		switch {
-		case op.Kind == Push:
+		if op.Kind == Push {
 			a.pushes[op.Value] = op
 			if op.Outcome == Done {
-				a.see(op)
-			}
-		case op.Kind.pops() && op.open():
-			a.open++
-			if op.Outcome == Lost || mortal {
-				a.takers++
+				a.see(op, Item{Value: op.Value, ID: op.ID})
 			}
 		}
+		a.addOpen(op, h.Mortal)
 	}
 	for _, op := range ops {
-		if op.Outcome == Done && (op.Kind.pops() || op.Kind.peeks()) {
-			a.out(op)
+		if op.gaveUp() {
+			a.problem("gave up early: %s after %v, and was to wait for %v", describe(op), time.Duration(op.Return-op.Call), time.Duration(op.Expires))
+		}
+		for _, item := range op.items() {
+			a.out(op, item)
+		}
+		if op.Kind.settles() {
+			a.use(op)
 		}
 	}
 	a.checkPushes()
+	a.checkSettled(ops)
+	a.checkDeliveries()
 	return a
+}
+
+// addOpen counts what the operation may have taken without anybody getting it.
+func (a *account) addOpen(op *Operation, mortal bool) {
+	n := op.Untold()
+	switch {
+	case n == 0:
+		return
+	case op.Kind.leases():
+		a.openLeases += n
+	default:
+		a.open += n
+		if op.Outcome == Lost || mortal {
+			a.takers += n
+		}
+	}
+	a.openFrom = min(a.openFrom, op.Call)
+}
+
+// certain reports whether nothing in the queue depends on operations of unknown outcome, but
+// pushes.
+func (a *account) certain() bool {
+	return a.open+a.openLeases+len(a.maybe)+len(a.mayNaks)+len(a.extended) == 0
 }
 
 // checkPushes checks that items were stored once, and again only by pops whose reply
@@ -86,49 +147,58 @@ func (a *account) checkMissing(pops int) {
 	}
 }
 
-// out records an item that was popped or seen.
-func (a *account) out(op *Operation) {
-	push := a.pushes[op.Value]
+// out records an item that was popped, leased or seen.
+func (a *account) out(op *Operation, item Item) {
+	push := a.pushes[item.Value]
 	switch {
 	case push == nil:
-		a.problem("invented: %s returned %q, which nobody pushed", op.Kind, op.Value)
+		a.problem("invented: %s returned %q, which nobody pushed", op.Kind, item.Value)
 		return
 	case push.Outcome == Refused:
-		a.problem("refused, but done: %s returned %q, whose push was answered %q", op.Kind, op.Value, push.Text)
+		a.problem("refused, but done: %s returned %q, whose push was answered %q", op.Kind, item.Value, push.Text)
 	}
-	a.see(op)
-	if op.Kind.pops() {
-		if a.popped[op.Value] {
-			a.problem("popped twice: %q", op.Value)
-		}
-		a.popped[op.Value] = true
+	id, ok := a.see(op, item)
+	switch {
+	case !ok:
+	case op.Kind.pops():
+		a.settle(op, item.Value, id)
+	case op.Kind.leases():
+		a.leases[id] = append(a.leases[id], delivery{op, item})
+		a.checkUntil(op, item.Value, item.Until)
 	}
+}
+
+// settle records that an operation removed an item.
+func (a *account) settle(op *Operation, value string, id fdbpq.ID) {
+	if before := a.settled[value]; before != nil {
+		a.problem("settled twice: %q, by %s and %s", value, describe(before), describe(op))
+	}
+	a.settled[value] = op
+	a.gone[id] = true
 }
 
 // see records the id of an item.
-func (a *account) see(op *Operation) {
-	id, err := fdbpq.ParseID(op.ID)
+func (a *account) see(op *Operation, item Item) (id fdbpq.ID, ok bool) {
+	id, err := fdbpq.ParseID(item.ID)
 	if err != nil {
-		a.problem("%s of %q: %w", op.Kind, op.Value, err)
-		return
+		a.problem("%s of %q: %w", op.Kind, item.Value, err)
+		return id, false
 	}
-	if want := a.pushes[op.Value].Priority; id.Priority != want {
-		a.problem("%q has priority %d, was pushed with %d", op.Value, id.Priority, want)
+	if want := a.pushes[item.Value].Priority; id.Priority != want {
+		a.problem("%q has priority %d, was pushed with %d", item.Value, id.Priority, want)
 	}
-	if op.Kind.pops() {
-		a.got[id] = true
+	if !slices.Contains(a.ids[item.Value], id) {
+		a.ids[item.Value] = append(a.ids[item.Value], id)
 	}
-	if !slices.Contains(a.ids[op.Value], id) {
-		a.ids[op.Value] = append(a.ids[op.Value], id)
-	}
+	return id, true
 }
 
 // missing returns the values that were seen, or whose push was acknowledged, but that
-// nobody popped.
+// nobody popped or may have acknowledged.
 func (a *account) missing() []string {
 	var missing []string
 	for value := range a.ids {
-		if !a.popped[value] {
+		if a.settled[value] == nil && !a.maybe[value] {
 			missing = append(missing, value)
 		}
 	}
@@ -147,26 +217,31 @@ func (h *History) byQueue() (names []string, ops map[string][]*Operation) {
 }
 
 // CheckLeft compares what was found in the queues after everything had ended, by queue
-// and value, with what clients saw. Only pushes and pops of unknown outcome can leave
+// and value, with what clients saw. Only operations of unknown outcome can leave
 // anything; see also Settled.
 func (h *History) CheckLeft(left map[string][]string) error {
 	var problems []error
 	names, ops := h.byQueue()
 	for _, name := range names {
-		a := newAccount(name, ops[name], h.Mortal)
+		a := h.newAccount(name, ops[name])
+		there := map[string]bool{}
 		for _, value := range left[name] {
 			push := a.pushes[value]
 			switch {
 			case push == nil || push.Outcome == Refused:
 				a.problem("left: %q, which nobody pushed", value)
-			case a.popped[value]:
-				a.problem("popped and left: %q", value)
-			case push.Outcome == Done && a.open == 0:
+			case a.settled[value] != nil:
+				a.problem("settled and left: %q", value)
+			case there[value]:
+				a.problem("left twice: %q", value)
+			case push.Outcome == Done && a.certain():
 				a.problem("left: %q, after the queue was said to be empty", value)
 			}
-			a.popped[value] = true
+			there[value] = true
 		}
-		a.checkMissing(a.takers)
+		if missing := slices.DeleteFunc(a.missing(), func(v string) bool { return there[v] }); len(missing) > a.takers {
+			a.problem("lost: %q: acknowledged and not there any more, and only %d pops can have taken one", missing, a.takers)
+		}
 		problems = append(problems, a.problems...)
 	}
 	return errors.Join(problems...)
@@ -176,6 +251,6 @@ func (h *History) CheckLeft(left map[string][]string) error {
 // left.
 func (h *History) Settled() bool {
 	return !slices.ContainsFunc(h.Operations, func(op Operation) bool {
-		return op.open() && (op.Kind == Push || op.Kind.pops())
+		return op.open() && (op.Kind == Push || op.Kind.pops() || op.Kind.leases() || op.Kind.settles())
 	})
 }

@@ -19,7 +19,7 @@ func (h *History) Check(timeout time.Duration) error {
 	var problems []error
 	names, ops := h.byQueue()
 	for _, name := range names {
-		a := newAccount(name, ops[name], h.Mortal)
+		a := h.newAccount(name, ops[name])
 		a.checkMissing(a.open)
 		problems = append(problems, a.problems...)
 		if len(a.problems) > 0 {
@@ -39,17 +39,18 @@ func (h *History) Check(timeout time.Duration) error {
 }
 
 func (h *History) check(a *account, ops []*Operation, timeout time.Duration) (porcupine.CheckResult, error) {
-	m, numbers, err := newModel(a, h.OneByOne)
-	if err != nil {
-		return porcupine.Unknown, err
+	result := porcupine.Unknown
+	for _, simple := range []bool{true, false} {
+		m, numbers, err := newModel(a, h.OneByOne, simple)
+		if err != nil {
+			return porcupine.Unknown, err
+		}
+		result = porcupine.CheckOperationsTimeout(m.porcupine(), steps(a, ops, m, numbers), timeout)
+		if result == porcupine.Ok || a.certain() {
+			break
+		}
 	}
-	m.simple = true
-	result := porcupine.CheckOperationsTimeout(m.porcupine(), steps(a, ops, numbers, true), timeout)
-	if result == porcupine.Ok || a.open == 0 {
-		return result, nil
-	}
-	m.simple = false
-	return porcupine.CheckOperationsTimeout(m.porcupine(), steps(a, ops, numbers, false), timeout), nil
+	return result, nil
 }
 
 // Visualize writes, for each queue that is not linearizable, a page that shows how far
@@ -57,12 +58,12 @@ func (h *History) check(a *account, ops []*Operation, timeout time.Duration) (po
 func (h *History) Visualize(prefix string, timeout time.Duration) (paths []string, err error) {
 	names, ops := h.byQueue()
 	for _, name := range names {
-		a := newAccount(name, ops[name], h.Mortal)
-		m, numbers, err := newModel(a, h.OneByOne)
+		a := h.newAccount(name, ops[name])
+		m, numbers, err := newModel(a, h.OneByOne, false)
 		if err != nil || len(a.problems) > 0 {
 			continue // there is no model of it
 		}
-		result, info := porcupine.CheckOperationsVerbose(m.porcupine(), steps(a, ops[name], numbers, false), timeout)
+		result, info := porcupine.CheckOperationsVerbose(m.porcupine(), steps(a, ops[name], m, numbers), timeout)
 		if result == porcupine.Ok {
 			continue
 		}

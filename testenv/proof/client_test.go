@@ -19,74 +19,104 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
-// caller makes requests one after the other and records the replies.
-type caller struct {
-	t       *testing.T
-	number  int
-	nc      *nats.Conn
-	client  *client.Client
-	timeout *atomic.Int64 // nanoseconds to wait for an answer
-	zero    time.Time     // of the clock of the history
+// line is a connection of clients. When it breaks, the requests under way are given up,
+// since their answers most likely are lost too.
+type line struct {
+	nc       *nats.Conn
+	awaiting sync.Mutex // held by the client that asks whether the system is back
 
 	mu     sync.Mutex
-	cancel context.CancelFunc // gives up the current request
-
-	ops []proof.Operation // of this round
+	ctx    context.Context // ends when the connection breaks
+	cancel context.CancelFunc
 }
 
-// newCaller connects. When the connection is lost, the current request is given up,
-// since its answer most likely is lost too.
-func newCaller(t *testing.T, number int, url string, timeout *atomic.Int64) *caller {
-	c := &caller{t: t, number: number, timeout: timeout, zero: time.Now(), cancel: func() {}}
+func newLine(t *testing.T, url string) *line {
+	l := &line{}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
 	nc, err := nats.Connect(url,
 		nats.MaxReconnects(-1), nats.ReconnectWait(5*time.Millisecond), nats.ReconnectJitter(0, 0),
-		nats.DisconnectErrHandler(func(*nats.Conn, error) { c.giveUp() }),
+		nats.DisconnectErrHandler(func(*nats.Conn, error) { l.giveUp() }),
+		nats.SyncQueueLen(1024), // by default each pop of several items allocates half a megabyte
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // cut connections leave broken messages
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.nc, c.client = nc, client.New(nc)
-	return c
+	l.nc = nc
+	t.Cleanup(l.close)
+	return l
 }
 
-func (c *caller) giveUp() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.cancel()
+func (l *line) close() {
+	l.nc.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cancel()
+}
+
+func (l *line) giveUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cancel()
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+}
+
+func (l *line) context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ctx
+}
+
+// caller makes requests one after the other and records the replies.
+type caller struct {
+	t       *testing.T
+	number  int
+	line    *line
+	client  *client.Client
+	timeout *atomic.Int64 // nanoseconds to wait for an answer
+	zero    time.Time     // of the clock of the history
+
+	ops   []proof.Operation // of this round
+	grips []*grip           // leases of this round, most of them still good
+	fresh []*grip           // those of the last operation
+}
+
+func newCaller(t *testing.T, number int, l *line, timeout *atomic.Int64, zero time.Time) *caller {
+	return &caller{t: t, number: number, line: l, client: client.New(l.nc), timeout: timeout, zero: zero}
 }
 
 // request makes a request that ends when the connection is lost.
 func (c *caller) request(timeout time.Duration, send func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(c.line.context(), timeout)
 	defer cancel()
-	c.mu.Lock()
-	c.cancel = cancel
-	c.mu.Unlock()
 	return send(ctx)
 }
 
 // do makes a request and records what became of it.
 func (c *caller) do(op proof.Operation, padding int) *proof.Operation {
+	c.send(&op, padding)
+	c.ops = append(c.ops, op)
+	return &c.ops[len(c.ops)-1]
+}
+
+// send makes a request and enters what became of it.
+func (c *caller) send(op *proof.Operation, padding int) {
 	op.Client = c.number
-	m := message(&op, padding)
+	m := message(op, padding)
 	op.Call = time.Since(c.zero).Nanoseconds()
-	err := c.request(time.Duration(c.timeout.Load()), func(ctx context.Context) error { return c.ask(ctx, &op, m) })
+	err := c.request(time.Duration(c.timeout.Load()+op.Expires), func(ctx context.Context) error { return c.ask(ctx, op, m) })
 	op.Return = time.Since(c.zero).Nanoseconds()
-	op.Outcome = c.outcome(&op, err)
+	op.Outcome = c.outcome(op, err)
 	if err != nil {
 		op.Text = err.Error()
 	}
-	c.ops = append(c.ops, op)
-	return &c.ops[len(c.ops)-1]
 }
 
 // outcome returns what the client promises about a request that ended with an error.
 func (c *caller) outcome(op *proof.Operation, err error) proof.Outcome {
 	var reply *client.Error
 	replied := errors.As(err, &reply)
-	if errors.Is(err, errTorn) || errors.Is(err, client.ErrBadReply) ||
-		replied && reply.Code != subjects.CodeNotFound && reply.Code != subjects.CodeOverloaded && reply.Code != subjects.CodeUnavailable {
+	if errors.Is(err, errTorn) || errors.Is(err, client.ErrBadReply) || replied && !expected(reply.Code) {
 		c.t.Errorf("%s of %s: %v", op.Kind, op.Queue, err)
 	}
 	switch {
@@ -94,15 +124,31 @@ func (c *caller) outcome(op *proof.Operation, err error) proof.Outcome {
 		return proof.Done
 	case errors.Is(err, client.ErrEmpty):
 		return proof.Empty
+	case errors.Is(err, client.ErrLeaseLost):
+		return proof.Stale
 	case replied && reply.Unknown:
 		return proof.Unknown
 	case errors.Is(err, client.ErrUnknownOutcome):
 		return proof.Lost
-	case replied, errors.Is(err, client.ErrNoBridge), op.Kind == proof.Push, pops(op.Kind):
+	case replied, errors.Is(err, client.ErrNoBridge), !reads(op.Kind):
 		return proof.Refused // nothing has changed
 	default: // a request that changes nothing has no unknown outcome
 		return proof.Lost
 	}
+}
+
+// expected reports whether requests may get that code while the system is broken.
+func expected(code subjects.Code) bool {
+	switch code {
+	case subjects.CodeNotFound, subjects.CodeConflict, subjects.CodeOverloaded, subjects.CodeUnavailable:
+		return true
+	}
+	return false
+}
+
+// reads reports whether the operation cannot change a queue.
+func reads(k proof.Kind) bool {
+	return k == proof.PeekMin || k == proof.PeekMax || k == proof.Len
 }
 
 // message returns what the operation pushes.
@@ -121,41 +167,30 @@ func (c *caller) ask(ctx context.Context, op *proof.Operation, m client.Message)
 	var ack client.PushAck
 	var item *client.Item
 	var err error
-	if isFIFO(op.Queue) {
-		q := c.client.Queue(op.Queue)
-		switch op.Kind {
-		case proof.Push:
-			ack, err = q.EnqueueMsg(ctx, m)
-		case proof.PopMin:
-			item, err = q.Dequeue(ctx)
-		case proof.PeekMin:
-			item, err = q.Peek(ctx)
-		case proof.Len:
-			op.Len, err = q.Len(ctx)
+	q := c.queue(op.Queue)
+	switch op.Kind {
+	case proof.Push:
+		if ack, err = q.push(ctx, op.Priority, m); err == nil {
+			op.ID = ack.ID
 		}
-	} else {
-		q := c.client.PriorityQueue(op.Queue)
-		switch op.Kind {
-		case proof.Push:
-			ack, err = q.PushMsg(ctx, op.Priority, m)
-		case proof.PopMin:
-			item, err = q.PopMin(ctx)
-		case proof.PopMax:
-			item, err = q.PopMax(ctx)
-		case proof.PeekMin:
-			item, err = q.PeekMin(ctx)
-		case proof.PeekMax:
-			item, err = q.PeekMax(ctx)
-		case proof.Len:
-			op.Len, err = q.Len(ctx)
-		}
-	}
-	switch {
-	case err != nil:
 		return err
-	case item == nil:
-		op.ID = ack.ID
-		return nil
+	case proof.Len:
+		op.Len, err = q.Len(ctx)
+		return err
+	case proof.PeekMin, proof.PeekMax:
+		item, err = q.peek(ctx, back(op.Kind))
+	case proof.PopMin, proof.PopMax:
+		if op.Batch > 0 {
+			return c.popBatch(ctx, q, op)
+		}
+		item, err = q.pop(ctx, back(op.Kind), client.Expires(op.Expires))
+	case proof.LeaseMin, proof.LeaseMax:
+		return c.lease(ctx, q, op)
+	default:
+		return c.settle(ctx, op)
+	}
+	if err != nil {
+		return err
 	}
 	op.ID = item.ID
 	op.Value, err = unpad(item)
@@ -192,7 +227,7 @@ func isFIFO(queue string) bool { return strings.HasPrefix(queue, "fifo-") }
 // broken reports whether an error means that something in the system is down at the
 // moment.
 func broken(op *proof.Operation) bool {
-	return op.Outcome != proof.Done && op.Outcome != proof.Empty
+	return op.Outcome != proof.Done && op.Outcome != proof.Empty && op.Outcome != proof.Stale
 }
 
 const (
@@ -221,23 +256,24 @@ func (c *caller) await() {
 	}
 }
 
-// openPops counts the pops of unknown outcome of each queue.
+// openPops counts the items that pops and leases of unknown outcome may have taken from
+// each queue.
 type openPops struct {
 	mu    sync.Mutex
 	count map[string]int
 }
 
-func (o *openPops) add(queue string) {
+func (o *openPops) add(queue string, n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.count[queue]++
+	o.count[queue] += n
 }
 
-// many reports whether there are as many as one history may have.
+// many reports whether a history should not have more.
 func (o *openPops) many(queue string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.count[queue] >= proof.MaxOpen/2
+	return o.count[queue] >= proof.MaxOpen/4
 }
 
 // run makes the requests of one round.
@@ -246,19 +282,16 @@ func (c *caller) run(w *workload, open *openPops, meter *odometer) {
 		if c.t.Failed() {
 			return
 		}
-		op, padding := w.next(c.number, open)
+		op, padding := w.next(c, open)
 		done := c.do(op, padding)
-		if pops(op.Kind) && (done.Outcome == proof.Unknown || done.Outcome == proof.Lost) {
-			open.add(op.Queue)
-		}
+		c.note(w, done)
+		open.add(op.Queue, done.Untold())
 		meter.add()
 		if broken(done) {
 			c.await()
 		}
 	}
 }
-
-func pops(k proof.Kind) bool { return k == proof.PopMin || k == proof.PopMax }
 
 // workload says what clients do, at random.
 type workload struct {
@@ -268,33 +301,44 @@ type workload struct {
 	pushes int
 }
 
+// shares says how often clients do what, in percent. All else is use of tokens.
+var shares = []struct {
+	kind  proof.Kind
+	share int
+}{
+	{proof.Push, 34}, {proof.PopMin, 9}, {proof.PopMax, 6}, {proof.PeekMin, 5}, {proof.PeekMax, 5}, {proof.Len, 7},
+	{proof.LeaseMin, 11}, {proof.LeaseMax, 6},
+}
+
 // next returns the next operation of a client. Once many pops have no known outcome, it
-// returns no more pops.
-func (w *workload) next(client int, open *openPops) (op proof.Operation, padding int) {
+// returns no more pops and leases.
+func (w *workload) next(c *caller, open *openPops) (op proof.Operation, padding int) {
 	op.Queue = w.queues[w.random.IntN(len(w.queues))]
-	switch x := w.random.IntN(100); {
-	case x < 42:
+	x := w.random.IntN(100)
+	for _, s := range shares {
+		if x -= s.share; x < 0 {
+			op.Kind = s.kind
+			break
+		}
+	}
+	if op.Kind == "" {
+		if len(c.grips) > 0 {
+			if op, ok := w.nextUse(c, open); ok {
+				return op, 0
+			}
+		}
+		op.Kind = proof.LeaseMin
+	}
+	if isFIFO(op.Queue) {
+		op.Kind = fromFront(op.Kind)
+	}
+	if takes(op.Kind) && open.many(op.Queue) {
 		op.Kind = proof.Push
-	case x < 60:
-		op.Kind = proof.PopMin
-	case x < 75:
-		op.Kind = proof.PopMax
-	case x < 83:
-		op.Kind = proof.PeekMin
-	case x < 91:
-		op.Kind = proof.PeekMax
-	default:
-		op.Kind = proof.Len
 	}
-	if one := map[proof.Kind]proof.Kind{proof.PopMax: proof.PopMin, proof.PeekMax: proof.PeekMin}[op.Kind]; one != "" && isFIFO(op.Queue) {
-		op.Kind = one
-	}
-	if pops(op.Kind) && open.many(op.Queue) {
-		op.Kind = proof.Push
-	}
+	w.fill(&op)
 	if op.Kind == proof.Push {
 		w.pushes++
-		op.Value = fmt.Sprintf("%s-%d-%d", w.round, client, w.pushes)
+		op.Value = fmt.Sprintf("%s-%d-%d", w.round, c.number, w.pushes)
 		if !isFIFO(op.Queue) {
 			op.Priority = w.random.Int64N(4) - 1
 		}

@@ -62,16 +62,22 @@ func (l *local) mustStop() {
 
 // startMem starts two or four bridges on one store in memory with every kind of fault.
 func startMem(r *rig) {
-	rates := map[faultkv.Fault]float64{
+	startBridges(r, map[faultkv.Fault]float64{
 		faultkv.Delay: 0.1, faultkv.Outage: 0.005, faultkv.TooOld: 0.01, faultkv.Throttled: 0.01, faultkv.Conflict: 0.05,
 		faultkv.UnknownLost: 0.03, faultkv.UnknownMade: 0.03, faultkv.UnknownBeforeNext: 0.03, faultkv.UnknownDuringNext: 0.03,
-	}
+	})
+}
+
+// startBridges starts two or four bridges on one store in memory with some faults.
+func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 	// A bridge that hears nothing from the other one about a pop answers in its place.
 	r.mortal = !r.strangers
 	mem := memkv.New(memkv.Options{History: 1000})
 	db := faultkv.New(mem, faultkv.Options{Seed: r.random.Uint64(), Rates: rates, MaxDelay: 3 * time.Millisecond})
 	toNATS := newProxy(r.t, r.env.NATS.URL())
-	start := func() *local { return startLocal(r.t, bridgeOptions(toNATS.url(), db, 100*time.Millisecond)) }
+	start := func() *local {
+		return startLocal(r.t, bridgeOptions(toNATS.url(), db, 100*time.Millisecond, r.wrongBy()))
+	}
 	var bridges []*local
 	r.t.Cleanup(func() {
 		for _, b := range bridges {
@@ -110,7 +116,7 @@ func startKill(r *rig) {
 	r.oneByOne, r.mortal = true, true
 	folder := r.t.TempDir()
 	toNATS := newProxy(r.t, r.env.NATS.URL())
-	s := newService(r.t, serviceConfig{NATS: toNATS.url(), Folder: folder, RequestTimeout: time.Second})
+	s := newService(r.t, serviceConfig{NATS: toNATS.url(), Folder: folder, RequestTimeout: time.Second}, r.wrongBy)
 	kill := fault{"bridge killed (SIGKILL)", func() {
 		s.kill()
 		s.start()
@@ -187,7 +193,7 @@ func startDisk(r *rig) {
 	disk.FS = errorfs.Wrap(vfs.Default, disk)
 	db := openFolder(r.t, r.t.TempDir(), disk)
 	r.t.Cleanup(func() { _ = db.Close() })
-	b := startLocal(r.t, bridgeOptions(r.env.NATS.URL(), db, 200*time.Millisecond))
+	b := startLocal(r.t, bridgeOptions(r.env.NATS.URL(), db, 200*time.Millisecond, r.wrongBy()))
 	r.t.Cleanup(func() { _ = b.stop() })
 	while := func(rate float64, err error, full bool) func() {
 		return func() {
@@ -217,7 +223,7 @@ func startPower(r *rig) {
 	disk := vfs.NewCrashableMem()
 	toNATS := newProxy(r.t, r.env.NATS.URL())
 	db := openFolder(r.t, "store", disk)
-	b := startLocal(r.t, bridgeOptions(toNATS.url(), db, time.Second))
+	b := startLocal(r.t, bridgeOptions(toNATS.url(), db, time.Second, r.wrongBy()))
 	r.t.Cleanup(func() {
 		_ = b.stop()
 		_ = db.Close()
@@ -232,7 +238,7 @@ func startPower(r *rig) {
 			toNATS.refuse(false)
 			disk = after
 			db = openFolder(r.t, "store", disk)
-			b = startLocal(r.t, bridgeOptions(toNATS.url(), db, time.Second))
+			b = startLocal(r.t, bridgeOptions(toNATS.url(), db, time.Second, r.wrongBy()))
 		}}
 	}
 	r.faults = append(r.faults, cut(0), cut(50), cut(100))

@@ -36,7 +36,7 @@ func startFDB(bridges int) func(*rig) {
 		}
 		var services []*service
 		for range bridges {
-			services = append(services, newService(r.t, config))
+			services = append(services, newService(r.t, config, r.wrongBy))
 		}
 		r.faults = append(r.faults,
 			fault{"one of several bridges killed (SIGKILL)", func() {
@@ -90,11 +90,4 @@ func restart(t *testing.T, server *testenv.FDBServer) error {
 		err = errors.Join(server.Kill(), server.Restart())
 	}
 	return err
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -15,6 +15,18 @@
 // was pushed after the push of another one of the same priority was acknowledged comes
 // after that one.
 //
+// Leases are part of that model. An item that is leased, or waits out a delay, keeps its
+// place in the order, but is served to nobody before it is due, and to whoever asks after
+// that. A token is good for one delivery, which its fence names: an acknowledgement counts
+// exactly if nobody got the item since. Deliveries are counted right.
+//
+// # Clocks
+//
+// Due times go by the clocks of the bridges, which differ from that of the clients by
+// [History.Skew] at most. So a lease may be over by that much too early or too late, and the
+// end of a delay, which no answer tells, is known to twice that. A request sent before an
+// item is due may miss it, however late its answer comes.
+//
 // # Operations of unknown outcome
 //
 // A push without an answer may have happened at any time after its request, or never.
@@ -23,6 +35,9 @@
 // or under a new id behind the others of its priority if the reply could not be sent
 // (see package bridge). Peeks and lens without an answer say nothing, and neither do
 // requests that were refused.
+//
+// A lease without an answer may have taken an item at any time, which comes back when the
+// lease is over. An acknowledgement without an answer may or may not count.
 package proof
 
 import (
@@ -35,7 +50,7 @@ import (
 type Kind string
 
 // The operations, as in the subjects of priority queues. On a FIFO queue Push
-// enqueues, PopMin dequeues, PeekMin peeks.
+// enqueues, PopMin dequeues, PeekMin peeks, LeaseMin leases.
 const (
 	Push    Kind = "push"
 	PopMin  Kind = "pop.min"
@@ -43,10 +58,37 @@ const (
 	PeekMin Kind = "peek.min"
 	PeekMax Kind = "peek.max"
 	Len     Kind = "len"
+
+	LeaseMin Kind = "lease.min"
+	LeaseMax Kind = "lease.max"
+	Ack      Kind = "ack"
+	Nak      Kind = "nak"
+	Extend   Kind = "extend" // +WPI
+	// Term moves the item to the dead-letter queue.
+	Term Kind = "term"
+	// NextMin and NextMax are +NXT of a lease from that end.
+	NextMin Kind = "next.min"
+	NextMax Kind = "next.max"
 )
 
 func (k Kind) pops() bool  { return k == PopMin || k == PopMax }
 func (k Kind) peeks() bool { return k == PeekMin || k == PeekMax }
+
+// leases reports whether the operation leases items.
+func (k Kind) leases() bool { return k == LeaseMin || k == LeaseMax || k.nexts() }
+func (k Kind) nexts() bool  { return k == NextMin || k == NextMax }
+
+// acks reports whether the operation removes the item of a token.
+func (k Kind) acks() bool { return k == Ack || k.nexts() }
+
+// settles reports whether the operation uses a token.
+func (k Kind) settles() bool { return k.acks() || k == Nak || k == Extend || k == Term }
+
+// serves reports whether the operation returns items.
+func (k Kind) serves() bool { return k.pops() || k.peeks() || k.leases() }
+
+// back reports whether it returns those from the back.
+func (k Kind) back() bool { return k == PopMax || k == PeekMax || k == LeaseMax || k == NextMax }
 
 // Outcome is what a client was told.
 type Outcome string
@@ -55,14 +97,20 @@ type Outcome string
 const (
 	// Done: the request did what it asked for.
 	Done Outcome = "done"
-	// Empty: the answer says that there is no item.
+	// Empty: the answer says that there is no item. NextMin and NextMax have acknowledged
+	// theirs then.
 	Empty Outcome = "empty"
+	// Stale: the answer says that the token is not good any more (409).
+	Stale Outcome = "stale"
 	// Refused: the answer is an error that promises that nothing happened.
 	Refused Outcome = "refused"
 	// Unknown: the answer says that the store did not tell whether it happened.
 	Unknown Outcome = "unknown"
 	// Lost: no answer was received.
 	Lost Outcome = "lost"
+	// Gone: nobody was there to receive the answer, and nothing was broken meanwhile. So the
+	// items of a pop come back at once, and those of a lease when it is over.
+	Gone Outcome = "gone"
 )
 
 // Operation is one request and what became of it.
@@ -72,10 +120,28 @@ type Operation struct {
 	Kind   Kind   `json:"kind"`
 	// Priority is the priority of a push.
 	Priority int64 `json:"priority,omitempty"`
-	// Value is what was pushed, popped or seen. No two pushes have the same value.
+	// Value is what was pushed, popped or seen, or of the item of the token. No two pushes
+	// have the same value.
 	Value string `json:"value,omitempty"`
-	// ID is the id of the item, if Outcome is Done.
-	ID      string  `json:"id,omitempty"`
+	// ID is the id of the item, if Outcome is Done, or that of the token.
+	ID string `json:"id,omitempty"`
+	// Batch is how many items pops and leases ask for; 0 means one. Items has those that
+	// were leased, or that came out of a pop with a Batch, in order, even if the reply broke
+	// off after them. If Outcome is Done and there are fewer than Batch, the queue was empty
+	// then. A push with a Batch pushes Items at once.
+	Batch int    `json:"batch,omitempty"`
+	Items []Item `json:"items,omitempty"`
+	// Expires is how long a pop or lease waits for items.
+	Expires int64 `json:"expires,omitempty"`
+	// Fence is that of the token.
+	Fence int64 `json:"fence,omitempty"`
+	// Wait is the length of the leases that are asked for, or of that which is extended.
+	Wait int64 `json:"wait,omitempty"`
+	// Delay and Snooze are those of Nak.
+	Delay  int64 `json:"delay,omitempty"`
+	Snooze bool  `json:"snooze,omitempty"`
+	// Until is the end of a lease according to the answer to Extend.
+	Until   int64   `json:"until,omitempty"`
 	Len     int64   `json:"len,omitempty"`
 	Outcome Outcome `json:"outcome"`
 	// Text is the error, for people who read the file.
@@ -88,6 +154,47 @@ type Operation struct {
 
 // open reports whether the operation may take place at any time from Call on.
 func (o *Operation) open() bool { return o.Outcome == Unknown || o.Outcome == Lost }
+
+// gaveUp reports whether a request was told too early that there is nothing more to wait for.
+func (o *Operation) gaveUp() bool {
+	few := o.Outcome == Empty || o.Outcome == Done && len(o.items()) < o.asked()
+	return few && o.Expires > 0 && o.Return-o.Call < o.Expires-clockSlack
+}
+
+// asked returns how many items the operation asks for.
+func (o *Operation) asked() int { return max(1, o.Batch) }
+
+// items returns the items that the client got.
+func (o *Operation) items() []Item {
+	if o.Kind == Push {
+		return nil
+	}
+	if o.Outcome == Done && len(o.Items) == 0 && (o.Kind.pops() || o.Kind.peeks()) {
+		return []Item{{Value: o.Value, ID: o.ID}}
+	}
+	return o.Items
+}
+
+// Untold returns how many items the operation may have taken that the client did not get.
+func (o *Operation) Untold() int {
+	if o.Outcome == Gone && o.Kind.leases() {
+		return o.asked()
+	}
+	if !o.open() || !o.Kind.pops() && !o.Kind.leases() {
+		return 0
+	}
+	return o.asked() - len(o.Items)
+}
+
+// Item is one of the items that an operation returned. Those of leases have a fence.
+type Item struct {
+	Value      string `json:"value"`
+	ID         string `json:"id"`
+	Fence      int64  `json:"fence,omitempty"`
+	Deliveries int64  `json:"deliveries,omitempty"`
+	// Until is when the lease is over, by the clock of the bridge that gave it.
+	Until int64 `json:"until,omitempty"`
+}
 
 // History has all operations on some queues that were empty at first. It ends with pops
 // of each queue until it is empty.
@@ -104,7 +211,10 @@ type History struct {
 	// Mortal: a process can end before it has put back what a pop of unknown outcome
 	// took, or its answer can come too late; then that item is lost. Otherwise only a
 	// pop whose outcome is Lost can lose an item.
-	Mortal     bool        `json:"mortal"`
+	Mortal bool `json:"mortal"`
+	// Skew is the most nanoseconds by which the clock of a bridge may be ahead of, or
+	// behind, that of the history.
+	Skew       int64       `json:"skew"`
 	Operations []Operation `json:"operations"`
 }
 

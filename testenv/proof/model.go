@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"strings"
 
@@ -16,162 +15,225 @@ import (
 
 const (
 	// maxItems limits the different items of a queue in one history.
-	maxItems = 64 * words
-	words    = 8
-	// MaxOpen limits the pops of unknown outcome of a queue in one history. Each of
-	// them can be at any place in the order.
-	MaxOpen = 16
+	maxItems = 512
+	// MaxOpen limits the items that pops and leases of unknown outcome may have taken from
+	// a queue in one history. Each of them can be at any place in the order.
+	MaxOpen = 32
 )
-
-// state is the state of a queue. Items are numbered in the order of their ids.
-type state struct {
-	present [words]uint64   // a bit for each item
-	held    [MaxOpen]uint16 // by open pop: number of the item it took, plus 1
-	over    bool            // all operations with a known outcome are done
-}
-
-func (s *state) has(i int) bool { return s.present[i/64]>>(i%64)&1 != 0 }
-func (s *state) flip(i int)     { s.present[i/64] ^= 1 << (i % 64) }
-
-// first returns the first item, -1 if there is none.
-func (s *state) first() int {
-	for i, w := range s.present {
-		if w != 0 {
-			return 64*i + bits.TrailingZeros64(w)
-		}
-	}
-	return -1
-}
-
-// last returns the last item, -1 if there is none.
-func (s *state) last() int {
-	for i, w := range slices.Backward(s.present[:]) {
-		if w != 0 {
-			return 64*i + 63 - bits.LeadingZeros64(w)
-		}
-	}
-	return -1
-}
-
-func (s *state) count() int {
-	n := 0
-	for _, w := range s.present {
-		n += bits.OnesCount64(w)
-	}
-	return n
-}
-
-func (s *state) hash() uint64 {
-	h := uint64(14695981039346656037)
-	mix := func(x uint64) { h = (h ^ x) * 1099511628211; h ^= h >> 29 }
-	for _, w := range s.present {
-		mix(w)
-	}
-	for _, x := range s.held {
-		mix(uint64(x))
-	}
-	if s.over {
-		mix(1)
-	}
-	return h
-}
-
-// step is an operation of the model. Its result is part of it.
-type step struct {
-	kind  stepKind
-	item  int // the item pushed, popped or seen; -1 for none
-	call  int64
-	n     int64 // result of a len
-	slack int64 // items that it may count although nobody ever saw them
-	slot  int   // of an open pop
-	text  string
-}
-
-type stepKind uint8
-
-const (
-	stepPush stepKind = iota
-	stepPopMin
-	stepPopMax
-	stepPeekMin
-	stepPeekMax
-	stepLen
-	stepTakeMin // an open pop takes an item, if there is one
-	stepTakeMax
-	stepGiveBack // its item is put back
-	stepRestore  // an item that one of them took is pushed again
-	stepOver     // no operation with a known outcome comes later
-)
-
-var stepKinds = map[Kind]stepKind{
-	Push: stepPush, PopMin: stepPopMin, PopMax: stepPopMax, PeekMin: stepPeekMin, PeekMax: stepPeekMax, Len: stepLen,
-}
 
 // queueModel is the sequential model of one queue.
 type queueModel struct {
 	ids      []fdbpq.ID // of the items, in order
 	values   []string   // of the items; equal for items that were stored again
 	acked    []int64    // when the push of each item was acknowledged
-	popped   []bool     // whether anybody got the item
+	settled  []bool     // whether anybody got, or acknowledged, the item
+	next     []fences   // of the leases that clients know of
+	holds    []hold     // when held items come back
 	oneByOne bool
-	ordered  bool // no item comes back, so the order of pushes can be checked
+	ordered  bool // no item comes back from a pop, so the order of pushes can be checked
 
-	// simple: an open pop takes an item that nobody got, or nothing. That is less than
-	// what may happen, and nearly always what did happen. An order found this way is
-	// valid, and it is found much faster.
+	// simple: an open pop takes an item that nobody got, or nothing, and the like. That is
+	// less than what may happen, and nearly always what did happen. An order found this way
+	// is valid, and it is found much faster.
 	simple bool
+	// openFrom is when the first pop or lease of unknown outcome was sent.
+	openFrom int64
+}
+
+// hold says when a held item comes back. Those who ask get it not before from, and
+// those who send their request after by do.
+type hold struct{ from, by int64 }
+
+// fences are those of the leases of an item, in order.
+type fences []uint16
+
+// after returns the next fence after the given one, 0 if there is none.
+func (f fences) after(fence uint16) uint16 {
+	i, found := slices.BinarySearch(f, fence)
+	if found {
+		i++
+	}
+	if i == len(f) {
+		return 0
+	}
+	return f[i]
 }
 
 // apply does a step. It reports whether the step can have had its result.
 func (m *queueModel) apply(s state, p *step) (ok bool, after state) {
 	switch p.kind {
 	case stepPush:
-		if s.has(p.item) || !m.inOrder(&s, p) {
-			return false, s
-		}
-		s.flip(p.item)
-	case stepPopMin, stepPopMax, stepPeekMin, stepPeekMax:
-		end := s.first()
-		if p.kind == stepPopMax || p.kind == stepPeekMax {
-			end = s.last()
-		}
-		if end != p.item {
-			return false, s
-		}
-		if end >= 0 && (p.kind == stepPopMin || p.kind == stepPopMax) {
-			s.flip(end)
-		}
+		ok = s.items[p.item].status == away && m.inOrder(&s, p)
+		s.push(p.item)
+	case stepServe:
+		ok = m.serve(&s, p)
 	case stepLen:
-		n := int64(s.count())
-		return n <= p.n && p.n <= n+p.slack, s
-	case stepTakeMin, stepTakeMax:
-		end := s.first()
-		if p.kind == stepTakeMax {
-			end = s.last()
+		ok = m.count(&s, p)
+	case stepSettle:
+		ok = m.settle(&s, p)
+	case stepStale:
+		ok = !s.items[p.item].holds(p.fence) || !m.simple && m.openFrom <= p.end
+	case stepMaySettle:
+		switch {
+		case s.items[p.item].holds(p.fence) && !s.over:
+			ok = m.settle(&s, p)
+		default: // simple: it waits until it can do something, or until all is over
+			ok = !m.simple || s.over
 		}
-		if m.simple && !s.over && (end < 0 || m.popped[end]) {
-			return false, s
-		}
-		if end >= 0 && !s.over {
-			s.flip(end)
-			s.held[p.slot] = uint16(end + 1)
-		}
+	case stepMayTake, stepMayLease:
+		ok = m.mayTake(&s, p)
 	case stepOver:
-		s.over = true
+		ok, s.over = true, true
 	case stepGiveBack:
-		if held := s.held[p.slot]; held > 0 {
-			s.flip(int(held - 1))
-			s.held[p.slot] = 0
+		if ok = true; s.taken[p.slot] > 0 {
+			s.comeBack(int(s.taken[p.slot] - 1))
+			s.taken[p.slot] = 0
 		}
 	case stepRestore:
-		slot := slices.IndexFunc(s.held[:], func(h uint16) bool { return h > 0 && m.values[h-1] == m.values[p.item] })
-		if slot < 0 {
-			return false, s
-		}
-		s.held[slot] = 0
-		s.flip(p.item)
+		ok = m.restore(&s, p.item)
 	}
-	return true, s
+	return ok, s
+}
+
+// restore pushes again what an open pop took.
+func (m *queueModel) restore(s *state, item int) bool {
+	same := func(i int) bool { return i != item && m.values[i] == m.values[item] }
+	slot := slices.IndexFunc(s.taken[:], func(h uint16) bool { return h > 0 && same(int(h-1)) })
+	if slot >= 0 {
+		s.taken[slot] = 0
+		s.push(item)
+		return true
+	}
+	for i := range m.ids { // the pop took it when it may have been back: see mayTake
+		if !m.simple && same(i) && s.items[i].held() && s.items[item].status == away {
+			s.take(i)
+			s.push(item)
+			return true
+		}
+	}
+	return false
+}
+
+// mustBeThere reports whether an item is served to all requests sent at a time or later.
+func (m *queueModel) mustBeThere(i itemState, sent int64) bool {
+	return i.status == ready || i.held() && m.holds[i.hold].by < sent
+}
+
+// mayBeThere reports whether an item can be served to a request answered at a time.
+func (m *queueModel) mayBeThere(i itemState, answered int64) bool {
+	return i.status == ready || i.held() && m.holds[i.hold].from <= answered
+}
+
+// order returns the index of the n-th item from an end.
+func (m *queueModel) order(n int, back bool) int {
+	if back {
+		return len(m.ids) - 1 - n
+	}
+	return n
+}
+
+// isNext reports whether the item, -1 for none, can be what a request at one end gets. If
+// other items may or may not be there, it shows that they are not.
+func (m *queueModel) isNext(s *state, p *step, want int) bool {
+	for n := range m.ids {
+		i := m.order(n, p.back)
+		if i == want {
+			return m.mayBeThere(s.items[i], p.end)
+		}
+		if m.mustBeThere(s.items[i], p.call) {
+			return false
+		}
+	}
+	return want < 0
+}
+
+// serve serves the items of a pop, peek or lease, all in one transaction. With +NXT, the
+// acknowledgement comes first.
+func (m *queueModel) serve(s *state, p *step) bool {
+	if p.item >= 0 && s.items[p.item].status != away {
+		return false
+	}
+	for _, got := range p.served {
+		if !m.isNext(s, p, got.item) {
+			return false
+		}
+		switch {
+		case got.fence > 0:
+			if got.fence <= s.items[got.item].fence {
+				return false
+			}
+			s.lease(got.item, got.fence, got.hold)
+		case p.peek:
+			s.comeBack(got.item)
+		default:
+			s.take(got.item)
+		}
+	}
+	return len(p.served) == p.asked || m.isNext(s, p, -1)
+}
+
+// settle does what a token that holds is used for.
+func (m *queueModel) settle(s *state, p *step) bool {
+	if !s.items[p.item].holds(p.fence) {
+		return false
+	}
+	switch p.use {
+	case Nak:
+		s.nak(p.item, p.delayed, p.hold)
+	case Extend:
+		s.extend(p.item, p.hold)
+	default:
+		s.take(p.item)
+	}
+	return true
+}
+
+// count reports whether the result of a len can be right.
+func (m *queueModel) count(s *state, p *step) bool {
+	least, most := int64(0), p.slack
+	for _, i := range s.items {
+		if m.mustBeThere(i, p.call) {
+			least++
+		}
+		if m.mayBeThere(i, p.end) {
+			most++
+		}
+	}
+	return least <= p.n && p.n <= most
+}
+
+// mayTake lets a pop or lease of unknown outcome take an item.
+func (m *queueModel) mayTake(s *state, p *step) bool {
+	if s.over {
+		return true
+	}
+	end := -1
+	for n := range m.ids {
+		if i := m.order(n, p.back); m.mustBeThere(s.items[i], p.call) {
+			end = i
+			break
+		}
+	}
+	if m.simple && (end < 0 || !m.wanted(s, p, end)) {
+		return false
+	}
+	if end >= 0 && p.kind == stepMayLease {
+		s.lease(end, s.items[end].fence+1, p.hold)
+	} else if end >= 0 {
+		s.take(end)
+		s.taken[p.slot] = uint16(end + 1)
+	}
+	return true
+}
+
+// wanted reports whether clients saw what a pop or lease of unknown outcome would do to the
+// item: nobody got it, or a lease has no owner.
+func (m *queueModel) wanted(s *state, p *step, item int) bool {
+	if p.kind == stepMayTake {
+		return !m.settled[item]
+	}
+	next := m.next[item].after(s.items[item].fence)
+	return next == 0 || next > s.items[item].fence+1
 }
 
 // inOrder reports whether the pushed item comes after all those of its priority that it
@@ -181,7 +243,8 @@ func (m *queueModel) inOrder(s *state, p *step) bool {
 		return true
 	}
 	for later := p.item + 1; later < len(m.ids) && m.ids[later].Priority == m.ids[p.item].Priority; later++ {
-		if s.has(later) && (m.oneByOne || m.acked[later] < p.call) {
+		i := s.items[later]
+		if (i.status == ready || m.simple && i.held()) && (m.oneByOne || m.acked[later] < p.call) {
 			return false
 		}
 	}
@@ -193,8 +256,8 @@ func compareIDs(a, b fdbpq.ID) int {
 }
 
 // newModel numbers the items.
-func newModel(a *account, oneByOne bool) (*queueModel, map[fdbpq.ID]int, error) {
-	m := &queueModel{oneByOne: oneByOne, ordered: oneByOne || a.open == 0}
+func newModel(a *account, oneByOne, simple bool) (*queueModel, map[fdbpq.ID]int, error) {
+	m := &queueModel{oneByOne: oneByOne, ordered: oneByOne || a.open == 0, simple: simple, openFrom: a.openFrom}
 	values := map[fdbpq.ID]string{}
 	for value, ids := range a.ids {
 		for _, id := range ids {
@@ -202,9 +265,9 @@ func newModel(a *account, oneByOne bool) (*queueModel, map[fdbpq.ID]int, error) 
 			m.ids = append(m.ids, id)
 		}
 	}
-	if len(m.ids) > maxItems || a.open > MaxOpen {
-		return nil, nil, fmt.Errorf("%w: %d items and %d pops of unknown outcome: the model has room for %d and %d",
-			ErrUndecided, len(m.ids), a.open, maxItems, MaxOpen)
+	if open := a.open + a.openLeases; len(m.ids) > maxItems || open > MaxOpen {
+		return nil, nil, fmt.Errorf("%w: %d items, and %d that pops and leases of unknown outcome may have taken: the model has room for %d and %d",
+			ErrUndecided, len(m.ids), open, maxItems, MaxOpen)
 	}
 	slices.SortFunc(m.ids, compareIDs)
 	numbers := make(map[fdbpq.ID]int, len(m.ids))
@@ -217,110 +280,27 @@ func newModel(a *account, oneByOne bool) (*queueModel, map[fdbpq.ID]int, error) 
 			acked = push.Return
 		}
 		m.acked = append(m.acked, acked)
-		m.popped = append(m.popped, a.got[id])
+		m.settled = append(m.settled, a.gone[id])
+		var known fences
+		for _, l := range a.leases[id] {
+			known = append(known, uint16(l.item.Fence))
+		}
+		m.next = append(m.next, known)
 	}
 	return m, numbers, nil
-}
-
-// steps translates the operations of a queue, for a simple model or for the full one.
-func steps(a *account, ops []*Operation, numbers map[fdbpq.ID]int, simple bool) []porcupine.Operation {
-	var list []porcupine.Operation
-	unseen := a.unseen(ops)
-	slot, last := 0, int64(0)
-	for _, op := range ops {
-		p := &step{kind: stepKinds[op.Kind], item: -1, call: op.Call, text: describe(op)}
-		end := op.Return
-		if op.open() {
-			end = math.MaxInt64
-		} else {
-			last = max(last, end)
-		}
-		add := func(p *step) {
-			list = append(list, porcupine.Operation{ClientId: op.Client, Input: p, Call: op.Call, Return: end})
-		}
-		ids := a.ids[op.Value]
-		switch {
-		case op.Outcome == Refused, op.open() && (op.Kind.peeks() || op.Kind == Len), op.Kind == Push && len(ids) == 0:
-			continue
-		case op.Kind.pops() && op.open():
-			p.kind, p.slot = stepTakeMin, slot
-			if op.Kind == PopMax {
-				p.kind = stepTakeMax
-			}
-			slot++
-			if simple {
-				break
-			}
-			add(p)
-			p = &step{kind: stepGiveBack, slot: p.slot, text: "put back what " + p.text + " took"}
-		case op.Kind == Len:
-			p.n = op.Len
-			for _, call := range unseen {
-				if call < op.Return && p.slack < int64(a.open) {
-					p.slack++
-				}
-			}
-		case op.Kind == Push:
-			p.item = numbers[ids[0]]
-			for _, id := range ids[1:] {
-				list = append(list, porcupine.Operation{
-					ClientId: op.Client, Call: op.Call, Return: math.MaxInt64,
-					Input: &step{kind: stepRestore, item: numbers[id], text: "push again what a lost pop took: " + op.Value},
-				})
-			}
-		case op.Outcome == Done:
-			id, _ := fdbpq.ParseID(op.ID) // was parsed before
-			p.item = numbers[id]
-		}
-		add(p)
-	}
-	if simple {
-		list = append(list, porcupine.Operation{Input: &step{kind: stepOver}, Call: last + 1, Return: last + 2})
-	}
-	return list
-}
-
-// unseen returns the times since when there may have been items whose ids no client was
-// told: those of pushes without an answer, and those that one pop pushed again and
-// another took. Each must have been taken by an open pop, so there were at most as many
-// as open pops.
-func (a *account) unseen(ops []*Operation) []int64 {
-	var calls []int64
-	missing := a.missing()
-	for _, op := range ops {
-		again := a.open > 1 && (len(a.ids[op.Value]) > 1 || slices.Contains(missing, op.Value))
-		if op.Kind == Push && (op.open() || again) {
-			calls = append(calls, op.Call)
-		}
-	}
-	return calls
-}
-
-func describe(op *Operation) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s", op.Kind)
-	if op.Kind == Push {
-		fmt.Fprintf(&b, "(%d, %s)", op.Priority, op.Value)
-	}
-	switch {
-	case op.Outcome != Done:
-		fmt.Fprintf(&b, " → %s", op.Outcome)
-	case op.Kind == Len:
-		fmt.Fprintf(&b, " → %d", op.Len)
-	case op.Kind != Push:
-		fmt.Fprintf(&b, " → %s", op.Value)
-	}
-	return b.String()
 }
 
 // porcupine returns the model in the form that porcupine wants.
 func (m *queueModel) porcupine() porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return state{} },
+		Init: func() any { return state{items: make([]itemState, len(m.ids))} },
 		Step: func(s, input, _ any) (bool, any) {
 			return m.apply(s.(state), input.(*step))
 		},
-		Equal:             func(a, b any) bool { return a.(state) == b.(state) },
+		Equal: func(a, b any) bool {
+			x, y := a.(state), b.(state)
+			return x.equal(&y)
+		},
 		Hash:              func(s any) uint64 { x := s.(state); return x.hash() },
 		DescribeOperation: func(input, _ any) string { return input.(*step).text },
 		DescribeState:     func(s any) string { return m.describeState(s.(state)) },
@@ -330,9 +310,20 @@ func (m *queueModel) porcupine() porcupine.Model {
 func (m *queueModel) describeState(s state) string {
 	var there []string
 	for i, value := range m.values {
-		if s.has(i) {
-			there = append(there, fmt.Sprintf("%d:%s", m.ids[i].Priority, value))
+		state := s.items[i]
+		text := fmt.Sprintf("%d:%s", m.ids[i].Priority, value)
+		switch state.status {
+		case away:
+			continue
+		case leased:
+			text += " leased"
+		case delayed:
+			text += " delayed"
 		}
+		if state.fence > 0 {
+			text += fmt.Sprint(" fence ", state.fence)
+		}
+		there = append(there, text)
 	}
-	return "[" + strings.Join(there, " ") + "]"
+	return "[" + strings.Join(there, ", ") + "]"
 }

@@ -39,9 +39,16 @@ func TestProof(t *testing.T) {
 	defer func() { t.Logf("all systems, %v", all) }()
 	begin, before := time.Now(), ownResources(t)
 	defer func() { wantNoMore(t, "the test", before, own(t)) }()
+	found := false
 	for again := uint64(0); ; again++ {
 		for _, s := range systems() {
-			t.Run(s.name, func(t *testing.T) { proveSystem(t, s, seed+again, all, begin) })
+			t.Run(s.name, func(t *testing.T) {
+				found = true
+				proveSystem(t, s, seed+again, all, begin)
+			})
+		}
+		if !found {
+			t.Error("there is no such system")
 		}
 		if t.Failed() || flags.duration == 0 || time.Since(begin) >= flags.duration {
 			return

@@ -44,6 +44,8 @@ type rig struct {
 
 	// See proof.History.
 	oneByOne, mortal bool
+	// skew is the most by which clocks of bridges are wrong.
+	skew time.Duration
 	// strangers: the bridges cannot talk to each other.
 	strangers bool
 
@@ -52,6 +54,7 @@ type rig struct {
 	// stop ends the bridges in an orderly way and returns the store.
 	stop func() kv.Database
 
+	zero    time.Time // of the clock of the histories
 	clients []*caller
 	struck  int // faults so far
 	rounds  int
@@ -64,6 +67,9 @@ const (
 	requests  = 60 // of each client in a round, without those at its end
 	maxFaults = 2  // in a round
 
+	// maxSkew is the skew in systems whose clocks are wrong.
+	maxSkew = 40 * time.Millisecond
+
 	// answerTime is how long a client waits for an answer.
 	answerTime = 2 * time.Second
 )
@@ -74,6 +80,9 @@ func newRig(t *testing.T, name string, seed uint64, y *tally) *rig {
 		seed: seed,
 	}
 	r.timeout.Store(int64(answerTime))
+	if r.random.IntN(2) == 0 {
+		r.skew = maxSkew
+	}
 	r.env = testenv.New(t, testenv.Options{Stopped: true, NATS: r.natsOptions})
 	r.env.NATS.Start()
 	r.toNATS = newProxy(t, r.env.NATS.URL())
@@ -83,6 +92,11 @@ func newRig(t *testing.T, name string, seed uint64, y *tally) *rig {
 		{"replies lost, then connections cut", r.loseReplies},
 	}
 	return r
+}
+
+// wrongBy returns by how much the clock of another bridge is ahead.
+func (r *rig) wrongBy() time.Duration {
+	return time.Duration(r.random.Int64N(int64(2*r.skew+1))) - r.skew
 }
 
 // again returns the command that reproduces the run up to this round.
@@ -122,12 +136,9 @@ func (r *rig) hold(d time.Duration) {
 
 // start connects the clients and waits until the system answers.
 func (r *rig) start() {
-	zero := time.Now()
+	r.zero = time.Now()
 	for i := range clients {
-		c := newCaller(r.t, i, r.toNATS.url(), &r.timeout)
-		c.zero = zero
-		r.t.Cleanup(c.nc.Close)
-		r.clients = append(r.clients, c)
+		r.clients = append(r.clients, newCaller(r.t, i, newLine(r.t, r.toNATS.url()), &r.timeout, r.zero))
 	}
 	r.clients[0].await()
 }
@@ -187,9 +198,29 @@ func (r *rig) round(faults int) {
 	}
 	<-ended
 	if !r.t.Failed() {
+		r.awaitDue()
 		r.drain(queues)
 		r.check(queues)
 	}
+}
+
+// awaitDue waits until everything that is held should have fallen due.
+func (r *rig) awaitDue() {
+	var due int64
+	for _, c := range r.clients {
+		for i := range c.ops {
+			op := &c.ops[i]
+			due = max(due, op.Until, op.Return+op.Delay)
+			if op.Untold() > 0 {
+				due = max(due, op.Return+op.Expires+op.Wait)
+			}
+			for _, item := range op.Items {
+				due = max(due, item.Until)
+			}
+		}
+		c.grips, c.fresh = nil, nil
+	}
+	<-time.After(time.Until(r.zero.Add(time.Duration(due) + 2*r.skew + 20*time.Millisecond)))
 }
 
 // drain pops until the queues are empty.
@@ -217,7 +248,7 @@ func (r *rig) drain(queues []string) {
 const checkTimeout = 30 * time.Second
 
 func (r *rig) check(queues []string) {
-	h := &proof.History{Name: fmt.Sprintf("%s-%d", r.name, r.rounds), Again: r.again(), OneByOne: r.oneByOne, Mortal: r.mortal}
+	h := &proof.History{Name: fmt.Sprintf("%s-%d", r.name, r.rounds), Again: r.again(), OneByOne: r.oneByOne, Mortal: r.mortal, Skew: int64(r.skew)}
 	for _, c := range r.clients {
 		h.Operations = append(h.Operations, c.ops...)
 		c.ops = nil
@@ -253,12 +284,13 @@ func (r *rig) wrong(h *proof.History, err error) {
 // finish ends the system and checks what it left in its store.
 func (r *rig) finish() {
 	for _, c := range r.clients {
-		c.nc.Close()
+		c.line.close()
 	}
 	db := r.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	r.scan(ctx, db, -1)
+	<-time.After(maxWait + dueTime) // for what leases of unknown outcome hold
 	left, err := drainStore(ctx, db)
 	if err != nil {
 		r.t.Fatal(err)
@@ -347,5 +379,12 @@ func drainQueue(ctx context.Context, db kv.Database, k *fdbpq.Keyspace, name str
 		}
 		value, _, _ := strings.Cut(string(item.Value), " ")
 		values = append(values, value)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -35,6 +35,7 @@ type serviceConfig struct {
 	Folder         string // of the embedded store
 	ClusterFile    string // of FoundationDB
 	RequestTimeout time.Duration
+	WrongBy        time.Duration // how much its clock is ahead
 }
 
 // serve runs until SIGTERM, or until the test is gone.
@@ -53,7 +54,7 @@ func serve() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	o := bridgeOptions(c.NATS, db, c.RequestTimeout)
+	o := bridgeOptions(c.NATS, db, c.RequestTimeout, c.WrongBy)
 	o.Logger, o.HTTPAddr = logger, "127.0.0.1:0"
 	b, err := bridge.New(o)
 	if err != nil {
@@ -73,11 +74,7 @@ func (c *serviceConfig) open(logger *slog.Logger) (kv.Database, error) {
 }
 
 // bridgeOptions returns the options of all bridges.
-func bridgeOptions(url string, db kv.Database, timeout time.Duration) bridge.Options {
-	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
-	if err != nil {
-		panic(err) // of the defaults
-	}
+func bridgeOptions(url string, db kv.Database, timeout, wrongBy time.Duration) bridge.Options {
 	return bridge.Options{
 		NATSURL: url,
 		NATSOptions: []nats.Option{
@@ -85,10 +82,19 @@ func bridgeOptions(url string, db kv.Database, timeout time.Duration) bridge.Opt
 		},
 		DB:             db,
 		Keyspace:       keyspace(),
-		Grammar:        grammar,
+		Now:            func() time.Time { return time.Now().Add(wrongBy) },
+		Grammar:        bridgeGrammar(),
 		RequestTimeout: timeout,
 		Version:        "0.0.1",
 	}
+}
+
+func bridgeGrammar() subjects.Grammar {
+	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
+	if err != nil {
+		panic(err) // of the defaults
+	}
+	return grammar
 }
 
 func keyspace() *fdbpq.Keyspace {
@@ -103,14 +109,15 @@ func keyspace() *fdbpq.Keyspace {
 type service struct {
 	t      *testing.T
 	config serviceConfig
-	cmd    *exec.Cmd // nil if it does not run
+	clock  func() time.Duration // how much that of the next process is ahead
+	cmd    *exec.Cmd            // nil if it does not run
 	stdin  io.Closer
 	stderr strings.Builder
 	http   string // address
 }
 
-func newService(t *testing.T, c serviceConfig) *service {
-	s := &service{t: t, config: c}
+func newService(t *testing.T, c serviceConfig, clock func() time.Duration) *service {
+	s := &service{t: t, config: c, clock: clock}
 	s.start()
 	t.Cleanup(func() {
 		if s.cmd != nil {
@@ -123,6 +130,7 @@ func newService(t *testing.T, c serviceConfig) *service {
 // start returns when the process has opened its store.
 func (s *service) start() {
 	s.t.Helper()
+	s.config.WrongBy = s.clock()
 	config, err := json.Marshal(s.config)
 	if err != nil {
 		s.t.Fatal(err)

@@ -181,7 +181,11 @@ func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 			return f, nil
 		}
 	}
-	return d.FS.Open(name, opts...)
+	f, err := d.FS.Open(name, opts...)
+	if err != nil || !isTable(name) {
+		return f, err
+	}
+	return &tableFile{File: f, path: name}, nil
 }
 
 // Stat implements vfs.FS.

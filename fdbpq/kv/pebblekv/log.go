@@ -35,8 +35,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // checksum returns the checksum of a chunk. It covers everything from the type on.
 func checksum(chunk []byte) uint32 {
-	sum := crc32.Checksum(chunk[chunkType:], castagnoli)
-	return sum>>15 | sum<<17 + 0xa282ead8
+	return masked(crc32.Checksum(chunk[chunkType:], castagnoli))
 }
 
 // chunkSize returns the size of the chunk at the start of p according to its header,

@@ -194,7 +194,9 @@ func (s *store) waitRoom(ctx context.Context, closing <-chan struct{}) error {
 	}
 	for {
 		m := s.pdb.Metrics()
-		if m.MemTable.Size <= s.maxMemory && m.Levels[0].Sublevels <= maxSublevels {
+		// Pebble does not compact around damage, so waiting for that would stop the writers.
+		flat := m.Levels[0].Sublevels <= maxSublevels || s.damage.err() != nil
+		if m.MemTable.Size <= s.maxMemory && flat {
 			return nil
 		}
 		select {

@@ -14,7 +14,7 @@ type Queue interface {
 	// Push adds an item.
 	Push(ctx context.Context, priority int64, m client.Message) (client.PushAck, error)
 	// Pop takes the first item; with max, the last.
-	Pop(ctx context.Context, max bool) (*client.Item, error)
+	Pop(ctx context.Context, max bool, options ...client.PopOption) (*client.Item, error)
 	// Peek returns the item that Pop would take.
 	Peek(ctx context.Context, max bool) (*client.Item, error)
 	// Len returns the number of items.
@@ -35,11 +35,11 @@ func (q priorityQueue) Push(ctx context.Context, priority int64, m client.Messag
 	return q.PushMsg(ctx, priority, m)
 }
 
-func (q priorityQueue) Pop(ctx context.Context, max bool) (*client.Item, error) {
+func (q priorityQueue) Pop(ctx context.Context, max bool, options ...client.PopOption) (*client.Item, error) {
 	if max {
-		return q.PopMax(ctx)
+		return q.PopMax(ctx, options...)
 	}
-	return q.PopMin(ctx)
+	return q.PopMin(ctx, options...)
 }
 
 func (q priorityQueue) Peek(ctx context.Context, max bool) (*client.Item, error) {
@@ -55,7 +55,9 @@ func (q fifoQueue) Push(ctx context.Context, _ int64, m client.Message) (client.
 	return q.EnqueueMsg(ctx, m)
 }
 
-func (q fifoQueue) Pop(ctx context.Context, _ bool) (*client.Item, error) { return q.Dequeue(ctx) }
+func (q fifoQueue) Pop(ctx context.Context, _ bool, options ...client.PopOption) (*client.Item, error) {
+	return q.Dequeue(ctx, options...)
+}
 
 func (q fifoQueue) Peek(ctx context.Context, _ bool) (*client.Item, error) {
 	return q.Queue.Peek(ctx)

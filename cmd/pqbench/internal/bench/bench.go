@@ -28,6 +28,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	defer r.close()
 	report := newReport(o)
+	if o.Pqbridge != "" {
+		if report.Sync, err = syncTime(r.dir); err != nil {
+			return nil, err
+		}
+	}
 	if err := r.operations(ctx, report); err != nil {
 		return nil, err
 	}
@@ -43,6 +48,19 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	if o.Queues > 0 {
 		if err := r.manyQueues(ctx, report); err != nil {
+			return nil, err
+		}
+	}
+	if o.IdleQueues > 0 {
+		if err := r.idleQueues(ctx, report); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.waiters(ctx, report); err != nil {
+		return nil, err
+	}
+	if o.Leased > 0 {
+		if err := r.leased(ctx, report); err != nil {
 			return nil, err
 		}
 	}
@@ -69,12 +87,17 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	for done := range r.Rounds * len(all) {
 		m := all[done%len(all)]
 		r.Progress(done, r.Rounds*len(all), m.name)
+		lim := limit{duration: turn}
+		items := r.enough(turn, all[0].out.rate(), all[1].out.rate())
+		if m.batch > 0 {
+			lim.steps = max(items/m.batch, 1)
+		}
 		if m.backlog {
-			if err := r.fill(ctx, w, r.enough(turn, all[0].out.rate(), all[1].out.rate())); err != nil {
+			if err := r.fill(ctx, w, items); err != nil {
 				return fmt.Errorf("filling the queue: %w", err)
 			}
 		}
-		if err := m.run(ctx, turn); err != nil {
+		if err := m.run(ctx, lim); err != nil {
 			return err
 		}
 	}
@@ -92,15 +115,25 @@ func (r *rig) phases(s *service, w *work) []phase {
 	popMin := phase{name: rowPopMin, load: r.load, steps: w.popMin, who: s.process, backlog: true}
 	popMax := phase{name: "pop.max", load: r.load, steps: w.popMax, who: s.process, backlog: true}
 	mixed := phase{name: "mixed", load: r.load, steps: w.mixed, who: s.process}
-	if r.cluster == nil {
-		return []phase{echo, push, peek, popMin, popMax, mixed}
+	pushBatch := phase{name: "push.batch 100", load: r.load, steps: w.pushBatch, who: s.process, batch: batchItems}
+	all := []phase{echo, push, pushBatch, peek, popMin, popMax, mixed}
+	if r.cluster != nil {
+		naivePush, naivePop := r.cluster.naive(r.Clients, r.Priorities)
+		all = []phase{
+			echo, push, {name: rowNaivePush, load: naivePush, steps: w.push, who: self{}},
+			pushBatch, peek, popMin, {name: rowNaivePop, load: naivePop, steps: w.popMin, who: self{}},
+			popMax, mixed,
+		}
 	}
-	naivePush, naivePop := r.cluster.naive(r.Clients, r.Priorities)
-	return []phase{
-		echo, push, {name: rowNaivePush, load: naivePush, steps: w.push, who: self{}},
-		peek, popMin, {name: rowNaivePop, load: naivePop, steps: w.popMin, who: self{}},
-		popMax, mixed,
-	}
+	all = append(all,
+		phase{name: "lease+ack", load: r.load, steps: w.lease, who: s.process, backlog: true},
+		phase{name: "next", load: r.load, steps: w.next, who: s.process, backlog: true},
+		phase{name: "pop.min 100", load: r.load, steps: w.popBatch, who: s.process, backlog: true, batch: batchItems},
+		phase{name: "lease+ack 100", load: r.load, steps: w.leaseBatch, who: s.process, backlog: true, batch: batchItems},
+	)
+	return slices.DeleteFunc(all, func(p phase) bool {
+		return r.Only != nil && p.name != rowEcho && p.name != rowPush && !r.Only.MatchString(p.name)
+	})
 }
 
 // enough is a number of items that cannot be popped in time d. Nothing is faster than the
@@ -198,7 +231,7 @@ func (r *rig) manyQueues(ctx context.Context, report *Report) (err error) {
 		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
-		push = append(push, step{pushSubject, single.push[0].payload})
+		push = append(push, step{subject: pushSubject, payload: single.push[0].payload})
 		pop = append(pop, step{subject: popSubject})
 	}
 	r.Progress(0, 1, fmt.Sprintf("%d queues", r.Queues))

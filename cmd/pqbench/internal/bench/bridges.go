@@ -53,7 +53,7 @@ func (r *rig) bridgesRow(ctx context.Context, i, n, items int) (row BridgesRow, 
 	}
 	row.Bridges = n
 	push := r.newMeasured(phase{name: rowPush, load: r.load, steps: w.push, who: g})
-	if err := push.run(ctx, r.Duration); err != nil {
+	if err := push.run(ctx, limit{duration: r.Duration}); err != nil {
 		return row, err
 	}
 	row.Push = newRow(push)
@@ -65,7 +65,7 @@ func (r *rig) bridgesRow(ctx context.Context, i, n, items int) (row BridgesRow, 
 		return row, err
 	}
 	pop := r.newMeasured(phase{name: rowPopMin, load: r.load, steps: w.popMin, who: g})
-	if err := pop.run(ctx, r.Duration); err != nil {
+	if err := pop.run(ctx, limit{duration: r.Duration}); err != nil {
 		return row, err
 	}
 	row.Pop = newRow(pop)

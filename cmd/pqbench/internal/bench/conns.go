@@ -21,40 +21,102 @@ type requestConn struct {
 func (c *requestConn) close() { c.nc.Close() }
 
 func (c *requestConn) run(ctx context.Context, r *loadRun) {
-	r.loop(ctx, c.clients, func(s step) bool {
-		reply, err := c.nc.Request(s.subject, s.payload, grace)
-		if err != nil {
-			r.fail(fmt.Errorf("%s: %w", s.subject, err))
-			return false
-		}
-		return r.replied(reply)
-	})
+	r.loop(ctx, c.clients, func() worker { return &requestClient{nc: c.nc} })
 }
 
-// loop runs each client in a goroutine. do makes one request and reports whether the
-// reply was good. Each client makes at least one, however late it gets to run, so that
-// there is something to measure.
-func (r *loadRun) loop(ctx context.Context, clients int, do func(step) bool) {
+// worker is one client in a goroutine of its own.
+type worker interface {
+	// do does one step and returns how many items it completed.
+	do(step) (items int, err error)
+	// end gives back what the client still has.
+	end() error
+}
+
+// requestClient is one client of requestConn.
+type requestClient struct {
+	nc     *nats.Conn
+	dialog dialog
+	inbox  *nats.Subscription // for requests with several replies; nil before the first
+}
+
+func (c *requestClient) do(s step) (int, error) {
+	for next := c.dialog.begin(s); ; {
+		reply, err := c.await(next)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", s.subject, err)
+		}
+		t := c.dialog.reply(reply)
+		if t.publish != "" {
+			t.err = c.nc.Publish(t.publish, []byte(payloadAck))
+		}
+		if t.done || t.err != nil {
+			return t.items, t.err
+		}
+		next = t.request
+	}
+}
+
+// await sends the request, if there is one, and waits for a reply.
+func (c *requestClient) await(r request) (*nats.Msg, error) {
+	if !c.dialog.step.talk.several() {
+		return c.nc.Request(r.subject, r.payload, grace)
+	}
+	if c.inbox == nil {
+		var err error
+		if c.inbox, err = c.nc.SubscribeSync(c.nc.NewInbox()); err != nil {
+			return nil, err
+		}
+	}
+	if r.subject != "" {
+		if err := c.nc.PublishRequest(r.subject, c.inbox.Subject, r.payload); err != nil {
+			return nil, err
+		}
+	}
+	return c.inbox.NextMsg(grace)
+}
+
+func (c *requestClient) end() error {
+	if c.inbox != nil {
+		if err := c.inbox.Unsubscribe(); err != nil {
+			return err
+		}
+	}
+	last := c.dialog.end()
+	if last.subject == "" {
+		return nil
+	}
+	reply, err := c.nc.Request(last.subject, last.payload, grace)
+	if err != nil {
+		return err
+	}
+	return replyError(reply)
+}
+
+// loop runs each client in a goroutine. Each does at least one step, however late it gets to
+// run, so that there is something to measure.
+func (r *loadRun) loop(ctx context.Context, clients int, newWorker func() worker) {
 	var mu sync.Mutex
 	out := newOutcome()
 	var running sync.WaitGroup
 	for range clients {
 		running.Go(func() {
+			c := newWorker()
 			var now time.Duration
 			for ctx.Err() == nil {
 				s, more := r.next(now)
 				if !more {
-					return
+					break
 				}
 				sent := time.Since(r.start)
-				good := do(s)
+				items, err := c.do(s)
 				now = time.Since(r.start)
-				if good {
+				if r.good(err) {
 					mu.Lock()
-					out.note(sent, now)
+					out.note(items, sent, now)
 					mu.Unlock()
 				}
 			}
+			r.good(c.end())
 		})
 	}
 	running.Wait()
@@ -62,13 +124,12 @@ func (r *loadRun) loop(ctx context.Context, clients int, do func(step) bool) {
 }
 
 // leanConn has no goroutines: its clients are rows of a table. The callback of its
-// subscription notes the latency of a reply and sends that client's next request, which
+// subscription notes the latency of a step and sends that client's next request, which
 // costs a fraction of the processor time of requestConn.
 type leanConn struct {
-	nc      *nats.Conn
-	prefix  int      // length of the common prefix of all reply subjects
-	replies []string // reply subject by client
-	sentAt  []time.Duration
+	nc     *nats.Conn
+	prefix int // length of the common prefix of all reply subjects
+	table  []leanClient
 
 	// The rest belongs to one run.
 	r      *loadRun
@@ -77,11 +138,19 @@ type leanConn struct {
 	done   chan struct{}
 }
 
+// leanClient is one client of leanConn.
+type leanClient struct {
+	inbox  string
+	dialog dialog
+	began  time.Duration // the current step
+	ending bool          // it gives back what it has
+}
+
 func newLeanConn(nc *nats.Conn, clients int) (*leanConn, error) {
 	inbox := nc.NewInbox() + "."
-	c := &leanConn{nc: nc, prefix: len(inbox), sentAt: make([]time.Duration, clients)}
-	for i := range clients {
-		c.replies = append(c.replies, inbox+strconv.Itoa(i))
+	c := &leanConn{nc: nc, prefix: len(inbox), table: make([]leanClient, clients)}
+	for i := range c.table {
+		c.table[i].inbox = inbox + strconv.Itoa(i)
 	}
 	if _, err := nc.Subscribe(inbox+"*", c.onReply); err != nil {
 		return nil, err
@@ -94,11 +163,11 @@ func (c *leanConn) close() { c.nc.Close() }
 func (c *leanConn) run(ctx context.Context, r *loadRun) {
 	c.r, c.out, c.done = r, newOutcome(), make(chan struct{})
 	c.active.Store(1) // this function, until all clients have begun
-	for client := range c.replies {
+	for i := range c.table {
 		c.active.Add(1)
-		c.send(client, 0)
+		c.next(&c.table[i], 0)
 	}
-	c.leave()
+	c.left()
 	ticker := time.NewTicker(grace)
 	defer ticker.Stop()
 	for last := int64(-1); ; {
@@ -119,35 +188,68 @@ func (c *leanConn) run(ctx context.Context, r *loadRun) {
 	}
 }
 
-// leave ends a client that has no more requests to send.
-func (c *leanConn) leave() {
+// leave ends a client that has nothing more to do.
+func (c *leanConn) leave(l *leanClient) {
+	l.ending = false
+	c.left()
+}
+
+func (c *leanConn) left() {
 	if c.active.Add(-1) == 0 {
 		close(c.done)
 	}
 }
 
-// send sends the client's next request, or ends the client.
-func (c *leanConn) send(client int, now time.Duration) {
+// next begins the client's next step, or ends the client.
+func (c *leanConn) next(l *leanClient, now time.Duration) {
 	s, more := c.r.next(now)
-	if !more {
-		c.leave()
+	if more {
+		l.began = time.Since(c.r.start)
+		c.send(l, l.dialog.begin(s))
 		return
 	}
-	c.sentAt[client] = time.Since(c.r.start)
-	if err := c.nc.PublishRequest(s.subject, c.replies[client], s.payload); err != nil {
+	last := l.dialog.end()
+	if last.subject == "" {
+		c.leave(l)
+		return
+	}
+	l.ending = true
+	c.send(l, last)
+}
+
+// send sends a request of the client.
+func (c *leanConn) send(l *leanClient, r request) {
+	if err := c.nc.PublishRequest(r.subject, l.inbox, r.payload); err != nil {
 		c.r.fail(err)
-		c.leave()
+		c.leave(l)
 	}
 }
 
 func (c *leanConn) onReply(m *nats.Msg) {
-	client, err := strconv.Atoi(m.Subject[c.prefix:])
-	if err != nil || client >= len(c.replies) {
+	i, err := strconv.Atoi(m.Subject[c.prefix:])
+	if err != nil || i >= len(c.table) {
 		return // not the reply subject of any client
 	}
+	l := &c.table[i]
 	now := time.Since(c.r.start)
-	if c.r.replied(m) {
-		c.out.note(c.sentAt[client], now)
+	if l.ending {
+		c.r.good(replyError(m))
+		c.leave(l)
+		return
 	}
-	c.send(client, now)
+	t := l.dialog.reply(m)
+	if t.publish != "" {
+		if err := c.nc.Publish(t.publish, []byte(payloadAck)); err != nil {
+			t = failed(err)
+		}
+	}
+	switch {
+	case t.done:
+		if c.r.good(t.err) {
+			c.out.note(t.items, l.began, now)
+		}
+		c.next(l, now)
+	case t.request.subject != "":
+		c.send(l, t.request)
+	}
 }

@@ -16,20 +16,14 @@ import (
 // grace limits how long a reply may take.
 const grace = 15 * time.Second
 
-// step is one request of a load.
-type step struct {
-	subject string
-	payload []byte
-}
-
-// limit ends a run after a number of requests or a time, whichever comes first. Zero
-// means no such limit.
+// limit ends a run after a number of steps or a time, whichever comes first. Zero means no
+// such limit.
 type limit struct {
-	requests int
+	steps    int
 	duration time.Duration
 }
 
-// load is a closed loop of clients: each sends a request, waits for the reply and sends
+// load is a closed loop of clients: each does a step, which takes one reply or more, and then
 // the next. How clients do that is up to their connection.
 type load struct {
 	conns []conn
@@ -37,19 +31,19 @@ type load struct {
 
 // conn is the clients of one connection.
 type conn interface {
-	// run sends the requests of all its clients until next returns no more.
+	// run does the steps of all its clients until next returns no more.
 	run(ctx context.Context, r *loadRun)
 	close()
 }
 
 // loadRun is one run of the load.
 type loadRun struct {
-	steps []step
-	limit
+	steps   []step
+	limit   limit
 	start   time.Time
-	started atomic.Int64 // number of the next request
+	started atomic.Int64 // number of the next step
 	dry     atomic.Bool  // a queue was empty
-	stopped atomic.Bool  // no more requests
+	stopped atomic.Bool  // no more steps
 
 	mu struct {
 		sync.Mutex
@@ -60,10 +54,10 @@ type loadRun struct {
 
 // outcome is the result of a run.
 type outcome struct {
-	requests int64
-	elapsed  time.Duration           // until the last good reply
-	latency  *hdrhistogram.Histogram // nanoseconds
-	dry      bool                    // a queue was empty
+	items   int64                   // completed; without items, the good steps
+	elapsed time.Duration           // until the last good step was done
+	latency *hdrhistogram.Histogram // of the steps, in nanoseconds
+	dry     bool                    // a queue was empty
 }
 
 // newOutcome records latencies from a microsecond to a minute, to three digits.
@@ -71,27 +65,27 @@ func newOutcome() outcome {
 	return outcome{latency: hdrhistogram.New(int64(time.Microsecond), int64(time.Minute), 3)}
 }
 
-// note adds a good reply to a request.
-func (o *outcome) note(sent, now time.Duration) {
-	o.requests++
+// note adds a good step.
+func (o *outcome) note(items int, sent, now time.Duration) {
+	o.items += int64(items)
 	o.elapsed = now
 	_ = o.latency.RecordValue(int64(now - sent)) // fails only above a minute, and requests time out before that
 }
 
 // append adds the outcome of a later run.
 func (o *outcome) append(later outcome) {
-	o.requests += later.requests
+	o.items += later.items
 	o.elapsed += later.elapsed
 	o.latency.Merge(later.latency)
 	o.dry = o.dry || later.dry
 }
 
-// rate is in requests per second.
+// rate is in items per second.
 func (o *outcome) rate() float64 {
 	if o.elapsed <= 0 {
 		return 0
 	}
-	return float64(o.requests) / o.elapsed.Seconds()
+	return float64(o.items) / o.elapsed.Seconds()
 }
 
 // newLoad connects the clients. With lean they are those of leanConn.
@@ -128,8 +122,8 @@ func (l *load) close() {
 	}
 }
 
-// run repeats the steps until lim is reached or a queue is empty. Request number k is
-// step k modulo their number, whichever client sends it. When ctx ends the load is closed.
+// run repeats the steps until lim is reached or a queue is empty, whichever client does them.
+// When ctx ends the load is closed.
 func (l *load) run(ctx context.Context, steps []step, lim limit) (outcome, error) {
 	r := &loadRun{steps: steps, limit: lim, start: time.Now()}
 	r.mu.out = newOutcome()
@@ -147,34 +141,28 @@ func (l *load) run(ctx context.Context, steps []step, lim limit) (outcome, error
 	return r.mu.out, r.mu.err
 }
 
-// next returns the next request to send, or false if there is none.
+// next returns the next step to do, or false if there is none.
 func (r *loadRun) next(now time.Duration) (step, bool) {
-	if r.stopped.Load() || r.duration > 0 && now >= r.duration {
+	if r.stopped.Load() || r.limit.duration > 0 && now >= r.limit.duration {
 		return step{}, false
 	}
 	number := int(r.started.Add(1) - 1)
-	if r.requests > 0 && number >= r.requests {
+	if r.limit.steps > 0 && number >= r.limit.steps {
 		return step{}, false
 	}
 	return r.steps[number%len(r.steps)], true
 }
 
-// replied reports whether a reply is good. Any other reply ends the run.
-func (r *loadRun) replied(m *nats.Msg) bool {
-	err := replyError(m)
+// good reports whether a step went well. Any other ends the run.
+func (r *loadRun) good(err error) bool {
 	switch {
 	case errors.Is(err, errEmpty):
-		r.ranDry()
+		r.dry.Store(true)
+		r.stopped.Store(true)
 	case err != nil:
 		r.fail(err)
 	}
 	return err == nil
-}
-
-// ranDry ends the run because a queue is empty.
-func (r *loadRun) ranDry() {
-	r.dry.Store(true)
-	r.stopped.Store(true)
 }
 
 // fail ends the run with err, unless it already has an error.
@@ -191,7 +179,7 @@ func (r *loadRun) fail(err error) {
 func (r *loadRun) add(o outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.out.requests += o.requests
+	r.mu.out.items += o.items
 	r.mu.out.elapsed = max(r.mu.out.elapsed, o.elapsed)
 	r.mu.out.latency.Merge(o.latency)
 }

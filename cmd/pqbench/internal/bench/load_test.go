@@ -52,17 +52,17 @@ func TestLoadCountsRequests(t *testing.T) {
 		})
 		for range 2 { // nothing of the first run may show in the second
 			seen.Store(0)
-			out, err := l.run(t.Context(), steps, limit{requests: 100})
-			if err != nil || out.requests != 100 || seen.Load() != 100 || out.dry {
-				t.Errorf("%d requests counted, %d seen, dry %v, %v: want 100 of each", out.requests, seen.Load(), out.dry, err)
+			out, err := l.run(t.Context(), steps, limit{steps: 100})
+			if err != nil || out.items != 100 || seen.Load() != 100 || out.dry {
+				t.Errorf("%d requests counted, %d seen, dry %v, %v: want 100 of each", out.items, seen.Load(), out.dry, err)
 			}
 			if out.latency.TotalCount() != 100 || out.elapsed <= 0 || out.rate() <= 0 {
 				t.Errorf("latencies of %d requests, elapsed %v", out.latency.TotalCount(), out.elapsed)
 			}
 		}
 		out, err := l.run(t.Context(), steps, limit{duration: 20 * time.Millisecond})
-		if err != nil || out.requests == 0 || out.elapsed < 10*time.Millisecond {
-			t.Errorf("%d requests in %v, %v", out.requests, out.elapsed, err)
+		if err != nil || out.items == 0 || out.elapsed < 10*time.Millisecond {
+			t.Errorf("%d requests in %v, %v", out.items, out.elapsed, err)
 		}
 	})
 }
@@ -79,8 +79,8 @@ func TestLoadStopsWhenDry(t *testing.T) {
 			_ = m.Respond([]byte("item"))
 		})
 		out, err := l.run(t.Context(), steps, limit{duration: time.Minute})
-		if err != nil || out.requests != 50 || !out.dry {
-			t.Errorf("%d requests, dry %v, %v: want the 50 that had an item", out.requests, out.dry, err)
+		if err != nil || out.items != 50 || !out.dry {
+			t.Errorf("%d requests, dry %v, %v: want the 50 that had an item", out.items, out.dry, err)
 		}
 	})
 }
@@ -122,7 +122,7 @@ func TestLoadEndsWithContext(t *testing.T) {
 
 func TestReportOfUnknowns(t *testing.T) {
 	out := newOutcome()
-	out.note(time.Millisecond, 3*time.Millisecond)
+	out.note(1, time.Millisecond, 3*time.Millisecond)
 	out.dry = true
 	r := newReport(Options{Payload: 128, Clients: 1, Connections: 1, Priorities: 1, Duration: time.Second})
 	unknown := func(name string) *measured {

@@ -14,10 +14,19 @@ import (
 // work has the requests of each operation on one queue of a service.
 type work struct {
 	push, popMin, popMax, peekMin, mixed []step
+	lease, next                          []step
+	pushBatch, popBatch, leaseBatch      []step
 
 	grammar subjects.Grammar
 	queue   string
 }
+
+const (
+	// batchItems is the number of items in the requests for several.
+	batchItems = 100
+	// leaseTime is longer than any step.
+	leaseTime = time.Minute
+)
 
 // newWork builds the requests. Pushes cycle through the priorities.
 func newWork(s *service, queue string, payload, priorities int) (*work, error) {
@@ -45,6 +54,23 @@ func newWork(s *service, queue string, payload, priorities int) (*work, error) {
 		}
 		*steps = []step{{subject: subject}}
 	}
+	var frames []byte
+	for i := range batchItems {
+		frames = subjects.AppendFrame(frames, subjects.Frame{Priority: int64(i % priorities), Value: value})
+	}
+	subject, err := s.subject(queue, subjects.PushBatch)
+	if err != nil {
+		return nil, err
+	}
+	w.pushBatch = []step{{subject: subject, payload: frames, items: batchItems}}
+	lease := subjects.PopOptions{Lease: true, AckWait: leaseTime}
+	with := func(o subjects.PopOptions, t talk) []step {
+		return []step{{subject: w.popMin[0].subject, payload: o.Encode(), talk: t}}
+	}
+	w.lease, w.next = with(lease, acked), with(lease, chained)
+	w.popBatch = with(subjects.PopOptions{Batch: batchItems}, batch)
+	lease.Batch = batchItems
+	w.leaseBatch = with(lease, batchAcked)
 	for _, push := range w.push {
 		w.mixed = append(w.mixed, push, w.popMin[0])
 	}
@@ -65,7 +91,7 @@ func (r *rig) fill(ctx context.Context, w *work, n int) error {
 	if err != nil || have >= n {
 		return err
 	}
-	_, err = r.load.run(ctx, w.push, limit{requests: n - have})
+	_, err = r.load.run(ctx, w.push, limit{steps: n - have})
 	return err
 }
 
@@ -74,7 +100,7 @@ func (r *rig) tidy(ctx context.Context, w *work) error {
 	if r.Pqbridge != "" && (r.cluster == nil || r.cluster.private()) {
 		return nil
 	}
-	_, err := r.load.run(ctx, w.popMin, limit{requests: math.MaxInt})
+	_, err := r.load.run(ctx, w.popMin, limit{steps: math.MaxInt})
 	return err
 }
 
@@ -85,6 +111,7 @@ type phase struct {
 	steps   []step
 	who     user // whose processor time and memory it costs
 	backlog bool // needs more items than it can pop in its time
+	batch   int  // items of each step; its turn ends after as many items as a backlog has
 }
 
 // user uses processor time and memory.
@@ -114,13 +141,13 @@ func (r *rig) newMeasured(p phase) *measured {
 	return m
 }
 
-// run runs the phase for time d and adds what that used.
-func (m *measured) run(ctx context.Context, d time.Duration) error {
+// run runs the phase and adds what that used.
+func (m *measured) run(ctx context.Context, lim limit) error {
 	var before []usage
 	for _, u := range m.users {
 		before = append(before, u.used())
 	}
-	out, err := m.load.run(ctx, m.steps, limit{duration: d})
+	out, err := m.load.run(ctx, m.steps, lim)
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.name, err)
 	}
@@ -132,9 +159,9 @@ func (m *measured) run(ctx context.Context, d time.Duration) error {
 }
 
 // takeTurns runs the jobs in turn, each prepared first and then run for that many
-// requests, until each has run for Duration. Taking turns keeps a noisy machine from
+// steps, until each has run for Duration. Taking turns keeps a noisy machine from
 // favouring one of them.
-func (r *rig) takeTurns(ctx context.Context, requests int, jobs []job) ([]outcome, error) {
+func (r *rig) takeTurns(ctx context.Context, steps int, jobs []job) ([]outcome, error) {
 	outs := make([]outcome, len(jobs))
 	for i := range outs {
 		outs[i] = newOutcome()
@@ -145,7 +172,7 @@ func (r *rig) takeTurns(ctx context.Context, requests int, jobs []job) ([]outcom
 			if err := job.prepare(ctx); err != nil {
 				return nil, err
 			}
-			out, err := r.load.run(ctx, job.steps, limit{requests: requests})
+			out, err := r.load.run(ctx, job.steps, limit{steps: steps})
 			if err != nil {
 				return nil, err
 			}

@@ -36,16 +36,18 @@ type naiveConn struct {
 }
 
 func (c *naiveConn) run(ctx context.Context, r *loadRun) {
-	r.loop(ctx, c.clients, func(s step) bool {
-		found, err := c.request(s.payload)
-		switch {
-		case err != nil:
-			r.fail(err)
-		case !found:
-			r.ranDry()
-		}
-		return found
-	})
+	r.loop(ctx, c.clients, func() worker { return c })
 }
+
+// do implements worker, for all of them.
+func (c *naiveConn) do(s step) (int, error) {
+	found, err := c.request(s.payload)
+	if err == nil && !found {
+		err = errEmpty
+	}
+	return 1, err
+}
+
+func (c *naiveConn) end() error { return nil }
 
 func (c *naiveConn) close() {}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"time"
 )
 
@@ -60,12 +61,24 @@ type Options struct {
 	// Priorities is the number of different priorities pushed.
 	Priorities int
 
+	// Only, if not nil, selects operations by their names in the report. The echo service
+	// and push are always measured.
+	Only *regexp.Regexp
+
 	// Backlogs are the numbers of queued items to compare; none skips this.
 	Backlogs []int
 	// Queues is the number of queues to compare with one; 0 skips this.
 	Queues int
 	// Bridges are the numbers of bridges to compare on one queue; none skips this.
 	Bridges []int
+
+	// IdleQueues is the number of queues with one leased item each in a service at rest; 0
+	// skips this.
+	IdleQueues int
+	// Waiters are the numbers of waiting pops in a service at rest; none skips this.
+	Waiters []int
+	// Leased is the number of items whose leases end at about the same time; 0 skips this.
+	Leased int
 
 	// Progress, if not nil, is called before each step.
 	Progress func(done, all int, what string)
@@ -93,6 +106,11 @@ func (o *Options) Validate() error {
 	atLeast("priorities", o.Priorities, 1)
 	atLeast("rounds", o.Rounds, 1)
 	atLeast("queues", o.Queues, 0)
+	atLeast("idle queues", o.IdleQueues, 0)
+	atLeast("leased items", o.Leased, 0)
+	for _, n := range o.Waiters {
+		atLeast("waiters", n, 1)
+	}
 	for _, n := range o.Backlogs {
 		atLeast("backlog", n, 2)
 	}
@@ -110,6 +128,9 @@ func (o *Options) Validate() error {
 	}
 	if len(o.Backlogs) > 0 && o.Pqbridge == "" {
 		problems = append(problems, errors.New("each backlog is measured in a service of its own: name the pqbridge program"))
+	}
+	if (o.IdleQueues > 0 || len(o.Waiters) > 0 || o.Leased > 0) && o.Pqbridge == "" {
+		problems = append(problems, errors.New("idle queues, waiters and leased items are measured in services of their own: name the pqbridge program"))
 	}
 	return errors.Join(append(problems, o.validateStore()...)...)
 }

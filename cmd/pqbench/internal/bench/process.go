@@ -102,9 +102,10 @@ func (p *process) await(ctx context.Context, ready func() error) error {
 
 // usage is what a process has used so far. Without /proc it is unknown.
 type usage struct {
-	known bool
-	cpu   time.Duration
-	peak  int64 // most bytes of memory at any time
+	known    bool
+	cpu      time.Duration
+	peak     int64 // most bytes of memory at any time
+	resident int64 // bytes of memory now
 }
 
 // add adds what was used between before and after.
@@ -129,11 +130,11 @@ func usedBy(pid int) usage {
 	if err != nil {
 		return usage{}
 	}
-	peak, err := peakMemory(filepath.Join(proc, "status"))
+	peak, resident, err := memory(filepath.Join(proc, "status"))
 	if err != nil {
 		return usage{}
 	}
-	return usage{known: true, cpu: cpu, peak: peak}
+	return usage{known: true, cpu: cpu, peak: peak, resident: resident}
 }
 
 // cpuTime reads user and system time, fields 14 and 15 of /proc/PID/stat. They are in
@@ -157,19 +158,30 @@ func cpuTime(file string) (time.Duration, error) {
 	return time.Duration(user+system) * tick, err
 }
 
-// peakMemory reads VmHWM, in kB, from /proc/PID/status.
-func peakMemory(file string) (int64, error) {
+// memory reads VmHWM and VmRSS, in kB, from /proc/PID/status.
+func memory(file string) (peak, resident int64, err error) {
 	status, err := os.ReadFile(file)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
+	found := 0
 	for line := range strings.Lines(string(status)) {
-		if value, found := strings.CutPrefix(line, "VmHWM:"); found {
-			kB, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-			return kB * 1024, err
+		name, value, _ := strings.Cut(line, ":")
+		bytes := map[string]*int64{"VmHWM": &peak, "VmRSS": &resident}[name]
+		if bytes == nil {
+			continue
 		}
+		kB, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("%s: %w", file, err)
+		}
+		*bytes = kB * 1024
+		found++
 	}
-	return 0, fmt.Errorf("%s has no line VmHWM", file)
+	if found != 2 {
+		return 0, 0, fmt.Errorf("%s: want lines VmHWM and VmRSS", file)
+	}
+	return peak, resident, nil
 }
 
 // freeAddress returns a loopback address with a port that nothing listens on.

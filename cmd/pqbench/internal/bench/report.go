@@ -24,11 +24,15 @@ type Report struct {
 	Priorities  int           `json:"priorities"`
 	Duration    time.Duration `json:"duration"`
 	Rounds      int           `json:"rounds"`
+	Sync        time.Duration `json:"sync,omitempty"` // of a small write to disk, where the store is
 	Operations  []Row         `json:"operations"`
 	Naive       *NaiveRow     `json:"naive,omitempty"`
 	Bridges     []BridgesRow  `json:"bridges,omitempty"`
 	Backlogs    []BacklogRow  `json:"backlogs,omitempty"`
 	Queues      *QueuesRow    `json:"queues,omitempty"`
+	Idle        *IdleRow      `json:"idle,omitempty"`
+	Waiters     []WaitersRow  `json:"waiters,omitempty"`
+	Leased      *LeasedRow    `json:"leased,omitempty"`
 }
 
 // Row is one operation. Unknown values are nil.
@@ -111,7 +115,7 @@ func newRow(m *measured) Row {
 		return time.Duration(m.out.latency.ValueAtQuantile(p))
 	}
 	row := Row{
-		Name: m.name, Count: m.out.requests, Rate: m.out.rate(), RanDry: m.out.dry,
+		Name: m.name, Count: m.out.items, Rate: m.out.rate(), RanDry: m.out.dry,
 		P50: quantile(50), P99: quantile(99), P999: quantile(99.9),
 	}
 	for i, cpu := range []**float64{&row.CPU, &row.NATSCPU, &row.FDBCPU}[:len(m.used)] {
@@ -177,14 +181,20 @@ func (r *Report) Write(w io.Writer) error {
 	if r.Lean {
 		clients = "lean clients"
 	}
-	fmt.Fprintf(&b, "%d B payload, %d %s over %d connections, %d priorities, %v each in %d rounds, %d CPUs, %s\n\n",
+	fmt.Fprintf(&b, "%d B payload, %d %s over %d connections, %d priorities, %v each in %d rounds, %d CPUs, %s",
 		r.Payload, r.Clients, clients, r.Connections, r.Priorities, r.Duration, r.Rounds, r.CPUs, r.System)
+	if r.Sync > 0 {
+		fmt.Fprintf(&b, ", sync %s", millis(r.Sync))
+	}
+	b.WriteString("\n\n")
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	r.writeOperations(table)
 	r.writeNaive(table)
 	r.writeBridges(table)
 	r.writeBacklogs(table)
 	r.writeQueues(table)
+	r.writeRest(table)
+	r.writeLeased(table)
 	if err := table.Flush(); err != nil {
 		return err
 	}

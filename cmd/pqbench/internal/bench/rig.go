@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -152,12 +154,13 @@ type service struct {
 	*process
 	grammar subjects.Grammar
 	env     []string
-	ready   string // URL of its readiness check
+	url     string // of its HTTP server
 }
 
 // startService starts a pqbridge with a store of its own, or uses the running one. The
-// tag keeps apart the subjects and keys of those that it starts.
-func (r *rig) startService(ctx context.Context, tag string) (*service, error) {
+// tag keeps apart the subjects and keys of those that it starts; env is more of its
+// environment.
+func (r *rig) startService(ctx context.Context, tag string, env ...string) (*service, error) {
 	if r.Pqbridge == "" {
 		tag = ""
 	}
@@ -177,7 +180,7 @@ func (r *rig) startService(ctx context.Context, tag string) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.ready = "http://" + address + "/readyz"
+	s.url = "http://" + address
 	s.env = []string{
 		"PQ_NATS_URL=" + r.url,
 		"PQ_HTTP_ADDR=" + address,
@@ -193,6 +196,7 @@ func (r *rig) startService(ctx context.Context, tag string) (*service, error) {
 	if r.cluster != nil {
 		s.env = append(s.env, "PQ_FDB_CLUSTER_FILE="+r.cluster.file())
 	}
+	s.env = append(s.env, env...)
 	return s, r.launch(ctx, s)
 }
 
@@ -203,20 +207,44 @@ func (r *rig) launch(ctx context.Context, s *service) error {
 		return err
 	}
 	s.process = p
-	client := &http.Client{Timeout: 5 * time.Second}
+	client := &http.Client{Timeout: httpTimeout}
 	defer client.CloseIdleConnections()
 	return p.await(ctx, func() error {
-		response, err := client.Get(s.ready)
-		if err != nil {
-			return err
-		}
-		_, _ = io.Copy(io.Discard, response.Body) // so that the connection can be reused
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s says %s", s.ready, response.Status)
-		}
-		return nil
+		_, err := get(client, s.url+"/readyz")
+		return err
 	})
+}
+
+const httpTimeout = 5 * time.Second
+
+// get returns the body of a page.
+func get(client *http.Client, url string) ([]byte, error) {
+	response, err := client.Get(url)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s says %s", url, response.Status)
+	}
+	return body, err
+}
+
+// metric returns the value of one of the service's metrics, which has no labels.
+func (s *service) metric(name string) (float64, error) {
+	client := &http.Client{Timeout: httpTimeout}
+	defer client.CloseIdleConnections()
+	page, err := get(client, s.url+"/metrics")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(page)) {
+		if value, found := strings.CutPrefix(line, name+" "); found {
+			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		}
+	}
+	return 0, fmt.Errorf("%s: no metric %s", s.url, name)
 }
 
 // restart kills the process, starts it again on the same data, and returns the time until

@@ -6,8 +6,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// waiting is a queue of requests and, in the same order, of their operations.
-type waiting struct {
+// backlog is a queue of requests and, in the same order, of their operations.
+type backlog struct {
 	requests fifo[Request]
 	ops      fifo[fdbpq.Op]
 
@@ -15,12 +15,12 @@ type waiting struct {
 }
 
 // len is the number of requests.
-func (w *waiting) len() int { return w.requests.len() }
+func (w *backlog) len() int { return w.requests.len() }
 
 // operations is the number of operations.
-func (w *waiting) operations() int { return w.ops.len() }
+func (w *backlog) operations() int { return w.ops.len() }
 
-func (w *waiting) push(r *Request, ops []fdbpq.Op) {
+func (w *backlog) push(r *Request, ops []fdbpq.Op) {
 	r.span = len(ops)
 	w.requests.push(*r)
 	for i := range ops {
@@ -33,7 +33,7 @@ func (w *waiting) push(r *Request, ops []fdbpq.Op) {
 
 // first returns the request that has waited longest and its operations, or nil if there
 // is none. They are valid until the next push or pop.
-func (w *waiting) first() (*Request, []fdbpq.Op) {
+func (w *backlog) first() (*Request, []fdbpq.Op) {
 	if w.requests.len() == 0 {
 		return nil, nil
 	}
@@ -42,7 +42,7 @@ func (w *waiting) first() (*Request, []fdbpq.Op) {
 }
 
 // pop removes the request that first returns.
-func (w *waiting) pop() {
+func (w *backlog) pop() {
 	r, ops := w.first()
 	for i := range ops {
 		if ops[i].Kind != fdbpq.OpPush {

@@ -1,0 +1,334 @@
+package dispatch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// queuesUpLocked reports whether the request has to take its place in the line of its queue:
+// it waits, or it pops where others wait.
+func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
+	last := ops[len(ops)-1].Kind
+	if last != fdbpq.OpPop && last != fdbpq.OpLease {
+		return false
+	}
+	return r.Wait != nil || l.lineLocked(r.Queue) != nil
+}
+
+// queueUpLocked puts a request into the line of its queue. If nobody was there before it, it
+// looks for items with this batch. Otherwise it waits its turn, because the queue is empty or
+// about to be looked at.
+func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
+	w := newWaiter(r, ops)
+	ln := l.lineLocked(r.Queue)
+	first := ln == nil || ln.inFlight == 0 && !ln.last.parked
+	if w.ack != nil && !first {
+		// The acknowledgement does not wait. What it ends gets its place once that is done.
+		b.addWaiter(w, ops[:1], r.Received)
+		return
+	}
+	ln = l.joinLocked(w)
+	if first {
+		ln.unsure = true
+		ln.budget += w.wanted
+		l.reserveLocked(b, ln, w.wanted)
+		b.reserved += len(ops) - w.wanted
+		b.bytes += r.Size
+		return
+	}
+	w.tried = true
+	l.parkLocked(w)
+	if !w.waits() {
+		l.wakeLineLocked(ln, wakeBudget)
+	}
+}
+
+// serveLocked has the batch serve a line as well if a request in it makes items of its queue
+// ready. Where pushes are kept apart, the next batch does.
+func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
+	ln := l.lineLocked(r.Queue)
+	if ln == nil {
+		return
+	}
+	n := fills(ops)
+	ln.budget += n
+	if n > 0 && !apart && ln.inFlight == 0 {
+		l.reserveLocked(b, ln, min(n, max(l.d.options.MaxBatch-len(b.ops)-b.reserved, 1)))
+	}
+	l.readyLocked(ln)
+}
+
+// fills returns how many items the operations can make ready.
+func fills(ops []fdbpq.Op) (n int) {
+	for i := range ops {
+		switch ops[i].Kind {
+		case fdbpq.OpPush, fdbpq.OpRestore:
+			n++
+		case fdbpq.OpNak:
+			if ops[i].Delay <= 0 { // with Backoff there may be no delay
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// reserveLocked reserves room in the batch for pops of a line.
+func (l *lane) reserveLocked(b *batch, ln *line, pops int) {
+	if ln.reserved == 0 {
+		b.lines = append(b.lines, ln)
+	}
+	ln.reserved += pops
+	b.reserved += pops
+	b.bytes += pops * l.popCost()
+}
+
+// popCost is about how many bytes a pop adds to a transaction.
+func (l *lane) popCost() int { return int(l.popSize.Load()) + opOverhead }
+
+// takeReadyLocked reserves room for the lines that are to be looked at, and leaves half of the
+// batch to requests.
+func (l *lane) takeReadyLocked(b *batch) {
+	pops := max(l.d.options.MaxBatch/2, 1)
+	pops = min(pops, max(l.d.options.MaxBatchBytes/2/l.popCost(), 1))
+	n := 0
+	for ; n < len(l.mu.ready) && b.reserved < pops; n++ {
+		ln := l.mu.ready[n]
+		ln.ready = false
+		// Without a budget, another request had it looked at meanwhile. A line without pops must
+		// not come into a batch, which could end up empty and would never be answered.
+		if ln.budget > 0 && ln.waiters > 0 && ln.inFlight == 0 && ln.reserved == 0 {
+			l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved))
+		}
+	}
+	clear(l.mu.ready[:n])
+	l.mu.ready = slices.Delete(l.mu.ready, 0, n)
+}
+
+// addPopsLocked adds the operations of those that are first in line.
+func (l *lane) addPopsLocked(b *batch) {
+	now := time.Now()
+	for _, ln := range b.lines {
+		room := ln.reserved
+		ln.attempt = attempt{unsure: ln.unsure}
+		for w := ln.first; w != nil && room > 0; w = w.next {
+			n, received := w.wanted, w.request.Received
+			if w.parked && w.waits() {
+				n, received = min(n, room), now // it is in no hurry
+			}
+			ops := l.popBuffer[:0]
+			if w.ack != nil {
+				ops = append(ops, *w.ack)
+			}
+			l.popBuffer = w.appendPops(ops, n)
+			b.addWaiter(w, l.popBuffer, received)
+			w.inBatch = true
+			room -= n
+			ln.attempt.pops += n
+		}
+		ln.attempt.left = max(ln.budget-ln.attempt.pops, 0)
+		ln.budget, ln.unsure, ln.reserved = 0, false, 0
+		ln.inFlight++
+	}
+	b.reserved = 0
+}
+
+// addWaiter adds operations of a waiter.
+func (b *batch) addWaiter(w *waiter, ops []fdbpq.Op, received time.Time) {
+	r := Request{Queue: w.request.Queue, Received: received, Reply: w.request.Reply, span: len(ops), waiter: w}
+	b.add(&r, ops)
+}
+
+// finishWaiters ends a batch for the lines that had operations in it: it succeeded with these
+// results, or failed. Waiters that have not ended wait on.
+func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
+	l.mu.Lock()
+	for i := range b.requests {
+		w := b.requests[i].waiter
+		if w == nil {
+			continue
+		}
+		w.inBatch = false
+		switch {
+		case w.line == nil && w.ended:
+			l.uncount(w)
+			l.d.releaseWaiter(&w.request)
+		case w.line == nil: // its acknowledgement is done
+			l.wakeLineLocked(l.joinLocked(w), wakeBudget)
+			l.parkLocked(w)
+		case w.ended:
+			l.leaveLocked(w)
+		case w.gone:
+			l.leaveGoneLocked(w)
+		default:
+			l.parkLocked(w)
+		}
+	}
+	var done []*waiter
+	for _, ln := range b.lines {
+		ln.inFlight--
+		if failed != nil {
+			ln.attempt.failed = failed
+		}
+		if ln.inFlight == 0 {
+			done = append(done, l.endAttemptLocked(b, ln)...)
+		}
+	}
+	if results != nil && len(l.mu.lines) > 0 {
+		l.noteDuesLocked(b, results)
+	}
+	l.mu.Unlock()
+	for _, w := range done {
+		l.end(w, nil)
+	}
+}
+
+// errSettles is for requests whose time is up while a batch of unknown outcome is not settled.
+var errSettles = fmt.Errorf("%w: the store does not answer, and the request got no item: try again", ErrUnavailable)
+
+// endAttemptLocked decides when the line is looked at next. It returns the requests without a
+// Wait that end because the queue is empty.
+func (l *lane) endAttemptLocked(b *batch, ln *line) (done []*waiter) {
+	f := &ln.attempt
+	if ln.failed = f.failed; errors.Is(f.failed, ErrUnknownOutcome) {
+		ln.failed = errSettles
+	}
+	switch {
+	case f.failed != nil:
+		l.lookLocked(ln, l.timers.now()+retryPause)
+	case f.empty:
+		if !f.due.IsZero() {
+			l.dueLocked(ln, f.due)
+		}
+		done = l.removeNonWaitersLocked(ln, b.number)
+	case f.unsure || f.stuck:
+		ln.unsure = true
+		ln.budget = max(ln.budget+f.left, 2*f.pops, wakeBudget)
+	default:
+		ln.budget += f.left
+	}
+	l.readyLocked(ln)
+	l.dropEmptyLocked(ln)
+	return done
+}
+
+// removeNonWaitersLocked takes requests without a Wait out of the line if they came before a
+// batch that found the queue empty.
+func (l *lane) removeNonWaitersLocked(ln *line, batch int64) (done []*waiter) {
+	for w := ln.last; w != nil && ln.nonWaiters > 0; {
+		before := w.prev
+		if !w.waits() && w.since <= batch {
+			done = append(done, w)
+			l.leaveLocked(w)
+		}
+		w = before
+	}
+	return done
+}
+
+// noteDuesLocked has lines looked at when leases and delays of the batch are over.
+func (l *lane) noteDuesLocked(b *batch, results []fdbpq.Result) {
+	for r, ops := range b.each() {
+		own := results[:len(ops)]
+		results = results[len(ops):]
+		ln := l.lineLocked(r.Queue)
+		if ln == nil {
+			continue
+		}
+		if due := nextDue(ops, own); !due.IsZero() {
+			l.dueLocked(ln, due)
+		}
+	}
+}
+
+// nextDue returns when the first item that the operations hold back falls due; zero if they
+// hold none.
+func nextDue(ops []fdbpq.Op, results []fdbpq.Result) (due time.Time) {
+	for i := range ops {
+		at := results[i].Lease.Until
+		switch {
+		case results[i].Err != nil:
+			continue
+		case ops[i].Kind == fdbpq.OpNak:
+			at = results[i].NextDue
+		}
+		if at.IsZero() {
+			continue
+		}
+		if due.IsZero() || at.Before(due) {
+			due = at
+		}
+	}
+	return due
+}
+
+// ring calls Options.Filled for a durable batch, once for each queue.
+func (l *lane) ring(b *batch, results []fdbpq.Result) {
+	filled := l.d.options.Filled
+	if filled == nil {
+		return
+	}
+	l.calls.rings++
+	for r, ops := range b.each() {
+		own := results[:len(ops)]
+		results = results[len(ops):]
+		if r.Queue.rung == l.calls.rings {
+			continue
+		}
+		if fills(ops) > 0 || !nextDue(ops, own).IsZero() {
+			r.Queue.rung = l.calls.rings
+			filled(r.Queue)
+		}
+	}
+}
+
+// wakeDeadLetters wakes those who wait for items of the queues that got dead letters.
+func (l *lane) wakeDeadLetters(b *batch) {
+	for _, name := range b.pending.DeadLetters() {
+		kind := subjects.Priority
+		if name.FIFO {
+			kind = subjects.FIFO
+		}
+		q, err := l.d.Queue(kind, name.Name)
+		if err != nil {
+			continue // not a name that a request can have
+		}
+		l.d.Wake(q)
+		if filled := l.d.options.Filled; filled != nil {
+			filled(q)
+		}
+	}
+}
+
+// wakeLines has the lines of a batch that failed looked at again at once.
+func (l *lane) wakeLines(b *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, ln := range b.lines {
+		l.wakeLineLocked(ln, 1)
+	}
+}
+
+// wakeUnsure has the lines looked at whose queues may have got items from batches of unknown
+// outcome, whether those committed or were undone.
+func (l *lane) wakeUnsure() {
+	l.mu.Lock()
+	queues := l.mu.unsure
+	l.mu.unsure = nil
+	for _, q := range queues {
+		if ln := l.lineLocked(q); ln != nil {
+			l.wakeLineLocked(ln, wakeBudget)
+		}
+	}
+	l.mu.Unlock()
+	if filled := l.d.options.Filled; filled != nil {
+		for _, q := range queues {
+			filled(q)
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package dispatch
+
+import (
+	"errors"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// line is the requests that wait for items of one queue, at either end. They are served in
+// the order in which they came.
+//
+// While there is a line, the queue was empty when it was last looked at, or the line has a
+// budget, which says that it is to be looked at again. A batch has operations of the
+// first waiters only, and as long as it is in flight no other batch pops from the queue, so
+// nobody is overtaken.
+//
+// The lane's lock guards a line, except as stated.
+type line struct {
+	queue       *Queue
+	first, last *waiter
+	waiters     int
+	nonWaiters  int // of them
+
+	// budget is how many pops the next batch should have: as many as items may be there.
+	budget int
+	// unsure says that the budget is a guess, so there may be more.
+	unsure bool
+
+	ready    bool // in lane.mu.ready
+	reserved int  // pops in the batch that is being made
+	inFlight int  // batches in flight that have its operations
+	attempt  attempt
+
+	failed error // why its last attempt failed; nil if it did not
+	alarm  alarm // when to look again
+}
+
+// attempt is what the batches in flight have found out for a line. It belongs to whoever may
+// call the Repliers.
+type attempt struct {
+	pops   int
+	left   int // of the budget
+	unsure bool
+	failed error
+	empty  bool      // a pop found the queue empty
+	stuck  bool      // a pop failed in another way
+	due    time.Time // when the next item falls due; zero if none does
+}
+
+// note records the result of a pop that found nothing.
+func (f *attempt) note(r *fdbpq.Result) {
+	if errors.Is(r.Err, fdbpq.ErrEmpty) {
+		f.empty = true
+		f.due = r.NextDue // that of the last pop is the most recent
+	} else {
+		f.stuck = true
+	}
+}
+
+// lineKey names a queue. There may be two Queue objects for it for a while, if the registry
+// has forgotten the first.
+type lineKey struct {
+	kind subjects.Kind
+	name string
+}
+
+func (q *Queue) lineKey() lineKey { return lineKey{q.Kind, q.Name} }
+
+const (
+	// wakeBudget is how many pops look for an unknown number of items at first.
+	wakeBudget = 16
+	// retryPause is how long a line waits after an attempt that failed.
+	retryPause = time.Second
+)
+
+// lineLocked returns the line of a queue, nil if there is none. It is cheap while nobody
+// waits in the lane.
+func (l *lane) lineLocked(q *Queue) *line {
+	if len(l.mu.lines) == 0 {
+		return nil
+	}
+	return l.mu.lines[q.lineKey()]
+}
+
+// joinLocked puts a waiter at the end of the line of its queue.
+func (l *lane) joinLocked(w *waiter) *line {
+	q := w.request.Queue
+	ln := l.lineLocked(q)
+	if ln == nil {
+		ln = &line{queue: q}
+		ln.alarm.line = ln
+		l.mu.lines[q.lineKey()] = ln
+	}
+	w.line, w.prev = ln, ln.last
+	if ln.last == nil {
+		ln.first = w
+	} else {
+		ln.last.next = w
+	}
+	ln.last = w
+	ln.waiters++
+	if !w.waits() {
+		ln.nonWaiters++
+		w.since = l.mu.batches
+	}
+	return ln
+}
+
+// leaveLocked removes a waiter from its line, and the line if it was the last.
+func (l *lane) leaveLocked(w *waiter) {
+	ln := w.line
+	if w.prev == nil {
+		ln.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		ln.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.prev, w.next, w.line = nil, nil, nil
+	ln.waiters--
+	l.timers.clear(&w.alarm)
+	if !w.waits() {
+		ln.nonWaiters--
+	} else {
+		l.d.waiters.Add(-1)
+		if w.parked && ln.queue.waiters.Add(-1) == 0 {
+			l.noteWaitingLocked(ln.queue)
+		}
+	}
+	l.uncount(w)
+	l.dropEmptyLocked(ln)
+}
+
+// cancel is Dispatcher.Cancel.
+func (l *lane) cancel(w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.gone = true // if it is in a batch, it leaves when that is done
+	if w.line != nil && !w.inBatch {
+		l.leaveGoneLocked(w)
+	}
+}
+
+// leaveGoneLocked removes a waiter that was cancelled from its line, so that no batch takes more
+// items for it, and has runTimers end it.
+func (l *lane) leaveGoneLocked(w *waiter) {
+	l.leaveLocked(w)
+	l.timers.gone = append(l.timers.gone, w)
+	l.timers.wake()
+}
+
+// dropEmptyLocked removes a line without waiters, once no batch refers to it.
+func (l *lane) dropEmptyLocked(ln *line) {
+	if ln.waiters > 0 || ln.inFlight > 0 || ln.reserved > 0 || l.mu.lines[ln.queue.lineKey()] != ln {
+		return
+	}
+	delete(l.mu.lines, ln.queue.lineKey())
+	l.timers.clear(&ln.alarm)
+	if len(l.mu.lines) == 0 {
+		l.mu.changed.Signal() // run may be waiting to end
+	}
+}
+
+// uncount counts the waiter as pending no longer.
+func (l *lane) uncount(w *waiter) {
+	if w.counted {
+		w.counted = false
+		l.d.load.release(1, w.request.Size)
+	}
+}
+
+// parkLocked has a waiter in its line wait until an event or its end.
+func (l *lane) parkLocked(w *waiter) {
+	if !w.parked {
+		w.parked = true
+		if w.waits() {
+			l.uncount(w)
+			if w.line.queue.waiters.Add(1) == 1 {
+				l.noteWaitingLocked(w.line.queue)
+			}
+			if w.request.Wait.Heartbeat > 0 {
+				w.beat = l.timers.now() + w.request.Wait.Heartbeat
+			}
+		}
+	}
+	l.timers.set(&w.alarm, l.nextAlarm(w))
+	if l.mu.closed {
+		l.timers.wake()
+	}
+}
+
+// nextAlarm is when runTimers has something to do for a parked waiter.
+func (l *lane) nextAlarm(w *waiter) time.Duration {
+	if !w.waits() {
+		return l.timers.at(w.request.Received.Add(l.d.options.RequestTimeout))
+	}
+	at := l.timers.at(w.request.Wait.Until)
+	if w.request.Wait.Heartbeat > 0 {
+		at = min(at, w.beat)
+	}
+	return at
+}
+
+// wakeLineLocked has a line looked at again, because there may be an unknown number of items.
+func (l *lane) wakeLineLocked(ln *line, pops int) {
+	ln.budget, ln.unsure = max(ln.budget, pops), true
+	l.readyLocked(ln)
+}
+
+// readyLocked has the next batch look at the line if it has a budget.
+func (l *lane) readyLocked(ln *line) {
+	if ln.budget > 0 && ln.waiters > 0 && ln.inFlight == 0 && !ln.ready && ln.reserved == 0 {
+		ln.ready = true
+		l.mu.ready = append(l.mu.ready, ln)
+		l.mu.changed.Signal()
+	}
+}
+
+// wakeLine is Dispatcher.Wake.
+func (l *lane) wakeLine(q *Queue) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ln := l.lineLocked(q); ln != nil {
+		l.wakeLineLocked(ln, wakeBudget)
+	}
+}
+
+// dueLocked has the line looked at again when an item falls due, or before.
+func (l *lane) dueLocked(ln *line, due time.Time) { l.lookLocked(ln, l.timers.due(due)) }
+
+// lookLocked has the line looked at again at the given time since the epoch of the timers, or before.
+func (l *lane) lookLocked(ln *line, at time.Duration) {
+	if !ln.alarm.isSet() || at < ln.alarm.at {
+		l.timers.set(&ln.alarm, at)
+	}
+}

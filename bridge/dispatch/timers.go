@@ -1,0 +1,257 @@
+package dispatch
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// timers does what a lane has to do at a certain time rather than on request: it ends waiters,
+// sends heartbeats and has lines looked at. It has one goroutine and one timer, and neither
+// does anything while there is nothing to do.
+type timers struct {
+	epoch    time.Time
+	woken    chan struct{}
+	storeNow func() time.Time // the clock by which items fall due
+
+	alarms         alarms    // guarded by the lane's lock
+	waitingChanged []*Queue  // the same: whose waiting may have changed
+	gone           []*waiter // the same: cancelled, and in no line any more
+}
+
+// calls is held by whoever calls Repliers of requests that wait, or of requests that have
+// run. So calls for one queue come one at a time. It has room for arguments.
+type calls struct {
+	ops     []fdbpq.Op
+	results []fdbpq.Result
+	rings   int64 // of ring, so far
+}
+
+// forget frees what the arguments of a call refer to.
+func (c *calls) forget() {
+	clear(c.ops)
+	clear(c.results)
+}
+
+// timerPage is how many waiters runTimers ends at most before it lets others go on.
+const timerPage = 1024
+
+func newTimers() timers {
+	return timers{epoch: time.Now(), woken: make(chan struct{}, 1), storeNow: time.Now}
+}
+
+// now returns the time since the timers were made.
+func (s *timers) now() time.Duration { return time.Since(s.epoch) }
+
+// at returns the time since the timers were made for a time.
+func (s *timers) at(t time.Time) time.Duration { return s.now() + time.Until(t) }
+
+// due is at for a time from the store, which is by the clock by which items fall due.
+func (s *timers) due(t time.Time) time.Duration { return s.now() + t.Sub(s.storeNow()) }
+
+// wake makes runTimers look for something to do.
+func (s *timers) wake() {
+	select {
+	case s.woken <- struct{}{}:
+	default:
+	}
+}
+
+// set sets an alarm, or sets it to another time.
+func (s *timers) set(a *alarm, at time.Duration) {
+	a.at = at
+	if a.isSet() {
+		heap.Fix(&s.alarms, a.index-1)
+	} else {
+		heap.Push(&s.alarms, a)
+	}
+	if a.index == 1 {
+		s.wake()
+	}
+}
+
+// clear clears an alarm, if it is set.
+func (s *timers) clear(a *alarm) {
+	if a.isSet() {
+		heap.Remove(&s.alarms, a.index-1)
+	}
+}
+
+// noteWaitingLocked has Options.Waiting called if the first waiter of the queue has come, or
+// the last one has left.
+func (l *lane) noteWaitingLocked(q *Queue) {
+	if l.d.options.Waiting != nil {
+		l.timers.waitingChanged = append(l.timers.waitingChanged, q)
+		l.timers.wake()
+	}
+}
+
+// timerWork is what runTimers found to do.
+type timerWork struct {
+	waitingChanged []*Queue
+	beats          []*waiter
+	ended          []*waiter
+	why            []error // of ended; nil for those whose time is up
+	next           time.Duration
+	more           bool // there is more to do now
+}
+
+// runTimers is the goroutine of the timers. It returns once the lane has ended.
+func (l *lane) runTimers(ctx context.Context) {
+	defer context.AfterFunc(ctx, l.timers.wake)()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for over := false; !over; {
+		select {
+		case <-timer.C:
+		case <-l.timers.woken:
+		case <-l.over:
+			over = true
+		}
+		work := timerWork{more: true}
+		for work.more {
+			work = l.runTimersOnce(ctx)
+		}
+		if work.next > 0 {
+			timer.Reset(work.next - l.timers.now())
+		}
+	}
+}
+
+func (l *lane) runTimersOnce(ctx context.Context) timerWork {
+	l.calling.Lock()
+	defer l.calling.Unlock()
+	l.mu.Lock()
+	work := l.findWorkLocked(ctx)
+	l.mu.Unlock()
+	for _, q := range work.waitingChanged {
+		if is := q.Waiters() > 0; is != q.toldWaiting {
+			q.toldWaiting = is
+			l.d.options.Waiting(q, is)
+		}
+	}
+	for _, w := range work.beats {
+		w.request.Replier.Heartbeat(&w.request, w.wanted)
+	}
+	for i, w := range work.ended {
+		l.end(w, work.why[i])
+	}
+	return work
+}
+
+// findWorkLocked collects what is to be done now, and takes those that are to be ended out
+// of their lines.
+func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
+	work.waitingChanged, l.timers.waitingChanged = l.timers.waitingChanged, nil
+	if l.mu.closed || ctx.Err() != nil {
+		l.closeLinesLocked(ctx, &work)
+	}
+	for _, w := range l.timers.gone {
+		work.ended = append(work.ended, w)
+		work.why = append(work.why, errGone)
+	}
+	l.timers.gone = nil
+	now := l.timers.now()
+	for len(l.timers.alarms) > 0 && !work.more {
+		a := l.timers.alarms[0]
+		if a.at > now {
+			work.next = a.at
+			break
+		}
+		l.timers.clear(a)
+		if a.line != nil {
+			l.wakeLineLocked(a.line, wakeBudget)
+		} else if !a.waiter.inBatch { // else the end of the batch sets the alarm again
+			l.alarmLocked(a.waiter, now, &work)
+		}
+		work.more = work.more || len(work.ended)+len(work.beats) >= timerPage
+	}
+	return work
+}
+
+// alarmLocked handles the alarm of a waiter.
+func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
+	wait := w.request.Wait
+	switch {
+	case wait == nil:
+		l.endLocked(w, work, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
+			ErrUnavailable, time.Since(w.request.Received).Round(time.Millisecond)))
+	case l.timers.at(wait.Until) <= now:
+		l.endLocked(w, work, w.line.failed)
+	default:
+		if wait.Heartbeat > 0 && w.beat <= now {
+			work.beats = append(work.beats, w)
+			w.beat = now + wait.Heartbeat
+		}
+		l.timers.set(&w.alarm, l.nextAlarm(w))
+	}
+}
+
+// endLocked has a waiter end, with err unless that is nil.
+func (l *lane) endLocked(w *waiter, work *timerWork, err error) {
+	work.ended = append(work.ended, w)
+	work.why = append(work.why, err)
+	l.leaveLocked(w)
+}
+
+// closeLinesLocked ends what waits in a lane that was closed: requests with a Wait, and
+// once ctx has ended all of them.
+func (l *lane) closeLinesLocked(ctx context.Context, work *timerWork) {
+	for _, ln := range l.mu.lines {
+		for w := ln.first; w != nil; {
+			next := w.next
+			if !w.inBatch && w.parked && (w.waits() || ctx.Err() != nil) {
+				l.endLocked(w, work, errClosed)
+			}
+			w = next
+			if len(work.ended) >= timerPage {
+				work.more = true
+				return
+			}
+		}
+	}
+}
+
+// alarm is a time at which runTimers looks at a waiter or a line.
+type alarm struct {
+	at     time.Duration // since the epoch of the timers
+	index  int           // in alarms, from 1; 0 if it is not set
+	waiter *waiter
+	line   *line
+}
+
+func (a *alarm) isSet() bool { return a.index > 0 }
+
+// alarms is a heap of those that are set, the first to go off in front.
+type alarms []*alarm
+
+// Len implements heap.Interface.
+func (s alarms) Len() int { return len(s) }
+
+// Less implements heap.Interface.
+func (s alarms) Less(i, j int) bool { return s[i].at < s[j].at }
+
+// Swap implements heap.Interface.
+func (s alarms) Swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].index, s[j].index = i+1, j+1
+}
+
+// Push implements heap.Interface.
+func (s *alarms) Push(a any) {
+	*s = append(*s, a.(*alarm))
+	(*s)[len(*s)-1].index = len(*s)
+}
+
+// Pop implements heap.Interface.
+func (s *alarms) Pop() any {
+	last := len(*s) - 1
+	a := (*s)[last]
+	(*s)[last] = nil
+	*s = (*s)[:last]
+	a.index = 0
+	return a
+}

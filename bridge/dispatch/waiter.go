@@ -1,0 +1,201 @@
+package dispatch
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// waiter is a request in the line of its queue. Most are requests with a Wait. A request
+// without one, which only must not overtake those, ends as soon as the queue
+// turns out to be empty.
+//
+// There may be very many of them, so they should stay small.
+type waiter struct {
+	request Request
+	pop     popOptions
+	ack     *fdbpq.Op // to be done together with its first attempt; usually nil
+	wanted  int       // items that were not delivered yet, at least 1
+
+	// The lane's lock guards these.
+	line       *line // nil before it takes its place there
+	prev, next *waiter
+	alarm      alarm         // its end or next heartbeat
+	beat       time.Duration // when the next heartbeat is due
+	since      int64         // number of the first batch whose result a request without a Wait may use
+
+	inBatch bool // in a batch
+	parked  bool // it has looked once, or came to a line
+	gone    bool // cancelled, see Dispatcher.Cancel
+	tried   bool // it has looked once, or found others in line. Belongs to whoever may call the Replier
+	counted bool // as pending
+	ended   bool // belongs to whoever may call the Replier, until it has left the line
+}
+
+// errGone is for requests that were cancelled.
+var errGone = fmt.Errorf("%w: nobody received what the request waited for, so it waits no longer: ask again", ErrUnavailable)
+
+// popOptions is what a waiter's pops or leases have in common: an fdbpq.Op takes much more memory.
+type popOptions struct {
+	kind     fdbpq.OpKind
+	end      fdbpq.End
+	lease    time.Duration
+	maxBytes int // what is left of it
+}
+
+// op returns the first pop of an attempt.
+func (w *waiter) op() fdbpq.Op {
+	return fdbpq.Op{
+		Kind: w.pop.kind, Queue: w.request.Queue.Target, End: w.pop.end,
+		Lease: w.pop.lease, MaxBytes: w.pop.maxBytes, Waits: true,
+	}
+}
+
+func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
+	last := &ops[len(ops)-1]
+	w := &waiter{request: *r, wanted: len(ops), counted: true}
+	w.pop = popOptions{kind: last.Kind, end: last.End, lease: last.Lease, maxBytes: last.MaxBytes}
+	w.request.span = 0
+	w.request.waiter = w
+	if ops[0].Kind == fdbpq.OpAck {
+		ack := ops[0]
+		w.ack = &ack
+		w.wanted--
+	}
+	w.alarm.waiter = w
+	return w
+}
+
+// waits reports whether the request has a Wait.
+func (w *waiter) waits() bool { return w.request.Wait != nil }
+
+// appendPops appends n of the pops that the waiter wants to ops, which has nothing else but
+// its acknowledgement.
+func (w *waiter) appendPops(ops []fdbpq.Op, n int) []fdbpq.Op {
+	for range n {
+		op := w.op()
+		op.Follows = len(ops) > 0
+		ops = append(ops, op)
+	}
+	return ops
+}
+
+// allOps returns all operations that are left to do.
+func (w *waiter) allOps() (ops []fdbpq.Op) {
+	if w.ack != nil {
+		ops = append(ops, *w.ack)
+	}
+	return w.appendPops(ops, w.wanted)
+}
+
+// goesOn reports whether the waiter waits for more after an attempt that found n items and
+// then err.
+func (w *waiter) goesOn(n int, err error, now time.Time) bool {
+	wait := w.request.Wait
+	switch {
+	case n == 0 && canWait(err):
+		return true // runTimers ends it in time
+	case wait == nil || !now.Before(wait.Until):
+		return false
+	case n > 0 && wait.OnlyIfEmpty && !w.tried:
+		return false
+	}
+	return errors.Is(err, fdbpq.ErrEmpty) || canWait(err)
+}
+
+// applyResults calls the Replier with the results of an attempt, and sets ended unless the waiter
+// waits on. pops are the last operations, without an acknowledgement.
+func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, now time.Time) {
+	w.request.Answered = now
+	pops, found := ops, results
+	if ops[0].Kind == fdbpq.OpAck {
+		if err := results[0].Err; err != nil {
+			l.endAll(w, ops, results, err)
+			return
+		}
+		if w.pop.lease == 0 {
+			w.pop.lease = results[0].LeaseLength()
+		}
+		w.ack = nil
+		pops, found = ops[1:], results[1:]
+		if len(pops) == 0 {
+			return // its pops take their place in line now
+		}
+	}
+	n := 0
+	for n < len(found) && found[n].Err == nil {
+		n++
+	}
+	var err error
+	if n < len(found) {
+		err = found[n].Err
+		w.line.attempt.note(&found[n])
+	}
+	switch {
+	case n == w.wanted:
+		w.ended = true
+		w.request.Replier.Answer(&w.request, ops, results)
+	case err != nil && !w.goesOn(n, err, now):
+		l.endAll(w, ops, results, err)
+	case n > 0:
+		l.deliver(w, pops[:n], found[:n])
+	}
+	w.tried = true
+}
+
+// deliver delivers some of the items that the waiter wants.
+func (l *lane) deliver(w *waiter, ops []fdbpq.Op, results []fdbpq.Result) {
+	if w.pop.maxBytes > 0 {
+		for i := range results {
+			w.pop.maxBytes -= results[i].Item.Message.Size()
+		}
+		if w.pop.maxBytes <= 0 { // which would mean no limit
+			l.endAll(w, ops, results, fdbpq.ErrMaxBytes)
+			return
+		}
+	}
+	w.wanted -= len(results)
+	if !w.request.Replier.Deliver(&w.request, ops, results) {
+		w.ended = true
+	}
+}
+
+// endAll ends the waiter with the results of its last attempt, and with err for all items
+// that it did not try to get.
+func (l *lane) endAll(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, err error) {
+	w.ended = true
+	missing := w.wanted - len(ops)
+	if ops[0].Kind == fdbpq.OpAck {
+		missing++
+	}
+	if missing > 0 {
+		l.calls.ops = append(append(l.calls.ops[:0], ops...), w.appendPops(nil, missing)...)
+		l.calls.results = append(l.calls.results[:0], results...)
+		for range missing {
+			l.calls.results = append(l.calls.results, fdbpq.Result{Err: err})
+		}
+		ops, results = l.calls.ops, l.calls.results
+		defer l.calls.forget()
+	}
+	w.request.Replier.Answer(&w.request, ops, results)
+}
+
+// end ends a waiter that is not in a batch: with err, or if that is nil because the queue is
+// empty.
+func (l *lane) end(w *waiter, err error) {
+	w.ended = true
+	w.request.Answered = time.Now()
+	l.calls.ops = w.appendPops(l.calls.ops[:0], w.wanted)
+	defer l.calls.forget()
+	if err != nil {
+		w.request.Replier.Fail(&w.request, l.calls.ops, err)
+		return
+	}
+	l.calls.results = l.calls.results[:0]
+	for range w.wanted {
+		l.calls.results = append(l.calls.results, fdbpq.Result{Err: fdbpq.ErrEmpty})
+	}
+	w.request.Replier.Answer(&w.request, l.calls.ops, l.calls.results)
+}

@@ -1,0 +1,61 @@
+package dispatch
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// A waiter that is cancelled while it is in its line ends at once, and gets no more items.
+func TestCancelParked(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		var first *Request
+		w.log.told = func(r *Request) { first = r }
+		w.park(w.pops(fdbpq.Front, 3)...) // 1
+		w.park(pop(w.q))                  // 2
+		w.push("a")
+		w.want("the first gets it", "1: part a")
+		w.d.Cancel(first)
+		w.d.Cancel(first)
+		w.want("it is cancelled", "1: failed 2, unavailable")
+		w.push("b")
+		w.want("the next", "2: b")
+		w.d.Cancel(first)
+		w.want("it has ended")
+	})
+}
+
+// One that is cancelled while it is in a batch ends with that batch. What it got is delivered,
+// so its Replier can say once more that nobody received it.
+func TestCancelInABatch(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		w.log.told = func(r *Request) { w.d.Cancel(r) }
+		w.park(w.pops(fdbpq.Front, 3)...) // 1
+		w.park(pop(w.q))                  // 2
+		w.push("a")
+		w.want("both calls", "1: part a", "1: failed 2, unavailable")
+		w.push("b")
+		w.want("the next", "2: b")
+		w.push("c")
+		w.submit(w.minute(), w.pops(fdbpq.Front, 2)...)
+		w.want("it was never parked", "6: part c", "6: failed 1, unavailable")
+		w.submit(nil, push(w.q, "d"), push(w.q, "e"))
+		w.submit(w.minute(), w.pops(fdbpq.Front, 2)...)
+		w.want("it has all that it wants", "8: d e")
+	})
+}
+
+// A request that only gets heartbeats can be cancelled too.
+func TestCancelByHeartbeat(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		w.log.told = func(r *Request) { w.d.Cancel(r) }
+		wait := w.minute()
+		wait.Heartbeat = 10 * time.Second
+		w.submit(wait, pops(fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Minute}, 1)...)
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		w.want("one heartbeat", "1: heartbeat 1", "1: failed 1, unavailable")
+	})
+}

@@ -1,0 +1,204 @@
+package dispatch
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+)
+
+// withFaults is inBubble with a store whose faults the test controls.
+func withFaults(t *testing.T, test func(w *waiting, faults *faultkv.DB)) {
+	t.Helper()
+	var faults *faultkv.DB
+	configure := func(o *Options) {
+		faults = faultkv.New(memkv.New(memkv.Options{}), faultkv.Options{})
+		o.DB = faults
+	}
+	inBubble(t, configure, func(w *waiting) { test(w, faults) })
+}
+
+// While the store is away, waiters wait on. They are told the truth at the end, and served
+// if the store comes back before.
+func TestWaitersOutliveAnOutage(t *testing.T) {
+	withFaults(t, func(w *waiting, faults *faultkv.DB) {
+		w.park(pop(w.q))                                                   // 1
+		w.submit(&Wait{Until: time.Now().Add(20 * time.Second)}, pop(w.q)) // 2
+		w.park(pop(w.q))                                                   // 3
+		w.want("at first")
+		faults.SetOutage(true)
+		w.submit(nil, push(w.q, "a"))
+		w.submit(nil, pop(w.q))
+		time.Sleep(10 * time.Second)
+		w.want("an outage", "4: failed 1, unavailable", "5: failed 1, unavailable")
+		time.Sleep(10 * time.Second)
+		w.want("the time of one is up", "2: failed 1, unavailable")
+		faults.SetOutage(false)
+		time.Sleep(2 * retryPause)
+		w.want("it is over")
+		w.submit(&Wait{Until: time.Now().Add(time.Second)}, pop(w.q))
+		time.Sleep(time.Second)
+		w.want("nothing is there", "6: empty")
+		w.push("b")
+		w.push("c")
+		w.want("pushes", "1: b", "3: c")
+	})
+}
+
+// If nobody knows whether a waiter's item was taken, it is put back, and the waiter gets it
+// then.
+func TestWaitersAfterUnknownOutcomes(t *testing.T) {
+	for _, fault := range []faultkv.Fault{faultkv.UnknownLost, faultkv.UnknownMade, faultkv.UnknownBeforeNext} {
+		withFaults(t, func(w *waiting, faults *faultkv.DB) {
+			w.park(pop(w.q)) // 1
+			w.park(pop(w.q)) // 2
+			faults.Next(fault)
+			go func() {
+				for range 5 { // the attempts of the batch fail, until its time is up
+					time.Sleep(time.Second)
+				}
+			}()
+			w.submit(nil, push(w.q, "a")) // 3
+			synctest.Wait()
+			time.Sleep(20 * time.Second)
+			w.want(fault.String(), "1: a")
+			w.push("b")
+			w.want(fault.String(), "2: b")
+		})
+	}
+	// The same, but the batch fails before anybody finds out.
+	withFaults(t, func(w *waiting, faults *faultkv.DB) {
+		w.park(pop(w.q)) // 1
+		w.park(pop(w.q)) // 2
+		faults.Next(faultkv.UnknownMade)
+		w.d.options.Warn = func(string, ...any) {}
+		stop := make(chan struct{})
+		go func() {
+			defer close(stop)
+			for faults.Counts()[faultkv.UnknownMade] == 0 {
+				time.Sleep(time.Nanosecond)
+			}
+			faults.SetOutage(true)
+		}()
+		w.submit(nil, push(w.q, "a")) // 3
+		<-stop
+		time.Sleep(10 * time.Second)
+		w.want("an outage before it is known", "3: failed 1, unknown")
+		faults.SetOutage(false)
+		time.Sleep(10 * time.Second)
+		w.want("the push was made", "1: a")
+		w.push("b")
+		w.want("the next", "2: b")
+	})
+}
+
+// When ctx ends, everything ends.
+func TestCancelledWaiters(t *testing.T) {
+	withFaults(t, func(w *waiting, faults *faultkv.DB) {
+		d := New(w.d.options)
+		ctx, cancel := context.WithCancel(w.t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			d.Run(ctx)
+		}()
+		other := &waiting{t: t, d: d, q: getQueue(t, d.queues, w.q.Kind, "others"), log: w.log, n: 100}
+		other.park(pop(other.q))
+		faults.SetOutage(true)
+		other.submit(nil, pop(other.q))
+		cancel()
+		d.Close()
+		<-done
+		if d.Waiters() != 0 {
+			t.Errorf("%d waiters are left", d.Waiters())
+		}
+		for _, event := range w.log.take() {
+			if event != "101: failed 1, unavailable" && event != "102: failed 1, unavailable" {
+				t.Errorf("unexpected: %s", event)
+			}
+		}
+	})
+}
+
+// laterDB is a store that pipelines, whose commits are durable once the test says so.
+type laterDB struct {
+	kv.Database
+	durable chan struct{}
+}
+
+type laterTransaction struct {
+	kv.Transaction
+	db *laterDB
+}
+
+type laterFuture struct {
+	kv.Future[struct{}]
+	durable chan struct{}
+}
+
+func (l *laterDB) Traits() kv.Traits { return kv.Traits{Pipelines: true} }
+
+func (l *laterDB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	tx, err := l.Database.Begin(ctx, o)
+	return laterTransaction{tx, l}, err
+}
+
+func (t laterTransaction) Commit() kv.Future[struct{}] {
+	return laterFuture{t.Transaction.Commit(), t.db.durable}
+}
+
+func (f laterFuture) Get() (struct{}, error) {
+	<-f.durable
+	return f.Future.Get()
+}
+
+// With two batches in flight, nobody overtakes a waiter of the first, and what comes with
+// the second is not forgotten.
+func TestWaitersWithTwoBatchesInFlight(t *testing.T) {
+	var db *laterDB
+	configure := func(o *Options) {
+		o.RequestTimeout = 3 * time.Hour
+		db = &laterDB{memkv.New(memkv.Options{}), make(chan struct{})}
+		o.DB = db
+	}
+	inBubble(t, configure, func(w *waiting) {
+		next := func() {
+			t.Helper()
+			synctest.Wait()
+			db.durable <- struct{}{}
+			synctest.Wait()
+		}
+		w.submit(w.minute(), pop(w.q)) // 1, alone in its batch
+		synctest.Wait()
+		w.submit(w.minute(), pop(w.q)) // 2
+		w.submit(nil, push(w.q, "a"))  // 3, in the second batch
+		w.submit(nil, pop(w.q))        // 4
+		next()
+		w.want("the first is durable")
+		next()
+		w.want("the push is")
+		next()
+		w.want("the line has looked again", "1: a", "4: empty")
+		w.submit(nil, push(w.q, "b")) // 5: in one batch with 2
+		synctest.Wait()
+		w.submit(w.minute(), pop(w.q)) // 6
+		w.d.Wake(w.q)                  // while 2 is in flight
+		next()
+		w.want("the second", "2: b")
+		next()
+		if w.d.Waiters() != 1 {
+			t.Errorf("%d waiters, want 6", w.d.Waiters())
+		}
+		w.submit(nil, push(w.q, "c"))
+		synctest.Wait()
+		time.Sleep(time.Hour)
+		w.want("its time is up while its batch is in flight")
+		next()
+		w.want("its batch decides", "6: c")
+		close(db.durable)
+	})
+}

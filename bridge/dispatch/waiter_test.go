@@ -1,0 +1,410 @@
+package dispatch
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// A pop that waits is served by the transaction of the push.
+func TestWaiterIsServedByThePush(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		w.push("x")
+		w.submit(w.minute(), pop(w.q))
+		w.want("an item is there", "2: x")
+		w.park(pop(w.q))
+		if n, _ := w.d.Pending(); n != 0 || w.d.Waiters() != 1 || w.q.Waiters() != 1 {
+			t.Errorf("%d pending, %d waiters, %d of the queue: want 0, 1, 1", n, w.d.Waiters(), w.q.Waiters())
+		}
+		w.want("nothing is there")
+		w.transactions()
+		w.push("y")
+		w.want("a push", "3: y")
+		if n := w.transactions(); n != 1 {
+			t.Errorf("%d transactions, want one for both", n)
+		}
+	})
+}
+
+// Whoever waits first is served first, whichever end it waits at, and nobody overtakes.
+func TestWaitersAreServedInOrder(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		w.park(w.pops(fdbpq.Back, 1)...)  // 1
+		w.park(w.pops(fdbpq.Front, 1)...) // 2
+		w.park(w.pops(fdbpq.Back, 2)...)  // 3
+		w.want("nothing is there")
+		w.submit(nil, pop(w.q)) // 4
+		w.want("a pop that does not wait", "4: empty")
+		w.submit(nil, push(w.q, "a"), push(w.q, "b")) // 5
+		w.want("two items", "1: b", "2: a")
+		w.submit(nil, push(w.q, "c")) // 6
+		w.submit(nil, pop(w.q))       // 7
+		w.submit(w.minute(), pop(w.q))
+		w.submit(nil, push(w.q, "d")) // 9
+		w.want("a pop between the pushes", "3: d c", "7: empty")
+		w.push("e")
+		w.want("the last", "8: e")
+	})
+}
+
+// A request for several items gets them as they come, at its place in line.
+func TestWaiterForSeveral(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		w.push("a")
+		w.park(w.pops(fdbpq.Front, 4)...) // 2
+		w.want("the first", "2: part a")
+		w.park(pop(w.q)) // 3
+		w.push("b")
+		w.want("the second", "2: part b")
+		w.submit(nil, push(w.q, "c"), push(w.q, "d"), push(w.q, "e"), push(w.q, "f"))
+		w.want("more than enough", "2: c d", "3: e")
+		w.submit(nil, pop(w.q))
+		w.want("one is left", "6: f")
+		first := w.park(w.pops(fdbpq.Front, 3)...)
+		w.push("g")
+		time.Sleep(time.Hour)
+		w.want("time is up", "7: part g", "7: empty empty")
+		if first != 7 {
+			t.Fatal(first)
+		}
+	})
+}
+
+// OnlyIfEmpty waits only if nothing is there at first.
+func TestOnlyIfEmpty(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		wait := w.minute()
+		wait.OnlyIfEmpty = true
+		w.push("a")
+		w.submit(wait, w.pops(fdbpq.Front, 2)...)
+		w.want("something is there", "2: a empty")
+		w.submit(wait, w.pops(fdbpq.Front, 2)...)
+		synctest.Wait()
+		w.push("b")
+		w.push("c")
+		w.want("nothing is there", "3: part b", "3: c")
+		w.submit(wait, w.pops(fdbpq.Front, 2)...)
+		synctest.Wait()
+		w.pushElsewhere("d")
+		w.d.Wake(w.q)
+		w.want("it looks for more than there is", "6: part d")
+		w.push("e")
+		w.want("it has waited before", "6: e")
+	})
+}
+
+// A limit of bytes is for the whole request.
+func TestWaiterWithMaxBytes(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		limited := pop(w.q)
+		limited.MaxBytes = 10
+		w.park(pops(limited, 5)...)
+		w.park(pop(w.q))
+		w.push("12345")
+		w.push("6789")
+		w.push("xy")
+		w.want("the third does not fit", "1: part 12345", "1: part 6789", "1: too large too large too large", "2: xy")
+		w.park(pops(limited, 5)...)
+		w.park(pops(limited, 1)...)
+		w.submit(nil, push(w.q, "1234567890"))
+		w.want("the first fills it", "6: 1234567890 too large too large too large too large")
+		w.submit(nil, push(w.q, "too long for it"))
+		w.submit(nil, pop(w.q))
+		w.want("it does not fit alone", "7: too large", "10: too long for it")
+	})
+}
+
+// Expiry and heartbeats keep their time.
+func TestExpiryAndHeartbeats(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		began := time.Now()
+		w.submit(&Wait{Until: began.Add(10 * time.Second), Heartbeat: 4 * time.Second}, w.pops(fdbpq.Front, 3)...)
+		w.submit(&Wait{Until: began.Add(5 * time.Second)}, pop(w.q))
+		w.want("at first")
+		w.transactions()
+		at := func(d time.Duration) { time.Sleep(time.Until(began.Add(d))) }
+		at(4*time.Second - 1)
+		w.want("just before")
+		at(4 * time.Second)
+		w.want("heartbeat", "1: heartbeat 3")
+		at(5*time.Second - 1)
+		w.want("just before")
+		at(5 * time.Second)
+		w.want("expiry", "2: empty")
+		w.push("x")
+		w.want("an item", "1: part x")
+		at(8 * time.Second)
+		w.want("heartbeat", "1: heartbeat 2")
+		at(10*time.Second - 1)
+		w.want("just before")
+		at(10 * time.Second)
+		w.want("expiry", "1: empty empty")
+		at(time.Hour)
+		w.want("nothing more")
+		if n := w.transactions(); n != 1 {
+			t.Errorf("%d transactions, want that of the push", n)
+		}
+	})
+}
+
+// What falls due is there when it does, and not looked for before.
+func TestWaiterGetsWhatFallsDue(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: 10 * time.Second}
+		w.push("a")
+		w.submit(nil, lease)
+		w.want("leased", "2: a")
+		w.park(pop(w.q)) // 3
+		w.park(lease)    // 4
+		w.push("b")
+		w.want("pushed", "3: b")
+		w.transactions()
+		time.Sleep(10*time.Second - time.Millisecond)
+		w.want("just before")
+		if n := w.transactions(); n != 0 {
+			t.Errorf("%d transactions while nothing happens", n)
+		}
+		time.Sleep(time.Millisecond)
+		w.want("the lease is over", "4: a")
+
+		w.park(pop(w.q)) // 6
+		nak := fdbpq.Op{Kind: fdbpq.OpNak, Queue: w.q.Target, Token: w.log.mu.tokens[1], Delay: 3 * time.Second}
+		w.submit(nil, nak) // 7
+		w.want("a nak with a delay")
+		time.Sleep(3*time.Second - time.Millisecond)
+		w.want("just before")
+		time.Sleep(time.Millisecond)
+		w.want("the delay is over", "6: a")
+
+		w.push("c")
+		w.submit(nil, lease)
+		w.want("leased", "9: c")
+		w.park(w.pops(fdbpq.Back, 1)...) // 10
+		nak.Token, nak.Delay = w.log.mu.tokens[2], 0
+		w.transactions()
+		w.submit(nil, nak)
+		w.want("a nak without delay", "10: c")
+		if n := w.transactions(); n != 1 {
+			t.Errorf("%d transactions, want one for both", n)
+		}
+	})
+}
+
+// An acknowledgement that asks for the next commits at once. Then it waits, with a lease as
+// long as the one that it ends.
+func TestAckThatWaitsForTheNext(t *testing.T) {
+	for _, alone := range []bool{true, false} {
+		inBubble(t, nil, func(w *waiting) {
+			lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: 10 * time.Second}
+			next := fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Follows: true}
+			w.push("a")
+			w.submit(nil, lease)
+			w.want("leased", "2: a")
+			ack := fdbpq.Op{Kind: fdbpq.OpAck, Queue: w.q.Target, Token: w.log.mu.tokens[0]}
+			if !alone {
+				w.submit(&Wait{Until: time.Now().Add(time.Second)}, pop(w.q))
+			}
+			synctest.Wait()
+			until := time.Now().Add(5 * time.Second)
+			w.submit(&Wait{Until: until}, ack, next, next)
+			w.want("it waits")
+			w.submit(&Wait{Until: until}, ack, next)
+			if alone {
+				w.want("again", "4: lost lost")
+			} else {
+				w.want("again", "5: lost lost")
+				time.Sleep(2 * time.Second)
+				w.want("the first in line", "3: empty")
+				w.submit(nil, ack, next)
+				w.want("without waiting", "6: lost lost")
+			}
+			before := w.d.Waiters()
+			w.push("b")
+			w.log.take()
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			w.log.take()
+			if before != 1 || len(w.log.mu.tokens) != 2 {
+				t.Fatalf("%d waiters, %d leases", before, len(w.log.mu.tokens))
+			}
+			w.submit(nil, pop(w.q))
+			synctest.Wait()
+			got := w.log.take()
+			if len(got) != 1 || got[0][3:] != "b" {
+				t.Errorf("after the second lease: %q", got)
+			}
+		})
+	}
+}
+
+// Nobody is there to receive more: the request ends.
+func TestWaiterIsGone(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		w.log.mu.refuses = w.park(w.pops(fdbpq.Front, 3)...)
+		w.park(pop(w.q))
+		w.push("a")
+		w.push("b")
+		w.want("the first is gone", "1: part a", "2: b")
+	})
+}
+
+// Close ends what waits, at once, and runs what does not.
+func TestCloseEndsWaiters(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		w.park(w.pops(fdbpq.Front, 2)...)
+		w.push("a")
+		w.park(pop(w.q))
+		w.submit(nil, pop(w.q))
+		began := time.Now()
+		w.stop()
+		synctest.Wait()
+		got := map[string]bool{}
+		for _, event := range w.log.take() {
+			got[event] = true
+		}
+		for _, want := range []string{"1: part a", "1: failed 1, unavailable", "3: failed 1, unavailable", "4: empty"} {
+			if !got[want] {
+				t.Errorf("no %q in %v", want, got)
+			}
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %v", took)
+		}
+		r := &Request{Queue: w.q, Replier: w.log, Wait: w.minute()}
+		if err := w.d.Submit(r, w.pops(fdbpq.Front, 1)); !errors.Is(err, ErrUnavailable) || w.d.Waiters() != 0 {
+			t.Errorf("after Close: %v, %d waiters", err, w.d.Waiters())
+		}
+	})
+}
+
+// The number of waiters is limited.
+func TestMaxWaiters(t *testing.T) {
+	inBubble(t, func(o *Options) { o.MaxWaiters = 2 }, func(w *waiting) {
+		w.park(pop(w.q))
+		w.park(pop(w.q))
+		r := &Request{Queue: w.q, Replier: w.log, Wait: w.minute()}
+		if err := w.d.Submit(r, w.pops(fdbpq.Front, 1)); !errors.Is(err, ErrTooManyWaiters) || !errors.Is(err, ErrOverloaded) {
+			t.Errorf("the third: %v", err)
+		}
+		w.push("a")
+		w.want("one is served", "1: a")
+		w.park(pop(w.q))
+		w.push("b")
+		w.push("c")
+		w.want("the others", "2: b", "4: c")
+	})
+}
+
+// The callbacks say when somebody waits, and when there may be items.
+func TestWaitingAndFilled(t *testing.T) {
+	var log []string
+	configure := func(o *Options) {
+		o.Waiting = func(q *Queue, is bool) {
+			log = append(log, map[bool]string{true: "waiting", false: "not waiting"}[is]+" "+q.Name)
+		}
+		o.Filled = func(q *Queue) { log = append(log, "filled "+q.Name) }
+	}
+	inBubble(t, configure, func(w *waiting) {
+		want := func(what string, events ...string) {
+			t.Helper()
+			synctest.Wait()
+			slices.Sort(log)
+			if !slices.Equal(log, events) {
+				t.Errorf("%s: got %q, want %q", what, log, events)
+			}
+			log = nil
+		}
+		w.park(pop(w.q))
+		want("the first waiter", "waiting jobs")
+		w.park(pop(w.q))
+		want("the second")
+		w.push("a")
+		want("a push", "filled jobs")
+		w.submit(nil, push(w.q, "b"), push(w.q, "c"))
+		want("two pushes", "filled jobs", "not waiting jobs")
+		w.submit(w.minute(), fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Second})
+		want("a lease", "filled jobs")
+		w.submit(nil, fdbpq.Op{Kind: fdbpq.OpNak, Queue: w.q.Target, Token: w.log.mu.tokens[0], Delay: 2 * time.Second})
+		want("a nak", "filled jobs")
+		w.submit(nil, pop(w.q))
+		want("a pop")
+		other := getQueue(t, w.d.queues, subjects.Priority, "mail")
+		l := w.d.lanes[0]
+		l.mu.Lock() // so that all are in one batch
+		for range 3 {
+			for _, q := range []*Queue{w.q, other} {
+				w.n++
+				w.log.submitted(w.n)
+				l.d.load.hold(0)
+				l.mu.backlog.push(&Request{Queue: q, Replier: w.log, Number: w.n, Received: time.Now()}, []fdbpq.Op{push(q, "x")})
+			}
+		}
+		l.mu.changed.Signal()
+		l.mu.Unlock()
+		want("pushes to two queues in turn", "filled jobs", "filled mail")
+	})
+}
+
+// A line that was to be looked at, but was served by another request first, is not stuck.
+func TestReadyLineThatWasServed(t *testing.T) {
+	inBubble(t, func(o *Options) { o.MaxBatch = 3 }, func(w *waiting) {
+		other := getQueue(t, w.d.queues, subjects.Priority, "mail")
+		w.park(pop(w.q)) // 1
+		w.q, other = other, w.q
+		w.park(pop(w.q)) // 2
+		l := w.d.lanes[0]
+		l.mu.Lock() // so that all of this is for one batch, which has room to look at one line
+		l.wakeLineLocked(l.lineLocked(other), wakeBudget)
+		l.wakeLineLocked(l.lineLocked(w.q), wakeBudget)
+		w.n++
+		w.log.submitted(w.n)
+		l.d.load.hold(0)
+		l.mu.backlog.push(&Request{Queue: w.q, Replier: w.log, Number: w.n, Received: time.Now()},
+			[]fdbpq.Op{{Kind: fdbpq.OpNak, Queue: w.q.Target, Token: fdbpq.Token{Fence: 1}}})
+		l.mu.Unlock()
+		w.want("a token that is no longer valid", "3: lost")
+		w.push("a")
+		w.want("a push", "2: a")
+		w.q = other
+		w.push("b")
+		w.want("a push to the other queue", "1: b")
+	})
+}
+
+// Wake and polling find what others wrote.
+func TestItemsOfOthers(t *testing.T) {
+	for _, polls := range []bool{true, false} {
+		inBubble(t, func(o *Options) {
+			if polls {
+				o.PollEvery = time.Second
+			}
+		}, func(w *waiting) {
+			w.park(w.pops(fdbpq.Front, 40)...) // 1
+			w.park(pop(w.q))                   // 2
+			w.pushElsewhere(slices.Repeat([]string{"x"}, 41)...)
+			w.want("nobody has looked")
+			if polls {
+				time.Sleep(time.Second)
+			} else {
+				w.d.Wake(w.q)
+			}
+			synctest.Wait()
+			if w.d.Waiters() != 0 {
+				t.Errorf("%d still wait: %q", w.d.Waiters(), w.log.take())
+			}
+			w.park(pop(w.q))
+			synctest.Wait()
+			w.transactions()
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if n := w.transactions(); n != map[bool]int{true: 5, false: 0}[polls] {
+				t.Errorf("polls %v: %d transactions in 5 s", polls, n)
+			}
+		})
+	}
+}

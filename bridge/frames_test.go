@@ -1,0 +1,274 @@
+package bridge_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// frames returns the payload of a batch of pushes.
+func frames(list ...subjects.Frame) string {
+	var payload []byte
+	for _, f := range list {
+		payload = subjects.AppendFrame(payload, f)
+	}
+	return string(payload)
+}
+
+// frame is a frame whose headers are lines.
+func frame(priority int64, lines, value string) subjects.Frame {
+	f := subjects.Frame{Priority: priority, Value: []byte(value)}
+	if lines != "" {
+		f.Headers = []byte("NATS/1.0\r\n" + lines + "\r\n")
+	}
+	return f
+}
+
+// pushedIDs returns the ids in the reply to a batch of n pushes.
+func pushedIDs(t *testing.T, queue string, n int, reply []byte) []string {
+	t.Helper()
+	got, err := subjects.ParsePushedBatch(reply)
+	if err != nil || len(got.IDs) != n || got.Queue != queue || got.Stream != queue || got.Seq == 0 || got.Seq >= 1<<53 {
+		t.Fatalf("reply %.300q: %+v, %v", reply, got, err)
+	}
+	return got.IDs
+}
+
+// Each item of a batch has its own priority and headers, and comes back as if it had been
+// pushed by itself.
+func TestPushBatch(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		push(t, e, "pq.jobs.push.2", nil, "old")
+		batch := []subjects.Frame{
+			frame(3, "", "e"), frame(2, "a: 1\r\nb: 2\r\na: 3\r\n", "c"), frame(-9223372036854775808, "Pq-Priority: -9223372036854775808\r\n", "a"),
+			frame(2, "a:1\r\n", ""), frame(9223372036854775807, "Nats-Msg-Id: 5\r\n", "f"), frame(1, "Nats-Expected-Stream: jobs\r\n", "b"),
+		}
+		ids := pushedIDs(t, "jobs", 6, ok(t, e, "pq.jobs.push.batch", nil, frames(batch...)).Data)
+		for _, want := range []struct {
+			at      int
+			value   string
+			headers nats.Header
+		}{
+			{2, "a", nil}, {5, "b", nil}, {-1, "old", nil}, {1, "c", nats.Header{"a": {"1", "3"}, "b": {"2"}}},
+			{3, "", nats.Header{"a": {"1"}}}, {0, "e", nil}, {4, "f", nats.Header{"Nats-Msg-Id": {"5"}}},
+		} {
+			m := ok(t, e, "pq.jobs.pop.min", nil, "")
+			id, priority := m.Header.Get(subjects.HeaderID), m.Header.Get(subjects.HeaderPriority)
+			if string(m.Data) != want.value || want.at >= 0 && (id != ids[want.at] || priority != strconv.FormatInt(batch[want.at].Priority, 10)) {
+				t.Errorf("got %q with %v, want item %d, %q", m.Data, m.Header, want.at, want.value)
+			}
+			for _, name := range []string{subjects.HeaderID, subjects.HeaderPriority, subjects.HeaderPushedAt} {
+				delete(m.Header, name)
+			}
+			if got, want := fmt.Sprint(m.Header), fmt.Sprint(want.headers); got != want {
+				t.Errorf("headers %s, want %s", got, want)
+			}
+		}
+		wantLen(t, e, "pq", "jobs", 0)
+		if got := string(ok(t, e, "pq.jobs.push.batch", nil, frames(frame(0, "", "one"))).Data); !strings.HasPrefix(got, `{"queue":"jobs","ids":["`) {
+			t.Errorf("reply %s", got)
+		}
+	})
+}
+
+func TestEnqueueBatch(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		push(t, e, "q.mail.enqueue", nil, "0")
+		ids := pushedIDs(t, "mail", 3, ok(t, e, "q.mail.enqueue.batch", nil, frames(frame(0, "", "1"), frame(0, "a: b\r\n", "2"), frame(0, "", "3"))).Data)
+		push(t, e, "q.mail.enqueue", nil, "4")
+		for i := range 5 {
+			m := ok(t, e, "q.mail.dequeue", nil, "")
+			if string(m.Data) != strconv.Itoa(i) || i > 0 && i < 4 && m.Header.Get(subjects.HeaderID) != ids[i-1] {
+				t.Errorf("item %d: %q %v", i, m.Data, m.Header)
+			}
+		}
+	})
+}
+
+// The largest batch, in the worst order, with a priority for each item.
+func TestLargestPushBatch(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		var list []subjects.Frame
+		for i := range subjects.MaxFrames {
+			list = append(list, frame(int64(-i), "", strconv.Itoa(i)))
+		}
+		ids := pushedIDs(t, "jobs", len(list), ok(t, e, "pq.jobs.push.batch", nil, frames(list...)).Data)
+		wantLen(t, e, "pq", "jobs", len(list))
+		for i := len(list) - 1; i > len(list)-20; i-- {
+			if m := ok(t, e, "pq.jobs.pop.min", nil, ""); string(m.Data) != strconv.Itoa(i) || m.Header.Get(subjects.HeaderID) != ids[i] {
+				t.Fatalf("got %q, want %d", m.Data, i)
+			}
+		}
+		err := refused(t, e, 413, "pq.more.push.batch", nil, []byte(frames(append(list, list[0])...)))
+		if !strings.Contains(err.Text, "more than 4096 items") || !errors.Is(err, subjects.ErrTooManyFrames) {
+			t.Errorf("%v", err)
+		}
+		wantLen(t, e, "pq", "more", 0)
+		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Bad batches, through nats.go and as bytes of the protocol, change nothing.
+func TestBadPushBatch(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	good := frame(0, "", "good")
+	c := dialRaw(t, e)
+	for _, test := range []struct {
+		name, subject, headers, payload string
+		is                              error
+		text                            string
+	}{
+		{"empty", "pq.jobs.push.batch", "", "", subjects.ErrFrame, "it is empty: want 1 to 4096 items"},
+		{"empty FIFO", "q.jobs.enqueue.batch", "", "", subjects.ErrFrame, "it is empty"},
+		{"cut", "pq.jobs.push.batch", "", frames(good, good)[:30], subjects.ErrFrame, "item 1 ends after 10 bytes"},
+		{"cut value", "pq.jobs.push.batch", "", frames(good, good)[:39], subjects.ErrFrame, "item 1 has a value of 4 bytes according to its lengths, but only 3"},
+		{"too long", "pq.jobs.push.batch", "", frames(good) + "\n", subjects.ErrFrame, "item 1 ends after 1 bytes"},
+		{"JSON", "pq.jobs.push.batch", "", `[{"value":"x"},{"value":"y"}]`, subjects.ErrFrame, "item 0 has"},
+		{"priority differs", "pq.jobs.push.batch", "", frames(good, frame(1, "Pq-Priority: 2\r\n", "x")), subjects.ErrPriority, "item 1: bad priority: given twice and different, 1 and 2"},
+		{"priority is no number", "pq.jobs.push.batch", "", frames(frame(1, "Pq-Priority: x\r\n", "x"), good), subjects.ErrPriority, "item 0: header Pq-Priority: bad priority"},
+		{"priority of FIFO", "q.jobs.enqueue.batch", "", frames(good, good, frame(7, "", "x")), subjects.ErrPriority, "item 2: bad priority: 7 in a FIFO queue: want 0"},
+		{"priority header of FIFO", "q.jobs.enqueue.batch", "", frames(good, frame(0, "Pq-Priority: 0\r\n", "x")), bridge.ErrBadRequest, "item 1: bad request: header Pq-Priority with enqueue"},
+		{"unknown Pq- header", "pq.jobs.push.batch", "", frames(good, frame(0, "Pq-Wait: 5\r\n", "x")), bridge.ErrBadRequest, `item 1: bad request: unknown header "Pq-Wait"`},
+		{"refused header", "pq.jobs.push.batch", "", frames(good, frame(0, "nats-trace-dest: x\r\n", "x")), bridge.ErrBadRequest, `item 1: bad request: header "nats-trace-dest"`},
+		{"condition", "pq.jobs.push.batch", "", frames(good, frame(0, "Nats-Expected-Last-Sequence: 5\r\n", "x")), bridge.ErrBadRequest, "item 1: bad request: header \"Nats-Expected-Last-Sequence\": it is a condition"},
+		{"other stream", "pq.jobs.push.batch", "", frames(good, frame(0, "Nats-Expected-Stream: other\r\n", "x")), bridge.ErrBadRequest, "item 1: bad request: header \"Nats-Expected-Stream\": the stream \"other\" is expected, and the queue is jobs"},
+		{"error header", "pq.jobs.push.batch", "", frames(frame(0, "Nats-Service-Error: x\r\n", "x")), bridge.ErrBadRequest, "item 0: bad request"},
+		{"no responders", "pq.jobs.push.batch", "", frames(frame(0, "Status: 503\r\n", "")), bridge.ErrBadRequest, "no responders"},
+		{"status", "pq.jobs.push.batch", "", frames(subjects.Frame{Headers: []byte("NATS/1.0 503\r\n\r\n")}), bridge.ErrBadRequest, "more than one way"},
+		{"name", "pq.jobs.push.batch", "", frames(frame(0, "a b: x\r\n", "x")), bridge.ErrBadRequest, "want a name of letters"},
+		{"no name", "pq.jobs.push.batch", "", frames(frame(0, ": x\r\n", "x")), bridge.ErrBadRequest, "more than one way"},
+		{"no colon", "pq.jobs.push.batch", "", frames(good, frame(0, "x\r\n", "x")), bridge.ErrBadRequest, "item 1: bad request: the headers cannot be read"},
+		{"no end", "pq.jobs.push.batch", "", frames(subjects.Frame{Headers: []byte("NATS/1.0\r\na: b\r\n")}), bridge.ErrBadRequest, "cannot be read"},
+		{"no first line", "pq.jobs.push.batch", "", frames(subjects.Frame{Headers: []byte("a: b\r\n\r\n")}), bridge.ErrBadRequest, "cannot be read"},
+		{"after the end", "pq.jobs.push.batch", "", frames(frame(0, "a: b\r\n\r\nc: d\r\n", "x")), bridge.ErrBadRequest, "more than one way"},
+		{"LF alone", "pq.jobs.push.batch", "", frames(frame(0, "a: b\nc: d\r\n", "x")), bridge.ErrBadRequest, "more than one way"},
+		{"CR in a value", "pq.jobs.push.batch", "", frames(frame(0, "a: b\rc\r\n", "x")), bridge.ErrBadRequest, "has a CR in it"},
+		{"Pq- header of the batch", "pq.jobs.push.batch", "Pq-Priority: 0\r\n", frames(good), bridge.ErrBadRequest, "header Pq-Priority with push.batch"},
+		{"unknown Pq- header of the batch", "q.jobs.enqueue.batch", "pq-x: 0\r\n", frames(good), bridge.ErrBadRequest, "unknown header"},
+		{"Nats- header of the batch", "pq.jobs.push.batch", "Nats-Msg-Id: 1\r\n", frames(good), bridge.ErrBadRequest, "give them to the items in it"},
+		{"stream of the batch", "pq.jobs.push.batch", "nats-expected-stream: jobs\r\n", frames(good), bridge.ErrBadRequest, "give them to the items in it"},
+		{"a priority in the subject", "pq.jobs.push.batch.5", "", frames(good), subjects.ErrPriority, `bad priority "batch.5"`},
+		{"FIFO verb", "pq.jobs.enqueue.batch", "", frames(good), subjects.ErrVerb, "push.batch"},
+		{"verb of priority queues", "q.jobs.push.batch", "", frames(good), subjects.ErrVerb, "enqueue.batch"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			block, h := "", nats.Header(nil)
+			if test.headers != "" {
+				block = "NATS/1.0\r\n" + test.headers + "\r\n"
+				h = decoded(t, block)
+			}
+			err := refused(t, e, 400, test.subject, h, []byte(test.payload))
+			if !errors.Is(err, test.is) || !strings.Contains(err.Text, test.text) {
+				t.Errorf("%v: want it to say %q", err, test.text)
+			}
+			c.t = t
+			m := c.request(test.subject, block, test.payload)
+			if got := bridge.ErrorFromHeaders(decoded(t, m.headers)); got == nil || got.Error() != err.Error() {
+				t.Errorf("over TCP: %v, want %v", got, err)
+			}
+			var body struct{ Error struct{ Code int } }
+			if err := json.Unmarshal([]byte(m.payload), &body); err != nil || body.Error.Code != 400 {
+				t.Errorf("payload %q: %v", m.payload, err)
+			}
+		})
+	}
+	wantLen(t, e, "pq", "jobs", 0)
+	wantLen(t, e, "q", "jobs", 0)
+	wantMetric(t, e.Bridge, "pq_pending_requests", 0)
+	wantMetric(t, e.Bridge, "pq_pending_bytes", 0)
+	// What is for NATS, or from it, is no business of the queue.
+	ok(t, e, "pq.jobs.push.batch", nats.Header{"traceparent": {"x"}, "Nats-Request-Info": {"{}"}, "Other": {"x"}}, frames(good))
+	if m := ok(t, e, "pq.jobs.pop.min", nil, ""); len(m.Header) != 3 {
+		t.Errorf("headers %v", m.Header)
+	}
+}
+
+// A batch may be as large as the server allows. What would not fit on its way back is
+// refused: an item with its headers, and the ids.
+func TestPushBatchAndMaxPayload(t *testing.T) {
+	const most = 8192
+	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = most }})
+	one := frame(0, "", strings.Repeat("x", most-2*16-1))
+	pushedIDs(t, "jobs", 2, ok(t, e, "pq.jobs.push.batch", nil, frames(frame(0, "", "y"), one)).Data)
+	ok(t, e, "pq.jobs.pop.min", nil, "")
+	if m := ok(t, e, "pq.jobs.pop.min", nil, ""); len(m.Data) != len(one.Value) {
+		t.Errorf("%d bytes came back", len(m.Data))
+	}
+	lines := strings.Repeat("a:b\r\n", 40)
+	err := refused(t, e, 413, "pq.jobs.push.batch", nil, []byte(frames(frame(0, lines, strings.Repeat("x", most-16-len(lines)-12)))))
+	if !errors.Is(err, bridge.ErrTooLarge) || !strings.Contains(err.Text, "item 0: ") {
+		t.Errorf("%v", err)
+	}
+	many := frames(slices.Repeat([]subjects.Frame{frame(0, "", "")}, 300)...)
+	err = refused(t, e, 413, "pq.jobs.push.batch", nil, []byte(many))
+	if !errors.Is(err, bridge.ErrTooLarge) || !strings.Contains(err.Text, "a reply with 300 ids can have") {
+		t.Errorf("%v", err)
+	}
+	wantLen(t, e, "pq", "jobs", 0)
+	publish(t, e, "pq.jobs.push.batch", "", many) // needs no room for a reply
+	wantQueued(t, e, 300)
+}
+
+// The bound for the size of a reply holds for the longest names and ids.
+func TestMaxPushedBatch(t *testing.T) {
+	id := fdbpq.ID{Priority: -1 << 63, Count: 1<<63 - 1}
+	for i := range id.Random {
+		id.Random[i] = 0xff
+	}
+	name := strings.Repeat("n", subjects.MaxQueueName)
+	latest := time.UnixMicro(1<<63 - 1)
+	for _, n := range []int{1, 2, subjects.MaxFrames} {
+		reply := subjects.AppendPushedBatch(nil, name, n, func(b []byte, _ int) []byte { return id.AppendTo(b) }, latest)
+		if got, limit := len(reply), subjects.MaxPushedBatch(n); got > limit || got < limit-10 {
+			t.Errorf("%d ids take %d bytes, the bound is %d", n, got, limit)
+		}
+	}
+}
+
+// A batch that no transaction has room for is refused, with the limit, and does not hurt
+// others.
+func TestPushBatchTooLargeForATransaction(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine, NATS: func(o *server.Options) {
+			o.MaxPayload = 12 << 20
+			o.MaxPending = 64 << 20
+		}})
+		item := frame(0, "", strings.Repeat("x", 1<<20))
+		refusal := async(t, e, "pq.jobs.push.batch", frames(slices.Repeat([]subjects.Frame{item}, 10)...))
+		others := async(t, e, "pq.jobs.push", "x")
+		err := isError(t, 413, "push.batch", next(t, refusal))
+		if !strings.Contains(err.Text, "10 items take") || !strings.Contains(err.Text, "at most 9900000") {
+			t.Errorf("%v", err)
+		}
+		if err := bridge.ErrorFromHeaders(next(t, others).Header); err != nil {
+			t.Error(err)
+		}
+		wantLen(t, e, "pq", "jobs", 1)
+		large := frames(frame(0, "", "y"), frame(0, "", strings.Repeat("x", fdbpq.MaxMessageSize+1)))
+		if err := refused(t, e, 413, "pq.jobs.push.batch", nil, []byte(large)); !strings.Contains(err.Text, "item 1: ") {
+			t.Errorf("%v", err)
+		}
+		wantLen(t, e, "pq", "jobs", 1)
+		ok(t, e, "pq.jobs.push.batch", nil, frames(slices.Repeat([]subjects.Frame{item}, 9)...))
+		wantLen(t, e, "pq", "jobs", 10)
+	})
+}

@@ -1,0 +1,136 @@
+package bridge_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// vanishing is a client whose receivers are often gone when their items come. What its
+// connection gets, it has received.
+type vanishing struct {
+	*rawConn
+	client   uint64
+	random   *rand.Rand
+	sent     int
+	received []string
+}
+
+func newVanishing(t *testing.T, e *testenv.Env, seed, client uint64) *vanishing {
+	return &vanishing{rawConn: dialRaw(t, e), client: client, random: rand.New(rand.NewPCG(seed, client))}
+}
+
+// pop sends a pop, with a receiver that is there, was there, or never was.
+func (v *vanishing) pop() {
+	v.t.Helper()
+	v.sent++
+	inbox, sid := v.inbox(), strconv.Itoa(v.sent+1)
+	sub, pop := fmt.Sprintf("SUB %s %s\r\n", inbox, sid), message("pq.jobs.pop.min", inbox, "", "")
+	switch v.random.IntN(5) {
+	case 0:
+		v.write(sub + pop)
+	case 1:
+		v.write(sub + pop + "UNSUB " + sid + "\r\n") // while the pop runs
+	case 2:
+		v.write(sub)
+		v.write(pop)
+		v.write("UNSUB " + sid + "\r\n")
+	case 3:
+		v.write(sub + "UNSUB " + sid + " 2\r\n" + message("pq.jobs.pop.min", inbox, "", `{"batch":4}`))
+	default:
+		v.write(pop)
+	}
+}
+
+// inbox is of a client's own, and not what dialRaw subscribes to.
+func (v *vanishing) inbox() string {
+	return fmt.Sprintf("gone.%d.%d", v.client, v.sent)
+}
+
+// collect receives everything that was sent to this client until now.
+func (v *vanishing) collect() {
+	v.t.Helper()
+	v.replies++
+	end := "raw." + strconv.Itoa(v.replies)
+	v.write(message("pq.jobs.len", end, "", "")) // is answered after the pops
+	for m := v.next(); m.subject != end; m = v.next() {
+		if m.payload != "" { // else it is the end of several, or an error
+			v.received = append(v.received, m.payload)
+		}
+	}
+}
+
+// Of 10,000 pops by clients that vanish, every item was either received or is back, and
+// none comes twice. Where whole connections vanish, some items are lost in them.
+func TestGoneAccounts(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	e := testenv.New(t, testenv.Options{})
+	const items, clients, pops = 20_000, 10, 10_000
+	for i := range items {
+		if publish(t, e, "pq.jobs.push", "", fmt.Sprint(i)); i%1000 == 0 {
+			ok(t, e, "pq.jobs.len", nil, "") // the bridge refuses too many at once
+		}
+	}
+	wantQueued(t, e, items)
+	seen := map[string]int{}
+	for n := range uint64(clients) {
+		v := newVanishing(t, e, seed, n)
+		for i := range pops / clients {
+			if v.pop(); i%100 == 99 {
+				v.collect()
+			}
+		}
+		for _, value := range v.received {
+			seen[value]++
+		}
+	}
+	received := len(seen)
+	wantQueued(t, e, int64(items-received)) // nothing is lost so far
+	for n := range uint64(100) {
+		v := newVanishing(t, e, seed, clients+n)
+		for range 5 {
+			v.pop()
+		}
+		if err := v.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	back, err := metric(e.Bridge, noResponders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Bridge.Stop(); err != nil { // what is to come back is back then
+		t.Fatal(err)
+	}
+	e.Bridge = e.StartBridge()
+	e.Bridge.WaitReady()
+	left := popAll(t, e, "pq.jobs.pop.min")
+	for i, value := range left {
+		seen[value]++
+		if this, next := atoi(t, value), 0; i+1 < len(left) {
+			if next = atoi(t, left[i+1]); this >= next {
+				t.Errorf("%d comes before %d", this, next)
+			}
+		}
+	}
+	for value, times := range seen {
+		if times != 1 {
+			t.Errorf("%q came %d times", value, times)
+		}
+	}
+	t.Logf("of %d items %d were received, %d are left, %d were lost in connections; items came back %v times", items, received, len(left), items-len(seen), back)
+}
+
+func atoi(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

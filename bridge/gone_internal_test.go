@@ -1,0 +1,118 @@
+package bridge
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// nobody is what NATS says if nobody is subscribed.
+func nobody(subject string) *nats.Msg {
+	return &nats.Msg{Subject: subject, Header: nats.Header{"Status": {"503"}, "Nats-Subject": {"inbox"}}}
+}
+
+// rememberGone remembers an item of that size, and returns its reply subject.
+func (o *outbox) rememberGone(t *testing.T, size int) (subject string) {
+	t.Helper()
+	o.mu.Lock()
+	subject = o.goneSubjectLocked(0)
+	o.mu.Unlock()
+	o.remember(t, "elsewhere", size)
+	return subject
+}
+
+// Each item has a subject of its own, which can be read.
+func TestGoneSubjects(t *testing.T) {
+	o := newTestBridge(t).outbox
+	made := map[string]bool{}
+	for _, number := range []uint64{0, 1, 35, 36, 1 << 40, 1<<64 - 1} {
+		for _, random := range []uint64{0, 1, 1<<63 + 5, 1<<64 - 1} {
+			for range 100 {
+				o.mu.numbered = number
+				subject := o.goneSubjectLocked(random)
+				if gotNumber, gotRandom, ok := o.parseGone(subject); !ok || gotNumber != number || gotRandom != random {
+					t.Errorf("%q is read as %d, %d, %t: want %d, %d", subject, gotNumber, gotRandom, ok, number, random)
+				}
+				made[subject] = true
+			}
+		}
+	}
+	if len(made) != 24 { // those made later have not changed them
+		t.Errorf("%d different subjects", len(made))
+	}
+	for _, subject := range []string{"", "_PQ.", o.inbox, o.inbox + "1", o.inbox + "-", o.inbox + "1-", o.inbox + "-1", o.inbox + "1-1-1", "_PQ.x.1-1", o.inbox + "+1-1", o.inbox + "1-_"} {
+		if _, _, ok := o.parseGone(subject); ok {
+			t.Errorf("%q can be read", subject)
+		}
+	}
+}
+
+// The number finds the item as long as it is kept, and once.
+func TestGoneFindsTheItem(t *testing.T) {
+	b := newTestBridge(t)
+	o := b.outbox
+	givenBack := func(want int64) {
+		t.Helper()
+		if got, _ := b.dispatcher.Pending(); got != want {
+			t.Fatalf("%d items are given back, want %d", got, want)
+		}
+	}
+	var subjects []string
+	for range 40 { // in many chunks, the first of which are forgotten
+		o.mu.Lock()
+		o.rememberLocked(sentReply{subject: "elsewhere"})
+		o.mu.Unlock()
+		subjects = append(subjects, o.rememberGone(t, 1<<19))
+	}
+	kept := 0
+	for _, c := range o.mu.chunks {
+		for i := range c.items {
+			c.items[i].item.ID.Count = int64(c.first) + int64(i)
+			kept++
+		}
+	}
+	for n, subject := range subjects {
+		number, _, _ := o.parseGone(subject)
+		s := o.sentItemLocked(number)
+		if forgotten := n < len(subjects)-kept; (s == nil) != forgotten || s != nil && s.item.ID.Count != int64(n) {
+			t.Errorf("item %d of %d, %d of them kept, is %+v", n, len(subjects), kept, s)
+		}
+	}
+	o.hearGone(nobody(subjects[0]))                                    // forgotten
+	o.hearGone(nobody(o.inbox + strconv.Itoa(len(subjects)+1) + "-0")) // never sent
+	o.hearGone(nobody(subjects[39] + "1"))                             // not its random part
+	o.hearGone(&nats.Msg{Subject: subjects[39]})                       // not from NATS
+	o.hearGone(&nats.Msg{Subject: subjects[39], Data: []byte("x"), Header: nobody("").Header})
+	givenBack(0)
+	o.hearGone(nobody(subjects[39]))
+	o.hearGone(nobody(subjects[39]))
+	givenBack(1)
+	o.forget(time.Now().Add(time.Hour))
+	o.hearGone(nobody(subjects[38]))
+	givenBack(1)
+}
+
+// A denial and "no responders" never give one item back twice, and the one leaves no doubt
+// about the other.
+func TestGoneBesideDenials(t *testing.T) {
+	b := newTestBridge(t)
+	o := b.outbox
+	gone, _ := o.rememberGone(t, 1), o.rememberGone(t, 1) // to one subject
+	o.noteDenied("elsewhere")
+	o.hearGone(nobody(gone))
+	o.markAsked()
+	o.confirm(true)
+	if n, _ := b.dispatcher.Pending(); n != 2 || o.unconfirmed() > 0 {
+		t.Errorf("%d items are given back, want 2; %d are kept", n, o.unconfirmed())
+	}
+	again := o.rememberGone(t, 1)
+	o.hearGone(nobody(again))
+	o.noteDenied("elsewhere")
+	o.markAsked()
+	o.confirm(true)
+	if n, _ := b.dispatcher.Pending(); n != 3 {
+		t.Errorf("%d items are given back, want 3", n)
+	}
+}

@@ -1,0 +1,352 @@
+package bridge_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+const noResponders = `pq_given_back_total{reason="no_responders"}`
+
+// popAll pops until the queue is empty, and returns the values.
+func popAll(t *testing.T, e *testenv.Env, subject string) (values []string) {
+	t.Helper()
+	for {
+		m := e.Request(subject, nil, nil)
+		if bridge.ErrorFromHeaders(m.Header) != nil {
+			isError(t, 404, subject, m)
+			return values
+		}
+		values = append(values, string(m.Data))
+	}
+}
+
+func wantPopped(t *testing.T, e *testenv.Env, subject string, want ...string) {
+	t.Helper()
+	if got := popAll(t, e, subject); !slices.Equal(got, want) {
+		t.Errorf("%s: got %q, want %q", subject, got, want)
+	}
+}
+
+// An item that nobody receives is back at its old place, with its id and its history, and
+// the delivery is not counted.
+func TestGoneReceiver(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		back := 0
+		for _, kind := range []struct{ push, pop string }{
+			{"pq.jobs.push", "pq.jobs.pop.min"}, {"q.jobs.enqueue", "q.jobs.dequeue"},
+		} {
+			var pushed []receipt
+			for _, value := range []string{"a", "b", "c", "d"} {
+				pushed = append(pushed, push(t, e, kind.push, nats.Header{"Own": {value, "x"}}, value))
+			}
+			acked(t, e, leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "a"), "-NAK")
+			for range 5 {
+				publish(t, e, kind.pop, nats.NewInbox(), "")
+				back++
+				wantMetric(t, e.Bridge, noResponders, float64(back))
+			}
+			m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1m"}`))
+			if string(m.Data) != "a" || m.Header.Get(subjects.HeaderDeliveries) != "2" || m.Header.Get(subjects.HeaderID) != pushed[0].ID {
+				t.Errorf("leased %q with %v, want delivery 2 of %q", m.Data, m.Header, pushed[0].ID)
+			}
+			acked(t, e, m.Reply, "-NAK")
+			if m := ok(t, e, kind.pop, nil, ""); string(m.Data) != "a" || m.Header.Get(subjects.HeaderID) != pushed[0].ID || len(m.Header["Own"]) != 2 {
+				t.Errorf("popped %q with %v, want %q", m.Data, m.Header, pushed[0].ID)
+			}
+			// Several items at once, of which nobody receives any.
+			publish(t, e, kind.pop, nats.NewInbox(), `{"batch":2}`)
+			back += 2
+			wantMetric(t, e.Bridge, noResponders, float64(back))
+			wantPopped(t, e, kind.pop, "b", "c", "d")
+		}
+		wantMetric(t, e.Bridge, "pq_lost_items_total", 0)
+		wantMetric(t, e.Bridge, "pq_nats_errors_total", 0)
+		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// subscribeFor subscribes to a new inbox for so many messages.
+func subscribeFor(t *testing.T, e *testenv.Env, messages int) *nats.Subscription {
+	t.Helper()
+	s, err := e.Conn.SubscribeSync(nats.NewInbox())
+	if err == nil {
+		err = s.AutoUnsubscribe(messages)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func received(t *testing.T, s *nats.Subscription, want string) *nats.Msg {
+	t.Helper()
+	m, err := s.NextMsg(testenv.Patience)
+	if err != nil || string(m.Data) != want {
+		t.Fatalf("received %v, %v: want %q", m, err, want)
+	}
+	return m
+}
+
+// Of several items to one subject exactly those come back that nobody received.
+func TestGoneInTheMiddle(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		for _, value := range []string{"a", "b", "c", "d", "e", "f"} {
+			push(t, e, "pq.jobs.push", nil, value)
+		}
+		batch := subscribeFor(t, e, 2)
+		publish(t, e, "pq.jobs.pop.min", batch.Subject, `{"batch":5}`)
+		received(t, batch, "a")
+		received(t, batch, "b")
+		wantMetric(t, e.Bridge, noResponders, 3)
+		single := subscribeFor(t, e, 1)
+		publish(t, e, "pq.jobs.pop.min", single.Subject, "")
+		publish(t, e, "pq.jobs.pop.min", single.Subject, "")
+		received(t, single, "c")
+		wantMetric(t, e.Bridge, noResponders, 4)
+		wantPopped(t, e, "pq.jobs.pop.min", "d", "e", "f")
+	})
+}
+
+// A client that holds a wildcard inbox and does not want the reply any more loses the item:
+// plain pops are at most once.
+func TestGoneBehindAWildcard(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	push(t, e, "pq.jobs.push", nil, "lost")
+	inbox := nats.NewInbox()
+	if _, err := e.Conn.SubscribeSync(inbox + ".*"); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, e, "pq.jobs.pop.min", inbox+".x", "")
+	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
+	publish(t, e, "pq.jobs.peek.min", nats.NewInbox(), "") // has no item to give back
+	if err := e.Bridge.Stop(); err != nil {                // all is confirmed by then
+		t.Fatal(err)
+	}
+	e.Bridge = e.StartBridge()
+	e.Bridge.WaitReady()
+	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
+}
+
+// Leases of receivers that are gone run out. What NATS says of them never counts as an
+// acknowledgement.
+func TestGoneReceiverOfALease(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	push(t, e, "pq.jobs.push", nil, "stays")
+	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), `{"ack_wait":"100ms"}`)
+	testenv.Eventually(t, func() error {
+		m := e.Request("pq.jobs.pop.min", nil, []byte(`{"ack_wait":"1m"}`))
+		if err := bridge.ErrorFromHeaders(m.Header); err != nil {
+			return err
+		}
+		if string(m.Data) != "stays" || m.Header.Get(subjects.HeaderDeliveries) != "2" {
+			t.Errorf("leased %q with %v", m.Data, m.Header)
+		}
+		// Nor does what a client forges.
+		c := dialRaw(t, e)
+		for _, block := range []string{
+			"NATS/1.0 503\r\n\r\n", "NATS/1.0 503\r\nNats-Subject: x\r\n\r\n", "NATS/1.0 503 No Responders\r\n\r\n", "NATS/1.0 100\r\n\r\n",
+			"NATS/1.0 503\r\nA:         b\r\n\r\n", "NATS/1.0 503\r\nStatus:x\r\nA:       b\r\n\r\n", "NATS/1.0\r\nStatus: 503\r\n\r\n", "NATS/1.0\r\nstatus:503\r\n\r\n",
+		} {
+			if got := c.request(m.Reply, block, ""); !strings.Contains(got.headers, "400") {
+				t.Errorf("%q is answered with %q", block, got.headers)
+			}
+		}
+		acked(t, e, m.Reply, "+WPI")
+		return nil
+	})
+	wantMetric(t, e.Bridge, noResponders, 0)
+	wantMetric(t, e.Bridge, "pq_unanswered_total", 0)
+}
+
+// Only the server's word counts, and the receiver's own.
+func TestGoneIsNotForged(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	push(t, e, "pq.jobs.push", nil, "a")
+	const status = "NATS/1.0 503\r\n\r\n"
+	m := ok(t, e, "pq.jobs.pop.min", nil, "")
+	root, token, _ := strings.Cut(m.Reply, "-")
+	if !strings.HasPrefix(root, "_PQ.") || len(token) < 8 {
+		t.Fatalf("the reply subject is %q", m.Reply)
+	}
+	c := dialRaw(t, e)
+	for _, subject := range []string{m.Reply, root + "-", root + "-1", root, root + "-" + token + "0", root + "9-" + token, root + "--" + token, root + "+1-" + token} {
+		c.write(message(subject, "", "NATS/1.0\r\nStatus: 200\r\n\r\n", "") + message(subject, "", status, "x") + message(subject, "", "", "done"))
+		c.write(message(subject, "", "NATS/1.0 100\r\n\r\n", "") + "PUB " + subject + " 0\r\n\r\n")
+		if subject != m.Reply {
+			c.write(message(subject, "", status, ""))
+		}
+	}
+	c.request("pq.jobs.len", "", "")
+	for _, payload := range []string{"", "+ACK", "-NAK"} { // as if it were leased
+		if err := refused(t, e, 400, m.Reply, nil, []byte(payload)); !strings.Contains(err.Text, "not leased") {
+			t.Error(err)
+		}
+	}
+	publish(t, e, m.Reply, "pq.jobs.push", "")
+	publish(t, e, m.Reply, m.Reply, "")
+	wantMetric(t, e.Bridge, "pq_unanswered_total", 2)
+	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
+	wantMetric(t, e.Bridge, noResponders, 0)
+
+	// Nor can the bridge be made to publish there.
+	push(t, e, "pq.jobs.push", nil, "b")
+	publish(t, e, "pq.jobs.pop.min", m.Reply, "")
+	publish(t, e, "pq.jobs.peek.min", "_PQ.x.1", "")
+	publish(t, e, "$SRV.PING", "_PQ.x.1", "")
+	wantMetric(t, e.Bridge, "pq_unanswered_total", 4)
+	wantPopped(t, e, "pq.jobs.pop.min", "b")
+}
+
+// The server of the receiver may be another than the bridge's.
+func TestGoneInACluster(t *testing.T) {
+	e := testenv.New(t, testenv.Options{NATS: testenv.Clustered})
+	far := e.NATS.Join(t)
+	client := e.ConnectTo(far)
+	far.Knows("pq.jobs.pop.min", true)
+	for _, value := range []string{"a", "b", "c"} {
+		push(t, e, "pq.jobs.push", nil, value)
+	}
+	inbox := nats.NewInbox()
+	s, err := client.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.NATS.Knows(inbox, true)
+	pop := func(options string) {
+		t.Helper()
+		if err := client.PublishMsg(&nats.Msg{Subject: "pq.jobs.pop.min", Reply: inbox, Data: []byte(options)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pop("")
+	received(t, s, "a")
+	if err := s.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	e.NATS.Knows(inbox, false)
+	pop("")
+	wantMetric(t, e.Bridge, noResponders, 1)
+	pop(`{"batch":2}`)
+	wantMetric(t, e.Bridge, noResponders, 3)
+
+	// The same when the bridge had to go to the other server.
+	e.NATS.Stop()
+	testenv.Eventually(t, func() error {
+		m, err := client.Request("pq.jobs.len", nil, time.Second)
+		if err == nil && string(m.Data) != `{"queue":"jobs","len":2}` {
+			err = fmt.Errorf("len: %q", m.Data)
+		}
+		return err
+	})
+	pop("")
+	wantMetric(t, e.Bridge, noResponders, 4)
+	for _, want := range []string{"b", "c"} {
+		if m, err := client.Request("pq.jobs.pop.min", nil, testenv.Patience); err != nil || string(m.Data) != want {
+			t.Errorf("got %v, %v: want %q", m, err, want)
+		}
+	}
+}
+
+// Pops that another bridge forwarded are answered over the owner's connection, and come
+// back there.
+func TestGoneReceiverOfForwardedPops(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	both := []*testenv.Bridge{e.Bridge, e.StartBridge()}
+	for _, b := range both {
+		b.WaitReady()
+		wantMetric(t, b, "pq_bridges", 2)
+	}
+	sum := func(series string) (total float64, err error) {
+		for _, b := range both {
+			n, metricErr := metric(b, series)
+			total, err = total+n, errors.Join(err, metricErr)
+		}
+		return total, err
+	}
+	const queues = 32
+	for i := range queues {
+		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "first")
+		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "second")
+		publish(t, e, fmt.Sprintf("pq.jobs-%d.pop.min", i), nats.NewInbox(), "")
+	}
+	testenv.Eventually(t, func() error {
+		back, err := sum(noResponders)
+		if err == nil && back != queues {
+			err = fmt.Errorf("%v items are back", back)
+		}
+		return err
+	})
+	if forwarded, err := sum("pq_passed_total"); err != nil || forwarded == 0 {
+		t.Errorf("%v pops were forwarded, %v", forwarded, err)
+	}
+	for i := range queues {
+		wantPopped(t, e, fmt.Sprintf("pq.jobs-%d.pop.min", i), "first", "second")
+	}
+}
+
+// Without the permission to hear of receivers that are gone everything else works.
+func TestGoneWithoutPermission(t *testing.T) {
+	p := inboxesOnly()
+	p.Subscribe = &server.SubjectPermission{Deny: []string{"_PQ.>"}}
+	var log syncLog
+	e := testenv.New(t, restricted(p, testenv.Options{
+		NATS:   testenv.Clustered,
+		Bridge: func(o *bridge.Options) { o.Logger = log.logger() },
+	}))
+	testenv.Eventually(t, func() error { return log.says("allow this user to subscribe to _PQ.>") })
+	push(t, e, "pq.jobs.push", nil, "a")
+	push(t, e, "pq.jobs.push", nil, "b")
+	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), "")
+	if m := ok(t, e, "pq.jobs.pop.min", nil, ""); string(m.Data) != "b" || m.Reply != "" {
+		t.Errorf("popped %q, reply subject %q", m.Data, m.Reply)
+	}
+	push(t, e, "pq.jobs.push", nil, "c")
+	publish(t, e, "pq.jobs.pop.min", "elsewhere", "")
+	wantMetric(t, e.Bridge, `pq_given_back_total{reason="denied"}`, 1)
+	wantPopped(t, e, "pq.jobs.pop.min", "c")
+	if n := strings.Count(log.String(), "_PQ."); n != 1 {
+		t.Errorf("%d lines about it in the log:\n%s", n, log.String())
+	}
+	wantMetric(t, e.Bridge, noResponders, 0)
+
+	// A new connection may have it.
+	e.NATS.Stop()
+	e.NATS.Change(func(o *server.Options) { o.Users[0].Permissions.Subscribe = nil })
+	e.NATS.Start()
+	e.Bridge.WaitReady()
+	push(t, e, "pq.jobs.push", nil, "d")
+	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), "")
+	wantMetric(t, e.Bridge, noResponders, 1)
+	wantPopped(t, e, "pq.jobs.pop.min", "d")
+}
+
+// Where the bridge may publish only answers, the same holds.
+func TestGoneWithAllowResponses(t *testing.T) {
+	p := &server.Permissions{
+		Publish:  &server.SubjectPermission{Allow: []string{"_pqbridge.>"}},
+		Response: &server.ResponsePermission{MaxMsgs: 10, Expires: time.Minute},
+	}
+	e := testenv.New(t, restricted(p, testenv.Options{}))
+	push(t, e, "pq.jobs.push", nil, "a")
+	push(t, e, "pq.jobs.push", nil, "b")
+	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), `{"batch":2}`)
+	wantMetric(t, e.Bridge, noResponders, 2)
+	wantPopped(t, e, "pq.jobs.pop.min", "a", "b")
+	wantMetric(t, e.Bridge, "pq_nats_errors_total", 0)
+}

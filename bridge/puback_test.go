@@ -1,0 +1,159 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func newJetStream(t *testing.T, e *testenv.Env) (jetstream.JetStream, context.Context) {
+	t.Helper()
+	js, err := jetstream.New(e.Conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	t.Cleanup(cancel)
+	return js, ctx
+}
+
+// A JetStream publisher can push, and takes the reply for that of a stream.
+func TestJetStreamPublish(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	js, ctx := newJetStream(t, e)
+	check := func(what, queue string, ack *jetstream.PubAck, err error) {
+		t.Helper()
+		if err != nil || ack.Stream != queue || ack.Sequence == 0 || ack.Sequence >= 1<<53 || ack.Duplicate {
+			t.Errorf("%s: %+v, %v", what, ack, err)
+		}
+	}
+	ack, err := js.Publish(ctx, "pq.jobs.push", []byte("a"))
+	check("Publish", "jobs", ack, err)
+	ack, err = js.Publish(ctx, "pq.jobs.push.5", []byte("c"), jetstream.WithExpectStream("jobs"))
+	check("expected stream", "jobs", ack, err)
+	m := &nats.Msg{Subject: "pq.jobs.push", Header: nats.Header{subjects.HeaderPriority: {"7"}, "a": {"b"}}, Data: []byte("d")}
+	ack, err = js.PublishMsg(ctx, m, jetstream.WithMsgID("id"), jetstream.WithExpectStream("jobs"))
+	check("PublishMsg", "jobs", ack, err)
+	ack, err = js.Publish(ctx, "q.mail.enqueue", []byte("a"), jetstream.WithExpectStream("mail"))
+	check("FIFO", "mail", ack, err)
+	ack, err = js.Publish(ctx, "pq.jobs.push.batch", []byte(frames(frame(1, "", "b"), frame(9, "", "e"))))
+	check("batch", "jobs", ack, err)
+	future, err := js.PublishAsync("pq.jobs.push.10", []byte("f"), jetstream.WithExpectStream("jobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case ack := <-future.Ok():
+		check("PublishAsync", "jobs", ack, nil)
+	case err := <-future.Err():
+		t.Errorf("PublishAsync: %v", err)
+	case <-ctx.Done():
+		t.Error("PublishAsync: no reply")
+	}
+	for _, want := range []string{"a", "b", "c", "d", "e", "f"} {
+		m := ok(t, e, "pq.jobs.pop.min", nil, "")
+		if string(m.Data) != want || m.Header.Get(subjects.HeaderExpectedStream) != "" {
+			t.Errorf("popped %q with %v, want %q", m.Data, m.Header, want)
+		}
+	}
+}
+
+// The sequence number of a reply is the time of the push that pops report.
+func TestPushSequence(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	pushed := push(t, e, "pq.jobs.push", nil, "x")
+	info, err := subjects.ParseItemHeaders(ok(t, e, "pq.jobs.pop.min", nil, "").Header)
+	if err != nil || uint64(info.PushedAt.UnixMicro()) != pushed.Seq || pushed.Stream != "jobs" {
+		t.Errorf("pushed %+v, popped %+v, %v", pushed, info, err)
+	}
+}
+
+// What a JetStream publisher asks for and queues do not have is refused, in a form that it
+// reads.
+func TestJetStreamPublishRefused(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	js, ctx := newJetStream(t, e)
+	header := func(name, value string) nats.Header { return nats.Header{name: {value}} }
+	for _, test := range []struct {
+		name    string
+		subject string
+		header  nats.Header
+		option  jetstream.PublishOpt
+		text    string
+	}{
+		{"other stream", "pq.jobs.push", nil, jetstream.WithExpectStream("orders"), `the stream "orders" is expected, and the queue is jobs: want that name`},
+		{"other case", "pq.jobs.push", nil, jetstream.WithExpectStream("JOBS"), `the stream "JOBS" is expected`},
+		{"other stream of FIFO", "q.jobs.enqueue", nil, jetstream.WithExpectStream("orders"), `the stream "orders" is expected`},
+		{"two streams", "pq.jobs.push", nats.Header{"Nats-Expected-Stream": {"jobs", "orders"}}, nil, `the stream "orders" is expected`},
+		{"last sequence", "pq.jobs.push", nil, jetstream.WithExpectLastSequence(5), "it is a condition that only a stream can check"},
+		{"last sequence per subject", "pq.jobs.push", nil, jetstream.WithExpectLastSequencePerSubject(5), "it is a condition"},
+		{"last id", "pq.jobs.push", nil, jetstream.WithExpectLastMsgID("x"), "it is a condition"},
+		{"rollup", "pq.jobs.push", header("Nats-Rollup", "sub"), nil, "a push never removes other items"},
+		{"batch", "pq.jobs.push", header("Nats-Batch-Id", "x"), nil, "push many items with push.batch"},
+		{"priority", "pq.jobs.push.high", nil, nil, "decimal"},
+		{"verb", "pq.jobs.psuh", nil, nil, "unknown verb"},
+		{"frames", "pq.jobs.push.batch", nil, nil, "bad batch"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var options []jetstream.PublishOpt
+			if test.option != nil {
+				options = append(options, test.option)
+			}
+			m := func() *nats.Msg { return &nats.Msg{Subject: test.subject, Header: test.header, Data: []byte("x")} }
+			_, err := js.PublishMsg(ctx, m(), options...)
+			var told *jetstream.APIError
+			if !errors.As(err, &told) || told.Code != 400 || !strings.Contains(told.Description, test.text) {
+				t.Errorf("%v: want it to say %q", err, test.text)
+			}
+			future, err := js.PublishMsgAsync(m(), options...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case ack := <-future.Ok():
+				t.Errorf("PublishMsgAsync: %+v", ack)
+			case err := <-future.Err():
+				if !errors.As(err, &told) || told.Code != 400 || !strings.Contains(told.Description, test.text) {
+					t.Errorf("PublishMsgAsync: %v", err)
+				}
+			case <-ctx.Done():
+				t.Error("PublishMsgAsync: no reply")
+			}
+		})
+	}
+	wantLen(t, e, "pq", "jobs", 0)
+	wantLen(t, e, "q", "jobs", 0)
+}
+
+// Only pushes, and requests that may be meant as one, have the error in the payload as well:
+// other replies with a payload are items.
+func TestErrorPayloads(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	for subject, payload := range map[string]bool{
+		"pq.jobs.push.x": true, "pq.jobs.push.batch": true, "q.jobs.enqueue.batch": true, "pq.jobs.nonsense": true,
+		"pq.jobs.pop.min": false, "pq.jobs.peek.max": false, "q.jobs.dequeue": false, "pq.jobs.ack.x": false,
+	} {
+		m := e.Request(subject, nil, nil)
+		err, ok := bridge.ErrorFromHeaders(m.Header).(*bridge.Error)
+		if !ok {
+			t.Errorf("%s: no error", subject)
+			continue
+		}
+		want := ""
+		if payload {
+			want = fmt.Sprintf(`{"error":{"code":%d,"description":`, err.Code)
+		}
+		if !strings.HasPrefix(string(m.Data), want) || want == "" && len(m.Data) > 0 {
+			t.Errorf("%s: payload %q", subject, m.Data)
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package bridge_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// kinds are the subjects of one queue of each kind.
+var kinds = []struct{ queue, push, pop, peek, dead, peekDead string }{
+	{"pq.jobs", "pq.jobs.push", "pq.jobs.pop.min", "pq.jobs.peek.min", "pq.jobs-dead.pop.min", "pq.jobs-dead.peek.min"},
+	{"q.jobs", "q.jobs.enqueue", "q.jobs.dequeue", "q.jobs.peek", "q.jobs-dead.dequeue", "q.jobs-dead.peek"},
+}
+
+// configured sends a config and compares the reply.
+func configured(t *testing.T, e *testenv.Env, queue, payload, want string) {
+	t.Helper()
+	m := e.Request(queue+".config", nil, []byte(payload))
+	if err := bridge.ErrorFromHeaders(m.Header); err != nil || string(m.Data) != want {
+		t.Fatalf("%s.config %s: got %s, %v: want %s", queue, payload, m.Data, err, want)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		for _, kind := range kinds {
+			configured(t, e, kind.queue, ``, `{}`)
+			configured(t, e, kind.queue, `{"max_deliver":5,"ack_wait":"90s"}`, `{"ack_wait":"1m30s","max_deliver":5}`)
+			configured(t, e, kind.queue, `{"backoff":["1s",1500000000,0],"dead_letter":"failed","max_deliver":null}`,
+				`{"ack_wait":"1m30s","backoff":["1s","1.5s","0s"],"dead_letter":"failed"}`)
+			configured(t, e, kind.queue, `{}`, `{"ack_wait":"1m30s","backoff":["1s","1.5s","0s"],"dead_letter":"failed"}`)
+			for payload, words := range map[string]string{
+				`x`:                                  "want a JSON object",
+				`null`:                               "want a JSON object",
+				`{"max_deliver":3,"later":1}`:        `unknown member "later": want a JSON object with members of ack_wait, backoff, max_deliver, dead_letter`,
+				`{"max_deliver":3,"max_deliver":3}`:  "given twice",
+				`{"max_deliver":3,"ack_wait":"1ms"}`: "ack_wait: ",
+				`{"max_deliver":3,"ack_wait":"-1m"}`: "want 100ms to 12h",
+				`{"max_deliver":3,"backoff":["11111111h"]}`: "backoff: element 0",
+				`{"max_deliver":-3}`:                        "max_deliver: ",
+				`{"max_deliver":3,"dead_letter":"jobs"}`:    "dead_letter: \"jobs\" is the queue itself",
+				`{"max_deliver":3,"dead_letter":"a b"}`:     "dead_letter: ",
+			} {
+				err := refused(t, e, 400, kind.queue+".config", nil, []byte(payload))
+				if !strings.Contains(err.Text, words) || !errors.Is(err, subjects.ErrOptions) && !errors.Is(err, fdbpq.ErrSettings) {
+					t.Errorf("%s: %v: want %q", payload, err, words)
+				}
+			}
+			refused(t, e, 400, kind.queue+".config", nats.Header{"Pq-Priority": {"1"}}, nil)
+			configured(t, e, kind.queue, `{"ack_wait":null,"backoff":[],"dead_letter":null}`, `{}`)
+			configured(t, e, kind.queue, `{"ack_wait":"90s"}`, `{"ack_wait":"1m30s"}`)
+
+			// In force with the next lease that does not say how long it is.
+			push(t, e, kind.push, nil, "a")
+			m := e.Request(kind.pop, nil, []byte(`{"ack_wait":0}`))
+			until, err := time.Parse(subjects.TimeLayout, m.Header.Get(subjects.HeaderLeaseUntil))
+			if left := time.Until(until); err != nil || left < time.Minute || left > 90*time.Second {
+				t.Errorf("leased for %v, %v: want 1m30s", left, err)
+			}
+			acked(t, e, m.Reply, "")
+			// A setting alone makes no leases.
+			push(t, e, kind.push, nil, "b")
+			if m := ok(t, e, kind.pop, nil, ""); m.Header.Get(subjects.HeaderDeliveries) != "" || string(m.Data) != "b" {
+				t.Errorf("a plain pop got %q with reply subject %q", m.Data, m.Reply)
+			}
+		}
+		publish(t, e, "pq.jobs.config", "", `{"max_deliver":1}`)
+		configured(t, e, "pq.jobs", ``, `{"ack_wait":"1m30s"}`)
+	})
+}
+
+// wantDead pops an item from a dead-letter queue and compares its headers.
+func wantDead(t *testing.T, e *testenv.Env, subject, value string, want subjects.DeadLetter) subjects.ItemInfo {
+	t.Helper()
+	m := ok(t, e, subject, nil, "")
+	info, err := subjects.ParseItemHeaders(m.Header)
+	if err != nil || info.DeadLetter == nil || string(m.Data) != value {
+		t.Fatalf("%s: %q with %v, %v: want %q", subject, m.Data, m.Header, err, value)
+	}
+	got := *info.DeadLetter
+	if age := time.Since(got.At); age < -time.Minute || age > time.Minute {
+		t.Errorf("%s: died at %v", subject, got.At)
+	}
+	if got.At = want.At; got != want {
+		t.Errorf("%s: %+v, want %+v", subject, got, want)
+	}
+	return info
+}
+
+// Each way to a dead-letter queue, over NATS.
+func TestDeadLetters(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		for _, kind := range kinds {
+			headers := nats.Header{"Trace": {"x"}, "Nats-Msg-Id": {"5"}, "Nats-TTL": {"1h"}}
+			push(t, e, kind.push, headers, "a")
+			before, err := subjects.ParseItemHeaders(e.Request(kind.peek, nil, nil).Header)
+			if err != nil || before.PushedAt.IsZero() {
+				t.Fatal(before, err)
+			}
+			a := leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "a")
+			acked(t, e, a, `-NAK {"reason":"disk\r\nfull"}`)
+			a = leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "a")
+			acked(t, e, a, "+TERM no such user: "+strings.Repeat("x", 300))
+			isError(t, 409, a, e.Request(a, nil, []byte("+TERM")))
+			isError(t, 409, a, e.Request(a, nil, []byte("+ACK")))
+			reason := "no such user: " + strings.Repeat("x", 256-len("no such user: "))
+			if m := ok(t, e, kind.peekDead, nil, ""); m.Header.Get("Trace") != "x" ||
+				m.Header.Get("Nats-Msg-Id") != "" || m.Header.Get("Nats-TTL") != "" {
+				t.Errorf("headers %v", m.Header)
+			}
+			info := wantDead(t, e, kind.dead, "a", subjects.DeadLetter{Queue: "jobs", Reason: reason, Deliveries: 2, Error: "disk  full"})
+			if !info.PushedAt.Equal(before.PushedAt) || info.ID == before.ID || info.Priority != before.Priority {
+				t.Errorf("%+v was %+v", info, before)
+			}
+
+			// Without a reason, and published.
+			push(t, e, kind.push, nil, "b")
+			if err := e.Conn.Publish(leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "b"), []byte("+TERM")); err != nil {
+				t.Fatal(err)
+			}
+			testenv.Eventually(t, func() error {
+				if m := e.Request(kind.queue+"-dead.len", nil, nil); !strings.Contains(string(m.Data), `"len":1`) {
+					return fmt.Errorf("%s", m.Data)
+				}
+				return nil
+			})
+			wantDead(t, e, kind.dead, "b", subjects.DeadLetter{Queue: "jobs", Reason: "terminated", Deliveries: 1})
+
+			// After the last delivery, given back or run out, to another queue.
+			configured(t, e, kind.queue, `{"max_deliver":2,"dead_letter":"failed"}`, `{"max_deliver":2,"dead_letter":"failed"}`)
+			failed := strings.Replace(kind.pop, "jobs", "failed", 1)
+			for _, last := range []string{"-NAK", "-NAK 1h", "+WPI"} {
+				push(t, e, kind.push, nil, "c")
+				acked(t, e, leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "c"), `-NAK {"snooze":true,"delay":0}`)
+				acked(t, e, leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "c"), "-NAK")
+				ack := leased(t, e, kind.pop, `{"ack_wait":"100ms"}`, "c")
+				acked(t, e, ack, last)
+				if last == "+WPI" { // and then nothing more
+					testenv.Eventually(t, func() error {
+						e.Request(kind.pop, nil, nil)
+						if m := e.Request(strings.Replace(kind.queue, "jobs", "failed", 1)+".len", nil, nil); !strings.Contains(string(m.Data), `"len":1`) {
+							return fmt.Errorf("%s", m.Data)
+						}
+						return nil
+					})
+				}
+				isError(t, 409, ack, e.Request(ack, nil, nil))
+				wantDead(t, e, failed, "c", subjects.DeadLetter{Queue: "jobs", Reason: "max_deliver", Deliveries: 2})
+			}
+			if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
+				t.Error(err)
+			}
+		}
+		// Only the service says that an item is a dead letter.
+		refused(t, e, 400, "pq.jobs-dead.push", nats.Header{subjects.HeaderDeadQueue: {"jobs"}}, []byte("x"))
+	})
+}
+
+// Backoffs delay what comes back, unless the acknowledgement says another delay.
+func TestBackoff(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	configured(t, e, "pq.jobs", `{"backoff":["0s","1h"]}`, `{"backoff":["0s","1h0m0s"]}`)
+	push(t, e, "pq.jobs.push", nil, "a")
+	lease := func() string { return leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1m"}`, "a") }
+	acked(t, e, lease(), "-NAK")
+	for _, now := range []string{`-NAK 0s`, `-NAK {"delay":0}`, `-NAK {"snooze":true}`} {
+		acked(t, e, lease(), now)
+	}
+	last := lease()
+	acked(t, e, last, "-NAK")
+	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
+	isError(t, 409, last, e.Request(last, nil, nil))
+
+	// A lease that runs out: late acknowledgements still count.
+	configured(t, e, "pq.jobs", `{"backoff":["1h"]}`, `{"backoff":["1h0m0s"]}`)
+	push(t, e, "pq.jobs.push", nil, "b")
+	push(t, e, "pq.jobs.push", nil, "c")
+	b := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"100ms"}`, "b")
+	testenv.Eventually(t, func() error {
+		e.Request("pq.jobs.len", nil, nil)
+		if n := delayedItems(t, e); n != 2 {
+			return fmt.Errorf("%d items wait out a backoff", n)
+		}
+		return nil
+	})
+	if m := ok(t, e, "pq.jobs.pop.min", nil, ""); string(m.Data) != "c" {
+		t.Errorf("popped %q", m.Data)
+	}
+	acked(t, e, b, "+WPI")
+	acked(t, e, b, "+ACK")
+}
+
+// delayedItems returns how many items of pq.jobs wait out a delay.
+func delayedItems(t *testing.T, e *testenv.Env) uint64 {
+	t.Helper()
+	value, err := kv.ReadTransact(t.Context(), e.DB, func(r kv.Reader) ([]byte, error) {
+		return r.Get(tuple.Tuple{"pq", "jobs", "n", "delayed"}.Pack()).Get()
+	})
+	if err != nil || len(value) != 8 {
+		t.Fatalf("%x, %v", value, err)
+	}
+	return binary.LittleEndian.Uint64(value)
+}

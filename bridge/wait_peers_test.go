@@ -1,0 +1,298 @@
+package bridge_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// unknown checks that the next reply is 503 with an unknown outcome.
+func unknown(t *testing.T, replies *nats.Subscription) {
+	t.Helper()
+	if err := isError(t, 503, "a pop that waits", next(t, replies)); !err.Unknown {
+		t.Errorf("%v: want an unknown outcome", err)
+	}
+}
+
+// A bridge dies while pops of others wait on it. Each of them is answered, and the next ones
+// wait elsewhere.
+func TestWaitersOfABridgeThatDies(t *testing.T) {
+	eachShared(t, func(t *testing.T, engine testenv.Engine) {
+		w := newWire()
+		e, second := pair(t, engine, w.use)
+		names, replies := waitOn(t, e, second, e.Bridge, 8, `{"expires":"1h"}`)
+		several := ask(t, e.Conn, "pq."+names[0]+".pop.max", `{"expires":"1h","batch":3}`)
+		waiters(t, second, names[0], 2)
+		heartbeats(t, e.Conn, 2, 2) // the first bridge knows that they arrived
+		w.kill()
+		for _, r := range replies {
+			unknown(t, r)
+		}
+		ended(t, several, 0, "503")
+		wantMetric(t, e.Bridge, "pq_bridges", 1)
+		again := asked(t, e, names[0], "pop.min", `{"expires":"1h"}`)
+		push(t, e, "pq."+names[0]+".push", nil, "a")
+		got(t, again, "a")
+		_ = second.Stop() // it is dead, and reports the requests that it could not answer
+	})
+}
+
+// A bridge that shuts down answers the pops that wait on it at once, and nobody answers them
+// twice. Neither it nor the one that forwarded them takes longer because of them.
+func TestWaitersOfABridgeThatLeaves(t *testing.T) {
+	eachShared(t, func(t *testing.T, engine testenv.Engine) {
+		e, second := pair(t, engine)
+		names, replies := waitOn(t, e, second, e.Bridge, 8, `{"expires":"1h"}`)
+		began := time.Now()
+		if err := second.Stop(); err != nil {
+			t.Error(err)
+		}
+		for _, r := range replies {
+			if err := isError(t, 503, "a pop that waits", next(t, r)); err.Unknown {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(began); took > bridge.DefaultShutdownTimeout/2 {
+			t.Errorf("it took %v", took)
+		}
+		wantMetric(t, e.Bridge, "pq_bridges", 1)
+		for i, r := range replies {
+			silent(t, e, r)
+			replies[i] = asked(t, e, names[i], "pop.min", `{"expires":"1h"}`)
+		}
+	})
+}
+
+// A bridge that has forwarded pops which still wait elsewhere can leave: they go on waiting.
+func TestWaitersOfABridgeThatForwarded(t *testing.T) {
+	e, second := pair(t, testenv.Mem())
+	names, replies := waitOn(t, e, second, e.Bridge, 4, `{"expires":"1h"}`)
+	third := e.StartBridge()
+	third.WaitReady()
+	wantMetric(t, second, "pq_bridges", 3)
+	began := time.Now()
+	if err := e.Bridge.Stop(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > bridge.DefaultShutdownTimeout/2 {
+		t.Errorf("it took %v", took)
+	}
+	for i, name := range names {
+		push(t, e, "pq."+name+".push", nil, "a")
+		got(t, replies[i], "a")
+		silent(t, e, replies[i])
+	}
+}
+
+// Pops that wait stay where they are when another bridge comes to own their queue.
+func TestWaitersWhenABridgeJoins(t *testing.T) {
+	eachShared(t, func(t *testing.T, engine testenv.Engine) {
+		const n = 16
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		var replies []*nats.Subscription
+		name := func(i int) string { return fmt.Sprintf("jobs-%d", i) }
+		for i := range n {
+			replies = append(replies, asked(t, e, name(i), "pop.min", `{"expires":"1h"}`))
+		}
+		second := e.StartBridge()
+		second.WaitReady()
+		wantMetric(t, e.Bridge, "pq_bridges", 2)
+		wantMetric(t, second, "pq_bridges", 2)
+		for i := range n { // by either bridge
+			push(t, e, "pq."+name(i)+".push", nil, name(i))
+			got(t, replies[i], name(i))
+		}
+		// From now on they wait where the queue belongs.
+		for i := range n {
+			replies[i] = ask(t, e.Conn, "pq."+name(i)+".pop.min", `{"expires":"1h"}`)
+		}
+		testenv.Eventually(t, func() error {
+			if a, b := e.Bridge.Dispatcher().Waiters(), second.Dispatcher().Waiters(); a == 0 || b == 0 || a+b != n {
+				return fmt.Errorf("%d and %d pops wait", a, b)
+			}
+			return nil
+		})
+		for i := range n {
+			push(t, e, "pq."+name(i)+".push", nil, name(i))
+			got(t, replies[i], name(i))
+		}
+	})
+}
+
+// Pops that wait on a peer take no room of those that do not, and have a bound of their own.
+func TestForwardedWaitersAreNotPending(t *testing.T) {
+	limits := func(o *bridge.Options) { o.MaxPending, o.MaxWaiters = 4, 40 }
+	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly, Bridge: limits})
+	second := e.StartBridge(forwardedOnly)
+	wantMetric(t, e.Bridge, "pq_bridges", 2)
+	wantMetric(t, second, "pq_bridges", 2)
+	names, replies := waitOn(t, e, second, e.Bridge, 1, `{"expires":"1h"}`)
+	for range 39 {
+		replies = append(replies, ask(t, e.Conn, "pq."+names[0]+".pop.min", `{"expires":"1h"}`))
+		waiters(t, second, names[0], len(replies))
+	}
+	refused(t, e, 429, "pq."+names[0]+".pop.min", nil, []byte(`{"expires":"1h"}`))
+	wantMetric(t, second, "pq_pending_requests", 0)
+	// The line is served in order; nobody comes before it.
+	refused(t, e, 404, "pq."+names[0]+".pop.min", nil, nil)
+	for i, r := range replies {
+		push(t, e, "pq."+names[0]+".push", nil, fmt.Sprint(i))
+		got(t, r, fmt.Sprint(i))
+	}
+	// Once the other bridge has said so, there is room again.
+	testenv.Eventually(t, func() error {
+		again := ask(t, e.Conn, "pq."+names[0]+".pop.min", `{"expires":"1ms"}`)
+		return isNot(next(t, again), "429")
+	})
+}
+
+// isNot returns an error if a reply has the code.
+func isNot(m *nats.Msg, code string) error {
+	if m.Header.Get("Nats-Service-Error-Code") == code {
+		return fmt.Errorf("%v", m.Header)
+	}
+	return nil
+}
+
+// What a bridge that got a pop that waits says about it: that it arrived, nothing while it
+// waits, and that it has ended.
+func TestReportsOfPopsThatWait(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	g := newGhost(t, e)
+	reports, beats := g.hears("report.ghost.*"), g.hears("members")
+	_, id, _ := strings.Cut(string(next(t, beats).Data), " ")
+	answers, err := g.nc.SubscribeSync("answers.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := func(number int, options string) {
+		t.Helper()
+		to := fmt.Sprintf("%sto.%s.ghost.%d.pq.jobs.pop.min", g.root, id, number)
+		if err := g.nc.PublishRequest(to, fmt.Sprint("answers.", number), []byte(options)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually := func(want bridge.Report) {
+		t.Helper()
+		var last bridge.Report
+		testenv.Eventually(t, func() error {
+			if last, err = bridge.ParseReport(next(t, reports).Data); err != nil || fmt.Sprint(last) != fmt.Sprint(want) {
+				return fmt.Errorf("report %+v, want %+v, %w", last, want, err)
+			}
+			return nil
+		})
+	}
+	forward(7, `{"expires":"1h"}`)
+	waiters(t, e.Bridge, "jobs", 1)
+	eventually(bridge.Report{Floor: 7, High: 7})
+	forward(9, `{"expires":"1h"}`)
+	waiters(t, e.Bridge, "jobs", 2)
+	lost := [][2]uint64{{8, 8}}
+	eventually(bridge.Report{Floor: 7, High: 9, Lost: lost})
+	push(t, e, "pq.jobs.push", nil, "a")
+	if m := got(t, answers, "a"); m.Subject != "answers.7" {
+		t.Errorf("answered on %s", m.Subject)
+	}
+	eventually(bridge.Report{Floor: 7, High: 9, Lost: lost, Ended: []uint64{7}})
+	e.Bridge.BeginStop()
+	isError(t, 503, "at the end", next(t, answers))
+	g.says("to."+id+".ghost.9", "last")
+	eventually(bridge.Report{Floor: 7, High: 9, Lost: lost, Ended: []uint64{9}, Final: true})
+}
+
+// What a bridge does with pops that wait on a peer: it forgets those that have ended, answers
+// those that were lost, and all of them when the peer is gone.
+func TestPopsThatWaitOnAPeer(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	g := newGhost(t, e)
+	inbox := g.hears("to.ghost.*.*.pq.>")
+	g.stays()
+	g.appear(e)
+	var from string
+	var all []forwarded
+	replies := map[string]*nats.Subscription{}
+	for i := 0; len(all) < 4; i++ {
+		r := ask(t, e.Conn, fmt.Sprintf("pq.jobs-%d.pop.min", i), `{"expires":"1h"}`)
+		before := e.Bridge.Dispatcher().Waiters()
+		testenv.Eventually(t, func() error {
+			n, _, err := inbox.Pending()
+			if e.Bridge.Dispatcher().Waiters() == before && n == 0 && waitersOf(t, e.Bridge, fmt.Sprintf("jobs-%d", i)) == 0 {
+				return fmt.Errorf("it is nowhere, %v", err)
+			}
+			return nil
+		})
+		if n, _, _ := inbox.Pending(); n > 0 {
+			id, pops := g.receive(inbox, 1)
+			from, all = id, append(all, pops...)
+			replies[pops[0].reply] = r
+		}
+	}
+	first, last := all[0].number, all[3].number
+	g.says("report."+from+".ghost", bridge.Report{Floor: first, High: last, Lost: [][2]uint64{{all[1].number, all[1].number}}}.Encode())
+	if err := isError(t, 503, "lost", next(t, replies[all[1].reply])); err.Unknown {
+		t.Error(err)
+	}
+	g.says("report."+from+".ghost", bridge.Report{Floor: first, High: last, Ended: []uint64{all[0].number}}.Encode())
+	g.says("report."+from+".ghost", "\x00nonsense")
+	g.says("report."+from+".ghost", bridge.Report{Floor: first, High: last, Final: true}.Encode())
+	unknown(t, replies[all[2].reply])
+	unknown(t, replies[all[3].reply])
+	silent(t, e, replies[all[0].reply])
+	silent(t, e, replies[all[1].reply])
+}
+
+// Bridges on different servers of a NATS cluster wake each other's pops.
+func TestBellAcrossAClusterOfServers(t *testing.T) {
+	one, two, join := cluster(t)
+	join()
+	e := testenv.New(t, testenv.Options{Stopped: true})
+	var clients []*nats.Conn
+	var bridges []*testenv.Bridge
+	for _, s := range []*server.Server{one, two} {
+		bridges = append(bridges, e.StartBridge(func(o *bridge.Options) { o.NATSURL = s.ClientURL() }))
+		nc, err := nats.Connect(s.ClientURL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		clients = append(clients, nc)
+	}
+	for _, b := range bridges {
+		wantMetric(t, b, "pq_bridges", 2)
+	}
+	for i := range 8 { // NATS prefers the bridges of the client's own server
+		name := fmt.Sprintf("jobs-%d", i)
+		replies := ask(t, clients[i%2], "pq."+name+".pop.min", `{"expires":"1h"}`)
+		testenv.Eventually(t, func() error {
+			if waitersOf(t, bridges[0], name)+waitersOf(t, bridges[1], name) != 1 {
+				return fmt.Errorf("nothing waits for %s", name)
+			}
+			return nil
+		})
+		if err := clients[1-i%2].Publish("pq."+name+".push", []byte(name)); err != nil {
+			t.Fatal(err)
+		}
+		got(t, replies, name)
+	}
+}
+
+// A client that is gone does not keep others from their items.
+func TestWaitOfAClientThatIsGone(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	gone := e.Connect()
+	ask(t, gone, "pq.jobs.pop.min", `{"expires":"1h","ack_wait":"200ms"}`)
+	waiters(t, e.Bridge, "jobs", 1)
+	gone.Close()
+	replies := asked(t, e, "jobs", "pop.min", `{"expires":"1h","ack_wait":"1m"}`)
+	push(t, e, "pq.jobs.push", nil, "a")
+	if m := got(t, replies, "a"); m.Header.Get("Pq-Deliveries") == "" { // at once, or when the first lease is over
+		t.Errorf("%v", m.Header)
+	}
+}

@@ -1,0 +1,106 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// fetch sends a pop and calls receive for each item of the reply.
+func (q *queue) fetch(ctx context.Context, verb subjects.Verb, o subjects.PopOptions, receive func(*nats.Msg) error) error {
+	subject, err := q.subject(verb)
+	if err != nil {
+		return err
+	}
+	return q.client.fetch(ctx, &nats.Msg{Subject: subject, Data: o.Encode()}, o, receive)
+}
+
+// fetchOne is fetch for a pop of one item, which it returns.
+func (q *queue) fetchOne(ctx context.Context, verb subjects.Verb, o subjects.PopOptions) (item *nats.Msg, err error) {
+	err = q.fetch(ctx, verb, o, func(m *nats.Msg) error {
+		item = m
+		return nil
+	})
+	return item, err
+}
+
+// fetch sends a request that pops with the options, and calls receive for each item of the
+// reply.
+func (c *Client) fetch(ctx context.Context, m *nats.Msg, o subjects.PopOptions, receive func(*nats.Msg) error) error {
+	if ctx.Err() != nil { // nothing was sent
+		return endOf(ctx)
+	}
+	ctx, cancel := c.boundPop(ctx, o.Expires)
+	defer cancel()
+	if o.Batch <= 1 && o.IdleHeartbeat == 0 { // one message
+		reply, err := c.request(ctx, m, true)
+		if err != nil {
+			return err
+		}
+		return receive(reply)
+	}
+	inbox, err := c.newInbox(o)
+	if err == nil {
+		defer inbox.close()
+		m.Reply = inbox.subject
+		err = c.nc.PublishMsg(m)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot send a request on %s: %w", m.Subject, err)
+	}
+	return c.receiveItems(ctx, m, inbox, o, receive)
+}
+
+// boundPop is bound for a pop that may wait. Even if ctx lasts longer, a pop that should have
+// been answered lateReply ago is given up.
+func (c *Client) boundPop(ctx context.Context, expires time.Duration) (context.Context, context.CancelFunc) {
+	if expires == 0 {
+		return c.bound(ctx)
+	}
+	patience := expires + lateReply
+	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited %v", patience))
+}
+
+// receiveItems receives the messages that answer a pop: items, heartbeats and, if it asked for
+// several items, one that ends them.
+func (c *Client) receiveItems(ctx context.Context, request *nats.Msg, inbox *inbox, o subjects.PopOptions, receive func(*nats.Msg) error) error {
+	for received := 0; received < max(o.Batch, 1); { // after all of them the end says nothing new
+		m, err := inbox.next(ctx, o.IdleHeartbeat)
+		if err != nil {
+			if err = c.explain(ctx, request, true, err); received > 0 {
+				err = fmt.Errorf("the reply broke off after %d items: %w", received, err)
+			}
+			return err
+		}
+		if subjects.IsHeartbeat(m.Header) {
+			continue
+		}
+		failure := subjects.ErrorFromHeaders(m.Header)
+		sent, ends, err := subjects.ParseBatchEnd(m.Header)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %w: %w", ErrUnknownOutcome, ErrBadReply, err)
+		case ends && sent > received:
+			return fmt.Errorf("%w: %d of %d items arrived", ErrUnknownOutcome, received, sent)
+		case failure != nil && received > 0 && failure.Code == subjects.CodeTooLarge:
+			return nil // for the next call: it gets the item, or the error
+		case failure != nil:
+			return (*Error)(failure)
+		case ends && sent < received:
+			return fmt.Errorf("%w: %w: %d items arrived of %d", ErrUnknownOutcome, ErrBadReply, received, sent)
+		case ends && received == 0:
+			return ErrEmpty
+		case ends:
+			return nil
+		}
+		if err := receive(m); err != nil {
+			return err
+		}
+		received++
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// PushItem is one item of a batch of pushes.
+type PushItem struct {
+	// Priority is the item's priority.
+	Priority int64
+	Message
+}
+
+// PushBatch adds 1 to 4,096 items in one transaction, and returns their ids in the same
+// order once all of them are durable. After an error none of them is in the queue, unless it
+// is [ErrUnknownOutcome]: then all of them are, or none.
+//
+// Items of one priority are served in the order of the slice. A call is never split: it is
+// ErrTooLarge if the items do not fit into a message of NATS or a transaction, and the text
+// has the limit.
+//
+// Errors: [ErrBadRequest], whose text has the index of the item, [ErrTooLarge], and those
+// that every call can return.
+func (q *PriorityQueue) PushBatch(ctx context.Context, items []PushItem) (ids []string, err error) {
+	return q.q.pushBatch(ctx, subjects.PushBatch, len(items), func(i int) (int64, *Message) {
+		return items[i].Priority, &items[i].Message
+	})
+}
+
+// EnqueueBatch adds 1 to 4,096 items at the end, as PriorityQueue.PushBatch does.
+func (q *Queue) EnqueueBatch(ctx context.Context, items []Message) (ids []string, err error) {
+	return q.q.pushBatch(ctx, subjects.EnqueueBatch, len(items), func(i int) (int64, *Message) {
+		return 0, &items[i]
+	})
+}
+
+func (q *queue) pushBatch(ctx context.Context, verb subjects.Verb, n int, item func(i int) (int64, *Message)) ([]string, error) {
+	if n > subjects.MaxFrames { // the bridge would say so too, after it has received them
+		return nil, &Error{Code: subjects.CodeTooLarge, Text: fmt.Sprintf("a batch of %d items: want at most %d", n, subjects.MaxFrames)}
+	}
+	var payload, headers []byte
+	for i := range n {
+		priority, m := item(i)
+		var err error
+		if headers, err = appendHeaders(headers[:0], m.Headers, verb); err != nil {
+			return nil, &Error{Code: subjects.CodeBadRequest, Text: fmt.Sprintf("item %d: %v", i, err)}
+		}
+		payload = subjects.AppendFrame(payload, subjects.Frame{Priority: priority, Headers: headers, Value: m.Value})
+	}
+	reply, err := q.request(ctx, verb, nil, payload)
+	if err != nil {
+		return nil, err
+	}
+	pushed, err := subjects.ParsePushedBatch(reply.Data)
+	if err != nil || len(pushed.IDs) != n {
+		return nil, fmt.Errorf("%w: %w: %.64q", ErrUnknownOutcome, ErrBadReply, reply.Data)
+	}
+	return pushed.IDs, nil
+}
+
+// appendHeaders appends the headers of an item. Those of a priority queue leave the priority
+// to the item, as PushMsg does.
+func appendHeaders(b []byte, h nats.Header, verb subjects.Verb) ([]byte, error) {
+	if _, given := h[subjects.HeaderPriority]; given && verb == subjects.PushBatch {
+		h = maps.Clone(h)
+		delete(h, subjects.HeaderPriority)
+	}
+	return subjects.AppendHeaders(b, h)
+}

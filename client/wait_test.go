@@ -1,0 +1,237 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// outcome is what a call returned.
+type outcome struct {
+	values string
+	err    error
+}
+
+// async calls f in a goroutine, and returns its outcome.
+func async(f func() (string, error)) <-chan outcome {
+	done := make(chan outcome, 1)
+	go func() {
+		values, err := f()
+		done <- outcome{values, err}
+	}()
+	return done
+}
+
+// waiting waits until that many pops of a queue wait.
+func waiting(t *testing.T, e *testenv.Env, n int) {
+	t.Helper()
+	testenv.Eventually(t, func() error {
+		_, body, err := e.Bridge.Get("/metrics")
+		if err == nil && !strings.Contains(string(body), fmt.Sprintf("\npq_waiters %d\n", n)) {
+			err = fmt.Errorf("not %d pops wait", n)
+		}
+		return err
+	})
+}
+
+func one(item *client.Item, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	return string(item.Value), nil
+}
+
+func oneLeased(d *client.Delivery, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	return one(&d.Item, d.Ack(context.Background()))
+}
+
+// Each call that pops or leases waits if it is told to.
+func TestWaits(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := client.New(e.Conn)
+	q, mail, ctx := c.PriorityQueue("jobs"), c.Queue("mail"), t.Context()
+	hour, beats := client.Expires(time.Hour), client.IdleHeartbeat(100*time.Millisecond)
+	for what, call := range map[string]func() (string, error){
+		"pop min":             func() (string, error) { return one(q.PopMin(ctx, hour)) },
+		"pop max, heartbeats": func() (string, error) { return one(q.PopMax(ctx, hour, beats)) },
+		"lease min":           func() (string, error) { return oneLeased(q.LeaseMin(ctx, hour)) },
+		"lease max, heartbeats": func() (string, error) {
+			return oneLeased(q.LeaseMax(ctx, hour, beats, client.AckWait(time.Minute), client.NoWait()))
+		},
+		"a batch of one": func() (string, error) {
+			items, err := q.PopMinBatch(ctx, 1, hour, beats)
+			if len(items) != 1 {
+				return "", err
+			}
+			return one(items[0], err)
+		},
+	} {
+		done := async(call)
+		waiting(t, e, 1)
+		pushed(t, q, 1, what)
+		if got := <-done; got.err != nil || got.values != what {
+			t.Errorf("%s: got %q, %v", what, got.values, got.err)
+		}
+		waiting(t, e, 0)
+	}
+	for what, call := range map[string]func() (string, error){
+		"dequeue": func() (string, error) { return one(mail.Dequeue(ctx, hour)) },
+		"lease":   func() (string, error) { return oneLeased(mail.Lease(ctx, hour)) },
+	} {
+		done := async(call)
+		waiting(t, e, 1)
+		if _, err := mail.Enqueue(ctx, []byte(what)); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-done; got.err != nil || got.values != what {
+			t.Errorf("%s: got %q, %v", what, got.values, got.err)
+		}
+		waiting(t, e, 0)
+	}
+}
+
+// Several items may arrive over time.
+func TestWaitForBatches(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	q, ctx := client.New(e.Conn).PriorityQueue("jobs"), t.Context()
+	batch := func(n int, options ...client.PopOption) <-chan outcome {
+		return async(func() (string, error) {
+			items, err := q.PopMinBatch(ctx, n, options...)
+			var texts []string
+			for _, item := range items {
+				texts = append(texts, string(item.Value))
+			}
+			return strings.Join(texts, " "), err
+		})
+	}
+	done := batch(3, client.Expires(time.Hour), client.IdleHeartbeat(100*time.Millisecond))
+	for _, value := range []string{"a", "b", "c"} {
+		waiting(t, e, 1)
+		pushed(t, q, 1, value)
+	}
+	if got := <-done; got.err != nil || got.values != "a b c" {
+		t.Errorf("all: got %q, %v", got.values, got.err)
+	}
+	pushed(t, q, 1, "d")
+	if got := <-batch(3, client.Expires(50*time.Millisecond)); got.err != nil || got.values != "d" {
+		t.Errorf("some: got %q, %v", got.values, got.err)
+	}
+	if got := <-batch(3, client.Expires(50*time.Millisecond)); !errors.Is(got.err, client.ErrEmpty) || got.values != "" {
+		t.Errorf("none: got %q, %v", got.values, got.err)
+	}
+	pushed(t, q, 1, "e")
+	if got := <-batch(3, client.Expires(time.Hour), client.NoWait()); got.err != nil || got.values != "e" {
+		t.Errorf("what is there: got %q, %v", got.values, got.err)
+	}
+	began := time.Now()
+	if _, err := q.PopMin(ctx, client.Expires(50*time.Millisecond)); !errors.Is(err, client.ErrEmpty) || time.Since(began) < 50*time.Millisecond {
+		t.Errorf("one: %v after %v", err, time.Since(began))
+	}
+	for _, options := range [][]client.PopOption{
+		{client.Expires(-1)}, {client.Expires(2 * time.Hour)}, {client.IdleHeartbeat(time.Second)},
+		{client.Expires(time.Second), client.IdleHeartbeat(time.Millisecond)},
+	} {
+		if _, err := q.PopMin(ctx, options...); !errors.Is(err, client.ErrBadRequest) {
+			t.Errorf("%v: %v", options, err)
+		}
+	}
+	// What had arrived when the bridge went comes with the error.
+	done = batch(3, client.Expires(time.Hour))
+	waiting(t, e, 1)
+	pushed(t, q, 1, "f")
+	waiting(t, e, 1)
+	e.Bridge.BeginStop()
+	if got := <-done; !errors.Is(got.err, client.ErrUnavailable) || got.values != "f" {
+		t.Errorf("a shutdown: got %q, %v", got.values, got.err)
+	}
+}
+
+// Next acknowledges at once and then waits.
+func TestNextWaits(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	q, ctx := client.New(e.Conn).PriorityQueue("jobs"), t.Context()
+	pushed(t, q, 1, "a")
+	d, err := q.LeaseMin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, options := range [][]client.LeaseOption{
+		{client.Expires(time.Hour)},
+		{client.Expires(time.Hour), client.IdleHeartbeat(100 * time.Millisecond)},
+	} {
+		var next *client.Delivery
+		done := async(func() (string, error) {
+			next, err = d.Next(ctx, options...)
+			return "", err
+		})
+		waiting(t, e, 1)
+		if err := d.Ack(ctx); !errors.Is(err, client.ErrLeaseLost) {
+			t.Errorf("it is acknowledged: %v", err)
+		}
+		pushed(t, q, 1, "b")
+		if got := <-done; got.err != nil || string(next.Value) != "b" {
+			t.Fatalf("got %+v, %v", next, got.err)
+		}
+		d = next
+	}
+	if _, err := d.Next(ctx, client.Expires(time.Millisecond)); !errors.Is(err, client.ErrEmpty) {
+		t.Errorf("nothing comes: %v", err)
+	}
+}
+
+// A call that waits ends when heartbeats stay away, when its context ends, and some time after
+// the bridge should have answered.
+func TestWaitsEnd(t *testing.T) {
+	var beats atomic.Int64
+	nc := fake(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
+		if o, _ := subjects.ParsePopOptions(m.Data); o.IdleHeartbeat == 0 {
+			return
+		}
+		for range beats.Load() {
+			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{subjects.HeaderHeartbeat: {"1"}}}) // else the test fails
+		}
+	})
+	q := client.New(nc, client.WithTimeout(time.Hour)).PriorityQueue("jobs")
+	ctx := t.Context()
+	for n := range int64(3) {
+		beats.Store(n)
+		began := time.Now()
+		_, err := q.PopMin(ctx, client.Expires(time.Hour), client.IdleHeartbeat(100*time.Millisecond))
+		if !errors.Is(err, client.ErrNoHeartbeat) || !errors.Is(err, client.ErrUnknownOutcome) || time.Since(began) < 200*time.Millisecond {
+			t.Errorf("%d heartbeats: %v after %v", n, err, time.Since(began))
+		}
+	}
+	for _, options := range [][]client.PopOption{
+		{client.Expires(time.Hour)}, {client.Expires(time.Hour), client.IdleHeartbeat(time.Minute)},
+	} {
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		_, err := q.PopMin(short, options...)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrNoHeartbeat) {
+			t.Errorf("a short context: %v", err)
+		}
+	}
+	long, cancel := context.WithTimeout(ctx, time.Hour)
+	defer cancel()
+	began := time.Now()
+	_, err := q.PopMin(long, client.Expires(time.Millisecond))
+	if took := time.Since(began); !errors.Is(err, client.ErrUnknownOutcome) || took < 5*time.Second || took > testenv.Patience {
+		t.Errorf("no answer: %v after %v", err, took)
+	}
+	if want := "waited 5.001s"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}

@@ -1,0 +1,325 @@
+package fdbpq
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// The settings of a queue are in one key, which is absent while none is set:
+//
+//	("c") = (1, name, value, name, value, ...)
+//
+// in the order of settingTable; durations are in nanoseconds. Names that this version does
+// not know come last. They stay as they are, because a newer version wrote them.
+//
+// An operation reads the settings only if it depends on them: in its own transaction, with
+// conflict, together with its other reads. So a change counts for all transactions that
+// commit after it, on every bridge, and pushes and plain pops do not pay for it.
+
+// Settings are the settings of a queue. The zero value of a field means that it is not set.
+type Settings struct {
+	// AckWait is the length of leases whose length nothing else says, MinLease to MaxLease. Not
+	// set, it is DefaultLease.
+	AckWait time.Duration
+	// Backoff is how long an item stays back when its lease has run out, or after an OpNak
+	// with the delay Backoff: the first element after the first delivery, and so on, and the
+	// last after all later ones. At most MaxBackoffs elements, 0 to MaxDelay. Not set, the
+	// item comes back at once.
+	Backoff []time.Duration
+	// MaxDeliver is how many deliveries an item may have, 1 to MaxMaxDeliver. When the last
+	// has failed, the item moves to the dead-letter queue. Not set, there is no limit.
+	MaxDeliver int64
+	// DeadLetter is the name of the dead-letter queue, which is of the same kind and in the
+	// same Keyspace. Not set, it is the queue's DeadLetters.
+	DeadLetter string
+
+	unknown []any // names and values of a newer version
+}
+
+// Bounds of settings, besides those of leases and delays.
+const (
+	MaxBackoffs   = 100
+	MaxMaxDeliver = 1_000_000
+)
+
+// settingsVersion is the first element of the stored settings.
+const settingsVersion = 1
+
+// setting is a row of settingTable.
+type setting struct {
+	name string
+	// get returns the value to store, nil if it is not set.
+	get func(*Settings) any
+	// set sets the stored value, and reports whether it can be one.
+	set func(*Settings, any) bool
+	// check returns what is wrong with the value in this queue, if it is set.
+	check func(*Settings, *layout) error
+}
+
+// settingTable is all settings that this version knows.
+var settingTable = []setting{
+	{
+		name:  "ack_wait",
+		get:   func(s *Settings) any { return unlessZero(int64(s.AckWait)) },
+		set:   func(s *Settings, v any) bool { return element(v, (*int64)(&s.AckWait)) },
+		check: func(s *Settings, _ *layout) error { return checkBounds(s.AckWait, MinLease, MaxLease) },
+	},
+	{
+		name: "backoff",
+		get: func(s *Settings) any {
+			if len(s.Backoff) == 0 {
+				return nil
+			}
+			list := tuple.Tuple{}
+			for _, d := range s.Backoff {
+				list = append(list, int64(d))
+			}
+			return list
+		},
+		set: func(s *Settings, v any) bool {
+			list, ok := v.(tuple.Tuple)
+			s.Backoff = make([]time.Duration, len(list))
+			for i := range list {
+				ok = ok && element(list[i], (*int64)(&s.Backoff[i]))
+			}
+			return ok
+		},
+		check: func(s *Settings, _ *layout) error {
+			if len(s.Backoff) > MaxBackoffs {
+				return fmt.Errorf("%d durations: want at most %d", len(s.Backoff), MaxBackoffs)
+			}
+			for _, d := range s.Backoff {
+				if err := checkBounds(d, 0, MaxDelay); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	},
+	{
+		name: "max_deliver",
+		get:  func(s *Settings) any { return unlessZero(s.MaxDeliver) },
+		set:  func(s *Settings, v any) bool { return element(v, &s.MaxDeliver) },
+		check: func(s *Settings, _ *layout) error {
+			if s.MaxDeliver < 0 || s.MaxDeliver > MaxMaxDeliver {
+				return fmt.Errorf("%d: want 0 to %d", s.MaxDeliver, MaxMaxDeliver)
+			}
+			return nil
+		},
+	},
+	{
+		name: "dead_letter",
+		get: func(s *Settings) any {
+			if s.DeadLetter == "" {
+				return nil
+			}
+			return s.DeadLetter
+		},
+		set:   func(s *Settings, v any) bool { return element(v, &s.DeadLetter) },
+		check: func(s *Settings, l *layout) error { return l.checkDeadLetter(s.DeadLetter) },
+	},
+}
+
+func unlessZero(n int64) any {
+	if n == 0 {
+		return nil
+	}
+	return n
+}
+
+// checkChange returns an error if the queue cannot have the settings, as far as they differ from
+// those before. Other versions may have other bounds.
+func (s *Settings) checkChange(before *Settings, l *layout) error {
+	for i := range settingTable {
+		row := &settingTable[i]
+		if reflect.DeepEqual(row.get(s), row.get(before)) {
+			continue
+		}
+		if err := row.check(s, l); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrSettings, row.name, err)
+		}
+	}
+	return nil
+}
+
+// encode returns the value of the settings' key, nil if nothing is set.
+func (s *Settings) encode() []byte {
+	stored := tuple.Tuple{int64(settingsVersion)}
+	for i := range settingTable {
+		if v := settingTable[i].get(s); v != nil {
+			stored = append(stored, settingTable[i].name, v)
+		}
+	}
+	if stored = append(stored, s.unknown...); len(stored) == 1 {
+		return nil
+	}
+	return stored.Pack()
+}
+
+// parseSettings reads what encode wrote.
+func parseSettings(value []byte) (*Settings, error) {
+	s := &Settings{}
+	if value == nil {
+		return s, nil
+	}
+	stored, err := tuple.Unpack(value)
+	if err != nil {
+		return nil, fmt.Errorf("%w: settings: %w", ErrCorrupt, err)
+	}
+	if len(stored)%2 == 0 || stored[0] != int64(settingsVersion) {
+		return nil, fmt.Errorf("%w: settings %x are not of version %d", ErrCorrupt, value, settingsVersion)
+	}
+	for i := 1; i < len(stored); i += 2 {
+		row := slices.IndexFunc(settingTable, func(row setting) bool { return row.name == stored[i] })
+		if row < 0 {
+			s.unknown = append(s.unknown, stored[i], stored[i+1])
+		} else if !settingTable[row].set(s, stored[i+1]) {
+			return nil, fmt.Errorf("%w: settings: %v is %v", ErrCorrupt, stored[i], stored[i+1])
+		}
+	}
+	return s, nil
+}
+
+// clone returns a copy that shares no memory.
+func (s *Settings) clone() *Settings {
+	c := *s
+	c.Backoff = append([]time.Duration(nil), s.Backoff...) // nil if it is empty
+	return &c
+}
+
+// leaseWait is the length of leases.
+func (s *Settings) leaseWait() time.Duration {
+	if s.AckWait > 0 {
+		return s.AckWait
+	}
+	return DefaultLease
+}
+
+// backoffAfter is the delay after the given number of deliveries.
+func (s *Settings) backoffAfter(deliveries int64) time.Duration {
+	if len(s.Backoff) == 0 {
+		return 0
+	}
+	return s.Backoff[max(min(deliveries, int64(len(s.Backoff))), 1)-1]
+}
+
+// exhausted reports whether an item has had its last delivery.
+func (s *Settings) exhausted(deliveries int64) bool {
+	return s.MaxDeliver > 0 && deliveries >= s.MaxDeliver
+}
+
+// Backoff as Op.Delay is what the queue's settings say, no delay if they say nothing.
+const Backoff = time.Duration(math.MinInt64)
+
+// config is the settings of one queue as one transaction sees them.
+type config struct {
+	value    kv.Future[[]byte] // being read; nil before begin
+	settings *Settings         // once read, or changed by the transaction
+}
+
+// begin starts to read the settings, the first time it is called.
+func (c *config) begin(r kv.Reader, l *layout) {
+	if c.value == nil {
+		c.value = r.Get(l.key(kindConfig, 0))
+	}
+}
+
+// get waits for what begin started.
+func (c *config) get() (*Settings, error) {
+	if c.settings != nil {
+		return c.settings, nil
+	}
+	value, err := c.value.Get()
+	if err != nil {
+		return nil, err
+	}
+	c.settings, err = parseSettings(value)
+	return c.settings, err
+}
+
+// beginSettings starts to read the settings of the queue.
+func (g *ledger) beginSettings() { g.config.begin(g.tx, g.l) }
+
+// settings returns the settings of the queue. They must not be changed.
+func (g *ledger) settings() (*Settings, error) {
+	g.beginSettings()
+	return g.config.get()
+}
+
+// configure runs the operations on settings, before all others.
+func (t *txOps) configure() error {
+	for _, q := range t.queues {
+		if len(q.configs) > 0 {
+			q.ledger.beginSettings()
+		}
+	}
+	for _, q := range t.queues {
+		if err := t.configureQueue(q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *txOps) configureQueue(q *queueOps) error {
+	if len(q.configs) == 0 {
+		return nil
+	}
+	settings, err := q.ledger.settings()
+	if err != nil {
+		return failOps(t.results, q.configs, err)
+	}
+	for _, i := range q.configs {
+		if t.ops[i].Kind == OpConfigure {
+			changed := settings.clone()
+			t.ops[i].Configure(changed)
+			changed.unknown = settings.unknown
+			if err := changed.checkChange(settings, q.l); err != nil {
+				t.results[i].Err = err
+				continue
+			}
+			settings = changed.clone() // the caller may keep the other
+			q.ledger.setSettings(settings)
+		}
+		t.results[i].Settings = settings.clone()
+	}
+	return nil
+}
+
+// setSettings writes the settings. A queue with settings is in the list of queues: Retire
+// leaves it there, see readEmptiness.
+func (g *ledger) setSettings(s *Settings) {
+	g.config.settings = s
+	g.wrote = true
+	key := g.l.key(kindConfig, 0)
+	value := s.encode()
+	if value == nil {
+		g.tx.Clear(key)
+		return
+	}
+	g.tx.Set(key, value)
+	if g.l.list != nil {
+		g.l.addToList(g.tx, g.now)
+	}
+}
+
+// readConfigs sets the results of operations that only read settings.
+func (q *queueOps) readConfigs(results []Result) error {
+	if len(q.configs) == 0 {
+		return nil
+	}
+	settings, err := q.ledger.config.get()
+	if err != nil {
+		return failOps(results, q.configs, err)
+	}
+	for _, i := range q.configs {
+		results[i].Settings = settings.clone()
+	}
+	return nil
+}

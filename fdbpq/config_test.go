@@ -1,0 +1,293 @@
+package fdbpq_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// configure changes settings, which must succeed.
+func (f *fixture) configure(q fdbpq.Target, change func(*fdbpq.Settings)) fdbpq.Settings {
+	f.Helper()
+	r := f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: change})[0]
+	if r.Err != nil {
+		f.Fatalf("Configure: %v", r.Err)
+	}
+	return *r.Settings
+}
+
+// Settings are stored under one key, which is gone when they are all reset. What a newer version has
+// set stays.
+func TestSettings(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		key := tuple.Tuple{f.priority, "jobs", "c"}.Pack()
+		want := fdbpq.Settings{AckWait: time.Minute, Backoff: []time.Duration{time.Second, 0}, MaxDeliver: 3, DeadLetter: "failed"}
+		got, err := do(f, func(tx kv.Transaction) (fdbpq.Settings, error) {
+			return q.Configure(tx, func(s *fdbpq.Settings) { *s = want })
+		})
+		if err != nil {
+			f.Fatal(err)
+		}
+		wantEqual(f.T, "configured", got, want)
+		golden := tuple.Tuple{
+			int64(1), "ack_wait", int64(60e9), "backoff", tuple.Tuple{int64(1e9), int64(0)}, "max_deliver", int64(3), "dead_letter", "failed",
+		}
+		f.wantStored(key, golden.Pack())
+		f.wantListed("with settings", "jobs")
+		got, err = kv.ReadTransact(f.ctx, f.db, q.Settings)
+		if err != nil {
+			f.Fatal(err)
+		}
+		wantEqual(f.T, "read", got, want)
+
+		write(f, func(tx kv.Transaction) {
+			tx.Set(key, append(golden, "later", tuple.Tuple{int64(7), "x"}, "max_later", int64(9)).Pack())
+		})
+		f.configure(q, func(s *fdbpq.Settings) { s.AckWait, s.Backoff = 0, nil })
+		f.configure(q, func(s *fdbpq.Settings) { *s = fdbpq.Settings{} })
+		f.wantStored(key, tuple.Tuple{int64(1), "later", tuple.Tuple{int64(7), "x"}, "max_later", int64(9)}.Pack())
+		write(f, func(tx kv.Transaction) { tx.Set(key, golden.Pack()) })
+		f.configure(q, func(s *fdbpq.Settings) { *s = fdbpq.Settings{} })
+		if left := f.stored(f.priority); len(left) > 0 {
+			f.Errorf("left: %q", left)
+		}
+	})
+}
+
+// Settings that cannot be are refused with their name, and nothing changes.
+func TestBadSettings(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("jobs")
+	own := fdbpq.NewPriorityQueue(tuple.NewSubspace(tuple.Tuple{f.priority, "own"}), fdbpq.RawValues)
+	f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 5 })
+	for name, test := range map[string]struct {
+		q      fdbpq.Target
+		change func(*fdbpq.Settings)
+	}{
+		"ack_wait: 99ms: want 100ms":   {q, func(s *fdbpq.Settings) { s.AckWait = 99 * time.Millisecond }},
+		"ack_wait: -1s":                {q, func(s *fdbpq.Settings) { s.AckWait = -time.Second }},
+		"ack_wait: 13h":                {q, func(s *fdbpq.Settings) { s.AckWait = 13 * time.Hour }},
+		"backoff: 101 durations":       {q, func(s *fdbpq.Settings) { s.Backoff = make([]time.Duration, 101) }},
+		"backoff: -1ns":                {q, func(s *fdbpq.Settings) { s.Backoff = []time.Duration{1, -1} }},
+		"max_deliver: -1":              {q, func(s *fdbpq.Settings) { s.MaxDeliver = -1 }},
+		"max_deliver: 1000001":         {q, func(s *fdbpq.Settings) { s.MaxDeliver = 1_000_001 }},
+		"dead_letter: \"jobs\" is the": {q, func(s *fdbpq.Settings) { s.MaxDeliver, s.DeadLetter = 1, "jobs" }},
+		"dead_letter: a name of 129":   {q, func(s *fdbpq.Settings) { s.DeadLetter = strings.Repeat("x", 129) }},
+		"dead_letter: \"x\": a queue":  {own, func(s *fdbpq.Settings) { s.DeadLetter = "x" }},
+	} {
+		r := f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: test.q, Configure: test.change})[0]
+		if !errors.Is(r.Err, fdbpq.ErrSettings) || !strings.Contains(r.Err.Error(), name) {
+			t.Errorf("%v: want %q", r.Err, name)
+		}
+	}
+	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q})[0].Err, fdbpq.ErrOp)
+	wantEqual(t, "settings", *f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Settings, fdbpq.Settings{MaxDeliver: 5})
+	results, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Result, error) {
+		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(*fdbpq.Settings) {}}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, results[0].Err, fdbpq.ErrOp)
+}
+
+// A queue that has nothing but settings keeps them, and its place in the list, whatever Retire does.
+// Without them it leaves.
+func TestRetireLeavesSettings(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		f.push(q, 1, "a")
+		f.values(q.PopMin)
+		mark := fdbpq.NewMark()
+		f.retire("empty", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 5 })
+		f.retire("with settings", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.InUse)
+		f.wantListed("with settings", "jobs")
+		f.check()
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 0 })
+		f.retire("without", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
+		f.retire("again", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
+	})
+}
+
+// Clear removes settings, too.
+func TestClearSettings(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("jobs")
+	f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 5 })
+	write(f, func(tx kv.Transaction) { q.Clear(tx) })
+	wantEqual(t, "keys", len(f.stored(f.priority)), 0)
+}
+
+// What a transaction did is as the settings of its time were: a change of settings conflicts with
+// everything that was read from them, and with nothing else.
+func TestConfigureConflicts(t *testing.T) {
+	nak := fdbpq.Op{Kind: fdbpq.OpNak, Delay: fdbpq.Backoff}
+	for _, test := range []struct {
+		name string
+		op   fdbpq.Op
+		want bool // it conflicts
+	}{
+		{"push", opPush(nil, 5, "x"), false},
+		{"pop", opPopMin, false},
+		{"len", opLen, false},
+		{"lease with a length", fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}, false},
+		{"lease without", fdbpq.Op{Kind: fdbpq.OpLease}, true},
+		{"ack", fdbpq.Op{Kind: fdbpq.OpAck}, false},
+		{"extend", fdbpq.Op{Kind: fdbpq.OpExtend}, false},
+		{"snooze", fdbpq.Op{Kind: fdbpq.OpNak, Uncounted: true}, false},
+		{"nak", nak, true},
+		{"term", fdbpq.Op{Kind: fdbpq.OpTerm}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := onMem(t)
+			q := f.queue("jobs")
+			f.push(q, 1, "a")
+			f.push(q, 2, "b")
+			token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})[0].Lease.Token
+			tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.op.Queue, test.op.Token = q, token
+			results, err := fdbpq.ApplyAt(tx, []fdbpq.Op{test.op}, time.Now())
+			if err != nil || results[0].Err != nil {
+				t.Fatal(err, results)
+			}
+			f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
+			if _, err = tx.Commit().Get(); errors.Is(err, kv.ErrConflict) != test.want || err != nil && !test.want {
+				t.Errorf("commit: %v, want a conflict: %t", err, test.want)
+			}
+		})
+	}
+}
+
+// Settings that are configured by many at the same time, beside acknowledgements, are not lost, and
+// every item ends up in one place.
+func TestConfigureRaces(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		const workers, each = 4, 15
+		for n := range int64(workers * each) {
+			f.push(q, n, fmt.Sprint(n))
+		}
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		acked := 0
+		for w := range workers {
+			wg.Go(func() {
+				b := fdbpq.NewBatcher(f.db, f.Keyspace)
+				for n := range each {
+					run := func(op fdbpq.Op) fdbpq.Result {
+						op.Queue = q
+						results, err := b.Apply(f.ctx, []fdbpq.Op{op})
+						if err != nil || results[0].Err != nil {
+							f.Errorf("worker %d: %v, %v", w, err, results)
+							return fdbpq.Result{}
+						}
+						return results[0]
+					}
+					token := run(fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Hour}).Lease.Token
+					run(fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) {
+						s.AckWait += time.Second
+						s.MaxDeliver = 1
+					}})
+					switch n % 3 {
+					case 0:
+						run(fdbpq.Op{Kind: fdbpq.OpNak, Token: token})
+					case 1:
+						run(fdbpq.Op{Kind: fdbpq.OpTerm, Token: token})
+					default:
+						run(fdbpq.Op{Kind: fdbpq.OpAck, Token: token})
+						mu.Lock()
+						acked++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		got, err := kv.ReadTransact(f.ctx, f.db, q.Settings)
+		if err != nil || got.AckWait != workers*each*time.Second {
+			f.Errorf("ack_wait is %v, %v: want %v", got.AckWait, err, workers*each*time.Second)
+		}
+		dead := f.values(q.DeadLetters().PopMin)
+		wantEqual(f.T, "left and dead", int(f.length(q))+len(dead)+acked, workers*each)
+		wantEqual(f.T, "left", f.length(q), int64(0))
+	})
+}
+
+// A change of settings of unknown outcome is made once, whatever became of the commit.
+func TestConfigureWithFaults(t *testing.T) {
+	for _, fault := range append(slices.Clone(unanswered), faultkv.Conflict) {
+		f := newUnsure(t, faultkv.Options{})
+		q := f.queue("jobs")
+		f.faults.Next(fault, fault)
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver++ })
+		f.calm()
+		if got, err := kv.ReadTransact(f.ctx, f.db, q.Settings); err != nil || got.MaxDeliver != 1 {
+			t.Errorf("%v: %+v, %v", fault, got, err)
+		}
+	}
+}
+
+// Stored settings that cannot be read stay, and only what depends on them fails.
+func TestCorruptSettings(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		f.corrupt = true
+		q := f.queue("jobs")
+		key := tuple.Tuple{f.priority, "jobs", "c"}.Pack()
+		now := time.Now()
+		for _, bad := range [][]byte{{}, {0xff}, tuple.Tuple{int64(2)}.Pack(), tuple.Tuple{int64(1), "ack_wait"}.Pack(), tuple.Tuple{int64(1), "backoff", int64(5)}.Pack()} {
+			write(f, func(tx kv.Transaction) { q.Clear(tx) })
+			f.push(q, 1, "a")
+			f.push(q, 2, "b")
+			token := f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second})[0].Lease.Token
+			write(f, func(tx kv.Transaction) { tx.Set(key, bad) })
+			for _, what := range []fdbpq.Op{
+				{Kind: fdbpq.OpNak}, {Kind: fdbpq.OpTerm}, {Kind: fdbpq.OpLease}, {Kind: fdbpq.OpSettings},
+				{Kind: fdbpq.OpConfigure, Configure: func(*fdbpq.Settings) {}},
+			} {
+				what.Queue, what.Token = q, token
+				wantError(f.T, f.applyAt(now, what)[0].Err, fdbpq.ErrCorrupt)
+			}
+			results := f.applyAt(now.Add(time.Minute), op(opPopMin, q), op(opPopMin, q))
+			wantEqual(f.T, "popped", string(results[0].Item.Value), "b")
+			wantError(f.T, results[1].Err, fdbpq.ErrCorrupt)
+			wantError(f.T, f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token})[0].Err, nil)
+			f.wantStored(key, bad)
+		}
+	})
+}
+
+// Settings that cannot be read fail only the operations that need them.
+func TestCorruptSettingsAndPops(t *testing.T) {
+	f := onMem(t)
+	f.corrupt = true
+	q := f.queue("jobs")
+	for _, value := range []string{"a", "b", "c"} {
+		f.push(q, 1, value)
+	}
+	write(f, func(tx kv.Transaction) { tx.Set(tuple.Tuple{f.priority, "jobs", "c"}.Pack(), []byte("x")) })
+	lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}
+	long := lease
+	long.Lease = time.Minute
+	r := f.apply(lease, op(opPopMin, q), long, lease, op(opPopMin, q))
+	for i, want := range []string{"", "a", "b", "", "c"} {
+		if want == "" {
+			wantError(t, r[i].Err, fdbpq.ErrCorrupt)
+		} else if r[i].Err != nil || string(r[i].Item.Value) != want {
+			t.Errorf("operation %d: %q, %v, want %q", i, r[i].Item.Value, r[i].Err, want)
+		}
+	}
+}

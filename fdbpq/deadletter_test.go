@@ -1,0 +1,332 @@
+package fdbpq_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// The name of a dead-letter queue is not too long, and not that of its own queue.
+func TestDeadLetterNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"jobs":                             "jobs-dead",
+		"jobs-dead":                        "jobs-dead-dead",
+		strings.Repeat("x", 123):           strings.Repeat("x", 123) + "-dead",
+		strings.Repeat("x", 128):           strings.Repeat("x", 123) + "-dead",
+		strings.Repeat("x", 123) + "-dead": strings.Repeat("x", 118) + "-dead-dead",
+		"a" + strings.Repeat("ä", 63):      "a" + strings.Repeat("ä", 61) + "-dead",
+	} {
+		f := onMem(t)
+		q := f.queue(name)
+		f.push(q, 1, "a")
+		token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease.Token
+		f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: token})
+		f.wantListed(name, slices.Sorted(slices.Values([]string{name, want}))...)
+		item, err := f.take(f.queue(want).PopMin)
+		if err != nil || item.DeadLetter.Queue != name {
+			t.Errorf("%q: %+v, %v", want, item, err)
+		}
+	}
+}
+
+// However often items die, they get to another queue.
+func TestDeadLetterChain(t *testing.T) {
+	for _, name := range []string{strings.Repeat("x", 128), "x", "é" + strings.Repeat("ä", 63)} {
+		f := onMem(t)
+		q := f.queue(name)
+		for range 60 {
+			next := q.DeadLetters()
+			f.push(q, 1, "a")
+			token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease.Token
+			p := f.batcher.Start(f.ctx, []fdbpq.Op{{Kind: fdbpq.OpTerm, Queue: q, Token: token}})
+			if r, err := p.Wait(); err != nil || r[0].Err != nil {
+				t.Fatal(err, r)
+			}
+			if f.length(q) != 0 || f.length(next) != 1 {
+				t.Fatalf("%v: %d are left, %d are dead", p.DeadLetters(), f.length(q), f.length(next))
+			}
+			f.apply(op(opPopMin, next))
+			if q = next; len(p.DeadLetters()[0].Name) > fdbpq.MaxQueueName-len("-dead") && name == "x" {
+				break
+			}
+		}
+	}
+}
+
+// A dead letter can be popped in the transaction that buries it, and leaves nothing behind.
+func TestPopOfDeadLetterAtOnce(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		f.push(q, 1, "a")
+		token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease.Token
+		r := f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: token}, op(opPopMin, q.DeadLetters()))
+		wantError(f.T, cmp.Or(r[0].Err, r[1].Err), nil)
+		f.check()
+	})
+}
+
+// wantDead pops from a dead-letter queue and compares.
+func (f *fixture) wantDead(q *fdbpq.PriorityQueue, m fdbpq.Message, want fdbpq.DeadLetter) {
+	f.Helper()
+	r := f.apply(op(opPopMin, q))[0]
+	if r.Err != nil || r.Item.DeadLetter == nil {
+		f.Fatalf("no dead letter: %+v, %v", r.Item.ID, r.Err)
+	}
+	wantMessage(f.T, "dead letter", r.Item, nil, m)
+	got := *r.Item.DeadLetter
+	if got.At.IsZero() {
+		f.Error("a dead letter without its time")
+	}
+	got.At = want.At
+	wantEqual(f.T, "dead letter", got, want)
+}
+
+// A dead letter that is popped in the transaction that buried it leaves no counter behind.
+func TestPopOfWhatIsBuried(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q, dead := f.queue("jobs"), f.queue("jobs-dead")
+		f.push(q, 1, "a")
+		token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease.Token
+		results := f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: token}, op(opPopMin, dead))
+		wantError(f.T, results[0].Err, nil)
+		wantError(f.T, results[1].Err, nil)
+		f.check()
+	})
+}
+
+// A dead letter is a push at the end of its priority, also beside pushes, pops and peeks of its
+// queue in the same transaction, and may die again.
+func TestDeadLetterQueueIsAQueue(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q, dead := f.queue("jobs"), f.queue("jobs-dead")
+		other := f.queue("other")
+		for _, from := range []*fdbpq.PriorityQueue{q, other} {
+			f.configure(from, func(s *fdbpq.Settings) { s.DeadLetter = "jobs-dead" })
+			f.push(from, 2, "late")
+		}
+		f.configure(q, func(s *fdbpq.Settings) { s.DeadLetter = "" })
+		f.push(dead, 2, "first")
+		f.push(dead, 3, "other priority")
+		var terms []fdbpq.Op
+		for _, from := range []*fdbpq.PriorityQueue{q, other} {
+			token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: from})[0].Lease.Token
+			terms = append(terms, fdbpq.Op{Kind: fdbpq.OpTerm, Queue: from, Token: token, Reason: "bad\x00 input\n" + strings.Repeat("x", 300)})
+		}
+		p := f.batcher.Start(f.ctx, append(terms, opPush(dead, 1, "urgent"), op(opLen, dead), op(opPeekMax, dead), op(opPeekMin, f.queue("unused"))))
+		results, err := p.Wait()
+		if err != nil || results[0].Err != nil || results[1].Err != nil {
+			f.Fatal(err, results)
+		}
+		wantEqual(f.T, "reached", p.DeadLetters(), []fdbpq.QueueName{{Name: "jobs-dead"}})
+		wantEqual(f.T, "len", results[3].Len, int64(2))
+		f.check()
+		var got []string
+		for range 2 {
+			got = append(got, string(f.apply(op(opPopMin, dead))[0].Item.Value))
+		}
+		wantList(f.T, "served first", got, "urgent", "first")
+		reason := "bad  input " + strings.Repeat("x", 256-len("bad  input "))
+		queues := []string{}
+		for range 2 {
+			r := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: dead})[0]
+			if r.Err != nil || r.Item.DeadLetter == nil || r.Item.DeadLetter.Reason != reason || r.Lease.Deliveries != 1 {
+				f.Fatalf("%+v with %+v, %v", r.Item, r.Item.DeadLetter, r.Err)
+			}
+			queues = append(queues, r.Item.DeadLetter.Queue)
+			f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: dead, Token: r.Lease.Token, Reason: "again"})
+			r = f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: dead})[0]
+			f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: dead, Token: r.Lease.Token})
+			f.wantDead(dead.DeadLetters(), message("late"),
+				fdbpq.DeadLetter{Queue: "jobs-dead", Reason: "terminated", Deliveries: 2, Error: "again"})
+		}
+		slices.Sort(queues)
+		wantList(f.T, "from", queues, "jobs", "other")
+	})
+}
+
+// Items that fall due together with their dead-letter queue's go there, and can be popped there.
+func TestDeadLettersBesideWhatIsDue(t *testing.T) {
+	f := onMem(t)
+	q, dead := f.queue("jobs"), f.queue("jobs-dead")
+	f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
+	now := time.Now()
+	f.push(q, 5, "dies")
+	f.push(dead, 5, "returns")
+	f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}, fdbpq.Op{Kind: fdbpq.OpLease, Queue: dead})
+	info := fdbpq.Op{Kind: fdbpq.OpInfo}
+	results := f.applyAt(now.Add(time.Hour), op(opPeekMin, q), op(info, q), op(info, dead))
+	for i, want := range []int64{0, 2} {
+		if got := results[i+1].Info; got == nil || got.Leased != 0 || got.Delayed != 0 || got.Ready != want {
+			t.Errorf("info %d: %+v, want %d ready", i, got, want)
+		}
+	}
+	f.check()
+	wantList(t, "dead", f.values(dead.PopMin), "returns", "dies")
+}
+
+// A queue in a subspace of its own has its dead letters inside.
+func TestDeadLettersOutsideAKeyspace(t *testing.T) {
+	f := onMem(t)
+	space := tuple.NewSubspace(tuple.Tuple{f.priority + "-x"}) // is removed with the rest
+	space = space.Sub("own")
+	f.corrupt = true // there are no receipts there
+	q := fdbpq.NewQueue(space, fdbpq.RawValues)
+	for _, value := range []string{"a", "b"} {
+		if _, err := do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Enqueue(tx, message(value)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lease, err := do(f, func(tx kv.Transaction) (fdbpq.Lease, error) {
+		_, lease, err := q.Lease(tx, 0)
+		return lease, err
+	})
+	if err == nil {
+		err = kv.Update(f.ctx, f.db, func(tx kv.Transaction) error { return q.Term(tx, lease.Token, "no") })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := fdbpq.NewQueue(space.Sub("dead"), fdbpq.RawValues)
+	for _, dead := range []*fdbpq.Queue{inside, q.DeadLetters()} {
+		item, err := f.look(dead.Peek)
+		if err != nil || string(item.Value) != "a" || item.DeadLetter.Queue != "" || item.DeadLetter.Reason != "no" {
+			t.Errorf("%+v, %v", item, err)
+		}
+	}
+	wantList(t, "left", f.values(q.Dequeue), "b")
+}
+
+// Items of programs with the bare recipe die too. They get what they lack.
+func TestRecipeItemsDie(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		list := f.recipePuts(f.priority, false)
+		now := time.Now()
+		for _, want := range list {
+			r := f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0]
+			wantError(f.T, r.Err, nil)
+			wantError(f.T, f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: r.Lease.Token})[0].Err, nil)
+			f.check()
+			item, err := f.take(q.DeadLetters().PopMin)
+			if err != nil || string(item.Value) != string(want.Value) || item.ID.Priority != want.Priority || item.DeadLetter == nil ||
+				item.PushedAt.UnixMicro() != now.UnixMicro() {
+				f.Errorf("%+v, %v: want %+v", item, err, want)
+			}
+		}
+		f.check()
+	})
+}
+
+// Whatever becomes of the commit, an item is buried once.
+func TestBuryWithFaults(t *testing.T) {
+	for _, fault := range append(slices.Clone(unanswered), faultkv.Conflict) {
+		for _, due := range []bool{false, true} {
+			t.Run(fmt.Sprint(fault, "/due=", due), func(t *testing.T) {
+				f := newUnsure(t, faultkv.Options{})
+				clock := newClock(time.Now())
+				f.batcher.SetNow(clock.now)
+				q := f.queue("jobs")
+				f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
+				for n := range 3 {
+					f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: largeMessage(100 + n*400_000)})
+					r := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0]
+					f.faults.Next(fault, faultkv.None, fault)
+					var p *fdbpq.Pending
+					if due {
+						clock.advance(time.Hour)
+						p = f.batcher.Start(f.ctx, []fdbpq.Op{op(opPopMin, q)})
+					} else {
+						p = f.batcher.Start(f.ctx, []fdbpq.Op{{Kind: fdbpq.OpNak, Queue: q, Token: r.Lease.Token}})
+					}
+					if _, err := p.Wait(); err != nil {
+						t.Fatal(err)
+					}
+					f.calm()
+					if names := p.DeadLetters(); !slices.Contains(names, fdbpq.QueueName{Name: "jobs-dead"}) {
+						t.Errorf("dead letters went to %v", names)
+					}
+					wantEqual(t, "dead", f.length(q.DeadLetters()), int64(n+1))
+				}
+			})
+		}
+	}
+}
+
+// A burial conflicts with whoever settles the item, and not with pushes to the dead-letter queue.
+func TestBurialConflicts(t *testing.T) {
+	for name, test := range map[string]struct {
+		op   func(q fdbpq.Target, token fdbpq.Token) fdbpq.Op
+		want bool
+	}{
+		"ack": {func(q fdbpq.Target, token fdbpq.Token) fdbpq.Op {
+			return fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token}
+		}, true},
+		"term": {func(q fdbpq.Target, token fdbpq.Token) fdbpq.Op {
+			return fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: token}
+		}, true},
+		"push to the dead": {func(q fdbpq.Target, _ fdbpq.Token) fdbpq.Op {
+			return opPush(q.(*fdbpq.PriorityQueue).DeadLetters(), 1, "x")
+		}, false},
+		"push": {func(q fdbpq.Target, _ fdbpq.Token) fdbpq.Op { return opPush(q, 1, "x") }, false},
+		"pop of the dead": {func(q fdbpq.Target, _ fdbpq.Token) fdbpq.Op {
+			return op(opPopMin, q.(*fdbpq.PriorityQueue).DeadLetters())
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := onMem(t)
+			q := f.queue("jobs")
+			f.push(q, 1, "a")
+			f.push(q.DeadLetters(), 1, "b")
+			token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})[0].Lease.Token
+			tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			results, err := fdbpq.ApplyAt(tx, []fdbpq.Op{{Kind: fdbpq.OpTerm, Queue: q, Token: token}}, time.Now())
+			if err != nil || results[0].Err != nil {
+				t.Fatal(err, results)
+			}
+			f.apply(test.op(q, token))
+			if _, err = tx.Commit().Get(); (err != nil) != test.want {
+				t.Errorf("commit: %v, want a conflict: %t", err, test.want)
+			}
+		})
+	}
+}
+
+// Operations that return a dead letter of their own transaction conflict with whoever pushes an item
+// before it meanwhile.
+func TestOwnDeadLetterConflicts(t *testing.T) {
+	for _, second := range []fdbpq.Op{opPeekMin, opPopMin, opPeekMax} {
+		for _, priority := range []int64{1, 9} {
+			t.Run(fmt.Sprint(second.Kind, second.End, priority), func(t *testing.T) {
+				f := onMem(t)
+				q := f.queue("jobs")
+				dead := q.DeadLetters()
+				f.push(q, 5, "a")
+				token := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})[0].Lease.Token
+				tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				results, err := fdbpq.ApplyAt(tx, []fdbpq.Op{{Kind: fdbpq.OpTerm, Queue: q, Token: token}, op(second, dead)}, time.Now())
+				if err != nil || string(results[1].Item.Value) != "a" {
+					t.Fatal(err, results)
+				}
+				f.push(dead, priority, "b")
+				_, err = tx.Commit().Get()
+				if want := (priority == 1) == (second.End == fdbpq.Front); (err != nil) != want {
+					t.Errorf("commit: %v, want a conflict: %t", err, want)
+				}
+			})
+		}
+	}
+}

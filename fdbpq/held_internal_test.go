@@ -1,0 +1,46 @@
+package fdbpq
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// The stored forms of held items, histories and headers, as bytes. Those without a reason or a
+// dead letter are as earlier versions write and read them.
+func TestStoredFormsOfLeases(t *testing.T) {
+	id := ID{Priority: 3, Count: 4}
+	h := held{id: id, state: delayed, deliveries: 2, fence: 5, due: time.UnixMicro(1_790_000_000_000_000), wait: time.Second, end: Back, value: []byte("value")}
+	past := history{deliveries: 2, fence: 5, wait: time.Second}
+	dead := Message{
+		Headers:    map[string][]string{"A": {"b", "c"}},
+		DeadLetter: &DeadLetter{Queue: "jobs", Reason: "no", At: time.UnixMicro(1_790_000_000_000_000).UTC(), Deliveries: 2, Error: "late"},
+	}
+	check := func(what string, got []byte, want string) {
+		t.Helper()
+		wantBytes(t, what, got, want)
+	}
+	check("held item", h.encode(), "16"+"1501"+"1501"+"1502"+"1505"+"1b065bfeda25e000"+"170f4240"+"1501"+"76616c7565")
+	check("history", past.encode(), "1502"+"1505"+"170f4240")
+	h.reason, past.reason = "n\x00o", "no"
+	check("held item with a reason", h.encode(), "1c"+"1502"+"1501"+"1502"+"1505"+"1b065bfeda25e000"+"170f4240"+"1501"+"016e00ff6f00"+"76616c7565")
+	check("history with a reason", past.encode(), "1502"+"1505"+"170f4240"+"016e6f00")
+	check("headers", encodeMeta(&Message{Headers: dead.Headers}), "0d"+"1501"+"05"+"014100"+"016200"+"016300"+"00")
+	check("headers of a dead letter", encodeMeta(&dead),
+		"29"+"1502"+"05"+"016a6f627300"+"016e6f00"+"1b065bfeda25e000"+"1502"+"016c61746500"+"00"+"05"+"014100"+"016200"+"016300"+"00")
+
+	again, err := parseHeld(&id, h.encode())
+	if err != nil || !reflect.DeepEqual(*again, h) {
+		t.Errorf("read %+v, %v: want %+v", again, err, h)
+	}
+	read, err := parseHistory(&id, past.encode())
+	if err != nil || read != past {
+		t.Errorf("read %+v, %v: want %+v", read, err, past)
+	}
+	m, rest, err := decodeMeta([]kv.KeyValue{{Value: append(encodeMeta(&dead), "rest"...)}})
+	if err != nil || !reflect.DeepEqual(m, dead) || string(rest) != "rest" {
+		t.Errorf("read %+v and %q, %v: want %+v", m, rest, err, dead)
+	}
+}

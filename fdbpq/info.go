@@ -1,0 +1,193 @@
+package fdbpq
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// Info is what OpInfo returns about a queue. It does not count items that other programs
+// added with the bare recipe.
+type Info struct {
+	// Ready, Leased and Delayed are the number of items in each state.
+	Ready, Leased, Delayed int64
+	// Priorities is the number of ready items of each priority, in order; nil in a FIFO queue.
+	Priorities []PriorityCount
+	// MorePriorities says that Priorities has only some of the first and of the last.
+	MorePriorities bool
+	// Oldest is the earliest push time among the first items of these priorities; zero if
+	// there are none.
+	Oldest time.Time
+	// NextDue is when the next held item falls due; zero if there is none.
+	NextDue time.Time
+}
+
+// PriorityCount is the number of ready items of one priority.
+type PriorityCount struct {
+	Priority, Count int64
+}
+
+// MaxInfoPriorities is the most priorities that an OpInfo returns.
+const MaxInfoPriorities = 1000
+
+// infos is the OpInfos on one queue, which share one result.
+type infos struct {
+	indexes []int // into txOps.ops
+	l       *layout
+	limit   int // of priorities, from either end
+
+	total       kv.Future[[]byte]
+	front, back kv.Future[[]kv.KeyValue]   // counters
+	next        kv.Future[[]kv.KeyValue]   // the first entry of the time index
+	firsts      []kv.Future[[]kv.KeyValue] // the first item of each priority
+
+	info Info
+	err  error // ErrCorrupt
+}
+
+func newInfos(l *layout) *infos { return &infos{l: l} }
+
+// add adds an operation.
+func (n *infos) add(i, limit int) {
+	n.indexes = append(n.indexes, i)
+	if limit <= 0 {
+		limit = MaxInfoPriorities
+	}
+	n.limit = max(n.limit, min(limit, MaxInfoPriorities)/2, 1)
+}
+
+// begin starts to read the counters.
+func (n *infos) begin(r kv.Reader) {
+	counters := n.l.kindRange(kindCounter)
+	n.total = r.Get(n.l.totalKey())
+	// The counters of states have texts, which sort before the priorities.
+	n.front = r.GetRange(counters, kv.RangeOptions{Limit: n.limit + heldStates})
+	if !n.l.fifo {
+		n.back = r.GetRange(counters, kv.RangeOptions{Limit: n.limit, Reverse: true})
+	}
+	n.next = r.GetRange(n.l.kindRange(kindDue), kv.RangeOptions{Limit: 1})
+}
+
+// count waits for the counters, and starts to read the first items. The error is one of the
+// store.
+func (n *infos) count(r kv.Reader) error {
+	total, err := n.total.Get()
+	if err != nil {
+		return err
+	}
+	if n.info.Ready, n.err = parseLength(total); n.err != nil {
+		return nil
+	}
+	front, err := n.front.Get()
+	if err != nil {
+		return err
+	}
+	var back []kv.KeyValue
+	if n.back != nil {
+		if back, err = n.back.Get(); err != nil {
+			return err
+		}
+	}
+	next, err := n.next.Get()
+	if err != nil {
+		return err
+	}
+	for _, pair := range front {
+		n.addCounter(pair)
+	}
+	// back is in reverse, and has again what front has unless there are more between them.
+	for i := len(back) - 1; i >= 0; i-- {
+		if len(front) == 0 || bytes.Compare(back[i].Key, front[len(front)-1].Key) > 0 {
+			n.addCounter(back[i])
+		}
+	}
+	counted := int64(0)
+	for _, p := range n.info.Priorities {
+		counted += p.Count
+	}
+	n.info.MorePriorities = !n.l.fifo && counted < n.info.Ready
+	if len(next) > 0 {
+		if due, err := n.l.dueTime(next[0].Key); err == nil {
+			n.info.NextDue = due
+		}
+	}
+	first := kv.RangeOptions{Limit: 1}
+	if n.l.fifo {
+		n.firsts = append(n.firsts, r.GetRange(n.l.itemRange(), first))
+	}
+	for _, p := range n.info.Priorities {
+		n.firsts = append(n.firsts, r.GetRange(n.l.priorityRange(p.Priority), first))
+	}
+	return nil
+}
+
+// addCounter adds a counter to the result.
+func (n *infos) addCounter(pair kv.KeyValue) {
+	count, err := parseLength(pair.Value)
+	if err != nil {
+		n.err = err
+		return
+	}
+	rest := pair.Key[len(n.l.prefix)+kindSize:]
+	if state, _, err := tuple.DecodeString(rest); err == nil {
+		switch state {
+		case leased.counter():
+			n.info.Leased = count
+		case delayed.counter():
+			n.info.Delayed = count
+		}
+		return
+	}
+	if priority, _, err := tuple.DecodeInt(rest); err == nil {
+		n.info.Priorities = append(n.info.Priorities, PriorityCount{priority, count})
+	}
+}
+
+// runInfos runs the OpInfos of the queues, whose reads have begun. The error is one of the
+// store.
+func runInfos(r kv.Reader, queues []*queueOps, results []Result) error {
+	for _, q := range queues {
+		if q.infos != nil {
+			if err := q.infos.count(r); err != nil {
+				return err
+			}
+		}
+	}
+	for _, q := range queues {
+		if q.infos != nil {
+			if err := q.infos.finish(results); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// finish waits for the first items and sets the results. The error is one of the store.
+func (n *infos) finish(results []Result) error {
+	for _, first := range n.firsts {
+		pairs, err := first.Get()
+		if err != nil {
+			return err
+		}
+		if len(pairs) == 0 {
+			continue
+		}
+		id, err := n.l.parseItem(pairs[0].Key)
+		if err != nil {
+			n.err = err
+			break
+		}
+		if at := id.pushedAt(); !at.IsZero() && (n.info.Oldest.IsZero() || at.Before(n.info.Oldest)) {
+			n.info.Oldest = at
+		}
+	}
+	for _, i := range n.indexes {
+		if results[i].Err = n.err; n.err == nil {
+			results[i].Info = &n.info
+		}
+	}
+	return nil
+}

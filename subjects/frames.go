@@ -1,0 +1,137 @@
+package subjects
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"net/textproto"
+	"strings"
+)
+
+// The payload of PushBatch and EnqueueBatch is one frame after the other. A frame is
+//
+//	priority            int64, big-endian; 0 in a FIFO queue
+//	length of headers   uint32, big-endian
+//	length of value     uint32, big-endian
+//	headers             as a NATS message has them, or nothing
+//	value
+
+// MaxFrames is the largest number of items that one message can push.
+const MaxFrames = 4096
+
+// frameStart is the length of what comes before the headers of a frame.
+const frameStart = 8 + 4 + 4
+
+var (
+	// ErrFrame: a batch of pushes cannot be split into its items.
+	ErrFrame = errors.New("bad batch")
+
+	// ErrTooManyFrames: a batch of pushes has more than MaxFrames items.
+	ErrTooManyFrames = errors.New("the batch is too large")
+)
+
+// Frame is one item of a batch of pushes.
+type Frame struct {
+	// Priority is 0 in a FIFO queue.
+	Priority int64
+	// Headers is a header block as in a NATS message: see AppendHeaders. It may be empty.
+	Headers []byte
+	// Value is the payload. It may be empty.
+	Value []byte
+}
+
+// AppendFrame appends a frame to b. Headers and Value must be shorter than 4 GiB.
+func AppendFrame(b []byte, f Frame) []byte {
+	b = binary.BigEndian.AppendUint64(b, uint64(f.Priority))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(f.Headers)))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(f.Value)))
+	b = append(b, f.Headers...)
+	return append(b, f.Value...)
+}
+
+// AppendHeaders appends the block that NATS's Go client sends for these headers: nothing if
+// there are none. The error names a header that NATS cannot carry.
+func AppendHeaders(b []byte, h map[string][]string) ([]byte, error) {
+	if len(h) == 0 {
+		return b, nil
+	}
+	b = append(b, "NATS/1.0\r\n"...)
+	for name, values := range h {
+		if !ValidHeaderName(name) {
+			return nil, fmt.Errorf("header %s: want a name of letters, digits and any of %s", quote(name), headerPunctuation)
+		}
+		for _, value := range values {
+			b = append(b, name...)
+			b = append(b, ": "...)
+			b = append(b, oneLine.Replace(textproto.TrimString(value))...)
+			b = append(b, "\r\n"...)
+		}
+	}
+	return append(b, "\r\n"...), nil
+}
+
+var oneLine = strings.NewReplacer("\r", " ", "\n", " ")
+
+// Frames is the frames of a payload that ParseFrames has checked.
+type Frames struct {
+	payload []byte
+	n       int
+}
+
+// ParseFrames splits a payload into its frames, which share its memory. Errors wrap
+// [ErrFrame] or [ErrTooManyFrames]. They number the frames from 0, as the ids of the reply
+// are numbered.
+func ParseFrames(payload []byte) (Frames, error) {
+	n := 0
+	for rest := payload; len(rest) > 0; n++ {
+		if n == MaxFrames {
+			return Frames{}, fmt.Errorf("%w: more than %d items: send several", ErrTooManyFrames, MaxFrames)
+		}
+		if len(rest) < frameStart {
+			return Frames{}, fmt.Errorf("%w: item %d ends after %d bytes: want %d bytes for its priority and lengths, then its headers and value",
+				ErrFrame, n, len(rest), frameStart)
+		}
+		headers, value := frameLengths(rest)
+		rest = rest[frameStart:]
+		if left := uint64(len(rest)); headers > left {
+			return Frames{}, fmt.Errorf("%w: item %d has %d bytes of headers according to its lengths, but only %d bytes are left",
+				ErrFrame, n, headers, left)
+		} else if value > left-headers {
+			return Frames{}, fmt.Errorf("%w: item %d has a value of %d bytes according to its lengths, but only %d bytes are left",
+				ErrFrame, n, value, left-headers)
+		}
+		rest = rest[headers+value:]
+	}
+	if n == 0 {
+		return Frames{}, fmt.Errorf("%w: it is empty: want 1 to %d items", ErrFrame, MaxFrames)
+	}
+	return Frames{payload, n}, nil
+}
+
+func frameLengths(frame []byte) (headers, value uint64) {
+	return uint64(binary.BigEndian.Uint32(frame[8:])), uint64(binary.BigEndian.Uint32(frame[12:]))
+}
+
+// Len is the number of frames.
+func (f Frames) Len() int { return f.n }
+
+// All returns the frames with their numbers.
+func (f Frames) All() iter.Seq2[int, Frame] {
+	return func(yield func(int, Frame) bool) {
+		rest := f.payload
+		for n := range f.n {
+			headers, value := frameLengths(rest)
+			at, end := frameStart+headers, frameStart+headers+value
+			frame := Frame{
+				Priority: int64(binary.BigEndian.Uint64(rest)),
+				Headers:  rest[frameStart:at:at],
+				Value:    rest[at:end:end],
+			}
+			rest = rest[end:]
+			if !yield(n, frame) {
+				return
+			}
+		}
+	}
+}

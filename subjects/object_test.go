@@ -1,0 +1,45 @@
+package subjects
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+)
+
+// FuzzObject compares objectReader with encoding/json.
+func FuzzObject(f *testing.F) {
+	for _, payload := range []string{
+		`{}`, ` { } `, `{"a":1}`, `{"a":1,"b":"x,}\"y"}`, `{"a":{"b":[1,{"c":"]"}]},"d":null}`, `{"a":-1.5e3 , "\u0061":true}`,
+		"{\"\xff\":1}", `{"a":1,}`, `{,"a":1}`, `{"a"}`, `{"a":}`, `{"a":01}`, `{"a":1 2}`, `{"a":"\`, `{"a":[1}`, `{"a":1]`, `{a:1}`, `{}}`, `{} {}`, `[]`, `null`, ``,
+	} {
+		f.Add([]byte(payload))
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		got := map[string]json.RawMessage{}
+		var err error
+		for r := (objectReader{rest: payload}); ; {
+			var name string
+			var value json.RawMessage
+			if name, value, err = r.next(); err != nil || value == nil {
+				break
+			}
+			got[name] = value
+		}
+		var want map[string]json.RawMessage
+		valid := json.Unmarshal(payload, &want) == nil && want != nil // nil is null
+		if valid != (err == nil) {
+			t.Fatalf("%q: error %v, encoding/json says valid: %v", payload, err, valid)
+		}
+		if !valid {
+			return
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%q: members %q, want %q", payload, got, want)
+		}
+		for name := range want {
+			if !bytes.Equal(got[name], want[name]) {
+				t.Errorf("%q: member %q is %q, want %q", payload, name, got[name], want[name])
+			}
+		}
+	})
+}

@@ -1,0 +1,207 @@
+package subjects
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Bounds of settings, besides those of options.
+const (
+	// MaxBackoffs is the most durations in a backoff.
+	MaxBackoffs = 100
+	// MaxMaxDeliver is the most deliveries of an item that max_deliver can allow.
+	MaxMaxDeliver = 1_000_000
+)
+
+// Settings are settings of a queue, a JSON object:
+//
+//	{"ack_wait":"1m0s", "backoff":["1s","10s"], "max_deliver":5, "dead_letter":"failed"}
+//
+// A reply has the members that are set. A change has those to be changed, with null, 0, [] or,
+// here, a zero value for those to be reset. A field that is nil is not there.
+type Settings struct {
+	// AckWait is the length of leases whose length nothing else says, MinAckWait to MaxAckWait.
+	AckWait *time.Duration
+	// Backoff is how long an item stays back after its first delivery, its second, and so on,
+	// 0 to MaxDelay each; the last counts for all later deliveries.
+	Backoff []time.Duration
+	// MaxDeliver is how many deliveries an item may have, up to MaxMaxDeliver.
+	MaxDeliver *int
+	// DeadLetter is the name of the queue to which items go that are given up.
+	DeadLetter *string
+}
+
+// settingRow is a member of Settings.
+type settingRow struct {
+	name string
+	// parse sets the field from a value that is not null.
+	parse func(*Settings, json.RawMessage) error
+	// reset sets the field to its zero value.
+	reset func(*Settings)
+	// json returns the value of the field: nil if it is not there, and null if it is zero.
+	json func(*Settings) []byte
+}
+
+var null = []byte("null")
+
+// settingRows has a row for each setting.
+var settingRows = []settingRow{
+	{
+		name: "ack_wait",
+		parse: func(s *Settings, v json.RawMessage) (err error) {
+			return set(&s.AckWait)(parseDuration(v, MinAckWait, MaxAckWait))
+		},
+		reset: func(s *Settings) { s.AckWait = new(time.Duration) },
+		json:  func(s *Settings) []byte { return valueJSON(s.AckWait, durationJSON) },
+	},
+	{
+		name: "backoff",
+		parse: func(s *Settings, v json.RawMessage) (err error) {
+			s.Backoff, err = parseDurations(v, MaxBackoffs, MaxDelay)
+			return err
+		},
+		reset: func(s *Settings) { s.Backoff = []time.Duration{} },
+		json:  func(s *Settings) []byte { return durationsJSON(s.Backoff) },
+	},
+	{
+		name: "max_deliver",
+		parse: func(s *Settings, v json.RawMessage) error {
+			return set(&s.MaxDeliver)(parseCount(v, 0, MaxMaxDeliver))
+		},
+		reset: func(s *Settings) { s.MaxDeliver = new(int) },
+		json:  func(s *Settings) []byte { return valueJSON(s.MaxDeliver, countJSON) },
+	},
+	{
+		name:  "dead_letter",
+		parse: func(s *Settings, v json.RawMessage) error { return set(&s.DeadLetter)(parseQueueName(v)) },
+		reset: func(s *Settings) { s.DeadLetter = new(string) },
+		json:  func(s *Settings) []byte { return valueJSON(s.DeadLetter, textJSON) },
+	},
+}
+
+// ParseSettings reads a change of settings. Errors wrap ErrOptions.
+func ParseSettings(payload []byte) (*Settings, error) {
+	s := &Settings{}
+	var members memberList
+	for i := range settingRows {
+		row := &settingRows[i]
+		members = append(members, member{row.name, func(v json.RawMessage) error {
+			if string(v) == string(null) {
+				row.reset(s)
+				return nil
+			}
+			return row.parse(s, v)
+		}})
+	}
+	if err := members.parse(payload); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Encode returns the object that ParseSettings and ParseSettingsReply read. It does not check the
+// bounds.
+func (s *Settings) Encode() []byte {
+	var o object
+	for i := range settingRows {
+		if value := settingRows[i].json(s); value != nil {
+			o.add(settingRows[i].name, value)
+		}
+	}
+	return o.end()
+}
+
+// ParseSettingsReply reads the settings in a reply. It ignores members that it does not know, so
+// that a newer bridge may add some.
+func ParseSettingsReply(payload []byte) (*Settings, error) {
+	members, err := parseReply[map[string]json.RawMessage](payload)
+	if err != nil {
+		return nil, err
+	}
+	s := &Settings{}
+	for i := range settingRows {
+		if v, given := members[settingRows[i].name]; given {
+			if err := settingRows[i].parse(s, v); err != nil {
+				return nil, fmt.Errorf("reply %s: %s: %w", quote(string(payload)), settingRows[i].name, err)
+			}
+		}
+	}
+	return s, nil
+}
+
+// set returns a function that makes *field point to a value, unless there is an error.
+func set[T any](field **T) func(T, error) error {
+	return func(value T, err error) error {
+		if err == nil {
+			*field = &value
+		}
+		return err
+	}
+}
+
+// parseDurations reads an array of up to n durations of up to most.
+func parseDurations(v json.RawMessage, n int, most time.Duration) ([]time.Duration, error) {
+	var values []json.RawMessage
+	if err := json.Unmarshal(v, &values); err != nil || len(values) > n {
+		return nil, fmt.Errorf("%s: want an array of up to %d durations", quote(string(v)), n)
+	}
+	list := make([]time.Duration, len(values))
+	for i, value := range values {
+		d, err := parseDuration(value, 0, most)
+		if err != nil {
+			return nil, fmt.Errorf("element %d: %w", i, err)
+		}
+		list[i] = d
+	}
+	return list, nil
+}
+
+func parseQueueName(v json.RawMessage) (string, error) {
+	name, err := parseText(v)
+	if err == nil {
+		if problem := tokenProblem(name); problem != "" {
+			err = errors.New(quote(name) + " " + problem)
+		}
+	}
+	return name, err
+}
+
+func valueJSON[T comparable](p *T, encode func(T) []byte) []byte {
+	var zero T
+	switch {
+	case p == nil:
+		return nil
+	case *p == zero:
+		return null
+	}
+	return encode(*p)
+}
+
+func countJSON(n int) []byte { return strconv.AppendInt(nil, int64(n), 10) }
+
+func durationJSON(d time.Duration) []byte { return textJSON(d.String()) }
+
+func textJSON(text string) []byte {
+	b, _ := json.Marshal(text) // a string always marshals
+	return b
+}
+
+func durationsJSON(list []time.Duration) []byte {
+	switch {
+	case list == nil:
+		return nil
+	case len(list) == 0:
+		return null
+	}
+	b := []byte{'['}
+	for i, d := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, durationJSON(d)...)
+	}
+	return append(b, ']')
+}

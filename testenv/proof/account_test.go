@@ -1,0 +1,396 @@
+package proof_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv/proof"
+)
+
+// The load of a run that keeps accounts.
+const (
+	lines       = 8       // connections
+	maxWorkers  = 64      // of each; fewer in short runs
+	maxBurst    = 64      // requests at once of a worker
+	maxServed   = 64      // items of one pop or lease
+	maxPushed   = 16      // items of a batch of pushes
+	maxAwaited  = 8       // items that a request waits for
+	maxGrips    = 64      // leases that a worker has at once
+	fewItems    = 100_000 // there are at least that many, and three times that at most; fewer in short runs
+	waitTimes   = 5       // leases last longer than in histories, because requests take longer under load
+	accountDue  = waitTimes * dueTime
+	accountTime = time.Second // to wait for an answer
+	minExpires  = 20 * time.Millisecond
+	maxExpires  = 300 * time.Millisecond
+	faultsInAll = 100
+	betweenAll  = 50_000 // operations between two faults of a long run, at least
+)
+
+// TestAccounts puts much more load on systems than a history can hold, and checks accounts
+// of each item: -ops operations on each system, or as many as there is time for in -duration.
+func TestAccounts(t *testing.T) {
+	seed := flags.firstSeed(t)
+	found := false
+	for _, s := range append(systems(), calmSystems()...) {
+		t.Run(s.name, func(t *testing.T) {
+			found = true
+			y := newTally()
+			before := ownResources(t)
+			t.Run("run", func(t *testing.T) {
+				r := newRig(t, s.name, seed, y)
+				s.start(r)
+				r.start()
+				b := &bank{rig: r, books: proof.NewBooks(int64(r.skew)), target: int64(flags.ops)}
+				b.run()
+			})
+			t.Logf("%s, %v", s.name, y)
+			wantNoMore(t, "the test", before, own(t))
+		})
+	}
+	if !found {
+		t.Error("there is no such system")
+	}
+}
+
+// bank is a run that keeps accounts.
+type bank struct {
+	*rig
+	books   *proof.Books
+	target  int64
+	done    atomic.Int64 // operations
+	strikes chan struct{}
+	calm    calm
+
+	full   []string // queues
+	scarce []string // those with few items, so that requests wait
+	dead   []string // dead-letter queues
+}
+
+// run puts load on the system until enough operations are done, and closes the books.
+func (b *bank) run() {
+	b.timeout.Store(int64(accountTime))
+	if len(b.faults) == 0 { // each request is answered, however slow the machine is
+		b.timeout.Store(int64(patience))
+	}
+	for i := range 6 {
+		b.full = append(b.full, fmt.Sprint("a-", i))
+	}
+	b.full = append(b.full, "fifo-0", "fifo-1")
+	b.scarce = []string{"w-0", "fifo-w"}
+	for _, name := range slices.Concat(b.full, b.scarce) {
+		b.dead = append(b.dead, name+"-dead")
+	}
+	b.strikes = make(chan struct{}, 1)
+	var running sync.WaitGroup
+	for n := range lines {
+		l := newLine(b.t, b.toNATS.url())
+		workers := int(min(maxWorkers, max(4, b.target/20_000)))
+		for i := range workers {
+			w := &teller{
+				bank:     b,
+				burster:  newBurster(b.t, newCaller(b.t, n*workers+i, l, &b.timeout, b.zero)),
+				workload: &workload{random: rand.New(rand.NewPCG(b.random.Uint64(), 6))},
+			}
+			running.Go(w.run)
+		}
+	}
+	go func() {
+		running.Wait()
+		close(b.strikes)
+	}()
+	for range b.strikes {
+		if len(b.faults) == 0 {
+			continue
+		}
+		f := b.faults[b.struck%len(b.faults)]
+		b.struck++
+		b.calm.note()
+		f.strike()
+		b.calm.note()
+		b.tally.fault(f.name, 1)
+		if b.struck%len(b.faults) == 0 {
+			b.t.Logf("%d operations and %d faults in %v", b.done.Load(), b.struck, time.Since(b.zero).Round(time.Second))
+		}
+	}
+	if !b.t.Failed() {
+		b.close()
+	}
+}
+
+// over reports whether the run ends early.
+func (b *bank) over() bool {
+	return b.t.Failed() || flags.duration > 0 && time.Since(b.zero) > flags.duration
+}
+
+// count counts operations, and asks for a fault now and then.
+func (b *bank) count(n int) {
+	now := b.done.Add(int64(n))
+	if every := max(b.target/faultsInAll, min(b.target/4, betweenAll)); now/every != (now-int64(n))/every {
+		select {
+		case b.strikes <- struct{}{}:
+		default: // one is being made
+		}
+	}
+}
+
+// close ends the system and balances the books with its store.
+func (b *bank) close() {
+	for _, c := range b.clients {
+		c.line.close()
+	}
+	db := b.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	b.scan(ctx, db, -1)
+	<-time.After(accountDue + 2*b.skew)
+	for _, name := range slices.Concat(b.full, b.scarce, b.dead) {
+		must(b.t, b.empty(ctx, db, name))
+	}
+	b.scan(ctx, db, 0)
+	balance, err := b.books.Close()
+	if err != nil {
+		b.tally.add(func() { b.tally.violations++ })
+		b.t.Errorf("%v\nmake a similar run: %s", err, b.again())
+	}
+	b.t.Log(balance)
+}
+
+// again returns the command that reproduces the run.
+func (b *bank) again() string {
+	return fmt.Sprintf("go test %s-count=1 -timeout 0 -run '^TestAccounts$/^%s$' ./testenv/proof -seed %d -ops %d", tagFlags, b.name, b.seed, b.target)
+}
+
+// empty removes what is left in a queue.
+func (b *bank) empty(ctx context.Context, db kv.Database, name string) (err error) {
+	var q fdbpq.Target
+	if isFIFO(name) {
+		q, err = keyspace().Queue(name)
+	} else {
+		q, err = keyspace().PriorityQueue(name)
+	}
+	ops := make([]fdbpq.Op, 500)
+	for i := range ops {
+		ops[i] = fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}
+	}
+	batcher := fdbpq.NewBatcher(db, keyspace())
+	for err == nil {
+		var results []fdbpq.Result
+		if results, err = batcher.Apply(ctx, ops); err != nil {
+			break
+		}
+		for _, result := range results {
+			if errors.Is(result.Err, fdbpq.ErrEmpty) {
+				return nil
+			}
+			if err = result.Err; err != nil {
+				break
+			}
+			value, _, _ := strings.Cut(string(result.Item.Value), " ")
+			b.books.Left(name, value)
+		}
+	}
+	return fmt.Errorf("queue %s: %w", name, err)
+}
+
+// teller is one of the clients.
+type teller struct {
+	*bank
+	*burster
+	*workload
+	operations map[string]int
+	outcomes   map[string]int
+	broken     bool    // a request failed
+	late       []*grip // leases that run out
+	hungry     bool    // a queue was empty
+	unheard    []unheard
+}
+
+func (w *teller) run() {
+	w.operations, w.outcomes = map[string]int{}, map[string]int{}
+	random, few := w.workload.random, min(fewItems, w.target/20)
+	for w.done.Load() < w.target && !w.bank.over() && w.books.Problems() == nil {
+		waiting := w.books.Waiting()
+		switch x := random.IntN(100); {
+		case len(w.grips) > maxGrips, len(w.grips) > 0 && x < 40:
+			w.useAll()
+		case len(w.grips) > 0 && x < 45:
+			w.one(w.use(w.grips[random.IntN(len(w.grips))]))
+		case waiting < few, waiting < 3*few && (x < 72 || w.hungry):
+			w.pushAll()
+		case x == 99:
+			w.toNobody()
+		default:
+			w.one(w.take(x%7 == 0))
+		}
+		w.settleUnheard(false)
+		if w.broken {
+			w.line.awaiting.Lock() // one of them asks often enough
+			w.await()
+			w.line.awaiting.Unlock()
+			w.broken = false
+		}
+	}
+	w.settleUnheard(true)
+	w.tally.add(func() {
+		for kind, n := range w.operations {
+			w.tally.operations[kind] += n
+		}
+		for outcome, n := range w.outcomes {
+			w.tally.outcomes[outcome] += n
+		}
+	})
+}
+
+// end judges an operation.
+func (w *teller) end(op *proof.Operation, i proof.Intent) {
+	w.books.End(op, i)
+	n := max(1, len(op.Items))
+	w.operations[string(op.Kind)] += n
+	w.outcomes[string(op.Outcome)] += n
+	if takes(op.Kind) && op.Outcome == proof.Empty {
+		n = 0 // that would be no load
+	}
+	w.hungry = takes(op.Kind) && op.Outcome == proof.Empty
+	w.broken = w.broken || broken(op) && op.Text != ""
+	w.count(n)
+}
+
+// one sends one request.
+func (w *teller) one(op proof.Operation) {
+	intent := w.books.Begin(&op)
+	w.send(&op, 0)
+	w.end(&op, intent)
+	w.note(w.workload, &op)
+}
+
+// pushAll pushes many items.
+func (w *teller) pushAll() {
+	random := w.workload.random
+	requests := make([]pending, 1+random.IntN(maxBurst))
+	for i := range requests {
+		op := &requests[i].op
+		op.Kind, op.Queue = proof.Push, w.someQueue(5, 0)
+		if random.IntN(8) == 0 {
+			op.Batch = 1 + random.IntN(maxPushed)
+			for range op.Batch {
+				op.Items = append(op.Items, proof.Item{Value: strconv.FormatInt(w.books.New(), 10)})
+			}
+		} else {
+			op.Value = strconv.FormatInt(w.books.New(), 10)
+		}
+		if !isFIFO(op.Queue) {
+			op.Priority = random.Int64N(4) - 1
+		}
+	}
+	w.burst(requests)
+}
+
+// useAll uses most of the worker's tokens. The other leases run out, and the worker uses
+// their tokens too late.
+func (w *teller) useAll() {
+	random := w.workload.random
+	now := time.Now()
+	var requests []pending
+	for i, g := range w.grips {
+		tooLate := g.Until.Before(now)
+		switch {
+		case !tooLate && random.IntN(10) == 0:
+			w.late = append(w.late, g)
+			w.grips[i] = nil
+			continue
+		case tooLate && random.IntN(2) == 0:
+			continue
+		}
+		r := pending{op: w.use(g), token: g.AckSubject()}
+		if !tooLate && random.IntN(2) == 0 {
+			r.silent = true
+			r.op.Kind, r.op.Delay, r.op.Snooze = proof.Ack, 0, false
+		}
+		if takes(r.op.Kind) { // gets more than an answer
+			r.op.Kind = proof.Ack
+		}
+		requests = append(requests, r)
+	}
+	w.burst(requests)
+	if random.IntN(4) > 0 { // otherwise they are used once more
+		w.grips = nil
+	}
+	w.grips = slices.DeleteFunc(w.grips, func(g *grip) bool { return g == nil })
+	late := slices.IndexFunc(w.late, func(g *grip) bool { return g.Until.After(now) })
+	if late < 0 {
+		late = len(w.late)
+	}
+	w.grips = append(w.grips, w.late[:late]...)
+	w.late = slices.Delete(w.late, 0, late)
+}
+
+func (w *teller) burst(requests []pending) {
+	padding := func() int {
+		if w.workload.random.IntN(5000) == 0 {
+			return 120_000
+		}
+		return w.workload.random.IntN(100)
+	}
+	w.sendAll(requests, padding,
+		func(r *pending) { r.intent = w.books.Begin(&r.op) },
+		func(r *pending) { w.end(&r.op, r.intent) })
+}
+
+// someQueue returns a queue, a scarce or dead-letter queue with the given percentages.
+func (w *teller) someQueue(scarce, dead int) string {
+	random, from := w.workload.random, w.full
+	switch x := random.IntN(100); {
+	case x < scarce:
+		from = w.scarce
+	case x < scarce+dead:
+		from = w.dead
+	}
+	return from[random.IntN(len(from))]
+}
+
+// use returns an operation with a token.
+func (w *teller) use(g *grip) proof.Operation {
+	op := w.useOf(g)
+	if !strings.HasSuffix(g.queue, "-dead") && w.workload.random.IntN(12) == 0 {
+		op.Kind, op.Delay, op.Snooze = proof.Term, 0, false
+	}
+	return op
+}
+
+// take returns a pop or a lease.
+func (w *teller) take(pop bool) (op proof.Operation) {
+	random := w.workload.random
+	op.Queue = w.someQueue(20, 15)
+	few := !slices.Contains(w.full, op.Queue)
+	if pop {
+		op.Kind = []proof.Kind{proof.PopMin, proof.PopMax}[random.IntN(2)]
+	} else {
+		op.Kind = []proof.Kind{proof.LeaseMin, proof.LeaseMax}[random.IntN(2)]
+		op.Wait = waitTimes * int64(waits[random.IntN(len(waits))])
+	}
+	if isFIFO(op.Queue) {
+		op.Kind = fromFront(op.Kind)
+	}
+	if few && random.IntN(2) == 0 || random.IntN(10) == 0 {
+		op.Expires = int64(minExpires) + random.Int64N(int64(maxExpires-minExpires))
+	}
+	most := maxServed
+	if op.Expires > 0 {
+		most = maxAwaited
+	}
+	if n := 1 + random.IntN(most); n > 1 {
+		op.Batch = n
+	}
+	return op
+}

@@ -1,0 +1,89 @@
+package proof
+
+import "fmt"
+
+// Balance is what Close has added up.
+type Balance struct {
+	Items, Missing, Takes, Again, Fences, MayFences, Redelivered, Buried, Gone int64
+}
+
+// String is the report.
+func (b Balance) String() string {
+	return fmt.Sprintf("%d items; missing %d, and unanswered pops may have taken %d; stored again %d; delivered more than once %d; "+
+		"fences of no known lease %d, and unanswered operations may have used %d; dead letters %d; sent to nobody while nothing was broken %d",
+		b.Items, b.Missing, b.Takes, b.Again, b.Redelivered, b.Fences, b.MayFences, b.Buried, b.Gone)
+}
+
+// Close adds everything up, after all that was left has been entered. It returns everything
+// that is wrong.
+func (b *Books) Close() (Balance, error) {
+	b.completeBatches()
+	sum := Balance{
+		Items: b.items.Load(), Takes: b.takes.Load(), Again: b.again.Load(), MayFences: b.fences.Load(),
+		Fences: b.graves.fences.Load(), Buried: b.graves.letters.Load(), Gone: b.gone.Load(),
+	}
+	for n := range sum.Items {
+		e := &b.chunk(n)[n%chunkSize]
+		if e.marks&pushed != 0 && e.marks&(settled|mayAck) == 0 {
+			if sum.Missing++; sum.Missing > sum.Takes {
+				b.problem("lost: %d, pushed, and not there any more", n)
+			}
+		}
+		if e.fence > 0 {
+			sum.Fences += b.checkCounts(n, e)
+		}
+		if e.fence > 1 {
+			sum.Redelivered++
+		}
+	}
+	if sum.Again > sum.Takes {
+		b.problem("stored again under another id: %d items, and only %d pops can have done that", sum.Again, sum.Takes)
+	}
+	if sum.Fences > sum.MayFences {
+		b.problem("%d fences are of no known lease, and only %d operations can have used one", sum.Fences, sum.MayFences)
+	}
+	return sum, b.Problems()
+}
+
+// checkCounts compares fence and deliveries of the newest lease with the operations that
+// clients know of. It returns how many fences are of none of them.
+func (b *Books) checkCounts(n int64, e *entry) (unknown int64) {
+	naks, snoozes := int64(e.naks), int64(e.snoozes)
+	if e.marks&naked != 0 {
+		naks--
+	}
+	if e.marks&snoozed != 0 {
+		snoozes--
+	}
+	unknown = int64(e.fence) - int64(e.leases) - naks
+	counted := int64(e.leases) - snoozes
+	if d := int64(e.deliveries); unknown < 0 || d < counted-unknown || d > counted+unknown {
+		b.problem("item %d: fence %d and %d deliveries, after %d leases, %d negative acknowledgements and %d snoozes",
+			n, e.fence, d, e.leases, naks, snoozes)
+	}
+	return max(unknown, 0)
+}
+
+// Left records an item that was found in the store after all had ended.
+func (b *Books) Left(queue, value string) {
+	e, unlock := b.entry(value)
+	if e == nil {
+		return
+	}
+	defer unlock()
+	if e.left(queue) || !isDead(queue) && e.marks&buried != 0 {
+		b.problem("given up and left: %q, in %s", value, queue)
+		return
+	}
+	b.arrive(e, queue, value, 0)
+	switch {
+	case e.marks&settled != 0:
+		b.problem("settled and left: %q", value)
+	case e.marks&refused != 0:
+		b.problem("refused, but left: %q", value)
+	}
+	if e.marks&settled == 0 {
+		b.ended.Add(1)
+	}
+	e.marks |= popped
+}

@@ -1,0 +1,57 @@
+package proof
+
+import (
+	"strconv"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// batch is a batch of pushes of unknown outcome.
+type batch []string // values
+
+// pushBatch records a batch of pushes.
+func (b *Books) pushBatch(op *Operation) {
+	newest := map[int64]fdbpq.ID{} // by priority
+	for _, item := range op.Items {
+		b.push(&Operation{Kind: Push, Queue: op.Queue, Value: item.Value, ID: item.ID, Outcome: op.Outcome})
+		if op.Outcome != Done {
+			continue
+		}
+		id, err := fdbpq.ParseID(item.ID)
+		if before, ok := newest[id.Priority]; err != nil || ok && compareIDs(before, id) >= 0 {
+			b.problem("a batch in the wrong order: %q is %s, after %s: %v", item.Value, item.ID, before, err)
+		}
+		newest[id.Priority] = id
+	}
+	if op.open() {
+		values := make(batch, len(op.Items))
+		for i, item := range op.Items {
+			values[i] = item.Value
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.mu.batches = append(b.mu.batches, values)
+	}
+}
+
+// completeBatches marks all items of a batch as pushed if one of them was.
+func (b *Books) completeBatches() {
+	b.mu.Lock()
+	batches := b.mu.batches
+	b.mu.Unlock()
+	for _, values := range batches {
+		var entries []*entry
+		seen := false
+		for _, value := range values {
+			n, _ := strconv.ParseInt(value, 10, 64)
+			e := &b.chunk(n)[n%chunkSize]
+			entries = append(entries, e)
+			seen = seen || e.id != 0 || e.marks&settled != 0
+		}
+		for _, e := range entries {
+			if seen {
+				e.marks |= pushed
+			}
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package proof_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/proof"
+)
+
+// burster sends many requests at once, each of which gets one reply, and so makes more load
+// than callers do. It handles replies as package client does.
+type burster struct {
+	*caller
+	inbox   string // of its replies, without the number
+	replies chan *nats.Msg
+	sent    int // requests so far; each reply subject is used once
+}
+
+// pending is one request of a burst.
+type pending struct {
+	op     proof.Operation
+	intent proof.Intent
+	token  string // the subject of acknowledgements
+	silent bool   // without a reply
+	ended  bool
+}
+
+func newBurster(t *testing.T, c *caller) *burster {
+	b := &burster{caller: c, inbox: c.line.nc.NewInbox() + ".", replies: make(chan *nats.Msg, 16*maxGrips)}
+	_, err := c.line.nc.ChanSubscribe(b.inbox+"*", b.replies)
+	must(t, err)
+	return b
+}
+
+// sendAll sends the requests. It calls begin before each one, and end when its outcome is
+// known.
+func (b *burster) sendAll(requests []pending, padding func() int, begin, end func(*pending)) {
+	broken, first, open := b.line.context(), b.sent, 0
+	for i := range requests {
+		r := &requests[i]
+		r.op.Client = b.number
+		m := b.encode(r, padding)
+		if !r.silent {
+			m.Reply = b.inbox + strconv.Itoa(b.sent)
+			open++
+		}
+		b.sent++
+		begin(r)
+		r.op.Call = time.Since(b.zero).Nanoseconds()
+		err := b.line.nc.PublishMsg(m)
+		if err != nil || r.silent {
+			if !r.silent {
+				open--
+			}
+			b.finish(r, nil, err, end)
+		}
+	}
+	timeout := time.NewTimer(time.Duration(b.timeout.Load()))
+	defer timeout.Stop()
+	for open > 0 {
+		select {
+		case m := <-b.replies:
+			n, err := strconv.Atoi(strings.TrimPrefix(m.Subject, b.inbox))
+			if i := n - first; err == nil && i >= 0 && i < len(requests) && !requests[i].ended {
+				b.finish(&requests[i], m, nil, end)
+				open--
+			}
+		case <-broken.Done():
+			open = 0
+		case <-timeout.C:
+			open = 0
+		}
+	}
+	for i := range requests {
+		if !requests[i].ended {
+			b.finish(&requests[i], nil, nil, end)
+		}
+	}
+}
+
+// encode returns the message of a request.
+func (b *burster) encode(r *pending, padding func() int) *nats.Msg {
+	switch op := &r.op; op.Kind {
+	case proof.Push:
+		return b.encodePush(op, padding)
+	case proof.Nak:
+		ack := subjects.Ack{Kind: subjects.AckNak, Delay: time.Duration(op.Delay), HasDelay: true, Snooze: op.Snooze}
+		return &nats.Msg{Subject: r.token, Data: ack.Encode()}
+	case proof.Extend:
+		return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckProgress}.Encode()}
+	case proof.Term:
+		return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckTerm}.Encode()}
+	default:
+		return &nats.Msg{Subject: r.token}
+	}
+}
+
+// encodePush returns the message of a push, or of a batch of them.
+func (b *burster) encodePush(op *proof.Operation, padding func() int) *nats.Msg {
+	fifo := isFIFO(op.Queue)
+	if op.Batch > 0 {
+		m := &nats.Msg{Subject: b.subject(op.Queue, subjects.PushBatch, subjects.EnqueueBatch)}
+		for i, item := range op.Items {
+			frame := subjects.Frame{Value: pad(item.Value, 3*(padding()/3))} // needs no header
+			if !fifo {
+				frame.Priority = op.Priority + int64(i%2)
+			}
+			m.Data = subjects.AppendFrame(m.Data, frame)
+		}
+		return m
+	}
+	pushed := message(op, padding())
+	m := &nats.Msg{Subject: b.subject(op.Queue, subjects.Push, subjects.Enqueue), Data: pushed.Value, Header: pushed.Headers}
+	if op.Priority != 0 {
+		m.Header = maps.Clone(m.Header)
+		if m.Header == nil {
+			m.Header = nats.Header{}
+		}
+		m.Header[subjects.HeaderPriority] = []string{strconv.FormatInt(op.Priority, 10)}
+	}
+	return m
+}
+
+// subject returns the subject of a verb of priority queues, or of that of FIFO queues.
+func (b *burster) subject(queue string, verb, fifo subjects.Verb) string {
+	kind := subjects.Priority
+	if isFIFO(queue) {
+		kind, verb = subjects.FIFO, fifo
+	}
+	subject, err := bridgeGrammar().Build(subjects.Request{Kind: kind, Verb: verb, Queue: queue})
+	must(b.t, err)
+	return subject
+}
+
+// sendToNobody sends a pop or lease whose answer nobody receives.
+func (b *burster) sendToNobody(op *proof.Operation) {
+	verb, options := subjects.PopMin, subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires)}
+	if back(op.Kind) {
+		verb = subjects.PopMax
+	}
+	if op.Wait > 0 {
+		options.Lease, options.AckWait = true, time.Duration(op.Wait)
+	}
+	op.Client, op.Call = b.number, time.Since(b.zero).Nanoseconds()
+	m := &nats.Msg{Subject: b.subject(op.Queue, verb, subjects.Dequeue), Data: options.Encode(), Reply: b.line.nc.NewInbox()}
+	op.Outcome = proof.Gone
+	if err := b.line.nc.PublishMsg(m); err != nil {
+		op.Outcome = proof.Refused
+	}
+}
+
+// finish records the reply to a request, nil if there was none. sendErr is why it was not
+// sent.
+func (b *burster) finish(r *pending, reply *nats.Msg, sendErr error, end func(*pending)) {
+	op := &r.op
+	op.Return = time.Since(b.zero).Nanoseconds()
+	err := sendErr
+	switch {
+	case sendErr != nil:
+	case reply == nil:
+		err = fmt.Errorf("%w: no reply", client.ErrUnknownOutcome)
+	default:
+		err = b.read(op, reply)
+	}
+	op.Outcome = b.outcome(op, err)
+	if err != nil && !r.silent {
+		op.Text = err.Error()
+	}
+	r.ended = true
+	end(r)
+}
+
+// read reads the reply to an operation.
+func (b *burster) read(op *proof.Operation, reply *nats.Msg) error {
+	if len(reply.Data) == 0 && reply.Header.Get("Status") == "503" {
+		return client.ErrNoBridge
+	}
+	if failure := subjects.ErrorFromHeaders(reply.Header); failure != nil {
+		return (*client.Error)(failure)
+	}
+	switch op.Kind {
+	case proof.Push:
+		if op.Batch > 0 {
+			return readBatch(op, reply)
+		}
+		pushed, err := subjects.ParsePushed(reply.Data)
+		if err != nil || pushed.ID == "" {
+			return errors.Join(client.ErrBadReply, err)
+		}
+		op.ID = pushed.ID
+	case proof.Extend:
+		info, err := subjects.ParseLeaseHeaders(reply.Header)
+		if err != nil || info.Until.IsZero() {
+			return errors.Join(client.ErrBadReply, err)
+		}
+		op.Until = b.since(info.Until)
+	}
+	return nil
+}
+
+// readBatch reads the reply to a batch of pushes.
+func readBatch(op *proof.Operation, reply *nats.Msg) error {
+	pushed, err := subjects.ParsePushedBatch(reply.Data)
+	if err != nil || len(pushed.IDs) != len(op.Items) {
+		return errors.Join(client.ErrBadReply, err)
+	}
+	for i, id := range pushed.IDs {
+		op.Items[i].ID = id
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package proof_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/testenv/proof"
+)
+
+// grip is a lease that a client has, or had.
+type grip struct {
+	*client.Delivery
+	queue string
+	item  proof.Item
+	back  bool // it was leased from there
+	wait  int64
+}
+
+// waits are the lengths of leases. The shortest is the shortest there is.
+var waits = []time.Duration{fdbpq.MinLease, 2 * fdbpq.MinLease, 4 * fdbpq.MinLease}
+
+const (
+	// maxDelay bounds the delays of negative acknowledgements.
+	maxDelay = 300 * time.Millisecond
+	// maxWait bounds how long requests wait for an item.
+	maxWait = 100 * time.Millisecond
+	// dueTime is how long items are held at most.
+	dueTime = 500 * time.Millisecond
+	// maxBatch bounds pops and leases of several items.
+	maxBatch = 3
+)
+
+func back(k proof.Kind) bool {
+	return k == proof.PopMax || k == proof.PeekMax || k == proof.LeaseMax || k == proof.NextMax
+}
+
+// fromFront returns the operation at the front of the queue in place of one at the back.
+func fromFront(k proof.Kind) proof.Kind {
+	switch k {
+	case proof.PopMax:
+		return proof.PopMin
+	case proof.PeekMax:
+		return proof.PeekMin
+	case proof.LeaseMax:
+		return proof.LeaseMin
+	}
+	return k
+}
+
+// takes reports whether the operation takes items that are not its own yet.
+func takes(k proof.Kind) bool {
+	return k == proof.PopMin || k == proof.PopMax || k == proof.LeaseMin || k == proof.LeaseMax || k == proof.NextMin || k == proof.NextMax
+}
+
+// fill sets what an operation asks for.
+func (w *workload) fill(op *proof.Operation) {
+	lease := op.Kind == proof.LeaseMin || op.Kind == proof.LeaseMax
+	if lease {
+		op.Wait = int64(waits[w.random.IntN(len(waits))])
+	}
+	if !lease && op.Kind != proof.PopMin && op.Kind != proof.PopMax {
+		return
+	}
+	switch w.random.IntN(8) {
+	case 0, 1:
+		op.Batch = 2 + w.random.IntN(maxBatch-1)
+	case 2: // of one item, because a batch that waits takes several transactions
+		op.Expires = int64(time.Millisecond) + w.random.Int64N(int64(maxWait))
+	}
+}
+
+// nextUse returns an operation with one of the client's tokens. Now and then the client
+// first waits until that lease should be over.
+func (w *workload) nextUse(c *caller, open *openPops) (op proof.Operation, ok bool) {
+	g := c.grips[w.random.IntN(len(c.grips))]
+	if w.random.IntN(25) == 0 {
+		<-time.After(min(time.Until(g.Until), dueTime))
+	}
+	op = w.useOf(g)
+	return op, !takes(op.Kind) || !open.many(op.Queue)
+}
+
+// useOf returns an operation with a token.
+func (w *workload) useOf(g *grip) proof.Operation {
+	op := proof.Operation{Queue: g.queue, Value: g.item.Value, ID: g.item.ID, Fence: g.item.Fence, Wait: g.wait}
+	switch x := w.random.IntN(100); {
+	case x < 35:
+		op.Kind = proof.Ack
+	case x < 60:
+		op.Kind = proof.Nak
+		op.Snooze = w.random.IntN(3) == 0
+		if w.random.IntN(2) == 0 {
+			op.Delay = w.random.Int64N(int64(maxDelay))
+		}
+	case x < 75:
+		op.Kind = proof.Extend
+	case g.back:
+		op.Kind = proof.NextMax
+	default:
+		op.Kind = proof.NextMin
+	}
+	return op
+}
+
+// note keeps the leases that an operation gave, and forgets most of those that it ended.
+func (c *caller) note(w *workload, op *proof.Operation) {
+	settles := op.Kind == proof.Ack || op.Kind == proof.Nak || op.Kind == proof.Term || op.Kind == proof.NextMin || op.Kind == proof.NextMax
+	if settles && (op.Outcome == proof.Done || op.Outcome == proof.Empty || op.Outcome == proof.Stale) && w.random.IntN(4) > 0 {
+		c.drop(op)
+	}
+	c.grips = append(c.grips, c.fresh...)
+	c.fresh = nil
+}
+
+// grip returns the lease that an operation uses.
+func (c *caller) grip(op *proof.Operation) *grip {
+	return c.grips[slices.IndexFunc(c.grips, func(g *grip) bool { return g.of(op) })]
+}
+
+// drop forgets that lease.
+func (c *caller) drop(op *proof.Operation) {
+	c.grips = slices.DeleteFunc(c.grips, func(g *grip) bool { return g.of(op) })
+}
+
+// of reports whether the operation uses the lease.
+func (g *grip) of(op *proof.Operation) bool { return g.item.ID == op.ID && g.item.Fence == op.Fence }
+
+// lease leases items.
+func (c *caller) lease(ctx context.Context, q handle, op *proof.Operation) error {
+	wait, expires := client.AckWait(op.Wait), client.Expires(op.Expires)
+	if op.Batch == 0 {
+		d, err := q.lease(ctx, back(op.Kind), wait, expires)
+		if err != nil {
+			return err
+		}
+		return c.got(op, d)
+	}
+	list, err := q.leaseBatch(ctx, back(op.Kind), op.Batch, wait, expires)
+	return errors.Join(c.got(op, list...), err)
+}
+
+// popBatch pops several items.
+func (c *caller) popBatch(ctx context.Context, q handle, op *proof.Operation) error {
+	items, err := q.popBatch(ctx, back(op.Kind), op.Batch, client.Expires(op.Expires))
+	for _, item := range items {
+		value, torn := unpad(item)
+		err = errors.Join(torn, err)
+		op.Items = append(op.Items, proof.Item{Value: value, ID: item.ID})
+	}
+	return err
+}
+
+// got records leased items.
+func (c *caller) got(op *proof.Operation, list ...*client.Delivery) (err error) {
+	for _, d := range list {
+		value, torn := unpad(&d.Item)
+		subject := d.AckSubject()
+		token, malformed := fdbpq.ParseToken(subject[strings.LastIndexByte(subject, '.')+1:])
+		if malformed != nil || token.ID.String() != d.ID {
+			malformed = fmt.Errorf("%w: the token of %s: %q: %v", errTorn, d.ID, subject, malformed)
+		}
+		err = errors.Join(err, torn, malformed)
+		item := proof.Item{Value: value, ID: d.ID, Fence: token.Fence, Deliveries: d.Deliveries, Until: c.since(d.Until)}
+		op.Items = append(op.Items, item)
+		c.fresh = append(c.fresh, &grip{Delivery: d, queue: op.Queue, item: item, back: back(op.Kind), wait: op.Wait})
+	}
+	return err
+}
+
+// since returns a time by the clock of the history.
+func (c *caller) since(t time.Time) int64 { return t.Sub(c.zero).Nanoseconds() }
+
+// settle uses the token of an operation.
+func (c *caller) settle(ctx context.Context, op *proof.Operation) error {
+	g := c.grip(op)
+	switch op.Kind {
+	case proof.Ack:
+		return g.Ack(ctx)
+	case proof.Nak:
+		if op.Snooze {
+			return g.Snooze(ctx, time.Duration(op.Delay))
+		}
+		return g.Nak(ctx, time.Duration(op.Delay))
+	case proof.Term:
+		return g.Term(ctx, "")
+	case proof.Extend:
+		until, err := g.Extend(ctx)
+		if err == nil {
+			op.Until = c.since(until)
+		}
+		return err
+	}
+	d, err := g.Next(ctx)
+	if err != nil {
+		return err
+	}
+	return c.got(op, d)
+}

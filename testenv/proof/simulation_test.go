@@ -1,0 +1,224 @@
+package proof_test
+
+import (
+	"slices"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/testenv/proof"
+)
+
+// unit is one tick of the simulation, in nanoseconds of its history: more than clocks may
+// differ.
+const unit = 20_000_000
+
+// leases is the part of a simulation that leases items.
+type leases struct {
+	now    int64 // in units
+	of     map[fdbpq.ID]*leased
+	away   []fdbpq.ID // leased or delayed
+	tokens []*proof.Operation
+	ended  bool // only pops follow
+}
+
+// leased is an item that was leased.
+type leased struct {
+	fence, deliveries int64
+	until             int64 // in units
+	delayed           bool
+	lost              bool // its deliveries were forgotten, and nobody has noticed yet
+	late              int64
+}
+
+const simulatedWait = 60
+
+// bringBack returns what is due.
+func (s *simulation) bringBack() {
+	for _, id := range slices.Clone(s.away) {
+		l := s.of[id]
+		if s.ended {
+			l.late = 0
+		}
+		if l.until+l.late > s.now {
+			continue
+		}
+		if l.late == 0 && s.strikes("lease over late") {
+			s.bugs-- // unless somebody notices
+			l.late = 100
+			continue
+		}
+		l.late = 0
+		s.comeBack(id)
+	}
+}
+
+// comeBack puts a held item back.
+func (s *simulation) comeBack(id fdbpq.ID) {
+	s.away = slices.DeleteFunc(s.away, func(x fdbpq.ID) bool { return x == id })
+	l := s.of[id]
+	switch {
+	case s.strikes("lease not put back"):
+		return
+	case s.strikes("new place"):
+		again := s.newID(id.Priority)
+		s.values[again], s.of[again] = s.values[id], l
+		id = again
+	case l.deliveries > 0 && s.strikes("history lost"):
+		s.bugs--
+		l.deliveries, l.lost = 0, true
+	}
+	s.insert(id)
+}
+
+// passLate notices that a pop, of item i, should have got one that is late.
+func (s *simulation) passLate(op *proof.Operation, i int) {
+	for _, id := range s.away {
+		before := compare(id, s.items[i]) < 0
+		if s.of[id].late > 0 && s.of[id].until+1 < op.Call/unit && before == (op.Kind != proof.PopMax && op.Kind != proof.LeaseMax) {
+			s.bugs++
+		}
+	}
+}
+
+func compare(a, b fdbpq.ID) int {
+	return slices.Compare([]int64{a.Priority, a.Count}, []int64{b.Priority, b.Count})
+}
+
+// lease leases an item.
+func (s *simulation) lease(op *proof.Operation) {
+	op.Wait = unit * simulatedWait
+	back := op.Kind == proof.LeaseMax
+	for _, id := range s.away { // one that should still be away
+		l, bug := s.of[id], "lease over early"
+		if l.delayed {
+			bug = "delay over early"
+		}
+		if l.until*unit > op.Return+2*unit && l.late == 0 && s.strikes(bug) {
+			s.away = slices.DeleteFunc(s.away, func(x fdbpq.ID) bool { return x == id })
+			s.give(op, id)
+			return
+		}
+	}
+	if len(s.items) == 0 {
+		op.Outcome = proof.Empty
+		return
+	}
+	i := 0
+	if back {
+		i = len(s.items) - 1
+	}
+	s.passLate(op, i)
+	id := s.items[i]
+	s.items = slices.Delete(s.items, i, i+1)
+	if !s.clear && s.random.IntN(20) == 0 && s.unanswered < 3 {
+		s.unanswered++
+		op.Outcome = proof.Lost
+	}
+	s.give(op, id)
+}
+
+// give leases the item.
+func (s *simulation) give(op *proof.Operation, id fdbpq.ID) {
+	l := s.of[id]
+	if l == nil {
+		l = &leased{}
+		s.of[id] = l
+	}
+	if l.fence == 0 || !s.strikes("one fence twice") {
+		l.fence++
+	}
+	l.deliveries++
+	l.until, l.delayed = s.now+simulatedWait, false
+	s.away = append(s.away, id)
+	if op.Outcome != proof.Done {
+		return
+	}
+	if l.lost {
+		l.lost = false
+		s.bugs++
+	}
+	until := unit * l.until
+	if s.strikes("wrong end of the lease") {
+		until += 100 * unit
+	}
+	op.Items = []proof.Item{{Value: s.values[id], ID: id.String(), Fence: l.fence, Deliveries: l.deliveries, Until: until}}
+	s.tokens = append(s.tokens, &proof.Operation{ID: id.String(), Value: s.values[id], Fence: l.fence, Wait: op.Wait})
+}
+
+// use uses a token: often the newest, sometimes an old one.
+func (s *simulation) use(op *proof.Operation) {
+	if len(s.tokens) == 0 {
+		op.Kind = proof.Len
+		op.Len = int64(len(s.items))
+		return
+	}
+	token := s.tokens[s.random.IntN(len(s.tokens))]
+	if s.random.IntN(2) == 0 {
+		token = s.tokens[len(s.tokens)-1]
+	}
+	op.ID, op.Value, op.Fence, op.Wait = token.ID, token.Value, token.Fence, token.Wait
+	switch x := s.random.IntN(10); {
+	case x < 4:
+		op.Kind = proof.Ack
+	case x < 8:
+		op.Kind, op.Snooze = proof.Nak, s.random.IntN(2) == 0
+		if s.random.IntN(3) > 0 {
+			op.Delay = 80 * unit
+		}
+	default:
+		op.Kind = proof.Extend
+	}
+	id, _ := fdbpq.ParseID(op.ID)
+	there := slices.Contains(s.items, id) || slices.Contains(s.away, id)
+	l := s.of[id]
+	switch {
+	case there && op.Fence < l.fence && s.strikes("fence ignored"):
+	case there && op.Fence == l.fence-1 && s.strikes("token after nak"):
+	case there && op.Fence == l.fence && s.strikes("false stale"):
+		op.Outcome = proof.Stale
+		return
+	case !there || op.Fence != l.fence:
+		op.Outcome = proof.Stale
+		return
+	}
+	if !s.clear && s.random.IntN(20) == 0 {
+		op.Outcome = proof.Unknown
+		if s.random.IntN(2) == 0 {
+			return
+		}
+	}
+	s.settle(op, id, l)
+}
+
+// settle does what a token is used for.
+func (s *simulation) settle(op *proof.Operation, id fdbpq.ID, l *leased) {
+	if i := slices.Index(s.away, id); i >= 0 {
+		s.away = slices.Delete(s.away, i, i+1)
+	} else if i := slices.Index(s.items, id); i >= 0 {
+		s.items = slices.Delete(s.items, i, i+1)
+	}
+	l.late = 0
+	switch op.Kind {
+	case proof.Ack:
+		if s.strikes("ack removes nothing") {
+			s.away = append(s.away, id)
+		}
+	case proof.Extend:
+		l.until, l.delayed = s.now+simulatedWait, false
+		op.Until = unit * l.until
+		s.away = append(s.away, id)
+	case proof.Nak:
+		l.fence++
+		if op.Snooze {
+			l.deliveries--
+		}
+		if op.Delay > 0 {
+			l.until, l.delayed = s.now+op.Delay/unit, true
+			s.away = append(s.away, id)
+			return
+		}
+		s.insert(id)
+		if s.strikes("given back twice") {
+			s.insert(id)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package proof
+
+import "slices"
+
+// status says where an item is. A new one needs its transitions below, and a word in
+// reachable.
+type status uint8
+
+const (
+	away status = iota // not pushed yet, gone, or taken by a pop of unknown outcome
+	ready
+	leased
+	delayed
+)
+
+// itemState is the state of one item.
+type itemState struct {
+	status status
+	fence  uint16 // a token holds if it has this fence
+	hold   uint16 // says when the item comes back: an index into queueModel.holds
+}
+
+// held reports whether the item comes back when it is due.
+func (i itemState) held() bool { return i.status == leased || i.status == delayed }
+
+// holds reports whether a token with the fence is good.
+func (i itemState) holds(fence uint16) bool { return i.status != away && i.fence == fence }
+
+// state is the state of a queue. Items are numbered in the order of their ids.
+type state struct {
+	items []itemState     // shared with earlier states: see set
+	taken [MaxOpen]uint16 // by what a pop of unknown outcome may have taken: the item's number, plus 1
+	over  bool            // all operations with a known outcome are done
+}
+
+func (s *state) set(i int, to itemState) {
+	s.items = slices.Clone(s.items)
+	s.items[i] = to
+}
+
+// The transitions of an item, each from the states that the model has made sure of.
+
+func (s *state) push(i int)                      { s.set(i, itemState{status: ready}) }
+func (s *state) take(i int)                      { s.set(i, itemState{fence: s.items[i].fence}) }
+func (s *state) comeBack(i int)                  { s.set(i, itemState{status: ready, fence: s.items[i].fence}) }
+func (s *state) lease(i int, fence, hold uint16) { s.set(i, itemState{leased, fence, hold}) }
+func (s *state) nak(i int, delay bool, hold uint16) {
+	s.set(i, nakked(s.items[i].fence+1, delay, hold))
+}
+func (s *state) extend(i int, hold uint16) { s.set(i, itemState{leased, s.items[i].fence, hold}) }
+
+// nakked is the state after a negative acknowledgement.
+func nakked(fence uint16, delay bool, hold uint16) itemState {
+	if !delay {
+		return itemState{status: ready, fence: fence}
+	}
+	return itemState{delayed, fence, hold}
+}
+
+func (s *state) equal(o *state) bool {
+	return s.taken == o.taken && s.over == o.over && slices.Equal(s.items, o.items)
+}
+
+func (s *state) hash() uint64 {
+	h := uint64(14695981039346656037)
+	mix := func(x uint64) { h = (h ^ x) * 1099511628211; h ^= h >> 29 }
+	for _, i := range s.items {
+		mix(uint64(i.status) | uint64(i.fence)<<8 | uint64(i.hold)<<24)
+	}
+	for _, x := range s.taken {
+		mix(uint64(x))
+	}
+	if s.over {
+		mix(1)
+	}
+	return h
+}

@@ -1,0 +1,291 @@
+package proof
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// step is an operation of the model. Its result is part of it.
+type step struct {
+	kind stepKind
+	call int64
+	end  int64 // when it was answered
+	back bool  // at which end of the queue
+	text string
+
+	item    int    // pushed, or of the token; -1 for none. With stepServe, acknowledged before
+	fence   uint16 // of the token
+	use     Kind   // of the token
+	delayed bool   // Nak has a delay
+	hold    uint16 // of Nak, Extend, and stepMayLease
+
+	served []served // in order
+	asked  int      // how many items
+	peek   bool
+
+	n     int64 // result of a len
+	slack int64 // items that it may count although nobody ever saw them
+	slot  int   // of what a pop of unknown outcome took
+}
+
+// served is one item of a result.
+type served struct {
+	item  int
+	fence uint16 // 0 if it is not leased
+	hold  uint16
+}
+
+type stepKind uint8
+
+const (
+	stepPush stepKind = iota
+	stepServe
+	stepLen
+	stepSettle
+	stepStale
+	stepMaySettle // a use of a token with unknown outcome counts, if the token holds
+	stepMayTake   // an open pop takes an item, if there is one
+	stepMayLease  // an open lease does
+	stepGiveBack  // the item of an open pop is put back
+	stepRestore   // an item that one of them took is pushed again
+	stepOver      // no operation with a known outcome comes later
+)
+
+// translation turns the operations of a queue into steps.
+type translation struct {
+	a       *account
+	m       *queueModel
+	numbers map[fdbpq.ID]int
+	unseen  []int64
+	slots   int
+	last    int64 // when the last operation of known outcome was answered
+	list    []porcupine.Operation
+}
+
+// steps translates the operations of a queue, for a simple model or for the full one.
+func steps(a *account, ops []*Operation, m *queueModel, numbers map[fdbpq.ID]int) []porcupine.Operation {
+	t := &translation{a: a, m: m, numbers: numbers, unseen: a.unseen(ops)}
+	m.holds = m.holds[:0]
+	for _, op := range ops {
+		if !op.open() {
+			t.last = max(t.last, op.Return)
+		}
+		t.translate(op)
+	}
+	if m.simple {
+		t.list = append(t.list, porcupine.Operation{Input: &step{kind: stepOver, item: -1}, Call: t.last + 1, Return: t.last + 2})
+	}
+	return t.list
+}
+
+// add adds a step that takes place between the request and the answer, or at any time after
+// the request if that is math.MaxInt64.
+func (t *translation) add(op *Operation, end int64, p step) {
+	p.call, p.end, p.back = op.Call, end, op.Kind.back()
+	if p.text == "" {
+		p.text = describe(op)
+	}
+	t.list = append(t.list, porcupine.Operation{ClientId: op.Client, Input: &p, Call: op.Call, Return: end})
+}
+
+func (t *translation) translate(op *Operation) {
+	switch {
+	case op.Outcome == Refused:
+	case op.Kind == Push:
+		t.push(op)
+	case op.Kind == Len && op.Outcome == Done:
+		t.add(op, op.Return, step{kind: stepLen, item: -1, n: op.Len, slack: t.slack(op)})
+	case op.Kind.settles() && op.Outcome == Stale:
+		t.add(op, op.Return, step{kind: stepStale, item: t.number(op.ID), fence: uint16(op.Fence)})
+	case op.Kind.settles() && op.open():
+		t.maySettle(op)
+		t.mayTake(op)
+	case op.Kind == Ack || op.Kind == Nak || op.Kind == Extend:
+		t.add(op, op.Return, t.settle(op, stepSettle, op.Return))
+	case op.Kind.serves() && !op.open():
+		t.serve(op, op.asked())
+	case op.Kind.pops() || op.Kind.leases():
+		if len(op.Items) > 0 {
+			t.serve(op, len(op.Items))
+		}
+		t.mayTake(op)
+	}
+}
+
+// number returns the number of an item, whose id was parsed before.
+func (t *translation) number(id string) int {
+	parsed, _ := fdbpq.ParseID(id)
+	return t.numbers[parsed]
+}
+
+// push adds the push of an item that anybody saw.
+func (t *translation) push(op *Operation) {
+	ids := t.a.ids[op.Value]
+	if len(ids) == 0 {
+		return
+	}
+	end := op.Return
+	if op.open() {
+		end = math.MaxInt64
+	}
+	t.add(op, end, step{kind: stepPush, item: t.numbers[ids[0]]})
+	for _, id := range ids[1:] {
+		t.add(op, math.MaxInt64, step{kind: stepRestore, item: t.numbers[id], text: "push again what a lost pop took: " + op.Value})
+	}
+}
+
+// serve adds an operation that returned items.
+func (t *translation) serve(op *Operation, asked int) {
+	p := step{kind: stepServe, item: -1, asked: asked, peek: op.Kind.peeks()}
+	if op.Kind.nexts() {
+		// One transaction does both, but other operations in it may come in between.
+		p.item = t.number(op.ID)
+		t.add(op, op.Return, step{kind: stepSettle, item: p.item, fence: uint16(op.Fence), use: Ack, text: "the ack of " + describe(op)})
+	}
+	for _, item := range op.items() {
+		got := served{item: t.number(item.ID)}
+		if op.Kind.leases() {
+			got.fence, got.hold = uint16(item.Fence), t.leaseHold(item)
+		}
+		p.served = append(p.served, got)
+	}
+	t.add(op, op.Return, p)
+}
+
+// settle returns the step of an operation with a token.
+func (t *translation) settle(op *Operation, kind stepKind, answered int64) step {
+	p := step{kind: kind, item: t.number(op.ID), fence: uint16(op.Fence), use: op.Kind}
+	switch op.Kind {
+	case Nak:
+		p.delayed = op.Delay > 0 || kind == stepMaySettle
+		p.hold = t.delayHold(op.Call+op.Delay, later(answered, op.Delay))
+	case Extend:
+		if kind == stepMaySettle {
+			p.hold = t.delayHold(op.Call+op.Wait, math.MaxInt64)
+			break
+		}
+		p.hold = t.leaseHold(Item{ID: op.ID, Fence: op.Fence, Until: op.Until})
+	}
+	return p
+}
+
+// maySettle adds what an operation with a token may have done, unless what happened to the
+// item shows that it did nothing. An Extend of unknown outcome also makes the end of the
+// lease before it uncertain: see account.extended.
+func (t *translation) maySettle(op *Operation) {
+	if !t.a.mayCount(op) {
+		return
+	}
+	p := t.settle(op, stepMaySettle, math.MaxInt64)
+	if op.Kind.nexts() {
+		p.use = Ack
+	}
+	t.add(op, math.MaxInt64, p)
+}
+
+// mayTake adds what a pop or lease of unknown outcome may have done.
+func (t *translation) mayTake(op *Operation) {
+	for range op.Untold() {
+		if op.Kind.leases() {
+			hold := t.delayHold(op.Call+op.Wait, math.MaxInt64)
+			t.add(op, math.MaxInt64, step{kind: stepMayLease, item: -1, hold: hold})
+			continue
+		}
+		t.add(op, math.MaxInt64, step{kind: stepMayTake, item: -1, slot: t.slots})
+		if !t.m.simple {
+			t.add(op, math.MaxInt64, step{kind: stepGiveBack, item: -1, slot: t.slots, text: "put back what " + describe(op) + " took"})
+		}
+		t.slots++
+	}
+}
+
+// later adds to a time that may be "never".
+func later(at, by int64) int64 {
+	if at == math.MaxInt64 {
+		return at
+	}
+	return at + by
+}
+
+// leaseHold returns when a leased item comes back.
+func (t *translation) leaseHold(item Item) uint16 {
+	h := hold{item.Until - t.a.tolerance, item.Until + t.a.tolerance}
+	id, _ := fdbpq.ParseID(item.ID)
+	if t.a.extended[lease{id, item.Fence}] {
+		h.by = math.MaxInt64
+	}
+	return t.addHold(h)
+}
+
+// delayHold returns when an item comes back that one bridge keeps until some time between the
+// given ones by the clock of the history, and that another may serve.
+func (t *translation) delayHold(from, by int64) uint16 {
+	return t.addHold(hold{from - 2*t.a.tolerance, later(by, 2*t.a.tolerance)})
+}
+
+// addHold adds an entry to the holds of the model. A pop or lease of unknown outcome may have
+// taken the item as soon as it was back.
+func (t *translation) addHold(h hold) uint16 {
+	if !t.m.simple && t.m.openFrom <= h.by {
+		h.by = math.MaxInt64
+	}
+	t.m.holds = append(t.m.holds, h)
+	return uint16(len(t.m.holds) - 1)
+}
+
+// slack returns how many items a len may count that nobody ever saw.
+func (t *translation) slack(op *Operation) int64 {
+	slack := 0
+	for _, call := range t.unseen {
+		if call < op.Return && slack < t.a.open {
+			slack++
+		}
+	}
+	return int64(slack)
+}
+
+// unseen returns the times since when there may have been items whose ids no client was
+// told: those of pushes without an answer, and those that one pop pushed again and
+// another took. Each must have been taken by an open pop, so there were at most as many
+// as open pops.
+func (a *account) unseen(ops []*Operation) []int64 {
+	var calls []int64
+	missing := a.missing()
+	for _, op := range ops {
+		again := a.open > 1 && (len(a.ids[op.Value]) > 1 || slices.Contains(missing, op.Value))
+		if op.Kind == Push && (op.open() || again) {
+			calls = append(calls, op.Call)
+		}
+	}
+	return calls
+}
+
+func describe(op *Operation) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s", op.Kind)
+	switch {
+	case op.Kind == Push:
+		fmt.Fprintf(&b, "(%d, %s)", op.Priority, op.Value)
+	case op.Kind.settles():
+		fmt.Fprintf(&b, "(%s, fence %d)", op.Value, op.Fence)
+	}
+	switch {
+	case op.Outcome != Done:
+		fmt.Fprintf(&b, " → %s", op.Outcome)
+	case op.Kind == Len:
+		fmt.Fprintf(&b, " → %d", op.Len)
+	}
+	for _, item := range op.items() {
+		fmt.Fprintf(&b, " → %s", item.Value)
+		if item.Fence > 0 {
+			fmt.Fprintf(&b, " (fence %d)", item.Fence)
+		}
+	}
+	return b.String()
+}

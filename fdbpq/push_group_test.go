@@ -1,7 +1,6 @@
 package fdbpq_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -99,24 +98,22 @@ func TestLargePushGroup(t *testing.T) {
 					m := fdbpq.Message{Value: value, Headers: shape.headers}
 					group[i] = fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: int64(i) << 40, Message: m, Follows: i > 0}
 				}
-				refused, done := len(group), 0 // find the largest that is not refused
-				for refused-done > 1 {
-					n := (refused + done) / 2
-					results, err := f.batcher.Apply(f.ctx, group[:n])
-					if err != nil {
-						f.Fatalf("%d items: %v", n, err)
-					}
-					switch err := results[n-1].Err; {
-					case err == nil:
-						done = n
-					case errors.Is(err, fdbpq.ErrMessageTooLarge) && results[0].Err == err && strings.Contains(err.Error(), "at most 9900000"):
-						refused = n
-					default:
-						f.Fatalf("%d items: %v", n, err)
-					}
-					wantEqual(f.T, "length", f.length(q), map[bool]int64{true: int64(n), false: 0}[results[n-1].Err == nil])
-					write(f, q.Clear)
+				results := f.apply(group...)
+				wantError(f.T, results[0].Err, fdbpq.ErrMessageTooLarge)
+				var n, size, most int
+				format := fdbpq.ErrMessageTooLarge.Error() + ": %d items take %d bytes in a transaction: want at most %d"
+				if _, err := fmt.Sscanf(results[0].Err.Error(), format, &n, &size, &most); err != nil {
+					f.Fatalf("%q: %v", results[0].Err, err)
 				}
+				done := most / (size / n) // they all have one size
+				wantError(f.T, f.apply(group[:done+1]...)[0].Err, fdbpq.ErrMessageTooLarge)
+				wantEqual(f.T, "length", f.length(q), 0)
+				for i, r := range f.apply(group[:done]...) {
+					if r.Err != nil {
+						f.Fatalf("item %d of %d: %v", i, done, r.Err)
+					}
+				}
+				wantEqual(f.T, "length", f.length(q), int64(done))
 				if done == 0 || done*shape.size > 10_000_000 || shape.size == 10_000 && done < 400 {
 					f.Errorf("the largest group has %d items", done)
 				}

@@ -131,8 +131,9 @@ const maxGroup = kv.MaxTransactionSize - 100_000
 // priority is its alone.
 func (l *layout) pushSize(m *Message) int {
 	// Each key is written, with a conflict range of two keys: that of the item, those of its
-	// parts, and a counter.
-	const rest = 3 * (kindSize + 64)
+	// parts, and a counter. 64 bytes are for the rest of a key and for what FoundationDB counts
+	// besides keys; a Database that decorates another may have a prefix of 32 bytes.
+	const rest = 3 * (kindSize + 64 + 32)
 	keys := 2
 	if l.needsMeta(m) {
 		keys += 1 + m.size()/chunkSize

@@ -39,7 +39,7 @@ type transaction struct {
 var _ kv.Transaction = (*transaction)(nil)
 
 func newTransaction(ctx context.Context, db *DB, s *store, o kv.BeginOptions) (*transaction, error) {
-	tx := &transaction{ctx: ctx, db: db, store: s, shrinks: o.Shrinks}
+	tx := &transaction{ctx: ctx, db: db, store: s, shrinks: o.Shrinks, writes: writes{list: s.spareWrites}}
 	// The store may abort it as soon as it is registered.
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -351,7 +351,7 @@ func (tx *transaction) end(reason error) {
 	tx.ended = reason
 	tx.stop()
 	tx.closeIter()
-	tx.writes.close()
+	tx.store.spareWrites = tx.writes.close()
 	if !tx.applied {
 		tx.store.gapIndex.cancelled()
 	}

@@ -87,10 +87,18 @@ func (w *write) addTo(b *pebble.Batch) error {
 	}
 }
 
-// close frees the memory.
-func (w *writes) close() {
+// maxSpareWrites bounds the memory that one transaction leaves to the next.
+const maxSpareWrites = 4096
+
+// close frees the memory, and returns what the next transaction can use for its list.
+func (w *writes) close() (spare []write) {
 	if w.index != nil {
 		_ = w.index.Close() // It never fails.
 	}
+	if cap(w.list) <= maxSpareWrites {
+		clear(w.list)
+		spare = w.list[:0]
+	}
 	*w = writes{}
+	return spare
 }

@@ -118,3 +118,25 @@ func (b *Bridge) MostBacklog() (messages, bytes int) {
 	}
 	return messages, bytes
 }
+
+// ForwardedWaiters returns how many pops b has forwarded that, as far as it knows, wait on peers.
+func (b *Bridge) ForwardedWaiters() (n int) {
+	b.router.mu.Lock()
+	defer b.router.mu.Unlock()
+	for _, p := range b.router.mu.peers {
+		n += len(p.waiters.of)
+	}
+	return n
+}
+
+// UnansweredForwards returns how many pops that peers forwarded b has not answered.
+func (b *Bridge) UnansweredForwards() (n int) {
+	b.router.accounts.Lock()
+	defer b.router.accounts.Unlock()
+	for _, a := range b.router.accounts.of {
+		a.mu.Lock()
+		n += len(a.mu.pending) + a.mu.waiting
+		a.mu.Unlock()
+	}
+	return n
+}

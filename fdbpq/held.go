@@ -92,14 +92,15 @@ func (l *layout) stateCounterKey(s heldState) []byte {
 
 // encode returns the value of a held item's key.
 func (h *held) encode() []byte {
-	fields := tuple.Tuple{
-		int64(heldVersion), int64(h.state), h.deliveries, h.fence, h.due.UnixMicro(), h.wait.Microseconds(), int64(h.end),
-	}
+	version := int64(heldVersion)
 	if h.reason != "" {
-		fields[0] = int64(heldVersionReason)
-		fields = append(fields, []byte(h.reason))
+		version = heldVersionReason
 	}
-	record := fields.Pack()
+	var room [maxRecord]byte
+	record := appendInts(room[:0], version, int64(h.state), h.deliveries, h.fence, h.due.UnixMicro(), h.wait.Microseconds(), int64(h.end))
+	if h.reason != "" {
+		record = tuple.AppendBytes(record, []byte(h.reason))
+	}
 	b := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(record)+len(h.value)), uint64(len(record)))
 	return append(append(b, record...), h.value...)
 }
@@ -110,37 +111,44 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 	if used <= 0 || n > uint64(len(data)-used) {
 		return nil, fmt.Errorf("%w: held item %s: length of its record", ErrCorrupt, id)
 	}
-	record, err := tuple.Unpack(data[used : used+int(n)])
-	if err != nil {
-		return nil, fmt.Errorf("%w: held item %s: %w", ErrCorrupt, id, err)
-	}
+	record, value := data[used:used+int(n)], data[used+int(n):]
 	var fields [7]int64
-	want := len(fields)
-	if len(record) > 0 && record[0] == int64(heldVersionReason) {
-		want++
-	}
-	if len(record) != want {
-		return nil, fmt.Errorf("%w: held item %s: %d fields of its record: want %d", ErrCorrupt, id, len(record), want)
-	}
+	rest, err := decodeInts(record, fields[:])
 	var reason []byte
-	if want > len(fields) && !element(record[len(fields)], &reason) {
-		return nil, fmt.Errorf("%w: held item %s: reason of its record", ErrCorrupt, id)
+	if err == nil && fields[0] == heldVersionReason {
+		reason, rest, err = tuple.DecodeBytes(rest)
 	}
-	for i := range fields {
-		if !element(record[i], &fields[i]) {
-			return nil, fmt.Errorf("%w: held item %s: field %d of its record", ErrCorrupt, id, i)
-		}
+	if err != nil {
+		return nil, fmt.Errorf("%w: held item %s: record %x: %w", ErrCorrupt, id, record, err)
 	}
 	h := &held{
 		id: *id, state: heldState(fields[1]), deliveries: fields[2], fence: fields[3],
 		due: time.UnixMicro(fields[4]), wait: time.Duration(fields[5]) * time.Microsecond, end: End(fields[6]), reason: string(reason),
-		value: data[used+int(n):],
+		value: value,
 	}
-	if fields[0] < heldVersion || fields[0] > heldVersionReason || h.state < leased || h.state > delayed || int64(h.end) != fields[6] || h.end > Back ||
-		h.deliveries < 0 || h.fence < 1 || !isWait(fields[5]) {
-		return nil, fmt.Errorf("%w: held item %s: record %v", ErrCorrupt, id, fields)
+	if len(rest) > 0 || fields[0] < heldVersion || fields[0] > heldVersionReason || h.state < leased || h.state > delayed ||
+		int64(h.end) != fields[6] || h.end > Back || h.deliveries < 0 || h.fence < 1 || !isWait(fields[5]) {
+		return nil, fmt.Errorf("%w: held item %s: record %x", ErrCorrupt, id, record)
 	}
 	return h, nil
+}
+
+// appendInts appends elements of a tuple.
+func appendInts(b []byte, fields ...int64) []byte {
+	for _, field := range fields {
+		b = tuple.AppendInt(b, field)
+	}
+	return b
+}
+
+// decodeInts reads what appendInts wrote into fields, and returns what follows.
+func decodeInts(b []byte, fields []int64) (rest []byte, err error) {
+	for i := range fields {
+		if fields[i], b, err = tuple.DecodeInt(b); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
 }
 
 // history is what is known of an item from its earlier leases.
@@ -151,11 +159,11 @@ type history struct {
 }
 
 func (h history) encode() []byte {
-	fields := tuple.Tuple{h.deliveries, h.fence, h.wait.Microseconds()}
+	b := appendInts(nil, h.deliveries, h.fence, h.wait.Microseconds())
 	if h.reason != "" {
-		fields = append(fields, []byte(h.reason))
+		b = tuple.AppendBytes(b, []byte(h.reason))
 	}
-	return fields.Pack()
+	return b
 }
 
 // parseHistory returns the zero history for an item without one.
@@ -164,12 +172,7 @@ func parseHistory(id *ID, data []byte) (h history, err error) {
 		return h, nil
 	}
 	var fields [3]int64
-	rest := data
-	for i := range fields {
-		if fields[i], rest, err = tuple.DecodeInt(rest); err != nil {
-			break
-		}
-	}
+	rest, err := decodeInts(data, fields[:])
 	var reason []byte
 	if err == nil && len(rest) > 0 {
 		reason, rest, err = tuple.DecodeBytes(rest)

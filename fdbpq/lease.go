@@ -133,7 +133,8 @@ func (t *txOps) settle() error {
 		if q.settlements == nil {
 			continue
 		}
-		done := map[ID]bool{} // items that this transaction has moved: their reads are stale
+		// Items that this transaction has moved: their reads are stale.
+		done := make(map[ID]bool, len(q.settlements.indexes))
 		for n, i := range q.settlements.indexes {
 			op, read := &t.ops[i], &q.settlements.reads[n]
 			id := &op.Token.ID

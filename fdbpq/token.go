@@ -4,8 +4,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
-
-	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
 // Token names one lease of an item. Whoever has it may end or extend the lease.
@@ -25,11 +23,7 @@ const tokenVersion = 1
 // ParseToken reads. It can be a token of a NATS subject.
 func (t Token) String() string {
 	var b [64]byte
-	packed := tuple.AppendInt(b[:0], tokenVersion)
-	packed = tuple.AppendInt(packed, int64(t.End))
-	packed = tuple.AppendInt(packed, t.Fence)
-	packed = tuple.AppendInt(packed, t.ID.Priority)
-	packed = tuple.AppendInt(packed, t.ID.Count)
+	packed := appendInts(b[:0], tokenVersion, int64(t.End), t.Fence, t.ID.Priority, t.ID.Count)
 	packed = append(packed, t.ID.Random[:]...)
 	return base64.RawURLEncoding.EncodeToString(packed)
 }
@@ -51,10 +45,8 @@ func ParseToken(text string) (Token, error) {
 		return malformed("not base64url")
 	}
 	var fields [5]int64
-	for i := range fields {
-		if fields[i], packed, err = tuple.DecodeInt(packed); err != nil {
-			return malformed(err)
-		}
+	if packed, err = decodeInts(packed, fields[:]); err != nil {
+		return malformed(err)
 	}
 	if fields[0] != tokenVersion || fields[1] < int64(Front) || fields[1] > int64(Back) || fields[2] < 1 || len(packed) != randomSize {
 		return malformed("not a token of this version")

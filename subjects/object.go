@@ -40,14 +40,49 @@ func (r *objectReader) next() (name string, value json.RawMessage, err error) {
 		return "", nil, errNotJSON
 	}
 	r.found = true
-	key := r.value()
-	if len(key) == 0 || key[0] != '"' || json.Unmarshal(key, &name) != nil || !r.skip(':') {
+	if name, err = unquote(r.value()); err != nil || !r.skip(':') {
 		return "", nil, errNotJSON
 	}
-	if value = r.value(); !json.Valid(value) {
+	if value = r.value(); !isPlain(value) && !isNatural(value) && !json.Valid(value) {
 		return "", nil, errNotJSON
 	}
 	return name, value, nil
+}
+
+// unquote returns the text of a JSON string.
+func unquote(v []byte) (text string, err error) {
+	if isPlain(v) {
+		return string(v[1 : len(v)-1]), nil
+	}
+	if len(v) == 0 || v[0] != '"' {
+		return "", errNotJSON
+	}
+	err = json.Unmarshal(v, &text)
+	return text, err
+}
+
+// isPlain reports whether v is a JSON string of nothing but printable ASCII, and no escapes. Most
+// are, and encoding/json takes many times as long.
+func isPlain(v []byte) bool {
+	if len(v) < 2 || v[0] != '"' || v[len(v)-1] != '"' {
+		return false
+	}
+	for _, c := range v[1 : len(v)-1] {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// isNatural reports whether v is a JSON number of nothing but digits.
+func isNatural(v []byte) bool {
+	for _, c := range v {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(v) == 1 || len(v) > 1 && v[0] != '0'
 }
 
 // skip skips spaces and then c, if that comes next.

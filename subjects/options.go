@@ -245,7 +245,7 @@ func parseBool(v json.RawMessage) (bool, error) {
 }
 
 func parseText(v json.RawMessage) (text string, err error) {
-	if len(v) == 0 || v[0] != '"' || json.Unmarshal(v, &text) != nil {
+	if text, err = unquote(v); err != nil {
 		return "", fmt.Errorf("%s: want a text in quotes", quote(string(v)))
 	}
 	return text, nil
@@ -259,7 +259,7 @@ func parseDuration(v json.RawMessage, least, most time.Duration) (d time.Duratio
 	if len(v) == 0 || v[0] != '"' {
 		n, err = strconv.ParseInt(string(v), 10, 64)
 		d = time.Duration(n)
-	} else if err = json.Unmarshal(v, &text); err == nil {
+	} else if text, err = unquote(v); err == nil {
 		if d, err = time.ParseDuration(text); err == nil && strings.Trim(text, "0123456789.+-") == "" && text != "0" {
 			err = errors.New("no unit")
 		}

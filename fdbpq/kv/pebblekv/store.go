@@ -21,9 +21,12 @@ type store struct {
 	folder *folder // of the DB
 	damage *damage
 
-	applied  uint64 // version, belongs to whoever holds DB.writer
-	counters counterCache
-	synced   atomic.Uint64 // version that is durable
+	// These belong to whoever holds DB.writer.
+	applied     uint64 // version
+	counters    counterCache
+	spareWrites []write
+
+	synced atomic.Uint64 // version that is durable
 
 	commits chan *commit  // to the syncer, in the order they were applied
 	idle    chan struct{} // closed when the syncer has ended

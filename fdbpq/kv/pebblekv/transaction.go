@@ -23,27 +23,27 @@ type transaction struct {
 	stop    func() bool // stops watching ctx
 
 	mu       sync.Mutex
-	ended    error         // nil while it is open
-	batch    *pebble.Batch // its writes
+	ended    error // nil while it is open
+	writes   writes
 	iter     *pebble.Iterator
-	seen     int // length of the batch that iter sees
+	seen     int // number of writes that iter sees
 	finder   gapFinder
 	counters counterChanges
 	copies   arena
 	size     int   // bytes towards kv.MaxTransactionSize
 	growth   int   // roughly, bytes added to the store
 	invalid  error // why it cannot commit
+	applied  bool
 }
 
 var _ kv.Transaction = (*transaction)(nil)
 
 func newTransaction(ctx context.Context, db *DB, s *store, o kv.BeginOptions) (*transaction, error) {
-	tx := &transaction{ctx: ctx, db: db, store: s, shrinks: o.Shrinks, batch: s.pdb.NewIndexedBatch()}
+	tx := &transaction{ctx: ctx, db: db, store: s, shrinks: o.Shrinks, writes: writes{list: s.spareWrites}}
 	// The store may abort it as soon as it is registered.
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if err := s.begin(tx); err != nil {
-		_ = tx.batch.Close() // It never fails.
 		return nil, err
 	}
 	tx.stop = context.AfterFunc(ctx, func() { tx.abort(ctx.Err()) })
@@ -71,7 +71,11 @@ func (tx *transaction) get(key []byte) ([]byte, error) {
 	if err := tx.check(); err != nil {
 		return nil, err
 	}
-	value, closer, err := tx.batch.Get(key)
+	reader, err := tx.writes.reader(tx.store.pdb)
+	if err != nil {
+		return nil, tx.store.readError(err)
+	}
+	value, closer, err := reader.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, nil
 	}
@@ -109,12 +113,16 @@ func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, e
 
 // refresh makes tx.iter see all writes so far.
 func (tx *transaction) refresh() error {
-	n := tx.batch.Len()
+	n := len(tx.writes.list)
 	if tx.iter != nil && tx.seen == n {
 		return nil
 	}
 	tx.closeIter()
-	iter, err := tx.batch.NewIter(&pebble.IterOptions{SkipPoint: tx.finder.step})
+	reader, err := tx.writes.reader(tx.store.pdb)
+	if err != nil {
+		return tx.store.readError(err)
+	}
+	iter, err := reader.NewIter(&pebble.IterOptions{SkipPoint: tx.finder.step})
 	if err != nil {
 		return tx.store.readError(err)
 	}
@@ -154,7 +162,7 @@ func (tx *transaction) Set(key, value []byte) {
 func (tx *transaction) put(key, value []byte) {
 	tx.store.gapIndex.wrote(key)
 	tx.finder.wrote(key)
-	tx.noteError(tx.batch.Set(key, value, nil))
+	tx.writes.set(key, value)
 }
 
 // Clear implements kv.Transaction.
@@ -164,7 +172,7 @@ func (tx *transaction) Clear(key []byte) {
 	if tx.admit(key, 0) {
 		tx.growth -= len(key)
 		tx.counters.wrote(tx.store.counters, key)
-		tx.noteError(tx.batch.Delete(key, nil))
+		tx.writes.clear(key)
 	}
 }
 
@@ -179,7 +187,7 @@ func (tx *transaction) ClearRange(r kv.Range) {
 	tx.count(r.Begin, r.End) // once as a write and once as a conflict range
 	tx.growth -= kv.MaxTransactionSize
 	tx.counters.clearedRange()
-	tx.noteError(tx.batch.DeleteRange(r.Begin, r.End, nil))
+	tx.writes.clearRange(r.Begin, r.End)
 	if tx.store.gapIndex != nil {
 		tx.finder.add(r, bytes.Clone(r.Begin))
 	}
@@ -215,7 +223,7 @@ func (tx *transaction) CompareAndClear(key, value []byte) {
 	old, err := tx.newest(key)
 	if err == nil && old != nil && bytes.Equal(old, value) {
 		tx.counters.set(key, counterChange{known: true})
-		err = tx.batch.Delete(key, nil)
+		tx.writes.clear(key)
 	}
 	tx.noteError(err)
 }
@@ -287,15 +295,15 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 		return kv.Ready(struct{}{}, err)
 	}
 	defer tx.end(kv.ErrUsed)
-	if tx.batch.Empty() && tx.invalid == nil {
+	if len(tx.writes.list) == 0 && tx.invalid == nil {
 		return tx.store.afterAll(tx.ctx)
 	}
 	if err := tx.admissible(); err != nil {
 		return kv.Ready(struct{}{}, err)
 	}
 	tx.closeIter()
-	c, err := tx.store.apply(tx.ctx, tx.batch, tx.finder.found)
-	tx.batch = nil
+	tx.applied = true
+	c, err := tx.store.apply(tx.ctx, tx.writes.batch(tx.store.pdb), tx.finder.found)
 	if err != nil {
 		return kv.Ready(struct{}{}, err)
 	}
@@ -343,9 +351,8 @@ func (tx *transaction) end(reason error) {
 	tx.ended = reason
 	tx.stop()
 	tx.closeIter()
-	if tx.batch != nil {
-		_ = tx.batch.Close() // It never fails.
-		tx.batch = nil
+	tx.store.spareWrites = tx.writes.close()
+	if !tx.applied {
 		tx.store.gapIndex.cancelled()
 	}
 	tx.store.end(tx)

@@ -76,6 +76,9 @@ func applyOptions(r *dispatch.Request, ops []fdbpq.Op, o subjects.PopOptions) []
 	}
 	last := &ops[len(ops)-1]
 	last.Lease, last.MaxBytes = o.AckWait, o.MaxBytes
+	if o.Lease && o.AckWait == 0 {
+		last.Lease = fdbpq.SettingsLease // also after +NXT, whose lease would have the length of the one before
+	}
 	next := *last
 	next.Follows = true
 	for range o.Batch - 1 {

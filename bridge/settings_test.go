@@ -83,6 +83,38 @@ func TestConfig(t *testing.T) {
 	})
 }
 
+// +NXT with "ack_wait":0 leases for as long as the settings say, whatever the lease had that it
+// ends, also if it finds the next item at once, waits for it, or wants several.
+func TestNextAsSettingsSay(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	wantLeft := func(m *nats.Msg, want time.Duration) {
+		t.Helper()
+		until, err := time.Parse(subjects.TimeLayout, m.Header.Get(subjects.HeaderLeaseUntil))
+		if left := time.Until(until); err != nil || left < want/2 || left > want {
+			t.Errorf("leased for %v, %v: want %v", left, err, want)
+		}
+	}
+	for _, kind := range kinds {
+		configured(t, e, kind.queue, `{"ack_wait":"10m"}`, `{"ack_wait":"10m0s"}`)
+		for _, value := range []string{"a", "b", "c", "d"} {
+			push(t, e, kind.push, nil, value)
+		}
+		a := leased(t, e, kind.pop, `{"ack_wait":"2h"}`, "a")
+		b := acked(t, e, a, "+NXT")
+		wantLeft(b, 2*time.Hour)
+		c := acked(t, e, b.Reply, `+NXT {"ack_wait":0}`)
+		wantLeft(c, 10*time.Minute)
+		d := acked(t, e, c.Reply, `+NXT {"ack_wait":"2h"}`)
+		wantLeft(d, 2*time.Hour)
+		replies := ask(t, e.Conn, d.Reply, `+NXT {"ack_wait":0,"expires":"1h","batch":2}`)
+		for _, value := range []string{"e", "f"} {
+			push(t, e, kind.push, nil, value)
+			wantLeft(next(t, replies), 10*time.Minute)
+		}
+		ended(t, replies, 2, "")
+	}
+}
+
 // wantDead pops an item from a dead-letter queue and compares its headers.
 func wantDead(t *testing.T, e *testenv.Env, subject, value string, want subjects.DeadLetter) subjects.ItemInfo {
 	t.Helper()

@@ -217,6 +217,10 @@ func (s *Settings) exhausted(deliveries int64) bool {
 // Backoff as Op.Delay is what the queue's settings say, no delay if they say nothing.
 const Backoff = time.Duration(math.MinInt64)
 
+// SettingsLease is the Lease of an OpLease that is as long as Settings.AckWait says, even if it
+// follows an OpAck or OpLease.
+const SettingsLease = time.Duration(math.MinInt64)
+
 // config is the settings of one queue as one transaction sees them.
 type config struct {
 	value    kv.Future[[]byte] // being read; nil before begin

@@ -344,7 +344,7 @@ func (t *txOps) leaseLength(q *queueOps, i int) (time.Duration, error) {
 	if op.Kind != OpLease || op.Lease > 0 {
 		return op.Lease, nil
 	}
-	if op.Follows && i > 0 && t.results[i-1].wait > 0 {
+	if op.Lease != SettingsLease && op.Follows && i > 0 && t.results[i-1].wait > 0 {
 		return t.results[i-1].wait, nil
 	}
 	settings, err := q.ledger.settings()

@@ -84,8 +84,9 @@ type Op struct {
 	Item *Item
 
 	// Lease is the length of the lease of OpLease, MinLease to MaxLease; 0 means
-	// Settings.AckWait, or the length of the lease before if it follows an OpAck or OpLease. For
-	// OpExtend 0 means the length that the lease had.
+	// Settings.AckWait, or the length of the lease before if it follows an OpAck or OpLease, and
+	// SettingsLease means Settings.AckWait in any case. For OpExtend 0 means the length that the
+	// lease had.
 	Lease time.Duration
 	// Token says which lease OpAck, OpNak, OpExtend and OpTerm are about.
 	Token Token
@@ -137,7 +138,7 @@ func (op *Op) check(l *layout) error {
 		}
 		return checkLease(op.Lease)
 	case OpPop, OpPeek, OpLease:
-		if err := checkLease(op.Lease); err != nil {
+		if err := checkLease(op.Lease); err != nil && (op.Kind != OpLease || op.Lease != SettingsLease) {
 			return err
 		}
 		if op.End > Back {

@@ -72,7 +72,7 @@ func (p *pops) begin(tx kv.Transaction, l *layout) {
 func (p *pops) needsSettings(ops []Op) bool {
 	return slices.ContainsFunc(p.indexes, func(i int) bool {
 		op := &ops[i]
-		return op.Kind == OpLease && op.Lease == 0 && !op.Follows
+		return op.Kind == OpLease && (op.Lease == SettingsLease || op.Lease == 0 && !op.Follows)
 	})
 }
 

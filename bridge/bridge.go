@@ -153,6 +153,14 @@ func (b *Bridge) Close() error {
 	return nil
 }
 
+// now is the time by which items fall due.
+func (b *Bridge) now() time.Time {
+	if b.options.Now != nil {
+		return b.options.Now()
+	}
+	return time.Now()
+}
+
 // Waiters returns the number of pops that wait for items.
 func (b *Bridge) Waiters() int { return b.dispatcher.Waiters() }
 

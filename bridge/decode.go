@@ -47,6 +47,9 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, request *dispatch.Reque
 	if len(m.Data) > 0 {
 		return nil, fmt.Errorf("%w: %s with a payload of %d bytes: want none", ErrBadRequest, r.Verb, len(m.Data))
 	}
+	if p == payloadInfo {
+		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpSettings})
+	}
 	return ops, nil
 }
 

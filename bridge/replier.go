@@ -179,9 +179,46 @@ func (c *clientReplier) sendLength(r *dispatch.Request, _ *fdbpq.Op, result *fdb
 
 // sendSettings answers a config.
 func (c *clientReplier) sendSettings(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
-	e := c.b.encoders.get()
-	defer c.b.encoders.put(e)
-	return c.b.outbox.sendData(r.Reply, e.settings(result.Settings), c.endpoint)
+	settings := settingsOf(result.Settings)
+	return c.b.outbox.sendData(r.Reply, settings.Encode(), c.endpoint)
+}
+
+// sendInfo answers an info: the results are those of an OpInfo and an OpSettings.
+func (c *clientReplier) sendInfo(r *dispatch.Request, results []fdbpq.Result) error {
+	if err := results[1].Err; err != nil {
+		return fmt.Errorf("%w: %w", ErrInternal, err)
+	}
+	info := results[0].Info
+	reply := subjects.QueueInfo{
+		Queue: r.Queue.Name, Ready: info.Ready, Leased: info.Leased, Delayed: info.Delayed,
+		PrioritiesMore: info.MorePriorities, Settings: settingsOf(results[1].Settings),
+	}
+	if r.Queue.Kind == subjects.Priority {
+		reply.Priorities = make([]subjects.PriorityCount, len(info.Priorities))
+		for i, p := range info.Priorities {
+			reply.Priorities[i] = subjects.PriorityCount(p)
+		}
+	}
+	if !info.Oldest.IsZero() {
+		age := max(0, c.b.now().Sub(info.Oldest))
+		reply.OldestAge = &age
+	}
+	if !info.NextDue.IsZero() {
+		reply.NextDue = &info.NextDue
+	}
+	return c.sendObject(r, reply.Encode())
+}
+
+// sendObject answers with an object, which may be too large for a message.
+func (c *clientReplier) sendObject(r *dispatch.Request, payload []byte) error {
+	err := c.b.outbox.sendData(r.Reply, payload, c.endpoint)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		err = fmt.Errorf("%w: the reply has %d bytes: %w", ErrTooLarge, len(payload), err)
+	}
+	if err != nil {
+		c.b.replyFailed(err)
+	}
+	return err
 }
 
 // sendItem answers a pop or peek. An item that leaves no room for our headers is sent

@@ -33,6 +33,7 @@ const (
 	payloadAck                     // subjects.Ack
 	payloadSettings                // subjects.Settings, or nothing
 	payloadFrames                  // subjects.Frames: the values to push
+	payloadInfo                    // none; the settings are wanted as well
 )
 
 // verbs has a row for each verb: all that the bridge knows about it. Package subjects
@@ -49,6 +50,8 @@ var verbs = [...]verb{
 	subjects.AckLease: {op: fdbpq.OpAck, payload: payloadAck, send: (*clientReplier).sendAcked},
 	subjects.Config:   {op: fdbpq.OpSettings, needsReply: true, payload: payloadSettings, send: (*clientReplier).sendSettings},
 	subjects.Peek:     {op: fdbpq.OpPeek, end: fdbpq.Front, needsReply: true, payload: payloadNone, send: (*clientReplier).sendItem},
+
+	subjects.Info: {op: fdbpq.OpInfo, needsReply: true, payload: payloadInfo, sendAll: (*clientReplier).sendInfo},
 
 	subjects.PushBatch:    {op: fdbpq.OpPush, payload: payloadFrames, sendAll: (*clientReplier).sendPushedBatch},
 	subjects.EnqueueBatch: {op: fdbpq.OpPush, payload: payloadFrames, sendAll: (*clientReplier).sendPushedBatch},

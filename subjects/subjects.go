@@ -14,6 +14,7 @@
 //	pq.jobs.len              count the items
 //	pq.jobs.ack.<token>      end or extend the lease of an item that was popped with one
 //	pq.jobs.config           read or change the settings
+//	pq.jobs.info             how many items there are in each state, and more
 //	q.jobs.enqueue           append to a first-in first-out queue
 //	q.jobs.enqueue.batch     append many items, all or none
 //	q.jobs.dequeue           take its oldest item
@@ -21,6 +22,7 @@
 //	q.jobs.len               count the items
 //	q.jobs.ack.<token>       end or extend a lease
 //	q.jobs.config            read or change the settings
+//	q.jobs.info              how many items there are in each state, and more
 //
 // Errors about a request say what was wrong and what would be right, in one line of
 // printable ASCII whatever bytes the request held, so that they can be sent unchanged.

@@ -29,7 +29,7 @@ func (k Kind) String() string {
 // Verb is what to do with a queue.
 type Verb uint8
 
-// The verbs. Len, AckLease and Config exist for both kinds of queues, Enqueue, EnqueueBatch,
+// The verbs. Len, AckLease, Config and Info exist for both kinds of queues, Enqueue, EnqueueBatch,
 // Dequeue and Peek for [FIFO], the others for [Priority].
 const (
 	Push Verb = iota
@@ -45,6 +45,7 @@ const (
 	PushBatch
 	EnqueueBatch
 	Config
+	Info
 )
 
 // verbRow is a verb as one kind of queue has it.
@@ -76,6 +77,7 @@ var verbTable = []verbRow{
 	{kind: Priority, verb: Len, name: "len", endpoint: "len"},
 	{kind: Priority, verb: AckLease, name: ackName, endpoint: "ack", token: true},
 	{kind: Priority, verb: Config, name: "config", endpoint: "config"},
+	{kind: Priority, verb: Info, name: "info", endpoint: "info"},
 	{kind: FIFO, verb: Enqueue, name: "enqueue", endpoint: "enqueue"},
 	{kind: FIFO, verb: EnqueueBatch, name: "enqueue" + batchEnd, endpoint: "enqueue-batch"},
 	{kind: FIFO, verb: Dequeue, name: "dequeue", endpoint: "dequeue"},
@@ -83,6 +85,7 @@ var verbTable = []verbRow{
 	{kind: FIFO, verb: Len, name: "len", endpoint: "fifo-len"},
 	{kind: FIFO, verb: AckLease, name: ackName, endpoint: "fifo-ack", token: true},
 	{kind: FIFO, verb: Config, name: "config", endpoint: "fifo-config"},
+	{kind: FIFO, verb: Info, name: "info", endpoint: "fifo-info"},
 }
 
 // String returns the end of the subject, such as "pop.min".

@@ -19,12 +19,12 @@ func TestEndpoints(t *testing.T) {
 		"pop-max pq.*.pop.max",
 		"peek-min pq.*.peek.min",
 		"peek-max pq.*.peek.max",
-		"len pq.*.len", "ack pq.*.ack.*", "config pq.*.config",
+		"len pq.*.len", "ack pq.*.ack.*", "config pq.*.config", "info pq.*.info",
 		"enqueue q.*.enqueue",
 		"enqueue-batch q.*.enqueue.batch",
 		"dequeue q.*.dequeue",
 		"peek q.*.peek",
-		"fifo-len q.*.len", "fifo-ack q.*.ack.*", "fifo-config q.*.config",
+		"fifo-len q.*.len", "fifo-ack q.*.ack.*", "fifo-config q.*.config", "fifo-info q.*.info",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -47,7 +47,7 @@ func TestEndpointsMatchTheGrammar(t *testing.T) {
 
 func TestVerbsBelongToTheCaller(t *testing.T) {
 	Verbs(FIFO)[0] = Push
-	if got, want := Verbs(FIFO), []Verb{Enqueue, EnqueueBatch, Dequeue, Peek, Len, AckLease, Config}; !slices.Equal(got, want) {
+	if got, want := Verbs(FIFO), []Verb{Enqueue, EnqueueBatch, Dequeue, Peek, Len, AckLease, Config, Info}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

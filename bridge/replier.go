@@ -221,7 +221,25 @@ func (c *clientReplier) sendObject(r *dispatch.Request, payload []byte) error {
 	return err
 }
 
-// sendItem answers a pop or peek. An item that leaves no room for our headers is sent
+// sendManaged answers what changes items other than with a push, pop or acknowledgement, and a rank.
+func (c *clientReplier) sendManaged(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
+	var payload []byte
+	switch op.Kind {
+	case fdbpq.OpRemove:
+		payload = subjects.EncodeReply(subjects.Removed{Queue: r.Queue.Name, ID: op.ID.String()})
+	case fdbpq.OpMove:
+		payload = subjects.EncodeReply(subjects.Moved{Queue: r.Queue.Name, ID: result.Item.ID.String(), Priority: op.Priority})
+	case fdbpq.OpRank:
+		payload = subjects.EncodeReply(subjects.Ranked{Rank: result.Rank, AtLeast: result.RankAtLeast})
+	case fdbpq.OpPurge:
+		payload = subjects.EncodeReply(subjects.Purged{Purged: result.Progress.Done})
+	case fdbpq.OpRedrive:
+		payload = subjects.EncodeReply(subjects.Redriven{Redriven: result.Progress.Done})
+	}
+	return c.b.outbox.sendData(r.Reply, payload, c.endpoint)
+}
+
+// sendItem answers a pop, peek or get. An item that leaves no room for our headers is sent
 // without them. The error wraps ErrTooLarge or ErrInternal if the item cannot be sent
 // because of what it is.
 func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
@@ -246,6 +264,9 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	default:
 		fate = "it stays in the queue"
 		m.Header = e.item(r.Queue, item)
+		if op.Kind == fdbpq.OpGet {
+			e.set(subjects.HeaderState, 3, result.State.String())
+		}
 	}
 	err := c.b.outbox.sendItem(&m, c.endpoint, popped, item, waits)
 	if errors.Is(err, nats.ErrMaxPayload) {

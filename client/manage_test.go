@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,5 +43,86 @@ func TestInfo(t *testing.T) {
 	}
 	if info, err := c.Queue("a b").Info(t.Context()); !errors.Is(err, client.ErrBadRequest) {
 		t.Errorf("of a queue without a valid name: %+v, %v", info, err)
+	}
+}
+
+// managed is what both kinds of queues have.
+type managed interface {
+	Get(context.Context, string) (*client.Item, client.State, error)
+	Remove(context.Context, string) error
+	Rank(context.Context, string) (int64, bool, error)
+	Purge(context.Context, client.State) (int64, error)
+	Redrive(context.Context, int) (int64, error)
+}
+
+func TestManage(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := client.New(e.Conn)
+	jobs, mail := c.PriorityQueue("jobs"), c.Queue("mail")
+	var ids [2][]string
+	for range 3 {
+		pushed, err := jobs.PushMsg(t.Context(), 5, client.Message{Value: []byte("a"), Headers: map[string][]string{"Name": {"value"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		queued, err := mail.EnqueueMsg(t.Context(), client.Message{Value: []byte("a"), Headers: map[string][]string{"Name": {"value"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[0], ids[1] = append(ids[0], pushed.ID), append(ids[1], queued.ID)
+	}
+	if _, err := jobs.LeaseMin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mail.Lease(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for kind, q := range []managed{jobs, mail} {
+		own := ids[kind]
+		for n, want := range []client.State{client.Leased, client.Ready, client.Ready} {
+			item, state, err := q.Get(t.Context(), own[n])
+			if err != nil || state != want || item.ID != own[n] || string(item.Value) != "a" || len(item.Headers) != 1 {
+				t.Errorf("%T: %+v is %s, %v: want %s", q, item, state, err, want)
+			}
+		}
+		if n, atLeast, err := q.Rank(t.Context(), own[2]); n != 1 || atLeast || err != nil {
+			t.Errorf("%T: rank %d, %v, %v", q, n, atLeast, err)
+		}
+		if err := q.Remove(t.Context(), own[1]); err != nil {
+			t.Error(err)
+		}
+		for _, err := range []error{q.Remove(t.Context(), own[1]), func() error { _, _, err := q.Get(t.Context(), own[1]); return err }()} {
+			if !errors.Is(err, client.ErrNotFound) || !strings.Contains(err.Error(), "no such item") {
+				t.Errorf("%T: removed: %v", q, err)
+			}
+		}
+		if err := q.Remove(t.Context(), "x"); !errors.Is(err, client.ErrBadRequest) {
+			t.Errorf("%T: remove x: %v", q, err)
+		}
+		if n, err := q.Purge(t.Context(), client.Leased); n != 1 || err != nil {
+			t.Errorf("%T: purged %d, %v", q, n, err)
+		}
+		if n, err := q.Purge(t.Context(), "lost"); !errors.Is(err, client.ErrBadRequest) {
+			t.Errorf("%T: purged %d, %v", q, n, err)
+		}
+		if n, err := q.Redrive(t.Context(), 0); n != 0 || err != nil {
+			t.Errorf("%T: redriven %d, %v", q, n, err)
+		}
+	}
+	if n, atLeast, err := jobs.RankMax(t.Context(), ids[0][2]); n != 0 || atLeast || err != nil {
+		t.Errorf("rank %d, %v, %v from the other end", n, atLeast, err)
+	}
+	id, err := jobs.Move(t.Context(), ids[0][2], -1)
+	if item, _, getErr := jobs.Get(t.Context(), id); err != nil || getErr != nil || item.Priority != -1 {
+		t.Errorf("moved: %+v, %v, %v", item, err, getErr)
+	}
+	if _, err := jobs.LeaseMin(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := jobs.Move(t.Context(), id, 1); !errors.Is(err, client.ErrLeased) {
+		t.Errorf("moved while it is leased: %v", err)
+	}
+	if n, err := jobs.Purge(t.Context(), ""); n != 1 || err != nil {
+		t.Errorf("purged %d, %v", n, err)
 	}
 }

@@ -15,6 +15,12 @@
 //	pq.jobs.ack.<token>      end or extend the lease of an item that was popped with one
 //	pq.jobs.config           read or change the settings
 //	pq.jobs.info             how many items there are in each state, and more
+//	pq.jobs.get              return an item by its id
+//	pq.jobs.remove           remove an item by its id
+//	pq.jobs.rank             how many items would be served before an item
+//	pq.jobs.move             move an item to another priority
+//	pq.jobs.purge            remove all items, or those in one state
+//	pq.jobs.redrive          send dead letters home
 //	q.jobs.enqueue           append to a first-in first-out queue
 //	q.jobs.enqueue.batch     append many items, all or none
 //	q.jobs.dequeue           take its oldest item
@@ -23,6 +29,11 @@
 //	q.jobs.ack.<token>       end or extend a lease
 //	q.jobs.config            read or change the settings
 //	q.jobs.info              how many items there are in each state, and more
+//	q.jobs.get               return an item by its id
+//	q.jobs.remove            remove an item by its id
+//	q.jobs.rank              how many items would be served before an item
+//	q.jobs.purge             remove all items, or those in one state
+//	q.jobs.redrive           send dead letters home
 //
 // Errors about a request say what was wrong and what would be right, in one line of
 // printable ASCII whatever bytes the request held, so that they can be sent unchanged.

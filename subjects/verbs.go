@@ -29,8 +29,8 @@ func (k Kind) String() string {
 // Verb is what to do with a queue.
 type Verb uint8
 
-// The verbs. Len, AckLease, Config and Info exist for both kinds of queues, Enqueue, EnqueueBatch,
-// Dequeue and Peek for [FIFO], the others for [Priority].
+// The verbs. Enqueue, EnqueueBatch, Dequeue and Peek exist for [FIFO], the pushes, the other
+// pops and peeks, and Move for [Priority], and the others for both kinds of queues.
 const (
 	Push Verb = iota
 	PopMin
@@ -46,6 +46,12 @@ const (
 	EnqueueBatch
 	Config
 	Info
+	Get
+	Remove
+	Rank
+	Move
+	Purge
+	Redrive
 )
 
 // verbRow is a verb as one kind of queue has it.
@@ -78,6 +84,12 @@ var verbTable = []verbRow{
 	{kind: Priority, verb: AckLease, name: ackName, endpoint: "ack", token: true},
 	{kind: Priority, verb: Config, name: "config", endpoint: "config"},
 	{kind: Priority, verb: Info, name: "info", endpoint: "info"},
+	{kind: Priority, verb: Get, name: "get", endpoint: "get"},
+	{kind: Priority, verb: Remove, name: "remove", endpoint: "remove"},
+	{kind: Priority, verb: Rank, name: "rank", endpoint: "rank"},
+	{kind: Priority, verb: Move, name: "move", endpoint: "move"},
+	{kind: Priority, verb: Purge, name: "purge", endpoint: "purge"},
+	{kind: Priority, verb: Redrive, name: "redrive", endpoint: "redrive"},
 	{kind: FIFO, verb: Enqueue, name: "enqueue", endpoint: "enqueue"},
 	{kind: FIFO, verb: EnqueueBatch, name: "enqueue" + batchEnd, endpoint: "enqueue-batch"},
 	{kind: FIFO, verb: Dequeue, name: "dequeue", endpoint: "dequeue"},
@@ -86,6 +98,11 @@ var verbTable = []verbRow{
 	{kind: FIFO, verb: AckLease, name: ackName, endpoint: "fifo-ack", token: true},
 	{kind: FIFO, verb: Config, name: "config", endpoint: "fifo-config"},
 	{kind: FIFO, verb: Info, name: "info", endpoint: "fifo-info"},
+	{kind: FIFO, verb: Get, name: "get", endpoint: "fifo-get"},
+	{kind: FIFO, verb: Remove, name: "remove", endpoint: "fifo-remove"},
+	{kind: FIFO, verb: Rank, name: "rank", endpoint: "fifo-rank"},
+	{kind: FIFO, verb: Purge, name: "purge", endpoint: "fifo-purge"},
+	{kind: FIFO, verb: Redrive, name: "redrive", endpoint: "fifo-redrive"},
 }
 
 // String returns the end of the subject, such as "pop.min".

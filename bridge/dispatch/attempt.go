@@ -67,7 +67,7 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
 func fills(ops []fdbpq.Op) (n int) {
 	for i := range ops {
 		switch ops[i].Kind {
-		case fdbpq.OpPush, fdbpq.OpRestore:
+		case fdbpq.OpPush, fdbpq.OpRestore, fdbpq.OpMove:
 			n++
 		case fdbpq.OpNak:
 			if ops[i].Delay <= 0 { // with Backoff there may be no delay

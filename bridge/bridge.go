@@ -62,6 +62,7 @@ type Bridge struct {
 	outbox     *outbox
 	encoders   encoders
 	restorer   *restorer
+	inspector  *inspector
 
 	id       string // of this instance, for service discovery
 	created  time.Time
@@ -113,6 +114,7 @@ func New(o Options) (*Bridge, error) {
 	b.scrapes, b.endScrapes = context.WithCancel(context.Background())
 	b.outbox = newOutbox(b)
 	b.restorer = newRestorer(b)
+	b.inspector = newInspector(b)
 	b.notServing("starting: the store has not answered yet")
 	b.members = newMembership(b)
 	b.metrics = newMetrics(b)

@@ -43,6 +43,8 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, request *dispatch.Reque
 		return decodeAck(m, r, request, ops)
 	case payloadSettings:
 		return ops, decodeSettings(m, &ops[0])
+	case payloadList:
+		return ops, nil
 	case payloadItem:
 		return ops, decodeItem(m, r, &ops[0])
 	case payloadPurge:

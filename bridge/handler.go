@@ -92,6 +92,9 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 		return err
 	}
 	r.Size = len(m.Data)
+	if e.verb.payload == payloadList {
+		return h.b.inspector.list(m, r, parsed.Kind, e.replier)
+	}
 	if e.verb.payload == payloadFrames {
 		err = h.measureBatch(r, span)
 	} else {

@@ -37,6 +37,7 @@ const (
 	payloadItem                    // subjects.ItemOptions
 	payloadPurge                   // subjects.ParsePurge
 	payloadRedrive                 // subjects.ParseRedrive
+	payloadList                    // subjects.ListOptions, which the inspector reads
 )
 
 // verbs has a row for each verb: all that the bridge knows about it. Package subjects
@@ -61,6 +62,8 @@ var verbs = [...]verb{
 	subjects.Move:    {op: fdbpq.OpMove, needsReply: true, payload: payloadItem, send: (*clientReplier).sendManaged},
 	subjects.Purge:   {op: fdbpq.OpPurge, needsReply: true, payload: payloadPurge, send: (*clientReplier).sendManaged},
 	subjects.Redrive: {op: fdbpq.OpRedrive, needsReply: true, payload: payloadRedrive, send: (*clientReplier).sendManaged},
+
+	subjects.List: {op: fdbpq.OpInfo, needsReply: true, payload: payloadList, send: (*clientReplier).sendManaged},
 
 	subjects.PushBatch:    {op: fdbpq.OpPush, payload: payloadFrames, sendAll: (*clientReplier).sendPushedBatch},
 	subjects.EnqueueBatch: {op: fdbpq.OpPush, payload: payloadFrames, sendAll: (*clientReplier).sendPushedBatch},

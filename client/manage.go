@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -154,4 +156,37 @@ func manage[T subjects.Removed | subjects.Moved | subjects.Ranked | subjects.Pur
 		}
 	}
 	return reply, err
+}
+
+// QueueList is a page of the list of queues, sorted by name.
+type QueueList = subjects.QueueList
+
+// ListPriorityQueues returns up to limit priority queues that have items or settings, 1 to 1,000, or 1,000 if it is 0: those
+// that come after the given name, "" for the first. QueueList.Next is where the next page begins.
+//
+// Errors: [ErrBadRequest], and those that every call can return.
+func (c *Client) ListPriorityQueues(ctx context.Context, after string, limit int) (QueueList, error) {
+	return c.list(ctx, subjects.Priority, after, limit)
+}
+
+// ListQueues is ListPriorityQueues for FIFO queues.
+func (c *Client) ListQueues(ctx context.Context, after string, limit int) (QueueList, error) {
+	return c.list(ctx, subjects.FIFO, after, limit)
+}
+
+func (c *Client) list(ctx context.Context, kind subjects.Kind, after string, limit int) (QueueList, error) {
+	subject, err := c.grammar.Build(subjects.Request{Kind: kind, Verb: subjects.List})
+	if err != nil {
+		return QueueList{}, err
+	}
+	m := &nats.Msg{Subject: subject, Data: subjects.ListOptions{After: after, Limit: limit}.Encode()}
+	reply, err := c.request(ctx, m, false)
+	if err != nil {
+		return QueueList{}, err
+	}
+	list, err := subjects.ParseQueueList(reply.Data)
+	if err != nil {
+		return QueueList{}, fmt.Errorf("%w: %w", ErrBadReply, err)
+	}
+	return list, nil
 }

@@ -126,3 +126,30 @@ func TestManage(t *testing.T) {
 		t.Errorf("purged %d, %v", n, err)
 	}
 }
+
+func TestList(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := client.New(e.Conn)
+	for _, name := range []string{"b", "a", "c"} {
+		if _, err := c.PriorityQueue(name).Push(t.Context(), 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Queue("mail").Enqueue(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	page, err := c.ListPriorityQueues(t.Context(), "", 2)
+	if err != nil || len(page.Queues) != 2 || page.Queues[0].Queue != "a" || page.Queues[1].Ready != 1 || page.Next == nil || *page.Next != "b" {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	page, err = c.ListPriorityQueues(t.Context(), *page.Next, 0)
+	if err != nil || len(page.Queues) != 1 || page.Queues[0].Queue != "c" || page.Next != nil {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if page, err = c.ListQueues(t.Context(), "", 0); err != nil || len(page.Queues) != 1 || page.Queues[0].Queue != "mail" {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if page, err = c.ListQueues(t.Context(), "a b", 0); !errors.Is(err, client.ErrBadRequest) {
+		t.Errorf("%+v, %v", page, err)
+	}
+}

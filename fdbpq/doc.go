@@ -70,6 +70,7 @@
 //	due.go                            the time index: what falls due, and when
 //	layout.go, id.go, message.go      the table of keys; ids; the stored form of a message
 //	keyspace.go, list.go, retire.go   named queues, the list of them, and leaving it
+//	queuelist.go                      the list with counts, for operators
 //	batcher.go, receipt.go            group commit, and commits of unknown outcome
 //	staged_*.go                       Popper, on the same ledger, cursor and time index
 //

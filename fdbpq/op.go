@@ -126,7 +126,7 @@ type Op struct {
 	// counts with its first 90,000 bytes. Its error wraps ErrNoRoom as well.
 	MaxBytes int
 	// MaxPriorities is the most priorities that an OpInfo returns, half of them from either
-	// end; 0 means MaxInfoPriorities, which is also the most.
+	// end; 0 means MaxInfoPriorities, which is also the most. See also NoPriorities.
 	MaxPriorities int
 
 	// State says which items OpPurge removes; AnyState is all of them.

@@ -119,5 +119,28 @@ func FuzzManaging(f *testing.F) {
 		} else if again, err := subjects.ParseRedrive(subjects.EncodeRedrive(most)); err != nil || again != most {
 			t.Fatalf("%q: %d, then %d, %v", payload, most, again, err)
 		}
+		if o, err := subjects.ParseListOptions(payload); err != nil {
+			refused(t, err)
+		} else if again, err := subjects.ParseListOptions(o.Encode()); err != nil || again != o {
+			t.Fatalf("%q: %+v, then %+v, %v", payload, o, again, err)
+		}
 	})
+}
+
+func TestListOptions(t *testing.T) {
+	for payload, want := range map[string]subjects.ListOptions{
+		``: {Limit: 1000}, `{}`: {Limit: 1000}, `{"limit":0,"after":""}`: {Limit: 1000}, `{"limit":1,"after":"jobs"}`: {After: "jobs", Limit: 1}, `{"limit":1000}`: {Limit: 1000},
+	} {
+		if got, err := subjects.ParseListOptions([]byte(payload)); err != nil || got != want {
+			t.Errorf("%s: %+v, %v: want %+v", payload, got, err, want)
+		}
+	}
+	for payload, words := range map[string]string{
+		`[]`: "not an object", `{"limit":1001}`: "0 to 1000", `{"limit":-1}`: "0 to 1000", `{"limit":null}`: "0 to 1000", `{"limit":"1"}`: "0 to 1000",
+		`{"after":"a b"}`: `after: "a b" holds " "`, `{"after":null}`: "want a text", `{"after":"a","after":"a"}`: "given twice", `{"from":"a"}`: "unknown member",
+	} {
+		if got, err := subjects.ParseListOptions([]byte(payload)); got != (subjects.ListOptions{}) || !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %+v, %v: want %q", payload, got, err, words)
+		}
+	}
 }

@@ -62,6 +62,7 @@ type Bridge struct {
 	outbox     *outbox
 	encoders   encoders
 	restorer   *restorer
+	inspector  *inspector
 
 	id       string // of this instance, for service discovery
 	created  time.Time
@@ -113,6 +114,7 @@ func New(o Options) (*Bridge, error) {
 	b.scrapes, b.endScrapes = context.WithCancel(context.Background())
 	b.outbox = newOutbox(b)
 	b.restorer = newRestorer(b)
+	b.inspector = newInspector(b)
 	b.notServing("starting: the store has not answered yet")
 	b.members = newMembership(b)
 	b.metrics = newMetrics(b)
@@ -151,6 +153,14 @@ func (b *Bridge) Close() error {
 		return fmt.Errorf("bridge: HTTP: %w", err)
 	}
 	return nil
+}
+
+// now is the time by which items fall due.
+func (b *Bridge) now() time.Time {
+	if b.options.Now != nil {
+		return b.options.Now()
+	}
+	return time.Now()
 }
 
 // Waiters returns the number of pops that wait for items.

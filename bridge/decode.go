@@ -43,9 +43,22 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, request *dispatch.Reque
 		return decodeAck(m, r, request, ops)
 	case payloadSettings:
 		return ops, decodeSettings(m, &ops[0])
+	case payloadList:
+		return ops, nil
+	case payloadItem:
+		return ops, decodeItem(m, r, &ops[0])
+	case payloadPurge:
+		return ops, decodePurge(m, &ops[0])
+	case payloadRedrive:
+		most, err := subjects.ParseRedrive(m.Data)
+		ops[0].Limit, ops[0].DropHeader = int64(most), subjects.OfPushAlone
+		return ops, err
 	}
 	if len(m.Data) > 0 {
 		return nil, fmt.Errorf("%w: %s with a payload of %d bytes: want none", ErrBadRequest, r.Verb, len(m.Data))
+	}
+	if p == payloadInfo {
+		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpSettings})
 	}
 	return ops, nil
 }

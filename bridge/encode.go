@@ -61,9 +61,8 @@ func (e *encoder) length(q *dispatch.Queue, n int64) []byte {
 	return e.buf
 }
 
-// settings returns the payload of the reply to a config.
-func (e *encoder) settings(s *fdbpq.Settings) []byte {
-	set := subjects.Settings{}
+// settingsOf returns settings as replies have them.
+func settingsOf(s *fdbpq.Settings) (set subjects.Settings) {
 	if len(s.Backoff) > 0 {
 		set.Backoff = s.Backoff
 	}
@@ -77,7 +76,7 @@ func (e *encoder) settings(s *fdbpq.Settings) []byte {
 	if s.DeadLetter != "" {
 		set.DeadLetter = &s.DeadLetter
 	}
-	return set.Encode()
+	return set
 }
 
 // item returns the headers of a reply that carries an item: the pusher's and our own.

@@ -92,7 +92,10 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 		return err
 	}
 	r.Size = len(m.Data)
-	if e.verb.sendAll != nil {
+	if e.verb.payload == payloadList {
+		return h.b.inspector.list(m, r, parsed.Kind, e.replier)
+	}
+	if e.verb.payload == payloadFrames {
 		err = h.measureBatch(r, span)
 	} else {
 		r.Size += opMemory * (len(span) - 1)
@@ -107,7 +110,7 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 	for i := range span {
 		span[i].Queue = r.Queue.Target
 	}
-	if e.verb.routed || len(span) > 1 && e.verb.op != fdbpq.OpPush { // pops, also those that come with an acknowledgement
+	if e.verb.routed || len(span) > 1 && e.verb.op == fdbpq.OpAck { // pops, also those that come with an acknowledgement
 		if forwarded, err := h.b.router.route(m, r, span[len(span)-1].End, o); forwarded || err != nil {
 			return err
 		}

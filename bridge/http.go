@@ -78,6 +78,8 @@ func (b *Bridge) routes() http.Handler {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
 	mux.HandleFunc("GET /readyz", b.readyz)
+	mux.HandleFunc("GET /queues", b.getQueues)
+	mux.HandleFunc("GET /queues/{kind}/{name}", b.getQueue)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(b.metrics.registry, promhttp.HandlerOpts{
 		ErrorLog:            promLog{b},
 		ErrorHandling:       promhttp.ContinueOnError,

@@ -179,12 +179,67 @@ func (c *clientReplier) sendLength(r *dispatch.Request, _ *fdbpq.Op, result *fdb
 
 // sendSettings answers a config.
 func (c *clientReplier) sendSettings(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
-	e := c.b.encoders.get()
-	defer c.b.encoders.put(e)
-	return c.b.outbox.sendData(r.Reply, e.settings(result.Settings), c.endpoint)
+	settings := settingsOf(result.Settings)
+	return c.b.outbox.sendData(r.Reply, settings.Encode(), c.endpoint)
 }
 
-// sendItem answers a pop or peek. An item that leaves no room for our headers is sent
+// sendInfo answers an info: the results are those of an OpInfo and an OpSettings.
+func (c *clientReplier) sendInfo(r *dispatch.Request, results []fdbpq.Result) error {
+	if err := results[1].Err; err != nil {
+		return fmt.Errorf("%w: %w", ErrInternal, err)
+	}
+	info := results[0].Info
+	reply := subjects.QueueInfo{
+		Queue: r.Queue.Name, Ready: info.Ready, Leased: info.Leased, Delayed: info.Delayed,
+		PrioritiesMore: info.MorePriorities, Settings: settingsOf(results[1].Settings),
+	}
+	if r.Queue.Kind == subjects.Priority {
+		reply.Priorities = make([]subjects.PriorityCount, len(info.Priorities))
+		for i, p := range info.Priorities {
+			reply.Priorities[i] = subjects.PriorityCount(p)
+		}
+	}
+	if !info.Oldest.IsZero() {
+		age := max(0, c.b.now().Sub(info.Oldest))
+		reply.OldestAge = &age
+	}
+	if !info.NextDue.IsZero() {
+		reply.NextDue = &info.NextDue
+	}
+	return c.sendObject(r, reply.Encode())
+}
+
+// sendObject answers with an object, which may be too large for a message.
+func (c *clientReplier) sendObject(r *dispatch.Request, payload []byte) error {
+	err := c.b.outbox.sendData(r.Reply, payload, c.endpoint)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		err = fmt.Errorf("%w: the reply has %d bytes: %w", ErrTooLarge, len(payload), err)
+	}
+	if err != nil {
+		c.b.replyFailed(err)
+	}
+	return err
+}
+
+// sendManaged answers what changes items other than with a push, pop or acknowledgement, and a rank.
+func (c *clientReplier) sendManaged(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
+	var payload []byte
+	switch op.Kind {
+	case fdbpq.OpRemove:
+		payload = subjects.EncodeReply(subjects.Removed{Queue: r.Queue.Name, ID: op.ID.String()})
+	case fdbpq.OpMove:
+		payload = subjects.EncodeReply(subjects.Moved{Queue: r.Queue.Name, ID: result.Item.ID.String(), Priority: op.Priority})
+	case fdbpq.OpRank:
+		payload = subjects.EncodeReply(subjects.Ranked{Rank: result.Rank, AtLeast: result.RankAtLeast})
+	case fdbpq.OpPurge:
+		payload = subjects.EncodeReply(subjects.Purged{Purged: result.Progress.Done})
+	case fdbpq.OpRedrive:
+		payload = subjects.EncodeReply(subjects.Redriven{Redriven: result.Progress.Done})
+	}
+	return c.b.outbox.sendData(r.Reply, payload, c.endpoint)
+}
+
+// sendItem answers a pop, peek or get. An item that leaves no room for our headers is sent
 // without them. The error wraps ErrTooLarge or ErrInternal if the item cannot be sent
 // because of what it is.
 func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
@@ -209,6 +264,9 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	default:
 		fate = "it stays in the queue"
 		m.Header = e.item(r.Queue, item)
+		if op.Kind == fdbpq.OpGet {
+			e.set(subjects.HeaderState, 3, result.State.String())
+		}
 	}
 	err := c.b.outbox.sendItem(&m, c.endpoint, popped, item, waits)
 	if errors.Is(err, nats.ErrMaxPayload) {

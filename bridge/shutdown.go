@@ -73,6 +73,7 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 	if !waitFor(requests, &started.dispatcher) {
 		summary.undone, _ = b.dispatcher.Pending()
 	}
+	b.inspector.end(requests)
 	started.stop()
 	started.dispatcher.Wait()
 	b.restorer.end()

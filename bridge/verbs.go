@@ -33,6 +33,11 @@ const (
 	payloadAck                     // subjects.Ack
 	payloadSettings                // subjects.Settings, or nothing
 	payloadFrames                  // subjects.Frames: the values to push
+	payloadInfo                    // none; the settings are wanted as well
+	payloadItem                    // subjects.ItemOptions
+	payloadPurge                   // subjects.ParsePurge
+	payloadRedrive                 // subjects.ParseRedrive
+	payloadList                    // subjects.ListOptions, which the inspector reads
 )
 
 // verbs has a row for each verb: all that the bridge knows about it. Package subjects
@@ -49,6 +54,16 @@ var verbs = [...]verb{
 	subjects.AckLease: {op: fdbpq.OpAck, payload: payloadAck, send: (*clientReplier).sendAcked},
 	subjects.Config:   {op: fdbpq.OpSettings, needsReply: true, payload: payloadSettings, send: (*clientReplier).sendSettings},
 	subjects.Peek:     {op: fdbpq.OpPeek, end: fdbpq.Front, needsReply: true, payload: payloadNone, send: (*clientReplier).sendItem},
+
+	subjects.Info:    {op: fdbpq.OpInfo, needsReply: true, payload: payloadInfo, sendAll: (*clientReplier).sendInfo},
+	subjects.Get:     {op: fdbpq.OpGet, needsReply: true, payload: payloadItem, send: (*clientReplier).sendItem},
+	subjects.Remove:  {op: fdbpq.OpRemove, needsReply: true, payload: payloadItem, send: (*clientReplier).sendManaged},
+	subjects.Rank:    {op: fdbpq.OpRank, needsReply: true, payload: payloadItem, send: (*clientReplier).sendManaged},
+	subjects.Move:    {op: fdbpq.OpMove, needsReply: true, payload: payloadItem, send: (*clientReplier).sendManaged},
+	subjects.Purge:   {op: fdbpq.OpPurge, needsReply: true, payload: payloadPurge, send: (*clientReplier).sendManaged},
+	subjects.Redrive: {op: fdbpq.OpRedrive, needsReply: true, payload: payloadRedrive, send: (*clientReplier).sendManaged},
+
+	subjects.List: {op: fdbpq.OpInfo, needsReply: true, payload: payloadList, send: (*clientReplier).sendManaged},
 
 	subjects.PushBatch:    {op: fdbpq.OpPush, payload: payloadFrames, sendAll: (*clientReplier).sendPushedBatch},
 	subjects.EnqueueBatch: {op: fdbpq.OpPush, payload: payloadFrames, sendAll: (*clientReplier).sendPushedBatch},

@@ -193,7 +193,7 @@ func notSent(err error) bool {
 // writes reports whether requests with this verb can change a queue.
 func writes(verb subjects.Verb) bool {
 	switch verb {
-	case subjects.PeekMin, subjects.PeekMax, subjects.Peek, subjects.Len:
+	case subjects.PeekMin, subjects.PeekMax, subjects.Peek, subjects.Len, subjects.Info, subjects.Get, subjects.Rank, subjects.List:
 		return false
 	default:
 		return true

@@ -12,12 +12,18 @@ var (
 	// ErrEmpty is returned by pops, leases and peeks of a queue without items.
 	ErrEmpty = errors.New("the queue is empty")
 
+	// ErrNotFound is returned for the id of an item that is not in the queue. It is ErrEmpty.
+	ErrNotFound = ErrEmpty
+
 	// ErrBadRequest: the request is not valid, and never will be.
 	ErrBadRequest = errors.New("bad request")
 
 	// ErrLeaseLost is returned by acknowledgements of an item that was settled or
 	// delivered again. Nothing was done.
 	ErrLeaseLost = errors.New("the lease is lost or the item is settled")
+
+	// ErrLeased is returned by Move of an item that is leased. It is ErrLeaseLost.
+	ErrLeased = ErrLeaseLost
 
 	// ErrTooLarge: the message is larger than the store or the NATS server
 	// takes; of pops, the item exceeds MaxBytes; of leases, there was no room beside

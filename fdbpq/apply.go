@@ -8,8 +8,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// txOps is the operations of one transaction. They run in six stages: settings, lens and
-// pushes, restores, operations with tokens, pops and leases, peeks. Each step of a stage starts the
+// txOps is the operations of one transaction. They run in seven stages: settings; lens,
+// pushes and other reads but peeks; restores; operations with tokens; removes, moves, purges and
+// redrives; pops and leases; peeks. Each step of a stage starts the
 // reads of all queues before it waits for any, so many queues cost as many round trips as
 // the slowest one alone.
 type txOps struct {
@@ -45,8 +46,11 @@ type queueOps struct {
 	due                   due
 	restores              *restores    // nil without restores
 	settlements           *settlements // nil without operations with tokens
-	pops                  *pops        // nil without pops and leases
-	peeks                 *peeks       // nil without peeks
+	gets                  []*get
+	ranks                 []*rank
+	edits                 *edits // nil without removes, moves, purges and redrives
+	pops                  *pops  // nil without pops and leases
+	peeks                 *peeks // nil without peeks
 
 	length    kv.Future[[]byte]   // for lens
 	listEntry kv.Future[[]byte]   // for pushes; nil if known to be there
@@ -65,7 +69,7 @@ func apply(tx kv.Transaction, ops []Op, now time.Time, minCounts countsByQueue, 
 		q.ledger = ledger{tx: tx, l: q.l, now: now}
 		q.due.ledger, q.due.dead = &q.ledger, &t.dead
 	}
-	for _, stage := range []func() error{t.configure, t.lenAndPush, t.restore, t.settle, t.pop, t.peek} {
+	for _, stage := range []func() error{t.configure, t.lenAndPush, t.restore, t.settle, t.edit, t.pop, t.peek} {
 		if err := stage(); err != nil {
 			return nil, err
 		}
@@ -130,6 +134,15 @@ func group(ops []Op, results []Result, late []*layout) []*queueOps {
 				q.settlements = &settlements{}
 			}
 			q.settlements.indexes = q.expect(q.settlements.indexes, i)
+		case OpGet:
+			q.gets = append(q.gets, &get{index: i, id: op.ID})
+		case OpRank:
+			q.ranks = append(q.ranks, &rank{index: i, id: op.ID, end: op.End})
+		case OpRemove, OpMove, OpPurge, OpRedrive:
+			if q.edits == nil {
+				q.edits = &edits{}
+			}
+			q.edits.indexes = append(q.edits.indexes, i)
 		case OpPop, OpLease:
 			if q.pops == nil {
 				q.pops = &pops{}
@@ -147,8 +160,10 @@ func group(ops []Op, results []Result, late []*layout) []*queueOps {
 	return queues
 }
 
-// looks reports whether one of the operations says which items are ready.
-func (q *queueOps) looks() bool { return len(q.lens) > 0 || q.infos != nil || q.peeks != nil }
+// looks reports whether one of the operations, other than pops, depends on which items are ready.
+func (q *queueOps) looks() bool {
+	return len(q.lens) > 0 || q.infos != nil || q.peeks != nil || len(q.gets) > 0 || len(q.ranks) > 0 || q.edits != nil
+}
 
 // expect appends to indexes, with room for as many as there will probably be.
 func (q *queueOps) expect(indexes []int, i int) []int {
@@ -195,8 +210,12 @@ func (t *txOps) lenAndPush() error {
 		if q.infos != nil {
 			q.infos.begin(snapshot)
 		}
+		q.beginInspections(snapshot)
 	}
 	if err := runInfos(snapshot, t.queues, t.results); err != nil {
+		return err
+	}
+	if err := runInspections(snapshot, t.queues, t.results); err != nil {
 		return err
 	}
 	for _, q := range t.queues {

@@ -70,9 +70,10 @@ func (b *Batcher) LimitCatchUp(d time.Duration) { b.catchUps = d }
 // batch. If both batches only push, and the engine is not serial, it does this batch's
 // reads meanwhile.
 //
-// A batch of only peeks, lens, infos and OpSettings runs in a read-only transaction. In any
-// other, settings come first, then all lens and infos, then all pushes, then restores, then
-// the operations with tokens, then the pops and leases, then all peeks. Operations of one of
+// A batch of only peeks, lens, infos, OpGet, OpRank and OpSettings runs in a read-only
+// transaction. In any other, settings come first, then all lens, infos, OpGets and OpRanks, then
+// all pushes, then restores, then the operations with tokens, then removes, moves, purges and
+// redrives, then the pops and leases, then all peeks. Operations of one of
 // these groups keep the order of ops: of two pops of one queue, from whichever ends, the first
 // in ops is served first. All operations of a batch are concurrent, so each order is
 // linearizable.
@@ -161,7 +162,7 @@ func onlyPushes(ops []Op) bool {
 }
 
 func onlyShrink(ops []Op) bool {
-	return all(ops, func(k OpKind) bool { return k != OpPush && k != OpConfigure })
+	return all(ops, func(k OpKind) bool { return k != OpPush && k != OpConfigure && k != OpMove && k != OpRedrive })
 }
 
 func all(ops []Op, are func(OpKind) bool) bool {

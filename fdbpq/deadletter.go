@@ -141,16 +141,19 @@ type deadQueue struct {
 
 // burial is an item that is to be buried, being read.
 type burial struct {
-	from  *ledger
-	to    *deadQueue
-	item  stored
-	head  kv.Future[[]kv.KeyValue] // the first two ("m") keys, nil if there are none
-	large bool                     // the item has more than these, once load has returned
+	wholeItem
+	from *ledger
+	to   *deadQueue
 }
 
 // begin starts to read what it takes to bury an item.
 func (b *burials) begin(from *ledger, id *ID, s *Settings) *burial {
-	l := from.l.deadLetters(s.DeadLetter)
+	to := b.target(from.l.deadLetters(s.DeadLetter), id.Priority)
+	return &burial{wholeItem: from.l.beginWhole(b.tx, id), from: from, to: to}
+}
+
+// target returns the queue that items of a priority move to, whose next count it starts to read.
+func (b *burials) target(l *layout, priority int64) *deadQueue {
 	to := b.queues[l.prefix]
 	if to == nil {
 		to = &deadQueue{
@@ -161,50 +164,39 @@ func (b *burials) begin(from *ledger, id *ID, s *Settings) *burial {
 		}
 		b.queues[l.prefix] = to
 	}
-	if _, begun := to.last[id.Priority]; !begun {
-		to.last[id.Priority] = l.readLast(b.tx.Snapshot(), id.Priority)
+	if _, begun := to.last[priority]; !begun {
+		to.last[priority] = l.readLast(b.tx.Snapshot(), priority)
 	}
-	p := &burial{from: from, to: to}
-	if id.hasMeta() {
-		p.head = b.tx.GetRange(from.l.metaRange(id), kv.RangeOptions{Limit: 2})
+	return to
+}
+
+// loadNext waits for the next count of a priority.
+func (to *deadQueue) loadNext(priority int64) error {
+	if _, known := to.next[priority]; known {
+		return nil
 	}
-	return p
+	next, err := to.ledger.l.nextCount(to.last[priority])
+	if err == nil {
+		to.next[priority] = next
+	}
+	return err
+}
+
+// takeNext returns the next count of a priority, and counts on.
+func (to *deadQueue) takeNext(priority int64) int64 {
+	count := to.next[priority]
+	to.next[priority] = following(count)
+	return count
 }
 
 // load waits for what begin started, and for the count that the item gets. With rest it also
 // reads the rest of a large item; without, the caller must not bury one. The error wraps
 // ErrCorrupt if the item cannot be buried, or is one of the store.
 func (p *burial) load(h *held, rest bool) error {
-	l := p.from.l
-	p.item = l.storedAs(h.id, kv.KeyValue{Key: l.itemKey(&h.id), Value: h.value})
-	if p.head != nil {
-		parts, err := p.head.Get()
-		if err != nil {
-			return err
-		}
-		if p.large = len(parts) > 1; p.large && !rest {
-			return nil
-		}
-		p.item.metas = kv.Ready(parts, nil)
-		if p.large {
-			p.item.metas = l.readMetas(p.from.tx, &h.id)
-		}
-		if err := p.item.finishRead(); err != nil {
-			return err
-		}
-		if p.item.err != nil {
-			return p.item.err
-		}
-	}
-	if _, known := p.to.next[h.id.Priority]; known {
-		return nil
-	}
-	next, err := p.to.ledger.l.nextCount(p.to.last[h.id.Priority])
-	if err != nil {
+	if err := p.wholeItem.load(p.from, &h.id, h.value, rest); err != nil || p.large && !rest {
 		return err
 	}
-	p.to.next[h.id.Priority] = next
-	return nil
+	return p.to.loadNext(h.id.Priority)
 }
 
 // size is about how many bytes burying a loaded item takes in the transaction.
@@ -222,8 +214,7 @@ func (b *burials) bury(p *burial, h *held, reason string) {
 	if pushed.IsZero() { // another program wrote it
 		pushed = b.now
 	}
-	count := p.to.next[h.id.Priority]
-	p.to.next[h.id.Priority] = following(count)
+	count := p.to.takeNext(h.id.Priority)
 	m := p.item.item.Message
 	m.DeadLetter = &DeadLetter{Queue: p.from.l.name(), Reason: reason, At: micros(b.now), Deliveries: h.deliveries, Error: h.reason}
 	id := newID(h.id.Priority, count, pushed, uniqueBytes(1), true)

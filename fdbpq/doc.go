@@ -58,14 +58,19 @@
 //	apply.go, op.go                   operations and their stages
 //	push.go, pop.go, peek.go, len.go  one kind of operation each; read.go runs those that only read
 //	info.go                           how many items there are in each state, for operators
+//	inspect.go, rank.go               an item by its id, and how many come before it
+//	edit.go, sweep.go, purge.go, redrive.go, manage.go
+//	                                  items by id, and many at once: removes, moves, purges, dead letters sent home
 //	cursor.go, stored.go              walking a queue from its ends; an item as read
 //	lease.go, held.go, token.go       leases, acknowledgements, and items that are held
 //	restore.go                        popped items that nobody received, on their way back
 //	config.go, deadletter.go          settings; items that are given up
+//	whole.go                          an item that is written again elsewhere, being read
 //	ledger.go                         the states of an item: all writes of items and counters
 //	due.go                            the time index: what falls due, and when
 //	layout.go, id.go, message.go      the table of keys; ids; the stored form of a message
 //	keyspace.go, list.go, retire.go   named queues, the list of them, and leaving it
+//	queuelist.go                      the list with counts, for operators
 //	batcher.go, receipt.go            group commit, and commits of unknown outcome
 //	staged_*.go                       Popper, on the same ledger, cursor and time index
 //

@@ -43,6 +43,12 @@ var (
 	// ErrExists is returned by OpRestore for an item that is in the queue.
 	ErrExists = errors.New("fdbpq: the item is in the queue")
 
+	// ErrNotFound is returned for an id of an item that is not in the queue.
+	ErrNotFound = errors.New("fdbpq: no such item")
+
+	// ErrLeased is returned by OpMove for an item that is leased.
+	ErrLeased = errors.New("fdbpq: the item is leased")
+
 	// ErrSettings is returned for settings that the queue cannot have.
 	ErrSettings = errors.New("fdbpq: invalid settings")
 

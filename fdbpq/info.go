@@ -29,14 +29,19 @@ type PriorityCount struct {
 	Priority, Count int64
 }
 
-// MaxInfoPriorities is the most priorities that an OpInfo returns.
-const MaxInfoPriorities = 1000
+const (
+	// MaxInfoPriorities is the most priorities that an OpInfo returns.
+	MaxInfoPriorities = 1000
+	// NoPriorities as Op.MaxPriorities makes an OpInfo return only the number of items in each
+	// state, which takes less time.
+	NoPriorities = -1
+)
 
 // infos is the OpInfos on one queue, which share one result.
 type infos struct {
 	indexes []int // into txOps.ops
 	l       *layout
-	limit   int // of priorities, from either end
+	limit   int // of priorities, from either end; 0 without priorities
 
 	total       kv.Future[[]byte]
 	front, back kv.Future[[]kv.KeyValue]   // counters
@@ -52,7 +57,10 @@ func newInfos(l *layout) *infos { return &infos{l: l} }
 // add adds an operation.
 func (n *infos) add(i, limit int) {
 	n.indexes = append(n.indexes, i)
-	if limit <= 0 {
+	switch {
+	case limit < 0:
+		return
+	case limit == 0:
 		limit = MaxInfoPriorities
 	}
 	n.limit = max(n.limit, min(limit, MaxInfoPriorities)/2, 1)
@@ -64,6 +72,10 @@ func (n *infos) begin(r kv.Reader) {
 	n.total = r.Get(n.l.totalKey())
 	// The counters of states have texts, which sort before the priorities.
 	n.front = r.GetRange(counters, kv.RangeOptions{Limit: n.limit + heldStates})
+	if n.limit == 0 {
+		n.next = kv.Ready[[]kv.KeyValue](nil, nil)
+		return
+	}
 	if !n.l.fifo {
 		n.back = r.GetRange(counters, kv.RangeOptions{Limit: n.limit, Reverse: true})
 	}
@@ -106,6 +118,10 @@ func (n *infos) count(r kv.Reader) error {
 	counted := int64(0)
 	for _, p := range n.info.Priorities {
 		counted += p.Count
+	}
+	if n.limit == 0 {
+		n.info.Priorities = nil
+		return nil
 	}
 	n.info.MorePriorities = !n.l.fifo && counted < n.info.Ready
 	if len(next) > 0 {

@@ -46,21 +46,23 @@ type ledger struct {
 	wrote  bool
 }
 
-// add writes an item, with ("m") keys if its id says so.
-func (g *ledger) add(id *ID, m *Message) {
-	g.tally(id, 1)
+// add writes an item that is ready.
+func (g *ledger) add(id *ID, m *Message) { g.giveBack(id, g.addRest(id, m)) }
+
+// addRest writes the ("m") keys of a new item, if its id says that it has some. It returns the value
+// for the key of the item itself.
+func (g *ledger) addRest(id *ID, m *Message) []byte {
 	if !id.hasMeta() {
-		g.tx.Set(g.l.itemKey(id), g.l.format.encode(m.Value))
-		return
+		return g.l.format.encode(m.Value)
 	}
 	first := min(len(m.Value), g.l.format.chunk())
-	g.tx.Set(g.l.itemKey(id), g.l.format.encode(m.Value[:first]))
 	blob := append(encodeMeta(m), m.Value[first:]...)
 	for part := 0; len(blob) > 0; part++ {
 		n := min(len(blob), chunkSize)
 		g.tx.Set(g.l.metaKey(id, part), blob[:n])
 		blob = blob[n:]
 	}
+	return g.l.format.encode(m.Value[:first])
 }
 
 // lend removes an item from the queue and leaves its ("m") keys. The caller keeps its

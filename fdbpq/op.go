@@ -35,17 +35,36 @@ const (
 	// OpConfigure changes the settings of the queue. It comes before all other operations of
 	// its transaction.
 	OpConfigure
+	// OpGet returns an item, wherever it is.
+	OpGet
+	// OpRank returns how many items would be served before an item.
+	OpRank
+	// OpRemove removes an item, wherever it is.
+	OpRemove
+	// OpMove moves an item to the end of another priority, where it has another id. An item that
+	// is leased stays where it is.
+	OpMove
+	// OpPurge removes items, as many as one transaction has room for.
+	OpPurge
+	// OpRedrive sends items of a dead-letter queue back to the queues that they were in, as many
+	// as one transaction has room for.
+	OpRedrive
 )
 
 // Writes reports whether the operation can change the queue.
 func (k OpKind) Writes() bool {
-	return k != OpPeek && k != OpLen && k != OpInfo && k != OpSettings
+	return k != OpPeek && k != OpLen && k != OpInfo && k != OpSettings && k != OpGet && k != OpRank
 }
 
 // seesDue reports whether the result depends on what is due in the queue, so that this has to be
 // brought back first.
 func (k OpKind) seesDue() bool {
-	return k == OpPop || k == OpLease || k == OpPeek || k == OpLen || k == OpInfo
+	switch k {
+	case OpPop, OpLease, OpPeek, OpLen, OpInfo, OpGet, OpRank, OpRemove, OpMove, OpPurge, OpRedrive:
+		return true
+	default:
+		return false
+	}
 }
 
 // End is an end of a queue.
@@ -62,7 +81,7 @@ const (
 // Op is one operation on one queue.
 type Op struct {
 	Kind OpKind
-	// End is for OpPop, OpPeek and OpLease.
+	// End is for OpPop, OpPeek, OpLease and OpRank.
 	End End
 	// Follows ties the operation to the one before it, on the same queue: if that failed,
 	// this one fails with the same error. So an OpLease that follows an OpAck happens only
@@ -76,7 +95,9 @@ type Op struct {
 	Uncounted bool
 	// Queue is a *PriorityQueue or a *Queue.
 	Queue Target
-	// Priority and Message are for OpPush. A FIFO queue ignores Priority.
+	// ID names the item of OpGet, OpRank, OpRemove and OpMove.
+	ID ID
+	// Priority and Message are for OpPush, and Priority for OpMove. A FIFO queue ignores Priority.
 	Priority int64
 	Message  Message
 	// Item is for OpRestore: what an OpPop on the same queue returned. It must not be
@@ -106,8 +127,17 @@ type Op struct {
 	// counts with its first 90,000 bytes. Its error wraps ErrNoRoom as well.
 	MaxBytes int
 	// MaxPriorities is the most priorities that an OpInfo returns, half of them from either
-	// end; 0 means MaxInfoPriorities, which is also the most.
+	// end; 0 means MaxInfoPriorities, which is also the most. See also NoPriorities.
 	MaxPriorities int
+
+	// State says which items OpPurge removes; AnyState is all of them.
+	State ItemState
+	// Limit is the most items that an OpRedrive sends back; 0 means no limit.
+	Limit int64
+	// Progress is where an OpPurge or OpRedrive goes on: the Result.Progress of the one before.
+	Progress Progress
+	// DropHeader says which headers of an item do not come along with OpRedrive. nil means all do.
+	DropHeader func(name string) bool
 }
 
 var errFIFOEnd = fmt.Errorf("%w: a FIFO queue has pops and peeks at its front only", ErrOp)
@@ -117,6 +147,8 @@ func (op *Op) check(l *layout) error {
 	switch op.Kind {
 	case OpLen, OpInfo, OpSettings:
 		return nil
+	case OpGet, OpRank, OpRemove, OpMove, OpPurge, OpRedrive:
+		return op.checkManaging(l)
 	case OpConfigure:
 		if op.Configure == nil {
 			return fmt.Errorf("%w: nothing says what to configure", ErrOp)
@@ -160,8 +192,8 @@ type Target interface {
 
 // Result is the result of one Op.
 type Result struct {
-	// Item is the item of OpPop, OpPeek and OpLease. For OpPush only its ID and PushedAt are
-	// set.
+	// Item is the item of OpPop, OpPeek, OpLease and OpGet. For OpPush and OpMove only its ID and
+	// PushedAt are set.
 	Item Item
 	// Lease is that of OpLease and OpExtend.
 	Lease Lease
@@ -173,12 +205,20 @@ type Result struct {
 	wait time.Duration
 	// Len is the number of items, for OpLen.
 	Len int64
+	// State is that of the item, for OpGet.
+	State ItemState
+	// Rank is the number of items that would be served before the item of an OpRank. With
+	// RankAtLeast there may be more.
+	Rank        int64
+	RankAtLeast bool
+	// Progress is what OpPurge or OpRedrive has done, and where the next one goes on.
+	Progress Progress
 	// Info is the result of OpInfo. Operations on the same queue may share it.
 	Info *Info
 	// Settings is those of the queue, for OpSettings and OpConfigure.
 	Settings *Settings
 	// Err is the error of this operation alone: ErrEmpty, ErrMessageTooLarge, ErrLeaseLost,
-	// ErrMaxBytes, ErrBehind, ErrExists, ErrSettings, ErrOp or ErrCorrupt. It does not affect the other operations.
+	// ErrMaxBytes, ErrBehind, ErrExists, ErrNotFound, ErrLeased, ErrSettings, ErrOp or ErrCorrupt. It does not affect the other operations.
 	Err error
 }
 

@@ -32,11 +32,11 @@ func (t *txOps) peek() error {
 	return nil
 }
 
-// peekReader returns a reader without conflicts, unless the queue also has pops or operations
-// with tokens. A peek after those takes place when the transaction commits, so until then
+// peekReader returns a reader without conflicts, unless the queue also has pops, operations
+// with tokens or edits. A peek after those takes place when the transaction commits, so until then
 // nobody may push an item before the one it returned.
 func (t *txOps) peekReader(q *queueOps) kv.Reader {
-	if q.pops != nil || q.settlements != nil {
+	if q.pops != nil || q.settlements != nil || q.edits != nil {
 		return t.tx
 	}
 	return t.tx.Snapshot()

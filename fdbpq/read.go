@@ -7,9 +7,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-var errReadOnly = fmt.Errorf("%w: it is not a peek, len, info or OpSettings", ErrOp)
+var errReadOnly = fmt.Errorf("%w: it is not a peek, len, info, OpGet, OpRank or OpSettings", ErrOp)
 
-// Read runs peeks, lens, infos and OpSettings in the caller's transaction, and returns one Result for each, in
+// Read runs peeks, lens, infos, OpGet, OpRank and OpSettings in the caller's transaction, and returns one Result for each, in
 // the order of ops. It starts all reads before it waits for the first, so many take hardly
 // more time than one.
 //
@@ -36,6 +36,7 @@ func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, isDue bool, 
 		if q.infos != nil {
 			q.infos.begin(r)
 		}
+		q.beginInspections(r)
 		if q.peeks != nil {
 			q.peeks.begin(r, q.l)
 		}
@@ -60,6 +61,9 @@ func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, isDue bool, 
 		}
 	}
 	if err := runInfos(r, queues, results); err != nil {
+		return nil, false, err
+	}
+	if err := runInspections(r, queues, results); err != nil {
 		return nil, false, err
 	}
 	for _, q := range queues {

@@ -49,16 +49,21 @@ func (l *layout) readOccupied(r kv.Reader, id *ID) occupied {
 
 // check returns ErrExists if the item is in the queue.
 func (o *occupied) check(id *ID) error {
+	exists, err := o.any()
+	if err == nil && exists {
+		err = fmt.Errorf("%w: %s", ErrExists, id)
+	}
+	return err
+}
+
+// any reports whether the item is in the queue.
+func (o *occupied) any() (bool, error) {
 	for _, future := range []kv.Future[[]byte]{o.held, o.item} {
-		value, err := future.Get()
-		if err != nil {
-			return err
-		}
-		if value != nil {
-			return fmt.Errorf("%w: %s", ErrExists, id)
+		if value, err := future.Get(); err != nil || value != nil {
+			return value != nil, err
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // restores is the restores of one queue. They run before the pops, which get what they put

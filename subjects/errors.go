@@ -14,8 +14,8 @@ type Code int
 // The codes. They are also the order in which metrics list them.
 const (
 	CodeBadRequest  Code = 400 // the request is wrong, and would be wrong every time
-	CodeNotFound    Code = 404 // the queue is empty
-	CodeConflict    Code = 409 // the lease is lost, or its item is settled
+	CodeNotFound    Code = 404 // the queue is empty, or the item is not there
+	CodeConflict    Code = 409 // the lease is lost, or its item is settled; or the item is leased
 	CodeTooLarge    Code = 413 // the message cannot be stored or sent
 	CodeOverloaded  Code = 429 // too many requests are waiting; not run
 	CodeInternal    Code = 500 // a fault of the service or of the stored data

@@ -29,6 +29,9 @@ const (
 	HeaderDeadDeliveries = "Pq-Dead-Deliveries"
 	HeaderDeadError      = "Pq-Dead-Error"
 
+	// HeaderState is the [State] of an item, in the reply to a get.
+	HeaderState = "Pq-State"
+
 	// HeaderBatchCount ends the reply to a pop of several items: the number of items that
 	// were sent.
 	HeaderBatchCount = "Pq-Batch-Count"

@@ -14,6 +14,14 @@
 //	pq.jobs.len              count the items
 //	pq.jobs.ack.<token>      end or extend the lease of an item that was popped with one
 //	pq.jobs.config           read or change the settings
+//	pq.jobs.info             how many items there are in each state, and more
+//	pq.jobs.get              return an item by its id
+//	pq.jobs.remove           remove an item by its id
+//	pq.jobs.rank             how many items would be served before an item
+//	pq.jobs.move             move an item to another priority
+//	pq.jobs.purge            remove all items, or those in one state
+//	pq.jobs.redrive          send dead letters home
+//	pq.list                  the queues, and how many items they have
 //	q.jobs.enqueue           append to a first-in first-out queue
 //	q.jobs.enqueue.batch     append many items, all or none
 //	q.jobs.dequeue           take its oldest item
@@ -21,6 +29,13 @@
 //	q.jobs.len               count the items
 //	q.jobs.ack.<token>       end or extend a lease
 //	q.jobs.config            read or change the settings
+//	q.jobs.info              how many items there are in each state, and more
+//	q.jobs.get               return an item by its id
+//	q.jobs.remove            remove an item by its id
+//	q.jobs.rank              how many items would be served before an item
+//	q.jobs.purge             remove all items, or those in one state
+//	q.jobs.redrive           send dead letters home
+//	q.list                   the queues, and how many items they have
 //
 // Errors about a request say what was wrong and what would be right, in one line of
 // printable ASCII whatever bytes the request held, so that they can be sent unchanged.
@@ -105,7 +120,7 @@ func validatePrefix(prefix string) error {
 type Request struct {
 	Kind  Kind
 	Verb  Verb
-	Queue string
+	Queue string // "" for List
 
 	// Priority is the priority in the subject if HasPriority is set, else 0. Only a
 	// push can have one.
@@ -126,9 +141,12 @@ func (g Grammar) Parse(subject string) (Request, error) {
 		return Request{}, err
 	}
 	queue, tail, found := strings.Cut(rest, ".")
+	if !found && queue == listName {
+		return Request{Kind: kind, Verb: List}, nil
+	}
 	if !found {
-		return Request{}, fmt.Errorf("%w: subject %s is too short: want %s<queue>.<verb>, the verb one of %s",
-			ErrVerb, quote(subject), g.prefix(kind), verbList(kind))
+		return Request{}, fmt.Errorf("%w: subject %s is too short: want %s<queue>.<verb>, the verb one of %s; or %s%s",
+			ErrVerb, quote(subject), g.prefix(kind), verbList(kind), g.prefix(kind), listName)
 	}
 	if err := ValidateQueueName(queue); err != nil {
 		return Request{}, err
@@ -171,10 +189,16 @@ func (g Grammar) cutPrefix(subject string) (Kind, string, error) {
 // [ErrPriority] if there is a priority without HasPriority, or with another
 // verb than push.
 func (g Grammar) Build(r Request) (string, error) {
+	row := rowOf(r.Kind, r.Verb)
+	if row != nil && row.queueless {
+		if r != (Request{Kind: r.Kind, Verb: r.Verb}) {
+			return "", fmt.Errorf("%w: %s with a queue, priority or token: want none", ErrVerb, r.Verb)
+		}
+		return g.prefix(r.Kind) + row.name, nil
+	}
 	if err := ValidateQueueName(r.Queue); err != nil {
 		return "", err
 	}
-	row := rowOf(r.Kind, r.Verb)
 	if row == nil {
 		return "", fmt.Errorf("%w %s for a queue of kind %s: want one of %s", ErrVerb, r.Verb, r.Kind, verbList(r.Kind))
 	}

@@ -29,8 +29,8 @@ func (k Kind) String() string {
 // Verb is what to do with a queue.
 type Verb uint8
 
-// The verbs. Len, AckLease and Config exist for both kinds of queues, Enqueue, EnqueueBatch,
-// Dequeue and Peek for [FIFO], the others for [Priority].
+// The verbs. Enqueue, EnqueueBatch, Dequeue and Peek exist for [FIFO], the pushes, the other
+// pops and peeks, and Move for [Priority], and the others for both kinds of queues.
 const (
 	Push Verb = iota
 	PopMin
@@ -45,6 +45,14 @@ const (
 	PushBatch
 	EnqueueBatch
 	Config
+	Info
+	Get
+	Remove
+	Rank
+	Move
+	Purge
+	Redrive
+	List
 )
 
 // verbRow is a verb as one kind of queue has it.
@@ -57,10 +65,16 @@ type verbRow struct {
 	// priority says that the subject may go on with a priority, token that it goes on with
 	// the token of a lease.
 	priority, token bool
+	// queueless says that the subject names no queue.
+	queueless bool
 }
 
 // ackName is the name of AckLease, which Grammar.Ack builds subjects with as well.
 const ackName = "ack"
+
+// listName is the name of List. It stands where a queue's name would, and nothing follows it, so a
+// queue may have it too.
+const listName = "list"
 
 // batchEnd ends the names of batches. It is where a push may have a priority.
 const batchEnd = ".batch"
@@ -76,6 +90,14 @@ var verbTable = []verbRow{
 	{kind: Priority, verb: Len, name: "len", endpoint: "len"},
 	{kind: Priority, verb: AckLease, name: ackName, endpoint: "ack", token: true},
 	{kind: Priority, verb: Config, name: "config", endpoint: "config"},
+	{kind: Priority, verb: Info, name: "info", endpoint: "info"},
+	{kind: Priority, verb: Get, name: "get", endpoint: "get"},
+	{kind: Priority, verb: Remove, name: "remove", endpoint: "remove"},
+	{kind: Priority, verb: Rank, name: "rank", endpoint: "rank"},
+	{kind: Priority, verb: Move, name: "move", endpoint: "move"},
+	{kind: Priority, verb: Purge, name: "purge", endpoint: "purge"},
+	{kind: Priority, verb: Redrive, name: "redrive", endpoint: "redrive"},
+	{kind: Priority, verb: List, name: listName, endpoint: "list", queueless: true},
 	{kind: FIFO, verb: Enqueue, name: "enqueue", endpoint: "enqueue"},
 	{kind: FIFO, verb: EnqueueBatch, name: "enqueue" + batchEnd, endpoint: "enqueue-batch"},
 	{kind: FIFO, verb: Dequeue, name: "dequeue", endpoint: "dequeue"},
@@ -83,6 +105,13 @@ var verbTable = []verbRow{
 	{kind: FIFO, verb: Len, name: "len", endpoint: "fifo-len"},
 	{kind: FIFO, verb: AckLease, name: ackName, endpoint: "fifo-ack", token: true},
 	{kind: FIFO, verb: Config, name: "config", endpoint: "fifo-config"},
+	{kind: FIFO, verb: Info, name: "info", endpoint: "fifo-info"},
+	{kind: FIFO, verb: Get, name: "get", endpoint: "fifo-get"},
+	{kind: FIFO, verb: Remove, name: "remove", endpoint: "fifo-remove"},
+	{kind: FIFO, verb: Rank, name: "rank", endpoint: "fifo-rank"},
+	{kind: FIFO, verb: Purge, name: "purge", endpoint: "fifo-purge"},
+	{kind: FIFO, verb: Redrive, name: "redrive", endpoint: "fifo-redrive"},
+	{kind: FIFO, verb: List, name: listName, endpoint: "fifo-list", queueless: true},
 }
 
 // String returns the end of the subject, such as "pop.min".
@@ -121,7 +150,7 @@ func rowOf(k Kind, v Verb) *verbRow {
 func parseVerb(k Kind, text string) (row *verbRow, tail string, hasTail bool, err error) {
 	for i := range verbTable {
 		row := &verbTable[i]
-		if row.kind != k {
+		if row.kind != k || row.queueless {
 			continue
 		}
 		rest, found := strings.CutPrefix(text, row.name)
@@ -140,7 +169,7 @@ func verbList(k Kind) string {
 	var names []string
 	for i := range verbTable {
 		row := &verbTable[i]
-		if row.kind != k {
+		if row.kind != k || row.queueless {
 			continue
 		}
 		if row.token {
@@ -180,7 +209,10 @@ func (g Grammar) Endpoints() []Endpoint {
 			Kind:    row.kind,
 			Verb:    row.verb,
 		}
-		if row.token {
+		switch {
+		case row.queueless:
+			e.Subject = g.prefix(row.kind) + row.name
+		case row.token:
 			e.Subject += ".*"
 		}
 		endpoints = append(endpoints, e)

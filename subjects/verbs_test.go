@@ -19,12 +19,14 @@ func TestEndpoints(t *testing.T) {
 		"pop-max pq.*.pop.max",
 		"peek-min pq.*.peek.min",
 		"peek-max pq.*.peek.max",
-		"len pq.*.len", "ack pq.*.ack.*", "config pq.*.config",
+		"len pq.*.len", "ack pq.*.ack.*", "config pq.*.config", "info pq.*.info",
+		"get pq.*.get", "remove pq.*.remove", "rank pq.*.rank", "move pq.*.move", "purge pq.*.purge", "redrive pq.*.redrive", "list pq.list",
 		"enqueue q.*.enqueue",
 		"enqueue-batch q.*.enqueue.batch",
 		"dequeue q.*.dequeue",
 		"peek q.*.peek",
-		"fifo-len q.*.len", "fifo-ack q.*.ack.*", "fifo-config q.*.config",
+		"fifo-len q.*.len", "fifo-ack q.*.ack.*", "fifo-config q.*.config", "fifo-info q.*.info",
+		"fifo-get q.*.get", "fifo-remove q.*.remove", "fifo-rank q.*.rank", "fifo-purge q.*.purge", "fifo-redrive q.*.redrive", "fifo-list q.list",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -47,7 +49,7 @@ func TestEndpointsMatchTheGrammar(t *testing.T) {
 
 func TestVerbsBelongToTheCaller(t *testing.T) {
 	Verbs(FIFO)[0] = Push
-	if got, want := Verbs(FIFO), []Verb{Enqueue, EnqueueBatch, Dequeue, Peek, Len, AckLease, Config}; !slices.Equal(got, want) {
+	if got, want := Verbs(FIFO), []Verb{Enqueue, EnqueueBatch, Dequeue, Peek, Len, AckLease, Config, Info, Get, Remove, Rank, Purge, Redrive, List}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -67,7 +67,7 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
 func fills(ops []fdbpq.Op) (n int) {
 	for i := range ops {
 		switch ops[i].Kind {
-		case fdbpq.OpPush, fdbpq.OpRestore:
+		case fdbpq.OpPush, fdbpq.OpRestore, fdbpq.OpMove:
 			n++
 		case fdbpq.OpNak:
 			if ops[i].Delay <= 0 { // with Backoff there may be no delay
@@ -287,19 +287,22 @@ func (l *lane) ring(b *batch, results []fdbpq.Result) {
 	}
 }
 
-// wakeDeadLetters wakes those who wait for items of the queues that got dead letters.
-func (l *lane) wakeDeadLetters(b *batch) {
-	for _, name := range b.pending.DeadLetters() {
+// wakeDeadLetters is WakeDeadLetters for those of a batch.
+func (l *lane) wakeDeadLetters(b *batch) { l.d.WakeDeadLetters(b.pending.DeadLetters()) }
+
+// WakeDeadLetters wakes those who wait for items of queues that got dead letters.
+func (d *Dispatcher) WakeDeadLetters(names []fdbpq.QueueName) {
+	for _, name := range names {
 		kind := subjects.Priority
 		if name.FIFO {
 			kind = subjects.FIFO
 		}
-		q, err := l.d.Queue(kind, name.Name)
+		q, err := d.Queue(kind, name.Name)
 		if err != nil {
 			continue // not a name that a request can have
 		}
-		l.d.Wake(q)
-		if filled := l.d.options.Filled; filled != nil {
+		d.Wake(q)
+		if filled := d.options.Filled; filled != nil {
 			filled(q)
 		}
 	}

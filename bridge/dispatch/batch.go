@@ -73,13 +73,13 @@ func (b *batch) empty() {
 }
 
 func returnsItem(k fdbpq.OpKind) bool {
-	return k == fdbpq.OpPop || k == fdbpq.OpPeek || k == fdbpq.OpLease
+	return k == fdbpq.OpPop || k == fdbpq.OpPeek || k == fdbpq.OpLease || k == fdbpq.OpGet
 }
 
 // movesItem reports whether the operation reads or writes an item that the request does not
 // contain.
 func movesItem(k fdbpq.OpKind) bool {
-	return returnsItem(k) || k == fdbpq.OpNak || k == fdbpq.OpTerm || k == fdbpq.OpExtend
+	return returnsItem(k) || k == fdbpq.OpNak || k == fdbpq.OpTerm || k == fdbpq.OpExtend || k == fdbpq.OpMove
 }
 
 // has reports whether one of the operations is of the kind.
@@ -140,6 +140,13 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 			l.applyResults(r.waiter, ops, own, now)
 			continue
 		}
+		if own[0].Progress.Next != "" {
+			l.goOn(r, ops, own[0].Progress, now)
+			continue
+		}
+		if own[0].Err != nil {
+			own[0].Err = partly(ops, own[0].Err)
+		}
 		if left := notYet(ops, own); len(left) > 0 && l.requeue(r, left) == nil {
 			continue
 		}
@@ -150,6 +157,28 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 	l.finishWaiters(b, results, nil)
 	l.ring(b, results)
 	l.wakeDeadLetters(b)
+}
+
+// goOn has the next batch go on with an operation that takes several transactions.
+func (l *lane) goOn(r *Request, ops []fdbpq.Op, so fdbpq.Progress, now time.Time) {
+	ops[0].Progress = so
+	err := errTakesLong
+	if now.Sub(r.Received) < l.d.options.RequestTimeout {
+		err = l.requeue(r, ops)
+	}
+	if err != nil {
+		r.fail(ops, err)
+	}
+}
+
+var errTakesLong = fmt.Errorf("%w: there is more than there was time for", ErrUnavailable)
+
+// partly adds to the error of a request how much of it earlier batches have done.
+func partly(ops []fdbpq.Op, err error) error {
+	if len(ops) == 0 || ops[0].Progress.Done == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; %d items are done, ask again for the rest", err, ops[0].Progress.Done)
 }
 
 // notYet returns the operations that are to be tried again with another batch, because this one had
@@ -232,7 +261,7 @@ func (l *lane) fail(b *batch, err error) {
 // fail passes the error to the Replier.
 func (r *Request) fail(ops []fdbpq.Op, err error) {
 	r.Answered = time.Now()
-	r.Replier.Fail(r, ops, err)
+	r.Replier.Fail(r, ops, partly(ops, err))
 }
 
 // finish ends the batch and frees what it held.

@@ -55,6 +55,9 @@ type lane struct {
 // opOverhead is roughly how many bytes an operation adds to a transaction.
 const opOverhead = 256
 
+// sweepBytes is roughly how many bytes a purge or redrive adds to a transaction.
+const sweepBytes = 1 << 20
+
 // catchUpTime is about how long one queue may keep the others of its lane waiting while very
 // many of its items come back.
 const catchUpTime = 200 * time.Millisecond
@@ -321,7 +324,7 @@ func (l *lane) failWaiting(err error) {
 //
 // A batch reorders its operations (see fdbpq.Batcher), and a batch that only reads sees
 // only durable data. Only a publisher that pushes without asking for a reply and then
-// reads could notice. So a len never shares a batch with an earlier push that has no
+// reads could notice. So a len or info never shares a batch with an earlier push that has no
 // reply, and a batch that only reads waits for such pushes.
 //
 // From a push that the store refused to one that it took, pushes have batches of their own:
@@ -346,7 +349,7 @@ func (l *lane) take(ctx context.Context) *batch {
 		bytes := l.expect(r, ops)
 		full := b.bytes+bytes > options.MaxBatchBytes || len(b.ops)+b.reserved+len(ops) > options.MaxBatch
 		mixes := apart && b.pushes != has(ops, fdbpq.OpPush)
-		if len(b.ops)+b.reserved > 0 && (full || mixes || b.silent && has(ops, fdbpq.OpLen)) {
+		if len(b.ops)+b.reserved > 0 && (full || mixes || b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo))) {
 			break
 		}
 		if l.queuesUpLocked(r, ops) {
@@ -382,8 +385,11 @@ func (l *lane) beginLocked(b *batch) {
 func (l *lane) expect(r *Request, ops []fdbpq.Op) int {
 	bytes := r.Size + opOverhead*len(ops)
 	for i := range ops {
-		if movesItem(ops[i].Kind) {
+		switch kind := ops[i].Kind; {
+		case movesItem(kind):
 			bytes += int(l.popSize.Load())
+		case kind == fdbpq.OpPurge || kind == fdbpq.OpRedrive:
+			bytes += sweepBytes
 		}
 	}
 	return bytes

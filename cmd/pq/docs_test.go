@@ -116,6 +116,7 @@ func TestProtocolIsComplete(t *testing.T) {
 		subjects.HeaderPriority, subjects.HeaderID, subjects.HeaderPushedAt,
 		subjects.HeaderError, subjects.HeaderErrorCode, subjects.HeaderOutcome,
 		subjects.HeaderDeliveries, subjects.HeaderLeaseUntil, subjects.HeaderBatchCount,
+		subjects.HeaderState,
 	} {
 		if !strings.Contains(text, "`"+header+"`") {
 			t.Errorf("header %s is missing", header)

@@ -46,7 +46,7 @@ type config struct {
 	FDBAPIVersion         int           `envconfig:"PQ_FDB_API_VERSION" desc:"FoundationDB API version, 620 to 730"`
 	FDBTransactionTimeout time.Duration `envconfig:"PQ_FDB_TRANSACTION_TIMEOUT" desc:"time limit of one FoundationDB transaction"`
 
-	HTTPAddr     string        `envconfig:"PQ_HTTP_ADDR" group:"Health and metrics" desc:"host:port that serves /healthz, /readyz and /metrics; off serves none"`
+	HTTPAddr     string        `envconfig:"PQ_HTTP_ADDR" group:"Health and metrics" desc:"host:port that serves /healthz, /readyz, /metrics and /queues; off serves none"`
 	HTTPTimeout  time.Duration `envconfig:"PQ_HTTP_TIMEOUT" desc:"time limit of a /readyz check, and of reading the queue lengths for /metrics"`
 	MetricQueues int           `envconfig:"PQ_METRIC_QUEUES" desc:"how many queues of each kind /metrics shows, longest first; -1 shows none"`
 

@@ -1,0 +1,157 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// inspector answers questions about many queues, and those that come over HTTP. They run beside the
+// lanes, a few at a time, in transactions that only read, except for bringing back what is due.
+type inspector struct {
+	b      *Bridge
+	slots  chan struct{} // an element for each that runs
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu struct {
+		sync.Mutex
+		lists int // over NATS, that wait or run
+		ended bool
+	}
+	running sync.WaitGroup // these
+}
+
+const (
+	// maxInspections run at a time.
+	maxInspections = 4
+	// maxLists over NATS wait or run.
+	maxLists = 256
+)
+
+func newInspector(b *Bridge) *inspector {
+	i := &inspector{b: b, slots: make(chan struct{}, maxInspections)}
+	i.ctx, i.cancel = context.WithCancel(context.Background())
+	return i
+}
+
+var (
+	errTooManyLists = fmt.Errorf("%w: %d lists wait: try again", ErrOverloaded, maxLists)
+	errEnded        = fmt.Errorf("%w: the service is shutting down: try again", ErrUnavailable)
+)
+
+// end ends the lists: they have until ctx ends.
+func (i *inspector) end(ctx context.Context) {
+	i.mu.Lock()
+	i.mu.ended = true
+	i.mu.Unlock()
+	defer context.AfterFunc(ctx, i.cancel)()
+	i.running.Wait()
+	i.cancel()
+}
+
+// list accepts a request for a list of queues, and answers it later.
+func (i *inspector) list(m *nats.Msg, r *dispatch.Request, kind subjects.Kind, c *clientReplier) error {
+	o, err := subjects.ParseListOptions(m.Data)
+	if err != nil {
+		return err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.mu.ended {
+		return errEnded
+	}
+	if i.mu.lists >= maxLists {
+		return errTooManyLists
+	}
+	i.mu.lists++
+	request := *r
+	i.running.Go(func() {
+		i.answer(&request, kind, o, c)
+		i.mu.Lock()
+		i.mu.lists--
+		i.mu.Unlock()
+	})
+	return nil
+}
+
+// answer answers a list.
+func (i *inspector) answer(r *dispatch.Request, kind subjects.Kind, o subjects.ListOptions, c *clientReplier) {
+	ctx, cancel := context.WithTimeout(i.ctx, i.b.options.RequestTimeout)
+	defer cancel()
+	list, err := i.page(ctx, kind, o)
+	r.Answered = time.Now()
+	if err == nil {
+		err = c.sendObject(r, list.Encode())
+	}
+	if err != nil {
+		c.fail(r, err)
+		return
+	}
+	c.endpoint.done(r, nil)
+}
+
+// page returns a page of the list of queues.
+func (i *inspector) page(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (list subjects.QueueList, err error) {
+	err = i.run(ctx, func() error {
+		of := i.b.keyspace.ListPriorityQueues
+		if kind == subjects.FIFO {
+			of = i.b.keyspace.ListQueues
+		}
+		page, err := of(ctx, i.b.db, o.After, o.Limit, i.b.now())
+		i.b.dispatcher.WakeDeadLetters(page.Reached)
+		for _, q := range page.Queues {
+			list.Queues = append(list.Queues, subjects.QueueCounts{Queue: q.Name, Ready: q.Ready, Leased: q.Leased, Delayed: q.Delayed})
+		}
+		if page.More {
+			list.Next = &list.Queues[len(list.Queues)-1].Queue
+		}
+		return err
+	})
+	return list, err
+}
+
+// info returns what there is to know of a queue, and when that was.
+func (i *inspector) info(ctx context.Context, q fdbpq.Target) (info *fdbpq.Info, at time.Time, err error) {
+	err = i.run(ctx, func() error {
+		at = i.b.now()
+		results, reached, err := fdbpq.ReadDue(ctx, i.b.db, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}}, at)
+		i.b.dispatcher.WakeDeadLetters(reached)
+		if err == nil {
+			info, err = results[0].Info, results[0].Err
+		}
+		return err
+	})
+	return info, at, err
+}
+
+// run calls f when there is room for it.
+func (i *inspector) run(ctx context.Context, f func() error) error {
+	select {
+	case i.slots <- struct{}{}:
+		defer func() { <-i.slots }()
+	case <-ctx.Done():
+		return i.ended(ctx, ctx.Err())
+	}
+	return i.ended(ctx, f())
+}
+
+// ended explains an error that came because the context has ended.
+func (i *inspector) ended(ctx context.Context, err error) error {
+	switch {
+	case err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()):
+		return err
+	case i.ctx.Err() != nil:
+		return errEnded
+	default:
+		return fmt.Errorf("%w: the store did not answer in time: try again", ErrUnavailable)
+	}
+}

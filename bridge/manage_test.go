@@ -1,0 +1,287 @@
+package bridge_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// steppedClock is a clock that only the test moves.
+type steppedClock struct{ micros atomic.Int64 }
+
+func newSteppedClock() *steppedClock {
+	c := &steppedClock{}
+	c.micros.Store(time.Now().UnixMicro())
+	return c
+}
+
+func (c *steppedClock) now() time.Time            { return time.UnixMicro(c.micros.Load()) }
+func (c *steppedClock) step(d time.Duration)      { c.micros.Add(d.Microseconds()) }
+func (c *steppedClock) options(o *bridge.Options) { o.Now = c.now }
+func (c *steppedClock) after(d time.Duration) (text string) {
+	return c.now().Add(d).UTC().Format(subjects.TimeLayout)
+}
+
+// answers sends a request and compares the reply.
+func answers(t *testing.T, e *testenv.Env, subject, payload, want string) {
+	t.Helper()
+	if got := string(ok(t, e, subject, nil, payload).Data); got != want {
+		t.Errorf("%s %s: %s, want %s", subject, payload, got, want)
+	}
+}
+
+func TestInfo(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		clock := newSteppedClock()
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: clock.options})
+		for _, kind := range kinds {
+			name := "jobs"
+			priorities := func(text string) string { return text }
+			if kind.queue == "q.jobs" {
+				priorities = func(string) string { return "null" }
+			}
+			answers(t, e, kind.queue+".info", "", fmt.Sprintf(
+				`{"queue":%q,"ready":0,"leased":0,"delayed":0,"priorities":%s,"oldest_age_s":null,"next_due":null,"settings":{}}`,
+				name, priorities("{}")))
+			for range 3 {
+				push(t, e, kind.push, nil, "a")
+				clock.step(time.Second)
+			}
+			e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
+			m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
+			acked(t, e, m.Reply, "-NAK 1m")
+			configured(t, e, kind.queue, `{"max_deliver":5}`, `{"max_deliver":5}`)
+			answers(t, e, kind.queue+".info", "", fmt.Sprintf(
+				`{"queue":%q,"ready":1,"leased":1,"delayed":1,"priorities":%s,"oldest_age_s":1,"next_due":%q,"settings":{"max_deliver":5}}`,
+				name, priorities(`{"0":1}`), clock.after(time.Minute)))
+			// What has fallen due since is ready.
+			clock.step(time.Minute)
+			answers(t, e, kind.queue+".info", "", fmt.Sprintf(
+				`{"queue":%q,"ready":2,"leased":1,"delayed":0,"priorities":%s,"oldest_age_s":62,"next_due":%q,"settings":{"max_deliver":5}}`,
+				name, priorities(`{"0":2}`), clock.after(time.Hour-time.Minute)))
+			refused(t, e, 400, kind.queue+".info", nil, []byte("{}"))
+		}
+	})
+}
+
+// itemOf is the payload of an operation on an item.
+func itemOf(id, more string) string { return fmt.Sprintf(`{"id":%q%s}`, id, more) }
+
+func TestItemsByID(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		clock := newSteppedClock()
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: clock.options})
+		for _, kind := range kinds {
+			var ids []string
+			for range 3 {
+				ids = append(ids, push(t, e, kind.push, nats.Header{"Name": {"value"}}, "payload").ID)
+			}
+			m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
+			acked(t, e, m.Reply, "-NAK 1m")
+			leased := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
+			for n, want := range []string{"delayed", "leased", "ready"} {
+				got := ok(t, e, kind.queue+".get", nil, itemOf(ids[n], ""))
+				if h := got.Header; string(got.Data) != "payload" || h.Get("Name") != "value" || h.Get("Pq-Id") != ids[n] || h.Get("Pq-State") != want ||
+					h.Get("Pq-Pushed-At") == "" || (h.Get("Pq-Priority") == "0") != (kind.queue == "pq.jobs") || got.Reply != "" {
+					t.Errorf("%s: %q with %v: want one that is %s", kind.queue, got.Data, got.Header, want)
+				}
+			}
+			answers(t, e, kind.queue+".rank", itemOf(ids[2], ""), `{"rank":0,"at_least":false}`)
+			clock.step(2 * time.Minute) // the delay is over
+			answers(t, e, kind.queue+".rank", itemOf(ids[2], `,"end":"min"`), `{"rank":1,"at_least":false}`)
+			answers(t, e, kind.queue+".remove", itemOf(ids[1], ""), fmt.Sprintf(`{"queue":"jobs","id":%q}`, ids[1]))
+			if err := isError(t, 409, "ack", e.Request(leased.Reply, nil, nil)); !errors.Is(err, fdbpq.ErrLeaseLost) {
+				t.Errorf("acknowledged after the remove: %v", err)
+			}
+			for _, verb := range []string{"get", "remove", "rank"} {
+				err := refused(t, e, 404, kind.queue+"."+verb, nil, []byte(itemOf(ids[1], "")))
+				if !errors.Is(err, fdbpq.ErrNotFound) || !strings.Contains(err.Text, "no such item") {
+					t.Errorf("%s: %v", verb, err)
+				}
+				for payload, words := range map[string]string{
+					``: "not an object", `{}`: "no id", `{"id":"x y"}`: "not base64url", `{"id":"AAAA"}`: "invalid item id", `{"id":1}`: "want a text",
+					`{"id":"` + ids[1] + `","priority":1}`: "unknown member",
+				} {
+					if err := refused(t, e, 400, kind.queue+"."+verb, nil, []byte(payload)); !strings.Contains(err.Text, words) {
+						t.Errorf("%s %s: %v: want %q", verb, payload, err, words)
+					}
+				}
+			}
+			wantLen(t, e, kind.queue[:len(kind.queue)-len(".jobs")], "jobs", 2)
+		}
+		refused(t, e, 400, "q.jobs.move", nil, []byte(`{"id":"x","priority":1}`))
+		refused(t, e, 400, "q.jobs.rank", nil, []byte(itemOf(push(t, e, "q.jobs.enqueue", nil, "").ID, `,"end":"max"`)))
+		publish(t, e, "q.jobs.purge", "", "")
+		wantLen(t, e, "q", "jobs", 3)
+	})
+}
+
+func TestMove(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		first := push(t, e, "pq.jobs.push.1", nil, "first")
+		second := push(t, e, "pq.jobs.push.1", nil, "second")
+		push(t, e, "pq.jobs.push.-7", nil, "third")
+		var moved subjects.Moved
+		reply := ok(t, e, "pq.jobs.move", nil, itemOf(first.ID, `,"priority":-7`)).Data
+		if err := json.Unmarshal(reply, &moved); err != nil || moved.Queue != "jobs" || moved.Priority != -7 || moved.ID == first.ID {
+			t.Errorf("%s, %v", reply, err)
+		}
+		answers(t, e, "pq.jobs.rank", itemOf(moved.ID, ""), `{"rank":1,"at_least":false}`)
+		answers(t, e, "pq.jobs.rank", itemOf(moved.ID, `,"end":"max"`), `{"rank":1,"at_least":false}`)
+		refused(t, e, 404, "pq.jobs.move", nil, []byte(itemOf(first.ID, `,"priority":1`)))
+		m := e.Request("pq.jobs.pop.max", nil, []byte(`{"ack_wait":"1h"}`))
+		if err := refused(t, e, 409, "pq.jobs.move", nil, []byte(itemOf(second.ID, `,"priority":1`))); !errors.Is(err, fdbpq.ErrLeased) {
+			t.Errorf("%v", err)
+		}
+		acked(t, e, m.Reply, "")
+		for payload, words := range map[string]string{
+			itemOf(moved.ID, ""): "no priority", itemOf(moved.ID, `,"priority":"1"`): "want an integer", `{"priority":1}`: "no id",
+		} {
+			if err := refused(t, e, 400, "pq.jobs.move", nil, []byte(payload)); !strings.Contains(err.Text, words) {
+				t.Errorf("%s: %v: want %q", payload, err, words)
+			}
+		}
+		for _, want := range []string{"third", "first"} {
+			if got := string(ok(t, e, "pq.jobs.pop.min", nil, "").Data); got != want {
+				t.Errorf("popped %s, want %s", got, want)
+			}
+		}
+	})
+}
+
+func TestPurge(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		for _, kind := range kinds {
+			prefix := kind.queue[:len(kind.queue)-len(".jobs")]
+			configured(t, e, kind.queue, `{"max_deliver":5}`, `{"max_deliver":5}`)
+			fill := func() (leased *nats.Msg) {
+				for range 3 {
+					push(t, e, kind.push, nats.Header{"Name": {"value"}}, "payload")
+				}
+				m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
+				acked(t, e, m.Reply, "-NAK 1h")
+				return e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
+			}
+			leased := fill()
+			for _, state := range []string{"ready", "delayed", "leased"} {
+				answers(t, e, kind.queue+".purge", fmt.Sprintf(`{"state":%q}`, state), `{"purged":1}`)
+				answers(t, e, kind.queue+".purge", fmt.Sprintf(`{"state":%q}`, state), `{"purged":0}`)
+			}
+			isError(t, 409, "ack", e.Request(leased.Reply, nil, nil))
+			leased = fill()
+			answers(t, e, kind.queue+".purge", "", `{"purged":3}`)
+			isError(t, 409, "ack", e.Request(leased.Reply, nil, nil))
+			wantLen(t, e, prefix, "jobs", 0)
+			configured(t, e, kind.queue, ``, `{"max_deliver":5}`)
+			fill()
+			answers(t, e, kind.queue+".purge", "{}", `{"purged":3}`)
+			for payload, words := range map[string]string{`{"state":"gone"}`: `want \"ready\"`, `[]`: "not an object", `{"state":null}`: "want"} {
+				if err := refused(t, e, 400, kind.queue+".purge", nil, []byte(payload)); !strings.Contains(err.Text, strings.ReplaceAll(words, `\`, "")) {
+					t.Errorf("%s: %v: want %q", payload, err, words)
+				}
+			}
+		}
+		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// More items than one transaction takes are purged all the same, with other requests between.
+func TestPurgeMany(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		const batches, each = 3, 2000
+		var frames []byte
+		for range each {
+			frames = subjects.AppendFrame(frames, subjects.Frame{Value: []byte("payload")})
+		}
+		for range batches {
+			ok(t, e, "pq.jobs.push.batch", nil, string(frames))
+		}
+		answers(t, e, "pq.jobs.purge", "", fmt.Sprintf(`{"purged":%d}`, batches*each))
+		wantLen(t, e, "pq", "jobs", 0)
+		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRedrive(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		for _, kind := range kinds {
+			for n := range 4 {
+				push(t, e, kind.push, nats.Header{"Nats-Msg-Id": {fmt.Sprint(n)}, "Nats-TTL": {"1h"}, "Name": {"value"}}, fmt.Sprint(n))
+			}
+			for range 4 {
+				m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
+				acked(t, e, m.Reply, "+TERM no such user")
+			}
+			deadPush, dead := kind.queue+"-dead.push", kind.queue+"-dead"
+			if kind.queue == "q.jobs" {
+				deadPush = kind.queue + "-dead.enqueue"
+			}
+			push(t, e, deadPush, nil, "no dead letter")
+			newer := push(t, e, kind.push, nil, "newer")
+
+			waits := make(chan *nats.Msg, 1)
+			inbox := nats.NewInbox()
+			sub, err := e.Conn.Subscribe(inbox, func(m *nats.Msg) { waits <- m })
+			if err != nil {
+				t.Fatal(err)
+			}
+			ok(t, e, kind.pop, nil, "") // the newer one
+			publish(t, e, kind.pop, inbox, `{"expires":"30s"}`)
+			answers(t, e, dead+".redrive", `{"max":1}`, `{"redriven":1}`)
+			select { // a pop that waits is woken
+			case m := <-waits:
+				h := m.Header
+				if string(m.Data) != "0" || h.Get("Name") != "value" || h.Get("Nats-Msg-Id") != "" || h.Get("Nats-TTL") != "" ||
+					h.Get("Pq-Dead-Queue") != "" || h.Get("Pq-Dead-Reason") != "" || h.Get("Pq-Id") == newer.ID {
+					t.Errorf("redriven: %q with %v", m.Data, h)
+				}
+			case <-time.After(testenv.Patience):
+				t.Fatal("the pop still waits")
+			}
+			if err := sub.Unsubscribe(); err != nil {
+				t.Error(err)
+			}
+			push(t, e, kind.push, nil, "before")
+			answers(t, e, dead+".redrive", "", `{"redriven":3}`)
+			answers(t, e, dead+".redrive", "", `{"redriven":0}`)
+			for _, want := range []string{"before", "1", "2", "3"} {
+				m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
+				if string(m.Data) != want || m.Header.Get("Pq-Deliveries") != "1" {
+					t.Errorf("%q with %v: want %s", m.Data, m.Header, want)
+				}
+				acked(t, e, m.Reply, "")
+			}
+			if got := string(ok(t, e, kind.dead, nil, "").Data); got != "no dead letter" {
+				t.Errorf("%q stayed", got)
+			}
+			for payload, words := range map[string]string{`{"max":-1}`: "0 to 1000000", `{"max":null}`: "0 to 1000000", `{"state":"ready"}`: "unknown member"} {
+				if err := refused(t, e, 400, dead+".redrive", nil, []byte(payload)); !strings.Contains(err.Text, words) {
+					t.Errorf("%s: %v: want %q", payload, err, words)
+				}
+			}
+		}
+		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,201 @@
+package bridge_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func TestList(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		clock := newSteppedClock()
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: clock.options})
+		for _, prefix := range []string{"pq", "q"} {
+			push1, pop := prefix+".%s.push", prefix+".%s.pop.min"
+			if prefix == "q" {
+				push1, pop = prefix+".%s.enqueue", prefix+".%s.dequeue"
+			}
+			in := func(format, queue string) string { return fmt.Sprintf(format, queue) }
+			answers(t, e, prefix+".list", "", `{"queues":[],"next":null}`)
+			for _, name := range []string{"jobs", "list", "Zoo", "a-1", "empty"} {
+				push(t, e, in(push1, name), nil, "")
+				push(t, e, in(push1, name), nil, "")
+			}
+			ok(t, e, in(pop, "empty"), nil, "")
+			ok(t, e, in(pop, "empty"), nil, "")
+			configured(t, e, prefix+".set", `{"max_deliver":3}`, `{"max_deliver":3}`)
+			m := e.Request(in(pop, "jobs"), nil, []byte(`{"ack_wait":"1h"}`))
+			acked(t, e, m.Reply, "-NAK 1m")
+			e.Request(in(pop, "jobs"), nil, []byte(`{"ack_wait":"1h"}`))
+			all := []string{
+				`{"queue":"Zoo","ready":2,"leased":0,"delayed":0}`, `{"queue":"a-1","ready":2,"leased":0,"delayed":0}`,
+				`{"queue":"jobs","ready":0,"leased":1,"delayed":1}`, `{"queue":"list","ready":2,"leased":0,"delayed":0}`,
+				`{"queue":"set","ready":0,"leased":0,"delayed":0}`,
+			}
+			page := func(next string, queues ...string) string {
+				return `{"queues":[` + strings.Join(queues, ",") + `],"next":` + next + `}`
+			}
+			answers(t, e, prefix+".list", "", page("null", all...))
+			answers(t, e, prefix+".list", `{"limit":2}`, page(`"a-1"`, all[:2]...))
+			answers(t, e, prefix+".list", `{"limit":3,"after":"a-1"}`, page("null", all[2:]...))
+			answers(t, e, prefix+".list", `{"limit":2,"after":"b"}`, page(`"list"`, all[2:4]...))
+			answers(t, e, prefix+".list", `{"after":"set"}`, page("null"))
+			// What is due is ready.
+			clock.step(2 * time.Minute)
+			answers(t, e, prefix+".list", `{"limit":1,"after":"a-1"}`, page(`"jobs"`, `{"queue":"jobs","ready":1,"leased":1,"delayed":0}`))
+			answers(t, e, prefix+".list.len", "", `{"queue":"list","len":2}`)
+			for payload, words := range map[string]string{`null`: "not an object", `{"limit":1001}`: "0 to 1000", `{"after":"x y"}`: "holds"} {
+				if err := refused(t, e, 400, prefix+".list", nil, []byte(payload)); !strings.Contains(err.Text, words) {
+					t.Errorf("%s: %v: want %q", payload, err, words)
+				}
+			}
+		}
+		wantMetric(t, e.Bridge, `pq_requests_total{operation="list"}`, 10)
+		wantMetric(t, e.Bridge, `pq_errors_total{code="400",operation="list"}`, 3)
+	})
+}
+
+// A page takes few round trips however many queues are on it, and unused ones are passed over.
+func TestListOfMany(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		var counts *countkv.DB
+		e := testenv.New(t, testenv.Options{Engine: engine, Wrap: func(db kv.Database) kv.Database {
+			counts = countkv.New(db)
+			return counts
+		}})
+		const n = 1500
+		ops := make([]fdbpq.Op, n)
+		for i := range ops {
+			q, err := e.Keyspace.PriorityQueue(fmt.Sprintf("q%04d", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ops[i] = fdbpq.Op{Kind: fdbpq.OpPush, Queue: q}
+		}
+		batcher := fdbpq.NewBatcher(e.DB, e.Keyspace)
+		if _, err := batcher.Apply(t.Context(), ops); err != nil {
+			t.Fatal(err)
+		}
+		for i := range ops {
+			ops[i].Kind = fdbpq.OpPop
+		}
+		if _, err := batcher.Apply(t.Context(), ops[:n-1]); err != nil {
+			t.Fatal(err)
+		}
+		counts.Take()
+		answers(t, e, "pq.list", `{"limit":1}`, fmt.Sprintf(`{"queues":[{"queue":"q%04d","ready":1,"leased":0,"delayed":0}],"next":null}`, n-1))
+		rounds := 0
+		for _, cost := range counts.Take() {
+			rounds += cost.Rounds
+		}
+		// 15 pages of names, of each the names, the counts, and which of the queues are unused.
+		if rounds > 60 {
+			t.Errorf("%d round trips", rounds)
+		}
+		answers(t, e, "pq.list", `{"limit":1000}`, fmt.Sprintf(`{"queues":[{"queue":"q%04d","ready":1,"leased":0,"delayed":0}],"next":null}`, n-1))
+		if len(counts.Take()) > 8 {
+			t.Error("a full page takes too many transactions")
+		}
+	})
+}
+
+// A list that does not fit into a message says so.
+func TestListTooLarge(t *testing.T) {
+	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = 4096 }})
+	for i := range 100 {
+		push(t, e, fmt.Sprintf("pq.a-rather-long-name-of-a-queue-%03d.push", i), nil, "")
+	}
+	if err := refused(t, e, 413, "pq.list", nil, nil); !strings.Contains(err.Text, "the reply has") {
+		t.Error(err)
+	}
+	ok(t, e, "pq.list", nil, `{"limit":20}`)
+}
+
+// getPage reads a page with any method.
+func getPage(t *testing.T, b *testenv.Bridge, method, path string) (status int, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+b.Addr()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+	reply, err := transport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reply.Body.Close() }()
+	data, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply.StatusCode, strings.TrimSpace(string(data))
+}
+
+func TestHTTPQueues(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		clock := newSteppedClock()
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: clock.options})
+		is := func(path string, status int, want string) {
+			t.Helper()
+			if got, body := getPage(t, e.Bridge, http.MethodGet, path); got != status || body != want {
+				t.Errorf("%s: %d %s, want %d %s", path, got, body, status, want)
+			}
+		}
+		is("/queues", 200, `{"queues":[],"next":null}`)
+		is("/queues/pq/jobs", 200, `{"ready":0,"leased":0,"delayed":0,"oldest_age_s":0,"work":0}`)
+		for _, kind := range kinds {
+			for range 3 {
+				push(t, e, kind.push, nil, "a")
+				clock.step(time.Second)
+			}
+			m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
+			acked(t, e, m.Reply, "-NAK 1m")
+			e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
+			path := "/queues/" + strings.Replace(kind.queue, ".", "/", 1)
+			is(path, 200, `{"ready":1,"leased":1,"delayed":1,"oldest_age_s":1,"work":2}`)
+			clock.step(time.Minute) // the delay is over
+			is(path, 200, `{"ready":2,"leased":1,"delayed":0,"oldest_age_s":63,"work":3}`)
+		}
+		pq := `{"kind":"pq","queue":"jobs","ready":2,"leased":1,"delayed":0,"work":3}`
+		q := `{"kind":"q","queue":"jobs","ready":2,"leased":1,"delayed":0,"work":3}`
+		is("/queues", 200, `{"queues":[`+pq+`,`+q+`],"next":null}`)
+		is("/queues?limit=1", 200, `{"queues":[`+pq+`],"next":"pq/jobs"}`)
+		is("/queues?after=pq/jobs&limit=1", 200, `{"queues":[`+q+`],"next":null}`)
+		is("/queues?after=q/a", 200, `{"queues":[`+q+`],"next":null}`)
+		ok(t, e, "q.jobs.purge", nil, "")
+		is("/queues?limit=1", 200, `{"queues":[`+pq+`],"next":null}`)
+
+		for path, words := range map[string]string{
+			"/queues/pq/a%20b": `bad queue name`, "/queues/pq/a.b": "bad queue name", "/queues/pqs/jobs": "want pq or q", "/queues/pq/" + strings.Repeat("x", 129): "129 bytes",
+			"/queues?limit=0": "1 to 1000", "/queues?limit=1001": "1 to 1000", "/queues?limit=x": "1 to 1000", "/queues?after=jobs": "want pq or q", "/queues?after=pq/": "bad queue name",
+		} {
+			if status, body := getPage(t, e.Bridge, http.MethodGet, path); status != 400 || !strings.HasPrefix(body, `{"error":"`) || !strings.Contains(body, words) {
+				t.Errorf("%s: %d %s, want 400 with %q", path, status, body, words)
+			}
+		}
+		for _, path := range []string{"/queues", "/queues/pq/jobs"} {
+			if status, body := getPage(t, e.Bridge, http.MethodHead, path); status != 200 || body != "" {
+				t.Errorf("HEAD %s: %d %s", path, status, body)
+			}
+			for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete} {
+				if status, _ := getPage(t, e.Bridge, method, path); status != 405 {
+					t.Errorf("%s %s: %d, want 405", method, path, status)
+				}
+			}
+		}
+		if status, _ := getPage(t, e.Bridge, http.MethodGet, "/queues/pq"); status != 404 {
+			t.Errorf("GET /queues/pq: %d", status)
+		}
+	})
+}

@@ -1,0 +1,155 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func TestInfo(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := client.New(e.Conn)
+	jobs := c.PriorityQueue("jobs")
+	for _, priority := range []int64{5, -1, 5} {
+		if _, err := jobs.Push(t.Context(), priority, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := jobs.LeaseMin(t.Context(), client.AckWait(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []interface {
+		Info(context.Context) (*client.QueueInfo, error)
+	}{jobs, c.Queue("jobs")} {
+		info, err := q.Info(t.Context())
+		if err != nil || info.Queue != "jobs" {
+			t.Fatalf("%T: %+v, %v", q, info, err)
+		}
+		if q != jobs {
+			if info.Ready != 0 || info.OldestAge != nil || info.NextDue != nil || info.Priorities != nil {
+				t.Errorf("empty: %+v", info)
+			}
+			continue
+		}
+		if info.Ready != 2 || info.Leased != 1 || len(info.Priorities) != 1 || info.Priorities[0].Count != 2 ||
+			info.OldestAge == nil || *info.OldestAge > time.Minute || info.NextDue == nil || time.Until(*info.NextDue) < time.Minute {
+			t.Errorf("%+v", info)
+		}
+	}
+	if info, err := c.Queue("a b").Info(t.Context()); !errors.Is(err, client.ErrBadRequest) {
+		t.Errorf("of a queue without a valid name: %+v, %v", info, err)
+	}
+}
+
+// managed is what both kinds of queues have.
+type managed interface {
+	Get(context.Context, string) (*client.Item, client.State, error)
+	Remove(context.Context, string) error
+	Rank(context.Context, string) (int64, bool, error)
+	Purge(context.Context, client.State) (int64, error)
+	Redrive(context.Context, int) (int64, error)
+}
+
+func TestManage(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := client.New(e.Conn)
+	jobs, mail := c.PriorityQueue("jobs"), c.Queue("mail")
+	var ids [2][]string
+	for range 3 {
+		pushed, err := jobs.PushMsg(t.Context(), 5, client.Message{Value: []byte("a"), Headers: map[string][]string{"Name": {"value"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		queued, err := mail.EnqueueMsg(t.Context(), client.Message{Value: []byte("a"), Headers: map[string][]string{"Name": {"value"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[0], ids[1] = append(ids[0], pushed.ID), append(ids[1], queued.ID)
+	}
+	if _, err := jobs.LeaseMin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mail.Lease(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for kind, q := range []managed{jobs, mail} {
+		own := ids[kind]
+		for n, want := range []client.State{client.Leased, client.Ready, client.Ready} {
+			item, state, err := q.Get(t.Context(), own[n])
+			if err != nil || state != want || item.ID != own[n] || string(item.Value) != "a" || len(item.Headers) != 1 {
+				t.Errorf("%T: %+v is %s, %v: want %s", q, item, state, err, want)
+			}
+		}
+		if n, atLeast, err := q.Rank(t.Context(), own[2]); n != 1 || atLeast || err != nil {
+			t.Errorf("%T: rank %d, %v, %v", q, n, atLeast, err)
+		}
+		if err := q.Remove(t.Context(), own[1]); err != nil {
+			t.Error(err)
+		}
+		for _, err := range []error{q.Remove(t.Context(), own[1]), func() error { _, _, err := q.Get(t.Context(), own[1]); return err }()} {
+			if !errors.Is(err, client.ErrNotFound) || !strings.Contains(err.Error(), "no such item") {
+				t.Errorf("%T: removed: %v", q, err)
+			}
+		}
+		if err := q.Remove(t.Context(), "x"); !errors.Is(err, client.ErrBadRequest) {
+			t.Errorf("%T: remove x: %v", q, err)
+		}
+		if n, err := q.Purge(t.Context(), client.Leased); n != 1 || err != nil {
+			t.Errorf("%T: purged %d, %v", q, n, err)
+		}
+		if n, err := q.Purge(t.Context(), "lost"); !errors.Is(err, client.ErrBadRequest) {
+			t.Errorf("%T: purged %d, %v", q, n, err)
+		}
+		if n, err := q.Redrive(t.Context(), 0); n != 0 || err != nil {
+			t.Errorf("%T: redriven %d, %v", q, n, err)
+		}
+	}
+	if n, atLeast, err := jobs.RankMax(t.Context(), ids[0][2]); n != 0 || atLeast || err != nil {
+		t.Errorf("rank %d, %v, %v from the other end", n, atLeast, err)
+	}
+	id, err := jobs.Move(t.Context(), ids[0][2], -1)
+	if item, _, getErr := jobs.Get(t.Context(), id); err != nil || getErr != nil || item.Priority != -1 {
+		t.Errorf("moved: %+v, %v, %v", item, err, getErr)
+	}
+	if _, err := jobs.LeaseMin(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := jobs.Move(t.Context(), id, 1); !errors.Is(err, client.ErrLeased) {
+		t.Errorf("moved while it is leased: %v", err)
+	}
+	if n, err := jobs.Purge(t.Context(), ""); n != 1 || err != nil {
+		t.Errorf("purged %d, %v", n, err)
+	}
+}
+
+func TestList(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := client.New(e.Conn)
+	for _, name := range []string{"b", "a", "c"} {
+		if _, err := c.PriorityQueue(name).Push(t.Context(), 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Queue("mail").Enqueue(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	page, err := c.ListPriorityQueues(t.Context(), "", 2)
+	if err != nil || len(page.Queues) != 2 || page.Queues[0].Queue != "a" || page.Queues[1].Ready != 1 || page.Next == nil || *page.Next != "b" {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	page, err = c.ListPriorityQueues(t.Context(), *page.Next, 0)
+	if err != nil || len(page.Queues) != 1 || page.Queues[0].Queue != "c" || page.Next != nil {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if page, err = c.ListQueues(t.Context(), "", 0); err != nil || len(page.Queues) != 1 || page.Queues[0].Queue != "mail" {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if page, err = c.ListQueues(t.Context(), "a b", 0); !errors.Is(err, client.ErrBadRequest) {
+		t.Errorf("%+v, %v", page, err)
+	}
+}

@@ -1,0 +1,197 @@
+package fdbpq
+
+import (
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// edits is the removes, moves, purges and redrives of one queue, in the order of txOps.ops. They
+// see what the operations with tokens have done, and run before the pops.
+type edits struct {
+	indexes []int // into txOps.ops
+	reads   map[int]*editRead
+	past    kv.Future[[]kv.KeyValue] // the first history of an item; nil unless wanted
+	last    map[int64]lastItems      // of the priorities that items move to
+	next    map[int64]int64          // their next counts, once known
+}
+
+// editRead is what an OpRemove or OpMove reads.
+type editRead struct {
+	heldRead
+	whole wholeItem // for OpMove
+}
+
+// edit runs the removes, moves, purges and redrives.
+func (t *txOps) edit() error {
+	for _, q := range t.queues {
+		if q.edits != nil {
+			t.beginEdits(q)
+		}
+	}
+	for _, q := range t.queues {
+		if q.edits == nil {
+			continue
+		}
+		done := map[ID]bool{} // items that this transaction has moved: their reads are stale
+		for _, i := range q.edits.indexes {
+			err := t.editOne(q, i, done)
+			if err = failOps(t.results, []int{i}, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// beginEdits starts the reads of the edits that are about one item.
+func (t *txOps) beginEdits(q *queueOps) {
+	e := q.edits
+	e.reads, e.last, e.next = map[int]*editRead{}, map[int64]lastItems{}, map[int64]int64{}
+	for _, i := range e.indexes {
+		switch op := &t.ops[i]; op.Kind {
+		case OpRemove, OpMove:
+			t.readEdited(q, i)
+			if _, begun := e.last[op.Priority]; op.Kind == OpMove && !begun {
+				e.last[op.Priority] = q.l.readLast(t.tx.Snapshot(), op.Priority)
+			}
+		default:
+			e.past = q.l.firstHistory(t.tx)
+		}
+	}
+}
+
+// readEdited starts to read the item of an OpRemove or OpMove, with conflict.
+func (t *txOps) readEdited(q *queueOps, i int) {
+	id := &t.ops[i].ID
+	read := &editRead{heldRead: q.l.readHeld(t.tx, id)}
+	read.item, read.history = t.tx.Get(q.l.itemKey(id)), t.tx.Get(q.l.historyKey(id))
+	if t.ops[i].Kind == OpMove {
+		read.whole = q.l.beginWhole(t.tx, id)
+	}
+	q.edits.reads[i] = read
+}
+
+// editOne runs one operation. The error is ErrCorrupt, and then nothing has changed, or one of
+// the store.
+func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
+	op := &t.ops[i]
+	switch op.Kind {
+	case OpPurge:
+		return t.purge(q, i, done)
+	case OpRedrive:
+		return t.redrive(q, i, done)
+	}
+	if done[op.ID] {
+		t.readEdited(q, i)
+	}
+	read := q.edits.reads[i]
+	h, err := read.anywhere(&op.ID)
+	if err != nil {
+		return err
+	}
+	if h == nil {
+		t.results[i].Err = notFound(&op.ID)
+		return nil
+	}
+	if op.Kind == OpMove {
+		return t.move(q, i, h, done)
+	}
+	done[op.ID] = true
+	q.ledger.claim(h)
+	q.ledger.discard(&op.ID)
+	return nil
+}
+
+// anywhere returns the item in whichever state it is, nil if it is not in the queue.
+func (r *heldRead) anywhere(id *ID) (*heldItem, error) {
+	record, err := r.held.Get()
+	if err != nil {
+		return nil, err
+	}
+	if record != nil {
+		h, err := parseHeld(id, record)
+		return &heldItem{held: h}, err
+	}
+	value, err := r.item.Get()
+	if value == nil || err != nil {
+		return nil, err
+	}
+	return &heldItem{held: &held{id: *id, value: value}, ready: true}, nil
+}
+
+// move moves an item to the end of another priority, or of its own.
+func (t *txOps) move(q *queueOps, i int, h *heldItem, done map[ID]bool) error {
+	op, result, e := &t.ops[i], &t.results[i], q.edits
+	if !h.ready && h.state == leased {
+		result.Err = ErrLeased
+		return nil
+	}
+	whole := &e.reads[i].whole
+	if err := whole.load(&q.ledger, &op.ID, h.value, !t.full); err != nil {
+		return err
+	}
+	if whole.large && t.full || !t.fits(whole.item.item.Message.size()) {
+		t.full = true
+		result.Err = errNoRoom
+		return nil
+	}
+	var past []byte
+	if h.ready {
+		var err error
+		if past, err = e.reads[i].history.Get(); err != nil {
+			return err
+		}
+	}
+	count, err := t.nextOfMoves(q, op.Priority)
+	if err != nil {
+		return err
+	}
+	pushed := op.ID.pushedAt()
+	if pushed.IsZero() { // another program wrote it
+		pushed = t.now
+	}
+	m := &whole.item.item.Message
+	id := newID(op.Priority, count, pushed, uniqueBytes(1), q.l.needsMeta(m))
+	done[op.ID] = true
+	g := &q.ledger
+	g.claim(h)
+	g.discard(&op.ID)
+	value := g.addRest(&id, m)
+	if h.ready {
+		g.giveBack(&id, value)
+		if past != nil {
+			g.tx.Set(g.l.historyKey(&id), past)
+		}
+		q.notePushed(&id)
+	} else {
+		moved := *h.held
+		moved.id, moved.value = id, value
+		g.hold(&moved)
+	}
+	result.Item = Item{ID: id, PushedAt: id.pushedAt()}
+	return nil
+}
+
+// nextOfMoves returns the count of the next item that moves to a priority.
+func (t *txOps) nextOfMoves(q *queueOps, priority int64) (int64, error) {
+	e := q.edits
+	count, known := e.next[priority]
+	if !known {
+		var err error
+		if count, err = q.l.nextCount(e.last[priority]); err != nil {
+			return 0, err
+		}
+	}
+	e.next[priority] = following(count)
+	return count, nil
+}
+
+// notePushed records an item of this transaction's own, for peeks.
+func (q *queueOps) notePushed(id *ID) {
+	if q.peeks == nil {
+		return
+	}
+	if q.pushed == nil {
+		q.pushed = map[ID]struct{}{}
+	}
+	q.pushed[*id] = struct{}{}
+}

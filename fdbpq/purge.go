@@ -1,0 +1,61 @@
+package fdbpq
+
+import (
+	"bytes"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// purgeRange is the range of the keys of items in a state. Held items come right before ready ones.
+func (l *layout) purgeRange(s ItemState) kv.Range {
+	switch s {
+	case Ready:
+		return l.itemRange()
+	case AnyState:
+		return kv.Range{Begin: l.kindRange(kindHeld).Begin, End: l.itemRange().End}
+	default:
+		return l.kindRange(kindHeld)
+	}
+}
+
+// purge runs an OpPurge. The error is ErrCorrupt or one of the store.
+func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
+	op, l := &t.ops[i], q.l
+	pasts, err := q.edits.past.Get()
+	if err != nil {
+		return err
+	}
+	heldPrefix := l.key(kindHeld, 0)
+	s := t.newSweep(l, l.purgeRange(op.State), op.Progress)
+	err = s.each(func([]kv.KeyValue) {}, func(pair kv.KeyValue) (bool, error) {
+		id, err := l.parseItem(pair.Key)
+		if err != nil {
+			return false, err
+		}
+		var h *held
+		if bytes.HasPrefix(pair.Key, heldPrefix) {
+			if h, err = parseHeld(&id, pair.Value); err != nil {
+				return false, err
+			}
+			if op.State != AnyState && op.State != h.state.itemState() {
+				return true, nil
+			}
+		}
+		if !t.fits(sweptKeys * len(pair.Key)) {
+			return false, nil
+		}
+		s.noteDone(pair.Key)
+		done[id] = true
+		if h != nil {
+			q.ledger.release(h)
+		} else {
+			q.ledger.lend(&stored{item: Item{ID: id}, pair: pair})
+			if len(pasts) > 0 {
+				t.tx.Clear(l.historyKey(&id))
+			}
+		}
+		q.ledger.discard(&id)
+		return true, nil
+	})
+	return s.end(op, &t.results[i], err)
+}

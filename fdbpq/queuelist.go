@@ -1,0 +1,146 @@
+package fdbpq
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// ReadDue is Read in a transaction of its own, after what is due by now in the queues was brought back. It
+// also returns the queues that got dead letters meanwhile, so that whoever waits there can be told, with an error
+// as well. Operations of other kinds result in ErrOp.
+func ReadDue(ctx context.Context, db kv.Database, ops []Op, now time.Time) (results []Result, reached []QueueName, err error) {
+	due := false
+	results, err = kv.ReadTransact(ctx, db, func(r kv.Reader) (results []Result, err error) {
+		results, due, err = read(r, ops, &now)
+		return results, err
+	})
+	if err != nil || !due {
+		return results, nil, err
+	}
+	var layouts []*layout
+	seen := map[string]bool{}
+	for i := range ops {
+		if l := ops[i].Queue.layout(); !seen[l.prefix] {
+			seen[l.prefix] = true
+			layouts = append(layouts, l)
+		}
+	}
+	for len(layouts) > 0 {
+		some := layouts[:min(len(layouts), catchUpQueues)]
+		layouts = layouts[len(some):]
+		_, names, err := catchUp(ctx, db, some, now, 0)
+		reached = append(reached, names...)
+		if err != nil {
+			return nil, reached, err
+		}
+	}
+	results, err = kv.ReadTransact(ctx, db, func(r kv.Reader) ([]Result, error) { return Read(r, ops) })
+	return results, reached, err
+}
+
+// catchUpQueues is how many queues ReadDue catches up with at a time.
+const catchUpQueues = 100
+
+// QueueCounts is a queue of a Keyspace, and how many items it has in each state.
+type QueueCounts struct {
+	Name                   string
+	Ready, Leased, Delayed int64
+}
+
+// QueuePage is a part of a list of queues.
+type QueuePage struct {
+	Queues []QueueCounts
+	// More says that other queues come after these.
+	More bool
+	// Reached is as from ReadDue.
+	Reached []QueueName
+}
+
+// ListPriorityQueues returns up to limit priority queues, sorted by name, that come after the given name, "" for the
+// first. Those that have neither items nor settings are left out. It first brings back what is due in the queues by now,
+// so that the counts are right. It takes few transactions for each thousand queues, and is not atomic.
+//
+// Errors: ErrCorrupt, those of the store, and the context's error; QueuePage.Reached is set as well then.
+func (k *Keyspace) ListPriorityQueues(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (QueuePage, error) {
+	return k.listQueues(ctx, db, &k.priority, after, limit, now)
+}
+
+// ListQueues is ListPriorityQueues for FIFO queues.
+func (k *Keyspace) ListQueues(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (QueuePage, error) {
+	return k.listQueues(ctx, db, &k.fifo, after, limit, now)
+}
+
+// namesPage is the most names of a list that one transaction looks at.
+const namesPage = 1000
+
+func (k *Keyspace) listQueues(ctx context.Context, db kv.Database, of *branch, after string, limit int, now time.Time) (page QueuePage, err error) {
+	for {
+		want := min(max(limit-len(page.Queues)+1, namesPage/10), namesPage)
+		names, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]string, error) {
+			return of.list.names(r, after, want).Get()
+		})
+		if err != nil {
+			return page, err
+		}
+		used, reached, err := k.countQueues(ctx, db, of, names, now)
+		page.Reached = append(page.Reached, reached...)
+		if err != nil {
+			return page, err
+		}
+		page.Queues = append(page.Queues, used...)
+		if len(page.Queues) > limit {
+			page.Queues, page.More = page.Queues[:limit], true
+			return page, nil
+		}
+		if len(names) < want {
+			return page, nil
+		}
+		after = names[len(names)-1]
+	}
+}
+
+// countQueues counts the items of queues, and leaves out those that are not used.
+func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *branch, names []string, now time.Time) (used []QueueCounts, reached []QueueName, err error) {
+	ops := make([]Op, 0, len(names))
+	for _, name := range names {
+		l, err := k.layoutOf(of, name)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: list of queues: %w", ErrCorrupt, err)
+		}
+		ops = append(ops, Op{Kind: OpInfo, Queue: &PriorityQueue{l}, MaxPriorities: NoPriorities})
+	}
+	results, reached, err := ReadDue(ctx, db, ops, now)
+	if err != nil {
+		return nil, reached, err
+	}
+	var silent []Target // that have no items, or only those of other programs
+	for i := range results {
+		if err := results[i].Err; err != nil {
+			return nil, reached, fmt.Errorf("queue %s: %w", names[i], err)
+		}
+		if results[i].Info.empty() {
+			silent = append(silent, ops[i].Queue)
+		}
+	}
+	states, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]emptiness, error) { return readEmptiness(r, silent) })
+	if err != nil {
+		return nil, reached, err
+	}
+	for i := range results {
+		info := results[i].Info
+		if info.empty() {
+			state := states[0]
+			if states = states[1:]; !state.used {
+				continue
+			}
+		}
+		used = append(used, QueueCounts{names[i], info.Ready, info.Leased, info.Delayed})
+	}
+	return used, reached, nil
+}
+
+// empty reports whether no items were counted.
+func (i *Info) empty() bool { return i.Ready == 0 && i.Leased == 0 && i.Delayed == 0 }

@@ -1,0 +1,112 @@
+package fdbpq
+
+import (
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// rank is an OpRank, being read. The counters say how many items other priorities have, and the
+// items of its own priority are counted one by one.
+type rank struct {
+	index    int // into txOps.ops
+	id       ID
+	end      End
+	occupied occupied
+	counters kv.Future[[]kv.KeyValue] // of the priorities that come before; nil in a FIFO queue
+	rest     kv.Range                 // of its priority, what is not counted yet
+	page     kv.Future[[]kv.KeyValue] // the first of these
+	size     int                      // of the page
+}
+
+const (
+	// MaxRank is the largest number of items of one priority, and of other priorities, that an
+	// OpRank counts.
+	MaxRank = 10_000
+	// maxRankBytes limits the values that are read on the way: items cannot be counted without.
+	maxRankBytes = 64 << 20
+
+	firstRankPage = 64
+	maxRankPage   = 1024
+)
+
+// begin starts the reads.
+func (k *rank) begin(r kv.Reader, l *layout) {
+	k.occupied = l.readOccupied(r, &k.id)
+	key := l.itemKey(&k.id)
+	k.rest = l.priorityRange(k.id.Priority)
+	if k.end == Front {
+		k.rest.End = key
+	} else {
+		k.rest.Begin = kv.SingleKey(key).End
+	}
+	k.size = firstRankPage
+	k.page = r.GetRange(k.rest, kv.RangeOptions{Limit: k.size})
+	if l.fifo {
+		return
+	}
+	all := l.kindRange(kindCounter)
+	own := l.counterKey(k.id.Priority)
+	before := kv.Range{Begin: append(l.key(kindCounter, 1), firstNotText), End: own}
+	if k.end == Back {
+		before = kv.Range{Begin: kv.SingleKey(own).End, End: all.End}
+	}
+	k.counters = r.GetRange(before, kv.RangeOptions{Limit: MaxRank + 1})
+}
+
+// firstNotText follows all texts in a tuple, such as the names of the counters of states, and
+// comes before all numbers.
+const firstNotText = 0x03
+
+// finish sets the result. The error is ErrCorrupt or one of the store.
+func (k *rank) finish(r kv.Reader, l *layout, result *Result) error {
+	exists, err := k.occupied.any()
+	if err != nil {
+		return err
+	}
+	if !exists {
+		result.Err = notFound(&k.id)
+		return nil
+	}
+	if k.counters != nil {
+		counters, err := k.counters.Get()
+		if err != nil {
+			return err
+		}
+		if len(counters) > MaxRank {
+			counters, result.RankAtLeast = counters[:MaxRank], true
+		}
+		for _, counter := range counters {
+			n, err := parseLength(counter.Value)
+			if err != nil {
+				return err
+			}
+			result.Rank += n
+		}
+	}
+	n, all, err := k.countOwn(r)
+	result.Rank += n
+	result.RankAtLeast = result.RankAtLeast || !all
+	return err
+}
+
+// countOwn counts the items of the same priority, page by page.
+func (k *rank) countOwn(r kv.Reader) (n int64, all bool, err error) {
+	for bytes := 0; ; {
+		pairs, err := k.page.Get()
+		if err != nil {
+			return 0, false, err
+		}
+		n += int64(len(pairs))
+		if len(pairs) < k.size {
+			return min(n, MaxRank), n <= MaxRank, nil
+		}
+		for _, pair := range pairs {
+			bytes += len(pair.Value)
+		}
+		if n > MaxRank || bytes > maxRankBytes {
+			return min(n, MaxRank), false, nil
+		}
+		k.rest.Begin = kv.SingleKey(pairs[len(pairs)-1].Key).End
+		k.size = min(4*k.size, maxRankPage)
+		k.page = r.GetRange(k.rest, kv.RangeOptions{Limit: k.size})
+	}
+}

@@ -1,0 +1,44 @@
+package fdbpq
+
+import "github.com/pqbridge/pqbridge/fdbpq/kv"
+
+// wholeItem is an item that is to be written again elsewhere, being read.
+type wholeItem struct {
+	item  stored
+	head  kv.Future[[]kv.KeyValue] // the first two ("m") keys, nil if there are none
+	large bool                     // the item has more than these, once load has returned
+}
+
+// beginWhole starts to read what belongs to an item besides its own key. Of a large item that is
+// only the beginning, because there may be no room for it.
+func (l *layout) beginWhole(r kv.Reader, id *ID) (w wholeItem) {
+	if id.hasMeta() {
+		w.head = r.GetRange(l.metaRange(id), kv.RangeOptions{Limit: 2})
+	}
+	return w
+}
+
+// load waits for what begin started, for an item with the given value, as stored. With rest it
+// also reads the rest of a large item; without, the caller must not use one. The error wraps
+// ErrCorrupt if the item cannot be read, or is one of the store.
+func (w *wholeItem) load(g *ledger, id *ID, value []byte, rest bool) error {
+	w.item = g.l.storedAs(*id, kv.KeyValue{Key: g.l.itemKey(id), Value: value})
+	if w.head == nil {
+		return nil
+	}
+	parts, err := w.head.Get()
+	if err != nil {
+		return err
+	}
+	if w.large = len(parts) > 1; w.large && !rest {
+		return nil
+	}
+	w.item.metas = kv.Ready(parts, nil)
+	if w.large {
+		w.item.metas = g.l.readMetas(g.tx, id)
+	}
+	if err := w.item.finishRead(); err != nil {
+		return err
+	}
+	return w.item.err
+}

@@ -1,0 +1,39 @@
+package subjects
+
+import (
+	"reflect"
+	"testing"
+	"time"
+)
+
+func TestQueueInfo(t *testing.T) {
+	age, due, tries := 1500*time.Millisecond, time.Date(2026, 11, 20, 8, 37, 57, 685968000, time.UTC), 5
+	for want, info := range map[string]QueueInfo{
+		`{"queue":"jobs","ready":3,"leased":1,"delayed":2,"priorities":{"-7":1,"1":1,"10":1},"priorities_more":true,"oldest_age_s":1.5,` +
+			`"next_due":"2026-11-20T08:37:57.685968Z","settings":{"max_deliver":5}}`: {
+			Queue: "jobs", Ready: 3, Leased: 1, Delayed: 2, Priorities: []PriorityCount{{-7, 1}, {1, 1}, {10, 1}}, PrioritiesMore: true,
+			OldestAge: &age, NextDue: &due, Settings: Settings{MaxDeliver: &tries},
+		},
+		`{"queue":"jobs","ready":0,"leased":0,"delayed":0,"priorities":{},"oldest_age_s":null,"next_due":null,"settings":{}}`: {
+			Queue: "jobs", Priorities: []PriorityCount{},
+		},
+		`{"queue":"mail","ready":0,"leased":0,"delayed":0,"priorities":null,"oldest_age_s":null,"next_due":null,"settings":{}}`: {
+			Queue: "mail",
+		},
+	} {
+		if got := string(info.Encode()); got != want {
+			t.Errorf("encoded: %s, want %s", got, want)
+		}
+		if got, err := ParseQueueInfo([]byte(want)); err != nil || !reflect.DeepEqual(*got, info) {
+			t.Errorf("parsed %s: %+v, %v, want %+v", want, got, err, info)
+		}
+	}
+	for _, bad := range []string{"", "x", `{"ready":"1"}`, `{"priorities":{"x":1}}`, `{"next_due":"noon"}`, `{"settings":{"max_deliver":"x"}}`} {
+		if got, err := ParseQueueInfo([]byte(bad)); err == nil {
+			t.Errorf("parsed %s: %+v", bad, got)
+		}
+	}
+	if got, err := ParseQueueInfo([]byte(`{"queue":"jobs","later":1}`)); err != nil || got.Queue != "jobs" {
+		t.Errorf("with an unknown member: %+v, %v", got, err)
+	}
+}

@@ -1,0 +1,86 @@
+package subjects
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+)
+
+// MaxList is the most queues that a list returns, and how many it does unless it is asked for fewer.
+const MaxList = 1000
+
+// ListOptions is the payload of a list, a JSON object: {"after":"jobs","limit":100}.
+type ListOptions struct {
+	// After is the name that the queues come after, "" for all.
+	After string
+	// Limit is the most queues to return, 1 to MaxList; 0 means MaxList.
+	Limit int
+}
+
+// ParseListOptions reads the payload of a list. The Limit is never 0. Errors wrap ErrOptions.
+func ParseListOptions(payload []byte) (o ListOptions, err error) {
+	o.Limit = MaxList
+	if len(payload) == 0 {
+		return o, nil
+	}
+	members := memberList{
+		{"after", func(v json.RawMessage) (err error) {
+			if o.After, err = parseText(v); err == nil && o.After != "" {
+				if problem := tokenProblem(o.After); problem != "" {
+					err = errors.New(quote(o.After) + " " + problem)
+				}
+			}
+			return err
+		}},
+		{"limit", func(v json.RawMessage) (err error) {
+			if o.Limit, err = parseCount(v, 0, MaxList); o.Limit == 0 {
+				o.Limit = MaxList
+			}
+			return err
+		}},
+	}
+	if err := members.parse(payload); err != nil {
+		return ListOptions{}, err
+	}
+	return o, nil
+}
+
+// Encode returns the payload that ParseListOptions reads.
+func (o ListOptions) Encode() []byte {
+	var b object
+	if o.After != "" {
+		b.add("after", textJSON(o.After))
+	}
+	if o.Limit != 0 {
+		b.add("limit", strconv.AppendInt(nil, int64(o.Limit), 10))
+	}
+	return b.end()
+}
+
+// QueueList is the payload of the reply to a list.
+type QueueList struct {
+	// Queues are sorted by name.
+	Queues []QueueCounts `json:"queues"`
+	// Next is the After of the next page, nil if this is the last one.
+	Next *string `json:"next"`
+}
+
+// QueueCounts is a queue, and how many items it has in each state.
+type QueueCounts struct {
+	Queue   string `json:"queue"`
+	Ready   int64  `json:"ready"`
+	Leased  int64  `json:"leased"`
+	Delayed int64  `json:"delayed"`
+}
+
+// Encode returns the JSON.
+func (l *QueueList) Encode() []byte {
+	if l.Queues == nil {
+		l.Queues = []QueueCounts{}
+	}
+	payload, _ := json.Marshal(l) // never returns an error for these types
+	return payload
+}
+
+// ParseQueueList reads what Encode wrote. It ignores members that it does not know.
+func ParseQueueList(payload []byte) (QueueList, error) { return parseReply[QueueList](payload) }

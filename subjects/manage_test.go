@@ -1,0 +1,146 @@
+package subjects_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+func TestItemOptions(t *testing.T) {
+	for _, test := range []struct {
+		verb    subjects.Verb
+		payload string
+		want    subjects.ItemOptions
+	}{
+		{subjects.Get, `{"id":"x"}`, subjects.ItemOptions{ID: "x"}},
+		{subjects.Remove, ` {"id" : "x\u0079"} `, subjects.ItemOptions{ID: "xy"}},
+		{subjects.Rank, `{"end":"max","id":"x"}`, subjects.ItemOptions{ID: "x", Max: true}},
+		{subjects.Rank, `{"id":"x","end":"min"}`, subjects.ItemOptions{ID: "x"}},
+		{subjects.Rank, `{"id":"x"}`, subjects.ItemOptions{ID: "x"}},
+		{subjects.Move, `{"id":"x","priority":-9223372036854775808}`, subjects.ItemOptions{ID: "x", Priority: -1 << 63}},
+		{subjects.Move, `{"id":"x","priority":0}`, subjects.ItemOptions{ID: "x"}},
+	} {
+		if got, err := subjects.ParseItemOptions(test.verb, []byte(test.payload)); err != nil || got != test.want {
+			t.Errorf("%s %s: %+v, %v: want %+v", test.verb, test.payload, got, err, test.want)
+		}
+	}
+	for _, test := range []struct {
+		verb           subjects.Verb
+		payload, words string
+	}{
+		{subjects.Get, ``, "not an object"},
+		{subjects.Get, `null`, "not an object"},
+		{subjects.Get, `x`, "not an object"},
+		{subjects.Get, `{}`, `no id: want {"id":"..."}`},
+		{subjects.Get, `{"id":null}`, "want a text"},
+		{subjects.Get, `{"id":5}`, "want a text"},
+		{subjects.Get, `{"id":"x","id":"x"}`, "given twice"},
+		{subjects.Get, `{"ID":"x"}`, `unknown member "ID": want a JSON object with members of id`},
+		{subjects.Get, `{"id":"x","end":"max"}`, "unknown member"},
+		{subjects.Get, `{"id":"x","priority":1}`, "unknown member"},
+		{subjects.Get, `{"id":"x"}1`, "something after"},
+		{subjects.Rank, `{"id":"x","end":"front"}`, `end: "\"front\"": want "min" or "max"`},
+		{subjects.Rank, `{"id":"x","end":null}`, `want "min" or "max"`},
+		{subjects.Move, `{"id":"x"}`, "no priority"},
+		{subjects.Move, `{"priority":1}`, "no id"},
+		{subjects.Move, `{"id":"x","priority":1.5}`, "want an integer"},
+		{subjects.Move, `{"id":"x","priority":"1"}`, "want an integer"},
+		{subjects.Move, `{"id":"x","priority":null}`, "want an integer"},
+		{subjects.Move, `{"id":"x","priority":9223372036854775808}`, "want an integer"},
+	} {
+		got, err := subjects.ParseItemOptions(test.verb, []byte(test.payload))
+		if got != (subjects.ItemOptions{}) || !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), test.words) {
+			t.Errorf("%s %s: %+v, %v: want %q", test.verb, test.payload, got, err, test.words)
+		}
+	}
+}
+
+func TestPurgeAndRedriveOptions(t *testing.T) {
+	for payload, want := range map[string]subjects.State{``: "", `{}`: "", `{"state":"leased"}`: "leased", `{"state":"ready"}`: "ready"} {
+		if got, err := subjects.ParsePurge([]byte(payload)); got != want || err != nil {
+			t.Errorf("%s: %q, %v: want %q", payload, got, err, want)
+		}
+	}
+	for payload, want := range map[string]int{``: 1000, `{}`: 1000, `{"max":0}`: 1000, `{"max":1}`: 1, `{"max":1000000}`: 1_000_000} {
+		if got, err := subjects.ParseRedrive([]byte(payload)); got != want || err != nil {
+			t.Errorf("%s: %d, %v: want %d", payload, got, err, want)
+		}
+	}
+	for payload, words := range map[string]string{
+		`[]`: "not an object", `{"state":null}`: `want "ready", "delayed" or "leased"`, `{"state":"all"}`: "want", `{"state":""}`: "want",
+		`{"state":"ready","state":"ready"}`: "given twice", `{"max":1}`: "unknown member", `{"state":1}`: "want",
+	} {
+		if got, err := subjects.ParsePurge([]byte(payload)); got != "" || !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %q, %v: want %q", payload, got, err, words)
+		}
+	}
+	for payload, words := range map[string]string{
+		`1`: "not an object", `{"max":null}`: "0 to 1000000", `{"max":-1}`: "0 to 1000000", `{"max":1000001}`: "0 to 1000000",
+		`{"max":"5"}`: "0 to 1000000", `{"n":1}`: "unknown member",
+	} {
+		if got, err := subjects.ParseRedrive([]byte(payload)); got != 0 || !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %d, %v: want %q", payload, got, err, words)
+		}
+	}
+}
+
+// FuzzManaging: what the parsers accept comes back from its own encoding, and what they refuse has an
+// error that can be sent.
+func FuzzManaging(f *testing.F) {
+	for _, payload := range []string{
+		``, `{}`, `{"id":"x"}`, `{"id":"x","end":"max"}`, `{"id":"\ud800","priority":-5}`, `{"state":"ready"}`, `{"max":7}`,
+		`{"after":"jobs","limit":3}`, `null`, `{"id":{}}`, "{\"id\":\"\xff\"}",
+	} {
+		f.Add([]byte(payload))
+	}
+	refused := func(t *testing.T, err error) {
+		if !errors.Is(err, subjects.ErrOptions) || strings.IndexFunc(err.Error(), func(c rune) bool { return c < ' ' || c > '~' }) >= 0 || len(err.Error()) > 1000 {
+			t.Fatalf("error %q", err)
+		}
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		for _, verb := range []subjects.Verb{subjects.Get, subjects.Rank, subjects.Move} {
+			o, err := subjects.ParseItemOptions(verb, payload)
+			if err != nil {
+				refused(t, err)
+			} else if again, err := subjects.ParseItemOptions(verb, o.Encode(verb)); err != nil || again != o {
+				t.Fatalf("%s %q: %+v, then %+v, %v", verb, payload, o, again, err)
+			}
+		}
+		if state, err := subjects.ParsePurge(payload); err != nil {
+			refused(t, err)
+		} else if again, err := subjects.ParsePurge(subjects.EncodePurge(state)); err != nil || again != state {
+			t.Fatalf("%q: %q, then %q, %v", payload, state, again, err)
+		}
+		if most, err := subjects.ParseRedrive(payload); err != nil {
+			refused(t, err)
+		} else if again, err := subjects.ParseRedrive(subjects.EncodeRedrive(most)); err != nil || again != most {
+			t.Fatalf("%q: %d, then %d, %v", payload, most, again, err)
+		}
+		if o, err := subjects.ParseListOptions(payload); err != nil {
+			refused(t, err)
+		} else if again, err := subjects.ParseListOptions(o.Encode()); err != nil || again != o {
+			t.Fatalf("%q: %+v, then %+v, %v", payload, o, again, err)
+		}
+	})
+}
+
+func TestListOptions(t *testing.T) {
+	for payload, want := range map[string]subjects.ListOptions{
+		``: {Limit: 1000}, `{}`: {Limit: 1000}, `{"limit":0,"after":""}`: {Limit: 1000}, `{"limit":1,"after":"jobs"}`: {After: "jobs", Limit: 1}, `{"limit":1000}`: {Limit: 1000},
+	} {
+		if got, err := subjects.ParseListOptions([]byte(payload)); err != nil || got != want {
+			t.Errorf("%s: %+v, %v: want %+v", payload, got, err, want)
+		}
+	}
+	for payload, words := range map[string]string{
+		`[]`: "not an object", `{"limit":1001}`: "0 to 1000", `{"limit":-1}`: "0 to 1000", `{"limit":null}`: "0 to 1000", `{"limit":"1"}`: "0 to 1000",
+		`{"after":"a b"}`: `after: "a b" holds " "`, `{"after":null}`: "want a text", `{"after":"a","after":"a"}`: "given twice", `{"from":"a"}`: "unknown member",
+	} {
+		if got, err := subjects.ParseListOptions([]byte(payload)); got != (subjects.ListOptions{}) || !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %+v, %v: want %q", payload, got, err, words)
+		}
+	}
+}

@@ -157,6 +157,9 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
 	if err := checkPushed(m, r.Queue); err != nil {
 		return err
 	}
+	if err := takeDelay(m.Header, op); err != nil {
+		return err
+	}
 	priorities, given := m.Header[subjects.HeaderPriority]
 	if given {
 		var err error
@@ -175,8 +178,11 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
 func checkNames(h nats.Header, r *subjects.Request) error {
 	for name := range h {
 		if !subjects.RequestHeaderKnown(name) {
-			return fmt.Errorf("%w: unknown header %.64q: of the names that begin with Pq- only %s is known, spelled like that",
-				ErrBadRequest, name, subjects.HeaderPriority)
+			return fmt.Errorf("%w: unknown header %.64q: of the names that begin with Pq- only these are known, spelled like this: %s",
+				ErrBadRequest, name, strings.Join(subjects.PushHeaders[:], ", "))
+		}
+		if subjects.IsReserved(name) && name != subjects.HeaderPriority && r.Verb != subjects.Push && r.Verb != subjects.Enqueue {
+			return fmt.Errorf("%w: header %s with %s: only a push has one", ErrBadRequest, name, r.Verb)
 		}
 		if name == subjects.HeaderPriority && r.Verb != subjects.Push {
 			return fmt.Errorf("%w: header %s with %s: only a push to a priority queue has one",

@@ -30,7 +30,7 @@ import (
 // fence of its lease. Deliveries cannot serve for that, because some are not counted. An
 // operation with a token reads the key of the held item and, unless that is there, the two of
 // the item in the queue. So it conflicts with whoever moves the item, and does nothing unless
-// the item is there with the fence of the token.
+// the item is there with the fence of the token, and was leased.
 type held struct {
 	id         ID
 	state      heldState

@@ -180,7 +180,7 @@ func (r *heldRead) find(l *layout, token *Token) (*heldItem, error) {
 	}
 	if record != nil {
 		h, err := parseHeld(&token.ID, record)
-		if err != nil || h.fence != token.Fence {
+		if err != nil || h.fence != token.Fence || h.neverLeased() {
 			return nil, err
 		}
 		return &heldItem{held: h}, nil

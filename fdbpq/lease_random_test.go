@@ -153,13 +153,29 @@ func (r *leaseRun) push() {
 	if r.random.IntN(3) == 0 {
 		m.Headers = map[string][]string{"Header": {"value"}}
 	}
-	result := r.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: r.q, Priority: r.random.Int64N(3), Message: m})[0]
+	op := fdbpq.Op{Kind: fdbpq.OpPush, Queue: r.q, Priority: r.random.Int64N(3), Message: m}
+	due := r.model.now
+	switch r.random.IntN(4) {
+	case 0:
+		op.Delay = time.Duration(r.random.IntN(3000)) * time.Millisecond
+		due = due.Add(op.Delay)
+	case 1:
+		due = due.Add(time.Duration(r.random.IntN(3000)-500) * time.Millisecond)
+		op.At = due
+	}
+	result := r.apply(op)[0]
+	ready := !due.After(r.model.now)
+	if result.Err != nil || result.NextDue.IsZero() != ready || !ready && !result.NextDue.Equal(due) {
+		r.fail("pushed with a delay until %v, now it is %v: next due %v, %v", due, r.model.now, result.NextDue, result.Err)
+	}
 	for _, i := range r.model.items {
 		if i.id.Priority == result.Item.ID.Priority && compareIDs(i.id, result.Item.ID) >= 0 {
 			r.fail("pushed as %v, before %q at %v", result.Item.ID, i.value, i.id)
 		}
 	}
-	r.model.items[string(m.Value)] = &leaseItem{id: result.Item.ID, value: string(m.Value), ready: true, headers: m.Headers != nil}
+	r.model.items[string(m.Value)] = &leaseItem{
+		id: result.Item.ID, value: string(m.Value), ready: ready, due: due, headers: m.Headers != nil,
+	}
 }
 
 // pop pops or leases several items at once.
@@ -348,7 +364,7 @@ func (r *leaseRun) settle() {
 	}
 }
 
-// Leases, acknowledgements and delays do what the plain model does: an item is with one
+// Leases, acknowledgements and delays, of pushes as well, do what the plain model does: an item is with one
 // holder at a time, a token works for one delivery, nothing that is settled comes back, and
 // what comes back does so when it is due, at its old place.
 func TestLeasesRandomly(t *testing.T) {

@@ -24,8 +24,8 @@ import (
 //	             '----------------------------------------'
 //	                            restore
 //
-//	        hold                 discard
-//	lent ---------> held    lent --------> gone
+//	        hold                 discard                addDelayed
+//	lent ---------> held    lent --------> gone    (new) ----------> held
 //	  ^               |
 //	  '---------------'
 //	       release
@@ -46,21 +46,28 @@ type ledger struct {
 	wrote  bool
 }
 
-// add writes an item, with ("m") keys if its id says so.
-func (g *ledger) add(id *ID, m *Message) {
-	g.tally(id, 1)
+// add writes an item that is ready.
+func (g *ledger) add(id *ID, m *Message) { g.giveBack(id, g.addRest(id, m)) }
+
+// addDelayed writes an item that is held back.
+func (g *ledger) addDelayed(id *ID, m *Message, until time.Time) {
+	g.hold(newDelayed(id, until, g.addRest(id, m)))
+}
+
+// addRest writes the ("m") keys of a new item, if its id says that it has some. It returns the value
+// for the key of the item itself.
+func (g *ledger) addRest(id *ID, m *Message) []byte {
 	if !id.hasMeta() {
-		g.tx.Set(g.l.itemKey(id), g.l.format.encode(m.Value))
-		return
+		return g.l.format.encode(m.Value)
 	}
 	first := min(len(m.Value), g.l.format.chunk())
-	g.tx.Set(g.l.itemKey(id), g.l.format.encode(m.Value[:first]))
 	blob := append(encodeMeta(m), m.Value[first:]...)
 	for part := 0; len(blob) > 0; part++ {
 		n := min(len(blob), chunkSize)
 		g.tx.Set(g.l.metaKey(id, part), blob[:n])
 		blob = blob[n:]
 	}
+	return g.l.format.encode(m.Value[:first])
 }
 
 // lend removes an item from the queue and leaves its ("m") keys. The caller keeps its
@@ -88,9 +95,12 @@ func (g *ledger) release(h *held) {
 	g.tallyHeld(h, -1)
 }
 
-// putBack returns a lent item to its old place, with its history.
+// putBack returns a lent item to its old place, with its history if it was ever leased.
 func (g *ledger) putBack(h *held) {
 	g.giveBack(&h.id, h.value)
+	if h.neverLeased() {
+		return
+	}
 	g.tx.Set(g.l.historyKey(&h.id), history{h.deliveries, h.fence, h.wait, h.reason}.encode())
 }
 

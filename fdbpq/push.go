@@ -74,11 +74,16 @@ func (t *txOps) push(q *queueOps) error {
 		}
 		id := newID(p, next[p], t.now, unique[n*uniqueSize:][:uniqueSize], q.l.needsMeta(&op.Message))
 		next[p] = following(next[p])
+		t.results[i].Item = Item{ID: id, PushedAt: id.pushedAt()}
+		if until := op.heldUntil(t.now); !until.IsZero() {
+			q.ledger.addDelayed(&id, &op.Message, until)
+			t.results[i].NextDue = until
+			continue
+		}
 		q.ledger.add(&id, &op.Message)
 		if q.pushed != nil {
 			q.pushed[id] = struct{}{}
 		}
-		t.results[i].Item = Item{ID: id, PushedAt: id.pushedAt()}
 	}
 	return nil
 }
@@ -115,7 +120,7 @@ func (t *txOps) failPushes(q *queueOps, corrupt map[int64]error) {
 func (t *txOps) checkGroup(l *layout, group []int) error {
 	size := 0
 	for _, i := range group {
-		size += l.pushSize(&t.ops[i].Message)
+		size += l.pushSize(&t.ops[i])
 	}
 	if size > maxGroup {
 		return fmt.Errorf("%w: %d items take %d bytes in a transaction: want at most %d: push them in several",
@@ -129,7 +134,8 @@ const maxGroup = kv.MaxTransactionSize - 100_000
 
 // pushSize is at least the number of bytes that a push takes in a transaction, if its
 // priority is its alone.
-func (l *layout) pushSize(m *Message) int {
+func (l *layout) pushSize(op *Op) int {
+	m := &op.Message
 	// Each key is written, with a conflict range of two keys: that of the item, those of its
 	// parts, and a counter.
 	const rest = 3 * (kindSize + 64)
@@ -137,7 +143,13 @@ func (l *layout) pushSize(m *Message) int {
 	if l.needsMeta(m) {
 		keys += 1 + m.size()/chunkSize
 	}
+	if op.delays() { // the entry of the time index contains the key of the item
+		keys++
+	}
 	size := m.size() + keys*(3*len(l.prefix)+rest)
+	if op.delays() {
+		size += maxRecord
+	}
 	if l.format == TupleValues { // zero bytes take two
 		size += bytes.Count(m.Value[:min(len(m.Value), l.format.chunk())], []byte{0})
 	}

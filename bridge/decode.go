@@ -139,6 +139,9 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 		if change.DeadLetter != nil {
 			s.DeadLetter = *change.DeadLetter
 		}
+		if change.TTL != nil {
+			s.TTL = *change.TTL
+		}
 	}
 	return nil
 }
@@ -157,7 +160,7 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
 	if err := checkPushed(m, r.Queue); err != nil {
 		return err
 	}
-	if err := takeDelay(m.Header, op); err != nil {
+	if err := takeTimes(m.Header, op); err != nil {
 		return err
 	}
 	priorities, given := m.Header[subjects.HeaderPriority]

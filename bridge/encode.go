@@ -77,6 +77,9 @@ func (e *encoder) settings(s *fdbpq.Settings) []byte {
 	if s.DeadLetter != "" {
 		set.DeadLetter = &s.DeadLetter
 	}
+	if s.TTL != 0 {
+		set.TTL = &s.TTL
+	}
 	return set.Encode()
 }
 

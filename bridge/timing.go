@@ -11,10 +11,10 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// takeDelay takes the delay of a push out of its headers. Errors wrap ErrBadRequest or
-// subjects.ErrTiming.
-func takeDelay(h nats.Header, op *fdbpq.Op) error {
-	delayed, scheduled := false, false
+// takeTimes reads the delay and the expiry of a push from its headers, and takes the delay out of
+// them. Errors wrap ErrBadRequest or subjects.ErrTiming.
+func takeTimes(h nats.Header, op *fdbpq.Op) error {
+	delayed, scheduled, expires := false, false, false
 	for name, values := range h {
 		var err error
 		switch {
@@ -27,6 +27,18 @@ func takeDelay(h nats.Header, op *fdbpq.Op) error {
 			}
 			scheduled = true
 			op.At, err = single(name, values, func(text string) (time.Time, error) { return subjects.ParseSchedule(text, time.Now()) })
+		case strings.EqualFold(name, subjects.HeaderTTL):
+			if expires {
+				return errTwice(name)
+			}
+			expires = true
+			if op.TTL, err = single(name, values, subjects.ParseTTL); err != nil {
+				return err
+			}
+			if op.TTL == 0 {
+				op.TTL = fdbpq.Never
+			}
+			continue // it comes back with the item
 		default:
 			continue
 		}

@@ -2,11 +2,13 @@ package bridge_test
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -72,4 +74,65 @@ func TestLeaseOfADelayedPush(t *testing.T) {
 	}
 	acked(t, e, m.Reply, "+ACK")
 	wantLen(t, e, "pq", "jobs", 0)
+}
+
+// Items expire as their headers or the settings say, delayed ones too, and not while they are leased. The
+// header comes back with them.
+func TestExpiringPushes(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		now := time.Now
+		var ahead atomic.Int64
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) {
+			o.Now = func() time.Time { return now().Add(time.Duration(ahead.Load())) }
+		}})
+		configured(t, e, "pq.jobs", `{"ttl":"1h"}`, `{"ttl":"1h0m0s"}`)
+		push(t, e, "pq.jobs.push", nats.Header{"Nats-TTL": {"30s"}}, "leased")
+		ack := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"90m"}`, "leased")
+		push(t, e, "pq.jobs.push", nats.Header{"Nats-TTL": {"120"}}, "two minutes")
+		push(t, e, "pq.jobs.push", nats.Header{"nats-ttl": {"Never"}}, "never")
+		push(t, e, "pq.jobs.push", nil, "an hour")
+		push(t, e, "pq.jobs.push", nats.Header{"Nats-TTL": {"1m30s"}, "Pq-Delay": {"80m"}}, "never seen")
+		ok(t, e, "pq.jobs.push.batch", nil, frames(frame(0, "Nats-TTL: 2h\r\n", "two hours"), frame(0, "", "in a batch")))
+		ahead.Store(int64(time.Minute))
+		wantLen(t, e, "pq", "jobs", 5)
+		ahead.Store(int64(2 * time.Minute))
+		wantLen(t, e, "pq", "jobs", 4)
+		wantMetric(t, e.Bridge, "pq_expired_total", 2)
+		acked(t, e, ack, "+ACK")
+		ahead.Store(int64(time.Hour + time.Minute))
+		for want, header := range map[string]nats.Header{"never": {"nats-ttl": {"Never"}}} {
+			wantHeaders(t, ok(t, e, "pq.jobs.peek.min", nil, ""), header)
+			if m := ok(t, e, "pq.jobs.pop.min", nil, ""); string(m.Data) != want {
+				t.Errorf("popped %q, want %q", m.Data, want)
+			}
+		}
+		if m := ok(t, e, "pq.jobs.pop.min", nil, ""); string(m.Data) != "two hours" || m.Header.Get("Nats-TTL") != "2h" {
+			t.Errorf("popped %q %v", m.Data, m.Header)
+		}
+		wantLen(t, e, "pq", "jobs", 0)
+		wantMetric(t, e.Bridge, "pq_expired_total", 4)
+	})
+}
+
+// An item whose lease runs out after it has expired is neither delivered again nor a dead letter; +TERM
+// makes it one, which does not expire and comes without the header.
+func TestExpiryAndDeadLetters(t *testing.T) {
+	var ahead atomic.Int64
+	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) {
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	}})
+	configured(t, e, "pq.jobs", `{"max_deliver":1}`, `{"max_deliver":1}`)
+	for _, value := range []string{"a", "b"} {
+		push(t, e, "pq.jobs.push", nats.Header{"Nats-TTL": {"1m"}}, value)
+	}
+	leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"2m"}`, "a")
+	ack := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"2m"}`, "b")
+	ahead.Store(int64(3 * time.Minute))
+	acked(t, e, ack, "+TERM")
+	wantLen(t, e, "pq", "jobs", 0)
+	ahead.Store(int64(time.Hour))
+	wantLen(t, e, "pq", "jobs-dead", 1)
+	if m := ok(t, e, "pq.jobs-dead.pop.min", nil, ""); string(m.Data) != "b" || m.Header.Get("Nats-TTL") != "" {
+		t.Errorf("the dead letter is %q %v", m.Data, m.Header)
+	}
 }

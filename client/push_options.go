@@ -19,6 +19,15 @@ func Delay(d time.Duration) PushOption { return header(subjects.HeaderDelay, d.S
 // At is Delay until a time, by the clock of the bridge. A time in the past is no delay.
 func At(t time.Time) PushOption { return header(subjects.HeaderSchedule, subjects.FormatSchedule(t)) }
 
+// TTL is after how long the item expires, from the push on, one second to ten years. 0 is never,
+// whatever the settings of the queue say. The header Nats-TTL comes back with the item.
+func TTL(d time.Duration) PushOption {
+	if d == 0 {
+		return header(subjects.HeaderTTL, subjects.TTLNever)
+	}
+	return header(subjects.HeaderTTL, d.String())
+}
+
 func header(name, value string) PushOption {
 	return func(h nats.Header) { h[name] = []string{value} }
 }

@@ -48,7 +48,15 @@ func TestPushDelay(t *testing.T) {
 	if len(headers) != 1 {
 		t.Errorf("the caller's headers are %v", headers)
 	}
-	for _, bad := range []client.PushOption{client.Delay(-time.Second), client.Delay(11 * 365 * 24 * time.Hour), client.At(time.Now().AddDate(11, 0, 0))} {
+	for ttl, want := range map[time.Duration]string{time.Hour: "1h0m0s", 0: "never"} {
+		if _, err := q.Push(ctx, 1, nil, client.TTL(ttl)); err != nil {
+			t.Error(err)
+		}
+		if item, err := q.PopMin(ctx); err != nil || item.Headers.Get("Nats-TTL") != want {
+			t.Errorf("popped %+v, %v: want a TTL of %s", item, err, want)
+		}
+	}
+	for _, bad := range []client.PushOption{client.TTL(time.Millisecond), client.TTL(-time.Hour), client.Delay(-time.Second), client.Delay(11 * 365 * 24 * time.Hour), client.At(time.Now().AddDate(11, 0, 0))} {
 		if _, err := q.Push(ctx, 1, nil, bad); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("a bad delay: %v", err)
 		}

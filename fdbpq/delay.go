@@ -14,9 +14,9 @@ import (
 const firstFence = 1
 
 // newDelayed returns the held item for a push with a delay.
-func newDelayed(id *ID, until time.Time, value []byte) *held {
+func newDelayed(id *ID, m *Message, until time.Time, value []byte) *held {
 	// Versions of this package without delayed pushes need a wait.
-	return &held{id: *id, state: delayed, fence: firstFence, due: until, wait: DefaultLease, value: value}
+	return &held{id: *id, state: delayed, fence: firstFence, due: until, wait: DefaultLease, expires: m.Expires, value: value}
 }
 
 // neverLeased reports whether a held item was pushed with a delay and not leased since.
@@ -34,7 +34,7 @@ func (op *Op) checkTimes() error {
 	case op.At.Unix() >= lastTime/1e6:
 		return fmt.Errorf("%w: a delay until %v: want a time before 2200", ErrOp, op.At)
 	}
-	return nil
+	return op.checkTTL()
 }
 
 // heldUntil returns until when an item that is pushed now is held back; zero if it is ready.

@@ -60,6 +60,7 @@
 //	info.go                           how many items there are in each state, for operators
 //	cursor.go, stored.go              walking a queue from its ends; an item as read
 //	lease.go, held.go, token.go       leases, acknowledgements, and items that are held
+//	delay.go, expiry.go               pushes of items that come later, or that expire
 //	restore.go                        popped items that nobody received, on their way back
 //	config.go, deadletter.go          settings; items that are given up
 //	ledger.go                         the states of an item: all writes of items and counters

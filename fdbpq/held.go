@@ -18,11 +18,12 @@ import (
 //
 // An item that is back in ("i") keeps its history in
 //
-//	("a", priority, count, random) = (deliveries, fence, wait) or (deliveries, fence, wait, reason)
+//	("a", priority, count, random) = (deliveries, fence, wait), with (..., reason) or (..., reason, expires)
 //
 // The record is a varint, and a tuple of that length: (1, state, deliveries, fence, due, wait,
-// end), times in microseconds, or the same with 2 and a reason at its end. The reason is that
-// of the last negative acknowledgement that gave one.
+// end), times in microseconds, or the same with 2 and a reason at its end, or with 3, a reason and
+// the time when the item expires. The reason is that of the last negative acknowledgement that gave
+// one.
 //
 // # Why a late acknowledgement never touches a later delivery
 //
@@ -40,6 +41,7 @@ type held struct {
 	wait       time.Duration // length of the lease
 	end        End           // that the item was leased from
 	reason     string        // of a negative acknowledgement
+	expires    time.Time     // when the item expires; zero is never
 	value      []byte        // as stored
 }
 
@@ -62,11 +64,12 @@ const (
 	heldStates = 2 // the number of states
 )
 
-// The first element of a record. Versions of this package that do not know reasons read
+// The first element of a record. Versions of this package that do not know reasons, or expiry, read
 // records without one.
 const (
-	heldVersion       = 1
-	heldVersionReason = 2
+	heldVersion        = 1
+	heldVersionReason  = 2
+	heldVersionExpires = 3
 )
 
 // counter is the last element of the key that counts items in the state.
@@ -95,7 +98,11 @@ func (h *held) encode() []byte {
 	fields := tuple.Tuple{
 		int64(heldVersion), int64(h.state), h.deliveries, h.fence, h.due.UnixMicro(), h.wait.Microseconds(), int64(h.end),
 	}
-	if h.reason != "" {
+	switch {
+	case !h.expires.IsZero():
+		fields[0] = int64(heldVersionExpires)
+		fields = append(fields, []byte(h.reason), h.expires.UnixMicro())
+	case h.reason != "":
 		fields[0] = int64(heldVersionReason)
 		fields = append(fields, []byte(h.reason))
 	}
@@ -116,8 +123,8 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 	}
 	var fields [7]int64
 	want := len(fields)
-	if len(record) > 0 && record[0] == int64(heldVersionReason) {
-		want++
+	if len(record) > 0 && (record[0] == int64(heldVersionReason) || record[0] == int64(heldVersionExpires)) {
+		want += int(record[0].(int64)) - heldVersion
 	}
 	if len(record) != want {
 		return nil, fmt.Errorf("%w: held item %s: %d fields of its record: want %d", ErrCorrupt, id, len(record), want)
@@ -125,6 +132,10 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 	var reason []byte
 	if want > len(fields) && !element(record[len(fields)], &reason) {
 		return nil, fmt.Errorf("%w: held item %s: reason of its record", ErrCorrupt, id)
+	}
+	var expires int64
+	if want > len(fields)+1 && !element(record[len(fields)+1], &expires) {
+		return nil, fmt.Errorf("%w: held item %s: expiry of its record", ErrCorrupt, id)
 	}
 	for i := range fields {
 		if !element(record[i], &fields[i]) {
@@ -136,7 +147,10 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 		due: time.UnixMicro(fields[4]), wait: time.Duration(fields[5]) * time.Microsecond, end: End(fields[6]), reason: string(reason),
 		value: data[used+int(n):],
 	}
-	if fields[0] < heldVersion || fields[0] > heldVersionReason || h.state < leased || h.state > delayed || int64(h.end) != fields[6] || h.end > Back ||
+	if want > len(fields)+1 {
+		h.expires = time.UnixMicro(expires).UTC()
+	}
+	if fields[0] < heldVersion || fields[0] > heldVersionExpires || h.state < leased || h.state > delayed || int64(h.end) != fields[6] || h.end > Back ||
 		h.deliveries < 0 || h.fence < 1 || !isWait(fields[5]) {
 		return nil, fmt.Errorf("%w: held item %s: record %v", ErrCorrupt, id, fields)
 	}
@@ -148,12 +162,16 @@ type history struct {
 	deliveries, fence int64
 	wait              time.Duration // of the last lease
 	reason            string        // of a negative acknowledgement
+	expires           time.Time     // when the item expires; zero is never
 }
 
 func (h history) encode() []byte {
 	fields := tuple.Tuple{h.deliveries, h.fence, h.wait.Microseconds()}
-	if h.reason != "" {
+	if h.reason != "" || !h.expires.IsZero() {
 		fields = append(fields, []byte(h.reason))
+	}
+	if !h.expires.IsZero() {
+		fields = append(fields, h.expires.UnixMicro())
 	}
 	return fields.Pack()
 }
@@ -174,10 +192,15 @@ func parseHistory(id *ID, data []byte) (h history, err error) {
 	if err == nil && len(rest) > 0 {
 		reason, rest, err = tuple.DecodeBytes(rest)
 	}
+	if err == nil && len(rest) > 0 {
+		var micros int64
+		micros, rest, err = tuple.DecodeInt(rest)
+		h.expires = time.UnixMicro(micros).UTC()
+	}
 	if err != nil || len(rest) > 0 || fields[0] < 0 || fields[1] < 1 || !isWait(fields[2]) {
 		return history{}, fmt.Errorf("%w: history of item %s: %x", ErrCorrupt, id, data)
 	}
-	return history{fields[0], fields[1], time.Duration(fields[2]) * time.Microsecond, string(reason)}, nil
+	return history{fields[0], fields[1], time.Duration(fields[2]) * time.Microsecond, string(reason), h.expires}, nil
 }
 
 // isWait reports whether a lease may last that many microseconds. Other versions may have

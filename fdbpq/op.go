@@ -95,6 +95,9 @@ type Op struct {
 	// At is until when OpPush keeps the item back, instead of Delay. A time in the past is no
 	// delay; the zero time says nothing.
 	At time.Time
+	// TTL is after how long the item of OpPush expires, MinTTL to MaxTTL, or Never. 0 means at
+	// Message.Expires, or else as Settings.TTL says.
+	TTL time.Duration
 	// Reason says why OpNak or OpTerm is made, for the DeadLetter: that of OpTerm is its Reason,
 	// and that of the last OpNak with one its Error. Control characters are replaced, and what
 	// exceeds MaxNakReason or MaxTermReason is cut off.

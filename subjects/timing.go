@@ -3,6 +3,7 @@ package subjects
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -41,6 +42,29 @@ func ParseSchedule(text string, now time.Time) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("%w: %s: want a time in at most ten years (%v)", ErrTiming, quote(text), MaxDelay)
 	}
 	return t.UTC(), nil
+}
+
+// MinTTL is the shortest time after which an item can expire; the longest is MaxDelay.
+const MinTTL = time.Second
+
+// TTLNever is the value of [HeaderTTL] for an item that does not expire.
+const TTLNever = "never"
+
+// ParseTTL reads the value of [HeaderTTL]: a duration with a unit or an integer of seconds, MinTTL to
+// MaxDelay. 0 is [TTLNever]. Errors wrap ErrTiming.
+func ParseTTL(text string) (time.Duration, error) {
+	if strings.EqualFold(text, TTLNever) {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if seconds, notInt := strconv.ParseUint(text, 10, 32); notInt == nil {
+		d, err = time.Duration(seconds)*time.Second, nil
+	}
+	if err != nil || d < MinTTL || d > MaxDelay {
+		return 0, fmt.Errorf("%w: %s: want a duration such as 90s or 1h30m, a number of seconds, or never; from %v to %v",
+			ErrTiming, quote(text), MinTTL, MaxDelay)
+	}
+	return d, nil
 }
 
 // FormatSchedule returns the value of HeaderSchedule for a time.

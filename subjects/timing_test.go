@@ -55,6 +55,24 @@ func TestParseSchedule(t *testing.T) {
 	}
 }
 
+func TestParseTTL(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"1s": time.Second, "90": 90 * time.Second, "1h30m": 90 * time.Minute, "1.5s": 1500 * time.Millisecond, "1": time.Second,
+		"never": 0, "NEVER": 0, "87600h": MaxDelay, "315360000": MaxDelay, "010": 10 * time.Second,
+	} {
+		if got, err := ParseTTL(text); err != nil || got != want {
+			t.Errorf("%q: %v, %v: want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{
+		"", "0", "0s", "-1", "-1s", "999ms", "87600h1ns", "315360001", "99999999999999999999", "18446744073709551615", "1.5", "+5", "1d", "10 s", " 10", "nev er", "\x00",
+	} {
+		if got, err := ParseTTL(text); !errors.Is(err, ErrTiming) || got != 0 || !strings.Contains(err.Error(), "from 1s to 87600h0m0s") {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+}
+
 // FuzzTiming: any header of a push gives a time within the bounds, or an error that can be sent.
 func FuzzTiming(f *testing.F) {
 	for _, text := range []string{"10s", "10", "-1h", "0", "@at 2026-11-21T12:00:10Z", "@at 9999-12-31T23:59:59+14:00", "@every 1s", "never", "\xff\n"} {
@@ -82,6 +100,8 @@ func FuzzTiming(f *testing.F) {
 				t.Fatalf("%q is %v, which is read as %v, %v", text, d, again, err)
 			}
 		}
+		ttl, err := ParseTTL(text)
+		check(ttl == 0 && strings.EqualFold(text, TTLNever) || ttl >= MinTTL && ttl <= MaxDelay, err)
 		at, err := ParseSchedule(text, now)
 		check(!at.After(now.Add(MaxDelay)), err)
 		if err == nil && at.Year() > 0 {

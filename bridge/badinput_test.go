@@ -47,7 +47,26 @@ func TestBadInput(t *testing.T) {
 		{"peek with a payload", "pq.jobs.peek.max", nil, payload, "want none", bridge.ErrBadRequest},
 		{"len with a payload", "pq.jobs.len", nil, payload, "want none", bridge.ErrBadRequest},
 		{"dequeue with a payload", "q.jobs.dequeue", nil, payload, "want a JSON object", bridge.ErrBadRequest},
-		{"unknown Pq- header", "pq.jobs.push", nats.Header{"Pq-Delay": {"5s"}}, payload, "Pq-Delay", bridge.ErrBadRequest},
+		{"unknown Pq- header", "pq.jobs.push", nats.Header{"Pq-Deadline": {"5s"}}, payload, "Pq-Deadline", bridge.ErrBadRequest},
+		{"delay without a unit", "pq.jobs.push", nats.Header{"Pq-Delay": {"5"}}, payload, "with a unit", subjects.ErrTiming},
+		{"negative delay", "pq.jobs.push", nats.Header{"Pq-Delay": {"-5s"}}, payload, "from 0s", subjects.ErrTiming},
+		{"long delay", "pq.jobs.push", nats.Header{"Pq-Delay": {"87601h"}}, payload, "to 87600h", subjects.ErrTiming},
+		{"two delays", "pq.jobs.push", nats.Header{"Pq-Delay": {"1s", "1s"}}, payload, "once", bridge.ErrBadRequest},
+		{"delay in lower case", "pq.jobs.push", nats.Header{"pq-delay": {"5s"}}, payload, "Pq-Priority, Pq-Delay", bridge.ErrBadRequest},
+		{"delay of a pop", "pq.jobs.pop.min", nats.Header{"Pq-Delay": {"5s"}}, nil, "only a push", bridge.ErrBadRequest},
+		{"delay of a batch", "pq.jobs.push.batch", nats.Header{"Pq-Delay": {"5s"}}, payload, "only a push", bridge.ErrBadRequest},
+		{"schedule of a batch", "pq.jobs.push.batch", nats.Header{"Nats-Schedule": {"@at 2026-11-21T12:00:10Z"}}, payload, "items in it", bridge.ErrBadRequest},
+		{"TTL that is no duration", "pq.jobs.push", nats.Header{"Nats-TTL": {"soon"}}, payload, "never", subjects.ErrTiming},
+		{"short TTL", "pq.jobs.push", nats.Header{"nats-ttl": {"999ms"}}, payload, "from 1s", subjects.ErrTiming},
+		{"TTL of 0", "q.jobs.enqueue", nats.Header{"Nats-TTL": {"0"}}, payload, "from 1s", subjects.ErrTiming},
+		{"long TTL", "pq.jobs.push", nats.Header{"Nats-TTL": {"315360001"}}, payload, "to 87600h", subjects.ErrTiming},
+		{"two TTLs", "pq.jobs.push", nats.Header{"Nats-TTL": {"1s"}, "nats-ttl": {"1s"}}, payload, "once", bridge.ErrBadRequest},
+		{"a TTL twice", "pq.jobs.push", nats.Header{"Nats-TTL": {"1s", "2s"}}, payload, "once", bridge.ErrBadRequest},
+		{"another schedule", "pq.jobs.push", nats.Header{"Nats-Schedule": {"@every 5s"}}, payload, "only \"@at \"", subjects.ErrTiming},
+		{"schedule that is no time", "pq.jobs.push", nats.Header{"nats-schedule": {"@at noon"}}, payload, "RFC 3339", subjects.ErrTiming},
+		{"far schedule", "pq.jobs.push", nats.Header{"Nats-Schedule": {"@at 2999-11-21T12:00:10Z"}}, payload, "ten years", subjects.ErrTiming},
+		{"two schedules", "pq.jobs.push", nats.Header{"Nats-Schedule": {"@at 2026-11-21T12:00:10Z"}, "NATS-SCHEDULE": {"@at 2026-11-21T12:00:10Z"}}, payload, "once", bridge.ErrBadRequest},
+		{"delay and schedule", "pq.jobs.push", nats.Header{"Pq-Delay": {"0s"}, "Nats-Schedule": {"@at 2026-11-21T12:00:10Z"}}, payload, "one of them", bridge.ErrBadRequest},
 		{"Pq- header in lower case", "pq.jobs.push", nats.Header{"pq-priority": {"5"}}, payload, subjects.HeaderPriority, bridge.ErrBadRequest},
 		{"unknown Pq- header of a pop", "pq.jobs.pop.max", nats.Header{"Pq-Wait": {"5s"}}, nil, "Pq-Wait", bridge.ErrBadRequest},
 		{"error header", "pq.jobs.push", nats.Header{"Nats-Service-Error": {"no"}}, payload, "take it for an error", bridge.ErrBadRequest},
@@ -68,7 +87,7 @@ func TestBadInput(t *testing.T) {
 	// Nothing was stored, and the bridge keeps working.
 	wantLen(t, e, "pq", "jobs", 0)
 	wantLen(t, e, "q", "jobs", 0)
-	wantMetric(t, e.Bridge, `pq_errors_total{code="400",operation="enqueue"}`, 2)
+	wantMetric(t, e.Bridge, `pq_errors_total{code="400",operation="enqueue"}`, 3)
 }
 
 // Other clients can send headers that Go's client would refuse to send.

@@ -116,6 +116,18 @@ func TestBellForWhatComesBack(t *testing.T) {
 	}
 }
 
+// A delayed push through one bridge wakes a pop on another when it is due.
+func TestBellForADelayedPush(t *testing.T) {
+	e, second := pair(t, testenv.Mem())
+	names, replies := waitOn(t, e, second, e.Bridge, 1, `{"expires":"1h"}`)
+	began := time.Now()
+	push(t, e, "pq."+names[0]+".push", nats.Header{subjects.HeaderDelay: {"200ms"}}, "a") // runs on the first bridge
+	got(t, replies[0], "a")
+	if took := time.Since(began); took < 200*time.Millisecond || took > testenv.Patience/2 {
+		t.Errorf("it came after %v", took)
+	}
+}
+
 // Without pops that wait nobody rings, and soon after the last one nobody does any more.
 func TestBellIsSilentWithoutWaiters(t *testing.T) {
 	e, second := pair(t, testenv.Mem())

@@ -155,6 +155,9 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 		if change.DeadLetter != nil {
 			s.DeadLetter = *change.DeadLetter
 		}
+		if change.TTL != nil {
+			s.TTL = *change.TTL
+		}
 	}
 	return nil
 }
@@ -171,6 +174,9 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
 		return err
 	}
 	if err := checkPushed(m, r.Queue); err != nil {
+		return err
+	}
+	if err := takeTimes(m.Header, op); err != nil {
 		return err
 	}
 	priorities, given := m.Header[subjects.HeaderPriority]
@@ -191,8 +197,11 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
 func checkNames(h nats.Header, r *subjects.Request) error {
 	for name := range h {
 		if !subjects.RequestHeaderKnown(name) {
-			return fmt.Errorf("%w: unknown header %.64q: of the names that begin with Pq- only %s is known, spelled like that",
-				ErrBadRequest, name, subjects.HeaderPriority)
+			return fmt.Errorf("%w: unknown header %.64q: of the names that begin with Pq- only these are known, spelled like this: %s",
+				ErrBadRequest, name, strings.Join(subjects.PushHeaders[:], ", "))
+		}
+		if subjects.IsReserved(name) && name != subjects.HeaderPriority && r.Verb != subjects.Push && r.Verb != subjects.Enqueue {
+			return fmt.Errorf("%w: header %s with %s: only a push has one", ErrBadRequest, name, r.Verb)
 		}
 		if name == subjects.HeaderPriority && r.Verb != subjects.Push {
 			return fmt.Errorf("%w: header %s with %s: only a push to a priority queue has one",

@@ -76,6 +76,9 @@ func settingsOf(s *fdbpq.Settings) (set subjects.Settings) {
 	if s.DeadLetter != "" {
 		set.DeadLetter = &s.DeadLetter
 	}
+	if s.TTL != 0 {
+		set.TTL = &s.TTL
+	}
 	return set
 }
 

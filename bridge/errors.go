@@ -60,6 +60,7 @@ var wireErrors = []wireError{
 	{err: fdbpq.ErrID, code: subjects.CodeBadRequest},
 	{err: fdbpq.ErrOp, code: subjects.CodeBadRequest},
 	{err: fdbpq.ErrSettings, code: subjects.CodeBadRequest},
+	{err: subjects.ErrTiming, code: subjects.CodeBadRequest},
 	{err: subjects.ErrOptions, code: subjects.CodeBadRequest},
 	{err: subjects.ErrToken, code: subjects.CodeBadRequest},
 	{err: subjects.ErrFrame, code: subjects.CodeBadRequest},

@@ -27,6 +27,7 @@ type metrics struct {
 	forwarded     prometheus.Counter
 	deliveries    prometheus.Counter
 	redeliveries  prometheus.Counter
+	expired       prometheus.Counter
 	items         *prometheus.HistogramVec
 }
 
@@ -56,6 +57,7 @@ func newMetrics(b *Bridge) *metrics {
 			"Pops forwarded to the bridge that owns their queue."),
 		deliveries:   counter("pq_deliveries_total", "Items delivered with a lease."),
 		redeliveries: counter("pq_redeliveries_total", "The same of items that were delivered before."),
+		expired:      counter("pq_expired_total", "Items that were removed because they had expired."),
 		items: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "pq_request_items", Help: "Items in each request for several, by operation.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 13), // 1 to 4096
@@ -70,7 +72,7 @@ func newMetrics(b *Bridge) *metrics {
 	}
 	m.registry.MustRegister(
 		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.lostItems, m.replyFailures, m.natsErrors, m.forwarded,
-		m.deliveries, m.redeliveries, m.items, givenBack,
+		m.deliveries, m.redeliveries, m.expired, m.items, givenBack,
 		gauge("pq_pending_requests", "Requests that wait or run.", func() float64 { n, _ := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { _, n := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_waiters", "Pops that wait for items.", func() float64 { return float64(b.dispatcher.Waiters()) }),

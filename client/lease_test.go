@@ -20,7 +20,7 @@ import (
 // leaser is what both kinds of queues have.
 type leaser struct {
 	name  string
-	push  func(ctx context.Context, m client.Message) (client.PushAck, error)
+	push  func(ctx context.Context, m client.Message, options ...client.PushOption) (client.PushAck, error)
 	lease func(ctx context.Context, options ...client.LeaseOption) (*client.Delivery, error)
 	peek  func(ctx context.Context) (*client.Item, error)
 	len   func(ctx context.Context) (int64, error)
@@ -29,7 +29,9 @@ type leaser struct {
 func leasers(e *testenv.Env) []leaser {
 	c := client.New(e.Conn)
 	jobs, mail := c.PriorityQueue("jobs"), c.Queue("mail")
-	push := func(ctx context.Context, m client.Message) (client.PushAck, error) { return jobs.PushMsg(ctx, 3, m) }
+	push := func(ctx context.Context, m client.Message, options ...client.PushOption) (client.PushAck, error) {
+		return jobs.PushMsg(ctx, 3, m, options...)
+	}
 	return []leaser{
 		{"priority queue", push, jobs.LeaseMin, jobs.PeekMin, jobs.Len},
 		{"FIFO queue", mail.EnqueueMsg, mail.Lease, mail.Peek, mail.Len},

@@ -45,13 +45,13 @@ type PriorityQueue struct{ q queue }
 //
 // Errors: [ErrBadRequest], [ErrTooLarge] and those that every call can return; see
 // the variables of this package.
-func (q *PriorityQueue) Push(ctx context.Context, priority int64, value []byte) (PushAck, error) {
-	return q.PushMsg(ctx, priority, Message{Value: value})
+func (q *PriorityQueue) Push(ctx context.Context, priority int64, value []byte, options ...PushOption) (PushAck, error) {
+	return q.PushMsg(ctx, priority, Message{Value: value}, options...)
 }
 
 // PushMsg is Push of a message with headers. A header Pq-Priority is ignored.
-func (q *PriorityQueue) PushMsg(ctx context.Context, priority int64, m Message) (PushAck, error) {
-	headers := maps.Clone(m.Headers)
+func (q *PriorityQueue) PushMsg(ctx context.Context, priority int64, m Message, options ...PushOption) (PushAck, error) {
+	headers := maps.Clone(m.With(options...).Headers)
 	delete(headers, subjects.HeaderPriority)
 	if priority != 0 { // 0 is the bridge's default
 		if headers == nil {
@@ -97,13 +97,13 @@ type Queue struct{ q queue }
 
 // Enqueue adds an item at the end and returns once it is durable. Its errors are
 // those of PriorityQueue.Push.
-func (q *Queue) Enqueue(ctx context.Context, value []byte) (PushAck, error) {
-	return q.EnqueueMsg(ctx, Message{Value: value})
+func (q *Queue) Enqueue(ctx context.Context, value []byte, options ...PushOption) (PushAck, error) {
+	return q.EnqueueMsg(ctx, Message{Value: value}, options...)
 }
 
 // EnqueueMsg is Enqueue of a message with headers.
-func (q *Queue) EnqueueMsg(ctx context.Context, m Message) (PushAck, error) {
-	return q.q.push(ctx, subjects.Enqueue, m.Headers, m.Value)
+func (q *Queue) EnqueueMsg(ctx context.Context, m Message, options ...PushOption) (PushAck, error) {
+	return q.q.push(ctx, subjects.Enqueue, m.With(options...).Headers, m.Value)
 }
 
 // Dequeue takes the oldest item, as PriorityQueue.PopMin takes the first.

@@ -43,6 +43,8 @@ func TestSettings(t *testing.T) {
 			AckWait: pointer(time.Minute), Backoff: []time.Duration{time.Second}, MaxDeliver: pointer(3), DeadLetter: pointer("failed"),
 		}))(`{"ack_wait":"1m0s","backoff":["1s"],"max_deliver":3,"dead_letter":"failed"}`)
 		check(q.Configure(t.Context(), client.Settings{AckWait: pointer(time.Duration(0)), Backoff: []time.Duration{}}))(`{"max_deliver":3,"dead_letter":"failed"}`)
+		check(q.Configure(t.Context(), client.Settings{TTL: pointer(time.Hour)}))(`{"max_deliver":3,"dead_letter":"failed","ttl":"1h0m0s"}`)
+		check(q.Configure(t.Context(), client.Settings{TTL: pointer(time.Duration(0))}))(`{"max_deliver":3,"dead_letter":"failed"}`)
 		for words, bad := range map[string]client.Settings{
 			"ack_wait":    {AckWait: pointer(time.Millisecond)},
 			"dead_letter": {DeadLetter: pointer("jobs")},

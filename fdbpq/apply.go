@@ -23,10 +23,11 @@ type txOps struct {
 	wrote   bool
 	listed  []*layout // queues that are in the list of queues, or are now added to it
 
-	room  int  // bytes that leases may still move, see fits
-	moves int  // of leases so far
-	full  bool // a burial has found no room
-	dead  burials
+	room    int   // bytes that leases may still move, see fits
+	moves   int   // of leases so far
+	full    bool  // a burial has found no room
+	expired int64 // items removed because they had expired
+	dead    burials
 
 	minCounts  countsByQueue // the lowest counts that pushed items may get
 	nextCounts countsByQueue // the counts after those of the pushed items
@@ -52,10 +53,11 @@ type queueOps struct {
 	pops                  *pops  // nil without pops and leases
 	peeks                 *peeks // nil without peeks
 
-	length    kv.Future[[]byte]   // for lens
-	listEntry kv.Future[[]byte]   // for pushes; nil if known to be there
-	last      map[int64]lastItems // for pushes, by priority
-	pushed    map[ID]struct{}     // for peeks
+	length     kv.Future[[]byte]   // for lens
+	listEntry  kv.Future[[]byte]   // for pushes; nil if known to be there
+	last       map[int64]lastItems // for pushes, by priority
+	pushConfig config              // for pushes, if ledger.config is not read before
+	pushed     map[ID]struct{}     // for peeks
 }
 
 // apply runs ops in tx. Pushed items get counts of at least minCounts.
@@ -78,6 +80,7 @@ func apply(tx kv.Transaction, ops []Op, now time.Time, minCounts countsByQueue, 
 	for _, q := range t.queues {
 		q.ledger.flush()
 		t.wrote = t.wrote || q.ledger.wrote
+		t.expired += q.ledger.expired
 	}
 	return t, nil
 }

@@ -195,10 +195,11 @@ type Pending struct {
 	results  []Result
 	popped   []takenItem // by the attempt that gave results
 	reached  []QueueName // the same
-	caughtUp []QueueName // that got dead letters before
-	late     []*layout   // queues where more is due than there was time for
-	listed   []*layout   // queues that it found in the list of queues, or added
-	readFrom time.Time   // when it began to read, at the latest
+	expired  int64       // the same
+	caughtUp caughtUp
+	late     []*layout // queues where more is due than there was time for
+	listed   []*layout // queues that it found in the list of queues, or added
+	readFrom time.Time // when it began to read, at the latest
 	err      error
 }
 
@@ -208,6 +209,7 @@ type unknownAttempt struct {
 	results []Result
 	popped  []takenItem
 	reached []QueueName
+	expired int64
 }
 
 // Wait waits until the batch is durable, and returns one Result for each Op, in the order
@@ -300,6 +302,7 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 				return nil, err
 			}
 			p.results, p.reached, p.wrote, p.listed = committed.results, committed.reached, true, nil
+			p.expired = committed.expired
 			p.complete(nil)
 			return nil, nil
 		}
@@ -310,8 +313,9 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 	}
 	if behind := applied.behind(); len(behind) > 0 {
 		tx.Cancel()
-		late, reached, err := catchUp(p.ctx, p.batcher.db, behind, p.batcher.now(), p.batcher.catchUps)
-		p.caughtUp = append(p.caughtUp, reached...)
+		late, c, err := catchUp(p.ctx, p.batcher.db, behind, p.batcher.now(), p.batcher.catchUps)
+		p.caughtUp.reached = append(p.caughtUp.reached, c.reached...)
+		p.caughtUp.expired += c.expired
 		p.late = append(p.late, late...)
 		if err != nil {
 			return nil, err
@@ -328,7 +332,7 @@ func (p *Pending) transaction() (kv.Transaction, error) {
 
 // startCommit starts to commit the attempt, and returns the counts after its own.
 func (p *Pending) startCommit(a *openAttempt) countsByQueue {
-	p.results, p.popped, p.wrote, p.reached = a.results, a.popped, a.wrote, a.dead.reached()
+	p.results, p.popped, p.wrote, p.reached, p.expired = a.results, a.popped, a.wrote, a.dead.reached(), a.expired
 	p.listed, p.readFrom = a.listed, a.readFrom
 	p.attempts++
 	if p.wrote || len(p.unknown) > 0 {
@@ -344,7 +348,7 @@ func (p *Pending) startCommit(a *openAttempt) countsByQueue {
 
 // remember keeps the results of an attempt of unknown outcome.
 func (p *Pending) remember() {
-	p.unknown = append(p.unknown, unknownAttempt{p.attempts, p.results, p.popped, p.reached})
+	p.unknown = append(p.unknown, unknownAttempt{p.attempts, p.results, p.popped, p.reached, p.expired})
 }
 
 // complete ends the batch with err, and updates the Batcher.
@@ -385,9 +389,18 @@ func (p *Pending) complete(err error) {
 // without need. Call it after Wait, also after an error.
 func (p *Pending) DeadLetters() []QueueName {
 	if p.err != nil {
-		return p.caughtUp
+		return p.caughtUp.reached
 	}
-	return slices.Concat(p.caughtUp, p.reached)
+	return slices.Concat(p.caughtUp.reached, p.reached)
+}
+
+// Expired returns how many items were removed because they had expired. Call it after Wait, also after
+// an error.
+func (p *Pending) Expired() int64 {
+	if p.err != nil {
+		return p.caughtUp.expired
+	}
+	return p.caughtUp.expired + p.expired
 }
 
 // noteListed records which queues are in the list of queues, now that the batch that found

@@ -38,6 +38,9 @@ type Settings struct {
 	// DeadLetter is the name of the dead-letter queue, which is of the same kind and in the
 	// same Keyspace. Not set, it is the queue's DeadLetters.
 	DeadLetter string
+	// TTL is after how long items expire that are pushed later and say nothing about it, MinTTL to
+	// MaxTTL. Dead letters say that they do not. Not set, they do not expire.
+	TTL time.Duration
 
 	unknown []any // names and values of a newer version
 }
@@ -123,6 +126,12 @@ var settingTable = []setting{
 		},
 		set:   func(s *Settings, v any) bool { return element(v, &s.DeadLetter) },
 		check: func(s *Settings, l *layout) error { return l.checkDeadLetter(s.DeadLetter) },
+	},
+	{
+		name:  "ttl",
+		get:   func(s *Settings) any { return unlessZero(int64(s.TTL)) },
+		set:   func(s *Settings, v any) bool { return element(v, (*int64)(&s.TTL)) },
+		check: func(s *Settings, _ *layout) error { return checkBounds(s.TTL, MinTTL, MaxTTL) },
 	},
 }
 

@@ -216,6 +216,7 @@ func (b *burials) bury(p *burial, h *held, reason string) {
 	}
 	count := p.to.takeNext(h.id.Priority)
 	m := p.item.item.Message
+	m.Expires = time.Time{}
 	m.DeadLetter = &DeadLetter{Queue: p.from.l.name(), Reason: reason, At: micros(b.now), Deliveries: h.deliveries, Error: h.reason}
 	id := newID(h.id.Priority, count, pushed, uniqueBytes(1), true)
 	p.to.ledger.add(&id, &m)

@@ -63,6 +63,7 @@
 //	                                  items by id, and many at once: removes, moves, purges, dead letters sent home
 //	cursor.go, stored.go              walking a queue from its ends; an item as read
 //	lease.go, held.go, token.go       leases, acknowledgements, and items that are held
+//	delay.go, expiry.go               pushes of items that come later, or that expire
 //	restore.go                        popped items that nobody received, on their way back
 //	config.go, deadletter.go          settings; items that are given up
 //	whole.go                          an item that is written again elsewhere, being read

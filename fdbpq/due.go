@@ -15,7 +15,8 @@ import (
 //
 // due is in microseconds since 1970, and (kind, ...) is the key that falls due, without the
 // queue's subspace. These are held items, ("h", priority, count, random), and the answers and
-// claims of staged pops, ("f", 0, request) and ("f", 2, request).
+// claims of staged pops, ("f", 0, request) and ("f", 2, request). ("x", priority, count, random)
+// stands for an item in ("i") that expires: see expiry.go.
 //
 // Nothing runs at the due time itself. A transaction that depends on the state of the
 // queue reads the index up to now and first handles what is due. Earlier versions of this
@@ -87,7 +88,7 @@ type due struct {
 	head   kv.Future[[]kv.KeyValue] // nil before begin
 
 	handled  bool
-	returned bool      // items came back
+	returned bool      // items came back, or expired
 	next     time.Time // when the first of those that a backoff holds back is due
 	more     bool      // there may be more than the transaction has room for
 	err      error     // ErrCorrupt if something that is due cannot be read
@@ -171,13 +172,18 @@ func (d *due) resolve(entry []byte, left *leftovers, all *[]*dueHeld) error {
 	if kind == kindAnswer && left.add(record, what) {
 		return nil
 	}
-	if kind == kindHeld {
+	if kind == kindHeld || kind == kindExpiry {
 		id, err := l.parseItem(record.key)
 		if err != nil {
 			return err
 		}
-		d.ledger.beginSettings() // for leases that have run out
-		*all = append(*all, &dueHeld{dueRecord: record, due: d, id: id})
+		item := &dueHeld{dueRecord: record, due: d, id: id, ready: kind == kindExpiry}
+		if item.ready {
+			item.key = l.itemKey(&id)
+		} else {
+			d.ledger.beginSettings() // for leases that have run out
+		}
+		*all = append(*all, item)
 		return nil
 	}
 	return fmt.Errorf("%w: time index: key %x: this version cannot handle it", ErrCorrupt, entry)

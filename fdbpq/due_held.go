@@ -10,11 +10,12 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// dueHeld is a held item that has fallen due.
+// dueHeld is a held item that has fallen due, or a ready one that has expired.
 type dueHeld struct {
 	dueRecord
-	due *due
-	id  ID
+	due   *due
+	id    ID
+	ready bool
 
 	read   kv.Future[[]byte]
 	size   int     // of the record, once load has returned
@@ -76,17 +77,22 @@ func (d *dueHeld) load() error {
 		g.tx.Clear(d.entry)
 		return nil
 	}
+	if d.ready {
+		d.size = len(encoded) + restoreOverhead
+		d.h = &held{id: d.id}
+		return nil
+	}
 	h, err := parseHeld(&d.id, encoded)
 	if err != nil {
 		d.due.err = err
 		return nil
 	}
-	if !bytes.Equal(g.l.dueKey(h.due, d.key), d.entry) {
+	if !bytes.Equal(g.l.dueKey(h.fallsDue(), d.key), d.entry) {
 		g.tx.Clear(d.entry)
 		return nil
 	}
 	d.size = len(encoded) + restoreOverhead
-	if h.state == leased {
+	if h.state == leased && !h.expired(g.now) {
 		settings, err := g.settings()
 		if err != nil {
 			return d.fail(err)
@@ -103,6 +109,17 @@ func (d *dueHeld) load() error {
 // room. The error is one of the store.
 func (d *dueHeld) settle(room int, alone bool) (size int, err error) {
 	g, h := d.due.ledger, d.h
+	if d.ready {
+		g.tx.Clear(d.entry)
+		g.expireReady(&h.id)
+		d.due.returned = true
+		return d.size, nil
+	}
+	if h.expired(g.now) {
+		g.release(h)
+		g.expireLent(&h.id)
+		return d.size, nil
+	}
 	if d.burial != nil {
 		if err := d.burial.load(h, alone); err != nil {
 			return 0, d.fail(err)
@@ -125,7 +142,7 @@ func (d *dueHeld) settle(room int, alone bool) (size int, err error) {
 		if until := h.due.Add(settings.backoffAfter(h.deliveries)); until.After(g.now) {
 			h.state, h.due = delayed, until
 			g.hold(h)
-			d.due.next = earliest(d.due.next, micros(until))
+			d.due.next = earliest(d.due.next, micros(h.fallsDue()))
 			return d.size, nil
 		}
 	}
@@ -146,44 +163,57 @@ func (d *dueHeld) fail(err error) error {
 // catchUp brings back what is due in queues where more is due than one transaction with
 // other operations brings back, until that takes longer than limit, if it is not 0. It returns
 // the queues where more may be due then, and those that got dead letters, also with an error.
-func catchUp(ctx context.Context, db kv.Database, behind []*layout, now time.Time, limit time.Duration) (late []*layout, reached []QueueName, err error) {
+func catchUp(ctx context.Context, db kv.Database, behind []*layout, now time.Time, limit time.Duration) (late []*layout, c caughtUp, err error) {
 	start := time.Now()
 	for len(behind) > 0 {
+		var expired int64
 		behind, err = kv.TransactIdempotent(ctx, shrinking{db}, func(tx kv.Transaction) ([]*layout, error) {
-			left, names, err := catchUpOnce(tx, behind, now)
-			reached = append(reached, names...) // also of an attempt that may have committed
+			left, once, err := catchUpOnce(tx, behind, now)
+			c.reached = append(c.reached, once.reached...) // also of an attempt that may have committed
+			expired = once.expired
 			return left, err
 		})
+		if err == nil {
+			c.expired += expired
+		}
 		if kv.MaybeCommitted(err) { // this transaction, not the batch
 			err = ctx.Err()
 		}
 		if err != nil {
-			return behind, reached, fmt.Errorf("bringing back what is due: %w", err)
+			return behind, c, fmt.Errorf("bringing back what is due: %w", err)
 		}
 		if limit > 0 && time.Since(start) >= limit {
 			break
 		}
 	}
-	return behind, reached, nil
+	return behind, c, nil
+}
+
+// caughtUp is what transactions before that of a batch have done.
+type caughtUp struct {
+	reached []QueueName // that got dead letters
+	expired int64       // items
 }
 
 // catchUpOnce brings back what one transaction has room for, and returns the queues where more
 // may be due, and those that got dead letters.
-func catchUpOnce(tx kv.Transaction, queues []*layout, now time.Time) (behind []*layout, reached []QueueName, err error) {
+func catchUpOnce(tx kv.Transaction, queues []*layout, now time.Time) (behind []*layout, c caughtUp, err error) {
 	dues := make([]*due, len(queues))
 	dead := burials{tx: tx, now: now}
 	for i, l := range queues {
 		dues[i] = &due{ledger: &ledger{tx: tx, l: l, now: now}, dead: &dead, page: catchUpPage}
 	}
 	if err := bringBackUpTo(catchUpBytes, true, dues); err != nil {
-		return nil, nil, err
+		return nil, c, err
 	}
 	dead.flush()
 	for _, d := range dues {
 		d.ledger.flush()
+		c.expired += d.ledger.expired
 		if d.behind() {
 			behind = append(behind, d.ledger.l)
 		}
 	}
-	return behind, dead.reached(), nil
+	c.reached = dead.reached()
+	return behind, c, nil
 }

@@ -17,7 +17,7 @@ type edits struct {
 // editRead is what an OpRemove or OpMove reads.
 type editRead struct {
 	heldRead
-	whole wholeItem // for OpMove
+	whole wholeItem
 }
 
 // edit runs the removes, moves, purges and redrives.
@@ -64,9 +64,7 @@ func (t *txOps) readEdited(q *queueOps, i int) {
 	id := &t.ops[i].ID
 	read := &editRead{heldRead: q.l.readHeld(t.tx, id)}
 	read.item, read.history = t.tx.Get(q.l.itemKey(id)), t.tx.Get(q.l.historyKey(id))
-	if t.ops[i].Kind == OpMove {
-		read.whole = q.l.beginWhole(t.tx, id)
-	}
+	read.whole = q.l.beginWhole(t.tx, id)
 	q.edits.reads[i] = read
 }
 
@@ -91,6 +89,11 @@ func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
 	if h == nil {
 		t.results[i].Err = notFound(&op.ID)
 		return nil
+	}
+	if h.ready {
+		if h.expires, err = read.whole.expires(); err != nil {
+			return err
+		}
 	}
 	if op.Kind == OpMove {
 		return t.move(q, i, h, done)
@@ -158,6 +161,7 @@ func (t *txOps) move(q *queueOps, i int, h *heldItem, done map[ID]bool) error {
 	value := g.addRest(&id, m)
 	if h.ready {
 		g.giveBack(&id, value)
+		g.setExpiry(&id, h.expires)
 		if past != nil {
 			g.tx.Set(g.l.historyKey(&id), past)
 		}

@@ -18,11 +18,12 @@ import (
 //
 // An item that is back in ("i") keeps its history in
 //
-//	("a", priority, count, random) = (deliveries, fence, wait) or (deliveries, fence, wait, reason)
+//	("a", priority, count, random) = (deliveries, fence, wait), with (..., reason) or (..., reason, expires)
 //
 // The record is a varint, and a tuple of that length: (1, state, deliveries, fence, due, wait,
-// end), times in microseconds, or the same with 2 and a reason at its end. The reason is that
-// of the last negative acknowledgement that gave one.
+// end), times in microseconds, or the same with 2 and a reason at its end, or with 3, a reason and
+// the time when the item expires. The reason is that of the last negative acknowledgement that gave
+// one.
 //
 // # Why a late acknowledgement never touches a later delivery
 //
@@ -30,7 +31,7 @@ import (
 // fence of its lease. Deliveries cannot serve for that, because some are not counted. An
 // operation with a token reads the key of the held item and, unless that is there, the two of
 // the item in the queue. So it conflicts with whoever moves the item, and does nothing unless
-// the item is there with the fence of the token.
+// the item is there with the fence of the token, and was leased.
 type held struct {
 	id         ID
 	state      heldState
@@ -40,6 +41,7 @@ type held struct {
 	wait       time.Duration // length of the lease
 	end        End           // that the item was leased from
 	reason     string        // of a negative acknowledgement
+	expires    time.Time     // when the item expires; zero is never
 	value      []byte        // as stored
 }
 
@@ -62,11 +64,12 @@ const (
 	heldStates = 2 // the number of states
 )
 
-// The first element of a record. Versions of this package that do not know reasons read
+// The first element of a record. Versions of this package that do not know reasons, or expiry, read
 // records without one.
 const (
-	heldVersion       = 1
-	heldVersionReason = 2
+	heldVersion        = 1
+	heldVersionReason  = 2
+	heldVersionExpires = 3
 )
 
 // counter is the last element of the key that counts items in the state.
@@ -93,13 +96,19 @@ func (l *layout) stateCounterKey(s heldState) []byte {
 // encode returns the value of a held item's key.
 func (h *held) encode() []byte {
 	version := int64(heldVersion)
-	if h.reason != "" {
+	switch {
+	case !h.expires.IsZero():
+		version = heldVersionExpires
+	case h.reason != "":
 		version = heldVersionReason
 	}
 	var room [maxRecord]byte
 	record := appendInts(room[:0], version, int64(h.state), h.deliveries, h.fence, h.due.UnixMicro(), h.wait.Microseconds(), int64(h.end))
-	if h.reason != "" {
+	if version >= heldVersionReason {
 		record = tuple.AppendBytes(record, []byte(h.reason))
+	}
+	if version >= heldVersionExpires {
+		record = tuple.AppendInt(record, h.expires.UnixMicro())
 	}
 	b := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(record)+len(h.value)), uint64(len(record)))
 	return append(append(b, record...), h.value...)
@@ -115,8 +124,12 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 	var fields [7]int64
 	rest, err := decodeInts(record, fields[:])
 	var reason []byte
-	if err == nil && fields[0] == heldVersionReason {
+	if err == nil && fields[0] >= heldVersionReason {
 		reason, rest, err = tuple.DecodeBytes(rest)
+	}
+	var expires [1]int64
+	if err == nil && fields[0] == heldVersionExpires {
+		rest, err = decodeInts(rest, expires[:])
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: held item %s: record %x: %w", ErrCorrupt, id, record, err)
@@ -126,7 +139,10 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 		due: time.UnixMicro(fields[4]), wait: time.Duration(fields[5]) * time.Microsecond, end: End(fields[6]), reason: string(reason),
 		value: value,
 	}
-	if len(rest) > 0 || fields[0] < heldVersion || fields[0] > heldVersionReason || h.state < leased || h.state > delayed ||
+	if fields[0] == heldVersionExpires {
+		h.expires = time.UnixMicro(expires[0]).UTC()
+	}
+	if len(rest) > 0 || fields[0] < heldVersion || fields[0] > heldVersionExpires || h.state < leased || h.state > delayed ||
 		int64(h.end) != fields[6] || h.end > Back || h.deliveries < 0 || h.fence < 1 || !isWait(fields[5]) {
 		return nil, fmt.Errorf("%w: held item %s: record %x", ErrCorrupt, id, record)
 	}
@@ -156,12 +172,16 @@ type history struct {
 	deliveries, fence int64
 	wait              time.Duration // of the last lease
 	reason            string        // of a negative acknowledgement
+	expires           time.Time     // when the item expires; zero is never
 }
 
 func (h history) encode() []byte {
 	b := appendInts(nil, h.deliveries, h.fence, h.wait.Microseconds())
-	if h.reason != "" {
+	if h.reason != "" || !h.expires.IsZero() {
 		b = tuple.AppendBytes(b, []byte(h.reason))
+	}
+	if !h.expires.IsZero() {
+		b = tuple.AppendInt(b, h.expires.UnixMicro())
 	}
 	return b
 }
@@ -177,10 +197,15 @@ func parseHistory(id *ID, data []byte) (h history, err error) {
 	if err == nil && len(rest) > 0 {
 		reason, rest, err = tuple.DecodeBytes(rest)
 	}
+	if err == nil && len(rest) > 0 {
+		var micros int64
+		micros, rest, err = tuple.DecodeInt(rest)
+		h.expires = time.UnixMicro(micros).UTC()
+	}
 	if err != nil || len(rest) > 0 || fields[0] < 0 || fields[1] < 1 || !isWait(fields[2]) {
 		return history{}, fmt.Errorf("%w: history of item %s: %x", ErrCorrupt, id, data)
 	}
-	return history{fields[0], fields[1], time.Duration(fields[2]) * time.Microsecond, string(reason)}, nil
+	return history{fields[0], fields[1], time.Duration(fields[2]) * time.Microsecond, string(reason), h.expires}, nil
 }
 
 // isWait reports whether a lease may last that many microseconds. Other versions may have

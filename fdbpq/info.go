@@ -20,7 +20,8 @@ type Info struct {
 	// Oldest is the earliest push time among the first items of these priorities; zero if
 	// there are none.
 	Oldest time.Time
-	// NextDue is when the next held item falls due; zero if there is none.
+	// NextDue is when the next held item falls due, or the next ready one expires; zero if neither
+	// will.
 	NextDue time.Time
 }
 

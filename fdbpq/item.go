@@ -11,6 +11,9 @@ type Message struct {
 	Value []byte
 	// Headers travel with the value unchanged. nil means none.
 	Headers map[string][]string
+	// Expires is when the item expires, to the microsecond, by the clock of the process that serves
+	// it; zero is never. A push may set it, but see Op.TTL and Settings.TTL.
+	Expires time.Time
 	// DeadLetter says how the message came into a dead-letter queue; nil for all others.
 	DeadLetter *DeadLetter
 }
@@ -18,6 +21,9 @@ type Message struct {
 // size is about the number of bytes that the message takes in a transaction.
 func (m Message) size() int {
 	n := len(m.Value) + m.DeadLetter.size()
+	if !m.Expires.IsZero() {
+		n += 9
+	}
 	for name, values := range m.Headers {
 		n += textSize(name)
 		for _, v := range values {

@@ -19,7 +19,7 @@ import (
 //	("n", priority)                      = int64    counter: items of that priority
 //	("n", "leased"), ("n", "delayed")    = int64    counters: held items
 //	("r", ...), ("f", ...)                          staged pops, see staged_keys.go
-//	("t", due, kind, ...)                = ""       time index, see due.go
+//	("t", due, kind, ...)                = ""       time index, see due.go and expiry.go
 //	("c")                                = settings, see config.go
 //	("dead", ...)                                   its dead letters, outside a Keyspace: see deadletter.go
 //
@@ -51,6 +51,7 @@ const (
 	kindRequest = "r"
 	kindAnswer  = "f"
 	kindDue     = "t"
+	kindExpiry  = "x" // in entries of kindDue
 	kindConfig  = "c"
 	kindDead    = "dead"
 

@@ -86,7 +86,7 @@ func (s *settlements) beginBurials(t *txOps, q *queueOps) error {
 		if err != nil && unlessCorrupt(err) != nil {
 			return err
 		}
-		if h != nil && op.endsItem(h.held, settings) {
+		if h != nil && op.endsItem(h.held, settings, t.now) {
 			s.burials[n] = t.dead.begin(&q.ledger, &h.id, settings)
 		}
 	}
@@ -103,8 +103,8 @@ func unlessCorrupt(err error) error {
 
 // endsItem reports whether the operation ends not only a lease, but sends the item to its
 // dead-letter queue.
-func (op *Op) endsItem(h *held, s *Settings) bool {
-	return op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted && s.exhausted(h.deliveries)
+func (op *Op) endsItem(h *held, s *Settings, now time.Time) bool {
+	return op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted && s.exhausted(h.deliveries) && !h.expired(now)
 }
 
 // settle runs the operations with tokens.
@@ -181,7 +181,7 @@ func (r *heldRead) find(l *layout, token *Token) (*heldItem, error) {
 	}
 	if record != nil {
 		h, err := parseHeld(&token.ID, record)
-		if err != nil || h.fence != token.Fence {
+		if err != nil || h.fence != token.Fence || h.neverLeased() {
 			return nil, err
 		}
 		return &heldItem{held: h}, nil
@@ -201,7 +201,7 @@ func (r *heldRead) find(l *layout, token *Token) (*heldItem, error) {
 		}
 		h := &held{
 			id: token.ID, deliveries: history.deliveries, fence: history.fence, wait: history.wait, end: token.End,
-			reason: history.reason, value: value,
+			reason: history.reason, expires: history.expires, value: value,
 		}
 		return &heldItem{held: h, ready: true}, nil
 	}
@@ -261,7 +261,7 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *R
 			return err
 		}
 	}
-	if op.endsItem(h.held, settings) {
+	if op.endsItem(h.held, settings, t.now) {
 		if p == nil {
 			p = t.dead.begin(g, &h.id, settings)
 		}
@@ -277,6 +277,10 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *R
 		g.discard(&h.id)
 		result.wait = h.wait
 	case OpNak:
+		if h.expired(t.now) {
+			g.expireLent(&h.id)
+			return nil
+		}
 		h.fence++ // ends the token
 		if op.Uncounted {
 			h.deliveries--
@@ -365,9 +369,11 @@ func (t *txOps) leaseItem(q *queueOps, i int, s *stored, encoded []byte, wait ti
 	result.wait = wait
 	h := &held{
 		id: s.item.ID, state: leased, deliveries: past.deliveries + 1, fence: past.fence + 1,
-		due: t.now.Add(wait), wait: wait, end: op.End, reason: past.reason, value: s.pair.Value,
+		due: t.now.Add(wait), wait: wait, end: op.End, reason: past.reason,
+		expires: s.item.Expires, value: s.pair.Value,
 	}
 	q.ledger.lend(s)
+	q.ledger.clearExpiry(&h.id, h.expires)
 	q.ledger.forget(&h.id, encoded)
 	q.ledger.hold(h)
 	q.pops.noteDue(micros(h.due))

@@ -23,6 +23,7 @@ type leaseModel struct {
 	settings fdbpq.Settings
 	dead     []deadItem // in the order in which they died
 	died     int        // how many have left dead
+	gone     int        // how many have expired
 }
 
 // deadItem is an item that a dead-letter queue has to have.
@@ -45,11 +46,19 @@ type leaseItem struct {
 	token      fdbpq.Token // zero if no token holds
 	headers    bool
 	reason     string // of the last nak with one
+	expires    time.Time
 }
 
 // settleDue returns what is due to the queue.
 func (m *leaseModel) settleDue() {
 	for _, i := range m.items {
+		if i.leased && i.due.After(m.now) {
+			continue
+		}
+		if m.expired(i) {
+			m.expire(i)
+			continue
+		}
 		if i.ready || i.due.After(m.now) {
 			continue
 		}
@@ -62,6 +71,15 @@ func (m *leaseModel) settleDue() {
 		}
 		i.ready, i.leased = !i.due.After(m.now), false
 	}
+}
+
+func (m *leaseModel) expired(i *leaseItem) bool {
+	return !i.expires.IsZero() && !i.expires.After(m.now)
+}
+
+func (m *leaseModel) expire(i *leaseItem) {
+	delete(m.items, i.value)
+	m.gone++
 }
 
 // backoff is how long an item stays back after its last delivery.
@@ -153,13 +171,44 @@ func (r *leaseRun) push() {
 	if r.random.IntN(3) == 0 {
 		m.Headers = map[string][]string{"Header": {"value"}}
 	}
-	result := r.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: r.q, Priority: r.random.Int64N(3), Message: m})[0]
+	op := fdbpq.Op{Kind: fdbpq.OpPush, Queue: r.q, Priority: r.random.Int64N(3), Message: m}
+	due := r.model.now
+	switch r.random.IntN(4) {
+	case 0:
+		op.Delay = time.Duration(r.random.IntN(3000)) * time.Millisecond
+		due = due.Add(op.Delay)
+	case 1:
+		due = due.Add(time.Duration(r.random.IntN(3000)-500) * time.Millisecond)
+		op.At = due
+	}
+	expires := time.Time{}
+	switch r.random.IntN(5) {
+	case 0:
+		op.TTL = time.Duration(1000+r.random.IntN(4000)) * time.Millisecond
+		expires = r.model.now.Add(op.TTL)
+	case 1:
+		expires = r.model.now.Add(time.Duration(r.random.IntN(4000)-500) * time.Millisecond)
+		op.Message.Expires = expires
+	case 2:
+		op.TTL = fdbpq.Never
+	default:
+		if ttl := r.model.settings.TTL; ttl > 0 {
+			expires = r.model.now.Add(ttl)
+		}
+	}
+	result := r.apply(op)[0]
+	ready := !due.After(r.model.now)
+	if result.Err != nil || result.NextDue.IsZero() != ready || !ready && !result.NextDue.Equal(due) {
+		r.fail("pushed with a delay until %v, now it is %v: next due %v, %v", due, r.model.now, result.NextDue, result.Err)
+	}
 	for _, i := range r.model.items {
 		if i.id.Priority == result.Item.ID.Priority && compareIDs(i.id, result.Item.ID) >= 0 {
 			r.fail("pushed as %v, before %q at %v", result.Item.ID, i.value, i.id)
 		}
 	}
-	r.model.items[string(m.Value)] = &leaseItem{id: result.Item.ID, value: string(m.Value), ready: true, headers: m.Headers != nil}
+	r.model.items[string(m.Value)] = &leaseItem{
+		id: result.Item.ID, value: string(m.Value), ready: ready, due: due, headers: m.Headers != nil, expires: expires,
+	}
 }
 
 // pop pops or leases several items at once.
@@ -192,6 +241,9 @@ func (r *leaseRun) got(kind fdbpq.OpKind, end fdbpq.End, wait time.Duration, res
 	}
 	if result.Err != nil || string(result.Item.Value) != want.value || result.Item.ID != want.id {
 		r.fail("got %q at %v, %v: want %q at %v", result.Item.Value, result.Item.ID, result.Err, want.value, want.id)
+	}
+	if !result.Item.Expires.Equal(want.expires) {
+		r.fail("%q expires at %v, want %v", want.value, result.Item.Expires, want.expires)
 	}
 	if kind == fdbpq.OpPop {
 		delete(r.model.items, want.value)
@@ -227,7 +279,7 @@ func (r *leaseRun) restore() {
 		if there != errors.Is(result.Err, fdbpq.ErrExists) || !there && result.Err != nil {
 			r.fail("restored %v, which is there: %t: %v", ops[i].Item.ID, there, result.Err)
 		}
-		if !there {
+		if !there && !r.model.expired(r.popped[at].leaseItem) {
 			r.model.items[r.popped[at].value] = r.popped[at].leaseItem
 		}
 	}
@@ -312,6 +364,10 @@ func (r *leaseRun) settle() {
 	case fdbpq.OpAck:
 		delete(r.model.items, item.value)
 	case fdbpq.OpNak:
+		if r.model.expired(item) {
+			r.model.expire(item)
+			break
+		}
 		if op.Reason != "" {
 			item.reason = op.Reason
 		}
@@ -348,7 +404,7 @@ func (r *leaseRun) settle() {
 	}
 }
 
-// Leases, acknowledgements and delays do what the plain model does: an item is with one
+// Leases, acknowledgements, delays, of pushes as well, and expiry do what the plain model does: an item is with one
 // holder at a time, a token works for one delivery, nothing that is settled comes back, and
 // what comes back does so when it is due, at its old place.
 func TestLeasesRandomly(t *testing.T) {
@@ -409,7 +465,9 @@ func (r *leaseRun) queue(name string) (target fdbpq.Target) {
 func (r *leaseRun) configure() {
 	change := func(s *fdbpq.Settings) {}
 	valid := true
-	switch n := r.random.Int64N(5); r.random.IntN(6) {
+	switch n := r.random.Int64N(5); r.random.IntN(7) {
+	case 6:
+		change = func(s *fdbpq.Settings) { s.TTL = time.Duration(n) * time.Second }
 	case 0:
 		change = func(s *fdbpq.Settings) { s.AckWait = time.Duration(n) * time.Second }
 	case 1, 2:
@@ -437,7 +495,7 @@ func (r *leaseRun) configure() {
 	}
 	result = r.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: r.q})[0]
 	if result.Err != nil || !slices.Equal(result.Settings.Backoff, r.model.settings.Backoff) || result.Settings.MaxDeliver != r.model.settings.MaxDeliver ||
-		result.Settings.AckWait != r.model.settings.AckWait || result.Settings.DeadLetter != r.model.settings.DeadLetter {
+		result.Settings.TTL != r.model.settings.TTL || result.Settings.AckWait != r.model.settings.AckWait || result.Settings.DeadLetter != r.model.settings.DeadLetter {
 		r.fail("the settings are %+v, %v: want %+v", result.Settings, result.Err, r.model.settings)
 	}
 }
@@ -464,7 +522,7 @@ func (r *leaseRun) checkDead() {
 			want, there := wants[string(item.Value)]
 			if result.Err != nil || !there || item.ID.Priority != want.id.Priority || item.ID == want.id ||
 				!item.PushedAt.Equal(time.UnixMicro(int64(binary.BigEndian.Uint64(want.id.Random[:])))) ||
-				(item.Headers != nil) != want.headers || item.DeadLetter == nil || *item.DeadLetter != want.letter {
+				(item.Headers != nil) != want.headers || !item.Expires.IsZero() || item.DeadLetter == nil || *item.DeadLetter != want.letter {
 				r.fail("%q has %+v with %+v, %v: want %+v", name, item, item.DeadLetter, result.Err, want)
 			}
 			if item.ID.Priority == priority && item.DeadLetter.At.Before(last.At) {
@@ -488,8 +546,8 @@ func (r *leaseRun) checkAll() {
 	r.model.settleDue()
 	r.apply(fdbpq.Op{Kind: fdbpq.OpPeek, Queue: r.q}) // brings back what is due
 	r.checkDead()
-	if r.model.died == 0 {
-		r.fail("nothing died")
+	if r.model.died == 0 || r.model.gone == 0 {
+		r.fail("%d died and %d expired", r.model.died, r.model.gone)
 	}
 	var want, got []string
 	for i := r.model.first(fdbpq.Front); i != nil; i = r.model.first(fdbpq.Front) {

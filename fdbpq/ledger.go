@@ -24,8 +24,8 @@ import (
 //	             '----------------------------------------'
 //	                            restore
 //
-//	        hold                 discard
-//	lent ---------> held    lent --------> gone
+//	        hold                 discard                addDelayed
+//	lent ---------> held    lent --------> gone    (new) ----------> held
 //	  ^               |
 //	  '---------------'
 //	       release
@@ -44,10 +44,20 @@ type ledger struct {
 	held   [heldStates]int64 // the same of held items, by state
 	config config
 	wrote  bool
+
+	expired int64 // items removed because they had expired
 }
 
 // add writes an item that is ready.
-func (g *ledger) add(id *ID, m *Message) { g.giveBack(id, g.addRest(id, m)) }
+func (g *ledger) add(id *ID, m *Message) {
+	g.giveBack(id, g.addRest(id, m))
+	g.setExpiry(id, m.Expires)
+}
+
+// addDelayed writes an item that is held back.
+func (g *ledger) addDelayed(id *ID, m *Message, until time.Time) {
+	g.hold(newDelayed(id, m, until, g.addRest(id, m)))
+}
 
 // addRest writes the ("m") keys of a new item, if its id says that it has some. It returns the value
 // for the key of the item itself.
@@ -80,20 +90,24 @@ func (g *ledger) giveBack(id *ID, value []byte) {
 
 // hold writes a lent item to ("h").
 func (g *ledger) hold(h *held) {
-	g.l.setUntil(g.tx, h.due, g.l.heldKey(&h.id), h.encode())
+	g.l.setUntil(g.tx, h.fallsDue(), g.l.heldKey(&h.id), h.encode())
 	g.tallyHeld(h, 1)
 }
 
 // release removes a held item from ("h").
 func (g *ledger) release(h *held) {
-	g.l.clearUntil(g.tx, h.due, g.l.heldKey(&h.id))
+	g.l.clearUntil(g.tx, h.fallsDue(), g.l.heldKey(&h.id))
 	g.tallyHeld(h, -1)
 }
 
-// putBack returns a lent item to its old place, with its history.
+// putBack returns a lent item to its old place, with its history if it was ever leased.
 func (g *ledger) putBack(h *held) {
 	g.giveBack(&h.id, h.value)
-	g.tx.Set(g.l.historyKey(&h.id), history{h.deliveries, h.fence, h.wait, h.reason}.encode())
+	g.setExpiry(&h.id, h.expires)
+	if h.neverLeased() {
+		return
+	}
+	g.tx.Set(g.l.historyKey(&h.id), history{h.deliveries, h.fence, h.wait, h.reason, h.expires}.encode())
 }
 
 // claim lends an item that a token holds.
@@ -104,6 +118,7 @@ func (g *ledger) claim(h *heldItem) {
 	}
 	g.tx.Clear(g.l.itemKey(&h.id))
 	g.tx.Clear(g.l.historyKey(&h.id))
+	g.clearExpiry(&h.id, h.expires)
 	g.tally(&h.id, -1)
 }
 
@@ -120,6 +135,7 @@ func (g *ledger) removeRest(s *stored) {
 	for _, part := range s.parts {
 		g.tx.Clear(part.Key)
 	}
+	g.clearExpiry(&s.item.ID, s.item.Expires)
 	g.wrote = true
 }
 
@@ -137,8 +153,13 @@ func (g *ledger) take(s *stored) {
 }
 
 // restore returns a taken item to its old place, as it was stored, with its history, and
-// lists the queue, which may have left the list of queues meanwhile.
+// lists the queue, which may have left the list of queues meanwhile. An item that has expired
+// meanwhile stays away.
 func (g *ledger) restore(item *Item) {
+	if expired(item.Expires, g.now) {
+		g.expired++
+		return
+	}
 	if g.l.list != nil {
 		g.l.addToList(g.tx, g.now)
 	}

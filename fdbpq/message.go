@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -46,15 +47,17 @@ func (f ValueFormat) decode(stored []byte) []byte {
 
 // needsMeta reports whether the message needs ("m") keys.
 func (l *layout) needsMeta(m *Message) bool {
-	return len(m.Headers) > 0 || m.DeadLetter != nil || len(m.Value) > l.format.chunk()
+	return len(m.Headers) > 0 || m.DeadLetter != nil || !m.Expires.IsZero() || len(m.Value) > l.format.chunk()
 }
 
 // The values of the ("m") keys, put together, are a varint, a tuple of that length, and the
 // rest of the item's value. The tuple is (1, (name, value, value...), ...), or (2, dead letter,
+// (name, value, value...), ...), or, of an item that expires, (3, microseconds, dead letter or (),
 // (name, value, value...), ...).
 const (
-	metaVersion     = 1
-	metaVersionDead = 2
+	metaVersion        = 1
+	metaVersionDead    = 2
+	metaVersionExpires = 3
 )
 
 // encodeMeta returns what the ("m") keys hold before the rest of the value.
@@ -62,6 +65,12 @@ func encodeMeta(m *Message) []byte {
 	head := tuple.Tuple{int64(metaVersion)}
 	if m.DeadLetter != nil {
 		head = tuple.Tuple{int64(metaVersionDead), m.DeadLetter.encode()}
+	}
+	if !m.Expires.IsZero() {
+		head = tuple.Tuple{int64(metaVersionExpires), m.Expires.UnixMicro(), tuple.Tuple{}}
+		if m.DeadLetter != nil {
+			head[2] = m.DeadLetter.encode()
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		header := tuple.Tuple{[]byte(name)} // as bytes, since it need not be UTF-8
@@ -89,6 +98,18 @@ func decodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 	if err != nil {
 		return m, nil, fmt.Errorf("%w: headers: %w", ErrCorrupt, err)
 	}
+	if len(head) > 2 && head[0] == int64(metaVersionExpires) {
+		var micros int64
+		if !element(head[1], &micros) {
+			return m, nil, fmt.Errorf("%w: headers: expiry %v", ErrCorrupt, head[1])
+		}
+		m.Expires = time.UnixMicro(micros).UTC()
+		if none, ok := head[2].(tuple.Tuple); ok && len(none) == 0 {
+			head = append(tuple.Tuple{int64(metaVersion)}, head[3:]...)
+		} else {
+			head = append(tuple.Tuple{int64(metaVersionDead)}, head[2:]...)
+		}
+	}
 	switch {
 	case len(head) > 0 && head[0] == int64(metaVersion):
 		head = head[1:]
@@ -98,7 +119,7 @@ func decodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 		}
 		head = head[2:]
 	default:
-		return m, nil, fmt.Errorf("%w: headers are not of version %d or %d", ErrCorrupt, metaVersion, metaVersionDead)
+		return m, nil, fmt.Errorf("%w: headers are not of version %d to %d", ErrCorrupt, metaVersion, metaVersionExpires)
 	}
 	for _, element := range head {
 		name, values, ok := decodeHeader(element)

@@ -111,8 +111,15 @@ type Op struct {
 	Lease time.Duration
 	// Token says which lease OpAck, OpNak, OpExtend and OpTerm are about.
 	Token Token
-	// Delay is how long OpNak keeps the item back, 0 to MaxDelay, or Backoff.
+	// Delay is how long OpNak keeps the item back, 0 to MaxDelay, or Backoff. It is also how long
+	// OpPush does, 0 to MaxDelay: the item comes in at the place that it would have had without.
 	Delay time.Duration
+	// At is until when OpPush keeps the item back, instead of Delay. A time in the past is no
+	// delay; the zero time says nothing.
+	At time.Time
+	// TTL is after how long the item of OpPush expires, MinTTL to MaxTTL, or Never. 0 means at
+	// Message.Expires, or else as Settings.TTL says.
+	TTL time.Duration
 	// Reason says why OpNak or OpTerm is made, for the DeadLetter: that of OpTerm is its Reason,
 	// and that of the last OpNak with one its Error. Control characters are replaced, and what
 	// exceeds MaxNakReason or MaxTermReason is cut off.
@@ -158,7 +165,7 @@ func (op *Op) check(l *layout) error {
 		if size := op.Message.size(); size > MaxMessageSize {
 			return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)
 		}
-		return nil
+		return op.checkTimes()
 	case OpRestore:
 		if op.Item == nil || l.fifo && op.Item.ID.Priority != 0 {
 			return fmt.Errorf("%w: want the item that a pop took from this queue", ErrOp)
@@ -198,8 +205,8 @@ type Result struct {
 	// Lease is that of OpLease and OpExtend.
 	Lease Lease
 	// NextDue is when the next item of the queue falls due, zero if none will, for an operation
-	// with Waits that finds nothing. For OpNak it is when the delay of the item is over, zero
-	// without a delay.
+	// with Waits that finds nothing. For OpNak and OpPush it is when the delay of the item is over,
+	// zero without a delay.
 	NextDue time.Time
 	// wait is the length of the lease that an OpLease gave or an OpAck ended.
 	wait time.Duration

@@ -149,18 +149,13 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 	if err != nil {
 		return err
 	}
-	s, err := p.ends.next(op.End)
+	s, err := t.nextLive(q, op.End)
 	if err != nil {
 		return err
 	}
 	if s == nil {
 		t.results[i].Err = cmp.Or(q.due.err, ErrEmpty)
 		return nil
-	}
-	// Usually a no-op: beginReads has begun.
-	s.beginRead(t.tx, q.l)
-	if err := s.finishRead(); err != nil {
-		return err
 	}
 	if s.err != nil {
 		// The item stays, and so do those behind it: serving them would break the order.

@@ -29,6 +29,20 @@ func (q *PriorityQueue) Push(tx kv.Transaction, priority int64, m Message) (ID, 
 	return applyOne(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m}).id()
 }
 
+// PushAfter is Push of an item that nobody gets before the delay is over, 0 to MaxDelay. It then
+// comes in before items that were pushed meanwhile.
+//
+// Errors: ErrOp for the delay, and as Push.
+func (q *PriorityQueue) PushAfter(tx kv.Transaction, priority int64, m Message, delay time.Duration) (ID, error) {
+	return applyOne(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m, Delay: delay}).id()
+}
+
+// PushAt is PushAfter with a time before 2200, by the clock of the process that serves the item. A
+// time in the past is no delay.
+func (q *PriorityQueue) PushAt(tx kv.Transaction, priority int64, m Message, at time.Time) (ID, error) {
+	return applyOne(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m, At: at}).id()
+}
+
 // PopMin removes and returns the first item: the oldest of those with the smallest
 // priority.
 //

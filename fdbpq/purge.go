@@ -26,8 +26,12 @@ func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
 		return err
 	}
 	heldPrefix := l.key(kindHeld, 0)
+	var begun []wholeItem // of the page
+	prepare := func(pairs []kv.KeyValue) { begun = l.beginWholes(t.tx.Snapshot(), pairs) }
 	s := t.newSweep(l, l.purgeRange(op.State), op.Progress)
-	err = s.each(func([]kv.KeyValue) {}, func(pair kv.KeyValue) (bool, error) {
+	err = s.each(prepare, func(pair kv.KeyValue) (bool, error) {
+		w := &begun[0]
+		begun = begun[1:]
 		id, err := l.parseItem(pair.Key)
 		if err != nil {
 			return false, err
@@ -49,6 +53,11 @@ func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
 		if h != nil {
 			q.ledger.release(h)
 		} else {
+			expires, err := w.expires()
+			if err != nil {
+				return false, err
+			}
+			q.ledger.clearExpiry(&id, expires)
 			q.ledger.lend(&stored{item: Item{ID: id}, pair: pair})
 			if len(pasts) > 0 {
 				t.tx.Clear(l.historyKey(&id))

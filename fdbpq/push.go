@@ -18,6 +18,9 @@ func (t *txOps) beginPush(q *queueOps, snapshot kv.Reader) {
 	if q.l.list != nil && !q.l.recentlyListed(t.now) {
 		q.listEntry = snapshot.Get(q.l.listKey())
 	}
+	if q.ledger.config.value == nil {
+		q.pushConfig.begin(snapshot, q.l)
+	}
 	q.last = make(map[int64]lastItems)
 	for _, i := range q.pushes {
 		p := q.priorityOf(&t.ops[i])
@@ -25,6 +28,15 @@ func (t *txOps) beginPush(q *queueOps, snapshot kv.Reader) {
 			q.last[p] = q.l.readLast(snapshot, p)
 		}
 	}
+}
+
+// pushSettings returns the settings for the pushes. Unless the transaction reads them anyway, they are
+// read without conflict: a push concurrent with a change may come before it.
+func (q *queueOps) pushSettings() (*Settings, error) {
+	if q.ledger.config.value != nil {
+		return q.ledger.settings()
+	}
+	return q.pushConfig.get()
 }
 
 // priorityOf returns the priority that op has in this queue: always 0 in a FIFO queue.
@@ -45,6 +57,10 @@ func (t *txOps) push(q *queueOps) error {
 			return err
 		}
 	}
+	settings, err := q.pushSettings()
+	if err != nil {
+		return failOps(t.results, q.pushes, err)
+	}
 	next := make(map[int64]int64, len(q.last))
 	corrupt := make(map[int64]error) // by priority: pushes at other priorities go on
 	for p, last := range q.last {
@@ -60,7 +76,7 @@ func (t *txOps) push(q *queueOps) error {
 		}
 		next[p] = count
 	}
-	t.failPushes(q, corrupt)
+	t.failPushes(q, corrupt, settings)
 	t.nextCounts[q.l.prefix] = next
 	unique := uniqueBytes(len(q.pushes))
 	if q.peeks != nil { // only they ask
@@ -72,20 +88,27 @@ func (t *txOps) push(q *queueOps) error {
 		if t.results[i].Err != nil {
 			continue
 		}
-		id := newID(p, next[p], t.now, unique[n*uniqueSize:][:uniqueSize], q.l.needsMeta(&op.Message))
+		m := op.Message
+		m.Expires = op.expires(t.now, settings)
+		id := newID(p, next[p], t.now, unique[n*uniqueSize:][:uniqueSize], q.l.needsMeta(&m))
 		next[p] = following(next[p])
-		q.ledger.add(&id, &op.Message)
+		t.results[i].Item = Item{ID: id, PushedAt: id.pushedAt()}
+		if until := op.heldUntil(t.now); !until.IsZero() {
+			q.ledger.addDelayed(&id, &m, until)
+			t.results[i].NextDue = until
+			continue
+		}
+		q.ledger.add(&id, &m)
 		if q.pushed != nil {
 			q.pushed[id] = struct{}{}
 		}
-		t.results[i].Item = Item{ID: id, PushedAt: id.pushedAt()}
 	}
 	return nil
 }
 
 // failPushes fails the pushes at priorities with corrupt items, groups that are too large,
 // and all of a group of which one fails. A group is pushes that follow each other.
-func (t *txOps) failPushes(q *queueOps, corrupt map[int64]error) {
+func (t *txOps) failPushes(q *queueOps, corrupt map[int64]error, settings *Settings) {
 	for rest := q.pushes; len(rest) > 0; {
 		size := 1
 		for size < len(rest) && t.ops[rest[size]].Follows && rest[size] == rest[size-1]+1 {
@@ -100,7 +123,7 @@ func (t *txOps) failPushes(q *queueOps, corrupt map[int64]error) {
 			failed = cmp.Or(failed, err)
 		}
 		if failed == nil && size > 1 {
-			failed = t.checkGroup(q.l, rest[:size])
+			failed = t.checkGroup(q.l, rest[:size], settings)
 		}
 		if failed != nil {
 			for _, i := range rest[:size] {
@@ -112,10 +135,13 @@ func (t *txOps) failPushes(q *queueOps, corrupt map[int64]error) {
 }
 
 // checkGroup returns an error if pushes cannot be done in one transaction.
-func (t *txOps) checkGroup(l *layout, group []int) error {
+func (t *txOps) checkGroup(l *layout, group []int, settings *Settings) error {
 	size := 0
 	for _, i := range group {
-		size += l.pushSize(&t.ops[i].Message)
+		op := &t.ops[i]
+		m := op.Message
+		m.Expires = op.expires(t.now, settings)
+		size += l.pushSize(&m, op.delays())
 	}
 	if size > maxGroup {
 		return fmt.Errorf("%w: %d items take %d bytes in a transaction: want at most %d: push them in several",
@@ -129,7 +155,7 @@ const maxGroup = kv.MaxTransactionSize - 100_000
 
 // pushSize is at least the number of bytes that a push takes in a transaction, if its
 // priority is its alone.
-func (l *layout) pushSize(m *Message) int {
+func (l *layout) pushSize(m *Message, delays bool) int {
 	// Each key is written, with a conflict range of two keys: that of the item, those of its
 	// parts, and a counter. 64 bytes are for the rest of a key and for what FoundationDB counts
 	// besides keys; a Database that decorates another may have a prefix of 32 bytes.
@@ -138,7 +164,13 @@ func (l *layout) pushSize(m *Message) int {
 	if l.needsMeta(m) {
 		keys += 1 + m.size()/chunkSize
 	}
+	if delays || !m.Expires.IsZero() { // the entry of the time index contains the key of the item
+		keys++
+	}
 	size := m.size() + keys*(3*len(l.prefix)+rest)
+	if delays {
+		size += maxRecord
+	}
 	if l.format == TupleValues { // zero bytes take two
 		size += bytes.Count(m.Value[:min(len(m.Value), l.format.chunk())], []byte{0})
 	}

@@ -25,6 +25,17 @@ func (q *Queue) Enqueue(tx kv.Transaction, m Message) (ID, error) {
 	return applyOne(tx, Op{Kind: OpPush, Queue: q, Message: m}).id()
 }
 
+// EnqueueAfter is Enqueue of an item that nobody gets before the delay is over, as
+// PriorityQueue.PushAfter.
+func (q *Queue) EnqueueAfter(tx kv.Transaction, m Message, delay time.Duration) (ID, error) {
+	return applyOne(tx, Op{Kind: OpPush, Queue: q, Message: m, Delay: delay}).id()
+}
+
+// EnqueueAt is EnqueueAfter with a time, as PriorityQueue.PushAt.
+func (q *Queue) EnqueueAt(tx kv.Transaction, m Message, at time.Time) (ID, error) {
+	return applyOne(tx, Op{Kind: OpPush, Queue: q, Message: m, At: at}).id()
+}
+
 // Dequeue removes and returns the oldest item.
 //
 // Errors: ErrEmpty, ErrCorrupt and errors of the store.

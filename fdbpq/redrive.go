@@ -35,16 +35,7 @@ func (t *txOps) redrive(q *queueOps, i int, done map[ID]bool) error {
 	}
 	s := t.newSweep(l, l.itemRange(), op.Progress)
 	var begun []wholeItem // of the page
-	prepare := func(pairs []kv.KeyValue) {
-		begun = begun[:0]
-		for _, pair := range pairs {
-			var w wholeItem
-			if id, err := l.parseItem(pair.Key); err == nil {
-				w = l.beginWhole(t.tx, &id)
-			}
-			begun = append(begun, w)
-		}
-	}
+	prepare := func(pairs []kv.KeyValue) { begun = l.beginWholes(t.tx, pairs) }
 	err = s.each(prepare, func(pair kv.KeyValue) (bool, error) {
 		w := &begun[0]
 		begun = begun[1:]

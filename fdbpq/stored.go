@@ -61,7 +61,7 @@ func (s *stored) finishRead() error {
 		s.err = fmt.Errorf("item %s: %w", s.item.ID, err)
 		return nil
 	}
-	s.item.Headers, s.item.DeadLetter = m.Headers, m.DeadLetter
+	s.item.Headers, s.item.DeadLetter, s.item.Expires = m.Headers, m.DeadLetter, m.Expires
 	if len(rest) > 0 {
 		s.item.Value = append(s.item.Value, rest...)
 	}

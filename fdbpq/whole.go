@@ -1,6 +1,10 @@
 package fdbpq
 
-import "github.com/pqbridge/pqbridge/fdbpq/kv"
+import (
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
 
 // wholeItem is an item that is to be written again elsewhere, being read.
 type wholeItem struct {
@@ -16,6 +20,17 @@ func (l *layout) beginWhole(r kv.Reader, id *ID) (w wholeItem) {
 		w.head = r.GetRange(l.metaRange(id), kv.RangeOptions{Limit: 2})
 	}
 	return w
+}
+
+// beginWholes is beginWhole for several items.
+func (l *layout) beginWholes(r kv.Reader, pairs []kv.KeyValue) []wholeItem {
+	begun := make([]wholeItem, len(pairs))
+	for i, pair := range pairs {
+		if id, err := l.parseItem(pair.Key); err == nil {
+			begun[i] = l.beginWhole(r, &id)
+		}
+	}
+	return begun
 }
 
 // load waits for what begin started, for an item with the given value, as stored. With rest it
@@ -41,4 +56,21 @@ func (w *wholeItem) load(g *ledger, id *ID, value []byte, rest bool) error {
 		return err
 	}
 	return w.item.err
+}
+
+// expires waits for what begin started, and returns when the item expires; zero if it does not, or
+// if that cannot be read. The error is one of the store.
+func (w *wholeItem) expires() (time.Time, error) {
+	if w.head == nil {
+		return time.Time{}, nil
+	}
+	parts, err := w.head.Get()
+	if err != nil {
+		return time.Time{}, err
+	}
+	m, _, err := decodeMeta(parts)
+	if err != nil {
+		return time.Time{}, nil // its entry of the time index stays until it is due
+	}
+	return m.Expires, nil
 }

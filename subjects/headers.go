@@ -1,12 +1,18 @@
 package subjects
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Headers of requests and replies. NATS compares header names byte by byte.
 const (
 	// HeaderPriority is the priority of a push, a decimal int64, and that of
 	// the item in replies to pop and peek.
 	HeaderPriority = "Pq-Priority"
+
+	// HeaderDelay is for how long a pushed item is held back: see ParseDelay.
+	HeaderDelay = "Pq-Delay"
 
 	// HeaderID is the id of the item, in replies to pop and peek.
 	HeaderID = "Pq-Id"
@@ -59,6 +65,9 @@ const (
 	// HeaderExpectedStream is the header in which JetStream publishers say which stream
 	// they expect to store a message. For a push that is the name of the queue.
 	HeaderExpectedStream = "Nats-Expected-Stream"
+	// HeaderSchedule is the header in which NATS clients say when a message is to be delivered:
+	// see ParseSchedule.
+	HeaderSchedule = "Nats-Schedule"
 	// HeaderTTL is the header in which NATS clients say when a message expires.
 	HeaderTTL = "Nats-TTL"
 )
@@ -76,12 +85,16 @@ func IsReserved(name string) bool { return hasPrefixFold(name, Reserved) }
 func IsNATS(name string) bool { return hasPrefixFold(name, "Nats-") }
 
 // RequestHeaderKnown reports whether a request may carry a header of that name. Names
-// that begin with "Pq-", in any case, are ours. Only [HeaderPriority] is known, and
+// that begin with "Pq-", in any case, are ours. Only [PushHeaders] are known, and
 // only in that spelling, because a request that relies on a header we do not support
 // must fail, not half work. All other names belong to the client, but see [HeaderFate].
 func RequestHeaderKnown(name string) bool {
-	return !IsReserved(name) || name == HeaderPriority
+	return !IsReserved(name) || slices.Contains(PushHeaders[:], name)
 }
+
+// PushHeaders are the headers that begin with [Reserved] and that a push may have; the first is for
+// priority queues alone.
+var PushHeaders = [...]string{HeaderPriority, HeaderDelay}
 
 // Headers of NATS's message tracing.
 const (
@@ -107,10 +120,11 @@ type Fate uint8
 
 // The fates.
 const (
-	Kept    Fate = iota // stored, and sent with the item
-	Dropped             // a NATS server's own note about the request: not stored, not sent
-	Checked             // HeaderExpectedStream: compared with the queue, not stored, not sent
-	Refused             // the push is refused; a header that is stored already is not sent
+	Kept     Fate = iota // stored, and sent with the item
+	Dropped              // a NATS server's own note about the request: not stored, not sent
+	Checked              // HeaderExpectedStream: compared with the queue, not stored, not sent
+	Followed             // HeaderSchedule: the push does what it says; not stored, not sent
+	Refused              // the push is refused; a header that is stored already is not sent
 )
 
 // HeaderFate returns what becomes of a header. The reply that carries an item is
@@ -168,6 +182,7 @@ var natsHeaders = [...]struct {
 	{HeaderMsgID, Kept},
 	{HeaderTTL, Kept},
 	{HeaderExpectedStream, Checked},
+	{HeaderSchedule, Followed},
 	// A stream's notes on a message that it republished or delivered.
 	{"Nats-Stream", Kept},
 	{"Nats-Subject", Kept},

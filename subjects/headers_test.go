@@ -5,6 +5,8 @@ import "testing"
 func TestRequestHeaderKnown(t *testing.T) {
 	for name, want := range map[string]bool{
 		HeaderPriority:  true,
+		HeaderDelay:     true,
+		"pq-delay":      false,
 		HeaderMsgID:     true,
 		"Content-Type":  true,
 		"":              true,
@@ -54,7 +56,7 @@ func TestHeaderFate(t *testing.T) {
 		{"nats-rollup", []string{"sub"}, Refused},
 		{"Nats-Expected-Last-Sequence", x, Refused},
 		{"Nats-Expected-Stream-2", x, Refused},
-		{"Nats-Schedule", []string{"@at 2026-01-01T00:00:00Z"}, Refused},
+		{"Nats-Schedule-Target", x, Refused},
 		{"Nats-Batch-Id", x, Refused},
 		{HeaderError, x, Refused},
 		{"Nats-", x, Refused},
@@ -63,6 +65,8 @@ func TestHeaderFate(t *testing.T) {
 
 		{HeaderExpectedStream, x, Checked},
 		{"nats-expected-stream", x, Checked},
+		{HeaderSchedule, []string{"@at 2026-01-01T00:00:00Z"}, Followed},
+		{"nats-schedule", x, Followed},
 
 		{HeaderTraceDest, []string{TraceDisabled}, Dropped},
 		{HeaderTraceDest, []string{"_R_.abc.def"}, Dropped},

@@ -32,6 +32,8 @@ type Settings struct {
 	MaxDeliver *int
 	// DeadLetter is the name of the queue to which items go that are given up.
 	DeadLetter *string
+	// TTL is after how long items expire that are pushed without HeaderTTL, MinTTL to MaxDelay.
+	TTL *time.Duration
 }
 
 // settingRow is a member of Settings.
@@ -79,6 +81,12 @@ var settingRows = []settingRow{
 		parse: func(s *Settings, v json.RawMessage) error { return set(&s.DeadLetter)(parseQueueName(v)) },
 		reset: func(s *Settings) { s.DeadLetter = new(string) },
 		json:  func(s *Settings) []byte { return valueJSON(s.DeadLetter, textJSON) },
+	},
+	{
+		name:  "ttl",
+		parse: func(s *Settings, v json.RawMessage) error { return set(&s.TTL)(parseDuration(v, MinTTL, MaxDelay)) },
+		reset: func(s *Settings) { s.TTL = new(time.Duration) },
+		json:  func(s *Settings) []byte { return valueJSON(s.TTL, durationJSON) },
 	},
 }
 

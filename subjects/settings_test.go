@@ -26,6 +26,9 @@ func TestSettings(t *testing.T) {
 		`{"ack_wait":0,"backoff":[],"max_deliver":0}`: {
 			AckWait: pointer(time.Duration(0)), Backoff: []time.Duration{}, MaxDeliver: pointer(0),
 		},
+		`{"ttl":"24h"}`:           {TTL: pointer(24 * time.Hour)},
+		`{"ttl":1000000000}`:      {TTL: pointer(time.Second)},
+		`{"ttl":null}`:            {TTL: pointer(time.Duration(0))},
 		`{"max_deliver":1000000}`: {MaxDeliver: pointer(1_000_000)},
 	} {
 		got, err := subjects.ParseSettings([]byte(payload))
@@ -46,6 +49,9 @@ func TestSettings(t *testing.T) {
 		`{"ack_wait":"-1s"}`:                   "100ms to 12h",
 		`{"ack_wait":"12h1s"}`:                 "100ms to 12h",
 		`{"ack_wait":["1s"]}`:                  "want nanoseconds",
+		`{"ttl":"999ms"}`:                      "1s to 87600h",
+		`{"ttl":"87601h"}`:                     "1s to 87600h",
+		`{"ttl":"never"}`:                      "ttl: ",
 		`{"backoff":"1s"}`:                     "backoff: \"\\\"1s\\\"\": want an array",
 		`{"backoff":["1s","-1s"]}`:             "backoff: element 1",
 		`{"backoff":[null]}`:                   "element 0",

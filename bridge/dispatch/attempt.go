@@ -67,10 +67,10 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
 func fills(ops []fdbpq.Op) (n int) {
 	for i := range ops {
 		switch ops[i].Kind {
-		case fdbpq.OpPush, fdbpq.OpRestore, fdbpq.OpMove:
+		case fdbpq.OpRestore, fdbpq.OpMove:
 			n++
-		case fdbpq.OpNak:
-			if ops[i].Delay <= 0 { // with Backoff there may be no delay
+		case fdbpq.OpPush, fdbpq.OpNak:
+			if ops[i].Delay <= 0 { // with Backoff there may be no delay, nor with Op.At
 				n++
 			}
 		}
@@ -254,7 +254,7 @@ func nextDue(ops []fdbpq.Op, results []fdbpq.Result) (due time.Time) {
 		switch {
 		case results[i].Err != nil:
 			continue
-		case ops[i].Kind == fdbpq.OpNak:
+		case ops[i].Kind == fdbpq.OpNak || ops[i].Kind == fdbpq.OpPush:
 			at = results[i].NextDue
 		}
 		if at.IsZero() {

@@ -88,6 +88,9 @@ type Options struct {
 	// BatchDone is called with the number of operations of each batch that
 	// succeeded.
 	BatchDone func(operations int)
+	// Expired, unless nil, is called with the number of items that a batch removed because they
+	// had expired.
+	Expired func(items int64)
 
 	// Waiting, unless nil, is called when the first request begins to wait for items of a
 	// queue, and when the last one has ended. Calls for one queue come one at a time. Items

@@ -195,6 +195,39 @@ func TestWaiterGetsWhatFallsDue(t *testing.T) {
 	})
 }
 
+// A push with a delay wakes whoever waits when it is over, no sooner, and takes no transaction in
+// between. A schedule in the past is no delay.
+func TestWaiterForADelayedPush(t *testing.T) {
+	filled := 0
+	inBubble(t, func(o *Options) { o.Filled = func(*Queue) { filled++ } }, func(w *waiting) {
+		w.park(pop(w.q)) // 1
+		delayed, later, past := push(w.q, "a"), push(w.q, "b"), push(w.q, "c")
+		delayed.Delay, later.At, past.At = 3*time.Second, time.Now().Add(7*time.Second), time.Now().Add(-time.Hour)
+		w.submit(nil, delayed) // 2
+		w.submit(nil, later)   // 3
+		w.want("pushed")
+		if filled == 0 {
+			t.Error("other bridges do not hear of it")
+		}
+		w.transactions()
+		time.Sleep(3*time.Second - time.Millisecond)
+		w.want("just before")
+		if n := w.transactions(); n != 0 {
+			t.Errorf("%d transactions while nothing happens", n)
+		}
+		time.Sleep(time.Millisecond)
+		w.want("the first delay is over", "1: a")
+		w.park(pop(w.q)) // 4
+		time.Sleep(4*time.Second - time.Millisecond)
+		w.want("just before the other")
+		time.Sleep(time.Millisecond)
+		w.want("it is over", "4: b")
+		w.park(pop(w.q)) // 5
+		w.submit(nil, past)
+		w.want("a schedule in the past", "5: c")
+	})
+}
+
 // An acknowledgement that asks for the next commits at once. Then it waits, with a lease as
 // long as the one that it ends.
 func TestAckThatWaitsForTheNext(t *testing.T) {

@@ -35,8 +35,9 @@ type Contents struct {
 //   - the counters match the items, ready and held, and none is zero;
 //   - every queue with settings or with items that fdbpq pushed is in the list of queues;
 //   - settings decode, and none is the default;
-//   - every key that falls due has exactly one entry in the time index of its queue, at its
-//     time, and there are no other entries;
+//   - every key that falls due and every ready item that expires has exactly one entry in the time
+//     index of its queue, at its time, and there are no other entries;
+//   - items that are held, or have a history, expire when their ("m") keys say;
 //   - every receipt decodes.
 //
 // The error joins everything that is wrong.
@@ -72,10 +73,12 @@ type queue struct {
 	config bool               // it has settings
 	items  map[string]int64   // own items' priority, by the bytes of their id in a key
 	parts  map[string][]int64 // numbers of ("m") keys, likewise
+	blobs  map[string][]byte  // their values, put together, likewise
 	counts map[string]int64   // by the packed priority, "" for the total
 	metas  map[string]bool    // whether the id of an own item calls for ("m") keys
 	staged map[string]bool    // items of staged pops
 	held   map[string]int64   // state of held items, 0 leased and 1 delayed, by id
+	ends   map[string]int64   // when they expire according to their records, by id
 	past   map[string]bool    // items with a history, by id
 	// heldOwn counts the held items that fdbpq pushed, by state.
 	heldOwn [2]int64
@@ -97,6 +100,8 @@ func (c *checker) queue(root string, fifo bool, name string) *queue {
 			fifo:   fifo,
 			items:  map[string]int64{},
 			parts:  map[string][]int64{},
+			blobs:  map[string][]byte{},
+			ends:   map[string]int64{},
 			counts: map[string]int64{},
 			metas:  map[string]bool{},
 			staged: map[string]bool{},
@@ -231,10 +236,21 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 		err = checkReason(record, 7)
 		version = 1
 	}
+	what := string(key.Pack())
+	if err == nil && version == 3 {
+		expires, ok := elementAt[int64](record, 8)
+		if _, isReason := elementAt[[]byte](record, 7); !ok || !isReason || len(record) != 9 {
+			return fmt.Errorf("malformed record %v", record)
+		}
+		q.ends[what] = expires
+		if state == 1 {
+			due = min(due, expires)
+		}
+		version = 1
+	}
 	if err != nil || version != 1 || !isState || state < 0 || state > 1 || fence < 1 || deliveries < 0 || deliveries > fence || !isTime {
 		return fmt.Errorf("malformed record %v: %w", record, err)
 	}
-	what := string(key.Pack())
 	q.falls[string(append(tuple.Tuple{"h"}, key...).Pack())] = due
 	q.held[what] = state
 	if micros := binary.BigEndian.Uint64(id.Random[:]); isOwn(id, micros) {
@@ -249,6 +265,15 @@ func (q *queue) history(key tuple.Tuple, value []byte) error {
 	content, err := tuple.Unpack(value)
 	deliveries, isInt := elementAt[int64](content, 0)
 	fence, isFence := elementAt[int64](content, 1)
+	if err == nil && len(content) == 5 {
+		_, isReason := elementAt[[]byte](content, 3)
+		expires, isTime := elementAt[int64](content, 4)
+		if !isReason || !isTime {
+			return fmt.Errorf("malformed history %v", content)
+		}
+		q.ends[string(key.Pack())] = expires
+		content = content[:3]
+	}
 	if err == nil && len(content) == 4 {
 		err = checkReason(content, 3)
 		content = content[:3]
@@ -301,6 +326,7 @@ func (q *queue) part(key tuple.Tuple, value []byte) error {
 	}
 	id := string(key[:n].Pack())
 	q.parts[id] = append(q.parts[id], part)
+	q.blobs[id] = append(q.blobs[id], value...)
 	return nil
 }
 
@@ -444,8 +470,41 @@ func (c *checker) checkQueue(q *queue) {
 	c.checkDue(q)
 }
 
+// expiry returns when an item expires according to its ("m") keys.
+func (q *queue) expiry(id string) (at int64, expires bool) {
+	blob := q.blobs[id]
+	n, used := binary.Uvarint(blob)
+	if used <= 0 || n > uint64(len(blob)-used) {
+		return 0, false
+	}
+	head, err := tuple.Unpack(blob[used : used+int(n)])
+	if version, _ := elementAt[int64](head, 0); err != nil || version != 3 {
+		return 0, false
+	}
+	return elementAt[int64](head, 1)
+}
+
+// checkExpiry adds what expires to what falls due: ready items do when their ("m") keys say so, and
+// held ones have the same time in their records.
+func (c *checker) checkExpiry(q *queue) {
+	for id := range q.items {
+		if at, expires := q.expiry(id); expires {
+			key, _ := tuple.Unpack([]byte(id))
+			q.falls[string(append(tuple.Tuple{"x"}, key...).Pack())] = at
+		}
+	}
+	for id := range q.metas {
+		at, expires := q.expiry(id)
+		_, isHeld := q.held[id]
+		if end, known := q.ends[id]; (isHeld || q.past[id]) && (known != expires || end != at) {
+			c.problem("queue %s: item %x expires at %d, but its record says %d", q.name, id, at, end)
+		}
+	}
+}
+
 // checkDue compares the time index of a queue with what falls due there.
 func (c *checker) checkDue(q *queue) {
+	c.checkExpiry(q)
 	for key, at := range q.falls {
 		if due, there := q.due[key]; !there || due != at {
 			c.problem("queue %s: key %x falls due at %d, in the time index at %d (%t)", q.name, key, at, due, there)

@@ -1,0 +1,48 @@
+package client
+
+import (
+	"maps"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// PushOption asks for more than a plain push.
+type PushOption func(nats.Header)
+
+// Delay holds the item back for a time, up to ten years. Then it comes in at the place that it would
+// have had without, before items pushed meanwhile.
+func Delay(d time.Duration) PushOption { return header(subjects.HeaderDelay, d.String()) }
+
+// At is Delay until a time, by the clock of the bridge. A time in the past is no delay.
+func At(t time.Time) PushOption { return header(subjects.HeaderSchedule, subjects.FormatSchedule(t)) }
+
+// TTL is after how long the item expires, from the push on, one second to ten years. 0 is never,
+// whatever the settings of the queue say. The header Nats-TTL comes back with the item.
+func TTL(d time.Duration) PushOption {
+	if d == 0 {
+		return header(subjects.HeaderTTL, subjects.TTLNever)
+	}
+	return header(subjects.HeaderTTL, d.String())
+}
+
+func header(name, value string) PushOption {
+	return func(h nats.Header) { h[name] = []string{value} }
+}
+
+// With returns the message with options, which are headers of it. It is for the items of a batch;
+// other pushes take the options themselves.
+func (m Message) With(options ...PushOption) Message {
+	if len(options) == 0 {
+		return m
+	}
+	if m.Headers = maps.Clone(m.Headers); m.Headers == nil {
+		m.Headers = nats.Header{}
+	}
+	for _, option := range options {
+		option(m.Headers)
+	}
+	return m
+}

@@ -1,0 +1,125 @@
+package fdbpq
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// An item may expire: Message.Expires, in its ("m") keys, says when. While it is in ("i"), it has an
+// entry in the time index,
+//
+//	("t", expires) + ("x", priority, count, random) = ""
+//
+// written and removed together with its key in ("i"). Whoever finds the entry due removes the item.
+// While it is held, its record says when it expires; a delayed item falls due then, at the latest.
+// A leased one expires when its lease ends: whoever holds it may still acknowledge it. Staged pops,
+// which need not know what they move, leave the entry where it is.
+//
+// A pop or lease that meets an expired item all the same, because its transaction had no room for all
+// that was due, removes it as well, and goes on to the next.
+
+// Bounds of the time after which an item expires.
+const (
+	MinTTL = time.Second
+	MaxTTL = MaxDelay
+)
+
+// Never as Op.TTL is no expiry, whatever Settings.TTL says.
+const Never = time.Duration(math.MinInt64)
+
+// expiryKey is the part of an entry of the time index that names an item in ("i"). There is no such
+// key.
+func (l *layout) expiryKey(id *ID) []byte { return l.idKey(kindExpiry, id) }
+
+// setExpiry writes the entry of an item in ("i"), if it expires.
+func (g *ledger) setExpiry(id *ID, at time.Time) {
+	if !at.IsZero() {
+		g.tx.Set(g.l.dueKey(at, g.l.expiryKey(id)), []byte{})
+	}
+}
+
+// clearExpiry removes what setExpiry wrote.
+func (g *ledger) clearExpiry(id *ID, at time.Time) {
+	if !at.IsZero() {
+		g.tx.Clear(g.l.dueKey(at, g.l.expiryKey(id)))
+	}
+}
+
+// expired reports whether something that expires at a time has; zero is never.
+func expired(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
+
+func (h *held) expired(now time.Time) bool { return expired(h.expires, now) }
+
+// fallsDue is when something has to be done about a held item.
+func (h *held) fallsDue() time.Time {
+	if h.state == delayed {
+		return earliest(h.due, h.expires)
+	}
+	return h.due
+}
+
+// expireReady removes an item in ("i") that has expired, with all that belongs to it. The caller
+// removes its entry of the time index.
+func (g *ledger) expireReady(id *ID) {
+	g.tx.Clear(g.l.itemKey(id))
+	g.tx.Clear(g.l.historyKey(id))
+	g.tally(id, -1)
+	g.expireLent(id)
+}
+
+// expireLent removes the rest of an item that has expired.
+func (g *ledger) expireLent(id *ID) {
+	g.discard(id)
+	g.expired++
+}
+
+// nextLive returns the next item from an end, read in full, nil if there is none. It removes expired
+// ones on the way. The error is one of the store.
+func (t *txOps) nextLive(q *queueOps, end End) (*stored, error) {
+	for {
+		s, err := q.pops.ends.next(end)
+		if err != nil || s == nil {
+			return nil, err
+		}
+		// Usually a no-op: beginReads has begun.
+		s.beginRead(t.tx, q.l)
+		if err := s.finishRead(); err != nil {
+			return nil, err
+		}
+		if s.err != nil || !expired(s.item.Expires, t.now) {
+			return s, nil
+		}
+		q.pops.ends.noteTaken(end, s)
+		q.ledger.clearExpiry(&s.item.ID, s.item.Expires)
+		q.ledger.expireReady(&s.item.ID)
+	}
+}
+
+// expires returns when the item of a push expires; zero if it does not.
+func (op *Op) expires(now time.Time, s *Settings) time.Time {
+	switch {
+	case op.TTL == Never:
+		return time.Time{}
+	case op.TTL > 0:
+		return micros(now.Add(op.TTL))
+	case !op.Message.Expires.IsZero():
+		return micros(op.Message.Expires)
+	case s.TTL > 0:
+		return micros(now.Add(s.TTL))
+	}
+	return time.Time{}
+}
+
+// checkTTL returns an error if an OpPush cannot have this expiry.
+func (op *Op) checkTTL() error {
+	if op.TTL != Never {
+		if err := checkBounds(op.TTL, MinTTL, MaxTTL); err != nil {
+			return fmt.Errorf("%w: it expires after %w", ErrOp, err)
+		}
+	}
+	if at := op.Message.Expires; !at.IsZero() && (at.Unix() < firstTime/1e6 || at.Unix() >= lastTime/1e6) {
+		return fmt.Errorf("%w: it expires at %v: want a time from 2020 on and before 2200", ErrOp, at)
+	}
+	return nil
+}

@@ -139,6 +139,9 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 		if change.DeadLetter != nil {
 			s.DeadLetter = *change.DeadLetter
 		}
+		if change.PauseUntil != nil {
+			s.PauseUntil = *change.PauseUntil
+		}
 	}
 	return nil
 }

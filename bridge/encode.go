@@ -77,6 +77,9 @@ func (e *encoder) settings(s *fdbpq.Settings) []byte {
 	if s.DeadLetter != "" {
 		set.DeadLetter = &s.DeadLetter
 	}
+	if !s.PauseUntil.IsZero() {
+		set.PauseUntil = &s.PauseUntil
+	}
 	return set.Encode()
 }
 

@@ -45,6 +45,7 @@ type wireError struct {
 // can wrap others come first.
 var wireErrors = []wireError{
 	{err: fdbpq.ErrEmpty, code: subjects.CodeNotFound},
+	{err: fdbpq.ErrPaused, code: subjects.CodeNotFound},
 	{err: fdbpq.ErrLeaseLost, code: subjects.CodeConflict},
 	{err: kv.ErrCommitUnknown, code: subjects.CodeUnavailable, unknown: true},
 	{err: ErrUnknownOutcome, code: subjects.CodeUnavailable, unknown: true},

@@ -65,6 +65,7 @@ func apply(tx kv.Transaction, ops []Op, now time.Time, minCounts countsByQueue, 
 		q.ledger = ledger{tx: tx, l: q.l, now: now}
 		q.due.ledger, q.due.dead = &q.ledger, &t.dead
 	}
+	t.beginLimits()
 	for _, stage := range []func() error{t.configure, t.lenAndPush, t.restore, t.settle, t.pop, t.peek} {
 		if err := stage(); err != nil {
 			return nil, err

@@ -18,9 +18,8 @@ import (
 // in the order of settingTable; durations are in nanoseconds. Names that this version does
 // not know come last. They stay as they are, because a newer version wrote them.
 //
-// An operation reads the settings only if it depends on them: in its own transaction, with
-// conflict, together with its other reads. So a change counts for all transactions that
-// commit after it, on every bridge, and pushes and plain pops do not pay for it.
+// A transaction that changes the state of a queue's items reads the settings, with conflict, together with its
+// other reads. So a change counts for all transactions that commit after it, on every bridge.
 
 // Settings are the settings of a queue. The zero value of a field means that it is not set.
 type Settings struct {
@@ -38,6 +37,10 @@ type Settings struct {
 	// DeadLetter is the name of the dead-letter queue, which is of the same kind and in the
 	// same Keyspace. Not set, it is the queue's DeadLetters.
 	DeadLetter string
+
+	// PauseUntil is when pops and leases go on, to the microsecond; until then they find nothing, with
+	// ErrPaused. Not set, or past, they are not paused.
+	PauseUntil time.Time
 
 	unknown []any // names and values of a newer version
 }
@@ -123,6 +126,27 @@ var settingTable = []setting{
 		},
 		set:   func(s *Settings, v any) bool { return element(v, &s.DeadLetter) },
 		check: func(s *Settings, l *layout) error { return l.checkDeadLetter(s.DeadLetter) },
+	},
+	{
+		name: "pause_until",
+		get: func(s *Settings) any {
+			if s.PauseUntil.IsZero() {
+				return nil
+			}
+			return s.PauseUntil.UnixMicro()
+		},
+		set: func(s *Settings, v any) bool {
+			var micros int64
+			ok := element(v, &micros)
+			s.PauseUntil = time.UnixMicro(micros).UTC()
+			return ok
+		},
+		check: func(s *Settings, _ *layout) error {
+			if t := s.PauseUntil; !t.IsZero() && (t.UTC().Year() < 1970 || t.UTC().Year() > 9999) {
+				return fmt.Errorf("%v: want a year from 1970 to 9999", t)
+			}
+			return nil
+		},
 	},
 }
 
@@ -285,6 +309,9 @@ func (t *txOps) configureQueue(q *queueOps) error {
 				continue
 			}
 			settings = changed.clone() // the caller may keep the other
+			if !settings.PauseUntil.IsZero() {
+				settings.PauseUntil = micros(settings.PauseUntil)
+			}
 			q.ledger.setSettings(settings)
 		}
 		t.results[i].Settings = settings.clone()

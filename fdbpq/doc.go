@@ -62,6 +62,7 @@
 //	lease.go, held.go, token.go       leases, acknowledgements, and items that are held
 //	restore.go                        popped items that nobody received, on their way back
 //	config.go, deadletter.go          settings; items that are given up
+//	limits.go                         what settings keep pushes and pops from
 //	ledger.go                         the states of an item: all writes of items and counters
 //	due.go                            the time index: what falls due, and when
 //	layout.go, id.go, message.go      the table of keys; ids; the stored form of a message

@@ -8,6 +8,10 @@ var (
 	// ErrEmpty is returned by pops and peeks that find no item.
 	ErrEmpty = errors.New("fdbpq: the queue is empty")
 
+	// ErrPaused is returned, wrapped together with ErrEmpty, by pops and leases of a queue that is paused:
+	// see Settings.PauseUntil.
+	ErrPaused = errors.New("fdbpq: the queue is paused")
+
 	// ErrMessageTooLarge is returned by pushes of a message over MaxMessageSize.
 	ErrMessageTooLarge = errors.New("fdbpq: the message is too large")
 

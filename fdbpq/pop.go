@@ -3,7 +3,6 @@ package fdbpq
 import (
 	"cmp"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -20,6 +19,7 @@ type pops struct {
 	past    kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
 	later   kv.Future[[]kv.KeyValue] // what falls due next; nil unless waits
 	due     time.Time                // when this transaction's first lease ends
+	limits  popLimits
 }
 
 // pop runs the pops and leases in the order of ops. It reads both ends of each queue before
@@ -30,9 +30,6 @@ func (t *txOps) pop() error {
 		if q.pops != nil {
 			q.due.begin()
 			q.pops.begin(t.tx, q.l)
-			if q.pops.needsSettings(t.ops) {
-				q.ledger.beginSettings()
-			}
 			if q.pops.waits {
 				q.pops.later = t.tx.Snapshot().GetRange(q.l.laterRange(t.now), kv.RangeOptions{Limit: 1})
 			}
@@ -48,6 +45,9 @@ func (t *txOps) pop() error {
 		return err
 	}
 	for _, q := range queues {
+		if err := q.beginPopLimits(); err != nil {
+			return err
+		}
 		q.pops.ends.beginReads()
 	}
 	for _, q := range queues {
@@ -66,14 +66,6 @@ func (t *txOps) pop() error {
 func (p *pops) begin(tx kv.Transaction, l *layout) {
 	p.past = l.firstHistory(tx)
 	p.ends = l.walkEnds(tx, p.wants)
-}
-
-// needsSettings reports whether settings say how long a lease is.
-func (p *pops) needsSettings(ops []Op) bool {
-	return slices.ContainsFunc(p.indexes, func(i int) bool {
-		op := &ops[i]
-		return op.Kind == OpLease && op.Lease == 0 && !op.Follows
-	})
 }
 
 // refill brings back what is due in the queues, and reads the items again where some came
@@ -142,6 +134,10 @@ func (t *txOps) takeItems(q *queueOps) error {
 // ErrCorrupt.
 func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 	op, p := &t.ops[i], q.pops
+	if err := p.limits.paused; err != nil {
+		t.results[i].Err = err
+		return nil
+	}
 	if err := p.damaged[op.End]; err != nil {
 		return err
 	}
@@ -235,6 +231,9 @@ func (t *txOps) findNextDue(q *queueOps) error {
 		}
 	}
 	p.noteDue(q.due.next) // later was read before
+	if p.limits.paused != nil {
+		p.due = p.limits.paused.until
+	}
 	for _, i := range p.indexes {
 		if t.ops[i].Waits && errors.Is(t.results[i].Err, ErrEmpty) {
 			t.results[i].NextDue = p.due

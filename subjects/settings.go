@@ -32,6 +32,9 @@ type Settings struct {
 	MaxDeliver *int
 	// DeadLetter is the name of the queue to which items go that are given up.
 	DeadLetter *string
+	// PauseUntil is when pops go on, to the microsecond, in a year from 1970 to 9999; until then they find
+	// nothing.
+	PauseUntil *time.Time
 }
 
 // settingRow is a member of Settings.
@@ -79,6 +82,12 @@ var settingRows = []settingRow{
 		parse: func(s *Settings, v json.RawMessage) error { return set(&s.DeadLetter)(parseQueueName(v)) },
 		reset: func(s *Settings) { s.DeadLetter = new(string) },
 		json:  func(s *Settings) []byte { return valueJSON(s.DeadLetter, textJSON) },
+	},
+	{
+		name:  "pause_until",
+		parse: func(s *Settings, v json.RawMessage) error { return set(&s.PauseUntil)(parseTime(v)) },
+		reset: func(s *Settings) { s.PauseUntil = new(time.Time) },
+		json:  func(s *Settings) []byte { return valueJSON(s.PauseUntil, timeJSON) },
 	},
 }
 
@@ -169,6 +178,22 @@ func parseQueueName(v json.RawMessage) (string, error) {
 	return name, err
 }
 
+// parseTime reads a time, and rounds it up to the next microsecond.
+func parseTime(v json.RawMessage) (time.Time, error) {
+	text, err := parseText(v)
+	if err != nil {
+		return time.Time{}, err
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err == nil {
+		at = at.Add(time.Microsecond - 1).Truncate(time.Microsecond).UTC()
+	}
+	if err != nil || at.Year() < 1970 || at.Year() > 9999 {
+		return time.Time{}, fmt.Errorf("%s: want a time such as \"2030-01-31T12:00:00Z\", with a year from 1970 to 9999", quote(text))
+	}
+	return at, nil
+}
+
 func valueJSON[T comparable](p *T, encode func(T) []byte) []byte {
 	var zero T
 	switch {
@@ -183,6 +208,8 @@ func valueJSON[T comparable](p *T, encode func(T) []byte) []byte {
 func countJSON(n int) []byte { return strconv.AppendInt(nil, int64(n), 10) }
 
 func durationJSON(d time.Duration) []byte { return textJSON(d.String()) }
+
+func timeJSON(t time.Time) []byte { return textJSON(t.UTC().Format(TimeLayout)) }
 
 func textJSON(text string) []byte {
 	b, _ := json.Marshal(text) // a string always marshals

@@ -55,6 +55,9 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
 	if ln == nil {
 		return
 	}
+	if has(ops, fdbpq.OpConfigure) { // it may end a pause
+		l.wakeLineLocked(ln, wakeBudget)
+	}
 	n := fills(ops)
 	ln.budget += n
 	if n > 0 && !apart && ln.inFlight == 0 {
@@ -170,21 +173,24 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 		}
 	}
 	var done []*waiter
+	var why []error // of done
 	for _, ln := range b.lines {
 		ln.inFlight--
 		if failed != nil {
 			ln.attempt.failed = failed
 		}
 		if ln.inFlight == 0 {
-			done = append(done, l.endAttemptLocked(b, ln)...)
+			for _, w := range l.endAttemptLocked(b, ln) {
+				done, why = append(done, w), append(why, ln.nothing)
+			}
 		}
 	}
 	if results != nil && len(l.mu.lines) > 0 {
 		l.noteDuesLocked(b, results)
 	}
 	l.mu.Unlock()
-	for _, w := range done {
-		l.end(w, nil)
+	for i, w := range done {
+		l.end(w, why[i])
 	}
 }
 
@@ -201,7 +207,8 @@ func (l *lane) endAttemptLocked(b *batch, ln *line) (done []*waiter) {
 	switch {
 	case f.failed != nil:
 		l.lookLocked(ln, l.timers.now()+retryPause)
-	case f.empty:
+	case f.empty != nil:
+		ln.nothing = f.empty
 		if !f.due.IsZero() {
 			l.dueLocked(ln, f.due)
 		}
@@ -280,7 +287,7 @@ func (l *lane) ring(b *batch, results []fdbpq.Result) {
 		if r.Queue.rung == l.calls.rings {
 			continue
 		}
-		if fills(ops) > 0 || !nextDue(ops, own).IsZero() {
+		if fills(ops) > 0 || has(ops, fdbpq.OpConfigure) || !nextDue(ops, own).IsZero() {
 			r.Queue.rung = l.calls.rings
 			filled(r.Queue)
 		}

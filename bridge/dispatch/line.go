@@ -33,8 +33,9 @@ type line struct {
 	inFlight int  // batches in flight that have its operations
 	attempt  attempt
 
-	failed error // why its last attempt failed; nil if it did not
-	alarm  alarm // when to look again
+	failed  error // why its last attempt failed; nil if it did not
+	nothing error // why its last attempt found nothing: fdbpq.ErrEmpty, or nil, or an error that wraps it
+	alarm   alarm // when to look again
 }
 
 // attempt is what the batches in flight have found out for a line. It belongs to whoever may
@@ -44,7 +45,7 @@ type attempt struct {
 	left   int // of the budget
 	unsure bool
 	failed error
-	empty  bool      // a pop found the queue empty
+	empty  error     // why a pop found nothing; nil if none did
 	stuck  bool      // a pop failed in another way
 	due    time.Time // when the next item falls due; zero if none does
 }
@@ -52,7 +53,7 @@ type attempt struct {
 // note records the result of a pop that found nothing.
 func (f *attempt) note(r *fdbpq.Result) {
 	if errors.Is(r.Err, fdbpq.ErrEmpty) {
-		f.empty = true
+		f.empty = r.Err
 		f.due = r.NextDue // that of the last pop is the most recent
 	} else {
 		f.stuck = true

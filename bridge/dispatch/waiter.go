@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -182,20 +183,20 @@ func (l *lane) endAll(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, err err
 	w.request.Replier.Answer(&w.request, ops, results)
 }
 
-// end ends a waiter that is not in a batch: with err, or if that is nil because the queue is
-// empty.
+// end ends a waiter that is not in a batch: with err, or because there is nothing for it, if err is
+// nil or wraps fdbpq.ErrEmpty.
 func (l *lane) end(w *waiter, err error) {
 	w.ended = true
 	w.request.Answered = time.Now()
 	l.calls.ops = w.appendPops(l.calls.ops[:0], w.wanted)
 	defer l.calls.forget()
-	if err != nil {
+	if err = cmp.Or(err, fdbpq.ErrEmpty); !errors.Is(err, fdbpq.ErrEmpty) {
 		w.request.Replier.Fail(&w.request, l.calls.ops, err)
 		return
 	}
 	l.calls.results = l.calls.results[:0]
 	for range w.wanted {
-		l.calls.results = append(l.calls.results, fdbpq.Result{Err: fdbpq.ErrEmpty})
+		l.calls.results = append(l.calls.results, fdbpq.Result{Err: err})
 	}
 	w.request.Replier.Answer(&w.request, l.calls.ops, l.calls.results)
 }

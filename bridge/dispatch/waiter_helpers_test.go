@@ -255,7 +255,7 @@ func short(err error) string {
 		err  error
 		text string
 	}{
-		{fdbpq.ErrEmpty, "empty"}, {fdbpq.ErrMaxBytes, "too large"}, {fdbpq.ErrLeaseLost, "lost"},
+		{fdbpq.ErrPaused, "paused"}, {fdbpq.ErrEmpty, "empty"}, {fdbpq.ErrMaxBytes, "too large"}, {fdbpq.ErrLeaseLost, "lost"},
 		{ErrUnknownOutcome, "unknown"}, {ErrUnavailable, "unavailable"}, {kv.ErrUnavailable, "unavailable"},
 	} {
 		if errors.Is(err, known.err) {

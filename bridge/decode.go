@@ -142,6 +142,12 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 		if change.PauseUntil != nil {
 			s.PauseUntil = *change.PauseUntil
 		}
+		if change.MaxLeased != nil {
+			s.MaxLeased = int64(*change.MaxLeased)
+		}
+		if change.MaxItems != nil {
+			s.MaxItems = int64(*change.MaxItems)
+		}
 	}
 	return nil
 }

@@ -80,7 +80,17 @@ func (e *encoder) settings(s *fdbpq.Settings) []byte {
 	if !s.PauseUntil.IsZero() {
 		set.PauseUntil = &s.PauseUntil
 	}
+	set.MaxLeased, set.MaxItems = count(s.MaxLeased), count(s.MaxItems)
 	return set.Encode()
+}
+
+// count returns a number that is set, and nil for 0.
+func count(n int64) *int {
+	if n == 0 {
+		return nil
+	}
+	number := int(n)
+	return &number
 }
 
 // item returns the headers of a reply that carries an item: the pusher's and our own.

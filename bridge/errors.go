@@ -71,6 +71,8 @@ var wireErrors = []wireError{
 	{err: fdbpq.ErrMaxBytes, code: subjects.CodeTooLarge},
 
 	{err: ErrOverloaded, code: subjects.CodeOverloaded},
+	{err: fdbpq.ErrMaxLeased, code: subjects.CodeOverloaded},
+	{err: fdbpq.ErrFull, code: subjects.CodeOverloaded},
 
 	{err: ErrInternal, code: subjects.CodeInternal},
 	{err: fdbpq.ErrCorrupt, code: subjects.CodeInternal},

@@ -130,8 +130,8 @@ func (b *Batcher) startEarly(p *Pending) (early *openAttempt) {
 	if before.pushes && p.pushes && !b.db.Traits().Serial {
 		early, _ = p.runOps(b.nextCounts) // the regular attempt reports an error
 	}
-	if _, err := before.Wait(); early != nil && (err != nil || before.attempts > 1) {
-		// Its counts are not those in b.nextCounts.
+	if _, err := before.Wait(); early != nil && (err != nil || before.attempts > 1 || early.limited) {
+		// Its counts are not those in b.nextCounts, or it would conflict with the earlier batch.
 		early.tx.Cancel()
 		return nil
 	}
@@ -196,6 +196,7 @@ type Pending struct {
 	reached  []QueueName // the same
 	caughtUp []QueueName // that got dead letters before
 	late     []*layout   // queues where more is due than there was time for
+	caught   []*layout   // queues where what was due has come back
 	listed   []*layout   // queues that it found in the list of queues, or added
 	readFrom time.Time   // when it began to read, at the latest
 	err      error
@@ -303,15 +304,16 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 			return nil, nil
 		}
 	}
-	applied, err := apply(tx, p.ops, p.batcher.now(), minCounts, p.late)
-	if err != nil {
+	applied := newTxOps(tx, p.ops, p.batcher.now())
+	applied.minCounts, applied.late, applied.caught = minCounts, p.late, p.caught
+	if err := applied.apply(); err != nil {
 		return nil, err
 	}
 	if behind := applied.behind(); len(behind) > 0 {
 		tx.Cancel()
 		late, reached, err := catchUp(p.ctx, p.batcher.db, behind, p.batcher.now(), p.batcher.catchUps)
 		p.caughtUp = append(p.caughtUp, reached...)
-		p.late = append(p.late, late...)
+		p.late, p.caught = append(p.late, late...), append(p.caught, behind...)
 		if err != nil {
 			return nil, err
 		}

@@ -41,6 +41,11 @@ type Settings struct {
 	// PauseUntil is when pops and leases go on, to the microsecond; until then they find nothing, with
 	// ErrPaused. Not set, or past, they are not paused.
 	PauseUntil time.Time
+	// MaxLeased is how many items may be leased at a time, up to MaxCount. Not set, there is no limit.
+	MaxLeased int64
+	// MaxItems is how many items a push may leave in the queue: ready, leased and delayed, up to MaxCount.
+	// Not set, there is no limit.
+	MaxItems int64
 
 	unknown []any // names and values of a newer version
 }
@@ -49,6 +54,8 @@ type Settings struct {
 const (
 	MaxBackoffs   = 100
 	MaxMaxDeliver = 1_000_000
+	// MaxCount is for MaxLeased and MaxItems.
+	MaxCount = 1_000_000_000
 )
 
 // settingsVersion is the first element of the stored settings.
@@ -148,6 +155,23 @@ var settingTable = []setting{
 			return nil
 		},
 	},
+	countSetting("max_leased", func(s *Settings) *int64 { return &s.MaxLeased }),
+	countSetting("max_items", func(s *Settings) *int64 { return &s.MaxItems }),
+}
+
+// countSetting is a setting that is a number of items.
+func countSetting(name string, field func(*Settings) *int64) setting {
+	return setting{
+		name: name,
+		get:  func(s *Settings) any { return unlessZero(*field(s)) },
+		set:  func(s *Settings, v any) bool { return element(v, field(s)) },
+		check: func(s *Settings, _ *layout) error {
+			if n := *field(s); n < 0 || n > MaxCount {
+				return fmt.Errorf("%d: want 0 to %d", n, MaxCount)
+			}
+			return nil
+		},
+	}
 }
 
 func unlessZero(n int64) any {

@@ -26,7 +26,7 @@ func TestRoundsOfSettings(t *testing.T) {
 		{name: "lease with a length", op: lease, reads: 4, rounds: 1},
 		{name: "lease without", op: fdbpq.Op{Kind: fdbpq.OpLease}, reads: 4, rounds: 1},
 		{name: "config", op: fdbpq.Op{Kind: fdbpq.OpSettings}, reads: 1, rounds: 1},
-		{name: "ack", leased: true, op: fdbpq.Op{Kind: fdbpq.OpAck}, reads: 1, rounds: 1},
+		{name: "ack", leased: true, op: fdbpq.Op{Kind: fdbpq.OpAck}, reads: 2, rounds: 1},
 		{name: "snooze", leased: true, op: fdbpq.Op{Kind: fdbpq.OpNak, Uncounted: true}, reads: 1, rounds: 1},
 		{name: "nak", leased: true, op: fdbpq.Op{Kind: fdbpq.OpNak}, reads: 2, rounds: 1},
 		{name: "last nak", max: 1, leased: true, op: fdbpq.Op{Kind: fdbpq.OpNak}, reads: 4, rounds: 2},

@@ -143,7 +143,7 @@ func TestConfigureConflicts(t *testing.T) {
 		{"len", opLen, false},
 		{"lease with a length", fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}, true},
 		{"lease without", fdbpq.Op{Kind: fdbpq.OpLease}, true},
-		{"ack", fdbpq.Op{Kind: fdbpq.OpAck}, false},
+		{"ack", fdbpq.Op{Kind: fdbpq.OpAck}, true},
 		{"extend", fdbpq.Op{Kind: fdbpq.OpExtend}, false},
 		{"snooze", fdbpq.Op{Kind: fdbpq.OpNak, Uncounted: true}, false},
 		{"nak", nak, true},

@@ -35,7 +35,7 @@
 // at its old place. What is given up moves to a dead-letter queue in the same transaction. Times are those of the clock of whoever looks: skew moves the moment at
 // which a lease is over, and nothing else.
 //
-// Conflicts: pushes never conflict with pushes. A pop conflicts with other pops from the
+// Conflicts: pushes never conflict with pushes, unless their queue has Settings.MaxItems. A pop conflicts with other pops from the
 // same end, and with pushes of items that would have come before the one it returned.
 //
 // # How it works

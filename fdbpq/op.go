@@ -176,7 +176,10 @@ type Result struct {
 	Info *Info
 	// Settings is those of the queue, for OpSettings and OpConfigure.
 	Settings *Settings
-	// Err is the error of this operation alone: ErrEmpty, ErrMessageTooLarge, ErrLeaseLost,
+	// Freed says that an OpAck or OpTerm ended a lease of a queue with Settings.MaxLeased, so that
+	// another may begin.
+	Freed bool
+	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrMaxLeased, ErrFull, ErrMessageTooLarge, ErrLeaseLost,
 	// ErrMaxBytes, ErrBehind, ErrExists, ErrSettings, ErrOp or ErrCorrupt. It does not affect the other operations.
 	Err error
 }

@@ -13,6 +13,7 @@ type pops struct {
 	indexes []int  // into txOps.ops
 	wants   [2]int // how many there are, by End
 	waits   bool   // one of them has Waits
+	leases  bool   // one of them is an OpLease
 
 	ends    ends
 	damaged [2]error                 // by End: why no more items can be popped there
@@ -163,6 +164,16 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 		p.damaged[op.End] = s.err
 		return s.err
 	}
+	if op.Kind == OpLease {
+		if err := q.leaseLimit(); err != nil {
+			p.ends.unread(op.End, s)
+			if !errors.Is(err, ErrMaxLeased) {
+				return err
+			}
+			t.results[i].Err = err
+			return nil
+		}
+	}
 	if op.MaxBytes > 0 {
 		if *room -= s.item.Message.size(); *room < 0 {
 			p.ends.unread(op.End, s)
@@ -235,7 +246,7 @@ func (t *txOps) findNextDue(q *queueOps) error {
 		p.due = p.limits.paused.until
 	}
 	for _, i := range p.indexes {
-		if t.ops[i].Waits && errors.Is(t.results[i].Err, ErrEmpty) {
+		if err := t.results[i].Err; t.ops[i].Waits && (errors.Is(err, ErrEmpty) || errors.Is(err, ErrMaxLeased)) {
 			t.results[i].NextDue = p.due
 		}
 	}

@@ -61,6 +61,9 @@ func (t *txOps) push(q *queueOps) error {
 		next[p] = count
 	}
 	t.failPushes(q, corrupt)
+	if err := t.admit(q); err != nil {
+		return err
+	}
 	t.nextCounts[q.l.prefix] = next
 	unique := uniqueBytes(len(q.pushes))
 	if q.peeks != nil { // only they ask
@@ -86,28 +89,23 @@ func (t *txOps) push(q *queueOps) error {
 // failPushes fails the pushes at priorities with corrupt items, groups that are too large,
 // and all of a group of which one fails. A group is pushes that follow each other.
 func (t *txOps) failPushes(q *queueOps, corrupt map[int64]error) {
-	for rest := q.pushes; len(rest) > 0; {
-		size := 1
-		for size < len(rest) && t.ops[rest[size]].Follows && rest[size] == rest[size-1]+1 {
-			size++
-		}
+	for group := range t.pushGroups(q) {
 		var failed error
-		for n, i := range rest[:size] {
+		for n, i := range group {
 			err := cmp.Or(t.results[i].Err, corrupt[q.priorityOf(&t.ops[i])])
-			if err != nil && size > 1 {
+			if err != nil && len(group) > 1 {
 				err = fmt.Errorf("item %d: %w", n, err)
 			}
 			failed = cmp.Or(failed, err)
 		}
-		if failed == nil && size > 1 {
-			failed = t.checkGroup(q.l, rest[:size])
+		if failed == nil && len(group) > 1 {
+			failed = t.checkGroup(q.l, group)
 		}
 		if failed != nil {
-			for _, i := range rest[:size] {
+			for _, i := range group {
 				t.results[i].Err = failed
 			}
 		}
-		rest = rest[size:]
 	}
 }
 

@@ -20,6 +20,8 @@ func TestLimitSettings(t *testing.T) {
 		`{"pause_until":"2030-01-31T13:00:00.000001+01:00"}`: {PauseUntil: &at},
 		`{"pause_until":"2030-01-31T12:00:00.000000001Z"}`:   {PauseUntil: &at},
 		`{"pause_until":null}`:                               {PauseUntil: new(time.Time)},
+		`{"max_leased":5,"max_items":1000000000}`:            {MaxLeased: pointer(5), MaxItems: pointer(1_000_000_000)},
+		`{"max_leased":null,"max_items":0}`:                  {MaxLeased: new(int), MaxItems: new(int)},
 	} {
 		got, err := subjects.ParseSettings([]byte(payload))
 		if err != nil || !reflect.DeepEqual(*got, want) {
@@ -31,6 +33,9 @@ func TestLimitSettings(t *testing.T) {
 		}
 	}
 	for payload, words := range map[string]string{
+		`{"max_leased":-1}`:                           "max_leased: \"-1\": want an integer from 0 to 1000000000",
+		`{"max_items":1000000001}`:                    "max_items: ",
+		`{"max_items":1.5}`:                           "max_items: ",
 		`{"pause_until":5}`:                           "want a text in quotes",
 		`{"pause_until":"1h"}`:                        `want a time such as "2030-01-31T12:00:00Z"`,
 		`{"pause_until":"2030-01-31"}`:                "want a time such as",

@@ -14,6 +14,8 @@ const (
 	MaxBackoffs = 100
 	// MaxMaxDeliver is the most deliveries of an item that max_deliver can allow.
 	MaxMaxDeliver = 1_000_000
+	// MaxCount is the most items that max_leased and max_items can allow.
+	MaxCount = 1_000_000_000
 )
 
 // Settings are settings of a queue, a JSON object:
@@ -35,6 +37,10 @@ type Settings struct {
 	// PauseUntil is when pops go on, to the microsecond, in a year from 1970 to 9999; until then they find
 	// nothing.
 	PauseUntil *time.Time
+	// MaxLeased is how many items may be leased at a time, up to MaxCount.
+	MaxLeased *int
+	// MaxItems is how many items pushes may leave in the queue, up to MaxCount: ready, leased and delayed.
+	MaxItems *int
 }
 
 // settingRow is a member of Settings.
@@ -89,6 +95,18 @@ var settingRows = []settingRow{
 		reset: func(s *Settings) { s.PauseUntil = new(time.Time) },
 		json:  func(s *Settings) []byte { return valueJSON(s.PauseUntil, timeJSON) },
 	},
+	countRow("max_leased", func(s *Settings) **int { return &s.MaxLeased }),
+	countRow("max_items", func(s *Settings) **int { return &s.MaxItems }),
+}
+
+// countRow is a member that is a number of items.
+func countRow(name string, field func(*Settings) **int) settingRow {
+	return settingRow{
+		name:  name,
+		parse: func(s *Settings, v json.RawMessage) error { return set(field(s))(parseCount(v, 0, MaxCount)) },
+		reset: func(s *Settings) { *field(s) = new(int) },
+		json:  func(s *Settings) []byte { return valueJSON(*field(s), countJSON) },
+	}
 }
 
 // ParseSettings reads a change of settings. Errors wrap ErrOptions.

@@ -87,11 +87,11 @@ func TestMaxLeasedRaces(t *testing.T) {
 		f.configure(q, maxLeased(limit))
 		var refused atomic.Int64
 		var wg sync.WaitGroup
-		for range workers {
+		for w := range workers {
 			wg.Go(func() {
 				b := fdbpq.NewBatcher(f.db, f.Keyspace)
 				for done := 0; done < each && f.ctx.Err() == nil; {
-					lease, err := b.Apply(f.ctx, []fdbpq.Op{{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour}})
+					lease, err := b.Apply(f.ctx, []fdbpq.Op{{Kind: fdbpq.OpLease, Queue: q, End: fdbpq.End(w % 2), Lease: time.Hour}})
 					if err != nil {
 						f.Error(err)
 						return

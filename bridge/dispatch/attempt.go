@@ -248,8 +248,9 @@ func (l *lane) endAttemptLocked(b *batch, ln *line) (done []*waiter, why error) 
 		}
 		done = l.removeNonWaitersLocked(ln, b.number, true)
 		why = f.full
-		ln.unsure = true
-		ln.budget = max(ln.budget+f.left, wakeBudget) // for pops without a lease
+		if ln.budget = 0; ln.servable() { // it has pops without a lease, or a place may be free by now
+			ln.budget, ln.unsure = wakeBudget, true
+		}
 	case f.unsure || f.stuck:
 		ln.unsure = true
 		ln.budget = max(ln.budget+f.left, 2*f.pops, wakeBudget)

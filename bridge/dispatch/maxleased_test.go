@@ -136,3 +136,18 @@ func TestBatchAtMaxLeased(t *testing.T) {
 		w.want("the third", "8: e")
 	})
 }
+
+// Places that become free without a word are found by polling.
+func TestFreedPlacesArePolled(t *testing.T) {
+	inBubble(t, func(o *Options) { o.PollEvery = time.Second }, func(w *waiting) {
+		w.atMaxLeased("a", "b")
+		w.park(w.lease())
+		b := fdbpq.NewBatcher(w.d.options.DB, w.d.options.Keyspace)
+		if _, err := b.Apply(t.Context(), []fdbpq.Op{w.settle(fdbpq.OpAck, 0)}); err != nil {
+			t.Fatal(err)
+		}
+		w.want("nobody knows")
+		time.Sleep(time.Second)
+		w.want("a second later", "101: b")
+	})
+}

@@ -158,6 +158,15 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 		if change.TTL != nil {
 			s.TTL = *change.TTL
 		}
+		if change.PauseUntil != nil {
+			s.PauseUntil = *change.PauseUntil
+		}
+		if change.MaxLeased != nil {
+			s.MaxLeased = int64(*change.MaxLeased)
+		}
+		if change.MaxItems != nil {
+			s.MaxItems = int64(*change.MaxItems)
+		}
 	}
 	return nil
 }

@@ -79,7 +79,20 @@ func settingsOf(s *fdbpq.Settings) (set subjects.Settings) {
 	if s.TTL != 0 {
 		set.TTL = &s.TTL
 	}
+	if !s.PauseUntil.IsZero() {
+		set.PauseUntil = &s.PauseUntil
+	}
+	set.MaxLeased, set.MaxItems = count(s.MaxLeased), count(s.MaxItems)
 	return set
+}
+
+// count returns a number that is set, and nil for 0.
+func count(n int64) *int {
+	if n == 0 {
+		return nil
+	}
+	number := int(n)
+	return &number
 }
 
 // item returns the headers of a reply that carries an item: the pusher's and our own.

@@ -46,6 +46,7 @@ type wireError struct {
 var wireErrors = []wireError{
 	{err: fdbpq.ErrEmpty, code: subjects.CodeNotFound},
 	{err: fdbpq.ErrNotFound, code: subjects.CodeNotFound},
+	{err: fdbpq.ErrPaused, code: subjects.CodeNotFound},
 	{err: fdbpq.ErrLeaseLost, code: subjects.CodeConflict},
 	{err: fdbpq.ErrLeased, code: subjects.CodeConflict},
 	{err: kv.ErrCommitUnknown, code: subjects.CodeUnavailable, unknown: true},
@@ -73,6 +74,8 @@ var wireErrors = []wireError{
 	{err: fdbpq.ErrMaxBytes, code: subjects.CodeTooLarge},
 
 	{err: ErrOverloaded, code: subjects.CodeOverloaded},
+	{err: fdbpq.ErrMaxLeased, code: subjects.CodeOverloaded},
+	{err: fdbpq.ErrFull, code: subjects.CodeOverloaded},
 
 	{err: ErrInternal, code: subjects.CodeInternal},
 	{err: fdbpq.ErrCorrupt, code: subjects.CodeInternal},

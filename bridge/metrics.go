@@ -1,11 +1,13 @@
 package bridge
 
 import (
+	"errors"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -29,6 +31,7 @@ type metrics struct {
 	redeliveries  prometheus.Counter
 	expired       prometheus.Counter
 	items         *prometheus.HistogramVec
+	refused       map[error]prometheus.Counter
 }
 
 func newMetrics(b *Bridge) *metrics {
@@ -53,6 +56,7 @@ func newMetrics(b *Bridge) *metrics {
 		replyFailures: counter("pq_reply_failures_total",
 			"Replies that could not be handed to NATS, or that NATS refused; an item popped for one is given back."),
 		givenBack: map[reason]prometheus.Counter{},
+		refused:   map[error]prometheus.Counter{},
 		forwarded: counter("pq_passed_total",
 			"Pops forwarded to the bridge that owns their queue."),
 		deliveries:   counter("pq_deliveries_total", "Items delivered with a lease."),
@@ -70,9 +74,15 @@ func newMetrics(b *Bridge) *metrics {
 	for _, why := range reasons {
 		m.givenBack[why] = givenBack.WithLabelValues(string(why))
 	}
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "pq_refused_total", Help: "Requests that were refused because of a limit of their queue, by setting.",
+	}, []string{"reason"})
+	for err, setting := range limitErrors {
+		m.refused[err] = refused.WithLabelValues(setting)
+	}
 	m.registry.MustRegister(
 		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.lostItems, m.replyFailures, m.natsErrors, m.forwarded,
-		m.deliveries, m.redeliveries, m.expired, m.items, givenBack,
+		m.deliveries, m.redeliveries, m.expired, m.items, givenBack, refused,
 		gauge("pq_pending_requests", "Requests that wait or run.", func() float64 { n, _ := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { _, n := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_waiters", "Pops that wait for items.", func() float64 { return float64(b.dispatcher.Waiters()) }),
@@ -119,6 +129,18 @@ func (m *metrics) endpoint(name, subject string) *endpoint {
 		e.failed[code] = m.errors.WithLabelValues(name, strconv.Itoa(int(code)))
 	}
 	return e
+}
+
+// limitErrors has the setting that each error of a limit is about.
+var limitErrors = map[error]string{fdbpq.ErrFull: "max_items", fdbpq.ErrMaxLeased: "max_leased"}
+
+// noteRefused counts an error that is about a limit.
+func (m *metrics) noteRefused(err error) {
+	for limit, counter := range m.refused {
+		if errors.Is(err, limit) && !errors.Is(err, fdbpq.ErrEmpty) {
+			counter.Inc()
+		}
+	}
 }
 
 // delivered counts a delivery with a lease.

@@ -74,6 +74,7 @@ func (c *clientReplier) end(r *dispatch.Request, err error) {
 	c.endpoint.items.Observe(float64(r.Sent))
 	end := nats.Msg{Subject: r.Reply, Header: nats.Header{}}
 	var f *failure
+	c.b.metrics.noteRefused(err)
 	if err != nil && (r.Sent == 0 || !errors.Is(err, fdbpq.ErrEmpty)) {
 		f = failureOf(err)
 		maps.Copy(end.Header, f.header)
@@ -132,6 +133,7 @@ func (c *clientReplier) fail(r *dispatch.Request, err error) {
 		return
 	}
 	f := failureOf(err)
+	c.b.metrics.noteRefused(err)
 	c.endpoint.done(r, f)
 	if r.Reply == "" {
 		c.b.metrics.unanswered.Inc()

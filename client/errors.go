@@ -30,7 +30,8 @@ var (
 	// other requests, and the text says to try again.
 	ErrTooLarge = errors.New("the message is too large")
 
-	// ErrOverloaded: too many requests are waiting. Try again, more slowly.
+	// ErrOverloaded: too many requests are waiting, or the queue is full, or too many of its items are
+	// leased. Try again, more slowly.
 	ErrOverloaded = errors.New("overloaded")
 
 	// ErrInternal: a fault of the service or of the stored data.

@@ -29,7 +29,12 @@ type txOps struct {
 	expired int64 // items removed because they had expired
 	dead    burials
 
-	minCounts  countsByQueue // the lowest counts that pushed items may get
+	callers bool      // the transaction is the caller's
+	late    []*layout // queues where more is due than there was time for: what would see that gets ErrBehind
+	caught  []*layout // queues where what is due has come back before this transaction
+	limited bool      // it pushes to a queue with a limit
+
+	minCounts  countsByQueue // the lowest counts that pushed items may get; nil is none
 	nextCounts countsByQueue // the counts after those of the pushed items
 }
 
@@ -53,27 +58,32 @@ type queueOps struct {
 	pops                  *pops  // nil without pops and leases
 	peeks                 *peeks // nil without peeks
 
-	length     kv.Future[[]byte]   // for lens
-	listEntry  kv.Future[[]byte]   // for pushes; nil if known to be there
-	last       map[int64]lastItems // for pushes, by priority
-	pushConfig config              // for pushes, if ledger.config is not read before
-	pushed     map[ID]struct{}     // for peeks
+	length    kv.Future[[]byte]   // for lens
+	listEntry kv.Future[[]byte]   // for pushes; nil if known to be there
+	last      map[int64]lastItems // for pushes, by priority
+	pushed    map[ID]struct{}     // for peeks
+	limits    pushLimits
 }
 
-// apply runs ops in tx. Pushed items get counts of at least minCounts.
-// Operations that would see what is due in the late queues get ErrBehind. The error is one
-// of the store; errors of single operations are in their results.
-func apply(tx kv.Transaction, ops []Op, now time.Time, minCounts countsByQueue, late []*layout) (*txOps, error) {
-	t := &txOps{tx: tx, now: now, ops: ops, results: make([]Result, len(ops)), minCounts: minCounts, nextCounts: countsByQueue{}}
-	t.dead = burials{tx: tx, now: now}
-	t.queues = group(ops, t.results, late)
+// newTxOps returns the operations of a transaction, to be applied.
+func newTxOps(tx kv.Transaction, ops []Op, now time.Time) *txOps {
+	return &txOps{
+		tx: tx, now: now, ops: ops, results: make([]Result, len(ops)), nextCounts: countsByQueue{}, dead: burials{tx: tx, now: now},
+	}
+}
+
+// apply runs the operations. Errors of single operations are in their results; the error is one of the
+// store.
+func (t *txOps) apply() error {
+	t.queues = group(t.ops, t.results, t.late)
 	for _, q := range t.queues {
-		q.ledger = ledger{tx: tx, l: q.l, now: now}
+		q.ledger = ledger{tx: t.tx, l: q.l, now: t.now}
 		q.due.ledger, q.due.dead = &q.ledger, &t.dead
 	}
+	t.beginLimits()
 	for _, stage := range []func() error{t.configure, t.lenAndPush, t.restore, t.settle, t.edit, t.pop, t.peek} {
 		if err := stage(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	t.dead.flush() // first, because the pops may have taken dead letters: see addToCounter
@@ -82,7 +92,7 @@ func apply(tx kv.Transaction, ops []Op, now time.Time, minCounts countsByQueue, 
 		t.wrote = t.wrote || q.ledger.wrote
 		t.expired += q.ledger.expired
 	}
-	return t, nil
+	return nil
 }
 
 // isLate reports whether the queue is one of the list.
@@ -153,6 +163,7 @@ func group(ops []Op, results []Result, late []*layout) []*queueOps {
 			q.pops.indexes = q.expect(q.pops.indexes, i)
 			q.pops.wants[op.End]++
 			q.pops.waits = q.pops.waits || op.Waits
+			q.pops.leases = q.pops.leases || op.Kind == OpLease
 		case OpPeek:
 			if q.peeks == nil {
 				q.peeks = &peeks{}
@@ -179,7 +190,7 @@ func (q *queueOps) expect(indexes []int, i int) []int {
 // behind returns the queues where more was due than this transaction brought back.
 func (t *txOps) behind() (list []*layout) {
 	for _, q := range t.queues {
-		if q.due.behind() {
+		if q.due.behind() || q.limits.behind {
 			list = append(list, q.l)
 		}
 	}
@@ -221,6 +232,9 @@ func (t *txOps) lenAndPush() error {
 	if err := runInspections(snapshot, t.queues, t.results); err != nil {
 		return err
 	}
+	if err := t.beginPushLimits(); err != nil {
+		return err
+	}
 	for _, q := range t.queues {
 		if err := q.finishLens(t.results); err != nil {
 			return err
@@ -252,8 +266,9 @@ type single struct {
 
 // applyOne runs a single operation in the caller's transaction.
 func applyOne(tx kv.Transaction, op Op) single {
-	t, err := apply(tx, []Op{op}, time.Now(), nil, nil)
-	if err != nil {
+	t := newTxOps(tx, []Op{op}, time.Now())
+	t.callers = true
+	if err := t.apply(); err != nil {
 		return single{err: err}
 	}
 	return single{t.results[0], t.results[0].Err}

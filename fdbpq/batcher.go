@@ -131,8 +131,8 @@ func (b *Batcher) startEarly(p *Pending) (early *openAttempt) {
 	if before.pushes && p.pushes && !b.db.Traits().Serial {
 		early, _ = p.runOps(b.nextCounts) // the regular attempt reports an error
 	}
-	if _, err := before.Wait(); early != nil && (err != nil || before.attempts > 1) {
-		// Its counts are not those in b.nextCounts.
+	if _, err := before.Wait(); early != nil && (err != nil || before.attempts > 1 || early.limited) {
+		// Its counts are not those in b.nextCounts, or it would conflict with the earlier batch.
 		early.tx.Cancel()
 		return nil
 	}
@@ -198,6 +198,7 @@ type Pending struct {
 	expired  int64       // the same
 	caughtUp caughtUp
 	late     []*layout // queues where more is due than there was time for
+	caught   []*layout // queues where what was due has come back
 	listed   []*layout // queues that it found in the list of queues, or added
 	readFrom time.Time // when it began to read, at the latest
 	err      error
@@ -307,8 +308,9 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 			return nil, nil
 		}
 	}
-	applied, err := apply(tx, p.ops, p.batcher.now(), minCounts, p.late)
-	if err != nil {
+	applied := newTxOps(tx, p.ops, p.batcher.now())
+	applied.minCounts, applied.late, applied.caught = minCounts, p.late, p.caught
+	if err := applied.apply(); err != nil {
 		return nil, err
 	}
 	if behind := applied.behind(); len(behind) > 0 {
@@ -316,7 +318,7 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 		late, c, err := catchUp(p.ctx, p.batcher.db, behind, p.batcher.now(), p.batcher.catchUps)
 		p.caughtUp.reached = append(p.caughtUp.reached, c.reached...)
 		p.caughtUp.expired += c.expired
-		p.late = append(p.late, late...)
+		p.late, p.caught = append(p.late, late...), append(p.caught, behind...)
 		if err != nil {
 			return nil, err
 		}

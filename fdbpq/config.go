@@ -18,9 +18,8 @@ import (
 // in the order of settingTable; durations are in nanoseconds. Names that this version does
 // not know come last. They stay as they are, because a newer version wrote them.
 //
-// An operation reads the settings only if it depends on them: in its own transaction, with
-// conflict, together with its other reads. So a change counts for all transactions that
-// commit after it, on every bridge, and pushes and plain pops do not pay for it.
+// A transaction that changes the state of a queue's items reads the settings, with conflict, together with its
+// other reads. So a change counts for all transactions that commit after it, on every bridge.
 
 // Settings are the settings of a queue. The zero value of a field means that it is not set.
 type Settings struct {
@@ -42,6 +41,15 @@ type Settings struct {
 	// MaxTTL. Dead letters say that they do not. Not set, they do not expire.
 	TTL time.Duration
 
+	// PauseUntil is when pops and leases go on, to the microsecond; until then they find nothing, with
+	// ErrPaused. Not set, or past, they are not paused.
+	PauseUntil time.Time
+	// MaxLeased is how many items may be leased at a time, up to MaxCount. Not set, there is no limit.
+	MaxLeased int64
+	// MaxItems is how many items a push may leave in the queue: ready, leased and delayed, up to MaxCount.
+	// Not set, there is no limit.
+	MaxItems int64
+
 	unknown []any // names and values of a newer version
 }
 
@@ -49,6 +57,8 @@ type Settings struct {
 const (
 	MaxBackoffs   = 100
 	MaxMaxDeliver = 1_000_000
+	// MaxCount is for MaxLeased and MaxItems.
+	MaxCount = 1_000_000_000
 )
 
 // settingsVersion is the first element of the stored settings.
@@ -133,6 +143,44 @@ var settingTable = []setting{
 		set:   func(s *Settings, v any) bool { return element(v, (*int64)(&s.TTL)) },
 		check: func(s *Settings, _ *layout) error { return checkBounds(s.TTL, MinTTL, MaxTTL) },
 	},
+	{
+		name: "pause_until",
+		get: func(s *Settings) any {
+			if s.PauseUntil.IsZero() {
+				return nil
+			}
+			return s.PauseUntil.UnixMicro()
+		},
+		set: func(s *Settings, v any) bool {
+			var micros int64
+			ok := element(v, &micros)
+			s.PauseUntil = time.UnixMicro(micros).UTC()
+			return ok
+		},
+		check: func(s *Settings, _ *layout) error {
+			if t := s.PauseUntil; !t.IsZero() && (t.UTC().Year() < 1970 || t.UTC().Year() > 9999) {
+				return fmt.Errorf("%v: want a year from 1970 to 9999", t)
+			}
+			return nil
+		},
+	},
+	countSetting("max_leased", func(s *Settings) *int64 { return &s.MaxLeased }),
+	countSetting("max_items", func(s *Settings) *int64 { return &s.MaxItems }),
+}
+
+// countSetting is a setting that is a number of items.
+func countSetting(name string, field func(*Settings) *int64) setting {
+	return setting{
+		name: name,
+		get:  func(s *Settings) any { return unlessZero(*field(s)) },
+		set:  func(s *Settings, v any) bool { return element(v, field(s)) },
+		check: func(s *Settings, _ *layout) error {
+			if n := *field(s); n < 0 || n > MaxCount {
+				return fmt.Errorf("%d: want 0 to %d", n, MaxCount)
+			}
+			return nil
+		},
+	}
 }
 
 func unlessZero(n int64) any {
@@ -298,6 +346,9 @@ func (t *txOps) configureQueue(q *queueOps) error {
 				continue
 			}
 			settings = changed.clone() // the caller may keep the other
+			if !settings.PauseUntil.IsZero() {
+				settings.PauseUntil = micros(settings.PauseUntil)
+			}
 			q.ledger.setSettings(settings)
 		}
 		t.results[i].Settings = settings.clone()

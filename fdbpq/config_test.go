@@ -130,7 +130,7 @@ func TestClearSettings(t *testing.T) {
 }
 
 // What a transaction did is as the settings of its time were: a change of settings conflicts with
-// everything that was read from them, and with nothing else.
+// everything that they can matter to, and with nothing else.
 func TestConfigureConflicts(t *testing.T) {
 	nak := fdbpq.Op{Kind: fdbpq.OpNak, Delay: fdbpq.Backoff}
 	for _, test := range []struct {
@@ -138,12 +138,12 @@ func TestConfigureConflicts(t *testing.T) {
 		op   fdbpq.Op
 		want bool // it conflicts
 	}{
-		{"push", opPush(nil, 5, "x"), false},
-		{"pop", opPopMin, false},
+		{"push", opPush(nil, 5, "x"), true},
+		{"pop", opPopMin, true},
 		{"len", opLen, false},
-		{"lease with a length", fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}, false},
+		{"lease with a length", fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}, true},
 		{"lease without", fdbpq.Op{Kind: fdbpq.OpLease}, true},
-		{"ack", fdbpq.Op{Kind: fdbpq.OpAck}, false},
+		{"ack", fdbpq.Op{Kind: fdbpq.OpAck}, true},
 		{"extend", fdbpq.Op{Kind: fdbpq.OpExtend}, false},
 		{"snooze", fdbpq.Op{Kind: fdbpq.OpNak, Uncounted: true}, false},
 		{"nak", nak, true},
@@ -291,3 +291,6 @@ func TestCorruptSettingsAndPops(t *testing.T) {
 		}
 	}
 }
+
+// configKey is the key of the settings of a priority queue.
+func (f *fixture) configKey(name string) []byte { return tuple.Tuple{f.priority, name, "c"}.Pack() }

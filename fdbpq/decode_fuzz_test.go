@@ -342,7 +342,8 @@ func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time, token *
 				continue
 			}
 			op.Queue, op.Message, op.Token = &PriorityQueue{l}, Message{Value: []byte("x")}, *token
-			b, err := apply(tx, []Op{op}, now, nil, nil)
+			b := newTxOps(tx, []Op{op}, now)
+			err := b.apply()
 			allowed("batch", err)
 			if err == nil {
 				allowed("operation", b.results[0].Err)

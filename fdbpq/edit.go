@@ -101,6 +101,9 @@ func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
 	done[op.ID] = true
 	q.ledger.claim(h)
 	q.ledger.discard(&op.ID)
+	if !h.ready && h.state == leased {
+		return q.ledger.noteFreed(&t.results[i])
+	}
 	return nil
 }
 

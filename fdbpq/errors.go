@@ -8,6 +8,16 @@ var (
 	// ErrEmpty is returned by pops and peeks that find no item.
 	ErrEmpty = errors.New("fdbpq: the queue is empty")
 
+	// ErrPaused is returned, wrapped together with ErrEmpty, by pops and leases of a queue that is paused:
+	// see Settings.PauseUntil.
+	ErrPaused = errors.New("fdbpq: the queue is paused")
+
+	// ErrMaxLeased is returned by leases while as many items are leased as Settings.MaxLeased allows.
+	ErrMaxLeased = errors.New("fdbpq: as many items are leased as the queue's settings allow")
+
+	// ErrFull is returned by pushes that would leave more items in the queue than Settings.MaxItems allows.
+	ErrFull = errors.New("fdbpq: the queue is full")
+
 	// ErrMessageTooLarge is returned by pushes of a message over MaxMessageSize.
 	ErrMessageTooLarge = errors.New("fdbpq: the message is too large")
 

@@ -166,6 +166,13 @@ func (l *layout) parseItem(key []byte) (ID, error) {
 	return id, nil
 }
 
+// clearBesideSettings clears all keys but the settings, which pushes read, so it does not conflict with those.
+func (l *layout) clearBesideSettings(tx kv.Transaction) {
+	all, settings := within([]byte(l.prefix)), kv.SingleKey(l.key(kindConfig, 0))
+	tx.ClearRange(kv.Range{Begin: all.Begin, End: settings.Begin})
+	tx.ClearRange(kv.Range{Begin: settings.End, End: all.End})
+}
+
 func (l *layout) clear(tx kv.Transaction) {
 	tx.ClearRange(within([]byte(l.prefix)))
 }

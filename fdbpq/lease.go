@@ -61,7 +61,7 @@ func (s *settlements) begin(t *txOps, q *queueOps) {
 	s.reads = make([]heldRead, len(s.indexes))
 	for n, i := range s.indexes {
 		s.reads[n] = q.l.readHeld(t.tx, &t.ops[i].Token.ID)
-		if op := &t.ops[i]; op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted {
+		if op := &t.ops[i]; op.Kind == OpTerm || op.Kind == OpAck || op.Kind == OpNak && !op.Uncounted {
 			q.ledger.beginSettings()
 		}
 	}
@@ -79,7 +79,7 @@ func (s *settlements) beginBurials(t *txOps, q *queueOps) error {
 	}
 	for n, i := range s.indexes {
 		op := &t.ops[i]
-		if op.Kind != OpTerm && settings.MaxDeliver == 0 {
+		if op.Kind == OpAck || op.Kind != OpTerm && settings.MaxDeliver == 0 {
 			continue
 		}
 		h, err := s.reads[n].find(q.l, &op.Token)
@@ -271,6 +271,11 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *R
 		result.Err = errNoRoom
 		return nil
 	}
+	if op.Kind == OpAck {
+		if err := g.noteFreed(result); err != nil {
+			return err
+		}
+	}
 	g.claim(h)
 	switch op.Kind {
 	case OpAck:
@@ -331,6 +336,9 @@ func (t *txOps) buryOne(g *ledger, op *Op, h *heldItem, p *burial, result *Resul
 	reason := ReasonMaxDeliver
 	if op.Kind == OpTerm {
 		reason = cmp.Or(cleanText(op.Reason, MaxTermReason), ReasonTerminated)
+	}
+	if err := g.noteFreed(result); err != nil {
+		return err
 	}
 	g.claim(h)
 	g.discard(&h.id)

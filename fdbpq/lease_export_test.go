@@ -11,9 +11,10 @@ const MaxHeldValue = maxHeldValue
 
 // ApplyAt runs ops in tx as if it were that time.
 func ApplyAt(tx kv.Transaction, ops []Op, now time.Time) ([]Result, error) {
-	t, err := apply(tx, ops, now, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	return t.results, nil
+	t := newTxOps(tx, ops, now)
+	t.callers = true
+	return t.results, t.apply()
 }
+
+// ClearItems removes the items as a program with the bare recipe may.
+func (q *PriorityQueue) ClearItems(tx kv.Transaction) { tx.ClearRange(q.l.itemRange()) }

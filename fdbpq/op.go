@@ -224,8 +224,13 @@ type Result struct {
 	Info *Info
 	// Settings is those of the queue, for OpSettings and OpConfigure.
 	Settings *Settings
-	// Err is the error of this operation alone: ErrEmpty, ErrMessageTooLarge, ErrLeaseLost,
-	// ErrMaxBytes, ErrBehind, ErrExists, ErrNotFound, ErrLeased, ErrSettings, ErrOp or ErrCorrupt. It does not affect the other operations.
+	// Freed says that an OpAck, OpTerm, OpRemove or OpPurge ended a lease of a queue with
+	// Settings.MaxLeased, so that
+	// another may begin.
+	Freed bool
+	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrMaxLeased, ErrFull,
+	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrBehind, ErrExists, ErrNotFound, ErrLeased,
+	// ErrSettings, ErrOp or ErrCorrupt. It does not affect the other operations.
 	Err error
 }
 

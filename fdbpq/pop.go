@@ -3,7 +3,6 @@ package fdbpq
 import (
 	"cmp"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -14,12 +13,14 @@ type pops struct {
 	indexes []int  // into txOps.ops
 	wants   [2]int // how many there are, by End
 	waits   bool   // one of them has Waits
+	leases  bool   // one of them is an OpLease
 
 	ends    ends
 	damaged [2]error                 // by End: why no more items can be popped there
 	past    kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
 	later   kv.Future[[]kv.KeyValue] // what falls due next; nil unless waits
 	due     time.Time                // when this transaction's first lease ends
+	limits  popLimits
 }
 
 // pop runs the pops and leases in the order of ops. It reads both ends of each queue before
@@ -30,9 +31,6 @@ func (t *txOps) pop() error {
 		if q.pops != nil {
 			q.due.begin()
 			q.pops.begin(t.tx, q.l)
-			if q.pops.needsSettings(t.ops) {
-				q.ledger.beginSettings()
-			}
 			if q.pops.waits {
 				q.pops.later = t.tx.Snapshot().GetRange(q.l.laterRange(t.now), kv.RangeOptions{Limit: 1})
 			}
@@ -48,6 +46,9 @@ func (t *txOps) pop() error {
 		return err
 	}
 	for _, q := range queues {
+		if err := q.beginPopLimits(); err != nil {
+			return err
+		}
 		q.pops.ends.beginReads()
 	}
 	for _, q := range queues {
@@ -66,14 +67,6 @@ func (t *txOps) pop() error {
 func (p *pops) begin(tx kv.Transaction, l *layout) {
 	p.past = l.firstHistory(tx)
 	p.ends = l.walkEnds(tx, p.wants)
-}
-
-// needsSettings reports whether settings say how long a lease is.
-func (p *pops) needsSettings(ops []Op) bool {
-	return slices.ContainsFunc(p.indexes, func(i int) bool {
-		op := &ops[i]
-		return op.Kind == OpLease && (op.Lease == SettingsLease || op.Lease == 0 && !op.Follows)
-	})
 }
 
 // refill brings back what is due in the queues, and reads the items again where some came
@@ -142,6 +135,10 @@ func (t *txOps) takeItems(q *queueOps) error {
 // ErrCorrupt.
 func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 	op, p := &t.ops[i], q.pops
+	if err := p.limits.paused; err != nil {
+		t.results[i].Err = err
+		return nil
+	}
 	if err := p.damaged[op.End]; err != nil {
 		return err
 	}
@@ -161,6 +158,16 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 		// The item stays, and so do those behind it: serving them would break the order.
 		p.damaged[op.End] = s.err
 		return s.err
+	}
+	if op.Kind == OpLease {
+		if err := q.leaseLimit(); err != nil {
+			p.ends.unread(op.End, s)
+			if !errors.Is(err, ErrMaxLeased) {
+				return err
+			}
+			t.results[i].Err = err
+			return nil
+		}
 	}
 	if op.MaxBytes > 0 {
 		if *room -= s.item.Message.size(); *room < 0 {
@@ -230,8 +237,11 @@ func (t *txOps) findNextDue(q *queueOps) error {
 		}
 	}
 	p.noteDue(q.due.next) // later was read before
+	if p.limits.paused != nil {
+		p.due = p.limits.paused.until
+	}
 	for _, i := range p.indexes {
-		if t.ops[i].Waits && errors.Is(t.results[i].Err, ErrEmpty) {
+		if err := t.results[i].Err; t.ops[i].Waits && (errors.Is(err, ErrEmpty) || errors.Is(err, ErrMaxLeased)) {
 			t.results[i].NextDue = p.due
 		}
 	}

@@ -52,6 +52,9 @@ func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
 		done[id] = true
 		if h != nil {
 			q.ledger.release(h)
+			if err := q.ledger.noteFreed(&t.results[i]); err != nil {
+				return false, err
+			}
 		} else {
 			expires, err := w.expires()
 			if err != nil {

@@ -18,9 +18,6 @@ func (t *txOps) beginPush(q *queueOps, snapshot kv.Reader) {
 	if q.l.list != nil && !q.l.recentlyListed(t.now) {
 		q.listEntry = snapshot.Get(q.l.listKey())
 	}
-	if q.ledger.config.value == nil {
-		q.pushConfig.begin(snapshot, q.l)
-	}
 	q.last = make(map[int64]lastItems)
 	for _, i := range q.pushes {
 		p := q.priorityOf(&t.ops[i])
@@ -28,15 +25,6 @@ func (t *txOps) beginPush(q *queueOps, snapshot kv.Reader) {
 			q.last[p] = q.l.readLast(snapshot, p)
 		}
 	}
-}
-
-// pushSettings returns the settings for the pushes. Unless the transaction reads them anyway, they are
-// read without conflict: a push concurrent with a change may come before it.
-func (q *queueOps) pushSettings() (*Settings, error) {
-	if q.ledger.config.value != nil {
-		return q.ledger.settings()
-	}
-	return q.pushConfig.get()
 }
 
 // priorityOf returns the priority that op has in this queue: always 0 in a FIFO queue.
@@ -57,9 +45,9 @@ func (t *txOps) push(q *queueOps) error {
 			return err
 		}
 	}
-	settings, err := q.pushSettings()
+	settings, err := q.ledger.limits()
 	if err != nil {
-		return failOps(t.results, q.pushes, err)
+		return err
 	}
 	next := make(map[int64]int64, len(q.last))
 	corrupt := make(map[int64]error) // by priority: pushes at other priorities go on
@@ -77,6 +65,9 @@ func (t *txOps) push(q *queueOps) error {
 		next[p] = count
 	}
 	t.failPushes(q, corrupt, settings)
+	if err := t.admit(q); err != nil {
+		return err
+	}
 	t.nextCounts[q.l.prefix] = next
 	unique := uniqueBytes(len(q.pushes))
 	if q.peeks != nil { // only they ask
@@ -109,28 +100,23 @@ func (t *txOps) push(q *queueOps) error {
 // failPushes fails the pushes at priorities with corrupt items, groups that are too large,
 // and all of a group of which one fails. A group is pushes that follow each other.
 func (t *txOps) failPushes(q *queueOps, corrupt map[int64]error, settings *Settings) {
-	for rest := q.pushes; len(rest) > 0; {
-		size := 1
-		for size < len(rest) && t.ops[rest[size]].Follows && rest[size] == rest[size-1]+1 {
-			size++
-		}
+	for group := range t.pushGroups(q) {
 		var failed error
-		for n, i := range rest[:size] {
+		for n, i := range group {
 			err := cmp.Or(t.results[i].Err, corrupt[q.priorityOf(&t.ops[i])])
-			if err != nil && size > 1 {
+			if err != nil && len(group) > 1 {
 				err = fmt.Errorf("item %d: %w", n, err)
 			}
 			failed = cmp.Or(failed, err)
 		}
-		if failed == nil && size > 1 {
-			failed = t.checkGroup(q.l, rest[:size], settings)
+		if failed == nil && len(group) > 1 {
+			failed = t.checkGroup(q.l, group, settings)
 		}
 		if failed != nil {
-			for _, i := range rest[:size] {
+			for _, i := range group {
 				t.results[i].Err = failed
 			}
 		}
-		rest = rest[size:]
 	}
 }
 

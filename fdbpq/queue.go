@@ -20,7 +20,7 @@ func (q *Queue) layout() *layout { return q.l }
 // Enqueue adds a message at the end. Enqueues never conflict with each other; concurrent
 // ones end up in either order.
 //
-// Errors: ErrMessageTooLarge and errors of the store.
+// Errors: ErrMessageTooLarge, ErrFull and errors of the store.
 func (q *Queue) Enqueue(tx kv.Transaction, m Message) (ID, error) {
 	return applyOne(tx, Op{Kind: OpPush, Queue: q, Message: m}).id()
 }

@@ -110,7 +110,7 @@ func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) 
 			continue
 		}
 		if state.leftovers { // clearing an empty range costs the store, too
-			l.clear(tx)
+			l.clearBesideSettings(tx) // it has none
 		}
 		tx.Clear(l.listKey())
 		done[i] = NotListed

@@ -148,8 +148,8 @@ func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *Result, err
 		if err := p.sweepIfDue(tx, now); err != nil {
 			return err
 		}
-		b, err := apply(tx, []Op{{Kind: OpPop, End: r.end, Queue: p.q}}, now, nil, nil)
-		if err != nil {
+		b := newTxOps(tx, []Op{{Kind: OpPop, End: r.end, Queue: p.q}}, now)
+		if err := b.apply(); err != nil {
 			return err
 		}
 		result = &b.results[0]

@@ -93,8 +93,20 @@ func (s *serving) dequeue(w *lineEntry) {
 // the line waits for the next serving. Only if there is no item at all does it say "empty",
 // because that conflicts with every push, and only if nothing more is due.
 func (s *serving) serveLine() error {
+	g := ledger{tx: s.tx, l: s.l, now: s.now}
+	g.beginSettings()
 	if err := s.findItems(); err != nil {
 		return err
+	}
+	limits, err := g.limits()
+	if err != nil {
+		return err
+	}
+	if paused := limits.pauseAt(s.now); paused != nil {
+		for _, w := range s.line {
+			s.sayEmpty(w, paused)
+		}
+		return nil
 	}
 	if s.behind {
 		return nil
@@ -102,11 +114,10 @@ func (s *serving) serveLine() error {
 	if s.isEmpty() {
 		s.tx.AddReadConflict(s.l.itemRange())
 		for _, w := range s.line {
-			s.sayEmpty(w)
+			s.sayEmpty(w, ErrEmpty)
 		}
 		return nil
 	}
-	g := ledger{tx: s.tx, l: s.l, now: s.now}
 	for _, w := range s.line {
 		item, err := s.items.next(w.end)
 		if err != nil {
@@ -152,11 +163,12 @@ func (s *serving) isEmpty() bool {
 	return len(s.items.walks[Front].items)+len(s.items.walks[Back].items) == 0
 }
 
-func (s *serving) sayEmpty(w *lineEntry) {
+// sayEmpty answers a request that there is no item. Only the Popper's own request learns why.
+func (s *serving) sayEmpty(w *lineEntry, why error) {
 	s.dequeue(w)
 	if w.id == s.own.id {
 		s.own.fence(s.tx)
-		s.result = &Result{Err: ErrEmpty}
+		s.result = &Result{Err: why}
 		return
 	}
 	s.answer(w, nil)

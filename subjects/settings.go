@@ -14,6 +14,8 @@ const (
 	MaxBackoffs = 100
 	// MaxMaxDeliver is the most deliveries of an item that max_deliver can allow.
 	MaxMaxDeliver = 1_000_000
+	// MaxCount is the most items that max_leased and max_items can allow.
+	MaxCount = 1_000_000_000
 )
 
 // Settings are settings of a queue, a JSON object:
@@ -34,6 +36,13 @@ type Settings struct {
 	DeadLetter *string
 	// TTL is after how long items expire that are pushed without HeaderTTL, MinTTL to MaxDelay.
 	TTL *time.Duration
+	// PauseUntil is when pops go on, to the microsecond, in a year from 1970 to 9999; until then they find
+	// nothing.
+	PauseUntil *time.Time
+	// MaxLeased is how many items may be leased at a time, up to MaxCount.
+	MaxLeased *int
+	// MaxItems is how many items pushes may leave in the queue, up to MaxCount: ready, leased and delayed.
+	MaxItems *int
 }
 
 // settingRow is a member of Settings.
@@ -88,6 +97,24 @@ var settingRows = []settingRow{
 		reset: func(s *Settings) { s.TTL = new(time.Duration) },
 		json:  func(s *Settings) []byte { return valueJSON(s.TTL, durationJSON) },
 	},
+	{
+		name:  "pause_until",
+		parse: func(s *Settings, v json.RawMessage) error { return set(&s.PauseUntil)(parseTime(v)) },
+		reset: func(s *Settings) { s.PauseUntil = new(time.Time) },
+		json:  func(s *Settings) []byte { return valueJSON(s.PauseUntil, timeJSON) },
+	},
+	countRow("max_leased", func(s *Settings) **int { return &s.MaxLeased }),
+	countRow("max_items", func(s *Settings) **int { return &s.MaxItems }),
+}
+
+// countRow is a member that is a number of items.
+func countRow(name string, field func(*Settings) **int) settingRow {
+	return settingRow{
+		name:  name,
+		parse: func(s *Settings, v json.RawMessage) error { return set(field(s))(parseCount(v, 0, MaxCount)) },
+		reset: func(s *Settings) { *field(s) = new(int) },
+		json:  func(s *Settings) []byte { return valueJSON(*field(s), countJSON) },
+	}
 }
 
 // ParseSettings reads a change of settings. Errors wrap ErrOptions.
@@ -177,6 +204,22 @@ func parseQueueName(v json.RawMessage) (string, error) {
 	return name, err
 }
 
+// parseTime reads a time, and rounds it up to the next microsecond.
+func parseTime(v json.RawMessage) (time.Time, error) {
+	text, err := parseText(v)
+	if err != nil {
+		return time.Time{}, err
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err == nil {
+		at = at.Add(time.Microsecond - 1).Truncate(time.Microsecond).UTC()
+	}
+	if err != nil || at.Year() < 1970 || at.Year() > 9999 {
+		return time.Time{}, fmt.Errorf("%s: want a time such as \"2030-01-31T12:00:00Z\", with a year from 1970 to 9999", quote(text))
+	}
+	return at, nil
+}
+
 func valueJSON[T comparable](p *T, encode func(T) []byte) []byte {
 	var zero T
 	switch {
@@ -191,6 +234,8 @@ func valueJSON[T comparable](p *T, encode func(T) []byte) []byte {
 func countJSON(n int) []byte { return strconv.AppendInt(nil, int64(n), 10) }
 
 func durationJSON(d time.Duration) []byte { return textJSON(d.String()) }
+
+func timeJSON(t time.Time) []byte { return textJSON(t.UTC().Format(TimeLayout)) }
 
 func textJSON(text string) []byte {
 	b, _ := json.Marshal(text) // a string always marshals

@@ -26,7 +26,7 @@ func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
 func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 	w := newWaiter(r, ops)
 	ln := l.lineLocked(r.Queue)
-	first := ln == nil || ln.inFlight == 0 && !ln.last.parked
+	first := ln == nil || ln.inFlight == 0 && (!ln.last.parked || w.ack != nil && ln.atLimit)
 	if w.ack != nil && !first {
 		// The acknowledgement does not wait. What it ends gets its place once that is done.
 		b.addWaiter(w, ops[:1], r.Received)
@@ -43,8 +43,12 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 	}
 	w.tried = true
 	l.parkLocked(w)
-	if !w.waits() {
+	switch {
+	case !w.waits():
 		l.wakeLineLocked(ln, wakeBudget)
+	case ln.atLimit && !w.leases(): // which keeps others back, but there are items
+		ln.budget, ln.unsure = max(ln.budget, w.wanted), true
+		l.readyLocked(ln)
 	}
 }
 
@@ -55,9 +59,19 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
 	if ln == nil {
 		return
 	}
+	if has(ops, fdbpq.OpConfigure) { // it may end a pause
+		l.wakeLineLocked(ln, wakeBudget)
+	}
 	n := fills(ops)
+	if ended := ends(ops); ended > 0 {
+		ln.freed = true
+		if ln.limited {
+			ln.atLimit = false
+			n = max(n, ended)
+		}
+	}
 	ln.budget += n
-	if n > 0 && !apart && ln.inFlight == 0 {
+	if n > 0 && !apart && ln.inFlight == 0 && ln.servable() {
 		l.reserveLocked(b, ln, min(n, max(l.d.options.MaxBatch-len(b.ops)-b.reserved, 1)))
 	}
 	l.readyLocked(ln)
@@ -73,6 +87,17 @@ func fills(ops []fdbpq.Op) (n int) {
 			if ops[i].Delay <= 0 { // with Backoff there may be no delay, nor with Op.At
 				n++
 			}
+		}
+	}
+	return n
+}
+
+// ends returns how many leases the operations can end.
+func ends(ops []fdbpq.Op) (n int) {
+	for i := range ops {
+		switch ops[i].Kind {
+		case fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpTerm:
+			n++
 		}
 	}
 	return n
@@ -102,7 +127,7 @@ func (l *lane) takeReadyLocked(b *batch) {
 		ln.ready = false
 		// Without a budget, another request had it looked at meanwhile. A line without pops must
 		// not come into a batch, which could end up empty and would never be answered.
-		if ln.budget > 0 && ln.waiters > 0 && ln.inFlight == 0 && ln.reserved == 0 {
+		if ln.budget > 0 && ln.servable() && ln.inFlight == 0 && ln.reserved == 0 {
 			l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved))
 		}
 	}
@@ -117,6 +142,9 @@ func (l *lane) addPopsLocked(b *batch) {
 		room := ln.reserved
 		ln.attempt = attempt{unsure: ln.unsure}
 		for w := ln.first; w != nil && room > 0; w = w.next {
+			if ln.atLimit && w.parked && w.leases() {
+				continue
+			}
 			n, received := w.wanted, w.request.Received
 			if w.parked && w.waits() {
 				n, received = min(n, room), now // it is in no hurry
@@ -132,7 +160,7 @@ func (l *lane) addPopsLocked(b *batch) {
 			ln.attempt.pops += n
 		}
 		ln.attempt.left = max(ln.budget-ln.attempt.pops, 0)
-		ln.budget, ln.unsure, ln.reserved = 0, false, 0
+		ln.budget, ln.unsure, ln.reserved, ln.freed = 0, false, 0, false
 		ln.inFlight++
 	}
 	b.reserved = 0
@@ -170,21 +198,25 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 		}
 	}
 	var done []*waiter
+	var why []error // of done
 	for _, ln := range b.lines {
 		ln.inFlight--
 		if failed != nil {
 			ln.attempt.failed = failed
 		}
 		if ln.inFlight == 0 {
-			done = append(done, l.endAttemptLocked(b, ln)...)
+			some, err := l.endAttemptLocked(b, ln)
+			for _, w := range some {
+				done, why = append(done, w), append(why, err)
+			}
 		}
 	}
 	if results != nil && len(l.mu.lines) > 0 {
 		l.noteDuesLocked(b, results)
 	}
 	l.mu.Unlock()
-	for _, w := range done {
-		l.end(w, nil)
+	for i, w := range done {
+		l.end(w, why[i])
 	}
 }
 
@@ -192,20 +224,33 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 var errSettles = fmt.Errorf("%w: the store does not answer, and the request got no item: try again", ErrUnavailable)
 
 // endAttemptLocked decides when the line is looked at next. It returns the requests without a
-// Wait that end because the queue is empty.
-func (l *lane) endAttemptLocked(b *batch, ln *line) (done []*waiter) {
+// Wait that end, and why.
+func (l *lane) endAttemptLocked(b *batch, ln *line) (done []*waiter, why error) {
 	f := &ln.attempt
 	if ln.failed = f.failed; errors.Is(f.failed, ErrUnknownOutcome) {
 		ln.failed = errSettles
 	}
+	ln.atLimit = f.full != nil && !ln.freed
+	ln.limited = ln.limited || f.full != nil
 	switch {
 	case f.failed != nil:
 		l.lookLocked(ln, l.timers.now()+retryPause)
-	case f.empty:
+	case f.empty != nil:
+		ln.nothing, why = f.empty, f.empty
 		if !f.due.IsZero() {
 			l.dueLocked(ln, f.due)
 		}
-		done = l.removeNonWaitersLocked(ln, b.number)
+		done = l.removeNonWaitersLocked(ln, b.number, false)
+	case f.full != nil:
+		ln.nothing = leasedError{f.full}
+		if !f.due.IsZero() {
+			l.dueLocked(ln, f.due)
+		}
+		done = l.removeNonWaitersLocked(ln, b.number, true)
+		why = f.full
+		if ln.budget = 0; ln.servable() { // it has pops without a lease, or a place may be free by now
+			ln.budget, ln.unsure = wakeBudget, true
+		}
 	case f.unsure || f.stuck:
 		ln.unsure = true
 		ln.budget = max(ln.budget+f.left, 2*f.pops, wakeBudget)
@@ -214,15 +259,22 @@ func (l *lane) endAttemptLocked(b *batch, ln *line) (done []*waiter) {
 	}
 	l.readyLocked(ln)
 	l.dropEmptyLocked(ln)
-	return done
+	return done, why
 }
 
-// removeNonWaitersLocked takes requests without a Wait out of the line if they came before a
-// batch that found the queue empty.
-func (l *lane) removeNonWaitersLocked(ln *line, batch int64) (done []*waiter) {
+// leasedError tells a request that has waited that it got nothing because as many items are leased as
+// max_leased allows.
+type leasedError struct{ error }
+
+// Unwrap returns what it is: to whoever has waited, it is as if the queue were empty.
+func (e leasedError) Unwrap() []error { return []error{fdbpq.ErrEmpty, e.error} }
+
+// removeNonWaitersLocked takes requests without a Wait, or only leases of them, out of the line if they
+// came before a batch that found nothing for them.
+func (l *lane) removeNonWaitersLocked(ln *line, batch int64, leases bool) (done []*waiter) {
 	for w := ln.last; w != nil && ln.nonWaiters > 0; {
 		before := w.prev
-		if !w.waits() && w.since <= batch {
+		if !w.waits() && w.since <= batch && (w.leases() || !leases) {
 			done = append(done, w)
 			l.leaveLocked(w)
 		}
@@ -280,11 +332,16 @@ func (l *lane) ring(b *batch, results []fdbpq.Result) {
 		if r.Queue.rung == l.calls.rings {
 			continue
 		}
-		if fills(ops) > 0 || !nextDue(ops, own).IsZero() {
+		if fills(ops) > 0 || has(ops, fdbpq.OpConfigure) || freed(own) || !nextDue(ops, own).IsZero() {
 			r.Queue.rung = l.calls.rings
 			filled(r.Queue)
 		}
 	}
+}
+
+// freed reports whether one of the operations has made room for a lease.
+func freed(results []fdbpq.Result) bool {
+	return slices.ContainsFunc(results, func(r fdbpq.Result) bool { return r.Freed })
 }
 
 // wakeDeadLetters is WakeDeadLetters for those of a batch.

@@ -22,6 +22,7 @@ type line struct {
 	first, last *waiter
 	waiters     int
 	nonWaiters  int // of them
+	leases      int // of them
 
 	// budget is how many pops the next batch should have: as many as items may be there.
 	budget int
@@ -33,8 +34,14 @@ type line struct {
 	inFlight int  // batches in flight that have its operations
 	attempt  attempt
 
-	failed error // why its last attempt failed; nil if it did not
-	alarm  alarm // when to look again
+	// limited says that a lease has met the max_leased of the queue, so that the end of another may
+	// serve the line. atLimit says the same of the last attempt: until something changes, batches leave
+	// out the leases. freed says that something changed since the last attempt was made.
+	limited, atLimit, freed bool
+
+	failed  error // why its last attempt failed; nil if it did not
+	nothing error // why its last attempt found nothing: fdbpq.ErrEmpty, or nil, or an error that wraps it
+	alarm   alarm // when to look again
 }
 
 // attempt is what the batches in flight have found out for a line. It belongs to whoever may
@@ -44,16 +51,19 @@ type attempt struct {
 	left   int // of the budget
 	unsure bool
 	failed error
-	empty  bool      // a pop found the queue empty
+	empty  error     // why a pop found nothing; nil if none did
 	stuck  bool      // a pop failed in another way
+	full   error     // why a lease found that too many items are leased
 	due    time.Time // when the next item falls due; zero if none does
 }
 
 // note records the result of a pop that found nothing.
 func (f *attempt) note(r *fdbpq.Result) {
 	if errors.Is(r.Err, fdbpq.ErrEmpty) {
-		f.empty = true
+		f.empty = r.Err
 		f.due = r.NextDue // that of the last pop is the most recent
+	} else if errors.Is(r.Err, fdbpq.ErrMaxLeased) {
+		f.full, f.due = r.Err, r.NextDue
 	} else {
 		f.stuck = true
 	}
@@ -101,6 +111,9 @@ func (l *lane) joinLocked(w *waiter) *line {
 	}
 	ln.last = w
 	ln.waiters++
+	if w.leases() {
+		ln.leases++
+	}
 	if !w.waits() {
 		ln.nonWaiters++
 		w.since = l.mu.batches
@@ -123,6 +136,9 @@ func (l *lane) leaveLocked(w *waiter) {
 	}
 	w.prev, w.next, w.line = nil, nil, nil
 	ln.waiters--
+	if w.leases() {
+		ln.leases--
+	}
 	l.timers.clear(&w.alarm)
 	if !w.waits() {
 		ln.nonWaiters--
@@ -209,12 +225,16 @@ func (l *lane) nextAlarm(w *waiter) time.Duration {
 // wakeLineLocked has a line looked at again, because there may be an unknown number of items.
 func (l *lane) wakeLineLocked(ln *line, pops int) {
 	ln.budget, ln.unsure = max(ln.budget, pops), true
+	ln.atLimit, ln.freed = false, true
 	l.readyLocked(ln)
 }
 
+// servable reports whether a batch can have pops of the line.
+func (ln *line) servable() bool { return ln.waiters > 0 && !(ln.atLimit && ln.leases == ln.waiters) }
+
 // readyLocked has the next batch look at the line if it has a budget.
 func (l *lane) readyLocked(ln *line) {
-	if ln.budget > 0 && ln.waiters > 0 && ln.inFlight == 0 && !ln.ready && ln.reserved == 0 {
+	if ln.budget > 0 && ln.servable() && ln.inFlight == 0 && !ln.ready && ln.reserved == 0 {
 		ln.ready = true
 		l.mu.ready = append(l.mu.ready, ln)
 		l.mu.changed.Signal()

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"fmt"
@@ -94,7 +95,7 @@ type timerWork struct {
 	waitingChanged []*Queue
 	beats          []*waiter
 	ended          []*waiter
-	why            []error // of ended; nil for those whose time is up
+	why            []error // of ended; nil, or an error that wraps fdbpq.ErrEmpty, for those whose time is up
 	next           time.Duration
 	more           bool // there is more to do now
 }
@@ -180,7 +181,7 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 		l.endLocked(w, work, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
 			ErrUnavailable, time.Since(w.request.Received).Round(time.Millisecond)))
 	case l.timers.at(wait.Until) <= now:
-		l.endLocked(w, work, w.line.failed)
+		l.endLocked(w, work, cmp.Or(w.line.failed, w.line.nothing))
 	default:
 		if wait.Heartbeat > 0 && w.beat <= now {
 			work.beats = append(work.beats, w)

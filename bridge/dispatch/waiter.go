@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -71,6 +72,9 @@ func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 // waits reports whether the request has a Wait.
 func (w *waiter) waits() bool { return w.request.Wait != nil }
 
+// leases reports whether the request wants leases.
+func (w *waiter) leases() bool { return w.pop.kind == fdbpq.OpLease }
+
 // appendPops appends n of the pops that the waiter wants to ops, which has nothing else but
 // its acknowledgement.
 func (w *waiter) appendPops(ops []fdbpq.Op, n int) []fdbpq.Op {
@@ -102,7 +106,7 @@ func (w *waiter) goesOn(n int, err error, now time.Time) bool {
 	case n > 0 && wait.OnlyIfEmpty && !w.tried:
 		return false
 	}
-	return errors.Is(err, fdbpq.ErrEmpty) || canWait(err)
+	return errors.Is(err, fdbpq.ErrEmpty) || errors.Is(err, fdbpq.ErrMaxLeased) || canWait(err)
 }
 
 // applyResults calls the Replier with the results of an attempt, and sets ended unless the waiter
@@ -138,6 +142,10 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 		w.ended = true
 		w.request.Replier.Answer(&w.request, ops, results)
 	case err != nil && !w.goesOn(n, err, now):
+		if n == 0 && w.waits() && errors.Is(err, fdbpq.ErrMaxLeased) {
+			err = leasedError{err}
+			found[0].Err = err
+		}
 		l.endAll(w, ops, results, err)
 	case n > 0:
 		l.deliver(w, pops[:n], found[:n])
@@ -182,20 +190,20 @@ func (l *lane) endAll(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, err err
 	w.request.Replier.Answer(&w.request, ops, results)
 }
 
-// end ends a waiter that is not in a batch: with err, or if that is nil because the queue is
-// empty.
+// end ends a waiter that is not in a batch: with err, or because there is nothing for it, if err is
+// nil or wraps fdbpq.ErrEmpty.
 func (l *lane) end(w *waiter, err error) {
 	w.ended = true
 	w.request.Answered = time.Now()
 	l.calls.ops = w.appendPops(l.calls.ops[:0], w.wanted)
 	defer l.calls.forget()
-	if err != nil {
+	if err = cmp.Or(err, fdbpq.ErrEmpty); !errors.Is(err, fdbpq.ErrEmpty) {
 		w.request.Replier.Fail(&w.request, l.calls.ops, err)
 		return
 	}
 	l.calls.results = l.calls.results[:0]
 	for range w.wanted {
-		l.calls.results = append(l.calls.results, fdbpq.Result{Err: fdbpq.ErrEmpty})
+		l.calls.results = append(l.calls.results, fdbpq.Result{Err: err})
 	}
 	w.request.Replier.Answer(&w.request, l.calls.ops, l.calls.results)
 }

@@ -251,11 +251,14 @@ func outcome(results []fdbpq.Result) string {
 }
 
 func short(err error) string {
+	if waited := (leasedError{}); errors.As(err, &waited) {
+		return "waited"
+	}
 	for _, known := range []struct {
 		err  error
 		text string
 	}{
-		{fdbpq.ErrEmpty, "empty"}, {fdbpq.ErrMaxBytes, "too large"}, {fdbpq.ErrLeaseLost, "lost"},
+		{fdbpq.ErrPaused, "paused"}, {fdbpq.ErrMaxLeased, "leased"}, {fdbpq.ErrFull, "full"}, {fdbpq.ErrEmpty, "empty"}, {fdbpq.ErrMaxBytes, "too large"}, {fdbpq.ErrLeaseLost, "lost"},
 		{ErrUnknownOutcome, "unknown"}, {ErrUnavailable, "unavailable"}, {kv.ErrUnavailable, "unavailable"},
 	} {
 		if errors.Is(err, known.err) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -79,8 +80,15 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	if err != nil {
 		return err
 	}
+	limited, err := r.emptyQueue(ctx, s, r.Queue+"-limited")
+	if err != nil {
+		return err
+	}
+	if err := r.limitItems(ctx, s, limited, subjects.MaxCount); err != nil {
+		return err
+	}
 	var all []*measured
-	for _, phase := range r.phases(s, w) {
+	for _, phase := range r.phases(s, w, limited) {
 		all = append(all, r.newMeasured(phase))
 	}
 	turn := r.Duration / time.Duration(r.Rounds)
@@ -103,25 +111,36 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	}
 	r.Progress(1, 1, "done")
 	report.setOperations(all)
+	if err := errors.Join(r.tidy(ctx, limited), r.limitItems(ctx, s, limited, 0)); err != nil {
+		return err
+	}
 	return r.tidy(ctx, w)
+}
+
+// limitItems sets max_items of a queue; 0 resets it.
+func (r *rig) limitItems(ctx context.Context, s *service, w *work, most int) error {
+	q := client.New(r.conn, client.WithGrammar(s.grammar)).PriorityQueue(w.queue)
+	_, err := q.Configure(ctx, client.Settings{MaxItems: &most})
+	return err
 }
 
 // phases returns the operations in the order of their turns: echo and push first, and
 // operations to be compared next to each other.
-func (r *rig) phases(s *service, w *work) []phase {
+func (r *rig) phases(s *service, w, limited *work) []phase {
 	echo := phase{name: rowEcho, load: r.load, steps: []step{{subject: EchoSubject, payload: w.push[0].payload}}, who: r.echo}
 	push := phase{name: rowPush, load: r.load, steps: w.push, who: s.process}
 	peek := phase{name: "peek.min", load: r.load, steps: w.peekMin, who: s.process}
 	popMin := phase{name: rowPopMin, load: r.load, steps: w.popMin, who: s.process, backlog: true}
 	popMax := phase{name: "pop.max", load: r.load, steps: w.popMax, who: s.process, backlog: true}
 	mixed := phase{name: "mixed", load: r.load, steps: w.mixed, who: s.process}
+	pushLimited := phase{name: "push max_items", load: r.load, steps: limited.push, who: s.process}
 	pushBatch := phase{name: "push.batch 100", load: r.load, steps: w.pushBatch, who: s.process, batch: batchItems}
-	all := []phase{echo, push, pushBatch, peek, popMin, popMax, mixed}
+	all := []phase{echo, push, pushLimited, pushBatch, peek, popMin, popMax, mixed}
 	if r.cluster != nil {
 		naivePush, naivePop := r.cluster.naive(r.Clients, r.Priorities)
 		all = []phase{
 			echo, push, {name: rowNaivePush, load: naivePush, steps: w.push, who: self{}},
-			pushBatch, peek, popMin, {name: rowNaivePop, load: naivePop, steps: w.popMin, who: self{}},
+			pushLimited, pushBatch, peek, popMin, {name: rowNaivePop, load: naivePop, steps: w.popMin, who: self{}},
 			popMax, mixed,
 		}
 	}

@@ -1,0 +1,191 @@
+package bridge_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// A pause lets nobody have items, and those who wait for them get them when it ends. Pushes, peeks and
+// acknowledgements go on.
+func TestPause(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		for _, kind := range kinds {
+			push(t, e, kind.push, nil, "a")
+			token := leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "a")
+			until := time.Now().Add(time.Hour).UTC().Format(subjects.TimeLayout)
+			setting := fmt.Sprintf(`{"pause_until":%q}`, until)
+			configured(t, e, kind.queue, setting, setting)
+			push(t, e, kind.push, nil, "b")
+			for _, payload := range []string{``, `{"ack_wait":"1m"}`, `{"batch":5}`, `{"expires":"1ms"}`} {
+				err := refused(t, e, 404, kind.pop, nil, []byte(payload))
+				if !strings.Contains(err.Text, "paused until ") {
+					t.Errorf("%s %s: %v", kind.pop, payload, err)
+				}
+			}
+			if m := ok(t, e, kind.peek, nil, ""); string(m.Data) != "b" {
+				t.Errorf("peeked %q", m.Data)
+			}
+			isError(t, 404, token, e.Request(token, nil, []byte("+NXT")))
+			isError(t, 409, token, e.Request(token, nil, []byte("+ACK")))
+
+			waits := func() chan *nats.Msg {
+				got := make(chan *nats.Msg, 1)
+				go func() { got <- e.Request(kind.pop, nil, []byte(`{"expires":"1m"}`)) }()
+				return got
+			}
+			lifted := waits()
+			configured(t, e, kind.queue, `{"pause_until":null}`, `{}`)
+			if m := <-lifted; string(m.Data) != "b" {
+				t.Errorf("a pop that waited got %q, %v", m.Data, m.Header)
+			}
+			soon := time.Now().Add(200 * time.Millisecond)
+			ok(t, e, kind.queue+".config", nil, fmt.Sprintf(`{"pause_until":%q}`, soon.Format(time.RFC3339Nano)))
+			over := waits()
+			push(t, e, kind.push, nil, "c")
+			if m := <-over; string(m.Data) != "c" || time.Now().Before(soon) {
+				t.Errorf("%v before the end, a pop that waited got %q, %v", time.Until(soon), m.Data, m.Header)
+			}
+		}
+	})
+}
+
+// A push that the queue has no room for gets 429, a batch of pushes as a whole, until items leave it.
+func TestMaxItems(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		const refusals = `pq_refused_total{reason="max_items"}`
+		wantMetric(t, e.Bridge, refusals, 0)
+		for _, kind := range kinds {
+			configured(t, e, kind.queue, `{"max_items":3}`, `{"max_items":3}`)
+			for _, value := range []string{"a", "b"} {
+				push(t, e, kind.push, nil, value)
+			}
+			batch := frames(frame(0, "", "x"), frame(0, "", "y"))
+			err := refused(t, e, 429, kind.push+".batch", nil, []byte(batch))
+			if want := "it has 2 items, with those that are leased or delayed, and max_items is 3"; !strings.Contains(err.Text, want) {
+				t.Errorf("%v: want %q", err, want)
+			}
+			token := leased(t, e, kind.pop, `{"ack_wait":"1m"}`, "a")
+			push(t, e, kind.push, nil, "c")
+			refused(t, e, 429, kind.push, nil, []byte("d"))
+			acked(t, e, token, "")
+			push(t, e, kind.push, nil, "d")
+			for _, value := range []string{"b", "c", "d"} {
+				if m := ok(t, e, kind.pop, nil, ""); string(m.Data) != value {
+					t.Errorf("popped %q, want %q", m.Data, value)
+				}
+			}
+			ok(t, e, kind.push+".batch", nil, batch)
+			for _, bad := range []string{`{"max_items":-1}`, `{"max_items":1000000001}`, `{"max_items":"5"}`, `{"max_leased":0.5}`} {
+				refused(t, e, 400, kind.queue+".config", nil, []byte(bad))
+			}
+		}
+		wantMetric(t, e.Bridge, refusals, 4)
+	})
+}
+
+// Leases beyond max_leased get 429, or wait and get the places that become free.
+func TestMaxLeased(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		for _, kind := range kinds {
+			configured(t, e, kind.queue, `{"max_leased":2}`, `{"max_leased":2}`)
+			for _, value := range []string{"a", "b", "c", "d", "e"} {
+				push(t, e, kind.push, nil, value)
+			}
+			several := ask(t, e.Conn, kind.pop, `{"batch":5,"ack_wait":"1m"}`)
+			a := got(t, several, "a").Reply
+			b := got(t, several, "b").Reply
+			ended(t, several, 2, "429")
+			refused(t, e, 429, kind.pop, nil, []byte(`{"ack_wait":"1m"}`))
+			ended(t, ask(t, e.Conn, kind.pop, `{"batch":5,"ack_wait":"1m"}`), 0, "429")
+			err := refused(t, e, 404, kind.pop, nil, []byte(`{"ack_wait":"1m","expires":"10ms"}`))
+			if !strings.Contains(err.Text, "as many items are leased") {
+				t.Error(err)
+			}
+			waits := ask(t, e.Conn, kind.pop, `{"ack_wait":"1m","expires":"1m"}`)
+			if m := ok(t, e, kind.pop, nil, ""); string(m.Data) != "c" {
+				t.Errorf("a plain pop got %q", m.Data)
+			}
+			if m := acked(t, e, a, "+NXT"); string(m.Data) != "d" {
+				t.Errorf("+NXT got %q", m.Data)
+			}
+			acked(t, e, b, "")
+			got(t, waits, "e")
+		}
+		wantMetric(t, e.Bridge, `pq_refused_total{reason="max_leased"}`, 6)
+	})
+}
+
+// Acknowledgements on one bridge wake leases that wait on another, and fast.
+func TestBellForFreedPlaces(t *testing.T) {
+	eachShared(t, func(t *testing.T, engine testenv.Engine) {
+		e, second := pair(t, engine)
+		names, replies := waitOn(t, e, second, e.Bridge, 1, `{"expires":"1h","ack_wait":"1h"}`)
+		subject := "pq." + names[0]
+		configured(t, e, subject, `{"max_leased":1}`, `{"max_leased":1}`)
+		const rounds = 41
+		for i := range rounds + 1 {
+			push(t, e, subject+".push", nil, fmt.Sprint(i))
+		}
+		var took []time.Duration
+		held := got(t, replies[0], "0").Reply
+		for i := range rounds {
+			waits := ask(t, e.Conn, subject+".pop.min", `{"expires":"1h","ack_wait":"1h"}`)
+			waiters(t, second, names[0], 1)
+			began := time.Now()
+			if i < rounds-1 {
+				acked(t, e, held, []string{"", "+TERM"}[i%2])
+			} else {
+				configured(t, e, subject, `{"max_leased":2}`, `{"max_leased":2}`)
+			}
+			held = got(t, waits, fmt.Sprint(i+1)).Reply
+			took = append(took, time.Since(began))
+		}
+		slices.Sort(took)
+		t.Logf("median %v, all within %v", took[len(took)/2], took[len(took)-1])
+		if took[len(took)/2] > 200*time.Millisecond { // without a bell, half a second
+			t.Errorf("the median is %v", took[len(took)/2])
+		}
+	})
+}
+
+// Pushes through several bridges never exceed the limit, and fill it.
+func TestMaxItemsOnSeveralBridges(t *testing.T) {
+	eachShared(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		e.StartBridge()
+		wantMetric(t, e.Bridge, "pq_bridges", 2)
+		const limit, pushers, each = 50, 8, 20
+		configured(t, e, "pq.jobs", `{"max_items":50}`, `{"max_items":50}`)
+		var wg sync.WaitGroup
+		var pushed atomic.Int64
+		for range pushers {
+			wg.Go(func() {
+				for range each {
+					switch err := subjects.ErrorFromHeaders(e.Request("pq.jobs.push", nil, []byte("x")).Header); {
+					case err == nil:
+						pushed.Add(1)
+					case err.Code != subjects.CodeOverloaded:
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if m := ok(t, e, "pq.jobs.len", nil, ""); pushed.Load() != limit || !strings.Contains(string(m.Data), `"len":50}`) {
+			t.Errorf("%d pushes were done, %s: want %d", pushed.Load(), m.Data, limit)
+		}
+	})
+}

@@ -1,0 +1,68 @@
+package client_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// A paused queue is empty, and the error says why.
+func TestPause(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	jobs := client.New(e.Conn).PriorityQueue("jobs")
+	until := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
+	if _, err := jobs.Push(t.Context(), 1, []byte("a")); err != nil {
+		t.Fatal(err)
+	}
+	s, err := jobs.Configure(t.Context(), client.Settings{PauseUntil: &until})
+	if err != nil || s.PauseUntil == nil || !s.PauseUntil.Equal(until) {
+		t.Fatalf("%s, %v: want %v", s.Encode(), err, until)
+	}
+	if _, err := jobs.PopMin(t.Context()); !errors.Is(err, client.ErrEmpty) || !strings.Contains(err.Error(), "paused until") {
+		t.Errorf("a pop of a paused queue: %v", err)
+	}
+	if _, err := jobs.Configure(t.Context(), client.Settings{PauseUntil: new(time.Time)}); err != nil {
+		t.Fatal(err)
+	}
+	if item, err := jobs.PopMin(t.Context()); err != nil || string(item.Value) != "a" {
+		t.Errorf("after the pause: %v, %v", item, err)
+	}
+}
+
+// A full queue refuses pushes, and leases beyond max_leased are refused or wait.
+func TestMaxItemsAndMaxLeased(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	jobs := client.New(e.Conn).Queue("jobs")
+	s, err := jobs.Configure(t.Context(), client.Settings{MaxItems: pointer(2), MaxLeased: pointer(1)})
+	if got := text(s, err); got != `{"max_leased":1,"max_items":2}` {
+		t.Fatal(got)
+	}
+	for range 2 {
+		if _, err := jobs.Enqueue(t.Context(), []byte("a")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := jobs.Enqueue(t.Context(), []byte("b")); !errors.Is(err, client.ErrOverloaded) || !strings.Contains(err.Error(), "max_items is 2") {
+		t.Errorf("a push into a full queue: %v", err)
+	}
+	held, err := jobs.Lease(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := jobs.Lease(t.Context()); !errors.Is(err, client.ErrOverloaded) {
+		t.Errorf("a lease too many: %v", err)
+	}
+	if _, err := jobs.Lease(t.Context(), client.Expires(10*time.Millisecond)); !errors.Is(err, client.ErrEmpty) {
+		t.Errorf("a lease too many that waits: %v", err)
+	}
+	if err := held.Ack(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := jobs.Lease(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,249 @@
+package fdbpq_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+)
+
+func maxItems(n int64) func(*fdbpq.Settings) {
+	return func(s *fdbpq.Settings) { s.MaxItems = n }
+}
+
+// Pushes beyond max_items are refused, and those that still fit are not: in order, and groups as one.
+// Ready, leased and delayed items count. Lowering the limit removes nothing.
+func TestMaxItems(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		now := time.Now()
+		for _, q := range []fdbpq.Target{f.queue("jobs"), f.fifoQueue("jobs")} {
+			outcomes := func(what, want string, ops ...fdbpq.Op) {
+				f.Helper()
+				got := ""
+				for _, r := range f.apply(ops...) {
+					if errors.Is(r.Err, fdbpq.ErrFull) {
+						got += "-"
+					} else if r.Err == nil {
+						got += "+"
+					} else {
+						f.Error(r.Err)
+					}
+				}
+				wantEqual(f.T, what, got, want)
+			}
+			push := opPush(q, 1, "a")
+			follow := push
+			follow.Follows = true
+			f.configure(q, maxItems(4))
+			outcomes("pushes", "+++", push, push, push)
+			outcomes("one fits", "+-", push, push)
+			f.apply(op(opPopMin, q))
+			r := f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour}, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})
+			f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: r[0].Lease.Token, Delay: time.Hour})
+			outcomes("one leased, one delayed", "+-", push, push)
+			outcomes("full", "-", push)
+			f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: r[1].Lease.Token})
+			outcomes("a group that does not fit, a push, a group", "--+--", push, follow, push, push, follow)
+			f.configure(q, maxItems(2))
+			outcomes("lowered", "-", push)
+			wantEqual(f.T, "ready", f.apply(op(opLen, q))[0].Len, int64(3))
+			f.configure(q, maxItems(6))
+			outcomes("a group that fits, and one more", "++-", push, follow, push)
+			text := f.apply(push)[0].Err.Error()
+			if !strings.Contains(text, "has 6 items") || !strings.Contains(text, "max_items is 6") {
+				f.Error(text)
+			}
+			f.configure(q, maxItems(0))
+			outcomes("no limit", "+", push)
+		}
+		for _, n := range []int64{-1, fdbpq.MaxCount + 1} {
+			bad := fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: f.queue("jobs"), Configure: maxItems(n)}
+			wantError(f.T, f.apply(bad)[0].Err, fdbpq.ErrSettings)
+		}
+	})
+}
+
+// Items that leave the queue when they are due make room first, in batches and in transactions of
+// a caller's own. Those that only come back do not.
+func TestMaxItemsAndWhatIsDue(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		clock := newClock(time.Now())
+		f.batcher.SetNow(clock.now)
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxItems, s.MaxDeliver = 2, 1 })
+		push := opPush(q, 1, "a")
+		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second}
+		for _, caller := range []bool{false, true} {
+			f.apply(push, push)
+			f.apply(lease, lease)
+			wantError(f.T, f.apply(push)[0].Err, fdbpq.ErrFull)
+			clock.advance(time.Second)
+			if caller {
+				wantError(f.T, f.applyAt(clock.now(), push)[0].Err, nil)
+			} else {
+				wantError(f.T, f.apply(push)[0].Err, nil)
+			}
+			wantEqual(f.T, "ready", f.apply(op(opLen, q))[0].Len, int64(1))
+			f.apply(op(opPopMin, q))
+		}
+		wantEqual(f.T, "dead", f.length(q.DeadLetters()), int64(4))
+
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 0 })
+		f.apply(push, push)
+		f.apply(lease, lease)
+		clock.advance(time.Second)
+		wantError(f.T, f.apply(push)[0].Err, fdbpq.ErrFull)
+	})
+}
+
+// What is due and cannot be read does not keep pushes from an answer.
+func TestMaxItemsBesideCorruptItem(t *testing.T) {
+	f := onMem(t)
+	f.corrupt = true
+	q := f.queue("jobs")
+	f.configure(q, maxItems(1))
+	clock := newClock(time.Now())
+	f.batcher.SetNow(clock.now)
+	push := opPush(q, 1, "a")
+	f.apply(push)
+	f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second})
+	for _, pair := range f.stored(f.priority) {
+		if strings.Contains(string(pair.Key), "\x02h\x00") && len(pair.Value) > 0 {
+			write(f, func(tx kv.Transaction) { tx.Set(pair.Key, []byte("x")) })
+		}
+	}
+	clock.advance(time.Hour)
+	wantError(t, f.apply(push)[0].Err, fdbpq.ErrFull)
+}
+
+// A queue without a limit is not read more than its settings, and its pushes do not conflict; those to
+// a queue with one conflict with what changes the number of items.
+func TestMaxItemsConflicts(t *testing.T) {
+	for _, limit := range []int64{0, 1000} {
+		f := onMem(t)
+		q := f.queue("jobs")
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxItems, s.AckWait = limit, time.Minute })
+		f.push(q, 1, "a")
+		tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.Push(tx, 1, message("b")); err != nil {
+			t.Fatal(err)
+		}
+		f.push(q, 1, "c")
+		if _, err = tx.Commit().Get(); errors.Is(err, kv.ErrConflict) != (limit > 0) {
+			t.Errorf("limit %d: %v", limit, err)
+		}
+	}
+}
+
+// Retiring a queue whose items a program has removed with the recipe does not conflict with a push.
+func TestRetireBesidePush(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("jobs")
+	f.push(q, 1, "a")
+	write(f, func(tx kv.Transaction) { q.ClearItems(tx) })
+	mark := fdbpq.NewMark()
+	f.retire("empty", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
+	tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Push(tx, 1, message("b")); err != nil {
+		t.Fatal(err)
+	}
+	f.retire("again", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
+	if _, err := tx.Commit().Get(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Many push, pop, lease and acknowledge at the same time: there are never more items than the limit, as
+// the store has it after each push, and in the end exactly that many fit.
+func TestMaxItemsRaces(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		const limit, workers, each = 7, 4, 40
+		f.configure(q, maxItems(limit))
+		var wg sync.WaitGroup
+		for w := range workers {
+			wg.Go(func() {
+				b := fdbpq.NewBatcher(f.db, f.Keyspace)
+				var tokens []fdbpq.Token
+				for n := range each {
+					ops := []fdbpq.Op{opPush(q, int64(n%3), fmt.Sprint(w, n))}
+					switch n % 4 {
+					case 1:
+						ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})
+					case 2:
+						ops = append(ops, op(opPopMin, q))
+					case 3:
+						if len(tokens) > 0 {
+							ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: tokens[0]})
+							tokens = tokens[1:]
+						}
+					}
+					ops = append(ops, fdbpq.Op{Kind: fdbpq.OpInfo, Queue: q})
+					results, err := b.Apply(f.ctx, ops)
+					if err != nil {
+						f.Error(err)
+						return
+					}
+					for i := range results {
+						if results[i].Err == nil && ops[i].Kind == fdbpq.OpLease {
+							tokens = append(tokens, results[i].Lease.Token)
+						}
+					}
+					if i := results[len(results)-1].Info; i.Ready+i.Leased+i.Delayed > limit {
+						f.Errorf("there are %+v: want at most %d", i, limit)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		info := f.apply(fdbpq.Op{Kind: fdbpq.OpInfo, Queue: q})[0].Info
+		for n := info.Ready + info.Leased; n < limit; n++ {
+			wantError(f.T, f.apply(opPush(q, 1, "x"))[0].Err, nil)
+		}
+		wantError(f.T, f.apply(opPush(q, 1, "x"))[0].Err, fdbpq.ErrFull)
+		f.check()
+	})
+}
+
+// Whatever becomes of commits, there are never more items than the limit, and a push that was done
+// counts.
+func TestMaxItemsWithFaults(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	f, faults := onFaults(t, faultkv.Options{})
+	q := f.queue("jobs")
+	f.configure(q, maxItems(20))
+	kinds := append([]faultkv.Fault{faultkv.Conflict}, unanswered...)
+	for range 60 {
+		for range random.IntN(3) {
+			faults.Next(kinds[random.IntN(len(kinds))])
+		}
+		results, err := f.batcher.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "a"), opPush(q, 1, "b")})
+		if err != nil && !kv.MaybeCommitted(err) {
+			t.Fatal(err)
+		}
+		full := err == nil && errors.Is(results[1].Err, fdbpq.ErrFull)
+		if n := f.length(q); n > 20 || full && n < 20 {
+			t.Fatalf("%d items; refused: %v", n, full)
+		}
+		if random.IntN(4) == 0 {
+			if _, err := f.take(q.PopMin); err != nil && !errors.Is(err, fdbpq.ErrEmpty) && !kv.MaybeCommitted(err) {
+				t.Fatal(err)
+			}
+		}
+	}
+}

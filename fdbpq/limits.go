@@ -139,7 +139,7 @@ func (t *txOps) beginPushLimits() error {
 	return nil
 }
 
-// count waits for what beginPushLimits started. If the queue has no room for all its pushes, what is due
+// countItems waits for what beginPushLimits started. If the queue has no room for all its pushes, what is due
 // in it has to come back first, because items may leave the queue then.
 func (t *txOps) countItems(q *queueOps) error {
 	for _, counter := range q.limits.counters {

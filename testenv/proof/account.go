@@ -29,6 +29,7 @@ type account struct {
 	takers     int   // those of them that may be gone for good
 	openLeases int   // items that leases of unknown outcome may have taken
 	openFrom   int64 // when the first of these pops and leases was sent
+	last       int64 // when the last operation was answered
 	tolerance  int64 // between a time by the clock of a bridge and the history's
 	problems   []error
 }
@@ -71,6 +72,7 @@ func (h *History) newAccount(queue string, ops []*Operation) *account {
 		tolerance: h.Skew + clockSlack,
 	}
 	for _, op := range ops {
+		a.last = max(a.last, op.Return)
 		if op.Kind == Push {
 			a.pushes[op.Value] = op
 			if op.Outcome == Done {
@@ -111,6 +113,24 @@ func (a *account) addOpen(op *Operation, mortal bool) {
 		}
 	}
 	a.openFrom = min(a.openFrom, op.Call)
+}
+
+// expiry returns when the item of a push expires, by the clock of the history. One bridge reckons from
+// the push on, and another one may serve the item. Unless simple, what a pop of unknown outcome took
+// may come back too late.
+func (a *account) expiry(push *Operation, simple bool) hold {
+	if push.TTL == 0 {
+		return hold{math.MaxInt64, math.MaxInt64}
+	}
+	answered := push.Return
+	if push.open() {
+		answered = math.MaxInt64
+	}
+	h := hold{push.Call + push.TTL - 2*a.tolerance, later(later(answered, push.TTL), 2*a.tolerance)}
+	if !simple {
+		h.from = min(h.from, a.openFrom)
+	}
+	return h
 }
 
 // certain reports whether nothing in the queue depends on operations of unknown outcome, but
@@ -194,10 +214,13 @@ func (a *account) see(op *Operation, item Item) (id fdbpq.ID, ok bool) {
 }
 
 // missing returns the values that were seen, or whose push was acknowledged, but that
-// nobody popped or may have acknowledged.
+// nobody popped or may have acknowledged, and that have not expired.
 func (a *account) missing() []string {
 	var missing []string
 	for value := range a.ids {
+		if push := a.pushes[value]; push.TTL > 0 && a.expiry(push, true).from <= a.last {
+			continue
+		}
 		if a.settled[value] == nil && !a.maybe[value] {
 			missing = append(missing, value)
 		}
@@ -224,6 +247,7 @@ func (h *History) CheckLeft(left map[string][]string) error {
 	names, ops := h.byQueue()
 	for _, name := range names {
 		a := h.newAccount(name, ops[name])
+		a.last = math.MaxInt64
 		there := map[string]bool{}
 		for _, value := range left[name] {
 			push := a.pushes[value]

@@ -40,6 +40,7 @@ type simulation struct {
 	last       *proof.Operation
 	h          proof.History
 	leases
+	expiring
 }
 
 // simulate makes a history of n operations, and what is left then.
@@ -47,8 +48,8 @@ func simulate(seed uint64, bug string, clear bool, n int) *simulation {
 	s := &simulation{
 		random: rand.New(rand.NewPCG(seed, 0)), bug: bug, clear: clear,
 		values: map[fdbpq.ID]string{},
-		leases: leases{of: map[fdbpq.ID]*leased{}},
-		h:      proof.History{Name: "simulation", OneByOne: true},
+		leases: leases{of: map[fdbpq.ID]*leased{}}, expiring: expiring{at: map[fdbpq.ID]int64{}},
+		h: proof.History{Name: "simulation", OneByOne: true},
 	}
 	overlap := int64(25)
 	if clear {
@@ -80,7 +81,7 @@ func simulate(seed uint64, bug string, clear bool, n int) *simulation {
 // strikes says whether to add the bug here.
 func (s *simulation) strikes(bug string) bool {
 	often := 10
-	if slices.Contains(leaseBugs(), bug) { // there are fewer occasions
+	if slices.Contains(leaseBugs(), bug) || slices.Contains(expiryBugs(), bug) { // there are fewer occasions
 		often = 3
 	}
 	if s.bug != bug || s.random.IntN(often) > 0 {
@@ -94,6 +95,13 @@ func (s *simulation) do(i int, op *proof.Operation) {
 	switch x := s.random.IntN(100); {
 	case x < 34:
 		op.Kind, op.Priority, op.Value = proof.Push, s.random.Int64N(3), fmt.Sprint("v", i)
+		if s.random.IntN(5) == 0 {
+			op.Delay = 40 * unit
+		}
+		// That something has expired would explain most other bugs.
+		if s.random.IntN(4) == 0 && (s.bug == "" || slices.Contains(expiryBugs(), s.bug)) {
+			op.TTL = (50 + s.random.Int64N(100)) * unit
+		}
 		s.push(op)
 	case x < 44:
 		op.Kind = proof.PopMin
@@ -142,7 +150,15 @@ func (s *simulation) push(op *proof.Operation) {
 	if s.strikes("lost push") {
 		return
 	}
-	s.insert(id)
+	if op.TTL > 0 {
+		s.at[id] = s.now + op.TTL/unit
+	}
+	if op.Delay > 0 {
+		s.of[id] = &leased{until: s.now + op.Delay/unit, delayed: true}
+		s.away = append(s.away, id)
+	} else {
+		s.insert(id)
+	}
 	if !s.clear && s.random.IntN(30) == 0 {
 		op.Outcome, op.ID = proof.Lost, ""
 	}
@@ -187,6 +203,9 @@ func (s *simulation) peek(op *proof.Operation) {
 }
 
 func (s *simulation) pop(op *proof.Operation) {
+	if s.missesExpiry(op); op.ID != "" {
+		return
+	}
 	if len(s.items) == 0 || s.strikes("false empty") {
 		op.Outcome = proof.Empty
 		return
@@ -219,10 +238,11 @@ func (s *simulation) putBack() {
 	s.held = s.held[1:]
 	if s.random.IntN(2) == 0 { // pushed again
 		again := s.newID(id.Priority)
-		s.values[again] = s.values[id]
+		s.values[again], s.at[again] = s.values[id], s.at[id]
 		id = again
 	}
 	s.insert(id)
+	s.expire()
 }
 
 // A working queue passes: always if the order is clear, and nearly always if operations
@@ -258,6 +278,8 @@ func leaseBugs() []string {
 	}
 }
 
+func expiryBugs() []string { return []string{"expired and served", "expired early"} }
+
 // Each kind of bug is found: always if nothing else can explain what was seen, and
 // mostly if operations overlap.
 func TestCheckerFinds(t *testing.T) {
@@ -265,7 +287,7 @@ func TestCheckerFinds(t *testing.T) {
 		"swapped pops", "lost push", "doubled pop", "stale peek", "wrong len",
 		"wrong place", "false empty", "refused, but done",
 	}
-	for _, bug := range append(bugs, leaseBugs()...) {
+	for _, bug := range slices.Concat(bugs, leaseBugs(), expiryBugs()) {
 		t.Run(bug, func(t *testing.T) {
 			first := flags.firstSeed(t)
 			for _, clear := range []bool{true, false} {

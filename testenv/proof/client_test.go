@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
@@ -157,6 +158,12 @@ func message(op *proof.Operation, padding int) (m client.Message) {
 		m.Value = pad(op.Value, padding)
 		if padding%3 == 1 {
 			m.Headers = nats.Header{"Value": {op.Value}}
+		}
+		if op.Delay > 0 {
+			m = m.With(client.Delay(time.Duration(op.Delay)))
+		}
+		if op.TTL > 0 {
+			m = m.With(client.TTL(time.Duration(op.TTL)))
 		}
 	}
 	return m
@@ -343,6 +350,12 @@ func (w *workload) next(c *caller, open *openPops) (op proof.Operation, padding 
 			op.Priority = w.random.Int64N(4) - 1
 		}
 		padding = w.padding()
+		if w.random.IntN(5) == 0 {
+			op.Delay = w.random.Int64N(int64(maxDelay))
+		}
+		if w.random.IntN(5) == 0 {
+			op.TTL = int64(fdbpq.MinTTL) + w.random.Int64N(int64(maxDelay))
+		}
 	}
 	return op, padding
 }

@@ -20,6 +20,9 @@
 // that. A token is good for one delivery, which its fence names: an acknowledgement counts
 // exactly if nobody got the item since. Deliveries are counted right.
 //
+// An item that expires may be gone for whoever asks after that, and is served to nobody who does.
+// Whoever has leased it may acknowledge it. No other item may be gone.
+//
 // # Clocks
 //
 // Due times go by the clocks of the bridges, which differ from that of the clients by
@@ -137,9 +140,11 @@ type Operation struct {
 	Fence int64 `json:"fence,omitempty"`
 	// Wait is the length of the leases that are asked for, or of that which is extended.
 	Wait int64 `json:"wait,omitempty"`
-	// Delay and Snooze are those of Nak.
+	// Delay is that of Push and Nak, Snooze that of Nak.
 	Delay  int64 `json:"delay,omitempty"`
 	Snooze bool  `json:"snooze,omitempty"`
+	// TTL is after how long the item of a Push expires; 0 is never.
+	TTL int64 `json:"ttl,omitempty"`
 	// Until is the end of a lease according to the answer to Extend.
 	Until   int64   `json:"until,omitempty"`
 	Len     int64   `json:"len,omitempty"`

@@ -26,7 +26,7 @@ type grip struct {
 var waits = []time.Duration{fdbpq.MinLease, 2 * fdbpq.MinLease, 4 * fdbpq.MinLease}
 
 const (
-	// maxDelay bounds the delays of negative acknowledgements.
+	// maxDelay bounds the delays of negative acknowledgements and pushes.
 	maxDelay = 300 * time.Millisecond
 	// maxWait bounds how long requests wait for an item.
 	maxWait = 100 * time.Millisecond

@@ -29,6 +29,7 @@ type queueModel struct {
 	settled  []bool     // whether anybody got, or acknowledged, the item
 	next     []fences   // of the leases that clients know of
 	holds    []hold     // when held items come back
+	expiry   []hold     // when items expire: maybe gone from from on, certainly after by
 	oneByOne bool
 	ordered  bool // no item comes back from a pop, so the order of pushes can be checked
 
@@ -64,7 +65,9 @@ func (m *queueModel) apply(s state, p *step) (ok bool, after state) {
 	switch p.kind {
 	case stepPush:
 		ok = s.items[p.item].status == away && m.inOrder(&s, p)
-		s.push(p.item)
+		if s.push(p.item); p.delayed {
+			s.delay(p.item, p.hold)
+		}
 	case stepServe:
 		ok = m.serve(&s, p)
 	case stepLen:
@@ -72,7 +75,7 @@ func (m *queueModel) apply(s state, p *step) (ok bool, after state) {
 	case stepSettle:
 		ok = m.settle(&s, p)
 	case stepStale:
-		ok = !s.items[p.item].holds(p.fence) || !m.simple && m.openFrom <= p.end
+		ok = !s.items[p.item].holds(p.fence) || m.mayHaveExpired(s.items[p.item], p) || !m.simple && m.openFrom <= p.end
 	case stepMaySettle:
 		switch {
 		case s.items[p.item].holds(p.fence) && !s.over:
@@ -104,8 +107,9 @@ func (m *queueModel) restore(s *state, item int) bool {
 		s.push(item)
 		return true
 	}
-	for i := range m.ids { // the pop took it when it may have been back: see mayTake
-		if !m.simple && same(i) && s.items[i].held() && s.items[item].status == away {
+	for i := range m.ids { // the pop took it when it may have been back, or expired: see mayTake
+		expires := m.expiry[i].from != math.MaxInt64
+		if !m.simple && same(i) && (s.items[i].held() || expires && s.items[i].status == ready) && s.items[item].status == away {
 			s.take(i)
 			s.push(item)
 			return true
@@ -114,14 +118,20 @@ func (m *queueModel) restore(s *state, item int) bool {
 	return false
 }
 
-// mustBeThere reports whether an item is served to all requests sent at a time or later.
-func (m *queueModel) mustBeThere(i itemState, sent int64) bool {
-	return i.status == ready || i.held() && m.holds[i.hold].by < sent
+// mustBeThere reports whether an item is served to all requests that are sent and answered at these
+// times.
+func (m *queueModel) mustBeThere(item int, i itemState, sent, answered int64) bool {
+	return (i.status == ready || i.held() && m.holds[i.hold].by < sent) && answered < m.expiry[item].from
 }
 
-// mayBeThere reports whether an item can be served to a request answered at a time.
-func (m *queueModel) mayBeThere(i itemState, answered int64) bool {
-	return i.status == ready || i.held() && m.holds[i.hold].from <= answered
+// mayBeThere reports whether an item can be served to a request sent and answered at these times.
+func (m *queueModel) mayBeThere(item int, i itemState, sent, answered int64) bool {
+	return (i.status == ready || i.held() && m.holds[i.hold].from <= answered) && sent <= m.expiry[item].by
+}
+
+// mayHaveExpired reports whether the item of a token may have been removed because it had expired.
+func (m *queueModel) mayHaveExpired(i itemState, p *step) bool {
+	return m.expiry[p.item].from <= p.end && (i.status != leased || m.holds[i.hold].from <= p.end)
 }
 
 // order returns the index of the n-th item from an end.
@@ -138,9 +148,9 @@ func (m *queueModel) isNext(s *state, p *step, want int) bool {
 	for n := range m.ids {
 		i := m.order(n, p.back)
 		if i == want {
-			return m.mayBeThere(s.items[i], p.end)
+			return m.mayBeThere(i, s.items[i], p.call, p.end)
 		}
-		if m.mustBeThere(s.items[i], p.call) {
+		if m.mustBeThere(i, s.items[i], p.call, p.end) {
 			return false
 		}
 	}
@@ -191,11 +201,11 @@ func (m *queueModel) settle(s *state, p *step) bool {
 // count reports whether the result of a len can be right.
 func (m *queueModel) count(s *state, p *step) bool {
 	least, most := int64(0), p.slack
-	for _, i := range s.items {
-		if m.mustBeThere(i, p.call) {
+	for item, i := range s.items {
+		if m.mustBeThere(item, i, p.call, p.end) {
 			least++
 		}
-		if m.mayBeThere(i, p.end) {
+		if m.mayBeThere(item, i, p.call, p.end) {
 			most++
 		}
 	}
@@ -209,7 +219,7 @@ func (m *queueModel) mayTake(s *state, p *step) bool {
 	}
 	end := -1
 	for n := range m.ids {
-		if i := m.order(n, p.back); m.mustBeThere(s.items[i], p.call) {
+		if i := m.order(n, p.back); m.mustBeThere(i, s.items[i], p.call, p.call) {
 			end = i
 			break
 		}
@@ -244,6 +254,9 @@ func (m *queueModel) inOrder(s *state, p *step) bool {
 	}
 	for later := p.item + 1; later < len(m.ids) && m.ids[later].Priority == m.ids[p.item].Priority; later++ {
 		i := s.items[later]
+		if p.end >= m.expiry[later].from { // it may be gone, and the counts begin anew
+			continue
+		}
 		if (i.status == ready || m.simple && i.held()) && (m.oneByOne || m.acked[later] < p.call) {
 			return false
 		}
@@ -281,6 +294,7 @@ func newModel(a *account, oneByOne, simple bool) (*queueModel, map[fdbpq.ID]int,
 		}
 		m.acked = append(m.acked, acked)
 		m.settled = append(m.settled, a.gone[id])
+		m.expiry = append(m.expiry, a.expiry(a.pushes[value], simple))
 		var known fences
 		for _, l := range a.leases[id] {
 			known = append(known, uint16(l.item.Fence))

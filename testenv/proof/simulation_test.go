@@ -20,7 +20,37 @@ type leases struct {
 	ended  bool // only pops follow
 }
 
-// leased is an item that was leased.
+// expiring is the part of a simulation in which items expire.
+type expiring struct {
+	at     map[fdbpq.ID]int64 // in units
+	ghosts []fdbpq.ID         // those that have
+}
+
+// expire removes what has expired from the queue.
+func (s *simulation) expire() {
+	for _, id := range slices.Clone(s.items) {
+		if at := s.at[id]; at > 0 && at <= s.now {
+			s.items = slices.DeleteFunc(s.items, func(x fdbpq.ID) bool { return x == id })
+			s.ghosts = append(s.ghosts, id)
+		}
+	}
+}
+
+// missesExpiry makes a pop get an item that has expired, or lose one that has not.
+func (s *simulation) missesExpiry(op *proof.Operation) {
+	for _, id := range s.ghosts {
+		if s.at[id]+2 < op.Call/unit && s.strikes("expired and served") {
+			s.show(op, id)
+			return
+		}
+	}
+	if len(s.items) > 0 && s.at[s.items[s.end(op)]] > op.Return/unit+2 && s.strikes("expired early") {
+		i := s.end(op)
+		s.items = slices.Delete(s.items, i, i+1)
+	}
+}
+
+// leased is an item that was leased, or pushed with a delay.
 type leased struct {
 	fence, deliveries int64
 	until             int64 // in units
@@ -49,6 +79,7 @@ func (s *simulation) bringBack() {
 		l.late = 0
 		s.comeBack(id)
 	}
+	s.expire()
 }
 
 // comeBack puts a held item back.

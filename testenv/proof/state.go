@@ -41,6 +41,7 @@ func (s *state) set(i int, to itemState) {
 // The transitions of an item, each from the states that the model has made sure of.
 
 func (s *state) push(i int)                      { s.set(i, itemState{status: ready}) }
+func (s *state) delay(i int, hold uint16)        { s.set(i, itemState{status: delayed, hold: hold}) }
 func (s *state) take(i int)                      { s.set(i, itemState{fence: s.items[i].fence}) }
 func (s *state) comeBack(i int)                  { s.set(i, itemState{status: ready, fence: s.items[i].fence}) }
 func (s *state) lease(i int, fence, hold uint16) { s.set(i, itemState{leased, fence, hold}) }

@@ -22,8 +22,8 @@ type step struct {
 	item    int    // pushed, or of the token; -1 for none. With stepServe, acknowledged before
 	fence   uint16 // of the token
 	use     Kind   // of the token
-	delayed bool   // Nak has a delay
-	hold    uint16 // of Nak, Extend, and stepMayLease
+	delayed bool   // Nak or stepPush has a delay
+	hold    uint16 // of Nak, Extend, stepPush and stepMayLease
 
 	served []served // in order
 	asked  int      // how many items
@@ -134,7 +134,11 @@ func (t *translation) push(op *Operation) {
 	if op.open() {
 		end = math.MaxInt64
 	}
-	t.add(op, end, step{kind: stepPush, item: t.numbers[ids[0]]})
+	p := step{kind: stepPush, item: t.numbers[ids[0]], delayed: op.Delay > 0}
+	if p.delayed {
+		p.hold = t.delayHold(op.Call+op.Delay, later(end, op.Delay))
+	}
+	t.add(op, end, p)
 	for _, id := range ids[1:] {
 		t.add(op, math.MaxInt64, step{kind: stepRestore, item: t.numbers[id], text: "push again what a lost pop took: " + op.Value})
 	}
@@ -244,6 +248,11 @@ func (t *translation) slack(op *Operation) int64 {
 	slack := 0
 	for _, call := range t.unseen {
 		if call < op.Return && slack < t.a.open {
+			slack++
+		}
+	}
+	for value, push := range t.a.pushes { // it may have expired before anybody saw it
+		if push.TTL > 0 && push.open() && len(t.a.ids[value]) == 0 && push.Call < op.Return {
 			slack++
 		}
 	}

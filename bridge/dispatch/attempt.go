@@ -96,7 +96,7 @@ func fills(ops []fdbpq.Op) (n int) {
 func ends(ops []fdbpq.Op) (n int) {
 	for i := range ops {
 		switch ops[i].Kind {
-		case fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpTerm:
+		case fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpTerm, fdbpq.OpRemove, fdbpq.OpPurge:
 			n++
 		}
 	}

@@ -247,6 +247,7 @@ func TestRedrive(t *testing.T) {
 			}
 			ok(t, e, kind.pop, nil, "") // the newer one
 			publish(t, e, kind.pop, inbox, `{"expires":"30s"}`)
+			wantLen(t, e, kind.queue[:len(kind.queue)-len(".jobs")], "jobs", 0) // so that the pop has found nothing by now
 			answers(t, e, dead+".redrive", `{"max":1}`, `{"redriven":1}`)
 			select { // a pop that waits is woken
 			case m := <-waits:

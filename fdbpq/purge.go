@@ -60,6 +60,7 @@ func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
 			if err != nil {
 				return false, err
 			}
+			s.bytes += w.size()
 			q.ledger.clearExpiry(&id, expires)
 			q.ledger.lend(&stored{item: Item{ID: id}, pair: pair})
 			if len(pasts) > 0 {

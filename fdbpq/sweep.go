@@ -23,6 +23,7 @@ type sweep struct {
 	last  []byte // the key that it has walked last
 	ended bool   // there are no more
 	done  int64  // items that were changed
+	bytes int    // of what was read
 }
 
 const (
@@ -50,8 +51,8 @@ func (t *txOps) newSweep(l *layout, keys kv.Range, from Progress) *sweep {
 // each calls visit for the items, until the transaction has walked enough, or visit returns false,
 // which leaves the item to the next transaction. Before that it calls prepare for a page of items.
 func (s *sweep) each(prepare func([]kv.KeyValue), visit func(kv.KeyValue) (bool, error)) error {
-	walked, bytes := 0, 0
-	for size := firstSweepPage; walked < sweepItems && bytes < sweepBytes; size = min(4*size, maxSweepPage) {
+	walked := 0
+	for size := firstSweepPage; walked < sweepItems && s.bytes < sweepBytes; size = min(4*size, maxSweepPage) {
 		pairs, err := s.t.tx.Snapshot().GetRange(s.rest, kv.RangeOptions{Limit: size}).Get()
 		if err != nil {
 			return err
@@ -62,7 +63,7 @@ func (s *sweep) each(prepare func([]kv.KeyValue), visit func(kv.KeyValue) (bool,
 				return err
 			}
 			s.last = pair.Key
-			walked, bytes = walked+1, bytes+len(pair.Value)
+			walked, s.bytes = walked+1, s.bytes+len(pair.Value)
 		}
 		if len(pairs) < size {
 			s.ended = true

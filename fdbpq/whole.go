@@ -74,3 +74,15 @@ func (w *wholeItem) expires() (time.Time, error) {
 	}
 	return m.Expires, nil
 }
+
+// size is the number of bytes of ("m") keys that begin has read.
+func (w *wholeItem) size() (n int) {
+	if w.head == nil {
+		return 0
+	}
+	parts, _ := w.head.Get() // whoever needs them has seen the error
+	for _, part := range parts {
+		n += len(part.Value)
+	}
+	return n
+}

@@ -139,6 +139,9 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 		if change.DeadLetter != nil {
 			s.DeadLetter = *change.DeadLetter
 		}
+		if change.DuplicateWindow != nil {
+			s.DuplicateWindow = *change.DuplicateWindow
+		}
 	}
 	return nil
 }
@@ -155,6 +158,9 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
 		return err
 	}
 	if err := checkPushed(m, r.Queue); err != nil {
+		return err
+	}
+	if err := takeKeys(m.Header, &op.Message); err != nil {
 		return err
 	}
 	priorities, given := m.Header[subjects.HeaderPriority]
@@ -175,8 +181,11 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
 func checkNames(h nats.Header, r *subjects.Request) error {
 	for name := range h {
 		if !subjects.RequestHeaderKnown(name) {
-			return fmt.Errorf("%w: unknown header %.64q: of the names that begin with Pq- only %s is known, spelled like that",
-				ErrBadRequest, name, subjects.HeaderPriority)
+			return fmt.Errorf("%w: unknown header %.64q: of the names that begin with Pq- only %s and %s are known, spelled like that",
+				ErrBadRequest, name, subjects.HeaderPriority, subjects.HeaderUnique)
+		}
+		if name == subjects.HeaderUnique && r.Verb != subjects.Push && r.Verb != subjects.Enqueue {
+			return fmt.Errorf("%w: header %s with %s: only a push has one", ErrBadRequest, name, r.Verb)
 		}
 		if name == subjects.HeaderPriority && r.Verb != subjects.Push {
 			return fmt.Errorf("%w: header %s with %s: only a push to a priority queue has one",

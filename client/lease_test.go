@@ -32,7 +32,7 @@ func leasers(e *testenv.Env) []leaser {
 	push := func(ctx context.Context, m client.Message) (client.PushAck, error) { return jobs.PushMsg(ctx, 3, m) }
 	return []leaser{
 		{"priority queue", push, jobs.LeaseMin, jobs.PeekMin, jobs.Len},
-		{"FIFO queue", mail.EnqueueMsg, mail.Lease, mail.Peek, mail.Len},
+		{"FIFO queue", func(ctx context.Context, m client.Message) (client.PushAck, error) { return mail.EnqueueMsg(ctx, m) }, mail.Lease, mail.Peek, mail.Len},
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 type Message struct {
 	Value []byte
 	// Headers are stored with the value and returned with it. Names that begin
-	// with Pq- are reserved.
+	// with Pq- are reserved: see With.
 	Headers nats.Header
 }
 
@@ -35,6 +35,9 @@ type PushAck struct {
 	ID string
 	// Priority is the item's priority, 0 in a FIFO queue.
 	Priority int64
+	// Duplicate says that nothing was pushed, because of MsgID or Unique: the item that was pushed
+	// before has this ID and Priority.
+	Duplicate bool
 }
 
 // PriorityQueue is a handle of a priority queue.
@@ -45,12 +48,13 @@ type PriorityQueue struct{ q queue }
 //
 // Errors: [ErrBadRequest], [ErrTooLarge] and those that every call can return; see
 // the variables of this package.
-func (q *PriorityQueue) Push(ctx context.Context, priority int64, value []byte) (PushAck, error) {
-	return q.PushMsg(ctx, priority, Message{Value: value})
+func (q *PriorityQueue) Push(ctx context.Context, priority int64, value []byte, options ...PushOption) (PushAck, error) {
+	return q.PushMsg(ctx, priority, Message{Value: value}, options...)
 }
 
 // PushMsg is Push of a message with headers. A header Pq-Priority is ignored.
-func (q *PriorityQueue) PushMsg(ctx context.Context, priority int64, m Message) (PushAck, error) {
+func (q *PriorityQueue) PushMsg(ctx context.Context, priority int64, m Message, options ...PushOption) (PushAck, error) {
+	m = m.With(options...)
 	headers := maps.Clone(m.Headers)
 	delete(headers, subjects.HeaderPriority)
 	if priority != 0 { // 0 is the bridge's default
@@ -97,12 +101,13 @@ type Queue struct{ q queue }
 
 // Enqueue adds an item at the end and returns once it is durable. Its errors are
 // those of PriorityQueue.Push.
-func (q *Queue) Enqueue(ctx context.Context, value []byte) (PushAck, error) {
-	return q.EnqueueMsg(ctx, Message{Value: value})
+func (q *Queue) Enqueue(ctx context.Context, value []byte, options ...PushOption) (PushAck, error) {
+	return q.EnqueueMsg(ctx, Message{Value: value}, options...)
 }
 
 // EnqueueMsg is Enqueue of a message with headers.
-func (q *Queue) EnqueueMsg(ctx context.Context, m Message) (PushAck, error) {
+func (q *Queue) EnqueueMsg(ctx context.Context, m Message, options ...PushOption) (PushAck, error) {
+	m = m.With(options...)
 	return q.q.push(ctx, subjects.Enqueue, m.Headers, m.Value)
 }
 
@@ -128,7 +133,7 @@ func (q *queue) push(ctx context.Context, verb subjects.Verb, headers nats.Heade
 	if err != nil || pushed.ID == "" {
 		return PushAck{}, fmt.Errorf("%w: %w: %.64q", ErrUnknownOutcome, ErrBadReply, reply.Data)
 	}
-	ack := PushAck{Queue: pushed.Queue, ID: pushed.ID}
+	ack := PushAck{Queue: pushed.Queue, ID: pushed.ID, Duplicate: pushed.Duplicate}
 	if pushed.Priority != nil {
 		ack.Priority = *pushed.Priority
 	}

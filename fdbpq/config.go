@@ -38,6 +38,10 @@ type Settings struct {
 	// DeadLetter is the name of the dead-letter queue, which is of the same kind and in the
 	// same Keyspace. Not set, it is the queue's DeadLetters.
 	DeadLetter string
+	// DuplicateWindow is how long a second push with the same Message.MsgID is a duplicate: MinLease to
+	// MaxDelay, or NoDuplicateWindow. That of the first push counts. Not set, it is
+	// DefaultDuplicateWindow.
+	DuplicateWindow time.Duration
 
 	unknown []any // names and values of a newer version
 }
@@ -124,6 +128,17 @@ var settingTable = []setting{
 		set:   func(s *Settings, v any) bool { return element(v, &s.DeadLetter) },
 		check: func(s *Settings, l *layout) error { return l.checkDeadLetter(s.DeadLetter) },
 	},
+	{
+		name: "duplicate_window",
+		get:  func(s *Settings) any { return unlessZero(int64(s.DuplicateWindow)) },
+		set:  func(s *Settings, v any) bool { return element(v, (*int64)(&s.DuplicateWindow)) },
+		check: func(s *Settings, _ *layout) error {
+			if s.DuplicateWindow == NoDuplicateWindow {
+				return nil
+			}
+			return checkBounds(s.DuplicateWindow, MinLease, MaxDelay)
+		},
+	},
 }
 
 func unlessZero(n int64) any {
@@ -191,6 +206,21 @@ func (s *Settings) clone() *Settings {
 	c := *s
 	c.Backoff = append([]time.Duration(nil), s.Backoff...) // nil if it is empty
 	return &c
+}
+
+// Values of Settings.DuplicateWindow.
+const (
+	DefaultDuplicateWindow = 2 * time.Minute
+	// NoDuplicateWindow means that message ids are not remembered.
+	NoDuplicateWindow time.Duration = -1
+)
+
+// window is the duplicate window, 0 or less if there is none.
+func (s *Settings) window() time.Duration {
+	if s.DuplicateWindow == 0 {
+		return DefaultDuplicateWindow
+	}
+	return s.DuplicateWindow
 }
 
 // leaseWait is the length of leases.

@@ -35,7 +35,7 @@
 // at its old place. What is given up moves to a dead-letter queue in the same transaction. Times are those of the clock of whoever looks: skew moves the moment at
 // which a lease is over, and nothing else.
 //
-// Conflicts: pushes never conflict with pushes. A pop conflicts with other pops from the
+// Conflicts: pushes never conflict with pushes, unless they have the same MsgID or Unique key. A pop conflicts with other pops from the
 // same end, and with pushes of items that would have come before the one it returned.
 //
 // # How it works
@@ -62,6 +62,7 @@
 //	lease.go, held.go, token.go       leases, acknowledgements, and items that are held
 //	restore.go                        popped items that nobody received, on their way back
 //	config.go, deadletter.go          settings; items that are given up
+//	dedup.go                          pushes that are done once
 //	ledger.go                         the states of an item: all writes of items and counters
 //	due.go                            the time index: what falls due, and when
 //	layout.go, id.go, message.go      the table of keys; ids; the stored form of a message

@@ -112,7 +112,7 @@ func (d *dueHeld) settle(room int, alone bool) (size int, err error) {
 			return 0, nil
 		}
 		g.release(h)
-		g.discard(&h.id)
+		g.discard(h)
 		d.due.dead.bury(d.burial, h, ReasonMaxDeliver)
 		return size, nil
 	}

@@ -18,11 +18,13 @@ import (
 //
 // An item that is back in ("i") keeps its history in
 //
-//	("a", priority, count, random) = (deliveries, fence, wait) or (deliveries, fence, wait, reason)
+//	("a", priority, count, random) = (deliveries, fence, wait), (deliveries, fence, wait, reason)
+//	                                 or (deliveries, fence, wait, reason, unique key)
 //
 // The record is a varint, and a tuple of that length: (1, state, deliveries, fence, due, wait,
-// end), times in microseconds, or the same with 2 and a reason at its end. The reason is that
-// of the last negative acknowledgement that gave one.
+// end), times in microseconds; or the same with 2 and a reason at its end, or with 3, a reason and a
+// unique key. The reason is that of the last negative acknowledgement that gave one, and may be empty
+// before a unique key.
 //
 // # Why a late acknowledgement never touches a later delivery
 //
@@ -40,11 +42,12 @@ type held struct {
 	wait       time.Duration // length of the lease
 	end        End           // that the item was leased from
 	reason     string        // of a negative acknowledgement
+	unique     string        // its unique key
 	value      []byte        // as stored
 }
 
 // maxHeldValue is the longest stored value that fits behind a record without a reason. Those of this
-// package are shorter, and have room for a reason.
+// package are shorter, and have room for a reason and a unique key.
 const maxHeldValue = kv.MaxValueSize - maxRecord
 
 // maxRecord is at least the length of a record without a reason, and of its length.
@@ -62,11 +65,12 @@ const (
 	heldStates = 2 // the number of states
 )
 
-// The first element of a record. Versions of this package that do not know reasons read
-// records without one.
+// The first element of a record. Versions of this package that do not know reasons or unique keys
+// read records without.
 const (
 	heldVersion       = 1
 	heldVersionReason = 2
+	heldVersionUnique = 3
 )
 
 // counter is the last element of the key that counts items in the state.
@@ -95,7 +99,11 @@ func (h *held) encode() []byte {
 	fields := tuple.Tuple{
 		int64(heldVersion), int64(h.state), h.deliveries, h.fence, h.due.UnixMicro(), h.wait.Microseconds(), int64(h.end),
 	}
-	if h.reason != "" {
+	switch {
+	case h.unique != "":
+		fields[0] = int64(heldVersionUnique)
+		fields = append(fields, []byte(h.reason), []byte(h.unique))
+	case h.reason != "":
 		fields[0] = int64(heldVersionReason)
 		fields = append(fields, []byte(h.reason))
 	}
@@ -116,15 +124,20 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 	}
 	var fields [7]int64
 	want := len(fields)
-	if len(record) > 0 && record[0] == int64(heldVersionReason) {
+	switch {
+	case len(record) > 0 && record[0] == int64(heldVersionReason):
 		want++
+	case len(record) > 0 && record[0] == int64(heldVersionUnique):
+		want += 2
 	}
 	if len(record) != want {
 		return nil, fmt.Errorf("%w: held item %s: %d fields of its record: want %d", ErrCorrupt, id, len(record), want)
 	}
-	var reason []byte
-	if want > len(fields) && !element(record[len(fields)], &reason) {
-		return nil, fmt.Errorf("%w: held item %s: reason of its record", ErrCorrupt, id)
+	var texts [2][]byte // reason and unique key
+	for i, text := range record[len(fields):] {
+		if !element(text, &texts[i]) {
+			return nil, fmt.Errorf("%w: held item %s: text %d of its record", ErrCorrupt, id, i)
+		}
 	}
 	for i := range fields {
 		if !element(record[i], &fields[i]) {
@@ -133,10 +146,10 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 	}
 	h := &held{
 		id: *id, state: heldState(fields[1]), deliveries: fields[2], fence: fields[3],
-		due: time.UnixMicro(fields[4]), wait: time.Duration(fields[5]) * time.Microsecond, end: End(fields[6]), reason: string(reason),
-		value: data[used+int(n):],
+		due: time.UnixMicro(fields[4]), wait: time.Duration(fields[5]) * time.Microsecond, end: End(fields[6]),
+		reason: string(texts[0]), unique: string(texts[1]), value: data[used+int(n):],
 	}
-	if fields[0] < heldVersion || fields[0] > heldVersionReason || h.state < leased || h.state > delayed || int64(h.end) != fields[6] || h.end > Back ||
+	if fields[0] < heldVersion || fields[0] > heldVersionUnique || h.state < leased || h.state > delayed || int64(h.end) != fields[6] || h.end > Back ||
 		h.deliveries < 0 || h.fence < 1 || !isWait(fields[5]) {
 		return nil, fmt.Errorf("%w: held item %s: record %v", ErrCorrupt, id, fields)
 	}
@@ -148,11 +161,18 @@ type history struct {
 	deliveries, fence int64
 	wait              time.Duration // of the last lease
 	reason            string        // of a negative acknowledgement
+	unique            string        // its unique key
 }
+
+// history returns what is known of the item once it is back in the queue.
+func (h *held) history() history { return history{h.deliveries, h.fence, h.wait, h.reason, h.unique} }
 
 func (h history) encode() []byte {
 	fields := tuple.Tuple{h.deliveries, h.fence, h.wait.Microseconds()}
-	if h.reason != "" {
+	switch {
+	case h.unique != "":
+		fields = append(fields, []byte(h.reason), []byte(h.unique))
+	case h.reason != "":
 		fields = append(fields, []byte(h.reason))
 	}
 	return fields.Pack()
@@ -170,14 +190,16 @@ func parseHistory(id *ID, data []byte) (h history, err error) {
 			break
 		}
 	}
-	var reason []byte
-	if err == nil && len(rest) > 0 {
-		reason, rest, err = tuple.DecodeBytes(rest)
+	var texts [2][]byte // reason and unique key
+	for i := range texts {
+		if err == nil && len(rest) > 0 {
+			texts[i], rest, err = tuple.DecodeBytes(rest)
+		}
 	}
 	if err != nil || len(rest) > 0 || fields[0] < 0 || fields[1] < 1 || !isWait(fields[2]) {
 		return history{}, fmt.Errorf("%w: history of item %s: %x", ErrCorrupt, id, data)
 	}
-	return history{fields[0], fields[1], time.Duration(fields[2]) * time.Microsecond, string(reason)}, nil
+	return history{fields[0], fields[1], time.Duration(fields[2]) * time.Microsecond, string(texts[0]), string(texts[1])}, nil
 }
 
 // isWait reports whether a lease may last that many microseconds. Other versions may have

@@ -11,6 +11,12 @@ type Message struct {
 	Value []byte
 	// Headers travel with the value unchanged. nil means none.
 	Headers map[string][]string
+	// MsgID names the push, so that it is done once: see Settings.DuplicateWindow. "" means none;
+	// at most MaxKey bytes.
+	MsgID string
+	// Unique is a key that no other item has as long as this one is in the queue, ready, leased or
+	// delayed. "" means none; at most MaxKey bytes.
+	Unique string
 	// DeadLetter says how the message came into a dead-letter queue; nil for all others.
 	DeadLetter *DeadLetter
 }
@@ -18,6 +24,11 @@ type Message struct {
 // size is about the number of bytes that the message takes in a transaction.
 func (m Message) size() int {
 	n := len(m.Value) + m.DeadLetter.size()
+	for _, key := range []string{m.MsgID, m.Unique} {
+		if key != "" {
+			n += textSize(key)
+		}
+	}
 	for name, values := range m.Headers {
 		n += textSize(name)
 		for _, v := range values {

@@ -200,7 +200,7 @@ func (r *heldRead) find(l *layout, token *Token) (*heldItem, error) {
 		}
 		h := &held{
 			id: token.ID, deliveries: history.deliveries, fence: history.fence, wait: history.wait, end: token.End,
-			reason: history.reason, value: value,
+			reason: history.reason, unique: history.unique, value: value,
 		}
 		return &heldItem{held: h, ready: true}, nil
 	}
@@ -215,10 +215,10 @@ func roomFor(ops []Op) int {
 		room -= restoreOverhead
 		switch ops[i].Kind {
 		case OpPush:
-			room -= ops[i].Message.size()
+			room -= ops[i].Message.size() + ops[i].Queue.layout().dedupSize(&ops[i].Message)
 		case OpRestore:
 			if item := ops[i].Item; item != nil {
-				room -= item.size()
+				room -= item.size() + ops[i].Queue.layout().dedupSize(&item.Message)
 			}
 		}
 	}
@@ -273,7 +273,7 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *R
 	g.claim(h)
 	switch op.Kind {
 	case OpAck:
-		g.discard(&h.id)
+		g.discard(h.held)
 		result.wait = h.wait
 	case OpNak:
 		h.fence++ // ends the token
@@ -328,7 +328,7 @@ func (t *txOps) buryOne(g *ledger, op *Op, h *heldItem, p *burial, result *Resul
 		reason = cmp.Or(cleanText(op.Reason, MaxTermReason), ReasonTerminated)
 	}
 	g.claim(h)
-	g.discard(&h.id)
+	g.discard(h.held)
 	t.dead.bury(p, h.held, reason)
 	return nil
 }
@@ -364,7 +364,8 @@ func (t *txOps) leaseItem(q *queueOps, i int, s *stored, encoded []byte, wait ti
 	result.wait = wait
 	h := &held{
 		id: s.item.ID, state: leased, deliveries: past.deliveries + 1, fence: past.fence + 1,
-		due: t.now.Add(wait), wait: wait, end: op.End, reason: past.reason, value: s.pair.Value,
+		due: t.now.Add(wait), wait: wait, end: op.End, reason: past.reason,
+		unique: s.item.Unique, value: s.pair.Value,
 	}
 	q.ledger.lend(s)
 	q.ledger.forget(&h.id, encoded)

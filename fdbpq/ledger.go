@@ -13,6 +13,9 @@ import (
 //	lent    not in ("i"), and not counted; its ("m") keys stay, and a staged pop, or
 //	        this transaction, keeps its value
 //	held    at its key in ("h"), and counted as leased or delayed; its ("m") keys stay
+//
+// and in all of these has its unique key, if it has one, or
+//
 //	gone    without any key
 //
 // and moves between these states like this:
@@ -49,6 +52,7 @@ type ledger struct {
 // add writes an item, with ("m") keys if its id says so.
 func (g *ledger) add(id *ID, m *Message) {
 	g.tally(id, 1)
+	g.keepUnique(id, m)
 	if !id.hasMeta() {
 		g.tx.Set(g.l.itemKey(id), g.l.format.encode(m.Value))
 		return
@@ -91,7 +95,7 @@ func (g *ledger) release(h *held) {
 // putBack returns a lent item to its old place, with its history.
 func (g *ledger) putBack(h *held) {
 	g.giveBack(&h.id, h.value)
-	g.tx.Set(g.l.historyKey(&h.id), history{h.deliveries, h.fence, h.wait, h.reason}.encode())
+	g.tx.Set(g.l.historyKey(&h.id), h.history().encode())
 }
 
 // claim lends an item that a token holds.
@@ -106,10 +110,11 @@ func (g *ledger) claim(h *heldItem) {
 }
 
 // discard removes the rest of a lent item, which need not have been read.
-func (g *ledger) discard(id *ID) {
-	if id.hasMeta() {
-		g.tx.ClearRange(g.l.metaRange(id))
+func (g *ledger) discard(h *held) {
+	if h.id.hasMeta() {
+		g.tx.ClearRange(g.l.metaRange(&h.id))
 	}
+	g.freeUnique(&h.id, h.unique)
 	g.wrote = true
 }
 
@@ -118,6 +123,7 @@ func (g *ledger) removeRest(s *stored) {
 	for _, part := range s.parts {
 		g.tx.Clear(part.Key)
 	}
+	g.freeUnique(&s.item.ID, s.item.Unique)
 	g.wrote = true
 }
 
@@ -135,8 +141,16 @@ func (g *ledger) take(s *stored) {
 }
 
 // restore returns a taken item to its old place, as it was stored, with its history, and
-// lists the queue, which may have left the list of queues meanwhile.
-func (g *ledger) restore(item *Item) {
+// lists the queue, which may have left the list of queues meanwhile. If another item has its unique
+// key by now, it returns without. The error is ErrCorrupt, and then nothing has changed, or one of the store.
+func (g *ledger) restore(item *Item) error {
+	if taken, err := g.takenUnique(item); err != nil {
+		return err
+	} else if taken {
+		if item, err = item.withoutUnique(); err != nil {
+			return err
+		}
+	}
 	if g.l.list != nil {
 		g.l.addToList(g.tx, g.now)
 	}
@@ -149,6 +163,7 @@ func (g *ledger) restore(item *Item) {
 	if o != nil && o.past != nil {
 		g.tx.Set(g.l.historyKey(&item.ID), o.past)
 	}
+	return nil
 }
 
 // tally adds to the counters. Items of other programs are not counted.

@@ -46,21 +46,73 @@ func (f ValueFormat) decode(stored []byte) []byte {
 
 // needsMeta reports whether the message needs ("m") keys.
 func (l *layout) needsMeta(m *Message) bool {
-	return len(m.Headers) > 0 || m.DeadLetter != nil || len(m.Value) > l.format.chunk()
+	return len(m.Headers) > 0 || m.DeadLetter != nil || m.hasKeys() || len(m.Value) > l.format.chunk()
 }
 
 // The values of the ("m") keys, put together, are a varint, a tuple of that length, and the
 // rest of the item's value. The tuple is (1, (name, value, value...), ...), or (2, dead letter,
-// (name, value, value...), ...).
+// (name, value, value...), ...), or (3, (property, its value, ...), (name, value, value...), ...).
 const (
-	metaVersion     = 1
-	metaVersionDead = 2
+	metaVersion      = 1
+	metaVersionDead  = 2
+	metaVersionProps = 3
 )
+
+// The properties of a message that only version 3 has. It may have a dead letter, too.
+const (
+	propMsgID  = "msg_id"
+	propUnique = "unique"
+	propDead   = "dead"
+)
+
+// hasKeys reports whether the message has properties that only version 3 has.
+func (m *Message) hasKeys() bool { return m.MsgID != "" || m.Unique != "" }
+
+// properties returns what decodeProperties reads.
+func (m *Message) properties() (list tuple.Tuple) {
+	if m.MsgID != "" {
+		list = append(list, propMsgID, []byte(m.MsgID))
+	}
+	if m.Unique != "" {
+		list = append(list, propUnique, []byte(m.Unique))
+	}
+	if m.DeadLetter != nil {
+		list = append(list, propDead, m.DeadLetter.encode())
+	}
+	return list
+}
+
+// decodeProperties sets the properties, and reports whether it knows all of them.
+func (m *Message) decodeProperties(from any) bool {
+	list, ok := from.(tuple.Tuple)
+	for ok && len(list) > 1 {
+		var key []byte
+		switch list[0] {
+		case propMsgID:
+			ok = element(list[1], &key)
+			m.MsgID = string(key)
+		case propUnique:
+			ok = element(list[1], &key)
+			m.Unique = string(key)
+		case propDead:
+			var err error
+			m.DeadLetter, err = parseDeadLetter(list[1])
+			ok = err == nil
+		default:
+			ok = false
+		}
+		list = list[2:]
+	}
+	return ok && len(list) == 0
+}
 
 // encodeMeta returns what the ("m") keys hold before the rest of the value.
 func encodeMeta(m *Message) []byte {
 	head := tuple.Tuple{int64(metaVersion)}
-	if m.DeadLetter != nil {
+	switch {
+	case m.hasKeys():
+		head = tuple.Tuple{int64(metaVersionProps), m.properties()}
+	case m.DeadLetter != nil:
 		head = tuple.Tuple{int64(metaVersionDead), m.DeadLetter.encode()}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
@@ -97,8 +149,13 @@ func decodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 			return m, nil, fmt.Errorf("%w: headers: %w: %v", ErrCorrupt, err, head[1])
 		}
 		head = head[2:]
+	case len(head) > 1 && head[0] == int64(metaVersionProps):
+		if !m.decodeProperties(head[1]) {
+			return m, nil, fmt.Errorf("%w: headers: properties %v", ErrCorrupt, head[1])
+		}
+		head = head[2:]
 	default:
-		return m, nil, fmt.Errorf("%w: headers are not of version %d or %d", ErrCorrupt, metaVersion, metaVersionDead)
+		return m, nil, fmt.Errorf("%w: headers are not of version %d to %d", ErrCorrupt, metaVersion, metaVersionProps)
 	}
 	for _, element := range head {
 		name, values, ok := decodeHeader(element)

@@ -15,6 +15,7 @@ func (t *txOps) beginPush(q *queueOps, snapshot kv.Reader) {
 	if len(q.pushes) == 0 {
 		return
 	}
+	q.dedup = t.beginDedup(q, snapshot)
 	if q.l.list != nil && !q.l.recentlyListed(t.now) {
 		q.listEntry = snapshot.Get(q.l.listKey())
 	}
@@ -60,7 +61,13 @@ func (t *txOps) push(q *queueOps) error {
 		}
 		next[p] = count
 	}
+	if err := t.loadDedup(q); err != nil {
+		return err
+	}
 	t.failPushes(q, corrupt)
+	if err := q.dedup.removeOver(&q.ledger); err != nil {
+		return err
+	}
 	t.nextCounts[q.l.prefix] = next
 	unique := uniqueBytes(len(q.pushes))
 	if q.peeks != nil { // only they ask
@@ -72,9 +79,15 @@ func (t *txOps) push(q *queueOps) error {
 		if t.results[i].Err != nil {
 			continue
 		}
+		if first := q.dedup.first(&op.Message); first != nil {
+			t.results[i].Item = Item{ID: *first, PushedAt: first.pushedAt()}
+			t.results[i].Duplicate = true
+			continue
+		}
 		id := newID(p, next[p], t.now, unique[n*uniqueSize:][:uniqueSize], q.l.needsMeta(&op.Message))
 		next[p] = following(next[p])
 		q.ledger.add(&id, &op.Message)
+		q.dedup.pushed(&q.ledger, &id, &op.Message)
 		if q.pushed != nil {
 			q.pushed[id] = struct{}{}
 		}
@@ -137,7 +150,7 @@ func (l *layout) pushSize(m *Message) int {
 	if l.needsMeta(m) {
 		keys += 1 + m.size()/chunkSize
 	}
-	size := m.size() + keys*(3*len(l.prefix)+rest)
+	size := m.size() + l.dedupSize(m) + keys*(3*len(l.prefix)+rest)
 	if l.format == TupleValues { // zero bytes take two
 		size += bytes.Count(m.Value[:min(len(m.Value), l.format.chunk())], []byte{0})
 	}

@@ -8,6 +8,9 @@ const (
 	// the item in replies to pop and peek.
 	HeaderPriority = "Pq-Priority"
 
+	// HeaderUnique is a key of a push, which no other item has as long as this one is in the queue.
+	HeaderUnique = "Pq-Unique"
+
 	// HeaderID is the id of the item, in replies to pop and peek.
 	HeaderID = "Pq-Id"
 
@@ -50,7 +53,7 @@ const (
 	HeaderOutcome = "Pq-Outcome"
 
 	// HeaderMsgID is the header in which NATS clients send the id of a message that
-	// should be stored only once.
+	// should be stored only once within a time.
 	HeaderMsgID = "Nats-Msg-Id"
 
 	// HeaderExpectedStream is the header in which JetStream publishers say which stream
@@ -73,11 +76,11 @@ func IsReserved(name string) bool { return hasPrefixFold(name, Reserved) }
 func IsNATS(name string) bool { return hasPrefixFold(name, "Nats-") }
 
 // RequestHeaderKnown reports whether a request may carry a header of that name. Names
-// that begin with "Pq-", in any case, are ours. Only [HeaderPriority] is known, and
-// only in that spelling, because a request that relies on a header we do not support
+// that begin with "Pq-", in any case, are ours. Only [HeaderPriority] and [HeaderUnique] are known,
+// and only in that spelling, because a request that relies on a header we do not support
 // must fail, not half work. All other names belong to the client, but see [HeaderFate].
 func RequestHeaderKnown(name string) bool {
-	return !IsReserved(name) || name == HeaderPriority
+	return !IsReserved(name) || name == HeaderPriority || name == HeaderUnique
 }
 
 // Headers of NATS's message tracing.

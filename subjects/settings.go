@@ -32,7 +32,13 @@ type Settings struct {
 	MaxDeliver *int
 	// DeadLetter is the name of the queue to which items go that are given up.
 	DeadLetter *string
+	// DuplicateWindow is how long the message id of a push is remembered, MinAckWait to MaxDelay, or
+	// NoDuplicateWindow, which is written as "0s".
+	DuplicateWindow *time.Duration
 }
+
+// NoDuplicateWindow is the duplicate window of a queue that remembers no message ids.
+const NoDuplicateWindow time.Duration = -1
 
 // settingRow is a member of Settings.
 type settingRow struct {
@@ -79,6 +85,20 @@ var settingRows = []settingRow{
 		parse: func(s *Settings, v json.RawMessage) error { return set(&s.DeadLetter)(parseQueueName(v)) },
 		reset: func(s *Settings) { s.DeadLetter = new(string) },
 		json:  func(s *Settings) []byte { return valueJSON(s.DeadLetter, textJSON) },
+	},
+	{
+		name: "duplicate_window",
+		parse: func(s *Settings, v json.RawMessage) error {
+			d, err := parseDuration(v, MinAckWait, MaxDelay)
+			if err == nil && d == 0 {
+				d = NoDuplicateWindow
+			}
+			return set(&s.DuplicateWindow)(d, err)
+		},
+		reset: func(s *Settings) { s.DuplicateWindow = new(time.Duration) },
+		json: func(s *Settings) []byte {
+			return valueJSON(s.DuplicateWindow, func(d time.Duration) []byte { return durationJSON(max(d, 0)) })
+		},
 	},
 }
 

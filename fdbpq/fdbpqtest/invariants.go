@@ -82,6 +82,9 @@ type queue struct {
 	all     map[string]bool  // ready items, by id
 	falls   map[string]int64 // when each key falls due, by (kind, ...), packed
 	due     map[string]int64 // the same, according to the time index
+
+	msgIDs, msgIDEnds map[string]string // values of message ids, and of their entries
+	uniques           map[string]string // unique keys by the item that has them, by id
 }
 
 func (c *checker) problem(format string, args ...any) {
@@ -105,6 +108,8 @@ func (c *checker) queue(root string, fifo bool, name string) *queue {
 			all:    map[string]bool{},
 			falls:  map[string]int64{},
 			due:    map[string]int64{},
+
+			msgIDs: map[string]string{}, msgIDEnds: map[string]string{}, uniques: map[string]string{},
 		}
 		c.queues[id] = q
 	}
@@ -186,6 +191,12 @@ func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte
 		err = q.answer(rest, value)
 	case "t":
 		err = q.dueKey(rest, value)
+	case "d":
+		err = q.msgID(rest, value)
+	case "e":
+		err = q.msgIDEnd(rest, value)
+	case "u":
+		err = q.unique(rest, value)
 	default:
 		err = errors.New("unknown kind of key")
 	}
@@ -227,8 +238,12 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 	deliveries, _ := elementAt[int64](record, 2)
 	fence, _ := elementAt[int64](record, 3)
 	due, isTime := elementAt[int64](record, 4)
-	if err == nil && version == 2 {
+	switch {
+	case err == nil && version == 2:
 		err = checkReason(record, 7)
+		version = 1
+	case err == nil && version == 3:
+		err = checkUnique(record, 7)
 		version = 1
 	}
 	if err != nil || version != 1 || !isState || state < 0 || state > 1 || fence < 1 || deliveries < 0 || deliveries > fence || !isTime {
@@ -251,6 +266,9 @@ func (q *queue) history(key tuple.Tuple, value []byte) error {
 	fence, isFence := elementAt[int64](content, 1)
 	if err == nil && len(content) == 4 {
 		err = checkReason(content, 3)
+		content = content[:3]
+	} else if err == nil && len(content) == 5 {
+		err = checkUnique(content, 3)
 		content = content[:3]
 	}
 	if err != nil || len(content) != 3 || !isInt || !isFence || deliveries < 0 || deliveries > fence {
@@ -442,6 +460,7 @@ func (c *checker) checkQueue(q *queue) {
 		c.problem("queue %s has items or settings and is not listed", q.name)
 	}
 	c.checkDue(q)
+	c.checkDedup(q)
 }
 
 // checkDue compares the time index of a queue with what falls due there.

@@ -151,6 +151,10 @@ func TestUnique(t *testing.T) {
 							held = r.Lease.Token
 						}
 					}
+					if test.free {
+						f.apply(op(opPeekMin, q)) // brings back what is due
+						f.check()                 // finds a key that was left
+					}
 					again := f.apply(opPushOnce(q, "", "k"))[0]
 					if test.free {
 						f.wantDuplicate("free", again, nil)

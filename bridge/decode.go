@@ -167,6 +167,9 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 		if change.MaxItems != nil {
 			s.MaxItems = int64(*change.MaxItems)
 		}
+		if change.DuplicateWindow != nil {
+			s.DuplicateWindow = *change.DuplicateWindow
+		}
 	}
 	return nil
 }
@@ -186,6 +189,9 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
 		return err
 	}
 	if err := takeTimes(m.Header, op); err != nil {
+		return err
+	}
+	if err := takeKeys(m.Header, &op.Message); err != nil {
 		return err
 	}
 	priorities, given := m.Header[subjects.HeaderPriority]

@@ -43,15 +43,21 @@ func (p *encoders) get() *encoder {
 func (p *encoders) put(e *encoder) { p.pool.Put(e) }
 
 // pushed returns the payload of the reply to a push.
-func (e *encoder) pushed(q *dispatch.Queue, item *fdbpq.Item) []byte {
+func (e *encoder) pushed(q *dispatch.Queue, result *fdbpq.Result) []byte {
+	item := &result.Item
 	e.buf = subjects.AppendPushed(e.buf[:0], q.Kind, q.Name, item.ID.String(), item.ID.Priority, item.PushedAt)
+	if result.Duplicate {
+		e.buf = subjects.AppendDuplicate(e.buf)
+	}
 	return e.buf
 }
 
 // pushedBatch returns the payload of the reply to a batch of pushes.
 func (e *encoder) pushedBatch(q *dispatch.Queue, results []fdbpq.Result) []byte {
 	appendID := func(b []byte, i int) []byte { return results[i].Item.ID.AppendTo(b) }
-	e.buf = subjects.AppendPushedBatch(e.buf[:0], q.Name, len(results), appendID, results[0].Item.PushedAt)
+	at, duplicates := duplicatesOf(results)
+	e.buf = subjects.AppendPushedBatch(e.buf[:0], q.Name, len(results), appendID, at)
+	e.buf = subjects.AppendDuplicates(e.buf, duplicates)
 	return e.buf
 }
 
@@ -83,6 +89,9 @@ func settingsOf(s *fdbpq.Settings) (set subjects.Settings) {
 		set.PauseUntil = &s.PauseUntil
 	}
 	set.MaxLeased, set.MaxItems = count(s.MaxLeased), count(s.MaxItems)
+	if s.DuplicateWindow != 0 {
+		set.DuplicateWindow = &s.DuplicateWindow
+	}
 	return set
 }
 
@@ -160,6 +169,7 @@ func (e *encoder) pushers(item *fdbpq.Item) {
 			e.header[name] = values
 		}
 	}
+	setKeys(e.header, &item.Message)
 }
 
 func (e *encoder) set(name string, at int, value string) {

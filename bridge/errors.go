@@ -57,6 +57,7 @@ var wireErrors = []wireError{
 	{err: subjects.ErrQueueName, code: subjects.CodeBadRequest},
 	{err: subjects.ErrVerb, code: subjects.CodeBadRequest},
 	{err: subjects.ErrPriority, code: subjects.CodeBadRequest},
+	{err: subjects.ErrKey, code: subjects.CodeBadRequest},
 	{err: fdbpq.ErrQueueName, code: subjects.CodeBadRequest},
 	{err: fdbpq.ErrID, code: subjects.CodeBadRequest},
 	{err: fdbpq.ErrOp, code: subjects.CodeBadRequest},

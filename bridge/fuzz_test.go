@@ -98,6 +98,7 @@ func FuzzDecodeFrames(f *testing.F) {
 	const block = "NATS/1.0\r\na: b\r\n\r\n"
 	for _, headers := range []string{
 		"", block, "NATS/1.0\r\nPq-Priority: 5\r\n\r\n", "NATS/1.0 503\r\n\r\n", "NATS/1.0\r\n\r\n", "NATS/1.0\r\na: b\nc: d\r\n\r\n",
+		"NATS/1.0\r\nNats-Msg-Id: 1\r\nPq-Unique: k\r\n\r\n", "NATS/1.0\r\nNats-Msg-Id: \r\n\r\n", "NATS/1.0\r\nPq-Unique: k\r\nPq-Unique: k\r\n\r\n",
 		"NATS/1.0\r\nNats-Expected-Stream: jobs\r\n\r\n", "NATS/1.0\r\na:b\r\n\r\n", block + "x", block[:len(block)-2],
 	} {
 		f.Add(true, int64(5), []byte(headers), []byte("value"), []byte{})
@@ -177,6 +178,7 @@ func checkStored(t *testing.T, r subjects.Request, op *fdbpq.Op, payload string)
 			want[name] = append(want[name], carried(value))
 		}
 	}
+	setKeys(want, &fdbpq.Message{MsgID: carried(op.Message.MsgID), Unique: carried(op.Message.Unique)})
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("headers %q came back as %q", want, got)
 	}

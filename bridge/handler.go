@@ -124,14 +124,14 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 // measure adds the headers of a pushed message to the size of its request, and refuses a
 // message that the server could not carry back.
 func (h *handler) measure(r *dispatch.Request, pushed *fdbpq.Message) error {
-	if len(pushed.Headers) == 0 {
+	if len(pushed.Headers) == 0 && pushed.MsgID == "" && pushed.Unique == "" {
 		return nil
 	}
-	headers := headerSize(pushed.Headers)
+	headers := headerSize(pushed.Headers) + keysSize(pushed)
 	if size, most := len(pushed.Value)+headers, h.b.nc.MaxPayload(); int64(size) > most {
 		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d", ErrTooLarge, size, most)
 	}
-	r.Size += headers + headerMemory(pushed.Headers)
+	r.Size += headers + headerMemory(pushed.Headers) + keysMemory(pushed)
 	return nil
 }
 

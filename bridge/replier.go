@@ -152,7 +152,7 @@ func (c *clientReplier) fail(r *dispatch.Request, err error) {
 func (c *clientReplier) sendPushed(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
 	e := c.b.encoders.get()
 	defer c.b.encoders.put(e)
-	return c.b.outbox.sendData(r.Reply, e.pushed(r.Queue, &result.Item), c.endpoint)
+	return c.b.outbox.sendData(r.Reply, e.pushed(r.Queue, result), c.endpoint)
 }
 
 // sendPushedBatch answers a batch of pushes.

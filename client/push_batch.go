@@ -21,6 +21,9 @@ type PushItem struct {
 // order once all of them are durable. After an error none of them is in the queue, unless it
 // is [ErrUnknownOutcome]: then all of them are, or none.
 //
+// An item with [MsgID] or [Unique] (see Message.With) that is a duplicate is not pushed, and has the id of the
+// item that was pushed before. PushBatchDuplicates says which.
+//
 // Items of one priority are served in the order of the slice. A call is never split: it is
 // ErrTooLarge if the items do not fit into a message of NATS or a transaction, and the text
 // has the limit.
@@ -28,6 +31,12 @@ type PushItem struct {
 // Errors: [ErrBadRequest], whose text has the index of the item, [ErrTooLarge], and those
 // that every call can return.
 func (q *PriorityQueue) PushBatch(ctx context.Context, items []PushItem) (ids []string, err error) {
+	ids, _, err = q.PushBatchDuplicates(ctx, items)
+	return ids, err
+}
+
+// PushBatchDuplicates is PushBatch, and returns the indexes of the duplicates.
+func (q *PriorityQueue) PushBatchDuplicates(ctx context.Context, items []PushItem) (ids []string, duplicates []int, err error) {
 	return q.q.pushBatch(ctx, subjects.PushBatch, len(items), func(i int) (int64, *Message) {
 		return items[i].Priority, &items[i].Message
 	})
@@ -35,33 +44,39 @@ func (q *PriorityQueue) PushBatch(ctx context.Context, items []PushItem) (ids []
 
 // EnqueueBatch adds 1 to 4,096 items at the end, as PriorityQueue.PushBatch does.
 func (q *Queue) EnqueueBatch(ctx context.Context, items []Message) (ids []string, err error) {
+	ids, _, err = q.EnqueueBatchDuplicates(ctx, items)
+	return ids, err
+}
+
+// EnqueueBatchDuplicates is EnqueueBatch, and returns the indexes of the duplicates.
+func (q *Queue) EnqueueBatchDuplicates(ctx context.Context, items []Message) (ids []string, duplicates []int, err error) {
 	return q.q.pushBatch(ctx, subjects.EnqueueBatch, len(items), func(i int) (int64, *Message) {
 		return 0, &items[i]
 	})
 }
 
-func (q *queue) pushBatch(ctx context.Context, verb subjects.Verb, n int, item func(i int) (int64, *Message)) ([]string, error) {
+func (q *queue) pushBatch(ctx context.Context, verb subjects.Verb, n int, item func(i int) (int64, *Message)) (ids []string, duplicates []int, err error) {
 	if n > subjects.MaxFrames { // the bridge would say so too, after it has received them
-		return nil, &Error{Code: subjects.CodeTooLarge, Text: fmt.Sprintf("a batch of %d items: want at most %d", n, subjects.MaxFrames)}
+		return nil, nil, &Error{Code: subjects.CodeTooLarge, Text: fmt.Sprintf("a batch of %d items: want at most %d", n, subjects.MaxFrames)}
 	}
 	var payload, headers []byte
 	for i := range n {
 		priority, m := item(i)
 		var err error
 		if headers, err = appendHeaders(headers[:0], m.Headers, verb); err != nil {
-			return nil, &Error{Code: subjects.CodeBadRequest, Text: fmt.Sprintf("item %d: %v", i, err)}
+			return nil, nil, &Error{Code: subjects.CodeBadRequest, Text: fmt.Sprintf("item %d: %v", i, err)}
 		}
 		payload = subjects.AppendFrame(payload, subjects.Frame{Priority: priority, Headers: headers, Value: m.Value})
 	}
 	reply, err := q.request(ctx, verb, nil, payload)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	pushed, err := subjects.ParsePushedBatch(reply.Data)
 	if err != nil || len(pushed.IDs) != n {
-		return nil, fmt.Errorf("%w: %w: %.64q", ErrUnknownOutcome, ErrBadReply, reply.Data)
+		return nil, nil, fmt.Errorf("%w: %w: %.64q", ErrUnknownOutcome, ErrBadReply, reply.Data)
 	}
-	return pushed.IDs, nil
+	return pushed.IDs, pushed.Duplicates, nil
 }
 
 // appendHeaders appends the headers of an item. Those of a priority queue leave the priority

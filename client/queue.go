@@ -16,7 +16,7 @@ import (
 type Message struct {
 	Value []byte
 	// Headers are stored with the value and returned with it. Names that begin
-	// with Pq- are reserved.
+	// with Pq- are reserved: see With.
 	Headers nats.Header
 }
 
@@ -35,6 +35,9 @@ type PushAck struct {
 	ID string
 	// Priority is the item's priority, 0 in a FIFO queue.
 	Priority int64
+	// Duplicate says that nothing was pushed, because of MsgID or Unique: the item that was pushed
+	// before has this ID and Priority.
+	Duplicate bool
 }
 
 // PriorityQueue is a handle of a priority queue.
@@ -128,7 +131,7 @@ func (q *queue) push(ctx context.Context, verb subjects.Verb, headers nats.Heade
 	if err != nil || pushed.ID == "" {
 		return PushAck{}, fmt.Errorf("%w: %w: %.64q", ErrUnknownOutcome, ErrBadReply, reply.Data)
 	}
-	ack := PushAck{Queue: pushed.Queue, ID: pushed.ID}
+	ack := PushAck{Queue: pushed.Queue, ID: pushed.ID, Duplicate: pushed.Duplicate}
 	if pushed.Priority != nil {
 		ack.Priority = *pushed.Priority
 	}

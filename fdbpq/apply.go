@@ -61,6 +61,7 @@ type queueOps struct {
 	length    kv.Future[[]byte]   // for lens
 	listEntry kv.Future[[]byte]   // for pushes; nil if known to be there
 	last      map[int64]lastItems // for pushes, by priority
+	dedup     *dedup              // for pushes; nil unless they have message ids or unique keys
 	pushed    map[ID]struct{}     // for peeks
 	limits    pushLimits
 }
@@ -117,12 +118,10 @@ func group(ops []Op, results []Result, late []*layout) []*queueOps {
 		}
 		if err := op.check(l); err != nil {
 			results[i].Err = err
-			if op.Kind != OpPush { // see failPushes
-				continue
-			}
-		}
-		if op.Kind.seesDue() && isLate(late, l) {
+		} else if op.seesDue() && isLate(late, l) {
 			results[i].Err = ErrBehind
+		}
+		if results[i].Err != nil && op.Kind != OpPush { // see failPushes
 			continue
 		}
 		switch op.Kind {
@@ -179,6 +178,9 @@ func (q *queueOps) looks() bool {
 	return len(q.lens) > 0 || q.infos != nil || q.peeks != nil || len(q.gets) > 0 || len(q.ranks) > 0 || q.edits != nil
 }
 
+// pushesUnique reports whether a push depends on which items are in the queue.
+func (q *queueOps) pushesUnique() bool { return q.dedup != nil && len(q.dedup.uniques) > 0 }
+
 // expect appends to indexes, with room for as many as there will probably be.
 func (q *queueOps) expect(indexes []int, i int) []int {
 	if indexes == nil {
@@ -205,12 +207,12 @@ func (t *txOps) lenAndPush() error {
 	snapshot := t.tx.Snapshot()
 	var looked []*due
 	for _, q := range t.queues {
-		if q.looks() {
+		t.beginPush(q, snapshot)
+		if q.looks() || q.pushesUnique() {
 			q.due.begin()
 			looked = append(looked, &q.due)
 		}
 		q.beginLens(snapshot)
-		t.beginPush(q, snapshot)
 	}
 	if err := bringBack(looked); err != nil {
 		return err
@@ -220,6 +222,9 @@ func (t *txOps) lenAndPush() error {
 		if q.ledger.wrote {
 			q.ledger.flush() // for the lens and infos
 			q.beginLens(snapshot)
+			if q.pushesUnique() {
+				q.dedup.rereadUniques(t.tx, q.l)
+			}
 		}
 		if q.infos != nil {
 			q.infos.begin(snapshot)
@@ -283,7 +288,10 @@ func readOne(r kv.Reader, op Op) single {
 	return single{results[0], results[0].Err}
 }
 
-func (o single) id() (ID, error)     { return o.result.Item.ID, o.err }
+func (o single) id() (ID, error) { return o.result.Item.ID, o.err }
+func (o single) pushed() (ID, bool, error) {
+	return o.result.Item.ID, o.result.Duplicate, o.err
+}
 func (o single) item() (Item, error) { return o.result.Item, o.err }
 func (o single) lease() (Item, Lease, error) {
 	return o.result.Item, o.result.Lease, o.err

@@ -84,6 +84,9 @@ func (b *Batcher) LimitCatchUp(d time.Duration) { b.catchUps = d }
 // together, the whole batch may fail with kv.ErrTooLarge.
 func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 	p := &Pending{batcher: b, ctx: ctx, ops: ops, pushes: len(ops) > 0 && onlyPushes(ops), shrinks: onlyShrink(ops)}
+	if p.pushes && slices.ContainsFunc(ops, func(op Op) bool { return op.Message.Unique != "" }) {
+		p.pushes = false // they bring back what is due, and read what that may have written
+	}
 	early := b.startEarly(p)
 	if readOnly(ops) {
 		now, isDue := b.now(), false
@@ -179,7 +182,7 @@ type Pending struct {
 	batcher *Batcher
 	ctx     context.Context
 	ops     []Op
-	pushes  bool // only pushes
+	pushes  bool // only pushes, all without unique keys
 	shrinks bool // nothing that makes the store larger, but for dead letters
 	receipt []byte
 	// obsolete are receipts of earlier batches, which this one removes.

@@ -49,6 +49,10 @@ type Settings struct {
 	// MaxItems is how many items a push may leave in the queue: ready, leased and delayed, up to MaxCount.
 	// Not set, there is no limit.
 	MaxItems int64
+	// DuplicateWindow is how long a second push with the same Message.MsgID is a duplicate: MinLease to
+	// MaxDelay, or NoDuplicateWindow. That of the first push counts. Not set, it is
+	// DefaultDuplicateWindow.
+	DuplicateWindow time.Duration
 
 	unknown []any // names and values of a newer version
 }
@@ -166,6 +170,17 @@ var settingTable = []setting{
 	},
 	countSetting("max_leased", func(s *Settings) *int64 { return &s.MaxLeased }),
 	countSetting("max_items", func(s *Settings) *int64 { return &s.MaxItems }),
+	{
+		name: "duplicate_window",
+		get:  func(s *Settings) any { return unlessZero(int64(s.DuplicateWindow)) },
+		set:  func(s *Settings, v any) bool { return element(v, (*int64)(&s.DuplicateWindow)) },
+		check: func(s *Settings, _ *layout) error {
+			if s.DuplicateWindow == NoDuplicateWindow {
+				return nil
+			}
+			return checkBounds(s.DuplicateWindow, MinLease, MaxDelay)
+		},
+	},
 }
 
 // countSetting is a setting that is a number of items.
@@ -248,6 +263,21 @@ func (s *Settings) clone() *Settings {
 	c := *s
 	c.Backoff = append([]time.Duration(nil), s.Backoff...) // nil if it is empty
 	return &c
+}
+
+// Values of Settings.DuplicateWindow.
+const (
+	DefaultDuplicateWindow = 2 * time.Minute
+	// NoDuplicateWindow means that message ids are not remembered.
+	NoDuplicateWindow time.Duration = -1
+)
+
+// window is the duplicate window, 0 or less if there is none.
+func (s *Settings) window() time.Duration {
+	if s.DuplicateWindow == 0 {
+		return DefaultDuplicateWindow
+	}
+	return s.DuplicateWindow
 }
 
 // leaseWait is the length of leases.

@@ -14,7 +14,8 @@ import (
 
 // An item that is given up on, because of OpTerm or after the last of Settings.MaxDeliver
 // deliveries, moves to a dead-letter queue in the same transaction. There it is a new item at the end of
-// its priority: with a new id, but the same push time, value and headers, and a DeadLetter.
+// its priority: with a new id, but the same push time, value and headers, and a DeadLetter. It has no
+// message id and no unique key any more.
 //
 // In a Keyspace the dead-letter queue is the one that Settings.DeadLetter names. If that is not set, it
 // is the queue with "-dead" appended to its name. A queue outside a Keyspace has no name that
@@ -216,7 +217,7 @@ func (b *burials) bury(p *burial, h *held, reason string) {
 	}
 	count := p.to.takeNext(h.id.Priority)
 	m := p.item.item.Message
-	m.Expires = time.Time{}
+	m.MsgID, m.Unique, m.Expires = "", "", time.Time{}
 	m.DeadLetter = &DeadLetter{Queue: p.from.l.name(), Reason: reason, At: micros(b.now), Deliveries: h.deliveries, Error: h.reason}
 	id := newID(h.id.Priority, count, pushed, uniqueBytes(1), true)
 	p.to.ledger.add(&id, &m)

@@ -180,11 +180,14 @@ func FuzzHeld(f *testing.F) {
 	f.Add(history{deliveries: 2, fence: 3, wait: time.Second}.encode())
 	h.reason = "no\x00"
 	f.Add(h.encode())
-	f.Add(history{2, 3, time.Second, h.reason, time.Time{}}.encode())
+	f.Add(history{deliveries: 2, fence: 3, wait: time.Second, reason: h.reason}.encode())
 	for _, h.reason = range []string{"no", ""} {
-		h.expires = now
-		f.Add(h.encode())
-		f.Add(history{2, 3, time.Second, h.reason, now}.encode())
+		for _, h.unique = range []string{"", "key\x00"} {
+			for _, h.expires = range []time.Time{{}, now} {
+				f.Add(h.encode())
+				f.Add(h.history().encode())
+			}
+		}
 	}
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}) // a length of 2^64-1
 	record := tuple.Tuple{int64(heldVersion), int64(0), int64(1), int64(1), now.UnixMicro(), int64(1e6), int64(256)}.Pack()
@@ -208,7 +211,9 @@ func FuzzHeld(f *testing.F) {
 
 // FuzzSettings decodes settings. Without an error, all that was stored is written again.
 func FuzzSettings(f *testing.F) {
-	s := Settings{AckWait: time.Second, Backoff: []time.Duration{0, 5}, MaxDeliver: 3, DeadLetter: "dead", TTL: time.Hour}
+	s := Settings{
+		AckWait: time.Second, Backoff: []time.Duration{0, 5}, MaxDeliver: 3, DeadLetter: "dead", TTL: time.Hour, DuplicateWindow: NoDuplicateWindow,
+	}
 	f.Add(s.encode())
 	s.unknown = []any{"later", tuple.Tuple{int64(1), "x"}}
 	f.Add(s.encode())
@@ -291,16 +296,23 @@ func FuzzStore(f *testing.F) {
 	f.Add(uint8(0), item, []byte("value"), uint8(7), past, []byte("?"), uint8(7), past[:5], []byte("?"), false)
 	settings := (&Settings{MaxDeliver: 1, Backoff: []time.Duration{time.Second}, DeadLetter: "x"}).encode()
 	f.Add(uint8(6), heldKey, record, uint8(5), dueHeld, []byte{}, uint8(8), []byte{}, settings, false)
-	f.Add(uint8(0), item, []byte("value"), uint8(7), past, history{1, 1, time.Second, "no", now}.encode(), uint8(8), []byte{}, settings[:9], false)
+	f.Add(uint8(0), item, []byte("value"), uint8(7), past, history{deliveries: 1, fence: 1, wait: time.Second, reason: "no", expires: now}.encode(), uint8(8), []byte{}, settings[:9], false)
 	expiring := encodeMeta(&Message{Expires: now})
 	dueExpiry := suffix(l.dueKey(now, l.expiryKey(&id)))
 	f.Add(uint8(0), item, []byte("value"), uint8(5), dueExpiry, []byte{}, uint8(1), meta, expiring, false)
 	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, expiring, uint8(5), dueExpiry[:len(dueExpiry)-3], []byte{}, false)
 	f.Add(uint8(1), meta, expiring, uint8(5), dueExpiry, []byte{}, uint8(7), past, []byte("?"), false)
+	msgID, unique := suffix(l.msgIDKey("id")), suffix(l.uniqueKey("key"))
+	over := &seen{id, now}
+	f.Add(uint8(9), msgID, over.encode(), uint8(10), suffix(l.msgIDEndKey(now, "id")), over.encode(), uint8(11), unique, encodeID(&id), false)
+	f.Add(uint8(9), msgID, []byte("?"), uint8(10), msgID, []byte("?"), uint8(11), unique, []byte("?"), true)
+	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, encodeMeta(&Message{MsgID: "id", Unique: "key"}), uint8(11), unique, encodeID(&id), false)
 	f.Fuzz(func(t *testing.T, where1 uint8, key1, value1 []byte, where2 uint8, key2, value2 []byte, where3 uint8, key3, value3 []byte, fifo bool) {
 		tx := beginFuzz(t)
 		l := fuzzLayout(fifo, RawValues)
-		places := []string{kindItem, kindMeta, kindCounter, kindRequest, kindAnswer, kindDue, kindHeld, kindHistory, kindConfig}
+		places := []string{kindItem, kindMeta, kindCounter, kindRequest, kindAnswer, kindDue, kindHeld, kindHistory, kindConfig,
+			kindMsgID, kindMsgIDEnd, kindUnique,
+		}
 		for _, pair := range []struct {
 			where      uint8
 			key, value []byte
@@ -342,6 +354,9 @@ func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time, token *
 				continue
 			}
 			op.Queue, op.Message, op.Token = &PriorityQueue{l}, Message{Value: []byte("x")}, *token
+			if op.Kind == OpPush {
+				op.Message.MsgID, op.Message.Unique = "id", "key"
+			}
 			b := newTxOps(tx, []Op{op}, now)
 			err := b.apply()
 			allowed("batch", err)

@@ -16,7 +16,10 @@ const firstFence = 1
 // newDelayed returns the held item for a push with a delay.
 func newDelayed(id *ID, m *Message, until time.Time, value []byte) *held {
 	// Versions of this package without delayed pushes need a wait.
-	return &held{id: *id, state: delayed, fence: firstFence, due: until, wait: DefaultLease, expires: m.Expires, value: value}
+	return &held{
+		id: *id, state: delayed, fence: firstFence, due: until, wait: DefaultLease,
+		expires: m.Expires, unique: m.Unique, value: value,
+	}
 }
 
 // neverLeased reports whether a held item was pushed with a delay and not leased since.

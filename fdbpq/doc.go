@@ -35,7 +35,8 @@
 // at its old place. What is given up moves to a dead-letter queue in the same transaction. Times are those of the clock of whoever looks: skew moves the moment at
 // which a lease is over, and nothing else.
 //
-// Conflicts: pushes never conflict with pushes, unless their queue has Settings.MaxItems. A pop conflicts with other pops from the
+// Conflicts: pushes never conflict with pushes, unless they have the same MsgID or Unique key, or their queue
+// has Settings.MaxItems. A pop conflicts with other pops from the
 // same end, and with pushes of items that would have come before the one it returned.
 //
 // # How it works
@@ -66,6 +67,7 @@
 //	delay.go, expiry.go               pushes of items that come later, or that expire
 //	restore.go                        popped items that nobody received, on their way back
 //	config.go, deadletter.go          settings; items that are given up
+//	dedup.go                          pushes that are done once
 //	whole.go                          an item that is written again elsewhere, being read
 //	limits.go                         what settings keep pushes and pops from
 //	ledger.go                         the states of an item: all writes of items and counters

@@ -16,7 +16,7 @@ import (
 // due is in microseconds since 1970, and (kind, ...) is the key that falls due, without the
 // queue's subspace. These are held items, ("h", priority, count, random), and the answers and
 // claims of staged pops, ("f", 0, request) and ("f", 2, request). ("x", priority, count, random)
-// stands for an item in ("i") that expires: see expiry.go.
+// stands for an item in ("i") that expires, with its unique key as the value: see expiry.go.
 //
 // Nothing runs at the due time itself. A transaction that depends on the state of the
 // queue reads the index up to now and first handles what is due. Earlier versions of this
@@ -104,7 +104,10 @@ func (d *due) begin() {
 }
 
 // dueRecord is a key that is due, and its entry.
-type dueRecord struct{ key, entry []byte }
+type dueRecord struct {
+	key, entry []byte
+	says       []byte // the value of the entry
+}
 
 // remove removes both.
 func (r *dueRecord) remove(tx kv.Transaction) {
@@ -141,7 +144,7 @@ func bringBackUpTo(room int, alone bool, queues []*due) error {
 		left := &leftovers{due: d}
 		staged = append(staged, left)
 		for _, entry := range entries {
-			if err := d.resolve(entry.Key, left, &all); err != nil {
+			if err := d.resolve(entry, left, &all); err != nil {
 				d.err = err
 			}
 		}
@@ -157,8 +160,8 @@ func bringBackUpTo(room int, alone bool, queues []*due) error {
 func (d *due) behind() bool { return d.more && d.err == nil }
 
 // resolve adds what an entry stands for to left or to all.
-func (d *due) resolve(entry []byte, left *leftovers, all *[]*dueHeld) error {
-	l := d.ledger.l
+func (d *due) resolve(pair kv.KeyValue, left *leftovers, all *[]*dueHeld) error {
+	l, entry := d.ledger.l, pair.Key
 	_, rest, err := tuple.DecodeInt(entry[len(l.prefix)+kindSize:])
 	var kind string
 	var what []byte
@@ -168,7 +171,7 @@ func (d *due) resolve(entry []byte, left *leftovers, all *[]*dueHeld) error {
 	if err != nil {
 		return fmt.Errorf("%w: time index: key %x: %w", ErrCorrupt, entry, err)
 	}
-	record := dueRecord{key: append([]byte(l.prefix), rest...), entry: entry}
+	record := dueRecord{key: append([]byte(l.prefix), rest...), entry: entry, says: pair.Value}
 	if kind == kindAnswer && left.add(record, what) {
 		return nil
 	}

@@ -79,7 +79,7 @@ func (d *dueHeld) load() error {
 	}
 	if d.ready {
 		d.size = len(encoded) + restoreOverhead
-		d.h = &held{id: d.id}
+		d.h = &held{id: d.id, unique: string(d.says)}
 		return nil
 	}
 	h, err := parseHeld(&d.id, encoded)
@@ -111,13 +111,13 @@ func (d *dueHeld) settle(room int, alone bool) (size int, err error) {
 	g, h := d.due.ledger, d.h
 	if d.ready {
 		g.tx.Clear(d.entry)
-		g.expireReady(&h.id)
+		g.expireReady(&h.id, h.unique)
 		d.due.returned = true
 		return d.size, nil
 	}
 	if h.expired(g.now) {
 		g.release(h)
-		g.expireLent(&h.id)
+		g.expireLent(&h.id, h.unique)
 		return d.size, nil
 	}
 	if d.burial != nil {
@@ -129,7 +129,7 @@ func (d *dueHeld) settle(room int, alone bool) (size int, err error) {
 			return 0, nil
 		}
 		g.release(h)
-		g.discard(&h.id)
+		g.discard(&h.id, h.unique)
 		d.due.dead.bury(d.burial, h, ReasonMaxDeliver)
 		return size, nil
 	}

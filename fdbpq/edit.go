@@ -91,7 +91,7 @@ func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
 		return nil
 	}
 	if h.ready {
-		if h.expires, err = read.whole.expires(); err != nil {
+		if h.expires, h.unique, err = read.whole.lasting(); err != nil {
 			return err
 		}
 	}
@@ -100,7 +100,7 @@ func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
 	}
 	done[op.ID] = true
 	q.ledger.claim(h)
-	q.ledger.discard(&op.ID)
+	q.ledger.discard(&op.ID, h.unique)
 	if !h.ready && h.state == leased {
 		return q.ledger.noteFreed(&t.results[i])
 	}
@@ -156,15 +156,21 @@ func (t *txOps) move(q *queueOps, i int, h *heldItem, done map[ID]bool) error {
 		pushed = t.now
 	}
 	m := &whole.item.item.Message
+	if h.ready {
+		h.expires, h.unique = m.Expires, m.Unique
+	}
 	id := newID(op.Priority, count, pushed, uniqueBytes(1), q.l.needsMeta(m))
 	done[op.ID] = true
 	g := &q.ledger
+	if err := g.moveMsgID(&op.ID, &id, m.MsgID); err != nil {
+		return err
+	}
 	g.claim(h)
-	g.discard(&op.ID)
+	g.discard(&op.ID, h.unique)
 	value := g.addRest(&id, m)
 	if h.ready {
 		g.giveBack(&id, value)
-		g.setExpiry(&id, h.expires)
+		g.setExpiry(&id, h.expires, h.unique)
 		if past != nil {
 			g.tx.Set(g.l.historyKey(&id), past)
 		}

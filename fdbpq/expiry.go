@@ -9,9 +9,10 @@ import (
 // An item may expire: Message.Expires, in its ("m") keys, says when. While it is in ("i"), it has an
 // entry in the time index,
 //
-//	("t", expires) + ("x", priority, count, random) = ""
+//	("t", expires) + ("x", priority, count, random) = unique key
 //
-// written and removed together with its key in ("i"). Whoever finds the entry due removes the item.
+// written and removed together with its key in ("i"). Whoever finds the entry due removes the item, and
+// frees its unique key, if it has one, without reading the ("m") keys.
 // While it is held, its record says when it expires; a delayed item falls due then, at the latest.
 // A leased one expires when its lease ends: whoever holds it may still acknowledge it. Staged pops,
 // which need not know what they move, leave the entry where it is.
@@ -33,9 +34,9 @@ const Never = time.Duration(math.MinInt64)
 func (l *layout) expiryKey(id *ID) []byte { return l.idKey(kindExpiry, id) }
 
 // setExpiry writes the entry of an item in ("i"), if it expires.
-func (g *ledger) setExpiry(id *ID, at time.Time) {
+func (g *ledger) setExpiry(id *ID, at time.Time, unique string) {
 	if !at.IsZero() {
-		g.tx.Set(g.l.dueKey(at, g.l.expiryKey(id)), []byte{})
+		g.tx.Set(g.l.dueKey(at, g.l.expiryKey(id)), []byte(unique))
 	}
 }
 
@@ -61,16 +62,16 @@ func (h *held) fallsDue() time.Time {
 
 // expireReady removes an item in ("i") that has expired, with all that belongs to it. The caller
 // removes its entry of the time index.
-func (g *ledger) expireReady(id *ID) {
+func (g *ledger) expireReady(id *ID, unique string) {
 	g.tx.Clear(g.l.itemKey(id))
 	g.tx.Clear(g.l.historyKey(id))
 	g.tally(id, -1)
-	g.expireLent(id)
+	g.expireLent(id, unique)
 }
 
 // expireLent removes the rest of an item that has expired.
-func (g *ledger) expireLent(id *ID) {
-	g.discard(id)
+func (g *ledger) expireLent(id *ID, unique string) {
+	g.discard(id, unique)
 	g.expired++
 }
 
@@ -92,7 +93,7 @@ func (t *txOps) nextLive(q *queueOps, end End) (*stored, error) {
 		}
 		q.pops.ends.noteTaken(end, s)
 		q.ledger.clearExpiry(&s.item.ID, s.item.Expires)
-		q.ledger.expireReady(&s.item.ID)
+		q.ledger.expireReady(&s.item.ID, s.item.Unique)
 	}
 }
 

@@ -18,12 +18,13 @@ import (
 //
 // An item that is back in ("i") keeps its history in
 //
-//	("a", priority, count, random) = (deliveries, fence, wait), with (..., reason) or (..., reason, expires)
+//	("a", priority, count, random) = (deliveries, fence, wait), with (..., reason)
+//	                                 or (..., reason, expires, unique key)
 //
 // The record is a varint, and a tuple of that length: (1, state, deliveries, fence, due, wait,
-// end), times in microseconds, or the same with 2 and a reason at its end, or with 3, a reason and
-// the time when the item expires. The reason is that of the last negative acknowledgement that gave
-// one.
+// end), times in microseconds, or the same with 2 and a reason at its end, or with 3, a reason, the
+// time when the item expires, or 0, and its unique key, or "". The reason is that of the last
+// negative acknowledgement that gave one; "" is none.
 //
 // # Why a late acknowledgement never touches a later delivery
 //
@@ -42,11 +43,12 @@ type held struct {
 	end        End           // that the item was leased from
 	reason     string        // of a negative acknowledgement
 	expires    time.Time     // when the item expires; zero is never
+	unique     string        // its unique key
 	value      []byte        // as stored
 }
 
 // maxHeldValue is the longest stored value that fits behind a record without a reason. Those of this
-// package are shorter, and have room for a reason.
+// package are shorter, and have room for a reason and a unique key.
 const maxHeldValue = kv.MaxValueSize - maxRecord
 
 // maxRecord is at least the length of a record without a reason, and of its length.
@@ -64,12 +66,12 @@ const (
 	heldStates = 2 // the number of states
 )
 
-// The first element of a record. Versions of this package that do not know reasons, or expiry, read
-// records without one.
+// The first element of a record. Versions of this package that know neither reasons nor what else an
+// item may have read records without.
 const (
-	heldVersion        = 1
-	heldVersionReason  = 2
-	heldVersionExpires = 3
+	heldVersion       = 1
+	heldVersionReason = 2
+	heldVersionEnd    = 3
 )
 
 // counter is the last element of the key that counts items in the state.
@@ -97,8 +99,8 @@ func (l *layout) stateCounterKey(s heldState) []byte {
 func (h *held) encode() []byte {
 	version := int64(heldVersion)
 	switch {
-	case !h.expires.IsZero():
-		version = heldVersionExpires
+	case !h.expires.IsZero() || h.unique != "":
+		version = heldVersionEnd
 	case h.reason != "":
 		version = heldVersionReason
 	}
@@ -107,8 +109,8 @@ func (h *held) encode() []byte {
 	if version >= heldVersionReason {
 		record = tuple.AppendBytes(record, []byte(h.reason))
 	}
-	if version >= heldVersionExpires {
-		record = tuple.AppendInt(record, h.expires.UnixMicro())
+	if version >= heldVersionEnd {
+		record = appendEnd(record, h.expires, h.unique)
 	}
 	b := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(record)+len(h.value)), uint64(len(record)))
 	return append(append(b, record...), h.value...)
@@ -127,9 +129,10 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 	if err == nil && fields[0] >= heldVersionReason {
 		reason, rest, err = tuple.DecodeBytes(rest)
 	}
-	var expires [1]int64
-	if err == nil && fields[0] == heldVersionExpires {
-		rest, err = decodeInts(rest, expires[:])
+	var expires time.Time
+	var unique string
+	if err == nil && fields[0] == heldVersionEnd {
+		expires, unique, rest, err = decodeEnd(rest)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: held item %s: record %x: %w", ErrCorrupt, id, record, err)
@@ -137,12 +140,9 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 	h := &held{
 		id: *id, state: heldState(fields[1]), deliveries: fields[2], fence: fields[3],
 		due: time.UnixMicro(fields[4]), wait: time.Duration(fields[5]) * time.Microsecond, end: End(fields[6]), reason: string(reason),
-		value: value,
+		expires: expires, unique: unique, value: value,
 	}
-	if fields[0] == heldVersionExpires {
-		h.expires = time.UnixMicro(expires[0]).UTC()
-	}
-	if len(rest) > 0 || fields[0] < heldVersion || fields[0] > heldVersionExpires || h.state < leased || h.state > delayed ||
+	if len(rest) > 0 || fields[0] < heldVersion || fields[0] > heldVersionEnd || h.state < leased || h.state > delayed ||
 		int64(h.end) != fields[6] || h.end > Back || h.deliveries < 0 || h.fence < 1 || !isWait(fields[5]) {
 		return nil, fmt.Errorf("%w: held item %s: record %x", ErrCorrupt, id, record)
 	}
@@ -167,21 +167,50 @@ func decodeInts(b []byte, fields []int64) (rest []byte, err error) {
 	return b, nil
 }
 
+// appendEnd appends what follows the reason: when the item expires, and its unique key.
+func appendEnd(b []byte, expires time.Time, unique string) []byte {
+	micros := int64(0)
+	if !expires.IsZero() {
+		micros = expires.UnixMicro()
+	}
+	return tuple.AppendBytes(tuple.AppendInt(b, micros), []byte(unique))
+}
+
+// decodeEnd reads what appendEnd wrote, and returns what follows.
+func decodeEnd(b []byte) (expires time.Time, unique string, rest []byte, err error) {
+	micros, b, err := tuple.DecodeInt(b)
+	if err != nil {
+		return expires, "", nil, err
+	}
+	if micros != 0 {
+		expires = time.UnixMicro(micros).UTC()
+	}
+	key, rest, err := tuple.DecodeBytes(b)
+	return expires, string(key), rest, err
+}
+
 // history is what is known of an item from its earlier leases.
 type history struct {
 	deliveries, fence int64
 	wait              time.Duration // of the last lease
 	reason            string        // of a negative acknowledgement
 	expires           time.Time     // when the item expires; zero is never
+	unique            string        // its unique key
+}
+
+// history returns what is known of the item once it is back in the queue.
+func (h *held) history() history {
+	return history{h.deliveries, h.fence, h.wait, h.reason, h.expires, h.unique}
 }
 
 func (h history) encode() []byte {
 	b := appendInts(nil, h.deliveries, h.fence, h.wait.Microseconds())
-	if h.reason != "" || !h.expires.IsZero() {
+	last := !h.expires.IsZero() || h.unique != ""
+	if h.reason != "" || last {
 		b = tuple.AppendBytes(b, []byte(h.reason))
 	}
-	if !h.expires.IsZero() {
-		b = tuple.AppendInt(b, h.expires.UnixMicro())
+	if last {
+		b = appendEnd(b, h.expires, h.unique)
 	}
 	return b
 }
@@ -198,14 +227,12 @@ func parseHistory(id *ID, data []byte) (h history, err error) {
 		reason, rest, err = tuple.DecodeBytes(rest)
 	}
 	if err == nil && len(rest) > 0 {
-		var micros int64
-		micros, rest, err = tuple.DecodeInt(rest)
-		h.expires = time.UnixMicro(micros).UTC()
+		h.expires, h.unique, rest, err = decodeEnd(rest)
 	}
 	if err != nil || len(rest) > 0 || fields[0] < 0 || fields[1] < 1 || !isWait(fields[2]) {
 		return history{}, fmt.Errorf("%w: history of item %s: %x", ErrCorrupt, id, data)
 	}
-	return history{fields[0], fields[1], time.Duration(fields[2]) * time.Microsecond, string(reason), h.expires}, nil
+	return history{fields[0], fields[1], time.Duration(fields[2]) * time.Microsecond, string(reason), h.expires, h.unique}, nil
 }
 
 // isWait reports whether a lease may last that many microseconds. Other versions may have

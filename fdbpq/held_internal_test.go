@@ -27,9 +27,18 @@ func TestStoredFormsOfLeases(t *testing.T) {
 	h.reason, past.reason = "n\x00o", "no"
 	check("held item with a reason", h.encode(), "1c"+"1502"+"1501"+"1502"+"1505"+"1b065bfeda25e000"+"170f4240"+"1501"+"016e00ff6f00"+"76616c7565")
 	check("history with a reason", past.encode(), "1502"+"1505"+"170f4240"+"016e6f00")
+	check("history with a unique key", history{deliveries: 2, fence: 5, wait: time.Second, unique: "k"}.encode(), "1502"+"1505"+"170f4240"+"0100"+"14"+"016b00")
+	h.expires, h.unique = time.UnixMicro(1_790_000_000_000_000).UTC(), "k"
+	check("held item that expires, with a unique key", h.encode(),
+		"27"+"1503"+"1501"+"1502"+"1505"+"1b065bfeda25e000"+"170f4240"+"1501"+"016e00ff6f00"+"1b065bfeda25e000"+"016b00"+"76616c7565")
 	check("headers", encodeMeta(&Message{Headers: dead.Headers}), "0d"+"1501"+"05"+"014100"+"016200"+"016300"+"00")
 	check("headers of a dead letter", encodeMeta(&dead),
 		"29"+"1502"+"05"+"016a6f627300"+"016e6f00"+"1b065bfeda25e000"+"1502"+"016c61746500"+"00"+"05"+"014100"+"016200"+"016300"+"00")
+
+	all := dead
+	all.Headers, all.MsgID, all.Unique, all.Expires = nil, "m", "k", h.expires
+	check("all properties", encodeMeta(&all),
+		"4d"+"1503"+"05"+"026d73675f696400"+"016d00"+"02756e6971756500"+"016b00"+"026578706972657300"+"1b065bfeda25e000"+"026465616400"+"05"+"016a6f627300"+"016e6f00"+"1b065bfeda25e000"+"1502"+"016c61746500"+"00"+"00")
 
 	again, err := parseHeld(&id, h.encode())
 	if err != nil || !reflect.DeepEqual(*again, h) {
@@ -39,8 +48,10 @@ func TestStoredFormsOfLeases(t *testing.T) {
 	if err != nil || read != past {
 		t.Errorf("read %+v, %v: want %+v", read, err, past)
 	}
-	m, rest, err := decodeMeta([]kv.KeyValue{{Value: append(encodeMeta(&dead), "rest"...)}})
-	if err != nil || !reflect.DeepEqual(m, dead) || string(rest) != "rest" {
-		t.Errorf("read %+v and %q, %v: want %+v", m, rest, err, dead)
+	for _, want := range []Message{dead, all} {
+		m, rest, err := decodeMeta([]kv.KeyValue{{Value: append(encodeMeta(&want), "rest"...)}})
+		if err != nil || !reflect.DeepEqual(m, want) || string(rest) != "rest" {
+			t.Errorf("read %+v and %q, %v: want %+v", m, rest, err, want)
+		}
 	}
 }

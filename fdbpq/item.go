@@ -11,6 +11,12 @@ type Message struct {
 	Value []byte
 	// Headers travel with the value unchanged. nil means none.
 	Headers map[string][]string
+	// MsgID names the push, so that it is done once: see Settings.DuplicateWindow. "" means none;
+	// at most MaxKey bytes.
+	MsgID string
+	// Unique is a key that no other item has as long as this one is in the queue, ready, leased or
+	// delayed. "" means none; at most MaxKey bytes.
+	Unique string
 	// Expires is when the item expires, to the microsecond, by the clock of the process that serves
 	// it; zero is never. A push may set it, but see Op.TTL and Settings.TTL.
 	Expires time.Time
@@ -21,6 +27,11 @@ type Message struct {
 // size is about the number of bytes that the message takes in a transaction.
 func (m Message) size() int {
 	n := len(m.Value) + m.DeadLetter.size()
+	for _, key := range []string{m.MsgID, m.Unique} {
+		if key != "" {
+			n += textSize(key)
+		}
+	}
 	if !m.Expires.IsZero() {
 		n += 9
 	}

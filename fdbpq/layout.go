@@ -21,6 +21,8 @@ import (
 //	("r", ...), ("f", ...)                          staged pops, see staged_keys.go
 //	("t", due, kind, ...)                = ""       time index, see due.go and expiry.go
 //	("c")                                = settings, see config.go
+//	("d", msg id), ("e", until, msg id), ("u", unique key)
+//	                                                pushes done once, see dedup.go
 //	("dead", ...)                                   its dead letters, outside a Keyspace: see deadletter.go
 //
 // For a Queue, the same without priority:

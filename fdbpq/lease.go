@@ -201,7 +201,7 @@ func (r *heldRead) find(l *layout, token *Token) (*heldItem, error) {
 		}
 		h := &held{
 			id: token.ID, deliveries: history.deliveries, fence: history.fence, wait: history.wait, end: token.End,
-			reason: history.reason, expires: history.expires, value: value,
+			reason: history.reason, expires: history.expires, unique: history.unique, value: value,
 		}
 		return &heldItem{held: h, ready: true}, nil
 	}
@@ -216,10 +216,10 @@ func roomFor(ops []Op) int {
 		room -= restoreOverhead
 		switch ops[i].Kind {
 		case OpPush:
-			room -= ops[i].Message.size()
+			room -= ops[i].Message.size() + ops[i].Queue.layout().dedupSize(&ops[i].Message)
 		case OpRestore:
 			if item := ops[i].Item; item != nil {
-				room -= item.size()
+				room -= item.size() + ops[i].Queue.layout().dedupSize(&item.Message)
 			}
 		}
 	}
@@ -279,11 +279,11 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *R
 	g.claim(h)
 	switch op.Kind {
 	case OpAck:
-		g.discard(&h.id)
+		g.discard(&h.id, h.unique)
 		result.wait = h.wait
 	case OpNak:
 		if h.expired(t.now) {
-			g.expireLent(&h.id)
+			g.expireLent(&h.id, h.unique)
 			return nil
 		}
 		h.fence++ // ends the token
@@ -341,7 +341,7 @@ func (t *txOps) buryOne(g *ledger, op *Op, h *heldItem, p *burial, result *Resul
 		return err
 	}
 	g.claim(h)
-	g.discard(&h.id)
+	g.discard(&h.id, h.unique)
 	t.dead.bury(p, h.held, reason)
 	return nil
 }
@@ -378,7 +378,7 @@ func (t *txOps) leaseItem(q *queueOps, i int, s *stored, encoded []byte, wait ti
 	h := &held{
 		id: s.item.ID, state: leased, deliveries: past.deliveries + 1, fence: past.fence + 1,
 		due: t.now.Add(wait), wait: wait, end: op.End, reason: past.reason,
-		expires: s.item.Expires, value: s.pair.Value,
+		expires: s.item.Expires, unique: s.item.Unique, value: s.pair.Value,
 	}
 	q.ledger.lend(s)
 	q.ledger.clearExpiry(&h.id, h.expires)

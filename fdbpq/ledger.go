@@ -13,6 +13,9 @@ import (
 //	lent    not in ("i"), and not counted; its ("m") keys stay, and a staged pop, or
 //	        this transaction, keeps its value
 //	held    at its key in ("h"), and counted as leased or delayed; its ("m") keys stay
+//
+// and in all of these has its unique key, if it has one, or
+//
 //	gone    without any key
 //
 // and moves between these states like this:
@@ -51,7 +54,7 @@ type ledger struct {
 // add writes an item that is ready.
 func (g *ledger) add(id *ID, m *Message) {
 	g.giveBack(id, g.addRest(id, m))
-	g.setExpiry(id, m.Expires)
+	g.setExpiry(id, m.Expires, m.Unique)
 }
 
 // addDelayed writes an item that is held back.
@@ -59,9 +62,10 @@ func (g *ledger) addDelayed(id *ID, m *Message, until time.Time) {
 	g.hold(newDelayed(id, m, until, g.addRest(id, m)))
 }
 
-// addRest writes the ("m") keys of a new item, if its id says that it has some. It returns the value
-// for the key of the item itself.
+// addRest writes the unique key of a new item, if it has one, and its ("m") keys, if its id says that it
+// has some. It returns the value for the key of the item itself.
 func (g *ledger) addRest(id *ID, m *Message) []byte {
+	g.keepUnique(id, m)
 	if !id.hasMeta() {
 		return g.l.format.encode(m.Value)
 	}
@@ -103,11 +107,11 @@ func (g *ledger) release(h *held) {
 // putBack returns a lent item to its old place, with its history if it was ever leased.
 func (g *ledger) putBack(h *held) {
 	g.giveBack(&h.id, h.value)
-	g.setExpiry(&h.id, h.expires)
+	g.setExpiry(&h.id, h.expires, h.unique)
 	if h.neverLeased() {
 		return
 	}
-	g.tx.Set(g.l.historyKey(&h.id), history{h.deliveries, h.fence, h.wait, h.reason, h.expires}.encode())
+	g.tx.Set(g.l.historyKey(&h.id), h.history().encode())
 }
 
 // claim lends an item that a token holds.
@@ -122,11 +126,12 @@ func (g *ledger) claim(h *heldItem) {
 	g.tally(&h.id, -1)
 }
 
-// discard removes the rest of a lent item, which need not have been read.
-func (g *ledger) discard(id *ID) {
+// discard removes the rest of a lent item, which need not have been read, and frees its unique key.
+func (g *ledger) discard(id *ID, unique string) {
 	if id.hasMeta() {
 		g.tx.ClearRange(g.l.metaRange(id))
 	}
+	g.freeUnique(id, unique)
 	g.wrote = true
 }
 
@@ -136,6 +141,7 @@ func (g *ledger) removeRest(s *stored) {
 		g.tx.Clear(part.Key)
 	}
 	g.clearExpiry(&s.item.ID, s.item.Expires)
+	g.freeUnique(&s.item.ID, s.item.Unique)
 	g.wrote = true
 }
 
@@ -154,11 +160,19 @@ func (g *ledger) take(s *stored) {
 
 // restore returns a taken item to its old place, as it was stored, with its history, and
 // lists the queue, which may have left the list of queues meanwhile. An item that has expired
-// meanwhile stays away.
-func (g *ledger) restore(item *Item) {
+// meanwhile stays away, and one whose unique key another item has by now returns without. The error is
+// ErrCorrupt, and then nothing has changed, or one of the store.
+func (g *ledger) restore(item *Item) error {
 	if expired(item.Expires, g.now) {
 		g.expired++
-		return
+		return nil
+	}
+	if taken, err := g.takenUnique(item); err != nil {
+		return err
+	} else if taken {
+		if item, err = item.withoutUnique(); err != nil {
+			return err
+		}
 	}
 	if g.l.list != nil {
 		g.l.addToList(g.tx, g.now)
@@ -172,6 +186,7 @@ func (g *ledger) restore(item *Item) {
 	if o != nil && o.past != nil {
 		g.tx.Set(g.l.historyKey(&item.ID), o.past)
 	}
+	return nil
 }
 
 // tally adds to the counters. Items of other programs are not counted.

@@ -142,6 +142,9 @@ func (t *txOps) beginPushLimits() error {
 // countItems waits for what beginPushLimits started. If the queue has no room for all its pushes, what is due
 // in it has to come back first, because items may leave the queue then.
 func (t *txOps) countItems(q *queueOps) error {
+	if q.limits.maxItems == 0 {
+		return nil
+	}
 	for _, counter := range q.limits.counters {
 		n, err := readCounter(counter)
 		if err != nil {
@@ -173,34 +176,28 @@ func (t *txOps) countItems(q *queueOps) error {
 	return nil
 }
 
-// admit fails the pushes that the queue has no room for, in order: the others of a group with them.
-func (t *txOps) admit(q *queueOps) error {
+// admit reports whether the queue has room for a group of pushes, and fails them otherwise. Duplicates take
+// none.
+func (t *txOps) admit(q *queueOps, group []int) bool {
 	if q.limits.maxItems == 0 {
-		return nil
+		return true
 	}
-	if err := t.countItems(q); err != nil {
-		return failOps(t.results, q.pushes, err)
+	added := q.dedup.countNew(t.ops, group)
+	if n := q.limits.total + int64(added); added == 0 || n <= q.limits.maxItems {
+		q.limits.total = n
+		return true
 	}
-	for group := range t.pushGroups(q) {
-		if t.results[group[0]].Err != nil {
-			continue // and so the others
-		}
-		if n := q.limits.total + int64(len(group)); n <= q.limits.maxItems {
-			q.limits.total = n
-			continue
-		}
-		err := fmt.Errorf("%w: it has %d items, with those that are leased or delayed, and max_items is %d", ErrFull, q.limits.total, q.limits.maxItems)
-		if len(group) > 1 {
-			err = fmt.Errorf("%w: no room for %d more", err, len(group))
-		}
-		if isLate(t.late, q.l) {
-			err = ErrBehind
-		}
-		for _, i := range group {
-			t.results[i].Err = err
-		}
+	err := fmt.Errorf("%w: it has %d items, with those that are leased or delayed, and max_items is %d", ErrFull, q.limits.total, q.limits.maxItems)
+	if added > 1 {
+		err = fmt.Errorf("%w: no room for %d more", err, added)
 	}
-	return nil
+	if isLate(t.late, q.l) {
+		err = ErrBehind
+	}
+	for _, i := range group {
+		t.results[i].Err = err
+	}
+	return false
 }
 
 // pushGroups returns the pushes of a queue, those together that follow each other.

@@ -47,30 +47,88 @@ func (f ValueFormat) decode(stored []byte) []byte {
 
 // needsMeta reports whether the message needs ("m") keys.
 func (l *layout) needsMeta(m *Message) bool {
-	return len(m.Headers) > 0 || m.DeadLetter != nil || !m.Expires.IsZero() || len(m.Value) > l.format.chunk()
+	return len(m.Headers) > 0 || m.hasProperties() || len(m.Value) > l.format.chunk()
 }
 
 // The values of the ("m") keys, put together, are a varint, a tuple of that length, and the
 // rest of the item's value. The tuple is (1, (name, value, value...), ...), or (2, dead letter,
-// (name, value, value...), ...), or, of an item that expires, (3, microseconds, dead letter or (),
-// (name, value, value...), ...).
+// (name, value, value...), ...), or (3, (property, its value, ...), (name, value, value...), ...).
 const (
-	metaVersion        = 1
-	metaVersionDead    = 2
-	metaVersionExpires = 3
+	metaVersion      = 1
+	metaVersionDead  = 2
+	metaVersionProps = 3
 )
+
+// The properties of a message in version 3: all it has besides headers. One that is only a dead letter
+// has version 2.
+const (
+	propMsgID   = "msg_id"
+	propUnique  = "unique"
+	propExpires = "expires" // in microseconds since 1970
+	propDead    = "dead"
+)
+
+// hasProperties reports whether the message has more than headers and a value.
+func (m *Message) hasProperties() bool { return m.DeadLetter != nil || m.needsList() }
+
+// needsList reports whether the message has properties that only version 3 has.
+func (m *Message) needsList() bool {
+	return m.MsgID != "" || m.Unique != "" || !m.Expires.IsZero()
+}
+
+// properties returns what decodeProperties reads.
+func (m *Message) properties() (list tuple.Tuple) {
+	if m.MsgID != "" {
+		list = append(list, propMsgID, []byte(m.MsgID))
+	}
+	if m.Unique != "" {
+		list = append(list, propUnique, []byte(m.Unique))
+	}
+	if !m.Expires.IsZero() {
+		list = append(list, propExpires, m.Expires.UnixMicro())
+	}
+	if m.DeadLetter != nil {
+		list = append(list, propDead, m.DeadLetter.encode())
+	}
+	return list
+}
+
+// decodeProperties sets the properties, and reports whether it knows all of them.
+func (m *Message) decodeProperties(from any) bool {
+	list, ok := from.(tuple.Tuple)
+	for ok && len(list) > 1 {
+		var key []byte
+		switch list[0] {
+		case propMsgID:
+			ok = element(list[1], &key)
+			m.MsgID = string(key)
+		case propUnique:
+			ok = element(list[1], &key)
+			m.Unique = string(key)
+		case propExpires:
+			var micros int64
+			ok = element(list[1], &micros)
+			m.Expires = time.UnixMicro(micros).UTC()
+		case propDead:
+			var err error
+			m.DeadLetter, err = parseDeadLetter(list[1])
+			ok = err == nil
+		default:
+			ok = false
+		}
+		list = list[2:]
+	}
+	return ok && len(list) == 0
+}
 
 // encodeMeta returns what the ("m") keys hold before the rest of the value.
 func encodeMeta(m *Message) []byte {
 	head := tuple.Tuple{int64(metaVersion)}
-	if m.DeadLetter != nil {
+	switch {
+	case m.needsList():
+		head = tuple.Tuple{int64(metaVersionProps), m.properties()}
+	case m.DeadLetter != nil:
 		head = tuple.Tuple{int64(metaVersionDead), m.DeadLetter.encode()}
-	}
-	if !m.Expires.IsZero() {
-		head = tuple.Tuple{int64(metaVersionExpires), m.Expires.UnixMicro(), tuple.Tuple{}}
-		if m.DeadLetter != nil {
-			head[2] = m.DeadLetter.encode()
-		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		header := tuple.Tuple{[]byte(name)} // as bytes, since it need not be UTF-8
@@ -98,18 +156,6 @@ func decodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 	if err != nil {
 		return m, nil, fmt.Errorf("%w: headers: %w", ErrCorrupt, err)
 	}
-	if len(head) > 2 && head[0] == int64(metaVersionExpires) {
-		var micros int64
-		if !element(head[1], &micros) {
-			return m, nil, fmt.Errorf("%w: headers: expiry %v", ErrCorrupt, head[1])
-		}
-		m.Expires = time.UnixMicro(micros).UTC()
-		if none, ok := head[2].(tuple.Tuple); ok && len(none) == 0 {
-			head = append(tuple.Tuple{int64(metaVersion)}, head[3:]...)
-		} else {
-			head = append(tuple.Tuple{int64(metaVersionDead)}, head[2:]...)
-		}
-	}
 	switch {
 	case len(head) > 0 && head[0] == int64(metaVersion):
 		head = head[1:]
@@ -118,8 +164,13 @@ func decodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 			return m, nil, fmt.Errorf("%w: headers: %w: %v", ErrCorrupt, err, head[1])
 		}
 		head = head[2:]
+	case len(head) > 1 && head[0] == int64(metaVersionProps):
+		if !m.decodeProperties(head[1]) {
+			return m, nil, fmt.Errorf("%w: headers: properties %v", ErrCorrupt, head[1])
+		}
+		head = head[2:]
 	default:
-		return m, nil, fmt.Errorf("%w: headers are not of version %d to %d", ErrCorrupt, metaVersion, metaVersionExpires)
+		return m, nil, fmt.Errorf("%w: headers are not of version %d to %d", ErrCorrupt, metaVersion, metaVersionProps)
 	}
 	for _, element := range head {
 		name, values, ok := decodeHeader(element)

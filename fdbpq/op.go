@@ -67,6 +67,11 @@ func (k OpKind) seesDue() bool {
 	}
 }
 
+// seesDue is that of its kind, and a push needs to know which unique keys are free.
+func (op *Op) seesDue() bool {
+	return op.Kind.seesDue() || op.Kind == OpPush && op.Message.Unique != ""
+}
+
 // End is an end of a queue.
 type End uint8
 
@@ -165,6 +170,9 @@ func (op *Op) check(l *layout) error {
 		if size := op.Message.size(); size > MaxMessageSize {
 			return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)
 		}
+		if n := max(len(op.Message.MsgID), len(op.Message.Unique)); n > MaxKey {
+			return fmt.Errorf("%w: a message id or unique key of %d bytes: want at most %d", ErrOp, n, MaxKey)
+		}
 		return op.checkTimes()
 	case OpRestore:
 		if op.Item == nil || l.fifo && op.Item.ID.Priority != 0 {
@@ -202,6 +210,9 @@ type Result struct {
 	// Item is the item of OpPop, OpPeek, OpLease and OpGet. For OpPush and OpMove only its ID and
 	// PushedAt are set.
 	Item Item
+	// Duplicate says that an OpPush changed nothing, because of its MsgID or Unique. Item is that of
+	// the first push, which need not be in the queue any more.
+	Duplicate bool
 	// Lease is that of OpLease and OpExtend.
 	Lease Lease
 	// NextDue is when the next item of the queue falls due, zero if none will, for an operation

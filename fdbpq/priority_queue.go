@@ -43,6 +43,15 @@ func (q *PriorityQueue) PushAt(tx kv.Transaction, priority int64, m Message, at 
 	return applyOne(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m, At: at}).id()
 }
 
+// PushOnce is Push of a message that may have a MsgID, a Unique key or both. If it is a duplicate, it is
+// not pushed, and the id is that of the first push. Pushes of the same MsgID or key conflict with each
+// other, and no others.
+//
+// Errors: ErrOp for a MsgID or Unique that is too long, ErrCorrupt, and as Push.
+func (q *PriorityQueue) PushOnce(tx kv.Transaction, priority int64, m Message) (id ID, duplicate bool, err error) {
+	return applyOne(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m}).pushed()
+}
+
 // PopMin removes and returns the first item: the oldest of those with the smallest
 // priority.
 //

@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"bytes"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -50,14 +51,16 @@ func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
 		}
 		s.noteDone(pair.Key)
 		done[id] = true
+		var unique string
 		if h != nil {
+			unique = h.unique
 			q.ledger.release(h)
 			if err := q.ledger.noteFreed(&t.results[i]); err != nil {
 				return false, err
 			}
 		} else {
-			expires, err := w.expires()
-			if err != nil {
+			var expires time.Time
+			if expires, unique, err = w.lasting(); err != nil {
 				return false, err
 			}
 			s.bytes += w.size()
@@ -67,7 +70,7 @@ func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
 				t.tx.Clear(l.historyKey(&id))
 			}
 		}
-		q.ledger.discard(&id)
+		q.ledger.discard(&id, unique)
 		return true, nil
 	})
 	return s.end(op, &t.results[i], err)

@@ -15,6 +15,7 @@ func (t *txOps) beginPush(q *queueOps, snapshot kv.Reader) {
 	if len(q.pushes) == 0 {
 		return
 	}
+	q.dedup = t.beginDedup(q, snapshot)
 	if q.l.list != nil && !q.l.recentlyListed(t.now) {
 		q.listEntry = snapshot.Get(q.l.listKey())
 	}
@@ -49,23 +50,20 @@ func (t *txOps) push(q *queueOps) error {
 	if err != nil {
 		return err
 	}
-	next := make(map[int64]int64, len(q.last))
-	corrupt := make(map[int64]error) // by priority: pushes at other priorities go on
-	for p, last := range q.last {
-		count, err := q.l.nextCount(last)
-		switch {
-		case errors.Is(err, ErrCorrupt):
-			corrupt[p] = err
-		case err != nil:
-			return err
-		}
-		if minCount, ok := t.minCounts[q.l.prefix][p]; ok {
-			count = max(count, minCount)
-		}
-		next[p] = count
+	next, corrupt, err := t.countsOfPushes(q)
+	if err != nil {
+		return err
+	}
+	if err := t.loadDedup(q); err != nil {
+		return err
 	}
 	t.failPushes(q, corrupt, settings)
-	if err := t.admit(q); err != nil {
+	if err := t.countItems(q); err != nil {
+		if err := failOps(t.results, q.pushes, err); err != nil {
+			return err
+		}
+	}
+	if err := q.dedup.removeOver(&q.ledger); err != nil {
 		return err
 	}
 	t.nextCounts[q.l.prefix] = next
@@ -73,28 +71,61 @@ func (t *txOps) push(q *queueOps) error {
 	if q.peeks != nil { // only they ask
 		q.pushed = make(map[ID]struct{}, len(q.pushes))
 	}
-	for n, i := range q.pushes {
-		op := &t.ops[i]
-		p := q.priorityOf(op)
-		if t.results[i].Err != nil {
-			continue
+	for group := range t.pushGroups(q) {
+		if t.results[group[0]].Err != nil || !t.admit(q, group) {
+			continue // and so the others
 		}
-		m := op.Message
-		m.Expires = op.expires(t.now, settings)
-		id := newID(p, next[p], t.now, unique[n*uniqueSize:][:uniqueSize], q.l.needsMeta(&m))
-		next[p] = following(next[p])
-		t.results[i].Item = Item{ID: id, PushedAt: id.pushedAt()}
-		if until := op.heldUntil(t.now); !until.IsZero() {
-			q.ledger.addDelayed(&id, &m, until)
-			t.results[i].NextDue = until
-			continue
-		}
-		q.ledger.add(&id, &m)
-		if q.pushed != nil {
-			q.pushed[id] = struct{}{}
+		for _, i := range group {
+			t.pushOne(q, i, settings, next, unique[:uniqueSize])
+			unique = unique[uniqueSize:]
 		}
 	}
 	return nil
+}
+
+// countsOfPushes returns the next count of each priority that is pushed to, and an error for each whose items
+// are corrupt: pushes at other priorities go on.
+func (t *txOps) countsOfPushes(q *queueOps) (next map[int64]int64, corrupt map[int64]error, err error) {
+	next, corrupt = make(map[int64]int64, len(q.last)), make(map[int64]error)
+	for p, last := range q.last {
+		count, err := q.l.nextCount(last)
+		switch {
+		case errors.Is(err, ErrCorrupt):
+			corrupt[p] = err
+		case err != nil:
+			return nil, nil, err
+		}
+		if minCount, ok := t.minCounts[q.l.prefix][p]; ok {
+			count = max(count, minCount)
+		}
+		next[p] = count
+	}
+	return next, corrupt, nil
+}
+
+// pushOne runs a push that nothing stands against.
+func (t *txOps) pushOne(q *queueOps, i int, settings *Settings, next map[int64]int64, unique []byte) {
+	op, result := &t.ops[i], &t.results[i]
+	if first := q.dedup.first(&op.Message); first != nil {
+		result.Item = Item{ID: *first, PushedAt: first.pushedAt()}
+		result.Duplicate = true
+		return
+	}
+	m, p := op.Message, q.priorityOf(op)
+	m.Expires = op.expires(t.now, settings)
+	id := newID(p, next[p], t.now, unique, q.l.needsMeta(&m))
+	next[p] = following(next[p])
+	result.Item = Item{ID: id, PushedAt: id.pushedAt()}
+	q.dedup.pushed(&q.ledger, &id, &m)
+	if until := op.heldUntil(t.now); !until.IsZero() {
+		q.ledger.addDelayed(&id, &m, until)
+		result.NextDue = until
+		return
+	}
+	q.ledger.add(&id, &m)
+	if q.pushed != nil {
+		q.pushed[id] = struct{}{}
+	}
 }
 
 // failPushes fails the pushes at priorities with corrupt items, groups that are too large,
@@ -153,9 +184,12 @@ func (l *layout) pushSize(m *Message, delays bool) int {
 	if delays || !m.Expires.IsZero() { // the entry of the time index contains the key of the item
 		keys++
 	}
-	size := m.size() + keys*(3*len(l.prefix)+rest)
+	size := m.size() + l.dedupSize(m) + keys*(3*len(l.prefix)+rest)
 	if delays {
 		size += maxRecord
+	}
+	if m.Unique != "" && (delays || !m.Expires.IsZero()) { // they contain it
+		size += textSize(m.Unique)
 	}
 	if l.format == TupleValues { // zero bytes take two
 		size += bytes.Count(m.Value[:min(len(m.Value), l.format.chunk())], []byte{0})

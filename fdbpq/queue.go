@@ -36,6 +36,12 @@ func (q *Queue) EnqueueAt(tx kv.Transaction, m Message, at time.Time) (ID, error
 	return applyOne(tx, Op{Kind: OpPush, Queue: q, Message: m, At: at}).id()
 }
 
+// EnqueueOnce is Enqueue of a message that may have a MsgID, a Unique key or both, as
+// PriorityQueue.PushOnce.
+func (q *Queue) EnqueueOnce(tx kv.Transaction, m Message) (id ID, duplicate bool, err error) {
+	return applyOne(tx, Op{Kind: OpPush, Queue: q, Message: m}).pushed()
+}
+
 // Dequeue removes and returns the oldest item.
 //
 // Errors: ErrEmpty, ErrCorrupt and errors of the store.

@@ -125,7 +125,7 @@ func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *branch, 
 			silent = append(silent, ops[i].Queue)
 		}
 	}
-	states, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]emptiness, error) { return readEmptiness(r, silent) })
+	states, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]emptiness, error) { return readEmptiness(r, silent, now) })
 	if err != nil {
 		return nil, reached, err
 	}

@@ -159,7 +159,9 @@ func restoreSome(tx kv.Transaction, items []takenItem, next, budget int, now tim
 			g = &ledger{tx: tx, l: i.l, now: now}
 			ledgers[i.l] = g
 		}
-		g.restore(i.Item)
+		if err := g.restore(i.Item); err != nil {
+			return next, err
+		}
 	}
 	for _, g := range ledgers {
 		g.flush()

@@ -76,7 +76,7 @@ func (t *txOps) redrive(q *queueOps, i int, done map[ID]bool) error {
 		if len(pasts) > 0 {
 			t.tx.Clear(l.historyKey(&id))
 		}
-		g.discard(&id)
+		g.discard(&id, item.Unique)
 		t.sendHome(to, id.Priority, op.kept(&item.Message))
 		return true, nil
 	})

@@ -101,7 +101,9 @@ func (t *txOps) restore() error {
 			case err != nil:
 				return err
 			default:
-				q.ledger.restore(item)
+				if err := failOps(t.results, []int{i}, q.ledger.restore(item)); err != nil {
+					return err
+				}
 			}
 		}
 	}

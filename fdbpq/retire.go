@@ -61,7 +61,7 @@ type retiring struct {
 func (r *retiring) run(ctx context.Context, db kv.Database) ([]Retired, error) {
 	// Most queues are in use, and finding that out needs no writer.
 	states, err := kv.ReadTransact(ctx, db, func(reader kv.Reader) ([]emptiness, error) {
-		return readEmptiness(reader, r.queues)
+		return readEmptiness(reader, r.queues, r.now())
 	})
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (r *retiring) run(ctx context.Context, db kv.Database) ([]Retired, error) {
 
 // write marks the empty queues, or takes them off the list.
 func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) {
-	states, err := readEmptiness(tx, queues)
+	states, err := readEmptiness(tx, queues, r.now())
 	if err != nil {
 		return nil, err
 	}
@@ -122,8 +122,9 @@ func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) 
 type emptiness struct {
 	entry []byte // nil if it is not in the list
 	used  bool
-	// leftovers is whether there are counters, histories or ("m") keys. A program that pops
-	// with the bare recipe leaves them behind; without an item they mean nothing.
+	// leftovers is whether there are counters, histories, ("m") keys or unique keys, which a program
+	// that pops with the bare recipe leaves behind, or message ids that are over. Without an item they
+	// mean nothing.
 	leftovers bool
 }
 
@@ -139,10 +140,12 @@ func (e emptiness) retired() Retired {
 }
 
 // readEmptiness reads all queues in one round trip.
-func readEmptiness(r kv.Reader, queues []Target) ([]emptiness, error) {
+func readEmptiness(r kv.Reader, queues []Target, now time.Time) ([]emptiness, error) {
 	type reads struct {
-		entry           kv.Future[[]byte]
-		leftovers, used [2]kv.Future[[]kv.KeyValue]
+		entry     kv.Future[[]byte]
+		leftovers [4]kv.Future[[]kv.KeyValue]
+		used      [4]kv.Future[[]kv.KeyValue]
+		lastID    kv.Future[[]kv.KeyValue] // that will be over
 	}
 	begun := make([]reads, len(queues))
 	first := func(begin, end []byte) kv.Future[[]kv.KeyValue] {
@@ -151,12 +154,21 @@ func readEmptiness(r kv.Reader, queues []Target) ([]emptiness, error) {
 	for i, queue := range queues {
 		l := queue.layout()
 		all := within([]byte(l.prefix))
-		// Histories come before everything else. ("m") keys and counters are next to each other.
-		items, left, right := append(l.key(kindHistory, 1), 0xff), l.key(kindMeta, 0), append(l.key(kindCounter, 1), 0xff)
+		// Histories come before everything else, unique keys after. ("m") keys and counters are next to
+		// each other, and message ids and their entries almost.
+		histories := append(l.key(kindHistory, 1), 0xff)
+		ids, entries := l.kindRange(kindMsgID), l.kindRange(kindMsgIDEnd)
+		metas, counters := l.key(kindMeta, 0), append(l.key(kindCounter, 1), 0xff)
+		uniques := l.key(kindUnique, 0)
 		begun[i] = reads{
-			entry:     r.Get(l.listKey()),
-			leftovers: [2]kv.Future[[]kv.KeyValue]{first(all.Begin, items), first(left, right)},
-			used:      [2]kv.Future[[]kv.KeyValue]{first(items, left), first(right, all.End)},
+			entry: r.Get(l.listKey()),
+			leftovers: [4]kv.Future[[]kv.KeyValue]{
+				first(all.Begin, histories), first(ids.Begin, ids.End), first(metas, counters), first(uniques, all.End),
+			},
+			used: [4]kv.Future[[]kv.KeyValue]{
+				first(histories, ids.Begin), first(ids.End, entries.Begin), first(entries.End, metas), first(counters, uniques),
+			},
+			lastID: r.GetRange(entries, kv.RangeOptions{Limit: 1, Reverse: true}),
 		}
 	}
 	states := make([]emptiness, len(queues))
@@ -169,6 +181,12 @@ func readEmptiness(r kv.Reader, queues []Target) ([]emptiness, error) {
 			states[i].leftovers = states[i].leftovers || len(leftovers) > 0
 			states[i].used = states[i].used || len(used) > 0
 			err = errors.Join(err, leftErr, usedErr)
+		}
+		last, lastErr := read.lastID.Get()
+		if err = errors.Join(err, lastErr); len(last) > 0 {
+			until, _, keyErr := queues[i].layout().parseMsgIDEnd(last[0].Key)
+			states[i].used = states[i].used || keyErr == nil && until.After(now)
+			states[i].leftovers = true
 		}
 		if err != nil {
 			return nil, err

@@ -75,7 +75,9 @@ func (p *Popper) erase(ctx context.Context, r *request) error {
 		}
 		g := ledger{tx: tx, l: p.l, now: p.now()}
 		if taken != nil {
-			g.restore(taken.Item)
+			if err := g.restore(taken.Item); err != nil {
+				return err
+			}
 			p.l.clearUntil(tx, taken.marker.deadline, r.claimKey)
 		}
 		if encoded != nil {

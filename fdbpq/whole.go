@@ -58,21 +58,22 @@ func (w *wholeItem) load(g *ledger, id *ID, value []byte, rest bool) error {
 	return w.item.err
 }
 
-// expires waits for what begin started, and returns when the item expires; zero if it does not, or
-// if that cannot be read. The error is one of the store.
-func (w *wholeItem) expires() (time.Time, error) {
+// lasting waits for what begin started, and returns when the item expires and its unique key; zero and ""
+// if it has none, or if they cannot be read. The error is one of the store.
+func (w *wholeItem) lasting() (expires time.Time, unique string, err error) {
 	if w.head == nil {
-		return time.Time{}, nil
+		return expires, "", nil
 	}
 	parts, err := w.head.Get()
 	if err != nil {
-		return time.Time{}, err
+		return expires, "", err
 	}
 	m, _, err := decodeMeta(parts)
 	if err != nil {
-		return time.Time{}, nil // its entry of the time index stays until it is due
+		// Its entry of the time index stays until it is due, and the unique key means nothing without it.
+		return expires, "", nil
 	}
-	return m.Expires, nil
+	return m.Expires, m.Unique, nil
 }
 
 // size is the number of bytes of ("m") keys that begin has read.

@@ -13,6 +13,8 @@ const (
 
 	// HeaderDelay is for how long a pushed item is held back: see ParseDelay.
 	HeaderDelay = "Pq-Delay"
+	// HeaderUnique is a key of a push, which no other item has as long as this one is in the queue.
+	HeaderUnique = "Pq-Unique"
 
 	// HeaderID is the id of the item, in replies to pop and peek.
 	HeaderID = "Pq-Id"
@@ -59,7 +61,7 @@ const (
 	HeaderOutcome = "Pq-Outcome"
 
 	// HeaderMsgID is the header in which NATS clients send the id of a message that
-	// should be stored only once.
+	// should be stored only once within a time.
 	HeaderMsgID = "Nats-Msg-Id"
 
 	// HeaderExpectedStream is the header in which JetStream publishers say which stream
@@ -94,7 +96,7 @@ func RequestHeaderKnown(name string) bool {
 
 // PushHeaders are the headers that begin with [Reserved] and that a push may have; the first is for
 // priority queues alone.
-var PushHeaders = [...]string{HeaderPriority, HeaderDelay}
+var PushHeaders = [...]string{HeaderPriority, HeaderDelay, HeaderUnique}
 
 // Headers of NATS's message tracing.
 const (

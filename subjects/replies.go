@@ -17,6 +17,9 @@ type Pushed struct {
 	ID    string `json:"id"`
 	// Priority is nil in a FIFO queue.
 	Priority *int64 `json:"priority,omitempty"`
+	// Duplicate says that the push changed nothing: ID, Priority and Seq are those of the item that was
+	// pushed before.
+	Duplicate bool `json:"duplicate,omitempty"`
 	Stored
 }
 
@@ -66,6 +69,8 @@ type PushedBatch struct {
 	Queue string `json:"queue"`
 	// IDs are in the order of the items.
 	IDs []string `json:"ids"`
+	// Duplicates are the indexes of items that were not pushed, as in Pushed.
+	Duplicates []int `json:"duplicates,omitempty"`
 	Stored
 }
 
@@ -136,6 +141,7 @@ type ItemInfo struct {
 	ID       string
 	Priority int64     // 0 in a FIFO queue
 	PushedAt time.Time // zero for an item that another program wrote
+	Unique   string    // "" for an item without a unique key
 	// DeadLetter is nil for an item that is not in a dead-letter queue.
 	DeadLetter *DeadLetter
 }
@@ -153,7 +159,7 @@ type DeadLetter struct {
 // value if the reply had no room for them. Errors wrap [ErrPriority], or are those of
 // parsing the time.
 func ParseItemHeaders(h map[string][]string) (ItemInfo, error) {
-	info := ItemInfo{ID: first(h, HeaderID)}
+	info := ItemInfo{ID: first(h, HeaderID), Unique: first(h, HeaderUnique)}
 	var err error
 	if text := first(h, HeaderPriority); text != "" {
 		if info.Priority, err = ParsePriority(text); err != nil {

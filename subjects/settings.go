@@ -43,7 +43,13 @@ type Settings struct {
 	MaxLeased *int
 	// MaxItems is how many items pushes may leave in the queue, up to MaxCount: ready, leased and delayed.
 	MaxItems *int
+	// DuplicateWindow is how long the message id of a push is remembered, MinAckWait to MaxDelay, or
+	// NoDuplicateWindow, which is written as "0s".
+	DuplicateWindow *time.Duration
 }
+
+// NoDuplicateWindow is the duplicate window of a queue that remembers no message ids.
+const NoDuplicateWindow time.Duration = -1
 
 // settingRow is a member of Settings.
 type settingRow struct {
@@ -105,6 +111,20 @@ var settingRows = []settingRow{
 	},
 	countRow("max_leased", func(s *Settings) **int { return &s.MaxLeased }),
 	countRow("max_items", func(s *Settings) **int { return &s.MaxItems }),
+	{
+		name: "duplicate_window",
+		parse: func(s *Settings, v json.RawMessage) error {
+			d, err := parseDuration(v, MinAckWait, MaxDelay)
+			if err == nil && d == 0 {
+				d = NoDuplicateWindow
+			}
+			return set(&s.DuplicateWindow)(d, err)
+		},
+		reset: func(s *Settings) { s.DuplicateWindow = new(time.Duration) },
+		json: func(s *Settings) []byte {
+			return valueJSON(s.DuplicateWindow, func(d time.Duration) []byte { return durationJSON(max(d, 0)) })
+		},
+	},
 }
 
 // countRow is a member that is a number of items.

@@ -78,13 +78,17 @@ type queue struct {
 	metas  map[string]bool    // whether the id of an own item calls for ("m") keys
 	staged map[string]bool    // items of staged pops
 	held   map[string]int64   // state of held items, 0 leased and 1 delayed, by id
-	ends   map[string]int64   // when they expire according to their records, by id
+	ends   map[string]ending  // their expiry and unique key by their records and histories, by id
 	past   map[string]bool    // items with a history, by id
 	// heldOwn counts the held items that fdbpq pushed, by state.
 	heldOwn [2]int64
-	all     map[string]bool  // ready items, by id
-	falls   map[string]int64 // when each key falls due, by (kind, ...), packed
-	due     map[string]int64 // the same, according to the time index
+	all     map[string]bool   // ready items, by id
+	falls   map[string]int64  // when each key falls due, by (kind, ...), packed
+	due     map[string]int64  // the same, according to the time index
+	says    map[string]string // the values there
+
+	msgIDs, msgIDEnds map[string]string // values of message ids, and of their entries
+	uniques           map[string]string // unique keys by the item that has them, by id
 }
 
 func (c *checker) problem(format string, args ...any) {
@@ -101,7 +105,7 @@ func (c *checker) queue(root string, fifo bool, name string) *queue {
 			items:  map[string]int64{},
 			parts:  map[string][]int64{},
 			blobs:  map[string][]byte{},
-			ends:   map[string]int64{},
+			ends:   map[string]ending{},
 			counts: map[string]int64{},
 			metas:  map[string]bool{},
 			staged: map[string]bool{},
@@ -110,6 +114,9 @@ func (c *checker) queue(root string, fifo bool, name string) *queue {
 			all:    map[string]bool{},
 			falls:  map[string]int64{},
 			due:    map[string]int64{},
+			says:   map[string]string{},
+
+			msgIDs: map[string]string{}, msgIDEnds: map[string]string{}, uniques: map[string]string{},
 		}
 		c.queues[id] = q
 	}
@@ -191,6 +198,12 @@ func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte
 		err = q.answer(rest, value)
 	case "t":
 		err = q.dueKey(rest, value)
+	case "d":
+		err = q.msgID(rest, value)
+	case "e":
+		err = q.msgIDEnd(rest, value)
+	case "u":
+		err = q.unique(rest, value)
 	default:
 		err = errors.New("unknown kind of key")
 	}
@@ -232,19 +245,17 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 	deliveries, _ := elementAt[int64](record, 2)
 	fence, _ := elementAt[int64](record, 3)
 	due, isTime := elementAt[int64](record, 4)
-	if err == nil && version == 2 {
+	what := string(key.Pack())
+	switch {
+	case err == nil && version == 2:
 		err = checkReason(record, 7)
 		version = 1
-	}
-	what := string(key.Pack())
-	if err == nil && version == 3 {
-		expires, ok := elementAt[int64](record, 8)
-		if _, isReason := elementAt[[]byte](record, 7); !ok || !isReason || len(record) != 9 {
-			return fmt.Errorf("malformed record %v", record)
-		}
-		q.ends[what] = expires
-		if state == 1 {
-			due = min(due, expires)
+	case err == nil && version == 3:
+		var end ending
+		end, err = parseEnding(record, 7)
+		q.ends[what] = end
+		if state == 1 && end.expires > 0 {
+			due = min(due, end.expires)
 		}
 		version = 1
 	}
@@ -265,17 +276,11 @@ func (q *queue) history(key tuple.Tuple, value []byte) error {
 	content, err := tuple.Unpack(value)
 	deliveries, isInt := elementAt[int64](content, 0)
 	fence, isFence := elementAt[int64](content, 1)
-	if err == nil && len(content) == 5 {
-		_, isReason := elementAt[[]byte](content, 3)
-		expires, isTime := elementAt[int64](content, 4)
-		if !isReason || !isTime {
-			return fmt.Errorf("malformed history %v", content)
-		}
-		q.ends[string(key.Pack())] = expires
-		content = content[:3]
-	}
 	if err == nil && len(content) == 4 {
 		err = checkReason(content, 3)
+		content = content[:3]
+	} else if err == nil && len(content) == 6 {
+		q.ends[string(key.Pack())], err = parseEnding(content, 3)
 		content = content[:3]
 	}
 	if err != nil || len(content) != 3 || !isInt || !isFence || deliveries < 0 || deliveries > fence {
@@ -390,14 +395,14 @@ func (q *queue) answer(key tuple.Tuple, value []byte) error {
 // dueKey takes the key (due, kind, ...) of the time index.
 func (q *queue) dueKey(key tuple.Tuple, value []byte) error {
 	due, isTime := elementAt[int64](key, 0)
-	if _, isKind := elementAt[string](key, 1); !isTime || !isKind || len(value) > 0 {
+	if kind, isKind := elementAt[string](key, 1); !isTime || !isKind || len(value) > 0 && kind != "x" {
 		return fmt.Errorf("malformed entry of the time index: value %x", value)
 	}
 	what := string(key[1:].Pack())
 	if _, twice := q.due[what]; twice {
 		return errors.New("there is another entry for the same key")
 	}
-	q.due[what] = due
+	q.due[what], q.says[what] = due, string(value)
 	return nil
 }
 
@@ -468,36 +473,26 @@ func (c *checker) checkQueue(q *queue) {
 		c.problem("queue %s has items or settings and is not listed", q.name)
 	}
 	c.checkDue(q)
+	c.checkDedup(q)
 }
 
-// expiry returns when an item expires according to its ("m") keys.
-func (q *queue) expiry(id string) (at int64, expires bool) {
-	blob := q.blobs[id]
-	n, used := binary.Uvarint(blob)
-	if used <= 0 || n > uint64(len(blob)-used) {
-		return 0, false
-	}
-	head, err := tuple.Unpack(blob[used : used+int(n)])
-	if version, _ := elementAt[int64](head, 0); err != nil || version != 3 {
-		return 0, false
-	}
-	return elementAt[int64](head, 1)
-}
-
-// checkExpiry adds what expires to what falls due: ready items do when their ("m") keys say so, and
-// held ones have the same time in their records.
+// checkExpiry adds what expires to what falls due: ready items do when their ("m") keys say so, with their
+// unique keys, and held ones have the same in their records.
 func (c *checker) checkExpiry(q *queue) {
 	for id := range q.items {
-		if at, expires := q.expiry(id); expires {
+		if end := q.ending(id); end.expires > 0 {
 			key, _ := tuple.Unpack([]byte(id))
-			q.falls[string(append(tuple.Tuple{"x"}, key...).Pack())] = at
+			what := string(append(tuple.Tuple{"x"}, key...).Pack())
+			q.falls[what] = end.expires
+			if q.says[what] != end.unique {
+				c.problem("queue %s: item %x has the unique key %q, in the time index %q", q.name, id, end.unique, q.says[what])
+			}
 		}
 	}
 	for id := range q.metas {
-		at, expires := q.expiry(id)
-		_, isHeld := q.held[id]
-		if end, known := q.ends[id]; (isHeld || q.past[id]) && (known != expires || end != at) {
-			c.problem("queue %s: item %x expires at %d, but its record says %d", q.name, id, at, end)
+		end := q.ending(id)
+		if _, isHeld := q.held[id]; (isHeld || q.past[id]) && q.ends[id] != end {
+			c.problem("queue %s: item %x has %+v, but its record says %+v", q.name, id, end, q.ends[id])
 		}
 	}
 }

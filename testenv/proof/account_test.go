@@ -281,6 +281,7 @@ func (w *teller) pushAll() {
 	for i := range requests {
 		op := &requests[i].op
 		op.Kind, op.Queue = proof.Push, w.someQueue(5, 0)
+		requests[i].once = random.IntN(3) == 0
 		if random.IntN(8) == 0 {
 			op.Batch = 1 + random.IntN(maxPushed)
 			for range op.Batch {
@@ -342,9 +343,20 @@ func (w *teller) burst(requests []pending) {
 		}
 		return w.workload.random.IntN(100)
 	}
+	var undecided []*pending
 	w.sendAll(requests, padding,
 		func(r *pending) { r.intent = w.books.Begin(&r.op) },
-		func(r *pending) { w.end(&r.op, r.intent) })
+		func(r *pending) {
+			if r.undecided() {
+				undecided = append(undecided, r)
+				return
+			}
+			w.end(&r.op, r.intent)
+		})
+	for _, r := range undecided {
+		w.repeat(r, padding)
+		w.end(&r.op, r.intent)
+	}
 }
 
 // someQueue returns a queue, a scarce or dead-letter queue with the given percentages.

@@ -31,6 +31,7 @@ type pending struct {
 	intent proof.Intent
 	token  string // the subject of acknowledgements
 	silent bool   // without a reply
+	once   bool   // pushes with message ids
 	ended  bool
 }
 
@@ -91,7 +92,7 @@ func (b *burster) sendAll(requests []pending, padding func() int, begin, end fun
 func (b *burster) encode(r *pending, padding func() int) *nats.Msg {
 	switch op := &r.op; op.Kind {
 	case proof.Push:
-		return b.encodePush(op, padding)
+		return b.encodePush(r, padding)
 	case proof.Nak:
 		ack := subjects.Ack{Kind: subjects.AckNak, Delay: time.Duration(op.Delay), HasDelay: true, Snooze: op.Snooze}
 		return &nats.Msg{Subject: r.token, Data: ack.Encode()}
@@ -105,12 +106,16 @@ func (b *burster) encode(r *pending, padding func() int) *nats.Msg {
 }
 
 // encodePush returns the message of a push, or of a batch of them.
-func (b *burster) encodePush(op *proof.Operation, padding func() int) *nats.Msg {
+func (b *burster) encodePush(r *pending, padding func() int) *nats.Msg {
+	op := &r.op
 	fifo := isFIFO(op.Queue)
 	if op.Batch > 0 {
 		m := &nats.Msg{Subject: b.subject(op.Queue, subjects.PushBatch, subjects.EnqueueBatch)}
 		for i, item := range op.Items {
 			frame := subjects.Frame{Value: pad(item.Value, 3*(padding()/3))} // needs no header
+			var err error
+			frame.Headers, err = subjects.AppendHeaders(nil, r.keyed(client.Message{}, item.Value).Headers)
+			must(b.t, err)
 			if !fifo {
 				frame.Priority = op.Priority + int64(i%2)
 			}
@@ -118,7 +123,7 @@ func (b *burster) encodePush(op *proof.Operation, padding func() int) *nats.Msg 
 		}
 		return m
 	}
-	pushed := message(op, padding())
+	pushed := r.keyed(message(op, padding()), op.Value)
 	m := &nats.Msg{Subject: b.subject(op.Queue, subjects.Push, subjects.Enqueue), Data: pushed.Value, Header: pushed.Headers}
 	if op.Priority != 0 {
 		m.Header = maps.Clone(m.Header)

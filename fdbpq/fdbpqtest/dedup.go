@@ -1,0 +1,121 @@
+package fdbpqtest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// ending is how a record or a history ends, and the same by its ("m") keys: when the item expires, 0 if it
+// does not, and its unique key.
+type ending struct {
+	expires int64
+	unique  string
+}
+
+// parseEnding reads the end of a tuple: a reason, which may be empty, and an ending, which may not.
+func parseEnding(t tuple.Tuple, at int) (ending, error) {
+	reason, isReason := elementAt[[]byte](t, at)
+	expires, isTime := elementAt[int64](t, at+1)
+	key, isKey := elementAt[[]byte](t, at+2)
+	if !isReason || !isTime || !isKey || len(reason) > 1024 || expires < 0 || len(key) > 512 || len(t) != at+3 || expires == 0 && len(key) == 0 {
+		return ending{}, fmt.Errorf("malformed reason, expiry or unique key %v", t)
+	}
+	return ending{expires, string(key)}, nil
+}
+
+// ending returns that of an item by its ("m") keys.
+func (q *queue) ending(id string) (e ending) {
+	blob := q.blobs[id]
+	n, used := binary.Uvarint(blob)
+	if used <= 0 || n > uint64(len(blob)-used) {
+		return e
+	}
+	head, err := tuple.Unpack(blob[used : used+int(n)])
+	if version, _ := elementAt[int64](head, 0); err != nil || version != 3 {
+		return e
+	}
+	list, _ := elementAt[tuple.Tuple](head, 1)
+	for ; len(list) > 1; list = list[2:] {
+		switch list[0] {
+		case "expires":
+			e.expires, _ = elementAt[int64](list, 1)
+		case "unique":
+			key, _ := elementAt[[]byte](list, 1)
+			e.unique = string(key)
+		}
+	}
+	return e
+}
+
+// msgID takes the key of a message id.
+func (q *queue) msgID(key tuple.Tuple, value []byte) error {
+	id, isID := elementAt[[]byte](key, 0)
+	content, err := tuple.Unpack(value)
+	until, isTime := elementAt[int64](content, 3)
+	if err != nil || !isID || !isTime || len(key) != 1 || len(content) != 4 {
+		return fmt.Errorf("malformed message id: value %x", value)
+	}
+	if _, err := parseID(content[:3], false); err != nil {
+		return err
+	}
+	q.msgIDs[string(tuple.Tuple{until, id}.Pack())] = string(value)
+	return nil
+}
+
+// msgIDEnd takes the key (until, message id).
+func (q *queue) msgIDEnd(key tuple.Tuple, value []byte) error {
+	_, isTime := elementAt[int64](key, 0)
+	if _, isID := elementAt[[]byte](key, 1); !isTime || !isID || len(key) != 2 {
+		return errors.New("malformed entry of a message id")
+	}
+	q.msgIDEnds[string(key.Pack())] = string(value)
+	return nil
+}
+
+// unique takes the key of a unique key.
+func (q *queue) unique(key tuple.Tuple, value []byte) error {
+	unique, isKey := elementAt[[]byte](key, 0)
+	content, err := tuple.Unpack(value)
+	if err == nil {
+		_, err = parseID(content, false)
+	}
+	if err != nil || !isKey || len(key) != 1 || len(content) != 3 {
+		return fmt.Errorf("malformed unique key: value %x: %w", value, err)
+	}
+	if q.fifo {
+		content = content[1:]
+	}
+	item := string(content.Pack())
+	if other, twice := q.uniques[item]; twice {
+		return fmt.Errorf("its item has another unique key: %q", other)
+	}
+	q.uniques[item] = string(unique)
+	return nil
+}
+
+// checkDedup compares message ids with their entries, and unique keys with items.
+func (c *checker) checkDedup(q *queue) {
+	for key, value := range q.msgIDs {
+		if entry, there := q.msgIDEnds[key]; !there || entry != value {
+			c.problem("queue %s: message id %x: %x, and its entry %x (%t)", q.name, key, value, entry, there)
+		}
+	}
+	for key := range q.msgIDEnds {
+		if _, there := q.msgIDs[key]; !there {
+			c.problem("queue %s: an entry of no message id: %x", q.name, key)
+		}
+	}
+	for id := range q.metas {
+		if e := q.ending(id); e.unique != q.uniques[id] {
+			c.problem("queue %s: item %x has the unique key %q, and that of it is %q", q.name, id, e.unique, q.uniques[id])
+		}
+	}
+	for item, key := range q.uniques {
+		if _, isHeld := q.held[item]; !isHeld && !q.all[item] && !q.staged[item] {
+			c.problem("queue %s: unique key %q of no item: %x", q.name, key, item)
+		}
+	}
+}

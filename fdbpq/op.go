@@ -217,7 +217,7 @@ type Result struct {
 	Lease Lease
 	// NextDue is when the next item of the queue falls due, zero if none will, for an operation
 	// with Waits that finds nothing. For OpNak and OpPush it is when the delay of the item is over,
-	// zero without a delay.
+	// zero without a delay, and for a duplicate.
 	NextDue time.Time
 	// wait is the length of the lease that an OpLease gave or an OpAck ended.
 	wait time.Duration

@@ -49,6 +49,9 @@ func asked(t *testing.T, e *testenv.Env, queue, verb, options string) *nats.Subs
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Its lane answers this once it has done with all that it answered before, so pops that have
+	// got their items do not count.
+	e.Request("pq."+queue+".len", nil, nil)
 	before := q.Waiters()
 	replies := ask(t, e.Conn, "pq."+queue+"."+verb, options)
 	waiters(t, e.Bridge, queue, before+1)

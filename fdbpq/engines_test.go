@@ -63,10 +63,14 @@ type fixture struct {
 	corrupt bool // the test leaves keys behind that break the invariants
 }
 
-// onEngines runs a test on every engine, with each value format.
+// onEngines runs a test on every engine, with each value format. FoundationDB is the slowest, and does
+// not know of formats: there each test has one of them, always the same.
 func onEngines(t *testing.T, run func(f *fixture)) {
 	for _, e := range engines() {
 		for format, name := range []string{"raw", "tuple"} {
+			if e.name == "fdb" && format != len(t.Name())%2 {
+				continue
+			}
 			t.Run(e.name+"/"+name, func(t *testing.T) {
 				run(newFixture(t, e.open(t), fdbpq.ValueFormat(format)))
 			})

@@ -261,6 +261,9 @@ func TestGoneInACluster(t *testing.T) {
 			t.Errorf("got %v, %v: want %q", m, err, want)
 		}
 	}
+	if err := e.Bridge.Stop(); err != nil { // before its server does
+		t.Error(err)
+	}
 }
 
 // Pops that another bridge forwarded are answered over the owner's connection, and come

@@ -85,7 +85,7 @@ func TestBadKeys(t *testing.T) {
 		{"q.jobs.enqueue", nats.Header{"Pq-Unique": {"a", "a"}}, "Pq-Unique is given 2 times: want one"},
 		{"q.jobs.enqueue", nats.Header{"Nats-Msg-Id": {"a", "b", "c"}}, "Nats-Msg-Id is given 3 times: want one"},
 		{"pq.jobs.push", nats.Header{"nats-msg-id": {"a"}}, "want it spelled Nats-Msg-Id"},
-		{"pq.jobs.push", nats.Header{"pq-unique": {"a"}}, "only Pq-Priority and Pq-Unique are known"},
+		{"pq.jobs.push", nats.Header{"pq-unique": {"a"}}, "only these are known, spelled like this: Pq-Priority, Pq-Delay, Pq-Unique"},
 		{"pq.jobs.pop.min", nats.Header{"Pq-Unique": {"a"}}, "Pq-Unique with pop.min: only a push has one"},
 		{"pq.jobs.push.batch", nats.Header{"Pq-Unique": {"a"}}, "Pq-Unique with push.batch: only a push has one"},
 	} {

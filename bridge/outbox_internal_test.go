@@ -255,7 +255,8 @@ func TestLostItemsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	fail := func(err error) {
-		i := &restoring{restorer: b.restorer, reason: reasonDenied}
+		// After so many attempts the next one comes late enough for this test.
+		i := &restoring{restorer: b.restorer, reason: reasonDenied, attempts: 10}
 		i.Fail(&dispatch.Request{Queue: q}, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}}, err)
 	}
 	fail(ErrUnknownOutcome)

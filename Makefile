@@ -8,7 +8,7 @@ TAG_FLAGS  := $(if $(TAGS),-tags $(TAGS))
 # The race detector needs a C compiler: make test RACE=1, or make race.
 RACE_FLAGS := $(if $(RACE),-race)
 # How long the tests of one package may take; a test that hangs ends there.
-TIMEOUT    := 8m
+TIMEOUT    := 14m
 # Set for releases.
 VERSION    :=
 LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")

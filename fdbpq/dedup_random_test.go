@@ -227,7 +227,7 @@ func TestDuplicatesRandomly(t *testing.T) {
 			}
 			r.model = dedupModel{now: time.UnixMicro(time.Now().UnixMicro()), msgIDs: map[string]modelMsgID{}, items: map[fdbpq.ID]*dedupItem{}}
 			r.configure()
-			for range 1000 {
+			for range 500 {
 				switch n := random.IntN(15); {
 				case n < 4:
 					r.push()

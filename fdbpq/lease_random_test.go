@@ -421,7 +421,7 @@ func TestLeasesRandomly(t *testing.T) {
 			}
 			r.keyspace = keyspace
 			r.q = r.queue("jobs")
-			for range 800 {
+			for range 400 {
 				switch n := r.random.IntN(14); {
 				case n < 3:
 					r.push()

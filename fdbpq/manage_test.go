@@ -208,7 +208,7 @@ func TestRank(t *testing.T) {
 		q, fifo := f.queue("q"), f.fifoQueue("q")
 		now := time.Now()
 		var pushes []fdbpq.Op
-		for i := range 300 {
+		for i := range 90 {
 			pushes = append(pushes, fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: int64(i%3) - 1}, fdbpq.Op{Kind: fdbpq.OpPush, Queue: fifo})
 		}
 		f.applyAt(now, pushes...)

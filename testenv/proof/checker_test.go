@@ -31,6 +31,8 @@ type simulation struct {
 	// clear: operations do not overlap and all have an outcome, so that nothing can
 	// explain a bug away.
 	clear bool
+	// overlap is how many units before it takes place an operation may begin, and after it end.
+	overlap int64
 
 	items      []fdbpq.ID // in order
 	values     map[fdbpq.ID]string
@@ -51,16 +53,16 @@ func simulate(seed uint64, bug string, clear bool, n int) *simulation {
 		leases: leases{of: map[fdbpq.ID]*leased{}}, expiring: expiring{at: map[fdbpq.ID]int64{}},
 		h: proof.History{Name: "simulation", OneByOne: true},
 	}
-	overlap := int64(25)
+	s.overlap = 25
 	if clear {
-		overlap = 5
+		s.overlap = 5
 	}
 	for i := range n {
 		// Operation i takes place at 10 i; its request comes before that, and its
 		// answer after.
 		op := proof.Operation{Queue: "jobs", Client: i % 5, Outcome: proof.Done}
 		s.now = int64(10 * i)
-		op.Call, op.Return = unit*(s.now-s.random.Int64N(overlap)), unit*(s.now+s.random.Int64N(overlap))
+		op.Call, op.Return = unit*(s.now-s.random.Int64N(s.overlap)), unit*(s.now+s.random.Int64N(s.overlap))
 		s.bringBack()
 		s.do(i, &op)
 		s.h.Operations = append(s.h.Operations, op)

@@ -36,16 +36,23 @@ func (s *simulation) expire() {
 	}
 }
 
-// missesExpiry makes a pop get an item that has expired, or lose one that has not.
+// missesExpiry makes a pop get an item that has expired, or lose one that has not, whenever in
+// its operation the push took place. One that is just back from somewhere may not be seen yet.
 func (s *simulation) missesExpiry(op *proof.Operation) {
-	for _, id := range s.ghosts {
-		if s.at[id]+2 < op.Call/unit && s.strikes("expired and served") {
+	margin := s.overlap + 2
+	for i, id := range s.ghosts {
+		if s.at[id]+margin < op.Call/unit && s.strikes("expired and served") {
+			s.ghosts = slices.Delete(s.ghosts, i, i+1)
 			s.show(op, id)
 			return
 		}
 	}
-	if len(s.items) > 0 && s.at[s.items[s.end(op)]] > op.Return/unit+2 && s.strikes("expired early") {
-		i := s.end(op)
+	if len(s.items) == 0 {
+		return
+	}
+	i := s.end(op)
+	id := s.items[i]
+	if s.of[id] == nil && s.at[id] > op.Return/unit+margin && s.strikes("expired early") {
 		s.items = slices.Delete(s.items, i, i+1)
 	}
 }

@@ -72,7 +72,7 @@ func TestGoneAccounts(t *testing.T) {
 	t.Logf("seed %d", seed)
 	e := testenv.New(t, testenv.Options{})
 	const clients = 10
-	items, pops := race.Times(20_000, 5_000), race.Times(10_000, 2_500)
+	items, pops := race.Times(20_000, 5_000), race.Times(10_000, 3_000)
 	for i := range items {
 		if publish(t, e, "pq.jobs.push", "", fmt.Sprint(i)); i%1000 == 0 {
 			ok(t, e, "pq.jobs.len", nil, "") // the bridge refuses too many at once

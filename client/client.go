@@ -15,6 +15,8 @@
 //	...
 //	err = job.Ack(ctx)
 //
+// A [Worker] does all of that: it leases, extends, acknowledges and waits.
+//
 // # Timeouts
 //
 // Every call waits for its reply, until its context ends. If the context has no

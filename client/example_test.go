@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"os"
+	"os/signal"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -57,6 +59,34 @@ func ExampleDelivery() {
 }
 
 func work([]byte) error { return nil }
+
+// A worker that does four jobs at a time. On SIGINT it finishes those and begins no others.
+func ExampleWorker() {
+	nc, err := nats.Connect(nats.DefaultURL, nats.MaxReconnects(-1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+
+	jobs := client.New(nc).PriorityQueue("jobs")
+	worker := jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+		switch err := work(job.Value); {
+		case errors.Is(err, errBusy):
+			return client.Snooze(time.Minute) // does not count
+		case errors.Is(err, errNonsense):
+			return client.Drop("nobody can do that") // a dead letter
+		default:
+			return err // nil: done. Otherwise again, as the queue's backoff says
+		}
+	}, client.WorkerOptions{Concurrency: 4})
+	if err := worker.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+var errBusy, errNonsense = errors.New("busy"), errors.New("nonsense")
 
 // Many items in one request: all of them are in the queue afterwards, or none.
 func ExamplePriorityQueue_PushBatch() {

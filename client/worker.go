@@ -1,0 +1,339 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// Job is an item that a Worker has leased.
+type Job struct {
+	Item
+	// Queue is the name of the queue.
+	Queue string
+	// Deliveries is how many times the item was delivered, this time included; 0 if the message left
+	// no room for that in the reply.
+	Deliveries int64
+}
+
+// Work does a job. The job is acknowledged if it returns nil, and comes back as the queue's backoff
+// says, or becomes a dead letter, if it returns an error. [Snooze] and [Drop] return errors that
+// do something else. A panic is an error with its stack.
+//
+// The context ends when the lease is lost, so that somebody else may do the job already, and when
+// [Worker.Stop] is called for the second time. Its cause says which.
+type Work func(ctx context.Context, job *Job) error
+
+// Snooze returns an error for Work that gives the job back for that long, and does not count the
+// delivery.
+func Snooze(delay time.Duration) error { return &snoozed{delay} }
+
+type snoozed struct{ delay time.Duration }
+
+func (s *snoozed) Error() string { return fmt.Sprintf("again in %v", s.delay) }
+
+// Drop returns an error for Work that makes the job a dead letter, with a reason, which is cut at
+// 256 bytes.
+func Drop(reason string) error { return &dropped{reason} }
+
+type dropped struct{ reason string }
+
+func (d *dropped) Error() string { return "dropped: " + d.reason }
+
+// WorkerOptions are the options of a Worker. The zero value is ready to use.
+type WorkerOptions struct {
+	// Concurrency is the number of jobs that are done at the same time; 0 means 1.
+	Concurrency int
+
+	// Prefetch is how many jobs are leased before there is somebody to do them. That hides the
+	// time that requests take, but a more urgent job may be pushed meanwhile, or another
+	// worker idle. 0, the default, keeps the order strict.
+	Prefetch int
+
+	// AckWait is the length of a lease, 100 ms to 12 h. A third before it is over, and long before
+	// if need be, the worker extends it: a job may take as long as it wants. So this is the time
+	// after which others get the job of a worker that has died. 0 means as the settings of the
+	// queue say when Run begins.
+	AckWait time.Duration
+
+	// Max takes the jobs from the other end of a priority queue.
+	Max bool
+
+	// Middleware wraps the Work; the first is outermost.
+	Middleware []func(Work) Work
+
+	// Logger gets what goes wrong; nil means slog.Default().
+	Logger *slog.Logger
+}
+
+// Worker does the jobs of a queue. It leases them one after the other, waits while there is none,
+// and rides through restarts of bridges and NATS servers. Each job is done at least once, and by one
+// worker at a time as long as that extends its lease in time.
+type Worker struct {
+	queue *queue
+	verb  subjects.Verb
+	o     WorkerOptions
+	work  Work
+	log   *slog.Logger
+
+	jobs             context.Context // has the values of all contexts of jobs
+	stopping, killed context.Context
+	stop             context.CancelFunc
+	kill             context.CancelCauseFunc
+
+	// waits has room for one: only one of those who have nothing to do waits for a job.
+	waits chan struct{}
+
+	mu      sync.Mutex
+	running bool
+	err     error // why Run ends
+}
+
+// ErrStopped is the cause of the context of jobs that a second call of Worker.Stop ends.
+var ErrStopped = errors.New("the worker was stopped")
+
+// NewWorker returns a Worker of this queue, for Run.
+func (q *PriorityQueue) NewWorker(work Work, o WorkerOptions) *Worker {
+	verb := subjects.PopMin
+	if o.Max {
+		verb = subjects.PopMax
+	}
+	return newWorker(&q.q, verb, work, o)
+}
+
+// NewWorker returns a Worker of this queue, for Run.
+func (q *Queue) NewWorker(work Work, o WorkerOptions) *Worker {
+	return newWorker(&q.q, subjects.Dequeue, work, o)
+}
+
+func newWorker(q *queue, verb subjects.Verb, work Work, o WorkerOptions) *Worker {
+	o.Concurrency = max(o.Concurrency, 1)
+	w := &Worker{queue: q, verb: verb, o: o, work: work, log: o.Logger, waits: make(chan struct{}, 1)}
+	if w.log == nil {
+		w.log = slog.Default()
+	}
+	w.log = w.log.With("queue", q.name)
+	for i := range o.Middleware {
+		w.work = o.Middleware[len(o.Middleware)-1-i](w.work)
+	}
+	w.stopping, w.stop = context.WithCancel(context.Background())
+	w.killed, w.kill = context.WithCancelCause(context.Background())
+	return w
+}
+
+// Stop lets Run return once the jobs under way are done. The second call cancels their contexts; those
+// that then return an error are given back, and the delivery does not count.
+func (w *Worker) Stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopping.Err() != nil {
+		w.kill(ErrStopped)
+	}
+	w.stop()
+}
+
+// Run does jobs until Stop is called, or ctx ends, which is like the first call of Stop. The contexts
+// of the jobs have the values of ctx. A worker runs once.
+//
+// Run returns nil then. Otherwise the error says why there is no point in going on: [ErrBadRequest], for
+// the name of the queue or an option. Everything else it tries again.
+func (w *Worker) Run(ctx context.Context) error {
+	w.mu.Lock()
+	again := w.running
+	w.running = true
+	w.mu.Unlock()
+	if again {
+		return errors.New("this worker has run before")
+	}
+	if w.o.Prefetch < 0 || w.o.Concurrency+w.o.Prefetch > maxHeldJobs {
+		return &Error{Code: subjects.CodeBadRequest, Text: fmt.Sprintf(
+			"concurrency %d and prefetch %d: want 0 or more, and at most %d together", w.o.Concurrency, w.o.Prefetch, maxHeldJobs)}
+	}
+	defer context.AfterFunc(ctx, w.stop)()
+	if err := w.findAckWait(); err != nil {
+		return err
+	}
+	w.jobs = context.WithoutCancel(ctx)
+	var all sync.WaitGroup
+	if w.o.Prefetch > 0 {
+		w.runPrefetched(&all)
+	} else {
+		for range w.o.Concurrency {
+			all.Go(w.runStrictly)
+		}
+	}
+	all.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// maxHeldJobs bounds what one worker leases.
+const maxHeldJobs = 100_000
+
+// findAckWait asks for the length of leases unless it is given.
+func (w *Worker) findAckWait() error {
+	if w.o.AckWait != 0 {
+		return nil
+	}
+	w.o.AckWait = defaultAckWait
+	for pause := new(pause); w.stopping.Err() == nil; pause.take(w.stopping) {
+		settings, err := w.queue.config(w.stopping, nil)
+		switch {
+		case err == nil && settings.AckWait != nil:
+			w.o.AckWait = *settings.AckWait
+			return nil
+		case err == nil:
+			return nil
+		case errors.Is(err, ErrBadRequest):
+			return err
+		case w.stopping.Err() == nil:
+			w.log.Warn("cannot read the settings of the queue", "error", err)
+		}
+	}
+	return nil
+}
+
+const (
+	// defaultAckWait is for queues whose settings do not say.
+	defaultAckWait = 30 * time.Second
+	// idleWait is how long a request waits for a job, and so how long Stop can take when there is
+	// none: a request that is given up would still get a job, and keep it for AckWait.
+	idleWait = 2 * time.Second
+	// idleHeartbeat is how often the bridge confirms that.
+	idleHeartbeat = time.Second / 2
+)
+
+// runStrictly does one job after the other. It acknowledges a job and leases the next in one request.
+func (w *Worker) runStrictly() {
+	var l *lease
+	for {
+		if l == nil {
+			list := w.lease(1)
+			if len(list) == 0 {
+				return
+			}
+			l = w.begin(list[0])
+		}
+		if w.stopping.Err() != nil {
+			w.giveBack(l)
+			return
+		}
+		l = w.do(l, true)
+	}
+}
+
+// lease leases up to n jobs, and waits for the first. It returns none if the worker stops.
+func (w *Worker) lease(n int) []*Delivery {
+	var p pause
+	for w.stopping.Err() == nil {
+		list, err := w.leaseNow(n)
+		switch {
+		case len(list) > 0:
+			return list
+		case errors.Is(err, ErrEmpty):
+			p = pause{}
+		case errors.Is(err, ErrBadRequest):
+			w.fail(err)
+		case w.killed.Err() == nil:
+			w.log.Warn("cannot lease a job", "error", err)
+			p.take(w.stopping)
+		}
+	}
+	return nil
+}
+
+// leaseNow leases up to n jobs of those that are there, or waits for one.
+func (w *Worker) leaseNow(n int) ([]*Delivery, error) {
+	select {
+	case w.waits <- struct{}{}:
+		defer func() { <-w.waits }()
+	case <-w.stopping.Done():
+		return nil, ErrEmpty
+	}
+	wait := AckWait(w.o.AckWait)
+	if n > 1 {
+		list, err := w.queue.leases(w.killed, w.verb, min(n, subjects.MaxPopBatch), []LeaseOption{wait})
+		if !errors.Is(err, ErrEmpty) {
+			return list, err
+		}
+	}
+	d, err := w.queue.lease(w.killed, w.verb, []LeaseOption{wait, Expires(idleWait), IdleHeartbeat(idleHeartbeat)})
+	if err != nil {
+		return nil, err
+	}
+	return []*Delivery{d}, nil
+}
+
+// fail ends the worker because of an error that will not go away.
+func (w *Worker) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	w.stop()
+}
+
+// runPrefetched leases jobs ahead of those who do them.
+func (w *Worker) runPrefetched(all *sync.WaitGroup) {
+	room := make(chan struct{}, w.o.Concurrency+w.o.Prefetch)
+	leased := make(chan *lease, cap(room))
+	all.Go(func() {
+		defer close(leased)
+		for w.stopping.Err() == nil {
+			select {
+			case room <- struct{}{}:
+			case <-w.stopping.Done():
+				return
+			}
+			n := 1
+			for ; n < cap(room) && len(room) < cap(room); n++ {
+				room <- struct{}{} // nobody else adds any
+			}
+			list := w.lease(n)
+			for _, d := range list {
+				leased <- w.begin(d)
+			}
+			for range n - len(list) {
+				<-room
+			}
+		}
+	})
+	for range w.o.Concurrency {
+		all.Go(func() {
+			for l := range leased {
+				if w.stopping.Err() != nil {
+					w.giveBack(l)
+				} else {
+					w.do(l, false)
+				}
+				<-room
+			}
+		})
+	}
+}
+
+// pause is the time between attempts. It grows.
+type pause struct{ last time.Duration }
+
+const (
+	firstPause   = 50 * time.Millisecond
+	longestPause = 2 * time.Second
+)
+
+// take waits until the time is over or ctx ends.
+func (p *pause) take(ctx context.Context) {
+	p.last = min(max(2*p.last, firstPause), longestPause)
+	timer := time.NewTimer(p.last)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -111,7 +111,7 @@ func TestMaxLeased(t *testing.T) {
 			refused(t, e, 429, kind.pop, nil, []byte(`{"ack_wait":"1m"}`))
 			ended(t, ask(t, e.Conn, kind.pop, `{"batch":5,"ack_wait":"1m"}`), 0, "429")
 			err := refused(t, e, 404, kind.pop, nil, []byte(`{"ack_wait":"1m","expires":"10ms"}`))
-			if !strings.Contains(err.Text, "as many items are leased") {
+			if !strings.Contains(err.Text, "as many items are leased as max_leased allows") {
 				t.Error(err)
 			}
 			waits := ask(t, e.Conn, kind.pop, `{"ack_wait":"1m","expires":"1m"}`)

@@ -129,6 +129,26 @@ func TestManyDie(t *testing.T) {
 	}
 }
 
+// Many small items die at once. A transaction has room to bury some of those that fall due, and leaves the
+// others to the next ones instead of reading them as well.
+func TestManySmallItemsDie(t *testing.T) {
+	const n = 1000
+	f := newRoundsFixture(t, 1, false)
+	m := newMuchFixture(f.fixture)
+	m.configure(m.q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
+	m.leaseAll(n, 10)
+	m.clock.advance(time.Hour)
+	f.store.Take()
+	wantError(t, m.apply(op(opPopMin, m.q))[0].Err, fdbpq.ErrEmpty)
+	for i, cost := range f.store.Take() {
+		if cost.Rounds > 12 { // of growing size, see returnHeld
+			t.Errorf("transaction %d takes %d rounds of reads", i, cost.Rounds)
+		}
+	}
+	wantEqual(t, "dead", m.length(m.q.DeadLetters()), int64(n))
+	m.check()
+}
+
 // A batch that fails says which queues got dead letters before.
 func TestDeadLettersOfFailedBatch(t *testing.T) {
 	f := newUnsure(t, faultkv.Options{})

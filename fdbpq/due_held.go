@@ -32,8 +32,8 @@ const maxReturn = 256
 // than there can be room for.
 func returnHeld(all []*dueHeld, room int, alone bool) error {
 	moved := false
-	for next := firstReturn; len(all) > 0 && room > 0; next *= returnGrowth {
-		some := all[:min(next, maxReturn, len(all), room/restoreOverhead+1)]
+	for next := firstReturn; len(all) > 0 && room > 0; next = min(next*returnGrowth, maxReturn) {
+		some := all[:min(next, len(all), room/restoreOverhead+1)]
 		all = all[len(some):]
 		for _, d := range some {
 			d.read = d.due.ledger.tx.Get(d.key)
@@ -105,8 +105,9 @@ func (d *dueHeld) load() error {
 	return nil
 }
 
-// settle moves an item that is due, and returns how many bytes that took: none if there was no
-// room. The error is one of the store.
+// settle moves an item that is due, and returns how many bytes that took. It leaves a large item to
+// another transaction, unless this one is alone; and one that does not fit with all that come after it,
+// by taking all of the room. The error is one of the store.
 func (d *dueHeld) settle(room int, alone bool) (size int, err error) {
 	g, h := d.due.ledger, d.h
 	if d.ready {
@@ -124,9 +125,15 @@ func (d *dueHeld) settle(room int, alone bool) (size int, err error) {
 		if err := d.burial.load(h, alone); err != nil {
 			return 0, d.fail(err)
 		}
-		if size = d.burial.size() + d.size; !alone && (d.burial.large || size > room) {
+		size = d.burial.size() + d.size
+		switch {
+		case alone:
+		case d.burial.large:
 			d.due.more = true
 			return 0, nil
+		case size > room:
+			d.due.more = true
+			return room, nil
 		}
 		g.release(h)
 		g.discard(&h.id, h.unique)

@@ -13,7 +13,7 @@ var (
 	ErrPaused = errors.New("fdbpq: the queue is paused")
 
 	// ErrMaxLeased is returned by leases while as many items are leased as Settings.MaxLeased allows.
-	ErrMaxLeased = errors.New("fdbpq: as many items are leased as the queue's settings allow")
+	ErrMaxLeased = errors.New("fdbpq: as many items are leased as max_leased allows")
 
 	// ErrFull is returned by pushes that would leave more items in the queue than Settings.MaxItems allows.
 	ErrFull = errors.New("fdbpq: the queue is full")

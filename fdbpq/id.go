@@ -40,22 +40,25 @@ func (id *ID) AppendTo(b []byte) []byte {
 
 // ParseID reads an id as String writes it. Errors wrap ErrID.
 func ParseID(text string) (ID, error) {
-	var id ID
+	malformed := func(problem any) (ID, error) {
+		return ID{}, fmt.Errorf("%w: %.100q: %v: want one as a push or pop returned it", ErrID, text, problem)
+	}
 	packed, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder would skip those
-		return id, fmt.Errorf("%w: %.100q is not base64url: want an id as a push or pop returned it", ErrID, text)
+		return malformed("not base64url")
 	}
 	priority, rest, err := tuple.DecodeInt(packed)
 	if err != nil {
-		return id, fmt.Errorf("%w: %.100q: priority: %w", ErrID, text, err)
+		return malformed(fmt.Errorf("priority: %w", err))
 	}
 	count, rest, err := tuple.DecodeInt(rest)
 	if err != nil {
-		return id, fmt.Errorf("%w: %.100q: count: %w", ErrID, text, err)
+		return malformed(fmt.Errorf("count: %w", err))
 	}
 	if len(rest) != randomSize {
-		return id, fmt.Errorf("%w: %.100q ends in %d bytes: want %d", ErrID, text, len(rest), randomSize)
+		return malformed(fmt.Errorf("it ends in %d bytes: want %d", len(rest), randomSize))
 	}
+	var id ID
 	id.Priority, id.Count = priority, count
 	copy(id.Random[:], rest)
 	return id, nil

@@ -107,12 +107,17 @@ func (n *infos) count(r kv.Reader) error {
 	if err != nil {
 		return err
 	}
+	var last []byte // key added
 	for _, pair := range front {
+		if n.limit > 0 && len(n.info.Priorities) == n.limit { // front has room for counters of states
+			break
+		}
 		n.addCounter(pair)
+		last = pair.Key
 	}
 	// back is in reverse, and has again what front has unless there are more between them.
 	for i := len(back) - 1; i >= 0; i-- {
-		if len(front) == 0 || bytes.Compare(back[i].Key, front[len(front)-1].Key) > 0 {
+		if bytes.Compare(back[i].Key, last) > 0 {
 			n.addCounter(back[i])
 		}
 	}

@@ -71,30 +71,38 @@ func TestInfoOfManyPriorities(t *testing.T) {
 			pushes = append(pushes, fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: p})
 		}
 		f.apply(pushes...)
+		f.wantPriorities(q, 0, fdbpq.Info{Ready: 30}) // without the counters of other states
 		leases := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
 		f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: leases[1].Lease.Token, Delay: time.Hour})
-		for limit := range 40 {
-			got := f.infoOf(q, limit)
-			want := 28
-			if limit > 0 {
-				want = min(2*max(limit/2, 1), 28)
-			}
-			if len(got.Priorities) != want {
-				t.Errorf("limit %d: %d priorities: want %d", limit, len(got.Priorities), want)
-			}
-			if got.Ready != 28 || got.Leased != 1 || got.Delayed != 1 || got.MorePriorities != (len(got.Priorities) < 28) {
-				t.Errorf("limit %d: %+v", limit, got)
-			}
-			for i, p := range got.Priorities {
-				if p.Count != 1 || i > 0 && p.Priority <= got.Priorities[i-1].Priority {
-					t.Errorf("limit %d: %+v", limit, got.Priorities)
-				}
-			}
-			if last := got.Priorities[len(got.Priorities)-1]; got.Priorities[0].Priority != 2 || last.Priority != 29 {
-				t.Errorf("limit %d: from %v to %v", limit, got.Priorities[0], last)
+		f.wantPriorities(q, 2, fdbpq.Info{Ready: 28, Leased: 1, Delayed: 1})
+	})
+}
+
+// wantPriorities compares the infos of a queue that has one item of each priority from first to 29.
+func (f *fixture) wantPriorities(q *fdbpq.PriorityQueue, first int64, want fdbpq.Info) {
+	f.Helper()
+	all := int(want.Ready)
+	for limit := range 40 {
+		got := f.infoOf(q, limit)
+		n := all
+		if limit > 0 {
+			n = min(2*max(limit/2, 1), all)
+		}
+		if len(got.Priorities) != n {
+			f.Errorf("limit %d: %d priorities: want %d", limit, len(got.Priorities), n)
+		}
+		if got.Ready != want.Ready || got.Leased != want.Leased || got.Delayed != want.Delayed || got.MorePriorities != (n < all) {
+			f.Errorf("limit %d: %+v", limit, got)
+		}
+		for i, p := range got.Priorities {
+			if p.Count != 1 || i > 0 && p.Priority <= got.Priorities[i-1].Priority {
+				f.Errorf("limit %d: %+v", limit, got.Priorities)
 			}
 		}
-	})
+		if last := got.Priorities[len(got.Priorities)-1]; got.Priorities[0].Priority != first || last.Priority != 29 {
+			f.Errorf("limit %d: from %v to %v", limit, got.Priorities[0], last)
+		}
+	}
 }
 
 // A damaged counter fails the info, and nothing else of the batch.

@@ -120,6 +120,9 @@ type Ack struct {
 // ParseAck reads the payload of an acknowledgement. Errors wrap ErrOptions.
 func ParseAck(payload []byte) (a Ack, err error) {
 	verb, rest, _ := strings.Cut(string(payload), " ")
+	if verb == "" {
+		verb, rest = string(payload), "" // a blank is not nothing
+	}
 	rest = strings.TrimSpace(rest)
 	switch verb {
 	case "", "+ACK":
@@ -161,9 +164,9 @@ func (a *Ack) parseNak(text string) (err error) {
 		return nil
 	case text[0] != '{':
 		a.HasDelay = true
-		quoted, _ := json.Marshal(text) // a string always marshals
-		if a.Delay, err = parseDuration(quoted, 0, MaxDelay); err != nil {
-			return fmt.Errorf("%w: -NAK: %w", ErrOptions, err)
+		if a.Delay, err = parseDurationText(text); err != nil || a.Delay < 0 || a.Delay > MaxDelay {
+			return fmt.Errorf("%w: -NAK %s: want a duration with a unit, such as 30s, from 0s to %v, or a JSON object",
+				ErrOptions, quote(text), MaxDelay)
 		}
 		return nil
 	}
@@ -260,9 +263,7 @@ func parseDuration(v json.RawMessage, least, most time.Duration) (d time.Duratio
 		n, err = strconv.ParseInt(string(v), 10, 64)
 		d = time.Duration(n)
 	} else if text, err = unquote(v); err == nil {
-		if d, err = time.ParseDuration(text); err == nil && strings.Trim(text, "0123456789.+-") == "" && text != "0" {
-			err = errors.New("no unit")
-		}
+		d, err = parseDurationText(text)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%s: want nanoseconds, or a text such as \"30s\"", quote(string(v)))
@@ -272,3 +273,13 @@ func parseDuration(v json.RawMessage, least, most time.Duration) (d time.Duratio
 	}
 	return d, nil
 }
+
+// parseDurationText reads a duration that has a unit or is 0.
+func parseDurationText(text string) (time.Duration, error) {
+	if text != "0" && isNumber(text) {
+		return 0, errNoUnit
+	}
+	return time.ParseDuration(text)
+}
+
+var errNoUnit = errors.New("no unit")

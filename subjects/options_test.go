@@ -102,10 +102,17 @@ func TestAck(t *testing.T) {
 	}
 	for _, payload := range []string{
 		"ack", "+ack", "+ACK now", "+ACK ", "-NAK 30", "-NAK soon", "-NAK -1s", `-NAK {"delay":-1}`, `-NAK {"other":1}`, `-NAK {"reason":5}`, `-NAK {"reason":null}`, "+TERMinate", "-NAK 11y", "+WPI 5",
-		"+NXT 0", "+NXT -1", "+NXT 1001", "+NXT x", `+NXT {"expires":1}`, `+NXT {"idle_heartbeat":"1s"}`, "\x00", strings.Repeat("x", 1000),
+		"+NXT 0", "+NXT -1", "+NXT 1001", "+NXT x", `+NXT {"expires":1}`, `+NXT {"idle_heartbeat":"1s"}`, "\x00", " ", strings.Repeat("x", 1000),
 	} {
 		if _, err := subjects.ParseAck([]byte(payload)); !errors.Is(err, subjects.ErrOptions) || len(err.Error()) > 600 {
 			t.Errorf("%q: %v", payload, err)
+		}
+	}
+	for payload, words := range map[string]string{
+		"-NAK 30": `-NAK "30": want a duration with a unit`, "-NAK 87601h": "from 0s to 87600h", " ": `" ": want nothing, +ACK`, "+ACK now": "want nothing after +ACK",
+	} {
+		if _, err := subjects.ParseAck([]byte(payload)); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%q: %v: want %q", payload, err, words)
 		}
 	}
 }

@@ -30,6 +30,7 @@ type txOps struct {
 	dead    burials
 
 	callers bool      // the transaction is the caller's
+	blind   bool      // see kv.BeginOptions
 	late    []*layout // queues where more is due than there was time for: what would see that gets ErrBehind
 	caught  []*layout // queues where what is due has come back before this transaction
 	limited bool      // it pushes to a queue with a limit

@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -183,6 +184,7 @@ type Pending struct {
 	ctx     context.Context
 	ops     []Op
 	pushes  bool // only pushes, all without unique keys
+	sighted bool // they read what they may have written
 	shrinks bool // nothing that makes the store larger, but for dead letters
 	receipt []byte
 	// obsolete are receipts of earlier batches, which this one removes.
@@ -313,7 +315,12 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 	}
 	applied := newTxOps(tx, p.ops, p.batcher.now())
 	applied.minCounts, applied.late, applied.caught = minCounts, p.late, p.caught
-	if err := applied.apply(); err != nil {
+	applied.blind = p.blind()
+	if err := applied.apply(); errors.Is(err, errBlind) {
+		tx.Cancel()
+		p.sighted = true
+		return p.runOps(minCounts)
+	} else if err != nil {
 		return nil, err
 	}
 	if behind := applied.behind(); len(behind) > 0 {
@@ -330,9 +337,12 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 	return &openAttempt{tx, since, applied}, nil
 }
 
+// blind reports whether its transaction may be blind.
+func (p *Pending) blind() bool { return p.pushes && !p.sighted }
+
 func (p *Pending) transaction() (kv.Transaction, error) {
 	// A batch of pushes reads everything before its first write.
-	return p.batcher.db.Begin(p.ctx, kv.BeginOptions{Blind: p.pushes, Shrinks: p.shrinks})
+	return p.batcher.db.Begin(p.ctx, kv.BeginOptions{Blind: p.blind(), Shrinks: p.shrinks})
 }
 
 // startCommit starts to commit the attempt, and returns the counts after its own.

@@ -221,7 +221,7 @@ func (g *ledger) trim() (more bool, err error) {
 	if err != nil || s.Discard != DiscardOld {
 		return false, err
 	}
-	have, err := g.loadOf(g.l.beginLoad(g.tx))
+	have, err := loadOf(g.beginLoad())
 	if err != nil {
 		return false, unlessCorrupt(err)
 	}

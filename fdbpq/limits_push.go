@@ -55,55 +55,65 @@ func (t *txOps) beginPushLimits() error {
 		if settings.MaxItems == 0 && settings.MaxBytes == 0 {
 			continue
 		}
+		if t.blind && settings.Discard == DiscardOld {
+			return errBlind
+		}
 		t.limited = true
 		q.limits.settings = settings
-		q.limits.counters = q.l.beginLoad(t.tx)
-		if !isLate(t.late, q.l) && !isLate(t.caught, q.l) {
+		if q.limits.late = isLate(t.late, q.l); q.limits.late {
+			continue
+		}
+		if err := t.countBytes(q); err != nil {
+			return err
+		}
+		q.limits.counters = q.ledger.beginLoad()
+		if !isLate(t.caught, q.l) {
 			q.limits.due = t.tx.Snapshot().GetRange(q.l.dueRange(t.now), kv.RangeOptions{Limit: 1})
 		}
 	}
 	return nil
 }
 
-// beginLoad starts to read the counters of items in all states.
-func (l *layout) beginLoad(r kv.Reader) (counters []kv.Future[[]byte]) {
-	counters = append(counters, r.Get(l.totalKey()))
+// errBlind is for a blind transaction that has to read what it may have written: it may discard what it pushes.
+var errBlind = errors.New("not a blind transaction")
+
+// beginLoad starts to read the counters of items in all states, and of their bytes.
+func (g *ledger) beginLoad() (counters []kv.Future[[]byte]) {
+	counters = append(counters, g.tx.Get(g.l.totalKey()))
 	for state := range heldState(heldStates) {
-		counters = append(counters, r.Get(l.stateCounterKey(state)))
+		counters = append(counters, g.tx.Get(g.l.stateCounterKey(state)))
+	}
+	if g.countsBytes() {
+		counters = append(counters, g.tx.Get(g.l.bytesKey()))
 	}
 	return counters
 }
 
-// loadOf waits for the counters, and reads how many bytes there are, if the queue counts them.
-func (g *ledger) loadOf(counters []kv.Future[[]byte]) (have load, err error) {
-	for _, counter := range counters {
+// loadOf waits for what beginLoad started.
+func loadOf(counters []kv.Future[[]byte]) (have load, err error) {
+	for i, counter := range counters {
 		n, err := readCounter(counter)
-		if err != nil {
+		switch {
+		case err != nil:
 			return have, err
+		case i > heldStates:
+			have.bytes = n
+		default:
+			have.items += n
 		}
-		have.items += n
 	}
-	if g.countsBytes() {
-		have.bytes, err = readCounter(g.tx.Get(g.l.bytesKey()))
-	}
-	return have, err
+	return have, nil
 }
 
 // countLoad waits for what beginPushLimits started. If the queue has no room for all its pushes, what is due
 // in it has to come back first, because items may leave the queue then.
 func (t *txOps) countLoad(q *queueOps) error {
 	limits := &q.limits
-	if limits.settings == nil {
+	if limits.settings == nil || limits.behind || limits.late {
 		return nil
-	}
-	if limits.late = isLate(t.late, q.l); limits.late {
-		return nil
-	}
-	if err := t.countBytes(q); err != nil || limits.behind || limits.late {
-		return err
 	}
 	var err error
-	if limits.have, err = q.ledger.loadOf(limits.counters); err != nil {
+	if limits.have, err = loadOf(limits.counters); err != nil {
 		return err
 	}
 	wanted := limits.have.plus(t.loadOfPushes(q, q.pushes))
@@ -142,7 +152,7 @@ func (t *txOps) countBytes(q *queueOps) error {
 		q.limits.late = !all
 		delta := g.bytes.delta
 		g.bytes.delta = 0
-		addToCounter(g.tx, g.l.bytesKey(), delta) // loadOf reads it
+		addToCounter(g.tx, g.l.bytesKey(), delta) // beginLoad reads it
 		return err
 	case g.config.changed: // so no other transaction sees that there is something to count
 		q.limits.late = true

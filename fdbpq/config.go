@@ -37,8 +37,8 @@ type Settings struct {
 	// DeadLetter is the name of the dead-letter queue, which is of the same kind and in the
 	// same Keyspace. Not set, it is the queue's DeadLetters.
 	DeadLetter string
-	// TTL is after how long items expire that are pushed later and say nothing about it, MinTTL to
-	// MaxTTL. Dead letters say that they do not. Not set, they do not expire.
+	// TTL is after how long items expire that are pushed or redriven later and say nothing about it,
+	// MinTTL to MaxTTL. Dead letters say that they do not. Not set, they do not expire.
 	TTL time.Duration
 
 	// PauseUntil is when pops and leases go on, to the microsecond; until then they find nothing, with

@@ -18,7 +18,8 @@ var (
 	// ErrMaxLeased is returned by leases while as many items are leased as Settings.MaxLeased allows.
 	ErrMaxLeased = errors.New("fdbpq: as many items are leased as the queue's settings allow")
 
-	// ErrFull is returned by pushes that would leave more items in the queue than Settings.MaxItems allows.
+	// ErrFull is returned by pushes that would leave more in the queue than Settings.MaxItems or
+	// Settings.MaxBytes allows.
 	ErrFull = errors.New("fdbpq: the queue is full")
 
 	// ErrFullBytes is an ErrFull, of pushes that would leave more bytes in the queue than

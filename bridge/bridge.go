@@ -128,7 +128,7 @@ func New(o Options) (*Bridge, error) {
 		RequestTimeout: o.RequestTimeout,
 		Warn:           b.quiet.store.warn,
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
-		Expired:        func(items int64) { b.metrics.expired.Add(float64(items)) },
+		Removed:        func(items fdbpq.Removed) { b.metrics.noteRemoved(items) },
 	}
 	if b.router.shared {
 		lanes.Waiting, lanes.Filled = b.router.bell.waiting, b.router.bell.filled

@@ -167,6 +167,12 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 		if change.MaxItems != nil {
 			s.MaxItems = int64(*change.MaxItems)
 		}
+		if change.MaxBytes != nil {
+			s.MaxBytes = int64(*change.MaxBytes)
+		}
+		if change.Discard != nil {
+			s.Discard = *change.Discard
+		}
 		if change.DuplicateWindow != nil {
 			s.DuplicateWindow = *change.DuplicateWindow
 		}

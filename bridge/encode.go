@@ -88,7 +88,10 @@ func settingsOf(s *fdbpq.Settings) (set subjects.Settings) {
 	if !s.PauseUntil.IsZero() {
 		set.PauseUntil = &s.PauseUntil
 	}
-	set.MaxLeased, set.MaxItems = count(s.MaxLeased), count(s.MaxItems)
+	set.MaxLeased, set.MaxItems, set.MaxBytes = count(s.MaxLeased), count(s.MaxItems), count(s.MaxBytes)
+	if s.Discard != "" {
+		set.Discard = &s.Discard
+	}
 	if s.DuplicateWindow != 0 {
 		set.DuplicateWindow = &s.DuplicateWindow
 	}

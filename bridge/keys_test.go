@@ -56,6 +56,7 @@ func TestDuplicates(t *testing.T) {
 			configured(t, e, kind.queue, `{"duplicate_window":"100ms"}`, `{"duplicate_window":"100ms"}`)
 			configured(t, e, kind.queue, `{"duplicate_window":null}`, `{}`)
 		}
+		wantMetric(t, e.Bridge, "pq_duplicates_total", 12)
 	})
 }
 

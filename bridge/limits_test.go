@@ -95,6 +95,47 @@ func TestMaxItems(t *testing.T) {
 	})
 }
 
+// Bytes are limited as items are. With discard "old" the push is done, and others go; a waiting pop gets what is
+// pushed, and a batch is done as a whole or not at all.
+func TestMaxBytesAndDiscard(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		for _, metric := range []string{`pq_refused_total{reason="max_bytes"}`, "pq_discarded_total"} {
+			wantMetric(t, e.Bridge, metric, 0)
+		}
+		for _, kind := range kinds {
+			push(t, e, kind.push, nil, "abc") // before the setting
+			configured(t, e, kind.queue, `{"max_bytes":5}`, `{"max_bytes":5}`)
+			err := refused(t, e, 429, kind.push, nil, []byte("def"))
+			if want := "have 3 bytes, with those that are leased or delayed, no room for 3 more, and max_bytes is 5"; !strings.Contains(err.Text, want) {
+				t.Errorf("%v: want %q", err, want)
+			}
+			refused(t, e, 429, kind.push+".batch", nil, []byte(frames(frame(0, "", "d"), frame(0, "", "ef"))))
+			configured(t, e, kind.queue, `{"discard":"old"}`, `{"max_bytes":5,"discard":"old"}`)
+			refused(t, e, 429, kind.push, nil, []byte("longer"))
+			if kind.queue == "pq.jobs" {
+				refused(t, e, 429, kind.push, nil, []byte("def")) // at the same priority, so it would have to go
+				push(t, e, kind.push, nats.Header{"Pq-Priority": {"-1"}}, "def")
+			} else {
+				push(t, e, kind.push, nil, "def")
+			}
+			if m := ok(t, e, kind.pop, nil, ""); string(m.Data) != "def" {
+				t.Errorf("%s: popped %q", kind.queue, m.Data)
+			}
+			over := make(chan *nats.Msg, 1)
+			go func() { over <- e.Request(kind.pop, nil, []byte(`{"expires":"1m"}`)) }()
+			push(t, e, kind.push, nil, "wake")
+			if m := <-over; string(m.Data) != "wake" {
+				t.Errorf("a pop that waited got %q, %v", m.Data, m.Header)
+			}
+			for _, bad := range []string{`{"max_bytes":-1}`, `{"max_bytes":0.5}`, `{"discard":"oldest"}`, `{"discard":1}`} {
+				refused(t, e, 400, kind.queue+".config", nil, []byte(bad))
+			}
+		}
+		wantMetric(t, e.Bridge, "pq_discarded_total", 2)
+	})
+}
+
 // Leases beyond max_leased get 429, or wait and get the places that become free.
 func TestMaxLeased(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
@@ -168,7 +209,8 @@ func TestMaxItemsOnSeveralBridges(t *testing.T) {
 		e.StartBridge()
 		wantMetric(t, e.Bridge, "pq_bridges", 2)
 		const limit, pushers, each = 50, 8, 20
-		configured(t, e, "pq.jobs", `{"max_items":50}`, `{"max_items":50}`)
+		limits := []string{`{"max_items":50}`, `{"max_bytes":50}`}[len(engine)%2]
+		configured(t, e, "pq.jobs", limits, limits)
 		var wg sync.WaitGroup
 		var pushed atomic.Int64
 		for range pushers {

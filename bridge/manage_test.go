@@ -224,7 +224,7 @@ func TestPurgeMany(t *testing.T) {
 func TestRedrive(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine})
-		for _, kind := range kinds {
+		for i, kind := range kinds {
 			for n := range 4 {
 				push(t, e, kind.push, nats.Header{"Nats-Msg-Id": {fmt.Sprint(n)}, "Nats-TTL": {"1h"}, "Name": {"value"}}, fmt.Sprint(n))
 			}
@@ -232,6 +232,7 @@ func TestRedrive(t *testing.T) {
 				m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
 				acked(t, e, m.Reply, "+TERM no such user")
 			}
+			wantMetric(t, e.Bridge, "pq_dead_total", float64(4*(i+1)))
 			deadPush, dead := kind.queue+"-dead.push", kind.queue+"-dead"
 			if kind.queue == "q.jobs" {
 				deadPush = kind.queue + "-dead.enqueue"

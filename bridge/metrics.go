@@ -30,8 +30,11 @@ type metrics struct {
 	deliveries    prometheus.Counter
 	redeliveries  prometheus.Counter
 	expired       prometheus.Counter
+	dead          prometheus.Counter
+	discarded     prometheus.Counter
+	duplicates    prometheus.Counter
 	items         *prometheus.HistogramVec
-	refused       map[error]prometheus.Counter
+	refused       map[string]prometheus.Counter // by setting
 }
 
 func newMetrics(b *Bridge) *metrics {
@@ -56,12 +59,15 @@ func newMetrics(b *Bridge) *metrics {
 		replyFailures: counter("pq_reply_failures_total",
 			"Replies that could not be handed to NATS, or that NATS refused; an item popped for one is given back."),
 		givenBack: map[reason]prometheus.Counter{},
-		refused:   map[error]prometheus.Counter{},
+		refused:   map[string]prometheus.Counter{},
 		forwarded: counter("pq_passed_total",
 			"Pops forwarded to the bridge that owns their queue."),
 		deliveries:   counter("pq_deliveries_total", "Items delivered with a lease."),
 		redeliveries: counter("pq_redeliveries_total", "The same of items that were delivered before."),
 		expired:      counter("pq_expired_total", "Items that were removed because they had expired."),
+		dead:         counter("pq_dead_total", "Items that moved to a dead-letter queue."),
+		discarded:    counter("pq_discarded_total", "Items that were discarded to make room for others, because of a limit of their queue."),
+		duplicates:   counter("pq_duplicates_total", "Pushes that changed nothing because they were duplicates, each of a batch."),
 		items: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "pq_request_items", Help: "Items in each request for several, by operation.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 13), // 1 to 4096
@@ -77,12 +83,12 @@ func newMetrics(b *Bridge) *metrics {
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "pq_refused_total", Help: "Requests that were refused because of a limit of their queue, by setting.",
 	}, []string{"reason"})
-	for err, setting := range limitErrors {
-		m.refused[err] = refused.WithLabelValues(setting)
+	for _, limit := range limitErrors {
+		m.refused[limit.setting] = refused.WithLabelValues(limit.setting)
 	}
 	m.registry.MustRegister(
 		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.lostItems, m.replyFailures, m.natsErrors, m.forwarded,
-		m.deliveries, m.redeliveries, m.expired, m.items, givenBack, refused,
+		m.deliveries, m.redeliveries, m.expired, m.dead, m.discarded, m.duplicates, m.items, givenBack, refused,
 		gauge("pq_pending_requests", "Requests that wait or run.", func() float64 { n, _ := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { _, n := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_waiters", "Pops that wait for items.", func() float64 { return float64(b.dispatcher.Waiters()) }),
@@ -131,14 +137,38 @@ func (m *metrics) endpoint(name, subject string) *endpoint {
 	return e
 }
 
-// limitErrors has the setting that each error of a limit is about.
-var limitErrors = map[error]string{fdbpq.ErrFull: "max_items", fdbpq.ErrMaxLeased: "max_leased"}
+// limitErrors has the setting that each error of a limit is about. The first that matches counts.
+var limitErrors = []struct {
+	err     error
+	setting string
+}{
+	{fdbpq.ErrFullBytes, "max_bytes"},
+	{fdbpq.ErrFull, "max_items"},
+	{fdbpq.ErrMaxLeased, "max_leased"},
+}
 
 // noteRefused counts an error that is about a limit.
 func (m *metrics) noteRefused(err error) {
-	for limit, counter := range m.refused {
-		if errors.Is(err, limit) && !errors.Is(err, fdbpq.ErrEmpty) {
-			counter.Inc()
+	for _, limit := range limitErrors {
+		if errors.Is(err, limit.err) && !errors.Is(err, fdbpq.ErrEmpty) {
+			m.refused[limit.setting].Inc()
+			return
+		}
+	}
+}
+
+// noteRemoved counts items that left their queues although nobody asked for it.
+func (m *metrics) noteRemoved(items fdbpq.Removed) {
+	m.expired.Add(float64(items.Expired))
+	m.dead.Add(float64(items.Dead))
+	m.discarded.Add(float64(items.Discarded))
+}
+
+// noteDuplicates counts pushes that changed nothing.
+func (m *metrics) noteDuplicates(results []fdbpq.Result) {
+	for i := range results {
+		if results[i].Duplicate {
+			m.duplicates.Inc()
 		}
 	}
 }

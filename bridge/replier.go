@@ -33,6 +33,7 @@ func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 		c.fail(r, err)
 		return
 	}
+	c.b.metrics.noteDuplicates(results)
 	var err error
 	if sendAll := c.endpoint.verb.sendAll; sendAll != nil {
 		err = sendAll(c, r, results)

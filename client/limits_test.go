@@ -66,3 +66,24 @@ func TestMaxItemsAndMaxLeased(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A push into a full queue has the oldest item discarded, if that is set.
+func TestDiscardOld(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	jobs := client.New(e.Conn).Queue("jobs")
+	s, err := jobs.Configure(t.Context(), client.Settings{MaxBytes: pointer(2), Discard: pointer("old")})
+	if got := text(s, err); got != `{"max_bytes":2,"discard":"old"}` {
+		t.Fatal(got)
+	}
+	for _, value := range []string{"a", "b", "c"} {
+		if _, err := jobs.Enqueue(t.Context(), []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if item, err := jobs.Dequeue(t.Context()); err != nil || string(item.Value) != "b" {
+		t.Errorf("got %v, %v", item, err)
+	}
+	if _, err := jobs.Enqueue(t.Context(), []byte("too long")); !errors.Is(err, client.ErrOverloaded) || !strings.Contains(err.Error(), "max_bytes is 2") {
+		t.Errorf("a push of more than the limit: %v", err)
+	}
+}

@@ -23,13 +23,14 @@ type txOps struct {
 	wrote   bool
 	listed  []*layout // queues that are in the list of queues, or are now added to it
 
-	room    int   // bytes that leases may still move, see fits
-	moves   int   // of leases so far
-	full    bool  // a burial has found no room
-	expired int64 // items removed because they had expired
+	room    int  // bytes that leases may still move, see fits
+	moves   int  // of leases so far
+	full    bool // a burial has found no room
+	removed Removed
 	dead    burials
 
 	callers bool      // the transaction is the caller's
+	blind   bool      // see kv.BeginOptions
 	late    []*layout // queues where more is due than there was time for: what would see that gets ErrBehind
 	caught  []*layout // queues where what is due has come back before this transaction
 	limited bool      // it pushes to a queue with a limit
@@ -87,12 +88,17 @@ func (t *txOps) apply() error {
 			return err
 		}
 	}
-	t.dead.flush() // first, because the pops may have taken dead letters: see addToCounter
-	for _, q := range t.queues {
-		q.ledger.flush()
-		t.wrote = t.wrote || q.ledger.wrote
-		t.expired += q.ledger.expired
+	if err := t.dead.flush(); err != nil { // first, because the pops may have taken dead letters: see addToCounter
+		return err
 	}
+	for _, q := range t.queues {
+		if err := q.ledger.flush(); err != nil {
+			return err
+		}
+		t.wrote = t.wrote || q.ledger.wrote
+		t.removed.add(q.ledger.removed)
+	}
+	t.removed.Dead += t.dead.count
 	return nil
 }
 
@@ -189,11 +195,12 @@ func (q *queueOps) expect(indexes []int, i int) []int {
 	return append(indexes, i)
 }
 
-// behind returns the queues where more was due than this transaction brought back.
-func (t *txOps) behind() (list []*layout) {
+// behind returns the queues where something comes first, such as more that is due than this transaction
+// brought back.
+func (t *txOps) behind() (list []chore) {
 	for _, q := range t.queues {
 		if q.due.behind() || q.limits.behind {
-			list = append(list, q.l)
+			list = append(list, chore{q.l, q.limits.counts, q.limits.trims})
 		}
 	}
 	return list
@@ -217,10 +224,14 @@ func (t *txOps) lenAndPush() error {
 	if err := bringBack(looked); err != nil {
 		return err
 	}
-	t.dead.flush() // for the infos
+	if err := t.dead.flush(); err != nil { // for the infos
+		return err
+	}
 	for _, q := range t.queues {
 		if q.ledger.wrote {
-			q.ledger.flush() // for the lens and infos
+			if err := q.ledger.flush(); err != nil { // for the lens and infos
+				return err
+			}
 			q.beginLens(snapshot)
 			if q.pushesUnique() {
 				q.dedup.rereadUniques(t.tx, q.l)

@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -183,6 +184,7 @@ type Pending struct {
 	ctx     context.Context
 	ops     []Op
 	pushes  bool // only pushes, all without unique keys
+	sighted bool // they read what they may have written
 	shrinks bool // nothing that makes the store larger, but for dead letters
 	receipt []byte
 	// obsolete are receipts of earlier batches, which this one removes.
@@ -198,7 +200,7 @@ type Pending struct {
 	results  []Result
 	popped   []takenItem // by the attempt that gave results
 	reached  []QueueName // the same
-	expired  int64       // the same
+	removed  Removed     // the same
 	caughtUp caughtUp
 	late     []*layout // queues where more is due than there was time for
 	caught   []*layout // queues where what was due has come back
@@ -213,7 +215,7 @@ type unknownAttempt struct {
 	results []Result
 	popped  []takenItem
 	reached []QueueName
-	expired int64
+	removed Removed
 }
 
 // Wait waits until the batch is durable, and returns one Result for each Op, in the order
@@ -306,22 +308,27 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 				return nil, err
 			}
 			p.results, p.reached, p.wrote, p.listed = committed.results, committed.reached, true, nil
-			p.expired = committed.expired
+			p.removed = committed.removed
 			p.complete(nil)
 			return nil, nil
 		}
 	}
 	applied := newTxOps(tx, p.ops, p.batcher.now())
 	applied.minCounts, applied.late, applied.caught = minCounts, p.late, p.caught
-	if err := applied.apply(); err != nil {
+	applied.blind = p.blind()
+	if err := applied.apply(); errors.Is(err, errBlind) {
+		tx.Cancel()
+		p.sighted = true
+		return p.runOps(minCounts)
+	} else if err != nil {
 		return nil, err
 	}
 	if behind := applied.behind(); len(behind) > 0 {
 		tx.Cancel()
 		late, c, err := catchUp(p.ctx, p.batcher.db, behind, p.batcher.now(), p.batcher.catchUps)
 		p.caughtUp.reached = append(p.caughtUp.reached, c.reached...)
-		p.caughtUp.expired += c.expired
-		p.late, p.caught = append(p.late, late...), append(p.caught, behind...)
+		p.caughtUp.removed.add(c.removed)
+		p.late, p.caught = append(p.late, late...), append(p.caught, layoutsOf(behind)...)
 		if err != nil {
 			return nil, err
 		}
@@ -330,14 +337,17 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 	return &openAttempt{tx, since, applied}, nil
 }
 
+// blind reports whether its transaction may be blind.
+func (p *Pending) blind() bool { return p.pushes && !p.sighted }
+
 func (p *Pending) transaction() (kv.Transaction, error) {
 	// A batch of pushes reads everything before its first write.
-	return p.batcher.db.Begin(p.ctx, kv.BeginOptions{Blind: p.pushes, Shrinks: p.shrinks})
+	return p.batcher.db.Begin(p.ctx, kv.BeginOptions{Blind: p.blind(), Shrinks: p.shrinks})
 }
 
 // startCommit starts to commit the attempt, and returns the counts after its own.
 func (p *Pending) startCommit(a *openAttempt) countsByQueue {
-	p.results, p.popped, p.wrote, p.reached, p.expired = a.results, a.popped, a.wrote, a.dead.reached(), a.expired
+	p.results, p.popped, p.wrote, p.reached, p.removed = a.results, a.popped, a.wrote, a.dead.reached(), a.removed
 	p.listed, p.readFrom = a.listed, a.readFrom
 	p.attempts++
 	if p.wrote || len(p.unknown) > 0 {
@@ -353,7 +363,7 @@ func (p *Pending) startCommit(a *openAttempt) countsByQueue {
 
 // remember keeps the results of an attempt of unknown outcome.
 func (p *Pending) remember() {
-	p.unknown = append(p.unknown, unknownAttempt{p.attempts, p.results, p.popped, p.reached, p.expired})
+	p.unknown = append(p.unknown, unknownAttempt{p.attempts, p.results, p.popped, p.reached, p.removed})
 }
 
 // complete ends the batch with err, and updates the Batcher.
@@ -399,13 +409,26 @@ func (p *Pending) DeadLetters() []QueueName {
 	return slices.Concat(p.caughtUp.reached, p.reached)
 }
 
-// Expired returns how many items were removed because they had expired. Call it after Wait, also after
-// an error.
-func (p *Pending) Expired() int64 {
-	if p.err != nil {
-		return p.caughtUp.expired
+// Removed is how many items left their queues although no operation took or removed them.
+type Removed struct {
+	Expired   int64 // because they had expired
+	Discarded int64 // because of DiscardOld
+	Dead      int64 // because they moved to a dead-letter queue
+}
+
+func (r *Removed) add(more Removed) {
+	r.Expired += more.Expired
+	r.Discarded += more.Discarded
+	r.Dead += more.Dead
+}
+
+// Removed returns which items the batch removed. Call it after Wait, also after an error.
+func (p *Pending) Removed() Removed {
+	all := p.caughtUp.removed
+	if p.err == nil {
+		all.add(p.removed)
 	}
-	return p.caughtUp.expired + p.expired
+	return all
 }
 
 // noteListed records which queues are in the list of queues, now that the batch that found

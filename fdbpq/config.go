@@ -37,8 +37,8 @@ type Settings struct {
 	// DeadLetter is the name of the dead-letter queue, which is of the same kind and in the
 	// same Keyspace. Not set, it is the queue's DeadLetters.
 	DeadLetter string
-	// TTL is after how long items expire that are pushed later and say nothing about it, MinTTL to
-	// MaxTTL. Dead letters say that they do not. Not set, they do not expire.
+	// TTL is after how long items expire that are pushed or redriven later and say nothing about it,
+	// MinTTL to MaxTTL. Dead letters say that they do not. Not set, they do not expire.
 	TTL time.Duration
 
 	// PauseUntil is when pops and leases go on, to the microsecond; until then they find nothing, with
@@ -49,6 +49,14 @@ type Settings struct {
 	// MaxItems is how many items a push may leave in the queue: ready, leased and delayed, up to MaxCount.
 	// Not set, there is no limit.
 	MaxItems int64
+	// MaxBytes is how many bytes the items may have together after a push, each its Message.Size: ready,
+	// leased and delayed, up to MaxTotalBytes. Not set, there is no limit. Where more is there already than a
+	// transaction can count, pushes of a Batcher count it first; those in a caller's own transaction get
+	// ErrBehind until it is counted.
+	MaxBytes int64
+	// Discard says what becomes of pushes beyond MaxItems and MaxBytes: DiscardNew or DiscardOld. Not set, it
+	// is DiscardNew.
+	Discard string
 	// DuplicateWindow is how long a second push with the same Message.MsgID is a duplicate: MinLease to
 	// MaxDelay, or NoDuplicateWindow. That of the first push counts. Not set, it is
 	// DefaultDuplicateWindow.
@@ -63,6 +71,18 @@ const (
 	MaxMaxDeliver = 1_000_000
 	// MaxCount is for MaxLeased and MaxItems.
 	MaxCount = 1_000_000_000
+	// MaxTotalBytes is for MaxBytes.
+	MaxTotalBytes = 1 << 50
+)
+
+// Values of Settings.Discard.
+const (
+	// DiscardNew refuses pushes that exceed a limit.
+	DiscardNew = "new"
+	// DiscardOld makes room for them: it removes the items with the largest keys, that is the largest
+	// priority and, among equals, the newest; in a FIFO queue the oldest. It removes none that are leased, and
+	// refuses a push that would have to go itself.
+	DiscardOld = "old"
 )
 
 // settingsVersion is the first element of the stored settings.
@@ -168,8 +188,25 @@ var settingTable = []setting{
 			return nil
 		},
 	},
-	countSetting("max_leased", func(s *Settings) *int64 { return &s.MaxLeased }),
-	countSetting("max_items", func(s *Settings) *int64 { return &s.MaxItems }),
+	countSetting("max_leased", MaxCount, func(s *Settings) *int64 { return &s.MaxLeased }),
+	countSetting("max_items", MaxCount, func(s *Settings) *int64 { return &s.MaxItems }),
+	countSetting("max_bytes", MaxTotalBytes, func(s *Settings) *int64 { return &s.MaxBytes }),
+	{
+		name: "discard",
+		get: func(s *Settings) any {
+			if s.Discard == "" {
+				return nil
+			}
+			return s.Discard
+		},
+		set: func(s *Settings, v any) bool { return element(v, &s.Discard) },
+		check: func(s *Settings, _ *layout) error {
+			if d := s.Discard; d != "" && d != DiscardNew && d != DiscardOld {
+				return fmt.Errorf("%.130q: want %q or %q", d, DiscardNew, DiscardOld)
+			}
+			return nil
+		},
+	},
 	{
 		name: "duplicate_window",
 		get:  func(s *Settings) any { return unlessZero(int64(s.DuplicateWindow)) },
@@ -183,15 +220,15 @@ var settingTable = []setting{
 	},
 }
 
-// countSetting is a setting that is a number of items.
-func countSetting(name string, field func(*Settings) *int64) setting {
+// countSetting is a setting that is a number of items or bytes.
+func countSetting(name string, most int64, field func(*Settings) *int64) setting {
 	return setting{
 		name: name,
 		get:  func(s *Settings) any { return unlessZero(*field(s)) },
 		set:  func(s *Settings, v any) bool { return element(v, field(s)) },
 		check: func(s *Settings, _ *layout) error {
-			if n := *field(s); n < 0 || n > MaxCount {
-				return fmt.Errorf("%d: want 0 to %d", n, MaxCount)
+			if n := *field(s); n < 0 || n > most {
+				return fmt.Errorf("%d: want 0 to %d", n, most)
 			}
 			return nil
 		},
@@ -312,6 +349,7 @@ const SettingsLease = time.Duration(math.MinInt64)
 type config struct {
 	value    kv.Future[[]byte] // being read; nil before begin
 	settings *Settings         // once read, or changed by the transaction
+	changed  bool              // by the transaction
 }
 
 // begin starts to read the settings, the first time it is called.
@@ -379,7 +417,13 @@ func (t *txOps) configureQueue(q *queueOps) error {
 			if !settings.PauseUntil.IsZero() {
 				settings.PauseUntil = micros(settings.PauseUntil)
 			}
+			before := q.ledger.config.settings
 			q.ledger.setSettings(settings)
+			if (before.MaxBytes > 0) != (settings.MaxBytes > 0) {
+				if err := q.ledger.resetBytes(); err != nil {
+					return err
+				}
+			}
 		}
 		t.results[i].Settings = settings.clone()
 	}
@@ -389,7 +433,7 @@ func (t *txOps) configureQueue(q *queueOps) error {
 // setSettings writes the settings. A queue with settings is in the list of queues: Retire
 // leaves it there, see readEmptiness.
 func (g *ledger) setSettings(s *Settings) {
-	g.config.settings = s
+	g.config.settings, g.config.changed = s, true
 	g.wrote = true
 	key := g.l.key(kindConfig, 0)
 	value := s.encode()

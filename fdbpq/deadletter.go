@@ -130,6 +130,7 @@ type burials struct {
 	tx     kv.Transaction
 	now    time.Time
 	queues map[string]*deadQueue // by prefix
+	count  int64                 // of dead letters
 }
 
 // deadQueue is a dead-letter queue of a transaction.
@@ -164,6 +165,7 @@ func (b *burials) target(l *layout, priority int64) *deadQueue {
 			b.queues = map[string]*deadQueue{}
 		}
 		b.queues[l.prefix] = to
+		to.ledger.beginSettings()
 	}
 	if _, begun := to.last[priority]; !begun {
 		to.last[priority] = l.readLast(b.tx.Snapshot(), priority)
@@ -221,14 +223,18 @@ func (b *burials) bury(p *burial, h *held, reason string) {
 	m.DeadLetter = &DeadLetter{Queue: p.from.l.name(), Reason: reason, At: micros(b.now), Deliveries: h.deliveries, Error: h.reason}
 	id := newID(h.id.Priority, count, pushed, uniqueBytes(1), true)
 	p.to.ledger.add(&id, &m)
+	b.count++
 	p.to.buried[id] = struct{}{}
 }
 
 // flush writes the counters of the dead-letter queues.
-func (b *burials) flush() {
+func (b *burials) flush() error {
 	for _, to := range b.queues {
-		to.ledger.flush()
+		if err := to.ledger.flush(); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // owns reports whether this transaction has buried the item in the queue.

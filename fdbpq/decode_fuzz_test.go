@@ -213,6 +213,7 @@ func FuzzHeld(f *testing.F) {
 func FuzzSettings(f *testing.F) {
 	s := Settings{
 		AckWait: time.Second, Backoff: []time.Duration{0, 5}, MaxDeliver: 3, DeadLetter: "dead", TTL: time.Hour, DuplicateWindow: NoDuplicateWindow,
+		PauseUntil: time.UnixMicro(5).UTC(), MaxLeased: 1, MaxItems: 2, MaxBytes: 3, Discard: DiscardOld,
 	}
 	f.Add(s.encode())
 	s.unknown = []any{"later", tuple.Tuple{int64(1), "x"}}
@@ -348,7 +349,7 @@ func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time, token *
 			{Kind: OpExtend}, {Kind: OpPush}, {Kind: OpLease}, {Kind: OpNak}, {Kind: OpPop}, {Kind: OpPop, End: Back},
 			{Kind: OpPeek}, {Kind: OpPeek, End: Back}, {Kind: OpLen}, {Kind: OpLease, End: Back}, {Kind: OpAck},
 			{Kind: OpSettings}, {Kind: OpNak, Delay: Backoff, Reason: "no"}, {Kind: OpLease}, {Kind: OpTerm},
-			{Kind: OpConfigure, Configure: func(s *Settings) { s.MaxDeliver++ }},
+			{Kind: OpConfigure, Configure: func(s *Settings) { s.MaxDeliver++; s.MaxBytes = 1 - min(s.MaxBytes, 1); s.Discard = DiscardOld }},
 		} {
 			if l.fifo && op.End == Back {
 				continue

@@ -256,10 +256,10 @@ func (d *dedup) first(m *Message) *ID {
 	return nil
 }
 
-// countNew returns how many of a group of pushes are no duplicates, of earlier ones or of each other.
-func (d *dedup) countNew(ops []Op, group []int) (n int) {
+// onlyNew returns those of a group of pushes that are no duplicates, of earlier ones or of each other.
+func (d *dedup) onlyNew(ops []Op, group []int) (added []int) {
 	if d == nil {
-		return len(group)
+		return group
 	}
 	msgIDs, uniques := map[string]bool{}, map[string]bool{}
 	for _, i := range group {
@@ -267,7 +267,7 @@ func (d *dedup) countNew(ops []Op, group []int) (n int) {
 		if d.first(m) != nil || msgIDs[m.MsgID] || uniques[m.Unique] {
 			continue
 		}
-		n++
+		added = append(added, i)
 		if m.MsgID != "" && d.window > 0 {
 			msgIDs[m.MsgID] = true
 		}
@@ -275,7 +275,7 @@ func (d *dedup) countNew(ops []Op, group []int) (n int) {
 			uniques[m.Unique] = true
 		}
 	}
-	return n
+	return added
 }
 
 // pushed records a push for those that come after it, here and later. The ledger writes the unique

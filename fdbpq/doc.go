@@ -36,7 +36,7 @@
 // which a lease is over, and nothing else.
 //
 // Conflicts: pushes never conflict with pushes, unless they have the same MsgID or Unique key, or their queue
-// has Settings.MaxItems. A pop conflicts with other pops from the
+// has Settings.MaxItems or Settings.MaxBytes. A pop conflicts with other pops from the
 // same end, and with pushes of items that would have come before the one it returned.
 //
 // # How it works

@@ -181,10 +181,9 @@ func (d *due) resolve(pair kv.KeyValue, left *leftovers, all *[]*dueHeld) error 
 			return err
 		}
 		item := &dueHeld{dueRecord: record, due: d, id: id, ready: kind == kindExpiry}
+		d.ledger.beginSettings() // for leases that have run out, and what expires
 		if item.ready {
 			item.key = l.itemKey(&id)
-		} else {
-			d.ledger.beginSettings() // for leases that have run out
 		}
 		*all = append(*all, item)
 		return nil

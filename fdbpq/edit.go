@@ -100,7 +100,7 @@ func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
 	}
 	done[op.ID] = true
 	q.ledger.claim(h)
-	q.ledger.discard(&op.ID, h.unique)
+	q.ledger.discard(h.held)
 	if !h.ready && h.state == leased {
 		return q.ledger.noteFreed(&t.results[i])
 	}
@@ -165,8 +165,9 @@ func (t *txOps) move(q *queueOps, i int, h *heldItem, done map[ID]bool) error {
 	if err := g.moveMsgID(&op.ID, &id, m.MsgID); err != nil {
 		return err
 	}
+	h.message = m
 	g.claim(h)
-	g.discard(&op.ID, h.unique)
+	g.discard(h.held)
 	value := g.addRest(&id, m)
 	if h.ready {
 		g.giveBack(&id, value)

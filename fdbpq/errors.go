@@ -1,6 +1,9 @@
 package fdbpq
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Errors of this package. Errors of the store, which are those of package kv, pass through
 // unchanged.
@@ -15,8 +18,13 @@ var (
 	// ErrMaxLeased is returned by leases while as many items are leased as Settings.MaxLeased allows.
 	ErrMaxLeased = errors.New("fdbpq: as many items are leased as max_leased allows")
 
-	// ErrFull is returned by pushes that would leave more items in the queue than Settings.MaxItems allows.
+	// ErrFull is returned by pushes that would leave more in the queue than Settings.MaxItems or
+	// Settings.MaxBytes allows.
 	ErrFull = errors.New("fdbpq: the queue is full")
+
+	// ErrFullBytes is an ErrFull, of pushes that would leave more bytes in the queue than
+	// Settings.MaxBytes allows.
+	ErrFullBytes = fmt.Errorf("%w by its bytes", ErrFull)
 
 	// ErrMessageTooLarge is returned by pushes of a message over MaxMessageSize.
 	ErrMessageTooLarge = errors.New("fdbpq: the message is too large")
@@ -48,7 +56,7 @@ var (
 	// ErrBehind is returned by operations of a Batcher that would see what is due in a queue
 	// where very much is, and more than Batcher.LimitCatchUp lets it bring back before them.
 	// Each batch brings back more.
-	ErrBehind = errors.New("fdbpq: very many items come back to the queue at this time: try again")
+	ErrBehind = errors.New("fdbpq: very many items come back to the queue, or are counted or discarded, at this time: try again")
 
 	// ErrExists is returned by OpRestore for an item that is in the queue.
 	ErrExists = errors.New("fdbpq: the item is in the queue")

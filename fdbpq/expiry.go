@@ -62,17 +62,17 @@ func (h *held) fallsDue() time.Time {
 
 // expireReady removes an item in ("i") that has expired, with all that belongs to it. The caller
 // removes its entry of the time index.
-func (g *ledger) expireReady(id *ID, unique string) {
-	g.tx.Clear(g.l.itemKey(id))
-	g.tx.Clear(g.l.historyKey(id))
-	g.tally(id, -1)
-	g.expireLent(id, unique)
+func (g *ledger) expireReady(h *held) {
+	g.tx.Clear(g.l.itemKey(&h.id))
+	g.tx.Clear(g.l.historyKey(&h.id))
+	g.tally(&h.id, -1)
+	g.expireLent(h)
 }
 
 // expireLent removes the rest of an item that has expired.
-func (g *ledger) expireLent(id *ID, unique string) {
-	g.discard(id, unique)
-	g.expired++
+func (g *ledger) expireLent(h *held) {
+	g.discard(h)
+	g.removed.Expired++
 }
 
 // nextLive returns the next item from an end, read in full, nil if there is none. It removes expired
@@ -93,7 +93,7 @@ func (t *txOps) nextLive(q *queueOps, end End) (*stored, error) {
 		}
 		q.pops.ends.noteTaken(end, s)
 		q.ledger.clearExpiry(&s.item.ID, s.item.Expires)
-		q.ledger.expireReady(&s.item.ID, s.item.Unique)
+		q.ledger.expireReady(&held{id: s.item.ID, unique: s.item.Unique, message: &s.item.Message})
 	}
 }
 

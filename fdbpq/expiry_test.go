@@ -54,7 +54,7 @@ func (f *expiryFixture) expired(ops ...fdbpq.Op) int64 {
 	if _, err := pending.Wait(); err != nil {
 		f.Fatal(err)
 	}
-	return pending.Expired()
+	return pending.Removed().Expired
 }
 
 // Ready and delayed items are gone when they expire, with all that belongs to them, whoever asks;
@@ -248,8 +248,8 @@ func TestManyExpire(t *testing.T) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		if string(results[0].Item.Value) != "stays" || pending.Expired() != many {
-			f.Errorf("popped %q, %v, %d expired", results[0].Item.Value, results[0].Err, pending.Expired())
+		if string(results[0].Item.Value) != "stays" || pending.Removed().Expired != many {
+			f.Errorf("popped %q, %v, %d expired", results[0].Item.Value, results[0].Err, pending.Removed().Expired)
 		}
 		fill()
 		item, err := f.take(q.PopMin)

@@ -45,6 +45,7 @@ type held struct {
 	expires    time.Time     // when the item expires; zero is never
 	unique     string        // its unique key
 	value      []byte        // as stored
+	message    *Message      // all of it; nil unless known
 }
 
 // maxHeldValue is the longest stored value that fits behind a record without a reason. Those of this

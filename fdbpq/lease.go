@@ -79,6 +79,9 @@ func (s *settlements) beginBurials(t *txOps, q *queueOps) error {
 	}
 	for n, i := range s.indexes {
 		op := &t.ops[i]
+		if settings.MaxBytes > 0 && op.Kind != OpExtend {
+			q.ledger.beginSize(&op.Token.ID)
+		}
 		if op.Kind == OpAck || op.Kind != OpTerm && settings.MaxDeliver == 0 {
 			continue
 		}
@@ -279,11 +282,11 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *R
 	g.claim(h)
 	switch op.Kind {
 	case OpAck:
-		g.discard(&h.id, h.unique)
+		g.discard(h.held)
 		result.wait, result.place = h.wait, !h.ready && h.state == leased
 	case OpNak:
 		if h.expired(t.now) {
-			g.expireLent(&h.id, h.unique)
+			g.expireLent(h.held)
 			return nil
 		}
 		h.fence++ // ends the token
@@ -341,7 +344,7 @@ func (t *txOps) buryOne(g *ledger, op *Op, h *heldItem, p *burial, result *Resul
 		return err
 	}
 	g.claim(h)
-	g.discard(&h.id, h.unique)
+	g.discard(h.held)
 	t.dead.bury(p, h.held, reason)
 	return nil
 }

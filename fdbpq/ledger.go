@@ -38,7 +38,8 @@ import (
 // and added to its dead-letter queue (deadletter.go). A new state needs one method for each arrow to
 // it and from it.
 //
-// flush writes the counters, so it must be called after all else.
+// flush writes the counters, so it must be called after all else, and returns an error of the store that a
+// method without one has met.
 type ledger struct {
 	tx     kv.Transaction
 	l      *layout
@@ -46,9 +47,11 @@ type ledger struct {
 	deltas map[int64]int64   // changes of the counters, by priority
 	held   [heldStates]int64 // the same of held items, by state
 	config config
+	bytes  byteCount
 	wrote  bool
+	err    error // of the store, for flush
 
-	expired int64 // items removed because they had expired
+	removed Removed
 }
 
 // add writes an item that is ready.
@@ -66,6 +69,7 @@ func (g *ledger) addDelayed(id *ID, m *Message, until time.Time) {
 // has some. It returns the value for the key of the item itself.
 func (g *ledger) addRest(id *ID, m *Message) []byte {
 	g.keepUnique(id, m)
+	g.countAdded(id, m)
 	if !id.hasMeta() {
 		return g.l.format.encode(m.Value)
 	}
@@ -126,17 +130,21 @@ func (g *ledger) claim(h *heldItem) {
 	g.tally(&h.id, -1)
 }
 
-// discard removes the rest of a lent item, which need not have been read, and frees its unique key.
-func (g *ledger) discard(id *ID, unique string) {
-	if id.hasMeta() {
-		g.tx.ClearRange(g.l.metaRange(id))
+// discard removes the rest of a lent item, of which only h need have been read, and frees its unique key.
+func (g *ledger) discard(h *held) {
+	g.countRemoved(h)
+	if h.id.hasMeta() {
+		g.tx.ClearRange(g.l.metaRange(&h.id))
 	}
-	g.freeUnique(id, unique)
+	g.freeUnique(&h.id, h.unique)
 	g.wrote = true
 }
 
 // removeRest removes the rest of a lent item, which must have been read in full.
 func (g *ledger) removeRest(s *stored) {
+	if g.countsBytes() {
+		g.addBytes(&s.item.ID, -s.item.Message.size())
+	}
 	for _, part := range s.parts {
 		g.tx.Clear(part.Key)
 	}
@@ -164,7 +172,7 @@ func (g *ledger) take(s *stored) {
 // ErrCorrupt, and then nothing has changed, or one of the store.
 func (g *ledger) restore(item *Item) error {
 	if expired(item.Expires, g.now) {
-		g.expired++
+		g.removed.Expired++
 		return nil
 	}
 	if taken, err := g.takenUnique(item); err != nil {
@@ -210,7 +218,9 @@ func (g *ledger) tallyHeld(h *held, delta int64) {
 }
 
 // flush writes the changes of the counters.
-func (g *ledger) flush() {
+func (g *ledger) flush() error {
+	addToCounter(g.tx, g.l.bytesKey(), g.bytes.delta)
+	g.bytes.delta = 0
 	for state, delta := range g.held {
 		if delta != 0 {
 			addToCounter(g.tx, g.l.stateCounterKey(heldState(state)), delta)
@@ -226,6 +236,7 @@ func (g *ledger) flush() {
 	addToCounter(g.tx, g.l.totalKey(), total)
 	clear(g.deltas)
 	g.held = [heldStates]int64{}
+	return g.err
 }
 
 var zeroCounter = make([]byte, 8)

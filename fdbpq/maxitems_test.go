@@ -170,52 +170,65 @@ func TestRetireBesidePush(t *testing.T) {
 // the store has it after each push, and in the end exactly that many fit.
 func TestMaxItemsRaces(t *testing.T) {
 	onEngines(t, func(f *fixture) {
-		q := f.queue("jobs")
-		const limit, workers, each = 7, 4, 40
-		f.configure(q, maxItems(limit))
-		var wg sync.WaitGroup
-		for w := range workers {
-			wg.Go(func() {
-				b := fdbpq.NewBatcher(f.db, f.Keyspace)
-				var tokens []fdbpq.Token
-				for n := range each {
-					ops := []fdbpq.Op{opPush(q, int64(n%3), fmt.Sprint(w, n))}
-					switch n % 4 {
-					case 1:
-						ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})
-					case 2:
-						ops = append(ops, op(opPopMin, q))
-					case 3:
-						if len(tokens) > 0 {
-							ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: tokens[0]})
-							tokens = tokens[1:]
-						}
-					}
-					ops = append(ops, fdbpq.Op{Kind: fdbpq.OpInfo, Queue: q})
-					results, err := b.Apply(f.ctx, ops)
-					if err != nil {
-						f.Error(err)
-						return
-					}
-					for i := range results {
-						if results[i].Err == nil && ops[i].Kind == fdbpq.OpLease {
-							tokens = append(tokens, results[i].Lease.Token)
-						}
-					}
-					if i := results[len(results)-1].Info; i.Ready+i.Leased+i.Delayed > limit {
-						f.Errorf("there are %+v: want at most %d", i, limit)
+		for _, set := range []func(*fdbpq.Settings){
+			maxItems(7), func(s *fdbpq.Settings) { s.MaxItems, s.MaxBytes = 0, 7*4 }, discardOld(7, 0), discardOld(0, 7*4),
+		} {
+			f.raceLimit(set)
+		}
+	})
+}
+
+// raceLimit does that with a limit of 7 items of 4 bytes.
+func (f *fixture) raceLimit(set func(*fdbpq.Settings)) {
+	q := f.queue("jobs")
+	const limit, workers, each = 7, 4, 15
+	old := f.configure(q, set).Discard == fdbpq.DiscardOld
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			b := fdbpq.NewBatcher(f.db, f.Keyspace)
+			var tokens []fdbpq.Token
+			for n := range each {
+				ops := []fdbpq.Op{opPush(q, int64(n%3), fmt.Sprintf("%d-%02d", w, n))}
+				switch n % 4 {
+				case 1:
+					ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})
+				case 2:
+					ops = append(ops, op(opPopMin, q))
+				case 3:
+					if len(tokens) > 0 {
+						ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: tokens[0]})
+						tokens = tokens[1:]
 					}
 				}
-			})
-		}
-		wg.Wait()
-		info := f.apply(fdbpq.Op{Kind: fdbpq.OpInfo, Queue: q})[0].Info
-		for n := info.Ready + info.Leased; n < limit; n++ {
-			wantError(f.T, f.apply(opPush(q, 1, "x"))[0].Err, nil)
-		}
-		wantError(f.T, f.apply(opPush(q, 1, "x"))[0].Err, fdbpq.ErrFull)
-		f.check()
-	})
+				ops = append(ops, fdbpq.Op{Kind: fdbpq.OpInfo, Queue: q})
+				results, err := b.Apply(f.ctx, ops)
+				if err != nil {
+					f.Error(err)
+					return
+				}
+				for i := range results {
+					if results[i].Err == nil && ops[i].Kind == fdbpq.OpLease {
+						tokens = append(tokens, results[i].Lease.Token)
+					}
+				}
+				if i := results[len(results)-1].Info; i.Ready+i.Leased+i.Delayed > limit {
+					f.Errorf("there are %+v: want at most %d", i, limit)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	info := f.infoOf(q, 0)
+	for n := info.Ready + info.Leased; n < limit; n++ {
+		wantError(f.T, f.apply(opPush(q, 1, "fill"))[0].Err, nil)
+	}
+	wantError(f.T, f.apply(opPush(q, 9, "full"))[0].Err, fdbpq.ErrFull)
+	if old && info.Leased < limit {
+		wantError(f.T, f.apply(opPush(q, -1, "more"))[0].Err, nil)
+	}
+	f.check()
+	f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})
 }
 
 // Whatever becomes of commits, there are never more items than the limit, and a push that was done

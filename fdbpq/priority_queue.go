@@ -22,9 +22,10 @@ func NewPriorityQueue(s Subspace, format ValueFormat) *PriorityQueue {
 func (q *PriorityQueue) layout() *layout { return q.l }
 
 // Push adds a message, after all items of the same priority. Pushes never conflict with
-// each other, unless the queue has Settings.MaxItems. The transaction should end within a few minutes: see Retire.
+// each other, unless the queue has Settings.MaxItems or Settings.MaxBytes. The transaction should end within a few
+// minutes: see Retire.
 //
-// Errors: ErrMessageTooLarge, ErrFull and errors of the store.
+// Errors: ErrMessageTooLarge, ErrFull, ErrBehind while bytes have to be counted, and errors of the store.
 func (q *PriorityQueue) Push(tx kv.Transaction, priority int64, m Message) (ID, error) {
 	return applyOne(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m}).id()
 }

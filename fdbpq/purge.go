@@ -2,7 +2,6 @@ package fdbpq
 
 import (
 	"bytes"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -28,7 +27,14 @@ func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
 	}
 	heldPrefix := l.key(kindHeld, 0)
 	var begun []wholeItem // of the page
-	prepare := func(pairs []kv.KeyValue) { begun = l.beginWholes(t.tx.Snapshot(), pairs) }
+	prepare := func(pairs []kv.KeyValue) {
+		begun = l.beginWholes(t.tx.Snapshot(), pairs)
+		for _, pair := range pairs {
+			if id, err := l.parseItem(pair.Key); err == nil {
+				q.ledger.beginSize(&id)
+			}
+		}
+	}
 	s := t.newSweep(l, l.purgeRange(op.State), op.Progress)
 	err = s.each(prepare, func(pair kv.KeyValue) (bool, error) {
 		w := &begun[0]
@@ -51,26 +57,24 @@ func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
 		}
 		s.noteDone(pair.Key)
 		done[id] = true
-		var unique string
 		if h != nil {
-			unique = h.unique
 			q.ledger.release(h)
 			if err := q.ledger.noteFreed(&t.results[i]); err != nil {
 				return false, err
 			}
 		} else {
-			var expires time.Time
-			if expires, unique, err = w.lasting(); err != nil {
+			h = &held{id: id, value: pair.Value}
+			if h.expires, h.unique, err = w.lasting(); err != nil {
 				return false, err
 			}
 			s.bytes += w.size()
-			q.ledger.clearExpiry(&id, expires)
+			q.ledger.clearExpiry(&id, h.expires)
 			q.ledger.lend(&stored{item: Item{ID: id}, pair: pair})
 			if len(pasts) > 0 {
 				t.tx.Clear(l.historyKey(&id))
 			}
 		}
-		q.ledger.discard(&id, unique)
+		q.ledger.discard(h)
 		return true, nil
 	})
 	return s.end(op, &t.results[i], err)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -58,7 +59,7 @@ func (t *txOps) push(q *queueOps) error {
 		return err
 	}
 	t.failPushes(q, corrupt, settings)
-	if err := t.countItems(q); err != nil {
+	if err := t.countLoad(q); err != nil {
 		if err := failOps(t.results, q.pushes, err); err != nil {
 			return err
 		}
@@ -72,8 +73,13 @@ func (t *txOps) push(q *queueOps) error {
 		q.pushed = make(map[ID]struct{}, len(q.pushes))
 	}
 	for group := range t.pushGroups(q) {
-		if t.results[group[0]].Err != nil || !t.admit(q, group) {
+		if t.results[group[0]].Err != nil {
 			continue // and so the others
+		}
+		if admitted, err := t.admit(q, group); err != nil {
+			return err
+		} else if !admitted {
+			continue
 		}
 		for _, i := range group {
 			t.pushOne(q, i, settings, next, unique[:uniqueSize])
@@ -119,10 +125,12 @@ func (t *txOps) pushOne(q *queueOps, i int, settings *Settings, next map[int64]i
 	q.dedup.pushed(&q.ledger, &id, &m)
 	if until := op.heldUntil(t.now); !until.IsZero() {
 		q.ledger.addDelayed(&id, &m, until)
+		q.notePushedVictim(id, m, until)
 		result.NextDue = until
 		return
 	}
 	q.ledger.add(&id, &m)
+	q.notePushedVictim(id, m, time.Time{})
 	if q.pushed != nil {
 		q.pushed[id] = struct{}{}
 	}

@@ -31,7 +31,7 @@ func ReadDue(ctx context.Context, db kv.Database, ops []Op, now time.Time) (resu
 	for len(layouts) > 0 {
 		some := layouts[:min(len(layouts), catchUpQueues)]
 		layouts = layouts[len(some):]
-		_, c, err := catchUp(ctx, db, some, now, 0)
+		_, c, err := catchUp(ctx, db, dueIn(some...), now, 0)
 		reached = append(reached, c.reached...)
 		if err != nil {
 			return nil, reached, err

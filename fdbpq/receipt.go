@@ -164,7 +164,9 @@ func restoreSome(tx kv.Transaction, items []takenItem, next, budget int, now tim
 		}
 	}
 	for _, g := range ledgers {
-		g.flush()
+		if err := g.flush(); err != nil {
+			return next, err
+		}
 	}
 	return end, nil
 }

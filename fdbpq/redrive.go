@@ -76,9 +76,8 @@ func (t *txOps) redrive(q *queueOps, i int, done map[ID]bool) error {
 		if len(pasts) > 0 {
 			t.tx.Clear(l.historyKey(&id))
 		}
-		g.discard(&id, item.Unique)
-		t.sendHome(to, id.Priority, op.kept(&item.Message))
-		return true, nil
+		g.discard(&held{id: id, unique: item.Unique, message: &item.Message})
+		return true, t.sendHome(to, id.Priority, op.kept(&item.Message))
 	})
 	return s.end(op, &t.results[i], err)
 }
@@ -98,13 +97,20 @@ func (op *Op) kept(m *Message) *Message {
 	return kept
 }
 
-// sendHome pushes a message to the queue that it was in before it was a dead letter.
-func (t *txOps) sendHome(to *deadQueue, priority int64, m *Message) {
+// sendHome pushes a message to the queue that it was in before it was a dead letter. It expires as that queue's
+// settings say. The error is one of the store.
+func (t *txOps) sendHome(to *deadQueue, priority int64, m *Message) error {
 	l := to.ledger.l
+	settings, err := to.ledger.limits()
+	if err != nil {
+		return err
+	}
+	m.Expires = (&Op{}).expires(t.now, settings)
 	if l.list != nil {
 		l.addToList(t.tx, t.now)
 	}
 	id := newID(priority, to.takeNext(priority), t.now, uniqueBytes(1), l.needsMeta(m))
 	to.ledger.add(&id, m)
 	to.buried[id] = struct{}{}
+	return nil
 }

@@ -79,6 +79,7 @@ func (t *txOps) restore() error {
 		if q.restores == nil {
 			continue
 		}
+		q.ledger.beginSettings()
 		for _, i := range q.restores.indexes {
 			q.restores.reads = append(q.restores.reads, q.l.readOccupied(t.tx, &t.ops[i].Item.ID))
 		}

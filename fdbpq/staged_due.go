@@ -1,6 +1,7 @@
 package fdbpq
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -153,8 +154,9 @@ func returnDue(tx kv.Transaction, l *layout, now time.Time) (*due, error) {
 	if err := bringBack([]*due{d}); err != nil {
 		return nil, err
 	}
-	g.flush()
-	dead.flush()
+	if err := cmp.Or(g.flush(), dead.flush()); err != nil {
+		return nil, err
+	}
 	return d, d.err
 }
 

@@ -135,7 +135,7 @@ func (p *Popper) finish(r *request, took bool) {
 // tryAtOnce makes one attempt to pop without a request. If others are waiting, or were when
 // this Popper last waited, it registers the request instead, and returns nil.
 func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *Result, err error) {
-	var behind []*layout // if nothing was found
+	var behind []chore // if nothing was found
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
 		last, err := p.lastInLine(tx).Get()
 		if err != nil {

@@ -24,7 +24,7 @@ func (p *Popper) serve(ctx context.Context, own *request) (*Result, error) {
 	})
 	own.first = "" // unknown now
 	if err == nil && s.behind {
-		_, _, err = catchUp(ctx, p.db, []*layout{p.l}, s.now, 0)
+		_, _, err = catchUp(ctx, p.db, dueIn(p.l), s.now, 0)
 	}
 	if err != nil {
 		return nil, err
@@ -130,8 +130,7 @@ func (s *serving) serveLine() error {
 			return err
 		}
 	}
-	g.flush()
-	return nil
+	return g.flush()
 }
 
 // findItems reads the items. If there are none, it first brings back what is due.

@@ -115,6 +115,9 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 	if a.item == nil {
 		return &Result{Err: ErrEmpty}, nil
 	}
+	now := p.now()
+	g := ledger{tx: tx, l: p.l, now: now}
+	g.beginSettings() // for MaxBytes
 	read, metas, history := tx.Get(r.valueKey), p.l.readMetas(tx, a.item), p.l.readHistory(tx, a.item)
 	value, err := read.Get()
 	if err != nil {
@@ -126,12 +129,9 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 		return nil, err
 	}
 	tx.Clear(r.valueKey)
-	now := p.now()
-	g := ledger{tx: tx, l: p.l, now: now}
 	if s.err != nil {
 		g.giveBack(a.item, value)
-		g.flush()
-		return &Result{Err: s.err}, nil
+		return &Result{Err: s.err}, g.flush()
 	}
 	past, err := history.Get()
 	if err != nil {
@@ -141,7 +141,7 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 	g.forget(&s.item.ID, past)
 	taken := s.taken(p.l, past)
 	r.claim(tx, taken, now)
-	return &Result{Item: *taken.Item}, nil
+	return &Result{Item: *taken.Item}, g.flush()
 }
 
 // stayInLine records who is first in line, and registers the request if it is not in line.

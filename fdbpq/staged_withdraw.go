@@ -94,7 +94,9 @@ func (p *Popper) erase(ctx context.Context, r *request) error {
 			}
 			p.l.clearUntil(tx, a.deadline, r.answerKey)
 		}
-		g.flush()
+		if err := g.flush(); err != nil {
+			return err
+		}
 		if r.key != nil {
 			tx.Clear(r.key)
 		}

@@ -165,6 +165,33 @@ func TestRedrive(t *testing.T) {
 	})
 }
 
+// A redrive is a new push, so items expire as the settings of their queue say, and not as they did before.
+func TestRedriveExpires(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		now := time.UnixMicro(time.Now().UnixMicro()).UTC()
+		for _, q := range []fdbpq.Target{f.queue("q"), f.fifoQueue("q")} {
+			dead := fdbpq.Target(f.queue("q-dead"))
+			if q != fdbpq.Target(f.queue("q")) {
+				dead = f.fifoQueue("q-dead")
+			}
+			for _, ttl := range []time.Duration{0, time.Minute} {
+				f.bury(now, q, "a")
+				f.configure(q, func(s *fdbpq.Settings) { s.TTL = ttl })
+				later := now.Add(time.Hour)
+				if n, _ := f.sweep(later, fdbpq.Op{Kind: fdbpq.OpRedrive, Queue: dead}); n != 1 {
+					f.Errorf("redriven %d", n)
+				}
+				f.check()
+				got := f.one(later, fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}).Item
+				if want := later.Add(ttl); got.Expires.IsZero() != (ttl == 0) || ttl > 0 && !got.Expires.Equal(want) {
+					f.Errorf("with a ttl of %v it expires at %v, redriven at %v", ttl, got.Expires, later)
+				}
+				f.configure(q, func(s *fdbpq.Settings) { s.TTL = 0 })
+			}
+		}
+	})
+}
+
 // Counts are exact and nothing happens twice, whatever is unknown of the outcome of commits.
 func TestUnknownPurge(t *testing.T) {
 	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {

@@ -21,6 +21,9 @@ func TestLimitSettings(t *testing.T) {
 		`{"pause_until":"2030-01-31T12:00:00.000000001Z"}`:   {PauseUntil: &at},
 		`{"pause_until":null}`:                               {PauseUntil: new(time.Time)},
 		`{"max_leased":5,"max_items":1000000000}`:            {MaxLeased: pointer(5), MaxItems: pointer(1_000_000_000)},
+		`{"max_bytes":1125899906842624,"discard":"old"}`:     {MaxBytes: pointer(1 << 50), Discard: pointer("old")},
+		`{"discard":"new"}`:                                  {Discard: pointer("new")},
+		`{"max_bytes":null,"discard":null}`:                  {MaxBytes: new(int), Discard: new(string)},
 		`{"max_leased":null,"max_items":0}`:                  {MaxLeased: new(int), MaxItems: new(int)},
 	} {
 		got, err := subjects.ParseSettings([]byte(payload))
@@ -35,6 +38,13 @@ func TestLimitSettings(t *testing.T) {
 	for payload, words := range map[string]string{
 		`{"max_leased":-1}`:                           "max_leased: \"-1\": want an integer from 0 to 1000000000",
 		`{"max_items":1000000001}`:                    "max_items: ",
+		`{"max_bytes":-1}`:                            "max_bytes: \"-1\": want an integer from 0 to 1125899906842624",
+		`{"max_bytes":1125899906842625}`:              "want an integer from 0 to 1125899906842624",
+		`{"max_bytes":"1MB"}`:                         "max_bytes: ",
+		`{"discard":"OLD"}`:                           `discard: "OLD": want "new" or "old"`,
+		`{"discard":""}`:                              `want "new" or "old"`,
+		`{"discard":true}`:                            "want a text in quotes",
+		`{"discard":"old","discard":"new"}`:           "given twice",
 		`{"max_items":1.5}`:                           "max_items: ",
 		`{"pause_until":5}`:                           "want a text in quotes",
 		`{"pause_until":"1h"}`:                        `want a time such as "2030-01-31T12:00:00Z"`,

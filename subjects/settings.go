@@ -16,6 +16,8 @@ const (
 	MaxMaxDeliver = 1_000_000
 	// MaxCount is the most items that max_leased and max_items can allow.
 	MaxCount = 1_000_000_000
+	// MaxTotalBytes is the most bytes that max_bytes can allow.
+	MaxTotalBytes = 1 << 50
 )
 
 // Settings are settings of a queue, a JSON object:
@@ -43,6 +45,10 @@ type Settings struct {
 	MaxLeased *int
 	// MaxItems is how many items pushes may leave in the queue, up to MaxCount: ready, leased and delayed.
 	MaxItems *int
+	// MaxBytes is how many bytes these may have, values and headers, up to MaxTotalBytes.
+	MaxBytes *int
+	// Discard says what becomes of pushes beyond MaxItems and MaxBytes: DiscardNew or DiscardOld.
+	Discard *string
 	// DuplicateWindow is how long the message id of a push is remembered, MinAckWait to MaxDelay, or
 	// NoDuplicateWindow, which is written as "0s".
 	DuplicateWindow *time.Duration
@@ -50,6 +56,14 @@ type Settings struct {
 
 // NoDuplicateWindow is the duplicate window of a queue that remembers no message ids.
 const NoDuplicateWindow time.Duration = -1
+
+// Values of Settings.Discard.
+const (
+	// DiscardNew refuses pushes that exceed a limit.
+	DiscardNew = "new"
+	// DiscardOld makes room for them: the items with the largest priorities go, of a FIFO queue the oldest.
+	DiscardOld = "old"
+)
 
 // settingRow is a member of Settings.
 type settingRow struct {
@@ -109,8 +123,15 @@ var settingRows = []settingRow{
 		reset: func(s *Settings) { s.PauseUntil = new(time.Time) },
 		json:  func(s *Settings) []byte { return valueJSON(s.PauseUntil, timeJSON) },
 	},
-	countRow("max_leased", func(s *Settings) **int { return &s.MaxLeased }),
-	countRow("max_items", func(s *Settings) **int { return &s.MaxItems }),
+	countRow("max_leased", MaxCount, func(s *Settings) **int { return &s.MaxLeased }),
+	countRow("max_items", MaxCount, func(s *Settings) **int { return &s.MaxItems }),
+	countRow("max_bytes", MaxTotalBytes, func(s *Settings) **int { return &s.MaxBytes }),
+	{
+		name:  "discard",
+		parse: func(s *Settings, v json.RawMessage) error { return set(&s.Discard)(parseDiscard(v)) },
+		reset: func(s *Settings) { s.Discard = new(string) },
+		json:  func(s *Settings) []byte { return valueJSON(s.Discard, textJSON) },
+	},
 	{
 		name: "duplicate_window",
 		parse: func(s *Settings, v json.RawMessage) error {
@@ -127,11 +148,11 @@ var settingRows = []settingRow{
 	},
 }
 
-// countRow is a member that is a number of items.
-func countRow(name string, field func(*Settings) **int) settingRow {
+// countRow is a member that is a number of items or bytes.
+func countRow(name string, most int64, field func(*Settings) **int) settingRow {
 	return settingRow{
 		name:  name,
-		parse: func(s *Settings, v json.RawMessage) error { return set(field(s))(parseCount(v, 0, MaxCount)) },
+		parse: func(s *Settings, v json.RawMessage) error { return set(field(s))(parseCount(v, 0, most)) },
 		reset: func(s *Settings) { *field(s) = new(int) },
 		json:  func(s *Settings) []byte { return valueJSON(*field(s), countJSON) },
 	}
@@ -222,6 +243,14 @@ func parseQueueName(v json.RawMessage) (string, error) {
 		}
 	}
 	return name, err
+}
+
+func parseDiscard(v json.RawMessage) (string, error) {
+	what, err := parseText(v)
+	if err == nil && what != DiscardNew && what != DiscardOld {
+		err = fmt.Errorf("%s: want %q or %q", quote(what), DiscardNew, DiscardOld)
+	}
+	return what, err
 }
 
 // parseTime reads a time, and rounds it up to the next microsecond.

@@ -99,8 +99,8 @@ func (l *lane) answer() {
 		} else {
 			l.fail(b, err)
 		}
-		if n := b.pending.Expired(); n > 0 && l.d.options.Expired != nil {
-			l.d.options.Expired(n)
+		if n := b.pending.Removed(); n != (fdbpq.Removed{}) && l.d.options.Removed != nil {
+			l.d.options.Removed(n)
 		}
 		l.finish(b)
 	}

@@ -88,9 +88,8 @@ type Options struct {
 	// BatchDone is called with the number of operations of each batch that
 	// succeeded.
 	BatchDone func(operations int)
-	// Expired, unless nil, is called with the number of items that a batch removed because they
-	// had expired.
-	Expired func(items int64)
+	// Removed, unless nil, is called with the items that a batch removed although nobody asked for it.
+	Removed func(fdbpq.Removed)
 
 	// Waiting, unless nil, is called when the first request begins to wait for items of a
 	// queue, and when the last one has ended. Calls for one queue come one at a time. Items

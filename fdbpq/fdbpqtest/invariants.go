@@ -32,7 +32,8 @@ type Contents struct {
 //     without gaps, and there are no others (held items and items of staged pops count, too);
 //   - no item is both ready and held, and only ready items and those of staged pops have a
 //     history;
-//   - the counters match the items, ready and held, and none is zero;
+//   - the counters match the items, ready and held, and none is zero; so does the number of bytes in a queue
+//     with max_bytes, and no other has one;
 //   - every queue with settings or with items that fdbpq pushed is in the list of queues;
 //   - settings decode, and none is the default;
 //   - every key that falls due and every ready item that expires has exactly one entry in the time
@@ -89,6 +90,8 @@ type queue struct {
 
 	msgIDs, msgIDEnds map[string]string // values of message ids, and of their entries
 	uniques           map[string]string // unique keys by the item that has them, by id
+
+	bytes byteCount
 }
 
 func (c *checker) problem(format string, args ...any) {
@@ -117,6 +120,7 @@ func (c *checker) queue(root string, fifo bool, name string) *queue {
 			says:   map[string]string{},
 
 			msgIDs: map[string]string{}, msgIDEnds: map[string]string{}, uniques: map[string]string{},
+			bytes: byteCount{values: map[string][]byte{}, staged: map[string][]byte{}, answers: map[string]string{}},
 		}
 		c.queues[id] = q
 	}
@@ -181,11 +185,13 @@ func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte
 	var err error
 	switch kind {
 	case "i":
-		err = c.item(q, rest)
+		err = c.item(q, rest, value)
 	case "h":
 		err = q.heldItem(rest, value)
 	case "a":
 		err = q.history(rest, value)
+	case "b":
+		err = q.countKey(rest, value)
 	case "c":
 		err = q.settings(rest, value)
 	case "m":
@@ -212,7 +218,7 @@ func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte
 	}
 }
 
-func (c *checker) item(q *queue, key tuple.Tuple) error {
+func (c *checker) item(q *queue, key tuple.Tuple, value []byte) error {
 	id, err := parseID(key, q.fifo)
 	if err != nil {
 		return err
@@ -225,6 +231,7 @@ func (c *checker) item(q *queue, key tuple.Tuple) error {
 	if micros := binary.BigEndian.Uint64(id.Random[:]); isOwn(id, micros) {
 		q.items[string(key.Pack())] = id.Priority
 		q.metas[string(key.Pack())] = id.Random[10]&1 != 0
+		q.bytes.values[string(key.Pack())] = value
 	}
 	return nil
 }
@@ -267,6 +274,7 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 	if micros := binary.BigEndian.Uint64(id.Random[:]); isOwn(id, micros) {
 		q.metas[what] = id.Random[10]&1 != 0
 		q.heldOwn[state]++
+		q.bytes.values[what] = value[used+int(n):]
 	}
 	return nil
 }
@@ -313,6 +321,7 @@ func (q *queue) settings(key tuple.Tuple, value []byte) error {
 			return fmt.Errorf("setting %v given twice, or a default: %v", content[i], content)
 		}
 		seen[name] = true
+		q.bytes.limited = q.bytes.limited || name == "max_bytes"
 	}
 	return nil
 }
@@ -372,6 +381,7 @@ func (q *queue) answer(key tuple.Tuple, value []byte) error {
 		return fmt.Errorf("malformed answer: value %x", value)
 	}
 	if part == 1 {
+		q.bytes.staged[string(request)] = value
 		return nil
 	}
 	content, err := tuple.Unpack(value)
@@ -388,7 +398,10 @@ func (q *queue) answer(key tuple.Tuple, value []byte) error {
 		id = id[1:] // has no priority in its keys
 	}
 	q.staged[string(id.Pack())] = true
-	_, err = parseID(id, q.fifo)
+	own, err := parseID(id, q.fifo)
+	if isOwn(own, binary.BigEndian.Uint64(own.Random[:])) {
+		q.bytes.answers[string(request)] = string(id.Pack())
+	}
 	return err
 }
 
@@ -474,6 +487,7 @@ func (c *checker) checkQueue(q *queue) {
 	}
 	c.checkDue(q)
 	c.checkDedup(q)
+	c.checkBytes(q)
 }
 
 // checkExpiry adds what expires to what falls due: ready items do when their ("m") keys say so, with their

@@ -1,0 +1,241 @@
+package fdbpq
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// victimBytes is about the most bytes of items that a transaction reads to discard some, unless there is one
+// that has more.
+const victimBytes = 16 << 20
+
+// victims is the items that a queue with DiscardOld may discard, in the order in which they go: from the back,
+// in a FIFO queue from the front. It has those that are ready or delayed, and none that other programs
+// pushed, which do not count either. The zero value has none.
+type victims struct {
+	g           *ledger // nil before begin
+	ready, held victimWalk
+	stored      []*victim // read, and not gone
+	pushed      []*victim // by this transaction, and not gone
+	own         map[ID]bool
+	read        int // bytes
+}
+
+// victim is an item that may be discarded.
+type victim struct {
+	h     *heldItem
+	place []byte // see layout.place
+	load  load   // what goes with it
+	own   bool   // this transaction pushed it
+}
+
+// victimPlan is the first items to go.
+type victimPlan struct {
+	stored, pushed int // how many of either
+}
+
+func (p *victimPlan) any() bool { return p.stored+p.pushed > 0 }
+
+// take adds the item that next has returned.
+func (p *victimPlan) take(v *victim) {
+	if v.own {
+		p.pushed++
+	} else {
+		p.stored++
+	}
+}
+
+// begin prepares the victims for next. It does nothing the second time.
+func (v *victims) begin(g *ledger) {
+	if v.g == nil {
+		v.g = g
+		v.ready, v.held = victimWalk{g: g, rest: g.l.itemRange()}, victimWalk{g: g, rest: g.l.kindRange(kindHeld)}
+	}
+}
+
+// before reports whether the item at a place goes before that at another.
+func (v *victims) before(a, b []byte) bool { return (bytes.Compare(a, b) > 0) != v.g.l.fifo }
+
+// add adds an item that this transaction has pushed, if others may have it discarded.
+func (v *victims) add(h *held, ready bool) {
+	g := v.g
+	own := &victim{h: &heldItem{held: h, ready: ready}, place: g.l.place(g.l.itemKey(&h.id)), load: load{items: 1}, own: true}
+	if g.countsBytes() {
+		own.load.bytes = int64(h.message.size())
+	}
+	at, _ := slices.BinarySearchFunc(v.pushed, own, func(a, b *victim) int {
+		if v.before(a.place, b.place) {
+			return -1
+		}
+		return 1
+	})
+	v.pushed = slices.Insert(v.pushed, at, own)
+	if v.own == nil {
+		v.own = map[ID]bool{}
+	}
+	v.own[h.id] = true
+}
+
+// next returns the next item to go after those of the plan, nil if there is none. The error is ErrCorrupt or
+// one of the store.
+func (v *victims) next(after *victimPlan) (*victim, error) {
+	if after.stored == len(v.stored) {
+		more, err := v.load()
+		if err != nil {
+			return nil, err
+		}
+		if more != nil {
+			v.stored = append(v.stored, more)
+		}
+	}
+	var next *victim
+	if after.stored < len(v.stored) {
+		next = v.stored[after.stored]
+	}
+	if after.pushed < len(v.pushed) && (next == nil || v.before(v.pushed[after.pushed].place, next.place)) {
+		next = v.pushed[after.pushed]
+	}
+	return next, nil
+}
+
+// discard removes the items of the plan. The error is one of the store.
+func (v *victims) discard(p *victimPlan) error {
+	for _, gone := range slices.Concat(v.stored[:p.stored], v.pushed[:p.pushed]) {
+		v.g.claim(gone.h)
+		v.g.discard(gone.h.held)
+		v.g.removed.Discarded++
+	}
+	v.stored, v.pushed = v.stored[p.stored:], v.pushed[p.pushed:]
+	return v.g.err
+}
+
+// load reads the next item, nil if there is none.
+func (v *victims) load() (*victim, error) {
+	for {
+		first, err := v.ready.first()
+		if err != nil {
+			return nil, err
+		}
+		second, err := v.held.first()
+		if err != nil {
+			return nil, err
+		}
+		walk, pair := &v.ready, first
+		if first == nil || second != nil && v.before(v.g.l.place(second.Key), v.g.l.place(first.Key)) {
+			walk, pair = &v.held, second
+		}
+		if pair == nil {
+			return nil, nil
+		}
+		h, err := v.parse(pair, walk == &v.ready, walk.wholes[0])
+		if err != nil {
+			return nil, err
+		}
+		walk.skip()
+		v.read += len(pair.Value)
+		if h == nil {
+			continue
+		}
+		found := &victim{h: h, place: v.g.l.place(pair.Key), load: load{items: 1}}
+		if v.g.countsBytes() {
+			size, err := v.g.sizeOf(h.held)
+			if err != nil {
+				return nil, err
+			}
+			found.load.bytes = int64(size)
+		}
+		return found, nil
+	}
+}
+
+// parse returns the item of a pair, nil if it is not to be discarded.
+func (v *victims) parse(pair *kv.KeyValue, ready bool, whole wholeItem) (*heldItem, error) {
+	id, err := v.g.l.parseItem(pair.Key)
+	if err != nil || !id.ours() || v.own[id] {
+		return nil, err
+	}
+	if !ready {
+		h, err := parseHeld(&id, pair.Value)
+		if err != nil || h.state == leased {
+			return nil, err
+		}
+		return &heldItem{held: h}, nil
+	}
+	h := &held{id: id, value: pair.Value}
+	if h.expires, h.unique, err = whole.lasting(); err != nil {
+		return nil, err
+	}
+	return &heldItem{held: h, ready: true}, nil
+}
+
+// victimWalk walks the items of a kind, in pages.
+type victimWalk struct {
+	g      *ledger
+	rest   kv.Range
+	size   int // of the last page
+	ended  bool
+	pairs  []kv.KeyValue
+	wholes []wholeItem // of pairs
+}
+
+// first returns the next item, nil after the last. It conflicts with whoever changes one up to there.
+func (w *victimWalk) first() (*kv.KeyValue, error) {
+	if len(w.pairs) > 0 {
+		return &w.pairs[0], nil
+	}
+	if w.ended {
+		return nil, nil
+	}
+	w.size = min(4*max(w.size, 1), maxSweepPage)
+	back := !w.g.l.fifo
+	pairs, err := w.g.tx.GetRange(w.rest, kv.RangeOptions{Limit: w.size, Reverse: back}).Get()
+	if err != nil {
+		return nil, err
+	}
+	if w.ended = len(pairs) < w.size; len(pairs) == 0 {
+		return nil, nil
+	}
+	if last := pairs[len(pairs)-1].Key; back {
+		w.rest.End = last
+	} else {
+		w.rest.Begin = kv.SingleKey(last).End
+	}
+	w.pairs, w.wholes = pairs, w.g.l.beginWholes(w.g.tx.Snapshot(), pairs)
+	for _, pair := range pairs {
+		if id, err := w.g.l.parseItem(pair.Key); err == nil {
+			w.g.beginSize(&id)
+		}
+	}
+	return &w.pairs[0], nil
+}
+
+// skip goes on to the next item.
+func (w *victimWalk) skip() { w.pairs, w.wholes = w.pairs[1:], w.wholes[1:] }
+
+// trim discards items of a queue that has more than its limits allow, as many as a transaction has room for,
+// and reports whether it still has more. The error is one of the store.
+func (g *ledger) trim() (more bool, err error) {
+	s, err := g.limits()
+	if err != nil || s.Discard != DiscardOld {
+		return false, err
+	}
+	have, err := loadOf(g.beginLoad())
+	if err != nil {
+		return false, unlessCorrupt(err)
+	}
+	have = have.plus(g.unwritten())
+	var v victims
+	v.begin(g)
+	var planned victimPlan
+	for planned.stored < sweepItems && v.read < victimBytes && have.exceeds(s) != nil {
+		next, err := v.next(&planned)
+		if err != nil || next == nil {
+			return false, unlessCorrupt(err)
+		}
+		planned.take(next)
+		have = have.minus(next.load)
+	}
+	return have.exceeds(s) != nil, v.discard(&planned)
+}

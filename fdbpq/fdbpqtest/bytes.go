@@ -1,0 +1,113 @@
+package fdbpqtest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// byteCount is what a queue with max_bytes has stored of it.
+type byteCount struct {
+	limited bool              // it has max_bytes
+	total   int64             // the counter
+	counted []byte            // which items count; nil if none do
+	values  map[string][]byte // values of own items as stored, by id
+	staged  map[string][]byte // values of items that staged pops have yet to collect, by request
+	answers map[string]string // their ids, by request
+}
+
+// countKey takes the key of the counter of bytes, or of what it counts.
+func (q *queue) countKey(key tuple.Tuple, value []byte) error {
+	switch name, _ := elementAt[string](key, 0); {
+	case len(key) == 0 && len(value) == 8:
+		q.bytes.total = int64(binary.LittleEndian.Uint64(value))
+		if q.bytes.total <= 0 {
+			return fmt.Errorf("number of bytes is %d", q.bytes.total)
+		}
+	case len(key) == 1 && name == "counted" && len(value) > 0 && value[0] <= 1 && (value[0] == 1) == (len(value) > 1):
+		q.bytes.counted = value
+	default:
+		return fmt.Errorf("malformed count of bytes: value %x", value)
+	}
+	return nil
+}
+
+// counts reports whether an item counts.
+func (b *byteCount) counts(id string) bool {
+	return b.counted != nil && (b.counted[0] == 0 || bytes.Compare([]byte(id), b.counted[1:]) <= 0)
+}
+
+// checkBytes compares the counter of bytes with the items.
+func (c *checker) checkBytes(q *queue) {
+	b := &q.bytes
+	if !b.limited && (b.total != 0 || b.counted != nil) {
+		c.problem("queue %s: %d bytes, counted %x, without max_bytes", q.name, b.total, b.counted)
+	}
+	for request, id := range b.answers {
+		b.values[id] = b.staged[request]
+	}
+	var raw, packed int64 // whichever format its values have
+	for id, value := range b.values {
+		if !b.counts(id) {
+			continue
+		}
+		rest := metaSize(q.blobs[id])
+		raw += int64(len(value)) + rest
+		if content, err := tuple.Unpack(value); err == nil && len(content) == 1 {
+			if text, ok := content[0].([]byte); ok {
+				value = text
+			}
+		}
+		packed += int64(len(value)) + rest
+	}
+	if b.total != raw && b.total != packed {
+		c.problem("queue %s: number of bytes is %d, there are %d or %d", q.name, b.total, raw, packed)
+	}
+}
+
+// metaSize is how many bytes the ("m") keys of an item count with: those of its value and headers.
+func metaSize(blob []byte) (size int64) {
+	n, used := binary.Uvarint(blob)
+	if used <= 0 || n > uint64(len(blob)-used) {
+		return 0
+	}
+	head, _ := tuple.Unpack(blob[used : used+int(n)])
+	size = int64(len(blob) - used - int(n))
+	version, _ := elementAt[int64](head, 0)
+	head = head[1:]
+	if version > 1 {
+		content, _ := elementAt[tuple.Tuple](head, 0)
+		head = head[1:]
+		if version == 2 {
+			content = tuple.Tuple{"dead", content}
+		}
+		for ; len(content) > 1; content = content[2:] {
+			switch property := content[1].(type) {
+			case []byte:
+				size += textSize(property)
+			case int64:
+				size += 9
+			case tuple.Tuple:
+				size += 32 + textsSize(property)
+			}
+		}
+	}
+	for _, header := range head {
+		texts, _ := header.(tuple.Tuple)
+		size += textsSize(texts)
+	}
+	return size
+}
+
+func textsSize(t tuple.Tuple) (size int64) {
+	for _, element := range t {
+		if text, ok := element.([]byte); ok {
+			size += textSize(text)
+		}
+	}
+	return size
+}
+
+func textSize(text []byte) int64 { return int64(len(text) + bytes.Count(text, []byte{0}) + 2) }

@@ -1,0 +1,323 @@
+package fdbpq
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// pushLimits is what limits the pushes of one queue.
+type pushLimits struct {
+	settings *Settings                // nil if there is no limit
+	counters []kv.Future[[]byte]      // of the items in all states
+	due      kv.Future[[]kv.KeyValue] // something that is due; nil if nobody looks
+	have     load
+	behind   bool // something else comes first, in another transaction
+	counts   bool // that is to count bytes
+	trims    bool // or to discard what is too much
+	late     bool // it has not come: pushes that take room have to wait
+
+	victims victims // with DiscardOld
+}
+
+// load is what limits limit: a number of items, and their bytes.
+type load struct{ items, bytes int64 }
+
+func (a load) plus(b load) load { return load{a.items + b.items, a.bytes + b.bytes} }
+
+func (a load) minus(b load) load { return load{a.items - b.items, a.bytes - b.bytes} }
+
+// exceeds returns an error if the limits do not allow this many. They say how many there are.
+func (a load) exceeds(s *Settings) error {
+	switch {
+	case s.MaxItems > 0 && a.items > s.MaxItems:
+		return ErrFull
+	case s.MaxBytes > 0 && a.bytes > s.MaxBytes:
+		return ErrFullBytes
+	}
+	return nil
+}
+
+// beginPushLimits starts to read how much there is in queues with a limit. The pushes conflict with all that
+// changes the numbers.
+func (t *txOps) beginPushLimits() error {
+	for _, q := range t.queues {
+		if len(q.pushes) == 0 {
+			continue
+		}
+		settings, err := q.ledger.limits()
+		if err != nil {
+			return err
+		}
+		if settings.MaxItems == 0 && settings.MaxBytes == 0 {
+			continue
+		}
+		if t.blind && settings.Discard == DiscardOld {
+			return errBlind
+		}
+		t.limited = true
+		q.limits.settings = settings
+		if q.limits.late = isLate(t.late, q.l); q.limits.late {
+			continue
+		}
+		if err := t.countBytes(q); err != nil {
+			return err
+		}
+		q.limits.counters = q.ledger.beginLoad()
+		if !isLate(t.caught, q.l) {
+			q.limits.due = t.tx.Snapshot().GetRange(q.l.dueRange(t.now), kv.RangeOptions{Limit: 1})
+		}
+	}
+	return nil
+}
+
+// errBlind is for a blind transaction that has to read what it may have written: it may discard what it pushes.
+var errBlind = errors.New("not a blind transaction")
+
+// beginLoad starts to read the counters of items in all states, and of their bytes.
+func (g *ledger) beginLoad() (counters []kv.Future[[]byte]) {
+	counters = append(counters, g.tx.Get(g.l.totalKey()))
+	for state := range heldState(heldStates) {
+		counters = append(counters, g.tx.Get(g.l.stateCounterKey(state)))
+	}
+	if g.countsBytes() {
+		counters = append(counters, g.tx.Get(g.l.bytesKey()))
+	}
+	return counters
+}
+
+// loadOf waits for what beginLoad started.
+func loadOf(counters []kv.Future[[]byte]) (have load, err error) {
+	for i, counter := range counters {
+		n, err := readCounter(counter)
+		switch {
+		case err != nil:
+			return have, err
+		case i > heldStates:
+			have.bytes = n
+		default:
+			have.items += n
+		}
+	}
+	return have, nil
+}
+
+// countLoad waits for what beginPushLimits started. If the queue has no room for all its pushes, what is due
+// in it has to come back first, because items may leave the queue then.
+func (t *txOps) countLoad(q *queueOps) error {
+	limits := &q.limits
+	if limits.settings == nil || limits.behind || limits.late {
+		return nil
+	}
+	var err error
+	if limits.have, err = loadOf(limits.counters); err != nil {
+		return err
+	}
+	wanted := limits.have.plus(t.loadOfPushes(q, q.pushes))
+	if wanted.exceeds(limits.settings) == nil {
+		return nil
+	}
+	if limits.due != nil {
+		entries, err := limits.due.Get()
+		if err != nil {
+			return err
+		}
+		if len(entries) > 0 {
+			if !t.callers {
+				limits.behind = true
+				return nil
+			}
+			// There is no other transaction, and the counters that were read do not have what is written here.
+			if err := bringBack([]*due{&q.due}); err != nil {
+				return err
+			}
+			limits.have = limits.have.plus(q.ledger.unwritten())
+		}
+	}
+	return nil
+}
+
+// countBytes has all bytes of the queue counted first, if it counts them.
+func (t *txOps) countBytes(q *queueOps) error {
+	g := &q.ledger
+	if !g.countsBytes() || g.bytes.all || g.err != nil {
+		return g.err
+	}
+	switch {
+	case t.callers:
+		all, err := g.countPage()
+		q.limits.late = !all
+		delta := g.bytes.delta
+		g.bytes.delta = 0
+		addToCounter(g.tx, g.l.bytesKey(), delta) // beginLoad reads it
+		return err
+	case g.config.changed: // so no other transaction sees that there is something to count
+		q.limits.late = true
+	default:
+		q.limits.behind, q.limits.counts = true, true
+	}
+	return nil
+}
+
+// unwritten is the changes of the counters that flush will write.
+func (g *ledger) unwritten() (n load) {
+	for _, delta := range g.deltas {
+		n.items += delta
+	}
+	for _, delta := range g.held {
+		n.items += delta
+	}
+	n.bytes = g.bytes.delta
+	return n
+}
+
+// messageOf is the message of a push as it is stored.
+func (t *txOps) messageOf(i int, s *Settings) Message {
+	op := &t.ops[i]
+	m := op.Message
+	m.Expires = op.expires(t.now, s)
+	return m
+}
+
+// loadOfPushes is what the pushes add to the queue.
+func (t *txOps) loadOfPushes(q *queueOps, pushes []int) (n load) {
+	n.items = int64(len(pushes))
+	if q.limits.settings.MaxBytes > 0 {
+		for _, i := range pushes {
+			n.bytes += int64(t.messageOf(i, q.limits.settings).size())
+		}
+	}
+	return n
+}
+
+// admit reports whether the queue has room for a group of pushes, or gets it, and fails them otherwise.
+// Duplicates take none. The error is one of the store.
+func (t *txOps) admit(q *queueOps, group []int) (bool, error) {
+	if q.limits.settings == nil {
+		return true, nil
+	}
+	added := q.dedup.onlyNew(t.ops, group)
+	if len(added) == 0 {
+		return true, nil
+	}
+	refused, err := t.makeRoom(q, added)
+	if errors.Is(err, ErrCorrupt) {
+		refused, err = err, nil
+	}
+	if refused != nil {
+		for _, i := range group {
+			t.results[i].Err = refused
+		}
+	}
+	return refused == nil, err
+}
+
+// makeRoom counts a group of pushes, and discards what has to go for it. refused says why it cannot be done;
+// then nothing has changed. err is ErrCorrupt or one of the store.
+func (t *txOps) makeRoom(q *queueOps, group []int) (refused, err error) {
+	limits := &q.limits
+	if limits.late {
+		return ErrBehind, nil
+	}
+	s, more := limits.settings, t.loadOfPushes(q, group)
+	all := limits.have.plus(more)
+	full := all.exceeds(s)
+	if full == nil {
+		limits.have = all
+		return nil, nil
+	}
+	refused = limits.describe(full, more)
+	if s.Discard != DiscardOld {
+		return refused, nil
+	}
+	if more.exceeds(s) != nil {
+		return fmt.Errorf("%w: nothing that could be discarded makes room for this", refused), nil
+	}
+	last := t.ops[group[0]].Priority
+	for _, i := range group {
+		last = max(last, t.ops[i].Priority)
+	}
+	room, moves := t.room, t.moves
+	v := &limits.victims
+	v.begin(&q.ledger)
+	for planned := (victimPlan{}); ; {
+		next, err := v.next(&planned)
+		switch {
+		case err != nil:
+			return nil, err
+		case next == nil || !q.l.fifo && next.h.id.Priority <= last:
+			t.room, t.moves = room, moves
+			return fmt.Errorf("%w: there is nothing to discard that comes after it and is not leased", refused), nil
+		case v.read > victimBytes && planned.any() || !t.fits(sweptKeys*len(q.l.itemKey(&next.h.id))):
+			alone := moves == 0
+			t.room, t.moves = room, moves
+			return t.tooMany(q, refused, alone), nil
+		}
+		planned.take(next)
+		if all = all.minus(next.load); all.exceeds(s) == nil {
+			limits.have = all
+			return nil, v.discard(&planned)
+		}
+	}
+}
+
+// tooMany is for a group of pushes for which more would have to be discarded than the transaction has room
+// for. If that is because the limits are exceeded already, other transactions discard first.
+func (t *txOps) tooMany(q *queueOps, refused error, alone bool) error {
+	limits := &q.limits
+	if !alone {
+		return ErrBehind // the next transaction may have room
+	}
+	if limits.have.exceeds(limits.settings) != nil && !t.callers && !isLate(t.caught, q.l) {
+		limits.behind, limits.trims = true, true
+		return ErrBehind
+	}
+	return fmt.Errorf("%w: more would have to be discarded than a transaction has room for", refused)
+}
+
+// notePushedVictim records an item of this transaction's own, for pushes that come after it. The time is until
+// when it is delayed.
+func (q *queueOps) notePushedVictim(id ID, m Message, until time.Time) {
+	if s := q.limits.settings; s == nil || s.Discard != DiscardOld {
+		return
+	}
+	h := &held{id: id, expires: m.Expires, unique: m.Unique}
+	if !until.IsZero() {
+		h = newDelayed(&id, &m, until, nil)
+	}
+	h.message = &m
+	q.limits.victims.begin(&q.ledger)
+	q.limits.victims.add(h, until.IsZero())
+}
+
+// describe completes the error of pushes that take a queue beyond a limit.
+func (p *pushLimits) describe(full error, more load) error {
+	if errors.Is(full, ErrFullBytes) {
+		return fmt.Errorf("%w: its items have %d bytes, with those that are leased or delayed, no room for %d more, and max_bytes is %d",
+			full, p.have.bytes, more.bytes, p.settings.MaxBytes)
+	}
+	err := fmt.Errorf("%w: it has %d items, with those that are leased or delayed, and max_items is %d", full, p.have.items, p.settings.MaxItems)
+	if more.items > 1 {
+		err = fmt.Errorf("%w: no room for %d more", err, more.items)
+	}
+	return err
+}
+
+// pushGroups returns the pushes of a queue, those together that follow each other.
+func (t *txOps) pushGroups(q *queueOps) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		for rest := q.pushes; len(rest) > 0; {
+			size := 1
+			for size < len(rest) && t.ops[rest[size]].Follows && rest[size] == rest[size-1]+1 {
+				size++
+			}
+			if !yield(rest[:size]) {
+				return
+			}
+			rest = rest[size:]
+		}
+	}
+}

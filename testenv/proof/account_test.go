@@ -19,16 +19,17 @@ import (
 
 // The load of a run that keeps accounts.
 const (
-	lines       = 8       // connections
-	maxWorkers  = 64      // of each; fewer in short runs
-	maxBurst    = 64      // requests at once of a worker
-	maxServed   = 64      // items of one pop or lease
-	maxPushed   = 16      // items of a batch of pushes
-	maxAwaited  = 8       // items that a request waits for
-	maxGrips    = 64      // leases that a worker has at once
-	fewItems    = 100_000 // there are at least that many, and three times that at most; fewer in short runs
-	waitTimes   = 5       // leases last longer than in histories, because requests take longer under load
-	accountDue  = waitTimes * dueTime
+	lines       = 8           // connections
+	maxWorkers  = 64          // of each; fewer in short runs
+	maxBurst    = 64          // requests at once of a worker
+	maxServed   = 64          // items of one pop or lease
+	maxPushed   = 16          // items of a batch of pushes
+	maxAwaited  = 8           // items that a request waits for
+	maxGrips    = 64          // leases that a worker has at once
+	fewItems    = 100_000     // there are at least that many, and three times that at most; fewer in short runs
+	longWaits   = 5           // leases last that much longer than in histories, because requests take longer under load
+	shortWaits  = 2           // in short runs
+	shortRun    = 50_000      // operations
 	accountTime = time.Second // to wait for an answer
 	minExpires  = 20 * time.Millisecond
 	maxExpires  = 300 * time.Millisecond
@@ -59,7 +60,10 @@ func TestAccounts(t *testing.T) {
 				r := newRig(t, s.name, seed, y)
 				s.start(r)
 				r.start()
-				b := &bank{rig: r, books: proof.NewBooks(int64(r.skew)), target: int64(flags.ops)}
+				b := &bank{rig: r, books: proof.NewBooks(int64(r.skew)), target: int64(flags.ops), waits: longWaits}
+				if flags.ops < shortRun {
+					b.waits = shortWaits
+				}
 				b.run()
 			})
 			t.Logf("%s, %v", s.name, y)
@@ -76,6 +80,7 @@ type bank struct {
 	*rig
 	books   *proof.Books
 	target  int64
+	waits   int64        // how much longer leases last than in histories
 	done    atomic.Int64 // operations
 	strikes chan struct{}
 	calm    calm
@@ -168,7 +173,7 @@ func (b *bank) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	b.scan(ctx, db, -1)
-	<-time.After(accountDue + 2*b.skew)
+	<-time.After(max(time.Duration(b.waits)*dueTime, accountDelay) + 2*b.skew)
 	b.compare(ctx, db)
 	for _, name := range slices.Concat(b.living(), b.dead) {
 		must(b.t, b.empty(ctx, db, name))

@@ -140,7 +140,7 @@ func (w *teller) take(pop bool) (op proof.Operation) {
 		op.Kind = []proof.Kind{proof.PopMin, proof.PopMax}[random.IntN(2)]
 	} else {
 		op.Kind = []proof.Kind{proof.LeaseMin, proof.LeaseMax}[random.IntN(2)]
-		op.Wait = waitTimes * int64(waits[random.IntN(len(waits))])
+		op.Wait = w.waits * int64(waits[random.IntN(len(waits))])
 	}
 	if isFIFO(op.Queue) {
 		op.Kind = fromFront(op.Kind)

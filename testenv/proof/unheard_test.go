@@ -87,7 +87,7 @@ func calmSystems() []system {
 	return []system{
 		{"mem-calm", calm(func(r *rig) {
 			startBridges(r, map[faultkv.Fault]float64{faultkv.Delay: 0.1, faultkv.TooOld: 0.01, faultkv.Conflict: 0.05})
-		})},
-		{"embedded-calm", calm(startKill)},
+		}), 1},
+		{"embedded-calm", calm(startKill), 1},
 	}
 }

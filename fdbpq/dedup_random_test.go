@@ -28,11 +28,17 @@ type modelMsgID struct {
 }
 
 type dedupItem struct {
-	unique string // "" if it has none, or lost it
-	item   fdbpq.Item
-	due    time.Time // zero if it is ready
-	token  fdbpq.Token
-	dies   bool // when due
+	unique  string // "" if it has none, or lost it
+	item    fdbpq.Item
+	state   fdbpq.ItemState
+	due     time.Time // unless it is ready
+	expires time.Time // zero if it never does
+	token   fdbpq.Token
+	dies    bool // when its lease ends
+}
+
+func (m *dedupModel) expired(i *dedupItem) bool {
+	return !i.expires.IsZero() && !i.expires.After(m.now)
 }
 
 // first returns the item that a push is a duplicate of.
@@ -46,7 +52,7 @@ func (m *dedupModel) first(p *fdbpq.Message) (id fdbpq.ID, found bool) {
 // holder returns the item that has a unique key.
 func (m *dedupModel) holder(key string) (id fdbpq.ID, found bool) {
 	for id, i := range m.items {
-		if key != "" && i.unique == key && !(i.dies && !i.due.After(m.now)) {
+		if key != "" && i.unique == key {
 			return id, true
 		}
 	}
@@ -56,13 +62,16 @@ func (m *dedupModel) holder(key string) (id fdbpq.ID, found bool) {
 // dedupRun drives a queue and the model.
 type dedupRun struct {
 	*fixture
-	seed   uint64
-	random *rand.Rand
-	q      fdbpq.Target
-	model  dedupModel
-	popped []*dedupItem
-	died   int
-	counts map[string]int // what happened
+	seed    uint64
+	random  *rand.Rand
+	q       fdbpq.Target
+	letters fdbpq.Target // its dead-letter queue
+	model   dedupModel
+	popped  []*dedupItem
+	pushed  int
+	dead    map[string]*dedupItem // dead letters, by value
+	back    map[string]*dedupItem // those that were redriven, whose ids are not known yet, by value
+	counts  map[string]int        // what happened
 }
 
 func (r *dedupRun) fail(format string, args ...any) {
@@ -87,15 +96,29 @@ func (r *dedupRun) run(ops ...fdbpq.Op) []fdbpq.Result {
 // settleDue does what operations that see what is due do.
 func (r *dedupRun) settleDue() {
 	for id, i := range r.model.items {
-		if i.due.IsZero() || i.due.After(r.model.now) {
-			continue
+		over := i.state != fdbpq.Ready && !i.due.After(r.model.now)
+		switch {
+		case i.state == fdbpq.Leased && !over:
+		case r.model.expired(i):
+			r.lose(id, "expired")
+		case over && i.dies:
+			r.die(id, i)
+		case over:
+			i.state = fdbpq.Ready
 		}
-		if i.dies {
-			delete(r.model.items, id)
-			r.died++
-		}
-		i.due = time.Time{}
 	}
+}
+
+// lose removes an item.
+func (r *dedupRun) lose(id fdbpq.ID, why string) {
+	delete(r.model.items, id)
+	r.counts[why]++
+}
+
+// die makes an item a dead letter.
+func (r *dedupRun) die(id fdbpq.ID, i *dedupItem) {
+	r.lose(id, "died")
+	r.dead[string(i.item.Value)] = i
 }
 
 func (r *dedupRun) key(prefix string, n int) string {
@@ -108,8 +131,16 @@ func (r *dedupRun) key(prefix string, n int) string {
 func (r *dedupRun) push() {
 	var ops []fdbpq.Op
 	for n := range 1 + r.random.IntN(4) {
-		m := fdbpq.Message{MsgID: r.key("id", 6), Unique: r.key("key", 2), Value: []byte("v")}
-		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpPush, Priority: r.random.Int64N(2), Message: m, Follows: n > 0 && r.random.IntN(2) == 0})
+		r.pushed++
+		m := fdbpq.Message{MsgID: r.key("id", 6), Unique: r.key("key", 2), Value: fmt.Append(nil, r.pushed)}
+		op := fdbpq.Op{Kind: fdbpq.OpPush, Priority: r.random.Int64N(2), Message: m, Follows: n > 0 && r.random.IntN(2) == 0}
+		if r.random.IntN(4) == 0 {
+			op.Delay = time.Duration(1+r.random.IntN(5)) * time.Second
+		}
+		if r.random.IntN(4) == 0 {
+			op.TTL = time.Duration(1+r.random.IntN(8)) * time.Second
+		}
+		ops = append(ops, op)
 	}
 	results := r.run(ops...)
 	if slices.ContainsFunc(ops, func(op fdbpq.Op) bool { return op.Message.Unique != "" }) {
@@ -128,8 +159,20 @@ func (r *dedupRun) push() {
 		if m.MsgID != "" && r.model.window > 0 {
 			r.model.msgIDs[m.MsgID] = modelMsgID{result.Item.ID, r.model.now.Add(r.model.window)}
 		}
-		r.model.items[result.Item.ID] = &dedupItem{unique: m.Unique, item: fdbpq.Item{ID: result.Item.ID, Message: *m}}
+		r.model.items[result.Item.ID] = r.model.pushed(&ops[i], result.Item.ID)
 	}
+}
+
+// pushed returns an item that was pushed.
+func (m *dedupModel) pushed(op *fdbpq.Op, id fdbpq.ID) *dedupItem {
+	i := &dedupItem{unique: op.Message.Unique, item: fdbpq.Item{ID: id, Message: op.Message}, state: fdbpq.Ready}
+	if op.Delay > 0 {
+		i.state, i.due = fdbpq.Delayed, m.now.Add(op.Delay)
+	}
+	if op.TTL > 0 {
+		i.expires = m.now.Add(op.TTL)
+	}
+	return i
 }
 
 // take pops or leases an item.
@@ -142,14 +185,28 @@ func (r *dedupRun) take() {
 	result := r.run(op)[0]
 	r.settleDue()
 	if errors.Is(result.Err, fdbpq.ErrEmpty) {
+		if n := r.inState(fdbpq.Ready); n > 0 {
+			r.fail("took nothing, and %d items are ready", n)
+		}
 		return
 	}
 	i := r.model.items[result.Item.ID]
+	if back := r.back[string(result.Item.Value)]; back != nil { // a dead letter, redriven
+		if i = back; i.item.ID == result.Item.ID {
+			r.fail("redriven with its old id: %+v", result.Item)
+		}
+		delete(r.back, string(result.Item.Value))
+		i.item.ID = result.Item.ID
+		r.model.items[i.item.ID] = i
+	}
+	if i != nil && i.state != fdbpq.Ready {
+		r.fail("took %+v, which is not ready: %+v", result.Item, i)
+	}
 	if result.Err != nil || i == nil || i.item.MsgID != result.Item.MsgID || i.unique != result.Item.Unique {
 		r.fail("took %+v, %v: want %+v", result.Item, result.Err, i)
 	}
 	if lease {
-		i.token, i.due = result.Lease.Token, r.model.now.Add(10*time.Second)
+		i.token, i.state, i.due = result.Lease.Token, fdbpq.Leased, r.model.now.Add(10*time.Second)
 		i.dies = result.Lease.Deliveries >= 3
 		return
 	}
@@ -160,7 +217,8 @@ func (r *dedupRun) take() {
 
 // settle uses the token of an item.
 func (r *dedupRun) settle() {
-	for id, i := range r.model.items {
+	for _, id := range r.ids() {
+		i := r.model.items[id]
 		if i.token == (fdbpq.Token{}) {
 			continue
 		}
@@ -171,14 +229,18 @@ func (r *dedupRun) settle() {
 		}
 		switch {
 		case kind == fdbpq.OpExtend:
-			i.due = r.model.now.Add(10 * time.Second)
+			i.state, i.due = fdbpq.Leased, r.model.now.Add(10*time.Second)
+		case kind == fdbpq.OpAck:
+			r.lose(id, "acknowledged")
+		case kind == fdbpq.OpNak && r.model.expired(i):
+			r.lose(id, "expired")
 		case kind == fdbpq.OpNak && !i.dies:
-			i.due, i.token = result.NextDue, fdbpq.Token{}
-		default:
-			delete(r.model.items, id)
-			if kind != fdbpq.OpAck {
-				r.died++
+			i.state, i.due, i.token = fdbpq.Ready, result.NextDue, fdbpq.Token{}
+			if !i.due.IsZero() {
+				i.state = fdbpq.Delayed
 			}
+		default:
+			r.die(id, i)
 		}
 		return
 	}
@@ -195,13 +257,16 @@ func (r *dedupRun) restore() {
 	if result := r.run(fdbpq.Op{Kind: fdbpq.OpRestore, Item: &i.item})[0]; result.Err != nil {
 		r.fail("restore %+v: %v", i.item, result.Err)
 	}
+	if r.model.expired(i) {
+		return
+	}
 	for _, other := range r.model.items {
 		if i.unique != "" && other.unique == i.unique {
 			i.unique = ""
 			r.counts["lost its key"]++
 		}
 	}
-	i.token, i.due, i.dies = fdbpq.Token{}, time.Time{}, false
+	i.token, i.state, i.dies = fdbpq.Token{}, fdbpq.Ready, false
 	r.model.items[i.item.ID] = i
 }
 
@@ -221,42 +286,65 @@ func TestDuplicatesRandomly(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		for _, fifo := range []bool{false, true} {
 			random, seed := newRandom(f.T)
-			r := &dedupRun{fixture: f, seed: seed, random: random, q: f.queue("jobs"), counts: map[string]int{}}
+			r := &dedupRun{
+				fixture: f, seed: seed, random: random, q: f.queue("jobs"), letters: f.queue("jobs-dead"), counts: map[string]int{},
+				dead: map[string]*dedupItem{}, back: map[string]*dedupItem{},
+			}
 			if fifo {
-				r.q = f.fifoQueue("jobs")
+				r.q, r.letters = f.fifoQueue("jobs"), f.fifoQueue("jobs-dead")
 			}
 			r.model = dedupModel{now: time.UnixMicro(time.Now().UnixMicro()), msgIDs: map[string]modelMsgID{}, items: map[fdbpq.ID]*dedupItem{}}
 			r.configure()
-			for range 500 {
-				switch n := random.IntN(15); {
-				case n < 4:
-					r.push()
-				case n < 8:
-					r.take()
-				case n < 10:
-					r.settle()
-				case n < 12:
-					r.restore()
-				case n == 12 && random.IntN(4) == 0:
-					r.configure()
-				default:
-					r.model.now = r.model.now.Add(time.Duration(random.IntN(4000)) * time.Millisecond)
-				}
+			steps, few := f.steps(500)
+			for range steps {
+				r.step(fifo)
 			}
-			r.finish()
+			r.finish(fifo, few)
 		}
 	})
 }
 
+// step does one thing at random.
+func (r *dedupRun) step(fifo bool) {
+	switch n := r.random.IntN(19); {
+	case n < 4:
+		r.push()
+	case n < 8:
+		r.take()
+	case n < 10:
+		r.settle()
+	case n < 12:
+		r.restore()
+	case n == 12:
+		r.remove()
+	case n == 13 && !fifo:
+		r.move()
+	case n == 14 && r.random.IntN(4) == 0:
+		r.configure()
+	case n == 15 && r.random.IntN(8) == 0:
+		r.purge()
+	case n == 15 && r.random.IntN(4) == 0:
+		r.redrive()
+	case n == 16 && r.random.IntN(4) == 0:
+		r.wantCounts()
+	default:
+		r.model.now = r.model.now.Add(time.Duration(r.random.IntN(4000)) * time.Millisecond)
+	}
+}
+
 // finish checks that items, and the keys of them, are all that is left.
-func (r *dedupRun) finish() {
+func (r *dedupRun) finish(fifo, few bool) {
 	r.Helper()
 	r.check()
-	if r.died == 0 || r.counts["duplicate"] == 0 {
-		r.fail("%d died, %v", r.died, r.counts)
+	r.redrive()
+	r.wantCounts()
+	for _, what := range []string{"duplicate", "died", "expired", "removed", "redriven", "moved"} {
+		if r.counts[what] == 0 && !few && (what != "moved" || !fifo) {
+			r.fail("nothing was %s: %v", what, r.counts)
+		}
 	}
 	r.model.now = r.model.now.Add(24 * time.Hour)
-	for range 100 { // each push removes some message ids that are over
+	for range 10 { // each push removes some message ids that are over
 		r.run(fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{MsgID: "last", Value: []byte("v")}})
 		r.model.now = r.model.now.Add(time.Hour)
 	}

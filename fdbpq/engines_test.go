@@ -61,6 +61,7 @@ type fixture struct {
 	priority, fifo string // roots
 	batcher        *fdbpq.Batcher
 
+	slow    bool // each transaction takes milliseconds, so random tests make fewer
 	corrupt bool // the test leaves keys behind that break the invariants
 }
 
@@ -73,10 +74,20 @@ func onEngines(t *testing.T, run func(f *fixture)) {
 				continue
 			}
 			t.Run(e.name+"/"+name, func(t *testing.T) {
-				run(newFixture(t, e.open(t), fdbpq.ValueFormat(format)))
+				f := newFixture(t, e.open(t), fdbpq.ValueFormat(format))
+				f.slow = e.name == "fdb"
+				run(f)
 			})
 		}
 	}
+}
+
+// steps is how many steps a random test makes, and whether these are so few that not everything happens.
+func (f *fixture) steps(n int) (steps int, few bool) {
+	if f.slow {
+		return n / 4, true
+	}
+	return n, false
 }
 
 // onMem is a fixture in a new memkv store.

@@ -421,7 +421,8 @@ func TestLeasesRandomly(t *testing.T) {
 			}
 			r.keyspace = keyspace
 			r.q = r.queue("jobs")
-			for range 400 {
+			steps, few := f.steps(400)
+			for range steps {
 				switch n := r.random.IntN(14); {
 				case n < 3:
 					r.push()
@@ -441,7 +442,7 @@ func TestLeasesRandomly(t *testing.T) {
 					r.model.now = r.model.now.Add(time.Duration(r.random.IntN(2500)) * time.Millisecond)
 				}
 			}
-			r.checkAll()
+			r.checkAll(few)
 		}
 	})
 }
@@ -537,7 +538,7 @@ func (r *leaseRun) checkDead() {
 }
 
 // checkAll compares what is stored with the model, and with itself.
-func (r *leaseRun) checkAll() {
+func (r *leaseRun) checkAll(few bool) {
 	r.Helper()
 	if _, err := fdbpqtest.CheckInvariants(r.Context(), r.db, "pq", "q"); err != nil {
 		r.fail("%v", err)
@@ -546,7 +547,7 @@ func (r *leaseRun) checkAll() {
 	r.model.settleDue()
 	r.apply(fdbpq.Op{Kind: fdbpq.OpPeek, Queue: r.q}) // brings back what is due
 	r.checkDead()
-	if r.model.died == 0 || r.model.gone == 0 {
+	if !few && (r.model.died == 0 || r.model.gone == 0) {
 		r.fail("%d died and %d expired", r.model.died, r.model.gone)
 	}
 	var want, got []string

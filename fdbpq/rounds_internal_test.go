@@ -80,8 +80,8 @@ func TestRoundsOfStagedPops(t *testing.T) {
 		{"look for what was taken", look(own), countkv.Cost{Reads: 2, Rounds: 1}},
 		// The answer; the value together with the headers, the history and the settings.
 		{"collect", look(requests[1]), countkv.Cost{Reads: 5, Rounds: 2}},
-		// The claim together with the answer; the value.
-		{"withdraw", func() error { return p.erase(t.Context(), requests[2]) }, countkv.Cost{Reads: 3, Rounds: 2}},
+		// The claim together with the answer; the value together with the headers.
+		{"withdraw", func() error { return p.erase(t.Context(), requests[2]) }, countkv.Cost{Reads: 4, Rounds: 2}},
 	} {
 		store.Take()
 		if err := step.do(); err != nil {

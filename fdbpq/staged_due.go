@@ -120,29 +120,31 @@ func returnItems(answers []*uncollected) error {
 	for next := firstReturn; len(answers) > 0 && bytes <= returnBytes; next *= returnGrowth {
 		some := answers[:min(next, len(answers))]
 		answers = answers[len(some):]
-		values := make([]kv.Future[[]byte], len(some))
+		values, returns := make([]kv.Future[[]byte], len(some)), make([]returning, len(some))
 		for i, a := range some {
-			values[i] = a.due.ledger.tx.Get(a.valueKey)
+			values[i], returns[i] = a.due.ledger.tx.Get(a.valueKey), a.due.ledger.beginReturn(a.item)
 		}
 		for i := 0; i < len(some) && bytes <= returnBytes; i++ {
 			value, err := values[i].Get()
 			if err != nil {
 				return err
 			}
-			some[i].giveBack(value)
+			if err := some[i].giveBack(returns[i], value); err != nil {
+				return err
+			}
 			bytes += len(value)
 		}
 	}
 	return nil
 }
 
-func (a *uncollected) giveBack(value []byte) {
+func (a *uncollected) giveBack(r returning, value []byte) error {
 	g := a.due.ledger
 	g.tx.AddReadConflict(kv.SingleKey(a.key))
 	a.remove(g.tx)
 	g.tx.Clear(a.valueKey)
-	g.giveBack(a.item, value)
 	a.due.returned = true
+	return g.returnStaged(r, value)
 }
 
 // returnDue handles what is due in a queue, in a transaction that has no other use for its

@@ -1,6 +1,7 @@
 package fdbpq_test
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 	"time"
@@ -101,4 +102,97 @@ func TestUnknownThingsFallDue(t *testing.T) {
 			f.wantStored(entry, []byte{})
 		})
 	}
+}
+
+// An item that expires while a staged pop has taken it, and that nobody collects, is gone when it comes back, with
+// its unique key, whoever has found its entry of the time index without it meanwhile.
+func TestStagedItemExpires(t *testing.T) {
+	for name, looks := range map[string][]time.Duration{
+		"both at once": {fdbpq.ClaimLife},
+		"one by one":   {time.Second, fdbpq.ClaimLife},
+		"early":        {0, fdbpq.ClaimLife, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStaged(t, func(f *fixture, c *clock, p *fdbpq.Popper, q *fdbpq.PriorityQueue) {
+				push := withTTL(opPushOnce(q, "", "k"), time.Second)
+				f.apply(push)
+				f.line(p, fdbpq.Front)
+				f.serve(p)
+				for _, d := range looks {
+					c.advance(d)
+					wantError(f.T, f.apply(op(opPeekMin, q))[0].Err, fdbpq.ErrEmpty)
+					wantEqual(f.T, "length", f.apply(op(opLen, q))[0].Len, 0)
+					f.check()
+				}
+				f.wantDuplicate("pushed again", f.apply(push)[0], nil)
+			})
+		})
+	}
+}
+
+// An item that comes back from a staged pop before it expires does so at its time, even if a bridge whose clock is
+// ahead has removed its entry of the time index.
+func TestStagedItemExpiresLater(t *testing.T) {
+	onStaged(t, func(f *fixture, c *clock, p *fdbpq.Popper, q *fdbpq.PriorityQueue) {
+		f.apply(withTTL(opPushOnce(q, "", "k"), 2*fdbpq.ClaimLife))
+		f.line(p, fdbpq.Front)
+		f.serve(p)
+		ahead := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
+		// The entry alone falls due: the answer has a later deadline than any clock is ahead.
+		for _, pair := range f.stored(f.priority) {
+			if bytes.Contains(pair.Key, []byte("\x02x\x00")) && bytes.Contains(pair.Key, []byte("\x02t\x00")) {
+				ahead.Clear(pair.Key)
+			}
+		}
+		must(ahead.Commit().Get())
+		c.advance(fdbpq.ClaimLife)
+		wantEqual(f.T, "length", f.apply(op(opLen, q))[0].Len, 1)
+		f.check()
+		c.advance(fdbpq.ClaimLife)
+		wantEqual(f.T, "length", f.apply(op(opLen, q))[0].Len, 0)
+	})
+}
+
+// An item that comes back from a staged pop keeps its unique key, unless another item has it by then.
+func TestStagedItemWithUniqueKey(t *testing.T) {
+	for name, again := range map[string]bool{"kept": false, "taken": true} {
+		t.Run(name, func(t *testing.T) {
+			onStaged(t, func(f *fixture, c *clock, p *fdbpq.Popper, q *fdbpq.PriorityQueue) {
+				push := opPushOnce(q, "", "k")
+				push.Message.Value = make([]byte, 300_000)
+				first := f.apply(push)[0].Item.ID
+				lease := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease
+				f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: lease.Token}) // so that it has a history
+				f.line(p, fdbpq.Front)
+				f.serve(p)
+				holder := first
+				if again {
+					second := f.apply(push)[0]
+					f.wantDuplicate("while it is out", second, nil)
+					holder = second.Item.ID
+				}
+				c.advance(fdbpq.ClaimLife)
+				f.apply(op(opLen, q))
+				f.check()
+				f.wantDuplicate("after it is back", f.apply(push)[0], &holder)
+				got := f.apply(fdbpq.Op{Kind: fdbpq.OpGet, Queue: q, ID: first})[0]
+				if got.State != fdbpq.Ready || len(got.Item.Value) != 300_000 || (got.Item.Unique == "") != again {
+					f.Errorf("it came back %v with the key %q and %d bytes", got.State, got.Item.Unique, len(got.Item.Value))
+				}
+			})
+		})
+	}
+}
+
+// onStaged runs a test with a Popper on each engine, that has popped before.
+func onStaged(t *testing.T, run func(*fixture, *clock, *fdbpq.Popper, *fdbpq.PriorityQueue)) {
+	onEngines(t, func(f *fixture) {
+		q, c := f.queue("staged"), newClock(time.Now())
+		f.batcher.SetNow(c.now)
+		p := fdbpq.NewPopper(f.db, q)
+		c.give(p)
+		f.fill(q, "claim")
+		f.wantPop(p.PopMin, "claim")
+		run(f, c, p, q)
+	})
 }

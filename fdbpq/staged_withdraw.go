@@ -85,12 +85,8 @@ func (p *Popper) erase(ctx context.Context, r *request) error {
 			if err != nil {
 				return err
 			}
-			value, err := tx.Get(r.valueKey).Get()
-			if err != nil {
+			if err := p.returnAnswer(&g, r, a.item); err != nil {
 				return err
-			}
-			if a.item != nil {
-				g.giveBack(a.item, value)
 			}
 			p.l.clearUntil(tx, a.deadline, r.answerKey)
 		}
@@ -105,4 +101,17 @@ func (p *Popper) erase(ctx context.Context, r *request) error {
 		tx.Clear(r.claimKey)
 		return nil
 	})
+}
+
+// returnAnswer returns the item of an answer that is not collected, nil if it has none.
+func (p *Popper) returnAnswer(g *ledger, r *request, item *ID) error {
+	if item == nil {
+		return nil
+	}
+	read, back := g.tx.Get(r.valueKey), g.beginReturn(item)
+	value, err := read.Get()
+	if err != nil {
+		return err
+	}
+	return g.returnStaged(back, value)
 }

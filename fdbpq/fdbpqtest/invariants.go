@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -37,7 +38,8 @@ type Contents struct {
 //   - every queue with settings or with items that fdbpq pushed is in the list of queues;
 //   - settings decode, and none is the default;
 //   - every key that falls due and every ready item that expires has exactly one entry in the time
-//     index of its queue, at its time, and there are no other entries;
+//     index of its queue, at its time, and there are no other entries, but items of staged pops may
+//     have theirs;
 //   - items that are held, or have a history, expire when their ("m") keys say;
 //   - every receipt decodes.
 //
@@ -511,6 +513,12 @@ func (c *checker) checkExpiry(q *queue) {
 	}
 }
 
+// stagedExpires reports whether an entry is that of an item of a staged pop, which may have kept it.
+func (q *queue) stagedExpires(key string, due int64) bool {
+	id, isExpiry := strings.CutPrefix(key, string(tuple.Tuple{"x"}.Pack()))
+	return isExpiry && q.staged[id] && q.ending(id).expires == due
+}
+
 // checkDue compares the time index of a queue with what falls due there.
 func (c *checker) checkDue(q *queue) {
 	c.checkExpiry(q)
@@ -520,7 +528,7 @@ func (c *checker) checkDue(q *queue) {
 		}
 	}
 	for key, due := range q.due {
-		if _, there := q.falls[key]; !there {
+		if _, there := q.falls[key]; !there && !q.stagedExpires(key, due) {
 			c.problem("queue %s: time index: at %d falls due %x, which is not there", q.name, due, key)
 		}
 	}

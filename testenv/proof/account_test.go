@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,22 +19,32 @@ import (
 
 // The load of a run that keeps accounts.
 const (
-	lines       = 8       // connections
-	maxWorkers  = 64      // of each; fewer in short runs
-	maxBurst    = 64      // requests at once of a worker
-	maxServed   = 64      // items of one pop or lease
-	maxPushed   = 16      // items of a batch of pushes
-	maxAwaited  = 8       // items that a request waits for
-	maxGrips    = 64      // leases that a worker has at once
-	fewItems    = 100_000 // there are at least that many, and three times that at most; fewer in short runs
-	waitTimes   = 5       // leases last longer than in histories, because requests take longer under load
-	accountDue  = waitTimes * dueTime
+	lines       = 8           // connections
+	maxWorkers  = 64          // of each; fewer in short runs
+	maxBurst    = 64          // requests at once of a worker
+	maxServed   = 64          // items of one pop or lease
+	maxPushed   = 16          // items of a batch of pushes
+	maxAwaited  = 8           // items that a request waits for
+	maxGrips    = 64          // leases that a worker has at once
+	fewItems    = 100_000     // there are at least that many, and three times that at most; fewer in short runs
+	longWaits   = 5           // leases last that much longer than in histories, because requests take longer under load
+	shortWaits  = 2           // in short runs
+	shortRun    = 50_000      // operations
 	accountTime = time.Second // to wait for an answer
 	minExpires  = 20 * time.Millisecond
 	maxExpires  = 300 * time.Millisecond
+	maxEdited   = 16 // items that are removed or moved at once
+	uniqueKeys  = 50
 	faultsInAll = 100
 	betweenAll  = 50_000 // operations between two faults of a long run, at least
 )
+
+// accountDelay bounds the delays of pushes.
+const accountDelay = time.Second
+
+// accountTTLs bound the time after which items expire, beyond the shortest. After most of them the items are
+// still there in the end.
+var accountTTLs = []time.Duration{time.Second, 10 * time.Second, 10 * time.Minute}
 
 // TestAccounts puts much more load on systems than a history can hold, and checks accounts
 // of each item: -ops operations on each system, or as many as there is time for in -duration.
@@ -51,7 +60,10 @@ func TestAccounts(t *testing.T) {
 				r := newRig(t, s.name, seed, y)
 				s.start(r)
 				r.start()
-				b := &bank{rig: r, books: proof.NewBooks(int64(r.skew)), target: int64(flags.ops)}
+				b := &bank{rig: r, books: proof.NewBooks(int64(r.skew)), target: int64(flags.ops), waits: longWaits}
+				if flags.ops < shortRun {
+					b.waits = shortWaits
+				}
 				b.run()
 			})
 			t.Logf("%s, %v", s.name, y)
@@ -68,12 +80,15 @@ type bank struct {
 	*rig
 	books   *proof.Books
 	target  int64
+	waits   int64        // how much longer leases last than in histories
 	done    atomic.Int64 // operations
 	strikes chan struct{}
 	calm    calm
 
 	full   []string // queues
 	scarce []string // those with few items, so that requests wait
+	unique []string // those whose items have unique keys
+	purged []string
 	dead   []string // dead-letter queues
 }
 
@@ -88,7 +103,9 @@ func (b *bank) run() {
 	}
 	b.full = append(b.full, "fifo-0", "fifo-1")
 	b.scarce = []string{"w-0", "fifo-w"}
-	for _, name := range slices.Concat(b.full, b.scarce) {
+	b.unique = []string{"u-0", "fifo-u"}
+	b.purged = []string{"a-purged", "fifo-purged"}
+	for _, name := range b.living() {
 		b.dead = append(b.dead, name+"-dead")
 	}
 	b.strikes = make(chan struct{}, 1)
@@ -128,6 +145,9 @@ func (b *bank) run() {
 	}
 }
 
+// living returns all queues but the dead-letter queues.
+func (b *bank) living() []string { return slices.Concat(b.full, b.scarce, b.unique, b.purged) }
+
 // over reports whether the run ends early.
 func (b *bank) over() bool {
 	return b.t.Failed() || flags.duration > 0 && time.Since(b.zero) > flags.duration
@@ -153,12 +173,14 @@ func (b *bank) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	b.scan(ctx, db, -1)
-	<-time.After(accountDue + 2*b.skew)
-	for _, name := range slices.Concat(b.full, b.scarce, b.dead) {
+	<-time.After(max(time.Duration(b.waits)*dueTime, accountDelay) + 2*b.skew)
+	b.compare(ctx, db)
+	for _, name := range slices.Concat(b.living(), b.dead) {
 		must(b.t, b.empty(ctx, db, name))
 	}
+	emptied := time.Since(b.zero).Milliseconds()
 	b.scan(ctx, db, 0)
-	balance, err := b.books.Close()
+	balance, err := b.books.Close(emptied)
 	if err != nil {
 		b.tally.add(func() { b.tally.violations++ })
 		b.t.Errorf("%v\nmake a similar run: %s", err, b.again())
@@ -172,13 +194,8 @@ func (b *bank) again() string {
 }
 
 // empty removes what is left in a queue.
-func (b *bank) empty(ctx context.Context, db kv.Database, name string) (err error) {
-	var q fdbpq.Target
-	if isFIFO(name) {
-		q, err = keyspace().Queue(name)
-	} else {
-		q, err = keyspace().PriorityQueue(name)
-	}
+func (b *bank) empty(ctx context.Context, db kv.Database, name string) error {
+	q, err := target(keyspace(), name)
 	ops := make([]fdbpq.Op, 500)
 	for i := range ops {
 		ops[i] = fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}
@@ -197,7 +214,7 @@ func (b *bank) empty(ctx context.Context, db kv.Database, name string) (err erro
 				break
 			}
 			value, _, _ := strings.Cut(string(result.Item.Value), " ")
-			b.books.Left(name, value)
+			b.books.Left(name, value, result.Item.ID.String())
 		}
 	}
 	return fmt.Errorf("queue %s: %w", name, err)
@@ -210,9 +227,10 @@ type teller struct {
 	*workload
 	operations map[string]int
 	outcomes   map[string]int
-	broken     bool    // a request failed
-	late       []*grip // leases that run out
-	hungry     bool    // a queue was empty
+	broken     bool              // a request failed
+	late       []*grip           // leases that run out
+	hungry     bool              // a queue was empty
+	pushed     []proof.Operation // items to edit
 	unheard    []unheard
 }
 
@@ -230,6 +248,10 @@ func (w *teller) run() {
 			w.pushAll()
 		case x == 99:
 			w.toNobody()
+		case x >= 92:
+			w.editAll()
+		case x >= 90:
+			w.sweep()
 		default:
 			w.one(w.take(x%7 == 0))
 		}
@@ -272,137 +294,4 @@ func (w *teller) one(op proof.Operation) {
 	w.send(&op, 0)
 	w.end(&op, intent)
 	w.note(w.workload, &op)
-}
-
-// pushAll pushes many items.
-func (w *teller) pushAll() {
-	random := w.workload.random
-	requests := make([]pending, 1+random.IntN(maxBurst))
-	for i := range requests {
-		op := &requests[i].op
-		op.Kind, op.Queue = proof.Push, w.someQueue(5, 0)
-		requests[i].once = random.IntN(3) == 0
-		if random.IntN(8) == 0 {
-			op.Batch = 1 + random.IntN(maxPushed)
-			for range op.Batch {
-				op.Items = append(op.Items, proof.Item{Value: strconv.FormatInt(w.books.New(), 10)})
-			}
-		} else {
-			op.Value = strconv.FormatInt(w.books.New(), 10)
-		}
-		if !isFIFO(op.Queue) {
-			op.Priority = random.Int64N(4) - 1
-		}
-	}
-	w.burst(requests)
-}
-
-// useAll uses most of the worker's tokens. The other leases run out, and the worker uses
-// their tokens too late.
-func (w *teller) useAll() {
-	random := w.workload.random
-	now := time.Now()
-	var requests []pending
-	for i, g := range w.grips {
-		tooLate := g.Until.Before(now)
-		switch {
-		case !tooLate && random.IntN(10) == 0:
-			w.late = append(w.late, g)
-			w.grips[i] = nil
-			continue
-		case tooLate && random.IntN(2) == 0:
-			continue
-		}
-		r := pending{op: w.use(g), token: g.AckSubject()}
-		if !tooLate && random.IntN(2) == 0 {
-			r.silent = true
-			r.op.Kind, r.op.Delay, r.op.Snooze = proof.Ack, 0, false
-		}
-		if takes(r.op.Kind) { // gets more than an answer
-			r.op.Kind = proof.Ack
-		}
-		requests = append(requests, r)
-	}
-	w.burst(requests)
-	if random.IntN(4) > 0 { // otherwise they are used once more
-		w.grips = nil
-	}
-	w.grips = slices.DeleteFunc(w.grips, func(g *grip) bool { return g == nil })
-	late := slices.IndexFunc(w.late, func(g *grip) bool { return g.Until.After(now) })
-	if late < 0 {
-		late = len(w.late)
-	}
-	w.grips = append(w.grips, w.late[:late]...)
-	w.late = slices.Delete(w.late, 0, late)
-}
-
-func (w *teller) burst(requests []pending) {
-	padding := func() int {
-		if w.workload.random.IntN(5000) == 0 {
-			return 120_000
-		}
-		return w.workload.random.IntN(100)
-	}
-	var undecided []*pending
-	w.sendAll(requests, padding,
-		func(r *pending) { r.intent = w.books.Begin(&r.op) },
-		func(r *pending) {
-			if r.undecided() {
-				undecided = append(undecided, r)
-				return
-			}
-			w.end(&r.op, r.intent)
-		})
-	for _, r := range undecided {
-		w.repeat(r, padding)
-		w.end(&r.op, r.intent)
-	}
-}
-
-// someQueue returns a queue, a scarce or dead-letter queue with the given percentages.
-func (w *teller) someQueue(scarce, dead int) string {
-	random, from := w.workload.random, w.full
-	switch x := random.IntN(100); {
-	case x < scarce:
-		from = w.scarce
-	case x < scarce+dead:
-		from = w.dead
-	}
-	return from[random.IntN(len(from))]
-}
-
-// use returns an operation with a token.
-func (w *teller) use(g *grip) proof.Operation {
-	op := w.useOf(g)
-	if !strings.HasSuffix(g.queue, "-dead") && w.workload.random.IntN(12) == 0 {
-		op.Kind, op.Delay, op.Snooze = proof.Term, 0, false
-	}
-	return op
-}
-
-// take returns a pop or a lease.
-func (w *teller) take(pop bool) (op proof.Operation) {
-	random := w.workload.random
-	op.Queue = w.someQueue(20, 15)
-	few := !slices.Contains(w.full, op.Queue)
-	if pop {
-		op.Kind = []proof.Kind{proof.PopMin, proof.PopMax}[random.IntN(2)]
-	} else {
-		op.Kind = []proof.Kind{proof.LeaseMin, proof.LeaseMax}[random.IntN(2)]
-		op.Wait = waitTimes * int64(waits[random.IntN(len(waits))])
-	}
-	if isFIFO(op.Queue) {
-		op.Kind = fromFront(op.Kind)
-	}
-	if few && random.IntN(2) == 0 || random.IntN(10) == 0 {
-		op.Expires = int64(minExpires) + random.Int64N(int64(maxExpires-minExpires))
-	}
-	most := maxServed
-	if op.Expires > 0 {
-		most = maxAwaited
-	}
-	if n := 1 + random.IntN(most); n > 1 {
-		op.Batch = n
-	}
-	return op
 }

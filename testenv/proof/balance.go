@@ -1,33 +1,52 @@
 package proof
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Balance is what Close has added up.
 type Balance struct {
 	Items, Missing, Takes, Again, Fences, MayFences, Redelivered, Buried, Gone int64
+	Vanished, Purged, Redriven, Keys, Duplicates, Overlaps                     int64
 }
 
 // String is the report.
 func (b Balance) String() string {
 	return fmt.Sprintf("%d items; missing %d, and unanswered pops may have taken %d; stored again %d; delivered more than once %d; "+
-		"fences of no known lease %d, and unanswered operations may have used %d; dead letters %d; sent to nobody while nothing was broken %d",
-		b.Items, b.Missing, b.Takes, b.Again, b.Redelivered, b.Fences, b.MayFences, b.Buried, b.Gone)
+		"fences of no known lease %d, and unanswered operations may have used %d; dead letters %d, redriven %d; purged %d, expired or purged %d; "+
+		"unique keys: %d items, %d duplicates, %d two at once; sent to nobody while nothing was broken %d",
+		b.Items, b.Missing, b.Takes, b.Again, b.Redelivered, b.Fences, b.MayFences, b.Buried, b.Redriven, b.Purged, b.Vanished,
+		b.Keys, b.Duplicates, b.Overlaps, b.Gone)
 }
 
-// Close adds everything up, after all that was left has been entered. It returns everything
-// that is wrong.
-func (b *Books) Close() (Balance, error) {
+// Close adds everything up, after all that was left has been entered, which was done at a time in milliseconds: until then
+// items may have expired. It returns everything that is wrong.
+func (b *Books) Close(at int64) (Balance, error) {
 	b.completeBatches()
 	sum := Balance{
 		Items: b.items.Load(), Takes: b.takes.Load(), Again: b.again.Load(), MayFences: b.fences.Load(),
 		Fences: b.graves.fences.Load(), Buried: b.graves.letters.Load(), Gone: b.gone.Load(),
+		Keys: int64(len(b.keys.items)), Duplicates: int64(len(b.keys.duplicates)),
 	}
+	var swept, maySwept int64 // from queues that are purged
 	for n := range sum.Items {
 		e := &b.chunk(n)[n%chunkSize]
-		if e.marks&pushed != 0 && e.marks&(settled|mayAck) == 0 {
-			if sum.Missing++; sum.Missing > sum.Takes {
-				b.problem("lost: %d, pushed, and not there any more", n)
+		if b.isMissing(e) {
+			switch may := e.mayVanish(); {
+			case may&expiring != 0 && e.expires.from-2*b.tolerance <= int32(at):
+				sum.Vanished++
+			case may&purgeable != 0:
+				sum.Vanished++
+				swept++
+			default:
+				if sum.Missing++; sum.Missing > sum.Takes {
+					b.problem("lost: %d, pushed, and not there any more: %+v", n, *e)
+				}
 			}
+		}
+		if e.marks&purgeable != 0 && e.marks&settled == 0 {
+			maySwept++
 		}
 		if e.fence > 0 {
 			sum.Fences += b.checkCounts(n, e)
@@ -36,13 +55,30 @@ func (b *Books) Close() (Balance, error) {
 			sum.Redelivered++
 		}
 	}
+	b.checkSweeps(&sum, swept, maySwept)
 	if sum.Again > sum.Takes {
 		b.problem("stored again under another id: %d items, and only %d pops can have done that", sum.Again, sum.Takes)
 	}
 	if sum.Fences > sum.MayFences {
 		b.problem("%d fences are of no known lease, and only %d operations can have used one", sum.Fences, sum.MayFences)
 	}
+	if sum.Overlaps = b.keys.check(b); sum.Overlaps > sum.Takes {
+		b.problem("two items with one unique key, %d times, and only %d pops can have freed a key for a while", sum.Overlaps, sum.Takes)
+	}
 	return sum, b.Problems()
+}
+
+// mayVanish returns in which ways the item may be gone. Those that were given up are in a dead-letter queue.
+func (e *entry) mayVanish() marks {
+	if e.isBuried() {
+		return 0
+	}
+	return e.marks & vanishing
+}
+
+// isMissing reports whether the item was pushed, and nothing that is known of it says where it is.
+func (b *Books) isMissing(e *entry) bool {
+	return e.marks&pushed != 0 && e.marks&(settled|mayAck|mayRemove) == 0
 }
 
 // checkCounts compares fence and deliveries of the newest lease with the operations that
@@ -65,17 +101,18 @@ func (b *Books) checkCounts(n int64, e *entry) (unknown int64) {
 }
 
 // Left records an item that was found in the store after all had ended.
-func (b *Books) Left(queue, value string) {
+func (b *Books) Left(queue, value, id string) {
 	e, unlock := b.entry(value)
 	if e == nil {
 		return
 	}
 	defer unlock()
-	if e.left(queue) || !isDead(queue) && e.marks&buried != 0 {
+	if e.left(queue, id) || !isDead(queue) && e.lifeOf(queue, id) == 0 && e.marks&buried != 0 {
 		b.problem("given up and left: %q, in %s", value, queue)
 		return
 	}
-	b.arrive(e, queue, value, 0)
+	b.arrive(e, queue, id, value, 0)
+	b.identify(e, id, math.MaxInt32)
 	switch {
 	case e.marks&settled != 0:
 		b.problem("settled and left: %q", value)
@@ -85,5 +122,7 @@ func (b *Books) Left(queue, value string) {
 	if e.marks&settled == 0 {
 		b.ended.Add(1)
 	}
+	b.keys.left(e, value)
+	b.unmark(e, vanishing)
 	e.marks |= popped
 }

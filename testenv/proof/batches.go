@@ -9,6 +9,17 @@ import (
 // batch is a batch of pushes of unknown outcome.
 type batch []string // values
 
+// pushes returns the values that a push pushes.
+func (o *Operation) pushes() (values []string) {
+	if o.Batch == 0 {
+		return []string{o.Value}
+	}
+	for _, item := range o.Items {
+		values = append(values, item.Value)
+	}
+	return values
+}
+
 // pushBatch records a batch of pushes.
 func (b *Books) pushBatch(op *Operation) {
 	newest := map[int64]fdbpq.ID{} // by priority

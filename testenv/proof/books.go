@@ -11,7 +11,7 @@ import (
 
 // Books keeps accounts of very many items: which were pushed, who got them, what became of
 // them. It judges each operation when it ends and then forgets it, so it knows nothing of
-// order, and takes 28 bytes an item. What it finds:
+// order, and takes 48 bytes an item. What it finds:
 //
 //   - an item that is settled twice, or comes out after it was settled;
 //   - an item that two clients have at once, or that comes back before its lease is over;
@@ -20,8 +20,14 @@ import (
 //   - an item that comes back under another id than its own, so at another place;
 //   - deliveries that are counted wrong;
 //   - an item that nobody pushed, whose push was refused, or that is missing;
+//   - a delayed item that comes too early, one that has expired and is served, or that is gone
+//     before;
+//   - two items with one unique key, and a push that is told to be the duplicate of an item that
+//     is gone;
 //   - half a batch of pushes, or one in the wrong order;
-//   - an item in a dead-letter queue that nobody gave up, or that is in its own as well;
+//   - an item in a dead-letter queue that nobody gave up, or that is in its own as well, and one
+//     that is back from there without a redrive;
+//   - more items gone from a queue than were purged, or fewer;
 //   - a request that was told too early that there is nothing more to wait for.
 //
 // An item that nobody received is not missing unless something was broken: see [Gone].
@@ -38,7 +44,7 @@ type Books struct {
 	chunks    [maxChunks]atomic.Pointer[chunk]
 	locks     [256]sync.Mutex // of the entries, by number
 
-	mayEnds   atomic.Int64 // items that have the mark mayAck
+	mayEnds   atomic.Int64 // items that have the mark mayAck, and those that are vanishing
 	mayPushes atomic.Int64 // items whose push was refused or not answered
 
 	takes  atomic.Int64 // items that pops of unknown outcome may have taken
@@ -46,6 +52,8 @@ type Books struct {
 	again  atomic.Int64 // items that were stored again under another id
 	gone   atomic.Int64 // items that nobody was there to receive
 	graves afterlife
+	sweeps sweeps
+	keys   keys
 
 	mu struct {
 		sync.Mutex
@@ -65,16 +73,23 @@ type chunk [chunkSize]entry
 
 // entry is the account of one item. Times are in milliseconds of the history's clock.
 type entry struct {
-	until int32  // when the newest lease, or the delay after it, is over, at the earliest
-	got   int32  // when a client had that lease, or the popped item
-	id    uint32 // a hash of the item's id, 0 if nobody knows it
+	until   int32  // when the newest lease, or the delay after it or of the push, is over, at the earliest
+	got     int32  // when a client had that lease, or the popped or removed item
+	arrived int32  // when a client first had it in the queue that it is in now, if it was in another
+	renamed int32  // when it got its id by a move
+	expires span   // when it does
+	id      uint32 // a hash of the item's id, 0 if nobody knows it
+	first   uint32 // that of the queue that it was pushed to
+	marks   marks
 	// fence and deliveries are those of the newest lease; leases, naks and snoozes count
 	// those that clients know of. A snooze is also a nak.
 	fence, deliveries     uint16
 	leases, naks, snoozes uint16
-	marks                 marks
-	moved                 int32 // when a client first had it from the dead-letter queue
+	moves                 uint8 // those that may have happened, and were not answered
 }
+
+// span is a time that is not known exactly; from is 0 if it never is.
+type span struct{ from, to int32 }
 
 // marks are what is known of an item. A new way to end needs a mark, and a place in settled.
 type marks uint16
@@ -82,18 +97,26 @@ type marks uint16
 const (
 	pushed marks = 1 << iota
 	refused
-	popped
+	popped // or removed
 	acked
-	mayAck  // an acknowledgement of the newest lease was sent, or of one that nobody knows
-	mayNak  // a negative one was sent
-	naked   // it counts
-	snoozed // and was a snooze
-	mayBury // the newest lease was used to give the item up
-	buried  // it counts
-	dead    // the account is that of the dead-letter queue
+	mayAck    // an acknowledgement of the newest lease was sent, or of one that nobody knows
+	mayNak    // a negative one was sent
+	naked     // it counts
+	snoozed   // and was a snooze
+	mayBury   // the newest lease was used to give the item up
+	buried    // it counts
+	dead      // the account is that of the dead-letter queue
+	back      // it is that of the queue that it was redriven to
+	mayRemove // a remove of unknown outcome was sent
+	expiring
+	purgeable // it is in a queue that is purged
+	keyed     // it has a unique key
 )
 
-const settled = popped | acked
+const (
+	settled   = popped | acked
+	vanishing = expiring | purgeable // it may be gone without a trace
+)
 
 // NewBooks returns empty books, for bridges whose clocks are wrong by skew nanoseconds at
 // most.
@@ -155,15 +178,22 @@ func (b *Books) Problems() error {
 	return err
 }
 
-// Intent is what is known of a token before it is used.
+// Intent is what is known of an item before an operation on it is sent.
 type Intent struct {
 	lost  bool  // it must not count
 	fresh marks // that nothing but this use justifies
 }
 
-// Begin is called before an operation is sent, End when its outcome is known.
+// Begin is called before an operation is sent, but after its Call was set; End when its outcome is
+// known.
 func (b *Books) Begin(op *Operation) (i Intent) {
-	if !op.Kind.settles() {
+	switch {
+	case op.Kind == Push:
+		b.announce(op)
+		return i
+	case op.Kind == Remove || op.Kind == Move:
+		return b.beginEdit(op)
+	case !op.Kind.settles():
 		return i
 	}
 	e, unlock := b.entry(op.Value)
@@ -172,8 +202,8 @@ func (b *Books) Begin(op *Operation) (i Intent) {
 	}
 	defer unlock()
 	newest := int64(e.fence) == op.Fence
-	i.lost = int64(e.fence) > op.Fence || newest && e.marks&(acked|naked) != 0 || e.ended(op)
-	if newest && op.Kind != Extend && !e.left(op.Queue) {
+	i.lost = int64(e.fence) > op.Fence || newest && e.marks&(settled|naked) != 0 || e.ended(op) || e.hasLeft(op.ID)
+	if newest && op.Kind != Extend && !e.left(op.Queue, op.ID) {
 		mark := mayNak
 		switch {
 		case op.Kind.acks():
@@ -196,6 +226,10 @@ func (b *Books) End(op *Operation, i Intent) {
 		b.pushBatch(op)
 	case op.Kind == Push:
 		b.push(op)
+	case op.Kind == Remove || op.Kind == Move:
+		b.edit(op, i)
+	case op.Kind == Purge || op.Kind == Redrive:
+		b.sweep(op)
 	case op.Kind.settles():
 		b.use(op, i)
 	}
@@ -212,25 +246,61 @@ func (b *Books) End(op *Operation, i Intent) {
 		b.fences.Add(n)
 	}
 	for _, item := range op.items() {
-		e, unlock := b.entry(item.Value)
+		b.out(op, item)
+	}
+}
+
+// out records an item that was popped or leased.
+func (b *Books) out(op *Operation, item Item) {
+	e, unlock := b.entry(item.Value)
+	if e == nil {
+		return
+	}
+	defer unlock()
+	if e.marks&refused != 0 {
+		b.problem("refused, but done: %s returned %q", op.Kind, item.Value)
+	}
+	if e.left(op.Queue, item.ID) {
+		b.outLate(e, op, item)
+		return
+	}
+	b.arrive(e, op.Queue, item.ID, item.Value, millis(op.Return))
+	b.identify(e, item.ID, millis(op.Call))
+	if e.marks&expiring != 0 && e.expires.to > 0 && millis(op.Call) > e.expires.to+2*b.tolerance {
+		b.problem("expired, and served: %q, at %d ms, by %s", item.Value, e.expires.to, describe(op))
+	}
+	b.keys.out(e, op, item)
+	switch {
+	case op.Kind.pops():
+		b.pop(e, op, item.Value)
+	case op.Kind.leases():
+		b.lease(e, op, item)
+	}
+}
+
+// announce records what is known of items before they are pushed.
+func (b *Books) announce(op *Operation) {
+	for _, value := range op.pushes() {
+		e, unlock := b.entry(value)
 		if e == nil {
 			continue
 		}
-		if e.marks&refused != 0 {
-			b.problem("refused, but done: %s returned %q", op.Kind, item.Value)
+		if op.Delay > 0 {
+			e.until = millis(op.Call + op.Delay)
 		}
-		if e.left(op.Queue) {
-			b.outLate(e, op, item)
-			unlock()
-			continue
+		if op.TTL > 0 {
+			e.marks |= expiring
+			e.expires.from = millis(op.Call + op.TTL)
 		}
-		b.arrive(e, op.Queue, item.Value, millis(op.Return))
-		b.identify(e, item.ID)
-		switch {
-		case op.Kind.pops():
-			b.pop(e, op, item.Value)
-		case op.Kind.leases():
-			b.lease(e, op, item)
+		if isPurged(op.Queue) {
+			e.marks |= purgeable
+		}
+		if e.marks&vanishing != 0 {
+			b.mayEnds.Add(1)
+		}
+		if op.Unique != "" {
+			e.marks |= keyed
+			b.keys.announce(op)
 		}
 		unlock()
 	}
@@ -242,33 +312,60 @@ func (b *Books) push(op *Operation) {
 		return
 	}
 	defer unlock()
-	if op.Outcome != Done {
+	if e.marks&keyed != 0 {
+		b.keys.push(op, b.tolerance)
+	}
+	done := op.Outcome != Refused && op.Outcome != Duplicate
+	if !done {
+		b.unmark(e, vanishing)
+	}
+	if op.Outcome != Done && e.marks&vanishing == 0 {
 		b.mayPushes.Add(1)
 	}
 	switch {
 	case op.Outcome == Done:
 		e.marks |= pushed
-		b.identify(e, op.ID)
-	case op.Outcome == Refused && (e.leases > 0 || e.marks&settled != 0):
+		if e.marks&expiring != 0 {
+			e.expires.to = millis(op.Return + op.TTL)
+		}
+		if e.life() == 0 {
+			b.identify(e, op.ID, millis(op.Call))
+		}
+	case !done && (e.leases > 0 || e.marks&settled != 0):
 		b.problem("refused, but done: the push of %q", op.Value)
-	case op.Outcome == Refused:
+	case !done:
 		e.marks |= refused
 	}
 }
 
-// identify notes the id of an item. It changes only when a bridge cannot send the reply to a
-// pop, and pushes the item again: that begins a new life.
-func (b *Books) identify(e *entry, id string) {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(id))
-	sum := h.Sum32() | 1
-	if e.id != 0 && e.id != sum {
+// identify notes the id of an item. Only a move changes it, apart from a bridge that cannot send the
+// reply to a pop, and pushes the item again: that begins a new life.
+func (b *Books) identify(e *entry, id string, call int32) {
+	sum := hash(id)
+	switch {
+	case e.id == 0 || e.id == sum || e.moves > 0:
+	case e.renamed > 0 && call <= e.renamed: // recorded late
+		return
+	default:
 		b.again.Add(1)
 		b.unmark(e, mayAck)
-		*e = entry{marks: e.marks & (pushed | settled | lives), moved: e.moved}
+		*e = entry{marks: e.marks & (pushed | settled | lives | mayRemove | vanishing | keyed), arrived: e.arrived, first: e.first, expires: e.expires}
 	}
 	e.id = sum
+	if e.life() == 0 && e.first == 0 {
+		e.first = sum
+	}
 }
+
+// hash returns a hash of an id, which is not 0.
+func hash(id string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	return h.Sum32() | 1
+}
+
+// hasLeft reports whether a move has given the item another id.
+func (e *entry) hasLeft(id string) bool { return e.renamed > 0 && e.moves == 0 && e.id != hash(id) }
 
 // settle records that an item is gone for good.
 func (b *Books) settle(e *entry, op *Operation, value string, mark marks) {
@@ -277,7 +374,7 @@ func (b *Books) settle(e *entry, op *Operation, value string, mark marks) {
 	} else {
 		b.ended.Add(1)
 	}
-	b.unmark(e, mayAck)
+	b.unmark(e, mayAck|vanishing)
 	e.marks |= mark
 }
 
@@ -286,105 +383,8 @@ func (b *Books) unmark(e *entry, m marks) {
 	if e.marks&m&mayAck != 0 {
 		b.mayEnds.Add(-1)
 	}
+	if e.marks&m&vanishing != 0 {
+		b.mayEnds.Add(-1)
+	}
 	e.marks &^= m
-}
-
-func (b *Books) pop(e *entry, op *Operation, value string) {
-	if e.marks&lives&^mayBury == buried {
-		b.problem("came back: %q, which was given up, in %s", value, describe(op))
-	}
-	b.checkFree(e, millis(op.Return), value, op)
-	b.settle(e, op, value, popped)
-	e.got = millis(op.Return)
-}
-
-// checkFree checks that the newest lease, or the delay after it, can have ended when a client
-// got the item.
-func (b *Books) checkFree(e *entry, got int32, value string, op *Operation) {
-	switch {
-	case e.fence == 0:
-	case e.marks&naked != 0 && got < e.until-2*b.tolerance:
-		b.problem("too early: %q, by %s at %d ms, and delayed until %d ms", value, describe(op), got, e.until)
-	case e.marks&mayNak == 0 && got < e.until-b.tolerance:
-		b.problem("held by two: %q, by %s at %d ms, and leased until %d ms", value, describe(op), got, e.until)
-	}
-}
-
-func (b *Books) lease(e *entry, op *Operation, item Item) {
-	fence, got := uint16(item.Fence), millis(op.Return)
-	newer := fence > e.fence
-	switch {
-	case e.marks&popped != 0 && millis(op.Call) > e.got:
-		b.problem("came back: %q, popped at %d ms, in %s", item.Value, e.got, describe(op))
-	case newer && (e.marks&acked != 0 || e.marks&lives&^mayBury == buried):
-		b.problem("came back: %q, settled with fence %d, in %s", item.Value, e.fence, describe(op))
-	case fence == e.fence:
-		b.problem("two deliveries of %q with one fence: %s", item.Value, describe(op))
-	case newer && e.marks&popped == 0:
-		b.checkFree(e, got, item.Value, op)
-	case !newer && e.got < millis(item.Until)-b.tolerance: // recorded late
-		b.problem("held by two: %q, at %d ms, and by %s until %d ms", item.Value, e.got, describe(op), millis(item.Until))
-	}
-	e.leases++
-	if !newer {
-		return
-	}
-	e.fence, e.deliveries, e.until = fence, uint16(item.Deliveries), millis(item.Until)
-	b.unmark(e, mayAck|mayNak|naked|snoozed)
-	if e.marks&dead == 0 {
-		b.unmark(e, mayBury)
-	}
-	if e.marks&popped == 0 {
-		e.got = got
-	}
-}
-
-// use judges an operation with a token.
-func (b *Books) use(op *Operation, i Intent) {
-	e, unlock := b.entry(op.Value)
-	if e == nil {
-		return
-	}
-	defer unlock()
-	left := e.left(op.Queue)
-	newest := int64(e.fence) == op.Fence && !left
-	switch {
-	case op.open():
-		if op.Kind == Nak {
-			b.fences.Add(1)
-		}
-		return
-	case op.Outcome == Refused, op.Outcome == Stale:
-		if newest {
-			b.unmark(e, i.fresh)
-		}
-		return
-	case i.lost:
-		b.problem("a lost token counts: %s", describe(op))
-	}
-	switch {
-	case op.Kind == Term:
-		b.bury(e, op)
-	case left:
-		b.useLate(op)
-	case op.Kind.acks():
-		if !newest {
-			b.problem("acknowledged with fence %d, and delivered with fence %d: %q", op.Fence, e.fence, op.Value)
-		}
-		b.settle(e, op, op.Value, acked)
-	case op.Kind == Nak:
-		e.naks++
-		if op.Snooze {
-			e.snoozes++
-		}
-		if newest {
-			e.marks |= naked
-			e.until = millis(op.Call + op.Delay)
-			if op.Snooze {
-				e.marks |= snoozed
-			}
-		}
-	case newest: // extended
-		e.until = millis(op.Until)
-	}
 }

@@ -17,6 +17,8 @@ type page struct {
 	*testing.T
 	books *proof.Books
 	now   int64
+
+	ids map[string]string // by value; "id" unless said otherwise
 }
 
 func (p *page) enter(op proof.Operation) {
@@ -42,6 +44,7 @@ func (p *page) lease(fence, deliveries, seconds int64) { p.leaseAs("id", fence, 
 
 func (p *page) leaseAs(id string, fence, deliveries, seconds int64) {
 	until := p.now + (1+seconds)*int64(time.Second)
+	p.ids["0"] = id
 	p.enter(proof.Operation{Kind: proof.LeaseMin, Items: []proof.Item{{Value: "0", ID: id, Fence: fence, Deliveries: deliveries, Until: until}}})
 }
 
@@ -67,6 +70,15 @@ func (p *page) dead(fence int64) {
 	p.enter(proof.Operation{Queue: "jobs-dead", Kind: proof.LeaseMin, Items: []proof.Item{{Value: "0", ID: "letter", Fence: fence, Deliveries: fence, Until: until}}})
 }
 
+// left finds an item in the end, with the id that it has in that queue.
+func (p *page) left(queue, value string) {
+	id := cmp.Or(p.ids[value], "id")
+	if strings.HasSuffix(queue, "-dead") {
+		id = "letter"
+	}
+	p.books.Left(queue, value, id)
+}
+
 // popDead pops item 0 from the dead-letter queue.
 func (p *page) popDead() {
 	p.enter(proof.Operation{Queue: "jobs-dead", Kind: proof.PopMin, Value: "0", ID: "letter"})
@@ -78,6 +90,7 @@ func (p *page) batch(outcome proof.Outcome, counts ...int64) {
 	for i, count := range counts {
 		p.books.New()
 		id := fdbpq.ID{Count: count}.String()
+		p.ids[strconv.Itoa(i)] = id
 		op.Items = append(op.Items, proof.Item{Value: strconv.Itoa(i), ID: id})
 	}
 	p.enter(op)
@@ -92,13 +105,25 @@ func (p *page) wait(outcome proof.Outcome, expires time.Duration, n int) {
 	p.enter(op)
 }
 
+// bookTest is operations, and what is wrong with them.
+type bookTest struct {
+	want  string // in the error; none if all is well
+	write func(p *page)
+}
+
+func (test *bookTest) run(t *testing.T) {
+	p := &page{T: t, books: proof.NewBooks(0), ids: map[string]string{}}
+	test.write(p)
+	_, err := p.books.Close(p.now / 1e6)
+	if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+		t.Errorf("found: %v; want %q", err, test.want)
+	}
+}
+
 // Books accept what may happen and find each kind of fault.
 func TestBooks(t *testing.T) {
 	const done, lost, stale = proof.Done, proof.Lost, proof.Stale
-	for name, test := range map[string]struct {
-		want  string // in the error; none if all is well
-		write func(p *page)
-	}{
+	for name, test := range map[string]bookTest{
 		"popped":                      {"", func(p *page) { p.push(done); p.pop(done) }},
 		"acknowledged":                {"", func(p *page) { p.push(done); p.lease(1, 1, 9); p.use(proof.Ack, 1, done) }},
 		"lease over, delivered again": {"", func(p *page) { p.push(done); p.lease(1, 1, 0); p.lease(2, 2, 9); p.use(proof.Ack, 2, done) }},
@@ -142,8 +167,8 @@ func TestBooks(t *testing.T) {
 			p.pop(done)
 		}},
 		"popped without answer": {"", func(p *page) { p.push(done); p.pop(lost) }},
-		"stored again":          {"", func(p *page) { p.push(done); p.pop(lost); p.leaseAs("other", 1, 1, 0); p.books.Left("jobs", "0") }},
-		"left":                  {"", func(p *page) { p.push(done); p.lease(1, 1, 0); p.books.Left("jobs", "0") }},
+		"stored again":          {"", func(p *page) { p.push(done); p.pop(lost); p.leaseAs("other", 1, 1, 0); p.left("jobs", "0") }},
+		"left":                  {"", func(p *page) { p.push(done); p.lease(1, 1, 0); p.left("jobs", "0") }},
 		"waited":                {"", func(p *page) { p.batch(done, 1, 2); p.wait(done, time.Minute, 2) }},
 		"waited until the end":  {"", func(p *page) { p.wait(proof.Empty, time.Microsecond, 0) }},
 		"no receiver, back":     {"", func(p *page) { p.push(done); p.pop(proof.Gone); p.pop(done) }},
@@ -153,15 +178,15 @@ func TestBooks(t *testing.T) {
 			p.lease(2, 2, 0)
 			p.pop(done)
 		}},
-		"batch":                {"", func(p *page) { p.batch(done, 1, 2); p.books.Left("jobs", "0"); p.books.Left("jobs", "1") }},
-		"batch without answer": {"", func(p *page) { p.batch(lost, 1, 2); p.books.Left("jobs", "0"); p.books.Left("jobs", "1") }},
+		"batch":                {"", func(p *page) { p.batch(done, 1, 2); p.left("jobs", "0"); p.left("jobs", "1") }},
+		"batch without answer": {"", func(p *page) { p.batch(lost, 1, 2); p.left("jobs", "0"); p.left("jobs", "1") }},
 		"batch without effect": {"", func(p *page) { p.batch(lost, 1, 2) }},
 		"given up":             {"", func(p *page) { p.push(done); p.lease(1, 1, 9); p.use(proof.Term, 1, done); p.dead(1); p.popDead() }},
 		"given up and left": {"", func(p *page) {
 			p.push(done)
 			p.lease(1, 1, 9)
 			p.use(proof.Term, 1, done)
-			p.books.Left("jobs-dead", "0")
+			p.left("jobs-dead", "0")
 		}},
 		"given up without answer": {"", func(p *page) { p.push(done); p.lease(1, 1, 9); p.use(proof.Term, 1, lost); p.popDead() }},
 		"not given up after all": {"", func(p *page) {
@@ -197,17 +222,17 @@ func TestBooks(t *testing.T) {
 			p.push(done)
 			p.pop(proof.Gone)
 			p.leaseAs("other", 1, 1, 0)
-			p.books.Left("jobs", "0")
+			p.left("jobs", "0")
 		}},
-		"half a batch":              {"lost: 1", func(p *page) { p.batch(lost, 1, 2); p.books.Left("jobs", "0") }},
-		"refused batch, half of it": {"refused, but left", func(p *page) { p.batch(proof.Refused, 1, 2); p.books.Left("jobs", "1") }},
-		"batch in the wrong order":  {"wrong order", func(p *page) { p.batch(done, 2, 1); p.books.Left("jobs", "0"); p.books.Left("jobs", "1") }},
+		"half a batch":              {"lost: 1", func(p *page) { p.batch(lost, 1, 2); p.left("jobs", "0") }},
+		"refused batch, half of it": {"refused, but left", func(p *page) { p.batch(proof.Refused, 1, 2); p.left("jobs", "1") }},
+		"batch in the wrong order":  {"wrong order", func(p *page) { p.batch(done, 2, 1); p.left("jobs", "0"); p.left("jobs", "1") }},
 		"dead letter lost":          {"lost: 0", func(p *page) { p.push(done); p.lease(1, 1, 9); p.use(proof.Term, 1, done) }},
 		"dead letter in both": {"given up and left", func(p *page) {
 			p.push(done)
 			p.lease(1, 1, 9)
 			p.use(proof.Term, 1, done)
-			p.books.Left("jobs", "0")
+			p.left("jobs", "0")
 			p.popDead()
 		}},
 		"dead letter in both, popped": {"came back", func(p *page) { p.push(done); p.lease(1, 1, 9); p.use(proof.Term, 1, done); p.pop(done) }},
@@ -256,10 +281,10 @@ func TestBooks(t *testing.T) {
 		"lease not put back":  {"lost: 0", func(p *page) { p.push(done); p.lease(1, 1, 0); p.use(proof.Ack, 1, stale) }},
 		"invented":            {"invented", func(p *page) { p.pop(done) }},
 		"refused, but done":   {"refused, but done", func(p *page) { p.push(proof.Refused); p.pop(done) }},
-		"refused, but left":   {"refused, but left", func(p *page) { p.push(proof.Refused); p.books.Left("jobs", "0") }},
+		"refused, but left":   {"refused, but left", func(p *page) { p.push(proof.Refused); p.left("jobs", "0") }},
 		"popped twice":        {"settled twice", func(p *page) { p.push(done); p.pop(done); p.pop(done) }},
 		"acknowledged twice":  {"a lost token counts", func(p *page) { p.push(done); p.lease(1, 1, 9); p.use(proof.Ack, 1, done); p.use(proof.Ack, 1, done) }},
-		"popped and left":     {"settled and left", func(p *page) { p.push(done); p.pop(done); p.books.Left("jobs", "0") }},
+		"popped and left":     {"settled and left", func(p *page) { p.push(done); p.pop(done); p.left("jobs", "0") }},
 		"ack removes nothing": {"came back", func(p *page) { p.push(done); p.lease(1, 1, 0); p.use(proof.Ack, 1, done); p.lease(2, 2, 0) }},
 		"popped and leased":   {"came back", func(p *page) { p.push(done); p.pop(done); p.lease(1, 1, 0) }},
 		"fencing off":         {"a lost token counts", func(p *page) { p.push(done); p.lease(1, 1, 0); p.lease(2, 2, 9); p.use(proof.Ack, 1, done) }},
@@ -287,7 +312,7 @@ func TestBooks(t *testing.T) {
 			p.lease(3, 2, 9)
 			p.pop(done)
 		}},
-		"old place wrong":     {"stored again", func(p *page) { p.push(done); p.lease(1, 1, 0); p.leaseAs("other", 2, 2, 0); p.books.Left("jobs", "0") }},
+		"old place wrong":     {"stored again", func(p *page) { p.push(done); p.lease(1, 1, 0); p.leaseAs("other", 2, 2, 0); p.left("jobs", "0") }},
 		"history lost":        {"2 leases", func(p *page) { p.push(done); p.lease(1, 1, 0); p.lease(2, 1, 0); p.pop(done) }},
 		"snooze counts":       {"1 snoozes", func(p *page) { p.push(done); p.lease(1, 1, 0); p.snooze(1); p.lease(3, 2, 0); p.pop(done) }},
 		"a fence of no lease": {"of no known lease", func(p *page) { p.push(done); p.lease(1, 1, 0); p.lease(3, 3, 0); p.pop(done) }},
@@ -299,13 +324,6 @@ func TestBooks(t *testing.T) {
 			p.pop(done)
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			p := &page{T: t, books: proof.NewBooks(0)}
-			test.write(p)
-			_, err := p.books.Close()
-			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("found: %v; want %q", err, test.want)
-			}
-		})
+		t.Run(name, test.run)
 	}
 }

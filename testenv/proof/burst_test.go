@@ -55,8 +55,8 @@ func (b *burster) sendAll(requests []pending, padding func() int, begin, end fun
 			open++
 		}
 		b.sent++
-		begin(r)
 		r.op.Call = time.Since(b.zero).Nanoseconds()
+		begin(r)
 		err := b.line.nc.PublishMsg(m)
 		if err != nil || r.silent {
 			if !r.silent {
@@ -98,6 +98,8 @@ func (b *burster) encode(r *pending, padding func() int) *nats.Msg {
 		return &nats.Msg{Subject: r.token, Data: ack.Encode()}
 	case proof.Extend:
 		return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckProgress}.Encode()}
+	case proof.Remove, proof.Move, proof.Purge, proof.Redrive:
+		return b.encodeEdit(op)
 	case proof.Term:
 		return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckTerm}.Encode()}
 	default:
@@ -114,7 +116,7 @@ func (b *burster) encodePush(r *pending, padding func() int) *nats.Msg {
 		for i, item := range op.Items {
 			frame := subjects.Frame{Value: pad(item.Value, 3*(padding()/3))} // needs no header
 			var err error
-			frame.Headers, err = subjects.AppendHeaders(nil, r.keyed(client.Message{}, item.Value).Headers)
+			frame.Headers, err = subjects.AppendHeaders(nil, r.keyed(delayed(client.Message{}, op), item.Value).Headers)
 			must(b.t, err)
 			if !fifo {
 				frame.Priority = op.Priority + int64(i%2)
@@ -202,6 +204,11 @@ func (b *burster) read(op *proof.Operation, reply *nats.Msg) error {
 			return errors.Join(client.ErrBadReply, err)
 		}
 		op.ID = pushed.ID
+		if pushed.Duplicate && op.Unique != "" {
+			return errDuplicate
+		}
+	case proof.Remove, proof.Move, proof.Purge, proof.Redrive:
+		return readEdit(op, reply.Data)
 	case proof.Extend:
 		info, err := subjects.ParseLeaseHeaders(reply.Header)
 		if err != nil || info.Until.IsZero() {

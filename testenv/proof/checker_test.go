@@ -293,6 +293,9 @@ func TestCheckerFinds(t *testing.T) {
 		t.Run(bug, func(t *testing.T) {
 			first := flags.firstSeed(t)
 			for _, clear := range []bool{true, false} {
+				if !clear && !slices.Contains(bugs, bug) {
+					continue // other operations may explain it
+				}
 				struck, found, timeout := 0, 0, searchTime
 				if clear {
 					timeout = checkTime
@@ -311,7 +314,7 @@ func TestCheckerFinds(t *testing.T) {
 					}
 				}
 				t.Logf("clear %t: found in %d of %d histories", clear, found, struck)
-				if struck == 0 || found*2 < struck && (clear || slices.Contains(bugs, bug)) {
+				if struck == 0 || found*2 < struck {
 					t.Error("not found")
 				}
 			}

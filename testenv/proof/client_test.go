@@ -123,6 +123,8 @@ func (c *caller) outcome(op *proof.Operation, err error) proof.Outcome {
 	switch {
 	case err == nil, errors.Is(err, errTorn):
 		return proof.Done
+	case errors.Is(err, errDuplicate):
+		return proof.Duplicate
 	case errors.Is(err, client.ErrEmpty):
 		return proof.Empty
 	case errors.Is(err, client.ErrLeaseLost):
@@ -159,12 +161,18 @@ func message(op *proof.Operation, padding int) (m client.Message) {
 		if padding%3 == 1 {
 			m.Headers = nats.Header{"Value": {op.Value}}
 		}
-		if op.Delay > 0 {
-			m = m.With(client.Delay(time.Duration(op.Delay)))
-		}
+		m = delayed(m, op)
 		if op.TTL > 0 {
 			m = m.With(client.TTL(time.Duration(op.TTL)))
 		}
+	}
+	return m
+}
+
+// delayed returns a message that is held back as the operation says.
+func delayed(m client.Message, op *proof.Operation) client.Message {
+	if op.Delay > 0 {
+		m = m.With(client.Delay(time.Duration(op.Delay)))
 	}
 	return m
 }
@@ -234,7 +242,7 @@ func isFIFO(queue string) bool { return strings.HasPrefix(queue, "fifo-") }
 // broken reports whether an error means that something in the system is down at the
 // moment.
 func broken(op *proof.Operation) bool {
-	return op.Outcome != proof.Done && op.Outcome != proof.Empty && op.Outcome != proof.Stale
+	return op.Outcome != proof.Done && op.Outcome != proof.Empty && op.Outcome != proof.Stale && op.Outcome != proof.Duplicate
 }
 
 const (

@@ -16,7 +16,7 @@ import (
 const tagFlags = "-tags fdb "
 
 func fdbSystems() []system {
-	return []system{{"fdb-2-bridges", startFDB(2)}, {"fdb-4-bridges", startFDB(4)}}
+	return []system{{"fdb-2-bridges", startFDB(2), 2}, {"fdb-4-bridges", startFDB(4), 2}}
 }
 
 // pauseTime is longer than FoundationDB lets a transaction live.
@@ -59,6 +59,9 @@ func startFDB(bridges int) func(*rig) {
 				must(r.t, server.Resume())
 			}},
 		)
+		if bridges > 2 { // so that short tests of both systems have all faults
+			r.struck = len(r.faults) / 2
+		}
 		r.measure = func() resources {
 			var sum resources
 			for _, s := range services {

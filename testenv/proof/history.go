@@ -72,6 +72,12 @@ const (
 	// NextMin and NextMax are +NXT of a lease from that end.
 	NextMin Kind = "next.min"
 	NextMax Kind = "next.max"
+
+	// Only [Books] know these: they manage items by their ids, and queues.
+	Remove  Kind = "remove"
+	Move    Kind = "move"
+	Purge   Kind = "purge"
+	Redrive Kind = "redrive"
 )
 
 func (k Kind) pops() bool  { return k == PopMin || k == PopMax }
@@ -103,8 +109,11 @@ const (
 	// Empty: the answer says that there is no item. NextMin and NextMax have acknowledged
 	// theirs then.
 	Empty Outcome = "empty"
-	// Stale: the answer says that the token is not good any more (409).
+	// Stale: the answer says that the token is not good any more, or that the item of a Move is
+	// leased (409).
 	Stale Outcome = "stale"
+	// Duplicate: another item with the key of the push is there, and ID names it.
+	Duplicate Outcome = "duplicate"
 	// Refused: the answer is an error that promises that nothing happened.
 	Refused Outcome = "refused"
 	// Unknown: the answer says that the store did not tell whether it happened.
@@ -131,7 +140,7 @@ type Operation struct {
 	// Batch is how many items pops and leases ask for; 0 means one. Items has those that
 	// were leased, or that came out of a pop with a Batch, in order, even if the reply broke
 	// off after them. If Outcome is Done and there are fewer than Batch, the queue was empty
-	// then. A push with a Batch pushes Items at once.
+	// then. A push with a Batch pushes Items at once. It is also the most items of a Redrive.
 	Batch int    `json:"batch,omitempty"`
 	Items []Item `json:"items,omitempty"`
 	// Expires is how long a pop or lease waits for items.
@@ -145,8 +154,13 @@ type Operation struct {
 	Snooze bool  `json:"snooze,omitempty"`
 	// TTL is after how long the item of a Push expires; 0 is never.
 	TTL int64 `json:"ttl,omitempty"`
+	// Unique is the unique key of a Push.
+	Unique string `json:"unique,omitempty"`
+	// Moved is the id that a Move gave its item.
+	Moved string `json:"moved,omitempty"`
 	// Until is the end of a lease according to the answer to Extend.
-	Until   int64   `json:"until,omitempty"`
+	Until int64 `json:"until,omitempty"`
+	// Len is the result of Len, and how many items Purge and Redrive have moved.
 	Len     int64   `json:"len,omitempty"`
 	Outcome Outcome `json:"outcome"`
 	// Text is the error, for people who read the file.

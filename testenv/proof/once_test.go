@@ -31,10 +31,13 @@ func (w *teller) repeat(r *pending, padding func() int) {
 	}
 }
 
-// keyed returns a message with its value as its message id, if the push is to be done once.
+// keyed returns a message with its value as its message id, if the push is to be done once, and with its unique key.
 func (p *pending) keyed(m client.Message, value string) client.Message {
 	if p.once {
-		return m.With(client.MsgID(value))
+		m = m.With(client.MsgID(value))
+	}
+	if p.op.Unique != "" {
+		m = m.With(client.Unique(p.op.Unique))
 	}
 	return m
 }

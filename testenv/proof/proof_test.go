@@ -15,15 +15,17 @@ import (
 type system struct {
 	name  string
 	start func(*rig)
+	// share: this many systems share the rounds of a short test.
+	share int
 }
 
 // systems returns all kinds of systems, those on FoundationDB only if it is installed.
 func systems() []system {
 	return append([]system{
-		{"mem-faults", startMem},
-		{"embedded-kill", startKill},
-		{"embedded-disk", startDisk},
-		{"embedded-power", startPower},
+		{"mem-faults", startMem, 1},
+		{"embedded-kill", startKill, 1},
+		{"embedded-disk", startDisk, 1},
+		{"embedded-power", startPower, 1},
 	}, fdbSystems()...)
 }
 
@@ -62,6 +64,7 @@ func proveSystem(t *testing.T, s system, seed uint64, all *tally, begin time.Tim
 	before := ownResources(t)
 	t.Run("run", func(t *testing.T) {
 		r := newRig(t, s.name, seed, all)
+		r.share = s.share
 		s.start(r)
 		r.start()
 		r.run(random, begin)
@@ -85,7 +88,7 @@ func (r *rig) run(random *rand.Rand, begin time.Time) {
 		if n == 2 { // by now there are connections and caches
 			start = measure()
 		}
-		if flags.duration == 0 && n >= flags.rounds ||
+		if flags.duration == 0 && n*r.share >= flags.rounds ||
 			flags.duration > 0 && (time.Now().After(until) || time.Since(begin) > flags.duration) {
 			break
 		}

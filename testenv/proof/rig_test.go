@@ -56,7 +56,8 @@ type rig struct {
 
 	zero    time.Time // of the clock of the histories
 	clients []*caller
-	struck  int // faults so far
+	struck  int // faults so far, and those that are left out at first
+	share   int // see system
 	rounds  int
 	kept    []*proof.History // those that may have left something in the store
 }
@@ -101,7 +102,7 @@ func (r *rig) wrongBy() time.Duration {
 
 // again returns the command that reproduces the run up to this round.
 func (r *rig) again() string {
-	return fmt.Sprintf("go test %s-count=1 -run '^TestProof$/^%s$' ./testenv/proof -seed %d -rounds %d", tagFlags, r.name, r.seed, r.rounds)
+	return fmt.Sprintf("go test %s-count=1 -run '^TestProof$/^%s$' ./testenv/proof -seed %d -rounds %d", tagFlags, r.name, r.seed, r.rounds*r.share)
 }
 
 // natsOptions keeps the bridges of about half of the systems from talking to each

@@ -1,6 +1,7 @@
 package proof_test
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -49,6 +50,9 @@ type unheard struct {
 // toNobody sends a request without a receiver.
 func (w *teller) toNobody() {
 	op := w.take(w.workload.random.IntN(4) > 0)
+	if slices.Contains(w.unique, op.Queue) {
+		return // another item may get the key meanwhile
+	}
 	count, ok := w.calm.now()
 	w.sendToNobody(&op)
 	w.unheard = append(w.unheard, unheard{op, count, ok, time.Now().Add(calmAfter + time.Duration(op.Expires))})
@@ -83,7 +87,7 @@ func calmSystems() []system {
 	return []system{
 		{"mem-calm", calm(func(r *rig) {
 			startBridges(r, map[faultkv.Fault]float64{faultkv.Delay: 0.1, faultkv.TooOld: 0.01, faultkv.Conflict: 0.05})
-		})},
-		{"embedded-calm", calm(startKill)},
+		}), 1},
+		{"embedded-calm", calm(startKill), 1},
 	}
 }

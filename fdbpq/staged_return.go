@@ -1,0 +1,69 @@
+package fdbpq
+
+import "time"
+
+// A staged pop takes an item whose headers nobody has read yet. If nobody collects it, it returns to the queue,
+// where its expiry and its unique key count again. Meanwhile its entry of the time index may have fallen due, with
+// no item to remove, and another item may have got its key.
+
+// returning is a staged item that is to return, being read.
+type returning struct {
+	id    *ID
+	whole wholeItem
+}
+
+// beginReturn starts to read what it takes to return an item of a staged pop.
+func (g *ledger) beginReturn(id *ID) returning {
+	return returning{id, g.l.beginWhole(g.tx.Snapshot(), id)}
+}
+
+// returnStaged returns an item to its old place, with its value as it was stored. One that has expired stays away,
+// and one whose unique key another item has by now returns without. The error is one of the store.
+func (g *ledger) returnStaged(r returning, value []byte) error {
+	expires, unique, err := r.whole.lasting()
+	if err != nil {
+		return err
+	}
+	if expired(expires, g.now) {
+		g.tx.Clear(g.l.historyKey(r.id))
+		g.clearExpiry(r.id, expires)
+		g.expireLent(r.id, unique)
+		return nil
+	}
+	taken, err := g.takenUnique(&Item{Message: Message{Unique: unique}})
+	if err != nil {
+		return err
+	}
+	if taken {
+		return g.returnWithoutUnique(r, value, expires)
+	}
+	g.keepUnique(r.id, &Message{Unique: unique})
+	g.giveBack(r.id, value)
+	g.setExpiry(r.id, expires, unique)
+	return nil
+}
+
+// returnWithoutUnique returns an item whose unique key another one has.
+func (g *ledger) returnWithoutUnique(r returning, value []byte, expires time.Time) error {
+	past, err := g.l.readHistory(g.tx, r.id).Get()
+	if err != nil {
+		return err
+	}
+	err = r.whole.load(g, r.id, value, true)
+	if err != nil {
+		return err
+	}
+	h, err := parseHistory(r.id, past)
+	if err != nil {
+		return err
+	}
+	item := &r.whole.item.item
+	item.Unique, h.unique = "", ""
+	g.tx.ClearRange(g.l.metaRange(r.id))
+	g.giveBack(r.id, g.addRest(r.id, &item.Message))
+	g.setExpiry(r.id, expires, "")
+	if past != nil {
+		g.tx.Set(g.l.historyKey(r.id), h.encode())
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package proof_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/proof"
+)
+
+// maxRemembered is how many of its own items a worker may remove or move later.
+const maxRemembered = 256
+
+// errDuplicate: another item has the unique key of a push.
+var errDuplicate = errors.New("duplicate")
+
+// movesItems reports whether items of a queue are moved. Those of others are redriven: see [proof.Books].
+func movesItems(queue string) bool { return queue == "a-0" || queue == "a-1" || queue == "a-2" }
+
+// remember keeps some items that were pushed.
+func (w *teller) remember(op *proof.Operation) {
+	if op.Kind != proof.Push || op.Batch > 0 || op.Outcome != proof.Done || w.workload.random.IntN(4) > 0 {
+		return
+	}
+	if len(w.pushed) == maxRemembered {
+		w.pushed[w.workload.random.IntN(maxRemembered)] = *op
+		return
+	}
+	w.pushed = append(w.pushed, *op)
+}
+
+// editAll removes and moves items by their ids: some of those that the worker pushed, which may be anywhere by now, and
+// some that it has leased.
+func (w *teller) editAll() {
+	random := w.workload.random
+	var requests []pending
+	add := func(queue, value, id string) {
+		op := proof.Operation{Kind: proof.Remove, Queue: queue, Value: value, ID: id}
+		if movesItems(queue) && random.IntN(3) > 0 {
+			op.Kind, op.Priority = proof.Move, random.Int64N(4)-1
+		}
+		requests = append(requests, pending{op: op})
+	}
+	for range min(len(w.pushed), 1+random.IntN(maxEdited)) {
+		n := random.IntN(len(w.pushed))
+		add(w.pushed[n].Queue, w.pushed[n].Value, w.pushed[n].ID)
+		if random.IntN(4) > 0 { // otherwise it is edited once more
+			w.pushed = slices.Delete(w.pushed, n, n+1)
+		}
+	}
+	if len(w.grips) > 0 {
+		g := w.grips[random.IntN(len(w.grips))]
+		add(g.queue, g.item.Value, g.item.ID)
+	}
+	w.burst(requests)
+}
+
+// sweep purges a queue or sends dead letters back.
+func (w *teller) sweep() {
+	random := w.workload.random
+	op := proof.Operation{Kind: proof.Purge, Queue: w.purged[random.IntN(len(w.purged))]}
+	if random.IntN(2) == 0 {
+		op.Kind, op.Batch = proof.Redrive, 1+random.IntN(100)
+		for op.Queue = w.dead[0]; movesItems(strings.TrimSuffix(op.Queue, "-dead")); {
+			op.Queue = w.dead[random.IntN(len(w.dead))]
+		}
+	}
+	w.burst([]pending{{op: op}})
+}
+
+// encodeEdit returns the message of a request that is about an item by its id, or about a queue.
+func (b *burster) encodeEdit(op *proof.Operation) *nats.Msg {
+	item := subjects.ItemOptions{ID: op.ID, Priority: op.Priority}
+	var verb subjects.Verb
+	var data []byte
+	switch op.Kind {
+	case proof.Remove:
+		verb, data = subjects.Remove, item.Encode(subjects.Remove)
+	case proof.Move:
+		verb, data = subjects.Move, item.Encode(subjects.Move)
+	case proof.Purge:
+		states := []subjects.State{"", subjects.StateReady, subjects.StateDelayed, subjects.StateLeased}
+		verb, data = subjects.Purge, subjects.EncodePurge(states[b.sent%len(states)])
+	default:
+		verb, data = subjects.Redrive, subjects.EncodeRedrive(op.Batch)
+	}
+	return &nats.Msg{Subject: b.subject(op.Queue, verb, verb), Data: data}
+}
+
+// readEdit reads the reply to such a request.
+func readEdit(op *proof.Operation, data []byte) (err error) {
+	switch op.Kind {
+	case proof.Remove:
+		_, err = subjects.ParseReply[subjects.Removed](data)
+	case proof.Move:
+		var moved subjects.Moved
+		moved, err = subjects.ParseReply[subjects.Moved](data)
+		op.Moved = moved.ID
+	case proof.Purge:
+		var purged subjects.Purged
+		purged, err = subjects.ParseReply[subjects.Purged](data)
+		op.Len = purged.Purged
+	default:
+		var redriven subjects.Redriven
+		redriven, err = subjects.ParseReply[subjects.Redriven](data)
+		op.Len = redriven.Redriven
+	}
+	if err != nil {
+		err = errors.Join(client.ErrBadReply, err)
+	}
+	return err
+}
+
+// compare compares what info and the lists of queues say with a scan of the store.
+func (b *bank) compare(ctx context.Context, db kv.Database) {
+	now := time.Now() // for all, so that nothing more expires
+	b.counted(ctx, db, now)
+	contents, err := fdbpqtest.CheckInvariants(ctx, db, subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
+	must(b.t, err)
+	want := [2]int64{int64(contents.Items), int64(contents.Items)}
+	if got := b.counted(ctx, db, now); got != want {
+		b.t.Errorf("info and the lists of queues say that there are %d items, and there are %d\nmake a similar run: %s", got, contents.Items, b.again())
+	}
+}
+
+// counted returns how many items there are by info, and by the lists of queues.
+func (b *bank) counted(ctx context.Context, db kv.Database, now time.Time) (n [2]int64) {
+	k := keyspace()
+	for _, name := range slices.Concat(b.living(), b.dead) {
+		q, err := target(k, name)
+		must(b.t, err)
+		results, _, err := fdbpq.ReadDue(ctx, db, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}}, now)
+		must(b.t, errors.Join(err, results[0].Err))
+		info := results[0].Info
+		n[0] += info.Ready + info.Leased + info.Delayed
+	}
+	for _, list := range []func(after string) (fdbpq.QueuePage, error){
+		func(after string) (fdbpq.QueuePage, error) { return k.ListPriorityQueues(ctx, db, after, 5, now) },
+		func(after string) (fdbpq.QueuePage, error) { return k.ListQueues(ctx, db, after, 5, now) },
+	} {
+		after := ""
+		for more := true; more; {
+			page, err := list(after)
+			must(b.t, err)
+			for _, q := range page.Queues {
+				n[1] += q.Ready + q.Leased + q.Delayed
+				after = q.Name
+			}
+			more = page.More
+		}
+	}
+	return n
+}
+
+// target returns a queue of either kind.
+func target(k *fdbpq.Keyspace, name string) (q fdbpq.Target, err error) {
+	if isFIFO(name) {
+		q, err = k.Queue(name)
+	} else {
+		q, err = k.PriorityQueue(name)
+	}
+	if err != nil {
+		err = fmt.Errorf("queue %s: %w", name, err)
+	}
+	return q, err
+}

@@ -1,0 +1,147 @@
+package proof
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync"
+)
+
+// keys has the items with unique keys. Unlike the rest of the books, it keeps all of them to the end, because
+// it takes two operations to see that a key was used twice.
+type keys struct {
+	mu         sync.Mutex
+	items      map[string]*uniqueItem // by value
+	duplicates []Operation
+}
+
+// uniqueItem is an item with a unique key. Times are in nanoseconds.
+type uniqueItem struct {
+	value, key, id string
+	pushed         bool // its push was acknowledged
+	call, answered int64
+	there          int64 // until then at least it was there
+	gone           int64 // from then on it cannot have been there
+	expires        int64 // at the latest; 0 if it never does
+	held           bool  // it was leased, so its holder may keep it
+}
+
+func keyOf(op *Operation) string { return op.Queue + " " + op.Unique }
+
+// announce records a push that is about to be sent.
+func (k *keys) announce(op *Operation) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.items == nil {
+		k.items = map[string]*uniqueItem{}
+	}
+	k.items[op.Value] = &uniqueItem{value: op.Value, key: keyOf(op), call: op.Call, gone: math.MaxInt64}
+}
+
+// push records the outcome of a push.
+func (k *keys) push(op *Operation, tolerance int32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i := k.items[op.Value]
+	switch {
+	case i == nil: // another push that is not done
+	case op.Outcome == Done:
+		i.id, i.pushed, i.answered = op.ID, true, op.Return
+		if op.TTL > 0 {
+			i.expires = op.Return + op.TTL + 2e6*int64(tolerance)
+		}
+	case op.Outcome == Duplicate:
+		k.duplicates = append(k.duplicates, *op)
+		delete(k.items, op.Value)
+	case op.Outcome == Refused:
+		delete(k.items, op.Value)
+	}
+}
+
+// out records an item that was popped or leased.
+func (k *keys) out(e *entry, op *Operation, item Item) {
+	if e.marks&keyed == 0 {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i := k.items[item.Value]
+	switch {
+	case i == nil:
+	case e.life() > 0: // without its key
+		i.gone = min(i.gone, op.Return)
+	default:
+		i.id, i.there = item.ID, max(i.there, op.Call)
+		if op.Kind.pops() {
+			i.gone = min(i.gone, op.Return)
+		} else {
+			i.held = true
+		}
+	}
+}
+
+// use records that a token counted, or that an item was removed.
+func (k *keys) use(e *entry, op *Operation) {
+	if e.marks&keyed == 0 || e.life() > 0 {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i := k.items[op.Value]
+	if i == nil {
+		return
+	}
+	i.there = max(i.there, op.Call)
+	if op.Kind.acks() || op.Kind == Term || op.Kind == Remove {
+		i.gone = min(i.gone, op.Return)
+	}
+}
+
+// left records an item that was found in the end.
+func (k *keys) left(e *entry, value string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if i := k.items[value]; i != nil && e.life() == 0 {
+		i.there = math.MaxInt64
+	}
+}
+
+// check returns how many items were there while another one with their key was, for certain. It adds problems for
+// pushes that were duplicates of nothing.
+func (k *keys) check(b *Books) (overlaps int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	byKey, byID := map[string][]*uniqueItem{}, map[string]*uniqueItem{}
+	for _, i := range k.items {
+		byKey[i.key] = append(byKey[i.key], i)
+		byID[i.id] = i
+		if i.expires > 0 && !i.held {
+			i.gone = min(i.gone, i.expires)
+		}
+	}
+	for _, op := range k.duplicates {
+		i := byID[op.ID]
+		unseen := slices.ContainsFunc(byKey[keyOf(&op)], func(i *uniqueItem) bool { return i.id == "" })
+		if i == nil && unseen {
+			continue
+		}
+		if i == nil || i.key != keyOf(&op) || i.call > op.Return || i.gone < op.Call {
+			b.problem("a duplicate of an item that is not there: %s is told %s: %+v", describe(&op), op.ID, i)
+		}
+	}
+	for _, items := range byKey {
+		items = slices.DeleteFunc(items, func(i *uniqueItem) bool { return !i.pushed })
+		slices.SortFunc(items, func(x, y *uniqueItem) int { return cmp.Compare(x.answered, y.answered) })
+		for n, i := range items {
+			for _, later := range items[n+1:] {
+				if later.answered > i.there {
+					break
+				}
+				if later.call >= i.answered || later.there >= later.answered {
+					overlaps++
+				}
+			}
+		}
+	}
+	return overlaps
+}

@@ -1,0 +1,121 @@
+package proof
+
+import (
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// An item that is given up (Term) moves to the queue with "-dead" after its name, under another
+// id. Its account begins anew there, with the mark dead. A redrive sends it back to its queue, again under
+// another id, where its account begins anew with the mark back. It is not given up once more then. So an item
+// has up to three lives, 0 to 2. Operations of an earlier life may be entered after that of a later one.
+//
+// In queues that are redriven, no items are moved, so that an id says which life it is of.
+
+// lives are the marks that say in which of the queues an item may be.
+const lives = mayBury | buried | dead | back
+
+// afterlife sums up the accounts that items had in earlier lives.
+type afterlife struct {
+	letters atomic.Int64 // items that clients saw in dead-letter queues
+	backs   atomic.Int64 // and in the queues to which they were redriven
+	fences  atomic.Int64 // of no known lease
+}
+
+func isDead(queue string) bool { return strings.HasSuffix(queue, "-dead") }
+
+// life returns the life that the account is about.
+func (e *entry) life() int {
+	switch {
+	case e.marks&back != 0:
+		return 2
+	case e.marks&dead != 0:
+		return 1
+	}
+	return 0
+}
+
+// lifeOf returns the life in which the item has that id in that queue.
+func (e *entry) lifeOf(queue, id string) int {
+	switch {
+	case isDead(queue):
+		return 1
+	case e.marks&lives == 0 || e.first == hash(id) || e.renamed > 0 || e.moves > 0:
+		return 0
+	}
+	return 2
+}
+
+// left reports whether the item was seen in a later life than the given one.
+func (e *entry) left(queue, id string) bool { return e.lifeOf(queue, id) < e.life() }
+
+// isBuried reports whether the item was given up, and nobody has seen it since.
+func (e *entry) isBuried() bool { return e.marks&lives&^mayBury == buried }
+
+// ended reports whether the item of a token was given up.
+func (e *entry) ended(op *Operation) bool { return e.left(op.Queue, op.ID) || e.isBuried() }
+
+// bury records that an item was given up.
+func (b *Books) bury(e *entry, op *Operation) {
+	switch left := e.left(op.Queue, op.ID); {
+	case !left && e.marks&settled != 0:
+		b.problem("settled twice: %q, the second time by %s", op.Value, describe(op))
+	case !left && int64(e.fence) != op.Fence:
+		b.problem("given up with fence %d, and delivered with fence %d: %q", op.Fence, e.fence, op.Value)
+	}
+	e.marks |= buried
+}
+
+// arrive begins a new account for an item that is seen in a new life for the first time.
+func (b *Books) arrive(e *entry, queue, id, value string, at int32) {
+	life := e.lifeOf(queue, id)
+	if life <= e.life() {
+		return
+	}
+	mark := dead
+	switch {
+	case e.marks&lives == 0:
+		b.problem("given up by nobody: %q, in %s", value, queue)
+		fallthrough
+	case life == 1:
+		b.graves.letters.Add(1)
+	default:
+		b.graves.backs.Add(1)
+		mark |= back
+	}
+	if e.fence > 0 {
+		n, _ := strconv.ParseInt(value, 10, 64) // it has an account
+		b.graves.fences.Add(b.checkCounts(n, e))
+	}
+	b.unmark(e, mayAck|vanishing)
+	*e = entry{marks: e.marks&(pushed|refused|settled|lives|keyed) | mark, arrived: at, first: e.first, renamed: e.renamed, moves: e.moves}
+}
+
+// outLate records an item that came out in an earlier life, after it was seen in a later one.
+func (b *Books) outLate(e *entry, op *Operation, item Item) {
+	if op.Kind.pops() || millis(op.Call) > e.arrived {
+		b.problem("in two queues: %q, seen in another queue at %d ms, and in %s", item.Value, e.arrived, describe(op))
+	}
+	b.graves.fences.Add(-1) // its fence was one of no known lease
+}
+
+// useLate records that a token counted, after the item was seen in a later life.
+func (b *Books) useLate(op *Operation) {
+	switch {
+	case op.Kind.acks():
+		b.problem("settled twice: %q, in another queue, and by %s", op.Value, describe(op))
+	case op.Kind == Nak:
+		b.graves.fences.Add(-1)
+	}
+}
+
+// IsBack reports whether the item was redriven, so that it is not to be given up again.
+func (b *Books) IsBack(value string) bool {
+	e, unlock := b.entry(value)
+	if e == nil {
+		return false
+	}
+	defer unlock()
+	return e.marks&back != 0
+}

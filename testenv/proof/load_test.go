@@ -1,0 +1,159 @@
+package proof_test
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/testenv/proof"
+)
+
+// pushAll pushes many items.
+func (w *teller) pushAll() {
+	random := w.workload.random
+	requests := make([]pending, 1+random.IntN(maxBurst))
+	for i := range requests {
+		op := &requests[i].op
+		op.Kind, op.Queue = proof.Push, w.someQueue(5, 5, 5, 0)
+		unique := slices.Contains(w.unique, op.Queue)
+		if unique {
+			op.Unique = strconv.Itoa(random.IntN(uniqueKeys))
+		}
+		requests[i].once = !unique && random.IntN(3) == 0
+		if random.IntN(10) == 0 {
+			op.Delay = random.Int64N(int64(accountDelay))
+		}
+		if !unique && random.IntN(8) == 0 {
+			op.Batch = 1 + random.IntN(maxPushed)
+			for range op.Batch {
+				op.Items = append(op.Items, proof.Item{Value: strconv.FormatInt(w.books.New(), 10)})
+			}
+		} else {
+			op.Value = strconv.FormatInt(w.books.New(), 10)
+			if random.IntN(10) == 0 {
+				op.TTL = int64(fdbpq.MinTTL) + random.Int64N(int64(accountTTLs[random.IntN(len(accountTTLs))]))
+			}
+		}
+		if !isFIFO(op.Queue) {
+			op.Priority = random.Int64N(4) - 1
+		}
+	}
+	w.burst(requests)
+}
+
+// useAll uses most of the worker's tokens. The other leases run out, and the worker uses
+// their tokens too late.
+func (w *teller) useAll() {
+	random := w.workload.random
+	now := time.Now()
+	var requests []pending
+	for i, g := range w.grips {
+		tooLate := g.Until.Before(now)
+		switch {
+		case !tooLate && random.IntN(10) == 0:
+			w.late = append(w.late, g)
+			w.grips[i] = nil
+			continue
+		case tooLate && random.IntN(2) == 0:
+			continue
+		}
+		r := pending{op: w.use(g), token: g.AckSubject()}
+		if !tooLate && random.IntN(2) == 0 {
+			r.silent = true
+			r.op.Kind, r.op.Delay, r.op.Snooze = proof.Ack, 0, false
+		}
+		if takes(r.op.Kind) { // gets more than an answer
+			r.op.Kind = proof.Ack
+		}
+		requests = append(requests, r)
+	}
+	w.burst(requests)
+	if random.IntN(4) > 0 { // otherwise they are used once more
+		w.grips = nil
+	}
+	w.grips = slices.DeleteFunc(w.grips, func(g *grip) bool { return g == nil })
+	late := slices.IndexFunc(w.late, func(g *grip) bool { return g.Until.After(now) })
+	if late < 0 {
+		late = len(w.late)
+	}
+	w.grips = append(w.grips, w.late[:late]...)
+	w.late = slices.Delete(w.late, 0, late)
+}
+
+func (w *teller) burst(requests []pending) {
+	padding := func() int {
+		if w.workload.random.IntN(5000) == 0 {
+			return 120_000
+		}
+		return w.workload.random.IntN(100)
+	}
+	var undecided []*pending
+	w.sendAll(requests, padding,
+		func(r *pending) { r.intent = w.books.Begin(&r.op) },
+		func(r *pending) {
+			if r.undecided() {
+				undecided = append(undecided, r)
+				return
+			}
+			w.end(&r.op, r.intent)
+			w.remember(&r.op)
+		})
+	for _, r := range undecided {
+		w.repeat(r, padding)
+		w.end(&r.op, r.intent)
+	}
+}
+
+// someQueue returns a queue: a scarce one, and so on, with the given percentages.
+func (w *teller) someQueue(scarce, unique, purged, dead int) string {
+	random, from := w.workload.random, w.full
+	switch x := random.IntN(100); {
+	case x < scarce:
+		from = w.scarce
+	case x < scarce+unique:
+		from = w.unique
+	case x < scarce+unique+purged:
+		from = w.purged
+	case x < scarce+unique+purged+dead:
+		from = w.dead
+	}
+	return from[random.IntN(len(from))]
+}
+
+// use returns an operation with a token.
+func (w *teller) use(g *grip) proof.Operation {
+	op := w.useOf(g)
+	if !strings.HasSuffix(g.queue, "-dead") && w.workload.random.IntN(12) == 0 && !w.books.IsBack(op.Value) {
+		op.Kind, op.Delay, op.Snooze = proof.Term, 0, false
+	}
+	return op
+}
+
+// take returns a pop or a lease.
+func (w *teller) take(pop bool) (op proof.Operation) {
+	random := w.workload.random
+	op.Queue = w.someQueue(15, 5, 5, 15)
+	few := !slices.Contains(w.full, op.Queue)
+	if pop {
+		op.Kind = []proof.Kind{proof.PopMin, proof.PopMax}[random.IntN(2)]
+	} else {
+		op.Kind = []proof.Kind{proof.LeaseMin, proof.LeaseMax}[random.IntN(2)]
+		op.Wait = w.waits * int64(waits[random.IntN(len(waits))])
+	}
+	if isFIFO(op.Queue) {
+		op.Kind = fromFront(op.Kind)
+	}
+	if few && random.IntN(2) == 0 || random.IntN(10) == 0 {
+		op.Expires = int64(minExpires) + random.Int64N(int64(maxExpires-minExpires))
+	}
+	most := maxServed
+	if op.Expires > 0 {
+		most = maxAwaited
+	}
+	if n := 1 + random.IntN(most); n > 1 {
+		op.Batch = n
+	}
+	return op
+}

@@ -1,0 +1,98 @@
+package proof
+
+import (
+	"strings"
+	"sync/atomic"
+)
+
+// Removes and moves are about one item, and known like acknowledgements. Purges and redrives are
+// about some number of items, so what is known is how many those were.
+
+// sweeps sums up purges and redrives.
+type sweeps struct {
+	purged     atomic.Int64 // items
+	mayPurge   atomic.Bool  // a purge of unknown outcome was sent
+	redriven   atomic.Int64 // items
+	mayRedrive atomic.Int64 // more, by redrives of unknown outcome
+}
+
+// isPurged reports whether a queue may be purged, so that its items can be gone. Its dead-letter queue
+// is not.
+func isPurged(queue string) bool { return strings.HasSuffix(queue, "-purged") }
+
+// sweep records a purge or redrive. An error does not say that nothing was done.
+func (b *Books) sweep(op *Operation) {
+	switch {
+	case op.Outcome == Done && op.Kind == Purge:
+		b.sweeps.purged.Add(op.Len)
+	case op.Outcome == Done && op.Len > int64(op.Batch):
+		b.problem("redriven too many: %d by %s", op.Len, describe(op))
+	case op.Outcome == Done:
+		b.sweeps.redriven.Add(op.Len)
+	case op.Kind == Purge:
+		b.sweeps.mayPurge.Store(true)
+	default:
+		b.sweeps.mayRedrive.Add(int64(op.Batch))
+	}
+}
+
+// beginEdit is Begin of a remove or move.
+func (b *Books) beginEdit(op *Operation) (i Intent) {
+	e, unlock := b.entry(op.Value)
+	if e == nil {
+		return i
+	}
+	defer unlock()
+	i.lost = e.marks&settled != 0 || e.ended(op) || e.hasLeft(op.ID)
+	if op.Kind == Move {
+		e.moves++
+	}
+	return i
+}
+
+// edit judges a remove or move.
+func (b *Books) edit(op *Operation, i Intent) {
+	e, unlock := b.entry(op.Value)
+	if e == nil {
+		return
+	}
+	defer unlock()
+	if op.Kind == Move && !op.open() {
+		e.moves--
+	}
+	switch {
+	case op.open() && op.Kind == Remove:
+		e.marks |= mayRemove
+		return
+	case op.Outcome != Done:
+		return
+	case i.lost || e.left(op.Queue, op.ID) || e.isBuried():
+		b.problem("gone, and found: %q, by %s", op.Value, describe(op))
+		return
+	case op.Kind == Remove:
+		b.keys.use(e, op)
+		b.settle(e, op, op.Value, popped)
+		e.got = max(e.got, millis(op.Return))
+		return
+	}
+	e.renamed = max(e.renamed, millis(op.Return))
+	if e.id == 0 || e.id == hash(op.ID) { // else somebody has seen a newer one
+		e.id = hash(op.Moved)
+	}
+}
+
+// checkSweeps compares purges and redrives with the items that are gone, or back.
+func (b *Books) checkSweeps(sum *Balance, swept, maySwept int64) {
+	sum.Purged, sum.Redriven = b.sweeps.purged.Load(), b.graves.backs.Load()
+	if more := swept - sum.Purged; more > 0 && !b.sweeps.mayPurge.Load() {
+		if sum.Missing += more; sum.Missing > sum.Takes {
+			b.problem("lost: %d items are gone from queues that %d were purged from", swept, sum.Purged)
+		}
+	}
+	if sum.Purged > maySwept {
+		b.problem("%d items were purged, and only %d can be gone", sum.Purged, maySwept)
+	}
+	if most := b.sweeps.redriven.Load() + b.sweeps.mayRedrive.Load(); sum.Redriven > most {
+		b.problem("%d dead letters are back, and only %d were redriven", sum.Redriven, most)
+	}
+}

@@ -209,7 +209,7 @@ func TestMaxItemsOnSeveralBridges(t *testing.T) {
 		e.StartBridge()
 		wantMetric(t, e.Bridge, "pq_bridges", 2)
 		const limit, pushers, each = 50, 8, 20
-		limits := []string{`{"max_items":50}`, `{"max_bytes":50}`}[len(engine)%2]
+		limits := []string{`{"max_items":50}`, `{"max_bytes":50}`}[len(engine.Name)%2]
 		configured(t, e, "pq.jobs", limits, limits)
 		var wg sync.WaitGroup
 		var pushed atomic.Int64

@@ -27,7 +27,7 @@ func (g *ledger) returnStaged(r returning, value []byte) error {
 	if expired(expires, g.now) {
 		g.tx.Clear(g.l.historyKey(r.id))
 		g.clearExpiry(r.id, expires)
-		g.expireLent(r.id, unique)
+		g.expireLent(&held{id: *r.id, unique: unique, value: value})
 		return nil
 	}
 	taken, err := g.takenUnique(&Item{Message: Message{Unique: unique}})
@@ -58,6 +58,7 @@ func (g *ledger) returnWithoutUnique(r returning, value []byte, expires time.Tim
 		return err
 	}
 	item := &r.whole.item.item
+	g.countRemoved(&held{id: *r.id, message: &item.Message, value: value})
 	item.Unique, h.unique = "", ""
 	g.tx.ClearRange(g.l.metaRange(r.id))
 	g.giveBack(r.id, g.addRest(r.id, &item.Message))

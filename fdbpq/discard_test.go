@@ -63,7 +63,7 @@ func TestDiscardOld(t *testing.T) {
 		f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: fifo, Lease: time.Hour})
 		err := f.apply(opPush(fifo, 0, "e"))[0].Err
 		wantError(f.T, err, fdbpq.ErrFull)
-		if text := fmt.Sprint(err); !strings.Contains(text, "max_items is 2") || !strings.Contains(text, "nothing to discard") {
+		if text := fmt.Sprint(err); !strings.Contains(text, "max_items is 2") || !strings.Contains(text, "nothing would be discarded before it") {
 			f.Error(text)
 		}
 	})

@@ -63,7 +63,7 @@ func TestDiscardOld(t *testing.T) {
 		f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: fifo, Lease: time.Hour})
 		err := f.apply(opPush(fifo, 0, "e"))[0].Err
 		wantError(f.T, err, fdbpq.ErrFull)
-		if text := fmt.Sprint(err); !strings.Contains(text, "max_items is 2") || !strings.Contains(text, "nothing to discard") {
+		if text := fmt.Sprint(err); !strings.Contains(text, "max_items is 2") || !strings.Contains(text, "nothing would be discarded before it") {
 			f.Error(text)
 		}
 	})
@@ -149,11 +149,12 @@ func TestMaxBytesOfQueue(t *testing.T) {
 // right while that goes on. In a caller's transaction, pushes have to be tried again.
 func TestMaxBytesOfLargeQueue(t *testing.T) {
 	const many = 5000
-	for _, q := range []func(*fixture) fdbpq.Target{
-		func(f *fixture) fdbpq.Target { return f.queue("jobs") }, func(f *fixture) fdbpq.Target { return f.fifoQueue("jobs") },
-	} {
+	for _, end := range []fdbpq.End{fdbpq.Front, fdbpq.Back} {
 		f := onMem(t)
-		q := q(f)
+		q := fdbpq.Target(f.fifoQueue("jobs"))
+		if end == fdbpq.Back {
+			q = f.queue("jobs")
+		}
 		var ops []fdbpq.Op
 		for i := range many {
 			op := opPush(q, int64(i%7), "12345")
@@ -163,10 +164,7 @@ func TestMaxBytesOfLargeQueue(t *testing.T) {
 			ops = append(ops, op)
 		}
 		f.apply(ops...)
-		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour}
-		if q == fdbpq.Target(f.queue("jobs")) {
-			lease.End = fdbpq.Back
-		}
+		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, End: end, Lease: time.Hour}
 		early := f.apply(lease, lease, lease)
 		f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 1 << 20 })
 		f.check()

@@ -219,8 +219,10 @@ func (g *ledger) tallyHeld(h *held, delta int64) {
 
 // flush writes the changes of the counters.
 func (g *ledger) flush() error {
-	addToCounter(g.tx, g.l.bytesKey(), g.bytes.delta)
-	g.bytes.delta = 0
+	if g.bytes.delta != 0 {
+		addToCounter(g.tx, g.l.bytesKey(), g.bytes.delta)
+		g.bytes.delta = 0
+	}
 	for state, delta := range g.held {
 		if delta != 0 {
 			addToCounter(g.tx, g.l.stateCounterKey(heldState(state)), delta)

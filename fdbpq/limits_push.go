@@ -250,7 +250,7 @@ func (t *txOps) makeRoom(q *queueOps, group []int) (refused, err error) {
 			return nil, err
 		case next == nil || !q.l.fifo && next.h.id.Priority <= last:
 			t.room, t.moves = room, moves
-			return fmt.Errorf("%w: there is nothing to discard that comes after it and is not leased", refused), nil
+			return fmt.Errorf("%w: nothing would be discarded before it but what is leased", refused), nil
 		case v.read > victimBytes && planned.any() || !t.fits(sweptKeys*len(q.l.itemKey(&next.h.id))):
 			alone := moves == 0
 			t.room, t.moves = room, moves

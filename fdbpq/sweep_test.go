@@ -169,11 +169,8 @@ func TestRedrive(t *testing.T) {
 func TestRedriveExpires(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		now := time.UnixMicro(time.Now().UnixMicro()).UTC()
-		for _, q := range []fdbpq.Target{f.queue("q"), f.fifoQueue("q")} {
-			dead := fdbpq.Target(f.queue("q-dead"))
-			if q != fdbpq.Target(f.queue("q")) {
-				dead = f.fifoQueue("q-dead")
-			}
+		for _, target := range [][2]fdbpq.Target{{f.queue("q"), f.queue("q-dead")}, {f.fifoQueue("q"), f.fifoQueue("q-dead")}} {
+			q, dead := target[0], target[1]
 			for _, ttl := range []time.Duration{0, time.Minute} {
 				f.bury(now, q, "a")
 				f.configure(q, func(s *fdbpq.Settings) { s.TTL = ttl })

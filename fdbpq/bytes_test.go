@@ -195,3 +195,37 @@ func TestBytesWhileCounting(t *testing.T) {
 		}
 	})
 }
+
+// Whoever counts items conflicts with whoever takes one that does not count yet, in whichever order they commit.
+func TestCountingConflicts(t *testing.T) {
+	for _, countsFirst := range []bool{false, true} {
+		f := onMem(t)
+		q := f.queue("jobs")
+		f.fill(q, "a", "b", "c")
+		var txs [2]kv.Transaction
+		for i := range txs {
+			var err error
+			if txs[i], err = f.db.Begin(f.ctx, kv.BeginOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		count, take := txs[0], txs[1]
+		if _, err := q.Configure(count, func(s *fdbpq.Settings) { s.MaxBytes = 100 }); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.PopMin(take); err != nil {
+			t.Fatal(err)
+		}
+		first, second := take, count
+		if countsFirst {
+			first, second = count, take
+		}
+		if _, err := first.Commit().Get(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := second.Commit().Get(); !errors.Is(err, kv.ErrConflict) {
+			t.Errorf("counts first: %v: %v", countsFirst, err)
+		}
+		f.check()
+	}
+}

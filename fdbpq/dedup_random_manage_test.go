@@ -94,6 +94,7 @@ func (r *dedupRun) purge() {
 	if state == fdbpq.AnyState || state == fdbpq.Ready {
 		clear(r.back)
 	}
+	r.check() // before the keys are used again
 }
 
 // redrive sends all dead letters back, without keys and expiry.
@@ -125,4 +126,5 @@ func (r *dedupRun) wantCounts() {
 	if got != want {
 		r.fail("ready, delayed, leased: %d, want %d", got, want)
 	}
+	r.check()
 }

@@ -242,6 +242,7 @@ func (b *Books) End(op *Operation, i Intent) {
 	n := int64(op.Untold())
 	if op.Kind.pops() {
 		b.takes.Add(n)
+		b.keys.take(op.Queue, n)
 	} else {
 		b.fences.Add(n)
 	}

@@ -30,14 +30,14 @@ func (p *page) pushAs(n int, op proof.Operation) {
 	if op.ID == "" {
 		op.ID = "id"
 	}
-	p.ids[op.Value] = op.ID
+	p.ids[op.Value], p.keys[op.Value] = op.ID, op.Unique
 	p.enter(op)
 }
 
 // popItem pops an item with a number, with the id that it has.
 func (p *page) popItem(n int) {
 	value := strconv.Itoa(n)
-	p.enter(proof.Operation{Kind: proof.PopMin, Value: value, ID: cmp.Or(p.ids[value], "id")})
+	p.enter(proof.Operation{Kind: proof.PopMin, Value: value, ID: cmp.Or(p.ids[value], "id"), Unique: p.keys[value]})
 }
 
 // redriven gives item 0 up, sends it back if it is asked for, and pops it there.
@@ -144,6 +144,7 @@ func TestBooksOfManagedItems(t *testing.T) {
 		"redriven and left":       {"in two queues", func(p *page) { p.redriven(done, 1); p.popDead() }},
 		"redriven by nobody":      {"only 0 were redriven", func(p *page) { p.redriven(proof.Done, 0) }},
 		"two with one key":        {"two items with one unique key", func(p *page) { p.pushAs(0, first); p.pushAs(1, second); p.popItem(0); p.popItem(1) }},
+		"a key lost":              {"without its key", func(p *page) { p.pushAs(0, first); p.keys["0"] = ""; p.popItem(0) }},
 		"a key that is not freed": {"not there", func(p *page) { p.pushAs(0, first); p.popItem(0); p.pushAs(1, duplicate) }},
 		"a key that is not freed by expiry": {"not there", func(p *page) {
 			p.pushAs(0, proof.Operation{Unique: "k", ID: "first", TTL: int64(time.Minute)})

@@ -101,6 +101,9 @@ func (r *dedupRun) purge() {
 func (r *dedupRun) redrive() {
 	home := r.q
 	r.q = r.letters
+	if first := r.run(fdbpq.Op{Kind: fdbpq.OpPeek})[0].Item; first.Unique != "" || first.MsgID != "" || !first.Expires.IsZero() {
+		r.fail("a dead letter with keys: %+v", first)
+	}
 	result := r.run(fdbpq.Op{Kind: fdbpq.OpRedrive})[0]
 	r.q = home
 	if result.Err != nil || result.Progress.Done != int64(len(r.dead)) {

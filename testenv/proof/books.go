@@ -270,6 +270,9 @@ func (b *Books) out(op *Operation, item Item) {
 	if e.marks&expiring != 0 && e.expires.to > 0 && millis(op.Call) > e.expires.to+2*b.tolerance {
 		b.problem("expired, and served: %q, at %d ms, by %s", item.Value, e.expires.to, describe(op))
 	}
+	if e.life() > 0 && item.Unique != "" {
+		b.problem("given up, and has a unique key: %q, %q, by %s", item.Value, item.Unique, describe(op))
+	}
 	b.keys.out(e, op, item)
 	switch {
 	case op.Kind.pops():

@@ -141,10 +141,16 @@ func TestBooksOfManagedItems(t *testing.T) {
 			p.redriven(done, 1)
 			p.enter(proof.Operation{Kind: proof.PopMin, Value: "0", ID: "back"})
 		}},
-		"redriven and left":       {"in two queues", func(p *page) { p.redriven(done, 1); p.popDead() }},
-		"redriven by nobody":      {"only 0 were redriven", func(p *page) { p.redriven(proof.Done, 0) }},
-		"two with one key":        {"two items with one unique key", func(p *page) { p.pushAs(0, first); p.pushAs(1, second); p.popItem(0); p.popItem(1) }},
-		"a key lost":              {"without its key", func(p *page) { p.pushAs(0, first); p.keys["0"] = ""; p.popItem(0) }},
+		"redriven and left":  {"in two queues", func(p *page) { p.redriven(done, 1); p.popDead() }},
+		"redriven by nobody": {"only 0 were redriven", func(p *page) { p.redriven(proof.Done, 0) }},
+		"two with one key":   {"two items with one unique key", func(p *page) { p.pushAs(0, first); p.pushAs(1, second); p.popItem(0); p.popItem(1) }},
+		"a key lost":         {"without its key", func(p *page) { p.pushAs(0, first); p.keys["0"] = ""; p.popItem(0) }},
+		"a key of a dead letter": {"has a unique key", func(p *page) {
+			p.push(done)
+			p.lease(1, 1, 9)
+			p.use(proof.Term, 1, done)
+			p.enter(proof.Operation{Queue: "jobs-dead", Kind: proof.PopMin, Value: "0", ID: "letter", Unique: "k"})
+		}},
 		"a key that is not freed": {"not there", func(p *page) { p.pushAs(0, first); p.popItem(0); p.pushAs(1, duplicate) }},
 		"a key that is not freed by expiry": {"not there", func(p *page) {
 			p.pushAs(0, proof.Operation{Unique: "k", ID: "first", TTL: int64(time.Minute)})

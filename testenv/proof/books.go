@@ -242,10 +242,10 @@ func (b *Books) End(op *Operation, i Intent) {
 	n := int64(op.Untold())
 	if op.Kind.pops() {
 		b.takes.Add(n)
-		b.keys.take(op.Queue, n)
 	} else {
 		b.fences.Add(n)
 	}
+	b.keys.take(op, n)
 	for _, item := range op.items() {
 		b.out(op, item)
 	}

@@ -98,6 +98,13 @@ func TestBooksOfManagedItems(t *testing.T) {
 			p.popItem(1)
 		}},
 
+		"expired, and perhaps leased": {"", func(p *page) {
+			p.pushAs(0, proof.Operation{Unique: "k", ID: "first", TTL: int64(time.Minute)})
+			p.enter(proof.Operation{Kind: proof.LeaseMin, Outcome: lost})
+			p.now += minutes
+			p.pushAs(1, duplicate)
+		}},
+
 		"delayed, served at once": {"too early", func(p *page) { p.pushAs(0, delayed); p.popItem(0) }},
 		"delayed, leased at once": {"too early", func(p *page) { p.pushAs(0, delayed); p.lease(1, 1, 0); p.left("jobs", "0") }},
 		"delayed, lost":           {"lost: 0", func(p *page) { p.pushAs(0, delayed); p.now += minutes }},

@@ -14,8 +14,11 @@ type keys struct {
 	mu         sync.Mutex
 	items      map[string]*uniqueItem // by value
 	duplicates []Operation
-	takes      map[string]int64 // by queue: items that pops of unknown outcome may have taken, and so freed their keys for a while
-	without    int64            // sightings of items that have lost their keys
+	// takes has by queue the items that pops of unknown outcome may have taken, and so freed their keys for a while,
+	// mayHold whether leases of unknown outcome may hold items that have expired.
+	takes   map[string]int64
+	mayHold map[string]bool
+	without int64 // sightings of items that have lost their keys
 }
 
 // uniqueItem is an item with a unique key. Times are in nanoseconds.
@@ -29,17 +32,26 @@ type uniqueItem struct {
 	held           bool  // it was leased, so its holder may keep it
 }
 
-// take records that a pop of unknown outcome may have taken items.
-func (k *keys) take(queue string, n int64) {
+// take records that a pop or lease of unknown outcome may have taken n items.
+func (k *keys) take(op *Operation, n int64) {
 	if n == 0 {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.takes == nil {
-		k.takes = map[string]int64{}
+		k.takes, k.mayHold = map[string]int64{}, map[string]bool{}
 	}
-	k.takes[queue] += n
+	if op.Kind.pops() {
+		k.takes[op.Queue] += n
+	} else {
+		k.mayHold[op.Queue] = true
+	}
+}
+
+func (i *uniqueItem) queue() string {
+	queue, _, _ := strings.Cut(i.key, " ")
+	return queue
 }
 
 func keyOf(op *Operation) string { return op.Queue + " " + op.Unique }
@@ -134,7 +146,7 @@ func (k *keys) check(b *Books) (overlaps, takes int64) {
 	for _, i := range k.items {
 		byKey[i.key] = append(byKey[i.key], i)
 		byID[i.id] = i
-		if i.expires > 0 && !i.held {
+		if i.expires > 0 && !i.held && !k.mayHold[i.queue()] {
 			i.gone = min(i.gone, i.expires)
 		}
 	}
@@ -149,9 +161,8 @@ func (k *keys) check(b *Books) (overlaps, takes int64) {
 		}
 	}
 	queues := map[string]bool{}
-	for key, items := range byKey {
-		queue, _, _ := strings.Cut(key, " ")
-		queues[queue] = true
+	for _, items := range byKey {
+		queues[items[0].queue()] = true
 		items = slices.DeleteFunc(items, func(i *uniqueItem) bool { return !i.pushed })
 		slices.SortFunc(items, func(x, y *uniqueItem) int { return cmp.Compare(x.answered, y.answered) })
 		for n, i := range items {

@@ -22,16 +22,13 @@ func (p *pending) undecided() bool {
 // that the ids may be forgotten is left undecided.
 func (w *teller) repeat(undecided []*pending, padding func() int) {
 	nothing := func(*pending) {}
-	for n := 0; n < maxRepeats; n++ {
-		undecided = slices.DeleteFunc(undecided, func(r *pending) bool {
-			return !r.undecided() || time.Since(w.bank.zero).Nanoseconds()-r.op.Call > int64(fdbpq.DefaultDuplicateWindow/2)
-		})
-		if len(undecided) == 0 {
-			return
-		}
+	for n := 0; n < maxRepeats && len(undecided) > 0; n++ {
 		w.line.awaiting.Lock()
 		w.await()
 		w.line.awaiting.Unlock()
+		undecided = slices.DeleteFunc(undecided, func(r *pending) bool {
+			return !r.undecided() || time.Since(w.bank.zero).Nanoseconds()-r.op.Call > int64(fdbpq.DefaultDuplicateWindow/2)
+		})
 		again := make([]pending, len(undecided))
 		for i, r := range undecided {
 			again[i] = pending{op: r.op, once: true}

@@ -94,12 +94,16 @@ func (r *dedupRun) purge() {
 	if state == fdbpq.AnyState || state == fdbpq.Ready {
 		clear(r.back)
 	}
+	r.check() // before the keys are used again
 }
 
 // redrive sends all dead letters back, without keys and expiry.
 func (r *dedupRun) redrive() {
 	home := r.q
 	r.q = r.letters
+	if first := r.run(fdbpq.Op{Kind: fdbpq.OpPeek})[0].Item; first.Unique != "" || first.MsgID != "" || !first.Expires.IsZero() {
+		r.fail("a dead letter with keys: %+v", first)
+	}
 	result := r.run(fdbpq.Op{Kind: fdbpq.OpRedrive})[0]
 	r.q = home
 	if result.Err != nil || result.Progress.Done != int64(len(r.dead)) {
@@ -125,4 +129,5 @@ func (r *dedupRun) wantCounts() {
 	if got != want {
 		r.fail("ready, delayed, leased: %d, want %d", got, want)
 	}
+	r.check()
 }

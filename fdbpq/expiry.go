@@ -15,7 +15,8 @@ import (
 // frees its unique key, if it has one, without reading the ("m") keys.
 // While it is held, its record says when it expires; a delayed item falls due then, at the latest.
 // A leased one expires when its lease ends: whoever holds it may still acknowledge it. Staged pops,
-// which need not know what they move, leave the entry where it is.
+// which need not know what they move, leave the entry where it is, and write it again if the item comes back: see
+// staged_return.go.
 //
 // A pop or lease that meets an expired item all the same, because its transaction had no room for all
 // that was due, removes it as well, and goes on to the next.

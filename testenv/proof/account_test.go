@@ -90,6 +90,8 @@ type bank struct {
 	unique []string // those whose items have unique keys
 	purged []string
 	dead   []string // dead-letter queues
+
+	redriven []string // those that are redriven
 }
 
 // run puts load on the system until enough operations are done, and closes the books.
@@ -107,6 +109,9 @@ func (b *bank) run() {
 	b.purged = []string{"a-purged", "fifo-purged"}
 	for _, name := range b.living() {
 		b.dead = append(b.dead, name+"-dead")
+		if !movesItems(name) && !slices.Contains(b.purged, name) {
+			b.redriven = append(b.redriven, name+"-dead")
+		}
 	}
 	b.strikes = make(chan struct{}, 1)
 	var running sync.WaitGroup

@@ -15,7 +15,7 @@ type Balance struct {
 func (b Balance) String() string {
 	return fmt.Sprintf("%d items; missing %d, and unanswered pops may have taken %d; stored again %d; delivered more than once %d; "+
 		"fences of no known lease %d, and unanswered operations may have used %d; dead letters %d, redriven %d; purged %d, expired or purged %d; "+
-		"unique keys: %d items, %d duplicates, %d two at once; sent to nobody while nothing was broken %d",
+		"unique keys: %d items, %d duplicates, two at once, or without, %d; sent to nobody while nothing was broken %d",
 		b.Items, b.Missing, b.Takes, b.Again, b.Redelivered, b.Fences, b.MayFences, b.Buried, b.Redriven, b.Purged, b.Vanished,
 		b.Keys, b.Duplicates, b.Overlaps, b.Gone)
 }
@@ -62,8 +62,9 @@ func (b *Books) Close(at int64) (Balance, error) {
 	if sum.Fences > sum.MayFences {
 		b.problem("%d fences are of no known lease, and only %d operations can have used one", sum.Fences, sum.MayFences)
 	}
-	if sum.Overlaps = b.keys.check(b); sum.Overlaps > sum.Takes {
-		b.problem("two items with one unique key, %d times, and only %d pops can have freed a key for a while", sum.Overlaps, sum.Takes)
+	var takes int64
+	if sum.Overlaps, takes = b.keys.check(b); sum.Overlaps > takes {
+		b.problem("two items with one unique key, or one without its key, %d times, and only %d pops can have freed a key for a while", sum.Overlaps, takes)
 	}
 	return sum, b.Problems()
 }

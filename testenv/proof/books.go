@@ -245,6 +245,7 @@ func (b *Books) End(op *Operation, i Intent) {
 	} else {
 		b.fences.Add(n)
 	}
+	b.keys.take(op, n)
 	for _, item := range op.items() {
 		b.out(op, item)
 	}
@@ -268,6 +269,9 @@ func (b *Books) out(op *Operation, item Item) {
 	b.identify(e, item.ID, millis(op.Call))
 	if e.marks&expiring != 0 && e.expires.to > 0 && millis(op.Call) > e.expires.to+2*b.tolerance {
 		b.problem("expired, and served: %q, at %d ms, by %s", item.Value, e.expires.to, describe(op))
+	}
+	if e.life() > 0 && item.Unique != "" {
+		b.problem("given up, and has a unique key: %q, %q, by %s", item.Value, item.Unique, describe(op))
 	}
 	b.keys.out(e, op, item)
 	switch {

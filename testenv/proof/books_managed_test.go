@@ -30,14 +30,14 @@ func (p *page) pushAs(n int, op proof.Operation) {
 	if op.ID == "" {
 		op.ID = "id"
 	}
-	p.ids[op.Value] = op.ID
+	p.ids[op.Value], p.keys[op.Value] = op.ID, op.Unique
 	p.enter(op)
 }
 
 // popItem pops an item with a number, with the id that it has.
 func (p *page) popItem(n int) {
 	value := strconv.Itoa(n)
-	p.enter(proof.Operation{Kind: proof.PopMin, Value: value, ID: cmp.Or(p.ids[value], "id")})
+	p.enter(proof.Operation{Kind: proof.PopMin, Value: value, ID: cmp.Or(p.ids[value], "id"), Unique: p.keys[value]})
 }
 
 // redriven gives item 0 up, sends it back if it is asked for, and pops it there.
@@ -98,6 +98,13 @@ func TestBooksOfManagedItems(t *testing.T) {
 			p.popItem(1)
 		}},
 
+		"expired, and perhaps leased": {"", func(p *page) {
+			p.pushAs(0, proof.Operation{Unique: "k", ID: "first", TTL: int64(time.Minute)})
+			p.enter(proof.Operation{Kind: proof.LeaseMin, Outcome: lost})
+			p.now += minutes
+			p.pushAs(1, duplicate)
+		}},
+
 		"delayed, served at once": {"too early", func(p *page) { p.pushAs(0, delayed); p.popItem(0) }},
 		"delayed, leased at once": {"too early", func(p *page) { p.pushAs(0, delayed); p.lease(1, 1, 0); p.left("jobs", "0") }},
 		"delayed, lost":           {"lost: 0", func(p *page) { p.pushAs(0, delayed); p.now += minutes }},
@@ -141,9 +148,16 @@ func TestBooksOfManagedItems(t *testing.T) {
 			p.redriven(done, 1)
 			p.enter(proof.Operation{Kind: proof.PopMin, Value: "0", ID: "back"})
 		}},
-		"redriven and left":       {"in two queues", func(p *page) { p.redriven(done, 1); p.popDead() }},
-		"redriven by nobody":      {"only 0 were redriven", func(p *page) { p.redriven(proof.Done, 0) }},
-		"two with one key":        {"two items with one unique key", func(p *page) { p.pushAs(0, first); p.pushAs(1, second); p.popItem(0); p.popItem(1) }},
+		"redriven and left":  {"in two queues", func(p *page) { p.redriven(done, 1); p.popDead() }},
+		"redriven by nobody": {"only 0 were redriven", func(p *page) { p.redriven(proof.Done, 0) }},
+		"two with one key":   {"two items with one unique key", func(p *page) { p.pushAs(0, first); p.pushAs(1, second); p.popItem(0); p.popItem(1) }},
+		"a key lost":         {"without its key", func(p *page) { p.pushAs(0, first); p.keys["0"] = ""; p.popItem(0) }},
+		"a key of a dead letter": {"has a unique key", func(p *page) {
+			p.push(done)
+			p.lease(1, 1, 9)
+			p.use(proof.Term, 1, done)
+			p.enter(proof.Operation{Queue: "jobs-dead", Kind: proof.PopMin, Value: "0", ID: "letter", Unique: "k"})
+		}},
 		"a key that is not freed": {"not there", func(p *page) { p.pushAs(0, first); p.popItem(0); p.pushAs(1, duplicate) }},
 		"a key that is not freed by expiry": {"not there", func(p *page) {
 			p.pushAs(0, proof.Operation{Unique: "k", ID: "first", TTL: int64(time.Minute)})

@@ -18,7 +18,8 @@ type page struct {
 	books *proof.Books
 	now   int64
 
-	ids map[string]string // by value; "id" unless said otherwise
+	ids  map[string]string // by value; "id" unless said otherwise
+	keys map[string]string // unique keys by value
 }
 
 func (p *page) enter(op proof.Operation) {
@@ -112,7 +113,7 @@ type bookTest struct {
 }
 
 func (test *bookTest) run(t *testing.T) {
-	p := &page{T: t, books: proof.NewBooks(0), ids: map[string]string{}}
+	p := &page{T: t, books: proof.NewBooks(0), ids: map[string]string{}, keys: map[string]string{}}
 	test.write(p)
 	_, err := p.books.Close(p.now / 1e6)
 	if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {

@@ -207,7 +207,7 @@ func (c *caller) ask(ctx context.Context, op *proof.Operation, m client.Message)
 	if err != nil {
 		return err
 	}
-	op.ID = item.ID
+	op.ID, op.Unique = item.ID, item.Unique
 	op.Value, err = unpad(item)
 	return err
 }

@@ -154,7 +154,7 @@ type Operation struct {
 	Snooze bool  `json:"snooze,omitempty"`
 	// TTL is after how long the item of a Push expires; 0 is never.
 	TTL int64 `json:"ttl,omitempty"`
-	// Unique is the unique key of a Push.
+	// Unique is the unique key of a Push, or that of the item of a pop without a Batch.
 	Unique string `json:"unique,omitempty"`
 	// Moved is the id that a Move gave its item.
 	Moved string `json:"moved,omitempty"`
@@ -189,7 +189,7 @@ func (o *Operation) items() []Item {
 		return nil
 	}
 	if o.Outcome == Done && len(o.Items) == 0 && (o.Kind.pops() || o.Kind.peeks()) {
-		return []Item{{Value: o.Value, ID: o.ID}}
+		return []Item{{Value: o.Value, ID: o.ID, Unique: o.Unique}}
 	}
 	return o.Items
 }
@@ -209,6 +209,7 @@ func (o *Operation) Untold() int {
 type Item struct {
 	Value      string `json:"value"`
 	ID         string `json:"id"`
+	Unique     string `json:"unique,omitempty"`
 	Fence      int64  `json:"fence,omitempty"`
 	Deliveries int64  `json:"deliveries,omitempty"`
 	// Until is when the lease is over, by the clock of the bridge that gave it.

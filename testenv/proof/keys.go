@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -13,6 +14,11 @@ type keys struct {
 	mu         sync.Mutex
 	items      map[string]*uniqueItem // by value
 	duplicates []Operation
+	// takes has by queue the items that pops of unknown outcome may have taken, and so freed their keys for a while,
+	// mayHold whether leases of unknown outcome may hold items that have expired.
+	takes   map[string]int64
+	mayHold map[string]bool
+	without int64 // sightings of items that have lost their keys
 }
 
 // uniqueItem is an item with a unique key. Times are in nanoseconds.
@@ -24,6 +30,28 @@ type uniqueItem struct {
 	gone           int64 // from then on it cannot have been there
 	expires        int64 // at the latest; 0 if it never does
 	held           bool  // it was leased, so its holder may keep it
+}
+
+// take records that a pop or lease of unknown outcome may have taken n items.
+func (k *keys) take(op *Operation, n int64) {
+	if n == 0 {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.takes == nil {
+		k.takes, k.mayHold = map[string]int64{}, map[string]bool{}
+	}
+	if op.Kind.pops() {
+		k.takes[op.Queue] += n
+	} else {
+		k.mayHold[op.Queue] = true
+	}
+}
+
+func (i *uniqueItem) queue() string {
+	queue, _, _ := strings.Cut(i.key, " ")
+	return queue
 }
 
 func keyOf(op *Operation) string { return op.Queue + " " + op.Unique }
@@ -70,6 +98,9 @@ func (k *keys) out(e *entry, op *Operation, item Item) {
 	case i == nil:
 	case e.life() > 0: // without its key
 		i.gone = min(i.gone, op.Return)
+	case op.Queue+" "+item.Unique != i.key:
+		k.without++
+		i.id, i.gone = item.ID, min(i.gone, op.Return)
 	default:
 		i.id, i.there = item.ID, max(i.there, op.Call)
 		if op.Kind.pops() {
@@ -106,16 +137,16 @@ func (k *keys) left(e *entry, value string) {
 	}
 }
 
-// check returns how many items were there while another one with their key was, for certain. It adds problems for
-// pushes that were duplicates of nothing.
-func (k *keys) check(b *Books) (overlaps int64) {
+// check returns how many items were there while another one with their key was, for certain, or had lost their
+// keys, and how many pops can have freed a key for a while. It adds problems for pushes that were duplicates of nothing.
+func (k *keys) check(b *Books) (overlaps, takes int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	byKey, byID := map[string][]*uniqueItem{}, map[string]*uniqueItem{}
 	for _, i := range k.items {
 		byKey[i.key] = append(byKey[i.key], i)
 		byID[i.id] = i
-		if i.expires > 0 && !i.held {
+		if i.expires > 0 && !i.held && !k.mayHold[i.queue()] {
 			i.gone = min(i.gone, i.expires)
 		}
 	}
@@ -129,7 +160,9 @@ func (k *keys) check(b *Books) (overlaps int64) {
 			b.problem("a duplicate of an item that is not there: %s is told %s: %+v", describe(&op), op.ID, i)
 		}
 	}
+	queues := map[string]bool{}
 	for _, items := range byKey {
+		queues[items[0].queue()] = true
 		items = slices.DeleteFunc(items, func(i *uniqueItem) bool { return !i.pushed })
 		slices.SortFunc(items, func(x, y *uniqueItem) int { return cmp.Compare(x.answered, y.answered) })
 		for n, i := range items {
@@ -143,5 +176,8 @@ func (k *keys) check(b *Books) (overlaps int64) {
 			}
 		}
 	}
-	return overlaps
+	for queue := range queues {
+		takes += k.takes[queue]
+	}
+	return overlaps + k.without, takes
 }

@@ -151,7 +151,7 @@ func (c *caller) popBatch(ctx context.Context, q handle, op *proof.Operation) er
 	for _, item := range items {
 		value, torn := unpad(item)
 		err = errors.Join(torn, err)
-		op.Items = append(op.Items, proof.Item{Value: value, ID: item.ID})
+		op.Items = append(op.Items, proof.Item{Value: value, ID: item.ID, Unique: item.Unique})
 	}
 	return err
 }
@@ -166,7 +166,7 @@ func (c *caller) got(op *proof.Operation, list ...*client.Delivery) (err error) 
 			malformed = fmt.Errorf("%w: the token of %s: %q: %v", errTorn, d.ID, subject, malformed)
 		}
 		err = errors.Join(err, torn, malformed)
-		item := proof.Item{Value: value, ID: d.ID, Fence: token.Fence, Deliveries: d.Deliveries, Until: c.since(d.Until)}
+		item := proof.Item{Value: value, ID: d.ID, Unique: d.Unique, Fence: token.Fence, Deliveries: d.Deliveries, Until: c.since(d.Until)}
 		op.Items = append(op.Items, item)
 		c.fresh = append(c.fresh, &grip{Delivery: d, queue: op.Queue, item: item, back: back(op.Kind), wait: op.Wait})
 	}

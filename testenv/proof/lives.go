@@ -11,7 +11,8 @@ import (
 // another id, where its account begins anew with the mark back. It is not given up once more then. So an item
 // has up to three lives, 0 to 2. Operations of an earlier life may be entered after that of a later one.
 //
-// In queues that are redriven, no items are moved, so that an id says which life it is of.
+// In queues to which items are redriven none are moved, so that an id says which life it is of, and none are purged, so that
+// an item that was redriven must be there.
 
 // lives are the marks that say in which of the queues an item may be.
 const lives = mayBury | buried | dead | back

@@ -100,8 +100,8 @@ func (w *teller) burst(requests []pending) {
 			w.end(&r.op, r.intent)
 			w.remember(&r.op)
 		})
+	w.repeat(slices.Clone(undecided), padding)
 	for _, r := range undecided {
-		w.repeat(r, padding)
 		w.end(&r.op, r.intent)
 	}
 }

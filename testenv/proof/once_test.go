@@ -1,7 +1,11 @@
 package proof_test
 
 import (
+	"slices"
+	"time"
+
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
@@ -13,20 +17,29 @@ func (p *pending) undecided() bool {
 	return p.once && (p.op.Outcome == proof.Unknown || p.op.Outcome == proof.Lost)
 }
 
-// repeat sends a push with message ids again until its outcome is known: it has happened once, whether it was this
-// time or before. The books find an item that is there twice, or not at all.
-func (w *teller) repeat(r *pending, padding func() int) {
+// repeat sends pushes with message ids again until their outcomes are known: each has happened once, whether it was
+// this time or before. The books find an item that is there twice, or not at all. What takes so long on a busy machine
+// that the ids may be forgotten is left undecided.
+func (w *teller) repeat(undecided []*pending, padding func() int) {
 	nothing := func(*pending) {}
-	for n := 0; n < maxRepeats && r.undecided(); n++ {
+	for n := 0; n < maxRepeats && len(undecided) > 0; n++ {
 		w.line.awaiting.Lock()
 		w.await()
 		w.line.awaiting.Unlock()
-		again := []pending{{op: r.op, once: true}}
+		undecided = slices.DeleteFunc(undecided, func(r *pending) bool {
+			return !r.undecided() || time.Since(w.bank.zero).Nanoseconds()-r.op.Call > int64(fdbpq.DefaultDuplicateWindow/2)
+		})
+		again := make([]pending, len(undecided))
+		for i, r := range undecided {
+			again[i] = pending{op: r.op, once: true}
+		}
 		w.sendAll(again, padding, nothing, nothing)
-		if again[0].op.Outcome == proof.Done {
-			again[0].op.Call = r.op.Call
-			r.op = again[0].op
-			w.outcomes["done when repeated"]++
+		for i, r := range undecided {
+			if again[i].op.Outcome == proof.Done {
+				again[i].op.Call = r.op.Call
+				r.op = again[i].op
+				w.outcomes["done when repeated"]++
+			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -59,6 +60,9 @@ func TestJetStreamPublish(t *testing.T) {
 	case <-ctx.Done():
 		t.Error("PublishAsync: no reply")
 	}
+	ack, err = js.Publish(ctx, "pq.later.push", []byte("g"), jetstream.WithScheduleAt(time.Now().Add(time.Hour)))
+	check("schedule", "later", ack, err)
+	refused(t, e, 404, "pq.later.pop.min", nil, nil)
 	for _, want := range []string{"a", "b", "c", "d", "e", "f"} {
 		m := ok(t, e, "pq.jobs.pop.min", nil, "")
 		if string(m.Data) != want || m.Header.Get(subjects.HeaderExpectedStream) != "" {

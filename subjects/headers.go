@@ -163,6 +163,8 @@ func WhyRefused(name string) string {
 		return "queues have no batches of JetStream: push many items with push.batch or enqueue.batch"
 	case strings.EqualFold(name, "Nats-Rollup"):
 		return "a push never removes other items: leave it out"
+	case hasPrefixFold(name, HeaderSchedule+"-"):
+		return "a delayed item comes back to its own queue, once: leave it out, Nats-Schedule alone delays it"
 	default:
 		return "NATS servers act on it, and would on the reply that returns the item: leave it out"
 	}

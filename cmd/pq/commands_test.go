@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +60,22 @@ func TestValuesAreKeptByteForByte(t *testing.T) {
 		c.ok(value, "push", "bytes")
 		if got := c.ok("", "pop", "bytes"); got != value {
 			t.Errorf("popped %q, want %q", got, value)
+		}
+	}
+}
+
+// The line says all that is known of the item, and nothing else.
+func TestJSONOfPush(t *testing.T) {
+	c, _ := newCLI(t)
+	for _, kind := range []struct{ flag, priority string }{{"--fifo=false", `"priority":0`}, {"--fifo", ""}} {
+		once := []string{"push", "jobs", "text", kind.flag, "-H", "Pq-Unique:key", "--json"}
+		first, again := c.ok("", once...), c.ok("", once...)
+		want := regexp.MustCompile(`^\{"queue":"jobs","id":"[^"]+"` + strings.TrimSuffix(","+kind.priority, ",") + `\}\n$`)
+		if !want.MatchString(first) {
+			t.Errorf("%s: got %s, want %v", kind.flag, first, want)
+		}
+		if want := strings.TrimSuffix(first, "}\n") + `,"duplicate":true}` + "\n"; again != want {
+			t.Errorf("%s: the duplicate is %s, want %s", kind.flag, again, want)
 		}
 	}
 }

@@ -155,15 +155,18 @@ func (p *push) takePriority(cmd *cobra.Command, texts []string) error {
 
 // pushed is an item in the queue, as --json prints it.
 type pushed struct {
-	Line int `json:"line,omitempty"` // with --lines, from 1
-	subjects.Pushed
+	Line      int    `json:"line,omitempty"` // with --lines, from 1
+	Queue     string `json:"queue"`
+	ID        string `json:"id"`
+	Priority  *int64 `json:"priority,omitempty"` // nil in a FIFO queue
+	Duplicate bool   `json:"duplicate,omitempty"`
 }
 
 // print prints an acknowledged push; line is 0 without --lines.
 func (p *push) print(out io.Writer, line int, ack client.PushAck) error {
 	var err error
 	if p.json {
-		stored := pushed{line, subjects.Pushed{Queue: ack.Queue, ID: ack.ID}}
+		stored := pushed{Line: line, Queue: ack.Queue, ID: ack.ID, Duplicate: ack.Duplicate}
 		if !p.fifo {
 			stored.Priority = &ack.Priority
 		}

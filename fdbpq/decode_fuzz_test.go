@@ -308,11 +308,14 @@ func FuzzStore(f *testing.F) {
 	f.Add(uint8(9), msgID, over.encode(), uint8(10), suffix(l.msgIDEndKey(now, "id")), over.encode(), uint8(11), unique, encodeID(&id), false)
 	f.Add(uint8(9), msgID, []byte("?"), uint8(10), msgID, []byte("?"), uint8(11), unique, []byte("?"), true)
 	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, encodeMeta(&Message{MsgID: "id", Unique: "key"}), uint8(11), unique, encodeID(&id), false)
+	limited := (&Settings{MaxBytes: 5, MaxItems: 2, Discard: DiscardOld}).encode()
+	f.Add(uint8(0), item, []byte("value"), uint8(8), []byte{}, limited, uint8(12), suffix(l.countedKey()), []byte{countedTo, 0x15}, false)
+	f.Add(uint8(1), meta, []byte("?"), uint8(8), []byte{}, limited, uint8(12), []byte{}, []byte("?"), true)
 	f.Fuzz(func(t *testing.T, where1 uint8, key1, value1 []byte, where2 uint8, key2, value2 []byte, where3 uint8, key3, value3 []byte, fifo bool) {
 		tx := beginFuzz(t)
 		l := fuzzLayout(fifo, RawValues)
 		places := []string{kindItem, kindMeta, kindCounter, kindRequest, kindAnswer, kindDue, kindHeld, kindHistory, kindConfig,
-			kindMsgID, kindMsgIDEnd, kindUnique,
+			kindMsgID, kindMsgIDEnd, kindUnique, kindBytes,
 		}
 		for _, pair := range []struct {
 			where      uint8
@@ -328,11 +331,11 @@ func FuzzStore(f *testing.F) {
 }
 
 // exercise runs every operation on a queue with arbitrary contents. Each succeeds, or returns
-// ErrEmpty, ErrLeaseLost or ErrCorrupt.
+// ErrEmpty, ErrLeaseLost, ErrSettings, ErrFull or ErrCorrupt.
 func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time, token *Token) {
 	t.Helper()
 	allowed := func(what string, err error) {
-		if err != nil && !errors.Is(err, ErrEmpty) && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrLeaseLost) && !errors.Is(err, ErrSettings) {
+		if err != nil && !errors.Is(err, ErrEmpty) && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrLeaseLost) && !errors.Is(err, ErrSettings) && !errors.Is(err, ErrFull) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
@@ -349,7 +352,7 @@ func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time, token *
 			{Kind: OpExtend}, {Kind: OpPush}, {Kind: OpLease}, {Kind: OpNak}, {Kind: OpPop}, {Kind: OpPop, End: Back},
 			{Kind: OpPeek}, {Kind: OpPeek, End: Back}, {Kind: OpLen}, {Kind: OpLease, End: Back}, {Kind: OpAck},
 			{Kind: OpSettings}, {Kind: OpNak, Delay: Backoff, Reason: "no"}, {Kind: OpLease}, {Kind: OpTerm},
-			{Kind: OpConfigure, Configure: func(s *Settings) { s.MaxDeliver++; s.MaxBytes = 1 - min(s.MaxBytes, 1); s.Discard = DiscardOld }},
+			{Kind: OpConfigure, Configure: func(s *Settings) { s.MaxDeliver++; s.MaxBytes = 15 - min(s.MaxBytes, 15); s.Discard = DiscardOld }},
 		} {
 			if l.fifo && op.End == Back {
 				continue

@@ -278,12 +278,12 @@ func (t *txOps) tooMany(q *queueOps, refused error, alone bool) error {
 	return fmt.Errorf("%w: more would have to be discarded than a transaction has room for", refused)
 }
 
+// discards reports whether items may be discarded for pushes.
+func (p *pushLimits) discards() bool { return p.settings != nil && p.settings.Discard == DiscardOld }
+
 // notePushedVictim records an item of this transaction's own, for pushes that come after it. The time is until
 // when it is delayed.
 func (q *queueOps) notePushedVictim(id ID, m Message, until time.Time) {
-	if s := q.limits.settings; s == nil || s.Discard != DiscardOld {
-		return
-	}
 	h := &held{id: id, expires: m.Expires, unique: m.Unique}
 	if !until.IsZero() {
 		h = newDelayed(&id, &m, until, nil)

@@ -125,12 +125,16 @@ func (t *txOps) pushOne(q *queueOps, i int, settings *Settings, next map[int64]i
 	q.dedup.pushed(&q.ledger, &id, &m)
 	if until := op.heldUntil(t.now); !until.IsZero() {
 		q.ledger.addDelayed(&id, &m, until)
-		q.notePushedVictim(id, m, until)
+		if q.limits.discards() {
+			q.notePushedVictim(id, m, until)
+		}
 		result.NextDue = until
 		return
 	}
 	q.ledger.add(&id, &m)
-	q.notePushedVictim(id, m, time.Time{})
+	if q.limits.discards() {
+		q.notePushedVictim(id, m, time.Time{})
+	}
 	if q.pushed != nil {
 		q.pushed[id] = struct{}{}
 	}

@@ -29,7 +29,6 @@ type metrics struct {
 	forwarded     prometheus.Counter
 	deliveries    prometheus.Counter
 	redeliveries  prometheus.Counter
-	expired       prometheus.Counter
 	items         *prometheus.HistogramVec
 	refused       map[error]prometheus.Counter
 }
@@ -61,7 +60,6 @@ func newMetrics(b *Bridge) *metrics {
 			"Pops forwarded to the bridge that owns their queue."),
 		deliveries:   counter("pq_deliveries_total", "Items delivered with a lease."),
 		redeliveries: counter("pq_redeliveries_total", "The same of items that were delivered before."),
-		expired:      counter("pq_expired_total", "Items that were removed because they had expired."),
 		items: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "pq_request_items", Help: "Items in each request for several, by operation.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 13), // 1 to 4096
@@ -82,7 +80,7 @@ func newMetrics(b *Bridge) *metrics {
 	}
 	m.registry.MustRegister(
 		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.lostItems, m.replyFailures, m.natsErrors, m.forwarded,
-		m.deliveries, m.redeliveries, m.expired, m.items, givenBack, refused,
+		m.deliveries, m.redeliveries, m.items, givenBack, refused,
 		gauge("pq_pending_requests", "Requests that wait or run.", func() float64 { n, _ := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { _, n := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_waiters", "Pops that wait for items.", func() float64 { return float64(b.dispatcher.Waiters()) }),
@@ -92,6 +90,12 @@ func newMetrics(b *Bridge) *metrics {
 			func() float64 { return float64(b.router.stats().affinitySubjects) }),
 		gauge("pq_nats_connected", "1 if connected to NATS.", b.isConnected),
 		gauge("pq_serving", "1 if subscribed to requests.", b.isServing),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "pq_expired_total", Help: "Items that were removed because they had expired.",
+		}, func() float64 { return float64(b.dispatcher.Expired()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "pq_sweeps_total", Help: "Transactions that did what had fallen due in queues that nobody asked.",
+		}, func() float64 { return float64(b.dispatcher.Sweeper().Sweeps()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "pq_dropped_total", Help: "Messages dropped by the NATS client because the bridge fell behind.",
 		}, b.dropped),

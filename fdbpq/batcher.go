@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -33,6 +34,9 @@ type Batcher struct {
 	receipts tuple.Subspace // of this Batcher
 	now      func() time.Time
 	catchUps time.Duration // see LimitCatchUp
+
+	expired atomic.Int64 // items removed so far because they had expired
+	tallies atomic.Int64 // made so far; their receipts have negative numbers
 
 	batchCount int64         // batches started
 	nextCounts countsByQueue // the counts after those of the newest batch, if its first attempt commits
@@ -199,11 +203,12 @@ type Pending struct {
 	popped   []takenItem // by the attempt that gave results
 	reached  []QueueName // the same
 	expired  int64       // the same
-	caughtUp caughtUp
-	late     []*layout // queues where more is due than there was time for
-	caught   []*layout // queues where what was due has come back
-	listed   []*layout // queues that it found in the list of queues, or added
-	readFrom time.Time // when it began to read, at the latest
+	caughtUp CaughtUp
+	ahead    []QueueAhead // of all attempts
+	late     []*layout    // queues where more is due than there was time for
+	caught   []*layout    // queues where what was due has come back
+	listed   []*layout    // queues that it found in the list of queues, or added
+	readFrom time.Time    // when it began to read, at the latest
 	err      error
 }
 
@@ -318,9 +323,9 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 	}
 	if behind := applied.behind(); len(behind) > 0 {
 		tx.Cancel()
-		late, c, err := catchUp(p.ctx, p.batcher.db, behind, p.batcher.now(), p.batcher.catchUps)
-		p.caughtUp.reached = append(p.caughtUp.reached, c.reached...)
-		p.caughtUp.expired += c.expired
+		late, c, err := p.batcher.catchUp(p.ctx, behind)
+		p.caughtUp.DeadLetters = append(p.caughtUp.DeadLetters, c.DeadLetters...)
+		p.ahead = append(p.ahead, c.Ahead...)
 		p.late, p.caught = append(p.late, late...), append(p.caught, behind...)
 		if err != nil {
 			return nil, err
@@ -328,6 +333,19 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 		return p.runOps(minCounts)
 	}
 	return &openAttempt{tx, since, applied}, nil
+}
+
+// catchUp brings back what is due in queues, before a batch.
+func (b *Batcher) catchUp(ctx context.Context, behind []*layout) (late []*layout, c CaughtUp, err error) {
+	t := &tally{db: b.db, receipt: b.receipts.Pack(tuple.Tuple{-b.tallies.Add(1)})}
+	late, c, err = catchUp(ctx, t, behind, b.now(), b.catchUps)
+	b.expired.Add(c.Expired)
+	if t.used {
+		b.mu.Lock()
+		b.mu.obsolete = append(b.mu.obsolete, t.receipt)
+		b.mu.Unlock()
+	}
+	return late, c, err
 }
 
 func (p *Pending) transaction() (kv.Transaction, error) {
@@ -339,6 +357,9 @@ func (p *Pending) transaction() (kv.Transaction, error) {
 func (p *Pending) startCommit(a *openAttempt) countsByQueue {
 	p.results, p.popped, p.wrote, p.reached, p.expired = a.results, a.popped, a.wrote, a.dead.reached(), a.expired
 	p.listed, p.readFrom = a.listed, a.readFrom
+	for _, q := range a.queues {
+		p.ahead = q.ledger.appendAhead(p.ahead)
+	}
 	p.attempts++
 	if p.wrote || len(p.unknown) > 0 {
 		p.wrote = true
@@ -361,6 +382,7 @@ func (p *Pending) complete(err error) {
 	b := p.batcher
 	if err == nil {
 		p.noteListed()
+		b.expired.Add(p.expired)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -382,9 +404,11 @@ func (p *Pending) complete(err error) {
 	if !kv.MaybeCommitted(err) {
 		p.err = fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)
 	}
-	u := unsettled{p.receipt, map[int64][]takenItem{noAttempt: restoresOf(p.ops)}}
+	u := unsettled{
+		receipt: p.receipt, restore: map[int64][]takenItem{noAttempt: restoresOf(p.ops)}, expired: map[int64]int64{}, gone: map[int64]int64{},
+	}
 	for _, a := range p.unknown {
-		u.restore[a.number] = a.popped
+		u.restore[a.number], u.expired[a.number] = a.popped, a.expired
 	}
 	b.mu.unsettled = append(b.mu.unsettled, u)
 }
@@ -394,19 +418,19 @@ func (p *Pending) complete(err error) {
 // without need. Call it after Wait, also after an error.
 func (p *Pending) DeadLetters() []QueueName {
 	if p.err != nil {
-		return p.caughtUp.reached
+		return p.caughtUp.DeadLetters
 	}
-	return slices.Concat(p.caughtUp.reached, p.reached)
+	return slices.Concat(p.caughtUp.DeadLetters, p.reached)
 }
 
-// Expired returns how many items were removed because they had expired. Call it after Wait, also after
-// an error.
-func (p *Pending) Expired() int64 {
-	if p.err != nil {
-		return p.caughtUp.expired
-	}
-	return p.caughtUp.expired + p.expired
-}
+// Ahead returns what falls due of what the batch has written, or may have written. Queues may be named more
+// than once. Call it after Wait, also after an error.
+func (p *Pending) Ahead() []QueueAhead { return p.ahead }
+
+// Expired returns how many items batches have removed so far because they had expired. It counts each item
+// once, also if the store did not say whether a batch committed, as soon as that is settled. It may be
+// called at any time.
+func (b *Batcher) Expired() int64 { return b.expired.Load() }
 
 // noteListed records which queues are in the list of queues, now that the batch that found
 // or put them there is durable.

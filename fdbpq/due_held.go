@@ -2,10 +2,7 @@ package fdbpq
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -158,62 +155,4 @@ func (d *dueHeld) fail(err error) error {
 	}
 	d.due.err = err
 	return nil
-}
-
-// catchUp brings back what is due in queues where more is due than one transaction with
-// other operations brings back, until that takes longer than limit, if it is not 0. It returns
-// the queues where more may be due then, and those that got dead letters, also with an error.
-func catchUp(ctx context.Context, db kv.Database, behind []*layout, now time.Time, limit time.Duration) (late []*layout, c caughtUp, err error) {
-	start := time.Now()
-	for len(behind) > 0 {
-		var expired int64
-		behind, err = kv.TransactIdempotent(ctx, shrinking{db}, func(tx kv.Transaction) ([]*layout, error) {
-			left, once, err := catchUpOnce(tx, behind, now)
-			c.reached = append(c.reached, once.reached...) // also of an attempt that may have committed
-			expired = once.expired
-			return left, err
-		})
-		if err == nil {
-			c.expired += expired
-		}
-		if kv.MaybeCommitted(err) { // this transaction, not the batch
-			err = ctx.Err()
-		}
-		if err != nil {
-			return behind, c, fmt.Errorf("bringing back what is due: %w", err)
-		}
-		if limit > 0 && time.Since(start) >= limit {
-			break
-		}
-	}
-	return behind, c, nil
-}
-
-// caughtUp is what transactions before that of a batch have done.
-type caughtUp struct {
-	reached []QueueName // that got dead letters
-	expired int64       // items
-}
-
-// catchUpOnce brings back what one transaction has room for, and returns the queues where more
-// may be due, and those that got dead letters.
-func catchUpOnce(tx kv.Transaction, queues []*layout, now time.Time) (behind []*layout, c caughtUp, err error) {
-	dues := make([]*due, len(queues))
-	dead := burials{tx: tx, now: now}
-	for i, l := range queues {
-		dues[i] = &due{ledger: &ledger{tx: tx, l: l, now: now}, dead: &dead, page: catchUpPage}
-	}
-	if err := bringBackUpTo(catchUpBytes, true, dues); err != nil {
-		return nil, c, err
-	}
-	dead.flush()
-	for _, d := range dues {
-		d.ledger.flush()
-		c.expired += d.ledger.expired
-		if d.behind() {
-			behind = append(behind, d.ledger.l)
-		}
-	}
-	c.reached = dead.reached()
-	return behind, c, nil
 }

@@ -99,9 +99,7 @@ func (l *lane) answer() {
 		} else {
 			l.fail(b, err)
 		}
-		if n := b.pending.Expired(); n > 0 && l.d.options.Expired != nil {
-			l.d.options.Expired(n)
-		}
+		l.d.sweeper.noteBatch(b.pending.Ahead())
 		l.finish(b)
 	}
 }

@@ -22,20 +22,23 @@ type task struct {
 type agenda struct {
 	byQueue map[fdbpq.QueueName]*task
 	heap    taskHeap
+	limit   int
 }
 
 // maxTasks limits the tasks, to about 60 MB. Beyond it, the sweeper goes through the list of queues again
 // and again.
 const maxTasks = 1 << 18
 
-func newAgenda() agenda { return agenda{byQueue: map[fdbpq.QueueName]*task{}} }
+func newAgenda(limit int) agenda {
+	return agenda{byQueue: map[fdbpq.QueueName]*task{}, limit: limit}
+}
 
 // add adds a task, unless the agenda has one for the queue that is no later. It returns false if
 // there is no room.
 func (a *agenda) add(t task) bool {
 	known := a.byQueue[t.queue]
 	switch {
-	case known == nil && len(a.heap) >= maxTasks:
+	case known == nil && len(a.heap) >= a.limit:
 		return false
 	case known == nil:
 		known = new(task)
@@ -60,7 +63,7 @@ func (a *agenda) take(now time.Time, limit int) (tasks []task) {
 		tasks = append(tasks, *t)
 	}
 	if len(a.heap) == 0 {
-		*a = newAgenda() // neither shrinks
+		*a = newAgenda(a.limit) // neither shrinks
 	}
 	return tasks
 }

@@ -85,7 +85,7 @@ const (
 
 func newSweeper(d *Dispatcher) *Sweeper {
 	s := &Sweeper{d: d, woken: make(chan struct{}, 1)}
-	s.mu.agenda = newAgenda()
+	s.mu.agenda = newAgenda(maxTasks)
 	return s
 }
 

@@ -77,12 +77,19 @@ type Swept struct {
 type SweptQueue struct {
 	// More says that there may be more to do, for which the transaction had no room.
 	More bool
+	// Done says that it has removed or brought back something: others may have taken all the room.
+	Done bool
 	// Err wraps ErrCorrupt if something cannot be read, which stays as it is.
 	Err error
 }
 
-// sweptMsgIDs is about how many message ids one transaction removes.
-const sweptMsgIDs = 512
+// Limits of one transaction of Sweep, about. They are lower than those of catchUp, because requests may wait
+// for it.
+const (
+	sweptItems  = 512
+	sweptBytes  = 250_000
+	sweptMsgIDs = 512
+)
 
 // Sweep does what is due by now in the queues, and removes message ids that are over, as much as one
 // transaction has room for. Whoever asks a queue does the same for items before: Sweep is for queues that
@@ -117,7 +124,7 @@ func (s *sweeping) run(tx kv.Transaction) (CaughtUp, error) {
 	for i, l := range s.layouts {
 		over[i] = tx.Snapshot().GetRange(l.overRange(s.now), kv.RangeOptions{Limit: page})
 	}
-	dues, c, err := catchUpOnce(tx, s.layouts, s.now, max(catchUpPage/len(s.layouts), duePage))
+	dues, c, err := catchUpOnce(tx, s.layouts, s.now, max(sweptItems/len(s.layouts), 1), sweptBytes)
 	if err != nil {
 		return c, err
 	}
@@ -130,7 +137,7 @@ func (s *sweeping) run(tx kv.Transaction) (CaughtUp, error) {
 			l.removeMsgID(tx, entry)
 		}
 		s.msgIDs += int64(len(entries))
-		s.queues[i] = SweptQueue{More: dues[i].behind() || len(entries) == page, Err: dues[i].err}
+		s.queues[i] = SweptQueue{More: dues[i].behind() || len(entries) == page, Done: dues[i].done || len(entries) > 0, Err: dues[i].err}
 	}
 	return c, nil
 }

@@ -29,7 +29,7 @@ func catchUp(ctx context.Context, t *tally, behind []*layout, now time.Time, lim
 	for len(behind) > 0 {
 		var left []*layout
 		once, err := t.run(ctx, func(tx kv.Transaction) (CaughtUp, error) {
-			dues, c, err := catchUpOnce(tx, behind, now, catchUpPage)
+			dues, c, err := catchUpOnce(tx, behind, now, catchUpPage, catchUpBytes)
 			left = behindOf(dues)
 			return c, err
 		})
@@ -124,14 +124,15 @@ func (k *Keyspace) newTally(db kv.Database) *tally {
 	return &tally{db: db, receipt: k.receipts.Pack(tuple.Tuple{id, int64(0)})}
 }
 
-// catchUpOnce brings back what one transaction has room for, up to about page entries of each queue.
-func catchUpOnce(tx kv.Transaction, queues []*layout, now time.Time, page int) (dues []*due, c CaughtUp, err error) {
+// catchUpOnce brings back what one transaction has room for, up to about page entries of each queue and
+// room bytes of items.
+func catchUpOnce(tx kv.Transaction, queues []*layout, now time.Time, page, room int) (dues []*due, c CaughtUp, err error) {
 	dues = make([]*due, len(queues))
 	dead := burials{tx: tx, now: now}
 	for i, l := range queues {
 		dues[i] = &due{ledger: &ledger{tx: tx, l: l, now: now}, dead: &dead, page: page}
 	}
-	if err := bringBackUpTo(catchUpBytes, true, dues); err != nil {
+	if err := bringBackUpTo(room, true, dues); err != nil {
 		return nil, c, err
 	}
 	dead.flush()

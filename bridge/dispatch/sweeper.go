@@ -326,8 +326,9 @@ func (s *Sweeper) plan(tasks []task, swept []fdbpq.SweptQueue, now time.Time) {
 		case swept[i].Err != nil:
 			s.d.options.Warn("a queue cannot be swept", "queue", t.queue.Name, "error", swept[i].Err)
 			t.at = now.Add(damagedPause)
-		case swept[i].More:
+		case swept[i].More && swept[i].Done:
 			t.at = now // behind those that have been due for longer
+		case swept[i].More:
 		default:
 			t.at = now.Add(sweepEvery) // to find out what comes next
 		}

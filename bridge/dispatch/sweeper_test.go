@@ -349,6 +349,12 @@ func TestSweepingTakesTurns(t *testing.T) {
 		for range 12 {
 			w.foreign("many", repeat(pushFor(time.Minute), 1000)...)
 		}
+		for i := range 40 {
+			large := pushFor(time.Minute - time.Microsecond)
+			large.Message.Value = make([]byte, 90_000)
+			w.foreign("large", large)
+			w.foreign(fmt.Sprint("large-", i%2), large)
+		}
 		w.foreign("dead", fdbpq.Op{Kind: fdbpq.OpPush})
 		w.foreign("dead", leaseFor(time.Minute))
 		a.d.OwnersChanged()
@@ -357,13 +363,13 @@ func TestSweepingTakesTurns(t *testing.T) {
 		for w.stored("dead-dead") == 0 && time.Since(began) < deadline {
 			w.sleep(time.Millisecond)
 		}
-		if left := w.stored("many"); left < 6000 {
-			t.Errorf("after the dead letter %d of 12,000 items are left", left)
+		if small, large := w.stored("many"), w.stored("large"); small < 6000 || large < 20 {
+			t.Errorf("after the dead letter %d of 12,000 items and %d of 40 large ones are left", small, large)
 		}
 		w.sleep(deadline)
 		w.want("stored", w.stored("many"), 0)
-		w.want("expired", a.d.Expired(), 12_000)
-		if n := a.d.Sweeper().Sweeps(); n < 6 || n > 14 {
+		w.want("expired", a.d.Expired(), 12_080)
+		if n := a.d.Sweeper().Sweeps(); n < 24 || n > 100 {
 			t.Errorf("%d transactions", n)
 		}
 	})

@@ -25,7 +25,7 @@ import (
 //
 // # Message ids
 //
-// What is over is removed by later pushes with ids, a few at a time, and by Retire. It is not in the
+// What is over is removed by later pushes with ids, a few at a time, by Sweep, and by Retire. It is not in the
 // time index, because nothing changes at that time that a pop could see. Each entry has the value of
 // its key, so that removing both takes no read of the key and no conflict: the key is removed if it
 // still has that value. A later push of the same id has a later until.

@@ -21,7 +21,11 @@ func (r *rig) delayed(ctx context.Context, report *Report) (err error) {
 	defer s.end(&err)
 	r.Progress(0, 3, "push")
 	before, begin := s.used().resident, time.Now()
-	due := begin.Add(r.Duration + time.Second + time.Duration(r.Delayed)*time.Second/delayRate)
+	rate := delayRate
+	if r.cluster != nil {
+		rate = delayRateFDB
+	}
+	due := begin.Add(r.Duration + time.Second + time.Duration(r.Delayed/rate)*time.Second)
 	if err := r.pushDelayed(ctx, s, due); err != nil {
 		return err
 	}
@@ -48,8 +52,9 @@ func (r *rig) delayed(ctx context.Context, report *Report) (err error) {
 }
 
 const (
-	// delayRate is how many items a second can be pushed at least.
-	delayRate = 10_000
+	// delayRate is how many items a second can be pushed at least, delayRateFDB to a cluster of one process.
+	delayRate    = 10_000
+	delayRateFDB = 2500
 	// settled is how long nothing is swept once all is back.
 	settled = 8 * time.Second
 	// probeRetry is how long a probe waits after a 503.
@@ -67,7 +72,7 @@ func (r *rig) pushDelayed(ctx context.Context, s *service, due time.Time) error 
 	frame := subjects.AppendFrame(nil, subjects.Frame{Headers: headers, Value: make([]byte, r.Payload)})
 	var steps []step
 	for each := max(r.Delayed/r.DelayedQueues, 1); each > 0; {
-		n := min(each, subjects.MaxPopBatch)
+		n := min(each, batchItems)
 		each -= n
 		var frames []byte
 		for range n {

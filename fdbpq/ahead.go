@@ -133,11 +133,15 @@ func (s *sweeping) run(tx kv.Transaction) (CaughtUp, error) {
 		if err != nil {
 			return c, err
 		}
+		more := len(entries) == page
+		if len(c.DeadLetters) > 0 { // one may be so large that there is no room
+			more, entries = len(entries) > 0, nil
+		}
 		for _, entry := range entries {
 			l.removeMsgID(tx, entry)
 		}
 		s.msgIDs += int64(len(entries))
-		s.queues[i] = SweptQueue{More: dues[i].behind() || len(entries) == page, Done: dues[i].done || len(entries) > 0, Err: dues[i].err}
+		s.queues[i] = SweptQueue{More: more || dues[i].behind(), Done: dues[i].done || len(entries) > 0, Err: dues[i].err}
 	}
 	return c, nil
 }

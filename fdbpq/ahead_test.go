@@ -217,3 +217,24 @@ func TestExpiredAreCountedOnce(t *testing.T) {
 		t.Errorf("%d popped: the test tests little", popped.Load())
 	}
 }
+
+// A dead letter of the largest size leaves no room for anything else, and is swept all the same.
+func TestSweepOfALargeDeadLetter(t *testing.T) {
+	onMemAndPebble(t, func(f *fixture) {
+		clock := newClock(time.Now())
+		f.batcher.SetNow(clock.now)
+		large, ids := f.queue("large"), f.queue("ids")
+		f.configure(large, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
+		f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: large, Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}})
+		f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: large, Lease: time.Minute})
+		const n = 400
+		var ops []fdbpq.Op
+		for i := range n {
+			ops = append(ops, opPushOnce(ids, fmt.Sprintf("%0512d", i), ""))
+		}
+		f.apply(ops...)
+		clock.advance(time.Hour)
+		swept := f.sweepDue(clock.now(), large, ids)
+		wantEqual(f.T, "swept", fmt.Sprint(swept.MsgIDs, swept.DeadLetters), "400 [{false large-dead}]")
+	})
+}

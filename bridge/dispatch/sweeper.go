@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -384,6 +385,9 @@ func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 	}
 	if err != nil {
 		s.mu.pass.at = time.Now().Add(sweepEvery)
+		if errors.Is(err, fdbpq.ErrCorrupt) {
+			s.mu.pass.at = time.Now().Add(damagedPause)
+		}
 		return true
 	}
 	s.notePageLocked(p.fifo, names, aheads)

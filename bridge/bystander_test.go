@@ -15,6 +15,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // starved is how long nobody should have to wait because of other clients: the default
@@ -146,7 +147,7 @@ func TestHostileClients(t *testing.T) {
 func sendAll(t *testing.T, e *testenv.Env, n int, subject, reply, payload string) {
 	t.Helper()
 	c := dialRaw(t, e)
-	for i := range n {
+	for i := range race.Times(n, n/4) {
 		to := subject
 		if strings.Contains(subject, "%d") {
 			to = fmt.Sprintf(subject, i)
@@ -162,7 +163,7 @@ func sendAll(t *testing.T, e *testenv.Env, n int, subject, reply, payload string
 // sendHeaders pushes and pops messages with the largest headers.
 func sendHeaders(t *testing.T, e *testenv.Env) {
 	c := dialRaw(t, e)
-	for range 3 {
+	for range race.Times(3, 1) {
 		for _, block := range largeHeaders(int(e.Conn.MaxPayload())) {
 			c.request("pq.flood.push", block, "")
 			c.request("pq.flood.pop.min", "", "")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // vanishing is a client whose receivers are often gone when their items come. What its
@@ -70,13 +71,14 @@ func TestGoneAccounts(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	e := testenv.New(t, testenv.Options{})
-	const items, clients, pops = 20_000, 10, 10_000
+	const clients = 10
+	items, pops := race.Times(20_000, 5_000), race.Times(10_000, 3_000)
 	for i := range items {
 		if publish(t, e, "pq.jobs.push", "", fmt.Sprint(i)); i%1000 == 0 {
 			ok(t, e, "pq.jobs.len", nil, "") // the bridge refuses too many at once
 		}
 	}
-	wantQueued(t, e, items)
+	wantQueued(t, e, int64(items))
 	seen := map[string]int{}
 	for n := range uint64(clients) {
 		v := newVanishing(t, e, seed, n)

@@ -11,6 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // ownedBy returns the name of an empty queue that a bridge owns and another does not.
@@ -180,7 +181,8 @@ func forwardedOrServed(t *testing.T, e *testenv.Env, queue string) *nats.Subscri
 
 // Pops whose receivers are gone keep no place of those that may wait, however often.
 func TestGoneForwardedWaitersFreeTheirPlaces(t *testing.T) {
-	const most, rounds = 3, 50
+	const most = 3
+	rounds := race.Times(50, 12)
 	limits := func(o *bridge.Options) { o.MaxPending, o.MaxWaiters = 4, most } // few pending, so it reports each at once
 	e := testenv.New(t, testenv.Options{NATS: withForwardedOnly, Bridge: limits})
 	second := e.StartBridge(forwardedOnly)

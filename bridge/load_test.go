@@ -19,6 +19,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // flood sends n requests at once and counts the replies by code, 0 for success. Each
@@ -114,7 +115,8 @@ func overload(t *testing.T, e *testenv.Env, s stuck, payload string) {
 func TestPopsOfLargeItems(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.RequestTimeout = testenv.Patience }})
-		const n, size = 60, 1 << 20
+		const size = 1 << 20
+		n := race.Times(60, 30)
 		payload := strings.Repeat("x", size)
 		for range n {
 			push(t, e, "pq.big.push", nil, payload)

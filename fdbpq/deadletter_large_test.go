@@ -9,6 +9,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // A batch reads few large items beyond those that it has room to bury.
@@ -61,6 +62,9 @@ func TestLargeDeadLetters(t *testing.T) {
 			sizes = sizes[:5]
 		}
 		for _, size := range sizes {
+			if race.Enabled && size > 5_000_000 {
+				continue // takes long
+			}
 			m := largeMessage(size)
 			for _, end := range []fdbpq.Op{{Kind: fdbpq.OpTerm, Reason: "no"}, {Kind: fdbpq.OpNak, Reason: "no"}, {}} {
 				if r := f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: 7, Message: m})[0]; r.Err != nil {

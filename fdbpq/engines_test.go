@@ -20,6 +20,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.FDBGoroutines()...) }
@@ -64,11 +65,11 @@ type fixture struct {
 }
 
 // onEngines runs a test on every engine, with each value format. FoundationDB is the slowest, and does
-// not know of formats: there each test has one of them, always the same.
+// not know of formats: there each test has one of them, always the same; with the race detector, everywhere.
 func onEngines(t *testing.T, run func(f *fixture)) {
 	for _, e := range engines() {
 		for format, name := range []string{"raw", "tuple"} {
-			if e.name == "fdb" && format != len(t.Name())%2 {
+			if (e.name == "fdb" || race.Enabled) && format != len(t.Name())%2 {
 				continue
 			}
 			t.Run(e.name+"/"+name, func(t *testing.T) {

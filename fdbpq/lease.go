@@ -280,7 +280,7 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *R
 	switch op.Kind {
 	case OpAck:
 		g.discard(&h.id, h.unique)
-		result.wait = h.wait
+		result.wait, result.place = h.wait, !h.ready && h.state == leased
 	case OpNak:
 		if h.expired(t.now) {
 			g.expireLent(&h.id, h.unique)

@@ -10,6 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // muchFixture is a queue with many items and a Batcher with a clock of its own.
@@ -54,7 +55,7 @@ func (m *muchFixture) leaseAll(n, size int) {
 // nevertheless, and in order, even if the first one is the last to fall due.
 func TestMuchFallsDue(t *testing.T) {
 	for name, first := range map[string]fdbpq.Op{"pop": opPopMin, "lease": {Kind: fdbpq.OpLease}, "peek": opPeekMin, "len": opLen} {
-		for _, shape := range []struct{ n, size int }{{1000, 90_000}, {100, 65_000}, {3 * fdbpq.DuePage, 10}} {
+		for _, shape := range []struct{ n, size int }{{race.Times(1000, 300), 90_000}, {100, 65_000}, {3 * fdbpq.DuePage, 10}} {
 			t.Run(fmt.Sprint(name, "/", shape.n), func(t *testing.T) {
 				m := newMuchFixture(onMem(t))
 				m.leaseAll(shape.n, shape.size)

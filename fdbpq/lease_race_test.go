@@ -16,6 +16,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // leaseRace is clients of many kinds at work on one queue at the same time, with clocks that
@@ -59,7 +60,7 @@ func TestLeasesRace(t *testing.T) {
 			for _, fifo := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/faults=%t/fifo=%t", e.name, faults, fifo), func(t *testing.T) {
 					f := newFixture(t, e.open(t), fdbpq.ValueFormat(seed%2))
-					race := &leaseRace{fixture: f, fallible: f.db, seed: seed, fifo: fifo, clock: newClock(time.Now())}
+					lr := &leaseRace{fixture: f, fallible: f.db, seed: seed, fifo: fifo, clock: newClock(time.Now())}
 					if faults {
 						rates := leaseRates
 						if f.db.Traits().Serial {
@@ -67,13 +68,13 @@ func TestLeasesRace(t *testing.T) {
 						}
 						store := faultkv.New(f.db, faultkv.Options{Seed: seed, Rates: rates, MaxDelay: time.Millisecond})
 						defer store.Land()
-						race.fallible = store
+						lr.fallible = store
 					}
-					race.q = f.queue("race")
+					lr.q = f.queue("race")
 					if fifo {
-						race.q = f.fifoQueue("race")
+						lr.q = f.fifoQueue("race")
 					}
-					race.run(faults)
+					lr.run(faults)
 				})
 			}
 		}
@@ -258,7 +259,7 @@ func (c *leaseClient) push() {
 
 // work leases, pops, settles and looks.
 func (c *leaseClient) work() {
-	for range 80 {
+	for range race.Times(80, 40) {
 		c.clock.advance(time.Duration(c.random.IntN(200)) * time.Millisecond)
 		ops := c.someOps()
 		e := c.accounts.begin(c.now)
@@ -354,7 +355,7 @@ func (c *leaseClient) note(e leaseEvent, op *fdbpq.Op, result *fdbpq.Result) {
 
 // workPlainly works inside transactions of its own. The store has no faults for it.
 func (c *leaseClient) workPlainly() {
-	for range 60 {
+	for range race.Times(60, 30) {
 		ops := c.someOps()[:1]
 		e := c.accounts.begin(c.now)
 		results, err := kv.Transact(c.ctx, c.db, func(tx kv.Transaction) ([]fdbpq.Result, error) {

@@ -53,10 +53,11 @@ type popLimits struct {
 	paused    *pausedError // nil if they are not
 	maxLeased int64        // 0 if there is no limit
 	leased    kv.Future[[]byte]
+	kept      int64 // places for leases that follow the acknowledgements that freed them
 }
 
 // beginPopLimits finds out what limits the pops and leases of the queue.
-func (q *queueOps) beginPopLimits() error {
+func (t *txOps) beginPopLimits(q *queueOps) error {
 	settings, err := q.ledger.limits()
 	if err != nil {
 		return err
@@ -64,9 +65,20 @@ func (q *queueOps) beginPopLimits() error {
 	limits := popLimits{paused: settings.pauseAt(q.ledger.now), maxLeased: settings.MaxLeased}
 	if limits.maxLeased > 0 && q.pops.leases {
 		limits.leased = q.ledger.tx.Get(q.l.stateCounterKey(leased))
+		for _, i := range q.pops.indexes {
+			if t.hasPlace(i) {
+				limits.kept++
+			}
+		}
 	}
 	q.pops.limits = limits
 	return nil
+}
+
+// hasPlace reports whether an operation is a lease that follows an acknowledgement which freed a place. The
+// place is kept for it, whichever leases come before it.
+func (t *txOps) hasPlace(i int) bool {
+	return i > 0 && t.ops[i].Kind == OpLease && t.ops[i].Follows && t.results[i-1].place
 }
 
 // leaseLimit returns an error if no further item may be leased. It wraps ErrMaxLeased or ErrCorrupt, or
@@ -77,7 +89,7 @@ func (q *queueOps) leaseLimit() error {
 		return nil
 	}
 	n, err := readCounter(limits.leased)
-	if err == nil && n+q.ledger.held[leased] >= limits.maxLeased { // with those of this transaction
+	if err == nil && n+q.ledger.held[leased]+limits.kept >= limits.maxLeased { // with those of this transaction
 		err = fmt.Errorf("%w: %d", ErrMaxLeased, limits.maxLeased)
 	}
 	return err

@@ -57,7 +57,8 @@ func TestMaxLeased(t *testing.T) {
 		if !r[0].Freed {
 			f.Error("an acknowledgement does not say that it has freed a place")
 		}
-		outcomes("nak and term", "++++-", settle(fdbpq.OpNak, leased[1]), settle(fdbpq.OpTerm, r[1]), lease, lease, lease)
+		r = outcomes("the next, though another came first", "-++", lease, settle(fdbpq.OpAck, r[1]), next)
+		outcomes("nak and term", "++++-", settle(fdbpq.OpNak, leased[1]), settle(fdbpq.OpTerm, r[2]), lease, lease, lease)
 		now = now.Add(time.Minute)
 		outcomes("over", "++--", lease, next, next, lease)
 		f.configure(q, maxLeased(3))

@@ -221,6 +221,8 @@ type Result struct {
 	NextDue time.Time
 	// wait is the length of the lease that an OpLease gave or an OpAck ended.
 	wait time.Duration
+	// place: the operation has ended a lease, and the one that follows it may have its place.
+	place bool
 	// Len is the number of items, for OpLen.
 	Len int64
 	// State is that of the item, for OpGet.

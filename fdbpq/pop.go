@@ -46,7 +46,7 @@ func (t *txOps) pop() error {
 		return err
 	}
 	for _, q := range queues {
-		if err := q.beginPopLimits(); err != nil {
+		if err := t.beginPopLimits(q); err != nil {
 			return err
 		}
 		q.pops.ends.beginReads()
@@ -115,6 +115,9 @@ func (t *txOps) takeItems(q *queueOps) error {
 	room := 0 // what is left of MaxBytes
 	for _, i := range p.indexes {
 		op := &t.ops[i]
+		if t.hasPlace(i) {
+			p.limits.kept--
+		}
 		if !op.Follows || i == 0 || t.ops[i-1].Kind != op.Kind {
 			room = op.MaxBytes
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 func opRestore(q fdbpq.Target, item fdbpq.Item) fdbpq.Op {
@@ -69,7 +70,7 @@ func TestRestore(t *testing.T) {
 		random, _ := newRandom(f.T)
 		q, fifo, want, wantFIFO := f.filled()
 		before := f.itemsStored()
-		for range 5 {
+		for range race.Times(5, 2) {
 			var ops []fdbpq.Op
 			for range want {
 				ops = append(ops, op(opPopMin, q))

@@ -151,6 +151,7 @@ func (b *benchmark) addFlags(cmd *cobra.Command) {
 	flags.IntSliceVar(&b.Backlogs, "backlog", nil, "compare pop.min, memory and restart with these `numbers` of queued items (with --pqbridge)")
 	flags.IntSliceVar(&b.Bridges, "bridges", nil, "compare one queue with these `numbers` of bridges (with --store fdb), best up and down again")
 	flags.IntVar(&b.Queues, "queues", 0, "compare one queue with this `number` of queues of one item each")
+	flags.IntVar(&b.Stock, "stock", 0, "have this `number` of items in the queues of push max_items and push Nats-Msg-Id from the start")
 	flags.IntVar(&b.IdleQueues, "idle-queues", 0, "watch a service at rest with this `number` of queues of one leased item each (with --pqbridge)")
 	flags.IntSliceVar(&b.Waiters, "waiters", nil, "watch a service at rest with these `numbers` of waiting pops (with --pqbridge)")
 	flags.IntVar(&b.Leased, "leased", 0, "lease this `number` of items and time how they come back when the leases end (with --pqbridge); 1000000 take about four minutes")

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // crashers is how many counters are counted up at the same time. Each is kept
@@ -162,7 +163,7 @@ func TestPowerCut(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for range 30 {
+	for range race.Times(30, 10) {
 		l.crash(t, rng)
 	}
 	close(stop)

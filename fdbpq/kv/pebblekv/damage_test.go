@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // damagedStore is a store that was killed, to be damaged.
@@ -137,7 +138,7 @@ func (s *damagedStore) whole(files vfs.FS, what string) {
 // offsets returns places before end: the first, the last and random ones.
 func (s *damagedStore) offsets(end int64) []int64 {
 	offsets := []int64{0, 1, end - 1, end - 16, end - 17}
-	for range 60 {
+	for range race.Times(60, 6) {
 		offsets = append(offsets, s.rng.Int64N(end))
 	}
 	return offsets

@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // powerCuts is a file system that takes pictures of what power cuts leave.
@@ -70,7 +72,7 @@ func (p *powerCuts) life(t *testing.T, steps int64) {
 // twice in a row too, the store is opened and nothing acknowledged is lost.
 func TestPowerCutOfManifest(t *testing.T) {
 	files := vfs.NewCrashableMem()
-	p := newPowerCuts(files, 1)
+	p := newPowerCuts(files, int64(race.Times(1, 3)))
 	p.on.Store(true)
 	for range 2 {
 		p.life(t, 2)

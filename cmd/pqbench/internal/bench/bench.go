@@ -89,11 +89,20 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	if err != nil {
 		return err
 	}
+	once, err := r.emptyQueue(ctx, s, r.Queue+"-once")
+	if err != nil {
+		return err
+	}
 	if err := r.limitItems(ctx, s, limited, subjects.MaxCount); err != nil {
 		return err
 	}
+	for _, w := range []*work{limited, once} {
+		if err := r.fill(ctx, w, r.Stock); err != nil {
+			return fmt.Errorf("filling a queue: %w", err)
+		}
+	}
 	var all []*measured
-	for _, phase := range r.phases(s, w, limited) {
+	for _, phase := range r.phases(s, w, limited, once) {
 		all = append(all, r.newMeasured(phase))
 	}
 	turn := r.Duration / time.Duration(r.Rounds)
@@ -116,7 +125,7 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	}
 	r.Progress(1, 1, "done")
 	report.setOperations(all)
-	if err := errors.Join(r.tidy(ctx, limited), r.limitItems(ctx, s, limited, 0)); err != nil {
+	if err := errors.Join(r.tidy(ctx, once), r.tidy(ctx, limited), r.limitItems(ctx, s, limited, 0)); err != nil {
 		return err
 	}
 	return r.tidy(ctx, w)
@@ -131,7 +140,7 @@ func (r *rig) limitItems(ctx context.Context, s *service, w *work, most int) err
 
 // phases returns the operations in the order of their turns: echo and push first, and
 // operations to be compared next to each other.
-func (r *rig) phases(s *service, w, limited *work) []phase {
+func (r *rig) phases(s *service, w, limited, once *work) []phase {
 	echo := phase{name: rowEcho, load: r.load, steps: []step{{subject: EchoSubject, payload: w.push[0].payload}}, who: r.echo}
 	push := phase{name: rowPush, load: r.load, steps: w.push, who: s.process}
 	peek := phase{name: "peek.min", load: r.load, steps: w.peekMin, who: s.process}
@@ -139,13 +148,14 @@ func (r *rig) phases(s *service, w, limited *work) []phase {
 	popMax := phase{name: "pop.max", load: r.load, steps: w.popMax, who: s.process, backlog: true}
 	mixed := phase{name: "mixed", load: r.load, steps: w.mixed, who: s.process}
 	pushLimited := phase{name: "push max_items", load: r.load, steps: limited.push, who: s.process}
+	pushOnce := phase{name: "push Nats-Msg-Id", load: r.load, steps: once.pushOnce, who: s.process}
 	pushBatch := phase{name: "push.batch 100", load: r.load, steps: w.pushBatch, who: s.process, batch: batchItems}
-	all := []phase{echo, push, pushLimited, pushBatch, peek, popMin, popMax, mixed}
+	all := []phase{echo, push, pushLimited, pushOnce, pushBatch, peek, popMin, popMax, mixed}
 	if r.cluster != nil {
 		naivePush, naivePop := r.cluster.naive(r.Clients, r.Priorities)
 		all = []phase{
 			echo, push, {name: rowNaivePush, load: naivePush, steps: w.push, who: self{}},
-			pushLimited, pushBatch, peek, popMin, {name: rowNaivePop, load: naivePop, steps: w.popMin, who: self{}},
+			pushLimited, pushOnce, pushBatch, peek, popMin, {name: rowNaivePop, load: naivePop, steps: w.popMin, who: self{}},
 			popMax, mixed,
 		}
 	}

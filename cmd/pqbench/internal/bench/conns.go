@@ -58,7 +58,10 @@ func (c *requestClient) do(s step) (int, error) {
 
 // await sends the request, if there is one, and waits for a reply.
 func (c *requestClient) await(r request) (*nats.Msg, error) {
-	if !c.dialog.step.talk.several() {
+	switch {
+	case r.msgID != "":
+		return c.nc.RequestMsg(r.message(""), grace)
+	case !c.dialog.step.talk.several():
 		return c.nc.Request(r.subject, r.payload, grace)
 	}
 	if c.inbox == nil {
@@ -219,7 +222,7 @@ func (c *leanConn) next(l *leanClient, now time.Duration) {
 
 // send sends a request of the client.
 func (c *leanConn) send(l *leanClient, r request) {
-	if err := c.nc.PublishRequest(r.subject, l.inbox, r.payload); err != nil {
+	if err := c.nc.PublishMsg(r.message(l.inbox)); err != nil {
 		c.r.fail(err)
 		c.leave(l)
 	}

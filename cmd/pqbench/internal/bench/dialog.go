@@ -2,6 +2,9 @@ package bench
 
 import (
 	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -13,15 +16,16 @@ type step struct {
 	subject string
 	payload []byte
 	talk    talk
-	items   int // that a good reply completes, if talk does not say; 0 means 1
+	items   int  // that a good reply completes, if talk does not say; 0 means 1
+	once    bool // the request has a message id of its own
 }
 
 // talk says how a client goes on after the first reply of a step.
 type talk uint8
 
 const (
-	// once: the reply completes the step.
-	once talk = iota
+	// single: the reply completes the step.
+	single talk = iota
 	// acked: the reply is a leased item, which another request acknowledges.
 	acked
 	// chained: the reply is a leased item. The client's next step acknowledges it and leases
@@ -45,7 +49,25 @@ const (
 type request struct {
 	subject string
 	payload []byte
+	msgID   string // "" for none
 }
+
+// message returns the request as a message, with a reply subject or without.
+func (r *request) message(reply string) *nats.Msg {
+	m := &nats.Msg{Subject: r.subject, Reply: reply, Data: r.payload}
+	if r.msgID != "" {
+		m.Header = nats.Header{subjects.HeaderMsgID: {r.msgID}}
+	}
+	return m
+}
+
+// Message ids are numbers, after what sets this benchmark apart from others on the same queue.
+var (
+	msgIDPrefix = strconv.FormatInt(time.Now().UnixNano(), 36) + "-"
+	lastMsgID   atomic.Int64
+)
+
+func newMsgID() string { return msgIDPrefix + strconv.FormatInt(lastMsgID.Add(1), 10) }
 
 // dialog is one client's side of its steps. It sends nothing itself.
 type dialog struct {
@@ -59,9 +81,13 @@ type dialog struct {
 func (d *dialog) begin(s step) request {
 	*d = dialog{step: s, lease: d.lease}
 	if d.lease != "" {
-		return request{d.lease, []byte(payloadNext)}
+		return request{subject: d.lease, payload: []byte(payloadNext)}
 	}
-	return request{s.subject, s.payload}
+	r := request{subject: s.subject, payload: s.payload}
+	if s.once {
+		r.msgID = newMsgID()
+	}
+	return r
 }
 
 // end returns the request that gives back what the client still has.
@@ -71,7 +97,7 @@ func (d *dialog) end() request {
 	if lease == "" {
 		return request{}
 	}
-	return request{lease, []byte(payloadAck)}
+	return request{subject: lease, payload: []byte(payloadAck)}
 }
 
 // turn is what a reply calls for: a request, or to wait for more replies unless the step is
@@ -93,12 +119,12 @@ func (d *dialog) reply(m *nats.Msg) turn {
 	switch {
 	case t.err != nil:
 		t.items, d.lease = 0, ""
-	case d.step.talk == once || d.asked:
+	case d.step.talk == single || d.asked:
 	case m.Reply == "":
 		return failed(fmt.Errorf("%s: a leased item has no reply subject", d.step.subject))
 	case d.step.talk == acked:
 		d.asked = true
-		return turn{request: request{m.Reply, []byte(payloadAck)}}
+		return turn{request: request{subject: m.Reply, payload: []byte(payloadAck)}}
 	case d.step.talk == chained:
 		d.lease = m.Reply
 	}

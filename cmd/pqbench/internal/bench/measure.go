@@ -14,6 +14,7 @@ import (
 // work has the requests of each operation on one queue of a service.
 type work struct {
 	push, popMin, popMax, peekMin, mixed []step
+	pushOnce                             []step // with message ids
 	lease, next                          []step
 	pushBatch, popBatch, leaseBatch      []step
 
@@ -44,6 +45,7 @@ func newWork(s *service, queue string, payload, priorities int) (*work, error) {
 			return nil, err
 		}
 		w.push = append(w.push, step{subject: subject, payload: value})
+		w.pushOnce = append(w.pushOnce, step{subject: subject, payload: value, once: true})
 	}
 	for verb, steps := range map[subjects.Verb]*[]step{
 		subjects.PopMin: &w.popMin, subjects.PopMax: &w.popMax, subjects.PeekMin: &w.peekMin,

@@ -61,6 +61,10 @@ type Options struct {
 	// Priorities is the number of different priorities pushed.
 	Priorities int
 
+	// Stock is the number of items that are in the queues with a limit and with message ids from the
+	// start.
+	Stock int
+
 	// Only, if not nil, selects operations by their names in the report. The echo service
 	// and push are always measured.
 	Only *regexp.Regexp
@@ -109,6 +113,7 @@ func (o *Options) Validate() error {
 	atLeast("priorities", o.Priorities, 1)
 	atLeast("rounds", o.Rounds, 1)
 	atLeast("queues", o.Queues, 0)
+	atLeast("stock", o.Stock, 0)
 	atLeast("idle queues", o.IdleQueues, 0)
 	atLeast("leased items", o.Leased, 0)
 	atLeast("delayed items", o.Delayed, 0)

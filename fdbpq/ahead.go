@@ -91,20 +91,26 @@ const (
 	sweptMsgIDs = 512
 )
 
+// Sweeper sweeps queues. It is used by one goroutine at a time.
+type Sweeper struct{ tally *tally }
+
+// NewSweeper returns a Sweeper for queues of the Keyspace.
+func (k *Keyspace) NewSweeper(db kv.Database) *Sweeper { return &Sweeper{k.newTally(db)} }
+
 // Sweep does what is due by now in the queues, and removes message ids that are over, as much as one
 // transaction has room for. Whoever asks a queue does the same for items before: Sweep is for queues that
 // nobody asks. It conflicts with whoever handles the same items, never with pushes. Pass few queues at
 // a time, all of one Keyspace, and those that ReadAhead says have something due.
 //
-// Errors: those of the store, and the context's error; some may have been done all the same.
-func (k *Keyspace) Sweep(ctx context.Context, db kv.Database, queues []Target, now time.Time) (swept Swept, err error) {
+// Errors: those of the store, and the context's error; if some was done all the same, the next call counts the
+// items that expired.
+func (w *Sweeper) Sweep(ctx context.Context, queues []Target, now time.Time) (swept Swept, err error) {
 	layouts := make([]*layout, len(queues))
 	for i, queue := range queues {
 		layouts[i] = queue.layout()
 	}
-	s, t := &sweeping{layouts: layouts, now: now}, k.newTally(db)
-	c, err := t.run(ctx, s.run)
-	t.end(ctx)
+	s := &sweeping{layouts: layouts, now: now}
+	c, err := w.tally.run(ctx, s.run)
 	return Swept{CaughtUp: c, MsgIDs: s.msgIDs, Queues: s.queues}, err
 }
 

@@ -28,8 +28,9 @@ func (f *fixture) ahead(q fdbpq.Target) fdbpq.Ahead {
 // sweepDue sweeps queues until there is no more to do, and returns the sums.
 func (f *fixture) sweepDue(now time.Time, queues ...fdbpq.Target) (all fdbpq.Swept) {
 	f.Helper()
+	sweeper := f.NewSweeper(f.db)
 	for more := true; more; {
-		swept, err := f.Sweep(f.ctx, f.db, queues, now)
+		swept, err := sweeper.Sweep(f.ctx, queues, now)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -169,6 +170,7 @@ func TestExpiredAreCountedOnce(t *testing.T) {
 	for worker := range 4 {
 		b := fdbpq.NewBatcher(faulty, f.Keyspace)
 		b.SetNow(clock.now)
+		sweeper := f.NewSweeper(faulty)
 		batchers = append(batchers, b)
 		random := rand.New(rand.NewPCG(seed, uint64(worker)))
 		all.Go(func() {
@@ -192,7 +194,7 @@ func TestExpiredAreCountedOnce(t *testing.T) {
 						t.Errorf("ReadDue: %v", err)
 					}
 				default:
-					swept, err := f.Sweep(f.ctx, faulty, queues, clock.now())
+					swept, err := sweeper.Sweep(f.ctx, queues, clock.now())
 					if counted.Add(swept.Expired); err != nil {
 						t.Errorf("Sweep: %v", err)
 					}

@@ -38,6 +38,8 @@ type Batcher struct {
 	expired atomic.Int64 // items removed so far because they had expired
 	tallies atomic.Int64 // made so far; their receipts have negative numbers
 
+	doubts *tally // of the last catchUp, if it is not known whether that committed; else nil
+
 	batchCount int64         // batches started
 	nextCounts countsByQueue // the counts after those of the newest batch, if its first attempt commits
 
@@ -337,10 +339,16 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 
 // catchUp brings back what is due in queues, before a batch.
 func (b *Batcher) catchUp(ctx context.Context, behind []*layout) (late []*layout, c CaughtUp, err error) {
-	t := &tally{db: b.db, receipt: b.receipts.Pack(tuple.Tuple{-b.tallies.Add(1)})}
+	t := b.doubts
+	if t == nil {
+		t = &tally{db: b.db, receipt: b.receipts.Pack(tuple.Tuple{-b.tallies.Add(1)})}
+	}
+	b.doubts = nil
 	late, c, err = catchUp(ctx, t, behind, b.now(), b.catchUps)
 	b.expired.Add(c.Expired)
-	if t.used {
+	if len(t.attempts) > 0 {
+		b.doubts = t
+	} else if t.used {
 		b.mu.Lock()
 		b.mu.obsolete = append(b.mu.obsolete, t.receipt)
 		b.mu.Unlock()

@@ -59,14 +59,16 @@ type tally struct {
 	receipt []byte // nil if nobody counts
 	used    bool   // the receipt has to be removed
 
-	number int64 // of attempts so far
+	number   int64           // of attempts so far
+	attempts map[int64]int64 // of which none is known to have committed: what each has expired, by number
 }
 
-// run runs a transaction until it commits. The result is valid with an error as well.
+// run runs a transaction until it commits. After an error, the next run counts what this one turns out to have
+// done. The result is valid with an error as well.
 func (t *tally) run(ctx context.Context, fn func(kv.Transaction) (CaughtUp, error)) (c CaughtUp, err error) {
-	expired, attempts := int64(0), map[int64]int64{} // by number, with those of the attempt before that committed
+	expired := int64(0)
 	_, err = kv.TransactIdempotent(ctx, shrinking{t.db}, func(tx kv.Transaction) (struct{}, error) {
-		before, err := t.before(tx, attempts)
+		before, err := t.before(tx)
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -76,8 +78,11 @@ func (t *tally) run(ctx context.Context, fn func(kv.Transaction) (CaughtUp, erro
 		}
 		t.number++
 		expired = before + once.Expired
-		attempts[t.number] = expired
-		if t.receipt != nil && (expired > 0 || len(attempts) > 1) {
+		if t.attempts == nil {
+			t.attempts = map[int64]int64{}
+		}
+		t.attempts[t.number] = expired
+		if t.receipt != nil && (expired > 0 || len(t.attempts) > 1) {
 			t.used = true
 			putReceipt(tx, t.receipt, time.Now(), t.number, 0)
 		}
@@ -89,14 +94,14 @@ func (t *tally) run(ctx context.Context, fn func(kv.Transaction) (CaughtUp, erro
 		err = ctx.Err()
 	}
 	if err == nil {
-		c.Expired = expired
+		c.Expired, t.attempts = expired, nil
 	}
 	return c, err
 }
 
 // before returns how many items the earlier attempt has expired that committed, if one did.
-func (t *tally) before(tx kv.Transaction, attempts map[int64]int64) (int64, error) {
-	if len(attempts) == 0 || t.receipt == nil {
+func (t *tally) before(tx kv.Transaction) (int64, error) {
+	if len(t.attempts) == 0 || t.receipt == nil {
 		return 0, nil
 	}
 	value, err := tx.Get(t.receipt).Get()
@@ -104,7 +109,7 @@ func (t *tally) before(tx kv.Transaction, attempts map[int64]int64) (int64, erro
 		return 0, err
 	}
 	_, number, _, err := parseReceipt(value)
-	return attempts[number], err // 0 for one of the transaction before
+	return t.attempts[number], err // 0 for one of the transaction before
 }
 
 // end removes the receipt. If that fails, SweepReceipts will.

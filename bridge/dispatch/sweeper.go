@@ -38,10 +38,12 @@ import (
 // One transaction at a time, with a pause after each that is as long as it took, so that requests
 // have half of the store at least. Queues take turns.
 type Sweeper struct {
-	d      *Dispatcher
-	woken  chan struct{} // has an element when the times below may have changed
-	active atomic.Bool   // there were requests since the last pass began
-	sweeps atomic.Int64
+	d       *Dispatcher
+	sweeper *fdbpq.Sweeper
+	working sync.Mutex    // held by Run or Round while it uses sweeper
+	woken   chan struct{} // has an element when the times below may have changed
+	active  atomic.Bool   // there were requests since the last pass began
+	sweeps  atomic.Int64
 
 	next time.Time // when to look at the agenda again; only Run uses it
 
@@ -85,7 +87,7 @@ const (
 )
 
 func newSweeper(d *Dispatcher) *Sweeper {
-	s := &Sweeper{d: d, woken: make(chan struct{}, 1)}
+	s := &Sweeper{d: d, sweeper: d.options.Keyspace.NewSweeper(d.options.DB), woken: make(chan struct{}, 1)}
 	s.mu.agenda = newAgenda(maxTasks)
 	return s
 }
@@ -266,7 +268,9 @@ func (s *Sweeper) sweep(ctx context.Context, tasks []task) (more bool) {
 	now := s.d.now()
 	if err == nil && len(tasks) > 0 {
 		var swept fdbpq.Swept
-		swept, err = s.d.options.Keyspace.Sweep(ctx, s.d.options.DB, queues, now)
+		s.working.Lock()
+		swept, err = s.sweeper.Sweep(ctx, queues, now)
+		s.working.Unlock()
 		s.sweeps.Add(1)
 		s.d.CaughtUp(&swept.CaughtUp)
 		if err == nil {

@@ -128,7 +128,7 @@ func New(o Options) (*Bridge, error) {
 		RequestTimeout: o.RequestTimeout,
 		Warn:           b.quiet.store.warn,
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
-		Removed:        func(items fdbpq.Removed) { b.metrics.noteRemoved(items) },
+		Owns:           b.router.owns,
 	}
 	if b.router.shared {
 		lanes.Waiting, lanes.Filled = b.router.bell.waiting, b.router.bell.filled
@@ -198,6 +198,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		started.serving.Go(func() {
 			opened := func() {
 				started.others.Go(func() { b.dispatcher.Maintain(work) })
+				started.others.Go(func() { b.dispatcher.Sweeper().Run(serving) })
 			}
 			if err := b.serve(serving, opened); err != nil {
 				started.failed <- err

@@ -107,7 +107,7 @@ func (i *inspector) page(ctx context.Context, kind subjects.Kind, o subjects.Lis
 			of = i.b.keyspace.ListQueues
 		}
 		page, err := of(ctx, i.b.db, o.After, o.Limit, i.b.now())
-		i.b.dispatcher.WakeDeadLetters(page.Reached)
+		i.b.dispatcher.CaughtUp(&page.CaughtUp)
 		for _, q := range page.Queues {
 			list.Queues = append(list.Queues, subjects.QueueCounts{Queue: q.Name, Ready: q.Ready, Leased: q.Leased, Delayed: q.Delayed})
 		}
@@ -123,8 +123,8 @@ func (i *inspector) page(ctx context.Context, kind subjects.Kind, o subjects.Lis
 func (i *inspector) info(ctx context.Context, q fdbpq.Target) (info *fdbpq.Info, at time.Time, err error) {
 	err = i.run(ctx, func() error {
 		at = i.b.now()
-		results, reached, err := fdbpq.ReadDue(ctx, i.b.db, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}}, at)
-		i.b.dispatcher.WakeDeadLetters(reached)
+		results, done, err := i.b.keyspace.ReadDue(ctx, i.b.db, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}}, at)
+		i.b.dispatcher.CaughtUp(&done)
 		if err == nil {
 			info, err = results[0].Info, results[0].Err
 		}

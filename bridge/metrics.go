@@ -29,9 +29,6 @@ type metrics struct {
 	forwarded     prometheus.Counter
 	deliveries    prometheus.Counter
 	redeliveries  prometheus.Counter
-	expired       prometheus.Counter
-	dead          prometheus.Counter
-	discarded     prometheus.Counter
 	duplicates    prometheus.Counter
 	items         *prometheus.HistogramVec
 	refused       map[string]prometheus.Counter // by setting
@@ -64,9 +61,6 @@ func newMetrics(b *Bridge) *metrics {
 			"Pops forwarded to the bridge that owns their queue."),
 		deliveries:   counter("pq_deliveries_total", "Items delivered with a lease."),
 		redeliveries: counter("pq_redeliveries_total", "The same of items that were delivered before."),
-		expired:      counter("pq_expired_total", "Items that were removed because they had expired."),
-		dead:         counter("pq_dead_total", "Items that moved to a dead-letter queue."),
-		discarded:    counter("pq_discarded_total", "Items that were discarded to make room for others, because of a limit of their queue."),
 		duplicates:   counter("pq_duplicates_total", "Pushes that changed nothing because they were duplicates, each of a batch."),
 		items: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "pq_request_items", Help: "Items in each request for several, by operation.",
@@ -86,9 +80,12 @@ func newMetrics(b *Bridge) *metrics {
 	for _, limit := range limitErrors {
 		m.refused[limit.setting] = refused.WithLabelValues(limit.setting)
 	}
+	removed := func(name, help string, of func(fdbpq.Removed) int64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(of(b.dispatcher.Removed())) })
+	}
 	m.registry.MustRegister(
 		m.requests, m.errors, m.seconds, m.batchSize, m.unanswered, m.lostItems, m.replyFailures, m.natsErrors, m.forwarded,
-		m.deliveries, m.redeliveries, m.expired, m.dead, m.discarded, m.duplicates, m.items, givenBack, refused,
+		m.deliveries, m.redeliveries, m.duplicates, m.items, givenBack, refused,
 		gauge("pq_pending_requests", "Requests that wait or run.", func() float64 { n, _ := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { _, n := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_waiters", "Pops that wait for items.", func() float64 { return float64(b.dispatcher.Waiters()) }),
@@ -98,6 +95,14 @@ func newMetrics(b *Bridge) *metrics {
 			func() float64 { return float64(b.router.stats().affinitySubjects) }),
 		gauge("pq_nats_connected", "1 if connected to NATS.", b.isConnected),
 		gauge("pq_serving", "1 if subscribed to requests.", b.isServing),
+		removed("pq_expired_total", "Items that were removed because they had expired.",
+			func(r fdbpq.Removed) int64 { return r.Expired }),
+		removed("pq_dead_total", "Items that moved to a dead-letter queue.", func(r fdbpq.Removed) int64 { return r.Dead }),
+		removed("pq_discarded_total", "Items that were discarded to make room for others, because of a limit of their queue.",
+			func(r fdbpq.Removed) int64 { return r.Discarded }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "pq_sweeps_total", Help: "Transactions that did what had fallen due in queues that nobody asked.",
+		}, func() float64 { return float64(b.dispatcher.Sweeper().Sweeps()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "pq_dropped_total", Help: "Messages dropped by the NATS client because the bridge fell behind.",
 		}, b.dropped),
@@ -155,13 +160,6 @@ func (m *metrics) noteRefused(err error) {
 			return
 		}
 	}
-}
-
-// noteRemoved counts items that left their queues although nobody asked for it.
-func (m *metrics) noteRemoved(items fdbpq.Removed) {
-	m.expired.Add(float64(items.Expired))
-	m.dead.Add(float64(items.Dead))
-	m.discarded.Add(float64(items.Discarded))
 }
 
 // noteDuplicates counts pushes that changed nothing.

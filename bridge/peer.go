@@ -199,5 +199,6 @@ func (r *router) updateBridgesLocked() {
 		return
 	}
 	r.bridges.Store(&ids)
+	r.b.dispatcher.OwnersChanged()
 	r.b.options.Logger.Info("bridges that share the queues", "count", len(ids))
 }

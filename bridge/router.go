@@ -15,6 +15,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // router routes the pops of each queue to one bridge. Where several bridges share a
@@ -201,6 +202,11 @@ func (r *router) subscribe() error {
 		r.subscriptions.Store(&subscribed)
 	}
 	return nil
+}
+
+// owns reports whether no other bridge owns the queue.
+func (r *router) owns(kind subjects.Kind, name string) bool {
+	return r.activePeers() == 0 || dispatch.Owner(kind, name, *r.bridges.Load()) == r.b.id
 }
 
 // importedReplies is the start of the reply subjects of requests that came from another

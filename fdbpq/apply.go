@@ -96,7 +96,7 @@ func (t *txOps) apply() error {
 			return err
 		}
 		t.wrote = t.wrote || q.ledger.wrote
-		t.removed.add(q.ledger.removed)
+		t.removed.Add(q.ledger.removed)
 	}
 	t.removed.Dead += t.dead.count
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -34,6 +35,11 @@ type Batcher struct {
 	receipts tuple.Subspace // of this Batcher
 	now      func() time.Time
 	catchUps time.Duration // see LimitCatchUp
+
+	removed removedSoFar
+	tallies atomic.Int64 // made so far; their receipts have negative numbers
+
+	doubts *tally // of the last catchUp, if it is not known whether that committed; else nil
 
 	batchCount int64         // batches started
 	nextCounts countsByQueue // the counts after those of the newest batch, if its first attempt commits
@@ -201,11 +207,12 @@ type Pending struct {
 	popped   []takenItem // by the attempt that gave results
 	reached  []QueueName // the same
 	removed  Removed     // the same
-	caughtUp caughtUp
-	late     []*layout // queues where more is due than there was time for
-	caught   []*layout // queues where what was due has come back
-	listed   []*layout // queues that it found in the list of queues, or added
-	readFrom time.Time // when it began to read, at the latest
+	caughtUp CaughtUp
+	ahead    []QueueAhead // of all attempts
+	late     []*layout    // queues where more is due than there was time for
+	caught   []*layout    // queues where what was due has come back
+	listed   []*layout    // queues that it found in the list of queues, or added
+	readFrom time.Time    // when it began to read, at the latest
 	err      error
 }
 
@@ -325,9 +332,9 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 	}
 	if behind := applied.behind(); len(behind) > 0 {
 		tx.Cancel()
-		late, c, err := catchUp(p.ctx, p.batcher.db, behind, p.batcher.now(), p.batcher.catchUps)
-		p.caughtUp.reached = append(p.caughtUp.reached, c.reached...)
-		p.caughtUp.removed.add(c.removed)
+		late, c, err := p.batcher.catchUp(p.ctx, behind)
+		p.caughtUp.DeadLetters = append(p.caughtUp.DeadLetters, c.DeadLetters...)
+		p.ahead = append(p.ahead, c.Ahead...)
 		p.late, p.caught = append(p.late, late...), append(p.caught, layoutsOf(behind)...)
 		if err != nil {
 			return nil, err
@@ -340,6 +347,19 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 // blind reports whether its transaction may be blind.
 func (p *Pending) blind() bool { return p.pushes && !p.sighted }
 
+// catchUp does what comes before a batch.
+func (b *Batcher) catchUp(ctx context.Context, behind []chore) (late []*layout, c CaughtUp, err error) {
+	t := &tally{db: b.db, receipt: b.receipts.Pack(tuple.Tuple{-b.tallies.Add(1)})}
+	late, c, err = catchUp(ctx, t, behind, b.now(), b.catchUps)
+	b.removed.add(c.Removed)
+	if t.used {
+		b.mu.Lock()
+		b.mu.obsolete = append(b.mu.obsolete, t.receipt)
+		b.mu.Unlock()
+	}
+	return late, c, err
+}
+
 func (p *Pending) transaction() (kv.Transaction, error) {
 	// A batch of pushes reads everything before its first write.
 	return p.batcher.db.Begin(p.ctx, kv.BeginOptions{Blind: p.blind(), Shrinks: p.shrinks})
@@ -349,6 +369,9 @@ func (p *Pending) transaction() (kv.Transaction, error) {
 func (p *Pending) startCommit(a *openAttempt) countsByQueue {
 	p.results, p.popped, p.wrote, p.reached, p.removed = a.results, a.popped, a.wrote, a.dead.reached(), a.removed
 	p.listed, p.readFrom = a.listed, a.readFrom
+	for _, q := range a.queues {
+		p.ahead = q.ledger.appendAhead(p.ahead)
+	}
 	p.attempts++
 	if p.wrote || len(p.unknown) > 0 {
 		p.wrote = true
@@ -371,6 +394,7 @@ func (p *Pending) complete(err error) {
 	b := p.batcher
 	if err == nil {
 		p.noteListed()
+		b.removed.add(p.removed)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -392,9 +416,11 @@ func (p *Pending) complete(err error) {
 	if !kv.MaybeCommitted(err) {
 		p.err = fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)
 	}
-	u := unsettled{p.receipt, map[int64][]takenItem{noAttempt: restoresOf(p.ops)}}
+	u := unsettled{
+		receipt: p.receipt, restore: map[int64][]takenItem{noAttempt: restoresOf(p.ops)}, removed: map[int64]Removed{}, gone: map[int64]Removed{},
+	}
 	for _, a := range p.unknown {
-		u.restore[a.number] = a.popped
+		u.restore[a.number], u.removed[a.number] = a.popped, a.removed
 	}
 	b.mu.unsettled = append(b.mu.unsettled, u)
 }
@@ -404,10 +430,14 @@ func (p *Pending) complete(err error) {
 // without need. Call it after Wait, also after an error.
 func (p *Pending) DeadLetters() []QueueName {
 	if p.err != nil {
-		return p.caughtUp.reached
+		return p.caughtUp.DeadLetters
 	}
-	return slices.Concat(p.caughtUp.reached, p.reached)
+	return slices.Concat(p.caughtUp.DeadLetters, p.reached)
 }
+
+// Ahead returns what falls due of what the batch has written, or may have written. Queues may be named more
+// than once. Call it after Wait, also after an error.
+func (p *Pending) Ahead() []QueueAhead { return p.ahead }
 
 // noteListed records which queues are in the list of queues, now that the batch that found
 // or put them there is durable.

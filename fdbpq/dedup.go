@@ -25,7 +25,7 @@ import (
 //
 // # Message ids
 //
-// What is over is removed by later pushes with ids, a few at a time, and by Retire. It is not in the
+// What is over is removed by later pushes with ids, a few at a time, by Sweep, and by Retire. It is not in the
 // time index, because nothing changes at that time that a pop could see. Each entry has the value of
 // its key, so that removing both takes no read of the key and no conflict: the key is removed if it
 // still has that value. A later push of the same id has a later until.
@@ -145,9 +145,7 @@ func (t *txOps) beginDedup(q *queueOps, snapshot kv.Reader) *dedup {
 		}
 	}
 	if d != nil && len(d.msgIDs) > 0 {
-		all := q.l.kindRange(kindMsgIDEnd)
-		end := tuple.AppendInt(q.l.key(kindMsgIDEnd, 9), t.now.UnixMicro()+1)
-		d.over = snapshot.GetRange(kv.Range{Begin: all.Begin, End: end}, kv.RangeOptions{Limit: overPage * len(d.msgIDs)})
+		d.over = snapshot.GetRange(q.l.overRange(t.now), kv.RangeOptions{Limit: overPage * len(d.msgIDs)})
 	}
 	return d
 }
@@ -314,6 +312,12 @@ func (d *dedup) removeOver(g *ledger) error {
 	return nil
 }
 
+// overRange is the range of the entries of message ids that are over.
+func (l *layout) overRange(now time.Time) kv.Range {
+	all := l.kindRange(kindMsgIDEnd)
+	return kv.Range{Begin: all.Begin, End: tuple.AppendInt(l.key(kindMsgIDEnd, 9), now.UnixMicro()+1)}
+}
+
 // removeMsgID removes a message id that is over, given its entry. An entry that cannot be read goes alone.
 func (l *layout) removeMsgID(tx kv.Transaction, entry kv.KeyValue) {
 	if _, msgID, err := l.parseMsgIDEnd(entry.Key); err == nil {
@@ -369,6 +373,7 @@ func (g *ledger) setMsgID(msgID string, s *seen) {
 	value := s.encode()
 	g.tx.Set(g.l.msgIDKey(msgID), value)
 	g.tx.Set(g.l.msgIDEndKey(s.until, msgID), value)
+	g.ahead.Over = earliest(g.ahead.Over, s.until)
 	g.wrote = true
 }
 

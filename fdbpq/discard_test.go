@@ -18,15 +18,13 @@ func discardOld(items, bytes int64) func(*fdbpq.Settings) {
 // removed runs a batch, and returns what it removed.
 func (f *fixture) removed(ops ...fdbpq.Op) fdbpq.Removed {
 	f.Helper()
-	p := f.batcher.Start(f.ctx, ops)
-	results, err := p.Wait()
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, r := range results {
+	before := f.batcher.Removed()
+	for _, r := range f.apply(ops...) {
 		wantError(f.T, r.Err, nil)
 	}
-	return p.Removed()
+	n := f.batcher.Removed()
+	n.Add(fdbpq.Removed{Expired: -before.Expired, Discarded: -before.Discarded, Dead: -before.Dead})
+	return n
 }
 
 // The item with the largest key goes, whichever end is popped, ready or delayed; leased ones stay; and a push that

@@ -71,7 +71,8 @@
 //	whole.go                          an item that is written again elsewhere, being read
 //	limits.go                         what settings keep pushes and pops from
 //	ledger.go                         the states of an item: all writes of items and counters
-//	due.go                            the time index: what falls due, and when
+//	due.go, due_held.go, catchup.go   the time index: what falls due, and when; doing it
+//	ahead.go                          the same for queues that nobody asks
 //	layout.go, id.go, message.go      the table of keys; ids; the stored form of a message
 //	keyspace.go, list.go, retire.go   named queues, the list of them, and leaving it
 //	queuelist.go                      the list with counts, for operators

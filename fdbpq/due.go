@@ -1,6 +1,7 @@
 package fdbpq
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -84,10 +85,11 @@ const (
 type due struct {
 	ledger *ledger
 	dead   *burials
-	page   int                      // entries to handle, duePage at least
+	page   int                      // entries to handle; 0 means duePage
 	head   kv.Future[[]kv.KeyValue] // nil before begin
 
 	handled  bool
+	done     bool      // it has brought back or removed something
 	returned bool      // items came back, or expired
 	next     time.Time // when the first of those that a backoff holds back is due
 	more     bool      // there may be more than the transaction has room for
@@ -99,9 +101,11 @@ type due struct {
 func (d *due) begin() {
 	if d.head == nil {
 		g := d.ledger
-		d.head = g.tx.Snapshot().GetRange(g.l.dueRange(g.now), kv.RangeOptions{Limit: max(d.page, duePage)})
+		d.head = g.tx.Snapshot().GetRange(g.l.dueRange(g.now), kv.RangeOptions{Limit: d.limit()})
 	}
 }
+
+func (d *due) limit() int { return cmp.Or(d.page, duePage) }
 
 // dueRecord is a key that is due, and its entry.
 type dueRecord struct {
@@ -140,7 +144,7 @@ func bringBackUpTo(room int, alone bool, queues []*due) error {
 		if len(entries) == 0 {
 			continue
 		}
-		d.more = len(entries) == max(d.page, duePage)
+		d.more = len(entries) == d.limit()
 		left := &leftovers{due: d}
 		staged = append(staged, left)
 		for _, entry := range entries {

@@ -53,6 +53,7 @@ func returnHeld(all []*dueHeld, room int, alone bool) error {
 				return err
 			}
 			room -= size
+			d.due.done = d.due.done || size > 0
 			moved = moved || size > 0
 		}
 	}

@@ -52,6 +52,7 @@ type ledger struct {
 	err    error // of the store, for flush
 
 	removed Removed
+	ahead   Ahead // what falls due of what it has written
 }
 
 // add writes an item that is ready.
@@ -99,6 +100,7 @@ func (g *ledger) giveBack(id *ID, value []byte) {
 // hold writes a lent item to ("h").
 func (g *ledger) hold(h *held) {
 	g.l.setUntil(g.tx, h.fallsDue(), g.l.heldKey(&h.id), h.encode())
+	g.ahead.Due = earliest(g.ahead.Due, h.fallsDue())
 	g.tallyHeld(h, 1)
 }
 

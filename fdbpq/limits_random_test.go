@@ -117,12 +117,12 @@ func (r *limitRun) run(ops ...fdbpq.Op) []fdbpq.Result {
 	for i := range ops {
 		ops[i].Queue = r.q
 	}
-	p := r.batcher.Start(r.ctx, ops)
-	results, err := p.Wait()
+	before := r.batcher.Removed().Discarded
+	results, err := r.batcher.Apply(r.ctx, ops)
 	if err != nil {
 		r.fail("%v", err)
 	}
-	r.discarded += p.Removed().Discarded
+	r.discarded += r.batcher.Removed().Discarded - before
 	return results
 }
 

@@ -8,17 +8,16 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// ReadDue is Read in a transaction of its own, after what is due by now in the queues was brought back. It
-// also returns the queues that got dead letters meanwhile, so that whoever waits there can be told, with an error
-// as well. Operations of other kinds result in ErrOp.
-func ReadDue(ctx context.Context, db kv.Database, ops []Op, now time.Time) (results []Result, reached []QueueName, err error) {
+// ReadDue is Read in a transaction of its own, on queues of the Keyspace, after what is due by now in them was
+// brought back. It also returns what that did, with an error as well. Operations of other kinds result in ErrOp.
+func (k *Keyspace) ReadDue(ctx context.Context, db kv.Database, ops []Op, now time.Time) (results []Result, done CaughtUp, err error) {
 	due := false
 	results, err = kv.ReadTransact(ctx, db, func(r kv.Reader) (results []Result, err error) {
 		results, due, err = read(r, ops, &now)
 		return results, err
 	})
 	if err != nil || !due {
-		return results, nil, err
+		return results, done, err
 	}
 	var layouts []*layout
 	seen := map[string]bool{}
@@ -28,17 +27,19 @@ func ReadDue(ctx context.Context, db kv.Database, ops []Op, now time.Time) (resu
 			layouts = append(layouts, l)
 		}
 	}
+	t := k.newTally(db)
+	defer t.end(ctx)
 	for len(layouts) > 0 {
 		some := layouts[:min(len(layouts), catchUpQueues)]
 		layouts = layouts[len(some):]
-		_, c, err := catchUp(ctx, db, dueIn(some...), now, 0)
-		reached = append(reached, c.reached...)
+		_, c, err := catchUp(ctx, t, dueIn(some...), now, 0)
+		done.add(&c)
 		if err != nil {
-			return nil, reached, err
+			return nil, done, err
 		}
 	}
 	results, err = kv.ReadTransact(ctx, db, func(r kv.Reader) ([]Result, error) { return Read(r, ops) })
-	return results, reached, err
+	return results, done, err
 }
 
 // catchUpQueues is how many queues ReadDue catches up with at a time.
@@ -55,15 +56,15 @@ type QueuePage struct {
 	Queues []QueueCounts
 	// More says that other queues come after these.
 	More bool
-	// Reached is as from ReadDue.
-	Reached []QueueName
+	// CaughtUp is what was done before the items were counted.
+	CaughtUp
 }
 
 // ListPriorityQueues returns up to limit priority queues, sorted by name, that come after the given name, "" for the
 // first. Those that have neither items nor settings are left out. It first brings back what is due in the queues by now,
 // so that the counts are right. It takes few transactions for each thousand queues, and is not atomic.
 //
-// Errors: ErrCorrupt, those of the store, and the context's error; QueuePage.Reached is set as well then.
+// Errors: ErrCorrupt, those of the store, and the context's error; QueuePage.CaughtUp is set as well then.
 func (k *Keyspace) ListPriorityQueues(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (QueuePage, error) {
 	return k.listQueues(ctx, db, &k.priority, after, limit, now)
 }
@@ -85,8 +86,8 @@ func (k *Keyspace) listQueues(ctx context.Context, db kv.Database, of *branch, a
 		if err != nil {
 			return page, err
 		}
-		used, reached, err := k.countQueues(ctx, db, of, names, now)
-		page.Reached = append(page.Reached, reached...)
+		used, done, err := k.countQueues(ctx, db, of, names, now)
+		page.CaughtUp.add(&done)
 		if err != nil {
 			return page, err
 		}
@@ -103,23 +104,23 @@ func (k *Keyspace) listQueues(ctx context.Context, db kv.Database, of *branch, a
 }
 
 // countQueues counts the items of queues, and leaves out those that are not used.
-func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *branch, names []string, now time.Time) (used []QueueCounts, reached []QueueName, err error) {
+func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *branch, names []string, now time.Time) (used []QueueCounts, done CaughtUp, err error) {
 	ops := make([]Op, 0, len(names))
 	for _, name := range names {
 		l, err := k.layoutOf(of, name)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%w: list of queues: %w", ErrCorrupt, err)
+			return nil, done, fmt.Errorf("%w: list of queues: %w", ErrCorrupt, err)
 		}
 		ops = append(ops, Op{Kind: OpInfo, Queue: &PriorityQueue{l}, MaxPriorities: NoPriorities})
 	}
-	results, reached, err := ReadDue(ctx, db, ops, now)
+	results, done, err := k.ReadDue(ctx, db, ops, now)
 	if err != nil {
-		return nil, reached, err
+		return nil, done, err
 	}
 	var silent []Target // that have no items, or only those of other programs
 	for i := range results {
 		if err := results[i].Err; err != nil {
-			return nil, reached, fmt.Errorf("queue %s: %w", names[i], err)
+			return nil, done, fmt.Errorf("queue %s: %w", names[i], err)
 		}
 		if results[i].Info.empty() {
 			silent = append(silent, ops[i].Queue)
@@ -127,7 +128,7 @@ func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *branch, 
 	}
 	states, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]emptiness, error) { return readEmptiness(r, silent, now) })
 	if err != nil {
-		return nil, reached, err
+		return nil, done, err
 	}
 	for i := range results {
 		info := results[i].Info
@@ -139,7 +140,7 @@ func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *branch, 
 		}
 		used = append(used, QueueCounts{names[i], info.Ready, info.Leased, info.Delayed})
 	}
-	return used, reached, nil
+	return used, done, nil
 }
 
 // empty reports whether no items were counted.

@@ -26,13 +26,22 @@ type unsettled struct {
 	// restore is what to restore, by the attempt that has committed: what it popped. If
 	// none has, it is what the batch was to restore.
 	restore map[int64][]takenItem
+	// removed is what left the queues in it, by the attempt that has committed.
+	removed map[int64]Removed
+	// gone is what left the queues in it, with -1, and in settling it, with the index that the step
+	// began at. Each step commits once, so the last attempt of it counts.
+	gone map[int64]Removed
 }
 
 // writeReceipt writes the receipt of an attempt, and makes all attempts with the same
 // receipt conflict with each other.
 func (b *Batcher) writeReceipt(tx kv.Transaction, receipt []byte, attempt int64, restored int) {
+	putReceipt(tx, receipt, b.now(), attempt, restored)
+}
+
+func putReceipt(tx kv.Transaction, receipt []byte, now time.Time, attempt int64, restored int) {
 	tx.AddReadConflict(kv.SingleKey(receipt))
-	tx.Set(receipt, tuple.Tuple{b.now().UnixMicro(), attempt, restored}.Pack())
+	tx.Set(receipt, tuple.Tuple{now.UnixMicro(), attempt, restored}.Pack())
 }
 
 // committedAttempt returns the attempt that has committed according to the receipt, nil if
@@ -100,6 +109,9 @@ func (b *Batcher) Settle(ctx context.Context) error {
 		if !done {
 			continue
 		}
+		for _, n := range u.gone {
+			b.removed.add(n)
+		}
 		b.mu.Lock()
 		b.mu.unsettled = b.mu.unsettled[1:]
 		b.mu.obsolete = append(b.mu.obsolete, u.receipt)
@@ -121,11 +133,15 @@ func (b *Batcher) settle(tx kv.Transaction, u unsettled, budget int) (done bool,
 			return false, err
 		}
 	}
+	if number == settledAttempt {
+		return true, nil
+	}
 	items := u.restore[number]
-	next, err := restoreSome(tx, items, int(restored), budget, b.now())
+	next, removed, err := restoreSome(tx, items, int(restored), budget, b.now())
 	if err != nil {
 		return false, err
 	}
+	u.gone[-1], u.gone[restored] = u.removed[number], removed
 	if next < len(items) {
 		b.writeReceipt(tx, u.receipt, number, next)
 		return false, nil
@@ -135,10 +151,11 @@ func (b *Batcher) settle(tx kv.Transaction, u unsettled, budget int) (done bool,
 }
 
 // restoreSome restores items from index next on, unless they are in their queues: about budget
-// bytes, but at least one. It returns the index of the first that it left.
-func restoreSome(tx kv.Transaction, items []takenItem, next, budget int, now time.Time) (int, error) {
+// bytes, but at least one. It returns the index of the first that it left, and what has left the
+// queues.
+func restoreSome(tx kv.Transaction, items []takenItem, next, budget int, now time.Time) (end int, removed Removed, err error) {
 	var reads []occupied
-	end := next
+	end = next
 	for size := 0; end < len(items); end++ {
 		i := &items[end]
 		if size += i.restoreSize(); size > budget && end > next {
@@ -152,7 +169,7 @@ func restoreSome(tx kv.Transaction, items []takenItem, next, budget int, now tim
 		if err := reads[n].check(&i.ID); errors.Is(err, ErrExists) {
 			continue
 		} else if err != nil {
-			return next, err
+			return next, removed, err
 		}
 		g := ledgers[i.l]
 		if g == nil {
@@ -160,15 +177,16 @@ func restoreSome(tx kv.Transaction, items []takenItem, next, budget int, now tim
 			ledgers[i.l] = g
 		}
 		if err := g.restore(i.Item); err != nil {
-			return next, err
+			return next, removed, err
 		}
 	}
 	for _, g := range ledgers {
 		if err := g.flush(); err != nil {
-			return next, err
+			return next, removed, err
 		}
+		removed.Add(g.removed)
 	}
-	return end, nil
+	return end, removed, nil
 }
 
 // receiptPage is how many receipts SweepReceipts reads in one transaction.

@@ -164,7 +164,7 @@ func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *Result, err
 		return nil, err
 	}
 	if len(behind) > 0 {
-		if _, _, err := catchUp(ctx, p.db, behind, p.now(), 0); err != nil {
+		if _, _, err := catchUp(ctx, &tally{db: p.db}, behind, p.now(), 0); err != nil {
 			return nil, err
 		}
 		return p.tryAtOnce(ctx, r)

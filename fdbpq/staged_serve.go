@@ -24,7 +24,7 @@ func (p *Popper) serve(ctx context.Context, own *request) (*Result, error) {
 	})
 	own.first = "" // unknown now
 	if err == nil && s.behind {
-		_, _, err = catchUp(ctx, p.db, dueIn(p.l), s.now, 0)
+		_, _, err = catchUp(ctx, &tally{db: p.db}, dueIn(p.l), s.now, 0)
 	}
 	if err != nil {
 		return nil, err

@@ -350,11 +350,7 @@ func (l *lane) wakeDeadLetters(b *batch) { l.d.WakeDeadLetters(b.pending.DeadLet
 // WakeDeadLetters wakes those who wait for items of queues that got dead letters.
 func (d *Dispatcher) WakeDeadLetters(names []fdbpq.QueueName) {
 	for _, name := range names {
-		kind := subjects.Priority
-		if name.FIFO {
-			kind = subjects.FIFO
-		}
-		q, err := d.Queue(kind, name.Name)
+		q, err := d.Queue(kindOf(name), name.Name)
 		if err != nil {
 			continue // not a name that a request can have
 		}
@@ -363,6 +359,13 @@ func (d *Dispatcher) WakeDeadLetters(names []fdbpq.QueueName) {
 			filled(q)
 		}
 	}
+}
+
+func kindOf(name fdbpq.QueueName) subjects.Kind {
+	if name.FIFO {
+		return subjects.FIFO
+	}
+	return subjects.Priority
 }
 
 // wakeLines has the lines of a batch that failed looked at again at once.

@@ -99,9 +99,7 @@ func (l *lane) answer() {
 		} else {
 			l.fail(b, err)
 		}
-		if n := b.pending.Removed(); n != (fdbpq.Removed{}) && l.d.options.Removed != nil {
-			l.d.options.Removed(n)
-		}
+		l.d.sweeper.noteBatch(b.pending.Ahead())
 		l.finish(b)
 	}
 }

@@ -37,6 +37,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // Errors of requests, besides those of packages fdbpq and kv.
@@ -88,9 +89,10 @@ type Options struct {
 	// BatchDone is called with the number of operations of each batch that
 	// succeeded.
 	BatchDone func(operations int)
-	// Removed, unless nil, is called with the items that a batch removed although nobody asked for it.
-	Removed func(fdbpq.Removed)
 
+	// Owns, unless nil, reports whether this Dispatcher is to sweep a queue, because no other that
+	// uses the store is: see Sweeper. Call Dispatcher.OwnersChanged when that changes.
+	Owns func(kind subjects.Kind, name string) bool
 	// Waiting, unless nil, is called when the first request begins to wait for items of a
 	// queue, and when the last one has ended. Calls for one queue come one at a time. Items
 	// that came before the call are found without help: whoever listens elsewhere for new
@@ -109,9 +111,15 @@ type Dispatcher struct {
 	load    load
 	queues  *registry
 	retirer *Retirer
+	sweeper *Sweeper
+	poller  *fdbpq.Batcher // of poll
 	lanes   []*lane
 	holds   atomic.Int64
 	waiters atomic.Int64 // requests with a Wait that have not ended
+	removed struct {     // items, but for those that Batchers count
+		sync.Mutex
+		fdbpq.Removed
+	}
 }
 
 // New returns a Dispatcher. Requests wait until Run is called.
@@ -119,6 +127,11 @@ func New(o Options) *Dispatcher {
 	d := &Dispatcher{
 		options: o,
 		load:    load{maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes)},
+	}
+	d.sweeper = newSweeper(d)
+	d.poller = fdbpq.NewBatcher(o.DB, o.Keyspace)
+	if o.Now != nil {
+		d.poller.SetNow(o.Now)
 	}
 	for range o.Lanes {
 		d.lanes = append(d.lanes, newLane(d))
@@ -168,6 +181,41 @@ func (d *Dispatcher) Cancel(r *Request) { r.Queue.lane.cancel(r.waiter) }
 
 // Waiters returns the number of requests with a Wait that have not ended.
 func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }
+
+// Sweeper returns the sweeper, which works while its Run does.
+func (d *Dispatcher) Sweeper() *Sweeper { return d.sweeper }
+
+// OwnersChanged says that Options.Owns has changed.
+func (d *Dispatcher) OwnersChanged() { d.sweeper.ownersChanged() }
+
+// CaughtUp notes what fdbpq.Keyspace.ReadDue and the like have done.
+func (d *Dispatcher) CaughtUp(done *fdbpq.CaughtUp) {
+	d.removed.Lock()
+	d.removed.Add(done.Removed)
+	d.removed.Unlock()
+	d.sweeper.note(done.Ahead)
+	d.WakeDeadLetters(done.DeadLetters)
+}
+
+// Removed returns how many items were removed so far although no request took or removed them.
+func (d *Dispatcher) Removed() fdbpq.Removed {
+	d.removed.Lock()
+	sum := d.removed.Removed
+	d.removed.Unlock()
+	sum.Add(d.poller.Removed())
+	for _, l := range d.lanes {
+		sum.Add(l.batcher.Removed())
+	}
+	return sum
+}
+
+// now is the time by which items fall due.
+func (d *Dispatcher) now() time.Time {
+	if d.options.Now != nil {
+		return d.options.Now()
+	}
+	return time.Now()
+}
 
 // releaseWaiter counts a request that has ended as a waiter no longer, if it was one.
 func (d *Dispatcher) releaseWaiter(r *Request) {

@@ -25,7 +25,6 @@ func (d *Dispatcher) poll(ctx context.Context) {
 		cancel()
 	}()
 	defer func() { <-ended }()
-	batcher := fdbpq.NewBatcher(d.options.DB, d.options.Keyspace)
 	for {
 		select {
 		case <-ticker.C:
@@ -33,13 +32,13 @@ func (d *Dispatcher) poll(ctx context.Context) {
 			return
 		}
 		for _, l := range d.lanes {
-			d.pollLane(ctx, l, batcher)
+			d.pollLane(ctx, l)
 		}
 	}
 }
 
 // pollLane looks at the queues of one lane. Errors do not matter: the next round comes soon.
-func (d *Dispatcher) pollLane(ctx context.Context, l *lane, batcher *fdbpq.Batcher) {
+func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
 	queues := l.quietQueues()
 	for len(queues) > 0 {
 		page := queues[:min(len(queues), d.options.MaxBatch)]
@@ -49,8 +48,11 @@ func (d *Dispatcher) pollLane(ctx context.Context, l *lane, batcher *fdbpq.Batch
 			ops[i] = fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q.Target}
 		}
 		attempt, cancel := context.WithTimeout(ctx, d.options.RequestTimeout)
-		results, err := batcher.Apply(attempt, ops)
+		pending := d.poller.Start(attempt, ops)
+		results, err := pending.Wait()
 		cancel()
+		d.sweeper.note(pending.Ahead())
+		d.WakeDeadLetters(pending.DeadLetters())
 		if err != nil {
 			return
 		}

@@ -47,13 +47,18 @@ func (q *Queue) Owner(bridges []string) string {
 	if last := q.owned.Load(); last != nil && last.of == &bridges[0] {
 		return last.id
 	}
-	now := &ownership{of: &bridges[0]}
-	var highest uint64
-	for _, id := range bridges {
-		if h := xxhash.Sum64String(id + " " + q.Kind.String() + " " + q.Name); h >= highest {
-			highest, now.id = h, id
-		}
-	}
+	now := &ownership{&bridges[0], Owner(q.Kind, q.Name, bridges)}
 	q.owned.Store(now)
 	return now.id
+}
+
+// Owner is Queue.Owner for a queue that need not be in use.
+func Owner(kind subjects.Kind, name string, bridges []string) (owner string) {
+	var highest uint64
+	for _, id := range bridges {
+		if h := xxhash.Sum64String(id + " " + kind.String() + " " + name); h >= highest {
+			highest, owner = h, id
+		}
+	}
+	return owner
 }

@@ -104,7 +104,7 @@ func TestBenchStartsItsProcesses(t *testing.T) {
 	build(t, dir, "github.com/nats-io/nats-server/v2")
 	file := filepath.Join(dir, "result.json")
 	table := ok(t, "--dir", dir, "--json", file, "--backlog", "50,200",
-		"--idle-queues", "20", "--waiters", "5,10", "--leased", "2500", "--only", "pop",
+		"--idle-queues", "20", "--waiters", "5,10", "--leased", "2500", "--delayed", "400", "--delayed-queues", "20", "--only", "pop",
 		"--pqbridge", filepath.Join(dir, "pqbridge"), "--nats-server", filepath.Join(dir, "nats-server"))
 
 	text, err := os.ReadFile(file)
@@ -141,6 +141,9 @@ func checkRest(t *testing.T, report *bench.Report) {
 	}
 	if rows := report.Waiters; len(rows) != 2 || rows[0].Waiters != 5 || rows[1].Waiters != 10 || rows[1].Transactions != 0 {
 		t.Errorf("waiters %+v: want 5 and 10, and no transactions", rows)
+	}
+	if row := report.Delayed; row == nil || row.Items != 400 || row.Transactions != 0 || row.Sweeps == 0 || row.DuePopWait <= 0 {
+		t.Errorf("delayed items %+v: want 400, swept, and no transactions before", row)
 	}
 	if row := report.Leased; row == nil || row.Items != 2500 || row.Lease <= 0 || row.First <= 0 || row.Last < row.First {
 		t.Errorf("leased items %+v: want 2500, with times", row)

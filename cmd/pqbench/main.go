@@ -155,6 +155,8 @@ func (b *benchmark) addFlags(cmd *cobra.Command) {
 	flags.IntVar(&b.IdleQueues, "idle-queues", 0, "watch a service at rest with this `number` of queues of one leased item each (with --pqbridge)")
 	flags.IntSliceVar(&b.Waiters, "waiters", nil, "watch a service at rest with these `numbers` of waiting pops (with --pqbridge)")
 	flags.IntVar(&b.Leased, "leased", 0, "lease this `number` of items and time how they come back when the leases end (with --pqbridge); 1000000 take about four minutes")
+	flags.IntVar(&b.Delayed, "delayed", 0, "watch a service at rest with this `number` of delayed items, and how long others wait when all fall due at once (with --pqbridge); 1000000 take about three minutes")
+	flags.IntVar(&b.DelayedQueues, "delayed-queues", 10_000, "`number` of queues of those")
 	flags.StringVar(&b.jsonFile, "json", "", "also write the result to this `file`")
 }
 

@@ -137,7 +137,7 @@ func (b *bank) counted(ctx context.Context, db kv.Database, now time.Time) (n [2
 	for _, name := range slices.Concat(b.living(), b.dead) {
 		q, err := target(k, name)
 		must(b.t, err)
-		results, _, err := fdbpq.ReadDue(ctx, db, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}}, now)
+		results, _, err := k.ReadDue(ctx, db, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}}, now)
 		must(b.t, errors.Join(err, results[0].Err))
 		info := results[0].Info
 		n[0] += info.Ready + info.Leased + info.Delayed

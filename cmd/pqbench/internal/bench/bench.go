@@ -65,6 +65,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			return nil, err
 		}
 	}
+	if o.Delayed > 0 {
+		if err := r.delayed(ctx, report); err != nil {
+			return nil, err
+		}
+	}
 	return report, nil
 }
 

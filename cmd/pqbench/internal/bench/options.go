@@ -84,6 +84,9 @@ type Options struct {
 	// Leased is the number of items whose leases end at about the same time; 0 skips this.
 	Leased int
 
+	// Delayed is the number of items in DelayedQueues queues that fall due in the same second; 0 skips this.
+	Delayed, DelayedQueues int
+
 	// Progress, if not nil, is called before each step.
 	Progress func(done, all int, what string)
 	// Log receives problems with cleaning up. Required.
@@ -113,6 +116,10 @@ func (o *Options) Validate() error {
 	atLeast("stock", o.Stock, 0)
 	atLeast("idle queues", o.IdleQueues, 0)
 	atLeast("leased items", o.Leased, 0)
+	atLeast("delayed items", o.Delayed, 0)
+	if o.Delayed > 0 {
+		atLeast("queues of delayed items", o.DelayedQueues, 1)
+	}
 	for _, n := range o.Waiters {
 		atLeast("waiters", n, 1)
 	}
@@ -134,8 +141,8 @@ func (o *Options) Validate() error {
 	if len(o.Backlogs) > 0 && o.Pqbridge == "" {
 		problems = append(problems, errors.New("each backlog is measured in a service of its own: name the pqbridge program"))
 	}
-	if (o.IdleQueues > 0 || len(o.Waiters) > 0 || o.Leased > 0) && o.Pqbridge == "" {
-		problems = append(problems, errors.New("idle queues, waiters and leased items are measured in services of their own: name the pqbridge program"))
+	if (o.IdleQueues > 0 || len(o.Waiters) > 0 || o.Leased > 0 || o.Delayed > 0) && o.Pqbridge == "" {
+		problems = append(problems, errors.New("idle queues, waiters, leased and delayed items are measured in services of their own: name the pqbridge program"))
 	}
 	return errors.Join(append(problems, o.validateStore()...)...)
 }

@@ -33,6 +33,7 @@ type Report struct {
 	Idle        *IdleRow      `json:"idle,omitempty"`
 	Waiters     []WaitersRow  `json:"waiters,omitempty"`
 	Leased      *LeasedRow    `json:"leased,omitempty"`
+	Delayed     *DelayedRow   `json:"delayed,omitempty"`
 }
 
 // Row is one operation. Unknown values are nil.
@@ -195,6 +196,7 @@ func (r *Report) Write(w io.Writer) error {
 	r.writeQueues(table)
 	r.writeRest(table)
 	r.writeLeased(table)
+	r.writeDelayed(table)
 	if err := table.Flush(); err != nil {
 		return err
 	}

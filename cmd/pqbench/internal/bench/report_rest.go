@@ -29,6 +29,34 @@ type LeasedRow struct {
 	Retries int           `json:"retries"` // pops that were answered with 503
 }
 
+// DelayedRow is how many items fall due in the same second. Rest is the service before that.
+type DelayedRow struct {
+	Items  int           `json:"items"`
+	Queues int           `json:"queues"`
+	Push   time.Duration `json:"push"`         // how long it took to push them
+	Memory int64         `json:"memory_bytes"` // of the service, more than without them
+	Rest
+	// The longest time that one waited from the time on at which the items fall due, with the tries that were
+	// answered with 503: for another queue, and for those that have the items.
+	PushWait    time.Duration `json:"push_wait"`
+	PopWait     time.Duration `json:"pop_wait"`
+	DuePushWait time.Duration `json:"due_push_wait"`
+	DuePopWait  time.Duration `json:"due_pop_wait"`
+	Back        time.Duration `json:"back"`   // after that time, the last item was swept
+	Sweeps      int64         `json:"sweeps"` // transactions
+}
+
+func (r *Report) writeDelayed(table io.Writer) {
+	if d := r.Delayed; d != nil {
+		fmt.Fprintln(table, "\ndelayed items\tqueues\tpushed/s\ttransactions at rest\tCPU\tmemory MB\t")
+		fmt.Fprintf(table, "%d\t%d\t%.0f\t%d\t%.2f %%\t%d\t\n", d.Items, d.Queues, float64(d.Items)/d.Push.Seconds(),
+			d.Transactions, 100*d.CPU, d.Memory>>20)
+		fmt.Fprintln(table, "\ndue in one second\tlongest push\tpop\tpush, their queues\tpop\tall swept after\tsweeps\t")
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t\n", d.Items, millis(d.PushWait), millis(d.PopWait),
+			millis(d.DuePushWait), millis(d.DuePopWait), millis(d.Back), d.Sweeps)
+	}
+}
+
 func (r *Report) writeRest(table io.Writer) {
 	if r.Idle != nil {
 		fmt.Fprintln(table, "\nidle queues, an item leased in each\ttransactions\tCPU\t")

@@ -1,0 +1,448 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// sharedDB is a store that says whether other programs use it.
+type sharedDB struct {
+	kv.Database
+	shared bool
+}
+
+func (db sharedDB) Traits() kv.Traits {
+	traits := db.Database.Traits()
+	traits.Shared = db.shared
+	return traits
+}
+
+// sweeping is some bridges on one store that counts transactions, in a bubble with a clock of its own.
+type sweeping struct {
+	*testing.T
+	db       kv.Database
+	store    *countkv.DB
+	keyspace *fdbpq.Keyspace
+	batcher  *fdbpq.Batcher // of a program that is no bridge
+	owner    atomic.Int64   // the bridge that owns all queues
+}
+
+// sweeps is a bridge with a sweeper.
+type sweeps struct {
+	*sweeping
+	d    *Dispatcher
+	log  *eventLog
+	stop func()
+	n    uint64
+}
+
+func inSweeping(t *testing.T, shared bool, test func(w *sweeping)) {
+	synctest.Test(t, func(t *testing.T) {
+		keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := countkv.New(sharedDB{memkv.New(memkv.Options{}), shared})
+		test(&sweeping{T: t, db: store, store: store, keyspace: keyspace, batcher: fdbpq.NewBatcher(store, keyspace)})
+	})
+}
+
+// start starts the nth bridge. configure may change the options.
+func (w *sweeping) start(n int64, configure func(*Options)) *sweeps {
+	o := Options{
+		DB: w.db, Keyspace: w.keyspace, Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
+		MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 1000, RequestTimeout: 5 * time.Second,
+		Warn: func(string, ...any) {}, BatchDone: func(int) {},
+		Owns: func(subjects.Kind, string) bool { return w.owner.Load() == n },
+	}
+	if configure != nil {
+		configure(&o)
+	}
+	s := &sweeps{sweeping: w, d: New(o), log: &eventLog{}}
+	ctx, cancel := context.WithCancel(w.Context())
+	var running sync.WaitGroup
+	running.Go(func() { s.d.Sweeper().Run(ctx) })
+	stopRequests := run(w.T, s.d)
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		stopRequests()
+	})
+	w.Cleanup(s.stop)
+	synctest.Wait()
+	return s
+}
+
+// do runs operations through the bridge.
+func (s *sweeps) do(queue string, ops ...fdbpq.Op) {
+	s.Helper()
+	q := getQueue(s.T, s.d.queues, subjects.Priority, queue)
+	for i := range ops {
+		ops[i].Queue = q.Target
+	}
+	s.n++
+	if err := s.d.Submit(&Request{Queue: q, Replier: s.log, Number: s.n, Received: time.Now(), Reply: "reply"}, ops); err != nil {
+		s.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// foreign runs operations as a program that is no bridge.
+func (w *sweeping) foreign(queue string, ops ...fdbpq.Op) {
+	w.Helper()
+	for i := range ops {
+		ops[i].Queue = w.target(queue)
+	}
+	results, err := w.batcher.Apply(w.Context(), ops)
+	if err != nil || results[0].Err != nil {
+		w.Fatal(err, results)
+	}
+}
+
+func (w *sweeping) target(queue string) fdbpq.Target {
+	q, err := w.keyspace.PriorityQueue(queue)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return q
+}
+
+// sleep lets time pass, and returns how many transactions began meanwhile.
+func (w *sweeping) sleep(d time.Duration) int {
+	w.store.Take()
+	time.Sleep(d)
+	synctest.Wait()
+	return len(w.store.Take())
+}
+
+// stored returns how many items of a queue the store has, whatever is due.
+func (w *sweeping) stored(queue string) int64 {
+	w.Helper()
+	results, err := kv.ReadTransact(w.Context(), w.db, func(r kv.Reader) ([]fdbpq.Result, error) {
+		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: w.target(queue)}})
+	})
+	if err != nil || results[0].Err != nil {
+		w.Fatal(err, results)
+	}
+	info := results[0].Info
+	return info.Ready + info.Leased + info.Delayed
+}
+
+func (w *sweeping) want(what string, got, want any) {
+	w.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		w.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// Operations, without their queue.
+func pushFor(ttl time.Duration) fdbpq.Op { return fdbpq.Op{Kind: fdbpq.OpPush, TTL: ttl} }
+
+func pushOnce(id string) fdbpq.Op {
+	return fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{MsgID: id}}
+}
+
+func leaseFor(d time.Duration) fdbpq.Op { return fdbpq.Op{Kind: fdbpq.OpLease, Lease: d} }
+
+func oneDelivery() fdbpq.Op {
+	return fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { s.MaxDeliver = 1 }}
+}
+
+// deadline is within what time the protocol promises dead letters.
+const deadline = 30 * time.Second
+
+// While nothing is due, there is not one transaction, whatever is there for later.
+func TestSweeperIsIdle(t *testing.T) {
+	inSweeping(t, false, func(w *sweeping) {
+		w.foreign("before", pushFor(24*time.Hour))
+		a := w.start(0, nil)
+		for i := range 500 {
+			a.do(fmt.Sprint("jobs-", i), pushFor(24*time.Hour), fdbpq.Op{Kind: fdbpq.OpPush, Delay: 25 * time.Hour}, fdbpq.Op{Kind: fdbpq.OpPush})
+		}
+		w.want("transactions", w.sleep(23*time.Hour), 0)
+		w.sleep(3 * time.Hour)
+		w.want("stored", fmt.Sprint(w.stored("before"), w.stored("jobs-0"), w.stored("jobs-499")), "0 2 2")
+		w.want("expired", a.d.Removed().Expired, 501)
+		w.want("transactions in the end", w.sleep(1000*time.Hour), 0)
+	})
+}
+
+// Dead letters appear in time, whoever leased them, and nobody asks.
+func TestSweptDeadLetters(t *testing.T) {
+	inSweeping(t, false, func(w *sweeping) {
+		w.foreign("before", oneDelivery())
+		w.foreign("before", fdbpq.Op{Kind: fdbpq.OpPush})
+		w.foreign("before", leaseFor(time.Minute))
+		a := w.start(0, nil)
+		a.do("now", oneDelivery(), fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("x")}}, leaseFor(time.Minute))
+		wait := &Wait{Until: time.Now().Add(time.Hour)}
+		waits := getQueue(t, a.d.queues, subjects.Priority, "now-dead")
+		if err := a.d.Submit(&Request{Queue: waits, Replier: a.log, Number: 100, Received: time.Now(), Reply: "reply", Wait: wait}, []fdbpq.Op{pop(waits)}); err != nil {
+			w.Fatal(err)
+		}
+		synctest.Wait()
+		a.log.take()
+		w.sleep(time.Minute + deadline)
+		w.want("stored", fmt.Sprint(w.stored("before"), w.stored("before-dead"), w.stored("now")), "0 1 0")
+		w.want("a pop that waits for it", fmt.Sprint(a.log.take()), "[100: x]")
+	})
+}
+
+// What a bridge knew that is gone, the next owner finds.
+func TestNextOwnerSweeps(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		inSweeping(t, shared, func(w *sweeping) {
+			a, b := w.start(0, nil), w.start(1, nil)
+			a.do("jobs", oneDelivery(), fdbpq.Op{Kind: fdbpq.OpPush}, leaseFor(time.Minute))
+			a.do("short", pushFor(time.Second))
+			a.stop()
+			w.owner.Store(1)
+			b.d.OwnersChanged()
+			w.sleep(time.Second + deadline)
+			w.want("expired", b.d.Removed().Expired, 1)
+			w.sleep(time.Minute - time.Second)
+			w.want("stored", fmt.Sprint(w.stored("short"), w.stored("jobs"), w.stored("jobs-dead")), "0 0 1")
+		})
+	}
+}
+
+// A bridge that is not the owner sees to what only it knows of, if the owner does not, and leaves it to
+// the owner otherwise.
+func TestOtherBridgesSweepLater(t *testing.T) {
+	for _, alive := range []bool{true, false} {
+		inSweeping(t, false, func(w *sweeping) {
+			a, b := w.start(0, nil), w.start(1, nil)
+			if !alive {
+				w.owner.Store(2)
+			}
+			for _, s := range []*sweeps{a, b} {
+				s.do("jobs", pushFor(time.Second), oneDelivery())
+			}
+			b.do("jobs", fdbpq.Op{Kind: fdbpq.OpPush, Priority: -1}, leaseFor(time.Second))
+			w.sleep(time.Second + deadline)
+			w.want("stored", fmt.Sprint(w.stored("jobs"), w.stored("jobs-dead")), "0 1")
+			w.want("expired", a.d.Removed().Expired+b.d.Removed().Expired, 2)
+			if n := b.d.Sweeper().Sweeps(); alive && n > 0 {
+				t.Errorf("the other bridge has swept %d times", n)
+			}
+			w.want("transactions in the end", w.sleep(1000*time.Hour), 0)
+		})
+	}
+}
+
+// What programs write that are no bridges is found while there are requests or anything is ahead.
+// Otherwise nothing runs.
+func TestSweeperFindsForeignItems(t *testing.T) {
+	inSweeping(t, true, func(w *sweeping) {
+		a := w.start(0, nil)
+		w.sleep(time.Second)
+		w.want("transactions without queues", w.sleep(24*time.Hour), 0)
+		a.do("other", fdbpq.Op{Kind: fdbpq.OpPush})
+		w.sleep(time.Hour)
+		w.want("transactions without anything ahead", w.sleep(24*time.Hour), 0)
+		w.foreign("jobs", pushFor(time.Second))
+		w.want("transactions while nobody asks", w.sleep(24*time.Hour), 0)
+		a.do("other", fdbpq.Op{Kind: fdbpq.OpPush})
+		w.sleep(deadline)
+		w.want("stored", w.stored("jobs"), 0)
+
+		w.foreign("jobs", pushFor(48*time.Hour))
+		a.do("other", fdbpq.Op{Kind: fdbpq.OpPush})
+		w.sleep(foreignEvery)
+		w.foreign("late", pushFor(time.Second))
+		w.sleep(foreignEvery + deadline)
+		w.want("stored", w.stored("late"), 0)
+		if n := w.sleep(10 * foreignEvery); n == 0 || n > 40 {
+			t.Errorf("%d transactions in ten rounds", n)
+		}
+		w.sleep(48 * time.Hour)
+		w.want("stored", w.stored("jobs"), 0)
+		w.want("transactions in the end", w.sleep(1000*time.Hour), 0)
+	})
+}
+
+// Message ids are gone after their window though no push comes, and queues that are empty then leave the
+// list, as do those that items left by expiring.
+func TestSweptQueuesLeaveTheList(t *testing.T) {
+	inSweeping(t, false, func(w *sweeping) {
+		a := w.start(0, nil)
+		ctx, cancel := context.WithCancel(w.Context())
+		var maintains sync.WaitGroup
+		maintains.Go(func() { a.d.Maintain(ctx) })
+		long := func(s *fdbpq.Settings) { s.DuplicateWindow = 5 * time.Hour }
+		a.do("ids", fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: long})
+		for i := range 5 {
+			a.do("ids", pushOnce(fmt.Sprint(i)))
+			a.do("ids", fdbpq.Op{Kind: fdbpq.OpPop})
+		}
+		a.do("ids", fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { *s = fdbpq.Settings{} }})
+		a.do("expires", pushFor(5*time.Hour))
+		listed := func() int {
+			names, err := kv.ReadTransact(w.Context(), w.db, func(r kv.Reader) ([]string, error) {
+				return w.keyspace.PriorityQueues(r, "", 10).Get()
+			})
+			if err != nil {
+				w.Fatal(err)
+			}
+			return len(names)
+		}
+		w.sleep(4*time.Hour + 50*time.Minute)
+		w.want("listed", listed(), 2)
+		w.sleep(10*time.Minute + msgIDLag + 2*sweepEvery)
+		ahead, err := kv.ReadTransact(w.Context(), w.db, func(r kv.Reader) ([]fdbpq.Ahead, error) {
+			return fdbpq.ReadAhead(r, []fdbpq.Target{w.target("ids"), w.target("expires")})
+		})
+		w.want("left", fmt.Sprint(ahead, err), fmt.Sprint(make([]fdbpq.Ahead, 2), nil))
+		w.sleep(time.Hour)
+		w.want("listed", listed(), 0)
+		w.want("transactions in the end", w.sleep(100*time.Hour), 0)
+		cancel()
+		maintains.Wait()
+	})
+}
+
+// Clocks only move the moment. One that is an hour behind, or is set back, begins no transaction early.
+func TestSweeperAndClocks(t *testing.T) {
+	inSweeping(t, false, func(w *sweeping) {
+		var off atomic.Int64
+		clock := func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
+		a := w.start(0, func(o *Options) { o.Now = clock })
+		a.do("jobs", pushFor(time.Minute))
+		off.Store(-int64(time.Hour))
+		w.want("transactions while its clock is behind", w.sleep(time.Hour), 0)
+		w.sleep(time.Minute + deadline)
+		w.want("stored", w.stored("jobs"), 0)
+		a.do("jobs", pushFor(time.Hour))
+		off.Store(0) // an hour ahead of what it was
+		w.sleep(deadline)
+		w.want("stored", w.stored("jobs"), 0)
+
+		// A bridge with a right clock does what the owner takes for early.
+		off.Store(-int64(time.Hour))
+		b := w.start(1, nil)
+		b.do("jobs", pushFor(time.Minute))
+		w.sleep(time.Minute + deadline)
+		w.want("stored", w.stored("jobs"), 0)
+		w.want("expired", fmt.Sprint(a.d.Removed().Expired, b.d.Removed().Expired), "2 1")
+	})
+}
+
+// A queue where very much is due does not keep dead letters of others waiting, and each transaction is
+// followed by a pause.
+func TestSweepingTakesTurns(t *testing.T) {
+	inSweeping(t, false, func(w *sweeping) {
+		a := w.start(0, nil)
+		w.foreign("dead", oneDelivery())
+		for range 12 {
+			w.foreign("many", repeat(pushFor(time.Minute), 1000)...)
+		}
+		for i := range 40 {
+			large := pushFor(time.Minute - time.Microsecond)
+			large.Message.Value = make([]byte, 90_000)
+			w.foreign("large", large)
+			w.foreign(fmt.Sprint("large-", i%2), large)
+		}
+		w.foreign("dead", fdbpq.Op{Kind: fdbpq.OpPush})
+		w.foreign("dead", leaseFor(time.Minute))
+		a.d.OwnersChanged()
+		w.sleep(time.Minute)
+		began := time.Now()
+		for w.stored("dead-dead") == 0 && time.Since(began) < deadline {
+			w.sleep(time.Millisecond)
+		}
+		if small, large := w.stored("many"), w.stored("large"); small < 6000 || large < 20 {
+			t.Errorf("after the dead letter %d of 12,000 items and %d of 40 large ones are left", small, large)
+		}
+		w.sleep(deadline)
+		w.want("stored", w.stored("many"), 0)
+		w.want("expired", a.d.Removed().Expired, 12_080)
+		if n := a.d.Sweeper().Sweeps(); n < 24 || n > 100 {
+			t.Errorf("%d transactions", n)
+		}
+	})
+}
+
+func repeat(op fdbpq.Op, n int) (ops []fdbpq.Op) {
+	for range n {
+		ops = append(ops, op)
+	}
+	return ops
+}
+
+// A store that fails is asked again, at leisure, until all is done.
+func TestSweeperAndFaults(t *testing.T) {
+	seed := rand.Uint64()
+	inSweeping(t, false, func(w *sweeping) {
+		faulty := faultkv.New(w.store, faultkv.Options{Seed: seed, Rates: map[faultkv.Fault]float64{
+			faultkv.Outage: 0.003, faultkv.Conflict: 0.1, faultkv.UnknownLost: 0.1, faultkv.UnknownMade: 0.1, faultkv.UnknownDuringNext: 0.1,
+		}})
+		for i := range 100 {
+			w.foreign(fmt.Sprint("jobs-", i), repeat(pushFor(time.Minute), 5)...)
+		}
+		faulty.SetOutage(true)
+		a := w.start(0, func(o *Options) { o.DB = faulty })
+		w.sleep(time.Hour)
+		if n := w.sleep(time.Hour); n > 800 {
+			t.Errorf("%d transactions in an hour without the store", n)
+		}
+		faulty.SetOutage(false)
+		w.sleep(time.Hour)
+		for i := range 100 {
+			w.want("stored", w.stored(fmt.Sprint("jobs-", i)), 0)
+		}
+		w.want("expired", a.d.Removed().Expired, 500)
+		w.want("transactions in the end", w.sleep(1000*time.Hour), 0)
+		if t.Failed() {
+			t.Logf("the seed is %d", seed)
+		}
+	})
+}
+
+// The agenda keeps the earliest time of each queue.
+func TestAgenda(t *testing.T) {
+	a, start := newAgenda(200), time.Now()
+	name := func(i int) fdbpq.QueueName { return fdbpq.QueueName{Name: fmt.Sprint(i)} }
+	random := rand.New(rand.NewPCG(1, 2))
+	want := map[fdbpq.QueueName]time.Time{}
+	for range 1000 {
+		q, at := name(random.IntN(100)), start.Add(time.Duration(random.IntN(1000)))
+		if known, ok := want[q]; !ok || at.Before(known) {
+			want[q] = at
+		}
+		if !a.add(task{queue: q, at: at}) {
+			t.Fatal("no room")
+		}
+	}
+	last := start
+	for n := range 1000 {
+		for _, task := range a.take(start.Add(time.Duration(n)), 7) {
+			if task.at.Before(last) || !task.at.Equal(want[task.queue]) {
+				t.Errorf("%v at %v, want %v, after %v", task.queue, task.at, want[task.queue], last)
+			}
+			last = task.at
+			delete(want, task.queue)
+		}
+	}
+	if len(want) > 0 || len(a.byQueue) > 0 {
+		t.Errorf("left: %v", want)
+	}
+	for i := range 200 {
+		a.add(task{queue: name(i), at: start})
+	}
+	if a.add(task{queue: name(-1), at: start}) || !a.add(task{queue: name(0), at: start}) {
+		t.Error("the limit does not hold")
+	}
+}

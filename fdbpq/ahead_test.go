@@ -1,0 +1,242 @@
+package fdbpq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+)
+
+// ahead returns what is ahead of a queue.
+func (f *fixture) ahead(q fdbpq.Target) fdbpq.Ahead {
+	f.Helper()
+	return must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Ahead, error) {
+		return fdbpq.ReadAhead(r, []fdbpq.Target{q})
+	}))[0]
+}
+
+// sweepDue sweeps queues until there is no more to do, and returns the sums.
+func (f *fixture) sweepDue(now time.Time, queues ...fdbpq.Target) (all fdbpq.Swept) {
+	f.Helper()
+	sweeper := f.NewSweeper(f.db)
+	for more := true; more; {
+		swept, err := sweeper.Sweep(f.ctx, queues, now)
+		if err != nil {
+			f.Fatal(err)
+		}
+		more = slices.ContainsFunc(swept.Queues, func(q fdbpq.SweptQueue) bool { return q.More })
+		all.Removed.Expired += swept.Removed.Expired
+		all.MsgIDs += swept.MsgIDs
+		all.DeadLetters = append(all.DeadLetters, swept.DeadLetters...)
+		all.Queues = swept.Queues
+	}
+	return all
+}
+
+// A sweep does all that is due, in all queues, and nothing that is not.
+func TestSweep(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		clock := newClock(time.Now())
+		f.batcher.SetNow(clock.now)
+		many, dead, ids, later := f.queue("many"), f.queue("dead"), f.fifoQueue("ids"), f.queue("later")
+		const n = 700 // more than a page of one transaction
+		var ops []fdbpq.Op
+		for i := range n {
+			ops = append(ops, withTTL(opPush(many, 1, fmt.Sprint(i)), time.Second))
+		}
+		f.apply(append(ops, withDelay(opPush(many, 2, "delayed"), time.Second), opPush(many, 3, "stays"))...)
+		f.configure(dead, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
+		f.apply(opPush(dead, 1, "x"))
+		f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: dead, Lease: time.Second})
+		f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: ids, Configure: func(s *fdbpq.Settings) { s.DuplicateWindow = time.Second }})
+		ops = nil
+		for i := range n {
+			ops = append(ops, opPushOnce(ids, fmt.Sprint(i), ""))
+		}
+		f.apply(ops...)
+		f.apply(withTTL(opPush(later, 1, "x"), time.Hour))
+		all := []fdbpq.Target{many, dead, ids, later}
+
+		at := clock.now().Truncate(time.Microsecond)
+		wantEqual(f.T, "ahead", fmt.Sprint(f.ahead(many).Due.Equal(at.Add(time.Second)), f.ahead(ids).Over.Equal(at.Add(time.Second)), f.ahead(later).Due.Equal(at.Add(time.Hour))), "true true true")
+		before := f.sweepDue(clock.now(), all...)
+		wantEqual(f.T, "early", fmt.Sprint(before.Removed.Expired, before.MsgIDs, before.DeadLetters), "0 0 []")
+		clock.advance(time.Second)
+		swept := f.sweepDue(clock.now(), all...)
+		wantEqual(f.T, "swept", fmt.Sprint(swept.Removed.Expired, swept.MsgIDs, swept.DeadLetters), "700 700 [{false dead-dead}]")
+		for _, q := range all[:3] {
+			wantEqual(f.T, "ahead", f.ahead(q), fdbpq.Ahead{})
+		}
+		again := f.sweepDue(clock.now(), all...)
+		wantEqual(f.T, "again", fmt.Sprint(again.Removed.Expired, again.MsgIDs, again.DeadLetters), "0 0 []")
+		f.check()
+		infos := f.apply(op(opLen, many), op(opLen, dead), op(opLen, dead.DeadLetters()), op(opLen, ids), op(opLen, later))
+		wantList(f.T, "left", summary([]fdbpq.Op{opLen, opLen, opLen, opLen, opLen}, infos), "2", "0", "1", "700", "1")
+	})
+}
+
+// A batch says what falls due of what it has written.
+func TestAheadOfABatch(t *testing.T) {
+	f := onMem(t)
+	clock := newClock(time.Now())
+	f.batcher.SetNow(clock.now)
+	q, other := f.queue("jobs"), f.fifoQueue("ids")
+	ahead := func(ops ...fdbpq.Op) string {
+		t.Helper()
+		p := f.batcher.Start(f.ctx, ops)
+		if _, err := p.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		var texts []string
+		for _, a := range p.Ahead() {
+			text := fmt.Sprint(a.Queue.FIFO, a.Queue.Name)
+			if !a.Due.IsZero() {
+				text += fmt.Sprint(" due ", a.Due.Sub(clock.now()))
+			}
+			if !a.Over.IsZero() {
+				text += fmt.Sprint(" over ", a.Over.Sub(clock.now()))
+			}
+			texts = append(texts, text)
+		}
+		return fmt.Sprint(texts)
+	}
+	wantEqual(t, "plain", ahead(opPush(q, 1, "a"), opPush(other, 0, "b"), op(opPopMin, q)), "[]")
+	wantEqual(t, "ids and times", ahead(withTTL(opPush(q, 1, "a"), time.Hour), withDelay(opPush(q, 1, "b"), time.Minute), opPushOnce(other, "id", "")),
+		"[falsejobs due 1m0s trueids over 2m0s]")
+	wantEqual(t, "a lease", ahead(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second}), "[falsejobs due 1s]")
+	f.configure(q, func(s *fdbpq.Settings) { s.Backoff = []time.Duration{10 * time.Second} })
+	clock.advance(time.Second)
+	wantEqual(t, "a backoff", ahead(op(opPopMin, q)), "[falsejobs due 10s]")
+}
+
+// What cannot be read stays, is reported, and keeps nothing else from being swept.
+func TestSweepOfDamagedData(t *testing.T) {
+	f := onMem(t)
+	f.corrupt = true
+	clock := newClock(time.Now())
+	f.batcher.SetNow(clock.now)
+	bad, good := f.queue("bad"), f.queue("good")
+	f.apply(withDelay(opPush(bad, 1, "x"), time.Second), withTTL(opPush(good, 1, "x"), time.Second))
+	write(f, func(tx kv.Transaction) {
+		for _, pair := range must(tx.GetRange(everythingIn(f, "bad", "h"), kv.RangeOptions{}).Get()) {
+			tx.Set(pair.Key, []byte("nonsense"))
+		}
+	})
+	clock.advance(time.Second)
+	swept := f.sweepDue(clock.now(), bad, good)
+	wantError(t, swept.Queues[0].Err, fdbpq.ErrCorrupt)
+	wantError(t, swept.Queues[1].Err, nil)
+	wantEqual(t, "expired", swept.Removed.Expired, 1)
+}
+
+// Whoever removes expired items, and whatever the store says of the commits, each is counted once.
+func TestExpiredAreCountedOnce(t *testing.T) {
+	seed := rand.Uint64()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the seed is %d", seed)
+		}
+	})
+	inner := memkv.New(memkv.Options{})
+	f := newFixture(t, inner, fdbpq.RawValues)
+	faulty := faultkv.New(inner, faultkv.Options{Seed: seed, MaxDelay: time.Microsecond, Rates: map[faultkv.Fault]float64{
+		faultkv.Conflict: 0.1, faultkv.UnknownLost: 0.1, faultkv.UnknownMade: 0.1, faultkv.UnknownBeforeNext: 0.1, faultkv.UnknownDuringNext: 0.1,
+	}})
+	clock := newClock(time.Now())
+	f.batcher.SetNow(clock.now)
+	queues := []fdbpq.Target{f.queue("a"), f.queue("b"), f.fifoQueue("c")}
+	const n = 200
+	for range 3 {
+		var ops []fdbpq.Op
+		for i := range n {
+			q := queues[i%len(queues)]
+			ops = append(ops, withTTL(opPush(q, int64(i%3), fmt.Sprint(i)), time.Second+time.Duration(i)*time.Millisecond))
+		}
+		f.apply(ops...)
+	}
+	var counted, popped atomic.Int64
+	var batchers []*fdbpq.Batcher
+	var all sync.WaitGroup
+	for worker := range 4 {
+		b := fdbpq.NewBatcher(faulty, f.Keyspace)
+		b.SetNow(clock.now)
+		sweeper := f.NewSweeper(faulty)
+		batchers = append(batchers, b)
+		random := rand.New(rand.NewPCG(seed, uint64(worker)))
+		all.Go(func() {
+			for range 60 {
+				clock.advance(5 * time.Millisecond)
+				q := queues[random.IntN(len(queues))]
+				switch random.IntN(3) {
+				case 0:
+					// Some end early, so that their outcome is unknown until it is settled.
+					ctx, cancel := context.WithTimeout(f.ctx, time.Duration(random.IntN(4000))*time.Microsecond)
+					results, err := b.Apply(ctx, []fdbpq.Op{op(opPopMin, q), op(opLen, queues[random.IntN(len(queues))])})
+					cancel()
+					if err == nil && results[0].Err == nil {
+						popped.Add(1)
+					} else if err != nil && ctx.Err() == nil || err == nil && !errors.Is(results[0].Err, fdbpq.ErrEmpty) {
+						t.Errorf("pop: %v", err)
+					}
+				case 1:
+					_, done, err := f.ReadDue(f.ctx, faulty, []fdbpq.Op{op(opLen, q)}, clock.now())
+					if counted.Add(done.Removed.Expired); err != nil {
+						t.Errorf("ReadDue: %v", err)
+					}
+				default:
+					swept, err := sweeper.Sweep(f.ctx, queues, clock.now())
+					if counted.Add(swept.Removed.Expired); err != nil {
+						t.Errorf("Sweep: %v", err)
+					}
+				}
+			}
+			if err := b.Settle(f.ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	faulty.Land()
+	clock.advance(time.Hour)
+	counted.Add(f.sweepDue(clock.now(), queues...).Removed.Expired)
+	for _, b := range append(batchers, f.batcher) {
+		counted.Add(b.Removed().Expired)
+	}
+	if got := counted.Load() + popped.Load(); got != 3*n {
+		t.Errorf("%d expired and %d popped are %d: want %d", counted.Load(), popped.Load(), got, 3*n)
+	}
+	if popped.Load() == 0 || popped.Load() > 2*n {
+		t.Errorf("%d popped: the test tests little", popped.Load())
+	}
+}
+
+// A dead letter of the largest size leaves no room for anything else, and is swept all the same.
+func TestSweepOfALargeDeadLetter(t *testing.T) {
+	onMemAndPebble(t, func(f *fixture) {
+		clock := newClock(time.Now())
+		f.batcher.SetNow(clock.now)
+		large, ids := f.queue("large"), f.queue("ids")
+		f.configure(large, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
+		f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: large, Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}})
+		f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: large, Lease: time.Minute})
+		const n = 400
+		var ops []fdbpq.Op
+		for i := range n {
+			ops = append(ops, opPushOnce(ids, fmt.Sprintf("%0512d", i), ""))
+		}
+		f.apply(ops...)
+		clock.advance(time.Hour)
+		swept := f.sweepDue(clock.now(), large, ids)
+		wantEqual(f.T, "swept", fmt.Sprint(swept.MsgIDs, swept.DeadLetters), "400 [{false large-dead}]")
+	})
+}

@@ -197,8 +197,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 		started.stopServing = stopServing
 		started.serving.Go(func() {
 			opened := func() {
-				started.others.Go(func() { b.dispatcher.Maintain(work) })
-				started.others.Go(func() { b.dispatcher.Sweeper().Run(serving) })
+				sweep := func() { started.others.Go(func() { b.dispatcher.Sweeper().Run(serving) }) }
+				started.others.Go(func() { b.dispatcher.Maintain(work, sweep) })
 			}
 			if err := b.serve(serving, opened); err != nil {
 				started.failed <- err

@@ -49,12 +49,13 @@ func (d *Dispatcher) NewRetirer(lists bool) *Retirer {
 const sweepAge = 24 * time.Hour
 
 // Maintain removes what dead processes left in the store and retires unused queues,
-// until ctx ends. The store must be open.
-func (d *Dispatcher) Maintain(ctx context.Context) {
+// until ctx ends. It calls next between the two. The store must be open.
+func (d *Dispatcher) Maintain(ctx context.Context, next func()) {
 	err := fdbpq.SweepReceipts(ctx, d.options.DB, d.options.Keyspace, sweepAge)
 	if err != nil && ctx.Err() == nil {
 		d.options.Warn("old receipts could not be removed; the next start tries again", "error", err)
 	}
+	next()
 	d.retirer.run(ctx)
 }
 

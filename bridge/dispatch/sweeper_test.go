@@ -281,7 +281,7 @@ func TestSweptQueuesLeaveTheList(t *testing.T) {
 		a := w.start(0, nil)
 		ctx, cancel := context.WithCancel(w.Context())
 		var maintains sync.WaitGroup
-		maintains.Go(func() { a.d.Maintain(ctx) })
+		maintains.Go(func() { a.d.Maintain(ctx, func() {}) })
 		long := func(s *fdbpq.Settings) { s.DuplicateWindow = 5 * time.Hour }
 		a.do("ids", fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: long})
 		for i := range 5 {

@@ -142,8 +142,8 @@ func checkRest(t *testing.T, report *bench.Report) {
 	if rows := report.Waiters; len(rows) != 2 || rows[0].Waiters != 5 || rows[1].Waiters != 10 || rows[1].Transactions != 0 {
 		t.Errorf("waiters %+v: want 5 and 10, and no transactions", rows)
 	}
-	if row := report.Delayed; row == nil || row.Items != 400 || row.Transactions != 0 || row.Sweeps == 0 || row.DuePopWait <= 0 {
-		t.Errorf("delayed items %+v: want 400, swept, and no transactions before", row)
+	if row := report.Delayed; row == nil || row.Items != 400 || row.Transactions != 0 || row.DuePopWait <= 0 { // pops may leave nothing to sweep
+		t.Errorf("delayed items %+v: want 400, and no transactions before they are due", row)
 	}
 	if row := report.Leased; row == nil || row.Items != 2500 || row.Lease <= 0 || row.First <= 0 || row.Last < row.First {
 		t.Errorf("leased items %+v: want 2500, with times", row)

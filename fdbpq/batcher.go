@@ -349,10 +349,16 @@ func (p *Pending) blind() bool { return p.pushes && !p.sighted }
 
 // catchUp does what comes before a batch.
 func (b *Batcher) catchUp(ctx context.Context, behind []chore) (late []*layout, c CaughtUp, err error) {
-	t := &tally{db: b.db, receipt: b.receipts.Pack(tuple.Tuple{-b.tallies.Add(1)})}
+	t := b.doubts
+	if t == nil {
+		t = &tally{db: b.db, receipt: b.receipts.Pack(tuple.Tuple{-b.tallies.Add(1)})}
+	}
+	b.doubts = nil
 	late, c, err = catchUp(ctx, t, behind, b.now(), b.catchUps)
 	b.removed.add(c.Removed)
-	if t.used {
+	if len(t.attempts) > 0 {
+		b.doubts = t
+	} else if t.used {
 		b.mu.Lock()
 		b.mu.obsolete = append(b.mu.obsolete, t.receipt)
 		b.mu.Unlock()

@@ -159,6 +159,7 @@ func TestMaxLeased(t *testing.T) {
 			if m := ok(t, e, kind.pop, nil, ""); string(m.Data) != "c" {
 				t.Errorf("a plain pop got %q", m.Data)
 			}
+			ok(t, e, kind.queue+".len", nil, "") // its batch has ended, so the line waits for places again
 			if m := acked(t, e, a, "+NXT"); string(m.Data) != "d" {
 				t.Errorf("+NXT got %q", m.Data)
 			}

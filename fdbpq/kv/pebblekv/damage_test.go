@@ -138,7 +138,7 @@ func (s *damagedStore) whole(files vfs.FS, what string) {
 // offsets returns places before end: the first, the last and random ones.
 func (s *damagedStore) offsets(end int64) []int64 {
 	offsets := []int64{0, 1, end - 1, end - 16, end - 17}
-	for range race.Times(60, 6) {
+	for range race.Times(60, 2) {
 		offsets = append(offsets, s.rng.Int64N(end))
 	}
 	return offsets

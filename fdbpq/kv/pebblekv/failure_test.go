@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // clock is a time that only the test moves.
@@ -95,7 +96,7 @@ func TestWriteFailure(t *testing.T) {
 		{"all writes", func(op errorfs.Op) bool { return op.Kind.ReadOrWrite() == errorfs.OpIsWrite }},
 	}
 	for _, c := range cases {
-		for _, cause := range []error{syscall.EIO, syscall.ENOSPC, syscall.EROFS} {
+		for _, cause := range []error{syscall.EIO, syscall.ENOSPC, syscall.EROFS}[:race.Times(3, 1)] {
 			t.Run(fmt.Sprintf("%s/%s", c.name, cause), func(t *testing.T) {
 				writeFailure(t, cause, c.match)
 			})

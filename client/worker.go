@@ -55,9 +55,9 @@ type WorkerOptions struct {
 	// worker idle. 0, the default, keeps the order strict.
 	Prefetch int
 
-	// AckWait is the length of a lease, 100 ms to 12 h. A third before it is over, and long before
-	// if need be, the worker extends it: a job may take as long as it wants. So this is the time
-	// after which others get the job of a worker that has died. 0 means as the settings of the
+	// AckWait is the length of a lease, 100 ms to 12 h. The worker extends it whenever a third of
+	// it is over, so a job may take as long as it wants, and others get the job of a worker that
+	// has died after this time. 0 means as the settings of the
 	// queue say when Run begins.
 	AckWait time.Duration
 

@@ -30,6 +30,10 @@ func (g *ledger) appendAhead(list []QueueAhead) []QueueAhead {
 	return append(list, QueueAhead{QueueName{g.l.fifo, g.l.name()}, g.ahead})
 }
 
+// Ahead returns what falls due of what the batch has written, or may have written. Queues may be named more
+// than once. Call it after Wait, also after an error.
+func (p *Pending) Ahead() []QueueAhead { return p.ahead }
+
 // ReadAhead returns what is ahead of each of the queues. All queues take one round trip. An entry that
 // cannot be read counts as none.
 func ReadAhead(r kv.Reader, queues []Target) ([]Ahead, error) {

@@ -2,7 +2,6 @@ package fdbpq
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -54,9 +53,7 @@ type Batcher struct {
 
 // NewBatcher returns a Batcher for queues of k in db.
 func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
-	batcherID := make([]byte, 16)
-	_, _ = rand.Read(batcherID) // never returns an error: see crypto/rand
-	return &Batcher{db: db, receipts: k.receipts.Sub(batcherID), now: time.Now}
+	return &Batcher{db: db, receipts: k.newReceipts(), now: time.Now}
 }
 
 // SetNow gives the Batcher another clock than time.Now, by which leases end and items fall
@@ -347,25 +344,6 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 // blind reports whether its transaction may be blind.
 func (p *Pending) blind() bool { return p.pushes && !p.sighted }
 
-// catchUp does what comes before a batch.
-func (b *Batcher) catchUp(ctx context.Context, behind []chore) (late []*layout, c CaughtUp, err error) {
-	t := b.doubts
-	if t == nil {
-		t = &tally{db: b.db, receipt: b.receipts.Pack(tuple.Tuple{-b.tallies.Add(1)})}
-	}
-	b.doubts = nil
-	late, c, err = catchUp(ctx, t, behind, b.now(), b.catchUps)
-	b.removed.add(c.Removed)
-	if len(t.attempts) > 0 {
-		b.doubts = t
-	} else if t.used {
-		b.mu.Lock()
-		b.mu.obsolete = append(b.mu.obsolete, t.receipt)
-		b.mu.Unlock()
-	}
-	return late, c, err
-}
-
 func (p *Pending) transaction() (kv.Transaction, error) {
 	// A batch of pushes reads everything before its first write.
 	return p.batcher.db.Begin(p.ctx, kv.BeginOptions{Blind: p.blind(), Shrinks: p.shrinks})
@@ -440,10 +418,6 @@ func (p *Pending) DeadLetters() []QueueName {
 	}
 	return slices.Concat(p.caughtUp.DeadLetters, p.reached)
 }
-
-// Ahead returns what falls due of what the batch has written, or may have written. Queues may be named more
-// than once. Call it after Wait, also after an error.
-func (p *Pending) Ahead() []QueueAhead { return p.ahead }
 
 // noteListed records which queues are in the list of queues, now that the batch that found
 // or put them there is durable.

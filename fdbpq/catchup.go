@@ -66,6 +66,25 @@ func catchUp(ctx context.Context, t *tally, chores []chore, now time.Time, limit
 	return layoutsOf(chores), c, nil
 }
 
+// catchUp does what comes before a batch.
+func (b *Batcher) catchUp(ctx context.Context, behind []chore) (late []*layout, c CaughtUp, err error) {
+	t := b.doubts
+	if t == nil {
+		t = &tally{db: b.db, receipt: b.receipts.Pack(tuple.Tuple{-b.tallies.Add(1)})}
+	}
+	b.doubts = nil
+	late, c, err = catchUp(ctx, t, behind, b.now(), b.catchUps)
+	b.removed.add(c.Removed)
+	if len(t.attempts) > 0 {
+		b.doubts = t
+	} else if t.used {
+		b.mu.Lock()
+		b.mu.obsolete = append(b.mu.obsolete, t.receipt)
+		b.mu.Unlock()
+	}
+	return late, c, err
+}
+
 func (c *CaughtUp) add(other *CaughtUp) {
 	c.Removed.Add(other.Removed)
 	c.DeadLetters = append(c.DeadLetters, other.DeadLetters...)
@@ -146,9 +165,14 @@ func (t *tally) end(ctx context.Context) {
 
 // newTally returns a tally with a receipt that no Batcher has.
 func (k *Keyspace) newTally(db kv.Database) *tally {
+	return &tally{db: db, receipt: k.newReceipts().Pack(tuple.Tuple{int64(0)})}
+}
+
+// newReceipts returns the keys of receipts that nobody else uses.
+func (k *Keyspace) newReceipts() tuple.Subspace {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never returns an error: see crypto/rand
-	return &tally{db: db, receipt: k.receipts.Pack(tuple.Tuple{id, int64(0)})}
+	return k.receipts.Sub(id)
 }
 
 // catchUpOnce does what one transaction has room for, up to about page entries of each queue and

@@ -313,10 +313,7 @@ func (d *dedup) removeOver(g *ledger) error {
 }
 
 // overRange is the range of the entries of message ids that are over.
-func (l *layout) overRange(now time.Time) kv.Range {
-	all := l.kindRange(kindMsgIDEnd)
-	return kv.Range{Begin: all.Begin, End: tuple.AppendInt(l.key(kindMsgIDEnd, 9), now.UnixMicro()+1)}
-}
+func (l *layout) overRange(now time.Time) kv.Range { return l.timesUpTo(kindMsgIDEnd, now) }
 
 // removeMsgID removes a message id that is over, given its entry. An entry that cannot be read goes alone.
 func (l *layout) removeMsgID(tx kv.Transaction, entry kv.KeyValue) {

@@ -52,9 +52,11 @@ func (l *layout) clearUntil(tx kv.Transaction, at time.Time, key []byte) {
 }
 
 // dueRange is the range of the entries that are due.
-func (l *layout) dueRange(now time.Time) kv.Range {
-	all := l.kindRange(kindDue)
-	return kv.Range{Begin: all.Begin, End: tuple.AppendInt(l.key(kindDue, 9), now.UnixMicro()+1)}
+func (l *layout) dueRange(now time.Time) kv.Range { return l.timesUpTo(kindDue, now) }
+
+// timesUpTo is the range of the keys of a kind that begin with a time in microseconds, up to now.
+func (l *layout) timesUpTo(kind string, now time.Time) kv.Range {
+	return kv.Range{Begin: l.kindRange(kind).Begin, End: tuple.AppendInt(l.key(kind, 9), now.UnixMicro()+1)}
 }
 
 // laterRange is the range of the entries that are not due yet.

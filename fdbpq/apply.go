@@ -23,6 +23,7 @@ type txOps struct {
 	wrote   bool
 	listed  []*layout // queues that are in the list of queues, or are now added to it
 
+	duePage int  // for due.page
 	room    int  // bytes that leases may still move, see fits
 	moves   int  // of leases so far
 	full    bool // a burial has found no room
@@ -31,7 +32,7 @@ type txOps struct {
 
 	callers bool      // the transaction is the caller's
 	blind   bool      // see kv.BeginOptions
-	late    []*layout // queues where more is due than there was time for: what would see that gets ErrBehind
+	late    []*layout // queues where more is due than there was time for: what depends on all of it gets ErrBehind
 	caught  []*layout // queues where what is due has come back before this transaction
 	limited bool      // it pushes to a queue with a limit
 
@@ -80,7 +81,7 @@ func (t *txOps) apply() error {
 	t.queues = group(t.ops, t.results, t.late)
 	for _, q := range t.queues {
 		q.ledger = ledger{tx: t.tx, l: q.l, now: t.now}
-		q.due.ledger, q.due.dead = &q.ledger, &t.dead
+		q.due.ledger, q.due.dead, q.due.page = &q.ledger, &t.dead, t.duePage
 	}
 	t.beginLimits()
 	for _, stage := range []func() error{t.configure, t.lenAndPush, t.restore, t.settle, t.edit, t.pop, t.peek} {
@@ -108,7 +109,7 @@ func isLate(late []*layout, l *layout) bool {
 }
 
 // group sorts ops by queue. Operations that their queue does not support get their errors
-// here, and so do those that would see what is due in one of the late queues.
+// here, and so do those that would see all that is due in one of the late queues.
 func group(ops []Op, results []Result, late []*layout) []*queueOps {
 	var queues []*queueOps
 	byName := make(map[string]*queueOps, 1)
@@ -124,7 +125,7 @@ func group(ops []Op, results []Result, late []*layout) []*queueOps {
 		}
 		if err := op.check(l); err != nil {
 			results[i].Err = err
-		} else if op.seesDue() && isLate(late, l) {
+		} else if op.seesAllDue() && isLate(late, l) {
 			results[i].Err = ErrBehind
 		}
 		if results[i].Err != nil && op.Kind != OpPush { // see failPushes
@@ -199,7 +200,7 @@ func (q *queueOps) expect(indexes []int, i int) []int {
 // brought back.
 func (t *txOps) behind() (list []chore) {
 	for _, q := range t.queues {
-		if q.due.behind() || q.limits.behind {
+		if q.due.behind() && !isLate(t.late, q.l) || q.limits.behind {
 			list = append(list, chore{q.l, q.limits.counts, q.limits.trims})
 		}
 	}
@@ -262,10 +263,10 @@ func (t *txOps) lenAndPush() error {
 	return nil
 }
 
-// failOps makes an error about one queue's data the result of the operations at the
+// failOps makes an error about one queue the result of the operations at the
 // given indexes. It returns any other error, which ends the whole transaction.
 func failOps(results []Result, indexes []int, err error) error {
-	if !errors.Is(err, ErrCorrupt) {
+	if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrBehind) {
 		return err
 	}
 	for _, i := range indexes {

@@ -62,9 +62,9 @@ func (b *Batcher) SetNow(now func() time.Time) { b.now = now }
 
 // LimitCatchUp limits the time that a batch spends on bringing back what is due before its own
 // operations, about, where that takes more than one transaction. 0, the default, is no limit.
-// Beyond it, operations that would see what is due in these queues result in ErrBehind, and all
-// others are done; so a queue where very much falls due at once does not hold up other queues.
-// Call it before the first Start.
+// Beyond it, operations that depend on all that is due in these queues result in ErrBehind, and all
+// others are done, pops, leases and peeks among them; so a queue where very much falls due at once does not hold up
+// other queues, and is served itself. Call it before the first Start.
 func (b *Batcher) LimitCatchUp(d time.Duration) { b.catchUps = d }
 
 // Start runs ops in one transaction. It returns once this batch is ordered before any later

@@ -22,6 +22,8 @@ type cursor struct {
 	items []stored                 // read, not returned yet
 	last  []byte                   // key of the last item read
 	more  bool                     // there may be items after it
+
+	due *dueWalk // what is due and not back in the queue; usually nil
 }
 
 // walk starts a walk that will probably need want items.
@@ -67,16 +69,26 @@ func (c *cursor) arrive() error {
 }
 
 // next returns the next item, nil after the last. It reads another page once it has
-// returned all of this one.
+// returned all of this one. The error is errUndecided or one of the store.
 func (c *cursor) next() (*stored, error) {
 	if len(c.items) == 0 && c.page == nil && c.more {
 		c.requestPage()
 	}
-	if err := c.arrive(); err != nil || len(c.items) == 0 {
+	if err := c.arrive(); err != nil {
 		return nil, err
 	}
-	s := &c.items[0]
-	c.items = c.items[1:]
+	var s *stored
+	if len(c.items) > 0 {
+		s = &c.items[0]
+	}
+	if c.due != nil {
+		if held, err := c.due.before(s); held != nil || err != nil {
+			return held, err
+		}
+	}
+	if s != nil {
+		c.items = c.items[1:]
+	}
 	return s, nil
 }
 
@@ -98,6 +110,15 @@ func (l *layout) walkEnds(r kv.Reader, want [2]int) ends {
 		}
 	}
 	return e
+}
+
+// walkDue has the walks that were started also return what is due.
+func (e *ends) walkDue(d *due, want [2]int, prompt bool) {
+	for end, n := range want {
+		if n > 0 {
+			e.walks[end].due = d.walkDue(End(end), n, prompt)
+		}
+	}
 }
 
 // arrive waits for the pages being read at both ends.

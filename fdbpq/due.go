@@ -25,10 +25,12 @@ import (
 // they fall due.
 //
 // When very much falls due at once, one transaction does not bring back all of it. A Batcher
-// then brings back the rest first, in transactions of their own, so that its pops, peeks and
-// lens see everything that is due. A method that works in its caller's transaction cannot do
-// that, and does not see what it has no room for: a pop there may take an item that comes
-// after one of those.
+// then brings back the rest first, in transactions of their own, so that its operations see
+// everything that is due. If that takes longer than Batcher.LimitCatchUp, it goes on without: pops,
+// leases and peeks find the first item all the same (due_walk.go), and what needs all of the items fails with
+// ErrBehind. A method that works in its caller's transaction has no other transactions. It finds the first item in
+// the same way, unless very many that are not due come before it, and does not count what it has no room
+// for. Items of staged pops that nobody collected come back in the order in which they fall due.
 //
 // An entry is removed together with its key, or by a transaction that has read that the
 // key is gone and conflicts with whoever writes it.
@@ -78,8 +80,8 @@ const (
 	// That leaves room for a push of MaxMessageSize.
 	heldBytes = 500_000
 	// catchUpPage and catchUpBytes are the same for a transaction that does nothing else.
-	// The page is about as many as the bytes have room for if the items are small.
-	catchUpPage  = 2048
+	// Whoever asks for another queue waits for a page, which takes some 30 ms.
+	catchUpPage  = 1024
 	catchUpBytes = 1_000_000
 )
 

@@ -78,9 +78,9 @@ func (g *ledger) expireLent(h *held) {
 }
 
 // nextLive returns the next item from an end, read in full, nil if there is none. It removes expired
-// ones on the way. The error is one of the store.
+// ones on the way. The error is errUndecided or one of the store.
 func (t *txOps) nextLive(q *queueOps, end End) (*stored, error) {
-	for {
+	for removed := 0; t.callers || removed < walkedExpired; removed++ {
 		s, err := q.pops.ends.next(end)
 		if err != nil || s == nil {
 			return nil, err
@@ -90,13 +90,14 @@ func (t *txOps) nextLive(q *queueOps, end End) (*stored, error) {
 		if err := s.finishRead(); err != nil {
 			return nil, err
 		}
-		if s.err != nil || !expired(s.item.Expires, t.now) {
+		if s.err != nil || s.held != nil || !expired(s.item.Expires, t.now) {
 			return s, nil
 		}
 		q.pops.ends.noteTaken(end, s)
 		q.ledger.clearExpiry(&s.item.ID, s.item.Expires)
 		q.ledger.expireReady(&held{id: s.item.ID, unique: s.item.Unique, message: &s.item.Message})
 	}
+	return nil, errUndecided
 }
 
 // expires returns when the item of a push expires; zero if it does not.

@@ -204,6 +204,14 @@ func (h *held) history() history {
 	return history{h.deliveries, h.fence, h.wait, h.reason, h.expires, h.unique}
 }
 
+// past is its history as it is stored, nil if it was never leased.
+func (h *held) past() []byte {
+	if h.neverLeased() {
+		return nil
+	}
+	return h.history().encode()
+}
+
 func (h history) encode() []byte {
 	b := appendInts(nil, h.deliveries, h.fence, h.wait.Microseconds())
 	last := !h.expires.IsZero() || h.unique != ""

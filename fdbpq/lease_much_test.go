@@ -114,18 +114,17 @@ func TestLargestPushBesideWhatIsDue(t *testing.T) {
 	}
 }
 
-// Methods that work in the caller's transaction bring back what that has room for, and go on.
+// Methods that work in the caller's transaction bring back what that has room for, and find the first item all
+// the same.
 func TestMuchFallsDuePlainly(t *testing.T) {
 	m := newMuchFixture(onMem(t))
 	m.clock.advance(-2 * time.Hour)
 	m.leaseAll(1000, 90_000)
-	got := map[int64]bool{}
-	for range 1000 {
+	for want := range int64(1000) {
 		item, err := m.take(m.q.PopMin)
-		if err != nil || got[item.ID.Priority] {
-			t.Fatalf("after %d: item %d, %v", len(got), item.ID.Priority, err)
+		if err != nil || item.ID.Priority != want {
+			t.Fatalf("item %d, %v: want %d", item.ID.Priority, err, want)
 		}
-		got[item.ID.Priority] = true
 	}
 	_, err := m.take(m.q.PopMin)
 	wantError(t, err, fdbpq.ErrEmpty)
@@ -182,29 +181,37 @@ func TestMuchIsLeased(t *testing.T) {
 }
 
 // With a limit, a queue where very much falls due does not hold up the operations of others in
-// its batch, and serves nothing itself before all has come back.
+// its batch, nor its own pops, which are served in order. It is not counted before all has come back.
 func TestMuchFallsDueBesideOtherQueues(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		m := newMuchFixture(f)
-		m.leaseAll(30, 90_000)
+		m.leaseAll(40, 90_000)
 		m.clock.advance(time.Hour)
 		f.batcher.LimitCatchUp(time.Nanosecond) // one transaction at a time
 		other := f.queue("other")
 		same := f.queue("much") // another object for the same queue
+		lease := fdbpq.Op{Kind: fdbpq.OpLease, End: fdbpq.Back, Queue: m.q, Lease: fdbpq.MaxLease}
 		for n := 0; ; n++ {
 			f.push(other, 0, "x")
-			results := f.apply(op(opPopMin, m.q), op(opPopMin, other), op(opLen, same), fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: 100})
-			wantError(t, results[1].Err, nil)
-			wantError(t, results[3].Err, nil)
-			if results[0].Err == nil {
+			results := f.apply(op(opPopMin, m.q), op(opPopMin, other), op(opLen, same), fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: 100},
+				lease, op(opPopMin, m.q), op(opPeekMin, m.q))
+			for i, r := range results {
+				if i != 2 {
+					wantError(t, r.Err, nil)
+				}
+			}
+			// The push of each batch is what it leases.
+			for i, want := range map[int]int{0: 2 * n, 4: 100, 5: 2*n + 1, 6: 2*n + 2} {
+				wantEqual(t, fmt.Sprint("item of operation ", i), results[i].Item.ID.Priority, int64(want))
+			}
+			if results[2].Err == nil {
 				if n == 0 {
 					t.Error("all of it came back in one transaction, so this proves nothing")
 				}
-				wantEqual(t, "first", results[0].Item.ID.Priority, 0)
-				wantEqual(t, "length", int(results[2].Len), 30+n)
+				wantEqual(t, "length", int(results[2].Len), 40-2*n)
+				f.check()
 				return
 			}
-			wantError(t, results[0].Err, fdbpq.ErrBehind)
 			wantError(t, results[2].Err, fdbpq.ErrBehind)
 		}
 	})

@@ -149,8 +149,24 @@ func (r *leaseRun) fail(format string, args ...any) {
 
 func (r *leaseRun) apply(ops ...fdbpq.Op) []fdbpq.Result {
 	r.Helper()
+	return r.applyBehind(0, ops...)
+}
+
+// applyMaybeBehind is apply of pops, leases and peeks, at times as if very much were due.
+func (r *leaseRun) applyMaybeBehind(ops ...fdbpq.Op) []fdbpq.Result {
+	r.Helper()
+	if r.random.IntN(2) == 0 {
+		return r.apply(ops...)
+	}
+	results := r.applyBehind(1, ops...)
+	r.apply(fdbpq.Op{Kind: fdbpq.OpLen, Queue: r.q}) // brings back the rest
+	return results
+}
+
+func (r *leaseRun) applyBehind(page int, ops ...fdbpq.Op) []fdbpq.Result {
+	r.Helper()
 	results, err := kv.Transact(r.Context(), r.db, func(tx kv.Transaction) ([]fdbpq.Result, error) {
-		return fdbpq.ApplyAt(tx, ops, r.model.now)
+		return fdbpq.ApplyBehindAt(tx, ops, r.model.now, page)
 	})
 	if err != nil {
 		r.fail("%v", err)
@@ -222,7 +238,7 @@ func (r *leaseRun) pop() {
 	for range n {
 		ops = append(ops, fdbpq.Op{Kind: kind, End: end, Queue: r.q, Lease: wait})
 	}
-	results := r.apply(ops...)
+	results := r.applyMaybeBehind(ops...)
 	r.model.settleDue()
 	for _, result := range results {
 		r.got(kind, end, wait, result)
@@ -289,7 +305,7 @@ func (r *leaseRun) restore() {
 // look peeks and counts.
 func (r *leaseRun) look() {
 	end := r.end()
-	results := r.apply(fdbpq.Op{Kind: fdbpq.OpPeek, End: end, Queue: r.q}, fdbpq.Op{Kind: fdbpq.OpLen, Queue: r.q})
+	results := slices.Concat(r.applyMaybeBehind(fdbpq.Op{Kind: fdbpq.OpPeek, End: end, Queue: r.q}), r.apply(fdbpq.Op{Kind: fdbpq.OpLen, Queue: r.q}))
 	r.model.settleDue()
 	ready := int64(0)
 	for _, i := range r.model.items {

@@ -87,6 +87,11 @@ func (g *ledger) addRest(id *ID, m *Message) []byte {
 // lend removes an item from the queue and leaves its ("m") keys. The caller keeps its
 // value.
 func (g *ledger) lend(s *stored) {
+	if s.held != nil {
+		g.tx.AddReadConflict(kv.SingleKey(g.l.heldKey(&s.item.ID))) // it was read without
+		g.release(s.held)
+		return
+	}
 	g.tx.Clear(s.pair.Key)
 	g.tally(&s.item.ID, -1)
 }
@@ -114,10 +119,9 @@ func (g *ledger) release(h *held) {
 func (g *ledger) putBack(h *held) {
 	g.giveBack(&h.id, h.value)
 	g.setExpiry(&h.id, h.expires, h.unique)
-	if h.neverLeased() {
-		return
+	if past := h.past(); past != nil {
+		g.tx.Set(g.l.historyKey(&h.id), past)
 	}
-	g.tx.Set(g.l.historyKey(&h.id), h.history().encode())
 }
 
 // claim lends an item that a token holds.

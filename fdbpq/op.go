@@ -56,20 +56,20 @@ func (k OpKind) Writes() bool {
 	return k != OpPeek && k != OpLen && k != OpInfo && k != OpSettings && k != OpGet && k != OpRank
 }
 
-// seesDue reports whether the result depends on what is due in the queue, so that this has to be
-// brought back first.
-func (k OpKind) seesDue() bool {
+// seesAllDue reports whether the result depends on all that is due in the queue, so that this has to be
+// brought back first. For pops, leases and peeks see dueWalk.
+func (k OpKind) seesAllDue() bool {
 	switch k {
-	case OpPop, OpLease, OpPeek, OpLen, OpInfo, OpGet, OpRank, OpRemove, OpMove, OpPurge, OpRedrive:
+	case OpLen, OpInfo, OpGet, OpRank, OpRemove, OpMove, OpPurge, OpRedrive:
 		return true
 	default:
 		return false
 	}
 }
 
-// seesDue is that of its kind, and a push needs to know which unique keys are free.
-func (op *Op) seesDue() bool {
-	return op.Kind.seesDue() || op.Kind == OpPush && op.Message.Unique != ""
+// seesAllDue is that of its kind, and a push needs to know which unique keys are free.
+func (op *Op) seesAllDue() bool {
+	return op.Kind.seesAllDue() || op.Kind == OpPush && op.Message.Unique != ""
 }
 
 // End is an end of a queue.

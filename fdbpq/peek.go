@@ -1,12 +1,19 @@
 package fdbpq
 
-import "github.com/pqbridge/pqbridge/fdbpq/kv"
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
 
 // peeks is the peeks at one queue. Those at the same end share one result.
 type peeks struct {
 	indexes [2][]int // into txOps.ops, by End
 	walks   [2]cursor
 	items   [2]*stored // nil if there is no item, or no peek at that end
+	errs    [2]error   // by End: ErrBehind if it is not known which item is the first
 }
 
 // peek runs the peeks, after the pushes and pops.
@@ -15,11 +22,14 @@ func (t *txOps) peek() error {
 	for _, q := range t.queues {
 		if q.peeks != nil {
 			q.peeks.begin(t.peekReader(q), q.l)
+			if t.walksDue(q) {
+				q.peeks.walkDue(&q.due, t.callers)
+			}
 			queues = append(queues, q)
 		}
 	}
 	for _, q := range queues {
-		if err := q.peeks.find(); err != nil {
+		if err := q.peeks.find(t.now); err != nil {
 			return err
 		}
 	}
@@ -49,6 +59,9 @@ func (t *txOps) guardPeeks(q *queueOps) {
 		if s == nil {
 			continue
 		}
+		if s.held != nil { // as if it had been brought back
+			t.tx.AddReadConflict(kv.SingleKey(q.l.heldKey(&s.item.ID)))
+		}
 		if _, own := q.pushed[s.item.ID]; own || t.dead.owns(q.l, &s.item.ID) {
 			t.tx.AddReadConflict(q.l.before(s.pair.Key, End(end)))
 		}
@@ -75,11 +88,24 @@ func (p *peeks) begin(r kv.Reader, l *layout) {
 	}
 }
 
+// walkDue has the walks also return what is due.
+func (p *peeks) walkDue(d *due, prompt bool) {
+	for end, indexes := range p.indexes {
+		if len(indexes) > 0 {
+			p.walks[end].due = d.walkDue(End(end), 1, prompt)
+		}
+	}
+}
+
 // find waits for the items, and starts to read the rest of them.
-func (p *peeks) find() error {
+func (p *peeks) find(now time.Time) error {
 	for end := range p.walks {
 		walk := &p.walks[end]
-		s, err := walk.next()
+		s, err := walk.nextLive(now)
+		if errors.Is(err, errUndecided) {
+			p.errs[end] = ErrBehind
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -94,7 +120,7 @@ func (p *peeks) find() error {
 // finish waits for the rest of the items and sets the results.
 func (p *peeks) finish(results []Result) error {
 	for end, indexes := range p.indexes {
-		result := Result{Err: ErrEmpty}
+		result := Result{Err: cmp.Or(p.errs[end], ErrEmpty)}
 		if s := p.items[end]; s != nil {
 			if err := s.finishRead(); err != nil {
 				return err

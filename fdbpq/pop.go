@@ -16,7 +16,7 @@ type pops struct {
 	leases  bool   // one of them is an OpLease
 
 	ends    ends
-	damaged [2]error                 // by End: why no more items can be popped there
+	damaged [2]error                 // by End: why no more items can be popped there: ErrCorrupt or ErrBehind
 	past    kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
 	later   kv.Future[[]kv.KeyValue] // what falls due next; nil unless waits
 	due     time.Time                // when this transaction's first lease ends
@@ -48,6 +48,9 @@ func (t *txOps) pop() error {
 	for _, q := range queues {
 		if err := t.beginPopLimits(q); err != nil {
 			return err
+		}
+		if t.walksDue(q) {
+			q.pops.ends.walkDue(&q.due, q.pops.wants, t.callers)
 		}
 		q.pops.ends.beginReads()
 	}
@@ -150,11 +153,18 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 		return err
 	}
 	s, err := t.nextLive(q, op.End)
+	if errors.Is(err, errUndecided) {
+		p.damaged[op.End] = ErrBehind
+		return ErrBehind
+	}
 	if err != nil {
 		return err
 	}
 	if s == nil {
 		t.results[i].Err = cmp.Or(q.due.err, ErrEmpty)
+		if op.Waits && t.walksDue(q) { // not all that will fall due is known
+			t.results[i].Err = ErrBehind
+		}
 		return nil
 	}
 	if s.err != nil {
@@ -169,6 +179,9 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 				return err
 			}
 			t.results[i].Err = err
+			if t.walksDue(q) { // leases that count may be over
+				t.results[i].Err = ErrBehind
+			}
 			return nil
 		}
 	}
@@ -190,7 +203,9 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 		return nil
 	}
 	var past []byte
-	if pasts {
+	if s.held != nil {
+		past = s.held.past()
+	} else if pasts {
 		if past, err = q.l.readHistory(t.tx, &s.item.ID).Get(); err != nil {
 			return err
 		}

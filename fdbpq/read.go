@@ -55,7 +55,7 @@ func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, isDue bool, 
 			return nil, false, err
 		}
 		if q.peeks != nil {
-			if err := q.peeks.find(); err != nil {
+			if err := q.peeks.find(time.Time{}); err != nil {
 				return nil, false, err
 			}
 		}

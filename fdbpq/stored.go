@@ -10,6 +10,7 @@ import (
 type stored struct {
 	item  Item
 	pair  kv.KeyValue              // the item's own key and value, as stored
+	held  *held                    // it is not at that key, but held and due: see dueWalk; usually nil
 	metas kv.Future[[]kv.KeyValue] // the ("m") keys being read; nil before beginRead, or if there are none
 	parts []kv.KeyValue            // the ("m") keys, once read
 	err   error                    // ErrCorrupt if this item cannot be read

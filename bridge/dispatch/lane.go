@@ -59,8 +59,8 @@ const opOverhead = 256
 const sweepBytes = 1 << 20
 
 // catchUpTime is about how long one queue may keep the others of its lane waiting while very
-// many of its items come back.
-const catchUpTime = 200 * time.Millisecond
+// many of its items come back: usually a single transaction.
+const catchUpTime = 50 * time.Millisecond
 
 // firstBatchPops limits the pops in a batch while the size of the items is still
 // unknown.

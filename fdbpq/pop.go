@@ -162,7 +162,7 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 	}
 	if s == nil {
 		t.results[i].Err = cmp.Or(q.due.err, ErrEmpty)
-		if op.Waits && t.walksDue(q) { // not all that will fall due is known
+		if op.Waits && q.due.more && isLate(t.late, q.l) { // not all that will fall due is known
 			t.results[i].Err = ErrBehind
 		}
 		return nil
@@ -179,7 +179,7 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 				return err
 			}
 			t.results[i].Err = err
-			if t.walksDue(q) { // leases that count may be over
+			if q.due.more && isLate(t.late, q.l) { // leases that count may be over
 				t.results[i].Err = ErrBehind
 			}
 			return nil

@@ -98,6 +98,34 @@ func TestUniquePushToLateQueue(t *testing.T) {
 	m.check()
 }
 
+// A queue with a limit takes pushes as long as there is room. Whether it is full is known once all is back.
+func TestLimitedPushToLateQueue(t *testing.T) {
+	for name, set := range map[string]func(*fdbpq.Settings){
+		"max_items": func(s *fdbpq.Settings) { s.MaxItems = 41 },
+		"max_bytes": func(s *fdbpq.Settings) { s.MaxBytes = 40*90_000 + 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMuchFixture(onMem(t))
+			m.leaseAll(40, 90_000)
+			m.configure(m.q, set)
+			m.apply(op(opLen, m.q), fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: 1000, TTL: time.Minute}) // counts the bytes
+			m.clock.advance(time.Hour)
+			m.batcher.LimitCatchUp(time.Nanosecond)
+			push := fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: 1000, Message: message("x")}
+			results := m.apply(push, op(opPopMin, m.q))
+			if name == "max_items" {
+				wantError(t, results[0].Err, fdbpq.ErrBehind)
+			} else {
+				wantError(t, results[0].Err, nil)
+			}
+			wantError(t, results[1].Err, nil)
+			r, _ := m.until(push)
+			wantError(t, r.Err, nil)
+			m.check()
+		})
+	}
+}
+
 // Very many items that have expired and are not removed yet are not served.
 func TestLateExpired(t *testing.T) {
 	for name, first := range map[string]fdbpq.Op{"pop": opPopMin, "lease": {Kind: fdbpq.OpLease}, "peek": opPeekMin} {

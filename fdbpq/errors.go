@@ -55,7 +55,7 @@ var (
 
 	// ErrBehind is returned by operations of a Batcher that depend on all that is due in a queue
 	// where very much is, and more than Batcher.LimitCatchUp lets it bring back before them: lens, infos,
-	// operations on items by their id and on many items, and pushes with unique keys. Pops,
+	// operations on items by their id and on many items, and pushes with unique keys or to a queue that seems full. Pops,
 	// leases and peeks are among them only where very many items are held, or have expired, before the first that
 	// is to be served, and leases in a queue with Settings.MaxLeased. Each batch brings back more.
 	ErrBehind = errors.New("fdbpq: very many items come back to the queue, or are counted or discarded, at this time: try again")

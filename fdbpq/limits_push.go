@@ -60,11 +60,11 @@ func (t *txOps) beginPushLimits() error {
 		}
 		t.limited = true
 		q.limits.settings = settings
-		if q.limits.late = isLate(t.late, q.l); q.limits.late {
-			continue
-		}
 		if err := t.countBytes(q); err != nil {
 			return err
+		}
+		if q.limits.late {
+			continue
 		}
 		q.limits.counters = q.ledger.beginLoad()
 		if !isLate(t.caught, q.l) {
@@ -120,6 +120,9 @@ func (t *txOps) countLoad(q *queueOps) error {
 	if wanted.exceeds(limits.settings) == nil {
 		return nil
 	}
+	if limits.late = isLate(t.late, q.l); limits.late { // items may still leave the queue
+		return nil
+	}
 	if limits.due != nil {
 		entries, err := limits.due.Get()
 		if err != nil {
@@ -154,6 +157,8 @@ func (t *txOps) countBytes(q *queueOps) error {
 		g.bytes.delta = 0
 		addToCounter(g.tx, g.l.bytesKey(), delta) // beginLoad reads it
 		return err
+	case isLate(t.late, q.l):
+		q.limits.late = true
 	case g.config.changed: // so no other transaction sees that there is something to count
 		q.limits.late = true
 	default:

@@ -25,9 +25,15 @@ The first signal lets requests under way finish; another one, more than a second
 later, ends pq at once.
 `
 
+// group is a group of commands in the help.
+type group struct {
+	title    string
+	commands []*cobra.Command
+}
+
 // addHelp gives root and its commands their help. Root lists the commands in the
 // order given. Functions do it, because cobra's templates would add 5 MB to pq.
-func addHelp(root *cobra.Command, commands []*cobra.Command) {
+func addHelp(root *cobra.Command, groups []group) {
 	root.PersistentFlags().BoolP("help", "h", false, "print help")
 	root.PersistentFlags().Lookup("help").Hidden = true
 	root.SetHelpCommand(newHelp())
@@ -37,8 +43,12 @@ func addHelp(root *cobra.Command, commands []*cobra.Command) {
 		switch {
 		case cmd == root:
 			var list strings.Builder
-			for _, c := range commands {
-				fmt.Fprintf(&list, "  %-12s%s\n", c.Name(), c.Short)
+			for _, g := range groups {
+				var names []string
+				for _, c := range g.commands {
+					names = append(names, c.Name())
+				}
+				fmt.Fprintf(&list, "  %-21s%s\n", g.title, strings.Join(names, "  "))
 			}
 			_, _ = fmt.Fprintf(out, rootUsage, list.String(), root.Example)
 		case cmd.Runnable():

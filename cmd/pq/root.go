@@ -49,10 +49,17 @@ func newRoot() (root *cobra.Command, started *bool) {
 		},
 	}
 	a.addFlags(root.PersistentFlags())
-	commands := []*cobra.Command{newPush(a), newPop(a), newPeek(a), newLen(a), newBench(a), newCompletion()}
-	root.AddCommand(commands...)
+	groups := []group{
+		{"items", []*cobra.Command{newPush(a), newPop(a), newPeek(a), newLen(a)}},
+		{"one item, by its id", []*cobra.Command{newGet(a), newRank(a), newMv(a), newRm(a)}},
+		{"queues", []*cobra.Command{newLs(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a), newRedrive(a)}},
+		{"the tool", []*cobra.Command{newBench(a), newCompletion()}},
+	}
+	for _, g := range groups {
+		root.AddCommand(g.commands...)
+	}
 	root.AddCommand(newConnectionTopic())
-	addHelp(root, commands)
+	addHelp(root, groups)
 	return root, started
 }
 

@@ -19,7 +19,7 @@ import (
 type printer struct{ json bool }
 
 func (p *printer) addFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&p.json, "json", false, "print the item as JSON; value_base64 if it is not UTF-8")
+	cmd.Flags().BoolVar(&p.json, "json", false, "print it as JSON; value_base64 if it is not UTF-8")
 }
 
 // item is an item as --json prints it. Value is set if the bytes are UTF-8,
@@ -89,6 +89,11 @@ func timeText(t time.Time) string {
 // hasPriority reports whether the item's priority is known. The reply to the pop of
 // a very large item has no room for it.
 func hasPriority(q *queue, it *client.Item) bool { return !q.fifo && it.ID != "" }
+
+// coloured reports whether what is written to the stream may have colours.
+func coloured(stream any) bool {
+	return isTerminal(stream) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
 
 // isTerminal reports whether the stream is a terminal.
 func isTerminal(stream any) bool {

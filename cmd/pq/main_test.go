@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 	for _, e := range connectionEnv {
 		_ = os.Unsetenv(e.variable) // the developer's settings are not for tests
 	}
+	_ = os.Setenv("XDG_CONFIG_HOME", os.DevNull) // no contexts
 	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
 }
 

@@ -97,27 +97,43 @@ func (c *columns) String() string {
 
 // configs says how the columns are aligned, and how wide they can be.
 func (c *columns) configs() []table.ColumnConfig {
-	room := c.width
+	room := c.room()
 	configs := make([]table.ColumnConfig, len(c.list))
 	for i, col := range c.list {
 		configs[i] = table.ColumnConfig{Number: i + 1, Align: text.AlignLeft, AlignHeader: text.AlignLeft}
-		if col.align == right {
+		switch {
+		case col.align == right:
 			configs[i].Align, configs[i].AlignHeader = text.AlignRight, text.AlignRight
-		}
-		widest := text.StringWidth(col.title)
-		for _, row := range c.rows {
-			widest = max(widest, text.StringWidth(fmt.Sprint(row[i])))
-		}
-		if col.align != snipped {
-			room -= widest
-		}
-		room -= len(between)
-	}
-	for i, col := range c.list {
-		if col.align == snipped && c.width > 0 {
+		case col.align == snipped && c.width > 0:
 			configs[i].WidthMax = max(room, text.StringWidth(col.title))
 			configs[i].WidthMaxEnforcer = func(name string, most int) string { return text.Snip(name, most, "~") }
 		}
 	}
 	return configs
+}
+
+// room returns how many columns of the terminal are left for the one that is snipped.
+func (c *columns) room() int {
+	room := c.width
+	for i, col := range c.list {
+		room -= len(between)
+		if col.align == snipped {
+			continue
+		}
+		widest := text.StringWidth(col.title)
+		for _, row := range c.rows {
+			widest = max(widest, text.StringWidth(fmt.Sprint(row[i])))
+		}
+		room -= widest
+	}
+	return room
+}
+
+// dropLast removes the last column.
+func (c *columns) dropLast() {
+	last := len(c.list) - 1
+	c.list = c.list[:last]
+	for i, row := range c.rows {
+		c.rows[i] = row[:last]
+	}
 }

@@ -38,6 +38,7 @@ one to its default. Durations have a unit, such as 90s or 1h30m.
 		},
 	}
 	q.addFlags(cmd)
+	cmd.ValidArgsFunction = q.completeSettings
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")
 	return cmd
 }

@@ -152,6 +152,8 @@ func (c *connection) connectAny(options []nats.Option) (*nats.Conn, error) {
 	case errors.Is(err, nats.ErrNoServers), errors.As(err, &slow) && slow.Timeout():
 		return nil, fmt.Errorf("cannot connect to NATS at %s: no server answers there: "+
 			"start one with pqbridge -dev, or name another with --server", c.server)
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+		return nil, fmt.Errorf("cannot connect to NATS at %s: %w: look at the login (pq help connection)", c.server, err)
 	case err != nil:
 		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", c.server, err)
 	}

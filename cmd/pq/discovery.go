@@ -64,14 +64,15 @@ func (s *session) discover(ctx context.Context, asked micro.Verb, receive func(*
 // announced is what a bridge says about itself.
 type announced struct {
 	micro.Info
-	arrived time.Time
+	asked, arrived time.Time
 }
 
 // bridges returns what all bridges say about themselves, in the order of their ids.
 func (s *session) bridges(ctx context.Context) ([]announced, error) {
 	var all []announced
+	asked := time.Now()
 	err := s.discover(ctx, micro.InfoVerb, func(m *nats.Msg) error {
-		b := announced{arrived: time.Now()}
+		b := announced{asked: asked, arrived: time.Now()}
 		if err := json.Unmarshal(m.Data, &b.Info); err != nil {
 			return fmt.Errorf("the answer of a bridge on %s: %w", m.Subject, err)
 		}

@@ -112,9 +112,11 @@ func newCompletion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
 		Short: "Print a script that completes pq commands in a shell",
-		Long: `Print a script with which a shell completes the commands and flags of pq.
+		Long: `Print a script with which a shell completes commands, flags and the names of
+queues.
 
-  bash        source <(pq completion bash)          in ~/.bashrc
+  bash        source <(pq completion bash)          in ~/.bashrc, after
+                                                    bash-completion
   zsh         source <(pq completion zsh)           in ~/.zshrc
   fish        pq completion fish | source           in config.fish
   powershell  pq completion powershell | Out-String | Invoke-Expression`,

@@ -139,7 +139,7 @@ zero comes after --, as in the example.`,
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	cmd.ValidArgsFunction = q.complete
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")
 	return cmd
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,7 +25,23 @@ type session struct {
 	queue   target.Queue // of the command, nil if it works on none
 	// usable ends, with the reason, once the server has refused something.
 	usable context.Context
-	end    context.CancelCauseFunc
+
+	mu     sync.Mutex
+	cancel context.CancelCauseFunc // of usable
+}
+
+// end ends what is under way, for a reason.
+func (s *session) end(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel(err)
+}
+
+// renew makes the session usable again. Nothing must be under way.
+func (s *session) renew() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.usable, s.cancel = context.WithCancelCause(context.Background())
 }
 
 // open connects to the servers, unless ctx ends first.
@@ -36,17 +54,16 @@ func (a *app) open(ctx context.Context, more ...nats.Option) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	usable, end := context.WithCancelCause(context.Background())
-	options = append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		end(err)
-	}))
-	nc, err := await(ctx, func() (*nats.Conn, error) { return a.connect(append(options, more...)) })
+	s := &session{app: a, grammar: grammar}
+	s.renew()
+	options = append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.end(err) }))
+	s.nc, err = await(ctx, func() (*nats.Conn, error) { return a.connect(append(options, more...)) })
 	if err != nil {
-		end(err)
+		s.end(err)
 		return nil, err
 	}
-	c := client.New(nc, client.WithGrammar(grammar), client.WithTimeout(a.timeout))
-	return &session{app: a, nc: nc, client: c, grammar: grammar, usable: usable, end: end}, nil
+	s.client = client.New(s.nc, client.WithGrammar(grammar), client.WithTimeout(a.timeout))
+	return s, nil
 }
 
 // open connects to the servers, unless ctx ends first.
@@ -109,12 +126,17 @@ func (s *session) explain(err error, unknown string) error {
 	case errors.Is(err, client.ErrUnknownOutcome):
 		return fmt.Errorf("%w: %s", err, unknown)
 	case errors.Is(err, client.ErrNoBridge):
-		return fmt.Errorf("%w: is pqbridge running? pq doctor looks for the reason", err)
-	case errors.Is(err, client.ErrEmpty) && errors.As(err, &reply) && reply.Text == client.ErrEmpty.Error():
+		return withoutBridge(err)
+	case errors.Is(err, client.ErrEmpty) && errors.As(err, &reply) && strings.HasSuffix(reply.Text, client.ErrEmpty.Error()):
 		return client.ErrEmpty // without its code; a queue that is paused has another text
 	default:
 		return err
 	}
+}
+
+// withoutBridge adds to ErrNoBridge what the user can do.
+func withoutBridge(err error) error {
+	return fmt.Errorf("%w: is pqbridge running? pq doctor looks for the reason", err)
 }
 
 // ask connects and makes the one request of a command. A signal ends it at once, unless it changes something:

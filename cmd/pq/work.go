@@ -135,7 +135,8 @@ func (w *work) prepare(ctx context.Context, s *session, refused chan error) erro
 func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, refused chan error) error {
 	signals := make(chan os.Signal, 1)
 	notify(signals)
-	defer signal.Stop(signals)
+	release := func() { signal.Stop(signals) }
+	defer func() { release() }()
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(context.WithoutCancel(cmd.Context())) }()
 	select {
@@ -164,7 +165,8 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, ref
 	case err := <-ended:
 		return err
 	case another := <-signals:
-		time.AfterFunc(oneInterruption, func() { signal.Stop(signals) }) // the next one kills
+		time.AfterFunc(oneInterruption, release) // then the next one kills
+		release = func() {}
 		worker.Stop()
 		<-ended
 		if number, ok := another.(syscall.Signal); ok {

@@ -102,7 +102,7 @@ func newSettle(a *app, cmd *cobra.Command, settle func(context.Context, *client.
 			return err
 		}
 		q := &queue{app: a, fifo: kind == subjects.FIFO, verb: subjects.AckLease}
-		_, err = ask(cmd, q, "try again: it counts once", func(ctx context.Context, s *session) (struct{}, error) {
+		_, err = ask(cmd, q, "it may count: try again", func(ctx context.Context, s *session) (struct{}, error) {
 			err := settle(ctx, s.client.Delivery(args[0]), args[1:])
 			if errors.Is(err, client.ErrLeaseLost) {
 				err = fmt.Errorf("%w: it was done, given back or given up before, or somebody else has it now", err)

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -49,15 +50,18 @@ case $value in bad) exit 1;; worse) exit 65;; esac`
 	}
 }
 
-// The first signal lets commands finish, although it is not sent to them.
+// The first signal lets commands finish, also if a terminal sends it to all processes.
 func TestSignalLetsWorkFinish(t *testing.T) {
 	c, _ := newCLI(t)
 	dir := t.TempDir()
 	c.ok("a\nb\nc\n", "push", "--fifo", "jobs", "--lines")
-	p := c.start(nil, "work", "--fifo", "jobs", "--jobs", "2", "--", "sh", "-c",
+	group := func(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+	p := c.start(group, "work", "--fifo", "jobs", "--jobs", "2", "--", "sh", "-c",
 		`echo begun; while ! test -e `+filepath.Join(dir, "go")+`; do sleep 0.01; done; echo ended`)
 	p.sees(&p.stdout, "begun\nbegun\n")
-	p.signal(syscall.SIGINT)
+	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
 	p.sees(&p.stderr, finishing)
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -50,5 +51,48 @@ func TestLsOnATerminal(t *testing.T) {
 	}
 	if !slices.Equal(lines, want) {
 		t.Errorf("the screen shows\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// An empty queue may be a misspelt one, which helps people, and costs programs more requests.
+func TestEmptyQueueOnATerminal(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "jobs", "x")
+	for _, command := range []string{"pop", "peek", "lease"} {
+		term := newTerminal(t, 80)
+		term.start(c, nil, command, "jbos").ends(exitEmpty)
+		term.sees("pq: the queue is empty: no queue jbos is in use: did you mean jobs?\r\n")
+		c.fails(exitEmpty, "pq: the queue is empty\n", command, "jbos")
+	}
+}
+
+func TestColoursOfDoctor(t *testing.T) {
+	c, _ := newCLI(t)
+	for _, variable := range []string{"NO_COLOR=1", "NO_COLOR="} {
+		term := newTerminal(t, 80)
+		term.start(c, func(cmd *exec.Cmd) {
+			cmd.Env = append(append(os.Environ(), mainVariable+"=1", "TERM=xterm"), variable)
+		}, "doctor").ends(exitOK)
+		term.sees("store       it answers")
+		if coloured := strings.Contains(term.output.String(), "\x1b["); coloured != (variable == "NO_COLOR=") {
+			t.Errorf("%s: %q", variable, term.output.String())
+		}
+	}
+}
+
+// The table stands on a screen of its own, and the last one stays when that is gone.
+func TestWatchOnATerminal(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "jobs", "x")
+	term := newTerminal(t, 80)
+	term.start(c, nil, "watch", "--count", "2", "--every", "100ms").ends(exitOK)
+	term.sees(leaveScreen)
+	term.sees("\n")
+	before, after, _ := strings.Cut(term.output.String(), leaveScreen)
+	if !strings.HasPrefix(before, enterScreen) || strings.Count(before, toTop) != 2 {
+		t.Errorf("written %q", before)
+	}
+	if !strings.Contains(after, "jobs") || strings.Contains(after, "\x1b") {
+		t.Errorf("%q stays", after)
 	}
 }

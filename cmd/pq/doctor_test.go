@@ -82,6 +82,9 @@ func TestDoctorSeesPermissions(t *testing.T) {
 			{Username: "blind", Password: "b", Permissions: &server.Permissions{
 				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.>"}},
 			}},
+			{Username: "short-sighted", Password: "s", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Deny: []string{"$SYS.>", "$SRV.>"}},
+			}},
 			{Username: "deaf", Password: "d", Permissions: &server.Permissions{
 				Subscribe: &server.SubjectPermission{Allow: []string{"nothing"}},
 			}},
@@ -96,6 +99,8 @@ func TestDoctorSeesPermissions(t *testing.T) {
 		t.Errorf("%+v", all["permissions"])
 	}
 	c.findings(exitOK, "--user", "blind", "--password", "b")["permissions"].is(t, notable, "allow "+userInfoSubject)
+	// What is refused to one check does not end the next.
+	c.findings(exitOK, "--user", "short-sighted", "--password", "s")["store"].is(t, fine)
 	c.findings(exitError, "--user", "deaf", "--password", "d")["nats"].is(t, failed, "cannot receive replies")
 	c.findings(exitError, "--user", "worker", "--password", "wrong")["nats"].is(t, failed, "uthorization")
 }

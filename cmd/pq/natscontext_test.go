@@ -82,7 +82,7 @@ func TestLoginsOfContexts(t *testing.T) {
 
 func TestSecretsOfContexts(t *testing.T) {
 	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
-		o.Users = []*server.User{{Username: "me", Password: "pass/word"}, {Username: "bridge", Password: "b"}}
+		o.Users = []*server.User{{Username: "me", Password: "pass/word"}, {Username: "open"}, {Username: "bridge", Password: "b"}}
 		o.NoAuthUser = "bridge"
 	}})
 	c := newContexts(t)
@@ -100,6 +100,11 @@ func TestSecretsOfContexts(t *testing.T) {
 		if _, stderr, code := withoutServer(t, "len", "jobs"); works != (code == exitOK) {
 			t.Errorf("%s: exit code %d, %s", reference, code, stderr)
 		}
+	}
+	// In a context, unlike in a flag, a user without a password is no token.
+	c.save("open", map[string]any{"url": env.NATS.URL(), "user": "open"})
+	if _, stderr, code := withoutServer(t, "len", "jobs"); code != exitOK {
+		t.Errorf("a user without a password: exit code %d, %s", code, stderr)
 	}
 	// Who says on the command line who logs in is not logged in as somebody else.
 	c.save("me", map[string]any{"url": env.NATS.URL(), "user": "me", "password": "pass/word"})

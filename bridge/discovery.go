@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
+
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // serviceName is the name of the service in service discovery.
@@ -55,7 +57,11 @@ func (b *Bridge) discover(m *nats.Msg, answer any) {
 }
 
 func (b *Bridge) identity() micro.ServiceIdentity {
-	return micro.ServiceIdentity{Name: serviceName, ID: b.id, Version: b.options.Version, Metadata: map[string]string{}}
+	metadata := map[string]string{}
+	if self := b.members.self(); self.Store != "" {
+		metadata[subjects.MetadataStore] = self.Store
+	}
+	return micro.ServiceIdentity{Name: serviceName, ID: b.id, Version: b.options.Version, Metadata: metadata}
 }
 
 func (b *Bridge) ping() micro.Ping {
@@ -63,8 +69,10 @@ func (b *Bridge) ping() micro.Ping {
 }
 
 func (b *Bridge) info() micro.Info {
+	identity := b.identity()
+	identity.Metadata[subjects.MetadataTime] = b.now().UTC().Format(subjects.TimeLayout)
 	info := micro.Info{
-		ServiceIdentity: b.identity(),
+		ServiceIdentity: identity,
 		Type:            micro.InfoResponseType,
 		Description:     "Durable priority queues",
 	}

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -32,6 +34,12 @@ func TestDiscovery(t *testing.T) {
 		discover(t, e, "$SRV.INFO"+scope, &info)
 		if info.Type != micro.InfoResponseType || info.ID != ping.ID || len(info.Endpoints) != len(e.Grammar.Endpoints()) {
 			t.Errorf("info%s %+v", scope, info)
+		}
+		if at, err := time.Parse(subjects.TimeLayout, info.Metadata[subjects.MetadataTime]); err != nil || time.Since(at).Abs() > testenv.Patience {
+			t.Errorf("info%s: the time is %v, %v", scope, at, err)
+		}
+		if store := info.Metadata[subjects.MetadataStore]; store == "" || store != ping.Metadata[subjects.MetadataStore] {
+			t.Errorf("info%s: the store is %q", scope, store)
 		}
 		var stats micro.Stats
 		discover(t, e, "$SRV.STATS"+scope, &stats)

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -146,6 +147,7 @@ func failureOf(err error) *failure {
 
 func newFailure(err error) *failure {
 	row := classify(err)
-	told := subjects.Error{Code: row.code, Unknown: row.unknown, Text: err.Error()}
+	text := strings.TrimPrefix(err.Error(), "fdbpq: ") // clients do not know the packages of a bridge
+	told := subjects.Error{Code: row.code, Unknown: row.unknown, Text: text}
 	return &failure{Error: told, header: told.Headers()}
 }

@@ -175,6 +175,12 @@ func (d *Delivery) Next(ctx context.Context, options ...LeaseOption) (*Delivery,
 // them. It ends with the token of the lease.
 func (d *Delivery) AckSubject() string { return d.ack }
 
+// Delivery returns the delivery with this AckSubject, for acknowledgements by another process than the one
+// that has leased the item. It has no item.
+func (c *Client) Delivery(ackSubject string) *Delivery {
+	return &Delivery{queue: &queue{client: c}, ack: ackSubject}
+}
+
 // settle sends an acknowledgement.
 func (d *Delivery) settle(ctx context.Context, a subjects.Ack) (*nats.Msg, error) {
 	return d.queue.client.request(ctx, &nats.Msg{Subject: d.ack, Data: a.Encode()}, true)

@@ -288,3 +288,22 @@ func TestLeaseOutcomes(t *testing.T) {
 		}
 	}
 }
+
+// Another process, which knows only the subject, can end a lease too.
+func TestDeliveryOfAnotherProcess(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	for _, q := range leasers(e) {
+		q.fill(t, "a")
+		d := leased(t, "a", 1)(q.lease(t.Context(), client.AckWait(time.Hour)))
+		elsewhere := client.New(e.Connect()).Delivery(d.AckSubject())
+		if until, err := elsewhere.Extend(t.Context()); err != nil || time.Until(until) < time.Minute {
+			t.Errorf("%s: extended to %v, %v", q.name, until, err)
+		}
+		if err := elsewhere.Ack(t.Context()); err != nil {
+			t.Errorf("%s: %v", q.name, err)
+		}
+		if err := d.Ack(t.Context()); !errors.Is(err, client.ErrLeaseLost) {
+			t.Errorf("%s: acknowledged twice: %v", q.name, err)
+		}
+	}
+}

@@ -11,6 +11,14 @@ import (
 // is in UTC.
 const TimeLayout = "2006-01-02T15:04:05.000000Z"
 
+// Members of the metadata of a bridge in service discovery.
+const (
+	// MetadataStore is the identity of the store: bridges with the same serve the same items.
+	MetadataStore = "store"
+	// MetadataTime is what the bridge's clock says, in TimeLayout. Only an INFO has it.
+	MetadataTime = "time"
+)
+
 // Pushed is the payload of the reply to a push.
 type Pushed struct {
 	Queue string `json:"queue"`

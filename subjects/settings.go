@@ -74,6 +74,8 @@ type settingRow struct {
 	reset func(*Settings)
 	// json returns the value of the field: nil if it is not there, and null if it is zero.
 	json func(*Settings) []byte
+	// fromText returns the JSON of a value that somebody has typed; nil means a JSON text.
+	fromText func(string) json.RawMessage
 }
 
 var null = []byte("null")
@@ -94,16 +96,18 @@ var settingRows = []settingRow{
 			s.Backoff, err = parseDurations(v, MaxBackoffs, MaxDelay)
 			return err
 		},
-		reset: func(s *Settings) { s.Backoff = []time.Duration{} },
-		json:  func(s *Settings) []byte { return durationsJSON(s.Backoff) },
+		reset:    func(s *Settings) { s.Backoff = []time.Duration{} },
+		json:     func(s *Settings) []byte { return durationsJSON(s.Backoff) },
+		fromText: listFromText,
 	},
 	{
 		name: "max_deliver",
 		parse: func(s *Settings, v json.RawMessage) error {
 			return set(&s.MaxDeliver)(parseCount(v, 0, MaxMaxDeliver))
 		},
-		reset: func(s *Settings) { s.MaxDeliver = new(int) },
-		json:  func(s *Settings) []byte { return valueJSON(s.MaxDeliver, countJSON) },
+		reset:    func(s *Settings) { s.MaxDeliver = new(int) },
+		json:     func(s *Settings) []byte { return valueJSON(s.MaxDeliver, countJSON) },
+		fromText: countFromText,
 	},
 	{
 		name:  "dead_letter",
@@ -151,10 +155,11 @@ var settingRows = []settingRow{
 // countRow is a member that is a number of items or bytes.
 func countRow(name string, most int64, field func(*Settings) **int) settingRow {
 	return settingRow{
-		name:  name,
-		parse: func(s *Settings, v json.RawMessage) error { return set(field(s))(parseCount(v, 0, most)) },
-		reset: func(s *Settings) { *field(s) = new(int) },
-		json:  func(s *Settings) []byte { return valueJSON(*field(s), countJSON) },
+		name:     name,
+		parse:    func(s *Settings, v json.RawMessage) error { return set(field(s))(parseCount(v, 0, most)) },
+		reset:    func(s *Settings) { *field(s) = new(int) },
+		json:     func(s *Settings) []byte { return valueJSON(*field(s), countJSON) },
+		fromText: countFromText,
 	}
 }
 

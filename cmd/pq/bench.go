@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/load"
 )
 
@@ -53,7 +54,6 @@ mixed, the default, pushes and pops in turn; only items of pq bench are popped.
 	flags.Int64Var(&b.Count, "count", 0, "`number` of requests; 0 means until --duration")
 	flags.BoolVar(&b.Verify, "verify", false, "count what is lost, popped twice or out of order")
 	flags.BoolVar(&b.json, "json", false, "print the result as JSON, times in seconds")
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
 
@@ -89,6 +89,9 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 	}
 	report, err := load.Run(cmd.Context(), o)
 	bar.clear()
+	if errors.Is(err, client.ErrNoBridge) {
+		return withoutBridge(err)
+	}
 	if err != nil {
 		return err
 	}

@@ -12,12 +12,20 @@ import (
 )
 
 // connection says how to reach the NATS server. Each flag but the prefixes has
-// an environment variable, the one that the nats command line tool uses.
+// an environment variable, the one that the nats command line tool uses. What neither says may be in
+// a context of that tool.
 type connection struct {
 	server, creds, nkey    string
 	user, password, token  string
 	tlsCA, tlsCert, tlsKey string
 	timeout                time.Duration
+
+	// context names a context of the nats tool. The rest has only a context.
+	context              string
+	userOnly             bool // and no password, though it is not a token
+	credsText, jwt, seed string
+	inboxPrefix          string
+	tlsFirst             bool
 }
 
 // connectTimeout bounds the attempt to connect to one server, so that a wrong
@@ -26,6 +34,7 @@ const connectTimeout = 5 * time.Second
 
 // connectionEnv maps flags to the variables that set them when the flag is not given.
 var connectionEnv = [...]struct{ flag, variable string }{
+	{"context", "NATS_CONTEXT"},
 	{"server", "NATS_URL"},
 	{"creds", "NATS_CREDS"},
 	{"nkey", "NATS_NKEY"},
@@ -39,10 +48,11 @@ var connectionEnv = [...]struct{ flag, variable string }{
 }
 
 func (c *connection) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.context, "context", "", "`name` of a context of the nats tool")
 	flags.StringVarP(&c.server, "server", "s", nats.DefaultURL, "`URL` of the server, or URL,URL")
 	flags.StringVar(&c.creds, "creds", "", "credentials `file`")
 	flags.StringVar(&c.nkey, "nkey", "", "`file` with an nkey seed")
-	flags.StringVar(&c.user, "user", "", "user `name`")
+	flags.StringVar(&c.user, "user", "", "user `name`; without a password a token")
 	flags.StringVar(&c.password, "password", "", "`password`")
 	flags.StringVar(&c.token, "token", "", "`token`")
 	flags.StringVar(&c.tlsCA, "tlsca", "", "`file` with the authorities to trust")
@@ -67,6 +77,9 @@ func (c *connection) fromEnv(flags *pflag.FlagSet) error {
 			return fmt.Errorf("%s: %w", e.variable, err)
 		}
 	}
+	if err := c.useContext(flags); err != nil {
+		return err
+	}
 	if (c.tlsCert == "") != (c.tlsKey == "") {
 		return errors.New("--tlscert and --tlskey go together")
 	}
@@ -89,8 +102,11 @@ func (c *connection) options() ([]nats.Option, error) {
 		}
 		options = append(options, nkey)
 	}
-	if c.user != "" || c.password != "" {
+	switch {
+	case c.password != "" || c.user != "" && (c.userOnly || c.token != ""):
 		options = append(options, nats.UserInfo(c.user, c.password))
+	case c.user != "": // as the nats tool has it
+		options = append(options, nats.Token(c.user))
 	}
 	if c.token != "" {
 		options = append(options, nats.Token(c.token))
@@ -101,7 +117,7 @@ func (c *connection) options() ([]nats.Option, error) {
 	if c.tlsCert != "" {
 		options = append(options, nats.ClientCert(c.tlsCert, c.tlsKey))
 	}
-	return options, nil
+	return append(options, c.contextOptions()...), nil
 }
 
 // connect returns a connection that can receive replies. Without that permission
@@ -136,6 +152,8 @@ func (c *connection) connectAny(options []nats.Option) (*nats.Conn, error) {
 	case errors.Is(err, nats.ErrNoServers), errors.As(err, &slow) && slow.Timeout():
 		return nil, fmt.Errorf("cannot connect to NATS at %s: no server answers there: "+
 			"start one with pqbridge -dev, or name another with --server", c.server)
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+		return nil, fmt.Errorf("cannot connect to NATS at %s: %w: look at the login (pq help connection)", c.server, err)
 	case err != nil:
 		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", c.server, err)
 	}

@@ -58,9 +58,10 @@ func commandLines(text string) [][]string {
 }
 
 // shellWords splits a line into words as a shell does, as far as the examples need:
-// it knows double quotes and leaves out redirected input.
+// it knows double quotes and leaves out redirections.
 func shellWords(line string) []string {
 	line, _, _ = strings.Cut(line, " < ")
+	line, _, _ = strings.Cut(line, " > ")
 	var words []string
 	for _, m := range regexp.MustCompile(`"([^"]*)"|(\S+)`).FindAllStringSubmatch(line, -1) {
 		words = append(words, m[1]+m[2])

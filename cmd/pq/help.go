@@ -25,9 +25,15 @@ The first signal lets requests under way finish; another one, more than a second
 later, ends pq at once.
 `
 
+// group is a group of commands in the help.
+type group struct {
+	title    string
+	commands []*cobra.Command
+}
+
 // addHelp gives root and its commands their help. Root lists the commands in the
 // order given. Functions do it, because cobra's templates would add 5 MB to pq.
-func addHelp(root *cobra.Command, commands []*cobra.Command) {
+func addHelp(root *cobra.Command, groups []group) {
 	root.PersistentFlags().BoolP("help", "h", false, "print help")
 	root.PersistentFlags().Lookup("help").Hidden = true
 	root.SetHelpCommand(newHelp())
@@ -37,8 +43,12 @@ func addHelp(root *cobra.Command, commands []*cobra.Command) {
 		switch {
 		case cmd == root:
 			var list strings.Builder
-			for _, c := range commands {
-				fmt.Fprintf(&list, "  %-12s%s\n", c.Name(), c.Short)
+			for _, g := range groups {
+				var names []string
+				for _, c := range g.commands {
+					names = append(names, c.Name())
+				}
+				fmt.Fprintf(&list, "  %-21s%s\n", g.title, strings.Join(names, "  "))
 			}
 			_, _ = fmt.Fprintf(out, rootUsage, list.String(), root.Example)
 		case cmd.Runnable():
@@ -81,7 +91,9 @@ func newConnectionTopic() *cobra.Command {
 	return &cobra.Command{
 		Use: "connection",
 		Long: `Every command takes these flags. Those with a variable in brackets can be set in
-the environment too. The server is nats://127.0.0.1:4222 unless one is named.`,
+the environment too. What is not set comes from the context that is named, or
+else from the one that nats context select has selected. The server is
+nats://127.0.0.1:4222 unless one is named.`,
 		Example: `  pq len jobs --server nats://queues.example.com:4222 --creds worker.creds
   pq len jobs --timeout 30s`,
 	}
@@ -100,9 +112,11 @@ func newCompletion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
 		Short: "Print a script that completes pq commands in a shell",
-		Long: `Print a script with which a shell completes the commands and flags of pq.
+		Long: `Print a script with which a shell completes commands, flags and the names of
+queues.
 
-  bash        source <(pq completion bash)          in ~/.bashrc
+  bash        source <(pq completion bash)          in ~/.bashrc, after
+                                                    bash-completion
   zsh         source <(pq completion zsh)           in ~/.zshrc
   fish        pq completion fish | source           in config.fish
   powershell  pq completion powershell | Out-String | Invoke-Expression`,

@@ -26,11 +26,7 @@ func (e interrupted) Error() string { return fmt.Sprintf("stopped by a signal (%
 func interruptible() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
-	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
-		if !signal.Ignored(s) { // as nohup asks
-			signal.Notify(signals, s)
-		}
-	}
+	notify(signals)
 	go func() { // lives as long as the process
 		s, _ := (<-signals).(syscall.Signal)
 		cancel(interrupted{s})
@@ -38,6 +34,15 @@ func interruptible() context.Context {
 		signal.Stop(signals)
 	}()
 	return ctx
+}
+
+// notify relays the signals that end pq.
+func notify(signals chan<- os.Signal) {
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(s) { // as nohup asks
+			signal.Notify(signals, s)
+		}
+	}
 }
 
 // sayInterrupted tells the user when a signal comes that cmd still waits for what

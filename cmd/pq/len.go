@@ -7,12 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 func newLen(a *app) *cobra.Command {
-	q := &queue{app: a}
+	q := &queue{app: a, verb: subjects.Len}
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "len QUEUE",
@@ -35,7 +34,13 @@ func (q *queue) printLen(cmd *cobra.Command, asJSON bool) error {
 	if err := q.check(false); err != nil {
 		return err
 	}
-	n, err := read(cmd.Context(), q, func(ctx context.Context, t target.Queue) (int64, error) { return t.Len(ctx) })
+	n, err := ask(cmd, q, "", func(ctx context.Context, s *session) (int64, error) {
+		n, err := s.queue.Len(ctx)
+		if err == nil && n == 0 && isTerminal(cmd.ErrOrStderr()) {
+			s.noteUnused(ctx, cmd, q)
+		}
+		return n, err
+	})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
 	"github.com/pqbridge/pqbridge/testenv"
@@ -22,6 +23,7 @@ func TestMain(m *testing.M) {
 	for _, e := range connectionEnv {
 		_ = os.Unsetenv(e.variable) // the developer's settings are not for tests
 	}
+	_ = os.Setenv("XDG_CONFIG_HOME", os.DevNull) // no contexts
 	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
 }
 
@@ -64,4 +66,15 @@ func (c *cli) fails(code int, words string, args ...string) {
 		c.t.Errorf("pq %s: exit code %d and %q, want %d and words %q (standard output %q)",
 			strings.Join(args, " "), got, stderr, code, words, stdout)
 	}
+}
+
+// conn connects to the server.
+func (c *cli) conn() *nats.Conn {
+	c.t.Helper()
+	nc, err := nats.Connect(c.server)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(nc.Close)
+	return nc
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // peek is the command line of pq peek.
@@ -17,7 +17,7 @@ type peek struct {
 }
 
 func newPeek(a *app) *cobra.Command {
-	p := &peek{queue: queue{app: a}}
+	p := &peek{queue: queue{app: a, verb: subjects.PeekMin}}
 	cmd := &cobra.Command{
 		Use:   "peek QUEUE",
 		Short: "Print the first item and leave it in the queue",
@@ -42,8 +42,9 @@ func (p *peek) run(cmd *cobra.Command) error {
 	if err := p.check(p.max); err != nil {
 		return err
 	}
-	item, err := read(cmd.Context(), &p.queue, func(ctx context.Context, t target.Queue) (*client.Item, error) {
-		return t.Peek(ctx, p.max)
+	item, err := ask(cmd, &p.queue, "", func(ctx context.Context, s *session) (*client.Item, error) {
+		item, err := s.queue.PeekItem(ctx, p.max)
+		return item, s.explainEmpty(cmd, &p.queue, s.explain(err, ""))
 	})
 	if err != nil {
 		return err

@@ -84,12 +84,14 @@ func (p *pop) run(cmd *cobra.Command) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		item, err := s.await(ctx, p.max, p.wait)
+		item, err := awaitItem(ctx, p.wait, func(options ...client.PopOption) (*client.Item, error) {
+			return s.pop(p.max, options...)
+		})
 		switch {
 		case errors.Is(err, client.ErrEmpty) && n > 0:
 			return nil
 		case err != nil:
-			return err
+			return s.explainEmpty(cmd, &p.queue, err)
 		}
 		if err := p.print(cmd.OutOrStdout(), &p.queue, item, count == 1); err != nil {
 			return p.putBack(s, item, err, cmd.ErrOrStderr())

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"time"
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
@@ -18,7 +19,7 @@ import (
 type printer struct{ json bool }
 
 func (p *printer) addFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&p.json, "json", false, "print the item as JSON; value_base64 if it is not UTF-8")
+	cmd.Flags().BoolVar(&p.json, "json", false, "print it as JSON; value_base64 if it is not UTF-8")
 }
 
 // item is an item as --json prints it. Value is set if the bytes are UTF-8,
@@ -31,15 +32,31 @@ type item struct {
 	Headers  nats.Header `json:"headers,omitempty"`
 	Value    *string     `json:"value,omitempty"`
 	Base64   []byte      `json:"value_base64,omitempty"`
+
+	State client.State `json:"state,omitempty"` // of pq get
+
+	// These are of pq lease.
+	Receipt    string `json:"receipt,omitempty"`
+	Deliveries int64  `json:"deliveries,omitempty"`
+	LeaseUntil string `json:"lease_until,omitempty"`
+
+	bytes []byte // the value
 }
 
 // print prints an item of q in a single write. A newline follows a value unless
 // it is the only one and is not printed on a terminal.
 func (p *printer) print(out io.Writer, q *queue, it *client.Item, only bool) error {
+	return p.write(out, newItem(q, it), only)
+}
+
+func (p *printer) write(out io.Writer, it *item, only bool) error {
 	if p.json {
-		return json.NewEncoder(out).Encode(newItem(q, it))
+		return json.NewEncoder(out).Encode(it)
 	}
-	line := it.Value
+	line := it.bytes
+	if it.Receipt != "" {
+		line = append([]byte(it.Receipt+"\n"), line...)
+	}
 	if !only || isTerminal(out) {
 		line = append(line, '\n')
 	}
@@ -48,12 +65,9 @@ func (p *printer) print(out io.Writer, q *queue, it *client.Item, only bool) err
 }
 
 func newItem(q *queue, from *client.Item) *item {
-	it := &item{Queue: q.name, ID: from.ID, Headers: from.Headers}
+	it := &item{Queue: q.name, ID: from.ID, Headers: from.Headers, PushedAt: timeText(from.PushedAt), bytes: from.Value}
 	if hasPriority(q, from) {
 		it.Priority = &from.Priority
-	}
-	if !from.PushedAt.IsZero() {
-		it.PushedAt = from.PushedAt.Format(subjects.TimeLayout)
 	}
 	if utf8.Valid(from.Value) {
 		value := string(from.Value)
@@ -64,9 +78,22 @@ func newItem(q *queue, from *client.Item) *item {
 	return it
 }
 
+// timeText writes a time as replies do, and "" if there is none.
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Format(subjects.TimeLayout)
+}
+
 // hasPriority reports whether the item's priority is known. The reply to the pop of
 // a very large item has no room for it.
 func hasPriority(q *queue, it *client.Item) bool { return !q.fifo && it.ID != "" }
+
+// coloured reports whether what is written to the stream may have colours.
+func coloured(stream any) bool {
+	return isTerminal(stream) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
 
 // isTerminal reports whether the stream is a terminal.
 func isTerminal(stream any) bool {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -19,6 +20,10 @@ type push struct {
 	queue
 	priority priorityFlag
 	headers  []string
+	delay    time.Duration
+	ttl      time.Duration
+	msgID    string
+	unique   string
 	lines    bool
 	parallel countFlag
 	json     bool
@@ -30,13 +35,9 @@ func newPush(a *app) *cobra.Command {
 		Use:   "push QUEUE [VALUE|-]",
 		Short: "Add an item, or one for each line of input",
 		Long: `Add an item to a queue, and print its id once it is on disk. Without VALUE, or
-with -, the value is all of standard input.
-
-With --lines a terminal shows progress instead of ids. If a push fails, standard
-error says which lines are in the queue and prints a sed command for the others.`,
+with -, the value is all of standard input. If a push of --lines fails, standard
+error says which are in the queue, and prints a sed command for the others.`,
 		Example: `  pq push jobs "do this first" --priority -5 --header Trace:abc
-  pq push --fifo mail - < letter.txt
-  seq 1000 | pq push jobs --lines --parallel 32
   sed -n '42p;46,$p' tasks.txt | pq push jobs --lines`,
 		Args: arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,10 +49,14 @@ error says which lines are in the queue and prints a sed command for the others.
 	flags := cmd.Flags()
 	flags.VarP(&p.priority, "priority", "p", "decimal `priority`; pop takes the smallest first")
 	flags.StringArrayVarP(&p.headers, "header", "H", nil, "`NAME:VALUE` to store with the item; repeat for more")
+	flags.DurationVar(&p.delay, "delay", 0, "hold the item back for this long")
+	flags.DurationVar(&p.ttl, "ttl", 0, "`time` after which it expires; 0 is never")
+	flags.StringVar(&p.msgID, "msg-id", "", "push it once: `id` of the message")
+	flags.StringVar(&p.unique, "unique", "", "push it unless an item with this `key` is there")
 	flags.BoolVar(&p.lines, "lines", false, "push each line of standard input as an item")
 	flags.Var(&p.parallel, "parallel", "push this `many` lines at once, in no certain order")
 	flags.BoolVar(&p.json, "json", false, "print a line of JSON per item, with its id and line")
-	withoutDefault(flags, "parallel")
+	withoutDefault(flags, "parallel", "delay", "ttl")
 	return cmd
 }
 
@@ -133,7 +138,35 @@ func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) 
 	case p.parallel < 1:
 		return nil, fmt.Errorf("--parallel is %d: want at least 1", p.parallel)
 	}
+	if err := p.addOptions(cmd, header); err != nil {
+		return nil, err
+	}
 	return header, p.takePriority(cmd, header[subjects.HeaderPriority])
+}
+
+// addOptions adds the headers that other flags stand for.
+func (p *push) addOptions(cmd *cobra.Command, header nats.Header) error {
+	for _, o := range []struct {
+		flag   string
+		option client.PushOption
+	}{
+		{"delay", client.Delay(p.delay)}, {"ttl", client.TTL(p.ttl)},
+		{"msg-id", client.MsgID(p.msgID)}, {"unique", client.Unique(p.unique)},
+	} {
+		if !cmd.Flags().Changed(o.flag) {
+			continue
+		}
+		if p.lines && (o.flag == "msg-id" || o.flag == "unique") {
+			return fmt.Errorf("--%s names one item: leave out --lines", o.flag)
+		}
+		for name, values := range (client.Message{}).With(o.option).Headers {
+			if header[name] != nil {
+				return fmt.Errorf("--%s and --header %s say the same thing: leave out one", o.flag, name)
+			}
+			header[name] = values
+		}
+	}
+	return nil
 }
 
 // takePriority takes the priority from a header, because the client ignores it there. The

@@ -15,12 +15,21 @@ type queue struct {
 	*app
 	fifo bool
 	name string
+	verb subjects.Verb // of its requests
 }
 
 func (q *queue) addFlags(cmd *cobra.Command) {
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVarP(&q.fifo, "fifo", "q", false, "QUEUE is a FIFO queue, which has no priorities")
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	cmd.ValidArgsFunction = q.complete
+}
+
+// kind is the kind of the queue.
+func (q *queue) kind() subjects.Kind {
+	if q.fifo {
+		return subjects.FIFO
+	}
+	return subjects.Priority
 }
 
 // check returns the mistakes in the command line that concern the queue.
@@ -32,28 +41,24 @@ func (q *queue) check(max bool) error {
 	if err != nil {
 		return err
 	}
-	r := subjects.Request{Kind: subjects.Priority, Verb: subjects.Len, Queue: q.name}
-	if q.fifo {
-		r.Kind = subjects.FIFO
-	}
-	if _, err := g.Build(r); err != nil {
+	if _, err := g.Build(subjects.Request{Kind: q.kind(), Verb: subjects.Len, Queue: q.name}); err != nil {
 		return usageError{err}
 	}
 	return nil
 }
 
-// arguments accepts as many arguments as cmd.Use names, of which the first is
-// required.
+// arguments accepts as many arguments as cmd.Use names. Those in brackets can be left out, and there can be
+// more of a last one with dots.
 func arguments(cmd *cobra.Command, args []string) error {
 	names := strings.Fields(cmd.Use)[1:]
 	problem := ""
 	switch {
-	case len(args) == 0:
-		problem = names[0] + " is missing"
-	case len(args) > len(names):
+	case len(args) < len(names) && !strings.HasPrefix(names[len(args)], "["):
+		problem = strings.TrimSuffix(names[len(args)], "...") + " is missing"
+	case len(args) > len(names) && (len(names) == 0 || !strings.Contains(names[len(names)-1], "...")):
 		problem = "too many arguments"
 	default:
 		return nil
 	}
-	return fmt.Errorf("%s: want %s %s", problem, cmd.CommandPath(), strings.Join(names, " "))
+	return fmt.Errorf("%s: want %s", problem, strings.Join(append([]string{cmd.CommandPath()}, names...), " "))
 }

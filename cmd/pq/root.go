@@ -49,10 +49,19 @@ func newRoot() (root *cobra.Command, started *bool) {
 		},
 	}
 	a.addFlags(root.PersistentFlags())
-	commands := []*cobra.Command{newPush(a), newPop(a), newPeek(a), newLen(a), newBench(a), newCompletion()}
-	root.AddCommand(commands...)
+	_ = root.RegisterFlagCompletionFunc("context", completeContexts) // there is this flag
+	groups := []group{
+		{"items", []*cobra.Command{newPush(a), newPop(a), newPeek(a), newLen(a)}},
+		{"workers", []*cobra.Command{newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a), newExtend(a)}},
+		{"one item, by its id", []*cobra.Command{newGet(a), newRank(a), newMv(a), newRm(a)}},
+		{"queues", []*cobra.Command{newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a), newRedrive(a)}},
+		{"the tool", []*cobra.Command{newDoctor(a), newBench(a), newCompletion()}},
+	}
+	for _, g := range groups {
+		root.AddCommand(g.commands...)
+	}
 	root.AddCommand(newConnectionTopic())
-	addHelp(root, commands)
+	addHelp(root, groups)
 	return root, started
 }
 

@@ -4,46 +4,75 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// session is a connection for the requests of one command to its queue. It is safe
-// for concurrent use.
+// session is a connection for the requests of one command. It is safe for concurrent use.
 type session struct {
-	nc    *nats.Conn
-	queue target.Queue
+	*app
+	nc      *nats.Conn
+	client  *client.Client
+	grammar subjects.Grammar
+	queue   target.Queue // of the command, nil if it works on none
 	// usable ends, with the reason, once the server has refused something.
 	usable context.Context
-	end    context.CancelCauseFunc
+
+	mu     sync.Mutex
+	cancel context.CancelCauseFunc // of usable
+}
+
+// end ends what is under way, for a reason.
+func (s *session) end(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel(err)
+}
+
+// renew makes the session usable again. Nothing must be under way.
+func (s *session) renew() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.usable, s.cancel = context.WithCancelCause(context.Background())
 }
 
 // open connects to the servers, unless ctx ends first.
-func (q *queue) open(ctx context.Context) (*session, error) {
-	grammar, err := q.grammar()
+func (a *app) open(ctx context.Context, more ...nats.Option) (*session, error) {
+	grammar, err := a.grammar()
 	if err != nil {
 		return nil, err
 	}
-	options, err := q.options()
+	options, err := a.options()
 	if err != nil {
 		return nil, err
 	}
-	usable, end := context.WithCancelCause(context.Background())
-	options = append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		end(err)
-	}))
-	nc, err := await(ctx, func() (*nats.Conn, error) { return q.connect(options) })
+	s := &session{app: a, grammar: grammar}
+	s.renew()
+	options = append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.end(err) }))
+	s.nc, err = await(ctx, func() (*nats.Conn, error) { return a.connect(append(options, more...)) })
 	if err != nil {
-		end(err)
+		s.end(err)
 		return nil, err
 	}
-	c := client.New(nc, client.WithGrammar(grammar), client.WithTimeout(q.timeout))
-	return &session{nc: nc, queue: target.New(c, q.fifo, q.name), usable: usable, end: end}, nil
+	s.client = client.New(s.nc, client.WithGrammar(grammar), client.WithTimeout(a.timeout))
+	return s, nil
+}
+
+// open connects to the servers, unless ctx ends first.
+func (q *queue) open(ctx context.Context, more ...nats.Option) (*session, error) {
+	s, err := q.app.open(ctx, more...)
+	if err == nil {
+		s.queue = target.New(s.client, q.fifo, q.name)
+	}
+	return s, err
 }
 
 // close ends the connection and everything that waits on it.
@@ -68,19 +97,21 @@ func (s *session) pop(max bool, options ...client.PopOption) (*client.Item, erro
 // it could lose an item, so the wait for a longer time takes several.
 const longestPop = time.Second
 
-// await is pop, and waits for an item unless ctx ends.
-func (s *session) await(ctx context.Context, last bool, wait time.Duration) (*client.Item, error) {
+// awaitItem calls take, a pop or a lease, and calls it again while there is no item, unless the time
+// to wait is over or ctx ends.
+func awaitItem[T any](ctx context.Context, wait time.Duration, take func(...client.PopOption) (T, error)) (T, error) {
 	if wait == 0 {
-		return s.pop(last)
+		return take()
 	}
 	for until := time.Now().Add(wait); ; {
 		left := time.Until(until)
-		item, err := s.pop(last, client.Expires(min(max(left, time.Millisecond), longestPop)))
+		item, err := take(client.Expires(min(max(left, time.Millisecond), longestPop)))
 		switch {
 		case !errors.Is(err, client.ErrEmpty) || left <= longestPop:
 			return item, err
 		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
+			var none T
+			return none, context.Cause(ctx)
 		}
 	}
 }
@@ -88,32 +119,43 @@ func (s *session) await(ctx context.Context, last bool, wait time.Duration) (*cl
 // explain adds what the user can do about an error, and what an unknown outcome
 // may mean.
 func (s *session) explain(err error, unknown string) error {
+	var reply *client.Error
 	switch {
-	case errors.Is(err, nats.ErrPermissionViolation):
-		return context.Cause(s.usable) // the server did not pass the request on
+	case errors.Is(err, nats.ErrPermissionViolation): // the server did not pass the request on
+		return fmt.Errorf("%w: give this user the permission, or log in as another (pq help connection)", context.Cause(s.usable))
 	case errors.Is(err, client.ErrUnknownOutcome):
 		return fmt.Errorf("%w: %s", err, unknown)
 	case errors.Is(err, client.ErrNoBridge):
-		return fmt.Errorf("%w: is pqbridge running?", err)
-	case errors.Is(err, client.ErrEmpty):
-		return client.ErrEmpty
+		return withoutBridge(err)
+	case errors.Is(err, client.ErrEmpty) && errors.As(err, &reply) && strings.HasSuffix(reply.Text, client.ErrEmpty.Error()):
+		return client.ErrEmpty // without its code; a queue that is paused has another text
 	default:
 		return err
 	}
 }
 
-// read connects and asks the queue something that changes nothing, so a signal
-// ends it at once.
-func read[T any](ctx context.Context, q *queue, ask func(context.Context, target.Queue) (T, error)) (T, error) {
+// withoutBridge adds to ErrNoBridge what the user can do.
+func withoutBridge(err error) error {
+	return fmt.Errorf("%w: is pqbridge running? pq doctor looks for the reason", err)
+}
+
+// ask connects and makes the one request of a command. A signal ends it at once, unless it changes something:
+// then unknown says what an unknown outcome may mean.
+func ask[T any](cmd *cobra.Command, q *queue, unknown string, request func(context.Context, *session) (T, error)) (T, error) {
 	var none T
+	ctx := cmd.Context()
 	s, err := q.open(ctx)
 	if err != nil {
 		return none, err
 	}
 	defer s.close()
-	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
-	answer, err := ask(s.usable, s.queue)
-	return answer, s.explain(err, "")
+	if unknown == "" {
+		defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
+	} else {
+		defer sayInterrupted(cmd, unknown)()
+	}
+	answer, err := request(s.usable, s)
+	return answer, s.outdated(q.verb, q.kind(), s.explain(err, unknown))
 }
 
 // tooLarge is the error of a value that NATS does not carry.

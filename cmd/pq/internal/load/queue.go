@@ -60,7 +60,7 @@ func (o *Options) check(ctx context.Context, q target.Queue) error {
 	if o.Mode == Push && !o.Verify {
 		return nil
 	}
-	item, err := q.Peek(ctx, false)
+	item, err := q.PeekItem(ctx, false)
 	switch {
 	case errors.Is(err, client.ErrEmpty):
 		return nil

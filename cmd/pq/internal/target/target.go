@@ -15,10 +15,25 @@ type Queue interface {
 	Push(ctx context.Context, priority int64, m client.Message) (client.PushAck, error)
 	// Pop takes the first item; with max, the last.
 	Pop(ctx context.Context, max bool, options ...client.PopOption) (*client.Item, error)
-	// Peek returns the item that Pop would take.
-	Peek(ctx context.Context, max bool) (*client.Item, error)
-	// Len returns the number of items.
+	// LeaseItem leases the item that Pop would take.
+	LeaseItem(ctx context.Context, max bool, options ...client.LeaseOption) (*client.Delivery, error)
+	// PeekItem returns the item that Pop would take.
+	PeekItem(ctx context.Context, max bool) (*client.Item, error)
+	// RankItem returns how many items Pop would return before the one with this id, or at least that many.
+	RankItem(ctx context.Context, id string, max bool) (n int64, atLeast bool, err error)
+	// Move moves an item to the end of another priority.
+	Move(ctx context.Context, id string, priority int64) (string, error)
+
+	// These are as the handles of package client have them.
 	Len(ctx context.Context) (int64, error)
+	Info(ctx context.Context) (*client.QueueInfo, error)
+	Settings(ctx context.Context) (client.Settings, error)
+	Configure(ctx context.Context, change client.Settings) (client.Settings, error)
+	Get(ctx context.Context, id string) (*client.Item, client.State, error)
+	Remove(ctx context.Context, id string) error
+	Purge(ctx context.Context, state client.State) (int64, error)
+	Redrive(ctx context.Context, max int) (int64, error)
+	NewWorker(work client.Work, o client.WorkerOptions) *client.Worker
 }
 
 // New returns the queue of that kind and name.
@@ -42,11 +57,25 @@ func (q priorityQueue) Pop(ctx context.Context, max bool, options ...client.PopO
 	return q.PopMin(ctx, options...)
 }
 
-func (q priorityQueue) Peek(ctx context.Context, max bool) (*client.Item, error) {
+func (q priorityQueue) LeaseItem(ctx context.Context, max bool, options ...client.LeaseOption) (*client.Delivery, error) {
+	if max {
+		return q.LeaseMax(ctx, options...)
+	}
+	return q.LeaseMin(ctx, options...)
+}
+
+func (q priorityQueue) PeekItem(ctx context.Context, max bool) (*client.Item, error) {
 	if max {
 		return q.PeekMax(ctx)
 	}
 	return q.PeekMin(ctx)
+}
+
+func (q priorityQueue) RankItem(ctx context.Context, id string, max bool) (int64, bool, error) {
+	if max {
+		return q.RankMax(ctx, id)
+	}
+	return q.Rank(ctx, id)
 }
 
 type fifoQueue struct{ *client.Queue }
@@ -59,6 +88,19 @@ func (q fifoQueue) Pop(ctx context.Context, _ bool, options ...client.PopOption)
 	return q.Dequeue(ctx, options...)
 }
 
-func (q fifoQueue) Peek(ctx context.Context, _ bool) (*client.Item, error) {
-	return q.Queue.Peek(ctx)
+func (q fifoQueue) LeaseItem(ctx context.Context, _ bool, options ...client.LeaseOption) (*client.Delivery, error) {
+	return q.Lease(ctx, options...)
+}
+
+func (q fifoQueue) PeekItem(ctx context.Context, _ bool) (*client.Item, error) {
+	return q.Peek(ctx)
+}
+
+func (q fifoQueue) RankItem(ctx context.Context, id string, _ bool) (int64, bool, error) {
+	return q.Rank(ctx, id)
+}
+
+// Move is not there for FIFO queues.
+func (q fifoQueue) Move(context.Context, string, int64) (string, error) {
+	return "", client.ErrBadRequest
 }

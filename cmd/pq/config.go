@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+func newConfig(a *app) *cobra.Command {
+	q := &queue{app: a, verb: subjects.Config}
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "config QUEUE [NAME=VALUE...]",
+		Short: "Print or change the settings of a queue",
+		Long: `Print the settings of a queue, after changing those that are named. NAME= resets
+one to its default. Durations have a unit, such as 90s or 1h30m.
+
+  ack_wait      length of leases        max_leased   most items leased at a time
+  backoff       delays after failures   max_items    most items in the queue
+  max_deliver   deliveries of an item   max_bytes    most bytes in the queue
+  dead_letter   queue of what failed    discard      new or old: what goes then
+  ttl           life of an item         pause_until  see pq pause
+  duplicate_window  how long the id of a message is remembered`,
+		Example: `  pq config jobs
+  pq config jobs ack_wait=1m backoff=1s,10s,1m max_deliver=5
+  pq config jobs max_deliver=`,
+		Args: arguments,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q.name = args[0]
+			return q.configure(cmd, args[1:], asJSON)
+		},
+	}
+	q.addFlags(cmd)
+	cmd.ValidArgsFunction = q.completeSettings
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")
+	return cmd
+}
+
+func (q *queue) configure(cmd *cobra.Command, changes []string, asJSON bool) error {
+	if err := q.check(false); err != nil {
+		return err
+	}
+	var change client.Settings
+	for _, text := range changes {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return usageError{fmt.Errorf("%q: want NAME=VALUE, or NAME= to reset it", text)}
+		}
+		if err := change.Set(name, value); err != nil {
+			return usageError{err}
+		}
+	}
+	settings, err := q.applySettings(cmd, change, len(changes) > 0)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", settings.Encode())
+		return err
+	}
+	for _, s := range settings.List() {
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s=%s\n", s.Name, s.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// applySettings changes settings, if there is anything to change, and returns all that are set.
+func (q *queue) applySettings(cmd *cobra.Command, change client.Settings, changes bool) (client.Settings, error) {
+	if changes {
+		return ask(cmd, q, "the settings may have changed", func(ctx context.Context, s *session) (client.Settings, error) {
+			return s.queue.Configure(ctx, change)
+		})
+	}
+	return ask(cmd, q, "", func(ctx context.Context, s *session) (client.Settings, error) {
+		settings, err := s.queue.Settings(ctx)
+		if err == nil && len(settings.List()) == 0 {
+			s.noteUnused(ctx, cmd, q)
+		}
+		return settings, err
+	})
+}
+
+// forever is until when a queue is paused that has to be resumed.
+var forever = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+
+func newPause(a *app) *cobra.Command {
+	q := &queue{app: a, verb: subjects.Config}
+	var during time.Duration
+	var until string
+	cmd := &cobra.Command{
+		Use:   "pause QUEUE",
+		Short: "Let pops and leases find nothing",
+		Long: `Let pops and leases of a queue find nothing until pq resume, or for a time.
+Those that wait go on waiting; pushes and acknowledgements go on too.`,
+		Example: `  pq pause jobs
+  pq pause jobs --for 10m
+  pq pause --fifo mail --until 2030-01-31T12:00:00Z`,
+		Args: arguments,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q.name = args[0]
+			return q.pause(cmd, during, until)
+		},
+	}
+	q.addFlags(cmd)
+	cmd.Flags().DurationVar(&during, "for", 0, "`time` after which pops go on")
+	cmd.Flags().StringVar(&until, "until", "", "`time` at which pops go on, as in RFC 3339")
+	withoutDefault(cmd.Flags(), "for")
+	return cmd
+}
+
+func (q *queue) pause(cmd *cobra.Command, during time.Duration, until string) error {
+	change := client.Settings{PauseUntil: &forever}
+	given := cmd.Flags().Changed("for")
+	switch {
+	case given && until != "":
+		return usageError{errors.New("--for and --until exclude each other: leave out one")}
+	case given && during <= 0:
+		return usageError{fmt.Errorf("--for is %v: want a duration above zero, such as 10m", during)}
+	case given:
+		at := time.Now().Add(during).UTC()
+		change.PauseUntil = &at
+	case until != "":
+		if err := change.Set("pause_until", until); err != nil {
+			return usageError{fmt.Errorf("--until: %w", err)}
+		}
+	}
+	if err := q.check(false); err != nil {
+		return err
+	}
+	_, err := q.applySettings(cmd, change, true)
+	return err
+}
+
+func newResume(a *app) *cobra.Command {
+	q := &queue{app: a, verb: subjects.Config}
+	cmd := &cobra.Command{
+		Use:     "resume QUEUE",
+		Short:   "End a pause",
+		Long:    "Let pops and leases of a queue that is paused go on.",
+		Example: "  pq resume jobs",
+		Args:    arguments,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q.name = args[0]
+			if err := q.check(false); err != nil {
+				return err
+			}
+			_, err := q.applySettings(cmd, client.Settings{PauseUntil: new(time.Time)}, true)
+			return err
+		},
+	}
+	q.addFlags(cmd)
+	return cmd
+}

@@ -1,0 +1,325 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// doctor is the command line of pq doctor, and what it has found.
+type doctor struct {
+	*app
+	json   bool
+	queue  string // "*" unless one is named
+	out    io.Writer
+	failed int
+	err    error // of printing
+}
+
+// finding is the result of a check.
+type finding struct {
+	Result result `json:"result"`
+	Check  string `json:"check"`
+	Text   string `json:"text"`
+	ToDo   string `json:"to_do,omitempty"`
+}
+
+type result string
+
+const (
+	fine    result = "ok"
+	notable result = "note" // it may be meant so
+	failed  result = "FAIL"
+)
+
+func newDoctor(a *app) *cobra.Command {
+	d := &doctor{app: a}
+	cmd := &cobra.Command{
+		Use:   "doctor [QUEUE]",
+		Short: "Look for what is wrong, and say what to do",
+		Long: `Look at everything that a request needs: the NATS server and the login, the
+permissions, the bridges, their versions, stores and clocks, and whether the
+store answers. Say for each what to do. Nothing is changed. The exit code is 1
+if something is wrong. With QUEUE, the permissions are those for this queue.`,
+		Example: `  pq doctor
+  pq doctor jobs --json`,
+		Args: arguments,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d.queue = "*"
+			if len(args) == 1 {
+				d.queue = args[0]
+				if err := (&queue{app: a, name: d.queue}).check(false); err != nil {
+					return err
+				}
+			}
+			d.out = cmd.OutOrStdout()
+			return d.run(cmd.Context())
+		},
+	}
+	cmd.Flags().BoolVar(&d.json, "json", false, "print a line of JSON for each check")
+	cmd.ValidArgsFunction = (&queue{app: a}).complete
+	return cmd
+}
+
+func (d *doctor) run(ctx context.Context) error {
+	if _, err := d.grammar(); err != nil {
+		return err
+	}
+	s, err := d.open(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		d.report(failed, "nats", err.Error(), "")
+		return d.verdict()
+	}
+	defer s.close()
+	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
+	for _, check := range []func(*session){d.checkServer, d.checkPermissions, d.checkBridges, d.checkStore} {
+		if check(s); ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if d.err != nil {
+			break
+		}
+		s.renew() // the server may have refused something
+	}
+	return d.verdict()
+}
+
+// verdict is the error of the command.
+func (d *doctor) verdict() error {
+	switch {
+	case d.err != nil:
+		return d.err
+	case d.failed == 1:
+		return errors.New("one check failed")
+	case d.failed > 1:
+		return fmt.Errorf("%d checks failed", d.failed)
+	}
+	return nil
+}
+
+// report prints a finding.
+func (d *doctor) report(r result, check, what, toDo string) {
+	if r == failed {
+		d.failed++
+	}
+	var err error
+	if d.json {
+		err = json.NewEncoder(d.out).Encode(finding{r, check, what, toDo})
+	} else {
+		_, err = io.WriteString(d.out, d.lines(r, check, what, toDo))
+	}
+	if d.err == nil {
+		d.err = err
+	}
+}
+
+// lines writes a finding for people.
+func (d *doctor) lines(r result, check, what, toDo string) string {
+	const indent, width = 18, 80
+	if toDo != "" {
+		what += ". To do: " + toDo
+	}
+	lines := strings.Split(text.WrapSoft(what, width-indent), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
+	}
+	mark := fmt.Sprintf("%-6s", r)
+	if coloured(d.out) {
+		mark = map[result]text.Color{fine: text.FgGreen, notable: text.FgYellow, failed: text.FgRed}[r].EscapeSeq() + mark + text.Reset.EscapeSeq()
+	}
+	return fmt.Sprintf("%s%-12s%s\n", mark, check, strings.Join(lines, "\n"+strings.Repeat(" ", indent)))
+}
+
+func (d *doctor) checkServer(s *session) {
+	took, err := s.nc.RTT()
+	if err != nil {
+		d.report(failed, "nats", "the server does not answer: "+err.Error(), "look at the network between here and "+d.server)
+		return
+	}
+	d.report(fine, "nats", fmt.Sprintf("NATS %s at %s answers in %v", s.nc.ConnectedServerVersion(), s.nc.ConnectedUrlRedacted(), took.Round(time.Microsecond)), "")
+}
+
+// checkPermissions finds out what the server would refuse. A user with few permissions may be meant to have few.
+func (d *doctor) checkPermissions(s *session) {
+	user, err := s.user()
+	if err != nil {
+		d.report(notable, "permissions", "they cannot be looked up: "+err.Error(), "allow "+userInfoSubject+" to see them here")
+		return
+	}
+	var refused []string
+	for _, e := range s.grammar.Endpoints() {
+		if subject := strings.Replace(e.Subject, "*", d.queue, 1); !user.Permissions.Publish.allows(subject) {
+			refused = append(refused, subject)
+		}
+	}
+	who := strings.Join(strings.Fields(fmt.Sprintf("user %s of account %s", user.User, user.Account)), " ") // without a login it has no name
+	if len(refused) > 0 {
+		d.report(notable, "permissions", who+" may not publish to "+strings.Join(refused, ", "), "allow those that are needed")
+		return
+	}
+	d.report(fine, "permissions", who+" may make all requests", "")
+}
+
+func (d *doctor) checkBridges(s *session) {
+	all, err := s.bridges(s.usable)
+	switch {
+	case errors.Is(err, client.ErrNoBridge):
+		d.report(failed, "bridges", "no bridge is there", "start pqbridge, or log in to the account that it uses (pq help connection)")
+		return
+	case errors.Is(err, nats.ErrPermissionViolation):
+		d.report(notable, "bridges", "they cannot be looked for: "+err.Error(), "allow $SRV.INFO.pqbridge to see them here")
+		return
+	case err != nil:
+		d.report(failed, "bridges", "they cannot be looked for: "+err.Error(), "look at the log of pqbridge")
+		return
+	}
+	versions := distinct(all, func(b announced) string { return b.Version })
+	d.report(fine, "bridges", fmt.Sprintf("%s found, version %s", plural(len(all), "bridge"), strings.Join(versions, ", ")), "")
+	if len(versions) > 1 {
+		d.report(notable, "versions", "they differ", "upgrade all bridges before you use what is new")
+	}
+	for i := range all {
+		d.checkSubjects(s, &all[i])
+	}
+	d.checkTogether(all)
+	d.checkClocks(all)
+}
+
+// checkSubjects checks that a bridge knows all requests of this pq.
+func (d *doctor) checkSubjects(s *session, b *announced) {
+	var missing []string
+	endpoints := s.grammar.Endpoints()
+	for _, e := range endpoints {
+		if !b.serves(e.Subject) {
+			missing = append(missing, e.Subject)
+		}
+	}
+	switch {
+	case len(missing) == len(endpoints):
+		d.report(failed, "subjects", fmt.Sprintf("bridge %s serves none of %s", b.ID, strings.Join(s.grammar.Wildcards(), ", ")),
+			"name its prefixes with --prefix and --fifo-prefix")
+	case len(missing) > 0:
+		d.report(failed, "versions", fmt.Sprintf("bridge %s, version %s, does not know %s", b.ID, b.Version, strings.Join(missing, ", ")), "upgrade it")
+	}
+}
+
+// checkTogether checks that the bridges can serve the same subjects.
+func (d *doctor) checkTogether(all []announced) {
+	unknown := 0
+	stores := distinct(all, func(b announced) string {
+		if b.Metadata[subjects.MetadataStore] == "" {
+			unknown++
+		}
+		return b.Metadata[subjects.MetadataStore]
+	})
+	groups := distinct(all, func(b announced) string {
+		if len(b.Endpoints) == 0 {
+			return ""
+		}
+		return b.Endpoints[0].QueueGroup
+	})
+	switch {
+	case unknown > 0:
+		d.report(notable, "stores", plural(unknown, "bridge")+" of an earlier version: the store is unknown", "upgrade all bridges")
+	case len(stores) > 1:
+		d.report(failed, "stores", fmt.Sprintf("%d stores: each bridge has only some of the items", len(stores)),
+			"let the bridges share one FoundationDB, or give them different subject prefixes")
+	default:
+		d.report(fine, "stores", "one store", "")
+	}
+	if len(groups) > 1 {
+		d.report(failed, "groups", "queue groups "+strings.Join(groups, ", ")+": each request would be run more than once", "set the same PQ_QUEUE_GROUP everywhere")
+	}
+}
+
+// maxSkew is how far clocks may be apart.
+const maxSkew = time.Second
+
+// checkClocks compares the clocks of the bridges with the one here, and so with each other.
+func (d *doctor) checkClocks(all []announced) {
+	var least, most time.Duration
+	known := 0
+	for _, b := range all {
+		at, err := time.Parse(subjects.TimeLayout, b.Metadata[subjects.MetadataTime])
+		if err != nil {
+			continue
+		}
+		ahead := skew(at, b.asked, b.arrived)
+		if known++; known == 1 {
+			least, most = ahead, ahead
+		}
+		least, most = min(least, ahead), max(most, ahead)
+	}
+	const toDo = "let NTP set the clocks: leases, delays and expiry go by those of the bridges"
+	switch {
+	case known == 0:
+		d.report(notable, "clocks", "no bridge says what its clock says", "upgrade the bridges")
+	case most-least > maxSkew:
+		d.report(failed, "clocks", fmt.Sprintf("those of the bridges are %v apart", (most-least).Round(time.Millisecond)), toDo)
+	case max(most, -least) > maxSkew:
+		d.report(notable, "clocks", fmt.Sprintf("the bridges are %v ahead of the clock here", most.Round(time.Millisecond)), toDo)
+	default:
+		d.report(fine, "clocks", "less than a second apart", "")
+	}
+}
+
+// skew returns how far a clock is ahead, at least: it was read at some time between two others.
+func skew(at, asked, arrived time.Time) time.Duration {
+	switch {
+	case at.After(arrived):
+		return at.Sub(arrived)
+	case at.Before(asked):
+		return at.Sub(asked)
+	}
+	return 0
+}
+
+func (d *doctor) checkStore(s *session) {
+	began := time.Now()
+	_, err := s.list(s.usable, false, "")
+	switch {
+	case err == nil:
+		d.report(fine, "store", fmt.Sprintf("it answers in %v", time.Since(began).Round(10*time.Microsecond)), "")
+	case errors.Is(err, nats.ErrPermissionViolation):
+		d.report(notable, "store", "it cannot be tried: "+err.Error(), "allow "+s.endpoint(subjects.List, subjects.Priority)+" to see it here")
+	case errors.Is(err, client.ErrNoBridge):
+		d.report(failed, "store", "no bridge takes requests", "see above; one that waits for its store or for another bridge says so in its log and at /readyz")
+	case errors.Is(err, client.ErrUnavailable):
+		d.report(failed, "store", err.Error(), "look at the log of pqbridge, and at /readyz")
+	default:
+		d.report(failed, "store", err.Error(), "look at the log of pqbridge")
+	}
+}
+
+// distinct returns the different values, sorted.
+func distinct(all []announced, value func(announced) string) []string {
+	var values []string
+	for _, b := range all {
+		values = append(values, value(b))
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
+}
+
+// plural says how many things there are.
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return grouped(int64(n)) + " " + thing + "s"
+}

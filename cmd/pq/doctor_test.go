@@ -1,0 +1,155 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// findings runs pq doctor, and returns the findings by their checks.
+func (c *cli) findings(code int, args ...string) map[string]finding {
+	c.t.Helper()
+	stdout, stderr, got := c.run("", append(append([]string{"doctor"}, args...), "--json")...)
+	if got != code {
+		c.t.Errorf("exit code %d, want %d: %s%s", got, code, stdout, stderr)
+	}
+	all := map[string]finding{}
+	for line := range strings.Lines(stdout) {
+		var f finding
+		decode(c.t, line, &f)
+		all[f.Check] = f
+	}
+	return all
+}
+
+// is checks a finding.
+func (f finding) is(t *testing.T, r result, words ...string) {
+	t.Helper()
+	if f.Result != r {
+		t.Errorf("%+v, want %s", f, r)
+	}
+	for _, w := range words {
+		if !strings.Contains(f.Text+" "+f.ToDo, w) {
+			t.Errorf("%+v: want words %q", f, w)
+		}
+	}
+	if r != fine && f.Check != "nats" && f.ToDo == "" {
+		t.Errorf("%+v: what is to do?", f)
+	}
+}
+
+func TestDoctorOfAHealthySystem(t *testing.T) {
+	c, env := newCLI(t)
+	env.StartBridge().WaitReady()
+	all := c.findings(exitOK)
+	for check, words := range map[string]string{
+		"nats": "answers in", "permissions": "may make all requests", "bridges": "2 bridges found", "stores": "one store",
+		"clocks": "less than a second apart", "store": "answers in",
+	} {
+		all[check].is(t, fine, words)
+	}
+	// People get the same.
+	if got := c.ok("", "doctor", "jobs"); !strings.HasPrefix(got, "ok    nats        NATS ") || strings.Count(got, "\nok    ") != 5 {
+		t.Errorf("printed %s", got)
+	}
+}
+
+func TestDoctorWithoutNATSOrBridges(t *testing.T) {
+	away := &cli{t: t, server: "nats://127.0.0.1:1"}
+	away.findings(exitError)["nats"].is(t, failed, "no server answers there: start one with")
+	env := testenv.New(t, testenv.Options{Stopped: true})
+	env.NATS.Start()
+	all := (&cli{t: t, server: env.NATS.URL()}).findings(exitError)
+	all["nats"].is(t, fine)
+	all["bridges"].is(t, failed, "no bridge is there", "start pqbridge")
+	all["store"].is(t, failed, "no bridge takes requests")
+}
+
+func TestDoctorSeesPermissions(t *testing.T) {
+	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "bridge", Password: "b"},
+			{Username: "worker", Password: "w", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.>", userInfoSubject}, Deny: []string{"pq.jobs.purge"}},
+			}},
+			{Username: "blind", Password: "b", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.>"}},
+			}},
+			{Username: "short-sighted", Password: "s", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Deny: []string{"$SYS.>", "$SRV.>"}},
+			}},
+			{Username: "deaf", Password: "d", Permissions: &server.Permissions{
+				Subscribe: &server.SubjectPermission{Allow: []string{"nothing"}},
+			}},
+		}
+		o.NoAuthUser = "bridge"
+	}})
+	c := &cli{t: t, server: env.NATS.URL()}
+	all := c.findings(exitOK, "jobs", "--user", "worker", "--password", "w")
+	all["permissions"].is(t, notable, "user worker of account $G may not publish to pq.jobs.purge, pq.list, q.jobs.enqueue")
+	all["bridges"].is(t, notable, "allow $SRV.INFO.pqbridge")
+	if strings.Contains(all["permissions"].Text, "pq.jobs.push") {
+		t.Errorf("%+v", all["permissions"])
+	}
+	c.findings(exitOK, "--user", "blind", "--password", "b")["permissions"].is(t, notable, "allow "+userInfoSubject)
+	// What is refused to one check does not end the next.
+	c.findings(exitOK, "--user", "short-sighted", "--password", "s")["store"].is(t, fine)
+	c.findings(exitError, "--user", "deaf", "--password", "d")["nats"].is(t, failed, "cannot receive replies")
+	c.findings(exitError, "--user", "worker", "--password", "wrong")["nats"].is(t, failed, "uthorization")
+}
+
+func TestDoctorSeesSubjectsVersionsAndClocks(t *testing.T) {
+	hours := 0
+	env := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) {
+		ahead := time.Duration(hours) * time.Hour
+		o.Now = func() time.Time { return time.Now().Add(ahead) }
+		o.Version = "1.0." + string(rune('0'+hours))
+		hours++
+	}})
+	c := &cli{t: t, server: env.NATS.URL()}
+	c.findings(exitError, "--prefix", "jobs", "--fifo-prefix", "mail")["subjects"].is(t, failed, "serves none of jobs.>, mail.>", "--prefix")
+	env.StartBridge().WaitReady()
+	all := c.findings(exitError)
+	all["clocks"].is(t, failed, "those of the bridges are ", "m", "NTP")
+	all["versions"].is(t, notable, "they differ")
+	all["bridges"].is(t, fine, "version 1.0.0, 1.0.1")
+}
+
+// An older bridge knows fewer requests, and says less about itself.
+func TestDoctorSeesAnOlderBridge(t *testing.T) {
+	c := newOlderBridge(t, "purge", "fifo-list")
+	all := c.findings(exitError)
+	all["versions"].is(t, failed, "bridge OLD, version 0.1.0, does not know pq.*.purge, q.list", "upgrade it")
+	all["stores"].is(t, notable, "the store is unknown")
+	all["clocks"].is(t, notable, "upgrade the bridges")
+}
+
+func TestDoctorSeesAStoreThatIsAway(t *testing.T) {
+	var store *faultkv.DB
+	env := testenv.New(t, testenv.Options{
+		Wrap: func(db kv.Database) kv.Database {
+			store = faultkv.New(db, faultkv.Options{})
+			return store
+		},
+		Bridge: func(o *bridge.Options) { o.RequestTimeout = 50 * time.Millisecond },
+	})
+	store.SetOutage(true)
+	c := &cli{t: t, server: env.NATS.URL()}
+	c.findings(exitError)["store"].is(t, failed, "(503)", "log of pqbridge")
+}
+
+func TestSkew(t *testing.T) {
+	asked := time.Unix(100, 0)
+	for at, want := range map[int64]time.Duration{99: -time.Second, 100: 0, 101: 0, 102: 0, 105: 3 * time.Second} {
+		if got := skew(time.Unix(at, 0), asked, asked.Add(2*time.Second)); got != want {
+			t.Errorf("at %d: %v, want %v", at, got, want)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// lease is the command line of pq lease.
+type lease struct {
+	queue
+	printer
+	max           bool
+	wait, ackWait time.Duration
+}
+
+func newLease(a *app) *cobra.Command {
+	l := &lease{queue: queue{app: a, verb: subjects.AckLease}}
+	cmd := &cobra.Command{
+		Use:   "lease QUEUE",
+		Short: "Take the first item for a time, and print it with a receipt",
+		Long: `Lease the first item of a queue. Print a line with a receipt, for pq ack and the
+like, and then the value as it is. Nobody else gets the item until the lease is
+over; then it comes back, unless it was acknowledged. pq work does all of it.`,
+		Example: `  pq lease jobs --ack-wait 5m
+  pq lease jobs --wait 1m --json`,
+		Args: arguments,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l.name = args[0]
+			return l.run(cmd)
+		},
+	}
+	l.queue.addFlags(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&l.max, "max", false, "lease the last item: largest priority, newest")
+	flags.DurationVar(&l.ackWait, "ack-wait", 0, "`time` of the lease; else as pq config says, or 30s")
+	flags.DurationVar(&l.wait, "wait", 0, "wait this long for an item; else not at all")
+	withoutDefault(flags, "ack-wait", "wait")
+	l.printer.addFlags(cmd)
+	return cmd
+}
+
+func (l *lease) run(cmd *cobra.Command) error {
+	switch {
+	case l.wait < 0:
+		return usageError{fmt.Errorf("--wait is %v: want a duration, such as 30s", l.wait)}
+	case l.ackWait < 0:
+		return usageError{fmt.Errorf("--ack-wait is %v: want a duration, such as 30s", l.ackWait)}
+	}
+	if err := l.check(l.max); err != nil {
+		return err
+	}
+	if err := writable(cmd.OutOrStdout()); err != nil {
+		return fmt.Errorf("standard output: %w: nothing was leased", err)
+	}
+	ctx := cmd.Context()
+	s, err := l.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	const unknown = "an item may be leased, and come back when that is over"
+	defer sayInterrupted(cmd, unknown)()
+	d, err := awaitItem(ctx, l.wait, func(options ...client.PopOption) (*client.Delivery, error) {
+		all := []client.LeaseOption{client.AckWait(l.ackWait)}
+		for _, o := range options {
+			all = append(all, o)
+		}
+		d, err := s.queue.LeaseItem(s.usable, l.max, all...)
+		return d, s.explain(err, unknown)
+	})
+	if err != nil {
+		return s.outdated(l.verb, l.kind(), s.explainEmpty(cmd, &l.queue, err))
+	}
+	it := newItem(&l.queue, &d.Item)
+	it.Receipt, it.Deliveries, it.LeaseUntil = d.AckSubject(), d.Deliveries, timeText(d.Until)
+	if err := l.write(cmd.OutOrStdout(), it, true); err != nil {
+		became := "it was given back"
+		if failed := d.Snooze(s.usable, 0); failed != nil {
+			became = "it comes back when the lease is over"
+		}
+		return fmt.Errorf("cannot print the leased item (%w): %s", err, became)
+	}
+	return nil
+}
+
+// settle makes a command that acknowledges an item in some way.
+func newSettle(a *app, cmd *cobra.Command, settle func(context.Context, *client.Delivery, []string) error) *cobra.Command {
+	cmd.Args = arguments
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	cmd.Flags().SortFlags = false
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		kind, err := a.checkReceipt(args[0])
+		if err != nil {
+			return err
+		}
+		q := &queue{app: a, fifo: kind == subjects.FIFO, verb: subjects.AckLease}
+		_, err = ask(cmd, q, "it may count: try again", func(ctx context.Context, s *session) (struct{}, error) {
+			err := settle(ctx, s.client.Delivery(args[0]), args[1:])
+			if errors.Is(err, client.ErrLeaseLost) {
+				err = fmt.Errorf("%w: it was done, given back or given up before, or somebody else has it now", err)
+			}
+			return struct{}{}, err
+		})
+		return err
+	}
+	return cmd
+}
+
+// importedReply begins the reply subjects that a NATS server makes up for clients of other accounts.
+const importedReply = "_R_."
+
+// checkReceipt refuses subjects on which there are no acknowledgements.
+func (a *app) checkReceipt(receipt string) (subjects.Kind, error) {
+	g, err := a.grammar()
+	if err != nil {
+		return 0, err
+	}
+	if strings.HasPrefix(receipt, importedReply) && !strings.ContainsAny(receipt, "*> \t\r\n") {
+		return subjects.Priority, nil
+	}
+	r, err := g.Parse(receipt)
+	if err != nil || r.Verb != subjects.AckLease {
+		return 0, usageError{fmt.Errorf("%q is no receipt: want what pq lease printed, such as %s", receipt, g.Ack(subjects.Priority, "jobs", "TOKEN"))}
+	}
+	return r.Kind, nil
+}
+
+// receiptExample is a receipt as pq lease prints it.
+const receiptExample = "pq.jobs.ack.AQAABmDC4gd9-J1RAQBh"
+
+func newAck(a *app) *cobra.Command {
+	return newSettle(a, &cobra.Command{
+		Use:     "ack RECEIPT",
+		Short:   "Acknowledge a leased item: it is done",
+		Long:    "Acknowledge an item by the receipt that pq lease printed: it is removed.",
+		Example: "  pq ack " + receiptExample,
+	}, func(ctx context.Context, d *client.Delivery, _ []string) error { return d.Ack(ctx) })
+}
+
+func newNak(a *app) *cobra.Command {
+	var delay time.Duration
+	var reason string
+	var snooze bool
+	var cmd *cobra.Command
+	cmd = newSettle(a, &cobra.Command{
+		Use:   "nak RECEIPT",
+		Short: "Give a leased item back",
+		Long: `Give an item back, by the receipt that pq lease printed: it comes to its old
+place, or after its last delivery into the dead-letter queue.`,
+		Example: "  pq nak " + receiptExample + " --delay 1m --reason \"disk full\"",
+	}, func(ctx context.Context, d *client.Delivery, _ []string) error {
+		switch given := cmd.Flags().Changed("delay"); {
+		case snooze && reason != "":
+			return usageError{errors.New("--reason is for failures, --snooze for what is none: leave out one")}
+		case snooze:
+			return d.Snooze(ctx, delay)
+		case given:
+			return d.Nak(ctx, delay, client.Reason(reason))
+		default:
+			return d.Nak(ctx, client.Backoff, client.Reason(reason))
+		}
+	})
+	flags := cmd.Flags()
+	flags.DurationVar(&delay, "delay", 0, "after this `time`; else as the queue's backoff says")
+	flags.StringVar(&reason, "reason", "", "`text` to keep if the item becomes a dead letter")
+	flags.BoolVar(&snooze, "snooze", false, "do not count the delivery; at once without --delay")
+	withoutDefault(flags, "delay")
+	return cmd
+}
+
+func newTerm(a *app) *cobra.Command {
+	return newSettle(a, &cobra.Command{
+		Use:   "term RECEIPT [REASON]",
+		Short: "Give a leased item up: it goes to the dead-letter queue",
+		Long: `Give an item up, by the receipt that pq lease printed: it moves to the
+dead-letter queue, with the reason.`,
+		Example: "  pq term " + receiptExample + " \"no such user\"",
+	}, func(ctx context.Context, d *client.Delivery, reason []string) error {
+		return d.Term(ctx, strings.Join(reason, ""))
+	})
+}
+
+func newExtend(a *app) *cobra.Command {
+	var cmd *cobra.Command
+	cmd = newSettle(a, &cobra.Command{
+		Use:   "extend RECEIPT",
+		Short: "Make the lease of an item begin anew",
+		Long: `Make a lease begin anew, with the length that it had, by the receipt that pq
+lease printed. Print when it is over then.`,
+		Example: "  pq extend " + receiptExample,
+	}, func(ctx context.Context, d *client.Delivery, _ []string) error {
+		until, err := d.Extend(ctx)
+		if err == nil {
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), timeText(until))
+		}
+		return err
+	})
+	return cmd
+}

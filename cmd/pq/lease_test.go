@@ -1,0 +1,110 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// lease leases the first item of a queue, and returns its receipt and its value.
+func (c *cli) lease(args ...string) (receipt, value string) {
+	c.t.Helper()
+	receipt, value, found := strings.Cut(c.ok("", append([]string{"lease"}, args...)...), "\n")
+	if !found {
+		c.t.Fatalf("no receipt in %q", receipt)
+	}
+	return receipt, value
+}
+
+func TestLeaseAndSettle(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("two\nlines", "push", "jobs", "-H", "Trace:abc")
+	receipt, value := c.lease("jobs", "--ack-wait", "1h")
+	if value != "two\nlines" {
+		t.Errorf("leased %q", value)
+	}
+	until, err := time.Parse(subjects.TimeLayout+"\n", c.ok("", "extend", receipt))
+	if left := time.Until(until); err != nil || left < 50*time.Minute {
+		t.Errorf("extended to %v, %v", until, err)
+	}
+	c.ok("", "nak", receipt, "--delay", "0s")
+	c.fails(exitError, "the lease is lost or the item is settled (409): it was done, given back", "ack", receipt)
+
+	var it item
+	decode(t, c.ok("", "lease", "jobs", "--json"), &it)
+	if it.Deliveries != 2 || it.LeaseUntil == "" || *it.Value != "two\nlines" || it.Headers.Get("Trace") != "abc" {
+		t.Errorf("leased %+v", it)
+	}
+	c.ok("", "nak", it.Receipt, "--snooze")
+	receipt, _ = c.lease("jobs", "--max")
+	c.ok("", "nak", receipt, "--reason", "disk full")
+	receipt, _ = c.lease("jobs")
+	c.fails(exitEmpty, "the queue is empty", "lease", "jobs")
+	c.fails(exitEmpty, "the queue is empty", "lease", "jobs", "--wait", "20ms")
+	c.ok("", "ack", receipt)
+	if got := c.ok("", "ls"); got != "" {
+		t.Errorf("left: %q", got)
+	}
+
+	c.ok("", "push", "--fifo", "mail", "x")
+	receipt, _ = c.lease("--fifo", "mail")
+	c.ok("", "term", receipt, "no such user")
+	if got := c.ok("", "peek", "--fifo", "mail-dead"); got != "x" {
+		t.Errorf("given up: %q", got)
+	}
+}
+
+// A receipt is where a message goes, so nothing else is taken for one.
+func TestReceiptsThatAreNone(t *testing.T) {
+	c, _ := newCLI(t)
+	for _, receipt := range []string{"x", "pq.jobs.purge", "orders.new", "pq.jobs.ack.*", "q.list", "_R_.>"} {
+		for _, verb := range []string{"ack", "nak", "term", "extend"} {
+			c.fails(exitUsage, "is no receipt: want what pq lease printed, such as pq.jobs.ack.TOKEN", verb, receipt)
+		}
+	}
+	c.fails(exitError, "(4", "ack", receiptExample)
+	c.fails(exitUsage, "leave out one", "nak", receiptExample, "--snooze", "--reason", "x")
+}
+
+// An item whose lease cannot be printed is nobody's, so it goes back, uncounted.
+func TestLeaseThatCannotBePrinted(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "jobs", "precious")
+	args := []string{"--server", c.server, "lease", "jobs"}
+	var problems strings.Builder
+	if code := exitCode(run(t.Context(), args, strings.NewReader(""), &fullDisk{}, &problems)); code != exitError ||
+		!strings.Contains(problems.String(), "cannot print the leased item (the disk is full): it was given back") {
+		t.Errorf("exit code %d, %q", code, problems.String())
+	}
+	var it item
+	decode(t, c.ok("", "lease", "jobs", "--json"), &it)
+	if it.Deliveries != 1 {
+		t.Errorf("leased %+v", it)
+	}
+}
+
+func TestPushOptions(t *testing.T) {
+	c, _ := newCLI(t)
+	id := c.ok("", "push", "jobs", "a", "--msg-id", "1", "--ttl", "1h", "--delay", "1h")
+	if again := c.ok("", "push", "jobs", "b", "--msg-id", "1"); again != id {
+		t.Errorf("pushed %q and %q", id, again)
+	}
+	id = c.ok("", "push", "jobs", "c", "--unique", "key", "--ttl", "0")
+	if again := c.ok("", "push", "jobs", "d", "--unique", "key"); again != id {
+		t.Errorf("pushed %q and %q", id, again)
+	}
+	if got := c.ok("", "ls"); got != "pq\tjobs\t1\t0\t1\n" {
+		t.Errorf("there are %q", got)
+	}
+	var it item
+	decode(t, c.ok("", "pop", "jobs", "--json"), &it)
+	if it.Headers.Get(subjects.HeaderTTL) != "never" {
+		t.Errorf("popped %+v", it)
+	}
+	for _, flag := range []string{"--msg-id", "--unique"} {
+		c.fails(exitUsage, flag+" names one item: leave out --lines", "push", "jobs", "--lines", flag, "x")
+	}
+	c.fails(exitUsage, "--delay and --header Pq-Delay say the same thing: leave out one", "push", "jobs", "x", "--delay", "1s", "-H", "Pq-Delay:1s")
+}

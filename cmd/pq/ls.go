@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// kindNames are the kinds of queues as pq ls and pq watch print them. They are those of the default
+// prefixes, and of the bridge's HTTP paths.
+var kindNames = map[subjects.Kind]string{subjects.Priority: "pq", subjects.FIFO: "q"}
+
+// counted is a queue in a list, and how many items it has in each state.
+type counted struct {
+	Kind string `json:"kind"`
+	subjects.QueueCounts
+}
+
+func newLs(a *app) *cobra.Command {
+	var asJSON, fifoOnly bool
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "List the queues",
+		Long: `List the queues that have items or settings, and how many items are ready,
+leased and delayed. The kind is pq for priority queues, q for FIFO queues. Into
+a pipe, tabs separate the columns, and there is no heading.`,
+		Example: `  pq ls
+  pq ls --fifo --json`,
+		Args: arguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.ls(cmd, fifoOnly, asJSON) },
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().BoolVarP(&fifoOnly, "fifo", "q", false, "only FIFO queues")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each queue")
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	return cmd
+}
+
+func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
+	ctx := cmd.Context()
+	s, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
+	queues, err := s.queues(s.usable, fifoOnly)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if asJSON {
+		encoder := json.NewEncoder(out)
+		for _, q := range queues {
+			if err := encoder.Encode(q); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	t := newColumns(out, column{"KIND", left}, column{"QUEUE", snipped}, column{"READY", right}, column{"LEASED", right}, column{"DELAYED", right})
+	for _, q := range queues {
+		t.row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed)
+	}
+	if len(queues) == 0 && isTerminal(cmd.ErrOrStderr()) {
+		_, err = fmt.Fprintln(cmd.ErrOrStderr(), "pq: no queue has items or settings: pq push makes one")
+		return err
+	}
+	return t.print()
+}
+
+// queues returns all queues, or only the FIFO queues.
+func (s *session) queues(ctx context.Context, fifoOnly bool) ([]counted, error) {
+	var all []counted
+	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
+		if fifoOnly && kind == subjects.Priority {
+			continue
+		}
+		err := s.eachPage(ctx, kind, func(page []subjects.QueueCounts) {
+			for _, q := range page {
+				all = append(all, counted{kindNames[kind], q})
+			}
+		})
+		if err != nil {
+			return nil, s.outdated(subjects.List, kind, s.explain(err, ""))
+		}
+	}
+	return all, nil
+}
+
+// eachPage calls use with all queues of a kind.
+func (s *session) eachPage(ctx context.Context, kind subjects.Kind, use func([]subjects.QueueCounts)) error {
+	for after := ""; ; {
+		page, err := s.list(ctx, kind == subjects.FIFO, after)
+		if err != nil {
+			return err
+		}
+		use(page.Queues)
+		if page.Next == nil {
+			return nil
+		}
+		after = *page.Next
+	}
+}

@@ -1,0 +1,98 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestPurgeAsksOnATerminal(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("a\nb\n", "push", "jobs", "--lines")
+	for _, step := range []struct {
+		answer, left, says string
+		code               int
+	}{
+		{"\n", "2\n", "pq: nothing was done, because the answer was not yes", exitError},
+		{"\x04", "2\n", "pq: nothing was done, because the answer was not yes", exitError}, // Ctrl-D
+		{"y\n", "0\n", "2 items removed from jobs", exitOK},
+	} {
+		term := newTerminal(t, 80)
+		p := term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, "purge", "jobs")
+		term.sees("Remove 2 items of jobs? [y/N] ")
+		if _, err := term.keys.WriteString(step.answer); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(step.code)
+		term.sees(step.says)
+		if got := c.ok("", "len", "jobs"); got != step.left {
+			t.Errorf("%q: %s items are left", step.answer, got)
+		}
+	}
+}
+
+func TestLsOnATerminal(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok(strings.Repeat("x\n", 1234), "push", "jobs", "--lines", "--parallel", "32")
+	c.ok("", "push", "--fifo", strings.Repeat("long-name", 10), "x")
+	term := newTerminal(t, 80)
+	term.start(c, nil, "ls").ends(exitOK)
+	term.sees("DELAYED")
+	term.sees("\nq ")
+	lines := slices.DeleteFunc(term.screen(), func(line string) bool { return line == "" })
+	want := []string{
+		"KIND  QUEUE                                             READY  LEASED  DELAYED",
+		"pq    jobs                                              1,234       0        0",
+		"q     long-namelong-namelong-namelong-namelong-namelo~      1       0        0",
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("the screen shows\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// An empty queue may be a misspelt one, which helps people, and costs programs more requests.
+func TestEmptyQueueOnATerminal(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "jobs", "x")
+	for _, command := range []string{"pop", "peek", "lease"} {
+		term := newTerminal(t, 80)
+		term.start(c, nil, command, "jbos").ends(exitEmpty)
+		term.sees("pq: the queue is empty: no queue jbos is in use: did you mean jobs?\r\n")
+		c.fails(exitEmpty, "pq: the queue is empty\n", command, "jbos")
+	}
+}
+
+func TestColoursOfDoctor(t *testing.T) {
+	c, _ := newCLI(t)
+	for _, variable := range []string{"NO_COLOR=1", "NO_COLOR="} {
+		term := newTerminal(t, 80)
+		term.start(c, func(cmd *exec.Cmd) {
+			cmd.Env = append(append(os.Environ(), mainVariable+"=1", "TERM=xterm"), variable)
+		}, "doctor").ends(exitOK)
+		term.sees("store       it answers")
+		if coloured := strings.Contains(term.output.String(), "\x1b["); coloured != (variable == "NO_COLOR=") {
+			t.Errorf("%s: %q", variable, term.output.String())
+		}
+	}
+}
+
+// The table stands on a screen of its own, and the last one stays when that is gone.
+func TestWatchOnATerminal(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "jobs", "x")
+	term := newTerminal(t, 80)
+	term.start(c, nil, "watch", "--count", "2", "--every", "100ms").ends(exitOK)
+	term.sees(leaveScreen)
+	term.sees("\n")
+	before, after, _ := strings.Cut(term.output.String(), leaveScreen)
+	if !strings.HasPrefix(before, enterScreen) || strings.Count(before, toTop) != 2 {
+		t.Errorf("written %q", before)
+	}
+	if !strings.Contains(after, "jobs") || strings.Contains(after, "\x1b") {
+		t.Errorf("%q stays", after)
+	}
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// leased leases the first item of a queue.
+func (c *cli) leased(queue string) *client.Delivery {
+	c.t.Helper()
+	d, err := client.New(c.conn()).PriorityQueue(queue).LeaseMin(context.Background())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return d
+}
+
+func TestLs(t *testing.T) {
+	c, _ := newCLI(t)
+	if got := c.ok("", "ls"); got != "" {
+		t.Errorf("without queues: %q", got)
+	}
+	c.ok("a\nb\n", "push", "jobs", "--lines")
+	c.ok("", "push", "jobs", "later", "-H", "Pq-Delay:1h")
+	c.leased("jobs")
+	c.ok("", "push", "--fifo", "mail", "x")
+	if got, want := c.ok("", "ls"), "pq\tjobs\t1\t1\t1\nq\tmail\t1\t0\t0\n"; got != want {
+		t.Errorf("printed %q, want %q", got, want)
+	}
+	if got, want := c.ok("", "ls", "--fifo", "--json"), `{"kind":"q","queue":"mail","ready":1,"leased":0,"delayed":0}`+"\n"; got != want {
+		t.Errorf("printed %q, want %q", got, want)
+	}
+}
+
+// A list longer than a page of the protocol is complete.
+func TestLsOfManyQueues(t *testing.T) {
+	c, _ := newCLI(t)
+	queues := client.New(c.conn())
+	var want strings.Builder
+	for i := range subjects.MaxList + 1 {
+		name := fmt.Sprintf("jobs%04d", i)
+		if _, err := queues.PriorityQueue(name).Push(context.Background(), 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&want, "pq\t%s\t1\t0\t0\n", name)
+	}
+	if got := c.ok("", "ls"); got != want.String() {
+		t.Errorf("%d lines, want %d", strings.Count(got, "\n"), subjects.MaxList+1)
+	}
+}
+
+func TestInfo(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "jobs", "a", "-p", "7")
+	c.ok("", "config", "jobs", "max_deliver=5", "ack_wait=1m")
+	got := c.ok("", "info", "jobs")
+	for _, line := range []string{"ready       1\n", "leased      0\n", "oldest      0.", "priorities  7: 1\n", "settings    ack_wait=1m0s\n            max_deliver=5\n"} {
+		if !strings.Contains(got, line) {
+			t.Errorf("printed %q, want %q", got, line)
+		}
+	}
+	var info struct {
+		Ready    int
+		Settings map[string]any
+	}
+	decode(t, c.ok("", "info", "jobs", "--json"), &info)
+	if info.Ready != 1 || len(info.Settings) != 2 {
+		t.Errorf("printed %+v", info)
+	}
+	// A queue with many priorities has one line for them.
+	many := &client.QueueInfo{}
+	for p := range int64(100) {
+		many.Priorities = append(many.Priorities, subjects.PriorityCount{Priority: p, Count: 1000})
+	}
+	var b strings.Builder
+	if err := writeInfo(&b, many, time.Now()); err != nil || !strings.Contains(b.String(), "0: 1,000, 1: 1,000") {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+	for line := range strings.Lines(b.String()) {
+		if len(line) > 81 || strings.HasPrefix(line, "priorities") && !strings.HasSuffix(line, " more\n") {
+			t.Errorf("%q", line)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	c, _ := newCLI(t)
+	if got, want := c.ok("", "config", "jobs", "backoff=1s,10s", "max_deliver=5"), "backoff=1s,10s\nmax_deliver=5\n"; got != want {
+		t.Errorf("printed %q, want %q", got, want)
+	}
+	if got, want := c.ok("", "config", "jobs", "max_deliver=", "--json"), `{"backoff":["1s","10s"]}`+"\n"; got != want {
+		t.Errorf("printed %q, want %q", got, want)
+	}
+	if got, want := c.ok("", "config", "jobs"), "backoff=1s,10s\n"; got != want {
+		t.Errorf("printed %q, want %q", got, want)
+	}
+	c.ok("", "config", "--fifo", "jobs", "ttl=1h")
+}
+
+func TestPauseAndResume(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "jobs", "a")
+	for _, flags := range [][]string{nil, {"--for", "1h"}, {"--until", "2100-01-31T12:00:00Z"}} {
+		c.ok("", append([]string{"pause", "jobs"}, flags...)...)
+		c.fails(exitEmpty, "the queue is paused until", "pop", "jobs")
+		c.ok("", "resume", "jobs")
+	}
+	if got := c.ok("", "pop", "jobs"); got != "a" {
+		t.Errorf("popped %q", got)
+	}
+	if got := c.ok("", "config", "jobs", "ttl=1h"); got != "ttl=1h0m0s\n" {
+		t.Errorf("settings %q are left", got)
+	}
+}
+
+func TestItemsByID(t *testing.T) {
+	c, _ := newCLI(t)
+	push := func(args ...string) string {
+		return strings.TrimSpace(c.ok("", append([]string{"push", "jobs"}, args...)...))
+	}
+	first, second := push("first", "-p", "1"), push("second", "-p", "2", "-H", "Pq-Delay:1h")
+	if got := c.ok("", "get", "jobs", first); got != "first" {
+		t.Errorf("printed %q", got)
+	}
+	var it item
+	decode(t, c.ok("", "get", "jobs", second, "--json"), &it)
+	if it.ID != second || it.State != client.Delayed || *it.Value != "second" || *it.Priority != 2 {
+		t.Errorf("printed %+v", it)
+	}
+	third := push("third", "-p", "3")
+	if got := c.ok("", "rank", "jobs", third); got != "1\n" {
+		t.Errorf("rank %q", got)
+	}
+	if got := c.ok("", "rank", "jobs", third, "--max", "--json"); got != `{"rank":0,"at_least":false}`+"\n" {
+		t.Errorf("rank %q", got)
+	}
+	moved := strings.TrimSpace(c.ok("", "mv", "jobs", "--", third, "-3"))
+	if got := c.ok("", "rank", "jobs", moved); got != "0\n" {
+		t.Errorf("rank %q", got)
+	}
+	var reply map[string]any
+	decode(t, c.ok("", "mv", "jobs", moved, "4", "--json"), &reply)
+	if reply["priority"] != 4.0 {
+		t.Errorf("moved: %v", reply)
+	}
+	c.ok("", "rm", "jobs", first, second)
+	for _, command := range []string{"get", "rm", "rank"} {
+		c.fails(exitEmpty, "no item has this id: it was popped, removed or moved, or the id is misspelt", command, "jobs", first)
+	}
+	c.fails(exitEmpty, "no item has this id", "mv", "jobs", first, "3")
+	c.fails(exitEmpty, first+", after 1 item: no item has this id", "rm", "jobs", reply["id"].(string), first)
+	c.ok("", "push", "jobs", "a")
+	d := c.leased("jobs")
+	c.fails(exitError, "the item is leased: try again when it is back", "mv", "jobs", d.ID, "3")
+	id := strings.TrimSpace(c.ok("", "push", "--fifo", "mail", "x"))
+	if got := c.ok("", "rank", "--fifo", "mail", id) + c.ok("", "get", "--fifo", "mail", id) + c.ok("", "rm", "--fifo", "mail", id); got != "0\nx" {
+		t.Errorf("of a FIFO queue: %q", got)
+	}
+}
+
+func TestPurgeAndRedrive(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("a\nb\nc\n", "push", "jobs", "--lines")
+	for range 2 {
+		if err := c.leased("jobs").Term(context.Background(), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.fails(exitUsage, "nobody can be asked, because this is no terminal: add --yes", "redrive", "jobs-dead")
+	c.fails(exitUsage, "nobody can be asked, because this is no terminal: add --yes", "purge", "jobs")
+	if got := c.ok("", "redrive", "jobs-dead", "--max", "1", "--yes"); got != "1\n" {
+		t.Errorf("redriven %q", got)
+	}
+	if got := c.ok("", "redrive", "jobs-dead", "--yes", "--json"); got != `{"redriven":1}`+"\n" {
+		t.Errorf("redriven %q", got)
+	}
+	c.ok("", "push", "jobs", "later", "-H", "Pq-Delay:1h")
+	if got := c.ok("", "purge", "jobs", "--state", "delayed", "--yes"); got != "1\n" {
+		t.Errorf("purged %q", got)
+	}
+	if got := c.ok("", "purge", "jobs", "--yes", "--json"); got != `{"purged":3}`+"\n" {
+		t.Errorf("purged %q", got)
+	}
+}
+
+// A queue that is not in use may be a misspelt one. That is no error, because queues need no creation.
+func TestMisspeltQueues(t *testing.T) {
+	c, _ := newCLI(t)
+	id := strings.TrimSpace(c.ok("", "push", "jobs", "a"))
+	c.ok("", "push", "--fifo", "mail", "a")
+	for _, m := range []struct {
+		args, stdout, stderr string
+		code                 int
+	}{
+		{"info jbos --json", `"ready":0`, "pq: no queue jbos is in use: did you mean jobs?\n", exitOK},
+		{"config jbos", "", "pq: no queue jbos is in use: did you mean jobs?\n", exitOK},
+		{"purge jbos --yes", "0\n", "pq: no queue jbos is in use: did you mean jobs?\n", exitOK},
+		{"purge reports --yes", "0\n", "pq: no queue reports is in use: pq ls lists those that are\n", exitOK},
+		{"redrive mail --yes", "0\n", "pq: mail is a FIFO queue: add --fifo\n", exitOK},
+		{"config --fifo jobs", "", "pq: jobs is a priority queue: leave out --fifo\n", exitOK},
+		{"get jbos " + id, "", "pq: no item has this id: no queue jbos is in use: did you mean jobs?\n", exitEmpty},
+	} {
+		stdout, stderr, code := c.run("", strings.Fields(m.args)...)
+		if !strings.Contains(stdout, m.stdout) || stderr != m.stderr || code != m.code {
+			t.Errorf("pq %s: %q, %q, exit code %d; want %q, %q, %d", m.args, stdout, stderr, code, m.stdout, m.stderr, m.code)
+		}
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, d := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"jobs", "jobs", 0}, {"jobs", "job", 1}, {"jobs", "jbos", 2}, {"", "abc", 3}, {"kitten", "sitting", 3}} {
+		if got, back := distance(d.a, d.b), distance(d.b, d.a); got != d.want || back != d.want {
+			t.Errorf("from %q to %q: %d and %d, want %d", d.a, d.b, got, back, d.want)
+		}
+	}
+}

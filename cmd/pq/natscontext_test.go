@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// contexts is a folder with contexts of the nats tool, which pq uses.
+type contexts struct {
+	t   *testing.T
+	dir string
+}
+
+func newContexts(t *testing.T) *contexts {
+	t.Helper()
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", "")
+	return &contexts{t, filepath.Join(home, ".config", "nats")}
+}
+
+// save writes a context, as nats context save does, and selects it.
+func (c *contexts) save(name string, fields map[string]any) {
+	c.t.Helper()
+	text, err := json.Marshal(fields)
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(c.dir, "context"), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(c.dir, "context", name+".json"), text, 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(c.dir, "context.txt"), []byte(name), 0o600)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// withoutServer runs a command without the flag --server.
+func withoutServer(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, problems strings.Builder
+	err := run(t.Context(), args, strings.NewReader(""), &out, &problems)
+	return out.String(), problems.String(), exitCode(err)
+}
+
+// Every login works from a context, whether it is selected or named.
+func TestLoginsOfContexts(t *testing.T) {
+	for _, login := range testenv.Logins(t) {
+		t.Run(login.Name, func(t *testing.T) {
+			server := testenv.New(t, testenv.Options{Stopped: true, NATS: testenv.ServerOptions(t, login.Config)}).NATS
+			server.Start()
+			c := newContexts(t)
+			c.save("queues", map[string]any{
+				"url": server.URL(), "user": login.User, "password": login.Password, "token": login.Token,
+				"creds": login.CredsFile, "nkey": login.NkeyFile, "ca": login.CAFile, "cert": login.CertFile, "key": login.KeyFile,
+			})
+			logsIn := func(args ...string) {
+				t.Helper()
+				_, stderr, code := withoutServer(t, append(args, "len", "jobs")...)
+				if code != exitError || !strings.Contains(stderr, "no bridge is listening") {
+					t.Errorf("pq %v: exit code %d, %q", args, code, stderr)
+				}
+			}
+			logsIn()
+			c.save("other", map[string]any{"url": "nats://127.0.0.1:1"})
+			logsIn("--context", "queues")
+			t.Setenv("NATS_CONTEXT", "queues")
+			logsIn()
+		})
+	}
+}
+
+func TestSecretsOfContexts(t *testing.T) {
+	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
+		o.Users = []*server.User{{Username: "me", Password: "pass/word"}, {Username: "open"}, {Username: "bridge", Password: "b"}}
+		o.NoAuthUser = "bridge"
+	}})
+	c := newContexts(t)
+	file := filepath.Join(os.Getenv("HOME"), "secret")
+	if err := os.WriteFile(file, []byte("pass/word\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SECRET", "pass/word")
+	for reference, works := range map[string]bool{
+		"pass/word": true, "file://~/secret": true, "file://" + file: true, "env://SECRET": true, "data:,pass%2Fword": true,
+		"data:;base64," + base64.StdEncoding.EncodeToString([]byte("pass/word")): true,
+		"wrong": false, "env://NO_SUCH_SECRET": false, "file:///no/such/file": false, "op://vault/item": false,
+	} {
+		c.save("me", map[string]any{"url": env.NATS.URL(), "user": "me", "password": reference})
+		if _, stderr, code := withoutServer(t, "len", "jobs"); works != (code == exitOK) {
+			t.Errorf("%s: exit code %d, %s", reference, code, stderr)
+		}
+	}
+	// In a context, unlike in a flag, a user without a password is no token.
+	c.save("open", map[string]any{"url": env.NATS.URL(), "user": "open"})
+	if _, stderr, code := withoutServer(t, "len", "jobs"); code != exitOK {
+		t.Errorf("a user without a password: exit code %d, %s", code, stderr)
+	}
+	// Who says on the command line who logs in is not logged in as somebody else.
+	c.save("me", map[string]any{"url": env.NATS.URL(), "user": "me", "password": "pass/word"})
+	if _, stderr, code := withoutServer(t, "len", "jobs", "--user", "bridge", "--password", "wrong"); code != exitError || !strings.Contains(stderr, "uthorization") {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
+
+func TestBadContexts(t *testing.T) {
+	c := newContexts(t)
+	refused := func(words string, args ...string) {
+		t.Helper()
+		if _, stderr, code := withoutServer(t, append(args, "len", "jobs")...); code != exitUsage || !strings.Contains(stderr, words) {
+			t.Errorf("exit code %d, %q, want words %q", code, stderr, words)
+		}
+	}
+	refused("there is no context queues, because there is no file", "--context", "queues")
+	refused("no name of a context", "--context", "../queues")
+	for field, words := range map[string]string{
+		"nsc": "pq does not know nsc", "socks_proxy": "pq does not know socks_proxy", "windows_cert_store": "pq does not know", "cert": "cert and key go together",
+	} {
+		c.save("bad", map[string]any{field: "x"})
+		refused("context bad: " + words)
+	}
+	if err := os.WriteFile(filepath.Join(c.dir, "context", "bad.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("context bad: unexpected end of JSON")
+	if err := os.WriteFile(filepath.Join(c.dir, "context.txt"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, code := withoutServer(t, "len", "jobs", "--server", "nats://127.0.0.1:1"); code != exitError {
+		t.Errorf("without a context: %d, %s", code, stderr)
+	}
+}
+
+// A user without a password is a token, as the nats tool has it.
+func TestUserAsToken(t *testing.T) {
+	env := testenv.New(t, testenv.Options{Stopped: true, NATS: func(o *server.Options) { o.Authorization = "secret" }})
+	env.NATS.Start()
+	c := &cli{t: t, server: env.NATS.URL()}
+	c.fails(exitError, "no bridge is listening", "len", "jobs", "--user", "secret")
+	c.fails(exitError, "uthorization", "len", "jobs", "--user", "wrong")
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+)
+
+// isUnused reports whether a queue has no items and no settings. Nothing else tells a queue from a
+// misspelt name.
+func isUnused(i *client.QueueInfo) bool {
+	return i.Ready+i.Leased+i.Delayed == 0 && reflect.ValueOf(i.Settings).IsZero()
+}
+
+// suggest returns what may be wrong with the name of a queue that is not used, and "" for one that is, or
+// if that cannot be found out.
+func (s *session) suggest(ctx context.Context, q *queue) string {
+	if info, err := s.queue.Info(ctx); err != nil || !isUnused(info) {
+		return ""
+	}
+	other := target.New(s.client, !q.fifo, q.name)
+	if info, err := other.Info(ctx); err == nil && !isUnused(info) {
+		if q.fifo {
+			return fmt.Sprintf("%s is a priority queue: leave out --fifo", q.name)
+		}
+		return fmt.Sprintf("%s is a FIFO queue: add --fifo", q.name)
+	}
+	list, err := s.list(ctx, q.fifo, "")
+	if err != nil {
+		return ""
+	}
+	best, least := "", len(q.name)/3+1 // more changes make another word
+	for _, used := range list.Queues {
+		if d := distance(q.name, used.Queue); d <= least {
+			best, least = used.Queue, d-1
+		}
+	}
+	if best != "" {
+		return fmt.Sprintf("no queue %s is in use: did you mean %s?", q.name, best)
+	}
+	return fmt.Sprintf("no queue %s is in use: pq ls lists those that are", q.name)
+}
+
+// list returns a page of the queues of a kind.
+func (s *session) list(ctx context.Context, fifo bool, after string) (client.QueueList, error) {
+	if fifo {
+		return s.client.ListQueues(ctx, after, 0)
+	}
+	return s.client.ListPriorityQueues(ctx, after, 0)
+}
+
+// noteUnused tells people that the queue they named is not in use. That is no error: queues need no
+// creation.
+func (s *session) noteUnused(ctx context.Context, cmd *cobra.Command, q *queue) {
+	if text := s.suggest(ctx, q); text != "" {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "pq:", text) // there is nowhere to report a failure
+	}
+}
+
+// explainEmpty adds to the error of a queue without items what may be wrong with its name. It does so only for
+// people, because it takes more requests.
+func (s *session) explainEmpty(cmd *cobra.Command, q *queue, err error) error {
+	if err != client.ErrEmpty || !isTerminal(cmd.ErrOrStderr()) {
+		return err
+	}
+	if text := s.suggest(s.usable, q); text != "" {
+		return fmt.Errorf("%w: %s", err, text)
+	}
+	return err
+}
+
+// distance returns how many letters to add, leave out or change to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,120 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// has waits until pq ls prints these lines.
+func (c *cli) has(want string) {
+	c.t.Helper()
+	testenv.Eventually(c.t, func() error {
+		if got := c.ok("", "ls"); got != want {
+			return fmt.Errorf("there are %q, want %q", got, want)
+		}
+		return nil
+	})
+}
+
+func TestWork(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "config", "jobs", "max_deliver=2")
+	c.ok("", "push", "jobs", "good", "-p", "1", "-H", "Trace-Id:abc")
+	c.ok("", "push", "jobs", "bad", "-p", "2")
+	c.ok("", "push", "jobs", "worse", "-p", "3")
+	script := `read -r value
+echo "$value $PQ_QUEUE $PQ_PRIORITY $PQ_DELIVERIES $PQ_HEADER_TRACE_ID ${#PQ_ID} $PQ_PUSHED_AT" | sed 's/ [0-9T:.-]*Z$/ then/; s/ 3[0-9] then/ id then/'
+case $value in bad) exit 1;; worse) exit 65;; esac`
+	p := c.start(nil, "work", "jobs", "--drop-on", "65", "--", "sh", "-c", script)
+	c.has("pq\tjobs\t0\t0\t0\npq\tjobs-dead\t2\t0\t0\n")
+	p.signal(syscall.SIGTERM)
+	p.ends(exitOK)
+	want := "good jobs 1 1 abc id then\nbad jobs 2 1  id then\nbad jobs 2 2  id then\nworse jobs 3 1  id then\n"
+	if got := p.stdout.String(); got != want {
+		t.Errorf("the commands printed\n%swant\n%s", got, want)
+	}
+	p.says("finishing what is under way; another signal ends the commands", "sh: exit status 1")
+	var dead item
+	decode(t, c.ok("", "pop", "jobs-dead", "-n", "1", "--json"), &dead)
+	if *dead.Value != "bad" {
+		t.Errorf("dead: %+v", dead)
+	}
+}
+
+// The first signal lets commands finish, also if a terminal sends it to all processes.
+func TestSignalLetsWorkFinish(t *testing.T) {
+	c, _ := newCLI(t)
+	dir := t.TempDir()
+	c.ok("a\nb\nc\n", "push", "--fifo", "jobs", "--lines")
+	group := func(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+	p := c.start(group, "work", "--fifo", "jobs", "--jobs", "2", "--", "sh", "-c",
+		`echo begun; while ! test -e `+filepath.Join(dir, "go")+`; do sleep 0.01; done; echo ended`)
+	p.sees(&p.stdout, "begun\nbegun\n")
+	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	p.sees(&p.stderr, finishing)
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.ends(exitOK)
+	if got := p.stdout.String(); got != "begun\nbegun\nended\nended\n" {
+		t.Errorf("the commands printed %q", got)
+	}
+	c.has("q\tjobs\t1\t0\t0\n")
+}
+
+// Another signal ends the commands, with all processes that they have started, and their items go back.
+func TestAnotherSignalEndsCommands(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "jobs", "a")
+	p := c.start(nil, "work", "jobs", "--", "sh", "-c", "echo begun; sleep 1000 & wait")
+	p.sees(&p.stdout, "begun")
+	p.signal(syscall.SIGINT)
+	p.sees(&p.stderr, finishing)
+	testenv.Eventually(t, func() error {
+		select {
+		case <-p.ended:
+			return nil
+		default:
+			p.cmd.Process.Signal(syscall.SIGINT) //nolint:errcheck // fails if it has ended
+			return fmt.Errorf("pq goes on: %s", p.stderr.String())
+		}
+	})
+	p.ends(exitSignal + int(syscall.SIGINT))
+	c.has("pq\tjobs\t1\t0\t0\n")
+	var it item
+	decode(t, c.ok("", "lease", "jobs", "--json"), &it)
+	if it.Deliveries != 1 {
+		t.Errorf("the delivery counted: %+v", it)
+	}
+}
+
+func TestWorkThatCannotBegin(t *testing.T) {
+	c, _ := newCLI(t)
+	for _, args := range []string{"work", "work jobs", "work jobs true", "work jobs --", "work -- jobs true"} {
+		c.fails(exitUsage, "want a queue and a command: pq work QUEUE -- COMMAND", strings.Fields(args)...)
+	}
+	c.fails(exitUsage, "exit codes from 1 to 255", "work", "jobs", "--drop-on", "0", "--", "true")
+	c.fails(exitUsage, "at least 1", "work", "jobs", "--jobs", "0", "--", "true")
+	c.fails(exitError, "cannot run the command: exec: \"no-such-command\": executable file not found", "work", "jobs", "--", "no-such-command")
+	c.fails(exitError, "no bridge is listening on other.jobs.config: is pqbridge running?", "work", "jobs", "--prefix", "other", "--", "true")
+	c.fails(exitError, "bad options", "work", "jobs", "--ack-wait", "1ms", "--", "true")
+}
+
+func TestVariableNames(t *testing.T) {
+	for header, want := range map[string]string{"Trace-Id": "TRACE_ID", "x.y/z": "X_Y_Z", "A1": "A1", "é": "_"} {
+		if got := variableName(header); got != want {
+			t.Errorf("%s is %s, want %s", header, got, want)
+		}
+	}
+}

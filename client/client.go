@@ -131,6 +131,9 @@ func (c *Client) request(ctx context.Context, m *nats.Msg, writes bool) (*nats.M
 	if ctx.Err() != nil { // nothing was sent
 		return nil, endOf(ctx)
 	}
+	if c.nc.IsClosed() { // once it is sent, that would be an unknown outcome
+		return nil, fmt.Errorf("cannot send a request on %s: %w", m.Subject, nats.ErrConnectionClosed)
+	}
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	reply, err := c.nc.RequestMsgWithContext(ctx, m)

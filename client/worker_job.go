@@ -72,12 +72,12 @@ func (w *Worker) keep(ctx context.Context, l *lease, began time.Time) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, ErrLeaseLost):
-			w.log.Warn("lost the lease of a job that is being done", "id", l.ID)
 			l.cancel(ErrLeaseLost)
+			w.log.Warn("lost the lease of a job that is being done", "id", l.ID)
 			return
 		case !time.Now().Before(until):
-			w.log.Warn("cannot extend the lease of a job that is being done", "id", l.ID, "error", err)
 			l.cancel(fmt.Errorf("%w: %w: %w", ErrLeaseLost, errNotExtended, err))
+			w.log.Warn("cannot extend the lease of a job that is being done", "id", l.ID, "error", err)
 			return
 		default:
 			timer.Reset(min(every/10, time.Second))

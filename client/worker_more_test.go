@@ -135,7 +135,7 @@ func TestWorkerPanics(t *testing.T) {
 	s.empty()
 	for _, want := range []string{"TestWorkerPanics.func1 (worker_more_test.go:", "invalid memory address", "Goexit"} {
 		item, err := s.dead.PopMin(t.Context())
-		if err != nil || item.DeadLetter == nil || !strings.Contains(item.DeadLetter.Error, want) {
+		if err != nil || item.DeadLetter == nil || !strings.Contains(item.DeadLetter.Error, want) || strings.Contains(item.DeadLetter.Error, "gopanic") {
 			t.Fatalf("%+v, %v; want %s", item, err, want)
 		}
 		if string(item.Value) == "crashes" && !strings.Contains(item.DeadLetter.Error, "client_test.crash (worker_more_test.go:") {

@@ -62,6 +62,9 @@ func TestWorkerOrder(t *testing.T) {
 	var r record
 	s.start(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
 		r.add(job)
+		if info, err := s.jobs.Info(t.Context()); err != nil || info.Leased != 1 {
+			t.Errorf("%s: %d jobs are leased, %v", job.Value, info.Leased, err)
+		}
 		if string(job.Value) == "b" {
 			_, err := s.jobs.Push(t.Context(), -1, []byte("urgent"))
 			return err
@@ -71,6 +74,29 @@ func TestWorkerOrder(t *testing.T) {
 	s.empty()
 	if got, want := r.all(), []string{"a 1", "b 1", "urgent 1", "c 1"}; !slices.Equal(got, want) {
 		t.Errorf("done: %q, want %q", got, want)
+	}
+}
+
+// A worker takes no more than the queue allows, and waits for that without complaint.
+func TestWorkerMaxLeased(t *testing.T) {
+	s := newWorkshop(t)
+	s.configure(client.Settings{MaxLeased: pointer(2)})
+	s.push("a", "b", "c", "d", "e", "f")
+	complaints := make(warnings, 100)
+	s.start(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil },
+		client.WorkerOptions{Concurrency: 2, Prefetch: 4, Logger: slog.New(complaints)}))
+	begun, finish := make(chan struct{}, 10), make(chan struct{})
+	s.start(s.jobs.NewWorker(func(context.Context, *client.Job) error {
+		begun <- struct{}{}
+		<-finish
+		return nil
+	}, client.WorkerOptions{Concurrency: 3, Prefetch: 2, Logger: slog.New(complaints)}))
+	s.push("g", "h", "i", "j", "k", "l")
+	<-begun
+	close(finish)
+	s.empty()
+	if len(complaints) > 0 {
+		t.Errorf("a worker said %q", <-complaints)
 	}
 }
 

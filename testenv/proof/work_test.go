@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -129,6 +131,9 @@ func (s *shop) run() {
 	if s.drained() {
 		for _, c := range s.crews {
 			c.worker.Stop() // all of them at once
+			if s.short {
+				c.worker.Stop() // without waiting for more jobs
+			}
 		}
 		for _, c := range s.crews {
 			c.end()
@@ -148,6 +153,9 @@ func (s *shop) breakThings() {
 		fault{"worker stopped and another started", func() { s.crews[s.random.IntN(len(s.crews))].restart() }},
 		fault{"connection of a worker closed", func() { s.crews[s.random.IntN(len(s.crews))].cutOff() }},
 	)
+	if s.short { // histories have it
+		s.faults = slices.DeleteFunc(s.faults, func(f fault) bool { return strings.Contains(f.name, "SIGSTOP") })
+	}
 	for begin := time.Now(); !s.t.Failed() && !s.broken(); {
 		if s.short && s.struck == len(s.faults) || !s.short && time.Since(begin) > flags.duration {
 			return

@@ -60,8 +60,8 @@ type WorkerOptions struct {
 	// 0 means 1.
 	Concurrency int
 
-	// Prefetch is how many jobs are leased before there is somebody to do them. That hides the
-	// time that requests take, but a more urgent job may be pushed meanwhile, or another
+	// Prefetch is how many jobs are leased beyond those that are being done: before there is somebody to do them, or
+	// while they are acknowledged. That hides the time that requests take, but a more urgent job may be pushed meanwhile, or another
 	// worker idle. 0, the default, keeps the order strict.
 	Prefetch int
 
@@ -270,7 +270,7 @@ func (w *Worker) runStrictly() {
 			w.giveBack(l)
 			return
 		}
-		l = w.do(l, true)
+		l = w.finish(l, w.call(l), true)
 	}
 }
 
@@ -367,12 +367,16 @@ func (w *Worker) runPrefetched(all *sync.WaitGroup) {
 	for range w.o.Concurrency {
 		all.Go(func() {
 			for l := range leased {
-				if w.stopping.Err() != nil {
+				if w.stopping.Err() != nil || l.ctx.Err() != nil { // or it has waited for too long
 					w.giveBack(l)
-				} else {
-					w.do(l, false)
+					<-room
+					continue
 				}
-				<-room
+				err := w.call(l)
+				all.Go(func() { // while the next one is done
+					w.finish(l, err, false)
+					<-room
+				})
 			}
 		})
 	}

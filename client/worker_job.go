@@ -85,13 +85,8 @@ func (w *Worker) keep(ctx context.Context, l *lease, began time.Time) {
 	}
 }
 
-// do does a job and settles it. With next, it may return another one.
-func (w *Worker) do(l *lease, next bool) *lease {
-	if l.ctx.Err() != nil { // it has waited for too long
-		w.giveBack(l)
-		return nil
-	}
-	err := w.call(l)
+// finish settles a job whose Work has returned err. With next, it may return another one.
+func (w *Worker) finish(l *lease, err error, next bool) *lease {
 	killed := errors.Is(context.Cause(l.ctx), ErrStopped)
 	lost := l.release()
 	log := w.log.With("id", l.ID)

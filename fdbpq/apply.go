@@ -35,12 +35,10 @@ type txOps struct {
 	caught  []*layout // queues where what is due has come back before this transaction
 	limited bool      // it pushes to a queue with a limit
 
-	minCounts  countsByQueue // the lowest counts that pushed items may get; nil is none
-	nextCounts countsByQueue // the counts after those of the pushed items
+	minCounts   countsByQueue // the lowest counts that pushed items may get; nil is none
+	knownCounts countsByQueue // the counts of pushed items that need not be read
+	nextCounts  countsByQueue // the counts after those of the pushed items
 }
-
-// countsByQueue holds a count for each priority of each queue, by the queue's prefix.
-type countsByQueue map[string]map[int64]int64
 
 // queueOps is the operations on one queue, and what is read for them.
 type queueOps struct {
@@ -61,7 +59,8 @@ type queueOps struct {
 
 	length    kv.Future[[]byte]   // for lens
 	listEntry kv.Future[[]byte]   // for pushes; nil if known to be there
-	last      map[int64]lastItems // for pushes, by priority
+	last      map[int64]lastItems // for pushes, by priority; what is not in next
+	next      map[int64]int64     // for pushes, by priority
 	dedup     *dedup              // for pushes; nil unless they have message ids or unique keys
 	pushed    map[ID]struct{}     // for peeks
 	limits    pushLimits

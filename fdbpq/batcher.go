@@ -42,6 +42,7 @@ type Batcher struct {
 
 	batchCount int64         // batches started
 	nextCounts countsByQueue // the counts after those of the newest batch, if its first attempt commits
+	known      knownCounts
 
 	mu struct {
 		sync.Mutex
@@ -319,7 +320,7 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 	}
 	applied := newTxOps(tx, p.ops, p.batcher.now())
 	applied.minCounts, applied.late, applied.caught = minCounts, p.late, p.caught
-	applied.blind = p.blind()
+	applied.blind, applied.knownCounts = p.blind(), p.batcher.known.at(tx)
 	if err := applied.apply(); errors.Is(err, errBlind) {
 		tx.Cancel()
 		p.sighted = true
@@ -364,6 +365,7 @@ func (p *Pending) startCommit(a *openAttempt) countsByQueue {
 			a.tx.Clear(key)
 		}
 	}
+	p.batcher.known.learn(a.txOps)
 	p.commit = a.tx.Commit()
 	return a.nextCounts
 }

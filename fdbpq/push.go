@@ -20,10 +20,13 @@ func (t *txOps) beginPush(q *queueOps, snapshot kv.Reader) {
 	if q.l.list != nil && !q.l.recentlyListed(t.now) {
 		q.listEntry = snapshot.Get(q.l.listKey())
 	}
-	q.last = make(map[int64]lastItems)
+	q.last, q.next = make(map[int64]lastItems), make(map[int64]int64)
+	known := t.knownCounts[q.l.prefix]
 	for _, i := range q.pushes {
 		p := q.priorityOf(&t.ops[i])
-		if _, ok := q.last[p]; !ok {
+		if count, ok := known[p]; ok {
+			q.next[p] = count
+		} else if _, ok := q.last[p]; !ok {
 			q.last[p] = q.l.readLast(snapshot, p)
 		}
 	}
@@ -51,7 +54,7 @@ func (t *txOps) push(q *queueOps) error {
 	if err != nil {
 		return err
 	}
-	next, corrupt, err := t.countsOfPushes(q)
+	corrupt, err := t.countsOfPushes(q)
 	if err != nil {
 		return err
 	}
@@ -67,7 +70,7 @@ func (t *txOps) push(q *queueOps) error {
 	if err := q.dedup.removeOver(&q.ledger); err != nil {
 		return err
 	}
-	t.nextCounts[q.l.prefix] = next
+	t.nextCounts[q.l.prefix] = q.next
 	unique := uniqueBytes(len(q.pushes))
 	if q.peeks != nil { // only they ask
 		q.pushed = make(map[ID]struct{}, len(q.pushes))
@@ -82,35 +85,38 @@ func (t *txOps) push(q *queueOps) error {
 			continue
 		}
 		for _, i := range group {
-			t.pushOne(q, i, settings, next, unique[:uniqueSize])
+			t.pushOne(q, i, settings, unique[:uniqueSize])
 			unique = unique[uniqueSize:]
 		}
 	}
 	return nil
 }
 
-// countsOfPushes returns the next count of each priority that is pushed to, and an error for each whose items
-// are corrupt: pushes at other priorities go on.
-func (t *txOps) countsOfPushes(q *queueOps) (next map[int64]int64, corrupt map[int64]error, err error) {
-	next, corrupt = make(map[int64]int64, len(q.last)), make(map[int64]error)
+// countsOfPushes completes q.next, and returns an error for each priority whose items are corrupt: pushes at
+// other priorities go on.
+func (t *txOps) countsOfPushes(q *queueOps) (corrupt map[int64]error, err error) {
 	for p, last := range q.last {
 		count, err := q.l.nextCount(last)
 		switch {
 		case errors.Is(err, ErrCorrupt):
+			if corrupt == nil {
+				corrupt = map[int64]error{}
+			}
 			corrupt[p] = err
+			continue
 		case err != nil:
-			return nil, nil, err
+			return nil, err
 		}
 		if minCount, ok := t.minCounts[q.l.prefix][p]; ok {
 			count = max(count, minCount)
 		}
-		next[p] = count
+		q.next[p] = count
 	}
-	return next, corrupt, nil
+	return corrupt, nil
 }
 
 // pushOne runs a push that nothing stands against.
-func (t *txOps) pushOne(q *queueOps, i int, settings *Settings, next map[int64]int64, unique []byte) {
+func (t *txOps) pushOne(q *queueOps, i int, settings *Settings, unique []byte) {
 	op, result := &t.ops[i], &t.results[i]
 	if first := q.dedup.first(&op.Message); first != nil {
 		result.Item = Item{ID: *first, PushedAt: first.pushedAt()}
@@ -119,8 +125,9 @@ func (t *txOps) pushOne(q *queueOps, i int, settings *Settings, next map[int64]i
 	}
 	m, p := op.Message, q.priorityOf(op)
 	m.Expires = op.expires(t.now, settings)
-	id := newID(p, next[p], t.now, unique, q.l.needsMeta(&m))
-	next[p] = following(next[p])
+	count := q.next[p]
+	q.next[p] = following(count)
+	id := newID(p, count, t.now, unique, q.l.needsMeta(&m))
 	result.Item = Item{ID: id, PushedAt: id.pushedAt()}
 	q.dedup.pushed(&q.ledger, &id, &m)
 	if until := op.heldUntil(t.now); !until.IsZero() {

@@ -110,4 +110,6 @@ func (t prefixedTransaction) AddWriteConflict(r kv.Range) { t.tx.AddWriteConflic
 
 func (t prefixedTransaction) Commit() kv.Future[struct{}] { return t.tx.Commit() }
 
+func (t prefixedTransaction) Turn() int64 { return t.tx.Turn() }
+
 func (t prefixedTransaction) Cancel() { t.tx.Cancel() }

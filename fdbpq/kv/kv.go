@@ -194,6 +194,11 @@ type Transaction interface {
 	// were made, were not made, or will be made in a moment.
 	Commit() Future[struct{}]
 
+	// Turn is the transaction's place among those that Begin has returned, from 1 on, in a
+	// serial engine that is not shared: if the next transaction of one caller has the next turn, nobody
+	// wrote in between. In all other engines it is 0.
+	Turn() int64
+
 	// Cancel ends the transaction without writing. After Commit, or a second
 	// time, it does nothing, so it is safe to defer.
 	Cancel()

@@ -122,6 +122,9 @@ func (tx *transaction) write(do func()) {
 	}
 }
 
+// Turn implements kv.Transaction.
+func (tx *transaction) Turn() int64 { return tx.inner.Turn() }
+
 // Commit implements kv.Transaction. Its future is always ready.
 func (tx *transaction) Commit() kv.Future[struct{}] {
 	err := tx.err

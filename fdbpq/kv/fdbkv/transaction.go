@@ -118,6 +118,8 @@ func (t *transaction) addConflict(r kv.Range, add func(fdb.ExactRange) error) {
 	}
 }
 
+func (t *transaction) Turn() int64 { return 0 }
+
 func (t *transaction) Commit() kv.Future[struct{}] {
 	if err := t.usable(); err != nil {
 		t.Cancel()

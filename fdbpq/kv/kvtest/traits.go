@@ -43,6 +43,35 @@ var traitTests = []test{
 		await(f, first.Commit())
 		f.begin().Cancel()
 	}},
+	{"Turn", func(f *fixture) {
+		// Turns count the transactions where one writer runs at a time, and nobody else can write.
+		t := f.db.Traits()
+		first := f.begin()
+		defer first.Cancel()
+		turn := first.Turn()
+		if !t.Serial || t.Shared {
+			if turn != 0 {
+				f.Errorf("Turn returned %d, want 0", turn)
+			}
+			return
+		}
+		for n, end := range []func(kv.Transaction){kv.Transaction.Cancel, func(tx kv.Transaction) { await(f, tx.Commit()) }} {
+			tx := first
+			if n > 0 {
+				tx = f.begin()
+			}
+			if got, want := tx.Turn(), turn+int64(n); got != want || got < 1 {
+				f.Errorf("Turn of transaction %d returned %d, want %d", n+1, got, want)
+			}
+			end(tx)
+		}
+		f.put("1", "a")
+		last := f.begin()
+		defer last.Cancel()
+		if got, want := last.Turn(), turn+3; got != want {
+			f.Errorf("Turn of transaction 4 returned %d, want %d", got, want)
+		}
+	}},
 	{"Shared", func(f *fixture) {
 		// What one Database of a shared store commits, another one sees.
 		if !f.db.Traits().Shared || !f.engine.Persistent {

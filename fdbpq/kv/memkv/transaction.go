@@ -209,6 +209,9 @@ func (tx *transaction) addConflict(ranges *[]kv.Range, r kv.Range) {
 	*ranges = append(*ranges, clone(r))
 }
 
+// Turn implements kv.Transaction.
+func (tx *transaction) Turn() int64 { return 0 }
+
 // Commit implements kv.Transaction. Its future is always ready.
 func (tx *transaction) Commit() kv.Future[struct{}] {
 	if tx.ended {

@@ -19,7 +19,8 @@ type transaction struct {
 	ctx     context.Context
 	db      *DB
 	store   *store
-	shrinks bool        // see kv.BeginOptions
+	shrinks bool // see kv.BeginOptions
+	turn    int64
 	stop    func() bool // stops watching ctx
 
 	mu       sync.Mutex
@@ -39,7 +40,8 @@ type transaction struct {
 var _ kv.Transaction = (*transaction)(nil)
 
 func newTransaction(ctx context.Context, db *DB, s *store, o kv.BeginOptions) (*transaction, error) {
-	tx := &transaction{ctx: ctx, db: db, store: s, shrinks: o.Shrinks, writes: writes{list: s.spareWrites}}
+	db.turns++
+	tx := &transaction{ctx: ctx, db: db, store: s, shrinks: o.Shrinks, turn: db.turns, writes: writes{list: s.spareWrites}}
 	// The store may abort it as soon as it is registered.
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -129,6 +131,9 @@ func (tx *transaction) refresh() error {
 	tx.iter, tx.seen = iter, n
 	return nil
 }
+
+// Turn implements kv.Transaction.
+func (tx *transaction) Turn() int64 { return tx.turn }
 
 // Snapshot implements kv.Transaction.
 func (tx *transaction) Snapshot() kv.Reader { return snapshot{tx} }

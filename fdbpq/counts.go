@@ -1,0 +1,66 @@
+package fdbpq
+
+import "github.com/pqbridge/pqbridge/fdbpq/kv"
+
+// countsByQueue holds a count for each priority of each queue, by the queue's prefix.
+type countsByQueue map[string]map[int64]int64
+
+// knownCounts is what a Batcher knows of the next counts, so that its pushes need not read the last
+// items of their priorities, twice each. That is only so in a store where nobody else can have pushed in
+// the meantime, see kv.Transaction.Turn. Counts that are too high do no harm: the order stays the same. So
+// nothing has to be forgotten when items are taken, or when a batch fails.
+type knownCounts struct {
+	turn   int64 // of the last transaction
+	counts countsByQueue
+	size   int // at least the number of counts
+}
+
+// maxKnownCounts bounds knownCounts: some use each priority once.
+const maxKnownCounts = 4096
+
+// at returns what is known at the beginning of a transaction.
+func (k *knownCounts) at(tx kv.Transaction) countsByQueue {
+	turn := tx.Turn()
+	if turn == 0 || turn != k.turn+1 {
+		k.counts, k.size = nil, 0
+	}
+	k.turn = turn
+	return k.counts
+}
+
+// learn takes the counts after the operations of that transaction.
+func (k *knownCounts) learn(t *txOps) {
+	if k.turn == 0 {
+		return
+	}
+	if !t.onlyPushesAdd() || k.size > maxKnownCounts {
+		k.counts, k.size = nil, 0
+	}
+	if k.counts == nil {
+		k.counts = countsByQueue{}
+	}
+	for queue, next := range t.nextCounts {
+		known := k.counts[queue]
+		if known == nil {
+			k.counts[queue] = next
+			k.size += len(next)
+			continue
+		}
+		for priority, count := range next {
+			known[priority] = count
+		}
+		k.size += len(next)
+	}
+}
+
+// onlyPushesAdd reports whether every count that came into use, or into use again, is below those in
+// t.nextCounts, or below those that were known before.
+func (t *txOps) onlyPushesAdd() bool {
+	for i := range t.ops {
+		switch t.ops[i].Kind {
+		case OpRestore, OpMove, OpRedrive:
+			return false
+		}
+	}
+	return len(t.dead.queues) == 0
+}

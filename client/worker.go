@@ -251,8 +251,9 @@ const (
 	// idleWait is how long a request waits for a job, and so how long Stop can take when there is
 	// none: a request that is given up would still get a job, and keep it for AckWait.
 	idleWait = 2 * time.Second
-	// idleHeartbeat is how often the bridge confirms that.
-	idleHeartbeat = time.Second / 2
+	// idleHeartbeat is how often the bridge confirms that. A worker that hears nothing for twice that long gives the
+	// request up, so it must not be too short for a busy machine.
+	idleHeartbeat = time.Second
 )
 
 // runStrictly does one job after the other. It acknowledges a job and leases the next in one request.

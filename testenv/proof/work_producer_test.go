@@ -22,7 +22,7 @@ type producer struct {
 const together = 40
 
 func (p *producer) run(produce func(p *producer, fifo bool, jobs []int)) {
-	p.queues = client.New(p.line.nc, client.WithTimeout(answerTime))
+	p.queues = client.New(p.line.nc, client.WithTimeout(p.patience()))
 	for fifo := false; !p.over(); fifo = !fifo {
 		var jobs []int
 		for range 1 + p.random.IntN(together) {

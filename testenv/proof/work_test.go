@@ -178,6 +178,14 @@ func (s *shop) pause() time.Duration {
 	return faultPause
 }
 
+// patience is how long clients wait for an answer. If nothing is broken, each request is answered, however slow the machine is.
+func (s *shop) patience() time.Duration {
+	if s.calm {
+		return patience
+	}
+	return answerTime
+}
+
 // drained waits until nothing is left in the queues.
 func (s *shop) drained() bool {
 	deadline := time.Now().Add(patience)
@@ -280,7 +288,7 @@ func (c *crew) start() {
 		}
 		<-time.After(5 * time.Millisecond)
 	}
-	queues := client.New(c.nc, client.WithTimeout(answerTime))
+	queues := client.New(c.nc, client.WithTimeout(c.shop.patience()))
 	if isFIFO(c.queue) {
 		c.worker = queues.Queue(c.queue).NewWorker(c.shop.work, c.o)
 	} else {

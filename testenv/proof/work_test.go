@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -186,15 +187,17 @@ func (s *shop) patience() time.Duration {
 	return answerTime
 }
 
-// drained waits until nothing is left in the queues.
+// drained waits until nothing is left in the queues, as long as that gets less.
 func (s *shop) drained() bool {
-	deadline := time.Now().Add(patience)
+	deadline, least := time.Now().Add(patience), int64(math.MaxInt64)
 	for !s.t.Failed() {
 		left, err := s.left()
-		if err == nil && left == 0 {
+		switch {
+		case err == nil && left == 0:
 			return true
-		}
-		if time.Now().After(deadline) {
+		case err == nil && left < least:
+			deadline, least = time.Now().Add(patience), left
+		case time.Now().After(deadline):
 			s.t.Errorf("%d jobs are left, %v\n%v", left, err, s)
 		}
 		<-time.After(20 * time.Millisecond)

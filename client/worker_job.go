@@ -175,10 +175,11 @@ func (w *Worker) next(l *lease) *lease {
 	return nil
 }
 
-// patience is how long to wait for the answer to an acknowledgement, so that there is time for another one
-// before the lease is over.
+// patience is how long to wait for the answer to an acknowledgement: so that there is time for another one
+// before the lease is over, but not so short that a slow answer counts as lost. The next job that is leased with one would be
+// leased to nobody, and that delivery counts.
 func (w *Worker) patience() time.Duration {
-	return min(max(w.o.AckWait/3, time.Second), w.queue.client.timeout)
+	return min(max(w.o.AckWait/3, lateReply), w.queue.client.timeout)
 }
 
 // settle ends a lease. It tries until the bridge has said whether that counts, or the worker is stopped

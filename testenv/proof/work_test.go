@@ -20,7 +20,7 @@ import (
 
 // The load of TestWork.
 const (
-	maxDeliver  = 10
+	maxDeliver  = 25  // many, because deliveries that reach nobody count
 	calmJobs    = 300 // of a system in which nothing breaks
 	backlog     = 400 // jobs that wait for their first delivery, at most
 	workLease   = 2 * time.Second
@@ -102,7 +102,7 @@ var workQueues = []string{"work", "fifo-work"}
 func (s *shop) run() {
 	ctx := context.Background()
 	change := client.Settings{
-		MaxDeliver: new(maxDeliver), Backoff: []time.Duration{10 * time.Millisecond, 50 * time.Millisecond},
+		MaxDeliver: new(maxDeliver), Backoff: []time.Duration{10 * time.Millisecond, 20 * time.Millisecond},
 		DuplicateWindow: new(24 * time.Hour), // producers repeat pushes until they count, even if they were suspended meanwhile
 	}
 	c := s.clients[0]

@@ -36,6 +36,7 @@ type job struct {
 	counts     bool // that delivery
 	failed     int8 // times
 	snoozed    int8
+	returned   int8 // runs that a worker that was stopped gave back
 	runs       int32
 	pushed     bool
 	effect     bool // done, noted under its id
@@ -153,7 +154,7 @@ func (l *ledger) work(ctx context.Context, item *client.Job) error {
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
-		return l.interrupted(n, ctx)
+		return l.interrupted(ctx)
 	}
 	switch what {
 	case failAlways, failTwice:
@@ -221,8 +222,15 @@ func (l *ledger) end(n int, r *run) {
 	close(r.ended)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if j := &l.jobs[n]; j.run == r {
+	j := &l.jobs[n]
+	if j.run == r {
 		j.run = nil
+	}
+	if errors.Is(context.Cause(r.ctx), client.ErrStopped) { // given back, whatever it returns but nil
+		j.returned++
+		if j.run == nil {
+			j.counts = false
+		}
 	}
 }
 
@@ -257,13 +265,10 @@ func (l *ledger) apart(n int, before, r *run) {
 const overlap = 500 * time.Millisecond
 
 // interrupted notes that a run was ended, and returns its error.
-func (l *ledger) interrupted(n int, ctx context.Context) error {
+func (l *ledger) interrupted(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.count["runs interrupted"]++
-	if errors.Is(context.Cause(ctx), client.ErrStopped) {
-		l.jobs[n].counts = false
-	}
 	return ctx.Err()
 }
 
@@ -310,7 +315,7 @@ func (l *ledger) dead(item *client.Item) {
 	if what == drop {
 		most = int64(j.runs) + d.Deliveries // any number
 	}
-	if d.Reason != reason || !strings.Contains(d.Error, text) || what != drop && d.Deliveries != most || int64(j.runs) > most {
+	if d.Reason != reason || !strings.Contains(d.Error, text) || what != drop && d.Deliveries != most || int64(j.runs-int32(j.returned)) > most {
 		l.problem("job %d: %d runs, dead letter %+v, want reason %q with %q", n, j.runs, *d, reason, text)
 	}
 	if l.calm && (what == drop && j.runs != 1 || what != drop && j.runs != maxDeliver) {

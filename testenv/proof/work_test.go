@@ -24,7 +24,7 @@ const (
 	calmJobs    = 300 // of a system in which nothing breaks
 	backlog     = 400 // jobs that wait for their first delivery, at most
 	workLease   = 2 * time.Second
-	longestWork = 3 * workLease / 2
+	longestWork = 2 * workLease   // so that it shows if the lease is not extended
 	faultPause  = 2 * time.Second // between two faults, at most; less in short runs
 )
 

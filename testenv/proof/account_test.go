@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/testenv/proof"
@@ -19,21 +20,23 @@ import (
 
 // The load of a run that keeps accounts.
 const (
-	lines       = 8           // connections
-	maxWorkers  = 64          // of each; fewer in short runs
-	maxBurst    = 64          // requests at once of a worker
-	maxServed   = 64          // items of one pop or lease
-	maxPushed   = 16          // items of a batch of pushes
-	maxAwaited  = 8           // items that a request waits for
-	maxGrips    = 64          // leases that a worker has at once
-	fewItems    = 100_000     // there are at least that many, and three times that at most; fewer in short runs
-	longWaits   = 5           // leases last that much longer than in histories, because requests take longer under load
-	shortWaits  = 2           // in short runs
-	shortRun    = 50_000      // operations
-	accountTime = time.Second // to wait for an answer
+	lines       = 8                // connections
+	maxWorkers  = 64               // of each; fewer in short runs
+	maxBurst    = 64               // requests at once of a worker
+	maxServed   = 64               // items of one pop or lease
+	maxPushed   = 16               // items of a batch of pushes
+	maxAwaited  = 8                // items that a request waits for
+	maxGrips    = 64               // leases that a worker has at once
+	fewItems    = 100_000          // there are at least that many, and three times that at most; fewer in short runs
+	longWaits   = 5                // leases last that much longer than in histories, because requests take longer under load
+	shortWaits  = 2                // in short runs
+	shortRun    = 50_000           // operations
+	accountTime = time.Second      // to wait for an answer
+	toClose     = 10 * time.Minute // to count and take what is left, 100,000 items or more after a long run
 	minExpires  = 20 * time.Millisecond
 	maxExpires  = 300 * time.Millisecond
 	maxEdited   = 16 // items that are removed or moved at once
+	maxItems    = 50 // of queues with a limit
 	uniqueKeys  = 50
 	faultsInAll = 100
 	betweenAll  = 50_000 // operations between two faults of a long run, at least
@@ -85,11 +88,13 @@ type bank struct {
 	strikes chan struct{}
 	calm    calm
 
-	full   []string // queues
-	scarce []string // those with few items, so that requests wait
-	unique []string // those whose items have unique keys
-	purged []string
-	dead   []string // dead-letter queues
+	full    []string // queues
+	scarce  []string // those with few items, so that requests wait
+	unique  []string // those whose items have unique keys
+	purged  []string
+	mortal  []string // those with max_deliver
+	limited []string // those with max_items
+	dead    []string // dead-letter queues
 
 	redriven []string // those that are redriven
 }
@@ -107,12 +112,15 @@ func (b *bank) run() {
 	b.scarce = []string{"w-0", "fifo-w"}
 	b.unique = []string{"u-0", "fifo-u"}
 	b.purged = []string{"a-purged", "fifo-purged"}
+	b.mortal = []string{"d-0", "fifo-d-0"}
+	b.limited = []string{"m-0", "fifo-m"}
 	for _, name := range b.living() {
 		b.dead = append(b.dead, name+"-dead")
-		if !movesItems(name) && !slices.Contains(b.purged, name) {
+		if !movesItems(name) && !slices.Contains(slices.Concat(b.purged, b.mortal, b.limited), name) {
 			b.redriven = append(b.redriven, name+"-dead")
 		}
 	}
+	b.configure()
 	b.strikes = make(chan struct{}, 1)
 	var running sync.WaitGroup
 	for n := range lines {
@@ -150,8 +158,35 @@ func (b *bank) run() {
 	}
 }
 
+// configure sets what some queues have.
+func (b *bank) configure() {
+	c := newCaller(b.t, -1, newLine(b.t, b.toNATS.url()), &b.timeout, b.zero)
+	c.await()
+	deliveries, items := proof.MaxDeliver, maxItems
+	set := func(queues []string, s client.Settings) {
+		for _, name := range queues {
+			q := configurable(c.client.PriorityQueue(name))
+			if isFIFO(name) {
+				q = c.client.Queue(name)
+			}
+			c.insist(fmt.Sprint("setting ", name), func(ctx context.Context) error {
+				_, err := q.Configure(ctx, s)
+				return err
+			})
+		}
+	}
+	set(b.mortal, client.Settings{MaxDeliver: &deliveries, Backoff: proof.Backoff()})
+	set(b.limited, client.Settings{MaxItems: &items})
+}
+
+type configurable interface {
+	Configure(context.Context, client.Settings) (client.Settings, error)
+}
+
 // living returns all queues but the dead-letter queues.
-func (b *bank) living() []string { return slices.Concat(b.full, b.scarce, b.unique, b.purged) }
+func (b *bank) living() []string {
+	return slices.Concat(b.full, b.scarce, b.unique, b.purged, b.mortal, b.limited)
+}
 
 // over reports whether the run ends early.
 func (b *bank) over() bool {
@@ -175,7 +210,7 @@ func (b *bank) close() {
 		c.line.close()
 	}
 	db := b.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), toClose)
 	defer cancel()
 	b.scan(ctx, db, -1)
 	<-time.After(max(time.Duration(b.waits)*dueTime, accountDelay) + 2*b.skew)

@@ -56,6 +56,7 @@ func (b *Books) Close(at int64) (Balance, error) {
 		}
 	}
 	b.checkSweeps(&sum, swept, maySwept)
+	b.checkDeaths()
 	if sum.Again > sum.Takes {
 		b.problem("stored again under another id: %d items, and only %d pops can have done that", sum.Again, sum.Takes)
 	}

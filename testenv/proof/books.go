@@ -47,13 +47,14 @@ type Books struct {
 	mayEnds   atomic.Int64 // items that have the mark mayAck, and those that are vanishing
 	mayPushes atomic.Int64 // items whose push was refused or not answered
 
-	takes  atomic.Int64 // items that pops of unknown outcome may have taken
-	fences atomic.Int64 // fences that operations of unknown outcome may have used up
-	again  atomic.Int64 // items that were stored again under another id
-	gone   atomic.Int64 // items that nobody was there to receive
-	graves afterlife
-	sweeps sweeps
-	keys   keys
+	takes        atomic.Int64 // items that pops of unknown outcome may have taken
+	fences       atomic.Int64 // fences that operations of unknown outcome may have used up
+	mortalFences atomic.Int64 // those of queues with max_deliver
+	again        atomic.Int64 // items that were stored again under another id
+	gone         atomic.Int64 // items that nobody was there to receive
+	graves       afterlife
+	sweeps       sweeps
+	keys         keys
 
 	mu struct {
 		sync.Mutex
@@ -92,7 +93,7 @@ type entry struct {
 type span struct{ from, to int32 }
 
 // marks are what is known of an item. A new way to end needs a mark, and a place in settled.
-type marks uint16
+type marks uint32
 
 const (
 	pushed marks = 1 << iota
@@ -111,6 +112,7 @@ const (
 	expiring
 	purgeable // it is in a queue that is purged
 	keyed     // it has a unique key
+	mortal    // it was pushed to a queue with max_deliver
 )
 
 const (
@@ -243,7 +245,7 @@ func (b *Books) End(op *Operation, i Intent) {
 	if op.Kind.pops() {
 		b.takes.Add(n)
 	} else {
-		b.fences.Add(n)
+		b.mayDeliver(op, n)
 	}
 	b.keys.take(op, n)
 	for _, item := range op.items() {
@@ -299,6 +301,9 @@ func (b *Books) announce(op *Operation) {
 		if isPurged(op.Queue) {
 			e.marks |= purgeable
 		}
+		if IsMortal(op.Queue) {
+			e.marks |= mortal
+		}
 		if e.marks&vanishing != 0 {
 			b.mayEnds.Add(1)
 		}
@@ -353,7 +358,7 @@ func (b *Books) identify(e *entry, id string, call int32) {
 	default:
 		b.again.Add(1)
 		b.unmark(e, mayAck)
-		*e = entry{marks: e.marks & (pushed | settled | lives | mayRemove | vanishing | keyed), arrived: e.arrived, first: e.first, expires: e.expires}
+		*e = entry{marks: e.marks & (pushed | settled | lives | mayRemove | vanishing | keyed | mortal), arrived: e.arrived, first: e.first, expires: e.expires}
 	}
 	e.id = sum
 	if e.life() == 0 && e.first == 0 {

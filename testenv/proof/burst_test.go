@@ -94,7 +94,7 @@ func (b *burster) encode(r *pending, padding func() int) *nats.Msg {
 	case proof.Push:
 		return b.encodePush(r, padding)
 	case proof.Nak:
-		ack := subjects.Ack{Kind: subjects.AckNak, Delay: time.Duration(op.Delay), HasDelay: true, Snooze: op.Snooze}
+		ack := subjects.Ack{Kind: subjects.AckNak, Delay: time.Duration(op.Delay), HasDelay: !op.Backoff, Snooze: op.Snooze}
 		return &nats.Msg{Subject: r.token, Data: ack.Encode()}
 	case proof.Extend:
 		return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckProgress}.Encode()}

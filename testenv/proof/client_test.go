@@ -254,18 +254,23 @@ const (
 
 // await waits until the system answers again.
 func (c *caller) await() {
+	c.insist("the system does not come back", func(ctx context.Context) error {
+		_, err := c.client.PriorityQueue("probe").Len(ctx)
+		return err
+	})
+}
+
+// insist makes a request until it succeeds.
+func (c *caller) insist(what string, do func(ctx context.Context) error) {
 	again := time.NewTicker(awaitAgain)
 	defer again.Stop()
 	for begin := time.Now(); ; <-again.C {
-		err := c.request(250*time.Millisecond, func(ctx context.Context) error {
-			_, err := c.client.PriorityQueue("probe").Len(ctx)
-			return err
-		})
+		err := c.request(250*time.Millisecond, do)
 		if err == nil {
 			return
 		}
 		if time.Since(begin) > patience {
-			c.t.Errorf("the system does not come back: %v", err)
+			c.t.Errorf("%s: %v", what, err)
 			return
 		}
 	}

@@ -140,7 +140,11 @@ func (b *bank) counted(ctx context.Context, db kv.Database, now time.Time) (n [2
 		results, _, err := k.ReadDue(ctx, db, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}}, now)
 		must(b.t, errors.Join(err, results[0].Err))
 		info := results[0].Info
-		n[0] += info.Ready + info.Leased + info.Delayed
+		items := info.Ready + info.Leased + info.Delayed
+		if slices.Contains(b.limited, name) && items > maxItems {
+			b.t.Errorf("queue %s has %d items, and a limit of %d\nmake a similar run: %s", name, items, maxItems, b.again())
+		}
+		n[0] += items
 	}
 	for _, list := range []func(after string) (fdbpq.QueuePage, error){
 		func(after string) (fdbpq.QueuePage, error) { return k.ListPriorityQueues(ctx, db, after, 5, now) },

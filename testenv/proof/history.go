@@ -152,6 +152,8 @@ type Operation struct {
 	// Delay is that of Push and Nak, Snooze that of Nak.
 	Delay  int64 `json:"delay,omitempty"`
 	Snooze bool  `json:"snooze,omitempty"`
+	// Backoff says that a Nak names no delay; Delay is what the settings of the queue say.
+	Backoff bool `json:"backoff,omitempty"`
 	// TTL is after how long the item of a Push expires; 0 is never.
 	TTL int64 `json:"ttl,omitempty"`
 	// Unique is the unique key of a Push, or that of the item of a pop without a Batch.

@@ -26,6 +26,7 @@ func (b *Books) checkFree(e *entry, got int32, value string, op *Operation) {
 
 func (b *Books) lease(e *entry, op *Operation, item Item) {
 	fence, got := uint16(item.Fence), millis(op.Return)
+	b.checkMortal(e, op, item)
 	newer := fence > e.fence
 	switch {
 	case e.marks&popped != 0 && millis(op.Call) > e.got:
@@ -43,7 +44,8 @@ func (b *Books) lease(e *entry, op *Operation, item Item) {
 	if !newer {
 		return
 	}
-	e.fence, e.deliveries, e.until = fence, uint16(item.Deliveries), millis(item.Until)
+	e.fence, e.deliveries = fence, uint16(item.Deliveries)
+	e.until = e.backAfter(millis(item.Until))
 	b.unmark(e, mayAck|mayNak|naked|snoozed)
 	if e.marks&dead == 0 {
 		b.unmark(e, mayBury)
@@ -98,8 +100,9 @@ func (b *Books) use(op *Operation, i Intent) {
 			if op.Snooze {
 				e.marks |= snoozed
 			}
+			b.diedOfNak(e, op)
 		}
 	case newest: // extended
-		e.until = millis(op.Until)
+		e.until = e.backAfter(millis(op.Until))
 	}
 }

@@ -22,6 +22,7 @@ type afterlife struct {
 	letters atomic.Int64 // items that clients saw in dead-letter queues
 	backs   atomic.Int64 // and in the queues to which they were redriven
 	fences  atomic.Int64 // of no known lease
+	early   atomic.Int64 // deliveries that nobody knows, of items that died alone
 }
 
 func isDead(queue string) bool { return strings.HasSuffix(queue, "-dead") }
@@ -76,7 +77,7 @@ func (b *Books) arrive(e *entry, queue, id, value string, at int32) {
 	}
 	mark := dead
 	switch {
-	case e.marks&lives == 0:
+	case e.marks&lives == 0 && !b.diedAlone(e, value, at):
 		b.problem("given up by nobody: %q, in %s", value, queue)
 		fallthrough
 	case life == 1:

@@ -16,7 +16,7 @@ func (w *teller) pushAll() {
 	requests := make([]pending, 1+random.IntN(maxBurst))
 	for i := range requests {
 		op := &requests[i].op
-		op.Kind, op.Queue = proof.Push, w.someQueue(5, 5, 5, 0)
+		op.Kind, op.Queue = proof.Push, w.someQueue(share{5, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{5, w.mortal}, share{5, w.limited})
 		unique := slices.Contains(w.unique, op.Queue)
 		if unique {
 			op.Unique = strconv.Itoa(random.IntN(uniqueKeys))
@@ -62,7 +62,7 @@ func (w *teller) useAll() {
 		r := pending{op: w.use(g), token: g.AckSubject()}
 		if !tooLate && random.IntN(2) == 0 {
 			r.silent = true
-			r.op.Kind, r.op.Delay, r.op.Snooze = proof.Ack, 0, false
+			r.op.Kind, r.op.Delay, r.op.Snooze, r.op.Backoff = proof.Ack, 0, false, false
 		}
 		if takes(r.op.Kind) { // gets more than an answer
 			r.op.Kind = proof.Ack
@@ -106,18 +106,21 @@ func (w *teller) burst(requests []pending) {
 	}
 }
 
-// someQueue returns a queue: a scarce one, and so on, with the given percentages.
-func (w *teller) someQueue(scarce, unique, purged, dead int) string {
+// share is how many percent of the requests are for some of the queues.
+type share struct {
+	percent int
+	queues  []string
+}
+
+// someQueue returns a queue: one of the shares, or a full one.
+func (w *teller) someQueue(shares ...share) string {
 	random, from := w.workload.random, w.full
-	switch x := random.IntN(100); {
-	case x < scarce:
-		from = w.scarce
-	case x < scarce+unique:
-		from = w.unique
-	case x < scarce+unique+purged:
-		from = w.purged
-	case x < scarce+unique+purged+dead:
-		from = w.dead
+	x := random.IntN(100)
+	for _, s := range shares {
+		if x -= s.percent; x < 0 {
+			from = s.queues
+			break
+		}
 	}
 	return from[random.IntN(len(from))]
 }
@@ -128,15 +131,18 @@ func (w *teller) use(g *grip) proof.Operation {
 	if !strings.HasSuffix(g.queue, "-dead") && w.workload.random.IntN(12) == 0 && !w.books.IsBack(op.Value) {
 		op.Kind, op.Delay, op.Snooze = proof.Term, 0, false
 	}
+	if proof.IsMortal(op.Queue) && op.Kind == proof.Nak && !op.Snooze && op.Delay == 0 {
+		op.Backoff, op.Delay = true, int64(proof.BackoffAfter(g.item.Deliveries))
+	}
 	return op
 }
 
 // take returns a pop or a lease.
 func (w *teller) take(pop bool) (op proof.Operation) {
 	random := w.workload.random
-	op.Queue = w.someQueue(15, 5, 5, 15)
+	op.Queue = w.someQueue(share{15, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{15, w.dead}, share{10, w.mortal}, share{3, w.limited})
 	few := !slices.Contains(w.full, op.Queue)
-	if pop {
+	if pop && !slices.Contains(w.limited, op.Queue) { // an item that comes back after a pop is not refused
 		op.Kind = []proof.Kind{proof.PopMin, proof.PopMax}[random.IntN(2)]
 	} else {
 		op.Kind = []proof.Kind{proof.LeaseMin, proof.LeaseMax}[random.IntN(2)]

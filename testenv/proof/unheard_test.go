@@ -50,8 +50,8 @@ type unheard struct {
 // toNobody sends a request without a receiver.
 func (w *teller) toNobody() {
 	op := w.take(w.workload.random.IntN(4) > 0)
-	if slices.Contains(w.unique, op.Queue) {
-		return // another item may get the key meanwhile
+	if slices.Contains(w.unique, op.Queue) || slices.Contains(w.mortal, op.Queue) {
+		return // another item may get the key meanwhile, and an item may die
 	}
 	count, ok := w.calm.now()
 	w.sendToNobody(&op)

@@ -1,0 +1,93 @@
+package proof
+
+import (
+	"strings"
+	"time"
+)
+
+// In queues whose names begin with d- or fifo-d- items are given up after MaxDeliver deliveries, and come back after
+// Backoff: whoever runs the operations has to configure the queues so. Nobody is told when the last lease of an
+// item runs out. So it may be in the dead-letter queue then, if its lease was over, and if clients know of its deliveries,
+// or of operations without an answer that can have been the others.
+
+// MaxDeliver is the max_deliver of such a queue.
+const MaxDeliver = 3
+
+// backoffs are after the first and the second delivery.
+var backoffs = []time.Duration{20 * time.Millisecond, 60 * time.Millisecond}
+
+// Backoff returns the setting backoff of such a queue.
+func Backoff() []time.Duration { return append([]time.Duration{}, backoffs...) }
+
+// IsMortal reports whether the queue is such a queue, and not its dead-letter queue.
+func IsMortal(queue string) bool {
+	return strings.HasPrefix(strings.TrimPrefix(queue, "fifo-"), "d-") && !isDead(queue)
+}
+
+// BackoffAfter returns how long an item of such a queue stays back after that delivery.
+func BackoffAfter(deliveries int64) time.Duration {
+	return backoffs[min(max(deliveries, 1), int64(len(backoffs)))-1]
+}
+
+// isMortal reports whether the account is one in such a queue.
+func (e *entry) isMortal() bool { return e.marks&mortal != 0 && e.life() == 0 }
+
+// counted returns the deliveries after the newest operation that is known to count.
+func (e *entry) counted() int {
+	if e.marks&snoozed != 0 {
+		return int(e.deliveries) - 1
+	}
+	return int(e.deliveries)
+}
+
+// backAfter returns when the item is back if its newest lease, which ends then, runs out, in milliseconds.
+func (e *entry) backAfter(until int32) int32 {
+	if !e.isMortal() || e.deliveries >= MaxDeliver {
+		return until
+	}
+	return until + int32(BackoffAfter(int64(e.deliveries)).Milliseconds())
+}
+
+// checkMortal checks a delivery.
+func (b *Books) checkMortal(e *entry, op *Operation, item Item) {
+	if e.isMortal() && item.Deliveries > MaxDeliver {
+		b.problem("delivered too often: %q, for the %dth time, by %s", item.Value, item.Deliveries, describe(op))
+	}
+}
+
+// diedOfNak records that a negative acknowledgement was that of the last delivery.
+func (b *Books) diedOfNak(e *entry, op *Operation) {
+	if e.isMortal() && !op.Snooze && e.deliveries >= MaxDeliver {
+		e.marks |= buried
+	}
+}
+
+// mayDeliver records n deliveries that no client knows, and that may have been made.
+func (b *Books) mayDeliver(op *Operation, n int64) {
+	b.fences.Add(n)
+	if IsMortal(op.Queue) {
+		b.mortalFences.Add(n)
+	}
+}
+
+// checkDeaths compares the items that died too early with the deliveries that nobody knows.
+func (b *Books) checkDeaths() {
+	if early, may := b.graves.early.Load(), b.mortalFences.Load(); early > may {
+		b.problem("died too early: %d deliveries of dead letters are not known, and only %d operations can have been some", early, may)
+	}
+}
+
+// diedAlone takes an item that is in the dead-letter queue at a time, or in the end if that is 0, though no operation is
+// known that gave it up. It reports whether it can be there.
+func (b *Books) diedAlone(e *entry, value string, at int32) bool {
+	if !e.isMortal() {
+		return false
+	}
+	if at > 0 && e.fence > 0 && e.marks&(naked|mayNak) == 0 && at < e.until-b.tolerance {
+		b.problem("dead too early: %q, seen at %d ms, and leased until %d ms", value, at, e.until)
+	}
+	unknown := int64(max(0, MaxDeliver-e.counted()))
+	b.graves.fences.Add(unknown)
+	b.graves.early.Add(unknown)
+	return true
+}

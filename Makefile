@@ -14,7 +14,7 @@ VERSION    :=
 LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race check fmt fmt-check vet staticcheck bench bench-contention prove soak account fuzz clean
+.PHONY: help run build test race check fmt fmt-check vet staticcheck bench bench-contention prove soak account work-soak fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -75,6 +75,9 @@ OPS := 100000
 account: ## keep accounts of each item: OPS=100000 operations on each system of STORE=embedded, mem or fdb, at most for DURATION
 	go test $(TAG_FLAGS) -count=1 -v -timeout 0 -run '^TestAccounts$$/^$(or $(STORE),embedded)' ./testenv/proof -ops $(OPS) \
 		$(if $(filter command line,$(origin DURATION)),-duration $(DURATION)) $(if $(SEED),-seed $(SEED))
+
+work-soak: ## have producers push and Workers do jobs for DURATION=10m while bridges and NATS servers are killed; SYSTEMS=embedded or fdb
+	go test $(TAG_FLAGS) -count=1 -v -timeout 0 -run '^TestWork$$/($(SYSTEMS))' ./testenv/proof -duration $(DURATION) $(if $(SEED),-seed $(SEED))
 
 FUZZTIME := 30s
 fuzz: ## run each fuzz test for FUZZTIME=30s; what they find is kept as a case under testdata/fuzz

@@ -17,6 +17,12 @@
 //
 // A [Worker] does all of that: it leases, extends, acknowledges and waits.
 //
+// # Many items
+//
+// PushBatch adds up to 4,096 items in one transaction, all or none. PushMany adds any number of them, in several
+// batches, and says what became of each. A [Producer] pushes items as they come, without waiting for each, and with a bound
+// on how many are under way.
+//
 // # Timeouts
 //
 // Every call waits for its reply, until its context ends. If the context has no
@@ -130,6 +136,9 @@ func (q *queue) subject(verb subjects.Verb) (string, error) {
 func (c *Client) request(ctx context.Context, m *nats.Msg, writes bool) (*nats.Msg, error) {
 	if ctx.Err() != nil { // nothing was sent
 		return nil, endOf(ctx)
+	}
+	if c.nc.IsClosed() { // once it is sent, that would be an unknown outcome
+		return nil, fmt.Errorf("cannot send a request on %s: %w", m.Subject, nats.ErrConnectionClosed)
 	}
 	ctx, cancel := c.bound(ctx)
 	defer cancel()

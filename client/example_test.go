@@ -15,7 +15,7 @@ import (
 )
 
 func Example() {
-	nc, err := nats.Connect(nats.DefaultURL)
+	nc, err := nats.Connect(url)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -31,38 +31,62 @@ func Example() {
 		log.Fatal(err)
 	}
 	fmt.Printf("%s (priority %d)\n", item.Value, item.Priority)
+	// Output: write the report (priority 5)
 }
 
-// A worker: each job is leased for a minute. If the worker dies, somebody else gets the job.
+// Each job is leased for a minute. If this program dies, somebody else gets the job. A Worker does the same with less
+// code.
 func ExampleDelivery() {
-	nc, err := nats.Connect(nats.DefaultURL)
+	nc, err := nats.Connect(url)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer nc.Close()
 	ctx := context.Background()
 
-	jobs := client.New(nc).PriorityQueue("jobs")
-	job, err := jobs.LeaseMin(ctx, client.AckWait(time.Minute))
+	jobs := client.New(nc).PriorityQueue("leased-jobs")
+	if _, err := jobs.PushBatch(ctx, []client.PushItem{job("write the report"), job("file it")}); err != nil {
+		log.Fatal(err)
+	}
+	d, err := jobs.LeaseMin(ctx, client.AckWait(time.Minute))
 	for err == nil {
-		if work(job.Value) == nil {
-			job, err = job.Next(ctx) // done with this one
+		if work(d.Value) == nil {
+			d, err = d.Next(ctx) // done with this one
 			continue
 		}
-		if err = job.Nak(ctx, 10*time.Second); err == nil { // again in ten seconds
-			job, err = jobs.LeaseMin(ctx, client.AckWait(time.Minute))
+		if err = d.Nak(ctx, 10*time.Second); err == nil { // again in ten seconds
+			d, err = jobs.LeaseMin(ctx, client.AckWait(time.Minute))
 		}
 	}
 	if !errors.Is(err, client.ErrEmpty) {
 		log.Fatal(err)
 	}
+	// Output:
+	// write the report: done
+	// file it: done
 }
 
-func work([]byte) error { return nil }
+func job(value string) client.PushItem {
+	return client.PushItem{Message: client.Message{Value: []byte(value)}}
+}
 
-// A worker that does four jobs at a time. On SIGINT it finishes those and begins no others.
+// work does a job.
+func work(value []byte) error {
+	switch string(value) {
+	case "call back":
+		return errBusy
+	case "square the circle":
+		return errNonsense
+	}
+	fmt.Printf("%s: done\n", value)
+	return nil
+}
+
+var errBusy, errNonsense = errors.New("busy"), errors.New("nonsense")
+
+// On SIGINT the worker finishes the jobs under way, and begins no others.
 func ExampleWorker() {
-	nc, err := nats.Connect(nats.DefaultURL, nats.MaxReconnects(-1))
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -70,7 +94,7 @@ func ExampleWorker() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
-	jobs := client.New(nc).PriorityQueue("jobs")
+	jobs := client.New(nc).PriorityQueue("workers-jobs")
 	worker := jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
 		switch err := work(job.Value); {
 		case errors.Is(err, errBusy):
@@ -80,23 +104,74 @@ func ExampleWorker() {
 		default:
 			return err // nil: done. Otherwise again, as the queue's backoff says
 		}
-	}, client.WorkerOptions{Concurrency: 4})
+	}, client.WorkerOptions{Middleware: []func(client.Work) client.Work{untilHome(stop)}})
+
+	_, err = jobs.PushBatch(ctx, []client.PushItem{
+		job("write the report"), job("call back"), job("square the circle"), job("go home"),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
 	if err := worker.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
+	// Output:
+	// write the report: done
+	// go home: done
 }
 
-var errBusy, errNonsense = errors.New("busy"), errors.New("nonsense")
+// untilHome stops the worker of the example.
+func untilHome(stop func()) func(client.Work) client.Work {
+	return func(work client.Work) client.Work {
+		return func(ctx context.Context, job *client.Job) error {
+			if string(job.Value) == "go home" {
+				stop()
+			}
+			return work(ctx, job)
+		}
+	}
+}
+
+// Middleware sees each job, and what became of it.
+func ExampleWorkerOptions_middleware() {
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+	ctx, stop := context.WithCancel(context.Background())
+
+	count := func(work client.Work) client.Work {
+		return func(ctx context.Context, job *client.Job) error {
+			err := work(ctx, job)
+			fmt.Printf("%s, delivery %d: %v\n", job.Value, job.Deliveries, err)
+			return err
+		}
+	}
+	mail := client.New(nc).Queue("counted-mail")
+	worker := mail.NewWorker(func(_ context.Context, job *client.Job) error {
+		stop()
+		return nil
+	}, client.WorkerOptions{Middleware: []func(client.Work) client.Work{count}})
+
+	if _, err := mail.Enqueue(ctx, []byte("hello")); err != nil {
+		log.Fatal(err)
+	}
+	if err := worker.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output: hello, delivery 1: <nil>
+}
 
 // Many items in one request: all of them are in the queue afterwards, or none.
 func ExamplePriorityQueue_PushBatch() {
-	nc, err := nats.Connect(nats.DefaultURL)
+	nc, err := nats.Connect(url)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer nc.Close()
 
-	jobs := client.New(nc).PriorityQueue("jobs")
+	jobs := client.New(nc).PriorityQueue("batch-jobs")
 	ids, err := jobs.PushBatch(context.Background(), []client.PushItem{
 		{Priority: 5, Message: client.Message{Value: []byte("write the report")}},
 		{Priority: 1, Message: client.Message{Value: []byte("put out the fire")}},
@@ -105,4 +180,87 @@ func ExamplePriorityQueue_PushBatch() {
 		log.Fatal(err)
 	}
 	fmt.Println(len(ids), "jobs pushed")
+	// Output: 2 jobs pushed
+}
+
+// More items than fit into one batch. With message ids, what failed can be pushed again, even if nobody knows
+// whether it is in the queue.
+func ExamplePriorityQueue_PushMany() {
+	nc, err := nats.Connect(url)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+	ctx := context.Background()
+
+	jobs := client.New(nc).PriorityQueue("many-jobs")
+	var items []client.PushItem
+	for i := range 10_000 {
+		m := client.Message{Value: fmt.Appendf(nil, "job %d", i)}
+		items = append(items, client.PushItem{Priority: 5, Message: m.With(client.MsgID(fmt.Sprint("job-", i)))})
+	}
+	for attempt := 0; len(items) > 0; attempt++ {
+		results, err := jobs.PushMany(ctx, items)
+		if err != nil && (attempt == 10 || errors.Is(err, client.ErrBadRequest)) {
+			log.Fatal(err) // its text has how many are in the queue
+		}
+		for len(results) > 0 && results[0].Err == nil { // the first are
+			items, results = items[1:], results[1:]
+		}
+	}
+	n, err := jobs.Len(ctx)
+	fmt.Println(n, err)
+	// Output: 10000 <nil>
+}
+
+// Items are pushed as they come, without waiting for each.
+func ExampleProducer() {
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+	ctx := context.Background()
+
+	jobs := client.New(nc).PriorityQueue("async-jobs")
+	producer := jobs.NewProducer(client.ProducerOptions{
+		MaxItems: 1000, // then PushAsync waits
+		Done: func(push *client.PushFuture) {
+			if _, err := push.Wait(ctx); err != nil {
+				log.Printf("%s: %v", push.Value(), err)
+			}
+		},
+	})
+	for i := range 5000 {
+		m := client.Message{Value: fmt.Appendf(nil, "job %d", i)}
+		if _, err := producer.PushAsync(ctx, 5, m, client.MsgID(fmt.Sprint("job-", i))); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := producer.Close(ctx); err != nil {
+		log.Fatal(err)
+	}
+	n, err := jobs.Len(ctx)
+	fmt.Println(n, err)
+	// Output: 5000 <nil>
+}
+
+// A future has the acknowledgement.
+func ExamplePushFuture() {
+	nc, err := nats.Connect(url)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+	ctx := context.Background()
+
+	producer := client.New(nc).Queue("async-mail").NewProducer(client.ProducerOptions{})
+	push, err := producer.PushAsync(ctx, 0, client.Message{Value: []byte("hello")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Do something else meanwhile.
+	ack, err := push.Wait(ctx)
+	fmt.Println(ack.Queue, err)
+	// Output: async-mail <nil>
 }

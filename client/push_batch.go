@@ -59,15 +59,19 @@ func (q *queue) pushBatch(ctx context.Context, verb subjects.Verb, n int, item f
 	if n > subjects.MaxFrames { // the bridge would say so too, after it has received them
 		return nil, nil, &Error{Code: subjects.CodeTooLarge, Text: fmt.Sprintf("a batch of %d items: want at most %d", n, subjects.MaxFrames)}
 	}
-	var payload, headers []byte
+	var payload []byte
 	for i := range n {
-		priority, m := item(i)
 		var err error
-		if headers, err = appendHeaders(headers[:0], m.Headers, verb); err != nil {
+		priority, m := item(i)
+		if payload, err = appendFrame(payload, verb, priority, m); err != nil {
 			return nil, nil, &Error{Code: subjects.CodeBadRequest, Text: fmt.Sprintf("item %d: %v", i, err)}
 		}
-		payload = subjects.AppendFrame(payload, subjects.Frame{Priority: priority, Headers: headers, Value: m.Value})
 	}
+	return q.pushFrames(ctx, verb, n, payload)
+}
+
+// pushFrames pushes n items, whose frames are the payload.
+func (q *queue) pushFrames(ctx context.Context, verb subjects.Verb, n int, payload []byte) (ids []string, duplicates []int, err error) {
 	reply, err := q.request(ctx, verb, nil, payload)
 	if err != nil {
 		return nil, nil, err
@@ -77,6 +81,15 @@ func (q *queue) pushBatch(ctx context.Context, verb subjects.Verb, n int, item f
 		return nil, nil, fmt.Errorf("%w: %w: %.64q", ErrUnknownOutcome, ErrBadReply, reply.Data)
 	}
 	return pushed.IDs, pushed.Duplicates, nil
+}
+
+// appendFrame appends the frame of an item.
+func appendFrame(b []byte, verb subjects.Verb, priority int64, m *Message) ([]byte, error) {
+	headers, err := appendHeaders(nil, m.Headers, verb)
+	if err != nil {
+		return b, err
+	}
+	return subjects.AppendFrame(b, subjects.Frame{Priority: priority, Headers: headers, Value: m.Value}), nil
 }
 
 // appendHeaders appends the headers of an item. Those of a priority queue leave the priority

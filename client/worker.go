@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -21,17 +24,23 @@ type Job struct {
 	Deliveries int64
 }
 
-// Work does a job. The job is acknowledged if it returns nil, and comes back as the queue's backoff
-// says, or becomes a dead letter, if it returns an error. [Snooze] and [Drop] return errors that
-// do something else. A panic is an error with its stack.
+// Work does a job. If it returns nil, the job is acknowledged. If it returns an error, that is a negative
+// acknowledgement: the job comes back as the queue's backoff says or, after the last delivery that max_deliver
+// allows, becomes a dead letter with the text of the error, cut at 1,024 bytes. [Snooze] and [Drop] return
+// errors that do something else; they may be wrapped. A panic is an error whose text has the stack, innermost
+// call first, and so is runtime.Goexit, without a stack.
 //
-// The context ends when the lease is lost, so that somebody else may do the job already, and when
-// [Worker.Stop] is called for the second time. Its cause says which.
+// The context ends when the lease is lost, or may be because it could not be extended in time, so that somebody
+// else may do the job already: its cause is [ErrLeaseLost]. It also ends when [Worker.Stop] is called for the second
+// time: then its cause is [ErrStopped]. The job belongs to the Work.
+//
+// A job may be done more than once, for instance if its acknowledgement does not arrive before the lease is over. If
+// that matters, have the Work note the ID of what it has done, which stays the same.
 type Work func(ctx context.Context, job *Job) error
 
-// Snooze returns an error for Work that gives the job back for that long, and does not count the
-// delivery.
-func Snooze(delay time.Duration) error { return &snoozed{delay} }
+// Snooze returns an error for Work that gives the job back for that long, up to ten years, and does not count
+// the delivery. 0 or less is at once.
+func Snooze(delay time.Duration) error { return &snoozed{max(delay, 0)} }
 
 type snoozed struct{ delay time.Duration }
 
@@ -47,18 +56,19 @@ func (d *dropped) Error() string { return "dropped: " + d.reason }
 
 // WorkerOptions are the options of a Worker. The zero value is ready to use.
 type WorkerOptions struct {
-	// Concurrency is the number of jobs that are done at the same time; 0 means 1.
+	// Concurrency is the number of jobs that are done at the same time, up to 100,000 together with Prefetch;
+	// 0 means 1.
 	Concurrency int
 
-	// Prefetch is how many jobs are leased before there is somebody to do them. That hides the
-	// time that requests take, but a more urgent job may be pushed meanwhile, or another
+	// Prefetch is how many jobs are leased beyond those that are being done: before there is somebody to do them, or
+	// while they are acknowledged. That hides the time that requests take, but a more urgent job may be pushed meanwhile, or another
 	// worker idle. 0, the default, keeps the order strict.
 	Prefetch int
 
 	// AckWait is the length of a lease, 100 ms to 12 h. The worker extends it whenever a third of
 	// it is over, so a job may take as long as it wants, and others get the job of a worker that
 	// has died after this time. 0 means as the settings of the
-	// queue say when Run begins.
+	// queue say when Run begins, or 30 s if they do not, or if this connection may not read them.
 	AckWait time.Duration
 
 	// Max takes the jobs from the other end of a priority queue.
@@ -74,6 +84,12 @@ type WorkerOptions struct {
 // Worker does the jobs of a queue. It leases them one after the other, waits while there is none,
 // and rides through restarts of bridges and NATS servers. Each job is done at least once, and by one
 // worker at a time as long as that extends its lease in time.
+//
+// The connection should reconnect indefinitely: nats.MaxReconnects(-1). Otherwise the NATS client closes
+// it after two minutes without a server, and Run returns.
+//
+// Without Prefetch, a worker that has work to do makes one request for each job: it acknowledges the one that is done and
+// leases the next.
 type Worker struct {
 	queue *queue
 	verb  subjects.Verb
@@ -112,22 +128,27 @@ func (q *Queue) NewWorker(work Work, o WorkerOptions) *Worker {
 }
 
 func newWorker(q *queue, verb subjects.Verb, work Work, o WorkerOptions) *Worker {
-	o.Concurrency = max(o.Concurrency, 1)
+	if o.Concurrency == 0 {
+		o.Concurrency = 1
+	}
 	w := &Worker{queue: q, verb: verb, o: o, work: work, log: o.Logger, waits: make(chan struct{}, 1)}
 	if w.log == nil {
 		w.log = slog.Default()
 	}
 	w.log = w.log.With("queue", q.name)
-	for i := range o.Middleware {
-		w.work = o.Middleware[len(o.Middleware)-1-i](w.work)
+	for _, wrap := range slices.Backward(o.Middleware) {
+		if work != nil {
+			w.work = wrap(w.work)
+		}
 	}
 	w.stopping, w.stop = context.WithCancel(context.Background())
 	w.killed, w.kill = context.WithCancelCause(context.Background())
 	return w
 }
 
-// Stop lets Run return once the jobs under way are done. The second call cancels their contexts; those
-// that then return an error are given back, and the delivery does not count.
+// Stop lets Run return once the jobs under way are done, and does not wait. The second call cancels their
+// contexts; those that then return an error are given back, and the delivery does not count. While there is nothing to
+// do, Run takes up to two seconds to return after the first call. If Run has not begun, it returns at once.
 func (w *Worker) Stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,7 +162,8 @@ func (w *Worker) Stop() {
 // of the jobs have the values of ctx. A worker runs once.
 //
 // Run returns nil then. Otherwise the error says why there is no point in going on: [ErrBadRequest], for
-// the name of the queue or an option. Everything else it tries again.
+// the name of the queue or an option; or nats.ErrConnectionClosed or nats.ErrConnectionDraining. Everything else it
+// tries again, and logs.
 func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Lock()
 	again := w.running
@@ -150,9 +172,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	if again {
 		return errors.New("this worker has run before")
 	}
-	if w.o.Prefetch < 0 || w.o.Concurrency+w.o.Prefetch > maxHeldJobs {
+	if w.o.Prefetch < 0 || w.o.Concurrency < 0 || w.o.Concurrency+w.o.Prefetch > maxHeldJobs {
 		return &Error{Code: subjects.CodeBadRequest, Text: fmt.Sprintf(
 			"concurrency %d and prefetch %d: want 0 or more, and at most %d together", w.o.Concurrency, w.o.Prefetch, maxHeldJobs)}
+	}
+	if w.work == nil {
+		return &Error{Code: subjects.CodeBadRequest, Text: "a worker without Work: want a function"}
 	}
 	defer context.AfterFunc(ctx, w.stop)()
 	if err := w.findAckWait(); err != nil {
@@ -182,21 +207,42 @@ func (w *Worker) findAckWait() error {
 		return nil
 	}
 	w.o.AckWait = defaultAckWait
-	for pause := new(pause); w.stopping.Err() == nil; pause.take(w.stopping) {
-		settings, err := w.queue.config(w.stopping, nil)
+	unanswered := 0
+	for p := new(pause); w.stopping.Err() == nil; p.take(w.stopping) {
+		ctx, cancel := context.WithTimeout(w.stopping, w.patience())
+		settings, err := w.queue.config(ctx, nil)
+		cancel()
 		switch {
 		case err == nil && settings.AckWait != nil:
 			w.o.AckWait = *settings.AckWait
 			return nil
 		case err == nil:
 			return nil
-		case errors.Is(err, ErrBadRequest):
+		case hopeless(err):
 			return err
-		case w.stopping.Err() == nil:
-			w.log.Warn("cannot read the settings of the queue", "error", err)
+		case w.stopping.Err() != nil:
+			return nil
+		}
+		w.log.Warn("cannot read the settings of the queue", "error", err)
+		if errors.Is(err, context.DeadlineExceeded) && w.queue.client.nc.IsConnected() {
+			unanswered++
+		}
+		if unanswered == 2 { // NATS says nothing to those who may not ask
+			w.log.Warn("takes the default length of leases, since the settings of the queue cannot be read: is it allowed to?", "ack_wait", w.o.AckWait)
+			return nil
 		}
 	}
 	return nil
+}
+
+// hopeless reports whether trying again cannot help.
+func hopeless(err error) bool {
+	for _, end := range []error{ErrBadRequest, nats.ErrConnectionClosed, nats.ErrConnectionDraining, nats.ErrInvalidConnection} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
 }
 
 const (
@@ -205,8 +251,9 @@ const (
 	// idleWait is how long a request waits for a job, and so how long Stop can take when there is
 	// none: a request that is given up would still get a job, and keep it for AckWait.
 	idleWait = 2 * time.Second
-	// idleHeartbeat is how often the bridge confirms that.
-	idleHeartbeat = time.Second / 2
+	// idleHeartbeat is how often the bridge confirms that. A worker that hears nothing for twice that long gives the
+	// request up, so it must not be too short for a busy machine.
+	idleHeartbeat = time.Second
 )
 
 // runStrictly does one job after the other. It acknowledges a job and leases the next in one request.
@@ -218,18 +265,18 @@ func (w *Worker) runStrictly() {
 			if len(list) == 0 {
 				return
 			}
-			l = w.begin(list[0])
+			l = list[0]
 		}
 		if w.stopping.Err() != nil {
 			w.giveBack(l)
 			return
 		}
-		l = w.do(l, true)
+		l = w.finish(l, w.call(l), true)
 	}
 }
 
 // lease leases up to n jobs, and waits for the first. It returns none if the worker stops.
-func (w *Worker) lease(n int) []*Delivery {
+func (w *Worker) lease(n int) []*lease {
 	var p pause
 	for w.stopping.Err() == nil {
 		list, err := w.leaseNow(n)
@@ -238,7 +285,7 @@ func (w *Worker) lease(n int) []*Delivery {
 			return list
 		case errors.Is(err, ErrEmpty):
 			p = pause{}
-		case errors.Is(err, ErrBadRequest):
+		case hopeless(err):
 			w.fail(err)
 		case w.killed.Err() == nil:
 			w.log.Warn("cannot lease a job", "error", err)
@@ -249,7 +296,7 @@ func (w *Worker) lease(n int) []*Delivery {
 }
 
 // leaseNow leases up to n jobs of those that are there, or waits for one.
-func (w *Worker) leaseNow(n int) ([]*Delivery, error) {
+func (w *Worker) leaseNow(n int) ([]*lease, error) {
 	select {
 	case w.waits <- struct{}{}:
 		defer func() { <-w.waits }()
@@ -258,16 +305,29 @@ func (w *Worker) leaseNow(n int) ([]*Delivery, error) {
 	}
 	wait := AckWait(w.o.AckWait)
 	if n > 1 {
+		sent := time.Now()
 		list, err := w.queue.leases(w.killed, w.verb, min(n, subjects.MaxPopBatch), []LeaseOption{wait})
-		if !errors.Is(err, ErrEmpty) {
-			return list, err
+		if len(list) > 0 {
+			var begun []*lease
+			for _, d := range list {
+				begun = append(begun, w.begin(d, sent))
+			}
+			return begun, err
+		}
+		if !errors.Is(err, ErrEmpty) && !errors.Is(err, ErrOverloaded) { // the second at max_leased: wait for that, too
+			return nil, err
 		}
 	}
+	sent := time.Now()
 	d, err := w.queue.lease(w.killed, w.verb, []LeaseOption{wait, Expires(idleWait), IdleHeartbeat(idleHeartbeat)})
 	if err != nil {
 		return nil, err
 	}
-	return []*Delivery{d}, nil
+	began := time.Now()
+	if latest := sent.Add(idleWait); began.After(latest) { // this process was suspended, or the reply was
+		began = latest
+	}
+	return []*lease{w.begin(d, began)}, nil
 }
 
 // fail ends the worker because of an error that will not go away.
@@ -297,8 +357,8 @@ func (w *Worker) runPrefetched(all *sync.WaitGroup) {
 				room <- struct{}{} // nobody else adds any
 			}
 			list := w.lease(n)
-			for _, d := range list {
-				leased <- w.begin(d)
+			for _, l := range list {
+				leased <- l
 			}
 			for range n - len(list) {
 				<-room
@@ -308,12 +368,16 @@ func (w *Worker) runPrefetched(all *sync.WaitGroup) {
 	for range w.o.Concurrency {
 		all.Go(func() {
 			for l := range leased {
-				if w.stopping.Err() != nil {
+				if w.stopping.Err() != nil || l.ctx.Err() != nil { // or it has waited for too long
 					w.giveBack(l)
-				} else {
-					w.do(l, false)
+					<-room
+					continue
 				}
-				<-room
+				err := w.call(l)
+				all.Go(func() { // while the next one is done
+					w.finish(l, err, false)
+					<-room
+				})
 			}
 		})
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
+	"path"
+	"runtime"
+	"strings"
 	"time"
 )
 
@@ -13,18 +15,21 @@ type lease struct {
 	*Delivery
 	ctx    context.Context // of the job
 	cancel context.CancelCauseFunc
-	kept   chan struct{} // closed when nobody extends it any more
+	done   context.CancelFunc // nobody has to extend it any more
+	kept   chan struct{}      // closed when nobody extends it any more
 }
 
-// begin keeps a leased job, from now on.
-func (w *Worker) begin(d *Delivery) *lease {
+// begin keeps a leased job, from now on. The lease began at that time or later.
+func (w *Worker) begin(d *Delivery, began time.Time) *lease {
 	l := &lease{Delivery: d, kept: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancelCause(w.jobs)
+	extending, done := context.WithCancel(context.Background())
+	l.done = done
 	unlink := context.AfterFunc(w.killed, func() { l.cancel(context.Cause(w.killed)) })
 	go func() {
 		defer close(l.kept)
 		defer unlink()
-		w.keep(l)
+		w.keep(extending, l, began)
 	}()
 	return l
 }
@@ -34,43 +39,45 @@ var errDone = errors.New("the job is done")
 
 // release stops extending the lease, and reports whether it is known to be lost.
 func (l *lease) release() (lost bool) {
-	l.cancel(errDone)
+	l.done()
 	<-l.kept
-	return errors.Is(context.Cause(l.ctx), ErrLeaseLost) && !errors.Is(context.Cause(l.ctx), errNotExtended)
+	cause := context.Cause(l.ctx)
+	l.cancel(errDone)
+	return errors.Is(cause, ErrLeaseLost) && !errors.Is(cause, errNotExtended)
 }
 
 // errNotExtended says that nobody knows whether the lease is lost.
 var errNotExtended = errors.New("it could not be extended in time")
 
-// keep extends a lease until its context ends. It ends the context when the lease is lost.
-func (w *Worker) keep(l *lease) {
+// keep extends a lease until ctx ends. It ends the context of the job when the lease is lost, or may be.
+func (w *Worker) keep(ctx context.Context, l *lease, began time.Time) {
 	every := w.o.AckWait / 3
-	until := time.Now().Add(w.o.AckWait)
-	timer := time.NewTimer(every)
+	until := began.Add(w.o.AckWait)
+	timer := time.NewTimer(time.Until(began.Add(every)))
 	defer timer.Stop()
 	for {
 		select {
-		case <-l.ctx.Done():
+		case <-ctx.Done():
 			return
 		case <-timer.C:
 		}
 		sent := time.Now()
-		ctx, cancel := context.WithTimeout(l.ctx, max(every, firstPause))
-		_, err := l.Extend(ctx)
+		attempt, cancel := context.WithTimeout(ctx, max(min(every, time.Until(until)), firstPause))
+		_, err := l.Extend(attempt)
 		cancel()
 		switch {
 		case err == nil:
 			until = sent.Add(w.o.AckWait)
 			timer.Reset(time.Until(sent.Add(every)))
-		case l.ctx.Err() != nil:
+		case ctx.Err() != nil:
 			return
 		case errors.Is(err, ErrLeaseLost):
-			w.log.Warn("lost the lease of a job that is being done", "id", l.ID)
 			l.cancel(ErrLeaseLost)
+			w.log.Warn("lost the lease of a job that is being done", "id", l.ID)
 			return
 		case !time.Now().Before(until):
-			w.log.Warn("cannot extend the lease of a job that is being done", "id", l.ID, "error", err)
 			l.cancel(fmt.Errorf("%w: %w: %w", ErrLeaseLost, errNotExtended, err))
+			w.log.Warn("cannot extend the lease of a job that is being done", "id", l.ID, "error", err)
 			return
 		default:
 			timer.Reset(min(every/10, time.Second))
@@ -78,10 +85,9 @@ func (w *Worker) keep(l *lease) {
 	}
 }
 
-// do does a job and settles it. With next, it may return another one.
-func (w *Worker) do(l *lease, next bool) *lease {
-	err := w.call(l)
-	killed := context.Cause(l.ctx) == ErrStopped
+// finish settles a job whose Work has returned err. With next, it may return another one.
+func (w *Worker) finish(l *lease, err error, next bool) *lease {
+	killed := errors.Is(context.Cause(l.ctx), ErrStopped)
 	lost := l.release()
 	log := w.log.With("id", l.ID)
 	var snooze *snoozed
@@ -89,66 +95,108 @@ func (w *Worker) do(l *lease, next bool) *lease {
 	switch {
 	case lost:
 		log.Warn("the lease of a job was lost before it was done: somebody else does it", "error", err)
-		return nil
 	case err == nil && next && w.stopping.Err() == nil:
 		return w.next(l)
 	case err == nil:
-		w.settle(l, l.Ack)
+		w.settle(l, false, l.Ack)
 	case errors.As(err, &snooze):
-		w.settle(l, func(ctx context.Context) error { return l.Snooze(ctx, snooze.delay) })
+		w.settle(l, false, func(ctx context.Context) error { return l.Snooze(ctx, snooze.delay) })
 	case errors.As(err, &drop):
 		log.Warn("dropped a job", "reason", drop.reason)
-		w.settle(l, func(ctx context.Context) error { return l.Term(ctx, drop.reason) })
+		w.settle(l, false, func(ctx context.Context) error { return l.Term(ctx, drop.reason) })
 	case killed:
 		w.giveBack(l)
 	default:
 		log.Warn("a job failed", "deliveries", l.Deliveries, "error", err)
-		w.settle(l, func(ctx context.Context) error { return l.Nak(ctx, Backoff, Reason(err.Error())) })
+		w.settle(l, false, func(ctx context.Context) error { return l.Nak(ctx, Backoff, Reason(err.Error())) })
 	}
 	return nil
 }
 
-// call calls the Work.
-func (w *Worker) call(l *lease) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-		}
+// call calls the Work. It has a goroutine of its own, so that runtime.Goexit ends nothing else.
+func (w *Worker) call(l *lease) error {
+	ended := make(chan error, 1)
+	go func() {
+		err := errors.New("the job called runtime.Goexit")
+		defer func() {
+			if p := recover(); p != nil {
+				err = panicked(p)
+			}
+			ended <- err
+		}()
+		err = w.work(l.ctx, &Job{Item: l.Item, Queue: w.queue.name, Deliveries: l.Deliveries})
 	}()
-	return w.work(l.ctx, &Job{Item: l.Item, Queue: w.queue.name, Deliveries: l.Deliveries})
+	return <-ended
+}
+
+// panicked returns the error of a job that has panicked, for the function that recovers. It begins with the
+// innermost calls, since the reason of a dead letter is cut.
+func panicked(value any) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "panic: %s", cut(fmt.Sprint(value), maxPanicText))
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	inside := false // of what has panicked
+	for frame, more := frames.Next(); more; frame, more = frames.Next() {
+		name := frame.Function
+		if inside = inside || name == "runtime.gopanic"; inside && !strings.HasPrefix(name, "runtime.") {
+			fmt.Fprintf(&b, "\n%s (%s:%d)", name, path.Base(frame.File), frame.Line)
+		}
+	}
+	return errors.New(b.String())
+}
+
+// maxPanicText leaves room for the stack in the reason of a dead letter.
+const maxPanicText = 300
+
+// cut cuts a text at a number of bytes.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "..."
 }
 
 // next acknowledges a job and leases the next one, which it returns, nil if there is none.
 func (w *Worker) next(l *lease) *lease {
-	d, err := l.Next(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), w.patience())
+	defer cancel()
+	began := time.Now()
+	d, err := l.Next(ctx)
 	switch {
 	case err == nil:
-		return w.begin(d)
+		return w.begin(d, began)
 	case errors.Is(err, ErrEmpty), errors.Is(err, ErrTooLarge): // acknowledged
 	case errors.Is(err, ErrLeaseLost):
 		w.noteLost(l)
 	default:
-		w.settle(l, l.Ack)
+		w.settle(l, errors.Is(err, ErrUnknownOutcome), l.Ack)
 	}
 	return nil
 }
 
+// patience is how long to wait for the answer to an acknowledgement: so that there is time for another one
+// before the lease is over, but not so short that a slow answer counts as lost. The next job that is leased with one would be
+// leased to nobody, and that delivery counts.
+func (w *Worker) patience() time.Duration {
+	return min(max(w.o.AckWait/3, lateReply), w.queue.client.timeout)
+}
+
 // settle ends a lease. It tries until the bridge has said whether that counts, or the worker is stopped
-// for the second time.
-func (w *Worker) settle(l *lease, end func(context.Context) error) {
-	unknown := false
+// for the second time. If the outcome of an attempt is unknown, a lost lease is what it most likely did.
+func (w *Worker) settle(l *lease, unknown bool, end func(context.Context) error) {
 	for p := new(pause); ; p.take(w.killed) {
 		last := w.killed.Err() != nil
-		err := w.attempt(end, last)
+		err := w.attempt(end)
 		switch {
 		case err == nil:
 			return
 		case errors.Is(err, ErrLeaseLost):
-			if !unknown { // else the attempt before most likely counted
+			if !unknown {
 				w.noteLost(l)
 			}
 			return
-		case errors.Is(err, ErrBadRequest), last:
+		case hopeless(err), last:
 			w.log.Error("cannot settle a job: it comes back when its lease is over", "id", l.ID, "error", err)
 			return
 		}
@@ -157,15 +205,10 @@ func (w *Worker) settle(l *lease, end func(context.Context) error) {
 	}
 }
 
-// attempt makes a request that must not be cut short when the worker stops. The last one has little
-// time.
-func (w *Worker) attempt(request func(context.Context) error, last bool) error {
-	ctx := context.Background()
-	if last {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, lateReply)
-		defer cancel()
-	}
+// attempt makes a request that must not be cut short when the worker stops.
+func (w *Worker) attempt(request func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), w.patience())
+	defer cancel()
 	return request(ctx)
 }
 
@@ -178,7 +221,7 @@ func (w *Worker) giveBack(l *lease) {
 	if l.release() {
 		return
 	}
-	err := w.attempt(func(ctx context.Context) error { return l.Snooze(ctx, 0) }, true)
+	err := w.attempt(func(ctx context.Context) error { return l.Snooze(ctx, 0) })
 	if err != nil && !errors.Is(err, ErrLeaseLost) {
 		w.log.Warn("cannot give a job back: it comes back when its lease is over", "id", l.ID, "error", err)
 	}

@@ -8,14 +8,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
@@ -26,11 +29,12 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// serviceVariable makes the test binary run a bridge in a process of its own, which can
+// serviceVariable makes the test binary run a bridge, or a NATS server, in a process of its own, which can
 // be killed. It holds a serviceConfig.
 const serviceVariable = "PROOF_SERVICE"
 
 type serviceConfig struct {
+	Serve          string // what a NATS server listens on; "" for a bridge
 	NATS           string
 	Folder         string // of the embedded store
 	ClusterFile    string // of FoundationDB
@@ -48,6 +52,11 @@ func serve() (err error) {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)
 	}()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if c.Serve != "" {
+		return serveNATS(ctx, c.Serve)
+	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	db, err := c.open(logger)
 	if err != nil {
@@ -61,9 +70,32 @@ func serve() (err error) {
 		return err
 	}
 	fmt.Println(b.Addr())
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
 	return b.Run(ctx)
+}
+
+// serveNATS runs a NATS server with an address.
+func serveNATS(ctx context.Context, address string) error {
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(address, "nats://"))
+	if err != nil {
+		return err
+	}
+	o := &server.Options{Host: host, NoSigs: true, NoLog: true}
+	if o.Port, err = strconv.Atoi(port); err != nil {
+		return err
+	}
+	s, err := server.NewServer(o)
+	if err != nil {
+		return err
+	}
+	s.Start()
+	if !s.ReadyForConnections(patience) {
+		return errors.New("the NATS server did not start")
+	}
+	fmt.Println(address)
+	<-ctx.Done()
+	s.Shutdown()
+	s.WaitForShutdown()
+	return nil
 }
 
 func (c *serviceConfig) open(logger *slog.Logger) (kv.Database, error) {
@@ -105,7 +137,7 @@ func keyspace() *fdbpq.Keyspace {
 	return k
 }
 
-// service is a bridge in a process of its own.
+// service is a bridge, or a NATS server, in a process of its own.
 type service struct {
 	t      *testing.T
 	config serviceConfig

@@ -1,0 +1,444 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// What one goroutine pushes is served in its order, and acknowledged once it is durable.
+func TestProducer(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := client.New(e.Conn)
+	jobs, mail := c.PriorityQueue("jobs"), c.Queue("mail")
+	var told atomic.Int64
+	p := jobs.NewProducer(client.ProducerOptions{MaxItems: 100, Done: func(*client.PushFuture) { told.Add(1) }})
+	m := mail.NewProducer(client.ProducerOptions{MaxBytes: 500})
+	var futures []*client.PushFuture
+	value := []byte("00000")
+	for i := range 1000 {
+		copy(value, fmt.Sprintf("%05d", i))
+		f, err := p.PushAsync(t.Context(), 7, client.Message{Value: value})
+		if err != nil {
+			t.Fatal(err)
+		}
+		futures = append(futures, f)
+		if _, err := m.PushAsync(t.Context(), 0, client.Message{Value: value}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(p.Flush(t.Context()), m.Close(t.Context())); err != nil || told.Load() != 1000 {
+		t.Fatal(err, told.Load())
+	}
+	for i, f := range futures {
+		want := fmt.Sprintf("%05d", i)
+		ack, err := f.Wait(context.Background())
+		item, popErr := jobs.PopMin(t.Context())
+		if err != nil || popErr != nil || item.ID != ack.ID || string(item.Value) != want || item.Priority != 7 ||
+			ack.Priority != 7 || ack.Queue != "jobs" || f.Priority() != 7 || string(f.Value()) != want {
+			t.Fatalf("push %d: %+v, %v; popped %+v, %v", i, ack, err, item, popErr)
+		}
+		if item, err := mail.Dequeue(t.Context()); err != nil || string(item.Value) != want {
+			t.Fatalf("dequeued %+v, %v", item, err)
+		}
+	}
+	if err := errors.Join(p.Flush(t.Context()), m.Flush(t.Context()), p.Close(t.Context()), p.Close(t.Context())); err != nil {
+		t.Errorf("nothing is under way: %v", err)
+	}
+}
+
+// What PushAsync refuses has no future.
+func TestProducerRefuses(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := client.New(e.Conn)
+	closed := c.Queue("mail").NewProducer(client.ProducerOptions{})
+	if err := closed.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, test := range map[string]struct {
+		p        *client.Producer
+		ctx      context.Context
+		priority int64
+		m        client.Message
+		is       error
+	}{
+		"name":     {c.PriorityQueue("a b").NewProducer(client.ProducerOptions{}), t.Context(), 1, client.Message{}, client.ErrBadRequest},
+		"priority": {c.Queue("mail").NewProducer(client.ProducerOptions{}), t.Context(), 1, client.Message{}, client.ErrBadRequest},
+		"header":   {c.Queue("mail").NewProducer(client.ProducerOptions{}), t.Context(), 0, client.Message{Headers: nats.Header{"a\nb": {""}}}, client.ErrBadRequest},
+		"size":     {c.Queue("mail").NewProducer(client.ProducerOptions{}), t.Context(), 0, client.Message{Value: make([]byte, 1<<20)}, client.ErrTooLarge},
+		"context":  {c.Queue("mail").NewProducer(client.ProducerOptions{}), ended, 0, client.Message{}, context.Canceled},
+		"closed":   {closed, t.Context(), 0, client.Message{}, client.ErrProducerClosed},
+	} {
+		if f, err := test.p.PushAsync(test.ctx, test.priority, test.m); f != nil || !errors.Is(err, test.is) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// At most MaxItems items and MaxBytes bytes are under way; there is room again when a push has ended.
+func TestProducerRoom(t *testing.T) {
+	for name, o := range map[string]client.ProducerOptions{"items": {MaxItems: 2}, "bytes": {MaxBytes: 250}} {
+		e := testenv.New(t, testenv.Options{})
+		arrived, pass := make(chan struct{}, 1), make(chan struct{})
+		q := between(t, e, func(n int, forward func() *nats.Msg) *nats.Msg {
+			if n == 0 {
+				arrived <- struct{}{}
+				<-pass
+			}
+			return forward()
+		})
+		waits := q.NewProducer(o)
+		m := client.Message{Value: make([]byte, 100)}
+		var futures []*client.PushFuture
+		for range 2 {
+			f, err := waits.PushAsync(t.Context(), 1, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			futures = append(futures, f)
+		}
+		<-arrived
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if _, err := waits.PushAsync(ctx, 1, m); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: a third one: %v", name, err)
+		}
+		if _, err := futures[0].Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: waited for the first: %v", name, err)
+		}
+		if err := waits.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: flushed: %v", name, err)
+		}
+		cancel()
+		third := make(chan error, 1)
+		go func() {
+			_, err := waits.PushAsync(t.Context(), 1, m)
+			third <- err
+		}()
+		close(pass)
+		if err := errors.Join(<-third, waits.Close(t.Context())); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := contents(t, e); len(got) != 3 {
+			t.Errorf("%s: %d items in the queue", name, len(got))
+		}
+	}
+}
+
+func TestProducerNoWait(t *testing.T) {
+	for name, o := range map[string]client.ProducerOptions{"items": {MaxItems: 1, NoWait: true}, "bytes": {MaxBytes: 10, NoWait: true}} {
+		e := testenv.New(t, testenv.Options{})
+		pass := make(chan struct{})
+		p := between(t, e, func(_ int, forward func() *nats.Msg) *nats.Msg {
+			<-pass
+			return forward()
+		}).NewProducer(o)
+		if _, err := p.PushAsync(t.Context(), 1, client.Message{}); err != nil { // larger than MaxBytes, and alone
+			t.Errorf("%s: the first: %v", name, err)
+		}
+		if _, err := p.PushAsync(t.Context(), 1, client.Message{}); !errors.Is(err, client.ErrOverloaded) {
+			t.Errorf("%s: the second: %v", name, err)
+		}
+		close(pass)
+		if err := p.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := p.PushAsync(t.Context(), 1, client.Message{}); err != nil {
+			t.Errorf("%s: the third: %v", name, err)
+		}
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// An unknown outcome is settled by a second attempt if the item has a message id, and else told.
+func TestProducerUnknown(t *testing.T) {
+	for name, lose := range map[string]func(pass func() *nats.Msg){
+		"reply lost": func(pass func() *nats.Msg) { pass() },
+		"lost":       func(func() *nats.Msg) {},
+	} {
+		e := testenv.New(t, testenv.Options{})
+		arrived, ready := make(chan struct{}), make(chan struct{})
+		p := between(t, e, func(n int, pass func() *nats.Msg) *nats.Msg {
+			if n == 0 { // so that the others are one batch
+				close(arrived)
+				<-ready
+			}
+			if n != 1 {
+				return pass()
+			}
+			lose(pass)
+			return nil
+		}, client.WithTimeout(200*time.Millisecond)).NewProducer(client.ProducerOptions{})
+		var futures []*client.PushFuture
+		for i, options := range [][]client.PushOption{{client.MsgID("0")}, {client.MsgID("1")}, nil, {client.MsgID("3")}} {
+			f, err := p.PushAsync(t.Context(), 1, client.Message{Value: fmt.Append(nil, i)}, options...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			futures = append(futures, f)
+			if i == 0 {
+				<-arrived
+			}
+		}
+		close(ready)
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for i, f := range futures {
+			if _, err := f.Wait(t.Context()); (err == nil) != (i != 2) || err != nil && !errors.Is(err, client.ErrUnknownOutcome) {
+				t.Errorf("%s: push %d: %v", name, i, err)
+			}
+		}
+		want := []string{"0", "1", "2", "3"}
+		if name == "lost" {
+			want = slices.Delete(want, 2, 3)
+		}
+		if got := contents(t, e); !slices.Equal(got, want) {
+			t.Errorf("%s: %q in the queue, want %q", name, got, want)
+		}
+	}
+}
+
+// If an attempt may have counted, the outcome stays unknown, whatever later ones say.
+func TestProducerStaysUnknown(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	p := between(t, e, func(n int, pass func() *nats.Msg) *nats.Msg {
+		if n == 0 {
+			pass()
+			return nil
+		}
+		return refusal(subjects.CodeUnavailable)
+	}, client.WithTimeout(50*time.Millisecond)).NewProducer(client.ProducerOptions{RetryFor: 200 * time.Millisecond})
+	f, err := p.PushAsync(t.Context(), 1, client.Message{}, client.MsgID("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Wait(t.Context()); !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, client.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+}
+
+// What was not run is tried again, for RetryFor, and what will never work fails alone.
+func TestProducerRetries(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	var refusals atomic.Int64
+	refusals.Store(3)
+	q := between(t, e, func(n int, pass func() *nats.Msg) *nats.Msg {
+		if refusals.Add(-1) >= 0 {
+			return refusal([]subjects.Code{subjects.CodeUnavailable, subjects.CodeOverloaded}[n%2])
+		}
+		return pass()
+	})
+	p := q.NewProducer(client.ProducerOptions{})
+	var futures []*client.PushFuture
+	var want []string
+	for i := range 200 {
+		m := client.Message{Value: fmt.Appendf(nil, "%03d", i)}
+		if i%50 == 7 {
+			m.Headers = nats.Header{"Nats-Rollup": {"all"}}
+		} else {
+			want = append(want, string(m.Value))
+		}
+		f, err := p.PushAsync(t.Context(), 1, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		futures = append(futures, f)
+	}
+	if err := p.Flush(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for i, f := range futures {
+		if _, err := f.Wait(t.Context()); errors.Is(err, client.ErrBadRequest) != (i%50 == 7) || err != nil && i%50 != 7 {
+			t.Errorf("push %d: %v", i, err)
+		}
+	}
+	if got := contents(t, e); !slices.Equal(got, want) {
+		t.Errorf("in the queue: %q", got)
+	}
+	refusals.Store(1 << 30)
+	for name, p := range map[string]*client.Producer{
+		"never":    q.NewProducer(client.ProducerOptions{RetryFor: -1}),
+		"a moment": q.NewProducer(client.ProducerOptions{RetryFor: 100 * time.Millisecond}),
+	} {
+		f, err := p.PushAsync(t.Context(), 1, client.Message{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Wait(t.Context()); !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrOverloaded) || errors.Is(err, client.ErrUnknownOutcome) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A full queue takes as many as there is room for, and the others once there is.
+func TestProducerFullQueue(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	q := client.New(e.Conn).PriorityQueue("jobs")
+	if _, err := q.Configure(t.Context(), client.Settings{MaxItems: pointer(5)}); err != nil {
+		t.Fatal(err)
+	}
+	p := q.NewProducer(client.ProducerOptions{})
+	for i := range 8 {
+		if _, err := p.PushAsync(t.Context(), 1, client.Message{Value: fmt.Append(nil, i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testenv.Eventually(t, func() error {
+		if n, err := q.Len(t.Context()); n != 5 {
+			return fmt.Errorf("%d items, %v", n, err)
+		}
+		return nil
+	})
+	if got := strings.Join(contents(t, e), ""); got != "01234" {
+		t.Errorf("first %s", got)
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := strings.Join(contents(t, e), ""); got != "567" {
+		t.Errorf("then %s", got)
+	}
+}
+
+// Pushes ride through the restart of the bridge and of NATS: each is there once.
+func TestProducerRidesThrough(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	p := client.New(e.Conn, client.WithTimeout(500*time.Millisecond)).PriorityQueue("jobs").NewProducer(client.ProducerOptions{MaxItems: 20})
+	var want []string
+	var pushing sync.WaitGroup
+	push := func(n int) {
+		for range n {
+			value := fmt.Sprintf("%04d", len(want))
+			want = append(want, value)
+			if _, err := p.PushAsync(t.Context(), 1, client.Message{Value: []byte(value)}, client.MsgID(value)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	push(100)
+	if err := e.Bridge.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	pushing.Go(func() { push(50) })
+	e.Bridge = e.StartBridge()
+	pushing.Wait()
+	e.NATS.Stop()
+	pushing.Go(func() { push(50) })
+	e.NATS.Start()
+	pushing.Wait()
+	if err := p.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	e.Bridge.WaitReady()
+	if got := contents(t, e); !slices.Equal(got, want) {
+		t.Errorf("%d of %d items, or in another order: %q", len(got), len(want), got)
+	}
+}
+
+// However a producer ends, every future has an outcome, and the right one.
+func TestProducerEnds(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	arrived := make(chan struct{}, 10)
+	silent := func(int, func() *nats.Msg) *nats.Msg {
+		arrived <- struct{}{}
+		return nil
+	}
+	p := between(t, e, silent).NewProducer(client.ProducerOptions{})
+	sent, err := p.PushAsync(t.Context(), 1, client.Message{}, client.MsgID("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-arrived
+	waiting, err := p.PushAsync(t.Context(), 1, client.Message{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Close(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("Close: %v", err)
+	}
+	if _, err := sent.Wait(t.Context()); !errors.Is(err, client.ErrUnknownOutcome) {
+		t.Errorf("the one that was sent: %v", err)
+	}
+	if _, err := waiting.Wait(ended); !errors.Is(err, client.ErrNotSent) || errors.Is(err, client.ErrUnknownOutcome) {
+		t.Errorf("the one that was not: %v", err)
+	}
+	nc := e.Connect()
+	p = client.New(nc).PriorityQueue("jobs").NewProducer(client.ProducerOptions{})
+	nc.Close()
+	f, err := p.PushAsync(t.Context(), 1, client.Message{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Wait(t.Context()); !errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, client.ErrUnknownOutcome) {
+		t.Errorf("without a connection: %v", err)
+	}
+}
+
+// No bridge is a passing fault.
+func TestProducerNoBridge(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Stopped: true})
+	e.NATS.Start()
+	e.Conn = e.Connect()
+	q := client.New(e.Conn).PriorityQueue("jobs")
+	at := q.NewProducer(client.ProducerOptions{RetryFor: -1})
+	f, err := at.PushAsync(t.Context(), 1, client.Message{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Wait(t.Context()); !errors.Is(err, client.ErrNoBridge) {
+		t.Errorf("at once: %v", err)
+	}
+	f, err = q.NewProducer(client.ProducerOptions{}).PushAsync(t.Context(), 1, client.Message{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Bridge = e.StartBridge()
+	if _, err := f.Wait(t.Context()); err != nil {
+		t.Errorf("with a bridge in the end: %v", err)
+	}
+}
+
+// Many goroutines share a producer.
+func TestProducerConcurrently(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	p := client.New(e.Conn).PriorityQueue("jobs").NewProducer(client.ProducerOptions{MaxItems: 10, MaxBytes: 200})
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			for range 50 {
+				f, err := p.PushAsync(t.Context(), 1, client.Message{Value: []byte("x")})
+				if err == nil {
+					_, err = f.Wait(t.Context())
+				}
+				if err = errors.Join(err, p.Flush(t.Context())); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := p.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := contents(t, e); len(got) != 1000 {
+		t.Errorf("%d items", len(got))
+	}
+}

@@ -1,0 +1,273 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// overhear returns the requests to priority queues that arrive from now on.
+func (s *workshop) overhear() *nats.Subscription {
+	s.Helper()
+	nc := s.e.Connect()
+	all, err := nc.SubscribeSync("pq.>")
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	return all
+}
+
+// A worker that has work to do makes one request for each job, and one that has not waits.
+func TestWorkerRequests(t *testing.T) {
+	s := newWorkshop(t)
+	s.push("a", "b", "c")
+	heard := s.overhear()
+	stop := s.start(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil },
+		client.WorkerOptions{AckWait: 10 * time.Second}))
+	var got []string
+	for range 5 {
+		m, err := heard.NextMsg(testenv.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		verb := strings.Split(m.Subject, ".")[2]
+		got = append(got, fmt.Sprintf("%s, next %t, waits %t", verb, strings.HasPrefix(string(m.Data), "+NXT"), strings.Contains(string(m.Data), "expires")))
+	}
+	stop()
+	pop, next := "pop, next false, waits true", "ack, next true, waits false"
+	if want := []string{pop, next, next, next, pop}; !slices.Equal(got, want) {
+		t.Errorf("requests %q, want %q", got, want)
+	}
+}
+
+// Without Prefetch, what is more urgent comes next, even if it is pushed at the last moment.
+func TestWorkerOrder(t *testing.T) {
+	s := newWorkshop(t)
+	s.push("a", "b", "c")
+	var r record
+	s.start(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+		r.add(job)
+		if info, err := s.jobs.Info(t.Context()); err != nil || info.Leased != 1 {
+			t.Errorf("%s: %d jobs are leased, %v", job.Value, info.Leased, err)
+		}
+		if string(job.Value) == "b" {
+			_, err := s.jobs.Push(t.Context(), -1, []byte("urgent"))
+			return err
+		}
+		return nil
+	}, client.WorkerOptions{}))
+	s.empty()
+	if got, want := r.all(), []string{"a 1", "b 1", "urgent 1", "c 1"}; !slices.Equal(got, want) {
+		t.Errorf("done: %q, want %q", got, want)
+	}
+}
+
+// A worker takes no more than the queue allows, and waits for that without complaint.
+func TestWorkerMaxLeased(t *testing.T) {
+	s := newWorkshop(t)
+	s.configure(client.Settings{MaxLeased: pointer(2)})
+	s.push("a", "b", "c", "d", "e", "f")
+	complaints := make(warnings, 100)
+	s.start(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil },
+		client.WorkerOptions{Concurrency: 2, Prefetch: 4, Logger: slog.New(complaints)}))
+	begun, finish := make(chan struct{}, 10), make(chan struct{})
+	s.start(s.jobs.NewWorker(func(context.Context, *client.Job) error {
+		begun <- struct{}{}
+		<-finish
+		return nil
+	}, client.WorkerOptions{Concurrency: 3, Prefetch: 2, Logger: slog.New(complaints)}))
+	s.push("g", "h", "i", "j", "k", "l")
+	<-begun
+	close(finish)
+	s.empty()
+	if len(complaints) > 0 {
+		t.Errorf("a worker said %q", <-complaints)
+	}
+}
+
+// A closed connection does not come back, so Run ends, also while a job is being done.
+func TestWorkerConnectionClosed(t *testing.T) {
+	for name, end := range map[string]func(*nats.Conn) error{
+		"closed":  func(nc *nats.Conn) error { nc.Close(); return nil },
+		"drained": (*nats.Conn).Drain,
+	} {
+		s := newWorkshop(t)
+		s.push("a")
+		nc := s.e.Connect()
+		w := client.New(nc).PriorityQueue("jobs").NewWorker(func(context.Context, *client.Job) error { return end(nc) },
+			quiet(client.WorkerOptions{}))
+		if err := w.Run(t.Context()); !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrConnectionDraining) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := client.New(nc).PriorityQueue("jobs").NewWorker(func(context.Context, *client.Job) error { return nil },
+			quiet(client.WorkerOptions{})).Run(t.Context()); err == nil {
+			t.Errorf("%s: a worker ran without a connection", name)
+		}
+	}
+}
+
+// A worker needs no permission but to pop and to acknowledge.
+func TestWorkerPermissions(t *testing.T) {
+	e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
+		o.Users = []*server.User{{Username: "all", Password: "all"}, {Username: "worker", Password: "worker", Permissions: &server.Permissions{
+			Publish:   &server.SubjectPermission{Allow: []string{"pq.*.pop.*", "pq.*.ack.*"}},
+			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+		}}}
+		o.NoAuthUser = "all"
+	}})
+	s := &workshop{T: t, e: e, jobs: client.New(e.Conn).PriorityQueue("jobs")}
+	s.push("a", "b")
+	c := client.New(e.Connect(nats.UserInfo("worker", "worker"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})),
+		client.WithTimeout(100*time.Millisecond))
+	s.start(c.PriorityQueue("jobs").NewWorker(func(context.Context, *client.Job) error { return nil }, quiet(client.WorkerOptions{})))
+	s.empty()
+}
+
+// The dead letter of a job that panicked says where, even if the panic says a lot. A job that ends its goroutine has
+// failed, and the worker goes on.
+func TestWorkerPanics(t *testing.T) {
+	s := newWorkshop(t)
+	s.configure(client.Settings{MaxDeliver: pointer(1)})
+	s.push("panics", "crashes", "exits", "works")
+	worked := make(chan struct{})
+	s.start(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+		switch string(job.Value) {
+		case "panics":
+			panic(strings.Repeat("long ", 1000))
+		case "crashes":
+			return crash(nil)
+		case "exits":
+			runtime.Goexit()
+		}
+		close(worked)
+		return nil
+	}, quiet(client.WorkerOptions{})))
+	<-worked
+	s.empty()
+	for _, want := range []string{"TestWorkerPanics.func1 (worker_more_test.go:", "invalid memory address", "Goexit"} {
+		item, err := s.dead.PopMin(t.Context())
+		if err != nil || item.DeadLetter == nil || !strings.Contains(item.DeadLetter.Error, want) || strings.Contains(item.DeadLetter.Error, "gopanic") {
+			t.Fatalf("%+v, %v; want %s", item, err, want)
+		}
+		if string(item.Value) == "crashes" && !strings.Contains(item.DeadLetter.Error, "client_test.crash (worker_more_test.go:") {
+			t.Errorf("it does not say where: %s", item.DeadLetter.Error)
+		}
+	}
+}
+
+//go:noinline
+func crash(job *client.Job) error { return errors.New(job.Queue) }
+
+// A job that was leased ahead and is lost meanwhile is not begun.
+func TestWorkerLosesPrefetched(t *testing.T) {
+	s := newWorkshop(t)
+	s.push("a", "b", "c")
+	var r record
+	lost := make(warnings, 10)
+	s.start(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+		r.add(job)
+		if string(job.Value) != "a" {
+			return nil
+		}
+		testenv.Eventually(t, func() error {
+			if info, err := s.jobs.Info(t.Context()); err != nil || info.Leased < 3 {
+				return fmt.Errorf("%+v, %v", info, err)
+			}
+			return nil
+		})
+		if _, err := s.jobs.Purge(t.Context(), client.Leased); err != nil {
+			t.Error(err)
+		}
+		for range 3 {
+			<-lost
+		}
+		s.push("d")
+		return nil
+	}, client.WorkerOptions{Prefetch: 2, AckWait: 300 * time.Millisecond, Logger: slog.New(lost)}))
+	testenv.Eventually(t, func() error {
+		if got := r.all(); !slices.Contains(got, "d 1") {
+			return fmt.Errorf("done: %q", got)
+		}
+		return nil
+	})
+	if got, want := r.all(), []string{"a 1", "d 1"}; !slices.Equal(got, want) {
+		t.Errorf("done: %q, want %q", got, want)
+	}
+}
+
+// warnings are those of a worker.
+type warnings chan string
+
+func (c warnings) Enabled(context.Context, slog.Level) bool { return true }
+func (c warnings) WithAttrs([]slog.Attr) slog.Handler       { return c }
+func (c warnings) WithGroup(string) slog.Handler            { return c }
+func (c warnings) Handle(_ context.Context, r slog.Record) error {
+	c <- r.Message
+	return nil
+}
+
+// As long as a job is being done, its lease is extended, even after the second Stop.
+func TestWorkerExtendsWhenStopped(t *testing.T) {
+	s := newWorkshop(t)
+	s.push("a")
+	begun, finish := make(chan struct{}), make(chan struct{})
+	w := s.jobs.NewWorker(func(ctx context.Context, _ *client.Job) error {
+		close(begun)
+		<-finish
+		return nil
+	}, quiet(client.WorkerOptions{AckWait: 150 * time.Millisecond}))
+	done := make(chan error, 1)
+	go func() { done <- w.Run(t.Context()) }()
+	<-begun
+	w.Stop()
+	w.Stop()
+	if d, err := s.jobs.LeaseMin(t.Context(), client.Expires(450*time.Millisecond)); !errors.Is(err, client.ErrEmpty) {
+		t.Errorf("leased %+v, %v", d, err)
+	}
+	close(finish)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	s.empty()
+}
+
+// If the lease cannot be extended, the context ends before anybody else can have the job. What is done counts
+// nevertheless, as long as nobody has.
+func TestWorkerCannotExtend(t *testing.T) {
+	s := newWorkshop(t)
+	s.push("a")
+	begun, cause := make(chan struct{}), make(chan error)
+	s.start(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+		if job.Deliveries > 1 {
+			t.Errorf("delivery %d", job.Deliveries)
+		}
+		close(begun)
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return nil
+	}, quiet(client.WorkerOptions{AckWait: 300 * time.Millisecond})))
+	<-begun
+	if err := s.e.Bridge.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-cause; !errors.Is(err, client.ErrLeaseLost) {
+		t.Errorf("the cause is %v", err)
+	}
+	s.e.StartBridge().WaitReady()
+	s.empty()
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// TestGuide does all that docs/guide.md says, in its order, with its programs. It takes as long as the guide waits for
+// slow jobs and leases.
+//
+// A comment <!-- test: ... --> before a block of the guide says what it is, unless it is a command or what that
+// printed.
+func TestGuide(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "guide.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)(?:<!-- test: ([^\n]*) -->\n)?```([a-z]+)\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	if len(blocks) < 20 {
+		t.Fatalf("the guide has %d blocks only: does the test still see them?", len(blocks))
+	}
+	g := newGuide(t)
+	for i, block := range blocks {
+		want := ""
+		if i+1 < len(blocks) && blocks[i+1][2] == "text" && blocks[i+1][1] == "" {
+			want = blocks[i+1][3]
+		}
+		switch what, code := block[2]+" "+block[1], block[3]; what {
+		case "sh the system is running", "text ":
+		case "sh ":
+			if got := g.sh(code); !same(got, want) {
+				t.Errorf("%s\nprinted %q, want %q", code, got, want)
+			}
+		case "sh eventually":
+			testenv.Eventually(t, func() error {
+				if got := g.sh(code); !same(got, want) {
+					return fmt.Errorf("%s\nprints %q, want %q", code, got, want)
+				}
+				return nil
+			})
+		case "sh third terminal":
+			g.start(code)
+		case "text third terminal":
+			g.prints(code)
+		case "sh kill the third terminal":
+			g.kill()
+		case "sh kill the system":
+			g.system.kill()
+		case "sh start the system":
+			g.system = startDev(t, g.variables...)
+		case "go ":
+			g.isInProgram(code)
+		default:
+			t.Errorf("what is %q?", what)
+		}
+		if t.Failed() {
+			t.FailNow() // the rest depends on it
+		}
+	}
+}
+
+// guide is a reader of the guide.
+type guide struct {
+	*testing.T
+	variables []string // of the system
+	system    *command
+	bin       string
+	env       []string
+
+	terminal *exec.Cmd // the third one; nil if nothing runs there
+	printed  chan string
+}
+
+func newGuide(t *testing.T) *guide {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	_ = l.Close()
+	g := &guide{T: t, bin: t.TempDir(), variables: []string{"PQ_DATA_DIR=" + t.TempDir(), "PQ_DEV_NATS_PORT=" + port}}
+	g.system = startDev(t, g.variables...)
+	g.env = append(os.Environ(), "NATS_URL="+g.system.nats, "TMPDIR="+t.TempDir())
+	g.sh("go build -o bin/ ./cmd/pq\n")
+	t.Cleanup(g.kill)
+	return g
+}
+
+// bash returns a command that runs lines of the guide, in the root of the repository but with another folder bin.
+func (g *guide) bash(code string) *exec.Cmd {
+	code = strings.NewReplacer("$PWD/bin", g.bin, " bin/", " "+g.bin+"/", "\nbin/", "\nexec "+g.bin+"/").Replace("\n" + code)
+	cmd := exec.CommandContext(g.Context(), "bash", "-e", "-o", "pipefail", "-c", "PATH="+g.bin+":$PATH"+code)
+	cmd.Dir, cmd.Env = root, g.env
+	return cmd
+}
+
+func (g *guide) sh(code string) string {
+	g.Helper()
+	cmd := g.bash(code)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		g.Fatalf("%s%v\n%s", code, err, stderr.String())
+	}
+	return string(out)
+}
+
+// start runs a program in the third terminal, the last command of a block.
+func (g *guide) start(code string) {
+	g.Helper()
+	g.terminal = g.bash(code)
+	out, err := g.terminal.StdoutPipe()
+	if err == nil {
+		err = g.terminal.Start()
+	}
+	if err != nil {
+		g.Fatal(err)
+	}
+	g.printed = make(chan string, 10_000)
+	go func() {
+		defer close(g.printed)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			g.printed <- lines.Text()
+		}
+	}()
+}
+
+// prints waits for lines in the third terminal.
+func (g *guide) prints(text string) {
+	g.Helper()
+	for want := range strings.Lines(text) {
+		select {
+		case got := <-g.printed:
+			if !same(got, want) {
+				g.Fatalf("the third terminal printed %q, want %q", got, want)
+			}
+		case <-time.After(testenv.Patience):
+			g.Fatalf("the third terminal does not print %q", want)
+		}
+	}
+}
+
+func (g *guide) kill() {
+	if g.terminal == nil {
+		return
+	}
+	_ = g.terminal.Process.Kill()
+	for range g.printed {
+	}
+	_ = g.terminal.Wait() // it was killed
+	g.terminal = nil
+}
+
+// isInProgram checks that one of the example programs has these lines, whatever their indentation.
+func (g *guide) isInProgram(code string) {
+	g.Helper()
+	flat := func(text string) string { return regexp.MustCompile(`(?m)^\s+`).ReplaceAllString(text, "") }
+	programs, err := filepath.Glob(filepath.Join(root, "docs", "example", "*", "main.go"))
+	if err != nil {
+		g.Fatal(err)
+	}
+	for _, name := range programs {
+		program, err := os.ReadFile(name)
+		if err != nil {
+			g.Fatal(err)
+		}
+		if strings.Contains(flat(string(program)), flat(code)) {
+			return
+		}
+	}
+	g.Errorf("no program has these lines:\n%s", code)
+}
+
+// same reports whether a command printed what the guide says. An ellipsis there stands for the rest of the line.
+func same(got, want string) bool {
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSpace(want)), "…", ".*")
+	return regexp.MustCompile("^" + pattern + "$").MatchString(strings.TrimSpace(got))
+}

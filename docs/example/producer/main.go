@@ -1,0 +1,46 @@
+// Pushes a thousand letters, each of them once, however often it is run.
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+)
+
+func main() {
+	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), nats.MaxReconnects(-1))
+	check(err)
+	defer nc.Close()
+	ctx := context.Background()
+
+	producer := client.New(nc).PriorityQueue("letters").NewProducer(client.ProducerOptions{})
+	var pushes []*client.PushFuture
+	for i := range 1000 {
+		letter := client.Message{Value: fmt.Appendf(nil, "ada: number %d", i)}
+		push, err := producer.PushAsync(ctx, 5, letter, client.MsgID(fmt.Sprint("letter-", i)))
+		check(err)
+		pushes = append(pushes, push)
+	}
+	check(producer.Close(ctx))
+	before := 0
+	for _, push := range pushes {
+		ack, err := push.Wait(ctx)
+		check(err) // not in the queue, or nobody knows: run it again
+		if ack.Duplicate {
+			before++
+		}
+	}
+	fmt.Printf("%d letters pushed, %d were there before\n", len(pushes)-before, before)
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

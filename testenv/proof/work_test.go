@@ -1,0 +1,333 @@
+package proof_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+)
+
+// The load of TestWork.
+const (
+	maxDeliver  = 25  // many, because deliveries that reach nobody count
+	calmJobs    = 300 // of a system in which nothing breaks
+	backlog     = 400 // jobs that wait for their first delivery, at most
+	workLease   = 2 * time.Second
+	longestWork = 2 * workLease   // so that it shows if the lease is not extended
+	faultPause  = 2 * time.Second // between two faults, at most; less in short runs
+)
+
+// TestWork has producers push jobs and Workers do them while bridges, NATS servers and connections are killed, and
+// checks that every job is done, and, if the work is idempotent by the id of the item, once. With -duration each system
+// runs for that long, else until each fault was there once.
+func TestWork(t *testing.T) {
+	seed := flags.firstSeed(t)
+	for _, s := range workSystems() {
+		t.Run(s.name, func(t *testing.T) {
+			y := newTally()
+			before := ownResources(t)
+			var w *shop
+			t.Run("run", func(t *testing.T) {
+				r := newRig(t, s.name, seed, y)
+				killNATS(r)
+				s.start(r)
+				r.start()
+				w = newShop(r)
+				w.run()
+			})
+			t.Logf("%s, %v\n%v", s.name, y, w)
+			wantNoMore(t, "the test", before, own(t))
+		})
+	}
+}
+
+// workSystems are those that TestWork runs on.
+func workSystems() []system {
+	list := []system{{"embedded-kill", startKill, 1}}
+	if flags.duration == 0 {
+		list = append(list, calmSystems()[1])
+	}
+	for _, s := range fdbSystems() {
+		if s.name == "fdb-2-bridges" {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// killNATS puts a NATS server that can be killed in the place of the rig's own.
+func killNATS(r *rig) {
+	url := r.env.NATS.URL()
+	r.env.NATS.Stop()
+	r.strangers = false
+	s := newService(r.t, serviceConfig{Serve: url}, func() time.Duration { return 0 })
+	r.faults[0] = fault{"NATS server killed (SIGKILL)", func() {
+		s.kill()
+		s.start()
+	}}
+}
+
+// shop is a system with producers and workers.
+type shop struct {
+	*rig
+	*ledger
+	calm    bool
+	short   bool
+	room    chan struct{} // taken by jobs that wait for their first delivery
+	closing chan struct{} // closed when producers are to end
+	crews   []*crew
+	running sync.WaitGroup
+}
+
+func newShop(r *rig) *shop {
+	s := &shop{rig: r, calm: len(r.faults) == 0, short: flags.duration == 0, room: make(chan struct{}, backlog), closing: make(chan struct{})}
+	s.ledger = &ledger{room: s.room, calm: s.calm, short: s.short, skew: 2 * r.skew, count: map[string]int{}}
+	return s
+}
+
+// workQueues are a priority queue and a FIFO queue.
+var workQueues = []string{"work", "fifo-work"}
+
+func (s *shop) run() {
+	ctx := context.Background()
+	change := client.Settings{
+		MaxDeliver: new(maxDeliver), Backoff: []time.Duration{10 * time.Millisecond, 20 * time.Millisecond},
+		DuplicateWindow: new(24 * time.Hour), // producers repeat pushes until they count, even if they were suspended meanwhile
+	}
+	c := s.clients[0]
+	_, err := c.client.PriorityQueue(workQueues[0]).Configure(ctx, change)
+	must(s.t, err)
+	_, err = c.client.Queue(workQueues[1]).Configure(ctx, change)
+	must(s.t, err)
+	for _, queue := range workQueues {
+		for _, o := range []client.WorkerOptions{
+			{Concurrency: 4, AckWait: workLease},
+			{Concurrency: 2, Prefetch: 4, AckWait: workLease + workLease/2},
+		} {
+			if s.calm {
+				o.AckWait = patience
+			}
+			o.Logger = slog.New(slog.DiscardHandler)
+			s.crews = append(s.crews, newCrew(s, queue, o))
+		}
+	}
+	for _, produce := range []func(*producer, bool, []int){(*producer).one, (*producer).many, (*producer).async} {
+		p := &producer{shop: s, line: newLine(s.t, s.toNATS.url()), random: rand.New(rand.NewPCG(s.random.Uint64(), 7))}
+		s.running.Go(func() { p.run(produce) })
+	}
+	s.breakThings()
+	close(s.closing)
+	s.running.Wait() // all jobs are pushed
+	if s.drained() {
+		for _, c := range s.crews {
+			c.worker.Stop() // all of them at once
+			if s.short {
+				c.worker.Stop() // without waiting for more jobs
+			}
+		}
+		for _, c := range s.crews {
+			c.end()
+		}
+		s.checkDead()
+		s.close()
+	}
+}
+
+// breakThings makes faults, until the time is over.
+func (s *shop) breakThings() {
+	if s.calm {
+		s.running.Wait()
+		return
+	}
+	s.faults = append(s.faults,
+		fault{"worker stopped and another started", func() { s.crews[s.random.IntN(len(s.crews))].restart() }},
+		fault{"connection of a worker closed", func() { s.crews[s.random.IntN(len(s.crews))].cutOff() }},
+	)
+	if s.short { // histories have it
+		s.faults = slices.DeleteFunc(s.faults, func(f fault) bool { return strings.Contains(f.name, "SIGSTOP") })
+	}
+	for begin := time.Now(); !s.t.Failed() && !s.broken(); {
+		if s.short && s.struck == len(s.faults) || !s.short && time.Since(begin) > flags.duration {
+			return
+		}
+		s.hold(s.pause())
+		f := s.faults[s.struck%len(s.faults)]
+		s.struck++
+		f.strike()
+		s.tally.fault(f.name, 1)
+		if s.struck%(20*len(s.faults)) == 0 {
+			s.t.Logf("after %v: %v", time.Since(begin).Round(time.Second), s)
+		}
+	}
+}
+
+func (s *shop) pause() time.Duration {
+	if s.short {
+		return faultPause / 10
+	}
+	return faultPause
+}
+
+// patience is how long clients wait for an answer. If nothing is broken, each request is answered, however slow the machine is.
+func (s *shop) patience() time.Duration {
+	if s.calm {
+		return patience
+	}
+	return answerTime
+}
+
+// drained waits until nothing is left in the queues, as long as that gets less.
+func (s *shop) drained() bool {
+	deadline, least := time.Now().Add(patience), int64(math.MaxInt64)
+	for !s.t.Failed() {
+		left, err := s.left()
+		switch {
+		case err == nil && left == 0:
+			return true
+		case err == nil && left < least:
+			deadline, least = time.Now().Add(patience), left
+		case time.Now().After(deadline):
+			s.t.Errorf("%d jobs are left, %v\n%v", left, err, s)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+	return false
+}
+
+// left returns how many jobs are in the queues, in any state.
+func (s *shop) left() (n int64, err error) {
+	for _, queue := range workQueues {
+		ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+		info, err := s.clients[0].info(ctx, queue)
+		cancel()
+		if err != nil {
+			return n, err
+		}
+		n += info.Ready + info.Leased + info.Delayed
+	}
+	return n, nil
+}
+
+func (c *caller) info(ctx context.Context, queue string) (*client.QueueInfo, error) {
+	if isFIFO(queue) {
+		return c.client.Queue(queue).Info(ctx)
+	}
+	return c.client.PriorityQueue(queue).Info(ctx)
+}
+
+// checkDead takes all dead letters, and enters them.
+func (s *shop) checkDead() {
+	for _, queue := range workQueues {
+		h := s.clients[0].queue(queue + "-dead")
+		for {
+			items, err := h.popBatch(context.Background(), false, 100)
+			for _, item := range items {
+				s.dead(item)
+			}
+			if errors.Is(err, client.ErrEmpty) {
+				break
+			}
+			must(s.t, err)
+		}
+	}
+}
+
+// close ends the system and checks its store and the ledger.
+func (s *shop) close() {
+	for _, c := range s.clients {
+		c.line.close()
+	}
+	db := s.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s.scan(ctx, db, 0)
+	for _, problem := range s.balance() {
+		s.tally.add(func() { s.tally.violations++ })
+		s.t.Error(problem)
+	}
+}
+
+// crew is a worker, and others that take its place.
+type crew struct {
+	shop  *shop
+	queue string
+	o     client.WorkerOptions
+
+	nc     *nats.Conn
+	worker *client.Worker
+	done   chan error
+}
+
+func newCrew(s *shop, queue string, o client.WorkerOptions) *crew {
+	c := &crew{shop: s, queue: queue, o: o}
+	c.start()
+	s.t.Cleanup(func() { // if the test has failed
+		c.nc.Close()
+		c.worker.Stop()
+		c.worker.Stop()
+		<-c.done
+	})
+	return c
+}
+
+func (c *crew) start() {
+	for { // the server may just have been killed
+		nc, err := nats.Connect(c.shop.toNATS.url(), nats.MaxReconnects(-1), nats.ReconnectWait(5*time.Millisecond),
+			nats.ReconnectJitter(0, 0), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		if err == nil {
+			c.nc = nc
+			break
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	queues := client.New(c.nc, client.WithTimeout(c.shop.patience()))
+	if isFIFO(c.queue) {
+		c.worker = queues.Queue(c.queue).NewWorker(c.shop.work, c.o)
+	} else {
+		c.worker = queues.PriorityQueue(c.queue).NewWorker(c.shop.work, c.o)
+	}
+	c.done = make(chan error, 1)
+	go func(w *client.Worker, done chan error) { done <- w.Run(context.Background()) }(c.worker, c.done)
+}
+
+// end waits for the end of the worker, which was told to stop.
+func (c *crew) end() {
+	c.worker.Stop()
+	err := <-c.done
+	c.done <- nil
+	c.nc.Close()
+	if err != nil {
+		c.shop.violation("the end of a worker: %v", err)
+	}
+}
+
+// restart ends the jobs under way, too.
+func (c *crew) restart() {
+	c.worker.Stop()
+	c.worker.Stop()
+	c.end()
+	c.start()
+}
+
+// cutOff is the end of the worker that nobody expected.
+func (c *crew) cutOff() {
+	c.nc.Close()
+	if err := <-c.done; !errors.Is(err, nats.ErrConnectionClosed) {
+		c.shop.violation("a worker without a connection ended with %v", err)
+	}
+	c.start()
+}
+
+// String is what was done.
+func (s *shop) String() string { return fmt.Sprint(s.ledger) }

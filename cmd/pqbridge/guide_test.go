@@ -98,7 +98,7 @@ func newGuide(t *testing.T) *guide {
 
 // bash returns a command that runs lines of the guide, in the root of the repository but with another folder bin.
 func (g *guide) bash(code string) *exec.Cmd {
-	code = strings.NewReplacer("$PWD/bin", g.bin, " bin/", " "+g.bin+"/", "\nbin/", "\nexec "+g.bin+"/").Replace("\n" + code)
+	code = strings.NewReplacer("$PWD/bin", g.bin, " bin/", " "+g.bin+"/", "\nbin/", "\nexec "+g.bin+"/", "\npq work", "\nexec pq work").Replace("\n" + code)
 	cmd := exec.CommandContext(g.Context(), "bash", "-e", "-o", "pipefail", "-c", "PATH="+g.bin+":$PATH"+code)
 	cmd.Dir, cmd.Env = root, g.env
 	return cmd
@@ -119,6 +119,7 @@ func (g *guide) sh(code string) string {
 // start runs a program in the third terminal, the last command of a block.
 func (g *guide) start(code string) {
 	g.Helper()
+	g.kill()
 	g.terminal = g.bash(code)
 	out, err := g.terminal.StdoutPipe()
 	if err == nil {

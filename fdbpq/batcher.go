@@ -42,7 +42,7 @@ type Batcher struct {
 
 	batchCount int64         // batches started
 	nextCounts countsByQueue // the counts after those of the newest batch, if its first attempt commits
-	known      knownCounts
+	known      *knownCounts  // nil if the engine has no turns
 
 	mu struct {
 		sync.Mutex
@@ -54,7 +54,12 @@ type Batcher struct {
 
 // NewBatcher returns a Batcher for queues of k in db.
 func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
-	return &Batcher{db: db, receipts: k.newReceipts(), now: time.Now}
+	b := &Batcher{db: db, receipts: k.newReceipts(), now: time.Now}
+	// Where batches do not pipeline, Wait may make attempts while Start makes one.
+	if t := db.Traits(); t.Serial && t.Pipelines && !t.Shared {
+		b.known = &knownCounts{}
+	}
+	return b
 }
 
 // SetNow gives the Batcher another clock than time.Now, by which leases end and items fall

@@ -20,6 +20,9 @@ const maxKnownCounts = 4096
 
 // at returns what is known at the beginning of a transaction.
 func (k *knownCounts) at(tx kv.Transaction) countsByQueue {
+	if k == nil {
+		return nil
+	}
 	turn := tx.Turn()
 	if turn == 0 || turn != k.turn+1 {
 		k.counts, k.size = nil, 0
@@ -30,7 +33,7 @@ func (k *knownCounts) at(tx kv.Transaction) countsByQueue {
 
 // learn takes the counts after the operations of that transaction.
 func (k *knownCounts) learn(t *txOps) {
-	if k.turn == 0 {
+	if k == nil || k.turn == 0 {
 		return
 	}
 	if !t.onlyPushesAdd() || k.size > maxKnownCounts {

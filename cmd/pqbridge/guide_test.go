@@ -43,10 +43,11 @@ func TestGuide(t *testing.T) {
 			}
 		case "sh eventually":
 			testenv.Eventually(t, func() error {
-				if got := g.sh(code); !same(got, want) {
-					return fmt.Errorf("%s\nprints %q, want %q", code, got, want)
+				got, err := g.try(code)
+				if err == nil && !same(got, want) {
+					err = fmt.Errorf("%s\nprints %q, want %q", code, got, want)
 				}
-				return nil
+				return err
 			})
 		case "sh third terminal":
 			g.start(code)
@@ -106,14 +107,22 @@ func (g *guide) bash(code string) *exec.Cmd {
 
 func (g *guide) sh(code string) string {
 	g.Helper()
+	out, err := g.try(code)
+	if err != nil {
+		g.Fatal(err)
+	}
+	return out
+}
+
+func (g *guide) try(code string) (string, error) {
 	cmd := g.bash(code)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		g.Fatalf("%s%v\n%s", code, err, stderr.String())
+		err = fmt.Errorf("%s%w\n%s", code, err, &stderr)
 	}
-	return string(out)
+	return string(out), err
 }
 
 // start runs a program in the third terminal, the last command of a block.

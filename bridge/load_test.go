@@ -19,6 +19,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/crashfs"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
@@ -257,7 +258,7 @@ func wantQueued(t *testing.T, e *testenv.Env, n int64) {
 // Power cuts under load: acknowledged items are there, once, and in order; any other
 // item is there once or not at all.
 func TestPowerCut(t *testing.T) {
-	disk := vfs.NewCrashableMem()
+	disk := crashfs.New()
 	db, err := pebblekv.Open("store", pebblekv.Options{FS: disk})
 	if err != nil {
 		t.Fatal(err)

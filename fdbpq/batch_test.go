@@ -12,6 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/testenv/crashfs"
 )
 
 // The order of a batch: lens, pushes, pops, peeks, whatever the order of the ops.
@@ -256,7 +257,7 @@ func TestReceiptsDoNotPileUp(t *testing.T) {
 // A queue is listed even if the disk hangs for a while and then loses the first pushes,
 // which were not acknowledged.
 func TestQueueIsListedAfterLostPushes(t *testing.T) {
-	disk := vfs.NewCrashableMem()
+	disk := crashfs.New()
 	f := newFixture(t, openPebble(t, disk), fdbpq.RawValues)
 	q := f.queue("jobs")
 	lost := disk.CrashClone(vfs.CrashCloneCfg{})

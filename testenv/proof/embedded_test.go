@@ -19,6 +19,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+	"github.com/pqbridge/pqbridge/testenv/crashfs"
 )
 
 // quiet drops the log, because the failures are intended.
@@ -220,7 +221,7 @@ func startDisk(r *rig) {
 func startPower(r *rig) {
 	r.oneByOne, r.mortal = true, true
 	random := rand.New(rand.NewPCG(r.random.Uint64(), 4))
-	disk := vfs.NewCrashableMem()
+	disk := crashfs.New()
 	toNATS := newProxy(r.t, r.env.NATS.URL())
 	db := openFolder(r.t, "store", disk)
 	b := startLocal(r.t, bridgeOptions(toNATS.url(), db, time.Second, r.wrongBy()))

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv/crashfs"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
@@ -21,7 +22,7 @@ const crashers = 4
 
 type crashLoad struct {
 	db    *DB
-	files *vfs.MemFS
+	files *crashfs.FS
 	acked [crashers]atomic.Uint64 // whose commit was reported
 	shown [crashers]atomic.Uint64 // that a reader has seen
 	steps chan struct{}           // one element for each commit
@@ -143,7 +144,7 @@ func (l *crashLoad) crash(t *testing.T, rng *rand.Rand) {
 // readers were shown is there, and transactions are whole.
 func TestPowerCut(t *testing.T) {
 	rng := seeded(t)
-	l := &crashLoad{files: vfs.NewCrashableMem(), steps: make(chan struct{})}
+	l := &crashLoad{files: crashfs.New(), steps: make(chan struct{})}
 	l.db = openTest(t, l.files, Options{MemTableSize: minMemTableSize})
 	filler := make([]byte, 10_000) // so that there are flushes and compactions
 	for i := 0; i < len(filler); i += 4 {

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv/crashfs"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
@@ -19,13 +20,13 @@ import (
 type damagedStore struct {
 	t     *testing.T
 	rng   *rand.Rand
-	files *vfs.MemFS
+	files *crashfs.FS
 	db    *DB
 	keys  []string // that are acknowledged
 }
 
 func newDamagedStore(t *testing.T) *damagedStore {
-	s := &damagedStore{t: t, rng: seeded(t), files: vfs.NewCrashableMem()}
+	s := &damagedStore{t: t, rng: seeded(t), files: crashfs.New()}
 	s.db = openTest(t, s.files, Options{MemTableSize: 4 << 20})
 	return s
 }
@@ -75,12 +76,18 @@ func (s *damagedStore) path(p position) string {
 }
 
 // killed is what is left of the store after kill -9.
-func (s *damagedStore) killed() *vfs.MemFS {
+func (s *damagedStore) killed() *crashfs.FS {
 	return s.files.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: s.rng})
 }
 
+// rawFiles is a crashfs.FS or vfs.MemFS.
+type rawFiles interface {
+	vfs.FS
+	UnsafeGetFileDataBuffer(fullname string) ([]byte, error)
+}
+
 // flip flips 16 bytes of a file, fewer at its end.
-func flip(t *testing.T, files *vfs.MemFS, path string, offset int64) {
+func flip(t *testing.T, files rawFiles, path string, offset int64) {
 	t.Helper()
 	data, err := files.UnsafeGetFileDataBuffer(path)
 	if err != nil {
@@ -92,7 +99,7 @@ func flip(t *testing.T, files *vfs.MemFS, path string, offset int64) {
 }
 
 // cut cuts a file off.
-func cut(t *testing.T, files *vfs.MemFS, path string, length int64) {
+func cut(t *testing.T, files rawFiles, path string, length int64) {
 	t.Helper()
 	old, err := files.UnsafeGetFileDataBuffer(path)
 	if err != nil {
@@ -225,7 +232,7 @@ func TestDamagedLogAfterPowerCut(t *testing.T) {
 		at = s.newest() // The last transaction was alone in its log.
 	}
 	path := s.path(at)
-	cutPower := func() *vfs.MemFS { return s.files.CrashClone(vfs.CrashCloneCfg{}) }
+	cutPower := func() *crashfs.FS { return s.files.CrashClone(vfs.CrashCloneCfg{}) }
 	if p, err := readLogMark(cutPower(), testDir); err != nil || p != (position{}) {
 		t.Fatalf("the mark survived: %v, %v", p, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/pqbridge/pqbridge/testenv/crashfs"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
@@ -24,13 +25,13 @@ type powerCuts struct {
 }
 
 type powerCut struct {
-	files *vfs.MemFS
+	files *crashfs.FS
 	acked int64
 }
 
 // newPowerCuts takes pictures of files in front of every operation that may change
 // them, from start on. MaybeError is called by several goroutines of Pebble.
-func newPowerCuts(files *vfs.MemFS, every int64) *powerCuts {
+func newPowerCuts(files *crashfs.FS, every int64) *powerCuts {
 	p := &powerCuts{every: every}
 	taking := make(chan struct{}, 1)
 	p.FS = errorfs.Wrap(files, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -71,7 +72,7 @@ func (p *powerCuts) life(t *testing.T, steps int64) {
 // Wherever the power is cut while manifests begin, grow and take each other's place,
 // twice in a row too, the store is opened and nothing acknowledged is lost.
 func TestPowerCutOfManifest(t *testing.T) {
-	files := vfs.NewCrashableMem()
+	files := crashfs.New()
 	p := newPowerCuts(files, int64(race.Times(1, 3)))
 	p.on.Store(true)
 	for range 2 {
@@ -99,7 +100,7 @@ func TestPowerCutOfManifest(t *testing.T) {
 // durable. The next one takes the new manifest for the one in force, and a power cut
 // may still bring the old one back.
 func TestPowerCutAfterUnsyncedMarker(t *testing.T) {
-	files := vfs.NewCrashableMem()
+	files := crashfs.New()
 	p := newPowerCuts(files, 1)
 	p.life(t, 2)
 	number, err := markedManifest(files, testDir)

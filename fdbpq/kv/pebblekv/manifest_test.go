@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv/crashfs"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
@@ -29,7 +30,7 @@ func (s *damagedStore) flushed(tables int) {
 }
 
 // manifest returns the path and the content of the manifest in force.
-func manifest(t *testing.T, files *vfs.MemFS) (path string, content []byte) {
+func manifest(t *testing.T, files rawFiles) (path string, content []byte) {
 	t.Helper()
 	number, err := markedManifest(files, testDir)
 	if err != nil || number == 0 {
@@ -129,7 +130,7 @@ func TestDamagedManifestWithoutMark(t *testing.T) {
 	s.flushed(4)
 	path, content := manifest(t, s.files)
 	original := bytes.Clone(content)
-	killed := func(content []byte) *vfs.MemFS {
+	killed := func(content []byte) *crashfs.FS {
 		files := s.killed()
 		remove(t, files, manifestMarkPath(files, testDir))
 		writeFile(t, files, path, content)
@@ -255,7 +256,7 @@ func TestOldManifest(t *testing.T) {
 	}
 	s.db = openTest(t, s.files, Options{})
 	s.flushed(2)
-	marker := func(files *vfs.MemFS) string {
+	marker := func(files vfs.FS) string {
 		names, err := files.List(testDir)
 		if err != nil {
 			t.Fatal(err)

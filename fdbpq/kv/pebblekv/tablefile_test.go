@@ -49,7 +49,7 @@ func TestReadsOfLargeDamagedItem(t *testing.T) {
 }
 
 // tablePath returns the path of the largest table.
-func tablePath(t *testing.T, files *vfs.MemFS) (path string) {
+func tablePath(t *testing.T, files rawFiles) (path string) {
 	t.Helper()
 	names, err := files.List(testDir)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv/crashfs"
 )
 
 // logSizes returns the lengths of the logs in the folder, oldest first.
@@ -71,7 +72,7 @@ func hasReserve(files vfs.FS) bool {
 // A store that is written to has logs whose blocks were written before, and
 // nothing is lost with one when the power is cut.
 func TestWALReserve(t *testing.T) {
-	files := vfs.NewCrashableMem()
+	files := crashfs.New()
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
 	if hasReserve(files) || reserveUsed(t, files) {
 		t.Error("there is a reserve before anything was written")

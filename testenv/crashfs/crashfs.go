@@ -1,0 +1,33 @@
+// Package crashfs is a file system in memory for tests that cut the power.
+package crashfs
+
+import (
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// FS is a crashable vfs.MemFS whose CrashClone may be called while others use it. That of a MemFS may
+// block for good then: ReuseForWrite takes the same read lock twice, and whoever waits for the write lock in
+// between stops both.
+type FS struct {
+	*vfs.MemFS
+	reusing sync.RWMutex // held by ReuseForWrite for reading
+}
+
+// New returns an empty file system.
+func New() *FS { return &FS{MemFS: vfs.NewCrashableMem()} }
+
+// ReuseForWrite implements vfs.FS.
+func (f *FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f.reusing.RLock()
+	defer f.reusing.RUnlock()
+	return f.MemFS.ReuseForWrite(oldname, newname, category)
+}
+
+// CrashClone returns what is left after a power cut.
+func (f *FS) CrashClone(cfg vfs.CrashCloneCfg) *FS {
+	f.reusing.Lock()
+	defer f.reusing.Unlock()
+	return &FS{MemFS: f.MemFS.CrashClone(cfg)}
+}

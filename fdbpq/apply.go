@@ -27,8 +27,10 @@ type txOps struct {
 	room    int  // bytes that leases may still move, see fits
 	moves   int  // of leases so far
 	full    bool // a burial has found no room
-	removed Removed
-	dead    burials
+
+	walkedExpired int
+	removed       Removed
+	dead          burials
 
 	callers bool      // the transaction is the caller's
 	blind   bool      // see kv.BeginOptions

@@ -36,7 +36,11 @@ func (k *knownCounts) learn(t *txOps) {
 	if k == nil || k.turn == 0 {
 		return
 	}
-	if !t.onlyPushesAdd() || k.size > maxKnownCounts {
+	if !t.onlyPushesAdd() {
+		k.counts, k.size = nil, 0 // t.nextCounts too is from before them
+		return
+	}
+	if k.size > maxKnownCounts {
 		k.counts, k.size = nil, 0
 	}
 	if k.counts == nil {
@@ -62,6 +66,11 @@ func (t *txOps) onlyPushesAdd() bool {
 	for i := range t.ops {
 		switch t.ops[i].Kind {
 		case OpRestore, OpMove, OpRedrive:
+			return false
+		}
+	}
+	for _, q := range t.queues {
+		if q.ledger.strays {
 			return false
 		}
 	}

@@ -3,7 +3,9 @@ package fdbpq_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -86,15 +88,93 @@ func TestKnownCountsOrder(t *testing.T) {
 			f.apply(opPush(q, 1, "known"))
 			between(f, q, popped[0].Item)
 			f.apply(opPush(q, 1, "new"))
-			var order []string
-			for {
-				r := f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q})[0]
-				if r.Err != nil {
-					break
-				}
-				order = append(order, string(r.Item.Value))
-			}
-			wantEqual(t, fmt.Sprint("last of ", order), order[len(order)-1], "new")
+			f.wantLast(q, "new")
 		})
 	}
+}
+
+// wantLast pops everything, and checks what comes last.
+func (f *fixture) wantLast(q *fdbpq.PriorityQueue, want string) {
+	f.Helper()
+	var order []string
+	for {
+		r := f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q})[0]
+		if r.Err != nil {
+			break
+		}
+		order = append(order, fmt.Sprint(string(r.Item.Value), "@", r.Item.ID.Count))
+	}
+	last, _, _ := strings.Cut(order[len(order)-1], "@")
+	wantEqual(f.T, fmt.Sprint("last of ", order), last, want)
+}
+
+// A batch that pushes, and also brings other items to that priority, has counted the pushes before these.
+func TestKnownCountsOfOneBatch(t *testing.T) {
+	for name, others := range map[string]func(f *fixture, q *fdbpq.PriorityQueue, popped []fdbpq.Result) []fdbpq.Op{
+		"restored": func(_ *fixture, q *fdbpq.PriorityQueue, popped []fdbpq.Result) (ops []fdbpq.Op) {
+			for _, r := range popped {
+				ops = append(ops, opRestore(q, r.Item))
+			}
+			return ops
+		},
+		"moved": func(f *fixture, q *fdbpq.PriorityQueue, _ []fdbpq.Result) (ops []fdbpq.Op) {
+			for _, r := range f.apply(slices.Repeat([]fdbpq.Op{opPush(q, 9, "moved")}, 3)...) {
+				ops = append(ops, fdbpq.Op{Kind: fdbpq.OpMove, Queue: q, ID: r.Item.ID, Priority: 1})
+			}
+			return ops
+		},
+		"redriven": func(f *fixture, q *fdbpq.PriorityQueue, _ []fdbpq.Result) []fdbpq.Op {
+			f.apply(slices.Repeat([]fdbpq.Op{opPush(q, 1, "redriven")}, 3)...)
+			for range 3 {
+				lease := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0].Lease
+				f.apply(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: q, Token: lease.Token})
+			}
+			return []fdbpq.Op{{Kind: fdbpq.OpRedrive, Queue: q.DeadLetters()}}
+		},
+		"dead letters": func(f *fixture, q *fdbpq.PriorityQueue, _ []fdbpq.Result) (ops []fdbpq.Op) {
+			work := f.queue("work")
+			f.configure(work, func(s *fdbpq.Settings) { s.DeadLetter = "a" })
+			f.apply(slices.Repeat([]fdbpq.Op{opPush(work, 1, "dead")}, 3)...)
+			for range 3 {
+				lease := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: work})[0].Lease
+				ops = append(ops, fdbpq.Op{Kind: fdbpq.OpTerm, Queue: work, Token: lease.Token})
+			}
+			return ops
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, _ := onlyWay(t)
+			q := f.queue("a")
+			f.apply(slices.Repeat([]fdbpq.Op{opPush(q, 1, "popped")}, 5)...)
+			popped := f.apply(slices.Repeat([]fdbpq.Op{{Kind: fdbpq.OpPop, Queue: q}}, 5)...)
+			ops := append(others(f, q, popped), opPush(q, 1, "beside them"))
+			write(f, func(kv.Transaction) {}) // so that nothing is known
+			for i, r := range f.apply(ops...) {
+				wantError(t, r.Err, nil)
+				if r.Err != nil {
+					t.Fatal("operation", i)
+				}
+			}
+			f.apply(opPush(q, 1, "new"))
+			f.wantLast(q, "new")
+		})
+	}
+}
+
+// Items of staged pops that nobody collected come back with counts that nobody knows.
+func TestKnownCountsAndStagedItems(t *testing.T) {
+	f, _ := onlyWay(t)
+	q, clock := f.queue("a"), newClock(time.Now())
+	f.batcher.SetNow(clock.now)
+	p := fdbpq.NewPopper(f.db, q)
+	p.SetNow(clock.now)
+	f.apply(slices.Repeat([]fdbpq.Op{opPush(q, 1, "staged")}, 5)...)
+	f.line(p, slices.Repeat([]fdbpq.End{fdbpq.Front}, 5)...)
+	f.serve(p)
+	f.apply(opPush(q, 1, "between"))
+	clock.advance(time.Hour)
+	f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute}) // brings them back
+	f.apply(opPush(q, 1, "new"))
+	clock.advance(time.Hour)
+	f.wantLast(q, "new")
 }

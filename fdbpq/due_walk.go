@@ -34,7 +34,8 @@ const (
 	// walkedItems and walkedBytes limit what a dueWalk reads.
 	walkedItems = 20_000
 	walkedBytes = 8_000_000
-	// walkedExpired limits the items in ("i") that have expired, on the way.
+	// walkedExpired limits the items in ("i") that have expired, on the way: of a peek, and of all pops of a
+	// transaction, which remove them.
 	walkedExpired = 512
 
 	firstWalkPage = 64

@@ -3,6 +3,7 @@ package fdbpq_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -157,4 +158,25 @@ func TestLatePopGoesBack(t *testing.T) {
 	wantEqual(t, "id", again.Item.ID, r.Item.ID)
 	wantEqual(t, "deliveries", again.Lease.Deliveries, 2)
 	m.check()
+}
+
+// However many expired items lie between those that live, a batch of pops fits into its transaction.
+func TestLatePopsAmongExpired(t *testing.T) {
+	const live, dead = 20, 500
+	m := newMuchFixture(onMem(t))
+	n := 0
+	for range live {
+		var pushes []fdbpq.Op
+		for range dead { // those in front expire last
+			n++
+			pushes = append(pushes, fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: int64(n), TTL: 24*time.Hour - time.Duration(n)*time.Second})
+		}
+		n++
+		m.apply(append(pushes, opPush(m.q, int64(n), "live"))...)
+	}
+	m.clock.advance(48 * time.Hour)
+	m.batcher.LimitCatchUp(time.Nanosecond)
+	results, err := m.batcher.Apply(m.ctx, slices.Repeat([]fdbpq.Op{op(opPopMin, m.q)}, live))
+	wantError(t, err, nil)
+	wantError(t, results[live-1].Err, fdbpq.ErrBehind)
 }

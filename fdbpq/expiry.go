@@ -80,7 +80,7 @@ func (g *ledger) expireLent(h *held) {
 // nextLive returns the next item from an end, read in full, nil if there is none. It removes expired
 // ones on the way. The error is errUndecided or one of the store.
 func (t *txOps) nextLive(q *queueOps, end End) (*stored, error) {
-	for removed := 0; t.callers || removed < walkedExpired; removed++ {
+	for ; t.callers || t.walkedExpired < walkedExpired; t.walkedExpired++ {
 		s, err := q.pops.ends.next(end)
 		if err != nil || s == nil {
 			return nil, err

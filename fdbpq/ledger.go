@@ -53,6 +53,7 @@ type ledger struct {
 
 	removed Removed
 	ahead   Ahead // what falls due of what it has written
+	strays  bool  // items of staged pops have come back
 }
 
 // add writes an item that is ready.

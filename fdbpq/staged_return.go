@@ -35,8 +35,10 @@ func (g *ledger) returnStaged(r returning, value []byte) error {
 		return err
 	}
 	if taken {
+		g.strays = true
 		return g.returnWithoutUnique(r, value, expires)
 	}
+	g.strays = true
 	g.keepUnique(r.id, &Message{Unique: unique})
 	g.giveBack(r.id, value)
 	g.setExpiry(r.id, expires, unique)

@@ -188,7 +188,13 @@ func (w *work) do(cmd *cobra.Command) client.Work {
 		c.Env = append(os.Environ(), w.environment(job)...)
 		c.WaitDelay = endCommand
 		killRest := isolate(c)
-		err := c.Run()
+		err := c.Start()
+		if err != nil && ctx.Err() == nil && !errors.Is(err, syscall.E2BIG) { // too long are the headers of this item
+			return w.notStarted(ctx, cmd, err)
+		}
+		if err == nil {
+			err = c.Wait()
+		}
 		killRest()
 		var exit *exec.ExitError
 		switch {
@@ -202,6 +208,20 @@ func (w *work) do(cmd *cobra.Command) client.Work {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
+}
+
+// startAgain is the pause after a command could not be started.
+const startAgain = time.Second
+
+// notStarted gives an item back, later and uncounted, because it is not the item's fault that the command cannot be
+// started: somebody may be replacing it.
+func (w *work) notStarted(ctx context.Context, cmd *cobra.Command, err error) error {
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: cannot start the command, trying again in %v: %v\n", startAgain, err)
+	select {
+	case <-ctx.Done():
+	case <-time.After(startAgain):
+	}
+	return client.Snooze(0)
 }
 
 // environment returns what a command is told about its item.

@@ -99,6 +99,29 @@ func TestAnotherSignalEndsCommands(t *testing.T) {
 	}
 }
 
+// A command that cannot be started costs no item a delivery.
+func TestCommandThatCannotStart(t *testing.T) {
+	c, _ := newCLI(t)
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("no program\x00"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c.ok("", "config", "jobs", "max_deliver=1")
+	c.ok("", "push", "jobs", "a")
+	p := c.start(nil, "work", "jobs", "--", script)
+	p.sees(&p.stderr, "cannot start the command, trying again in 1s")
+	if err := os.WriteFile(script+".new", []byte("#!/bin/sh\necho done $PQ_DELIVERIES\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(script+".new", script); err != nil {
+		t.Fatal(err)
+	}
+	p.sees(&p.stdout, "done 1\n")
+	p.signal(syscall.SIGTERM)
+	p.ends(exitOK)
+	c.has("pq\tjobs\t0\t0\t0\n")
+}
+
 func TestWorkThatCannotBegin(t *testing.T) {
 	c, _ := newCLI(t)
 	for _, args := range []string{"work", "work jobs", "work jobs true", "work jobs --", "work -- jobs true"} {

@@ -39,6 +39,11 @@ type disk struct {
 	failed   chan struct{} // closed by the first failure
 	released chan struct{} // closed by release
 	opened   atomic.Bool   // Pebble has opened the folder
+
+	mu struct {
+		sync.Mutex
+		logs []string // to remove once the folder is opened, see Remove
+	}
 }
 
 // categoryFlush is how Pebble labels the tables it flushes memtables to.
@@ -213,12 +218,45 @@ func (d *disk) Rename(oldname, newname string) error {
 
 // Remove implements vfs.FS. A file that cannot be removed does no harm, so that is not
 // a failure of the disk.
+//
+// While Pebble opens the folder, it removes the logs that it has read before it creates a new one. If the process
+// ended in between, the log that the mark names would be missing. So they stay a moment longer: Pebble ignores logs older
+// than its manifest says.
 func (d *disk) Remove(name string) error {
+	if d.keeps(name) {
+		return nil
+	}
 	if d.err() == nil {
 		return d.FS.Remove(name)
 	}
 	_ = d.after.Remove(name) // The file may be older than the failure.
 	return nil
+}
+
+// keeps reports whether a file is to be removed later.
+func (d *disk) keeps(name string) bool {
+	if _, _, isLog := wal.ParseLogFilename(filepath.Base(name)); !isLog {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.opened.Load() {
+		return false
+	}
+	d.mu.logs = append(d.mu.logs, name)
+	return true
+}
+
+// finishOpening is called once Pebble has opened the folder.
+func (d *disk) finishOpening() {
+	d.mu.Lock()
+	d.opened.Store(true)
+	logs := d.mu.logs
+	d.mu.logs = nil
+	d.mu.Unlock()
+	for _, name := range logs {
+		_ = d.Remove(name)
+	}
 }
 
 // Unwrap implements vfs.FS.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 
@@ -21,6 +22,7 @@ type powerCuts struct {
 	cuts  []powerCut
 	on    atomic.Bool
 	every int64 // a picture before each every'th write
+	kept  int   // percent of what is not synced that is in the pictures
 	ops   atomic.Int64
 }
 
@@ -34,13 +36,14 @@ type powerCut struct {
 func newPowerCuts(files *crashfs.FS, every int64) *powerCuts {
 	p := &powerCuts{every: every}
 	taking := make(chan struct{}, 1)
+	random := rand.New(rand.NewPCG(1, 2)) // unused with all or nothing
 	p.FS = errorfs.Wrap(files, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if !p.on.Load() || op.Kind.ReadOrWrite() != errorfs.OpIsWrite || p.ops.Add(1)%p.every != 0 {
 			return nil
 		}
 		taking <- struct{}{}
 		acked := p.acked.Load()
-		p.cuts = append(p.cuts, powerCut{files.CrashClone(vfs.CrashCloneCfg{}), acked})
+		p.cuts = append(p.cuts, powerCut{files.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: p.kept, RNG: random}), acked})
 		<-taking
 		return nil
 	}))
@@ -94,6 +97,75 @@ func TestPowerCutOfManifest(t *testing.T) {
 		}
 	}
 	t.Logf("%d power cuts, and %d during the start after one", len(p.cuts), second)
+}
+
+// Wherever the process is killed while it opens a store, the next one opens it.
+func TestKilledWhileOpening(t *testing.T) {
+	files := crashfs.New()
+	p := newPowerCuts(files, 1)
+	p.kept = 100
+	for range 3 {
+		p.on.Store(true)
+		p.life(t, 0)
+		p.on.Store(false)
+		db := openTest(t, files, Options{})
+		if err := set(db, "count", fmt.Sprintf("%06d", p.acked.Add(1))); err != nil { // stays in the log
+			t.Fatal(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, cut := range p.cuts {
+		if cut.acked > 0 {
+			wantCount(t, cut.files, cut.acked, fmt.Sprintf("killed at %d", i))
+		}
+	}
+	if names, err := logNames(files, testDir); err != nil || len(names) != 1 {
+		t.Errorf("logs: %v, %v, want one", names, err)
+	}
+}
+
+// The logs that Pebble has read stay until the folder is opened, and so there is a new one: see disk.Remove.
+func TestLogsStayWhileOpening(t *testing.T) {
+	files := vfs.NewMem()
+	if err := files.MkdirAll(testDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d, err := newDisk(testDir, Options{FS: files}.withDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.release()
+	there := func(name string) bool {
+		_, err := files.Stat(files.PathJoin(testDir, name))
+		return err == nil
+	}
+	for _, name := range []string{"000007.log", "000008.sst", "000009.log"} {
+		f, err := files.Create(files.PathJoin(testDir, name), vfs.WriteCategoryUnspecified)
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct {
+		do                 func() error
+		log, table, newLog bool
+	}{
+		{func() error { return d.Remove(files.PathJoin(testDir, "000007.log")) }, true, true, true},
+		{func() error { return d.Remove(files.PathJoin(testDir, "000008.sst")) }, true, false, true},
+		{func() error { d.finishOpening(); return nil }, false, false, true},
+		{func() error { return d.Remove(files.PathJoin(testDir, "000009.log")) }, false, false, false},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if log, table, newLog := there("000007.log"), there("000008.sst"), there("000009.log"); log != step.log || table != step.table || newLog != step.newLog {
+			t.Errorf("there are: old log %v, table %v, new log %v; want %v, %v, %v", log, table, newLog, step.log, step.table, step.newLog)
+		}
+	}
 }
 
 // A process may end after it made the marker of a new manifest and before that is

@@ -92,7 +92,7 @@ func (db *DB) openStore() (*store, error) {
 		}
 		return nil, explainDamage(o.FS, dir, err)
 	}
-	disk.opened.Store(true)
+	disk.finishOpening()
 	// Pebble has flushed what it found in its log, so all of that is durable, even
 	// what was never synced. Unless the flush failed.
 	if err := disk.err(); err != nil {

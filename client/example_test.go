@@ -132,7 +132,7 @@ func untilHome(stop func()) func(client.Work) client.Work {
 	}
 }
 
-// Middleware sees each job, and what became of it.
+// Middleware runs around the Work of each job: here it prints what the Work returned.
 func ExampleWorkerOptions_middleware() {
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
 	if err != nil {

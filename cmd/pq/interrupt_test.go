@@ -1,13 +1,10 @@
 package main
 
 import (
-	"errors"
 	"io"
 	"net"
 	"syscall"
 	"testing"
-
-	"github.com/pqbridge/pqbridge/testenv"
 )
 
 const finishing = "finishing what is under way"
@@ -66,15 +63,7 @@ func TestAnotherSignalEndsAtOnce(t *testing.T) {
 	r.next()
 	p.signal(syscall.SIGINT)
 	p.sees(&p.stderr, finishing)
-	testenv.Eventually(t, func() error {
-		select {
-		case <-p.ended:
-			return nil
-		default:
-			_ = p.cmd.Process.Signal(syscall.SIGINT) // fails if it has ended
-			return errors.New("pq goes on")
-		}
-	})
+	p.signalsUntilEnd(syscall.SIGINT)
 	if status := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
 		t.Errorf("ended with %v", p.cmd.ProcessState)
 	}

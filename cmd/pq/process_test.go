@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -76,6 +77,20 @@ func (p *process) signal(s syscall.Signal) {
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Error(err)
 	}
+}
+
+// signalsUntilEnd repeats a signal until the process has ended: one that comes soon after another counts as the same.
+func (p *process) signalsUntilEnd(s syscall.Signal) {
+	p.t.Helper()
+	testenv.Eventually(p.t, func() error {
+		select {
+		case <-p.ended:
+			return nil
+		default:
+			_ = p.cmd.Process.Signal(s) // fails if it has ended
+			return fmt.Errorf("pq goes on: %s", p.stderr.String())
+		}
+	})
 }
 
 // write adds to standard input.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/internal/spelling"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 )
 
@@ -36,7 +37,7 @@ func (s *session) suggest(ctx context.Context, q *queue) string {
 	}
 	best, least := "", len(q.name)/3+1 // more changes make another word
 	for _, used := range list.Queues {
-		if d := distance(q.name, used.Queue); d <= least {
+		if d := spelling.Distance(q.name, used.Queue); d <= least {
 			best, least = used.Queue, d-1
 		}
 	}
@@ -72,25 +73,4 @@ func (s *session) explainEmpty(cmd *cobra.Command, q *queue, err error) error {
 		return fmt.Errorf("%w: %s", err, text)
 	}
 	return err
-}
-
-// distance returns how many letters to add, leave out or change to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }

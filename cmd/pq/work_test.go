@@ -81,15 +81,7 @@ func TestAnotherSignalEndsCommands(t *testing.T) {
 	p.sees(&p.stdout, "begun")
 	p.signal(syscall.SIGINT)
 	p.sees(&p.stderr, finishing)
-	testenv.Eventually(t, func() error {
-		select {
-		case <-p.ended:
-			return nil
-		default:
-			p.cmd.Process.Signal(syscall.SIGINT) //nolint:errcheck // fails if it has ended
-			return fmt.Errorf("pq goes on: %s", p.stderr.String())
-		}
-	})
+	p.signalsUntilEnd(syscall.SIGINT)
 	p.ends(exitSignal + int(syscall.SIGINT))
 	c.has("pq\tjobs\t1\t0\t0\n")
 	var it item

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/kelseyhightower/envconfig"
+
+	"github.com/pqbridge/pqbridge/cmd/internal/spelling"
 )
 
 // loadConfig reads the configuration from the environment. The error joins all problems:
@@ -92,31 +94,9 @@ func nearestVariable(name string) string {
 	var nearest string
 	least := -1
 	for _, v := range variables() {
-		if d := distance(name, v.name); least < 0 || d < least {
+		if d := spelling.Distance(name, v.name); least < 0 || d < least {
 			nearest, least = v.name, d
 		}
 	}
 	return nearest
-}
-
-// distance is the Levenshtein distance of a and b: how many bytes to insert, remove or
-// replace to turn one into the other.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,7 +18,7 @@ const MaxDeliver = 3
 var backoffs = []time.Duration{20 * time.Millisecond, 60 * time.Millisecond}
 
 // Backoff returns the setting backoff of such a queue.
-func Backoff() []time.Duration { return append([]time.Duration{}, backoffs...) }
+func Backoff() []time.Duration { return slices.Clone(backoffs) }
 
 // IsMortal reports whether the queue is such a queue, and not its dead-letter queue.
 func IsMortal(queue string) bool {

@@ -54,7 +54,7 @@ func (t *txOps) beginEdits(q *queueOps) {
 				e.last[op.Priority] = q.l.readLast(t.tx.Snapshot(), op.Priority)
 			}
 		default:
-			e.past = q.l.firstHistory(t.tx)
+			e.past = q.ledger.firstHistory()
 		}
 	}
 }
@@ -173,7 +173,7 @@ func (t *txOps) move(q *queueOps, i int, h *heldItem, done map[ID]bool) error {
 		g.giveBack(&id, value)
 		g.setExpiry(&id, h.expires, h.unique)
 		if past != nil {
-			g.tx.Set(g.l.historyKey(&id), past)
+			g.setHistory(&id, past)
 		}
 		q.notePushed(&id)
 	} else {

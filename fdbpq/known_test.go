@@ -205,3 +205,14 @@ func (tx failingTransaction) Commit() kv.Future[struct{}] {
 	tx.Cancel()
 	return kv.Ready(struct{}{}, errCommit)
 }
+
+// What the time index has for the present microsecond is due, though its time may have had a fraction more.
+func TestKnownDueWithinMicrosecond(t *testing.T) {
+	f, _ := onlyWay(t)
+	q, now := f.queue("a"), time.Now().Truncate(time.Microsecond).Add(500*time.Nanosecond)
+	f.batcher.SetNow(func() time.Time { return now })
+	f.apply(opPush(q, 1, "x"))
+	now = f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})[0].Lease.Until
+	// It could not learn of a NextDue either: that is of entries that are not due.
+	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q, Waits: true})[0].Err, nil)
+}

@@ -182,7 +182,8 @@ func failingCommits(t *testing.T) (*fixture, *fdbpq.PriorityQueue, *commitFailer
 
 type commitFailer struct {
 	kv.Database
-	next bool // the next commit fails
+	next   bool   // the next commit fails
+	cancel func() // ends the context of the next commit, so that it fails; usually nil
 }
 
 var errCommit = errors.New("this commit fails")
@@ -202,6 +203,10 @@ func (tx failingTransaction) Commit() kv.Future[struct{}] {
 		return tx.Transaction.Commit()
 	}
 	tx.db.next = false
+	if tx.db.cancel != nil {
+		tx.db.cancel()
+		return tx.Transaction.Commit()
+	}
 	tx.Cancel()
 	return kv.Ready(struct{}{}, errCommit)
 }

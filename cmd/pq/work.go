@@ -44,8 +44,9 @@ input. Exit code 0 acknowledges the item. Any other gives it back, as backoff
 and max_deliver of the queue say. The lease is extended while COMMAND runs.
 
 The environment has PQ_QUEUE, PQ_ID, PQ_PRIORITY, PQ_DELIVERIES, PQ_PUSHED_AT,
-and the headers: Trace-Id is PQ_HEADER_TRACE_ID. The first signal lets commands
-finish, and pq exits with 0. A later one ends them, and their items go back.`,
+the headers (Trace-Id is PQ_HEADER_TRACE_ID), and PQ_DEAD_REASON and the like of
+a dead letter. The first signal lets commands finish, and pq exits with 0. A
+later one ends them, and their items go back.`,
 		Example: `  pq work jobs --jobs 4 -- ./handle.sh
   pq work jobs --drop-on 65 -- sh -c "jq -e .user"`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -185,7 +186,7 @@ func (w *work) do(cmd *cobra.Command) client.Work {
 	return func(ctx context.Context, job *client.Job) error {
 		c := exec.CommandContext(ctx, w.command[0], w.command[1:]...)
 		c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(job.Value), cmd.OutOrStdout(), cmd.ErrOrStderr()
-		c.Env = append(os.Environ(), w.environment(job)...)
+		c.Env = append(inherited(os.Environ()), w.environment(job)...)
 		c.WaitDelay = endCommand
 		killRest := isolate(c)
 		err := c.Start()
@@ -231,11 +232,22 @@ func (w *work) environment(job *client.Job) []string {
 	if hasPriority(&w.queue, &job.Item) {
 		values = append(values, "PQ_PRIORITY="+strconv.FormatInt(job.Priority, 10))
 	}
+	if d := job.DeadLetter; d != nil {
+		values = append(values, "PQ_DEAD_QUEUE="+d.Queue, "PQ_DEAD_REASON="+d.Reason, "PQ_DEAD_ERROR="+d.Error,
+			"PQ_DEAD_DELIVERIES="+strconv.FormatInt(d.Deliveries, 10), "PQ_DEAD_AT="+timeText(d.At))
+	}
 	for name, texts := range job.Headers {
 		text := strings.ReplaceAll(strings.Join(texts, "\n"), "\x00", "") // which no environment can have
 		values = append(values, "PQ_HEADER_"+variableName(name)+"="+text)
 	}
 	return values
+}
+
+// inherited returns the environment without what another pq work, which runs this one, has said about its own item.
+func inherited(environment []string) []string {
+	return slices.DeleteFunc(environment, func(variable string) bool {
+		return strings.HasPrefix(variable, "PQ_HEADER_") || strings.HasPrefix(variable, "PQ_DEAD_") || strings.HasPrefix(variable, "PQ_PRIORITY=")
+	})
 }
 
 // variableName returns a header's name as it stands in the environment.

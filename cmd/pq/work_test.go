@@ -34,7 +34,7 @@ func TestWork(t *testing.T) {
 	script := `read -r value
 echo "$value $PQ_QUEUE $PQ_PRIORITY $PQ_DELIVERIES $PQ_HEADER_TRACE_ID ${#PQ_ID} $PQ_PUSHED_AT" | sed 's/ [0-9T:.-]*Z$/ then/; s/ 3[0-9] then/ id then/'
 case $value in bad) exit 1;; worse) exit 65;; esac`
-	p := c.start(nil, "work", "jobs", "--drop-on", "65", "--", "sh", "-c", script)
+	p := c.start(nil, "work", "jobs", "--retry-delay", "0", "--drop-on", "65", "--", "sh", "-c", script)
 	c.has("pq\tjobs\t0\t0\t0\npq\tjobs-dead\t2\t0\t0\n")
 	p.signal(syscall.SIGTERM)
 	p.ends(exitOK)

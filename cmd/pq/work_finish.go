@@ -35,16 +35,14 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, ref
 	case err := <-refused:
 		s.end(err)
 		stop()
-		worker.Stop() // nothing can be acknowledged any more
-		<-ended
+		w.kill(s, worker, ended) // nothing can be acknowledged any more
 		return s.explain(err, "")
 	case <-readerGone(cmd.OutOrStdout()):
 		stop()
 		select {
 		case <-ended:
 		case <-cmd.Context().Done():
-			worker.Stop()
-			<-ended
+			w.kill(s, worker, ended)
 		}
 		return errNoReader
 	case <-cmd.Context().Done():
@@ -66,11 +64,28 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, ref
 	case another := <-signals:
 		time.AfterFunc(oneInterruption, release) // then the next one kills
 		release = func() {}
-		worker.Stop()
-		<-ended
+		w.kill(s, worker, ended)
 		if number, ok := another.(syscall.Signal); ok {
 			return interrupted{number}
 		}
 		return nil
+	}
+}
+
+// lastRequests is how long pq waits, once the commands should have ended, for the answers to the requests that give
+// their items back.
+const lastRequests = time.Second
+
+// kill ends the commands, and waits for that. Items that it cannot give back come back when their leases are over.
+func (w *work) kill(s *session, worker *client.Worker, ended <-chan error) {
+	worker.Stop()
+	if !s.nc.IsConnected() {
+		s.nc.Close() // so that no request waits
+	}
+	select {
+	case <-ended:
+	case <-time.After(endCommand + lastRequests):
+		s.nc.Close()
+		<-ended
 	}
 }

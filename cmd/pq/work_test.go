@@ -91,6 +91,20 @@ func TestAnotherSignalEndsCommands(t *testing.T) {
 	}
 }
 
+// Without NATS no item can be given back, and nobody waits for that.
+func TestAnotherSignalWithoutNATS(t *testing.T) {
+	c, env := newCLI(t)
+	c.ok("", "push", "jobs", "a")
+	p := c.start(nil, "work", "jobs", "--ack-wait", "1h", "--timeout", "1h", "--", "sh", "-c", "echo begun; exec sleep 1000")
+	p.sees(&p.stdout, "begun")
+	env.NATS.Stop()
+	p.signal(syscall.SIGINT)
+	p.sees(&p.stderr, finishing)
+	p.signalsUntilEnd(syscall.SIGTERM)
+	p.ends(exitSignal + int(syscall.SIGTERM))
+	p.says("it comes back when its lease is over")
+}
+
 // A command that cannot be started costs no item a delivery.
 func TestCommandThatCannotStart(t *testing.T) {
 	c, _ := newCLI(t)

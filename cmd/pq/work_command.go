@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,8 @@ const endCommand = 5 * time.Second
 func (w *work) do(cmd *cobra.Command, s *session) client.Work {
 	name := filepath.Base(w.command[0])
 	return func(ctx context.Context, job *client.Job) error {
+		runtime.LockOSThread() // Linux kills the command when the thread ends that has started it
+		defer runtime.UnlockOSThread()
 		c := exec.CommandContext(ctx, w.command[0], w.command[1:]...)
 		c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(job.Value), cmd.OutOrStdout(), cmd.ErrOrStderr()
 		c.Env = append(inherited(os.Environ()), w.environment(job)...)

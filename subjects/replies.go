@@ -139,7 +139,7 @@ func ParseLength(payload []byte) (Length, error) {
 func parseReply[T any](payload []byte) (T, error) {
 	var reply T
 	if err := json.Unmarshal(payload, &reply); err != nil {
-		return reply, fmt.Errorf("reply %s: %w", quote(string(payload)), err)
+		return reply, fmt.Errorf("reply %s: not the JSON of one", quoteJSON(payload))
 	}
 	return reply, nil
 }

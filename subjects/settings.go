@@ -206,7 +206,7 @@ func ParseSettingsReply(payload []byte) (*Settings, error) {
 	for i := range settingRows {
 		if v, given := members[settingRows[i].name]; given {
 			if err := settingRows[i].parse(s, v); err != nil {
-				return nil, fmt.Errorf("reply %s: %s: %w", quote(string(payload)), settingRows[i].name, err)
+				return nil, fmt.Errorf("reply %s: %s: %w", quoteJSON(payload), settingRows[i].name, err)
 			}
 		}
 	}
@@ -227,7 +227,7 @@ func set[T any](field **T) func(T, error) error {
 func parseDurations(v json.RawMessage, n int, most time.Duration) ([]time.Duration, error) {
 	var values []json.RawMessage
 	if err := json.Unmarshal(v, &values); err != nil || len(values) > n {
-		return nil, fmt.Errorf("%s: want an array of up to %d durations", quote(string(v)), n)
+		return nil, fmt.Errorf("%s: want an array of up to %d durations", quoteJSON(v), n)
 	}
 	list := make([]time.Duration, len(values))
 	for i, value := range values {

@@ -52,7 +52,7 @@ func TestSettings(t *testing.T) {
 		`{"ttl":"999ms"}`:                      "1s to 87600h",
 		`{"ttl":"87601h"}`:                     "1s to 87600h",
 		`{"ttl":"never"}`:                      "ttl: ",
-		`{"backoff":"1s"}`:                     "backoff: \"\\\"1s\\\"\": want an array",
+		`{"backoff":"1s"}`:                     `backoff: "1s": want an array`,
 		`{"backoff":["1s","-1s"]}`:             "backoff: element 1",
 		`{"backoff":[null]}`:                   "element 0",
 		`{"backoff":["11y"]}`:                  "element 0",

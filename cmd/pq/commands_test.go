@@ -170,7 +170,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"too many arguments: want pq ls\n", "ls jobs"},
 		{"want NAME=VALUE", "config jobs ack_wait"},
 		{`no setting "ack"`, "config jobs ack=1m"},
-		{"want nanoseconds, or a text such as", "config jobs ack_wait=soon"},
+		{`ack_wait: "soon": want a duration with a unit, such as 30s or 1h30m`, "config jobs ack_wait=soon"},
 		{"leave out one", "pause jobs --for 1m --until 2030-01-31T12:00:00Z"},
 		{"above zero", "pause jobs --for 0s"},
 		{"--until: ", "pause jobs --until tomorrow"},

@@ -76,13 +76,11 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 	if err := o.Validate(); err != nil {
 		return usageError{err}
 	}
-	o.Dial = func() (*nats.Conn, error) {
-		options, err := b.options()
-		if err != nil {
-			return nil, err
-		}
-		return b.connectAny(options)
+	options, err := b.options()
+	if err != nil {
+		return err
 	}
+	o.Dial = func() (*nats.Conn, error) { return b.connectAny(options) }
 	var bar *progress
 	if isTerminal(cmd.ErrOrStderr()) {
 		bar = b.showProgress(cmd.ErrOrStderr(), &o)

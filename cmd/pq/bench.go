@@ -99,7 +99,7 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 		err = report.Write(cmd.OutOrStdout())
 	}
 	if err == nil && report.Verify != nil && !report.Verify.OK() {
-		err = errors.New("the service broke a promise: see the last line")
+		err = errors.New("the service broke a promise: see the last lines")
 	}
 	return err
 }

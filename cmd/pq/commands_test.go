@@ -173,7 +173,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{`ack_wait: "soon": want a duration with a unit, such as 30s or 1h30m`, "config jobs ack_wait=soon"},
 		{"leave out one", "pause jobs --for 1m --until 2030-01-31T12:00:00Z"},
 		{"above zero", "pause jobs --for 0s"},
-		{"--until: ", "pause jobs --until tomorrow"},
+		{`--until is "tomorrow": want a time such as 2030-01-31T12:00:00Z`, "pause jobs --until tomorrow"},
 		{"ready, delayed or leased", "purge jobs --state gone --yes"},
 		{"at least 1", "redrive jobs --max 0 --yes"},
 		{"bad prefix", "len jobs --prefix a..b"},

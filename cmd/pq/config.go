@@ -141,7 +141,7 @@ func (q *queue) pause(cmd *cobra.Command, during time.Duration, until string) er
 		change.PauseUntil = &at
 	case until != "":
 		if err := change.Set("pause_until", until); err != nil {
-			return usageError{fmt.Errorf("--until: %w", err)}
+			return usageError{fmt.Errorf("--until is %q: want a time such as 2030-01-31T12:00:00Z, with a year from 1970 to 9999", until)}
 		}
 	}
 	if err := q.check(false); err != nil {

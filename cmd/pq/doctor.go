@@ -139,7 +139,10 @@ func (d *doctor) report(r result, check, what, toDo string) {
 func (d *doctor) lines(r result, check, what, toDo string) string {
 	const indent, width = 18, 80
 	if toDo != "" {
-		what += ". To do: " + toDo
+		if !strings.HasSuffix(what, "?") {
+			what += "."
+		}
+		what += " To do: " + toDo
 	}
 	lines := strings.Split(text.WrapSoft(what, width-indent), "\n")
 	for i, line := range lines {

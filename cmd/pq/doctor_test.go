@@ -55,6 +55,12 @@ func TestDoctorOfAHealthySystem(t *testing.T) {
 	} {
 		all[check].is(t, fine, words)
 	}
+	c.ok("", "push", "jobs", "x")
+	all = c.findings(exitOK, "jbos")
+	all["queue"].is(t, notable, "no queue jbos is in use")
+	if got := c.ok("", "doctor", "jbos"); strings.Contains(got, "?.") {
+		t.Errorf("printed %s", got)
+	}
 	// People get the same.
 	if got := c.ok("", "doctor", "jobs"); !strings.HasPrefix(got, "ok    nats        NATS ") || strings.Count(got, "\nok    ") != 5 {
 		t.Errorf("printed %s", got)

@@ -156,6 +156,9 @@ func confirm(cmd *cobra.Command, question string) error {
 		return err
 	}
 	answer, err := await(cmd.Context(), func() (string, error) { return bufio.NewReader(cmd.InOrStdin()).ReadString('\n') })
+	if err == nil && cmd.Context().Err() != nil { // Ctrl-C ends the line, too
+		err = context.Cause(cmd.Context())
+	}
 	if err != nil { // the cursor is behind the question
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr())
 	}

@@ -95,7 +95,7 @@ func ExampleWorker() {
 	defer stop()
 
 	jobs := client.New(nc).PriorityQueue("workers-jobs")
-	worker := jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+	worker, err := jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
 		switch err := work(job.Value); {
 		case errors.Is(err, errBusy):
 			return client.Snooze(time.Minute) // does not count
@@ -105,6 +105,9 @@ func ExampleWorker() {
 			return err // nil: done. Otherwise again, as the queue's backoff says
 		}
 	}, client.WorkerOptions{Middleware: []func(client.Work) client.Work{untilHome(stop)}})
+	if err != nil {
+		log.Fatal(err)
+	}
 
 	_, err = jobs.PushBatch(ctx, []client.PushItem{
 		job("write the report"), job("call back"), job("square the circle"), job("go home"),
@@ -149,10 +152,13 @@ func ExampleWorkerOptions_middleware() {
 		}
 	}
 	mail := client.New(nc).Queue("counted-mail")
-	worker := mail.NewWorker(func(_ context.Context, job *client.Job) error {
+	worker, err := mail.NewWorker(func(_ context.Context, job *client.Job) error {
 		stop()
 		return nil
 	}, client.WorkerOptions{Middleware: []func(client.Work) client.Work{count}})
+	if err != nil {
+		log.Fatal(err)
+	}
 
 	if _, err := mail.Enqueue(ctx, []byte("hello")); err != nil {
 		log.Fatal(err)

@@ -85,14 +85,23 @@ func TestWorkerMaxLeased(t *testing.T) {
 	complaints := make(warnings, 100)
 	s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil },
 		client.WorkerOptions{Concurrency: 2, Prefetch: 4, Logger: slog.New(complaints)})))
-	begun, finish := make(chan struct{}, 10), make(chan struct{})
+	begun, finish := make(chan struct{}), make(chan struct{})
 	s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
-		begun <- struct{}{}
+		select {
+		case begun <- struct{}{}:
+		case <-finish:
+		}
 		<-finish
 		return nil
 	}, client.WorkerOptions{Concurrency: 3, Prefetch: 2, Logger: slog.New(complaints)})))
-	s.push("g", "h", "i", "j", "k", "l")
-	<-begun
+	for waits := true; waits; { // the other one may be faster
+		select {
+		case <-begun:
+			waits = false
+		default:
+			s.push("g", "h", "i", "j", "k", "l")
+		}
+	}
 	close(finish)
 	s.empty()
 	if len(complaints) > 0 {

@@ -229,7 +229,7 @@ func ExampleProducer() {
 	ctx := context.Background()
 
 	jobs := client.New(nc).PriorityQueue("async-jobs")
-	producer := jobs.NewProducer(client.ProducerOptions{
+	producer, err := jobs.NewProducer(client.ProducerOptions{
 		MaxItems: 1000, // then PushAsync waits
 		Done: func(push *client.PushFuture) {
 			if _, err := push.Wait(ctx); err != nil {
@@ -237,6 +237,9 @@ func ExampleProducer() {
 			}
 		},
 	})
+	if err != nil {
+		log.Fatal(err)
+	}
 	for i := range 5000 {
 		m := client.Message{Value: fmt.Appendf(nil, "job %d", i)}
 		if _, err := producer.PushAsync(ctx, 5, m, client.MsgID(fmt.Sprint("job-", i))); err != nil {
@@ -260,7 +263,10 @@ func ExamplePushFuture() {
 	defer nc.Close()
 	ctx := context.Background()
 
-	producer := client.New(nc).Queue("async-mail").NewProducer(client.ProducerOptions{})
+	producer, err := client.New(nc).Queue("async-mail").NewProducer(client.ProducerOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
 	push, err := producer.PushAsync(ctx, 0, client.Message{Value: []byte("hello")})
 	if err != nil {
 		log.Fatal(err)

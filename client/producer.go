@@ -197,7 +197,7 @@ func (p *Producer) newFuture(priority int64, m Message) (*PushFuture, error) {
 	if err != nil {
 		return nil, &Error{Code: subjects.CodeBadRequest, Text: err.Error()}
 	}
-	if most := p.queue.client.nc.MaxPayload(); most > 0 && int64(len(frame)) > most {
+	if most := p.queue.client.maxPayload(); most > 0 && int64(len(frame)) > most {
 		return nil, &Error{Code: subjects.CodeTooLarge, Text: fmt.Sprintf(
 			"a value of %d bytes: the NATS server takes %d bytes at most, headers and %d bytes for the batch included", len(m.Value), most, len(frame)-len(m.Value))}
 	}

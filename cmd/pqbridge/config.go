@@ -64,7 +64,8 @@ type config struct {
 	LogLevel  logLevel `envconfig:"PQ_LOG_LEVEL" group:"Log" desc:"lowest level to log: debug, info, warn or error"`
 	LogFormat string   `envconfig:"PQ_LOG_FORMAT" desc:"text or json"`
 
-	DevNATSPort int `envconfig:"PQ_DEV_NATS_PORT" group:"With -dev" desc:"port on 127.0.0.1 of the NATS server that -dev starts; 0 picks a free one"`
+	DevNATSHost string `envconfig:"PQ_DEV_NATS_HOST" group:"With -dev" desc:"IP address on which the NATS server of -dev listens; 0.0.0.0 lets in everybody who can reach this machine"`
+	DevNATSPort int    `envconfig:"PQ_DEV_NATS_PORT" desc:"port of that NATS server; 0 picks a free one"`
 }
 
 // Values of PQ_STORE.
@@ -114,6 +115,7 @@ func defaultConfig() *config {
 
 		LogFormat: "text",
 
+		DevNATSHost: "127.0.0.1",
 		DevNATSPort: 4222,
 	}
 }

@@ -68,6 +68,7 @@ var hostileValues = map[string][]string{
 	"PQ_LOG_LEVEL":  append([]string{"loud", "5", "-4"}, noWords...),
 	"PQ_LOG_FORMAT": append([]string{"xml"}, noWords...),
 
+	"PQ_DEV_NATS_HOST": {"", " ", "localhost", "nats.example", "127.0.0.1:4222", "*"},
 	"PQ_DEV_NATS_PORT": append([]string{"-1", "65536", "04222", "9223372036854775807"}, noNumbers...),
 }
 
@@ -120,6 +121,7 @@ func TestSpecialAndExtremeValues(t *testing.T) {
 		"PQ_REQUEST_TIMEOUT":   {"1ms", "24h"},
 		"PQ_SHUTDOWN_TIMEOUT":  {"1ms", "24h"},
 		"PQ_LOG_LEVEL":         {"debug", "WARN"},
+		"PQ_DEV_NATS_HOST":     {"0.0.0.0", "::", "::1", "10.0.0.1"},
 		"PQ_DEV_NATS_PORT":     {"0", "65535"},
 	} {
 		for _, value := range values {

@@ -41,6 +41,7 @@ func (c *config) validate() error {
 	check(c.QueueGroup != "", "PQ_QUEUE_GROUP is empty: leave it unset for the default")
 	check(c.DataDir != "" || c.Store != storeEmbedded, "PQ_DATA_DIR is empty: want the folder of the embedded store")
 	check(c.HTTPAddr == httpOff || isHostPort(c.HTTPAddr), "PQ_HTTP_ADDR is %q: want host:port or %s", c.HTTPAddr, httpOff)
+	check(net.ParseIP(c.DevNATSHost) != nil, "PQ_DEV_NATS_HOST is %q: want an IP address such as 127.0.0.1 or 0.0.0.0", c.DevNATSHost)
 	check(c.DevNATSPort >= 0 && c.DevNATSPort <= 65535, "PQ_DEV_NATS_PORT is %d: want 0 to 65535", c.DevNATSPort)
 	for _, text := range []struct{ name, value string }{
 		{"PQ_NATS_USER", c.NATSUser},

@@ -102,10 +102,13 @@ func (w *work) run(cmd *cobra.Command) error {
 	if err := w.prepare(cmd.Context(), s, refused); err != nil {
 		return err
 	}
-	worker := s.queue.NewWorker(w.do(cmd, s), client.WorkerOptions{
+	worker, err := s.queue.NewWorker(w.do(cmd, s), client.WorkerOptions{
 		Concurrency: int(w.jobs), AckWait: w.ackWait, Max: w.max,
 		Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
 	})
+	if err != nil {
+		return s.explain(err, "")
+	}
 	return w.finish(cmd, s, worker, refused)
 }
 

@@ -183,5 +183,8 @@ func (c *Client) Delivery(ackSubject string) *Delivery {
 
 // settle sends an acknowledgement.
 func (d *Delivery) settle(ctx context.Context, a subjects.Ack) (*nats.Msg, error) {
+	if d.ack == "" {
+		return nil, &Error{Code: subjects.CodeBadRequest, Text: "no subject of acknowledgements: want one as AckSubject returned it"}
+	}
 	return d.queue.client.request(ctx, &nats.Msg{Subject: d.ack, Data: a.Encode()}, true)
 }

@@ -41,7 +41,7 @@ func (id *ID) AppendTo(b []byte) []byte {
 // ParseID reads an id as String writes it. Errors wrap ErrID.
 func ParseID(text string) (ID, error) {
 	malformed := func() (ID, error) {
-		return ID{}, fmt.Errorf("%w: %+.64q: want one as a push or pop returned it", ErrID, text)
+		return ID{}, fmt.Errorf("%w: %.100q: want one as a push or pop returned it", ErrID, text)
 	}
 	packed, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder would skip those
@@ -52,16 +52,10 @@ func ParseID(text string) (ID, error) {
 		return malformed()
 	}
 	count, rest, err := tuple.DecodeInt(rest)
-	if err != nil {
+	if err != nil || len(rest) != randomSize {
 		return malformed()
 	}
-	if len(rest) != randomSize {
-		return malformed()
-	}
-	var id ID
-	id.Priority, id.Count = priority, count
-	copy(id.Random[:], rest)
-	return id, nil
+	return ID{Priority: priority, Count: count, Random: [randomSize]byte(rest)}, nil
 }
 
 // The random part of an id is 20 bytes:

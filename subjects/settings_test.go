@@ -49,7 +49,7 @@ func TestSettings(t *testing.T) {
 		`{"ack_wait":"-1s"}`:                   "100ms to 12h",
 		`{"ack_wait":"12h1s"}`:                 "100ms to 12h",
 		`{"ack_wait":["1s"]}`:                  "want nanoseconds",
-		`{"ttl":"999ms"}`:                      "1s to 87600h",
+		`{"ttl":"999ms"}`:                      `ttl: "999ms": want 1s to 87600h`,
 		`{"ttl":"87601h"}`:                     "1s to 87600h",
 		`{"ttl":"never"}`:                      "ttl: ",
 		`{"backoff":"1s"}`:                     `backoff: "1s": want an array`,

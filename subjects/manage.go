@@ -66,7 +66,7 @@ func ParseItemOptions(v Verb, payload []byte) (o ItemOptions, err error) {
 		err = errNoPriority
 	}
 	if err != nil {
-		return ItemOptions{}, fmt.Errorf("%w: %s: %w", ErrOptions, quoteJSON(payload), err)
+		return ItemOptions{}, fmt.Errorf("%w: %s: %w", ErrOptions, shown(payload), err)
 	}
 	return o, nil
 }

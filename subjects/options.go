@@ -202,7 +202,7 @@ func (list memberList) parse(payload []byte) error {
 		for _, m := range list {
 			names = append(names, m.name)
 		}
-		return fmt.Errorf("%w: %s: %v: want a JSON object with members of %s", ErrOptions, quoteJSON(payload), problem, strings.Join(names, ", "))
+		return fmt.Errorf("%w: %s: %v: want a JSON object with members of %s", ErrOptions, shown(payload), problem, strings.Join(names, ", "))
 	}
 	var seen uint64 // bit i: member i of the list
 	for r := (objectReader{rest: payload}); ; {
@@ -229,7 +229,7 @@ func (list memberList) parse(payload []byte) error {
 
 // shown returns a JSON value as an error shows it: as it is written, unless that could not be sent in a header.
 func shown(v json.RawMessage) string {
-	if len(v) > maxQuoted || strings.ContainsFunc(string(v), func(c rune) bool { return c < ' ' || c > '~' }) {
+	if len(v) == 0 || len(v) > maxQuoted || strings.ContainsFunc(string(v), func(c rune) bool { return c < ' ' || c > '~' }) {
 		return quote(string(v))
 	}
 	return string(v)
@@ -273,7 +273,10 @@ func parseDuration(v json.RawMessage, least, most time.Duration) (d time.Duratio
 	} else if text, err = unquote(v); err == nil {
 		d, err = parseDurationText(text)
 	}
-	if err != nil {
+	switch {
+	case err != nil && text != "":
+		return 0, fmt.Errorf("%s: want a duration with a unit, such as 30s or 1h30m", quote(text))
+	case err != nil:
 		return 0, fmt.Errorf("%s: want nanoseconds, or a text such as \"30s\"", shown(v))
 	}
 	if d != 0 && (d < least || d > most) {

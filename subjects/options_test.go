@@ -39,7 +39,7 @@ func TestPopOptions(t *testing.T) {
 		`{"Expires":"1s"}`:                    "unknown member",
 		`{"expires":null}`:                    "nanoseconds",
 		`{"expires":true}`:                    "nanoseconds",
-		`{"expires":"30"}`:                    "nanoseconds",
+		`{"expires":"30"}`:                    "a duration with a unit",
 		`{"expires":999999}`:                  "expires: 999999 nanoseconds, which are 999.999us: want 1ms to 1h",
 		`{"expires":-1}`:                      "1ms to 1h",
 		`{"expires":"1h1ns"}`:                 `expires: "1h1ns": want 1ms to 1h`,

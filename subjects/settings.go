@@ -212,7 +212,7 @@ func ParseSettingsReply(payload []byte) (*Settings, error) {
 	for i := range settingRows {
 		if v, given := members[settingRows[i].name]; given {
 			if err := settingRows[i].parse(s, v); err != nil {
-				return nil, fmt.Errorf("reply %s: %s: %w", quoteJSON(payload), settingRows[i].name, err)
+				return nil, fmt.Errorf("reply %s: %s: %w", shown(payload), settingRows[i].name, err)
 			}
 		}
 	}

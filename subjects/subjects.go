@@ -44,7 +44,6 @@
 package subjects
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -292,22 +291,6 @@ func ParsePriority(text string) (int64, error) {
 
 // maxQuoted is how many bytes of client input an error repeats.
 const maxQuoted = 64
-
-// quoteJSON shows a JSON value of a client as it is written, which is in quotes if it is a text. What is not
-// printable, or not short, is quoted.
-func quoteJSON(v []byte) string {
-	text, err := unquote(v)
-	switch {
-	case err == nil:
-		return quote(text)
-	case len(v) == 0 || bytes.ContainsFunc(v, func(r rune) bool { return r < ' ' || r > '~' }):
-		return quote(string(v))
-	case len(v) > maxQuoted:
-		return fmt.Sprintf("%s... (%d bytes)", v[:maxQuoted], len(v))
-	default:
-		return string(v)
-	}
-}
 
 // quote makes client input safe to print: quoted, ASCII, and not long.
 func quote(s string) string {

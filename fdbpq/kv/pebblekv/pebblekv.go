@@ -94,6 +94,9 @@ type DB struct {
 
 var _ kv.Database = (*DB)(nil)
 
+// ErrInUse is returned by Open if another DB of this or another process uses the folder.
+var ErrInUse = errors.New("is in use by another process")
+
 // Open opens the store in the folder dir, which it creates if necessary. It fails if
 // dir is in use by a DB of this or another process, or holds other files and no store. In the file system of the
 // operating system it revokes the permissions of everybody but the owner on dir and
@@ -163,7 +166,7 @@ func lockFolder(dir string, files vfs.FS) (*pebble.Lock, error) {
 		return nil, fmt.Errorf("pebblekv: make the lock of the folder %s: %w", dir, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("pebblekv: folder %s is in use by another process: %w", dir, err)
+		return nil, fmt.Errorf("pebblekv: folder %s %w: %w", dir, ErrInUse, err)
 	}
 	return lock, nil
 }

@@ -46,6 +46,11 @@
 // kv.ErrUnavailable, and nothing more is written. If the same folder comes back, the
 // store is reopened.
 //
+// # Backups
+//
+// Backup makes a copy of a store in use, which has every commit that was durable before. A
+// copy of the folder of a store in use is not a backup.
+//
 // # Bytes and concurrency
 //
 // As package kv says. A transaction may also be used by several goroutines,

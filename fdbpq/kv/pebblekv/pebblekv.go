@@ -90,7 +90,7 @@ type DB struct {
 	closed  error // what Close returns
 
 	retry time.Time // when to try to reopen the folder; belongs to the writer
-	turns int64     // of the last transaction; belongs to the writer
+	turns int64     // one for each transaction, and for each whose writes are lost; belongs to the writer
 
 	mu    sync.Mutex
 	store *store // nil while the folder cannot be reopened

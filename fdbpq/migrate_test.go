@@ -258,6 +258,55 @@ func TestMigrateNoticesChanges(t *testing.T) {
 	}
 }
 
+// A batch that runs after its queue was read for the comparison shows, too.
+func TestMigrateNoticesChangeAtTheEnd(t *testing.T) {
+	f := opened(t, openMem(t))
+	f.populate()
+	receipts, reads := everything(f.priority+"-x"), 0
+	source := &watched{f.db, func(r kv.Range) {
+		if bytes.Compare(r.Begin, receipts.Begin) < 0 || bytes.Compare(r.Begin, receipts.End) >= 0 {
+			return
+		}
+		if reads++; reads == 2 { // the first is to copy them
+			f.apply(opPush(f.queue("jobs"), 0, "new"))
+		}
+	}}
+	to := f.target(openMem(t))
+	_, err := fdbpq.Migrate(f.ctx, source, to.db, f.Keyspace, fdbpq.MigrateOptions{})
+	wantError(t, err, fdbpq.ErrDiffers)
+	to.corrupt = true
+}
+
+// watched is a store that says which ranges are read of it, before they are.
+type watched struct {
+	kv.Database
+	reading func(kv.Range)
+}
+
+func (w *watched) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
+	tx, err := w.Database.BeginRead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &watchedRead{tx, w, ctx}, nil
+}
+
+type watchedRead struct {
+	kv.ReadTransaction
+	w   *watched
+	ctx context.Context
+}
+
+func (r *watchedRead) GetRange(keys kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	r.w.reading(keys)
+	tx, err := r.w.Database.BeginRead(r.ctx) // one that sees what was written meanwhile
+	if err != nil {
+		return kv.Ready[[]kv.KeyValue](nil, err)
+	}
+	defer tx.Cancel()
+	return kv.Ready(tx.GetRange(keys, o).Get())
+}
+
 // What cannot be migrated is refused, and neither store is changed.
 func TestMigrateRefusals(t *testing.T) {
 	set := func(key tuple.Tuple, value []byte) func(f *fixture) {

@@ -51,7 +51,7 @@ func migrateStore(ctx context.Context, c *config, target string, logger *slog.Lo
 	}
 	defer func() { err = errors.Join(err, targetDB.Close()) }()
 
-	fmt.Fprintf(stdout, "from %s to %s\n", from.storeLocation(), to.storeLocation())
+	_, _ = fmt.Fprintf(stdout, "from %s to %s\n", from.storeLocation(), to.storeLocation())
 	began := time.Now()
 	result, err := fdbpq.Migrate(ctx, db, targetDB, keyspace, fdbpq.MigrateOptions{Progress: printProgress(stdout)})
 	if err != nil {

@@ -14,7 +14,7 @@ VERSION    :=
 LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race check fmt fmt-check vet staticcheck bench bench-contention prove soak account work-soak fuzz clean
+.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test bench bench-contention prove soak account work-soak fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,15 @@ test: ## run the tests; needs only Go
 
 race: ## run the tests with the race detector; needs a C compiler
 	$(MAKE) test RACE=1
+
+# docker or podman, whichever works here.
+ENGINE = $(firstword $(foreach engine,docker podman,$(if $(shell $(engine) info >/dev/null 2>&1 && echo yes),$(engine))))
+IMAGE  :=
+image-test: ## build the container image and test it in docker or podman; IMAGE=<name> tests one that is there
+	@if [ -z "$(ENGINE)" ]; then echo "image-test needs docker or podman, and neither works here" >&2; exit 1; fi
+	$(if $(IMAGE),,$(ENGINE) build --target embedded -t localhost/pqbridge:test .)
+	PQ_TEST_ENGINE=$(ENGINE) PQ_TEST_IMAGE=$(or $(IMAGE),localhost/pqbridge:test) \
+		go test -count=1 -timeout 10m -tags image -run '^TestImage' ./cmd/pqbridge
 
 check: fmt-check vet staticcheck test ## all that has to pass before a change goes in
 

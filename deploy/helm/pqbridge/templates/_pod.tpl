@@ -121,7 +121,7 @@ spec:
         {{- if $nats.tls.client.secretName }}
         - {name: nats-client, mountPath: /nats/client, readOnly: true}
         {{- end }}
-  {{- with include "pqbridge.volumes" . }}
+  {{- with include "pqbridge.volumes" . | trim }}
   volumes: {{- . | nindent 4 }}
   {{- end }}
 {{- end -}}

@@ -108,7 +108,7 @@ func (w *Worker) finish(l *lease, err error, next bool) *lease {
 		w.giveBack(l)
 	default:
 		log.Warn("a job failed", "deliveries", l.Deliveries, "error", err)
-		w.settle(l, false, func(ctx context.Context) error { return l.Nak(ctx, Backoff, Reason(err.Error())) })
+		w.settle(l, false, func(ctx context.Context) error { return l.Nak(ctx, delayOf(err), Reason(err.Error())) })
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ type Batcher struct {
 
 	batchCount int64         // batches started
 	nextCounts countsByQueue // the counts after those of the newest batch, if its first attempt commits
-	known      *knownCounts  // nil if the engine has no turns
+	known      *known        // nil if the engine has no turns
 
 	mu struct {
 		sync.Mutex
@@ -59,7 +59,7 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 	b := &Batcher{db: db, receipts: k.newReceipts(), now: time.Now}
 	// Where batches do not pipeline, Wait may make attempts while Start makes one.
 	if t := db.Traits(); t.Serial && t.Pipelines && !t.Shared {
-		b.known = &knownCounts{}
+		b.known = &known{}
 	}
 	return b
 }
@@ -334,7 +334,9 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 	}
 	applied := newTxOps(tx, p.ops, p.batcher.now())
 	applied.minCounts, applied.late, applied.caught = minCounts, p.late, p.caught
-	applied.blind, applied.knownCounts = p.blind(), p.batcher.known.at(tx)
+	applied.blind = p.blind()
+	p.batcher.known.begin(tx)
+	applied.useKnown(p.batcher.known)
 	if err := applied.apply(); errors.Is(err, errBlind) {
 		tx.Cancel()
 		p.sighted = true
@@ -379,7 +381,7 @@ func (p *Pending) startCommit(a *openAttempt) countsByQueue {
 			a.tx.Clear(key)
 		}
 	}
-	p.batcher.known.learn(a.txOps)
+	a.learnCounts()
 	p.commit = a.tx.Commit()
 	return a.nextCounts
 }

@@ -74,11 +74,11 @@ func (c *connection) fromEnv(flags *pflag.FlagSet) error {
 			continue
 		}
 		if err := flags.Set(e.flag, value); err != nil {
-			return fmt.Errorf("%s: %w", e.variable, err)
+			return inputError{fmt.Errorf("%s: %w", e.variable, err)}
 		}
 	}
 	if err := c.useContext(flags); err != nil {
-		return err
+		return inputError{err}
 	}
 	if (c.tlsCert == "") != (c.tlsKey == "") {
 		return errors.New("--tlscert and --tlskey go together")

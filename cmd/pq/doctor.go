@@ -318,8 +318,5 @@ func distinct(all []announced, value func(announced) string) []string {
 
 // plural says how many things there are.
 func plural(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return grouped(int64(n)) + " " + thing + "s"
+	return counts(int64(n), thing, thing+"s")
 }

@@ -59,7 +59,7 @@ queue. It may be ready, leased or delayed: --json says which.`,
 			if err != nil {
 				return err
 			}
-			return p.write(cmd.OutOrStdout(), it, true)
+			return p.write(cmd, it, true)
 		},
 	}
 	q.addFlags(cmd)

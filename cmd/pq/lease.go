@@ -81,7 +81,7 @@ func (l *lease) run(cmd *cobra.Command) error {
 	}
 	it := newItem(&l.queue, &d.Item)
 	it.Receipt, it.Deliveries, it.LeaseUntil = d.AckSubject(), d.Deliveries, timeText(d.Until)
-	if err := l.write(cmd.OutOrStdout(), it, true); err != nil {
+	if err := l.write(cmd, it, true); err != nil {
 		became := "it was given back"
 		if failed := d.Snooze(s.usable, 0); failed != nil {
 			became = "it comes back when the lease is over"

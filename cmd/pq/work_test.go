@@ -34,7 +34,7 @@ func TestWork(t *testing.T) {
 	script := `read -r value
 echo "$value $PQ_QUEUE $PQ_PRIORITY $PQ_DELIVERIES $PQ_HEADER_TRACE_ID ${#PQ_ID} $PQ_PUSHED_AT" | sed 's/ [0-9T:.-]*Z$/ then/; s/ 3[0-9] then/ id then/'
 case $value in bad) exit 1;; worse) exit 65;; esac`
-	p := c.start(nil, "work", "jobs", "--drop-on", "65", "--", "sh", "-c", script)
+	p := c.start(nil, "work", "jobs", "--retry-delay", "0", "--drop-on", "65", "--", "sh", "-c", script)
 	c.has("pq\tjobs\t0\t0\t0\npq\tjobs-dead\t2\t0\t0\n")
 	p.signal(syscall.SIGTERM)
 	p.ends(exitOK)
@@ -89,6 +89,20 @@ func TestAnotherSignalEndsCommands(t *testing.T) {
 	if it.Deliveries != 1 {
 		t.Errorf("the delivery counted: %+v", it)
 	}
+}
+
+// Without NATS no item can be given back, and nobody waits for that.
+func TestAnotherSignalWithoutNATS(t *testing.T) {
+	c, env := newCLI(t)
+	c.ok("", "push", "jobs", "a")
+	p := c.start(nil, "work", "jobs", "--ack-wait", "1h", "--timeout", "1h", "--", "sh", "-c", "echo begun; exec sleep 1000")
+	p.sees(&p.stdout, "begun")
+	env.NATS.Stop()
+	p.signal(syscall.SIGINT)
+	p.sees(&p.stderr, finishing)
+	p.signalsUntilEnd(syscall.SIGTERM)
+	p.ends(exitSignal + int(syscall.SIGTERM))
+	p.says("it comes back when its lease is over")
 }
 
 // A command that cannot be started costs no item a delivery.

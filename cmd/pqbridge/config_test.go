@@ -199,7 +199,7 @@ func TestEveryVariableHasEffect(t *testing.T) {
 	// NATS options.
 	elsewhere := []string{
 		"PQ_SUBJECT_PREFIX", "PQ_FIFO_PREFIX", "PQ_STORE", "PQ_KEY_PREFIX", "PQ_FIFO_KEY_PREFIX", "PQ_VALUE_FORMAT",
-		"PQ_DATA_DIR", "PQ_LOG_LEVEL", "PQ_LOG_FORMAT", "PQ_DEV_NATS_PORT",
+		"PQ_DATA_DIR", "PQ_LOG_LEVEL", "PQ_LOG_FORMAT", "PQ_DEV_NATS_HOST", "PQ_DEV_NATS_PORT",
 	}
 	for i, v := range variables() {
 		name := v.name

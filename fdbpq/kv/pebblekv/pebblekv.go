@@ -72,6 +72,7 @@ import (
 // concurrent use.
 type DB struct {
 	dir     string
+	system  bool // the folder is in the file system of the operating system
 	options Options
 	lock    *pebble.Lock
 	folder  *folder
@@ -84,7 +85,7 @@ type DB struct {
 	closed  error // what Close returns
 
 	retry time.Time // when to try to reopen the folder; belongs to the writer
-	turns int64     // of the last transaction; belongs to the writer
+	turns int64     // one for each transaction, and for each whose writes are lost; belongs to the writer
 
 	mu    sync.Mutex
 	store *store // nil while the folder cannot be reopened
@@ -101,6 +102,16 @@ func Open(dir string, o Options) (*DB, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	if abs, err := filepath.Abs(dir); err == nil {
+		if err := checkFinished(abs); err != nil {
+			return nil, err
+		}
+	}
+	return open(dir, o)
+}
+
+// open is Open with valid options, also for a folder in an unfinished backup.
+func open(dir string, o Options) (*DB, error) {
 	system := o.FS == nil
 	if system {
 		// The lock is by name.
@@ -123,6 +134,7 @@ func Open(dir string, o Options) (*DB, error) {
 	}
 	db := &DB{
 		dir:     dir,
+		system:  system,
 		options: o,
 		lock:    lock,
 		damage:  damage{logger: o.Logger},

@@ -263,7 +263,7 @@ func TestMigrateNoticesChangeAtTheEnd(t *testing.T) {
 	f := opened(t, openMem(t))
 	f.populate()
 	receipts, reads := everything(f.priority+"-x"), 0
-	source := &watched{f.db, func(r kv.Range) {
+	source := &rangeWatch{f.db, func(r kv.Range) {
 		if bytes.Compare(r.Begin, receipts.Begin) < 0 || bytes.Compare(r.Begin, receipts.End) >= 0 {
 			return
 		}
@@ -277,27 +277,27 @@ func TestMigrateNoticesChangeAtTheEnd(t *testing.T) {
 	to.corrupt = true
 }
 
-// watched is a store that says which ranges are read of it, before they are.
-type watched struct {
+// rangeWatch is a store that says which ranges are read of it, before they are.
+type rangeWatch struct {
 	kv.Database
 	reading func(kv.Range)
 }
 
-func (w *watched) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
+func (w *rangeWatch) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	tx, err := w.Database.BeginRead(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &watchedRead{tx, w, ctx}, nil
+	return &rangeWatchRead{tx, w, ctx}, nil
 }
 
-type watchedRead struct {
+type rangeWatchRead struct {
 	kv.ReadTransaction
-	w   *watched
+	w   *rangeWatch
 	ctx context.Context
 }
 
-func (r *watchedRead) GetRange(keys kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+func (r *rangeWatchRead) GetRange(keys kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
 	r.w.reading(keys)
 	tx, err := r.w.Database.BeginRead(r.ctx) // one that sees what was written meanwhile
 	if err != nil {

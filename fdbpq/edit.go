@@ -62,7 +62,7 @@ func (t *txOps) beginEdits(q *queueOps) {
 // readEdited starts to read the item of an OpRemove or OpMove, with conflict.
 func (t *txOps) readEdited(q *queueOps, i int) {
 	id := &t.ops[i].ID
-	read := &editRead{heldRead: q.l.readHeld(t.tx, id)}
+	read := &editRead{heldRead: q.ledger.readHeld(id)}
 	read.item, read.history = t.tx.Get(q.l.itemKey(id)), t.tx.Get(q.l.historyKey(id))
 	read.whole = q.l.beginWhole(t.tx, id)
 	q.edits.reads[i] = read

@@ -13,10 +13,15 @@ type known struct {
 	turn   int64 // of the last transaction
 	counts knownCounts
 	queues map[string]*facts // by prefix
+	leased int               // about the bytes of all facts.leased
 }
 
-// maxKnownQueues bounds known.queues: names may be disposable.
-const maxKnownQueues = 4096
+// maxKnownQueues bounds known.queues: names may be disposable. maxKnownLeased bounds known.leased, about: a
+// transaction more.
+const (
+	maxKnownQueues = 4096
+	maxKnownLeased = 4 << 20
+)
 
 // begin is called at the beginning of each transaction. Unless that follows on the last one, whose
 // writes are in the store then, all is forgotten.
@@ -26,10 +31,11 @@ func (k *known) begin(tx kv.Transaction) {
 	}
 	turn := tx.Turn()
 	if turn == 0 || turn != k.turn+1 {
-		k.counts, k.queues = knownCounts{}, nil
+		k.counts, k.queues, k.leased = knownCounts{}, nil, 0
 	}
-	if len(k.queues) >= maxKnownQueues { // not later, because each of a queue's ledgers must have the same facts
-		k.queues = nil
+	// Not later, because all ledgers of a queue must have the same facts.
+	if len(k.queues) >= maxKnownQueues || k.leased >= maxKnownLeased {
+		k.queues, k.leased = nil, 0
 	}
 	k.turn = turn
 }
@@ -49,7 +55,7 @@ func (k *known) queue(l *layout) *facts {
 	if k.queues == nil {
 		k.queues = map[string]*facts{}
 	}
-	f = &facts{}
+	f = &facts{known: k}
 	k.queues[l.prefix] = f
 	return f
 }
@@ -57,10 +63,40 @@ func (k *known) queue(l *layout) *facts {
 // facts is what is known of a queue, as the open transaction sees it, with its own writes. So whoever
 // writes something that a fact is about also changes the fact. A nil *facts knows nothing.
 type facts struct {
+	known       *known
 	quietUntil  time.Time // nothing falls due before; zero is not known
 	noHistories bool      // no item has a history
 	settings    *Settings // nil is not known; they must not be changed
+
+	leased map[string][]byte // by key, the values of some leased items: those that will be acknowledged soon
 }
+
+// lease records that a leased item is written.
+func (f *facts) lease(key, value []byte) {
+	if f == nil {
+		return
+	}
+	f.release(key)
+	if f.leased == nil {
+		f.leased = map[string][]byte{}
+	}
+	f.leased[string(key)] = value
+	f.known.leased += leasedSize(key, value)
+}
+
+// release records that a held item is removed.
+func (f *facts) release(key []byte) {
+	if f == nil {
+		return
+	}
+	if value, ok := f.leased[string(key)]; ok {
+		delete(f.leased, string(key))
+		f.known.leased -= leasedSize(key, value)
+	}
+}
+
+// leasedSize is about how much memory an element of facts.leased takes.
+func leasedSize(key, value []byte) int { return len(key) + len(value) + 100 }
 
 // forever is a quietUntil of queues where nothing will fall due.
 var forever = time.UnixMicro(1<<62 - 1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestKnownFacts(t *testing.T) {
 	wantEqual(t, "reads of a pop", reads(pop), 1)
 	wantEqual(t, "reads of a lease", reads(lease), 1)
 	token := f.apply(lease)[0].Lease.Token
-	wantEqual(t, "reads of an acknowledgement", reads(fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token}), 1)
+	wantEqual(t, "reads of an acknowledgement", reads(fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token}), 0)
 	wantEqual(t, "reads of a second lease", reads(lease), 1)
 	write(f, func(kv.Transaction) {})
 	// Settings, histories, what is due, what will be, and the items.
@@ -129,6 +130,24 @@ func TestKnownHistories(t *testing.T) {
 	f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q})
 	f.apply(opRestore(q, popped))
 	wantEqual(t, "deliveries after it was restored", f.apply(lease)[0].Lease.Deliveries, 5)
+}
+
+// Leases are acknowledged, each once, whether there was room to remember them or not.
+func TestKnownLeases(t *testing.T) {
+	f, _ := onlyWay(t)
+	q := f.queue("a")
+	var tokens []fdbpq.Token
+	for range 60 { // more than 5 MB
+		f.apply(opPush(q, 1, strings.Repeat("x", 90_000)))
+		tokens = append(tokens, f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})[0].Lease.Token)
+	}
+	for i, token := range tokens {
+		if i%2 == 0 {
+			wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpExtend, Queue: q, Token: token, Lease: time.Hour})[0].Err, nil)
+		}
+		wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token})[0].Err, nil)
+		wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token})[0].Err, fdbpq.ErrLeaseLost)
+	}
 }
 
 // Settings are in force with the next batch, also those that were known before.

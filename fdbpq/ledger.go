@@ -106,14 +106,20 @@ func (g *ledger) giveBack(id *ID, value []byte) {
 
 // hold writes a lent item to ("h").
 func (g *ledger) hold(h *held) {
-	g.l.setUntil(g.tx, h.fallsDue(), g.l.heldKey(&h.id), h.encode())
+	key, value := g.l.heldKey(&h.id), h.encode()
+	g.l.setUntil(g.tx, h.fallsDue(), key, value)
+	if h.state == leased {
+		g.facts.lease(key, value)
+	}
 	g.noteDue(h.fallsDue())
 	g.tallyHeld(h, 1)
 }
 
 // release removes a held item from ("h").
 func (g *ledger) release(h *held) {
-	g.l.clearUntil(g.tx, h.fallsDue(), g.l.heldKey(&h.id))
+	key := g.l.heldKey(&h.id)
+	g.l.clearUntil(g.tx, h.fallsDue(), key)
+	g.facts.release(key)
 	g.tallyHeld(h, -1)
 }
 

@@ -38,6 +38,8 @@ type Batcher struct {
 	removed removedSoFar
 	tallies atomic.Int64 // made so far; their receipts have negative numbers
 
+	conflicts atomic.Int64 // see Conflicts
+
 	doubts *tally // of the last catchUp, if it is not known whether that committed; else nil
 
 	batchCount int64         // batches started
@@ -65,6 +67,10 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 // SetNow gives the Batcher another clock than time.Now, by which leases end and items fall
 // due. Call it before the first Start.
 func (b *Batcher) SetNow(now func() time.Time) { b.now = now }
+
+// Conflicts returns how many attempts at batches failed so far because another transaction had changed what they
+// read. Each was repeated, unless its batch had no time left. It may be called at any time.
+func (b *Batcher) Conflicts() int64 { return b.conflicts.Load() }
 
 // LimitCatchUp limits the time that a batch spends on bringing back what is due before its own
 // operations, about, where that takes more than one transaction. 0, the default, is no limit.
@@ -279,6 +285,9 @@ func (p *Pending) waitToRetry(err error) bool {
 	if !kv.Retryable(err) && !kv.MaybeCommitted(err) {
 		p.complete(err)
 		return false
+	}
+	if errors.Is(err, kv.ErrConflict) {
+		p.batcher.conflicts.Add(1)
 	}
 	if ended := p.backoff.Wait(p.ctx); ended != nil {
 		p.complete(fmt.Errorf("%w after: %w", ended, err))

@@ -14,7 +14,7 @@ VERSION    :=
 LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race check fmt fmt-check vet staticcheck bench bench-contention prove soak account work-soak fuzz deploy-test dist clean
+.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test deploy-test bench bench-contention prove soak account work-soak fuzz dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,15 @@ test: ## run the tests; needs only Go
 
 race: ## run the tests with the race detector; needs a C compiler
 	$(MAKE) test RACE=1
+
+# docker or podman, whichever works here.
+ENGINE = $(firstword $(foreach engine,docker podman,$(if $(shell $(engine) info >/dev/null 2>&1 && echo yes),$(engine))))
+IMAGE  :=
+image-test: ## build the container image and test it in docker or podman; IMAGE=<name> tests one that is there
+	@if [ -z "$(ENGINE)" ]; then echo "image-test needs docker or podman, and neither works here" >&2; exit 1; fi
+	$(if $(IMAGE),,$(ENGINE) build --target embedded -t localhost/pqbridge:test .)
+	PQ_TEST_ENGINE=$(ENGINE) PQ_TEST_IMAGE=$(or $(IMAGE),localhost/pqbridge:test) \
+		go test -count=1 -timeout 10m -tags image -run '^TestImage' ./cmd/pqbridge
 
 # A module of its own. Vet is off because it would go through all of Helm and Prometheus as well, which takes longer than the tests.
 deploy-test: ## check the chart, dashboard, rules and workflows; UPDATE=1 writes the golden files

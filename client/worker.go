@@ -150,6 +150,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	if again {
 		return errors.New("this worker has run before")
 	}
+	if ctx.Err() != nil {
+		w.stop() // before anything is leased
+	}
 	defer context.AfterFunc(ctx, w.stop)()
 	if err := w.findAckWait(); err != nil {
 		return err
@@ -337,8 +340,10 @@ func (w *Worker) runPrefetched(all *sync.WaitGroup) {
 		all.Go(func() {
 			for l := range leased {
 				if w.stopping.Err() != nil || l.ctx.Err() != nil { // or it has waited for too long
-					w.giveBack(l)
-					<-room
+					all.Go(func() { // all at once, since each may take long if NATS is away
+						w.giveBack(l)
+						<-room
+					})
 					continue
 				}
 				err := w.call(l)

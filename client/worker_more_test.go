@@ -152,7 +152,7 @@ func TestWorkerPermissions(t *testing.T) {
 func TestWorkerPanics(t *testing.T) {
 	s := newWorkshop(t)
 	s.configure(client.Settings{MaxDeliver: pointer(1)})
-	s.push("panics", "crashes", "exits", "works")
+	s.push("panics", "crashes", "exits", "returns a nil pointer", "works")
 	worked := make(chan struct{})
 	s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
 		switch string(job.Value) {
@@ -162,13 +162,16 @@ func TestWorkerPanics(t *testing.T) {
 			return crash(nil)
 		case "exits":
 			runtime.Goexit()
+		case "returns a nil pointer":
+			var none *fragile
+			return none
 		}
 		close(worked)
 		return nil
 	}, quiet(client.WorkerOptions{}))))
 	<-worked
 	s.empty()
-	for _, want := range []string{"TestWorkerPanics.func1 (worker_more_test.go:", "invalid memory address", "Goexit"} {
+	for _, want := range []string{"TestWorkerPanics.func1 (worker_more_test.go:", "invalid memory address", "Goexit", "client_test.(*fragile).Error"} {
 		item, err := s.dead.PopMin(t.Context())
 		if err != nil || item.DeadLetter == nil || !strings.Contains(item.DeadLetter.Error, want) || strings.Contains(item.DeadLetter.Error, "gopanic") {
 			t.Fatalf("%+v, %v; want %s", item, err, want)
@@ -178,6 +181,11 @@ func TestWorkerPanics(t *testing.T) {
 		}
 	}
 }
+
+// fragile is an error whose methods panic if it is nil.
+type fragile struct{ text string }
+
+func (f *fragile) Error() string { return f.text }
 
 //go:noinline
 func crash(job *client.Job) error { return errors.New(job.Queue) }
@@ -228,6 +236,80 @@ func (c warnings) WithGroup(string) slog.Handler            { return c }
 func (c warnings) Handle(_ context.Context, r slog.Record) error {
 	c <- r.Message
 	return nil
+}
+
+// However long an error is, the job ends as it says, with the beginning of the text.
+func TestWorkerLongErrors(t *testing.T) {
+	s := newWorkshop(t)
+	s.configure(client.Settings{MaxDeliver: pointer(1)})
+	s.push("fails", "drops")
+	s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+		long := strings.Repeat("long ", 1<<20)
+		if string(job.Value) == "drops" {
+			return client.Drop(long)
+		}
+		return errors.New(long)
+	}, client.WorkerOptions{Logger: slog.New(slog.DiscardHandler)})))
+	s.empty()
+	for _, value := range []string{"fails", "drops"} {
+		item, err := s.dead.PopMin(t.Context())
+		if err != nil || item.DeadLetter == nil || string(item.Value) != value ||
+			!strings.HasPrefix(item.DeadLetter.Error+item.DeadLetter.Reason, "long ") {
+			t.Errorf("%s: %+v, %v", value, item, err)
+		}
+	}
+}
+
+// A worker whose context has ended leases nothing.
+func TestWorkerContextHasEnded(t *testing.T) {
+	s := newWorkshop(t)
+	s.push("a")
+	heard := s.overhear()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		w := must(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil }, quiet(client.WorkerOptions{AckWait: time.Second, Concurrency: 10})))
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	if n, _, err := heard.Pending(); n > 0 || err != nil {
+		t.Errorf("%d requests, %v", n, err)
+	}
+}
+
+// Jobs that were leased ahead go back together when the worker stops, however long NATS takes for each.
+func TestWorkerStopsWithoutNATS(t *testing.T) {
+	s := newWorkshop(t)
+	if _, err := s.jobs.PushBatch(t.Context(), make([]client.PushItem, 101)); err != nil {
+		t.Fatal(err)
+	}
+	begun, finish := make(chan struct{}, 1), make(chan struct{})
+	jobs := client.New(s.e.Conn, client.WithTimeout(100*time.Millisecond)).PriorityQueue("jobs")
+	w := must(jobs.NewWorker(func(context.Context, *client.Job) error {
+		begun <- struct{}{}
+		<-finish
+		return nil
+	}, quiet(client.WorkerOptions{Prefetch: 100, AckWait: time.Minute})))
+	done := make(chan error, 1)
+	go func() { done <- w.Run(t.Context()) }()
+	<-begun
+	testenv.Eventually(t, func() error {
+		if info, err := s.jobs.Info(t.Context()); err != nil || info.Leased != 101 {
+			return fmt.Errorf("%+v, %v", info, err)
+		}
+		return nil
+	})
+	s.e.NATS.Stop()
+	w.Stop()
+	w.Stop()
+	close(finish)
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second): // one after the other they would take 10 s
+		t.Error("the worker takes too long to stop")
+	}
+	s.e.NATS.Start()
 }
 
 // As long as a job is being done, its lease is extended, even after the second Stop.

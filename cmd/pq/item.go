@@ -107,10 +107,9 @@ func newMv(a *app) *cobra.Command {
 		Use:   "mv QUEUE ID PRIORITY",
 		Short: "Move an item to another priority",
 		Long: `Move an item of a priority queue to the end of another priority, and print the
-id that it has there. An item that is leased cannot be moved. A priority below
-zero comes after --, as in the example.`,
+id that it has there. An item that is leased cannot be moved.`,
 		Example: `  pq mv jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo 9
-  pq mv jobs -- FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo -9`,
+  pq mv jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo -9`,
 		Args: arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.name = args[0]

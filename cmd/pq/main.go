@@ -36,7 +36,7 @@ func main() {
 // run executes one command line and prints its error to stderr.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	root, started := newRoot()
-	root.SetArgs(args)
+	root.SetArgs(negativeLast(root, args))
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

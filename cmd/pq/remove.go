@@ -89,8 +89,8 @@ elsewhere it needs --yes.`,
 }
 
 func (m *many) redrive(cmd *cobra.Command) error {
-	if m.max < 1 {
-		return usageError{fmt.Errorf("--max is %d: want at least 1", m.max)}
+	if m.max < 1 || m.max > subjects.MaxRedrive {
+		return usageError{fmt.Errorf("--max is %d: want at least 1, and at most %d", m.max, subjects.MaxRedrive)}
 	}
 	return m.run(cmd, "redriven", "sent back from "+m.name, "some items may have been sent back",
 		func(i *client.QueueInfo) (string, int64) {
@@ -156,6 +156,9 @@ func confirm(cmd *cobra.Command, question string) error {
 		return err
 	}
 	answer, err := await(cmd.Context(), func() (string, error) { return bufio.NewReader(cmd.InOrStdin()).ReadString('\n') })
+	if err == nil && cmd.Context().Err() != nil { // Ctrl-C ends the line, too
+		err = context.Cause(cmd.Context())
+	}
 	if err != nil { // the cursor is behind the question
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr())
 	}

@@ -65,6 +65,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 	}
 	root.AddCommand(newConnectionTopic())
 	addHelp(root, groups)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	return root, started
 }
 

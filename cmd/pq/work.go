@@ -36,14 +36,12 @@ func newWork(a *app) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Short:                 "Run a command for each item",
 		Long: `Lease one item after the other, and run COMMAND with its value as standard
-input. Exit code 0 acknowledges the item. Any other gives it back, for as long
-as backoff of the queue says, or else --retry-delay, until max_deliver. The
-lease is extended while COMMAND runs.
+input. Exit code 0 acknowledges the item. Any other gives it back, until it has
+had max_deliver deliveries. The lease is extended while COMMAND runs.
 
-The environment has PQ_QUEUE, PQ_ID, PQ_PRIORITY, PQ_DELIVERIES, PQ_PUSHED_AT,
-the headers (Trace-Id is PQ_HEADER_TRACE_ID), and PQ_DEAD_REASON and the like of
-a dead letter. The first signal lets commands finish, and pq exits with 0. A
-later one ends them, and their items go back.`,
+The environment has PQ_ID, PQ_PRIORITY, PQ_DELIVERIES and the like, and headers:
+Trace-Id is PQ_HEADER_TRACE_ID. The first signal lets commands finish, and pq
+exits with 0. A later one ends them, and their items go back.`,
 		Example: `  pq work jobs --jobs 4 -- ./handle.sh
   pq work jobs --drop-on 65 -- sh -c "jq -e .user"`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -62,7 +60,7 @@ later one ends them, and their items go back.`,
 	flags.VarP(&w.jobs, "jobs", "j", "run up to this `many` commands at once, else one")
 	flags.IntSliceVar(&w.dropOn, "drop-on", nil, "exit `codes` for which the item becomes a dead letter")
 	flags.DurationVar(&w.ackWait, "ack-wait", 0, "`length` of leases; else as pq config says, or 30s")
-	flags.DurationVar(&w.retry.first, "retry-delay", time.Second, "`pause` after a failure, else 1s, which then doubles")
+	flags.DurationVar(&w.retry.first, "retry-delay", time.Second, "`pause` after failures without a backoff; else 1s")
 	flags.BoolVar(&w.max, "max", false, "take the last item: largest priority, newest")
 	withoutDefault(flags, "jobs", "ack-wait", "retry-delay")
 	return cmd
@@ -78,11 +76,14 @@ func (w *work) run(cmd *cobra.Command) error {
 	if err := w.check(w.max); err != nil {
 		return err
 	}
-	if err := w.retry.check(); err != nil {
+	if err := checkAckWait(w.ackWait); err != nil {
+		return err
+	}
+	if err := inBounds("retry-delay", w.retry.first, 0, subjects.MaxDelay); err != nil {
 		return err
 	}
 	if _, err := exec.LookPath(w.command[0]); err != nil {
-		return fmt.Errorf("cannot run the command: %w", err)
+		return usageError{fmt.Errorf("cannot run the command %s: %w", w.command[0], errors.Unwrap(err))}
 	}
 	refused := make(chan error, 1)
 	blindfold := w.ackWait != 0 // then nobody needs the settings

@@ -15,7 +15,7 @@ import (
 )
 
 // errNoReader ends pq work whose output nobody reads, as it would end other tools.
-var errNoReader = errors.New("standard output: the reader has gone (broken pipe): no more items are taken")
+var errNoReader = errors.New("standard output: the reader has gone (broken pipe)")
 
 // finish runs the worker until a signal comes, NATS refuses something, or nobody reads the output any more.
 func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, refused chan error) error {
@@ -38,20 +38,20 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, ref
 		w.kill(s, worker, ended) // nothing can be acknowledged any more
 		return s.explain(err, "")
 	case <-readerGone(cmd.OutOrStdout()):
-		stop()
-		select {
-		case <-ended:
-		case <-cmd.Context().Done():
-			w.kill(s, worker, ended)
-		}
-		return errNoReader
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: %v: finishing what is under way; a signal ends the commands\n", errNoReader)
 	case <-cmd.Context().Done():
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: %v: finishing what is under way; another signal ends the commands\n", context.Cause(cmd.Context()))
 	}
-	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: %v: finishing what is under way; another signal ends the commands\n", context.Cause(cmd.Context()))
 	stop()
+	finished := func(err error) error {
+		if err == nil && cmd.Context().Err() == nil { // Ctrl-C may have ended the reader as well
+			return errors.New("ended, because nobody reads standard output any more")
+		}
+		return err
+	}
 	select {
 	case err := <-ended:
-		return err
+		return finished(err)
 	case <-time.After(oneInterruption):
 	}
 	select { // what came since then was the same interruption
@@ -60,7 +60,7 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, ref
 	}
 	select {
 	case err := <-ended:
-		return err
+		return finished(err)
 	case another := <-signals:
 		time.AfterFunc(oneInterruption, release) // then the next one kills
 		release = func() {}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -21,13 +20,6 @@ type retryDelay struct {
 
 // longestRetry bounds the delay, unless the first one is longer.
 const longestRetry = time.Minute
-
-func (r *retryDelay) check() error {
-	if r.first < 0 || r.first > subjects.MaxDelay {
-		return usageError{fmt.Errorf("--retry-delay is %v: want 0s to %v", r.first, subjects.MaxDelay)}
-	}
-	return nil
-}
 
 // after returns the delay after that many deliveries.
 func (r *retryDelay) after(deliveries int64) time.Duration {

@@ -108,7 +108,7 @@ func TestReaderOfWorkGoes(t *testing.T) {
 			}
 			_ = r.Close()
 			p.ends(exitError)
-			p.says("pq: standard output: the reader has gone (broken pipe)")
+			p.says("pq: standard output: the reader has gone (broken pipe)", "nobody reads standard output any more")
 			if got := c.ok("", "ls"); strings.Contains(got, "jobs-dead") {
 				t.Errorf("there are %s", got)
 			}

@@ -254,7 +254,7 @@ func TestHelp(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := out.String()
-		for _, want := range []string{"-dev", "-version", "-healthcheck"} {
+		for _, want := range []string{"-dev", "-version", "-healthcheck", "-backup", "-migrate"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s does not tell of %s", flag, want)
 			}

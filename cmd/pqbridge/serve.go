@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -51,6 +52,9 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	if embedded, ok := db.(*pebblekv.DB); ok {
+		defer startControl(c.DataDir, embedded, logger).stop()
+	}
 
 	grammar, err := subjects.New(c.SubjectPrefix, c.FIFOPrefix)
 	if err != nil {

@@ -40,7 +40,8 @@ type Backup struct {
 // no longer needs them; otherwise they are copied.
 //
 // Errors: dest exists, or its parent does not, or it is inside the store; ErrBackupRunning;
-// too little space; the context's error; kv.ErrClosed, kv.ErrUnavailable.
+// too little space; the context's error; kv.ErrClosed, kv.ErrUnavailable; kv.ErrCorrupt if a table is known to be
+// damaged.
 func (db *DB) Backup(ctx context.Context, dest string) (Backup, error) {
 	copied, err := db.backup(ctx, dest)
 	if err != nil {
@@ -55,6 +56,9 @@ func (db *DB) backup(ctx context.Context, dest string) (Backup, error) {
 	}
 	if err := db.present(true); err != nil {
 		return Backup{}, err
+	}
+	if err := db.damage.err(); err != nil {
+		return Backup{}, err // The copy would be damaged, too.
 	}
 	dest, err := db.checkDestination(dest)
 	if err != nil {

@@ -217,6 +217,10 @@ func TestBackupRefusals(t *testing.T) {
 	if err := set(db, "a", "b"); err != nil {
 		t.Error(err)
 	}
+	db.damage.note("table", errBlock)
+	if _, err := db.Backup(t.Context(), filepath.Join(dir, "damaged")); !errors.Is(err, kv.ErrCorrupt) {
+		t.Errorf("of a damaged store: %v", err)
+	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -46,6 +46,11 @@
 // kv.ErrUnavailable, and nothing more is written. If the same folder comes back, the
 // store is reopened.
 //
+// # Backups
+//
+// Backup makes a copy of a store in use, which has every commit that was durable before. A
+// copy of the folder of a store in use is not a backup.
+//
 // # Bytes and concurrency
 //
 // As package kv says. A transaction may also be used by several goroutines,
@@ -93,6 +98,9 @@ type DB struct {
 }
 
 var _ kv.Database = (*DB)(nil)
+
+// ErrInUse is returned by Open if another DB of this or another process uses the folder.
+var ErrInUse = errors.New("is in use by another process")
 
 // Open opens the store in the folder dir, which it creates if necessary. It fails if
 // dir is in use by a DB of this or another process, or holds other files and no store. In the file system of the
@@ -163,7 +171,7 @@ func lockFolder(dir string, files vfs.FS) (*pebble.Lock, error) {
 		return nil, fmt.Errorf("pebblekv: make the lock of the folder %s: %w", dir, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("pebblekv: folder %s is in use by another process: %w", dir, err)
+		return nil, fmt.Errorf("pebblekv: folder %s %w: %w", dir, ErrInUse, err)
 	}
 	return lock, nil
 }

@@ -1,91 +1,138 @@
-# The service and the command line client, with the FoundationDB engine.
+# Two images, each with the service and the command line client:
 #
-#   docker build --build-arg FDB_CLIENT_SHA256=<sum> -t pqbridge .
+#   docker build -t pqbridge .                      # target embedded: static, keeps queues in /data
+#   docker build --target fdb -t pqbridge:fdb .     # with FoundationDB's client as well
 #
-# The sum is that of FoundationDB's client package for the architecture; see
-# docs/operations.md for where to read it. There is no default on purpose: a sum
-# that came with this file would be no second source.
+# See docs/operations.md for the build arguments.
 
 # Set it to the same tag with @sha256:<digest> to pin the image by its content.
 ARG GO_IMAGE=golang:1.26.8-bookworm
-ARG FDB_VERSION=7.3.79
 ARG VERSION=
+ARG REVISION=
 
-FROM ${GO_IMAGE} AS build
+# FoundationDB's client package: where from, and its sums by architecture.
+# docs/operations.md says how to check them.
+ARG FDB_VERSION=7.3.79
+ARG FDB_WEBSITE=https://github.com/apple/foundationdb/releases/download
+ARG FDB_CLIENT_SHA256_AMD64=52cc22565c42e7eb60c08f395a0626483735c311be0d80b7c035ac8e328e2fff
+ARG FDB_CLIENT_SHA256_ARM64=52de6931803c322e131c5e84cebb35d647237ef51a7df3df6fbe32b9b971e7fb
+
+# These stages run on the builder's own architecture: only FoundationDB's binding
+# needs an emulator for another one.
+FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS source
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN --mount=type=cache,target=/go/pkg/mod \
+    go mod download
+COPY . .
+
+# What both images hold: the client, the certificate authorities for TLS, and a
+# folder for the embedded store. Its group is 0 because some platforms choose the
+# user themselves, always with that group.
+FROM source AS build-common
+ARG VERSION
+ARG TARGETOS
+ARG TARGETARCH
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    set -eu; umask 022; \
+    mkdir -p /image/usr/local/bin; \
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
+      -ldflags "-s -w ${VERSION:+-X main.version=${VERSION}}" -o /image/usr/local/bin/ ./cmd/pq; \
+    install -D -m 644 /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ca-certificates.crt; \
+    install -D -m 644 LICENSE /image/usr/share/doc/pqbridge/LICENSE; \
+    install -d -m 1777 /image/tmp; \
+    install -d -m 2770 -o 65532 -g 0 /image/data
+
+FROM source AS build-embedded
+ARG VERSION
+ARG TARGETOS
+ARG TARGETARCH
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    set -eu; umask 022; \
+    mkdir -p /image/usr/local/bin; \
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
+      -ldflags "-s -w ${VERSION:+-X main.version=${VERSION}}" -o /image/usr/local/bin/ ./cmd/pqbridge
+
+FROM ${GO_IMAGE} AS build-fdb
 
 ARG FDB_VERSION
-ARG FDB_CLIENT_SHA256
+ARG FDB_WEBSITE
+ARG FDB_CLIENT_SHA256_AMD64
+ARG FDB_CLIENT_SHA256_ARM64
 
 # The package is unpacked, not installed: its scripts make users and cluster
 # files that a build has no use for.
 RUN set -eu; \
-    : "${FDB_CLIENT_SHA256:?give the SHA-256 sum of the FoundationDB client package, see docs/operations.md}"; \
     arch=$(dpkg --print-architecture); \
     case "$arch" in \
-      amd64) ;; \
-      arm64) arch=aarch64 ;; \
-      *) echo "FoundationDB has no client package for $arch" >&2; exit 1 ;; \
+      amd64) sum=$FDB_CLIENT_SHA256_AMD64 ;; \
+      arm64) sum=$FDB_CLIENT_SHA256_ARM64; arch=aarch64 ;; \
+      *) echo "FoundationDB has no client package for $arch: build the target embedded" >&2; exit 1 ;; \
     esac; \
     curl --fail --silent --show-error --location --output /tmp/fdb.deb \
-      "https://github.com/apple/foundationdb/releases/download/${FDB_VERSION}/foundationdb-clients_${FDB_VERSION}-1_${arch}.deb"; \
-    echo "${FDB_CLIENT_SHA256}  /tmp/fdb.deb" | sha256sum -c -; \
+      "${FDB_WEBSITE}/${FDB_VERSION}/foundationdb-clients_${FDB_VERSION}-1_${arch}.deb"; \
+    echo "${sum}  /tmp/fdb.deb" | sha256sum -c -; \
     dpkg-deb -x /tmp/fdb.deb /; \
     rm /tmp/fdb.deb; \
     ldconfig
 
 WORKDIR /src
 COPY go.mod go.sum ./
-RUN go mod download
+RUN --mount=type=cache,target=/go/pkg/mod \
+    go mod download
 COPY . .
 
-ARG VERSION
-
 # The binding needs C, and libfdb_c comes as a shared library only: so that and
-# the C library stay dynamic, while names and users are looked up by Go. The
-# client needs neither and is static.
-RUN set -eu; \
-    ldflags="-s -w ${VERSION:+-X main.version=${VERSION}}"; \
+# the C library stay dynamic, while names and users are looked up by Go.
+ARG VERSION
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    set -eu; umask 022; \
     mkdir -p /image/usr/local/bin; \
-    CGO_ENABLED=1 go build -trimpath -tags fdb,netgo,osusergo -ldflags "$ldflags" -o /image/usr/local/bin/ ./cmd/pqbridge; \
-    CGO_ENABLED=0 go build -trimpath -ldflags "$ldflags" -o /image/usr/local/bin/ ./cmd/pq
-
-# The rest of the image: the libraries that pqbridge names, the certificate
-# authorities for TLS, and a folder for the embedded store.
-RUN set -eu; \
+    CGO_ENABLED=1 go build -trimpath -tags fdb,netgo,osusergo \
+      -ldflags "-s -w ${VERSION:+-X main.version=${VERSION}}" -o /image/usr/local/bin/ ./cmd/pqbridge; \
     for library in $(ldd /image/usr/local/bin/pqbridge | grep -o '/[^ ]*'); do \
       install -D "$library" "/image$library"; \
     done; \
-    install -D /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ca-certificates.crt; \
-    install -D /etc/ld.so.cache /image/etc/ld.so.cache; \
-    install -D LICENSE /image/usr/share/doc/pqbridge/LICENSE; \
-    install -d -m 1777 /image/tmp; \
-    install -d -o 65532 -g 65532 /image/data
+    install -D -m 644 /etc/ld.so.cache /image/etc/ld.so.cache
 
-FROM scratch
+# How both images run.
+FROM scratch AS image
 
-ARG FDB_VERSION
 ARG VERSION
+ARG REVISION
 
 LABEL org.opencontainers.image.title="pqbridge" \
       org.opencontainers.image.description="Durable priority queues over NATS, kept in FoundationDB or an embedded store" \
+      org.opencontainers.image.url="https://github.com/pqbridge/pqbridge" \
+      org.opencontainers.image.documentation="https://github.com/pqbridge/pqbridge/blob/main/docs/operations.md" \
       org.opencontainers.image.source="https://github.com/pqbridge/pqbridge" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
-      com.foundationdb.client.version="${FDB_VERSION}"
+      org.opencontainers.image.revision="${REVISION}"
 
-COPY --from=build /image/ /
-
-# All but /data can be read-only.
+# All but /data can be read-only. With -dev, NATS listens on all addresses,
+# because published ports do not lead to 127.0.0.1 of the container.
 ENV PATH=/usr/local/bin \
     PQ_DATA_DIR=/data \
-    PQ_HTTP_ADDR=0.0.0.0:8422
-VOLUME /data
+    PQ_HTTP_ADDR=0.0.0.0:8422 \
+    PQ_DEV_NATS_HOST=0.0.0.0
 EXPOSE 8422
-
 USER 65532:65532
-# Fails if a library is missing.
-RUN ["/usr/local/bin/pqbridge", "-version"]
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=6s --start-period=30s --retries=3 \
   CMD ["/usr/local/bin/pqbridge", "-healthcheck"]
 ENTRYPOINT ["/usr/local/bin/pqbridge"]
+
+FROM image AS fdb
+ARG FDB_VERSION
+LABEL com.foundationdb.client.version="${FDB_VERSION}"
+COPY --from=build-common /image/ /
+COPY --from=build-fdb /image/ /
+# Fails if a library is missing.
+RUN ["/usr/local/bin/pqbridge", "-version"]
+VOLUME /data
+
+FROM image AS embedded
+COPY --from=build-common /image/ /
+COPY --from=build-embedded /image/ /
+VOLUME /data

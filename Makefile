@@ -14,7 +14,7 @@ VERSION    :=
 LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race check fmt fmt-check vet staticcheck bench bench-contention prove soak account work-soak fuzz clean
+.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test deploy-test bench bench-contention prove soak account work-soak fuzz dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -40,7 +40,20 @@ test: ## run the tests; needs only Go
 race: ## run the tests with the race detector; needs a C compiler
 	$(MAKE) test RACE=1
 
-check: fmt-check vet staticcheck test ## all that has to pass before a change goes in
+# docker or podman, whichever works here.
+ENGINE = $(firstword $(foreach engine,docker podman,$(if $(shell $(engine) info >/dev/null 2>&1 && echo yes),$(engine))))
+IMAGE  :=
+image-test: ## build the container image and test it in docker or podman; IMAGE=<name> tests one that is there
+	@if [ -z "$(ENGINE)" ]; then echo "image-test needs docker or podman, and neither works here" >&2; exit 1; fi
+	$(if $(IMAGE),,$(ENGINE) build --target embedded -t localhost/pqbridge:test .)
+	PQ_TEST_ENGINE=$(ENGINE) PQ_TEST_IMAGE=$(or $(IMAGE),localhost/pqbridge:test) \
+		go test -count=1 -timeout 10m -tags image -run '^TestImage' ./cmd/pqbridge
+
+# A module of its own. Vet is off because it would go through all of Helm and Prometheus as well, which takes longer than the tests.
+deploy-test: ## check the chart, dashboard, rules and workflows; UPDATE=1 writes the golden files
+	cd testenv/deploy && go test -vet=off ./... $(if $(UPDATE),-update)
+
+check: fmt-check vet staticcheck test deploy-test ## all that has to pass before a change goes in
 
 fmt: ## format the code
 	gofmt -w bridge client cmd docs fdbpq subjects testenv
@@ -90,5 +103,20 @@ fuzz: ## run each fuzz test for FUZZTIME=30s; what they find is kept as a case u
 		done; \
 	done
 
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+dist: ## build the programs of a release, VERSION=v1.2.3, for all PLATFORMS into ./dist
+	@test -n "$(VERSION)" || { echo "give the version, as in make dist VERSION=v1.2.3"; exit 1; }
+	rm -rf dist
+	@set -e; for platform in $(PLATFORMS); do \
+		name=pqbridge_$(patsubst v%,%,$(VERSION))_$$(echo $$platform | tr / _); \
+		echo "$$name"; \
+		mkdir -p dist/$$name; \
+		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" \
+			-o dist/$$name/ ./cmd/pqbridge ./cmd/pq; \
+		cp LICENSE README.md CHANGELOG.md dist/$$name/; \
+		tar -C dist -czf dist/$$name.tar.gz --owner=0 --group=0 $$name; \
+		rm -r dist/$$name; \
+	done
+
 clean: ## remove what was built; ./data stays
-	rm -rf bin
+	rm -rf bin dist

@@ -171,7 +171,10 @@ func (b *Bridge) giveBack(s *sentItem, why reason) {
 	if s.waits != nil {
 		b.dispatcher.Cancel(s.waits)
 	}
-	if s.queue != nil {
+	switch {
+	case s.lease != nil:
+		b.release(s.queue, s.lease, why)
+	case s.queue != nil:
 		b.restorer.restore(s.queue, &s.item, why)
 	}
 }

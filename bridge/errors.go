@@ -145,9 +145,12 @@ func failureOf(err error) *failure {
 	return newFailure(err)
 }
 
+// withoutPackages removes the names of packages with which errors begin. Clients do not know them.
+var withoutPackages = strings.NewReplacer("fdbpq: ", "", "pebblekv: ", "", "fdbkv: ", "", "kv: ", "")
+
 func newFailure(err error) *failure {
 	row := classify(err)
-	text := strings.TrimPrefix(err.Error(), "fdbpq: ") // clients do not know the packages of a bridge
+	text := withoutPackages.Replace(err.Error())
 	told := subjects.Error{Code: row.code, Unknown: row.unknown, Text: text}
 	return &failure{Error: told, header: told.Headers()}
 }

@@ -89,7 +89,7 @@ func (o *outbox) hearGone(m *nats.Msg) {
 	}
 	o.mu.Lock()
 	s := o.sentItemLocked(number)
-	if s == nil || s.random != random || s.decided {
+	if s == nil || s.lease != nil || s.random != random || s.decided {
 		o.mu.Unlock()
 		return
 	}

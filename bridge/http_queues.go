@@ -145,5 +145,6 @@ func (l *queueLoads) next() {
 
 // writeError answers with an error, with the same code and text as a reply over NATS.
 func writeError(w http.ResponseWriter, err error) {
-	writeJSON(w, int(classify(err).code), map[string]string{"error": err.Error()})
+	f := newFailure(err)
+	writeJSON(w, int(f.Code), map[string]string{"error": f.Text})
 }

@@ -111,7 +111,7 @@ func TestItemsByID(t *testing.T) {
 					t.Errorf("%s: %v", verb, err)
 				}
 				for payload, words := range map[string]string{
-					``: "not an object", `{}`: "no id", `{"id":"x y"}`: "not base64url", `{"id":"AAAA"}`: "invalid item id", `{"id":""}`: "want one as a push or pop returned it", `{"id":1}`: "want a text",
+					``: "not an object", `{}`: "no id", `{"id":"x y"}`: `"x y": want one as a push or pop returned it`, `{"id":"AAAA"}`: "invalid item id", `{"id":""}`: "want one as a push or pop returned it", `{"id":1}`: "want a text",
 					`{"id":"` + ids[1] + `","priority":1}`: "unknown member",
 				} {
 					if err := refused(t, e, 400, kind.queue+"."+verb, nil, []byte(payload)); !strings.Contains(err.Text, words) {

@@ -104,6 +104,9 @@ func newMetrics(b *Bridge) *metrics {
 			Name: "pq_sweeps_total", Help: "Transactions that did what had fallen due in queues that nobody asked.",
 		}, func() float64 { return float64(b.dispatcher.Sweeper().Sweeps()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "pq_conflicts_total", Help: "Attempts at batches that failed because another transaction changed what they read, and were repeated.",
+		}, func() float64 { return float64(b.dispatcher.Conflicts()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "pq_dropped_total", Help: "Messages dropped by the NATS client because the bridge fell behind.",
 		}, b.dropped),
 		collectors.NewGoCollector(),

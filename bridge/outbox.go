@@ -84,12 +84,13 @@ type sentReply struct {
 	decided  bool      // whether it was delivered
 }
 
-// sentItem is a reply that carries a popped item. Without a queue it is a heartbeat.
+// sentItem is a reply that carries a popped or leased item. Without a queue it is a heartbeat.
 type sentItem struct {
 	sentReply
 	queue  *dispatch.Queue
-	item   fdbpq.Item
-	random uint64 // in its reply subject
+	item   fdbpq.Item   // that was popped
+	lease  *fdbpq.Token // of one that was leased
+	random uint64       // in its reply subject; that of a leased item is for its acknowledgements
 
 	waits *dispatch.Request // the request, if it may wait on after this reply
 }
@@ -110,7 +111,7 @@ const (
 	chunkBytes = maxUnconfirmedBytes / 16
 	// What a reply takes in memory besides the bytes of its item.
 	replyOverhead = 96
-	itemOverhead  = 352
+	itemOverhead  = 360
 )
 
 func newOutbox(b *Bridge) *outbox {
@@ -145,31 +146,25 @@ func (o *outbox) sendData(to string, data []byte, e *endpoint) error {
 	return err
 }
 
-// sendItem sends a reply that carries an item, which was popped from q unless q is nil.
-// waits is the request if it may wait on, else nil; with it, item may be nil, for a heartbeat.
-// An error means that NATS did not accept it.
-func (o *outbox) sendItem(m *nats.Msg, e *endpoint, q *dispatch.Queue, item *fdbpq.Item, waits *dispatch.Request) error {
+// sendItem sends a reply that carries an item, or a heartbeat. s says what is to be done if nobody receives it: the item
+// goes back if it has a queue, and the request ends if it waits. An error means that NATS did not accept the reply.
+func (o *outbox) sendItem(m *nats.Msg, s sentItem) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var random uint64
-	traced := q != nil || waits != nil
-	if traced && !o.mu.ended && !o.deaf.Load() && !strings.HasPrefix(m.Subject, importedReplies) {
-		random = rand.Uint64()
-		m.Reply = o.goneSubjectLocked(random)
+	kept := s.queue != nil || s.waits != nil
+	if kept && s.lease == nil && !o.mu.ended && !o.deaf.Load() && !strings.HasPrefix(m.Subject, importedReplies) {
+		s.random = rand.Uint64()
+		m.Reply = o.goneSubjectLocked(s.random)
 	}
 	if err := o.b.nc.PublishMsg(m); err != nil {
 		return err
 	}
-	sent := sentReply{subject: m.Subject, endpoint: e}
-	if !traced {
-		o.rememberLocked(sent)
-		return nil
+	s.subject = m.Subject
+	if kept {
+		o.rememberItemLocked(s)
+	} else {
+		o.rememberLocked(s.sentReply)
 	}
-	s := sentItem{sentReply: sent, queue: q, random: random, waits: waits}
-	if q != nil {
-		s.item = *item
-	}
-	o.rememberItemLocked(s)
 	return nil
 }
 

@@ -101,7 +101,7 @@ func (c *clientReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []f
 // Heartbeat says that a pop still waits. If nobody hears it, that ends the pop.
 func (c *clientReplier) Heartbeat(r *dispatch.Request, wanted int) {
 	m := nats.Msg{Subject: r.Reply, Header: nats.Header{subjects.HeaderHeartbeat: {strconv.Itoa(wanted)}}}
-	if err := c.b.outbox.sendItem(&m, nil, nil, nil, r); err != nil {
+	if err := c.b.outbox.sendItem(&m, sentItem{waits: r}); err != nil {
 		c.b.replyFailed(err)
 	}
 }
@@ -250,18 +250,20 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	defer c.b.encoders.put(e)
 	item := &result.Item
 	m := nats.Msg{Subject: r.Reply, Data: item.Value}
-	var popped *dispatch.Queue
-	var waits *dispatch.Request
+	sent := sentItem{sentReply: sentReply{endpoint: c.endpoint}}
+	if kind := op.Kind; kind == fdbpq.OpPop || kind == fdbpq.OpLease {
+		if sent.queue = r.Queue; r.Wait != nil {
+			sent.waits = r
+		}
+	}
 	var fate string
 	switch op.Kind {
 	case fdbpq.OpPop:
-		popped, fate = r.Queue, "it goes back into the queue"
-		if r.Wait != nil {
-			waits = r
-		}
+		sent.item, fate = *item, "it goes back into the queue"
 		m.Header = e.item(r.Queue, item)
 	case fdbpq.OpLease:
-		fate = "its lease will end"
+		token := result.Lease.Token // the results belong to the dispatcher
+		sent.lease, fate = &token, "its lease will end"
 		m.Header = e.leased(r.Queue, item, &result.Lease)
 		m.Reply = c.b.grammar.Ack(r.Queue.Kind, r.Queue.Name, result.Lease.Token.String())
 	default:
@@ -271,10 +273,10 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 			e.set(subjects.HeaderState, 3, result.State.String())
 		}
 	}
-	err := c.b.outbox.sendItem(&m, c.endpoint, popped, item, waits)
+	err := c.b.outbox.sendItem(&m, sent)
 	if errors.Is(err, nats.ErrMaxPayload) {
 		m.Header = e.itemAlone(item)
-		err = c.b.outbox.sendItem(&m, c.endpoint, popped, item, waits)
+		err = c.b.outbox.sendItem(&m, sent)
 	}
 	if err == nil && op.Kind == fdbpq.OpLease {
 		c.b.metrics.delivered(result.Lease.Deliveries)
@@ -297,7 +299,7 @@ func (c *clientReplier) sendAcked(r *dispatch.Request, op *fdbpq.Op, result *fdb
 	}
 	until := result.Lease.Until.Format(subjects.TimeLayout)
 	m := nats.Msg{Subject: r.Reply, Header: nats.Header{subjects.HeaderLeaseUntil: {until}}}
-	return c.b.outbox.sendItem(&m, c.endpoint, nil, nil, nil)
+	return c.b.outbox.sendItem(&m, sentItem{sentReply: sentReply{endpoint: c.endpoint}})
 }
 
 // replyFailed counts a reply that NATS did not accept.

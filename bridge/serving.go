@@ -116,8 +116,8 @@ func (b *Bridge) logStore(store fdbpq.Store) {
 // isFinal reports whether opening a store failed for good.
 func isFinal(err error) bool {
 	var mismatch *fdbpq.MismatchError
-	return errors.As(err, &mismatch) || errors.Is(err, fdbpq.ErrStoreVersion) || errors.Is(err, fdbpq.ErrCorrupt) ||
-		errors.Is(err, kv.ErrClosed)
+	return errors.As(err, &mismatch) || errors.Is(err, fdbpq.ErrStoreVersion) || errors.Is(err, fdbpq.ErrUnfinished) ||
+		errors.Is(err, fdbpq.ErrCorrupt) || errors.Is(err, kv.ErrClosed)
 }
 
 // startServing subscribes to requests.

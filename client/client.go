@@ -40,6 +40,9 @@
 // taken an item that nobody will get, and an acknowledgement may or may not count. An
 // item that was leased without anybody hearing of it comes back when the lease is over.
 //
+// Once the connection is closed, calls return nats.ErrConnectionClosed. It comes with
+// ErrUnknownOutcome if the request may have been sent before that.
+//
 // When a context ends, the error wraps both its error and its cause.
 //
 // # Concurrency
@@ -78,10 +81,10 @@ type Option func(*Client)
 // prefixes, "pq" and "q".
 func WithGrammar(g subjects.Grammar) Option { return func(c *Client) { c.grammar = g } }
 
-// WithTimeout replaces [DefaultTimeout].
+// WithTimeout replaces [DefaultTimeout]. It is more than 0: otherwise all calls return [ErrBadRequest].
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
-// New returns a Client.
+// New returns a Client. Without a connection, all calls return nats.ErrInvalidConnection.
 func New(nc *nats.Conn, options ...Option) *Client {
 	g, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
 	if err != nil {
@@ -134,22 +137,48 @@ func (q *queue) subject(verb subjects.Verb) (string, error) {
 // request sends a request, which writes or only reads, and returns the reply of one that
 // succeeded.
 func (c *Client) request(ctx context.Context, m *nats.Msg, writes bool) (*nats.Msg, error) {
-	if ctx.Err() != nil { // nothing was sent
-		return nil, endOf(ctx)
-	}
-	if c.nc.IsClosed() { // once it is sent, that would be an unknown outcome
-		return nil, fmt.Errorf("cannot send a request on %s: %w", m.Subject, nats.ErrConnectionClosed)
+	if err := c.usable(ctx, m); err != nil {
+		return nil, err
 	}
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
+	a := c.attempt()
 	reply, err := c.nc.RequestMsgWithContext(ctx, m)
 	if err != nil {
-		return nil, c.explain(ctx, m, writes, err)
+		return nil, a.explain(ctx, m, writes, err)
 	}
 	if failure := subjects.ErrorFromHeaders(reply.Header); failure != nil {
 		return nil, (*Error)(failure)
 	}
 	return reply, nil
+}
+
+// usable returns an error if a request cannot be sent.
+func (c *Client) usable(ctx context.Context, m *nats.Msg) error {
+	switch {
+	case ctx.Err() != nil:
+		return endOf(ctx)
+	case c.timeout <= 0:
+		return &Error{Code: subjects.CodeBadRequest, Text: fmt.Sprintf("WithTimeout is %v: want more than 0", c.timeout)}
+	case c.nc == nil:
+		return unsent(m, nats.ErrInvalidConnection)
+	case c.nc.IsClosed():
+		return unsent(m, nats.ErrConnectionClosed)
+	}
+	return nil
+}
+
+// unsent returns the error of a request that was not sent.
+func unsent(m *nats.Msg, err error) error {
+	return fmt.Errorf("cannot send a request on %s: %w", m.Subject, err)
+}
+
+// maxPayload is that of the server.
+func (c *Client) maxPayload() int64 {
+	if c.nc == nil {
+		return 0 // the request will say so
+	}
+	return c.nc.MaxPayload()
 }
 
 // bound gives a context without a deadline the client's timeout.
@@ -160,16 +189,38 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("waited %v", c.timeout))
 }
 
+// attempt is a request that is about to be sent.
+type attempt struct {
+	nc *nats.Conn
+	// If the connection is down, the NATS client keeps requests until it has reconnected.
+	offline    bool
+	reconnects uint64 // before that
+}
+
+func (c *Client) attempt() attempt {
+	a := attempt{nc: c.nc}
+	if c.nc.IsReconnecting() {
+		a.reconnects = c.nc.Stats().Reconnects
+		a.offline = c.nc.IsReconnecting() // still, or again, which changes the number
+	}
+	return a
+}
+
+// neverSent reports whether the connection was closed for good before it was up again.
+func (a *attempt) neverSent(err error) bool {
+	return a.offline && errors.Is(err, nats.ErrConnectionClosed) && a.nc.Stats().Reconnects == a.reconnects
+}
+
 // explain returns the error of a request for which the NATS client returned err.
-func (c *Client) explain(ctx context.Context, m *nats.Msg, writes bool, err error) error {
+func (a *attempt) explain(ctx context.Context, m *nats.Msg, writes bool, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("%w on %s", ErrNoBridge, m.Subject)
 	case errors.Is(err, nats.ErrMaxPayload):
 		return fmt.Errorf("%w: a value of %d bytes, and the NATS server takes %d bytes at most, headers included (%w)",
-			ErrTooLarge, len(m.Data), c.nc.MaxPayload(), err)
-	case notSent(err):
-		return fmt.Errorf("cannot send a request on %s: %w", m.Subject, err)
+			ErrTooLarge, len(m.Data), a.nc.MaxPayload(), err)
+	case notSent(err), a.neverSent(err):
+		return unsent(m, err)
 	case ctx.Err() != nil:
 		err = endOf(ctx)
 	}

@@ -95,7 +95,7 @@ func ExampleWorker() {
 	defer stop()
 
 	jobs := client.New(nc).PriorityQueue("workers-jobs")
-	worker := jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+	worker, err := jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
 		switch err := work(job.Value); {
 		case errors.Is(err, errBusy):
 			return client.Snooze(time.Minute) // does not count
@@ -105,6 +105,9 @@ func ExampleWorker() {
 			return err // nil: done. Otherwise again, as the queue's backoff says
 		}
 	}, client.WorkerOptions{Middleware: []func(client.Work) client.Work{untilHome(stop)}})
+	if err != nil {
+		log.Fatal(err)
+	}
 
 	_, err = jobs.PushBatch(ctx, []client.PushItem{
 		job("write the report"), job("call back"), job("square the circle"), job("go home"),
@@ -149,10 +152,13 @@ func ExampleWorkerOptions_middleware() {
 		}
 	}
 	mail := client.New(nc).Queue("counted-mail")
-	worker := mail.NewWorker(func(_ context.Context, job *client.Job) error {
+	worker, err := mail.NewWorker(func(_ context.Context, job *client.Job) error {
 		stop()
 		return nil
 	}, client.WorkerOptions{Middleware: []func(client.Work) client.Work{count}})
+	if err != nil {
+		log.Fatal(err)
+	}
 
 	if _, err := mail.Enqueue(ctx, []byte("hello")); err != nil {
 		log.Fatal(err)
@@ -223,7 +229,7 @@ func ExampleProducer() {
 	ctx := context.Background()
 
 	jobs := client.New(nc).PriorityQueue("async-jobs")
-	producer := jobs.NewProducer(client.ProducerOptions{
+	producer, err := jobs.NewProducer(client.ProducerOptions{
 		MaxItems: 1000, // then PushAsync waits
 		Done: func(push *client.PushFuture) {
 			if _, err := push.Wait(ctx); err != nil {
@@ -231,6 +237,9 @@ func ExampleProducer() {
 			}
 		},
 	})
+	if err != nil {
+		log.Fatal(err)
+	}
 	for i := range 5000 {
 		m := client.Message{Value: fmt.Appendf(nil, "job %d", i)}
 		if _, err := producer.PushAsync(ctx, 5, m, client.MsgID(fmt.Sprint("job-", i))); err != nil {
@@ -254,7 +263,10 @@ func ExamplePushFuture() {
 	defer nc.Close()
 	ctx := context.Background()
 
-	producer := client.New(nc).Queue("async-mail").NewProducer(client.ProducerOptions{})
+	producer, err := client.New(nc).Queue("async-mail").NewProducer(client.ProducerOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
 	push, err := producer.PushAsync(ctx, 0, client.Message{Value: []byte("hello")})
 	if err != nil {
 		log.Fatal(err)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -31,8 +32,8 @@ func (q *queue) fetchOne(ctx context.Context, verb subjects.Verb, o subjects.Pop
 // fetch sends a request that pops with the options, and calls receive for each item of the
 // reply.
 func (c *Client) fetch(ctx context.Context, m *nats.Msg, o subjects.PopOptions, receive func(*nats.Msg) error) error {
-	if ctx.Err() != nil { // nothing was sent
-		return endOf(ctx)
+	if err := c.usable(ctx, m); err != nil {
+		return err
 	}
 	ctx, cancel := c.boundPop(ctx, o.Expires)
 	defer cancel()
@@ -44,15 +45,18 @@ func (c *Client) fetch(ctx context.Context, m *nats.Msg, o subjects.PopOptions, 
 		return receive(reply)
 	}
 	inbox, err := c.newInbox(o)
-	if err == nil {
-		defer inbox.close()
-		m.Reply = inbox.subject
-		err = c.nc.PublishMsg(m)
-	}
 	if err != nil {
-		return fmt.Errorf("cannot send a request on %s: %w", m.Subject, err)
+		return unsent(m, err)
 	}
-	return c.receiveItems(ctx, m, inbox, o, receive)
+	defer inbox.close()
+	m.Reply = inbox.subject
+	a := c.attempt()
+	if err := c.nc.PublishMsg(m); errors.Is(err, nats.ErrConnectionClosed) {
+		return unsent(m, err)
+	} else if err != nil {
+		return a.explain(ctx, m, true, err)
+	}
+	return a.receiveItems(ctx, m, inbox, o, receive)
 }
 
 // boundPop is bound for a pop that may wait. Even if ctx lasts longer, a pop that should have
@@ -61,17 +65,17 @@ func (c *Client) boundPop(ctx context.Context, expires time.Duration) (context.C
 	if expires == 0 {
 		return c.bound(ctx)
 	}
-	patience := expires + lateReply
+	patience := min(max(expires, 0), subjects.MaxExpires) + lateReply // out of bounds, it is for the bridge to refuse
 	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited %v", patience))
 }
 
 // receiveItems receives the messages that answer a pop: items, heartbeats and, if it asked for
 // several items, one that ends them.
-func (c *Client) receiveItems(ctx context.Context, request *nats.Msg, inbox *inbox, o subjects.PopOptions, receive func(*nats.Msg) error) error {
+func (a *attempt) receiveItems(ctx context.Context, request *nats.Msg, inbox *inbox, o subjects.PopOptions, receive func(*nats.Msg) error) error {
 	for received := 0; received < max(o.Batch, 1); { // after all of them the end says nothing new
 		m, err := inbox.next(ctx, o.IdleHeartbeat)
 		if err != nil {
-			if err = c.explain(ctx, request, true, err); received > 0 {
+			if err = a.explain(ctx, request, true, err); received > 0 {
 				err = fmt.Errorf("the reply broke off after %d items: %w", received, err)
 			}
 			return err

@@ -106,7 +106,10 @@ type NakOption interface{ nak(*subjects.Ack) }
 // becomes the Error of its DeadLetter. It is cut at 1,024 bytes.
 type Reason string
 
-func (r Reason) nak(a *subjects.Ack) { a.Reason = string(r) }
+func (r Reason) nak(a *subjects.Ack) { a.Reason = cut(string(r), maxSentReason) }
+
+// maxSentReason keeps a reason from exceeding what NATS carries. The bridge keeps less.
+const maxSentReason = 4096
 
 // Nak gives the item back to its old place, after a delay of up to ten years, or [Backoff]. The lease
 // is over then. If that was the last delivery that the settings of the queue allow, the item moves to
@@ -127,7 +130,7 @@ func (d *Delivery) Nak(ctx context.Context, delay time.Duration, options ...NakO
 // Term gives the item up: it moves to the dead-letter queue, with the reason, which may be "" and is
 // cut at 256 bytes. Its errors are those of Nak.
 func (d *Delivery) Term(ctx context.Context, reason string) error {
-	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckTerm, Reason: reason})
+	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckTerm, Reason: cut(reason, maxSentReason)})
 	return err
 }
 
@@ -183,5 +186,8 @@ func (c *Client) Delivery(ackSubject string) *Delivery {
 
 // settle sends an acknowledgement.
 func (d *Delivery) settle(ctx context.Context, a subjects.Ack) (*nats.Msg, error) {
+	if d.ack == "" {
+		return nil, &Error{Code: subjects.CodeBadRequest, Text: "no subject of acknowledgements: want one as AckSubject returned it"}
+	}
 	return d.queue.client.request(ctx, &nats.Msg{Subject: d.ack, Data: a.Encode()}, true)
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,10 +15,11 @@ import (
 
 // ProducerOptions are the options of a Producer. The zero value is ready to use.
 type ProducerOptions struct {
-	// MaxItems is how many pushes may be under way at a time; 0 means 4,096, which is also the most items of a batch.
+	// MaxItems is how many pushes may be under way at a time, 1 or more; 0 means 4,096, which is also the most items of a
+	// batch.
 	MaxItems int
 
-	// MaxBytes is how many bytes these may have, values and headers; 0 means 8 MiB. An item that is larger
+	// MaxBytes is how many bytes these may have, values and headers, 1 or more; 0 means 8 MiB. An item that is larger
 	// goes alone.
 	MaxBytes int
 
@@ -82,30 +84,38 @@ type Producer struct {
 	flushing []chan struct{} // to close when what is under way has ended
 }
 
-// NewProducer returns a Producer for this queue.
-func (q *PriorityQueue) NewProducer(o ProducerOptions) *Producer {
+// NewProducer returns a Producer for this queue. The error is [ErrBadRequest], and says of each option that is out of
+// bounds what would be right.
+func (q *PriorityQueue) NewProducer(o ProducerOptions) (*Producer, error) {
 	return newProducer(&q.q, subjects.PushBatch, o)
 }
 
-// NewProducer returns a Producer for this queue.
-func (q *Queue) NewProducer(o ProducerOptions) *Producer {
+// NewProducer returns a Producer for this queue, as PriorityQueue.NewProducer does.
+func (q *Queue) NewProducer(o ProducerOptions) (*Producer, error) {
 	return newProducer(&q.q, subjects.EnqueueBatch, o)
 }
 
-func newProducer(q *queue, verb subjects.Verb, o ProducerOptions) *Producer {
-	if o.MaxItems <= 0 {
-		o.MaxItems = defaultMaxItems
+func newProducer(q *queue, verb subjects.Verb, o ProducerOptions) (*Producer, error) {
+	if _, err := q.subject(verb); err != nil {
+		return nil, err
 	}
-	if o.MaxBytes <= 0 {
-		o.MaxBytes = defaultMaxBytes
+	var problems []string
+	if o.MaxItems < 0 {
+		problems = append(problems, fmt.Sprintf("MaxItems is %d: want 1 or more, or 0 for %d", o.MaxItems, defaultMaxItems))
 	}
-	if o.RetryFor == 0 {
-		o.RetryFor = defaultRetryFor
+	if o.MaxBytes < 0 {
+		problems = append(problems, fmt.Sprintf("MaxBytes is %d: want 1 or more, or 0 for %d", o.MaxBytes, defaultMaxBytes))
 	}
+	if err := badOptions(problems); err != nil {
+		return nil, err
+	}
+	o.MaxItems = cmp.Or(o.MaxItems, defaultMaxItems)
+	o.MaxBytes = cmp.Or(o.MaxBytes, defaultMaxBytes)
+	o.RetryFor = cmp.Or(o.RetryFor, defaultRetryFor)
 	p := &Producer{queue: q, verb: verb, o: o,
 		items: semaphore.NewWeighted(int64(o.MaxItems)), bytes: semaphore.NewWeighted(int64(o.MaxBytes))}
 	p.killed, p.kill = context.WithCancel(context.Background())
-	return p
+	return p, nil
 }
 
 // PushFuture is a push that is under way, or was. Its methods are safe for concurrent use.
@@ -180,9 +190,6 @@ func (p *Producer) PushAsync(ctx context.Context, priority int64, m Message, opt
 }
 
 func (p *Producer) newFuture(priority int64, m Message) (*PushFuture, error) {
-	if _, err := p.queue.subject(p.verb); err != nil {
-		return nil, err
-	}
 	if p.verb == subjects.EnqueueBatch && priority != 0 {
 		return nil, &Error{Code: subjects.CodeBadRequest, Text: fmt.Sprintf("priority %d in a FIFO queue: want 0", priority)}
 	}
@@ -190,7 +197,7 @@ func (p *Producer) newFuture(priority int64, m Message) (*PushFuture, error) {
 	if err != nil {
 		return nil, &Error{Code: subjects.CodeBadRequest, Text: err.Error()}
 	}
-	if most := p.queue.client.nc.MaxPayload(); most > 0 && int64(len(frame)) > most {
+	if most := p.queue.client.maxPayload(); most > 0 && int64(len(frame)) > most {
 		return nil, &Error{Code: subjects.CodeTooLarge, Text: fmt.Sprintf(
 			"a value of %d bytes: the NATS server takes %d bytes at most, headers and %d bytes for the batch included", len(m.Value), most, len(frame)-len(m.Value))}
 	}

@@ -73,7 +73,7 @@ func (p *Producer) push(rest []*PushFuture) {
 
 // fit returns how many of the first n items go into one batch.
 func (p *Producer) fit(items []*PushFuture, n int) int {
-	maxPayload := p.queue.client.nc.MaxPayload()
+	maxPayload := p.queue.client.maxPayload()
 	n = min(n, len(items), mostItems(maxPayload))
 	bytes := 0
 	for i, f := range items[:n] {

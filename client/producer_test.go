@@ -24,8 +24,8 @@ func TestProducer(t *testing.T) {
 	c := client.New(e.Conn)
 	jobs, mail := c.PriorityQueue("jobs"), c.Queue("mail")
 	var told atomic.Int64
-	p := jobs.NewProducer(client.ProducerOptions{MaxItems: 100, Done: func(*client.PushFuture) { told.Add(1) }})
-	m := mail.NewProducer(client.ProducerOptions{MaxBytes: 500})
+	p := must(jobs.NewProducer(client.ProducerOptions{MaxItems: 100, Done: func(*client.PushFuture) { told.Add(1) }}))
+	m := must(mail.NewProducer(client.ProducerOptions{MaxBytes: 500}))
 	var futures []*client.PushFuture
 	value := []byte("00000")
 	for i := range 1000 {
@@ -59,11 +59,29 @@ func TestProducer(t *testing.T) {
 	}
 }
 
+// Options out of bounds are refused, with what would be right.
+func TestProducerBadOptions(t *testing.T) {
+	c := client.New(testenv.New(t, testenv.Options{}).Conn)
+	for _, test := range []struct {
+		make func(client.ProducerOptions) (*client.Producer, error)
+		o    client.ProducerOptions
+		want string
+	}{
+		{c.PriorityQueue("a b").NewProducer, client.ProducerOptions{}, "bad queue name"},
+		{c.Queue("mail").NewProducer, client.ProducerOptions{MaxItems: -1}, "MaxItems is -1: want 1 or more, or 0 for 4096"},
+		{c.Queue("mail").NewProducer, client.ProducerOptions{MaxItems: -2, MaxBytes: -3}, "; MaxBytes is -3: want 1 or more, or 0 for 8388608"},
+	} {
+		if p, err := test.make(test.o); p != nil || !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("want %q, got %v", test.want, err)
+		}
+	}
+}
+
 // What PushAsync refuses has no future.
 func TestProducerRefuses(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	c := client.New(e.Conn)
-	closed := c.Queue("mail").NewProducer(client.ProducerOptions{})
+	closed := must(c.Queue("mail").NewProducer(client.ProducerOptions{}))
 	if err := closed.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -76,11 +94,10 @@ func TestProducerRefuses(t *testing.T) {
 		m        client.Message
 		is       error
 	}{
-		"name":     {c.PriorityQueue("a b").NewProducer(client.ProducerOptions{}), t.Context(), 1, client.Message{}, client.ErrBadRequest},
-		"priority": {c.Queue("mail").NewProducer(client.ProducerOptions{}), t.Context(), 1, client.Message{}, client.ErrBadRequest},
-		"header":   {c.Queue("mail").NewProducer(client.ProducerOptions{}), t.Context(), 0, client.Message{Headers: nats.Header{"a\nb": {""}}}, client.ErrBadRequest},
-		"size":     {c.Queue("mail").NewProducer(client.ProducerOptions{}), t.Context(), 0, client.Message{Value: make([]byte, 1<<20)}, client.ErrTooLarge},
-		"context":  {c.Queue("mail").NewProducer(client.ProducerOptions{}), ended, 0, client.Message{}, context.Canceled},
+		"priority": {must(c.Queue("mail").NewProducer(client.ProducerOptions{})), t.Context(), 1, client.Message{}, client.ErrBadRequest},
+		"header":   {must(c.Queue("mail").NewProducer(client.ProducerOptions{})), t.Context(), 0, client.Message{Headers: nats.Header{"a\nb": {""}}}, client.ErrBadRequest},
+		"size":     {must(c.Queue("mail").NewProducer(client.ProducerOptions{})), t.Context(), 0, client.Message{Value: make([]byte, 1<<20)}, client.ErrTooLarge},
+		"context":  {must(c.Queue("mail").NewProducer(client.ProducerOptions{})), ended, 0, client.Message{}, context.Canceled},
 		"closed":   {closed, t.Context(), 0, client.Message{}, client.ErrProducerClosed},
 	} {
 		if f, err := test.p.PushAsync(test.ctx, test.priority, test.m); f != nil || !errors.Is(err, test.is) {
@@ -101,7 +118,7 @@ func TestProducerRoom(t *testing.T) {
 			}
 			return forward()
 		})
-		waits := q.NewProducer(o)
+		waits := must(q.NewProducer(o))
 		m := client.Message{Value: make([]byte, 100)}
 		var futures []*client.PushFuture
 		for range 2 {
@@ -142,10 +159,10 @@ func TestProducerNoWait(t *testing.T) {
 	for name, o := range map[string]client.ProducerOptions{"items": {MaxItems: 1, NoWait: true}, "bytes": {MaxBytes: 10, NoWait: true}} {
 		e := testenv.New(t, testenv.Options{})
 		pass := make(chan struct{})
-		p := between(t, e, func(_ int, forward func() *nats.Msg) *nats.Msg {
+		p := must(between(t, e, func(_ int, forward func() *nats.Msg) *nats.Msg {
 			<-pass
 			return forward()
-		}).NewProducer(o)
+		}).NewProducer(o))
 		if _, err := p.PushAsync(t.Context(), 1, client.Message{}); err != nil { // larger than MaxBytes, and alone
 			t.Errorf("%s: the first: %v", name, err)
 		}
@@ -173,7 +190,7 @@ func TestProducerUnknown(t *testing.T) {
 	} {
 		e := testenv.New(t, testenv.Options{})
 		arrived, ready := make(chan struct{}), make(chan struct{})
-		p := between(t, e, func(n int, pass func() *nats.Msg) *nats.Msg {
+		p := must(between(t, e, func(n int, pass func() *nats.Msg) *nats.Msg {
 			if n == 0 { // so that the others are one batch
 				close(arrived)
 				<-ready
@@ -183,7 +200,7 @@ func TestProducerUnknown(t *testing.T) {
 			}
 			lose(pass)
 			return nil
-		}, client.WithTimeout(200*time.Millisecond)).NewProducer(client.ProducerOptions{})
+		}, client.WithTimeout(200*time.Millisecond)).NewProducer(client.ProducerOptions{}))
 		var futures []*client.PushFuture
 		for i, options := range [][]client.PushOption{{client.MsgID("0")}, {client.MsgID("1")}, nil, {client.MsgID("3")}} {
 			f, err := p.PushAsync(t.Context(), 1, client.Message{Value: fmt.Append(nil, i)}, options...)
@@ -217,13 +234,13 @@ func TestProducerUnknown(t *testing.T) {
 // If an attempt may have counted, the outcome stays unknown, whatever later ones say.
 func TestProducerStaysUnknown(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	p := between(t, e, func(n int, pass func() *nats.Msg) *nats.Msg {
+	p := must(between(t, e, func(n int, pass func() *nats.Msg) *nats.Msg {
 		if n == 0 {
 			pass()
 			return nil
 		}
 		return refusal(subjects.CodeUnavailable)
-	}, client.WithTimeout(50*time.Millisecond)).NewProducer(client.ProducerOptions{RetryFor: 200 * time.Millisecond})
+	}, client.WithTimeout(50*time.Millisecond)).NewProducer(client.ProducerOptions{RetryFor: 200 * time.Millisecond}))
 	f, err := p.PushAsync(t.Context(), 1, client.Message{}, client.MsgID("a"))
 	if err != nil {
 		t.Fatal(err)
@@ -244,7 +261,7 @@ func TestProducerRetries(t *testing.T) {
 		}
 		return pass()
 	})
-	p := q.NewProducer(client.ProducerOptions{})
+	p := must(q.NewProducer(client.ProducerOptions{}))
 	var futures []*client.PushFuture
 	var want []string
 	for i := range 200 {
@@ -273,8 +290,8 @@ func TestProducerRetries(t *testing.T) {
 	}
 	refusals.Store(1 << 30)
 	for name, p := range map[string]*client.Producer{
-		"never":    q.NewProducer(client.ProducerOptions{RetryFor: -1}),
-		"a moment": q.NewProducer(client.ProducerOptions{RetryFor: 100 * time.Millisecond}),
+		"never":    must(q.NewProducer(client.ProducerOptions{RetryFor: -1})),
+		"a moment": must(q.NewProducer(client.ProducerOptions{RetryFor: 100 * time.Millisecond})),
 	} {
 		f, err := p.PushAsync(t.Context(), 1, client.Message{})
 		if err != nil {
@@ -293,7 +310,7 @@ func TestProducerFullQueue(t *testing.T) {
 	if _, err := q.Configure(t.Context(), client.Settings{MaxItems: pointer(5)}); err != nil {
 		t.Fatal(err)
 	}
-	p := q.NewProducer(client.ProducerOptions{})
+	p := must(q.NewProducer(client.ProducerOptions{}))
 	for i := range 8 {
 		if _, err := p.PushAsync(t.Context(), 1, client.Message{Value: fmt.Append(nil, i)}); err != nil {
 			t.Fatal(err)
@@ -305,8 +322,14 @@ func TestProducerFullQueue(t *testing.T) {
 		}
 		return nil
 	})
-	if got := strings.Join(contents(t, e), ""); got != "01234" {
-		t.Errorf("first %s", got)
+	items, err := q.PopMinBatch(t.Context(), 5) // and not those that take their place
+	for i, item := range items {
+		if string(item.Value) != fmt.Sprint(i) {
+			t.Errorf("item %d is %s", i, item.Value)
+		}
+	}
+	if len(items) != 5 || err != nil {
+		t.Errorf("first %d items, %v", len(items), err)
 	}
 	if err := p.Close(t.Context()); err != nil {
 		t.Error(err)
@@ -319,7 +342,7 @@ func TestProducerFullQueue(t *testing.T) {
 // Pushes ride through the restart of the bridge and of NATS: each is there once.
 func TestProducerRidesThrough(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	p := client.New(e.Conn, client.WithTimeout(500*time.Millisecond)).PriorityQueue("jobs").NewProducer(client.ProducerOptions{MaxItems: 20})
+	p := must(client.New(e.Conn, client.WithTimeout(500*time.Millisecond)).PriorityQueue("jobs").NewProducer(client.ProducerOptions{MaxItems: 20}))
 	var want []string
 	var pushing sync.WaitGroup
 	push := func(n int) {
@@ -359,7 +382,7 @@ func TestProducerEnds(t *testing.T) {
 		arrived <- struct{}{}
 		return nil
 	}
-	p := between(t, e, silent).NewProducer(client.ProducerOptions{})
+	p := must(between(t, e, silent).NewProducer(client.ProducerOptions{}))
 	sent, err := p.PushAsync(t.Context(), 1, client.Message{}, client.MsgID("a"))
 	if err != nil {
 		t.Fatal(err)
@@ -381,7 +404,7 @@ func TestProducerEnds(t *testing.T) {
 		t.Errorf("the one that was not: %v", err)
 	}
 	nc := e.Connect()
-	p = client.New(nc).PriorityQueue("jobs").NewProducer(client.ProducerOptions{})
+	p = must(client.New(nc).PriorityQueue("jobs").NewProducer(client.ProducerOptions{}))
 	nc.Close()
 	f, err := p.PushAsync(t.Context(), 1, client.Message{})
 	if err != nil {
@@ -398,7 +421,7 @@ func TestProducerNoBridge(t *testing.T) {
 	e.NATS.Start()
 	e.Conn = e.Connect()
 	q := client.New(e.Conn).PriorityQueue("jobs")
-	at := q.NewProducer(client.ProducerOptions{RetryFor: -1})
+	at := must(q.NewProducer(client.ProducerOptions{RetryFor: -1}))
 	f, err := at.PushAsync(t.Context(), 1, client.Message{})
 	if err != nil {
 		t.Fatal(err)
@@ -406,7 +429,7 @@ func TestProducerNoBridge(t *testing.T) {
 	if _, err := f.Wait(t.Context()); !errors.Is(err, client.ErrNoBridge) {
 		t.Errorf("at once: %v", err)
 	}
-	f, err = q.NewProducer(client.ProducerOptions{}).PushAsync(t.Context(), 1, client.Message{})
+	f, err = must(q.NewProducer(client.ProducerOptions{})).PushAsync(t.Context(), 1, client.Message{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -419,7 +442,7 @@ func TestProducerNoBridge(t *testing.T) {
 // Many goroutines share a producer.
 func TestProducerConcurrently(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	p := client.New(e.Conn).PriorityQueue("jobs").NewProducer(client.ProducerOptions{MaxItems: 10, MaxBytes: 200})
+	p := must(client.New(e.Conn).PriorityQueue("jobs").NewProducer(client.ProducerOptions{MaxItems: 10, MaxBytes: 200}))
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {

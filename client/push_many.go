@@ -106,8 +106,8 @@ func incomplete(err error, i, end, n int) error {
 // the batch.
 func (q *queue) pushNext(ctx context.Context, verb subjects.Verb, results []PushResult, i, limit int, item func(i int) (int64, *Message)) (end int, err error) {
 	var payload []byte
-	most := batchBytes(q.client.nc.MaxPayload())
-	for end = i; end < min(limit, i+mostItems(q.client.nc.MaxPayload())); end++ {
+	most := batchBytes(q.client.maxPayload())
+	for end = i; end < min(limit, i+mostItems(q.client.maxPayload())); end++ {
 		priority, m := item(end)
 		longer, err := appendFrame(payload, verb, priority, m)
 		if err != nil {

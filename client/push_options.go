@@ -12,12 +12,12 @@ import (
 // PushOption asks for more than a plain push.
 type PushOption func(nats.Header)
 
-// MsgID gives a push an id of 1 to 512 bytes. A later push to the queue with the same id is a duplicate for the
+// MsgID gives a push an id of 1 to 512 bytes, in one line, without spaces at either end. A later push to the queue with the same id is a duplicate for the
 // duplicate window of the queue, two minutes unless its settings say otherwise: it changes nothing. So a push
 // whose outcome is unknown can be repeated.
 func MsgID(id string) PushOption { return header(subjects.HeaderMsgID, id) }
 
-// Unique gives an item a key of 1 to 512 bytes. As long as the item is in the queue, ready, leased or delayed,
+// Unique gives an item a key of 1 to 512 bytes, as MsgID. As long as the item is in the queue, ready, leased or delayed,
 // other pushes with the key are duplicates, which change nothing.
 func Unique(key string) PushOption { return header(subjects.HeaderUnique, key) }
 

@@ -123,6 +123,9 @@ func (q *Queue) Peek(ctx context.Context) (*Item, error) {
 func (q *Queue) Len(ctx context.Context) (int64, error) { return q.q.length(ctx) }
 
 func (q *queue) push(ctx context.Context, verb subjects.Verb, headers nats.Header, value []byte) (PushAck, error) {
+	if err := subjects.CheckHeaders(headers); err != nil {
+		return PushAck{}, &Error{Code: subjects.CodeBadRequest, Text: err.Error()}
+	}
 	reply, err := q.request(ctx, verb, headers, value)
 	if err != nil {
 		return PushAck{}, err

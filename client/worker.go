@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -54,33 +53,6 @@ type dropped struct{ reason string }
 
 func (d *dropped) Error() string { return "dropped: " + d.reason }
 
-// WorkerOptions are the options of a Worker. The zero value is ready to use.
-type WorkerOptions struct {
-	// Concurrency is the number of jobs that are done at the same time, up to 100,000 together with Prefetch;
-	// 0 means 1.
-	Concurrency int
-
-	// Prefetch is how many jobs are leased beyond those that are being done: before there is somebody to do them, or
-	// while they are acknowledged. That hides the time that requests take, but a more urgent job may be pushed meanwhile, or another
-	// worker idle. 0, the default, keeps the order strict.
-	Prefetch int
-
-	// AckWait is the length of a lease, 100 ms to 12 h. The worker extends it whenever a third of
-	// it is over, so a job may take as long as it wants, and others get the job of a worker that
-	// has died after this time. 0 means as the settings of the
-	// queue say when Run begins, or 30 s if they do not, or if this connection may not read them.
-	AckWait time.Duration
-
-	// Max takes the jobs from the other end of a priority queue.
-	Max bool
-
-	// Middleware wraps the Work; the first is outermost.
-	Middleware []func(Work) Work
-
-	// Logger gets what goes wrong; nil means slog.Default().
-	Logger *slog.Logger
-}
-
 // Worker does the jobs of a queue. It leases them one after the other, waits while there is none,
 // and rides through restarts of bridges and NATS servers. Each job is done at least once, and by one
 // worker at a time as long as that extends its lease in time.
@@ -113,8 +85,9 @@ type Worker struct {
 // ErrStopped is the cause of the context of jobs that a second call of Worker.Stop ends.
 var ErrStopped = errors.New("the worker was stopped")
 
-// NewWorker returns a Worker of this queue, for Run.
-func (q *PriorityQueue) NewWorker(work Work, o WorkerOptions) *Worker {
+// NewWorker returns a Worker of this queue, for Run. The error is [ErrBadRequest], and says of each option that is out
+// of bounds what would be right.
+func (q *PriorityQueue) NewWorker(work Work, o WorkerOptions) (*Worker, error) {
 	verb := subjects.PopMin
 	if o.Max {
 		verb = subjects.PopMax
@@ -122,12 +95,22 @@ func (q *PriorityQueue) NewWorker(work Work, o WorkerOptions) *Worker {
 	return newWorker(&q.q, verb, work, o)
 }
 
-// NewWorker returns a Worker of this queue, for Run.
-func (q *Queue) NewWorker(work Work, o WorkerOptions) *Worker {
+// NewWorker returns a Worker of this queue, as PriorityQueue.NewWorker does.
+func (q *Queue) NewWorker(work Work, o WorkerOptions) (*Worker, error) {
 	return newWorker(&q.q, subjects.Dequeue, work, o)
 }
 
-func newWorker(q *queue, verb subjects.Verb, work Work, o WorkerOptions) *Worker {
+func newWorker(q *queue, verb subjects.Verb, work Work, o WorkerOptions) (*Worker, error) {
+	if _, err := q.subject(verb); err != nil {
+		return nil, err
+	}
+	if err := o.check(verb, work); err != nil {
+		return nil, err
+	}
+	work, err := o.wrap(work)
+	if err != nil {
+		return nil, err
+	}
 	if o.Concurrency == 0 {
 		o.Concurrency = 1
 	}
@@ -136,14 +119,9 @@ func newWorker(q *queue, verb subjects.Verb, work Work, o WorkerOptions) *Worker
 		w.log = slog.Default()
 	}
 	w.log = w.log.With("queue", q.name)
-	for _, wrap := range slices.Backward(o.Middleware) {
-		if work != nil {
-			w.work = wrap(w.work)
-		}
-	}
 	w.stopping, w.stop = context.WithCancel(context.Background())
 	w.killed, w.kill = context.WithCancelCause(context.Background())
-	return w
+	return w, nil
 }
 
 // Stop lets Run return once the jobs under way are done, and does not wait. The second call cancels their
@@ -161,8 +139,8 @@ func (w *Worker) Stop() {
 // Run does jobs until Stop is called, or ctx ends, which is like the first call of Stop. The contexts
 // of the jobs have the values of ctx. A worker runs once.
 //
-// Run returns nil then. Otherwise the error says why there is no point in going on: [ErrBadRequest], for
-// the name of the queue or an option; or nats.ErrConnectionClosed or nats.ErrConnectionDraining. Everything else it
+// Run returns nil then. Otherwise the error says why there is no point in going on: nats.ErrConnectionClosed or
+// nats.ErrConnectionDraining; or [ErrBadRequest], if the bridge knows other bounds than this package. Everything else it
 // tries again, and logs.
 func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Lock()
@@ -172,12 +150,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	if again {
 		return errors.New("this worker has run before")
 	}
-	if w.o.Prefetch < 0 || w.o.Concurrency < 0 || w.o.Concurrency+w.o.Prefetch > maxHeldJobs {
-		return &Error{Code: subjects.CodeBadRequest, Text: fmt.Sprintf(
-			"concurrency %d and prefetch %d: want 0 or more, and at most %d together", w.o.Concurrency, w.o.Prefetch, maxHeldJobs)}
-	}
-	if w.work == nil {
-		return &Error{Code: subjects.CodeBadRequest, Text: "a worker without Work: want a function"}
+	if ctx.Err() != nil {
+		w.stop() // before anything is leased
 	}
 	defer context.AfterFunc(ctx, w.stop)()
 	if err := w.findAckWait(); err != nil {
@@ -197,9 +171,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.mu.Unlock()
 	return w.err
 }
-
-// maxHeldJobs bounds what one worker leases.
-const maxHeldJobs = 100_000
 
 // findAckWait asks for the length of leases unless it is given.
 func (w *Worker) findAckWait() error {
@@ -369,8 +340,10 @@ func (w *Worker) runPrefetched(all *sync.WaitGroup) {
 		all.Go(func() {
 			for l := range leased {
 				if w.stopping.Err() != nil || l.ctx.Err() != nil { // or it has waited for too long
-					w.giveBack(l)
-					<-room
+					all.Go(func() { // all at once, since each may take long if NATS is away
+						w.giveBack(l)
+						<-room
+					})
 					continue
 				}
 				err := w.call(l)

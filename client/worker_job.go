@@ -108,7 +108,7 @@ func (w *Worker) finish(l *lease, err error, next bool) *lease {
 		w.giveBack(l)
 	default:
 		log.Warn("a job failed", "deliveries", l.Deliveries, "error", err)
-		w.settle(l, false, func(ctx context.Context) error { return l.Nak(ctx, Backoff, Reason(err.Error())) })
+		w.settle(l, false, func(ctx context.Context) error { return l.Nak(ctx, delayOf(err), Reason(err.Error())) })
 	}
 	return nil
 }
@@ -124,9 +124,25 @@ func (w *Worker) call(l *lease) error {
 			}
 			ended <- err
 		}()
-		err = w.work(l.ctx, &Job{Item: l.Item, Queue: w.queue.name, Deliveries: l.Deliveries})
+		err = outcome(w.work(l.ctx, &Job{Item: l.Item, Queue: w.queue.name, Deliveries: l.Deliveries}))
 	}()
 	return <-ended
+}
+
+// outcome returns what a Work has returned as a snoozed, a dropped, or an error of which there is only the text: the
+// methods of errors may panic, as those of a nil pointer do that is not a nil error.
+func outcome(err error) error {
+	var snooze *snoozed
+	var drop *dropped
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &snooze):
+		return snooze
+	case errors.As(err, &drop):
+		return drop
+	}
+	return errors.New(err.Error())
 }
 
 // panicked returns the error of a job that has panicked, for the function that recovers. It begins with the

@@ -37,8 +37,8 @@ func TestWorkerRequests(t *testing.T) {
 	s := newWorkshop(t)
 	s.push("a", "b", "c")
 	heard := s.overhear()
-	stop := s.start(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil },
-		client.WorkerOptions{AckWait: 10 * time.Second}))
+	stop := s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil },
+		client.WorkerOptions{AckWait: 10 * time.Second})))
 	var got []string
 	for range 5 {
 		m, err := heard.NextMsg(testenv.Patience)
@@ -60,7 +60,7 @@ func TestWorkerOrder(t *testing.T) {
 	s := newWorkshop(t)
 	s.push("a", "b", "c")
 	var r record
-	s.start(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+	s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
 		r.add(job)
 		if info, err := s.jobs.Info(t.Context()); err != nil || info.Leased != 1 {
 			t.Errorf("%s: %d jobs are leased, %v", job.Value, info.Leased, err)
@@ -70,7 +70,7 @@ func TestWorkerOrder(t *testing.T) {
 			return err
 		}
 		return nil
-	}, client.WorkerOptions{}))
+	}, client.WorkerOptions{})))
 	s.empty()
 	if got, want := r.all(), []string{"a 1", "b 1", "urgent 1", "c 1"}; !slices.Equal(got, want) {
 		t.Errorf("done: %q, want %q", got, want)
@@ -83,16 +83,25 @@ func TestWorkerMaxLeased(t *testing.T) {
 	s.configure(client.Settings{MaxLeased: pointer(2)})
 	s.push("a", "b", "c", "d", "e", "f")
 	complaints := make(warnings, 100)
-	s.start(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil },
-		client.WorkerOptions{Concurrency: 2, Prefetch: 4, Logger: slog.New(complaints)}))
-	begun, finish := make(chan struct{}, 10), make(chan struct{})
-	s.start(s.jobs.NewWorker(func(context.Context, *client.Job) error {
-		begun <- struct{}{}
+	s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil },
+		client.WorkerOptions{Concurrency: 2, Prefetch: 4, Logger: slog.New(complaints)})))
+	begun, finish := make(chan struct{}), make(chan struct{})
+	s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
+		select {
+		case begun <- struct{}{}:
+		case <-finish:
+		}
 		<-finish
 		return nil
-	}, client.WorkerOptions{Concurrency: 3, Prefetch: 2, Logger: slog.New(complaints)}))
-	s.push("g", "h", "i", "j", "k", "l")
-	<-begun
+	}, client.WorkerOptions{Concurrency: 3, Prefetch: 2, Logger: slog.New(complaints)})))
+	for waits := true; waits; { // the other one may be faster
+		select {
+		case <-begun:
+			waits = false
+		default:
+			s.push("g", "h", "i", "j", "k", "l")
+		}
+	}
 	close(finish)
 	s.empty()
 	if len(complaints) > 0 {
@@ -109,13 +118,13 @@ func TestWorkerConnectionClosed(t *testing.T) {
 		s := newWorkshop(t)
 		s.push("a")
 		nc := s.e.Connect()
-		w := client.New(nc).PriorityQueue("jobs").NewWorker(func(context.Context, *client.Job) error { return end(nc) },
-			quiet(client.WorkerOptions{}))
+		w := must(client.New(nc).PriorityQueue("jobs").NewWorker(func(context.Context, *client.Job) error { return end(nc) },
+			quiet(client.WorkerOptions{})))
 		if err := w.Run(t.Context()); !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrConnectionDraining) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := client.New(nc).PriorityQueue("jobs").NewWorker(func(context.Context, *client.Job) error { return nil },
-			quiet(client.WorkerOptions{})).Run(t.Context()); err == nil {
+		if err := must(client.New(nc).PriorityQueue("jobs").NewWorker(func(context.Context, *client.Job) error { return nil },
+			quiet(client.WorkerOptions{}))).Run(t.Context()); err == nil {
 			t.Errorf("%s: a worker ran without a connection", name)
 		}
 	}
@@ -134,7 +143,7 @@ func TestWorkerPermissions(t *testing.T) {
 	s.push("a", "b")
 	c := client.New(e.Connect(nats.UserInfo("worker", "worker"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})),
 		client.WithTimeout(100*time.Millisecond))
-	s.start(c.PriorityQueue("jobs").NewWorker(func(context.Context, *client.Job) error { return nil }, quiet(client.WorkerOptions{})))
+	s.start(must(c.PriorityQueue("jobs").NewWorker(func(context.Context, *client.Job) error { return nil }, quiet(client.WorkerOptions{}))))
 	s.empty()
 }
 
@@ -143,9 +152,9 @@ func TestWorkerPermissions(t *testing.T) {
 func TestWorkerPanics(t *testing.T) {
 	s := newWorkshop(t)
 	s.configure(client.Settings{MaxDeliver: pointer(1)})
-	s.push("panics", "crashes", "exits", "works")
+	s.push("panics", "crashes", "exits", "returns a nil pointer", "works")
 	worked := make(chan struct{})
-	s.start(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+	s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
 		switch string(job.Value) {
 		case "panics":
 			panic(strings.Repeat("long ", 1000))
@@ -153,13 +162,16 @@ func TestWorkerPanics(t *testing.T) {
 			return crash(nil)
 		case "exits":
 			runtime.Goexit()
+		case "returns a nil pointer":
+			var none *fragile
+			return none
 		}
 		close(worked)
 		return nil
-	}, quiet(client.WorkerOptions{})))
+	}, quiet(client.WorkerOptions{}))))
 	<-worked
 	s.empty()
-	for _, want := range []string{"TestWorkerPanics.func1 (worker_more_test.go:", "invalid memory address", "Goexit"} {
+	for _, want := range []string{"TestWorkerPanics.func1 (worker_more_test.go:", "invalid memory address", "Goexit", "client_test.(*fragile).Error"} {
 		item, err := s.dead.PopMin(t.Context())
 		if err != nil || item.DeadLetter == nil || !strings.Contains(item.DeadLetter.Error, want) || strings.Contains(item.DeadLetter.Error, "gopanic") {
 			t.Fatalf("%+v, %v; want %s", item, err, want)
@@ -170,6 +182,11 @@ func TestWorkerPanics(t *testing.T) {
 	}
 }
 
+// fragile is an error whose methods panic if it is nil.
+type fragile struct{ text string }
+
+func (f *fragile) Error() string { return f.text }
+
 //go:noinline
 func crash(job *client.Job) error { return errors.New(job.Queue) }
 
@@ -179,7 +196,7 @@ func TestWorkerLosesPrefetched(t *testing.T) {
 	s.push("a", "b", "c")
 	var r record
 	lost := make(warnings, 10)
-	s.start(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+	s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
 		r.add(job)
 		if string(job.Value) != "a" {
 			return nil
@@ -198,7 +215,7 @@ func TestWorkerLosesPrefetched(t *testing.T) {
 		}
 		s.push("d")
 		return nil
-	}, client.WorkerOptions{Prefetch: 2, AckWait: 300 * time.Millisecond, Logger: slog.New(lost)}))
+	}, client.WorkerOptions{Prefetch: 2, AckWait: 300 * time.Millisecond, Logger: slog.New(lost)})))
 	testenv.Eventually(t, func() error {
 		if got := r.all(); !slices.Contains(got, "d 1") {
 			return fmt.Errorf("done: %q", got)
@@ -221,16 +238,90 @@ func (c warnings) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
+// However long an error is, the job ends as it says, with the beginning of the text.
+func TestWorkerLongErrors(t *testing.T) {
+	s := newWorkshop(t)
+	s.configure(client.Settings{MaxDeliver: pointer(1)})
+	s.push("fails", "drops")
+	s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+		long := strings.Repeat("long ", 1<<20)
+		if string(job.Value) == "drops" {
+			return client.Drop(long)
+		}
+		return errors.New(long)
+	}, client.WorkerOptions{Logger: slog.New(slog.DiscardHandler)})))
+	s.empty()
+	for _, value := range []string{"fails", "drops"} {
+		item, err := s.dead.PopMin(t.Context())
+		if err != nil || item.DeadLetter == nil || string(item.Value) != value ||
+			!strings.HasPrefix(item.DeadLetter.Error+item.DeadLetter.Reason, "long ") {
+			t.Errorf("%s: %+v, %v", value, item, err)
+		}
+	}
+}
+
+// A worker whose context has ended leases nothing.
+func TestWorkerContextHasEnded(t *testing.T) {
+	s := newWorkshop(t)
+	s.push("a")
+	heard := s.overhear()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		w := must(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil }, quiet(client.WorkerOptions{AckWait: time.Second, Concurrency: 10})))
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	if n, _, err := heard.Pending(); n > 0 || err != nil {
+		t.Errorf("%d requests, %v", n, err)
+	}
+}
+
+// Jobs that were leased ahead go back together when the worker stops, however long NATS takes for each.
+func TestWorkerStopsWithoutNATS(t *testing.T) {
+	s := newWorkshop(t)
+	if _, err := s.jobs.PushBatch(t.Context(), make([]client.PushItem, 101)); err != nil {
+		t.Fatal(err)
+	}
+	begun, finish := make(chan struct{}, 1), make(chan struct{})
+	jobs := client.New(s.e.Conn, client.WithTimeout(100*time.Millisecond)).PriorityQueue("jobs")
+	w := must(jobs.NewWorker(func(context.Context, *client.Job) error {
+		begun <- struct{}{}
+		<-finish
+		return nil
+	}, quiet(client.WorkerOptions{Prefetch: 100, AckWait: time.Minute})))
+	done := make(chan error, 1)
+	go func() { done <- w.Run(t.Context()) }()
+	<-begun
+	testenv.Eventually(t, func() error {
+		if info, err := s.jobs.Info(t.Context()); err != nil || info.Leased != 101 {
+			return fmt.Errorf("%+v, %v", info, err)
+		}
+		return nil
+	})
+	s.e.NATS.Stop()
+	w.Stop()
+	w.Stop()
+	close(finish)
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second): // one after the other they would take 10 s
+		t.Error("the worker takes too long to stop")
+	}
+	s.e.NATS.Start()
+}
+
 // As long as a job is being done, its lease is extended, even after the second Stop.
 func TestWorkerExtendsWhenStopped(t *testing.T) {
 	s := newWorkshop(t)
 	s.push("a")
 	begun, finish := make(chan struct{}), make(chan struct{})
-	w := s.jobs.NewWorker(func(ctx context.Context, _ *client.Job) error {
+	w := must(s.jobs.NewWorker(func(ctx context.Context, _ *client.Job) error {
 		close(begun)
 		<-finish
 		return nil
-	}, quiet(client.WorkerOptions{AckWait: 150 * time.Millisecond}))
+	}, quiet(client.WorkerOptions{AckWait: 150 * time.Millisecond})))
 	done := make(chan error, 1)
 	go func() { done <- w.Run(t.Context()) }()
 	<-begun
@@ -252,7 +343,7 @@ func TestWorkerCannotExtend(t *testing.T) {
 	s := newWorkshop(t)
 	s.push("a")
 	begun, cause := make(chan struct{}), make(chan error)
-	s.start(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+	s.start(must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
 		if job.Deliveries > 1 {
 			t.Errorf("delivery %d", job.Deliveries)
 		}
@@ -260,7 +351,7 @@ func TestWorkerCannotExtend(t *testing.T) {
 		<-ctx.Done()
 		cause <- context.Cause(ctx)
 		return nil
-	}, quiet(client.WorkerOptions{AckWait: 300 * time.Millisecond})))
+	}, quiet(client.WorkerOptions{AckWait: 300 * time.Millisecond}))))
 	<-begun
 	if err := s.e.Bridge.Stop(); err != nil {
 		t.Fatal(err)

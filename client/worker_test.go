@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -109,13 +110,13 @@ func TestWorker(t *testing.T) {
 	s := newWorkshop(t)
 	s.push("a", "b", "c")
 	var r record
-	w := s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+	w := must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
 		r.add(job)
 		if job.Queue != "jobs" || job.ID == "" {
 			t.Errorf("job %+v", job)
 		}
 		return nil
-	}, client.WorkerOptions{})
+	}, client.WorkerOptions{}))
 	stop := s.start(w)
 	s.empty()
 	s.push("d")
@@ -136,7 +137,7 @@ func TestWorkerErrors(t *testing.T) {
 	s.push("fails", "panics", "snoozes", "drops")
 	var r record
 	snoozed := false
-	w := s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+	w := must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
 		r.add(job)
 		switch string(job.Value) {
 		case "fails":
@@ -151,7 +152,7 @@ func TestWorkerErrors(t *testing.T) {
 			return nil
 		}
 		return fmt.Errorf("what is this: %w", client.Drop("nonsense"))
-	}, quiet(client.WorkerOptions{}))
+	}, quiet(client.WorkerOptions{})))
 	s.start(w)
 	s.empty()
 	done := r.all()
@@ -198,8 +199,8 @@ func TestWorkerExtends(t *testing.T) {
 			}
 			return nil
 		}
-		s.start(s.jobs.NewWorker(work, o))
-		s.start(s.jobs.NewWorker(work, client.WorkerOptions{}))
+		s.start(must(s.jobs.NewWorker(work, o)))
+		s.start(must(s.jobs.NewWorker(work, client.WorkerOptions{})))
 		s.empty()
 		done := r.all()
 		slices.Sort(done)
@@ -214,7 +215,7 @@ func TestWorkerLosesLease(t *testing.T) {
 	s := newWorkshop(t)
 	s.push("a", "b")
 	lost := make(chan error, 1)
-	s.start(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+	s.start(must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
 		if string(job.Value) == "a" {
 			if err := s.jobs.Remove(t.Context(), job.ID); err != nil {
 				t.Error(err)
@@ -223,7 +224,7 @@ func TestWorkerLosesLease(t *testing.T) {
 			lost <- context.Cause(ctx)
 		}
 		return ctx.Err()
-	}, quiet(client.WorkerOptions{AckWait: 100 * time.Millisecond})))
+	}, quiet(client.WorkerOptions{AckWait: 100 * time.Millisecond}))))
 	if err := <-lost; !errors.Is(err, client.ErrLeaseLost) {
 		t.Errorf("the cause is %v", err)
 	}
@@ -237,7 +238,7 @@ func TestWorkerStops(t *testing.T) {
 		s := newWorkshop(t)
 		s.push("a", "b", "c", "d", "e", "f")
 		begun, finish := make(chan string, 10), make(chan struct{})
-		w := s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+		w := must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
 			begun <- string(job.Value)
 			if string(job.Value) == "a" {
 				<-finish
@@ -248,7 +249,7 @@ func TestWorkerStops(t *testing.T) {
 				t.Errorf("the cause is %v", context.Cause(ctx))
 			}
 			return ctx.Err()
-		}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch}))
+		}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch})))
 		done := make(chan error, 1)
 		go func() { done <- w.Run(context.Background()) }()
 		<-begun
@@ -280,13 +281,13 @@ func TestWorkerContext(t *testing.T) {
 	s.push("a")
 	type key struct{}
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
-	w := s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+	w := must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
 		cancel()
 		if ctx.Err() != nil || ctx.Value(key{}) != "value" {
 			t.Errorf("the context of a job: %v, %v", ctx.Err(), ctx.Value(key{}))
 		}
 		return nil
-	}, client.WorkerOptions{})
+	}, client.WorkerOptions{}))
 	if err := w.Run(ctx); err != nil {
 		t.Error(err)
 	}
@@ -303,12 +304,12 @@ func TestWorkerPrefetch(t *testing.T) {
 	}
 	var r record
 	var now, most atomic.Int64
-	stop := s.start(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+	stop := s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
 		most.Store(max(most.Load(), now.Add(1)))
 		defer now.Add(-1)
 		r.add(job)
 		return nil
-	}, client.WorkerOptions{Concurrency: 4, Prefetch: 20}))
+	}, client.WorkerOptions{Concurrency: 4, Prefetch: 20})))
 	s.empty()
 	stop()
 	done := r.all()
@@ -324,12 +325,12 @@ func TestWorkerRidesThrough(t *testing.T) {
 	var mu sync.Mutex
 	done := map[string]int{}
 	for _, prefetch := range []int{0, 4} {
-		s.start(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+		s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
 			mu.Lock()
 			defer mu.Unlock()
 			done[string(job.Value)]++
 			return nil
-		}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch, AckWait: time.Second})))
+		}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch, AckWait: time.Second}))))
 	}
 	pushed := 0
 	push := func(n int) {
@@ -369,10 +370,10 @@ func TestWorkerMiddleware(t *testing.T) {
 			}
 		}
 	}
-	stop := s.start(s.jobs.NewWorker(func(context.Context, *client.Job) error {
+	stop := s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
 		order = append(order, "work")
 		return nil
-	}, client.WorkerOptions{Middleware: []func(client.Work) client.Work{named("outer"), named("inner")}}))
+	}, client.WorkerOptions{Middleware: []func(client.Work) client.Work{named("outer"), named("inner")}})))
 	s.empty()
 	stop()
 	if want := []string{"outer", "inner", "work"}; !slices.Equal(order, want) {
@@ -380,19 +381,43 @@ func TestWorkerMiddleware(t *testing.T) {
 	}
 }
 
-// What will never work ends Run.
+// Options that can never work are refused, each with what would be right.
 func TestWorkerBadOptions(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	c := client.New(e.Conn)
+	c := client.New(testenv.New(t, testenv.Options{}).Conn)
+	jobs, mail := c.PriorityQueue("jobs"), c.Queue("mail")
 	work := func(context.Context, *client.Job) error { return nil }
-	for name, w := range map[string]*client.Worker{
-		"queue":    c.PriorityQueue("no spaces").NewWorker(work, client.WorkerOptions{}),
-		"AckWait":  c.Queue("jobs").NewWorker(work, client.WorkerOptions{AckWait: time.Millisecond}),
-		"Prefetch": c.Queue("jobs").NewWorker(work, client.WorkerOptions{Prefetch: -1}),
-		"batch":    c.Queue("jobs").NewWorker(work, client.WorkerOptions{AckWait: 24 * time.Hour, Concurrency: 3, Prefetch: 2}),
+	same := func(work client.Work) client.Work { return work }
+	for _, test := range []struct {
+		make func(client.Work, client.WorkerOptions) (*client.Worker, error)
+		work client.Work
+		o    client.WorkerOptions
+		want string
+	}{
+		{c.PriorityQueue("no spaces").NewWorker, work, client.WorkerOptions{}, "bad queue name"},
+		{jobs.NewWorker, nil, client.WorkerOptions{}, "the Work is nil: want a function"},
+		{jobs.NewWorker, work, client.WorkerOptions{Concurrency: -1}, "Concurrency is -1: want 1 or more"},
+		{jobs.NewWorker, work, client.WorkerOptions{Prefetch: -1}, "Prefetch is -1: want 0 or more"},
+		{jobs.NewWorker, work, client.WorkerOptions{Prefetch: 100_000}, "at most 100000 together"},
+		{jobs.NewWorker, work, client.WorkerOptions{Prefetch: math.MaxInt, Concurrency: math.MaxInt}, "at most 100000 together"},
+		{jobs.NewWorker, work, client.WorkerOptions{AckWait: time.Millisecond}, "AckWait is 1ms: want 100ms to 12h0m0s, or 0"},
+		{jobs.NewWorker, work, client.WorkerOptions{AckWait: -time.Second}, "AckWait is -1s: want 100ms to 12h0m0s, or 0"},
+		{mail.NewWorker, work, client.WorkerOptions{AckWait: 24 * time.Hour, Prefetch: 2}, "AckWait is 24h0m0s"},
+		{mail.NewWorker, work, client.WorkerOptions{Max: true}, "Max with a FIFO queue"},
+		{jobs.NewWorker, work, client.WorkerOptions{Middleware: []func(client.Work) client.Work{same, nil}}, "Middleware[1] is nil: want a function"},
+		{jobs.NewWorker, work, client.WorkerOptions{Middleware: []func(client.Work) client.Work{
+			func(client.Work) client.Work { return nil }, same}}, "Middleware[0] returned nil: want a function"},
+		{mail.NewWorker, nil, client.WorkerOptions{Max: true, Prefetch: -1}, "nil: want a function; Prefetch is -1: want 0 or more; Max"},
 	} {
-		if err := w.Run(t.Context()); !errors.Is(err, client.ErrBadRequest) {
-			t.Errorf("%s: %v", name, err)
+		w, err := test.make(test.work, test.o)
+		if w != nil || !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("want %q, got %v", test.want, err)
 		}
 	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

@@ -38,9 +38,9 @@ type txOps struct {
 	caught  []*layout // queues where what is due has come back before this transaction
 	limited bool      // it pushes to a queue with a limit
 
-	minCounts   countsByQueue // the lowest counts that pushed items may get; nil is none
-	knownCounts countsByQueue // the counts of pushed items that need not be read
-	nextCounts  countsByQueue // the counts after those of the pushed items
+	known      *known        // what need not be read; nil is nothing
+	minCounts  countsByQueue // the lowest counts that pushed items may get; nil is none
+	nextCounts countsByQueue // the counts after those of the pushed items
 }
 
 // queueOps is the operations on one queue, and what is read for them.
@@ -76,12 +76,15 @@ func newTxOps(tx kv.Transaction, ops []Op, now time.Time) *txOps {
 	}
 }
 
+// useKnown has the operations leave out reads of what is known.
+func (t *txOps) useKnown(k *known) { t.known, t.dead.known = k, k }
+
 // apply runs the operations. Errors of single operations are in their results; the error is one of the
 // store.
 func (t *txOps) apply() error {
 	t.queues = group(t.ops, t.results, t.late)
 	for _, q := range t.queues {
-		q.ledger = ledger{tx: t.tx, l: q.l, now: t.now}
+		q.ledger = ledger{tx: t.tx, l: q.l, now: t.now, facts: t.known.queue(q.l)}
 		q.due.ledger, q.due.dead, q.due.page = &q.ledger, &t.dead, t.duePage
 	}
 	t.beginLimits()

@@ -38,11 +38,13 @@ type Batcher struct {
 	removed removedSoFar
 	tallies atomic.Int64 // made so far; their receipts have negative numbers
 
+	conflicts atomic.Int64 // see Conflicts
+
 	doubts *tally // of the last catchUp, if it is not known whether that committed; else nil
 
 	batchCount int64         // batches started
 	nextCounts countsByQueue // the counts after those of the newest batch, if its first attempt commits
-	known      *knownCounts  // nil if the engine has no turns
+	known      *known        // nil if the engine has no turns
 
 	mu struct {
 		sync.Mutex
@@ -57,7 +59,7 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 	b := &Batcher{db: db, receipts: k.newReceipts(), now: time.Now}
 	// Where batches do not pipeline, Wait may make attempts while Start makes one.
 	if t := db.Traits(); t.Serial && t.Pipelines && !t.Shared {
-		b.known = &knownCounts{}
+		b.known = &known{}
 	}
 	return b
 }
@@ -65,6 +67,10 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 // SetNow gives the Batcher another clock than time.Now, by which leases end and items fall
 // due. Call it before the first Start.
 func (b *Batcher) SetNow(now func() time.Time) { b.now = now }
+
+// Conflicts returns how many attempts at batches failed so far because another transaction had changed what they
+// read. Each was repeated, unless its batch had no time left. It may be called at any time.
+func (b *Batcher) Conflicts() int64 { return b.conflicts.Load() }
 
 // LimitCatchUp limits the time that a batch spends on bringing back what is due before its own
 // operations, about, where that takes more than one transaction. 0, the default, is no limit.
@@ -280,6 +286,9 @@ func (p *Pending) waitToRetry(err error) bool {
 		p.complete(err)
 		return false
 	}
+	if errors.Is(err, kv.ErrConflict) {
+		p.batcher.conflicts.Add(1)
+	}
 	if ended := p.backoff.Wait(p.ctx); ended != nil {
 		p.complete(fmt.Errorf("%w after: %w", ended, err))
 		return false
@@ -325,7 +334,9 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 	}
 	applied := newTxOps(tx, p.ops, p.batcher.now())
 	applied.minCounts, applied.late, applied.caught = minCounts, p.late, p.caught
-	applied.blind, applied.knownCounts = p.blind(), p.batcher.known.at(tx)
+	applied.blind = p.blind()
+	p.batcher.known.begin(tx)
+	applied.useKnown(p.batcher.known)
 	if err := applied.apply(); errors.Is(err, errBlind) {
 		tx.Cancel()
 		p.sighted = true
@@ -370,7 +381,7 @@ func (p *Pending) startCommit(a *openAttempt) countsByQueue {
 			a.tx.Clear(key)
 		}
 	}
-	p.batcher.known.learn(a.txOps)
+	a.learnCounts()
 	p.commit = a.tx.Commit()
 	return a.nextCounts
 }

@@ -193,15 +193,16 @@ const SettingsLease = time.Duration(math.MinInt64)
 
 // config is the settings of one queue as one transaction sees them.
 type config struct {
-	value    kv.Future[[]byte] // being read; nil before begin
+	begun    bool
+	value    kv.Future[[]byte] // being read; nil if settings was known
 	settings *Settings         // once read, or changed by the transaction
 	changed  bool              // by the transaction
 }
 
 // begin starts to read the settings, the first time it is called.
 func (c *config) begin(r kv.Reader, l *layout) {
-	if c.value == nil {
-		c.value = r.Get(l.key(kindConfig, 0))
+	if !c.begun {
+		c.begun, c.value = true, r.Get(l.key(kindConfig, 0))
 	}
 }
 
@@ -219,12 +220,22 @@ func (c *config) get() (*Settings, error) {
 }
 
 // beginSettings starts to read the settings of the queue.
-func (g *ledger) beginSettings() { g.config.begin(g.tx, g.l) }
+func (g *ledger) beginSettings() {
+	if !g.config.begun && g.facts != nil && g.facts.settings != nil {
+		g.config.begun, g.config.settings = true, g.facts.settings
+		return
+	}
+	g.config.begin(g.tx, g.l)
+}
 
 // settings returns the settings of the queue. They must not be changed.
 func (g *ledger) settings() (*Settings, error) {
 	g.beginSettings()
-	return g.config.get()
+	s, err := g.config.get()
+	if err == nil && g.facts != nil {
+		g.facts.settings = s
+	}
+	return s, err
 }
 
 // configure runs the operations on settings, before all others.
@@ -279,7 +290,10 @@ func (t *txOps) configureQueue(q *queueOps) error {
 // setSettings writes the settings. A queue with settings is in the list of queues: Retire
 // leaves it there, see readEmptiness.
 func (g *ledger) setSettings(s *Settings) {
-	g.config.settings, g.config.changed = s, true
+	g.config.begun, g.config.settings, g.config.changed = true, s, true
+	if g.facts != nil {
+		g.facts.settings = s
+	}
 	g.wrote = true
 	key := g.l.key(kindConfig, 0)
 	value := s.encode()

@@ -1,16 +1,12 @@
 package fdbpq
 
-import "github.com/pqbridge/pqbridge/fdbpq/kv"
-
 // countsByQueue holds a count for each priority of each queue, by the queue's prefix.
 type countsByQueue map[string]map[int64]int64
 
 // knownCounts is what a Batcher knows of the next counts, so that its pushes need not read the last
-// items of their priorities, twice each. That is only so in a store where nobody else can have pushed in
-// the meantime, see kv.Transaction.Turn. Counts that are too high do no harm: the order stays the same. So
-// nothing has to be forgotten when items are taken, or when a batch fails.
+// items of their priorities, twice each. Counts that are too high do no harm: the order stays the same. So
+// nothing has to be forgotten when items are taken.
 type knownCounts struct {
-	turn   int64 // of the last transaction
 	counts countsByQueue
 	size   int // at least the number of counts
 }
@@ -18,24 +14,12 @@ type knownCounts struct {
 // maxKnownCounts bounds knownCounts: some use each priority once.
 const maxKnownCounts = 4096
 
-// at returns what is known at the beginning of a transaction.
-func (k *knownCounts) at(tx kv.Transaction) countsByQueue {
-	if k == nil {
-		return nil
-	}
-	turn := tx.Turn()
-	if turn == 0 || turn != k.turn+1 {
-		k.counts, k.size = nil, 0
-	}
-	k.turn = turn
-	return k.counts
-}
-
-// learn takes the counts after the operations of that transaction.
-func (k *knownCounts) learn(t *txOps) {
-	if k == nil || k.turn == 0 {
+// learnCounts takes the counts after the operations of a transaction.
+func (t *txOps) learnCounts() {
+	if !t.known.any() {
 		return
 	}
+	k := &t.known.counts
 	if !t.onlyPushesAdd() {
 		k.counts, k.size = nil, 0 // t.nextCounts too is from before them
 		return

@@ -129,6 +129,7 @@ func cutText(text string, n int) string {
 type burials struct {
 	tx     kv.Transaction
 	now    time.Time
+	known  *known
 	queues map[string]*deadQueue // by prefix
 	count  int64                 // of dead letters
 }
@@ -159,7 +160,7 @@ func (b *burials) target(l *layout, priority int64) *deadQueue {
 	to := b.queues[l.prefix]
 	if to == nil {
 		to = &deadQueue{
-			ledger: ledger{tx: b.tx, l: l, now: b.now}, last: map[int64]lastItems{}, next: map[int64]int64{}, buried: map[ID]struct{}{},
+			ledger: ledger{tx: b.tx, l: l, now: b.now, facts: b.known.queue(l)}, last: map[int64]lastItems{}, next: map[int64]int64{}, buried: map[ID]struct{}{},
 		}
 		if b.queues == nil {
 			b.queues = map[string]*deadQueue{}

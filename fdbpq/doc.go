@@ -78,6 +78,7 @@
 //	layout.go, id.go, message.go      the table of keys; ids; the stored form of a message
 //	keyspace.go, list.go, retire.go   named queues, the list of them, and leaving it
 //	queuelist.go                      the list with counts, for operators
+//	migrate.go, digest.go             copying a Keyspace to another store, and comparing the two
 //	batcher.go, receipt.go            group commit, and commits of unknown outcome
 //	staged_*.go                       Popper, on the same ledger, cursor and time index
 //

@@ -103,9 +103,20 @@ type due struct {
 // begin starts to read what is due, without conflict: handling it conflicts with
 // everyone who handles the same.
 func (d *due) begin() {
-	if d.head == nil {
-		g := d.ledger
-		d.head = g.tx.Snapshot().GetRange(g.l.dueRange(g.now), kv.RangeOptions{Limit: d.limit()})
+	g := d.ledger
+	switch {
+	case d.head != nil:
+		return
+	case g.facts.quiet(g.now):
+		d.head = nothing
+		return
+	}
+	d.head = g.tx.Snapshot().GetRange(g.l.dueRange(g.now), kv.RangeOptions{Limit: d.limit()})
+	if g.facts == nil {
+		return
+	}
+	if entries, err := d.head.Get(); err == nil && len(entries) == 0 {
+		g.facts.learnDue(g.tx.Snapshot(), g.l)
 	}
 }
 

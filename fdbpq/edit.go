@@ -54,7 +54,7 @@ func (t *txOps) beginEdits(q *queueOps) {
 				e.last[op.Priority] = q.l.readLast(t.tx.Snapshot(), op.Priority)
 			}
 		default:
-			e.past = q.l.firstHistory(t.tx)
+			e.past = q.ledger.firstHistory()
 		}
 	}
 }
@@ -62,7 +62,7 @@ func (t *txOps) beginEdits(q *queueOps) {
 // readEdited starts to read the item of an OpRemove or OpMove, with conflict.
 func (t *txOps) readEdited(q *queueOps, i int) {
 	id := &t.ops[i].ID
-	read := &editRead{heldRead: q.l.readHeld(t.tx, id)}
+	read := &editRead{heldRead: q.ledger.readHeld(id)}
 	read.item, read.history = t.tx.Get(q.l.itemKey(id)), t.tx.Get(q.l.historyKey(id))
 	read.whole = q.l.beginWhole(t.tx, id)
 	q.edits.reads[i] = read
@@ -173,7 +173,7 @@ func (t *txOps) move(q *queueOps, i int, h *heldItem, done map[ID]bool) error {
 		g.giveBack(&id, value)
 		g.setExpiry(&id, h.expires, h.unique)
 		if past != nil {
-			g.tx.Set(g.l.historyKey(&id), past)
+			g.setHistory(&id, past)
 		}
 		q.notePushed(&id)
 	} else {

@@ -38,7 +38,7 @@ func (l *layout) expiryKey(id *ID) []byte { return l.idKey(kindExpiry, id) }
 func (g *ledger) setExpiry(id *ID, at time.Time, unique string) {
 	if !at.IsZero() {
 		g.tx.Set(g.l.dueKey(at, g.l.expiryKey(id)), []byte(unique))
-		g.ahead.Due = earliest(g.ahead.Due, at)
+		g.noteDue(at)
 	}
 }
 

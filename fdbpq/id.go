@@ -40,28 +40,22 @@ func (id *ID) AppendTo(b []byte) []byte {
 
 // ParseID reads an id as String writes it. Errors wrap ErrID.
 func ParseID(text string) (ID, error) {
-	malformed := func(problem any) (ID, error) {
-		return ID{}, fmt.Errorf("%w: %.100q: %v: want one as a push or pop returned it", ErrID, text, problem)
+	malformed := func() (ID, error) {
+		return ID{}, fmt.Errorf("%w: %.100q: want one as a push or pop returned it", ErrID, text)
 	}
 	packed, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder would skip those
-		return malformed("not base64url")
+		return malformed()
 	}
 	priority, rest, err := tuple.DecodeInt(packed)
 	if err != nil {
-		return malformed(fmt.Errorf("priority: %w", err))
+		return malformed()
 	}
 	count, rest, err := tuple.DecodeInt(rest)
-	if err != nil {
-		return malformed(fmt.Errorf("count: %w", err))
+	if err != nil || len(rest) != randomSize {
+		return malformed()
 	}
-	if len(rest) != randomSize {
-		return malformed(fmt.Errorf("it ends in %d bytes: want %d", len(rest), randomSize))
-	}
-	var id ID
-	id.Priority, id.Count = priority, count
-	copy(id.Random[:], rest)
-	return id, nil
+	return ID{Priority: priority, Count: count, Random: [randomSize]byte(rest)}, nil
 }
 
 // The random part of an id is 20 bytes:

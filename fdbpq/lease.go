@@ -44,8 +44,14 @@ type heldRead struct {
 }
 
 // readHeld starts to read an item where it usually is.
-func (l *layout) readHeld(r kv.Reader, id *ID) heldRead {
-	return heldRead{held: r.Get(l.heldKey(id))}
+func (g *ledger) readHeld(id *ID) heldRead {
+	key := g.l.heldKey(id)
+	if g.facts != nil {
+		if value := g.facts.leased[string(key)]; value != nil {
+			return heldRead{held: kv.Ready(value, nil)}
+		}
+	}
+	return heldRead{held: g.tx.Get(key)}
 }
 
 // readReady starts to read the item where else it can be, if it is not held. An item that is
@@ -60,7 +66,7 @@ func (r *heldRead) readReady(tx kv.Reader, l *layout, id *ID) {
 func (s *settlements) begin(t *txOps, q *queueOps) {
 	s.reads = make([]heldRead, len(s.indexes))
 	for n, i := range s.indexes {
-		s.reads[n] = q.l.readHeld(t.tx, &t.ops[i].Token.ID)
+		s.reads[n] = q.ledger.readHeld(&t.ops[i].Token.ID)
 		if op := &t.ops[i]; op.Kind == OpTerm || op.Kind == OpAck || op.Kind == OpNak && !op.Uncounted {
 			q.ledger.beginSettings()
 		}
@@ -70,7 +76,7 @@ func (s *settlements) begin(t *txOps, q *queueOps) {
 
 // beginBurials starts to read what it takes to bury the items that die, together for all.
 func (s *settlements) beginBurials(t *txOps, q *queueOps) error {
-	if q.ledger.config.value == nil { // no operation can be the end of an item
+	if !q.ledger.config.begun { // no operation can be the end of an item
 		return nil
 	}
 	settings, err := q.ledger.settings()
@@ -142,7 +148,7 @@ func (t *txOps) settle() error {
 			op, read := &t.ops[i], &q.settlements.reads[n]
 			id := &op.Token.ID
 			if done[*id] {
-				*read = q.l.readHeld(t.tx, id)
+				*read = q.ledger.readHeld(id)
 				read.readReady(t.tx, q.l, id)
 			}
 			h, err := read.find(q.l, &op.Token)

@@ -44,6 +44,7 @@ type ledger struct {
 	tx     kv.Transaction
 	l      *layout
 	now    time.Time
+	facts  *facts            // what is known of the queue
 	deltas map[int64]int64   // changes of the counters, by priority
 	held   [heldStates]int64 // the same of held items, by state
 	config config
@@ -105,14 +106,20 @@ func (g *ledger) giveBack(id *ID, value []byte) {
 
 // hold writes a lent item to ("h").
 func (g *ledger) hold(h *held) {
-	g.l.setUntil(g.tx, h.fallsDue(), g.l.heldKey(&h.id), h.encode())
-	g.ahead.Due = earliest(g.ahead.Due, h.fallsDue())
+	key, value := g.l.heldKey(&h.id), h.encode()
+	g.l.setUntil(g.tx, h.fallsDue(), key, value)
+	if h.state == leased {
+		g.facts.lease(key, value)
+	}
+	g.noteDue(h.fallsDue())
 	g.tallyHeld(h, 1)
 }
 
 // release removes a held item from ("h").
 func (g *ledger) release(h *held) {
-	g.l.clearUntil(g.tx, h.fallsDue(), g.l.heldKey(&h.id))
+	key := g.l.heldKey(&h.id)
+	g.l.clearUntil(g.tx, h.fallsDue(), key)
+	g.facts.release(key)
 	g.tallyHeld(h, -1)
 }
 
@@ -121,8 +128,22 @@ func (g *ledger) putBack(h *held) {
 	g.giveBack(&h.id, h.value)
 	g.setExpiry(&h.id, h.expires, h.unique)
 	if past := h.past(); past != nil {
-		g.tx.Set(g.l.historyKey(&h.id), past)
+		g.setHistory(&h.id, past)
 	}
+}
+
+// setHistory writes the history of an item in ("i").
+func (g *ledger) setHistory(id *ID, past []byte) {
+	g.tx.Set(g.l.historyKey(id), past)
+	if g.facts != nil {
+		g.facts.noHistories = false
+	}
+}
+
+// noteDue records that something is written that falls due.
+func (g *ledger) noteDue(at time.Time) {
+	g.ahead.Due = earliest(g.ahead.Due, at)
+	g.facts.noteDue(at)
 }
 
 // claim lends an item that a token holds.
@@ -199,7 +220,7 @@ func (g *ledger) restore(item *Item) error {
 		g.add(&item.ID, &item.Message)
 	}
 	if o != nil && o.past != nil {
-		g.tx.Set(g.l.historyKey(&item.ID), o.past)
+		g.setHistory(&item.ID, o.past)
 	}
 	return nil
 }

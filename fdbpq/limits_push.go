@@ -67,7 +67,7 @@ func (t *txOps) beginPushLimits() error {
 			continue
 		}
 		q.limits.counters = q.ledger.beginLoad()
-		if !isLate(t.caught, q.l) {
+		if !isLate(t.caught, q.l) && !q.ledger.facts.quiet(t.now) {
 			q.limits.due = t.tx.Snapshot().GetRange(q.l.dueRange(t.now), kv.RangeOptions{Limit: 1})
 		}
 	}

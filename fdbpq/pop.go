@@ -30,7 +30,7 @@ func (t *txOps) pop() error {
 	for _, q := range t.queues {
 		if q.pops != nil {
 			q.due.begin()
-			q.pops.begin(t.tx, q.l)
+			q.pops.begin(&q.ledger)
 			if q.pops.waits {
 				q.pops.later = t.tx.Snapshot().GetRange(q.l.laterRange(t.now), kv.RangeOptions{Limit: 1})
 			}
@@ -67,9 +67,9 @@ func (t *txOps) pop() error {
 
 // begin starts to read as many items as there are pops, and whether any item has a
 // history.
-func (p *pops) begin(tx kv.Transaction, l *layout) {
-	p.past = l.firstHistory(tx)
-	p.ends = l.walkEnds(tx, p.wants)
+func (p *pops) begin(g *ledger) {
+	p.past = g.firstHistory()
+	p.ends = g.l.walkEnds(g.tx, p.wants)
 }
 
 // refill brings back what is due in the queues, and reads the items again where some came
@@ -84,7 +84,7 @@ func (t *txOps) refill(queues []*queueOps) error {
 	}
 	for _, q := range queues {
 		if q.due.returned {
-			q.pops.begin(t.tx, q.l)
+			q.pops.begin(&q.ledger)
 		}
 	}
 	for _, q := range queues {
@@ -98,9 +98,20 @@ func (t *txOps) refill(queues []*queueOps) error {
 // firstHistory starts to read the first history of an item in the queue. If there is none,
 // which is usual, pops need not read those of their items. It reads without conflict: see
 // readHistory.
-func (l *layout) firstHistory(tx kv.Transaction) kv.Future[[]kv.KeyValue] {
-	return tx.Snapshot().GetRange(l.kindRange(kindHistory), kv.RangeOptions{Limit: 1})
+func (g *ledger) firstHistory() kv.Future[[]kv.KeyValue] {
+	if g.facts != nil && g.facts.noHistories {
+		return nothing
+	}
+	first := g.tx.Snapshot().GetRange(g.l.kindRange(kindHistory), kv.RangeOptions{Limit: 1})
+	if g.facts != nil {
+		pairs, err := first.Get()
+		g.facts.noHistories = err == nil && len(pairs) == 0
+	}
+	return first
 }
+
+// nothing is the result of reading a range that is known to be empty.
+var nothing = kv.Ready[[]kv.KeyValue](nil, nil)
 
 // readHistory starts to read the history of an item that is to be taken. It reads without
 // conflict, because an item and its history are written together.

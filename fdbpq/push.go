@@ -21,7 +21,10 @@ func (t *txOps) beginPush(q *queueOps, snapshot kv.Reader) {
 		q.listEntry = snapshot.Get(q.l.listKey())
 	}
 	q.last, q.next = make(map[int64]lastItems), make(map[int64]int64)
-	known := t.knownCounts[q.l.prefix]
+	var known map[int64]int64
+	if t.known.any() {
+		known = t.known.counts.counts[q.l.prefix]
+	}
 	for _, i := range q.pushes {
 		p := q.priorityOf(&t.ops[i])
 		if count, ok := known[p]; ok {

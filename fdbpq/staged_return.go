@@ -66,7 +66,7 @@ func (g *ledger) returnWithoutUnique(r returning, value []byte, expires time.Tim
 	g.giveBack(r.id, g.addRest(r.id, &item.Message))
 	g.setExpiry(r.id, expires, "")
 	if past != nil {
-		g.tx.Set(g.l.historyKey(r.id), h.encode())
+		g.setHistory(r.id, h.encode())
 	}
 	return nil
 }

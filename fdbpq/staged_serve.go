@@ -153,7 +153,7 @@ func (s *serving) readItems() error {
 	for _, w := range s.line {
 		want[w.end]++
 	}
-	s.past = s.l.firstHistory(s.tx)
+	s.past = (&ledger{tx: s.tx, l: s.l}).firstHistory()
 	s.items = s.l.walkEnds(s.tx.Snapshot(), want)
 	return s.items.arrive()
 }

@@ -15,6 +15,10 @@ import (
 // A Keyspace has a record in the store, the same one below both of its roots:
 //
 //	("pq-store"), ("q-store") = (version, id, priority root, FIFO root, value format)
+//	                          = (version, id, priority root, FIFO root, value format, origin)
+//
+// The second form is that of a store that Migrate filled; origin is the id of its source. Until Migrate
+// has ended, a copyRecord is there instead.
 //
 // Both are written in one transaction. There are two so that OpenStore notices a root that
 // is reused with another one, or for the other kind of queues.
@@ -86,7 +90,7 @@ func (f ValueFormat) String() string {
 // there is none. Any number of programs may call it at the same time; all get the same ID.
 // It retries errors that are [kv.Retryable], and commits of unknown outcome, until ctx ends.
 //
-// Errors: *MismatchError, ErrStoreVersion, ErrCorrupt. After any other error, which is one
+// Errors: *MismatchError, ErrStoreVersion, ErrUnfinished, ErrCorrupt. After any other error, which is one
 // of the store, it can be called again.
 //
 // Queues without a record, from an earlier version, are assumed to have the settings of
@@ -109,6 +113,7 @@ func OpenStore(ctx context.Context, db kv.Database, k *Keyspace, o StoreOptions)
 // storeRecord is the content of the record.
 type storeRecord struct {
 	id, priority, fifo, format string
+	origin                     string // "" if Migrate did not fill it
 }
 
 func (k *Keyspace) record(id string) storeRecord {
@@ -118,11 +123,18 @@ func (k *Keyspace) record(id string) storeRecord {
 func (k *Keyspace) storeKey(root string) []byte { return k.base.Pack(tuple.Tuple{root + storeSuffix}) }
 
 func (s storeRecord) encode() []byte {
-	return tuple.Tuple{int64(storeVersion), s.id, s.priority, s.fifo, s.format}.Pack()
+	t := tuple.Tuple{int64(storeVersion), s.id, s.priority, s.fifo, s.format}
+	if s.origin != "" {
+		t = append(t, s.origin)
+	}
+	return t.Pack()
 }
 
 func parseStoreRecord(value []byte) (s storeRecord, err error) {
 	version, rest, err := tuple.DecodeInt(value)
+	if err == nil && version == unfinishedVersion {
+		return s, ErrUnfinished
+	}
 	if err == nil && version > storeVersion {
 		return s, fmt.Errorf("%w: the store has version %d, this program knows %d", ErrStoreVersion, version, storeVersion)
 	}
@@ -130,6 +142,9 @@ func parseStoreRecord(value []byte) (s storeRecord, err error) {
 		if err == nil {
 			*field, rest, err = tuple.DecodeString(rest)
 		}
+	}
+	if err == nil && len(rest) > 0 {
+		s.origin, _, err = tuple.DecodeString(rest)
 	}
 	if err == nil && s.id == "" {
 		err = errors.New("no id")
@@ -170,6 +185,7 @@ func (k *Keyspace) readStore(r kv.Reader, o StoreOptions) (Store, error) {
 // compare returns a MismatchError if the record is not that of the Keyspace.
 func (k *Keyspace) compare(record storeRecord) error {
 	asked := k.record(record.id)
+	asked.origin = record.origin
 	if record == asked {
 		return nil
 	}

@@ -37,19 +37,19 @@ func (t *Token) possible(l *layout) bool {
 
 // ParseToken reads a token as String writes it. Errors wrap ErrToken.
 func ParseToken(text string) (Token, error) {
-	malformed := func(problem any) (Token, error) {
-		return Token{}, fmt.Errorf("%w: %.100q: %v: want one as a leased item came with it", ErrToken, text, problem)
+	malformed := func() (Token, error) {
+		return Token{}, fmt.Errorf("%w: %.100q: want one as a leased item came with it", ErrToken, text)
 	}
 	packed, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder would skip those
-		return malformed("not base64url")
+		return malformed()
 	}
 	var fields [5]int64
 	if packed, err = decodeInts(packed, fields[:]); err != nil {
-		return malformed(err)
+		return malformed()
 	}
 	if fields[0] != tokenVersion || fields[1] < int64(Front) || fields[1] > int64(Back) || fields[2] < 1 || len(packed) != randomSize {
-		return malformed("not a token of this version")
+		return malformed()
 	}
 	t := Token{ID: ID{Priority: fields[3], Count: fields[4]}, Fence: fields[2], End: End(fields[1])}
 	copy(t.ID.Random[:], packed)

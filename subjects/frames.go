@@ -56,11 +56,11 @@ func AppendHeaders(b []byte, h map[string][]string) ([]byte, error) {
 	if len(h) == 0 {
 		return b, nil
 	}
+	if err := CheckHeaders(h); err != nil {
+		return nil, err
+	}
 	b = append(b, "NATS/1.0\r\n"...)
 	for name, values := range h {
-		if !ValidHeaderName(name) {
-			return nil, fmt.Errorf("header %s: want a name of letters, digits and any of %s", quote(name), headerPunctuation)
-		}
 		for _, value := range values {
 			b = append(b, name...)
 			b = append(b, ": "...)
@@ -69,6 +69,24 @@ func AppendHeaders(b []byte, h map[string][]string) ([]byte, error) {
 		}
 	}
 	return append(b, "\r\n"...), nil
+}
+
+// CheckHeaders returns an error that names a header that NATS cannot carry, or a message id or unique key that it
+// would not carry as it is: those that differ could become the same on the way.
+func CheckHeaders(h map[string][]string) error {
+	for name := range h {
+		if !ValidHeaderName(name) {
+			return fmt.Errorf("header %s: want a name of letters, digits and any of %s", quote(name), headerPunctuation)
+		}
+	}
+	for _, name := range []string{HeaderMsgID, HeaderUnique} {
+		for _, value := range h[name] {
+			if textproto.TrimString(value) != value || strings.ContainsAny(value, "\r\n") {
+				return fmt.Errorf("header %s: %s: want one line without spaces at either end", name, quote(value))
+			}
+		}
+	}
+	return nil
 }
 
 var oneLine = strings.NewReplacer("\r", " ", "\n", " ")

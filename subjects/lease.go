@@ -1,8 +1,6 @@
 package subjects
 
 import (
-	"fmt"
-	"strconv"
 	"time"
 )
 
@@ -10,18 +8,24 @@ import (
 // not check the bounds.
 func (o PopOptions) Encode() []byte {
 	var b object
-	add := func(name string, value int64) {
-		if value != 0 {
-			b.add(name, strconv.AppendInt(nil, value, 10))
+	count := func(name string, n int) {
+		if n != 0 {
+			b.add(name, countJSON(n))
 		}
 	}
-	add("batch", int64(o.Batch))
-	if o.Lease || o.AckWait != 0 {
-		b.add("ack_wait", strconv.AppendInt(nil, int64(o.AckWait), 10))
+	duration := func(name string, d time.Duration) {
+		if d != 0 {
+			b.add(name, durationJSON(d))
+		}
 	}
-	add("max_bytes", int64(o.MaxBytes))
-	add("expires", int64(o.Expires))
-	add("idle_heartbeat", int64(o.IdleHeartbeat))
+	count("batch", o.Batch)
+	if o.Lease && o.AckWait == 0 {
+		b.add("ack_wait", countJSON(0))
+	}
+	duration("ack_wait", o.AckWait)
+	count("max_bytes", o.MaxBytes)
+	duration("expires", o.Expires)
+	duration("idle_heartbeat", o.IdleHeartbeat)
 	if o.NoWait {
 		b.add("no_wait", []byte("true"))
 	}
@@ -56,7 +60,7 @@ func (a Ack) Encode() []byte {
 func (a Ack) encodeNak() []byte {
 	var o object
 	if a.HasDelay {
-		o.add("delay", strconv.AppendInt(nil, int64(a.Delay), 10))
+		o.add("delay", durationJSON(a.Delay))
 	}
 	if a.Snooze {
 		o.add("snooze", []byte("true"))
@@ -84,13 +88,13 @@ func ParseLeaseHeaders(h map[string][]string) (LeaseInfo, error) {
 	var info LeaseInfo
 	var err error
 	if text := first(h, HeaderDeliveries); text != "" {
-		if info.Deliveries, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return info, fmt.Errorf("header %s: %w", HeaderDeliveries, err)
+		if info.Deliveries, err = parseHeaderCount(HeaderDeliveries, text); err != nil {
+			return info, err
 		}
 	}
 	if text := first(h, HeaderLeaseUntil); text != "" {
-		if info.Until, err = time.Parse(TimeLayout, text); err != nil {
-			return info, fmt.Errorf("header %s: %w", HeaderLeaseUntil, err)
+		if info.Until, err = parseHeaderTime(HeaderLeaseUntil, text); err != nil {
+			return info, err
 		}
 	}
 	return info, nil
@@ -103,10 +107,8 @@ func ParseBatchEnd(h map[string][]string) (sent int, ends bool, err error) {
 	if text == "" {
 		return 0, false, nil
 	}
-	if sent, err = strconv.Atoi(text); err != nil {
-		return 0, true, fmt.Errorf("header %s: %w", HeaderBatchCount, err)
-	}
-	return sent, true, nil
+	n, err := parseHeaderCount(HeaderBatchCount, text)
+	return int(n), true, err
 }
 
 // IsHeartbeat reports whether a message with these headers only says that a pop still waits.

@@ -9,14 +9,14 @@ import (
 
 func TestEncodePopOptions(t *testing.T) {
 	for want, o := range map[string]subjects.PopOptions{
-		``:                         {},
-		`{"batch":7}`:              {Batch: 7},
-		`{"ack_wait":0}`:           {Lease: true},
-		`{"ack_wait":90000000000}`: {Lease: true, AckWait: 90 * time.Second},
-		`{"batch":2,"ack_wait":100000000,"max_bytes":9,"no_wait":true}`: {
+		``:                     {},
+		`{"batch":7}`:          {Batch: 7},
+		`{"ack_wait":0}`:       {Lease: true},
+		`{"ack_wait":"1m30s"}`: {Lease: true, AckWait: 90 * time.Second},
+		`{"batch":2,"ack_wait":"100ms","max_bytes":9,"no_wait":true}`: {
 			Batch: 2, Lease: true, AckWait: subjects.MinAckWait, MaxBytes: 9, NoWait: true,
 		},
-		`{"batch":2,"expires":1000000,"idle_heartbeat":100000000,"no_wait":true}`: {
+		`{"batch":2,"expires":"1ms","idle_heartbeat":"100ms","no_wait":true}`: {
 			Batch: 2, Expires: subjects.MinExpires, IdleHeartbeat: subjects.MinIdleHeartbeat, NoWait: true,
 		},
 	} {
@@ -31,18 +31,18 @@ func TestEncodePopOptions(t *testing.T) {
 
 func TestEncodeAck(t *testing.T) {
 	for want, a := range map[string]subjects.Ack{
-		`+ACK`:                             {},
-		`-NAK`:                             {Kind: subjects.AckNak},
-		`-NAK {"delay":5000000}`:           {Kind: subjects.AckNak, Delay: 5 * time.Millisecond, HasDelay: true},
-		`-NAK {"delay":0,"snooze":true}`:   {Kind: subjects.AckNak, HasDelay: true, Snooze: true},
-		`-NAK {"reason":"\"no\""}`:         {Kind: subjects.AckNak, Reason: `"no"`},
-		`+TERM`:                            {Kind: subjects.AckTerm},
-		`+TERM no`:                         {Kind: subjects.AckTerm, Reason: "no"},
-		`-NAK {"delay":1,"snooze":true}`:   {Kind: subjects.AckNak, Delay: 1, HasDelay: true, Snooze: true},
-		`+WPI`:                             {Kind: subjects.AckProgress},
-		`+NXT`:                             {Kind: subjects.AckNext},
-		`+NXT {"batch":3,"max_bytes":100}`: {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 3, MaxBytes: 100}},
-		`+NXT {"expires":3600000000000}`:   {Kind: subjects.AckNext, Next: subjects.PopOptions{Expires: subjects.MaxExpires}},
+		`+ACK`:                               {},
+		`-NAK`:                               {Kind: subjects.AckNak},
+		`-NAK {"delay":"5ms"}`:               {Kind: subjects.AckNak, Delay: 5 * time.Millisecond, HasDelay: true},
+		`-NAK {"delay":"0s","snooze":true}`:  {Kind: subjects.AckNak, HasDelay: true, Snooze: true},
+		`-NAK {"reason":"\"no\""}`:           {Kind: subjects.AckNak, Reason: `"no"`},
+		`+TERM`:                              {Kind: subjects.AckTerm},
+		`+TERM no`:                           {Kind: subjects.AckTerm, Reason: "no"},
+		`-NAK {"delay":"1ns","snooze":true}`: {Kind: subjects.AckNak, Delay: 1, HasDelay: true, Snooze: true},
+		`+WPI`:                               {Kind: subjects.AckProgress},
+		`+NXT`:                               {Kind: subjects.AckNext},
+		`+NXT {"batch":3,"max_bytes":100}`:   {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 3, MaxBytes: 100}},
+		`+NXT {"expires":"1h0m0s"}`:          {Kind: subjects.AckNext, Next: subjects.PopOptions{Expires: subjects.MaxExpires}},
 	} {
 		if got := string(a.Encode()); got != want {
 			t.Errorf("%+v: encoded to %s, want %s", a, got, want)

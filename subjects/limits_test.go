@@ -36,9 +36,9 @@ func TestLimitSettings(t *testing.T) {
 		}
 	}
 	for payload, words := range map[string]string{
-		`{"max_leased":-1}`:                           "max_leased: \"-1\": want an integer from 0 to 1000000000",
+		`{"max_leased":-1}`:                           "max_leased: -1: want an integer from 0 to 1000000000",
 		`{"max_items":1000000001}`:                    "max_items: ",
-		`{"max_bytes":-1}`:                            "max_bytes: \"-1\": want an integer from 0 to 1125899906842624",
+		`{"max_bytes":-1}`:                            "max_bytes: -1: want an integer from 0 to 1125899906842624",
 		`{"max_bytes":1125899906842625}`:              "want an integer from 0 to 1125899906842624",
 		`{"max_bytes":"1MB"}`:                         "max_bytes: ",
 		`{"discard":"OLD"}`:                           `discard: "OLD": want "new" or "old"`,

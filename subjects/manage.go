@@ -51,7 +51,7 @@ func ParseItemOptions(v Verb, payload []byte) (o ItemOptions, err error) {
 		members = append(members, member{"priority", func(v json.RawMessage) (err error) {
 			hasPriority = true
 			if o.Priority, err = strconv.ParseInt(string(v), 10, 64); err != nil {
-				return fmt.Errorf("%s: want an integer, such as 5 or -5", quote(string(v)))
+				return fmt.Errorf("%s: want an integer, such as 5 or -5", shown(v))
 			}
 			return nil
 		}})
@@ -66,7 +66,7 @@ func ParseItemOptions(v Verb, payload []byte) (o ItemOptions, err error) {
 		err = errNoPriority
 	}
 	if err != nil {
-		return ItemOptions{}, fmt.Errorf("%w: %s: %w", ErrOptions, quote(string(payload)), err)
+		return ItemOptions{}, fmt.Errorf("%w: %s: %w", ErrOptions, shown(payload), err)
 	}
 	return o, nil
 }
@@ -78,7 +78,7 @@ func parseEnd(v json.RawMessage) (isMax bool, err error) {
 	case `"max"`:
 		return true, nil
 	default:
-		return false, fmt.Errorf(`%s: want "min" or "max"`, quote(string(v)))
+		return false, fmt.Errorf(`%s: want "min" or "max"`, shown(v))
 	}
 }
 
@@ -117,7 +117,7 @@ func ParsePurge(payload []byte) (state State, err error) {
 		case StateReady, StateDelayed, StateLeased:
 			return err
 		default:
-			return fmt.Errorf(`%s: want "ready", "delayed" or "leased"`, quote(string(v)))
+			return fmt.Errorf(`%s: want "ready", "delayed" or "leased"`, shown(v))
 		}
 	}}}
 	if err := members.parse(payload); err != nil {

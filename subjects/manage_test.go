@@ -41,7 +41,7 @@ func TestItemOptions(t *testing.T) {
 		{subjects.Get, `{"id":"x","end":"max"}`, "unknown member"},
 		{subjects.Get, `{"id":"x","priority":1}`, "unknown member"},
 		{subjects.Get, `{"id":"x"}1`, "something after"},
-		{subjects.Rank, `{"id":"x","end":"front"}`, `end: "\"front\"": want "min" or "max"`},
+		{subjects.Rank, `{"id":"x","end":"front"}`, `end: "front": want "min" or "max"`},
 		{subjects.Rank, `{"id":"x","end":null}`, `want "min" or "max"`},
 		{subjects.Move, `{"id":"x"}`, "no priority"},
 		{subjects.Move, `{"priority":1}`, "no id"},

@@ -202,7 +202,7 @@ func (list memberList) parse(payload []byte) error {
 		for _, m := range list {
 			names = append(names, m.name)
 		}
-		return fmt.Errorf("%w: %s: %v: want a JSON object with members of %s", ErrOptions, quote(string(payload)), problem, strings.Join(names, ", "))
+		return fmt.Errorf("%w: %s: %v: want a JSON object with members of %s", ErrOptions, shown(payload), problem, strings.Join(names, ", "))
 	}
 	var seen uint64 // bit i: member i of the list
 	for r := (objectReader{rest: payload}); ; {
@@ -227,11 +227,19 @@ func (list memberList) parse(payload []byte) error {
 	}
 }
 
+// shown returns a JSON value as an error shows it: as it is written, unless that could not be sent in a header.
+func shown(v json.RawMessage) string {
+	if len(v) == 0 || len(v) > maxQuoted || strings.ContainsFunc(string(v), func(c rune) bool { return c < ' ' || c > '~' }) {
+		return quote(string(v))
+	}
+	return string(v)
+}
+
 // parseCount reads an integer between the bounds.
 func parseCount(v json.RawMessage, least, most int64) (int, error) {
 	n, err := strconv.ParseInt(string(v), 10, 64)
 	if err != nil || n < least || n > most {
-		return 0, fmt.Errorf("%s: want an integer from %d to %d", quote(string(v)), least, most)
+		return 0, fmt.Errorf("%s: want an integer from %d to %d", shown(v), least, most)
 	}
 	return int(n), nil
 }
@@ -243,13 +251,13 @@ func parseBool(v json.RawMessage) (bool, error) {
 	case "false":
 		return false, nil
 	default:
-		return false, fmt.Errorf("%s: want true or false", quote(string(v)))
+		return false, fmt.Errorf("%s: want true or false", shown(v))
 	}
 }
 
 func parseText(v json.RawMessage) (text string, err error) {
 	if text, err = unquote(v); err != nil {
-		return "", fmt.Errorf("%s: want a text in quotes", quote(string(v)))
+		return "", fmt.Errorf("%s: want a text in quotes", shown(v))
 	}
 	return text, nil
 }
@@ -265,11 +273,18 @@ func parseDuration(v json.RawMessage, least, most time.Duration) (d time.Duratio
 	} else if text, err = unquote(v); err == nil {
 		d, err = parseDurationText(text)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("%s: want nanoseconds, or a text such as \"30s\"", quote(string(v)))
+	switch {
+	case err != nil && text != "":
+		return 0, fmt.Errorf("%s: want a duration with a unit, such as 30s or 1h30m", quote(text))
+	case err != nil:
+		return 0, fmt.Errorf("%s: want nanoseconds, or a text such as \"30s\"", shown(v))
 	}
 	if d != 0 && (d < least || d > most) {
-		return 0, fmt.Errorf("%s: want %v to %v", quote(string(v)), least, most)
+		given := shown(v)
+		if text == "" {
+			given = fmt.Sprintf("%s nanoseconds, which are %s", given, durationText(d))
+		}
+		return 0, fmt.Errorf("%s: want %v to %v", given, least, most)
 	}
 	return d, nil
 }

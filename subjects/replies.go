@@ -139,7 +139,7 @@ func ParseLength(payload []byte) (Length, error) {
 func parseReply[T any](payload []byte) (T, error) {
 	var reply T
 	if err := json.Unmarshal(payload, &reply); err != nil {
-		return reply, fmt.Errorf("reply %s: %w", quote(string(payload)), err)
+		return reply, fmt.Errorf("reply %s: want a JSON object with the members of such a reply", quote(string(payload)))
 	}
 	return reply, nil
 }
@@ -164,8 +164,7 @@ type DeadLetter struct {
 }
 
 // ParseItemHeaders returns what the headers of a reply say about its item: the zero
-// value if the reply had no room for them. Errors wrap [ErrPriority], or are those of
-// parsing the time.
+// value if the reply had no room for them. Errors about the priority wrap [ErrPriority].
 func ParseItemHeaders(h map[string][]string) (ItemInfo, error) {
 	info := ItemInfo{ID: first(h, HeaderID), Unique: first(h, HeaderUnique)}
 	var err error
@@ -175,8 +174,8 @@ func ParseItemHeaders(h map[string][]string) (ItemInfo, error) {
 		}
 	}
 	if text := first(h, HeaderPushedAt); text != "" {
-		if info.PushedAt, err = time.Parse(TimeLayout, text); err != nil {
-			return info, fmt.Errorf("header %s: %w", HeaderPushedAt, err)
+		if info.PushedAt, err = parseHeaderTime(HeaderPushedAt, text); err != nil {
+			return info, err
 		}
 	}
 	info.DeadLetter, err = parseDeadLetter(h)
@@ -189,13 +188,27 @@ func parseDeadLetter(h map[string][]string) (*DeadLetter, error) {
 	}
 	d := &DeadLetter{Queue: first(h, HeaderDeadQueue), Reason: first(h, HeaderDeadReason), Error: first(h, HeaderDeadError)}
 	var err error
-	if d.At, err = time.Parse(TimeLayout, first(h, HeaderDeadAt)); err != nil {
-		return d, fmt.Errorf("header %s: %w", HeaderDeadAt, err)
+	if d.At, err = parseHeaderTime(HeaderDeadAt, first(h, HeaderDeadAt)); err != nil {
+		return d, err
 	}
-	if d.Deliveries, err = strconv.ParseInt(first(h, HeaderDeadDeliveries), 10, 64); err != nil {
-		return d, fmt.Errorf("header %s: %w", HeaderDeadDeliveries, err)
+	d.Deliveries, err = parseHeaderCount(HeaderDeadDeliveries, first(h, HeaderDeadDeliveries))
+	return d, err
+}
+
+func parseHeaderCount(name, text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("header %s: %s: want an integer", name, quote(text))
 	}
-	return d, nil
+	return n, nil
+}
+
+func parseHeaderTime(name, text string) (time.Time, error) {
+	at, err := time.Parse(TimeLayout, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("header %s: %s: want a time such as %s", name, quote(text), TimeLayout)
+	}
+	return at, nil
 }
 
 // Headers adds the headers of a DeadLetter to those of a reply.

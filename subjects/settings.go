@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -147,7 +148,12 @@ var settingRows = []settingRow{
 		},
 		reset: func(s *Settings) { s.DuplicateWindow = new(time.Duration) },
 		json: func(s *Settings) []byte {
-			return valueJSON(s.DuplicateWindow, func(d time.Duration) []byte { return durationJSON(max(d, 0)) })
+			return valueJSON(s.DuplicateWindow, func(d time.Duration) []byte {
+				if d == NoDuplicateWindow {
+					d = 0
+				}
+				return durationJSON(d)
+			})
 		},
 	},
 }
@@ -206,7 +212,7 @@ func ParseSettingsReply(payload []byte) (*Settings, error) {
 	for i := range settingRows {
 		if v, given := members[settingRows[i].name]; given {
 			if err := settingRows[i].parse(s, v); err != nil {
-				return nil, fmt.Errorf("reply %s: %s: %w", quote(string(payload)), settingRows[i].name, err)
+				return nil, fmt.Errorf("reply %s: %s: %w", shown(payload), settingRows[i].name, err)
 			}
 		}
 	}
@@ -227,7 +233,7 @@ func set[T any](field **T) func(T, error) error {
 func parseDurations(v json.RawMessage, n int, most time.Duration) ([]time.Duration, error) {
 	var values []json.RawMessage
 	if err := json.Unmarshal(v, &values); err != nil || len(values) > n {
-		return nil, fmt.Errorf("%s: want an array of up to %d durations", quote(string(v)), n)
+		return nil, fmt.Errorf("%s: want an array of up to %d durations", shown(v), n)
 	}
 	list := make([]time.Duration, len(values))
 	for i, value := range values {
@@ -287,7 +293,10 @@ func valueJSON[T comparable](p *T, encode func(T) []byte) []byte {
 
 func countJSON(n int) []byte { return strconv.AppendInt(nil, int64(n), 10) }
 
-func durationJSON(d time.Duration) []byte { return textJSON(d.String()) }
+func durationJSON(d time.Duration) []byte { return strconv.AppendQuote(nil, durationText(d)) }
+
+// durationText is ASCII.
+func durationText(d time.Duration) string { return strings.Replace(d.String(), "µ", "u", 1) }
 
 func timeJSON(t time.Time) []byte { return textJSON(t.UTC().Format(TimeLayout)) }
 

@@ -55,7 +55,7 @@ func TestSettingsAsText(t *testing.T) {
 func TestBadSettingsAsText(t *testing.T) {
 	for _, bad := range []struct{ name, value, words string }{
 		{"ack_weight", "1m", `no setting "ack_weight": want one of ack_wait, backoff, `},
-		{"ack_wait", "30", `such as "30s"`},
+		{"ack_wait", "30", "such as 30s"},
 		{"ack_wait", "1ns", "100ms"},
 		{"backoff", "1s,soon", "element 1"},
 		{"max_items", "many", "integer"},

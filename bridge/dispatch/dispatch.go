@@ -209,6 +209,15 @@ func (d *Dispatcher) Removed() fdbpq.Removed {
 	return sum
 }
 
+// Conflicts returns how many attempts at batches failed so far because of a conflict.
+func (d *Dispatcher) Conflicts() int64 {
+	sum := int64(0)
+	for _, l := range d.lanes {
+		sum += l.batcher.Conflicts()
+	}
+	return sum
+}
+
 // now is the time by which items fall due.
 func (d *Dispatcher) now() time.Time {
 	if d.options.Now != nil {

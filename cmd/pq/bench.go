@@ -76,13 +76,11 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 	if err := o.Validate(); err != nil {
 		return usageError{err}
 	}
-	o.Dial = func() (*nats.Conn, error) {
-		options, err := b.options()
-		if err != nil {
-			return nil, err
-		}
-		return b.connectAny(options)
+	options, err := b.options()
+	if err != nil {
+		return err
 	}
+	o.Dial = func() (*nats.Conn, error) { return b.connectAny(options) }
 	var bar *progress
 	if isTerminal(cmd.ErrOrStderr()) {
 		bar = b.showProgress(cmd.ErrOrStderr(), &o)
@@ -101,7 +99,7 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 		err = report.Write(cmd.OutOrStdout())
 	}
 	if err == nil && report.Verify != nil && !report.Verify.OK() {
-		err = errors.New("the service broke a promise: see the last line")
+		err = errors.New("the service broke a promise: see the last lines")
 	}
 	return err
 }

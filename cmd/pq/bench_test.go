@@ -15,6 +15,11 @@ func TestBench(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, table)
 		}
 	}
+	for line := range strings.Lines(table) {
+		if len(line) > 80 {
+			t.Errorf("%d columns: %s", len(line), line)
+		}
+	}
 	var report load.Report
 	decode(t, c.ok("", "bench", "try", "push", "--count", "50", "--clients", "4", "--size", "100-200", "--json"), &report)
 	if len(report.Operations) != 1 || report.Operations[0].Count != 50 {

@@ -170,17 +170,50 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"too many arguments: want pq ls\n", "ls jobs"},
 		{"want NAME=VALUE", "config jobs ack_wait"},
 		{`no setting "ack"`, "config jobs ack=1m"},
-		{"want nanoseconds, or a text such as", "config jobs ack_wait=soon"},
+		{`ack_wait: "soon": want a duration with a unit, such as 30s or 1h30m`, "config jobs ack_wait=soon"},
 		{"leave out one", "pause jobs --for 1m --until 2030-01-31T12:00:00Z"},
 		{"above zero", "pause jobs --for 0s"},
-		{"--until: ", "pause jobs --until tomorrow"},
+		{`--until is "tomorrow": want a time such as 2030-01-31T12:00:00Z`, "pause jobs --until tomorrow"},
 		{"ready, delayed or leased", "purge jobs --state gone --yes"},
 		{"at least 1", "redrive jobs --max 0 --yes"},
 		{"bad prefix", "len jobs --prefix a..b"},
 		{"--timeout", "len jobs --timeout 0s"},
+		{`--wait is "soon": want a duration with a unit, such as 30s or 1h30m`, "lease jobs --wait soon"},
+		{`--count is "x": want a decimal number`, "watch --count x"},
+		{`--rate is "x": want a decimal number, such as 0.5`, "bench jobs --rate x"},
+		{`--number is "x": want a decimal number`, "pop jobs -n x"},
+		{`--drop-on is "x": want decimal numbers with commas between`, "work jobs --drop-on x -- true"},
+		{`--priority is "x": bad priority "x": want`, "push jobs y -p x"},
+		{`--json is "maybe": want true or false`, "ls --json=maybe"},
+		{"what begins with - and is no flag comes after --", "push jobs -1"},
+		{"what begins with - and is no flag comes after --", "mv jobs id -1 -2"},
+		{"--ack-wait is 1ms: want 100ms to 12h0m0s", "lease jobs --ack-wait 1ms"},
+		{"--delay is -1s: want 0s to", "push jobs x --delay -1s"},
+		{"--ttl is 1ms: want 1s to", "push jobs x --ttl 1ms"},
+		{"--unique has 0 bytes: want 1 to 512", "push jobs x --unique="},
+		{"a name of letters", "push jobs x --header a_(b:c"},
+		{"--delay is -1s: want 0s to", "nak " + receiptExample + " --delay -1s"},
+		{"leave out one", "nak " + receiptExample + " --snooze --reason x"},
+		{"--max is 2000000: want at least 1, and at most 1000000", "redrive jobs --max 2000000 --yes"},
+		{"cannot run the command no-such-command", "work jobs -- no-such-command"},
+		{"name one, or leave it out", "doctor --fifo"},
+		{"the file with the nkey", "len jobs --nkey /no/such/file"},
+		{"the login: nats: open /no/such/file: no such file", "len jobs --creds /no/such/file"},
+		{"the login: nats: open /no/such/file: no such file", "bench jobs --creds /no/such/file"},
+		{"the login: nats: open /no/such/file: no such file", "doctor --creds /no/such/file"},
+		{"no such file", "len jobs --tlsca /no/such/file"},
+		{"client certificate", "len jobs --tlscert /no/such/file --tlskey /no/such/file"},
+		{"begins with http://: want the URL of a NATS server", "len jobs --server http://127.0.0.1:1"},
+		{`the address "nats://127.0.0.1:70000": want the URL`, "len jobs --server nats://127.0.0.1:1,nats://127.0.0.1:70000"},
 		{"together", "len jobs --tlscert file"},
 	} {
 		c.fails(exitUsage, m.words, strings.Fields(m.args)...)
+		_, stderr, _ := c.run("", strings.Fields(m.args)...)
+		for _, leak := range []string{"strconv", "time: ", "json: ", "tuple", `\"`, "invalid argument", "bad options: bad"} {
+			if strings.Contains(stderr, leak) {
+				t.Errorf("pq %s says %q: %s", m.args, leak, stderr)
+			}
+		}
 	}
 }
 
@@ -234,7 +267,7 @@ func TestErrors(t *testing.T) {
 	away.fails(exitError, "cannot connect to NATS at nats://127.0.0.1:1: no server answers there: "+
 		"start one with pqbridge -dev, or name another with --server\n", "len", "jobs")
 	silent := &cli{t: t, server: newSilentServer(t).url}
-	silent.fails(exitError, "no server answers there", "len", "jobs", "--timeout", "50ms")
+	silent.fails(exitError, "it accepts the connection, but does not speak as a NATS server within 50ms", "len", "jobs", "--timeout", "50ms")
 }
 
 func TestRefusedByNATS(t *testing.T) {

@@ -65,7 +65,11 @@ func (q *queue) configure(cmd *cobra.Command, changes []string, asJSON bool) err
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", settings.Encode())
 		return err
 	}
-	for _, s := range settings.List() {
+	list := settings.List()
+	if len(list) == 0 && len(changes) > 0 {
+		q.noteDefaults(cmd)
+	}
+	for _, s := range list {
 		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s=%s\n", s.Name, s.Value); err != nil {
 			return err
 		}
@@ -83,10 +87,17 @@ func (q *queue) applySettings(cmd *cobra.Command, change client.Settings, change
 	return ask(cmd, q, "", func(ctx context.Context, s *session) (client.Settings, error) {
 		settings, err := s.queue.Settings(ctx)
 		if err == nil && len(settings.List()) == 0 {
-			s.noteUnused(ctx, cmd, q)
+			if !s.noteUnused(ctx, cmd, q) {
+				q.noteDefaults(cmd)
+			}
 		}
 		return settings, err
 	})
+}
+
+// noteDefaults says that there is nothing to print.
+func (q *queue) noteDefaults(cmd *cobra.Command) {
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: %s has no settings: the defaults are in force\n", q.name)
 }
 
 // forever is until when a queue is paused that has to be resumed.
@@ -130,7 +141,7 @@ func (q *queue) pause(cmd *cobra.Command, during time.Duration, until string) er
 		change.PauseUntil = &at
 	case until != "":
 		if err := change.Set("pause_until", until); err != nil {
-			return usageError{fmt.Errorf("--until: %w", err)}
+			return usageError{fmt.Errorf("--until is %q: want a time such as 2030-01-31T12:00:00Z, with a year from 1970 to 9999", until)}
 		}
 	}
 	if err := q.check(false); err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"time"
 
@@ -31,6 +30,8 @@ type connection struct {
 // connectTimeout bounds the attempt to connect to one server, so that a wrong
 // address is noticed early.
 const connectTimeout = 5 * time.Second
+
+func (c *connection) connectTimeout() time.Duration { return min(c.timeout, connectTimeout) }
 
 // connectionEnv maps flags to the variables that set them when the flag is not given.
 var connectionEnv = [...]struct{ flag, variable string }{
@@ -74,11 +75,11 @@ func (c *connection) fromEnv(flags *pflag.FlagSet) error {
 			continue
 		}
 		if err := flags.Set(e.flag, value); err != nil {
-			return fmt.Errorf("%s: %w", e.variable, err)
+			return inputError{fmt.Errorf("%s: %w", e.variable, flagError(err))}
 		}
 	}
 	if err := c.useContext(flags); err != nil {
-		return err
+		return inputError{err}
 	}
 	if (c.tlsCert == "") != (c.tlsKey == "") {
 		return errors.New("--tlscert and --tlskey go together")
@@ -91,14 +92,14 @@ func (c *connection) fromEnv(flags *pflag.FlagSet) error {
 
 // options returns the options for nats.Connect.
 func (c *connection) options() ([]nats.Option, error) {
-	options := []nats.Option{nats.Name("pq"), nats.Timeout(min(c.timeout, connectTimeout))}
+	options := []nats.Option{nats.Name("pq"), nats.Timeout(c.connectTimeout())}
 	if c.creds != "" {
 		options = append(options, nats.UserCredentials(c.creds))
 	}
 	if c.nkey != "" {
 		nkey, err := nats.NkeyOptionFromSeed(c.nkey)
 		if err != nil {
-			return nil, fmt.Errorf("--nkey: %w", err)
+			return nil, inputError{fmt.Errorf("the file with the nkey: %w", err)}
 		}
 		options = append(options, nkey)
 	}
@@ -117,7 +118,8 @@ func (c *connection) options() ([]nats.Option, error) {
 	if c.tlsCert != "" {
 		options = append(options, nats.ClientCert(c.tlsCert, c.tlsKey))
 	}
-	return append(options, c.contextOptions()...), nil
+	options = append(options, c.contextOptions()...)
+	return options, c.checkOptions(options)
 }
 
 // connect returns a connection that can receive replies. Without that permission
@@ -140,22 +142,6 @@ func (c *connection) connect(options []nats.Option) (*nats.Conn, error) {
 	if err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("cannot receive replies from NATS at %s: %w", c.server, err)
-	}
-	return nc, nil
-}
-
-// connectAny returns a connection whose permissions nobody has checked.
-func (c *connection) connectAny(options []nats.Option) (*nats.Conn, error) {
-	nc, err := nats.Connect(c.server, options...)
-	var slow net.Error
-	switch {
-	case errors.Is(err, nats.ErrNoServers), errors.As(err, &slow) && slow.Timeout():
-		return nil, fmt.Errorf("cannot connect to NATS at %s: no server answers there: "+
-			"start one with pqbridge -dev, or name another with --server", c.server)
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
-		return nil, fmt.Errorf("cannot connect to NATS at %s: %w: look at the login (pq help connection)", c.server, err)
-	case err != nil:
-		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", c.server, err)
 	}
 	return nc, nil
 }

@@ -77,7 +77,7 @@ func parse(args []string) error {
 	for _, cmd := range tree.Commands() {
 		cmd.RunE = func(*cobra.Command, []string) error { return nil }
 	}
-	tree.SetArgs(args)
+	tree.SetArgs(negativeLast(tree, args))
 	tree.SetOut(new(strings.Builder))
 	_, err = tree.ExecuteC()
 	return err

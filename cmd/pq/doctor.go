@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -22,7 +23,7 @@ import (
 type doctor struct {
 	*app
 	json   bool
-	queue  string // "*" unless one is named
+	queue  queue // its name is "" unless one is named
 	out    io.Writer
 	failed int
 	err    error // of printing
@@ -45,31 +46,33 @@ const (
 )
 
 func newDoctor(a *app) *cobra.Command {
-	d := &doctor{app: a}
+	d := &doctor{app: a, queue: queue{app: a}}
 	cmd := &cobra.Command{
 		Use:   "doctor [QUEUE]",
 		Short: "Look for what is wrong, and say what to do",
 		Long: `Look at everything that a request needs: the NATS server and the login, the
 permissions, the bridges, their versions, stores and clocks, and whether the
 store answers. Say for each what to do. Nothing is changed. The exit code is 1
-if something is wrong. With QUEUE, the permissions are those for this queue.`,
+if something is wrong. With QUEUE, the permissions are those for this queue, and
+it is the queue that is asked for something.`,
 		Example: `  pq doctor
   pq doctor jobs --json`,
 		Args: arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d.queue = "*"
 			if len(args) == 1 {
-				d.queue = args[0]
-				if err := (&queue{app: a, name: d.queue}).check(false); err != nil {
+				d.queue.name = args[0]
+				if err := d.queue.check(false); err != nil {
 					return err
 				}
+			} else if d.queue.fifo {
+				return usageError{errors.New("--fifo says what QUEUE is: name one, or leave it out")}
 			}
 			d.out = cmd.OutOrStdout()
 			return d.run(cmd.Context())
 		},
 	}
+	d.queue.addFlags(cmd)
 	cmd.Flags().BoolVar(&d.json, "json", false, "print a line of JSON for each check")
-	cmd.ValidArgsFunction = (&queue{app: a}).complete
 	return cmd
 }
 
@@ -79,7 +82,7 @@ func (d *doctor) run(ctx context.Context) error {
 	}
 	s, err := d.open(ctx)
 	if err != nil {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.As(err, new(inputError)) {
 			return err
 		}
 		d.report(failed, "nats", err.Error(), "")
@@ -87,7 +90,11 @@ func (d *doctor) run(ctx context.Context) error {
 	}
 	defer s.close()
 	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
-	for _, check := range []func(*session){d.checkServer, d.checkPermissions, d.checkBridges, d.checkStore} {
+	last := d.checkStore
+	if d.queue.name != "" {
+		last = d.checkQueue
+	}
+	for _, check := range []func(*session){d.checkServer, d.checkPermissions, d.checkBridges, last} {
 		if check(s); ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -132,7 +139,10 @@ func (d *doctor) report(r result, check, what, toDo string) {
 func (d *doctor) lines(r result, check, what, toDo string) string {
 	const indent, width = 18, 80
 	if toDo != "" {
-		what += ". To do: " + toDo
+		if !strings.HasSuffix(what, "?") {
+			what += "."
+		}
+		what += " To do: " + toDo
 	}
 	lines := strings.Split(text.WrapSoft(what, width-indent), "\n")
 	for i, line := range lines {
@@ -163,7 +173,14 @@ func (d *doctor) checkPermissions(s *session) {
 	}
 	var refused []string
 	for _, e := range s.grammar.Endpoints() {
-		if subject := strings.Replace(e.Subject, "*", d.queue, 1); !user.Permissions.Publish.allows(subject) {
+		subject := e.Subject
+		if d.queue.name != "" {
+			if e.Kind != d.queue.kind() || e.Verb == subjects.List { // which who works on one queue does not need
+				continue
+			}
+			subject = strings.Replace(subject, "*", d.queue.name, 1)
+		}
+		if !user.Permissions.Publish.allows(subject) {
 			refused = append(refused, subject)
 		}
 	}
@@ -200,22 +217,54 @@ func (d *doctor) checkBridges(s *session) {
 	d.checkClocks(all)
 }
 
-// checkSubjects checks that a bridge knows all requests of this pq.
+// checkSubjects checks that a bridge knows all requests of this pq, for the kind of the queue or for both kinds.
 func (d *doctor) checkSubjects(s *session, b *announced) {
-	var missing []string
-	endpoints := s.grammar.Endpoints()
-	for _, e := range endpoints {
-		if !b.serves(e.Subject) {
-			missing = append(missing, e.Subject)
+	var unknown []string
+	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
+		if d.queue.name != "" && kind != d.queue.kind() {
+			continue
+		}
+		var missing []string
+		known := false
+		for _, e := range s.grammar.Endpoints() {
+			switch {
+			case e.Kind != kind:
+			case b.serves(e.Subject):
+				known = true
+			default:
+				missing = append(missing, e.Subject)
+			}
+		}
+		if known {
+			unknown = append(unknown, missing...)
+		} else {
+			d.reportPrefix(s, kind, b)
 		}
 	}
-	switch {
-	case len(missing) == len(endpoints):
-		d.report(failed, "subjects", fmt.Sprintf("bridge %s serves none of %s", b.ID, strings.Join(s.grammar.Wildcards(), ", ")),
-			"name its prefixes with --prefix and --fifo-prefix")
-	case len(missing) > 0:
-		d.report(failed, "versions", fmt.Sprintf("bridge %s, version %s, does not know %s", b.ID, b.Version, strings.Join(missing, ", ")), "upgrade it")
+	if len(unknown) > 0 {
+		d.report(failed, "versions", fmt.Sprintf("bridge %s, version %s, does not know %s", b.ID, b.Version, strings.Join(unknown, ", ")), "upgrade it")
 	}
+}
+
+// reportPrefix says that a bridge has another prefix for the subjects of a kind.
+func (d *doctor) reportPrefix(s *session, kind subjects.Kind, b *announced) {
+	wanted, flag, queues, first := d.priorityPrefix, "--prefix", "priority queues", subjects.Push
+	if kind == subjects.FIFO {
+		wanted, flag, queues, first = d.fifoPrefix, "--fifo-prefix", "FIFO queues", subjects.Enqueue
+	}
+	text, toDo := fmt.Sprintf("bridge %s does not serve %s below %s.>", b.ID, queues, wanted), "name its prefix with "+flag
+	rest := strings.TrimPrefix(s.endpoint(first, kind), wanted)
+	for _, e := range b.Endpoints {
+		if served, found := strings.CutSuffix(e.Subject, rest); found && !strings.Contains(served, "*") {
+			text += fmt.Sprintf(", but below %s.>", served)
+			toDo = fmt.Sprintf("%s %s", flag, served)
+			if served == subjects.DefaultPriorityPrefix || served == subjects.DefaultFIFOPrefix {
+				toDo = "leave out " + flag
+			}
+			break
+		}
+	}
+	d.report(failed, "subjects", text, toDo)
 }
 
 // checkTogether checks that the bridges can serve the same subjects.
@@ -291,18 +340,54 @@ func skew(at, asked, arrived time.Time) time.Duration {
 
 func (d *doctor) checkStore(s *session) {
 	began := time.Now()
-	_, err := s.list(s.usable, false, "")
+	if _, err := s.list(s.usable, false, ""); err != nil {
+		d.reportUnanswered(s, "store", s.endpoint(subjects.List, subjects.Priority), err)
+		return
+	}
+	d.report(fine, "store", "it answers in "+roundTrip(began), "")
+}
+
+// checkQueue asks a queue what nobody minds. Who may only push to it may ask nothing.
+func (d *doctor) checkQueue(s *session) {
+	q := &d.queue
+	s.queue = target.New(s.client, q.fifo, q.name)
+	began := time.Now()
+	n, err := s.queue.Len(s.usable)
+	if err == nil {
+		d.report(fine, "queue", fmt.Sprintf("%s answers in %s: %s", q.name, roundTrip(began), items(n, "ready")), "")
+		if text := s.suggest(s.usable, q); text != "" {
+			d.report(notable, "queue", text, "push something, if the name is right")
+		}
+		return
+	}
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		s.renew()
+		began = time.Now()
+		if _, peeked := s.queue.PeekItem(s.usable, false); peeked == nil || errors.Is(peeked, client.ErrEmpty) {
+			d.report(fine, "queue", fmt.Sprintf("%s answers in %s, to a peek", q.name, roundTrip(began)), "")
+			return
+		}
+	}
+	subject := strings.Replace(s.endpoint(subjects.Len, q.kind()), "*", q.name, 1)
+	d.reportUnanswered(s, "queue", subject, err)
+}
+
+// roundTrip is the time since then.
+func roundTrip(began time.Time) string {
+	return time.Since(began).Round(10 * time.Microsecond).String()
+}
+
+// reportUnanswered reports that a request on a subject failed.
+func (d *doctor) reportUnanswered(s *session, check, subject string, err error) {
 	switch {
-	case err == nil:
-		d.report(fine, "store", fmt.Sprintf("it answers in %v", time.Since(began).Round(10*time.Microsecond)), "")
 	case errors.Is(err, nats.ErrPermissionViolation):
-		d.report(notable, "store", "it cannot be tried: "+err.Error(), "allow "+s.endpoint(subjects.List, subjects.Priority)+" to see it here")
+		d.report(notable, check, "it cannot be tried: "+err.Error(), "allow "+subject+" to see it here")
 	case errors.Is(err, client.ErrNoBridge):
-		d.report(failed, "store", "no bridge takes requests", "see above; one that waits for its store or for another bridge says so in its log and at /readyz")
+		d.report(failed, check, "no bridge takes requests on "+subject, "see above; one that waits for its store or for another bridge says so in its log and at /readyz")
 	case errors.Is(err, client.ErrUnavailable):
-		d.report(failed, "store", err.Error(), "look at the log of pqbridge, and at /readyz")
+		d.report(failed, check, err.Error(), "look at the log of pqbridge, and at /readyz")
 	default:
-		d.report(failed, "store", err.Error(), "look at the log of pqbridge")
+		d.report(failed, check, err.Error(), "look at the log of pqbridge")
 	}
 }
 
@@ -318,8 +403,5 @@ func distinct(all []announced, value func(announced) string) []string {
 
 // plural says how many things there are.
 func plural(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return grouped(int64(n)) + " " + thing + "s"
+	return counts(int64(n), thing, thing+"s")
 }

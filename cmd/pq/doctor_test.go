@@ -55,6 +55,12 @@ func TestDoctorOfAHealthySystem(t *testing.T) {
 	} {
 		all[check].is(t, fine, words)
 	}
+	c.ok("", "push", "jobs", "x")
+	all = c.findings(exitOK, "jbos")
+	all["queue"].is(t, notable, "no queue jbos is in use")
+	if got := c.ok("", "doctor", "jbos"); strings.Contains(got, "?.") {
+		t.Errorf("printed %s", got)
+	}
 	// People get the same.
 	if got := c.ok("", "doctor", "jobs"); !strings.HasPrefix(got, "ok    nats        NATS ") || strings.Count(got, "\nok    ") != 5 {
 		t.Errorf("printed %s", got)
@@ -79,6 +85,9 @@ func TestDoctorSeesPermissions(t *testing.T) {
 			{Username: "worker", Password: "w", Permissions: &server.Permissions{
 				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.>", userInfoSubject}, Deny: []string{"pq.jobs.purge"}},
 			}},
+			{Username: "peeker", Password: "p", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.peek.*"}},
+			}},
 			{Username: "blind", Password: "b", Permissions: &server.Permissions{
 				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.>"}},
 			}},
@@ -92,8 +101,16 @@ func TestDoctorSeesPermissions(t *testing.T) {
 		o.NoAuthUser = "bridge"
 	}})
 	c := &cli{t: t, server: env.NATS.URL()}
+	c.ok("", "push", "jobs", "x")
 	all := c.findings(exitOK, "jobs", "--user", "worker", "--password", "w")
-	all["permissions"].is(t, notable, "user worker of account $G may not publish to pq.jobs.purge, pq.list, q.jobs.enqueue")
+	all["permissions"].is(t, notable, "user worker of account $G may not publish to pq.jobs.purge")
+	if strings.Contains(all["permissions"].Text, "q.jobs.enqueue") || strings.Contains(all["permissions"].Text, "pq.list") {
+		t.Errorf("%+v", all["permissions"])
+	}
+	all["queue"].is(t, fine, "jobs answers in ", ": 1 ready item")
+	c.findings(exitOK, "jobs", "--user", "peeker", "--password", "p")["queue"].is(t, fine, "to a peek")
+	c.findings(exitOK, "other", "--user", "worker", "--password", "w")["queue"].is(t, notable, "it cannot be tried", "allow pq.other.len")
+	c.findings(exitOK, "jobs", "--fifo", "--user", "worker", "--password", "w")["permissions"].is(t, notable, "q.jobs.enqueue")
 	all["bridges"].is(t, notable, "allow $SRV.INFO.pqbridge")
 	if strings.Contains(all["permissions"].Text, "pq.jobs.push") {
 		t.Errorf("%+v", all["permissions"])
@@ -114,7 +131,13 @@ func TestDoctorSeesSubjectsVersionsAndClocks(t *testing.T) {
 		hours++
 	}})
 	c := &cli{t: t, server: env.NATS.URL()}
-	c.findings(exitError, "--prefix", "jobs", "--fifo-prefix", "mail")["subjects"].is(t, failed, "serves none of jobs.>, mail.>", "--prefix")
+	c.findings(exitError, "--prefix", "jobs", "--fifo-prefix", "mail")["subjects"].is(t, failed, "does not serve FIFO queues below mail.>, but below q.>", "leave out --fifo-prefix")
+	wrong := c.findings(exitError, "--prefix", "other")
+	wrong["subjects"].is(t, failed, "does not serve priority queues below other.>, but below pq.>", "leave out --prefix")
+	wrong["store"].is(t, failed, "no bridge takes requests on other.list", "see above")
+	if _, found := wrong["versions"]; found {
+		t.Errorf("an older bridge: %+v", wrong["versions"])
+	}
 	env.StartBridge().WaitReady()
 	all := c.findings(exitError)
 	all["clocks"].is(t, failed, "those of the bridges are ", "m", "NTP")

@@ -59,7 +59,7 @@ queue. It may be ready, leased or delayed: --json says which.`,
 			if err != nil {
 				return err
 			}
-			return p.write(cmd.OutOrStdout(), it, true)
+			return p.write(cmd, it, true)
 		},
 	}
 	q.addFlags(cmd)
@@ -107,10 +107,9 @@ func newMv(a *app) *cobra.Command {
 		Use:   "mv QUEUE ID PRIORITY",
 		Short: "Move an item to another priority",
 		Long: `Move an item of a priority queue to the end of another priority, and print the
-id that it has there. An item that is leased cannot be moved. A priority below
-zero comes after --, as in the example.`,
+id that it has there. An item that is leased cannot be moved.`,
 		Example: `  pq mv jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo 9
-  pq mv jobs -- FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo -9`,
+  pq mv jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo -9`,
 		Args: arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.name = args[0]

@@ -48,11 +48,11 @@ over; then it comes back, unless it was acknowledged. pq work does all of it.`,
 }
 
 func (l *lease) run(cmd *cobra.Command) error {
-	switch {
-	case l.wait < 0:
+	if l.wait < 0 {
 		return usageError{fmt.Errorf("--wait is %v: want a duration, such as 30s", l.wait)}
-	case l.ackWait < 0:
-		return usageError{fmt.Errorf("--ack-wait is %v: want a duration, such as 30s", l.ackWait)}
+	}
+	if err := checkAckWait(l.ackWait); err != nil {
+		return err
 	}
 	if err := l.check(l.max); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (l *lease) run(cmd *cobra.Command) error {
 	}
 	it := newItem(&l.queue, &d.Item)
 	it.Receipt, it.Deliveries, it.LeaseUntil = d.AckSubject(), d.Deliveries, timeText(d.Until)
-	if err := l.write(cmd.OutOrStdout(), it, true); err != nil {
+	if err := l.write(cmd, it, true); err != nil {
 		became := "it was given back"
 		if failed := d.Snooze(s.usable, 0); failed != nil {
 			became = "it comes back when the lease is over"
@@ -158,8 +158,6 @@ place, or after its last delivery into the dead-letter queue.`,
 		Example: "  pq nak " + receiptExample + " --delay 1m --reason \"disk full\"",
 	}, func(ctx context.Context, d *client.Delivery, _ []string) error {
 		switch given := cmd.Flags().Changed("delay"); {
-		case snooze && reason != "":
-			return usageError{errors.New("--reason is for failures, --snooze for what is none: leave out one")}
 		case snooze:
 			return d.Snooze(ctx, delay)
 		case given:
@@ -173,6 +171,16 @@ place, or after its last delivery into the dead-letter queue.`,
 	flags.StringVar(&reason, "reason", "", "`text` to keep if the item becomes a dead letter")
 	flags.BoolVar(&snooze, "snooze", false, "do not count the delivery; at once without --delay")
 	withoutDefault(flags, "delay")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if snooze && reason != "" {
+			return usageError{errors.New("--reason is for failures, --snooze for what is none: leave out one")}
+		}
+		if err := inBounds("delay", delay, 0, subjects.MaxDelay); err != nil {
+			return err
+		}
+		return run(cmd, args)
+	}
 	return cmd
 }
 

@@ -30,7 +30,8 @@ func loginFlags(l testenv.Login) (flags []string, variables map[string]string) {
 func natsOptions(t *testing.T, l testenv.Login) []nats.Option {
 	t.Helper()
 	c := connection{
-		user: l.User, password: l.Password, token: l.Token, creds: l.CredsFile, nkey: l.NkeyFile,
+		server: nats.DefaultURL,
+		user:   l.User, password: l.Password, token: l.Token, creds: l.CredsFile, nkey: l.NkeyFile,
 		tlsCA: l.CAFile, tlsCert: l.CertFile, tlsKey: l.KeyFile, timeout: testenv.Patience,
 	}
 	options, err := c.options()

@@ -1,7 +1,8 @@
 // Command pq pushes to and pops from the queues of a pqbridge over NATS.
 //
-// Exit codes: 0 on success, 1 on failure, 2 for a usage error, 3 if the queue is
-// empty, 128 and the signal's number if a signal ended pq early.
+// Exit codes: 0 on success, 1 on failure, 2 for a usage error or bad input that was
+// noticed before anything was sent, 3 if the queue is empty, 128 and the signal's
+// number if a signal ended pq early.
 package main
 
 import (
@@ -35,7 +36,7 @@ func main() {
 // run executes one command line and prints its error to stderr.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	root, started := newRoot()
-	root.SetArgs(args)
+	root.SetArgs(negativeLast(root, args))
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -44,7 +45,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return nil
 	}
 	// What fails before a command's own code runs are its flags and arguments.
-	if !*started {
+	if !*started && !errors.As(err, new(inputError)) {
 		err = usageError{err}
 	}
 	_, _ = fmt.Fprintln(stderr, "pq:", err) // there is nowhere to report a failure
@@ -59,12 +60,18 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
+// inputError is bad input of another kind that was noticed before anything was sent: in the environment, a context,
+// or a file. The help of the command does not help there.
+type inputError struct{ error }
+
+func (e inputError) Unwrap() error { return e.error }
+
 func exitCode(err error) int {
 	var stopped interrupted
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, new(usageError)):
+	case errors.As(err, new(usageError)), errors.As(err, new(inputError)):
 		return exitUsage
 	case errors.Is(err, client.ErrEmpty):
 		return exitEmpty

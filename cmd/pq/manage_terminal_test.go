@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -31,6 +32,29 @@ func TestPurgeAsksOnATerminal(t *testing.T) {
 		term.sees(step.says)
 		if got := c.ok("", "len", "jobs"); got != step.left {
 			t.Errorf("%q: %s items are left", step.answer, got)
+		}
+	}
+}
+
+// Ctrl-C at the question changes nothing, and says so.
+func TestInterruptAtTheQuestion(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("a\nb\n", "push", "jobs", "--lines")
+	for command, question := range map[string]string{
+		"purge": "Remove 2 items of jobs? [y/N] ", "redrive": "Send the dead letters among 2 items of jobs back? [y/N] ",
+	} {
+		term := newTerminal(t, 80)
+		p := term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, command, "jobs")
+		term.sees(question)
+		if _, err := term.keys.WriteString("\x03"); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(exitSignal + int(syscall.SIGINT))
+		const said = "pq: stopped by a signal (interrupt): nothing was changed"
+		term.sees(said + "\r\n")
+		term.shows(question+"^C", said)
+		if got := c.ok("", "len", "jobs"); got != "2\n" {
+			t.Errorf("%s items are left", got)
 		}
 	}
 }

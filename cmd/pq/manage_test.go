@@ -101,6 +101,12 @@ func TestConfig(t *testing.T) {
 		t.Errorf("printed %q, want %q", got, want)
 	}
 	c.ok("", "config", "--fifo", "jobs", "ttl=1h")
+	c.ok("", "push", "used", "x")
+	for _, args := range []string{"config jobs backoff=", "config jobs max_deliver=", "config used"} {
+		if stdout, stderr, code := c.run("", strings.Fields(args)...); stdout != "" || code != exitOK || !strings.HasSuffix(stderr, " has no settings: the defaults are in force\n") {
+			t.Errorf("pq %s: %q, %q, exit code %d", args, stdout, stderr, code)
+		}
+	}
 }
 
 func TestPauseAndResume(t *testing.T) {
@@ -140,7 +146,7 @@ func TestItemsByID(t *testing.T) {
 	if got := c.ok("", "rank", "jobs", third, "--max", "--json"); got != `{"rank":0,"at_least":false}`+"\n" {
 		t.Errorf("rank %q", got)
 	}
-	moved := strings.TrimSpace(c.ok("", "mv", "jobs", "--", third, "-3"))
+	moved := strings.TrimSpace(c.ok("", "mv", "jobs", third, "-3"))
 	if got := c.ok("", "rank", "jobs", moved); got != "0\n" {
 		t.Errorf("rank %q", got)
 	}

@@ -57,7 +57,8 @@ func loadContext(name string) (*natsContext, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("context %s: %w", name, err)
 	}
-	if name == "" {
+	isSelected := name == ""
+	if isSelected {
 		selected, err := os.ReadFile(filepath.Join(dir, "context.txt"))
 		name = strings.TrimSpace(string(selected))
 		if err != nil || name == "" {
@@ -69,12 +70,15 @@ func loadContext(name string) (*natsContext, error) {
 	}
 	file := filepath.Join(dir, "context", name+".json")
 	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) && isSelected {
+		return nil, fmt.Errorf("the context %s is selected, but it was deleted (there is no file %s): select another with nats context select, or name one with --context", name, file)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no context %s, because there is no file %s: nats context ls lists those that are there", name, file)
 	}
 	c := &natsContext{}
-	if err == nil {
-		err = json.Unmarshal(text, c)
+	if err == nil && json.Unmarshal(text, c) != nil {
+		err = fmt.Errorf("the file %s is no JSON object of texts: save the context again with nats context save", file)
 	}
 	if err == nil {
 		err = c.check()

@@ -132,12 +132,32 @@ func TestBadContexts(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(c.dir, "context", "bad.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused("context bad: unexpected end of JSON")
+	refused("is no JSON object of texts: save the context again")
 	if err := os.WriteFile(filepath.Join(c.dir, "context.txt"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, stderr, code := withoutServer(t, "len", "jobs", "--server", "nats://127.0.0.1:1"); code != exitError {
 		t.Errorf("without a context: %d, %s", code, stderr)
+	}
+}
+
+// A context may be deleted though it is selected. What needs no server works all the same, the rest says what to do.
+func TestDeletedContext(t *testing.T) {
+	c := newContexts(t)
+	c.save("queues", map[string]any{"url": "nats://127.0.0.1:1"})
+	if err := os.Remove(filepath.Join(c.dir, "context", "queues.json")); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"completion bash", "help", "help pop", "pop --help", "--version", "__complete po", "__complete pop --ma", "__complete pop x"} {
+		if stdout, _, code := withoutServer(t, strings.Fields(args)...); code != exitOK || stdout == "" {
+			t.Errorf("pq %s: exit code %d, %q", args, code, stdout)
+		}
+	}
+	const words = "pq: the context queues is selected, but it was deleted (there is no file "
+	_, stderr, code := withoutServer(t, "len", "jobs")
+	if code != exitUsage || !strings.HasPrefix(stderr, words) || strings.Count(stderr, "\n") != 1 ||
+		!strings.HasSuffix(stderr, "): select another with nats context select, or name one with --context\n") {
+		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }
 

@@ -47,6 +47,14 @@ func grouped(n int64) string {
 	return text
 }
 
+// counts says how many things there are.
+func counts(n int64, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return grouped(n) + " " + several
+}
+
 // rate says how many things were done in a time, and how many per second.
 func rate(n int64, things string, in time.Duration) string {
 	perSecond := int64(float64(n) / max(in.Seconds(), 1e-3))

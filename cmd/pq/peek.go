@@ -49,5 +49,5 @@ func (p *peek) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return p.print(cmd.OutOrStdout(), &p.queue, item, true)
+	return p.print(cmd, &p.queue, item, true)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -93,7 +94,7 @@ func (p *pop) run(cmd *cobra.Command) error {
 		case err != nil:
 			return s.explainEmpty(cmd, &p.queue, err)
 		}
-		if err := p.print(cmd.OutOrStdout(), &p.queue, item, count == 1); err != nil {
+		if err := p.print(cmd, &p.queue, item, count == 1); err != nil {
 			return p.putBack(s, item, err, cmd.ErrOrStderr())
 		}
 	}
@@ -118,7 +119,7 @@ func (p *pop) putBack(s *session, item *client.Item, printErr error, stderr io.W
 		state = "it may or may not have been put back"
 	}
 	where := "it is printed above"
-	if err := (&printer{json: true}).print(stderr, &p.queue, item, true); err != nil {
+	if err := json.NewEncoder(stderr).Encode(newItem(&p.queue, item)); err != nil {
 		where = "it is lost"
 	}
 	return fmt.Errorf("cannot print the popped item (%w): %s (%w): %s", printErr, state, err, where)

@@ -2,7 +2,7 @@ package main
 
 import (
 	"encoding/json"
-	"io"
+	"fmt"
 	"os"
 	"time"
 	"unicode/utf8"
@@ -33,7 +33,8 @@ type item struct {
 	Value    *string     `json:"value,omitempty"`
 	Base64   []byte      `json:"value_base64,omitempty"`
 
-	State client.State `json:"state,omitempty"` // of pq get
+	State      client.State `json:"state,omitempty"` // of pq get
+	DeadLetter *deadLetter  `json:"dead_letter,omitempty"`
 
 	// These are of pq lease.
 	Receipt    string `json:"receipt,omitempty"`
@@ -43,15 +44,37 @@ type item struct {
 	bytes []byte // the value
 }
 
-// print prints an item of q in a single write. A newline follows a value unless
-// it is the only one and is not printed on a terminal.
-func (p *printer) print(out io.Writer, q *queue, it *client.Item, only bool) error {
-	return p.write(out, newItem(q, it), only)
+// deadLetter is how an item came into a dead-letter queue, as --json prints it.
+type deadLetter struct {
+	Queue      string `json:"queue"`
+	Reason     string `json:"reason"`
+	Error      string `json:"error,omitempty"`
+	Deliveries int64  `json:"deliveries"`
+	At         string `json:"at"`
 }
 
-func (p *printer) write(out io.Writer, it *item, only bool) error {
+// String says it for people.
+func (d *deadLetter) String() string {
+	text := fmt.Sprintf("a dead letter of %s: %s after %s", d.Queue, d.Reason, counts(d.Deliveries, "delivery", "deliveries"))
+	if d.Error != "" {
+		text += ": " + d.Error
+	}
+	return text
+}
+
+// print prints an item of q in a single write. A newline follows a value unless
+// it is the only one and is not printed on a terminal.
+func (p *printer) print(cmd *cobra.Command, q *queue, it *client.Item, only bool) error {
+	return p.write(cmd, newItem(q, it), only)
+}
+
+func (p *printer) write(cmd *cobra.Command, it *item, only bool) error {
+	out := cmd.OutOrStdout()
 	if p.json {
 		return json.NewEncoder(out).Encode(it)
+	}
+	if it.DeadLetter != nil && isTerminal(out) {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "pq:", it.DeadLetter) // programs ask for --json
 	}
 	line := it.bytes
 	if it.Receipt != "" {
@@ -74,6 +97,9 @@ func newItem(q *queue, from *client.Item) *item {
 		it.Value = &value
 	} else {
 		it.Base64 = from.Value
+	}
+	if d := from.DeadLetter; d != nil {
+		it.DeadLetter = &deadLetter{Queue: d.Queue, Reason: d.Reason, Error: d.Error, Deliveries: d.Deliveries, At: timeText(d.At)}
 	}
 	return it
 }

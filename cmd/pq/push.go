@@ -120,8 +120,8 @@ func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) 
 	header := nats.Header{}
 	for _, h := range p.headers {
 		name, value, ok := strings.Cut(h, ":")
-		if !ok || name == "" {
-			return nil, fmt.Errorf("--header %q: want NAME:VALUE", h)
+		if !ok || !subjects.ValidHeaderName(name) {
+			return nil, fmt.Errorf("--header %q: want NAME:VALUE, with a name of letters, digits and -", h)
 		}
 		if strings.ContainsAny(value, "\r\n") {
 			return nil, fmt.Errorf("--header %q: a header is one line", h)
@@ -146,6 +146,12 @@ func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) 
 
 // addOptions adds the headers that other flags stand for.
 func (p *push) addOptions(cmd *cobra.Command, header nats.Header) error {
+	if err := inBounds("delay", p.delay, 0, subjects.MaxDelay); err != nil {
+		return err
+	}
+	if err := inBounds("ttl", p.ttl, subjects.MinTTL, subjects.MaxDelay); err != nil {
+		return err
+	}
 	for _, o := range []struct {
 		flag   string
 		option client.PushOption
@@ -158,6 +164,9 @@ func (p *push) addOptions(cmd *cobra.Command, header nats.Header) error {
 		}
 		if p.lines && (o.flag == "msg-id" || o.flag == "unique") {
 			return fmt.Errorf("--%s names one item: leave out --lines", o.flag)
+		}
+		if value := cmd.Flag(o.flag).Value; value.Type() == "string" && (value.String() == "" || len(value.String()) > subjects.MaxKey) {
+			return fmt.Errorf("--%s has %d bytes: want 1 to %d", o.flag, len(value.String()), subjects.MaxKey)
 		}
 		for name, values := range (client.Message{}).With(o.option).Headers {
 			if header[name] != nil {

@@ -89,8 +89,8 @@ elsewhere it needs --yes.`,
 }
 
 func (m *many) redrive(cmd *cobra.Command) error {
-	if m.max < 1 {
-		return usageError{fmt.Errorf("--max is %d: want at least 1", m.max)}
+	if m.max < 1 || m.max > subjects.MaxRedrive {
+		return usageError{fmt.Errorf("--max is %d: want at least 1, and at most %d", m.max, subjects.MaxRedrive)}
 	}
 	return m.run(cmd, "redriven", "sent back from "+m.name, "some items may have been sent back",
 		func(i *client.QueueInfo) (string, int64) {
@@ -111,18 +111,12 @@ func (m *many) run(cmd *cobra.Command, member, done, unknown string, question fu
 	if !m.yes && !interactive {
 		return usageError{errors.New("nobody can be asked, because this is no terminal: add --yes")}
 	}
-	n, err := ask(cmd, &m.queue, unknown, func(ctx context.Context, s *session) (int64, error) {
-		if !m.yes {
-			info, err := s.queue.Info(ctx)
-			if err != nil {
-				return 0, err
-			}
-			if text, n := question(info); n > 0 {
-				if err := confirm(cmd, text); err != nil {
-					return 0, err
-				}
-			}
+	if !m.yes {
+		if err := m.confirm(cmd, question); err != nil {
+			return err
 		}
+	}
+	n, err := ask(cmd, &m.queue, unknown, func(ctx context.Context, s *session) (int64, error) {
 		n, err := do(ctx, s)
 		if err == nil && n == 0 {
 			s.noteUnused(ctx, cmd, &m.queue)
@@ -141,14 +135,35 @@ func (m *many) run(cmd *cobra.Command, member, done, unknown string, question fu
 // errDeclined is the answer no.
 var errDeclined = errors.New("nothing was done, because the answer was not yes")
 
+// confirm asks the question, if there is anything to do.
+func (m *many) confirm(cmd *cobra.Command, question func(*client.QueueInfo) (string, int64)) error {
+	q := m.queue
+	q.verb = subjects.Info
+	info, err := ask(cmd, &q, "", func(ctx context.Context, s *session) (*client.QueueInfo, error) { return s.queue.Info(ctx) })
+	if err != nil {
+		return err
+	}
+	text, n := question(info)
+	if n == 0 {
+		return nil
+	}
+	return confirm(cmd, text)
+}
+
 // confirm asks somebody at the terminal.
 func confirm(cmd *cobra.Command, question string) error {
 	if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question); err != nil {
 		return err
 	}
 	answer, err := await(cmd.Context(), func() (string, error) { return bufio.NewReader(cmd.InOrStdin()).ReadString('\n') })
+	if err == nil && cmd.Context().Err() != nil { // Ctrl-C ends the line, too
+		err = context.Cause(cmd.Context())
+	}
+	if err != nil { // the cursor is behind the question
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr())
+	}
 	if err != nil && err != io.EOF {
-		return err
+		return fmt.Errorf("%w: nothing was changed", err)
 	}
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"runtime/debug"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -41,8 +42,10 @@ func newRoot() (root *cobra.Command, started *bool) {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.fromEnv(cmd.Flags()); err != nil {
-				return err
+			if !offline(cmd) {
+				if err := a.fromEnv(cmd.Flags()); err != nil {
+					return err
+				}
 			}
 			*started = true
 			return nil
@@ -62,7 +65,14 @@ func newRoot() (root *cobra.Command, started *bool) {
 	}
 	root.AddCommand(newConnectionTopic())
 	addHelp(root, groups)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	return root, started
+}
+
+// offline reports whether a command needs no server, so that nothing in the environment can be wrong. The
+// completion of a queue's name reads the environment itself.
+func offline(cmd *cobra.Command) bool {
+	return slices.Contains([]string{"completion", "help", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, cmd.Name())
 }
 
 func (a *app) addFlags(flags *pflag.FlagSet) {

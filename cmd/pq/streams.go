@@ -43,3 +43,15 @@ func wasClosed(f *os.File) bool {
 	_, writeErr := f.Write(nil)
 	return readErr == io.EOF && writeErr == nil
 }
+
+// readerGone returns a channel that is closed once nobody can read any more what is written to w. What waits for that
+// lives as long as the process.
+func readerGone(w io.Writer) <-chan struct{} {
+	gone := make(chan struct{})
+	go func() {
+		if noReader(w, true) {
+			close(gone)
+		}
+	}()
+	return gone
+}

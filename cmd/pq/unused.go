@@ -55,12 +55,14 @@ func (s *session) list(ctx context.Context, fifo bool, after string) (client.Que
 	return s.client.ListPriorityQueues(ctx, after, 0)
 }
 
-// noteUnused tells people that the queue they named is not in use. That is no error: queues need no
-// creation.
-func (s *session) noteUnused(ctx context.Context, cmd *cobra.Command, q *queue) {
-	if text := s.suggest(ctx, q); text != "" {
+// noteUnused tells people that the queue they named is not in use, and reports whether that is so. That is no error:
+// queues need no creation.
+func (s *session) noteUnused(ctx context.Context, cmd *cobra.Command, q *queue) bool {
+	text := s.suggest(ctx, q)
+	if text != "" {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "pq:", text) // there is nowhere to report a failure
 	}
+	return text != ""
 }
 
 // explainEmpty adds to the error of a queue without items what may be wrong with its name. It does so only for

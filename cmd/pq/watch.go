@@ -67,7 +67,7 @@ func (w *watch) run(cmd *cobra.Command) error {
 	switch {
 	case w.every < 100*time.Millisecond:
 		return usageError{fmt.Errorf("--every is %v: want 100ms or more", w.every)}
-	case w.count < 0:
+	case w.count < 0, w.count == 0 && cmd.Flags().Changed("count"):
 		return usageError{fmt.Errorf("--count is %d: want at least 1", w.count)}
 	}
 	for _, name := range w.names {

@@ -34,6 +34,7 @@ func TestWatchLines(t *testing.T) {
 	}
 	c.fails(exitUsage, "want 100ms or more", "watch", "--every", "1ms")
 	c.fails(exitUsage, "at least 1", "watch", "--count", "-1")
+	c.fails(exitUsage, "--count is 0: want at least 1", "watch", "--count", "0")
 	c.fails(exitUsage, "bad queue name", "watch", "a.b")
 }
 

@@ -34,7 +34,7 @@ func TestWork(t *testing.T) {
 	script := `read -r value
 echo "$value $PQ_QUEUE $PQ_PRIORITY $PQ_DELIVERIES $PQ_HEADER_TRACE_ID ${#PQ_ID} $PQ_PUSHED_AT" | sed 's/ [0-9T:.-]*Z$/ then/; s/ 3[0-9] then/ id then/'
 case $value in bad) exit 1;; worse) exit 65;; esac`
-	p := c.start(nil, "work", "jobs", "--drop-on", "65", "--", "sh", "-c", script)
+	p := c.start(nil, "work", "jobs", "--retry-delay", "0", "--drop-on", "65", "--", "sh", "-c", script)
 	c.has("pq\tjobs\t0\t0\t0\npq\tjobs-dead\t2\t0\t0\n")
 	p.signal(syscall.SIGTERM)
 	p.ends(exitOK)
@@ -91,6 +91,20 @@ func TestAnotherSignalEndsCommands(t *testing.T) {
 	}
 }
 
+// Without NATS no item can be given back, and nobody waits for that.
+func TestAnotherSignalWithoutNATS(t *testing.T) {
+	c, env := newCLI(t)
+	c.ok("", "push", "jobs", "a")
+	p := c.start(nil, "work", "jobs", "--ack-wait", "1h", "--timeout", "1h", "--", "sh", "-c", "echo begun; exec sleep 1000")
+	p.sees(&p.stdout, "begun")
+	env.NATS.Stop()
+	p.signal(syscall.SIGINT)
+	p.sees(&p.stderr, finishing)
+	p.signalsUntilEnd(syscall.SIGTERM)
+	p.ends(exitSignal + int(syscall.SIGTERM))
+	p.says("it comes back when its lease is over")
+}
+
 // A command that cannot be started costs no item a delivery.
 func TestCommandThatCannotStart(t *testing.T) {
 	c, _ := newCLI(t)
@@ -121,9 +135,9 @@ func TestWorkThatCannotBegin(t *testing.T) {
 	}
 	c.fails(exitUsage, "exit codes from 1 to 255", "work", "jobs", "--drop-on", "0", "--", "true")
 	c.fails(exitUsage, "at least 1", "work", "jobs", "--jobs", "0", "--", "true")
-	c.fails(exitError, "cannot run the command: exec: \"no-such-command\": executable file not found", "work", "jobs", "--", "no-such-command")
+	c.fails(exitUsage, "cannot run the command no-such-command: executable file not found", "work", "jobs", "--", "no-such-command")
 	c.fails(exitError, "no bridge is listening on other.jobs.config: is pqbridge running?", "work", "jobs", "--prefix", "other", "--", "true")
-	c.fails(exitError, "bad options", "work", "jobs", "--ack-wait", "1ms", "--", "true")
+	c.fails(exitUsage, "--ack-wait is 1ms: want 100ms to 12h0m0s", "work", "jobs", "--ack-wait", "1ms", "--", "true")
 }
 
 func TestVariableNames(t *testing.T) {

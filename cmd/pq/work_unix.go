@@ -11,6 +11,7 @@ import (
 // context ends all of its processes. The result kills those that it left behind.
 func isolate(c *exec.Cmd) (killRest func()) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	dieWithPQ(c.SysProcAttr)
 	cancelled := false // Run waits for Cancel
 	c.Cancel = func() error {
 		cancelled = true

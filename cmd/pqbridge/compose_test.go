@@ -18,7 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// composeFile is the part of the Compose file format that our file uses. Anything else,
+// composeFile is the part of the Compose file format that our files use. Anything else,
 // typos included, fails the test.
 type composeFile struct {
 	Name       string
@@ -46,11 +46,18 @@ type composeService struct {
 	ReadOnly    bool          `yaml:"read_only"`
 	CapDrop     []string      `yaml:"cap_drop"`
 	CapAdd      []string      `yaml:"cap_add"`
-	SecurityOpt []string      `yaml:"security_opt"`
+	MemLimit    string        `yaml:"mem_limit"`
+	PullPolicy  string        `yaml:"pull_policy"`
+	Logging     struct {
+		Driver  string
+		Options map[string]string
+	}
+	SecurityOpt []string `yaml:"security_opt"`
 }
 
 type composeBuild struct {
 	Context string
+	Target  string
 	Args    map[string]string
 }
 
@@ -69,9 +76,22 @@ const (
 	isDone    = "service_completed_successfully"
 )
 
-func readCompose(t *testing.T) composeFile {
+// composeFiles are our files, and the servers of FoundationDB that each starts.
+var composeFiles = map[string][]string{
+	"docker-compose.yml":         {"foundationdb"},
+	"docker-compose.cluster.yml": {"foundationdb-1", "foundationdb-2", "foundationdb-3"},
+}
+
+// forEachCompose runs a test of each of our files.
+func forEachCompose(t *testing.T, test func(t *testing.T, file composeFile, foundationdb []string)) {
+	for name, servers := range composeFiles {
+		t.Run(name, func(t *testing.T) { test(t, readCompose(t, name), servers) })
+	}
+}
+
+func readCompose(t *testing.T, name string) composeFile {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))
+	text, err := os.ReadFile(filepath.Join(root, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +113,7 @@ func readCompose(t *testing.T) composeFile {
 func (f composeFile) bridges() map[string]composeService {
 	return maps.Collect(func(yield func(string, composeService) bool) {
 		for name, s := range f.Services {
-			if s.Build != nil && !yield(name, s) {
+			if strings.HasPrefix(s.Image, "pqbridge:") && !yield(name, s) {
 				return
 			}
 		}
@@ -114,37 +134,46 @@ func (f composeFile) waitedFor() map[string]string {
 }
 
 func TestComposeConfiguresBridges(t *testing.T) {
-	file := readCompose(t)
-	bridges := file.bridges()
-	if len(bridges) != 2 {
-		t.Errorf("%d bridges: want two", len(bridges))
+	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
+		bridges := file.bridges()
+		if len(bridges) != 2 {
+			t.Errorf("%d bridges: want two", len(bridges))
+		}
+		for name, s := range bridges {
+			t.Run(name, func(t *testing.T) { testComposeBridge(t, file, s) })
+		}
+	})
+}
+
+func testComposeBridge(t *testing.T, file composeFile, s composeService) {
+	for variable, value := range s.Environment {
+		t.Setenv(variable, value)
 	}
-	for name, s := range bridges {
-		t.Run(name, func(t *testing.T) {
-			for variable, value := range s.Environment {
-				t.Setenv(variable, value)
-			}
-			c, err := loadConfig(false) // refuses unknown variables
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c.Store != storeFDB || !isMounted(s.Volumes, c.FDBClusterFile) {
-				t.Errorf("store %s with cluster file %q: want it in one of the volumes %v", c.Store, c.FDBClusterFile, s.Volumes)
-			}
-			if s.StopGrace <= c.ShutdownTimeout {
-				t.Errorf("stop_grace_period %v: want more than the shutdown's %v", s.StopGrace, c.ShutdownTimeout)
-			}
-			if s.Healthcheck.Timeout <= checkTime {
-				t.Errorf("timeout of the health check %v: want more than its own %v", s.Healthcheck.Timeout, checkTime)
-			}
-			_, port, _ := strings.Cut(c.HTTPAddr, ":")
-			if len(s.Ports) != 1 || !strings.HasSuffix(s.Ports[0], ":"+port) {
-				t.Errorf("ports %v: want that of PQ_HTTP_ADDR %s", s.Ports, c.HTTPAddr)
-			}
-			if host, _, _ := strings.Cut(strings.TrimPrefix(c.NATSURL, "nats://"), ":"); file.Services[host].Image == "" {
-				t.Errorf("PQ_NATS_URL %s names no service", c.NATSURL)
-			}
-		})
+	c, err := loadConfig(false) // refuses unknown variables
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Store != storeFDB || !isMounted(s.Volumes, c.FDBClusterFile) {
+		t.Errorf("store %s with cluster file %q: want it in one of the volumes %v", c.Store, c.FDBClusterFile, s.Volumes)
+	}
+	if s.StopGrace <= c.ShutdownTimeout {
+		t.Errorf("stop_grace_period %v: want more than the shutdown's %v", s.StopGrace, c.ShutdownTimeout)
+	}
+	if s.Healthcheck.Timeout <= checkTime {
+		t.Errorf("timeout of the health check %v: want more than its own %v", s.Healthcheck.Timeout, checkTime)
+	}
+	_, port, _ := strings.Cut(c.HTTPAddr, ":")
+	if len(s.Ports) != 1 || !strings.HasSuffix(s.Ports[0], ":"+port) {
+		t.Errorf("ports %v: want that of PQ_HTTP_ADDR %s", s.Ports, c.HTTPAddr)
+	}
+	for url := range strings.SplitSeq(c.NATSURL, ",") {
+		host, _, _ := strings.Cut(strings.TrimPrefix(url, "nats://"), ":")
+		if file.Services[host].Image == "" || s.DependsOn[host].Condition != isHealthy {
+			t.Errorf("PQ_NATS_URL %s: no service %s that the bridge waits for", c.NATSURL, host)
+		}
+	}
+	if s.Environment["NATS_URL"] != c.NATSURL {
+		t.Errorf("NATS_URL is %q: want that of the bridge, for pq in its container", s.Environment["NATS_URL"])
 	}
 }
 
@@ -159,62 +188,91 @@ func isMounted(volumes []string, path string) bool {
 var pinned = regexp.MustCompile(`^[a-z0-9./-]+(:[a-z-]*\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?|@sha256:[0-9a-f]{64})$`)
 
 func TestComposePinsImages(t *testing.T) {
-	file := readCompose(t)
 	version := readDockerfile(t).argument("FDB_VERSION")
-	for name, s := range file.Services {
-		if !pinned.MatchString(s.Image) {
-			t.Errorf("%s: image %q is not pinned", name, s.Image)
+	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
+		for name, s := range file.Services {
+			if !pinned.MatchString(s.Image) {
+				t.Errorf("%s: image %q is not pinned", name, s.Image)
+			}
+			if strings.HasPrefix(s.Image, "foundationdb/") && !strings.HasSuffix(s.Image, ":"+version) {
+				t.Errorf("%s: image %s, and the client in the Dockerfile is %s", name, s.Image, version)
+			}
 		}
-		if strings.HasPrefix(s.Image, "foundationdb/") && !strings.HasSuffix(s.Image, ":"+version) {
-			t.Errorf("%s: image %s, and the client in the Dockerfile is %s", name, s.Image, version)
+	})
+}
+
+// TestComposeBuildsOnce: two services that build and export the same tag at once make
+// docker compose fail by chance.
+func TestComposeBuildsOnce(t *testing.T) {
+	dockerfile := readDockerfile(t)
+	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
+		var builds []composeBuild
+		for name, s := range file.bridges() {
+			switch {
+			case s.Build != nil:
+				builds = append(builds, *s.Build)
+			case s.PullPolicy != "never":
+				t.Errorf("%s: pull_policy is %q: want never, because no registry has the image", name, s.PullPolicy)
+			}
 		}
-	}
-	for name, s := range file.bridges() {
-		if s.Build.Args["FDB_VERSION"] != version {
-			t.Errorf("%s: built with %v, and the Dockerfile with %s", name, s.Build.Args, version)
+		if len(builds) != 1 {
+			t.Fatalf("%d services build the image: want one", len(builds))
 		}
-		if sum := s.Build.Args["FDB_CLIENT_SHA256"]; !strings.HasPrefix(sum, "${FDB_CLIENT_SHA256:?") {
-			t.Errorf("%s: FDB_CLIENT_SHA256 is %q: want it to be required", name, sum)
+		version := dockerfile.argument("FDB_VERSION")
+		if build := builds[0]; build.Target != "fdb" || build.Args["FDB_VERSION"] != version {
+			t.Errorf("built with %+v: want the target fdb with FoundationDB %s", build, version)
 		}
-	}
+		for name, value := range builds[0].Args {
+			if value == "" && dockerfile.argument(name) == "" { // taken from the environment if it is set there
+				t.Errorf("build argument %s has no default in the Dockerfile", name)
+			}
+		}
+	})
 }
 
 func TestComposeOrder(t *testing.T) {
-	file := readCompose(t)
-	waited := file.waitedFor()
-	for name, s := range file.Services {
-		ends := waited[name] == isDone
-		switch {
-		case ends && s.Restart != "no":
-			t.Errorf("%s ends by itself: want restart: \"no\"", name)
-		case !ends && s.Restart != "unless-stopped":
-			t.Errorf("%s: restart is %q", name, s.Restart)
-		case !ends && (s.Healthcheck == nil || len(s.Healthcheck.Test) < 2 || s.Healthcheck.Retries == 0 ||
-			s.Healthcheck.Interval == 0 || s.Healthcheck.Timeout == 0 || s.Healthcheck.StartPeriod == 0):
-			t.Errorf("%s: no complete health check: %+v", name, s.Healthcheck)
-		}
-		for other, dependency := range s.DependsOn {
-			if _, ok := file.Services[other]; !ok {
-				t.Errorf("%s depends on %s, which is not there", name, other)
+	forEachCompose(t, func(t *testing.T, file composeFile, foundationdb []string) {
+		waited := file.waitedFor()
+		for name, s := range file.Services {
+			if file.reaches(name, name, map[string]bool{}) {
+				t.Errorf("%s waits for itself", name)
 			}
-			if !slices.Contains([]string{isHealthy, isStarted, isDone}, dependency.Condition) {
-				t.Errorf("%s: condition %q", name, dependency.Condition)
+			for other, dependency := range s.DependsOn {
+				if _, ok := file.Services[other]; !ok {
+					t.Errorf("%s depends on %s, which is not there", name, other)
+				}
+				if !slices.Contains([]string{isHealthy, isStarted, isDone}, dependency.Condition) {
+					t.Errorf("%s: condition %q", name, dependency.Condition)
+				}
+			}
+			if waited[name] == isDone {
+				if s.Restart != "no" && s.Restart != "on-failure" {
+					t.Errorf("%s ends by itself: restart is %q", name, s.Restart)
+				}
+				continue
+			}
+			if s.Restart != "unless-stopped" {
+				t.Errorf("%s: restart is %q", name, s.Restart)
+			}
+			if h := s.Healthcheck; h == nil || len(h.Test) < 2 || h.Retries == 0 || h.Interval == 0 || h.Timeout == 0 || h.StartPeriod == 0 {
+				t.Errorf("%s: no complete health check: %+v", name, h)
 			}
 		}
-		if file.reaches(name, name, map[string]bool{}) {
-			t.Errorf("%s waits for itself", name)
+		for name, s := range file.bridges() {
+			if s.DependsOn["foundationdb-configure"].Condition != isDone {
+				t.Errorf("%s starts before there is a database: %v", name, s.DependsOn)
+			}
 		}
-	}
-	for name, s := range file.bridges() {
-		if s.DependsOn["nats"].Condition != isHealthy || s.DependsOn["foundationdb"].Condition != isHealthy ||
-			s.DependsOn["foundationdb-configure"].Condition != isDone {
-			t.Errorf("%s starts before all it needs is there: %v", name, s.DependsOn)
+		for _, name := range foundationdb {
+			// They are not healthy before foundationdb-configure is done.
+			if c := file.Services["foundationdb-configure"].DependsOn[name].Condition; c != isStarted {
+				t.Errorf("foundationdb-configure waits for %q of %s: want %q", c, name, isStarted)
+			}
 		}
-	}
-	// foundationdb is not healthy before foundationdb-configure is done.
-	if c := file.Services["foundationdb-configure"].DependsOn["foundationdb"].Condition; c != isStarted {
-		t.Errorf("foundationdb-configure waits for %q of foundationdb: want %q", c, isStarted)
-	}
+		if restart := file.Services["foundationdb-configure"].Restart; restart != "on-failure" {
+			t.Errorf("foundationdb-configure: restart is %q: want it to go on until there is a database", restart)
+		}
+	})
 }
 
 // reaches reports whether from depends on to, directly or through others.
@@ -234,43 +292,82 @@ func (f composeFile) reaches(from, to string, seen map[string]bool) bool {
 }
 
 func TestComposeConfines(t *testing.T) {
-	file := readCompose(t)
-	for name, s := range file.Services {
-		if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
-			t.Errorf("%s is not confined: %+v", name, s)
-		}
-		if strings.HasPrefix(s.User, "0") && s.NetworkMode != "none" {
-			t.Errorf("%s runs as root and has a network", name)
-		}
-		if s.User == "" && s.Build == nil { // for the bridges the Dockerfile sets it
-			t.Errorf("%s: want a user", name)
-		}
-		for _, port := range s.Ports {
-			if !regexp.MustCompile(`^127\.0\.0\.1:\d+:\d+$`).MatchString(port) {
-				t.Errorf("%s: port %s is open to other machines", name, port)
+	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
+		for name, s := range file.Services {
+			if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
+				t.Errorf("%s is not confined: %+v", name, s)
+			}
+			if strings.HasPrefix(s.User, "0") && s.NetworkMode != "none" {
+				t.Errorf("%s runs as root and has a network", name)
+			}
+			if s.User == "" && !strings.HasPrefix(s.Image, "pqbridge:") { // for the bridges the Dockerfile sets it
+				t.Errorf("%s: want a user", name)
+			}
+			if s.MemLimit == "" {
+				t.Errorf("%s may take all memory of the machine", name)
+			}
+			if s.Logging.Driver != "json-file" || s.Logging.Options["max-size"] == "" || s.Logging.Options["max-file"] == "" {
+				t.Errorf("%s: its log may fill the disk: %+v", name, s.Logging)
+			}
+			for _, port := range s.Ports {
+				if !regexp.MustCompile(`^127\.0\.0\.1:\d+:\d+$`).MatchString(port) {
+					t.Errorf("%s: port %s is open to other machines", name, port)
+				}
+			}
+			for _, volume := range s.Volumes {
+				source, _, _ := strings.Cut(volume, ":")
+				if _, ok := file.Volumes[source]; !ok {
+					t.Errorf("%s: volume %s is not declared", name, source)
+				}
 			}
 		}
-		for _, volume := range s.Volumes {
-			source, _, _ := strings.Cut(volume, ":")
-			if _, ok := file.Volumes[source]; !ok {
-				t.Errorf("%s: volume %s is not declared", name, source)
-			}
-		}
-	}
+	})
 }
 
 func TestComposeStartsNATS(t *testing.T) {
-	command := readCompose(t).Services["nats"].Command
-	flags := flag.NewFlagSet(command[0], flag.ContinueOnError)
-	refuse := func() { t.Error("the command asks for help or the version") }
-	o, err := server.ConfigureOptions(flags, command[1:], refuse, refuse, refuse)
-	if err != nil {
-		t.Fatalf("%v: %v", command, err)
-	}
-	healthcheck := readCompose(t).Services["nats"].Healthcheck.Test
-	if want := fmt.Sprintf("http://127.0.0.1:%d/healthz", o.HTTPPort); healthcheck[len(healthcheck)-1] != want {
-		t.Errorf("health check %v: want %s", healthcheck, want)
-	}
+	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
+		for name, s := range file.Services {
+			if !strings.HasPrefix(s.Image, "nats:") {
+				continue
+			}
+			flags := flag.NewFlagSet(s.Command[0], flag.ContinueOnError)
+			refuse := func() { t.Error("the command asks for help or the version") }
+			o, err := server.ConfigureOptions(flags, s.Command[1:], refuse, refuse, refuse)
+			if err != nil {
+				t.Fatalf("%s: %v: %v", name, s.Command, err)
+			}
+			if want := fmt.Sprintf("http://127.0.0.1:%d/healthz", o.HTTPPort); s.Healthcheck.Test[len(s.Healthcheck.Test)-1] != want {
+				t.Errorf("%s: health check %v: want %s", name, s.Healthcheck.Test, want)
+			}
+			for _, route := range o.Routes {
+				if other := file.Services[route.Hostname()]; !strings.HasPrefix(other.Image, "nats:") || route.Hostname() == name {
+					t.Errorf("%s: the route %s leads to no other server", name, route)
+				}
+			}
+		}
+	})
+}
+
+// TestComposeLimitsFoundationDB: fdbserver ends by itself, with a line in its log, before
+// the container's limit has it killed; and each server of a cluster has a name of its own.
+func TestComposeLimitsFoundationDB(t *testing.T) {
+	forEachCompose(t, func(t *testing.T, file composeFile, servers []string) {
+		var coordinators []string
+		for _, name := range servers {
+			s := file.Services[name]
+			if s.MemLimit != "3g" || !strings.Contains(strings.Join(s.Command, " "), "--memory=2500MiB") {
+				t.Errorf("%s: mem_limit %s with %v: want --memory below it", name, s.MemLimit, s.Command)
+			}
+			if s.Hostname != name {
+				t.Errorf("%s: hostname is %q", name, s.Hostname)
+			}
+			coordinators = append(coordinators, name+":4500")
+		}
+		script := file.Services["foundationdb-volumes"].Command[0]
+		if want := "@" + strings.Join(coordinators, ",") + "'"; !strings.Contains(script, want) {
+			t.Errorf("the cluster file that %q makes does not name %s", script, want)
+		}
+	})
 }
 
 // fakeFDBCLI stands in for fdbcli. It keeps the state of the database, and what was done
@@ -286,7 +383,7 @@ case "${@: -1}" in
     esac ;;
   'status json')
     if test "$state" = new; then echo '"name" : "configuration_never_created",'; else exit 1; fi ;;
-  'configure new single ssd')
+  'configure new single ssd' | 'configure new double ssd')
     echo configured >> done; echo made > state ;;
 esac
 `
@@ -298,33 +395,32 @@ func TestComposeConfiguresFoundationDBOnce(t *testing.T) {
 	if err != nil {
 		t.Skip("the script needs bash, which is not installed here")
 	}
-	service := readCompose(t).Services["foundationdb-configure"]
-	script := strings.ReplaceAll(service.Command[0], "$$", "$")
-	for state, want := range map[string]string{
-		"new":  "configured\n", // no database yet
-		"made": "",             // there is one
-		"lost": "",             // there may be one, but it does not answer yet
-	} {
-		t.Run(state, func(t *testing.T) {
-			dir := t.TempDir()
-			write := func(name, text string) {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
-					t.Fatal(err)
+	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
+		service := file.Services["foundationdb-configure"]
+		script := strings.ReplaceAll(service.Command[0], "$$", "$")
+		for state, want := range map[string]string{
+			"new":  "configured\n", // no database yet
+			"made": "",             // there is one
+			"lost": "",             // there may be one, but it does not answer yet
+		} {
+			t.Run(state, func(t *testing.T) {
+				dir := t.TempDir()
+				for name, text := range map[string]string{"fdbcli": fakeFDBCLI, "state": state, "done": ""} {
+					if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+						t.Fatal(err)
+					}
 				}
-			}
-			write("fdbcli", fakeFDBCLI)
-			write("state", state)
-			write("done", "")
-			cmd := exec.Command(bash, append(service.Entrypoint[1:], script)...)
-			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			if done, err := os.ReadFile(filepath.Join(dir, "done")); err != nil || string(done) != want {
-				t.Errorf("done %q (%v): want %q", done, err, want)
-			}
-		})
-	}
+				cmd := exec.Command(bash, append(service.Entrypoint[1:], script)...)
+				cmd.Dir = dir
+				cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+				out, err := cmd.CombinedOutput()
+				if err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				if done, err := os.ReadFile(filepath.Join(dir, "done")); err != nil || string(done) != want {
+					t.Errorf("done %q (%v): want %q", done, err, want)
+				}
+			})
+		}
+	})
 }

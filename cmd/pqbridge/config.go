@@ -18,15 +18,17 @@ import (
 // spelled out because envconfig would otherwise also read them without the prefix PQ_.
 // Defaults are in defaultConfig, the checks in validate.
 type config struct {
-	NATSURL      string `envconfig:"PQ_NATS_URL" group:"NATS connection" desc:"NATS servers of one cluster, separated by commas"`
-	NATSCreds    string `envconfig:"PQ_NATS_CREDS" desc:"path of a NATS credentials file"`
-	NATSNkey     string `envconfig:"PQ_NATS_NKEY" desc:"path of a file with an nkey seed"`
-	NATSUser     string `envconfig:"PQ_NATS_USER" desc:"NATS user name"`
-	NATSPassword string `envconfig:"PQ_NATS_PASSWORD" desc:"NATS password"`
-	NATSToken    string `envconfig:"PQ_NATS_TOKEN" desc:"NATS token"`
-	NATSTLSCA    string `envconfig:"PQ_NATS_TLS_CA" desc:"path of the CA certificates to trust, PEM; if unset, the system's"`
-	NATSTLSCert  string `envconfig:"PQ_NATS_TLS_CERT" desc:"path of the TLS client certificate, PEM"`
-	NATSTLSKey   string `envconfig:"PQ_NATS_TLS_KEY" desc:"path of that certificate's private key, PEM"`
+	NATSURL          string `envconfig:"PQ_NATS_URL" group:"NATS connection" desc:"NATS servers of one cluster, separated by commas"`
+	NATSCreds        string `envconfig:"PQ_NATS_CREDS" desc:"path of a NATS credentials file"`
+	NATSNkey         string `envconfig:"PQ_NATS_NKEY" desc:"path of a file with an nkey seed"`
+	NATSUser         string `envconfig:"PQ_NATS_USER" desc:"NATS user name"`
+	NATSPassword     string `envconfig:"PQ_NATS_PASSWORD" desc:"NATS password"`
+	NATSPasswordFile string `envconfig:"PQ_NATS_PASSWORD_FILE" desc:"path of a file with the NATS password, in place of PQ_NATS_PASSWORD"`
+	NATSToken        string `envconfig:"PQ_NATS_TOKEN" desc:"NATS token"`
+	NATSTokenFile    string `envconfig:"PQ_NATS_TOKEN_FILE" desc:"path of a file with the NATS token, in place of PQ_NATS_TOKEN"`
+	NATSTLSCA        string `envconfig:"PQ_NATS_TLS_CA" desc:"path of the CA certificates to trust, PEM; if unset, the system's"`
+	NATSTLSCert      string `envconfig:"PQ_NATS_TLS_CERT" desc:"path of the TLS client certificate, PEM"`
+	NATSTLSKey       string `envconfig:"PQ_NATS_TLS_KEY" desc:"path of that certificate's private key, PEM"`
 
 	SubjectPrefix string `envconfig:"PQ_SUBJECT_PREFIX" group:"Subjects" desc:"first tokens of the subjects of priority queues"`
 	FIFOPrefix    string `envconfig:"PQ_FIFO_PREFIX" desc:"first tokens of the subjects of FIFO queues"`
@@ -62,7 +64,8 @@ type config struct {
 	LogLevel  logLevel `envconfig:"PQ_LOG_LEVEL" group:"Log" desc:"lowest level to log: debug, info, warn or error"`
 	LogFormat string   `envconfig:"PQ_LOG_FORMAT" desc:"text or json"`
 
-	DevNATSPort int `envconfig:"PQ_DEV_NATS_PORT" group:"With -dev" desc:"port on 127.0.0.1 of the NATS server that -dev starts; 0 picks a free one"`
+	DevNATSHost string `envconfig:"PQ_DEV_NATS_HOST" group:"With -dev" desc:"IP address on which the NATS server of -dev listens; 0.0.0.0 lets in everybody who can reach this machine"`
+	DevNATSPort int    `envconfig:"PQ_DEV_NATS_PORT" desc:"port of that NATS server; 0 picks a free one"`
 }
 
 // Values of PQ_STORE.
@@ -112,6 +115,7 @@ func defaultConfig() *config {
 
 		LogFormat: "text",
 
+		DevNATSHost: "127.0.0.1",
 		DevNATSPort: 4222,
 	}
 }

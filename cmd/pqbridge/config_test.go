@@ -199,7 +199,7 @@ func TestEveryVariableHasEffect(t *testing.T) {
 	// NATS options.
 	elsewhere := []string{
 		"PQ_SUBJECT_PREFIX", "PQ_FIFO_PREFIX", "PQ_STORE", "PQ_KEY_PREFIX", "PQ_FIFO_KEY_PREFIX", "PQ_VALUE_FORMAT",
-		"PQ_DATA_DIR", "PQ_LOG_LEVEL", "PQ_LOG_FORMAT", "PQ_DEV_NATS_PORT",
+		"PQ_DATA_DIR", "PQ_LOG_LEVEL", "PQ_LOG_FORMAT", "PQ_DEV_NATS_HOST", "PQ_DEV_NATS_PORT",
 	}
 	for i, v := range variables() {
 		name := v.name
@@ -254,7 +254,7 @@ func TestHelp(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := out.String()
-		for _, want := range []string{"-dev", "-version", "-healthcheck"} {
+		for _, want := range []string{"-dev", "-version", "-healthcheck", "-backup", "-migrate"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s does not tell of %s", flag, want)
 			}

@@ -13,18 +13,15 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-const devHost = "127.0.0.1"
-
 // devStartTime is how long the NATS server may take to start.
 const devStartTime = 10 * time.Second
 
-// startNATS starts a NATS server in this process, for this machine only. Port 0 picks a
-// free one.
-func startNATS(port int, logger *slog.Logger) (*server.Server, error) {
+// startNATS starts a NATS server in this process. Port 0 picks a free one.
+func startNATS(host string, port int, logger *slog.Logger) (*server.Server, error) {
 	// The server itself would only log that the port is in use.
-	listener, err := net.Listen("tcp", net.JoinHostPort(devHost, strconv.Itoa(port)))
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
-		return nil, fmt.Errorf("the NATS server of -dev cannot listen, set PQ_DEV_NATS_PORT to a free port: %w", err)
+		return nil, fmt.Errorf("the NATS server of -dev cannot listen, set PQ_DEV_NATS_PORT to a free port, and PQ_DEV_NATS_HOST to an address of this machine: %w", err)
 	}
 	if err := listener.Close(); err != nil {
 		return nil, err
@@ -33,7 +30,7 @@ func startNATS(port int, logger *slog.Logger) (*server.Server, error) {
 		port = server.RANDOM_PORT
 	}
 	s, err := server.NewServer(&server.Options{
-		ServerName: "pqbridge-dev", Host: devHost, Port: port, NoSigs: true,
+		ServerName: "pqbridge-dev", Host: host, Port: port, NoSigs: true,
 		WriteDeadline: 2 * time.Second, // a client that does not read can stall the bridge this long
 	})
 	if err != nil {
@@ -94,7 +91,16 @@ or with the NATS command line tool:
   nats%[3]s request pq.jobs.pop.min ""
 
 Ctrl-C stops it; queued items stay.
-`, natsURL, httpAddr, server)
+`, natsURL, reachable(httpAddr), server)
+}
+
+// reachable returns a host and port to connect to, given those that something listens on.
+func reachable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return addr
 }
 
 // awaitReady polls until the service is ready or ctx ends. Without HTTP there is nothing

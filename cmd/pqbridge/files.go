@@ -32,6 +32,9 @@ func (c *config) checkFiles() error {
 			problems = append(problems, fileProblem("PQ_NATS_NKEY", c.NATSNkey, err))
 		}
 	}
+	problems = append(problems,
+		checkSecret("PQ_NATS_PASSWORD_FILE", c.NATSPasswordFile),
+		checkSecret("PQ_NATS_TOKEN_FILE", c.NATSTokenFile))
 	if c.NATSTLSCA != "" {
 		text, err := os.ReadFile(c.NATSTLSCA)
 		if err == nil && !x509.NewCertPool().AppendCertsFromPEM(text) {

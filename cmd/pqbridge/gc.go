@@ -24,12 +24,12 @@ const (
 // tuneGC trades memory for processor time: the live heap is usually small, so collections
 // may be rarer than Go's default. During a flood of requests the heap is not small; a
 // memory limit then makes collections more frequent. GOGC and GOMEMLIMIT override these.
-func tuneGC(c *config, dev bool) {
+func tuneGC(c *config, dev bool, room int64) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(heapLimit(c, dev))
+		debug.SetMemoryLimit(min(heapLimit(c, dev), room))
 	}
 }
 
@@ -48,8 +48,9 @@ func heapLimit(c *config, dev bool) int64 {
 // would hold on to it until the next collection, which an idle process hardly ever has.
 type idleMemory struct {
 	// limit is the limit for Go's heap without pops that wait. Those live long, so with many
-	// of them the limit has to grow.
+	// of them the limit has to grow, but not beyond the room that there is.
 	limit   int64
+	room    int64
 	waiters func() int
 
 	cycles uint64 // collections until the last check
@@ -71,7 +72,7 @@ func (m *idleMemory) run(ctx context.Context) {
 			return
 		case <-ticker.C:
 			if os.Getenv("GOMEMLIMIT") == "" {
-				debug.SetMemoryLimit(m.limit + waiterHeap*int64(m.waiters()))
+				debug.SetMemoryLimit(min(m.limit+waiterHeap*int64(m.waiters()), m.room))
 			}
 			m.release()
 		}

@@ -12,6 +12,10 @@ const helpHead = `pqbridge serves durable priority queues and FIFO queues over N
 
   pqbridge               serve, as the environment variables below say
   pqbridge -dev          try it: starts a NATS server too, keeps data in ./data
+  pqbridge -backup DIR   copy the embedded store to the new folder DIR; works
+                         while a service uses the store
+  pqbridge -migrate fdb  copy the embedded store into an empty FoundationDB;
+                         "-migrate embedded" copies the other way
   pqbridge -healthcheck  exit with 0 if the service at PQ_HTTP_ADDR is ready
   pqbridge -version      print the version
   pqbridge -help         print this help

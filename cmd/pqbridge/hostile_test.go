@@ -22,14 +22,16 @@ var (
 var hostileValues = map[string][]string{
 	"PQ_NATS_URL": {"", " ", ",", "nats://", "nats://:4222", "nats://host:0", "nats://host:99999", "host:port", "nats://ho st", "\n"},
 	// Any text could be right for these three.
-	"PQ_NATS_USER":     {" ", "\t\n"},
-	"PQ_NATS_PASSWORD": {" "},
-	"PQ_NATS_TOKEN":    {" "},
-	"PQ_NATS_CREDS":    noFiles,
-	"PQ_NATS_NKEY":     noFiles,
-	"PQ_NATS_TLS_CA":   noFiles,
-	"PQ_NATS_TLS_CERT": noFiles,
-	"PQ_NATS_TLS_KEY":  noFiles,
+	"PQ_NATS_USER":          {" ", "\t\n"},
+	"PQ_NATS_PASSWORD":      {" "},
+	"PQ_NATS_TOKEN":         {" "},
+	"PQ_NATS_PASSWORD_FILE": noFiles,
+	"PQ_NATS_TOKEN_FILE":    noFiles,
+	"PQ_NATS_CREDS":         noFiles,
+	"PQ_NATS_NKEY":          noFiles,
+	"PQ_NATS_TLS_CA":        noFiles,
+	"PQ_NATS_TLS_CERT":      noFiles,
+	"PQ_NATS_TLS_KEY":       noFiles,
 
 	"PQ_SUBJECT_PREFIX": append([]string{"_x", "a..b", ".a", "a.", "q", strings.Repeat("a.", 600) + "a"}, noNames...),
 	"PQ_FIFO_PREFIX":    append([]string{"_x", "a..b", ".a", "a.", "pq.x", strings.Repeat("a.", 600) + "a"}, noNames...),
@@ -66,6 +68,7 @@ var hostileValues = map[string][]string{
 	"PQ_LOG_LEVEL":  append([]string{"loud", "5", "-4"}, noWords...),
 	"PQ_LOG_FORMAT": append([]string{"xml"}, noWords...),
 
+	"PQ_DEV_NATS_HOST": {"", " ", "localhost", "nats.example", "127.0.0.1:4222", "*"},
 	"PQ_DEV_NATS_PORT": append([]string{"-1", "65536", "04222", "9223372036854775807"}, noNumbers...),
 }
 
@@ -118,6 +121,7 @@ func TestSpecialAndExtremeValues(t *testing.T) {
 		"PQ_REQUEST_TIMEOUT":   {"1ms", "24h"},
 		"PQ_SHUTDOWN_TIMEOUT":  {"1ms", "24h"},
 		"PQ_LOG_LEVEL":         {"debug", "WARN"},
+		"PQ_DEV_NATS_HOST":     {"0.0.0.0", "::", "::1", "10.0.0.1"},
 		"PQ_DEV_NATS_PORT":     {"0", "65535"},
 	} {
 		for _, value := range values {

@@ -16,6 +16,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -55,6 +57,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	version := flags.Bool("version", false, "")
 	dev := flags.Bool("dev", false, "")
 	check := flags.Bool("healthcheck", false, "")
+	backup := flags.String("backup", "", "")
+	migrate := flags.String("migrate", "", "")
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp) || *help:
@@ -67,17 +71,38 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		_, err := fmt.Fprintln(stdout, "pqbridge", describeVersion())
 		return err
 	}
+	actions := given(flags, "dev", "healthcheck", "backup", "migrate")
+	if len(actions) > 1 {
+		return fmt.Errorf("-%s: want only one of them; see pqbridge -help", strings.Join(actions, " and -"))
+	}
+	serves := len(actions) == 0 || *dev
 	c, err := loadConfig(*dev)
-	if !*check { // which needs no files
+	if serves { // the others need no files
 		err = errors.Join(err, c.checkFiles())
 	}
 	if err != nil {
 		return fmt.Errorf("invalid configuration:\n%w", err)
 	}
-	if *check {
+	logger := newLogger(c, stderr)
+	switch {
+	case *check:
 		return checkReady(ctx, c.HTTPAddr)
+	case slices.Contains(actions, "backup"):
+		return backUp(ctx, c, *backup, logger, stdout)
+	case slices.Contains(actions, "migrate"):
+		return migrateStore(ctx, c, *migrate, logger, stdout)
 	}
-	return serve(ctx, c, *dev, newLogger(c, stderr), stdout)
+	return serve(ctx, c, *dev, logger, stdout)
+}
+
+// given returns which of the flags with these names are set.
+func given(flags *flag.FlagSet, names ...string) (set []string) {
+	flags.Visit(func(f *flag.Flag) {
+		if slices.Contains(names, f.Name) && f.Value.String() != "false" {
+			set = append(set, f.Name)
+		}
+	})
+	return set
 }
 
 func newLogger(c *config, w io.Writer) *slog.Logger {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -173,19 +171,5 @@ func TestOperationsNamesMetrics(t *testing.T) {
 		if !slices.Contains(want, name) {
 			t.Errorf("there is no metric %s", name)
 		}
-	}
-	var rules struct {
-		Groups []struct {
-			Name  string
-			Rules []struct {
-				Alert, Expr, For string
-				Annotations      map[string]string
-			}
-		}
-	}
-	decoder := yaml.NewDecoder(strings.NewReader(fenced(t, text, "yaml")))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&rules); err != nil || len(rules.Groups) != 1 || len(rules.Groups[0].Rules) == 0 {
-		t.Errorf("alerts %s: %v", fmt.Sprint(rules), err)
 	}
 }

@@ -81,10 +81,18 @@ func (c *config) natsOptions() ([]nats.Option, error) {
 		options = append(options, nkey)
 	}
 	if c.NATSUser != "" {
-		options = append(options, nats.UserInfo(c.NATSUser, c.NATSPassword))
+		if c.NATSPasswordFile != "" {
+			password := secretFile(c.NATSPasswordFile)
+			options = append(options, nats.UserInfoHandler(func() (string, string) { return c.NATSUser, password() }))
+		} else {
+			options = append(options, nats.UserInfo(c.NATSUser, c.NATSPassword))
+		}
 	}
 	if c.NATSToken != "" {
 		options = append(options, nats.Token(c.NATSToken))
+	}
+	if c.NATSTokenFile != "" {
+		options = append(options, nats.TokenHandler(secretFile(c.NATSTokenFile)))
 	}
 	if c.NATSTLSCA != "" {
 		options = append(options, nats.RootCAs(c.NATSTLSCA))

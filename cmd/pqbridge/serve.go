@@ -9,12 +9,18 @@ import (
 	"sync"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // serve runs the service until ctx ends, then shuts it down within the shutdown timeout.
 func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout io.Writer) error {
-	tuneGC(c, dev)
+	limit := memoryLimit()
+	if err := c.fitMemory(limit, logger); err != nil {
+		return err
+	}
+	room := heapRoom(c, limit)
+	tuneGC(c, dev, room)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	if names := serviceLinks(os.Environ()); len(names) > 0 {
@@ -22,7 +28,7 @@ func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout
 	}
 	return endWithin(ctx, c.ShutdownTimeout, func() error {
 		defer surviveSignals(dev, stop, logger)() // inside, because a log that nobody reads can block it
-		err := serveBridge(ctx, stop, c, dev, logger, stdout)
+		err := serveBridge(ctx, stop, c, dev, room, logger, stdout)
 		logger.Info("pqbridge has ended")
 		return err
 	})
@@ -32,20 +38,23 @@ func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout
 // bridge, the store and, with dev, the NATS server. When the bridge ends for a reason of
 // its own serveBridge calls stop, so that closing the rest is subject to the shutdown
 // timeout too.
-func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, dev bool, logger *slog.Logger, stdout io.Writer) (err error) {
+func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, dev bool, room int64, logger *slog.Logger, stdout io.Writer) (err error) {
 	if dev {
-		server, err := startNATS(c.DevNATSPort, logger)
+		server, err := startNATS(c.DevNATSHost, c.DevNATSPort, logger)
 		if err != nil {
 			return err
 		}
 		defer stopNATS(server)
-		c.NATSURL = server.ClientURL()
+		c.NATSURL = "nats://" + reachable(server.Addr().String())
 	}
 	db, err := openStore(c, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	if embedded, ok := db.(*pebblekv.DB); ok {
+		defer startControl(c.DataDir, embedded, logger).stop()
+	}
 
 	grammar, err := subjects.New(c.SubjectPrefix, c.FIFOPrefix)
 	if err != nil {
@@ -74,7 +83,7 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 	if dev {
 		others.Go(func() { greet(ctx, stdout, c.NATSURL, b.Addr()) })
 	}
-	memory := idleMemory{limit: heapLimit(c, dev), waiters: b.Waiters}
+	memory := idleMemory{limit: heapLimit(c, dev), room: room, waiters: b.Waiters}
 	others.Go(func() { memory.run(ctx) })
 	err = b.Run(ctx)
 	stop(err)

@@ -33,9 +33,15 @@ func (c *config) validate() error {
 	check(c.NATSURL != "", "PQ_NATS_URL is empty: want the URL of a NATS server")
 	check((c.NATSTLSCert == "") == (c.NATSTLSKey == ""), "PQ_NATS_TLS_CERT is %q and PQ_NATS_TLS_KEY %q: want both or none", c.NATSTLSCert, c.NATSTLSKey)
 	check(c.NATSPassword == "" || c.NATSUser != "", "PQ_NATS_PASSWORD is set and PQ_NATS_USER is empty: want both or none")
+	check(c.NATSPasswordFile == "" || c.NATSUser != "", "PQ_NATS_PASSWORD_FILE is set and PQ_NATS_USER is empty: want both or none")
+	check(c.NATSPassword == "" || c.NATSPasswordFile == "", "PQ_NATS_PASSWORD and PQ_NATS_PASSWORD_FILE are both set: want one of them")
+	check(c.NATSToken == "" || c.NATSTokenFile == "", "PQ_NATS_TOKEN and PQ_NATS_TOKEN_FILE are both set: want one of them")
+	check(c.NATSPasswordFile+c.NATSTokenFile == "" || !strings.Contains(c.NATSURL, "@"),
+		"PQ_NATS_URL names a user, and a file has a secret too: want the login in one of them")
 	check(c.QueueGroup != "", "PQ_QUEUE_GROUP is empty: leave it unset for the default")
 	check(c.DataDir != "" || c.Store != storeEmbedded, "PQ_DATA_DIR is empty: want the folder of the embedded store")
 	check(c.HTTPAddr == httpOff || isHostPort(c.HTTPAddr), "PQ_HTTP_ADDR is %q: want host:port or %s", c.HTTPAddr, httpOff)
+	check(net.ParseIP(c.DevNATSHost) != nil, "PQ_DEV_NATS_HOST is %q: want an IP address such as 127.0.0.1 or 0.0.0.0", c.DevNATSHost)
 	check(c.DevNATSPort >= 0 && c.DevNATSPort <= 65535, "PQ_DEV_NATS_PORT is %d: want 0 to 65535", c.DevNATSPort)
 	for _, text := range []struct{ name, value string }{
 		{"PQ_NATS_USER", c.NATSUser},

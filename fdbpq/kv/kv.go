@@ -194,9 +194,10 @@ type Transaction interface {
 	// were made, were not made, or will be made in a moment.
 	Commit() Future[struct{}]
 
-	// Turn is the transaction's place among those that Begin has returned, from 1 on, in a
-	// serial engine that is not shared: if the next transaction of one caller has the next turn, nobody
-	// wrote in between. In all other engines it is 0.
+	// Turn says, in a serial engine that is not shared, whether the store is as an earlier transaction
+	// left it: if that has the turn before this one's, all that it wrote is in the state that this one
+	// reads, and nobody else wrote in between. It grows, from 1 on, by more than one after a transaction
+	// that was not committed. In all other engines it is 0.
 	Turn() int64
 
 	// Cancel ends the transaction without writing. After Commit, or a second

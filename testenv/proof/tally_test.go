@@ -66,6 +66,9 @@ func (y *tally) String() string {
 	took := time.Since(y.started)
 	var b strings.Builder
 	line := func(name string, counts map[string]int) {
+		if len(counts) == 0 { // Workers make no operations of histories
+			return
+		}
 		total := 0
 		for _, n := range counts {
 			total += n
@@ -80,9 +83,11 @@ func (y *tally) String() string {
 	line("operations", y.operations)
 	line("outcomes", y.outcomes)
 	line("faults", y.faults)
-	fmt.Fprintf(&b, "histories checked: %d, of %d queues (%.1f a second); whole keyspaces scanned: %d\n",
-		y.histories, y.queues, float64(y.queues)/took.Seconds(), y.scans)
-	fmt.Fprintf(&b, "undecided: %d; violations: %d", y.undecided, y.violations)
+	if y.histories > 0 {
+		fmt.Fprintf(&b, "histories checked: %d, of %d queues (%.1f a second); undecided: %d\n",
+			y.histories, y.queues, float64(y.queues)/took.Seconds(), y.undecided)
+	}
+	fmt.Fprintf(&b, "whole keyspaces scanned: %d; violations: %d", y.scans, y.violations)
 	return b.String()
 }
 

@@ -114,11 +114,13 @@ func (p *producer) many(fifo bool, jobs []int) {
 // async pushes with a Producer.
 func (p *producer) async(fifo bool, jobs []int) {
 	var q *client.Producer
+	var err error
 	if fifo {
-		q = p.queues.Queue(workQueues[1]).NewProducer(client.ProducerOptions{MaxItems: together / 2})
+		q, err = p.queues.Queue(workQueues[1]).NewProducer(client.ProducerOptions{MaxItems: together / 2})
 	} else {
-		q = p.queues.PriorityQueue(workQueues[0]).NewProducer(client.ProducerOptions{})
+		q, err = p.queues.PriorityQueue(workQueues[0]).NewProducer(client.ProducerOptions{})
 	}
+	must(p.t, err)
 	for len(jobs) > 0 {
 		var futures []*client.PushFuture
 		for _, n := range jobs {

@@ -292,11 +292,13 @@ func (c *crew) start() {
 		<-time.After(5 * time.Millisecond)
 	}
 	queues := client.New(c.nc, client.WithTimeout(c.shop.patience()))
+	var err error
 	if isFIFO(c.queue) {
-		c.worker = queues.Queue(c.queue).NewWorker(c.shop.work, c.o)
+		c.worker, err = queues.Queue(c.queue).NewWorker(c.shop.work, c.o)
 	} else {
-		c.worker = queues.PriorityQueue(c.queue).NewWorker(c.shop.work, c.o)
+		c.worker, err = queues.PriorityQueue(c.queue).NewWorker(c.shop.work, c.o)
 	}
+	must(c.shop.t, err)
 	c.done = make(chan error, 1)
 	go func(w *client.Worker, done chan error) { done <- w.Run(context.Background()) }(c.worker, c.done)
 }

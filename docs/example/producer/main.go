@@ -19,7 +19,8 @@ func main() {
 	defer nc.Close()
 	ctx := context.Background()
 
-	producer := client.New(nc).PriorityQueue("letters").NewProducer(client.ProducerOptions{})
+	producer, err := client.New(nc).PriorityQueue("letters").NewProducer(client.ProducerOptions{})
+	check(err)
 	var pushes []*client.PushFuture
 	for i := range 1000 {
 		letter := client.Message{Value: fmt.Appendf(nil, "ada: number %d", i)}

@@ -33,10 +33,11 @@ func main() {
 		Backoff:    []time.Duration{100 * time.Millisecond, 500 * time.Millisecond},
 	})
 	check(err)
-	worker := letters.NewWorker(send, client.WorkerOptions{
+	worker, err := letters.NewWorker(send, client.WorkerOptions{
 		Concurrency: 2,
 		AckWait:     time.Second, // short, so that you need not wait long
 	})
+	check(err)
 	check(worker.Run(ctx)) // until Ctrl-C
 }
 

@@ -55,21 +55,45 @@ var traitTests = []test{
 			}
 			return
 		}
-		for n, end := range []func(kv.Transaction){kv.Transaction.Cancel, func(tx kv.Transaction) { await(f, tx.Commit()) }} {
-			tx := first
-			if n > 0 {
-				tx = f.begin()
-			}
-			if got, want := tx.Turn(), turn+int64(n); got != want || got < 1 {
-				f.Errorf("Turn of transaction %d returned %d, want %d", n+1, got, want)
-			}
-			end(tx)
+		if turn < 1 {
+			f.Errorf("Turn returned %d, want at least 1", turn)
 		}
-		f.put("1", "a")
-		last := f.begin()
-		defer last.Cancel()
-		if got, want := last.Turn(), turn+3; got != want {
-			f.Errorf("Turn of transaction 4 returned %d, want %d", got, want)
+		first.Cancel()
+		for _, test := range []struct {
+			name    string
+			end     func(tx kv.Transaction)
+			follows bool // the next transaction has the next turn
+		}{
+			{"commits nothing", func(tx kv.Transaction) { await(f, tx.Commit()) }, true},
+			{"commits a write", func(tx kv.Transaction) { tx.Set([]byte("1"), []byte("a")); await(f, tx.Commit()) }, true},
+			{"is cancelled", kv.Transaction.Cancel, false},
+			{"is cancelled after a write", func(tx kv.Transaction) { tx.Set([]byte("1"), nil); tx.Cancel() }, false},
+			{"commits what is too large", func(tx kv.Transaction) {
+				tx.Set(make([]byte, kv.MaxKeySize+1), nil)
+				if _, err := tx.Commit().Get(); err == nil {
+					f.Error("Commit of a key that is too large returned no error")
+				}
+			}, false},
+			{"writes after its context", nil, false},
+		} {
+			ctx, cancel := context.WithCancel(f.ctx)
+			tx, err := f.db.Begin(ctx, kv.BeginOptions{})
+			if err != nil {
+				f.Fatal(err)
+			}
+			if test.end == nil {
+				cancel()
+				tx.Set([]byte("2"), nil)
+				test.end = kv.Transaction.Cancel
+			}
+			turn := tx.Turn()
+			test.end(tx)
+			cancel()
+			next := f.begin()
+			if got := next.Turn(); (got == turn+1) != test.follows || got <= turn {
+				f.Errorf("after a transaction that %s Turn returned %d after %d", test.name, got, turn)
+			}
+			await(f, next.Commit())
 		}
 	}},
 	{"Shared", func(f *fixture) {

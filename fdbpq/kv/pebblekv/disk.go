@@ -34,6 +34,8 @@ type disk struct {
 	manifestMark *manifestMark
 	after        *vfs.MemFS // files created after the failure
 
+	backup atomic.Pointer[backupFS] // where Pebble writes a copy of the folder, nil if it does not
+
 	once     sync.Once
 	cause    error         // set before failed is closed
 	failed   chan struct{} // closed by the first failure
@@ -43,6 +45,8 @@ type disk struct {
 	mu struct {
 		sync.Mutex
 		logs []string // to remove once the folder is opened, see Remove
+		// syncedLogs is how far each log is synced that was begun since the folder was opened.
+		syncedLogs map[wal.NumWAL]*atomic.Int64
 	}
 }
 
@@ -61,6 +65,7 @@ func newDisk(dir string, o Options) (*disk, error) {
 		failed:       make(chan struct{}),
 		released:     make(chan struct{}),
 	}
+	d.mu.syncedLogs = make(map[wal.NumWAL]*atomic.Int64)
 	return d, d.after.MkdirAll(dir, 0o755)
 }
 
@@ -96,6 +101,9 @@ func (d *disk) release() {
 // of a flush. While Pebble opens the folder a compaction does not wait, because
 // Pebble waits for it.
 func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if b := d.backupOf(name); b != nil {
+		return b.Create(name, category)
+	}
 	table := isTable(name)
 	if d.err() == nil {
 		f, err := d.create(name, category)
@@ -146,7 +154,7 @@ func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCate
 // opening returns the file as Pebble gets it.
 func (d *disk) opening(name string, f file) vfs.File {
 	if log, _, ok := wal.ParseLogFilename(filepath.Base(name)); ok {
-		return &logFile{file: f, log: log, mark: d.logMark}
+		return &logFile{file: f, log: log, mark: d.logMark, synced: d.newSyncedLog(log)}
 	}
 	if number := manifestNumber(filepath.Base(name)); number != 0 {
 		return &manifestFile{file: f, mark: d.manifestMark, written: syncedManifest{number: number}}
@@ -156,6 +164,7 @@ func (d *disk) opening(name string, f file) vfs.File {
 
 // reuse turns an old log into a new one, or takes the reserve if that is longer.
 func (d *disk) reuse(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	d.forgetLog(oldname)
 	if d.reserve.beats(oldname) {
 		if f, ok := d.reserve.take(newname); ok {
 			_ = d.FS.Remove(oldname) // A file left behind does no harm.
@@ -168,6 +177,9 @@ func (d *disk) reuse(oldname, newname string, category vfs.DiskWriteCategory) (v
 
 // OpenDir implements vfs.FS.
 func (d *disk) OpenDir(name string) (vfs.File, error) {
+	if b := d.backupOf(name); b != nil && name != d.dir {
+		return b.OpenDir(name)
+	}
 	f, err := d.FS.OpenDir(name)
 	if err != nil {
 		return nil, err
@@ -187,8 +199,14 @@ func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 		}
 	}
 	f, err := d.FS.Open(name, opts...)
-	if err != nil || !isTable(name) {
-		return f, err
+	if err != nil {
+		return nil, err
+	}
+	if synced := d.syncedLog(name); synced != nil {
+		return &syncedPart{File: f, left: synced.Load()}, nil
+	}
+	if !isTable(name) {
+		return f, nil
 	}
 	return &tableFile{File: f, path: name}, nil
 }
@@ -205,6 +223,9 @@ func (d *disk) Stat(name string) (vfs.FileInfo, error) {
 
 // Rename implements vfs.FS.
 func (d *disk) Rename(oldname, newname string) error {
+	if b := d.backupOf(newname); b != nil {
+		return b.Rename(oldname, newname)
+	}
 	if d.err() == nil {
 		err := d.FS.Rename(oldname, newname)
 		if err == nil {
@@ -223,9 +244,13 @@ func (d *disk) Rename(oldname, newname string) error {
 // ended in between, the log that the mark names would be missing. So they stay a moment longer: Pebble ignores logs older
 // than its manifest says.
 func (d *disk) Remove(name string) error {
+	if b := d.backupOf(name); b != nil {
+		return b.Remove(name)
+	}
 	if d.keeps(name) {
 		return nil
 	}
+	d.forgetLog(name)
 	if d.err() == nil {
 		return d.FS.Remove(name)
 	}

@@ -4,10 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
+
+// Exists reports whether there is a store in the folder dir, or parts of one. Open makes one if there is none.
+func Exists(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, ignoreNotExist(err)
+	}
+	return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() != "LOCK" && belongsToStore(e.Name()) }), nil
+}
 
 // checkFolder refuses a folder that is somebody else's: one with files and no store. Open
 // would fill it, and take it from its other users.

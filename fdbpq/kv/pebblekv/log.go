@@ -3,6 +3,7 @@ package pebblekv
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/wal"
 )
@@ -93,7 +94,7 @@ type logFile struct {
 	log     wal.NumWAL
 	mark    *logMark
 	written int64
-	synced  int64
+	synced  *atomic.Int64
 	buffer  []byte
 }
 
@@ -106,8 +107,8 @@ func (f *logFile) Write(p []byte) (int, error) {
 			break
 		}
 		chunk := rest[:size]
-		if rest = rest[size:]; hasSyncOffset(chunk) && syncOffset(chunk) < f.synced {
-			binary.LittleEndian.PutUint64(chunk[chunkSyncOffset:], uint64(f.synced))
+		if rest = rest[size:]; hasSyncOffset(chunk) && syncOffset(chunk) < f.synced.Load() {
+			binary.LittleEndian.PutUint64(chunk[chunkSyncOffset:], uint64(f.synced.Load()))
 			binary.LittleEndian.PutUint32(chunk[chunkSum:], checksum(chunk))
 		}
 	}
@@ -124,8 +125,8 @@ func (f *logFile) SyncData() error { return f.noteSync(f.file.SyncData()) }
 // Pebble is told.
 func (f *logFile) noteSync(err error) error {
 	if err == nil && f.disk.err() == nil {
-		f.synced = f.written
-		f.mark.set(position{f.log, f.synced})
+		f.synced.Store(f.written)
+		f.mark.set(position{f.log, f.written})
 	}
 	return err
 }

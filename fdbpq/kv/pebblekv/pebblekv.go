@@ -46,6 +46,11 @@
 // kv.ErrUnavailable, and nothing more is written. If the same folder comes back, the
 // store is reopened.
 //
+// # Backups
+//
+// Backup makes a copy of a store in use, which has every commit that was durable before. A
+// copy of the folder of a store in use is not a backup.
+//
 // # Bytes and concurrency
 //
 // As package kv says. A transaction may also be used by several goroutines,
@@ -72,6 +77,7 @@ import (
 // concurrent use.
 type DB struct {
 	dir     string
+	system  bool // the folder is in the file system of the operating system
 	options Options
 	lock    *pebble.Lock
 	folder  *folder
@@ -84,7 +90,7 @@ type DB struct {
 	closed  error // what Close returns
 
 	retry time.Time // when to try to reopen the folder; belongs to the writer
-	turns int64     // of the last transaction; belongs to the writer
+	turns int64     // one for each transaction, and for each whose writes are lost; belongs to the writer
 
 	mu    sync.Mutex
 	store *store // nil while the folder cannot be reopened
@@ -92,6 +98,9 @@ type DB struct {
 }
 
 var _ kv.Database = (*DB)(nil)
+
+// ErrInUse is returned by Open if another DB of this or another process uses the folder.
+var ErrInUse = errors.New("is in use by another process")
 
 // Open opens the store in the folder dir, which it creates if necessary. It fails if
 // dir is in use by a DB of this or another process, or holds other files and no store. In the file system of the
@@ -101,6 +110,16 @@ func Open(dir string, o Options) (*DB, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	if abs, err := filepath.Abs(dir); err == nil {
+		if err := checkFinished(abs); err != nil {
+			return nil, err
+		}
+	}
+	return open(dir, o)
+}
+
+// open is Open with valid options, also for a folder in an unfinished backup.
+func open(dir string, o Options) (*DB, error) {
 	system := o.FS == nil
 	if system {
 		// The lock is by name.
@@ -123,6 +142,7 @@ func Open(dir string, o Options) (*DB, error) {
 	}
 	db := &DB{
 		dir:     dir,
+		system:  system,
 		options: o,
 		lock:    lock,
 		damage:  damage{logger: o.Logger},
@@ -151,7 +171,7 @@ func lockFolder(dir string, files vfs.FS) (*pebble.Lock, error) {
 		return nil, fmt.Errorf("pebblekv: make the lock of the folder %s: %w", dir, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("pebblekv: folder %s is in use by another process: %w", dir, err)
+		return nil, fmt.Errorf("pebblekv: folder %s %w: %w", dir, ErrInUse, err)
 	}
 	return lock, nil
 }

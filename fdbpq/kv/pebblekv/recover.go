@@ -55,6 +55,7 @@ func (db *DB) healthy() (*store, error) {
 		db.setCurrent(nil, down)
 		return nil, down
 	}
+	db.turns++ // commits that were not durable may be lost
 	db.setCurrent(fresh, nil)
 	db.options.Logger.Info("pebblekv: the disk works again", "folder", db.dir)
 	return fresh, nil

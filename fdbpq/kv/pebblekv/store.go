@@ -28,6 +28,8 @@ type store struct {
 
 	synced atomic.Uint64 // version that is durable
 
+	backingUp sync.Mutex // held during a backup
+
 	commits chan *commit  // to the syncer, in the order they were applied
 	idle    chan struct{} // closed when the syncer has ended
 
@@ -129,6 +131,7 @@ func (s *store) close(reason error) error {
 	// No transaction is left to commit.
 	close(s.commits)
 	<-s.idle
+	s.backingUp.Lock() // abortAll has told it to end
 	s.mu.Lock()
 	s.durable.unref()
 	s.mu.Unlock()

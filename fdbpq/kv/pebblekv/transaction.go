@@ -35,6 +35,8 @@ type transaction struct {
 	growth   int   // roughly, bytes added to the store
 	invalid  error // why it cannot commit
 	applied  bool
+	// committed says that the next transaction sees all that was written, if anything was.
+	committed bool
 }
 
 var _ kv.Transaction = (*transaction)(nil)
@@ -301,6 +303,7 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 	}
 	defer tx.end(kv.ErrUsed)
 	if len(tx.writes.list) == 0 && tx.invalid == nil {
+		tx.committed = true
 		return tx.store.afterAll(tx.ctx)
 	}
 	if err := tx.admissible(); err != nil {
@@ -313,6 +316,7 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 		return kv.Ready(struct{}{}, err)
 	}
 	tx.store.counters.commit(&tx.counters)
+	tx.committed = true
 	return c
 }
 
@@ -359,6 +363,9 @@ func (tx *transaction) end(reason error) {
 	tx.store.spareWrites = tx.writes.close()
 	if !tx.applied {
 		tx.store.gapIndex.cancelled()
+	}
+	if !tx.committed {
+		tx.db.turns++ // the next one does not see what it wrote
 	}
 	tx.store.end(tx)
 	<-tx.db.writer

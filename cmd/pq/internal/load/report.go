@@ -57,7 +57,7 @@ func (r *run) report() *Report {
 // Write prints the report as a table.
 func (r *Report) Write(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s of queue %s: %.1f s, %d clients on %d connections\n\n", r.Mode, r.Queue, r.Seconds, r.Clients, r.Connections)
+	fmt.Fprintf(&b, "%s of queue %s: %.1f s, %d clients on %d connections; latencies in ms\n\n", r.Mode, r.Queue, r.Seconds, r.Clients, r.Connections)
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "\tcount\tper second\tp50\tp90\tp99\tp99.9\tmax\terrors\t")
 	for _, row := range r.Operations {
@@ -71,11 +71,11 @@ func (r *Report) Write(w io.Writer) error {
 		b.WriteString("\nThe queue ran empty.\n")
 	}
 	if v := r.Verify; v != nil {
-		fmt.Fprintf(&b, "\n%d pushed, %d popped: %d lost, %d duplicates, %d unexpected, %d out of order, %d of unknown outcome\n",
+		fmt.Fprintf(&b, "\n%d pushed, %d popped: %d lost, %d duplicates, %d unexpected, %d out of order,\n%d of unknown outcome\n",
 			v.Pushed, v.Popped, v.Lost, v.Duplicates, v.Unexpected, v.OutOfOrder, v.Unknown)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func millis(seconds float64) string { return fmt.Sprintf("%.2f ms", seconds*1e3) }
+func millis(seconds float64) string { return fmt.Sprintf("%.2f", seconds*1e3) }

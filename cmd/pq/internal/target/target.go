@@ -33,7 +33,7 @@ type Queue interface {
 	Remove(ctx context.Context, id string) error
 	Purge(ctx context.Context, state client.State) (int64, error)
 	Redrive(ctx context.Context, max int) (int64, error)
-	NewWorker(work client.Work, o client.WorkerOptions) *client.Worker
+	NewWorker(work client.Work, o client.WorkerOptions) (*client.Worker, error)
 }
 
 // New returns the queue of that kind and name.

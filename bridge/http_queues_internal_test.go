@@ -1,0 +1,30 @@
+package bridge
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// Errors over HTTP have the same texts as replies, without the names of packages.
+func TestHTTPErrors(t *testing.T) {
+	for _, m := range []struct {
+		err  error
+		code int
+		text string
+	}{
+		{fdbpq.ErrBehind, 503, "very many items"},
+		{fmt.Errorf("%w: %w", ErrUnavailable, kv.ErrUnavailable), 503, "the store is unavailable"},
+		{fmt.Errorf("%w: item 3: %w", ErrBadRequest, fdbpq.ErrOp), 400, "item 3: invalid operation"},
+	} {
+		w := httptest.NewRecorder()
+		writeError(w, m.err)
+		if body := w.Body.String(); w.Code != m.code || strings.Contains(body, "fdbpq:") || strings.Contains(body, "kv:") || !strings.Contains(body, m.text) {
+			t.Errorf("%v: %d %s", m.err, w.Code, body)
+		}
+	}
+}

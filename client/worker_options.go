@@ -1,0 +1,89 @@
+package client
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// WorkerOptions are the options of a Worker. The zero value is ready to use.
+type WorkerOptions struct {
+	// Concurrency is the number of jobs that are done at the same time, up to 100,000 together with Prefetch;
+	// 0 means 1.
+	Concurrency int
+
+	// Prefetch is how many jobs are leased beyond those that are being done: before there is somebody to do them, or
+	// while they are acknowledged. That hides the time that requests take, but a more urgent job may be pushed meanwhile, or another
+	// worker idle. 0, the default, keeps the order strict.
+	Prefetch int
+
+	// AckWait is the length of a lease, 100 ms to 12 h. The worker extends it whenever a third of
+	// it is over, so a job may take as long as it wants, and others get the job of a worker that
+	// has died after this time. 0 means as the settings of the
+	// queue say when Run begins, or 30 s if they do not, or if this connection may not read them.
+	AckWait time.Duration
+
+	// Max takes the jobs from the other end of a priority queue. A FIFO queue has none.
+	Max bool
+
+	// Middleware wraps the Work; the first is outermost.
+	Middleware []func(Work) Work
+
+	// Logger gets what goes wrong; nil means slog.Default().
+	Logger *slog.Logger
+}
+
+// maxHeldJobs bounds what one worker leases.
+const maxHeldJobs = 100_000
+
+// check returns an error that lists all that is wrong with the options.
+func (o *WorkerOptions) check(verb subjects.Verb, work Work) error {
+	var problems []string
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if work == nil {
+		add("the Work is nil: want a function")
+	}
+	if o.Concurrency < 0 {
+		add("Concurrency is %d: want 1 or more, or 0 for 1", o.Concurrency)
+	}
+	if o.Prefetch < 0 {
+		add("Prefetch is %d: want 0 or more", o.Prefetch)
+	}
+	if o.Concurrency > maxHeldJobs || o.Prefetch > maxHeldJobs-max(o.Concurrency, 1) {
+		add("Concurrency %d and Prefetch %d: want at most %d together", o.Concurrency, o.Prefetch, maxHeldJobs)
+	}
+	if o.AckWait != 0 && (o.AckWait < subjects.MinAckWait || o.AckWait > subjects.MaxAckWait) {
+		add("AckWait is %v: want %v to %v, or 0 for what the settings of the queue say", o.AckWait, subjects.MinAckWait, subjects.MaxAckWait)
+	}
+	if o.Max && verb == subjects.Dequeue {
+		add("Max with a FIFO queue, which is served from one end: want false, or a priority queue")
+	}
+	for i, wrap := range o.Middleware {
+		if wrap == nil {
+			add("Middleware[%d] is nil: want a function", i)
+		}
+	}
+	return badOptions(problems)
+}
+
+// badOptions returns an error that lists the problems, nil if there are none.
+func badOptions(problems []string) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return &Error{Code: subjects.CodeBadRequest, Text: strings.Join(problems, "; ")}
+}
+
+// wrap returns the Work with its middleware around it.
+func (o *WorkerOptions) wrap(work Work) (Work, error) {
+	for i, wrap := range slices.Backward(o.Middleware) {
+		if work = wrap(work); work == nil {
+			return nil, badOptions([]string{fmt.Sprintf("Middleware[%d] returned nil: want a function", i)})
+		}
+	}
+	return work, nil
+}

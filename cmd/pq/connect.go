@@ -1,0 +1,117 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+// checkOptions returns what is wrong with the addresses and the files that name a login, which the NATS client
+// would look at only when it connects.
+func (c *connection) checkOptions(options []nats.Option) error {
+	for server := range strings.SplitSeq(c.server, ",") {
+		if err := checkURL(strings.TrimSpace(server)); err != nil {
+			return inputError{err}
+		}
+	}
+	var o nats.Options
+	for _, option := range options {
+		if err := option(&o); err != nil {
+			return inputError{fmt.Errorf("the files for TLS and the login: %w", err)}
+		}
+	}
+	if o.UserJWT != nil {
+		if _, err := o.UserJWT(); err != nil {
+			return inputError{fmt.Errorf("the credentials: %w", err)}
+		}
+	}
+	return nil
+}
+
+// checkURL returns what is wrong with the address of a server.
+func checkURL(server string) error {
+	const want = "want the URL of a NATS server, such as nats://127.0.0.1:4222"
+	text := server
+	if !strings.Contains(text, "://") {
+		text = "nats://" + text
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Hostname() == "" || !validPort(u.Port()):
+		return fmt.Errorf("the address %q: %s", server, want)
+	case !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme):
+		return fmt.Errorf("the address %q begins with %s://: %s", u.Redacted(), u.Scheme, want)
+	}
+	return nil
+}
+
+func validPort(port string) bool {
+	_, err := strconv.ParseUint(port, 10, 16)
+	return port == "" || err == nil
+}
+
+// connectAny returns a connection whose permissions nobody has checked.
+func (c *connection) connectAny(options []nats.Option) (*nats.Conn, error) {
+	nc, err := nats.Connect(c.server, options...)
+	if err != nil {
+		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", redacted(c.server), c.whyNot(err))
+	}
+	return nc, nil
+}
+
+// redacted returns addresses without the passwords in them.
+func redacted(servers string) string {
+	list := strings.Split(servers, ",")
+	for i, server := range list {
+		if u, err := url.Parse(server); err == nil {
+			list[i] = u.Redacted()
+		}
+	}
+	return strings.Join(list, ",")
+}
+
+// whyNot adds to the error of an attempt to connect what the user can do.
+func (c *connection) whyNot(err error) error {
+	const login = "look at the login (pq help connection)"
+	var slow net.Error
+	var dialed *net.OpError
+	var unknownName *net.DNSError
+	isTimeout := errors.As(err, &slow) && slow.Timeout()
+	switch {
+	case errors.Is(err, nats.ErrNoServers):
+		return errors.New("no server answers there: start one with pqbridge -dev, or name another with --server")
+	case errors.As(err, &unknownName):
+		return fmt.Errorf("%w: name another with --server", err)
+	case isTimeout && errors.As(err, &dialed) && dialed.Op == "dial":
+		return fmt.Errorf("nothing answers there within %v: look at the address and the network, or name another with --server", c.connectTimeout())
+	case isTimeout, errors.Is(err, nats.ErrTimeout):
+		return fmt.Errorf("it accepts the connection, but does not speak as a NATS server within %v: it may be overloaded, "+
+			"something else, or want TLS first (tls_first of a context)", c.connectTimeout())
+	case errors.Is(err, nats.ErrNoInfoReceived):
+		return errors.New("something answers there, but that is no NATS server: name another with --server")
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked),
+		errors.Is(err, nats.ErrAccountAuthExpired), errors.Is(err, nats.ErrNkeysNotSupported):
+		return fmt.Errorf("%w: %s", err, login)
+	case errors.Is(err, nats.ErrSecureConnWanted):
+		return fmt.Errorf("%w: the server has no TLS: leave out --tlsca, --tlscert and tls://", err)
+	case isCertificate(err):
+		return fmt.Errorf("%w: name the authority of the server's certificate with --tlsca, and the server as its certificate does", err)
+	case errors.As(err, new(tls.AlertError)):
+		return fmt.Errorf("%w: the server may want a client certificate (--tlscert, --tlskey)", err)
+	}
+	return err
+}
+
+// isCertificate reports whether the certificate of the server was not accepted.
+func isCertificate(err error) bool {
+	return errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(x509.UnknownAuthorityError)) ||
+		errors.As(err, new(x509.HostnameError)) || errors.As(err, new(x509.CertificateInvalidError))
+}

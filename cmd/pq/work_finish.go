@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pqbridge/pqbridge/client"
+)
+
+// errNoReader ends pq work whose output nobody reads, as it would end other tools.
+var errNoReader = errors.New("standard output: the reader has gone (broken pipe)")
+
+// finish runs the worker until a signal comes, NATS refuses something, or nobody reads the output any more.
+func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, refused chan error) error {
+	signals := make(chan os.Signal, 1)
+	notify(signals)
+	release := func() { signal.Stop(signals) }
+	defer func() { release() }()
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(context.WithoutCancel(cmd.Context())) }()
+	stop := func() {
+		worker.Stop()
+		close(w.stopped)
+	}
+	select {
+	case err := <-ended:
+		return s.explain(err, "")
+	case err := <-refused:
+		s.end(err)
+		stop()
+		w.kill(s, worker, ended) // nothing can be acknowledged any more
+		return s.explain(err, "")
+	case <-readerGone(cmd.OutOrStdout()):
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: %v: finishing what is under way; a signal ends the commands\n", errNoReader)
+	case <-cmd.Context().Done():
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: %v: finishing what is under way; another signal ends the commands\n", context.Cause(cmd.Context()))
+	}
+	stop()
+	finished := func(err error) error {
+		if err == nil && cmd.Context().Err() == nil { // Ctrl-C may have ended the reader as well
+			return errors.New("ended, because nobody reads standard output any more")
+		}
+		return err
+	}
+	select {
+	case err := <-ended:
+		return finished(err)
+	case <-time.After(oneInterruption):
+	}
+	select { // what came since then was the same interruption
+	case <-signals:
+	default:
+	}
+	select {
+	case err := <-ended:
+		return finished(err)
+	case another := <-signals:
+		time.AfterFunc(oneInterruption, release) // then the next one kills
+		release = func() {}
+		w.kill(s, worker, ended)
+		if number, ok := another.(syscall.Signal); ok {
+			return interrupted{number}
+		}
+		return nil
+	}
+}
+
+// lastRequests is how long pq waits, once the commands should have ended, for the answers to the requests that give
+// their items back.
+const lastRequests = time.Second
+
+// kill ends the commands, and waits for that. Items that it cannot give back come back when their leases are over.
+func (w *work) kill(s *session, worker *client.Worker, ended <-chan error) {
+	worker.Stop()
+	if !s.nc.IsConnected() {
+		s.nc.Close() // so that no request waits
+	}
+	select {
+	case <-ended:
+	case <-time.After(endCommand + lastRequests):
+		s.nc.Close()
+		<-ended
+	}
+}

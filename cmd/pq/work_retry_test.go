@@ -1,0 +1,117 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func TestRetryDelayGrows(t *testing.T) {
+	for _, m := range []struct{ first, second, tenth time.Duration }{
+		{time.Second, 2 * time.Second, time.Minute},
+		{10 * time.Millisecond, 20 * time.Millisecond, 5120 * time.Millisecond},
+		{time.Hour, time.Hour, time.Hour},
+		{0, 0, 0},
+	} {
+		r := &retryDelay{first: m.first}
+		if r.after(0) != m.first || r.after(1) != m.first || r.after(2) != m.second || r.after(10) != m.tenth || r.after(1<<40) > max(m.first, longestRetry) {
+			t.Errorf("%v: then %v, %v", m.first, r.after(2), r.after(10))
+		}
+	}
+}
+
+// dueIn waits until an item of jobs stays back, and returns for how long.
+func (c *cli) dueIn() time.Duration {
+	c.t.Helper()
+	var info struct {
+		Delayed int
+		Due     *time.Time `json:"next_due"`
+	}
+	testenv.Eventually(c.t, func() error {
+		if decode(c.t, c.ok("", "info", "jobs", "--json"), &info); info.Delayed != 1 {
+			return fmt.Errorf("there are %+v", info)
+		}
+		return nil
+	})
+	return time.Until(*info.Due).Round(time.Minute)
+}
+
+// An item whose command fails stays back for a time, so that it does not fail without end at once.
+func TestFailuresPause(t *testing.T) {
+	env := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "all", Password: "a"},
+			{Username: "worker", Password: "w", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.pop.*", "pq.jobs.ack.*"}},
+			}},
+		}
+		o.NoAuthUser = "all"
+	}})
+	c := &cli{t: t, server: env.NATS.URL()}
+	for _, m := range []struct {
+		backoff, flags string
+		want           time.Duration
+	}{
+		{"", "--retry-delay 1h", time.Hour},
+		{"2h", "--retry-delay 1h", 2 * time.Hour},
+		{"2h", "", 2 * time.Hour},
+		// Who may not read the settings cannot know of the backoff.
+		{"2h", "--user worker --password w --ack-wait 1m --retry-delay 1h", time.Hour},
+	} {
+		c.ok("", "config", "jobs", "backoff="+m.backoff, "max_deliver=9")
+		c.ok("", "push", "jobs", "x")
+		p := c.start(nil, append(append([]string{"work", "jobs"}, strings.Fields(m.flags)...), "--", "false")...)
+		if got := c.dueIn(); got != m.want {
+			t.Errorf("backoff %s, %s: comes back in %v, want %v", m.backoff, m.flags, got, m.want)
+		}
+		p.signal(syscall.SIGTERM)
+		p.ends(exitOK)
+		p.says("exit status 1")
+		c.ok("", "purge", "jobs", "--yes")
+	}
+	// By default there is a delay, too.
+	c.ok("", "config", "jobs", "backoff=")
+	c.ok("", "push", "jobs", "x")
+	c.start(nil, "work", "jobs", "--", "false")
+	c.dueIn()
+	c.fails(exitUsage, "--retry-delay is -1s: want 0s to 87600h0m0s", "work", "jobs", "--retry-delay", "-1s", "--", "true")
+}
+
+// pq work jobs -- cat | head -1 ends, and costs no other item a delivery.
+func TestReaderOfWorkGoes(t *testing.T) {
+	for name, script := range map[string]string{
+		"busy": "echo begun; while :; do echo more; done",
+		"idle": "echo begun",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := newCLI(t)
+			c.ok("", "config", "jobs", "max_deliver=1")
+			c.ok("", "push", "jobs", "a")
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := c.start(func(cmd *exec.Cmd) { cmd.Stdout = w }, "work", "jobs", "--", "sh", "-c", script)
+			_ = w.Close() // the child has its own
+			if _, err := r.Read(make([]byte, len("begun\n"))); err != nil {
+				t.Fatal(err)
+			}
+			_ = r.Close()
+			p.ends(exitError)
+			p.says("pq: standard output: the reader has gone (broken pipe)", "nobody reads standard output any more")
+			if got := c.ok("", "ls"); strings.Contains(got, "jobs-dead") {
+				t.Errorf("there are %s", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+)
+
+// TestBackupOfRunningService: what was acknowledged before the backup is in it, each client's
+// items in order and none missing in between. The copy keeps the invariants, and is served
+// while the original is.
+func TestBackupOfRunningService(t *testing.T) {
+	const clients, enough = 8, 500
+	dir := t.TempDir()
+	dest := filepath.Join(dir, "backup")
+	c := startDev(t, "PQ_DATA_DIR="+filepath.Join(dir, "data"))
+	var pushed [clients]atomic.Int64
+	var total atomic.Int64
+	var running sync.WaitGroup
+	under := make(chan struct{})
+	ctx, stop := context.WithCancel(t.Context())
+	for number := range clients {
+		q := queueOf(t, c, number, 0)
+		running.Go(func() {
+			for i := int64(0); ctx.Err() == nil; i++ {
+				if _, err := q.Push(t.Context(), 0, fmt.Append(nil, i)); err != nil {
+					t.Error(err)
+					return
+				}
+				pushed[number].Store(i + 1)
+				if total.Add(1) == enough {
+					close(under)
+				}
+			}
+		})
+	}
+	<-under
+	var before [clients]int64
+	for i := range before {
+		before[i] = pushed[i].Load()
+	}
+	stdout, stderr, err := runCommand(t, []string{"-backup", dest}, []string{"PQ_DATA_DIR=" + filepath.Join(dir, "data")})
+	if err != nil || !strings.Contains(stdout, "backup in "+dest) {
+		t.Errorf("%v, printed %q\n%s", err, stdout, stderr)
+	}
+	stop()
+	running.Wait()
+
+	wantInvariants(t, dest)
+	copied := startDev(t, "PQ_DATA_DIR="+dest)
+	for number := range clients {
+		wantPrefix(t, queueOf(t, copied, number, 0), before[number], pushed[number].Load())
+		wantPrefix(t, queueOf(t, c, number, 0), pushed[number].Load(), pushed[number].Load())
+	}
+	request(t, connect(t, copied.nats), "pq.jobs.push", "copy")
+	request(t, connect(t, c.nats), "pq.jobs.push", "original")
+	for from, want := range map[*command]string{copied: "copy", c: "original"} {
+		if got := request(t, connect(t, from.nats), "pq.jobs.pop.min", ""); string(got.Data) != want {
+			t.Errorf("popped %q, want %q", got.Data, want)
+		}
+	}
+	c.stop(syscall.SIGTERM)
+	if _, err := os.Lstat(filepath.Join(dir, "data", socketName)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket of a stopped service: %v", err)
+	}
+}
+
+// wantPrefix pops until the queue is empty, and checks that it held the first numbers in order: at least
+// least and at most most of them.
+func wantPrefix(t *testing.T, q *client.PriorityQueue, least, most int64) {
+	t.Helper()
+	for i := int64(0); ; i++ {
+		item, err := q.PopMin(t.Context())
+		if errors.Is(err, client.ErrEmpty) {
+			if i < least || i > most {
+				t.Errorf("%d items: want %d to %d", i, least, most)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(item.Value) != fmt.Sprint(i) {
+			t.Fatalf("item %d is %q", i, item.Value)
+		}
+	}
+}
+
+// wantInvariants checks the invariants of a store that nobody uses.
+func wantInvariants(t *testing.T, dir string) {
+	t.Helper()
+	db, err := pebblekv.Open(dir, pebblekv.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := fdbpqtest.CheckInvariants(t.Context(), db, "pq", "q"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBackupOfStoppedService: the command copies the store itself, also after a kill -9, which
+// leaves the socket behind, and with a folder whose path is too long for a socket.
+func TestBackupOfStoppedService(t *testing.T) {
+	long := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+	if err := os.Mkdir(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, dir := range map[string]string{"short": t.TempDir(), "long": long} {
+		t.Run(name, func(t *testing.T) {
+			data := "PQ_DATA_DIR=" + filepath.Join(dir, "data")
+			c := startDev(t, data)
+			request(t, connect(t, c.nats), "pq.jobs.push", "kept")
+			if _, stderr, err := runCommand(t, []string{"-backup", filepath.Join(dir, "1")}, []string{data}); err != nil {
+				t.Errorf("while it runs: %v\n%s", err, stderr)
+			}
+			c.kill()
+			if _, err := os.Lstat(filepath.Join(dir, "data", socketName)); err != nil {
+				t.Error(err)
+			}
+			if _, stderr, err := runCommand(t, []string{"-backup", filepath.Join(dir, "2")}, []string{data}); err != nil {
+				t.Errorf("after a kill: %v\n%s", err, stderr)
+			}
+			for _, copied := range []string{"1", "2"} {
+				c := startDev(t, "PQ_DATA_DIR="+filepath.Join(dir, copied))
+				if got := request(t, connect(t, c.nats), "pq.jobs.pop.min", ""); string(got.Data) != "kept" {
+					t.Errorf("%s: popped %q", copied, got.Data)
+				}
+				c.stop(syscall.SIGTERM)
+			}
+		})
+	}
+}
+
+// TestBackupErrors: each mistake has an error that says what is wrong, and nothing is made.
+func TestBackupErrors(t *testing.T) {
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	c := startDev(t, "PQ_DATA_DIR="+data)
+	for name, test := range map[string]struct {
+		args, variables []string
+		want            string
+	}{
+		"no name":          {[]string{"-backup", ""}, nil, "needs the name of a new folder"},
+		"there already":    {[]string{"-backup", dir}, nil, "it exists"},
+		"no parent":        {[]string{"-backup", filepath.Join(dir, "a", "b")}, nil, "does not exist"},
+		"inside the store": {[]string{"-backup", filepath.Join(data, "b")}, nil, "inside the folder of the store"},
+		"no store":         {[]string{"-backup", filepath.Join(dir, "b")}, []string{"PQ_DATA_DIR=" + filepath.Join(dir, "none")}, "no store"},
+		"FoundationDB":     {[]string{"-backup", filepath.Join(dir, "b")}, []string{"PQ_STORE=fdb"}, "fdbbackup"},
+		"two actions":      {[]string{"-backup", filepath.Join(dir, "b"), "-dev"}, nil, "only one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, stderr, err := runCommand(t, test.args, append([]string{"PQ_DATA_DIR=" + data}, test.variables...))
+			if err == nil || !strings.Contains(stderr, test.want) {
+				t.Errorf("%v, want %q in\n%s", err, test.want, stderr)
+			}
+		})
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v: want only the store", entries, err)
+	}
+	if mode := socketMode(t, data); mode != 0o600 {
+		t.Errorf("the socket has mode %v", mode)
+	}
+	request(t, connect(t, c.nats), "pq.jobs.push", "x")
+	// Something else listens: the store is still in use.
+	c.kill()
+	c = startDev(t, "PQ_DATA_DIR="+data)
+	if err := os.Remove(filepath.Join(data, socketName)); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, err := runCommand(t, []string{"-backup", filepath.Join(dir, "b")}, []string{"PQ_DATA_DIR=" + data})
+	if err == nil || !strings.Contains(stderr, "in use by another process") {
+		t.Errorf("without a socket: %v\n%s", err, stderr)
+	}
+	c.stop(syscall.SIGTERM)
+}
+
+func socketMode(t *testing.T, data string) os.FileMode {
+	t.Helper()
+	info, err := os.Lstat(filepath.Join(data, socketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode().Perm()
+}
+
+// TestServiceEndsDuringBackup: the command says so if the service dies before it has answered.
+func TestServiceEndsDuringBackup(t *testing.T) {
+	dir := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, socketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		if conn, err := l.Accept(); err == nil {
+			_, _ = conn.Read(make([]byte, 1))
+			_ = conn.Close()
+		}
+	}()
+	if _, err := askForBackup(t.Context(), dir, "/nowhere"); err == nil || !strings.Contains(err.Error(), "the service ended") {
+		t.Errorf("%v", err)
+	}
+	<-asked
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+// rendered has what the chart makes, one file for each case. The tests of that module render them.
+var rendered = filepath.Join(root, "testenv", "deploy", "testdata")
+
+// workload is the part of a StatefulSet or a Deployment that is about pqbridge itself.
+type workload struct {
+	Kind string
+	Spec struct {
+		Template struct {
+			Spec struct {
+				Grace      int `yaml:"terminationGracePeriodSeconds"`
+				Containers []struct {
+					Env []struct {
+						Name, Value string
+						ValueFrom   any `yaml:"valueFrom"`
+					}
+					Ports          []struct{ ContainerPort int } `yaml:"ports"`
+					VolumeMounts   []struct{ MountPath string }  `yaml:"volumeMounts"`
+					StartupProbe   probe                         `yaml:"startupProbe"`
+					LivenessProbe  probe                         `yaml:"livenessProbe"`
+					ReadinessProbe probe                         `yaml:"readinessProbe"`
+				}
+			}
+		}
+	}
+}
+
+type probe struct {
+	HTTPGet struct{ Path string } `yaml:"httpGet"`
+	Timeout int                   `yaml:"timeoutSeconds"`
+}
+
+// workloads returns those of the chart, by the names of their files.
+func workloads(t *testing.T) map[string]workload {
+	t.Helper()
+	all := map[string]workload{}
+	paths, err := filepath.Glob(filepath.Join(rendered, "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for decoder := yaml.NewDecoder(bytes.NewReader(text)); ; {
+			var w workload
+			if err := decoder.Decode(&w); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			if w.Kind == "StatefulSet" || w.Kind == "Deployment" {
+				all[filepath.Base(path)] = w
+			}
+		}
+	}
+	if len(all) == 0 {
+		t.Fatalf("no workloads in %s", rendered)
+	}
+	return all
+}
+
+// TestChartConfigures starts with the variables that the chart sets, as far as reading them.
+func TestChartConfigures(t *testing.T) {
+	for name, w := range workloads(t) {
+		t.Run(name, func(t *testing.T) {
+			pod := w.Spec.Template.Spec
+			container := pod.Containers[0]
+			for _, v := range container.Env {
+				if v.ValueFrom != nil {
+					v.Value = "secret"
+				}
+				t.Setenv(v.Name, v.Value)
+			}
+			c, err := loadConfig(false) // refuses unknown variables
+			if err != nil {
+				t.Fatal(err)
+			}
+			if grace := time.Duration(pod.Grace) * time.Second; grace <= c.ShutdownTimeout {
+				t.Errorf("killed after %v: want more than the shutdown's %v", grace, c.ShutdownTimeout)
+			}
+			if want := fmt.Sprintf(":%d", container.Ports[0].ContainerPort); c.HTTPAddr != want {
+				t.Errorf("PQ_HTTP_ADDR %s: want the port of the container, %s", c.HTTPAddr, want)
+			}
+			stored := c.DataDir
+			if c.Store == storeFDB {
+				stored = c.FDBClusterFile
+			}
+			for _, path := range []string{stored, c.NATSCreds, c.NATSNkey, c.NATSTLSCA, c.NATSTLSCert, c.NATSTLSKey} {
+				mounted := path == ""
+				for _, mount := range container.VolumeMounts {
+					mounted = mounted || strings.HasPrefix(path, mount.MountPath+"/")
+				}
+				if !mounted {
+					t.Errorf("%s is in none of %v", path, container.VolumeMounts)
+				}
+			}
+			for _, p := range []probe{container.StartupProbe, container.ReadinessProbe} {
+				if timeout := time.Duration(p.Timeout) * time.Second; timeout <= c.HTTPTimeout {
+					t.Errorf("probe %+v: want it to wait for more than PQ_HTTP_TIMEOUT, %v", p, c.HTTPTimeout)
+				}
+			}
+		})
+	}
+}
+
+// seriesOf returns the names of series with the names of their labels, as testdata/metrics.txt has them.
+func seriesOf(metrics string) string {
+	labels := map[string][]string{}
+	for _, found := range regexp.MustCompile(`(?m)^((?:pq|process|go)_\w+)(?:\{([^}]*)\})? `).FindAllStringSubmatch(metrics, -1) {
+		name := found[1]
+		if !strings.HasPrefix(name, "pq_") && !slices.Contains([]string{"process_resident_memory_bytes", "process_cpu_seconds_total"}, name) {
+			continue // they depend on the machine and on the version of Go
+		}
+		labels[name] = append(labels[name], "")
+		for _, label := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(found[2], -1) {
+			labels[name] = append(labels[name], label[1])
+		}
+	}
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		slices.Sort(labels[name])
+		fmt.Fprintln(&text, strings.TrimSpace(name+strings.Join(slices.Compact(labels[name]), " ")))
+	}
+	return text.String()
+}
+
+// TestDeployedAgainstABridge asks a bridge for what probes, Prometheus and KEDA will ask for.
+func TestDeployedAgainstABridge(t *testing.T) {
+	env := testenv.New(t, testenv.Options{})
+	env.Request("pq.jobs.push", nil, nil)
+	golden := filepath.Join(rendered, "metrics.txt")
+	got := seriesOf(metricsOf(t, env.Bridge))
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(golden); err != nil || got != string(want) {
+		t.Errorf("%s (%v) names other series than a bridge; if the bridge is right, run go test -update here. They are:\n%s", golden, err, got)
+	}
+	paths := map[string]bool{"/metrics": true}
+	for _, w := range workloads(t) {
+		c := w.Spec.Template.Spec.Containers[0]
+		for _, p := range []probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
+			paths[p.HTTPGet.Path] = true
+		}
+	}
+	for path := range paths {
+		if status, body, err := env.Bridge.Get(path); err != nil || status != http.StatusOK {
+			t.Errorf("%s: %d %s %v", path, status, body, err)
+		}
+	}
+	trigger := kedaTrigger(t)
+	u, err := url.Parse(trigger["url"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var load map[string]float64
+	if _, body, err := env.Bridge.Get(u.Path); err != nil || json.Unmarshal(body, &load) != nil || load[trigger["valueLocation"]] != 1 {
+		t.Errorf("%s: %s %v: want 1 at %s", u.Path, body, err, trigger["valueLocation"])
+	}
+}
+
+// kedaTrigger returns the parameters of the scaler that asks a bridge.
+func kedaTrigger(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "deploy", "keda", "metrics-api.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var object struct {
+		Spec struct {
+			Triggers []struct{ Metadata map[string]string }
+		}
+	}
+	if err := yaml.Unmarshal(text, &object); err != nil || len(object.Spec.Triggers) != 1 {
+		t.Fatalf("%+v: %v", object, err)
+	}
+	return object.Spec.Triggers[0].Metadata
+}
+
+// TestOperationsHasTheRules: the document shows the file.
+func TestOperationsHasTheRules(t *testing.T) {
+	rules, err := os.ReadFile(filepath.Join(root, "deploy", "prometheus", "rules.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fenced(t, readOperations(t), "yaml") != string(rules) {
+		t.Errorf("the rules in docs/operations.md should be those of deploy/prometheus/rules.yaml:\n%s", rules)
+	}
+}
+
+func readUnit(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "deploy", "systemd", "pqbridge.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestUnitConfigures starts with the variables that the unit sets, as far as reading them.
+func TestUnitConfigures(t *testing.T) {
+	settings := map[string]string{}
+	for _, found := range regexp.MustCompile(`(?m)^(\w+)=(.*)$`).FindAllStringSubmatch(readUnit(t), -1) {
+		if found[1] == "Environment" {
+			name, value, _ := strings.Cut(found[2], "=")
+			t.Setenv(name, value)
+		}
+		settings[found[1]] = found[2]
+	}
+	c, err := loadConfig(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(c.DataDir, "/var/lib/"+settings["StateDirectory"]+"/") {
+		t.Errorf("PQ_DATA_DIR %s is not below StateDirectory %s", c.DataDir, settings["StateDirectory"])
+	}
+	if stop, err := time.ParseDuration(settings["TimeoutStopSec"]); err != nil || stop <= c.ShutdownTimeout {
+		t.Errorf("TimeoutStopSec %v, %v: want more than the shutdown's %v", stop, err, c.ShutdownTimeout)
+	}
+}
+
+// TestUnitWithSystemd has systemd read the unit, and judge how confined the service is: 0 to 10, less is better.
+func TestUnitWithSystemd(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is not installed here")
+	}
+	// It looks for the program, which need not be installed.
+	path := filepath.Join(t.TempDir(), "pqbridge.service")
+	unit := strings.Replace(readUnit(t), "/usr/local/bin/pqbridge", "/bin/sh", 1)
+	if err := os.WriteFile(path, []byte(unit), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(analyze, "verify", "--man=no", path).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+	if out, err := exec.Command(analyze, "security", "--offline=true", "--threshold=15", "--no-pager", path).CombinedOutput(); err != nil {
+		t.Errorf("systemd-analyze security: %v: want an exposure of at most 1.5\n%s", err, out)
+	}
+}

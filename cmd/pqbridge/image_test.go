@@ -1,0 +1,221 @@
+//go:build image
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// confined are the options of docker run that the documentation recommends.
+var confined = []string{"--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--memory=128m"}
+
+// engine runs a command of docker or podman, whichever PQ_TEST_ENGINE names, and returns
+// what it printed.
+func engine(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(os.Getenv("PQ_TEST_ENGINE"), args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// container is the image PQ_TEST_IMAGE at work.
+type container struct {
+	*testing.T
+	name string
+}
+
+// newVolume returns the name of a volume that goes with the test.
+func newVolume(t *testing.T) string {
+	name := "pqbridge-test-" + nuid.Next()
+	engine(t, "volume", "create", name)
+	t.Cleanup(func() { engine(t, "volume", "rm", "--force", name) })
+	return name
+}
+
+// startContainer starts pqbridge with options for docker run, and with arguments after "--".
+func startContainer(t *testing.T, options ...string) *container {
+	t.Helper()
+	c := &container{t, "pqbridge-test-" + nuid.Next()}
+	args := append([]string{"run", "--detach", "--name", c.name}, confined...)
+	var arguments []string
+	for i, o := range options {
+		if o == "--" {
+			options, arguments = options[:i], options[i+1:]
+			break
+		}
+	}
+	args = append(append(append(args, options...), os.Getenv("PQ_TEST_IMAGE")), arguments...)
+	t.Cleanup(func() { engine(t, "rm", "--force", "--volumes", c.name) })
+	engine(t, args...)
+	return c
+}
+
+// startDevContainer starts pqbridge -dev on a volume.
+func startDevContainer(t *testing.T, volume string, options ...string) *container {
+	t.Helper()
+	return startContainer(t, append(options, "--volume="+volume+":/data", "--publish=127.0.0.1::4222", "--", "-dev")...)
+}
+
+// connect returns a client once the service answers.
+func (c *container) connect() *client.Client {
+	c.Helper()
+	var nc *nats.Conn
+	testenv.Eventually(c.T, func() (err error) {
+		_, err = exec.Command(os.Getenv("PQ_TEST_ENGINE"), "exec", c.name, "pqbridge", "-healthcheck").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("-healthcheck: %w\n%s", err, engine(c.T, "logs", c.name))
+		}
+		address, _, _ := strings.Cut(engine(c.T, "port", c.name, "4222/tcp"), "\n") // another one after a restart
+		nc, err = nats.Connect("nats://" + address)
+		return err
+	})
+	c.Cleanup(nc.Close)
+	return client.New(nc)
+}
+
+// end waits for the container's end and returns its exit code and its log.
+func (c *container) end() (code, log string) {
+	c.Helper()
+	code = engine(c.T, "wait", c.name)
+	return code, engine(c.T, "logs", c.name)
+}
+
+// stop is docker stop, which kills after ten seconds.
+func (c *container) stop() {
+	c.Helper()
+	began := time.Now()
+	engine(c.T, "stop", "--time=10", c.name)
+	code, log := c.end()
+	if code != "0" {
+		c.Errorf("exit code %s after %v: want 0\n%s", code, time.Since(began), log)
+	}
+	for _, line := range []string{"shutting down", "SIGTERM", "pqbridge has ended"} {
+		if !strings.Contains(log, line) {
+			c.Errorf("%q is not in the log:\n%s", line, log)
+		}
+	}
+}
+
+func pushJobs(t *testing.T, pq *client.Client, from, to int) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		if _, err := pq.PriorityQueue("jobs").Push(t.Context(), 0, fmt.Appendf(nil, "job %d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func popJobs(t *testing.T, pq *client.Client, from, to int) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		item, err := pq.PriorityQueue("jobs").PopMin(t.Context())
+		if err != nil {
+			t.Fatalf("job %d: %v", i, err)
+		}
+		if want := fmt.Sprintf("job %d", i); string(item.Value) != want {
+			t.Fatalf("popped %q: want %q", item.Value, want)
+		}
+	}
+	if _, err := pq.PriorityQueue("jobs").PopMin(t.Context()); !errors.Is(err, client.ErrEmpty) {
+		t.Errorf("after all items: %v, want none left", err)
+	}
+}
+
+// TestImageKeepsItems: with nothing writable but the volume, what was acknowledged survives
+// a kill and a restart, and a new container on the same volume.
+func TestImageKeepsItems(t *testing.T) {
+	volume := newVolume(t)
+	c := startDevContainer(t, volume)
+	pushJobs(t, c.connect(), 0, 50)
+	engine(t, "kill", c.name)
+	c.end()
+	engine(t, "start", c.name)
+	pushJobs(t, c.connect(), 50, 100)
+	c.stop()
+
+	next := startDevContainer(t, volume)
+	popJobs(t, next.connect(), 0, 100)
+	if out := engine(t, "exec", next.name, "pq", "ls"); strings.Contains(out, "error") {
+		t.Errorf("pq in the container: %s", out)
+	}
+	next.stop()
+}
+
+// TestImageAsAnyUser: some platforms choose the user themselves, always with the group 0.
+func TestImageAsAnyUser(t *testing.T) {
+	volume := newVolume(t)
+	for round := range 2 {
+		c := startDevContainer(t, volume, "--user=1000680000:0")
+		pushJobs(t, c.connect(), round, round+1)
+		c.stop()
+	}
+	c := startDevContainer(t, volume, "--user=1000680000:0")
+	popJobs(t, c.connect(), 0, 2)
+}
+
+// TestImageHasNoPrivileges: it needs no root.
+func TestImageHasNoPrivileges(t *testing.T) {
+	user := engine(t, "image", "inspect", "--format={{.Config.User}}", os.Getenv("PQ_TEST_IMAGE"))
+	if user != "65532:65532" {
+		t.Errorf("user %q", user)
+	}
+}
+
+// TestImageStopsWithoutNATS: docker stop ends it in time while nothing answers at NATS's
+// address, and while its name is unknown.
+func TestImageStopsWithoutNATS(t *testing.T) {
+	for _, url := range []string{"nats://192.0.2.1:4222", "nats://nats.invalid:4222"} {
+		t.Run(url, func(t *testing.T) {
+			c := startContainer(t, "--env=PQ_NATS_URL="+url)
+			c.awaitLog("a new store")
+			c.stop()
+		})
+	}
+}
+
+func (c *container) awaitLog(words string) {
+	c.Helper()
+	testenv.Eventually(c.T, func() error {
+		if log := engine(c.T, "logs", c.name); !strings.Contains(log, words) {
+			return fmt.Errorf("%q is not in the log:\n%s", words, log)
+		}
+		return nil
+	})
+}
+
+// TestImageRefuses: a start that cannot succeed ends at once, with the reason; variables of
+// Kubernetes are no reason.
+func TestImageRefuses(t *testing.T) {
+	for variable, want := range map[string]string{
+		"PQ_STORE=fdb": "cluster", "PQ_SERVICE_HOSTS=10.0.0.1": "not a variable", "PQ_NATS_TOKEN_FILE=/run/secrets/absent": "no such file",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+		defer cancel()
+		args := append(append([]string{"run", "--rm"}, confined...), "--env="+variable, os.Getenv("PQ_TEST_IMAGE"))
+		out, err := exec.CommandContext(ctx, os.Getenv("PQ_TEST_ENGINE"), args...).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), want) {
+			t.Errorf("with %s: %v, want exit code 1 and %q\n%s", variable, err, want, out)
+		}
+	}
+	var links []string
+	for _, entry := range kubernetesLinks {
+		links = append(links, "--env="+entry)
+	}
+	startDevContainer(t, newVolume(t), links...).connect()
+}

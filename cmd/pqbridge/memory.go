@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"runtime/debug"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+)
+
+const (
+	// enoughMemory is what the process takes at most with the defaults. See
+	// docs/operations.md.
+	enoughMemory = 448 << 20
+	// leastMemory has room for a few of the largest messages.
+	leastMemory = 64 << 20
+	// fdbMemory is roughly what FoundationDB's client takes.
+	fdbMemory = 48 << 20
+)
+
+// memoryLimit returns how many bytes of memory the process may use: the limit of its cgroup,
+// which is that of its container, or GOMEMLIMIT if that is less.
+func memoryLimit() int64 {
+	limit := debug.SetMemoryLimit(-1) // GOMEMLIMIT, or no limit
+	if cgroup, err := memlimit.FromCgroup(); err == nil && cgroup < uint64(limit) {
+		limit = int64(cgroup)
+	}
+	return limit
+}
+
+// fitMemory shrinks buffers and limits that nobody has configured in proportion to the
+// memory that there is, if that is less than enough for their defaults.
+func (c *config) fitMemory(limit int64, logger *slog.Logger) error {
+	if limit >= enoughMemory {
+		return nil
+	}
+	if limit < leastMemory {
+		return fmt.Errorf("this process may use %d bytes of memory (the limit of its container or cgroup, or GOMEMLIMIT): want at least %d, and %d for full speed",
+			limit, leastMemory, enoughMemory)
+	}
+	shrunk := []any{"memory", limit}
+	shrinkTo(&shrunk, "PQ_EMBEDDED_CACHE", &c.EmbeddedCacheSize, limit)
+	shrinkTo(&shrunk, "PQ_EMBEDDED_MEMTABLE", &c.EmbeddedMemTableSize, limit)
+	shrinkTo(&shrunk, "PQ_MAX_BATCH_BYTES", &c.MaxBatchBytes, limit)
+	shrinkTo(&shrunk, "PQ_MAX_PENDING_BYTES", &c.MaxPendingBytes, limit)
+	shrinkTo(&shrunk, "PQ_MAX_PENDING", &c.MaxPending, limit)
+	shrinkTo(&shrunk, "PQ_MAX_WAITERS", &c.MaxWaiters, limit)
+	logger.Info("there is little memory, so these are smaller than their defaults", shrunk...)
+	return nil
+}
+
+// shrinkTo multiplies the default in value by the part of enoughMemory that there is, unless
+// the variable is set, and notes the result.
+func shrinkTo[T int | int64](noted *[]any, variable string, value *T, limit int64) {
+	if _, set := os.LookupEnv(variable); set {
+		return
+	}
+	*value = T(int64(*value) * (limit >> 10) / (enoughMemory >> 10))
+	*noted = append(*noted, variable, *value)
+}
+
+// heapRoom is how much of the memory Go's heap may take. The rest is for the engine's own
+// memory, and an eighth for stacks of threads and what the limit is exceeded by.
+func heapRoom(c *config, limit int64) int64 {
+	if limit == math.MaxInt64 {
+		return limit
+	}
+	return max(limit/8*7-engineMemory(c), limit/4)
+}
+
+// engineMemory is what the engine takes outside of Go's heap, in bytes.
+func engineMemory(c *config) int64 {
+	if c.Store == storeFDB {
+		return fdbMemory
+	}
+	return c.EmbeddedCacheSize + 4*c.EmbeddedMemTableSize - storeHeap(c)
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+)
+
+// TestFitMemory: what nobody has configured shrinks with the memory, and what remains fits.
+func TestFitMemory(t *testing.T) {
+	for _, limit := range []int64{leastMemory, 128 << 20, 256 << 20, enoughMemory - 1} {
+		for _, store := range []string{storeEmbedded, storeFDB} {
+			c := defaultConfig()
+			c.Store = store
+			var log bytes.Buffer
+			if err := c.fitMemory(limit, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.validate(); err != nil {
+				t.Errorf("%d bytes: %v", limit, err)
+			}
+			if held := int64(c.MaxPendingBytes) + engineMemory(c) + storeHeap(c); store == storeEmbedded && held > limit/2 {
+				t.Errorf("%d bytes: buffers may take %d: want at most half", limit, held)
+			}
+			room := heapRoom(c, limit)
+			if room < limit/4 || room+engineMemory(c) > limit && store == storeEmbedded {
+				t.Errorf("%d bytes: %d for Go's heap, %d for the engine", limit, room, engineMemory(c))
+			}
+			if !strings.Contains(log.String(), "PQ_MAX_PENDING_BYTES=") {
+				t.Errorf("the log does not say what has changed: %s", log.String())
+			}
+		}
+	}
+	c := defaultConfig()
+	if err := c.fitMemory(enoughMemory, slog.Default()); err != nil || *c != *defaultConfig() {
+		t.Errorf("with enough memory: %+v (%v), want the defaults", *c, err)
+	}
+	if room := heapRoom(c, math.MaxInt64); room != math.MaxInt64 {
+		t.Errorf("without a limit there is room for %d bytes", room)
+	}
+}
+
+// TestFitMemoryKeepsWhatIsConfigured: only defaults shrink.
+func TestFitMemoryKeepsWhatIsConfigured(t *testing.T) {
+	t.Setenv("PQ_MAX_PENDING_BYTES", "67108864")
+	c, err := loadConfig(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.fitMemory(leastMemory, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	if c.MaxPendingBytes != 64<<20 || c.EmbeddedCacheSize >= 32<<20 {
+		t.Errorf("PQ_MAX_PENDING_BYTES %d: want it as configured; PQ_EMBEDDED_CACHE %d: want it smaller", c.MaxPendingBytes, c.EmbeddedCacheSize)
+	}
+}
+
+// TestTooLittleMemory: the service does not start where a few messages could have it killed.
+func TestTooLittleMemory(t *testing.T) {
+	dev := startDev(t, "PQ_DATA_DIR="+t.TempDir(), "GOMEMLIMIT=128MiB") // which is enough
+	dev.says("there is little memory")
+	c := defaultConfig()
+	err := c.fitMemory(leastMemory-1, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "67108863 bytes") || !strings.Contains(err.Error(), "want at least 67108864") {
+		t.Errorf("error %v: want one that says how much there is and how much is wanted", err)
+	}
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+)
+
+// TestMigrateErrors: each mistake has an error that says what is wrong.
+func TestMigrateErrors(t *testing.T) {
+	dir := t.TempDir()
+	data := "PQ_DATA_DIR=" + filepath.Join(dir, "data")
+	startDev(t, data).stop(syscall.SIGTERM)
+	for name, test := range map[string]struct {
+		target    string
+		variables []string
+		want      string
+	}{
+		"direction":       {"both", nil, "want fdb"},
+		"no direction":    {"", nil, "want fdb"},
+		"no store":        {"fdb", []string{"PQ_DATA_DIR=" + dir}, "no store in it"},
+		"no cluster":      {"fdb", nil, "not a FoundationDB cluster file"},
+		"no cluster back": {"embedded", nil, "not a FoundationDB cluster file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			variables := append([]string{data, "PQ_FDB_CLUSTER_FILE=main_test.go"}, test.variables...)
+			_, stderr, err := runCommand(t, []string{"-migrate", test.target}, variables)
+			if err == nil || !strings.Contains(stderr, test.want) {
+				t.Errorf("%v, want %q in\n%s", err, test.want, stderr)
+			}
+		})
+	}
+}
+
+// TestUnfinishedMigrationIsNotServed: the service ends at once on the target of a migration that
+// has not ended.
+func TestUnfinishedMigrationIsNotServed(t *testing.T) {
+	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := memkv.New(memkv.Options{})
+	defer source.Close()
+	if _, err := fdbpq.OpenStore(t.Context(), source, keyspace, fdbpq.StoreOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	target, err := pebblekv.Open(dir, pebblekv.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = fdbpq.Migrate(ctx, source, target, keyspace, fdbpq.MigrateOptions{Progress: func(fdbpq.MigrateProgress) { cancel() }})
+	if err = errors.Join(err, target.Close()); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	_, stderr, err := runCommand(t, []string{"-dev"}, []string{"PQ_DATA_DIR=" + dir})
+	if err == nil || !strings.Contains(stderr, "migration that has not ended") {
+		t.Errorf("%v\n%s", err, stderr)
+	}
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+func writeSecret(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLoginsFromFiles: the service logs in with a secret from a file, and tries
+// each time with the one that the file has then.
+func TestLoginsFromFiles(t *testing.T) {
+	for _, login := range testenv.Logins(t) {
+		variable, secret := "PQ_NATS_PASSWORD_FILE", login.Password
+		if login.Token != "" {
+			variable, secret = "PQ_NATS_TOKEN_FILE", login.Token
+		}
+		if secret == "" {
+			continue
+		}
+		t.Run(variable, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "secret")
+			writeSecret(t, path, secret+"\r\n")
+			t.Setenv("PQ_NATS_USER", login.User)
+			t.Setenv(variable, path)
+			e := testenv.New(t, testenv.Options{Stopped: true, NATS: testenv.ServerOptions(t, login.Config)})
+			e.NATS.Start()
+			s := startService(t, e.NATS.URL())
+			s.awaitLog("connected to NATS")
+			roundTrip(t, e)
+			s.end()
+
+			writeSecret(t, path, "another\n")
+			s = startService(t, e.NATS.URL())
+			s.awaitLog("Authorization Violation")
+			writeSecret(t, path, secret)
+			s.awaitLog("connected to NATS")
+			s.end()
+		})
+	}
+}
+
+// TestSecretFile: a secret is read anew each time; while the file is away, or empty because
+// it is being written, the last one counts.
+func TestSecretFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	secret := secretFile(path)
+	for _, step := range []struct{ text, want string }{
+		{"", ""}, {"one\n", "one"}, {"", "one"}, {" two \r\n", " two "}, {"a\nb\n", " two "}, {"three", "three"},
+	} {
+		writeSecret(t, path, step.text)
+		if got := secret(); got != step.want {
+			t.Errorf("of a file with %q: %q, want %q", step.text, got, step.want)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if got := secret(); got != "three" {
+		t.Errorf("without the file: %q", got)
+	}
+}
+
+// TestSecretFileMistakes: each gets an error that says what is wrong, without the secret.
+func TestSecretFileMistakes(t *testing.T) {
+	dir := t.TempDir()
+	good, empty, lines := filepath.Join(dir, "good"), filepath.Join(dir, "empty"), filepath.Join(dir, "lines")
+	writeSecret(t, good, "hunter2\n")
+	writeSecret(t, empty, " \n")
+	writeSecret(t, lines, "hunter2\nhunter3\n")
+	for _, m := range []struct {
+		variables string
+		want      []string
+	}{
+		{"PQ_NATS_TOKEN_FILE=" + empty, []string{"PQ_NATS_TOKEN_FILE " + empty, "is empty"}},
+		{"PQ_NATS_TOKEN_FILE=" + lines, []string{"PQ_NATS_TOKEN_FILE " + lines, "several lines"}},
+		{"PQ_NATS_TOKEN_FILE=" + dir + "/absent", []string{"PQ_NATS_TOKEN_FILE " + dir, "no such file"}},
+		{"PQ_NATS_TOKEN_FILE=" + dir, []string{"PQ_NATS_TOKEN_FILE " + dir, "is a directory"}},
+		{"PQ_NATS_TOKEN_FILE=hunter2", []string{"PQ_NATS_TOKEN_FILE: no such file", "not the secret"}},
+		{"PQ_NATS_TOKEN_FILE=" + good + " PQ_NATS_TOKEN=hunter2", []string{"PQ_NATS_TOKEN and PQ_NATS_TOKEN_FILE are both set"}},
+		{"PQ_NATS_PASSWORD_FILE=" + good, []string{"PQ_NATS_PASSWORD_FILE is set and PQ_NATS_USER is empty"}},
+		{"PQ_NATS_USER=me PQ_NATS_PASSWORD_FILE=" + good + " PQ_NATS_PASSWORD=hunter2", []string{"PQ_NATS_PASSWORD and PQ_NATS_PASSWORD_FILE are both set"}},
+		{"PQ_NATS_USER=me PQ_NATS_PASSWORD_FILE=" + empty, []string{"PQ_NATS_PASSWORD_FILE " + empty}},
+		{"PQ_NATS_TOKEN_FILE=" + good + " PQ_NATS_URL=nats://hunter2@host", []string{"PQ_NATS_URL names a user"}},
+	} {
+		t.Run(m.want[0], func(t *testing.T) {
+			for _, v := range strings.Fields(m.variables) {
+				name, value, _ := strings.Cut(v, "=")
+				t.Setenv(name, value)
+			}
+			checkProblems(t, m.want)
+			if err := configurationError(t); strings.Contains(err.Error(), "hunter") {
+				t.Errorf("the secret is in the error:\n%v", err)
+			}
+		})
+	}
+}

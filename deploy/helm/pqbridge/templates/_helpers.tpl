@@ -1,0 +1,45 @@
+{{- define "pqbridge.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* 52 characters leave room for the suffixes that a StatefulSet adds. */}}
+{{- define "pqbridge.fullname" -}}
+{{- $name := include "pqbridge.name" . -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- .Values.fullnameOverride | default $full | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "pqbridge.selector" -}}
+app.kubernetes.io/name: {{ include "pqbridge.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "pqbridge.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{ include "pqbridge.selector" . }}
+{{- end -}}
+
+{{- define "pqbridge.metadata" -}}
+name: {{ include "pqbridge.fullname" . }}
+namespace: {{ .Release.Namespace }}
+labels:
+  {{- include "pqbridge.labels" . | nindent 2 }}
+{{- end -}}
+
+{{/* What the schema of the values cannot say. */}}
+{{- define "pqbridge.check" -}}
+{{- $logins := list -}}
+{{- range $name := list "credentials" "nkey" "user" "token" -}}
+{{- if (index $.Values.nats $name).secretName }}{{ $logins = append $logins (printf "nats.%s" $name) }}{{ end -}}
+{{- end -}}
+{{- if gt (len $logins) 1 }}{{ fail (printf "%s are set: pqbridge logs in to NATS in one way only" (join " and " $logins)) }}{{ end -}}
+{{- if and (eq .Values.store "fdb") (not .Values.fdb.clusterFile.configMap) -}}
+{{- fail "store is fdb: set fdb.clusterFile.configMap to the ConfigMap with the cluster file" -}}
+{{- end -}}
+{{- $own := list "PQ_STORE" "PQ_HTTP_ADDR" "PQ_DATA_DIR" "PQ_FDB_CLUSTER_FILE" "PQ_NATS_URL" "PQ_NATS_CREDS" "PQ_NATS_NKEY" "PQ_NATS_USER" "PQ_NATS_PASSWORD" "PQ_NATS_TOKEN" "PQ_NATS_TLS_CA" "PQ_NATS_TLS_CERT" "PQ_NATS_TLS_KEY" -}}
+{{- range $name, $_ := .Values.config -}}
+{{- if has $name $own }}{{ fail (printf "config.%s: the chart sets this variable itself" $name) }}{{ end -}}
+{{- end -}}
+{{- end -}}

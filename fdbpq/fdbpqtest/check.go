@@ -1,0 +1,109 @@
+package fdbpqtest
+
+import (
+	"strings"
+
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// checkQueue compares the keys of a queue with each other.
+func (c *checker) checkQueue(q *queue) {
+	counts := map[string]int64{}
+	for key, priority := range q.items {
+		counts[""]++
+		if !q.fifo {
+			counts[string(tuple.Tuple{priority}.Pack())]++
+		}
+		if q.metas[key] != (len(q.parts[key]) > 0) {
+			c.problem("queue %s: item %x: says %v about (m) keys and has %d", q.name, key, q.metas[key], len(q.parts[key]))
+		}
+	}
+	for key, parts := range q.parts {
+		_, isReady := q.items[key]
+		if _, isHeld := q.held[key]; !isReady && !isHeld && !q.staged[key] {
+			c.problem("queue %s: %d (m) keys of no item: %x", q.name, len(parts), key)
+		}
+		for n, part := range parts {
+			if part != int64(n) {
+				c.problem("queue %s: item %x: (m) keys are numbered %v", q.name, key, parts)
+				break
+			}
+		}
+	}
+	for key := range q.held {
+		if q.all[key] {
+			c.problem("queue %s: item %x is both ready and held", q.name, key)
+		}
+		if q.metas[key] != (len(q.parts[key]) > 0) {
+			c.problem("queue %s: held item %x: says %v about (m) keys and has %d", q.name, key, q.metas[key], len(q.parts[key]))
+		}
+	}
+	for key := range q.past {
+		if !q.all[key] && !q.staged[key] {
+			c.problem("queue %s: a history of no ready item: %x", q.name, key)
+		}
+	}
+	for state, n := range q.heldOwn {
+		if n > 0 {
+			counts[string(tuple.Tuple{[]string{"leased", "delayed"}[state]}.Pack())] = n
+		}
+	}
+	for key := range counts {
+		if q.counts[key] != counts[key] {
+			c.problem("queue %s: number for priority %x is %d, there are %d", q.name, key, q.counts[key], counts[key])
+		}
+	}
+	for key := range q.counts {
+		if counts[key] == 0 {
+			c.problem("queue %s: number for priority %x is %d, there are none", q.name, key, q.counts[key])
+		}
+	}
+	if !q.listed && (q.config || len(q.items) > 0 || q.heldOwn != [2]int64{}) {
+		c.problem("queue %s has items or settings and is not listed", q.name)
+	}
+	c.checkDue(q)
+	c.checkDedup(q)
+	c.checkBytes(q)
+}
+
+// checkExpiry adds what expires to what falls due: ready items do when their ("m") keys say so, with their
+// unique keys, and held ones have the same in their records.
+func (c *checker) checkExpiry(q *queue) {
+	for id := range q.items {
+		if end := q.ending(id); end.expires > 0 {
+			key, _ := tuple.Unpack([]byte(id))
+			what := string(append(tuple.Tuple{"x"}, key...).Pack())
+			q.falls[what] = end.expires
+			if q.says[what] != end.unique {
+				c.problem("queue %s: item %x has the unique key %q, in the time index %q", q.name, id, end.unique, q.says[what])
+			}
+		}
+	}
+	for id := range q.metas {
+		end := q.ending(id)
+		if _, isHeld := q.held[id]; (isHeld || q.past[id]) && q.ends[id] != end {
+			c.problem("queue %s: item %x has %+v, but its record says %+v", q.name, id, end, q.ends[id])
+		}
+	}
+}
+
+// stagedExpires reports whether an entry is that of an item of a staged pop, which may have kept it.
+func (q *queue) stagedExpires(key string, due int64) bool {
+	id, isExpiry := strings.CutPrefix(key, string(tuple.Tuple{"x"}.Pack()))
+	return isExpiry && q.staged[id] && q.ending(id).expires == due
+}
+
+// checkDue compares the time index of a queue with what falls due there.
+func (c *checker) checkDue(q *queue) {
+	c.checkExpiry(q)
+	for key, at := range q.falls {
+		if due, there := q.due[key]; !there || due != at {
+			c.problem("queue %s: key %x falls due at %d, in the time index at %d (%t)", q.name, key, at, due, there)
+		}
+	}
+	for key, due := range q.due {
+		if _, there := q.falls[key]; !there && !q.stagedExpires(key, due) {
+			c.problem("queue %s: time index: at %d falls due %x, which is not there", q.name, due, key)
+		}
+	}
+}

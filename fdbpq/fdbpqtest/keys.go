@@ -1,0 +1,254 @@
+package fdbpqtest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+func (c *checker) item(q *queue, key tuple.Tuple, value []byte) error {
+	id, err := parseID(key, q.fifo)
+	if err != nil {
+		return err
+	}
+	if len(key) != idLength(q.fifo) {
+		return errors.New("too long for an item")
+	}
+	c.contents.Items++
+	q.all[string(key.Pack())] = true
+	if micros := binary.BigEndian.Uint64(id.Random[:]); isOwn(id, micros) {
+		q.items[string(key.Pack())] = id.Priority
+		q.metas[string(key.Pack())] = id.Random[10]&1 != 0
+		q.bytes.values[string(key.Pack())] = value
+	}
+	return nil
+}
+
+// heldItem takes the key of a leased or delayed item.
+func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
+	id, err := parseID(key, q.fifo)
+	if err != nil || len(key) != idLength(q.fifo) {
+		return errors.Join(errors.New("malformed id of a held item"), err)
+	}
+	n, used := binary.Uvarint(value)
+	if used <= 0 || n > uint64(len(value)-used) {
+		return fmt.Errorf("value %x has no record", value)
+	}
+	record, err := tuple.Unpack(value[used : used+int(n)])
+	version, _ := elementAt[int64](record, 0)
+	state, isState := elementAt[int64](record, 1)
+	deliveries, _ := elementAt[int64](record, 2)
+	fence, _ := elementAt[int64](record, 3)
+	due, isTime := elementAt[int64](record, 4)
+	what := string(key.Pack())
+	switch {
+	case err == nil && version == 2:
+		err = checkReason(record, 7)
+		version = 1
+	case err == nil && version == 3:
+		var end ending
+		end, err = parseEnding(record, 7)
+		q.ends[what] = end
+		if state == 1 && end.expires > 0 {
+			due = min(due, end.expires)
+		}
+		version = 1
+	}
+	if err != nil || version != 1 || !isState || state < 0 || state > 1 || fence < 1 || deliveries < 0 || deliveries > fence || !isTime {
+		return fmt.Errorf("malformed record %v: %w", record, err)
+	}
+	q.falls[string(append(tuple.Tuple{"h"}, key...).Pack())] = due
+	q.held[what] = state
+	if micros := binary.BigEndian.Uint64(id.Random[:]); isOwn(id, micros) {
+		q.metas[what] = id.Random[10]&1 != 0
+		q.heldOwn[state]++
+		q.bytes.values[what] = value[used+int(n):]
+	}
+	return nil
+}
+
+// history takes the key of the history of an item that was leased before.
+func (q *queue) history(key tuple.Tuple, value []byte) error {
+	content, err := tuple.Unpack(value)
+	deliveries, isInt := elementAt[int64](content, 0)
+	fence, isFence := elementAt[int64](content, 1)
+	if err == nil && len(content) == 4 {
+		err = checkReason(content, 3)
+		content = content[:3]
+	} else if err == nil && len(content) == 6 {
+		q.ends[string(key.Pack())], err = parseEnding(content, 3)
+		content = content[:3]
+	}
+	if err != nil || len(content) != 3 || !isInt || !isFence || deliveries < 0 || deliveries > fence {
+		return fmt.Errorf("malformed history: value %x", value)
+	}
+	q.past[string(key.Pack())] = true
+	return nil
+}
+
+// checkReason checks that the last element of a tuple is the reason of a negative acknowledgement.
+func checkReason(t tuple.Tuple, at int) error {
+	if reason, ok := elementAt[[]byte](t, at); !ok || len(reason) == 0 || len(reason) > 1024 || len(t) != at+1 {
+		return fmt.Errorf("malformed reason %v", t)
+	}
+	return nil
+}
+
+// settings takes the key of the settings.
+func (q *queue) settings(key tuple.Tuple, value []byte) error {
+	q.config = true
+	content, err := tuple.Unpack(value)
+	version, _ := elementAt[int64](content, 0)
+	if err != nil || len(key) > 0 || version != 1 || len(content)%2 == 0 || len(content) == 1 {
+		return fmt.Errorf("malformed settings: value %x", value)
+	}
+	seen := map[string]bool{}
+	for i := 1; i < len(content); i += 2 {
+		name, ok := elementAt[string](content, i)
+		if !ok || seen[name] || content[i+1] == int64(0) || content[i+1] == "" {
+			return fmt.Errorf("setting %v given twice, or a default: %v", content[i], content)
+		}
+		seen[name] = true
+		q.bytes.limited = q.bytes.limited || name == "max_bytes"
+	}
+	return nil
+}
+
+func (q *queue) part(key tuple.Tuple, value []byte) error {
+	if _, err := parseID(key, q.fifo); err != nil {
+		return err
+	}
+	n := idLength(q.fifo)
+	part, ok := elementAt[int64](key, n)
+	if !ok || len(key) != n+1 {
+		return errors.New("no number of the part")
+	}
+	if len(value) == 0 {
+		return errors.New("empty part")
+	}
+	id := string(key[:n].Pack())
+	q.parts[id] = append(q.parts[id], part)
+	q.blobs[id] = append(q.blobs[id], value...)
+	return nil
+}
+
+func (q *queue) count(key tuple.Tuple, value []byte) error {
+	_, isInt := elementAt[int64](key, 0)
+	state, _ := elementAt[string](key, 0)
+	if len(key) > 1 || len(key) == 1 && state != "leased" && state != "delayed" && (q.fifo || !isInt) {
+		return errors.New("unknown number of items")
+	}
+	if len(value) != 8 {
+		return fmt.Errorf("value %x is no number", value)
+	}
+	n := int64(binary.LittleEndian.Uint64(value))
+	if n <= 0 {
+		return fmt.Errorf("number of items is %d", n)
+	}
+	q.counts[string(key.Pack())] = n
+	return nil
+}
+
+// request takes the key of a staged pop that is in line.
+func request(key tuple.Tuple, value []byte) error {
+	_, isCount := elementAt[int64](key, 0)
+	id, _ := elementAt[[]byte](key, 1)
+	content, err := tuple.Unpack(value)
+	if !isCount || len(id) != 20 || len(key) != 2 || err != nil || len(content) != 2 {
+		return fmt.Errorf("malformed request: value %x", value)
+	}
+	return nil
+}
+
+// answer takes a key (part, request) of a staged pop: part 0 is its answer, 1 the value of its
+// item, 2 its claim.
+func (q *queue) answer(key tuple.Tuple, value []byte) error {
+	part, isPart := elementAt[int64](key, 0)
+	request, _ := elementAt[[]byte](key, 1)
+	if !isPart || part < 0 || part > 2 || len(request) != 20 || len(key) != 2 {
+		return fmt.Errorf("malformed answer: value %x", value)
+	}
+	if part == 1 {
+		q.bytes.staged[string(request)] = value
+		return nil
+	}
+	content, err := tuple.Unpack(value)
+	deadline, isTime := elementAt[int64](content, 0)
+	if err != nil || !isTime || (part == 2) != (len(content) == 2) {
+		return fmt.Errorf("malformed answer: value %x", value)
+	}
+	q.falls[string(append(tuple.Tuple{"f"}, key...).Pack())] = deadline
+	if len(content) <= 2 { // "empty", or a claim
+		return nil
+	}
+	id := content[1:]
+	if q.fifo {
+		id = id[1:] // has no priority in its keys
+	}
+	q.staged[string(id.Pack())] = true
+	own, err := parseID(id, q.fifo)
+	if isOwn(own, binary.BigEndian.Uint64(own.Random[:])) {
+		q.bytes.answers[string(request)] = string(id.Pack())
+	}
+	return err
+}
+
+// dueKey takes the key (due, kind, ...) of the time index.
+func (q *queue) dueKey(key tuple.Tuple, value []byte) error {
+	due, isTime := elementAt[int64](key, 0)
+	if kind, isKind := elementAt[string](key, 1); !isTime || !isKind || len(value) > 0 && kind != "x" {
+		return fmt.Errorf("malformed entry of the time index: value %x", value)
+	}
+	what := string(key[1:].Pack())
+	if _, twice := q.due[what]; twice {
+		return errors.New("there is another entry for the same key")
+	}
+	q.due[what], q.says[what] = due, string(value)
+	return nil
+}
+
+func idLength(fifo bool) int {
+	if fifo {
+		return 2
+	}
+	return 3
+}
+
+// parseID reads (priority, count, random) or, in a FIFO queue, (index, random).
+func parseID(key tuple.Tuple, fifo bool) (id fdbpq.ID, err error) {
+	ints := []*int64{&id.Priority, &id.Count}
+	if fifo {
+		ints = ints[1:]
+	}
+	for i, p := range ints {
+		n, ok := elementAt[int64](key, i)
+		if !ok {
+			return id, fmt.Errorf("element %d of the id is no integer", i)
+		}
+		*p = n
+	}
+	random, ok := elementAt[[]byte](key, len(ints))
+	if !ok || len(random) != len(id.Random) {
+		return id, errors.New("random part of the id is not 20 bytes")
+	}
+	copy(id.Random[:], random)
+	return id, nil
+}
+
+// isOwn reports whether fdbpq made the id: whether it has the signature, and a time between
+// 2020 and 2200.
+func isOwn(id fdbpq.ID, micros uint64) bool {
+	return bytes.Equal(id.Random[8:10], []byte{0x9d, 0x51}) && micros >= 1577836800e6 && micros < 7258118400e6
+}
+
+func elementAt[T any](t tuple.Tuple, i int) (value T, ok bool) {
+	if i >= len(t) {
+		return value, false
+	}
+	value, ok = t[i].(T)
+	return value, ok
+}

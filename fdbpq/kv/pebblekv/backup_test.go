@@ -1,0 +1,483 @@
+package pebblekv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// writers commit to a store until they are stopped. Each counts in keys of its own and says how
+// far its commits are durable.
+type writers struct {
+	durable [4]atomic.Int64
+	stop    atomic.Bool
+	running sync.WaitGroup
+}
+
+// startWriters returns writers that have committed at least min transactions each.
+func startWriters(t *testing.T, db *DB, min int64) *writers {
+	t.Helper()
+	w := &writers{}
+	var ready sync.WaitGroup
+	for n := range w.durable {
+		ready.Add(1)
+		w.running.Go(func() {
+			for i := int64(1); !w.stop.Load(); i++ {
+				if err := w.write(db, n, i); err != nil {
+					t.Error(err)
+				}
+				w.durable[n].Store(i)
+				if i == min {
+					ready.Done()
+				}
+			}
+		})
+	}
+	ready.Wait()
+	return w
+}
+
+// write writes the same number to two keys, and a lot to a third, so that logs and tables
+// come and go.
+func (w *writers) write(db *DB, n int, i int64) error {
+	tx, err := db.Begin(context.Background(), kv.BeginOptions{})
+	if err != nil {
+		return err
+	}
+	number := []byte(fmt.Sprint(i))
+	tx.Set(fmt.Appendf(nil, "first %d", n), number)
+	tx.Set(fmt.Appendf(nil, "bulk %d %d", n, i%1000), make([]byte, 8<<10))
+	tx.Set(fmt.Appendf(nil, "second %d", n), number)
+	_, err = tx.Commit().Get()
+	return err
+}
+
+func (w *writers) end() {
+	w.stop.Store(true)
+	w.running.Wait()
+}
+
+// check checks that a copy has what was durable before it was begun, and only whole
+// transactions.
+func (w *writers) check(t *testing.T, db *DB, before [4]int64) {
+	t.Helper()
+	for n := range w.durable {
+		first, err := get(db, fmt.Sprintf("first %d", n))
+		second, err2 := get(db, fmt.Sprintf("second %d", n))
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		var got int64
+		_, _ = fmt.Sscan(first, &got)
+		if first != second || got < before[n] || got > w.durable[n].Load()+1 {
+			t.Errorf("writer %d: the copy has %q and %q, %d was durable before it and %d after", n, first, second, before[n], w.durable[n].Load())
+		}
+	}
+}
+
+func (w *writers) now() (n [4]int64) {
+	for i := range n {
+		n[i] = w.durable[i].Load()
+	}
+	return n
+}
+
+// A copy that is made under load has everything that was durable before, opens, and takes
+// writes of its own, which leave the original alone. Memtables are small, so that logs and
+// tables come and go meanwhile.
+func TestBackupUnderLoad(t *testing.T) {
+	dir := t.TempDir()
+	small := Options{MemTableSize: minMemTableSize, MinFreeSpace: -1}
+	db := openTestDir(t, filepath.Join(dir, "data"), small)
+	w := startWriters(t, db, 100)
+	defer w.end()
+	for round := range 3 {
+		dest := filepath.Join(dir, fmt.Sprint("backup", round))
+		before := w.now()
+		made, err := db.Backup(t.Context(), dest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if made.Dir != dest || made.Files < 4 || made.Bytes < 1000 {
+			t.Errorf("%+v", made)
+		}
+		wantOnly(t, dir, "backup", round+1)
+		wantMode(t, dest, 0o700)
+		copied := openTestDir(t, dest, small)
+		w.check(t, copied, before)
+		if err := set(copied, "only", "here"); err != nil {
+			t.Fatal(err)
+		}
+		if err := copied.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := get(db, "only"); got != "" || err != nil {
+		t.Errorf("a write to a copy reached the original: %q, %v", got, err)
+	}
+	w.end()
+	if err := db.Check(); err != nil {
+		t.Error(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	openTestDir(t, filepath.Join(dir, "data"), small) // its marks are right
+}
+
+// wantOnly checks that a folder has so many entries with a prefix, none of them of an unfinished backup.
+func wantOnly(t *testing.T, dir, prefix string, want int) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), unfinished) {
+			t.Errorf("%s is left", e.Name())
+		}
+		if strings.HasPrefix(e.Name(), prefix) {
+			n++
+		}
+	}
+	if n != want {
+		t.Errorf("%v: want %d that begin with %s", entries, want, prefix)
+	}
+}
+
+// Once Backup has returned, a power cut does not take the copy away; before, nothing of
+// it has the name.
+func TestBackupIsSynced(t *testing.T) {
+	files := vfs.NewCrashableMem()
+	db := openTest(t, files, Options{})
+	for i := range 10 {
+		if err := set(db, fmt.Sprint(i), "value"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := db.Backup(t.Context(), "copy"); err != nil {
+		t.Fatal(err)
+	}
+	clone := files.CrashClone(vfs.CrashCloneCfg{})
+	copied, err := Open("copy", Options{FS: clone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = copied.Close() }()
+	for i := range 10 {
+		if got, err := get(copied, fmt.Sprint(i)); got != "value" || err != nil {
+			t.Errorf("%d: %q, %v", i, got, err)
+		}
+	}
+}
+
+// What Backup refuses, it says, and leaves everything as it is.
+func TestBackupRefusals(t *testing.T) {
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	db := openTestDir(t, data, Options{})
+	for _, path := range []string{"there", "link"} {
+		if err := os.MkdirAll(filepath.Join(dir, path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(data, filepath.Join(dir, "link", "data")); err != nil {
+		t.Fatal(err)
+	}
+	for dest, want := range map[string]string{
+		"there":            "it exists",
+		"file":             "it exists",
+		"data":             "it exists",
+		"missing/backup":   "does not exist",
+		"file/backup":      "not a directory",
+		"data/backup":      "inside the folder of the store",
+		"link/data/backup": "inside the folder of the store",
+	} {
+		if _, err := db.Backup(t.Context(), filepath.Join(dir, dest)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", dest, err, want)
+		}
+	}
+	wantOnly(t, dir, "", 4)
+	if err := set(db, "a", "b"); err != nil {
+		t.Error(err)
+	}
+	db.damage.note("table", errBlock)
+	if _, err := db.Backup(t.Context(), filepath.Join(dir, "damaged")); !errors.Is(err, kv.ErrCorrupt) {
+		t.Errorf("of a damaged store: %v", err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Backup(t.Context(), filepath.Join(dir, "late")); !errors.Is(err, kv.ErrClosed) {
+		t.Errorf("of a closed store: %v", err)
+	}
+}
+
+// copyFS fails or stops operations on files whose path has a certain part.
+type copyFS struct {
+	vfs.FS
+	part string
+	link error                   // of each link
+	hook func(path string) error // before a file is created
+}
+
+func (f *copyFS) Link(oldname, newname string) error {
+	if f.link != nil {
+		return &os.LinkError{Op: "link", Old: oldname, New: newname, Err: f.link}
+	}
+	return f.FS.Link(oldname, newname)
+}
+
+func (f *copyFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if f.hook != nil && strings.Contains(name, f.part) {
+		if err := f.hook(name); err != nil {
+			return nil, err
+		}
+	}
+	return f.FS.Create(name, c)
+}
+
+// Where files cannot be linked they are copied.
+func TestBackupWithoutLinks(t *testing.T) {
+	for _, cause := range []error{syscall.EXDEV, syscall.EPERM, syscall.EMLINK, syscall.ENOTSUP} {
+		files := &copyFS{FS: vfs.NewMem(), link: cause}
+		db := openTest(t, files, Options{MemTableSize: minMemTableSize})
+		fill(t, db)
+		if _, err := db.Backup(t.Context(), "copy"); err != nil {
+			t.Fatalf("%v: %v", cause, err)
+		}
+		copied, err := Open("copy", Options{FS: files})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := get(copied, "0"); len(got) != 64<<10 || err != nil {
+			t.Errorf("%v: %d bytes, %v", cause, len(got), err)
+		}
+		if err := copied.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The copy of a log ends where the log is synced. What follows may change while it is copied.
+func TestBackupOfSyncedLog(t *testing.T) {
+	files := &heldFS{FS: vfs.NewMem(), syncing: make(chan struct{}), release: make(chan struct{})}
+	db := openTest(t, files, Options{})
+	if err := set(db, "a", "durable"); err != nil {
+		t.Fatal(err)
+	}
+	files.hold.Store(true)
+	tx := begin(t, db)
+	tx.Set([]byte("b"), []byte("written"))
+	commit := tx.Commit()
+	<-files.syncing
+	_, err := db.Backup(t.Context(), "copy")
+	files.hold.Store(false)
+	close(files.release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := commit.Get(); err != nil {
+		t.Fatal(err)
+	}
+	copied := openTestDir(t, "copy", Options{FS: files})
+	for key, want := range map[string]string{"a": "durable", "b": ""} {
+		if got, err := get(copied, key); got != want || err != nil {
+			t.Errorf("%s is %q, %v, want %q", key, got, err, want)
+		}
+	}
+}
+
+// heldFS holds syncs of the log of the store.
+type heldFS struct {
+	vfs.FS
+	hold             atomic.Bool
+	syncing, release chan struct{} // a sync is held; it goes on once release is closed
+}
+
+func (f *heldFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.Create(name, c)
+	if err == nil && filepath.Dir(name) == testDir && filepath.Ext(name) == ".log" {
+		return &heldFile{file, f}, nil
+	}
+	return file, err
+}
+
+type heldFile struct {
+	vfs.File
+	fs *heldFS
+}
+
+func (f *heldFile) wait() {
+	if f.fs.hold.Load() {
+		f.fs.syncing <- struct{}{}
+		<-f.fs.release
+	}
+}
+
+func (f *heldFile) Sync() error     { f.wait(); return f.File.Sync() }
+func (f *heldFile) SyncData() error { f.wait(); return f.File.SyncData() }
+
+// fill writes more than a memtable of the smallest size holds.
+func fill(t *testing.T, db *DB) {
+	t.Helper()
+	for i := range 40 {
+		if err := set(db, fmt.Sprint(i), string(make([]byte, 64<<10))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A backup that fails on its own disk leaves nothing, and the store goes on. So does one that is
+// cancelled, and two at once are refused.
+func TestBackupFails(t *testing.T) {
+	// Each is a file of the copy, from the first to the last.
+	for _, part := range []string{"OPTIONS", "marker.format", ".sst", "MANIFEST", "marker.manifest", ".log"} {
+		for name, interrupt := range map[string]func(context.CancelCauseFunc, *DB) error{
+			"full disk": func(context.CancelCauseFunc, *DB) error { return syscall.ENOSPC },
+			"cancelled": func(cancel context.CancelCauseFunc, _ *DB) error { cancel(nil); return nil },
+			"second": func(_ context.CancelCauseFunc, db *DB) error {
+				if _, err := db.Backup(context.Background(), "other"); !errors.Is(err, ErrBackupRunning) {
+					return fmt.Errorf("the second one: %w", err)
+				}
+				return syscall.EROFS
+			},
+		} {
+			if part != ".sst" && name != "full disk" {
+				continue
+			}
+			files := &copyFS{FS: vfs.NewMem(), part: part, link: syscall.EXDEV}
+			db := openTest(t, files, Options{MemTableSize: minMemTableSize})
+			fill(t, db)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			var failed error
+			files.hook = func(path string) error {
+				if !strings.HasPrefix(path, "copy"+unfinished) {
+					return nil
+				}
+				if failed = interrupt(cancel, db); failed != nil {
+					failed = &fs.PathError{Op: "create", Path: path, Err: failed}
+				}
+				return failed
+			}
+			_, err := db.Backup(ctx, "copy")
+			if err == nil || failed == nil && !errors.Is(err, context.Canceled) ||
+				failed != nil && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EROFS) {
+				t.Errorf("%s at %s: %v", name, part, err)
+			}
+			cancel(nil)
+			files.hook = nil
+			names, err := files.List("")
+			if err != nil || len(names) != 1 {
+				t.Errorf("%s at %s: left %q, %v", name, part, names, err)
+			}
+			if err := errors.Join(db.Check(), set(db, "after", "it")); err != nil {
+				t.Errorf("%s at %s: the store: %v", name, part, err)
+			}
+			if _, err := db.Backup(t.Context(), "copy"); err != nil {
+				t.Errorf("%s at %s: the next one: %v", name, part, err)
+			}
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// Close ends a backup that is under way, and waits for it.
+func TestCloseEndsBackup(t *testing.T) {
+	files := &copyFS{FS: vfs.NewMem(), part: ".sst", link: syscall.EXDEV}
+	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
+	fill(t, db)
+	var closing sync.WaitGroup
+	files.hook = func(path string) error {
+		if strings.HasPrefix(path, "copy"+unfinished) {
+			closing.Go(func() {
+				if err := db.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			<-db.closing
+			s, err := db.current()
+			for err == nil && s.endedWith() == nil { // until Close has told all that are open
+			}
+		}
+		return nil
+	}
+	_, err := db.Backup(t.Context(), "copy")
+	if !errors.Is(err, kv.ErrClosed) {
+		t.Errorf("the backup returned %v", err)
+	}
+	closing.Wait()
+	if _, err := files.Stat("copy"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is a copy: %v", err)
+	}
+}
+
+// endedWith returns why nothing can begin any more.
+func (s *store) endedWith() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
+}
+
+// What a process leaves behind that is killed during a backup is not taken for a store, and the
+// next backup replaces it.
+func TestUnfinishedBackup(t *testing.T) {
+	dir := t.TempDir()
+	db := openTestDir(t, filepath.Join(dir, "data"), Options{})
+	if err := set(db, "a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	dest := filepath.Join(dir, "backup")
+	made, err := db.Backup(t.Context(), dest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := dest + unfinished
+	if err := os.MkdirAll(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(made.Dir, filepath.Join(left, "store")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{left, filepath.Join(left, "store")} {
+		if _, err := Open(path, Options{}); err == nil || !strings.Contains(err.Error(), "did not finish") {
+			t.Errorf("%s was opened with %v", path, err)
+		}
+	}
+	if _, err := db.Backup(t.Context(), dest); err != nil {
+		t.Fatal(err)
+	}
+	wantOnly(t, dir, "backup", 1)
+}
+
+// A backup that would take the space that the store keeps free is refused before it is begun.
+func TestBackupNeedsRoom(t *testing.T) {
+	files := vfs.NewMem()
+	files.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 30, TotalBytes: 1 << 31})
+	db := openTest(t, files, Options{MinFreeSpace: 1 << 20})
+	if err := set(db, "a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	files.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 20, TotalBytes: 1 << 31})
+	if _, err := db.Backup(t.Context(), "copy"); !errors.Is(err, kv.ErrUnavailable) || !strings.Contains(err.Error(), "1048576 bytes free") {
+		t.Errorf("%v", err)
+	}
+}

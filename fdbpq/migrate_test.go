@@ -1,0 +1,427 @@
+package fdbpq_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// opened returns a fixture whose store was opened.
+func opened(t *testing.T, db kv.Database) *fixture {
+	f := newFixture(t, db, fdbpq.RawValues)
+	if _, err := f.open(f.Keyspace, fdbpq.StoreOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// target returns a fixture in db with the roots of f.
+func (f *fixture) target(db kv.Database) *fixture {
+	return newFixtureIn(f.T, db, f.priority, f.fifo, f.format)
+}
+
+// migrate migrates to a store. It tries again while a store does not answer, as a busy FoundationDB.
+func migrate(f, to *fixture) (fdbpq.Migrated, error) {
+	for {
+		result, err := fdbpq.Migrate(f.ctx, f.db, to.db, f.Keyspace, fdbpq.MigrateOptions{})
+		if !errors.Is(err, kv.ErrUnavailable) || f.ctx.Err() != nil {
+			return result, err
+		}
+	}
+}
+
+// data returns everything that is stored but the records of the store.
+func (f *fixture) data() (all []string) {
+	for _, root := range []string{f.priority, f.fifo, f.priority + "-queues", f.fifo + "-queues", f.priority + "-x"} {
+		for _, pair := range f.stored(root) {
+			all = append(all, fmt.Sprintf("%q=%x", pair.Key, sha256.Sum256(pair.Value)))
+		}
+	}
+	return all
+}
+
+// populate makes queues with items in every state, some of them large, and returns the token of a
+// lease.
+func (f *fixture) populate() fdbpq.Token {
+	f.Helper()
+	jobs, line := f.queue("jobs"), f.fifoQueue("line")
+	var ops []fdbpq.Op
+	for i := range 30 {
+		ops = append(ops, opPush(jobs, int64(i%3), fmt.Sprintf("%d/%02d", i%3, i)), opPush(line, 0, fmt.Sprintf("%02d", i)))
+	}
+	f.apply(ops...)
+	f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: jobs, Configure: func(s *fdbpq.Settings) { s.MaxBytes = 100 << 20 }})
+	once := opPush(jobs, 9, "once")
+	once.Message.MsgID, once.Message.Unique = "id", "key"
+	once.Message.Headers = map[string][]string{"Trace": {"1"}}
+	late := opPush(jobs, 9, "late")
+	late.Delay = time.Hour
+	expires := opPush(jobs, 9, "expires")
+	expires.TTL = time.Hour
+	f.apply(once, late, expires, opPush(f.queue("empty"), 0, "x"), op(opPopMin, f.queue("empty")))
+	for i := range 12 {
+		f.apply(opPush(f.queue("large"), int64(i), strings.Repeat(fmt.Sprintf("%08d", i), 15_000)))
+	}
+	results := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: jobs, End: fdbpq.Front, Lease: time.Hour})
+	return results[0].Lease.Token
+}
+
+// A store that moved from one engine to another, and to a third, has every key, in the order
+// that items had. New items come after old ones of their priority, leases and duplicates are
+// known there, and nothing was changed where it came from.
+func TestMigrateBothWays(t *testing.T) {
+	for name, path := range map[string][3]func(t *testing.T) kv.Database{
+		"mem":    {openMem, openMem, openMem},
+		"pebble": {openEmbedded, openMem, openEmbedded},
+		"fdb":    {openEmbedded, testenvFDB, openEmbedded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := opened(t, path[0](t))
+			token := first.populate()
+			identity := must(first.open(first.Keyspace, fdbpq.StoreOptions{})).ID
+			before := first.data()
+
+			second := first.target(path[1](t))
+			result, err := migrate(first, second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantMigrated(t, first, second, before, result)
+			if result.Digest.Queues != 3 || result.Digest.Items != 30+30+3+12 {
+				t.Errorf("%v", result.Digest)
+			}
+			if s, err := second.open(second.Keyspace, fdbpq.StoreOptions{Exclusive: true}); err != nil || s.New || s.ID != result.ID || s.ID == identity {
+				t.Errorf("%+v, %v: want %s, not %s", s, err, result.ID, identity)
+			}
+			second.pushMore("second")
+			second.apply(fdbpq.Op{Kind: fdbpq.OpAck, Queue: second.queue("jobs"), Token: token})
+
+			third := second.target(path[2](t))
+			before = second.data()
+			if result, err = migrate(second, third); err != nil {
+				t.Fatal(err)
+			}
+			wantMigrated(t, second, third, before, result)
+			third.pushMore("third")
+			third.wantOrder()
+		})
+	}
+}
+
+func openMem(*testing.T) kv.Database        { return memkv.New(memkv.Options{}) }
+func openEmbedded(t *testing.T) kv.Database { return openPebble(t, vfs.NewMem()) }
+func testenvFDB(t *testing.T) kv.Database   { return testenv.FDB(t) }
+
+// wantMigrated compares two stores.
+func wantMigrated(t *testing.T, from, to *fixture, before []string, result fdbpq.Migrated) {
+	t.Helper()
+	if !slices.Equal(from.data(), before) {
+		t.Error("the source was changed")
+	}
+	if got := to.data(); !slices.Equal(got, before) {
+		t.Errorf("the target has %d keys, the source %d, or others", len(got), len(before))
+	}
+	if result.Digest.Keys != int64(len(before)) {
+		t.Errorf("%+v, want %d keys", result, len(before))
+	}
+	to.check()
+}
+
+// pushMore pushes items, and one that is a duplicate.
+func (f *fixture) pushMore(value string) {
+	f.Helper()
+	jobs := f.queue("jobs")
+	again := opPush(jobs, 0, "duplicate")
+	again.Message.MsgID = "id"
+	results := f.apply(opPush(jobs, 0, "0/"+value), opPush(jobs, 1, "1/"+value), opPush(f.fifoQueue("line"), 0, value), again)
+	if !results[3].Duplicate {
+		f.Errorf("%s: the message id is not known", value)
+	}
+}
+
+// wantOrder pops everything. The first item was acknowledged.
+func (f *fixture) wantOrder() {
+	f.Helper()
+	var jobs, line []string
+	for priority := range 3 {
+		for i := priority; i < 30; i += 3 {
+			jobs = append(jobs, fmt.Sprintf("%d/%02d", priority, i))
+		}
+		if priority < 2 {
+			jobs = append(jobs, fmt.Sprintf("%d/second", priority), fmt.Sprintf("%d/third", priority))
+		}
+	}
+	for i := range 30 {
+		line = append(line, fmt.Sprintf("%02d", i))
+	}
+	wantList(f.T, "jobs", f.values(f.queue("jobs").PopMin), append(jobs[1:], "once", "expires")...)
+	wantList(f.T, "line", f.values(f.fifoQueue("line").Dequeue), append(line, "second", "third")...)
+	for i, value := range f.values(f.queue("large").PopMin) {
+		if value != strings.Repeat(fmt.Sprintf("%08d", i), 15_000) {
+			f.Errorf("large item %d is %.20s..., %d bytes", i, value, len(value))
+		}
+	}
+}
+
+// A migration that ends after any step is refused by OpenStore, and continues where it was. So it does
+// when the store conflicts, fails, and does not say whether it committed.
+func TestMigrateResumes(t *testing.T) {
+	f := opened(t, openMem(t))
+	f.populate()
+	for stop := 1; ; stop++ {
+		to := f.target(openMem(t))
+		faults := faultkv.New(to.db, faultkv.Options{Seed: uint64(stop), Rates: map[faultkv.Fault]float64{
+			faultkv.Conflict: 0.1, faultkv.UnknownLost: 0.1, faultkv.UnknownMade: 0.1, faultkv.UnknownBeforeNext: 0.1,
+			faultkv.UnknownDuringNext: 0.1, faultkv.Outage: 0.02,
+		}})
+		ctx, cancel := context.WithCancel(f.ctx)
+		steps := 0
+		result, err := fdbpq.Migrate(ctx, f.db, faults, f.Keyspace, fdbpq.MigrateOptions{Progress: func(fdbpq.MigrateProgress) {
+			if steps++; steps == stop {
+				cancel()
+			}
+		}})
+		cancel()
+		if err == nil {
+			if stop < 8 {
+				t.Errorf("it ended after %d steps", steps)
+			}
+			break
+		}
+		for n := 0; err != nil; n++ {
+			if n > 100 {
+				t.Fatalf("stopped after step %d, seed %d: %v", stop, stop, err)
+			}
+			if steps > 0 {
+				_, refused := to.open(f.Keyspace, fdbpq.StoreOptions{})
+				wantError(t, refused, fdbpq.ErrUnfinished)
+			}
+			result, err = fdbpq.Migrate(f.ctx, f.db, faults, f.Keyspace, fdbpq.MigrateOptions{})
+			if errors.Is(err, fdbpq.ErrMigrated) { // the last commit of the call before
+				result.Resumed, err = true, nil
+			}
+		}
+		faults.Land()
+		if !result.Resumed && steps > 0 {
+			t.Errorf("stopped after step %d, seed %d: %+v", stop, stop, result)
+		}
+		if !slices.Equal(to.data(), f.data()) {
+			t.Errorf("stopped after step %d, seed %d: the stores differ", stop, stop)
+		}
+	}
+}
+
+// What a bridge does with the source meanwhile is noticed, at any step. Then the target stays
+// unusable, and the next call starts over.
+func TestMigrateNoticesChanges(t *testing.T) {
+	for _, change := range []func(f *fixture){
+		func(f *fixture) { f.apply(opPush(f.queue("jobs"), 0, "new")) },
+		func(f *fixture) { f.apply(op(opPopMin, f.queue("large"))) },
+	} {
+		for stop, steps := 1, 1; stop <= steps; stop++ {
+			f := opened(t, openMem(t))
+			f.populate()
+			to := f.target(openMem(t))
+			steps = 0
+			_, err := fdbpq.Migrate(f.ctx, f.db, to.db, f.Keyspace, fdbpq.MigrateOptions{Progress: func(p fdbpq.MigrateProgress) {
+				if p.Checking {
+					return // the two are read at the same time
+				}
+				if steps++; steps == stop {
+					change(f)
+				}
+			}})
+			if !errors.Is(err, fdbpq.ErrDiffers) {
+				t.Fatalf("changed at step %d: %v", stop, err)
+			}
+			_, err = to.open(f.Keyspace, fdbpq.StoreOptions{})
+			wantError(t, err, fdbpq.ErrUnfinished)
+			if result, err := migrate(f, to); err != nil || !slices.Equal(to.data(), f.data()) || !result.Resumed {
+				t.Errorf("changed at step %d: the second call: %+v, %v", stop, result, err)
+			}
+		}
+	}
+}
+
+// A batch that runs after its queue was read for the comparison shows, too.
+func TestMigrateNoticesChangeAtTheEnd(t *testing.T) {
+	f := opened(t, openMem(t))
+	f.populate()
+	receipts, reads := everything(f.priority+"-x"), 0
+	source := &rangeWatch{f.db, func(r kv.Range) {
+		if bytes.Compare(r.Begin, receipts.Begin) < 0 || bytes.Compare(r.Begin, receipts.End) >= 0 {
+			return
+		}
+		if reads++; reads == 2 { // the first is to copy them
+			f.apply(opPush(f.queue("jobs"), 0, "new"))
+		}
+	}}
+	to := f.target(openMem(t))
+	_, err := fdbpq.Migrate(f.ctx, source, to.db, f.Keyspace, fdbpq.MigrateOptions{})
+	wantError(t, err, fdbpq.ErrDiffers)
+	to.corrupt = true
+}
+
+// rangeWatch is a store that says which ranges are read of it, before they are.
+type rangeWatch struct {
+	kv.Database
+	reading func(kv.Range)
+}
+
+func (w *rangeWatch) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
+	tx, err := w.Database.BeginRead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &rangeWatchRead{tx, w, ctx}, nil
+}
+
+type rangeWatchRead struct {
+	kv.ReadTransaction
+	w   *rangeWatch
+	ctx context.Context
+}
+
+func (r *rangeWatchRead) GetRange(keys kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	r.w.reading(keys)
+	tx, err := r.w.Database.BeginRead(r.ctx) // one that sees what was written meanwhile
+	if err != nil {
+		return kv.Ready[[]kv.KeyValue](nil, err)
+	}
+	defer tx.Cancel()
+	return kv.Ready(tx.GetRange(keys, o).Get())
+}
+
+// What cannot be migrated is refused, and neither store is changed.
+func TestMigrateRefusals(t *testing.T) {
+	set := func(key tuple.Tuple, value []byte) func(f *fixture) {
+		return func(f *fixture) { write(f, func(tx kv.Transaction) { tx.Set(key.Pack(), value) }) }
+	}
+	for name, test := range map[string]struct {
+		embedded bool
+		source   func(f *fixture)
+		target   func(from, to *fixture)
+		want     error
+	}{
+		"source without a store": {source: func(f *fixture) {
+			write(f, func(tx kv.Transaction) {
+				for _, key := range f.recordKeys() {
+					tx.Clear(key)
+				}
+			})
+		}, want: fdbpq.ErrNoStore},
+		"source of a newer version": {source: func(f *fixture) {
+			write(f, func(tx kv.Transaction) { tx.Set(f.recordKeys()[1], tuple.Tuple{int64(2)}.Pack()) })
+		}, want: fdbpq.ErrStoreVersion},
+		"source that is a target": {source: func(f *fixture) { stopAtFirstStep(opened(f.T, openMem(f.T)).like(f), f) }, want: fdbpq.ErrUnfinished},
+		"foreign key before":      {embedded: true, source: set(tuple.Tuple{"a"}, nil), want: fdbpq.ErrForeignKeys},
+		"foreign key between":     {embedded: true, source: set(tuple.Tuple{"pq-unknown"}, nil), want: fdbpq.ErrForeignKeys},
+		"foreign key behind":      {embedded: true, source: set(tuple.Tuple{"z"}, nil), want: fdbpq.ErrForeignKeys},
+		"target with items":       {target: func(_, to *fixture) { to.push(to.queue("jobs"), 0, "x") }, want: fdbpq.ErrNotEmpty},
+		"target with a store": {target: func(_, to *fixture) {
+			if _, err := to.open(to.Keyspace, fdbpq.StoreOptions{}); err != nil {
+				to.Fatal(err)
+			}
+		}, want: fdbpq.ErrNotEmpty},
+		"embedded target with other keys": {embedded: true, target: func(_, to *fixture) { set(tuple.Tuple{"z"}, nil)(to) }, want: fdbpq.ErrNotEmpty},
+		"target of another migration": {target: func(from, to *fixture) {
+			other := from.target(openMem(to.T))
+			_, err := other.open(other.Keyspace, fdbpq.StoreOptions{})
+			wantError(to.T, err, nil)
+			stopAtFirstStep(other, to)
+		}, want: fdbpq.ErrNotEmpty},
+		"target that is complete": {target: func(from, to *fixture) {
+			_, err := migrate(from, to)
+			wantError(to.T, err, nil)
+		}, want: fdbpq.ErrMigrated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			open := openMem
+			if test.embedded {
+				open = openEmbedded
+			}
+			from := newFixtureIn(t, open(t), "pq-r", "q-r", fdbpq.RawValues)
+			if _, err := from.open(from.Keyspace, fdbpq.StoreOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			from.push(from.queue("jobs"), 0, "item")
+			to := from.target(open(t))
+			if test.source != nil {
+				test.source(from)
+			}
+			if test.target != nil {
+				test.target(from, to)
+			}
+			before := [2][]kv.KeyValue{from.everything(), to.everything()}
+			_, err := migrate(from, to)
+			wantError(t, err, test.want)
+			for i, f := range []*fixture{from, to} {
+				if !slices.EqualFunc(f.everything(), before[i], func(a, b kv.KeyValue) bool {
+					return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
+				}) {
+					t.Errorf("store %d was changed", i)
+				}
+			}
+			to.corrupt, from.corrupt = true, true // some are half full
+		})
+	}
+}
+
+// everything returns all that is in the store.
+func (f *fixture) everything() []kv.KeyValue {
+	f.Helper()
+	return must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]kv.KeyValue, error) {
+		return r.GetRange(kv.Range{Begin: []byte{}, End: []byte{0xff}}, kv.RangeOptions{}).Get()
+	}))
+}
+
+// like returns a fixture with a store in f's database and the roots of another.
+func (f *fixture) like(other *fixture) *fixture {
+	like := newFixtureIn(f.T, memkv.New(memkv.Options{}), other.priority, other.fifo, other.format)
+	if _, err := like.open(like.Keyspace, fdbpq.StoreOptions{}); err != nil {
+		f.Fatal(err)
+	}
+	return like
+}
+
+// stopAtFirstStep begins a migration to a store, whatever it has, and does not end it.
+func stopAtFirstStep(from, to *fixture) {
+	write(to, func(tx kv.Transaction) {
+		for _, key := range to.recordKeys() {
+			tx.Clear(key)
+		}
+		tx.ClearRange(kv.Range{Begin: []byte{}, End: []byte{0xff}})
+	})
+	ctx, cancel := context.WithCancel(from.ctx)
+	_, err := fdbpq.Migrate(ctx, from.db, to.db, from.Keyspace, fdbpq.MigrateOptions{Progress: func(fdbpq.MigrateProgress) { cancel() }})
+	wantError(to.T, err, context.Canceled)
+}
+
+// Other settings than those of the source are refused.
+func TestMigrateOtherSettings(t *testing.T) {
+	f := opened(t, openMem(t))
+	for _, k := range []*fdbpq.Keyspace{
+		must(fdbpq.NewKeyspace(f.priority, f.fifo, fdbpq.TupleValues)),
+		must(fdbpq.NewKeyspace(f.priority, f.fifo+"x", fdbpq.RawValues)),
+	} {
+		_, err := fdbpq.Migrate(f.ctx, f.db, openMem(t), k, fdbpq.MigrateOptions{})
+		if mismatch, ok := errors.AsType[*fdbpq.MismatchError](err); !ok {
+			t.Errorf("%v, %v", err, mismatch)
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package deploy
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+	"sigs.k8s.io/yaml"
+)
+
+// scraped are labels that Prometheus adds to whatever it scrapes, here.
+var scraped = []string{"job", "instance", "namespace", "pod"}
+
+// knownSeries returns the labels of each series that a bridge exposes. A test of cmd/pqbridge compares the file with one that
+// runs.
+func knownSeries(t *testing.T) map[string][]string {
+	t.Helper()
+	known := map[string][]string{}
+	for line := range strings.Lines(string(read(t, "testdata", "metrics.txt"))) {
+		fields := strings.Fields(line)
+		known[fields[0]] = fields[1:]
+	}
+	return known
+}
+
+// checkQuery checks that an expression of PromQL names only series and labels that exist.
+func checkQuery(t *testing.T, known map[string][]string, query string) {
+	t.Helper()
+	expr, err := parser.ParseExpr(query)
+	if err != nil {
+		t.Errorf("%s: %v", query, err)
+		return
+	}
+	selectors := 0
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		switch n := node.(type) {
+		case *parser.VectorSelector:
+			selectors++
+			if _, ok := known[n.Name]; !ok {
+				t.Errorf("%s: there is no series %q", query, n.Name)
+			}
+			for _, m := range n.LabelMatchers {
+				if m.Name != labels.MetricName {
+					checkLabel(t, query, known[n.Name], m.Name)
+				}
+			}
+		case *parser.AggregateExpr:
+			for _, label := range n.Grouping {
+				checkLabel(t, query, labelsBelow(known, n.Expr), label)
+			}
+		}
+		return nil
+	})
+	if selectors == 0 {
+		t.Errorf("%s: it reads nothing", query)
+	}
+}
+
+func checkLabel(t *testing.T, query string, of []string, label string) {
+	t.Helper()
+	if !slices.Contains(of, label) && !slices.Contains(scraped, label) {
+		t.Errorf("%s: there is no label %s, only %v", query, label, of)
+	}
+}
+
+// labelsBelow returns the labels of all series that an expression reads.
+func labelsBelow(known map[string][]string, expr parser.Expr) []string {
+	var all []string
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		if n, ok := node.(*parser.VectorSelector); ok {
+			all = append(all, known[n.Name]...)
+		}
+		return nil
+	})
+	return all
+}
+
+func TestRules(t *testing.T) {
+	known := knownSeries(t)
+	groups, problems := rulefmt.Parse(read(t, root, "deploy", "prometheus", "rules.yaml"), false, model.UTF8Validation)
+	for _, problem := range problems {
+		t.Error(problem)
+	}
+	if groups == nil || len(groups.Groups) != 1 || len(groups.Groups[0].Rules) == 0 {
+		t.Fatalf("groups %+v: want one with rules", groups)
+	}
+	for _, rule := range groups.Groups[0].Rules {
+		checkQuery(t, known, rule.Expr)
+		if rule.Alert == "" || rule.Annotations["summary"] == "" || !slices.Contains([]string{"warning", "critical"}, rule.Labels["severity"]) {
+			t.Errorf("%+v: want an alert with a summary and a severity", rule)
+		}
+	}
+}
+
+// panel is the part of a panel of Grafana that is checked.
+type panel struct {
+	ID         int
+	Type       string
+	Title      string
+	Datasource struct{ UID string }
+	GridPos    struct{ X, Y, W, H int }
+	Targets    []struct {
+		Expr  string
+		RefID string `json:"refId"`
+	}
+}
+
+func TestDashboard(t *testing.T) {
+	known := knownSeries(t)
+	var dashboard struct {
+		UID, Title string
+		Panels     []panel
+		Templating struct {
+			List []struct{ Name, Query string }
+		}
+	}
+	if err := json.Unmarshal(read(t, root, "deploy", "grafana", "pqbridge.json"), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	if dashboard.UID == "" || dashboard.Title == "" || len(dashboard.Panels) == 0 {
+		t.Fatalf("no dashboard: %+v", dashboard)
+	}
+	variables := strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$job", "x")
+	read := map[string]bool{}
+	ids := map[int]bool{}
+	for i, p := range dashboard.Panels {
+		if p.Title == "" || ids[p.ID] {
+			t.Errorf("panel %d, %q: want a title, and an id of its own", p.ID, p.Title)
+		}
+		ids[p.ID] = true
+		if p.GridPos.W == 0 || p.GridPos.H == 0 || p.GridPos.X+p.GridPos.W > 24 {
+			t.Errorf("%s is at %+v", p.Title, p.GridPos)
+		}
+		for _, other := range dashboard.Panels[:i] {
+			a, b := p.GridPos, other.GridPos
+			if a.X < b.X+b.W && b.X < a.X+a.W && a.Y < b.Y+b.H && b.Y < a.Y+a.H {
+				t.Errorf("%s covers %s", p.Title, other.Title)
+			}
+		}
+		if p.Type == "row" {
+			continue
+		}
+		if len(p.Targets) == 0 || p.Datasource.UID != "${datasource}" {
+			t.Errorf("%s: want queries to the variable datasource", p.Title)
+		}
+		for _, target := range p.Targets {
+			query := variables.Replace(target.Expr)
+			if strings.Contains(query, "$") {
+				t.Errorf("%s: unknown variable in %s", p.Title, target.Expr)
+			}
+			checkQuery(t, known, query)
+			for name := range known {
+				if strings.Contains(query, name) {
+					read[name] = true
+				}
+			}
+		}
+	}
+	// What a dashboard has to show.
+	for _, name := range []string{
+		"pq_queue_oldest_seconds", "pq_requests_total", "pq_request_seconds_bucket", "pq_errors_total",
+		"pq_batch_requests_sum", "pq_lost_items_total", "pq_dropped_total", "pq_conflicts_total",
+	} {
+		if !read[name] {
+			t.Errorf("%s is not shown", name)
+		}
+	}
+}
+
+// scaledObject is the part of KEDA's type that the examples use.
+type scaledObject struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Spec struct {
+		ScaleTargetRef struct {
+			Name string `json:"name"`
+		} `json:"scaleTargetRef"`
+		MinReplicaCount int `json:"minReplicaCount"`
+		MaxReplicaCount int `json:"maxReplicaCount"`
+		PollingInterval int `json:"pollingInterval"`
+		CooldownPeriod  int `json:"cooldownPeriod"`
+		Triggers        []struct {
+			Type       string            `json:"type"`
+			MetricType string            `json:"metricType"`
+			Metadata   map[string]string `json:"metadata"`
+		} `json:"triggers"`
+	} `json:"spec"`
+}
+
+// scalers has the parameters of KEDA's triggers.
+var scalers = map[string][]string{
+	"metrics-api": {"activationTargetValue", "targetValue", "url", "valueLocation"},
+	"prometheus":  {"activationThreshold", "query", "serverAddress", "threshold"},
+}
+
+func TestScaledObjects(t *testing.T) {
+	known := knownSeries(t)
+	for name, parameters := range scalers {
+		var object scaledObject
+		if err := yaml.UnmarshalStrict(read(t, root, "deploy", "keda", name+".yaml"), &object); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if object.APIVersion != "keda.sh/v1alpha1" || object.Kind != "ScaledObject" || len(object.Spec.Triggers) != 1 {
+			t.Errorf("%s: %+v: want a ScaledObject with one trigger", name, object)
+			continue
+		}
+		trigger := object.Spec.Triggers[0]
+		if trigger.Type != name || trigger.MetricType != "AverageValue" {
+			t.Errorf("%s: trigger %+v", name, trigger)
+		}
+		for parameter := range trigger.Metadata {
+			if !slices.Contains(parameters, parameter) {
+				t.Errorf("%s: the trigger has no parameter %s", name, parameter)
+			}
+		}
+		if name == "prometheus" {
+			checkQuery(t, known, trigger.Metadata["query"])
+			if !strings.HasPrefix(trigger.Metadata["query"], "max(") {
+				t.Errorf("%s: all bridges show the same figures: want the maximum", trigger.Metadata["query"])
+			}
+		}
+		// The chart's service, in the namespace that it is installed to without further ado.
+		if url := trigger.Metadata["url"]; name == "metrics-api" {
+			all := decode(t, string(read(t, "testdata", "embedded.yaml")))
+			if want := "http://" + all.service.Name + ".default.svc.cluster.local:8422/queues/"; !strings.HasPrefix(url, want) {
+				t.Errorf("url %s: want %s...", url, want)
+			}
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(root, "deploy", "keda", "*"))
+	if err != nil || len(files) != len(scalers) {
+		t.Errorf("files %v, %v: want one for each of %v", files, err, scalers)
+	}
+}

@@ -1,0 +1,180 @@
+package deploy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// serviceMonitor is the part of the Prometheus operator's type that the chart uses.
+type serviceMonitor struct {
+	meta.TypeMeta   `json:",inline"`
+	meta.ObjectMeta `json:"metadata"`
+	Spec            struct {
+		Selector  meta.LabelSelector `json:"selector"`
+		Endpoints []struct {
+			Port          string `json:"port"`
+			Path          string `json:"path"`
+			Interval      string `json:"interval"`
+			ScrapeTimeout string `json:"scrapeTimeout"`
+		} `json:"endpoints"`
+	} `json:"spec"`
+}
+
+// objects are those of one release.
+type objects struct {
+	stateful *apps.StatefulSet
+	deployed *apps.Deployment
+	service  *core.Service
+	budget   *policy.PodDisruptionBudget
+	network  *networking.NetworkPolicy
+	monitor  *serviceMonitor
+}
+
+// decode reads objects as strictly as an API server that validates fields: a misspelt one fails the test.
+func decode(t *testing.T, text string) objects {
+	t.Helper()
+	var all objects
+	for _, object := range strings.Split(text, "---\n")[1:] {
+		var kind meta.TypeMeta
+		if err := yaml.Unmarshal([]byte(object), &kind); err != nil {
+			t.Fatalf("%v in\n%s", err, object)
+		}
+		var into any
+		switch kind.APIVersion + " " + kind.Kind {
+		case "apps/v1 StatefulSet":
+			all.stateful = new(apps.StatefulSet)
+			into = all.stateful
+		case "apps/v1 Deployment":
+			all.deployed = new(apps.Deployment)
+			into = all.deployed
+		case "v1 Service":
+			all.service = new(core.Service)
+			into = all.service
+		case "policy/v1 PodDisruptionBudget":
+			all.budget = new(policy.PodDisruptionBudget)
+			into = all.budget
+		case "networking.k8s.io/v1 NetworkPolicy":
+			all.network = new(networking.NetworkPolicy)
+			into = all.network
+		case "monitoring.coreos.com/v1 ServiceMonitor":
+			all.monitor = new(serviceMonitor)
+			into = all.monitor
+		default:
+			t.Fatalf("%v: want a kind that this test knows", kind)
+		}
+		if err := yaml.UnmarshalStrict([]byte(object), into); err != nil {
+			t.Fatalf("%v in\n%s", err, object)
+		}
+	}
+	return all
+}
+
+// checkObjects checks what the types of the objects cannot.
+func checkObjects(t *testing.T, text string) {
+	t.Helper()
+	all := decode(t, text)
+	var pod core.PodTemplateSpec
+	var selector *meta.LabelSelector
+	var mounted []string // what volumes there are
+	switch {
+	case all.stateful != nil && all.deployed == nil:
+		pod, selector = all.stateful.Spec.Template, all.stateful.Spec.Selector
+		if *all.stateful.Spec.Replicas != 1 || all.stateful.Spec.ServiceName != all.service.Name {
+			t.Errorf("StatefulSet %+v: want one replica, and service %s", all.stateful.Spec, all.service.Name)
+		}
+		for _, claim := range all.stateful.Spec.VolumeClaimTemplates {
+			mounted = append(mounted, claim.Name)
+		}
+	case all.deployed != nil && all.stateful == nil:
+		pod, selector = all.deployed.Spec.Template, all.deployed.Spec.Selector
+		for _, constraint := range pod.Spec.TopologySpreadConstraints {
+			wantSelects(t, "spread", constraint.LabelSelector.MatchLabels, pod.Labels)
+		}
+		if len(pod.Spec.TopologySpreadConstraints) == 0 {
+			t.Error("pods are not spread")
+		}
+	default:
+		t.Fatal("want either a StatefulSet or a Deployment")
+	}
+	wantSelects(t, "workload", selector.MatchLabels, pod.Labels)
+	wantSelects(t, "service", all.service.Spec.Selector, pod.Labels)
+	if all.budget != nil {
+		wantSelects(t, "budget", all.budget.Spec.Selector.MatchLabels, pod.Labels)
+	}
+	if all.network != nil {
+		wantSelects(t, "network", all.network.Spec.PodSelector.MatchLabels, pod.Labels)
+	}
+	if all.monitor != nil {
+		wantSelects(t, "monitor", all.monitor.Spec.Selector.MatchLabels, all.service.Labels)
+		if port := all.monitor.Spec.Endpoints[0].Port; port != all.service.Spec.Ports[0].Name {
+			t.Errorf("port %s is monitored, which the service does not have", port)
+		}
+	}
+	for _, volume := range pod.Spec.Volumes {
+		mounted = append(mounted, volume.Name)
+	}
+	checkPod(t, pod.Spec, mounted)
+}
+
+func checkPod(t *testing.T, pod core.PodSpec, volumes []string) {
+	t.Helper()
+	if *pod.EnableServiceLinks || *pod.AutomountServiceAccountToken || !*pod.SecurityContext.RunAsNonRoot {
+		t.Errorf("pod with service links, token or root: %+v", pod)
+	}
+	var used []string
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		s := c.SecurityContext
+		if !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) {
+			t.Errorf("%s is not confined: %v", c.Name, s)
+		}
+		for _, mount := range c.VolumeMounts {
+			used = append(used, mount.Name)
+		}
+		variables := map[string]bool{}
+		for _, v := range c.Env {
+			if variables[v.Name] {
+				t.Errorf("%s: %s is set twice", c.Name, v.Name)
+			}
+			variables[v.Name] = true
+		}
+	}
+	slices.Sort(used)
+	slices.Sort(volumes)
+	if used = slices.Compact(used); !slices.Equal(used, volumes) {
+		t.Errorf("volumes %v, and %v are mounted", volumes, used)
+	}
+	c := pod.Containers[0]
+	for name, probe := range map[string]*core.Probe{"startup": c.StartupProbe, "liveness": c.LivenessProbe, "readiness": c.ReadinessProbe} {
+		want := "/readyz"
+		if name == "liveness" {
+			want = "/healthz" // nothing that a restart would not help
+		}
+		if probe.HTTPGet.Path != want || probe.HTTPGet.Port.StrVal != c.Ports[0].Name {
+			t.Errorf("%s probe %v: want %s at port %s", name, probe.HTTPGet, want, c.Ports[0].Name)
+		}
+	}
+	// What docs/operations.md says that the service takes, with its defaults.
+	if limit := c.Resources.Limits.Memory().Value(); limit < 448<<20 {
+		t.Errorf("memory limit %d: want more than 448 MiB", limit)
+	}
+}
+
+func wantSelects(t *testing.T, what string, selector, labels map[string]string) {
+	t.Helper()
+	if len(selector) == 0 {
+		t.Errorf("%s selects everything", what)
+	}
+	for name, value := range selector {
+		if labels[name] != value {
+			t.Errorf("%s selects %s=%s, and the labels are %v", what, name, value, labels)
+		}
+	}
+}

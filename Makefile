@@ -29,7 +29,7 @@ build: ## build the programs into ./bin
 test: ## run the tests; needs only Go
 	go test -timeout $(TIMEOUT) $(TAG_FLAGS) $(RACE_FLAGS) ./...
 	@if [ -n "$(RACE)" ]; then \
-		echo "skipped: two thirds of the tests of queues on Pebble, which the race detector makes check itself, 20 times slower; make test runs them"; \
+		echo "skipped: two thirds of the tests of queues on Pebble, which the race detector makes check itself, 20 times slower, and most rounds of some random tests; make test runs them"; \
 	fi
 	@if [ -z "$(TAGS)" ]; then \
 		echo "skipped: tests on FoundationDB, whose headers or a C compiler are not installed"; \
@@ -62,13 +62,14 @@ fmt-check:
 	@files=$$(gofmt -l bridge client cmd docs fdbpq subjects testenv); \
 	if [ -n "$$files" ]; then echo "not formatted, run make fmt:"; echo "$$files"; exit 1; fi
 
+# The program builds without cgo too. The tests build it with cgo, so what is checked here is the build
+# without, and nothing is built twice.
 vet:
-	go vet ./...
 	CGO_ENABLED=0 go vet ./...
 	$(if $(TAGS),go vet $(TAG_FLAGS) ./...)
 
 staticcheck:
-	go tool staticcheck $(TAG_FLAGS) ./...
+	$(if $(TAGS),,CGO_ENABLED=0 )go tool staticcheck $(TAG_FLAGS) ./...
 
 bench: build ## measure the service against a bare echo service; STORE=fdb, BENCH="--seconds 10 ..." for more
 	go build $(TAG_FLAGS) -o bin/ ./cmd/pqbench github.com/nats-io/nats-server/v2

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // forwarding is a bridge that forwards pops to another over a NATS that loses some
@@ -79,7 +80,7 @@ func (f *forwarding) report(t *testing.T, limit int) {
 // Every pop is answered by exactly one of the two bridges, whatever is lost. A pop that
 // is answered as not run has not been run.
 func TestForwardsAreAnsweredOnce(t *testing.T) {
-	for range 200 {
+	for range race.Times(200, 50) {
 		seed := rand.Uint64()
 		f := &forwarding{
 			random: rand.New(rand.NewPCG(seed, 0)), next: 1 + rand.Uint64N(1000),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // waiterAt returns a forwarded pop that waits until then.
@@ -22,7 +23,7 @@ func waiterAt(number uint64, until time.Time) *dispatch.Request {
 // NATS loses between them. Once the other one is gone, this one answers at least all those that
 // the other had not.
 func TestForwardedWaitersAreAnsweredOnce(t *testing.T) {
-	for range 200 {
+	for range race.Times(200, 50) {
 		seed := rand.Uint64()
 		random := rand.New(rand.NewPCG(seed, 0))
 		until := time.Unix(1000, 0)

@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -75,13 +76,12 @@ func (k *Keyspace) ranges() []kv.Range {
 
 func internal(root string) kv.Range { return within(tuple.NewSubspace(tuple.Tuple{root}).Bytes()) }
 
-// meet reports whether any two of the ranges overlap.
+// meet reports whether any two of the ranges overlap, none of which is empty. It sorts them.
 func meet(ranges []kv.Range) bool {
-	for i, a := range ranges {
-		for _, b := range ranges[:i] {
-			if bytes.Compare(a.Begin, b.End) < 0 && bytes.Compare(b.Begin, a.End) < 0 {
-				return true
-			}
+	slices.SortFunc(ranges, func(a, b kv.Range) int { return bytes.Compare(a.Begin, b.Begin) })
+	for i := 1; i < len(ranges); i++ {
+		if bytes.Compare(ranges[i].Begin, ranges[i-1].End) < 0 {
+			return true
 		}
 	}
 	return false

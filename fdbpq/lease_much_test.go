@@ -119,8 +119,9 @@ func TestLargestPushBesideWhatIsDue(t *testing.T) {
 func TestMuchFallsDuePlainly(t *testing.T) {
 	m := newMuchFixture(onMem(t))
 	m.clock.advance(-2 * time.Hour)
-	m.leaseAll(1000, 90_000)
-	for want := range int64(1000) {
+	n := race.Times(1000, 300)
+	m.leaseAll(n, 90_000)
+	for want := range int64(n) {
 		item, err := m.take(m.q.PopMin)
 		if err != nil || item.ID.Priority != want {
 			t.Fatalf("item %d, %v: want %d", item.ID.Priority, err, want)

@@ -110,7 +110,7 @@ func (b *Bridge) Ready() (ready bool, reasons []string, err error) {
 // Get reads a page of the bridge's HTTP server. It may be called from any
 // goroutine.
 func (b *Bridge) Get(path string) (status int, body []byte, err error) {
-	transport := &http.Transport{DisableKeepAlives: true}
+	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	reply, err := (&http.Client{Transport: transport, Timeout: Patience}).Get("http://" + b.Addr() + path)
 	if err != nil {

@@ -129,15 +129,15 @@ func Eventually(t testing.TB, check func() error) {
 	t.Helper()
 	deadline := time.NewTimer(Patience)
 	defer deadline.Stop()
-	again := time.NewTicker(2 * time.Millisecond)
-	defer again.Stop()
+	pause := 2 * time.Millisecond
 	for {
 		err := check()
 		if err == nil {
 			return
 		}
 		select {
-		case <-again.C:
+		case <-time.After(pause):
+			pause = min(pause*5/4, 50*time.Millisecond) // checks cost time that others need
 		case <-deadline.C:
 			t.Fatalf("testenv: still failing after %v: %v", Patience, err)
 		}

@@ -1,6 +1,7 @@
 package pebblekv
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,9 +26,11 @@ type damagedStore struct {
 	keys  []string // that are acknowledged
 }
 
-func newDamagedStore(t *testing.T) *damagedStore {
+func newDamagedStore(t *testing.T) *damagedStore { return newDamagedStoreOf(t, 4<<20) }
+
+func newDamagedStoreOf(t *testing.T, memTableSize int64) *damagedStore {
 	s := &damagedStore{t: t, rng: seeded(t), files: crashfs.New()}
-	s.db = openTest(t, s.files, Options{MemTableSize: 4 << 20})
+	s.db = openTest(t, s.files, Options{MemTableSize: memTableSize})
 	return s
 }
 
@@ -35,13 +38,14 @@ func newDamagedStore(t *testing.T) *damagedStore {
 func (s *damagedStore) write(n int) {
 	s.t.Helper()
 	var pending []kv.Future[struct{}]
+	var seed [32]byte
+	binary.LittleEndian.PutUint64(seed[:], s.rng.Uint64())
+	filler := rand.NewChaCha8(seed)
 	for range n {
 		tx := begin(s.t, s.db)
 		key := fmt.Sprintf("%06d", len(s.keys))
 		value := make([]byte, []int{0, 10, 300, 5000, 50_000}[s.rng.IntN(5)])
-		for i := range value {
-			value[i] = byte(s.rng.Uint32())
-		}
+		_, _ = filler.Read(value)
 		tx.Set([]byte(key), value)
 		s.keys = append(s.keys, key)
 		pending = append(pending, tx.Commit())
@@ -156,14 +160,14 @@ func (s *damagedStore) offsets(end int64) []int64 {
 func TestDamagedLog(t *testing.T) {
 	for _, name := range []string{"first log", "later log", "reused log", "closed log"} {
 		t.Run(name, func(t *testing.T) {
-			s := newDamagedStore(t)
+			s := newDamagedStoreOf(t, minMemTableSize) // each copy has all of its files
 			switch name {
 			case "first log":
 				s.write(10)
 			case "later log":
-				s.write(200)
+				s.write(100)
 			default:
-				s.write(1500)
+				s.write(400)
 			}
 			if name == "closed log" {
 				if err := s.db.Close(); err != nil {

@@ -154,6 +154,7 @@ func (r *walReserve) write(path string) bool {
 	left := r.size
 	for err == nil && left > 0 && !r.isClosed() {
 		n := min(left, int64(len(zeros)))
+		clear(zeros) // Write may have changed them.
 		if _, err = f.Write(zeros[:n]); err == nil {
 			err = f.Sync()
 			left -= n

@@ -101,7 +101,7 @@ func TestBadKeys(t *testing.T) {
 	if n := e.Request("pq.jobs.len", nil, nil); string(n.Data) != `{"queue":"jobs","len":0}` {
 		t.Errorf("something was pushed: %s", n.Data)
 	}
-	if err := refused(t, e, 400, "pq.jobs.config", nil, []byte(`{"duplicate_window":"1ms"}`)); !strings.Contains(err.Text, "duplicate_window: \"\\\"1ms\\\"\": want 100ms to 87600h0m0s") {
+	if err := refused(t, e, 400, "pq.jobs.config", nil, []byte(`{"duplicate_window":"1ms"}`)); !strings.Contains(err.Text, "duplicate_window: \"1ms\": want 100ms to 87600h0m0s") {
 		t.Error(err)
 	}
 }

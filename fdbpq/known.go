@@ -106,6 +106,7 @@ func (f *facts) quiet(now time.Time) bool { return f != nil && f.quietUntil.Afte
 
 // noteDue records that something is written that falls due.
 func (f *facts) noteDue(at time.Time) {
+	at = micros(at) // as in the time index, and without the monotonic clock, which that does not go by
 	if f != nil && at.Before(f.quietUntil) {
 		f.quietUntil = at
 	}

@@ -201,7 +201,8 @@ func failingCommits(t *testing.T) (*fixture, *fdbpq.PriorityQueue, *commitFailer
 
 type commitFailer struct {
 	kv.Database
-	next bool // the next commit fails
+	next   bool   // the next commit fails
+	cancel func() // ends the context of the next commit, so that it fails; usually nil
 }
 
 var errCommit = errors.New("this commit fails")
@@ -221,6 +222,21 @@ func (tx failingTransaction) Commit() kv.Future[struct{}] {
 		return tx.Transaction.Commit()
 	}
 	tx.db.next = false
+	if tx.db.cancel != nil {
+		tx.db.cancel()
+		return tx.Transaction.Commit()
+	}
 	tx.Cancel()
 	return kv.Ready(struct{}{}, errCommit)
+}
+
+// What the time index has for the present microsecond is due, though its time may have had a fraction more.
+func TestKnownDueWithinMicrosecond(t *testing.T) {
+	f, _ := onlyWay(t)
+	q, now := f.queue("a"), time.Now().Truncate(time.Microsecond).Add(500*time.Nanosecond)
+	f.batcher.SetNow(func() time.Time { return now })
+	f.apply(opPush(q, 1, "x"))
+	now = f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})[0].Lease.Until
+	// It could not learn of a NextDue either: that is of entries that are not due.
+	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q, Waits: true})[0].Err, nil)
 }

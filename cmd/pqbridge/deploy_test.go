@@ -41,11 +41,15 @@ type workload struct {
 						Name, Value string
 						ValueFrom   any `yaml:"valueFrom"`
 					}
-					Ports          []struct{ ContainerPort int } `yaml:"ports"`
-					VolumeMounts   []struct{ MountPath string }  `yaml:"volumeMounts"`
-					StartupProbe   probe                         `yaml:"startupProbe"`
-					LivenessProbe  probe                         `yaml:"livenessProbe"`
-					ReadinessProbe probe                         `yaml:"readinessProbe"`
+					Ports []struct {
+						ContainerPort int `yaml:"containerPort"`
+					}
+					VolumeMounts []struct {
+						MountPath string `yaml:"mountPath"`
+					} `yaml:"volumeMounts"`
+					StartupProbe   probe `yaml:"startupProbe"`
+					LivenessProbe  probe `yaml:"livenessProbe"`
+					ReadinessProbe probe `yaml:"readinessProbe"`
 				}
 			}
 		}

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 			_ = os.Unsetenv(name) // tests must not use the developer's settings
 		}
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
 }
 
 // command is pqbridge in a process of its own.

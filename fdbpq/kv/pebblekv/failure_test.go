@@ -144,8 +144,14 @@ func writeFailure(t *testing.T, cause error, match func(errorfs.Op) bool) {
 	if err := write(); !errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err) {
 		t.Errorf("the next one failed with %v", err)
 	}
+	last := db.turns
 	files.broken.Store(false)
 	time.advance(retryInterval)
+	tx := begin(t, db)
+	if tx.Turn() <= last+1 {
+		t.Errorf("a transaction has turn %d, as if what the one with turn %d wrote could not be lost", tx.Turn(), last)
+	}
+	tx.Cancel()
 	if err := write(); err != nil {
 		t.Errorf("the disk works again, but %v", err)
 	}

@@ -38,8 +38,7 @@ labels:
 {{- if and (eq .Values.store "fdb") (not .Values.fdb.clusterFile.configMap) -}}
 {{- fail "store is fdb: set fdb.clusterFile.configMap to the ConfigMap with the cluster file" -}}
 {{- end -}}
-{{- $own := list "PQ_STORE" "PQ_HTTP_ADDR" "PQ_DATA_DIR" "PQ_FDB_CLUSTER_FILE" "PQ_NATS_URL" "PQ_NATS_CREDS" "PQ_NATS_NKEY" "PQ_NATS_USER" "PQ_NATS_PASSWORD" "PQ_NATS_TOKEN" "PQ_NATS_TLS_CA" "PQ_NATS_TLS_CERT" "PQ_NATS_TLS_KEY" -}}
 {{- range $name, $_ := .Values.config -}}
-{{- if has $name $own }}{{ fail (printf "config.%s: the chart sets this variable itself" $name) }}{{ end -}}
+{{- if or (has $name (list "PQ_STORE" "PQ_HTTP_ADDR" "PQ_DATA_DIR" "PQ_FDB_CLUSTER_FILE")) (hasPrefix "PQ_NATS_" $name) }}{{ fail (printf "config.%s: the chart sets this variable itself" $name) }}{{ end -}}
 {{- end -}}
 {{- end -}}

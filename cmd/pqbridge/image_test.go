@@ -202,7 +202,7 @@ func (c *container) awaitLog(words string) {
 // Kubernetes are no reason.
 func TestImageRefuses(t *testing.T) {
 	for variable, want := range map[string]string{
-		"PQ_STORE=fdb": "cluster", "PQ_SERVICE_HOSTS=10.0.0.1": "not a variable", "PQ_NATS_TOKEN_FILE=/run/secrets/absent": "no such file",
+		"PQ_STORE=fdb": "FoundationDB", "PQ_SERVICE_HOSTS=10.0.0.1": "not a variable", "PQ_NATS_TOKEN_FILE=/run/secrets/absent": "no such file",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 		defer cancel()

@@ -176,13 +176,20 @@ func TestSecondSignalLeavesNoGoroutine(t *testing.T) {
 		<-held
 	}}
 	ready := &stopAt{words: "Ready.", stop: func() { signals <- syscall.SIGTERM }}
-	go func() { ended <- run(ctx, []string{"-dev"}, ready, log) }()
+	var returned error
+	done := make(chan struct{}) // superviseRun may take what is in ended
+	go func() {
+		defer close(done)
+		returned = run(ctx, []string{"-dev"}, ready, log)
+		ended <- returned
+	}()
 	if err := superviseRun(ended, signals, stop); err == nil || !strings.Contains(err.Error(), "SIGINT") {
-		t.Errorf("error %v: want one that names SIGINT", err)
+		t.Errorf("error %v: want one that names SIGINT\n%s", err, log.String())
 	}
 	close(held)
-	if err := <-ended; err != nil && !errors.Is(err, errStuck) {
-		t.Errorf("%v\n%s", err, log.String())
+	<-done
+	if returned != nil && !errors.Is(returned, errStuck) {
+		t.Errorf("%v\n%s", returned, log.String())
 	}
 	goleak.VerifyNone(t, before)
 }

@@ -31,7 +31,8 @@ type ledger struct {
 // job is one job. Its number is its value.
 type job struct {
 	id         string
-	run        *run // the last one
+	run        *run            // the last one, until it has ended
+	before     context.Context // of the last one that has ended, if the job is not done
 	deliveries int64
 	counts     bool // that delivery
 	failed     int8 // times
@@ -187,6 +188,10 @@ func (l *ledger) begin(n int, item *client.Job, r *run) plan {
 	if j.counts || j.runs == 1 {
 		least++
 	}
+	if j.counts && item.Deliveries < least && j.before != nil && errors.Is(context.Cause(j.before), client.ErrStopped) {
+		j.returned++ // after all: the worker was stopped between the end of the run and its acknowledgement
+		least--
+	}
 	switch more := item.Deliveries - least; {
 	case more < 0:
 		l.problem("job %d: delivery %d, want at least %d", n, item.Deliveries, least)
@@ -225,6 +230,9 @@ func (l *ledger) end(n int, r *run) {
 	j := &l.jobs[n]
 	if j.run == r {
 		j.run = nil
+		if j.before = nil; !j.effect {
+			j.before = r.ctx
+		}
 	}
 	if errors.Is(context.Cause(r.ctx), client.ErrStopped) { // given back, whatever it returns but nil
 		j.returned++

@@ -25,6 +25,9 @@ type DB struct {
 
 var _ kv.Database = (*DB)(nil)
 
+// Built says whether this program was built with the tag fdb. Without it, Open returns an error.
+const Built = true
+
 // opening guards the binding's process-wide state, which only one goroutine may use at a
 // time.
 var opening sync.Mutex

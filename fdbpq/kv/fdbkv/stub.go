@@ -9,6 +9,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
+// Built says whether this program was built with the tag fdb. Without it, Open returns an error.
+const Built = false
+
 // Functions that take the binding's types exist only with the build tag fdb. In other
 // builds a constant has the name of each, and the compiler's error about a call quotes
 // it:

@@ -65,6 +65,12 @@ func (s *service) awaitLog(texts ...string) {
 				return nil
 			}
 		}
+		select {
+		case err := <-s.ended:
+			s.ended <- err // for end
+			s.t.Fatalf("the service has ended: %v\n%s", err, log)
+		default:
+		}
 		return fmt.Errorf("not in the log: %q\n%s", texts, log)
 	})
 }

@@ -51,11 +51,11 @@ func (c *config) checkFiles() error {
 			problems = append(problems, fileProblem("PQ_NATS_TLS_CERT with PQ_NATS_TLS_KEY", c.NATSTLSCert+" "+c.NATSTLSKey, err))
 		}
 	}
-	switch {
-	case c.Store == storeFDB && !fdbkv.Built:
+	if c.Store == storeFDB && !fdbkv.Built {
 		problems = append(problems, errors.New("PQ_STORE is fdb, but this pqbridge was built without FoundationDB: "+
 			"want the container image of target fdb, or a build with -tags fdb"))
-	case c.Store == storeFDB:
+	}
+	if c.Store == storeFDB {
 		problems = append(problems, checkClusterFile(c.FDBClusterFile))
 	}
 	return errors.Join(problems...)

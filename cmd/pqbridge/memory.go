@@ -23,7 +23,10 @@ const (
 // memoryLimit returns how many bytes of memory the process may use: the limit of its cgroup,
 // which is that of its container, or GOMEMLIMIT if that is less.
 func memoryLimit() int64 {
-	limit := debug.SetMemoryLimit(-1) // GOMEMLIMIT, or no limit
+	limit := int64(math.MaxInt64)
+	if os.Getenv("GOMEMLIMIT") != "" { // else the limit that the runtime has is tuneGC's own
+		limit = debug.SetMemoryLimit(-1)
+	}
 	if cgroup, err := memlimit.FromCgroup(); err == nil && cgroup < uint64(limit) {
 		limit = int64(cgroup)
 	}

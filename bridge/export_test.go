@@ -140,3 +140,10 @@ func (b *Bridge) UnansweredForwards() (n int) {
 	}
 	return n
 }
+
+// Unconfirmed reports whether NATS may still deny replies that were sent.
+func (b *Bridge) Unconfirmed() bool {
+	b.outbox.mu.Lock()
+	defer b.outbox.mu.Unlock()
+	return len(b.outbox.mu.chunks) > 0
+}

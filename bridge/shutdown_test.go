@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"strings"
 	"sync"
@@ -136,6 +137,12 @@ func TestShutdownNATSFrozen(t *testing.T) {
 	const timeout = 4 * time.Second
 	e, f := behindFreezer(t, timeout)
 	push(t, e, "pq.jobs.push", nil, "x")
+	testenv.Eventually(t, func() error {
+		if e.Bridge.Unconfirmed() {
+			return errors.New("the reply is not confirmed")
+		}
+		return nil
+	})
 	f.freeze()
 	if err := stopsWithin(t, e.Bridge, timeout); err != nil {
 		t.Errorf("Run: %v", err)

@@ -288,11 +288,11 @@ func TestBadWaits(t *testing.T) {
 		`{"expires":"61m"}`:                         "1ms to 1h",
 		`{"expires":-1}`:                            "1ms to 1h",
 		`{"expires":1}`:                             "1ms to 1h",
-		`{"expires":"30"}`:                          "nanoseconds",
+		`{"expires":"30"}`:                          "such as 30s",
 		`{"expires":null}`:                          "nanoseconds",
 		`{"expires":"1s","expires":"1s"}`:           "given twice",
 		`{"expires":"1s","idle_heartbeat":"99ms"}`:  "100ms to 1h",
-		`{"expires":"1s","idle_heartbeat":"often"}`: "nanoseconds",
+		`{"expires":"1s","idle_heartbeat":"often"}`: "such as 30s",
 		`{"idle_heartbeat":"1s"}`:                   "without expires",
 		`{"expires":"1s","no_wait":"yes"}`:          "true or false",
 	} {

@@ -129,11 +129,12 @@ func (w *Worker) call(l *lease) error {
 	return <-ended
 }
 
-// outcome returns what a Work has returned as a snoozed, a dropped, or an error of which there is only the text: the
-// methods of errors may panic, as those of a nil pointer do that is not a nil error.
+// outcome returns what a Work has returned as a snoozed, a dropped, a retry, or an error of which there is only the text:
+// the methods of errors may panic, as those of a nil pointer do that is not a nil error.
 func outcome(err error) error {
 	var snooze *snoozed
 	var drop *dropped
+	var again *retry
 	switch {
 	case err == nil:
 		return nil
@@ -141,6 +142,8 @@ func outcome(err error) error {
 		return snooze
 	case errors.As(err, &drop):
 		return drop
+	case errors.As(err, &again):
+		return &retry{errors.New(err.Error()), again.delay}
 	}
 	return errors.New(err.Error())
 }

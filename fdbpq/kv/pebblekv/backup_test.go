@@ -233,8 +233,8 @@ func TestBackupRefusals(t *testing.T) {
 type copyFS struct {
 	vfs.FS
 	part string
-	link error                   // of each link
-	hook func(path string) error // before a file is created
+	link error                                   // of each link
+	hook atomic.Pointer[func(path string) error] // before a file is created; Pebble creates some in the background
 }
 
 func (f *copyFS) Link(oldname, newname string) error {
@@ -245,8 +245,8 @@ func (f *copyFS) Link(oldname, newname string) error {
 }
 
 func (f *copyFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if f.hook != nil && strings.Contains(name, f.part) {
-		if err := f.hook(name); err != nil {
+	if hook := f.hook.Load(); hook != nil && strings.Contains(name, f.part) {
+		if err := (*hook)(name); err != nil {
 			return nil, err
 		}
 	}
@@ -367,7 +367,7 @@ func TestBackupFails(t *testing.T) {
 			fill(t, db)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			var failed error
-			files.hook = func(path string) error {
+			hook := func(path string) error {
 				if !strings.HasPrefix(path, "copy"+unfinished) {
 					return nil
 				}
@@ -376,13 +376,14 @@ func TestBackupFails(t *testing.T) {
 				}
 				return failed
 			}
+			files.hook.Store(&hook)
 			_, err := db.Backup(ctx, "copy")
 			if err == nil || failed == nil && !errors.Is(err, context.Canceled) ||
 				failed != nil && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EROFS) {
 				t.Errorf("%s at %s: %v", name, part, err)
 			}
 			cancel(nil)
-			files.hook = nil
+			files.hook.Store(nil)
 			names, err := files.List("")
 			if err != nil || len(names) != 1 {
 				t.Errorf("%s at %s: left %q, %v", name, part, names, err)
@@ -406,7 +407,7 @@ func TestCloseEndsBackup(t *testing.T) {
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
 	fill(t, db)
 	var closing sync.WaitGroup
-	files.hook = func(path string) error {
+	hook := func(path string) error {
 		if strings.HasPrefix(path, "copy"+unfinished) {
 			closing.Go(func() {
 				if err := db.Close(); err != nil {
@@ -420,6 +421,7 @@ func TestCloseEndsBackup(t *testing.T) {
 		}
 		return nil
 	}
+	files.hook.Store(&hook)
 	_, err := db.Backup(t.Context(), "copy")
 	if !errors.Is(err, kv.ErrClosed) {
 		t.Errorf("the backup returned %v", err)

@@ -172,27 +172,6 @@ func (b *Batcher) Apply(ctx context.Context, ops []Op) ([]Result, error) {
 	return b.Start(ctx, ops).Wait()
 }
 
-func readOnly(ops []Op) bool {
-	return all(ops, func(k OpKind) bool { return !k.Writes() })
-}
-
-func onlyPushes(ops []Op) bool {
-	return all(ops, func(k OpKind) bool { return k == OpPush })
-}
-
-func onlyShrink(ops []Op) bool {
-	return all(ops, func(k OpKind) bool { return k != OpPush && k != OpConfigure && k != OpMove && k != OpRedrive })
-}
-
-func all(ops []Op, are func(OpKind) bool) bool {
-	for i := range ops {
-		if !are(ops[i].Kind) {
-			return false
-		}
-	}
-	return true
-}
-
 // Pending is a batch that Start has started.
 type Pending struct {
 	batcher *Batcher

@@ -193,18 +193,20 @@ const SettingsLease = time.Duration(math.MinInt64)
 
 // config is the settings of one queue as one transaction sees them.
 type config struct {
-	begun    bool
-	value    kv.Future[[]byte] // being read; nil if settings was known
+	value    kv.Future[[]byte] // being read; nil before begin, and if the settings were known
 	settings *Settings         // once read, or changed by the transaction
 	changed  bool              // by the transaction
 }
 
 // begin starts to read the settings, the first time it is called.
 func (c *config) begin(r kv.Reader, l *layout) {
-	if !c.begun {
-		c.begun, c.value = true, r.Get(l.key(kindConfig, 0))
+	if !c.begun() {
+		c.value = r.Get(l.key(kindConfig, 0))
 	}
 }
+
+// begun reports whether get may be called.
+func (c *config) begun() bool { return c.value != nil || c.settings != nil }
 
 // get waits for what begin started.
 func (c *config) get() (*Settings, error) {
@@ -221,9 +223,8 @@ func (c *config) get() (*Settings, error) {
 
 // beginSettings starts to read the settings of the queue.
 func (g *ledger) beginSettings() {
-	if !g.config.begun && g.facts != nil && g.facts.settings != nil {
-		g.config.begun, g.config.settings = true, g.facts.settings
-		return
+	if !g.config.begun() && g.facts != nil {
+		g.config.settings = g.facts.settings
 	}
 	g.config.begin(g.tx, g.l)
 }
@@ -232,8 +233,8 @@ func (g *ledger) beginSettings() {
 func (g *ledger) settings() (*Settings, error) {
 	g.beginSettings()
 	s, err := g.config.get()
-	if err == nil && g.facts != nil {
-		g.facts.settings = s
+	if err == nil {
+		g.facts.noteSettings(s)
 	}
 	return s, err
 }
@@ -290,10 +291,8 @@ func (t *txOps) configureQueue(q *queueOps) error {
 // setSettings writes the settings. A queue with settings is in the list of queues: Retire
 // leaves it there, see readEmptiness.
 func (g *ledger) setSettings(s *Settings) {
-	g.config.begun, g.config.settings, g.config.changed = true, s, true
-	if g.facts != nil {
-		g.facts.settings = s
-	}
+	g.config.settings, g.config.changed = s, true
+	g.facts.noteSettings(s)
 	g.wrote = true
 	key := g.l.key(kindConfig, 0)
 	value := s.encode()

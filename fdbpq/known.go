@@ -112,11 +112,15 @@ func (f *facts) noteDue(at time.Time) {
 	}
 }
 
+// noteSettings records the settings, as they were read or are written.
+func (f *facts) noteSettings(s *Settings) {
+	if f != nil {
+		f.settings = s
+	}
+}
+
 // learnDue finds out when the first entry of the time index falls due.
 func (f *facts) learnDue(r kv.Reader, l *layout) {
-	if f == nil {
-		return
-	}
 	f.quietUntil = time.Time{}
 	first, err := r.GetRange(l.kindRange(kindDue), kv.RangeOptions{Limit: 1}).Get()
 	if err != nil {

@@ -76,7 +76,7 @@ func (s *settlements) begin(t *txOps, q *queueOps) {
 
 // beginBurials starts to read what it takes to bury the items that die, together for all.
 func (s *settlements) beginBurials(t *txOps, q *queueOps) error {
-	if !q.ledger.config.begun { // no operation can be the end of an item
+	if !q.ledger.config.begun() { // no operation can be the end of an item
 		return nil
 	}
 	settings, err := q.ledger.settings()

@@ -250,3 +250,24 @@ type Result struct {
 // LeaseLength is the length of the lease that an OpLease gave or an OpAck ended. It is what
 // an OpLease without a length has if it follows.
 func (r *Result) LeaseLength() time.Duration { return r.wait }
+
+func readOnly(ops []Op) bool {
+	return all(ops, func(k OpKind) bool { return !k.Writes() })
+}
+
+func onlyPushes(ops []Op) bool {
+	return all(ops, func(k OpKind) bool { return k == OpPush })
+}
+
+func onlyShrink(ops []Op) bool {
+	return all(ops, func(k OpKind) bool { return k != OpPush && k != OpConfigure && k != OpMove && k != OpRedrive })
+}
+
+func all(ops []Op, are func(OpKind) bool) bool {
+	for i := range ops {
+		if !are(ops[i].Kind) {
+			return false
+		}
+	}
+	return true
+}

@@ -50,10 +50,10 @@ func mostMessages(o subjects.PopOptions) int {
 func (i *inbox) close() { _ = i.subscription.Unsubscribe() } // fails only if the connection has ended
 
 // next returns the next message. It never drops one that has arrived. Unless heartbeat is 0, it waits at most two heartbeats for
-// it.
+// it; the bridge refuses shorter ones than it can keep, and needs time to say so.
 func (i *inbox) next(ctx context.Context, heartbeat time.Duration) (*nats.Msg, error) {
 	var silence <-chan time.Time
-	if heartbeat > 0 {
+	if heartbeat >= subjects.MinIdleHeartbeat {
 		timer := time.NewTimer(2 * heartbeat)
 		defer timer.Stop()
 		silence = timer.C

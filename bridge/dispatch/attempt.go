@@ -146,7 +146,7 @@ func (l *lane) addPopsLocked(b *batch) {
 				continue
 			}
 			n, received := w.wanted, w.request.Received
-			if w.parked && w.waits() {
+			if w.parked && !w.ends() {
 				n, received = min(n, room), now // it is in no hurry
 			}
 			ops := l.popBuffer[:0]
@@ -223,8 +223,8 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 // errSettles is for requests whose time is up while a batch of unknown outcome is not settled.
 var errSettles = fmt.Errorf("%w: the store does not answer, and the request got no item: try again", ErrUnavailable)
 
-// endAttemptLocked decides when the line is looked at next. It returns the requests without a
-// Wait that end, and why.
+// endAttemptLocked decides when the line is looked at next. It returns the requests that do not
+// wait for more, and why they end.
 func (l *lane) endAttemptLocked(b *batch, ln *line) (done []*waiter, why error) {
 	f := &ln.attempt
 	if ln.failed = f.failed; errors.Is(f.failed, ErrUnknownOutcome) {
@@ -240,13 +240,15 @@ func (l *lane) endAttemptLocked(b *batch, ln *line) (done []*waiter, why error) 
 		if !f.due.IsZero() {
 			l.dueLocked(ln, f.due)
 		}
-		done = l.removeNonWaitersLocked(ln, b.number, false)
+		ln.emptied = b.number
+		done = l.removeEndingLocked(ln)
 	case f.full != nil:
 		ln.nothing = leasedError{f.full}
 		if !f.due.IsZero() {
 			l.dueLocked(ln, f.due)
 		}
-		done = l.removeNonWaitersLocked(ln, b.number, true)
+		ln.noLease = b.number
+		done = l.removeEndingLocked(ln)
 		why = f.full
 		if ln.budget = 0; ln.servable() { // it has pops without a lease, or a place may be free by now
 			ln.budget, ln.unsure = wakeBudget, true
@@ -269,12 +271,11 @@ type leasedError struct{ error }
 // Unwrap returns what it is: to whoever has waited, it is as if the queue were empty.
 func (e leasedError) Unwrap() []error { return []error{fdbpq.ErrEmpty, e.error} }
 
-// removeNonWaitersLocked takes requests without a Wait, or only leases of them, out of the line if they
-// came before a batch that found nothing for them.
-func (l *lane) removeNonWaitersLocked(ln *line, batch int64, leases bool) (done []*waiter) {
-	for w := ln.last; w != nil && ln.nonWaiters > 0; {
+// removeEndingLocked takes requests that wait no longer out of the line if nothing was found for them.
+func (l *lane) removeEndingLocked(ln *line) (done []*waiter) {
+	for w := ln.last; w != nil && ln.ending > 0; {
 		before := w.prev
-		if !w.waits() && w.since <= batch && (w.leases() || !leases) {
+		if w.ends() && w.lookedLocked() {
 			done = append(done, w)
 			l.leaveLocked(w)
 		}

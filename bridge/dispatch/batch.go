@@ -240,7 +240,7 @@ func (l *lane) fail(b *batch, err error) {
 	apart := refused && b.nonPushes
 	for r, ops := range b.each() {
 		if w := r.waiter; w != nil {
-			if w.waits() && w.parked {
+			if w.parked && !w.ends() {
 				continue // it waits on
 			}
 			w.ended = true

@@ -21,7 +21,7 @@ type line struct {
 	queue       *Queue
 	first, last *waiter
 	waiters     int
-	nonWaiters  int // of them
+	ending      int // of them: see waiter.ends
 	leases      int // of them
 
 	// budget is how many pops the next batch should have: as many as items may be there.
@@ -38,6 +38,10 @@ type line struct {
 	// serve the line. atLimit says the same of the last attempt: until something changes, batches leave
 	// out the leases. freed says that something changed since the last attempt was made.
 	limited, atLimit, freed bool
+
+	// emptied is the number of the last batch that found nothing, noLease that of the last one that
+	// found nothing to lease.
+	emptied, noLease int64
 
 	failed  error // why its last attempt failed; nil if it did not
 	nothing error // why its last attempt found nothing: fdbpq.ErrEmpty, or nil, or an error that wraps it
@@ -114,9 +118,9 @@ func (l *lane) joinLocked(w *waiter) *line {
 	if w.leases() {
 		ln.leases++
 	}
-	if !w.waits() {
-		ln.nonWaiters++
-		w.since = l.mu.batches
+	w.since = l.mu.batches
+	if w.ends() {
+		ln.ending++
 	}
 	return ln
 }
@@ -140,9 +144,10 @@ func (l *lane) leaveLocked(w *waiter) {
 		ln.leases--
 	}
 	l.timers.clear(&w.alarm)
-	if !w.waits() {
-		ln.nonWaiters--
-	} else {
+	if w.ends() {
+		ln.ending--
+	}
+	if w.waits() {
 		l.d.waiters.Add(-1)
 		if w.parked && ln.queue.waiters.Add(-1) == 0 {
 			l.noteWaitingLocked(ln.queue)
@@ -216,10 +221,22 @@ func (l *lane) nextAlarm(w *waiter) time.Duration {
 		return l.timers.at(w.request.Received.Add(l.d.options.RequestTimeout))
 	}
 	at := l.timers.at(w.request.Wait.Until)
+	if w.late {
+		at += l.lateTime()
+	}
 	if w.request.Wait.Heartbeat > 0 {
 		at = min(at, w.beat)
 	}
 	return at
+}
+
+// lateTime is how much longer than asked for a request may wait for somebody to look.
+func (l *lane) lateTime() time.Duration { return l.d.options.RequestTimeout / 2 }
+
+// lookedLocked reports whether a batch that looked since the waiter came found nothing for it. What
+// others found before it came may be wrong by now: another program may have pushed.
+func (w *waiter) lookedLocked() bool {
+	return w.since <= w.line.emptied || w.leases() && w.since <= w.line.noLease
 }
 
 // wakeLineLocked has a line looked at again, because there may be an unknown number of items.

@@ -177,12 +177,17 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 	wait := w.request.Wait
 	switch {
-	case wait == nil:
+	case wait == nil, w.late && l.timers.at(wait.Until)+l.lateTime() <= now:
 		l.endLocked(w, work, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
 			ErrUnavailable, time.Since(w.request.Received).Round(time.Millisecond)))
-	case l.timers.at(wait.Until) <= now:
+	case !w.late && l.timers.at(wait.Until) <= now && (w.line.failed != nil || w.lookedLocked()):
 		l.endLocked(w, work, cmp.Or(w.line.failed, w.line.nothing))
 	default:
+		if !w.late && l.timers.at(wait.Until) <= now {
+			w.late = true
+			w.line.ending++
+			l.wakeLineLocked(w.line, w.wanted)
+		}
 		if wait.Heartbeat > 0 && w.beat <= now {
 			work.beats = append(work.beats, w)
 			w.beat = now + wait.Heartbeat

@@ -25,10 +25,11 @@ type waiter struct {
 	prev, next *waiter
 	alarm      alarm         // its end or next heartbeat
 	beat       time.Duration // when the next heartbeat is due
-	since      int64         // number of the first batch whose result a request without a Wait may use
+	since      int64         // number of the first batch that looked after it had come
 
 	inBatch bool // in a batch
 	parked  bool // it has looked once, or came to a line
+	late    bool // its time is over, but nobody has looked since it came
 	gone    bool // cancelled, see Dispatcher.Cancel
 	tried   bool // it has looked once, or found others in line. Belongs to whoever may call the Replier
 	counted bool // as pending
@@ -71,6 +72,9 @@ func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 
 // waits reports whether the request has a Wait.
 func (w *waiter) waits() bool { return w.request.Wait != nil }
+
+// ends reports whether the request ends as soon as the queue turns out to be empty.
+func (w *waiter) ends() bool { return !w.waits() || w.late }
 
 // leases reports whether the request wants leases.
 func (w *waiter) leases() bool { return w.pop.kind == fdbpq.OpLease }

@@ -169,7 +169,7 @@ func TestBatchOutcomes(t *testing.T) {
 		next.Store(&answer{c.items, c.end})
 		timeout := client.DefaultTimeout
 		if c.end == nil && c.err != nil {
-			timeout = 500 * time.Millisecond // the items must arrive before
+			timeout = 2 * time.Second // the items must arrive before
 		}
 		q := client.New(nc, client.WithTimeout(timeout)).PriorityQueue("jobs")
 		popped, err := q.PopMinBatch(t.Context(), 3)

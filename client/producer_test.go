@@ -200,7 +200,7 @@ func TestProducerUnknown(t *testing.T) {
 			}
 			lose(pass)
 			return nil
-		}, client.WithTimeout(200*time.Millisecond)).NewProducer(client.ProducerOptions{}))
+		}, client.WithTimeout(time.Second)).NewProducer(client.ProducerOptions{}))
 		var futures []*client.PushFuture
 		for i, options := range [][]client.PushOption{{client.MsgID("0")}, {client.MsgID("1")}, nil, {client.MsgID("3")}} {
 			f, err := p.PushAsync(t.Context(), 1, client.Message{Value: fmt.Append(nil, i)}, options...)
@@ -240,7 +240,7 @@ func TestProducerStaysUnknown(t *testing.T) {
 			return nil
 		}
 		return refusal(subjects.CodeUnavailable)
-	}, client.WithTimeout(50*time.Millisecond)).NewProducer(client.ProducerOptions{RetryFor: 200 * time.Millisecond}))
+	}, client.WithTimeout(500*time.Millisecond)).NewProducer(client.ProducerOptions{RetryFor: 1500 * time.Millisecond}))
 	f, err := p.PushAsync(t.Context(), 1, client.Message{}, client.MsgID("a"))
 	if err != nil {
 		t.Fatal(err)

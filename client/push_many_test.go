@@ -124,12 +124,16 @@ func TestPushManyFails(t *testing.T) {
 		"lost":       {func(func() *nats.Msg) *nats.Msg { return nil }, context.DeadlineExceeded, true, 4096},
 	} {
 		e := testenv.New(t, testenv.Options{})
+		timeout := testenv.Patience
+		if errors.Is(test.is, context.DeadlineExceeded) {
+			timeout = 2 * time.Second // for which the first batch must not take long
+		}
 		q := between(t, e, func(n int, pass func() *nats.Msg) *nats.Msg {
 			if n == 1 {
 				return test.second(pass)
 			}
 			return pass()
-		}, client.WithTimeout(500*time.Millisecond))
+		}, client.WithTimeout(timeout))
 		results, err := q.PushMany(t.Context(), items)
 		if in, failed, notSent := outcomes(t, results); in != 4096 || failed != 4096 || notSent != 9000-8192 {
 			t.Errorf("%s: %d in, %d failed, %d not sent", name, in, failed, notSent)

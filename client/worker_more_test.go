@@ -215,7 +215,7 @@ func TestWorkerLosesPrefetched(t *testing.T) {
 		}
 		s.push("d")
 		return nil
-	}, client.WorkerOptions{Prefetch: 2, AckWait: 300 * time.Millisecond, Logger: slog.New(lost)})))
+	}, client.WorkerOptions{Prefetch: 2, AckWait: time.Second, Logger: slog.New(lost)})))
 	testenv.Eventually(t, func() error {
 		if got := r.all(); !slices.Contains(got, "d 1") {
 			return fmt.Errorf("done: %q", got)
@@ -321,13 +321,13 @@ func TestWorkerExtendsWhenStopped(t *testing.T) {
 		close(begun)
 		<-finish
 		return nil
-	}, quiet(client.WorkerOptions{AckWait: 150 * time.Millisecond})))
+	}, quiet(client.WorkerOptions{AckWait: time.Second})))
 	done := make(chan error, 1)
 	go func() { done <- w.Run(t.Context()) }()
 	<-begun
 	w.Stop()
 	w.Stop()
-	if d, err := s.jobs.LeaseMin(t.Context(), client.Expires(450*time.Millisecond)); !errors.Is(err, client.ErrEmpty) {
+	if d, err := s.jobs.LeaseMin(t.Context(), client.Expires(2500*time.Millisecond)); !errors.Is(err, client.ErrEmpty) {
 		t.Errorf("leased %+v, %v", d, err)
 	}
 	close(finish)

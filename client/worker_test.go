@@ -180,19 +180,19 @@ func TestWorkerErrors(t *testing.T) {
 // A job may take longer than its lease: nobody else gets it.
 func TestWorkerExtends(t *testing.T) {
 	for _, o := range []client.WorkerOptions{
-		{AckWait: 200 * time.Millisecond},
-		{AckWait: 200 * time.Millisecond, Prefetch: 3},
+		{AckWait: 600 * time.Millisecond},
+		{AckWait: 600 * time.Millisecond, Prefetch: 3},
 		{}, // as the settings of the queue say
 	} {
 		s := newWorkshop(t)
-		s.configure(client.Settings{AckWait: pointer(200 * time.Millisecond)})
+		s.configure(client.Settings{AckWait: pointer(600 * time.Millisecond)})
 		s.push("long", "short")
 		var r record
 		work := func(ctx context.Context, job *client.Job) error {
 			r.add(job)
 			if string(job.Value) == "long" {
 				select {
-				case <-time.After(time.Second):
+				case <-time.After(1500 * time.Millisecond):
 				case <-ctx.Done():
 					t.Errorf("the context ended: %v", context.Cause(ctx))
 				}

@@ -34,6 +34,8 @@ func (e *Env) StartBridge(changes ...func(*bridge.Options)) *Bridge {
 		HTTPAddr:    "127.0.0.1:0",
 		Logger:      logger(e.t),
 		Version:     "0.0.1",
+		// No test fails because the machine is slow.
+		RequestTimeout: Patience,
 	}
 	if e.options.Bridge != nil {
 		e.options.Bridge(&o)

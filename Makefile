@@ -29,7 +29,7 @@ build: ## build the programs into ./bin
 test: ## run the tests; needs only Go
 	go test -timeout $(TIMEOUT) $(TAG_FLAGS) $(RACE_FLAGS) ./...
 	@if [ -n "$(RACE)" ]; then \
-		echo "skipped: two thirds of the tests of queues on Pebble, which the race detector makes check itself, 20 times slower, and most rounds of some random tests; make test runs them"; \
+		echo "skipped: two thirds of the tests of queues on Pebble, which the race detector makes check itself, 20 times slower, tests of large messages in other stores than memory, and most rounds of some random tests; make test runs them"; \
 	fi
 	@if [ -z "$(TAGS)" ]; then \
 		echo "skipped: tests on FoundationDB, whose headers or a C compiler are not installed"; \
@@ -79,7 +79,7 @@ bench-contention: ## measure staged pops against the published recipe on a real 
 	go test -tags fdb -run '^$$' -bench Contention -benchtime 5s -timeout 30m ./fdbpq
 
 prove: ## break systems under load for a short time, with the race detector; SEED=<n> to reproduce a run
-	go test $(TAG_FLAGS) -race -count=1 -v -timeout 10m ./testenv/proof $(if $(SEED),-seed $(SEED))
+	go test $(TAG_FLAGS) -race -count=1 -v -timeout 10m ./testenv/proof -rounds 4 -ops 5000 $(if $(SEED),-seed $(SEED))
 
 DURATION := 10m
 soak: ## the same for DURATION=10m without it; SYSTEMS='mem|embedded' or fdb for some of them

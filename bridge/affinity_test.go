@@ -15,6 +15,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 const affinitySubjects = "pq_direct_subjects"
@@ -88,12 +89,12 @@ func TestPopsOfABusyQueueAreAttracted(t *testing.T) {
 			}
 			taker := busy(t, e.Conn, subject, bridges...)
 			before := allForwarded(t, bridges)
-			const n = 2000
+			n := race.Times(2000, 600)
 			if codes := burst(t, e.Conn, subject, n); codes[404] != n {
 				t.Errorf("replies by code: %v, want %d of 404", codes, n)
 			}
 			// One in nine is expected; without it, two in three.
-			if forwarded := allForwarded(t, bridges) - before; forwarded > n/3 {
+			if forwarded := allForwarded(t, bridges) - before; forwarded > float64(n/3) {
 				t.Errorf("%v of %d pops were forwarded", forwarded, n)
 			}
 			wantMetric(t, taker, affinitySubjects, 0)
@@ -109,7 +110,8 @@ func TestBridgeOfABusyQueueEnds(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	bridges := []*testenv.Bridge{e.Bridge, e.StartBridge()}
 	bridges[1].WaitReady()
-	const subject, n = "pq.jobs.pop.min", 2000
+	const subject = "pq.jobs.pop.min"
+	n := race.Times(2000, 600)
 	taker := busy(t, e.Conn, subject, bridges...)
 	for i := range n {
 		push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
@@ -170,11 +172,11 @@ func TestBridgesJoinABusyQueue(t *testing.T) {
 	}
 	testenv.Eventually(t, func() error {
 		before := allForwarded(t, bridges)
-		const n = 2000
+		n := race.Times(2000, 600)
 		burst(t, e.Conn, subject, n)
 		// One in nine is expected, or five in fourteen with subscriptions for only
 		// one peer.
-		if forwarded := allForwarded(t, bridges) - before; forwarded > n/5 {
+		if forwarded := allForwarded(t, bridges) - before; forwarded > float64(n/5) {
 			return fmt.Errorf("%v of %d pops were forwarded", forwarded, n)
 		}
 		return nil

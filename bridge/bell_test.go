@@ -15,6 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // eachShared runs a test on every engine that bridges can share.
@@ -180,10 +181,10 @@ func TestBellIsSilentWithoutWaiters(t *testing.T) {
 
 // Many queues have a bell each.
 func TestManyBells(t *testing.T) {
-	const n = 500
+	n := race.Times(500, 100)
 	e, second := pair(t, testenv.Mem())
 	names, replies := waitOn(t, e, second, e.Bridge, n, `{"expires":"1h"}`)
-	wantMetric(t, second, "pq_waiters", n)
+	wantMetric(t, second, "pq_waiters", float64(n))
 	began := time.Now()
 	for _, name := range names {
 		publish(t, e, "pq."+name+".push", "", name)

@@ -95,7 +95,8 @@ func (b *bystander) end(what string, starves bool) {
 // TestHostileClients measures how much an honest client suffers from hostile ones, and
 // checks that everything is as before once they are gone.
 func TestHostileClients(t *testing.T) {
-	many := race.Times(100_000, 25_000) // more than may be pending
+	maxPending := race.Times(bridge.DefaultMaxPending, 2048)
+	many := race.Times(100_000, 5_000) // more than may be pending
 	attacks := []struct {
 		name   string
 		attack func(t *testing.T, e *testenv.Env)
@@ -129,7 +130,7 @@ func TestHostileClients(t *testing.T) {
 		t.Run(a.name, func(t *testing.T) {
 			e := testenv.New(t, testenv.Options{Engine: testenv.Pebble(), NATS: func(o *server.Options) {
 				o.WriteDeadline = 2 * time.Second // as docs/operations.md says
-			}})
+			}, Bridge: func(o *bridge.Options) { o.MaxPending = maxPending }})
 			b := startBystander(t, e)
 			a.attack(t, e)
 			b.end(a.name, a.starves)
@@ -148,7 +149,7 @@ func TestHostileClients(t *testing.T) {
 func sendAll(t *testing.T, e *testenv.Env, n int, subject, reply, payload string) {
 	t.Helper()
 	c := dialRaw(t, e)
-	for i := range race.Times(n, n/4) {
+	for i := range race.Times(n, n/20) {
 		to := subject
 		if strings.Contains(subject, "%d") {
 			to = fmt.Sprintf(subject, i)

@@ -259,6 +259,7 @@ func wantQueued(t *testing.T, e *testenv.Env, n int64) {
 // item is there once or not at all.
 func TestPowerCut(t *testing.T) {
 	disk := crashfs.New()
+	race.FillDisk(disk, pebblekv.DefaultMinFreeSpace)
 	db, err := pebblekv.Open("store", pebblekv.Options{FS: disk})
 	if err != nil {
 		t.Fatal(err)
@@ -284,6 +285,7 @@ func TestPowerCut(t *testing.T) {
 	after := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0})
 	pushers.Wait()
 
+	race.FillDisk(after, pebblekv.DefaultMinFreeSpace)
 	again, err := pebblekv.Open("store", pebblekv.Options{FS: after})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/testenv/crashfs"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // The order of a batch: lens, pushes, pops, peeks, whatever the order of the ops.
@@ -42,7 +43,7 @@ func TestBatchPopsOverlap(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("overlap")
 		for have := range 5 {
-			for pops := range 6 {
+			for pops := range race.Times(6, 4) {
 				for order := range 1 << pops { // which of them are from the back
 					var ops []fdbpq.Op
 					var model, want []string

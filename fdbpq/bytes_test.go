@@ -9,6 +9,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // Whatever happens to items, the bytes of their queue and of its dead-letter queue are counted right; the fixture's
@@ -93,7 +94,7 @@ func TestBytesRandom(t *testing.T) {
 			most := []int64{0, 1 << 40, 1_000}[random.IntN(3)]
 			f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes, s.Discard, s.MaxDeliver = most, fdbpq.DiscardOld, 2 })
 		}
-		for n := range 120 {
+		for n := range race.Times(120, 40) {
 			clock.advance(time.Duration(random.IntN(2000)) * time.Millisecond)
 			switch random.IntN(15) {
 			case 0:

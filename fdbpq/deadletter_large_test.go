@@ -14,7 +14,7 @@ import (
 
 // A batch reads few large items beyond those that it has room to bury.
 func TestReadsOfManyBurials(t *testing.T) {
-	const n = 30
+	n := race.Times(30, 12) // 1 MB each; a transaction holds 10 MB
 	f := newRoundsFixture(t, 1, false)
 	q := f.queues[0]
 	var terms []fdbpq.Op

@@ -42,6 +42,7 @@ func engines() []engine {
 }
 
 func openPebble(t *testing.T, fs vfs.FS) kv.Database {
+	race.FillDisk(fs, 0)
 	db, err := pebblekv.Open("db", pebblekv.Options{FS: fs, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +80,7 @@ func onEngines(t *testing.T, run func(f *fixture)) {
 			}
 			t.Run(e.name+"/"+name, func(t *testing.T) {
 				f := newFixture(t, e.open(t), fdbpq.ValueFormat(format))
-				f.slow = e.name == "fdb"
+				f.slow = e.name == "fdb" || race.Enabled
 				run(f)
 			})
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // For all roots of up to three pieces: the areas of those that are accepted do not overlap,
@@ -15,7 +16,7 @@ import (
 func TestAreasNeverOverlap(t *testing.T) {
 	pieces := []string{"a", "\x00", "\xff", "-x", "-queues", "-store"}
 	texts := []string{""}
-	for begin := 0; len(texts) < 1+6+36+216; {
+	for begin := 0; len(texts) < race.Times(1+6+36+216, 1+6+36); {
 		end := len(texts)
 		for _, text := range texts[begin:end] {
 			for _, piece := range pieces {

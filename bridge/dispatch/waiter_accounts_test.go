@@ -18,6 +18,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // accounts is a Replier that counts what comes out.
@@ -99,7 +100,9 @@ func TestAccountsOfWaiters(t *testing.T) {
 		faultkv.UnknownMade: 0.02, faultkv.UnknownBeforeNext: 0.02, faultkv.Delay: 0.01,
 	}
 	openPebble := func() kv.Database {
-		db, err := pebblekv.Open("db", pebblekv.Options{FS: vfs.NewMem(), MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)})
+		disk := vfs.NewMem()
+		race.FillDisk(disk, 0)
+		db, err := pebblekv.Open("db", pebblekv.Options{FS: disk, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,8 @@
 // repeat it less often.
 package race
 
+import "github.com/cockroachdb/pebble/v2/vfs"
+
 // Times returns how often a test repeats something: n times, or under times with the race
 // detector.
 func Times(n, under int) int {
@@ -10,4 +12,17 @@ func Times(n, under int) int {
 		return under
 	}
 	return n
+}
+
+// FillDisk leaves a disk in memory no room for the log that an embedded store preallocates, if the race detector is on.
+// minFree is what the store keeps free. vfs.MemFS then inverts each byte that it was given, one by one, which for one
+// such log takes about a second.
+func FillDisk(fs vfs.FS, minFree uint64) {
+	disk, ok := fs.(interface{ TestingSetDiskUsage(vfs.DiskUsage) })
+	if !Enabled || !ok {
+		return
+	}
+	if _, err := fs.GetDiskUsage(""); err != nil { // the test has not said how full it is
+		disk.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: minFree + 1<<19})
+	}
 }

@@ -164,7 +164,7 @@ func TestPowerCut(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for range race.Times(30, 10) {
+	for range race.Times(30, 5) {
 		l.crash(t, rng)
 	}
 	close(stop)

@@ -1,6 +1,7 @@
 package pebblekv
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 const testDir = "data"
@@ -16,6 +18,9 @@ const testDir = "data"
 func openTest(t *testing.T, files vfs.FS, o Options) *DB {
 	t.Helper()
 	o.FS = files
+	if o.MemTableSize == 0 { // the test is not about preallocated logs
+		race.FillDisk(files, uint64(cmp.Or(o.MinFreeSpace, DefaultMinFreeSpace)))
+	}
 	return openTestDir(t, testDir, o)
 }
 

@@ -29,7 +29,7 @@ build: ## build the programs into ./bin
 test: ## run the tests; needs only Go
 	go test -timeout $(TIMEOUT) $(TAG_FLAGS) $(RACE_FLAGS) ./...
 	@if [ -n "$(RACE)" ]; then \
-		echo "skipped: two thirds of the tests of queues on Pebble, which the race detector makes check itself, 20 times slower, tests of large messages in other stores than memory, and most rounds of some random tests; make test runs them"; \
+		echo "skipped: two thirds of the tests of queues on Pebble, which the race detector makes check itself, 20 times slower, tests of large messages in other stores than memory, and most rounds of random tests and of those with very many requests; make test runs them"; \
 	fi
 	@if [ -z "$(TAGS)" ]; then \
 		echo "skipped: tests on FoundationDB, whose headers or a C compiler are not installed"; \

@@ -10,6 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // counting is a Replier that counts answers with items.
@@ -46,7 +47,7 @@ func awaitIdle(d *Dispatcher) {
 // Very many waiters cost little memory and nothing else, and all are served, in order.
 func TestManyWaiters(t *testing.T) {
 	const most = 500
-	for queues, waiters := range map[int]int{1: 100_000, 10_000: 10_000} {
+	for queues, waiters := range map[int]int{1: race.Times(100_000, 20_000), race.Times(10_000, 2_000): race.Times(10_000, 2_000)} {
 		t.Run(fmt.Sprint(queues, " queues"), func(t *testing.T) {
 			d := newTest(t)
 			store := countkv.New(d.options.DB)

@@ -7,7 +7,7 @@ trap 'rm -rf "$tmp"' EXIT
 # request sends a request and prints the payload of the reply. If the bridge refuses the request, nats exits with 0 all
 # the same; the headers say so, and nats writes them to standard error.
 request() {
-	nats request --no-templates --timeout 15s "$@" >"$tmp/payload" 2>"$tmp/headers" || { cat "$tmp/headers" >&2; return 1; }
+	nats request --no-templates --timeout 15s "$@" >"$tmp/payload" 2>"$tmp/headers" || { cat "$tmp/payload" "$tmp/headers" >&2; return 1; }
 	if grep ' Nats-Service-Error' "$tmp/headers" >&2; then return 1; fi
 	cat "$tmp/payload"
 }

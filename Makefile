@@ -36,6 +36,11 @@ test: ## run the tests; needs only Go
 	elif [ -z "$$FDB_CLUSTER_FILE" ] && ! PATH="$$PATH:/usr/sbin" command -v fdbserver >/dev/null; then \
 		echo "skipped: tests on a real FoundationDB, because fdbserver is not installed"; \
 	fi
+	@command -v nats >/dev/null || echo "skipped: docs/example/shell/nats.sh, because the nats tool is not installed"
+	@[ -n "$$PQ_TEST_NPM" ] || (cd docs/example/javascript && node -p 'require.resolve("@nats-io/transport-node")') >/dev/null 2>&1 || \
+		echo "skipped: docs/example/javascript, because node or its package is not installed; PQ_TEST_NPM=1 has npm install the package"
+	@python3 -c 'import nats' 2>/dev/null || echo "skipped: running docs/example/python, because python3 or nats-py is not installed"
+	@command -v rustc >/dev/null || echo "skipped: docs/example/rust, because rustc is not installed"
 
 race: ## run the tests with the race detector; needs a C compiler
 	$(MAKE) test RACE=1

@@ -38,6 +38,7 @@ func TestDocumentsListTheConfiguration(t *testing.T) {
 func TestDocumentsNameRealVariables(t *testing.T) {
 	known := []string{
 		"PQ_TEST_FDB",                       // read by package testenv
+		"PQ_TEST_NPM",                       // read by the tests of the examples
 		"PQ_SERVICE_HOST", "PQ_PORT_80_TCP", // set by Kubernetes
 		// set by pq work
 		"PQ_QUEUE", "PQ_ID", "PQ_PRIORITY", "PQ_DELIVERIES", "PQ_PUSHED_AT", "PQ_HEADER_", "PQ_HEADER_TRACE_ID",

@@ -1,0 +1,54 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// inShell has shells find pq, which is this program, and the server.
+func (c *cli) inShell() func(*exec.Cmd) {
+	dir := c.t.TempDir()
+	if err := os.Symlink(os.Args[0], filepath.Join(dir, "pq")); err != nil {
+		c.t.Fatal(err)
+	}
+	return func(cmd *exec.Cmd) {
+		cmd.Env = append(os.Environ(), mainVariable+"=1", "NATS_URL="+c.server, "PATH="+dir+":"+os.Getenv("PATH"))
+	}
+}
+
+func script(name string) string { return filepath.Join(root, "docs", "example", "shell", name) }
+
+// TestShellExample runs docs/example/shell/pq.sh.
+func TestShellExample(t *testing.T) {
+	c, _ := newCLI(t)
+	cmd := exec.Command(script("pq.sh"))
+	c.inShell()(cmd)
+	cmd.Stderr = t.Output()
+	want := "\"duplicate\":true\n2\n\"priority\":1\n\"priority\":5\nthe queue is empty\n"
+	if out, err := cmd.Output(); err != nil || string(out) != want {
+		t.Errorf("%v: it printed\n%swant\n%s", err, out, want)
+	}
+}
+
+// TestShellWorker runs docs/example/shell/worker.sh.
+func TestShellWorker(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "push", "jobs", "write the report", "-p", "5")
+	c.ok("", "push", "jobs", "call back", "-p", "3")
+	find := c.inShell()
+	p := c.start(func(cmd *exec.Cmd) {
+		find(cmd)
+		cmd.Path, cmd.Args = script("worker.sh"), []string{"worker.sh", "--retry-delay", "0"}
+	})
+	want := "call back (delivery 1)\ncall back (delivery 2)\nwrite the report (delivery 1)\n"
+	p.sees(&p.stdout, want)
+	c.has("")
+	p.signal(syscall.SIGTERM)
+	p.ends(exitOK)
+	p.says("the line is busy")
+}

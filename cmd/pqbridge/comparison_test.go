@@ -1,0 +1,120 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// markdownLinks matches [text](target), [text](target "title") and [text][name].
+var markdownLinks = regexp.MustCompile(`\[([^\]]*)\](?:\(([^) ]+)(?: "([^"]*)")?\)|\[([^\]]+)\])`)
+
+// comparison returns the rows of the tables in docs/comparison.md that are not heads, as cells.
+func comparison(t *testing.T) (text string, rows [][]string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, "docs", "comparison.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if cells, ok := strings.CutPrefix(strings.TrimSpace(line), "| "); ok && !strings.HasPrefix(cells, "|") {
+			rows = append(rows, strings.Split(strings.TrimSuffix(cells, " |"), " | "))
+		}
+	}
+	if len(rows) < 30 {
+		t.Fatalf("the tables have %d rows only: does the test still see them?", len(rows))
+	}
+	return string(b), rows
+}
+
+// TestComparisonHasProof checks that what docs/comparison.md says of pqbridge links to a test that exists, and what it says
+// of another system to the documentation of that.
+func TestComparisonHasProof(t *testing.T) {
+	text, rows := comparison(t)
+	targets := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^\[([^\]]+)\]: (\S+)$`).FindAllStringSubmatch(text, -1) {
+		targets[m[1]] = m[2]
+	}
+	peers := [][]string{ // by column
+		2: {"https://github.com/beanstalkd/"},
+		3: {"https://redis.io/docs/"},
+		4: {"https://www.rabbitmq.com/", "https://github.com/rabbitmq/"},
+		5: {"https://docs.nats.io/", "https://github.com/nats-io/"},
+		6: {"https://docs.aws.amazon.com/AWSSimpleQueueService/"},
+	}
+	used := map[string]bool{}
+	for _, row := range rows {
+		if len(row) != len(peers) {
+			t.Errorf("%s: there are %d cells, want %d", row[0], len(row), len(peers))
+			continue
+		}
+		if markdownLinks.FindString(row[1]) == "" && !strings.HasPrefix(row[1], "no") {
+			t.Errorf("%s: %q has no link", row[0], row[1])
+		}
+		for _, link := range markdownLinks.FindAllStringSubmatch(row[1], -1) {
+			checkProof(t, row[0], link[2], link[3])
+		}
+		for i, hosts := range peers[2:] {
+			cell := strings.TrimSpace(row[i+2])
+			found := markdownLinks.FindAllStringSubmatch(cell, -1)
+			if cell != "" && found == nil {
+				t.Errorf("%s: %q has no link", row[0], cell)
+			}
+			for _, link := range found {
+				if !slices.ContainsFunc(hosts, func(h string) bool { return strings.HasPrefix(targets[link[4]], h) }) {
+					t.Errorf("%s: %q does not link to one of %v", row[0], cell, hosts)
+				}
+				used[link[4]] = true
+			}
+		}
+	}
+	for name := range targets {
+		if !used[name] {
+			t.Errorf("no cell needs the link [%s]", name)
+		}
+	}
+}
+
+// checkProof checks that a file exists, and has the test of that name if it holds tests.
+func checkProof(t *testing.T, row, path, test string) {
+	t.Helper()
+	path, _, _ = strings.Cut(path, "#")
+	file := filepath.Join(root, "docs", filepath.FromSlash(path))
+	if test == "" && !strings.HasSuffix(file, ".go") {
+		if _, err := os.Stat(file); err != nil {
+			t.Errorf("%s: %v", row, err)
+		}
+		return
+	}
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Errorf("%s: %v", row, err)
+	} else if !strings.HasPrefix(test, "Test") || !strings.Contains(string(source), "\nfunc "+test+"(t *testing.T)") {
+		t.Errorf("%s: %s has no test %q", row, path, test)
+	}
+}
+
+// TestReadmeCompares checks that the table in the README has rows of docs/comparison.md, without the links.
+func TestReadmeCompares(t *testing.T) {
+	_, rows := comparison(t)
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(readme), "| Redis sorted sets | RabbitMQ 4.3 |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	lines := strings.Split(table, "\n")
+	if !found || len(lines) < 7 {
+		t.Fatalf("the table has %d lines only: does the test still see it?", len(lines))
+	}
+	for _, line := range lines[2:] { // the rest of the head, and the line below it
+		if !slices.ContainsFunc(rows, func(row []string) bool {
+			return markdownLinks.ReplaceAllString("| "+strings.Join(row, " | ")+" |", "$1") == line
+		}) {
+			t.Errorf("the README has a row that is not in docs/comparison.md:\n%s", line)
+		}
+	}
+}

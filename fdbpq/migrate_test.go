@@ -38,7 +38,13 @@ func (f *fixture) target(db kv.Database) *fixture {
 // migrate migrates to a store. It tries again while a store does not answer, as a busy FoundationDB.
 func migrate(f, to *fixture) (fdbpq.Migrated, error) {
 	for {
-		result, err := fdbpq.Migrate(f.ctx, f.db, to.db, f.Keyspace, fdbpq.MigrateOptions{})
+		size := int64(-1)
+		result, err := fdbpq.Migrate(f.ctx, f.db, to.db, f.Keyspace, fdbpq.MigrateOptions{Progress: func(p fdbpq.MigrateProgress) {
+			if size >= 0 && !p.Checking && p.Bytes-size > 1_200_000 { // FoundationDB takes 10,000,000
+				f.Errorf("%d bytes were copied in one transaction", p.Bytes-size)
+			}
+			size = p.Bytes
+		}})
 		if !errors.Is(err, kv.ErrUnavailable) || f.ctx.Err() != nil {
 			return result, err
 		}
@@ -77,6 +83,11 @@ func (f *fixture) populate() fdbpq.Token {
 	for i := range 12 {
 		f.apply(opPush(f.queue("large"), int64(i), strings.Repeat(fmt.Sprintf("%08d", i), 15_000)))
 	}
+	ops = nil
+	for range 250 { // more than are read at once
+		ops = append(ops, opPush(f.queue("many"), 0, ""))
+	}
+	f.apply(ops...)
 	results := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: jobs, End: fdbpq.Front, Lease: time.Hour})
 	return results[0].Lease.Token
 }
@@ -102,7 +113,7 @@ func TestMigrateBothWays(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantMigrated(t, first, second, before, result)
-			if result.Digest.Queues != 3 || result.Digest.Items != 30+30+3+12 {
+			if result.Digest.Queues != 4 || result.Digest.Items != 30+30+3+12+250 {
 				t.Errorf("%v", result.Digest)
 			}
 			if s, err := second.open(second.Keyspace, fdbpq.StoreOptions{Exclusive: true}); err != nil || s.New || s.ID != result.ID || s.ID == identity {
@@ -190,12 +201,19 @@ func TestMigrateResumes(t *testing.T) {
 			faultkv.UnknownDuringNext: 0.1, faultkv.Outage: 0.02,
 		}})
 		ctx, cancel := context.WithCancel(f.ctx)
-		steps := 0
-		result, err := fdbpq.Migrate(ctx, f.db, faults, f.Keyspace, fdbpq.MigrateOptions{Progress: func(fdbpq.MigrateProgress) {
+		steps, copied := 0, int64(0)
+		options := fdbpq.MigrateOptions{Progress: func(p fdbpq.MigrateProgress) {
+			if !p.Checking {
+				if p.Keys < copied {
+					t.Errorf("stopped after step %d, seed %d: %d keys were copied, and then %d", stop, stop, copied, p.Keys)
+				}
+				copied = p.Keys
+			}
 			if steps++; steps == stop {
 				cancel()
 			}
-		}})
+		}}
+		result, err := fdbpq.Migrate(ctx, f.db, faults, f.Keyspace, options)
 		cancel()
 		if err == nil {
 			if stop < 8 {
@@ -203,25 +221,36 @@ func TestMigrateResumes(t *testing.T) {
 			}
 			break
 		}
+		began := steps > 0
 		for n := 0; err != nil; n++ {
-			if n > 100 {
+			if n > 100 || errors.Is(err, fdbpq.ErrDiffers) {
 				t.Fatalf("stopped after step %d, seed %d: %v", stop, stop, err)
 			}
+			complete := false // if the outcome of the last commit was not known
 			if steps > 0 {
 				_, refused := to.open(f.Keyspace, fdbpq.StoreOptions{})
-				wantError(t, refused, fdbpq.ErrUnfinished)
+				if complete = refused == nil; !complete {
+					wantError(t, refused, fdbpq.ErrUnfinished)
+				}
 			}
-			result, err = fdbpq.Migrate(f.ctx, f.db, faults, f.Keyspace, fdbpq.MigrateOptions{})
-			if errors.Is(err, fdbpq.ErrMigrated) { // the last commit of the call before
+			result, err = fdbpq.Migrate(f.ctx, f.db, faults, f.Keyspace, options)
+			if complete && err == nil {
+				t.Errorf("stopped after step %d, seed %d: the target could be opened before", stop, stop)
+			}
+			if errors.Is(err, fdbpq.ErrMigrated) {
 				result.Resumed, err = true, nil
 			}
 		}
 		faults.Land()
-		if !result.Resumed && steps > 0 {
+		if !result.Resumed && began {
 			t.Errorf("stopped after step %d, seed %d: %+v", stop, stop, result)
 		}
-		if !slices.Equal(to.data(), f.data()) {
+		data := f.data()
+		if !slices.Equal(to.data(), data) {
 			t.Errorf("stopped after step %d, seed %d: the stores differ", stop, stop)
+		}
+		if copied > int64(len(data)) {
+			t.Errorf("stopped after step %d, seed %d: %d keys were copied of %d, so some of them again", stop, stop, copied, len(data))
 		}
 	}
 }
@@ -262,19 +291,92 @@ func TestMigrateNoticesChanges(t *testing.T) {
 func TestMigrateNoticesChangeAtTheEnd(t *testing.T) {
 	f := opened(t, openMem(t))
 	f.populate()
-	receipts, reads := everything(f.priority+"-x"), 0
+	queues, inside, passes := everything(f.priority), false, 0
 	source := &rangeWatch{f.db, func(r kv.Range) {
-		if bytes.Compare(r.Begin, receipts.Begin) < 0 || bytes.Compare(r.Begin, receipts.End) >= 0 {
-			return
-		}
-		if reads++; reads == 2 { // the first is to copy them
-			f.apply(opPush(f.queue("jobs"), 0, "new"))
+		was := inside
+		inside = bytes.Compare(r.Begin, queues.Begin) >= 0 && bytes.Compare(r.Begin, queues.End) < 0
+		if was && !inside {
+			if passes++; passes == 2 { // the first is to copy them
+				f.apply(opPush(f.queue("jobs"), 0, "new"))
+			}
 		}
 	}}
 	to := f.target(openMem(t))
 	_, err := fdbpq.Migrate(f.ctx, source, to.db, f.Keyspace, fdbpq.MigrateOptions{})
 	wantError(t, err, fdbpq.ErrDiffers)
 	to.corrupt = true
+}
+
+// The comparison notices whatever is wrong with the copy.
+func TestMigrateNoticesDamage(t *testing.T) {
+	f := opened(t, openMem(t))
+	f.populate()
+	for name, damage := range map[string]func(tx kv.Transaction, pair kv.KeyValue){
+		"value": func(tx kv.Transaction, pair kv.KeyValue) {
+			pair.Value[len(pair.Value)-1]++
+			tx.Set(pair.Key, pair.Value)
+		},
+		"key": func(tx kv.Transaction, pair kv.KeyValue) {
+			tx.Clear(pair.Key)
+			pair.Key[len(pair.Key)-1]++
+			tx.Set(pair.Key, pair.Value)
+		},
+		"lost":  func(tx kv.Transaction, pair kv.KeyValue) { tx.Clear(pair.Key) },
+		"added": func(tx kv.Transaction, pair kv.KeyValue) { tx.Set(append(pair.Key, 0), nil) },
+	} {
+		to := f.target(openMem(t))
+		damaged := false
+		_, err := fdbpq.Migrate(f.ctx, f.db, to.db, f.Keyspace, fdbpq.MigrateOptions{Progress: func(fdbpq.MigrateProgress) {
+			items := everythingIn(to, "jobs", "i")
+			stored := slices.DeleteFunc(to.stored(f.priority), func(pair kv.KeyValue) bool {
+				return bytes.Compare(pair.Key, items.Begin) < 0 || bytes.Compare(pair.Key, items.End) >= 0
+			})
+			if damaged || len(stored) == 0 {
+				return
+			}
+			damaged = true
+			write(to, func(tx kv.Transaction) {
+				damage(tx, kv.KeyValue{Key: bytes.Clone(stored[0].Key), Value: bytes.Clone(stored[0].Value)})
+			})
+		}})
+		if !errors.Is(err, fdbpq.ErrDiffers) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := migrate(f, to); err != nil || !slices.Equal(to.data(), f.data()) {
+			t.Errorf("%s: the second call: %v", name, err)
+		}
+	}
+}
+
+// A migration stops at its next step if another one to the same target was faster: by then the target may be
+// in service, and what is copied once more would bring back items that were popped.
+func TestMigrateTwice(t *testing.T) {
+	f := opened(t, openMem(t))
+	f.populate()
+	for stop, steps := 1, 1; stop <= steps; stop++ {
+		to := f.target(openMem(t))
+		steps = 0
+		_, err := fdbpq.Migrate(f.ctx, f.db, to.db, f.Keyspace, fdbpq.MigrateOptions{Progress: func(p fdbpq.MigrateProgress) {
+			if p.Checking {
+				return
+			}
+			if steps++; steps == stop {
+				if _, err := migrate(f, to); err != nil {
+					t.Error(err)
+				}
+				to.values(to.queue("large").PopMin)
+			}
+		}})
+		if err == nil || !strings.Contains(err.Error(), "another process migrates to the same target") {
+			t.Errorf("overtaken at step %d: %v", stop, err)
+		}
+		if _, err := to.open(to.Keyspace, fdbpq.StoreOptions{}); err != nil {
+			t.Errorf("overtaken at step %d: the target: %v", stop, err)
+		}
+		if left := to.values(to.queue("large").PopMin); len(left) > 0 {
+			t.Errorf("overtaken at step %d: all items were popped, and there are %d again", stop, len(left))
+		}
+	}
 }
 
 // rangeWatch is a store that says which ranges are read of it, before they are.
@@ -344,6 +446,16 @@ func TestMigrateRefusals(t *testing.T) {
 			_, err := other.open(other.Keyspace, fdbpq.StoreOptions{})
 			wantError(to.T, err, nil)
 			stopAtFirstStep(other, to)
+		}, want: fdbpq.ErrNotEmpty},
+		"target of other settings": {target: func(from, to *fixture) {
+			stopAtFirstStep(from, to)
+			write(to, func(tx kv.Transaction) {
+				for _, key := range to.recordKeys() {
+					record := must(tuple.Unpack(must(tx.Get(key).Get())))
+					record[4] = fdbpq.TupleValues.String()
+					tx.Set(key, record.Pack())
+				}
+			})
 		}, want: fdbpq.ErrNotEmpty},
 		"target that is complete": {target: func(from, to *fixture) {
 			_, err := migrate(from, to)

@@ -95,7 +95,11 @@ func TestEveryProblem(t *testing.T) {
 // checkProblems starts the service and fails the test unless that fails with all of the words.
 func checkProblems(t *testing.T, want []string) {
 	t.Helper()
-	err := configurationError(t)
+	wantProblems(t, configurationError(t), want)
+}
+
+func wantProblems(t *testing.T, err error, want []string) {
+	t.Helper()
 	for _, words := range want {
 		if !strings.Contains(err.Error(), words) {
 			t.Errorf("%q is not in the error:\n%v", words, err)

@@ -94,6 +94,25 @@ func TestDockerfilePinsWhatItFetches(t *testing.T) {
 	}
 }
 
+// TestWorkflowTestsWhatTheImageHas: the suites on FoundationDB run with the packages of the image, and with
+// pinned ones of the server.
+func TestWorkflowTestsWhatTheImageHas(t *testing.T) {
+	d := readDockerfile(t)
+	text, err := os.ReadFile(filepath.Join(root, ".github", "workflows", "ci.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`FDB_VERSION: ` + regexp.QuoteMeta(d.argument("FDB_VERSION")) + `\n`,
+		`arch: amd64\n +client: ` + d.argument("FDB_CLIENT_SHA256_AMD64") + `\n +server: [0-9a-f]{64}\n`,
+		`arch: aarch64\n +client: ` + d.argument("FDB_CLIENT_SHA256_ARM64") + `\n +server: [0-9a-f]{64}\n`,
+	} {
+		if !regexp.MustCompile(want).Match(text) {
+			t.Errorf("no %q in ci.yml", want)
+		}
+	}
+}
+
 func TestDockerfileBuildsBothPrograms(t *testing.T) {
 	builds := strings.Join(readDockerfile(t).all("RUN"), "\n")
 	for _, pattern := range []string{

@@ -51,14 +51,19 @@ func (c *config) checkFiles() error {
 			problems = append(problems, fileProblem("PQ_NATS_TLS_CERT with PQ_NATS_TLS_KEY", c.NATSTLSCert+" "+c.NATSTLSKey, err))
 		}
 	}
-	if c.Store == storeFDB && !fdbkv.Built {
-		problems = append(problems, errors.New("PQ_STORE is fdb, but this pqbridge was built without FoundationDB: "+
-			"want the container image of target fdb, or a build with -tags fdb"))
-	}
 	if c.Store == storeFDB {
-		problems = append(problems, checkClusterFile(c.FDBClusterFile))
+		problems = append(problems, c.checkFDB())
 	}
 	return errors.Join(problems...)
+}
+
+// checkFDB returns why FoundationDB's client cannot work.
+func (c *config) checkFDB() error {
+	if !fdbkv.Built { // and no cluster file would help
+		return errors.New("this pqbridge was built without FoundationDB, which PQ_STORE=fdb and -migrate need: " +
+			"want the container image of target fdb, or a build with -tags fdb")
+	}
+	return checkClusterFile(c.FDBClusterFile)
 }
 
 // secret matches a secret that was pasted where the path of its file belongs: an nkey

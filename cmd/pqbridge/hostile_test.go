@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 )
 
 var (
@@ -76,6 +78,9 @@ var hostileValues = map[string][]string{
 func TestHostileValues(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, v := range variables() {
+		if v.name == "PQ_FDB_CLUSTER_FILE" && !fdbkv.Built {
+			continue // that this build cannot use any is what it says
+		}
 		values := hostileValues[v.name]
 		if len(values) == 0 {
 			t.Errorf("no hostile values for %s", v.name)
@@ -188,7 +193,23 @@ func TestUnusableClusterFile(t *testing.T) {
 		t.Run(test.variable+" "+test.problem, func(t *testing.T) {
 			t.Setenv("PQ_STORE", storeFDB)
 			t.Setenv(test.variable, test.path)
-			checkProblems(t, []string{test.variable + " " + test.path + ": ", test.problem, "description:id@10.0.0.1:4500"})
+			err := checkClusterFile(os.Getenv("PQ_FDB_CLUSTER_FILE"))
+			if fdbkv.Built {
+				err = configurationError(t)
+			}
+			wantProblems(t, err, []string{test.variable + " " + test.path + ": ", test.problem, "description:id@10.0.0.1:4500"})
 		})
+	}
+}
+
+const builtWithout = "built without FoundationDB"
+
+// TestFDBHasOneProblem: without a cluster file, a program that could not use one says only that.
+func TestFDBHasOneProblem(t *testing.T) {
+	t.Setenv("PQ_STORE", storeFDB)
+	t.Setenv("PQ_FDB_CLUSTER_FILE", "absent.cluster")
+	text := configurationError(t).Error()
+	if without, missing := strings.Contains(text, builtWithout), strings.Contains(text, "absent.cluster"); without == fdbkv.Built || missing != fdbkv.Built {
+		t.Errorf("built with FoundationDB: %v; the error is\n%s", fdbkv.Built, text)
 	}
 }

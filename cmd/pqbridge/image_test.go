@@ -3,12 +3,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -74,6 +77,12 @@ func startDevContainer(t *testing.T, volume string, options ...string) *containe
 // connect returns a client once the service answers.
 func (c *container) connect() *client.Client {
 	c.Helper()
+	return client.New(c.dial())
+}
+
+// dial connects to the NATS server of pqbridge -dev once the service is ready.
+func (c *container) dial() *nats.Conn {
+	c.Helper()
 	var nc *nats.Conn
 	testenv.Eventually(c.T, func() (err error) {
 		_, err = exec.Command(os.Getenv("PQ_TEST_ENGINE"), "exec", c.name, "pqbridge", "-healthcheck").CombinedOutput()
@@ -85,7 +94,7 @@ func (c *container) connect() *client.Client {
 		return err
 	})
 	c.Cleanup(nc.Close)
-	return client.New(nc)
+	return nc
 }
 
 // end waits for the container's end and returns its exit code and its log.
@@ -156,6 +165,66 @@ func TestImageKeepsItems(t *testing.T) {
 	next.stop()
 }
 
+// TestImageWithLittleMemory: with 128 MiB, clients that push values of 900,000 bytes all at once may be
+// refused, but the service is not killed, and no acknowledged value is lost.
+func TestImageWithLittleMemory(t *testing.T) {
+	const clients, each, size = 64, 2, 900_000
+	nats := startDevContainer(t, newVolume(t), "--memory=1g")
+	nc := nats.dial()
+	c := startContainer(t, "--network=container:"+nats.name, "--env=PQ_NATS_URL=nats://127.0.0.1:4222", "--env=PQ_HTTP_ADDR=127.0.0.1:8423",
+		"--env=PQ_SUBJECT_PREFIX=small", "--env=PQ_FIFO_PREFIX=small-fifo")
+	c.awaitLog("there is little memory")
+	c.awaitLog("taking requests")
+	grammar, err := subjects.New("small", "small-fifo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := client.New(nc, client.WithGrammar(grammar), client.WithTimeout(testenv.Patience)).PriorityQueue("jobs")
+	ctx, cancel := context.WithTimeout(t.Context(), 4*testenv.Patience)
+	defer cancel()
+	again := func(err error) bool { // perhaps a second time
+		return ctx.Err() == nil && (errors.Is(err, client.ErrOverloaded) || errors.Is(err, client.ErrUnavailable) ||
+			errors.Is(err, client.ErrUnknownOutcome))
+	}
+	var pushing sync.WaitGroup
+	for number := range clients {
+		pushing.Go(func() {
+			for i := range each {
+				value := bytes.Repeat([]byte{byte(number*each + i)}, size)
+				_, err := q.Push(ctx, 0, value)
+				for again(err) {
+					_, err = q.Push(ctx, 0, value)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	pushing.Wait()
+	popped := map[byte]bool{}
+	for {
+		item, err := q.PopMin(ctx)
+		if errors.Is(err, client.ErrEmpty) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(item.Value) != size {
+			t.Errorf("a value of %d bytes", len(item.Value))
+		}
+		popped[item.Value[0]] = true
+	}
+	if len(popped) != clients*each {
+		t.Errorf("%d values of %d", len(popped), clients*each)
+	}
+	if state := engine(t, "inspect", "--format={{.State.Running}} {{.State.OOMKilled}}", c.name); state != "true false" {
+		t.Errorf("running and killed for memory: %s\n%s", state, engine(t, "logs", c.name))
+	}
+	c.stop()
+}
+
 // TestImageAsAnyUser: some platforms choose the user themselves, always with the group 0.
 func TestImageAsAnyUser(t *testing.T) {
 	volume := newVolume(t)
@@ -211,6 +280,9 @@ func TestImageRefuses(t *testing.T) {
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), want) {
 			t.Errorf("with %s: %v, want exit code 1 and %q\n%s", variable, err, want, out)
+		}
+		if strings.Contains(string(out), "cluster file") {
+			t.Errorf("with %s: the image has no FoundationDB, and asks for its cluster file\n%s", variable, out)
 		}
 	}
 	var links []string

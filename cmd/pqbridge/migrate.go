@@ -33,7 +33,7 @@ func migrateStore(ctx context.Context, c *config, target string, logger *slog.Lo
 			return err
 		}
 	}
-	if err := checkClusterFile(c.FDBClusterFile); err != nil {
+	if err := c.checkFDB(); err != nil {
 		return err
 	}
 	keyspace, err := c.keyspace()

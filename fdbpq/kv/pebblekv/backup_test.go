@@ -402,6 +402,70 @@ func TestBackupFails(t *testing.T) {
 	}
 }
 
+// A store that fails while it is copied has no copy: Pebble may believe that it has written what is not there.
+func TestBackupOfStoreThatFails(t *testing.T) {
+	files := &copyFS{FS: vfs.NewMem(), part: "OPTIONS", link: syscall.EXDEV} // the first file of a copy
+	db := openTest(t, files, Options{})
+	hook := func(path string) error {
+		if strings.HasPrefix(path, "copy"+unfinished) {
+			s, err := db.current()
+			if err != nil {
+				return err
+			}
+			s.disk.fail(syscall.EIO)
+		}
+		return nil
+	}
+	files.hook.Store(&hook)
+	if _, err := db.Backup(t.Context(), "copy"); !errors.Is(err, kv.ErrUnavailable) {
+		t.Errorf("the backup returned %v", err)
+	}
+	if _, err := files.Stat("copy"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is a copy: %v", err)
+	}
+}
+
+// Two stores that are copied to the same place do not disturb each other: the second is refused.
+func TestBackupsToOnePlace(t *testing.T) {
+	files := &copyFS{FS: vfs.NewMem(), part: ".sst", link: syscall.EXDEV}
+	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
+	other := openTestDir(t, "other", Options{FS: files})
+	fill(t, db)
+	var once sync.Once
+	hook := func(path string) error {
+		if strings.HasPrefix(path, "copy"+unfinished) {
+			once.Do(func() {
+				if _, err := other.Backup(t.Context(), "copy"); !errors.Is(err, ErrBackupRunning) {
+					t.Errorf("the second one: %v", err)
+				}
+			})
+		}
+		return nil
+	}
+	files.hook.Store(&hook)
+	if _, err := db.Backup(t.Context(), "copy"); err != nil {
+		t.Error(err)
+	}
+	copied := openTestDir(t, "copy", Options{FS: files})
+	if got, err := get(copied, "0"); len(got) != 64<<10 || err != nil {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// Without its folder a store has nothing to copy, and says so.
+func TestBackupWithoutFolder(t *testing.T) {
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	db := openTestDir(t, data, Options{})
+	if err := os.Rename(data, filepath.Join(dir, "away")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Backup(t.Context(), filepath.Join(dir, "copy")); err == nil || !strings.Contains(err.Error(), "deleted or replaced") {
+		t.Errorf("without the folder: %v", err)
+	}
+	wantOnly(t, dir, "", 1)
+}
+
 // Close ends a backup that is under way, and waits for it.
 func TestCloseEndsBackup(t *testing.T) {
 	files := &copyFS{FS: vfs.NewMem(), part: ".sst", link: syscall.EXDEV}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -117,18 +118,18 @@ type phase struct {
 }
 
 // user uses processor time and memory.
-type user interface{ used() usage }
+type user interface{ Used() process.Usage }
 
 // self is this process.
 type self struct{}
 
-func (self) used() usage { return usedBy(os.Getpid()) }
+func (self) Used() process.Usage { return process.UsedBy(os.Getpid()) }
 
 // measured is a phase with its results so far.
 type measured struct {
 	phase
-	users []user  // the service, the NATS server and, if there is one, fdbserver
-	used  []usage // by each of them while the phase ran
+	users []user          // the service, the NATS server and, if there is one, fdbserver
+	used  []process.Usage // by each of them while the phase ran
 	out   outcome
 }
 
@@ -138,16 +139,16 @@ func (r *rig) newMeasured(p phase) *measured {
 		m.users = append(m.users, r.cluster)
 	}
 	for range m.users {
-		m.used = append(m.used, usage{known: true})
+		m.used = append(m.used, process.Usage{Known: true})
 	}
 	return m
 }
 
 // run runs the phase and adds what that used.
 func (m *measured) run(ctx context.Context, lim limit) error {
-	var before []usage
+	var before []process.Usage
 	for _, u := range m.users {
-		before = append(before, u.used())
+		before = append(before, u.Used())
 	}
 	out, err := m.load.run(ctx, m.steps, lim)
 	if err != nil {
@@ -155,7 +156,7 @@ func (m *measured) run(ctx context.Context, lim limit) error {
 	}
 	m.out.append(out)
 	for i, u := range m.users {
-		m.used[i].add(before[i], u.used())
+		m.used[i].Add(before[i], u.Used())
 	}
 	return nil
 }

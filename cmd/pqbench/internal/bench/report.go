@@ -120,13 +120,13 @@ func newRow(m *measured) Row {
 		P50: quantile(50), P99: quantile(99), P999: quantile(99.9),
 	}
 	for i, cpu := range []**float64{&row.CPU, &row.NATSCPU, &row.FDBCPU}[:len(m.used)] {
-		if m.used[i].known && row.Count > 0 {
-			seconds := m.used[i].cpu.Seconds() / float64(row.Count) * 1e6
+		if m.used[i].Known && row.Count > 0 {
+			seconds := m.used[i].CPU.Seconds() / float64(row.Count) * 1e6
 			*cpu = &seconds
 		}
 	}
-	if m.used[0].known {
-		row.PeakBytes = &m.used[0].peak
+	if m.used[0].Known {
+		row.PeakBytes = &m.used[0].Peak
 	}
 	return row
 }

@@ -33,10 +33,7 @@ const (
 // newWork builds the requests. Pushes cycle through the priorities.
 func newWork(s *service, queue string, payload, priorities int) (*work, error) {
 	w := &work{grammar: s.grammar, queue: queue}
-	value := make([]byte, payload)
-	for i := range value {
-		value[i] = byte('a' + i%26)
-	}
+	value := newValue(payload)
 	for priority := range priorities {
 		subject, err := s.grammar.Build(subjects.Request{
 			Kind: subjects.Priority, Verb: subjects.Push, Queue: queue,
@@ -78,6 +75,15 @@ func newWork(s *service, queue string, payload, priorities int) (*work, error) {
 		w.mixed = append(w.mixed, push, w.popMin[0])
 	}
 	return w, nil
+}
+
+// newValue returns a value of that many bytes.
+func newValue(payload int) []byte {
+	value := make([]byte, payload)
+	for i := range value {
+		value[i] = byte('a' + i%26)
+	}
+	return value
 }
 
 // count returns the number of items in the queue.

@@ -29,8 +29,9 @@ type Process struct {
 }
 
 // Start runs a program with extra environment variables and its output in a file in dir.
-// When ctx ends the child gets SIGTERM, and is killed if it does not exit.
-func Start(ctx context.Context, dir, name string, args, env []string, stdout io.Writer) (*Process, error) {
+// When ctx ends the child gets SIGTERM, and is killed if it does not exit. Each setup changes the command
+// before it starts.
+func Start(ctx context.Context, dir, name string, args, env []string, stdout io.Writer, setup ...func(*exec.Cmd)) (*Process, error) {
 	p := &Process{name: name, Exited: make(chan struct{})}
 	log, err := os.CreateTemp(dir, name+"-*.log")
 	if err != nil {
@@ -46,6 +47,9 @@ func Start(ctx context.Context, dir, name string, args, env []string, stdout io.
 	}
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = stopTime
+	for _, change := range setup {
+		change(p.cmd)
+	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -68,6 +72,12 @@ func (p *Process) Stop(sig os.Signal) {
 		<-p.Exited
 	}
 }
+
+// PID returns the id of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Succeeded reports whether the process, which has exited, says that all went well.
+func (p *Process) Succeeded() bool { return p.err == nil }
 
 // Failure describes a process that exited, with the last of its output.
 func (p *Process) Failure() error {

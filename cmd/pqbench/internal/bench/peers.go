@@ -22,7 +22,7 @@ const (
 	rowWorkMany = "work 100"
 )
 
-var peerRows = []string{rowPush, rowPop, rowWork, rowNext, rowPushMany, rowPopMany, rowWorkMany}
+var peerRows = []string{rowPush, rowPushMany, rowPop, rowWork, rowNext, rowPopMany, rowWorkMany}
 
 // serviceName is the name of the service among its peers.
 const serviceName = "pqbridge"
@@ -213,31 +213,23 @@ func (r *rig) takePeerTurns(ctx context.Context, echo *measured, all []*contende
 func (r *rig) takePeerTurn(ctx context.Context, c *contender, name string, turn time.Duration, backlog int) error {
 	row := c.rows[name]
 	lim := limit{duration: turn}
-	switch pushes := name == rowPush || name == rowPushMany; {
-	case pushes && backlog == 0:
-		if err := c.drain(ctx); err != nil {
-			return err
-		}
-	case pushes:
-	case backlog > 0:
+	if backlog > 0 {
 		if c.queued < backlog*9/10 {
 			if err := r.deepen(ctx, c, backlog); err != nil {
 				return err
 			}
 		}
-	default:
-		// As many items as it can pop, so that the end of the queue is not measured.
-		rate := row.out.rate() * 1.5
-		if rate == 0 {
-			rate = 2 * max(c.rate(rowPush), c.rate(rowPushMany))
+	} else {
+		items, steps := r.needed(c, name, turn)
+		if c.queued > items+fewItems {
+			if err := c.drain(ctx); err != nil {
+				return err
+			}
 		}
-		if err := r.deepen(ctx, c, int(rate*turn.Seconds())+r.Clients*batchItems); err != nil {
+		if err := r.deepen(ctx, c, items); err != nil {
 			return err
 		}
-		lim.steps = c.queued
-		if name == rowPopMany || name == rowWorkMany {
-			lim.steps = max(c.queued/batchItems, 1)
-		}
+		lim.steps = steps(c.queued)
 	}
 	before := row.out.items
 	if err := row.run(ctx, lim); err != nil {
@@ -245,6 +237,26 @@ func (r *rig) takePeerTurn(ctx context.Context, c *contender, name string, turn 
 	}
 	c.count(name, int(row.out.items-before))
 	return nil
+}
+
+// fewItems is how many items a queue without backlog may have more than needed.
+const fewItems = 20_000
+
+// needed is how many items a row wants in a queue without backlog, and in how many steps it may pop
+// what is there: more than it will do in its time, but not so many that it finds the queue empty.
+func (r *rig) needed(c *contender, name string, turn time.Duration) (items int, steps func(queued int) int) {
+	if name == rowPush || name == rowPushMany {
+		return 0, func(int) int { return 0 }
+	}
+	rate, each := 1.5*c.rate(name), 1
+	if rate == 0 {
+		rate = 2 * c.rate(rowPush)
+	}
+	if name == rowPopMany || name == rowWorkMany {
+		each = batchItems
+		rate = max(rate, c.rate(rowPushMany))
+	}
+	return int(rate*turn.Seconds()) + 2*r.Clients*each, func(queued int) int { return max(queued/each, 1) }
 }
 
 // rate is that of a row so far.

@@ -155,7 +155,7 @@ func (r *PeersReport) Write(w io.Writer) error {
 	}
 	b.WriteByte('\n')
 	for _, p := range r.Peers {
-		fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("%s %s: %s. %s", p.Name, p.Version, p.Choice, p.Notes)))
+		fmt.Fprintf(&b, "%s: %s. %s\n", strings.TrimSpace(p.Name+" "+p.Version), p.Choice, p.Notes)
 	}
 	if len(r.Missing) > 0 {
 		fmt.Fprintln(&b, "Not measured, because they are not installed:", strings.Join(r.Missing, ", "))

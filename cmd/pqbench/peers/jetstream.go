@@ -55,6 +55,10 @@ func jetStream(program string) bench.Peer {
 	}
 }
 
+// patient waits as long as a lease lasts. With a sync for each acknowledgement, batches of many
+// clients take more than the default of five seconds.
+var patient = jetstream.WithDefaultTimeout(leaseTime)
+
 type jetStreamServer struct{ *server }
 
 func (s *jetStreamServer) Connect(ctx context.Context, clients, connections, priorities int) ([]*bench.PeerClient, error) {
@@ -66,7 +70,7 @@ func (s *jetStreamServer) Connect(ctx context.Context, clients, connections, pri
 			return nil, err
 		}
 		s.onStop(nc.Close)
-		js, err := jetstream.New(nc)
+		js, err := jetstream.New(nc, patient)
 		if err != nil {
 			return nil, err
 		}
@@ -102,7 +106,7 @@ func share(clients, connections, i int) int {
 }
 
 func newJetStreamClient(nc *nats.Conn, subject string, consumer jetstream.Consumer) (*bench.PeerClient, error) {
-	js, err := jetstream.New(nc) // one for each client, because each bounds what is published and not answered
+	js, err := jetstream.New(nc, patient) // one for each client, because each bounds what is published and not answered
 	if err != nil {
 		return nil, err
 	}

@@ -44,9 +44,9 @@ func TestWaiterWhoseTimeIsOverBeforeItsTurn(t *testing.T) {
 // it looks at the end of its time at the latest. One look is good for all that came before it.
 func TestLastLook(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
-		w.park(pop(w.q))        // 1
-		w.pushElsewhere("a")    // nobody is woken
-		for i := range 30 { // 2 to 31
+		w.park(pop(w.q))     // 1
+		w.pushElsewhere("a") // nobody is woken
+		for i := range 30 {  // 2 to 31
 			w.submit(until(time.Duration(10+i)*time.Second), pop(w.q))
 			synctest.Wait()
 		}

@@ -14,7 +14,7 @@ VERSION    :=
 LDFLAGS    := $(if $(VERSION),-ldflags "-X main.version=$(VERSION)")
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test deploy-test bench bench-contention prove soak account work-soak fuzz dist clean
+.PHONY: help run build test race check fmt fmt-check vet staticcheck image-test deploy-test bench bench-peers peers-test bench-contention prove soak account work-soak fuzz dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -79,6 +79,17 @@ staticcheck:
 bench: build ## measure the service against a bare echo service; STORE=fdb, BENCH="--seconds 10 ..." for more
 	go build $(TAG_FLAGS) -o bin/ ./cmd/pqbench github.com/nats-io/nats-server/v2
 	bin/pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server $(if $(STORE),--store $(STORE)) $(BENCH)
+
+# A module of its own, because of the client libraries. What is not installed is named and left out; on Debian and Ubuntu
+# apt install redis-server beanstalkd postgresql rabbitmq-server has all of it. The packages start servers of their own, which are
+# not used: systemctl disable --now redis-server beanstalkd postgresql rabbitmq-server ends them.
+bench-peers: build ## compare the service with Redis, PostgreSQL, RabbitMQ, beanstalkd and JetStream, those that are installed; BENCH="--backlog 1000000 ..."
+	go build -o bin/ github.com/nats-io/nats-server/v2
+	cd cmd/pqbench/peers && go build -o ../../../bin/pqbench-peers .
+	bin/pqbench-peers --pqbridge bin/pqbridge --nats-server bin/nats-server $(BENCH)
+
+peers-test: ## vet and test that comparison, with the peers that are installed
+	cd cmd/pqbench/peers && go vet ./... && go test -timeout $(TIMEOUT) ./...
 
 bench-contention: ## measure staged pops against the published recipe on a real FoundationDB
 	go test -tags fdb -run '^$$' -bench Contention -benchtime 5s -timeout 30m ./fdbpq

@@ -142,14 +142,14 @@ func (r *rig) limitItems(ctx context.Context, s *service, w *work, most int) err
 // operations to be compared next to each other.
 func (r *rig) phases(s *service, w, limited, once *work) []phase {
 	echo := phase{name: rowEcho, load: r.load, steps: []step{{subject: EchoSubject, payload: w.push[0].payload}}, who: r.echo}
-	push := phase{name: rowPush, load: r.load, steps: w.push, who: s.process}
-	peek := phase{name: "peek.min", load: r.load, steps: w.peekMin, who: s.process}
-	popMin := phase{name: rowPopMin, load: r.load, steps: w.popMin, who: s.process, backlog: true}
-	popMax := phase{name: "pop.max", load: r.load, steps: w.popMax, who: s.process, backlog: true}
-	mixed := phase{name: "mixed", load: r.load, steps: w.mixed, who: s.process}
-	pushLimited := phase{name: "push max_items", load: r.load, steps: limited.push, who: s.process}
-	pushOnce := phase{name: "push Nats-Msg-Id", load: r.load, steps: once.pushOnce, who: s.process}
-	pushBatch := phase{name: "push.batch 100", load: r.load, steps: w.pushBatch, who: s.process, batch: batchItems}
+	push := phase{name: rowPush, load: r.load, steps: w.push, who: s.Process}
+	peek := phase{name: "peek.min", load: r.load, steps: w.peekMin, who: s.Process}
+	popMin := phase{name: rowPopMin, load: r.load, steps: w.popMin, who: s.Process, backlog: true}
+	popMax := phase{name: "pop.max", load: r.load, steps: w.popMax, who: s.Process, backlog: true}
+	mixed := phase{name: "mixed", load: r.load, steps: w.mixed, who: s.Process}
+	pushLimited := phase{name: "push max_items", load: r.load, steps: limited.push, who: s.Process}
+	pushOnce := phase{name: "push Nats-Msg-Id", load: r.load, steps: once.pushOnce, who: s.Process}
+	pushBatch := phase{name: "push.batch 100", load: r.load, steps: w.pushBatch, who: s.Process, batch: batchItems}
 	all := []phase{echo, push, pushLimited, pushOnce, pushBatch, peek, popMin, popMax, mixed}
 	if r.cluster != nil {
 		naivePush, naivePop := r.cluster.naive(r.Clients, r.Priorities)
@@ -160,10 +160,10 @@ func (r *rig) phases(s *service, w, limited, once *work) []phase {
 		}
 	}
 	all = append(all,
-		phase{name: "lease+ack", load: r.load, steps: w.lease, who: s.process, backlog: true},
-		phase{name: "next", load: r.load, steps: w.next, who: s.process, backlog: true},
-		phase{name: "pop.min 100", load: r.load, steps: w.popBatch, who: s.process, backlog: true, batch: batchItems},
-		phase{name: "lease+ack 100", load: r.load, steps: w.leaseBatch, who: s.process, backlog: true, batch: batchItems},
+		phase{name: "lease+ack", load: r.load, steps: w.lease, who: s.Process, backlog: true},
+		phase{name: "next", load: r.load, steps: w.next, who: s.Process, backlog: true},
+		phase{name: "pop.min 100", load: r.load, steps: w.popBatch, who: s.Process, backlog: true, batch: batchItems},
+		phase{name: "lease+ack 100", load: r.load, steps: w.leaseBatch, who: s.Process, backlog: true, batch: batchItems},
 	)
 	return slices.DeleteFunc(all, func(p phase) bool {
 		return r.Only != nil && p.name != rowEcho && p.name != rowPush && !r.Only.MatchString(p.name)
@@ -230,7 +230,7 @@ func (r *rig) backlogs(ctx context.Context, report *Report) (err error) {
 		return err
 	}
 	for i, s := range services {
-		row := BacklogRow{Items: r.Backlogs[i], Rate: outs[i].rate(), Peak: s.used().peak}
+		row := BacklogRow{Items: r.Backlogs[i], Rate: outs[i].rate(), Peak: s.Used().Peak}
 		if err := jobs[i].prepare(ctx); err != nil {
 			return err
 		}

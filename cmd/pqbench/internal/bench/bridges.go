@@ -3,18 +3,20 @@ package bench
 import (
 	"context"
 	"fmt"
+
+	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
 )
 
 // group is several processes that share the work.
-type group []*process
+type group []*process.Process
 
-func (g group) used() usage {
-	sum := usage{known: true}
+func (g group) Used() process.Usage {
+	sum := process.Usage{Known: true}
 	for _, p := range g {
-		u := p.used()
-		sum.known = sum.known && u.known
-		sum.cpu += u.cpu
-		sum.peak += u.peak
+		u := p.Used()
+		sum.Known = sum.Known && u.Known
+		sum.CPU += u.CPU
+		sum.Peak += u.Peak
 	}
 	return sum
 }
@@ -45,7 +47,7 @@ func (r *rig) bridgesRow(ctx context.Context, i, n, items int) (row BridgesRow, 
 			return row, err
 		}
 		defer s.end(&err)
-		g = append(g, s.process)
+		g = append(g, s.Process)
 	}
 	w, err := r.emptyQueue(ctx, s, fmt.Sprintf("%s-%d", r.Queue, i))
 	if err != nil {

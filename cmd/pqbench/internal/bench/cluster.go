@@ -1,6 +1,10 @@
 package bench
 
-import "context"
+import (
+	"context"
+
+	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
+)
 
 // cluster is the FoundationDB cluster that the service keeps its queues in.
 type cluster interface {
@@ -8,8 +12,8 @@ type cluster interface {
 	file() string
 	// private is whether the cluster ends with the benchmark.
 	private() bool
-	// used is the usage of fdbserver, unknown unless the cluster is private.
-	used() usage
+	// Used is the usage of fdbserver, unknown unless the cluster is private.
+	Used() process.Usage
 	// transactions counts the cluster's transactions so far. It waits until the
 	// cluster updates its counters: one second if it is private, else five.
 	transactions(ctx context.Context) (transactions, error)

@@ -12,6 +12,7 @@ import (
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
 	"github.com/apple/foundationdb/bindings/go/src/fdb/subspace"
 
+	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 	"github.com/pqbridge/pqbridge/testenv/fdbserver"
 )
@@ -53,11 +54,11 @@ func (c *fdbCluster) file() string { return c.path }
 
 func (c *fdbCluster) private() bool { return c.server != nil }
 
-func (c *fdbCluster) used() usage {
+func (c *fdbCluster) Used() process.Usage {
 	if c.server == nil {
-		return usage{}
+		return process.Usage{}
 	}
-	return usedBy(c.server.PID())
+	return process.UsedBy(c.server.PID())
 }
 
 func (c *fdbCluster) stop() error {

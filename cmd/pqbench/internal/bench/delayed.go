@@ -20,7 +20,7 @@ func (r *rig) delayed(ctx context.Context, report *Report) (err error) {
 	}
 	defer s.end(&err)
 	r.Progress(0, 3, "push")
-	before, begin := s.used().resident, time.Now()
+	before, begin := s.Used().Resident, time.Now()
 	rate := delayRate
 	if r.cluster != nil {
 		rate = delayRateFDB
@@ -37,7 +37,7 @@ func (r *rig) delayed(ctx context.Context, report *Report) (err error) {
 	if row.Rest, err = r.rests(ctx, s); err != nil {
 		return err
 	}
-	row.Memory = s.used().resident - before
+	row.Memory = s.Used().Resident - before
 	r.Progress(2, 3, "wait until the items fall due")
 	select {
 	case <-ctx.Done():

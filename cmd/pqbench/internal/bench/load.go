@@ -156,7 +156,7 @@ func (r *loadRun) next(now time.Duration) (step, bool) {
 // good reports whether a step went well. Any other ends the run.
 func (r *loadRun) good(err error) bool {
 	switch {
-	case errors.Is(err, errEmpty):
+	case errors.Is(err, ErrEmpty):
 		r.dry.Store(true)
 		r.stopped.Store(true)
 	case err != nil:
@@ -184,7 +184,8 @@ func (r *loadRun) add(o outcome) {
 	r.mu.out.latency.Merge(o.latency)
 }
 
-var errEmpty = errors.New("the queue is empty")
+// ErrEmpty ends a turn early: there is nothing to pop.
+var ErrEmpty = errors.New("the queue is empty")
 
 // replyError returns the error that a reply carries, or nil.
 func replyError(m *nats.Msg) error {
@@ -198,7 +199,7 @@ func replyError(m *nats.Msg) error {
 		}
 		return nil
 	case failure.Code == subjects.CodeNotFound:
-		return errEmpty
+		return ErrEmpty
 	default:
 		return failure
 	}

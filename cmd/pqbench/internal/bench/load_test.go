@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
+	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -126,7 +127,7 @@ func TestReportOfUnknowns(t *testing.T) {
 	out.dry = true
 	r := newReport(Options{Payload: 128, Clients: 1, Connections: 1, Priorities: 1, Duration: time.Second})
 	unknown := func(name string) *measured {
-		return &measured{phase: phase{name: name}, out: out, used: make([]usage, 3)}
+		return &measured{phase: phase{name: name}, out: out, used: make([]process.Usage, 3)}
 	}
 	r.setOperations([]*measured{unknown("echo"), unknown("pop.min")})
 	r.setBridges([]BridgesRow{{Bridges: 8, Push: newRow(unknown("push")), Pop: newRow(unknown("pop.min"))}})

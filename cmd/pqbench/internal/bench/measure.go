@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -32,10 +33,7 @@ const (
 // newWork builds the requests. Pushes cycle through the priorities.
 func newWork(s *service, queue string, payload, priorities int) (*work, error) {
 	w := &work{grammar: s.grammar, queue: queue}
-	value := make([]byte, payload)
-	for i := range value {
-		value[i] = byte('a' + i%26)
-	}
+	value := newValue(payload)
 	for priority := range priorities {
 		subject, err := s.grammar.Build(subjects.Request{
 			Kind: subjects.Priority, Verb: subjects.Push, Queue: queue,
@@ -79,6 +77,15 @@ func newWork(s *service, queue string, payload, priorities int) (*work, error) {
 	return w, nil
 }
 
+// newValue returns a value of that many bytes.
+func newValue(payload int) []byte {
+	value := make([]byte, payload)
+	for i := range value {
+		value[i] = byte('a' + i%26)
+	}
+	return value
+}
+
 // count returns the number of items in the queue.
 func (r *rig) count(ctx context.Context, w *work) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
@@ -117,18 +124,18 @@ type phase struct {
 }
 
 // user uses processor time and memory.
-type user interface{ used() usage }
+type user interface{ Used() process.Usage }
 
 // self is this process.
 type self struct{}
 
-func (self) used() usage { return usedBy(os.Getpid()) }
+func (self) Used() process.Usage { return process.UsedBy(os.Getpid()) }
 
 // measured is a phase with its results so far.
 type measured struct {
 	phase
-	users []user  // the service, the NATS server and, if there is one, fdbserver
-	used  []usage // by each of them while the phase ran
+	users []user          // the service, the NATS server and, if there is one, fdbserver
+	used  []process.Usage // by each of them while the phase ran
 	out   outcome
 }
 
@@ -138,16 +145,16 @@ func (r *rig) newMeasured(p phase) *measured {
 		m.users = append(m.users, r.cluster)
 	}
 	for range m.users {
-		m.used = append(m.used, usage{known: true})
+		m.used = append(m.used, process.Usage{Known: true})
 	}
 	return m
 }
 
 // run runs the phase and adds what that used.
 func (m *measured) run(ctx context.Context, lim limit) error {
-	var before []usage
+	var before []process.Usage
 	for _, u := range m.users {
-		before = append(before, u.used())
+		before = append(before, u.Used())
 	}
 	out, err := m.load.run(ctx, m.steps, lim)
 	if err != nil {
@@ -155,7 +162,7 @@ func (m *measured) run(ctx context.Context, lim limit) error {
 	}
 	m.out.append(out)
 	for i, u := range m.users {
-		m.used[i].add(before[i], u.used())
+		m.used[i].Add(before[i], u.Used())
 	}
 	return nil
 }

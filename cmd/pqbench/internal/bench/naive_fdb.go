@@ -43,7 +43,7 @@ func (c *naiveConn) run(ctx context.Context, r *loadRun) {
 func (c *naiveConn) do(s step) (int, error) {
 	found, err := c.request(s.payload)
 	if err == nil && !found {
-		err = errEmpty
+		err = ErrEmpty
 	}
 	return 1, err
 }

@@ -120,13 +120,13 @@ func newRow(m *measured) Row {
 		P50: quantile(50), P99: quantile(99), P999: quantile(99.9),
 	}
 	for i, cpu := range []**float64{&row.CPU, &row.NATSCPU, &row.FDBCPU}[:len(m.used)] {
-		if m.used[i].known && row.Count > 0 {
-			seconds := m.used[i].cpu.Seconds() / float64(row.Count) * 1e6
+		if m.used[i].Known && row.Count > 0 {
+			seconds := m.used[i].CPU.Seconds() / float64(row.Count) * 1e6
 			*cpu = &seconds
 		}
 	}
-	if m.used[0].known {
-		row.PeakBytes = &m.used[0].peak
+	if m.used[0].Known {
+		row.PeakBytes = &m.used[0].Peak
 	}
 	return row
 }
@@ -178,16 +178,7 @@ func (r *Report) setQueues(queues int, outs []outcome) {
 // Write prints the report as tables.
 func (r *Report) Write(w io.Writer) error {
 	var b strings.Builder
-	clients := "clients"
-	if r.Lean {
-		clients = "lean clients"
-	}
-	fmt.Fprintf(&b, "%d B payload, %d %s over %d connections, %d priorities, %v each in %d rounds, %d CPUs, %s",
-		r.Payload, r.Clients, clients, r.Connections, r.Priorities, r.Duration, r.Rounds, r.CPUs, r.System)
-	if r.Sync > 0 {
-		fmt.Fprintf(&b, ", sync %s", millis(r.Sync))
-	}
-	b.WriteString("\n\n")
+	r.writeHead(&b)
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	r.writeOperations(table)
 	r.writeNaive(table)
@@ -205,6 +196,20 @@ func (r *Report) Write(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeHead prints with what the benchmark was run.
+func (r *Report) writeHead(b *strings.Builder) {
+	clients := "clients"
+	if r.Lean {
+		clients = "lean clients"
+	}
+	fmt.Fprintf(b, "%d B payload, %d %s over %d connections, %d priorities, %v each in %d rounds, %d CPUs, %s",
+		r.Payload, r.Clients, clients, r.Connections, r.Priorities, r.Duration, r.Rounds, r.CPUs, r.System)
+	if r.Sync > 0 {
+		fmt.Fprintf(b, ", sync %s", millis(r.Sync))
+	}
+	b.WriteString("\n\n")
 }
 
 func (r *Report) ranDry() bool {

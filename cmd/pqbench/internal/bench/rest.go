@@ -29,7 +29,7 @@ func (r *rig) rests(ctx context.Context, s *service) (Rest, error) {
 	if err != nil {
 		return Rest{}, err
 	}
-	used, begin := s.used(), time.Now()
+	used, begin := s.Used(), time.Now()
 	timer := time.NewTimer(r.Duration)
 	defer timer.Stop()
 	select {
@@ -37,7 +37,7 @@ func (r *rig) rests(ctx context.Context, s *service) (Rest, error) {
 		return Rest{}, context.Cause(ctx)
 	case <-timer.C:
 	}
-	cpu := s.used().cpu - used.cpu
+	cpu := s.Used().CPU - used.CPU
 	after, err := s.metric(batches)
 	return Rest{CPU: cpu.Seconds() / time.Since(begin).Seconds(), Transactions: int64(after - before)}, err
 }
@@ -109,7 +109,7 @@ func (r *rig) waitersRow(ctx context.Context, i, n int) (row WaitersRow, err err
 	if _, err := nc.Subscribe(inbox+"*", func(m *nats.Msg) { reply.Store(m) }); err != nil {
 		return row, err
 	}
-	before := s.used().resident
+	before := s.Used().Resident
 	options := subjects.PopOptions{Expires: subjects.MaxExpires}.Encode()
 	const atOnce = 4096 // less than the requests that may be pending
 	for sent := 0; sent < n; {
@@ -119,7 +119,7 @@ func (r *rig) waitersRow(ctx context.Context, i, n int) (row WaitersRow, err err
 			}
 		}
 		arrived, cancel := context.WithTimeout(ctx, grace)
-		err := s.await(arrived, func() error {
+		err := s.Await(arrived, func() error {
 			if reply.Load() != nil {
 				return nil
 			}
@@ -141,6 +141,6 @@ func (r *rig) waitersRow(ctx context.Context, i, n int) (row WaitersRow, err err
 	if row.Rest, err = r.rests(ctx, s); err != nil {
 		return row, err
 	}
-	row.Each = (s.used().resident - before) / int64(n)
+	row.Each = (s.Used().Resident - before) / int64(n)
 	return row, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -26,8 +27,8 @@ type rig struct {
 	Options
 	dir     string // temporary, for data and logs
 	url     string // of the NATS server
-	nats    *process
-	echo    *process
+	nats    *process.Process
+	echo    *process.Process
 	cluster cluster // nil if the store has none
 	conn    *nats.Conn
 	load    *load
@@ -74,9 +75,9 @@ func (r *rig) close() {
 	if r.conn != nil {
 		r.conn.Close()
 	}
-	for _, p := range []*process{r.echo, r.nats} {
+	for _, p := range []*process.Process{r.echo, r.nats} {
 		if p != nil {
-			p.stop(syscall.SIGTERM)
+			p.Stop(syscall.SIGTERM)
 		}
 	}
 	if r.cluster != nil {
@@ -93,18 +94,18 @@ func (r *rig) close() {
 }
 
 // watch ends the measurement if p exits first.
-func (r *rig) watch(ctx context.Context, p *process) {
+func (r *rig) watch(ctx context.Context, p *process.Process) {
 	go func() {
 		select {
-		case <-p.exited:
-			r.broken(p.failure())
+		case <-p.Exited:
+			r.broken(p.Failure())
 		case <-ctx.Done():
 		}
 	}()
 }
 
 func (r *rig) startNATS(ctx context.Context) error {
-	address, err := freeAddress()
+	address, err := process.FreeAddress()
 	if err != nil {
 		return err
 	}
@@ -113,11 +114,11 @@ func (r *rig) startNATS(ctx context.Context) error {
 		return err
 	}
 	args := []string{r.NATSServer, "--addr", host, "--port", port}
-	if r.nats, err = start(ctx, r.dir, "nats-server", args, nil, nil); err != nil {
+	if r.nats, err = process.Start(ctx, r.dir, "nats-server", args, nil, nil); err != nil {
 		return err
 	}
 	r.url = "nats://" + address
-	err = r.nats.await(ctx, func() error {
+	err = r.nats.Await(ctx, func() error {
 		c, err := net.Dial("tcp", address)
 		if err == nil {
 			err = c.Close()
@@ -136,14 +137,14 @@ func (r *rig) startEcho(ctx context.Context) error {
 		return err
 	}
 	defer output.Close()
-	r.echo, err = start(ctx, r.dir, "echo", r.Echo, []string{"NATS_URL=" + r.url}, input)
+	r.echo, err = process.Start(ctx, r.dir, "echo", r.Echo, []string{"NATS_URL=" + r.url}, input)
 	_ = input.Close() // the child has its own handle
 	if err != nil {
 		return err
 	}
 	if _, err := bufio.NewReader(output).ReadString('\n'); err != nil {
-		<-r.echo.exited // nobody else writes to the pipe
-		return r.echo.failure()
+		<-r.echo.Exited // nobody else writes to the pipe
+		return r.echo.Failure()
 	}
 	r.watch(ctx, r.echo)
 	return nil
@@ -151,7 +152,7 @@ func (r *rig) startEcho(ctx context.Context) error {
 
 // service is a pqbridge. Its process is nil if the benchmark did not start it.
 type service struct {
-	*process
+	*process.Process
 	grammar subjects.Grammar
 	env     []string
 	url     string // of its HTTP server
@@ -172,7 +173,7 @@ func (r *rig) startService(ctx context.Context, tag string, env ...string) (*ser
 	if r.Pqbridge == "" {
 		return s, nil
 	}
-	address, err := freeAddress()
+	address, err := process.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -202,14 +203,14 @@ func (r *rig) startService(ctx context.Context, tag string, env ...string) (*ser
 
 // launch starts the process of s and waits until it is ready.
 func (r *rig) launch(ctx context.Context, s *service) error {
-	p, err := start(ctx, r.dir, "pqbridge", []string{r.Pqbridge}, s.env, nil)
+	p, err := process.Start(ctx, r.dir, "pqbridge", []string{r.Pqbridge}, s.env, nil)
 	if err != nil {
 		return err
 	}
-	s.process = p
+	s.Process = p
 	client := &http.Client{Timeout: httpTimeout}
 	defer client.CloseIdleConnections()
-	return p.await(ctx, func() error {
+	return p.Await(ctx, func() error {
 		_, err := get(client, s.url+"/readyz")
 		return err
 	})
@@ -250,7 +251,7 @@ func (s *service) metric(name string) (float64, error) {
 // restart kills the process, starts it again on the same data, and returns the time until
 // it was ready.
 func (r *rig) restart(ctx context.Context, s *service) (time.Duration, error) {
-	s.process.stop(os.Kill)
+	s.Process.Stop(os.Kill)
 	begin := time.Now()
 	err := r.launch(ctx, s)
 	return time.Since(begin), err
@@ -259,14 +260,14 @@ func (r *rig) restart(ctx context.Context, s *service) (time.Duration, error) {
 // end stops the process if it is ours. If it has exited already, that is why the
 // measurement failed, so end adds it to the error.
 func (s *service) end(err *error) {
-	if s.process == nil {
+	if s.Process == nil {
 		return
 	}
 	select {
-	case <-s.exited:
-		*err = errors.Join(*err, s.failure())
+	case <-s.Exited:
+		*err = errors.Join(*err, s.Failure())
 	default:
-		s.process.stop(syscall.SIGTERM)
+		s.Process.Stop(syscall.SIGTERM)
 	}
 }
 

@@ -1,4 +1,5 @@
-package bench
+// Package process runs the programs that a benchmark measures, as children with their output in files.
+package process
 
 import (
 	"context"
@@ -18,19 +19,20 @@ import (
 // stopTime is how long a process may take to exit after a signal.
 const stopTime = 15 * time.Second
 
-// process is a running child.
-type process struct {
+// Process is a running child.
+type Process struct {
 	name   string
 	cmd    *exec.Cmd
 	log    string        // file with its output
-	exited chan struct{} // closed when it has exited
-	err    error         // of the exit; set before exited is closed
+	Exited chan struct{} // closed when it has exited
+	err    error         // of the exit; set before Exited is closed
 }
 
-// start runs a program with extra environment variables and its output in a file in dir.
-// When ctx ends the child gets SIGTERM, and is killed if it does not exit.
-func start(ctx context.Context, dir, name string, args, env []string, stdout io.Writer) (*process, error) {
-	p := &process{name: name, exited: make(chan struct{})}
+// Start runs a program with extra environment variables and its output in a file in dir.
+// When ctx ends the child gets SIGTERM, and is killed if it does not exit. Each setup changes the command
+// before it starts.
+func Start(ctx context.Context, dir, name string, args, env []string, stdout io.Writer, setup ...func(*exec.Cmd)) (*Process, error) {
+	p := &Process{name: name, Exited: make(chan struct{})}
 	log, err := os.CreateTemp(dir, name+"-*.log")
 	if err != nil {
 		return nil, err
@@ -45,31 +47,40 @@ func start(ctx context.Context, dir, name string, args, env []string, stdout io.
 	}
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = stopTime
+	for _, change := range setup {
+		change(p.cmd)
+	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	go func() {
 		p.err = p.cmd.Wait()
-		close(p.exited)
+		close(p.Exited)
 	}()
 	return p, nil
 }
 
-// stop sends sig and waits until the process has exited.
-func (p *process) stop(sig os.Signal) {
+// Stop sends sig and waits until the process has exited.
+func (p *Process) Stop(sig os.Signal) {
 	_ = p.cmd.Process.Signal(sig) // fails only if it has exited
 	timer := time.NewTimer(stopTime)
 	defer timer.Stop()
 	select {
-	case <-p.exited:
+	case <-p.Exited:
 	case <-timer.C:
 		_ = p.cmd.Process.Kill()
-		<-p.exited
+		<-p.Exited
 	}
 }
 
-// failure describes a process that exited, with the last of its output.
-func (p *process) failure() error {
+// PID returns the id of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Succeeded reports whether the process, which has exited, says that all went well.
+func (p *Process) Succeeded() bool { return p.err == nil }
+
+// Failure describes a process that exited, with the last of its output.
+func (p *Process) Failure() error {
 	const tail = 2000
 	output, err := os.ReadFile(p.log)
 	if err != nil {
@@ -81,8 +92,8 @@ func (p *process) failure() error {
 	return fmt.Errorf("%s exited: %w\n%s", p.name, p.err, strings.TrimSpace(string(output)))
 }
 
-// await calls ready every few milliseconds until it returns nil.
-func (p *process) await(ctx context.Context, ready func() error) error {
+// Await calls ready every few milliseconds until it returns nil.
+func (p *Process) Await(ctx context.Context, ready func() error) error {
 	ticker := time.NewTicker(2 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -91,8 +102,8 @@ func (p *process) await(ctx context.Context, ready func() error) error {
 			return nil
 		}
 		select {
-		case <-p.exited:
-			return p.failure()
+		case <-p.Exited:
+			return p.Failure()
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready: %w", p.name, errors.Join(context.Cause(ctx), err))
 		case <-ticker.C:
@@ -100,41 +111,41 @@ func (p *process) await(ctx context.Context, ready func() error) error {
 	}
 }
 
-// usage is what a process has used so far. Without /proc it is unknown.
-type usage struct {
-	known    bool
-	cpu      time.Duration
-	peak     int64 // most bytes of memory at any time
-	resident int64 // bytes of memory now
+// Usage is what a process has used so far. Without /proc it is unknown.
+type Usage struct {
+	Known    bool
+	CPU      time.Duration
+	Peak     int64 // most bytes of memory at any time
+	Resident int64 // bytes of memory now
 }
 
-// add adds what was used between before and after.
-func (u *usage) add(before, after usage) {
-	u.known = u.known && before.known && after.known
-	u.cpu += after.cpu - before.cpu
-	u.peak = after.peak
+// Add adds what was used between before and after.
+func (u *Usage) Add(before, after Usage) {
+	u.Known = u.Known && before.Known && after.Known
+	u.CPU += after.CPU - before.CPU
+	u.Peak = after.Peak
 }
 
-// used returns the usage of the process.
-func (p *process) used() usage {
+// Used returns the usage of the process.
+func (p *Process) Used() Usage {
 	if p == nil {
-		return usage{}
+		return Usage{}
 	}
-	return usedBy(p.cmd.Process.Pid)
+	return UsedBy(p.cmd.Process.Pid)
 }
 
-// usedBy returns the usage of the process pid.
-func usedBy(pid int) usage {
+// UsedBy returns the usage of the process pid.
+func UsedBy(pid int) Usage {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	cpu, err := cpuTime(filepath.Join(proc, "stat"))
 	if err != nil {
-		return usage{}
+		return Usage{}
 	}
 	peak, resident, err := memory(filepath.Join(proc, "status"))
 	if err != nil {
-		return usage{}
+		return Usage{}
 	}
-	return usage{known: true, cpu: cpu, peak: peak, resident: resident}
+	return Usage{Known: true, CPU: cpu, Peak: peak, Resident: resident}
 }
 
 // cpuTime reads user and system time, fields 14 and 15 of /proc/PID/stat. They are in
@@ -184,8 +195,8 @@ func memory(file string) (peak, resident int64, err error) {
 	return peak, resident, nil
 }
 
-// freeAddress returns a loopback address with a port that nothing listens on.
-func freeAddress() (string, error) {
+// FreeAddress returns a loopback address with a port that nothing listens on.
+func FreeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err

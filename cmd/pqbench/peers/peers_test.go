@@ -1,0 +1,358 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/bench"
+)
+
+// mainVariable makes the test binary act as the program, which starts itself as the echo service.
+const mainVariable = "TEST_MAIN"
+
+// programs is the folder of the programs under test.
+var programs string
+
+func TestMain(m *testing.M) {
+	if os.Getenv(mainVariable) != "" {
+		main()
+	}
+	os.Exit(testAll(m))
+}
+
+func testAll(m *testing.M) int {
+	var err error
+	if programs, err = os.MkdirTemp("", "pqbench-peers-"); err == nil {
+		defer os.RemoveAll(programs)
+		err = buildPrograms()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	for _, p := range peers() {
+		if p.Missing != "" {
+			fmt.Printf("skipped: tests of %s: %s\n", p.Name, p.Missing)
+		}
+	}
+	if _, missing := find("strace"); missing != "" {
+		fmt.Println("skipped: tests that peers sync the disk:", missing)
+	}
+	return code
+}
+
+// buildPrograms builds them in the module of the service.
+func buildPrograms() error {
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-o", programs+"/", "./cmd/pqbridge", "github.com/nats-io/nats-server/v2")
+	cmd.Dir = "../../.."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func peers() []bench.Peer { return allPeers(filepath.Join(programs, "nats-server")) }
+
+// eachPeer runs a test with each peer that is installed.
+func eachPeer(t *testing.T, test func(t *testing.T, p bench.Peer, dir string)) {
+	for _, p := range peers() {
+		t.Run(p.Name, func(t *testing.T) {
+			if p.Missing != "" {
+				t.Skip(p.Missing)
+			}
+			test(t, p, folder(t))
+		})
+	}
+}
+
+// folder returns a temporary folder for a server, which other users can reach. TempDir's is closed
+// to them.
+func folder(t *testing.T) string {
+	t.Helper()
+	above, err := os.MkdirTemp("", "pqbench-peer-")
+	dir := filepath.Join(above, "peer")
+	if err == nil {
+		t.Cleanup(func() { _ = os.RemoveAll(above) })
+		err = errors.Join(os.Mkdir(dir, 0o755), os.Chmod(above, 0o755))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// begin starts the server of a peer and connects clients.
+func begin(t *testing.T, p bench.Peer, dir string, relaxed bool) (bench.PeerServer, []*bench.PeerClient) {
+	t.Helper()
+	server, err := p.Start(t.Context(), dir, relaxed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	if server.Version() == "" {
+		t.Error("no version")
+	}
+	return server, connect(t, server)
+}
+
+func connect(t *testing.T, server bench.PeerServer) []*bench.PeerClient {
+	t.Helper()
+	clients, err := server.Connect(t.Context(), 4, 2, 10)
+	if err != nil || len(clients) != 4 {
+		t.Fatalf("%d clients, %v: want 4", len(clients), err)
+	}
+	return clients
+}
+
+func push(t *testing.T, c *bench.PeerClient, items int) {
+	t.Helper()
+	for i := range items {
+		if err := c.Push(t.Context(), bench.PeerItem{Priority: i % 10, Value: fmt.Appendf(nil, "item %d", i)}); err != nil {
+			t.Fatalf("push: %v", err)
+		}
+	}
+}
+
+// popAll returns how many items there are.
+func popAll(t *testing.T, c *bench.PeerClient) int {
+	t.Helper()
+	for n := 0; ; n++ {
+		value, err := c.Work(t.Context())
+		if errors.Is(err, bench.ErrEmpty) {
+			return n
+		}
+		if err != nil || !bytes.HasPrefix(value, []byte("item")) {
+			t.Fatalf("item %q, %v", value, err)
+		}
+	}
+}
+
+// Each operation of a peer does what it says, and acknowledged items outlive the server.
+func TestPeer(t *testing.T) {
+	eachPeer(t, func(t *testing.T, p bench.Peer, dir string) {
+		server, clients := begin(t, p, dir, p.Relaxed)
+		first, other := clients[0], clients[3]
+		push(t, first, 30)
+		left := 30
+		if first.Pop != nil {
+			value, err := other.Pop(t.Context())
+			if err != nil || !bytes.HasPrefix(value, []byte("item")) {
+				t.Fatalf("pop: %q, %v", value, err)
+			}
+			left--
+		}
+		server.Stop()
+
+		_, clients = begin(t, p, dir, false)
+		first, other = clients[0], clients[3]
+		if n := popAll(t, other); n != left {
+			t.Errorf("%d items after a restart, want %d", n, left)
+		}
+		rest(t, other)
+		if first.PushMany == nil {
+			return
+		}
+		items := make([]bench.PeerItem, 50)
+		for i := range items {
+			items[i] = bench.PeerItem{Priority: i % 10, Value: []byte("item")}
+		}
+		if err := first.PushMany(t.Context(), items); err != nil {
+			t.Fatalf("push many: %v", err)
+		}
+		left = 50
+		for name, many := range map[string]func(context.Context, int) (int, error){"pop": other.PopMany, "work": other.WorkMany} {
+			if many == nil {
+				continue
+			}
+			if n, err := many(t.Context(), 20); err != nil || n != 20 {
+				t.Errorf("%s many: %d items, %v: want 20", name, n, err)
+			}
+			left -= 20
+			rest(t, other)
+		}
+		if n := popAll(t, first); n != left {
+			t.Errorf("%d items are left, want %d", n, left)
+		}
+	})
+}
+
+func rest(t *testing.T, c *bench.PeerClient) {
+	t.Helper()
+	if c.Rest == nil {
+		return
+	}
+	if err := c.Rest(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A peer syncs the disk before it answers a push: there are at least as many syncs as pushes, one
+// after the other. What it does for other operations is printed with -v.
+func TestPeerSyncs(t *testing.T) {
+	strace, missing := find("strace")
+	if missing != "" {
+		t.Skip(missing)
+	}
+	eachPeer(t, func(t *testing.T, p bench.Peer, dir string) {
+		server, err := p.Start(t.Context(), dir, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Stop)
+		syncs := countSyncs(t, strace, server.(interface{ PID() int }).PID())
+		const items = 20
+		c := connect(t, server)[0]
+		before := syncs()
+		count := func(name string, do func()) int {
+			do()
+			now := syncs()
+			n := now - before
+			t.Logf("%s: %d syncs for %d items", name, n, items)
+			before = now
+			return n
+		}
+		if n := count("push", func() { push(t, c, items) }); n < items {
+			t.Errorf("%d syncs for %d pushes", n, items)
+		}
+		if c.Pop != nil {
+			count("pop", func() {
+				for range items {
+					if _, err := c.Pop(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+			push(t, c, items)
+			before = syncs()
+		}
+		count("work", func() {
+			for range items {
+				if _, err := c.Work(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	})
+}
+
+// countSyncs watches a process and those that it starts from then on. The function that it returns
+// counts the calls that sync the disk so far.
+func countSyncs(t *testing.T, strace string, pid int) func() int {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "calls")
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, strace, "-f", "-p", fmt.Sprint(pid), "-e", "trace=fsync,fdatasync,sync_file_range,msync", "-e", "signal=none", "-o", file)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	stderr, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait() // it was interrupted
+	})
+	buffer := make([]byte, 1<<16)
+	n, err := stderr.Read(buffer) // it says that it is attached
+	if err != nil || !bytes.Contains(buffer[:n], []byte("attached")) {
+		t.Skipf("strace cannot watch: %s %v", buffer[:n], err)
+	}
+	go func() {
+		for err == nil {
+			_, err = stderr.Read(buffer)
+		}
+	}()
+	return func() int {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := 0
+		for l := range strings.Lines(string(text)) {
+			if strings.Contains(l, "sync") && !strings.Contains(l, "resumed") {
+				calls++
+			}
+		}
+		return calls
+	}
+}
+
+// The whole comparison, for a moment, with all peers that are installed.
+func TestComparison(t *testing.T) {
+	t.Setenv(mainVariable, "1")
+	dir := filepath.Dir(folder(t))
+	file := filepath.Join(t.TempDir(), "result.json")
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), []string{
+		"--pqbridge", filepath.Join(programs, "pqbridge"), "--nats-server", filepath.Join(programs, "nats-server"), "--dir", dir, "--json", file,
+		"--seconds", "0.1", "--rounds", "1", "--clients", "6", "--connections", "2", "--backlog", "300", "--only", "^(push|pop|work)( 100)?$",
+	}, &stdout, &stderr)
+	if code != 0 || stderr.Len() > 0 {
+		t.Fatalf("exit code %d: %s", code, stderr.String())
+	}
+	t.Log(stdout.String())
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report bench.PeersReport
+	if err := json.Unmarshal(text, &report); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for _, row := range report.Rows {
+		seen[row.Queue]++
+		if row.Rate <= 0 || row.P50 <= 0 || row.Ratio <= 0 {
+			t.Errorf("row %+v: want numbers", row)
+		}
+	}
+	levels := map[string]int{"pqbridge": 1000, "Redis": 1000, "PostgreSQL": 1000, "beanstalkd": 1000, "JetStream": 1}
+	for _, p := range report.Peers {
+		if seen[p.Name] == 0 || p.Lost > 0 {
+			t.Errorf("%s has %d rows and lost %d items", p.Name, seen[p.Name], p.Lost)
+		}
+		if want, known := levels[p.Name]; known && p.Levels != want {
+			t.Errorf("%s keeps %d priorities in order, want %d", p.Name, p.Levels, want)
+		}
+	}
+	for _, name := range report.Missing {
+		if !strings.Contains(stdout.String(), name) {
+			t.Errorf("%s is missing, and the table does not say so", name)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "pq-bench-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("folders %v are left (%v)", left, err)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	for words, args := range map[string]string{
+		"name the programs":           "",
+		"no peer is called \"kafka\"": "--pqbridge p --nats-server n --peers kafka",
+		"bad regular expression":      "--pqbridge p --nats-server n --only (",
+		"clients is 0":                "--pqbridge p --nats-server n --clients 0",
+		"unknown flag":                "--fast",
+	} {
+		var stdout, stderr bytes.Buffer
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		code := run(ctx, strings.Fields(args), &stdout, &stderr)
+		cancel()
+		if code != 2 || !strings.Contains(stderr.String(), words) {
+			t.Errorf("%s: exit code %d and %q, want 2 and %q", args, code, stderr.String(), words)
+		}
+	}
+}

@@ -1,0 +1,321 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/bench"
+	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
+)
+
+// emptyAfter is how long a consumer waits for an item before it takes the queue for empty.
+const emptyAfter = 500 * time.Millisecond
+
+// rabbitMQ keeps a queue in a queue with priorities: a classic one, or from version 4 on a quorum
+// queue, which has priorities since then.
+func rabbitMQ() bench.Peer {
+	// The one in PATH may be a wrapper that changes the user and the folders.
+	program, missing := find("rabbitmq-server", "/usr/lib/rabbitmq/bin")
+	epmd, missingEpmd := find("epmd")
+	if missing == "" {
+		missing = missingEpmd
+	}
+	return bench.Peer{
+		Name:    "RabbitMQ",
+		Missing: missing,
+		Choice: library("github.com/rabbitmq/amqp091-go") + ", as many connections as the service's clients have, a channel for each client; persistent messages with publisher confirms, " +
+			"for pop basic.get without acknowledgement, for work a consumer with a prefetch of 1 and basic.ack, for batches 100 messages before their confirms, and a prefetch of 100 with one basic.ack",
+		Notes: "Durable queue, up to version 3 classic with x-max-priority, then quorum. Only pushes are answered when synced: basic.ack has no answer, and a pop without acknowledgement is not synced first.",
+		Start: func(ctx context.Context, dir string, _ bool) (bench.PeerServer, error) {
+			port, err := startEpmd(ctx, epmd, dir)
+			if err != nil {
+				return nil, err
+			}
+			s, err := startRabbitMQ(ctx, program, dir, port.port)
+			if err != nil {
+				port.stop()
+				return nil, err
+			}
+			r := &rabbitServer{server: s, epmd: port}
+			err = s.Await(ctx, func() error {
+				c, err := r.dial()
+				if err != nil {
+					return err
+				}
+				s.version, _ = c.Properties["version"].(string)
+				return c.Close()
+			})
+			if err != nil {
+				r.Stop()
+			}
+			return r, err
+		},
+	}
+}
+
+// rabbitServer needs epmd, by which Erlang's nodes find each other, as long as it runs.
+type rabbitServer struct {
+	*server
+	epmd *portMapper
+}
+
+func (s *rabbitServer) Stop() {
+	s.server.Stop()
+	s.epmd.stop()
+}
+
+type portMapper struct {
+	*process.Process
+	port string
+}
+
+func (p *portMapper) stop() { p.Process.Stop(syscall.SIGTERM) }
+
+// startEpmd starts one that ends with the benchmark; Erlang would leave one behind.
+func startEpmd(ctx context.Context, program, dir string) (*portMapper, error) {
+	address, err := process.FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	p, err := process.Start(ctx, filepath.Dir(dir), "epmd", []string{program, "-address", host, "-port", port}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	m := &portMapper{p, port}
+	err = p.Await(ctx, func() error {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	})
+	if err != nil {
+		m.stop()
+	}
+	return m, err
+}
+
+func startRabbitMQ(ctx context.Context, program, dir, epmdPort string) (*server, error) {
+	distribution, err := process.FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	_, distributionPort, err := net.SplitHostPort(distribution)
+	if err != nil {
+		return nil, err
+	}
+	plugins := filepath.Join(dir, "enabled_plugins")
+	if err := os.WriteFile(plugins, []byte("[].\n"), 0o644); err != nil {
+		return nil, err
+	}
+	var env []string
+	return startServer(ctx, dir, "rabbitmq", syscall.SIGTERM, func(host, port string) []string {
+		env = []string{
+			"HOME=" + dir, // of the cookie
+			"ERL_EPMD_ADDRESS=" + host,
+			"ERL_EPMD_PORT=" + epmdPort,
+			"RABBITMQ_NODENAME=pqbench@localhost",
+			"RABBITMQ_NODE_IP_ADDRESS=" + host,
+			"RABBITMQ_NODE_PORT=" + port,
+			"RABBITMQ_DIST_PORT=" + distributionPort,
+			"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
+			"RABBITMQ_CONF_ENV_FILE=" + filepath.Join(dir, "rabbitmq-env.conf"), // no such file, so none from /etc
+			"RABBITMQ_CONFIG_FILE=" + filepath.Join(dir, "rabbitmq"),
+			"RABBITMQ_ENABLED_PLUGINS_FILE=" + plugins,
+			"RABBITMQ_MNESIA_BASE=" + filepath.Join(dir, "data"),
+			"RABBITMQ_LOG_BASE=" + filepath.Join(dir, "log"),
+			"RABBITMQ_PID_FILE=" + filepath.Join(dir, "pid"),
+			"RUNNING_UNDER_SYSTEMD=true", // the script becomes the server, without a shell in between
+		}
+		return []string{program}
+	}, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, env...) })
+}
+
+func (s *rabbitServer) dial() (*amqp.Connection, error) {
+	return amqp.Dial("amqp://guest:guest@" + s.address)
+}
+
+// levels is how many priorities a queue that is meant for that many gets, and the
+// arguments that declare it.
+func (s *rabbitServer) levels(priorities int) (levels int, declare amqp.Table) {
+	var major, minor int
+	_, _ = fmt.Sscanf(s.version, "%d.%d", &major, &minor) // a version that cannot be read is an old one
+	switch {
+	case major < 4:
+		levels = min(priorities, 256)
+		return levels, amqp.Table{"x-max-priority": int32(max(levels-1, 1))}
+	case major == 4 && minor < 3:
+		return min(priorities, 2), amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}
+	default:
+		return min(priorities, 32), amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}
+	}
+}
+
+// priority is the message's priority of an item. RabbitMQ has the most urgent last; with two
+// levels, those from 5 on are urgent.
+func priority(item bench.PeerItem, priorities, levels int) uint8 {
+	level := levels - 1 - item.Priority*levels/priorities
+	if levels == 2 {
+		level *= 5
+	}
+	return uint8(level)
+}
+
+func (s *rabbitServer) Connect(_ context.Context, clients, connections, priorities int) ([]*bench.PeerClient, error) {
+	queue := "queue-" + strconv.Itoa(priorities)
+	levels, arguments := s.levels(priorities)
+	var all []*bench.PeerClient
+	for i := range connections {
+		nc, err := s.dial()
+		if err != nil {
+			return nil, err
+		}
+		s.onStop(func() { _ = nc.Close() }) // nothing is under way any more
+		for range share(clients, connections, i) {
+			ch, err := nc.Channel()
+			if err == nil {
+				_, err = ch.QueueDeclare(queue, true, false, false, false, arguments)
+			}
+			if err == nil {
+				err = ch.Confirm(false)
+			}
+			if err != nil {
+				return nil, err
+			}
+			c := &rabbitClient{connection: nc, channel: ch, queue: queue, priorities: priorities, levels: levels}
+			all = append(all, &bench.PeerClient{
+				Push: func(ctx context.Context, item bench.PeerItem) error { return c.push(ctx, []bench.PeerItem{item}) },
+				Pop:  c.pop, Work: c.work, PushMany: c.push, WorkMany: c.workMany, Rest: c.rest,
+			})
+		}
+	}
+	return all, nil
+}
+
+// rabbitClient is one client. Its consumer has a channel of its own, and lives as long as a turn,
+// since it is sent items before it asks for them.
+type rabbitClient struct {
+	connection         *amqp.Connection
+	channel            *amqp.Channel
+	queue              string
+	priorities, levels int
+
+	consuming  *amqp.Channel // nil if there is no consumer
+	deliveries <-chan amqp.Delivery
+	timer      *time.Timer
+}
+
+func (c *rabbitClient) push(ctx context.Context, items []bench.PeerItem) error {
+	confirms := make([]*amqp.DeferredConfirmation, 0, len(items))
+	for _, item := range items {
+		confirm, err := c.channel.PublishWithDeferredConfirmWithContext(ctx, "", c.queue, false, false, amqp.Publishing{
+			DeliveryMode: amqp.Persistent, Priority: priority(item, c.priorities, c.levels), Body: item.Value,
+		})
+		if err != nil {
+			return err
+		}
+		confirms = append(confirms, confirm)
+	}
+	for _, confirm := range confirms {
+		ok, err := confirm.WaitContext(ctx)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return errors.New("a message was refused")
+		}
+	}
+	return nil
+}
+
+func (c *rabbitClient) pop(context.Context) ([]byte, error) {
+	m, ok, err := c.channel.Get(c.queue, true)
+	if err == nil && !ok {
+		err = bench.ErrEmpty
+	}
+	return m.Body, err
+}
+
+// consume starts the client's consumer unless it has one.
+func (c *rabbitClient) consume(prefetch int) (err error) {
+	if c.consuming != nil {
+		return nil
+	}
+	if c.consuming, err = c.connection.Channel(); err != nil {
+		return err
+	}
+	if err = c.consuming.Qos(prefetch, 0, false); err == nil {
+		c.deliveries, err = c.consuming.Consume(c.queue, "", false, false, false, false, nil)
+	}
+	c.timer = time.NewTimer(emptyAfter)
+	return err
+}
+
+// receive returns the next item, or ErrEmpty if none comes.
+func (c *rabbitClient) receive(ctx context.Context) (amqp.Delivery, error) {
+	c.timer.Reset(emptyAfter)
+	select {
+	case d, ok := <-c.deliveries:
+		if !ok {
+			return d, errors.New("the consumer was cancelled")
+		}
+		return d, nil
+	case <-c.timer.C:
+		return amqp.Delivery{}, bench.ErrEmpty
+	case <-ctx.Done():
+		return amqp.Delivery{}, context.Cause(ctx)
+	}
+}
+
+func (c *rabbitClient) work(ctx context.Context) ([]byte, error) {
+	if err := c.consume(1); err != nil {
+		return nil, err
+	}
+	d, err := c.receive(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return d.Body, d.Ack(false)
+}
+
+func (c *rabbitClient) workMany(ctx context.Context, n int) (int, error) {
+	if err := c.consume(n); err != nil {
+		return 0, err
+	}
+	var last amqp.Delivery
+	for items := range n {
+		d, err := c.receive(ctx)
+		if errors.Is(err, bench.ErrEmpty) && items > 0 {
+			return items, last.Ack(true)
+		}
+		if err != nil {
+			return 0, err
+		}
+		last = d
+	}
+	return n, last.Ack(true)
+}
+
+// rest ends the consumer, so that the queue gets back what it was sent.
+func (c *rabbitClient) rest() error {
+	if c.consuming == nil {
+		return nil
+	}
+	err := c.consuming.Close()
+	c.consuming, c.deliveries = nil, nil
+	return err
+}

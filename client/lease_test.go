@@ -239,7 +239,11 @@ func fake(t *testing.T, subject string, answer func(nc *nats.Conn, m *nats.Msg))
 	e := testenv.New(t, testenv.Options{Stopped: true})
 	e.NATS.Start()
 	nc := e.Connect()
-	if _, err := nc.Subscribe(subject, func(m *nats.Msg) { answer(nc, m) }); err != nil {
+	_, err := nc.Subscribe(subject, func(m *nats.Msg) { answer(nc, m) })
+	if err == nil {
+		err = nc.Flush() // requests may come from other connections
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	return nc

@@ -261,7 +261,7 @@ func TestErrors(t *testing.T) {
 	if err := env.Conn.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	c.fails(exitError, "no reply on silent.jobs.pop.min: waited 300ms", "pop", "jobs", "--prefix", "silent", "--timeout", "300ms")
+	c.fails(exitError, "no reply on silent.jobs.pop.min: waited 2s", "pop", "jobs", "--prefix", "silent", "--timeout", "2s")
 
 	away := &cli{t: t, server: "nats://127.0.0.1:1"}
 	away.fails(exitError, "cannot connect to NATS at nats://127.0.0.1:1: no server answers there: "+

@@ -140,10 +140,10 @@ func TestSignalWhileConnecting(t *testing.T) {
 func TestPopWithoutReply(t *testing.T) {
 	c, env := newCLI(t)
 	r := newRelay(t, env)
-	p := c.start(nil, "pop", "jobs", "--prefix", "relay", "--timeout", "20ms")
+	p := c.start(nil, "pop", "jobs", "--prefix", "relay", "--timeout", "2s")
 	r.next()
 	p.ends(exitError)
-	p.says("the outcome is unknown: no reply on relay.jobs.pop.min: waited 20ms: an item may have been taken and lost")
+	p.says("the outcome is unknown: no reply on relay.jobs.pop.min: waited 2s: an item may have been taken and lost")
 
 	p = c.start(nil, "pop", "jobs", "--prefix", "relay")
 	r.fail(r.next(), true)

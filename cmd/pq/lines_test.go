@@ -32,12 +32,16 @@ func TestWhichLinesAreIn(t *testing.T) {
 	r.forward(fourth)
 	fifth := r.next()
 	p.sees(&p.stdout, `"line":4`)
-	p.write("6\n7\n") // 6 waits for its turn, 7 for being read
+	r.forward(fifth)
+	p.write("6\n7\n8\n") // 7 waits for its turn, 8 for being read
+	sixth := r.next()
+	p.sees(&p.stdout, `"line":5`)
+	// All that is under way fails, so that no reply makes room for the seventh before a failure is seen.
 	r.fail(held["2"], false)
 	r.fail(held["3"], true)
-	r.forward(fifth)
+	r.fail(sixth, false)
 	p.ends(exitError)
-	p.says(": made up (503)", // of line 2 or 3, whichever reply comes first
+	p.says(": made up (503)", // of whichever reply comes first
 		"\npq: lines in the queue: 1,4-5\n",
 		"\npq: lines that may be in the queue: 3\n",
 		"\npq: lines not in the queue: sed -n '2p;6,$p'\n")

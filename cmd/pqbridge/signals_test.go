@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -99,6 +100,10 @@ func (c *command) freeze() {
 
 // TestHangup: SIGHUP does not stop the service, except with -dev.
 func TestHangup(t *testing.T) {
+	// Under nohup SIGHUP is ignored, also by the processes that this one starts, unless it is caught here.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	dev := startDev(t, "PQ_DATA_DIR="+t.TempDir())
 	c := startOn(t, dev)
 	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {

@@ -146,7 +146,9 @@ func (l *lane) addPopsLocked(b *batch) {
 				continue
 			}
 			n, received := w.wanted, w.request.Received
-			if w.parked && !w.ends() {
+			if w.late {
+				received = w.request.Wait.Until // it would leave the others half of their time
+			} else if w.parked && w.waits() {
 				n, received = min(n, room), now // it is in no hurry
 			}
 			ops := l.popBuffer[:0]
@@ -207,7 +209,7 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 		if ln.inFlight == 0 {
 			some, err := l.endAttemptLocked(b, ln)
 			for _, w := range some {
-				done, why = append(done, w), append(why, err)
+				done, why = append(done, w), append(why, w.waitedFor(err))
 			}
 		}
 	}

@@ -240,8 +240,8 @@ func (l *lane) fail(b *batch, err error) {
 	apart := refused && b.nonPushes
 	for r, ops := range b.each() {
 		if w := r.waiter; w != nil {
-			if w.parked && !w.ends() {
-				continue // it waits on
+			if w.parked && (!w.ends() || w.late && apart) {
+				continue // it waits on: one that is late looks again without pushes
 			}
 			w.ended = true
 			w.request.waiter = nil // it may be requeued, as a new one

@@ -230,8 +230,11 @@ func (l *lane) nextAlarm(w *waiter) time.Duration {
 	return at
 }
 
+// maxLate keeps a late waiter from ending when its client has given up, and the bridge that forwarded it.
+const maxLate = 4 * time.Second
+
 // lateTime is how much longer than asked for a request may wait for somebody to look.
-func (l *lane) lateTime() time.Duration { return l.d.options.RequestTimeout / 2 }
+func (l *lane) lateTime() time.Duration { return min(l.d.options.RequestTimeout/2, maxLate) }
 
 // lookedLocked reports whether a batch that looked since the waiter came found nothing for it. What
 // others found before it came may be wrong by now: another program may have pushed.

@@ -79,6 +79,14 @@ func (w *waiter) ends() bool { return !w.waits() || w.late }
 // leases reports whether the request wants leases.
 func (w *waiter) leases() bool { return w.pop.kind == fdbpq.OpLease }
 
+// waitedFor returns why a request got nothing, as it is to hear it.
+func (w *waiter) waitedFor(err error) error {
+	if w.waits() && errors.Is(err, fdbpq.ErrMaxLeased) {
+		return leasedError{err}
+	}
+	return err
+}
+
 // appendPops appends n of the pops that the waiter wants to ops, which has nothing else but
 // its acknowledgement.
 func (w *waiter) appendPops(ops []fdbpq.Op, n int) []fdbpq.Op {
@@ -146,8 +154,8 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 		w.ended = true
 		w.request.Replier.Answer(&w.request, ops, results)
 	case err != nil && !w.goesOn(n, err, now):
-		if n == 0 && w.waits() && errors.Is(err, fdbpq.ErrMaxLeased) {
-			err = leasedError{err}
+		if n == 0 {
+			err = w.waitedFor(err)
 			found[0].Err = err
 		}
 		l.endAll(w, ops, results, err)

@@ -18,9 +18,11 @@ lease() {
 	nats sub "$inbox" >"$tmp/leased" 2>/dev/null &
 	until grep -q Received "$tmp/leased"; do nats pub --quiet "$inbox" hello; done # until it is subscribed
 	nats pub --quiet pq.jobs.pop.min '{"ack_wait":"1m","expires":"10s"}' --reply "$inbox"
-	until grep -q 'with reply\|Nats-Service-Error' "$tmp/leased"; do sleep 0.1; done
+	tenths=0 # give up five seconds after expires: a bridge that is killed says nothing
+	until grep -q 'with reply\|Nats-Service-Error' "$tmp/leased" || [ $tenths -ge 150 ]; do sleep 0.1; tenths=$((tenths + 1)); done
 	kill $!
 	if grep Nats-Service-Error "$tmp/leased" >&2; then return 1; fi
+	if [ $tenths -ge 150 ]; then echo "no answer: the lease may have begun, and will end" >&2; return 1; fi
 	reply=$(sed -n 's/.*with reply "\(.*\)"$/\1/p' "$tmp/leased")
 }
 

@@ -217,17 +217,23 @@ func (l *lane) parkLocked(w *waiter) {
 
 // nextAlarm is when runTimers has something to do for a parked waiter.
 func (l *lane) nextAlarm(w *waiter) time.Duration {
-	if !w.waits() {
-		return l.timers.at(w.request.Received.Add(l.d.options.RequestTimeout))
-	}
-	at := l.timers.at(w.request.Wait.Until)
-	if w.late {
-		at += l.lateTime()
-	}
-	if w.request.Wait.Heartbeat > 0 {
+	at := l.endOf(w)
+	if w.waits() && w.request.Wait.Heartbeat > 0 {
 		at = min(at, w.beat)
 	}
 	return at
+}
+
+// endOf is when the time of a waiter is over.
+func (l *lane) endOf(w *waiter) time.Duration {
+	switch wait := w.request.Wait; {
+	case wait == nil:
+		return l.timers.at(w.request.Received.Add(l.d.options.RequestTimeout))
+	case w.late:
+		return l.timers.at(wait.Until) + l.lateTime()
+	default:
+		return l.timers.at(wait.Until)
+	}
 }
 
 // maxLate keeps a late waiter from ending when its client has given up, and the bridge that forwarded it.

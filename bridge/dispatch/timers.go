@@ -175,25 +175,25 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 
 // alarmLocked handles the alarm of a waiter.
 func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
-	wait := w.request.Wait
-	switch {
-	case wait == nil, w.late && l.timers.at(wait.Until)+l.lateTime() <= now:
-		l.endLocked(w, work, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
-			ErrUnavailable, time.Since(w.request.Received).Round(time.Millisecond)))
-	case !w.late && l.timers.at(wait.Until) <= now && (w.line.failed != nil || w.lookedLocked()):
-		l.endLocked(w, work, cmp.Or(w.line.failed, w.line.nothing))
-	default:
-		if !w.late && l.timers.at(wait.Until) <= now {
-			w.late = true
-			w.line.ending++
-			l.wakeLineLocked(w.line, w.wanted)
+	if l.endOf(w) <= now {
+		switch {
+		case w.ends():
+			l.endLocked(w, work, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
+				ErrUnavailable, time.Since(w.request.Received).Round(time.Millisecond)))
+			return
+		case w.line.failed != nil || w.lookedLocked():
+			l.endLocked(w, work, cmp.Or(w.line.failed, w.line.nothing))
+			return
 		}
-		if wait.Heartbeat > 0 && w.beat <= now {
-			work.beats = append(work.beats, w)
-			w.beat = now + wait.Heartbeat
-		}
-		l.timers.set(&w.alarm, l.nextAlarm(w))
+		w.late = true
+		w.line.ending++
+		l.wakeLineLocked(w.line, w.wanted)
 	}
+	if wait := w.request.Wait; wait != nil && wait.Heartbeat > 0 && w.beat <= now {
+		work.beats = append(work.beats, w)
+		w.beat = now + wait.Heartbeat
+	}
+	l.timers.set(&w.alarm, l.nextAlarm(w))
 }
 
 // endLocked has a waiter end, with err unless that is nil.

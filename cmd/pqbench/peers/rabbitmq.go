@@ -37,16 +37,16 @@ func rabbitMQ() bench.Peer {
 			"for pop basic.get without acknowledgement, for work a consumer with a prefetch of 1 and basic.ack, for batches 100 messages before their confirms, and a prefetch of 100 with one basic.ack",
 		Notes: "Durable queue, up to version 3 classic with x-max-priority, then quorum. Only pushes are answered when synced: basic.ack has no answer, and a pop without acknowledgement is not synced first.",
 		Start: func(ctx context.Context, dir string, _ bool) (bench.PeerServer, error) {
-			port, err := startEpmd(ctx, epmd, dir)
+			mapper, err := startEpmd(ctx, epmd, dir)
 			if err != nil {
 				return nil, err
 			}
-			s, err := startRabbitMQ(ctx, program, dir, port.port)
+			s, err := startRabbitMQ(ctx, program, dir, mapper.address)
 			if err != nil {
-				port.stop()
+				mapper.Stop()
 				return nil, err
 			}
-			r := &rabbitServer{server: s, epmd: port}
+			r := &rabbitServer{server: s, epmd: mapper}
 			err = s.Await(ctx, func() error {
 				c, err := r.dial()
 				if err != nil {
@@ -66,50 +66,34 @@ func rabbitMQ() bench.Peer {
 // rabbitServer needs epmd, by which Erlang's nodes find each other, as long as it runs.
 type rabbitServer struct {
 	*server
-	epmd *portMapper
+	epmd *server
 }
 
 func (s *rabbitServer) Stop() {
 	s.server.Stop()
-	s.epmd.stop()
+	s.epmd.Stop()
 }
-
-type portMapper struct {
-	*process.Process
-	port string
-}
-
-func (p *portMapper) stop() { p.Process.Stop(syscall.SIGTERM) }
 
 // startEpmd starts one that ends with the benchmark; Erlang would leave one behind.
-func startEpmd(ctx context.Context, program, dir string) (*portMapper, error) {
-	address, err := process.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	p, err := process.Start(ctx, filepath.Dir(dir), "epmd", []string{program, "-address", host, "-port", port}, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	m := &portMapper{p, port}
-	err = p.Await(ctx, func() error {
-		c, err := net.Dial("tcp", address)
-		if err == nil {
-			err = c.Close()
-		}
-		return err
+func startEpmd(ctx context.Context, program, dir string) (*server, error) {
+	s, err := startServer(ctx, dir, "epmd", syscall.SIGTERM, func(host, port string) []string {
+		return []string{program, "-address", host, "-port", port}
 	})
 	if err != nil {
-		m.stop()
+		return nil, err
 	}
-	return m, err
+	if err := s.AwaitListening(ctx, s.address); err != nil {
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
 }
 
-func startRabbitMQ(ctx context.Context, program, dir, epmdPort string) (*server, error) {
+func startRabbitMQ(ctx context.Context, program, dir, epmd string) (*server, error) {
+	_, epmdPort, err := net.SplitHostPort(epmd)
+	if err != nil {
+		return nil, err
+	}
 	distribution, err := process.FreeAddress()
 	if err != nil {
 		return nil, err

@@ -118,14 +118,7 @@ func (r *rig) startNATS(ctx context.Context) error {
 		return err
 	}
 	r.url = "nats://" + address
-	err = r.nats.Await(ctx, func() error {
-		c, err := net.Dial("tcp", address)
-		if err == nil {
-			err = c.Close()
-		}
-		return err
-	})
-	if err == nil {
+	if err = r.nats.AwaitListening(ctx, address); err == nil {
 		r.watch(ctx, r.nats)
 	}
 	return err

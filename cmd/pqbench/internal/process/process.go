@@ -111,6 +111,17 @@ func (p *Process) Await(ctx context.Context, ready func() error) error {
 	}
 }
 
+// AwaitListening waits until something listens on a TCP address.
+func (p *Process) AwaitListening(ctx context.Context, address string) error {
+	return p.Await(ctx, func() error {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	})
+}
+
 // Usage is what a process has used so far. Without /proc it is unknown.
 type Usage struct {
 	Known    bool

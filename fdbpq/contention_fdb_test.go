@@ -27,7 +27,7 @@ import (
 // pop, the ratios of the rates and of the medians, and the transactions and conflicts of a pop
 // of a Popper.
 //
-//	go test -tags fdb -run '^$' -bench Contention -benchtime 4x ./fdbpq
+//	go test -tags fdb -run '^$' -bench Contention -benchtime 3x ./fdbpq
 //
 // An iteration is a turn of each.
 func BenchmarkContention(b *testing.B) {

@@ -30,6 +30,10 @@ func TestStanding(t *testing.T) {
 			t.Errorf("%s: course %d, want %d", name, got, test.want)
 		}
 	}
+	var s standing
+	if first, second := s.begin(serves), s.begin(serves); first != popDirectly || second != standInLine {
+		t.Errorf("two pops at once: courses %d and %d", first, second)
+	}
 	for role, want := range map[role]bool{newcomer: false, leader: true, follower: false} {
 		s := standing{role: role}
 		if !s.maySkip(0) || s.maySkip(1) != want || s.line != 1 {

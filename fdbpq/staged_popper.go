@@ -73,9 +73,9 @@ const (
 	claimLife = time.Hour
 	// sweepEvery is how often a Popper handles what is due.
 	sweepEvery = 5 * time.Second
-	// minPatience and maxPatience bound how long the first in line may stay there before
-	// another request serves the line, in addition to two expected waits. Each request
-	// draws its own, so that not all lose patience at once.
+	// minPatience and maxPatience bound how long the first in line may stay there before a
+	// request serves the line that would leave it to a leader or to the first, in addition to two
+	// expected waits. Each request draws its own, so that not all lose patience at once.
 	minPatience = 100 * time.Millisecond
 	maxPatience = time.Second
 	// serveLimit is the most requests served by one transaction.

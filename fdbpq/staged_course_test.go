@@ -36,9 +36,9 @@ func TestLeaderSkipsOrServes(t *testing.T) {
 		f.wantPop(p.PopMax, "f")
 		f.wantStaged(p, 2, 0, 0, 1)
 		p.SetRandom(always)
-		f.wantPop(p.PopMin, "c") // after "b" and "e" for the line
+		f.wantPop(p.PopMax, "d") // after "b" and "e" for the line
 		f.wantStaged(p, 0, 2, 2, 1)
-		f.wantPop(p.PopMin, "d")
+		f.wantPop(p.PopMin, "c")
 		f.wantEmpty(p.PopMin)
 		wantEqual(f.T, "leads", p.IsLeader(), true)
 	})

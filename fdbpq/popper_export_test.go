@@ -15,6 +15,7 @@ const (
 	ClaimLife   = claimLife
 	SweepEvery  = sweepEvery
 	MaxPatience = maxPatience
+	MaxSkipped  = maxSkipped
 	ServeLimit  = serveLimit
 	ServeBytes  = serveBytes
 	DuePage     = duePage
@@ -23,18 +24,51 @@ const (
 // SetNow gives p another clock.
 func (p *Popper) SetNow(now func() time.Time) { p.now = now }
 
+// SetRandom has p draw whether it skips a line from random.
+func (p *Popper) SetRandom(random func(n int) int) { p.random = random }
+
+// IsLeader and IsFollower report what p has learned.
+func (p *Popper) IsLeader() bool   { return p.mu.standing.role == leader }
+func (p *Popper) IsFollower() bool { return p.mu.standing.role == follower }
+
+// Lead makes p a leader that has seen a line of n requests.
+func (p *Popper) Lead(n int) { p.mu.standing = standing{role: leader, line: n} }
+
+// Pop pops from the given end.
+func (p *Popper) Pop(ctx context.Context, end End) (Item, error) { return p.pop(ctx, end) }
+
+// PopAsBefore pops as versions without leaders do: it registers if there is a line, or if it has lost, and serves the
+// line as soon as its request is the first.
+func (p *Popper) PopAsBefore(ctx context.Context, end End) (Item, error) {
+	if err := p.Settle(ctx); err != nil {
+		return Item{}, err
+	}
+	p.mu.Lock()
+	p.mu.standing = standing{}
+	p.mu.Unlock()
+	r := p.newRequest(end)
+	result, err := p.tryAtOnce(ctx, r)
+	if result == nil {
+		r.patience = -1 // if it is not the first, it serves early
+		result, err = p.awaitAnswer(ctx, r, err)
+	}
+	p.finish(r, err == nil && result.Err == nil)
+	if err != nil {
+		return Item{}, err
+	}
+	return result.Item, result.Err
+}
+
 // Line registers a request of p in tx whose owner is gone.
 func (p *Popper) Line(tx kv.Transaction, end End) error {
-	last, err := p.lastInLine(tx).Get()
-	if err != nil {
-		return err
-	}
-	return p.register(tx, newRequest(p.l, end, p.now()), last)
+	return p.joinLine(tx, newRequest(p.l, end, p.now()))
 }
 
 // Serve answers the requests in line.
 func (p *Popper) Serve(ctx context.Context) error {
-	_, err := p.serve(ctx, newRequest(p.l, Front, p.now()))
+	s := serving{l: p.l, own: newRequest(p.l, Front, p.now())}
+	err := once(ctx, p.db, func(tx kv.Transaction) error { return p.serveIn(tx, &s) })
+	_, err = p.served(ctx, &s, err)
 	return err
 }
 

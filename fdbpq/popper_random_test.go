@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -38,6 +39,7 @@ type popperRun struct {
 	fallible kv.Database // what the pops see
 	fifo     bool
 	target   fdbpq.Target
+	each     int          // items of a process that pushes
 	pushing  atomic.Int64 // processes that still push
 
 	mu     sync.Mutex
@@ -52,20 +54,33 @@ func TestRandomPops(t *testing.T) {
 		seed, _ = strconv.ParseUint(fixed, 10, 64)
 	}
 	t.Logf("to run it again: FDBPQ_SEED=%d go test -count=1 -run '^%s$' ./fdbpq", seed, t.Name())
-	for _, fifo := range []bool{false, true} {
-		t.Run(fmt.Sprintf("fifo=%t", fifo), func(t *testing.T) {
-			f := onMem(t)
-			store := faultkv.New(f.db, faultkv.Options{Seed: seed, Rates: popperRates})
-			run := &popperRun{seed: seed, fallible: store, fifo: fifo, counts: map[string]int{}}
-			run.stagedFixture = &stagedFixture{fixture: f, store: store, q: f.queue("random"), clock: newClock(time.Now())}
-			run.target = run.q
-			if fifo {
-				run.target = f.fifoQueue("random")
+	for _, e := range engines() {
+		for _, fifo := range []bool{false, true} {
+			if fifo && e.name != "mem" {
+				continue // it makes no difference there
 			}
-			run.p = fdbpq.NewPopper(f.db, run.target)
-			run.clock.give(run.p)
-			run.all()
-		})
+			t.Run(fmt.Sprintf("%s/fifo=%t", e.name, fifo), func(t *testing.T) {
+				f := newFixture(t, e.open(t), fdbpq.RawValues)
+				rates := maps.Clone(popperRates)
+				if f.db.Traits().Serial { // nobody could begin before such a commit
+					delete(rates, faultkv.UnknownBeforeNext)
+					delete(rates, faultkv.UnknownDuringNext)
+				}
+				store := faultkv.New(f.db, faultkv.Options{Seed: seed, Rates: rates})
+				run := &popperRun{seed: seed, fallible: store, fifo: fifo, counts: map[string]int{}, each: 60}
+				if e.name != "mem" {
+					run.each = 20
+				}
+				run.stagedFixture = &stagedFixture{fixture: f, store: store, q: f.queue("random"), clock: newClock(time.Now())}
+				run.target = run.q
+				if fifo {
+					run.target = f.fifoQueue("random")
+				}
+				run.p = fdbpq.NewPopper(f.db, run.target)
+				run.clock.give(run.p)
+				run.all()
+			})
+		}
 	}
 }
 
@@ -88,7 +103,11 @@ func (run *popperRun) all() {
 			p = fdbpq.NewPopper(run.fallible, run.target)
 			run.clock.give(p)
 		}
-		process(100+n, func(random *rand.Rand) { run.pop(p, random) })
+		if n%4 == 3 { // it belongs to an earlier version
+			process(100+n, func(random *rand.Rand) { run.pop(p, p.PopAsBefore, random) })
+			continue
+		}
+		process(100+n, func(random *rand.Rand) { run.pop(p, p.Pop, random) })
 	}
 	process(200, run.popPlain)
 	process(201, run.dieInLine)
@@ -99,7 +118,7 @@ func (run *popperRun) all() {
 func (run *popperRun) push(n uint64, random *rand.Rand) {
 	defer run.pushing.Add(-1)
 	b := fdbpq.NewBatcher(run.db, run.Keyspace)
-	for i := range 60 {
+	for i := range run.each {
 		m := message(fmt.Sprint(n, "/", i))
 		if random.IntN(4) == 0 {
 			m.Headers = map[string][]string{"H": {"x"}}
@@ -119,18 +138,18 @@ func (run *popperRun) note(list *[]string, value string) {
 }
 
 // pop pops until no more items come, with contexts that end at any time.
-func (run *popperRun) pop(p *fdbpq.Popper, random *rand.Rand) {
+func (run *popperRun) pop(p *fdbpq.Popper, pop func(context.Context, fdbpq.End) (fdbpq.Item, error), random *rand.Rand) {
 	for {
 		last := run.pushing.Load() == 0
 		ctx, cancel := context.WithCancel(run.ctx)
 		if random.IntN(5) == 0 {
 			time.AfterFunc(time.Duration(random.IntN(20_000))*time.Microsecond, cancel)
 		}
-		pop := p.PopMin
+		end := fdbpq.Front
 		if !run.fifo && random.IntN(2) == 0 {
-			pop = p.PopMax
+			end = fdbpq.Back
 		}
-		item, err := pop(ctx)
+		item, err := pop(ctx, end)
 		cancel()
 		run.count(err)
 		if err == nil {

@@ -136,6 +136,7 @@ func TestPopperThatLost(t *testing.T) {
 	}
 	f.wantEmpty(p.PopMin)
 	f.line(p, fdbpq.Front) // so that the next one has to wait
+	p = fdbpq.NewPopper(f.db, q)
 	c := newClock(time.Now())
 	c.stepping(fdbpq.MaxPatience / 2)
 	c.give(p)
@@ -321,6 +322,10 @@ func TestManyPoppers(t *testing.T) {
 			drain(fdbpq.NewPopper(f.db, fifo).PopMin)
 		}
 		drain(plain)
+		for range 2 { // processes of an earlier version
+			p := fdbpq.NewPopper(f.db, q)
+			drain(func(ctx context.Context) (fdbpq.Item, error) { return p.PopAsBefore(ctx, fdbpq.Front) })
+		}
 		wg.Wait()
 		wantEqual(f.T, "items not popped", left.Load(), 0)
 		wantEqual(f.T, "length", f.length(q)+f.length(fifo), 0)

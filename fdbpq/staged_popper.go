@@ -3,23 +3,34 @@ package fdbpq
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Popper pops from a queue that many processes pop from at the same time. It is the
-// recipe's extension for high contention. Plain pops from one queue conflict, and most of
-// their work is wasted. So a pop of a Popper that has lost to a conflict registers a
-// request, and the owner of the oldest request serves all of them in one transaction.
+// Popper pops from a queue that many processes pop from at the same time. Plain pops from one
+// queue conflict, and most of their work is wasted. So Poppers use the recipe's extension for high
+// contention: a pop registers a request for an item from its end of the queue, and another pop
+// serves all requests in line in one transaction.
 //
-// A pop first tries to take an item itself, unless others are waiting, or were the last
-// time: first come, first served. Otherwise, or after a conflict, it registers a request for
-// an item from its end of the queue. Then it checks for its answer, an item or "empty",
-// until there is one. Meanwhile it serves the line if its own request is the first, or if
-// the first has been there for so long that its owner must be gone. See staged_keys.go for
-// the keys.
+// As long as conflicts are rare, pops need no line. A Popper leads while its pops succeed at the
+// first attempt: each takes its item itself, in a single transaction, as a plain pop does. If an
+// attempt loses to a conflict, or a new Popper finds a line, the Popper follows: its pops register
+// at once. It leads again when one of them has served the line. So usually one Popper leads,
+// the others follow, and nothing conflicts.
+//
+// A leader that saw n requests in line skips them with 2n pops of 2n+1. With the other one it serves
+// the line, and takes its own item after theirs. It never skips more than 32 requests. So among few
+// processes two pops of three take a single transaction, and the median time of a pop stays near that of
+// plain pops; among many nearly all stand in line, which gives the highest rate. More than 30n+15
+// pops skip a request once in a million times.
+//
+// A pop in line checks for its answer, an item or "empty", until there is one. It serves the
+// line itself if its request is the first and no other Popper has taken an item between two
+// checks. Nor does it wait for a leader, or for the owner of the first request, longer than
+// about a second. See staged_keys.go for the keys.
 //
 // A process that dies strands nothing. Requests expire after 10 seconds, and an item that
 // is not collected within 30 seconds returns to its old place, as soon as a Popper is used
@@ -36,6 +47,8 @@ type Popper struct {
 	q   Target
 	l   *layout
 	now func() time.Time
+	// random is rand.IntN, for standing.
+	random func(n int) int
 
 	mu struct {
 		sync.Mutex
@@ -44,7 +57,7 @@ type Popper struct {
 		swept     time.Time     // when sweepIfDue last did something
 		size      int           // average size of the values served last, in bytes
 		usualWait time.Duration // how long answers have taken lately
-		contended bool          // others were popping too, when last seen
+		standing  standing
 	}
 }
 
@@ -60,9 +73,9 @@ const (
 	claimLife = time.Hour
 	// sweepEvery is how often a Popper handles what is due.
 	sweepEvery = 5 * time.Second
-	// minPatience and maxPatience bound how long the first in line may stay there before
-	// another request serves the line, in addition to two expected waits. Each request
-	// draws its own, so that not all lose patience at once.
+	// minPatience and maxPatience bound how long the first in line may stay there before a
+	// request serves the line that would leave it to a leader or to the first, in addition to two
+	// expected waits. Each request draws its own, so that not all lose patience at once.
 	minPatience = 100 * time.Millisecond
 	maxPatience = time.Second
 	// serveLimit is the most requests served by one transaction.
@@ -78,7 +91,7 @@ const (
 
 // NewPopper returns a Popper for the queue q in db.
 func NewPopper(db kv.Database, q Target) *Popper {
-	return &Popper{db: db, q: q, l: q.layout(), now: time.Now}
+	return &Popper{db: db, q: q, l: q.layout(), now: time.Now, random: rand.IntN}
 }
 
 // PopMin removes and returns the first item, as PriorityQueue.PopMin and
@@ -101,8 +114,10 @@ func (p *Popper) pop(ctx context.Context, end End) (Item, error) {
 		return Item{}, err
 	}
 	r := p.newRequest(end)
+	began := time.Now()
 	result, err := p.tryAtOnce(ctx, r)
 	if result == nil {
+		r.slowest = time.Since(began)
 		result, err = p.awaitAnswer(ctx, r, err)
 	}
 	p.finish(r, err == nil && result.Err == nil)
@@ -132,18 +147,33 @@ func (p *Popper) finish(r *request, took bool) {
 	}
 }
 
-// tryAtOnce makes one attempt to pop without a request. If others are waiting, or were when
-// this Popper last waited, it registers the request instead, and returns nil.
+// tryAtOnce makes one attempt to pop without waiting for others, or registers the request: see
+// standing. It returns nil if the pop has to wait for its answer.
 func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *Result, err error) {
+	course := p.course()
+	switch course {
+	case popDirectly:
+		result, err = p.popDirectly(ctx, r)
+	case serveLine:
+		result, err = p.serve(ctx, r)
+	}
+	if course != standInLine {
+		p.ledTo(result != nil)
+	}
+	if course == standInLine || errors.Is(err, errMayNotSkip) {
+		err = once(ctx, p.db, func(tx kv.Transaction) error { return p.joinLine(tx, r) })
+	}
+	return result, err
+}
+
+// errMayNotSkip ends a transaction that has found a line which it may not skip.
+var errMayNotSkip = errors.New("fdbpq: there is a line")
+
+// popDirectly takes an item. Meanwhile it looks for a line, and returns errMayNotSkip if it may not skip it.
+func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, err error) {
 	var behind []chore // if nothing was found
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
-		last, err := p.lastInLine(tx).Get()
-		if err != nil {
-			return err
-		}
-		if len(last) > 0 || p.isContended() {
-			return p.register(tx, r, last)
-		}
+		line := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: maxSkipped + 1})
 		now := p.now()
 		if err := p.sweepIfDue(tx, now); err != nil {
 			return err
@@ -151,6 +181,13 @@ func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *Result, err
 		b := newTxOps(tx, []Op{{Kind: OpPop, End: r.end, Queue: p.q}}, now)
 		if err := b.apply(); err != nil {
 			return err
+		}
+		requests, err := line.Get()
+		if err != nil {
+			return err
+		}
+		if !p.maySkip(len(requests)) {
+			return errMayNotSkip
 		}
 		result = &b.results[0]
 		if result.Err == nil {
@@ -167,7 +204,7 @@ func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *Result, err
 		if _, _, err := catchUp(ctx, &tally{db: p.db}, behind, p.now(), 0); err != nil {
 			return nil, err
 		}
-		return p.tryAtOnce(ctx, r)
+		return p.popDirectly(ctx, r)
 	}
 	return result, nil
 }

@@ -20,9 +20,14 @@ type request struct {
 	claims  []claim // attempts to take an item, in order
 	claimed *claim  // the one that committed, or the last one
 
+	slowest   time.Duration // what its slowest transaction took
+	collected bool          // another pop has answered it
+
 	soonFirst  bool          // the line was empty, so it is probably first
 	first      string        // key of the first in line, when last seen
 	firstSince time.Time     // when that was first seen
+	lastClaim  string        // key of the newest claim, when last seen
+	led        bool          // another Popper took an item between the last two looks
 	patience   time.Duration // with a first in line that does not serve the others
 }
 
@@ -89,22 +94,43 @@ func (r *request) committedClaim(read kv.Future[[]byte]) (*claim, error) {
 	return &r.claims[n], nil
 }
 
-// see records who is first in line.
-func (r *request) see(line []kv.KeyValue, now time.Time) {
+// see records who is first in line, and the newest claim.
+func (r *request) see(line, claims []kv.KeyValue, now time.Time) {
 	r.soonFirst = false
-	first := ""
-	if len(line) > 0 {
-		first = string(line[0].Key)
-	}
-	if first != r.first {
+	if first := firstKey(line); first != r.first {
 		r.first, r.firstSince = first, now
 	}
+	r.seeClaim(claims)
 }
 
-// shouldServe reports whether this request should serve the line.
+func (r *request) seeClaim(claims []kv.KeyValue) {
+	last := firstKey(claims)
+	r.led, r.lastClaim = last != r.lastClaim, last
+}
+
+func firstKey(pairs []kv.KeyValue) string {
+	if len(pairs) == 0 {
+		return ""
+	}
+	return string(pairs[0].Key)
+}
+
+// shouldServe reports whether this request should serve the line. If a leader is taking items,
+// even the first leaves that to the leader, which would conflict with it.
 func (r *request) shouldServe(now time.Time) bool {
 	if r.key == nil || r.first == "" {
 		return false
 	}
-	return r.first == string(r.key) || now.Sub(r.firstSince) > r.patience
+	return r.first == string(r.key) && !r.led || now.Sub(r.firstSince) > r.patience
+}
+
+// pause returns how long to wait before the next check for an answer, after pauses of the given
+// length altogether: a share of that, so that a long wait takes few checks, but time enough for a
+// leader to take an item.
+func (r *request) pause(waited, expected time.Duration) time.Duration {
+	pause := waited / 4
+	if waited == 0 && !r.soonFirst {
+		pause = expected * 3 / 4
+	}
+	return min(max(pause, minPoll, r.slowest), maxPoll)
 }

@@ -7,34 +7,40 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// serve answers the requests in line. It returns the result of own, the Popper's own
-// request, if that was among them. After an error that is retryable, or leaves the outcome
-// unknown, the Popper checks for its answer again.
+// serve answers the requests in line, and then own, which is not in line.
 func (p *Popper) serve(ctx context.Context, own *request) (*Result, error) {
-	s := serving{l: p.l, own: own}
-	err := once(ctx, p.db, func(tx kv.Transaction) error {
-		s.tx, s.now = tx, p.now()
-		if err := s.readLine(p.serveCount()); err != nil || len(s.line) == 0 {
-			return err
-		}
-		if err := p.sweepIfDue(tx, s.now); err != nil {
-			return err
-		}
-		return s.serveLine()
-	})
-	own.first = "" // unknown now
+	s := serving{l: p.l, own: own, joins: true}
+	err := once(ctx, p.db, func(tx kv.Transaction) error { return p.serveIn(tx, &s) })
+	return p.served(ctx, &s, err)
+}
+
+// serveIn answers the requests in line in tx.
+func (p *Popper) serveIn(tx kv.Transaction, s *serving) error {
+	s.tx, s.now = tx, p.now()
+	if err := s.readLine(p.serveCount()); err != nil || len(s.line) == 0 {
+		return err
+	}
+	if err := p.sweepIfDue(tx, s.now); err != nil {
+		return err
+	}
+	return s.serveLine()
+}
+
+// served returns the result of the Popper's own request, if that was among those that a transaction has
+// served. err is the error of the transaction. After one that is retryable, or leaves the outcome
+// unknown, the Popper checks for its answer again.
+func (p *Popper) served(ctx context.Context, s *serving, err error) (*Result, error) {
+	s.own.first = "" // unknown now
 	if err == nil && s.behind {
 		_, _, err = catchUp(ctx, &tally{db: p.db}, dueIn(p.l), s.now, 0)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if len(s.line) == 1 {
-		p.setContended(false)
-	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.standing.line = 0
 	if s.served > 0 {
-		p.mu.Lock()
-		defer p.mu.Unlock()
 		p.mu.size = s.bytes / s.served
 	}
 	return s.result, nil
@@ -54,6 +60,7 @@ type serving struct {
 	l      *layout
 	now    time.Time
 	own    *request
+	joins  bool    // own is not in line, and comes after those who are
 	result *Result // of own
 	line   []*lineEntry
 
@@ -81,10 +88,16 @@ func (s *serving) readLine(limit int) error {
 			s.line = append(s.line, w)
 		}
 	}
+	if s.joins {
+		s.line = append(s.line, &lineEntry{end: s.own.end, id: s.own.id})
+	}
 	return nil
 }
 
 func (s *serving) dequeue(w *lineEntry) {
+	if w.key == nil { // it joins
+		return
+	}
 	s.tx.AddReadConflict(kv.SingleKey(w.key))
 	s.tx.Clear(w.key)
 }

@@ -12,10 +12,9 @@ import (
 // awaitAnswer checks for the answer to the request until there is one. err is the error of
 // tryAtOnce.
 func (p *Popper) awaitAnswer(ctx context.Context, r *request, err error) (result *Result, _ error) {
-	p.setContended(true)
 	began := p.now()
 	expected := p.expectedWait()
-	pause := expected * 3 / 4
+	waited := time.Duration(0)
 	r.patience += 2 * expected // because it checks only so often
 	var backoff kv.Backoff
 	for result == nil {
@@ -29,33 +28,20 @@ func (p *Popper) awaitAnswer(ctx context.Context, r *request, err error) (result
 			if err = backoff.Wait(ctx); err != nil {
 				continue
 			}
-		case !lost && r.shouldServe(p.now()):
-			if result, err = p.serve(ctx, r); result != nil || err != nil {
-				continue
-			}
-		case !lost:
-			if r.soonFirst {
-				pause = minPoll
-			}
+		case !lost && r.key != nil:
+			pause := r.pause(waited, expected)
+			waited += pause
 			sleep(ctx, pause*3/4+rand.N(pause/2))
-			pause = max(minPoll, expected/8)
 		}
+		start := time.Now()
 		result, err = p.checkAnswer(ctx, r)
+		r.slowest = max(r.slowest, time.Since(start))
+	}
+	if !r.collected {
+		p.lead()
 	}
 	p.noteWait(p.now().Sub(began))
 	return result, nil
-}
-
-func (p *Popper) isContended() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mu.contended
-}
-
-func (p *Popper) setContended(is bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.contended = is
 }
 
 // expectedWait is about how long the answer will take.
@@ -73,10 +59,16 @@ func (p *Popper) noteWait(d time.Duration) {
 }
 
 // checkAnswer collects the answer to the request if there is one. Otherwise it makes sure
-// that the request is registered, records who is first in line, and returns nil.
+// that the request is registered, and serves the line if it is up to this request. Without an
+// answer it returns nil.
 func (p *Popper) checkAnswer(ctx context.Context, r *request) (result *Result, err error) {
+	var s *serving
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
-		answer := tx.Get(r.answerKey)
+		answer, line, claims := tx.Get(r.answerKey), p.readLine(tx, r), p.lastClaim(tx)
+		var registered kv.Future[[]byte]
+		if r.key != nil {
+			registered = tx.Get(r.key)
+		}
 		if len(r.claims) > 0 {
 			taken, err := r.committedClaim(tx.Get(r.claimKey))
 			if err != nil {
@@ -92,12 +84,27 @@ func (p *Popper) checkAnswer(ctx context.Context, r *request) (result *Result, e
 		if err != nil {
 			return err
 		}
-		if value != nil {
+		if r.collected = value != nil; r.collected {
 			result, err = p.collect(tx, r, value)
 			return err
 		}
-		return p.stayInLine(tx, r)
+		if registered != nil {
+			if value, err = registered.Get(); err != nil {
+				return err
+			}
+		}
+		if value == nil {
+			return p.register(tx, r, line, claims)
+		}
+		if err := p.look(r, line, claims); err != nil || !r.shouldServe(p.now()) {
+			return err
+		}
+		s = &serving{l: p.l, own: r}
+		return p.serveIn(tx, s)
 	})
+	if s != nil {
+		result, err = p.served(ctx, s, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -144,41 +151,46 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 	return &Result{Item: *taken.Item}, g.flush()
 }
 
-// stayInLine records who is first in line, and registers the request if it is not in line.
-// A request that was registered before takes its old place again, because the earlier
-// attempt may still commit.
-func (p *Popper) stayInLine(tx kv.Transaction, r *request) error {
-	if r.key == nil {
-		last, err := p.lastInLine(tx).Get()
-		if err != nil {
-			return err
-		}
-		return p.register(tx, r, last)
-	}
-	line := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1})
-	value, err := tx.Get(r.key).Get()
-	if err != nil {
-		return err
-	}
+// readLine starts to read the first request in line, or the last if r has no place yet.
+func (p *Popper) readLine(tx kv.Transaction, r *request) kv.Future[[]kv.KeyValue] {
+	return tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1, Reverse: r.key == nil})
+}
+
+// lastClaim starts to read the newest claim.
+func (p *Popper) lastClaim(tx kv.Transaction) kv.Future[[]kv.KeyValue] {
+	return tx.Snapshot().GetRange(within(p.l.partPrefix(partClaim)), kv.RangeOptions{Limit: 1, Reverse: true})
+}
+
+// look records who is first in line, and whether another Popper takes items.
+func (p *Popper) look(r *request, line, claims kv.Future[[]kv.KeyValue]) error {
 	first, err := line.Get()
 	if err != nil {
 		return err
 	}
-	if value == nil {
-		return p.register(tx, r, first)
+	last, err := claims.Get()
+	if err != nil {
+		return err
 	}
-	r.see(first, p.now())
+	r.see(first, last, p.now())
 	return nil
 }
 
-func (p *Popper) lastInLine(tx kv.Transaction) kv.Future[[]kv.KeyValue] {
-	return tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1, Reverse: true})
+// joinLine registers a request.
+func (p *Popper) joinLine(tx kv.Transaction, r *request) error {
+	return p.register(tx, r, p.readLine(tx, r), p.lastClaim(tx))
 }
 
-// register puts the request in line: at its old place, or after the last request if it has
-// none. line holds a request if the line is not empty: the last one if the request has no
-// place yet.
-func (p *Popper) register(tx kv.Transaction, r *request, line []kv.KeyValue) error {
+// register puts the request in line: at its old place, because an earlier attempt may still commit, or after
+// the last request if it has none. inLine is what readLine returned.
+func (p *Popper) register(tx kv.Transaction, r *request, inLine, claims kv.Future[[]kv.KeyValue]) error {
+	line, err := inLine.Get()
+	if err != nil {
+		return err
+	}
+	last, err := claims.Get()
+	if err != nil {
+		return err
+	}
 	if r.key == nil {
 		count := int64(0)
 		if len(line) > 0 {
@@ -193,6 +205,7 @@ func (p *Popper) register(tx kv.Transaction, r *request, line []kv.KeyValue) err
 	r.fence(tx)
 	tx.Set(r.key, encodeRequest(r.end, p.now().Add(requestLife)))
 	r.first, r.soonFirst = "", len(line) == 0
+	r.seeClaim(last)
 	return nil
 }
 

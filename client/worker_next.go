@@ -21,10 +21,10 @@ type turn struct {
 	lead chan []*turn // for who waits: the turns to lead, of which it is the first, or closed once it had its turn
 }
 
-// sharedNext has one request at a time acknowledge the jobs that have ended meanwhile.
+// sharedNext has few requests at a time acknowledge the jobs that have ended meanwhile.
 type sharedNext struct {
 	mu      sync.Mutex
-	busy    bool    // a request is under way
+	busy    int     // requests under way, up to maxUnderWay
 	waiting []*turn // for the next request
 	refused bool    // a bridge does not know such requests
 }
@@ -43,7 +43,11 @@ func (w *Worker) next(l *lease) *lease {
 	return t.next
 }
 
-// nextShared is nextOf, together with others that come while another request is under way.
+// maxUnderWay is how many requests of nextShared are under way at most: while the store syncs one, the next is on its
+// way. With a single one a worker alone is slower than with a request for each job, and more save fewer messages.
+const maxUnderWay = 2
+
+// nextShared is nextOf, together with others that come while enough requests are under way.
 func (w *Worker) nextShared(t *turn) {
 	s, list := &w.shared, []*turn{t}
 	s.mu.Lock()
@@ -52,7 +56,7 @@ func (w *Worker) nextShared(t *turn) {
 		s.mu.Unlock()
 		w.nextOf(list)
 		return
-	case s.busy:
+	case s.busy >= maxUnderWay:
 		t.lead = make(chan []*turn, 1)
 		s.waiting = append(s.waiting, t)
 		s.mu.Unlock()
@@ -60,7 +64,7 @@ func (w *Worker) nextShared(t *turn) {
 			return
 		}
 	default:
-		s.busy = true
+		s.busy++
 		s.mu.Unlock()
 	}
 	w.nextOf(list)
@@ -73,7 +77,9 @@ func (w *Worker) nextShared(t *turn) {
 	if s.refused { // they go on by themselves
 		n = min(n, 1)
 	}
-	if s.busy = n > 0; s.busy {
+	if n == 0 {
+		s.busy--
+	} else {
 		s.waiting[0].lead <- s.waiting[:n:n]
 		s.waiting = s.waiting[n:]
 	}

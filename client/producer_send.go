@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 func (p *Producer) send() {
 	for batch := p.take(); len(batch) > 0; batch = p.take() {
 		p.push(batch)
+		runtime.Gosched() // whoever waited for these can push the next ones
 	}
 }
 

@@ -101,8 +101,14 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 			return fmt.Errorf("filling a queue: %w", err)
 		}
 	}
+	library, err := r.newLibraryClients(s, r.Queue)
+	if err != nil {
+		return err
+	}
+	defer library.close()
+	produced := peerLoads(library.clients, r.Payload, r.Priorities)[rowPush]
 	var all []*measured
-	for _, phase := range r.phases(s, w, limited, once) {
+	for _, phase := range r.phases(s, w, limited, once, produced) {
 		all = append(all, r.newMeasured(phase))
 	}
 	turn := r.Duration / time.Duration(r.Rounds)
@@ -140,7 +146,7 @@ func (r *rig) limitItems(ctx context.Context, s *service, w *work, most int) err
 
 // phases returns the operations in the order of their turns: echo and push first, and
 // operations to be compared next to each other.
-func (r *rig) phases(s *service, w, limited, once *work) []phase {
+func (r *rig) phases(s *service, w, limited, once *work, produced *load) []phase {
 	echo := phase{name: rowEcho, load: r.load, steps: []step{{subject: EchoSubject, payload: w.push[0].payload}}, who: r.echo}
 	push := phase{name: rowPush, load: r.load, steps: w.push, who: s.Process}
 	peek := phase{name: "peek.min", load: r.load, steps: w.peekMin, who: s.Process}
@@ -150,12 +156,13 @@ func (r *rig) phases(s *service, w, limited, once *work) []phase {
 	pushLimited := phase{name: "push max_items", load: r.load, steps: limited.push, who: s.Process}
 	pushOnce := phase{name: "push Nats-Msg-Id", load: r.load, steps: once.pushOnce, who: s.Process}
 	pushBatch := phase{name: "push.batch 100", load: r.load, steps: w.pushBatch, who: s.Process, batch: batchItems}
-	all := []phase{echo, push, pushLimited, pushOnce, pushBatch, peek, popMin, popMax, mixed}
+	pushProduced := phase{name: "producer", load: produced, steps: []step{{}}, who: s.Process}
+	all := []phase{echo, push, pushLimited, pushOnce, pushProduced, pushBatch, peek, popMin, popMax, mixed}
 	if r.cluster != nil {
 		naivePush, naivePop := r.cluster.naive(r.Clients, r.Priorities)
 		all = []phase{
 			echo, push, {name: rowNaivePush, load: naivePush, steps: w.push, who: self{}},
-			pushLimited, pushOnce, pushBatch, peek, popMin, {name: rowNaivePop, load: naivePop, steps: w.popMin, who: self{}},
+			pushLimited, pushOnce, pushProduced, pushBatch, peek, popMin, {name: rowNaivePop, load: naivePop, steps: w.popMin, who: self{}},
 			popMax, mixed,
 		}
 	}

@@ -1,0 +1,86 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+)
+
+// libraryClients are clients of a queue of the service that use package client, as programs
+// in Go do.
+type libraryClients struct {
+	conns     []*nats.Conn
+	producers []*client.Producer
+	clients   []*PeerClient
+}
+
+// newLibraryClients connects the clients. Those of a connection share a Producer.
+func (r *rig) newLibraryClients(s *service, queue string) (*libraryClients, error) {
+	l := &libraryClients{}
+	for i := range r.Connections {
+		nc, err := nats.Connect(r.url)
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		l.conns = append(l.conns, nc)
+		q := client.New(nc, client.WithGrammar(s.grammar)).PriorityQueue(queue)
+		producer, err := q.NewProducer(client.ProducerOptions{})
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		l.producers = append(l.producers, producer)
+		for n := i; n < r.Clients; n += r.Connections {
+			l.clients = append(l.clients, newLibraryClient(q, producer))
+		}
+	}
+	return l, nil
+}
+
+func newLibraryClient(q *client.PriorityQueue, producer *client.Producer) *PeerClient {
+	return &PeerClient{
+		Push: func(ctx context.Context, item PeerItem) error {
+			pushed, err := producer.PushAsync(ctx, int64(item.Priority), client.Message{Value: item.Value})
+			if err != nil {
+				return err
+			}
+			_, err = pushed.Wait(ctx)
+			return err
+		},
+		Pop: func(ctx context.Context) ([]byte, error) {
+			item, err := q.PopMin(ctx)
+			if errors.Is(err, client.ErrEmpty) {
+				return nil, ErrEmpty
+			}
+			if err != nil {
+				return nil, fmt.Errorf("pop: %w", err)
+			}
+			return item.Value, nil
+		},
+		PushMany: func(ctx context.Context, items []PeerItem) error {
+			batch := make([]client.PushItem, len(items))
+			for i, item := range items {
+				batch[i] = client.PushItem{Priority: int64(item.Priority), Message: client.Message{Value: item.Value}}
+			}
+			_, err := q.PushBatch(ctx, batch)
+			return err
+		},
+	}
+}
+
+// close ends the pushes under way and disconnects.
+func (l *libraryClients) close() {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, p := range l.producers {
+		_ = p.Close(ended) // pushes that nobody waits for any more
+	}
+	for _, nc := range l.conns {
+		nc.Close()
+	}
+}

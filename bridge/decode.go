@@ -112,6 +112,9 @@ func decodeAck(m *nats.Msg, r *subjects.Request, request *dispatch.Request, ops 
 	}
 	op := &ops[0]
 	op.Token = token
+	if ops, err = appendAlso(ops, a.Also); err != nil {
+		return nil, err
+	}
 	switch a.Kind {
 	case subjects.AckNak:
 		op.Kind, op.Delay, op.Uncounted, op.Reason = fdbpq.OpNak, fdbpq.Backoff, a.Snooze, a.Reason
@@ -128,6 +131,28 @@ func decodeAck(m *nats.Msg, r *subjects.Request, request *dispatch.Request, ops 
 		}
 		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, End: token.End, Follows: true})
 		return applyOptions(request, ops, a.Next), nil
+	}
+	return ops, nil
+}
+
+// appendAlso appends acknowledgements of further leases to that of the first.
+func appendAlso(ops []fdbpq.Op, also []string) ([]fdbpq.Op, error) {
+	if len(also) == 0 {
+		return ops, nil
+	}
+	numbers := map[fdbpq.Token]int{ops[0].Token: -1} // of the elements
+	for i, text := range also {
+		token, err := fdbpq.ParseToken(text)
+		if err != nil {
+			return nil, fmt.Errorf("also: element %d: %w", i, err)
+		}
+		if other, again := numbers[token]; again && other < 0 {
+			return nil, fmt.Errorf("%w: also: element %d is the token of the subject: want other leases", ErrBadRequest, i)
+		} else if again {
+			return nil, fmt.Errorf("%w: also: elements %d and %d are the same token: want each lease once", ErrBadRequest, other, i)
+		}
+		numbers[token] = i
+		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Token: token, Follows: true})
 	}
 	return ops, nil
 }

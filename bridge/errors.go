@@ -152,5 +152,10 @@ func newFailure(err error) *failure {
 	row := classify(err)
 	text := withoutPackages.Replace(err.Error())
 	told := subjects.Error{Code: row.code, Unknown: row.unknown, Text: text}
-	return &failure{Error: told, header: told.Headers()}
+	f := &failure{Error: told, header: told.Headers()}
+	var lost *fdbpq.LostLeases
+	if errors.As(err, &lost) {
+		f.header[subjects.HeaderLost] = []string{subjects.FormatLost(lost.Lost)}
+	}
+	return f
 }

@@ -110,8 +110,8 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 	for i := range span {
 		span[i].Queue = r.Queue.Target
 	}
-	if e.verb.routed || len(span) > 1 && e.verb.op == fdbpq.OpAck { // pops, also those that come with an acknowledgement
-		if forwarded, err := h.b.router.route(m, r, span[len(span)-1].End, o); forwarded || err != nil {
+	if last := &span[len(span)-1]; e.verb.routed || last.Kind == fdbpq.OpLease { // pops, also those that come with acknowledgements
+		if forwarded, err := h.b.router.route(m, r, last.End, o); forwarded || err != nil {
 			return err
 		}
 	}

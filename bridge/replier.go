@@ -22,8 +22,8 @@ type clientReplier struct {
 // Answer sends the results: one reply, or for a pop of several items one for each item and
 // one that ends them.
 func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
-	if len(ops) > 1 && ops[0].Kind == fdbpq.OpAck { // +NXT: the pops say all there is to say
-		ops, results = ops[1:], results[1:]
+	if acks := dispatch.LeadingAcks(ops); acks < len(ops) { // +NXT: the pops say all there is to say
+		ops, results = ops[acks:], results[acks:]
 	}
 	if r.Batch > 1 {
 		c.end(r, c.deliver(r, ops, results))

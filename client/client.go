@@ -20,7 +20,7 @@
 // # Many items
 //
 // PushBatch adds up to 4,096 items in one transaction, all or none. PushMany adds any number of them, in several
-// batches, and says what became of each. A [Producer] pushes items as they come, without waiting for each, and with a bound
+// batches, and says what became of each. AckAll acknowledges many deliveries with few requests. A [Producer] pushes items as they come, without waiting for each, and with a bound
 // on how many are under way.
 //
 // # Timeouts

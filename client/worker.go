@@ -61,7 +61,8 @@ func (d *dropped) Error() string { return "dropped: " + d.reason }
 // it after two minutes without a server, and Run returns.
 //
 // Without Prefetch, a worker that has work to do makes one request for each job: it acknowledges the one that is done and
-// leases the next.
+// leases the next. With Concurrency, jobs that end while two such requests are under way share the next one: it acknowledges
+// them together and leases as many. If a bridge of an earlier version refuses that, the worker makes one for each from then on.
 type Worker struct {
 	queue *queue
 	verb  subjects.Verb
@@ -75,7 +76,8 @@ type Worker struct {
 	kill             context.CancelCauseFunc
 
 	// waits has room for one: only one of those who have nothing to do waits for a job.
-	waits chan struct{}
+	waits  chan struct{}
+	shared sharedNext
 
 	mu      sync.Mutex
 	running bool

@@ -87,6 +87,9 @@ func (w *Worker) keep(ctx context.Context, l *lease, began time.Time) {
 
 // finish settles a job whose Work has returned err. With next, it may return another one.
 func (w *Worker) finish(l *lease, err error, next bool) *lease {
+	if err == nil && next && w.stopping.Err() == nil {
+		return w.next(l)
+	}
 	killed := errors.Is(context.Cause(l.ctx), ErrStopped)
 	lost := l.release()
 	log := w.log.With("id", l.ID)
@@ -94,9 +97,7 @@ func (w *Worker) finish(l *lease, err error, next bool) *lease {
 	var drop *dropped
 	switch {
 	case lost:
-		log.Warn("the lease of a job was lost before it was done: somebody else does it", "error", err)
-	case err == nil && next && w.stopping.Err() == nil:
-		return w.next(l)
+		w.noteLostBefore(l, err)
 	case err == nil:
 		w.settle(l, false, l.Ack)
 	case errors.As(err, &snooze):
@@ -176,24 +177,6 @@ func cut(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "..."
 }
 
-// next acknowledges a job and leases the next one, which it returns, nil if there is none.
-func (w *Worker) next(l *lease) *lease {
-	ctx, cancel := context.WithTimeout(context.Background(), w.patience())
-	defer cancel()
-	began := time.Now()
-	d, err := l.Next(ctx)
-	switch {
-	case err == nil:
-		return w.begin(d, began)
-	case errors.Is(err, ErrEmpty), errors.Is(err, ErrTooLarge): // acknowledged
-	case errors.Is(err, ErrLeaseLost):
-		w.noteLost(l)
-	default:
-		w.settle(l, errors.Is(err, ErrUnknownOutcome), l.Ack)
-	}
-	return nil
-}
-
 // patience is how long to wait for the answer to an acknowledgement: so that there is time for another one
 // before the lease is over, but not so short that a slow answer counts as lost. The next job that is leased with one would be
 // leased to nobody, and that delivery counts.
@@ -229,6 +212,10 @@ func (w *Worker) attempt(request func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), w.patience())
 	defer cancel()
 	return request(ctx)
+}
+
+func (w *Worker) noteLostBefore(l *lease, err error) {
+	w.log.Warn("the lease of a job was lost before it was done: somebody else does it", "id", l.ID, "error", err)
 }
 
 func (w *Worker) noteLost(l *lease) {

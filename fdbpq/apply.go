@@ -132,7 +132,7 @@ func group(ops []Op, results []Result, late []*layout) []*queueOps {
 		} else if op.seesAllDue() && isLate(late, l) {
 			results[i].Err = ErrBehind
 		}
-		if results[i].Err != nil && op.Kind != OpPush { // see failPushes
+		if results[i].Err != nil && op.Kind != OpPush && op.Kind != OpAck { // others may be tied to these
 			continue
 		}
 		switch op.Kind {

@@ -79,3 +79,20 @@ var (
 	// decode. It is neither changed nor removed.
 	ErrCorrupt = errors.New("fdbpq: stored data cannot be read")
 )
+
+// LostLeases is the ErrLeaseLost of acknowledgements that follow each other, so that none of them was done.
+type LostLeases struct {
+	// Lost says which of them have lost their leases, counted from 0 and ascending.
+	Lost []int
+	// Of is how many there are.
+	Of int
+}
+
+// Error implements error.
+func (e *LostLeases) Error() string {
+	return fmt.Sprintf("%v: %d of %d leases, the first is number %d, counted from 0: nothing was changed",
+		ErrLeaseLost, len(e.Lost), e.Of, e.Lost[0])
+}
+
+// Unwrap returns what it is.
+func (e *LostLeases) Unwrap() error { return ErrLeaseLost }

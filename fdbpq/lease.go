@@ -35,6 +35,9 @@ type settlements struct {
 	indexes []int // into txOps.ops
 	reads   []heldRead
 	burials []*burial // by place in indexes; nil unless the item seems to die
+
+	done  map[ID]int  // items that were found, by the last place in indexes, counted from 1
+	found []*heldItem // of one group
 }
 
 // heldRead is the keys that an item may have, being read. The last two are nil until
@@ -139,34 +142,9 @@ func (t *txOps) settle() error {
 		}
 	}
 	for _, q := range t.queues {
-		if q.settlements == nil {
-			continue
-		}
-		// Items that this transaction has moved: their reads are stale.
-		done := make(map[ID]bool, len(q.settlements.indexes))
-		for n, i := range q.settlements.indexes {
-			op, read := &t.ops[i], &q.settlements.reads[n]
-			id := &op.Token.ID
-			if done[*id] {
-				*read = q.ledger.readHeld(id)
-				read.readReady(t.tx, q.l, id)
-			}
-			h, err := read.find(q.l, &op.Token)
-			if err != nil {
-				if err = failOps(t.results, []int{i}, err); err != nil {
-					return err
-				}
-				continue
-			}
-			if h == nil {
-				t.results[i].Err = ErrLeaseLost
-				continue
-			}
-			done[*id] = true
-			if err := t.settleOne(q, op, h, q.settlements.burials[n], &t.results[i]); err != nil {
-				if err = failOps(t.results, []int{i}, err); err != nil {
-					return err
-				}
+		if q.settlements != nil {
+			if err := t.settleQueue(q); err != nil {
+				return err
 			}
 		}
 	}
@@ -289,7 +267,7 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *R
 	switch op.Kind {
 	case OpAck:
 		g.discard(h.held)
-		result.wait, result.place = h.wait, !h.ready && h.state == leased
+		result.wait, result.ended = h.wait, !h.ready && h.state == leased
 	case OpNak:
 		if h.expired(t.now) {
 			g.expireLent(h.held)
@@ -365,8 +343,14 @@ func (t *txOps) leaseLength(q *queueOps, i int) (time.Duration, error) {
 	if op.Kind != OpLease || op.Lease > 0 {
 		return op.Lease, nil
 	}
-	if op.Lease != SettingsLease && op.Follows && i > 0 && t.results[i-1].wait > 0 {
-		return t.results[i-1].wait, nil
+	if op.Lease != SettingsLease && op.Follows && i > 0 {
+		before := i - 1
+		for tied(t.ops, before) { // only acknowledgements can be, before a lease
+			before--
+		}
+		if wait := t.results[before].wait; wait > 0 {
+			return wait, nil
+		}
 	}
 	settings, err := q.ledger.settings()
 	if err != nil {

@@ -29,3 +29,6 @@ func AddDueEntry(tx kv.Transaction, q Target, at time.Time) {
 
 // ClearItems removes the items as a program with the bare recipe may.
 func (q *PriorityQueue) ClearItems(tx kv.Transaction) { tx.ClearRange(q.l.itemRange()) }
+
+// HeldKey is where an item is while it is held.
+func HeldKey(q Target, id *ID) []byte { return q.layout().heldKey(id) }

@@ -293,7 +293,11 @@ func (c *leaseClient) someOps() (ops []fdbpq.Op) {
 		case 4, 5:
 			next := lease
 			next.Follows = true
-			ops = append(ops, settle, next)
+			ops = append(ops, settle)
+			for range c.random.IntN(3) { // with those of other clients
+				ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Queue: c.q, Token: c.someToken(), Follows: true})
+			}
+			ops = append(ops, next)
 		case 6:
 			settle.Kind, settle.Uncounted = fdbpq.OpNak, c.random.IntN(2) == 0
 			settle.Delay = time.Duration(c.random.IntN(2)*c.random.IntN(2000)) * time.Millisecond

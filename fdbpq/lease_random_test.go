@@ -444,8 +444,10 @@ func TestLeasesRandomly(t *testing.T) {
 					r.push()
 				case n < 6:
 					r.pop()
-				case n < 9:
+				case n < 8:
 					r.settle()
+				case n == 8:
+					r.settleTogether()
 				case n == 9:
 					r.look()
 				case n == 10:

@@ -74,10 +74,10 @@ func (t *txOps) beginPopLimits(q *queueOps) error {
 	return nil
 }
 
-// hasPlace reports whether an operation is a lease that follows an acknowledgement which freed a place. The
-// place is kept for it, whichever leases come before it.
+// hasPlace reports whether an operation is a lease for which one of the acknowledgements that it follows has
+// freed a place. The place is kept for it, whichever leases come before it.
 func (t *txOps) hasPlace(i int) bool {
-	return i > 0 && t.ops[i].Kind == OpLease && t.ops[i].Follows && t.results[i-1].place
+	return t.ops[i].Kind == OpLease && t.results[i].place
 }
 
 // leaseLimit returns an error if no further item may be leased. It wraps ErrMaxLeased or ErrCorrupt, or

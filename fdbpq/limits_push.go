@@ -312,11 +312,15 @@ func (p *pushLimits) describe(full error, more load) error {
 }
 
 // pushGroups returns the pushes of a queue, those together that follow each other.
-func (t *txOps) pushGroups(q *queueOps) iter.Seq[[]int] {
+func (t *txOps) pushGroups(q *queueOps) iter.Seq[[]int] { return groups(t.ops, q.pushes) }
+
+// groups returns the operations at the given indexes, those together that are done together or not at
+// all: pushes that follow each other, and acknowledgements.
+func groups(ops []Op, indexes []int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
-		for rest := q.pushes; len(rest) > 0; {
+		for rest := indexes; len(rest) > 0; {
 			size := 1
-			for size < len(rest) && t.ops[rest[size]].Follows && rest[size] == rest[size-1]+1 {
+			for size < len(rest) && rest[size] == rest[size-1]+1 && tied(ops, rest[size]) {
 				size++
 			}
 			if !yield(rest[:size]) {
@@ -325,4 +329,10 @@ func (t *txOps) pushGroups(q *queueOps) iter.Seq[[]int] {
 			rest = rest[size:]
 		}
 	}
+}
+
+// tied reports whether an operation and the one before it are done together or not at all.
+func tied(ops []Op, i int) bool {
+	kind := ops[i].Kind
+	return i > 0 && ops[i].Follows && ops[i-1].Kind == kind && (kind == OpPush || kind == OpAck)
 }

@@ -92,7 +92,8 @@ type Op struct {
 	// this one fails with the same error. So an OpLease that follows an OpAck happens only
 	// if that did, and pops that follow each other share MaxBytes. An OpPush can only follow
 	// an OpPush, and ties both ways: of pushes that follow each other all are done, or none,
-	// and then all fail with the error of the first that failed.
+	// and then all fail with the error of the first that failed. So does an OpAck that follows an
+	// OpAck: if leases are lost, all fail with one LostLeases.
 	Follows bool
 	// Waits makes an OpPop or OpLease that finds nothing report Result.NextDue.
 	Waits bool
@@ -110,7 +111,8 @@ type Op struct {
 	Item *Item
 
 	// Lease is the length of the lease of OpLease, MinLease to MaxLease; 0 means
-	// Settings.AckWait, or the length of the lease before if it follows an OpAck or OpLease, and
+	// Settings.AckWait, or the length of the lease before if it follows an OpAck or OpLease (of several
+	// OpAcks that follow each other that of the first), and
 	// SettingsLease means Settings.AckWait in any case. For OpExtend 0 means the length that the
 	// lease had.
 	Lease time.Duration
@@ -221,7 +223,9 @@ type Result struct {
 	NextDue time.Time
 	// wait is the length of the lease that an OpLease gave or an OpAck ended.
 	wait time.Duration
-	// place: the operation has ended a lease, and the one that follows it may have its place.
+	// ended: the OpAck has ended a lease, and an OpLease that follows may have its place.
+	ended bool
+	// place: the OpLease has the place of a lease that was ended before it.
 	place bool
 	// Len is the number of items, for OpLen.
 	Len int64

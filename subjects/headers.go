@@ -40,6 +40,10 @@ const (
 	// HeaderState is the [State] of an item, in the reply to a get.
 	HeaderState = "Pq-State"
 
+	// HeaderLost says, in the reply to an acknowledgement of several leases that failed with CodeConflict, which of
+	// them are lost: see FormatLost.
+	HeaderLost = "Pq-Lost"
+
 	// HeaderBatchCount ends the reply to a pop of several items: the number of items that
 	// were sent.
 	HeaderBatchCount = "Pq-Batch-Count"

@@ -1,13 +1,23 @@
 package subjects
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
 // Encode returns the payload that ParsePopOptions reads, nil if o asks for nothing. It does
 // not check the bounds.
 func (o PopOptions) Encode() []byte {
-	var b object
+	if b := o.object(); b != nil {
+		return b.end()
+	}
+	return nil
+}
+
+// object returns the members, nil if there are none.
+func (o PopOptions) object() (b object) {
 	count := func(name string, n int) {
 		if n != 0 {
 			b.add(name, countJSON(n))
@@ -29,10 +39,7 @@ func (o PopOptions) Encode() []byte {
 	if o.NoWait {
 		b.add("no_wait", []byte("true"))
 	}
-	if b == nil {
-		return nil
-	}
-	return b.end()
+	return b
 }
 
 // Encode returns the payload that ParseAck reads. It does not check the bounds.
@@ -48,13 +55,33 @@ func (a Ack) Encode() []byte {
 	case AckProgress:
 		return []byte("+WPI")
 	case AckNext:
-		if options := a.Next.Encode(); options != nil {
-			return append([]byte("+NXT "), options...)
-		}
-		return []byte("+NXT")
+		return a.encodeDone("+NXT", a.Next.object())
 	default:
-		return []byte("+ACK")
+		return a.encodeDone("+ACK", nil)
 	}
+}
+
+// encodeDone returns an acknowledgement that an item is done, with the members of an object that it has so far.
+func (a Ack) encodeDone(verb string, o object) []byte {
+	if len(a.Also) > 0 {
+		o.add("also", textsJSON(a.Also))
+	}
+	if o == nil {
+		return []byte(verb)
+	}
+	return append(append([]byte(verb), ' '), o.end()...)
+}
+
+// textsJSON returns an array of texts.
+func textsJSON(list []string) []byte {
+	b := []byte{'['}
+	for i, text := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, textJSON(text)...)
+	}
+	return append(b, ']')
 }
 
 func (a Ack) encodeNak() []byte {
@@ -113,3 +140,33 @@ func ParseBatchEnd(h map[string][]string) (sent int, ends bool, err error) {
 
 // IsHeartbeat reports whether a message with these headers only says that a pop still waits.
 func IsHeartbeat(h map[string][]string) bool { return len(h[HeaderHeartbeat]) > 0 }
+
+// FormatLost returns the value of HeaderLost: numbers of leases, such as "0,3". 0 is the lease of the subject, and
+// 1 the first of Ack.Also.
+func FormatLost(lost []int) string {
+	var b []byte
+	for i, n := range lost {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(n), 10)
+	}
+	return string(b)
+}
+
+// ParseLost returns what HeaderLost says about an acknowledgement of that many leases: ascending numbers, nil
+// without a header.
+func ParseLost(h map[string][]string, leases int) (lost []int, err error) {
+	text := first(h, HeaderLost)
+	if text == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 0 || n >= leases || len(lost) > 0 && n <= lost[len(lost)-1] {
+			return nil, fmt.Errorf("header %s: %s: want ascending numbers from 0 to %d", HeaderLost, quote(text), leases-1)
+		}
+		lost = append(lost, n)
+	}
+	return lost, nil
+}

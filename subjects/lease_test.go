@@ -1,6 +1,7 @@
 package subjects_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -43,11 +44,13 @@ func TestEncodeAck(t *testing.T) {
 		`+NXT`:                               {Kind: subjects.AckNext},
 		`+NXT {"batch":3,"max_bytes":100}`:   {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 3, MaxBytes: 100}},
 		`+NXT {"expires":"1h0m0s"}`:          {Kind: subjects.AckNext, Next: subjects.PopOptions{Expires: subjects.MaxExpires}},
+		`+ACK {"also":["a","b"]}`:            {Also: []string{"a", "b"}},
+		`+NXT {"batch":3,"also":["a"]}`:      {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 3}, Also: []string{"a"}},
 	} {
 		if got := string(a.Encode()); got != want {
 			t.Errorf("%+v: encoded to %s, want %s", a, got, want)
 		}
-		if got, err := subjects.ParseAck([]byte(want)); err != nil || got != a {
+		if got, err := subjects.ParseAck([]byte(want)); err != nil || !reflect.DeepEqual(got, a) {
 			t.Errorf("%s: parsed to %+v, %v, want %+v", want, got, err, a)
 		}
 	}

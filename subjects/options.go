@@ -18,6 +18,8 @@ var ErrOptions = errors.New("bad options")
 const (
 	// MaxPopBatch is the most items that one pop may ask for.
 	MaxPopBatch = 1000
+	// MaxAlso is the most further leases that one acknowledgement may name.
+	MaxAlso = MaxPopBatch - 1
 	// MinAckWait and MaxAckWait bound the length of a lease.
 	MinAckWait = 100 * time.Millisecond
 	MaxAckWait = 12 * time.Hour
@@ -63,6 +65,12 @@ func ParsePopOptions(payload []byte) (o PopOptions, err error) {
 	if len(payload) == 0 {
 		return o, nil
 	}
+	err = o.parse(payload)
+	return o, err
+}
+
+// parse reads the object of a pop, which may have more members than those of o.
+func (o *PopOptions) parse(payload []byte, more ...member) (err error) {
 	members := memberList{
 		{"batch", func(v json.RawMessage) (err error) { o.Batch, err = parseCount(v, 1, MaxPopBatch); return err }},
 		{"ack_wait", func(v json.RawMessage) (err error) {
@@ -81,13 +89,13 @@ func ParsePopOptions(payload []byte) (o PopOptions, err error) {
 		}},
 		{"no_wait", func(v json.RawMessage) (err error) { o.NoWait, err = parseBool(v); return err }},
 	}
-	if err := members.parse(payload); err != nil {
-		return PopOptions{}, err
+	if err = append(members, more...).parse(payload); err == nil && o.IdleHeartbeat != 0 && o.Expires == 0 {
+		err = fmt.Errorf("%w: idle_heartbeat without expires: only a pop that waits has heartbeats: want both or neither", ErrOptions)
 	}
-	if o.IdleHeartbeat != 0 && o.Expires == 0 {
-		return PopOptions{}, fmt.Errorf("%w: idle_heartbeat without expires: only a pop that waits has heartbeats: want both or neither", ErrOptions)
+	if err != nil {
+		*o = PopOptions{}
 	}
-	return o, nil
+	return err
 }
 
 // AckKind is what an acknowledgement says.
@@ -115,6 +123,9 @@ type Ack struct {
 	Reason string
 	// Next is for AckNext.
 	Next PopOptions
+	// Also is the tokens of further leases of the queue that AckDone or AckNext acknowledges, up to MaxAlso
+	// texts of any form.
+	Also []string
 }
 
 // ParseAck reads the payload of an acknowledgement. Errors wrap ErrOptions.
@@ -127,6 +138,9 @@ func ParseAck(payload []byte) (a Ack, err error) {
 	switch verb {
 	case "", "+ACK":
 		a.Kind = AckDone
+		if strings.HasPrefix(rest, "{") {
+			return a, memberList{a.also()}.parse([]byte(rest))
+		}
 	case "-NAK":
 		a.Kind = AckNak
 		return a, a.parseNak(rest)
@@ -146,15 +160,23 @@ func ParseAck(payload []byte) (a Ack, err error) {
 			}
 			return a, err
 		}
-		a.Next, err = ParsePopOptions([]byte(rest))
-		return a, err
+		return a, a.Next.parse([]byte(rest), a.also())
 	default:
 		return a, fmt.Errorf("%w: %s: want nothing, +ACK, -NAK, +WPI, +NXT or +TERM", ErrOptions, quote(string(payload)))
 	}
 	if rest != "" || strings.HasSuffix(string(payload), " ") {
-		return a, fmt.Errorf("%w: %s: want nothing after %s", ErrOptions, quote(string(payload)), verb)
+		want := "want nothing after " + verb
+		if verb == "+ACK" {
+			want += `, or a JSON object such as {"also":["token"]}`
+		}
+		return a, fmt.Errorf("%w: %s: %s", ErrOptions, quote(string(payload)), want)
 	}
 	return a, nil
+}
+
+// also is the member that names further leases.
+func (a *Ack) also() member {
+	return member{"also", func(v json.RawMessage) (err error) { a.Also, err = parseTexts(v, MaxAlso); return err }}
 }
 
 // parseNak reads what follows -NAK: nothing, a duration, or an object.
@@ -260,6 +282,25 @@ func parseText(v json.RawMessage) (text string, err error) {
 		return "", fmt.Errorf("%s: want a text in quotes", shown(v))
 	}
 	return text, nil
+}
+
+// parseTexts reads an array of up to n texts.
+func parseTexts(v json.RawMessage, n int) ([]string, error) {
+	var values []json.RawMessage
+	if err := json.Unmarshal(v, &values); err != nil || values == nil {
+		return nil, fmt.Errorf("%s: want an array of texts", shown(v))
+	}
+	if len(values) > n {
+		return nil, fmt.Errorf("an array of %d elements: want at most %d", len(values), n)
+	}
+	list := make([]string, len(values))
+	for i, value := range values {
+		var err error
+		if list[i], err = parseText(value); err != nil {
+			return nil, fmt.Errorf("element %d: %w", i, err)
+		}
+	}
+	return list, nil
 }
 
 // parseDuration reads a duration that is 0 or between the bounds: an integer in nanoseconds

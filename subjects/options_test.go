@@ -2,6 +2,8 @@ package subjects_test
 
 import (
 	"errors"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +78,7 @@ func TestPopOptions(t *testing.T) {
 }
 
 func TestAck(t *testing.T) {
+	most := `+ACK {"also":[` + strings.Repeat(`"t",`, subjects.MaxAlso-1) + `"t"]}`
 	for payload, want := range map[string]subjects.Ack{
 		"":                                  {},
 		"+ACK":                              {},
@@ -95,21 +98,29 @@ func TestAck(t *testing.T) {
 		`+NXT {"expires":"5s"}`:             {Kind: subjects.AckNext, Next: subjects.PopOptions{Expires: 5 * time.Second}},
 		"+NXT 5":                            {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 5}},
 		`+NXT {"batch":2}`:                  {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 2}},
+		`+ACK {}`:                           {},
+		`+ACK {"also":[]}`:                  {Also: []string{}},
+		`+ACK {"also":["a-","_\u0062"]}`:    {Also: []string{"a-", "_b"}},
+		`+NXT {"also":["a"],"batch":2}`:     {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 2}, Also: []string{"a"}},
+		most:                                {Also: slices.Repeat([]string{"t"}, subjects.MaxAlso)},
 	} {
-		if got, err := subjects.ParseAck([]byte(payload)); err != nil || got != want {
+		if got, err := subjects.ParseAck([]byte(payload)); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %+v, %v: want %+v", payload, got, err, want)
 		}
 	}
 	for _, payload := range []string{
 		"ack", "+ack", "+ACK now", "+ACK ", "-NAK 30", "-NAK soon", "-NAK -1s", `-NAK {"delay":-1}`, `-NAK {"other":1}`, `-NAK {"reason":5}`, `-NAK {"reason":null}`, "+TERMinate", "-NAK 11y", "+WPI 5",
 		"+NXT 0", "+NXT -1", "+NXT 1001", "+NXT x", `+NXT {"expires":1}`, `+NXT {"idle_heartbeat":"1s"}`, "\x00", " ", strings.Repeat("x", 1000),
+		"+ACK [", `+ACK {"also":["a"]`, `+ACK {"also":["a"],"also":["b"]}`, `-NAK {"also":["a"]}`, `+ACK {"batch":2}`, `+NXT {"Also":["a"]}`,
 	} {
 		if _, err := subjects.ParseAck([]byte(payload)); !errors.Is(err, subjects.ErrOptions) || len(err.Error()) > 600 {
 			t.Errorf("%q: %v", payload, err)
 		}
 	}
 	for payload, words := range map[string]string{
-		"-NAK 30": `-NAK "30": want a duration with a unit`, "-NAK 87601h": "from 0s to 87600h", " ": `" ": want nothing, +ACK`, "+ACK now": "want nothing after +ACK",
+		"-NAK 30": `-NAK "30": want a duration with a unit`, "-NAK 87601h": "from 0s to 87600h", " ": `" ": want nothing, +ACK`, "+ACK now": `want nothing after +ACK, or a JSON object such as {"also"`,
+		`+ACK {"also":null}`: "also: null: want an array of texts", `+ACK {"also":"a"}`: "want an array", `+NXT {"also":["a",5]}`: "also: element 1: 5: want a text in quotes",
+		`+ACK {"max_bytes":1}`: "want a JSON object with members of also", strings.Replace(most, "[", `["u",`, 1): "also: an array of 1000 elements: want at most 999",
 	} {
 		if _, err := subjects.ParseAck([]byte(payload)); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%q: %v: want %q", payload, err, words)
@@ -119,7 +130,8 @@ func TestAck(t *testing.T) {
 
 func FuzzOptions(f *testing.F) {
 	for _, payload := range []string{"", `{"batch":1}`, "-NAK 5s", `-NAK {"delay":1}`, "+NXT 4", `{"ack_wait":"1s","no_wait":false}`,
-		`{"expires":"30s","idle_heartbeat":"5s","no_wait":true}`, `+NXT {"expires":1000000}`} {
+		`{"expires":"30s","idle_heartbeat":"5s","no_wait":true}`, `+NXT {"expires":1000000}`,
+		`+ACK {"also":["AQ-_"]}`, `+NXT {"also":["a","b"],"batch":2}`} {
 		f.Add([]byte(payload))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
@@ -136,8 +148,13 @@ func FuzzOptions(f *testing.F) {
 			}
 		}
 		a, ackErr := subjects.ParseAck(payload)
-		if ackErr == nil && (a.Delay < 0 || a.Delay > subjects.MaxDelay) {
+		if ackErr == nil && (a.Delay < 0 || a.Delay > subjects.MaxDelay || len(a.Also) > subjects.MaxAlso) {
 			t.Errorf("%q: %+v", payload, a)
+		}
+		if ackErr == nil && len(a.Also) > 0 {
+			if again, err := subjects.ParseAck(a.Encode()); err != nil || !reflect.DeepEqual(again, a) {
+				t.Errorf("%q: %+v, encoded and parsed again %+v, %v", payload, a, again, err)
+			}
 		}
 		for _, err := range []error{err, ackErr} {
 			if err != nil && (!errors.Is(err, subjects.ErrOptions) || len(err.Error()) > 1000 || strings.Trim(err.Error(), printable) != "") {

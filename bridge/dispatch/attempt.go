@@ -26,10 +26,10 @@ func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
 func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 	w := newWaiter(r, ops)
 	ln := l.lineLocked(r.Queue)
-	first := ln == nil || ln.inFlight == 0 && (!ln.last.parked || w.ack != nil && ln.atLimit)
-	if w.ack != nil && !first {
-		// The acknowledgement does not wait. What it ends gets its place once that is done.
-		b.addWaiter(w, ops[:1], r.Received)
+	first := ln == nil || ln.inFlight == 0 && (!ln.last.parked || len(w.acks) > 0 && ln.atLimit)
+	if len(w.acks) > 0 && !first {
+		// The acknowledgements do not wait. What they end gets its place once that is done.
+		b.addWaiter(w, w.acks, r.Received)
 		return
 	}
 	ln = l.joinLocked(w)
@@ -151,11 +151,7 @@ func (l *lane) addPopsLocked(b *batch) {
 			} else if w.parked && w.waits() {
 				n, received = min(n, room), now // it is in no hurry
 			}
-			ops := l.popBuffer[:0]
-			if w.ack != nil {
-				ops = append(ops, *w.ack)
-			}
-			l.popBuffer = w.appendPops(ops, n)
+			l.popBuffer = w.appendPops(append(l.popBuffer[:0], w.acks...), n)
 			b.addWaiter(w, l.popBuffer, received)
 			w.inBatch = true
 			room -= n
@@ -188,7 +184,7 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 		case w.line == nil && w.ended:
 			l.uncount(w)
 			l.d.releaseWaiter(&w.request)
-		case w.line == nil: // its acknowledgement is done
+		case w.line == nil: // its acknowledgements are done
 			l.wakeLineLocked(l.joinLocked(w), wakeBudget)
 			l.parkLocked(w)
 		case w.ended:

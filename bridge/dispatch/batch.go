@@ -82,6 +82,15 @@ func movesItem(k fdbpq.OpKind) bool {
 	return returnsItem(k) || k == fdbpq.OpNak || k == fdbpq.OpTerm || k == fdbpq.OpExtend || k == fdbpq.OpMove
 }
 
+// LeadingAcks returns how many acknowledgements the operations of a request begin with. They are tied to each
+// other, so all of them have failed if the first has.
+func LeadingAcks(ops []fdbpq.Op) (n int) {
+	for n < len(ops) && ops[n].Kind == fdbpq.OpAck {
+		n++
+	}
+	return n
+}
+
 // has reports whether one of the operations is of the kind.
 func has(ops []fdbpq.Op, kind fdbpq.OpKind) bool {
 	return slices.ContainsFunc(ops, func(op fdbpq.Op) bool { return op.Kind == kind })
@@ -183,10 +192,10 @@ func partly(ops []fdbpq.Op, err error) error {
 }
 
 // notYet returns the operations that are to be tried again with another batch, because this one had
-// no room for them, or their queue is behind. An acknowledgement before them is done.
+// no room for them, or their queue is behind. Acknowledgements before them are done.
 func notYet(ops []fdbpq.Op, results []fdbpq.Result) (left []fdbpq.Op) {
-	if len(ops) > 1 && ops[0].Kind == fdbpq.OpAck && results[0].Err == nil && canWait(results[1].Err) {
-		left = ops[1:]
+	if acks := LeadingAcks(ops); 0 < acks && acks < len(ops) && results[0].Err == nil && canWait(results[acks].Err) {
+		left = ops[acks:]
 		left[0].Follows = false
 		for i := range left {
 			left[i].Lease = cmp.Or(left[i].Lease, results[0].LeaseLength())

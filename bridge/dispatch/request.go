@@ -31,7 +31,7 @@ type Request struct {
 
 	// Wait has a request whose pops find too few items wait for more. nil never waits. Such
 	// a request consists of pops or leases, each but the first following the one before
-	// it; an OpAck may come first.
+	// it; OpAcks that follow each other may come first.
 	Wait *Wait
 	// Sent is how many items were delivered so far. It belongs to the Replier.
 	Sent int

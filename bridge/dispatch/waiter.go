@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -17,8 +18,8 @@ import (
 type waiter struct {
 	request Request
 	pop     popOptions
-	ack     *fdbpq.Op // to be done together with its first attempt; usually nil
-	wanted  int       // items that were not delivered yet, at least 1
+	acks    []fdbpq.Op // to be done together with its first attempt; usually nil
+	wanted  int        // items that were not delivered yet, at least 1
 
 	// The lane's lock guards these.
 	line       *line // nil before it takes its place there
@@ -57,14 +58,13 @@ func (w *waiter) op() fdbpq.Op {
 
 func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 	last := &ops[len(ops)-1]
-	w := &waiter{request: *r, wanted: len(ops), counted: true}
+	acks := LeadingAcks(ops)
+	w := &waiter{request: *r, wanted: len(ops) - acks, counted: true}
 	w.pop = popOptions{kind: last.Kind, end: last.End, lease: last.Lease, maxBytes: last.MaxBytes}
 	w.request.span = 0
 	w.request.waiter = w
-	if ops[0].Kind == fdbpq.OpAck {
-		ack := ops[0]
-		w.ack = &ack
-		w.wanted--
+	if acks > 0 {
+		w.acks = slices.Clone(ops[:acks])
 	}
 	w.alarm.waiter = w
 	return w
@@ -88,7 +88,7 @@ func (w *waiter) waitedFor(err error) error {
 }
 
 // appendPops appends n of the pops that the waiter wants to ops, which has nothing else but
-// its acknowledgement.
+// its acknowledgements.
 func (w *waiter) appendPops(ops []fdbpq.Op, n int) []fdbpq.Op {
 	for range n {
 		op := w.op()
@@ -99,11 +99,8 @@ func (w *waiter) appendPops(ops []fdbpq.Op, n int) []fdbpq.Op {
 }
 
 // allOps returns all operations that are left to do.
-func (w *waiter) allOps() (ops []fdbpq.Op) {
-	if w.ack != nil {
-		ops = append(ops, *w.ack)
-	}
-	return w.appendPops(ops, w.wanted)
+func (w *waiter) allOps() []fdbpq.Op {
+	return w.appendPops(slices.Clone(w.acks), w.wanted)
 }
 
 // goesOn reports whether the waiter waits for more after an attempt that found n items and
@@ -122,11 +119,11 @@ func (w *waiter) goesOn(n int, err error, now time.Time) bool {
 }
 
 // applyResults calls the Replier with the results of an attempt, and sets ended unless the waiter
-// waits on. pops are the last operations, without an acknowledgement.
+// waits on. pops are the last operations, without acknowledgements.
 func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, now time.Time) {
 	w.request.Answered = now
 	pops, found := ops, results
-	if ops[0].Kind == fdbpq.OpAck {
+	if acks := LeadingAcks(ops); acks > 0 {
 		if err := results[0].Err; err != nil {
 			l.endAll(w, ops, results, err)
 			return
@@ -134,8 +131,8 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 		if w.pop.lease == 0 {
 			w.pop.lease = results[0].LeaseLength()
 		}
-		w.ack = nil
-		pops, found = ops[1:], results[1:]
+		w.acks = nil
+		pops, found = ops[acks:], results[acks:]
 		if len(pops) == 0 {
 			return // its pops take their place in line now
 		}
@@ -186,11 +183,7 @@ func (l *lane) deliver(w *waiter, ops []fdbpq.Op, results []fdbpq.Result) {
 // that it did not try to get.
 func (l *lane) endAll(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, err error) {
 	w.ended = true
-	missing := w.wanted - len(ops)
-	if ops[0].Kind == fdbpq.OpAck {
-		missing++
-	}
-	if missing > 0 {
+	if missing := w.wanted + LeadingAcks(ops) - len(ops); missing > 0 {
 		l.calls.ops = append(append(l.calls.ops[:0], ops...), w.appendPops(nil, missing)...)
 		l.calls.results = append(l.calls.results[:0], results...)
 		for range missing {

@@ -1,0 +1,58 @@
+package client_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// AckAll acknowledges the deliveries that hold, whichever else are lost, and whatever the bridge knows.
+func TestAckAll(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		t.Run(fmt.Sprintf("old=%t", old), func(t *testing.T) {
+			s := newWorkshop(t)
+			requests := 0
+			q := s.relayed(func(m *nats.Msg) *nats.Msg {
+				if strings.Contains(m.Subject, ".ack.") {
+					requests++ // one at a time
+				}
+				if a, err := subjects.ParseAck(m.Data); old && err == nil && len(a.Also) > 0 {
+					return refusal(subjects.CodeBadRequest)
+				}
+				return nil
+			})
+			s.push("a", "b", "c", "d", "e", "f")
+			c := client.New(s.e.Conn)
+			list := must(q.LeaseMinBatch(t.Context(), 6, client.AckWait(time.Minute)))
+			if errs := c.AckAll(t.Context()); errs != nil {
+				t.Errorf("none: %v", errs)
+			}
+			if errs := c.AckAll(t.Context(), list[:3]...); errs != nil {
+				t.Errorf("three that hold: %v", errs)
+			}
+			if want := map[bool]int{false: 1, true: 4}[old]; requests != want {
+				t.Errorf("%d requests, want %d", requests, want)
+			}
+			// One is lost, one is in another queue, and one is there twice.
+			other := s.e.Request("pq.other.push", nil, []byte("x"))
+			if other == nil {
+				t.Fatal("no reply")
+			}
+			far := must(client.New(s.e.Conn).PriorityQueue("other").LeaseMin(t.Context()))
+			errs := c.AckAll(t.Context(), list[3], list[0], far, list[4], list[4], list[5])
+			for i, want := range []error{nil, client.ErrLeaseLost, nil, nil, client.ErrLeaseLost, nil} {
+				if len(errs) != 6 || !errors.Is(errs[i], want) {
+					t.Fatalf("errors %v: want %v for %d", errs, want, i)
+				}
+			}
+			s.empty()
+		})
+	}
+}

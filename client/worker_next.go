@@ -1,0 +1,147 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// turn is a job that is done, and whose place the next one is to take.
+type turn struct {
+	*lease
+	next *lease // nil if there is none for it
+	// alone: the job is still to be acknowledged, by itself. unknown: it may be already.
+	alone, unknown bool
+
+	lead chan []*turn // for who waits: the turns to lead, of which it is the first, or closed once it had its turn
+}
+
+// sharedNext has few requests at a time acknowledge the jobs that have ended meanwhile.
+type sharedNext struct {
+	mu      sync.Mutex
+	busy    int     // requests under way, up to maxUnderWay
+	waiting []*turn // for the next request
+	refused bool    // a bridge does not know such requests
+}
+
+// next acknowledges a job that is done and leases the next one, which it returns, nil if there is none.
+func (w *Worker) next(l *lease) *lease {
+	t := &turn{lease: l}
+	if _, ok := l.token(); w.o.Concurrency > 1 && ok {
+		w.nextShared(t)
+	} else {
+		w.nextOf([]*turn{t})
+	}
+	if t.alone {
+		w.settle(l, t.unknown, l.Ack)
+	}
+	return t.next
+}
+
+// maxUnderWay is how many requests of nextShared are under way at most: while the store syncs one, the next is on its
+// way. With a single one a worker alone is slower than with a request for each job, and more save fewer messages.
+const maxUnderWay = 2
+
+// nextShared is nextOf, together with others that come while enough requests are under way.
+func (w *Worker) nextShared(t *turn) {
+	s, list := &w.shared, []*turn{t}
+	s.mu.Lock()
+	switch {
+	case s.refused:
+		s.mu.Unlock()
+		w.nextOf(list)
+		return
+	case s.busy >= maxUnderWay:
+		t.lead = make(chan []*turn, 1)
+		s.waiting = append(s.waiting, t)
+		s.mu.Unlock()
+		if list = <-t.lead; list == nil {
+			return
+		}
+	default:
+		s.busy++
+		s.mu.Unlock()
+	}
+	w.nextOf(list)
+	for _, other := range list[1:] {
+		close(other.lead)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := min(len(s.waiting), w.queue.client.mostTogether())
+	if s.refused { // they go on by themselves
+		n = min(n, 1)
+	}
+	if n == 0 {
+		s.busy--
+	} else {
+		s.waiting[0].lead <- s.waiting[:n:n]
+		s.waiting = s.waiting[n:]
+	}
+}
+
+// nextOf makes one request that acknowledges the jobs and leases as many.
+func (w *Worker) nextOf(list []*turn) {
+	var held []*turn
+	var done []*Delivery
+	for _, t := range list {
+		if t.release() { // only now, since it has waited for its turn
+			w.noteLostBefore(t.lease, nil)
+			continue
+		}
+		held, done = append(held, t), append(done, t.Delivery)
+	}
+	if len(held) == 0 {
+		return
+	}
+	var began time.Time
+	var next []*Delivery
+	err := ErrUnavailable
+	if w.stopping.Err() == nil { // else nothing more is wanted
+		ctx, cancel := context.WithTimeout(context.Background(), w.patience())
+		defer cancel()
+		began = time.Now()
+		next, err = nextTogether(ctx, done)
+	}
+	for i, d := range next {
+		held[i].next = w.begin(d, began)
+	}
+	switch {
+	case err == nil, len(next) > 0, errors.Is(err, ErrEmpty), errors.Is(err, ErrTooLarge): // acknowledged
+		return
+	case errors.Is(err, ErrLeaseLost) && len(held) == 1:
+		w.noteLost(held[0].lease)
+		return
+	case errors.Is(err, ErrBadRequest) && len(held) > 1:
+		w.shared.mu.Lock()
+		w.shared.refused = true
+		w.shared.mu.Unlock()
+		w.log.Warn("acknowledges each job by itself from now on: a bridge of an earlier version does not take several in one request", "error", err)
+	}
+	for _, t := range held {
+		t.alone, t.unknown = true, errors.Is(err, ErrUnknownOutcome)
+	}
+}
+
+// nextTogether acknowledges deliveries of one queue, all or none, and leases up to as many items.
+func nextTogether(ctx context.Context, done []*Delivery) (next []*Delivery, err error) {
+	first := done[0]
+	a := subjects.Ack{Kind: subjects.AckNext}
+	if len(done) > 1 {
+		a.Next.Batch, a.Also = len(done), tokens(done[1:])
+	}
+	m := &nats.Msg{Subject: first.ack, Data: a.Encode()}
+	err = first.queue.client.fetch(ctx, m, a.Next, func(reply *nats.Msg) error {
+		d, err := first.queue.delivery(reply)
+		if err == nil {
+			next = append(next, d)
+		}
+		return err
+	})
+	return next, err
+}

@@ -1,0 +1,156 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// relayed returns queue jobs as a client sees it whose requests and replies go through the test. on may answer an
+// acknowledgement in place of the bridge, and is called by one goroutine for each.
+func (s *workshop) relayed(on func(m *nats.Msg) *nats.Msg) *client.PriorityQueue {
+	s.Helper()
+	nc := s.e.Connect()
+	relay := func(m *nats.Msg) {
+		if reply := on(m); reply != nil && m.Reply != "" {
+			reply.Subject = m.Reply
+			_ = nc.PublishMsg(reply) // else the test has no reply
+			return
+		}
+		inbox := nats.NewInbox()
+		_, err := nc.Subscribe(inbox, func(r *nats.Msg) {
+			back := &nats.Msg{Subject: m.Reply, Header: r.Header, Data: r.Data}
+			if r.Reply != "" {
+				back.Reply = "far" + strings.TrimPrefix(r.Reply, "pq")
+			}
+			_ = nc.PublishMsg(back)
+		})
+		if err == nil {
+			err = nc.PublishRequest("pq"+strings.TrimPrefix(m.Subject, "far"), inbox, m.Data)
+		}
+		if err != nil {
+			s.Error(err)
+		}
+	}
+	_, err := nc.Subscribe("far.>", func(m *nats.Msg) { go relay(m) })
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	return client.New(s.e.Conn, client.WithGrammar(must(subjects.New("far", "q")))).PriorityQueue("jobs")
+}
+
+// Jobs that end while two others are acknowledged share the next request, which leases as many. If it is refused, each is
+// acknowledged by itself.
+func TestWorkerSharesRequests(t *testing.T) {
+	const workers, jobs = 6, 40
+	for _, test := range []struct {
+		name   string
+		refuse func(s *workshop, m *nats.Msg) *nats.Msg // of the first shared request
+		once   bool                                     // there is no other
+	}{
+		{name: "taken", refuse: func(*workshop, *nats.Msg) *nats.Msg { return nil }},
+		{name: "bridge of an earlier version", once: true,
+			refuse: func(*workshop, *nats.Msg) *nats.Msg { return refusal(subjects.CodeBadRequest) }},
+		{name: "unavailable", refuse: func(*workshop, *nats.Msg) *nats.Msg { return refusal(subjects.CodeUnavailable) }},
+		{name: "a lost lease", refuse: func(s *workshop, m *nats.Msg) *nats.Msg {
+			s.e.Request("pq"+strings.TrimPrefix(m.Subject, "far"), nil, nil)
+			return nil
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newWorkshop(t)
+			for i := range jobs {
+				s.push(fmt.Sprint("job ", i))
+			}
+			var worker *client.Worker
+			var shared atomic.Int32
+			first := sync.OnceFunc(func() {
+				testenv.Eventually(t, func() error {
+					if n := worker.Waiting(); n < workers-2 {
+						return fmt.Errorf("%d jobs wait for the next request", n)
+					}
+					return nil
+				})
+			})
+			q := s.relayed(func(m *nats.Msg) *nats.Msg {
+				if !strings.HasPrefix(m.Subject, "far.jobs.ack.") {
+					return nil
+				}
+				if a, err := subjects.ParseAck(m.Data); err != nil || len(a.Also) == 0 {
+					first()
+					return nil
+				} else if n := len(a.Also) + 1; a.Next.Batch != n || n > workers-1 {
+					t.Errorf("%d jobs are acknowledged, and %d are to be leased", n, a.Next.Batch)
+				} else if shared.Add(1) == 1 {
+					if n != workers-2 {
+						t.Errorf("%d jobs share the first request, want %d", n, workers-2)
+					}
+					return test.refuse(s, m)
+				}
+				return nil
+			})
+			var r record
+			var begun sync.WaitGroup
+			begun.Add(workers)
+			var count atomic.Int32
+			worker = must(q.NewWorker(func(_ context.Context, job *client.Job) error {
+				r.add(job)
+				if count.Add(1) <= workers {
+					begun.Done()
+					begun.Wait()
+				}
+				return nil
+			}, quiet(client.WorkerOptions{Concurrency: workers, AckWait: time.Minute})))
+			s.start(worker)
+			s.empty()
+			got := r.all()
+			slices.Sort(got)
+			if len(got) != jobs || len(slices.Compact(got)) != jobs {
+				t.Errorf("%d jobs were done, want %d: %q", len(got), jobs, got)
+			}
+			for _, job := range got {
+				if !strings.HasSuffix(job, " 1") {
+					t.Errorf("not the first delivery: %s", job)
+				}
+			}
+			if n := shared.Load(); n == 0 || test.once && n > 1 {
+				t.Errorf("%d requests were shared", n)
+			}
+		})
+	}
+}
+
+// Jobs that fail do so by themselves, also beside others that are acknowledged together.
+func TestWorkerSharesOnlySuccess(t *testing.T) {
+	s := newWorkshop(t)
+	for i := range 60 {
+		s.push(fmt.Sprint(i))
+	}
+	var failed atomic.Int32
+	s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+		if job.Deliveries == 1 && len(job.Value)%2 == 1 {
+			failed.Add(1)
+			return errors.New("no")
+		}
+		return nil
+	}, quiet(client.WorkerOptions{Concurrency: 5}))))
+	s.empty()
+	if n := failed.Load(); n != 10 {
+		t.Errorf("%d jobs failed, want 10", n)
+	}
+}

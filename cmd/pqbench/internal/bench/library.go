@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/nats-io/nats.go"
 
@@ -28,7 +27,8 @@ func (r *rig) newLibraryClients(s *service, queue string) (*libraryClients, erro
 			return nil, err
 		}
 		l.conns = append(l.conns, nc)
-		q := client.New(nc, client.WithGrammar(s.grammar)).PriorityQueue(queue)
+		c := client.New(nc, client.WithGrammar(s.grammar))
+		q := c.PriorityQueue(queue)
 		producer, err := q.NewProducer(client.ProducerOptions{})
 		if err != nil {
 			l.close()
@@ -36,13 +36,13 @@ func (r *rig) newLibraryClients(s *service, queue string) (*libraryClients, erro
 		}
 		l.producers = append(l.producers, producer)
 		for n := i; n < r.Clients; n += r.Connections {
-			l.clients = append(l.clients, newLibraryClient(q, producer))
+			l.clients = append(l.clients, newLibraryClient(c, q, producer))
 		}
 	}
 	return l, nil
 }
 
-func newLibraryClient(q *client.PriorityQueue, producer *client.Producer) *PeerClient {
+func newLibraryClient(c *client.Client, q *client.PriorityQueue, producer *client.Producer) *PeerClient {
 	return &PeerClient{
 		Push: func(ctx context.Context, item PeerItem) error {
 			pushed, err := producer.PushAsync(ctx, int64(item.Priority), client.Message{Value: item.Value})
@@ -52,16 +52,6 @@ func newLibraryClient(q *client.PriorityQueue, producer *client.Producer) *PeerC
 			_, err = pushed.Wait(ctx)
 			return err
 		},
-		Pop: func(ctx context.Context) ([]byte, error) {
-			item, err := q.PopMin(ctx)
-			if errors.Is(err, client.ErrEmpty) {
-				return nil, ErrEmpty
-			}
-			if err != nil {
-				return nil, fmt.Errorf("pop: %w", err)
-			}
-			return item.Value, nil
-		},
 		PushMany: func(ctx context.Context, items []PeerItem) error {
 			batch := make([]client.PushItem, len(items))
 			for i, item := range items {
@@ -69,6 +59,16 @@ func newLibraryClient(q *client.PriorityQueue, producer *client.Producer) *PeerC
 			}
 			_, err := q.PushBatch(ctx, batch)
 			return err
+		},
+		WorkMany: func(ctx context.Context, n int) (int, error) {
+			leased, err := q.LeaseMinBatch(ctx, n, client.AckWait(leaseTime))
+			if errors.Is(err, client.ErrEmpty) {
+				return 0, ErrEmpty
+			}
+			if err != nil {
+				return 0, err
+			}
+			return len(leased), errors.Join(c.AckAll(ctx, leased...)...)
 		},
 	}
 }

@@ -14,26 +14,43 @@ import (
 // inbox receives the messages that answer one pop. It has room for all of them, whatever limits
 // the connection has: if any were dropped, items would be lost.
 type inbox struct {
-	subject      string
-	subscription *nats.Subscription
-	messages     chan *nats.Msg
-	closed       chan struct{} // with the connection
+	subject  string
+	messages chan *nats.Msg
+	closed   <-chan struct{} // with the connection
+	close    func()          // ends the subscription
 }
 
 // spareMessages is room for the end of a batch, and for what a bridge sends that was
 // believed to be dead.
 const spareMessages = 8
 
-// newInbox subscribes to the answers to a pop with the options.
+// newInbox subscribes to the answers to a pop with the options. A pop that waits has a subscription of its
+// own: when it is given up, NATS can tell the bridge that nobody is there.
 func (c *Client) newInbox(o subjects.PopOptions) (*inbox, error) {
-	i := &inbox{subject: c.nc.NewInbox(), messages: make(chan *nats.Msg, mostMessages(o)), closed: make(chan struct{})}
-	var err error
-	if i.subscription, err = c.nc.ChanSubscribe(i.subject, i.messages); err != nil {
+	messages := make(chan *nats.Msg, mostMessages(o))
+	if o.Expires == 0 {
+		return sharedInboxOf(c.nc).add(c.nc, messages)
+	}
+	subject := c.nc.NewInbox()
+	subscription, err := c.nc.ChanSubscribe(subject, messages)
+	if err != nil {
 		return nil, err
 	}
-	over := sync.OnceFunc(func() { close(i.closed) })
-	i.subscription.SetClosedHandler(func(string) { over() })
-	return i, nil
+	return &inbox{
+		subject: subject, messages: messages, closed: closedWith(subscription, func() {}),
+		close: func() { _ = subscription.Unsubscribe() }, // fails only if the connection has ended
+	}, nil
+}
+
+// closedWith returns a channel that is closed with the subscription, after a call of also.
+func closedWith(subscription *nats.Subscription, also func()) <-chan struct{} {
+	closed := make(chan struct{})
+	over := sync.OnceFunc(func() {
+		also()
+		close(closed)
+	})
+	subscription.SetClosedHandler(func(string) { over() })
+	return closed
 }
 
 // mostMessages is how many messages can answer a pop. The options need not be valid: the
@@ -45,9 +62,6 @@ func mostMessages(o subjects.PopOptions) int {
 	}
 	return n
 }
-
-// close ends the subscription.
-func (i *inbox) close() { _ = i.subscription.Unsubscribe() } // fails only if the connection has ended
 
 // next returns the next message. It never drops one that has arrived. Unless heartbeat is 0, it waits at most two heartbeats for
 // it; the bridge refuses shorter ones than it can keep, and needs time to say so.

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
@@ -71,6 +72,7 @@ func (w *Worker) nextShared(t *turn) {
 	for _, other := range list[1:] {
 		close(other.lead)
 	}
+	runtime.Gosched() // the jobs that they get may be short, and end in time for the next request
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := min(len(s.waiting), w.queue.client.mostTogether())

@@ -14,7 +14,7 @@ import (
 )
 
 // operations is the names of the rows, in their order.
-const operations = "echo, push, push max_items, push Nats-Msg-Id, producer, push.batch 100, peek.min, pop.min, pop.max, mixed, lease+ack, next, pop.min 100, lease+ack 100"
+const operations = "echo, push, push max_items, push Nats-Msg-Id, producer, push.batch 100, peek.min, pop.min, pop.max, mixed, lease+ack, next, worker, pop.min 100, lease+ack 100"
 
 func TestBenchOfRunningBridge(t *testing.T) {
 	for _, flags := range []string{"", "--lean"} {

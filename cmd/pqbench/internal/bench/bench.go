@@ -106,9 +106,14 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 		return err
 	}
 	defer library.close()
+	workers, err := r.newWorkerLoad(s, r.Queue)
+	if err != nil {
+		return err
+	}
+	defer workers.close()
 	produced := peerLoads(library.clients, r.Payload, r.Priorities)[rowPush]
 	var all []*measured
-	for _, phase := range r.phases(s, w, limited, once, produced) {
+	for _, phase := range r.phases(s, w, limited, once, produced, workers) {
 		all = append(all, r.newMeasured(phase))
 	}
 	turn := r.Duration / time.Duration(r.Rounds)
@@ -146,7 +151,7 @@ func (r *rig) limitItems(ctx context.Context, s *service, w *work, most int) err
 
 // phases returns the operations in the order of their turns: echo and push first, and
 // operations to be compared next to each other.
-func (r *rig) phases(s *service, w, limited, once *work, produced *load) []phase {
+func (r *rig) phases(s *service, w, limited, once *work, produced, workers *load) []phase {
 	echo := phase{name: rowEcho, load: r.load, steps: []step{{subject: EchoSubject, payload: w.push[0].payload}}, who: r.echo}
 	push := phase{name: rowPush, load: r.load, steps: w.push, who: s.Process}
 	peek := phase{name: "peek.min", load: r.load, steps: w.peekMin, who: s.Process}
@@ -169,6 +174,7 @@ func (r *rig) phases(s *service, w, limited, once *work, produced *load) []phase
 	all = append(all,
 		phase{name: "lease+ack", load: r.load, steps: w.lease, who: s.Process, backlog: true},
 		phase{name: "next", load: r.load, steps: w.next, who: s.Process, backlog: true},
+		phase{name: "worker", load: workers, steps: []step{{}}, who: s.Process, backlog: true},
 		phase{name: "pop.min 100", load: r.load, steps: w.popBatch, who: s.Process, backlog: true, batch: batchItems},
 		phase{name: "lease+ack 100", load: r.load, steps: w.leaseBatch, who: s.Process, backlog: true, batch: batchItems},
 	)

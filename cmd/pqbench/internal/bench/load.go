@@ -90,6 +90,16 @@ func (o *outcome) rate() float64 {
 
 // newLoad connects the clients. With lean they are those of leanConn.
 func newLoad(dial func() (*nats.Conn, error), clients, connections int, lean bool) (*load, error) {
+	return newLoadOf(dial, clients, connections, func(nc *nats.Conn, clients int) (conn, error) {
+		if lean {
+			return newLeanConn(nc, clients)
+		}
+		return &requestConn{nc, clients}, nil
+	})
+}
+
+// newLoadOf connects clients, which share the connections evenly.
+func newLoadOf(dial func() (*nats.Conn, error), clients, connections int, newConn func(nc *nats.Conn, clients int) (conn, error)) (*load, error) {
 	l := &load{}
 	for i := range connections {
 		nc, err := dial()
@@ -101,11 +111,7 @@ func newLoad(dial func() (*nats.Conn, error), clients, connections int, lean boo
 		if i < clients%connections {
 			share++
 		}
-		if !lean {
-			l.conns = append(l.conns, &requestConn{nc, share})
-			continue
-		}
-		c, err := newLeanConn(nc, share)
+		c, err := newConn(nc, share)
 		if err != nil {
 			nc.Close()
 			l.close()

@@ -14,15 +14,20 @@ import (
 
 // Rows of a comparison with peers, in the order of their turns.
 const (
+	rowPushEach = "push, a request each" // the service's only, as the next two
+	rowWorkEach = "work, two requests each"
+	rowWorkNext = "work, a request each"
 	rowPop      = "pop"
 	rowWork     = "work"
-	rowNext     = "work, next"
 	rowPushMany = "push 100"
 	rowPopMany  = "pop 100"
 	rowWorkMany = "work 100"
 )
 
-var peerRows = []string{rowPush, rowPushMany, rowPop, rowWork, rowNext, rowPopMany, rowWorkMany}
+var peerRows = []string{rowPush, rowPushEach, rowPushMany, rowPop, rowWork, rowWorkNext, rowWorkEach, rowPopMany, rowWorkMany}
+
+// pushes reports whether a row adds items.
+func pushes(row string) bool { return row == rowPush || row == rowPushEach || row == rowPushMany }
 
 // serviceName is the name of the service among its peers.
 const serviceName = "pqbridge"
@@ -65,6 +70,7 @@ type contender struct {
 	rows   map[string]*measured
 	queued int // items
 	lost   int // items that were pushed and could not be popped
+	close  func()
 }
 
 // comparePeers measures all rows with a backlog.
@@ -78,6 +84,7 @@ func (r *rig) comparePeers(ctx context.Context, peers []Peer, backlog int, repor
 	if err != nil {
 		return err
 	}
+	defer us.close()
 	if err := r.deepen(ctx, us, backlog); err != nil {
 		return err
 	}
@@ -118,20 +125,41 @@ func (r *rig) comparePeers(ctx context.Context, peers []Peer, backlog int, repor
 	return nil
 }
 
-// newServiceContender has the service's own requests for the rows.
+// newServiceContender has package client's Producer and Worker for the rows of single items, and the service's own
+// requests for the others.
 func (r *rig) newServiceContender(s *service) (*contender, error) {
 	w, err := newWork(s, r.Queue, r.Payload, r.Priorities)
 	if err != nil {
 		return nil, err
 	}
-	c := &contender{name: serviceName, loads: map[string]*load{}, rows: map[string]*measured{}}
-	for name, steps := range map[string][]step{
-		rowPush: w.push, rowPop: w.popMin, rowWork: w.lease, rowNext: w.next,
-		rowPushMany: w.pushBatch, rowPopMany: w.popBatch, rowWorkMany: w.leaseBatch,
-	} {
-		c.loads[name] = r.load
-		c.rows[name] = r.newMeasured(phase{name: name, load: r.load, steps: steps, who: s.Process})
+	library, err := r.newLibraryClients(s, r.Queue)
+	if err != nil {
+		return nil, err
 	}
+	workers, err := r.newWorkerLoad(s, r.Queue)
+	if err != nil {
+		library.close()
+		return nil, err
+	}
+	c := &contender{name: serviceName, loads: map[string]*load{}, rows: map[string]*measured{}}
+	c.close = func() {
+		workers.close()
+		library.close()
+	}
+	add := func(name string, l *load, steps []step) {
+		c.loads[name] = l
+		c.rows[name] = r.newMeasured(phase{name: name, load: l, steps: steps, who: s.Process})
+	}
+	for name, steps := range map[string][]step{
+		rowPushEach: w.push, rowPop: w.popMin, rowWorkEach: w.lease, rowWorkNext: w.next,
+		rowPushMany: w.pushBatch, rowPopMany: w.popBatch,
+	} {
+		add(name, r.load, steps)
+	}
+	for name, l := range peerLoads(library.clients, r.Payload, r.Priorities) {
+		add(name, l, []step{{}})
+	}
+	add(rowWork, workers, []step{{}})
 	return c, nil
 }
 
@@ -245,7 +273,7 @@ const fewItems = 20_000
 // needed is how many items a row wants in a queue without backlog, and in how many steps it may pop
 // what is there: more than it will do in its time, but not so many that it finds the queue empty.
 func (r *rig) needed(c *contender, name string, turn time.Duration) (items int, steps func(queued int) int) {
-	if name == rowPush || name == rowPushMany {
+	if pushes(name) {
 		return 0, func(int) int { return 0 }
 	}
 	rate, each := 1.5*c.rate(name), 1
@@ -269,7 +297,7 @@ func (c *contender) rate(name string) float64 {
 
 // count adds items that a row pushed or popped.
 func (c *contender) count(name string, items int) {
-	if name == rowPush || name == rowPushMany {
+	if pushes(name) {
 		c.queued += items
 	} else {
 		c.queued -= items

@@ -160,8 +160,8 @@ func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
 //
 // Errors: [ErrEmpty]: acknowledged, and nothing was there; [ErrTooLarge]: acknowledged, and the
 // next item exceeds MaxBytes, cannot be sent, or found no room beside other requests; [ErrLeaseLost]: nothing was leased; [ErrNoHeartbeat];
-// and those that every call can return. After [ErrInternal] the item may or may not be acknowledged: Ack
-// settles that.
+// and those that every call can return. After [ErrInternal] the item may or may not be acknowledged, and after
+// [ErrOverloaded] as well, since max_leased may have been lowered: Ack settles that.
 func (d *Delivery) Next(ctx context.Context, options ...LeaseOption) (*Delivery, error) {
 	o := leaseOptions(options)
 	o.Lease = false // it is one anyway, and an AckWait of 0 means the length of this one

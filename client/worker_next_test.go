@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -54,20 +55,39 @@ func (s *workshop) relayed(on func(m *nats.Msg) *nats.Msg) *client.PriorityQueue
 	return client.New(s.e.Conn, client.WithGrammar(must(subjects.New("far", "q")))).PriorityQueue("jobs")
 }
 
-// Jobs that end while two others are acknowledged share the next request, which leases as many. If it is refused, each is
-// acknowledged by itself.
+// acknowledgedOnly has the bridge acknowledge what a shared request names, lease nothing, and answers it with an error.
+func acknowledgedOnly(told subjects.Error) func(*workshop, *nats.Msg) *nats.Msg {
+	return func(s *workshop, m *nats.Msg) *nats.Msg {
+		a, err := subjects.ParseAck(m.Data)
+		a.Kind, a.Next = subjects.AckDone, subjects.PopOptions{}
+		reply := s.e.Request("pq"+strings.TrimPrefix(m.Subject, "far"), nil, a.Encode())
+		if failure := subjects.ErrorFromHeaders(reply.Header); err != nil || failure != nil {
+			s.Errorf("%v, %v", err, failure)
+		}
+		return &nats.Msg{Header: told.Headers()}
+	}
+}
+
+// Jobs that end while two others are acknowledged share the next request, which leases as many. If it is refused, or
+// nobody knows whether it counts, each is acknowledged by itself.
 func TestWorkerSharesRequests(t *testing.T) {
 	const workers, jobs = 6, 40
 	for _, test := range []struct {
 		name   string
 		refuse func(s *workshop, m *nats.Msg) *nats.Msg // of the first shared request
 		once   bool                                     // there is no other
+		late   bool                                     // a job is done too late
 	}{
 		{name: "taken", refuse: func(*workshop, *nats.Msg) *nats.Msg { return nil }},
 		{name: "bridge of an earlier version", once: true,
 			refuse: func(*workshop, *nats.Msg) *nats.Msg { return refusal(subjects.CodeBadRequest) }},
 		{name: "unavailable", refuse: func(*workshop, *nats.Msg) *nats.Msg { return refusal(subjects.CodeUnavailable) }},
-		{name: "a lost lease", refuse: func(s *workshop, m *nats.Msg) *nats.Msg {
+		{name: "unknown, not done", refuse: func(*workshop, *nats.Msg) *nats.Msg {
+			return &nats.Msg{Header: (&subjects.Error{Code: subjects.CodeUnavailable, Unknown: true}).Headers()}
+		}},
+		{name: "unknown, done", refuse: acknowledgedOnly(subjects.Error{Code: subjects.CodeUnavailable, Unknown: true})},
+		{name: "max_leased was lowered", refuse: acknowledgedOnly(subjects.Error{Code: subjects.CodeOverloaded})},
+		{name: "a lost lease", late: true, refuse: func(s *workshop, m *nats.Msg) *nats.Msg {
 			s.e.Request("pq"+strings.TrimPrefix(m.Subject, "far"), nil, nil)
 			return nil
 		}},
@@ -108,6 +128,7 @@ func TestWorkerSharesRequests(t *testing.T) {
 			var begun sync.WaitGroup
 			begun.Add(workers)
 			var count atomic.Int32
+			said := make(warnings, 100)
 			worker = must(q.NewWorker(func(_ context.Context, job *client.Job) error {
 				r.add(job)
 				if count.Add(1) <= workers {
@@ -115,9 +136,10 @@ func TestWorkerSharesRequests(t *testing.T) {
 					begun.Wait()
 				}
 				return nil
-			}, quiet(client.WorkerOptions{Concurrency: workers, AckWait: time.Minute})))
-			s.start(worker)
+			}, client.WorkerOptions{Concurrency: workers, AckWait: time.Minute, Logger: slog.New(said)}))
+			stop := s.start(worker)
 			s.empty()
+			stop()
 			got := r.all()
 			slices.Sort(got)
 			if len(got) != jobs || len(slices.Compact(got)) != jobs {
@@ -130,6 +152,15 @@ func TestWorkerSharesRequests(t *testing.T) {
 			}
 			if n := shared.Load(); n == 0 || test.once && n > 1 {
 				t.Errorf("%d requests were shared", n)
+			}
+			late := 0
+			for close(said); len(said) > 0; {
+				if strings.Contains(<-said, "too late") {
+					late++
+				}
+			}
+			if want := map[bool]int{true: 1}[test.late]; late != want {
+				t.Errorf("%d jobs were done too late, want %d", late, want)
 			}
 		})
 	}

@@ -2,6 +2,8 @@ package subjects_test
 
 import (
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,6 +96,28 @@ func TestIsHeartbeat(t *testing.T) {
 	} {
 		if got := subjects.IsHeartbeat(h); got != want {
 			t.Errorf("%v: %t", h, got)
+		}
+	}
+}
+
+// What FormatLost writes, ParseLost reads, and nothing else.
+func TestLost(t *testing.T) {
+	header := func(text string) map[string][]string { return map[string][]string{subjects.HeaderLost: {text}} }
+	for want, lost := range map[string][]int{"": nil, "0": {0}, "3": {3}, "0,1,2,3": {0, 1, 2, 3}, "1,3": {1, 3}} {
+		if got := subjects.FormatLost(lost); got != want {
+			t.Errorf("%v: formatted to %q, want %q", lost, got, want)
+		}
+		if got, err := subjects.ParseLost(header(want), 4); err != nil || !slices.Equal(got, lost) {
+			t.Errorf("%q: parsed to %v, %v, want %v", want, got, err, lost)
+		}
+	}
+	if lost, err := subjects.ParseLost(nil, 4); lost != nil || err != nil {
+		t.Errorf("without a header: %v, %v", lost, err)
+	}
+	for _, text := range []string{"4", "-1", "1,1", "2,1", "0,4", ",", "0,", ",0", "0, 1", "0,,1", "x", "1.5", "0x1", "99999999999999999999"} {
+		lost, err := subjects.ParseLost(header(text), 4)
+		if lost != nil || err == nil || !strings.Contains(err.Error(), "want ascending numbers from 0 to 3") {
+			t.Errorf("%q: parsed to %v, %v", text, lost, err)
 		}
 	}
 }

@@ -6,11 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -161,16 +159,7 @@ func TestBadAlso(t *testing.T) {
 func TestAckSeveralOfUnknownOutcome(t *testing.T) {
 	for _, fault := range []faultkv.Fault{faultkv.UnknownMade, faultkv.UnknownLost} {
 		t.Run(fault.String(), func(t *testing.T) {
-			var faults *faultkv.DB
-			var gate outageAfterUnknown
-			e := testenv.New(t, testenv.Options{
-				Bridge: func(o *bridge.Options) { o.RequestTimeout = 100 * time.Millisecond },
-				Wrap: func(db kv.Database) kv.Database {
-					faults = faultkv.New(db, faultkv.Options{})
-					gate.Database = faults
-					return &gate
-				},
-			})
+			e, faults, gate := newUnsureEnv(t)
 			acks := leasedMany(t, e, "jobs", 3)
 			gate.arm()
 			faults.Next(fault)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -23,16 +22,7 @@ import (
 func TestPushBatchOfUnknownOutcome(t *testing.T) {
 	for _, fault := range []faultkv.Fault{faultkv.UnknownMade, faultkv.UnknownLost} {
 		t.Run(fault.String(), func(t *testing.T) {
-			var faults *faultkv.DB
-			var gate outageAfterUnknown
-			e := testenv.New(t, testenv.Options{
-				Bridge: func(o *bridge.Options) { o.RequestTimeout = 100 * time.Millisecond },
-				Wrap: func(db kv.Database) kv.Database {
-					faults = faultkv.New(db, faultkv.Options{})
-					gate.Database = faults
-					return &gate
-				},
-			})
+			e, faults, gate := newUnsureEnv(t)
 			push(t, e, "pq.jobs.push", nil, "first")
 			gate.arm()
 			faults.Next(fault)

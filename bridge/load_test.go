@@ -180,16 +180,7 @@ func request(t *testing.T, nc *nats.Conn, subject, payload string) string {
 func TestCommitUnknown(t *testing.T) {
 	for _, fault := range []faultkv.Fault{faultkv.UnknownMade, faultkv.UnknownLost} {
 		t.Run(fault.String(), func(t *testing.T) {
-			var faults *faultkv.DB
-			var gate outageAfterUnknown
-			e := testenv.New(t, testenv.Options{
-				Bridge: func(o *bridge.Options) { o.RequestTimeout = 100 * time.Millisecond },
-				Wrap: func(db kv.Database) kv.Database {
-					faults = faultkv.New(db, faultkv.Options{})
-					gate.Database = faults
-					return &gate
-				},
-			})
+			e, faults, gate := newUnsureEnv(t)
 			first := push(t, e, "pq.jobs.push", nil, "first")
 			push(t, e, "pq.jobs.push", nil, "second")
 
@@ -206,6 +197,21 @@ func TestCommitUnknown(t *testing.T) {
 			wantItem(t, e, "pq.jobs.pop.min", "first", first)
 		})
 	}
+}
+
+// newUnsureEnv starts a bridge that soon refuses requests, on a store whose commits can have an unknown
+// outcome, and which can be away after that.
+func newUnsureEnv(t *testing.T) (e *testenv.Env, faults *faultkv.DB, gate *outageAfterUnknown) {
+	gate = &outageAfterUnknown{}
+	e = testenv.New(t, testenv.Options{
+		Bridge: func(o *bridge.Options) { o.RequestTimeout = 100 * time.Millisecond },
+		Wrap: func(db kv.Database) kv.Database {
+			faults = faultkv.New(db, faultkv.Options{})
+			gate.Database = faults
+			return gate
+		},
+	})
+	return e, faults, gate
 }
 
 // outageAfterUnknown is a store that, once armed, lets one transaction begin and then

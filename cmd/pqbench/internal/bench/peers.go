@@ -152,7 +152,7 @@ func (r *rig) newServiceContender(s *service) (*contender, error) {
 	}
 	for name, steps := range map[string][]step{
 		rowPushEach: w.push, rowPop: w.popMin, rowWorkEach: w.lease, rowWorkNext: w.next,
-		rowPushMany: w.pushBatch, rowPopMany: w.popBatch,
+		rowPopMany: w.popBatch,
 	} {
 		add(name, r.load, steps)
 	}

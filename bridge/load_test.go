@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/nats-io/nats.go"
@@ -194,17 +193,25 @@ func TestCommitUnknown(t *testing.T) {
 			gate.disarm()
 			// No further request is needed for the item to come back.
 			wantQueued(t, e, 2)
+			wantSettled(t, e)
 			wantItem(t, e, "pq.jobs.pop.min", "first", first)
 		})
 	}
 }
 
-// newUnsureEnv starts a bridge that soon refuses requests, on a store whose commits can have an unknown
+// wantSettled waits for the bridge to settle what is unknown: until it has, it refuses requests.
+func wantSettled(t *testing.T, e *testenv.Env) {
+	t.Helper()
+	testenv.Eventually(t, func() error {
+		return bridge.ErrorFromHeaders(e.Request("pq.jobs.peek.min", nil, nil).Header)
+	})
+}
+
+// newUnsureEnv starts a bridge on a store whose commits can have an unknown
 // outcome, and which can be away after that.
 func newUnsureEnv(t *testing.T) (e *testenv.Env, faults *faultkv.DB, gate *outageAfterUnknown) {
 	gate = &outageAfterUnknown{}
 	e = testenv.New(t, testenv.Options{
-		Bridge: func(o *bridge.Options) { o.RequestTimeout = 100 * time.Millisecond },
 		Wrap: func(db kv.Database) kv.Database {
 			faults = faultkv.New(db, faultkv.Options{})
 			gate.Database = faults

@@ -25,8 +25,8 @@ type Job struct {
 
 // Work does a job. If it returns nil, the job is acknowledged. If it returns an error, that is a negative
 // acknowledgement: the job comes back as the queue's backoff says or, after the last delivery that max_deliver
-// allows, becomes a dead letter with the text of the error, cut at 1,024 bytes. [Snooze] and [Drop] return
-// errors that do something else; they may be wrapped. A panic is an error whose text has the stack, innermost
+// allows, becomes a dead letter with the text of the error, cut at 1,024 bytes. [Snooze], [Drop] and
+// [RetryAfter] return errors that do something else; they may be wrapped. A panic is an error whose text has the stack, innermost
 // call first, and so is runtime.Goexit, without a stack.
 //
 // The context ends when the lease is lost, or may be because it could not be extended in time, so that somebody

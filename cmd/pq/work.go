@@ -130,7 +130,7 @@ func (w *work) prepare(ctx context.Context, s *session, refused chan error) erro
 	}()
 	settings, err := s.queue.Settings(s.usable)
 	if errors.Is(err, nats.ErrPermissionViolation) {
-		return fmt.Errorf("%w: pq work reads the settings there, unless --ack-wait says how long leases are", context.Cause(s.usable))
+		return fmt.Errorf("%w; with --ack-wait pq work needs no settings", s.explain(err, ""))
 	}
 	if err != nil {
 		return s.outdated(subjects.Config, w.kind(), s.explain(err, ""))

@@ -7,6 +7,9 @@ TAGS       := $(if $(FDB_HEADER),$(if $(filter 1,$(shell go env CGO_ENABLED)),fd
 TAG_FLAGS  := $(if $(TAGS),-tags $(TAGS))
 # The race detector needs a C compiler: make test RACE=1, or make race.
 RACE_FLAGS := $(if $(RACE),-race)
+# For the race detector, which else gets new pages from the system for what it knows of each large block, a fifth of the time of
+# tests with large messages, and waits a whole second at the end of each program for races of goroutines that still run.
+export GORACE ?= clear_shadow_mmap_threshold=1073741824 atexit_sleep_ms=100
 # How long the tests of one package may take; a test that hangs ends there.
 TIMEOUT    := 14m
 # Set for releases.

@@ -45,7 +45,7 @@ func TestErrorsOverTheWire(t *testing.T) {
 	var current atomic.Pointer[error]
 	e := testenv.New(t, testenv.Options{
 		Wrap:   func(db kv.Database) kv.Database { return failing{db, &current} },
-		Bridge: func(o *bridge.Options) { o.RequestTimeout = 50 * time.Millisecond },
+		Bridge: func(o *bridge.Options) { o.RequestTimeout = 500 * time.Millisecond },
 	})
 	internal := bridge.WireError{Err: io.ErrUnexpectedEOF, Code: 500}
 	for _, row := range append(bridge.WireErrors(), internal) {
@@ -71,6 +71,7 @@ func TestErrorsOverTheWire(t *testing.T) {
 		})
 	}
 	current.Store(nil)
+	wantSettled(t, e)
 	wantLen(t, e, "pq", "jobs", 0)
 	push(t, e, "pq.jobs.push", nil, "x")
 }

@@ -36,7 +36,7 @@ func TestFloodInFrontOfACallback(t *testing.T) {
 		n, size int
 		reached func(messages, bytes int) bool
 	}{
-		{race.Times(200_000, 60_000), 1, func(messages, _ int) bool { return messages >= bridge.IntakeMessages }},
+		{race.Times(200_000, 30_000), 1, func(messages, _ int) bool { return messages >= bridge.IntakeMessages }},
 		{1200, 32 << 10, func(_, bytes int) bool { return bytes >= bridge.IntakeBytes }},
 	} {
 		t.Run(fmt.Sprintf("%d of %d bytes", c.n, c.size), func(t *testing.T) {

@@ -161,7 +161,7 @@ func stick(t *testing.T, o testenv.Options) (*testenv.Env, stuck) {
 func TestRequestTimeout(t *testing.T) {
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) {
 		o.Lanes = 1
-		o.RequestTimeout = 100 * time.Millisecond
+		o.RequestTimeout = time.Second
 	}})
 	first := async(t, e, "pq.jobs.push", "begun, then cancelled")
 	<-s.entered

@@ -3,6 +3,7 @@ package bridge_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
@@ -203,7 +205,11 @@ func TestCommitUnknown(t *testing.T) {
 func wantSettled(t *testing.T, e *testenv.Env) {
 	t.Helper()
 	testenv.Eventually(t, func() error {
-		return bridge.ErrorFromHeaders(e.Request("pq.jobs.peek.min", nil, nil).Header)
+		err := bridge.ErrorFromHeaders(e.Request("pq.jobs.peek.min", nil, nil).Header)
+		if errors.Is(err, fdbpq.ErrEmpty) {
+			return nil
+		}
+		return err
 	})
 }
 

@@ -336,7 +336,7 @@ func TestReadyWritesNothing(t *testing.T) {
 	var current atomic.Pointer[error]
 	e := testenv.New(t, testenv.Options{
 		Wrap:   func(db kv.Database) kv.Database { return counting{db, &begun, &current} },
-		Bridge: func(o *bridge.Options) { o.RequestTimeout = 50 * time.Millisecond },
+		Bridge: func(o *bridge.Options) { o.RequestTimeout = time.Second },
 	})
 	push(t, e, "pq.jobs.push", nil, "x")
 	ask := func(want bool) int64 {

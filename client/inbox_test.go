@@ -35,7 +35,7 @@ func TestBatchesOnASmallConnection(t *testing.T) {
 	}
 	defer small.Close()
 	q := client.New(small).PriorityQueue("jobs")
-	items, err := q.PopMinBatch(t.Context(), n, client.Expires(time.Minute), client.IdleHeartbeat(100*time.Millisecond))
+	items, err := q.PopMinBatch(t.Context(), n, client.Expires(time.Hour), client.IdleHeartbeat(time.Hour/600))
 	if len(items) != n || err != nil {
 		t.Fatalf("got %d items, %v", len(items), err)
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -109,32 +108,46 @@ func TestPushManyRefused(t *testing.T) {
 	}
 }
 
+// expiring is a context whose deadline is when over is closed.
+type expiring struct {
+	context.Context
+	over chan struct{}
+}
+
+func (c expiring) Done() <-chan struct{} { return c.over }
+
+func (c expiring) Err() error {
+	select {
+	case <-c.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 // What failed and what is unknown is told exactly, and nothing is sent after it.
 func TestPushManyFails(t *testing.T) {
 	items, want := numbered(9000, 0)
 	for name, test := range map[string]struct {
-		second  func(pass func() *nats.Msg) *nats.Msg
+		second  func(pass func() *nats.Msg, expire func()) *nats.Msg
 		is      error
 		unknown bool
 		stored  int
 	}{
-		"not run":    {func(func() *nats.Msg) *nats.Msg { return refusal(subjects.CodeUnavailable) }, client.ErrUnavailable, false, 4096},
-		"full":       {func(func() *nats.Msg) *nats.Msg { return refusal(subjects.CodeOverloaded) }, client.ErrOverloaded, false, 4096},
-		"reply lost": {func(pass func() *nats.Msg) *nats.Msg { pass(); return nil }, context.DeadlineExceeded, true, 8192},
-		"lost":       {func(func() *nats.Msg) *nats.Msg { return nil }, context.DeadlineExceeded, true, 4096},
+		"not run":    {func(func() *nats.Msg, func()) *nats.Msg { return refusal(subjects.CodeUnavailable) }, client.ErrUnavailable, false, 4096},
+		"full":       {func(func() *nats.Msg, func()) *nats.Msg { return refusal(subjects.CodeOverloaded) }, client.ErrOverloaded, false, 4096},
+		"reply lost": {func(pass func() *nats.Msg, expire func()) *nats.Msg { pass(); expire(); return nil }, context.DeadlineExceeded, true, 8192},
+		"lost":       {func(_ func() *nats.Msg, expire func()) *nats.Msg { expire(); return nil }, context.DeadlineExceeded, true, 4096},
 	} {
 		e := testenv.New(t, testenv.Options{})
-		timeout := testenv.Patience
-		if errors.Is(test.is, context.DeadlineExceeded) {
-			timeout = 2 * time.Second // for which the first batch must not take long
-		}
+		ctx := expiring{t.Context(), make(chan struct{})}
 		q := between(t, e, func(n int, pass func() *nats.Msg) *nats.Msg {
 			if n == 1 {
-				return test.second(pass)
+				return test.second(pass, func() { close(ctx.over) })
 			}
 			return pass()
-		}, client.WithTimeout(timeout))
-		results, err := q.PushMany(t.Context(), items)
+		}, client.WithTimeout(testenv.Patience))
+		results, err := q.PushMany(ctx, items)
 		if in, failed, notSent := outcomes(t, results); in != 4096 || failed != 4096 || notSent != 9000-8192 {
 			t.Errorf("%s: %d in, %d failed, %d not sent", name, in, failed, notSent)
 		}

@@ -32,6 +32,9 @@ func async(f func() (string, error)) <-chan outcome {
 	return done
 }
 
+// rarely is a time between heartbeats that a slow machine keeps, too: a call ends when they stay away for twice as long.
+const rarely = testenv.Patience
+
 // waiting waits until that many pops of a queue wait.
 func waiting(t *testing.T, e *testenv.Env, n int) {
 	t.Helper()
@@ -63,7 +66,7 @@ func TestWaits(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	c := client.New(e.Conn)
 	q, mail, ctx := c.PriorityQueue("jobs"), c.Queue("mail"), t.Context()
-	hour, beats := client.Expires(time.Hour), client.IdleHeartbeat(100*time.Millisecond)
+	hour, beats := client.Expires(time.Hour), client.IdleHeartbeat(rarely)
 	for what, call := range map[string]func() (string, error){
 		"pop min":             func() (string, error) { return one(q.PopMin(ctx, hour)) },
 		"pop max, heartbeats": func() (string, error) { return one(q.PopMax(ctx, hour, beats)) },
@@ -117,7 +120,7 @@ func TestWaitForBatches(t *testing.T) {
 			return strings.Join(texts, " "), err
 		})
 	}
-	done := batch(3, client.Expires(time.Hour), client.IdleHeartbeat(100*time.Millisecond))
+	done := batch(3, client.Expires(time.Hour), client.IdleHeartbeat(rarely))
 	for _, value := range []string{"a", "b", "c"} {
 		waiting(t, e, 1)
 		pushed(t, q, 1, value)
@@ -170,7 +173,7 @@ func TestNextWaits(t *testing.T) {
 	}
 	for _, options := range [][]client.LeaseOption{
 		{client.Expires(time.Hour)},
-		{client.Expires(time.Hour), client.IdleHeartbeat(100 * time.Millisecond)},
+		{client.Expires(time.Hour), client.IdleHeartbeat(rarely)},
 	} {
 		var next *client.Delivery
 		done := async(func() (string, error) {

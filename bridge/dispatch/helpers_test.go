@@ -23,7 +23,7 @@ func newTest(t testing.TB) *Dispatcher {
 	})
 	return New(Options{
 		DB: db, Keyspace: keyspace, Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
-		MaxPending: 16384, MaxPendingBytes: 64 << 20, RequestTimeout: 5 * time.Second,
+		MaxPending: 16384, MaxPendingBytes: 64 << 20, RequestTimeout: time.Minute,
 		Warn: func(string, ...any) {}, BatchDone: func(int) {},
 	})
 }

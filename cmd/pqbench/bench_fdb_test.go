@@ -13,14 +13,14 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
+const buildTags = "fdb"
+
 // TestBenchOfFoundationDB measures with a private cluster and with an existing one, twice:
 // it must clean up there.
 func TestBenchOfFoundationDB(t *testing.T) {
 	cluster := testenv.FDBClusterFile(t)
 	t.Setenv(mainVariable, "1")
 	dir := t.TempDir()
-	build(t, dir, "github.com/pqbridge/pqbridge/cmd/pqbridge", "-tags", "fdb")
-	build(t, dir, "github.com/nats-io/nats-server/v2")
 	for _, file := range []string{"", cluster, cluster} {
 		t.Setenv("FDB_CLUSTER_FILE", file)
 		report := benchFDB(t, dir)
@@ -53,8 +53,8 @@ func TestBenchOfFoundationDB(t *testing.T) {
 func benchFDB(t *testing.T, dir string) *bench.Report {
 	t.Helper()
 	file := filepath.Join(dir, "result.json")
-	table := ok(t, "--dir", dir, "--json", file, "--store", "fdb", "--bridges", "1,2",
-		"--pqbridge", filepath.Join(dir, "pqbridge"), "--nats-server", filepath.Join(dir, "nats-server"))
+	table := ok(t, "--dir", dir, "--json", file, "--store", "fdb", "--bridges", "1,2", "--rounds", "2",
+		"--pqbridge", program(t, "pqbridge"), "--nats-server", program(t, "nats-server"))
 	for _, want := range []string{"of naive", "wasted"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("%q is not in the table:\n%s", want, table)

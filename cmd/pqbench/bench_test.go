@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/bench"
@@ -100,12 +102,10 @@ func TestBenchOptionsThatDoNotFit(t *testing.T) {
 func TestBenchStartsItsProcesses(t *testing.T) {
 	t.Setenv(mainVariable, "1")
 	dir := t.TempDir()
-	build(t, dir, "github.com/pqbridge/pqbridge/cmd/pqbridge")
-	build(t, dir, "github.com/nats-io/nats-server/v2")
 	file := filepath.Join(dir, "result.json")
 	table := ok(t, "--dir", dir, "--json", file, "--backlog", "50,200",
 		"--idle-queues", "20", "--waiters", "5,10", "--leased", "2500", "--delayed", "400", "--delayed-queues", "20", "--only", "pop",
-		"--pqbridge", filepath.Join(dir, "pqbridge"), "--nats-server", filepath.Join(dir, "nats-server"))
+		"--rounds", "2", "--pqbridge", program(t, "pqbridge"), "--nats-server", program(t, "nats-server"))
 
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -159,11 +159,27 @@ func names(rows []bench.Row) string {
 	return strings.Join(list, ", ")
 }
 
-func build(t *testing.T, dir, program string, flags ...string) {
+// program returns one of the programs that are built once for all tests, which TestMain removes.
+func program(t *testing.T, name string) string {
 	t.Helper()
-	args := append([]string{"build", "-o", dir + "/"}, flags...)
-	cmd := exec.CommandContext(context.Background(), "go", append(args, program)...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build %s: %v\n%s", program, err, out)
+	dir, err := programs()
+	if err != nil {
+		t.Fatal(err)
 	}
+	return filepath.Join(dir, name)
 }
+
+// programsDir is the folder of the programs, "" until they are needed.
+var programsDir string
+
+var programs = sync.OnceValues(func() (dir string, err error) {
+	if programsDir, err = os.MkdirTemp("", "pq-bench-programs-"); err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-tags", buildTags, "-o", programsDir+"/",
+		"github.com/pqbridge/pqbridge/cmd/pqbridge", "github.com/nats-io/nats-server/v2")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return programsDir, nil
+})

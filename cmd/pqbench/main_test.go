@@ -21,7 +21,10 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	_ = os.Unsetenv("NATS_URL") // tests must not use the developer's server
-	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)
+	goleak.VerifyTestMain(m, append(testenv.FDBGoroutines(), goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(programsDir)
+		os.Exit(code)
+	}))...)
 }
 
 // measure runs a short benchmark and returns its output and exit code.

@@ -18,6 +18,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 func connect(t *testing.T, url string) *nats.Conn {
@@ -46,7 +47,8 @@ func request(t *testing.T, nc *nats.Conn, subject, payload string) *nats.Msg {
 // own. After a restart every acknowledged item is there once and in order, and nothing
 // else but the push each client was waiting for.
 func TestKill9DuringLoad(t *testing.T) {
-	const clients, enough, rounds = 16, 2000, 3
+	const clients, rounds = 16, 3
+	enough := int64(race.Times(2000, 500)) // pushes, by at most 16 at a time: dozens of transactions
 	data := "PQ_DATA_DIR=" + t.TempDir()
 	var acknowledged [clients][]string // values by queue, in order
 	var unknown [clients]string        // pushed last, may be stored

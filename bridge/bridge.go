@@ -79,7 +79,7 @@ type Bridge struct {
 	online   atomic.Bool            // connected to NATS; asking nc would wait for attempts to connect
 	muted    atomic.Bool            // NATS does not permit messages between bridges
 	nc       *nats.Conn             // set by connect, before anything uses it
-	denied   atomic.Pointer[string] // why NATS denied a subscription to requests
+	denials  denials                // of subscriptions to requests
 	closed   chan struct{}          // closed when nc is closed for good
 	idle     atomic.Pointer[string] // why this bridge does not serve; nil if it does
 	stopping atomic.Bool

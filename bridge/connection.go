@@ -73,9 +73,10 @@ func (b *Bridge) requestsOn(nc *nats.Conn, subject string, share int) (*nats.Sub
 func (b *Bridge) connected(nc *nats.Conn) {
 	// Each new connection subscribes again, and NATS reports any denial again.
 	b.online.Store(true)
-	b.denied.Store(nil)
+	b.denials.take()
 	b.muted.Store(false)
 	b.outbox.deaf.Store(false)
+	b.outbox.told.Store(false)
 	signal(b.members.online)
 	b.router.bell.recheck()
 	b.options.Logger.Info("connected to NATS", "url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
@@ -108,8 +109,10 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	}
 	if errors.Is(err, nats.ErrPermissionViolation) && b.outbox.isDenial(err) {
 		b.outbox.deaf.Store(true)
-		b.options.Logger.Warn("NATS does not say which items nobody received: allow this user to subscribe to " +
-			goneRoot + ">; otherwise an item popped by a client that is gone is lost")
+		if !b.outbox.told.Swap(true) {
+			b.options.Logger.Warn("NATS does not say which items nobody received: allow this user to subscribe to " +
+				goneRoot + ">; otherwise an item popped by a client that is gone is lost")
+		}
 		return
 	}
 	subject := ""
@@ -128,8 +131,7 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	for _, wildcard := range b.grammar.Wildcards() {
 		// The subscription is nil, so the server's text must tell which one it was.
 		if strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", wildcard)) {
-			text := err.Error()
-			b.denied.Store(&text)
+			b.denials.note(wildcard, err.Error())
 		}
 	}
 }

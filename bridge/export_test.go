@@ -59,6 +59,9 @@ func WireErrors() []WireError {
 // Dispatcher returns the dispatcher of b.
 func (b *Bridge) Dispatcher() *dispatch.Dispatcher { return b.dispatcher }
 
+// AskAgain asks NATS again for what it denied, as a bridge does from time to time.
+func (b *Bridge) AskAgain() { b.askAgain() }
+
 // RestartServing ends the subscriptions to requests and makes them again, as a bridge
 // does that yields to another.
 func (b *Bridge) RestartServing(ctx context.Context) error {

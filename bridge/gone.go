@@ -34,14 +34,16 @@ const goneRoot = "_PQ."
 // goneSubjects is how many bytes of subjects are made at a time.
 const goneSubjects = 4096
 
-// listen subscribes to what NATS says of items that nobody received.
+// listen subscribes to what NATS says of items that nobody received, in place of an earlier subscription.
 func (o *outbox) listen(nc *nats.Conn) error {
 	subject := o.inbox + "*"
 	subscription, err := nc.Subscribe(subject, o.hearGone)
 	if err != nil {
 		return fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
 	}
-	o.gone.Store(subscription)
+	if old := o.gone.Swap(subscription); old != nil {
+		drain([]*nats.Subscription{old})
+	}
 	return nil
 }
 

@@ -133,10 +133,7 @@ func (b *Bridge) natsReady(ctx context.Context) error {
 	if err := b.nc.FlushWithContext(ctx); err != nil {
 		return fmt.Errorf("nats: no answer: %w", err)
 	}
-	if text := b.denied.Load(); text != nil {
-		return fmt.Errorf("nats: %s", *text)
-	}
-	return nil
+	return b.denials.err()
 }
 
 func (b *Bridge) storeReady(ctx context.Context) error {

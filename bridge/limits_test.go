@@ -170,6 +170,30 @@ func TestMaxLeased(t *testing.T) {
 	})
 }
 
+// A purge ends any number of leases, and all that wait for their places get them.
+func TestPurgeFreesPlaces(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		const places = 20
+		configured(t, e, "pq.jobs", `{"max_leased":20}`, `{"max_leased":20}`)
+		for i := range 2 * places {
+			push(t, e, "pq.jobs.push", nil, fmt.Sprint(i))
+		}
+		leased := ask(t, e.Conn, "pq.jobs.pop.min", `{"batch":20,"ack_wait":"1h"}`)
+		for i := range places {
+			got(t, leased, fmt.Sprint(i))
+		}
+		var waits []*nats.Subscription
+		for range places {
+			waits = append(waits, asked(t, e, "jobs", "pop.min", `{"ack_wait":"1h","expires":"1h"}`))
+		}
+		ok(t, e, "pq.jobs.purge", nil, `{"state":"leased"}`)
+		for i, w := range waits {
+			got(t, w, fmt.Sprint(places+i))
+		}
+	})
+}
+
 // Acknowledgements on one bridge wake leases that wait on another, and fast.
 func TestBellForFreedPlaces(t *testing.T) {
 	eachShared(t, func(t *testing.T, engine testenv.Engine) {

@@ -42,6 +42,7 @@ type outbox struct {
 	inbox string                            // start of the reply subjects of items
 	gone  atomic.Pointer[nats.Subscription] // to these subjects, set by listen
 	deaf  atomic.Bool                       // NATS does not permit that subscription
+	told  atomic.Bool                       // the log says so of this connection
 
 	mu struct {
 		sync.Mutex

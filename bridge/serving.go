@@ -29,6 +29,8 @@ func (b *Bridge) serve(ctx context.Context, opened func()) error {
 	}
 	ticker := time.NewTicker(announceEvery)
 	defer ticker.Stop()
+	again := time.NewTicker(deniedRetry)
+	defer again.Stop()
 	for err == nil {
 		select {
 		case <-ctx.Done():
@@ -36,6 +38,8 @@ func (b *Bridge) serve(ctx context.Context, opened func()) error {
 		case <-b.members.news:
 		case <-ticker.C:
 			b.members.beat()
+		case <-again.C:
+			b.askAgain()
 		}
 		err = b.yield(ctx, store.ID)
 	}

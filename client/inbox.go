@@ -50,6 +50,9 @@ func closedWith(subscription *nats.Subscription, also func()) <-chan struct{} {
 		close(closed)
 	})
 	subscription.SetClosedHandler(func(string) { over() })
+	if !subscription.IsValid() { // it ended before it had the handler
+		over()
+	}
 	return closed
 }
 

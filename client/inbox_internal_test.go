@@ -54,3 +54,20 @@ func TestSharedInbox(t *testing.T) {
 		t.Error("it is kept although its connection was closed")
 	}
 }
+
+// A connection may be closed between a subscription and what watches over it.
+func TestInboxOfAConnectionThatCloses(t *testing.T) {
+	nc := testenv.New(t, testenv.Options{}).Connect()
+	called, ended := false, make(chan struct{})
+	s, err := nc.Subscribe("x", func(*nats.Msg) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetClosedHandler(func(string) { close(ended) })
+	nc.Close()
+	<-ended
+	<-closedWith(s, func() { called = true })
+	if !called {
+		t.Error("what was to be done at the end was not")
+	}
+}

@@ -119,6 +119,26 @@ func TestAckGroupKeepsPlaces(t *testing.T) {
 	})
 }
 
+// If max_leased was lowered meanwhile, the leases that follow get those of their places that are still there: they do
+// not keep them from each other.
+func TestAckGroupAfterLowerMaxLeased(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		f.fill(q, "a", "b", "c", "d", "e", "f", "g", "h")
+		held := f.leaseSome(q, 4, time.Minute)
+		f.configure(q, maxLeased(3))
+		next := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute, Follows: true}
+		results := f.apply(append(acks(q, held[:3]...), next, next, next)...)
+		for i, r := range results {
+			if i < 5 {
+				wantError(f.T, r.Err, nil)
+			} else {
+				wantError(f.T, r.Err, fdbpq.ErrMaxLeased)
+			}
+		}
+	})
+}
+
 // A damaged record fails the acknowledgements that are tied to it, and no others.
 func TestAckGroupOfDamaged(t *testing.T) {
 	onEngines(t, func(f *fixture) {

@@ -129,11 +129,11 @@ func (t *txOps) takeItems(q *queueOps) error {
 	room := 0 // what is left of MaxBytes
 	for _, i := range p.indexes {
 		op := &t.ops[i]
-		if t.hasPlace(i) {
-			p.limits.kept--
-		}
-		if !op.Follows || i == 0 || t.ops[i-1].Kind != op.Kind {
+		if !op.Follows || i == 0 || t.ops[i-1].Kind != op.Kind { // the first of its request
 			room = op.MaxBytes
+			for k := i; k < len(t.ops) && t.hasPlace(k); k++ {
+				p.limits.kept--
+			}
 		}
 		if op.Follows && i > 0 && t.results[i-1].Err != nil {
 			t.results[i].Err = t.results[i-1].Err

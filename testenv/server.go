@@ -78,7 +78,16 @@ func (s *Server) Restart() {
 	s.Start()
 }
 
-// Change changes the options for the next Start.
+// Reload makes a server that runs take over options that were changed.
+func (s *Server) Reload() {
+	s.t.Helper()
+	options := s.options
+	if err := s.running.ReloadOptions(&options); err != nil {
+		s.t.Fatalf("testenv: NATS server: %v", err)
+	}
+}
+
+// Change changes the options for the next Start or Reload.
 func (s *Server) Change(change func(*server.Options)) { change(&s.options) }
 
 // logger returns a logger that writes warnings and errors to the test's log.

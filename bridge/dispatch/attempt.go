@@ -59,7 +59,7 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
 	if ln == nil {
 		return
 	}
-	if has(ops, fdbpq.OpConfigure) { // it may end a pause
+	if has(ops, fdbpq.OpConfigure) || has(ops, fdbpq.OpPurge) { // it may end a pause, or any number of leases
 		l.wakeLineLocked(ln, wakeBudget)
 	}
 	n := fills(ops)

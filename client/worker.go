@@ -70,7 +70,7 @@ type Worker struct {
 	work  Work
 	log   *slog.Logger
 
-	jobs             context.Context // has the values of all contexts of jobs
+	jobs             context.Context // parent of those of all jobs
 	stopping, killed context.Context
 	stop             context.CancelFunc
 	kill             context.CancelCauseFunc
@@ -159,7 +159,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.findAckWait(); err != nil {
 		return err
 	}
-	w.jobs = context.WithoutCancel(ctx)
+	jobs, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer context.AfterFunc(w.killed, func() { end(context.Cause(w.killed)) })()
+	w.jobs = jobs
 	var all sync.WaitGroup
 	if w.o.Prefetch > 0 {
 		w.runPrefetched(&all)

@@ -15,6 +15,7 @@ type lease struct {
 	*Delivery
 	ctx    context.Context // of the job
 	cancel context.CancelCauseFunc
+	timer  *time.Timer        // begins to extend it, which most jobs are too short for
 	done   context.CancelFunc // nobody has to extend it any more
 	kept   chan struct{}      // closed when nobody extends it any more
 }
@@ -25,14 +26,15 @@ func (w *Worker) begin(d *Delivery, began time.Time) *lease {
 	l.ctx, l.cancel = context.WithCancelCause(w.jobs)
 	extending, done := context.WithCancel(context.Background())
 	l.done = done
-	unlink := context.AfterFunc(w.killed, func() { l.cancel(context.Cause(w.killed)) })
-	go func() {
+	l.timer = time.AfterFunc(time.Until(began.Add(w.extendEvery())), func() {
 		defer close(l.kept)
-		defer unlink()
 		w.keep(extending, l, began)
-	}()
+	})
 	return l
 }
+
+// extendEvery is how often leases are extended.
+func (w *Worker) extendEvery() time.Duration { return w.o.AckWait / 3 }
 
 // errDone is the cause of the context of a job that is done.
 var errDone = errors.New("the job is done")
@@ -40,6 +42,9 @@ var errDone = errors.New("the job is done")
 // release stops extending the lease, and reports whether it is known to be lost.
 func (l *lease) release() (lost bool) {
 	l.done()
+	if l.timer.Stop() {
+		close(l.kept)
+	}
 	<-l.kept
 	cause := context.Cause(l.ctx)
 	l.cancel(errDone)
@@ -49,11 +54,11 @@ func (l *lease) release() (lost bool) {
 // errNotExtended says that nobody knows whether the lease is lost.
 var errNotExtended = errors.New("it could not be extended in time")
 
-// keep extends a lease until ctx ends. It ends the context of the job when the lease is lost, or may be.
+// keep extends a lease, from now until ctx ends. It ends the context of the job when the lease is lost, or may be.
 func (w *Worker) keep(ctx context.Context, l *lease, began time.Time) {
-	every := w.o.AckWait / 3
+	every := w.extendEvery()
 	until := began.Add(w.o.AckWait)
-	timer := time.NewTimer(time.Until(began.Add(every)))
+	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {

@@ -284,23 +284,29 @@ func parseText(v json.RawMessage) (text string, err error) {
 	return text, nil
 }
 
-// parseTexts reads an array of up to n texts.
-func parseTexts(v json.RawMessage, n int) ([]string, error) {
-	var values []json.RawMessage
-	if err := json.Unmarshal(v, &values); err != nil || values == nil {
+// parseTexts reads an array of up to n texts. v is JSON.
+func parseTexts(v json.RawMessage, n int) (list []string, err error) {
+	r := objectReader{rest: v}
+	if !r.skip('[') {
 		return nil, fmt.Errorf("%s: want an array of texts", shown(v))
 	}
-	if len(values) > n {
-		return nil, fmt.Errorf("an array of %d elements: want at most %d", len(values), n)
-	}
-	list := make([]string, len(values))
-	for i, value := range values {
-		var err error
-		if list[i], err = parseText(value); err != nil {
-			return nil, fmt.Errorf("element %d: %w", i, err)
+	list = []string{}
+	count := 0
+	for ; !r.skip(']'); count++ {
+		value := r.value()
+		r.skip(',')
+		if count >= n || err != nil {
+			continue
+		}
+		text, bad := parseText(value)
+		if list = append(list, text); bad != nil {
+			err = fmt.Errorf("element %d: %w", count, bad)
 		}
 	}
-	return list, nil
+	if count > n {
+		return nil, fmt.Errorf("an array of %d elements: want at most %d", count, n)
+	}
+	return list, err
 }
 
 // parseDuration reads a duration that is 0 or between the bounds: an integer in nanoseconds

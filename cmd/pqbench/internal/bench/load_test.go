@@ -129,13 +129,15 @@ func TestReportOfUnknowns(t *testing.T) {
 	unknown := func(name string) *measured {
 		return &measured{phase: phase{name: name}, out: out, used: make([]process.Usage, 3)}
 	}
-	r.setOperations([]*measured{unknown("echo"), unknown("pop.min")})
+	slowed := unknown("push")
+	slowed.all = process.Machine{All: 4 * time.Second, Stolen: time.Second}
+	r.setOperations([]*measured{unknown("echo"), unknown("pop.min"), slowed})
 	r.setBridges([]BridgesRow{{Bridges: 8, Push: newRow(unknown("push")), Pop: newRow(unknown("pop.min"))}})
 	var b strings.Builder
 	if err := r.Write(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"pop.min*", "n/a", "2.00 ms", "1.00", "8*", "ran empty"} {
+	for _, want := range []string{"pop.min*", "n/a", "2.00 ms", "1.00", "8*", "ran empty", "25 %"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in the table:\n%s", want, b.String())
 		}

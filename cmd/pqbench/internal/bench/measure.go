@@ -136,6 +136,7 @@ type measured struct {
 	phase
 	users []user          // the service, the NATS server and, if there is one, fdbserver
 	used  []process.Usage // by each of them while the phase ran
+	all   process.Machine // that passed meanwhile
 	out   outcome
 }
 
@@ -156,10 +157,12 @@ func (m *measured) run(ctx context.Context, lim limit) error {
 	for _, u := range m.users {
 		before = append(before, u.Used())
 	}
+	began := process.MachineTime()
 	out, err := m.load.run(ctx, m.steps, lim)
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.name, err)
 	}
+	m.all.Add(began, process.MachineTime())
 	m.out.append(out)
 	for i, u := range m.users {
 		m.used[i].Add(before[i], u.Used())

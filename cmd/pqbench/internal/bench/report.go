@@ -50,6 +50,9 @@ type Row struct {
 	NATSCPU   *float64      `json:"nats_cpu,omitempty"` // the NATS server's
 	FDBCPU    *float64      `json:"fdb_cpu,omitempty"`  // fdbserver's
 	PeakBytes *int64        `json:"peak_bytes,omitempty"`
+	// Stolen is the share of all processors that the host of a virtual machine gave to others meanwhile. Rows with
+	// different shares cannot be compared.
+	Stolen *float64 `json:"stolen,omitempty"`
 }
 
 // Names of rows that comparisons use.
@@ -127,6 +130,10 @@ func newRow(m *measured) Row {
 	}
 	if m.used[0].Known {
 		row.PeakBytes = &m.used[0].Peak
+	}
+	if m.all.All > 0 {
+		stolen := float64(m.all.Stolen) / float64(m.all.All)
+		row.Stolen = &stolen
 	}
 	return row
 }
@@ -226,11 +233,11 @@ func (row *Row) label(name string) string {
 }
 
 func (r *Report) writeOperations(table io.Writer) {
-	fmt.Fprintln(table, "operation\tops/s\tof echo\tp50\tp99\tp99.9\tCPU s/M ops\tpeak MB\tNATS CPU s/M ops\tFDB CPU s/M ops\t")
+	fmt.Fprintln(table, "operation\tops/s\tof echo\tp50\tp99\tp99.9\tCPU s/M ops\tpeak MB\tNATS CPU s/M ops\tFDB CPU s/M ops\tstolen\t")
 	for _, row := range r.Operations {
-		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row.label(row.Name), row.Rate, row.Ratio,
+		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row.label(row.Name), row.Rate, row.Ratio,
 			millis(row.P50), millis(row.P99), millis(row.P999),
-			orUnknown(row.CPU, "%.1f"), megabytes(row.PeakBytes), orUnknown(row.NATSCPU, "%.1f"), orUnknown(row.FDBCPU, "%.1f"))
+			orUnknown(row.CPU, "%.1f"), megabytes(row.PeakBytes), orUnknown(row.NATSCPU, "%.1f"), orUnknown(row.FDBCPU, "%.1f"), percent(row.Stolen))
 	}
 }
 
@@ -293,4 +300,11 @@ func orUnknown(value *float64, format string) string {
 		return "n/a"
 	}
 	return fmt.Sprintf(format, *value)
+}
+
+func percent(share *float64) string {
+	if share == nil {
+		return "n/a"
+	}
+	return fmt.Sprintf("%.0f %%", 100**share)
 }

@@ -159,11 +159,12 @@ func UsedBy(pid int) Usage {
 	return Usage{Known: true, CPU: cpu, Peak: peak, Resident: resident}
 }
 
-// cpuTime reads user and system time, fields 14 and 15 of /proc/PID/stat. They are in
-// ticks; Linux reports 100 a second on every machine. The second field is the program's
+// tick is the unit of processor times in /proc: Linux reports 100 a second on every machine.
+const tick = time.Second / 100
+
+// cpuTime reads user and system time, fields 14 and 15 of /proc/PID/stat. The second field is the program's
 // name in parentheses, which may contain spaces.
 func cpuTime(file string) (time.Duration, error) {
-	const tick = time.Second / 100
 	stat, err := os.ReadFile(file)
 	if err != nil {
 		return 0, err
@@ -178,6 +179,42 @@ func cpuTime(file string) (time.Duration, error) {
 	}
 	system, err := strconv.ParseInt(fields[12], 10, 64)
 	return time.Duration(user+system) * tick, err
+}
+
+// Machine is the processor time of all processors of this machine since it started, and how much of that
+// the host of a virtual machine gave to others. Both are 0 where that is not known.
+type Machine struct{ All, Stolen time.Duration }
+
+// MachineTime reads the first line of /proc/stat: ticks for each use of the processors, of which the eighth is
+// stolen. What follows that is part of the first two.
+func MachineTime() (m Machine) {
+	const stolen = 7
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return Machine{}
+	}
+	line, _, _ := strings.Cut(string(stat), "\n")
+	fields := strings.Fields(line)
+	if len(fields) <= 1+stolen || fields[0] != "cpu" {
+		return Machine{}
+	}
+	for i, field := range fields[1 : 2+stolen] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return Machine{}
+		}
+		m.All += time.Duration(n) * tick
+		if i == stolen {
+			m.Stolen = time.Duration(n) * tick
+		}
+	}
+	return m
+}
+
+// Add adds what passed between two readings.
+func (m *Machine) Add(before, after Machine) {
+	m.All += after.All - before.All
+	m.Stolen += after.Stolen - before.Stolen
 }
 
 // memory reads VmHWM and VmRSS, in kB, from /proc/PID/status.

@@ -8,13 +8,14 @@
 // publisher to one queue are processed in the order sent, as long as one bridge serves
 // them.
 //
-// Every request with a reply subject gets one reply: the result, or an error as headers
-// without a payload, see subjects.ErrorFromHeaders. Only a push may do without a reply
-// subject. Requests that fail and have no usable reply subject are counted and logged.
+// Every request with a reply subject gets an answer: the result, or an error in headers, see
+// subjects.ErrorFromHeaders. A pop of several items gets a message for each, and one that
+// ends them. Only pushes and acknowledgements may do without a reply subject. Requests that
+// fail and have no usable reply subject are counted and logged.
 //
 // # Failures
 //
-// Pops are delivered at most once: a reply lost on its way loses its item. The item goes
+// A plain pop is delivered at most once: a reply lost on its way loses its item. The item goes
 // back to its old place only if the reply could not even be handed to NATS, if the server
 // denied it for lack of permissions, or if nobody was subscribed to the reply subject. If the store
 // does not say whether a batch was committed, the requests of the batch get 503 with an

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -146,11 +147,16 @@ func failureOf(err error) *failure {
 }
 
 // withoutPackages removes the names of packages with which errors begin. Clients do not know them.
-var withoutPackages = strings.NewReplacer("fdbpq: ", "", "pebblekv: ", "", "fdbkv: ", "", "kv: ", "")
+func withoutPackages(text string) string {
+	parts := slices.DeleteFunc(strings.Split(text, ": "), func(part string) bool {
+		return part == "fdbpq" || part == "pebblekv" || part == "fdbkv" || part == "kv"
+	})
+	return strings.Join(parts, ": ")
+}
 
 func newFailure(err error) *failure {
 	row := classify(err)
-	text := withoutPackages.Replace(err.Error())
+	text := withoutPackages(err.Error())
 	told := subjects.Error{Code: row.code, Unknown: row.unknown, Text: text}
 	f := &failure{Error: told, header: told.Headers()}
 	var lost *fdbpq.LostLeases

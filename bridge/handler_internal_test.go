@@ -23,3 +23,15 @@ func TestSizeOfAPopOfSeveral(t *testing.T) {
 		before = after
 	}
 }
+
+// What users wrote stays as it is, whatever it looks like.
+func TestWithoutPackages(t *testing.T) {
+	for text, want := range map[string]string{
+		"kv: the store is away":                          "the store is away",
+		`a push: fdbpq: header Pq-X: "kv: 5": kv: wrong`: `a push: header Pq-X: "kv: 5": wrong`,
+	} {
+		if got := withoutPackages(text); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}

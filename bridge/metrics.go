@@ -60,7 +60,7 @@ func newMetrics(b *Bridge) *metrics {
 		forwarded: counter("pq_passed_total",
 			"Pops forwarded to the bridge that owns their queue."),
 		deliveries:   counter("pq_deliveries_total", "Items delivered with a lease."),
-		redeliveries: counter("pq_redeliveries_total", "The same of items that were delivered before."),
+		redeliveries: counter("pq_redeliveries_total", "Items delivered with a lease that had been delivered before."),
 		duplicates:   counter("pq_duplicates_total", "Pushes that changed nothing because they were duplicates, each of a batch."),
 		items: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "pq_request_items", Help: "Items in each request for several, by operation.",

@@ -89,7 +89,7 @@ type Options struct {
 	// serve the same subjects from another store. Default "".
 	Location string
 
-	// HTTPAddr is the host:port that serves /healthz, /readyz and /metrics.
+	// HTTPAddr is the host:port that serves /healthz, /readyz, /metrics and /queues.
 	// Port 0 picks a free one, see Bridge.Addr. Empty disables HTTP.
 	HTTPAddr string
 	// HTTPTimeout limits one check of /readyz, and reading the queue lengths for

@@ -17,7 +17,7 @@ import (
 
 var (
 	queueLengthDesc = prometheus.NewDesc("pq_queue_length",
-		"Items in a queue, without those that other programs added.", []string{"kind", "queue"}, nil)
+		"Ready items of a queue, without those that other programs added with the bare recipe.", []string{"kind", "queue"}, nil)
 	queuesTruncatedDesc = prometheus.NewDesc("pq_queue_length_truncated",
 		"1 if there are more queues of the kind than pq_queue_length shows.", []string{"kind"}, nil)
 	queuesReadDesc = prometheus.NewDesc("pq_queue_length_up",

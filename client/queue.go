@@ -91,8 +91,8 @@ func (q *PriorityQueue) PeekMax(ctx context.Context) (*Item, error) {
 	return q.q.item(ctx, subjects.PeekMax)
 }
 
-// Len returns the number of items in the queue. Items written by other programs
-// than bridges and package fdbpq do not count.
+// Len returns the number of ready items, so without those that are leased or delayed. Items
+// written by other programs than bridges and package fdbpq do not count.
 func (q *PriorityQueue) Len(ctx context.Context) (int64, error) { return q.q.length(ctx) }
 
 // Queue is a handle of a FIFO queue.

@@ -25,8 +25,8 @@ type Job struct {
 
 // Work does a job. If it returns nil, the job is acknowledged. If it returns an error, that is a negative
 // acknowledgement: the job comes back as the queue's backoff says or, after the last delivery that max_deliver
-// allows, becomes a dead letter with the text of the error, cut at 1,024 bytes. [Snooze] and [Drop] return
-// errors that do something else; they may be wrapped. A panic is an error whose text has the stack, innermost
+// allows, becomes a dead letter with the text of the error, cut at 1,024 bytes. [Snooze], [Drop] and
+// [RetryAfter] return errors that do something else; they may be wrapped. A panic is an error whose text has the stack, innermost
 // call first, and so is runtime.Goexit, without a stack.
 //
 // The context ends when the lease is lost, or may be because it could not be extended in time, so that somebody
@@ -62,7 +62,8 @@ func (d *dropped) Error() string { return "dropped: " + d.reason }
 //
 // Without Prefetch, a worker that has work to do makes one request for each job: it acknowledges the one that is done and
 // leases the next. With Concurrency, jobs that end while two such requests are under way share the next one: it acknowledges
-// them together and leases as many. If a bridge of an earlier version refuses that, the worker makes one for each from then on.
+// them together and leases as many. With Prefetch, such jobs share an acknowledgement. If a bridge of an earlier version refuses that,
+// each is acknowledged by itself.
 type Worker struct {
 	queue *queue
 	verb  subjects.Verb
@@ -77,7 +78,7 @@ type Worker struct {
 
 	// waits has room for one: only one of those who have nothing to do waits for a job.
 	waits  chan struct{}
-	shared sharedNext
+	shared sharedAcks
 
 	mu      sync.Mutex
 	running bool

@@ -92,8 +92,11 @@ func (w *Worker) keep(ctx context.Context, l *lease, began time.Time) {
 
 // finish settles a job whose Work has returned err. With next, it may return another one.
 func (w *Worker) finish(l *lease, err error, next bool) *lease {
-	if err == nil && next && w.stopping.Err() == nil {
-		return w.next(l)
+	switch {
+	case err == nil && next:
+		return w.acknowledge(l, w.nextOf)
+	case err == nil:
+		return w.acknowledge(l, w.ackOf)
 	}
 	killed := errors.Is(context.Cause(l.ctx), ErrStopped)
 	lost := l.release()
@@ -103,8 +106,6 @@ func (w *Worker) finish(l *lease, err error, next bool) *lease {
 	switch {
 	case lost:
 		w.noteLostBefore(l, err)
-	case err == nil:
-		w.settle(l, false, l.Ack)
 	case errors.As(err, &snooze):
 		w.settle(l, false, func(ctx context.Context) error { return l.Snooze(ctx, snooze.delay) })
 	case errors.As(err, &drop):

@@ -12,7 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// turn is a job that is done, and whose place the next one is to take.
+// turn is a job that is done, until it is acknowledged and the next one may have its place.
 type turn struct {
 	*lease
 	next *lease // nil if there is none for it
@@ -22,21 +22,22 @@ type turn struct {
 	lead chan []*turn // for who waits: the turns to lead, of which it is the first, or closed once it had its turn
 }
 
-// sharedNext has few requests at a time acknowledge the jobs that have ended meanwhile.
-type sharedNext struct {
+// sharedAcks has few requests at a time acknowledge the jobs that have ended meanwhile.
+type sharedAcks struct {
 	mu      sync.Mutex
 	busy    int     // requests under way, up to maxUnderWay
 	waiting []*turn // for the next request
 	refused bool    // a bridge does not know such requests
 }
 
-// next acknowledges a job that is done and leases the next one, which it returns, nil if there is none.
-func (w *Worker) next(l *lease) *lease {
+// acknowledge has together, which is nextOf or ackOf, acknowledge a job that is done. It returns the next one if it has
+// leased one.
+func (w *Worker) acknowledge(l *lease, together func([]*turn)) (next *lease) {
 	t := &turn{lease: l}
-	if _, ok := l.token(); w.o.Concurrency > 1 && ok {
-		w.nextShared(t)
+	if _, ok := l.token(); w.o.Concurrency+w.o.Prefetch > 1 && ok {
+		w.share(t, together)
 	} else {
-		w.nextOf([]*turn{t})
+		together([]*turn{t})
 	}
 	if t.alone {
 		w.settle(l, t.unknown, l.Ack)
@@ -44,18 +45,18 @@ func (w *Worker) next(l *lease) *lease {
 	return t.next
 }
 
-// maxUnderWay is how many requests of nextShared are under way at most: while the store syncs one, the next is on its
+// maxUnderWay is how many shared requests are under way at most: while the store syncs one, the next is on its
 // way. With a single one a worker alone is slower than with a request for each job, and more save fewer messages.
 const maxUnderWay = 2
 
-// nextShared is nextOf, together with others that come while enough requests are under way.
-func (w *Worker) nextShared(t *turn) {
+// share calls together for a turn, with others that come while enough requests are under way.
+func (w *Worker) share(t *turn, together func([]*turn)) {
 	s, list := &w.shared, []*turn{t}
 	s.mu.Lock()
 	switch {
 	case s.refused:
 		s.mu.Unlock()
-		w.nextOf(list)
+		together(list)
 		return
 	case s.busy >= maxUnderWay:
 		t.lead = make(chan []*turn, 1)
@@ -68,7 +69,7 @@ func (w *Worker) nextShared(t *turn) {
 		s.busy++
 		s.mu.Unlock()
 	}
-	w.nextOf(list)
+	together(list)
 	for _, other := range list[1:] {
 		close(other.lead)
 	}
@@ -87,29 +88,49 @@ func (w *Worker) nextShared(t *turn) {
 	}
 }
 
-// nextOf makes one request that acknowledges the jobs and leases as many.
-func (w *Worker) nextOf(list []*turn) {
-	var held []*turn
-	var done []*Delivery
+// release stops extending the leases, and returns the turns and deliveries of those that are not known to be lost. It is
+// called as late as possible, since a turn may have waited.
+func (w *Worker) release(list []*turn) (held []*turn, done []*Delivery) {
 	for _, t := range list {
-		if t.release() { // only now, since it has waited for its turn
+		if t.release() {
 			w.noteLostBefore(t.lease, nil)
 			continue
 		}
 		held, done = append(held, t), append(done, t.Delivery)
 	}
+	return held, done
+}
+
+// ackOf acknowledges the jobs.
+func (w *Worker) ackOf(list []*turn) {
+	held, done := w.release(list)
+	ctx, cancel := context.WithTimeout(context.Background(), w.patience())
+	defer cancel()
+	for i, err := range w.queue.client.AckAll(ctx, done...) {
+		switch t := held[i]; {
+		case err == nil:
+		case errors.Is(err, ErrLeaseLost):
+			w.noteLost(t.lease)
+		default:
+			t.alone, t.unknown = true, errors.Is(err, ErrUnknownOutcome)
+		}
+	}
+}
+
+// nextOf makes one request that acknowledges the jobs and leases as many.
+func (w *Worker) nextOf(list []*turn) {
+	if w.stopping.Err() != nil { // nothing more is wanted
+		w.ackOf(list)
+		return
+	}
+	held, done := w.release(list)
 	if len(held) == 0 {
 		return
 	}
-	var began time.Time
-	var next []*Delivery
-	err := ErrUnavailable
-	if w.stopping.Err() == nil { // else nothing more is wanted
-		ctx, cancel := context.WithTimeout(context.Background(), w.patience())
-		defer cancel()
-		began = time.Now()
-		next, err = nextTogether(ctx, done)
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), w.patience())
+	defer cancel()
+	began := time.Now()
+	next, err := nextTogether(ctx, done)
 	for i, d := range next {
 		held[i].next = w.begin(d, began)
 	}
@@ -126,7 +147,7 @@ func (w *Worker) nextOf(list []*turn) {
 		w.log.Warn("acknowledges each job by itself from now on: a bridge of an earlier version does not take several in one request", "error", err)
 	}
 	// Few errors say that nothing was acknowledged: what failed may be the lease, at a max_leased that was lowered for instance.
-	unknown := !began.IsZero() && !errors.Is(err, ErrLeaseLost) && !errors.Is(err, ErrBadRequest)
+	unknown := !errors.Is(err, ErrLeaseLost) && !errors.Is(err, ErrBadRequest)
 	for _, t := range held {
 		t.alone, t.unknown = true, unknown
 	}

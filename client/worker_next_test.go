@@ -68,30 +68,40 @@ func acknowledgedOnly(told subjects.Error) func(*workshop, *nats.Msg) *nats.Msg 
 	}
 }
 
-// Jobs that end while two others are acknowledged share the next request, which leases as many. If it is refused, or
-// nobody knows whether it counts, each is acknowledged by itself.
+// Jobs that end while two others are acknowledged share the next request, which leases as many without Prefetch. If it is
+// refused, or nobody knows whether it counts, each is acknowledged by itself.
 func TestWorkerSharesRequests(t *testing.T) {
+	for _, prefetch := range []int{0, 4} {
+		t.Run(fmt.Sprint("prefetch ", prefetch), func(t *testing.T) { testWorkerSharesRequests(t, prefetch) })
+	}
+}
+
+func testWorkerSharesRequests(t *testing.T, prefetch int) {
 	const workers, jobs = 6, 40
 	for _, test := range []struct {
 		name   string
 		refuse func(s *workshop, m *nats.Msg) *nats.Msg // of the first shared request
 		once   bool                                     // there is no other
 		late   bool                                     // a job is done too late
+		next   bool                                     // only of requests that lease
 	}{
 		{name: "taken", refuse: func(*workshop, *nats.Msg) *nats.Msg { return nil }},
-		{name: "bridge of an earlier version", once: true,
+		{name: "bridge of an earlier version", once: prefetch == 0,
 			refuse: func(*workshop, *nats.Msg) *nats.Msg { return refusal(subjects.CodeBadRequest) }},
 		{name: "unavailable", refuse: func(*workshop, *nats.Msg) *nats.Msg { return refusal(subjects.CodeUnavailable) }},
 		{name: "unknown, not done", refuse: func(*workshop, *nats.Msg) *nats.Msg {
 			return &nats.Msg{Header: (&subjects.Error{Code: subjects.CodeUnavailable, Unknown: true}).Headers()}
 		}},
 		{name: "unknown, done", refuse: acknowledgedOnly(subjects.Error{Code: subjects.CodeUnavailable, Unknown: true})},
-		{name: "max_leased was lowered", refuse: acknowledgedOnly(subjects.Error{Code: subjects.CodeOverloaded})},
+		{name: "max_leased was lowered", next: true, refuse: acknowledgedOnly(subjects.Error{Code: subjects.CodeOverloaded})},
 		{name: "a lost lease", late: true, refuse: func(s *workshop, m *nats.Msg) *nats.Msg {
 			s.e.Request("pq"+strings.TrimPrefix(m.Subject, "far"), nil, nil)
 			return nil
 		}},
 	} {
+		if test.next && prefetch > 0 {
+			continue
+		}
 		t.Run(test.name, func(t *testing.T) {
 			s := newWorkshop(t)
 			for i := range jobs {
@@ -114,10 +124,10 @@ func TestWorkerSharesRequests(t *testing.T) {
 				if a, err := subjects.ParseAck(m.Data); err != nil || len(a.Also) == 0 {
 					first()
 					return nil
-				} else if n := len(a.Also) + 1; a.Next.Batch != n || n > workers-1 {
+				} else if n := len(a.Also) + 1; prefetch == 0 && a.Next.Batch != n || n > workers+prefetch-1 {
 					t.Errorf("%d jobs are acknowledged, and %d are to be leased", n, a.Next.Batch)
 				} else if shared.Add(1) == 1 {
-					if n != workers-2 {
+					if n < workers-2 || prefetch == 0 && n > workers-2 {
 						t.Errorf("%d jobs share the first request, want %d", n, workers-2)
 					}
 					return test.refuse(s, m)
@@ -136,7 +146,7 @@ func TestWorkerSharesRequests(t *testing.T) {
 					begun.Wait()
 				}
 				return nil
-			}, client.WorkerOptions{Concurrency: workers, AckWait: time.Minute, Logger: slog.New(said)}))
+			}, client.WorkerOptions{Concurrency: workers, Prefetch: prefetch, AckWait: time.Minute, Logger: slog.New(said)}))
 			stop := s.start(worker)
 			s.empty()
 			stop()

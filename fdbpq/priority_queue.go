@@ -22,10 +22,12 @@ func NewPriorityQueue(s Subspace, format ValueFormat) *PriorityQueue {
 func (q *PriorityQueue) layout() *layout { return q.l }
 
 // Push adds a message, after all items of the same priority. Pushes never conflict with
-// each other, unless the queue has Settings.MaxItems or Settings.MaxBytes. The transaction should end within a few
-// minutes: see Retire.
+// each other, unless the queue has Settings.MaxItems or Settings.MaxBytes, or they have the same MsgID or Unique
+// key. PushOnce also says whether the message is a duplicate, which is not pushed. The transaction should end within
+// a few minutes: see Retire.
 //
-// Errors: ErrMessageTooLarge, ErrFull, ErrBehind while bytes have to be counted, and errors of the store.
+// Errors: ErrMessageTooLarge, ErrFull, ErrBehind while bytes have to be counted, ErrOp for a MsgID or Unique that is
+// too long, ErrCorrupt and errors of the store.
 func (q *PriorityQueue) Push(tx kv.Transaction, priority int64, m Message) (ID, error) {
 	return applyOne(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m}).id()
 }
@@ -45,10 +47,9 @@ func (q *PriorityQueue) PushAt(tx kv.Transaction, priority int64, m Message, at 
 }
 
 // PushOnce is Push of a message that may have a MsgID, a Unique key or both. If it is a duplicate, it is
-// not pushed, and the id is that of the first push. Pushes of the same MsgID or key conflict with each
-// other, and no others.
+// not pushed, and the id is that of the first push.
 //
-// Errors: ErrOp for a MsgID or Unique that is too long, ErrCorrupt, and as Push.
+// Errors: as Push.
 func (q *PriorityQueue) PushOnce(tx kv.Transaction, priority int64, m Message) (id ID, duplicate bool, err error) {
 	return applyOne(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m}).pushed()
 }
@@ -56,7 +57,7 @@ func (q *PriorityQueue) PushOnce(tx kv.Transaction, priority int64, m Message) (
 // PopMin removes and returns the first item: the oldest of those with the smallest
 // priority.
 //
-// Errors: ErrEmpty, ErrCorrupt and errors of the store.
+// Errors: ErrEmpty, with ErrPaused if the queue is paused, ErrCorrupt and errors of the store.
 func (q *PriorityQueue) PopMin(tx kv.Transaction) (Item, error) {
 	return applyOne(tx, Op{Kind: OpPop, End: Front, Queue: q}).item()
 }
@@ -74,7 +75,8 @@ func (q *PriorityQueue) PopMax(tx kv.Transaction) (Item, error) {
 // MaxLease; 0 means Settings.AckWait. Nobody else gets the item meanwhile. Ack removes it;
 // otherwise it comes back to its old place when the lease is over, or with Nak.
 //
-// Errors: ErrOp for the duration, and as PopMin.
+// Errors: ErrOp for the duration, ErrMaxLeased, ErrMaxBytes for an item that the transaction has no room for, and as
+// PopMin.
 func (q *PriorityQueue) LeaseMin(tx kv.Transaction, wait time.Duration) (Item, Lease, error) {
 	return applyOne(tx, Op{Kind: OpLease, End: Front, Queue: q, Lease: wait}).lease()
 }

@@ -17,10 +17,10 @@ func NewQueue(s Subspace, format ValueFormat) *Queue {
 
 func (q *Queue) layout() *layout { return q.l }
 
-// Enqueue adds a message at the end. Enqueues never conflict with each other; concurrent
-// ones end up in either order.
+// Enqueue adds a message at the end, as PriorityQueue.Push does. Concurrent ones end up in
+// either order.
 //
-// Errors: ErrMessageTooLarge, ErrFull and errors of the store.
+// Errors: as PriorityQueue.Push.
 func (q *Queue) Enqueue(tx kv.Transaction, m Message) (ID, error) {
 	return applyOne(tx, Op{Kind: OpPush, Queue: q, Message: m}).id()
 }
@@ -44,7 +44,7 @@ func (q *Queue) EnqueueOnce(tx kv.Transaction, m Message) (id ID, duplicate bool
 
 // Dequeue removes and returns the oldest item.
 //
-// Errors: ErrEmpty, ErrCorrupt and errors of the store.
+// Errors: as PriorityQueue.PopMin.
 func (q *Queue) Dequeue(tx kv.Transaction) (Item, error) {
 	return applyOne(tx, Op{Kind: OpPop, Queue: q}).item()
 }
@@ -53,7 +53,7 @@ func (q *Queue) Dequeue(tx kv.Transaction) (Item, error) {
 // MaxLease; 0 means Settings.AckWait. Nobody else gets the item meanwhile. Ack removes it;
 // otherwise it comes back to its old place when the lease is over, or with Nak.
 //
-// Errors: ErrOp for the duration, and as Dequeue.
+// Errors: as PriorityQueue.LeaseMin.
 func (q *Queue) Lease(tx kv.Transaction, wait time.Duration) (Item, Lease, error) {
 	return applyOne(tx, Op{Kind: OpLease, Queue: q, Lease: wait}).lease()
 }

@@ -11,7 +11,7 @@
 //	pq.jobs.pop.max          take the item with the largest priority, the newest of equals
 //	pq.jobs.peek.min         look at what pop.min would take
 //	pq.jobs.peek.max         look at what pop.max would take
-//	pq.jobs.len              count the items
+//	pq.jobs.len              count the items that are ready
 //	pq.jobs.ack.<token>      end or extend the lease of an item that was popped with one
 //	pq.jobs.config           read or change the settings
 //	pq.jobs.info             how many items there are in each state, and more
@@ -26,7 +26,7 @@
 //	q.jobs.enqueue.batch     append many items, all or none
 //	q.jobs.dequeue           take its oldest item
 //	q.jobs.peek              look at what dequeue would take
-//	q.jobs.len               count the items
+//	q.jobs.len               count the items that are ready
 //	q.jobs.ack.<token>       end or extend a lease
 //	q.jobs.config            read or change the settings
 //	q.jobs.info              how many items there are in each state, and more

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,13 +19,13 @@ type connection struct {
 	server, creds, nkey    string
 	user, password, token  string
 	tlsCA, tlsCert, tlsKey string
+	inboxPrefix            string
 	timeout                time.Duration
 
 	// context names a context of the nats tool. The rest has only a context.
 	context              string
 	userOnly             bool // and no password, though it is not a token
 	credsText, jwt, seed string
-	inboxPrefix          string
 	tlsFirst             bool
 }
 
@@ -59,6 +61,7 @@ func (c *connection) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.tlsCA, "tlsca", "", "`file` with the authorities to trust")
 	flags.StringVar(&c.tlsCert, "tlscert", "", "`file` with the TLS client certificate")
 	flags.StringVar(&c.tlsKey, "tlskey", "", "`file` with its key")
+	flags.StringVar(&c.inboxPrefix, "inbox-prefix", "", "subject `prefix` of replies, _INBOX by default")
 	flags.DurationVar(&c.timeout, "timeout", 10*time.Second, "longest wait for a reply; else 10s")
 	for _, e := range connectionEnv {
 		flags.Lookup(e.flag).Usage += " (" + e.variable + ")"
@@ -118,6 +121,12 @@ func (c *connection) options() ([]nats.Option, error) {
 	if c.tlsCert != "" {
 		options = append(options, nats.ClientCert(c.tlsCert, c.tlsKey))
 	}
+	if c.inboxPrefix != "" {
+		if slices.ContainsFunc(strings.Split(c.inboxPrefix, "."), func(token string) bool { return token == "" || strings.ContainsAny(token, "*> \t\r\n") }) {
+			return nil, inputError{fmt.Errorf("the inbox prefix %q: want a subject without wildcards, such as _INBOX_worker", c.inboxPrefix)}
+		}
+		options = append(options, nats.CustomInboxPrefix(c.inboxPrefix))
+	}
 	options = append(options, c.contextOptions()...)
 	return options, c.checkOptions(options)
 }
@@ -134,7 +143,7 @@ func (c *connection) connect(options []nats.Option) (*nats.Conn, error) {
 		err = nc.FlushTimeout(c.timeout)
 	}
 	if refused := nc.LastError(); err == nil && errors.Is(refused, nats.ErrPermissionViolation) {
-		err = refused
+		err = fmt.Errorf("%w: allow that, or name the prefix that this user may subscribe to with --inbox-prefix", refused)
 	}
 	if err == nil {
 		err = sub.Unsubscribe()

@@ -90,10 +90,9 @@ func newHelp() *cobra.Command {
 func newConnectionTopic() *cobra.Command {
 	return &cobra.Command{
 		Use: "connection",
-		Long: `Every command takes these flags. Those with a variable in brackets can be set in
-the environment too. What is not set comes from the context that is named, or
-else from the one that nats context select has selected. The server is
-nats://127.0.0.1:4222 unless one is named.`,
+		Long: `Every command takes these flags, also as the variables in brackets. What is not
+set comes from the context that is named, or else the one that nats context
+select has selected. The server is nats://127.0.0.1:4222 unless one is named.`,
 		Example: `  pq len jobs --server nats://queues.example.com:4222 --creds worker.creds
   pq len jobs --timeout 30s`,
 	}

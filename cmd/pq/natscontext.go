@@ -176,7 +176,8 @@ func (c *connection) useContext(flags *pflag.FlagSet) error {
 	if !flags.Changed("tlscert") && !flags.Changed("tlskey") {
 		c.tlsCert, c.tlsKey = from.Cert, from.Key
 	}
-	c.inboxPrefix, c.tlsFirst = from.InboxPrefix, from.TLSFirst
+	take("inbox-prefix", &c.inboxPrefix, from.InboxPrefix)
+	c.tlsFirst = from.TLSFirst
 	for _, login := range []string{"creds", "nkey", "user", "password", "token"} {
 		if flags.Changed(login) {
 			return nil
@@ -214,9 +215,6 @@ func (c *connection) logIn(from *natsContext) (err error) {
 // contextOptions returns the options for what only contexts have.
 func (c *connection) contextOptions() []nats.Option {
 	var options []nats.Option
-	if c.inboxPrefix != "" {
-		options = append(options, nats.CustomInboxPrefix(c.inboxPrefix))
-	}
 	if c.tlsFirst {
 		options = append(options, nats.TLSHandshakeFirst())
 	}

@@ -182,7 +182,7 @@ func TestRepliesThatCannotBeReceived(t *testing.T) {
 		o.Users = []*server.User{
 			{Username: "bridge", Password: "b"},
 			{Username: "deaf", Password: "d", Permissions: &server.Permissions{
-				Subscribe: &server.SubjectPermission{Allow: []string{"nothing", "_INBOX.*"}},
+				Subscribe: &server.SubjectPermission{Allow: []string{"nothing", "_INBOX.*", "_INBOX_deaf.>"}},
 			}},
 		}
 		o.NoAuthUser = "bridge"
@@ -190,7 +190,19 @@ func TestRepliesThatCannotBeReceived(t *testing.T) {
 	c := &cli{t: t, server: env.NATS.URL()}
 	c.ok("", "push", "jobs", "precious")
 	c.fails(exitError, "cannot receive replies", "--user", "deaf", "--password", "d", "pop", "jobs")
-	if got := c.ok("", "pop", "jobs"); got != "precious" {
+	c.fails(exitError, "with --inbox-prefix", "--user", "deaf", "--password", "d", "pop", "jobs")
+	for _, bad := range []string{"_INBOX_deaf.", "_INBOX_deaf.>", "a b", "*", "."} {
+		c.fails(exitUsage, "without wildcards, such as", "--inbox-prefix", bad, "pop", "jobs")
+	}
+	if got := c.ok("", "--inbox-prefix", "_INBOX_deaf", "--user", "deaf", "--password", "d", "pop", "jobs"); got != "precious" {
 		t.Errorf("popped %q", got)
+	}
+	contexts := newContexts(t)
+	contexts.save("deaf", map[string]any{"url": env.NATS.URL(), "user": "deaf", "password": "d", "inbox_prefix": "_INBOX_deaf"})
+	if _, stderr, code := withoutServer(t, "len", "jobs"); code != exitOK {
+		t.Errorf("with the prefix of a context: exit code %d, %s", code, stderr)
+	}
+	if _, _, code := withoutServer(t, "len", "jobs", "--inbox-prefix", "_INBOX"); code != exitError {
+		t.Errorf("with another prefix than that of the context: exit code %d", code)
 	}
 }

@@ -129,6 +129,9 @@ func (w *work) prepare(ctx context.Context, s *session, refused chan error) erro
 		}
 	}()
 	settings, err := s.queue.Settings(s.usable)
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		return fmt.Errorf("%w; with --ack-wait pq work needs no settings", s.explain(err, ""))
+	}
 	if err != nil {
 		return s.outdated(subjects.Config, w.kind(), s.explain(err, ""))
 	}

@@ -58,6 +58,7 @@ func TestFailuresPause(t *testing.T) {
 		o.NoAuthUser = "all"
 	}})
 	c := &cli{t: t, server: env.NATS.URL()}
+	c.fails(exitError, `; with --ack-wait pq work needs no settings`, "work", "jobs", "--user", "worker", "--password", "w", "--", "true")
 	for _, m := range []struct {
 		backoff, flags string
 		want           time.Duration

@@ -7,6 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -76,12 +79,16 @@ func greet(ctx context.Context, w io.Writer, natsURL, httpAddr string) {
 	if natsURL != "nats://127.0.0.1:4222" {
 		server = " --server " + natsURL
 	}
+	path := ""
+	if self, err := os.Executable(); err == nil {
+		path = pathToPQ(filepath.Dir(self))
+	}
 	// It does no harm if nobody can read the greeting.
 	_, _ = fmt.Fprintf(w, `
 Ready. NATS is at %[1]s, health and metrics at http://%[2]s.
 Try, in another terminal:
 
-  pq%[3]s push jobs "write the report" --priority 5
+%[4]s  pq%[3]s push jobs "write the report" --priority 5
   pq%[3]s push jobs "put out the fire" --priority 1
   pq%[3]s pop jobs
 
@@ -91,7 +98,18 @@ or with the NATS command line tool:
   nats%[3]s request pq.jobs.pop.min ""
 
 Ctrl-C stops it; queued items stay.
-`, natsURL, reachable(httpAddr), server)
+`, natsURL, reachable(httpAddr), server, path)
+}
+
+// pathToPQ returns the line that lets a shell find the pq in a folder, "" if it finds one anyway, or none is there.
+func pathToPQ(folder string) string {
+	if _, err := exec.LookPath("pq"); err == nil {
+		return ""
+	}
+	if _, err := exec.LookPath(filepath.Join(folder, "pq")); err != nil {
+		return ""
+	}
+	return fmt.Sprintf("  export PATH=\"%s:$PATH\"\n", folder)
 }
 
 // reachable returns a host and port to connect to, given those that something listens on.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -19,6 +21,25 @@ func TestDevListensWhereItIsTold(t *testing.T) {
 		t.Errorf("NATS is at %s: want it at %s", c.nats, host)
 	}
 	request(t, connect(t, c.nats), "pq.jobs.push", "x")
+}
+
+// The commands of the greeting work in another terminal, also if pq was only just built.
+func TestGreetingFindsPQ(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("PATH", t.TempDir())
+	if got := pathToPQ(folder); got != "" {
+		t.Errorf("without a pq there: %q", got)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "pq"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := pathToPQ(folder), "  export PATH=\""+folder+":$PATH\"\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	t.Setenv("PATH", folder)
+	if got := pathToPQ(folder); got != "" {
+		t.Errorf("with pq in PATH: %q", got)
+	}
 }
 
 // TestReachable: the greeting shows addresses that people can connect to.

@@ -34,6 +34,40 @@ func TestDocumentsListTheConfiguration(t *testing.T) {
 	}
 }
 
+// TestDocumentsNameRealFiles checks every Go file that a document mentions; names may be patterns.
+func TestDocumentsNameRealFiles(t *testing.T) {
+	var files, documents []string
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch filepath.Ext(path) {
+		case ".go":
+			files = append(files, filepath.ToSlash(path))
+		case ".md":
+			documents = append(documents, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, document := range documents {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("`([a-z0-9_*/]+\\.go)`").FindAllStringSubmatch(string(text), -1) {
+			named++
+			end := regexp.MustCompile("/" + strings.ReplaceAll(regexp.QuoteMeta(m[1]), `\*`, "[a-z_]*") + "$")
+			if !slices.ContainsFunc(files, end.MatchString) {
+				t.Errorf("%s: there is no file %s", document, m[1])
+			}
+		}
+	}
+	if named < 50 {
+		t.Errorf("the documents name %d files only: does the test still see them?", named)
+	}
+}
+
 // TestDocumentsNameRealVariables checks every variable that a document mentions.
 func TestDocumentsNameRealVariables(t *testing.T) {
 	known := []string{

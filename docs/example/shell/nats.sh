@@ -26,10 +26,10 @@ lease() {
 	reply=$(sed -n 's/.*with reply "\(.*\)"$/\1/p' "$tmp/leased")
 }
 
-# After an error, push again with the same message id: it is in the queue once.
-request pq.jobs.push "write the report" --header Pq-Priority:5 --header Nats-Msg-Id:report >/dev/null
-request pq.jobs.push "put out the fire" --header Pq-Priority:1 --header Nats-Msg-Id:fire >/dev/null
-request pq.jobs.push "put out the fire" --header Pq-Priority:1 --header Nats-Msg-Id:fire | grep -o '"duplicate":true'
+# After an error, push again with the same message id: it is in the queue once. The ids here differ from run to run.
+request pq.jobs.push "write the report" --header Pq-Priority:5 --header "Nats-Msg-Id:report $$" >/dev/null
+request pq.jobs.push "put out the fire" --header Pq-Priority:1 --header "Nats-Msg-Id:fire $$" >/dev/null
+request pq.jobs.push "put out the fire" --header Pq-Priority:1 --header "Nats-Msg-Id:fire $$" | grep -o '"duplicate":true'
 request pq.jobs.len ""
 
 lease

@@ -4,10 +4,10 @@ set -eu
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-# After an error, push again with the same message id: it is in the queue once.
-pq push jobs "write the report" --priority 5 --msg-id report >/dev/null
-pq push jobs "put out the fire" --priority 1 --msg-id fire >/dev/null
-pq push jobs "put out the fire" --priority 1 --msg-id fire --json | grep -o '"duplicate":true'
+# After an error, push again with the same message id: it is in the queue once. The ids here differ from run to run.
+pq push jobs "write the report" --priority 5 --msg-id "report $$" >/dev/null
+pq push jobs "put out the fire" --priority 1 --msg-id "fire $$" >/dev/null
+pq push jobs "put out the fire" --priority 1 --msg-id "fire $$" --json | grep -o '"duplicate":true'
 pq len jobs
 
 pq lease jobs --ack-wait 1m >"$tmp/job" # a receipt, and then the value

@@ -3,14 +3,17 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // AckAll acknowledges deliveries, of any queues, in as few requests as their number and size allow. Those of one request
-// are removed together or not at all; if that is refused, because one of the leases is lost for instance, each is
-// acknowledged by itself.
+// are removed together or not at all. If some leases are lost, a further request acknowledges the others; if it is refused
+// for another reason, each is acknowledged by itself.
 //
 // It returns the errors of Ack, one for each delivery, in that order, and nil if all were acknowledged. After an
 // [ErrUnknownOutcome], call it again with those that have one: ErrLeaseLost then most likely means that the first call
@@ -49,7 +52,21 @@ func (c *Client) ackTogether(ctx context.Context, deliveries []*Delivery, indexe
 	for _, i := range indexes[1:] {
 		others = append(others, deliveries[i])
 	}
-	_, err := deliveries[indexes[0]].settle(ctx, subjects.Ack{Kind: subjects.AckDone, Also: tokens(others)})
+	reply, err := deliveries[indexes[0]].settle(ctx, subjects.Ack{Kind: subjects.AckDone, Also: tokens(others)})
+	if lost := lostOf(reply, err, len(indexes)); lost != nil { // the others are not acknowledged
+		var held []int
+		for n, i := range indexes {
+			if slices.Contains(lost, n) {
+				errs[i] = &Error{Code: subjects.CodeConflict, Text: ErrLeaseLost.Error()}
+			} else {
+				held = append(held, i)
+			}
+		}
+		if len(held) > 0 {
+			c.ackTogether(ctx, deliveries, held, errs)
+		}
+		return true
+	}
 	again := len(indexes) > 1 && (errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrBadRequest) || errors.Is(err, ErrInternal))
 	for _, i := range indexes {
 		if again { // each for itself; an earlier version of the bridge knows no other way
@@ -59,6 +76,15 @@ func (c *Client) ackTogether(ctx context.Context, deliveries []*Delivery, indexe
 		failed = failed || err != nil
 	}
 	return failed
+}
+
+// lostOf returns which of several leases are lost, nil if the reply to their acknowledgement does not say that.
+func lostOf(reply *nats.Msg, err error, leases int) []int {
+	if !errors.Is(err, ErrLeaseLost) || leases == 1 {
+		return nil
+	}
+	lost, _ := subjects.ParseLost(reply.Header, leases) // else each is acknowledged for itself
+	return lost
 }
 
 // token returns the token of the lease. Clients of another account than the bridge's may have none.

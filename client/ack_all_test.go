@@ -56,3 +56,64 @@ func TestAckAll(t *testing.T) {
 		})
 	}
 }
+
+// If some leases are lost, a second request acknowledges the others. Without word of which are, or if its outcome is
+// unknown, AckAll does as for any other refusal.
+func TestAckAllLeavesOutLostLeases(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		relay    func(request int) *nats.Msg // of AckAll, from 1
+		requests int
+		want     error // of those that hold
+	}{
+		{"named", func(int) *nats.Msg { return nil }, 2, nil},
+		{"not named", func(n int) *nats.Msg {
+			if n == 1 {
+				return refusal(subjects.CodeConflict)
+			}
+			return nil
+		}, 6, nil},
+		{"and the rest unknown", func(n int) *nats.Msg {
+			if n == 2 {
+				return &nats.Msg{Header: (&subjects.Error{Code: subjects.CodeUnavailable, Unknown: true}).Headers()}
+			}
+			return nil
+		}, 2, client.ErrUnknownOutcome},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newWorkshop(t)
+			requests, counts := 0, false
+			q := s.relayed(func(m *nats.Msg) *nats.Msg {
+				if !counts || !strings.Contains(m.Subject, ".ack.") {
+					return nil
+				}
+				requests++ // one at a time
+				return test.relay(requests)
+			})
+			s.push("a", "b", "c", "d", "e")
+			list := must(q.LeaseMinBatch(t.Context(), 5, client.AckWait(time.Minute)))
+			for _, n := range []int{0, 3} {
+				if err := list[n].Ack(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			counts = true
+			c := client.New(s.e.Conn)
+			errs := c.AckAll(t.Context(), list...)
+			for i, want := range []error{client.ErrLeaseLost, test.want, test.want, client.ErrLeaseLost, test.want} {
+				if len(errs) != 5 || !errors.Is(errs[i], want) {
+					t.Fatalf("errors %v: want %v for %d", errs, want, i)
+				}
+			}
+			if requests != test.requests {
+				t.Errorf("%d requests, want %d", requests, test.requests)
+			}
+			if test.want != nil {
+				if errs := c.AckAll(t.Context(), list[1], list[2], list[4]); errs != nil {
+					t.Errorf("once more: %v", errs)
+				}
+			}
+			s.empty()
+		})
+	}
+}

@@ -134,8 +134,8 @@ func (q *queue) subject(verb subjects.Verb) (string, error) {
 	return subject, nil
 }
 
-// request sends a request, which writes or only reads, and returns the reply of one that
-// succeeded.
+// request sends a request, which writes or only reads, and returns the reply, also if that is
+// an error.
 func (c *Client) request(ctx context.Context, m *nats.Msg, writes bool) (*nats.Msg, error) {
 	if err := c.usable(ctx, m); err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (c *Client) request(ctx context.Context, m *nats.Msg, writes bool) (*nats.M
 		return nil, a.explain(ctx, m, writes, err)
 	}
 	if failure := subjects.ErrorFromHeaders(reply.Header); failure != nil {
-		return nil, (*Error)(failure)
+		return reply, (*Error)(failure)
 	}
 	return reply, nil
 }

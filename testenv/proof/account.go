@@ -89,7 +89,9 @@ func (h *History) newAccount(queue string, ops []*Operation) *account {
 			a.out(op, item)
 		}
 		if op.Kind.settles() {
-			a.use(op)
+			for _, part := range op.parts() {
+				a.use(part)
+			}
 		}
 	}
 	a.checkPushes()

@@ -282,8 +282,8 @@ func (w *teller) run() {
 		switch x := random.IntN(100); {
 		case len(w.grips) > maxGrips, len(w.grips) > 0 && x < 40:
 			w.useAll()
-		case len(w.grips) > 0 && x < 45:
-			w.one(w.use(w.grips[random.IntN(len(w.grips))]))
+		case len(w.grips) > 0 && x < 47:
+			w.one(w.useSome())
 		case waiting < few, waiting < 3*few && (x < 72 || w.hungry):
 			w.pushAll()
 		case x == 99:
@@ -317,9 +317,9 @@ func (w *teller) run() {
 // end judges an operation.
 func (w *teller) end(op *proof.Operation, i proof.Intent) {
 	w.books.End(op, i)
-	n := max(1, len(op.Items))
-	w.operations[string(op.Kind)] += n
-	w.outcomes[string(op.Outcome)] += n
+	n := max(1, len(op.Items)) + len(op.Also)
+	w.operations[string(op.Kind)+ofSeveral(op)] += n
+	w.outcomes[string(op.Outcome)+ofSeveral(op)] += n
 	if takes(op.Kind) && op.Outcome == proof.Empty {
 		n = 0 // that would be no load
 	}

@@ -7,16 +7,16 @@ import (
 
 // Balance is what Close has added up.
 type Balance struct {
-	Items, Missing, Takes, Again, Fences, MayFences, Redelivered, Buried, Gone int64
-	Vanished, Purged, Redriven, Keys, Duplicates, Overlaps                     int64
+	Items, Missing, Halves, Takes, Again, Fences, MayFences, Redelivered, Buried, Gone int64
+	Vanished, Purged, Redriven, Keys, Duplicates, Overlaps                             int64
 }
 
 // String is the report.
 func (b Balance) String() string {
-	return fmt.Sprintf("%d items; missing %d, and unanswered pops may have taken %d; stored again %d; delivered more than once %d; "+
+	return fmt.Sprintf("%d items; missing %d, of which %d were acknowledged together with others that are not, and unanswered pops may have taken %d; stored again %d; delivered more than once %d; "+
 		"fences of no known lease %d, and unanswered operations may have used %d; dead letters %d, redriven %d; purged %d, expired or purged %d; "+
 		"unique keys: %d items, %d duplicates, two at once, or without, %d; sent to nobody while nothing was broken %d",
-		b.Items, b.Missing, b.Takes, b.Again, b.Redelivered, b.Fences, b.MayFences, b.Buried, b.Redriven, b.Purged, b.Vanished,
+		b.Items, b.Missing, b.Halves, b.Takes, b.Again, b.Redelivered, b.Fences, b.MayFences, b.Buried, b.Redriven, b.Purged, b.Vanished,
 		b.Keys, b.Duplicates, b.Overlaps, b.Gone)
 }
 
@@ -24,10 +24,11 @@ func (b Balance) String() string {
 // items may have expired. It returns everything that is wrong.
 func (b *Books) Close(at int64) (Balance, error) {
 	b.completeBatches()
+	halves := b.undoTogether()
 	sum := Balance{
 		Items: b.items.Load(), Takes: b.takes.Load(), Again: b.again.Load(), MayFences: b.fences.Load(),
 		Fences: b.graves.fences.Load(), Buried: b.graves.letters.Load(), Gone: b.gone.Load(),
-		Keys: int64(len(b.keys.items)), Duplicates: int64(len(b.keys.duplicates)),
+		Halves: halves, Keys: int64(len(b.keys.items)), Duplicates: int64(len(b.keys.duplicates)),
 	}
 	var swept, maySwept int64 // from queues that are purged
 	for n := range sum.Items {
@@ -121,6 +122,7 @@ func (b *Books) Left(queue, value, id string) {
 	case e.marks&refused != 0:
 		b.problem("refused, but left: %q", value)
 	}
+	b.checkDenied(e, value)
 	if e.marks&settled == 0 {
 		b.ended.Add(1)
 	}

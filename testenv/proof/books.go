@@ -20,6 +20,8 @@ import (
 //   - an item that comes back under another id than its own, so at another place;
 //   - deliveries that are counted wrong;
 //   - an item that nobody pushed, whose push was refused, or that is missing;
+//   - a lease that is said to be lost and is not, or the other way round, and an acknowledgement of several leases
+//     that counts for some of them;
 //   - a delayed item that comes too early, one that has expired and is served, or that is gone
 //     before;
 //   - two items with one unique key, and a push that is told to be the duplicate of an item that
@@ -59,6 +61,7 @@ type Books struct {
 	mu struct {
 		sync.Mutex
 		batches  []batch // that may have been pushed
+		together []together
 		problems []error
 		more     int // that are not in problems
 	}
@@ -110,9 +113,11 @@ const (
 	back      // it is that of the queue that it was redriven to
 	mayRemove // a remove of unknown outcome was sent
 	expiring
-	purgeable // it is in a queue that is purged
-	keyed     // it has a unique key
-	mortal    // it was pushed to a queue with max_deliver
+	purgeable  // it is in a queue that is purged
+	keyed      // it has a unique key
+	mortal     // it was pushed to a queue with max_deliver
+	ackedAlone // mayAck, and not only together with others
+	denied     // see deny
 )
 
 const (
@@ -182,8 +187,11 @@ func (b *Books) Problems() error {
 
 // Intent is what is known of an item before an operation on it is sent.
 type Intent struct {
-	lost  bool  // it must not count
-	fresh marks // that nothing but this use justifies
+	lost  bool     // it must not count
+	fresh marks    // that nothing but this use justifies
+	parts []Intent // of an acknowledgement of several leases
+
+	together bool // it is one of these
 }
 
 // Begin is called before an operation is sent, but after its Call was set; End when its outcome is
@@ -197,28 +205,15 @@ func (b *Books) Begin(op *Operation) (i Intent) {
 		return b.beginEdit(op)
 	case !op.Kind.settles():
 		return i
-	}
-	e, unlock := b.entry(op.Value)
-	if e == nil {
+	case len(op.Also) > 0:
+		for _, part := range op.parts() {
+			use := b.beginUse(part)
+			use.together = true
+			i.parts = append(i.parts, use)
+		}
 		return i
 	}
-	defer unlock()
-	newest := int64(e.fence) == op.Fence
-	i.lost = int64(e.fence) > op.Fence || newest && e.marks&(settled|naked) != 0 || e.ended(op) || e.hasLeft(op.ID)
-	if newest && op.Kind != Extend && !e.left(op.Queue, op.ID) {
-		mark := mayNak
-		switch {
-		case op.Kind.acks():
-			mark = mayAck
-		case op.Kind == Term:
-			mark = mayBury
-		}
-		i.fresh = mark &^ e.marks
-		if e.marks |= mark; i.fresh == mayAck {
-			b.mayEnds.Add(1)
-		}
-	}
-	return i
+	return b.beginUse(op)
 }
 
 // End judges an operation.
@@ -232,6 +227,8 @@ func (b *Books) End(op *Operation, i Intent) {
 		b.edit(op, i)
 	case op.Kind == Purge || op.Kind == Redrive:
 		b.sweep(op)
+	case len(op.Also) > 0:
+		b.useParts(op, i)
 	case op.Kind.settles():
 		b.use(op, i)
 	}

@@ -29,9 +29,10 @@ type burster struct {
 type pending struct {
 	op     proof.Operation
 	intent proof.Intent
-	token  string // the subject of acknowledgements
-	silent bool   // without a reply
-	once   bool   // pushes with message ids
+	token  string   // the subject of acknowledgements
+	also   []string // the tokens of further leases
+	silent bool     // without a reply
+	once   bool     // pushes with message ids
 	ended  bool
 }
 
@@ -102,6 +103,11 @@ func (b *burster) encode(r *pending, padding func() int) *nats.Msg {
 		return b.encodeEdit(op)
 	case proof.Term:
 		return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckTerm}.Encode()}
+	case proof.Ack:
+		if len(r.also) > 0 {
+			return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckDone, Also: r.also}.Encode()}
+		}
+		return &nats.Msg{Subject: r.token}
 	default:
 		return &nats.Msg{Subject: r.token}
 	}
@@ -192,7 +198,7 @@ func (b *burster) read(op *proof.Operation, reply *nats.Msg) error {
 		return client.ErrNoBridge
 	}
 	if failure := subjects.ErrorFromHeaders(reply.Header); failure != nil {
-		return (*client.Error)(failure)
+		return refused(op, reply, failure)
 	}
 	switch op.Kind {
 	case proof.Push:

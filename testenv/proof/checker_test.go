@@ -277,6 +277,7 @@ func leaseBugs() []string {
 		"fence ignored", "new place", "history lost", "leased and counted", "ack removes nothing", "lease not put back",
 		"given back twice", "lease over early", "delay over early", "lease over late", "token after nak", "false stale",
 		"one fence twice", "wrong end of the lease",
+		"wrong ones said to be lost", "some acknowledged", "some acknowledged, refused", "half acknowledged",
 	}
 }
 

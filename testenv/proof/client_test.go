@@ -129,7 +129,7 @@ func (c *caller) outcome(op *proof.Operation, err error) proof.Outcome {
 		return proof.Empty
 	case errors.Is(err, client.ErrLeaseLost):
 		return proof.Stale
-	case replied && reply.Unknown:
+	case replied && (reply.Unknown || reply.Code == subjects.CodeUnavailable && (op.Kind == proof.NextMin || op.Kind == proof.NextMax)):
 		return proof.Unknown
 	case errors.Is(err, client.ErrUnknownOutcome):
 		return proof.Lost

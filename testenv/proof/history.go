@@ -147,6 +147,10 @@ type Operation struct {
 	Expires int64 `json:"expires,omitempty"`
 	// Fence is that of the token.
 	Fence int64 `json:"fence,omitempty"`
+	// Also are the items, with fences, of further leases that an Ack, NextMin or NextMax names. If the Outcome is
+	// Stale, Lost says which leases are lost, counted as in the header.
+	Also []Item `json:"also,omitempty"`
+	Lost []int  `json:"lost,omitempty"`
 	// Wait is the length of the leases that are asked for, or of that which is extended.
 	Wait int64 `json:"wait,omitempty"`
 	// Delay is that of Push and Nak, Snooze that of Nak.

@@ -5,6 +5,7 @@ func (b *Books) pop(e *entry, op *Operation, value string) {
 		b.problem("came back: %q, which was given up, in %s", value, describe(op))
 	}
 	b.checkFree(e, millis(op.Return), value, op)
+	b.checkDenied(e, value)
 	b.settle(e, op, value, popped)
 	e.got = millis(op.Return)
 }
@@ -44,15 +45,41 @@ func (b *Books) lease(e *entry, op *Operation, item Item) {
 	if !newer {
 		return
 	}
+	b.checkDenied(e, item.Value)
 	e.fence, e.deliveries = fence, uint16(item.Deliveries)
 	e.until = e.backAfter(millis(item.Until))
-	b.unmark(e, mayAck|mayNak|naked|snoozed)
+	b.unmark(e, mayAck|mayNak|naked|snoozed|ackedAlone)
 	if e.marks&dead == 0 {
 		b.unmark(e, mayBury)
 	}
 	if e.marks&popped == 0 {
 		e.got = got
 	}
+}
+
+// beginUse is Begin of an operation with a token.
+func (b *Books) beginUse(op *Operation) (i Intent) {
+	e, unlock := b.entry(op.Value)
+	if e == nil {
+		return i
+	}
+	defer unlock()
+	newest := int64(e.fence) == op.Fence
+	i.lost = int64(e.fence) > op.Fence || newest && e.marks&(settled|naked) != 0 || e.ended(op) || e.hasLeft(op.ID)
+	if newest && op.Kind != Extend && !e.left(op.Queue, op.ID) {
+		mark := mayNak
+		switch {
+		case op.Kind.acks():
+			mark = mayAck
+		case op.Kind == Term:
+			mark = mayBury
+		}
+		i.fresh = mark &^ e.marks
+		if e.marks |= mark; i.fresh == mayAck {
+			b.mayEnds.Add(1)
+		}
+	}
+	return i
 }
 
 // use judges an operation with a token.
@@ -69,10 +96,16 @@ func (b *Books) use(op *Operation, i Intent) {
 		if op.Kind == Nak {
 			b.fences.Add(1)
 		}
+		if newest && op.Kind.acks() && !i.together {
+			e.marks |= ackedAlone
+		}
 		return
 	case op.Outcome == Refused, op.Outcome == Stale:
 		if newest {
 			b.unmark(e, i.fresh)
+		}
+		if newest && op.Outcome == Stale {
+			b.deny(e, op)
 		}
 		return
 	case i.lost:
@@ -88,6 +121,7 @@ func (b *Books) use(op *Operation, i Intent) {
 		if !newest {
 			b.problem("acknowledged with fence %d, and delivered with fence %d: %q", op.Fence, e.fence, op.Value)
 		}
+		b.checkDenied(e, op.Value)
 		b.settle(e, op, op.Value, acked)
 	case op.Kind == Nak:
 		e.naks++

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -83,6 +82,9 @@ func (w *workload) nextUse(c *caller, open *openPops) (op proof.Operation, ok bo
 		<-time.After(min(time.Until(g.Until), dueTime))
 	}
 	op = w.useOf(g)
+	if w.random.IntN(2) == 0 {
+		w.addOthers(c, &op, maxBatch)
+	}
 	return op, !takes(op.Kind) || !open.many(op.Queue)
 }
 
@@ -112,7 +114,9 @@ func (w *workload) useOf(g *grip) proof.Operation {
 func (c *caller) note(w *workload, op *proof.Operation) {
 	settles := op.Kind == proof.Ack || op.Kind == proof.Nak || op.Kind == proof.Term || op.Kind == proof.NextMin || op.Kind == proof.NextMax
 	if settles && (op.Outcome == proof.Done || op.Outcome == proof.Empty || op.Outcome == proof.Stale) && w.random.IntN(4) > 0 {
-		c.drop(op)
+		for _, lease := range over(op) {
+			c.drop(&proof.Operation{ID: lease.ID, Fence: lease.Fence})
+		}
 	}
 	c.grips = append(c.grips, c.fresh...)
 	c.fresh = nil
@@ -161,7 +165,7 @@ func (c *caller) got(op *proof.Operation, list ...*client.Delivery) (err error) 
 	for _, d := range list {
 		value, torn := unpad(&d.Item)
 		subject := d.AckSubject()
-		token, malformed := fdbpq.ParseToken(subject[strings.LastIndexByte(subject, '.')+1:])
+		token, malformed := fdbpq.ParseToken(tokenOf(subject))
 		if malformed != nil || token.ID.String() != d.ID {
 			malformed = fmt.Errorf("%w: the token of %s: %q: %v", errTorn, d.ID, subject, malformed)
 		}
@@ -178,6 +182,9 @@ func (c *caller) since(t time.Time) int64 { return t.Sub(c.zero).Nanoseconds() }
 
 // settle uses the token of an operation.
 func (c *caller) settle(ctx context.Context, op *proof.Operation) error {
+	if len(op.Also) > 0 {
+		return c.together(ctx, op)
+	}
 	g := c.grip(op)
 	switch op.Kind {
 	case proof.Ack:

@@ -69,7 +69,7 @@ func (w *teller) useAll() {
 		}
 		requests = append(requests, r)
 	}
-	w.burst(requests)
+	w.burst(w.share(requests))
 	if random.IntN(4) > 0 { // otherwise they are used once more
 		w.grips = nil
 	}
@@ -133,6 +133,25 @@ func (w *teller) use(g *grip) proof.Operation {
 	}
 	if proof.IsMortal(op.Queue) && op.Kind == proof.Nak && !op.Snooze && op.Delay == 0 {
 		op.Backoff, op.Delay = true, int64(proof.BackoffAfter(g.item.Deliveries))
+	}
+	return op
+}
+
+// useSome returns an operation with one token or several.
+func (w *teller) useSome() proof.Operation {
+	random := w.workload.random
+	g := w.grips[random.IntN(len(w.grips))]
+	op := w.use(g)
+	if random.IntN(3) == 0 {
+		return op
+	}
+	op.Kind, op.Delay, op.Snooze, op.Backoff = proof.NextMin, 0, false, false
+	if g.back {
+		op.Kind = proof.NextMax
+	}
+	w.addOthers(w.caller, &op, maxTogether-1)
+	if len(op.Also) > 0 && random.IntN(4) == 0 {
+		op.Expires = int64(minExpires) + random.Int64N(int64(maxExpires-minExpires))
 	}
 	return op
 }

@@ -75,10 +75,10 @@ func (m *queueModel) apply(s state, p *step) (ok bool, after state) {
 	case stepSettle:
 		ok = m.settle(&s, p)
 	case stepStale:
-		ok = !s.items[p.item].holds(p.fence) || m.mayHaveExpired(s.items[p.item], p) || !m.simple && m.openFrom <= p.end
+		ok = m.stale(&s, p)
 	case stepMaySettle:
 		switch {
-		case s.items[p.item].holds(p.fence) && !s.over:
+		case s.holdsAll(p.tokens) && !s.over:
 			ok = m.settle(&s, p)
 		default: // simple: it waits until it can do something, or until all is over
 			ok = !m.simple || s.over
@@ -130,8 +130,8 @@ func (m *queueModel) mayBeThere(item int, i itemState, sent, answered int64) boo
 }
 
 // mayHaveExpired reports whether the item of a token may have been removed because it had expired.
-func (m *queueModel) mayHaveExpired(i itemState, p *step) bool {
-	return m.expiry[p.item].from <= p.end && (i.status != leased || m.holds[i.hold].from <= p.end)
+func (m *queueModel) mayHaveExpired(i itemState, item int, p *step) bool {
+	return m.expiry[item].from <= p.end && (i.status != leased || m.holds[i.hold].from <= p.end)
 }
 
 // order returns the index of the n-th item from an end.
@@ -182,18 +182,32 @@ func (m *queueModel) serve(s *state, p *step) bool {
 	return len(p.served) == p.asked || m.isNext(s, p, -1)
 }
 
-// settle does what a token that holds is used for.
+// settle does what tokens that hold are used for, which several of them only acknowledge.
 func (m *queueModel) settle(s *state, p *step) bool {
-	if !s.items[p.item].holds(p.fence) {
+	if !s.holdsAll(p.tokens) {
 		return false
 	}
-	switch p.use {
-	case Nak:
-		s.nak(p.item, p.delayed, p.hold)
-	case Extend:
-		s.extend(p.item, p.hold)
-	default:
-		s.take(p.item)
+	for _, t := range p.tokens {
+		switch p.use {
+		case Nak:
+			s.nak(t.item, p.delayed, p.hold)
+		case Extend:
+			s.extend(t.item, p.hold)
+		default:
+			s.take(t.item)
+		}
+	}
+	return true
+}
+
+// stale reports whether those tokens are lost that are said to be, and the others hold.
+func (m *queueModel) stale(s *state, p *step) bool {
+	for _, t := range p.tokens {
+		i := s.items[t.item]
+		lost := !i.holds(t.fence)
+		if lost != t.lost && !(t.lost && (m.mayHaveExpired(i, t.item, p) || !m.simple && m.openFrom <= p.end)) {
+			return false
+		}
 	}
 	return true
 }

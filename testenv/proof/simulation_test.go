@@ -205,8 +205,12 @@ func (s *simulation) use(op *proof.Operation) {
 	default:
 		op.Kind = proof.Extend
 	}
+	if op.Kind == proof.Ack && s.random.IntN(3) > 0 {
+		s.ackSeveral(op)
+		return
+	}
 	id, _ := fdbpq.ParseID(op.ID)
-	there := slices.Contains(s.items, id) || slices.Contains(s.away, id)
+	there := s.isThere(id)
 	l := s.of[id]
 	switch {
 	case there && op.Fence < l.fence && s.strikes("fence ignored"):
@@ -225,6 +229,65 @@ func (s *simulation) use(op *proof.Operation) {
 		}
 	}
 	s.settle(op, id, l)
+}
+
+func (s *simulation) isThere(id fdbpq.ID) bool {
+	return slices.Contains(s.items, id) || slices.Contains(s.away, id)
+}
+
+// ackSeveral acknowledges other leases as well, all or none.
+func (s *simulation) ackSeveral(op *proof.Operation) {
+	all := []proof.Item{{Value: op.Value, ID: op.ID, Fence: op.Fence}}
+	holds := func(item proof.Item) bool {
+		id, _ := fdbpq.ParseID(item.ID)
+		return s.isThere(id) && item.Fence == s.of[id].fence
+	}
+	for _, n := range s.random.Perm(len(s.tokens)) {
+		token := s.tokens[n]
+		item := proof.Item{Value: token.Value, ID: token.ID, Fence: token.Fence}
+		again := slices.ContainsFunc(all, func(i proof.Item) bool { return i.ID == item.ID })
+		if !again && len(all) < 4 && (holds(item) || s.random.IntN(8) == 0) {
+			all = append(all, item)
+		}
+	}
+	op.Also = all[1:]
+	var lost, held []int
+	for n, item := range all {
+		if holds(item) {
+			held = append(held, n)
+		} else {
+			lost = append(lost, n)
+		}
+	}
+	settle := func(numbers []int) {
+		for _, n := range numbers {
+			id, _ := fdbpq.ParseID(all[n].ID)
+			s.settle(op, id, s.of[id])
+		}
+	}
+	switch some := len(lost) > 0 && len(held) > 0; {
+	case some && s.strikes("wrong ones said to be lost"):
+		op.Outcome, op.Lost = proof.Stale, held
+		return
+	case some && s.strikes("some acknowledged"):
+		settle(held)
+		return
+	case some && s.strikes("some acknowledged, refused"):
+		settle(held)
+		fallthrough
+	case len(lost) > 0:
+		op.Outcome, op.Lost = proof.Stale, lost
+		return
+	case len(held) > 1 && s.strikes("half acknowledged"):
+		held = held[1:]
+	}
+	if !s.clear && s.random.IntN(20) == 0 {
+		op.Outcome = proof.Unknown
+		if s.random.IntN(2) == 0 {
+			return
+		}
+	}
+	settle(held)
 }
 
 // settle does what a token is used for.

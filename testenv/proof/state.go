@@ -26,6 +26,18 @@ func (i itemState) held() bool { return i.status == leased || i.status == delaye
 // holds reports whether a token with the fence is good.
 func (i itemState) holds(fence uint16) bool { return i.status != away && i.fence == fence }
 
+// token is one that an operation uses.
+type token struct {
+	item  int
+	fence uint16
+	lost  bool // the answer says so
+}
+
+// holdsAll reports whether all tokens are good.
+func (s *state) holdsAll(tokens []token) bool {
+	return !slices.ContainsFunc(tokens, func(t token) bool { return !s.items[t.item].holds(t.fence) })
+}
+
 // state is the state of a queue. Items are numbered in the order of their ids.
 type state struct {
 	items []itemState     // shared with earlier states: see set

@@ -19,9 +19,9 @@ type step struct {
 	back bool  // at which end of the queue
 	text string
 
-	item    int    // pushed, or of the token; -1 for none. With stepServe, acknowledged before
-	fence   uint16 // of the token
-	use     Kind   // of the token
+	item    int // pushed; -1 for none. With stepServe, acknowledged before
+	tokens  []token
+	use     Kind   // of the tokens
 	delayed bool   // Nak or stepPush has a delay
 	hold    uint16 // of Nak, Extend, stepPush and stepMayLease
 
@@ -102,8 +102,8 @@ func (t *translation) translate(op *Operation) {
 	case op.Kind == Len && op.Outcome == Done:
 		t.add(op, op.Return, step{kind: stepLen, item: -1, n: op.Len, slack: t.slack(op)})
 	case op.Kind.settles() && op.Outcome == Stale:
-		t.add(op, op.Return, step{kind: stepStale, item: t.number(op.ID), fence: uint16(op.Fence)})
-	case op.Kind.settles() && op.open():
+		t.add(op, op.Return, step{kind: stepStale, item: -1, tokens: t.tokens(op)})
+	case op.Kind.settles() && op.open() && len(op.Items) == 0:
 		t.maySettle(op)
 		t.mayTake(op)
 	case op.Kind == Ack || op.Kind == Nak || op.Kind == Extend:
@@ -122,6 +122,14 @@ func (t *translation) translate(op *Operation) {
 func (t *translation) number(id string) int {
 	parsed, _ := fdbpq.ParseID(id)
 	return t.numbers[parsed]
+}
+
+// tokens returns those that an operation uses.
+func (t *translation) tokens(op *Operation) (list []token) {
+	for _, part := range op.parts() {
+		list = append(list, token{t.number(part.ID), uint16(part.Fence), part.Outcome == Stale})
+	}
+	return list
 }
 
 // push adds the push of an item that anybody saw.
@@ -150,7 +158,7 @@ func (t *translation) serve(op *Operation, asked int) {
 	if op.Kind.nexts() {
 		// One transaction does both, but other operations in it may come in between.
 		p.item = t.number(op.ID)
-		t.add(op, op.Return, step{kind: stepSettle, item: p.item, fence: uint16(op.Fence), use: Ack, text: "the ack of " + describe(op)})
+		t.add(op, op.Return, step{kind: stepSettle, item: -1, tokens: t.tokens(op), use: Ack, text: "the ack of " + describe(op)})
 	}
 	for _, item := range op.items() {
 		got := served{item: t.number(item.ID)}
@@ -164,7 +172,7 @@ func (t *translation) serve(op *Operation, asked int) {
 
 // settle returns the step of an operation with a token.
 func (t *translation) settle(op *Operation, kind stepKind, answered int64) step {
-	p := step{kind: kind, item: t.number(op.ID), fence: uint16(op.Fence), use: op.Kind}
+	p := step{kind: kind, item: -1, tokens: t.tokens(op), use: op.Kind}
 	switch op.Kind {
 	case Nak:
 		p.delayed = op.Delay > 0 || kind == stepMaySettle
@@ -183,7 +191,7 @@ func (t *translation) settle(op *Operation, kind stepKind, answered int64) step 
 // item shows that it did nothing. An Extend of unknown outcome also makes the end of the
 // lease before it uncertain: see account.extended.
 func (t *translation) maySettle(op *Operation) {
-	if !t.a.mayCount(op) {
+	if slices.ContainsFunc(op.parts(), func(part *Operation) bool { return !t.a.mayCount(part) }) {
 		return
 	}
 	p := t.settle(op, stepMaySettle, math.MaxInt64)
@@ -282,11 +290,18 @@ func describe(op *Operation) string {
 	case op.Kind == Push:
 		fmt.Fprintf(&b, "(%d, %s)", op.Priority, op.Value)
 	case op.Kind.settles():
-		fmt.Fprintf(&b, "(%s, fence %d)", op.Value, op.Fence)
+		fmt.Fprintf(&b, "(%s, fence %d", op.Value, op.Fence)
+		for _, also := range op.Also {
+			fmt.Fprintf(&b, "; %s, fence %d", also.Value, also.Fence)
+		}
+		b.WriteString(")")
 	}
 	switch {
 	case op.Outcome != Done:
 		fmt.Fprintf(&b, " → %s", op.Outcome)
+		if len(op.Lost) > 0 {
+			fmt.Fprintf(&b, " %v", op.Lost)
+		}
 	case op.Kind == Len:
 		fmt.Fprintf(&b, " → %d", op.Len)
 	}

@@ -53,10 +53,19 @@ func (y *tally) history(h *proof.History, queues int) {
 		y.histories++
 		y.queues += queues
 		for i := range h.Operations {
-			y.operations[string(h.Operations[i].Kind)]++
-			y.outcomes[string(h.Operations[i].Outcome)]++
+			op := &h.Operations[i]
+			y.operations[string(op.Kind)+ofSeveral(op)]++
+			y.outcomes[string(op.Outcome)+ofSeveral(op)]++
 		}
 	})
+}
+
+// ofSeveral is what is added to the name of acknowledgements of several leases.
+func ofSeveral(op *proof.Operation) string {
+	if len(op.Also) > 0 {
+		return " of several"
+	}
+	return ""
 }
 
 // String is the report.

@@ -1,0 +1,145 @@
+package proof_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/proof"
+)
+
+// maxTogether is how many leases one message of an account run acknowledges at most, so that many of these count: a
+// single one that is lost refuses the others.
+const maxTogether = 12
+
+// tokenOf returns the token in a subject of acknowledgements.
+func tokenOf(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
+
+// addOthers has an operation acknowledge further leases of its queue, up to as many, and +NXT ask for up to as many
+// items as all of these.
+func (w *workload) addOthers(c *caller, op *proof.Operation, most int) {
+	next := takes(op.Kind)
+	if op.Kind != proof.Ack && !next {
+		return
+	}
+	for _, n := range w.random.Perm(len(c.grips)) {
+		if g := c.grips[n]; g.queue == op.Queue && !g.of(op) && len(op.Also) < most {
+			op.Also = append(op.Also, proof.Item{Value: g.item.Value, ID: g.item.ID, Fence: g.item.Fence})
+		}
+	}
+	if n := 1 + w.random.IntN(1+len(op.Also)); next && n > 1 {
+		op.Batch = n
+	}
+}
+
+// together sends an operation that names several leases.
+func (c *caller) together(ctx context.Context, op *proof.Operation) error {
+	a := subjects.Ack{Kind: subjects.AckDone}
+	if takes(op.Kind) {
+		a.Kind, a.Next = subjects.AckNext, subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires)}
+	}
+	for _, item := range op.Also {
+		g := c.grip(&proof.Operation{ID: item.ID, Fence: item.Fence})
+		a.Also = append(a.Also, tokenOf(g.AckSubject()))
+	}
+	m := &nats.Msg{Subject: c.grip(op).AckSubject(), Reply: c.line.nc.NewInbox(), Data: a.Encode()}
+	replies, err := c.line.nc.SubscribeSync(m.Reply)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = replies.Unsubscribe() }()
+	if err := c.line.nc.PublishMsg(m); err != nil {
+		return err
+	}
+	for len(op.Items) < max(1, op.Batch) {
+		reply, err := replies.NextMsgWithContext(ctx)
+		if err != nil {
+			return fmt.Errorf("%w: %w", client.ErrUnknownOutcome, err)
+		}
+		if ended, err := c.readTogether(op, reply); ended || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readTogether reads one of the replies. It reports whether there are no more.
+func (c *caller) readTogether(op *proof.Operation, reply *nats.Msg) (ended bool, err error) {
+	if len(reply.Data) == 0 && reply.Header.Get("Status") == "503" {
+		return true, client.ErrNoBridge
+	}
+	sent, ends, err := subjects.ParseBatchEnd(reply.Header)
+	failure := subjects.ErrorFromHeaders(reply.Header)
+	switch {
+	case err != nil:
+		return true, errors.Join(client.ErrBadReply, err)
+	case ends && sent != len(op.Items), failure != nil && len(op.Items) > 0:
+		return true, fmt.Errorf("%w: %d items arrived of %d: %v", client.ErrUnknownOutcome, len(op.Items), sent, failure)
+	case failure != nil:
+		return true, refused(op, reply, failure)
+	case ends && sent == 0:
+		return true, client.ErrEmpty
+	case ends:
+		return true, nil
+	case !takes(op.Kind):
+		return true, nil
+	}
+	d := c.client.Delivery(reply.Reply)
+	d.Value, d.Headers = reply.Data, reply.Header
+	info, err := subjects.ParseItemHeaders(reply.Header)
+	lease, leaseErr := subjects.ParseLeaseHeaders(reply.Header)
+	d.ItemInfo, d.LeaseInfo = info, lease
+	return false, errors.Join(err, leaseErr, c.got(op, d))
+}
+
+// refused is the error of an operation that was refused. That of several leases says which are lost.
+func refused(op *proof.Operation, reply *nats.Msg, failure *subjects.Error) error {
+	var err error
+	if op.Lost, err = subjects.ParseLost(reply.Header, 1+len(op.Also)); err != nil {
+		return errors.Join(client.ErrBadReply, err)
+	}
+	return (*client.Error)(failure)
+}
+
+// over returns the leases that an operation has ended, or that are lost.
+func over(op *proof.Operation) (list []proof.Item) {
+	for n, lease := range append([]proof.Item{{Value: op.Value, ID: op.ID, Fence: op.Fence}}, op.Also...) {
+		if op.Outcome != proof.Stale || len(op.Also) == 0 || slices.Contains(op.Lost, n) {
+			list = append(list, lease)
+		}
+	}
+	return list
+}
+
+// share has acknowledgements of one queue share messages.
+func (w *teller) share(requests []pending) (shared []pending) {
+	type kind struct {
+		queue  string
+		silent bool
+	}
+	last := map[kind]int{} // indexes into shared
+	for _, r := range requests {
+		k := kind{r.op.Queue, r.silent}
+		if r.op.Kind != proof.Ack || w.workload.random.IntN(3) == 0 {
+			shared = append(shared, r)
+			continue
+		}
+		at, ok := last[k]
+		if !ok || len(shared[at].also) == maxTogether-1 {
+			last[k] = len(shared)
+			shared = append(shared, r)
+			continue
+		}
+		first := &shared[at]
+		first.op.Also = append(first.op.Also, proof.Item{Value: r.op.Value, ID: r.op.ID, Fence: r.op.Fence})
+		first.also = append(first.also, tokenOf(r.token))
+	}
+	return shared
+}

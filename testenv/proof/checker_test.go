@@ -189,6 +189,10 @@ func (s *simulation) end(op *proof.Operation) int {
 	return 0
 }
 
+// seen reports whether every pop sees the item at its end. One that has come back from somewhere may have
+// done so only after the pop.
+func (s *simulation) seen(op *proof.Operation) bool { return s.of[s.items[s.end(op)]] == nil }
+
 func (s *simulation) show(op *proof.Operation, id fdbpq.ID) {
 	op.ID, op.Value = id.String(), s.values[id]
 }
@@ -208,13 +212,13 @@ func (s *simulation) pop(op *proof.Operation) {
 	if s.missesExpiry(op); op.ID != "" {
 		return
 	}
-	if len(s.items) == 0 || s.strikes("false empty") {
+	if len(s.items) == 0 || s.seen(op) && s.strikes("false empty") {
 		op.Outcome = proof.Empty
 		return
 	}
 	i := s.end(op)
 	s.passLate(op, i)
-	if len(s.items) > 2 && s.strikes("swapped pops") {
+	if len(s.items) > 2 && s.seen(op) && s.strikes("swapped pops") {
 		i = 1
 	}
 	s.show(op, s.items[i])

@@ -68,7 +68,7 @@ func (a *account) checkDeliveries() {
 			unknown += a.checkDelivery(id, before, next)
 			before = next
 		}
-		if end := a.settled[before.item.Value]; end != nil && end.Kind.acks() && end.Fence < before.item.Fence {
+		if end := a.settled[before.item.Value]; end != nil && end.acknowledges(id) && end.Fence < before.item.Fence {
 			a.problem("%q was delivered again, by %s, though %s was done", before.item.Value, describe(before.op), describe(end))
 		}
 	}
@@ -109,6 +109,9 @@ func (a *account) checkDelivery(id fdbpq.ID, before, next delivery) (unknown int
 	return unknown
 }
 
+// acknowledges reports whether an operation acknowledges an item of that id. Fences of different ids cannot be compared.
+func (o *Operation) acknowledges(id fdbpq.ID) bool { return o.Kind.acks() && o.ID == id.String() }
+
 // mayCount reports whether an operation of unknown outcome with a token may have counted:
 // whether nothing shows that the token still held later, or that somebody else had the item.
 func (a *account) mayCount(op *Operation) bool {
@@ -121,7 +124,7 @@ func (a *account) mayCount(op *Operation) bool {
 			return false
 		}
 	}
-	if end := a.settled[op.Value]; op.Kind == Nak && end != nil && end.Kind.acks() && end.Fence == op.Fence {
+	if end := a.settled[op.Value]; op.Kind == Nak && end != nil && end.acknowledges(id) && end.Fence == op.Fence {
 		return false
 	}
 	return op.Kind != Nak || a.naks[lease{id, op.Fence}] == nil

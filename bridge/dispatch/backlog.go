@@ -20,9 +20,11 @@ func (w *backlog) len() int { return w.requests.len() }
 // operations is the number of operations.
 func (w *backlog) operations() int { return w.ops.len() }
 
+// push adds a copy of the request. The original may be one of a batch, which still needs its span.
 func (w *backlog) push(r *Request, ops []fdbpq.Op) {
-	r.span = len(ops)
-	w.requests.push(*r)
+	queued := *r
+	queued.span = len(ops)
+	w.requests.push(queued)
 	for i := range ops {
 		w.ops.push(ops[i])
 		if ops[i].Kind != fdbpq.OpPush {

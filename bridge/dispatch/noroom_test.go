@@ -11,12 +11,12 @@ import (
 )
 
 // submitTogether submits requests that all come into the next batch.
-func (w *waiting) submitTogether(ops []fdbpq.Op, wait func(i int) *Wait) {
+func (w *waiting) submitTogether(requests [][]fdbpq.Op, wait func(i int) *Wait) {
 	w.t.Helper()
 	l := w.d.lanes[0]
 	l.popSize.Store(100) // as after small items
 	l.mu.Lock()
-	for i := range ops {
+	for i, ops := range requests {
 		w.n++
 		w.log.submitted(w.n)
 		w.d.load.hold(0)
@@ -24,18 +24,22 @@ func (w *waiting) submitTogether(ops []fdbpq.Op, wait func(i int) *Wait) {
 		if r.Wait != nil {
 			w.d.waiters.Add(1)
 		}
-		l.mu.backlog.push(r, ops[i:i+1])
+		l.mu.backlog.push(r, ops)
 	}
 	l.mu.changed.Signal()
 	l.mu.Unlock()
 	synctest.Wait()
 }
 
+// singly is a request for each operation.
+func singly(ops []fdbpq.Op) [][]fdbpq.Op { return slices.Collect(slices.Chunk(ops, 1)) }
+
+func never(int) *Wait { return nil }
+
 // One transaction has no room to lease, or give back, very many large items. Those that found no
 // room get it in the next ones; nobody has to try again.
 func TestRequestsThatFindNoRoom(t *testing.T) {
 	const n, size = 150, 90_000
-	never := func(int) *Wait { return nil }
 	for _, waits := range []bool{false, true} {
 		inBubble(t, nil, func(w *waiting) {
 			for range n {
@@ -51,7 +55,7 @@ func TestRequestsThatFindNoRoom(t *testing.T) {
 					return nil
 				}
 			}
-			w.submitTogether(slices.Repeat([]fdbpq.Op{lease}, n), wait)
+			w.submitTogether(singly(slices.Repeat([]fdbpq.Op{lease}, n)), wait)
 			for _, event := range w.log.take() {
 				if len(event) < size {
 					t.Fatalf("a lease, behind one that waits %t: %s", waits, event)
@@ -61,7 +65,7 @@ func TestRequestsThatFindNoRoom(t *testing.T) {
 			for _, token := range w.log.mu.tokens {
 				naks = append(naks, fdbpq.Op{Kind: fdbpq.OpNak, Queue: w.q.Target, Token: token})
 			}
-			w.submitTogether(naks, never)
+			w.submitTogether(singly(naks), never)
 			for _, event := range w.log.take() {
 				if strings.Contains(event, "too large") {
 					t.Fatalf("given back: %s", event)
@@ -69,4 +73,41 @@ func TestRequestsThatFindNoRoom(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Requests that acknowledge a lease and want the next one acknowledge it once, also if there is no room for the next one in
+// the same transaction.
+func TestNextThatFindsNoRoom(t *testing.T) {
+	const n, size = 150, 90_000
+	inBubble(t, nil, func(w *waiting) {
+		for range n {
+			w.push("small")
+		}
+		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Hour}
+		w.submitTogether(singly(slices.Repeat([]fdbpq.Op{lease}, n)), never)
+		w.log.take()
+		for range n {
+			w.push(strings.Repeat("x", size))
+		}
+		var requests [][]fdbpq.Op
+		for _, token := range w.log.mu.tokens {
+			next := lease
+			next.Follows = true
+			requests = append(requests, []fdbpq.Op{{Kind: fdbpq.OpAck, Queue: w.q.Target, Token: token}, next})
+		}
+		w.transactions()
+		w.submitTogether(requests, never)
+		if w.transactions() < 2 {
+			t.Error("there was room for all")
+		}
+		events := w.log.take()
+		for _, event := range events {
+			if len(event) < size {
+				t.Fatalf("an acknowledgement and a lease: %s", event)
+			}
+		}
+		if len(events) != n {
+			t.Errorf("%d requests of %d were answered", len(events), n)
+		}
+	})
 }

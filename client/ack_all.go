@@ -67,7 +67,8 @@ func (c *Client) ackTogether(ctx context.Context, deliveries []*Delivery, indexe
 		}
 		return true
 	}
-	again := len(indexes) > 1 && (errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrBadRequest) || errors.Is(err, ErrInternal))
+	// Without a reply the error may be the cause of a context, which says nothing about the leases.
+	again := reply != nil && len(indexes) > 1 && (errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrBadRequest) || errors.Is(err, ErrInternal))
 	for _, i := range indexes {
 		if again { // each for itself; an earlier version of the bridge knows no other way
 			err = deliveries[i].Ack(ctx)
@@ -80,7 +81,7 @@ func (c *Client) ackTogether(ctx context.Context, deliveries []*Delivery, indexe
 
 // lostOf returns which of several leases are lost, nil if the reply to their acknowledgement does not say that.
 func lostOf(reply *nats.Msg, err error, leases int) []int {
-	if !errors.Is(err, ErrLeaseLost) || leases == 1 {
+	if reply == nil || !errors.Is(err, ErrLeaseLost) || leases == 1 {
 		return nil
 	}
 	lost, _ := subjects.ParseLost(reply.Header, leases) // else each is acknowledged for itself

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -115,5 +116,40 @@ func TestAckAllLeavesOutLostLeases(t *testing.T) {
 			}
 			s.empty()
 		})
+	}
+}
+
+// A context whose cause is an error of this package, such as that of a job whose lease is lost, says nothing about the
+// deliveries.
+func TestAckAllContextEnds(t *testing.T) {
+	for _, cause := range []error{client.ErrLeaseLost, client.ErrBadRequest, client.ErrInternal} {
+		s := newWorkshop(t)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		returned, relayed := make(chan struct{}), make(chan struct{})
+		q := s.relayed(func(m *nats.Msg) *nats.Msg {
+			if !strings.Contains(m.Subject, ".ack.") {
+				return nil
+			}
+			defer close(relayed)
+			s.e.Request("pq"+strings.TrimPrefix(m.Subject, "far"), nil, m.Data) // it counts
+			cancel(cause)
+			<-returned
+			return &nats.Msg{} // too late
+		})
+		s.push("a", "b")
+		list := must(q.LeaseMinBatch(t.Context(), 2, client.AckWait(time.Minute)))
+		c := client.New(s.e.Conn)
+		for _, err := range c.AckAll(ctx, list...) {
+			if !errors.Is(err, client.ErrUnknownOutcome) {
+				t.Errorf("%v, under way: %v, want %v", cause, err, client.ErrUnknownOutcome)
+			}
+		}
+		close(returned)
+		<-relayed
+		for _, err := range c.AckAll(ctx, list...) {
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%v, before: %v", cause, err)
+			}
+		}
 	}
 }

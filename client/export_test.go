@@ -1,8 +1,13 @@
 package client
 
+import "time"
+
 // Waiting is how many jobs wait for the next request that acknowledges several.
 func (w *Worker) Waiting() int {
 	w.shared.mu.Lock()
 	defer w.shared.mu.Unlock()
 	return len(w.shared.waiting)
 }
+
+// SetSlow sets after how long a shared request counts as slow.
+func (w *Worker) SetSlow(d time.Duration) { w.shared.slow = d }

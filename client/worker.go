@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,6 +161,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.findAckWait(); err != nil {
 		return err
 	}
+	w.shared.slow = cmp.Or(w.shared.slow, w.patience()/4)
 	jobs, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer context.AfterFunc(w.killed, func() { end(context.Cause(w.killed)) })()
 	w.jobs = jobs

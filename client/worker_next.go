@@ -25,9 +25,11 @@ type turn struct {
 // sharedAcks has few requests at a time acknowledge the jobs that have ended meanwhile.
 type sharedAcks struct {
 	mu      sync.Mutex
-	busy    int     // requests under way, up to maxUnderWay
+	busy    int     // requests under way that are not slow, up to maxUnderWay
 	waiting []*turn // for the next request
 	refused bool    // a bridge does not know such requests
+
+	slow time.Duration // after which a request is slow
 }
 
 // acknowledge has together, which is nextOf or ackOf, acknowledge a job that is done. It returns the next one if it has
@@ -69,14 +71,23 @@ func (w *Worker) share(t *turn, together func([]*turn)) {
 		s.busy++
 		s.mu.Unlock()
 	}
+	handOver := sync.OnceFunc(func() { s.handOver(w.queue.client.mostTogether()) })
+	slow := time.AfterFunc(s.slow, handOver) // a bridge that is gone must not hold up all others
 	together(list)
+	slow.Stop()
 	for _, other := range list[1:] {
 		close(other.lead)
 	}
 	runtime.Gosched() // the jobs that they get may be short, and end in time for the next request
+	handOver()
+}
+
+// handOver lets up to n of those who wait make the next request in place of one that has its answer, or has waited for
+// long enough.
+func (s *sharedAcks) handOver(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := min(len(s.waiting), w.queue.client.mostTogether())
+	n = min(n, len(s.waiting))
 	if s.refused { // they go on by themselves
 		n = min(n, 1)
 	}
@@ -135,7 +146,7 @@ func (w *Worker) nextOf(list []*turn) {
 		held[i].next = w.begin(d, began)
 	}
 	switch {
-	case err == nil, len(next) > 0, errors.Is(err, ErrEmpty), errors.Is(err, ErrTooLarge): // acknowledged
+	case err == nil, len(next) > 0, errors.Is(err, ErrEmpty), errors.Is(err, ErrTooLarge) && !errors.Is(err, nats.ErrMaxPayload): // acknowledged
 		return
 	case errors.Is(err, ErrLeaseLost) && len(held) == 1:
 		w.noteLost(held[0].lease)

@@ -21,7 +21,7 @@ import (
 
 // relayed returns queue jobs as a client sees it whose requests and replies go through the test. on may answer an
 // acknowledgement in place of the bridge, and is called by one goroutine for each.
-func (s *workshop) relayed(on func(m *nats.Msg) *nats.Msg) *client.PriorityQueue {
+func (s *workshop) relayed(on func(m *nats.Msg) *nats.Msg, options ...client.Option) *client.PriorityQueue {
 	s.Helper()
 	nc := s.e.Connect()
 	relay := func(m *nats.Msg) {
@@ -52,7 +52,8 @@ func (s *workshop) relayed(on func(m *nats.Msg) *nats.Msg) *client.PriorityQueue
 	if err != nil {
 		s.Fatal(err)
 	}
-	return client.New(s.e.Conn, client.WithGrammar(must(subjects.New("far", "q")))).PriorityQueue("jobs")
+	options = append(options, client.WithGrammar(must(subjects.New("far", "q"))))
+	return client.New(s.e.Conn, options...).PriorityQueue("jobs")
 }
 
 // acknowledgedOnly has the bridge acknowledge what a shared request names, lease nothing, and answers it with an error.
@@ -193,5 +194,38 @@ func TestWorkerSharesOnlySuccess(t *testing.T) {
 	s.empty()
 	if n := failed.Load(); n != 10 {
 		t.Errorf("%d jobs failed, want 10", n)
+	}
+}
+
+// Two requests that nobody answers do not hold up all others until they are given up.
+func TestWorkerGoesOnWithoutAnswers(t *testing.T) {
+	for _, prefetch := range []int{0, 4} {
+		s := newWorkshop(t)
+		const jobs = 40
+		for i := range jobs {
+			s.push(fmt.Sprint(i))
+		}
+		end := make(chan struct{})
+		var unanswered, done atomic.Int32
+		q := s.relayed(func(m *nats.Msg) *nats.Msg {
+			if strings.HasPrefix(m.Subject, "far.jobs.ack.") && unanswered.Add(1) <= 2 {
+				<-end
+			}
+			return nil
+		}, client.WithTimeout(time.Hour))
+		worker := must(q.NewWorker(func(context.Context, *client.Job) error {
+			done.Add(1)
+			return nil
+		}, quiet(client.WorkerOptions{Concurrency: 6, Prefetch: prefetch, AckWait: time.Hour})))
+		worker.SetSlow(100 * time.Millisecond)
+		stop := s.start(worker)
+		testenv.Eventually(t, func() error {
+			if n := done.Load(); n < jobs {
+				return fmt.Errorf("%d jobs are done", n)
+			}
+			return nil
+		})
+		close(end)
+		stop()
 	}
 }

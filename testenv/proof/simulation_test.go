@@ -237,7 +237,7 @@ func (s *simulation) isThere(id fdbpq.ID) bool {
 
 // ackSeveral acknowledges other leases as well, all or none.
 func (s *simulation) ackSeveral(op *proof.Operation) {
-	all := []proof.Item{{Value: op.Value, ID: op.ID, Fence: op.Fence}}
+	all := op.Leases()
 	holds := func(item proof.Item) bool {
 		id, _ := fdbpq.ParseID(item.ID)
 		return s.isThere(id) && item.Fence == s.of[id].fence

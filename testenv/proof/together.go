@@ -8,13 +8,18 @@ import (
 // An acknowledgement may name further leases (Also). It counts for all of them or for none, so the books judge it as
 // one use of each token, and check besides that these agree.
 
+// Leases returns those that an operation with a token names.
+func (o *Operation) Leases() []Item {
+	return append([]Item{{Value: o.Value, ID: o.ID, Fence: o.Fence}}, o.Also...)
+}
+
 // parts returns the uses of single tokens that an operation consists of.
 func (o *Operation) parts() []*Operation {
 	if len(o.Also) == 0 {
 		return []*Operation{o}
 	}
 	parts := make([]*Operation, 0, 1+len(o.Also))
-	for n, item := range append([]Item{{Value: o.Value, ID: o.ID, Fence: o.Fence}}, o.Also...) {
+	for n, item := range o.Leases() {
 		part := &Operation{
 			Client: o.Client, Queue: o.Queue, Kind: Ack, Value: item.Value, ID: item.ID, Fence: item.Fence,
 			Outcome: o.Outcome, Text: o.Text, Call: o.Call, Return: o.Return,

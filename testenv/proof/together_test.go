@@ -110,7 +110,7 @@ func refused(op *proof.Operation, reply *nats.Msg, failure *subjects.Error) erro
 
 // over returns the leases that an operation has ended, or that are lost.
 func over(op *proof.Operation) (list []proof.Item) {
-	for n, lease := range append([]proof.Item{{Value: op.Value, ID: op.ID, Fence: op.Fence}}, op.Also...) {
+	for n, lease := range op.Leases() {
 		if op.Outcome != proof.Stale || len(op.Also) == 0 || slices.Contains(op.Lost, n) {
 			list = append(list, lease)
 		}

@@ -55,6 +55,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -72,6 +73,8 @@ type Client struct {
 	nc      *nats.Conn
 	grammar subjects.Grammar
 	timeout time.Duration
+
+	framesAfter atomic.Int64 // the time, in nanoseconds since 1970, before which bridges are not asked for frames
 }
 
 // Option changes a Client.

@@ -86,6 +86,9 @@ func (a *attempt) receiveItems(ctx context.Context, request *nats.Msg, inbox *in
 			continue
 		}
 		framed, err := p.unframe(m)
+		if most := max(o.Batch, 1) - received; err == nil && len(framed) > most {
+			err = fmt.Errorf("%d items: want at most %d", len(framed), most) // callers have no place for more
+		}
 		if err != nil {
 			return fmt.Errorf("%w: %w: %w", ErrUnknownOutcome, ErrBadReply, err)
 		}

@@ -58,8 +58,8 @@ func (p *pop) unframe(m *nats.Msg) ([]*nats.Msg, error) {
 				return nil, fmt.Errorf("frame %d: %w", i, err)
 			}
 		}
-		if token := item.Header[subjects.HeaderToken]; len(token) > 0 {
-			item.Reply = p.acks + token[0]
+		if token := item.Header.Get(subjects.HeaderToken); token != "" {
+			item.Reply = p.acks + token
 		}
 		items[i] = item
 	}

@@ -28,6 +28,7 @@ type account struct {
 	open       int   // items that pops of unknown outcome may have taken
 	takers     int   // those of them that may be gone for good
 	openLeases int   // items that leases of unknown outcome may have taken
+	openFences int   // fences that they may have used
 	openFrom   int64 // when the first of these pops and leases was sent
 	last       int64 // when the last operation was answered
 	tolerance  int64 // between a time by the clock of a bridge and the history's
@@ -108,6 +109,7 @@ func (a *account) addOpen(op *Operation, mortal bool) {
 		return
 	case op.Kind.leases():
 		a.openLeases += n
+		a.openFences += op.untoldFences()
 	default:
 		a.open += n
 		if op.Outcome == Lost || mortal {

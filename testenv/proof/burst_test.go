@@ -155,8 +155,8 @@ func (b *burster) subject(queue string, verb, fifo subjects.Verb) string {
 }
 
 // sendToNobody sends a pop or lease whose answer nobody receives.
-func (b *burster) sendToNobody(op *proof.Operation) {
-	verb, options := subjects.PopMin, subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires)}
+func (b *burster) sendToNobody(op *proof.Operation, frames bool) {
+	verb, options := subjects.PopMin, subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires), Frames: frames}
 	if back(op.Kind) {
 		verb = subjects.PopMax
 	}

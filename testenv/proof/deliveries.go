@@ -72,7 +72,7 @@ func (a *account) checkDeliveries() {
 			a.problem("%q was delivered again, by %s, though %s was done", before.item.Value, describe(before.op), describe(end))
 		}
 	}
-	may := a.openLeases
+	may := a.openFences
 	for _, naks := range a.mayNaks {
 		may += len(naks)
 	}

@@ -211,6 +211,16 @@ func (o *Operation) Untold() int {
 	return o.asked() - len(o.Items)
 }
 
+// untoldFences returns how many fences the operation may have used that no client knows. A bridge ends the leases of items
+// in frames that nobody received, which takes one more.
+func (o *Operation) untoldFences() int {
+	n := o.Untold()
+	if o.Kind.leases() && o.Batch > 1 {
+		n *= 2
+	}
+	return n
+}
+
 // Item is one of the items that an operation returned. Those of leases have a fence.
 type Item struct {
 	Value      string `json:"value"`

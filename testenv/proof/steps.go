@@ -205,7 +205,11 @@ func (t *translation) maySettle(op *Operation) {
 func (t *translation) mayTake(op *Operation) {
 	for range op.Untold() {
 		if op.Kind.leases() {
-			hold := t.delayHold(op.Call+op.Wait, math.MaxInt64)
+			from := op.Call + op.Wait
+			if op.Batch > 1 { // in frames, which go back at once if nobody receives them
+				from = op.Call
+			}
+			hold := t.delayHold(from, math.MaxInt64)
 			t.add(op, math.MaxInt64, step{kind: stepMayLease, item: -1, hold: hold})
 			continue
 		}

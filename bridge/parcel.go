@@ -60,9 +60,12 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 	p.payload = subjects.AppendFrame(p.payload, frame)
 	if p.n++; op.Kind == fdbpq.OpLease {
 		p.leased = append(p.leased, result.Lease)
-	} else {
-		p.popped = append(p.popped, *item)
+		return true
 	}
+	if p.popped == nil {
+		p.popped = make([]fdbpq.Item, 0, p.r.Batch-p.r.Sent)
+	}
+	p.popped = append(p.popped, *item)
 	return true
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -160,15 +161,19 @@ func (q *queue) item(ctx context.Context, verb subjects.Verb) (*Item, error) {
 	return itemOf(reply), nil
 }
 
-// itemOf returns the item in a reply, whose memory it takes over.
+// itemOf returns the item in a reply, whose value it takes over.
 func itemOf(reply *nats.Msg) *Item {
-	item := &Item{Message: Message{Value: reply.Data, Headers: reply.Header}}
+	item := &Item{Message: Message{Value: reply.Data, Headers: nats.Header{}}}
 	var err error
 	if item.ItemInfo, err = subjects.ParseItemHeaders(reply.Header); err != nil {
 		// A pop has already removed the item: returning an error would lose it.
 		item.ItemInfo.ID = reply.Header.Get(subjects.HeaderID)
 	}
-	maps.DeleteFunc(item.Headers, func(name string, _ []string) bool { return strings.HasPrefix(name, subjects.Reserved) })
+	for name, values := range reply.Header {
+		if !strings.HasPrefix(name, subjects.Reserved) {
+			item.Headers[name] = slices.Clone(values)
+		}
+	}
 	return item
 }
 

@@ -17,6 +17,7 @@ import (
 // next one is built, and only one goroutine may use it at a time.
 type encoder struct {
 	buf    []byte
+	block  []byte // headers of a frame
 	header nats.Header
 	values [5]string
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The payload of PushBatch and EnqueueBatch is one frame after the other. A frame is
+// The payload of PushBatch and EnqueueBatch, and that of a reply with HeaderFrames, is one frame after the other. A frame is
 //
 //	priority            int64, big-endian; 0 in a FIFO queue
 //	length of headers   uint32, big-endian
@@ -40,6 +40,9 @@ type Frame struct {
 	// Value is the payload. It may be empty.
 	Value []byte
 }
+
+// Size is the number of bytes that AppendFrame appends.
+func (f *Frame) Size() int { return frameStart + len(f.Headers) + len(f.Value) }
 
 // AppendFrame appends a frame to b. Headers and Value must be shorter than 4 GiB.
 func AppendFrame(b []byte, f Frame) []byte {

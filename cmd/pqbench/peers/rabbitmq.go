@@ -18,7 +18,8 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
 )
 
-// emptyAfter is how long a consumer waits for an item before it takes the queue for empty.
+// emptyAfter is how long a consumer waits for an item before it takes the queue for empty: longer than a busy server takes to
+// send the first.
 const emptyAfter = 2 * time.Second
 
 // rabbitMQ returns RabbitMQ twice, since it has two types of queues with priorities: classic ones, and quorum queues, whose
@@ -38,7 +39,7 @@ func rabbitMQ() []bench.Peer {
 				"for pop basic.get without acknowledgement, for work a consumer with a prefetch of 1 and basic.ack, for batches 100 messages before their confirms, and a prefetch of 100 with one basic.ack",
 			Notes: notes,
 			Start: func(ctx context.Context, dir string, _ bool) (bench.PeerServer, error) {
-				return startRabbit(ctx, program, epmd, dir, declare)
+				return startRabbitMQ(ctx, program, epmd, dir, declare)
 			},
 		}
 	}
@@ -73,13 +74,13 @@ func quorum(version string, priorities int) (arguments amqp.Table, levels, lowes
 	return amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}, min(priorities, levels), lowest
 }
 
-// startRabbit starts epmd and the server, and waits until clients can connect.
-func startRabbit(ctx context.Context, program, epmd, dir string, declare declaration) (*rabbitServer, error) {
+// startRabbitMQ starts epmd and the server, and waits until clients can connect.
+func startRabbitMQ(ctx context.Context, program, epmd, dir string, declare declaration) (bench.PeerServer, error) {
 	mapper, err := startEpmd(ctx, epmd, dir)
 	if err != nil {
 		return nil, err
 	}
-	s, err := startRabbitMQ(ctx, program, dir, mapper.address)
+	s, err := startNode(ctx, program, dir, mapper.address)
 	if err != nil {
 		mapper.Stop()
 		return nil, err
@@ -126,7 +127,7 @@ func startEpmd(ctx context.Context, program, dir string) (*server, error) {
 	return s, nil
 }
 
-func startRabbitMQ(ctx context.Context, program, dir, epmd string) (*server, error) {
+func startNode(ctx context.Context, program, dir, epmd string) (*server, error) {
 	_, epmdPort, err := net.SplitHostPort(epmd)
 	if err != nil {
 		return nil, err

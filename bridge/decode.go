@@ -3,6 +3,7 @@ package bridge
 import (
 	"fmt"
 	"net/textproto"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -96,6 +97,7 @@ func applyOptions(r *dispatch.Request, ops []fdbpq.Op, o subjects.PopOptions) []
 	}
 	next := *last
 	next.Follows = true
+	ops = slices.Grow(ops, max(o.Batch-1, 0))
 	for range o.Batch - 1 {
 		ops = append(ops, next)
 	}

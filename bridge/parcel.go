@@ -43,16 +43,16 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 		p.payload = p.e.buf[:0]
 	}
 	item := &result.Item
-	header := p.e.item(p.r.Queue, item)
 	if op.Kind == fdbpq.OpLease {
-		header = p.e.leased(p.r.Queue, item, &result.Lease)
-		header[subjects.HeaderToken] = []string{result.Lease.Token.String()}
+		p.e.leased(p.r.Queue, item, &result.Lease)
+		p.e.add(subjects.HeaderToken, result.Lease.Token.String())
+	} else {
+		p.e.item(p.r.Queue, item)
 	}
-	block, err := subjects.AppendHeaders(p.e.block[:0], header)
+	block, err := p.e.headerBlock()
 	if err != nil {
 		return false
 	}
-	p.e.block = block
 	frame := subjects.Frame{Priority: item.ID.Priority, Headers: block, Value: item.Value}
 	if int64(len(p.payload)+frame.Size()) > min(maxParcel, p.c.b.nc.MaxPayload())-parcelHeaders {
 		return false
@@ -60,9 +60,12 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 	p.payload = subjects.AppendFrame(p.payload, frame)
 	if p.n++; op.Kind == fdbpq.OpLease {
 		p.leased = append(p.leased, result.Lease)
-	} else {
-		p.popped = append(p.popped, *item)
+		return true
 	}
+	if p.popped == nil {
+		p.popped = make([]fdbpq.Item, 0, p.r.Batch-p.r.Sent)
+	}
+	p.popped = append(p.popped, *item)
 	return true
 }
 

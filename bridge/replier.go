@@ -290,19 +290,20 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	switch op.Kind {
 	case fdbpq.OpPop:
 		sent.item, fate = *item, "it goes back into the queue"
-		m.Header = e.item(r.Queue, item)
+		e.item(r.Queue, item)
 	case fdbpq.OpLease:
 		token := result.Lease.Token // the results belong to the dispatcher
 		sent.lease, fate = &token, "its lease will end"
-		m.Header = e.leased(r.Queue, item, &result.Lease)
+		e.leased(r.Queue, item, &result.Lease)
 		m.Reply = c.b.grammar.Ack(r.Queue.Kind, r.Queue.Name, result.Lease.Token.String())
 	default:
 		fate = "it stays in the queue"
-		m.Header = e.item(r.Queue, item)
+		e.item(r.Queue, item)
 		if op.Kind == fdbpq.OpGet {
-			e.set(subjects.HeaderState, 3, result.State.String())
+			e.add(subjects.HeaderState, result.State.String())
 		}
 	}
+	m.Header = e.headers()
 	err := c.b.outbox.sendItem(&m, sent)
 	if errors.Is(err, nats.ErrMaxPayload) {
 		m.Header = e.itemAlone(item)

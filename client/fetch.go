@@ -74,6 +74,7 @@ func (c *Client) boundPop(ctx context.Context, expires time.Duration) (context.C
 // receiveItems receives the messages that answer a pop: items, heartbeats and, if it asked for
 // several items, one that ends them, which may have items too.
 func (a *attempt) receiveItems(ctx context.Context, request *nats.Msg, inbox *inbox, o subjects.PopOptions, p *pop, receive func(*nats.Msg) error) error {
+	frames := frameReader{acks: p.acks}
 	for received := 0; received < max(o.Batch, 1); { // after all of them the end says nothing new
 		m, err := inbox.next(ctx, o.IdleHeartbeat)
 		if err != nil {
@@ -85,24 +86,15 @@ func (a *attempt) receiveItems(ctx context.Context, request *nats.Msg, inbox *in
 		if subjects.IsHeartbeat(m.Header) {
 			continue
 		}
-		framed, err := p.unframe(m)
-		if most := max(o.Batch, 1) - received; err == nil && len(framed) > most {
-			err = fmt.Errorf("%d items: want at most %d", len(framed), most) // callers have no place for more
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %w: %w", ErrUnknownOutcome, ErrBadReply, err)
-		}
-		for _, item := range framed {
-			if err := receive(item); err != nil {
-				return err
-			}
-			received++
+		framed, err := frames.read(m, max(o.Batch, 1)-received, receive)
+		if received += framed; err != nil {
+			return err
 		}
 		failure := subjects.ErrorFromHeaders(m.Header)
 		sent, ends, err := subjects.ParseBatchEnd(m.Header)
 		switch {
 		case err != nil:
-			return fmt.Errorf("%w: %w: %w", ErrUnknownOutcome, ErrBadReply, err)
+			return badReply(err)
 		case ends && sent > received:
 			return fmt.Errorf("%w: %d of %d items arrived", ErrUnknownOutcome, received, sent)
 		case failure != nil && received > 0 && failure.Code == subjects.CodeTooLarge:
@@ -115,7 +107,7 @@ func (a *attempt) receiveItems(ctx context.Context, request *nats.Msg, inbox *in
 			return ErrEmpty
 		case ends:
 			return nil
-		case framed != nil:
+		case framed > 0:
 			continue
 		}
 		if err := receive(m); err != nil {

@@ -127,7 +127,7 @@ func testWorkerSharesRequests(t *testing.T, prefetch int) {
 					return nil
 				} else if n := len(a.Also) + 1; prefetch == 0 && a.Next.Batch != n || n > workers+prefetch-1 {
 					t.Errorf("%d jobs are acknowledged, and %d are to be leased", n, a.Next.Batch)
-				} else if n := shared.Add(1); n == 1 || test.always {
+				} else if requests := shared.Add(1); requests == 1 || test.always {
 					if n < workers-2 || prefetch == 0 && n > workers-2 {
 						t.Errorf("%d jobs share the first request, want %d", n, workers-2)
 					}

@@ -59,19 +59,32 @@ func AppendHeaders(b []byte, h map[string][]string) ([]byte, error) {
 	if len(h) == 0 {
 		return b, nil
 	}
+	b, err := AppendHeaderLines(append(b, "NATS/1.0\r\n"...), h)
+	if err != nil {
+		return nil, err
+	}
+	return append(b, "\r\n"...), nil
+}
+
+// AppendHeaderLines appends the lines of such a block for these headers, without its beginning and end.
+func AppendHeaderLines(b []byte, h map[string][]string) ([]byte, error) {
 	if err := CheckHeaders(h); err != nil {
 		return nil, err
 	}
-	b = append(b, "NATS/1.0\r\n"...)
 	for name, values := range h {
 		for _, value := range values {
-			b = append(b, name...)
-			b = append(b, ": "...)
-			b = append(b, oneLine.Replace(textproto.TrimString(value))...)
-			b = append(b, "\r\n"...)
+			b = AppendHeaderLine(b, name, oneLine.Replace(textproto.TrimString(value)))
 		}
 	}
-	return append(b, "\r\n"...), nil
+	return b, nil
+}
+
+// AppendHeaderLine appends one line of such a block. It does not check the value, which is a line, or the name.
+func AppendHeaderLine(b []byte, name, value string) []byte {
+	b = append(b, name...)
+	b = append(b, ": "...)
+	b = append(b, value...)
+	return append(b, "\r\n"...)
 }
 
 // CheckHeaders returns an error that names a header that NATS cannot carry, or a message id or unique key that it

@@ -82,7 +82,11 @@ func textsJSON(list []string) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, textJSON(text)...)
+		if quoted := `"` + text + `"`; isPlain([]byte(quoted)) {
+			b = append(b, quoted...) // tokens are, and encoding/json takes many times as long
+		} else {
+			b = append(b, textJSON(text)...)
+		}
 	}
 	return append(b, ']')
 }

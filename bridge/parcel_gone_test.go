@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -326,4 +327,36 @@ func TestFramesOfABridgeThatDies(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_bridges", 1)
 	acked(t, e, list[0].ack, also("+ACK", acksOf(list[1:])))
 	_ = second.Stop() // it is dead, and reports the requests that it could not answer
+}
+
+// allocated returns how many bytes a call allocates, also in other goroutines.
+func allocated(call func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	call()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// A pop of very many items that gets one at a time takes no memory for those that it may get later.
+func TestFramesOfFewItemsAreSmall(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	const n = 100
+	bytes := map[string]uint64{}
+	for _, frames := range []string{"", `,"frames":true`} {
+		replies := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":1000`+frames+`}`)
+		bytes[frames] = allocated(func() {
+			for range n {
+				push(t, e, "pq.jobs.push", nil, "x")
+				next(t, replies)
+			}
+		})
+		leave(t, e, replies)
+		push(t, e, "pq.jobs.push", nil, "x") // which ends it
+		waiters(t, e.Bridge, "jobs", 0)
+		wantPopped(t, e, "pq.jobs.pop.min", "x")
+	}
+	if more := int64(bytes[`,"frames":true`]-bytes[""]) / n; more > 20_000 {
+		t.Errorf("%d bytes more for an item in a frame", more)
+	}
 }

@@ -61,7 +61,7 @@ func TestAccounts(t *testing.T) {
 			before := ownResources(t)
 			t.Run("run", func(t *testing.T) {
 				r := newRig(t, s.name, seed, y)
-				r.tighten(80_000, 250_000)
+				r.tighten(50_000, 150_000)
 				s.start(r)
 				r.start()
 				b := &bank{rig: r, books: proof.NewBooks(int64(r.skew)), target: int64(flags.ops), waits: longWaits}
@@ -283,7 +283,7 @@ func (w *teller) run() {
 	for w.done.Load() < w.target && !w.bank.over() && w.books.Problems() == nil {
 		waiting := w.books.Waiting()
 		switch x := random.IntN(100); {
-		case x >= 36 && x < 40:
+		case x >= 37 && x < 40:
 			w.crowd()
 		case len(w.grips) > maxGrips, len(w.grips) > 0 && x < 40:
 			w.useAll()

@@ -13,7 +13,7 @@ const (
 	maxSmallCrowd = 4  // the same in a history, because the search for an order would be slow with more
 	maxCrowdBatch = 6  // items that one pops or leases
 	maxNext       = 4  // items that a +NXT asks for
-	minCrowd      = 12 // leases to begin with, in accounts
+	minCrowd      = 8  // leases to begin with, in accounts
 	crowdEvery    = 10 // a history has a crowd about every so many requests of a client
 )
 

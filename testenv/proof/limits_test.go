@@ -32,15 +32,15 @@ func (r *rig) tighten(least, most int) {
 
 func (l *limits) tight() bool { return l.LeaseRoom > 0 }
 
-// largePadding returns a size: half of the items are small, and a few have more than one key.
+// largePadding returns a size: half of the items are small, and one in a hundred has more than one key.
 func largePadding(random *rand.Rand) int {
 	switch x := random.IntN(100); {
-	case x < 40:
+	case x < 45:
 		return random.IntN(100)
 	case x < 80:
-		return 2_000 + random.IntN(20_000)
-	case x < 97:
-		return 20_000 + random.IntN(40_000)
+		return 1_000 + random.IntN(10_000)
+	case x < 99:
+		return 10_000 + random.IntN(30_000)
 	default:
 		return 60_000 + random.IntN(80_000)
 	}
@@ -53,6 +53,6 @@ func (w *workload) limitBytes(op *proof.Operation) {
 	case 0:
 		op.MaxBytes = 1 + w.random.Int64N(500)
 	case 1:
-		op.MaxBytes = 1 + w.random.Int64N(150_000)
+		op.MaxBytes = 1 + w.random.Int64N(80_000)
 	}
 }

@@ -9,7 +9,7 @@
 // them.
 //
 // Every request with a reply subject gets an answer: the result, or an error in headers, see
-// subjects.ErrorFromHeaders. A pop of several items gets a message for each, and one that
+// subjects.ErrorFromHeaders. A pop of several items gets a message for each, or with frames for several, and one that
 // ends them. Only pushes and acknowledgements may do without a reply subject. Requests that
 // fail and have no usable reply subject are counted and logged.
 //

@@ -3,6 +3,7 @@ package bridge
 import (
 	"fmt"
 	"net/textproto"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -81,19 +82,22 @@ func decodePop(m *nats.Msg, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.
 // applyOptions gives the request and its last operation, a pop or lease, the options, and
 // appends as many operations as the batch needs.
 func applyOptions(r *dispatch.Request, ops []fdbpq.Op, o subjects.PopOptions) []fdbpq.Op {
-	if o.Batch > 1 {
-		r.Batch = o.Batch
-	}
 	if o.Expires > 0 {
 		r.Wait = &dispatch.Wait{Until: r.Received.Add(o.Expires), Heartbeat: o.IdleHeartbeat, OnlyIfEmpty: o.NoWait}
 	}
 	last := &ops[len(ops)-1]
+	if o.Batch > 1 {
+		r.Batch = o.Batch
+		// Clients of other accounts may know no subject for acknowledgements but reply subjects.
+		r.Frames = o.Frames && (last.Kind == fdbpq.OpPop || !strings.HasPrefix(r.Reply, importedReplies))
+	}
 	last.Lease, last.MaxBytes = o.AckWait, o.MaxBytes
 	if o.Lease && o.AckWait == 0 {
 		last.Lease = fdbpq.SettingsLease // also after +NXT, whose lease would have the length of the one before
 	}
 	next := *last
 	next.Follows = true
+	ops = slices.Grow(ops, max(o.Batch-1, 0))
 	for range o.Batch - 1 {
 		ops = append(ops, next)
 	}

@@ -165,13 +165,20 @@ func (b *Bridge) undelivered(s *sentItem) {
 	b.giveBack(s, reasonDenied)
 }
 
-// giveBack gives back the item of a reply that was not received, if it has one. If the request
+// giveBack gives back the items of a reply that was not received, if it has any. If the request
 // waits for more, it ends, and first: else it would get the item again.
 func (b *Bridge) giveBack(s *sentItem, why reason) {
 	if s.waits != nil {
 		b.dispatcher.Cancel(s.waits)
 	}
 	switch {
+	case s.parcel:
+		for i := range s.popped {
+			b.restorer.restore(s.queue, &s.popped[i], why)
+		}
+		for i := range s.leased {
+			b.release(s.queue, &s.leased[i].Token, why)
+		}
 	case s.lease != nil:
 		b.release(s.queue, s.lease, why)
 	case s.queue != nil:

@@ -17,8 +17,9 @@ import (
 // next one is built, and only one goroutine may use it at a time.
 type encoder struct {
 	buf    []byte
-	header nats.Header
-	values [5]string
+	block  []byte      // headers of a frame
+	header nats.Header // of the pusher
+	own    []string    // names and values of our own
 
 	pushedAt, until timeText
 }
@@ -107,10 +108,10 @@ func count(n int64) *int {
 	return &number
 }
 
-// item returns the headers of a reply that carries an item: the pusher's and our own.
+// item sets the headers of a reply that carries an item: the pusher's and our own.
 // It omits pushers' headers that a NATS server would act on; an item that another
 // program or an earlier version wrote may have them.
-func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) nats.Header {
+func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) {
 	e.pushers(item)
 	for name := range e.header {
 		if strings.EqualFold(name, subjects.HeaderTraceParent) {
@@ -118,26 +119,48 @@ func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) nats.Header {
 			break
 		}
 	}
-	e.set(subjects.HeaderID, 0, item.ID.String())
-	if q.Kind == subjects.Priority {
-		e.set(subjects.HeaderPriority, 1, strconv.FormatInt(item.ID.Priority, 10))
-	}
-	if !item.PushedAt.IsZero() {
-		e.set(subjects.HeaderPushedAt, 2, e.time(item.PushedAt))
-	}
 	if item.DeadLetter != nil {
 		dead := subjects.DeadLetter(*item.DeadLetter)
 		dead.Headers(e.header)
 	}
+	e.add(subjects.HeaderID, item.ID.String())
+	if q.Kind == subjects.Priority {
+		e.add(subjects.HeaderPriority, strconv.FormatInt(item.ID.Priority, 10))
+	}
+	if !item.PushedAt.IsZero() {
+		e.add(subjects.HeaderPushedAt, e.time(item.PushedAt))
+	}
+}
+
+// leased sets the headers of a reply that carries a leased item.
+func (e *encoder) leased(q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease) {
+	e.item(q, item)
+	e.add(subjects.HeaderDeliveries, strconv.FormatInt(lease.Deliveries, 10))
+	e.add(subjects.HeaderLeaseUntil, e.until.format(lease.Until))
+}
+
+// add adds a header of our own to those that were set.
+func (e *encoder) add(name, value string) { e.own = append(e.own, name, value) }
+
+// headers returns the headers that were set.
+func (e *encoder) headers() nats.Header {
+	for i := 0; i < len(e.own); i += 2 {
+		e.header[e.own[i]] = e.own[i+1 : i+2 : i+2]
+	}
 	return e.header
 }
 
-// leased returns the headers of a reply that carries a leased item.
-func (e *encoder) leased(q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease) nats.Header {
-	e.item(q, item)
-	e.set(subjects.HeaderDeliveries, 3, strconv.FormatInt(lease.Deliveries, 10))
-	e.set(subjects.HeaderLeaseUntil, 4, e.until.format(lease.Until))
-	return e.header
+// headerBlock returns them as they stand in a frame. The error names one that NATS cannot carry.
+func (e *encoder) headerBlock() (block []byte, err error) {
+	block = append(e.block[:0], blockStart...)
+	if block, err = subjects.AppendHeaderLines(block, e.header); err != nil {
+		return nil, err
+	}
+	for i := 0; i < len(e.own); i += 2 {
+		block = subjects.AppendHeaderLine(block, e.own[i], e.own[i+1])
+	}
+	e.block = append(block, crlf...)
+	return e.block, nil
 }
 
 // traceDisabled keeps the server from tracing a reply because the pushed item has a
@@ -164,6 +187,7 @@ func (e *encoder) pushers(item *fdbpq.Item) {
 		e.header = nats.Header{}
 	}
 	clear(e.header)
+	e.own = e.own[:0]
 	for name, values := range item.Headers {
 		if subjects.HeaderFate(name, values) != subjects.Kept || subjects.IsReserved(name) {
 			continue
@@ -173,11 +197,6 @@ func (e *encoder) pushers(item *fdbpq.Item) {
 		}
 	}
 	setKeys(e.header, &item.Message)
-}
-
-func (e *encoder) set(name string, at int, value string) {
-	e.values[at] = value
-	e.header[name] = e.values[at : at+1 : at+1]
 }
 
 // time formats the time of a push.

@@ -21,9 +21,11 @@ import (
 // requests. It does so before it answers a PING sent later, so the outbox still has the
 // item. Unlike a denial, the 503 says exactly which one it is.
 //
+// A message with several items, leased ones too, has such a subject as well, and all of them go back.
+//
 // If the request would wait on, it ends, or it would get the item again and again. Heartbeats
 // have such a subject too: so ends also a request of a client that is gone before there is an
-// item, and one that leases, whose items have the subject of their acknowledgements.
+// item, and one that leases, whose items in messages of their own have the subject of their acknowledgements.
 //
 // Clients need no right to publish there. Those that have it can say that they did not
 // receive an item, but not that others did not, because they cannot guess the random part.
@@ -91,7 +93,7 @@ func (o *outbox) hearGone(m *nats.Msg) {
 	}
 	o.mu.Lock()
 	s := o.sentItemLocked(number)
-	if s == nil || s.lease != nil || s.random != random || s.decided {
+	if s == nil || s.random == 0 || s.random != random || s.decided {
 		o.mu.Unlock()
 		return
 	}

@@ -17,9 +17,14 @@ func nobody(subject string) *nats.Msg {
 func (o *outbox) rememberGone(t *testing.T, size int) (subject string) {
 	t.Helper()
 	o.mu.Lock()
-	subject = o.goneSubjectLocked(0)
+	const random = 5
+	number := o.mu.numbered
+	subject = o.goneSubjectLocked(random)
 	o.mu.Unlock()
 	o.remember(t, "elsewhere", size)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sentItemLocked(number).random = random
 	return subject
 }
 

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -85,13 +86,17 @@ type sentReply struct {
 	decided  bool      // whether it was delivered
 }
 
-// sentItem is a reply that carries a popped or leased item. Without a queue it is a heartbeat.
+// sentItem is a reply that carries a popped or leased item, or a parcel of them. Without a queue it is a heartbeat.
 type sentItem struct {
 	sentReply
 	queue  *dispatch.Queue
 	item   fdbpq.Item   // that was popped
 	lease  *fdbpq.Token // of one that was leased
-	random uint64       // in its reply subject; that of a leased item is for its acknowledgements
+	random uint64       // in its reply subject; 0 without one: that of a leased item is for its acknowledgements
+
+	parcel bool // there is no item, but these
+	popped []fdbpq.Item
+	leased []fdbpq.Lease
 
 	waits *dispatch.Request // the request, if it may wait on after this reply
 }
@@ -112,7 +117,8 @@ const (
 	chunkBytes = maxUnconfirmedBytes / 16
 	// What a reply takes in memory besides the bytes of its item.
 	replyOverhead = 96
-	itemOverhead  = 360
+	itemOverhead  = 400
+	leaseOverhead = 80
 )
 
 func newOutbox(b *Bridge) *outbox {
@@ -153,8 +159,8 @@ func (o *outbox) sendItem(m *nats.Msg, s sentItem) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	kept := s.queue != nil || s.waits != nil
-	if kept && s.lease == nil && !o.mu.ended && !o.deaf.Load() && !strings.HasPrefix(m.Subject, importedReplies) {
-		s.random = rand.Uint64()
+	if kept && m.Reply == "" && !o.mu.ended && !o.deaf.Load() && !strings.HasPrefix(m.Subject, importedReplies) {
+		s.random = 1 + rand.Uint64N(math.MaxUint64)
 		m.Reply = o.goneSubjectLocked(s.random)
 	}
 	if err := o.b.nc.PublishMsg(m); err != nil {
@@ -176,8 +182,17 @@ func (o *outbox) rememberItemLocked(sent sentItem) {
 		}
 		c.items = append(c.items, sent)
 		o.mu.numbered++
-		o.grewLocked(c, itemOverhead+len(sent.subject)+len(sent.item.Value)+headerSize(sent.item.Headers)+headerMemory(sent.item.Headers))
+		bytes := itemOverhead + len(sent.subject) + itemSize(&sent.item) + len(sent.leased)*leaseOverhead
+		for i := range sent.popped {
+			bytes += itemOverhead + itemSize(&sent.popped[i])
+		}
+		o.grewLocked(c, bytes)
 	}
+}
+
+// itemSize estimates the bytes of memory that an item refers to.
+func itemSize(item *fdbpq.Item) int {
+	return len(item.Value) + headerSize(item.Headers) + headerMemory(item.Headers)
 }
 
 func (o *outbox) rememberLocked(sent sentReply) {

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,7 +27,9 @@ func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 		ops, results = ops[acks:], results[acks:]
 	}
 	if r.Batch > 1 {
-		c.end(r, c.deliver(r, ops, results))
+		p := c.newParcel(r)
+		defer p.close()
+		c.end(p, c.deliver(p, ops, results))
 		return
 	}
 	if err := results[0].Err; err != nil { // operations that share a reply fail together
@@ -49,33 +52,57 @@ func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 	}
 }
 
-// deliver sends the items of a pop of several, and returns why there are not more. It stops at
-// the first item that cannot be sent; those after it go back, or their leases end.
-func (c *clientReplier) deliver(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) (failed error) {
+// deliver sends the items of a pop of several, or leaves the last of them in the parcel, and returns why there are not
+// more. It stops at the first item that cannot be sent; those after it go back, or their leases end.
+func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Result) (failed error) {
 	for i := range results {
-		switch {
-		case results[i].Err != nil:
-			if failed == nil {
-				failed = results[i].Err
+		switch op, result := &ops[i], &results[i]; {
+		case result.Err != nil:
+			failed = cmp.Or(failed, result.Err)
+		case failed != nil:
+			c.unsent(p.r, op, result)
+		case p.add(op, result):
+		default: // there is no room left
+			if failed = p.send(nats.Header{}); failed != nil {
+				c.unsent(p.r, op, result)
+			} else if !p.add(op, result) { // it needs a message of its own
+				if failed = c.send(p.r, op, result); failed == nil {
+					p.r.Sent++
+				}
 			}
-		case failed == nil:
-			if failed = c.send(r, &ops[i], &results[i]); failed == nil {
-				r.Sent++
-			}
-		case ops[i].Kind == fdbpq.OpPop:
-			c.b.restorer.restore(r.Queue, &results[i].Item, reasonUnsendable)
 		}
 	}
 	return failed
 }
 
-// end sends the message that ends the items of a pop of several. err says why there are not
+// unsent returns an item to the queue, unless it is leased, because it cannot be sent.
+func (c *clientReplier) unsent(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) {
+	if op.Kind == fdbpq.OpPop {
+		c.b.restorer.restore(r.Queue, &result.Item, reasonUnsendable)
+	}
+}
+
+// end sends the message that ends the items of a pop of several, which may be the parcel. err says why there are not
 // more, nil if there are as many as were asked for.
-func (c *clientReplier) end(r *dispatch.Request, err error) {
+func (c *clientReplier) end(p *parcel, err error) {
+	r := p.r
+	c.b.metrics.noteRefused(err)
+	if p.n > 0 {
+		header, last := nats.Header{}, err == nil || errors.Is(err, fdbpq.ErrEmpty)
+		if last {
+			header[subjects.HeaderBatchCount] = []string{strconv.Itoa(r.Sent + p.n)}
+		}
+		if failed := p.send(header); failed != nil {
+			err = failed
+		} else if last {
+			c.endpoint.items.Observe(float64(r.Sent))
+			c.endpoint.done(r, nil)
+			return
+		}
+	}
 	c.endpoint.items.Observe(float64(r.Sent))
 	end := nats.Msg{Subject: r.Reply, Header: nats.Header{}}
 	var f *failure
-	c.b.metrics.noteRefused(err)
 	if err != nil && (r.Sent == 0 || !errors.Is(err, fdbpq.ErrEmpty)) {
 		f = failureOf(err)
 		maps.Copy(end.Header, f.header)
@@ -91,11 +118,16 @@ func (c *clientReplier) end(r *dispatch.Request, err error) {
 // Deliver sends items of a pop that goes on waiting for more. If one cannot be sent, that ends
 // the pop.
 func (c *clientReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) (more bool) {
-	if err := c.deliver(r, ops, results); err != nil {
-		c.end(r, err)
-		return false
+	p := c.newParcel(r)
+	defer p.close()
+	err := c.deliver(p, ops, results)
+	if err == nil {
+		err = p.send(nats.Header{})
 	}
-	return true
+	if err != nil {
+		c.end(p, err)
+	}
+	return err == nil
 }
 
 // Heartbeat says that a pop still waits. If nobody hears it, that ends the pop.
@@ -118,9 +150,7 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Re
 	err := send(c, r, op, result)
 	if err != nil {
 		c.b.replyFailed(err)
-		if op.Kind == fdbpq.OpPop {
-			c.b.restorer.restore(r.Queue, &result.Item, reasonUnsendable)
-		}
+		c.unsent(r, op, result)
 	}
 	return err
 }
@@ -130,7 +160,7 @@ func (c *clientReplier) Fail(r *dispatch.Request, _ []fdbpq.Op, err error) { c.f
 
 func (c *clientReplier) fail(r *dispatch.Request, err error) {
 	if r.Batch > 1 && r.Reply != "" {
-		c.end(r, err)
+		c.end(c.newParcel(r), err)
 		return
 	}
 	f := failureOf(err)
@@ -260,19 +290,20 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	switch op.Kind {
 	case fdbpq.OpPop:
 		sent.item, fate = *item, "it goes back into the queue"
-		m.Header = e.item(r.Queue, item)
+		e.item(r.Queue, item)
 	case fdbpq.OpLease:
 		token := result.Lease.Token // the results belong to the dispatcher
 		sent.lease, fate = &token, "its lease will end"
-		m.Header = e.leased(r.Queue, item, &result.Lease)
+		e.leased(r.Queue, item, &result.Lease)
 		m.Reply = c.b.grammar.Ack(r.Queue.Kind, r.Queue.Name, result.Lease.Token.String())
 	default:
 		fate = "it stays in the queue"
-		m.Header = e.item(r.Queue, item)
+		e.item(r.Queue, item)
 		if op.Kind == fdbpq.OpGet {
-			e.set(subjects.HeaderState, 3, result.State.String())
+			e.add(subjects.HeaderState, result.State.String())
 		}
 	}
+	m.Header = e.headers()
 	err := c.b.outbox.sendItem(&m, sent)
 	if errors.Is(err, nats.ErrMaxPayload) {
 		m.Header = e.itemAlone(item)

@@ -17,7 +17,8 @@ func (q *queue) fetch(ctx context.Context, verb subjects.Verb, o subjects.PopOpt
 	if err != nil {
 		return err
 	}
-	return q.client.fetch(ctx, &nats.Msg{Subject: subject, Data: o.Encode()}, o, receive)
+	p := pop{subject: subject, encode: subjects.PopOptions.Encode, acks: q.client.grammar.Ack(q.kind, q.name, "")}
+	return q.client.fetch(ctx, &p, o, receive)
 }
 
 // fetchOne is fetch for a pop of one item, which it returns.
@@ -29,9 +30,10 @@ func (q *queue) fetchOne(ctx context.Context, verb subjects.Verb, o subjects.Pop
 	return item, err
 }
 
-// fetch sends a request that pops with the options, and calls receive for each item of the
+// ask sends a request that pops with the options, and calls receive for each item of the
 // reply.
-func (c *Client) fetch(ctx context.Context, m *nats.Msg, o subjects.PopOptions, receive func(*nats.Msg) error) error {
+func (c *Client) ask(ctx context.Context, p *pop, o subjects.PopOptions, receive func(*nats.Msg) error) error {
+	m := &nats.Msg{Subject: p.subject, Data: p.encode(o)}
 	if err := c.usable(ctx, m); err != nil {
 		return err
 	}
@@ -56,7 +58,7 @@ func (c *Client) fetch(ctx context.Context, m *nats.Msg, o subjects.PopOptions, 
 	} else if err != nil {
 		return a.explain(ctx, m, true, err)
 	}
-	return a.receiveItems(ctx, m, inbox, o, receive)
+	return a.receiveItems(ctx, m, inbox, o, p, receive)
 }
 
 // boundPop is bound for a pop that may wait. Even if ctx lasts longer, a pop that should have
@@ -70,8 +72,9 @@ func (c *Client) boundPop(ctx context.Context, expires time.Duration) (context.C
 }
 
 // receiveItems receives the messages that answer a pop: items, heartbeats and, if it asked for
-// several items, one that ends them.
-func (a *attempt) receiveItems(ctx context.Context, request *nats.Msg, inbox *inbox, o subjects.PopOptions, receive func(*nats.Msg) error) error {
+// several items, one that ends them, which may have items too.
+func (a *attempt) receiveItems(ctx context.Context, request *nats.Msg, inbox *inbox, o subjects.PopOptions, p *pop, receive func(*nats.Msg) error) error {
+	frames := frameReader{acks: p.acks}
 	for received := 0; received < max(o.Batch, 1); { // after all of them the end says nothing new
 		m, err := inbox.next(ctx, o.IdleHeartbeat)
 		if err != nil {
@@ -83,11 +86,15 @@ func (a *attempt) receiveItems(ctx context.Context, request *nats.Msg, inbox *in
 		if subjects.IsHeartbeat(m.Header) {
 			continue
 		}
+		framed, err := frames.read(m, receive)
+		if received += framed; err != nil {
+			return err
+		}
 		failure := subjects.ErrorFromHeaders(m.Header)
 		sent, ends, err := subjects.ParseBatchEnd(m.Header)
 		switch {
 		case err != nil:
-			return fmt.Errorf("%w: %w: %w", ErrUnknownOutcome, ErrBadReply, err)
+			return badReply(err)
 		case ends && sent > received:
 			return fmt.Errorf("%w: %d of %d items arrived", ErrUnknownOutcome, received, sent)
 		case failure != nil && received > 0 && failure.Code == subjects.CodeTooLarge:
@@ -100,6 +107,8 @@ func (a *attempt) receiveItems(ctx context.Context, request *nats.Msg, inbox *in
 			return ErrEmpty
 		case ends:
 			return nil
+		case framed > 0:
+			continue
 		}
 		if err := receive(m); err != nil {
 			return err

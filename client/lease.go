@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -165,13 +166,22 @@ func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
 func (d *Delivery) Next(ctx context.Context, options ...LeaseOption) (*Delivery, error) {
 	o := leaseOptions(options)
 	o.Lease = false // it is one anyway, and an AckWait of 0 means the length of this one
-	next := &nats.Msg{Subject: d.ack, Data: subjects.Ack{Kind: subjects.AckNext, Next: o}.Encode()}
 	var delivery *Delivery
-	err := d.queue.client.fetch(ctx, next, o, func(reply *nats.Msg) (err error) {
+	err := d.queue.client.fetch(ctx, d.nextOf(subjects.Ack{Kind: subjects.AckNext}), o, func(reply *nats.Msg) (err error) {
 		delivery, err = d.queue.delivery(reply)
 		return err
 	})
 	return delivery, err
+}
+
+// nextOf returns the request of an acknowledgement that pops.
+func (d *Delivery) nextOf(a subjects.Ack) *pop {
+	encode := func(o subjects.PopOptions) []byte {
+		a.Next = o
+		return a.Encode()
+	}
+	token, _ := d.token()
+	return &pop{subject: d.ack, encode: encode, acks: strings.TrimSuffix(d.ack, token)}
 }
 
 // AckSubject is where acknowledgements of this delivery go, for another process that is to send

@@ -171,8 +171,7 @@ func nextTogether(ctx context.Context, done []*Delivery) (next []*Delivery, err 
 	if len(done) > 1 {
 		a.Next.Batch, a.Also = len(done), tokens(done[1:])
 	}
-	m := &nats.Msg{Subject: first.ack, Data: a.Encode()}
-	err = first.queue.client.fetch(ctx, m, a.Next, func(reply *nats.Msg) error {
+	err = first.queue.client.fetch(ctx, first.nextOf(a), a.Next, func(reply *nats.Msg) error {
 		d, err := first.queue.delivery(reply)
 		if err == nil {
 			next = append(next, d)

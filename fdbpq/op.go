@@ -187,8 +187,10 @@ func (op *Op) check(l *layout) error {
 		}
 		return checkLease(op.Lease)
 	case OpPop, OpPeek, OpLease:
-		if err := checkLease(op.Lease); err != nil && (op.Kind != OpLease || op.Lease != SettingsLease) {
-			return err
+		if op.Kind != OpLease || op.Lease != SettingsLease {
+			if err := checkLease(op.Lease); err != nil {
+				return err
+			}
 		}
 		if op.End > Back {
 			return fmt.Errorf("%w: no end %d", ErrOp, op.End)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The payload of PushBatch and EnqueueBatch is one frame after the other. A frame is
+// The payload of PushBatch and EnqueueBatch, and that of a reply with HeaderFrames, is one frame after the other. A frame is
 //
 //	priority            int64, big-endian; 0 in a FIFO queue
 //	length of headers   uint32, big-endian
@@ -41,6 +41,9 @@ type Frame struct {
 	Value []byte
 }
 
+// Size is the number of bytes that AppendFrame appends.
+func (f *Frame) Size() int { return frameStart + len(f.Headers) + len(f.Value) }
+
 // AppendFrame appends a frame to b. Headers and Value must be shorter than 4 GiB.
 func AppendFrame(b []byte, f Frame) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(f.Priority))
@@ -56,19 +59,32 @@ func AppendHeaders(b []byte, h map[string][]string) ([]byte, error) {
 	if len(h) == 0 {
 		return b, nil
 	}
+	b, err := AppendHeaderLines(append(b, "NATS/1.0\r\n"...), h)
+	if err != nil {
+		return nil, err
+	}
+	return append(b, "\r\n"...), nil
+}
+
+// AppendHeaderLines appends the lines of such a block for these headers, without its beginning and end.
+func AppendHeaderLines(b []byte, h map[string][]string) ([]byte, error) {
 	if err := CheckHeaders(h); err != nil {
 		return nil, err
 	}
-	b = append(b, "NATS/1.0\r\n"...)
 	for name, values := range h {
 		for _, value := range values {
-			b = append(b, name...)
-			b = append(b, ": "...)
-			b = append(b, oneLine.Replace(textproto.TrimString(value))...)
-			b = append(b, "\r\n"...)
+			b = AppendHeaderLine(b, name, oneLine.Replace(textproto.TrimString(value)))
 		}
 	}
-	return append(b, "\r\n"...), nil
+	return b, nil
+}
+
+// AppendHeaderLine appends one line of such a block. It does not check the value, which is a line, or the name.
+func AppendHeaderLine(b []byte, name, value string) []byte {
+	b = append(b, name...)
+	b = append(b, ": "...)
+	b = append(b, value...)
+	return append(b, "\r\n"...)
 }
 
 // CheckHeaders returns an error that names a header that NATS cannot carry, or a message id or unique key that it

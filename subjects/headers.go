@@ -48,6 +48,12 @@ const (
 	// were sent.
 	HeaderBatchCount = "Pq-Batch-Count"
 
+	// HeaderFrames marks a message that carries items in frames: how many. See AppendFrame.
+	HeaderFrames = "Pq-Frames"
+
+	// HeaderToken is the token of a leased item in a frame, with which the subject of its acknowledgements ends.
+	HeaderToken = "Pq-Token"
+
 	// HeaderHeartbeat marks a message that is neither an item nor the end of a reply: the pop
 	// still waits for that many items.
 	HeaderHeartbeat = "Pq-Heartbeat"

@@ -39,6 +39,9 @@ func (o PopOptions) object() (b object) {
 	if o.NoWait {
 		b.add("no_wait", []byte("true"))
 	}
+	if o.Frames {
+		b.add("frames", []byte("true"))
+	}
 	return b
 }
 
@@ -79,7 +82,11 @@ func textsJSON(list []string) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, textJSON(text)...)
+		if quoted := `"` + text + `"`; isPlain([]byte(quoted)) {
+			b = append(b, quoted...) // tokens are, and encoding/json takes many times as long
+		} else {
+			b = append(b, textJSON(text)...)
+		}
 	}
 	return append(b, ']')
 }
@@ -136,6 +143,19 @@ func ParseBatchEnd(h map[string][]string) (sent int, ends bool, err error) {
 	}
 	n, err := parseHeaderCount(HeaderBatchCount, text)
 	return int(n), true, err
+}
+
+// FramesOf returns how many items a message with these headers carries in frames, 0 if it carries none in frames.
+func FramesOf(h map[string][]string) (int, error) {
+	text := first(h, HeaderFrames)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := parseHeaderCount(HeaderFrames, text)
+	if err == nil && (n < 1 || n > MaxFrames) {
+		err = fmt.Errorf("header %s: %d: want 1 to %d", HeaderFrames, n, MaxFrames)
+	}
+	return int(n), err
 }
 
 // IsHeartbeat reports whether a message with these headers only says that a pop still waits.

@@ -34,9 +34,9 @@ const (
 
 // PopOptions is what the payload of a pop asks for, a JSON object:
 //
-//	{"batch": 10, "expires": "30s", "ack_wait": "30s", "max_bytes": 1048576, "idle_heartbeat": "5s", "no_wait": true}
+//	{"batch": 10, "expires": "30s", "ack_wait": "30s", "max_bytes": 1048576, "idle_heartbeat": "5s", "no_wait": true, "frames": true}
 //
-// The names are those of JetStream's pull requests, and ack_wait. Durations are integers in
+// The names are those of JetStream's pull requests, and ack_wait and frames. Durations are integers in
 // nanoseconds, as there, or texts such as "30s".
 type PopOptions struct {
 	// Batch is the most items to return, 1 to MaxPopBatch; 0 if it was not given.
@@ -57,6 +57,8 @@ type PopOptions struct {
 	// NoWait makes a pop with Expires wait only if there is nothing at first. It changes
 	// nothing for other pops.
 	NoWait bool
+	// Frames allows several items in one message, if Batch is more than 1: see HeaderFrames.
+	Frames bool
 }
 
 // ParsePopOptions reads the payload of a pop; an empty one asks for nothing. Errors wrap
@@ -88,6 +90,7 @@ func (o *PopOptions) parse(payload []byte, more ...member) (err error) {
 			return err
 		}},
 		{"no_wait", func(v json.RawMessage) (err error) { o.NoWait, err = parseBool(v); return err }},
+		{"frames", func(v json.RawMessage) (err error) { o.Frames, err = parseBool(v); return err }},
 	}
 	if err = append(members, more...).parse(payload); err == nil && o.IdleHeartbeat != 0 && o.Expires == 0 {
 		err = fmt.Errorf("%w: idle_heartbeat without expires: only a pop that waits has heartbeats: want both or neither", ErrOptions)

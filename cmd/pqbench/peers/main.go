@@ -1,5 +1,5 @@
 // Command peers compares a pqbridge with other programs that queues are kept in: the same load at
-// the same durability, each answer after a sync of the disk, all in turns within one run. Servers
+// the same durability, each answer after a sync of the disk where the peer can, all in turns within one run. Servers
 // are started for the run, with their data in a temporary folder. Those that are not installed
 // are named and left out. Exit codes are those of pqbench.
 package main
@@ -148,21 +148,27 @@ func (c *comparison) run(cmd *cobra.Command) error {
 
 // allPeers returns the peers in the order of the tables.
 func allPeers(natsServer string) []bench.Peer {
-	return []bench.Peer{redis(), postgreSQL(), rabbitMQ(), beanstalkd(), jetStream(natsServer)}
+	return slices.Concat([]bench.Peer{redis(), postgreSQL()}, rabbitMQ(), []bench.Peer{beanstalkd(), jetStream(natsServer)})
 }
 
-// choose returns the peers with these names, or all.
+// choose returns the peers with these names, or all. The first word of a name is enough: rabbitmq has two peers.
 func choose(all []bench.Peer, names []string) ([]bench.Peer, error) {
 	if len(names) == 0 {
 		return all, nil
 	}
 	var chosen []bench.Peer
 	for _, name := range names {
-		i := slices.IndexFunc(all, func(p bench.Peer) bool { return strings.EqualFold(p.Name, name) })
-		if i < 0 {
+		unknown := true
+		for _, p := range all {
+			program, _, _ := strings.Cut(p.Name, " ")
+			if strings.EqualFold(p.Name, name) || strings.EqualFold(program, name) {
+				chosen = append(chosen, p)
+				unknown = false
+			}
+		}
+		if unknown {
 			return nil, fmt.Errorf("--peers: no peer is called %q", name)
 		}
-		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
 }

@@ -18,55 +18,93 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
 )
 
-// emptyAfter is how long a consumer waits for an item before it takes the queue for empty.
-const emptyAfter = 500 * time.Millisecond
+// emptyAfter is how long a consumer waits for an item before it takes the queue for empty: longer than a busy server takes to
+// send the first.
+const emptyAfter = 2 * time.Second
 
-// rabbitMQ keeps a queue in a queue with priorities: a classic one, or from version 4 on a quorum
-// queue, which has priorities since then.
-func rabbitMQ() bench.Peer {
+// rabbitMQ returns RabbitMQ twice, since it has two types of queues with priorities: classic ones, and quorum queues, whose
+// log is replicated by Raft.
+func rabbitMQ() []bench.Peer {
 	// The one in PATH may be a wrapper that changes the user and the folders.
 	program, missing := find("rabbitmq-server", "/usr/lib/rabbitmq/bin")
 	epmd, missingEpmd := find("epmd")
 	if missing == "" {
 		missing = missingEpmd
 	}
-	return bench.Peer{
-		Name:    "RabbitMQ",
-		Missing: missing,
-		Choice: library("github.com/rabbitmq/amqp091-go") + ", as many connections as the service's clients have, a channel for each client; persistent messages with publisher confirms, " +
-			"for pop basic.get without acknowledgement, for work a consumer with a prefetch of 1 and basic.ack, for batches 100 messages before their confirms, and a prefetch of 100 with one basic.ack",
-		Notes: "Durable queue, up to version 3 classic with x-max-priority, then quorum. Only pushes are answered when synced: basic.ack has no answer, and a pop without acknowledgement is not synced first.",
-		Start: func(ctx context.Context, dir string, _ bool) (bench.PeerServer, error) {
-			mapper, err := startEpmd(ctx, epmd, dir)
-			if err != nil {
-				return nil, err
-			}
-			s, err := startRabbitMQ(ctx, program, dir, mapper.address)
-			if err != nil {
-				mapper.Stop()
-				return nil, err
-			}
-			r := &rabbitServer{server: s, epmd: mapper}
-			err = s.Await(ctx, func() error {
-				c, err := r.dial()
-				if err != nil {
-					return err
-				}
-				s.version, _ = c.Properties["version"].(string)
-				return c.Close()
-			})
-			if err != nil {
-				r.Stop()
-			}
-			return r, err
-		},
+	peer := func(name, notes string, declare declaration) bench.Peer {
+		return bench.Peer{
+			Name:    name,
+			Missing: missing,
+			Choice: library("github.com/rabbitmq/amqp091-go") + ", as many connections as the service's clients have, a channel for each client; persistent messages with publisher confirms, " +
+				"for pop basic.get without acknowledgement, for work a consumer with a prefetch of 1 and basic.ack, for batches 100 messages before their confirms, and a prefetch of 100 with one basic.ack",
+			Notes: notes,
+			Start: func(ctx context.Context, dir string, _ bool) (bench.PeerServer, error) {
+				return startRabbitMQ(ctx, program, epmd, dir, declare)
+			},
+		}
 	}
+	return []bench.Peer{
+		peer("RabbitMQ classic", "Durable queue with x-max-priority. Up to version 3 only pushes are answered when synced, from version 4 on nothing is: confirms come when messages are written. "+
+			"basic.ack has no answer.", classic),
+		peer("RabbitMQ quorum", "Quorum queue with one replica. Pushes and pops are answered when synced; basic.ack has no answer.", quorum),
+	}
+}
+
+// declaration is how a queue for that many priorities is declared in a version of RabbitMQ, how many levels of priority it
+// then has, and the lowest of them, the least urgent.
+type declaration func(version string, priorities int) (arguments amqp.Table, levels, lowest int)
+
+func classic(_ string, priorities int) (arguments amqp.Table, levels, lowest int) {
+	levels = min(priorities, 256)
+	return amqp.Table{"x-max-priority": int32(max(levels-1, 1))}, levels, 0
+}
+
+// quorum queues take messages without a priority for those with 4. The library sends no priority for 0, so of the 32 that there
+// are from version 4.3 on it has 31. Before, 4 and less were one level and the others another.
+func quorum(version string, priorities int) (arguments amqp.Table, levels, lowest int) {
+	var major, minor int
+	_, _ = fmt.Sscanf(version, "%d.%d", &major, &minor) // a version that cannot be read is an old one
+	levels, lowest = 1, 0
+	switch {
+	case major > 4 || major == 4 && minor >= 3:
+		levels, lowest = 31, 1
+	case major == 4:
+		levels, lowest = 2, 4
+	}
+	return amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}, min(priorities, levels), lowest
+}
+
+// startRabbitMQ starts epmd and the server, and waits until clients can connect.
+func startRabbitMQ(ctx context.Context, program, epmd, dir string, declare declaration) (bench.PeerServer, error) {
+	mapper, err := startEpmd(ctx, epmd, dir)
+	if err != nil {
+		return nil, err
+	}
+	s, err := startNode(ctx, program, dir, mapper.address)
+	if err != nil {
+		mapper.Stop()
+		return nil, err
+	}
+	r := &rabbitServer{server: s, epmd: mapper, declare: declare}
+	err = s.Await(ctx, func() error {
+		c, err := r.dial()
+		if err != nil {
+			return err
+		}
+		s.version, _ = c.Properties["version"].(string)
+		return c.Close()
+	})
+	if err != nil {
+		r.Stop()
+	}
+	return r, err
 }
 
 // rabbitServer needs epmd, by which Erlang's nodes find each other, as long as it runs.
 type rabbitServer struct {
 	*server
-	epmd *server
+	epmd    *server
+	declare declaration
 }
 
 func (s *rabbitServer) Stop() {
@@ -89,7 +127,7 @@ func startEpmd(ctx context.Context, program, dir string) (*server, error) {
 	return s, nil
 }
 
-func startRabbitMQ(ctx context.Context, program, dir, epmd string) (*server, error) {
+func startNode(ctx context.Context, program, dir, epmd string) (*server, error) {
 	_, epmdPort, err := net.SplitHostPort(epmd)
 	if err != nil {
 		return nil, err
@@ -133,35 +171,14 @@ func (s *rabbitServer) dial() (*amqp.Connection, error) {
 	return amqp.Dial("amqp://guest:guest@" + s.address)
 }
 
-// levels is how many priorities a queue that is meant for that many gets, and the
-// arguments that declare it.
-func (s *rabbitServer) levels(priorities int) (levels int, declare amqp.Table) {
-	var major, minor int
-	_, _ = fmt.Sscanf(s.version, "%d.%d", &major, &minor) // a version that cannot be read is an old one
-	switch {
-	case major < 4:
-		levels = min(priorities, 256)
-		return levels, amqp.Table{"x-max-priority": int32(max(levels-1, 1))}
-	case major == 4 && minor < 3:
-		return min(priorities, 2), amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}
-	default:
-		return min(priorities, 32), amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}
-	}
-}
-
-// priority is the message's priority of an item. RabbitMQ has the most urgent last; with two
-// levels, those from 5 on are urgent.
-func priority(item bench.PeerItem, priorities, levels int) uint8 {
-	level := levels - 1 - item.Priority*levels/priorities
-	if levels == 2 {
-		level *= 5
-	}
-	return uint8(level)
+// priority is the message's priority of an item. RabbitMQ has the most urgent last.
+func (c *rabbitClient) priority(item bench.PeerItem) uint8 {
+	return uint8(c.lowest + c.levels - 1 - item.Priority*c.levels/c.priorities)
 }
 
 func (s *rabbitServer) Connect(_ context.Context, clients, connections, priorities int) ([]*bench.PeerClient, error) {
 	queue := "queue-" + strconv.Itoa(priorities)
-	levels, arguments := s.levels(priorities)
+	arguments, levels, lowest := s.declare(s.version, priorities)
 	var all []*bench.PeerClient
 	for i := range connections {
 		nc, err := s.dial()
@@ -180,7 +197,7 @@ func (s *rabbitServer) Connect(_ context.Context, clients, connections, prioriti
 			if err != nil {
 				return nil, err
 			}
-			c := &rabbitClient{connection: nc, channel: ch, queue: queue, priorities: priorities, levels: levels}
+			c := &rabbitClient{connection: nc, channel: ch, queue: queue, priorities: priorities, levels: levels, lowest: lowest}
 			all = append(all, &bench.PeerClient{
 				Push: func(ctx context.Context, item bench.PeerItem) error { return c.push(ctx, []bench.PeerItem{item}) },
 				Pop:  c.pop, Work: c.work, PushMany: c.push, WorkMany: c.workMany, Rest: c.rest,
@@ -193,10 +210,10 @@ func (s *rabbitServer) Connect(_ context.Context, clients, connections, prioriti
 // rabbitClient is one client. Its consumer has a channel of its own, and lives as long as a turn,
 // since it is sent items before it asks for them.
 type rabbitClient struct {
-	connection         *amqp.Connection
-	channel            *amqp.Channel
-	queue              string
-	priorities, levels int
+	connection                 *amqp.Connection
+	channel                    *amqp.Channel
+	queue                      string
+	priorities, levels, lowest int
 
 	consuming  *amqp.Channel // nil if there is no consumer
 	deliveries <-chan amqp.Delivery
@@ -207,7 +224,7 @@ func (c *rabbitClient) push(ctx context.Context, items []bench.PeerItem) error {
 	confirms := make([]*amqp.DeferredConfirmation, 0, len(items))
 	for _, item := range items {
 		confirm, err := c.channel.PublishWithDeferredConfirmWithContext(ctx, "", c.queue, false, false, amqp.Publishing{
-			DeliveryMode: amqp.Persistent, Priority: priority(item, c.priorities, c.levels), Body: item.Value,
+			DeliveryMode: amqp.Persistent, Priority: c.priority(item), Body: item.Value,
 		})
 		if err != nil {
 			return err

@@ -31,9 +31,9 @@ const (
 	// chained: the reply is a leased item. The client's next step acknowledges it and leases
 	// the next in one request.
 	chained
-	// batch: the reply is several items, and a message that ends them.
+	// batch: the reply is several items, each in a message or in frames, and an end.
 	batch
-	// batchAcked: the same with leased items, each acknowledged by a published message.
+	// batchAcked: the reply is a message for each of several leased items, each acknowledged by a published message.
 	batchAcked
 )
 
@@ -132,6 +132,11 @@ func (d *dialog) reply(m *nats.Msg) turn {
 }
 
 func (d *dialog) replyOfSeveral(m *nats.Msg) turn {
+	framed, err := subjects.FramesOf(m.Header)
+	if err != nil {
+		return failed(err)
+	}
+	d.received += framed
 	sent, ends, err := subjects.ParseBatchEnd(m.Header)
 	switch {
 	case err != nil:
@@ -140,6 +145,8 @@ func (d *dialog) replyOfSeveral(m *nats.Msg) turn {
 		return failed(fmt.Errorf("%s: %d of %d items arrived", d.step.subject, d.received, sent))
 	case ends && sent > 0: // why there are not more does not matter
 		return turn{done: true, items: sent}
+	case framed > 0:
+		return turn{}
 	}
 	if err := replyError(m); err != nil {
 		return failed(err)

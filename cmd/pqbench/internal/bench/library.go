@@ -52,6 +52,16 @@ func newLibraryClient(c *client.Client, q *client.PriorityQueue, producer *clien
 			_, err = pushed.Wait(ctx)
 			return err
 		},
+		Pop: func(ctx context.Context) ([]byte, error) {
+			item, err := q.PopMin(ctx)
+			if errors.Is(err, client.ErrEmpty) {
+				return nil, ErrEmpty
+			}
+			if err != nil {
+				return nil, err
+			}
+			return item.Value, nil
+		},
 		PushMany: func(ctx context.Context, items []PeerItem) error {
 			batch := make([]client.PushItem, len(items))
 			for i, item := range items {

@@ -68,7 +68,7 @@ func newWork(s *service, queue string, payload, priorities int) (*work, error) {
 		return []step{{subject: w.popMin[0].subject, payload: o.Encode(), talk: t}}
 	}
 	w.lease, w.next = with(lease, acked), with(lease, chained)
-	w.popBatch = with(subjects.PopOptions{Batch: batchItems}, batch)
+	w.popBatch = with(subjects.PopOptions{Batch: batchItems, Frames: true}, batch)
 	lease.Batch = batchItems
 	w.leaseBatch = with(lease, batchAcked)
 	for _, push := range w.push {

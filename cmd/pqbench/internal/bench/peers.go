@@ -14,7 +14,8 @@ import (
 
 // Rows of a comparison with peers, in the order of their turns.
 const (
-	rowPushEach = "push, a request each" // the service's only, as the next two
+	rowPushEach = "push, a request each" // the service's only, as the next three
+	rowPopEach  = "pop, a request each"
 	rowWorkEach = "work, two requests each"
 	rowWorkNext = "work, a request each"
 	rowPop      = "pop"
@@ -24,7 +25,7 @@ const (
 	rowWorkMany = "work 100"
 )
 
-var peerRows = []string{rowPush, rowPushEach, rowPushMany, rowPop, rowWork, rowWorkNext, rowWorkEach, rowPopMany, rowWorkMany}
+var peerRows = []string{rowPush, rowPushEach, rowPushMany, rowPop, rowPopEach, rowWork, rowWorkNext, rowWorkEach, rowPopMany, rowWorkMany}
 
 // pushes reports whether a row adds items.
 func pushes(row string) bool { return row == rowPush || row == rowPushEach || row == rowPushMany }
@@ -151,7 +152,7 @@ func (r *rig) newServiceContender(s *service) (*contender, error) {
 		c.rows[name] = r.newMeasured(phase{name: name, load: l, steps: steps, who: s.Process})
 	}
 	for name, steps := range map[string][]step{
-		rowPushEach: w.push, rowPop: w.popMin, rowWorkEach: w.lease, rowWorkNext: w.next,
+		rowPushEach: w.push, rowPopEach: w.popMin, rowWorkEach: w.lease, rowWorkNext: w.next,
 		rowPopMany: w.popBatch,
 	} {
 		add(name, r.load, steps)

@@ -40,7 +40,7 @@ type PeerRow struct {
 
 // setPeers notes all peers and returns those that are installed.
 func (r *PeersReport) setPeers(peers []Peer) (installed []Peer) {
-	r.Peers = []PeerReport{{Name: serviceName, Choice: "nats.go; for push and work the Producer and Worker of package client, one for each connection, otherwise a request for each step"}}
+	r.Peers = []PeerReport{{Name: serviceName, Choice: "nats.go; for push, pop and work the Producer, PopMin and Worker of package client, one for each connection, otherwise a request for each step"}}
 	for _, p := range peers {
 		if p.Missing != "" {
 			r.Missing = append(r.Missing, fmt.Sprintf("%s (%s)", p.Name, p.Missing))

@@ -1,0 +1,104 @@
+package bridge
+
+import (
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// parcel is items of a pop of several that go in one message, in frames. A pop that does not allow that has
+// parcels that take none.
+type parcel struct {
+	c *clientReplier
+	r *dispatch.Request
+	e *encoder // nil until it has an item
+
+	payload []byte // of e
+	n       int    // items in it
+	popped  []fdbpq.Item
+	leased  []fdbpq.Lease
+}
+
+// newParcel returns an empty parcel. The caller closes it.
+func (c *clientReplier) newParcel(r *dispatch.Request) *parcel { return &parcel{c: c, r: r} }
+
+const (
+	// maxParcel is the size of a message beyond which nothing is saved by more items in it.
+	maxParcel = 128 << 10
+	// parcelHeaders is more than the headers of the message take.
+	parcelHeaders = 128
+)
+
+// add puts an item into the parcel. It returns false if there is no room, or if the item needs a message of its own.
+func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
+	if !p.r.Frames {
+		return false
+	}
+	if p.e == nil {
+		p.e = p.c.b.encoders.get()
+		p.payload = p.e.buf[:0]
+	}
+	item := &result.Item
+	if op.Kind == fdbpq.OpLease {
+		p.e.leased(p.r.Queue, item, &result.Lease)
+		p.e.add(subjects.HeaderToken, result.Lease.Token.String())
+	} else {
+		p.e.item(p.r.Queue, item)
+	}
+	block, err := p.e.headerBlock()
+	if err != nil {
+		return false
+	}
+	frame := subjects.Frame{Priority: item.ID.Priority, Headers: block, Value: item.Value}
+	if int64(len(p.payload)+frame.Size()) > min(maxParcel, p.c.b.nc.MaxPayload())-parcelHeaders {
+		return false
+	}
+	p.payload = subjects.AppendFrame(p.payload, frame)
+	if p.n++; op.Kind == fdbpq.OpLease {
+		p.leased = append(p.leased, result.Lease)
+		return true
+	}
+	if p.popped == nil {
+		p.popped = make([]fdbpq.Item, 0, p.r.Batch-p.r.Sent)
+	}
+	p.popped = append(p.popped, *item)
+	return true
+}
+
+// send sends what is in the parcel, if anything, in a message with these headers and others. If that fails, popped items go back.
+func (p *parcel) send(header nats.Header) error {
+	if p.n == 0 {
+		return nil
+	}
+	header[subjects.HeaderFrames] = []string{strconv.Itoa(p.n)}
+	sent := sentItem{sentReply: sentReply{endpoint: p.c.endpoint}, queue: p.r.Queue, parcel: true, popped: p.popped, leased: p.leased}
+	if p.r.Wait != nil {
+		sent.waits = p.r
+	}
+	err := p.c.b.outbox.sendItem(&nats.Msg{Subject: p.r.Reply, Header: header, Data: p.payload}, sent)
+	if err == nil {
+		p.r.Sent += p.n
+		for i := range p.leased {
+			p.c.b.metrics.delivered(p.leased[i].Deliveries)
+		}
+	} else {
+		p.c.b.replyFailed(err)
+		for i := range p.popped {
+			p.c.b.restorer.restore(p.r.Queue, &p.popped[i], reasonUnsendable)
+		}
+	}
+	p.payload, p.n, p.popped, p.leased = p.payload[:0], 0, nil, nil
+	return err
+}
+
+// close ends the use of the parcel.
+func (p *parcel) close() {
+	if p.e != nil {
+		p.e.buf = p.payload[:0]
+		p.c.b.encoders.put(p.e)
+	}
+}

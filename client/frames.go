@@ -1,0 +1,115 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/textproto"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// framesAgain is how long a client does without frames after a bridge of an earlier version has refused them.
+const framesAgain = time.Minute
+
+// pop is a request that pops, as often as it is sent.
+type pop struct {
+	subject string
+	encode  func(subjects.PopOptions) []byte
+	acks    string // what a token follows in the subject of acknowledgements
+}
+
+// fetch sends a request that pops with the options, and calls receive for each item of the
+// reply. It allows several items in a message; a bridge that does not know that is asked again without.
+func (c *Client) fetch(ctx context.Context, p *pop, o subjects.PopOptions, receive func(*nats.Msg) error) error {
+	o.Frames = o.Batch > 1 && time.Now().UnixNano() >= c.framesAfter.Load()
+	err := c.ask(ctx, p, o, receive)
+	if !o.Frames || !errors.Is(err, ErrBadRequest) { // which changes nothing
+		return err
+	}
+	o.Frames = false
+	if err = c.ask(ctx, p, o, receive); !errors.Is(err, ErrBadRequest) {
+		c.framesAfter.Store(time.Now().Add(framesAgain).UnixNano())
+	}
+	return err
+}
+
+// frameReader reads the items in the frames of a message.
+type frameReader struct {
+	acks   string // what a token follows in the subject of acknowledgements
+	header nats.Header
+	values []string // in header
+}
+
+// read calls receive for each item of a message that carries items in frames, until that returns an error. The headers that it
+// gets are valid until it returns. It returns the number of items, 0 if the message has no frames.
+func (r *frameReader) read(m *nats.Msg, receive func(*nats.Msg) error) (n int, err error) {
+	if n, err = subjects.FramesOf(m.Header); n == 0 || err != nil {
+		return 0, badReply(err)
+	}
+	frames, err := subjects.ParseFrames(m.Data)
+	if err == nil && frames.Len() != n {
+		err = fmt.Errorf("%d frames: want %d", frames.Len(), n)
+	}
+	if err != nil {
+		return 0, badReply(err)
+	}
+	for i, frame := range frames.All() {
+		if err := r.decode(frame.Headers); err != nil {
+			return i, badReply(fmt.Errorf("frame %d: %w", i, err))
+		}
+		item := &nats.Msg{Subject: m.Subject, Header: r.header, Data: bytes.Clone(frame.Value)} // one that is kept must not keep all
+		if token := r.header[subjects.HeaderToken]; len(token) > 0 {
+			item.Reply = r.acks + token[0]
+		}
+		if err := receive(item); err != nil {
+			return i, err
+		}
+	}
+	return n, nil
+}
+
+// badReply returns the error for a reply that cannot be read, nil if err is nil.
+func badReply(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w: %w", ErrUnknownOutcome, ErrBadReply, err)
+}
+
+var errHeaders = errors.New("the headers cannot be read")
+
+// decode sets the headers to those of a block, which may be empty. It is nats.DecodeHeadersMsg for a frame, several times as fast.
+func (r *frameReader) decode(block []byte) error {
+	if r.header == nil {
+		r.header = nats.Header{}
+	}
+	clear(r.header)
+	r.values = r.values[:0]
+	if len(block) == 0 {
+		return nil
+	}
+	rest, ok := strings.CutPrefix(string(block), "NATS/1.0\r\n")
+	for ok && rest != "\r\n" {
+		var line, name, value string
+		if line, rest, ok = strings.Cut(rest, "\r\n"); ok {
+			name, value, ok = strings.Cut(line, ":")
+		}
+		if value = textproto.TrimString(value); r.header[name] != nil {
+			r.header[name] = append(r.header[name], value)
+			continue
+		}
+		r.values = append(r.values, value)
+		last := len(r.values)
+		r.header[name] = r.values[last-1 : last : last]
+	}
+	if !ok {
+		return errHeaders
+	}
+	return nil
+}

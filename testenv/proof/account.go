@@ -86,6 +86,9 @@ func (h *History) newAccount(queue string, ops []*Operation) *account {
 		if op.gaveUp() {
 			a.problem("gave up early: %s after %v, and was to wait for %v", describe(op), time.Duration(op.Return-op.Call), time.Duration(op.Expires))
 		}
+		if wrong := op.wrongSize(); wrong != "" {
+			a.problem("%s: %s", wrong, describe(op))
+		}
 		for _, item := range op.items() {
 			a.out(op, item)
 		}
@@ -180,6 +183,9 @@ func (a *account) out(op *Operation, item Item) {
 		return
 	case push.Outcome == Refused:
 		a.problem("refused, but done: %s returned %q, whose push was answered %q", op.Kind, item.Value, push.Text)
+	}
+	if item.Size != push.Size {
+		a.problem("%s returned %q with %d bytes, pushed with %d", op.Kind, item.Value, item.Size, push.Size)
 	}
 	id, ok := a.see(op, item)
 	switch {

@@ -16,7 +16,7 @@ func (a *account) use(op *Operation) {
 		return
 	}
 	l := lease{id, op.Fence}
-	counts := op.Outcome == Done || op.Outcome == Empty
+	counts := op.Outcome == Done || op.Outcome == Empty || op.Outcome == TooLarge
 	switch {
 	case op.Kind.acks() && counts:
 		a.settle(op, op.Value, id)

@@ -10,7 +10,7 @@ import (
 // at once, so that most of them share a transaction.
 const (
 	maxCrowd      = 10 // requests with leases, and as many others
-	maxSmallCrowd = 3  // the same in a history, because the search for an order would be slow with more
+	maxSmallCrowd = 2  // the same in a history, because the search for an order would be slow with more
 	maxCrowdBatch = 6  // items that one pops or leases
 	maxNext       = 4  // items that a +NXT asks for
 	minCrowd      = 8  // leases to begin with, in accounts

@@ -123,7 +123,7 @@ func New(o Options) (*Bridge, error) {
 	b.router = newRouter(b, o.DB.Traits().Shared)
 	lanes := dispatch.Options{
 		DB: o.DB, Keyspace: o.Keyspace, Now: o.Now, Lanes: o.Lanes,
-		MaxBatch: o.MaxBatch, MaxBatchBytes: o.MaxBatchBytes,
+		MaxBatch: o.MaxBatch, MaxBatchBytes: o.MaxBatchBytes, LeaseRoom: o.LeaseRoom,
 		MaxPending: o.MaxPending, MaxPendingBytes: o.MaxPendingBytes,
 		MaxWaiters: o.MaxWaiters, PollEvery: o.pollEvery(),
 		RequestTimeout: o.RequestTimeout,

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
@@ -31,7 +33,7 @@ func (v *vanishing) pop() {
 	v.sent++
 	inbox, sid := v.inbox(), strconv.Itoa(v.sent+1)
 	sub, pop := fmt.Sprintf("SUB %s %s\r\n", inbox, sid), message("pq.jobs.pop.min", inbox, "", "")
-	switch v.random.IntN(5) {
+	switch v.random.IntN(6) {
 	case 0:
 		v.write(sub + pop)
 	case 1:
@@ -41,7 +43,10 @@ func (v *vanishing) pop() {
 		v.write(pop)
 		v.write("UNSUB " + sid + "\r\n")
 	case 3:
-		v.write(sub + "UNSUB " + sid + " 2\r\n" + message("pq.jobs.pop.min", inbox, "", `{"batch":4}`))
+		options := []string{`{"batch":4}`, `{"batch":4,"frames":true}`}[v.random.IntN(2)]
+		v.write(sub + "UNSUB " + sid + fmt.Sprintf(" %d\r\n", 1+v.random.IntN(2)) + message("pq.jobs.pop.min", inbox, "", options))
+	case 4:
+		v.write(message("pq.jobs.pop.min", inbox, "", `{"batch":4,"frames":true}`))
 	default:
 		v.write(pop)
 	}
@@ -59,8 +64,12 @@ func (v *vanishing) collect() {
 	end := "raw." + strconv.Itoa(v.replies)
 	v.write(message("pq.jobs.len", end, "", "")) // is answered after the pops
 	for m := v.next(); m.subject != end; m = v.next() {
-		if m.payload != "" { // else it is the end of several, or an error
-			v.received = append(v.received, m.payload)
+		if m.payload == "" { // it is the end of several, or an error
+			continue
+		}
+		t := v.t.(*testing.T)
+		for _, item := range unpacked(t, "pq.jobs", &nats.Msg{Header: decoded(t, m.headers), Data: []byte(m.payload)}) {
+			v.received = append(v.received, item.value)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
 // nobody is what NATS says if nobody is subscribed.
@@ -119,5 +121,20 @@ func TestGoneBesideDenials(t *testing.T) {
 	o.confirm(true)
 	if n, _ := b.dispatcher.Pending(); n != 3 {
 		t.Errorf("%d items are given back, want 3", n)
+	}
+}
+
+// A leased item in a message of its own has no such subject, also not one with the random part that it has in memory.
+func TestGoneLeaseHasNoSubject(t *testing.T) {
+	b := newTestBridge(t)
+	o := b.outbox
+	subject := o.rememberGone(t, 1)
+	number, _, _ := o.parseGone(subject)
+	s := o.sentItemLocked(number)
+	s.lease, s.random = &fdbpq.Token{Fence: 7}, 0
+	o.hearGone(nobody(o.inbox + strconv.FormatUint(number, 36) + "-0"))
+	o.hearGone(nobody(subject))
+	if n, _ := b.dispatcher.Pending(); n != 0 || s.decided {
+		t.Errorf("%d items are given back", n)
 	}
 }

@@ -112,6 +112,9 @@ type Options struct {
 	// leaves room for keys in a transaction of 10,000,000 bytes. Default
 	// DefaultMaxBatchBytes.
 	MaxBatchBytes int
+	// LeaseRoom limits the bytes that the leases of one transaction move. Tests lower it, see
+	// fdbpq.Batcher.LimitRoom. Default, and most, fdbpq.MaxMessageSize.
+	LeaseRoom int
 	// MaxPending limits the requests waiting or running, at most 2^30. Further
 	// ones get 429 at once. Default DefaultMaxPending.
 	MaxPending int
@@ -148,6 +151,7 @@ func (o Options) withDefaults() Options {
 	o.MetricQueues = cmp.Or(o.MetricQueues, DefaultMetricQueues)
 	o.MaxBatch = cmp.Or(o.MaxBatch, DefaultMaxBatch)
 	o.MaxBatchBytes = cmp.Or(o.MaxBatchBytes, DefaultMaxBatchBytes)
+	o.LeaseRoom = cmp.Or(o.LeaseRoom, fdbpq.MaxMessageSize)
 	o.MaxPending = cmp.Or(o.MaxPending, DefaultMaxPending)
 	o.MaxPendingBytes = cmp.Or(o.MaxPendingBytes, DefaultMaxPendingBytes)
 	o.MaxWaiters = cmp.Or(o.MaxWaiters, DefaultMaxWaiters)
@@ -207,6 +211,7 @@ func (o Options) Validate() error {
 	between("Lanes", o.Lanes, 1, maxLanes)
 	between("MaxBatch", o.MaxBatch, 1, maxBatch)
 	between("MaxBatchBytes", o.MaxBatchBytes, 1, maxBatchBytes)
+	between("LeaseRoom", o.LeaseRoom, 1, fdbpq.MaxMessageSize)
 	between("MaxPending", o.MaxPending, 1, maxPending)
 	check(o.MaxPendingBytes >= 1 && int64(o.MaxPendingBytes) <= maxPendingBytes, "MaxPendingBytes", o.MaxPendingBytes, "1 to %d", maxPendingBytes)
 	between("MaxWaiters", o.MaxWaiters, 1, maxWaiters)

@@ -40,6 +40,7 @@ func TestOptionsBounds(t *testing.T) {
 		"Lanes":           {Lanes: 1025},
 		"MaxBatch":        {MaxBatch: 1<<16 + 1},
 		"MaxBatchBytes":   {MaxBatchBytes: 8_000_001},
+		"LeaseRoom":       {LeaseRoom: 9_000_001},
 		"MaxPending":      {MaxPending: 1<<30 + 1},
 		"MaxPendingBytes": {MaxPendingBytes: math.MinInt},
 		"MaxWaiters":      {MaxWaiters: 1<<30 + 1},
@@ -52,7 +53,7 @@ func TestOptionsBounds(t *testing.T) {
 	}
 	least := bridge.Options{
 		NATSURL: "host:1", HTTPTimeout: time.Millisecond, MetricQueues: -1, Lanes: 1, MaxBatch: 1, MaxBatchBytes: 1,
-		MaxPending: 1, MaxPendingBytes: 1, MaxWaiters: 1, RequestTimeout: time.Millisecond, ShutdownTimeout: 1,
+		LeaseRoom: 1, MaxPending: 1, MaxPendingBytes: 1, MaxWaiters: 1, RequestTimeout: time.Millisecond, ShutdownTimeout: 1,
 	}
 	for _, line := range strings.Split(least.Validate().Error(), "\n") {
 		if required := []string{"bridge: DB ", "bridge: Keyspace ", "bridge: Grammar "}; !slices.ContainsFunc(required, func(s string) bool { return strings.HasPrefix(line, s) }) {

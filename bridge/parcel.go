@@ -18,13 +18,16 @@ type parcel struct {
 	e *encoder // nil until it has an item
 
 	payload []byte // of e
+	left    int    // items that are still to be delivered
 	n       int    // items in it
 	popped  []fdbpq.Item
 	leased  []fdbpq.Lease
 }
 
-// newParcel returns an empty parcel. The caller closes it.
-func (c *clientReplier) newParcel(r *dispatch.Request) *parcel { return &parcel{c: c, r: r} }
+// newParcel returns an empty parcel for up to so many items. The caller closes it.
+func (c *clientReplier) newParcel(r *dispatch.Request, items int) *parcel {
+	return &parcel{c: c, r: r, left: items}
+}
 
 const (
 	// maxParcel is the size of a message beyond which nothing is saved by more items in it.
@@ -54,7 +57,8 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 		return false
 	}
 	frame := subjects.Frame{Priority: item.ID.Priority, Headers: block, Value: item.Value}
-	if int64(len(p.payload)+frame.Size()) > min(maxParcel, p.c.b.nc.MaxPayload())-parcelHeaders {
+	room := int(min(maxParcel, p.c.b.nc.MaxPayload())) - parcelHeaders
+	if len(p.payload)+frame.Size() > room {
 		return false
 	}
 	p.payload = subjects.AppendFrame(p.payload, frame)
@@ -63,7 +67,7 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 		return true
 	}
 	if p.popped == nil {
-		p.popped = make([]fdbpq.Item, 0, p.r.Batch-p.r.Sent)
+		p.popped = make([]fdbpq.Item, 0, min(p.left, room/frame.Size())) // the outbox keeps them
 	}
 	p.popped = append(p.popped, *item)
 	return true
@@ -79,6 +83,7 @@ func (p *parcel) send(header nats.Header) error {
 	if p.r.Wait != nil {
 		sent.waits = p.r
 	}
+	p.left -= p.n
 	err := p.c.b.outbox.sendItem(&nats.Msg{Subject: p.r.Reply, Header: header, Data: p.payload}, sent)
 	if err == nil {
 		p.r.Sent += p.n

@@ -27,7 +27,7 @@ func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 		ops, results = ops[acks:], results[acks:]
 	}
 	if r.Batch > 1 {
-		p := c.newParcel(r)
+		p := c.newParcel(r, len(results))
 		defer p.close()
 		c.end(p, c.deliver(p, ops, results))
 		return
@@ -118,7 +118,7 @@ func (c *clientReplier) end(p *parcel, err error) {
 // Deliver sends items of a pop that goes on waiting for more. If one cannot be sent, that ends
 // the pop.
 func (c *clientReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) (more bool) {
-	p := c.newParcel(r)
+	p := c.newParcel(r, len(results))
 	defer p.close()
 	err := c.deliver(p, ops, results)
 	if err == nil {
@@ -160,7 +160,7 @@ func (c *clientReplier) Fail(r *dispatch.Request, _ []fdbpq.Op, err error) { c.f
 
 func (c *clientReplier) fail(r *dispatch.Request, err error) {
 	if r.Batch > 1 && r.Reply != "" {
-		c.end(c.newParcel(r), err)
+		c.end(c.newParcel(r, 0), err)
 		return
 	}
 	f := failureOf(err)

@@ -86,7 +86,7 @@ func (a *attempt) receiveItems(ctx context.Context, request *nats.Msg, inbox *in
 		if subjects.IsHeartbeat(m.Header) {
 			continue
 		}
-		framed, err := frames.read(m, receive)
+		framed, err := frames.read(m, max(o.Batch, 1)-received, receive)
 		if received += framed; err != nil {
 			return err
 		}

@@ -47,14 +47,18 @@ type frameReader struct {
 }
 
 // read calls receive for each item of a message that carries items in frames, until that returns an error. The headers that it
-// gets are valid until it returns. It returns the number of items, 0 if the message has no frames.
-func (r *frameReader) read(m *nats.Msg, receive func(*nats.Msg) error) (n int, err error) {
+// gets are valid until it returns. It returns the number of items, 0 if the message has no frames. More than most are an error,
+// since callers have no place for them.
+func (r *frameReader) read(m *nats.Msg, most int, receive func(*nats.Msg) error) (n int, err error) {
 	if n, err = subjects.FramesOf(m.Header); n == 0 || err != nil {
 		return 0, badReply(err)
 	}
 	frames, err := subjects.ParseFrames(m.Data)
 	if err == nil && frames.Len() != n {
 		err = fmt.Errorf("%d frames: want %d", frames.Len(), n)
+	}
+	if err == nil && n > most {
+		err = fmt.Errorf("%d items: want at most %d", n, most)
 	}
 	if err != nil {
 		return 0, badReply(err)
@@ -64,8 +68,8 @@ func (r *frameReader) read(m *nats.Msg, receive func(*nats.Msg) error) (n int, e
 			return i, badReply(fmt.Errorf("frame %d: %w", i, err))
 		}
 		item := &nats.Msg{Subject: m.Subject, Header: r.header, Data: bytes.Clone(frame.Value)} // one that is kept must not keep all
-		if token := r.header[subjects.HeaderToken]; len(token) > 0 {
-			item.Reply = r.acks + token[0]
+		if token := r.header.Get(subjects.HeaderToken); token != "" {
+			item.Reply = r.acks + token
 		}
 		if err := receive(item); err != nil {
 			return i, err

@@ -24,7 +24,8 @@ type txOps struct {
 	listed  []*layout // queues that are in the list of queues, or are now added to it
 
 	duePage int  // for due.page
-	room    int  // bytes that leases may still move, see fits
+	allRoom int  // bytes that leases may move if nothing else is in the transaction
+	room    int  // those that they may still move, see fits
 	moves   int  // of leases so far
 	full    bool // a burial has found no room
 
@@ -73,6 +74,7 @@ type queueOps struct {
 func newTxOps(tx kv.Transaction, ops []Op, now time.Time) *txOps {
 	return &txOps{
 		tx: tx, now: now, ops: ops, results: make([]Result, len(ops)), nextCounts: countsByQueue{}, dead: burials{tx: tx, now: now},
+		allRoom: MaxMessageSize,
 	}
 }
 

@@ -34,6 +34,7 @@ type Batcher struct {
 	receipts tuple.Subspace // of this Batcher
 	now      func() time.Time
 	catchUps time.Duration // see LimitCatchUp
+	room     int           // see LimitRoom
 
 	removed removedSoFar
 	tallies atomic.Int64 // made so far; their receipts have negative numbers
@@ -56,7 +57,7 @@ type Batcher struct {
 
 // NewBatcher returns a Batcher for queues of k in db.
 func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
-	b := &Batcher{db: db, receipts: k.newReceipts(), now: time.Now}
+	b := &Batcher{db: db, receipts: k.newReceipts(), now: time.Now, room: MaxMessageSize}
 	// Where batches do not pipeline, Wait may make attempts while Start makes one.
 	if t := db.Traits(); t.Serial && t.Pipelines && !t.Shared {
 		b.known = &known{}
@@ -78,6 +79,11 @@ func (b *Batcher) Conflicts() int64 { return b.conflicts.Load() }
 // others are done, pops, leases and peeks among them; so a queue where very much falls due at once does not hold up
 // other queues, and is served itself. Call it before the first Start.
 func (b *Batcher) LimitCatchUp(d time.Duration) { b.catchUps = d }
+
+// LimitRoom lowers the bytes that the leases of a batch may move, see ErrNoRoom; the default, and the most, is
+// MaxMessageSize. Tests do that to fill transactions with small items. One of more than 100,000 bytes may then never find
+// the room to become a dead letter. Call it before the first Start.
+func (b *Batcher) LimitRoom(bytes int) { b.room = bytes }
 
 // Start runs ops in one transaction. It returns once this batch is ordered before any later
 // one, so the next Start need not wait for this batch's Wait. Call Wait for each batch.
@@ -313,6 +319,7 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 	}
 	applied := newTxOps(tx, p.ops, p.batcher.now())
 	applied.minCounts, applied.late, applied.caught = minCounts, p.late, p.caught
+	applied.allRoom = p.batcher.room
 	applied.blind = p.blind()
 	p.batcher.known.begin(tx)
 	applied.useKnown(p.batcher.known)

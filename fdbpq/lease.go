@@ -195,10 +195,9 @@ func (r *heldRead) find(l *layout, token *Token) (*heldItem, error) {
 	return nil, nil
 }
 
-// roomFor returns how many bytes the leases of the operations may move, since a transaction
-// must not grow too large: what the pushes and restores leave of it.
-func roomFor(ops []Op) int {
-	room := MaxMessageSize
+// roomBeside returns how many bytes the leases of the operations may move, since a transaction
+// must not grow too large: what the pushes and restores leave of room.
+func roomBeside(ops []Op, room int) int {
 	for i := range ops {
 		room -= restoreOverhead
 		switch ops[i].Kind {
@@ -221,7 +220,7 @@ var errNoRoom = fmt.Errorf("%w: %w", ErrMaxBytes, ErrNoRoom)
 func (t *txOps) fits(size int) bool {
 	switch {
 	case t.moves == 0:
-		t.room = roomFor(t.ops)
+		t.room = roomBeside(t.ops, t.allRoom)
 		if size > chunkSize && size > t.room+roomAlone {
 			return false
 		}
@@ -233,7 +232,7 @@ func (t *txOps) fits(size int) bool {
 	return true
 }
 
-// roomAlone is how much more than roomFor the first item may take. A transaction has that room
+// roomAlone is how much more than roomBeside the first item may take. A transaction has that room
 // because of the difference between MaxMessageSize and kv.MaxTransactionSize.
 const roomAlone = 100_000
 

@@ -1,6 +1,7 @@
 package subjects_test
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ func TestEncodePopOptions(t *testing.T) {
 		`{"batch":2,"expires":"1ms","idle_heartbeat":"100ms","no_wait":true}`: {
 			Batch: 2, Expires: subjects.MinExpires, IdleHeartbeat: subjects.MinIdleHeartbeat, NoWait: true,
 		},
+		`{"batch":2,"frames":true}`: {Batch: 2, Frames: true},
 	} {
 		if got := string(o.Encode()); got != want {
 			t.Errorf("%+v: encoded to %s, want %s", o, got, want)
@@ -47,7 +49,8 @@ func TestEncodeAck(t *testing.T) {
 		`+NXT {"batch":3,"max_bytes":100}`:   {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 3, MaxBytes: 100}},
 		`+NXT {"expires":"1h0m0s"}`:          {Kind: subjects.AckNext, Next: subjects.PopOptions{Expires: subjects.MaxExpires}},
 		`+ACK {"also":["a","b"]}`:            {Also: []string{"a", "b"}},
-		`+NXT {"batch":3,"also":["a"]}`:      {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 3}, Also: []string{"a"}},
+		`+NXT {"batch":3,"frames":true,"also":["a"]}`: {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 3, Frames: true}, Also: []string{"a"}},
+		`+NXT {"batch":3,"also":["a"]}`:               {Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 3}, Also: []string{"a"}},
 	} {
 		if got := string(a.Encode()); got != want {
 			t.Errorf("%+v: encoded to %s, want %s", a, got, want)
@@ -86,6 +89,23 @@ func TestBatchEnd(t *testing.T) {
 	}
 	if n, ends, err := subjects.ParseBatchEnd(map[string][]string{subjects.HeaderBatchCount: {"x"}}); !ends || err == nil {
 		t.Errorf("a bad end: %d, %t, %v", n, ends, err)
+	}
+}
+
+func TestFramesOf(t *testing.T) {
+	header := func(text string) map[string][]string { return map[string][]string{subjects.HeaderFrames: {text}} }
+	if n, err := subjects.FramesOf(nil); n != 0 || err != nil {
+		t.Errorf("an item: %d, %v", n, err)
+	}
+	for _, want := range []int{1, 12, subjects.MaxFrames} {
+		if n, err := subjects.FramesOf(header(fmt.Sprint(want))); n != want || err != nil {
+			t.Errorf("%d frames: %d, %v", want, n, err)
+		}
+	}
+	for _, text := range []string{"0", "-1", "4097", "x", " 1", "1.5", "0x1", "99999999999999999999"} {
+		if n, err := subjects.FramesOf(header(text)); err == nil || !strings.Contains(err.Error(), subjects.HeaderFrames) {
+			t.Errorf("%q: %d, %v", text, n, err)
+		}
 	}
 }
 

@@ -24,6 +24,8 @@ func TestPopOptions(t *testing.T) {
 		`{"expires":"1h","idle_heartbeat":"100ms"}`:                 {Expires: time.Hour, IdleHeartbeat: 100 * time.Millisecond},
 		`{"idle_heartbeat":"1h","expires":1000000}`:                 {Expires: time.Millisecond, IdleHeartbeat: time.Hour},
 		`{"expires":0,"idle_heartbeat":"0s","no_wait":true}`:        {NoWait: true},
+		`{"frames":true,"batch":3}`:                                 {Batch: 3, Frames: true},
+		`{"frames":false}`:                                          {},
 	} {
 		if got, err := subjects.ParsePopOptions([]byte(payload)); err != nil || got != want {
 			t.Errorf("%s: %+v, %v: want %+v", payload, got, err, want)
@@ -51,6 +53,10 @@ func TestPopOptions(t *testing.T) {
 		`{"expires":"1s","idle_heartbeat":"99ms"}`: "100ms to 1h",
 		`{"expires":"1s","idle_heartbeat":"2h"}`:   "100ms to 1h",
 		`{"expires":"1s","idle_heartbeat":{}}`:     "nanoseconds",
+		`{"frames":1}`:                             "frames: 1: want true or false",
+		`{"frames":"true"}`:                        "want true or false",
+		`{"frames":true,"frames":true}`:            "given twice",
+		`{"Frames":true}`:                          "unknown member",
 		`{"batch":null}`:                           "1 to 1000",
 		`{"batch":0}`:                              "1 to 1000",
 		`{"batch":-1}`:                             "1 to 1000",
@@ -131,7 +137,7 @@ func TestAck(t *testing.T) {
 func FuzzOptions(f *testing.F) {
 	for _, payload := range []string{"", `{"batch":1}`, "-NAK 5s", `-NAK {"delay":1}`, "+NXT 4", `{"ack_wait":"1s","no_wait":false}`,
 		`{"expires":"30s","idle_heartbeat":"5s","no_wait":true}`, `+NXT {"expires":1000000}`,
-		`+ACK {"also":["AQ-_"]}`, `+NXT {"also":["a","b"],"batch":2}`} {
+		`{"batch":9,"frames":true}`, `+NXT {"frames":true,"batch":2}`, `+ACK {"also":["AQ-_"]}`, `+NXT {"also":["a","b"],"batch":2}`} {
 		f.Add([]byte(payload))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {

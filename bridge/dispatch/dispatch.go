@@ -70,6 +70,8 @@ type Options struct {
 	// MaxBatchBytes limits, approximately, the bytes that one batch pushes and returns;
 	// a single request may exceed it.
 	MaxBatchBytes int
+	// LeaseRoom is for fdbpq.Batcher.LimitRoom; 0 means its default.
+	LeaseRoom int
 	// MaxPending limits the requests that wait or run at one time.
 	MaxPending int
 	// MaxPendingBytes is the same limit in bytes. The request that crosses it is still

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,6 +77,7 @@ func newLane(d *Dispatcher) *lane {
 	}
 	l.mu.lines = map[lineKey]*line{}
 	l.batcher.LimitCatchUp(catchUpTime)
+	l.batcher.LimitRoom(cmp.Or(d.options.LeaseRoom, fdbpq.MaxMessageSize))
 	if now := d.options.Now; now != nil {
 		l.batcher.SetNow(now)
 		l.timers.storeNow = now

@@ -28,6 +28,7 @@ type account struct {
 	open       int   // items that pops of unknown outcome may have taken
 	takers     int   // those of them that may be gone for good
 	openLeases int   // items that leases of unknown outcome may have taken
+	openFences int   // fences that they may have used
 	openFrom   int64 // when the first of these pops and leases was sent
 	last       int64 // when the last operation was answered
 	tolerance  int64 // between a time by the clock of a bridge and the history's
@@ -85,6 +86,9 @@ func (h *History) newAccount(queue string, ops []*Operation) *account {
 		if op.gaveUp() {
 			a.problem("gave up early: %s after %v, and was to wait for %v", describe(op), time.Duration(op.Return-op.Call), time.Duration(op.Expires))
 		}
+		if wrong := op.wrongSize(); wrong != "" {
+			a.problem("%s: %s", wrong, describe(op))
+		}
 		for _, item := range op.items() {
 			a.out(op, item)
 		}
@@ -108,6 +112,7 @@ func (a *account) addOpen(op *Operation, mortal bool) {
 		return
 	case op.Kind.leases():
 		a.openLeases += n
+		a.openFences += op.untoldFences()
 	default:
 		a.open += n
 		if op.Outcome == Lost || mortal {
@@ -178,6 +183,9 @@ func (a *account) out(op *Operation, item Item) {
 		return
 	case push.Outcome == Refused:
 		a.problem("refused, but done: %s returned %q, whose push was answered %q", op.Kind, item.Value, push.Text)
+	}
+	if item.Size != push.Size {
+		a.problem("%s returned %q with %d bytes, pushed with %d", op.Kind, item.Value, item.Size, push.Size)
 	}
 	id, ok := a.see(op, item)
 	switch {

@@ -61,6 +61,7 @@ func TestAccounts(t *testing.T) {
 			before := ownResources(t)
 			t.Run("run", func(t *testing.T) {
 				r := newRig(t, s.name, seed, y)
+				r.tighten(50_000, 150_000)
 				s.start(r)
 				r.start()
 				b := &bank{rig: r, books: proof.NewBooks(int64(r.skew)), target: int64(flags.ops), waits: longWaits}
@@ -94,6 +95,7 @@ type bank struct {
 	purged  []string
 	mortal  []string // those with max_deliver
 	limited []string // those with max_items
+	large   []string // those with large items
 	dead    []string // dead-letter queues
 
 	redriven []string // those that are redriven
@@ -114,6 +116,7 @@ func (b *bank) run() {
 	b.purged = []string{"a-purged", "fifo-purged"}
 	b.mortal = []string{"d-0", "fifo-d-0"}
 	b.limited = []string{"m-0", "fifo-m"}
+	b.large = []string{"l-0", "fifo-l"}
 	for _, name := range b.living() {
 		b.dead = append(b.dead, name+"-dead")
 		if !movesItems(name) && !slices.Contains(slices.Concat(b.purged, b.mortal, b.limited), name) {
@@ -185,7 +188,7 @@ type configurable interface {
 
 // living returns all queues but the dead-letter queues.
 func (b *bank) living() []string {
-	return slices.Concat(b.full, b.scarce, b.unique, b.purged, b.mortal, b.limited)
+	return slices.Concat(b.full, b.scarce, b.unique, b.purged, b.mortal, b.limited, b.large)
 }
 
 // over reports whether the run ends early.
@@ -280,6 +283,8 @@ func (w *teller) run() {
 	for w.done.Load() < w.target && !w.bank.over() && w.books.Problems() == nil {
 		waiting := w.books.Waiting()
 		switch x := random.IntN(100); {
+		case x >= 37 && x < 40:
+			w.crowd()
 		case len(w.grips) > maxGrips, len(w.grips) > 0 && x < 40:
 			w.useAll()
 		case len(w.grips) > 0 && x < 47:
@@ -317,6 +322,9 @@ func (w *teller) run() {
 // end judges an operation.
 func (w *teller) end(op *proof.Operation, i proof.Intent) {
 	w.books.End(op, i)
+	if len(w.faults) == 0 && op.Outcome == proof.Lost && op.Text != "" && op.Return-op.Call >= int64(patience) {
+		w.bank.t.Errorf("no answer: %s of %s: %s", op.Kind, op.Queue, op.Text)
+	}
 	n := max(1, len(op.Items)) + len(op.Also)
 	w.operations[string(op.Kind)+ofSeveral(op)] += n
 	w.outcomes[string(op.Outcome)+ofSeveral(op)] += n

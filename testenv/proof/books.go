@@ -30,7 +30,8 @@ import (
 //   - an item in a dead-letter queue that nobody gave up, or that is in its own as well, and one
 //     that is back from there without a redrive;
 //   - more items gone from a queue than were purged, or fewer;
-//   - a request that was told too early that there is nothing more to wait for.
+//   - a request that was told too early that there is nothing more to wait for;
+//   - more bytes than a request asked for, and one that is told that items are too large, though it did not limit them.
 //
 // An item that nobody received is not missing unless something was broken: see [Gone].
 //
@@ -234,6 +235,9 @@ func (b *Books) End(op *Operation, i Intent) {
 	}
 	if op.gaveUp() {
 		b.problem("gave up early: %s after %d ms, and was to wait for %d", describe(op), millis(op.Return-op.Call), millis(op.Expires))
+	}
+	if wrong := op.wrongSize(); wrong != "" {
+		b.problem("%s: %s", wrong, describe(op))
 	}
 	if op.Outcome == Gone {
 		b.gone.Add(int64(op.asked()))

@@ -167,6 +167,12 @@ func TestBooks(t *testing.T) {
 			p.lease(2, 2, 0)
 			p.pop(done)
 		}},
+		"frames without receiver": {"", func(p *page) {
+			p.push(done)
+			p.enter(proof.Operation{Kind: proof.LeaseMin, Outcome: proof.Gone, Batch: 2})
+			p.lease(5, 1, 0)
+			p.pop(done)
+		}},
 		"popped without answer": {"", func(p *page) { p.push(done); p.pop(lost) }},
 		"stored again":          {"", func(p *page) { p.push(done); p.pop(lost); p.leaseAs("other", 1, 1, 0); p.left("jobs", "0") }},
 		"left":                  {"", func(p *page) { p.push(done); p.lease(1, 1, 0); p.left("jobs", "0") }},

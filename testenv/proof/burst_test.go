@@ -16,8 +16,10 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
-// burster sends many requests at once, each of which gets one reply, and so makes more load
-// than callers do. It handles replies as package client does.
+// maxMessage is nearly what the NATS server carries.
+const maxMessage = 1<<20 - 10_000
+
+// burster sends many requests at once, and so makes more load than callers do. It handles replies as package client does.
 type burster struct {
 	*caller
 	inbox   string // of its replies, without the number
@@ -45,11 +47,12 @@ func newBurster(t *testing.T, c *caller) *burster {
 
 // sendAll sends the requests. It calls begin before each one, and end when its outcome is
 // known.
-func (b *burster) sendAll(requests []pending, padding func() int, begin, end func(*pending)) {
-	broken, first, open := b.line.context(), b.sent, 0
+func (b *burster) sendAll(requests []pending, padding func(queue string) int, begin, end func(*pending)) {
+	broken, first, open, expires := b.line.context(), b.sent, 0, int64(0)
 	for i := range requests {
 		r := &requests[i]
 		r.op.Client = b.number
+		expires = max(expires, r.op.Expires)
 		m := b.encode(r, padding)
 		if !r.silent {
 			m.Reply = b.inbox + strconv.Itoa(b.sent)
@@ -66,14 +69,13 @@ func (b *burster) sendAll(requests []pending, padding func() int, begin, end fun
 			b.finish(r, nil, err, end)
 		}
 	}
-	timeout := time.NewTimer(time.Duration(b.timeout.Load()))
+	timeout := time.NewTimer(time.Duration(b.timeout.Load() + expires))
 	defer timeout.Stop()
 	for open > 0 {
 		select {
 		case m := <-b.replies:
 			n, err := strconv.Atoi(strings.TrimPrefix(m.Subject, b.inbox))
-			if i := n - first; err == nil && i >= 0 && i < len(requests) && !requests[i].ended {
-				b.finish(&requests[i], m, nil, end)
+			if i := n - first; err == nil && i >= 0 && i < len(requests) && !requests[i].ended && b.receiveOne(&requests[i], m, end) {
 				open--
 			}
 		case <-broken.Done():
@@ -89,8 +91,21 @@ func (b *burster) sendAll(requests []pending, padding func() int, begin, end fun
 	}
 }
 
+// receiveOne records a reply to a request. It reports whether there are no more.
+func (b *burster) receiveOne(r *pending, reply *nats.Msg, end func(*pending)) (ended bool) {
+	if !takes(r.op.Kind) {
+		b.finish(r, reply, nil, end)
+		return true
+	}
+	ended, err := b.readOne(&r.op, reply)
+	if ended = ended || err != nil || len(r.op.Items) == max(1, r.op.Batch); ended {
+		b.conclude(r, err, end)
+	}
+	return ended
+}
+
 // encode returns the message of a request.
-func (b *burster) encode(r *pending, padding func() int) *nats.Msg {
+func (b *burster) encode(r *pending, padding func(queue string) int) *nats.Msg {
 	switch op := &r.op; op.Kind {
 	case proof.Push:
 		return b.encodePush(r, padding)
@@ -108,19 +123,23 @@ func (b *burster) encode(r *pending, padding func() int) *nats.Msg {
 			return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckDone, Also: r.also}.Encode()}
 		}
 		return &nats.Msg{Subject: r.token}
+	case proof.NextMin, proof.NextMax:
+		ack := subjects.Ack{Kind: subjects.AckNext, Also: r.also, Next: subjects.PopOptions{Batch: op.Batch, MaxBytes: int(op.MaxBytes)}}
+		return &nats.Msg{Subject: r.token, Data: ack.Encode()}
 	default:
-		return &nats.Msg{Subject: r.token}
+		return b.encodePop(op, false)
 	}
 }
 
 // encodePush returns the message of a push, or of a batch of them.
-func (b *burster) encodePush(r *pending, padding func() int) *nats.Msg {
+func (b *burster) encodePush(r *pending, padding func(queue string) int) *nats.Msg {
 	op := &r.op
 	fifo := isFIFO(op.Queue)
 	if op.Batch > 0 {
 		m := &nats.Msg{Subject: b.subject(op.Queue, subjects.PushBatch, subjects.EnqueueBatch)}
 		for i, item := range op.Items {
-			frame := subjects.Frame{Value: pad(item.Value, 3*(padding()/3))} // needs no header
+			size := min(padding(op.Queue), maxMessage-len(m.Data))
+			frame := subjects.Frame{Value: pad(item.Value, 3*(size/3))} // needs no header
 			var err error
 			frame.Headers, err = subjects.AppendHeaders(nil, r.keyed(delayed(client.Message{}, op), item.Value).Headers)
 			must(b.t, err)
@@ -131,7 +150,7 @@ func (b *burster) encodePush(r *pending, padding func() int) *nats.Msg {
 		}
 		return m
 	}
-	pushed := r.keyed(message(op, padding()), op.Value)
+	pushed := r.keyed(message(op, padding(op.Queue)), op.Value)
 	m := &nats.Msg{Subject: b.subject(op.Queue, subjects.Push, subjects.Enqueue), Data: pushed.Value, Header: pushed.Headers}
 	if op.Priority != 0 {
 		m.Header = maps.Clone(m.Header)
@@ -144,27 +163,21 @@ func (b *burster) encodePush(r *pending, padding func() int) *nats.Msg {
 }
 
 // subject returns the subject of a verb of priority queues, or of that of FIFO queues.
-func (b *burster) subject(queue string, verb, fifo subjects.Verb) string {
+func (c *caller) subject(queue string, verb, fifo subjects.Verb) string {
 	kind := subjects.Priority
 	if isFIFO(queue) {
 		kind, verb = subjects.FIFO, fifo
 	}
 	subject, err := bridgeGrammar().Build(subjects.Request{Kind: kind, Verb: verb, Queue: queue})
-	must(b.t, err)
+	must(c.t, err)
 	return subject
 }
 
 // sendToNobody sends a pop or lease whose answer nobody receives.
-func (b *burster) sendToNobody(op *proof.Operation) {
-	verb, options := subjects.PopMin, subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires)}
-	if back(op.Kind) {
-		verb = subjects.PopMax
-	}
-	if op.Wait > 0 {
-		options.Lease, options.AckWait = true, time.Duration(op.Wait)
-	}
+func (b *burster) sendToNobody(op *proof.Operation, frames bool) {
 	op.Client, op.Call = b.number, time.Since(b.zero).Nanoseconds()
-	m := &nats.Msg{Subject: b.subject(op.Queue, verb, subjects.Dequeue), Data: options.Encode(), Reply: b.line.nc.NewInbox()}
+	m := b.encodePop(op, frames)
+	m.Reply = b.line.nc.NewInbox()
 	op.Outcome = proof.Gone
 	if err := b.line.nc.PublishMsg(m); err != nil {
 		op.Outcome = proof.Refused
@@ -174,16 +187,21 @@ func (b *burster) sendToNobody(op *proof.Operation) {
 // finish records the reply to a request, nil if there was none. sendErr is why it was not
 // sent.
 func (b *burster) finish(r *pending, reply *nats.Msg, sendErr error, end func(*pending)) {
-	op := &r.op
-	op.Return = time.Since(b.zero).Nanoseconds()
 	err := sendErr
 	switch {
 	case sendErr != nil:
 	case reply == nil:
 		err = fmt.Errorf("%w: no reply", client.ErrUnknownOutcome)
 	default:
-		err = b.read(op, reply)
+		err = b.read(&r.op, reply)
 	}
+	b.conclude(r, err, end)
+}
+
+// conclude records the end of a request.
+func (b *burster) conclude(r *pending, err error, end func(*pending)) {
+	op := &r.op
+	op.Return = time.Since(b.zero).Nanoseconds()
 	op.Outcome = b.outcome(op, err)
 	if err != nil && !r.silent {
 		op.Text = err.Error()

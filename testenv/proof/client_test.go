@@ -76,6 +76,7 @@ type caller struct {
 	client  *client.Client
 	timeout *atomic.Int64 // nanoseconds to wait for an answer
 	zero    time.Time     // of the clock of the history
+	tight   bool          // see limits: the caller has to know which batches were cut off
 
 	ops   []proof.Operation // of this round
 	grips []*grip           // leases of this round, most of them still good
@@ -117,7 +118,7 @@ func (c *caller) send(op *proof.Operation, padding int) {
 func (c *caller) outcome(op *proof.Operation, err error) proof.Outcome {
 	var reply *client.Error
 	replied := errors.As(err, &reply)
-	if errors.Is(err, errTorn) || errors.Is(err, client.ErrBadReply) || replied && !expected(reply.Code) {
+	if errors.Is(err, errTorn) || errors.Is(err, client.ErrBadReply) || replied && !expected(op, reply.Code) {
 		c.t.Errorf("%s of %s: %v", op.Kind, op.Queue, err)
 	}
 	switch {
@@ -127,6 +128,8 @@ func (c *caller) outcome(op *proof.Operation, err error) proof.Outcome {
 		return proof.Duplicate
 	case errors.Is(err, client.ErrEmpty):
 		return proof.Empty
+	case errors.Is(err, client.ErrTooLarge) && takes(op.Kind):
+		return proof.TooLarge
 	case errors.Is(err, client.ErrLeaseLost):
 		return proof.Stale
 	case replied && (reply.Unknown || reply.Code == subjects.CodeUnavailable && (op.Kind == proof.NextMin || op.Kind == proof.NextMax)):
@@ -140,9 +143,11 @@ func (c *caller) outcome(op *proof.Operation, err error) proof.Outcome {
 	}
 }
 
-// expected reports whether requests may get that code while the system is broken.
-func expected(code subjects.Code) bool {
+// expected reports whether a request may get that code while the system is broken.
+func expected(op *proof.Operation, code subjects.Code) bool {
 	switch code {
+	case subjects.CodeTooLarge: // what finds no room is tried again
+		return op.MaxBytes > 0
 	case subjects.CodeNotFound, subjects.CodeConflict, subjects.CodeOverloaded, subjects.CodeUnavailable:
 		return true
 	}
@@ -158,6 +163,7 @@ func reads(k proof.Kind) bool {
 func message(op *proof.Operation, padding int) (m client.Message) {
 	if op.Kind == proof.Push {
 		m.Value = pad(op.Value, padding)
+		op.Size = int64(len(m.Value))
 		if padding%3 == 1 {
 			m.Headers = nats.Header{"Value": {op.Value}}
 		}
@@ -198,7 +204,7 @@ func (c *caller) ask(ctx context.Context, op *proof.Operation, m client.Message)
 		if op.Batch > 0 {
 			return c.popBatch(ctx, q, op)
 		}
-		item, err = q.pop(ctx, back(op.Kind), client.Expires(op.Expires))
+		item, err = q.pop(ctx, back(op.Kind), client.Expires(op.Expires), client.MaxBytes(op.MaxBytes))
 	case proof.LeaseMin, proof.LeaseMax:
 		return c.lease(ctx, q, op)
 	default:
@@ -207,7 +213,7 @@ func (c *caller) ask(ctx context.Context, op *proof.Operation, m client.Message)
 	if err != nil {
 		return err
 	}
-	op.ID, op.Unique = item.ID, item.Unique
+	op.ID, op.Unique, op.Size = item.ID, item.Unique, int64(len(item.Value))
 	op.Value, err = unpad(item)
 	return err
 }
@@ -242,7 +248,7 @@ func isFIFO(queue string) bool { return strings.HasPrefix(queue, "fifo-") }
 // broken reports whether an error means that something in the system is down at the
 // moment.
 func broken(op *proof.Operation) bool {
-	return op.Outcome != proof.Done && op.Outcome != proof.Empty && op.Outcome != proof.Stale && op.Outcome != proof.Duplicate
+	return op.Outcome != proof.Done && op.Outcome != proof.Empty && op.Outcome != proof.Stale && op.Outcome != proof.Duplicate && op.Outcome != proof.TooLarge
 }
 
 const (
@@ -276,31 +282,15 @@ func (c *caller) insist(what string, do func(ctx context.Context) error) {
 	}
 }
 
-// openPops counts the items that pops and leases of unknown outcome may have taken from
-// each queue.
-type openPops struct {
-	mu    sync.Mutex
-	count map[string]int
-}
-
-func (o *openPops) add(queue string, n int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.count[queue] += n
-}
-
-// many reports whether a history should not have more.
-func (o *openPops) many(queue string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.count[queue] >= proof.MaxOpen/4
-}
-
 // run makes the requests of one round.
-func (c *caller) run(w *workload, open *openPops, meter *odometer) {
-	for range requests {
+func (b *burster) run(w *workload, open *openPops, meter *odometer) {
+	c := b.caller
+	for n := 0; n < requests; n++ {
 		if c.t.Failed() {
 			return
+		}
+		if c.tight && w.random.IntN(crowdEvery) == 0 {
+			n += b.crowd(w, open, meter)
 		}
 		op, padding := w.next(c, open)
 		done := c.do(op, padding)
@@ -317,6 +307,7 @@ func (c *caller) run(w *workload, open *openPops, meter *odometer) {
 type workload struct {
 	random *rand.Rand
 	queues []string
+	tight  bool   // see limits
 	round  string // makes values of different rounds differ
 	pushes int
 }
@@ -357,24 +348,33 @@ func (w *workload) next(c *caller, open *openPops) (op proof.Operation, padding 
 	}
 	w.fill(&op)
 	if op.Kind == proof.Push {
-		w.pushes++
-		op.Value = fmt.Sprintf("%s-%d-%d", w.round, c.number, w.pushes)
-		if !isFIFO(op.Queue) {
-			op.Priority = w.random.Int64N(4) - 1
-		}
+		w.fillPush(c, &op)
 		padding = w.padding()
-		if w.random.IntN(5) == 0 {
-			op.Delay = w.random.Int64N(int64(maxDelay))
-		}
-		if w.random.IntN(5) == 0 {
-			op.TTL = int64(fdbpq.MinTTL) + w.random.Int64N(int64(maxDelay))
-		}
 	}
 	return op, padding
 }
 
-// padding returns a size: mostly small, sometimes more than fits into one key.
+// fillPush sets what a push of a client pushes.
+func (w *workload) fillPush(c *caller, op *proof.Operation) {
+	w.pushes++
+	op.Value = fmt.Sprintf("%s-%d-%d", w.round, c.number, w.pushes)
+	if !isFIFO(op.Queue) {
+		op.Priority = w.random.Int64N(4) - 1
+	}
+	if w.random.IntN(5) == 0 {
+		op.Delay = w.random.Int64N(int64(maxDelay))
+	}
+	if w.random.IntN(5) == 0 {
+		op.TTL = int64(fdbpq.MinTTL) + w.random.Int64N(int64(maxDelay))
+	}
+}
+
+// padding returns a size: mostly small, sometimes more than fits into one key. If transactions have little room, many do not
+// fit into one together.
 func (w *workload) padding() int {
+	if w.tight {
+		return largePadding(w.random)
+	}
 	if w.random.IntN(50) == 0 {
 		return 60_000 + w.random.IntN(200_000)
 	}

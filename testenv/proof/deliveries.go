@@ -16,7 +16,7 @@ func (a *account) use(op *Operation) {
 		return
 	}
 	l := lease{id, op.Fence}
-	counts := op.Outcome == Done || op.Outcome == Empty
+	counts := op.Outcome == Done || op.Outcome == Empty || op.Outcome == TooLarge
 	switch {
 	case op.Kind.acks() && counts:
 		a.settle(op, op.Value, id)
@@ -72,7 +72,7 @@ func (a *account) checkDeliveries() {
 			a.problem("%q was delivered again, by %s, though %s was done", before.item.Value, describe(before.op), describe(end))
 		}
 	}
-	may := a.openLeases
+	may := a.openFences
 	for _, naks := range a.mayNaks {
 		may += len(naks)
 	}

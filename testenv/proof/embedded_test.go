@@ -77,7 +77,7 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 	db := faultkv.New(mem, faultkv.Options{Seed: r.random.Uint64(), Rates: rates, MaxDelay: 3 * time.Millisecond})
 	toNATS := newProxy(r.t, r.env.NATS.URL())
 	start := func() *local {
-		return startLocal(r.t, bridgeOptions(toNATS.url(), db, 100*time.Millisecond, r.wrongBy()))
+		return startLocal(r.t, bridgeOptions(toNATS.url(), db, 100*time.Millisecond, r.wrongBy(), r.limits))
 	}
 	var bridges []*local
 	r.t.Cleanup(func() {
@@ -117,7 +117,7 @@ func startKill(r *rig) {
 	r.oneByOne, r.mortal = true, true
 	folder := r.t.TempDir()
 	toNATS := newProxy(r.t, r.env.NATS.URL())
-	s := newService(r.t, serviceConfig{NATS: toNATS.url(), Folder: folder, RequestTimeout: time.Second}, r.wrongBy)
+	s := newService(r.t, serviceConfig{NATS: toNATS.url(), Folder: folder, RequestTimeout: time.Second, Limits: r.limits}, r.wrongBy)
 	kill := fault{"bridge killed (SIGKILL)", func() {
 		s.kill()
 		s.start()
@@ -194,7 +194,7 @@ func startDisk(r *rig) {
 	disk.FS = errorfs.Wrap(vfs.Default, disk)
 	db := openFolder(r.t, r.t.TempDir(), disk)
 	r.t.Cleanup(func() { _ = db.Close() })
-	b := startLocal(r.t, bridgeOptions(r.env.NATS.URL(), db, 200*time.Millisecond, r.wrongBy()))
+	b := startLocal(r.t, bridgeOptions(r.env.NATS.URL(), db, 200*time.Millisecond, r.wrongBy(), r.limits))
 	r.t.Cleanup(func() { _ = b.stop() })
 	while := func(rate float64, err error, full bool) func() {
 		return func() {
@@ -224,7 +224,7 @@ func startPower(r *rig) {
 	disk := crashfs.New()
 	toNATS := newProxy(r.t, r.env.NATS.URL())
 	db := openFolder(r.t, "store", disk)
-	b := startLocal(r.t, bridgeOptions(toNATS.url(), db, time.Second, r.wrongBy()))
+	b := startLocal(r.t, bridgeOptions(toNATS.url(), db, time.Second, r.wrongBy(), r.limits))
 	r.t.Cleanup(func() {
 		_ = b.stop()
 		_ = db.Close()
@@ -239,7 +239,7 @@ func startPower(r *rig) {
 			toNATS.refuse(false)
 			disk = after
 			db = openFolder(r.t, "store", disk)
-			b = startLocal(r.t, bridgeOptions(toNATS.url(), db, time.Second, r.wrongBy()))
+			b = startLocal(r.t, bridgeOptions(toNATS.url(), db, time.Second, r.wrongBy(), r.limits))
 		}}
 	}
 	r.faults = append(r.faults, cut(0), cut(50), cut(100))

@@ -23,6 +23,12 @@
 // An item that expires may be gone for whoever asks after that, and is served to nobody who does.
 // Whoever has leased it may acknowledge it. No other item may be gone.
 //
+// # Sizes
+//
+// An answer may say that the next item is too large: for what a request limits itself to, or, after some items of a
+// lease, for the room that is left in the transaction. Then there must be a next item, and in the first case one that is
+// too large. Nothing else excuses that there are fewer items than were asked for.
+//
 // # Clocks
 //
 // Due times go by the clocks of the bridges, which differ from that of the clients by
@@ -109,6 +115,9 @@ const (
 	// Empty: the answer says that there is no item. NextMin and NextMax have acknowledged
 	// theirs then.
 	Empty Outcome = "empty"
+	// TooLarge: the answer says that the next item exceeds MaxBytes (413). It stays, but NextMin and NextMax have
+	// acknowledged theirs.
+	TooLarge Outcome = "too large"
 	// Stale: the answer says that the token is not good any more, or that the item of a Move is
 	// leased (409).
 	Stale Outcome = "stale"
@@ -140,9 +149,16 @@ type Operation struct {
 	// Batch is how many items pops and leases ask for; 0 means one. Items has those that
 	// were leased, or that came out of a pop with a Batch, in order, even if the reply broke
 	// off after them. If Outcome is Done and there are fewer than Batch, the queue was empty
-	// then. A push with a Batch pushes Items at once. It is also the most items of a Redrive.
+	// then, unless Cut. A push with a Batch pushes Items at once. It is also the most items of a Redrive.
 	Batch int    `json:"batch,omitempty"`
 	Items []Item `json:"items,omitempty"`
+	// MaxBytes is the most bytes of items that pops and leases ask for; 0 is no limit.
+	MaxBytes int64 `json:"max_bytes,omitempty"`
+	// Cut says that there were more items than Items, and the next one exceeded MaxBytes or, if it was to be leased, had no
+	// room in the transaction.
+	Cut bool `json:"cut,omitempty"`
+	// Size is how many bytes the value of a Push has, or of what a pop without a Batch returned.
+	Size int64 `json:"size,omitempty"`
 	// Expires is how long a pop or lease waits for items.
 	Expires int64 `json:"expires,omitempty"`
 	// Fence is that of the token.
@@ -182,7 +198,7 @@ func (o *Operation) open() bool { return o.Outcome == Unknown || o.Outcome == Lo
 
 // gaveUp reports whether a request was told too early that there is nothing more to wait for.
 func (o *Operation) gaveUp() bool {
-	few := o.Outcome == Empty || o.Outcome == Done && len(o.items()) < o.asked()
+	few := o.Outcome == Empty || o.Outcome == Done && len(o.items()) < o.asked() && !o.Cut
 	return few && o.Expires > 0 && o.Return-o.Call < o.Expires-clockSlack
 }
 
@@ -195,7 +211,7 @@ func (o *Operation) items() []Item {
 		return nil
 	}
 	if o.Outcome == Done && len(o.Items) == 0 && (o.Kind.pops() || o.Kind.peeks()) {
-		return []Item{{Value: o.Value, ID: o.ID, Unique: o.Unique}}
+		return []Item{{Value: o.Value, ID: o.ID, Unique: o.Unique, Size: o.Size}}
 	}
 	return o.Items
 }
@@ -211,11 +227,22 @@ func (o *Operation) Untold() int {
 	return o.asked() - len(o.Items)
 }
 
+// untoldFences returns how many fences the operation may have used that no client knows. A bridge ends the leases of items
+// in frames that nobody received, which takes one more.
+func (o *Operation) untoldFences() int {
+	n := o.Untold()
+	if o.Kind.leases() && o.Batch > 1 {
+		n *= 2
+	}
+	return n
+}
+
 // Item is one of the items that an operation returned. Those of leases have a fence.
 type Item struct {
 	Value      string `json:"value"`
 	ID         string `json:"id"`
 	Unique     string `json:"unique,omitempty"`
+	Size       int64  `json:"size,omitempty"`
 	Fence      int64  `json:"fence,omitempty"`
 	Deliveries int64  `json:"deliveries,omitempty"`
 	// Until is when the lease is over, by the clock of the bridge that gave it.

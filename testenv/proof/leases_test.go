@@ -66,6 +66,7 @@ func (w *workload) fill(op *proof.Operation) {
 	if !lease && op.Kind != proof.PopMin && op.Kind != proof.PopMax {
 		return
 	}
+	w.limitBytes(op)
 	switch w.random.IntN(8) {
 	case 0, 1:
 		op.Batch = 2 + w.random.IntN(maxBatch-1)
@@ -84,6 +85,9 @@ func (w *workload) nextUse(c *caller, open *openPops) (op proof.Operation, ok bo
 	op = w.useOf(g)
 	if w.random.IntN(2) == 0 {
 		w.addOthers(c, &op, maxBatch)
+	}
+	if takes(op.Kind) {
+		w.limitBytes(&op)
 	}
 	return op, !takes(op.Kind) || !open.many(op.Queue)
 }
@@ -113,7 +117,7 @@ func (w *workload) useOf(g *grip) proof.Operation {
 // note keeps the leases that an operation gave, and forgets most of those that it ended.
 func (c *caller) note(w *workload, op *proof.Operation) {
 	settles := op.Kind == proof.Ack || op.Kind == proof.Nak || op.Kind == proof.Term || op.Kind == proof.NextMin || op.Kind == proof.NextMax
-	if settles && (op.Outcome == proof.Done || op.Outcome == proof.Empty || op.Outcome == proof.Stale) && w.random.IntN(4) > 0 {
+	if settles && (op.Outcome == proof.Done || op.Outcome == proof.Empty || op.Outcome == proof.TooLarge || op.Outcome == proof.Stale) && w.random.IntN(4) > 0 {
 		for _, lease := range over(op) {
 			c.drop(&proof.Operation{ID: lease.ID, Fence: lease.Fence})
 		}
@@ -139,11 +143,14 @@ func (g *grip) of(op *proof.Operation) bool { return g.item.ID == op.ID && g.ite
 func (c *caller) lease(ctx context.Context, q handle, op *proof.Operation) error {
 	wait, expires := client.AckWait(op.Wait), client.Expires(op.Expires)
 	if op.Batch == 0 {
-		d, err := q.lease(ctx, back(op.Kind), wait, expires)
+		d, err := q.lease(ctx, back(op.Kind), wait, expires, client.MaxBytes(op.MaxBytes))
 		if err != nil {
 			return err
 		}
 		return c.got(op, d)
+	}
+	if c.mayBeCut(op) {
+		return c.receive(ctx, op, c.encodePop(op, false))
 	}
 	list, err := q.leaseBatch(ctx, back(op.Kind), op.Batch, wait, expires)
 	return errors.Join(c.got(op, list...), err)
@@ -151,13 +158,21 @@ func (c *caller) lease(ctx context.Context, q handle, op *proof.Operation) error
 
 // popBatch pops several items.
 func (c *caller) popBatch(ctx context.Context, q handle, op *proof.Operation) error {
+	if c.mayBeCut(op) {
+		return c.receive(ctx, op, c.encodePop(op, false))
+	}
 	items, err := q.popBatch(ctx, back(op.Kind), op.Batch, client.Expires(op.Expires))
 	for _, item := range items {
-		value, torn := unpad(item)
-		err = errors.Join(torn, err)
-		op.Items = append(op.Items, proof.Item{Value: value, ID: item.ID, Unique: item.Unique})
+		err = errors.Join(popped(op, item), err)
 	}
 	return err
+}
+
+// popped records one of several items.
+func popped(op *proof.Operation, item *client.Item) error {
+	value, torn := unpad(item)
+	op.Items = append(op.Items, proof.Item{Value: value, ID: item.ID, Unique: item.Unique, Size: int64(len(item.Value))})
+	return torn
 }
 
 // got records leased items.
@@ -170,7 +185,7 @@ func (c *caller) got(op *proof.Operation, list ...*client.Delivery) (err error) 
 			malformed = fmt.Errorf("%w: the token of %s: %q: %v", errTorn, d.ID, subject, malformed)
 		}
 		err = errors.Join(err, torn, malformed)
-		item := proof.Item{Value: value, ID: d.ID, Unique: d.Unique, Fence: token.Fence, Deliveries: d.Deliveries, Until: c.since(d.Until)}
+		item := proof.Item{Value: value, ID: d.ID, Unique: d.Unique, Size: int64(len(d.Value)), Fence: token.Fence, Deliveries: d.Deliveries, Until: c.since(d.Until)}
 		op.Items = append(op.Items, item)
 		c.fresh = append(c.fresh, &grip{Delivery: d, queue: op.Queue, item: item, back: back(op.Kind), wait: op.Wait})
 	}
@@ -203,7 +218,7 @@ func (c *caller) settle(ctx context.Context, op *proof.Operation) error {
 		}
 		return err
 	}
-	d, err := g.Next(ctx)
+	d, err := g.Next(ctx, client.MaxBytes(op.MaxBytes))
 	if err != nil {
 		return err
 	}

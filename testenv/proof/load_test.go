@@ -16,7 +16,7 @@ func (w *teller) pushAll() {
 	requests := make([]pending, 1+random.IntN(maxBurst))
 	for i := range requests {
 		op := &requests[i].op
-		op.Kind, op.Queue = proof.Push, w.someQueue(share{5, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{5, w.mortal}, share{5, w.limited})
+		op.Kind, op.Queue = proof.Push, w.someQueue(share{5, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{5, w.mortal}, share{5, w.limited}, share{8, w.large})
 		unique := slices.Contains(w.unique, op.Queue)
 		if unique {
 			op.Unique = strconv.Itoa(random.IntN(uniqueKeys))
@@ -43,6 +43,49 @@ func (w *teller) pushAll() {
 	w.burst(requests)
 }
 
+// crowd has requests for large items, and pushes of some, come at once.
+func (w *teller) crowd() {
+	random := w.workload.random
+	if w.countGrips(w.large) < minCrowd {
+		w.prepareCrowd()
+	}
+	w.burst(w.workload.crowd(w.caller, w.large, maxCrowd, func(queue string) proof.Operation {
+		op := w.take(random.IntN(4) == 0)
+		op.Batch = min(op.Batch, maxCrowdBatch)
+		if random.IntN(4) == 0 {
+			op = proof.Operation{Kind: proof.Push, Value: strconv.FormatInt(w.books.New(), 10)}
+		}
+		if op.Queue = queue; isFIFO(queue) {
+			op.Kind = fromFront(op.Kind)
+		}
+		return op
+	}))
+}
+
+// prepareCrowd pushes and leases large items.
+func (w *teller) prepareCrowd() {
+	random := w.workload.random
+	queue := w.large[random.IntN(len(w.large))]
+	pushes, leases := make([]pending, 2*minCrowd), make([]pending, minCrowd/2)
+	for i := range pushes {
+		pushes[i].op = proof.Operation{Kind: proof.Push, Queue: queue, Value: strconv.FormatInt(w.books.New(), 10)}
+	}
+	for i := range leases {
+		leases[i].op = proof.Operation{Kind: proof.LeaseMin, Queue: queue, Batch: 2, Wait: w.waits * int64(waits[len(waits)-1])}
+	}
+	w.burst(pushes)
+	w.burst(leases)
+}
+
+func (w *teller) countGrips(queues []string) (n int) {
+	for _, g := range w.grips {
+		if slices.Contains(queues, g.queue) {
+			n++
+		}
+	}
+	return n
+}
+
 // useAll uses most of the worker's tokens. The other leases run out, and the worker uses
 // their tokens too late.
 func (w *teller) useAll() {
@@ -64,16 +107,14 @@ func (w *teller) useAll() {
 			r.silent = true
 			r.op.Kind, r.op.Delay, r.op.Snooze, r.op.Backoff = proof.Ack, 0, false, false
 		}
-		if takes(r.op.Kind) { // gets more than an answer
-			r.op.Kind = proof.Ack
-		}
 		requests = append(requests, r)
 	}
+	used := slices.DeleteFunc(w.grips, func(g *grip) bool { return g == nil })
+	w.grips = nil
 	w.burst(w.share(requests))
-	if random.IntN(4) > 0 { // otherwise they are used once more
-		w.grips = nil
+	if random.IntN(4) == 0 { // they are used once more
+		w.grips = append(w.grips, used...)
 	}
-	w.grips = slices.DeleteFunc(w.grips, func(g *grip) bool { return g == nil })
 	late := slices.IndexFunc(w.late, func(g *grip) bool { return g.Until.After(now) })
 	if late < 0 {
 		late = len(w.late)
@@ -83,7 +124,10 @@ func (w *teller) useAll() {
 }
 
 func (w *teller) burst(requests []pending) {
-	padding := func() int {
+	padding := func(queue string) int {
+		if slices.Contains(w.large, queue) {
+			return largePadding(w.workload.random)
+		}
 		if w.workload.random.IntN(5000) == 0 {
 			return 120_000
 		}
@@ -99,6 +143,9 @@ func (w *teller) burst(requests []pending) {
 			}
 			w.end(&r.op, r.intent)
 			w.remember(&r.op)
+			if takes(r.op.Kind) {
+				w.note(w.workload, &r.op)
+			}
 		})
 	w.repeat(slices.Clone(undecided), padding)
 	for _, r := range undecided {
@@ -153,13 +200,14 @@ func (w *teller) useSome() proof.Operation {
 	if len(op.Also) > 0 && random.IntN(4) == 0 {
 		op.Expires = int64(minExpires) + random.Int64N(int64(maxExpires-minExpires))
 	}
+	w.limitBytes(&op)
 	return op
 }
 
 // take returns a pop or a lease.
 func (w *teller) take(pop bool) (op proof.Operation) {
 	random := w.workload.random
-	op.Queue = w.someQueue(share{15, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{15, w.dead}, share{10, w.mortal}, share{3, w.limited})
+	op.Queue = w.someQueue(share{15, w.scarce}, share{5, w.unique}, share{5, w.purged}, share{15, w.dead}, share{10, w.mortal}, share{3, w.limited}, share{12, w.large})
 	few := !slices.Contains(w.full, op.Queue)
 	if pop && !slices.Contains(w.limited, op.Queue) { // an item that comes back after a pop is not refused
 		op.Kind = []proof.Kind{proof.PopMin, proof.PopMax}[random.IntN(2)]
@@ -180,5 +228,6 @@ func (w *teller) take(pop bool) (op proof.Operation) {
 	if n := 1 + random.IntN(most); n > 1 {
 		op.Batch = n
 	}
+	w.limitBytes(&op)
 	return op
 }

@@ -31,7 +31,7 @@ func init() {
 	flag.Uint64Var(&flags.seed, "seed", 0, "seed of everything random; 0 picks one")
 	flag.DurationVar(&flags.duration, "duration", 0, "how long to run; 0 makes -rounds rounds of each kind of system")
 	flag.IntVar(&flags.rounds, "rounds", race.Times(4, 3), "histories for each kind of system, of two on FoundationDB together, if -duration is not given")
-	flag.IntVar(&flags.ops, "ops", race.Times(5_000, 2_000), "operations on each kind of system, for TestAccounts")
+	flag.IntVar(&flags.ops, "ops", race.Times(5_000, 1_700), "operations on each kind of system, for TestAccounts")
 	flag.StringVar(&flags.history, "history", "", "file of a history to check again, for TestFile")
 	flag.StringVar(&flags.out, "out", os.TempDir(), "folder for histories with faults")
 }

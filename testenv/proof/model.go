@@ -25,6 +25,7 @@ const (
 type queueModel struct {
 	ids      []fdbpq.ID // of the items, in order
 	values   []string   // of the items; equal for items that were stored again
+	sizes    []int64    // of the values
 	acked    []int64    // when the push of each item was acknowledged
 	settled  []bool     // whether anybody got, or acknowledged, the item
 	next     []fences   // of the leases that clients know of
@@ -179,6 +180,9 @@ func (m *queueModel) serve(s *state, p *step) bool {
 			s.take(got.item)
 		}
 	}
+	if p.cut {
+		return m.isCut(s, p)
+	}
 	return len(p.served) == p.asked || m.isNext(s, p, -1)
 }
 
@@ -302,6 +306,7 @@ func newModel(a *account, oneByOne, simple bool) (*queueModel, map[fdbpq.ID]int,
 		numbers[id] = i
 		value := values[id]
 		m.values = append(m.values, value)
+		m.sizes = append(m.sizes, a.pushes[value].Size)
 		acked := int64(math.MaxInt64)
 		if push := a.pushes[value]; push.Outcome == Done && push.ID == id.String() {
 			acked = push.Return

@@ -65,7 +65,7 @@ func (b *Books) diedOfNak(e *entry, op *Operation) {
 
 // mayDeliver records n deliveries that no client knows, and that may have been made.
 func (b *Books) mayDeliver(op *Operation, n int64) {
-	b.fences.Add(n)
+	b.fences.Add(int64(op.untoldFences()))
 	if IsMortal(op.Queue) {
 		b.mortalFences.Add(n)
 	}

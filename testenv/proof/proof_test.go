@@ -65,6 +65,7 @@ func proveSystem(t *testing.T, s system, seed uint64, all *tally, begin time.Tim
 	t.Run("run", func(t *testing.T) {
 		r := newRig(t, s.name, seed, all)
 		r.share = s.share
+		r.tighten(20_000, 70_000)
 		s.start(r)
 		r.start()
 		r.run(random, begin)

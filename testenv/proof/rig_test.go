@@ -45,7 +45,8 @@ type rig struct {
 	// See proof.History.
 	oneByOne, mortal bool
 	// skew is the most by which clocks of bridges are wrong.
-	skew time.Duration
+	skew   time.Duration
+	limits limits
 	// strangers: the bridges cannot talk to each other.
 	strangers bool
 
@@ -55,7 +56,7 @@ type rig struct {
 	stop func() kv.Database
 
 	zero    time.Time // of the clock of the histories
-	clients []*caller
+	clients []*burster
 	struck  int // faults so far, and those that are left out at first
 	share   int // see system
 	rounds  int
@@ -139,7 +140,9 @@ func (r *rig) hold(d time.Duration) {
 func (r *rig) start() {
 	r.zero = time.Now()
 	for i := range clients {
-		r.clients = append(r.clients, newCaller(r.t, i, newLine(r.t, r.toNATS.url()), &r.timeout, r.zero))
+		c := newCaller(r.t, i, newLine(r.t, r.toNATS.url()), &r.timeout, r.zero)
+		c.tight = r.limits.tight()
+		r.clients = append(r.clients, newBurster(r.t, c))
 	}
 	r.clients[0].await()
 }
@@ -179,7 +182,7 @@ func (r *rig) round(faults int) {
 	open := &openPops{count: map[string]int{}}
 	var running sync.WaitGroup
 	for _, c := range r.clients {
-		w := &workload{random: rand.New(rand.NewPCG(r.random.Uint64(), 2)), queues: queues, round: round}
+		w := &workload{random: rand.New(rand.NewPCG(r.random.Uint64(), 2)), queues: queues, round: round, tight: r.limits.tight()}
 		running.Go(func() { c.run(w, open, meter) })
 	}
 	ended := make(chan struct{})

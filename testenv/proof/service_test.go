@@ -40,6 +40,7 @@ type serviceConfig struct {
 	ClusterFile    string // of FoundationDB
 	RequestTimeout time.Duration
 	WrongBy        time.Duration // how much its clock is ahead
+	Limits         limits
 }
 
 // serve runs until SIGTERM, or until the test is gone.
@@ -63,7 +64,7 @@ func serve() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	o := bridgeOptions(c.NATS, db, c.RequestTimeout, c.WrongBy)
+	o := bridgeOptions(c.NATS, db, c.RequestTimeout, c.WrongBy, c.Limits)
 	o.Logger, o.HTTPAddr = logger, "127.0.0.1:0"
 	b, err := bridge.New(o)
 	if err != nil {
@@ -106,7 +107,7 @@ func (c *serviceConfig) open(logger *slog.Logger) (kv.Database, error) {
 }
 
 // bridgeOptions returns the options of all bridges.
-func bridgeOptions(url string, db kv.Database, timeout, wrongBy time.Duration) bridge.Options {
+func bridgeOptions(url string, db kv.Database, timeout, wrongBy time.Duration, l limits) bridge.Options {
 	return bridge.Options{
 		NATSURL: url,
 		NATSOptions: []nats.Option{
@@ -116,6 +117,9 @@ func bridgeOptions(url string, db kv.Database, timeout, wrongBy time.Duration) b
 		Keyspace:       keyspace(),
 		Now:            func() time.Time { return time.Now().Add(wrongBy) },
 		Grammar:        bridgeGrammar(),
+		LeaseRoom:      l.LeaseRoom,
+		MaxBatchBytes:  l.MaxBatchBytes,
+		Lanes:          l.Lanes,
 		RequestTimeout: timeout,
 		Version:        "0.0.1",
 	}

@@ -27,6 +27,8 @@ type step struct {
 
 	served []served // in order
 	asked  int      // how many items
+	cut    bool     // the next one is too large, see isCut
+	left   int64    // of MaxBytes
 	peek   bool
 
 	n     int64 // result of a len
@@ -154,7 +156,7 @@ func (t *translation) push(op *Operation) {
 
 // serve adds an operation that returned items.
 func (t *translation) serve(op *Operation, asked int) {
-	p := step{kind: stepServe, item: -1, asked: asked, peek: op.Kind.peeks()}
+	p := step{kind: stepServe, item: -1, asked: asked, peek: op.Kind.peeks(), cut: op.isCut(), left: op.leftOfMaxBytes()}
 	if op.Kind.nexts() {
 		// One transaction does both, but other operations in it may come in between.
 		p.item = t.number(op.ID)
@@ -205,7 +207,11 @@ func (t *translation) maySettle(op *Operation) {
 func (t *translation) mayTake(op *Operation) {
 	for range op.Untold() {
 		if op.Kind.leases() {
-			hold := t.delayHold(op.Call+op.Wait, math.MaxInt64)
+			from := op.Call + op.Wait
+			if op.Batch > 1 { // in frames, which go back at once if nobody receives them
+				from = op.Call
+			}
+			hold := t.delayHold(from, math.MaxInt64)
 			t.add(op, math.MaxInt64, step{kind: stepMayLease, item: -1, hold: hold})
 			continue
 		}
@@ -297,6 +303,8 @@ func describe(op *Operation) string {
 		b.WriteString(")")
 	}
 	switch {
+	case op.Cut:
+		b.WriteString(" → cut off after")
 	case op.Outcome != Done:
 		fmt.Fprintf(&b, " → %s", op.Outcome)
 		if len(op.Lost) > 0 {

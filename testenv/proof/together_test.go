@@ -3,7 +3,6 @@ package proof_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -43,60 +42,13 @@ func (w *workload) addOthers(c *caller, op *proof.Operation, most int) {
 func (c *caller) together(ctx context.Context, op *proof.Operation) error {
 	a := subjects.Ack{Kind: subjects.AckDone}
 	if takes(op.Kind) {
-		a.Kind, a.Next = subjects.AckNext, subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires)}
+		a.Kind, a.Next = subjects.AckNext, subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires), MaxBytes: int(op.MaxBytes)}
 	}
 	for _, item := range op.Also {
 		g := c.grip(&proof.Operation{ID: item.ID, Fence: item.Fence})
 		a.Also = append(a.Also, tokenOf(g.AckSubject()))
 	}
-	m := &nats.Msg{Subject: c.grip(op).AckSubject(), Reply: c.line.nc.NewInbox(), Data: a.Encode()}
-	replies, err := c.line.nc.SubscribeSync(m.Reply)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = replies.Unsubscribe() }()
-	if err := c.line.nc.PublishMsg(m); err != nil {
-		return err
-	}
-	for len(op.Items) < max(1, op.Batch) {
-		reply, err := replies.NextMsgWithContext(ctx)
-		if err != nil {
-			return fmt.Errorf("%w: %w", client.ErrUnknownOutcome, err)
-		}
-		if ended, err := c.readTogether(op, reply); ended || err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readTogether reads one of the replies. It reports whether there are no more.
-func (c *caller) readTogether(op *proof.Operation, reply *nats.Msg) (ended bool, err error) {
-	if len(reply.Data) == 0 && reply.Header.Get("Status") == "503" {
-		return true, client.ErrNoBridge
-	}
-	sent, ends, err := subjects.ParseBatchEnd(reply.Header)
-	failure := subjects.ErrorFromHeaders(reply.Header)
-	switch {
-	case err != nil:
-		return true, errors.Join(client.ErrBadReply, err)
-	case ends && sent != len(op.Items), failure != nil && len(op.Items) > 0:
-		return true, fmt.Errorf("%w: %d items arrived of %d: %v", client.ErrUnknownOutcome, len(op.Items), sent, failure)
-	case failure != nil:
-		return true, refused(op, reply, failure)
-	case ends && sent == 0:
-		return true, client.ErrEmpty
-	case ends:
-		return true, nil
-	case !takes(op.Kind):
-		return true, nil
-	}
-	d := c.client.Delivery(reply.Reply)
-	d.Value, d.Headers = reply.Data, reply.Header
-	info, err := subjects.ParseItemHeaders(reply.Header)
-	lease, leaseErr := subjects.ParseLeaseHeaders(reply.Header)
-	d.ItemInfo, d.LeaseInfo = info, lease
-	return false, errors.Join(err, leaseErr, c.got(op, d))
+	return c.receive(ctx, op, &nats.Msg{Subject: c.grip(op).AckSubject(), Data: a.Encode()})
 }
 
 // refused is the error of an operation that was refused. That of several leases says which are lost.
@@ -140,6 +92,11 @@ func (w *teller) share(requests []pending) (shared []pending) {
 		first := &shared[at]
 		first.op.Also = append(first.op.Also, proof.Item{Value: r.op.Value, ID: r.op.ID, Fence: r.op.Fence})
 		first.also = append(first.also, tokenOf(r.token))
+	}
+	for i := range shared {
+		if op := &shared[i].op; len(op.Also) > 0 && !shared[i].silent && w.workload.random.IntN(3) == 0 {
+			op.Kind, op.Batch = proof.NextMin, 2+w.workload.random.IntN(len(op.Also))
+		}
 	}
 	return shared
 }

@@ -1,0 +1,362 @@
+package bridge_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// inSeveral returns values of items of which two have room in a message with frames.
+func inSeveral(n int) (values []string) {
+	for i := range n {
+		values = append(values, fmt.Sprintf("%d%s", i, strings.Repeat("x", 50_000)))
+	}
+	return values
+}
+
+// firsts checks that the queue has these items in this order, with their ids, and that none was delivered.
+func firsts(t *testing.T, e *testenv.Env, queue string, ids, values []string) {
+	t.Helper()
+	list, _ := popFramed(t, e, "pq."+queue+".pop.min", len(ids)+1, `,"ack_wait":"1h"`, "")
+	if len(list) != len(ids) {
+		t.Fatalf("%s has %d items, want %d", queue, len(list), len(ids))
+	}
+	for i, item := range list {
+		if item.value != values[i] || item.header.Get(subjects.HeaderID) != ids[i] || item.header.Get(subjects.HeaderDeliveries) != "1" {
+			t.Errorf("item %d of %s is %.20q with %v, want %.20q with id %s and delivery 1", i, queue, item.value, item.header, values[i], ids[i])
+		}
+	}
+	for _, item := range list {
+		acked(t, e, item.ack, `-NAK {"snooze":true}`)
+	}
+}
+
+// Items in frames that nobody receives are all back at their places at once, leased ones too, and no delivery counts.
+func TestGoneReceiverOfFrames(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		for name, values := range map[string][]string{"one": {"a", "b", "c", "d", "e", "f"}, "several": inSeveral(6)} {
+			ids := pushTogether(t, e, name, values...)
+			back, err := metric(e.Bridge, noResponders)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, options := range []string{
+				`{"batch":5,"frames":true}`, `{"batch":5,"frames":true,"ack_wait":"1h"}`,
+				`{"batch":5,"frames":true,"expires":"1h"}`, `{"batch":9,"frames":true,"expires":"1h"}`, `{"batch":9,"frames":true,"expires":"1h","ack_wait":"1h"}`,
+			} {
+				publish(t, e, "pq."+name+".pop.min", nats.NewInbox(), options)
+				if back += 5; strings.Contains(options, "9") {
+					back++
+				}
+				wantMetric(t, e.Bridge, noResponders, back) // once each
+				waiters(t, e.Bridge, name, 0)
+				firsts(t, e, name, ids, values)
+			}
+			// Whoever gets one message of several keeps its items.
+			if name == "several" {
+				for _, options := range []string{`{"batch":6,"frames":true,"ack_wait":"1h"}`, `{"batch":5,"frames":true}`} {
+					s := subscribeFor(t, e, 1)
+					publish(t, e, "pq.several.pop.min", s.Subject, options)
+					kept := unpacked(t, "pq.several", next(t, s))
+					if len(kept) != 2 || kept[0].value != values[0] {
+						t.Errorf("%d items are kept", len(kept))
+					}
+					if back += 3; kept[0].ack != "" {
+						back++
+						acked(t, e, kept[0].ack, also("+ACK", acksOf(kept[1:])))
+						firsts(t, e, name, ids[2:], values[2:])
+						for i := range 2 {
+							ids[i] = push(t, e, "pq.several.push.-1", nil, values[i]).ID
+						}
+					}
+					wantMetric(t, e.Bridge, noResponders, back)
+				}
+				firsts(t, e, name, ids[2:], values[2:])
+			}
+		}
+		wantMetric(t, e.Bridge, "pq_lost_items_total", 0)
+		wantMetric(t, e.Bridge, "pq_waiters", 0)
+		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The same if the whole connection is gone, and the delivery that nobody received is not the last one allowed.
+func TestGoneConnectionOfFrames(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	configured(t, e, "pq.jobs", `{"max_deliver":1,"backoff":["1h"]}`, `{"backoff":["1h0m0s"],"max_deliver":1}`)
+	values := inSeveral(5)
+	for i, options := range []string{`{"batch":9,"frames":true,"expires":"1h"}`, `{"batch":9,"frames":true,"expires":"1h","ack_wait":"1h"}`} {
+		other := e.Connect()
+		replies := ask(t, other, "pq.jobs.pop.min", options)
+		waiters(t, e.Bridge, "jobs", 1)
+		other.Close()
+		e.NATS.Knows(replies.Subject, false)
+		ids := pushTogether(t, e, "jobs", values...)
+		wantMetric(t, e.Bridge, noResponders, float64(5*(i+1)))
+		waiters(t, e.Bridge, "jobs", 0)
+		firsts(t, e, "jobs", ids, values)
+		wantInPlace(t, e, "jobs", ids, values...)
+	}
+	wantPopped(t, e, "pq.jobs-dead.pop.min")
+}
+
+// The next in line gets the leased items of frames that nobody received.
+func TestGoneWaiterForFrames(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	gone := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":5,"frames":true,"ack_wait":"1h"}`)
+	following := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":2,"frames":true,"ack_wait":"1h","no_wait":true}`)
+	leave(t, e, gone)
+	pushTogether(t, e, "jobs", "a", "b")
+	list, _ := inFrames(t, "pq.jobs", following, "")
+	if valuesOf(list) != "a b" || list[1].header.Get(subjects.HeaderDeliveries) != "1" {
+		t.Errorf("got %v", list)
+	}
+	wantMetric(t, e.Bridge, noResponders, 2)
+	wantMetric(t, e.Bridge, "pq_waiters", 0)
+}
+
+// NATS may refuse the reply subject: all messages of a reply with frames, or none.
+func TestDeniedFrames(t *testing.T) {
+	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{Engine: engine}))
+		back := 0
+		for name, values := range map[string][]string{"one": {"a", "b", "c", "d", "e"}, "several": inSeveral(5)} {
+			ids := pushTogether(t, e, name, values...)
+			for _, options := range []string{
+				`{"batch":5,"frames":true}`, `{"batch":5,"frames":true,"ack_wait":"1h"}`,
+				`{"batch":9,"frames":true,"expires":"1h","ack_wait":"1h"}`, `{"batch":9,"frames":true,"expires":"1h"}`,
+			} {
+				publish(t, e, "pq."+name+".pop.min", "elsewhere", options)
+				back += 5
+				wantMetric(t, e.Bridge, `pq_given_back_total{reason="denied"}`, float64(back))
+				waiters(t, e.Bridge, name, 0)
+				firsts(t, e, name, ids, values)
+			}
+		}
+		wantMetric(t, e.Bridge, noResponders, 0)
+		if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Without the permission to hear of receivers that are gone, leases of frames run out.
+func TestGoneFramesWithoutPermission(t *testing.T) {
+	p := inboxesOnly()
+	p.Subscribe = &server.SubjectPermission{Deny: []string{"_PQ.>"}}
+	var log syncLog
+	e := testenv.New(t, restricted(p, testenv.Options{Bridge: func(o *bridge.Options) { o.Logger = log.logger() }}))
+	testenv.Eventually(t, func() error { return log.says("allow this user to subscribe to _PQ.>") })
+	pushTogether(t, e, "jobs", "a", "b")
+	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), `{"batch":2,"frames":true,"ack_wait":"100ms"}`)
+	list, _ := popFramed(t, e, "pq.jobs.pop.min", 2, `,"ack_wait":"1h","expires":"1h"`, "")
+	if valuesOf(list) != "a b" || list[0].header.Get(subjects.HeaderDeliveries) != "2" {
+		t.Errorf("leased %v", list)
+	}
+	wantMetric(t, e.Bridge, noResponders, 0)
+}
+
+// A message with frames has a reply subject that nobody can guess, and what is sent there, other than by NATS or by whoever
+// received it, does nothing.
+func TestGoneFramesAreNotForged(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	pushTogether(t, e, "jobs", "a", "b", "c", "d")
+	const status = "NATS/1.0 503\r\n\r\n"
+	m := next(t, ask(t, e.Conn, "pq.jobs.pop.min", `{"batch":2,"frames":true,"ack_wait":"1h"}`))
+	root, token, _ := strings.Cut(m.Reply, "-")
+	if !strings.HasPrefix(root, "_PQ.") || len(token) < 8 {
+		t.Fatalf("the reply subject is %q", m.Reply)
+	}
+	c := dialRaw(t, e)
+	for _, subject := range []string{root + "-0", root + "-", root + "-1", root + "-" + token + "0", root} {
+		c.write(message(subject, "", status, ""))
+	}
+	c.request("pq.jobs.len", "", "")
+	for _, payload := range []string{"", "+ACK", "-NAK", "+NXT"} { // as if it were the subject of acknowledgements
+		if err := refused(t, e, 400, m.Reply, nil, []byte(payload)); !strings.Contains(err.Text, "not leased") {
+			t.Error(err)
+		}
+	}
+	list := unpacked(t, "pq.jobs", m)
+	acked(t, e, list[0].ack, also("+ACK", acksOf(list[1:])))
+	wantMetric(t, e.Bridge, noResponders, 0)
+	acked(t, e, leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "c"), "")
+	wantPopped(t, e, "pq.jobs.pop.min", "d")
+}
+
+// Clients of another account get popped items in frames, but leased ones with a reply subject each: they may know no
+// other way to acknowledge.
+func TestFramesForAnotherAccount(t *testing.T) {
+	e := testenv.New(t, testenv.Options{
+		Stopped: true,
+		NATS: testenv.ServerOptions(t, `
+			accounts {
+				QUEUES { users = [ { user: bridge, password: p, permissions: { publish: ["_R_.>", "_pqbridge.>"] } } ], exports = [ { service: "pq.*.>", response: stream } ] }
+				CLIENTS { users = [ { user: client, password: p } ], imports = [ { service: { account: QUEUES, subject: "pq.*.>" }, to: "far.*.>" } ] }
+			}
+			no_auth_user: client`),
+		Bridge: func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) },
+	})
+	e.NATS.Start()
+	e.Bridge = e.StartBridge()
+	e.Bridge.WaitReady()
+	e.Conn = e.Connect()
+	for i := range 6 {
+		push(t, e, "far.jobs.push", nil, fmt.Sprint(i))
+	}
+	leases, sizes := popFramed(t, e, "far.jobs.pop.min", 2, `,"ack_wait":"1h"`, "")
+	wantSizes(t, sizes, 1, 1)
+	leases, sizes = inFrames(t, "far.jobs", ask(t, e.Conn, leases[0].ack, `+NXT {"batch":2,"frames":true}`), "")
+	wantSizes(t, sizes, 1, 1)
+	for _, item := range leases {
+		acked(t, e, item.ack, "-NAK")
+	}
+	list, sizes := popFramed(t, e, "far.jobs.pop.min", 9, "", "")
+	wantSizes(t, sizes, 4)
+	if valuesOf(list) != "2 3 4 5" {
+		t.Errorf("popped %q", valuesOf(list))
+	}
+}
+
+// afterHeartbeats returns the next message that is no heartbeat.
+func afterHeartbeats(t *testing.T, replies *nats.Subscription) *nats.Msg {
+	t.Helper()
+	m := next(t, replies)
+	for subjects.IsHeartbeat(m.Header) {
+		m = next(t, replies)
+	}
+	return m
+}
+
+// A pop that waits gets frames as items become available, on whichever bridge it waits, and ends as without frames.
+func TestFramesOfWaiters(t *testing.T) {
+	eachShared(t, func(t *testing.T, engine testenv.Engine) {
+		e, second := pair(t, engine)
+		there := ownedBy(t, e, second, e.Bridge)
+		here, _ := waitOn(t, e, e.Bridge, second, 1, `{"expires":"1h"}`)
+		push(t, e, "pq."+here[0]+".push", nil, "x")
+		for _, queue := range []string{here[0], there} {
+			for _, lease := range []string{"", `,"ack_wait":"1h"`} {
+				replies := ask(t, e.Conn, "pq."+queue+".pop.min", `{"batch":6,"frames":true,"expires":"1h","idle_heartbeat":"100ms"`+lease+`}`)
+				if m := next(t, replies); m.Header.Get(subjects.HeaderHeartbeat) != "6" {
+					t.Errorf("got %v, want a heartbeat", m.Header)
+				}
+				for i, values := range [][]string{{"a", "b", "c"}, {"d"}, {"e", "f"}} {
+					pushTogether(t, e, queue, values...)
+					m := afterHeartbeats(t, replies)
+					list := unpacked(t, "pq."+queue, m)
+					if valuesOf(list) != strings.Join(values, " ") || (m.Header.Get(subjects.HeaderBatchCount) == "6") != (i == 2) {
+						t.Errorf("%s: got %q with %v", queue, valuesOf(list), m.Header)
+					}
+					for _, item := range list {
+						if lease != "" {
+							acked(t, e, item.ack, "")
+						}
+					}
+				}
+				if lease != "" {
+					continue
+				}
+				// With no_wait what is there is all.
+				pushTogether(t, e, queue, "g", "h")
+				list, sizes := popFramed(t, e, "pq."+queue+".pop.max", 9, `,"no_wait":true,"expires":"1h"`, "")
+				if wantSizes(t, sizes, 2); valuesOf(list) != "h g" {
+					t.Errorf("%s: got %q", queue, valuesOf(list))
+				}
+				// The time may be over before there are enough, or any.
+				pushTogether(t, e, queue, "i", "j")
+				list, _ = popFramed(t, e, "pq."+queue+".pop.min", 9, `,"expires":"50ms"`, "")
+				popFramed(t, e, "pq."+queue+".pop.min", 9, `,"expires":"50ms"`, "404")
+				if valuesOf(list) != "i j" {
+					t.Errorf("%s: got %q", queue, valuesOf(list))
+				}
+			}
+		}
+		settled(t, e, second)
+	})
+}
+
+// What another bridge sends to a client that is gone is back at once, leased or not, and the bridge that forwarded the pop
+// learns that it has ended.
+func TestGoneForwardedFrames(t *testing.T) {
+	eachShared(t, func(t *testing.T, engine testenv.Engine) {
+		e, second := pair(t, engine)
+		name := ownedBy(t, e, second, e.Bridge)
+		values := inSeveral(5)
+		back := 0
+		for _, options := range []string{`{"expires":"1h","batch":9,"frames":true}`, `{"expires":"1h","batch":5,"frames":true,"ack_wait":"1h"}`} {
+			leave(t, e, forwardedTo(t, e, second, name, "pop.min", options))
+			ids := pushTogether(t, e, name, values...)
+			back += len(values)
+			wantMetric(t, second, noResponders, float64(back))
+			settled(t, e, second)
+			firsts(t, e, name, ids, values)
+			wantInPlace(t, e, name, ids, values...)
+		}
+		settled(t, e, second)
+	})
+}
+
+// The bridge on which a pop with frames waits is killed after some items: another one ends it.
+func TestFramesOfABridgeThatDies(t *testing.T) {
+	w := newWire()
+	e, second := pair(t, testenv.Mem(), w.use)
+	names, _ := waitOn(t, e, second, e.Bridge, 1, `{"expires":"1h"}`)
+	replies := ask(t, e.Conn, "pq."+names[0]+".pop.max", `{"expires":"1h","batch":9,"frames":true,"ack_wait":"1h"}`)
+	waiters(t, second, names[0], 2)
+	pushTogether(t, e, names[0], "a", "b", "c") // one of them for the first
+	list := unpacked(t, "pq."+names[0], next(t, replies))
+	if len(list) != 2 {
+		t.Errorf("got %v", list)
+	}
+	heartbeats(t, e.Conn, 2, 2)
+	w.kill()
+	ended(t, replies, 0, "503")
+	wantMetric(t, e.Bridge, "pq_bridges", 1)
+	acked(t, e, list[0].ack, also("+ACK", acksOf(list[1:])))
+	_ = second.Stop() // it is dead, and reports the requests that it could not answer
+}
+
+// allocated returns how many bytes a call allocates, also in other goroutines.
+func allocated(call func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	call()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// A pop of very many items that gets one at a time takes no memory for those that it may get later.
+func TestFramesOfFewItemsAreSmall(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	const n = 100
+	bytes := map[string]uint64{}
+	for _, frames := range []string{"", `,"frames":true`} {
+		replies := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":1000`+frames+`}`)
+		bytes[frames] = allocated(func() {
+			for range n {
+				push(t, e, "pq.jobs.push", nil, "x")
+				next(t, replies)
+			}
+		})
+		leave(t, e, replies)
+		push(t, e, "pq.jobs.push", nil, "x") // which ends it
+		waiters(t, e.Bridge, "jobs", 0)
+		wantPopped(t, e, "pq.jobs.pop.min", "x")
+	}
+	if more := int64(bytes[`,"frames":true`]-bytes[""]) / n; more > 20_000 {
+		t.Errorf("%d bytes more for an item in a frame", more)
+	}
+}

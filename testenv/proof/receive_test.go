@@ -1,0 +1,90 @@
+package proof_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/proof"
+)
+
+// Package client does not say why a batch has fewer items than were asked for, so requests that need to know receive their
+// replies here.
+
+// mayBeCut reports whether a batch may end because the next item is too large.
+func (c *caller) mayBeCut(op *proof.Operation) bool { return c.tight || op.MaxBytes > 0 }
+
+// encodePop returns the message of a pop or lease.
+func (c *caller) encodePop(op *proof.Operation, frames bool) *nats.Msg {
+	verb, options := subjects.PopMin, subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires), MaxBytes: int(op.MaxBytes), Frames: frames}
+	if back(op.Kind) {
+		verb = subjects.PopMax
+	}
+	if op.Wait > 0 {
+		options.Lease, options.AckWait = true, time.Duration(op.Wait)
+	}
+	return &nats.Msg{Subject: c.subject(op.Queue, verb, subjects.Dequeue), Data: options.Encode()}
+}
+
+// receive sends a request and records the replies.
+func (c *caller) receive(ctx context.Context, op *proof.Operation, m *nats.Msg) error {
+	m.Reply = c.line.nc.NewInbox()
+	replies, err := c.line.nc.SubscribeSync(m.Reply)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = replies.Unsubscribe() }()
+	if err := c.line.nc.PublishMsg(m); err != nil {
+		return err
+	}
+	for len(op.Items) < max(1, op.Batch) {
+		reply, err := replies.NextMsgWithContext(ctx)
+		if err != nil {
+			return fmt.Errorf("%w: %w", client.ErrUnknownOutcome, err)
+		}
+		if ended, err := c.readOne(op, reply); ended || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readOne reads one of the replies. It reports whether there are no more.
+func (c *caller) readOne(op *proof.Operation, reply *nats.Msg) (ended bool, err error) {
+	if len(reply.Data) == 0 && reply.Header.Get("Status") == "503" {
+		return true, client.ErrNoBridge
+	}
+	sent, ends, err := subjects.ParseBatchEnd(reply.Header)
+	failure := subjects.ErrorFromHeaders(reply.Header)
+	switch some := len(op.Items) > 0; {
+	case err != nil:
+		return true, errors.Join(client.ErrBadReply, err)
+	case some && ends && sent == len(op.Items) && failure != nil && failure.Code == subjects.CodeTooLarge:
+		op.Cut = true
+		return true, nil
+	case ends && sent != len(op.Items), failure != nil && some:
+		return true, fmt.Errorf("%w: %d items arrived of %d: %v", client.ErrUnknownOutcome, len(op.Items), sent, failure)
+	case failure != nil:
+		return true, refused(op, reply, failure)
+	case ends && sent == 0:
+		return true, client.ErrEmpty
+	case ends:
+		return true, nil
+	case !takes(op.Kind):
+		return true, nil
+	}
+	info, err := subjects.ParseItemHeaders(reply.Header)
+	item := client.Item{ItemInfo: info, Message: client.Message{Value: reply.Data, Headers: reply.Header}}
+	if op.Kind == proof.PopMin || op.Kind == proof.PopMax {
+		return false, errors.Join(err, popped(op, &item))
+	}
+	d := c.client.Delivery(reply.Reply)
+	lease, leaseErr := subjects.ParseLeaseHeaders(reply.Header)
+	d.Item, d.LeaseInfo = item, lease
+	return false, errors.Join(err, leaseErr, c.got(op, d))
+}

@@ -23,5 +23,16 @@ func (q *PriorityQueue) WaitingPops() (waiting, lines int) {
 	return waiting, len(s.lines)
 }
 
+// BusyPops is how many requests of pops are under way that are not slow.
+func (q *PriorityQueue) BusyPops() (busy int) {
+	s := &q.q.client.pops
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, line := range s.lines {
+		busy += line.busy
+	}
+	return busy
+}
+
 // SetSlowPops sets after how long a request of pops counts as slow.
 func (q *PriorityQueue) SetSlowPops(d time.Duration) { q.q.client.pops.slow = d }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -29,14 +31,15 @@ type popLineKey struct {
 // popLine is the pops of one queue and end.
 type popLine struct {
 	popLineKey
-	busy    int        // requests under way that are not slow, up to maxUnderWay
+	open    int        // requests under way
+	busy    int        // those that are not slow, up to maxUnderWay
 	waiting []*popCall // for the next request
 }
 
 // popCall is a pop that waits to share a request, or for the answer to it.
 type popCall struct {
 	result   chan popResult // has room for it
-	deadline time.Time      // its request is given up at the latest of those of its calls
+	deadline time.Time      // its request is given up after the latest of those of its calls
 	gone     bool           // nobody waits for the result any more
 }
 
@@ -50,20 +53,23 @@ const slowPop = 250 * time.Millisecond
 
 // popOne pops one item.
 func (q *queue) popOne(ctx context.Context, verb subjects.Verb) (*Item, error) {
-	if _, err := q.subject(verb); err != nil {
+	subject, err := q.subject(verb)
+	if err == nil {
+		err = q.client.usable(ctx, &nats.Msg{Subject: subject})
+	}
+	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := q.client.bound(ctx) // also in the line, and though others of its request may wait longer
+	defer cancel()
 	s := &q.client.pops
-	deadline, bounded := ctx.Deadline()
-	if !bounded {
-		deadline = time.Now().Add(q.client.timeout)
-	}
+	deadline, _ := ctx.Deadline()
 	line, call := s.enter(popLineKey{q.kind, q.name, verb}, deadline)
 	if call == nil {
 		defer s.underWay(q.client, line)()
 		return q.item(ctx, verb)
 	}
-	select { // without a deadline of its own, that of its request bounds it
+	select {
 	case r := <-call.result:
 		return r.item, r.err
 	case <-ctx.Done():
@@ -84,7 +90,7 @@ func (s *sharedPops) enter(key popLineKey, deadline time.Time) (*popLine, *popCa
 		s.lines[key] = line
 	}
 	if line.busy < maxUnderWay {
-		line.busy++
+		line.begin()
 		return line, nil
 	}
 	call := &popCall{result: make(chan popResult, 1), deadline: deadline}
@@ -92,28 +98,41 @@ func (s *sharedPops) enter(key popLineKey, deadline time.Time) (*popLine, *popCa
 	return line, call
 }
 
-// underWay begins a request. The function that it returns ends it.
+// begin counts a request. The lock is held.
+func (l *popLine) begin() {
+	l.open++
+	l.busy++
+}
+
+// underWay watches a request that has begun. The function that it returns ends it.
 func (s *sharedPops) underWay(c *Client, line *popLine) (end func()) {
-	next := sync.OnceFunc(func() { s.next(c, line) })
-	slow := time.AfterFunc(cmp.Or(s.slow, slowPop), next)
+	notBusy := sync.OnceFunc(func() { line.busy-- })
+	slow := time.AfterFunc(cmp.Or(s.slow, slowPop), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		notBusy()
+		s.next(c, line)
+	})
 	return func() {
 		slow.Stop()
 		runtime.Gosched() // those who got an item may be back in time for the next request
-		next()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		notBusy()
+		line.open--
+		s.next(c, line) // also after a slow one: some of its calls may wait again
 	}
 }
 
-// next makes the next request of those who wait, in place of one that is answered or slow.
+// next makes requests of those who wait, in place of those that are answered or slow. The lock is held.
 func (s *sharedPops) next(c *Client, line *popLine) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := min(len(line.waiting), subjects.MaxPopBatch)
-	if n > 0 {
+	for line.busy < maxUnderWay && len(line.waiting) > 0 {
+		n := min(len(line.waiting), subjects.MaxPopBatch)
+		line.begin()
 		go s.request(c, line, line.waiting[:n:n])
 		line.waiting = line.waiting[n:]
-		return
 	}
-	if line.busy--; line.busy == 0 && s.lines[line.popLineKey] == line {
+	if line.open == 0 {
 		delete(s.lines, line.popLineKey)
 	}
 }
@@ -122,7 +141,7 @@ func (s *sharedPops) next(c *Client, line *popLine) {
 func (s *sharedPops) request(c *Client, line *popLine, calls []*popCall) {
 	defer s.underWay(c, line)()
 	latest := slices.MaxFunc(calls, func(a, b *popCall) int { return a.deadline.Compare(b.deadline) }).deadline
-	ctx, cancel := context.WithDeadline(context.Background(), latest)
+	ctx, cancel := context.WithDeadline(context.Background(), latest.Add(slowPop)) // the calls end first, each with its own cause
 	defer cancel()
 	items, err := (&queue{c, line.kind, line.name}).pops(ctx, line.verb, len(calls), nil)
 	s.mu.Lock()

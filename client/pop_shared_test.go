@@ -215,3 +215,74 @@ func TestSharedPopsOfABridgeThatIsGone(t *testing.T) {
 	p.release()
 	p.done.Wait()
 }
+
+// Pops that get nothing of a slow request ask again, though no other request is under way by then.
+func TestSharedPopsOfASlowRequest(t *testing.T) {
+	p := newPopping(t, 5, 50*time.Millisecond, "a", "b", "c")
+	p.answer = func(int) *nats.Msg {
+		testenv.Eventually(t, func() error {
+			if busy := p.q.BusyPops(); busy > 0 {
+				return fmt.Errorf("%d requests are not slow yet", busy)
+			}
+			return nil
+		})
+		return nil
+	}
+	p.release()
+	p.done.Wait()
+	p.check(p.batches, "1 a", "1 b", "1 c", "2 "+client.ErrEmpty.Error())
+}
+
+// A pop without a deadline waits as long as the client says, though another one of its request waits longer.
+func TestSharedPopsOfDifferentPatience(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Stopped: true})
+	e.NATS.Start()
+	silent := e.Connect()
+	_, err := silent.SubscribeSync("pq.>")
+	if err == nil {
+		err = silent.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := client.New(e.Connect(), client.WithTimeout(50*time.Millisecond)).PriorityQueue("jobs")
+	q.SetSlowPops(time.Millisecond)
+	patient, giveUp := context.WithTimeout(t.Context(), time.Hour)
+	defer giveUp()
+	var patients, others sync.WaitGroup
+	for range 20 {
+		patients.Go(func() { _, _ = q.PopMin(patient) })
+		others.Go(func() {
+			if _, err := q.PopMin(t.Context()); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "waited 50ms") {
+				t.Errorf("a pop that nobody answers returns %v", err)
+			}
+		})
+	}
+	others.Wait()
+	if patient.Err() != nil {
+		t.Error("the pops waited as long as others of their requests")
+	}
+	giveUp()
+	patients.Wait()
+}
+
+// What no request could do is refused at once, with the same error as without sharing.
+func TestSharedPopsOfUnusableClients(t *testing.T) {
+	p := newPopping(t, 2, time.Hour)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := p.q.PopMin(ended); !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUnknownOutcome) {
+		t.Errorf("a pop whose context has ended returns %v", err)
+	}
+	p.check(nil, "2 "+client.ErrEmpty.Error())
+	q := client.New(p.e.Conn, client.WithTimeout(-1)).PriorityQueue("jobs")
+	var done sync.WaitGroup
+	for range 100 {
+		done.Go(func() {
+			if _, err := q.PopMin(t.Context()); !errors.Is(err, client.ErrBadRequest) {
+				t.Errorf("a pop with a timeout that makes no sense returns %v", err)
+			}
+		})
+	}
+	done.Wait()
+}

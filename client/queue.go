@@ -71,7 +71,9 @@ func (q *PriorityQueue) PushMsg(ctx context.Context, priority int64, m Message, 
 // so is the item.
 //
 // Calls without options that are under way at the same time, of one Client, may share requests, which is several times as fast. If the
-// context of one ends, another one gets its item, if possible.
+// context of one ends, another one gets its item, if possible; that item may have left the queue a moment before the other call began.
+// With an option, such as MaxBytes(0), a call has a request of its own. That is for bridges in another account whose service is exported
+// without response_type stream: if items of a shared request need several messages, NATS drops all but the first.
 //
 // Errors: [ErrEmpty], those that every call can return and, with options, [ErrBadRequest],
 // [ErrTooLarge] for an item that exceeds MaxBytes, and [ErrNoHeartbeat].

@@ -172,7 +172,7 @@ func (b *Bridge) giveBack(s *sentItem, why reason) {
 		b.dispatcher.Cancel(s.waits)
 	}
 	switch {
-	case s.parcel:
+	case len(s.popped)+len(s.leased) > 0:
 		for i := range s.popped {
 			b.restorer.restore(s.queue, &s.popped[i], why)
 		}

@@ -94,7 +94,7 @@ type sentItem struct {
 	lease  *fdbpq.Token // of one that was leased
 	random uint64       // in its reply subject; 0 without one: that of a leased item is for its acknowledgements
 
-	parcel bool // there is no item, but these
+	// A parcel has these in place of the item.
 	popped []fdbpq.Item
 	leased []fdbpq.Lease
 

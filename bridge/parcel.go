@@ -73,13 +73,16 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 	return true
 }
 
-// send sends what is in the parcel, if anything, in a message with these headers and others. If that fails, popped items go back.
-func (p *parcel) send(header nats.Header) error {
+// send sends what is in the parcel, if anything; the last message ends the reply. If that fails, popped items go back.
+func (p *parcel) send(last bool) error {
 	if p.n == 0 {
 		return nil
 	}
-	header[subjects.HeaderFrames] = []string{strconv.Itoa(p.n)}
-	sent := sentItem{sentReply: sentReply{endpoint: p.c.endpoint}, queue: p.r.Queue, parcel: true, popped: p.popped, leased: p.leased}
+	header := nats.Header{subjects.HeaderFrames: {strconv.Itoa(p.n)}}
+	if last {
+		header[subjects.HeaderBatchCount] = []string{strconv.Itoa(p.r.Sent + p.n)}
+	}
+	sent := sentItem{sentReply: sentReply{endpoint: p.c.endpoint}, queue: p.r.Queue, popped: p.popped, leased: p.leased}
 	if p.r.Wait != nil {
 		sent.waits = p.r
 	}

@@ -63,7 +63,7 @@ func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Resul
 			c.unsent(p.r, op, result)
 		case p.add(op, result):
 		default: // there is no room left
-			if failed = p.send(nats.Header{}); failed != nil {
+			if failed = p.send(false); failed != nil {
 				c.unsent(p.r, op, result)
 			} else if !p.add(op, result) { // it needs a message of its own
 				if failed = c.send(p.r, op, result); failed == nil {
@@ -88,11 +88,8 @@ func (c *clientReplier) end(p *parcel, err error) {
 	r := p.r
 	c.b.metrics.noteRefused(err)
 	if p.n > 0 {
-		header, last := nats.Header{}, err == nil || errors.Is(err, fdbpq.ErrEmpty)
-		if last {
-			header[subjects.HeaderBatchCount] = []string{strconv.Itoa(r.Sent + p.n)}
-		}
-		if failed := p.send(header); failed != nil {
+		last := err == nil || errors.Is(err, fdbpq.ErrEmpty)
+		if failed := p.send(last); failed != nil {
 			err = failed
 		} else if last {
 			c.endpoint.items.Observe(float64(r.Sent))
@@ -122,7 +119,7 @@ func (c *clientReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []f
 	defer p.close()
 	err := c.deliver(p, ops, results)
 	if err == nil {
-		err = p.send(nats.Header{})
+		err = p.send(false)
 	}
 	if err != nil {
 		c.end(p, err)

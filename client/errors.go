@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -83,4 +84,12 @@ func (e *Error) Is(target error) bool {
 	}
 	sentinel, known := sentinels[e.Code]
 	return known && target == sentinel
+}
+
+// badReply returns the error for a reply that cannot be read, nil if err is nil.
+func badReply(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w: %w", ErrUnknownOutcome, ErrBadReply, err)
 }

@@ -102,7 +102,7 @@ func (a *attempt) receiveItems(ctx context.Context, request *nats.Msg, inbox *in
 		case failure != nil:
 			return (*Error)(failure)
 		case ends && sent < received:
-			return fmt.Errorf("%w: %w: %d items arrived of %d", ErrUnknownOutcome, ErrBadReply, received, sent)
+			return badReply(fmt.Errorf("%d items arrived of %d", received, sent))
 		case ends && received == 0:
 			return ErrEmpty
 		case ends:

@@ -78,14 +78,6 @@ func (r *frameReader) read(m *nats.Msg, most int, receive func(*nats.Msg) error)
 	return n, nil
 }
 
-// badReply returns the error for a reply that cannot be read, nil if err is nil.
-func badReply(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %w: %w", ErrUnknownOutcome, ErrBadReply, err)
-}
-
 var errHeaders = errors.New("the headers cannot be read")
 
 // decode sets the headers to those of a block, which may be empty. It is nats.DecodeHeadersMsg for a frame, several times as fast.

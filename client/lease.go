@@ -80,7 +80,7 @@ func (q *queue) lease(ctx context.Context, verb subjects.Verb, options []LeaseOp
 // delivery returns the leased item in a reply.
 func (q *queue) delivery(reply *nats.Msg) (*Delivery, error) {
 	if reply.Reply == "" {
-		return nil, fmt.Errorf("%w: %w: a leased item without a reply subject: %.64q", ErrUnknownOutcome, ErrBadReply, reply.Data)
+		return nil, badReply(fmt.Errorf("a leased item without a reply subject: %.64q", reply.Data))
 	}
 	d := &Delivery{queue: q, ack: reply.Reply}
 	// What cannot be read stays zero: the lease holds all the same.
@@ -150,7 +150,7 @@ func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
 	}
 	info, err := subjects.ParseLeaseHeaders(reply.Header)
 	if err != nil || info.Until.IsZero() {
-		return time.Time{}, fmt.Errorf("%w: %w: %.64q", ErrUnknownOutcome, ErrBadReply, reply.Data)
+		return time.Time{}, badReply(fmt.Errorf("%.64q", reply.Data))
 	}
 	return info.Until, nil
 }

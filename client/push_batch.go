@@ -78,7 +78,7 @@ func (q *queue) pushFrames(ctx context.Context, verb subjects.Verb, n int, paylo
 	}
 	pushed, err := subjects.ParsePushedBatch(reply.Data)
 	if err != nil || len(pushed.IDs) != n {
-		return nil, nil, fmt.Errorf("%w: %w: %.64q", ErrUnknownOutcome, ErrBadReply, reply.Data)
+		return nil, nil, badReply(fmt.Errorf("%.64q", reply.Data))
 	}
 	return pushed.IDs, pushed.Duplicates, nil
 }

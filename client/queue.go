@@ -138,7 +138,7 @@ func (q *queue) push(ctx context.Context, verb subjects.Verb, headers nats.Heade
 	}
 	pushed, err := subjects.ParsePushed(reply.Data)
 	if err != nil || pushed.ID == "" {
-		return PushAck{}, fmt.Errorf("%w: %w: %.64q", ErrUnknownOutcome, ErrBadReply, reply.Data)
+		return PushAck{}, badReply(fmt.Errorf("%.64q", reply.Data))
 	}
 	ack := PushAck{Queue: pushed.Queue, ID: pushed.ID, Duplicate: pushed.Duplicate}
 	if pushed.Priority != nil {

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +76,9 @@ func newLane(d *Dispatcher) *lane {
 	}
 	l.mu.lines = map[lineKey]*line{}
 	l.batcher.LimitCatchUp(catchUpTime)
-	l.batcher.LimitRoom(cmp.Or(d.options.LeaseRoom, fdbpq.MaxMessageSize))
+	if room := d.options.LeaseRoom; room > 0 {
+		l.batcher.LimitRoom(room)
+	}
 	if now := d.options.Now; now != nil {
 		l.batcher.SetNow(now)
 		l.timers.storeNow = now

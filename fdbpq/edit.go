@@ -137,7 +137,7 @@ func (t *txOps) move(q *queueOps, i int, h *heldItem, done map[ID]bool) error {
 	}
 	if whole.large && t.full || !t.fits(whole.item.item.Message.size()) {
 		t.full = true
-		result.Err = ErrNoRoom
+		result.Err = errNoRoom
 		return nil
 	}
 	var past []byte

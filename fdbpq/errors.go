@@ -46,16 +46,16 @@ var (
 	ErrLeaseLost = errors.New("fdbpq: the lease is lost or the item is settled")
 
 	// ErrItemTooLarge is returned by operations that would return or move an item that is too large for them:
-	// as ErrMaxBytes or ErrNoRoom, and by leases of an item that another program wrote with a value so long
+	// as ErrMaxBytes or with ErrNoRoom, and by leases of an item that another program wrote with a value so long
 	// that no record fits beside it.
 	ErrItemTooLarge = errors.New("fdbpq: the item is too large")
 
 	// ErrMaxBytes is an ErrItemTooLarge, of pops whose item exceeds Op.MaxBytes.
 	ErrMaxBytes = fmt.Errorf("%w: it exceeds max_bytes", ErrItemTooLarge)
 
-	// ErrNoRoom is an ErrItemTooLarge, of operations whose item had no room in the transaction beside
-	// its other operations. The next one may have room.
-	ErrNoRoom = fmt.Errorf("%w for the transaction, which has other operations: try again", ErrItemTooLarge)
+	// ErrNoRoom is returned, wrapped together with ErrItemTooLarge, by leases whose item had no
+	// room in the transaction beside its other operations. The next one may have room.
+	ErrNoRoom = errors.New("fdbpq: there is no room for it beside other operations: try again")
 
 	// ErrBehind is returned by operations of a Batcher that depend on all that is due in a queue
 	// where very much is, and more than Batcher.LimitCatchUp lets it bring back before them: lens, infos,

@@ -212,6 +212,9 @@ func roomBeside(ops []Op, room int) int {
 	return room
 }
 
+// errNoRoom is for what the next transaction may have room for.
+var errNoRoom = fmt.Errorf("%w: %w", ErrItemTooLarge, ErrNoRoom)
+
 // fits reports whether the transaction has room to move that many bytes, and takes the room. The
 // value of the first item always fits, and so does a whole item alone.
 func (t *txOps) fits(size int) bool {
@@ -251,7 +254,7 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *R
 		return t.buryOne(g, op, h, p, result)
 	}
 	if op.Kind != OpAck && !t.fits(len(h.value)) {
-		result.Err = ErrNoRoom
+		result.Err = errNoRoom
 		return nil
 	}
 	if op.Kind == OpAck {
@@ -313,7 +316,7 @@ func (t *txOps) buryOne(g *ledger, op *Op, h *heldItem, p *burial, result *Resul
 	}
 	if p.large && t.full || !t.fits(p.size()) {
 		t.full = true
-		result.Err = ErrNoRoom
+		result.Err = errNoRoom
 		return nil
 	}
 	reason := ReasonMaxDeliver

@@ -138,7 +138,7 @@ type Op struct {
 	// those that follow it return together; 0 means no limit. The first item that
 	// exceeds it stays in the queue, with ErrMaxBytes. So does an item that an OpLease has
 	// no room for, because a transaction can move about MaxMessageSize bytes: an item
-	// counts with its first 90,000 bytes. Its error is ErrNoRoom.
+	// counts with its first 90,000 bytes. Its error wraps ErrNoRoom.
 	MaxBytes int
 	// MaxPriorities is the most priorities that an OpInfo returns, half of them from either
 	// end; 0 means MaxInfoPriorities, which is also the most. See also NoPriorities.

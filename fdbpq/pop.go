@@ -210,7 +210,7 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 	}
 	if op.Kind == OpLease && !t.fits(len(s.pair.Value)) {
 		p.ends.unread(op.End, s)
-		t.results[i].Err = ErrNoRoom
+		t.results[i].Err = errNoRoom
 		return nil
 	}
 	var past []byte

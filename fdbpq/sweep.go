@@ -90,7 +90,7 @@ func (s *sweep) end(op *Op, result *Result, err error) error {
 	switch {
 	case s.ended || op.Limit > 0 && result.Progress.Done >= op.Limit:
 	case s.last == nil:
-		result.Err = ErrNoRoom
+		result.Err = errNoRoom
 	default:
 		result.Progress.Next = string(s.last[len(s.l.prefix):])
 	}

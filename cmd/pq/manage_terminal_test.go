@@ -70,7 +70,9 @@ func TestRedriveWithoutDeadLetters(t *testing.T) {
 		term := newTerminal(t, 80)
 		p := term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, "redrive", queue, flag)
 		p.ends(exitError)
-		term.shows("pq: nothing to redrive: there is no dead letter at the ends of " + queue + "; --yes looks at all its items")
+		said := "pq: nothing to redrive: there is no dead letter at the ends of " + queue + "; --yes looks at all its items"
+		term.sees(said + "\r\n")
+		term.shows(said)
 	}
 	if got := c.ok("", "redrive", "jobs", "--yes"); got != "0\n" {
 		t.Errorf("with --yes: %q", got)

@@ -208,7 +208,7 @@ func (o Options) Validate() error {
 	check(subjects.ValidateQueueName(o.QueueGroup) == nil, "QueueGroup", strconv.Quote(o.QueueGroup), "1 to 128 letters, digits, '-' and '_'")
 	check(o.HTTPTimeout >= minTimeout && o.HTTPTimeout <= maxTimeout, "HTTPTimeout", o.HTTPTimeout, "1ms to 24h")
 	between("MetricQueues", o.MetricQueues, -1, maxMetricQueues)
-	between("Lanes", o.Lanes, 1, maxLanes)
+	check(o.Lanes >= 1 && o.Lanes <= maxLanes, "Lanes", o.Lanes, "1 to %d, or 0 for the default", maxLanes)
 	between("MaxBatch", o.MaxBatch, 1, maxBatch)
 	between("MaxBatchBytes", o.MaxBatchBytes, 1, maxBatchBytes)
 	between("LeaseRoom", o.LeaseRoom, 1, fdbpq.MaxMessageSize)

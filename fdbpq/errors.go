@@ -45,11 +45,15 @@ var (
 	// was delivered again.
 	ErrLeaseLost = errors.New("fdbpq: the lease is lost or the item is settled")
 
-	// ErrMaxBytes is returned by pops whose item exceeds Op.MaxBytes, and by leases of an item that
-	// another program wrote with a value so long that no record fits beside it.
-	ErrMaxBytes = errors.New("fdbpq: the item exceeds the bytes asked for")
+	// ErrItemTooLarge is returned by operations that would return or move an item that is too large for them:
+	// as ErrMaxBytes or with ErrNoRoom, and by leases of an item that another program wrote with a value so long
+	// that no record fits beside it.
+	ErrItemTooLarge = errors.New("fdbpq: the item is too large")
 
-	// ErrNoRoom is returned, wrapped together with ErrMaxBytes, by leases whose item had no
+	// ErrMaxBytes is an ErrItemTooLarge, of pops whose item exceeds Op.MaxBytes.
+	ErrMaxBytes = fmt.Errorf("%w: it exceeds max_bytes", ErrItemTooLarge)
+
+	// ErrNoRoom is returned, wrapped together with ErrItemTooLarge, by leases whose item had no
 	// room in the transaction beside its other operations. The next one may have room.
 	ErrNoRoom = errors.New("fdbpq: there is no room for it beside other operations: try again")
 

@@ -213,7 +213,7 @@ func roomBeside(ops []Op, room int) int {
 }
 
 // errNoRoom is for what the next transaction may have room for.
-var errNoRoom = fmt.Errorf("%w: %w", ErrMaxBytes, ErrNoRoom)
+var errNoRoom = fmt.Errorf("%w: %w", ErrItemTooLarge, ErrNoRoom)
 
 // fits reports whether the transaction has room to move that many bytes, and takes the room. The
 // value of the first item always fits, and so does a whole item alone.

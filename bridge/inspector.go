@@ -11,11 +11,13 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // inspector answers questions about many queues, and those that come over HTTP. They run beside the
-// lanes, a few at a time, in transactions that only read, except for bringing back what is due.
+// lanes, a few at a time, in transactions that only read. Lists over NATS bring back what is due
+// first. Whoever asks over HTTP has logged in nowhere, so that writes nothing.
 type inspector struct {
 	b      *Bridge
 	slots  chan struct{} // an element for each that runs
@@ -58,8 +60,8 @@ func (i *inspector) end(ctx context.Context) {
 	i.cancel()
 }
 
-// list accepts a request for a list of queues, and answers it later.
-func (i *inspector) list(m *nats.Msg, r *dispatch.Request, kind subjects.Kind, c *clientReplier) error {
+// accept accepts a request for a list of queues, and answers it later.
+func (i *inspector) accept(m *nats.Msg, r *dispatch.Request, kind subjects.Kind, c *clientReplier) error {
 	o, err := subjects.ParseListOptions(m.Data)
 	if err != nil {
 		return err
@@ -87,7 +89,7 @@ func (i *inspector) list(m *nats.Msg, r *dispatch.Request, kind subjects.Kind, c
 func (i *inspector) answer(r *dispatch.Request, kind subjects.Kind, o subjects.ListOptions, c *clientReplier) {
 	ctx, cancel := context.WithTimeout(i.ctx, i.b.options.RequestTimeout)
 	defer cancel()
-	list, err := i.page(ctx, kind, o)
+	list, err := i.list(ctx, kind, o)
 	r.Answered = time.Now()
 	if err == nil {
 		err = c.sendObject(r, list.Encode())
@@ -99,13 +101,28 @@ func (i *inspector) answer(r *dispatch.Request, kind subjects.Kind, o subjects.L
 	c.endpoint.done(r, nil)
 }
 
-// page returns a page of the list of queues.
-func (i *inspector) page(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (list subjects.QueueList, err error) {
+// list returns a page of the list of queues, after bringing back what is due in them.
+func (i *inspector) list(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error) {
+	if kind == subjects.FIFO {
+		return i.page(ctx, i.b.keyspace.ListQueues, o)
+	}
+	return i.page(ctx, i.b.keyspace.ListPriorityQueues, o)
+}
+
+// read is list as the queues are stored.
+func (i *inspector) read(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error) {
+	if kind == subjects.FIFO {
+		return i.page(ctx, i.b.keyspace.ReadQueues, o)
+	}
+	return i.page(ctx, i.b.keyspace.ReadPriorityQueues, o)
+}
+
+// listFunc is a method of fdbpq.Keyspace that lists queues.
+type listFunc = func(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (fdbpq.QueuePage, error)
+
+// page returns a page of a list of queues.
+func (i *inspector) page(ctx context.Context, of listFunc, o subjects.ListOptions) (list subjects.QueueList, err error) {
 	err = i.run(ctx, func() error {
-		of := i.b.keyspace.ListPriorityQueues
-		if kind == subjects.FIFO {
-			of = i.b.keyspace.ListQueues
-		}
 		page, err := of(ctx, i.b.db, o.After, o.Limit, i.b.now())
 		i.b.dispatcher.CaughtUp(&page.CaughtUp)
 		for _, q := range page.Queues {
@@ -119,12 +136,13 @@ func (i *inspector) page(ctx context.Context, kind subjects.Kind, o subjects.Lis
 	return list, err
 }
 
-// info returns what there is to know of a queue, and when that was.
+// info returns what there is to know of a queue as it is stored, and when that was.
 func (i *inspector) info(ctx context.Context, q fdbpq.Target) (info *fdbpq.Info, at time.Time, err error) {
 	err = i.run(ctx, func() error {
 		at = i.b.now()
-		results, done, err := i.b.keyspace.ReadDue(ctx, i.b.db, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}}, at)
-		i.b.dispatcher.CaughtUp(&done)
+		results, err := kv.ReadTransact(ctx, i.b.db, func(r kv.Reader) ([]fdbpq.Result, error) {
+			return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}})
+		})
 		if err == nil {
 			info, err = results[0].Info, results[0].Err
 		}

@@ -95,8 +95,9 @@ type Options struct {
 	// HTTPTimeout limits one check of /readyz, and reading the queue lengths for
 	// /metrics; 1ms to 24h. Default DefaultHTTPTimeout.
 	HTTPTimeout time.Duration
-	// MetricQueues is how many queues of each kind /metrics shows, longest
-	// first, at most 1,000,000; -1 shows none. Default DefaultMetricQueues.
+	// MetricQueues is how many queues of each kind /metrics shows of those that
+	// the bridge owns, longest first, at most 1,000,000; -1 shows none. Default
+	// DefaultMetricQueues.
 	MetricQueues int
 
 	// Lanes is how many batches are built independently of each other, at most

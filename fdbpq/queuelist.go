@@ -66,27 +66,60 @@ type QueuePage struct {
 //
 // Errors: ErrCorrupt, those of the store, and the context's error; QueuePage.CaughtUp is set as well then.
 func (k *Keyspace) ListPriorityQueues(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (QueuePage, error) {
-	return k.listQueues(ctx, db, &k.priority, after, limit, now)
+	return k.listQueues(ctx, &k.priority, after, limit, k.dueReader(db, now))
 }
 
 // ListQueues is ListPriorityQueues for FIFO queues.
 func (k *Keyspace) ListQueues(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (QueuePage, error) {
-	return k.listQueues(ctx, db, &k.fifo, after, limit, now)
+	return k.listQueues(ctx, &k.fifo, after, limit, k.dueReader(db, now))
+}
+
+// ReadPriorityQueues is ListPriorityQueues, but only reads: what has fallen due and nobody has brought back yet
+// counts as it did before.
+func (k *Keyspace) ReadPriorityQueues(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (QueuePage, error) {
+	return k.listQueues(ctx, &k.priority, after, limit, plainReader(db, now))
+}
+
+// ReadQueues is ReadPriorityQueues for FIFO queues.
+func (k *Keyspace) ReadQueues(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (QueuePage, error) {
+	return k.listQueues(ctx, &k.fifo, after, limit, plainReader(db, now))
+}
+
+// listReader reads what a list shows.
+type listReader struct {
+	db    kv.Database
+	now   time.Time
+	infos func(ctx context.Context, ops []Op) ([]Result, CaughtUp, error)
+}
+
+// dueReader first brings back what is due by now.
+func (k *Keyspace) dueReader(db kv.Database, now time.Time) listReader {
+	return listReader{db, now, func(ctx context.Context, ops []Op) ([]Result, CaughtUp, error) {
+		return k.ReadDue(ctx, db, ops, now)
+	}}
+}
+
+// plainReader writes nothing.
+func plainReader(db kv.Database, now time.Time) listReader {
+	return listReader{db, now, func(ctx context.Context, ops []Op) ([]Result, CaughtUp, error) {
+		results, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]Result, error) { return Read(r, ops) })
+		return results, CaughtUp{}, err
+	}}
 }
 
 // namesPage is the most names of a list that one transaction looks at.
 const namesPage = 1000
 
-func (k *Keyspace) listQueues(ctx context.Context, db kv.Database, of *branch, after string, limit int, now time.Time) (page QueuePage, err error) {
+func (k *Keyspace) listQueues(ctx context.Context, of *branch, after string, limit int, reader listReader) (page QueuePage, err error) {
 	for {
 		want := min(max(limit-len(page.Queues)+1, namesPage/10), namesPage)
-		names, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]string, error) {
+		names, err := kv.ReadTransact(ctx, reader.db, func(r kv.Reader) ([]string, error) {
 			return of.list.names(r, after, want).Get()
 		})
 		if err != nil {
 			return page, err
 		}
-		used, done, err := k.countQueues(ctx, db, of, names, now)
+		used, done, err := k.countQueues(ctx, of, names, reader)
 		page.CaughtUp.add(&done)
 		if err != nil {
 			return page, err
@@ -104,7 +137,7 @@ func (k *Keyspace) listQueues(ctx context.Context, db kv.Database, of *branch, a
 }
 
 // countQueues counts the items of queues, and leaves out those that are not used.
-func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *branch, names []string, now time.Time) (used []QueueCounts, done CaughtUp, err error) {
+func (k *Keyspace) countQueues(ctx context.Context, of *branch, names []string, reader listReader) (used []QueueCounts, done CaughtUp, err error) {
 	ops := make([]Op, 0, len(names))
 	for _, name := range names {
 		l, err := k.layoutOf(of, name)
@@ -113,7 +146,7 @@ func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *branch, 
 		}
 		ops = append(ops, Op{Kind: OpInfo, Queue: &PriorityQueue{l}, MaxPriorities: NoPriorities})
 	}
-	results, done, err := k.ReadDue(ctx, db, ops, now)
+	results, done, err := reader.infos(ctx, ops)
 	if err != nil {
 		return nil, done, err
 	}
@@ -126,7 +159,7 @@ func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *branch, 
 			silent = append(silent, ops[i].Queue)
 		}
 	}
-	states, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]emptiness, error) { return readEmptiness(r, silent, now) })
+	states, err := kv.ReadTransact(ctx, reader.db, func(r kv.Reader) ([]emptiness, error) { return readEmptiness(r, silent, reader.now) })
 	if err != nil {
 		return nil, done, err
 	}

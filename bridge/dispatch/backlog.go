@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
@@ -11,20 +12,32 @@ type backlog struct {
 	requests fifo[Request]
 	ops      fifo[fdbpq.Op]
 
-	nonPushes int // of ops
+	nonPushes  int // of ops
+	operations int // that the requests will have in their batches
+
+	newest time.Time // when the last of the requests arrived
+	mixed  bool      // some arrived clearly before others in front of them
 }
+
+// inOrder is how much earlier than one in front of it a request may have arrived, as they do when
+// several are submitted at a time.
+const inOrder = 10 * time.Millisecond
 
 // len is the number of requests.
 func (w *backlog) len() int { return w.requests.len() }
 
-// operations is the number of operations.
-func (w *backlog) operations() int { return w.ops.len() }
-
-// push adds a copy of the request. The original may be one of a batch, which still needs its span.
+// push adds a copy of the request. The original may be one of a batch, which still needs its span, or of
+// a waiter that has ended.
 func (w *backlog) push(r *Request, ops []fdbpq.Op) {
 	queued := *r
-	queued.span = len(ops)
+	queued.span, queued.waiter = len(ops), nil
 	w.requests.push(queued)
+	w.operations += r.operations(ops)
+	if r.Received.Add(inOrder).Before(w.newest) {
+		w.mixed = true
+	} else {
+		w.newest = r.Received
+	}
 	for i := range ops {
 		w.ops.push(ops[i])
 		if ops[i].Kind != fdbpq.OpPush {
@@ -51,8 +64,59 @@ func (w *backlog) pop() {
 			w.nonPushes--
 		}
 	}
+	w.operations -= r.operations(ops)
 	w.ops.drop(r.span)
 	w.requests.drop(1)
+	if w.len() == 0 {
+		w.newest, w.mixed = time.Time{}, false
+	}
+}
+
+// takeOld removes and returns the requests that arrived before a time. Unless all is set, it may leave
+// some that have others in front of them.
+func (w *backlog) takeOld(before time.Time, all bool) (old []oldRequest) {
+	take := func() {
+		r, ops := w.first()
+		old = append(old, oldRequest{*r, slices.Clone(ops)})
+		w.pop()
+	}
+	for w.len() > 0 && w.requests.items[w.requests.head].Received.Before(before) {
+		take()
+	}
+	if !all || !w.mixed {
+		return old
+	}
+	var left backlog
+	for w.len() > 0 {
+		if r, ops := w.first(); !r.Received.Before(before) {
+			left.push(r, ops)
+			w.pop()
+		} else {
+			take()
+		}
+	}
+	*w = left
+	return old
+}
+
+// oldRequest is a request that was removed, with its operations.
+type oldRequest struct {
+	Request
+	ops []fdbpq.Op
+}
+
+// oldest returns when the request arrived that has waited longest.
+func (w *backlog) oldest() (at time.Time) {
+	requests := w.requests.items[w.requests.head:]
+	if !w.mixed {
+		requests = requests[:min(len(requests), 1)]
+	}
+	for i := range requests {
+		if received := requests[i].Received; i == 0 || received.Before(at) {
+			at = received
+		}
+	}
+	return at
 }
 
 // fifo is a slice that grows at the end and shrinks at the front.

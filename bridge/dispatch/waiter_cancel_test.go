@@ -11,15 +11,15 @@ import (
 // A waiter that is cancelled while it is in its line ends at once, and gets no more items.
 func TestCancelParked(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
-		var first *Request
-		w.log.told = func(r *Request) { first = r }
+		var first Waiting
+		w.log.told = func(r *Request) { first = r.Waiting() }
 		w.park(w.pops(fdbpq.Front, 3)...) // 1
 		w.park(pop(w.q))                  // 2
 		w.push("a")
 		w.want("the first gets it", "1: part a")
 		w.d.Cancel(first)
 		w.d.Cancel(first)
-		w.want("it is cancelled", "1: failed 2, unavailable")
+		w.want("it is cancelled", "1: failed 1, unavailable")
 		w.push("b")
 		w.want("the next", "2: b")
 		w.d.Cancel(first)
@@ -31,11 +31,11 @@ func TestCancelParked(t *testing.T) {
 // so its Replier can say once more that nobody received it.
 func TestCancelInABatch(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
-		w.log.told = func(r *Request) { w.d.Cancel(r) }
+		w.log.told = func(r *Request) { w.d.Cancel(r.Waiting()) }
 		w.park(w.pops(fdbpq.Front, 3)...) // 1
 		w.park(pop(w.q))                  // 2
 		w.push("a")
-		w.want("both calls", "1: part a", "1: failed 2, unavailable")
+		w.want("both calls", "1: part a", "1: failed 1, unavailable")
 		w.push("b")
 		w.want("the next", "2: b")
 		w.push("c")
@@ -50,7 +50,7 @@ func TestCancelInABatch(t *testing.T) {
 // A request that only gets heartbeats can be cancelled too.
 func TestCancelByHeartbeat(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
-		w.log.told = func(r *Request) { w.d.Cancel(r) }
+		w.log.told = func(r *Request) { w.d.Cancel(r.Waiting()) }
 		wait := w.minute()
 		wait.Heartbeat = 10 * time.Second
 		w.submit(wait, pops(fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Minute}, 1)...)

@@ -15,11 +15,11 @@ type backlog struct {
 	nonPushes  int // of ops
 	operations int // that the requests will have in their batches
 
-	newest time.Time // when the last of the requests arrived
-	mixed  bool      // some arrived clearly before others in front of them
+	latest time.Time // the latest turnBy of the requests
+	mixed  bool      // some are to have their turn clearly before others in front of them
 }
 
-// inOrder is how much earlier than one in front of it a request may have arrived, as they do when
+// inOrder is how much earlier than one in front of it a request may be to have its turn, as it is when
 // several are submitted at a time.
 const inOrder = 10 * time.Millisecond
 
@@ -33,10 +33,11 @@ func (w *backlog) push(r *Request, ops []fdbpq.Op) {
 	queued.span, queued.waiter = len(ops), nil
 	w.requests.push(queued)
 	w.operations += r.operations(ops)
-	if r.Received.Add(inOrder).Before(w.newest) {
+	if r.turnBy.Add(inOrder).Before(w.latest) {
 		w.mixed = true
-	} else {
-		w.newest = r.Received
+	}
+	if r.turnBy.After(w.latest) {
+		w.latest = r.turnBy
 	}
 	for i := range ops {
 		w.ops.push(ops[i])
@@ -68,27 +69,27 @@ func (w *backlog) pop() {
 	w.ops.drop(r.span)
 	w.requests.drop(1)
 	if w.len() == 0 {
-		w.newest, w.mixed = time.Time{}, false
+		w.latest, w.mixed = time.Time{}, false
 	}
 }
 
-// takeOld removes and returns the requests that arrived before a time. Unless all is set, it may leave
-// some that have others in front of them.
-func (w *backlog) takeOld(before time.Time, all bool) (old []oldRequest) {
+// takeLate removes and returns the requests that should have had their turn by now. Unless all is set, it may
+// leave some that have others in front of them.
+func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
 	take := func() {
 		r, ops := w.first()
-		old = append(old, oldRequest{*r, slices.Clone(ops)})
+		late = append(late, lateRequest{*r, slices.Clone(ops)})
 		w.pop()
 	}
-	for w.len() > 0 && w.requests.items[w.requests.head].Received.Before(before) {
+	for w.len() > 0 && !w.requests.items[w.requests.head].turnBy.After(now) {
 		take()
 	}
-	if !all || !w.mixed {
-		return old
+	if !all || !w.mixed || w.firstTurn().After(now) {
+		return late
 	}
 	var left backlog
 	for w.len() > 0 {
-		if r, ops := w.first(); !r.Received.Before(before) {
+		if r, ops := w.first(); r.turnBy.After(now) {
 			left.push(r, ops)
 			w.pop()
 		} else {
@@ -96,24 +97,24 @@ func (w *backlog) takeOld(before time.Time, all bool) (old []oldRequest) {
 		}
 	}
 	*w = left
-	return old
+	return late
 }
 
-// oldRequest is a request that was removed, with its operations.
-type oldRequest struct {
+// lateRequest is a request that was removed, with its operations.
+type lateRequest struct {
 	Request
 	ops []fdbpq.Op
 }
 
-// oldest returns when the request arrived that has waited longest.
-func (w *backlog) oldest() (at time.Time) {
+// firstTurn returns by when the first of all requests is to have its turn. The backlog must not be empty.
+func (w *backlog) firstTurn() time.Time {
 	requests := w.requests.items[w.requests.head:]
-	if !w.mixed {
-		requests = requests[:min(len(requests), 1)]
-	}
-	for i := range requests {
-		if received := requests[i].Received; i == 0 || received.Before(at) {
-			at = received
+	at := requests[0].turnBy
+	if w.mixed {
+		for i := range requests {
+			if requests[i].turnBy.Before(at) {
+				at = requests[i].turnBy
+			}
 		}
 	}
 	return at

@@ -13,8 +13,8 @@ import (
 //
 // A request whose batch has not begun by turnTime is answered without having run, which leaves the
 // batches that do begin the rest of the time. A batch whose time is over ends with its context, and
-// says exactly what became of it. A store may overlook that the context has ended; so graceTime
-// later the requests in the batch are answered all the same, and nobody knows what becomes of them.
+// says exactly what became of it. A store may overlook that the context has ended; so within graceTime
+// the requests in the batch are answered all the same, and nobody knows what becomes of them.
 // What the batch has taken for them then goes back to its place once it ends.
 
 // maxGrace is the longest graceTime.
@@ -23,35 +23,42 @@ const maxGrace = 250 * time.Millisecond
 // turnTime is how long a request may wait for its batch to begin.
 func (l *lane) turnTime() time.Duration { return l.d.options.RequestTimeout / 4 * 3 }
 
-// graceTime is how long a batch may take to notice that its time is over.
+// graceTime is how much later than RequestTimeout an answer may come. A batch has half of it to notice
+// that its time is over.
 func (l *lane) graceTime() time.Duration { return min(l.d.options.RequestTimeout/20, maxGrace) }
 
-// limitOf is when a waiter in a batch is answered at the latest, since the epoch of the timers. Until it
-// has looked once, it is as any other request.
+// pageTime is how long endOverdue waits at most for more requests to answer together.
+func (l *lane) pageTime() time.Duration { return l.graceTime() / 4 }
+
+// limit is when a request in a batch is answered at the latest, since the epoch of the timers.
+func (l *lane) limit(r *Request) time.Duration {
+	return l.timers.since(r.Received) + l.d.options.RequestTimeout + l.graceTime()/2
+}
+
+// limitOf is limit for a waiter in a batch. Until it has looked once, it is as any other request, unless
+// its time is over before.
 func (l *lane) limitOf(w *waiter) time.Duration {
-	limit := l.timers.since(w.request.Received) + l.d.options.RequestTimeout + l.graceTime()
-	switch last := l.timers.at(w.lastMoment()) + l.lateTime(); {
-	case !w.waits():
-		return limit
-	case w.parked:
+	if !w.waits() {
+		return l.limit(&w.request)
+	}
+	last := l.timers.at(w.request.Wait.Until) + l.lateTime()
+	if w.parked {
 		return last
-	default:
-		return min(limit, last)
 	}
+	return min(l.limit(&w.request), last-l.pageTime())
 }
 
-// lastMoment is Wait.Until, if the waiter has one.
-func (w *waiter) lastMoment() time.Time {
-	if w.waits() {
-		return w.request.Wait.Until
-	}
-	return w.request.Received
-}
-
-// pushLocked adds a request to the backlog.
+// pushLocked adds a copy of a request to the backlog.
 func (l *lane) pushLocked(r *Request, ops []fdbpq.Op) {
-	l.mu.backlog.push(r, ops)
-	l.watchOverdueLocked(l.timers.since(r.Received) + l.turnTime())
+	queued := *r
+	queued.turnBy = r.Received.Add(l.turnTime())
+	if r.Wait != nil {
+		if last := r.Wait.Until.Add(l.lateTime() - l.pageTime()); last.Before(queued.turnBy) {
+			queued.turnBy = last
+		}
+	}
+	l.mu.backlog.push(&queued, ops)
+	l.watchOverdueLocked(l.timers.since(queued.turnBy))
 }
 
 // noteInFlightLocked has the timers answer the requests of a batch that takes too long.
@@ -72,7 +79,7 @@ func (l *lane) watchOverdueLocked(at time.Duration) {
 // if there are none, but for waiters with alarms of their own.
 func (l *lane) setOverdue(b *batch) (any bool) {
 	for i := range b.requests {
-		if r := &b.requests[i]; l.watches(r) {
+		if r := &b.requests[i]; r.watched() {
 			if at := l.limitIn(r); !any || at < b.overdue {
 				b.overdue, any = at, true
 			}
@@ -81,20 +88,20 @@ func (l *lane) setOverdue(b *batch) (any bool) {
 	return any
 }
 
-// watches reports whether a request in a batch is one that endOverdue sees to.
-func (l *lane) watches(r *Request) bool {
+// watched reports whether a request in a batch is one that endOverdue sees to.
+func (r *Request) watched() bool {
 	if w := r.waiter; w != nil {
 		return !w.parked && !w.ended
 	}
 	return !r.late
 }
 
-// limitIn is limitOf for a request in a batch.
+// limitIn is limit for a request as it is in a batch.
 func (l *lane) limitIn(r *Request) time.Duration {
 	if r.waiter != nil {
 		return l.limitOf(r.waiter)
 	}
-	return l.timers.since(r.Received) + l.d.options.RequestTimeout + l.graceTime()
+	return l.limit(r)
 }
 
 // endOverdue answers the requests whose time is up, and sets the alarm for the next. The caller may call
@@ -109,7 +116,7 @@ func (l *lane) endOverdue(ctx context.Context) {
 	var next time.Duration
 	for _, b := range batches {
 		for r, ops := range b.each() {
-			if l.watches(r) && l.limitIn(r) <= now && l.mayAnswer(ops) {
+			if r.watched() && l.limitIn(r) <= now && l.mayAnswer(ops) {
 				if r.waiter != nil {
 					l.answerLate(r.waiter)
 					continue
@@ -126,12 +133,12 @@ func (l *lane) endOverdue(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.backlog.len() > 0 {
-		if at := l.timers.since(l.mu.backlog.oldest()) + l.turnTime(); next == 0 || at < next {
+		if at := l.timers.since(l.mu.backlog.firstTurn()); next == 0 || at < next {
 			next = at
 		}
 	}
 	if next > 0 && !l.mu.ended {
-		l.watchOverdueLocked(max(next, now+l.graceTime()/4)) // they are looked at together
+		l.watchOverdueLocked(max(next, now+l.pageTime()))
 	}
 }
 
@@ -176,20 +183,18 @@ func (l *lane) giveBack(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
 // expire fails the requests that have waited too long, and all of them once ctx has ended. Unless
 // all is set, it leaves some that are not first.
 func (l *lane) expire(ctx context.Context, all bool) {
-	before := time.Now().Add(-l.turnTime())
-	if ctx.Err() != nil {
-		before, all = time.Now().Add(time.Hour), true
-	}
+	now := time.Now()
 	l.mu.Lock()
 	if ctx.Err() != nil {
 		l.mu.ended = l.mu.closed // else a Replier could requeue endlessly
+		now, all = l.mu.backlog.latest, true
 	}
-	old := l.mu.backlog.takeOld(before, all)
+	late := l.mu.backlog.takeLate(now, all)
 	l.mu.Unlock()
-	for i := range old {
-		r := &old[i].Request
+	for i := range late {
+		r := &late[i].Request
 		l.d.release(r)
-		r.fail(old[i].ops, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
+		r.fail(late[i].ops, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
 			ErrUnavailable, time.Since(r.Received).Round(time.Millisecond)))
 	}
 }

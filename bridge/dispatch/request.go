@@ -42,9 +42,10 @@ type Request struct {
 	// Sent is how many items were delivered so far. It belongs to the Replier.
 	Sent int
 
-	span   int     // number of operations
-	waiter *waiter // whose request it is or, in a batch, whose operations; nil for others
-	late   bool    // in a batch: it was answered before the batch ended. Belongs to whoever may call the Replier
+	turnBy time.Time // in the backlog: when it fails unless its batch has begun
+	span   int       // number of operations
+	waiter *waiter   // whose request it is or, in a batch, whose operations; nil for others
+	late   bool      // in a batch: it was answered before the batch ended. Belongs to whoever may call the Replier
 }
 
 // Waiting is a handle of a request that waits, or may: see Dispatcher.Cancel. It stays valid when the

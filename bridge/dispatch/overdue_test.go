@@ -45,6 +45,10 @@ func (d *deafDB) answer() {
 	}
 }
 
+// Traits keeps a batch from waiting for the one before it with a sync.Once, during which the time of a bubble
+// would stand still.
+func (d *deafDB) Traits() kv.Traits { return kv.Traits{Serial: true, Shared: true} }
+
 func (d *deafDB) Begin(_ context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	tx, err := d.Database.Begin(context.Background(), o)
 	return deafTransaction{tx, d}, err

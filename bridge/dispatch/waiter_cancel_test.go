@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 )
 
 // A waiter that is cancelled while it is in its line ends at once, and gets no more items.
@@ -57,5 +58,26 @@ func TestCancelByHeartbeat(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(time.Minute)
 		w.want("one heartbeat", "1: heartbeat 1", "1: failed 1, unavailable")
+	})
+}
+
+// The store fails while a request has its last look, so it ends. Somebody who was told of it before
+// finds out only then that nobody is there to receive more, and cancels it.
+func TestCancelAfterAFailure(t *testing.T) {
+	withFaults(t, func(w *waiting, faults *faultkv.DB) {
+		var told Waiting
+		w.log.told = func(r *Request) { told = r.Waiting() }
+		w.park(pop(w.q)) // 1
+		w.submit(&Wait{Until: time.Now().Add(15 * time.Second), Heartbeat: 10 * time.Second}, pop(w.q))
+		time.Sleep(14 * time.Second)
+		w.want("a heartbeat", "2: heartbeat 1")
+		faults.SetOutage(true)
+		time.Sleep(5 * time.Second)
+		w.want("an outage", "2: failed 1, unavailable")
+		w.d.Cancel(told)
+		w.want("it has ended")
+		faults.SetOutage(false)
+		w.push("a")
+		w.want("the other waits on", "1: a")
 	})
 }

@@ -26,6 +26,16 @@
 // batch was committed; the lane then settles the batch, which puts back what its pops
 // took, before it runs anything else. After any other error the batch has had no
 // effect. Requests that waited before the batch was made do not fail with it: they wait on.
+//
+// # Time
+//
+// The timers of a lane answer what is not answered within Options.RequestTimeout. A request whose
+// batch has not begun has not run. One whose batch does not end has an unknown outcome; what the
+// batch takes for it all the same goes to Options.GiveBack.
+//
+// Timers go by the monotonic clock. Items fall due by Options.Now, so while somebody waits, or the
+// sweeper has something on its agenda, they compare the two once a second, and look again when they
+// have parted.
 package dispatch
 
 import (

@@ -14,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
 // ledger is a Replier that keeps every Request that it was ever told of, and knows for each request by
@@ -98,7 +99,7 @@ func (g *ledger) random(random *rand.Rand) (w Waiting) {
 // Whatever becomes of the store and the clock, and whoever is cancelled, however late: each request ends
 // once and in time, and each item comes out once.
 func TestAccountsWithCancels(t *testing.T) {
-	for range 8 {
+	for range race.Times(8, 2) {
 		seed := rand.Uint64()
 		synctest.Test(t, func(t *testing.T) { testAccountsWithCancels(t, seed) })
 		if t.Failed() {

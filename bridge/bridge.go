@@ -130,6 +130,7 @@ func New(o Options) (*Bridge, error) {
 		Warn:           b.quiet.store.warn,
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
 		Owns:           b.router.owns,
+		GiveBack:       b.giveBackLate,
 	}
 	if b.router.shared {
 		lanes.Waiting, lanes.Filled = b.router.bell.waiting, b.router.bell.filled

@@ -228,7 +228,7 @@ func (l *lane) nextAlarm(w *waiter) time.Duration {
 func (l *lane) endOf(w *waiter) time.Duration {
 	switch wait := w.request.Wait; {
 	case wait == nil:
-		return l.timers.at(w.request.Received.Add(l.d.options.RequestTimeout))
+		return l.timers.since(w.request.Received) + l.turnTime()
 	case w.late:
 		return l.timers.at(wait.Until) + l.lateTime()
 	default:

@@ -19,8 +19,7 @@
 //
 // # Many items
 //
-// Pops that many goroutines make at a time, without options, share requests by themselves.
-// PushBatch adds up to 4,096 items in one transaction, all or none. PushMany adds any number of them, in several
+// PopMinBatch and LeaseMinBatch take up to 1,000 items in one request. PushBatch adds up to 4,096 items in one transaction, all or none. PushMany adds any number of them, in several
 // batches, and says what became of each. AckAll acknowledges many deliveries with few requests. A [Producer] pushes items as they come, without waiting for each, and with a bound
 // on how many are under way.
 //
@@ -75,7 +74,6 @@ type Client struct {
 	grammar subjects.Grammar
 	timeout time.Duration
 
-	pops        sharedPops
 	framesAfter atomic.Int64 // the time, in nanoseconds since 1970, before which bridges are not asked for frames
 }
 

@@ -64,7 +64,7 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, request *dispatch.Reque
 	return ops, nil
 }
 
-// decodePop reads the options of a pop.
+// decodePop reads the options of a pop. If it returns no operations, the request cancels the one whose Wait has this ID.
 func decodePop(m *nats.Msg, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	if len(m.Data) == 0 {
 		return ops, nil
@@ -72,6 +72,10 @@ func decodePop(m *nats.Msg, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.
 	o, err := subjects.ParsePopOptions(m.Data)
 	if err != nil {
 		return nil, err
+	}
+	if o.Cancel != "" {
+		request.Wait = &dispatch.Wait{ID: o.Cancel}
+		return nil, nil
 	}
 	if o.Lease {
 		ops[0].Kind = fdbpq.OpLease
@@ -83,7 +87,7 @@ func decodePop(m *nats.Msg, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.
 // appends as many operations as the batch needs.
 func applyOptions(r *dispatch.Request, ops []fdbpq.Op, o subjects.PopOptions) []fdbpq.Op {
 	if o.Expires > 0 {
-		r.Wait = &dispatch.Wait{Until: r.Received.Add(o.Expires), Heartbeat: o.IdleHeartbeat, OnlyIfEmpty: o.NoWait}
+		r.Wait = &dispatch.Wait{Until: r.Received.Add(o.Expires), Heartbeat: o.IdleHeartbeat, OnlyIfEmpty: o.NoWait, ID: o.ID}
 	}
 	last := &ops[len(ops)-1]
 	if o.Batch > 1 {

@@ -31,6 +31,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,6 +53,9 @@ var (
 	// ErrUnknownOutcome: the store did not say whether the batch was committed. A push
 	// may or may not be in the queue; an item that a pop took goes back to its place.
 	ErrUnknownOutcome = errors.New("the outcome is unknown")
+
+	// ErrCancelled: the request was cancelled while it waited.
+	ErrCancelled = fmt.Errorf("%w: nobody received what the request waited for, so it waits no longer: ask again", ErrUnavailable)
 )
 
 // Options configure a Dispatcher. All fields are required, except as stated.
@@ -175,11 +179,11 @@ func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error { return r.Queue.
 // to nothing if nobody waits.
 func (d *Dispatcher) Wake(q *Queue) { q.lane.wakeLine(q) }
 
-// Cancel ends a request that waits, because nobody is there to receive what it waits for. r is
-// the argument of a Deliver or Heartbeat, or of the Answer to a request with a Wait. Its
-// Replier gets a Fail, after the items of a batch in flight, unless the request ends in another way
+// Cancel ends a request that waits, because nobody wants what it waits for. r is the argument of a Submit that
+// succeeded, of a Deliver or Heartbeat, or of the Answer to a request with a Wait; a copy will do. Its
+// Replier gets a Fail with ErrCancelled, after the items of a batch in flight, unless the request ends in another way
 // before. If it has ended, nothing happens.
-func (d *Dispatcher) Cancel(r *Request) { r.Queue.lane.cancel(r.waiter) }
+func (d *Dispatcher) Cancel(r *Request) { r.Queue.lane.cancel(r.Wait) }
 
 // Waiters returns the number of requests with a Wait that have not ended.
 func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }

@@ -41,7 +41,7 @@ type Request struct {
 	waiter *waiter // whose request it is or, in a batch, whose operations; nil for others
 }
 
-// Wait says how a request waits. It must not change once the request is submitted.
+// Wait says how a request waits. It belongs to one request, and must not change once that is submitted.
 type Wait struct {
 	// Until is when the request is answered at the latest.
 	Until time.Time
@@ -50,6 +50,12 @@ type Wait struct {
 	Heartbeat time.Duration
 	// OnlyIfEmpty makes the request wait only if its first attempt finds no item at all.
 	OnlyIfEmpty bool
+	// ID is how the source knows the request; "" if it does not have to.
+	ID string
+
+	// All copies of a request share these, and the lock of its lane guards them.
+	waiter    *waiter // once it has one
+	cancelled bool
 }
 
 // Replier answers the requests of one source. The last call for each request is one Answer

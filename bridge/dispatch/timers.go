@@ -152,7 +152,7 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 	}
 	for _, w := range l.timers.gone {
 		work.ended = append(work.ended, w)
-		work.why = append(work.why, errGone)
+		work.why = append(work.why, ErrCancelled)
 	}
 	l.timers.gone = nil
 	now := l.timers.now()

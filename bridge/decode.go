@@ -92,9 +92,10 @@ func applyOptions(r *dispatch.Request, ops []fdbpq.Op, o subjects.PopOptions) []
 	last := &ops[len(ops)-1]
 	if o.Batch > 1 {
 		r.Batch = o.Batch
-		// Clients of other accounts may know no subject for acknowledgements but reply subjects.
-		r.Frames = o.Frames && (last.Kind == fdbpq.OpPop || !strings.HasPrefix(r.Reply, importedReplies))
 	}
+	// One plain item needs no frame. Clients of other accounts may know no subject for acknowledgements but reply subjects.
+	plain, far := last.Kind == fdbpq.OpPop, strings.HasPrefix(r.Reply, importedReplies)
+	r.Frames = o.Frames && (plain && o.Batch > 1 || !plain && !far)
 	last.Lease, last.MaxBytes = o.AckWait, o.MaxBytes
 	if o.Lease && o.AckWait == 0 {
 		last.Lease = fdbpq.SettingsLease // also after +NXT, whose lease would have the length of the one before

@@ -43,8 +43,8 @@
 // While the connection is away, calls wait until it is back, and send nothing before. Once it is closed, they return
 // nats.ErrConnectionClosed. It comes with ErrUnknownOutcome if the request may have been sent before that.
 //
-// A call that waits for an item, and whose context ends, has the bridge wait no longer. An item that is already on its way
-// goes back to its place as far as possible: for that, leases that come within 30 s are given back without counting the delivery.
+// If a pop or lease is given up, because its context ends, its wait ends too, and an item that still comes goes back to its
+// place, uncounted: NATS tells the bridge that nobody is there.
 //
 // When a context ends, the error wraps both its error and its cause.
 //

@@ -57,17 +57,23 @@ func (c *Client) ask(ctx context.Context, p *pop, o subjects.PopOptions, receive
 
 	ctx, cancel := c.boundPop(ctx, o.Expires)
 	defer cancel()
-	left := max(o.Batch, 1)
-	err = c.receiveItems(ctx, m, inbox, o, p, func(m *nats.Msg) error {
-		left--
-		return receive(m)
-	})
-	if inbox.givenUp {
-		c.abandon(p, o, inbox, left)
+	err = c.receiveItems(ctx, m, inbox, o, p, receive)
+	if inbox.givenUp { // it may still get items: with the inbox closed for good, NATS says so, and they go back
+		c.cancel(p, o)
+		inbox.discard()
 	} else {
 		inbox.close()
 	}
 	return err
+}
+
+// cancel has the bridge end a pop that waits. It does not wait for that.
+func (c *Client) cancel(p *pop, o subjects.PopOptions) {
+	if o.ID == "" {
+		return
+	}
+	// The answer says nothing, so nobody listens to it. If the cancel is lost, the pop ends as without it.
+	_ = c.nc.PublishMsg(&nats.Msg{Subject: p.pops, Reply: c.nc.NewInbox(), Data: subjects.PopOptions{Cancel: o.ID}.Encode()})
 }
 
 // open sends a request, and returns where the answer comes.
@@ -83,7 +89,7 @@ func (c *Client) open(ctx context.Context, m *nats.Msg, p *pop, o subjects.PopOp
 	if err := c.awaitConnection(ctx, m); err != nil {
 		return nil, err
 	}
-	inbox, err := c.newInbox(p, o)
+	inbox, err := c.newInbox(o)
 	if err != nil {
 		return nil, unsent(m, err)
 	}

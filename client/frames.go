@@ -55,7 +55,7 @@ func (c *Client) fetch(ctx context.Context, p *pop, o subjects.PopOptions, recei
 	if !c.isModern() {
 		return c.ask(ctx, p, plain, receive)
 	}
-	o.Frames = o.Batch > 1
+	o.Frames = o.Batch > 1 || o.Lease || p.leases // so that a lease which nobody receives ends at once
 	if o.Expires > 0 && p.pops != "" {
 		o.ID = rand.Text()
 	}

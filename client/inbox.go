@@ -29,10 +29,10 @@ const spareMessages = 8
 
 // newInbox subscribes to the answers to a pop with the options. A pop that waits has a subscription of its
 // own: when it is given up, NATS can tell the bridge that nobody is there.
-func (c *Client) newInbox(p *pop, o subjects.PopOptions) (*inbox, error) {
+func (c *Client) newInbox(o subjects.PopOptions) (*inbox, error) {
 	messages := make(chan *nats.Msg, mostMessages(o))
 	if o.Expires == 0 {
-		return openShared(c.nc, !o.Lease && !p.leases, messages)
+		return openShared(c.nc, true, messages)
 	}
 	subject := c.nc.NewInbox()
 	subscription, err := c.nc.ChanSubscribe(subject, messages)

@@ -11,7 +11,7 @@ import (
 // sharedInbox receives the answers to all requests of a connection that do not wait, in one subscription. One for
 // each request would cost the NATS server more than the answers do: with each it forgets where other subjects lead.
 //
-// Plain pops have one of their own. While it has a subscription, a bridge takes an item for received, even if nobody
+// Pops have one of their own. While it has a subscription, a bridge takes an item for received, even if nobody
 // waits for it any more. So when a pop is given up, its shared inbox is retired: later pops get another, and its subscription ends with
 // the last of the pops that still have it.
 type sharedInbox struct {
@@ -28,7 +28,7 @@ type sharedInbox struct {
 
 type sharedKey struct {
 	nc   *nats.Conn
-	pops bool // plain ones
+	pops bool
 }
 
 // sharedInboxes has those of connections that are not closed, and that are not retired.

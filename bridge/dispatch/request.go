@@ -16,7 +16,7 @@ type Request struct {
 
 	// Reply is the subject for the answer, and Number is how the source knows the request.
 	// Batch is how many items it asked for, if the answer is a message for each and one that
-	// ends them; with Frames, a message may carry several. They belong to the source and its Replier. The dispatcher only asks whether Reply is
+	// ends them; with Frames, items come in frames, several in a message. They belong to the source and its Replier. The dispatcher only asks whether Reply is
 	// empty, because a push that nobody waits for restricts what may share its batch.
 	Reply  string
 	Number uint64

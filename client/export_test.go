@@ -11,3 +11,6 @@ func (w *Worker) Waiting() int {
 
 // SetSlow sets after how long a shared request counts as slow.
 func (w *Worker) SetSlow(d time.Duration) { w.shared.slow = d }
+
+// SetHeartbeat sets how often the bridge confirms that the worker waits for a job.
+func (w *Worker) SetHeartbeat(d time.Duration) { w.heartbeat = d }

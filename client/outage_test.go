@@ -158,6 +158,7 @@ func TestIdleWorkerThroughAnOutage(t *testing.T) {
 		r.add(job)
 		return nil
 	}, client.WorkerOptions{AckWait: time.Hour, Logger: slog.New(log)}))
+	w.SetHeartbeat(300 * time.Millisecond)
 	s := &workshop{T: t, e: o.e}
 	stop := s.start(w)
 	waiting(t, o.e, 1)

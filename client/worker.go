@@ -78,8 +78,9 @@ type Worker struct {
 	kill             context.CancelCauseFunc
 
 	// waits has room for one: only one of those who have nothing to do waits for a job.
-	waits  chan struct{}
-	shared sharedAcks
+	waits     chan struct{}
+	heartbeat time.Duration // of that wait
+	shared    sharedAcks
 
 	mu      sync.Mutex
 	running bool
@@ -118,7 +119,7 @@ func newWorker(q *queue, verb subjects.Verb, work Work, o WorkerOptions) (*Worke
 	if o.Concurrency == 0 {
 		o.Concurrency = 1
 	}
-	w := &Worker{queue: q, verb: verb, o: o, work: work, log: o.Logger, waits: make(chan struct{}, 1)}
+	w := &Worker{queue: q, verb: verb, o: o, work: work, log: o.Logger, waits: make(chan struct{}, 1), heartbeat: idleHeartbeat}
 	if w.log == nil {
 		w.log = slog.Default()
 	}

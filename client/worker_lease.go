@@ -63,7 +63,7 @@ func (w *Worker) leaseNow(n int) ([]*lease, error) {
 			return list, err
 		}
 	}
-	return w.fetch(leaseOptions([]LeaseOption{AckWait(w.o.AckWait), Expires(idleWait), IdleHeartbeat(idleHeartbeat)}))
+	return w.fetch(leaseOptions([]LeaseOption{AckWait(w.o.AckWait), Expires(idleWait), IdleHeartbeat(w.heartbeat)}))
 }
 
 // awaitConnection waits for the connection, but not so long that nobody is told.
@@ -110,7 +110,7 @@ func (w *Worker) fetch(o subjects.PopOptions) (begun []*lease, err error) {
 			return err
 		}
 		began := time.Now()
-		if o.Expires == 0 || began.After(heard.Add(idleHeartbeat)) { // this process was suspended, or the reply was
+		if o.Expires == 0 || began.After(heard.Add(w.heartbeat)) { // this process was suspended, or the reply was
 			began = heard
 		}
 		begun = append(begun, w.begin(d, began))

@@ -63,7 +63,7 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, request *dispatch.Reque
 	return ops, nil
 }
 
-// decodePop reads the options of a pop.
+// decodePop reads the options of a pop. If it returns no operations, the request cancels the one whose Wait has this ID.
 func decodePop(m *nats.Msg, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	if len(m.Data) == 0 {
 		return ops, nil
@@ -71,6 +71,10 @@ func decodePop(m *nats.Msg, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.
 	o, err := subjects.ParsePopOptions(m.Data)
 	if err != nil {
 		return nil, err
+	}
+	if o.Cancel != "" {
+		request.Wait = &dispatch.Wait{ID: o.Cancel}
+		return nil, nil
 	}
 	if o.Lease {
 		ops[0].Kind = fdbpq.OpLease
@@ -82,13 +86,14 @@ func decodePop(m *nats.Msg, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.
 // applyOptions gives the request and its last operation, a pop or lease, the options.
 func applyOptions(r *dispatch.Request, last *fdbpq.Op, o subjects.PopOptions) {
 	if o.Expires > 0 {
-		r.Wait = &dispatch.Wait{Until: r.Received.Add(o.Expires), Heartbeat: o.IdleHeartbeat, OnlyIfEmpty: o.NoWait}
+		r.Wait = &dispatch.Wait{Until: r.Received.Add(o.Expires), Heartbeat: o.IdleHeartbeat, OnlyIfEmpty: o.NoWait, ID: o.ID}
 	}
 	if o.Batch > 1 {
 		r.Batch, r.Pops = o.Batch, o.Batch
-		// Clients of other accounts may know no subject for acknowledgements but reply subjects.
-		r.Frames = o.Frames && (last.Kind == fdbpq.OpPop || !strings.HasPrefix(r.Reply, importedReplies))
 	}
+	// One plain item needs no frame. Clients of other accounts may know no subject for acknowledgements but reply subjects.
+	plain, far := last.Kind == fdbpq.OpPop, strings.HasPrefix(r.Reply, importedReplies)
+	r.Frames = o.Frames && (plain && o.Batch > 1 || !plain && !far)
 	last.Lease, last.MaxBytes = o.AckWait, o.MaxBytes
 	if o.Lease && o.AckWait == 0 {
 		last.Lease = fdbpq.SettingsLease // also after +NXT, whose lease would have the length of the one before

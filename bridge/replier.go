@@ -140,6 +140,13 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Re
 	if r.Reply == "" {
 		return nil
 	}
+	if op.Kind == fdbpq.OpLease {
+		p := c.newParcel(r, 1)
+		defer p.close()
+		if p.add(op, result) {
+			return p.send(false)
+		}
+	}
 	send := c.endpoint.verb.send
 	if op.Kind == fdbpq.OpLease {
 		send = (*clientReplier).sendItem // also for +NXT

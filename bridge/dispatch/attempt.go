@@ -25,6 +25,11 @@ func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
 // about to be looked at.
 func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 	w := newWaiter(r, ops)
+	if w.gone && len(w.acks) == 0 {
+		l.joinLocked(w)
+		l.leaveGoneLocked(w) // before it takes anything
+		return
+	}
 	ln := l.lineLocked(r.Queue)
 	first := ln == nil || ln.inFlight == 0 && (!ln.last.parked || len(w.acks) > 0 && ln.atLimit)
 	if len(w.acks) > 0 && !first {
@@ -205,8 +210,6 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 			l.parkLocked(w)
 		case w.ended:
 			l.leaveLocked(w)
-		case w.gone:
-			l.leaveGoneLocked(w)
 		default:
 			l.parkLocked(w)
 		}

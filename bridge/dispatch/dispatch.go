@@ -41,6 +41,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +63,9 @@ var (
 	// ErrUnknownOutcome: the store did not say whether the batch was committed. A push
 	// may or may not be in the queue; an item that a pop took goes back to its place.
 	ErrUnknownOutcome = errors.New("the outcome is unknown")
+
+	// ErrCancelled: the request was cancelled while it waited.
+	ErrCancelled = fmt.Errorf("%w: nobody received what the request waited for, so it waits no longer: ask again", ErrUnavailable)
 )
 
 // Options configure a Dispatcher. All fields are required, except as stated.
@@ -191,12 +195,12 @@ func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error { return r.Queue.
 // to nothing if nobody waits.
 func (d *Dispatcher) Wake(q *Queue) { q.lane.wakeLine(q) }
 
-// Cancel ends a request that waits, because nobody is there to receive what it waits for. Its
-// Replier gets a Fail, after the items of a batch in flight, unless the request ends in another way
-// before. If it has ended, nothing happens.
+// Cancel ends a request that waits, because nobody wants what it waits for. It may be called once Submit has
+// returned. The request's Replier gets a Fail with ErrCancelled, after the items of a batch in flight, unless the
+// request ends in another way before. If it has ended, nothing happens.
 func (d *Dispatcher) Cancel(w Waiting) {
-	if w.waiter != nil {
-		w.waiter.request.Queue.lane.cancel(w.waiter)
+	if w.wait != nil {
+		w.queue.lane.cancel(w.wait)
 	}
 }
 

@@ -158,9 +158,14 @@ func (l *lane) leaveLocked(w *waiter) {
 }
 
 // cancel is Dispatcher.Cancel.
-func (l *lane) cancel(w *waiter) {
+func (l *lane) cancel(wait *Wait) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	wait.cancelled = true
+	w := wait.waiter
+	if w == nil {
+		return // it leaves when it would park
+	}
 	w.gone = true // if it is in a batch, it leaves when that is done
 	if w.line != nil && !w.inBatch {
 		l.leaveGoneLocked(w)
@@ -195,8 +200,12 @@ func (l *lane) uncount(w *waiter) {
 	}
 }
 
-// parkLocked has a waiter in its line wait until an event or its end.
+// parkLocked has a waiter in its line wait until an event or its end. One that was cancelled leaves instead.
 func (l *lane) parkLocked(w *waiter) {
+	if w.gone {
+		l.leaveGoneLocked(w)
+		return
+	}
 	if !w.parked {
 		w.parked = true
 		if w.waits() {

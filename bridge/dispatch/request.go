@@ -16,7 +16,7 @@ type Request struct {
 
 	// Reply is the subject for the answer, and Number is how the source knows the request.
 	// Batch is how many items it asked for, if the answer is a message for each and one that
-	// ends them; with Frames, a message may carry several. They belong to the source and its Replier. The dispatcher only asks whether Reply is
+	// ends them; with Frames, items come in frames, several in a message. They belong to the source and its Replier. The dispatcher only asks whether Reply is
 	// empty, because a push that nobody waits for restricts what may share its batch.
 	Reply  string
 	Number uint64
@@ -52,20 +52,18 @@ type Request struct {
 // Waiting is a handle of a request that waits, or may: see Dispatcher.Cancel. It stays valid when the
 // request has ended, and unlike the Request it may be used at any time. The zero Waiting is that of a
 // request without a Wait.
-type Waiting struct{ waiter *waiter }
-
-// Waiting returns the handle of the request. r is the argument of a call of its Replier.
-func (r *Request) Waiting() Waiting {
-	if r.Wait == nil {
-		return Waiting{}
-	}
-	return Waiting{r.waiter}
+type Waiting struct {
+	queue *Queue
+	wait  *Wait
 }
+
+// Waiting returns the handle of the request.
+func (r *Request) Waiting() Waiting { return Waiting{r.Queue, r.Wait} }
 
 // operations is how many operations the request will have in a batch.
 func (r *Request) operations(ops []fdbpq.Op) int { return len(ops) + max(r.Pops, 1) - 1 }
 
-// Wait says how a request waits. It must not change once the request is submitted.
+// Wait says how a request waits. It belongs to one request, and must not change once that is submitted.
 type Wait struct {
 	// Until is when the request is answered at the latest.
 	Until time.Time
@@ -74,6 +72,12 @@ type Wait struct {
 	Heartbeat time.Duration
 	// OnlyIfEmpty makes the request wait only if its first attempt finds no item at all.
 	OnlyIfEmpty bool
+	// ID is how the source knows the request; "" if it does not have to.
+	ID string
+
+	// All copies of a request share these, and the lock of its lane guards them.
+	waiter    *waiter // once it has one
+	cancelled bool
 }
 
 // Replier answers the requests of one source. The last call for each request is one Answer

@@ -169,7 +169,7 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 	}
 	for _, w := range l.timers.gone {
 		work.ended = append(work.ended, w)
-		work.why = append(work.why, errGone)
+		work.why = append(work.why, ErrCancelled)
 	}
 	l.timers.gone = nil
 	if work.waiting = len(l.mu.lines) > 0; work.waiting && l.watch.parted() {

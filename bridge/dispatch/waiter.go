@@ -3,7 +3,6 @@ package dispatch
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -38,9 +37,6 @@ type waiter struct {
 	ended   bool // belongs to whoever may call the Replier, until it has left the line
 }
 
-// errGone is for requests that were cancelled.
-var errGone = fmt.Errorf("%w: nobody received what the request waited for, so it waits no longer: ask again", ErrUnavailable)
-
 // popOptions is what a waiter's pops or leases have in common: an fdbpq.Op takes much more memory.
 type popOptions struct {
 	kind     fdbpq.OpKind
@@ -57,6 +53,7 @@ func (w *waiter) op() fdbpq.Op {
 	}
 }
 
+// newWaiter makes a waiter of a request. The lane's lock is held.
 func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 	last := &ops[len(ops)-1]
 	acks := LeadingAcks(ops)
@@ -68,6 +65,9 @@ func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 		w.acks = slices.Clone(ops[:acks])
 	}
 	w.alarm.waiter = w
+	if wait := r.Wait; wait != nil {
+		wait.waiter, w.gone = w, wait.cancelled
+	}
 	return w
 }
 

@@ -81,3 +81,25 @@ func TestCancelAfterAFailure(t *testing.T) {
 		w.want("the other waits on", "1: a")
 	})
 }
+
+// A copy of a submitted request will do, also before it has its place in the line: it takes nothing then.
+func TestCancelSubmitted(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		wait := w.minute()
+		w.submit(wait, pop(w.q)) // 1
+		w.d.Cancel(Waiting{w.q, wait})
+		w.want("it never waited, or no longer", "1: failed 1, unavailable")
+		if n := w.d.Waiters(); n != 0 {
+			t.Errorf("%d waiters", n)
+		}
+		w.d.Cancel(Waiting{w.q, wait})
+
+		early := w.minute()
+		early.cancelled = true
+		w.submit(nil, push(w.q, "a"))
+		w.submit(early, pop(w.q))
+		w.want("it was cancelled before its turn", "3: failed 1, unavailable")
+		w.submit(nil, pop(w.q))
+		w.want("it took nothing", "4: a")
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -36,14 +37,16 @@ type settlements struct {
 	reads   []heldRead
 	burials []*burial // by place in indexes; nil unless the item seems to die
 
-	done  map[ID]int  // items that were found, by the last place in indexes, counted from 1
-	found []*heldItem // of one group
+	from, to int         // places in indexes: these are being read
+	done     map[ID]int  // items that were found, by the last place in indexes, counted from 1
+	found    []*heldItem // of one group
 }
 
 // heldRead is the keys that an item may have, being read. The last two are nil until
 // readReady.
 type heldRead struct {
 	held, item, history kv.Future[[]byte]
+	dropped             int // bytes of the item's value that shrink has dropped
 }
 
 // readHeld starts to read an item where it usually is.
@@ -60,21 +63,82 @@ func (g *ledger) readHeld(id *ID) heldRead {
 // readReady starts to read the item where else it can be, if it is not held. An item that is
 // held needs no more: whoever moves it writes the key that was read.
 func (r *heldRead) readReady(tx kv.Reader, l *layout, id *ID) {
-	if record, err := r.held.Get(); record == nil && err == nil {
+	if record, err := r.held.Get(); record == nil && err == nil && r.item == nil {
 		r.item, r.history = tx.Get(l.itemKey(id)), tx.Get(l.historyKey(id))
 	}
 }
 
-// begin starts to read the items that the tokens name.
-func (s *settlements) begin(t *txOps, q *queueOps) {
-	s.reads = make([]heldRead, len(s.indexes))
-	for n, i := range s.indexes {
+// shrink waits for what was begun, and drops the value of the item, which an acknowledgement does without.
+func (r *heldRead) shrink(l *layout, id *ID) error {
+	record, err := r.held.Get()
+	if err != nil {
+		return err
+	}
+	if h, err := parseHeld(id, record); record != nil && err == nil {
+		r.dropped = len(l.format.decode(h.value))
+		r.held = kv.Ready(slices.Clone(record[:len(record)-len(h.value)]), nil)
+	}
+	if r.item == nil {
+		return nil
+	}
+	value, err := r.item.Get()
+	if err == nil && value != nil {
+		r.dropped = len(l.format.decode(value))
+		r.item = kv.Ready([]byte{}, nil)
+	}
+	return err
+}
+
+// span chooses the next operations, about most of them and whole groups, and returns how many.
+func (s *settlements) span(ops []Op, most int) (n int) {
+	s.from = s.to
+	for s.to < len(s.indexes) && s.to-s.from < most {
+		s.to++
+		for s.to < len(s.indexes) && tied(ops, s.indexes[s.to]) {
+			s.to++
+		}
+	}
+	return s.to - s.from
+}
+
+// begin starts to read the items that the tokens of the span name. Only a group of acknowledgements may be
+// longer than atOnce: it has no more values in memory at once either. The error is one of the store.
+func (s *settlements) begin(t *txOps, q *queueOps) error {
+	if s.reads == nil {
+		s.reads, s.burials = make([]heldRead, len(s.indexes)), make([]*burial, len(s.indexes))
+	}
+	atOnce := t.returned.atOnce()
+	for from := s.from; from < s.to; from += atOnce {
+		to := min(from+atOnce, s.to)
+		s.beginSome(t, q, from, to)
+		if to == s.to {
+			break
+		}
+		s.readReady(t, q, from, to)
+		for n := from; n < to; n++ {
+			if err := s.reads[n].shrink(q.l, &t.ops[s.indexes[n]].Token.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readReady is heldRead.readReady for some places.
+func (s *settlements) readReady(t *txOps, q *queueOps, from, to int) {
+	for n := from; n < to; n++ {
+		s.reads[n].readReady(t.tx, q.l, &t.ops[s.indexes[n]].Token.ID)
+	}
+}
+
+func (s *settlements) beginSome(t *txOps, q *queueOps, from, to int) {
+	for n := from; n < to; n++ {
+		i := s.indexes[n]
 		s.reads[n] = q.ledger.readHeld(&t.ops[i].Token.ID)
 		if op := &t.ops[i]; op.Kind == OpTerm || op.Kind == OpAck || op.Kind == OpNak && !op.Uncounted {
 			q.ledger.beginSettings()
 		}
 	}
-	s.burials = make([]*burial, len(s.indexes))
 }
 
 // beginBurials starts to read what it takes to bury the items that die, together for all.
@@ -86,8 +150,8 @@ func (s *settlements) beginBurials(t *txOps, q *queueOps) error {
 	if err != nil {
 		return unlessCorrupt(err) // the operations that need them fail
 	}
-	for n, i := range s.indexes {
-		op := &t.ops[i]
+	for n := s.from; n < s.to; n++ {
+		op := &t.ops[s.indexes[n]]
 		if settings.MaxBytes > 0 && op.Kind != OpExtend {
 			q.ledger.beginSize(&op.Token.ID)
 		}
@@ -119,33 +183,44 @@ func (op *Op) endsItem(h *held, s *Settings, now time.Time) bool {
 	return op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted && s.exhausted(h.deliveries) && !h.expired(now)
 }
 
-// settle runs the operations with tokens.
+// settle runs the operations with tokens, and reads the items of a few at a time.
 func (t *txOps) settle() error {
-	for _, q := range t.queues {
-		if q.settlements != nil {
-			q.settlements.begin(t, q)
-		}
-	}
-	for _, q := range t.queues {
-		if q.settlements == nil {
-			continue
-		}
-		for n, i := range q.settlements.indexes {
-			q.settlements.reads[n].readReady(t.tx, q.l, &t.ops[i].Token.ID)
-		}
-	}
-	for _, q := range t.queues {
-		if q.settlements != nil {
-			if err := q.settlements.beginBurials(t, q); err != nil {
-				return err
+	for {
+		var queues []*queueOps // with operations that are next
+		left := t.returned.atOnce()
+		for _, q := range t.queues {
+			if s := q.settlements; s != nil && left > 0 && s.to < len(s.indexes) {
+				left -= s.span(t.ops, left)
+				queues = append(queues, q)
 			}
 		}
+		if len(queues) == 0 {
+			return nil
+		}
+		if err := t.settleSome(queues); err != nil {
+			return err
+		}
 	}
-	for _, q := range t.queues {
-		if q.settlements != nil {
-			if err := t.settleQueue(q); err != nil {
-				return err
-			}
+}
+
+// settleSome runs the operations of the spans of some queues.
+func (t *txOps) settleSome(queues []*queueOps) error {
+	for _, q := range queues {
+		if err := q.settlements.begin(t, q); err != nil {
+			return err
+		}
+	}
+	for _, q := range queues {
+		q.settlements.readReady(t, q, q.settlements.from, q.settlements.to)
+	}
+	for _, q := range queues {
+		if err := q.settlements.beginBurials(t, q); err != nil {
+			return err
+		}
+	}
+	for _, q := range queues {
+		if err := t.settleQueue(q); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -171,6 +246,7 @@ func (r *heldRead) find(l *layout, token *Token) (*heldItem, error) {
 		if err != nil || h.fence != token.Fence || h.neverLeased() {
 			return nil, err
 		}
+		h.dropped = r.dropped
 		return &heldItem{held: h}, nil
 	}
 	value, err := r.item.Get()
@@ -189,6 +265,7 @@ func (r *heldRead) find(l *layout, token *Token) (*heldItem, error) {
 		h := &held{
 			id: token.ID, deliveries: history.deliveries, fence: history.fence, wait: history.wait, end: token.End,
 			reason: history.reason, expires: history.expires, unique: history.unique, value: value,
+			dropped: r.dropped,
 		}
 		return &heldItem{held: h, ready: true}, nil
 	}

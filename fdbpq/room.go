@@ -1,0 +1,50 @@
+package fdbpq
+
+import (
+	"math"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// itemRoom is the items that the operations of a transaction return, and what it reads for that. All of it is in
+// memory at once, so it is bounded whatever the operations ask for: see Batcher.LimitReturned.
+type itemRoom struct {
+	most  int // bytes of items, unless there is only one
+	items int // so far
+	bytes int // of these
+}
+
+// maxPage bounds itemRoom.page.
+const maxPage = 4 << 20
+
+// noBound is more bytes than there are.
+const noBound = math.MaxInt32
+
+// left returns how many bytes the next item may have.
+func (r *itemRoom) left() int {
+	if r.items == 0 {
+		return noBound
+	}
+	return r.most - r.bytes
+}
+
+// take reports whether an item of that many bytes may be returned, and counts it. The first always may.
+func (r *itemRoom) take(size int) bool {
+	if size > r.left() {
+		return false
+	}
+	r.items++
+	r.bytes += size
+	return true
+}
+
+// page is how many bytes of values are read together where the next read can follow once it is known
+// how large they are.
+func (r *itemRoom) page() int { return min(r.most, maxPage) }
+
+// atOnce is how many values are read together where nothing is known of them: one can have up to
+// kv.MaxValueSize bytes. Most are small, so that is a few times more than fit into a page.
+func (r *itemRoom) atOnce() int { return max(8*r.page()/kv.MaxValueSize, 16) }
+
+// share returns the part of a page for reads that want some of all values.
+func (r *itemRoom) share(want, all int) int { return max(r.page()*want/max(all, 1), 1) }

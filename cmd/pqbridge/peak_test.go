@@ -1,0 +1,428 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/race"
+)
+
+const (
+	// peakMemory is the memory that the process has.
+	peakMemory = 256 << 20
+	// peakWait is how long a request of another queue may take meanwhile. It takes far less, but the machine
+	// may be busy.
+	peakWait = 3 * time.Second
+
+	peakValue = 1_000_000 // bytes of an item
+)
+
+// TestPeakMemory sends the requests that read or return the most, to a service with 256 MiB of memory. After each it
+// asks the system what the process took at most.
+//
+// PQ_TEST_PEAK=1000 runs it with as many items; docs/operations.md has the results.
+func TestPeakMemory(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector takes several times as much memory")
+	}
+	if _, err := os.Stat("/proc/self/clear_refs"); err != nil {
+		t.Skip("without /proc, nothing says what a process took at most")
+	}
+	items := 200
+	if n, err := strconv.Atoi(os.Getenv("PQ_TEST_PEAK")); err == nil {
+		items = n
+	}
+	p := startPeak(t, items)
+	defer p.watchOthers()()
+
+	p.row("push, 16 at once", func() int { return p.fill() })
+	batch := `"batch":1000`
+	for _, options := range []string{`"no_wait":true`, `"frames":true`, `"max_bytes":1000000`, `"expires":"1s","no_wait":true`} {
+		p.row("pop {"+batch+","+options+"}", func() int { return p.take("jobs", "{"+batch+","+options+"}", nil) })
+	}
+	var tokens []string
+	for _, options := range []string{`"ack_wait":"1h"`, `"ack_wait":"1h","frames":true`, `"ack_wait":"1h","max_bytes":1000000`} {
+		p.row("lease {"+batch+","+options+"}", func() int { return p.take("jobs", "{"+batch+","+options+"}", &tokens) })
+	}
+	p.row("lease {"+batch+"}, 32 at once", func() int {
+		return p.together(32, func(int) int { return p.take("jobs", `{"batch":1000,"ack_wait":"1h"}`, &tokens) })
+	})
+	p.row("+NXT with also and {"+batch+"}", func() int { return p.next(&tokens) })
+	p.row("lease all but a third", func() int {
+		n := 0
+		for len(tokens) < items/2 {
+			got := p.take("jobs", `{"batch":1000,"ack_wait":"1h"}`, &tokens)
+			if got == 0 {
+				break
+			}
+			n += got
+		}
+		return n
+	})
+	p.row("+WPI of each lease, at once", func() int {
+		return p.together(len(tokens), func(i int) int { return p.one(tokens[i], "+WPI") })
+	})
+	p.row("+ACK with also", func() int { return p.ackAll(tokens[:len(tokens)/2]) })
+	p.row("-NAK of each lease, at once", func() int {
+		rest := tokens[len(tokens)/2:]
+		return p.together(len(rest), func(i int) int { return p.one(rest[i], "-NAK") })
+	})
+	p.row("peek, 300 at once", func() int {
+		return p.together(300, func(int) int { return p.one("pq.jobs.peek.max", "") })
+	})
+	p.row("get, of each item at once", func() int {
+		return p.together(len(p.ids), func(i int) int { return p.one("pq.jobs.get", `{"id":"`+p.ids[i]+`"}`) })
+	})
+	p.row("rank, of each item at once", func() int {
+		return p.together(len(p.ids), func(i int) int { return p.one("pq.jobs.rank", `{"id":"`+p.ids[i]+`"}`) })
+	})
+	p.row("info, 100 at once", func() int {
+		return p.together(100, func(int) int { return p.one("pq.jobs.info", "") })
+	})
+	p.row("move, 100 at once", func() int {
+		return p.together(100, func(i int) int {
+			return p.one("pq.jobs.move", `{"id":"`+p.ids[len(p.ids)-1-i]+`","priority":7}`)
+		})
+	})
+	p.row("+TERM of leases, at once", func() int {
+		var doomed []string
+		for range 10 {
+			p.take("jobs", `{"batch":1000,"ack_wait":"1h"}`, &doomed)
+		}
+		return p.together(len(doomed), func(i int) int { return p.one(doomed[i], "+TERM") })
+	})
+	p.row("redrive", func() int { return p.one("pq.jobs-dead.redrive", "{}") })
+	p.row("pop of single items, 100 at once", func() int {
+		return p.together(100, func(int) int { return p.one("pq.jobs.pop.min", "") })
+	})
+	p.row("/queues, /queues/pq/jobs and /metrics", p.pages)
+	p.row("config with max_bytes and discard", func() int {
+		return p.one("pq.jobs.config", `{"max_bytes":20000000,"discard":"old"}`) + p.one("pq.jobs.push.0", "x")
+	})
+	p.row("purge", func() int { return p.one("pq.jobs.purge", "{}") })
+	p.row("push.batch of 7 items, 8 at once", func() int { return p.together(8, func(i int) int { return p.pushBatch(i) }) })
+	p.row("pop of as many queues with 90,000 bytes, at once", p.manyQueues)
+}
+
+// peak is a service with little memory, and its clients.
+type peak struct {
+	*command
+	nc    *nats.Conn
+	items int
+	ids   []string
+
+	others struct {
+		sync.Mutex
+		longest time.Duration // since the last row
+	}
+}
+
+func startPeak(t *testing.T, items int) *peak {
+	t.Helper()
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, MaxPayload: 8 << 20, MaxPending: 256 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+	})
+	if !ns.ReadyForConnections(testenv.Patience) {
+		t.Fatal("the NATS server did not start")
+	}
+	c := &command{t: t, cmd: exec.Command(os.Args[0]), nats: ns.ClientURL()}
+	c.cmd.Env = environment("PQ_NATS_URL="+c.nats, "PQ_DATA_DIR="+t.TempDir(), fmt.Sprintf("GOMEMLIMIT=%d", peakMemory))
+	c.cmd.Stderr = &c.stderr
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.stop(syscall.SIGTERM) })
+	c.says("taking requests")
+	c.http = regexp.MustCompile(`http=(\S+)`).FindStringSubmatch(c.stderr.String())[1]
+	return &peak{command: c, nc: connect(t, c.nats), items: items}
+}
+
+// row runs a request, or several, and checks what the process took at most meanwhile, and how long others waited. do
+// returns how many items the replies were about, or how many replies there were: at least one.
+func (p *peak) row(name string, do func() int) {
+	p.t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0o600); err != nil {
+		p.t.Fatal(err) // the peak begins anew
+	}
+	p.others.Lock()
+	p.others.longest = 0
+	p.others.Unlock()
+	began := time.Now()
+	n := do()
+	took := time.Since(began)
+	p.others.Lock()
+	longest := p.others.longest
+	p.others.Unlock()
+	most := p.highWater()
+	p.t.Logf("| %-55s | %5d | %4d MiB | %6d ms | %4d ms |", name, n, most>>20, took.Milliseconds(), longest.Milliseconds())
+	if n == 0 {
+		p.t.Errorf("%s: nothing came back", name)
+	}
+	if most > peakMemory {
+		p.t.Errorf("%s: the process took %d MiB, and has %d", name, most>>20, peakMemory>>20)
+	}
+	if longest > peakWait {
+		p.t.Errorf("%s: a request of another queue took %v", name, longest)
+	}
+}
+
+// highWater is the most memory that the process has taken.
+func (p *peak) highWater() int {
+	p.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(status), "VmHWM:")
+	var kb int
+	if _, err := fmt.Sscan(after, &kb); err != nil {
+		p.t.Fatal(err)
+	}
+	return kb << 10
+}
+
+// watchOthers pushes to another queue and pops from it, again and again, until end is called.
+func (p *peak) watchOthers() (end func()) {
+	nc := connect(p.t, p.nats)
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			for _, subject := range []string{"pq.other.push.0", "pq.other.pop.min"} {
+				began := time.Now()
+				if _, err := nc.Request(subject, nil, testenv.Patience); err != nil {
+					p.t.Errorf("%s: %v", subject, err)
+					return
+				}
+				p.others.Lock()
+				p.others.longest = max(p.others.longest, time.Since(began))
+				p.others.Unlock()
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-ended
+	}
+}
+
+// together runs do n times at once, and returns the sum of what it returns.
+func (p *peak) together(n int, do func(i int) int) (sum int) {
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	for i := range n {
+		running.Go(func() {
+			got := do(i)
+			mu.Lock()
+			defer mu.Unlock()
+			sum += got
+		})
+	}
+	running.Wait()
+	return sum
+}
+
+// fill pushes the items, each with a priority of its own.
+func (p *peak) fill() int {
+	value := make([]byte, peakValue)
+	next := make(chan int)
+	go func() {
+		defer close(next)
+		for i := range p.items {
+			next <- i
+		}
+	}()
+	var mu sync.Mutex
+	return p.together(16, func(int) (n int) {
+		for i := range next {
+			reply := p.ask(fmt.Sprintf("pq.jobs.push.%d", i), value)
+			var pushed struct{ ID string }
+			if err := json.Unmarshal(reply.Data, &pushed); err != nil {
+				p.t.Errorf("%s: %v", reply.Data, err)
+			}
+			mu.Lock()
+			p.ids = append(p.ids, pushed.ID)
+			mu.Unlock()
+			n++
+		}
+		return n
+	})
+}
+
+// ask sends a request, again if the service has too much to do.
+func (p *peak) ask(subject string, payload []byte) *nats.Msg {
+	for {
+		reply, err := p.nc.Request(subject, payload, testenv.Patience)
+		if err != nil {
+			p.t.Errorf("%s: %v", subject, err)
+			return &nats.Msg{Data: []byte("{}")}
+		}
+		if reply.Header.Get(subjects.HeaderErrorCode) != strconv.Itoa(int(subjects.CodeOverloaded)) {
+			return reply
+		}
+	}
+}
+
+// one sends a request, and returns 1 if the reply is no error but that there is no such item.
+func (p *peak) one(subject, payload string) int {
+	reply := p.ask(subject, []byte(payload))
+	if err := subjects.ErrorFromHeaders(reply.Header); err != nil {
+		if code := reply.Header.Get(subjects.HeaderErrorCode); code != "404" && code != "409" {
+			p.t.Errorf("%s: %v", subject, err)
+		}
+		return 0
+	}
+	return 1
+}
+
+// take pops or leases several items, returns how many came, and appends the subjects for their acknowledgements.
+func (p *peak) take(queue, options string, tokens *[]string) (n int) {
+	p.t.Helper()
+	return p.receive("pq."+queue+".pop.min", options, tokens)
+}
+
+var peakTokens sync.Mutex
+
+func (p *peak) receive(subject, payload string, tokens *[]string) (n int) {
+	inbox := p.nc.NewInbox()
+	replies, err := p.nc.SubscribeSync(inbox)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer func() { _ = replies.Unsubscribe() }()
+	if err := p.nc.PublishRequest(subject, inbox, []byte(payload)); err != nil {
+		p.t.Fatal(err)
+	}
+	for {
+		m, err := replies.NextMsg(testenv.Patience)
+		if err != nil {
+			p.t.Errorf("%s %s: after %d items: %v", subject, payload, n, err)
+			return n
+		}
+		code := m.Header.Get(subjects.HeaderErrorCode)
+		if frames := m.Header.Get(subjects.HeaderFrames); frames != "" {
+			some, err := strconv.Atoi(frames)
+			if err != nil {
+				p.t.Error(err)
+			}
+			n += some
+		} else if m.Header.Get(subjects.HeaderBatchCount) == "" && code == "" {
+			n++
+			if tokens != nil && strings.Contains(m.Reply, ".ack.") {
+				peakTokens.Lock()
+				*tokens = append(*tokens, m.Reply)
+				peakTokens.Unlock()
+			}
+		}
+		if code != "" && code != "413" && code != "404" {
+			p.t.Errorf("%s %s: after %d items: %v", subject, payload, n, subjects.ErrorFromHeaders(m.Header))
+		}
+		if m.Header.Get(subjects.HeaderBatchCount) != "" || code != "" {
+			return n
+		}
+	}
+}
+
+// also returns the tokens of leases but the first, as a list in JSON.
+func also(tokens []string) string {
+	var list []string
+	for _, subject := range tokens[1:] {
+		list = append(list, subject[strings.LastIndexByte(subject, '.')+1:])
+	}
+	text, _ := json.Marshal(list)
+	return string(text)
+}
+
+// ackAll acknowledges all leases in one request.
+func (p *peak) ackAll(tokens []string) int {
+	if p.one(tokens[0], `+ACK {"also":`+also(tokens)+`}`) == 0 {
+		return 0
+	}
+	return len(tokens)
+}
+
+// next acknowledges all leases and wants as many as it can get.
+func (p *peak) next(tokens *[]string) int {
+	done := *tokens
+	*tokens = nil
+	return p.receive(done[0], `+NXT {"also":`+also(done)+`,"batch":1000,"ack_wait":"1h"}`, tokens)
+}
+
+// pushBatch pushes seven items in one message.
+func (p *peak) pushBatch(queue int) int {
+	var payload []byte
+	for range 7 {
+		payload = subjects.AppendFrame(payload, subjects.Frame{Value: make([]byte, peakValue)})
+	}
+	reply := p.ask(fmt.Sprintf("pq.batch-%d.push.batch", queue), payload)
+	if err := subjects.ErrorFromHeaders(reply.Header); err != nil {
+		p.t.Error(err)
+		return 0
+	}
+	return 7
+}
+
+// manyQueues pushes a small and a large item to each of many queues, and pops all of the small ones at once, then all
+// of the large ones: the first say nothing of the others.
+func (p *peak) manyQueues() int {
+	queues := p.items
+	value := bytes.Repeat([]byte{'v'}, 90_000)
+	p.together(16, func(part int) int {
+		for i := part; i < queues; i += 16 {
+			p.ask(fmt.Sprintf("pq.many-%d.push.1", i), value)
+			p.ask(fmt.Sprintf("pq.many-%d.push.0", i), nil)
+		}
+		return 0
+	})
+	n := 0
+	for range 2 {
+		n = p.together(queues, func(i int) int { return p.one(fmt.Sprintf("pq.many-%d.pop.min", i), "") })
+	}
+	return n
+}
+
+// pages reads what the HTTP server says of queues.
+func (p *peak) pages() (n int) {
+	for _, path := range []string{"/queues", "/queues/pq/jobs", "/metrics"} {
+		reply, err := http.Get("http://" + p.http + path)
+		if err != nil {
+			p.t.Error(err)
+			continue
+		}
+		if _, err := io.Copy(io.Discard, reply.Body); err != nil || reply.StatusCode != http.StatusOK {
+			p.t.Errorf("%s: %v, %v", path, reply.Status, err)
+		}
+		_ = reply.Body.Close()
+		n++
+	}
+	http.DefaultClient.CloseIdleConnections()
+	return n
+}

@@ -79,6 +79,9 @@ func (all *inspections) begin() {
 	share := all.returned.share(1, all.begun)
 	for _, one := range all.list[:all.begun] {
 		if g := one.get; g != nil {
+			if all.returned.refused {
+				continue
+			}
 			g.asked = kv.RangeOptions{Bytes: share}
 			g.occupied, g.metas = one.q.l.readOccupied(all.r, &g.id), one.q.l.readMetas(all.r, &g.id, g.asked)
 			continue
@@ -96,7 +99,10 @@ func (all *inspections) run(results []Result) error {
 		var i int
 		var err error
 		one := &all.list[0]
-		if g := one.get; g != nil {
+		if g := one.get; g != nil && g.occupied.item == nil {
+			refuse(results, []int{g.index})
+			i = g.index
+		} else if g != nil {
 			i, err = g.index, g.finish(all.r, one.q.l, all.returned, &results[g.index])
 		} else {
 			i, err = one.rank.index, one.rank.finish(all.r, one.q.l, all.returned, &results[one.rank.index])

@@ -19,7 +19,7 @@ type peeks struct {
 
 // peek runs the peeks, after the pushes and pops.
 func (t *txOps) peek() error {
-	return eachSome(t.queues, &t.returned, func(queues []*queueOps, share int) error {
+	return eachSome(t.queues, &t.returned, t.results, func(queues []*queueOps, share int) error {
 		for _, q := range queues {
 			q.peeks.begin(t.peekReader(q), q.l, share)
 			if t.walksDue(q) {
@@ -43,7 +43,7 @@ func (t *txOps) peek() error {
 
 // eachSome calls do for those of the queues that have peeks, a few at a time, with the bytes that each may read
 // at once.
-func eachSome(queues []*queueOps, returned *itemRoom, do func(queues []*queueOps, share int) error) error {
+func eachSome(queues []*queueOps, returned *itemRoom, results []Result, do func(queues []*queueOps, share int) error) error {
 	peeked := make([]*queueOps, 0, len(queues))
 	for _, q := range queues {
 		if q.peeks != nil {
@@ -51,6 +51,13 @@ func eachSome(queues []*queueOps, returned *itemRoom, do func(queues []*queueOps
 		}
 	}
 	for some := range slices.Chunk(peeked, returned.atOnce()) {
+		if returned.refused {
+			for _, q := range some {
+				refuse(results, q.peeks.indexes[Front])
+				refuse(results, q.peeks.indexes[Back])
+			}
+			continue
+		}
 		if err := do(some, returned.share(1, len(some))); err != nil {
 			return err
 		}
@@ -160,13 +167,15 @@ func (s *stored) whole(r kv.Reader, l *layout, returned *itemRoom) (Item, error)
 	if err := s.finishRead(); err != nil {
 		return Item{}, err
 	}
-	if err := s.readRest(r, l, returned.left()); err != nil {
-		return Item{}, err
+	if !returned.refused {
+		if err := s.readRest(r, l, returned.left()); err != nil {
+			return Item{}, err
+		}
 	}
 	if s.err != nil {
 		return Item{}, s.err
 	}
-	if s.cut || !returned.take(s.item.Message.size()) {
+	if returned.refused = returned.refused || s.cut; !returned.take(s.item.Message.size()) {
 		return Item{}, errNoRoom
 	}
 	item := s.item

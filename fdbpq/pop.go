@@ -36,6 +36,12 @@ func (t *txOps) pop() error {
 		}
 	}
 	for some := range slices.Chunk(queues, t.returned.atOnce()) {
+		if t.returned.refused {
+			for _, q := range some {
+				refuse(t.results, q.pops.indexes)
+			}
+			continue
+		}
 		if err := t.popFrom(some); err != nil {
 			return err
 		}
@@ -237,12 +243,11 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 		t.results[i].Err = errCannotHold
 		return nil
 	}
-	if t.returned.left() < s.item.Message.size() || op.Kind == OpLease && !t.fits(len(s.pair.Value)) {
+	if op.Kind == OpLease && !t.fits(len(s.pair.Value)) || !t.returned.take(s.item.Message.size()) {
 		p.ends.unread(op.End, s)
 		t.results[i].Err = errNoRoom
 		return nil
 	}
-	t.returned.take(s.item.Message.size())
 	var past []byte
 	if s.held != nil {
 		past = s.held.past()
@@ -277,6 +282,9 @@ func (t *txOps) complete(q *queueOps, op *Op, s *stored, room *int) (refused, er
 	if op.MaxBytes > 0 {
 		most = min(most, *room)
 	}
+	if s.cut && t.returned.refused {
+		return errNoRoom, nil
+	}
 	if err := s.readRest(t.tx, q.l, most); err != nil {
 		return nil, err
 	}
@@ -285,6 +293,7 @@ func (t *txOps) complete(q *queueOps, op *Op, s *stored, room *int) (refused, er
 		*room = -1
 		return ErrMaxBytes, nil
 	case s.cut:
+		t.returned.refused = true
 		return errNoRoom, nil
 	case op.MaxBytes > 0:
 		*room -= size

@@ -78,7 +78,7 @@ func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, is
 
 // readPeeks runs the peeks of the queues. The error is one of the store.
 func readPeeks(r kv.Reader, queues []*queueOps, returned *itemRoom, results []Result) error {
-	return eachSome(queues, returned, func(queues []*queueOps, share int) error {
+	return eachSome(queues, returned, results, func(queues []*queueOps, share int) error {
 		for _, q := range queues {
 			q.peeks.begin(r, q.l, share)
 		}

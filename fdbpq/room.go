@@ -12,6 +12,8 @@ type itemRoom struct {
 	most  int // bytes of items, unless there is only one
 	items int // so far
 	bytes int // of these
+
+	refused bool // there was an item without room; nothing more is read to see whether another one has some
 }
 
 // maxPage bounds itemRoom.page.
@@ -30,7 +32,7 @@ func (r *itemRoom) left() int {
 
 // take reports whether an item of that many bytes may be returned, and counts it. The first always may.
 func (r *itemRoom) take(size int) bool {
-	if size > r.left() {
+	if r.refused = r.refused || size > r.left(); r.refused {
 		return false
 	}
 	r.items++
@@ -48,3 +50,10 @@ func (r *itemRoom) atOnce() int { return max(8*r.page()/kv.MaxValueSize, 16) }
 
 // share returns the part of a page for reads that want some of all values.
 func (r *itemRoom) share(want, all int) int { return max(r.page()*want/max(all, 1), 1) }
+
+// refuse is for operations that are not tried, because there was no room for others.
+func refuse(results []Result, indexes []int) {
+	for _, i := range indexes {
+		results[i].Err = errNoRoom
+	}
+}

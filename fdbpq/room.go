@@ -1,6 +1,7 @@
 package fdbpq
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -57,3 +58,44 @@ func refuse(results []Result, indexes []int) {
 		results[i].Err = errNoRoom
 	}
 }
+
+// roomBeside returns how many bytes the leases of the operations may move, since a transaction
+// must not grow too large: what the pushes and restores leave of room.
+func roomBeside(ops []Op, room int) int {
+	for i := range ops {
+		room -= restoreOverhead
+		switch ops[i].Kind {
+		case OpPush:
+			room -= ops[i].Message.size() + ops[i].Queue.layout().dedupSize(&ops[i].Message)
+		case OpRestore:
+			if item := ops[i].Item; item != nil {
+				room -= item.size() + ops[i].Queue.layout().dedupSize(&item.Message)
+			}
+		}
+	}
+	return room
+}
+
+// errNoRoom is for what the next transaction may have room for.
+var errNoRoom = fmt.Errorf("%w: %w", ErrMaxBytes, ErrNoRoom)
+
+// fits reports whether the transaction has room to move that many bytes, and takes the room. The
+// value of the first item always fits, and so does a whole item alone.
+func (t *txOps) fits(size int) bool {
+	switch {
+	case t.moves == 0:
+		t.room = roomBeside(t.ops, t.allRoom)
+		if size > chunkSize && size > t.room+roomAlone {
+			return false
+		}
+	case size > t.room:
+		return false
+	}
+	t.moves++
+	t.room -= size
+	return true
+}
+
+// roomAlone is how much more than roomBeside the first item may take. A transaction has that room
+// because of the difference between MaxMessageSize and kv.MaxTransactionSize.
+const roomAlone = 100_000

@@ -35,6 +35,7 @@ type Batcher struct {
 	now      func() time.Time
 	catchUps time.Duration // see LimitCatchUp
 	room     int           // see LimitRoom
+	returned int           // see LimitReturned
 
 	removed removedSoFar
 	tallies atomic.Int64 // made so far; their receipts have negative numbers
@@ -57,7 +58,7 @@ type Batcher struct {
 
 // NewBatcher returns a Batcher for queues of k in db.
 func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
-	b := &Batcher{db: db, receipts: k.newReceipts(), now: time.Now, room: MaxMessageSize}
+	b := &Batcher{db: db, receipts: k.newReceipts(), now: time.Now, room: MaxMessageSize, returned: MaxMessageSize}
 	// Where batches do not pipeline, Wait may make attempts while Start makes one.
 	if t := db.Traits(); t.Serial && t.Pipelines && !t.Shared {
 		b.known = &known{}
@@ -84,6 +85,11 @@ func (b *Batcher) LimitCatchUp(d time.Duration) { b.catchUps = d }
 // MaxMessageSize. Tests do that to fill transactions with small items. One of more than 100,000 bytes may then never find
 // the room to become a dead letter. Call it before the first Start.
 func (b *Batcher) LimitRoom(bytes int) { b.room = bytes }
+
+// LimitReturned lowers the bytes of items that the pops, leases, peeks and OpGets of a batch may return together; the
+// default, and the most, is MaxMessageSize. One item may always be larger. An operation that finds no room results in
+// ErrNoRoom. It also bounds what a batch has in memory: a few times as much. Call it before the first Start.
+func (b *Batcher) LimitReturned(bytes int) { b.returned = bytes }
 
 // Start runs ops in one transaction. It returns once this batch is ordered before any later
 // one, so the next Start need not wait for this batch's Wait. Call Wait for each batch.
@@ -113,7 +119,7 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 	if readOnly(ops) {
 		now, isDue := b.now(), false
 		p.results, p.err = kv.ReadTransact(ctx, b.db, func(r kv.Reader) (results []Result, err error) {
-			results, isDue, err = read(r, ops, &now)
+			results, isDue, err = read(r, ops, &now, b.returned)
 			return results, err
 		})
 		if p.err != nil || !isDue {
@@ -319,7 +325,7 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 	}
 	applied := newTxOps(tx, p.ops, p.batcher.now())
 	applied.minCounts, applied.late, applied.caught = minCounts, p.late, p.caught
-	applied.allRoom = p.batcher.room
+	applied.allRoom, applied.returned.most = p.batcher.room, p.batcher.returned
 	applied.blind = p.blind()
 	p.batcher.known.begin(tx)
 	applied.useKnown(p.batcher.known)

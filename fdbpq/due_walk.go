@@ -137,9 +137,14 @@ func (c *cursor) nextLive(now time.Time) (*stored, error) {
 		if c.due == nil || s == nil || s.held != nil || err != nil {
 			return s, err
 		}
-		s.beginRead(c.r, c.l)
+		s.beginRead(c.r, c.l, c.asked.Bytes)
 		if err := s.finishRead(); err != nil {
 			return nil, err
+		}
+		if s.headless { // it is not known whether it has expired
+			if err := s.readRest(c.r, c.l, noBound); err != nil {
+				return nil, err
+			}
 		}
 		if !expired(s.item.Expires, now) {
 			return s, nil

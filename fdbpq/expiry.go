@@ -86,16 +86,25 @@ func (t *txOps) nextLive(q *queueOps, end End) (*stored, error) {
 			return nil, err
 		}
 		// Usually a no-op: beginReads has begun.
-		s.beginRead(t.tx, q.l)
+		s.beginRead(t.tx, q.l, t.returned.page())
 		if err := s.finishRead(); err != nil {
 			return nil, err
+		}
+		if s.headless { // it is not known whether it has expired
+			if err := s.readRest(t.tx, q.l, noBound); err != nil {
+				return nil, err
+			}
 		}
 		if s.err != nil || s.held != nil || !expired(s.item.Expires, t.now) {
 			return s, nil
 		}
 		q.pops.ends.noteTaken(end, s)
 		q.ledger.clearExpiry(&s.item.ID, s.item.Expires)
-		q.ledger.expireReady(&held{id: s.item.ID, unique: s.item.Unique, message: &s.item.Message})
+		h := &held{id: s.item.ID, unique: s.item.Unique, value: s.pair.Value}
+		if !s.cut {
+			h.message = &s.item.Message
+		}
+		q.ledger.expireReady(h)
 	}
 	return nil, errUndecided
 }

@@ -13,7 +13,7 @@ import (
 func (k *Keyspace) ReadDue(ctx context.Context, db kv.Database, ops []Op, now time.Time) (results []Result, done CaughtUp, err error) {
 	due := false
 	results, err = kv.ReadTransact(ctx, db, func(r kv.Reader) (results []Result, err error) {
-		results, due, err = read(r, ops, &now)
+		results, due, err = read(r, ops, &now, noBound)
 		return results, err
 	})
 	if err != nil || !due {

@@ -187,7 +187,7 @@ func TestReadsAreBounded(t *testing.T) {
 				for i := range results {
 					if results[i].Err == nil {
 						n++
-					} else if !errors.Is(results[i].Err, fdbpq.ErrNoRoom) {
+					} else if !errors.Is(results[i].Err, fdbpq.ErrItemTooLarge) {
 						t.Errorf("%s: %v", test.name, results[i].Err)
 					}
 				}

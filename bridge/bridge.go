@@ -33,9 +33,7 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +42,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/web"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -66,15 +65,11 @@ type Bridge struct {
 	inspector  *inspector
 	waits      *waits
 
-	id       string // of this instance, for service discovery
-	created  time.Time
-	listener net.Listener // nil without HTTP
-	members  *membership
-	router   *router
-
-	// scrapes ends with HTTP; Prometheus passes no context to its collectors.
-	scrapes    context.Context
-	endScrapes context.CancelFunc
+	id      string // of this instance, for service discovery
+	created time.Time
+	members *membership
+	router  *router
+	web     *web.Server
 
 	line     *line
 	online   atomic.Bool            // connected to NATS; asking nc would wait for attempts to connect
@@ -113,7 +108,6 @@ func New(o Options) (*Bridge, error) {
 		line:     newLine(),
 		closed:   make(chan struct{}),
 	}
-	b.scrapes, b.endScrapes = context.WithCancel(context.Background())
 	b.outbox = newOutbox(b)
 	b.restorer = newRestorer(b)
 	b.inspector = newInspector(b)
@@ -138,27 +132,17 @@ func New(o Options) (*Bridge, error) {
 		lanes.Waiting, lanes.Filled = b.router.bell.waiting, b.router.bell.filled
 	}
 	b.dispatcher = dispatch.New(lanes)
-	if o.HTTPAddr != "" {
-		listener, err := net.Listen("tcp", o.HTTPAddr)
-		if err != nil {
-			return nil, &kv.OptionError{Package: "bridge", Field: "HTTPAddr", Value: o.HTTPAddr, Want: "an address to listen on: " + err.Error()}
-		}
-		b.listener = listener
+
+	var err error
+	if b.web, err = b.newWeb(); err != nil {
+		return nil, err
 	}
 	return b, nil
 }
 
 // Close closes the HTTP listener of a bridge that is not run. During Run it ends Run,
 // as any failure of the listener does; after Run it does nothing.
-func (b *Bridge) Close() error {
-	if b.listener == nil {
-		return nil
-	}
-	if err := b.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-		return fmt.Errorf("bridge: HTTP: %w", err)
-	}
-	return nil
-}
+func (b *Bridge) Close() error { return b.web.Close() }
 
 // now is the time by which items fall due.
 func (b *Bridge) now() time.Time {
@@ -172,12 +156,7 @@ func (b *Bridge) now() time.Time {
 func (b *Bridge) Waiters() int { return b.dispatcher.Waiters() }
 
 // Addr returns the address of the HTTP listener, "" without one.
-func (b *Bridge) Addr() string {
-	if b.listener == nil {
-		return ""
-	}
-	return b.listener.Addr().String()
-}
+func (b *Bridge) Addr() string { return b.web.Addr() }
 
 // Run serves until ctx ends, then finishes the requests that have been delivered. It
 // returns when all its goroutines have ended, within the shutdown timeout unless the
@@ -195,7 +174,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	started.others.Go(func() { b.outbox.run(work) })
 
 	err := b.connect(ctx)
-	started.web = b.startHTTP(started.failed) // after connect, because it uses the connection
+	b.web.Start(started.failed) // after connect, because it uses the connection
 	if err == nil {
 		serving, stopServing := context.WithCancel(ctx)
 		started.stopServing = stopServing
@@ -225,6 +204,5 @@ type running struct {
 	stopServing func()         // ends serve
 	others      sync.WaitGroup // end with stop
 	stop        func()         // cancels the batches in flight and ends others
-	web         *web           // nil without HTTP
 	failed      chan error     // why one of them ended early
 }

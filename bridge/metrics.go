@@ -109,7 +109,6 @@ func newMetrics(b *Bridge) *metrics {
 		}, b.dropped),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&queueCollector{b: b},
 	)
 	return m
 }

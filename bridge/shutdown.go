@@ -102,7 +102,7 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 	toNATS.late.Wait()
 
 	// HTTP last: until here it can be asked about the shutdown.
-	started.web.close()
+	b.web.Stop()
 	started.others.Wait()
 	return summary.end()
 }

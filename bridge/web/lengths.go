@@ -1,4 +1,4 @@
-package bridge
+package web
 
 import (
 	"cmp"
@@ -36,7 +36,8 @@ var (
 // queueCollector reads the figures of the queues that this bridge owns. Scrapes share what it has
 // read, so that they cost little however many there are: see readShare.
 type queueCollector struct {
-	b *Bridge
+	config  *Config
+	scrapes context.Context // ends with the server
 
 	mu struct {
 		sync.Mutex // held while the figures are read
@@ -47,7 +48,7 @@ type queueCollector struct {
 
 // figures are what a scrape shows of the queues.
 type figures struct {
-	owners *[]string // among whom the queues were shared out
+	owners []string // among whom the queues were shared out
 	kinds  []*lengths
 	err    error // why some are missing
 }
@@ -61,8 +62,8 @@ const (
 	agePriorities = 16
 	// maxLengths limits the lengths read of one kind, from the start of the list.
 	maxLengths = 100_000
-	// readShare is the share of the time in which figures are read, one in so many: they are shown again until
-	// so many times as long has passed as it took to read them, but not longer than maxShown.
+	// readShare limits reading the figures to one part in readShare of the time: they are shown again
+	// until readShare times as long has passed as it took to read them, but not longer than maxShown.
 	readShare = 10
 	maxShown  = time.Minute
 )
@@ -79,14 +80,14 @@ func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
-	if c.b.options.MetricQueues < 0 {
+	if c.config.MetricQueues < 0 {
 		return
 	}
 	f := c.figures()
-	ch <- prometheus.MustNewConstMetric(queuesReadDesc, prometheus.GaugeValue, float64(oneIf(f.err == nil)))
+	ch <- prometheus.MustNewConstMetric(queuesReadDesc, prometheus.GaugeValue, oneIf(f.err == nil))
 	for _, l := range f.kinds {
 		truncated := l.truncated || !l.complete
-		ch <- prometheus.MustNewConstMetric(queuesTruncatedDesc, prometheus.GaugeValue, float64(oneIf(truncated)), l.kind.String())
+		ch <- prometheus.MustNewConstMetric(queuesTruncatedDesc, prometheus.GaugeValue, oneIf(truncated), l.kind.String())
 		for _, q := range l.longest {
 			ch <- prometheus.MustNewConstMetric(queueLengthDesc, prometheus.GaugeValue, float64(q.length), l.kind.String(), q.name)
 			if q.info != nil {
@@ -100,15 +101,15 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 func (c *queueCollector) figures() *figures {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	began, owners := time.Now(), c.b.router.bridges.Load()
-	if last := c.mu.last; last != nil && last.owners == owners && began.Before(c.mu.until) {
+	began, owners := time.Now(), c.config.Owners()
+	if last := c.mu.last; last != nil && slices.Equal(last.owners, owners) && began.Before(c.mu.until) {
 		return last
 	}
 
 	f := &figures{owners: owners}
 	f.read(c)
 	if f.err != nil {
-		c.b.quiet.store.warn("the queue lengths could not be read", "error", f.err)
+		c.config.Warn("the queue lengths could not be read", "error", f.err)
 	}
 
 	now := time.Now()
@@ -118,9 +119,9 @@ func (c *queueCollector) figures() *figures {
 
 // read reads everything. After an error, there is what was read before it.
 func (f *figures) read(c *queueCollector) {
-	ctx, cancel := context.WithTimeout(c.b.scrapes, c.b.options.HTTPTimeout)
+	ctx, cancel := context.WithTimeout(c.scrapes, c.config.Timeout)
 	defer cancel()
-	k := c.b.keyspace
+	k := c.config.Keyspace
 	f.kinds = []*lengths{
 		{kind: subjects.Priority, list: k.PriorityQueues, open: func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) }},
 		{kind: subjects.FIFO, list: k.Queues, open: func(name string) (fdbpq.Target, error) { return k.Queue(name) }},
@@ -181,7 +182,7 @@ func (c *queueCollector) inspect(ctx context.Context, l *lengths) error {
 		for i := range page {
 			ops[i] = fdbpq.Op{Kind: fdbpq.OpInfo, Queue: page[i].target, MaxPriorities: agePriorities}
 		}
-		results, err := kv.ReadTransact(ctx, c.b.db, func(r kv.Reader) ([]fdbpq.Result, error) { return fdbpq.Read(r, ops) })
+		results, err := kv.ReadTransact(ctx, c.config.DB, func(r kv.Reader) ([]fdbpq.Result, error) { return fdbpq.Read(r, ops) })
 		if err != nil {
 			return err
 		}
@@ -199,17 +200,25 @@ func (c *queueCollector) inspect(ctx context.Context, l *lengths) error {
 // the lengths. After an error, kinds have what was read before it.
 func (c *queueCollector) read(ctx context.Context, kinds []*lengths) error {
 	for read := 0; read < maxLengths && slices.ContainsFunc(kinds, func(l *lengths) bool { return !l.complete }); read += lengthsPage {
-		pages, err := kv.ReadTransact(ctx, c.b.db, func(r kv.Reader) ([]page, error) {
+		pages, err := kv.ReadTransact(ctx, c.config.DB, func(r kv.Reader) ([]page, error) {
 			return c.readLengths(r, kinds)
 		})
 		if err != nil {
 			return err
 		}
 		for i, l := range kinds {
-			l.add(pages[i], c.b.options.MetricQueues)
+			l.add(pages[i], c.config.MetricQueues)
 		}
 	}
 	return nil
+}
+
+// oneIf returns 1 if b is true, else 0.
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // readLengths reads the next page of each kind.
@@ -220,6 +229,7 @@ func (c *queueCollector) readLengths(r kv.Reader, kinds []*lengths) (pages []pag
 			names[i] = l.list(r, l.after, lengthsPage)
 		}
 	}
+
 	pages = make([]page, len(kinds))
 	var lens []fdbpq.Op
 	for i, l := range kinds {
@@ -234,7 +244,7 @@ func (c *queueCollector) readLengths(r kv.Reader, kinds []*lengths) (pages []pag
 		p.names = len(list)
 		for _, name := range list {
 			p.last = name
-			if !c.b.router.owns(l.kind, name) {
+			if !c.config.Owns(l.kind, name) {
 				continue
 			}
 			q, err := l.open(name)
@@ -245,10 +255,13 @@ func (c *queueCollector) readLengths(r kv.Reader, kinds []*lengths) (pages []pag
 			lens = append(lens, fdbpq.Op{Kind: fdbpq.OpLen, Queue: q})
 		}
 	}
+
 	results, err := fdbpq.Read(r, lens)
 	if err != nil {
 		return nil, err
 	}
+
+	// The results are those of the queues of all pages, one page after the other.
 	for _, p := range pages {
 		for i := range p.owned {
 			if err := results[i].Err; err != nil {
@@ -271,6 +284,7 @@ func (l *lengths) add(p page, limit int) {
 	if len(p.owned) == 0 {
 		return
 	}
+
 	l.longest = append(l.longest, p.owned...)
 	slices.SortFunc(l.longest, func(a, b queueLength) int {
 		return cmp.Or(cmp.Compare(b.length, a.length), strings.Compare(a.name, b.name))

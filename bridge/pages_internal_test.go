@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"fmt"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -21,10 +20,9 @@ func TestHTTPErrors(t *testing.T) {
 		{fmt.Errorf("%w: %w", ErrUnavailable, kv.ErrUnavailable), 503, "the store is unavailable"},
 		{fmt.Errorf("%w: item 3: %w", ErrBadRequest, fdbpq.ErrOp), 400, "item 3: invalid operation"},
 	} {
-		w := httptest.NewRecorder()
-		writeError(w, m.err)
-		if body := w.Body.String(); w.Code != m.code || strings.Contains(body, "fdbpq:") || strings.Contains(body, "kv:") || !strings.Contains(body, m.text) {
-			t.Errorf("%v: %d %s", m.err, w.Code, body)
+		code, text := pageFailure(m.err)
+		if code != m.code || strings.Contains(text, "fdbpq:") || strings.Contains(text, "kv:") || !strings.Contains(text, m.text) {
+			t.Errorf("%v: %d %s", m.err, code, text)
 		}
 	}
 }

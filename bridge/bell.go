@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -253,7 +254,7 @@ func (l *bell) heard(m *nats.Msg) {
 		return // the dispatcher knows
 	}
 	if err := subjects.ValidateQueueName(from); err != nil {
-		l.b.quiet.nats.warn("another bridge rang the bell of a queue without its name", "subject", shorten(strings.TrimPrefix(m.Subject, l.root)))
+		l.b.quiet.nats.warn("another bridge rang the bell of a queue without its name", "subject", wire.Shorten(strings.TrimPrefix(m.Subject, l.root)))
 		return
 	}
 	l.mu.Lock()

@@ -42,6 +42,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/bridge/web"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -59,9 +60,8 @@ type Bridge struct {
 	dispatcher *dispatch.Dispatcher
 	endpoints  *endpoints
 	metrics    *metrics
-	outbox     *outbox
+	outbox     *outbox.Outbox
 	encoders   encoders
-	restorer   *restorer
 	inspector  *inspector
 	waits      *waits
 
@@ -108,8 +108,6 @@ func New(o Options) (*Bridge, error) {
 		line:     newLine(),
 		closed:   make(chan struct{}),
 	}
-	b.outbox = newOutbox(b)
-	b.restorer = newRestorer(b)
 	b.inspector = newInspector(b)
 	b.waits = newWaits(b)
 	b.notServing("starting: the store has not answered yet")
@@ -126,12 +124,15 @@ func New(o Options) (*Bridge, error) {
 		Warn:           b.quiet.store.warn,
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
 		Owns:           b.router.owns,
-		GiveBack:       b.giveBackLate,
+		GiveBack: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
+			b.outbox.GiveBackLate(q, kind, result)
+		},
 	}
 	if b.router.shared {
 		lanes.Waiting, lanes.Filled = b.router.bell.waiting, b.router.bell.filled
 	}
 	b.dispatcher = dispatch.New(lanes)
+	b.outbox = b.newOutbox()
 
 	var err error
 	if b.web, err = b.newWeb(); err != nil {
@@ -171,7 +172,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 
 	started := running{failed: make(chan error, 2), stop: stop, stopServing: func() {}} // room for both senders
 	started.dispatcher.Go(func() { b.dispatcher.Run(work) })
-	started.others.Go(func() { b.outbox.run(work) })
+	started.others.Go(func() { b.outbox.Run(work) })
 
 	err := b.connect(ctx)
 	b.web.Start(started.failed) // after connect, because it uses the connection

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 )
 
 const (
@@ -50,7 +52,7 @@ func (b *Bridge) connect(ctx context.Context) error {
 		return fmt.Errorf("bridge: NATS at %s: %w", redacted(b.options.NATSURL), err)
 	}
 	b.nc = nc
-	if err := b.outbox.listen(nc); err != nil {
+	if err := b.outbox.Listen(nc); err != nil {
 		return err
 	}
 	b.online.Store(nc.IsConnected())
@@ -74,8 +76,7 @@ func (b *Bridge) connected(nc *nats.Conn) {
 	b.online.Store(true)
 	b.denials.take()
 	b.muted.Store(false)
-	b.outbox.deaf.Store(false)
-	b.outbox.told.Store(false)
+	b.outbox.Connected()
 	signal(b.members.online)
 	b.router.bell.recheck()
 	b.options.Logger.Info("connected to NATS", "url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
@@ -97,28 +98,23 @@ func (b *Bridge) notConnected(_ *nats.Conn, err error) {
 // asyncError handles errors that no call returns: missing permissions, dropped
 // messages, unreadable headers. None of them ends the service.
 func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
-	defer b.outbox.hear(err)
+	defer b.outbox.Heard(err)
 	b.metrics.natsErrors.Inc()
 	if to, ok := deniedSubject(err); ok && !strings.HasPrefix(to, internalRoot) {
 		b.metrics.replyFailures.Inc()
 		b.quiet.replies.warn("NATS refused a reply: this service may not publish to the subject that the client chose",
-			"subject", shorten(to))
-		b.outbox.noteDenied(to)
+			"subject", wire.Shorten(to))
+		b.outbox.NoteDenied(to)
 		return
 	}
-	if errors.Is(err, nats.ErrPermissionViolation) && b.outbox.isDenial(err) {
-		b.outbox.deaf.Store(true)
-		if !b.outbox.told.Swap(true) {
-			b.options.Logger.Warn("NATS does not say which items nobody received: allow this user to subscribe to " +
-				goneRoot + ">; otherwise an item popped by a client that is gone is lost")
-		}
+	if errors.Is(err, nats.ErrPermissionViolation) && b.outbox.NoteDeaf(err) {
 		return
 	}
 	subject := ""
 	if s != nil {
 		subject = s.Subject
 	}
-	b.quiet.nats.warn("NATS reports an error", "error", shorten(err.Error()), "subject", subject)
+	b.quiet.nats.warn("NATS reports an error", "error", wire.Shorten(err.Error()), "subject", subject)
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}

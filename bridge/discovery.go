@@ -53,7 +53,7 @@ func (b *Bridge) discover(m *nats.Msg, answer any) {
 		b.replyFailed(err)
 		return
 	}
-	b.outbox.trySend(&nats.Msg{Subject: m.Reply, Data: data})
+	b.outbox.Send(&nats.Msg{Subject: m.Reply, Data: data})
 }
 
 func (b *Bridge) identity() micro.ServiceIdentity {

@@ -145,11 +145,7 @@ func (b *Bridge) UnansweredForwards() (n int) {
 }
 
 // Unconfirmed reports whether NATS may still deny replies that were sent.
-func (b *Bridge) Unconfirmed() bool {
-	b.outbox.mu.Lock()
-	defer b.outbox.mu.Unlock()
-	return len(b.outbox.mu.chunks) > 0
-}
+func (b *Bridge) Unconfirmed() bool { return b.outbox.Unconfirmed() }
 
 // EarlyCancels returns how many cancels are remembered whose requests are not here.
 func (b *Bridge) EarlyCancels() int {

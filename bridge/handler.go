@@ -8,6 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
@@ -136,11 +138,11 @@ func (h *handler) measure(r *dispatch.Request, pushed *fdbpq.Message) error {
 	if len(pushed.Headers) == 0 && pushed.MsgID == "" && pushed.Unique == "" {
 		return nil
 	}
-	headers := headerSize(pushed.Headers) + keysSize(pushed)
+	headers := wire.HeaderSize(pushed.Headers) + keysSize(pushed)
 	if size, most := len(pushed.Value)+headers, h.b.nc.MaxPayload(); int64(size) > most {
 		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d", ErrTooLarge, size, most)
 	}
-	r.Size += headers + headerMemory(pushed.Headers) + keysMemory(pushed)
+	r.Size += headers + wire.HeaderMemory(pushed.Headers) + keysMemory(pushed)
 	return nil
 }
 
@@ -180,7 +182,7 @@ func (h *handler) refuseAck(m *nats.Msg) {
 // bridge. And subjects that begin with "$" belong to NATS, above all the JetStream API.
 func (b *Bridge) unanswerable(subject string) string {
 	switch {
-	case b.grammar.Owns(subject) || strings.HasPrefix(subject, internalRoot) || strings.HasPrefix(subject, goneRoot):
+	case b.grammar.Owns(subject) || strings.HasPrefix(subject, internalRoot) || strings.HasPrefix(subject, outbox.Root):
 		return "is one of the service's own"
 	case strings.HasPrefix(subject, "$"):
 		return "belongs to NATS"

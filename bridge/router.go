@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -203,11 +203,6 @@ func (r *router) owns(kind subjects.Kind, name string) bool {
 	return r.activePeers() == 0 || dispatch.Owner(kind, name, *r.bridges.Load()) == r.b.id
 }
 
-// importedReplies is the start of the reply subjects of requests that came from another
-// NATS account through an import. NATS does not let a client publish with such a reply
-// subject, so these requests cannot be forwarded.
-const importedReplies = "_R_."
-
 // route forwards a pop to the owner of its queue if that is a peer. If it returns
 // false, this bridge runs the pop. The error says why the pop could not be forwarded;
 // then nobody runs it. A pop that a peer has forwarded is not forwarded again.
@@ -219,7 +214,7 @@ func (r *router) route(m *nats.Msg, request *dispatch.Request, o origin) (forwar
 	switch {
 	case owner == r.b.id || o.forwarded():
 		return false, nil
-	case strings.HasPrefix(m.Reply, importedReplies):
+	case wire.Imported(m.Reply):
 		return false, nil
 	}
 	return r.forward(m, request, owner)
@@ -348,7 +343,7 @@ type routerStats struct {
 func (r *router) stats() routerStats {
 	s := routerStats{bridges: 1 + r.activePeers()}
 	if subscriptions := r.subscriptions.Load(); subscriptions != nil {
-		s.dropped += droppedBy(*subscriptions)
+		s.dropped += wire.Dropped(*subscriptions)
 	}
 	return s
 }
@@ -357,7 +352,7 @@ func (r *router) stats() routerStats {
 // handled yet.
 func (r *router) backlog() (messages, bytes int) {
 	if subscriptions := r.subscriptions.Load(); subscriptions != nil {
-		return backlogOf(*subscriptions)
+		return wire.Backlog(*subscriptions)
 	}
 	return 0, 0
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -180,9 +181,9 @@ func (b *Bridge) stopServing(ctx context.Context) error {
 // backlog returns what NATS has delivered over b.nc and no callback has handled yet.
 func (b *Bridge) backlog() (messages, bytes int) {
 	b.serving.mu.Lock()
-	messages, bytes = backlogOf(b.serving.subscriptions)
+	messages, bytes = wire.Backlog(b.serving.subscriptions)
 	b.serving.mu.Unlock()
-	for _, backlog := range []func() (int, int){b.router.backlog, b.outbox.backlog} {
+	for _, backlog := range []func() (int, int){b.router.backlog, b.outbox.Backlog} {
 		m, n := backlog()
 		messages, bytes = messages+m, bytes+n
 	}
@@ -193,24 +194,7 @@ func (b *Bridge) backlog() (messages, bytes int) {
 // behind.
 func (b *Bridge) dropped() float64 {
 	b.serving.mu.Lock()
-	total := b.serving.dropped + droppedBy(b.serving.subscriptions)
+	total := b.serving.dropped + wire.Dropped(b.serving.subscriptions)
 	b.serving.mu.Unlock()
 	return float64(total + b.router.stats().dropped)
-}
-
-// drain ends subscriptions. Messages already delivered to them are still handled.
-func drain(subscriptions []*nats.Subscription) {
-	for _, s := range subscriptions {
-		_ = s.Drain() // fails if it has ended with its connection
-	}
-}
-
-// droppedBy returns how many messages the subscriptions have dropped.
-func droppedBy(subscriptions []*nats.Subscription) (total int) {
-	for _, s := range subscriptions {
-		if n, err := s.Dropped(); err == nil {
-			total += n
-		}
-	}
-	return total
 }

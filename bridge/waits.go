@@ -100,7 +100,7 @@ func (w *waits) cancel(r *dispatch.Request, parsed *subjects.Request, e *endpoin
 		router.publish("cancel", []byte(w.b.id+" "+key))
 	}
 	r.Wait, r.Answered = nil, time.Now()
-	if err := w.b.outbox.sendData(r.Reply, nil, e); err != nil {
+	if err := w.b.outbox.SendData(r.Reply, nil, e); err != nil {
 		w.b.replyFailed(err)
 	}
 	e.done(r, nil)

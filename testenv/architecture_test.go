@@ -43,8 +43,10 @@ type room struct {
 }
 
 var rooms = map[string]room{
-	"bridge/dispatch": {},
-	"bridge/web":      {metrics: true},
+	"bridge/dispatch":      {},
+	"bridge/internal/wire": {nats: true},
+	"bridge/outbox":        {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
+	"bridge/web":           {metrics: true},
 }
 
 // refuses returns why the room may not import a package, "" if it may.

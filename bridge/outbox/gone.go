@@ -1,4 +1,4 @@
-package bridge
+package outbox
 
 import (
 	"context"
@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 )
 
-// This file is the part of outbox that finds out which items nobody received. A reply
+// This file finds out which items nobody received. A reply
 // with a popped item has a reply subject of its own:
 //
 //	_PQ.<bridge>.<number>-<random>
@@ -30,38 +32,63 @@ import (
 // Clients need no right to publish there. Those that have it can say that they did not
 // receive an item, but not that others did not, because they cannot guess the random part.
 
-// goneRoot is the start of these subjects.
-const goneRoot = "_PQ."
+// Root is the start of these subjects.
+const Root = "_PQ."
 
 // goneSubjects is how many bytes of subjects are made at a time.
 const goneSubjects = 4096
 
-// listen subscribes to what NATS says of items that nobody received, in place of an earlier subscription.
-func (o *outbox) listen(nc *nats.Conn) error {
+// Listen subscribes to what NATS says of items that nobody received, in place of an earlier subscription.
+func (o *Outbox) Listen(nc *nats.Conn) error {
 	subject := o.inbox + "*"
 	subscription, err := nc.Subscribe(subject, o.hearGone)
 	if err != nil {
 		return fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
 	}
 	if old := o.gone.Swap(subscription); old != nil {
-		drain([]*nats.Subscription{old})
+		wire.Drain([]*nats.Subscription{old})
 	}
 	return nil
 }
 
-// isDenial reports whether err denies the subscription of listen.
-func (o *outbox) isDenial(err error) bool {
-	return strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", o.inbox+"*"))
+// NoteDeaf reports whether err denies the subscription of Listen. Then items have no reply subjects
+// until Connected, or until ListenAgain succeeds.
+func (o *Outbox) NoteDeaf(err error) bool {
+	if !strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", o.inbox+"*")) {
+		return false
+	}
+	o.deaf.Store(true)
+	if !o.told.Swap(true) {
+		o.config.Logger.Warn("NATS does not say which items nobody received: allow this user to subscribe to " +
+			Root + ">; otherwise an item popped by a client that is gone is lost")
+	}
+	return true
+}
+
+// Connected notes a new connection, over which NATS is asked for all subscriptions again.
+func (o *Outbox) Connected() {
+	o.deaf.Store(false)
+	o.told.Store(false)
+}
+
+// ListenAgain asks NATS again for a subscription that it denied.
+func (o *Outbox) ListenAgain() {
+	if o.deaf.Swap(false) {
+		if err := o.Listen(o.config.Conn()); err != nil {
+			o.deaf.Store(true)
+		}
+	}
 }
 
 // goneSubjectLocked returns the reply subject of the item that will be remembered next.
-func (o *outbox) goneSubjectLocked(random uint64) string {
+func (o *Outbox) goneSubjectLocked(random uint64) string {
 	b := &o.mu.subjects
 	const longest = 2*13 + 1 // two numbers of 64 bits
 	if b.Cap()-b.Len() < len(o.inbox)+longest {
 		*b = strings.Builder{} // the subjects made before stay as they are
 		b.Grow(goneSubjects)
 	}
+
 	start := b.Len()
 	var digits [longest]byte
 	token := strconv.AppendUint(digits[:0], o.mu.numbered, 36)
@@ -72,7 +99,7 @@ func (o *outbox) goneSubjectLocked(random uint64) string {
 }
 
 // parseGone returns what is in a subject that goneSubjectLocked made.
-func (o *outbox) parseGone(subject string) (number, random uint64, ok bool) {
+func (o *Outbox) parseGone(subject string) (number, random uint64, ok bool) {
 	token, ours := strings.CutPrefix(subject, o.inbox)
 	first, second, found := strings.Cut(token, "-")
 	number, numberErr := strconv.ParseUint(first, 36, 64)
@@ -80,11 +107,11 @@ func (o *outbox) parseGone(subject string) (number, random uint64, ok bool) {
 	return number, random, ours && found && numberErr == nil && randomErr == nil
 }
 
-// hearGone is the nats.MsgHandler of listen. It gives back the item that nobody received, and ends
+// hearGone is the nats.MsgHandler of Listen. It gives back the item that nobody received, and ends
 // the request if it waits for more.
-func (o *outbox) hearGone(m *nats.Msg) {
+func (o *Outbox) hearGone(m *nats.Msg) {
 	if len(m.Data) > 0 || m.Header.Get("Status") != "503" {
-		newHandler(o.b).refuseAck(m)
+		o.config.Stray(m)
 		return
 	}
 	number, random, ok := o.parseGone(m.Subject)
@@ -97,16 +124,18 @@ func (o *outbox) hearGone(m *nats.Msg) {
 		o.mu.Unlock()
 		return
 	}
+
 	s.decided = true
 	lost := *s
-	o.b.dispatcher.Hold() // the outbox may forget the item, and with it hold no longer
+	o.config.Dispatcher.Hold() // the outbox may delete the item, and with it hold no longer
 	o.mu.Unlock()
-	defer o.b.dispatcher.Release()
-	o.b.giveBack(&lost, reasonGone)
+
+	defer o.config.Dispatcher.Release()
+	o.giveBack(&lost.Content, Gone)
 }
 
-// sentItemLocked returns the item of that number, nil if it is forgotten.
-func (o *outbox) sentItemLocked(number uint64) *sentItem {
+// sentItemLocked returns the item of that number, nil if it was deleted.
+func (o *Outbox) sentItemLocked(number uint64) *sentItem {
 	for _, c := range o.mu.chunks {
 		if i := number - c.first; i < uint64(len(c.items)) { // below c.first it is huge
 			return &c.items[i]
@@ -116,8 +145,8 @@ func (o *outbox) sentItemLocked(number uint64) *sentItem {
 }
 
 // awaitGone returns when hearGone has handled all messages that have arrived.
-func (o *outbox) awaitGone(ctx context.Context) error {
-	if n, _ := o.backlog(); n == 0 {
+func (o *Outbox) awaitGone(ctx context.Context) error {
+	if n, _ := o.Backlog(); n == 0 {
 		return nil
 	}
 	again := time.NewTicker(time.Millisecond)
@@ -128,16 +157,16 @@ func (o *outbox) awaitGone(ctx context.Context) error {
 			return ctx.Err()
 		case <-again.C:
 		}
-		if n, _ := o.backlog(); n == 0 {
+		if n, _ := o.Backlog(); n == 0 {
 			return nil
 		}
 	}
 }
 
-// backlog returns what has arrived and hearGone has not handled yet.
-func (o *outbox) backlog() (messages, bytes int) {
+// Backlog returns what has arrived and hearGone has not handled yet.
+func (o *Outbox) Backlog() (messages, bytes int) {
 	if s := o.gone.Load(); s != nil {
-		return backlogOf([]*nats.Subscription{s})
+		return wire.Backlog([]*nats.Subscription{s})
 	}
 	return 0, 0
 }

@@ -1,4 +1,4 @@
-package bridge
+package outbox
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -15,7 +16,7 @@ import (
 // in their queues. It tries until each is stored, with a pause after each failure, so that a
 // store that refuses writes is not flooded. Meanwhile it keeps the dispatcher from ending.
 type restorer struct {
-	b *Bridge
+	config *Config
 
 	mu struct {
 		sync.Mutex
@@ -28,21 +29,23 @@ type restorer struct {
 type restoring struct {
 	restorer *restorer
 	item     fdbpq.Item
-	reason   reason
+	reason   Reason
 	attempts int // that have failed
 }
 
-// reason is why nobody received an item.
-type reason string
+// Reason is why nobody received an item. It is a label of a metric.
+type Reason string
 
+// The reasons.
 const (
-	reasonGone       reason = "no_responders" // nobody was subscribed to the reply subject
-	reasonDenied     reason = "denied"        // NATS does not permit the reply
-	reasonUnsendable reason = "unsendable"    // the reply could not be handed to NATS
-	reasonLate       reason = "late"          // the request had been answered, because the store took too long
+	Gone       Reason = "no_responders" // nobody was subscribed to the reply subject
+	Denied     Reason = "denied"        // NATS does not permit the reply
+	Unsendable Reason = "unsendable"    // the reply could not be handed to NATS
+	Late       Reason = "late"          // the request had been answered, because the store took too long
 )
 
-var reasons = [...]reason{reasonGone, reasonDenied, reasonUnsendable, reasonLate}
+// Reasons returns all of them.
+func Reasons() []Reason { return []Reason{Gone, Denied, Unsendable, Late} }
 
 // The pause after the first failure, and the longest.
 const (
@@ -50,27 +53,39 @@ const (
 	maxRestorePause   = time.Second
 )
 
-func newRestorer(b *Bridge) *restorer {
-	s := &restorer{b: b}
-	s.mu.pauses = map[*restoring]*time.Timer{}
-	return s
-}
-
-// restore gives back a popped item.
-func (s *restorer) restore(q *dispatch.Queue, item *fdbpq.Item, why reason) {
-	i := &restoring{restorer: s, item: *item, reason: why}
-	r := dispatch.Request{Queue: q, Replier: i, Received: time.Now(), Size: len(item.Value) + headerSize(item.Headers)}
+// Restore returns a popped item that nobody received to its old place in its queue.
+func (o *Outbox) Restore(q *dispatch.Queue, item *fdbpq.Item, why Reason) {
+	i := &restoring{restorer: &o.restorer, item: *item, reason: why}
+	r := dispatch.Request{Queue: q, Replier: i, Received: time.Now(), Size: len(item.Value) + wire.HeaderSize(item.Headers)}
 	i.requeue(&r, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}})
 }
 
-// giveBackLate gives back an item that was taken for a request that had been answered. It is the GiveBack of
-// the dispatcher's options.
-func (b *Bridge) giveBackLate(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
+// GiveBackLate gives back an item that was taken for a request that had been answered.
+func (o *Outbox) GiveBackLate(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
 	if kind == fdbpq.OpLease {
-		b.release(q, &result.Lease.Token, reasonLate)
+		o.Release(q, &result.Lease.Token, Late)
 		return
 	}
-	b.restorer.restore(q, &result.Item, reasonLate)
+	o.Restore(q, &result.Item, Late)
+}
+
+// giveBack gives back the items of a reply that was not received, if it has any. If the request
+// waits for more, it ends, and first: else it would get the item again.
+func (o *Outbox) giveBack(c *Content, why Reason) {
+	o.config.Dispatcher.Cancel(c.Waits)
+	switch {
+	case len(c.Popped)+len(c.Leased) > 0:
+		for i := range c.Popped {
+			o.Restore(c.Queue, &c.Popped[i], why)
+		}
+		for i := range c.Leased {
+			o.Release(c.Queue, &c.Leased[i].Token, why)
+		}
+	case c.Lease != nil:
+		o.Release(c.Queue, c.Lease, why)
+	case c.Queue != nil:
+		o.Restore(c.Queue, &c.Item, why)
+	}
 }
 
 // Answer implements dispatch.Replier.
@@ -82,7 +97,7 @@ func (i *restoring) Answer(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Re
 	i.done()
 }
 
-func (i *restoring) done() { i.restorer.b.metrics.givenBack[i.reason].Inc() }
+func (i *restoring) done() { i.restorer.config.Returned(i.reason) }
 
 // Deliver is never called: an item that goes back does not wait.
 func (i *restoring) Deliver(*dispatch.Request, []fdbpq.Op, []fdbpq.Result) (more bool) { return false }
@@ -93,22 +108,24 @@ func (i *restoring) Heartbeat(*dispatch.Request, int) {}
 // Fail tries again after a pause. After an unknown outcome the dispatcher sees to the item.
 func (i *restoring) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
 	s := i.restorer
-	if errors.Is(err, ErrUnknownOutcome) || errors.Is(err, kv.ErrCommitUnknown) {
+	if errors.Is(err, dispatch.ErrUnknownOutcome) || errors.Is(err, kv.ErrCommitUnknown) {
 		i.done()
 		return
 	}
 	again, op := *r, ops[0] // ops belongs to the dispatcher
 	pause := min(firstRestorePause<<min(i.attempts, 10), maxRestorePause)
 	i.attempts++
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.ended {
 		i.lost(r, err)
 		return
 	}
-	s.b.dispatcher.Hold()
+
+	s.config.Dispatcher.Hold()
 	s.mu.pauses[i] = time.AfterFunc(pause, func() {
-		defer s.b.dispatcher.Release()
+		defer s.config.Dispatcher.Release()
 		s.mu.Lock()
 		delete(s.mu.pauses, i)
 		s.mu.Unlock()
@@ -118,7 +135,7 @@ func (i *restoring) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
 }
 
 func (i *restoring) requeue(r *dispatch.Request, ops []fdbpq.Op) {
-	if err := i.restorer.b.dispatcher.Requeue(r, ops); err != nil {
+	if err := i.restorer.config.Dispatcher.Requeue(r, ops); err != nil {
 		i.lost(r, err)
 	}
 }
@@ -126,13 +143,14 @@ func (i *restoring) requeue(r *dispatch.Request, ops []fdbpq.Op) {
 // lost counts an item that is not put back.
 func (i *restoring) lost(r *dispatch.Request, err error) {
 	err = fmt.Errorf("an item of queue %s was popped, nobody received it, and it could not be put back: %w", r.Queue.Name, err)
-	i.restorer.b.metrics.lostItems.Inc()
-	i.restorer.b.quiet.lost.warn("an item may be lost", "error", err)
+	i.restorer.config.Lost(1)
+	i.restorer.config.WarnLost("an item may be lost", "error", err)
 }
 
-// end gives up the items that wait for their next attempt. The dispatcher must have
+// EndRestores abandons the items that wait for their next attempt. The dispatcher must have
 // ended.
-func (s *restorer) end() {
+func (o *Outbox) EndRestores() {
+	s := &o.restorer
 	s.mu.Lock()
 	s.mu.ended = true
 	abandoned := 0
@@ -143,8 +161,9 @@ func (s *restorer) end() {
 	}
 	clear(s.mu.pauses)
 	s.mu.Unlock()
+
 	if abandoned > 0 {
-		s.b.metrics.lostItems.Add(float64(abandoned))
-		s.b.options.Logger.Error("items that nobody received could not be put back in time and are lost", "count", abandoned)
+		s.config.Lost(abandoned)
+		s.config.Logger.Error("items that nobody received could not be put back in time and are lost", "count", abandoned)
 	}
 }

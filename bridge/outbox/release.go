@@ -1,4 +1,4 @@
-package bridge
+package outbox
 
 import (
 	"time"
@@ -7,24 +7,24 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// release ends the lease of an item that nobody received, and does not count the delivery. It does nothing if the token
+// Release ends the lease of an item that nobody received, and does not count the delivery. It does nothing if the token
 // does not hold any more. It tries once: otherwise the lease runs out.
-func (b *Bridge) release(q *dispatch.Queue, token *fdbpq.Token, why reason) {
-	r := dispatch.Request{Queue: q, Replier: &releasing{b, why}, Received: time.Now(), Size: itemOverhead}
+func (o *Outbox) Release(q *dispatch.Queue, token *fdbpq.Token, why Reason) {
+	r := dispatch.Request{Queue: q, Replier: &releasing{&o.config, why}, Received: time.Now(), Size: itemOverhead}
 	op := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q.Target, Token: *token, Uncounted: true}
-	_ = b.dispatcher.Requeue(&r, []fdbpq.Op{op}) // only once the bridge has ended
+	_ = o.config.Dispatcher.Requeue(&r, []fdbpq.Op{op}) // only once the bridge has ended
 }
 
 // releasing is the dispatch.Replier of a release.
 type releasing struct {
-	b      *Bridge
-	reason reason
+	config *Config
+	reason Reason
 }
 
 // Answer implements dispatch.Replier.
 func (r *releasing) Answer(_ *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Result) {
 	if results[0].Err == nil {
-		r.b.metrics.givenBack[r.reason].Inc()
+		r.config.Returned(r.reason)
 	}
 }
 

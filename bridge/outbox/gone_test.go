@@ -1,4 +1,4 @@
-package bridge
+package outbox
 
 import (
 	"strconv"
@@ -16,14 +16,13 @@ func nobody(subject string) *nats.Msg {
 }
 
 // rememberGone remembers an item of that size, and returns its reply subject.
-func (o *outbox) rememberGone(t *testing.T, size int) (subject string) {
-	t.Helper()
+func (o *testOutbox) rememberGone(size int) (subject string) {
 	o.mu.Lock()
 	const random = 5
 	number := o.mu.numbered
 	subject = o.goneSubjectLocked(random)
 	o.mu.Unlock()
-	o.remember(t, "elsewhere", size)
+	o.remember("elsewhere", size)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sentItemLocked(number).random = random
@@ -32,7 +31,7 @@ func (o *outbox) rememberGone(t *testing.T, size int) (subject string) {
 
 // Each item has a subject of its own, which can be read.
 func TestGoneSubjects(t *testing.T) {
-	o := newTestBridge(t).outbox
+	o := newTest(t)
 	made := map[string]bool{}
 	for _, number := range []uint64{0, 1, 35, 36, 1 << 40, 1<<64 - 1} {
 		for _, random := range []uint64{0, 1, 1<<63 + 5, 1<<64 - 1} {
@@ -58,32 +57,31 @@ func TestGoneSubjects(t *testing.T) {
 
 // The number finds the item as long as it is kept, and once.
 func TestGoneFindsTheItem(t *testing.T) {
-	b := newTestBridge(t)
-	o := b.outbox
+	o := newTest(t)
 	givenBack := func(want int64) {
 		t.Helper()
-		if got, _ := b.dispatcher.Pending(); got != want {
+		if got, _ := o.dispatcher.Pending(); got != want {
 			t.Fatalf("%d items are given back, want %d", got, want)
 		}
 	}
 	var subjects []string
 	for range 40 { // in many chunks, the first of which are forgotten
 		o.mu.Lock()
-		o.rememberLocked(sentReply{subject: "elsewhere"})
+		o.addReplyLocked(sentReply{subject: "elsewhere"})
 		o.mu.Unlock()
-		subjects = append(subjects, o.rememberGone(t, 1<<19))
+		subjects = append(subjects, o.rememberGone(1<<19))
 	}
 	kept := 0
 	for _, c := range o.mu.chunks {
 		for i := range c.items {
-			c.items[i].item.ID.Count = int64(c.first) + int64(i)
+			c.items[i].Item.ID.Count = int64(c.first) + int64(i)
 			kept++
 		}
 	}
 	for n, subject := range subjects {
 		number, _, _ := o.parseGone(subject)
 		s := o.sentItemLocked(number)
-		if forgotten := n < len(subjects)-kept; (s == nil) != forgotten || s != nil && s.item.ID.Count != int64(n) {
+		if forgotten := n < len(subjects)-kept; (s == nil) != forgotten || s != nil && s.Item.ID.Count != int64(n) {
 			t.Errorf("item %d of %d, %d of them kept, is %+v", n, len(subjects), kept, s)
 		}
 	}
@@ -96,7 +94,7 @@ func TestGoneFindsTheItem(t *testing.T) {
 	o.hearGone(nobody(subjects[39]))
 	o.hearGone(nobody(subjects[39]))
 	givenBack(1)
-	o.forget(time.Now().Add(time.Hour))
+	o.deleteBefore(time.Now().Add(time.Hour))
 	o.hearGone(nobody(subjects[38]))
 	givenBack(1)
 }
@@ -104,37 +102,35 @@ func TestGoneFindsTheItem(t *testing.T) {
 // A denial and "no responders" never give one item back twice, and the one leaves no doubt
 // about the other.
 func TestGoneBesideDenials(t *testing.T) {
-	b := newTestBridge(t)
-	o := b.outbox
-	gone, _ := o.rememberGone(t, 1), o.rememberGone(t, 1) // to one subject
-	o.noteDenied("elsewhere")
+	o := newTest(t)
+	gone, _ := o.rememberGone(1), o.rememberGone(1) // to one subject
+	o.NoteDenied("elsewhere")
 	o.hearGone(nobody(gone))
 	o.markAsked()
 	o.confirm(true)
-	if n, _ := b.dispatcher.Pending(); n != 2 || o.unconfirmed() > 0 {
+	if n, _ := o.dispatcher.Pending(); n != 2 || o.unconfirmed() > 0 {
 		t.Errorf("%d items are given back, want 2; %d are kept", n, o.unconfirmed())
 	}
-	again := o.rememberGone(t, 1)
+	again := o.rememberGone(1)
 	o.hearGone(nobody(again))
-	o.noteDenied("elsewhere")
+	o.NoteDenied("elsewhere")
 	o.markAsked()
 	o.confirm(true)
-	if n, _ := b.dispatcher.Pending(); n != 3 {
+	if n, _ := o.dispatcher.Pending(); n != 3 {
 		t.Errorf("%d items are given back, want 3", n)
 	}
 }
 
 // A leased item in a message of its own has no such subject, also not one with the random part that it has in memory.
 func TestGoneLeaseHasNoSubject(t *testing.T) {
-	b := newTestBridge(t)
-	o := b.outbox
-	subject := o.rememberGone(t, 1)
+	o := newTest(t)
+	subject := o.rememberGone(1)
 	number, _, _ := o.parseGone(subject)
 	s := o.sentItemLocked(number)
-	s.lease, s.random = &fdbpq.Token{Fence: 7}, 0
+	s.Lease, s.random = &fdbpq.Token{Fence: 7}, 0
 	o.hearGone(nobody(o.inbox + strconv.FormatUint(number, 36) + "-0"))
 	o.hearGone(nobody(subject))
-	if n, _ := b.dispatcher.Pending(); n != 0 || s.decided {
+	if n, _ := o.dispatcher.Pending(); n != 0 || s.decided {
 		t.Errorf("%d items are given back", n)
 	}
 }

@@ -43,6 +43,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/outbox"
+	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/bridge/web"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -67,13 +68,11 @@ type Bridge struct {
 
 	id      string // of this instance, for service discovery
 	created time.Time
-	members *membership
-	router  *router
+	peers   *peers.Peers
 	web     *web.Server
 
 	line     *line
 	online   atomic.Bool            // connected to NATS; asking nc would wait for attempts to connect
-	muted    atomic.Bool            // NATS does not permit messages between bridges
 	nc       *nats.Conn             // set by connect, before anything uses it
 	denials  denials                // of subscriptions to requests
 	closed   chan struct{}          // closed when nc is closed for good
@@ -111,10 +110,8 @@ func New(o Options) (*Bridge, error) {
 	b.inspector = newInspector(b)
 	b.waits = newWaits(b)
 	b.notServing("starting: the store has not answered yet")
-	b.members = newMembership(b)
 	b.metrics = newMetrics(b)
 	b.endpoints = newEndpoints(b)
-	b.router = newRouter(b, o.DB.Traits().Shared)
 	lanes := dispatch.Options{
 		DB: o.DB, Keyspace: o.Keyspace, Now: o.Now, Lanes: o.Lanes,
 		MaxBatch: o.MaxBatch, MaxBatchBytes: o.MaxBatchBytes, LeaseRoom: o.LeaseRoom,
@@ -123,16 +120,18 @@ func New(o Options) (*Bridge, error) {
 		RequestTimeout: o.RequestTimeout,
 		Warn:           b.quiet.store.warn,
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
-		Owns:           b.router.owns,
+		Owns:           func(kind subjects.Kind, name string) bool { return b.peers.Router.Owns(kind, name) },
 		GiveBack: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
 			b.outbox.GiveBackLate(q, kind, result)
 		},
 	}
-	if b.router.shared {
-		lanes.Waiting, lanes.Filled = b.router.bell.waiting, b.router.bell.filled
+	if o.DB.Traits().Shared {
+		lanes.Waiting = func(q *dispatch.Queue, waiting bool) { b.peers.Router.Waiting(q, waiting) }
+		lanes.Filled = func(q *dispatch.Queue) { b.peers.Router.Filled(q) }
 	}
 	b.dispatcher = dispatch.New(lanes)
 	b.outbox = b.newOutbox()
+	b.peers = b.newPeers()
 
 	var err error
 	if b.web, err = b.newWeb(); err != nil {

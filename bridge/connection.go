@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/bridge/peers"
 )
 
 const (
@@ -75,10 +76,8 @@ func (b *Bridge) connected(nc *nats.Conn) {
 	// Each new connection subscribes again, and NATS reports any denial again.
 	b.online.Store(true)
 	b.denials.take()
-	b.muted.Store(false)
 	b.outbox.Connected()
-	signal(b.members.online)
-	b.router.bell.recheck()
+	b.peers.Connected()
 	b.options.Logger.Info("connected to NATS", "url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
 }
 
@@ -100,7 +99,7 @@ func (b *Bridge) notConnected(_ *nats.Conn, err error) {
 func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	defer b.outbox.Heard(err)
 	b.metrics.natsErrors.Inc()
-	if to, ok := deniedSubject(err); ok && !strings.HasPrefix(to, internalRoot) {
+	if to, ok := deniedSubject(err); ok && !strings.HasPrefix(to, peers.Root) {
 		b.metrics.replyFailures.Inc()
 		b.quiet.replies.warn("NATS refused a reply: this service may not publish to the subject that the client chose",
 			"subject", wire.Shorten(to))
@@ -118,9 +117,9 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
-	// The opening quote excludes reply subjects of clients that contain internalRoot
+	// The opening quote excludes reply subjects of clients that contain peers.Root
 	// further on.
-	if strings.Contains(err.Error(), `to "`+internalRoot) {
+	if strings.Contains(err.Error(), `to "`+peers.Root) {
 		b.mute()
 	}
 	for _, wildcard := range b.grammar.Wildcards() {
@@ -134,10 +133,9 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 // mute records that NATS does not permit messages between bridges. Until the next
 // reconnect this bridge acts as if it were alone.
 func (b *Bridge) mute() {
-	b.muted.Store(true)
-	signal(b.members.asked)
+	b.peers.Mute()
 	b.quiet.nats.warn("NATS does not permit messages between bridges: allow this user to publish and subscribe to " +
-		internalRoot + ">; otherwise a bridge that serves the same subjects from another store goes unnoticed, and bridges that pop from the same queue conflict")
+		peers.Root + ">; otherwise a bridge that serves the same subjects from another store goes unnoticed, and bridges that pop from the same queue conflict")
 }
 
 // deniedSubject returns the subject of a publish that the server denied, if that is

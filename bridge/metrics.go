@@ -91,7 +91,7 @@ func newMetrics(b *Bridge) *metrics {
 		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { _, n := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_waiters", "Pops that wait for items.", func() float64 { return float64(b.dispatcher.Waiters()) }),
 		gauge("pq_bridges", "Bridges that share the queues as far as this one knows, itself included.",
-			func() float64 { return float64(b.router.stats().bridges) }),
+			func() float64 { return float64(b.peers.Router.Count()) }),
 		gauge("pq_nats_connected", "1 if connected to NATS.", b.isConnected),
 		gauge("pq_serving", "1 if subscribed to requests.", b.isServing),
 		removed("pq_expired_total", "Items that were removed because they had expired.",

@@ -22,8 +22,8 @@ func (b *Bridge) newWeb() (*web.Server, error) {
 		Info:     b.inspectQueue,
 		Registry: b.metrics.registry,
 		DB:       b.db, Keyspace: b.keyspace, MetricQueues: o.MetricQueues,
-		Owns:    b.router.owns,
-		Owners:  func() []string { return *b.router.bridges.Load() },
+		Owns:    b.peers.Router.Owns,
+		Owners:  b.peers.Router.Bridges,
 		Failure: pageFailure,
 		Warn:    b.quiet.store.warn,
 	})

@@ -82,13 +82,13 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 
 	// Peers answer the pops forwarded to them, but only this bridge can answer for a
 	// peer that dies.
-	peers, cancel := context.WithCancel(requests)
+	forwarded, cancel := context.WithCancel(requests)
 	defer cancel()
 	if silence != nil {
 		cancel() // their reports cannot arrive
 	}
-	b.router.end(peers)
-	_ = toNATS.call(func(context.Context) error { b.members.leave(); return nil })
+	b.peers.Router.End(forwarded)
+	_ = toNATS.call(func(context.Context) error { b.peers.Members.Leave(); return nil })
 
 	// All replies are written. Once NATS answers a PING, they have arrived.
 	b.outbox.End()
@@ -158,7 +158,7 @@ func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
 // have sent has been delivered.
 func (b *Bridge) stopDelivery(p *patience) error {
 	// Peers first: until they know, they forward pops that NATS delivers to them.
-	_ = p.call(func(ctx context.Context) error { b.router.leave(ctx); return nil })
+	_ = p.call(func(ctx context.Context) error { b.peers.Router.Leave(ctx); return nil })
 	return p.call(b.unsubscribe)
 }
 

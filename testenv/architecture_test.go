@@ -46,6 +46,7 @@ var rooms = map[string]room{
 	"bridge/dispatch":      {},
 	"bridge/internal/wire": {nats: true},
 	"bridge/outbox":        {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
+	"bridge/peers":         {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
 	"bridge/web":           {metrics: true},
 }
 

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
@@ -48,7 +49,7 @@ func newTest(t *testing.T) *testOutbox {
 	}
 	o.dispatcher = dispatch.New(dispatch.Options{
 		DB: db, Keyspace: keyspace, Lanes: 4, MaxBatch: 1024, MaxBatchBytes: 4 << 20, LeaseRoom: fdbpq.MaxMessageSize,
-		MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 100, RequestTimeout: 5e9,
+		MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 100, RequestTimeout: 5 * time.Second,
 		Warn: func(string, ...any) {}, BatchDone: func(int) {},
 		Owns:     func(subjects.Kind, string) bool { return true },
 		GiveBack: func(*dispatch.Queue, fdbpq.OpKind, *fdbpq.Result) {},

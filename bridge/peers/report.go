@@ -1,4 +1,4 @@
-package bridge
+package peers
 
 import (
 	"encoding/binary"
@@ -9,37 +9,37 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// report tells a peer what became of the pops that it forwarded. All numbers from floor
-// to high that are neither lost nor pending have been answered, or wait for items. A report
+// Report tells a peer what became of the pops that it forwarded. All numbers from Floor
+// to High that are neither lost nor pending have been answered, or wait for items. A report
 // contains the whole state, so that losing one does no harm; only of the pops that waited it
 // names those that have ended since the last report.
-type report struct {
-	floor   uint64   // nothing is known of lower numbers
-	high    uint64   // the highest number that arrived or was skipped
-	lost    []span   // skipped, and will not be run; in order
-	pending []uint64 // arrived, not answered yet, and do not wait; in order
-	ended   []uint64 // waited, and were answered since the last report; in order
-	final   bool     // the bridge will answer nothing more
+type Report struct {
+	Floor   uint64   // nothing is known of lower numbers
+	High    uint64   // the highest number that arrived or was skipped
+	Lost    []Span   // skipped, and will not be run; in order
+	Pending []uint64 // arrived, not answered yet, and do not wait; in order
+	Ended   []uint64 // waited, and were answered since the last report; in order
+	Final   bool     // the bridge will answer nothing more
 }
 
-// span is the numbers from first to last.
-type span struct{ first, last uint64 }
+// Span is the numbers from first to last.
+type Span struct{ First, Last uint64 }
 
 // reportBytes is the approximate size of the largest report.
 const reportBytes = 64 << 10
 
 // sendReports reports to each peer what became of the pops it forwarded, if there is
 // anything new. Nothing follows a final report.
-func (r *router) sendReports(final bool) {
+func (r *Router) sendReports(final bool) {
 	type addressed struct {
 		to string
-		report
+		Report
 	}
 	var reports []addressed
 	r.accounts.Lock()
 	for id, a := range r.accounts.of {
 		latest, due, idle := a.report()
-		latest.final = final
+		latest.Final = final
 		if due || final {
 			reports = append(reports, addressed{id, latest})
 		}
@@ -48,20 +48,21 @@ func (r *router) sendReports(final bool) {
 		}
 	}
 	r.accounts.Unlock()
-	limit := min(reportBytes, int(r.b.nc.MaxPayload()/2))
+
+	limit := min(reportBytes, int(r.p.config.Conn().MaxPayload()/2))
 	for _, a := range reports {
 		for _, part := range a.split(limit / binary.MaxVarintLen64) {
-			r.publish("report."+a.to+"."+r.b.id, part.encode(limit))
+			r.publish("report."+a.to+"."+r.p.config.Self.ID, part.Encode(limit))
 		}
 	}
 }
 
 // hearReport handles the report of a peer on what became of the pops forwarded to it.
-func (r *router) hearReport(m *nats.Msg) {
+func (r *Router) hearReport(m *nats.Msg) {
 	id := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
-	heard, err := parseReport(m.Data)
+	heard, err := ParseReport(m.Data)
 	if err != nil {
-		r.b.quiet.nats.warn("another bridge sent a report that cannot be read", "bridge", id, "error", err)
+		r.p.config.Warn("another bridge sent a report that cannot be read", "bridge", id, "error", err)
 		return
 	}
 	r.failLost(r.applyReport(id, heard))
@@ -69,17 +70,18 @@ func (r *router) hearReport(m *nats.Msg) {
 
 // applyReport forgets the pops that a peer has answered, and returns those that it will
 // not answer.
-func (r *router) applyReport(id string, heard report) (lost []failedForward) {
+func (r *Router) applyReport(id string, heard Report) (lost []failedForward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.mu.peers[id]
 	if p == nil {
 		return nil
 	}
+
 	p.silent, p.reported = 0, true
-	p.high = max(p.high, heard.high)
+	p.high = max(p.high, heard.High)
 	lost = p.applyReport(heard, r.mu.beats)
-	if heard.final {
+	if heard.Final {
 		r.removeLocked(id)
 	}
 	r.checkAnsweredLocked()
@@ -87,29 +89,29 @@ func (r *router) applyReport(id string, heard report) (lost []failedForward) {
 }
 
 // split returns reports that together say the same, each with at most n numbers that ended.
-func (r report) split(n int) (parts []report) {
-	for ended := range slices.Chunk(r.ended, max(n, 1)) {
+func (r Report) split(n int) (parts []Report) {
+	for ended := range slices.Chunk(r.Ended, max(n, 1)) {
 		part := r
-		part.ended, part.final = ended, false
+		part.Ended, part.Final = ended, false
 		parts = append(parts, part)
 	}
 	if len(parts) == 0 {
-		return []report{r}
+		return []Report{r}
 	}
-	parts[len(parts)-1].final = r.final
+	parts[len(parts)-1].Final = r.Final
 	return parts
 }
 
 // flagFinal is the bit of the first byte for report.final.
 const flagFinal = 1
 
-// encode returns the report in about limit bytes, not counting the numbers that ended. If the
+// Encode returns the report in about limit bytes, not counting the numbers that ended. If the
 // pending numbers need more, the report covers only the lower numbers.
-func (r report) encode(limit int) []byte {
+func (r Report) Encode(limit int) []byte {
 	var pending []byte
-	previous := r.floor
-	count, high := 0, r.high
-	for _, number := range r.pending {
+	previous := r.Floor
+	count, high := 0, r.High
+	for _, number := range r.Pending {
 		if len(pending) >= limit {
 			high = number - 1
 			break
@@ -118,22 +120,24 @@ func (r report) encode(limit int) []byte {
 		previous = number
 		count++
 	}
+
 	var flags byte
-	if r.final {
+	if r.Final {
 		flags = flagFinal
 	}
-	data := binary.AppendUvarint([]byte{flags}, r.floor)
+	data := binary.AppendUvarint([]byte{flags}, r.Floor)
 	data = binary.AppendUvarint(data, high)
-	data = binary.AppendUvarint(data, uint64(len(r.lost)))
-	for _, s := range r.lost {
-		data = binary.AppendUvarint(data, s.first)
-		data = binary.AppendUvarint(data, s.last-s.first)
+	data = binary.AppendUvarint(data, uint64(len(r.Lost)))
+	for _, s := range r.Lost {
+		data = binary.AppendUvarint(data, s.First)
+		data = binary.AppendUvarint(data, s.Last-s.First)
 	}
+
 	data = binary.AppendUvarint(data, uint64(count))
 	data = append(data, pending...)
-	data = binary.AppendUvarint(data, uint64(len(r.ended)))
-	previous = r.floor
-	for _, number := range r.ended {
+	data = binary.AppendUvarint(data, uint64(len(r.Ended)))
+	previous = r.Floor
+	for _, number := range r.Ended {
 		data = binary.AppendVarint(data, int64(number-previous))
 		previous = number
 	}
@@ -142,27 +146,29 @@ func (r report) encode(limit int) []byte {
 
 var errReport = errors.New("malformed report")
 
-// parseReport decodes what encode returned.
-func parseReport(data []byte) (r report, err error) {
+// ParseReport decodes what Encode returned.
+func ParseReport(data []byte) (r Report, err error) {
 	if len(data) == 0 {
 		return r, errReport
 	}
-	r.final = data[0]&flagFinal != 0
+
+	r.Final = data[0]&flagFinal != 0
 	d := varints{rest: data[1:]}
-	r.floor, r.high = d.unsigned(), d.unsigned()
+	r.Floor, r.High = d.unsigned(), d.unsigned()
 	for range d.count() {
 		first := d.unsigned()
-		r.lost = append(r.lost, span{first, first + d.unsigned()})
+		r.Lost = append(r.Lost, Span{first, first + d.unsigned()})
 	}
-	r.pending, r.ended = d.numbers(r.floor), d.numbers(r.floor)
-	ordered := slices.IsSorted(r.pending) && slices.IsSorted(r.ended) && slices.IsSortedFunc(r.lost, func(a, b span) int {
-		if a.last < b.first {
+	r.Pending, r.Ended = d.numbers(r.Floor), d.numbers(r.Floor)
+
+	ordered := slices.IsSorted(r.Pending) && slices.IsSorted(r.Ended) && slices.IsSortedFunc(r.Lost, func(a, b Span) int {
+		if a.Last < b.First {
 			return -1
 		}
 		return 1
 	})
 	if d.bad || len(d.rest) > 0 || !ordered {
-		return report{}, errReport
+		return Report{}, errReport
 	}
 	return r, nil
 }

@@ -1,4 +1,4 @@
-package bridge
+package peers
 
 import (
 	"context"
@@ -23,14 +23,14 @@ import (
 // otherwise a push costs nothing. Peers say so in their heartbeats.
 //
 // A ring may get lost, for example while NATS is away. Then the dispatcher finds the items when
-// it next looks for those of programs that do not ring: see Options.pollEvery.
+// it next looks for those of programs that do not ring: see dispatch.Options.PollEvery.
 //
 // Nothing is missed when waiting begins. The order is: subscribe; wait until NATS has the
 // subscription; say "waits"; the peers begin to ring, and say "rings". After each of the two
 // confirmations the pops look once more for what came before it.
 type bell struct {
-	b         *Bridge
-	root      string // of the subjects; set by join
+	p         *Peers
+	root      string // of the subjects; set by Join
 	helloNow  chan struct{}
 	rings     chan *nats.Msg // from all subscriptions, so that none needs a goroutine
 	work      chan struct{}  // has an element when there is something for run to do
@@ -62,22 +62,29 @@ const (
 	maxRings = 1 << 13
 )
 
-func newBell(b *Bridge, helloNow chan struct{}) *bell {
-	l := &bell{b: b, helloNow: helloNow, rings: make(chan *nats.Msg, maxRings), work: make(chan struct{}, 1)}
+func newBell(p *Peers, helloNow chan struct{}) *bell {
+	l := &bell{p: p, helloNow: helloNow, rings: make(chan *nats.Msg, maxRings), work: make(chan struct{}, 1)}
 	l.mu.queues = map[string]*bellQueue{}
 	l.mu.idle = map[string]*bellQueue{}
 	return l
 }
 
+// Waiting says that pops of a queue begin to wait on this bridge, or that none waits any more.
+func (r *Router) Waiting(q *dispatch.Queue, waiting bool) { r.bell.waiting(q, waiting) }
+
+// Filled says that this bridge has made items of a queue available.
+func (r *Router) Filled(q *dispatch.Queue) { r.bell.filled(q) }
+
 func bellSubject(root string, q *dispatch.Queue) string {
 	return root + "bell." + q.Kind.String() + "." + q.Name
 }
 
-// waiting is dispatch.Options.Waiting.
+// waiting is Router.Waiting.
 func (l *bell) waiting(q *dispatch.Queue, waiting bool) {
 	subject := bellSubject(l.root, q)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	known := l.mu.queues[subject]
 	switch {
 	case known == nil && waiting:
@@ -96,14 +103,14 @@ func (l *bell) waiting(q *dispatch.Queue, waiting bool) {
 	}
 }
 
-// filled is dispatch.Options.Filled. What is due later is rung for at once: the waiters look,
+// filled is Router.Filled. What is due later is rung for at once: the waiters look,
 // and then know when.
 func (l *bell) filled(q *dispatch.Queue) {
-	if !l.peersWait.Load() || l.b.muted.Load() || l.b.nc.IsClosed() {
+	if !l.peersWait.Load() || l.p.silent() {
 		return
 	}
-	if err := l.b.nc.Publish(bellSubject(l.root, q), []byte(l.b.id)); err != nil {
-		l.b.quiet.nats.warn("cannot ring the bell of a queue", "error", err)
+	if err := l.p.config.Conn().Publish(bellSubject(l.root, q), []byte(l.p.config.Self.ID)); err != nil {
+		l.p.config.Warn("cannot ring the bell of a queue", "error", err)
 	}
 }
 
@@ -122,26 +129,28 @@ func (l *bell) run(ctx context.Context) {
 // listen subscribes to the bells that were added, and has pops look for items that may have
 // come before this bridge could hear of them.
 func (l *bell) listen(ctx context.Context) {
-	if l.b.muted.Load() {
+	if l.p.muted.Load() {
 		return // until the next connection: see recheck
 	}
 	look := l.takeFresh()
 	if len(look) == 0 {
 		return
 	}
+
 	for _, q := range look {
 		l.subscribe(q)
 	}
-	if err := l.b.flush(ctx); err != nil {
+	if err := l.p.config.Flush(ctx); err != nil {
 		// NATS is away, and recheck follows; or it is slow, and the next heartbeat tries again.
 		l.mu.Lock()
 		l.mu.missed = true
 		l.mu.Unlock()
 		return
 	}
+
 	l.setWaits()
 	for _, q := range look {
-		l.b.dispatcher.Wake(q.queue.Load())
+		l.p.config.Dispatcher.Wake(q.queue.Load())
 	}
 }
 
@@ -163,11 +172,13 @@ func (l *bell) subscribe(q *bellQueue) {
 	if q.subscription.Load() != nil {
 		return
 	}
-	s, err := l.b.nc.ChanSubscribe(q.subject, l.rings)
+	s, err := l.p.config.Conn().ChanSubscribe(q.subject, l.rings)
 	if err != nil {
 		return // the connection is closed
 	}
 	q.subscription.Store(s)
+
+	// beat may have removed the queue meanwhile, before there was a subscription to end.
 	l.mu.Lock()
 	gone := l.mu.queues[q.subject] != q
 	l.mu.Unlock()
@@ -218,6 +229,7 @@ func (l *bell) beat() {
 	if l.mu.missed {
 		signal(l.work)
 	}
+
 	var ended []*bellQueue
 	for subject, q := range l.mu.idle {
 		if q.beats++; q.beats > bellLife {
@@ -226,11 +238,14 @@ func (l *bell) beat() {
 			ended = append(ended, q)
 		}
 	}
+
 	if l.mu.waits && len(l.mu.queues) == 0 {
 		l.mu.waits = false
 		signal(l.helloNow)
 	}
 	l.mu.Unlock()
+
+	// Without the lock, because NATS may block.
 	for _, q := range ended {
 		q.unsubscribe()
 	}
@@ -250,17 +265,17 @@ func (l *bell) hear(ctx context.Context) {
 
 func (l *bell) heard(m *nats.Msg) {
 	from := string(m.Data)
-	if from == l.b.id {
+	if from == l.p.config.Self.ID {
 		return // the dispatcher knows
 	}
 	if err := subjects.ValidateQueueName(from); err != nil {
-		l.b.quiet.nats.warn("another bridge rang the bell of a queue without its name", "subject", wire.Shorten(strings.TrimPrefix(m.Subject, l.root)))
+		l.p.config.Warn("another bridge rang the bell of a queue without its name", "subject", wire.Shorten(strings.TrimPrefix(m.Subject, l.root)))
 		return
 	}
 	l.mu.Lock()
 	q := l.mu.queues[m.Subject]
 	l.mu.Unlock()
 	if q != nil {
-		l.b.dispatcher.Wake(q.queue.Load())
+		l.p.config.Dispatcher.Wake(q.queue.Load())
 	}
 }

@@ -1,4 +1,4 @@
-package bridge
+package peers
 
 import (
 	"testing"
@@ -9,13 +9,13 @@ import (
 // A bridge that is too far behind with reading to hear even itself does not consider
 // its peers gone.
 func TestRouterWaitsToHearItself(t *testing.T) {
-	r := newTestBridge(t).router
+	r := newTest(t).Router
 	r.enter(phaseHere)
-	r.b.online.Store(true)
+	r.p.config.Online = func() bool { return true }
 	hear := func(id string) { r.hearHeartbeat(&nats.Msg{Data: []byte(string(phaseHere) + " " + id)}) }
 	look := func(want int, when string) {
 		t.Helper()
-		if n := r.stats().bridges; n != want {
+		if n := r.Count(); n != want {
 			t.Errorf("%s: %d bridges, want %d", when, n, want)
 		}
 	}
@@ -26,7 +26,7 @@ func TestRouterWaitsToHearItself(t *testing.T) {
 	}
 	look(2, "after a time without hearing anything")
 	for range peerLife + 1 {
-		hear(r.b.id)
+		hear(r.p.config.Self.ID)
 		r.agePeers()
 	}
 	look(1, "when only the other is not heard")

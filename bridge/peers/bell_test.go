@@ -1,4 +1,4 @@
-package bridge
+package peers
 
 import (
 	"testing"
@@ -22,7 +22,7 @@ func took(c chan struct{}) bool {
 // A bridge rings as long as one of its peers says that it waits, and tells the peers when that
 // changes.
 func TestPeersThatWait(t *testing.T) {
-	r := newTestBridge(t).router
+	r := newTest(t).Router
 	rings := func(what string, want, changed bool) {
 		t.Helper()
 		if got := r.bell.peersWait.Load(); got != want {
@@ -55,8 +55,8 @@ func TestPeersThatWait(t *testing.T) {
 // When a peer begins to ring, or there is a new connection, pops that wait look once more for
 // what they may have missed.
 func TestMissedRings(t *testing.T) {
-	b := newTestBridge(t)
-	r, l := b.router, b.router.bell
+	p := newTest(t)
+	r, l := p.Router, p.Router.bell
 	missed := func(what string, want bool) {
 		t.Helper()
 		if got := took(l.work) && l.mu.missed; got != want {
@@ -80,21 +80,22 @@ func TestMissedRings(t *testing.T) {
 	missed("it rings again", true)
 	hear("here rings b")
 	missed("a new peer that rings", true)
-	b.connected(&nats.Conn{})
+	p.Connected()
 	missed("a new connection", true)
 }
 
 // A bridge that cannot confirm its subscriptions, because NATS takes too long, tries again. Else no
 // peer would ring for it until the next connection.
 func TestBellTriesAgain(t *testing.T) {
-	b := newTestBridge(t)
-	l := b.router.bell
+	p := newTest(t)
+	l := p.Router.bell
 	nc, err := nats.Connect("nats://127.0.0.1:1", nats.RetryOnFailedConnect(true))
 	if err != nil {
 		t.Fatal(err)
 	}
 	nc.Close() // so that it fails at once
-	b.nc = nc
+	p.config.Conn = func() *nats.Conn { return nc }
+	p.config.Flush = nc.FlushWithContext
 	l.waiting(&dispatch.Queue{Name: "jobs"}, true)
 	took(l.work)
 	l.listen(t.Context())
@@ -113,7 +114,7 @@ func TestBellTriesAgain(t *testing.T) {
 // A bridge listens to a bell for a while after the last pop has waited, and then says that it
 // waits for nothing any more.
 func TestBellLife(t *testing.T) {
-	l := newTestBridge(t).router.bell
+	l := newTest(t).Router.bell
 	jobs, again := &dispatch.Queue{Name: "jobs"}, &dispatch.Queue{Name: "jobs"}
 	mail := &dispatch.Queue{Name: "jobs", Kind: subjects.FIFO}
 	l.waiting(jobs, true)

@@ -1,4 +1,4 @@
-package bridge
+package peers
 
 import (
 	"time"
@@ -38,21 +38,23 @@ func (w *forwardedWaiters) overdue(number uint64) bool {
 
 // applyReport removes the pops that have ended, and removes and returns those that the peer
 // did not get.
-func (w *forwardedWaiters) applyReport(r report) (lost []failedForward) {
-	for _, number := range r.ended {
+func (w *forwardedWaiters) applyReport(r Report) (lost []failedForward) {
+	for _, number := range r.Ended {
 		delete(w.of, number)
 	}
-	spans := r.lost
-	for w.overdue(r.high) {
+
+	// Both are in order.
+	spans := r.Lost
+	for w.overdue(r.High) {
 		number := w.unconfirmed[0]
 		w.unconfirmed = w.unconfirmed[1:]
-		for len(spans) > 0 && spans[0].last < number {
+		for len(spans) > 0 && spans[0].Last < number {
 			spans = spans[1:]
 		}
 		switch {
-		case number < r.floor:
+		case number < r.Floor:
 			lost = w.lose(lost, number, errPeerSilent)
-		case len(spans) > 0 && spans[0].first <= number:
+		case len(spans) > 0 && spans[0].First <= number:
 			lost = w.lose(lost, number, errForwardLost)
 		}
 	}

@@ -1,4 +1,4 @@
-package bridge
+package peers
 
 import (
 	"slices"
@@ -44,7 +44,7 @@ const (
 )
 
 // sendHeartbeat announces this bridge to its peers.
-func (r *router) sendHeartbeat() {
+func (r *Router) sendHeartbeat() {
 	words := []string{string(*r.phase.Load())}
 	if r.bell.waits() {
 		words = append(words, saidWaits)
@@ -52,11 +52,11 @@ func (r *router) sendHeartbeat() {
 	if r.bell.peersWait.Load() {
 		words = append(words, saidRings)
 	}
-	r.publish("members", []byte(strings.Join(append(words, r.b.id), " ")))
+	r.publish("members", []byte(strings.Join(append(words, r.p.config.Self.ID), " ")))
 }
 
 // hearHeartbeat handles the heartbeats of all bridges, including this one.
-func (r *router) hearHeartbeat(m *nats.Msg) {
+func (r *Router) hearHeartbeat(m *nats.Msg) {
 	text, rest, _ := strings.Cut(string(m.Data), " ")
 	rest, waits := strings.CutPrefix(rest, saidWaits+" ")
 	id, rings := strings.CutPrefix(rest, saidRings+" ")
@@ -65,12 +65,14 @@ func (r *router) hearHeartbeat(m *nats.Msg) {
 		said != phaseHere && said != phaseLeaving && said != phaseLeft {
 		return
 	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if id == r.b.id {
+	if id == r.p.config.Self.ID {
 		r.mu.echo = true
 		return
 	}
+
 	if said == phaseLeaving {
 		defer r.promiseLocked(id)
 	}
@@ -82,10 +84,11 @@ func (r *router) hearHeartbeat(m *nats.Msg) {
 		}
 		// Numbers never start over, even if the peer was forgotten by mistake and
 		// still has an account of this bridge.
-		p = newPeer(r.root+"to."+id+"."+r.b.id+".", r.mu.number)
+		p = newPeer(r.root+"to."+id+"."+r.p.config.Self.ID+".", r.mu.number)
 		r.mu.peers[id] = p
 		signal(r.helloNow) // it may not know this bridge either
 	}
+
 	p.silent = 0
 	r.noteBellLocked(p, waits, rings)
 	if !known || p.leaving != leaving {
@@ -95,7 +98,7 @@ func (r *router) hearHeartbeat(m *nats.Msg) {
 }
 
 // noteBellLocked records what a peer says about its bells.
-func (r *router) noteBellLocked(p *peer, waits, rings bool) {
+func (r *Router) noteBellLocked(p *peer, waits, rings bool) {
 	began := rings && !p.rings
 	p.waits, p.rings = waits, rings
 	r.updatePeersWaitLocked()
@@ -105,7 +108,7 @@ func (r *router) noteBellLocked(p *peer, waits, rings bool) {
 }
 
 // updatePeersWaitLocked rings from now on if a peer waits, or no longer if none does.
-func (r *router) updatePeersWaitLocked() {
+func (r *Router) updatePeersWaitLocked() {
 	waits := false
 	for _, p := range r.mu.peers {
 		waits = waits || p.waits
@@ -117,7 +120,7 @@ func (r *router) updatePeersWaitLocked() {
 
 // promiseLocked promises a peer that this bridge forwards nothing more to it. The
 // promise travels the same way as forwarded pops, so it arrives after them.
-func (r *router) promiseLocked(id string) {
+func (r *Router) promiseLocked(id string) {
 	var number uint64
 	if p := r.mu.peers[id]; p != nil {
 		number = p.last
@@ -127,24 +130,24 @@ func (r *router) promiseLocked(id string) {
 
 // markSubject returns the subject on which a peer is told that pops up to a number were
 // sent to it.
-func (r *router) markSubject(id string, number uint64) string {
-	return "to." + id + "." + r.b.id + "." + strconv.FormatUint(number, 10)
+func (r *Router) markSubject(id string, number uint64) string {
+	return "to." + id + "." + r.p.config.Self.ID + "." + strconv.FormatUint(number, 10)
 }
 
 // notePromise records that a peer forwards nothing more.
-func (r *router) notePromise(id string) {
+func (r *Router) notePromise(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.notePromiseLocked(id)
 }
 
-func (r *router) notePromiseLocked(id string) {
+func (r *Router) notePromiseLocked(id string) {
 	delete(r.mu.awaited, id)
 	r.checkPromisedLocked()
 }
 
 // removeLocked forgets a peer that no longer has any pops of this bridge.
-func (r *router) removeLocked(id string) {
+func (r *Router) removeLocked(id string) {
 	delete(r.mu.peers, id)
 	r.updatePeersWaitLocked()
 	r.notePromiseLocked(id)
@@ -157,11 +160,12 @@ func (r *router) removeLocked(id string) {
 //
 // A bridge that does not even hear its own heartbeats is behind with reading, so the
 // silence of others means nothing.
-func (r *router) agePeers() (lost []failedForward) {
+func (r *Router) agePeers() (lost []failedForward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.beats++
-	hears := r.mu.echo || !r.b.online.Load()
+
+	hears := r.mu.echo || !r.p.config.Online()
 	r.mu.echo = false
 	for id, p := range r.mu.peers {
 		if hears {
@@ -172,10 +176,13 @@ func (r *router) agePeers() (lost []failedForward) {
 			r.removeLocked(id)
 			continue
 		}
+
 		lost = append(lost, p.expire(r.mu.beats-r.forwardLife())...)
 		if r.mu.beats%expireEvery == 0 {
 			lost = append(lost, p.waiters.expire(time.Now())...)
 		}
+
+		// It should have reported by now, if it got what was forwarded before the last heartbeat.
 		overdue := len(p.forwards) > 0 && p.forwards[0].Number <= p.tail && (!p.reported || p.high < p.tail)
 		if overdue || p.waiters.overdue(p.tail) {
 			r.publish(r.markSubject(id, p.last), nil)
@@ -187,18 +194,20 @@ func (r *router) agePeers() (lost []failedForward) {
 }
 
 // updateBridgesLocked shares the queues among the present peers.
-func (r *router) updateBridgesLocked() {
-	ids := []string{r.b.id}
+func (r *Router) updateBridgesLocked() {
+	ids := []string{r.p.config.Self.ID}
 	for id, p := range r.mu.peers {
 		if !p.leaving {
 			ids = append(ids, id)
 		}
 	}
+
 	slices.Sort(ids)
 	if slices.Equal(ids, *r.bridges.Load()) {
 		return
 	}
+
 	r.bridges.Store(&ids)
-	r.b.dispatcher.OwnersChanged()
-	r.b.options.Logger.Info("bridges that share the queues", "count", len(ids))
+	r.p.config.Dispatcher.OwnersChanged()
+	r.p.config.Logger.Info("bridges that share the queues", "count", len(ids))
 }

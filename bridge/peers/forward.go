@@ -1,4 +1,4 @@
-package bridge
+package peers
 
 import (
 	"fmt"
@@ -32,11 +32,11 @@ var (
 	errPeerSilent = fmt.Errorf("%w: the bridge that pops from this queue does not say what became of the pop, which may or may not have been done",
 		kv.ErrCommitUnknown)
 	errForwardLost = fmt.Errorf("%w: the pop did not reach the bridge that pops from this queue and was not run: try again",
-		ErrUnavailable)
+		dispatch.ErrUnavailable)
 )
 
 // forward sends a pop to its owner, unless the owner has just left.
-func (r *router) forward(m *nats.Msg, request *dispatch.Request, owner string) (forwarded bool, err error) {
+func (r *Router) forward(m *nats.Msg, request *dispatch.Request, owner string) (forwarded bool, err error) {
 	// The lock is held while publishing, so that the numbers arrive in order.
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,24 +45,27 @@ func (r *router) forward(m *nats.Msg, request *dispatch.Request, owner string) (
 		return false, nil
 	}
 	if request.Wait != nil {
-		if len(p.waiters.of) >= r.b.options.MaxWaiters {
+		if len(p.waiters.of) >= r.p.config.MaxWaiters {
 			return false, dispatch.ErrTooManyWaiters
 		}
-	} else if n := len(p.forwards); n >= r.b.options.MaxPending {
-		return false, fmt.Errorf("%w: %d pops are with the bridge that pops from this queue: try again later", ErrOverloaded, n)
+	} else if n := len(p.forwards); n >= r.p.config.MaxPending {
+		return false, fmt.Errorf("%w: %d pops are with the bridge that pops from this queue: try again later", dispatch.ErrOverloaded, n)
 	}
+
 	number := p.last + 1
 	p.subject = strconv.AppendUint(p.subject[:p.prefix], number, 10)
 	p.subject = append(append(p.subject, '.'), m.Subject...)
+
 	// Even one that waits is forwarded as it came, because its time has hardly begun.
 	// A pop no longer needs any of its headers, and NATS might act on some of them with
 	// this bridge's permissions.
-	if err := r.b.nc.PublishMsg(&nats.Msg{Subject: string(p.subject), Reply: m.Reply, Data: m.Data}); err != nil {
-		return false, fmt.Errorf("%w: the bridge that pops from this queue cannot be reached: %w", ErrUnavailable, err)
+	if err := r.p.config.Conn().PublishMsg(&nats.Msg{Subject: string(p.subject), Reply: m.Reply, Data: m.Data}); err != nil {
+		return false, fmt.Errorf("%w: the bridge that pops from this queue cannot be reached: %w", dispatch.ErrUnavailable, err)
 	}
+
 	p.last = number
 	r.mu.number = max(r.mu.number, number)
-	r.b.metrics.forwarded.Inc()
+	r.p.config.Forwarded()
 	if request.Wait != nil {
 		waiter := *request
 		waiter.Number = number
@@ -77,33 +80,34 @@ func (r *router) forward(m *nats.Msg, request *dispatch.Request, owner string) (
 
 // applyReport removes the pops that the report says were answered, and removes and
 // returns those that will not be.
-func (p *peer) applyReport(r report, now int) (lost []failedForward) {
+func (p *peer) applyReport(r Report, now int) (lost []failedForward) {
 	kept := p.forwards[:0]
-	pending, spans := r.pending, r.lost
+	pending, spans := r.Pending, r.Lost
 	for i := range p.forwards { // ordered by number
 		f := &p.forwards[i]
 		for len(pending) > 0 && pending[0] < f.Number {
 			pending = pending[1:]
 		}
-		for len(spans) > 0 && spans[0].last < f.Number {
+		for len(spans) > 0 && spans[0].Last < f.Number {
 			spans = spans[1:]
 		}
 		switch {
 		case len(pending) > 0 && pending[0] == f.Number:
 			f.seen = now
 			kept = append(kept, *f)
-		case f.Number > r.high:
+		case f.Number > r.High:
 			kept = append(kept, *f)
-		case f.Number < r.floor:
+		case f.Number < r.Floor:
 			lost = append(lost, failedForward{f.Request, errPeerSilent})
-		case len(spans) > 0 && spans[0].first <= f.Number:
+		case len(spans) > 0 && spans[0].First <= f.Number:
 			lost = append(lost, failedForward{f.Request, errForwardLost})
 		}
 	}
+
 	clear(p.forwards[len(kept):])
 	p.forwards = kept
 	lost = append(lost, p.waiters.applyReport(r)...)
-	if r.final {
+	if r.Final {
 		lost = append(lost, p.abandonGone()...)
 	}
 	return lost
@@ -111,7 +115,7 @@ func (p *peer) applyReport(r report, now int) (lost []failedForward) {
 
 // After forwardLife heartbeats, a pop that a peer does not mention, though it is alive,
 // counts as lost.
-func (r *router) forwardLife() int { return peerLife + int(r.b.options.RequestTimeout/heartbeat) }
+func (r *Router) forwardLife() int { return peerLife + int(r.p.config.RequestTimeout/heartbeat) }
 
 // expire removes and returns the pops that the peer was last known to have before the
 // given heartbeat.
@@ -141,7 +145,7 @@ func (p *peer) abandon(err error) (lost []failedForward) {
 }
 
 // abandonAll removes and returns all pops that are with peers, without those that wait there.
-func (r *router) abandonAll() (lost []failedForward) {
+func (r *Router) abandonAll() (lost []failedForward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.mu.peers {
@@ -151,7 +155,7 @@ func (r *router) abandonAll() (lost []failedForward) {
 }
 
 // checkAnsweredLocked tells end when no peer has a pop any more, apart from those that wait.
-func (r *router) checkAnsweredLocked() {
+func (r *Router) checkAnsweredLocked() {
 	if r.mu.answered == nil {
 		return
 	}
@@ -165,7 +169,7 @@ func (r *router) checkAnsweredLocked() {
 }
 
 // failLost answers the pops that no peer will answer.
-func (r *router) failLost(lost []failedForward) {
+func (r *Router) failLost(lost []failedForward) {
 	for i := range lost {
 		l := &lost[i]
 		l.Answered = time.Now()

@@ -1,9 +1,10 @@
-package bridge
+package peers
 
 import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,14 +17,14 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// router routes the pops of each queue to one bridge. Where several bridges share a
+// Router routes the pops of each queue to one bridge. Where several bridges share a
 // store, pops of one queue by two of them conflict, and one of the two transactions is
 // wasted. So the bridges announce themselves to each other over NATS, agree by hashing
 // on an owner for each queue, and forward pops to it.
 //
 // # The life of a forwarded pop
 //
-//  1. NATS delivers a client's pop to bridge A, whose handler calls route. The owner of
+//  1. NATS delivers a client's pop to bridge A, whose handler calls Route. The owner of
 //     the queue is bridge B. A numbers the pop, publishes it to B with the client's
 //     reply subject, and remembers it: forward, in forward.go.
 //  2. B enters the number into its account of A's pops and runs the pop like any
@@ -49,7 +50,7 @@ import (
 //
 // # Two kinds of heartbeats
 //
-// The heartbeats here are not those of membership. Those go to all bridges on one NATS,
+// The heartbeats here are not those of Members. Those go to all bridges on one NATS,
 // whatever their store and version, once a second and with all that explains a conflict;
 // they decide who may serve. These go only to bridges that share the queues and speak
 // this version of the protocol. They are four times as frequent, because clients wait
@@ -68,17 +69,16 @@ import (
 //	                              the payload "last" it promises that no more follow
 //	report.<id>.<from>            what became of the pops from bridge id: see report
 //	bell.<kind>.<queue>           the id of a bridge that made items available: see bell
-//	cancel                        a pop that is to wait no longer, on whichever bridge: see waits
-type router struct {
-	b      *Bridge
-	shared bool // other bridges may use the store; else the router does nothing
-	bell   *bell
+//	cancel                        a pop that waits on some bridge, and that its client has cancelled
+type Router struct {
+	p    *Peers
+	bell *bell
 
 	phase   atomic.Pointer[phase]
 	bridges atomic.Pointer[[]string] // ids of those that share the queues, this one included, sorted
 
-	root      string         // of the subjects; set by join
-	inbox     string         // of what peers forward; set by join
+	root      string         // of the subjects; set by Join
+	inbox     string         // of what peers forward; set by Join
 	running   sync.WaitGroup // run
 	stop      func()         // ends run
 	helloNow  chan struct{}  // has an element when a heartbeat is wanted at once
@@ -93,9 +93,9 @@ type router struct {
 		number   uint64              // the highest that a pop was forwarded with
 		beats    int                 // own heartbeats so far
 		echo     bool                // this bridge has heard its own latest heartbeat
-		awaited  map[string]struct{} // peers whose promises leave still waits for
-		promised chan struct{}       // closed when awaited is empty; nil unless leave waits
-		answered chan struct{}       // closed when no pop is with a peer; nil unless end waits
+		awaited  map[string]struct{} // peers whose promises Leave still waits for
+		promised chan struct{}       // closed when awaited is empty; nil unless Leave waits
+		answered chan struct{}       // closed when no pop is with a peer; nil unless End waits
 	}
 	accounts struct {
 		sync.Mutex
@@ -125,48 +125,42 @@ const (
 	leaveTime = 2 * peerLife * heartbeat
 )
 
-const (
-	// internalRoot is the start of the subjects between bridges.
-	internalRoot = "_pqbridge."
-	// routerVersion is part of the root, so that bridges with incompatible protocols do
-	// not hear each other.
-	routerVersion = 4
-)
+// routerVersion is part of the root, so that bridges with incompatible protocols do
+// not hear each other.
+const routerVersion = 4
 
-// newRouter returns a router that does nothing until join is called, and nothing at all
-// unless the store is shared.
-func newRouter(b *Bridge, shared bool) *router {
-	r := &router{
-		b:         b,
-		shared:    shared,
+func newRouter(p *Peers) *Router {
+	r := &Router{
+		p:         p,
 		helloNow:  make(chan struct{}, 1),
 		reportNow: make(chan struct{}, 1),
 	}
-	r.bell = newBell(b, r.helloNow)
+	r.bell = newBell(p, r.helloNow)
 	r.mu.peers = map[string]*peer{}
 	r.accounts.of = map[string]*account{}
-	r.bridges.Store(&[]string{b.id})
+	r.bridges.Store(&[]string{p.config.Self.ID})
 	r.enter(phaseAway)
 	return r
 }
 
-func (r *router) enter(p phase) { r.phase.Store(&p) }
+func (r *Router) enter(p phase) { r.phase.Store(&p) }
 
-func (r *router) is(p phase) bool { return *r.phase.Load() == p }
+func (r *Router) is(p phase) bool { return *r.phase.Load() == p }
 
-// join begins to share the queues, for the first time or again after leave, with the
-// bridges that join the same realm.
-func (r *router) join(realm string) error {
-	if !r.shared {
+// Join begins to share the queues, for the first time or again after Leave, with the
+// bridges that join the same realm. Nothing is shared before, and nothing at all unless the store is.
+func (r *Router) Join(realm string) error {
+	if !r.p.config.Shared {
 		return nil
 	}
 	if r.is(phaseAway) {
-		r.root = fmt.Sprintf("%s%016x.", internalRoot, xxhash.Sum64String(fmt.Sprint(routerVersion, " ", realm)))
-		r.inbox = r.root + "to." + r.b.id + "."
+		r.root = fmt.Sprintf("%s%016x.", Root, xxhash.Sum64String(fmt.Sprint(routerVersion, " ", realm)))
+		r.inbox = r.root + "to." + r.p.config.Self.ID + "."
 		r.bell.root = r.root
 		if err := r.subscribe(); err != nil {
 			return fmt.Errorf("bridge: subscribe to the subjects between bridges: %w", err)
 		}
+
 		ctx, cancel := context.WithCancel(context.Background())
 		r.stop = cancel
 		r.running.Go(func() { r.run(ctx) })
@@ -178,16 +172,15 @@ func (r *router) join(realm string) error {
 	return nil
 }
 
-func (r *router) subscribe() error {
-	h := newHandler(r.b)
+func (r *Router) subscribe() error {
 	var made []*nats.Subscription
 	for subject, handle := range map[string]nats.MsgHandler{
-		r.root + "members":                 r.hearHeartbeat,
-		r.root + "report." + r.b.id + ".*": r.hearReport,
-		r.root + "cancel":                  r.b.waits.hear,
-		r.inbox + ">":                      func(m *nats.Msg) { r.receive(h, m) },
+		r.root + "members": r.hearHeartbeat,
+		r.root + "report." + r.p.config.Self.ID + ".*": r.hearReport,
+		r.root + "cancel": r.hearCancel,
+		r.inbox + ">":     r.receive,
 	} {
-		s, err := r.b.nc.Subscribe(subject, handle)
+		s, err := r.p.config.Conn().Subscribe(subject, handle)
 		if err != nil {
 			return err
 		}
@@ -198,32 +191,33 @@ func (r *router) subscribe() error {
 	return nil
 }
 
-// owns reports whether no other bridge owns the queue.
-func (r *router) owns(kind subjects.Kind, name string) bool {
-	return r.activePeers() == 0 || dispatch.Owner(kind, name, *r.bridges.Load()) == r.b.id
+// Owns reports whether no other bridge owns the queue.
+func (r *Router) Owns(kind subjects.Kind, name string) bool {
+	return r.activePeers() == 0 || dispatch.Owner(kind, name, *r.bridges.Load()) == r.p.config.Self.ID
 }
 
-// route forwards a pop to the owner of its queue if that is a peer. If it returns
+// Route forwards a pop to the owner of its queue if that is a peer. If it returns
 // false, this bridge runs the pop. The error says why the pop could not be forwarded;
 // then nobody runs it. A pop that a peer has forwarded is not forwarded again.
-func (r *router) route(m *nats.Msg, request *dispatch.Request, o origin) (forwarded bool, err error) {
+func (r *Router) Route(m *nats.Msg, request *dispatch.Request, o Origin) (forwarded bool, err error) {
 	if r.activePeers() == 0 {
 		return false, nil
 	}
+
 	owner := request.Queue.Owner(*r.bridges.Load())
 	switch {
-	case owner == r.b.id || o.forwarded():
+	case owner == r.p.config.Self.ID || o.Forwarded():
 		return false, nil
-	case wire.Imported(m.Reply):
+	case wire.Imported(m.Reply): // NATS would not let this bridge publish it
 		return false, nil
 	}
 	return r.forward(m, request, owner)
 }
 
-// leave stops sharing the queues until join is called again. It returns when ctx ends,
+// Leave stops sharing the queues until Join is called again. It returns when ctx ends,
 // or when all pops sent by peers have been delivered. The bridge still answers and reports
 // the pops that it has.
-func (r *router) leave(ctx context.Context) {
+func (r *Router) Leave(ctx context.Context) {
 	if !r.is(phaseHere) {
 		return
 	}
@@ -234,9 +228,10 @@ func (r *router) leave(ctx context.Context) {
 
 // awaitPromises returns when all peers have promised to forward nothing more, ctx
 // ends, or leaveTime is over.
-func (r *router) awaitPromises(ctx context.Context) {
+func (r *Router) awaitPromises(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
+
 	promised := make(chan struct{})
 	r.mu.Lock()
 	r.mu.awaited = map[string]struct{}{}
@@ -249,8 +244,10 @@ func (r *router) awaitPromises(ctx context.Context) {
 	r.enter(phaseLeaving)
 	r.checkPromisedLocked()
 	r.mu.Unlock()
+
+	// Without a connection nobody would hear the question.
 	signal(r.helloNow)
-	if r.b.muted.Load() || !r.b.online.Load() {
+	if r.p.muted.Load() || !r.p.config.Online() {
 		return
 	}
 	select {
@@ -259,32 +256,35 @@ func (r *router) awaitPromises(ctx context.Context) {
 	}
 }
 
-// checkPromisedLocked tells leave when no promise is missing any more.
-func (r *router) checkPromisedLocked() {
+// checkPromisedLocked tells Leave when no promise is missing any more.
+func (r *Router) checkPromisedLocked() {
 	if r.mu.promised != nil && len(r.mu.awaited) == 0 {
 		close(r.mu.promised)
 		r.mu.promised = nil
 	}
 }
 
-// end waits until peers have answered everything forwarded to them, answers the rest
+// End waits until peers have answered everything forwarded to them, answers the rest
 // itself when ctx ends, and sends the last reports. By then this bridge must have
 // answered everything forwarded to it.
-func (r *router) end(ctx context.Context) {
+func (r *Router) End(ctx context.Context) {
 	if r.is(phaseAway) {
 		return
 	}
+
 	answered := make(chan struct{})
 	r.mu.Lock()
 	r.mu.answered = answered
 	r.checkAnsweredLocked()
 	r.mu.Unlock()
-	if r.b.online.Load() {
+
+	if r.p.config.Online() {
 		select {
 		case <-answered:
 		case <-ctx.Done():
 		}
 	}
+
 	r.stop()
 	r.running.Wait()
 	for _, s := range *r.subscriptions.Load() {
@@ -295,7 +295,7 @@ func (r *router) end(ctx context.Context) {
 }
 
 // run sends heartbeats and reports until ctx ends.
-func (r *router) run(ctx context.Context) {
+func (r *Router) run(ctx context.Context) {
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()
 	for {
@@ -317,50 +317,74 @@ func (r *router) run(ctx context.Context) {
 
 // publish sends to peers. It does no harm if the NATS client buffers a message while
 // disconnected and it arrives late.
-func (r *router) publish(subject string, data []byte) {
-	if r.b.muted.Load() || r.b.nc.IsClosed() {
+func (r *Router) publish(subject string, data []byte) {
+	if r.p.silent() {
 		return
 	}
-	if err := r.b.nc.Publish(r.root+subject, data); err != nil {
-		r.b.quiet.nats.warn("cannot reach the other bridges", "error", err)
+	if err := r.p.config.Conn().Publish(r.root+subject, data); err != nil {
+		r.p.config.Warn("cannot reach the other bridges", "error", err)
 	}
 }
 
+// Cancel tells peers that the client of a request that waits, maybe there, has cancelled it.
+func (r *Router) Cancel(key string) {
+	if r.p.config.Shared && !r.is(phaseAway) {
+		r.publish("cancel", []byte(r.p.config.Self.ID+" "+key))
+	}
+}
+
+// hearCancel handles a cancel that another bridge was asked for.
+func (r *Router) hearCancel(m *nats.Msg) {
+	if from, key, ok := strings.Cut(string(m.Data), " "); ok && from != r.p.config.Self.ID {
+		r.p.config.Cancel(key)
+	}
+}
+
+// Forwards returns how many pops that this bridge has forwarded wait on peers, as far as it knows, and
+// how many that peers have forwarded it has not answered.
+func (r *Router) Forwards() (waiting, unanswered int) {
+	r.mu.Lock()
+	for _, p := range r.mu.peers {
+		waiting += len(p.waiters.of)
+	}
+	r.mu.Unlock()
+
+	r.accounts.Lock()
+	defer r.accounts.Unlock()
+	for _, a := range r.accounts.of {
+		unanswered += a.unanswered()
+	}
+	return waiting, unanswered
+}
+
 // activePeers returns the number of other bridges that share the queues.
-func (r *router) activePeers() int {
-	if !r.is(phaseHere) || r.b.muted.Load() {
+func (r *Router) activePeers() int {
+	if !r.is(phaseHere) || r.p.muted.Load() {
 		return 0
 	}
 	return len(*r.bridges.Load()) - 1
 }
 
-// routerStats holds what /metrics shows of the router.
-type routerStats struct {
-	bridges int // that share the queues, this one included
-	dropped int // messages that the NATS client dropped; never decreases
-}
+// Bridges returns the ids of the bridges that share the queues, this one included, sorted. They must not
+// be changed.
+func (r *Router) Bridges() []string { return *r.bridges.Load() }
 
-func (r *router) stats() routerStats {
-	s := routerStats{bridges: 1 + r.activePeers()}
+// Count returns how many bridges share the queues at the moment, this one included.
+func (r *Router) Count() int { return 1 + r.activePeers() }
+
+// Dropped returns how many messages from peers the NATS client dropped. It never decreases.
+func (r *Router) Dropped() int {
 	if subscriptions := r.subscriptions.Load(); subscriptions != nil {
-		s.dropped += wire.Dropped(*subscriptions)
+		return wire.Dropped(*subscriptions)
 	}
-	return s
+	return 0
 }
 
-// backlog returns what peers have sent over the main connection and no callback has
+// Backlog returns what peers have sent over the main connection and no callback has
 // handled yet.
-func (r *router) backlog() (messages, bytes int) {
+func (r *Router) Backlog() (messages, bytes int) {
 	if subscriptions := r.subscriptions.Load(); subscriptions != nil {
 		return wire.Backlog(*subscriptions)
 	}
 	return 0, 0
-}
-
-// signal wakes the reader of a channel with room for one element.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

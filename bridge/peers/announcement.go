@@ -1,4 +1,4 @@
-package bridge
+package peers
 
 import (
 	"fmt"
@@ -18,21 +18,22 @@ type announcement struct {
 	Process   int       `json:"process"`
 	Location  string    `json:"location"` // of the store, for people
 	Started   time.Time `json:"started"`
-	State     state     `json:"state"`
+	State     State     `json:"state"`
 }
 
-// state of a bridge among those that want to serve the same subjects.
-type state string
+// State of a bridge among those that want to serve the same subjects.
+type State string
 
+// The states in which a bridge announces itself.
 const (
-	stateStarting state = "starting"
-	stateServing  state = "serving"
-	stateWaiting  state = "waiting" // until another one is gone
-	stateGone     state = "gone"
+	Starting State = "starting"
+	Serving  State = "serving"
+	Waiting  State = "waiting" // until another one is gone
+	gone     State = "gone"
 )
 
-func (s state) rank() int {
-	return slices.Index([]state{stateWaiting, stateStarting, stateServing}, s)
+func (s State) rank() int {
+	return slices.Index([]State{Waiting, Starting, Serving}, s)
 }
 
 // realm is what bridges must have in common to serve the same subjects. If a bridge has
@@ -74,7 +75,7 @@ func overlap(these, those []string) bool {
 }
 
 // explain says why this bridge cannot serve beside another one, and what to do.
-func (m *membership) explain(rival *announcement) string {
+func (m *Members) explain(rival *announcement) string {
 	self := m.self()
 	var wrong, remedy string
 	switch {

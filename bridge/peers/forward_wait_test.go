@@ -1,4 +1,4 @@
-package bridge
+package peers
 
 import (
 	"errors"
@@ -46,7 +46,7 @@ func TestForwardedWaitersAreAnsweredOnce(t *testing.T) {
 			}
 			r, _, _ := a.report()
 			for _, part := range r.split(3) {
-				part, err := parseReport(part.encode(limit))
+				part, err := ParseReport(part.Encode(limit))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -110,7 +110,7 @@ func TestForwardedWaitersExpire(t *testing.T) {
 	for n := range uint64(4) {
 		w.add(waiterAt(n+1, until.Add(time.Duration(n)*time.Minute)))
 	}
-	if lost := w.applyReport(report{floor: 1, high: 2}); lost != nil {
+	if lost := w.applyReport(Report{Floor: 1, High: 2}); lost != nil {
 		t.Errorf("arrived: %v", lost)
 	}
 	if lost := w.expire(until.Add(waiterGrace - 1)); lost != nil || len(w.of) != 4 {
@@ -123,7 +123,7 @@ func TestForwardedWaitersExpire(t *testing.T) {
 	if numbers := failedNumbers(lost); !slices.Equal(numbers, []uint64{3, 4}) || len(w.of) != 0 || lost[0].err != errPeerSilent {
 		t.Errorf("not known to the other: %v", lost)
 	}
-	if lost := w.applyReport(report{floor: 1, high: 4, lost: []span{{3, 4}}}); lost != nil {
+	if lost := w.applyReport(Report{Floor: 1, High: 4, Lost: []Span{{3, 4}}}); lost != nil {
 		t.Errorf("answered twice: %v", lost)
 	}
 }
@@ -145,17 +145,17 @@ func TestAccountOfPopsThatWait(t *testing.T) {
 	}
 	a.answered(2)
 	r, due, _ := a.report()
-	if want := (report{floor: 1, high: 3, ended: []uint64{2}}); !due || !reflect.DeepEqual(r, want) {
+	if want := (Report{Floor: 1, High: 3, Ended: []uint64{2}}); !due || !reflect.DeepEqual(r, want) {
 		t.Errorf("due: %t, %+v, want %+v", due, r, want)
 	}
 	for range 2 * accountLife {
-		if r, due, idle := a.report(); due || idle > 0 || r.ended != nil {
+		if r, due, idle := a.report(); due || idle > 0 || r.Ended != nil {
 			t.Fatalf("nothing new: due: %t, idle for %d, %+v", due, idle, r)
 		}
 	}
 	a.answered(1)
 	a.answered(3)
-	if r, due, _ := a.report(); !due || !slices.Equal(r.ended, []uint64{1, 3}) {
+	if r, due, _ := a.report(); !due || !slices.Equal(r.Ended, []uint64{1, 3}) {
 		t.Errorf("due: %t, %+v", due, r)
 	}
 	if _, _, idle := a.report(); idle != 1 {

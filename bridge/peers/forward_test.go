@@ -1,4 +1,4 @@
-package bridge
+package peers
 
 import (
 	"errors"
@@ -68,7 +68,7 @@ func (f *forwarding) report(t *testing.T, limit int) {
 		return
 	}
 	r, _, _ := f.account.report()
-	r, err := parseReport(r.encode(limit))
+	r, err := ParseReport(r.Encode(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestForwardThatComesLate(t *testing.T) {
 		t.Error("5, 7 and 8 are to be run, a late 6 and a second 7 are not")
 	}
 	r, _, _ := l.report()
-	want := report{floor: 5, high: 8, lost: []span{{6, 6}}, pending: []uint64{5, 7, 8}}
+	want := Report{Floor: 5, High: 8, Lost: []Span{{6, 6}}, Pending: []uint64{5, 7, 8}}
 	if !reflect.DeepEqual(r, want) {
 		t.Errorf("%+v, want %+v", r, want)
 	}
@@ -140,8 +140,8 @@ func TestAccountIsBounded(t *testing.T) {
 		l.answered(n)
 	}
 	r, due, _ := l.report()
-	if len(r.lost) > maxLost || !due || len(r.pending) > 0 {
-		t.Errorf("%d spans, due: %t, %d pending", len(r.lost), due, len(r.pending))
+	if len(r.Lost) > maxLost || !due || len(r.Pending) > 0 {
+		t.Errorf("%d spans, due: %t, %d pending", len(r.Lost), due, len(r.Pending))
 	}
 	lost := forwardedTo(2, 998).applyReport(r, 0)
 	if len(lost) != 2 || lost[0].err != errPeerSilent || lost[1].err != errForwardLost {
@@ -169,41 +169,41 @@ func TestAccountAsksForAReport(t *testing.T) {
 }
 
 func TestReportsOverTheWire(t *testing.T) {
-	for _, r := range []report{
+	for _, r := range []Report{
 		{},
-		{floor: 1, high: 1 << 63, final: true},
-		{floor: 10, high: 1000, lost: []span{{11, 11}, {13, 200}}, pending: []uint64{3, 4, 12, 999}},
-		{floor: 10, high: 1000, ended: []uint64{3, 10, 11, 999}},
+		{Floor: 1, High: 1 << 63, Final: true},
+		{Floor: 10, High: 1000, Lost: []Span{{11, 11}, {13, 200}}, Pending: []uint64{3, 4, 12, 999}},
+		{Floor: 10, High: 1000, Ended: []uint64{3, 10, 11, 999}},
 	} {
-		if got, err := parseReport(r.encode(1 << 20)); err != nil || !reflect.DeepEqual(got, r) {
+		if got, err := ParseReport(r.Encode(1 << 20)); err != nil || !reflect.DeepEqual(got, r) {
 			t.Errorf("%+v, %v: want %+v", got, err, r)
 		}
 	}
-	long := report{floor: 1, high: 5000}
+	long := Report{Floor: 1, High: 5000}
 	for n := range uint64(5000) {
-		long.pending = append(long.pending, n+1)
+		long.Pending = append(long.Pending, n+1)
 	}
-	got, err := parseReport(long.encode(100))
-	if err != nil || len(got.pending) != 100 || got.high != 100 {
-		t.Errorf("cut off: high %d, %d pending, %v", got.high, len(got.pending), err)
+	got, err := ParseReport(long.Encode(100))
+	if err != nil || len(got.Pending) != 100 || got.High != 100 {
+		t.Errorf("cut off: high %d, %d pending, %v", got.High, len(got.Pending), err)
 	}
 }
 
 func FuzzReport(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(report{floor: 3, high: 9, lost: []span{{4, 5}}, pending: []uint64{6, 9}}.encode(100))
-	f.Add(report{floor: 3, high: 9, ended: []uint64{4, 9}}.encode(100))
+	f.Add(Report{Floor: 3, High: 9, Lost: []Span{{4, 5}}, Pending: []uint64{6, 9}}.Encode(100))
+	f.Add(Report{Floor: 3, High: 9, Ended: []uint64{4, 9}}.Encode(100))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := parseReport(data)
+		r, err := ParseReport(data)
 		if err != nil {
 			return
 		}
-		again, err := parseReport(r.encode(1 << 20))
+		again, err := ParseReport(r.Encode(1 << 20))
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(r) {
 			t.Errorf("%+v became %+v, %v", r, again, err)
 		}
-		p := forwardedTo(r.floor, r.high)
-		p.waiters.add(&dispatch.Request{Number: r.high})
+		p := forwardedTo(r.Floor, r.High)
+		p.waiters.add(&dispatch.Request{Number: r.High})
 		p.applyReport(r, 0)
 	})
 }
@@ -212,7 +212,7 @@ func FuzzReport(f *testing.F) {
 // however long those take: a bridge that was frozen first reads what its peers sent
 // meanwhile.
 func TestPeersAreForgottenByHeartbeats(t *testing.T) {
-	r := newTestBridge(t).router
+	r := newTest(t).Router
 	here := func(id string) { r.hearHeartbeat(&nats.Msg{Data: []byte("here " + id)}) }
 	want := func(what string, n int) {
 		t.Helper()

@@ -1,8 +1,10 @@
-package bridge
+package peers
 
 import (
 	"slices"
 	"sync"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 )
 
 // account says what became of the pops that one peer has forwarded to this bridge. They are
@@ -12,18 +14,18 @@ type account struct {
 	wake        func() // asks for a report
 	reportAfter int    // the number of answers after which to ask for a report
 
-	repliers map[*endpoint]*forwardedReplier // made on demand; used by the goroutine of receive
+	repliers map[dispatch.Replier]*forwardedReplier // made on demand; used by the goroutine of receive
 
 	mu struct {
 		sync.Mutex
-		floor, high uint64              // as in report
-		lost        []span              // as in report
-		pending     map[uint64]struct{} // as in report
+		floor, high uint64              // as in Report
+		lost        []Span              // as in Report
+		pending     map[uint64]struct{} // as in Report
 		changed     bool                // since the last report
 		answers     int                 // since the last report
 		idle        int                 // reports in a row with nothing new
 		waiting     int                 // pops that wait for items; they are not pending
-		ended       []uint64            // as in report
+		ended       []uint64            // as in Report
 	}
 }
 
@@ -32,7 +34,7 @@ const maxLost = 64
 
 // newAccount returns an account that begins with the number first, which has not arrived yet.
 func newAccount(first uint64, reportAfter int, wake func()) *account {
-	a := &account{wake: wake, reportAfter: max(reportAfter, 1), repliers: map[*endpoint]*forwardedReplier{}}
+	a := &account{wake: wake, reportAfter: max(reportAfter, 1), repliers: map[dispatch.Replier]*forwardedReplier{}}
 	a.mu.floor, a.mu.high = first, first-1
 	a.mu.pending = map[uint64]struct{}{}
 	return a
@@ -66,10 +68,10 @@ func (a *account) missLocked(upTo uint64) {
 	if upTo <= a.mu.high {
 		return
 	}
-	a.mu.lost = append(a.mu.lost, span{a.mu.high + 1, upTo})
+	a.mu.lost = append(a.mu.lost, Span{a.mu.high + 1, upTo})
 	a.mu.high = upTo
 	if len(a.mu.lost) > maxLost {
-		a.mu.floor = a.mu.lost[0].last + 1
+		a.mu.floor = a.mu.lost[0].Last + 1
 		a.mu.lost = slices.Delete(a.mu.lost, 0, 1)
 	}
 }
@@ -101,23 +103,32 @@ func (a *account) answered(number uint64) {
 	}
 }
 
-// report returns the state of all numbers. due says whether the peer may not know it
-// yet, and idle how many calls in a row were not due.
-func (a *account) report() (r report, due bool, idle int) {
+// unanswered returns how many pops have arrived and were not answered.
+func (a *account) unanswered() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return len(a.mu.pending) + a.mu.waiting
+}
+
+// report returns the state of all numbers. due says whether the peer may not know it
+// yet, and idle how many calls in a row were not due.
+func (a *account) report() (r Report, due bool, idle int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
 	due = a.mu.changed || len(a.mu.pending) > 0
 	a.mu.changed, a.mu.answers = false, 0
 	a.mu.idle++
 	if due || a.mu.waiting > 0 {
 		a.mu.idle = 0
 	}
-	r = report{floor: a.mu.floor, high: a.mu.high, lost: slices.Clone(a.mu.lost), ended: a.mu.ended}
+
+	r = Report{Floor: a.mu.floor, High: a.mu.high, Lost: slices.Clone(a.mu.lost), Ended: a.mu.ended}
 	a.mu.ended = nil
 	for number := range a.mu.pending {
-		r.pending = append(r.pending, number)
+		r.Pending = append(r.Pending, number)
 	}
-	slices.Sort(r.pending)
-	slices.Sort(r.ended)
+	slices.Sort(r.Pending)
+	slices.Sort(r.Ended)
 	return r, due, a.mu.idle
 }

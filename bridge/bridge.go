@@ -96,6 +96,7 @@ func New(o Options) (*Bridge, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+
 	b := &Bridge{
 		options:  o,
 		db:       o.DB,
@@ -112,6 +113,22 @@ func New(o Options) (*Bridge, error) {
 	b.notServing("starting: the store has not answered yet")
 	b.metrics = newMetrics(b)
 	b.endpoints = newEndpoints(b)
+
+	// The dispatcher first, because the others give it work. It calls them only once it runs.
+	b.dispatcher = b.newDispatcher()
+	b.outbox = b.newOutbox()
+	b.peers = b.newPeers()
+
+	var err error
+	if b.web, err = b.newWeb(); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// newDispatcher says what package dispatch needs of the bridge.
+func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
+	o := &b.options
 	lanes := dispatch.Options{
 		DB: o.DB, Keyspace: o.Keyspace, Now: o.Now, Lanes: o.Lanes,
 		MaxBatch: o.MaxBatch, MaxBatchBytes: o.MaxBatchBytes, LeaseRoom: o.LeaseRoom,
@@ -122,22 +139,16 @@ func New(o Options) (*Bridge, error) {
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
 		Owns:           func(kind subjects.Kind, name string) bool { return b.peers.Router.Owns(kind, name) },
 		GiveBack: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
-			b.outbox.GiveBackLate(q, kind, result)
+			b.outbox.RequeueLate(q, kind, result)
 		},
 	}
+
 	if o.DB.Traits().Shared {
 		lanes.Waiting = func(q *dispatch.Queue, waiting bool) { b.peers.Router.Waiting(q, waiting) }
 		lanes.Filled = func(q *dispatch.Queue) { b.peers.Router.Filled(q) }
 	}
-	b.dispatcher = dispatch.New(lanes)
-	b.outbox = b.newOutbox()
-	b.peers = b.newPeers()
 
-	var err error
-	if b.web, err = b.newWeb(); err != nil {
-		return nil, err
-	}
-	return b, nil
+	return dispatch.New(lanes)
 }
 
 // Close closes the HTTP listener of a bridge that is not run. During Run it ends Run,

@@ -22,10 +22,10 @@ type handler struct{ b *Bridge }
 func newHandler(b *Bridge) *handler { return &handler{b: b} }
 
 // handle is the nats.MsgHandler.
-func (h *handler) handle(m *nats.Msg) { h.take(m, peers.Origin{}) }
+func (h *handler) handle(m *nats.Msg) { h.receive(m, peers.Origin{}) }
 
-// take handles a message that NATS delivered or that another bridge forwarded.
-func (h *handler) take(m *nats.Msg, o peers.Origin) {
+// receive handles a message that NATS delivered or that another bridge forwarded.
+func (h *handler) receive(m *nats.Msg, o peers.Origin) {
 	r := dispatch.Request{
 		Replier: o.Replier(h.b.endpoints.unknown.replier), Reply: m.Reply, Number: o.Number(), Received: time.Now(),
 	}

@@ -213,7 +213,7 @@ func (b *Bridge) newPeers() *peers.Peers {
 		Conn:       func() *nats.Conn { return b.nc },
 		Online:     b.online.Load,
 		Flush:      b.flush,
-		Receive:    h.take,
+		Receive:    h.receive,
 		Cancel:     b.waits.end,
 		Forwarded:  b.metrics.forwarded.Inc,
 		Logger:     o.Logger,

@@ -138,5 +138,5 @@ func (o *Outbox) denied(s *sentItem) {
 	if s.endpoint != nil {
 		s.endpoint.Denied(s.subject)
 	}
-	o.giveBack(&s.Content, Denied)
+	o.requeue(&s.Content, Denied)
 }

@@ -131,7 +131,7 @@ func (o *Outbox) hearGone(m *nats.Msg) {
 	o.mu.Unlock()
 
 	defer o.config.Dispatcher.Release()
-	o.giveBack(&lost.Content, Gone)
+	o.requeue(&lost.Content, Gone)
 }
 
 // sentItemLocked returns the item of that number, nil if it was deleted.

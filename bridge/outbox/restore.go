@@ -57,11 +57,11 @@ const (
 func (o *Outbox) Restore(q *dispatch.Queue, item *fdbpq.Item, why Reason) {
 	i := &restoring{restorer: &o.restorer, item: *item, reason: why}
 	r := dispatch.Request{Queue: q, Replier: i, Received: time.Now(), Size: len(item.Value) + wire.HeaderSize(item.Headers)}
-	i.requeue(&r, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}})
+	i.submit(&r, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}})
 }
 
-// GiveBackLate gives back an item that was taken for a request that had been answered.
-func (o *Outbox) GiveBackLate(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
+// RequeueLate returns an item that was taken for a request that had been answered.
+func (o *Outbox) RequeueLate(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
 	if kind == fdbpq.OpLease {
 		o.Release(q, &result.Lease.Token, Late)
 		return
@@ -69,9 +69,9 @@ func (o *Outbox) GiveBackLate(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbp
 	o.Restore(q, &result.Item, Late)
 }
 
-// giveBack gives back the items of a reply that was not received, if it has any. If the request
+// requeue returns the items of a reply that was not received, if it has any. If the request
 // waits for more, it ends, and first: else it would get the item again.
-func (o *Outbox) giveBack(c *Content, why Reason) {
+func (o *Outbox) requeue(c *Content, why Reason) {
 	o.config.Dispatcher.Cancel(c.Waits)
 	switch {
 	case len(c.Popped)+len(c.Leased) > 0:
@@ -130,11 +130,11 @@ func (i *restoring) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
 		delete(s.mu.pauses, i)
 		s.mu.Unlock()
 		again.Received = time.Now()
-		i.requeue(&again, []fdbpq.Op{op})
+		i.submit(&again, []fdbpq.Op{op})
 	})
 }
 
-func (i *restoring) requeue(r *dispatch.Request, ops []fdbpq.Op) {
+func (i *restoring) submit(r *dispatch.Request, ops []fdbpq.Op) {
 	if err := i.restorer.config.Dispatcher.Requeue(r, ops); err != nil {
 		i.lost(r, err)
 	}

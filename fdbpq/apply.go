@@ -68,6 +68,7 @@ type queueOps struct {
 	last      map[int64]lastItems // for pushes, by priority; what is not in next
 	next      map[int64]int64     // for pushes, by priority
 	dedup     *dedup              // for pushes; nil unless they have message ids or unique keys
+	refused   map[int]bool        // groups of pushes, by their first, that are too large whatever the settings are
 	pushed    map[ID]struct{}     // for peeks
 	limits    pushLimits
 }

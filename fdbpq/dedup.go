@@ -125,13 +125,13 @@ type dedupRead struct {
 // overPage is how many ids that are over a push removes for each id that it adds.
 const overPage = 2
 
-// begin starts to read what the pushes need. It does nothing, and returns nil, if none has a message id or
+// beginDedup starts to read what the pushes need. It does nothing, and returns nil, if none has a message id or
 // unique key.
 func (t *txOps) beginDedup(q *queueOps, snapshot kv.Reader) *dedup {
 	var d *dedup
 	for _, i := range q.pushes {
 		m := &t.ops[i].Message
-		if m.MsgID == "" && m.Unique == "" {
+		if m.MsgID == "" && m.Unique == "" || t.results[i].Err != nil {
 			continue
 		}
 		if d == nil {

@@ -106,6 +106,9 @@ func (l *lane) joinLocked(w *waiter) *line {
 		ln = &line{queue: q}
 		ln.alarm.line = ln
 		l.mu.lines[q.lineKey()] = ln
+		if len(l.mu.lines) == 1 {
+			l.timers.wake() // from now on it looks at the clock
+		}
 	}
 	w.line, w.prev = ln, ln.last
 	if ln.last == nil {

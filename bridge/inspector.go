@@ -11,6 +11,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -107,7 +108,9 @@ func (i *inspector) page(ctx context.Context, kind subjects.Kind, o subjects.Lis
 			of = i.b.keyspace.ListQueues
 		}
 		page, err := of(ctx, i.b.db, o.After, o.Limit, i.b.now())
-		i.b.dispatcher.CaughtUp(&page.CaughtUp)
+		if err == nil && len(page.Due) > 0 && i.b.dispatcher.Sweeper().Sweep(ctx, page.Due) == nil {
+			page, err = of(ctx, i.b.db, o.After, o.Limit, i.b.now())
+		}
 		for _, q := range page.Queues {
 			list.Queues = append(list.Queues, subjects.QueueCounts{Queue: q.Name, Ready: q.Ready, Leased: q.Leased, Delayed: q.Delayed})
 		}
@@ -122,15 +125,27 @@ func (i *inspector) page(ctx context.Context, kind subjects.Kind, o subjects.Lis
 // info returns what there is to know of a queue, and when that was.
 func (i *inspector) info(ctx context.Context, q fdbpq.Target) (info *fdbpq.Info, at time.Time, err error) {
 	err = i.run(ctx, func() error {
-		at = i.b.now()
-		results, done, err := i.b.keyspace.ReadDue(ctx, i.b.db, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}}, at)
-		i.b.dispatcher.CaughtUp(&done)
-		if err == nil {
-			info, err = results[0].Info, results[0].Err
+		due, err := i.readInfo(ctx, q, &info, &at)
+		if err == nil && len(due) > 0 && i.b.dispatcher.Sweeper().Sweep(ctx, due) == nil {
+			_, err = i.readInfo(ctx, q, &info, &at)
 		}
 		return err
 	})
 	return info, at, err
+}
+
+// readInfo reads what there is to know of a queue, and returns its name if something is due there.
+func (i *inspector) readInfo(ctx context.Context, q fdbpq.Target, info **fdbpq.Info, at *time.Time) (due []fdbpq.QueueName, err error) {
+	*at = i.b.now()
+	results, err := kv.ReadTransact(ctx, i.b.db, func(r kv.Reader) (results []fdbpq.Result, err error) {
+		results, due, err = fdbpq.ReadDue(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}}, *at)
+		return results, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	*info = results[0].Info
+	return due, results[0].Err
 }
 
 // run calls f when there is room for it.

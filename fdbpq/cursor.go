@@ -22,8 +22,7 @@ type cursor struct {
 	items []stored                 // read, not returned yet
 	last  []byte                   // key of the last item read
 	more  bool                     // there may be items after it
-
-	due *dueWalk // what is due and not back in the queue; usually nil
+	heads bool                     // pages come with the beginnings of the ("m") keys
 }
 
 // walk starts a walk that will probably need want items.
@@ -64,12 +63,24 @@ func (c *cursor) arrive() error {
 	c.items = make([]stored, len(pairs))
 	for i, pair := range pairs {
 		c.items[i] = c.l.parseStored(pair)
+		if c.heads {
+			c.items[i].beginHead(c.r, c.l)
+		}
 	}
 	return nil
 }
 
+// expiredPage is the most items that a page has while a walk steps over those that have expired.
+const expiredPage = 256
+
+// noteExpired has the walk read more at a time, because those that expire together often lie together.
+func (c *cursor) noteExpired() {
+	c.heads = true
+	c.pageSize = max(c.pageSize, min(4*c.pageSize, expiredPage))
+}
+
 // next returns the next item, nil after the last. It reads another page once it has
-// returned all of this one. The error is errUndecided or one of the store.
+// returned all of this one.
 func (c *cursor) next() (*stored, error) {
 	if len(c.items) == 0 && c.page == nil && c.more {
 		c.requestPage()
@@ -77,18 +88,11 @@ func (c *cursor) next() (*stored, error) {
 	if err := c.arrive(); err != nil {
 		return nil, err
 	}
-	var s *stored
-	if len(c.items) > 0 {
-		s = &c.items[0]
+	if len(c.items) == 0 {
+		return nil, nil
 	}
-	if c.due != nil {
-		if held, err := c.due.before(s); held != nil || err != nil {
-			return held, err
-		}
-	}
-	if s != nil {
-		c.items = c.items[1:]
-	}
+	s := &c.items[0]
+	c.items = c.items[1:]
 	return s, nil
 }
 
@@ -110,15 +114,6 @@ func (l *layout) walkEnds(r kv.Reader, want [2]int) ends {
 		}
 	}
 	return e
-}
-
-// walkDue has the walks that were started also return what is due.
-func (e *ends) walkDue(d *due, want [2]int, prompt bool) {
-	for end, n := range want {
-		if n > 0 {
-			e.walks[end].due = d.walkDue(End(end), n, prompt)
-		}
-	}
 }
 
 // arrive waits for the pages being read at both ends.
@@ -164,6 +159,12 @@ func (e *ends) next(end End) (*stored, error) {
 		}
 	}
 	return s, nil
+}
+
+// noteExpired records that an item which next returned has expired, and is removed.
+func (e *ends) noteExpired(end End, s *stored) {
+	e.walks[end].noteExpired()
+	e.noteTaken(end, s)
 }
 
 // unread has next return an item again.

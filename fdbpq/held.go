@@ -46,6 +46,7 @@ type held struct {
 	unique     string        // its unique key
 	value      []byte        // as stored
 	message    *Message      // all of it; nil unless known
+	parts      []kv.KeyValue // its ("m") keys, all of them; nil unless known
 }
 
 // maxHeldValue is the longest stored value that fits behind a record without a reason. Those of this

@@ -17,7 +17,7 @@ func ApplyAt(tx kv.Transaction, ops []Op, now time.Time) ([]Result, error) {
 // ApplyBehindAt is ApplyAt for queues where no more than page entries of the time index are handled.
 func ApplyBehindAt(tx kv.Transaction, ops []Op, now time.Time, page int) ([]Result, error) {
 	t := newTxOps(tx, ops, now)
-	t.callers, t.duePage = true, page
+	t.duePage = page
 	return t.results, t.apply()
 }
 

@@ -22,10 +22,10 @@ func Read(r kv.Reader, ops []Op) ([]Result, error) {
 	return results, err
 }
 
-// read is Read. Unless now is nil, it reports whether something is due by then.
-func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, isDue bool, err error) {
+// read is Read. Unless now is nil, it also returns the queues where something is due by then.
+func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, due []*layout, err error) {
 	results = make([]Result, len(ops))
-	queues := group(ops, results, nil)
+	queues := group(ops, results)
 	for i := range ops {
 		if ops[i].Kind.Writes() {
 			results[i].Err = errReadOnly
@@ -49,27 +49,27 @@ func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, isDue bool, 
 	}
 	for _, q := range queues {
 		if err := q.finishLens(results); err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 		if err := q.readConfigs(results); err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 		if q.peeks != nil {
-			if err := q.peeks.find(time.Time{}); err != nil {
-				return nil, false, err
+			if err := q.peeks.find(time.Time{}, &q.due); err != nil {
+				return nil, nil, err
 			}
 		}
 	}
 	if err := runInfos(r, queues, results); err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	if err := runInspections(r, queues, results); err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	for _, q := range queues {
 		if q.peeks != nil {
 			if err := q.peeks.finish(results); err != nil {
-				return nil, false, err
+				return nil, nil, err
 			}
 		}
 	}
@@ -79,9 +79,11 @@ func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, isDue bool, 
 		}
 		entries, err := q.due.head.Get()
 		if err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
-		isDue = isDue || len(entries) > 0
+		if len(entries) > 0 {
+			due = append(due, q.l)
+		}
 	}
-	return results, isDue, nil
+	return results, due, nil
 }

@@ -25,6 +25,7 @@ type batch struct {
 	reserved int       // operations to come for lines
 	bytes    int       // roughly, also of those
 
+	alone     bool // no request may join it
 	silent    bool // has a push without a reply
 	writes    bool
 	pushes    bool
@@ -38,6 +39,7 @@ type batch struct {
 func (b *batch) add(r *Request, ops []fdbpq.Op) {
 	b.requests = append(b.requests, *r)
 	b.ops = append(b.ops, ops...)
+	b.alone = b.alone || r.alone
 	if len(b.requests) == 1 || r.Received.Before(b.oldest) {
 		b.oldest = r.Received
 	}
@@ -109,6 +111,7 @@ func (l *lane) answer() {
 			l.fail(b, err)
 		}
 		l.d.sweeper.noteBatch(b.pending.Ahead())
+		l.d.sweeper.noteBehind(b.pending.Behind())
 		l.finish(b)
 	}
 }
@@ -157,7 +160,7 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 		if own[0].Err != nil {
 			own[0].Err = partly(ops, own[0].Err)
 		}
-		if left := notYet(ops, own); len(left) > 0 && l.requeue(r, left) == nil {
+		if left := notYet(ops, own); len(left) > 0 && now.Sub(r.Received) < l.patience() && l.requeue(r, left) == nil {
 			continue
 		}
 		r.Answered = now
@@ -166,8 +169,12 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 	l.observe(largest, items)
 	l.finishWaiters(b, results, nil)
 	l.ring(b, results)
-	l.wakeDeadLetters(b)
+	l.wakeFilled(b)
 }
+
+// patience is for how long an operation for which no batch has room goes on with the next. Then it results in what is
+// known so far, while there is still time to say so.
+func (l *lane) patience() time.Duration { return l.d.options.RequestTimeout * 3 / 4 }
 
 // goOn has the next batch go on with an operation that takes several transactions.
 func (l *lane) goOn(r *Request, ops []fdbpq.Op, so fdbpq.Progress, now time.Time) {
@@ -192,7 +199,7 @@ func partly(ops []fdbpq.Op, err error) error {
 }
 
 // notYet returns the operations that are to be tried again with another batch, because this one had
-// no room for them, or their queue is behind. Acknowledgements before them are done.
+// no room for them. Acknowledgements before them are done.
 func notYet(ops []fdbpq.Op, results []fdbpq.Result) (left []fdbpq.Op) {
 	if acks := LeadingAcks(ops); 0 < acks && acks < len(ops) && results[0].Err == nil && canWait(results[acks].Err) {
 		left = ops[acks:]
@@ -209,9 +216,7 @@ func notYet(ops []fdbpq.Op, results []fdbpq.Result) (left []fdbpq.Op) {
 }
 
 // canWait reports whether an operation failed with an error that goes away by itself.
-func canWait(err error) bool {
-	return err != nil && (errors.Is(err, fdbpq.ErrNoRoom) || errors.Is(err, fdbpq.ErrBehind))
-}
+func canWait(err error) bool { return errors.Is(err, fdbpq.ErrNoRoom) }
 
 // sizeOf returns the approximate size of a message in bytes.
 func sizeOf(m *fdbpq.Message) int {
@@ -265,7 +270,7 @@ func (l *lane) fail(b *batch, err error) {
 	if apart {
 		l.wakeLines(b)
 	}
-	l.wakeDeadLetters(b)
+	l.wakeFilled(b)
 }
 
 // fail passes the error to the Replier.

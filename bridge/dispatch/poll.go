@@ -52,7 +52,13 @@ func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
 		results, err := pending.Wait()
 		cancel()
 		d.sweeper.note(pending.Ahead())
-		d.WakeDeadLetters(pending.DeadLetters())
+		d.sweeper.noteBehind(pending.Behind())
+		for _, q := range d.filledQueues(pending) {
+			d.Wake(q)
+			if filled := d.options.Filled; filled != nil {
+				filled(q)
+			}
+		}
 		if err != nil {
 			return
 		}

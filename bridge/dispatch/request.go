@@ -37,6 +37,7 @@ type Request struct {
 	// Sent is how many items were delivered so far. It belongs to the Replier.
 	Sent int
 
+	alone  bool    // it shares its batch with nobody
 	span   int     // number of operations
 	waiter *waiter // whose request it is or, in a batch, whose operations; nil for others
 }

@@ -177,6 +177,9 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 	if l.endOf(w) <= now {
 		switch {
+		case w.ends() && canWait(w.line.nothing) && w.lookedLocked():
+			l.endLocked(w, work, w.line.nothing)
+			return
 		case w.ends():
 			l.endLocked(w, work, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
 				ErrUnavailable, time.Since(w.request.Received).Round(time.Millisecond)))

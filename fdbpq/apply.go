@@ -279,7 +279,7 @@ func (t *txOps) lenAndPush() error {
 	if err := runInfos(snapshot, t.queues, t.results); err != nil {
 		return err
 	}
-	if err := runInspections(snapshot, t.queues, t.results); err != nil {
+	if err := runInspections(snapshot, t.queues, t.results, t.now); err != nil {
 		return err
 	}
 	if err := t.beginPushLimits(); err != nil {

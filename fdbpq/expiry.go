@@ -54,6 +54,12 @@ func expired(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
 
 func (h *held) expired(now time.Time) bool { return expired(h.expires, now) }
 
+// hasExpired reports whether an item counts as gone: it has expired, and nobody has a lease of it, which may
+// be over.
+func (h *heldItem) hasExpired(now time.Time) bool {
+	return h.expired(now) && (h.ready || h.state == delayed)
+}
+
 // fallsDue is when something has to be done about a held item.
 func (h *held) fallsDue() time.Time {
 	if h.state == delayed {

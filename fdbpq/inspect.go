@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -52,11 +53,11 @@ func (q *queueOps) beginInspections(r kv.Reader) {
 }
 
 // runInspections sets the results of the OpGets and OpRanks of the queues, whose reads have begun.
-// The error is one of the store.
-func runInspections(r kv.Reader, queues []*queueOps, results []Result) error {
+// Items that have expired by now are not found. The error is one of the store.
+func runInspections(r kv.Reader, queues []*queueOps, results []Result, now time.Time) error {
 	for _, q := range queues {
 		for _, g := range q.gets {
-			err := g.finish(q.l, &results[g.index])
+			err := g.finish(q.l, &results[g.index], now)
 			if err = failOps(results, []int{g.index}, err); err != nil {
 				return err
 			}
@@ -72,7 +73,7 @@ func runInspections(r kv.Reader, queues []*queueOps, results []Result) error {
 }
 
 // finish sets the result. The error is ErrCorrupt or one of the store.
-func (g *get) finish(l *layout, result *Result) error {
+func (g *get) finish(l *layout, result *Result, now time.Time) error {
 	value, err := g.occupied.item.Get()
 	if err != nil {
 		return err
@@ -100,6 +101,10 @@ func (g *get) finish(l *layout, result *Result) error {
 	}
 	if s.err != nil {
 		return s.err
+	}
+	if state != Leased && expired(s.item.Expires, now) {
+		result.Err = notFound(&g.id)
+		return nil
 	}
 	result.Item, result.State = s.item, state
 	return nil

@@ -21,12 +21,6 @@ func ApplyBehindAt(tx kv.Transaction, ops []Op, now time.Time, page int) ([]Resu
 	return t.results, t.apply()
 }
 
-// AddDueEntry adds an entry of the time index whose key is gone.
-func AddDueEntry(tx kv.Transaction, q Target, at time.Time) {
-	l := q.layout()
-	tx.Set(l.dueKey(at, l.heldKey(&ID{Count: 1})), []byte{})
-}
-
 // ClearItems removes the items as a program with the bare recipe may.
 func (q *PriorityQueue) ClearItems(tx kv.Transaction) { tx.ClearRange(q.l.itemRange()) }
 

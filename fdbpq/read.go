@@ -63,7 +63,7 @@ func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, due []*layou
 	if err := runInfos(r, queues, results); err != nil {
 		return nil, nil, err
 	}
-	if err := runInspections(r, queues, results); err != nil {
+	if err := runInspections(r, queues, results, time.Time{}); err != nil {
 		return nil, nil, err
 	}
 	for _, q := range queues {

@@ -226,7 +226,7 @@ func TestSweepOfALargeDeadLetterAlone(t *testing.T) {
 		w.foreign("large", leaseFor(time.Minute))
 		var a *sweeps
 		busy := &busyReplier{}
-		a = w.start(0, func(o *Options) { o.DB = slowDB{o.DB, 50 * time.Millisecond} })
+		a = w.start(0, func(o *Options) { o.DB = slowDB{o.DB, 100 * time.Millisecond} })
 		busy.submit = func() {
 			q := getQueue(w.T, a.d.queues, subjects.Priority, "busy")
 			op := fdbpq.Op{Kind: fdbpq.OpPush, Queue: q.Target, Message: fdbpq.Message{Value: make([]byte, 30_000)}}
@@ -234,11 +234,11 @@ func TestSweepOfALargeDeadLetterAlone(t *testing.T) {
 				w.Error(err)
 			}
 		}
-		time.Sleep(70*time.Second - ownerLag)
-		for range 4 {
+		time.Sleep(55 * time.Second)
+		for range 8 {
 			busy.submit()
 		}
-		time.Sleep(ownerLag + 2*sweepEvery)
+		time.Sleep(20 * time.Second)
 		busy.ends.Store(true)
 		synctest.Wait()
 		w.want("dead", w.stored("large-dead"), 1)

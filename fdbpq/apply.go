@@ -111,16 +111,23 @@ func (t *txOps) apply() error {
 	return nil
 }
 
-// dueRoom is the room for what is due in the queues of a stage.
-func (t *txOps) dueRoom() dueRoom {
-	room := dueRoom{bytes: heldBytes}
-	if t.sweeps > 0 {
-		room.bytes = sweptBytes
+// bringBack handles what is due in queues, as far as there is room beside the operations.
+func (t *txOps) bringBack(queues []*due) error {
+	left := t.room
+	if t.moves == 0 {
+		left = roomBeside(t.ops, t.allRoom)
 	}
+	room := dueRoom{bytes: min(heldBytes+max(left, 0), mostHeldBytes)}
 	if t.moves == 0 && !slices.ContainsFunc(t.queues, func(q *queueOps) bool { return q.due.done }) {
 		room.fits = t.fits // a large item has room while it is the only one that moves
 	}
-	return room
+
+	most := room.bytes
+	err := bringBack(queues, &room)
+	if over := most - room.bytes - heldBytes; over > 0 { // leases have less
+		t.allRoom, t.room = t.allRoom-over, t.room-over
+	}
+	return err
 }
 
 // group sorts ops by queue. Operations that their queue does not support get their errors
@@ -252,7 +259,7 @@ func (t *txOps) lenAndPush() error {
 		}
 		q.beginLens(snapshot)
 	}
-	if err := bringBack(looked, t.dueRoom()); err != nil {
+	if err := t.bringBack(looked); err != nil {
 		return err
 	}
 	if err := t.finishSweeps(); err != nil {

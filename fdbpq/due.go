@@ -74,13 +74,13 @@ func (l *layout) dueTime(entry []byte) (time.Time, error) {
 const (
 	// duePage is the most entries of one queue that a transaction handles, unless it sweeps the queue.
 	duePage = 256
-	// heldBytes is about the most bytes of held items that it returns to all of its queues.
-	// That leaves room for a push of MaxMessageSize.
-	heldBytes = 500_000
-	// sweptPage and sweptBytes are the same for the queues of OpSweeps, together. A request that comes
+	// sweptPage is the same for the queues of OpSweeps, together. A request that comes
 	// meanwhile waits for it, which takes some 30 ms.
-	sweptPage  = 2048
-	sweptBytes = 1_000_000
+	sweptPage = 2048
+	// heldBytes is about the most bytes of held items that it returns to all of its queues, beside a push of
+	// MaxMessageSize, and mostHeldBytes where there is room for that.
+	heldBytes     = 500_000
+	mostHeldBytes = 1_000_000
 )
 
 // due is what has fallen due in one queue.
@@ -134,7 +134,7 @@ func (r *dueRecord) remove(tx kv.Transaction) {
 
 // dueRoom is the room that one transaction has for what is due.
 type dueRoom struct {
-	bytes int // about
+	bytes int // about; what is left of it
 	// fits, unless nil, reports whether a dead letter that exceeds bytes has room nevertheless, and takes it.
 	fits func(size int) bool
 }
@@ -142,7 +142,7 @@ type dueRoom struct {
 // bringBack handles what is due in the given queues, as much as there is room for, and records in each
 // whether items came back. The error is one of the store. What cannot be read stays as it is, and the
 // due.err of its queue says why.
-func bringBack(queues []*due, room dueRoom) error {
+func bringBack(queues []*due, room *dueRoom) error {
 	for _, d := range queues {
 		d.begin()
 	}

@@ -28,7 +28,7 @@ const maxReturn = 512
 // returnHeld returns held items to their old places, or holds or buries them as their settings
 // say, until that takes about as many bytes as there is room for. As returnItems, it reads few first, and
 // never more than there can be room for.
-func returnHeld(all []*dueHeld, room dueRoom) error {
+func returnHeld(all []*dueHeld, room *dueRoom) error {
 	// All is read before the first write: a store may have to look through all that a transaction has written
 	// for each read that follows.
 	var moves []*dueHeld
@@ -44,7 +44,7 @@ func returnHeld(all []*dueHeld, room dueRoom) error {
 			}
 		}
 		for _, d := range some {
-			takes, err := d.measure(&room, len(moves) == 0)
+			takes, err := d.measure(room, len(moves) == 0)
 			if err != nil {
 				return err
 			}
@@ -160,7 +160,7 @@ func (d *dueHeld) measure(room *dueRoom, first bool) (takes bool, err error) {
 		}
 		return false, nil
 	}
-	room.bytes -= size
+	room.bytes = max(room.bytes-size, 0) // what exceeds it, fits has taken
 	return true, nil
 }
 

@@ -123,7 +123,7 @@ func (t *txOps) countLoad(q *queueOps) error {
 	if t.blind {
 		return errBlind
 	}
-	if err := bringBack([]*due{&q.due}, t.dueRoom()); err != nil {
+	if err := t.bringBack([]*due{&q.due}); err != nil {
 		return err
 	}
 	limits.have = limits.have.plus(q.ledger.unwritten()) // the counters were read before

@@ -78,7 +78,7 @@ func (t *txOps) refill(queues []*queueOps) error {
 	for i, q := range queues {
 		dues[i] = &q.due
 	}
-	if err := bringBack(dues, t.dueRoom()); err != nil {
+	if err := t.bringBack(dues); err != nil {
 		return err
 	}
 	for _, q := range queues {

@@ -70,7 +70,9 @@ RUN set -eu; \
       *) echo "FoundationDB has no client package for $arch: build the target embedded" >&2; exit 1 ;; \
     esac; \
     curl --fail --silent --show-error --location --output /tmp/fdb.deb \
-      "${FDB_WEBSITE}/${FDB_VERSION}/foundationdb-clients_${FDB_VERSION}-1_${arch}.deb"; \
+      "${FDB_WEBSITE}/${FDB_VERSION}/foundationdb-clients_${FDB_VERSION}-1_${arch}.deb" || { \
+      echo "FoundationDB's client package cannot be fetched from ${FDB_WEBSITE}: name a mirror with --build-arg FDB_WEBSITE=<URL>," \
+        "or FDB_WEBSITE in the environment of docker compose" >&2; exit 1; }; \
     echo "${sum}  /tmp/fdb.deb" | sha256sum -c -; \
     dpkg-deb -x /tmp/fdb.deb /; \
     rm /tmp/fdb.deb; \

@@ -29,21 +29,26 @@ build: ## build the programs into ./bin
 	@mkdir -p bin
 	go build $(TAG_FLAGS) $(LDFLAGS) -o bin/ ./cmd/pqbridge ./cmd/pq
 
+TEST = go test -timeout $(TIMEOUT) $(TAG_FLAGS) $(RACE_FLAGS) ./...
+
+# What is left out is also named if tests fail.
 test: ## run the tests; needs only Go
-	go test -timeout $(TIMEOUT) $(TAG_FLAGS) $(RACE_FLAGS) ./...
-	@if [ -n "$(RACE)" ]; then \
+	@echo '$(TEST)'; \
+	$(TEST); status=$$?; \
+	if [ -n "$(RACE)" ]; then \
 		echo "skipped: two thirds of the tests of queues on Pebble, which the race detector makes check itself, 20 times slower, tests of large messages in other stores than memory, and most rounds of random tests and of those with very many requests; make test runs them"; \
-	fi
-	@if [ -z "$(TAGS)" ]; then \
+	fi; \
+	if [ -z "$(TAGS)" ]; then \
 		echo "skipped: tests on FoundationDB, whose headers or a C compiler are not installed"; \
 	elif [ -z "$$FDB_CLUSTER_FILE" ] && ! PATH="$$PATH:/usr/sbin" command -v fdbserver >/dev/null; then \
 		echo "skipped: tests on a real FoundationDB, because fdbserver is not installed"; \
-	fi
-	@command -v nats >/dev/null || echo "skipped: docs/example/shell/nats.sh, because the nats tool is not installed"
-	@[ -n "$$PQ_TEST_NPM" ] || (cd docs/example/javascript && node -p 'require.resolve("@nats-io/transport-node")') >/dev/null 2>&1 || \
-		echo "skipped: docs/example/javascript, because node or its package is not installed; PQ_TEST_NPM=1 has npm install the package"
-	@python3 -c 'import nats' 2>/dev/null || echo "skipped: running docs/example/python, because python3 or nats-py is not installed"
-	@command -v rustc >/dev/null || echo "skipped: docs/example/rust, because rustc is not installed"
+	fi; \
+	command -v nats >/dev/null || echo "skipped: docs/example/shell/nats.sh, because the nats tool is not installed"; \
+	[ -n "$$PQ_TEST_NPM" ] || (cd docs/example/javascript && node -p 'require.resolve("@nats-io/transport-node")') >/dev/null 2>&1 || \
+		echo "skipped: docs/example/javascript, because node or its package is not installed; PQ_TEST_NPM=1 has npm install the package"; \
+	python3 -c 'import nats' 2>/dev/null || echo "skipped: running docs/example/python, because python3 or nats-py is not installed"; \
+	command -v rustc >/dev/null || echo "skipped: docs/example/rust, because rustc is not installed"; \
+	exit $$status
 
 race: ## run the tests with the race detector; needs a C compiler
 	$(MAKE) test RACE=1

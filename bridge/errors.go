@@ -74,7 +74,7 @@ var wireErrors = []wireError{
 	{err: subjects.ErrTooManyFrames, code: subjects.CodeTooLarge},
 	{err: fdbpq.ErrMessageTooLarge, code: subjects.CodeTooLarge},
 	{err: kv.ErrTooLarge, code: subjects.CodeTooLarge},
-	{err: fdbpq.ErrMaxBytes, code: subjects.CodeTooLarge},
+	{err: fdbpq.ErrItemTooLarge, code: subjects.CodeTooLarge},
 
 	{err: ErrOverloaded, code: subjects.CodeOverloaded},
 	{err: fdbpq.ErrMaxLeased, code: subjects.CodeOverloaded},

@@ -93,7 +93,7 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 	}
 	r.Size = len(m.Data)
 	if e.verb.payload == payloadList {
-		return h.b.inspector.list(m, r, parsed.Kind, e.replier)
+		return h.b.inspector.accept(m, r, parsed.Kind, e.replier)
 	}
 	if e.verb.payload == payloadFrames {
 		err = h.measureBatch(r, span)

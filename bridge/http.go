@@ -14,8 +14,11 @@ import (
 )
 
 const (
-	headerTimeout = 5 * time.Second
-	idleTimeout   = time.Minute
+	// How long a client may take: to send a request, headers and body, to read the answer once it
+	// is there, and between requests.
+	requestTimeout = 5 * time.Second
+	answerTimeout  = 20 * time.Second
+	idleTimeout    = time.Minute
 
 	// Limits on the memory that HTTP clients can take: bytes of headers, and concurrent
 	// scrapes of /metrics. Beyond them, they get 431 and 503.
@@ -38,19 +41,14 @@ func (b *Bridge) startHTTP(failed chan<- error) *web {
 		return nil
 	}
 	w := &web{endScrapes: b.endScrapes}
-	w.server = &http.Server{
-		Handler:           b.routes(),
-		ReadHeaderTimeout: headerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		ConnState: func(_ net.Conn, state http.ConnState) {
-			switch state {
-			case http.StateNew:
-				w.connections.Add(1)
-			case http.StateClosed, http.StateHijacked:
-				w.connections.Done()
-			}
-		},
+	w.server = newServer(b.routes(), b.options.HTTPTimeout)
+	w.server.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			w.connections.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			w.connections.Done()
+		}
 	}
 	w.serving.Go(func() {
 		if err := w.server.Serve(b.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -58,6 +56,19 @@ func (b *Bridge) startHTTP(failed chan<- error) *web {
 		}
 	})
 	return w
+}
+
+// newServer returns a server whose clients cannot keep a connection busy by being slow. Its handlers
+// take as long as work at most, each time that they read the store.
+func newServer(handler http.Handler, work time.Duration) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: requestTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      requestTimeout + 2*work + answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+	}
 }
 
 // close ends the server and returns when all its goroutines have ended. Responses being

@@ -116,7 +116,7 @@ func (b *Bridge) getQueues(w http.ResponseWriter, r *http.Request) {
 			after = afterName
 		}
 		full := len(loads.Queues) == limit
-		page, err := b.inspector.page(ctx, k.kind, subjects.ListOptions{After: after, Limit: max(limit-len(loads.Queues), 1)})
+		page, err := b.inspector.read(ctx, k.kind, subjects.ListOptions{After: after, Limit: max(limit-len(loads.Queues), 1)})
 		if err != nil {
 			writeError(w, err)
 			return

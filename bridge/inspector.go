@@ -16,7 +16,8 @@ import (
 )
 
 // inspector answers questions about many queues, and those that come over HTTP. They run beside the
-// lanes, a few at a time, in transactions that only read, except for bringing back what is due.
+// lanes, a few at a time, in transactions that only read. Lists over NATS bring back what is due
+// first. Whoever asks over HTTP has logged in nowhere, so that writes nothing.
 type inspector struct {
 	b      *Bridge
 	slots  chan struct{} // an element for each that runs
@@ -59,8 +60,8 @@ func (i *inspector) end(ctx context.Context) {
 	i.cancel()
 }
 
-// list accepts a request for a list of queues, and answers it later.
-func (i *inspector) list(m *nats.Msg, r *dispatch.Request, kind subjects.Kind, c *clientReplier) error {
+// accept accepts a request for a list of queues, and answers it later.
+func (i *inspector) accept(m *nats.Msg, r *dispatch.Request, kind subjects.Kind, c *clientReplier) error {
 	o, err := subjects.ParseListOptions(m.Data)
 	if err != nil {
 		return err
@@ -88,7 +89,7 @@ func (i *inspector) list(m *nats.Msg, r *dispatch.Request, kind subjects.Kind, c
 func (i *inspector) answer(r *dispatch.Request, kind subjects.Kind, o subjects.ListOptions, c *clientReplier) {
 	ctx, cancel := context.WithTimeout(i.ctx, i.b.options.RequestTimeout)
 	defer cancel()
-	list, err := i.page(ctx, kind, o)
+	list, err := i.list(ctx, kind, o)
 	r.Answered = time.Now()
 	if err == nil {
 		err = c.sendObject(r, list.Encode())
@@ -100,15 +101,25 @@ func (i *inspector) answer(r *dispatch.Request, kind subjects.Kind, o subjects.L
 	c.endpoint.done(r, nil)
 }
 
-// page returns a page of the list of queues.
-func (i *inspector) page(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (list subjects.QueueList, err error) {
+// list returns a page of the list of queues, after bringing back what is due in them.
+func (i *inspector) list(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error) {
+	return i.page(ctx, kind, o, true)
+}
+
+// read is list as the queues are stored.
+func (i *inspector) read(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error) {
+	return i.page(ctx, kind, o, false)
+}
+
+// page returns a page of a list of queues, after what is due in them was swept, or as it is.
+func (i *inspector) page(ctx context.Context, kind subjects.Kind, o subjects.ListOptions, sweeps bool) (list subjects.QueueList, err error) {
+	of := i.b.keyspace.ListPriorityQueues
+	if kind == subjects.FIFO {
+		of = i.b.keyspace.ListQueues
+	}
 	err = i.run(ctx, func() error {
-		of := i.b.keyspace.ListPriorityQueues
-		if kind == subjects.FIFO {
-			of = i.b.keyspace.ListQueues
-		}
 		page, err := of(ctx, i.b.db, o.After, o.Limit, i.b.now())
-		if err == nil && len(page.Due) > 0 && i.b.dispatcher.Sweeper().Sweep(ctx, page.Due) == nil {
+		if err == nil && sweeps && len(page.Due) > 0 && i.b.dispatcher.Sweeper().Sweep(ctx, page.Due) == nil {
 			page, err = of(ctx, i.b.db, o.After, o.Limit, i.b.now())
 		}
 		for _, q := range page.Queues {
@@ -122,30 +133,19 @@ func (i *inspector) page(ctx context.Context, kind subjects.Kind, o subjects.Lis
 	return list, err
 }
 
-// info returns what there is to know of a queue, and when that was.
+// info returns what there is to know of a queue as it is stored, and when that was.
 func (i *inspector) info(ctx context.Context, q fdbpq.Target) (info *fdbpq.Info, at time.Time, err error) {
 	err = i.run(ctx, func() error {
-		due, err := i.readInfo(ctx, q, &info, &at)
-		if err == nil && len(due) > 0 && i.b.dispatcher.Sweeper().Sweep(ctx, due) == nil {
-			_, err = i.readInfo(ctx, q, &info, &at)
+		at = i.b.now()
+		results, err := kv.ReadTransact(ctx, i.b.db, func(r kv.Reader) ([]fdbpq.Result, error) {
+			return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}})
+		})
+		if err == nil {
+			info, err = results[0].Info, results[0].Err
 		}
 		return err
 	})
 	return info, at, err
-}
-
-// readInfo reads what there is to know of a queue, and returns its name if something is due there.
-func (i *inspector) readInfo(ctx context.Context, q fdbpq.Target, info **fdbpq.Info, at *time.Time) (due []fdbpq.QueueName, err error) {
-	*at = i.b.now()
-	results, err := kv.ReadTransact(ctx, i.b.db, func(r kv.Reader) (results []fdbpq.Result, err error) {
-		results, due, err = fdbpq.ReadDue(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}}, *at)
-		return results, err
-	})
-	if err != nil {
-		return nil, err
-	}
-	*info = results[0].Info
-	return due, results[0].Err
 }
 
 // run calls f when there is room for it.

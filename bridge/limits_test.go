@@ -170,6 +170,32 @@ func TestMaxLeased(t *testing.T) {
 	})
 }
 
+// +NXT that finds no place for its lease has acknowledged all the same, so it gets 404 and not 429.
+func TestNextWithoutAPlace(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	for _, kind := range kinds {
+		configured(t, e, kind.queue, `{"max_leased":3}`, `{"max_leased":3}`)
+		for _, value := range []string{"a", "b", "c", "d"} {
+			push(t, e, kind.push, nil, value)
+		}
+		var leases []string
+		several := ask(t, e.Conn, kind.pop, `{"batch":3,"ack_wait":"1m"}`)
+		for _, value := range []string{"a", "b", "c"} {
+			leases = append(leases, got(t, several, value).Reply)
+		}
+		configured(t, e, kind.queue, `{"max_leased":1}`, `{"max_leased":1}`)
+
+		err := refused(t, e, 404, leases[0], nil, []byte("+NXT"))
+		if !strings.Contains(err.Text, "as many items are leased") {
+			t.Error(err)
+		}
+		refused(t, e, 409, leases[0], nil, nil)
+
+		ended(t, ask(t, e.Conn, leases[1], "+NXT 2"), 0, "404")
+		refused(t, e, 409, leases[1], nil, nil)
+	}
+}
+
 // A purge ends any number of leases, and all that wait for their places get them.
 func TestPurgeFreesPlaces(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {

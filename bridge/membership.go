@@ -40,7 +40,7 @@ type membership struct {
 	asked  chan struct{} // has an element when there is no need to wait for more answers
 	news   chan struct{} // has an element when the result of rival may have changed
 
-	strangers atomic.Bool // another bridge has been heard
+	strangers atomic.Bool // another bridge whose subjects overlap has been heard
 
 	mu struct {
 		sync.Mutex
@@ -63,8 +63,8 @@ const (
 	memberLife    = 5
 	// answerTime is how long a bridge waits for answers to one question.
 	answerTime = 300 * time.Millisecond
-	// Within strangersTime all bridges have announced themselves. A bridge that is
-	// silent for silenceTime is considered gone.
+	// Within strangersTime all bridges that are not frozen have announced themselves. A bridge
+	// that is silent for silenceTime is considered gone.
 	strangersTime = announceEvery * 3 / 2
 	silenceTime   = (memberLife + 1) * announceEvery
 	// maxMembers and maxAnnouncement, in bytes, limit what is remembered of others.
@@ -114,8 +114,9 @@ func (m *membership) enter(s state) {
 //
 // It returns at once if NATS reports no responders, or if a serving bridge of the same
 // realm answers. Otherwise some bridge may be busy or frozen. Then join also listens to
-// announcements: for strangersTime if it hears any bridge, for silenceTime if it hears
-// none.
+// announcements: for strangersTime if it hears a bridge that may be in the way, for silenceTime if it
+// hears none. Bridges with other subjects do not count: any number of them may be there beside one
+// that is frozen.
 func (m *membership) join(ctx context.Context, store string) error {
 	m.mu.Lock()
 	m.mu.self.Store = store
@@ -218,7 +219,6 @@ func (m *membership) hear(msg *nats.Msg) {
 		subjects.ValidateQueueName(a.ID) != nil || a.ID == m.b.id {
 		return
 	}
-	m.strangers.Store(true)
 	unknown := m.enroll(a)
 	switch {
 	case strings.HasPrefix(msg.Reply, membersSubject+"."):
@@ -232,13 +232,17 @@ func (m *membership) hear(msg *nats.Msg) {
 func (m *membership) enroll(a announcement) (unknown bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	related := overlap(a.Subjects, m.mu.self.Subjects)
+	if related {
+		m.strangers.Store(true)
+	}
 	known := m.mu.members[a.ID]
 	if a.State == stateGone {
 		delete(m.mu.members, a.ID)
 		signal(m.news)
 		return false
 	}
-	if !overlap(a.Subjects, m.mu.self.Subjects) || known == nil && len(m.mu.members) >= maxMembers {
+	if !related || known == nil && len(m.mu.members) >= maxMembers {
 		return false
 	}
 	m.mu.members[a.ID] = &member{announcement: a}

@@ -95,6 +95,7 @@ func TestCompatibleBridges(t *testing.T) {
 	other := memkv.New(memkv.Options{})
 	defer func() { _ = other.Close() }()
 	e := testenv.New(t, testenv.Options{})
+	var started []*testenv.Bridge // together, because each may wait for one that is frozen
 	for _, changes := range [][]func(*bridge.Options){
 		{},
 		{withPrefixes(t, "a.pq", "a.q"), on(other, "")},
@@ -102,9 +103,55 @@ func TestCompatibleBridges(t *testing.T) {
 		{withPrefixes(t, "b", "c")}, // the same store under other names
 		{},
 	} {
-		e.StartBridge(changes...).WaitReady()
+		started = append(started, e.StartBridge(changes...))
+	}
+	for _, b := range started {
+		b.WaitReady()
 	}
 	wantMetric(t, e.Bridge, "pq_bridges", 3)
+}
+
+// A frozen bridge is noticed when it wakes up in time, even if another that is unrelated answers meanwhile.
+func TestFrozenBridgeBesideUnrelated(t *testing.T) {
+	e := testenv.New(t, testenv.Options{Stopped: true})
+	e.NATS.Start()
+	e.Conn = e.Connect()
+	announce := func(to, id, subject string) {
+		a := fmt.Sprintf(`{"id":%q,"store":"other","group":"other","subjects":[%q],"location":"/frozen","state":"serving"}`, id, subject)
+		if err := e.Conn.Publish(to, []byte(a)); err != nil {
+			t.Error(err)
+		}
+	}
+	questions := 0
+	if _, err := e.Conn.Subscribe("_pqbridge.members", func(m *nats.Msg) {
+		if m.Reply == "" {
+			return
+		}
+		announce(m.Reply, "unrelated", "unrelated.>")
+		if questions++; questions == 8 { // more than 2 s after the first
+			announce(m.Reply, "frozen", "pq.>")
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	b := e.StartBridge()
+	testenv.Eventually(t, func() error {
+		select {
+		case <-b.Done():
+			return nil
+		default:
+		}
+		if ready, _, err := b.Ready(); err == nil && ready {
+			t.Fatal("it serves beside a bridge that is frozen")
+		}
+		return errors.New("neither refused nor ready")
+	})
+	if err := b.Stop(); !errors.Is(err, bridge.ErrSubjectsTaken) || !strings.Contains(err.Error(), "/frozen") {
+		t.Errorf("Run: %v", err)
+	}
 }
 
 // A killed bridge does not keep the next one from serving, and a restarted bridge does

@@ -111,7 +111,7 @@ func newMetrics(b *Bridge) *metrics {
 		}, b.dropped),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&queueCollector{b},
+		&queueCollector{b: b},
 	)
 	return m
 }

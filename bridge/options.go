@@ -95,8 +95,9 @@ type Options struct {
 	// HTTPTimeout limits one check of /readyz, and reading the queue lengths for
 	// /metrics; 1ms to 24h. Default DefaultHTTPTimeout.
 	HTTPTimeout time.Duration
-	// MetricQueues is how many queues of each kind /metrics shows, longest
-	// first, at most 1,000,000; -1 shows none. Default DefaultMetricQueues.
+	// MetricQueues is how many queues of each kind /metrics shows of those that
+	// the bridge owns, longest first, at most 1,000,000; -1 shows none. Default
+	// DefaultMetricQueues.
 	MetricQueues int
 
 	// Lanes is how many batches are built independently of each other, at most
@@ -208,7 +209,7 @@ func (o Options) Validate() error {
 	check(subjects.ValidateQueueName(o.QueueGroup) == nil, "QueueGroup", strconv.Quote(o.QueueGroup), "1 to 128 letters, digits, '-' and '_'")
 	check(o.HTTPTimeout >= minTimeout && o.HTTPTimeout <= maxTimeout, "HTTPTimeout", o.HTTPTimeout, "1ms to 24h")
 	between("MetricQueues", o.MetricQueues, -1, maxMetricQueues)
-	between("Lanes", o.Lanes, 1, maxLanes)
+	check(o.Lanes >= 1 && o.Lanes <= maxLanes, "Lanes", o.Lanes, "1 to %d, or 0 for the default", maxLanes)
 	between("MaxBatch", o.MaxBatch, 1, maxBatch)
 	between("MaxBatchBytes", o.MaxBatchBytes, 1, maxBatchBytes)
 	between("LeaseRoom", o.LeaseRoom, 1, fdbpq.MaxMessageSize)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,8 +33,24 @@ var (
 		[]string{"kind", "queue"}, nil)
 )
 
-// queueCollector reads the lengths of the queues on each scrape.
-type queueCollector struct{ b *Bridge }
+// queueCollector reads the figures of the queues that this bridge owns. Scrapes share what it has
+// read, so that they cost little however many there are: see readShare.
+type queueCollector struct {
+	b *Bridge
+
+	mu struct {
+		sync.Mutex // held while the figures are read
+		last       *figures
+		until      time.Time // when they are to be read again
+	}
+}
+
+// figures are what a scrape shows of the queues.
+type figures struct {
+	owners *[]string // among whom the queues were shared out
+	kinds  []*lengths
+	err    error // why some are missing
+}
 
 const (
 	// lengthsPage is how many lengths one transaction reads.
@@ -44,6 +61,10 @@ const (
 	agePriorities = 16
 	// maxLengths limits the lengths read of one kind, from the start of the list.
 	maxLengths = 100_000
+	// readShare is the share of the time in which figures are read, one in so many: they are shown again until
+	// so many times as long has passed as it took to read them, but not longer than maxShown.
+	readShare = 10
+	maxShown  = time.Minute
 )
 
 // Describe implements prometheus.Collector.
@@ -61,24 +82,9 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 	if c.b.options.MetricQueues < 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.b.scrapes, c.b.options.HTTPTimeout)
-	defer cancel()
-	k := c.b.keyspace
-	kinds := []*lengths{
-		{kind: subjects.Priority, list: k.PriorityQueues, open: func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) }},
-		{kind: subjects.FIFO, list: k.Queues, open: func(name string) (fdbpq.Target, error) { return k.Queue(name) }},
-	}
-	err := c.read(ctx, kinds)
-	for _, l := range kinds {
-		if err == nil {
-			err = c.inspect(ctx, l)
-		}
-	}
-	if err != nil {
-		c.b.quiet.store.warn("the queue lengths could not be read", "error", err)
-	}
-	ch <- prometheus.MustNewConstMetric(queuesReadDesc, prometheus.GaugeValue, float64(oneIf(err == nil)))
-	for _, l := range kinds {
+	f := c.figures()
+	ch <- prometheus.MustNewConstMetric(queuesReadDesc, prometheus.GaugeValue, float64(oneIf(f.err == nil)))
+	for _, l := range f.kinds {
 		truncated := l.truncated || !l.complete
 		ch <- prometheus.MustNewConstMetric(queuesTruncatedDesc, prometheus.GaugeValue, float64(oneIf(truncated)), l.kind.String())
 		for _, q := range l.longest {
@@ -86,6 +92,43 @@ func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 			if q.info != nil {
 				q.collect(ch, l.kind.String())
 			}
+		}
+	}
+}
+
+// figures returns the last figures, or reads them again. Scrapes that come meanwhile wait for them.
+func (c *queueCollector) figures() *figures {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	began, owners := time.Now(), c.b.router.bridges.Load()
+	if last := c.mu.last; last != nil && last.owners == owners && began.Before(c.mu.until) {
+		return last
+	}
+
+	f := &figures{owners: owners}
+	f.read(c)
+	if f.err != nil {
+		c.b.quiet.store.warn("the queue lengths could not be read", "error", f.err)
+	}
+
+	now := time.Now()
+	c.mu.last, c.mu.until = f, now.Add(min(readShare*now.Sub(began), maxShown))
+	return f
+}
+
+// read reads everything. After an error, there is what was read before it.
+func (f *figures) read(c *queueCollector) {
+	ctx, cancel := context.WithTimeout(c.b.scrapes, c.b.options.HTTPTimeout)
+	defer cancel()
+	k := c.b.keyspace
+	f.kinds = []*lengths{
+		{kind: subjects.Priority, list: k.PriorityQueues, open: func(name string) (fdbpq.Target, error) { return k.PriorityQueue(name) }},
+		{kind: subjects.FIFO, list: k.Queues, open: func(name string) (fdbpq.Target, error) { return k.Queue(name) }},
+	}
+	f.err = c.read(ctx, f.kinds)
+	for _, l := range f.kinds {
+		if f.err == nil {
+			f.err = c.inspect(ctx, l)
 		}
 	}
 }
@@ -100,6 +143,13 @@ type lengths struct {
 	complete  bool   // there are no more
 	longest   []queueLength
 	truncated bool // some are not in longest
+}
+
+// page is a part of the list of queues.
+type page struct {
+	names int    // in the list
+	last  string // of them
+	owned []queueLength
 }
 
 type queueLength struct {
@@ -149,8 +199,8 @@ func (c *queueCollector) inspect(ctx context.Context, l *lengths) error {
 // the lengths. After an error, kinds have what was read before it.
 func (c *queueCollector) read(ctx context.Context, kinds []*lengths) error {
 	for read := 0; read < maxLengths && slices.ContainsFunc(kinds, func(l *lengths) bool { return !l.complete }); read += lengthsPage {
-		pages, err := kv.ReadTransact(ctx, c.b.db, func(r kv.Reader) ([][]queueLength, error) {
-			return readLengths(r, kinds)
+		pages, err := kv.ReadTransact(ctx, c.b.db, func(r kv.Reader) ([]page, error) {
+			return c.readLengths(r, kinds)
 		})
 		if err != nil {
 			return err
@@ -163,29 +213,35 @@ func (c *queueCollector) read(ctx context.Context, kinds []*lengths) error {
 }
 
 // readLengths reads the next page of each kind.
-func readLengths(r kv.Reader, kinds []*lengths) (pages [][]queueLength, err error) {
+func (c *queueCollector) readLengths(r kv.Reader, kinds []*lengths) (pages []page, err error) {
 	names := make([]kv.Future[[]string], len(kinds))
 	for i, l := range kinds {
 		if !l.complete {
 			names[i] = l.list(r, l.after, lengthsPage)
 		}
 	}
-	pages = make([][]queueLength, len(kinds))
+	pages = make([]page, len(kinds))
 	var lens []fdbpq.Op
 	for i, l := range kinds {
 		if names[i] == nil {
 			continue
 		}
-		page, err := names[i].Get()
+		list, err := names[i].Get()
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range page {
+		p := &pages[i]
+		p.names = len(list)
+		for _, name := range list {
+			p.last = name
+			if !c.b.router.owns(l.kind, name) {
+				continue
+			}
 			q, err := l.open(name)
 			if err != nil {
 				return nil, err
 			}
-			pages[i] = append(pages[i], queueLength{name: name, target: q})
+			p.owned = append(p.owned, queueLength{name: name, target: q})
 			lens = append(lens, fdbpq.Op{Kind: fdbpq.OpLen, Queue: q})
 		}
 	}
@@ -193,27 +249,29 @@ func readLengths(r kv.Reader, kinds []*lengths) (pages [][]queueLength, err erro
 	if err != nil {
 		return nil, err
 	}
-	for _, page := range pages {
-		for i := range page {
+	for _, p := range pages {
+		for i := range p.owned {
 			if err := results[i].Err; err != nil {
-				return nil, fmt.Errorf("queue %s: %w", page[i].name, err)
+				return nil, fmt.Errorf("queue %s: %w", p.owned[i].name, err)
 			}
-			page[i].length = results[i].Len
+			p.owned[i].length = results[i].Len
 		}
-		results = results[len(page):]
+		results = results[len(p.owned):]
 	}
 	return pages, nil
 }
 
 // add merges a page and keeps the longest queues; of queues of the same length, those
 // whose names sort first.
-func (l *lengths) add(page []queueLength, limit int) {
-	l.complete = l.complete || len(page) < lengthsPage
-	if len(page) == 0 {
+func (l *lengths) add(p page, limit int) {
+	l.complete = l.complete || p.names < lengthsPage
+	if p.names > 0 {
+		l.after = p.last
+	}
+	if len(p.owned) == 0 {
 		return
 	}
-	l.after = page[len(page)-1].name
-	l.longest = append(l.longest, page...)
+	l.longest = append(l.longest, p.owned...)
 	slices.SortFunc(l.longest, func(a, b queueLength) int {
 		return cmp.Or(cmp.Compare(b.length, a.length), strings.Compare(a.name, b.name))
 	})

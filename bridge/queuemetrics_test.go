@@ -1,9 +1,15 @@
 package bridge_test
 
 import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -42,4 +48,99 @@ func TestMetricsOfLeases(t *testing.T) {
 	}
 	wantMetric(t, e.Bridge, `pq_request_items_count{operation="dequeue"}`, 1)
 	wantMetric(t, e.Bridge, `pq_request_items_sum{operation="dequeue"}`, 3)
+}
+
+// Each of several bridges shows the queues that it owns, and no other does. One that stops leaves its own to the others.
+func TestOwnersShowQueues(t *testing.T) {
+	eachShared(t, func(t *testing.T, engine testenv.Engine) {
+		e := testenv.New(t, testenv.Options{Engine: engine})
+		second := e.StartBridge()
+		wantMetric(t, e.Bridge, "pq_bridges", 2)
+		wantMetric(t, second, "pq_bridges", 2)
+		const queues = 20
+		for i := range queues {
+			push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "a")
+		}
+
+		// shown returns how many times each length is shown, and how many of them by the second bridge.
+		shown := func() (times map[string]int, bySecond int) {
+			times = map[string]int{}
+			for n, b := range []*testenv.Bridge{e.Bridge, second} {
+				_, body, err := b.Get("/metrics")
+				if err != nil {
+					t.Fatal(err)
+				}
+				for line := range strings.Lines(string(body)) {
+					if strings.HasPrefix(line, "pq_queue_length{") {
+						times[line]++
+						bySecond += n
+					}
+				}
+			}
+			return times, bySecond
+		}
+		testenv.Eventually(t, func() error {
+			times, bySecond := shown()
+			for line, n := range times {
+				if n != 1 {
+					return fmt.Errorf("%d bridges show %s", n, line)
+				}
+			}
+			if len(times) != queues || bySecond == 0 || bySecond == queues {
+				return fmt.Errorf("%d queues are shown, %d of them by the second bridge", len(times), bySecond)
+			}
+			return nil
+		})
+
+		if err := e.Bridge.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range queues {
+			wantMetric(t, second, fmt.Sprintf(`pq_queue_length{kind="priority",queue="jobs-%d"}`, i), 1)
+		}
+	})
+}
+
+// slowReads is a store far away.
+type slowReads struct{ kv.Database }
+
+func (s slowReads) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
+	select {
+	case <-time.After(100 * time.Millisecond):
+		return s.Database.BeginRead(ctx)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Scrapes that come together, or soon after one that took long, read the lengths once.
+func TestScrapesShareFigures(t *testing.T) {
+	const queues = 20
+	var store *countkv.DB
+	e := testenv.New(t, testenv.Options{Wrap: func(db kv.Database) kv.Database {
+		store = countkv.New(db)
+		return slowReads{store}
+	}})
+	for i := range queues {
+		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "a")
+	}
+	store.Take()
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			if err := metricIs(e.Bridge, `pq_queue_length{kind="priority",queue="jobs-7"}`, 1); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	reads := 0
+	for _, cost := range store.Take() {
+		if cost.Reads == 2+queues { // the names of both kinds, and the lengths
+			reads++
+		}
+	}
+	if reads != 1 {
+		t.Errorf("the lengths were read %d times for 3 scrapes", reads)
+	}
 }

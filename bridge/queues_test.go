@@ -1,10 +1,12 @@
 package bridge_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -142,10 +144,31 @@ func getPage(t *testing.T, b *testenv.Bridge, method, path string) (status int, 
 	return reply.StatusCode, strings.TrimSpace(string(data))
 }
 
+// noWrites is a store that refuses to begin transactions that may write, while the test wants that.
+type noWrites struct {
+	kv.Database
+	refuse atomic.Bool
+}
+
+func (w *noWrites) wrap(db kv.Database) kv.Database {
+	w.Database = db
+	return w
+}
+
+func (w *noWrites) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	if w.refuse.Load() {
+		return nil, kv.ErrUnavailable
+	}
+	return w.Database.Begin(ctx, o)
+}
+
+// Whoever asks over HTTP has logged in nowhere, so that only reads: what is due counts once somebody else has
+// brought it back.
 func TestHTTPQueues(t *testing.T) {
 	testenv.Each(t, func(t *testing.T, engine testenv.Engine) {
 		clock := newSteppedClock()
-		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: clock.options})
+		writes := &noWrites{}
+		e := testenv.New(t, testenv.Options{Engine: engine, Bridge: clock.options, Wrap: writes.wrap})
 		is := func(path string, status int, want string) {
 			t.Helper()
 			if got, body := getPage(t, e.Bridge, http.MethodGet, path); got != status || body != want {
@@ -164,7 +187,13 @@ func TestHTTPQueues(t *testing.T) {
 			e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
 			path := "/queues/" + strings.Replace(kind.queue, ".", "/", 1)
 			is(path, 200, `{"ready":1,"leased":1,"delayed":1,"oldest_age_s":1,"work":2}`)
+			writes.refuse.Store(true)
 			clock.step(time.Minute) // the delay is over
+			is(path, 200, `{"ready":1,"leased":1,"delayed":1,"oldest_age_s":61,"work":2}`)
+			is("/queues?limit=1&after="+path[len("/queues/"):len(path)-1], 200,
+				`{"queues":[{"kind":"`+kind.queue[:strings.Index(kind.queue, ".")]+`","queue":"jobs","ready":1,"leased":1,"delayed":1,"work":2}],"next":null}`)
+			writes.refuse.Store(false)
+			ok(t, e, kind.queue+".len", nil, "")
 			is(path, 200, `{"ready":2,"leased":1,"delayed":0,"oldest_age_s":63,"work":3}`)
 		}
 		pq := `{"kind":"pq","queue":"jobs","ready":2,"leased":1,"delayed":0,"work":3}`

@@ -15,7 +15,7 @@ type PopOption interface {
 	plain() // it is not only for leases
 }
 
-// MaxBytes is the most bytes of values and headers that a call returns. The first item that
+// MaxBytes is the most bytes of values and headers that a call returns, with 4 bytes more for each header. The first item that
 // exceeds it stays in the queue. 0, the default, means no limit.
 type MaxBytes int
 

@@ -159,10 +159,10 @@ func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
 // one transaction. Without options, the lease has the length of the one that Next ends. With
 // [Expires], the item is acknowledged at once, before Next waits.
 //
-// Errors: [ErrEmpty]: acknowledged, and nothing was there; [ErrTooLarge]: acknowledged, and the
+// Errors: [ErrEmpty]: acknowledged, and nothing was there, or max_leased leaves no place for it; [ErrTooLarge]: acknowledged, and the
 // next item exceeds MaxBytes, cannot be sent, or found no room beside other requests; [ErrLeaseLost]: nothing was leased; [ErrNoHeartbeat];
 // and those that every call can return. After [ErrInternal] the item may or may not be acknowledged, and after
-// [ErrOverloaded] as well, since max_leased may have been lowered: Ack settles that.
+// [ErrOverloaded] from a bridge of an earlier version as well: Ack settles that.
 func (d *Delivery) Next(ctx context.Context, options ...LeaseOption) (*Delivery, error) {
 	o := leaseOptions(options)
 	o.Lease = false // it is one anyway, and an AckWait of 0 means the length of this one

@@ -157,7 +157,8 @@ func (w *Worker) nextOf(list []*turn) {
 		w.shared.mu.Unlock()
 		w.log.Warn("acknowledges each job by itself from now on: a bridge of an earlier version does not take several in one request", "error", err)
 	}
-	// Few errors say that nothing was acknowledged: what failed may be the lease, at a max_leased that was lowered for instance.
+	// Few errors say that nothing was acknowledged: what failed may be the lease, also with
+	// ErrOverloaded from a bridge of an earlier version, if max_leased was lowered.
 	unknown := !errors.Is(err, ErrLeaseLost) && !errors.Is(err, ErrBadRequest)
 	for _, t := range held {
 		t.alone, t.unknown = true, unknown

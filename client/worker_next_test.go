@@ -45,13 +45,24 @@ func (s *workshop) relayed(on func(m *nats.Msg) *nats.Msg, options ...client.Opt
 			s.Error(err)
 		}
 	}
-	_, err := nc.Subscribe("far.>", func(m *nats.Msg) { go relay(m) })
+	var relaying sync.WaitGroup
+	subscription, err := nc.Subscribe("far.>", func(m *nats.Msg) { relaying.Go(func() { relay(m) }) })
 	if err == nil {
 		err = nc.Flush()
 	}
 	if err != nil {
 		s.Fatal(err)
 	}
+	// A worker that stops leaves requests behind. They use the connection, so they end before it does.
+	s.Cleanup(func() {
+		ended := make(chan struct{})
+		subscription.SetClosedHandler(func(string) { close(ended) })
+		if err := subscription.Unsubscribe(); err != nil {
+			s.Error(err)
+		}
+		<-ended
+		relaying.Wait()
+	})
 	options = append(options, client.WithGrammar(must(subjects.New("far", "q"))))
 	return client.New(s.e.Conn, options...).PriorityQueue("jobs")
 }

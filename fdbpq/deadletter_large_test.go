@@ -181,7 +181,7 @@ func TestNoRoomForBurial(t *testing.T) {
 	push := fdbpq.Op{Kind: fdbpq.OpPush, Queue: f.queue("other"), Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}}
 	results := f.apply(push, term)
 	wantError(t, results[0].Err, nil)
-	wantError(t, results[1].Err, fdbpq.ErrMaxBytes)
+	wantError(t, results[1].Err, fdbpq.ErrNoRoom)
 	f.check()
 	wantError(t, f.apply(term)[0].Err, nil)
 	wantError(t, f.apply(term)[0].Err, fdbpq.ErrLeaseLost)

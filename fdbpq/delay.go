@@ -9,8 +9,8 @@ import (
 // held.go. It has never been leased, which its record says with no deliveries and firstFence.
 // Its place is that of its count, so it comes in before items that are pushed meanwhile.
 
-// firstFence is the fence of an item that was never leased, and of its first lease. An item whose
-// only delivery was not counted has a higher one.
+// firstFence is the fence of an item that was never leased. Any lease has a higher one, or a
+// delivery: earlier versions of this package gave it to the first lease as well.
 const firstFence = 1
 
 // newDelayed returns the held item for a push with a delay.

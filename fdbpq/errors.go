@@ -45,12 +45,16 @@ var (
 	// was delivered again.
 	ErrLeaseLost = errors.New("fdbpq: the lease is lost or the item is settled")
 
-	// ErrMaxBytes is returned by pops whose item exceeds Op.MaxBytes, and by leases of an item that
-	// another program wrote with a value so long that no record fits beside it.
-	ErrMaxBytes = errors.New("fdbpq: the item exceeds the bytes asked for")
+	// ErrItemTooLarge is returned by operations that would return or move an item that is too large for them:
+	// as ErrMaxBytes or with ErrNoRoom, and by leases of an item that another program wrote with a value so long
+	// that no record fits beside it.
+	ErrItemTooLarge = errors.New("fdbpq: the item is too large")
+
+	// ErrMaxBytes is an ErrItemTooLarge, of pops whose item exceeds Op.MaxBytes.
+	ErrMaxBytes = fmt.Errorf("%w: it exceeds max_bytes", ErrItemTooLarge)
 
 	// ErrNoRoom is returned by operations that one transaction had no room for. What it has done helps the next
-	// one, so commit it and try again. It comes wrapped together with what is known so far: ErrMaxBytes, by leases whose
+	// one, so commit it and try again. It comes wrapped together with what is known so far: ErrItemTooLarge, by leases whose
 	// item had no room beside the other operations; ErrEmpty, by pops and peeks that have met nothing but
 	// items that have expired, or nothing while more is to come back; ErrMaxLeased and ErrFull, while leases that are over and
 	// items that have expired still count; and by nothing else while the bytes of a queue with

@@ -57,7 +57,7 @@ const maxHeldValue = kv.MaxValueSize - maxRecord
 const maxRecord = 100
 
 var errCannotHold = fmt.Errorf("%w: another program wrote it, with more than the %d bytes in one key that can be leased: "+
-	"want a pop without a lease", ErrMaxBytes, maxHeldValue)
+	"want a pop without a lease", ErrItemTooLarge, maxHeldValue)
 
 type heldState int64
 

@@ -3,6 +3,7 @@ package fdbpq_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -386,7 +387,7 @@ func resultText(r *fdbpq.Result) string {
 	}
 	text := fmt.Sprintf("%s %q priority %d pushed %v expires %v unique %q dead %+v duplicate %t leased until %v, %d times, fence %d next %v freed %t len %d progress %+v",
 		failed, r.Item.Value, r.Item.ID.Priority, r.Item.PushedAt, r.Item.Expires, r.Item.Unique, letter, r.Duplicate,
-		r.Lease.Until, r.Lease.Deliveries, r.Lease.Token.Fence, r.NextDue, r.Freed, r.Len, r.Progress)
+		r.Lease.Until, r.Lease.Deliveries, r.Lease.Token.Fence>>48, r.NextDue, r.Freed, r.Len, r.Progress)
 	if r.Info != nil {
 		text += fmt.Sprintf(" %+v", *r.Info)
 	}
@@ -414,7 +415,8 @@ func (w *twins) wantSameKeys() {
 	}
 }
 
-// pairTexts returns pairs with the places of items among all in place of their counts and random parts.
+// pairTexts returns pairs with the places of items among all in place of their counts and random parts, and
+// without the random part of fences.
 func pairTexts(pairs []kv.KeyValue, root string) (texts []string) {
 	type id struct{ count, random any }
 	var ids []id // in order
@@ -426,6 +428,9 @@ func pairTexts(pairs []kv.KeyValue, root string) (texts []string) {
 	}
 	for _, pair := range pairs {
 		key, value := pair.Key, pair.Value
+		if fence := fenceIn(pair); fence > 1 {
+			value = bytes.Replace(value, tuple.Tuple{fence}.Pack(), fmt.Appendf(nil, "<fence %d>", fence>>48), 1)
+		}
 		for n, id := range ids {
 			packed, place := tuple.Tuple{id.count, id.random}.Pack(), fmt.Appendf(nil, "<%d>", n)
 			key, value = bytes.ReplaceAll(key, packed, place), bytes.ReplaceAll(value, packed, place)
@@ -433,4 +438,27 @@ func pairTexts(pairs []kv.KeyValue, root string) (texts []string) {
 		texts = append(texts, fmt.Sprintf("%q = %q", key, value))
 	}
 	return texts
+}
+
+// fenceIn returns the fence in a held item or in a history, 0 in other pairs.
+func fenceIn(pair kv.KeyValue) int64 {
+	key, err := tuple.Unpack(pair.Key)
+	if err != nil || len(key) < 5 {
+		return 0
+	}
+	record, at := pair.Value, 1
+	switch key[2] {
+	case "h":
+		n, used := binary.Uvarint(record)
+		record, at = record[used:used+int(n)], 3
+	case "a":
+	default:
+		return 0
+	}
+	content, err := tuple.Unpack(record)
+	if err != nil {
+		return 0
+	}
+	fence, _ := content[at].(int64)
+	return fence
 }

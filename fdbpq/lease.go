@@ -213,7 +213,7 @@ func roomBeside(ops []Op, room int) int {
 }
 
 // errNoRoom is for what the next transaction may have room for.
-var errNoRoom = fmt.Errorf("%w: %w", ErrMaxBytes, ErrNoRoom)
+var errNoRoom = fmt.Errorf("%w: %w", ErrItemTooLarge, ErrNoRoom)
 
 // fits reports whether the transaction has room to move that many bytes, and takes the room. The
 // value of the first item always fits, and so does a whole item alone.
@@ -272,7 +272,7 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *R
 			g.expireLent(h.held)
 			return nil
 		}
-		h.fence++ // ends the token
+		h.fence = nextFence(h.fence) // ends the token
 		if op.Uncounted {
 			h.deliveries--
 		}
@@ -368,7 +368,7 @@ func (t *txOps) leaseItem(q *queueOps, i int, s *stored, encoded []byte, wait ti
 	op, result := &t.ops[i], &t.results[i]
 	result.wait = wait
 	h := &held{
-		id: s.item.ID, state: leased, deliveries: past.deliveries + 1, fence: past.fence + 1,
+		id: s.item.ID, state: leased, deliveries: past.deliveries + 1, fence: nextFence(past.fence),
 		due: t.now.Add(wait), wait: wait, end: op.End, reason: past.reason,
 		expires: s.item.Expires, unique: s.item.Unique, value: s.pair.Value,
 	}

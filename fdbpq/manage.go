@@ -29,7 +29,7 @@ func (q *PriorityQueue) Remove(tx kv.Transaction, id ID) error {
 // push time, its deliveries and, if it is delayed, its delay. The old id, and tokens of earlier leases,
 // are worth nothing then.
 //
-// Errors: ErrLeased for an item that is leased, ErrMaxBytes for a large item that the transaction has no
+// Errors: ErrLeased for an item that is leased, ErrNoRoom for a large item that the transaction has no
 // room for, and as Get.
 func (q *PriorityQueue) Move(tx kv.Transaction, id ID, priority int64) (ID, error) {
 	return applyOne(tx, Op{Kind: OpMove, Queue: q, ID: id, Priority: priority}).id()

@@ -122,11 +122,11 @@ type Op struct {
 	// Configure changes the settings for OpConfigure. It may be called more than once, with
 	// the settings that the queue has.
 	Configure func(*Settings)
-	// MaxBytes is the most bytes of values and headers that an OpPop or OpLease and
+	// MaxBytes is the most bytes, as Message.Size counts them, that an OpPop or OpLease and
 	// those that follow it return together; 0 means no limit. The first item that
 	// exceeds it stays in the queue, with ErrMaxBytes. So does an item that an OpLease has
 	// no room for, because a transaction can move about MaxMessageSize bytes: an item
-	// counts with its first 90,000 bytes. Its error wraps ErrNoRoom as well.
+	// counts with its first 90,000 bytes. Its error wraps ErrNoRoom.
 	MaxBytes int
 	// MaxPriorities is the most priorities that an OpInfo returns, half of them from either
 	// end; 0 means MaxInfoPriorities, which is also the most. See also NoPriorities.

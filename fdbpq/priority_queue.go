@@ -75,7 +75,7 @@ func (q *PriorityQueue) PopMax(tx kv.Transaction) (Item, error) {
 // MaxLease; 0 means Settings.AckWait. Nobody else gets the item meanwhile. Ack removes it;
 // otherwise it comes back to its old place when the lease is over, or with Nak.
 //
-// Errors: ErrOp for the duration, ErrMaxLeased, ErrMaxBytes for an item that the transaction has no room for, and as
+// Errors: ErrOp for the duration, ErrMaxLeased, ErrNoRoom for an item that the transaction has no room for, and as
 // PopMin.
 func (q *PriorityQueue) LeaseMin(tx kv.Transaction, wait time.Duration) (Item, Lease, error) {
 	return applyOne(tx, Op{Kind: OpLease, End: Front, Queue: q, Lease: wait}).lease()
@@ -110,7 +110,7 @@ func (q *PriorityQueue) Restore(tx kv.Transaction, item *Item) error {
 }
 
 // Term gives up a leased item: it moves to the dead-letter queue, with the reason, or
-// ReasonTerminated if that is "". Errors: as Ack, and ErrMaxBytes for a large item that the transaction has
+// ReasonTerminated if that is "". Errors: as Ack, and ErrNoRoom for a large item that the transaction has
 // no room for.
 func (q *PriorityQueue) Term(tx kv.Transaction, token Token, reason string) error {
 	return applyOne(tx, Op{Kind: OpTerm, Queue: q, Token: token, Reason: reason}).err

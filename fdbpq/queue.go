@@ -79,7 +79,7 @@ func (q *Queue) Restore(tx kv.Transaction, item *Item) error {
 }
 
 // Term gives up a leased item: it moves to the dead-letter queue, with the reason, or
-// ReasonTerminated if that is "". Errors: as Ack, and ErrMaxBytes for a large item that the transaction has
+// ReasonTerminated if that is "". Errors: as Ack, and ErrNoRoom for a large item that the transaction has
 // no room for.
 func (q *Queue) Term(tx kv.Transaction, token Token, reason string) error {
 	return applyOne(tx, Op{Kind: OpTerm, Queue: q, Token: token, Reason: reason}).err

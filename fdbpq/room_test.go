@@ -1,6 +1,8 @@
 package fdbpq_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -19,6 +21,9 @@ func TestLimitRoom(t *testing.T) {
 		wantError(t, results[0].Err, nil)
 		wantError(t, results[1].Err, nil)
 		wantError(t, results[2].Err, fdbpq.ErrNoRoom)
+		if text := results[2].Err.Error(); errors.Is(results[2].Err, fdbpq.ErrMaxBytes) || strings.Contains(text, "asked") {
+			t.Errorf("nobody asked for few bytes: %q", text)
+		}
 		// A push takes the room of all but the first.
 		results = f.apply(lease, lease, fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: largeMessage(30_000)})
 		wantError(t, results[0].Err, nil)

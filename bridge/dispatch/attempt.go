@@ -268,12 +268,21 @@ func (l *lane) endAttemptLocked(b *batch, ln *line) (done []*waiter, why error) 
 	return done, why
 }
 
-// leasedError tells a request that has waited that it got nothing because as many items are leased as
-// max_leased allows.
+// leasedError tells a request that has waited, or whose acknowledgements are done, that it got nothing
+// because as many items are leased as max_leased allows.
 type leasedError struct{ error }
 
-// Unwrap returns what it is: to whoever has waited, it is as if the queue were empty.
+// Unwrap returns what it is. To whoever has waited, it is as if the queue were empty; and
+// fdbpq.ErrMaxLeased alone would mean that the request changed nothing.
 func (e leasedError) Unwrap() []error { return []error{fdbpq.ErrEmpty, e.error} }
+
+// withoutPlace returns a leasedError for fdbpq.ErrMaxLeased, and any other error as it is.
+func withoutPlace(err error) error {
+	if errors.Is(err, fdbpq.ErrMaxLeased) && !errors.Is(err, fdbpq.ErrEmpty) {
+		return leasedError{err}
+	}
+	return err
+}
 
 // removeEndingLocked takes requests that wait no longer out of the line if nothing was found for them.
 func (l *lane) removeEndingLocked(ln *line) (done []*waiter) {

@@ -160,8 +160,14 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 		if own[0].Err != nil {
 			own[0].Err = partly(ops, own[0].Err)
 		}
+		r.acked = r.acked || LeadingAcks(ops) > 0 && own[0].Err == nil
 		if left := notYet(ops, own); len(left) > 0 && now.Sub(r.Received) < l.patience() && l.requeue(r, left) == nil {
 			continue
+		}
+		if r.acked {
+			for i := range own {
+				own[i].Err = withoutPlace(own[i].Err)
+			}
 		}
 		r.Answered = now
 		r.Replier.Answer(r, ops, own)

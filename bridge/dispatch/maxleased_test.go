@@ -3,6 +3,7 @@ package dispatch
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -149,5 +150,108 @@ func TestFreedPlacesArePolled(t *testing.T) {
 		w.want("nobody knows")
 		time.Sleep(time.Second)
 		w.want("a second later", "101: b")
+	})
+}
+
+// A lease that follows acknowledgements which count never fails as if nothing had been done: without a place for it, it is
+// told that it found nothing. Its own place may have gone to another, if the lease that it ends was over.
+func TestNextWithoutAPlace(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		next := func(n int) []fdbpq.Op {
+			lease := w.lease()
+			lease.Follows = true
+			return []fdbpq.Op{w.settle(fdbpq.OpAck, n), lease, lease}
+		}
+		// lateToken leases the first item, and then, after that lease is over, the last.
+		lateToken := func() (n int) {
+			w.log.mu.Lock()
+			n = len(w.log.mu.tokens)
+			w.log.mu.Unlock()
+			w.submit(nil, w.lease())
+			time.Sleep(time.Minute)
+			last := w.lease()
+			last.End = fdbpq.Back
+			w.submit(nil, last)
+			synctest.Wait()
+			w.log.take()
+			return n
+		}
+		w.configure(func(s *fdbpq.Settings) { s.MaxLeased = 1 })
+		for _, item := range []string{"a", "b", "c", "d", "e", "f"} {
+			w.push(item)
+		}
+
+		n := lateToken()
+		w.n = 200
+		w.submit(nil, next(n)[:2]...)
+		w.want("one", "201:  waited")
+		w.submit(nil, w.settle(fdbpq.OpAck, n))
+		w.want("it counts", "202: lost")
+
+		time.Sleep(time.Minute)
+		n = lateToken()
+		w.n = 300
+		w.park(w.lease()) // 301
+		w.submit(nil, next(n)[:2]...)
+		w.want("behind others", "302:  waited")
+		w.submit(nil, w.settle(fdbpq.OpAck, n))
+		w.want("it counts", "303: lost")
+		w.n = 400
+		w.submit(nil, w.settle(fdbpq.OpAck, n+1))
+		w.want("the place", "301: c")
+
+		w.configure(func(s *fdbpq.Settings) { s.MaxLeased = 2 })
+		w.log.take()
+		w.n = 500
+		w.submit(nil, next(n+2)...)
+		w.want("some", "501:  d e")
+		w.push("g")
+		w.configure(func(s *fdbpq.Settings) { s.MaxLeased = 1 })
+		w.n = 600
+		w.submit(nil, next(n+3)...)
+		w.want("lowered", "601:  waited waited")
+	})
+}
+
+// Polling looks at a paused queue, and at one where as many items are leased as may be, with one transaction each
+// time, and wakes nobody before that can help. Then it does, though another program made the change.
+func TestPollLeavesLimitedQueues(t *testing.T) {
+	const rounds = 20
+	inBubble(t, func(o *Options) { o.PollEvery = time.Second }, func(w *waiting) {
+		elsewhere := func(change func(*fdbpq.Settings)) {
+			t.Helper()
+			b := fdbpq.NewBatcher(w.d.options.DB, w.d.options.Keyspace)
+			if _, err := b.Apply(t.Context(), []fdbpq.Op{{Kind: fdbpq.OpConfigure, Queue: w.q.Target, Configure: change}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		quiet := func(what string) {
+			t.Helper()
+			time.Sleep(2 * time.Second) // one look finds out what the line waits for
+			w.transactions()
+			time.Sleep(rounds * time.Second)
+			if n := w.transactions(); n > rounds+1 {
+				t.Errorf("%s: %d transactions in %d s", what, n, rounds)
+			}
+		}
+		w.push("a")
+		w.configure(func(s *fdbpq.Settings) { s.PauseUntil = time.Now().Add(time.Hour) })
+		w.park(pop(w.q)) // 3
+		quiet("paused")
+		w.want("paused")
+		elsewhere(func(s *fdbpq.Settings) { s.PauseUntil = time.Time{} })
+		time.Sleep(time.Second)
+		w.want("it goes on", "3: a")
+
+		w.push("b")
+		w.push("c")
+		w.configure(func(s *fdbpq.Settings) { s.MaxLeased = 1 })
+		w.submit(nil, fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Hour}) // 7
+		w.park(w.lease())                                                                 // 8
+		quiet("max_leased")
+		w.want("max_leased", "7: b")
+		elsewhere(func(s *fdbpq.Settings) { s.MaxLeased = 2 })
+		time.Sleep(time.Second)
+		w.want("there is a place", "8: c")
 	})
 }

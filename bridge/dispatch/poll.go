@@ -39,14 +39,17 @@ func (d *Dispatcher) poll(ctx context.Context) {
 
 // pollLane looks at the queues of one lane. Errors do not matter: the next round comes soon.
 func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
-	queues := l.quietQueues()
-	for len(queues) > 0 {
-		page := queues[:min(len(queues), d.options.MaxBatch)]
-		queues = queues[len(page):]
-		ops := make([]fdbpq.Op, len(page))
-		for i, q := range page {
-			ops[i] = fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q.Target}
+	looks := l.quietLooks()
+	for len(looks) > 0 {
+		var ops []fdbpq.Op
+		n := 0
+		for n < len(looks) && len(ops) < d.options.MaxBatch {
+			ops = looks[n].appendOps(ops)
+			n++
 		}
+		page := looks[:n]
+		looks = looks[n:]
+
 		attempt, cancel := context.WithTimeout(ctx, d.options.RequestTimeout)
 		pending := d.poller.Start(attempt, ops)
 		results, err := pending.Wait()
@@ -62,22 +65,63 @@ func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
 		if err != nil {
 			return
 		}
-		for i := range results {
-			if !errors.Is(results[i].Err, fdbpq.ErrEmpty) {
-				d.Wake(page[i])
+
+		now := d.now()
+		for i := range page {
+			if page[i].serves(&results, now) {
+				d.Wake(page[i].queue)
 			}
 		}
 	}
 }
 
-// quietQueues returns the queues whose lines nothing looks at.
-func (l *lane) quietQueues() (queues []*Queue) {
+// look is at a queue whose line nothing else looks at.
+type look struct {
+	queue *Queue
+	// limited says that what the line waits for may be the end of a pause, or a place under max_leased, and
+	// not items; leases that all in it want leases.
+	limited, leases bool
+}
+
+// appendOps appends what finds out whether the line can be served.
+func (k *look) appendOps(ops []fdbpq.Op) []fdbpq.Op {
+	ops = append(ops, fdbpq.Op{Kind: fdbpq.OpPeek, Queue: k.queue.Target})
+	if k.limited {
+		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpSettings, Queue: k.queue.Target},
+			fdbpq.Op{Kind: fdbpq.OpInfo, Queue: k.queue.Target, MaxPriorities: fdbpq.NoPriorities})
+	}
+	return ops
+}
+
+// serves takes the results of the operations from rest, and reports whether a batch may find something for
+// the line. If that is not known, one has to look.
+func (k *look) serves(rest *[]fdbpq.Result, now time.Time) bool {
+	n := 1
+	if k.limited {
+		n = 3
+	}
+	own := (*rest)[:n]
+	*rest = (*rest)[n:]
+	if errors.Is(own[0].Err, fdbpq.ErrEmpty) && !canWait(own[0].Err) {
+		return false
+	}
+	if !k.limited || own[1].Err != nil || own[2].Err != nil {
+		return true
+	}
+	settings, info := own[1].Settings, own[2].Info
+	full := settings.MaxLeased > 0 && info.Leased >= settings.MaxLeased
+	return !settings.PauseUntil.After(now) && !(full && k.leases)
+}
+
+// quietLooks returns the looks to be had at queues whose lines nothing looks at.
+func (l *lane) quietLooks() (looks []look) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, ln := range l.mu.lines {
 		if ln.inFlight == 0 && ln.budget == 0 {
-			queues = append(queues, ln.queue)
+			limited := ln.limited || errors.Is(ln.nothing, fdbpq.ErrPaused)
+			looks = append(looks, look{ln.queue, limited, ln.leases == ln.waiters})
 		}
 	}
-	return queues
+	return looks
 }

@@ -39,6 +39,7 @@ type Request struct {
 
 	alone  bool    // it shares its batch with nobody
 	span   int     // number of operations
+	acked  bool    // an earlier batch has done its acknowledgements
 	waiter *waiter // whose request it is or, in a batch, whose operations; nil for others
 }
 
@@ -60,7 +61,8 @@ type Wait struct {
 // the same time. The methods must not wait for other requests.
 type Replier interface {
 	// Answer delivers the results of the request's operations. A result with an Err
-	// concerns that operation alone. The slices are valid until Answer returns; the
+	// concerns that operation alone. Leases that follow acknowledgements which are done, and that
+	// max_leased leaves no place for, have an error that wraps fdbpq.ErrEmpty as well. The slices are valid until Answer returns; the
 	// items and what they point to belong to the Replier.
 	//
 	// For a request that has waited, ops are pops alone, one for each item that was not

@@ -41,6 +41,11 @@ import (
 //
 // One page of queues at a time, with a pause after each that is as long as it took, so that requests
 // have half of the store at least. Queues take turns.
+//
+// # Damaged queues
+//
+// Several queues share a transaction. If it fails because of what is stored, and not because the store is away,
+// each of them has one of its own, so that only the damaged queue is left alone, for damagedPause.
 type Sweeper struct {
 	d      *Dispatcher
 	woken  chan struct{} // has an element when the times below may have changed
@@ -293,8 +298,8 @@ func (s *Sweeper) take() (tasks []task) {
 
 // sweep looks at the queues of tasks and sweeps those where something is due. It reports whether there may be
 // more to do at once.
-func (s *Sweeper) sweep(ctx context.Context, tasks []task) (more bool) {
-	ctx, cancel := context.WithTimeout(ctx, s.d.options.RequestTimeout)
+func (s *Sweeper) sweep(outer context.Context, tasks []task) (more bool) {
+	ctx, cancel := context.WithTimeout(outer, s.d.options.RequestTimeout)
 	defer cancel()
 	err := s.look(ctx, &tasks)
 	now := s.d.now()
@@ -302,17 +307,45 @@ func (s *Sweeper) sweep(ctx context.Context, tasks []task) (more bool) {
 		s.plan(ctx, tasks, s.run(ctx, tasks), now)
 		return true
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.mu.agenda.isDue(now)
+	case isDamage(err) && len(tasks) > 1:
+		return s.sweepSingly(outer, tasks)
+	case isDamage(err):
+		s.planDamaged(tasks[0], err, now)
+	default:
 		s.warn(ctx, err)
 		for _, t := range tasks {
 			t.at = now.Add(sweepEvery)
 			s.addTask(t)
 		}
-		return false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.agenda.isDue(now)
+	return false
+}
+
+// sweepSingly sweeps the queues of tasks each by itself.
+func (s *Sweeper) sweepSingly(ctx context.Context, tasks []task) (more bool) {
+	for i := range tasks {
+		if s.sweep(ctx, tasks[i:i+1:i+1]) {
+			more = true
+		}
+	}
+	return more
+}
+
+// isDamage reports whether an error is about what is stored, which others need not share.
+func isDamage(err error) bool {
+	return errors.Is(err, kv.ErrCorrupt) || errors.Is(err, fdbpq.ErrCorrupt) || errors.Is(err, kv.ErrTooLarge)
+}
+
+// planDamaged puts a task back whose queue cannot be swept.
+func (s *Sweeper) planDamaged(t task, err error, now time.Time) {
+	s.d.options.Warn("a queue cannot be swept", "queue", t.queue.Name, "error", err)
+	t.at = now.Add(damagedPause)
+	s.addTask(t)
 }
 
 // Sweep sweeps queues once, so that whoever reads then finds what is due there, unless that is very much.
@@ -397,7 +430,7 @@ func (s *Sweeper) look(ctx context.Context, tasks *[]task) error {
 	for _, t := range *tasks {
 		q, err := s.target(t.queue)
 		if err != nil {
-			return err // not of a queue that was listed or written
+			return fmt.Errorf("%w: %w", fdbpq.ErrCorrupt, err) // not of a queue that was listed or written
 		}
 		queues = append(queues, q)
 	}
@@ -436,9 +469,11 @@ func (s *Sweeper) plan(ctx context.Context, tasks []task, swept []fdbpq.Result, 
 		r := &swept[i]
 		t.swept, t.alone = true, false
 		switch {
-		case errors.Is(r.Err, fdbpq.ErrCorrupt):
-			s.d.options.Warn("a queue cannot be swept", "queue", t.queue.Name, "error", r.Err)
-			t.at = now.Add(damagedPause)
+		case isDamage(r.Err) && !(errors.Is(r.Err, kv.ErrTooLarge) && !tasks[i].alone):
+			s.planDamaged(t, r.Err, now)
+			continue
+		case errors.Is(r.Err, kv.ErrTooLarge):
+			t.alone = true
 		case r.Err != nil:
 			failed = cmp.Or(failed, r.Err)
 			t.at = now.Add(sweepEvery)
@@ -524,25 +559,58 @@ func (s *Sweeper) notePageLocked(fifo bool, names []string, aheads []fdbpq.Ahead
 	}
 }
 
-// readPage returns the next names of a list, and what is ahead of their queues.
+// readPage returns the next names of a list, and what is ahead of their queues: nothing of those that are
+// damaged.
 func (s *Sweeper) readPage(ctx context.Context, fifo bool, after string) (names []string, aheads []fdbpq.Ahead, err error) {
 	k := s.d.options.Keyspace
 	list := k.PriorityQueues
 	if fifo {
 		list = k.Queues
 	}
-	aheads, err = kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]fdbpq.Ahead, error) {
-		var err error
-		if names, err = list(r, after, retirePage).Get(); err != nil {
-			return nil, err
-		}
-		queues := make([]fdbpq.Target, len(names))
-		for i, name := range names {
-			if queues[i], err = s.target(fdbpq.QueueName{FIFO: fifo, Name: name}); err != nil {
-				return nil, fmt.Errorf("%w: list of queues: %w", fdbpq.ErrCorrupt, err)
-			}
-		}
-		return fdbpq.ReadAhead(r, queues)
+	names, err = kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]string, error) {
+		return list(r, after, retirePage).Get()
 	})
+	if err != nil {
+		return nil, nil, err
+	}
+
+	aheads = make([]fdbpq.Ahead, len(names))
+	var queues []fdbpq.Target
+	var places []int // in names
+	for i, name := range names {
+		q, err := s.target(fdbpq.QueueName{FIFO: fifo, Name: name})
+		if err != nil {
+			s.d.options.Warn("the list of queues has a name that no queue can have", "name", name, "error", err)
+			continue
+		}
+		queues, places = append(queues, q), append(places, i)
+	}
+	err = s.readAheads(ctx, queues, func(n int, a fdbpq.Ahead) { aheads[places[n]] = a })
 	return names, aheads, err
+}
+
+// readAheads calls note with what is ahead of each queue that can be read.
+func (s *Sweeper) readAheads(ctx context.Context, queues []fdbpq.Target, note func(n int, a fdbpq.Ahead)) error {
+	read := func(queues []fdbpq.Target) ([]fdbpq.Ahead, error) {
+		return kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]fdbpq.Ahead, error) { return fdbpq.ReadAhead(r, queues) })
+	}
+	aheads, err := read(queues)
+	if err != nil && !isDamage(err) {
+		return err
+	}
+	for n := range queues {
+		if err == nil {
+			note(n, aheads[n])
+			continue
+		}
+		switch a, err := read(queues[n : n+1]); {
+		case err == nil:
+			note(n, a[0])
+		case isDamage(err):
+			s.d.options.Warn("a queue cannot be swept", "error", err)
+		default:
+			return err
+		}
+	}
+	return nil
 }

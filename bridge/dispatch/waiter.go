@@ -32,6 +32,7 @@ type waiter struct {
 	parked  bool // it has looked once, or came to a line
 	late    bool // its time is over, but nobody has looked since it came
 	gone    bool // cancelled, see Dispatcher.Cancel
+	acked   bool // its acknowledgements are done. Belongs to whoever may call the Replier
 	tried   bool // it has looked once, or found others in line. Belongs to whoever may call the Replier
 	counted bool // as pending
 	ended   bool // belongs to whoever may call the Replier, until it has left the line
@@ -59,7 +60,7 @@ func (w *waiter) op() fdbpq.Op {
 func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 	last := &ops[len(ops)-1]
 	acks := LeadingAcks(ops)
-	w := &waiter{request: *r, wanted: len(ops) - acks, counted: true}
+	w := &waiter{request: *r, wanted: len(ops) - acks, counted: true, acked: r.acked}
 	w.pop = popOptions{kind: last.Kind, end: last.End, lease: last.Lease, maxBytes: last.MaxBytes}
 	w.request.span = 0
 	w.request.waiter = w
@@ -81,8 +82,8 @@ func (w *waiter) leases() bool { return w.pop.kind == fdbpq.OpLease }
 
 // waitedFor returns why a request got nothing, as it is to hear it.
 func (w *waiter) waitedFor(err error) error {
-	if w.waits() && errors.Is(err, fdbpq.ErrMaxLeased) {
-		return leasedError{err}
+	if w.waits() || w.acked {
+		return withoutPlace(err)
 	}
 	return err
 }
@@ -131,7 +132,7 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 		if w.pop.lease == 0 {
 			w.pop.lease = results[0].LeaseLength()
 		}
-		w.acks = nil
+		w.acks, w.acked = nil, true
 		pops, found = ops[acks:], results[acks:]
 		if len(pops) == 0 {
 			return // its pops take their place in line now
@@ -151,9 +152,11 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 		w.ended = true
 		w.request.Replier.Answer(&w.request, ops, results)
 	case err != nil && !w.goesOn(n, err, now):
-		if n == 0 {
+		if n == 0 || w.acked {
 			err = w.waitedFor(err)
-			found[0].Err = err
+			for i := n; i < len(found); i++ {
+				found[i].Err = w.waitedFor(found[i].Err)
+			}
 		}
 		l.endAll(w, ops, results, err)
 	case n > 0:

@@ -39,12 +39,14 @@ func TestPurgeAsksOnATerminal(t *testing.T) {
 // Ctrl-C at the question changes nothing, and says so.
 func TestInterruptAtTheQuestion(t *testing.T) {
 	c, _ := newCLI(t)
-	c.ok("a\nb\n", "push", "jobs", "--lines")
+	c.ok("a\nb\nc\n", "push", "jobs", "--lines")
+	c.bury("no")
+	c.ok("", "push", "jobs-dead", "no dead letter", "--priority", "-1") // the first, but not the last
 	for command, question := range map[string]string{
-		"purge": "Remove 2 items of jobs? [y/N] ", "redrive": "Send the dead letters among 2 items of jobs back? [y/N] ",
+		"purge jobs": "Remove 2 items of jobs? [y/N] ", "redrive jobs-dead": "Send the dead letters among 2 items of jobs-dead back? [y/N] ",
 	} {
 		term := newTerminal(t, 80)
-		p := term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, command, "jobs")
+		p := term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, strings.Fields(command)...)
 		term.sees(question)
 		if _, err := term.keys.WriteString("\x03"); err != nil {
 			t.Fatal(err)
@@ -56,6 +58,24 @@ func TestInterruptAtTheQuestion(t *testing.T) {
 		if got := c.ok("", "len", "jobs"); got != "2\n" {
 			t.Errorf("%s items are left", got)
 		}
+	}
+}
+
+// Nobody is asked whether to send back dead letters of a queue that has none at its ends.
+func TestRedriveWithoutDeadLetters(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("a\nb\nc\n", "push", "jobs", "--lines")
+	c.ok("a\nb\n", "push", "--fifo", "mail", "--lines")
+	for queue, flag := range map[string]string{"jobs": "--fifo=false", "mail": "--fifo"} {
+		term := newTerminal(t, 80)
+		p := term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, "redrive", queue, flag)
+		p.ends(exitError)
+		said := "pq: nothing to redrive: there is no dead letter at the ends of " + queue + "; --yes looks at all its items"
+		term.sees(said + "\r\n")
+		term.shows(said)
+	}
+	if got := c.ok("", "redrive", "jobs", "--yes"); got != "0\n" {
+		t.Errorf("with --yes: %q", got)
 	}
 }
 

@@ -147,7 +147,32 @@ func (m *many) confirm(cmd *cobra.Command, question func(*client.QueueInfo) (str
 	if n == 0 {
 		return nil
 	}
+	if m.verb == subjects.Redrive {
+		if err := m.findDeadLetter(cmd); err != nil {
+			return err
+		}
+	}
 	return confirm(cmd, text)
+}
+
+// findDeadLetter returns an error if there is no dead letter at either end of the queue. Items that were pushed to a
+// dead-letter queue may hide those between them, so it is not said to whoever wants no question.
+func (m *many) findDeadLetter(cmd *cobra.Command) error {
+	q := m.queue
+	q.verb = subjects.PeekMin
+	found, err := ask(cmd, &q, "", func(ctx context.Context, s *session) (bool, error) {
+		for _, last := range []bool{false, !m.fifo} { // a FIFO queue has one end
+			item, err := s.queue.PeekItem(ctx, last)
+			if err != nil || item.DeadLetter != nil {
+				return err == nil, err
+			}
+		}
+		return false, nil
+	})
+	if err != nil || found { // also whoever may not peek gets the question
+		return nil
+	}
+	return fmt.Errorf("nothing to redrive: there is no dead letter at the ends of %s; --yes looks at all its items", m.name)
 }
 
 // confirm asks somebody at the terminal.

@@ -330,6 +330,34 @@ func TestComposeConfines(t *testing.T) {
 	})
 }
 
+// imageVolumes are the folders that images declare as volumes, by the beginnings of their names: that of FoundationDB as
+// its release 7.3 has it. That of nats has none.
+var imageVolumes = map[string][]string{"foundationdb/foundationdb:": {"/var/fdb/data"}, "nats:": nil}
+
+// TestComposeLeavesNoVolumes: a volume of an image without a mount there gets a new, nameless volume at each start, which
+// stays when the container goes.
+func TestComposeLeavesNoVolumes(t *testing.T) {
+	declared := maps.Clone(imageVolumes)
+	declared["pqbridge:"] = readDockerfile(t).all("VOLUME")
+	if len(declared["pqbridge:"]) == 0 {
+		t.Error("the Dockerfile declares no volume: does the test still see it?")
+	}
+	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
+		for name, s := range file.Services {
+			image, _, _ := strings.Cut(s.Image, ":")
+			folders, known := declared[image+":"]
+			if !known {
+				t.Errorf("%s: the test does not know which volumes %s declares", name, s.Image)
+			}
+			for _, folder := range folders {
+				if !slices.Contains(s.Tmpfs, folder) && !isMounted(s.Volumes, folder+"/") {
+					t.Errorf("%s mounts nothing at %s, which its image declares as a volume: %v, tmpfs %v", name, folder, s.Volumes, s.Tmpfs)
+				}
+			}
+		}
+	})
+}
+
 func TestComposeStartsNATS(t *testing.T) {
 	forEachCompose(t, func(t *testing.T, file composeFile, _ []string) {
 		for name, s := range file.Services {

@@ -50,7 +50,7 @@ type config struct {
 
 	HTTPAddr     string        `envconfig:"PQ_HTTP_ADDR" group:"Health and metrics" desc:"host:port that serves /healthz, /readyz, /metrics and /queues; off serves none"`
 	HTTPTimeout  time.Duration `envconfig:"PQ_HTTP_TIMEOUT" desc:"time limit of a /readyz check, and of reading the queue lengths for /metrics"`
-	MetricQueues int           `envconfig:"PQ_METRIC_QUEUES" desc:"how many queues of each kind /metrics shows, longest first; -1 shows none"`
+	MetricQueues int           `envconfig:"PQ_METRIC_QUEUES" desc:"how many queues of each kind /metrics shows, longest first, of those that the bridge owns; -1 shows none"`
 
 	Lanes           int           `envconfig:"PQ_LANES" group:"Batches and limits" desc:"batches built at the same time; 0 means 1 with the embedded store and 4 with fdb"`
 	MaxBatch        int           `envconfig:"PQ_MAX_BATCH" desc:"maximum number of requests in one transaction"`

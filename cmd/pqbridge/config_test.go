@@ -42,7 +42,7 @@ func TestEveryProblem(t *testing.T) {
 		{"PQ_QUEUE_GROUP", "a b", []string{`PQ_QUEUE_GROUP is "a b": want 1 to 128 letters`}},
 		{"PQ_HTTP_ADDR", "127.0.0.1:99999", []string{`PQ_HTTP_ADDR is "127.0.0.1:99999": want host:port or off`}},
 		{"PQ_DEV_NATS_PORT", "70000", []string{"PQ_DEV_NATS_PORT", "65535"}},
-		{"PQ_LANES", "-1", []string{"PQ_LANES is -1: want 1 to 1024"}},
+		{"PQ_LANES", "-1", []string{"PQ_LANES is -1: want 1 to 1024, or 0 for the default"}},
 		{"PQ_MAX_BATCH", "0", []string{"PQ_MAX_BATCH is 0"}},
 		{"PQ_MAX_BATCH_BYTES", "9000000", []string{"PQ_MAX_BATCH_BYTES is 9000000: want 1 to 8000000"}},
 		{"PQ_MAX_PENDING", "-2", []string{"PQ_MAX_PENDING is -2: want 1 to 1073741824"}},

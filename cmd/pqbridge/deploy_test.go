@@ -92,6 +92,32 @@ func workloads(t *testing.T) map[string]workload {
 	return all
 }
 
+// TestChartKnowsTheVariables: values.schema.json lists those of pqbridge -help, in that order, so that the chart refuses others.
+func TestChartKnowsTheVariables(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "deploy", "helm", "pqbridge", "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct {
+		Properties struct {
+			Config struct {
+				Names struct{ Enum []string } `json:"propertyNames"`
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, v := range variables() {
+		want = append(want, v.name)
+	}
+	if got := schema.Properties.Config.Names.Enum; !slices.Equal(got, want) {
+		list, _ := json.Marshal(want)
+		t.Errorf("config in values.schema.json should have the propertyNames %s, and has %q", list, got)
+	}
+}
+
 // TestChartConfigures starts with the variables that the chart sets, as far as reading them.
 func TestChartConfigures(t *testing.T) {
 	for name, w := range workloads(t) {

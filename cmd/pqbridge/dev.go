@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -71,21 +72,37 @@ func (l natsLog) Debugf(format string, args ...any)  { l.log(slog.LevelDebug, fo
 func (l natsLog) Tracef(format string, args ...any)  { l.log(slog.LevelDebug, format, args) }
 
 // greet waits until the service is ready and prints what to try.
-func greet(ctx context.Context, w io.Writer, natsURL, httpAddr string) {
+func greet(ctx context.Context, w io.Writer, c *config, httpAddr string) {
 	if err := awaitReady(ctx, httpAddr); err != nil {
 		return // the service ended first, and says why itself
-	}
-	server := ""
-	if natsURL != "nats://127.0.0.1:4222" {
-		server = " --server " + natsURL
 	}
 	path := ""
 	if self, err := os.Executable(); err == nil {
 		path = pathToPQ(filepath.Dir(self))
 	}
 	// It does no harm if nobody can read the greeting.
-	_, _ = fmt.Fprintf(w, `
-Ready. NATS is at %[1]s, health and metrics at http://%[2]s.
+	_, _ = io.WriteString(w, greeting(c, httpAddr, path, inContainer()))
+}
+
+// greeting says where the service is and what to try, after the line path. In a container it says which options of docker
+// run that depends on, because the service cannot see them.
+func greeting(c *config, httpAddr, path string, container bool) string {
+	server := ""
+	if c.NATSURL != "nats://127.0.0.1:4222" {
+		server = " --server " + c.NATSURL
+	}
+	where := fmt.Sprintf("Ready. NATS is at %s", c.NATSURL)
+	if httpAddr != "" {
+		where += fmt.Sprintf(", health and metrics at http://%s", reachable(httpAddr))
+	}
+	where += "."
+	after := "queued items stay."
+	if ip := net.ParseIP(c.DevNATSHost); container && ip.IsUnspecified() {
+		where += publishing(c.NATSURL, httpAddr)
+		after = fmt.Sprintf("queued items stay if %s is a volume with a name,\nas with -v pq-data:%[1]s, or a folder of the host.", c.DataDir)
+	}
+	return fmt.Sprintf(`
+%[1]s
 Try, in another terminal:
 
 %[4]s  pq%[3]s push jobs "write the report" --priority 5
@@ -97,8 +114,32 @@ or with the NATS command line tool:
   nats%[3]s request pq.jobs.push.1 "put out the fire"
   nats%[3]s request pq.jobs.pop.min ""
 
-Ctrl-C stops it; queued items stay.
-`, natsURL, reachable(httpAddr), server, path)
+Ctrl-C stops it; %[2]s
+`, where, after, server, path)
+}
+
+// publishing says how the addresses in a container get to be addresses of the host.
+func publishing(natsURL, httpAddr string) string {
+	options := ""
+	for _, addr := range []string{strings.TrimPrefix(natsURL, "nats://"), httpAddr} {
+		if _, port, err := net.SplitHostPort(addr); err == nil {
+			options += fmt.Sprintf(" -p 127.0.0.1:%[1]s:%[1]s", port)
+		}
+	}
+	return "\nOutside of the container that is so with" + options + "."
+}
+
+// inContainer reports whether this is the first process of a container, or Docker or podman says that it is in one.
+func inContainer() bool {
+	if os.Getpid() == 1 {
+		return true
+	}
+	for _, mark := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Stat(mark); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // pathToPQ returns the line that lets a shell find the pq in a folder, "" if it finds one anyway, or none is there.

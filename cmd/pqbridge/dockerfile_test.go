@@ -94,6 +94,31 @@ func TestDockerfilePinsWhatItFetches(t *testing.T) {
 	}
 }
 
+// TestDockerfileNamesTheMirror runs what fetches FoundationDB's package with a curl that reaches nobody.
+func TestDockerfileNamesTheMirror(t *testing.T) {
+	shell, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("there is no shell here")
+	}
+	folder := t.TempDir()
+	for name, script := range map[string]string{"curl": "exit 6", "dpkg": "echo amd64", "sha256sum": "echo checked", "ldconfig": "exit 0"} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(shell, "-c", readDockerfile(t).run(t, "foundationdb-clients_"))
+	cmd.Env = []string{"PATH=" + folder, "FDB_WEBSITE=https://mirror.invalid/fdb", "FDB_VERSION=1.2.3", "FDB_CLIENT_SHA256_AMD64=0"}
+	out, err := cmd.CombinedOutput()
+	if err == nil || strings.Contains(string(out), "checked") {
+		t.Errorf("%v: want it to end before it checks anything\n%s", err, out)
+	}
+	for _, want := range []string{"https://mirror.invalid/fdb", "--build-arg FDB_WEBSITE="} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("there is no %q in %q", want, out)
+		}
+	}
+}
+
 // TestWorkflowTestsWhatTheImageHas: the suites on FoundationDB run with the packages of the image, and with
 // pinned ones of the server.
 func TestWorkflowTestsWhatTheImageHas(t *testing.T) {

@@ -34,28 +34,49 @@ func TestDocumentsListTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestDocumentsNameRealFiles checks every Go file that a document mentions; names may be patterns.
-func TestDocumentsNameRealFiles(t *testing.T) {
-	var files, documents []string
+// documents returns the Markdown files of the project by their paths.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, path := range filesOf(t) {
+		if filepath.Ext(path) != ".md" {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[path] = string(text)
+	}
+	return texts
+}
+
+// filesOf returns the files of the project, without what is built or installed there.
+func filesOf(t *testing.T) (files []string) {
+	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		switch filepath.Ext(path) {
-		case ".go":
+		if err == nil && entry.IsDir() && slices.Contains([]string{".git", "node_modules", "bin", "data", "dist"}, entry.Name()) {
+			return fs.SkipDir
+		}
+		if err == nil && !entry.IsDir() {
 			files = append(files, filepath.ToSlash(path))
-		case ".md":
-			documents = append(documents, path)
 		}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return files
+}
+
+// TestDocumentsNameRealFiles checks every file that a document names, as code, by a name with an ending that files of
+// the project have; names may be patterns.
+func TestDocumentsNameRealFiles(t *testing.T) {
+	files := filesOf(t)
+	name := regexp.MustCompile("`([A-Za-z0-9_.*/-]+\\.(?:go|mod|md|ya?ml|json|sh|py|js|rs|service))`")
 	named := 0
-	for _, document := range documents {
-		text, err := os.ReadFile(document)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile("`([a-z0-9_*/]+\\.go)`").FindAllStringSubmatch(string(text), -1) {
+	for document, text := range documents(t) {
+		for _, m := range name.FindAllStringSubmatch(text, -1) {
 			named++
 			end := regexp.MustCompile("/" + strings.ReplaceAll(regexp.QuoteMeta(m[1]), `\*`, "[a-z_]*") + "$")
 			if !slices.ContainsFunc(files, end.MatchString) {
@@ -66,6 +87,78 @@ func TestDocumentsNameRealFiles(t *testing.T) {
 	if named < 50 {
 		t.Errorf("the documents name %d files only: does the test still see them?", named)
 	}
+}
+
+// made are the files and folders below the root that commands of the documents make.
+var made = []string{"bin", "data", "dist", "fdb.cluster"}
+
+// TestDocumentsRunRealFiles checks every path that begins with "./": it is below the root, or the document links to it.
+func TestDocumentsRunRealFiles(t *testing.T) {
+	path := regexp.MustCompile(`(?:^|[^A-Za-z0-9_./-])\./([A-Za-z0-9_][A-Za-z0-9_./-]*)`)
+	for document, text := range documents(t) {
+		for _, m := range path.FindAllStringSubmatch(text, -1) {
+			name := strings.TrimRight(m[1], "./")
+			first, _, _ := strings.Cut(name, "/")
+			_, err := os.Stat(filepath.Join(root, name))
+			if err != nil && !slices.Contains(made, first) && !strings.Contains(text, "/"+name+")") {
+				t.Errorf("%s: there is no ./%s, and the document does not say where it is", document, name)
+			}
+		}
+	}
+}
+
+// linkTargets matches [name]: target, to which [text][name] leads.
+var linkTargets = regexp.MustCompile(`(?m)^\[([^\]]+)\]: (\S+)$`)
+
+// TestDocumentsLinkToRealFiles checks every link that leads to a file, a folder or a heading of the project.
+func TestDocumentsLinkToRealFiles(t *testing.T) {
+	texts := documents(t)
+	names := map[string][]string{}
+	for document, text := range texts {
+		names[document] = headings(text)
+	}
+	code := regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
+	links := 0
+	for document, text := range texts {
+		text = code.ReplaceAllString(text, "")
+		found := append(markdownLinks.FindAllStringSubmatch(text, -1), linkTargets.FindAllStringSubmatch(text, -1)...)
+		for _, m := range found {
+			path, heading, _ := strings.Cut(m[2], "#")
+			if m[2] == "" || strings.Contains(path, "://") { // elsewhere, or one of linkTargets
+				continue
+			}
+			links++
+			target := document
+			if path != "" {
+				target = filepath.ToSlash(filepath.Join(filepath.Dir(document), path))
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s, which is not there", document, m[2])
+			} else if heading != "" && !slices.Contains(names[target], heading) {
+				t.Errorf("%s links to %s, and there is no such heading", document, m[2])
+			}
+		}
+	}
+	if links < 200 {
+		t.Errorf("the documents have %d links only: does the test still see them?", links)
+	}
+}
+
+// headings returns the names by which links lead to the headings of a document.
+func headings(text string) (names []string) {
+	seen := map[string]int{}
+	text = regexp.MustCompile("(?s)```.*?```").ReplaceAllString(text, "")
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		name = strings.ReplaceAll(name, " ", "-")
+		if n := seen[name]; n > 0 {
+			names = append(names, fmt.Sprintf("%s-%d", name, n))
+		} else {
+			names = append(names, name)
+		}
+		seen[name]++
+	}
+	return names
 }
 
 // TestDocumentsNameRealVariables checks every variable that a document mentions.
@@ -81,19 +174,11 @@ func TestDocumentsNameRealVariables(t *testing.T) {
 	for _, v := range variables() {
 		known = append(known, v.name)
 	}
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(path) != ".md" {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		for _, name := range regexp.MustCompile(`\bPQ_[A-Z0-9_]+`).FindAllString(string(text), -1) {
+	for path, text := range documents(t) {
+		for _, name := range regexp.MustCompile(`\bPQ_[A-Z0-9_]+`).FindAllString(text, -1) {
 			if !slices.Contains(known, name) {
 				t.Errorf("%s: there is no variable %s", path, name)
 			}
 		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -47,10 +47,14 @@ func TestGuide(t *testing.T) {
 			g.start(code)
 		case "text third terminal":
 			g.prints(code)
-		case "sh kill the third terminal":
-			g.kill()
-		case "sh kill the system":
-			g.system.kill()
+		case "sh kill the third terminal", "sh kill the system":
+			if code != "kill -9 %%\n" { // by name, it would be whatever else has that name too
+				t.Errorf("the guide kills with %q, want the job of the terminal only", code)
+			} else if what == "sh kill the system" {
+				g.system.kill()
+			} else {
+				g.kill()
+			}
 		case "sh start the system":
 			g.system = startDev(t, g.variables...)
 		case "go ":

@@ -81,7 +81,7 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 
 	var others sync.WaitGroup
 	if dev {
-		others.Go(func() { greet(ctx, stdout, c.NATSURL, b.Addr()) })
+		others.Go(func() { greet(ctx, stdout, c, b.Addr()) })
 	}
 	memory := idleMemory{limit: heapLimit(c, dev), room: room, waiters: b.Waiters}
 	others.Go(func() { memory.run(ctx) })

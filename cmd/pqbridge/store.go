@@ -19,7 +19,7 @@ func openStore(c *config, logger *slog.Logger) (kv.Database, error) {
 	case storeEmbedded:
 		db, err := pebblekv.Open(c.DataDir, c.pebbleOptions(logger))
 		if err != nil {
-			return nil, err
+			return nil, explainPermission(err, c.DataDir)
 		}
 		return db, nil
 	case storeFDB:

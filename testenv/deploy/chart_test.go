@@ -133,6 +133,7 @@ func TestChartRefuses(t *testing.T) {
 		{`nats: {credentials: {secretName: a}, token: {secretName: b}}`, "nats.credentials and nats.token are set"},
 		{`config: {PQ_DATA_DIR: /elsewhere}`, "config.PQ_DATA_DIR: the chart sets this variable itself"},
 		{`config: {LOG_LEVEL: debug}`, "LOG_LEVEL"},
+		{`config: {PQ_STROE: fdb}`, "PQ_STROE"},
 		{`config: {PQ_MAX_BATCH: 10}`, "PQ_MAX_BATCH"},
 		{`embedded: {persistence: {accessModes: [ReadWriteMany]}}`, "accessModes"},
 		{`probes: {startup: {path: /healthz}}`, "path"},

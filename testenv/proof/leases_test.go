@@ -185,7 +185,8 @@ func (c *caller) got(op *proof.Operation, list ...*client.Delivery) (err error) 
 			malformed = fmt.Errorf("%w: the token of %s: %q: %v", errTorn, d.ID, subject, malformed)
 		}
 		err = errors.Join(err, torn, malformed)
-		item := proof.Item{Value: value, ID: d.ID, Unique: d.Unique, Size: int64(len(d.Value)), Fence: token.Fence, Deliveries: d.Deliveries, Until: c.since(d.Until)}
+		fence := token.Fence >> 48 // the count of leases and negative acknowledgements; the rest is random
+		item := proof.Item{Value: value, ID: d.ID, Unique: d.Unique, Size: int64(len(d.Value)), Fence: fence, Deliveries: d.Deliveries, Until: c.since(d.Until)}
 		op.Items = append(op.Items, item)
 		c.fresh = append(c.fresh, &grip{Delivery: d, queue: op.Queue, item: item, back: back(op.Kind), wait: op.Wait})
 	}

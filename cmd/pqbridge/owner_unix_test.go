@@ -1,0 +1,46 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Whoever may not use the folder of the store learns whose it is, and what to do.
+func TestFolderOfSomebodyElse(t *testing.T) {
+	closed := filepath.Join(t.TempDir(), "closed")
+	if err := os.Mkdir(closed, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	c := defaultConfig()
+	c.DataDir = filepath.Join(closed, "data")
+	var err error
+	if os.Getuid() == 0 { // root may do it, so this is the error of others
+		err = explainPermission(fmt.Errorf("make the folder: %w", &fs.PathError{Op: "mkdir", Path: c.DataDir, Err: fs.ErrPermission}), c.DataDir)
+	} else {
+		_, err = openStore(c, slog.New(slog.DiscardHandler))
+	}
+	own := fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid())
+	for _, want := range []string{
+		"permission denied", fmt.Sprintf("%s belongs to user %d and group %d, with mode dr-x------", closed, os.Getuid(), os.Getgid()),
+		"runs as user " + strings.Replace(own, ":", " and group ", 1),
+		"chown -R " + own + " " + c.DataDir, "docker run --user ", "--tmpfs " + c.DataDir + ":uid=",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %q", err, want)
+		}
+	}
+}
+
+func TestOtherErrorsHaveNoOwner(t *testing.T) {
+	err := &fs.PathError{Op: "open", Path: "/", Err: fs.ErrNotExist}
+	if got := explainPermission(err, "/"); got != error(err) {
+		t.Errorf("%v became %v", err, got)
+	}
+}

@@ -64,6 +64,7 @@ type Bridge struct {
 	encoders   encoders
 	restorer   *restorer
 	inspector  *inspector
+	waits      *waits
 
 	id       string // of this instance, for service discovery
 	created  time.Time
@@ -116,6 +117,7 @@ func New(o Options) (*Bridge, error) {
 	b.outbox = newOutbox(b)
 	b.restorer = newRestorer(b)
 	b.inspector = newInspector(b)
+	b.waits = newWaits(b)
 	b.notServing("starting: the store has not answered yet")
 	b.members = newMembership(b)
 	b.metrics = newMetrics(b)
@@ -130,6 +132,7 @@ func New(o Options) (*Bridge, error) {
 		Warn:           b.quiet.store.warn,
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
 		Owns:           b.router.owns,
+		GiveBack:       b.giveBackLate,
 	}
 	if b.router.shared {
 		lanes.Waiting, lanes.Filled = b.router.bell.waiting, b.router.bell.filled

@@ -3,7 +3,6 @@ package bridge
 import (
 	"fmt"
 	"net/textproto"
-	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -64,7 +63,7 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, request *dispatch.Reque
 	return ops, nil
 }
 
-// decodePop reads the options of a pop.
+// decodePop reads the options of a pop. If it returns no operations, the request cancels the one whose Wait has this ID.
 func decodePop(m *nats.Msg, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	if len(m.Data) == 0 {
 		return ops, nil
@@ -73,35 +72,32 @@ func decodePop(m *nats.Msg, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.
 	if err != nil {
 		return nil, err
 	}
+	if o.Cancel != "" {
+		request.Wait = &dispatch.Wait{ID: o.Cancel}
+		return nil, nil
+	}
 	if o.Lease {
 		ops[0].Kind = fdbpq.OpLease
 	}
-	return applyOptions(request, ops, o), nil
+	applyOptions(request, &ops[0], o)
+	return ops, nil
 }
 
-// applyOptions gives the request and its last operation, a pop or lease, the options, and
-// appends as many operations as the batch needs.
-func applyOptions(r *dispatch.Request, ops []fdbpq.Op, o subjects.PopOptions) []fdbpq.Op {
+// applyOptions gives the request and its last operation, a pop or lease, the options.
+func applyOptions(r *dispatch.Request, last *fdbpq.Op, o subjects.PopOptions) {
 	if o.Expires > 0 {
-		r.Wait = &dispatch.Wait{Until: r.Received.Add(o.Expires), Heartbeat: o.IdleHeartbeat, OnlyIfEmpty: o.NoWait}
+		r.Wait = &dispatch.Wait{Until: r.Received.Add(o.Expires), Heartbeat: o.IdleHeartbeat, OnlyIfEmpty: o.NoWait, ID: o.ID}
 	}
-	last := &ops[len(ops)-1]
 	if o.Batch > 1 {
-		r.Batch = o.Batch
-		// Clients of other accounts may know no subject for acknowledgements but reply subjects.
-		r.Frames = o.Frames && (last.Kind == fdbpq.OpPop || !strings.HasPrefix(r.Reply, importedReplies))
+		r.Batch, r.Pops = o.Batch, o.Batch
 	}
+	// One plain item needs no frame. Clients of other accounts may know no subject for acknowledgements but reply subjects.
+	plain, far := last.Kind == fdbpq.OpPop, strings.HasPrefix(r.Reply, importedReplies)
+	r.Frames = o.Frames && (plain && o.Batch > 1 || !plain && !far)
 	last.Lease, last.MaxBytes = o.AckWait, o.MaxBytes
 	if o.Lease && o.AckWait == 0 {
 		last.Lease = fdbpq.SettingsLease // also after +NXT, whose lease would have the length of the one before
 	}
-	next := *last
-	next.Follows = true
-	ops = slices.Grow(ops, max(o.Batch-1, 0))
-	for range o.Batch - 1 {
-		ops = append(ops, next)
-	}
-	return ops
 }
 
 // decodeAck reads an acknowledgement.
@@ -134,7 +130,7 @@ func decodeAck(m *nats.Msg, r *subjects.Request, request *dispatch.Request, ops 
 			break // nobody would receive the next
 		}
 		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, End: token.End, Follows: true})
-		return applyOptions(request, ops, a.Next), nil
+		applyOptions(request, &ops[len(ops)-1], a.Next)
 	}
 	return ops, nil
 }

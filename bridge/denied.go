@@ -168,9 +168,7 @@ func (b *Bridge) undelivered(s *sentItem) {
 // giveBack gives back the items of a reply that was not received, if it has any. If the request
 // waits for more, it ends, and first: else it would get the item again.
 func (b *Bridge) giveBack(s *sentItem, why reason) {
-	if s.waits != nil {
-		b.dispatcher.Cancel(s.waits)
-	}
+	b.dispatcher.Cancel(s.waits)
 	switch {
 	case len(s.popped)+len(s.leased) > 0:
 		for i := range s.popped {

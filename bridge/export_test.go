@@ -150,3 +150,10 @@ func (b *Bridge) Unconfirmed() bool {
 	defer b.outbox.mu.Unlock()
 	return len(b.outbox.mu.chunks) > 0
 }
+
+// EarlyCancels returns how many cancels are remembered whose requests are not here.
+func (b *Bridge) EarlyCancels() int {
+	b.waits.mu.Lock()
+	defer b.waits.mu.Unlock()
+	return len(b.waits.mu.early)
+}

@@ -174,6 +174,32 @@ func TestGoneReceiverOfALease(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_unanswered_total", 0)
 }
 
+// If it asks for frames, a lease that nobody receives ends at once, and the delivery does not count: also one
+// that has waited, and that of a +NXT.
+func TestGoneReceiverOfAFramedLease(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	back := func(n float64) {
+		t.Helper()
+		wantMetric(t, e.Bridge, noResponders, n)
+	}
+	push(t, e, "pq.jobs.push", nil, "a")
+	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), `{"ack_wait":"1h","frames":true}`)
+	back(1)
+	first := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
+	gone := asked(t, e, "jobs", "pop.min", `{"ack_wait":"1h","frames":true,"expires":"1h"}`)
+	if err := gone.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	push(t, e, "pq.jobs.push", nil, "b")
+	back(2)
+	publish(t, e, first, nats.NewInbox(), `+NXT {"frames":true}`)
+	back(3)
+	m := e.Request("pq.jobs.pop.min", nil, []byte(`{"ack_wait":"1h"}`))
+	if string(m.Data) != "b" || m.Header.Get(subjects.HeaderDeliveries) != "1" {
+		t.Errorf("leased %q with %v", m.Data, m.Header)
+	}
+}
+
 // Only the server's word counts, and the receiver's own.
 func TestGoneIsNotForged(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})

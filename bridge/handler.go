@@ -91,6 +91,10 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 	if err != nil {
 		return err
 	}
+	if len(span) == 0 {
+		h.b.waits.cancel(r, &parsed, e)
+		return nil
+	}
 	r.Size = len(m.Data)
 	if e.verb.payload == payloadList {
 		return h.b.inspector.accept(m, r, parsed.Kind, e.replier)
@@ -117,6 +121,11 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 	}
 	if r.Wait != nil && o.forwarded() {
 		o.account.waits(o.number)
+	}
+	if r.Wait != nil && r.Wait.ID != "" {
+		if err := h.b.waits.add(r, &parsed); err != nil {
+			return err
+		}
 	}
 	return h.b.dispatcher.Submit(r, span)
 }

@@ -127,9 +127,9 @@ type Options struct {
 	// pending. Those beyond it get 429. Default DefaultMaxWaiters.
 	MaxWaiters int
 
-	// RequestTimeout is how long a request may wait for its batch, 1ms to 24h;
-	// after that it gets 503 without having run. A batch must finish before its
-	// oldest request reaches this age, but always gets at least half of it.
+	// RequestTimeout is how long a request that does not wait for items may take, 1ms to 24h, but
+	// for a twentieth of it or 250 ms, whichever is less. After three quarters of it without a
+	// batch it gets 503 without having run, so a batch has at least a quarter.
 	// Default DefaultRequestTimeout.
 	RequestTimeout time.Duration
 	// ShutdownTimeout is how long Run may take to return once its context has

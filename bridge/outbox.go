@@ -98,7 +98,7 @@ type sentItem struct {
 	popped []fdbpq.Item
 	leased []fdbpq.Lease
 
-	waits *dispatch.Request // the request, if it may wait on after this reply
+	waits dispatch.Waiting // the request, if it may wait on after this reply
 }
 
 const (
@@ -158,7 +158,7 @@ func (o *outbox) sendData(to string, data []byte, e *endpoint) error {
 func (o *outbox) sendItem(m *nats.Msg, s sentItem) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	kept := s.queue != nil || s.waits != nil
+	kept := s.queue != nil || s.waits != dispatch.Waiting{}
 	if kept && m.Reply == "" && !o.mu.ended && !o.deaf.Load() && !strings.HasPrefix(m.Subject, importedReplies) {
 		s.random = 1 + rand.Uint64N(math.MaxUint64)
 		m.Reply = o.goneSubjectLocked(s.random)

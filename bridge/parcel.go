@@ -82,10 +82,7 @@ func (p *parcel) send(last bool) error {
 	if last {
 		header[subjects.HeaderBatchCount] = []string{strconv.Itoa(p.r.Sent + p.n)}
 	}
-	sent := sentItem{sentReply: sentReply{endpoint: p.c.endpoint}, queue: p.r.Queue, popped: p.popped, leased: p.leased}
-	if p.r.Wait != nil {
-		sent.waits = p.r
-	}
+	sent := sentItem{sentReply: sentReply{endpoint: p.c.endpoint}, queue: p.r.Queue, popped: p.popped, leased: p.leased, waits: p.r.Waiting()}
 	p.left -= p.n
 	err := p.c.b.outbox.sendItem(&nats.Msg{Subject: p.r.Reply, Header: header, Data: p.payload}, sent)
 	if err == nil {

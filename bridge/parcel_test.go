@@ -235,9 +235,9 @@ func TestFramesOfLeases(t *testing.T) {
 			}
 			acked(t, e, list[0].ack, also("+ACK", acksOf(list[1:])))
 			inFrames(t, c.queue, ask(t, e.Conn, c.queue+"."+c.pop, `{"batch":2,"frames":true,"ack_wait":0}`), "404")
-			// One item has no frames, nor has a pop that does not allow them.
+			// One plain item has no frames, nor has a pop that does not allow them.
 			push(t, e, c.queue+"."+c.push, nil, "one")
-			for _, options := range []string{`{"frames":true}`, `{"batch":1,"frames":true,"ack_wait":"1m"}`, `{"batch":2,"frames":false,"ack_wait":"1m"}`} {
+			for _, options := range []string{`{"frames":true}`, `{"batch":1,"frames":true}`, `{"batch":2,"frames":false,"ack_wait":"1m"}`} {
 				m := next(t, ask(t, e.Conn, c.queue+"."+c.pop, options))
 				if string(m.Data) != "one" || m.Header.Get(subjects.HeaderFrames) != "" || m.Header.Get(subjects.HeaderToken) != "" {
 					t.Errorf("%s: got %q with %v", options, m.Data, m.Header)
@@ -248,6 +248,12 @@ func TestFramesOfLeases(t *testing.T) {
 					push(t, e, c.queue+"."+c.push, nil, "one")
 				}
 			}
+			one := next(t, ask(t, e.Conn, c.queue+"."+c.pop, `{"frames":true,"ack_wait":"1m"}`)) // and no end
+			alone := unpacked(t, c.queue, one)
+			if len(alone) != 1 || alone[0].value != "one" || one.Header.Get(subjects.HeaderBatchCount) != "" {
+				t.Errorf("got %q with %v", one.Data, one.Header)
+			}
+			acked(t, e, alone[0].ack, "-NAK")
 			for _, options := range []string{`{"batch":2,"frames":1}`, `{"batch":2,"frames":null}`, `{"batch":2,"frames":true,"frames":true}`, `{"batch":2,"Frames":true}`} {
 				refused(t, e, 400, c.queue+"."+c.pop, nil, []byte(options))
 			}

@@ -130,7 +130,7 @@ func (c *clientReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []f
 // Heartbeat says that a pop still waits. If nobody hears it, that ends the pop.
 func (c *clientReplier) Heartbeat(r *dispatch.Request, wanted int) {
 	m := nats.Msg{Subject: r.Reply, Header: nats.Header{subjects.HeaderHeartbeat: {strconv.Itoa(wanted)}}}
-	if err := c.b.outbox.sendItem(&m, sentItem{waits: r}); err != nil {
+	if err := c.b.outbox.sendItem(&m, sentItem{waits: r.Waiting()}); err != nil {
 		c.b.replyFailed(err)
 	}
 }
@@ -139,6 +139,13 @@ func (c *clientReplier) Heartbeat(r *dispatch.Request, wanted int) {
 func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
 	if r.Reply == "" {
 		return nil
+	}
+	if op.Kind == fdbpq.OpLease {
+		p := c.newParcel(r, 1)
+		defer p.close()
+		if p.add(op, result) {
+			return p.send(false)
+		}
 	}
 	send := c.endpoint.verb.send
 	if op.Kind == fdbpq.OpLease {
@@ -279,9 +286,7 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	m := nats.Msg{Subject: r.Reply, Data: item.Value}
 	sent := sentItem{sentReply: sentReply{endpoint: c.endpoint}}
 	if kind := op.Kind; kind == fdbpq.OpPop || kind == fdbpq.OpLease {
-		if sent.queue = r.Queue; r.Wait != nil {
-			sent.waits = r
-		}
+		sent.queue, sent.waits = r.Queue, r.Waiting()
 	}
 	var fate string
 	switch op.Kind {

@@ -39,9 +39,10 @@ const (
 	reasonGone       reason = "no_responders" // nobody was subscribed to the reply subject
 	reasonDenied     reason = "denied"        // NATS does not permit the reply
 	reasonUnsendable reason = "unsendable"    // the reply could not be handed to NATS
+	reasonLate       reason = "late"          // the request had been answered, because the store took too long
 )
 
-var reasons = [...]reason{reasonGone, reasonDenied, reasonUnsendable}
+var reasons = [...]reason{reasonGone, reasonDenied, reasonUnsendable, reasonLate}
 
 // The pause after the first failure, and the longest.
 const (
@@ -60,6 +61,16 @@ func (s *restorer) restore(q *dispatch.Queue, item *fdbpq.Item, why reason) {
 	i := &restoring{restorer: s, item: *item, reason: why}
 	r := dispatch.Request{Queue: q, Replier: i, Received: time.Now(), Size: len(item.Value) + headerSize(item.Headers)}
 	i.requeue(&r, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}})
+}
+
+// giveBackLate gives back an item that was taken for a request that had been answered. It is the GiveBack of
+// the dispatcher's options.
+func (b *Bridge) giveBackLate(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
+	if kind == fdbpq.OpLease {
+		b.release(q, &result.Lease.Token, reasonLate)
+		return
+	}
+	b.restorer.restore(q, &result.Item, reasonLate)
 }
 
 // Answer implements dispatch.Replier.

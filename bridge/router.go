@@ -73,6 +73,7 @@ import (
 //	                              the payload "last" it promises that no more follow
 //	report.<id>.<from>            what became of the pops from bridge id: see report
 //	bell.<kind>.<queue>           the id of a bridge that made items available: see bell
+//	cancel                        a pop that is to wait no longer, on whichever bridge: see waits
 type router struct {
 	b        *Bridge
 	shared   bool // other bridges may use the store; else the router does nothing
@@ -191,6 +192,7 @@ func (r *router) subscribe() error {
 	for subject, handle := range map[string]nats.MsgHandler{
 		r.root + "members":                 r.hearHeartbeat,
 		r.root + "report." + r.b.id + ".*": r.hearReport,
+		r.root + "cancel":                  r.b.waits.hear,
 		r.inbox + ">":                      func(m *nats.Msg) { r.receive(h, m) },
 	} {
 		s, err := r.b.nc.Subscribe(subject, handle)

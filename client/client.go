@@ -19,8 +19,7 @@
 //
 // # Many items
 //
-// Pops that many goroutines make at a time, without options, share requests by themselves.
-// PushBatch adds up to 4,096 items in one transaction, all or none. PushMany adds any number of them, in several
+// PopMinBatch and LeaseMinBatch take up to 1,000 items in one request. PushBatch adds up to 4,096 items in one transaction, all or none. PushMany adds any number of them, in several
 // batches, and says what became of each. AckAll acknowledges many deliveries with few requests. A [Producer] pushes items as they come, without waiting for each, and with a bound
 // on how many are under way.
 //
@@ -35,14 +34,17 @@
 //
 // # Errors
 //
-// All errors compare with errors.Is against the variables of this package. A
-// request that failed changed nothing, unless the error is [ErrUnknownOutcome]:
+// All errors compare with errors.Is against the variables of this package. [ErrNotSent] says that a request was certainly
+// not sent. A request that failed changed nothing, unless the error is [ErrUnknownOutcome]:
 // then a push may or may not be in the queue, a pop whose reply was lost may have
 // taken an item that nobody will get, and an acknowledgement may or may not count. An
 // item that was leased without anybody hearing of it comes back when the lease is over.
 //
-// Once the connection is closed, calls return nats.ErrConnectionClosed. It comes with
-// ErrUnknownOutcome if the request may have been sent before that.
+// While the connection is away, calls wait until it is back, and send nothing before. Once it is closed, they return
+// nats.ErrConnectionClosed. It comes with ErrUnknownOutcome if the request may have been sent before that.
+//
+// If a pop or lease is given up, because its context ends, its wait ends too, and an item that still comes goes back to its
+// place, uncounted: NATS tells the bridge that nobody is there.
 //
 // When a context ends, the error wraps both its error and its cause.
 //
@@ -54,7 +56,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -75,8 +76,7 @@ type Client struct {
 	grammar subjects.Grammar
 	timeout time.Duration
 
-	pops        sharedPops
-	framesAfter atomic.Int64 // the time, in nanoseconds since 1970, before which bridges are not asked for frames
+	modernAfter atomic.Int64 // the time, in nanoseconds since 1970, before which bridges are not asked for what earlier versions refuse
 }
 
 // Option changes a Client.
@@ -147,10 +147,22 @@ func (c *Client) request(ctx context.Context, m *nats.Msg, writes bool) (*nats.M
 	}
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
-	a := c.attempt()
-	reply, err := c.nc.RequestMsgWithContext(ctx, m)
+	if err := c.awaitConnection(ctx, m); err != nil {
+		return nil, err
+	}
+	inbox, err := openShared(c.nc, false, make(chan *nats.Msg, 1))
 	if err != nil {
-		return nil, a.explain(ctx, m, writes, err)
+		return nil, unsent(m, err)
+	}
+	defer inbox.close()
+	m.Reply = inbox.subject
+	if err := c.send(ctx, m); err != nil {
+		return nil, err
+	}
+
+	reply, err := inbox.next(ctx, 0, nil)
+	if err != nil {
+		return nil, c.explain(ctx, m, writes, err)
 	}
 	if failure := subjects.ErrorFromHeaders(reply.Header); failure != nil {
 		return reply, (*Error)(failure)
@@ -173,11 +185,6 @@ func (c *Client) usable(ctx context.Context, m *nats.Msg) error {
 	return nil
 }
 
-// unsent returns the error of a request that was not sent.
-func unsent(m *nats.Msg, err error) error {
-	return fmt.Errorf("cannot send a request on %s: %w", m.Subject, err)
-}
-
 // maxPayload is that of the server.
 func (c *Client) maxPayload() int64 {
 	if c.nc == nil {
@@ -194,47 +201,6 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("waited %v", c.timeout))
 }
 
-// attempt is a request that is about to be sent.
-type attempt struct {
-	nc *nats.Conn
-	// If the connection is down, the NATS client keeps requests until it has reconnected.
-	offline    bool
-	reconnects uint64 // before that
-}
-
-func (c *Client) attempt() attempt {
-	a := attempt{nc: c.nc}
-	if c.nc.IsReconnecting() {
-		a.reconnects = c.nc.Stats().Reconnects
-		a.offline = c.nc.IsReconnecting() // still, or again, which changes the number
-	}
-	return a
-}
-
-// neverSent reports whether the connection was closed for good before it was up again.
-func (a *attempt) neverSent(err error) bool {
-	return a.offline && errors.Is(err, nats.ErrConnectionClosed) && a.nc.Stats().Reconnects == a.reconnects
-}
-
-// explain returns the error of a request for which the NATS client returned err.
-func (a *attempt) explain(ctx context.Context, m *nats.Msg, writes bool, err error) error {
-	switch {
-	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("%w on %s", ErrNoBridge, m.Subject)
-	case errors.Is(err, nats.ErrMaxPayload):
-		return fmt.Errorf("%w: a value of %d bytes, and the NATS server takes %d bytes at most, headers included (%w)",
-			ErrTooLarge, len(m.Data), a.nc.MaxPayload(), err)
-	case notSent(err), a.neverSent(err):
-		return unsent(m, err)
-	case ctx.Err() != nil:
-		err = endOf(ctx)
-	}
-	if writes {
-		return fmt.Errorf("%w: no reply on %s: %w", ErrUnknownOutcome, m.Subject, err)
-	}
-	return fmt.Errorf("no reply on %s: %w", m.Subject, err)
-}
-
 // ended is the end of a context: it reads like the cause, and compares with the
 // context's error too.
 type ended struct{ cause, err error }
@@ -243,19 +209,6 @@ func endOf(ctx context.Context) ended { return ended{context.Cause(ctx), ctx.Err
 
 func (e ended) Error() string   { return e.cause.Error() }
 func (e ended) Unwrap() []error { return []error{e.cause, e.err} }
-
-// notSent reports whether the NATS client refused to send the request.
-func notSent(err error) bool {
-	for _, refusal := range []error{
-		nats.ErrInvalidConnection, nats.ErrHeadersNotSupported, nats.ErrBadSubject,
-		nats.ErrBadHeaderMsg, nats.ErrReconnectBufExceeded, nats.ErrConnectionDraining,
-	} {
-		if errors.Is(err, refusal) {
-			return true
-		}
-	}
-	return false
-}
 
 // writes reports whether requests with this verb can change a queue.
 func writes(verb subjects.Verb) bool {

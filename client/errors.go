@@ -53,6 +53,11 @@ var (
 	// connection, may be gone: see [IdleHeartbeat]. It comes with ErrUnknownOutcome.
 	ErrNoHeartbeat = errors.New("no heartbeat")
 
+	// ErrNotSent: the request was certainly not sent: the connection was away until the context ended, or is closed. Items
+	// of PushMany have it that come after the one that failed, and pushes that a Producer had not sent when it was
+	// closed. They are not in the queue.
+	ErrNotSent = errors.New("not sent")
+
 	// ErrUnknownOutcome: the request may or may not have been carried out. The
 	// bridge said so, or its reply did not arrive. Only calls that can change a
 	// queue return it.

@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/textproto"
@@ -14,27 +15,56 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// framesAgain is how long a client does without frames after a bridge of an earlier version has refused them.
-const framesAgain = time.Minute
+// modernAgain is how long a client does without what a bridge of an earlier version has refused.
+const modernAgain = time.Minute
 
 // pop is a request that pops, as often as it is sent.
 type pop struct {
 	subject string
+	pops    string // subject of pops of the same queue, to cancel this one; "" if it is not known
 	encode  func(subjects.PopOptions) []byte
 	acks    string // what a token follows in the subject of acknowledgements
+	leases  bool   // whatever the options say
+
+	// What a Worker wants. end ends the wait, and so does a message of again; older returns what a bridge gets that knows no cancel.
+	// beat is called when a heartbeat comes.
+	end   context.Context
+	again <-chan nats.Status
+	older func(subjects.PopOptions) subjects.PopOptions
+	beat  func()
 }
 
+// ends returns a channel that says when a wait with these options is to end, nil if that is not possible.
+func (p *pop) ends(o subjects.PopOptions) *endings {
+	if p.end == nil || o.ID == "" {
+		return nil
+	}
+	return &endings{p.end.Done(), p.again}
+}
+
+// isModern reports whether bridges are asked for what earlier versions refuse.
+func (c *Client) isModern() bool { return time.Now().UnixNano() >= c.modernAfter.Load() }
+
 // fetch sends a request that pops with the options, and calls receive for each item of the
-// reply. It allows several items in a message; a bridge that does not know that is asked again without.
+// reply. It allows several items in a message, and that it is cancelled; a bridge that does not know that is asked again without.
 func (c *Client) fetch(ctx context.Context, p *pop, o subjects.PopOptions, receive func(*nats.Msg) error) error {
-	o.Frames = o.Batch > 1 && time.Now().UnixNano() >= c.framesAfter.Load()
+	plain := o
+	if p.older != nil {
+		plain = p.older(o)
+	}
+	if !c.isModern() {
+		return c.ask(ctx, p, plain, receive)
+	}
+	o.Frames = o.Batch > 1 || o.Lease || p.leases // so that a lease which nobody receives ends at once
+	if o.Expires > 0 && p.pops != "" {
+		o.ID = rand.Text()
+	}
 	err := c.ask(ctx, p, o, receive)
-	if !o.Frames || !errors.Is(err, ErrBadRequest) { // which changes nothing
+	if !o.Frames && o.ID == "" || !errors.Is(err, ErrBadRequest) { // which changes nothing
 		return err
 	}
-	o.Frames = false
-	if err = c.ask(ctx, p, o, receive); !errors.Is(err, ErrBadRequest) {
-		c.framesAfter.Store(time.Now().Add(framesAgain).UnixNano())
+	if err = c.ask(ctx, p, plain, receive); !errors.Is(err, ErrBadRequest) {
+		c.modernAfter.Store(time.Now().Add(modernAgain).UnixNano())
 	}
 	return err
 }

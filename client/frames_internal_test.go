@@ -45,11 +45,11 @@ func TestFramesAgain(t *testing.T) {
 	}
 	before := time.Now()
 	asks(true, false)
-	if left := time.Unix(0, c.framesAfter.Load()).Sub(before); left < 59*time.Second || left > 2*time.Minute {
+	if left := time.Unix(0, c.modernAfter.Load()).Sub(before); left < 59*time.Second || left > 2*time.Minute {
 		t.Errorf("asks again after %v", left)
 	}
 	asks(false)
-	c.framesAfter.Store(time.Now().UnixNano())
+	c.modernAfter.Store(time.Now().UnixNano())
 	asks(true, false)
 	asks(false)
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -18,6 +19,8 @@ type inbox struct {
 	messages chan *nats.Msg
 	closed   <-chan struct{} // with the connection
 	close    func()          // ends the subscription
+	discard  func()          // is close, and no bridge may believe that somebody is there
+	givenUp  bool            // next was not waited for to the end
 }
 
 // spareMessages is room for the end of a batch, and for what a bridge sends that was
@@ -29,16 +32,17 @@ const spareMessages = 8
 func (c *Client) newInbox(o subjects.PopOptions) (*inbox, error) {
 	messages := make(chan *nats.Msg, mostMessages(o))
 	if o.Expires == 0 {
-		return sharedInboxOf(c.nc).add(c.nc, messages)
+		return openShared(c.nc, true, messages)
 	}
 	subject := c.nc.NewInbox()
 	subscription, err := c.nc.ChanSubscribe(subject, messages)
 	if err != nil {
 		return nil, err
 	}
+	unsubscribe := func() { _ = subscription.Unsubscribe() } // fails only if the connection has ended
 	return &inbox{
 		subject: subject, messages: messages, closed: closedWith(subscription, func() {}),
-		close: func() { _ = subscription.Unsubscribe() }, // fails only if the connection has ended
+		close: unsubscribe, discard: unsubscribe,
 	}, nil
 }
 
@@ -66,14 +70,26 @@ func mostMessages(o subjects.PopOptions) int {
 	return n
 }
 
+// endings are the two ways in which a wait is ended. nil are none.
+type endings struct {
+	ended <-chan struct{}
+	again <-chan nats.Status
+}
+
+// errEnd says that a wait is to end.
+var errEnd = errors.New("the wait is to end")
+
 // next returns the next message. It never drops one that has arrived. Unless heartbeat is 0, it waits at most two heartbeats for
 // it; the bridge refuses shorter ones than it can keep, and needs time to say so.
-func (i *inbox) next(ctx context.Context, heartbeat time.Duration) (*nats.Msg, error) {
+func (i *inbox) next(ctx context.Context, heartbeat time.Duration, e *endings) (*nats.Msg, error) {
 	var silence <-chan time.Time
 	if heartbeat >= subjects.MinIdleHeartbeat {
 		timer := time.NewTimer(2 * heartbeat)
 		defer timer.Stop()
 		silence = timer.C
+	}
+	if e == nil {
+		e = &endings{}
 	}
 	var err error
 	select {
@@ -85,11 +101,16 @@ func (i *inbox) next(ctx context.Context, heartbeat time.Duration) (*nats.Msg, e
 		err = fmt.Errorf("%w for %v", ErrNoHeartbeat, 2*heartbeat)
 	case <-i.closed:
 		err = nats.ErrConnectionClosed
+	case <-e.ended:
+		err = errEnd
+	case <-e.again:
+		err = errEnd
 	}
 	select {
 	case m := <-i.messages: // it arrived before
 		return m, noResponders(m)
 	default:
+		i.givenUp = !errors.Is(err, errEnd)
 		return nil, err
 	}
 }

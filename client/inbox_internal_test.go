@@ -11,10 +11,11 @@ import (
 // Pops that do not wait share a subscription, and what comes for one that was given up goes to nobody.
 func TestSharedInbox(t *testing.T) {
 	nc := testenv.New(t, testenv.Options{}).Connect()
-	s := sharedInboxOf(nc)
+	key := sharedKey{nc: nc}
+	s := sharedInboxOf(key)
 	var inboxes []*inbox
 	for range 3 {
-		i, err := s.add(nc, make(chan *nats.Msg, 1))
+		i, err := s.add(make(chan *nats.Msg, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,25 +33,25 @@ func TestSharedInbox(t *testing.T) {
 		}
 	}
 	for _, i := range []int{0, 2} {
-		if m, err := inboxes[i].next(t.Context(), 0); err != nil || m.Data[0] != byte(i) {
+		if m, err := inboxes[i].next(t.Context(), 0, nil); err != nil || m.Data[0] != byte(i) {
 			t.Errorf("inbox %d got %v, %v", i, m, err)
 		}
 	}
 	if n := len(inboxes[1].messages); n > 0 {
 		t.Errorf("a closed inbox got %d messages", n)
 	}
-	if sharedInboxOf(nc) != s {
+	if sharedInboxOf(key) != s {
 		t.Error("another client of the connection has another subscription")
 	}
 	nc.Close()
 	<-inboxes[0].closed
-	if _, kept := sharedInboxes.Load(nc); kept {
+	if _, kept := sharedInboxes.Load(key); kept {
 		t.Error("it is kept beyond its connection")
 	}
-	if _, err := sharedInboxOf(nc).add(nc, nil); err == nil {
+	if _, err := sharedInboxOf(key).add(nil); err == nil {
 		t.Error("a closed connection has an inbox")
 	}
-	if _, kept := sharedInboxes.Load(nc); kept {
+	if _, kept := sharedInboxes.Load(key); kept {
 		t.Error("it is kept although its connection was closed")
 	}
 }

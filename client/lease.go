@@ -181,7 +181,19 @@ func (d *Delivery) nextOf(a subjects.Ack) *pop {
 		return a.Encode()
 	}
 	token, _ := d.token()
-	return &pop{subject: d.ack, encode: encode, acks: strings.TrimSuffix(d.ack, token)}
+	p := &pop{subject: d.ack, encode: encode, acks: strings.TrimSuffix(d.ack, token), leases: true}
+	if d.queue.name != "" {
+		p.pops, _ = d.queue.subject(popOf(d.queue.kind)) // it was leased from a queue with that name
+	}
+	return p
+}
+
+// popOf returns a verb that pops from queues of that kind.
+func popOf(kind subjects.Kind) subjects.Verb {
+	if kind == subjects.FIFO {
+		return subjects.Dequeue
+	}
+	return subjects.PopMin
 }
 
 // AckSubject is where acknowledgements of this delivery go, for another process that is to send

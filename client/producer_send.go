@@ -6,8 +6,6 @@ import (
 	"runtime"
 	"slices"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
 // send pushes what is pending, until nothing is.
@@ -110,7 +108,7 @@ func (p *Producer) try(batch []*PushFuture) error {
 
 // passing reports whether what failed may succeed later.
 func passing(err error) bool {
-	for _, one := range []error{ErrOverloaded, ErrUnavailable, ErrNoBridge, ErrUnknownOutcome, nats.ErrReconnectBufExceeded} {
+	for _, one := range []error{ErrOverloaded, ErrUnavailable, ErrNoBridge, ErrUnknownOutcome, ErrNotSent} {
 		if errors.Is(err, one) {
 			return !hopeless(err)
 		}

@@ -18,10 +18,6 @@ type PushResult struct {
 	Err error
 }
 
-// ErrNotSent is the error of items of PushMany that come after the one that failed, and of pushes that a
-// Producer had not sent when it was closed. They are not in the queue.
-var ErrNotSent = errors.New("not sent")
-
 // PushMany adds any number of items, in as few batches as the limits of NATS and of the bridge allow, one after
 // the other, and returns once all are durable or one has failed. Items of one priority are served in
 // the order of the slice.

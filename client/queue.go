@@ -70,10 +70,7 @@ func (q *PriorityQueue) PushMsg(ctx context.Context, priority int64, m Message, 
 // it. The item has left the queue when the bridge replies: if that reply is lost,
 // so is the item.
 //
-// Calls without options that are under way at the same time, of one Client, may share requests, which is several times as fast. If the
-// context of one ends, another one gets its item, if possible; that item may have left the queue a moment before the other call began.
-// With an option, such as MaxBytes(0), a call has a request of its own. That is for bridges in another account whose service is exported
-// without response_type stream: if items of a shared request need several messages, NATS drops all but the first.
+// Each call is a request of its own. [PriorityQueue.PopMinBatch] and [Worker] share requests, which is several times as fast.
 //
 // Errors: [ErrEmpty], those that every call can return and, with options, [ErrBadRequest],
 // [ErrTooLarge] for an item that exceeds MaxBytes, and [ErrNoHeartbeat].
@@ -148,9 +145,6 @@ func (q *queue) push(ctx context.Context, verb subjects.Verb, headers nats.Heade
 }
 
 func (q *queue) pop(ctx context.Context, verb subjects.Verb, options []PopOption) (*Item, error) {
-	if len(options) == 0 {
-		return q.popOne(ctx, verb)
-	}
 	reply, err := q.fetchOne(ctx, verb, popOptions(options))
 	if err != nil {
 		return nil, err

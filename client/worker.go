@@ -78,8 +78,9 @@ type Worker struct {
 	kill             context.CancelCauseFunc
 
 	// waits has room for one: only one of those who have nothing to do waits for a job.
-	waits  chan struct{}
-	shared sharedAcks
+	waits     chan struct{}
+	heartbeat time.Duration // of that wait
+	shared    sharedAcks
 
 	mu      sync.Mutex
 	running bool
@@ -118,7 +119,7 @@ func newWorker(q *queue, verb subjects.Verb, work Work, o WorkerOptions) (*Worke
 	if o.Concurrency == 0 {
 		o.Concurrency = 1
 	}
-	w := &Worker{queue: q, verb: verb, o: o, work: work, log: o.Logger, waits: make(chan struct{}, 1)}
+	w := &Worker{queue: q, verb: verb, o: o, work: work, log: o.Logger, waits: make(chan struct{}, 1), heartbeat: idleHeartbeat}
 	if w.log == nil {
 		w.log = slog.Default()
 	}
@@ -130,7 +131,8 @@ func newWorker(q *queue, verb subjects.Verb, work Work, o WorkerOptions) (*Worke
 
 // Stop lets Run return once the jobs under way are done, and does not wait. The second call cancels their
 // contexts; those that then return an error are given back, and the delivery does not count. While there is nothing to
-// do, Run takes up to two seconds to return after the first call. If Run has not begun, it returns at once.
+// do, Run returns once the bridge has confirmed that nothing more comes, after two seconds at the latest. If Run has not begun, it
+// returns at once.
 func (w *Worker) Stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,7 +204,7 @@ func (w *Worker) findAckWait() error {
 			return nil
 		}
 		w.log.Warn("cannot read the settings of the queue", "error", err)
-		if errors.Is(err, context.DeadlineExceeded) && w.queue.client.nc.IsConnected() {
+		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrNotSent) {
 			unanswered++
 		}
 		if unanswered == 2 { // NATS says nothing to those who may not ask
@@ -223,16 +225,8 @@ func hopeless(err error) bool {
 	return false
 }
 
-const (
-	// defaultAckWait is for queues whose settings do not say.
-	defaultAckWait = 30 * time.Second
-	// idleWait is how long a request waits for a job, and so how long Stop can take when there is
-	// none: a request that is given up would still get a job, and keep it for AckWait.
-	idleWait = 2 * time.Second
-	// idleHeartbeat is how often the bridge confirms that. A worker that hears nothing for twice that long gives the
-	// request up, so it must not be too short for a busy machine.
-	idleHeartbeat = time.Second
-)
+// defaultAckWait is for queues whose settings do not say.
+const defaultAckWait = 30 * time.Second
 
 // runStrictly does one job after the other. It acknowledges a job and leases the next in one request.
 func (w *Worker) runStrictly() {
@@ -251,61 +245,6 @@ func (w *Worker) runStrictly() {
 		}
 		l = w.finish(l, w.call(l), true)
 	}
-}
-
-// lease leases up to n jobs, and waits for the first. It returns none if the worker stops.
-func (w *Worker) lease(n int) []*lease {
-	var p pause
-	for w.stopping.Err() == nil {
-		list, err := w.leaseNow(n)
-		switch {
-		case len(list) > 0:
-			return list
-		case errors.Is(err, ErrEmpty):
-			p = pause{}
-		case hopeless(err):
-			w.fail(err)
-		case w.killed.Err() == nil:
-			w.log.Warn("cannot lease a job", "error", err)
-			p.take(w.stopping)
-		}
-	}
-	return nil
-}
-
-// leaseNow leases up to n jobs of those that are there, or waits for one.
-func (w *Worker) leaseNow(n int) ([]*lease, error) {
-	select {
-	case w.waits <- struct{}{}:
-		defer func() { <-w.waits }()
-	case <-w.stopping.Done():
-		return nil, ErrEmpty
-	}
-	wait := AckWait(w.o.AckWait)
-	if n > 1 {
-		sent := time.Now()
-		list, err := w.queue.leases(w.killed, w.verb, min(n, subjects.MaxPopBatch), []LeaseOption{wait})
-		if len(list) > 0 {
-			var begun []*lease
-			for _, d := range list {
-				begun = append(begun, w.begin(d, sent))
-			}
-			return begun, err
-		}
-		if !errors.Is(err, ErrEmpty) && !errors.Is(err, ErrOverloaded) { // the second at max_leased: wait for that, too
-			return nil, err
-		}
-	}
-	sent := time.Now()
-	d, err := w.queue.lease(w.killed, w.verb, []LeaseOption{wait, Expires(idleWait), IdleHeartbeat(idleHeartbeat)})
-	if err != nil {
-		return nil, err
-	}
-	began := time.Now()
-	if latest := sent.Add(idleWait); began.After(latest) { // this process was suspended, or the reply was
-		began = latest
-	}
-	return []*lease{w.begin(d, began)}, nil
 }
 
 // fail ends the worker because of an error that will not go away.

@@ -42,6 +42,13 @@ func (o PopOptions) object() (b object) {
 	if o.Frames {
 		b.add("frames", []byte("true"))
 	}
+	text := func(name, value string) {
+		if value != "" {
+			b.add(name, textJSON(value))
+		}
+	}
+	text("id", o.ID)
+	text("cancel", o.Cancel)
 	return b
 }
 

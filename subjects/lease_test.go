@@ -13,10 +13,12 @@ import (
 
 func TestEncodePopOptions(t *testing.T) {
 	for want, o := range map[string]subjects.PopOptions{
-		``:                     {},
-		`{"batch":7}`:          {Batch: 7},
-		`{"ack_wait":0}`:       {Lease: true},
-		`{"ack_wait":"1m30s"}`: {Lease: true, AckWait: 90 * time.Second},
+		`{"expires":"5m0s","id":"Q7"}`: {Expires: 5 * time.Minute, ID: "Q7"},
+		`{"cancel":"Q7"}`:              {Cancel: "Q7"},
+		``:                             {},
+		`{"batch":7}`:                  {Batch: 7},
+		`{"ack_wait":0}`:               {Lease: true},
+		`{"ack_wait":"1m30s"}`:         {Lease: true, AckWait: 90 * time.Second},
 		`{"batch":2,"ack_wait":"100ms","max_bytes":9,"no_wait":true}`: {
 			Batch: 2, Lease: true, AckWait: subjects.MinAckWait, MaxBytes: 9, NoWait: true,
 		},

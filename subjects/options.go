@@ -34,9 +34,10 @@ const (
 
 // PopOptions is what the payload of a pop asks for, a JSON object:
 //
-//	{"batch": 10, "expires": "30s", "ack_wait": "30s", "max_bytes": 1048576, "idle_heartbeat": "5s", "no_wait": true, "frames": true}
+//	{"batch": 10, "expires": "30s", "ack_wait": "30s", "max_bytes": 1048576, "idle_heartbeat": "5s", "no_wait": true, "frames": true, "id": "Q7..."}
+//	{"cancel": "Q7..."}
 //
-// The names are those of JetStream's pull requests, and ack_wait and frames. Durations are integers in
+// The names are those of JetStream's pull requests, and ack_wait, frames, id and cancel. Durations are integers in
 // nanoseconds, as there, or texts such as "30s".
 type PopOptions struct {
 	// Batch is the most items to return, 1 to MaxPopBatch; 0 if it was not given.
@@ -59,6 +60,24 @@ type PopOptions struct {
 	NoWait bool
 	// Frames allows several items in one message, if Batch is more than 1: see HeaderFrames.
 	Frames bool
+	// ID names a pop with Expires, so that Cancel can end it: a text that nobody else can guess, as CheckRequestID wants it.
+	ID string
+	// Cancel is the ID of the pop that is to wait no longer. Nothing else goes with it.
+	Cancel string
+}
+
+// maxRequestID is the most bytes of the id of a request.
+const maxRequestID = 64
+
+// CheckRequestID returns an error unless id has 1 to 64 letters, digits, '-' and '_'.
+func CheckRequestID(id string) error {
+	bad := func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_')
+	}
+	if id == "" || len(id) > maxRequestID || strings.ContainsFunc(id, bad) {
+		return fmt.Errorf("%w: %s: want 1 to %d letters, digits, '-' and '_'", ErrOptions, quote(id), maxRequestID)
+	}
+	return nil
 }
 
 // ParsePopOptions reads the payload of a pop; an empty one asks for nothing. Errors wrap
@@ -91,14 +110,29 @@ func (o *PopOptions) parse(payload []byte, more ...member) (err error) {
 		}},
 		{"no_wait", func(v json.RawMessage) (err error) { o.NoWait, err = parseBool(v); return err }},
 		{"frames", func(v json.RawMessage) (err error) { o.Frames, err = parseBool(v); return err }},
+		{"id", func(v json.RawMessage) (err error) { o.ID, err = parseRequestID(v); return err }},
+		{"cancel", func(v json.RawMessage) (err error) { o.Cancel, err = parseRequestID(v); return err }},
 	}
-	if err = append(members, more...).parse(payload); err == nil && o.IdleHeartbeat != 0 && o.Expires == 0 {
-		err = fmt.Errorf("%w: idle_heartbeat without expires: only a pop that waits has heartbeats: want both or neither", ErrOptions)
+	if err = append(members, more...).parse(payload); err == nil {
+		err = o.check()
 	}
 	if err != nil {
 		*o = PopOptions{}
 	}
 	return err
+}
+
+// check returns an error if members do not go together.
+func (o *PopOptions) check() error {
+	switch {
+	case o.Cancel != "" && *o != PopOptions{Cancel: o.Cancel}:
+		return fmt.Errorf("%w: cancel ends another request: want nothing else with it", ErrOptions)
+	case o.IdleHeartbeat != 0 && o.Expires == 0:
+		return fmt.Errorf("%w: idle_heartbeat without expires: only a pop that waits has heartbeats: want both or neither", ErrOptions)
+	case o.ID != "" && o.Expires == 0:
+		return fmt.Errorf("%w: id without expires: only a pop that waits can be cancelled: want both or neither", ErrOptions)
+	}
+	return nil
 }
 
 // AckKind is what an acknowledgement says.
@@ -163,7 +197,10 @@ func ParseAck(payload []byte) (a Ack, err error) {
 			}
 			return a, err
 		}
-		return a, a.Next.parse([]byte(rest), a.also())
+		if err = a.Next.parse([]byte(rest), a.also()); err == nil && a.Next.Cancel != "" {
+			err = fmt.Errorf("%w: +NXT with cancel, which the subject of a pop takes: want something else", ErrOptions)
+		}
+		return a, err
 	default:
 		return a, fmt.Errorf("%w: %s: want nothing, +ACK, -NAK, +WPI, +NXT or +TERM", ErrOptions, quote(string(payload)))
 	}
@@ -285,6 +322,13 @@ func parseText(v json.RawMessage) (text string, err error) {
 		return "", fmt.Errorf("%s: want a text in quotes", shown(v))
 	}
 	return text, nil
+}
+
+func parseRequestID(v json.RawMessage) (id string, err error) {
+	if id, err = parseText(v); err == nil {
+		err = CheckRequestID(id)
+	}
+	return id, err
 }
 
 // parseTexts reads an array of up to n texts. v is JSON.

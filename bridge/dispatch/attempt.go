@@ -25,6 +25,11 @@ func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
 // about to be looked at.
 func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 	w := newWaiter(r, ops)
+	if w.gone && len(w.acks) == 0 {
+		l.joinLocked(w)
+		l.leaveGoneLocked(w) // before it takes anything
+		return
+	}
 	ln := l.lineLocked(r.Queue)
 	first := ln == nil || ln.inFlight == 0 && (!ln.last.parked || len(w.acks) > 0 && ln.atLimit)
 	if len(w.acks) > 0 && !first {
@@ -37,12 +42,11 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 		ln.unsure = true
 		ln.budget += w.wanted
 		l.reserveLocked(b, ln, w.wanted)
-		b.reserved += len(ops) - w.wanted
+		b.reserved += len(w.acks)
 		b.bytes += r.Size
 		return
 	}
-	w.tried = true
-	l.parkLocked(w)
+	l.parkBehindLocked(w)
 	switch {
 	case !w.waits():
 		l.wakeLineLocked(ln, wakeBudget)
@@ -50,6 +54,21 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 		ln.budget, ln.unsure = max(ln.budget, w.wanted), true
 		l.readyLocked(ln)
 	}
+}
+
+// queueBehindLocked puts a request that does not wait into the line of its queue, behind a batch that
+// pops from it. The next batch looks.
+func (l *lane) queueBehindLocked(r *Request, ops []fdbpq.Op) {
+	w := newWaiter(r, ops)
+	ln := l.joinLocked(w)
+	l.parkBehindLocked(w)
+	l.wakeLineLocked(ln, wakeBudget)
+}
+
+// parkBehindLocked parks a waiter that has not looked, but found others before it.
+func (l *lane) parkBehindLocked(w *waiter) {
+	w.tried = true
+	l.parkLocked(w)
 }
 
 // serveLocked has the batch serve a line as well if a request in it makes items of its queue
@@ -174,6 +193,8 @@ func (b *batch) addWaiter(w *waiter, ops []fdbpq.Op, received time.Time) {
 // results, or failed. Waiters that have not ended wait on.
 func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 	l.mu.Lock()
+	at := slices.Index(l.mu.inFlight, b)
+	l.mu.inFlight = slices.Delete(l.mu.inFlight, at, at+1)
 	for i := range b.requests {
 		w := b.requests[i].waiter
 		if w == nil {
@@ -189,8 +210,6 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 			l.parkLocked(w)
 		case w.ended:
 			l.leaveLocked(w)
-		case w.gone:
-			l.leaveGoneLocked(w)
 		default:
 			l.parkLocked(w)
 		}

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
@@ -11,20 +12,33 @@ type backlog struct {
 	requests fifo[Request]
 	ops      fifo[fdbpq.Op]
 
-	nonPushes int // of ops
+	nonPushes  int // of ops
+	operations int // that the requests will have in their batches
+
+	latest time.Time // the latest turnBy of the requests
+	mixed  bool      // some are to have their turn clearly before others in front of them
 }
+
+// inOrder is how much earlier than one in front of it a request may be to have its turn, as it is when
+// several are submitted at a time.
+const inOrder = 10 * time.Millisecond
 
 // len is the number of requests.
 func (w *backlog) len() int { return w.requests.len() }
 
-// operations is the number of operations.
-func (w *backlog) operations() int { return w.ops.len() }
-
-// push adds a copy of the request. The original may be one of a batch, which still needs its span.
+// push adds a copy of the request. The original may be one of a batch, which still needs its span, or of
+// a waiter that has ended.
 func (w *backlog) push(r *Request, ops []fdbpq.Op) {
 	queued := *r
-	queued.span = len(ops)
+	queued.span, queued.waiter = len(ops), nil
 	w.requests.push(queued)
+	w.operations += r.operations(ops)
+	if r.turnBy.Add(inOrder).Before(w.latest) {
+		w.mixed = true
+	}
+	if r.turnBy.After(w.latest) {
+		w.latest = r.turnBy
+	}
 	for i := range ops {
 		w.ops.push(ops[i])
 		if ops[i].Kind != fdbpq.OpPush {
@@ -51,8 +65,59 @@ func (w *backlog) pop() {
 			w.nonPushes--
 		}
 	}
+	w.operations -= r.operations(ops)
 	w.ops.drop(r.span)
 	w.requests.drop(1)
+	if w.len() == 0 {
+		w.latest, w.mixed = time.Time{}, false
+	}
+}
+
+// takeLate removes and returns the requests that should have had their turn by now. Unless all is set, it may
+// leave some that have others in front of them.
+func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
+	take := func() {
+		r, ops := w.first()
+		late = append(late, lateRequest{*r, slices.Clone(ops)})
+		w.pop()
+	}
+	for w.len() > 0 && !w.requests.items[w.requests.head].turnBy.After(now) {
+		take()
+	}
+	if !all || !w.mixed || w.firstTurn().After(now) {
+		return late
+	}
+	var left backlog
+	for w.len() > 0 {
+		if r, ops := w.first(); r.turnBy.After(now) {
+			left.push(r, ops)
+			w.pop()
+		} else {
+			take()
+		}
+	}
+	*w = left
+	return late
+}
+
+// lateRequest is a request that was removed, with its operations.
+type lateRequest struct {
+	Request
+	ops []fdbpq.Op
+}
+
+// firstTurn returns by when the first of all requests is to have its turn. The backlog must not be empty.
+func (w *backlog) firstTurn() time.Time {
+	requests := w.requests.items[w.requests.head:]
+	at := requests[0].turnBy
+	if w.mixed {
+		for i := range requests {
+			if requests[i].turnBy.Before(at) {
+				at = requests[i].turnBy
+			}
+		}
+	}
+	return at
 }
 
 // fifo is a slice that grows at the end and shrinks at the front.

@@ -19,11 +19,13 @@ type batch struct {
 	requests []Request
 	ops      []fdbpq.Op
 
-	number   int64     // of the batches of its lane
-	oldest   time.Time // when the first of the requests arrived
-	lines    []*line   // that have operations in it
-	reserved int       // operations to come for lines
-	bytes    int       // roughly, also of those
+	number   int64         // of the batches of its lane
+	oldest   time.Time     // when the first of the requests arrived
+	overdue  time.Duration // when the timers answer the first of them, since their epoch
+	lines    []*line       // that have operations in it
+	reserved int           // operations to come for lines
+	bytes    int           // roughly, also of those
+	many     *Queue        // of the last request for several items
 
 	alone     bool // no request may join it
 	silent    bool // has a push without a reply
@@ -38,7 +40,9 @@ type batch struct {
 
 func (b *batch) add(r *Request, ops []fdbpq.Op) {
 	b.requests = append(b.requests, *r)
-	b.ops = append(b.ops, ops...)
+	added := &b.requests[len(b.requests)-1]
+	added.span, added.Pops = r.operations(ops), 0
+	b.ops = appendPops(append(b.ops, ops...), ops[len(ops)-1], r.Pops-1)
 	b.alone = b.alone || r.alone
 	if len(b.requests) == 1 || r.Received.Before(b.oldest) {
 		b.oldest = r.Received
@@ -50,6 +54,15 @@ func (b *batch) add(r *Request, ops []fdbpq.Op) {
 		b.writes = b.writes || ops[i].Kind.Writes()
 		b.silent = b.silent || push && r.Reply == ""
 	}
+}
+
+// appendPops appends n operations like the pop or lease before them.
+func appendPops(ops []fdbpq.Op, pop fdbpq.Op, n int) []fdbpq.Op {
+	pop.Follows = true
+	for range n {
+		ops = append(ops, pop)
+	}
+	return ops
 }
 
 // each returns the requests and their operations.
@@ -149,8 +162,12 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 				largest = max(largest, sizeOf(&ops[i].Message))
 			}
 		}
-		if r.waiter != nil {
+		switch {
+		case r.waiter != nil:
 			l.applyResults(r.waiter, ops, own, now)
+			continue
+		case r.late:
+			l.giveBack(r.Queue, ops, own)
 			continue
 		}
 		if own[0].Progress.Next != "" {
@@ -182,11 +199,12 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 // known so far, while there is still time to say so.
 func (l *lane) patience() time.Duration { return l.d.options.RequestTimeout * 3 / 4 }
 
-// goOn has the next batch go on with an operation that takes several transactions.
+// goOn has the next batch go on with an operation that takes several transactions. It leaves the last of
+// them half of the time, so that the answer can say exactly how much is done.
 func (l *lane) goOn(r *Request, ops []fdbpq.Op, so fdbpq.Progress, now time.Time) {
 	ops[0].Progress = so
 	err := errTakesLong
-	if now.Sub(r.Received) < l.d.options.RequestTimeout {
+	if now.Sub(r.Received) < l.d.options.RequestTimeout/2 {
 		err = l.requeue(r, ops)
 	}
 	if err != nil {
@@ -259,16 +277,24 @@ func (l *lane) fail(b *batch, err error) {
 	}
 	apart := refused && b.nonPushes
 	for r, ops := range b.each() {
-		if w := r.waiter; w != nil {
-			if w.parked && (!w.ends() || w.late && apart) {
-				continue // it waits on: one that is late looks again without pushes
-			}
-			w.ended = true
-			w.request.waiter = nil // it may be requeued, as a new one
-			r, ops = &w.request, w.allOps()
+		w := r.waiter
+		if r.late || w != nil && w.ended {
+			continue // it was answered
 		}
-		if apart && !has(ops, fdbpq.OpPush) && l.requeue(r, ops) == nil {
-			continue // to be run without pushes: see take
+		pops := 0
+		if w != nil {
+			if w.parked && (!w.ends() || apart) {
+				continue // it waits on: one that should end looks again without pushes
+			}
+			w.ended = true // nobody knows of it yet, so it may be requeued as a new one
+			r, ops, pops = &w.request, w.rest(), w.wanted
+		}
+		if apart && !has(ops, fdbpq.OpPush) {
+			again := *r
+			again.Pops = pops
+			if l.requeue(&again, ops) == nil {
+				continue // to be run without pushes: see take
+			}
 		}
 		r.fail(ops, err)
 	}

@@ -26,11 +26,22 @@
 // batch was committed; the lane then settles the batch, which puts back what its pops
 // took, before it runs anything else. After any other error the batch has had no
 // effect. Requests that waited before the batch was made do not fail with it: they wait on.
+//
+// # Time
+//
+// The timers of a lane answer what is not answered within Options.RequestTimeout. A request whose
+// batch has not begun has not run. One whose batch does not end has an unknown outcome; what the
+// batch takes for it all the same goes to Options.GiveBack.
+//
+// Timers go by the monotonic clock. Items fall due by Options.Now, so while somebody waits, or the
+// sweeper has something on its agenda, they compare the two once a second, and look again when they
+// have parted.
 package dispatch
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,6 +63,9 @@ var (
 	// ErrUnknownOutcome: the store did not say whether the batch was committed. A push
 	// may or may not be in the queue; an item that a pop took goes back to its place.
 	ErrUnknownOutcome = errors.New("the outcome is unknown")
+
+	// ErrCancelled: the request was cancelled while it waited.
+	ErrCancelled = fmt.Errorf("%w: nobody received what the request waited for, so it waits no longer: ask again", ErrUnavailable)
 )
 
 // Options configure a Dispatcher. All fields are required, except as stated.
@@ -82,8 +96,9 @@ type Options struct {
 	// PollEvery is how often queues with waiters are looked at, for items of programs that
 	// call no Wake. 0 never looks, which is right if only this Dispatcher uses the store.
 	PollEvery time.Duration
-	// RequestTimeout is how long a request may wait for its batch. A batch must finish
-	// before its oldest request reaches this age, but always gets at least half of it.
+	// RequestTimeout is how long a request takes at most that does not wait for items, but for a
+	// twentieth of it or 250 ms, whichever is less. A request whose batch has not begun after three
+	// quarters of the time has not run, so a batch gets at least a quarter.
 	RequestTimeout time.Duration
 
 	// Warn logs problems with the store. It may drop messages.
@@ -91,6 +106,11 @@ type Options struct {
 	// BatchDone is called with the number of operations of each batch that
 	// succeeded.
 	BatchDone func(operations int)
+
+	// GiveBack returns an item that a pop or lease took although its request had been answered, because
+	// the batch took longer than RequestTimeout. The result is the callee's, which must be quick. If
+	// GiveBack is nil, such a request is answered when its batch ends, however late.
+	GiveBack func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result)
 
 	// Owns, unless nil, reports whether this Dispatcher is to sweep a queue, because no other that
 	// uses the store is: see Sweeper. Call Dispatcher.OwnersChanged when that changes.
@@ -171,11 +191,14 @@ func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error { return r.Queue.
 // to nothing if nobody waits.
 func (d *Dispatcher) Wake(q *Queue) { q.lane.wakeLine(q) }
 
-// Cancel ends a request that waits, because nobody is there to receive what it waits for. r is
-// the argument of a Deliver or Heartbeat, or of the Answer to a request with a Wait. Its
-// Replier gets a Fail, after the items of a batch in flight, unless the request ends in another way
-// before. If it has ended, nothing happens.
-func (d *Dispatcher) Cancel(r *Request) { r.Queue.lane.cancel(r.waiter) }
+// Cancel ends a request that waits, because nobody wants what it waits for. It may be called once Submit has
+// returned. The request's Replier gets a Fail with ErrCancelled, after the items of a batch in flight, unless the
+// request ends in another way before. If it has ended, nothing happens.
+func (d *Dispatcher) Cancel(w Waiting) {
+	if w.wait != nil {
+		w.queue.lane.cancel(w.wait)
+	}
+}
 
 // Waiters returns the number of requests with a Wait that have not ended.
 func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +26,7 @@ type lane struct {
 	started chan *batch  // run to answer; unbuffered, which bounds the batches in flight
 	popSize atomic.Int64 // expected bytes of an item that is popped or peeked, see observe
 	timers  timers
+	watch   *clockWatch   // of the clock by which items fall due
 	over    chan struct{} // closed when run has returned
 
 	calling sync.Mutex // guards calls; never taken by who has mu
@@ -42,6 +42,8 @@ type lane struct {
 		unsettled bool     // the outcome of a batch is unknown
 		silent    int      // batches in flight with pushes that have no reply
 		newest    *batch   // the batch started last, nil once it is answered
+		inFlight  []*batch // that are taken and not finished
+		overdue   alarm    // for the first of all requests whose time will be up
 		unsure    []*Queue // queues of the batches whose outcome is unknown
 
 		lines   map[lineKey]*line
@@ -78,6 +80,7 @@ func newLane(d *Dispatcher) *lane {
 		l.batcher.SetNow(now)
 		l.timers.storeNow = now
 	}
+	l.watch = newClockWatch(l.timers.storeNow)
 	l.popSize.Store(int64(d.options.MaxBatchBytes / firstBatchPops))
 	l.mu.changed.L = &l.mu
 	l.spare.New = func() any { return &batch{} }
@@ -102,7 +105,7 @@ func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
 		l.d.release(r)
 		return errClosed
 	}
-	l.mu.backlog.push(r, ops)
+	l.pushLocked(r, ops)
 	if l.enoughLocked() {
 		l.mu.changed.Signal()
 	}
@@ -120,7 +123,7 @@ func (l *lane) requeue(r *Request, ops []fdbpq.Op) error {
 	if r.Wait != nil {
 		l.d.waiters.Add(1)
 	}
-	l.mu.backlog.push(r, ops)
+	l.pushLocked(r, ops)
 	l.mu.changed.Signal()
 	return nil
 }
@@ -164,7 +167,7 @@ func (l *lane) run(ctx context.Context) {
 
 func (l *lane) start(ctx context.Context, b *batch) {
 	timeout := l.d.options.RequestTimeout
-	timeout = max(timeout-time.Since(b.oldest), timeout/2)
+	timeout = max(timeout-time.Since(b.oldest), timeout-l.turnTime())
 	batchCtx, cancel := context.WithTimeout(ctx, timeout)
 	b.cancel = cancel
 	b.pending = l.batcher.Start(batchCtx, b.ops)
@@ -174,32 +177,43 @@ func (l *lane) start(ctx context.Context, b *batch) {
 // only those that need the damaged data fail.
 func (l *lane) startEach(ctx context.Context, b *batch) {
 	b.cancel()
-	l.mu.Lock()
-	if b.silent { // its requests are counted again, one by one
-		l.mu.silent--
-		b.silent = false
-	}
-	l.mu.Unlock()
-	for r, ops := range b.each() {
-		single := l.spare.Get().(*batch)
-		single.number = b.number
-		single.add(r, ops)
+	for _, single := range l.split(b) {
 		l.mu.Lock()
-		if r.waiter != nil && r.waiter.line != nil {
-			r.waiter.line.inFlight++ // one for each, besides that of b
-			single.lines = append(single.lines, r.waiter.line)
-		}
 		l.beginLocked(single)
 		l.mu.Unlock()
 		l.start(ctx, single)
 		l.started <- single
 	}
-	clear(b.requests)
-	b.requests = b.requests[:0] // they belong to other batches now
 	l.calling.Lock()
 	l.finishWaiters(b, nil, nil)
 	l.calling.Unlock()
 	l.finish(b)
+}
+
+// split moves the requests of a batch into batches of their own.
+func (l *lane) split(b *batch) (singles []*batch) {
+	l.calling.Lock() // the timers may be answering them
+	defer l.calling.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b.silent { // they are counted again, one by one
+		l.mu.silent--
+		b.silent = false
+	}
+	for r, ops := range b.each() {
+		single := l.spare.Get().(*batch)
+		single.number = b.number
+		single.add(r, ops)
+		if r.waiter != nil && r.waiter.line != nil {
+			r.waiter.line.inFlight++ // one for each, besides that of b
+			single.lines = append(single.lines, r.waiter.line)
+		}
+		l.noteInFlightLocked(single)
+		singles = append(singles, single)
+	}
+	clear(b.requests)
+	b.requests = b.requests[:0]
+	return singles
 }
 
 // wait waits for something to do, and returns false when nothing more will come.
@@ -211,6 +225,9 @@ func (l *lane) wait(ctx context.Context) bool {
 		l.mu.changed.Wait()
 	}
 	l.mu.ended = l.mu.backlog.len() == 0 && !l.mu.unsettled && l.doneLocked(ctx)
+	if l.mu.ended {
+		l.timers.clear(&l.mu.overdue)
+	}
 	return !l.mu.ended
 }
 
@@ -221,7 +238,7 @@ func (l *lane) doneLocked(ctx context.Context) bool {
 
 // enoughLocked reports whether it is time to start a batch.
 func (l *lane) enoughLocked() bool {
-	n, newest := l.mu.backlog.operations()+len(l.mu.ready), l.mu.newest
+	n, newest := l.mu.backlog.operations+len(l.mu.ready), l.mu.newest
 	if n == 0 || newest == nil {
 		return n > 0
 	}
@@ -248,7 +265,7 @@ func (l *lane) settle(ctx context.Context) {
 			return
 		}
 		l.setUnsettled(nil)
-		l.expire(ctx)
+		l.expire(ctx, false)
 		if errors.Is(err, kv.ErrUnavailable) && !kv.MaybeCommitted(err) {
 			l.failWaiting(err)
 		}
@@ -284,30 +301,6 @@ func (l *lane) setUnsettled(b *batch) {
 	l.mu.changed.Signal()
 }
 
-// expire fails the requests that have waited too long, and all of them once ctx has
-// ended.
-func (l *lane) expire(ctx context.Context) {
-	before := time.Now().Add(-l.d.options.RequestTimeout)
-	for {
-		l.mu.Lock()
-		if ctx.Err() != nil {
-			l.mu.ended = l.mu.closed // else a Replier could requeue endlessly
-		}
-		first, ops := l.mu.backlog.first()
-		if first == nil || ctx.Err() == nil && first.Received.After(before) {
-			l.mu.Unlock()
-			return
-		}
-		r := *first
-		ops = slices.Clone(ops)
-		l.mu.backlog.pop()
-		l.mu.Unlock()
-		l.d.release(&r)
-		r.fail(ops, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
-			ErrUnavailable, time.Since(r.Received).Round(time.Millisecond)))
-	}
-}
-
 // failWaiting fails all waiting requests, because the store is not available.
 func (l *lane) failWaiting(err error) {
 	l.mu.Lock()
@@ -334,9 +327,11 @@ func (l *lane) failWaiting(err error) {
 // the store may be full, and take pops.
 //
 // Requests that wait, and pops of queues where others wait, take their places in line. What
-// the batch has for lines comes after its other operations.
+// the batch has for lines comes after its other operations. Where several pop many items from one
+// queue, those for which the batch has no room form a line: if the queue turns out to be empty, all
+// of them end together, instead of each filling a batch.
 func (l *lane) take(ctx context.Context) *batch {
-	l.expire(ctx)
+	l.expire(ctx, false)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.backlog.len() == 0 && len(l.mu.ready) == 0 {
@@ -352,9 +347,14 @@ func (l *lane) take(ctx context.Context) *batch {
 	for l.mu.backlog.len() > 0 {
 		r, ops := l.mu.backlog.first()
 		bytes := l.expect(r, ops)
-		full := b.bytes+bytes > options.MaxBatchBytes || len(b.ops)+b.reserved+len(ops) > options.MaxBatch
+		full := b.bytes+bytes > options.MaxBatchBytes || len(b.ops)+b.reserved+r.operations(ops) > options.MaxBatch
 		alone := b.alone || r.alone
 		mixes := apart && b.pushes != has(ops, fdbpq.OpPush)
+		if full && b.many == r.Queue && r.Wait == nil && r.Pops > 1 && len(ops) == 1 {
+			l.queueBehindLocked(r, ops)
+			l.mu.backlog.pop()
+			continue
+		}
 		if len(b.ops)+b.reserved > 0 && (full || mixes || alone || b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo))) {
 			break
 		}
@@ -363,6 +363,9 @@ func (l *lane) take(ctx context.Context) *batch {
 		} else {
 			b.add(r, ops)
 			b.bytes += bytes
+			if r.Pops > 1 {
+				b.many = r.Queue
+			}
 			l.serveLocked(b, r, ops, apart)
 		}
 		l.mu.backlog.pop()
@@ -372,6 +375,7 @@ func (l *lane) take(ctx context.Context) *batch {
 		l.spare.Put(b)
 		return nil
 	}
+	l.noteInFlightLocked(b)
 	l.beginLocked(b)
 	return b
 }
@@ -390,6 +394,9 @@ func (l *lane) beginLocked(b *batch) {
 // expect estimates the bytes that the request adds to a transaction.
 func (l *lane) expect(r *Request, ops []fdbpq.Op) int {
 	bytes := r.Size + opOverhead*len(ops)
+	if r.Pops > 1 {
+		bytes += (r.Pops - 1) * l.popCost()
+	}
 	for i := range ops {
 		switch kind := ops[i].Kind; {
 		case movesItem(kind):

@@ -53,7 +53,7 @@ func TestLaneDropsTakenRequests(t *testing.T) {
 		l.finish(l.take(t.Context()))
 	}
 	w := &l.mu.backlog
-	if w.len() != waiting || w.operations() != waiting || cap(w.requests.items) > 10*waiting || cap(w.ops.items) > 10*waiting {
+	if w.len() != waiting || w.operations != waiting || cap(w.requests.items) > 10*waiting || cap(w.ops.items) > 10*waiting {
 		t.Errorf("%d requests wait, want %d, in room for %d", w.len(), waiting, cap(w.requests.items))
 	}
 }

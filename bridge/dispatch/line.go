@@ -161,9 +161,14 @@ func (l *lane) leaveLocked(w *waiter) {
 }
 
 // cancel is Dispatcher.Cancel.
-func (l *lane) cancel(w *waiter) {
+func (l *lane) cancel(wait *Wait) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	wait.cancelled = true
+	w := wait.waiter
+	if w == nil {
+		return // it leaves when it would park
+	}
 	w.gone = true // if it is in a batch, it leaves when that is done
 	if w.line != nil && !w.inBatch {
 		l.leaveGoneLocked(w)
@@ -198,8 +203,12 @@ func (l *lane) uncount(w *waiter) {
 	}
 }
 
-// parkLocked has a waiter in its line wait until an event or its end.
+// parkLocked has a waiter in its line wait until an event or its end. One that was cancelled leaves instead.
 func (l *lane) parkLocked(w *waiter) {
+	if w.gone {
+		l.leaveGoneLocked(w)
+		return
+	}
 	if !w.parked {
 		w.parked = true
 		if w.waits() {
@@ -231,7 +240,7 @@ func (l *lane) nextAlarm(w *waiter) time.Duration {
 func (l *lane) endOf(w *waiter) time.Duration {
 	switch wait := w.request.Wait; {
 	case wait == nil:
-		return l.timers.at(w.request.Received.Add(l.d.options.RequestTimeout))
+		return l.timers.since(w.request.Received) + l.turnTime()
 	case w.late:
 		return l.timers.at(wait.Until) + l.lateTime()
 	default:

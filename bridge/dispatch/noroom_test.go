@@ -24,7 +24,7 @@ func (w *waiting) submitTogether(requests [][]fdbpq.Op, wait func(i int) *Wait) 
 		if r.Wait != nil {
 			w.d.waiters.Add(1)
 		}
-		l.mu.backlog.push(r, ops)
+		l.pushLocked(r, ops)
 	}
 	l.mu.changed.Signal()
 	l.mu.Unlock()

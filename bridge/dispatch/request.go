@@ -16,7 +16,7 @@ type Request struct {
 
 	// Reply is the subject for the answer, and Number is how the source knows the request.
 	// Batch is how many items it asked for, if the answer is a message for each and one that
-	// ends them; with Frames, a message may carry several. They belong to the source and its Replier. The dispatcher only asks whether Reply is
+	// ends them; with Frames, items come in frames, several in a message. They belong to the source and its Replier. The dispatcher only asks whether Reply is
 	// empty, because a push that nobody waits for restricts what may share its batch.
 	Reply  string
 	Number uint64
@@ -25,11 +25,16 @@ type Request struct {
 
 	// Received is when the request arrived.
 	Received time.Time
-	// Answered is when its batch finished; it is set before the Replier is called.
+	// Answered is when its batch finished. It is set before each call of the Replier, and only to be
+	// read during that call.
 	Answered time.Time
 	// Size is roughly how many bytes the request takes in memory.
 	Size int
 
+	// Pops is how many pops or leases the last operation stands for, each but the first following
+	// the one before it; 0 and 1 are that operation alone. A request for many items is small until
+	// its turn comes.
+	Pops int
 	// Wait has a request whose pops find too few items wait for more. nil never waits. Such
 	// a request consists of pops or leases, each but the first following the one before
 	// it; OpAcks that follow each other may come first.
@@ -37,13 +42,29 @@ type Request struct {
 	// Sent is how many items were delivered so far. It belongs to the Replier.
 	Sent int
 
-	alone  bool    // it shares its batch with nobody
-	span   int     // number of operations
-	acked  bool    // an earlier batch has done its acknowledgements
-	waiter *waiter // whose request it is or, in a batch, whose operations; nil for others
+	alone  bool      // it shares its batch with nobody
+	turnBy time.Time // in the backlog: when it fails unless its batch has begun
+	span   int       // number of operations
+	acked  bool      // an earlier batch has done its acknowledgements
+	waiter *waiter   // whose request it is or, in a batch, whose operations; nil for others
+	late   bool      // in a batch: it was answered before the batch ended. Belongs to whoever may call the Replier
 }
 
-// Wait says how a request waits. It must not change once the request is submitted.
+// Waiting is a handle of a request that waits, or may: see Dispatcher.Cancel. It stays valid when the
+// request has ended, and unlike the Request it may be used at any time. The zero Waiting is that of a
+// request without a Wait.
+type Waiting struct {
+	queue *Queue
+	wait  *Wait
+}
+
+// Waiting returns the handle of the request.
+func (r *Request) Waiting() Waiting { return Waiting{r.Queue, r.Wait} }
+
+// operations is how many operations the request will have in a batch.
+func (r *Request) operations(ops []fdbpq.Op) int { return len(ops) + max(r.Pops, 1) - 1 }
+
+// Wait says how a request waits. It belongs to one request, and must not change once that is submitted.
 type Wait struct {
 	// Until is when the request is answered at the latest.
 	Until time.Time
@@ -52,6 +73,12 @@ type Wait struct {
 	Heartbeat time.Duration
 	// OnlyIfEmpty makes the request wait only if its first attempt finds no item at all.
 	OnlyIfEmpty bool
+	// ID is how the source knows the request; "" if it does not have to.
+	ID string
+
+	// All copies of a request share these, and the lock of its lane guards them.
+	waiter    *waiter // once it has one
+	cancelled bool
 }
 
 // Replier answers the requests of one source. The last call for each request is one Answer
@@ -65,9 +92,9 @@ type Replier interface {
 	// max_leased leaves no place for, have an error that wraps fdbpq.ErrEmpty as well. The slices are valid until Answer returns; the
 	// items and what they point to belong to the Replier.
 	//
-	// For a request that has waited, ops are pops alone, one for each item that was not
-	// delivered before. The last of them may not have been run: their results have the error
-	// of the one before, ErrEmpty if the time is up.
+	// For a request that has waited, ops are pops alone. If there are fewer than the items that were
+	// not delivered before, the last result has an error, ErrEmpty if the time is up, which is that of
+	// the others too.
 	Answer(r *Request, ops []fdbpq.Op, results []fdbpq.Result)
 
 	// Deliver delivers items of a request that goes on waiting for more. All results have
@@ -81,7 +108,7 @@ type Replier interface {
 	// Fail reports that no operation of the request was done or, if err wraps
 	// ErrUnknownOutcome or kv.ErrCommitUnknown, that this is unknown. ops is valid
 	// until Fail returns; it is nil for a request that Submit refused. For a request that
-	// has waited, err says why it waits no longer, and ops are as for Answer; what was
-	// delivered before stays delivered.
+	// has waited, err says why it waits no longer, and what was delivered before stays delivered. One
+	// pop stands for all that are left of it, as in Submit.
 	Fail(r *Request, ops []fdbpq.Op, err error)
 }

@@ -110,6 +110,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 	s.mu.pass = listPass{at: time.Now()}
 	s.mu.Unlock()
 	s.next = time.Now()
+	watch := newClockWatch(s.d.now)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -120,8 +121,11 @@ func (s *Sweeper) Run(ctx context.Context) {
 		case <-s.woken:
 		}
 		timer.Stop()
+		if watch.parted() {
+			s.next = time.Now() // what is on the agenda may be due
+		}
 		if wait, any := s.step(ctx); any {
-			timer.Reset(wait)
+			timer.Reset(min(wait, watchEvery))
 		}
 	}
 }

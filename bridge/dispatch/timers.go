@@ -50,6 +50,9 @@ func (s *timers) now() time.Duration { return time.Since(s.epoch) }
 // at returns the time since the timers were made for a time.
 func (s *timers) at(t time.Time) time.Duration { return s.now() + time.Until(t) }
 
+// since returns the time from when the timers were made to a time that time.Now returned.
+func (s *timers) since(t time.Time) time.Duration { return t.Sub(s.epoch) }
+
 // due is at for a time from the store, which is by the clock by which items fall due.
 func (s *timers) due(t time.Time) time.Duration { return s.now() + t.Sub(s.storeNow()) }
 
@@ -95,7 +98,10 @@ type timerWork struct {
 	waitingChanged []*Queue
 	beats          []*waiter
 	ended          []*waiter
-	why            []error // of ended; nil, or an error that wraps fdbpq.ErrEmpty, for those whose time is up
+	why            []error   // of ended; nil, or an error that wraps fdbpq.ErrEmpty, for those whose time is up
+	late           []*waiter // whose time is up while they are in a batch
+	overdue        bool      // the time of others is up, or nearly
+	waiting        bool      // somebody waits
 	next           time.Duration
 	more           bool // there is more to do now
 }
@@ -116,8 +122,12 @@ func (l *lane) runTimers(ctx context.Context) {
 		for work.more {
 			work = l.runTimersOnce(ctx)
 		}
-		if work.next > 0 {
-			timer.Reset(work.next - l.timers.now())
+		next := work.next - l.timers.now()
+		if work.waiting && (work.next == 0 || next > watchEvery) {
+			next = watchEvery
+		}
+		if work.waiting || work.next > 0 {
+			timer.Reset(next)
 		}
 	}
 }
@@ -140,6 +150,13 @@ func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 	for i, w := range work.ended {
 		l.end(w, work.why[i])
 	}
+	for _, w := range work.late {
+		l.answerLate(w)
+	}
+	if work.overdue {
+		l.endOverdue(ctx)
+		work.more = true // there is another time to wait for
+	}
 	return work
 }
 
@@ -152,9 +169,12 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 	}
 	for _, w := range l.timers.gone {
 		work.ended = append(work.ended, w)
-		work.why = append(work.why, errGone)
+		work.why = append(work.why, ErrCancelled)
 	}
 	l.timers.gone = nil
+	if work.waiting = len(l.mu.lines) > 0; work.waiting && l.watch.parted() {
+		l.lookAgainLocked()
+	}
 	now := l.timers.now()
 	for len(l.timers.alarms) > 0 && !work.more {
 		a := l.timers.alarms[0]
@@ -163,19 +183,31 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 			break
 		}
 		l.timers.clear(a)
-		if a.line != nil {
+		switch {
+		case a.line != nil:
 			l.wakeLineLocked(a.line, wakeBudget)
-		} else if !a.waiter.inBatch { // else the end of the batch sets the alarm again
+		case a.waiter != nil:
 			l.alarmLocked(a.waiter, now, &work)
+		default:
+			work.overdue = true
 		}
-		work.more = work.more || len(work.ended)+len(work.beats) >= timerPage
+		work.more = work.more || len(work.ended)+len(work.beats)+len(work.late) >= timerPage
 	}
 	return work
 }
 
 // alarmLocked handles the alarm of a waiter.
 func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
-	if l.endOf(w) <= now {
+	at := l.endOf(w)
+	if w.inBatch {
+		at = l.limitOf(w)
+	}
+	switch {
+	case at > now:
+	case w.inBatch:
+		work.late = append(work.late, w)
+		return // the batch ends it
+	default:
 		switch {
 		case w.ends() && canWait(w.line.nothing) && w.lookedLocked():
 			l.endLocked(w, work, w.line.nothing)
@@ -195,6 +227,13 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 	if wait := w.request.Wait; wait != nil && wait.Heartbeat > 0 && w.beat <= now {
 		work.beats = append(work.beats, w)
 		w.beat = now + wait.Heartbeat
+	}
+	if w.inBatch { // whose end sets the alarm again
+		if w.waits() && w.request.Wait.Heartbeat > 0 {
+			at = min(at, w.beat)
+		}
+		l.timers.set(&w.alarm, at)
+		return
 	}
 	l.timers.set(&w.alarm, l.nextAlarm(w))
 }
@@ -224,7 +263,7 @@ func (l *lane) closeLinesLocked(ctx context.Context, work *timerWork) {
 	}
 }
 
-// alarm is a time at which runTimers looks at a waiter or a line.
+// alarm is a time at which runTimers looks at a waiter or a line, or at what is in flight.
 type alarm struct {
 	at     time.Duration // since the epoch of the timers
 	index  int           // in alarms, from 1; 0 if it is not set

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -38,9 +37,6 @@ type waiter struct {
 	ended   bool // belongs to whoever may call the Replier, until it has left the line
 }
 
-// errGone is for requests that were cancelled.
-var errGone = fmt.Errorf("%w: nobody received what the request waited for, so it waits no longer: ask again", ErrUnavailable)
-
 // popOptions is what a waiter's pops or leases have in common: an fdbpq.Op takes much more memory.
 type popOptions struct {
 	kind     fdbpq.OpKind
@@ -57,17 +53,21 @@ func (w *waiter) op() fdbpq.Op {
 	}
 }
 
+// newWaiter makes a waiter of a request. The lane's lock is held.
 func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 	last := &ops[len(ops)-1]
 	acks := LeadingAcks(ops)
-	w := &waiter{request: *r, wanted: len(ops) - acks, counted: true, acked: r.acked}
+	w := &waiter{request: *r, wanted: r.operations(ops) - acks, counted: true, acked: r.acked}
 	w.pop = popOptions{kind: last.Kind, end: last.End, lease: last.Lease, maxBytes: last.MaxBytes}
-	w.request.span = 0
+	w.request.span, w.request.Pops = 0, 0
 	w.request.waiter = w
 	if acks > 0 {
 		w.acks = slices.Clone(ops[:acks])
 	}
 	w.alarm.waiter = w
+	if wait := r.Wait; wait != nil {
+		wait.waiter, w.gone = w, wait.cancelled
+	}
 	return w
 }
 
@@ -91,18 +91,13 @@ func (w *waiter) waitedFor(err error) error {
 // appendPops appends n of the pops that the waiter wants to ops, which has nothing else but
 // its acknowledgements.
 func (w *waiter) appendPops(ops []fdbpq.Op, n int) []fdbpq.Op {
-	for range n {
-		op := w.op()
-		op.Follows = len(ops) > 0
-		ops = append(ops, op)
-	}
-	return ops
+	op := w.op()
+	op.Follows = len(ops) > 0
+	return appendPops(append(ops, op), op, n-1)
 }
 
-// allOps returns all operations that are left to do.
-func (w *waiter) allOps() []fdbpq.Op {
-	return w.appendPops(slices.Clone(w.acks), w.wanted)
-}
+// rest returns all operations that are left to do: the last stands for all pops.
+func (w *waiter) rest() []fdbpq.Op { return w.appendPops(slices.Clone(w.acks), 1) }
 
 // goesOn reports whether the waiter waits for more after an attempt that found n items and
 // then err.
@@ -126,7 +121,9 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 	pops, found := ops, results
 	if acks := LeadingAcks(ops); acks > 0 {
 		if err := results[0].Err; err != nil {
-			l.endAll(w, ops, results, err)
+			if !w.ended {
+				l.endAll(w, ops, results, err)
+			}
 			return
 		}
 		if w.pop.lease == 0 {
@@ -148,6 +145,8 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 		w.line.attempt.note(&found[n])
 	}
 	switch {
+	case w.ended: // the timers have answered it
+		l.giveBack(w.request.Queue, pops, found)
 	case n == w.wanted:
 		w.ended = true
 		w.request.Replier.Answer(&w.request, ops, results)
@@ -182,16 +181,13 @@ func (l *lane) deliver(w *waiter, ops []fdbpq.Op, results []fdbpq.Result) {
 	}
 }
 
-// endAll ends the waiter with the results of its last attempt, and with err for all items
+// endAll ends the waiter with the results of its last attempt, and with err for the items
 // that it did not try to get.
 func (l *lane) endAll(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, err error) {
 	w.ended = true
-	if missing := w.wanted + LeadingAcks(ops) - len(ops); missing > 0 {
-		l.calls.ops = append(append(l.calls.ops[:0], ops...), w.appendPops(nil, missing)...)
-		l.calls.results = append(l.calls.results[:0], results...)
-		for range missing {
-			l.calls.results = append(l.calls.results, fdbpq.Result{Err: err})
-		}
+	if w.wanted+LeadingAcks(ops) > len(ops) {
+		l.calls.ops = append(append(l.calls.ops[:0], ops...), w.op())
+		l.calls.results = append(append(l.calls.results[:0], results...), fdbpq.Result{Err: err})
 		ops, results = l.calls.ops, l.calls.results
 		defer l.calls.forget()
 	}
@@ -203,15 +199,12 @@ func (l *lane) endAll(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, err err
 func (l *lane) end(w *waiter, err error) {
 	w.ended = true
 	w.request.Answered = time.Now()
-	l.calls.ops = w.appendPops(l.calls.ops[:0], w.wanted)
+	l.calls.ops = w.appendPops(l.calls.ops[:0], 1)
 	defer l.calls.forget()
 	if err = cmp.Or(err, fdbpq.ErrEmpty); !errors.Is(err, fdbpq.ErrEmpty) {
 		w.request.Replier.Fail(&w.request, l.calls.ops, err)
 		return
 	}
-	l.calls.results = l.calls.results[:0]
-	for range w.wanted {
-		l.calls.results = append(l.calls.results, fdbpq.Result{Err: err})
-	}
+	l.calls.results = append(l.calls.results[:0], fdbpq.Result{Err: err})
 	w.request.Replier.Answer(&w.request, l.calls.ops, l.calls.results)
 }

@@ -237,15 +237,15 @@ func (e *eventLog) Fail(r *Request, ops []fdbpq.Op, err error) {
 	e.note(r, true, fmt.Sprintf("failed %d, %s", len(ops), short(err)), nil)
 }
 
-// outcome is results as text.
+// outcome is results as text: the items, and the error of the first that got none.
 func outcome(results []fdbpq.Result) string {
 	var list []string
 	for i := range results {
 		if results[i].Err != nil {
 			list = append(list, short(results[i].Err))
-		} else {
-			list = append(list, string(results[i].Item.Value))
+			break
 		}
+		list = append(list, string(results[i].Item.Value))
 	}
 	return strings.Join(list, " ")
 }

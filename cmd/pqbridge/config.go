@@ -58,7 +58,7 @@ type config struct {
 	MaxPending      int           `envconfig:"PQ_MAX_PENDING" desc:"maximum number of requests waiting or running; more get 429"`
 	MaxPendingBytes int           `envconfig:"PQ_MAX_PENDING_BYTES" desc:"maximum bytes of requests waiting or running; more get 429"`
 	MaxWaiters      int           `envconfig:"PQ_MAX_WAITERS" desc:"maximum number of pops that wait for items; more get 429"`
-	RequestTimeout  time.Duration `envconfig:"PQ_REQUEST_TIMEOUT" desc:"how long a request may wait for its transaction before it gets 503"`
+	RequestTimeout  time.Duration `envconfig:"PQ_REQUEST_TIMEOUT" desc:"how long a request may take that does not wait for items, before it gets 503"`
 	ShutdownTimeout time.Duration `envconfig:"PQ_SHUTDOWN_TIMEOUT" desc:"time limit of a shutdown, which finishes the requests that have arrived; keep it below the 10s that docker stop waits"`
 
 	LogLevel  logLevel `envconfig:"PQ_LOG_LEVEL" group:"Log" desc:"lowest level to log: debug, info, warn or error"`

@@ -5,6 +5,15 @@ export { headers };
 
 export const nc = await connect({ servers: process.env.NATS_URL ?? "nats://127.0.0.1:4222", maxReconnectAttempts: -1 });
 
+// The client keeps what is published while it reconnects. A request that was given up by then must not be sent later.
+let connected = true;
+(async () => {
+  for await (const status of nc.status()) {
+    if (status.type === "disconnect") connected = false;
+    if (status.type === "reconnect") connected = true;
+  }
+})();
+
 // Refusal is an error that the bridge replied with.
 export class Refusal extends Error {
   constructor(code, text) {
@@ -44,8 +53,9 @@ export async function request(subject, payload, options = {}) {
   }
 }
 
-// lease waits up to 30 s for a job. Its reply subject is where acknowledgements go.
-export async function lease(queue) {
+// lease waits up to 30 s for a job. Its reply subject is where acknowledgements go. The request can be cancelled by its id.
+export async function lease(queue, id) {
+  if (!connected) throw new TimeoutError();
   const interval = 5_000;
   const sub = nc.subscribe(createInbox()); // for the replies to this request only
   let watchdog;
@@ -55,7 +65,7 @@ export async function lease(queue) {
   };
   try {
     // The bridge notices by heartbeats that a worker is gone, and the worker that the bridge is.
-    const options = { ack_wait: "30s", expires: "30s", idle_heartbeat: `${interval}ms` };
+    const options = { ack_wait: "30s", expires: "30s", idle_heartbeat: `${interval}ms`, id };
     nc.publish(`pq.${queue}.pop.min`, JSON.stringify(options), { reply: sub.getSubject() });
     listen();
     for await (const m of sub) {
@@ -67,4 +77,9 @@ export async function lease(queue) {
     clearTimeout(watchdog);
     sub.unsubscribe();
   }
+}
+
+// cancel ends a lease that waits: it ends with 404, or with the job that came just then.
+export function cancel(queue, id) {
+  nc.publish(`pq.${queue}.pop.min`, JSON.stringify({ cancel: id }), { reply: createInbox() });
 }

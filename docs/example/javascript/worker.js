@@ -1,12 +1,13 @@
 // Does the jobs of queue "jobs" one at a time, and waits for more. Ctrl-C lets it finish the one under way.
-import { lease, nc, pause, request, temporary } from "./wire.js";
+import { randomUUID } from "node:crypto";
+import { cancel, lease, nc, pause, request, temporary } from "./wire.js";
 
 let stopping = false;
-let idle = false;
+let waiting; // id of the request that waits for a job
 for (const signal of ["SIGINT", "SIGTERM"]) {
   process.once(signal, () => {
     stopping = true;
-    if (idle) nc.close(); // a job that arrives just now comes back when its lease is over
+    if (waiting) cancel("jobs", waiting);
   });
 }
 
@@ -41,9 +42,9 @@ async function work(job) {
 
 while (!stopping) {
   try {
-    idle = true;
-    const job = await lease("jobs");
-    idle = false;
+    waiting = randomUUID();
+    const job = await lease("jobs", waiting);
+    waiting = undefined;
     await work(job);
   } catch (err) {
     if (stopping || err.code === 404) continue; // nothing came for 30 s

@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -26,7 +27,8 @@ import (
 )
 
 func main() {
-	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), nats.MaxReconnects(-1))
+	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), nats.MaxReconnects(-1),
+		nats.ReconnectBufSize(-1)) // a request that was given up while NATS was away must not be sent later
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -89,8 +91,11 @@ func frame(priority int64, msgID, value string) []byte {
 func work(ctx context.Context, nc *nats.Conn, out io.Writer) error {
 	for ctx.Err() == nil {
 		// Without heartbeats, a worker that dies while it waits would still be given a job.
-		jobs, err := fetch(ctx, nc, 1, `{"ack_wait":"30s","expires":"30s","idle_heartbeat":"5s"}`)
+		id := rand.Text() // to cancel the request when ctx ends
+		jobs, err := fetch(ctx, nc, 1, id, `{"ack_wait":"30s","expires":"5m","idle_heartbeat":"5s","id":"`+id+`"}`)
 		switch {
+		case ctx.Err() != nil && len(jobs) > 0: // it came just then
+			_ = settle(context.WithoutCancel(ctx), nc, jobs[0], `-NAK {"snooze":true}`) // otherwise it comes back when the lease is over
 		case ctx.Err() != nil || errors.Is(err, errEmpty):
 		case err != nil && !temporary(err):
 			return err
@@ -152,7 +157,7 @@ func handle(_ context.Context, job *nats.Msg, out io.Writer) error {
 
 // digest leases up to 100 jobs that are there now, writes them in one go, and then acknowledges each.
 func digest(ctx context.Context, nc *nats.Conn, out io.Writer) error {
-	jobs, err := fetch(ctx, nc, 100, `{"ack_wait":"30s","batch":100}`)
+	jobs, err := fetch(ctx, nc, 100, "", `{"ack_wait":"30s","batch":100}`)
 	if err != nil {
 		return err
 	}

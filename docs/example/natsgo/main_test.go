@@ -79,7 +79,7 @@ func TestDigest(t *testing.T) {
 // The bridge answers a request that it refuses; that is not tried again.
 func TestRefusal(t *testing.T) {
 	env := testenv.New(t, testenv.Options{})
-	_, err := fetch(t.Context(), env.Conn, 1, `{"ack_wait":"1 minute"}`)
+	_, err := fetch(t.Context(), env.Conn, 1, "", `{"ack_wait":"1 minute"}`)
 	if !errors.Is(err, refusal{code: "400"}) || !strings.Contains(err.Error(), "ack_wait") || temporary(err) {
 		t.Errorf("the error is %v, temporary %t", err, temporary(err))
 	}

@@ -79,8 +79,8 @@ func settle(ctx context.Context, nc *nats.Conn, job *nats.Msg, payload string) e
 	return err
 }
 
-// fetch sends a pop and returns up to n items, which is the batch of the options.
-func fetch(ctx context.Context, nc *nats.Conn, n int, options string) ([]*nats.Msg, error) {
+// fetch sends a pop and returns up to n items, which is the batch of the options. If ctx ends, it cancels a pop that has an id.
+func fetch(ctx context.Context, nc *nats.Conn, n int, id, options string) ([]*nats.Msg, error) {
 	inbox := nc.NewInbox() // for the replies to this request only
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
@@ -89,6 +89,15 @@ func fetch(ctx context.Context, nc *nats.Conn, n int, options string) ([]*nats.M
 	defer func() { _ = sub.Unsubscribe() }() // fails if the connection is closed
 	if err := nc.PublishRequest("pq.jobs.pop.min", inbox, []byte(options)); err != nil {
 		return nil, err
+	}
+	if id != "" {
+		until, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+		defer giveUp()
+		defer context.AfterFunc(ctx, func() { // the answer to this says nothing: the pop ends with a message of its own
+			_ = nc.PublishRequest("pq.jobs.pop.min", nc.NewInbox(), []byte(`{"cancel":"`+id+`"}`)) // fails if NATS is away
+			time.AfterFunc(2*time.Second, giveUp)                                                  // the bridge may be away
+		})()
+		ctx = until
 	}
 	var items []*nats.Msg
 	for len(items) < n {

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import secrets
 import sys
 
 import nats
@@ -10,7 +11,9 @@ from nats.errors import NoRespondersError, OutboundBufferLimitError, TimeoutErro
 
 
 async def connect():
-    return await nats.connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"), max_reconnect_attempts=-1)
+    url = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
+    # pending_size=0: a request that was given up while NATS was away must not be sent later.
+    return await nats.connect(url, max_reconnect_attempts=-1, pending_size=0)
 
 
 class Refusal(Exception):
@@ -60,7 +63,8 @@ async def request(nc, subject, payload, headers=None):
 async def lease(nc, queue):
     """Wait up to 30 s for a job. Its reply subject is where acknowledgements go."""
     # The bridge notices by heartbeats that a worker is gone, and the worker that the bridge is.
-    options = {"ack_wait": "30s", "expires": "30s", "idle_heartbeat": "5s"}
+    request_id = secrets.token_urlsafe()
+    options = {"ack_wait": "30s", "expires": "30s", "idle_heartbeat": "5s", "id": request_id}
     inbox = nc.new_inbox()  # for the replies to this request only
     sub = await nc.subscribe(inbox)
     try:
@@ -69,5 +73,9 @@ async def lease(nc, queue):
             m = await sub.next_msg(timeout=11)
             if "Pq-Heartbeat" not in (m.headers or {}):
                 return checked(m)
+    except asyncio.CancelledError:  # the worker stops: the bridge is to wait for nothing more
+        if nc.is_connected:
+            await nc.publish(f"pq.{queue}.pop.min", json.dumps({"cancel": request_id}).encode(), reply=nc.new_inbox())
+        raise
     finally:
         await sub.unsubscribe()

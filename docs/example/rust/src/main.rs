@@ -5,6 +5,7 @@
 
 use std::{env, fmt, time::Duration};
 
+use async_nats::connection::State;
 use async_nats::{Client, HeaderMap, Message, Request, RequestErrorKind, StatusCode};
 use futures_util::StreamExt;
 use serde_json::{json, Value};
@@ -110,6 +111,10 @@ async fn extend(nc: &Client, job: &Message) -> Failure {
 
 /// Waits up to 30 s for a job. Its reply subject is where acknowledgements go.
 async fn lease(nc: &Client, queue: &str) -> Result<Message, Failure> {
+    // The client keeps what is published while it reconnects. A request that was given up by then must not be sent later.
+    if nc.connection_state() != State::Connected {
+        return Err(Failure::Away("NATS is away".into()));
+    }
     // The bridge notices by heartbeats that a worker is gone, and the worker that the bridge is.
     let options = json!({ "ack_wait": "30s", "expires": "30s", "idle_heartbeat": "5s" });
     let inbox = nc.new_inbox(); // for the replies to this request only

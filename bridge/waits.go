@@ -1,0 +1,175 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// waits knows the requests that wait on this bridge and have an id, and ends those that their clients cancel. NATS gives
+// a cancel to any bridge, so it tells the others.
+//
+// A cancel may overtake its request, which takes another way if it is forwarded. So a bridge remembers for a while what it was
+// asked to cancel and does not have.
+type waits struct {
+	b *Bridge
+
+	mu struct {
+		sync.Mutex
+		of    map[string]*cancellable // by waitKey
+		early map[string]struct{}     // the same
+		order []earlyCancel           // those of early, oldest first
+	}
+}
+
+// earlyCancel is a cancel whose request is not here.
+type earlyCancel struct {
+	key   string
+	until time.Time
+}
+
+const (
+	// earlyLife is how long a cancel is remembered, and maxEarly how many are.
+	earlyLife = 5 * time.Second
+	maxEarly  = 4096
+)
+
+// cancelled is the error of a request that its client has cancelled. It ends like one whose time is over.
+type cancelled struct{}
+
+// Error implements error.
+func (cancelled) Error() string { return "the request was cancelled: want nothing more, or ask again" }
+
+// Unwrap returns fdbpq.ErrEmpty.
+func (cancelled) Unwrap() error { return fdbpq.ErrEmpty }
+
+func newWaits(b *Bridge) *waits {
+	w := &waits{b: b}
+	w.mu.of = map[string]*cancellable{}
+	w.mu.early = map[string]struct{}{}
+	return w
+}
+
+// waitKey names a request that waits. No part of it has blanks.
+func waitKey(r *subjects.Request, id string) string {
+	return r.Kind.String() + " " + r.Queue + " " + id
+}
+
+// cancellable is the Replier of a request with an id.
+type cancellable struct {
+	dispatch.Replier
+	waits   *waits
+	key     string
+	waiting dispatch.Waiting
+
+	cancelled atomic.Bool
+}
+
+// add gives a request, which is about to be submitted, a Replier that forgets it when it has ended.
+func (w *waits) add(r *dispatch.Request, parsed *subjects.Request) error {
+	c := &cancellable{Replier: r.Replier, waits: w, key: waitKey(parsed, r.Wait.ID), waiting: r.Waiting()}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.forgetEarlyLocked(time.Now())
+	if _, early := w.mu.early[c.key]; early {
+		return cancelled{}
+	}
+	if w.mu.of[c.key] != nil {
+		return fmt.Errorf("%w: another request waits with this id: want one that is used once", ErrBadRequest)
+	}
+	w.mu.of[c.key] = c
+	r.Replier = c
+	return nil
+}
+
+// cancel handles a request that cancels another one, on whichever bridge that waits.
+func (w *waits) cancel(r *dispatch.Request, parsed *subjects.Request, e *endpoint) {
+	key := waitKey(parsed, r.Wait.ID)
+	w.end(key)
+	if router := w.b.router; router.shared && !router.is(phaseAway) {
+		router.publish("cancel", []byte(w.b.id+" "+key))
+	}
+	r.Wait, r.Answered = nil, time.Now()
+	if err := w.b.outbox.sendData(r.Reply, nil, e); err != nil {
+		w.b.replyFailed(err)
+	}
+	e.done(r, nil)
+}
+
+// hear handles a cancel that another bridge was asked for.
+func (w *waits) hear(m *nats.Msg) {
+	if from, key, ok := strings.Cut(string(m.Data), " "); ok && from != w.b.id {
+		w.end(key)
+	}
+}
+
+// end ends the request of that key. If it is not here, it may still come.
+func (w *waits) end(key string) {
+	w.mu.Lock()
+	c := w.mu.of[key]
+	if c == nil {
+		now := time.Now()
+		w.forgetEarlyLocked(now)
+		if _, again := w.mu.early[key]; !again {
+			w.mu.early[key] = struct{}{}
+			w.mu.order = append(w.mu.order, earlyCancel{key, now.Add(earlyLife)})
+		}
+	}
+	w.mu.Unlock()
+
+	if c != nil {
+		c.cancelled.Store(true)
+		w.b.dispatcher.Cancel(c.waiting)
+	}
+}
+
+// forgetEarlyLocked forgets cancels that are old, or too many.
+func (w *waits) forgetEarlyLocked(now time.Time) {
+	for len(w.mu.order) > 0 && (len(w.mu.order) >= maxEarly || now.After(w.mu.order[0].until)) {
+		delete(w.mu.early, w.mu.order[0].key)
+		w.mu.order = w.mu.order[1:]
+	}
+}
+
+// forget removes a request that has ended.
+func (c *cancellable) forget() {
+	w := c.waits
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.of[c.key] == c {
+		delete(w.mu.of, c.key)
+	}
+}
+
+// Answer implements dispatch.Replier.
+func (c *cancellable) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
+	c.forget()
+	c.Replier.Answer(r, ops, results)
+}
+
+// Deliver implements dispatch.Replier.
+func (c *cancellable) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) (more bool) {
+	if more = c.Replier.Deliver(r, ops, results); !more {
+		c.forget()
+	}
+	return more
+}
+
+// Fail implements dispatch.Replier.
+func (c *cancellable) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
+	c.forget()
+	if c.cancelled.Load() && errors.Is(err, dispatch.ErrCancelled) {
+		err = cancelled{}
+	}
+	c.Replier.Fail(r, ops, err)
+}

@@ -1,0 +1,271 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// outage is a system whose NATS server can be away. A client of it is back after the bridge.
+type outage struct {
+	*testing.T
+	e    *testenv.Env
+	nc   *nats.Conn
+	jobs *client.PriorityQueue // of nc
+	lost chan struct{}
+}
+
+func newOutage(t *testing.T, options ...client.Option) *outage {
+	o := &outage{T: t, e: testenv.New(t, testenv.Options{}), lost: make(chan struct{}, 9)}
+	o.nc = o.e.Connect(nats.ReconnectWait(time.Hour), nats.DisconnectErrHandler(func(*nats.Conn, error) { o.lost <- struct{}{} }))
+	o.jobs = client.New(o.nc, options...).PriorityQueue("jobs")
+	return o
+}
+
+func (o *outage) begin() {
+	o.Helper()
+	o.e.NATS.Stop()
+	<-o.lost
+}
+
+// end brings NATS back, then the bridge, calls before, and then brings the client back.
+func (o *outage) end(before func()) {
+	o.Helper()
+	o.e.NATS.Start()
+	testenv.Eventually(o, func() error {
+		_, err := client.New(o.e.Conn, client.WithTimeout(time.Second)).PriorityQueue("jobs").Len(o.Context())
+		return err
+	})
+	before()
+	if err := o.nc.ForceReconnect(); err != nil {
+		o.Fatal(err)
+	}
+}
+
+func (o *outage) push(n int) (values []string) {
+	o.Helper()
+	for i := range n {
+		values = append(values, fmt.Sprint(i))
+		pushed(o.T, client.New(o.e.Conn).PriorityQueue("jobs"), int64(i), values[i])
+	}
+	return values
+}
+
+// A program that goes on asking while NATS is away loses nothing: what it has given up is never sent.
+func TestPopsThroughAnOutage(t *testing.T) {
+	pops := map[string]func(context.Context, *client.PriorityQueue) (string, error){
+		"pop": func(ctx context.Context, q *client.PriorityQueue) (string, error) { return one(q.PopMin(ctx)) },
+		"wait": func(ctx context.Context, q *client.PriorityQueue) (string, error) {
+			return one(q.PopMin(ctx, client.Expires(time.Hour)))
+		},
+		"batch": func(ctx context.Context, q *client.PriorityQueue) (string, error) {
+			items, err := q.PopMinBatch(ctx, 2)
+			if len(items) == 0 {
+				return "", err
+			}
+			return string(items[0].Value) + "," + string(items[1].Value), err
+		},
+		"lease": func(ctx context.Context, q *client.PriorityQueue) (string, error) {
+			return oneLeased(q.LeaseMin(ctx, client.AckWait(time.Hour)))
+		},
+	}
+	for name, pop := range pops {
+		t.Run(name, func(t *testing.T) {
+			o := newOutage(t)
+			want := o.push(10)
+			o.begin()
+			for range 5 {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				_, err := pop(ctx, o.jobs)
+				cancel()
+				if !errors.Is(err, client.ErrNotSent) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrUnknownOutcome) {
+					t.Errorf("while NATS is away: %v", err)
+				}
+			}
+			if n, err := o.nc.Buffered(); n > 0 || err != nil {
+				t.Errorf("%d bytes wait to be sent, %v", n, err)
+			}
+			o.end(func() {})
+			var got []string
+			for len(got) < len(want) {
+				value, err := pop(t.Context(), o.jobs)
+				if err != nil {
+					t.Fatalf("after %d items: %v", len(got), err)
+				}
+				got = append(got, strings.Split(value, ",")...)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// A request that begins while the connection is away is made when it is back.
+func TestRequestsWaitForTheConnection(t *testing.T) {
+	o := newOutage(t)
+	o.push(1)
+	o.begin()
+	popped := async(func() (string, error) { return one(o.jobs.PopMin(t.Context())) })
+	pushed := async(func() (string, error) {
+		_, err := o.jobs.Push(t.Context(), 7, nil)
+		return "", err
+	})
+	o.end(func() {})
+	if got := <-popped; got.values != "0" || got.err != nil {
+		t.Errorf("popped %q, %v", got.values, got.err)
+	}
+	if got := <-pushed; got.err != nil {
+		t.Error(got.err)
+	}
+}
+
+// countLog counts messages.
+type countLog struct {
+	slog.Handler
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (l *countLog) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n[r.Message]++
+	return nil
+}
+
+func (l *countLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *countLog) Enabled(context.Context, slog.Level) bool { return true }
+
+// An idle Worker through an outage gets each job at its first delivery, also those that are pushed before it is back.
+func TestIdleWorkerThroughAnOutage(t *testing.T) {
+	o := newOutage(t, client.WithTimeout(100*time.Millisecond))
+	var r record
+	log := &countLog{Handler: slog.DiscardHandler, n: map[string]int{}}
+	w := must(o.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+		r.add(job)
+		return nil
+	}, client.WorkerOptions{AckWait: time.Hour, Logger: slog.New(log)}))
+	w.SetHeartbeat(300 * time.Millisecond)
+	s := &workshop{T: t, e: o.e}
+	stop := s.start(w)
+	waiting(t, o.e, 1)
+	o.begin()
+	testenv.Eventually(t, func() error { // so it has tried again and again
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		if log.n["cannot lease a job"] < 2 {
+			return errors.New("the worker has not said that the connection is away")
+		}
+		return nil
+	})
+	o.end(func() { o.push(5) })
+	testenv.Eventually(t, func() error {
+		if n := len(r.all()); n < 5 {
+			return fmt.Errorf("%d jobs are done", n)
+		}
+		return nil
+	})
+	stop()
+	if got := r.all(); !slices.Equal(got, []string{"0 1", "1 1", "2 1", "3 1", "4 1"}) {
+		t.Errorf("jobs and deliveries: %q", got)
+	}
+}
+
+// What comes for a request that was given up goes back, also while others are under way.
+func TestGivenUpRequestsGiveBack(t *testing.T) {
+	requests := map[string]func(context.Context, *client.PriorityQueue) error{
+		"pop":   func(ctx context.Context, q *client.PriorityQueue) error { _, err := q.PopMin(ctx); return err },
+		"batch": func(ctx context.Context, q *client.PriorityQueue) error { _, err := q.PopMinBatch(ctx, 2); return err },
+		"lease": func(ctx context.Context, q *client.PriorityQueue) error { _, err := q.LeaseMin(ctx); return err },
+		"lease batch": func(ctx context.Context, q *client.PriorityQueue) error {
+			_, err := q.LeaseMinBatch(ctx, 2)
+			return err
+		},
+		"wait": func(ctx context.Context, q *client.PriorityQueue) error {
+			_, err := q.LeaseMin(ctx, client.Expires(time.Hour))
+			return err
+		},
+	}
+	for name, request := range requests {
+		t.Run(name, func(t *testing.T) {
+			e := testenv.New(t, testenv.Options{})
+			near := client.New(e.Conn).PriorityQueue("jobs")
+			pushed(t, near, 1, "a")
+			nc, held := e.Connect(), make(chan *nats.Msg, 9)
+			_, err := nc.ChanSubscribe("far.>", held)
+			if err == nil {
+				err = nc.Flush()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			far := client.New(e.Conn, client.WithGrammar(must(subjects.New("far", "q")))).PriorityQueue("jobs")
+			patient := async(func() (string, error) { return one(far.PeekMin(t.Context())) })
+			second := <-held
+			ctx, cancel := context.WithCancel(t.Context())
+			done := async(func() (string, error) { return "", request(ctx, far) })
+			first := <-held
+			cancel()
+			if got := <-done; !errors.Is(got.err, context.Canceled) || !errors.Is(got.err, client.ErrUnknownOutcome) {
+				t.Errorf("given up with %v", got.err)
+			}
+			for _, m := range []*nats.Msg{first, second} { // late
+				if err := e.Conn.PublishRequest("pq"+strings.TrimPrefix(m.Subject, "far"), m.Reply, m.Data); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := <-patient; got.values != "a" && !errors.Is(got.err, client.ErrEmpty) {
+				t.Errorf("another request got %q, %v", got.values, got.err)
+			}
+			testenv.Eventually(t, func() error {
+				d, err := near.LeaseMin(t.Context(), client.AckWait(time.Hour))
+				if err == nil && (string(d.Value) != "a" || d.Deliveries != 1) {
+					t.Errorf("back is %q, delivery %d", d.Value, d.Deliveries)
+				}
+				return err
+			})
+		})
+	}
+}
+
+// A wait that is given up ends at once, and takes nothing.
+func TestGivenUpWaitsEnd(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	jobs := client.New(e.Conn).PriorityQueue("jobs")
+	pushed(t, jobs, 1, "held")
+	held, err := jobs.LeaseMin(t.Context(), client.AckWait(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, wait := range map[string]func(context.Context) error{
+		"pop":   func(ctx context.Context) error { _, err := jobs.PopMin(ctx, client.Expires(time.Hour)); return err },
+		"lease": func(ctx context.Context) error { _, err := jobs.LeaseMax(ctx, client.Expires(time.Hour)); return err },
+		"batch": func(ctx context.Context) error {
+			_, err := jobs.LeaseMinBatch(ctx, 2, client.Expires(time.Hour), client.IdleHeartbeat(time.Hour))
+			return err
+		},
+		"next": func(ctx context.Context) error { _, err := held.Next(ctx, client.Expires(time.Hour)); return err },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := async(func() (string, error) { return "", wait(ctx) })
+		waiting(t, e, 1)
+		cancel()
+		if got := <-done; !errors.Is(got.err, context.Canceled) {
+			t.Errorf("%s: %v", name, got.err)
+		}
+		waiting(t, e, 0)
+	}
+}

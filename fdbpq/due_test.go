@@ -109,6 +109,28 @@ func TestLimitedPushToLateQueue(t *testing.T) {
 	}
 }
 
+// Whether something is due in a full queue is read before the batch writes to another.
+func TestLimitedPushesToSeveralQueues(t *testing.T) {
+	onMemAndPebble(t, func(f *fixture) {
+		clock := newClock(time.Now())
+		f.batcher.SetNow(clock.now)
+		a, b := f.queue("a"), f.queue("b")
+		for _, q := range []*fdbpq.PriorityQueue{a, b} {
+			f.configure(q, func(s *fdbpq.Settings) { s.MaxItems = 1 })
+		}
+		f.apply(withTTL(opPush(b, 1, "x"), time.Minute))
+		results := f.apply(opPush(a, 1, "x"), opPush(b, 1, "y"))
+		wantError(f.T, results[0].Err, nil)
+		wantError(f.T, results[1].Err, fdbpq.ErrFull)
+		f.apply(op(opPopMin, a))
+		clock.advance(time.Hour)
+		for _, r := range f.apply(opPush(a, 1, "x"), opPush(b, 1, "y")) {
+			wantError(f.T, r.Err, nil)
+		}
+		f.check()
+	})
+}
+
 // Very many items that have expired and are not removed yet are not served. What lies behind them is, after a few
 // transactions.
 func TestLateExpired(t *testing.T) {

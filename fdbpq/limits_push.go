@@ -11,8 +11,9 @@ import (
 
 // pushLimits is what limits the pushes of one queue.
 type pushLimits struct {
-	settings *Settings           // nil if there is no limit
-	counters []kv.Future[[]byte] // of the items in all states
+	settings *Settings                // nil if there is no limit
+	counters []kv.Future[[]byte]      // of the items in all states
+	due      kv.Future[[]kv.KeyValue] // something that is due; nil unless the transaction is blind
 	have     load
 	counting bool // not all bytes are counted yet
 
@@ -63,6 +64,9 @@ func (t *txOps) beginPushLimits() error {
 			continue
 		}
 		q.limits.counters = q.ledger.beginLoad()
+		if t.blind { // it must not read once it has written
+			q.limits.due = t.tx.Snapshot().GetRange(q.l.dueRange(t.now), kv.RangeOptions{Limit: 1})
+		}
 	}
 	return nil
 }
@@ -115,13 +119,12 @@ func (t *txOps) countLoad(q *queueOps) error {
 		return nil
 	}
 
-	q.due.begin()
-	entries, err := q.due.head.Get()
-	if len(entries) == 0 || err != nil {
+	if limits.due != nil {
+		entries, err := limits.due.Get()
+		if len(entries) > 0 && err == nil {
+			err = errBlind
+		}
 		return err
-	}
-	if t.blind {
-		return errBlind
 	}
 	if err := t.bringBack([]*due{&q.due}); err != nil {
 		return err

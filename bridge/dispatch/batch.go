@@ -178,7 +178,7 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 			own[0].Err = partly(ops, own[0].Err)
 		}
 		r.acked = r.acked || LeadingAcks(ops) > 0 && own[0].Err == nil
-		if left := notYet(ops, own); len(left) > 0 && now.Sub(r.Received) < l.patience() && l.requeue(r, left) == nil {
+		if left := notYet(ops, own); len(left) > 0 && !l.endsSoFar(r, own, now) && l.requeue(r, left) == nil {
 			continue
 		}
 		if r.acked {
@@ -195,9 +195,13 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 	l.wakeFilled(b)
 }
 
-// patience is for how long an operation for which no batch has room goes on with the next. Then it results in what is
-// known so far, while there is still time to say so.
-func (l *lane) patience() time.Duration { return l.d.options.RequestTimeout * 3 / 4 }
+// endsSoFar reports whether a request for which no batch had room ends with what is known so far, because its time is
+// nearly up: there is nothing, or no place.
+func (l *lane) endsSoFar(r *Request, results []fdbpq.Result, now time.Time) bool {
+	last := results[len(results)-1].Err
+	known := errors.Is(last, fdbpq.ErrEmpty) || errors.Is(last, fdbpq.ErrMaxLeased) || errors.Is(last, fdbpq.ErrFull)
+	return known && now.Sub(r.Received) >= l.d.options.RequestTimeout*3/4
+}
 
 // goOn has the next batch go on with an operation that takes several transactions. It leaves the last of
 // them half of the time, so that the answer can say exactly how much is done.

@@ -237,6 +237,17 @@ func TestUnsendableStoredHeaders(t *testing.T) {
 		wantQueued(t, e, 2)
 	}
 	wantMetric(t, e.Bridge, `pq_given_back_total{reason="unsendable"}`, 2)
+	// A lease ends at once, so the next one meets the same item.
+	for n, options := range []string{`{"ack_wait":"1h"}`, `{"ack_wait":"1h","batch":2}`, `{"ack_wait":"1h","batch":2,"frames":true}`} {
+		if err := refused(t, e, 500, "pq.jobs.pop.min", nil, []byte(options)); !strings.Contains(err.Text, "its lease ends") {
+			t.Errorf("%s: %v", options, err)
+		}
+		wantQueued(t, e, 2)
+		if n == 0 {
+			wantMetric(t, e.Bridge, `pq_given_back_total{reason="unsendable"}`, 3)
+		}
+	}
+	wantMetric(t, e.Bridge, `pq_given_back_total{reason="unsendable"}`, 7) // each batch had both items
 	if got := ok(t, e, "pq.jobs.pop.max", nil, ""); string(got.Data) != "good" {
 		t.Errorf("popped %q", got.Data)
 	}

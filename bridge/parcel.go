@@ -73,7 +73,8 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 	return true
 }
 
-// send sends what is in the parcel, if anything; the last message ends the reply. If that fails, popped items go back.
+// send sends what is in the parcel, if anything; the last message ends the reply. If that fails, popped items go back, and
+// leases end.
 func (p *parcel) send(last bool) error {
 	if p.n == 0 {
 		return nil
@@ -94,6 +95,9 @@ func (p *parcel) send(last bool) error {
 		p.c.b.replyFailed(err)
 		for i := range p.popped {
 			p.c.b.restorer.restore(p.r.Queue, &p.popped[i], reasonUnsendable)
+		}
+		for i := range p.leased {
+			p.c.b.release(p.r.Queue, &p.leased[i].Token, reasonUnsendable)
 		}
 	}
 	p.payload, p.n, p.popped, p.leased = p.payload[:0], 0, nil, nil

@@ -75,10 +75,13 @@ func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Resul
 	return failed
 }
 
-// unsent returns an item to the queue, unless it is leased, because it cannot be sent.
+// unsent returns an item to the queue, or ends its lease, because it cannot be sent.
 func (c *clientReplier) unsent(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) {
-	if op.Kind == fdbpq.OpPop {
+	switch op.Kind {
+	case fdbpq.OpPop:
 		c.b.restorer.restore(r.Queue, &result.Item, reasonUnsendable)
+	case fdbpq.OpLease:
+		c.b.release(r.Queue, &result.Lease.Token, reasonUnsendable)
 	}
 }
 
@@ -135,7 +138,7 @@ func (c *clientReplier) Heartbeat(r *dispatch.Request, wanted int) {
 	}
 }
 
-// send sends the result of one operation. If that fails, a popped item goes back.
+// send sends the result of one operation. If that fails, a popped item goes back, and a lease ends.
 func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
 	if r.Reply == "" {
 		return nil
@@ -295,7 +298,7 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 		e.item(r.Queue, item)
 	case fdbpq.OpLease:
 		token := result.Lease.Token // the results belong to the dispatcher
-		sent.lease, fate = &token, "its lease will end"
+		sent.lease, fate = &token, "its lease ends"
 		e.leased(r.Queue, item, &result.Lease)
 		m.Reply = c.b.grammar.Ack(r.Queue.Kind, r.Queue.Name, result.Lease.Token.String())
 	default:

@@ -29,6 +29,8 @@ type txOps struct {
 	moves   int  // of leases so far
 	full    bool // a burial has found no room
 
+	returned itemRoom
+
 	expired int // items that pops have stepped over
 	removed Removed
 	dead    burials
@@ -73,7 +75,7 @@ type queueOps struct {
 func newTxOps(tx kv.Transaction, ops []Op, now time.Time) *txOps {
 	return &txOps{
 		tx: tx, now: now, ops: ops, results: make([]Result, len(ops)), nextCounts: countsByQueue{}, dead: burials{tx: tx, now: now},
-		allRoom: MaxMessageSize,
+		allRoom: MaxMessageSize, returned: itemRoom{most: MaxMessageSize},
 	}
 }
 
@@ -193,6 +195,12 @@ func group(ops []Op, results []Result) []*queueOps {
 			}
 			q.pops.indexes = q.expect(q.pops.indexes, i)
 			q.pops.wants[op.End]++
+			if !op.Follows || i == 0 || ops[i-1].Kind != op.Kind { // the first of its request
+				if op.MaxBytes == 0 {
+					q.pops.bytes = noBound
+				}
+				q.pops.bytes = min(q.pops.bytes+op.MaxBytes, noBound)
+			}
 			q.pops.waits = q.pops.waits || op.Waits
 			q.pops.leases = q.pops.leases || op.Kind == OpLease
 		case OpPeek:
@@ -281,12 +289,13 @@ func (t *txOps) lenAndPush() error {
 		if q.infos != nil {
 			q.infos.begin(snapshot)
 		}
-		q.beginInspections(snapshot)
 	}
-	if err := runInfos(snapshot, t.queues, t.results); err != nil {
+	inspected := beginInspections(snapshot, t.queues, &t.returned)
+	inspected.now = t.now
+	if err := runInfos(snapshot, t.queues, &t.returned, t.results); err != nil {
 		return err
 	}
-	if err := runInspections(snapshot, t.queues, t.results, t.now); err != nil {
+	if err := inspected.run(t.results); err != nil {
 		return err
 	}
 	if err := t.beginPushLimits(); err != nil {

@@ -34,6 +34,7 @@ type Batcher struct {
 	receipts tuple.Subspace // of this Batcher
 	now      func() time.Time
 	room     int // see LimitRoom
+	returned int // see LimitReturned
 
 	removed removedSoFar
 
@@ -53,7 +54,7 @@ type Batcher struct {
 
 // NewBatcher returns a Batcher for queues of k in db.
 func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
-	b := &Batcher{db: db, receipts: k.newReceipts(), now: time.Now, room: MaxMessageSize}
+	b := &Batcher{db: db, receipts: k.newReceipts(), now: time.Now, room: MaxMessageSize, returned: MaxMessageSize}
 	// Where batches do not pipeline, Wait may make attempts while Start makes one.
 	if t := db.Traits(); t.Serial && t.Pipelines && !t.Shared {
 		b.known = &known{}
@@ -73,6 +74,11 @@ func (b *Batcher) Conflicts() int64 { return b.conflicts.Load() }
 // MaxMessageSize. Tests do that to fill transactions with small items. One of more than 100,000 bytes may then never find
 // the room to become a dead letter. Call it before the first Start.
 func (b *Batcher) LimitRoom(bytes int) { b.room = bytes }
+
+// LimitReturned lowers the bytes of items that the pops, leases, peeks and OpGets of a batch may return together; the
+// default, and the most, is MaxMessageSize. One item may always be larger. An operation that finds no room results in
+// ErrNoRoom. It also bounds what a batch has in memory: a few times as much. Call it before the first Start.
+func (b *Batcher) LimitReturned(bytes int) { b.returned = bytes }
 
 // Start runs ops in one transaction. It returns once this batch is ordered before any later
 // one, so the next Start need not wait for this batch's Wait. Call Wait for each batch.
@@ -102,7 +108,7 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 	if readOnly(ops) {
 		now, due := b.now(), []*layout(nil)
 		p.results, p.err = kv.ReadTransact(ctx, b.db, func(r kv.Reader) (results []Result, err error) {
-			results, due, err = read(r, ops, &now)
+			results, due, err = read(r, ops, &now, b.returned)
 			return results, err
 		})
 		if p.err != nil || len(due) == 0 {
@@ -305,7 +311,7 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 	}
 	applied := newTxOps(tx, p.ops, p.batcher.now())
 	applied.minCounts = minCounts
-	applied.allRoom = p.batcher.room
+	applied.allRoom, applied.returned.most = p.batcher.room, p.batcher.returned
 	applied.blind = p.blind()
 	p.batcher.known.begin(tx)
 	applied.useKnown(p.batcher.known)

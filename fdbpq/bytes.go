@@ -126,7 +126,7 @@ func (g *ledger) sizeOf(h *held) (int, error) {
 	if h.message != nil {
 		return h.message.size(), nil
 	}
-	size := len(g.l.format.decode(h.value))
+	size := len(g.l.format.decode(h.value)) + h.dropped
 	if !h.id.hasMeta() {
 		return size, nil
 	}
@@ -142,7 +142,7 @@ func (g *ledger) sizeOf(h *held) (int, error) {
 	}
 	m, rest, err := decodeMeta(first)
 	if err != nil && !bytes.Equal(first[0].Key, last[0].Key) { // its headers may take more than one key
-		if first, err = g.l.readMetas(g.tx.Snapshot(), &h.id).Get(); err != nil {
+		if first, err = g.l.readMetas(g.tx.Snapshot(), &h.id, kv.RangeOptions{}).Get(); err != nil {
 			return size, err
 		}
 		m, rest, err = decodeMeta(first)
@@ -208,12 +208,13 @@ func (g *ledger) countPage() (all bool, err error) {
 func (g *ledger) uncounted(limit int) (found []*held, end []byte, err error) {
 	kinds := [...]string{kindItem, kindHeld}
 	var pages [len(kinds)]kv.Future[[]kv.KeyValue]
+	o := kv.RangeOptions{Limit: limit, Bytes: sweepBytes}
 	for i, kind := range kinds {
 		keys := g.l.kindRange(kind)
 		if g.bytes.to != nil {
 			keys.Begin = kv.SingleKey(append(g.l.key(kind, len(g.bytes.to)), g.bytes.to...)).End
 		}
-		pages[i] = g.tx.GetRange(keys, kv.RangeOptions{Limit: limit})
+		pages[i] = g.tx.GetRange(keys, o)
 	}
 	var pairs []kv.KeyValue
 	for _, page := range pages {
@@ -222,8 +223,8 @@ func (g *ledger) uncounted(limit int) (found []*held, end []byte, err error) {
 			return nil, nil, err
 		}
 		pairs = append(pairs, some...)
-		if len(some) == limit {
-			if last := g.l.place(some[limit-1].Key); end == nil || bytes.Compare(last, end) < 0 {
+		if o.Full(some) {
+			if last := g.l.place(some[len(some)-1].Key); end == nil || bytes.Compare(last, end) < 0 {
 				end = last
 			}
 		}

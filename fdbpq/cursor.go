@@ -16,18 +16,21 @@ type cursor struct {
 	r        kv.Reader
 	l        *layout
 	end      End
-	pageSize int // items in a page
+	asked    kv.RangeOptions // for a page
+	together int             // items of which the rest is read at once; 0 leaves that to the caller
 
 	page  kv.Future[[]kv.KeyValue] // being read; nil if none is
 	items []stored                 // read, not returned yet
+	begun int                      // of these: the rest of them is being read
 	last  []byte                   // key of the last item read
 	more  bool                     // there may be items after it
 	heads bool                     // pages come with the beginnings of the ("m") keys
 }
 
-// walk starts a walk that will probably need want items.
-func (l *layout) walk(r kv.Reader, end End, want int) cursor {
-	c := cursor{r: r, l: l, end: end, pageSize: want}
+// walk starts a walk that will probably need want items, and reads up to about so many bytes of them at once.
+func (l *layout) walk(r kv.Reader, end End, want, bytes, together int) cursor {
+	c := cursor{r: r, l: l, end: end, together: together}
+	c.asked = kv.RangeOptions{Limit: want, Bytes: max(bytes, 1), Reverse: end == Back}
 	c.requestPage()
 	return c
 }
@@ -42,7 +45,7 @@ func (c *cursor) requestPage() {
 	case c.end == Back:
 		rest.End = c.last
 	}
-	c.page = c.r.GetRange(rest, kv.RangeOptions{Limit: c.pageSize, Reverse: c.end == Back})
+	c.page = c.r.GetRange(rest, c.asked)
 }
 
 // arrive waits for the page being read.
@@ -55,12 +58,12 @@ func (c *cursor) arrive() error {
 		return err
 	}
 	c.page = nil
-	c.more = len(pairs) == c.pageSize
+	c.more = c.asked.Full(pairs)
 	if len(pairs) == 0 {
 		return nil
 	}
 	c.last = pairs[len(pairs)-1].Key
-	c.items = make([]stored, len(pairs))
+	c.items, c.begun = make([]stored, len(pairs)), 0
 	for i, pair := range pairs {
 		c.items[i] = c.l.parseStored(pair)
 		if c.heads {
@@ -76,7 +79,7 @@ const expiredPage = 256
 // noteExpired has the walk read more at a time, because those that expire together often lie together.
 func (c *cursor) noteExpired() {
 	c.heads = true
-	c.pageSize = max(c.pageSize, min(4*c.pageSize, expiredPage))
+	c.asked.Limit = max(c.asked.Limit, min(4*c.asked.Limit, expiredPage))
 }
 
 // next returns the next item, nil after the last. It reads another page once it has
@@ -91,13 +94,35 @@ func (c *cursor) next() (*stored, error) {
 	if len(c.items) == 0 {
 		return nil, nil
 	}
+	c.beginReads()
 	s := &c.items[0]
-	c.items = c.items[1:]
+	c.items, c.begun = c.items[1:], max(c.begun-1, 0)
 	return s, nil
 }
 
+// beginReads starts to read the rest of the next items, unless that has begun: of a few together, because it is not
+// known how much there is, and of each no more than its part of a page.
+func (c *cursor) beginReads() {
+	if c.begun > 0 || c.together == 0 || c.heads {
+		return
+	}
+	c.begun = min(len(c.items), c.together)
+	some, share := c.items[:c.begun], 0
+	for i := range some {
+		if some[i].item.ID.hasMeta() {
+			share++
+		}
+	}
+	for i := range some {
+		some[i].beginRead(c.r, c.l, max(c.asked.Bytes/max(share, 1), 1))
+	}
+}
+
 // unread returns the item that next returned last, to be returned again.
-func (c *cursor) unread(s *stored) { c.items = append([]stored{*s}, c.items...) }
+func (c *cursor) unread(s *stored) {
+	c.items = append([]stored{*s}, c.items...)
+	c.begun++
+}
 
 // ends walks one queue from both ends. Each item can be taken from one end only.
 type ends struct {
@@ -105,12 +130,12 @@ type ends struct {
 	taken [2][]byte // by End: key of the item taken last
 }
 
-// walkEnds starts walks from the ends where items are wanted.
-func (l *layout) walkEnds(r kv.Reader, want [2]int) ends {
+// walkEnds starts walks from the ends where items are wanted, as walk does for one.
+func (l *layout) walkEnds(r kv.Reader, want [2]int, bytes, together int) ends {
 	var e ends
 	for end, n := range want {
 		if n > 0 {
-			e.walks[end] = l.walk(r, End(end), n)
+			e.walks[end] = l.walk(r, End(end), n, bytes*n/(want[Front]+want[Back]), together)
 		}
 	}
 	return e
@@ -126,21 +151,25 @@ func (e *ends) arrive() error {
 	return nil
 }
 
-// beginReads starts to read the rest of each item, once if it came from both ends.
+// beginReads starts to read the rest of the next items, once if they came from both ends.
 func (e *ends) beginReads() {
 	front, back := &e.walks[Front], &e.walks[Back]
-	for i := range front.items {
-		front.items[i].beginRead(front.r, front.l)
-	}
+	front.beginReads()
 	shared := len(front.items)
 	for i := range back.items {
-		s := &back.items[i]
-		if shared > 0 && bytes.Equal(s.pair.Key, front.items[shared-1].pair.Key) {
-			shared--
-			s.metas = front.items[shared].metas
-			continue
+		if shared == 0 || !bytes.Equal(back.items[i].pair.Key, front.items[shared-1].pair.Key) {
+			break
 		}
-		s.beginRead(back.r, back.l)
+		shared--
+		back.items[i].metas, back.items[i].asked = front.items[shared].metas, front.items[shared].asked
+	}
+	back.beginReads()
+}
+
+// release frees what was read and not returned.
+func (e *ends) release() {
+	for end := range e.walks {
+		clear(e.walks[end].items)
 	}
 }
 

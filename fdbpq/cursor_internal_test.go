@@ -41,7 +41,7 @@ func TestCursorGoesOn(t *testing.T) {
 	for _, end := range []End{Front, Back} {
 		for want := 1; want <= 12; want++ {
 			got, err := kv.ReadTransact(t.Context(), store, func(r kv.Reader) (got []int64, err error) {
-				c := q.l.walk(r, end, want)
+				c := q.l.walk(r, end, want, MaxMessageSize, 100)
 				for {
 					s, err := c.next()
 					if err != nil || s == nil {
@@ -75,7 +75,7 @@ func TestCursorConflicts(t *testing.T) {
 				looked := max(want, (passed+want-1)/want*want)
 				for at := range 10 {
 					err := changeMeanwhile(t, end, at, func(tx kv.Transaction, l *layout) error {
-						c := l.walk(tx, end, want)
+						c := l.walk(tx, end, want, MaxMessageSize, 100)
 						for range passed {
 							if _, err := c.next(); err != nil {
 								return err
@@ -125,7 +125,7 @@ func TestWalksMeet(t *testing.T) {
 	for fromFront := range 12 {
 		store, q := cursorFixture(t)
 		got, err := kv.ReadTransact(t.Context(), store, func(r kv.Reader) (got []int64, err error) {
-			e := q.l.walkEnds(r, [2]int{1, 2})
+			e := q.l.walkEnds(r, [2]int{1, 2}, MaxMessageSize, 100)
 			for n := range 30 {
 				end := Back
 				if n < fromFront {

@@ -93,14 +93,14 @@ func scan(ctx context.Context, db kv.Database, r kv.Range, fn func([]kv.KeyValue
 		defer close(pages)
 		for {
 			pairs, err := kv.ReadTransact(ctx, db, func(reader kv.Reader) ([]kv.KeyValue, error) {
-				return reader.GetRange(r, kv.RangeOptions{Limit: copyKeys}).Get()
+				return reader.GetRange(r, copyPage).Get()
 			})
 			select {
 			case pages <- page{pairs, err}:
 			case <-ctx.Done():
 				return
 			}
-			if err != nil || len(pairs) < copyKeys {
+			if err != nil || !copyPage.Full(pairs) {
 				return
 			}
 			r.Begin = kv.SingleKey(pairs[len(pairs)-1].Key).End

@@ -190,11 +190,12 @@ func (w *victimWalk) first() (*kv.KeyValue, error) {
 	}
 	w.size = min(4*max(w.size, 1), maxSweepPage)
 	back := !w.g.l.fifo
-	pairs, err := w.g.tx.GetRange(w.rest, kv.RangeOptions{Limit: w.size, Reverse: back}).Get()
+	o := kv.RangeOptions{Limit: w.size, Bytes: sweepBytes, Reverse: back}
+	pairs, err := w.g.tx.GetRange(w.rest, o).Get()
 	if err != nil {
 		return nil, err
 	}
-	if w.ended = len(pairs) < w.size; len(pairs) == 0 {
+	if w.ended = !o.Full(pairs); len(pairs) == 0 {
 		return nil, nil
 	}
 	if last := pairs[len(pairs)-1].Key; back {

@@ -63,7 +63,9 @@
 //	edit.go, sweep.go, purge.go, redrive.go, manage.go
 //	                                  items by id, and many at once: removes, moves, purges, dead letters sent home
 //	cursor.go, stored.go              walking a queue from its ends; an item as read
-//	lease.go, held.go, token.go       leases, acknowledgements, and items that are held
+//	room.go                           what a transaction has room for, in memory and in the store
+//	lease.go, lease_read.go, held.go, token.go
+//	                                  leases, acknowledgements, and items that are held
 //	delay.go, expiry.go               pushes of items that come later, or that expire
 //	restore.go                        popped items that nobody received, on their way back
 //	config.go, deadletter.go          settings; items that are given up

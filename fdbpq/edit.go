@@ -1,6 +1,8 @@
 package fdbpq
 
 import (
+	"slices"
+
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -20,21 +22,33 @@ type editRead struct {
 	whole wholeItem
 }
 
-// edit runs the removes, moves, purges and redrives.
+// edit runs the removes, moves, purges and redrives. It reads what is about one item for a few of them at a time.
 func (t *txOps) edit() error {
-	for _, q := range t.queues {
-		if q.edits != nil {
-			t.beginEdits(q)
-		}
+	type edit struct {
+		q     *queueOps
+		index int
+		done  map[ID]bool // items of the queue that this transaction has moved: their reads are stale
 	}
+	var all []edit
 	for _, q := range t.queues {
 		if q.edits == nil {
 			continue
 		}
-		done := map[ID]bool{} // items that this transaction has moved: their reads are stale
+		q.edits.init()
+		done := map[ID]bool{}
 		for _, i := range q.edits.indexes {
-			err := t.editOne(q, i, done)
-			if err = failOps(t.results, []int{i}, err); err != nil {
+			all = append(all, edit{q, i, done})
+		}
+	}
+	// Each reads up to three values.
+	for some := range slices.Chunk(all, (t.returned.atOnce()+2)/3) {
+		for _, e := range some {
+			t.beginEdit(e.q, e.index)
+		}
+		for _, e := range some {
+			err := t.editOne(e.q, e.index, e.done)
+			delete(e.q.edits.reads, e.index)
+			if err = failOps(t.results, []int{e.index}, err); err != nil {
 				return err
 			}
 		}
@@ -42,20 +56,21 @@ func (t *txOps) edit() error {
 	return nil
 }
 
-// beginEdits starts the reads of the edits that are about one item.
-func (t *txOps) beginEdits(q *queueOps) {
-	e := q.edits
+func (e *edits) init() {
 	e.reads, e.last, e.next = map[int]*editRead{}, map[int64]lastItems{}, map[int64]int64{}
-	for _, i := range e.indexes {
-		switch op := &t.ops[i]; op.Kind {
-		case OpRemove, OpMove:
-			t.readEdited(q, i)
-			if _, begun := e.last[op.Priority]; op.Kind == OpMove && !begun {
-				e.last[op.Priority] = q.l.readLast(t.tx.Snapshot(), op.Priority)
-			}
-		default:
-			e.past = q.ledger.firstHistory()
+}
+
+// beginEdit starts the reads of an operation.
+func (t *txOps) beginEdit(q *queueOps, i int) {
+	e := q.edits
+	switch op := &t.ops[i]; op.Kind {
+	case OpRemove, OpMove:
+		t.readEdited(q, i)
+		if _, begun := e.last[op.Priority]; op.Kind == OpMove && !begun {
+			e.last[op.Priority] = q.l.readLast(t.tx.Snapshot(), op.Priority)
 		}
+	default:
+		e.past = q.ledger.firstHistory()
 	}
 }
 

@@ -102,7 +102,7 @@ func (t *txOps) nextLive(q *queueOps, end End) (*stored, error) {
 		if err != nil || s == nil {
 			return nil, err
 		}
-		if has, err := s.readUnlessExpired(t.tx, q.l, t.now); err != nil || !has {
+		if has, err := s.readUnlessExpired(t.tx, q.l, t.now, t.returned.page()); err != nil || !has {
 			return s, err
 		}
 		t.expired++
@@ -129,7 +129,7 @@ func (c *cursor) nextLive(now time.Time) (*stored, error) {
 		if err != nil || s == nil {
 			return nil, err
 		}
-		if has, err := s.readUnlessExpired(c.r, c.l, now); err != nil || !has {
+		if has, err := s.readUnlessExpired(c.r, c.l, now, c.asked.Bytes); err != nil || !has {
 			return s, err
 		}
 		c.noteExpired()

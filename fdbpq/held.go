@@ -45,6 +45,7 @@ type held struct {
 	expires    time.Time     // when the item expires; zero is never
 	unique     string        // its unique key
 	value      []byte        // as stored
+	dropped    int           // bytes of the value that are not in value any more, but count for sizeOf
 	message    *Message      // all of it; nil unless known
 	parts      []kv.KeyValue // its ("m") keys, all of them; nil unless known
 }

@@ -47,7 +47,8 @@ type infos struct {
 	total       kv.Future[[]byte]
 	front, back kv.Future[[]kv.KeyValue]   // counters
 	next        kv.Future[[]kv.KeyValue]   // the first entry of the time index
-	firsts      []kv.Future[[]kv.KeyValue] // the first item of each priority
+	oldest      []kv.Range                 // where the first item is still to be read: each priority
+	firsts      []kv.Future[[]kv.KeyValue] // the next of these, being read
 
 	info Info
 	err  error // ErrCorrupt
@@ -83,9 +84,8 @@ func (n *infos) begin(r kv.Reader) {
 	n.next = r.GetRange(n.l.kindRange(kindDue), kv.RangeOptions{Limit: 1})
 }
 
-// count waits for the counters, and starts to read the first items. The error is one of the
-// store.
-func (n *infos) count(r kv.Reader) error {
+// count waits for the counters. The error is one of the store.
+func (n *infos) count() error {
 	total, err := n.total.Get()
 	if err != nil {
 		return err
@@ -135,14 +135,25 @@ func (n *infos) count(r kv.Reader) error {
 			n.info.NextDue = due
 		}
 	}
-	first := kv.RangeOptions{Limit: 1}
 	if n.l.fifo {
-		n.firsts = append(n.firsts, r.GetRange(n.l.itemRange(), first))
+		n.oldest = append(n.oldest, n.l.itemRange())
 	}
 	for _, p := range n.info.Priorities {
-		n.firsts = append(n.firsts, r.GetRange(n.l.priorityRange(p.Priority), first))
+		n.oldest = append(n.oldest, n.l.priorityRange(p.Priority))
 	}
 	return nil
+}
+
+// beginFirsts starts to read the first items of some priorities, at most so many: they have values. It returns how
+// many.
+func (n *infos) beginFirsts(r kv.Reader, most int) int {
+	some := n.oldest[:min(len(n.oldest), most)]
+	n.oldest = n.oldest[len(some):]
+	n.firsts = n.firsts[:0]
+	for _, keys := range some {
+		n.firsts = append(n.firsts, r.GetRange(keys, kv.RangeOptions{Limit: 1}))
+	}
+	return len(some)
 }
 
 // addCounter adds a counter to the result.
@@ -169,17 +180,23 @@ func (n *infos) addCounter(pair kv.KeyValue) {
 
 // runInfos runs the OpInfos of the queues, whose reads have begun. The error is one of the
 // store.
-func runInfos(r kv.Reader, queues []*queueOps, results []Result) error {
+func runInfos(r kv.Reader, queues []*queueOps, returned *itemRoom, results []Result) error {
 	for _, q := range queues {
 		if q.infos != nil {
-			if err := q.infos.count(r); err != nil {
+			if err := q.infos.count(); err != nil {
 				return err
 			}
 		}
 	}
+	most := returned.atOnce()
 	for _, q := range queues {
 		if q.infos != nil {
-			if err := q.infos.finish(results); err != nil {
+			most -= q.infos.beginFirsts(r, most)
+		}
+	}
+	for _, q := range queues {
+		if q.infos != nil {
+			if err := q.infos.finish(r, returned.atOnce(), results); err != nil {
 				return err
 			}
 		}
@@ -187,23 +204,27 @@ func runInfos(r kv.Reader, queues []*queueOps, results []Result) error {
 	return nil
 }
 
-// finish waits for the first items and sets the results. The error is one of the store.
-func (n *infos) finish(results []Result) error {
-	for _, first := range n.firsts {
-		pairs, err := first.Get()
-		if err != nil {
-			return err
-		}
-		if len(pairs) == 0 {
-			continue
-		}
-		id, err := n.l.parseItem(pairs[0].Key)
-		if err != nil {
-			n.err = err
-			break
-		}
-		if at := id.pushedAt(); !at.IsZero() && (n.info.Oldest.IsZero() || at.Before(n.info.Oldest)) {
-			n.info.Oldest = at
+// finish waits for the first items, of which it reads so many at once, and sets the results. The error is one of the
+// store.
+func (n *infos) finish(r kv.Reader, atOnce int, results []Result) error {
+	for more := true; more; more = n.err == nil && n.beginFirsts(r, atOnce) > 0 {
+		for i, first := range n.firsts {
+			n.firsts[i] = nil // it holds a value
+			pairs, err := first.Get()
+			if err != nil {
+				return err
+			}
+			if len(pairs) == 0 {
+				continue
+			}
+			id, err := n.l.parseItem(pairs[0].Key)
+			if err != nil {
+				n.err = err
+				break
+			}
+			if at := id.pushedAt(); !at.IsZero() && (n.info.Oldest.IsZero() || at.Before(n.info.Oldest)) {
+				n.info.Oldest = at
+			}
 		}
 	}
 	for _, i := range n.indexes {

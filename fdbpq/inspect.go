@@ -1,6 +1,7 @@
 package fdbpq
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -40,40 +41,84 @@ type get struct {
 	id       ID
 	occupied occupied
 	metas    kv.Future[[]kv.KeyValue]
+	asked    kv.RangeOptions // of metas
 }
 
-// beginInspections starts the reads of the OpGets and OpRanks.
-func (q *queueOps) beginInspections(r kv.Reader) {
-	for _, g := range q.gets {
-		g.occupied, g.metas = q.l.readOccupied(r, &g.id), q.l.readMetas(r, &g.id)
-	}
-	for _, k := range q.ranks {
-		k.begin(r, q.l)
-	}
+// inspections is the OpGets and OpRanks of some queues. They are read a few at a time, in order.
+type inspections struct {
+	r        kv.Reader
+	returned *itemRoom
+	list     []inspection
+	begun    int       // of list: they are being read
+	now      time.Time // items that have expired by then are not found
 }
 
-// runInspections sets the results of the OpGets and OpRanks of the queues, whose reads have begun.
-// Items that have expired by now are not found. The error is one of the store.
-func runInspections(r kv.Reader, queues []*queueOps, results []Result, now time.Time) error {
+// inspection is one of these: either a get or a rank.
+type inspection struct {
+	q    *queueOps
+	get  *get
+	rank *rank
+}
+
+// beginInspections starts the reads of the first OpGets and OpRanks of the queues.
+func beginInspections(r kv.Reader, queues []*queueOps, returned *itemRoom) *inspections {
+	all := &inspections{r: r, returned: returned}
 	for _, q := range queues {
 		for _, g := range q.gets {
-			err := g.finish(q.l, &results[g.index], now)
-			if err = failOps(results, []int{g.index}, err); err != nil {
-				return err
-			}
+			all.list = append(all.list, inspection{q: q, get: g})
 		}
 		for _, k := range q.ranks {
-			err := k.finish(r, q.l, &results[k.index])
-			if err = failOps(results, []int{k.index}, err); err != nil {
-				return err
-			}
+			all.list = append(all.list, inspection{q: q, rank: k})
 		}
+	}
+	all.begin()
+	return all
+}
+
+// begin starts the reads of the next ones: each takes up to three values to begin with.
+func (all *inspections) begin() {
+	all.begun = min(len(all.list), (all.returned.atOnce()+2)/3)
+	share := all.returned.share(1, all.begun)
+	for _, one := range all.list[:all.begun] {
+		if g := one.get; g != nil {
+			if all.returned.refused {
+				continue
+			}
+			g.asked = kv.RangeOptions{Bytes: share}
+			g.occupied, g.metas = one.q.l.readOccupied(all.r, &g.id), one.q.l.readMetas(all.r, &g.id, g.asked)
+			continue
+		}
+		one.rank.begin(all.r, one.q.l, share)
+	}
+}
+
+// run sets the results. The error is one of the store.
+func (all *inspections) run(results []Result) error {
+	for ; len(all.list) > 0; all.list, all.begun = all.list[1:], all.begun-1 {
+		if all.begun == 0 {
+			all.begin()
+		}
+		var i int
+		var err error
+		one := &all.list[0]
+		if g := one.get; g != nil && g.occupied.item == nil {
+			refuse(results, []int{g.index})
+			i = g.index
+		} else if g != nil {
+			i, err = g.index, g.finish(all.r, one.q.l, all.returned, &results[g.index], all.now)
+		} else {
+			i, err = one.rank.index, one.rank.finish(all.r, one.q.l, all.returned, &results[one.rank.index])
+		}
+		if err = failOps(results, []int{i}, err); err != nil {
+			return err
+		}
+		*one = inspection{}
 	}
 	return nil
 }
 
 // finish sets the result. The error is ErrCorrupt or one of the store.
-func (g *get) finish(l *layout, result *Result, now time.Time) error {
+func (g *get) finish(r kv.Reader, l *layout, returned *itemRoom, result *Result, now time.Time) error {
 	value, err := g.occupied.item.Get()
 	if err != nil {
 		return err
@@ -95,18 +140,21 @@ func (g *get) finish(l *layout, result *Result, now time.Time) error {
 		value, state = h.value, h.state.itemState()
 	}
 	s := l.storedAs(g.id, kv.KeyValue{Key: l.itemKey(&g.id), Value: value})
-	s.metas = g.metas
-	if err := s.finishRead(); err != nil {
+	s.metas, s.asked = g.metas, g.asked
+	item, err := s.whole(r, l, returned)
+	if errors.Is(err, ErrNoRoom) {
+		result.Err = err
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	if s.err != nil {
-		return s.err
-	}
-	if state != Leased && expired(s.item.Expires, now) {
+	if state != Leased && expired(item.Expires, now) {
 		result.Err = notFound(&g.id)
 		return nil
 	}
-	result.Item, result.State = s.item, state
+	result.Item, result.State = item, state
+	g.occupied, g.metas = occupied{}, nil
 	return nil
 }
 

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // Bounds of the length of a lease and of a delay.
@@ -36,45 +34,9 @@ type settlements struct {
 	reads   []heldRead
 	burials []*burial // by place in indexes; nil unless the item seems to die
 
-	done  map[ID]int  // items that were found, by the last place in indexes, counted from 1
-	found []*heldItem // of one group
-}
-
-// heldRead is the keys that an item may have, being read. The last two are nil until
-// readReady.
-type heldRead struct {
-	held, item, history kv.Future[[]byte]
-}
-
-// readHeld starts to read an item where it usually is.
-func (g *ledger) readHeld(id *ID) heldRead {
-	key := g.l.heldKey(id)
-	if g.facts != nil {
-		if value := g.facts.leased[string(key)]; value != nil {
-			return heldRead{held: kv.Ready(value, nil)}
-		}
-	}
-	return heldRead{held: g.tx.Get(key)}
-}
-
-// readReady starts to read the item where else it can be, if it is not held. An item that is
-// held needs no more: whoever moves it writes the key that was read.
-func (r *heldRead) readReady(tx kv.Reader, l *layout, id *ID) {
-	if record, err := r.held.Get(); record == nil && err == nil {
-		r.item, r.history = tx.Get(l.itemKey(id)), tx.Get(l.historyKey(id))
-	}
-}
-
-// begin starts to read the items that the tokens name.
-func (s *settlements) begin(t *txOps, q *queueOps) {
-	s.reads = make([]heldRead, len(s.indexes))
-	for n, i := range s.indexes {
-		s.reads[n] = q.ledger.readHeld(&t.ops[i].Token.ID)
-		if op := &t.ops[i]; op.Kind == OpTerm || op.Kind == OpAck || op.Kind == OpNak && !op.Uncounted {
-			q.ledger.beginSettings()
-		}
-	}
-	s.burials = make([]*burial, len(s.indexes))
+	from, to int         // places in indexes: these are being read
+	done     map[ID]int  // items that were found, by the last place in indexes, counted from 1
+	found    []*heldItem // of one group
 }
 
 // beginBurials starts to read what it takes to bury the items that die, together for all.
@@ -86,8 +48,8 @@ func (s *settlements) beginBurials(t *txOps, q *queueOps) error {
 	if err != nil {
 		return unlessCorrupt(err) // the operations that need them fail
 	}
-	for n, i := range s.indexes {
-		op := &t.ops[i]
+	for n := s.from; n < s.to; n++ {
+		op := &t.ops[s.indexes[n]]
 		if settings.MaxBytes > 0 && op.Kind != OpExtend {
 			q.ledger.beginSize(&op.Token.ID)
 		}
@@ -119,33 +81,44 @@ func (op *Op) endsItem(h *held, s *Settings, now time.Time) bool {
 	return op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted && s.exhausted(h.deliveries) && !h.expired(now)
 }
 
-// settle runs the operations with tokens.
+// settle runs the operations with tokens, and reads the items of a few at a time.
 func (t *txOps) settle() error {
-	for _, q := range t.queues {
-		if q.settlements != nil {
-			q.settlements.begin(t, q)
-		}
-	}
-	for _, q := range t.queues {
-		if q.settlements == nil {
-			continue
-		}
-		for n, i := range q.settlements.indexes {
-			q.settlements.reads[n].readReady(t.tx, q.l, &t.ops[i].Token.ID)
-		}
-	}
-	for _, q := range t.queues {
-		if q.settlements != nil {
-			if err := q.settlements.beginBurials(t, q); err != nil {
-				return err
+	for {
+		var queues []*queueOps // with operations that are next
+		left := t.returned.atOnce()
+		for _, q := range t.queues {
+			if s := q.settlements; s != nil && left > 0 && s.to < len(s.indexes) {
+				left -= s.span(t.ops, left)
+				queues = append(queues, q)
 			}
 		}
+		if len(queues) == 0 {
+			return nil
+		}
+		if err := t.settleSome(queues); err != nil {
+			return err
+		}
 	}
-	for _, q := range t.queues {
-		if q.settlements != nil {
-			if err := t.settleQueue(q); err != nil {
-				return err
-			}
+}
+
+// settleSome runs the operations of the spans of some queues.
+func (t *txOps) settleSome(queues []*queueOps) error {
+	for _, q := range queues {
+		if err := q.settlements.begin(t, q); err != nil {
+			return err
+		}
+	}
+	for _, q := range queues {
+		q.settlements.readReady(t, q, q.settlements.from, q.settlements.to)
+	}
+	for _, q := range queues {
+		if err := q.settlements.beginBurials(t, q); err != nil {
+			return err
+		}
+	}
+	for _, q := range queues {
+		if err := t.settleQueue(q); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -156,85 +129,6 @@ type heldItem struct {
 	*held
 	ready bool // it is in ("i")
 }
-
-// find returns the item if the token still holds, nil otherwise.
-func (r *heldRead) find(l *layout, token *Token) (*heldItem, error) {
-	if !token.possible(l) {
-		return nil, nil
-	}
-	record, err := r.held.Get()
-	if err != nil {
-		return nil, err
-	}
-	if record != nil {
-		h, err := parseHeld(&token.ID, record)
-		if err != nil || h.fence != token.Fence || h.neverLeased() {
-			return nil, err
-		}
-		return &heldItem{held: h}, nil
-	}
-	value, err := r.item.Get()
-	if err != nil {
-		return nil, err
-	}
-	past, err := r.history.Get()
-	if err != nil {
-		return nil, err
-	}
-	if value != nil {
-		history, err := parseHistory(&token.ID, past)
-		if err != nil || history.fence != token.Fence {
-			return nil, err
-		}
-		h := &held{
-			id: token.ID, deliveries: history.deliveries, fence: history.fence, wait: history.wait, end: token.End,
-			reason: history.reason, expires: history.expires, unique: history.unique, value: value,
-		}
-		return &heldItem{held: h, ready: true}, nil
-	}
-	return nil, nil
-}
-
-// roomBeside returns how many bytes the leases of the operations may move, since a transaction
-// must not grow too large: what the pushes and restores leave of room.
-func roomBeside(ops []Op, room int) int {
-	for i := range ops {
-		room -= restoreOverhead
-		switch ops[i].Kind {
-		case OpPush:
-			room -= ops[i].Message.size() + ops[i].Queue.layout().dedupSize(&ops[i].Message)
-		case OpRestore:
-			if item := ops[i].Item; item != nil {
-				room -= item.size() + ops[i].Queue.layout().dedupSize(&item.Message)
-			}
-		}
-	}
-	return room
-}
-
-// errNoRoom is for what the next transaction may have room for.
-var errNoRoom = fmt.Errorf("%w: %w", ErrItemTooLarge, ErrNoRoom)
-
-// fits reports whether the transaction has room to move that many bytes, and takes the room. The
-// value of the first item always fits, and so does a whole item alone.
-func (t *txOps) fits(size int) bool {
-	switch {
-	case t.moves == 0:
-		t.room = roomBeside(t.ops, t.allRoom)
-		if size > chunkSize && size > t.room+roomAlone {
-			return false
-		}
-	case size > t.room:
-		return false
-	}
-	t.moves++
-	t.room -= size
-	return true
-}
-
-// roomAlone is how much more than roomBeside the first item may take. A transaction has that room
-// because of the difference between MaxMessageSize and kv.MaxTransactionSize.
-const roomAlone = 100_000
 
 // settleOne moves an item whose token holds. p is nil unless begun for it. If there is an error,
 // nothing has changed; it is ErrCorrupt or one of the store.

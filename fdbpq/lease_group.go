@@ -5,17 +5,21 @@ import (
 	"fmt"
 )
 
-// settleQueue runs the operations with tokens on one queue, whose reads have begun.
+// settleQueue runs the operations of the span of one queue, whose reads have begun.
 func (t *txOps) settleQueue(q *queueOps) error {
 	s := q.settlements
-	s.done = make(map[ID]int, len(s.indexes))
-	n := 0
-	for group := range groups(t.ops, s.indexes) {
+	if s.done == nil {
+		s.done = make(map[ID]int, len(s.indexes))
+	}
+	n := s.from
+	for group := range groups(t.ops, s.indexes[s.from:s.to]) {
 		if err := t.settleGroup(q, n, group); err != nil {
 			return err
 		}
 		n += len(group)
 	}
+	clear(s.reads[s.from:s.to]) // they hold values
+	clear(s.burials[s.from:s.to])
 	return nil
 }
 

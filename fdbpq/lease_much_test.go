@@ -173,7 +173,7 @@ func TestLargestPushBesideWhatIsDue(t *testing.T) {
 		m := newMuchFixture(onMem(t))
 		m.leaseAll(20, size)
 		m.clock.advance(time.Hour)
-		large := fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: 10, Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}}
+		large := fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: 2, Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}}
 		for i, r := range m.apply(large, op(opPopMin, m.q), op(opPopMax, m.q)) {
 			if r.Err != nil {
 				t.Errorf("operation %d: %v", i, r.Err)

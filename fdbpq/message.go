@@ -144,7 +144,11 @@ func encodeMeta(m *Message) []byte {
 
 // decodeMeta returns a message without value, and the rest of the value.
 func decodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
-	var blob []byte
+	size := 0
+	for _, part := range parts {
+		size += len(part.Value)
+	}
+	blob := make([]byte, 0, size)
 	for _, part := range parts {
 		blob = append(blob, part.Value...)
 	}

@@ -120,9 +120,10 @@ const (
 	restart = -1
 	// copyBytes is about how much is copied in one transaction. FoundationDB advises against more.
 	copyBytes = 1_000_000
-	// copyKeys is how many keys are read at once, each with up to kv.MaxValueSize bytes.
-	copyKeys = 200
 )
+
+// copyPage is how much is read at once.
+var copyPage = kv.RangeOptions{Limit: 200, Bytes: copyBytes}
 
 // encode begins like a storeRecord.
 func (c *copyRecord) encode(k *Keyspace) []byte {

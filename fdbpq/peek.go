@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -18,21 +19,43 @@ type peeks struct {
 
 // peek runs the peeks, after the pushes and pops.
 func (t *txOps) peek() error {
-	queues := make([]*queueOps, 0, len(t.queues)) // that have peeks
-	for _, q := range t.queues {
+	return eachSome(t.queues, &t.returned, t.results, func(queues []*queueOps, share int) error {
+		for _, q := range queues {
+			q.peeks.begin(t.peekReader(q), q.l, share)
+		}
+		for _, q := range queues {
+			if err := q.peeks.find(t.now, &q.due); err != nil {
+				return err
+			}
+		}
+		for _, q := range queues {
+			t.guardPeeks(q)
+			if err := q.peeks.finish(&t.returned, t.results); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// eachSome calls do for those of the queues that have peeks, a few at a time, with the bytes that each may read
+// at once.
+func eachSome(queues []*queueOps, returned *itemRoom, results []Result, do func(queues []*queueOps, share int) error) error {
+	peeked := make([]*queueOps, 0, len(queues))
+	for _, q := range queues {
 		if q.peeks != nil {
-			q.peeks.begin(t.peekReader(q), q.l)
-			queues = append(queues, q)
+			peeked = append(peeked, q)
 		}
 	}
-	for _, q := range queues {
-		if err := q.peeks.find(t.now, &q.due); err != nil {
-			return err
+	for some := range slices.Chunk(peeked, returned.atOnce()) {
+		if returned.refused {
+			for _, q := range some {
+				refuse(results, q.peeks.indexes[Front])
+				refuse(results, q.peeks.indexes[Back])
+			}
+			continue
 		}
-	}
-	for _, q := range queues {
-		t.guardPeeks(q)
-		if err := q.peeks.finish(t.results); err != nil {
+		if err := do(some, returned.share(1, len(some))); err != nil {
 			return err
 		}
 	}
@@ -74,10 +97,10 @@ func (l *layout) before(key []byte, end End) kv.Range {
 }
 
 // begin starts to read the first item at each end that has peeks.
-func (p *peeks) begin(r kv.Reader, l *layout) {
+func (p *peeks) begin(r kv.Reader, l *layout, bytes int) {
 	for end, indexes := range p.indexes {
 		if len(indexes) > 0 {
-			p.walks[end] = l.walk(r, End(end), 1)
+			p.walks[end] = l.walk(r, End(end), 1, bytes, 1)
 		}
 	}
 }
@@ -100,7 +123,7 @@ func (p *peeks) find(now time.Time, d *due) error {
 			return err
 		}
 		if s != nil {
-			s.beginRead(walk.r, walk.l)
+			s.beginRead(walk.r, walk.l, walk.asked.Bytes)
 		} else if d.behind() { // something may come back next
 			p.errs[end] = errNotYet
 		}
@@ -110,20 +133,44 @@ func (p *peeks) find(now time.Time, d *due) error {
 }
 
 // finish waits for the rest of the items and sets the results.
-func (p *peeks) finish(results []Result) error {
+func (p *peeks) finish(returned *itemRoom, results []Result) error {
 	for end, indexes := range p.indexes {
+		if len(indexes) == 0 {
+			continue
+		}
 		result := Result{Err: cmp.Or(p.errs[end], ErrEmpty)}
 		if s := p.items[end]; s != nil {
-			if err := s.finishRead(); err != nil {
+			item, err := s.whole(p.walks[end].r, p.walks[end].l, returned)
+			if fatal := unlessCorrupt(err); fatal != nil && !errors.Is(err, ErrNoRoom) {
 				return err
 			}
-			if result = (Result{Item: s.item}); s.err != nil {
-				result = Result{Err: s.err}
-			}
+			result = Result{Item: item, Err: err}
 		}
 		for _, i := range indexes {
 			results[i] = result
 		}
 	}
 	return nil
+}
+
+// whole returns an item whose read has begun, to be returned by an operation that leaves it where it is. The error is
+// errNoRoom, ErrCorrupt or one of the store.
+func (s *stored) whole(r kv.Reader, l *layout, returned *itemRoom) (Item, error) {
+	if err := s.finishRead(); err != nil {
+		return Item{}, err
+	}
+	if !returned.refused {
+		if err := s.readRest(r, l, returned.left()); err != nil {
+			return Item{}, err
+		}
+	}
+	if s.err != nil {
+		return Item{}, s.err
+	}
+	if returned.refused = returned.refused || s.cut; !returned.take(s.item.Message.size()) {
+		return Item{}, errNoRoom
+	}
+	item := s.item
+	s.release()
+	return item, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -13,16 +14,18 @@ import (
 type pops struct {
 	indexes []int  // into txOps.ops
 	wants   [2]int // how many there are, by End
+	bytes   int    // that they may return, at most noBound
 	waits   bool   // one of them has Waits
 	leases  bool   // one of them is an OpLease
 
-	ends    ends
-	damaged [2]error                 // by End: why no more items can be popped there: ErrCorrupt or errNotYet
-	past    kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
-	later   kv.Future[[]kv.KeyValue] // what falls due next; nil unless waits
-	due     time.Time                // when this transaction's first lease ends
-	limits  popLimits
-	expired []*held // items that the walks have stepped over, to be removed
+	share, together int // of what is read at once, bytes and items
+	ends            ends
+	damaged         [2]error                 // by End: why no more items can be popped there: ErrCorrupt or errNotYet
+	past            kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
+	later           kv.Future[[]kv.KeyValue] // what falls due next; nil unless waits
+	due             time.Time                // when this transaction's first lease ends
+	limits          popLimits
+	expired         []*held // items that the walks have stepped over, to be removed
 }
 
 // pop runs the pops and leases in the order of ops. It reads both ends of each queue before
@@ -31,12 +34,36 @@ func (t *txOps) pop() error {
 	queues := make([]*queueOps, 0, len(t.queues)) // that have pops
 	for _, q := range t.queues {
 		if q.pops != nil {
-			q.due.begin()
-			q.pops.begin(&q.ledger)
-			if q.pops.waits {
-				q.pops.later = t.tx.Snapshot().GetRange(q.l.laterRange(t.now), kv.RangeOptions{Limit: 1})
-			}
 			queues = append(queues, q)
+		}
+	}
+	for some := range slices.Chunk(queues, t.returned.atOnce()) {
+		if t.returned.refused {
+			for _, q := range some {
+				refuse(t.results, q.pops.indexes)
+			}
+			continue
+		}
+		if err := t.popFrom(some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// popFrom runs the pops and leases of some queues.
+func (t *txOps) popFrom(queues []*queueOps) error {
+	all := 0
+	for _, q := range queues {
+		all += q.pops.want()
+	}
+	for _, q := range queues {
+		q.due.begin()
+		q.pops.share = min(t.returned.share(q.pops.want(), all), max(q.pops.bytes, 1))
+		q.pops.together = t.returned.atOnce()
+		q.pops.begin(&q.ledger)
+		if q.pops.waits {
+			q.pops.later = t.tx.Snapshot().GetRange(q.l.laterRange(t.now), kv.RangeOptions{Limit: 1})
 		}
 	}
 	for _, q := range queues {
@@ -68,8 +95,11 @@ func (t *txOps) pop() error {
 // history.
 func (p *pops) begin(g *ledger) {
 	p.past = g.firstHistory()
-	p.ends = g.l.walkEnds(g.tx, p.wants)
+	p.ends = g.l.walkEnds(g.tx, p.wants, p.share, p.together)
 }
+
+// want is how many items the pops want.
+func (p *pops) want() int { return p.wants[Front] + p.wants[Back] }
 
 // refill brings back what is due in the queues, and reads the items again where some came
 // back.
@@ -144,6 +174,7 @@ func (t *txOps) takeItems(q *queueOps) error {
 		}
 	}
 	q.removeExpired()
+	p.ends.release()
 	return nil
 }
 
@@ -196,19 +227,23 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 			return nil
 		}
 	}
-	if op.MaxBytes > 0 {
-		if *room -= s.item.Message.size(); *room < 0 {
-			p.ends.unread(op.End, s)
-			t.results[i].Err = ErrMaxBytes
-			return nil
-		}
+	if refused, err := t.complete(q, op, s, room); err != nil {
+		return err
+	} else if refused != nil {
+		p.ends.unread(op.End, s)
+		t.results[i].Err = refused
+		return nil
+	}
+	if s.err != nil {
+		p.damaged[op.End] = s.err
+		return s.err
 	}
 	if op.Kind == OpLease && len(s.pair.Value) > maxHeldValue {
 		p.ends.unread(op.End, s)
 		t.results[i].Err = errCannotHold
 		return nil
 	}
-	if op.Kind == OpLease && !t.fits(len(s.pair.Value)) {
+	if op.Kind == OpLease && !t.fits(len(s.pair.Value)) || !t.returned.take(s.item.Message.size()) {
 		p.ends.unread(op.End, s)
 		t.results[i].Err = errNoRoom
 		return nil
@@ -225,15 +260,43 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 			return err
 		}
 		p.ends.noteTaken(op.End, s)
+		s.release()
 		return nil
 	}
 	p.ends.noteTaken(op.End, s)
 	q.ledger.take(s)
 	q.ledger.forget(&s.item.ID, past)
 	taken := s.taken(q.l, past)
+	s.release()
 	t.results[i].Item = *taken.Item
 	t.popped = append(t.popped, taken)
 	return nil
+}
+
+// complete reads all of an item, and takes it from room, what is left of MaxBytes. It returns why a pop or lease
+// cannot have it, nil if it can; of an item that is too large it reads no more than it takes to know that.
+func (t *txOps) complete(q *queueOps, op *Op, s *stored, room *int) (refused, err error) {
+	most := t.returned.left()
+	if op.MaxBytes > 0 {
+		most = min(most, *room)
+	}
+	if s.cut && t.returned.refused {
+		return errNoRoom, nil
+	}
+	if err := s.readRest(t.tx, q.l, most); err != nil {
+		return nil, err
+	}
+	switch size := s.item.Message.size(); {
+	case op.MaxBytes > 0 && (s.cut && most == *room || size > *room):
+		*room = -1
+		return ErrMaxBytes, nil
+	case s.cut:
+		t.returned.refused = true
+		return errNoRoom, nil
+	case op.MaxBytes > 0:
+		*room -= size
+	}
+	return nil, nil
 }
 
 // noteDue records when a lease that a pop gave ends.

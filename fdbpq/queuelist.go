@@ -11,7 +11,7 @@ import (
 // ReadDue is Read, and also returns those of the queues, if they are in a Keyspace, where something is due by now, which
 // OpSweep handles.
 func ReadDue(r kv.Reader, ops []Op, now time.Time) (results []Result, due []QueueName, err error) {
-	results, layouts, err := read(r, ops, &now)
+	results, layouts, err := read(r, ops, &now, noBound)
 	for _, l := range layouts {
 		due = l.appendName(due)
 	}

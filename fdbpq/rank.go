@@ -14,7 +14,7 @@ type rank struct {
 	counters kv.Future[[]kv.KeyValue] // of the priorities that come before; nil in a FIFO queue
 	rest     kv.Range                 // of its priority, what is not counted yet
 	page     kv.Future[[]kv.KeyValue] // the first of these
-	size     int                      // of the page
+	asked    kv.RangeOptions          // for the page
 }
 
 const (
@@ -28,8 +28,8 @@ const (
 	maxRankPage   = 1024
 )
 
-// begin starts the reads.
-func (k *rank) begin(r kv.Reader, l *layout) {
+// begin starts the reads, of up to about so many bytes of items.
+func (k *rank) begin(r kv.Reader, l *layout, bytes int) {
 	k.occupied = l.readOccupied(r, &k.id)
 	key := l.itemKey(&k.id)
 	k.rest = l.priorityRange(k.id.Priority)
@@ -38,8 +38,8 @@ func (k *rank) begin(r kv.Reader, l *layout) {
 	} else {
 		k.rest.Begin = kv.SingleKey(key).End
 	}
-	k.size = firstRankPage
-	k.page = r.GetRange(k.rest, kv.RangeOptions{Limit: k.size})
+	k.asked = kv.RangeOptions{Limit: firstRankPage, Bytes: bytes}
+	k.page = r.GetRange(k.rest, k.asked)
 	if l.fifo {
 		return
 	}
@@ -57,7 +57,7 @@ func (k *rank) begin(r kv.Reader, l *layout) {
 const firstNotText = 0x03
 
 // finish sets the result. The error is ErrCorrupt or one of the store.
-func (k *rank) finish(r kv.Reader, l *layout, result *Result) error {
+func (k *rank) finish(r kv.Reader, l *layout, returned *itemRoom, result *Result) error {
 	exists, err := k.occupied.any()
 	if err != nil {
 		return err
@@ -82,21 +82,21 @@ func (k *rank) finish(r kv.Reader, l *layout, result *Result) error {
 			result.Rank += n
 		}
 	}
-	n, all, err := k.countOwn(r)
+	n, all, err := k.countOwn(r, returned.page())
 	result.Rank += n
 	result.RankAtLeast = result.RankAtLeast || !all
 	return err
 }
 
-// countOwn counts the items of the same priority, page by page.
-func (k *rank) countOwn(r kv.Reader) (n int64, all bool, err error) {
+// countOwn counts the items of the same priority, page by page, each with up to about so many bytes.
+func (k *rank) countOwn(r kv.Reader, pageBytes int) (n int64, all bool, err error) {
 	for bytes := 0; ; {
 		pairs, err := k.page.Get()
 		if err != nil {
 			return 0, false, err
 		}
 		n += int64(len(pairs))
-		if len(pairs) < k.size {
+		if !k.asked.Full(pairs) {
 			return min(n, MaxRank), n <= MaxRank, nil
 		}
 		for _, pair := range pairs {
@@ -106,7 +106,7 @@ func (k *rank) countOwn(r kv.Reader) (n int64, all bool, err error) {
 			return min(n, MaxRank), false, nil
 		}
 		k.rest.Begin = kv.SingleKey(pairs[len(pairs)-1].Key).End
-		k.size = min(4*k.size, maxRankPage)
-		k.page = r.GetRange(k.rest, kv.RangeOptions{Limit: k.size})
+		k.asked = kv.RangeOptions{Limit: min(4*k.asked.Limit, maxRankPage), Bytes: pageBytes}
+		k.page = r.GetRange(k.rest, k.asked)
 	}
 }

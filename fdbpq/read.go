@@ -18,13 +18,14 @@ var errReadOnly = fmt.Errorf("%w: it is not a peek, len, info, OpGet, OpRank or 
 //
 // Other operations result in ErrOp. The error that Read returns is one of the store.
 func Read(r kv.Reader, ops []Op) ([]Result, error) {
-	results, _, err := read(r, ops, nil)
+	results, _, err := read(r, ops, nil, noBound)
 	return results, err
 }
 
-// read is Read. Unless now is nil, it also returns the queues where something is due by then.
-func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, due []*layout, err error) {
+// read is Read, which returns up to about most bytes of items. Unless now is nil, it also returns the queues where something is due by then.
+func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, due []*layout, err error) {
 	results = make([]Result, len(ops))
+	returned := &itemRoom{most: most}
 	queues := group(ops, results)
 	for i := range ops {
 		if ops[i].Kind.Writes() {
@@ -36,16 +37,16 @@ func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, due []*layou
 		if q.infos != nil {
 			q.infos.begin(r)
 		}
-		q.beginInspections(r)
-		if q.peeks != nil {
-			q.peeks.begin(r, q.l)
-		}
 		if len(q.configs) > 0 {
 			q.ledger.config.begin(r, q.l)
 		}
 		if now != nil && q.looks() {
 			q.due.head = r.GetRange(q.l.dueRange(*now), kv.RangeOptions{Limit: 1})
 		}
+	}
+	inspected := beginInspections(r, queues, returned)
+	if err := readPeeks(r, queues, returned, results); err != nil {
+		return nil, nil, err
 	}
 	for _, q := range queues {
 		if err := q.finishLens(results); err != nil {
@@ -54,24 +55,12 @@ func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, due []*layou
 		if err := q.readConfigs(results); err != nil {
 			return nil, nil, err
 		}
-		if q.peeks != nil {
-			if err := q.peeks.find(time.Time{}, &q.due); err != nil {
-				return nil, nil, err
-			}
-		}
 	}
-	if err := runInfos(r, queues, results); err != nil {
+	if err := runInfos(r, queues, returned, results); err != nil {
 		return nil, nil, err
 	}
-	if err := runInspections(r, queues, results, time.Time{}); err != nil {
+	if err := inspected.run(results); err != nil {
 		return nil, nil, err
-	}
-	for _, q := range queues {
-		if q.peeks != nil {
-			if err := q.peeks.finish(results); err != nil {
-				return nil, nil, err
-			}
-		}
 	}
 	for _, q := range queues {
 		if q.due.head == nil {
@@ -86,4 +75,24 @@ func read(r kv.Reader, ops []Op, now *time.Time) (results []Result, due []*layou
 		}
 	}
 	return results, due, nil
+}
+
+// readPeeks runs the peeks of the queues. The error is one of the store.
+func readPeeks(r kv.Reader, queues []*queueOps, returned *itemRoom, results []Result) error {
+	return eachSome(queues, returned, results, func(queues []*queueOps, share int) error {
+		for _, q := range queues {
+			q.peeks.begin(r, q.l, share)
+		}
+		for _, q := range queues {
+			if err := q.peeks.find(time.Time{}, &q.due); err != nil {
+				return err
+			}
+		}
+		for _, q := range queues {
+			if err := q.peeks.finish(returned, results); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -1,11 +1,16 @@
 package fdbpq_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
 // A batch leases what it has room for, and at least one item.
@@ -30,4 +35,166 @@ func TestLimitRoom(t *testing.T) {
 		wantError(t, results[1].Err, fdbpq.ErrNoRoom)
 		wantError(t, results[2].Err, nil)
 	})
+}
+
+// A batch returns what it has room for, and at least one item, however large. The rest stays, and nothing is read of it
+// but what it takes to know its size.
+func TestLimitReturned(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		f.batcher.LimitReturned(500_000)
+		q := f.queue("jobs")
+		for range 4 {
+			f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: largeMessage(240_000)})
+		}
+		f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: 1, Message: largeMessage(2_000_000)})
+		pop, lease, peek := op(opPopMin, q), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}, fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q, End: fdbpq.Back}
+		results := f.apply(pop, lease, pop, lease)
+		wantError(t, results[0].Err, nil)
+		wantError(t, results[1].Err, nil)
+		wantError(t, results[2].Err, fdbpq.ErrNoRoom)
+		wantError(t, results[3].Err, fdbpq.ErrNoRoom)
+		results = f.apply(pop, peek)
+		wantError(t, results[0].Err, nil)
+		wantError(t, results[1].Err, fdbpq.ErrNoRoom)
+		for _, alone := range []fdbpq.Op{peek, pop} { // in a transaction that only reads, and in one that writes
+			results = f.apply(alone)
+			wantError(t, results[0].Err, nil)
+		}
+		get := fdbpq.Op{Kind: fdbpq.OpGet, Queue: q, ID: f.apply(peek)[0].Item.ID}
+		results = f.apply(get, get)
+		wantError(t, results[0].Err, nil)
+		wantEqual(t, "bytes", len(results[0].Item.Value), len(largeMessage(2_000_000).Value))
+		wantError(t, results[1].Err, fdbpq.ErrNoRoom)
+		results = f.apply(pop, pop)
+		wantError(t, results[0].Err, nil)
+		wantEqual(t, "bytes", len(results[0].Item.Value), len(largeMessage(2_000_000).Value))
+		wantError(t, results[1].Err, fdbpq.ErrEmpty)
+	})
+}
+
+// sizeStore counts the bytes of values that range reads return.
+type sizeStore struct {
+	kv.Database
+	bytes atomic.Int64
+}
+
+func (s *sizeStore) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	tx, err := s.Database.Begin(ctx, o)
+	return sizedTransaction{tx, s}, err
+}
+
+func (s *sizeStore) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
+	tx, err := s.Database.BeginRead(ctx)
+	return sizedReads{tx, s}, err
+}
+
+// sized returns a future whose pairs have been counted.
+func (s *sizeStore) sized(future kv.Future[[]kv.KeyValue]) kv.Future[[]kv.KeyValue] {
+	pairs, err := future.Get()
+	for _, pair := range pairs {
+		s.bytes.Add(int64(len(pair.Value)))
+	}
+	return kv.Ready(pairs, err)
+}
+
+type sizedTransaction struct {
+	kv.Transaction
+	store *sizeStore
+}
+
+func (tx sizedTransaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	return tx.store.sized(tx.Transaction.GetRange(r, o))
+}
+
+func (tx sizedTransaction) Snapshot() kv.Reader {
+	return sizedReader{tx.Transaction.Snapshot(), tx.store}
+}
+
+type sizedReads struct {
+	kv.ReadTransaction
+	store *sizeStore
+}
+
+func (tx sizedReads) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	return tx.store.sized(tx.ReadTransaction.GetRange(r, o))
+}
+
+type sizedReader struct {
+	kv.Reader
+	store *sizeStore
+}
+
+func (r sizedReader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	return r.store.sized(r.Reader.GetRange(span, o))
+}
+
+// TestReadsAreBounded: whatever a batch asks for, it reads a few times what it may return, of items in one queue and in
+// many, whether their bytes are in the value or in the headers.
+func TestReadsAreBounded(t *testing.T) {
+	const most, items, size = 400_000, 100, 80_000
+	many := func(n int, op fdbpq.Op) (ops []fdbpq.Op) {
+		for i := range n {
+			op.Follows = i > 0 && op.Kind != fdbpq.OpPeek && op.Kind != fdbpq.OpRank
+			ops = append(ops, op)
+		}
+		return ops
+	}
+	for name, message := range map[string]fdbpq.Message{
+		"values":  {Value: make([]byte, size)},
+		"headers": {Headers: map[string][]string{"H": {strings.Repeat("h", size)}}},
+		"both":    {Value: make([]byte, 3*size), Headers: map[string][]string{"H": {"h"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &sizeStore{Database: memkv.New(memkv.Options{})}
+			f := newFixture(t, store, fdbpq.RawValues)
+			f.batcher.LimitReturned(most)
+			q := f.queue("jobs")
+			var last fdbpq.ID
+			for i := range items {
+				push := fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: int64(i / 2), Message: message}
+				last = f.apply(push)[0].Item.ID
+				push.Queue = f.queue(fmt.Sprintf("queue-%d", i))
+				f.apply(push)
+			}
+			var everywhere []fdbpq.Op
+			for i := range items {
+				everywhere = append(everywhere, op(opPopMin, f.queue(fmt.Sprintf("queue-%d", i))))
+			}
+			limited := op(opPopMin, q)
+			limited.MaxBytes = 1
+			// Each has the bytes that it may read at most: of those that are read before it is known how large the next
+			// ones are, about 8 times as many as fit.
+			for _, test := range []struct {
+				name  string
+				ops   []fdbpq.Op
+				least int // of them that are done
+				most  int64
+			}{
+				{"peek", many(1, fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q}), 1, most},
+				{"pop with MaxBytes", many(items, limited), 0, 8 * most},
+				{"pops", many(items, op(opPopMin, q)), 1, 10 * most},
+				{"leases", many(items, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}), 1, 10 * most},
+				{"pops of many queues", everywhere, 1, 15 * most},
+				{"rank", many(1, fdbpq.Op{Kind: fdbpq.OpRank, Queue: q, ID: last}), 1, 2 * most},
+				{"purge", many(1, fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q}), 1, 12 * most},
+			} {
+				before := store.bytes.Load()
+				results := f.apply(test.ops...)
+				if read := store.bytes.Load() - before; read > test.most {
+					t.Errorf("%s: %d bytes were read, want at most %d", test.name, read, test.most)
+				}
+				n := 0
+				for i := range results {
+					if results[i].Err == nil {
+						n++
+					} else if !errors.Is(results[i].Err, fdbpq.ErrItemTooLarge) {
+						t.Errorf("%s: %v", test.name, results[i].Err)
+					}
+				}
+				if least := test.least; n < least || n > 5 && test.ops[0].Kind != fdbpq.OpRank {
+					t.Errorf("%s: %d of %d operations were done", test.name, n, len(test.ops))
+				}
+			}
+		})
+	}
 }

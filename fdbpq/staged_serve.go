@@ -182,7 +182,7 @@ func (s *serving) readItems() error {
 		want[w.end]++
 	}
 	s.past = (&ledger{tx: s.tx, l: s.l}).firstHistory()
-	s.items = s.l.walkEnds(s.tx.Snapshot(), want)
+	s.items = s.l.walkEnds(s.tx.Snapshot(), want, MaxMessageSize, 0)
 	return s.items.arrive()
 }
 
@@ -222,7 +222,7 @@ func (s *serving) give(w *lineEntry, item *stored, g *ledger) error {
 	s.served++
 	s.bytes += len(item.pair.Value)
 	if w.id == s.own.id {
-		item.beginRead(s.tx, s.l)
+		item.beginRead(s.tx, s.l, 0)
 		past, err := s.history(&item.item.ID)
 		if err != nil {
 			return err

@@ -125,7 +125,7 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 	now := p.now()
 	g := ledger{tx: tx, l: p.l, now: now}
 	g.beginSettings() // for MaxBytes
-	read, metas, history := tx.Get(r.valueKey), p.l.readMetas(tx, a.item), p.l.readHistory(tx, a.item)
+	read, metas, history := tx.Get(r.valueKey), p.l.readMetas(tx, a.item, kv.RangeOptions{}), p.l.readHistory(tx, a.item)
 	value, err := read.Get()
 	if err != nil {
 		return nil, err

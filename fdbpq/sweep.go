@@ -53,7 +53,8 @@ func (t *txOps) newSweep(l *layout, keys kv.Range, from Progress) *sweep {
 func (s *sweep) each(prepare func([]kv.KeyValue), visit func(kv.KeyValue) (bool, error)) error {
 	walked := 0
 	for size := firstSweepPage; walked < sweepItems && s.bytes < sweepBytes; size = min(4*size, maxSweepPage) {
-		pairs, err := s.t.tx.Snapshot().GetRange(s.rest, kv.RangeOptions{Limit: size}).Get()
+		o := kv.RangeOptions{Limit: min(size, s.t.returned.atOnce()), Bytes: sweepBytes - s.bytes}
+		pairs, err := s.t.tx.Snapshot().GetRange(s.rest, o).Get()
 		if err != nil {
 			return err
 		}
@@ -65,7 +66,7 @@ func (s *sweep) each(prepare func([]kv.KeyValue), visit func(kv.KeyValue) (bool,
 			s.last = pair.Key
 			walked, s.bytes = walked+1, s.bytes+len(pair.Value)
 		}
-		if len(pairs) < size {
+		if !o.Full(pairs) {
 			s.ended = true
 			break
 		}

@@ -9,15 +9,18 @@ import (
 // wholeItem is an item that is to be written again elsewhere, being read.
 type wholeItem struct {
 	item  stored
-	head  kv.Future[[]kv.KeyValue] // the first two ("m") keys, nil if there are none
+	head  kv.Future[[]kv.KeyValue] // the first ("m") keys, nil if there are none
 	large bool                     // the item has more than these, once load has returned
 }
+
+// wholeHead reads the first ("m") key of an item that has several: all but the last are full.
+var wholeHead = kv.RangeOptions{Bytes: chunkSize}
 
 // beginWhole starts to read what belongs to an item besides its own key. Of a large item that is
 // only the beginning, because there may be no room for it.
 func (l *layout) beginWhole(r kv.Reader, id *ID) (w wholeItem) {
 	if id.hasMeta() {
-		w.head = r.GetRange(l.metaRange(id), kv.RangeOptions{Limit: 2})
+		w.head = r.GetRange(l.metaRange(id), wholeHead)
 	}
 	return w
 }
@@ -45,12 +48,12 @@ func (w *wholeItem) load(g *ledger, id *ID, value []byte, rest bool) error {
 	if err != nil {
 		return err
 	}
-	if w.large = len(parts) > 1; w.large && !rest {
+	if w.large = wholeHead.Full(parts); w.large && !rest {
 		return nil
 	}
 	w.item.metas = kv.Ready(parts, nil)
 	if w.large {
-		w.item.metas = g.l.readMetas(g.tx, id)
+		w.item.metas = g.l.readMetas(g.tx, id, kv.RangeOptions{})
 	}
 	if err := w.item.finishRead(); err != nil {
 		return err

@@ -81,8 +81,8 @@ type Options struct {
 	// MaxBatch limits the operations in one transaction; a single request may exceed
 	// it.
 	MaxBatch int
-	// MaxBatchBytes limits, approximately, the bytes that one batch pushes and returns;
-	// a single request may exceed it.
+	// MaxBatchBytes limits, approximately, the bytes that one batch pushes and those of the
+	// items that it returns. A single push or item may exceed it.
 	MaxBatchBytes int
 	// LeaseRoom is for fdbpq.Batcher.LimitRoom; 0 means its default.
 	LeaseRoom int

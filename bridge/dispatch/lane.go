@@ -76,6 +76,7 @@ func newLane(d *Dispatcher) *lane {
 	if room := d.options.LeaseRoom; room > 0 {
 		l.batcher.LimitRoom(room)
 	}
+	l.batcher.LimitReturned(min(d.options.MaxBatchBytes, fdbpq.MaxMessageSize))
 	if now := d.options.Now; now != nil {
 		l.batcher.SetNow(now)
 		l.timers.storeNow = now
@@ -411,8 +412,7 @@ func (l *lane) expect(r *Request, ops []fdbpq.Op) int {
 }
 
 // observe adjusts the expected size of an item: up to the largest message at once, down
-// slowly. So a batch of pops of large items neither fills the memory nor takes more
-// than one transaction can put back.
+// slowly. So a batch has no more pops than there is room for: see fdbpq.Batcher.LimitReturned.
 func (l *lane) observe(largest int, items bool) {
 	expected := l.popSize.Load()
 	if int64(largest) > expected {

@@ -23,14 +23,17 @@ const (
 
 // tuneGC trades memory for processor time: the live heap is usually small, so collections
 // may be rarer than Go's default. During a flood of requests the heap is not small; a
-// memory limit then makes collections more frequent. GOGC and GOMEMLIMIT override these.
+// memory limit then makes collections more frequent. GOGC overrides the one, GOMEMLIMIT the other, but what the engine
+// takes beside the heap has to fit into that too.
 func tuneGC(c *config, dev bool, room int64) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(min(heapLimit(c, dev), room))
+	limit := heapLimit(c, dev)
+	if os.Getenv("GOMEMLIMIT") != "" {
+		limit = debug.SetMemoryLimit(-1)
 	}
+	debug.SetMemoryLimit(min(limit, room))
 }
 
 // heapLimit is the soft limit for Go's heap, in bytes.

@@ -21,6 +21,7 @@ func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout
 	}
 	room := heapRoom(c, limit)
 	tuneGC(c, dev, room)
+	tuneMalloc()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	if names := serviceLinks(os.Environ()); len(names) > 0 {

@@ -132,9 +132,12 @@ type Reader interface {
 	Get(key []byte) Future[[]byte]
 
 	// GetRange returns the pairs with r.Begin <= key < r.End in key order,
-	// or from the last to the first if o.Reverse, at most o.Limit of them. Its read
-	// conflict range covers only the part of r that it had to examine: up to and
-	// including the last key returned if the limit was reached, all of r otherwise.
+	// or from the last to the first if o.Reverse, at most o.Limit of them and, about, o.Bytes.
+	// Its read conflict range covers only the part of r that it had to examine: up to and
+	// including the last key returned if it is o.Full, all of r otherwise.
+	//
+	// A read with o.Bytes may also see writes made after the call and before the first Get
+	// of its future, and has its conflict range only from then on.
 	GetRange(r Range, o RangeOptions) Future[[]KeyValue]
 }
 
@@ -224,8 +227,40 @@ func SingleKey(key []byte) Range {
 type RangeOptions struct {
 	// Limit is the maximum number of pairs to return; 0 means all.
 	Limit int
+	// Bytes ends the read with the pair with which the values returned have this many bytes
+	// together; 0 means no bound. So a read returns at least one pair if there is one, and
+	// one value may go beyond the bound. Keys do not count.
+	Bytes int
 	// Reverse returns the last pairs first.
 	Reverse bool
+}
+
+// Full reports whether a read with these options returned as much as it may, so that there can be
+// more in its range than pairs. Otherwise pairs are all that there is.
+func (o RangeOptions) Full(pairs []KeyValue) bool {
+	if o.Limit > 0 && len(pairs) == o.Limit {
+		return true
+	}
+	if o.Bytes == 0 {
+		return false
+	}
+	size := 0
+	for _, pair := range pairs {
+		size += len(pair.Value)
+	}
+	return size >= o.Bytes
+}
+
+// Examined returns the part of r that a read with these options had to examine to return pairs.
+func (o RangeOptions) Examined(r Range, pairs []KeyValue) Range {
+	if !o.Full(pairs) {
+		return r
+	}
+	last := SingleKey(pairs[len(pairs)-1].Key)
+	if o.Reverse {
+		return Range{Begin: last.Begin, End: r.End}
+	}
+	return Range{Begin: r.Begin, End: last.End}
 }
 
 // KeyValue is one pair of a range.

@@ -2,9 +2,9 @@ package proof
 
 import "math"
 
-// Pops and leases return fewer items than there are if the next one exceeds MaxBytes, and leases also if it finds no room in
-// their transaction beside what else that moves. The latter depends on requests of others, so what is checked is only that
-// there was a next item.
+// Pops and leases return fewer items than there are if the next one exceeds MaxBytes, or if it finds no room in
+// their transaction beside what else that returns or moves. The latter depends on requests of others, so what is checked is
+// only that there was a next item.
 
 // headerBytes is more than the headers have that count towards MaxBytes besides the value.
 const headerBytes = 1000
@@ -29,7 +29,7 @@ func (o *Operation) wrongSize() string {
 	switch {
 	case o.leftOfMaxBytes() < 0:
 		return "more bytes than asked for"
-	case o.Outcome == TooLarge && o.MaxBytes == 0, o.Cut && o.MaxBytes == 0 && !o.Kind.leases():
+	case o.Outcome == TooLarge && o.MaxBytes == 0:
 		return "too large, and not limited"
 	}
 	return ""
@@ -37,7 +37,7 @@ func (o *Operation) wrongSize() string {
 
 // isCut reports whether there can be a next item that is too large for what is left, or that found no room.
 func (m *queueModel) isCut(s *state, p *step) bool {
-	mayLackRoom := len(p.served) > 0 && p.served[0].fence > 0
+	mayLackRoom := len(p.served) > 0
 	for n := range m.ids {
 		i := m.order(n, p.back)
 		if !m.mayBeThere(i, s.items[i], p.call, p.end) {

@@ -111,19 +111,19 @@ func TestCheckerOfSizes(t *testing.T) {
 	}{
 		"the next is too large":     {"", func(s *sizes) { s.pop(500, true, 0); s.pop(0, false, 1) }},
 		"the largest is too large":  {"", func(s *sizes) { s.tooLarge(proof.PopMax, 500); s.pop(0, false, 0, 1) }},
+		"a pop finds no room":       {"", func(s *sizes) { s.pop(0, true, 0); s.pop(0, false, 1) }},
 		"a lease finds no room":     {"", func(s *sizes) { s.lease(0, true, 0); s.pop(0, false, 0, 1) }},
 		"all":                       {"", func(s *sizes) { s.pop(20_000, false, 0, 1) }},
 		"+NXT, and it is too large": {"", func(s *sizes) { s.lease(500, true, 0); next(s, proof.TooLarge); s.pop(0, false, 1) }},
 
 		"it is not":  {"not linearizable", func(s *sizes) { s.tooLarge(proof.PopMin, 5_000); s.pop(0, false, 0, 1) }},
-		"nothing is": {"not linearizable", func(s *sizes) { s.pop(20_000, true, 0); s.pop(0, false, 1) }},
+		"nothing is": {"not linearizable", func(s *sizes) { s.pop(20_000, true, 0, 1) }},
 		"a large one is skipped": {"not linearizable", func(s *sizes) {
 			s.enter(proof.Operation{Kind: proof.PopMax, MaxBytes: 500, Value: "0", ID: s.item(0).ID, Size: 100})
 			s.pop(0, false, 1)
 		}},
 		"there is no next":                 {"not linearizable", func(s *sizes) { s.pop(0, false, 0); s.lease(0, true, 1); s.pop(0, false, 1) }},
 		"no room, and it does not say so":  {"not linearizable", func(s *sizes) { s.lease(0, false, 0); s.pop(0, false, 0, 1) }},
-		"no room for a pop":                {"not limited", func(s *sizes) { s.pop(0, true, 0); s.pop(0, false, 1) }},
 		"too large, without a limit":       {"not limited", func(s *sizes) { s.tooLarge(proof.LeaseMin, 0); s.pop(0, false, 0, 1) }},
 		"more than asked for":              {"more bytes", func(s *sizes) { s.pop(5_000, false, 0, 1) }},
 		"+NXT, and it is not acknowledged": {"settled twice", func(s *sizes) { s.lease(500, true, 0); next(s, proof.TooLarge); s.pop(0, false, 0, 1) }},

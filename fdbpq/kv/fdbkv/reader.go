@@ -28,6 +28,9 @@ func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 	if err := r.t.usable(); err != nil || span.Empty() {
 		return kv.Ready[[]kv.KeyValue](nil, err)
 	}
+	if o.Bytes > 0 {
+		return r.getBytes(span, o)
+	}
 	// In this mode the client library reads the whole range at once, starting now, so
 	// the read does not see later writes. In other modes the binding reads the rest only
 	// when the result is used.
@@ -46,6 +49,29 @@ func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 			out[i] = kv.KeyValue{Key: pair.Key, Value: pair.Value}
 		}
 		return out, nil
+	})
+}
+
+// getBytes is GetRange with a bound in bytes. The client library reads pieces of about 80,000 bytes. The
+// transaction would conflict with writes anywhere in the last piece, so all of it is read from the
+// snapshot, and the conflict range is that of the pairs returned.
+func (r reader) getBytes(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	options := fdb.RangeOptions{Limit: o.Limit, Mode: fdb.StreamingModeSerial, Reverse: o.Reverse}
+	pieces := r.from.Snapshot().GetRange(keyRange(span), options).Iterator()
+	return readFuture(r.t, func() ([]kv.KeyValue, error) {
+		var pairs []kv.KeyValue
+		for size := 0; size < o.Bytes && (o.Limit == 0 || len(pairs) < o.Limit) && pieces.Advance(); {
+			pair, err := pieces.Get()
+			if err != nil {
+				return nil, err
+			}
+			pairs = append(pairs, kv.KeyValue{Key: pair.Key, Value: pair.Value})
+			size += len(pair.Value)
+		}
+		if tr, conflicts := r.from.(fdb.Transaction); conflicts {
+			return pairs, tr.AddReadConflictRange(keyRange(o.Examined(span, pairs)))
+		}
+		return pairs, nil
 	})
 }
 

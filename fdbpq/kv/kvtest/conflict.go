@@ -144,6 +144,8 @@ var (
 	everything = kv.RangeOptions{}
 	firstTwo   = kv.RangeOptions{Limit: 2}
 	lastTwo    = kv.RangeOptions{Limit: 2, Reverse: true}
+	firstBytes = kv.RangeOptions{Bytes: 2}
+	lastBytes  = kv.RangeOptions{Bytes: 2, Reverse: true}
 )
 
 var schedules = []schedule{
@@ -172,6 +174,15 @@ var schedules = []schedule{
 	{"LimitedThenChangeOfLast", getRange("a", "z", firstTwo), set("d"), true},
 	{"LimitedThenPhantomAfterLast", getRange("a", "z", firstTwo), set("d\x00"), false},
 	{"LimitedThenChangeOfRest", getRange("a", "z", firstTwo), clearRange("e", "z"), false},
+	{"BytesThenPhantom", getRange("a", "z", firstBytes), set("c"), true},
+	{"BytesThenChangeOfLast", getRange("a", "z", firstBytes), set("d"), true},
+	{"BytesThenPhantomAfterLast", getRange("a", "z", firstBytes), set("d\x00"), false},
+	{"BytesNotReached", getRange("a", "e", kv.RangeOptions{Bytes: 3}), set("dd"), true},
+	{"LimitBeforeBytes", getRange("a", "z", kv.RangeOptions{Limit: 1, Bytes: 2}), set("d"), false},
+	{"ReverseBytesThenPhantom", getRange("a", "z", lastBytes), set("i"), true},
+	{"ReverseBytesThenPhantomBeforeLast", getRange("a", "z", lastBytes), set("gg"), false},
+	{"BytesOverOwnWrites", both(set("a"), getRange("", "z", firstBytes)), set("aa"), true},
+	{"BytesOverOwnWritesThenRest", both(set("a"), getRange("", "z", firstBytes)), set("d"), false},
 	{"LimitNotReached", getRange("a", "e", kv.RangeOptions{Limit: 3}), set("dd"), true},
 	{"ReverseLimitedThenPhantom", getRange("a", "z", lastTwo), set("i"), true},
 	{"ReverseLimitedThenPhantomAtEnd", getRange("a", "z", lastTwo), set("y"), true},

@@ -197,7 +197,7 @@ func randomOp(random *rand.Rand) op {
 		end:      randomName(random),
 		value:    []string{"", "1", "2", number(1), number(-1)}[random.IntN(5)],
 		delta:    random.Int64N(3) - 1,
-		options:  kv.RangeOptions{Limit: random.IntN(4), Reverse: random.IntN(2) == 0},
+		options:  kv.RangeOptions{Limit: random.IntN(4), Bytes: max(random.IntN(20)-9, 0), Reverse: random.IntN(2) == 0},
 	}
 	// Mostly the right way round; otherwise the range is empty.
 	if o.end < o.key && random.IntN(8) > 0 {
@@ -256,8 +256,12 @@ func (o op) apply(m model) string {
 			names = names[:min(o.options.Limit, len(names))]
 		}
 		var list []string
+		size := 0
 		for _, name := range names {
 			list = append(list, name+"="+m[name])
+			if size += len(m[name]); o.options.Bytes > 0 && size >= o.options.Bytes {
+				break
+			}
 		}
 		return fmt.Sprintf("%q", list)
 	case "set":

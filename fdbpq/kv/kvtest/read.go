@@ -3,6 +3,7 @@ package kvtest
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -57,6 +58,31 @@ var readTests = []test{
 	{"Limits", func(f *fixture) {
 		f.put("1", "a", "b", "c", "d")
 		f.wantAllLimits(f.beginRead(), "a=1", "b=1", "c=1", "d=1")
+	}},
+	{"Bytes", func(f *fixture) {
+		f.put("", "a", "d")
+		f.put("22", "b", "c")
+		f.put("4444", "e", "f")
+		all := []string{"a=", "b=22", "c=22", "d=", "e=4444", "f=4444"}
+		f.wantBytes(f.beginRead(), all...)
+		tx := f.begin()
+		f.wantBytes(tx, all...)
+		f.wantBytes(tx.Snapshot(), all...)
+		tx.Set(f.key("b"), []byte("333"))
+		tx.Set(f.key("cc"), []byte("1"))
+		tx.Clear(f.key("d"))
+		f.wantBytes(tx, "a=", "b=333", "c=22", "cc=1", "e=4444", "f=4444")
+	}},
+	{"BytesOfLongValues", func(f *fixture) {
+		// Each is more than a store returns in one piece.
+		value := strings.Repeat("v", kv.MaxValueSize)
+		f.put(value, "a", "b", "c", "d")
+		tx := f.beginRead()
+		first, second := "a="+value, "b="+value
+		f.wantRange(tx, f.all(), kv.RangeOptions{Bytes: 1}, first)
+		f.wantRange(tx, f.all(), kv.RangeOptions{Bytes: kv.MaxValueSize}, first)
+		f.wantRange(tx, f.all(), kv.RangeOptions{Bytes: kv.MaxValueSize + 1}, first, second)
+		f.wantRange(tx, f.all(), kv.RangeOptions{Bytes: kv.MaxValueSize + 1, Reverse: true}, "d="+value, "c="+value)
 	}},
 	{"ManyPairs", func(f *fixture) {
 		// More than a store returns in one piece.
@@ -116,6 +142,33 @@ func (f *fixture) wantAllLimits(r kv.Reader, want ...string) {
 				expect = want[:min(limit, len(want))]
 			}
 			f.wantRange(r, f.all(), kv.RangeOptions{Limit: limit, Reverse: reverse}, expect...)
+		}
+		want = slices.Clone(want)
+		slices.Reverse(want)
+	}
+}
+
+// wantBytes checks both directions and every bound in bytes, alone and with a limit, over the keys of
+// the test; want is all of them in key order.
+func (f *fixture) wantBytes(r kv.Reader, want ...string) {
+	f.Helper()
+	for _, reverse := range []bool{false, true} {
+		for bytes := range 20 {
+			expect, size := want, 0
+			for i, pair := range want {
+				_, value, _ := strings.Cut(pair, "=")
+				if size += len(value); bytes > 0 && size >= bytes {
+					expect = want[:i+1]
+					break
+				}
+			}
+			options := kv.RangeOptions{Bytes: bytes, Reverse: reverse}
+			f.wantRange(r, f.all(), options, expect...)
+			if full := options.Full(await(f, r.GetRange(f.all(), options))); full != (bytes > 0 && size >= bytes) {
+				f.Errorf("Full with %+v returned %t", options, full)
+			}
+			options.Limit = 3
+			f.wantRange(r, f.all(), options, expect[:min(3, len(expect))]...)
 		}
 		want = slices.Clone(want)
 		slices.Reverse(want)

@@ -63,20 +63,8 @@ func (tx *transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.Ke
 	if err != nil {
 		return kv.Ready[[]kv.KeyValue](nil, err)
 	}
-	tx.AddReadConflict(lookedAt(r, o, pairs))
+	tx.AddReadConflict(o.Examined(r, pairs))
 	return kv.Ready(pairs, nil)
-}
-
-// lookedAt returns the part of r that had to be examined to find pairs.
-func lookedAt(r kv.Range, o kv.RangeOptions, pairs []kv.KeyValue) kv.Range {
-	if o.Limit == 0 || len(pairs) < o.Limit {
-		return r
-	}
-	last := kv.SingleKey(pairs[len(pairs)-1].Key)
-	if o.Reverse {
-		return kv.Range{Begin: last.Begin, End: r.End}
-	}
-	return kv.Range{Begin: r.Begin, End: last.End}
 }
 
 // Snapshot implements kv.Transaction.
@@ -106,9 +94,11 @@ func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, e
 		return nil, err
 	}
 	var pairs []kv.KeyValue
+	size := 0
 	add := func(pair kv.KeyValue) bool {
 		pairs = append(pairs, kv.KeyValue{Key: bytes.Clone(pair.Key), Value: bytes.Clone(pair.Value)})
-		return len(pairs) != o.Limit
+		size += len(pair.Value)
+		return len(pairs) != o.Limit && (o.Bytes == 0 || size < o.Bytes)
 	}
 	if !o.Reverse {
 		tx.state.AscendRange(kv.KeyValue{Key: r.Begin}, kv.KeyValue{Key: r.End}, add)

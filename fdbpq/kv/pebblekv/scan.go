@@ -19,6 +19,7 @@ type scan struct {
 	whole   kv.Range // what to read
 	options kv.RangeOptions
 	pairs   []kv.KeyValue
+	size    int    // bytes of their values
 	last    []byte // the key read last
 	crossed bool   // skipped a gap since then
 }
@@ -50,7 +51,7 @@ func (s *scan) read() ([]kv.KeyValue, error) {
 }
 
 // readPart reads r, which is not empty and may contain any number of dead keys. full
-// says that the limit was reached.
+// says that a limit was reached.
 func (s *scan) readPart(r kv.Range) (full bool, err error) {
 	for state := s.seek(r); state == pebble.IterValid && s.inside(r); state = s.step(r) {
 		value, err := s.iter.ValueAndErr()
@@ -66,7 +67,8 @@ func (s *scan) readPart(r kv.Range) (full bool, err error) {
 		s.noteGap(key)
 		s.finder.restart()
 		s.last, s.crossed = key, false
-		if len(s.pairs) == s.options.Limit {
+		s.size += len(value)
+		if len(s.pairs) == s.options.Limit || s.options.Bytes > 0 && s.size >= s.options.Bytes {
 			return true, nil
 		}
 	}

@@ -95,7 +95,7 @@ func (tx *transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.Ke
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	pairs, err := tx.getRange(r, o)
-	if n := len(pairs); n > 0 && n == o.Limit {
+	if n := len(pairs); n > 0 && o.Full(pairs) {
 		tx.count(r.Begin, pairs[n-1].Key)
 	} else {
 		tx.count(r.Begin, r.End)

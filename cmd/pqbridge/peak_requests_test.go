@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// This file has the requests of TestPeakMemory.
+
+// together runs do n times at once, and returns the sum of what it returns.
+func (p *peak) together(n int, do func(i int) int) (sum int) {
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	for i := range n {
+		running.Go(func() {
+			got := do(i)
+			mu.Lock()
+			defer mu.Unlock()
+			sum += got
+		})
+	}
+	running.Wait()
+	return sum
+}
+
+// fill pushes the items, each with a priority of its own.
+func (p *peak) fill() int {
+	value := make([]byte, peakValue)
+	next := make(chan int)
+	go func() {
+		defer close(next)
+		for i := range p.items {
+			next <- i
+		}
+	}()
+	var mu sync.Mutex
+	return p.together(16, func(int) (n int) {
+		for i := range next {
+			reply := p.ask(fmt.Sprintf("pq.jobs.push.%d", i), value)
+			var pushed struct{ ID string }
+			if err := json.Unmarshal(reply.Data, &pushed); err != nil {
+				p.t.Errorf("%s: %v", reply.Data, err)
+			}
+			mu.Lock()
+			p.ids = append(p.ids, pushed.ID)
+			mu.Unlock()
+			n++
+		}
+		return n
+	})
+}
+
+// ask sends a request, again if the service has too much to do.
+func (p *peak) ask(subject string, payload []byte) *nats.Msg {
+	for {
+		reply, err := p.nc.Request(subject, payload, testenv.Patience)
+		if err != nil {
+			p.t.Errorf("%s: %v", subject, err)
+			return &nats.Msg{Data: []byte("{}")}
+		}
+		if reply.Header.Get(subjects.HeaderErrorCode) != strconv.Itoa(int(subjects.CodeOverloaded)) {
+			return reply
+		}
+	}
+}
+
+// one sends a request, and returns 1 if the reply is no error but that there is no such item.
+func (p *peak) one(subject, payload string) int {
+	reply := p.ask(subject, []byte(payload))
+	if err := subjects.ErrorFromHeaders(reply.Header); err != nil {
+		if code := reply.Header.Get(subjects.HeaderErrorCode); code != "404" && code != "409" {
+			p.t.Errorf("%s: %v", subject, err)
+		}
+		return 0
+	}
+	return 1
+}
+
+// take pops or leases several items, returns how many came, and appends the subjects for their acknowledgements.
+func (p *peak) take(queue, options string, tokens *[]string) (n int) {
+	p.t.Helper()
+	return p.receive("pq."+queue+".pop.min", options, tokens)
+}
+
+var peakTokens sync.Mutex
+
+func (p *peak) receive(subject, payload string, tokens *[]string) (n int) {
+	inbox := p.nc.NewInbox()
+	replies, err := p.nc.SubscribeSync(inbox)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer func() { _ = replies.Unsubscribe() }()
+	if err := p.nc.PublishRequest(subject, inbox, []byte(payload)); err != nil {
+		p.t.Fatal(err)
+	}
+	for {
+		m, err := replies.NextMsg(testenv.Patience)
+		if err != nil {
+			p.t.Errorf("%s %s: after %d items: %v", subject, payload, n, err)
+			return n
+		}
+		code := m.Header.Get(subjects.HeaderErrorCode)
+		if frames := m.Header.Get(subjects.HeaderFrames); frames != "" {
+			some, err := strconv.Atoi(frames)
+			if err != nil {
+				p.t.Error(err)
+			}
+			n += some
+		} else if m.Header.Get(subjects.HeaderBatchCount) == "" && code == "" {
+			n++
+			if tokens != nil && strings.Contains(m.Reply, ".ack.") {
+				peakTokens.Lock()
+				*tokens = append(*tokens, m.Reply)
+				peakTokens.Unlock()
+			}
+		}
+		if code != "" && code != "413" && code != "404" {
+			p.t.Errorf("%s %s: after %d items: %v", subject, payload, n, subjects.ErrorFromHeaders(m.Header))
+		}
+		if m.Header.Get(subjects.HeaderBatchCount) != "" || code != "" {
+			return n
+		}
+	}
+}
+
+// also returns the tokens of leases but the first, as a list in JSON.
+func also(tokens []string) string {
+	var list []string
+	for _, subject := range tokens[1:] {
+		list = append(list, subject[strings.LastIndexByte(subject, '.')+1:])
+	}
+	text, _ := json.Marshal(list)
+	return string(text)
+}
+
+// ackAll acknowledges all leases in one request.
+func (p *peak) ackAll(tokens []string) int {
+	if p.one(tokens[0], `+ACK {"also":`+also(tokens)+`}`) == 0 {
+		return 0
+	}
+	return len(tokens)
+}
+
+// next acknowledges all leases and wants as many as it can get.
+func (p *peak) next(tokens *[]string) int {
+	done := *tokens
+	*tokens = nil
+	return p.receive(done[0], `+NXT {"also":`+also(done)+`,"batch":1000,"ack_wait":"1h"}`, tokens)
+}
+
+// pushBatch pushes seven items in one message.
+func (p *peak) pushBatch(queue int) int {
+	var payload []byte
+	for range 7 {
+		payload = subjects.AppendFrame(payload, subjects.Frame{Value: make([]byte, peakValue)})
+	}
+	reply := p.ask(fmt.Sprintf("pq.batch-%d.push.batch", queue), payload)
+	if err := subjects.ErrorFromHeaders(reply.Header); err != nil {
+		p.t.Error(err)
+		return 0
+	}
+	return 7
+}
+
+// manyQueues pushes a small and a large item to each of many queues, and pops all of the small ones at once, then all
+// of the large ones: the first say nothing of the others.
+func (p *peak) manyQueues() int {
+	queues := p.items
+	value := bytes.Repeat([]byte{'v'}, 90_000)
+	p.together(16, func(part int) int {
+		for i := part; i < queues; i += 16 {
+			p.ask(fmt.Sprintf("pq.many-%d.push.1", i), value)
+			p.ask(fmt.Sprintf("pq.many-%d.push.0", i), nil)
+		}
+		return 0
+	})
+	n := 0
+	for range 2 {
+		n = p.together(queues, func(i int) int { return p.one(fmt.Sprintf("pq.many-%d.pop.min", i), "") })
+	}
+	return n
+}
+
+// pages reads what the HTTP server says of queues.
+func (p *peak) pages() (n int) {
+	for _, path := range []string{"/queues", "/queues/pq/jobs", "/metrics"} {
+		reply, err := http.Get("http://" + p.http + path)
+		if err != nil {
+			p.t.Error(err)
+			continue
+		}
+		if _, err := io.Copy(io.Discard, reply.Body); err != nil || reply.StatusCode != http.StatusOK {
+			p.t.Errorf("%s: %v, %v", path, reply.Status, err)
+		}
+		_ = reply.Body.Close()
+		n++
+	}
+	http.DefaultClient.CloseIdleConnections()
+	return n
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/race"
+)
+
+const (
+	// peakMemory is the memory that the process has, in MiB.
+	peakMemory = 256
+	// peakWait is how long one request may keep one of another queue waiting. It takes far less, but the machine
+	// may be busy.
+	peakWait = 3 * time.Second
+
+	peakValue = 1_000_000 // bytes of an item
+)
+
+// TestPeakMemory sends the requests that read or return the most, to a service with 256 MiB of memory. After each it
+// asks the system what the process took at most.
+//
+// PQ_TEST_PEAK=1000 runs it with as many items, PQ_TEST_PEAK_MEMORY=448 with other memory: docs/operations.md has the
+// results.
+func TestPeakMemory(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector takes several times as much memory")
+	}
+	if _, err := os.Stat("/proc/self/clear_refs"); err != nil {
+		t.Skip("without /proc, nothing says what a process took at most")
+	}
+	items := peakSetting(t, "PQ_TEST_PEAK", 200)
+	p := startPeak(t, items, peakSetting(t, "PQ_TEST_PEAK_MEMORY", peakMemory)<<20)
+	defer p.watchOthers()()
+
+	p.row("push, 16 at once", func() int { return p.fill() })
+	batch := `"batch":1000`
+	for _, options := range []string{`"no_wait":true`, `"frames":true`, `"max_bytes":1000000`, `"expires":"1s","no_wait":true`} {
+		p.single("pop {"+batch+","+options+"}", func() int { return p.take("jobs", "{"+batch+","+options+"}", nil) })
+	}
+	var tokens []string
+	for _, options := range []string{`"ack_wait":"1h"`, `"ack_wait":"1h","frames":true`, `"ack_wait":"1h","max_bytes":1000000`} {
+		p.single("lease {"+batch+","+options+"}", func() int { return p.take("jobs", "{"+batch+","+options+"}", &tokens) })
+	}
+	p.row("lease {"+batch+"}, 32 at once", func() int {
+		return p.together(32, func(int) int { return p.take("jobs", `{"batch":1000,"ack_wait":"1h"}`, &tokens) })
+	})
+	p.single("+NXT with also and {"+batch+"}", func() int { return p.next(&tokens) })
+	p.row("lease all but a third", func() int {
+		n := 0
+		for len(tokens) < items/2 {
+			got := p.take("jobs", `{"batch":1000,"ack_wait":"1h"}`, &tokens)
+			if got == 0 {
+				break
+			}
+			n += got
+		}
+		return n
+	})
+	p.row("+WPI of each lease, at once", func() int {
+		return p.together(len(tokens), func(i int) int { return p.one(tokens[i], "+WPI") })
+	})
+	p.single("+ACK with also", func() int { return p.ackAll(tokens[:len(tokens)/2]) })
+	p.row("-NAK of each lease, at once", func() int {
+		rest := tokens[len(tokens)/2:]
+		return p.together(len(rest), func(i int) int { return p.one(rest[i], "-NAK") })
+	})
+	p.row("peek, 100 at once", func() int {
+		return p.together(100, func(int) int { return p.one("pq.jobs.peek.max", "") })
+	})
+	p.row("get, of each item at once", func() int {
+		return p.together(len(p.ids), func(i int) int { return p.one("pq.jobs.get", `{"id":"`+p.ids[i]+`"}`) })
+	})
+	p.row("rank, of each item at once", func() int {
+		return p.together(len(p.ids), func(i int) int { return p.one("pq.jobs.rank", `{"id":"`+p.ids[i]+`"}`) })
+	})
+	p.row("info, 100 at once", func() int {
+		return p.together(100, func(int) int { return p.one("pq.jobs.info", "") })
+	})
+	p.row("move, 100 at once", func() int {
+		return p.together(100, func(i int) int {
+			return p.one("pq.jobs.move", `{"id":"`+p.ids[len(p.ids)-1-i]+`","priority":7}`)
+		})
+	})
+	p.row("+TERM of leases, at once", func() int {
+		var doomed []string
+		for range 10 {
+			p.take("jobs", `{"batch":1000,"ack_wait":"1h"}`, &doomed)
+		}
+		return p.together(len(doomed), func(i int) int { return p.one(doomed[i], "+TERM") })
+	})
+	p.single("redrive", func() int { return p.one("pq.jobs-dead.redrive", "{}") })
+	p.row("pop of single items, 100 at once", func() int {
+		return p.together(100, func(int) int { return p.one("pq.jobs.pop.min", "") })
+	})
+	p.row("/queues, /queues/pq/jobs and /metrics", p.pages)
+	p.row("config with max_bytes and discard", func() int {
+		return p.one("pq.jobs.config", `{"max_bytes":20000000,"discard":"old"}`) + p.one("pq.jobs.push.0", "x")
+	})
+	p.single("purge", func() int { return p.one("pq.jobs.purge", "{}") })
+	p.row("push.batch of 7 items, 8 at once", func() int { return p.together(8, func(i int) int { return p.pushBatch(i) }) })
+	p.row("pop of as many queues with 90,000 bytes, at once", p.manyQueues)
+}
+
+func peakSetting(t *testing.T, name string, otherwise int) int {
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// peak is a service with little memory, and its clients.
+type peak struct {
+	*command
+	nc     *nats.Conn
+	memory int // bytes that the service has
+	items  int
+	ids    []string
+
+	others struct {
+		sync.Mutex
+		longest time.Duration // since the last row
+	}
+}
+
+func startPeak(t *testing.T, items, memory int) *peak {
+	t.Helper()
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, MaxPayload: 8 << 20, MaxPending: 256 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+	})
+	if !ns.ReadyForConnections(testenv.Patience) {
+		t.Fatal("the NATS server did not start")
+	}
+	c := &command{t: t, cmd: exec.Command(os.Args[0]), nats: ns.ClientURL()}
+	c.cmd.Env = environment("PQ_NATS_URL="+c.nats, "PQ_DATA_DIR="+t.TempDir(),
+		fmt.Sprintf("PQ_REQUEST_TIMEOUT=%v", testenv.Patience)) // the machine may be slow
+	if memory < enoughMemory {
+		c.cmd.Env = append(c.cmd.Env, fmt.Sprintf("GOMEMLIMIT=%d", memory))
+	}
+	c.cmd.Stderr = &c.stderr
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.stop(syscall.SIGTERM) })
+	c.says("taking requests")
+	c.http = regexp.MustCompile(`http=(\S+)`).FindStringSubmatch(c.stderr.String())[1]
+	return &peak{command: c, nc: connect(t, c.nats), memory: memory, items: items}
+}
+
+// single is row for one request. It also checks how long others waited.
+func (p *peak) single(name string, do func() int) {
+	p.t.Helper()
+	if longest := p.row(name, do); longest > peakWait {
+		p.t.Errorf("%s: a request of another queue took %v", name, longest)
+	}
+}
+
+// row runs a request, or several, and checks what the process took at most meanwhile. do returns how many items the
+// replies were about, or how many replies there were: at least one. It returns how long the longest request of
+// another queue took.
+func (p *peak) row(name string, do func() int) time.Duration {
+	p.t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0o600); err != nil {
+		p.t.Fatal(err) // the peak begins anew
+	}
+	p.others.Lock()
+	p.others.longest = 0
+	p.others.Unlock()
+	began := time.Now()
+	n := do()
+	took := time.Since(began)
+	p.others.Lock()
+	longest := p.others.longest
+	p.others.Unlock()
+	most := p.highWater()
+	p.t.Logf("| %-55s | %5d | %4d MiB | %6d ms | %4d ms |", name, n, most>>20, took.Milliseconds(), longest.Milliseconds())
+	if n == 0 {
+		p.t.Fatalf("%s: nothing came back\n%s", name, p.stderr.String())
+	}
+	if most > p.memory {
+		p.t.Errorf("%s: the process took %d MiB, and has %d", name, most>>20, p.memory>>20)
+	}
+	return longest
+}
+
+// highWater is the most memory that the process has taken.
+func (p *peak) highWater() int {
+	p.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(status), "VmHWM:")
+	var kb int
+	if _, err := fmt.Sscan(after, &kb); err != nil {
+		p.t.Fatal(err)
+	}
+	return kb << 10
+}
+
+// watchOthers pushes to another queue and pops from it, again and again, until end is called.
+func (p *peak) watchOthers() (end func()) {
+	nc := connect(p.t, p.nats)
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			for _, subject := range []string{"pq.other.push.0", "pq.other.pop.min"} {
+				began := time.Now()
+				if _, err := nc.Request(subject, nil, testenv.Patience); err != nil {
+					p.t.Errorf("%s: %v", subject, err)
+					return
+				}
+				p.others.Lock()
+				p.others.longest = max(p.others.longest, time.Since(began))
+				p.others.Unlock()
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-ended
+	}
+}

@@ -57,14 +57,13 @@ func (b *Bridge) connect(ctx context.Context) error {
 	return nil
 }
 
-// requestsOn subscribes to requests on a subject as a member of the queue group. The
-// limits of its backlog are the usual ones divided by share.
-func (b *Bridge) requestsOn(nc *nats.Conn, subject string, share int) (*nats.Subscription, error) {
-	subscription, err := nc.QueueSubscribe(subject, b.options.QueueGroup, newHandler(b).handle)
+// subscribeTo subscribes to requests on a subject as a member of the queue group.
+func (b *Bridge) subscribeTo(subject string) (*nats.Subscription, error) {
+	subscription, err := b.nc.QueueSubscribe(subject, b.options.QueueGroup, newHandler(b).handle)
 	if err != nil {
 		return nil, fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
 	}
-	if err := subscription.SetPendingLimits(backlogMessages/share, backlogBytes); err != nil {
+	if err := subscription.SetPendingLimits(backlogMessages, backlogBytes); err != nil {
 		return nil, fmt.Errorf("bridge: subscription to %s: %w", subject, err)
 	}
 	return subscription, nil

@@ -71,7 +71,7 @@ func (b *Bridge) askAgain() {
 
 // requestAgain replaces the subscription to requests on a subject. What it has received is still handled.
 func (b *Bridge) requestAgain(subject string) error {
-	again, err := b.requestsOn(b.nc, subject, 1) // without the lock, because NATS may block
+	again, err := b.subscribeTo(subject) // without the lock, because NATS may block
 	if err != nil {
 		return err
 	}

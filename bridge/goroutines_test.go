@@ -59,24 +59,6 @@ func onlyKnown(known map[string]string, functions ...string) error {
 	return nil
 }
 
-// silentAfterFirst connects once. Further connections stay silent.
-type silentAfterFirst struct {
-	calls  atomic.Int64
-	dialed chan struct{}
-}
-
-func (s *silentAfterFirst) Dial(network, address string) (net.Conn, error) {
-	if s.calls.Add(1) == 1 {
-		return net.Dial(network, address)
-	}
-	conn, _ := net.Pipe()
-	select {
-	case s.dialed <- struct{}{}:
-	default:
-	}
-	return conn, nil
-}
-
 // unreadable is a store whose reads, once it is broken, take until their contexts end.
 type unreadable struct {
 	kv.Database
@@ -125,40 +107,6 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			ends(t, b)
 		},
 		"at once": func(t *testing.T, e *testenv.Env) { ends(t, e.StartBridge(slow)) },
-		"peers and busy queues": func(t *testing.T, e *testenv.Env) {
-			bridges := []*testenv.Bridge{e.StartBridge(slow), e.StartBridge(slow)}
-			for _, b := range bridges {
-				b.WaitReady()
-			}
-			e.Conn = e.Connect()
-			busy(t, e.Conn, "pq.jobs.pop.min", bridges...)
-			e.Conn.Close()
-			for _, b := range bridges {
-				ends(t, b)
-			}
-		},
-		"a connection for busy queues never comes about": func(t *testing.T, e *testenv.Env) {
-			dialed := make(chan struct{}, 1)
-			silent := func(o *bridge.Options) {
-				o.NATSOptions = append(o.NATSOptions, nats.SetCustomDialer(&silentAfterFirst{dialed: dialed}))
-			}
-			bridges := []*testenv.Bridge{e.StartBridge(slow, silent), e.StartBridge(slow, silent)}
-			for _, b := range bridges {
-				b.WaitReady()
-			}
-			e.Conn = e.Connect()
-			testenv.Eventually(t, func() error {
-				burst(t, e.Conn, "pq.jobs.pop.min", 256)
-				if len(dialed) == 0 {
-					return errors.New("no second connection was tried")
-				}
-				return nil
-			})
-			e.Conn.Close()
-			for _, b := range bridges {
-				ends(t, b)
-			}
-		},
 		"NATS is away from the start": func(t *testing.T, e *testenv.Env) {
 			e.NATS.Stop()
 			b := e.StartBridge(slow)
@@ -172,16 +120,13 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			notReady(t, b, "nats")
 			ends(t, b)
 		},
-		"NATS freezes with busy queues": func(t *testing.T, e *testenv.Env) {
+		"NATS freezes with peers": func(t *testing.T, e *testenv.Env) {
 			f := newFreezer(t, e.NATS.URL())
 			behind := func(o *bridge.Options) { o.NATSURL, o.ShutdownTimeout = f.url(), 4*time.Second }
 			bridges := []*testenv.Bridge{e.StartBridge(slow, behind), e.StartBridge(slow, behind)}
 			for _, b := range bridges {
 				b.WaitReady()
 			}
-			e.Conn = e.Connect()
-			busy(t, e.Conn, "pq.jobs.pop.min", bridges...)
-			e.Conn.Close()
 			f.freeze()
 			for _, b := range bridges {
 				_ = stopsWithin(t, b, testenv.Patience) // the last replies are not confirmed

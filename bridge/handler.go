@@ -115,7 +115,7 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 		span[i].Queue = r.Queue.Target
 	}
 	if last := &span[len(span)-1]; e.verb.routed || last.Kind == fdbpq.OpLease { // pops, also those that come with acknowledgements
-		if forwarded, err := h.b.router.route(m, r, last.End, o); forwarded || err != nil {
+		if forwarded, err := h.b.router.route(m, r, o); forwarded || err != nil {
 			return err
 		}
 	}

@@ -23,12 +23,6 @@ func newLine() *line {
 	return &line{whole, cut}
 }
 
-// branch returns a line that can be cut by itself and ends with l.
-func (l *line) branch() *line {
-	whole, cut := context.WithCancel(l.whole)
-	return &line{whole, cut}
-}
-
 // option is a nats.Option that makes a connection run over the line. It must come after
 // the options about dialing, which it reads.
 func (l *line) option(o *nats.Options) error {

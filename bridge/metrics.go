@@ -91,8 +91,6 @@ func newMetrics(b *Bridge) *metrics {
 		gauge("pq_waiters", "Pops that wait for items.", func() float64 { return float64(b.dispatcher.Waiters()) }),
 		gauge("pq_bridges", "Bridges that share the queues as far as this one knows, itself included.",
 			func() float64 { return float64(b.router.stats().bridges) }),
-		gauge("pq_direct_subjects", "Subjects of busy queues that this bridge owns and subscribes to by name.",
-			func() float64 { return float64(b.router.stats().affinitySubjects) }),
 		gauge("pq_nats_connected", "1 if connected to NATS.", b.isConnected),
 		gauge("pq_serving", "1 if subscribed to requests.", b.isServing),
 		removed("pq_expired_total", "Items that were removed because they had expired.",

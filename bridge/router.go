@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
-	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -49,9 +47,6 @@ import (
 // Correctness never depends on the bridges agreeing on which of them are there. If two
 // of them pop from one queue, their transactions conflict and are retried.
 //
-// Forwarding costs a message and some processor time. So the owner of a busy queue also
-// attracts its pops, and NATS delivers most of them to it directly: see affinity.
-//
 // # Two kinds of heartbeats
 //
 // The heartbeats here are not those of membership. Those go to all bridges on one NATS,
@@ -75,10 +70,9 @@ import (
 //	bell.<kind>.<queue>           the id of a bridge that made items available: see bell
 //	cancel                        a pop that is to wait no longer, on whichever bridge: see waits
 type router struct {
-	b        *Bridge
-	shared   bool // other bridges may use the store; else the router does nothing
-	affinity *affinity
-	bell     *bell
+	b      *Bridge
+	shared bool // other bridges may use the store; else the router does nothing
+	bell   *bell
 
 	phase   atomic.Pointer[phase]
 	bridges atomic.Pointer[[]string] // ids of those that share the queues, this one included, sorted
@@ -145,7 +139,6 @@ func newRouter(b *Bridge, shared bool) *router {
 	r := &router{
 		b:         b,
 		shared:    shared,
-		affinity:  newAffinity(b),
 		helloNow:  make(chan struct{}, 1),
 		reportNow: make(chan struct{}, 1),
 	}
@@ -182,7 +175,6 @@ func (r *router) join(realm string) error {
 	}
 	r.enter(phaseHere)
 	signal(r.helloNow)
-	r.affinity.start(r.activePeers)
 	return nil
 }
 
@@ -219,16 +211,13 @@ const importedReplies = "_R_."
 // route forwards a pop to the owner of its queue if that is a peer. If it returns
 // false, this bridge runs the pop. The error says why the pop could not be forwarded;
 // then nobody runs it. A pop that a peer has forwarded is not forwarded again.
-func (r *router) route(m *nats.Msg, request *dispatch.Request, end fdbpq.End, o origin) (forwarded bool, err error) {
+func (r *router) route(m *nats.Msg, request *dispatch.Request, o origin) (forwarded bool, err error) {
 	if r.activePeers() == 0 {
 		return false, nil
 	}
 	owner := request.Queue.Owner(*r.bridges.Load())
 	switch {
-	case owner == r.b.id:
-		r.affinity.note(&request.Queue.Pops[end], m.Subject)
-		return false, nil
-	case o.forwarded():
+	case owner == r.b.id || o.forwarded():
 		return false, nil
 	case strings.HasPrefix(m.Reply, importedReplies):
 		return false, nil
@@ -237,16 +226,13 @@ func (r *router) route(m *nats.Msg, request *dispatch.Request, end fdbpq.End, o 
 }
 
 // leave stops sharing the queues until join is called again. It returns when ctx ends,
-// or when all pops sent by peers, or attracted by affinity, have been delivered. The
-// bridge still answers and reports the pops that it has.
+// or when all pops sent by peers have been delivered. The bridge still answers and reports
+// the pops that it has.
 func (r *router) leave(ctx context.Context) {
 	if !r.is(phaseHere) {
 		return
 	}
-	var both sync.WaitGroup
-	both.Go(func() { r.affinity.stop(ctx) })
 	r.awaitPromises(ctx)
-	both.Wait()
 	r.enter(phaseLeft)
 	signal(r.helloNow)
 }
@@ -313,15 +299,6 @@ func (r *router) end(ctx context.Context) {
 	r.sendReports(true)
 }
 
-// wait returns when all goroutines of the router have ended, or when ctx ends. The
-// connection must be closed and its line cut.
-func (r *router) wait(ctx context.Context) error {
-	if err := r.affinity.wait(ctx); err != nil {
-		return errors.New("bridge: an attempt to connect to NATS for busy queues has not ended: a custom dialer keeps it waiting")
-	}
-	return nil
-}
-
 // run sends heartbeats and reports until ctx ends.
 func (r *router) run(ctx context.Context) {
 	ticker := time.NewTicker(heartbeat)
@@ -364,14 +341,12 @@ func (r *router) activePeers() int {
 
 // routerStats holds what /metrics shows of the router.
 type routerStats struct {
-	bridges          int // that share the queues, this one included
-	affinitySubjects int // subscribed to by name
-	dropped          int // messages that the NATS client dropped; never decreases
+	bridges int // that share the queues, this one included
+	dropped int // messages that the NATS client dropped; never decreases
 }
 
 func (r *router) stats() routerStats {
 	s := routerStats{bridges: 1 + r.activePeers()}
-	s.affinitySubjects, s.dropped = r.affinity.stats()
 	if subscriptions := r.subscriptions.Load(); subscriptions != nil {
 		s.dropped += droppedBy(*subscriptions)
 	}

@@ -156,7 +156,7 @@ func (b *Bridge) flush(ctx context.Context) error {
 // before.
 func (b *Bridge) subscribe() (made []*nats.Subscription, err error) {
 	for _, subject := range b.grammar.Wildcards() {
-		subscription, err := b.requestsOn(b.nc, subject, 1)
+		subscription, err := b.subscribeTo(subject)
 		if err != nil {
 			return made, err
 		}
@@ -196,6 +196,13 @@ func (b *Bridge) dropped() float64 {
 	total := b.serving.dropped + droppedBy(b.serving.subscriptions)
 	b.serving.mu.Unlock()
 	return float64(total + b.router.stats().dropped)
+}
+
+// drain ends subscriptions. Messages already delivered to them are still handled.
+func drain(subscriptions []*nats.Subscription) {
+	for _, s := range subscriptions {
+		_ = s.Drain() // fails if it has ended with its connection
+	}
 }
 
 // droppedBy returns how many messages the subscriptions have dropped.

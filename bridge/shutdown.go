@@ -104,9 +104,6 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 	// HTTP last: until here it can be asked about the shutdown.
 	started.web.close()
 	started.others.Wait()
-	if err := b.router.wait(total); err != nil {
-		b.options.Logger.Warn("a goroutine is left behind", "error", err)
-	}
 	return summary.end()
 }
 

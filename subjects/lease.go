@@ -89,11 +89,7 @@ func textsJSON(list []string) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		if quoted := `"` + text + `"`; isPlain([]byte(quoted)) {
-			b = append(b, quoted...) // tokens are, and encoding/json takes many times as long
-		} else {
-			b = append(b, textJSON(text)...)
-		}
+		b = append(b, textJSON(text)...)
 	}
 	return append(b, ']')
 }

@@ -4,6 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // What can be wrong with an object.
@@ -13,118 +17,66 @@ var (
 	errTrailing  = errors.New("something after the object")
 )
 
-// objectReader reads the members of a JSON object one by one. Requests with options are
-// frequent, and json.Decoder takes many times as long for a few short members.
-type objectReader struct {
-	rest  []byte
-	begun bool // the opening brace was read
-	found bool // at least one member was
+// jsonOptions reads JSON as encoding/json does, but refuses members given twice.
+var jsonOptions = []jsontext.Options{jsontext.AllowInvalidUTF8(true)}
+
+// decoders keeps decoders, because requests with options are frequent.
+var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
+
+// duplicateError is for a member that is given twice.
+type duplicateError struct{ name string }
+
+func (e duplicateError) Error() string { return quote(e.name) + " given twice" }
+
+// eachMember calls visit for the members of a JSON object, with values as they are written,
+// until that returns an error. A value is part of payload.
+func eachMember(payload []byte, visit func(name string, value json.RawMessage) error) error {
+	d := decoders.Get().(*jsontext.Decoder)
+	defer decoders.Put(d)
+	d.Reset(bytes.NewBuffer(payload), jsonOptions...)
+	if d.PeekKind() != jsontext.KindBeginObject {
+		return errNotObject
+	}
+	_, _ = d.ReadToken() // the brace
+
+	for d.PeekKind() != jsontext.KindEndObject {
+		token, err := d.ReadToken()
+		if err != nil {
+			return malformed(err)
+		}
+		name := token.String()
+		value, err := d.ReadValue()
+		if err != nil {
+			return malformed(err)
+		}
+		if err := visit(name, json.RawMessage(value)); err != nil {
+			return err
+		}
+	}
+
+	_, _ = d.ReadToken() // the other brace
+	if _, err := d.ReadToken(); err != io.EOF {
+		return errTrailing
+	}
+	return nil
 }
 
-// next returns the next member, with its value as it is written, or a nil value after the
-// last.
-func (r *objectReader) next() (name string, value json.RawMessage, err error) {
-	if !r.begun {
-		if !r.skip('{') {
-			return "", nil, errNotObject
-		}
-		r.begun = true
+// malformed returns what an error of a decoder means to whoever wrote the object.
+func malformed(err error) error {
+	var syntax *jsontext.SyntacticError
+	if errors.Is(err, jsontext.ErrDuplicateName) && errors.As(err, &syntax) {
+		return duplicateError{syntax.JSONPointer.LastToken()}
 	}
-	if r.skip('}') {
-		if r.space(); len(r.rest) > 0 {
-			return "", nil, errTrailing
-		}
-		return "", nil, nil
-	}
-	if r.found && !r.skip(',') {
-		return "", nil, errNotJSON
-	}
-	r.found = true
-	if name, err = unquote(r.value()); err != nil || !r.skip(':') {
-		return "", nil, errNotJSON
-	}
-	if value = r.value(); !isPlain(value) && !isNatural(value) && !json.Valid(value) {
-		return "", nil, errNotJSON
-	}
-	return name, value, nil
+	return errNotJSON
 }
 
-// unquote returns the text of a JSON string.
-func unquote(v []byte) (text string, err error) {
-	if isPlain(v) {
-		return string(v[1 : len(v)-1]), nil
-	}
+// unquote returns the text of a JSON value, or an error if it is not a string.
+func unquote(v json.RawMessage) (text string, err error) {
 	if len(v) == 0 || v[0] != '"' {
 		return "", errNotJSON
 	}
-	err = json.Unmarshal(v, &text)
-	return text, err
-}
-
-// isPlain reports whether v is a JSON string of nothing but printable ASCII, and no escapes. Most
-// are, and encoding/json takes many times as long.
-func isPlain(v []byte) bool {
-	if len(v) < 2 || v[0] != '"' || v[len(v)-1] != '"' {
-		return false
-	}
-	for _, c := range v[1 : len(v)-1] {
-		if c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
-}
-
-// isNatural reports whether v is a JSON number of nothing but digits.
-func isNatural(v []byte) bool {
-	for _, c := range v {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return len(v) == 1 || len(v) > 1 && v[0] != '0'
-}
-
-// skip skips spaces and then c, if that comes next.
-func (r *objectReader) skip(c byte) bool {
-	r.space()
-	if len(r.rest) == 0 || r.rest[0] != c {
-		return false
-	}
-	r.rest = r.rest[1:]
-	return true
-}
-
-func (r *objectReader) space() { r.rest = bytes.TrimLeft(r.rest, " \t\r\n") }
-
-// value takes what looks like one value. If it is not JSON, neither is the object.
-func (r *objectReader) value() []byte {
-	r.space()
-	end, depth, quoted := 0, 0, false
-	for ; end < len(r.rest); end++ {
-		c := r.rest[end]
-		switch {
-		case quoted && c == '\\':
-			end++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-		case depth > 0 && (c == '}' || c == ']'):
-			depth--
-		case depth == 0 && bytes.IndexByte([]byte(",:}] \t\r\n"), c) >= 0:
-			return r.take(end)
-		}
-	}
-	return r.take(end)
-}
-
-func (r *objectReader) take(n int) []byte {
-	n = min(n, len(r.rest))
-	taken := r.rest[:n:n]
-	r.rest = r.rest[n:]
-	return taken
+	decoded, _ := jsontext.AppendUnquote(nil, v) // complains only of invalid UTF-8, which it replaces
+	return string(decoded), nil
 }
 
 // object is a JSON object being written.

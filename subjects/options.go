@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // ErrOptions: the payload of a pop, an acknowledgement or a change of settings is not what it
@@ -259,34 +262,28 @@ type memberList []member
 // parse reads an object strictly: names as they are spelled here, each at most once, and
 // nothing after the object.
 func (list memberList) parse(payload []byte) error {
-	malformed := func(problem any) error {
-		var names []string
-		for _, m := range list {
-			names = append(names, m.name)
-		}
-		return fmt.Errorf("%w: %s: %v: want a JSON object with members of %s", ErrOptions, shown(payload), problem, strings.Join(names, ", "))
-	}
-	var seen uint64 // bit i: member i of the list
-	for r := (objectReader{rest: payload}); ; {
-		name, value, err := r.next()
-		if err != nil {
-			return malformed(err)
-		}
-		if value == nil {
-			return nil
-		}
+	var wrong error // in the value of a member
+	err := eachMember(payload, func(name string, value json.RawMessage) error {
 		i := slices.IndexFunc(list, func(m member) bool { return m.name == name })
 		if i < 0 {
-			return malformed(fmt.Sprintf("unknown member %s", quote(name)))
+			return fmt.Errorf("unknown member %s", quote(name))
 		}
-		if seen&(1<<i) != 0 {
-			return malformed(fmt.Sprintf("%s given twice", quote(name)))
+		wrong = list[i].set(value)
+		if wrong != nil {
+			wrong = fmt.Errorf("%w: %s: %w", ErrOptions, name, wrong)
 		}
-		seen |= 1 << i
-		if err := list[i].set(value); err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrOptions, name, err)
-		}
+		return wrong
+	})
+	if err == nil || wrong != nil {
+		return wrong
 	}
+
+	names := make([]string, len(list))
+	for i, m := range list {
+		names[i] = m.name
+	}
+	return fmt.Errorf("%w: %s: %w: want a JSON object with members of %s",
+		ErrOptions, shown(payload), err, strings.Join(names, ", "))
 }
 
 // shown returns a JSON value as an error shows it: as it is written, unless that could not be sent in a header.
@@ -333,23 +330,28 @@ func parseRequestID(v json.RawMessage) (id string, err error) {
 
 // parseTexts reads an array of up to n texts. v is JSON.
 func parseTexts(v json.RawMessage, n int) (list []string, err error) {
-	r := objectReader{rest: v}
-	if !r.skip('[') {
+	if len(v) == 0 || v[0] != '[' {
 		return nil, fmt.Errorf("%s: want an array of texts", shown(v))
 	}
+	d := jsontext.NewDecoder(bytes.NewBuffer(v), jsonOptions...)
+	_, _ = d.ReadToken() // the bracket
+
 	list = []string{}
 	count := 0
-	for ; !r.skip(']'); count++ {
-		value := r.value()
-		r.skip(',')
+	for ; d.PeekKind() != jsontext.KindEndArray; count++ {
+		value, bad := d.ReadValue()
+		if bad != nil {
+			return nil, errNotJSON
+		}
 		if count >= n || err != nil {
 			continue
 		}
-		text, bad := parseText(value)
+		text, bad := parseText(json.RawMessage(value))
 		if list = append(list, text); bad != nil {
 			err = fmt.Errorf("element %d: %w", count, bad)
 		}
 	}
+
 	if count > n {
 		return nil, fmt.Errorf("an array of %d elements: want at most %d", count, n)
 	}

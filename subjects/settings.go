@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Bounds of settings, besides those of options.
@@ -301,7 +303,7 @@ func durationText(d time.Duration) string { return strings.Replace(d.String(), "
 func timeJSON(t time.Time) []byte { return textJSON(t.UTC().Format(TimeLayout)) }
 
 func textJSON(text string) []byte {
-	b, _ := json.Marshal(text) // a string always marshals
+	b, _ := jsontext.AppendQuote(nil, text) // complains only of invalid UTF-8, which it replaces
 	return b
 }
 

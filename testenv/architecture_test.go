@@ -64,7 +64,8 @@ func TestArchitecture(t *testing.T) {
 		}
 		if relative == "subjects" || relative == "fdbpq/tuple" {
 			for _, imported := range p.Imports {
-				if imported == "net" || imported == "os" || strings.Contains(imported, ".") {
+				jsonText := imported == "github.com/go-json-experiment/json/jsontext" // reads and writes bytes
+				if !jsonText && (imported == "net" || imported == "os" || strings.Contains(imported, ".")) {
 					t.Errorf("%s imports %s: it is pure", relative, imported)
 				}
 			}

@@ -16,9 +16,6 @@ type Queue struct {
 	Kind   subjects.Kind
 	Target fdbpq.Target
 
-	// Pops counts the pops from each end, for whoever owns the queue.
-	Pops [2]Rate
-
 	lane *lane
 
 	waiters     atomic.Int32 // in line, with a Wait

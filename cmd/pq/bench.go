@@ -13,7 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/load"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
 // benchmark is the command line of pq bench.
@@ -44,16 +46,16 @@ mixed, the default, pushes and pops in turn; only items of pq bench are popped.
 		},
 	}
 	b.queue.addFlags(cmd)
-	flags := cmd.Flags()
-	flags.IntVar(&b.Clients, "clients", 64, "`number` of clients, one request each")
-	flags.IntVar(&b.Connections, "connections", 4, "`number` of connections they share")
-	flags.StringVar(&b.size, "size", "128", "`bytes` of a value, or a range")
-	flags.IntVar(&b.Priorities, "priorities", 10, "`number` of priorities, from 0 up")
-	flags.Float64Var(&b.Rate, "rate", 0, "`limit` of requests per second; 0 means none")
-	flags.DurationVar(&b.Duration, "duration", 10*time.Second, "`time` to run; 0 means until --count")
-	flags.Int64Var(&b.Count, "count", 0, "`number` of requests; 0 means until --duration")
-	flags.BoolVar(&b.Verify, "verify", false, "count what is lost, popped twice or out of order")
-	flags.BoolVar(&b.json, "json", false, "print the result as JSON, times in seconds")
+	set := cmd.Flags()
+	set.IntVar(&b.Clients, "clients", 64, "`number` of clients, one request each")
+	set.IntVar(&b.Connections, "connections", 4, "`number` of connections they share")
+	set.StringVar(&b.size, "size", "128", "`bytes` of a value, or a range")
+	set.IntVar(&b.Priorities, "priorities", 10, "`number` of priorities, from 0 up")
+	set.Float64Var(&b.Rate, "rate", 0, "`limit` of requests per second; 0 means none")
+	set.DurationVar(&b.Duration, "duration", 10*time.Second, "`time` to run; 0 means until --count")
+	set.Int64Var(&b.Count, "count", 0, "`number` of requests; 0 means until --duration")
+	set.BoolVar(&b.Verify, "verify", false, "count what is lost, popped twice or out of order")
+	set.BoolVar(&b.json, "json", false, "print the result as JSON, times in seconds")
 	return cmd
 }
 
@@ -68,25 +70,25 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 		return err
 	}
 	if o.MinSize, o.MaxSize, err = parseSizes(b.size); err != nil {
-		return usageError{err}
+		return exit.UsageError{Err: err}
 	}
 	if o.Count > 0 && !cmd.Flags().Changed("duration") {
 		o.Duration = 0
 	}
 	if err := o.Validate(); err != nil {
-		return usageError{err}
+		return exit.UsageError{Err: err}
 	}
-	options, err := b.options()
+	options, err := b.Connection.Options()
 	if err != nil {
 		return err
 	}
-	o.Dial = func() (*nats.Conn, error) { return b.connectAny(options) }
-	var bar *progress
-	if isTerminal(cmd.ErrOrStderr()) {
+	o.Dial = func() (*nats.Conn, error) { return b.ConnectAny(options) }
+	var bar *terminal.Progress
+	if terminal.Is(cmd.ErrOrStderr()) {
 		bar = b.showProgress(cmd.ErrOrStderr(), &o)
 	}
 	report, err := load.Run(cmd.Context(), o)
-	bar.clear()
+	bar.Clear()
 	if errors.Is(err, client.ErrNoBridge) {
 		return withoutBridge(err)
 	}
@@ -106,18 +108,18 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 
 // showProgress draws how many of the requests are answered, or how much of the time
 // is over if only that is limited.
-func (b *benchmark) showProgress(stderr io.Writer, o *load.Options) *progress {
+func (b *benchmark) showProgress(stderr io.Writer, o *load.Options) *terminal.Progress {
 	whole := o.Count
 	if whole == 0 {
 		whole = o.Duration.Milliseconds()
 	}
-	bar := newProgress(stderr, whole)
+	bar := terminal.NewProgress(stderr, whole)
 	o.Progress = func(answered int64, elapsed time.Duration) {
 		done := answered
 		if o.Count == 0 {
 			done = elapsed.Milliseconds()
 		}
-		bar.show(done, rate(answered, "requests", elapsed))
+		bar.Show(done, terminal.Rate(answered, "requests", elapsed))
 	}
 	return bar
 }

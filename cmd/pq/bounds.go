@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -12,7 +13,7 @@ func inBounds(flag string, value, least, most time.Duration) error {
 	if value == 0 || least <= value && value <= most {
 		return nil
 	}
-	return usageError{fmt.Errorf("--%s is %v: want %v to %v", flag, value, least, most)}
+	return exit.UsageError{Err: fmt.Errorf("--%s is %v: want %v to %v", flag, value, least, most)}
 }
 
 // checkAckWait checks the length of a lease.

@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -16,10 +16,10 @@ const patience = time.Second
 
 // usedQueues returns the names of the queues of a kind, none if nobody answers.
 func (a *app) usedQueues(cmd *cobra.Command, fifo bool) []string {
-	if err := a.fromEnv(cmd.Flags()); err != nil { // cobra has not done it
+	if err := a.FromEnv(cmd.Flags()); err != nil { // cobra has not done it
 		return nil
 	}
-	a.timeout = min(a.timeout, patience)
+	a.Timeout = min(a.Timeout, patience)
 	ctx, cancel := context.WithTimeout(cmd.Context(), 2*patience)
 	defer cancel()
 	s, err := a.open(ctx)
@@ -61,14 +61,6 @@ func (q *queue) completeSettings(cmd *cobra.Command, args []string, typed string
 	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// completeContexts completes the name of a context of the nats tool.
 func completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	if dir, err := configDir(); err == nil {
-		files, _ := filepath.Glob(filepath.Join(dir, "context", "*.json")) // the pattern is valid
-		for _, file := range files {
-			names = append(names, strings.TrimSuffix(filepath.Base(file), ".json"))
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return login.Contexts(), cobra.ShellCompDirectiveNoFileComp
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -51,10 +53,10 @@ func (q *queue) configure(cmd *cobra.Command, changes []string, asJSON bool) err
 	for _, text := range changes {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok {
-			return usageError{fmt.Errorf("%q: want NAME=VALUE, or NAME= to reset it", text)}
+			return exit.UsageError{Err: fmt.Errorf("%q: want NAME=VALUE, or NAME= to reset it", text)}
 		}
 		if err := change.Set(name, value); err != nil {
-			return usageError{err}
+			return exit.UsageError{Err: err}
 		}
 	}
 	settings, err := q.applySettings(cmd, change, len(changes) > 0)
@@ -124,7 +126,7 @@ Those that wait go on waiting; pushes and acknowledgements go on too.`,
 	q.addFlags(cmd)
 	cmd.Flags().DurationVar(&during, "for", 0, "`time` after which pops go on")
 	cmd.Flags().StringVar(&until, "until", "", "`time` at which pops go on, as in RFC 3339")
-	withoutDefault(cmd.Flags(), "for")
+	flags.WithoutDefault(cmd.Flags(), "for")
 	return cmd
 }
 
@@ -133,15 +135,15 @@ func (q *queue) pause(cmd *cobra.Command, during time.Duration, until string) er
 	given := cmd.Flags().Changed("for")
 	switch {
 	case given && until != "":
-		return usageError{errors.New("--for and --until exclude each other: leave out one")}
+		return exit.UsageError{Err: errors.New("--for and --until exclude each other: leave out one")}
 	case given && during <= 0:
-		return usageError{fmt.Errorf("--for is %v: want a duration above zero, such as 10m", during)}
+		return exit.UsageError{Err: fmt.Errorf("--for is %v: want a duration above zero, such as 10m", during)}
 	case given:
 		at := time.Now().Add(during).UTC()
 		change.PauseUntil = &at
 	case until != "":
 		if err := change.Set("pause_until", until); err != nil {
-			return usageError{fmt.Errorf("--until is %q: want a time such as 2030-01-31T12:00:00Z, with a year from 1970 to 9999", until)}
+			return exit.UsageError{Err: fmt.Errorf("--until is %q: want a time such as 2030-01-31T12:00:00Z, with a year from 1970 to 9999", until)}
 		}
 	}
 	if err := q.check(false); err != nil {

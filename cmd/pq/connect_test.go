@@ -1,49 +1,13 @@
 package main
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/testenv"
 )
-
-// What is said of a server is true of it.
-func TestWhyNotConnected(t *testing.T) {
-	const none = "no server answers there"
-	c := &connection{timeout: time.Second}
-	for _, m := range []struct {
-		err   error
-		words string
-	}{
-		{nats.ErrNoServers, none + ": start one with pqbridge -dev, or name another with --server"},
-		{&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, "nothing answers there within 1s"},
-		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, "it accepts the connection, but does not speak as a NATS server within 1s"},
-		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "nowhere"}}, "lookup nowhere: no such host: name another with --server"},
-		{nats.ErrNoInfoReceived, "that is no NATS server"},
-		{nats.ErrAuthorization, "look at the login"},
-		{fmt.Errorf("%w: expired", nats.ErrAuthExpired), "look at the login"},
-		{nats.ErrAuthRevoked, "look at the login"},
-		{nats.ErrMaxConnectionsExceeded, "maximum connections exceeded"},
-		{nats.ErrSecureConnWanted, "leave out --tlsca"},
-		{&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, "with --tlsca"},
-		{tls.AlertError(116), "--tlscert, --tlskey"},
-	} {
-		text := c.whyNot(m.err).Error()
-		if !strings.Contains(text, m.words) || strings.Contains(text, none) != (m.err == nats.ErrNoServers) {
-			t.Errorf("%v: %s, want words %q", m.err, text, m.words)
-		}
-	}
-}
 
 // Servers that are there, and do not let pq in.
 func TestServersThatRefuse(t *testing.T) {

@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -65,7 +67,7 @@ it is the queue that is asked for something.`,
 					return err
 				}
 			} else if d.queue.fifo {
-				return usageError{errors.New("--fifo says what QUEUE is: name one, or leave it out")}
+				return exit.UsageError{Err: errors.New("--fifo says what QUEUE is: name one, or leave it out")}
 			}
 			d.out = cmd.OutOrStdout()
 			return d.run(cmd.Context())
@@ -82,7 +84,7 @@ func (d *doctor) run(ctx context.Context) error {
 	}
 	s, err := d.open(ctx)
 	if err != nil {
-		if ctx.Err() != nil || errors.As(err, new(inputError)) {
+		if ctx.Err() != nil || errors.As(err, new(exit.InputError)) {
 			return err
 		}
 		d.report(failed, "nats", err.Error(), "")
@@ -149,7 +151,7 @@ func (d *doctor) lines(r result, check, what, toDo string) string {
 		lines[i] = strings.TrimRight(line, " ")
 	}
 	mark := fmt.Sprintf("%-6s", r)
-	if coloured(d.out) {
+	if terminal.Coloured(d.out) {
 		mark = map[result]text.Color{fine: text.FgGreen, notable: text.FgYellow, failed: text.FgRed}[r].EscapeSeq() + mark + text.Reset.EscapeSeq()
 	}
 	return fmt.Sprintf("%s%-12s%s\n", mark, check, strings.Join(lines, "\n"+strings.Repeat(" ", indent)))
@@ -158,7 +160,7 @@ func (d *doctor) lines(r result, check, what, toDo string) string {
 func (d *doctor) checkServer(s *session) {
 	took, err := s.nc.RTT()
 	if err != nil {
-		d.report(failed, "nats", "the server does not answer: "+err.Error(), "look at the network between here and "+d.server)
+		d.report(failed, "nats", "the server does not answer: "+err.Error(), "look at the network between here and "+d.Server)
 		return
 	}
 	d.report(fine, "nats", fmt.Sprintf("NATS %s at %s answers in %v", s.nc.ConnectedServerVersion(), s.nc.ConnectedUrlRedacted(), took.Round(time.Microsecond)), "")
@@ -403,5 +405,5 @@ func distinct(all []announced, value func(announced) string) []string {
 
 // plural says how many things there are.
 func plural(n int, thing string) string {
-	return counts(int64(n), thing, thing+"s")
+	return terminal.Counts(int64(n), thing, thing+"s")
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 )
 
 // Each help text fits on a screen of 80 columns and 24 lines, with a line left for
@@ -79,7 +81,7 @@ func newHelp() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			topic, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return usageError{fmt.Errorf("no help on %q", strings.Join(args, " "))}
+				return exit.UsageError{Err: fmt.Errorf("no help on %q", strings.Join(args, " "))}
 			}
 			return topic.Help()
 		},

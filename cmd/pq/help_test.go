@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
 // pages returns the command lines that print a help text.
@@ -98,16 +100,16 @@ func TestFirstSteps(t *testing.T) {
 
 func TestNumbersForPeople(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
-		if got := grouped(n); got != want {
+		if got := terminal.Grouped(n); got != want {
 			t.Errorf("%d is printed as %s", n, got)
 		}
 	}
 	for d, want := range map[time.Duration]string{340 * time.Millisecond: "0.3 s", 125400 * time.Millisecond: "2m5s"} {
-		if got := inWords(d); got != want {
+		if got := terminal.InWords(d); got != want {
 			t.Errorf("%v is printed as %s", d, got)
 		}
 	}
-	if got := rate(3000, "items", 2*time.Second); got != "3,000 items, 1,500/s" {
+	if got := terminal.Rate(3000, "items", 2*time.Second); got != "3,000 items, 1,500/s" {
 		t.Errorf("printed %s", got)
 	}
 }

@@ -2,9 +2,9 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"strings"
 	"time"
+
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
 // history is what pq watch has seen so far.
@@ -64,11 +64,13 @@ func (h *history) frame(width, height int, unicode bool) string {
 	more := ""
 	if room := max(height-around, 1); len(queues) > room {
 		queues = queues[:max(room-1, 0)]
-		more = clip(fmt.Sprintf("and %s: name those that matter", plural(len(h.last.queues)-len(queues), "more queue")), width) + "\n"
+		more = terminal.Clip(fmt.Sprintf("and %s: name those that matter", plural(len(h.last.queues)-len(queues), "more queue")), width) + "\n"
 	}
-	t := &columns{terminal: true, width: width, list: []column{
-		{"KIND", left}, {"QUEUE", snipped}, {"READY", right}, {"LEASED", right}, {"DELAYED", right}, {"CHANGE/S", right}, {"OLDEST", right}, {"READY LATELY", left},
-	}}
+	t := terminal.NewFrame(width,
+		terminal.Column{Title: "KIND"}, terminal.Column{Title: "QUEUE", Align: terminal.Snipped},
+		terminal.Column{Title: "READY", Align: terminal.Right}, terminal.Column{Title: "LEASED", Align: terminal.Right},
+		terminal.Column{Title: "DELAYED", Align: terminal.Right}, terminal.Column{Title: "CHANGE/S", Align: terminal.Right},
+		terminal.Column{Title: "OLDEST", Align: terminal.Right}, terminal.Column{Title: "READY LATELY"})
 	for _, q := range queues {
 		change, oldest := "", ""
 		if perSecond, known := h.change(q); known {
@@ -78,14 +80,12 @@ func (h *history) frame(width, height int, unicode bool) string {
 			}
 		}
 		if q.oldest != nil {
-			oldest = inWords(*q.oldest)
+			oldest = terminal.InWords(*q.oldest)
 		}
-		t.row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed, change, oldest, trend(h.ready[q.key()], unicode))
+		t.Row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed, change, oldest, terminal.Trend(h.ready[q.key()], unicode))
 	}
-	for len(t.list) > 3 && t.room() < narrowest {
-		t.dropLast()
-	}
-	return clip(h.title(), width) + "\n\n" + t.String() + more
+	t.Shrink(narrowest, 3)
+	return terminal.Clip(h.title(), width) + "\n\n" + t.String() + more
 }
 
 // title is the first line of a frame.
@@ -99,53 +99,10 @@ func (h *history) title() string {
 		title += "   " + plural(h.last.bridges, "bridge")
 	}
 	if h.elapsed() > 0 && h.last.bridges > 0 && h.before.bridges == h.last.bridges {
-		perSecond := func(now, before int) string { return grouped(int64(float64(max(now-before, 0)) / h.elapsed())) }
+		perSecond := func(now, before int) string {
+			return terminal.Grouped(int64(float64(max(now-before, 0)) / h.elapsed()))
+		}
 		title += fmt.Sprintf("   %s pushes/s   %s pops/s", perSecond(h.last.pushes, h.before.pushes), perSecond(h.last.pops, h.before.pops))
 	}
 	return title
-}
-
-// clip cuts a line of ASCII for a terminal.
-func clip(line string, width int) string {
-	if len(line) > width {
-		line = line[:max(width-1, 0)] + "~"
-	}
-	return line
-}
-
-// trend draws numbers as a line of bars, from none to the largest.
-func trend(numbers []int64, unicode bool) string {
-	bars := []rune("_.:-=+*#")
-	if unicode {
-		bars = []rune("▁▂▃▄▅▆▇█")
-	}
-	var most int64
-	for _, n := range numbers {
-		most = max(most, n)
-	}
-	line := make([]rune, len(numbers))
-	for i, n := range numbers {
-		height := 0
-		if n > 0 {
-			height = 1 + int(float64(n)/float64(most)*float64(len(bars)-2))
-		}
-		line[i] = bars[height]
-	}
-	return string(line)
-}
-
-// unicodeTerminal reports whether the locale says that the terminal shows more than ASCII.
-func unicodeTerminal() bool {
-	for _, variable := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if locale := os.Getenv(variable); locale != "" {
-			locale = strings.ToLower(strings.ReplaceAll(locale, "-", ""))
-			return strings.Contains(locale, "utf8")
-		}
-	}
-	return false
-}
-
-// replaceNewlines ends lines so that nothing is left of those that were there.
-func replaceNewlines(frame string) string {
-	return strings.ReplaceAll(frame, "\n", clearLine+"\r\n")
 }

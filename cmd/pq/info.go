@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -61,14 +62,14 @@ func writeInfo(out io.Writer, i *client.QueueInfo, now time.Time) error {
 	line := func(name, format string, values ...any) {
 		fmt.Fprintf(&b, "%-12s%s\n", name, fmt.Sprintf(format, values...))
 	}
-	line("ready", "%s", grouped(i.Ready))
-	line("leased", "%s", grouped(i.Leased))
-	line("delayed", "%s", grouped(i.Delayed))
+	line("ready", "%s", terminal.Grouped(i.Ready))
+	line("leased", "%s", terminal.Grouped(i.Leased))
+	line("delayed", "%s", terminal.Grouped(i.Delayed))
 	if i.OldestAge != nil {
-		line("oldest", "%s", inWords(*i.OldestAge))
+		line("oldest", "%s", terminal.InWords(*i.OldestAge))
 	}
 	if i.NextDue != nil {
-		line("next due", "in %s", inWords(max(i.NextDue.Sub(now), 0)))
+		line("next due", "in %s", terminal.InWords(max(i.NextDue.Sub(now), 0)))
 	}
 	if len(i.Priorities) > 0 {
 		line("priorities", "%s", priorityLine(i, 80-12))
@@ -87,12 +88,12 @@ func priorityLine(i *client.QueueInfo, width int) string {
 	const more = len(" and 1,000 more")
 	line := ""
 	for n, p := range i.Priorities {
-		next := fmt.Sprintf("%d: %s", p.Priority, grouped(p.Count))
+		next := fmt.Sprintf("%d: %s", p.Priority, terminal.Grouped(p.Count))
 		if n > 0 {
 			next = line + ", " + next
 		}
 		if len(next)+more > width {
-			return fmt.Sprintf("%s and %s more", line, grouped(int64(len(i.Priorities)-n)))
+			return fmt.Sprintf("%s and %s more", line, terminal.Grouped(int64(len(i.Priorities)-n)))
 		}
 		line = next
 	}

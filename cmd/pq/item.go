@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -116,9 +118,9 @@ id that it has there. An item that is leased cannot be moved.`,
 			if err := q.check(false); err != nil {
 				return err
 			}
-			var priority priorityFlag
+			var priority flags.Priority
 			if err := priority.Set(args[2]); err != nil {
-				return usageError{err}
+				return exit.UsageError{Err: err}
 			}
 			id, err := ask(cmd, q, "the item may have been moved", func(ctx context.Context, s *session) (string, error) {
 				id, err := s.queue.Move(ctx, args[1], int64(priority))

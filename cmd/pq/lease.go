@@ -10,6 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -38,18 +41,18 @@ over; then it comes back, unless it was acknowledged. pq work does all of it.`,
 		},
 	}
 	l.queue.addFlags(cmd)
-	flags := cmd.Flags()
-	flags.BoolVar(&l.max, "max", false, "lease the last item: largest priority, newest")
-	flags.DurationVar(&l.ackWait, "ack-wait", 0, "`time` of the lease; else as pq config says, or 30s")
-	flags.DurationVar(&l.wait, "wait", 0, "wait this long for an item; else not at all")
-	withoutDefault(flags, "ack-wait", "wait")
+	set := cmd.Flags()
+	set.BoolVar(&l.max, "max", false, "lease the last item: largest priority, newest")
+	set.DurationVar(&l.ackWait, "ack-wait", 0, "`time` of the lease; else as pq config says, or 30s")
+	set.DurationVar(&l.wait, "wait", 0, "wait this long for an item; else not at all")
+	flags.WithoutDefault(set, "ack-wait", "wait")
 	l.printer.addFlags(cmd)
 	return cmd
 }
 
 func (l *lease) run(cmd *cobra.Command) error {
 	if l.wait < 0 {
-		return usageError{fmt.Errorf("--wait is %v: want a duration, such as 30s", l.wait)}
+		return exit.UsageError{Err: fmt.Errorf("--wait is %v: want a duration, such as 30s", l.wait)}
 	}
 	if err := checkAckWait(l.ackWait); err != nil {
 		return err
@@ -57,7 +60,7 @@ func (l *lease) run(cmd *cobra.Command) error {
 	if err := l.check(l.max); err != nil {
 		return err
 	}
-	if err := writable(cmd.OutOrStdout()); err != nil {
+	if err := terminal.Writable(cmd.OutOrStdout()); err != nil {
 		return fmt.Errorf("standard output: %w: nothing was leased", err)
 	}
 	ctx := cmd.Context()
@@ -128,7 +131,7 @@ func (a *app) checkReceipt(receipt string) (subjects.Kind, error) {
 	}
 	r, err := g.Parse(receipt)
 	if err != nil || r.Verb != subjects.AckLease {
-		return 0, usageError{fmt.Errorf("%q is no receipt: want what pq lease printed, such as %s", receipt, g.Ack(subjects.Priority, "jobs", "TOKEN"))}
+		return 0, exit.UsageError{Err: fmt.Errorf("%q is no receipt: want what pq lease printed, such as %s", receipt, g.Ack(subjects.Priority, "jobs", "TOKEN"))}
 	}
 	return r.Kind, nil
 }
@@ -166,15 +169,15 @@ place, or after its last delivery into the dead-letter queue.`,
 			return d.Nak(ctx, client.Backoff, client.Reason(reason))
 		}
 	})
-	flags := cmd.Flags()
-	flags.DurationVar(&delay, "delay", 0, "after this `time`; else as the queue's backoff says")
-	flags.StringVar(&reason, "reason", "", "`text` to keep if the item becomes a dead letter")
-	flags.BoolVar(&snooze, "snooze", false, "do not count the delivery; at once without --delay")
-	withoutDefault(flags, "delay")
+	set := cmd.Flags()
+	set.DurationVar(&delay, "delay", 0, "after this `time`; else as the queue's backoff says")
+	set.StringVar(&reason, "reason", "", "`text` to keep if the item becomes a dead letter")
+	set.BoolVar(&snooze, "snooze", false, "do not count the delivery; at once without --delay")
+	flags.WithoutDefault(set, "delay")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if snooze && reason != "" {
-			return usageError{errors.New("--reason is for failures, --snooze for what is none: leave out one")}
+			return exit.UsageError{Err: errors.New("--reason is for failures, --snooze for what is none: leave out one")}
 		}
 		if err := inBounds("delay", delay, 0, subjects.MaxDelay); err != nil {
 			return err

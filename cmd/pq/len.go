@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -36,7 +37,7 @@ func (q *queue) printLen(cmd *cobra.Command, asJSON bool) error {
 	}
 	n, err := ask(cmd, q, "", func(ctx context.Context, s *session) (int64, error) {
 		n, err := s.queue.Len(ctx)
-		if err == nil && n == 0 && isTerminal(cmd.ErrOrStderr()) {
+		if err == nil && n == 0 && terminal.Is(cmd.ErrOrStderr()) {
 			s.noteUnused(ctx, cmd, q)
 		}
 		return n, err

@@ -5,8 +5,10 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/spf13/pflag"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -29,12 +31,14 @@ func loginFlags(l testenv.Login) (flags []string, variables map[string]string) {
 // natsOptions returns the options that pq makes of those flags.
 func natsOptions(t *testing.T, l testenv.Login) []nats.Option {
 	t.Helper()
-	c := connection{
-		server: nats.DefaultURL,
-		user:   l.User, password: l.Password, token: l.Token, creds: l.CredsFile, nkey: l.NkeyFile,
-		tlsCA: l.CAFile, tlsCert: l.CertFile, tlsKey: l.KeyFile, timeout: testenv.Patience,
+	given, _ := loginFlags(l)
+	var c login.Connection
+	set := pflag.NewFlagSet("pq", pflag.ContinueOnError)
+	c.AddFlags(set)
+	if err := set.Parse(append(given, "--timeout", testenv.Patience.String())); err != nil {
+		t.Fatal(err)
 	}
-	options, err := c.options()
+	options, err := c.Options()
 	if err != nil {
 		t.Fatal(err)
 	}

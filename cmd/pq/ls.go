@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -62,15 +63,15 @@ func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 		}
 		return nil
 	}
-	t := newColumns(out, column{"KIND", left}, column{"QUEUE", snipped}, column{"READY", right}, column{"LEASED", right}, column{"DELAYED", right})
+	t := terminal.NewTable(out, terminal.Column{Title: "KIND", Align: terminal.Left}, terminal.Column{Title: "QUEUE", Align: terminal.Snipped}, terminal.Column{Title: "READY", Align: terminal.Right}, terminal.Column{Title: "LEASED", Align: terminal.Right}, terminal.Column{Title: "DELAYED", Align: terminal.Right})
 	for _, q := range queues {
-		t.row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed)
+		t.Row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed)
 	}
-	if len(queues) == 0 && isTerminal(cmd.ErrOrStderr()) {
+	if len(queues) == 0 && terminal.Is(cmd.ErrOrStderr()) {
 		_, err = fmt.Fprintln(cmd.ErrOrStderr(), "pq: no queue has items or settings: pq push makes one")
 		return err
 	}
-	return t.print()
+	return t.Print()
 }
 
 // queues returns all queues, or only the FIFO queues.

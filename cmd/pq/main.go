@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 )
 
 // Exit codes. Scripts depend on them.
@@ -45,33 +46,22 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return nil
 	}
 	// What fails before a command's own code runs are its flags and arguments.
-	if !*started && !errors.As(err, new(inputError)) {
-		err = usageError{err}
+	if !*started && !errors.As(err, new(exit.InputError)) {
+		err = exit.UsageError{Err: err}
 	}
 	_, _ = fmt.Fprintln(stderr, "pq:", err) // there is nowhere to report a failure
-	if errors.As(err, new(usageError)) {
+	if errors.As(err, new(exit.UsageError)) {
 		_, _ = fmt.Fprintln(stderr, "See "+cmd.CommandPath()+" --help.")
 	}
 	return err
 }
-
-// usageError is a mistake in the command line.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// inputError is bad input of another kind that was noticed before anything was sent: in the environment, a context,
-// or a file. The help of the command does not help there.
-type inputError struct{ error }
-
-func (e inputError) Unwrap() error { return e.error }
 
 func exitCode(err error) int {
 	var stopped interrupted
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, new(usageError)), errors.As(err, new(inputError)):
+	case errors.As(err, new(exit.UsageError)), errors.As(err, new(exit.InputError)):
 		return exitUsage
 	case errors.Is(err, client.ErrEmpty):
 		return exitEmpty

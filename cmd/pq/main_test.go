@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -20,8 +21,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(mainVariable) != "" {
 		main()
 	}
-	for _, e := range connectionEnv {
-		_ = os.Unsetenv(e.variable) // the developer's settings are not for tests
+	for _, e := range login.Variables {
+		_ = os.Unsetenv(e.Variable) // the developer's settings are not for tests
 	}
 	_ = os.Setenv("XDG_CONFIG_HOME", os.DevNull) // no contexts
 	goleak.VerifyTestMain(m, testenv.FDBGoroutines()...)

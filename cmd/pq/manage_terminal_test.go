@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
 func TestPurgeAsksOnATerminal(t *testing.T) {
@@ -130,10 +132,10 @@ func TestWatchOnATerminal(t *testing.T) {
 	c.ok("", "push", "jobs", "x")
 	term := newTerminal(t, 80)
 	term.start(c, nil, "watch", "--count", "2", "--every", "100ms").ends(exitOK)
-	term.sees(leaveScreen)
+	term.sees(terminal.LeaveScreen)
 	term.sees("\n")
-	before, after, _ := strings.Cut(term.output.String(), leaveScreen)
-	if !strings.HasPrefix(before, enterScreen) || strings.Count(before, toTop) != 2 {
+	before, after, _ := strings.Cut(term.output.String(), terminal.LeaveScreen)
+	if !strings.HasPrefix(before, terminal.EnterScreen) || strings.Count(before, terminal.ToTop) != 2 {
 		t.Errorf("written %q", before)
 	}
 	if !strings.Contains(after, "jobs") || strings.Contains(after, "\x1b") {

@@ -12,6 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
 // pop is the command line of pq pop.
@@ -19,7 +22,7 @@ type pop struct {
 	queue
 	printer
 	max, all bool
-	count    countFlag
+	count    flags.Count
 	wait     time.Duration
 }
 
@@ -44,13 +47,13 @@ the connection breaks while it is on its way.`,
 		},
 	}
 	p.queue.addFlags(cmd)
-	flags := cmd.Flags()
-	flags.BoolVar(&p.max, "max", false, "take the last item: largest priority, newest")
-	flags.VarP(&p.count, "number", "n", "pop up to this `number` of items, one by default")
-	withoutDefault(flags, "number")
-	flags.BoolVar(&p.all, "all", false, "pop until the queue is empty")
-	flags.DurationVar(&p.wait, "wait", 0, "wait this long for each item; else not at all")
-	withoutDefault(flags, "wait")
+	set := cmd.Flags()
+	set.BoolVar(&p.max, "max", false, "take the last item: largest priority, newest")
+	set.VarP(&p.count, "number", "n", "pop up to this `number` of items, one by default")
+	flags.WithoutDefault(set, "number")
+	set.BoolVar(&p.all, "all", false, "pop until the queue is empty")
+	set.DurationVar(&p.wait, "wait", 0, "wait this long for each item; else not at all")
+	flags.WithoutDefault(set, "wait")
 	p.printer.addFlags(cmd)
 	return cmd
 }
@@ -58,11 +61,11 @@ the connection breaks while it is on its way.`,
 func (p *pop) run(cmd *cobra.Command) error {
 	switch {
 	case p.count < 1:
-		return usageError{fmt.Errorf("-n is %d: want at least 1", p.count)}
+		return exit.UsageError{Err: fmt.Errorf("-n is %d: want at least 1", p.count)}
 	case p.all && cmd.Flags().Changed("number"):
-		return usageError{errors.New("-n and --all exclude each other: leave out one")}
+		return exit.UsageError{Err: errors.New("-n and --all exclude each other: leave out one")}
 	case p.wait < 0:
-		return usageError{fmt.Errorf("--wait is %v: want a duration, such as 30s", p.wait)}
+		return exit.UsageError{Err: fmt.Errorf("--wait is %v: want a duration, such as 30s", p.wait)}
 	}
 	if err := p.check(p.max); err != nil {
 		return err
@@ -71,7 +74,7 @@ func (p *pop) run(cmd *cobra.Command) error {
 	if p.all {
 		count = math.MaxInt
 	}
-	if err := writable(cmd.OutOrStdout()); err != nil {
+	if err := terminal.Writable(cmd.OutOrStdout()); err != nil {
 		return fmt.Errorf("standard output: %w: nothing was popped", err)
 	}
 	ctx := cmd.Context()

@@ -3,15 +3,14 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"time"
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -55,7 +54,7 @@ type deadLetter struct {
 
 // String says it for people.
 func (d *deadLetter) String() string {
-	text := fmt.Sprintf("a dead letter of %s: %s after %s", d.Queue, d.Reason, counts(d.Deliveries, "delivery", "deliveries"))
+	text := fmt.Sprintf("a dead letter of %s: %s after %s", d.Queue, d.Reason, terminal.Counts(d.Deliveries, "delivery", "deliveries"))
 	if d.Error != "" {
 		text += ": " + d.Error
 	}
@@ -73,14 +72,14 @@ func (p *printer) write(cmd *cobra.Command, it *item, only bool) error {
 	if p.json {
 		return json.NewEncoder(out).Encode(it)
 	}
-	if it.DeadLetter != nil && isTerminal(out) {
+	if it.DeadLetter != nil && terminal.Is(out) {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "pq:", it.DeadLetter) // programs ask for --json
 	}
 	line := it.bytes
 	if it.Receipt != "" {
 		line = append([]byte(it.Receipt+"\n"), line...)
 	}
-	if !only || isTerminal(out) {
+	if !only || terminal.Is(out) {
 		line = append(line, '\n')
 	}
 	_, err := out.Write(line)
@@ -115,14 +114,3 @@ func timeText(t time.Time) string {
 // hasPriority reports whether the item's priority is known. The reply to the pop of
 // a very large item has no room for it.
 func hasPriority(q *queue, it *client.Item) bool { return !q.fifo && it.ID != "" }
-
-// coloured reports whether what is written to the stream may have colours.
-func coloured(stream any) bool {
-	return isTerminal(stream) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-}
-
-// isTerminal reports whether the stream is a terminal.
-func isTerminal(stream any) bool {
-	f, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}

@@ -12,20 +12,23 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // push is the command line of pq push.
 type push struct {
 	queue
-	priority priorityFlag
+	priority flags.Priority
 	headers  []string
 	delay    time.Duration
 	ttl      time.Duration
 	msgID    string
 	unique   string
 	lines    bool
-	parallel countFlag
+	parallel flags.Count
 	json     bool
 }
 
@@ -46,17 +49,17 @@ error says which are in the queue, and prints a sed command for the others.`,
 		},
 	}
 	p.addFlags(cmd)
-	flags := cmd.Flags()
-	flags.VarP(&p.priority, "priority", "p", "decimal `priority`; pop takes the smallest first")
-	flags.StringArrayVarP(&p.headers, "header", "H", nil, "`NAME:VALUE` to store with the item; repeat for more")
-	flags.DurationVar(&p.delay, "delay", 0, "hold the item back for this long")
-	flags.DurationVar(&p.ttl, "ttl", 0, "`time` after which it expires; 0 is never")
-	flags.StringVar(&p.msgID, "msg-id", "", "push it once: `id` of the message")
-	flags.StringVar(&p.unique, "unique", "", "push it unless an item with this `key` is there")
-	flags.BoolVar(&p.lines, "lines", false, "push each line of standard input as an item")
-	flags.Var(&p.parallel, "parallel", "push this `many` lines at once, in no certain order")
-	flags.BoolVar(&p.json, "json", false, "print a line of JSON per item, with its id and line")
-	withoutDefault(flags, "parallel", "delay", "ttl")
+	set := cmd.Flags()
+	set.VarP(&p.priority, "priority", "p", "decimal `priority`; pop takes the smallest first")
+	set.StringArrayVarP(&p.headers, "header", "H", nil, "`NAME:VALUE` to store with the item; repeat for more")
+	set.DurationVar(&p.delay, "delay", 0, "hold the item back for this long")
+	set.DurationVar(&p.ttl, "ttl", 0, "`time` after which it expires; 0 is never")
+	set.StringVar(&p.msgID, "msg-id", "", "push it once: `id` of the message")
+	set.StringVar(&p.unique, "unique", "", "push it unless an item with this `key` is there")
+	set.BoolVar(&p.lines, "lines", false, "push each line of standard input as an item")
+	set.Var(&p.parallel, "parallel", "push this `many` lines at once, in no certain order")
+	set.BoolVar(&p.json, "json", false, "print a line of JSON per item, with its id and line")
+	flags.WithoutDefault(set, "parallel", "delay", "ttl")
 	return cmd
 }
 
@@ -66,11 +69,11 @@ func (p *push) run(cmd *cobra.Command, values []string) error {
 	}
 	header, err := p.header(cmd, values)
 	if err != nil {
-		return usageError{err}
+		return exit.UsageError{Err: err}
 	}
 	in, fromInput := cmd.InOrStdin(), len(values) == 0 || values[0] == "-"
 	if fromInput {
-		if err := readable(in); err != nil {
+		if err := terminal.Readable(in); err != nil {
 			return fmt.Errorf("standard input: %w: nothing was pushed", err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -35,14 +36,14 @@ func (q *queue) kind() subjects.Kind {
 // check returns the mistakes in the command line that concern the queue.
 func (q *queue) check(max bool) error {
 	if max && q.fifo {
-		return usageError{errors.New("a FIFO queue has one end to read from: leave out --max or --fifo")}
+		return exit.UsageError{Err: errors.New("a FIFO queue has one end to read from: leave out --max or --fifo")}
 	}
 	g, err := q.grammar()
 	if err != nil {
 		return err
 	}
 	if _, err := g.Build(subjects.Request{Kind: q.kind(), Verb: subjects.Len, Queue: q.name}); err != nil {
-		return usageError{err}
+		return exit.UsageError{Err: err}
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
 // receipts is what pq push --lines prints about the items in the queue: each id,
@@ -18,7 +19,7 @@ type receipts struct {
 	push    *push
 	out     io.Writer
 	summary bool
-	bar     *progress // nil if none is shown
+	bar     *terminal.Progress // nil if none is shown
 
 	mu    sync.Mutex
 	items int64
@@ -30,9 +31,9 @@ type receipts struct {
 // deserves an answer.
 func (p *push) newReceipts(cmd *cobra.Command, in io.Reader) *receipts {
 	r := &receipts{push: p, out: cmd.OutOrStdout(), begun: time.Now()}
-	r.summary = !p.json && isTerminal(r.out) && !isTerminal(in)
-	if stderr := cmd.ErrOrStderr(); r.summary && isTerminal(stderr) {
-		r.bar = newProgress(stderr, remaining(in))
+	r.summary = !p.json && terminal.Is(r.out) && !terminal.Is(in)
+	if stderr := cmd.ErrOrStderr(); r.summary && terminal.Is(stderr) {
+		r.bar = terminal.NewProgress(stderr, remaining(in))
 		cmd.SetErr(r.bar)
 	}
 	return r
@@ -47,7 +48,7 @@ func (r *receipts) add(line, size int, ack client.PushAck) error {
 	}
 	r.items++
 	r.bytes += int64(size) + 1 // its line end
-	r.bar.show(r.bytes, rate(r.items, "items", time.Since(r.begun)))
+	r.bar.Show(r.bytes, terminal.Rate(r.items, "items", time.Since(r.begun)))
 	return nil
 }
 
@@ -61,12 +62,12 @@ func (r *receipts) finish() error {
 	if r.items == 1 {
 		noun = "item"
 	}
-	_, err := fmt.Fprintf(r.out, "%s %s pushed to %s in %s\n", grouped(r.items), noun, r.push.name, inWords(time.Since(r.begun)))
+	_, err := fmt.Fprintf(r.out, "%s %s pushed to %s in %s\n", terminal.Grouped(r.items), noun, r.push.name, terminal.InWords(time.Since(r.begun)))
 	return err
 }
 
 // close removes the progress bar.
-func (r *receipts) close() { r.bar.clear() }
+func (r *receipts) close() { r.bar.Clear() }
 
 // remaining returns how many bytes are left to read, -1 if nobody knows.
 func remaining(in io.Reader) int64 {

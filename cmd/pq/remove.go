@@ -12,6 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -20,7 +23,7 @@ type many struct {
 	queue
 	yes, json bool
 	state     string
-	max       countFlag
+	max       flags.Count
 }
 
 func (m *many) addFlags(cmd *cobra.Command) {
@@ -54,7 +57,7 @@ func (m *many) purge(cmd *cobra.Command) error {
 	switch state {
 	case "", client.Ready, client.Delayed, client.Leased:
 	default:
-		return usageError{fmt.Errorf("--state is %q: want %s, %s or %s", m.state, client.Ready, client.Delayed, client.Leased)}
+		return exit.UsageError{Err: fmt.Errorf("--state is %q: want %s, %s or %s", m.state, client.Ready, client.Delayed, client.Leased)}
 	}
 	return m.run(cmd, "purged", "removed from "+m.name, "some items may have been removed",
 		func(i *client.QueueInfo) (string, int64) {
@@ -84,13 +87,13 @@ elsewhere it needs --yes.`,
 	}
 	m.addFlags(cmd)
 	cmd.Flags().Var(&m.max, "max", "send up to this `many`, 1,000 unless it says otherwise")
-	withoutDefault(cmd.Flags(), "max")
+	flags.WithoutDefault(cmd.Flags(), "max")
 	return cmd
 }
 
 func (m *many) redrive(cmd *cobra.Command) error {
 	if m.max < 1 || m.max > subjects.MaxRedrive {
-		return usageError{fmt.Errorf("--max is %d: want at least 1, and at most %d", m.max, subjects.MaxRedrive)}
+		return exit.UsageError{Err: fmt.Errorf("--max is %d: want at least 1, and at most %d", m.max, subjects.MaxRedrive)}
 	}
 	return m.run(cmd, "redriven", "sent back from "+m.name, "some items may have been sent back",
 		func(i *client.QueueInfo) (string, int64) {
@@ -107,9 +110,9 @@ func (m *many) run(cmd *cobra.Command, member, done, unknown string, question fu
 	if err := m.check(false); err != nil {
 		return err
 	}
-	interactive := isTerminal(cmd.InOrStdin()) && isTerminal(cmd.ErrOrStderr())
+	interactive := terminal.Is(cmd.InOrStdin()) && terminal.Is(cmd.ErrOrStderr())
 	if !m.yes && !interactive {
-		return usageError{errors.New("nobody can be asked, because this is no terminal: add --yes")}
+		return exit.UsageError{Err: errors.New("nobody can be asked, because this is no terminal: add --yes")}
 	}
 	if !m.yes {
 		if err := m.confirm(cmd, question); err != nil {
@@ -206,13 +209,13 @@ func items(n int64, state string) string {
 	if state != "" {
 		noun = state + " " + noun
 	}
-	return grouped(n) + " " + noun
+	return terminal.Grouped(n) + " " + noun
 }
 
 // printCount prints how many items something was done with: for people a sentence, for programs the number.
 func printCount(out io.Writer, n int64, done string) error {
 	var err error
-	if isTerminal(out) {
+	if terminal.Is(out) {
 		_, err = fmt.Fprintf(out, "%s %s\n", items(n, ""), done)
 	} else {
 		_, err = fmt.Fprintln(out, n)

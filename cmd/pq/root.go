@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -24,7 +26,7 @@ func moduleVersion() string {
 
 // app is what all commands share: the global flags.
 type app struct {
-	connection
+	login.Connection
 	priorityPrefix, fifoPrefix string
 }
 
@@ -43,7 +45,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if !offline(cmd) {
-				if err := a.fromEnv(cmd.Flags()); err != nil {
+				if err := a.FromEnv(cmd.Flags()); err != nil {
 					return err
 				}
 			}
@@ -65,7 +67,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 	}
 	root.AddCommand(newConnectionTopic())
 	addHelp(root, groups)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Explain(err) })
 	return root, started
 }
 
@@ -75,22 +77,10 @@ func offline(cmd *cobra.Command) bool {
 	return slices.Contains([]string{"completion", "help", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, cmd.Name())
 }
 
-func (a *app) addFlags(flags *pflag.FlagSet) {
-	flags.SortFlags = false
-	a.connection.addFlags(flags)
-	flags.StringVar(&a.priorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "subject `prefix` of priority queues, pq by default")
-	flags.StringVar(&a.fifoPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "subject `prefix` of FIFO queues, q by default")
-	withoutDefault(flags, "prefix", "fifo-prefix")
-}
-
-// withoutDefault keeps the defaults of flags out of the help, where their lines
-// have no room.
-func withoutDefault(flags *pflag.FlagSet, names ...string) {
-	for _, name := range names {
-		f := flags.Lookup(name)
-		f.DefValue = "0" // pflag does not print a zero
-		if f.Value.Type() == "string" {
-			f.DefValue = ""
-		}
-	}
+func (a *app) addFlags(set *pflag.FlagSet) {
+	set.SortFlags = false
+	a.Connection.AddFlags(set)
+	set.StringVar(&a.priorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "subject `prefix` of priority queues, pq by default")
+	set.StringVar(&a.fifoPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "subject `prefix` of FIFO queues, q by default")
+	flags.WithoutDefault(set, "prefix", "fifo-prefix")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -50,19 +51,19 @@ func (a *app) open(ctx context.Context, more ...nats.Option) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	options, err := a.options()
+	options, err := a.Options()
 	if err != nil {
 		return nil, err
 	}
 	s := &session{app: a, grammar: grammar}
 	s.renew()
 	options = append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.end(err) }))
-	s.nc, err = await(ctx, func() (*nats.Conn, error) { return a.connect(append(options, more...)) })
+	s.nc, err = await(ctx, func() (*nats.Conn, error) { return a.Connect(append(options, more...)) })
 	if err != nil {
 		s.end(err)
 		return nil, err
 	}
-	s.client = client.New(s.nc, client.WithGrammar(grammar), client.WithTimeout(a.timeout))
+	s.client = client.New(s.nc, client.WithGrammar(grammar), client.WithTimeout(a.Timeout))
 	return s, nil
 }
 
@@ -167,7 +168,7 @@ func tooLarge(max int64) error {
 func (a *app) grammar() (subjects.Grammar, error) {
 	g, err := subjects.New(a.priorityPrefix, a.fifoPrefix)
 	if err != nil {
-		return g, usageError{err}
+		return g, exit.UsageError{Err: err}
 	}
 	return g, nil
 }

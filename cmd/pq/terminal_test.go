@@ -17,18 +17,19 @@ import (
 
 	"github.com/creack/pty"
 
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// terminal is a terminal that a process is started on.
-type terminal struct {
+// fakeTerminal is a terminal that a process is started on.
+type fakeTerminal struct {
 	t      *testing.T
 	keys   *os.File // what is written to it was typed
 	device *os.File
 	output transcript
 }
 
-func newTerminal(t *testing.T, columns uint16) *terminal {
+func newTerminal(t *testing.T, columns uint16) *fakeTerminal {
 	t.Helper()
 	keys, device, err := pty.Open()
 	if err != nil {
@@ -37,7 +38,7 @@ func newTerminal(t *testing.T, columns uint16) *terminal {
 	if err := pty.Setsize(device, &pty.Winsize{Rows: 24, Cols: columns}); err != nil {
 		t.Fatal(err)
 	}
-	term := &terminal{t: t, keys: keys, device: device}
+	term := &fakeTerminal{t: t, keys: keys, device: device}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -53,7 +54,7 @@ func newTerminal(t *testing.T, columns uint16) *terminal {
 
 // start runs pq as the foreground process of the terminal, with standard output and
 // standard error there.
-func (term *terminal) start(c *cli, change func(*exec.Cmd), args ...string) *process {
+func (term *fakeTerminal) start(c *cli, change func(*exec.Cmd), args ...string) *process {
 	term.t.Helper()
 	return c.start(func(cmd *exec.Cmd) {
 		cmd.Stdout, cmd.Stderr = term.device, term.device
@@ -65,7 +66,7 @@ func (term *terminal) start(c *cli, change func(*exec.Cmd), args ...string) *pro
 }
 
 // sees waits until words were written.
-func (term *terminal) sees(words string) {
+func (term *fakeTerminal) sees(words string) {
 	term.t.Helper()
 	testenv.Eventually(term.t, func() error {
 		if got := term.output.String(); !strings.Contains(got, words) {
@@ -76,7 +77,7 @@ func (term *terminal) sees(words string) {
 }
 
 // screen returns the lines that are to be seen, without the blanks at their ends.
-func (term *terminal) screen() []string {
+func (term *fakeTerminal) screen() []string {
 	text := term.output.String()
 	if strings.ContainsRune(text, '\x1b') {
 		term.t.Errorf("escape sequences: %q", text)
@@ -93,7 +94,7 @@ func (term *terminal) screen() []string {
 }
 
 // shows checks what is to be seen, line by line.
-func (term *terminal) shows(lines ...string) {
+func (term *fakeTerminal) shows(lines ...string) {
 	term.t.Helper()
 	if got := term.screen(); !slices.Equal(got, append(lines, "")) {
 		term.t.Errorf("the screen shows %q, want %q", got, lines)
@@ -101,13 +102,13 @@ func (term *terminal) shows(lines ...string) {
 }
 
 // drawn returns all that was written between carriage returns and newlines.
-func (term *terminal) drawn() []string {
+func (term *fakeTerminal) drawn() []string {
 	return strings.FieldsFunc(term.output.String(), func(r rune) bool { return r == '\r' || r == '\n' })
 }
 
 // pushUntilBar pushes lines, typed into a pipe unless they are in a file, until
 // there is a progress bar. It returns how many.
-func (term *terminal) pushUntilBar(p *process, r *relay, typed bool) int {
+func (term *fakeTerminal) pushUntilBar(p *process, r *relay, typed bool) int {
 	term.t.Helper()
 	for n := 1; ; n++ {
 		if typed {
@@ -134,7 +135,7 @@ func TestLinesOnATerminal(t *testing.T) {
 	p.ends(exitOK)
 	term.sees("pushed")
 	lines := term.screen()
-	if m := summary.FindStringSubmatch(lines[0]); len(lines) != 2 || m == nil || m[1] != grouped(int64(n)) {
+	if m := summary.FindStringSubmatch(lines[0]); len(lines) != 2 || m == nil || m[1] != terminal.Grouped(int64(n)) {
 		t.Errorf("pushed %d lines, the screen shows %q", n, lines)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/internal/spelling"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
 // isUnused reports whether a queue has no items and no settings. Nothing else tells a queue from a
@@ -68,7 +69,7 @@ func (s *session) noteUnused(ctx context.Context, cmd *cobra.Command, q *queue) 
 // explainEmpty adds to the error of a queue without items what may be wrong with its name. It does so only for
 // people, because it takes more requests.
 func (s *session) explainEmpty(cmd *cobra.Command, q *queue, err error) error {
-	if err != client.ErrEmpty || !isTerminal(cmd.ErrOrStderr()) {
+	if err != client.ErrEmpty || !terminal.Is(cmd.ErrOrStderr()) {
 		return err
 	}
 	if text := s.suggest(s.usable, q); text != "" {

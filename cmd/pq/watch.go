@@ -6,17 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/term"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -56,7 +57,7 @@ and age in seconds. The time between two looks is at least 100ms.`,
 	cmd.Flags().DurationVar(&w.every, "every", 2*time.Second, "`time` between two looks, 2s unless it says otherwise")
 	cmd.Flags().IntVar(&w.count, "count", 0, "end after this `many` looks; else a signal ends it")
 	cmd.Flags().BoolVar(&w.json, "json", false, "print a line of JSON for each queue each time")
-	withoutDefault(cmd.Flags(), "every")
+	flags.WithoutDefault(cmd.Flags(), "every")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return w.usedQueues(cmd, w.fifoOnly), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -66,9 +67,9 @@ and age in seconds. The time between two looks is at least 100ms.`,
 func (w *watch) run(cmd *cobra.Command) error {
 	switch {
 	case w.every < 100*time.Millisecond:
-		return usageError{fmt.Errorf("--every is %v: want 100ms or more", w.every)}
+		return exit.UsageError{Err: fmt.Errorf("--every is %v: want 100ms or more", w.every)}
 	case w.count < 0, w.count == 0 && cmd.Flags().Changed("count"):
-		return usageError{fmt.Errorf("--count is %d: want at least 1", w.count)}
+		return exit.UsageError{Err: fmt.Errorf("--count is %d: want at least 1", w.count)}
 	}
 	for _, name := range w.names {
 		if err := (&queue{app: w.app, name: name}).check(false); err != nil {
@@ -88,10 +89,10 @@ func (w *watch) run(cmd *cobra.Command) error {
 	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
 	w.stderr = cmd.ErrOrStderr()
 	show := w.printLines
-	if out := cmd.OutOrStdout(); isTerminal(out) && !w.json {
-		screen := newScreen(out)
-		defer screen.close()
-		show = screen.show
+	if out := cmd.OutOrStdout(); terminal.Is(out) && !w.json {
+		screen := terminal.NewScreen(out)
+		defer screen.Close()
+		show = func(_ io.Writer, h *history) error { return screen.Show(h.frame) }
 	}
 	return w.look(cmd, s, show)
 }
@@ -137,7 +138,7 @@ type look struct {
 
 // take takes a look at the queues and the bridges.
 func (w *watch) take(s *session) (*look, error) {
-	ctx, cancel := context.WithTimeout(s.usable, s.timeout)
+	ctx, cancel := context.WithTimeout(s.usable, s.Timeout)
 	defer cancel()
 	l := &look{at: time.Now()}
 	group, ctx := errgroup.WithContext(ctx)
@@ -211,7 +212,7 @@ func (w *watch) printLines(out io.Writer, h *history) error {
 		_, err := fmt.Fprintln(w.stderr, "pq:", h.err)
 		return err
 	}
-	t := &columns{out: out}
+	t := terminal.NewTable(out)
 	encoder := json.NewEncoder(out)
 	for _, q := range h.last.queues {
 		change, known := h.change(q)
@@ -234,9 +235,12 @@ func (w *watch) printLines(out io.Writer, h *history) error {
 		if known {
 			text = fmt.Sprintf("%.1f", change)
 		}
-		t.row(timeText(h.last.at.UTC()), q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed, text, fmt.Sprintf("%.1f", seconds(q.oldest)))
+		t.Row(timeText(h.last.at.UTC()), q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed, text, fmt.Sprintf("%.1f", seconds(q.oldest)))
 	}
-	return t.print()
+	if w.json {
+		return nil
+	}
+	return t.Print()
 }
 
 func seconds(d *time.Duration) float64 {
@@ -244,38 +248,4 @@ func seconds(d *time.Duration) float64 {
 		return 0
 	}
 	return d.Seconds()
-}
-
-// screen is a terminal on which each look replaces the one before.
-type screen struct {
-	out  io.Writer
-	last string
-}
-
-const (
-	enterScreen = "\x1b[?1049h\x1b[?25l" // the other screen, and no cursor
-	leaveScreen = "\x1b[?25h\x1b[?1049l"
-	toTop       = "\x1b[H"
-	clearLine   = "\x1b[K"
-	clearRest   = "\x1b[J"
-)
-
-func newScreen(out io.Writer) *screen {
-	_, _ = io.WriteString(out, enterScreen) // the first frame fails too
-	return &screen{out: out}
-}
-
-// close leaves the last look on the terminal's own screen.
-func (s *screen) close() { _, _ = io.WriteString(s.out, leaveScreen+s.last) }
-
-func (s *screen) show(out io.Writer, h *history) error {
-	width, height := 80, 24
-	if f, ok := out.(*os.File); ok {
-		if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 0 && h > 0 {
-			width, height = w, h
-		}
-	}
-	s.last = h.frame(width, height, unicodeTerminal())
-	_, err := io.WriteString(out, toTop+replaceNewlines(s.last)+clearRest)
-	return err
 }

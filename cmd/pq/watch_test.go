@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -101,7 +102,7 @@ func TestTrend(t *testing.T) {
 		want    string
 		numbers []int64
 	}{{"", nil}, {"__", []int64{0, 0}}, {"_#", []int64{0, 5}}, {".#", []int64{1, 1000}}, {"_=#", []int64{0, 4, 8}}} {
-		if got := trend(m.numbers, false); got != m.want {
+		if got := terminal.Trend(m.numbers, false); got != m.want {
 			t.Errorf("%v is drawn as %s, want %s", m.numbers, got, m.want)
 		}
 	}

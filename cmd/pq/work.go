@@ -13,13 +13,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // work is the command line of pq work.
 type work struct {
 	queue
-	jobs    countFlag
+	jobs    flags.Count
 	dropOn  []int
 	ackWait time.Duration
 	max     bool
@@ -56,22 +58,22 @@ exits with 0. A later one ends them, and their items go back.`,
 		},
 	}
 	w.queue.addFlags(cmd)
-	flags := cmd.Flags()
-	flags.VarP(&w.jobs, "jobs", "j", "run up to this `many` commands at once, else one")
-	flags.IntSliceVar(&w.dropOn, "drop-on", nil, "exit `codes` for which the item becomes a dead letter")
-	flags.DurationVar(&w.ackWait, "ack-wait", 0, "`length` of leases; else as pq config says, or 30s")
-	flags.DurationVar(&w.retry.first, "retry-delay", time.Second, "`pause` after failures without a backoff; else 1s")
-	flags.BoolVar(&w.max, "max", false, "take the last item: largest priority, newest")
-	withoutDefault(flags, "jobs", "ack-wait", "retry-delay")
+	set := cmd.Flags()
+	set.VarP(&w.jobs, "jobs", "j", "run up to this `many` commands at once, else one")
+	set.IntSliceVar(&w.dropOn, "drop-on", nil, "exit `codes` for which the item becomes a dead letter")
+	set.DurationVar(&w.ackWait, "ack-wait", 0, "`length` of leases; else as pq config says, or 30s")
+	set.DurationVar(&w.retry.first, "retry-delay", time.Second, "`pause` after failures without a backoff; else 1s")
+	set.BoolVar(&w.max, "max", false, "take the last item: largest priority, newest")
+	flags.WithoutDefault(set, "jobs", "ack-wait", "retry-delay")
 	return cmd
 }
 
 func (w *work) run(cmd *cobra.Command) error {
 	switch {
 	case w.jobs < 1:
-		return usageError{fmt.Errorf("--jobs is %d: want at least 1", w.jobs)}
+		return exit.UsageError{Err: fmt.Errorf("--jobs is %d: want at least 1", w.jobs)}
 	case slices.ContainsFunc(w.dropOn, func(code int) bool { return code < 1 || code > 255 }):
-		return usageError{errors.New("--drop-on: want exit codes from 1 to 255")}
+		return exit.UsageError{Err: errors.New("--drop-on: want exit codes from 1 to 255")}
 	}
 	if err := w.check(w.max); err != nil {
 		return err
@@ -83,7 +85,7 @@ func (w *work) run(cmd *cobra.Command) error {
 		return err
 	}
 	if _, err := exec.LookPath(w.command[0]); err != nil {
-		return usageError{fmt.Errorf("cannot run the command %s: %w", w.command[0], errors.Unwrap(err))}
+		return exit.UsageError{Err: fmt.Errorf("cannot run the command %s: %w", w.command[0], errors.Unwrap(err))}
 	}
 	refused := make(chan error, 1)
 	blindfold := w.ackWait != 0 // then nobody needs the settings

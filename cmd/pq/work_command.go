@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
 // endCommand is how long a command has to end after a signal.
@@ -48,7 +49,7 @@ func (w *work) do(cmd *cobra.Command, s *session) client.Work {
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case noReader(cmd.OutOrStdout(), false): // which is not the item's fault
+		case terminal.NoReader(cmd.OutOrStdout(), false): // which is not the item's fault
 			<-w.stopped
 			return client.Snooze(0)
 		case errors.As(err, &exit) && slices.Contains(w.dropOn, exit.ExitCode()):

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
 // errNoReader ends pq work whose output nobody reads, as it would end other tools.
@@ -37,7 +38,7 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, ref
 		stop()
 		w.kill(s, worker, ended) // nothing can be acknowledged any more
 		return s.explain(err, "")
-	case <-readerGone(cmd.OutOrStdout()):
+	case <-terminal.ReaderGone(cmd.OutOrStdout()):
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: %v: finishing what is under way; a signal ends the commands\n", errNoReader)
 	case <-cmd.Context().Done():
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: %v: finishing what is under way; another signal ends the commands\n", context.Cause(cmd.Context()))

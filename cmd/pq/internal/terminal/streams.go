@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"errors"
@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// writable returns why w cannot be written to, if that shows without writing.
-func writable(w io.Writer) error {
+// Writable returns why w cannot be written to, if that shows without writing.
+func Writable(w io.Writer) error {
 	f, ok := w.(*os.File)
 	if !ok {
 		return nil
@@ -19,8 +19,8 @@ func writable(w io.Writer) error {
 	return err
 }
 
-// readable returns why r cannot be read, if that shows without reading.
-func readable(r io.Reader) error {
+// Readable returns why r cannot be read, if that shows without reading.
+func Readable(r io.Reader) error {
 	if f, ok := r.(*os.File); ok && wasClosed(f) {
 		return errors.New("it is closed, or the null device opened for reading and writing (for no input, use <" + os.DevNull + ")")
 	}
@@ -44,12 +44,12 @@ func wasClosed(f *os.File) bool {
 	return readErr == io.EOF && writeErr == nil
 }
 
-// readerGone returns a channel that is closed once nobody can read any more what is written to w. What waits for that
+// ReaderGone returns a channel that is closed once nobody can read any more what is written to w. What waits for that
 // lives as long as the process.
-func readerGone(w io.Writer) <-chan struct{} {
+func ReaderGone(w io.Writer) <-chan struct{} {
 	gone := make(chan struct{})
 	go func() {
-		if noReader(w, true) {
+		if NoReader(w, true) {
 			close(gone)
 		}
 	}()

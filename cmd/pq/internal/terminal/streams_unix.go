@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package terminal
 
 import (
 	"io"
@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noReader reports whether nobody can read any more what is written to w, a pipe or a socket. With wait, it returns
+// NoReader reports whether nobody can read any more what is written to w, a pipe or a socket. With wait, it returns
 // once that is so. Who does not write does not notice it otherwise.
-func noReader(w io.Writer, wait bool) bool {
+func NoReader(w io.Writer, wait bool) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false

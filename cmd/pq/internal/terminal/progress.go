@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"io"
@@ -14,9 +14,9 @@ import (
 // redrawEvery is the least time between two drawings of a progress bar.
 const redrawEvery = 100 * time.Millisecond
 
-// progress is a progress bar on a terminal, which it gives up for messages that are
-// written to it. A nil progress shows nothing. It is safe for concurrent use.
-type progress struct {
+// Progress is a progress bar on a terminal, which it gives up for messages that are
+// written to it. A nil Progress shows nothing. It is safe for concurrent use.
+type Progress struct {
 	terminal io.Writer
 	whole    int64 // -1 if unknown
 
@@ -26,10 +26,10 @@ type progress struct {
 	visible bool
 }
 
-// newProgress returns a bar that is full when whole is done. If whole is -1, it
+// NewProgress returns a bar that is full when whole is done. If whole is -1, it
 // shows only that there is progress. What is over quickly has no bar.
-func newProgress(terminal io.Writer, whole int64) *progress {
-	return &progress{terminal: terminal, whole: whole, drawn: time.Now(), bar: progressbar.NewOptions64(whole,
+func NewProgress(terminal io.Writer, whole int64) *Progress {
+	return &Progress{terminal: terminal, whole: whole, drawn: time.Now(), bar: progressbar.NewOptions64(whole,
 		progressbar.OptionSetWriter(terminal),
 		progressbar.OptionClearOnFinish(),
 		progressbar.OptionSetPredictTime(false),
@@ -40,8 +40,8 @@ func newProgress(terminal io.Writer, whole int64) *progress {
 	)}
 }
 
-// show draws the bar with what is done so far, unless it was drawn just now.
-func (p *progress) show(done int64, text string) {
+// Show draws the bar with what is done so far, unless it was drawn just now.
+func (p *Progress) Show(done int64, text string) {
 	if p == nil {
 		return
 	}
@@ -61,7 +61,7 @@ func (p *progress) show(done int64, text string) {
 
 // fit returns as much of text, which consists of parts with commas between them, as
 // the terminal has room for beside the rest of the bar.
-func (p *progress) fit(text string) string {
+func (p *Progress) fit(text string) string {
 	const rest = 14
 	f, ok := p.terminal.(*os.File)
 	if !ok {
@@ -74,8 +74,8 @@ func (p *progress) fit(text string) string {
 	return text
 }
 
-// clear removes the bar. The next call of show draws it again.
-func (p *progress) clear() {
+// Clear removes the bar. The next call of Show draws it again.
+func (p *Progress) Clear() {
 	if p == nil {
 		return
 	}
@@ -84,7 +84,7 @@ func (p *progress) clear() {
 	p.clearLocked()
 }
 
-func (p *progress) clearLocked() {
+func (p *Progress) clearLocked() {
 	if p.visible {
 		_ = p.bar.Clear()
 		p.visible = false
@@ -92,7 +92,7 @@ func (p *progress) clearLocked() {
 }
 
 // Write writes a message to the terminal in place of the bar.
-func (p *progress) Write(b []byte) (int, error) {
+func (p *Progress) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clearLocked()

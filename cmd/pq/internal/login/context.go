@@ -1,4 +1,4 @@
-package main
+package login
 
 import (
 	"encoding/base64"
@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// natsContext is a context of the nats command line tool: a file that says how to reach a server and how
+// stored is a context of the nats command line tool: a file that says how to reach a server and how
 // to log in. docs/decisions says why pq reads it itself.
-type natsContext struct {
+type stored struct {
 	URL         string `json:"url"`
 	User        string `json:"user"`
 	Password    string `json:"password"`
@@ -50,7 +50,7 @@ func configDir() (string, error) {
 
 // loadContext reads the context of that name, or the one that nats context select has selected. It returns
 // nil if the name is "" and none is selected.
-func loadContext(name string) (*natsContext, error) {
+func loadContext(name string) (*stored, error) {
 	dir, err := configDir()
 	if err != nil && name == "" {
 		return nil, nil // without a home nothing is selected
@@ -76,7 +76,7 @@ func loadContext(name string) (*natsContext, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no context %s, because there is no file %s: nats context ls lists those that are there", name, file)
 	}
-	c := &natsContext{}
+	c := &stored{}
 	if err == nil && json.Unmarshal(text, c) != nil {
 		err = fmt.Errorf("the file %s is no JSON object of texts: save the context again with nats context save", file)
 	}
@@ -93,7 +93,7 @@ func loadContext(name string) (*natsContext, error) {
 }
 
 // check returns what pq cannot do.
-func (c *natsContext) check() error {
+func (c *stored) check() error {
 	for field, value := range map[string]string{"nsc": c.NSC, "socks_proxy": c.SocksProxy, "windows_cert_store": c.WinCertStore} {
 		if value != "" {
 			return fmt.Errorf("pq does not know %s: use a context without, such as one with the creds that nsc generate creds prints", field)
@@ -161,25 +161,25 @@ func secret(field, text string) (string, error) {
 
 // useContext takes from a context what no flag and no variable says. If any of them says who logs in, the
 // context does not.
-func (c *connection) useContext(flags *pflag.FlagSet) error {
+func (c *Connection) useContext(set *pflag.FlagSet) error {
 	from, err := loadContext(c.context)
 	if err != nil || from == nil {
 		return err
 	}
 	take := func(flag string, field *string, value string) {
-		if !flags.Changed(flag) && value != "" {
+		if !set.Changed(flag) && value != "" {
 			*field = value
 		}
 	}
-	take("server", &c.server, from.URL)
+	take("server", &c.Server, from.URL)
 	take("tlsca", &c.tlsCA, from.CA)
-	if !flags.Changed("tlscert") && !flags.Changed("tlskey") {
+	if !set.Changed("tlscert") && !set.Changed("tlskey") {
 		c.tlsCert, c.tlsKey = from.Cert, from.Key
 	}
 	take("inbox-prefix", &c.inboxPrefix, from.InboxPrefix)
 	c.tlsFirst = from.TLSFirst
 	for _, login := range []string{"creds", "nkey", "user", "password", "token"} {
-		if flags.Changed(login) {
+		if set.Changed(login) {
 			return nil
 		}
 	}
@@ -187,7 +187,7 @@ func (c *connection) useContext(flags *pflag.FlagSet) error {
 }
 
 // logIn takes the login of a context: the first that it has, as the nats tool does, and the token.
-func (c *connection) logIn(from *natsContext) (err error) {
+func (c *Connection) logIn(from *stored) (err error) {
 	if c.token, err = secret("token", from.Token); err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (c *connection) logIn(from *natsContext) (err error) {
 }
 
 // contextOptions returns the options for what only contexts have.
-func (c *connection) contextOptions() []nats.Option {
+func (c *Connection) contextOptions() []nats.Option {
 	var options []nats.Option
 	if c.tlsFirst {
 		options = append(options, nats.TLSHandshakeFirst())
@@ -230,4 +230,15 @@ func (c *connection) contextOptions() []nats.Option {
 			func([]byte) ([]byte, error) { return nil, nil }))
 	}
 	return options
+}
+
+// Contexts returns the names of the contexts of the nats tool.
+func Contexts() (names []string) {
+	if dir, err := configDir(); err == nil {
+		files, _ := filepath.Glob(filepath.Join(dir, "context", "*.json")) // the pattern is valid
+		for _, file := range files {
+			names = append(names, strings.TrimSuffix(filepath.Base(file), ".json"))
+		}
+	}
+	return names
 }

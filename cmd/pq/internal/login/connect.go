@@ -1,4 +1,4 @@
-package main
+package login
 
 import (
 	"crypto/tls"
@@ -12,25 +12,27 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 )
 
 // checkOptions returns what is wrong with the addresses and the files that name a login, which the NATS client
 // would look at only when it connects.
-func (c *connection) checkOptions(options []nats.Option) error {
-	for server := range strings.SplitSeq(c.server, ",") {
+func (c *Connection) checkOptions(options []nats.Option) error {
+	for server := range strings.SplitSeq(c.Server, ",") {
 		if err := checkURL(strings.TrimSpace(server)); err != nil {
-			return inputError{err}
+			return exit.InputError{Err: err}
 		}
 	}
 	var o nats.Options
 	for _, option := range options {
 		if err := option(&o); err != nil {
-			return inputError{fmt.Errorf("the files for TLS and the login: %w", err)}
+			return exit.InputError{Err: fmt.Errorf("the files for TLS and the login: %w", err)}
 		}
 	}
 	if o.UserJWT != nil {
 		if _, err := o.UserJWT(); err != nil {
-			return inputError{fmt.Errorf("the credentials: %w", err)}
+			return exit.InputError{Err: fmt.Errorf("the credentials: %w", err)}
 		}
 	}
 	return nil
@@ -58,11 +60,11 @@ func validPort(port string) bool {
 	return port == "" || err == nil
 }
 
-// connectAny returns a connection whose permissions nobody has checked.
-func (c *connection) connectAny(options []nats.Option) (*nats.Conn, error) {
-	nc, err := nats.Connect(c.server, options...)
+// ConnectAny returns a connection whose permissions nobody has checked.
+func (c *Connection) ConnectAny(options []nats.Option) (*nats.Conn, error) {
+	nc, err := nats.Connect(c.Server, options...)
 	if err != nil {
-		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", redacted(c.server), c.whyNot(err))
+		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", redacted(c.Server), c.whyNot(err))
 	}
 	return nc, nil
 }
@@ -79,7 +81,7 @@ func redacted(servers string) string {
 }
 
 // whyNot adds to the error of an attempt to connect what the user can do.
-func (c *connection) whyNot(err error) error {
+func (c *Connection) whyNot(err error) error {
 	const login = "look at the login (pq help connection)"
 	var slow net.Error
 	var dialed *net.OpError

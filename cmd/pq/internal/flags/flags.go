@@ -1,0 +1,55 @@
+// Package flags has what pq adds to pflag: numbers, and errors and help in its own words.
+package flags
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+)
+
+// Explain says what is wrong with a flag, without the words of the packages that parse it.
+func Explain(err error) error {
+	var invalid *pflag.InvalidValueError
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.As(err, &invalid):
+		return fmt.Errorf("--%s is %q: %s", invalid.GetFlag().Name, invalid.GetValue(), wanted(invalid))
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
+		return fmt.Errorf("%w: what begins with - and is no flag comes after --", err)
+	}
+	return err
+}
+
+// wanted says what would be a valid value.
+func wanted(e *pflag.InvalidValueError) string {
+	switch value := e.GetFlag().Value.(type) {
+	case *Priority, *Count:
+		return e.Unwrap().Error()
+	default:
+		switch value.Type() {
+		case "duration":
+			return "want a duration with a unit, such as 30s or 1h30m"
+		case "bool":
+			return "want true or false"
+		case "intSlice":
+			return "want decimal numbers with commas between, such as 65,66"
+		case "float64":
+			return "want a decimal number, such as 0.5"
+		default:
+			return "want a decimal number"
+		}
+	}
+}
+
+// WithoutDefault keeps the defaults of flags out of the help, where their lines
+// have no room.
+func WithoutDefault(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		f := flags.Lookup(name)
+		f.DefValue = "0" // pflag does not print a zero
+		if f.Value.Type() == "string" {
+			f.DefValue = ""
+		}
+	}
+}

@@ -1,0 +1,163 @@
+// Package login finds out how to reach NATS: from flags, the environment and the contexts of the nats tool. It says
+// what is wrong in words that tell what to do.
+package login
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/pflag"
+
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+)
+
+// Connection says how to reach the NATS server. Each flag but the prefixes has
+// an environment variable, the one that the nats command line tool uses. What neither says may be in
+// a context of that tool.
+type Connection struct {
+	Server                 string
+	Timeout                time.Duration // of requests
+	creds, nkey            string
+	user, password, token  string
+	tlsCA, tlsCert, tlsKey string
+	inboxPrefix            string
+
+	// context names a context of the nats tool. The rest has only a context.
+	context              string
+	userOnly             bool // and no password, though it is not a token
+	credsText, jwt, seed string
+	tlsFirst             bool
+}
+
+// connectTimeout bounds the attempt to connect to one server, so that a wrong
+// address is noticed early.
+const connectTimeout = 5 * time.Second
+
+func (c *Connection) connectTimeout() time.Duration { return min(c.Timeout, connectTimeout) }
+
+// Variables maps flags to the variables that set them when the flag is not given.
+var Variables = [...]struct{ Flag, Variable string }{
+	{"context", "NATS_CONTEXT"},
+	{"server", "NATS_URL"},
+	{"creds", "NATS_CREDS"},
+	{"nkey", "NATS_NKEY"},
+	{"user", "NATS_USER"},
+	{"password", "NATS_PASSWORD"},
+	{"token", "NATS_TOKEN"},
+	{"tlsca", "NATS_CA"},
+	{"tlscert", "NATS_CERT"},
+	{"tlskey", "NATS_KEY"},
+	{"timeout", "NATS_TIMEOUT"},
+}
+
+// AddFlags adds the flags of a connection to a set.
+func (c *Connection) AddFlags(set *pflag.FlagSet) {
+	set.StringVar(&c.context, "context", "", "`name` of a context of the nats tool")
+	set.StringVarP(&c.Server, "server", "s", nats.DefaultURL, "`URL` of the server, or URL,URL")
+	set.StringVar(&c.creds, "creds", "", "credentials `file`")
+	set.StringVar(&c.nkey, "nkey", "", "`file` with an nkey seed")
+	set.StringVar(&c.user, "user", "", "user `name`; without a password a token")
+	set.StringVar(&c.password, "password", "", "`password`")
+	set.StringVar(&c.token, "token", "", "`token`")
+	set.StringVar(&c.tlsCA, "tlsca", "", "`file` with the authorities to trust")
+	set.StringVar(&c.tlsCert, "tlscert", "", "`file` with the TLS client certificate")
+	set.StringVar(&c.tlsKey, "tlskey", "", "`file` with its key")
+	set.StringVar(&c.inboxPrefix, "inbox-prefix", "", "subject `prefix` of replies, _INBOX by default")
+	set.DurationVar(&c.Timeout, "timeout", 10*time.Second, "longest wait for a reply; else 10s")
+	for _, e := range Variables {
+		set.Lookup(e.Flag).Usage += " (" + e.Variable + ")"
+	}
+	flags.WithoutDefault(set, "server", "timeout")
+}
+
+// FromEnv sets the flags that were not given from the environment, and checks
+// the result.
+func (c *Connection) FromEnv(set *pflag.FlagSet) error {
+	for _, e := range Variables {
+		value := os.Getenv(e.Variable)
+		if value == "" || set.Changed(e.Flag) {
+			continue
+		}
+		if err := set.Set(e.Flag, value); err != nil {
+			return exit.InputError{Err: fmt.Errorf("%s: %w", e.Variable, flags.Explain(err))}
+		}
+	}
+	if err := c.useContext(set); err != nil {
+		return exit.InputError{Err: err}
+	}
+	if (c.tlsCert == "") != (c.tlsKey == "") {
+		return errors.New("--tlscert and --tlskey go together")
+	}
+	if c.Timeout <= 0 {
+		return fmt.Errorf("--timeout is %v: want a duration above zero, such as 5s", c.Timeout)
+	}
+	return nil
+}
+
+// Options returns the options for nats.Connect.
+func (c *Connection) Options() ([]nats.Option, error) {
+	options := []nats.Option{nats.Name("pq"), nats.Timeout(c.connectTimeout())}
+	if c.creds != "" {
+		options = append(options, nats.UserCredentials(c.creds))
+	}
+	if c.nkey != "" {
+		nkey, err := nats.NkeyOptionFromSeed(c.nkey)
+		if err != nil {
+			return nil, exit.InputError{Err: fmt.Errorf("the file with the nkey: %w", err)}
+		}
+		options = append(options, nkey)
+	}
+	switch {
+	case c.password != "" || c.user != "" && (c.userOnly || c.token != ""):
+		options = append(options, nats.UserInfo(c.user, c.password))
+	case c.user != "": // as the nats tool has it
+		options = append(options, nats.Token(c.user))
+	}
+	if c.token != "" {
+		options = append(options, nats.Token(c.token))
+	}
+	if c.tlsCA != "" {
+		options = append(options, nats.RootCAs(c.tlsCA))
+	}
+	if c.tlsCert != "" {
+		options = append(options, nats.ClientCert(c.tlsCert, c.tlsKey))
+	}
+	if c.inboxPrefix != "" {
+		if slices.ContainsFunc(strings.Split(c.inboxPrefix, "."), func(token string) bool { return token == "" || strings.ContainsAny(token, "*> \t\r\n") }) {
+			return nil, exit.InputError{Err: fmt.Errorf("the inbox prefix %q: want a subject without wildcards, such as _INBOX_worker", c.inboxPrefix)}
+		}
+		options = append(options, nats.CustomInboxPrefix(c.inboxPrefix))
+	}
+	options = append(options, c.contextOptions()...)
+	return options, c.checkOptions(options)
+}
+
+// connect returns a connection that can receive replies. Without that permission
+// requests would still be carried out, and popped items lost.
+func (c *Connection) Connect(options []nats.Option) (*nats.Conn, error) {
+	nc, err := c.ConnectAny(options)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := nc.SubscribeSync(nc.NewInbox() + ".*") // as the client subscribes for replies
+	if err == nil {
+		err = nc.FlushTimeout(c.Timeout)
+	}
+	if refused := nc.LastError(); err == nil && errors.Is(refused, nats.ErrPermissionViolation) {
+		err = fmt.Errorf("%w: allow that, or name the prefix that this user may subscribe to with --inbox-prefix", refused)
+	}
+	if err == nil {
+		err = sub.Unsubscribe()
+	}
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("cannot receive replies from NATS at %s: %w", c.Server, err)
+	}
+	return nc, nil
+}

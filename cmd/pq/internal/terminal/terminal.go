@@ -1,0 +1,32 @@
+// Package terminal is what pq needs of terminals and standard streams: tables, progress bars, a screen that is
+// drawn again and again, and texts for people.
+package terminal
+
+import (
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// Coloured reports whether what is written to the stream may have colours.
+func Coloured(stream any) bool {
+	return Is(stream) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// Is reports whether the stream is a terminal.
+func Is(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Unicode reports whether the locale says that the terminal shows more than ASCII.
+func Unicode() bool {
+	for _, variable := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if locale := os.Getenv(variable); locale != "" {
+			locale = strings.ToLower(strings.ReplaceAll(locale, "-", ""))
+			return strings.Contains(locale, "utf8")
+		}
+	}
+	return false
+}

@@ -1,0 +1,67 @@
+package terminal
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Grouped writes n for people: 1,000.
+func Grouped(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// Counts says how many things there are.
+func Counts(n int64, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return Grouped(n) + " " + several
+}
+
+// Rate says how many things were done in a time, and how many per second.
+func Rate(n int64, things string, in time.Duration) string {
+	perSecond := int64(float64(n) / max(in.Seconds(), 1e-3))
+	return fmt.Sprintf("%s %s, %s/s", Grouped(n), things, Grouped(perSecond))
+}
+
+// InWords writes a duration for people: 0.3 s, 2m5s.
+func InWords(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+// Clip cuts a line of ASCII for a terminal.
+func Clip(line string, width int) string {
+	if len(line) > width {
+		line = line[:max(width-1, 0)] + "~"
+	}
+	return line
+}
+
+// Trend draws numbers as a line of bars, from none to the largest.
+func Trend(numbers []int64, unicode bool) string {
+	bars := []rune("_.:-=+*#")
+	if unicode {
+		bars = []rune("▁▂▃▄▅▆▇█")
+	}
+	var most int64
+	for _, n := range numbers {
+		most = max(most, n)
+	}
+	line := make([]rune, len(numbers))
+	for i, n := range numbers {
+		height := 0
+		if n > 0 {
+			height = 1 + int(float64(n)/float64(most)*float64(len(bars)-2))
+		}
+		line[i] = bars[height]
+	}
+	return string(line)
+}

@@ -90,7 +90,7 @@ var wireErrors = []wireError{
 	{err: kv.ErrCorrupt, code: subjects.CodeInternal},
 
 	{err: ErrUnavailable, code: subjects.CodeUnavailable},
-	{err: fdbpq.ErrBehind, code: subjects.CodeUnavailable},
+	{err: fdbpq.ErrNoRoom, code: subjects.CodeUnavailable},
 	{err: kv.ErrUnavailable, code: subjects.CodeUnavailable},
 	{err: kv.ErrClosed, code: subjects.CodeUnavailable},
 	{err: kv.ErrConflict, code: subjects.CodeUnavailable},

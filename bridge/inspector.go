@@ -103,28 +103,25 @@ func (i *inspector) answer(r *dispatch.Request, kind subjects.Kind, o subjects.L
 
 // list returns a page of the list of queues, after bringing back what is due in them.
 func (i *inspector) list(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error) {
-	if kind == subjects.FIFO {
-		return i.page(ctx, i.b.keyspace.ListQueues, o)
-	}
-	return i.page(ctx, i.b.keyspace.ListPriorityQueues, o)
+	return i.page(ctx, kind, o, true)
 }
 
 // read is list as the queues are stored.
 func (i *inspector) read(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (subjects.QueueList, error) {
-	if kind == subjects.FIFO {
-		return i.page(ctx, i.b.keyspace.ReadQueues, o)
-	}
-	return i.page(ctx, i.b.keyspace.ReadPriorityQueues, o)
+	return i.page(ctx, kind, o, false)
 }
 
-// listFunc is a method of fdbpq.Keyspace that lists queues.
-type listFunc = func(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (fdbpq.QueuePage, error)
-
-// page returns a page of a list of queues.
-func (i *inspector) page(ctx context.Context, of listFunc, o subjects.ListOptions) (list subjects.QueueList, err error) {
+// page returns a page of a list of queues, after what is due in them was swept, or as it is.
+func (i *inspector) page(ctx context.Context, kind subjects.Kind, o subjects.ListOptions, sweeps bool) (list subjects.QueueList, err error) {
+	of := i.b.keyspace.ListPriorityQueues
+	if kind == subjects.FIFO {
+		of = i.b.keyspace.ListQueues
+	}
 	err = i.run(ctx, func() error {
 		page, err := of(ctx, i.b.db, o.After, o.Limit, i.b.now())
-		i.b.dispatcher.CaughtUp(&page.CaughtUp)
+		if err == nil && sweeps && len(page.Due) > 0 && i.b.dispatcher.Sweeper().Sweep(ctx, page.Due) == nil {
+			page, err = of(ctx, i.b.db, o.After, o.Limit, i.b.now())
+		}
 		for _, q := range page.Queues {
 			list.Queues = append(list.Queues, subjects.QueueCounts{Queue: q.Name, Ready: q.Ready, Leased: q.Leased, Delayed: q.Delayed})
 		}

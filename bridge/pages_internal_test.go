@@ -16,7 +16,7 @@ func TestHTTPErrors(t *testing.T) {
 		code int
 		text string
 	}{
-		{fdbpq.ErrBehind, 503, "very many items"},
+		{fdbpq.ErrNoRoom, 503, "no room"},
 		{fmt.Errorf("%w: %w", ErrUnavailable, kv.ErrUnavailable), 503, "the store is unavailable"},
 		{fmt.Errorf("%w: item 3: %w", ErrBadRequest, fdbpq.ErrOp), 400, "item 3: invalid operation"},
 	} {

@@ -1,7 +1,6 @@
 package fdbpq
 
 import (
-	"context"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -29,6 +28,10 @@ func (g *ledger) appendAhead(list []QueueAhead) []QueueAhead {
 	}
 	return append(list, QueueAhead{QueueName{g.l.fifo, g.l.name()}, g.ahead})
 }
+
+// Behind returns the queues of the Keyspace where more is due than the batch has handled, besides what it was
+// to do. Call it after Wait.
+func (p *Pending) Behind() []QueueName { return p.behind }
 
 // Ahead returns what falls due of what the batch has written, or may have written. Queues may be named more
 // than once. Call it after Wait, also after an error.
@@ -66,92 +69,4 @@ func ReadAhead(r kv.Reader, queues []Target) ([]Ahead, error) {
 		}
 	}
 	return found, nil
-}
-
-// Swept is what Sweep has done.
-type Swept struct {
-	CaughtUp
-	// MsgIDs is how many message ids were removed.
-	MsgIDs int64
-	// Queues is how it left each of the queues.
-	Queues []SweptQueue
-}
-
-// SweptQueue is how Sweep has left a queue.
-type SweptQueue struct {
-	// More says that there may be more to do, for which the transaction had no room.
-	More bool
-	// Done says that it has removed or brought back something: others may have taken all the room.
-	Done bool
-	// Err wraps ErrCorrupt if something cannot be read, which stays as it is.
-	Err error
-}
-
-// Limits of one transaction of Sweep, about. They are lower than those of catchUp, because requests may wait
-// for it.
-const (
-	sweptItems  = 512
-	sweptBytes  = 250_000
-	sweptMsgIDs = 512
-)
-
-// Sweeper sweeps queues. It is used by one goroutine at a time.
-type Sweeper struct{ tally *tally }
-
-// NewSweeper returns a Sweeper for queues of the Keyspace.
-func (k *Keyspace) NewSweeper(db kv.Database) *Sweeper { return &Sweeper{k.newTally(db)} }
-
-// Sweep does what is due by now in the queues, and removes message ids that are over, as much as one
-// transaction has room for. Whoever asks a queue does the same for items before: Sweep is for queues that
-// nobody asks. It conflicts with whoever handles the same items, never with pushes. Pass few queues at
-// a time, all of one Keyspace, and those that ReadAhead says have something due.
-//
-// Errors: those of the store, and the context's error; if some was done all the same, the next call counts the
-// items that expired.
-func (w *Sweeper) Sweep(ctx context.Context, queues []Target, now time.Time) (swept Swept, err error) {
-	layouts := make([]*layout, len(queues))
-	for i, queue := range queues {
-		layouts[i] = queue.layout()
-	}
-	s := &sweeping{layouts: layouts, now: now}
-	c, err := w.tally.run(ctx, s.run)
-	return Swept{CaughtUp: c, MsgIDs: s.msgIDs, Queues: s.queues}, err
-}
-
-// sweeping is the transaction of a Sweep.
-type sweeping struct {
-	layouts []*layout
-	now     time.Time
-
-	msgIDs int64
-	queues []SweptQueue
-}
-
-func (s *sweeping) run(tx kv.Transaction) (CaughtUp, error) {
-	s.msgIDs, s.queues = 0, make([]SweptQueue, len(s.layouts))
-	page := max(sweptMsgIDs/len(s.layouts), 1)
-	over := make([]kv.Future[[]kv.KeyValue], len(s.layouts))
-	for i, l := range s.layouts {
-		over[i] = tx.Snapshot().GetRange(l.overRange(s.now), kv.RangeOptions{Limit: page})
-	}
-	dues, _, c, err := catchUpOnce(tx, dueIn(s.layouts...), s.now, max(sweptItems/len(s.layouts), 1), sweptBytes)
-	if err != nil {
-		return c, err
-	}
-	for i, l := range s.layouts {
-		entries, err := over[i].Get()
-		if err != nil {
-			return c, err
-		}
-		more := len(entries) == page
-		if len(c.DeadLetters) > 0 { // one may be so large that there is no room
-			more, entries = len(entries) > 0, nil
-		}
-		for _, entry := range entries {
-			l.removeMsgID(tx, entry)
-		}
-		s.msgIDs += int64(len(entries))
-		s.queues[i] = SweptQueue{More: more || dues[i].behind(), Done: dues[i].done || len(entries) > 0, Err: dues[i].err}
-	}
-	return c, nil
 }

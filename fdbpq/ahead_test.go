@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,22 +26,43 @@ func (f *fixture) ahead(q fdbpq.Target) fdbpq.Ahead {
 	}))[0]
 }
 
-// sweepDue sweeps queues until there is no more to do, and returns the sums.
-func (f *fixture) sweepDue(now time.Time, queues ...fdbpq.Target) (all fdbpq.Swept) {
+// allSwept is what sweeps of queues have done together.
+type allSwept struct {
+	expired int64
+	msgIDs  int
+	filled  []fdbpq.QueueName // sorted, each once
+	results []fdbpq.Result    // of the last
+}
+
+// sweepDue sweeps queues until there is no more to do, in a process of its own, and returns the sums.
+func (f *fixture) sweepDue(now time.Time, queues ...fdbpq.Target) (all allSwept) {
 	f.Helper()
-	sweeper := f.NewSweeper(f.db)
+	b := fdbpq.NewBatcher(f.db, f.Keyspace)
+	b.SetNow(func() time.Time { return now })
 	for more := true; more; {
-		swept, err := sweeper.Sweep(f.ctx, queues, now)
+		p := b.Start(f.ctx, sweeps(queues))
+		results, err := p.Wait()
 		if err != nil {
 			f.Fatal(err)
 		}
-		more = slices.ContainsFunc(swept.Queues, func(q fdbpq.SweptQueue) bool { return q.More })
-		all.Removed.Expired += swept.Removed.Expired
-		all.MsgIDs += swept.MsgIDs
-		all.DeadLetters = append(all.DeadLetters, swept.DeadLetters...)
-		all.Queues = swept.Queues
+		more = slices.ContainsFunc(results, func(r fdbpq.Result) bool { return r.Swept.More })
+		for i := range results {
+			all.msgIDs += results[i].Swept.MsgIDs
+		}
+		all.filled, all.results = append(all.filled, p.Filled()...), results
 	}
+	slices.SortFunc(all.filled, func(a, b fdbpq.QueueName) int { return strings.Compare(a.Name, b.Name) })
+	all.filled = slices.Compact(all.filled)
+	all.expired = b.Removed().Expired
 	return all
+}
+
+// sweeps is an OpSweep for each of the queues.
+func sweeps(queues []fdbpq.Target) (ops []fdbpq.Op) {
+	for _, q := range queues {
+		ops = append(ops, op(fdbpq.Op{Kind: fdbpq.OpSweep}, q))
+	}
+	return ops
 }
 
 // A sweep does all that is due, in all queues, and nothing that is not.
@@ -70,15 +92,15 @@ func TestSweep(t *testing.T) {
 		at := clock.now().Truncate(time.Microsecond)
 		wantEqual(f.T, "ahead", fmt.Sprint(f.ahead(many).Due.Equal(at.Add(time.Second)), f.ahead(ids).Over.Equal(at.Add(time.Second)), f.ahead(later).Due.Equal(at.Add(time.Hour))), "true true true")
 		before := f.sweepDue(clock.now(), all...)
-		wantEqual(f.T, "early", fmt.Sprint(before.Removed.Expired, before.MsgIDs, before.DeadLetters), "0 0 []")
+		wantEqual(f.T, "early", fmt.Sprint(before.expired, before.msgIDs, before.filled), "0 0 []")
 		clock.advance(time.Second)
 		swept := f.sweepDue(clock.now(), all...)
-		wantEqual(f.T, "swept", fmt.Sprint(swept.Removed.Expired, swept.MsgIDs, swept.DeadLetters), "700 700 [{false dead-dead}]")
+		wantEqual(f.T, "swept", fmt.Sprint(swept.expired, swept.msgIDs, swept.filled), "700 700 [{false dead} {false dead-dead} {false many}]")
 		for _, q := range all[:3] {
 			wantEqual(f.T, "ahead", f.ahead(q), fdbpq.Ahead{})
 		}
 		again := f.sweepDue(clock.now(), all...)
-		wantEqual(f.T, "again", fmt.Sprint(again.Removed.Expired, again.MsgIDs, again.DeadLetters), "0 0 []")
+		wantEqual(f.T, "again", fmt.Sprint(again.expired, again.msgIDs, again.filled), "0 0 []")
 		f.check()
 		infos := f.apply(op(opLen, many), op(opLen, dead), op(opLen, dead.DeadLetters()), op(opLen, ids), op(opLen, later))
 		wantList(f.T, "left", summary([]fdbpq.Op{opLen, opLen, opLen, opLen, opLen}, infos), "2", "0", "1", "700", "1")
@@ -134,9 +156,9 @@ func TestSweepOfDamagedData(t *testing.T) {
 	})
 	clock.advance(time.Second)
 	swept := f.sweepDue(clock.now(), bad, good)
-	wantError(t, swept.Queues[0].Err, fdbpq.ErrCorrupt)
-	wantError(t, swept.Queues[1].Err, nil)
-	wantEqual(t, "expired", swept.Removed.Expired, 1)
+	wantError(t, swept.results[0].Err, fdbpq.ErrCorrupt)
+	wantError(t, swept.results[1].Err, nil)
+	wantEqual(t, "expired", swept.expired, 1)
 }
 
 // Whoever removes expired items, and whatever the store says of the commits, each is counted once.
@@ -164,13 +186,12 @@ func TestExpiredAreCountedOnce(t *testing.T) {
 		}
 		f.apply(ops...)
 	}
-	var counted, popped atomic.Int64
+	var popped atomic.Int64
 	var batchers []*fdbpq.Batcher
 	var all sync.WaitGroup
 	for worker := range 4 {
 		b := fdbpq.NewBatcher(faulty, f.Keyspace)
 		b.SetNow(clock.now)
-		sweeper := f.NewSweeper(faulty)
 		batchers = append(batchers, b)
 		random := rand.New(rand.NewPCG(seed, uint64(worker)))
 		all.Go(func() {
@@ -189,14 +210,12 @@ func TestExpiredAreCountedOnce(t *testing.T) {
 						t.Errorf("pop: %v", err)
 					}
 				case 1:
-					_, done, err := f.ReadDue(f.ctx, faulty, []fdbpq.Op{op(opLen, q)}, clock.now())
-					if counted.Add(done.Removed.Expired); err != nil {
-						t.Errorf("ReadDue: %v", err)
+					if _, err := b.Apply(f.ctx, []fdbpq.Op{op(opLen, q)}); err != nil {
+						t.Errorf("len: %v", err)
 					}
 				default:
-					swept, err := sweeper.Sweep(f.ctx, queues, clock.now())
-					if counted.Add(swept.Removed.Expired); err != nil {
-						t.Errorf("Sweep: %v", err)
+					if _, err := b.Apply(f.ctx, sweeps(queues)); err != nil {
+						t.Errorf("sweep: %v", err)
 					}
 				}
 			}
@@ -208,12 +227,12 @@ func TestExpiredAreCountedOnce(t *testing.T) {
 	all.Wait()
 	faulty.Land()
 	clock.advance(time.Hour)
-	counted.Add(f.sweepDue(clock.now(), queues...).Removed.Expired)
+	counted := f.sweepDue(clock.now(), queues...).expired
 	for _, b := range append(batchers, f.batcher) {
-		counted.Add(b.Removed().Expired)
+		counted += b.Removed().Expired
 	}
-	if got := counted.Load() + popped.Load(); got != 3*n {
-		t.Errorf("%d expired and %d popped are %d: want %d", counted.Load(), popped.Load(), got, 3*n)
+	if got := counted + popped.Load(); got != 3*n {
+		t.Errorf("%d expired and %d popped are %d: want %d", counted, popped.Load(), got, 3*n)
 	}
 	if popped.Load() == 0 || popped.Load() > 2*n {
 		t.Errorf("%d popped: the test tests little", popped.Load())
@@ -237,6 +256,6 @@ func TestSweepOfALargeDeadLetter(t *testing.T) {
 		f.apply(ops...)
 		clock.advance(time.Hour)
 		swept := f.sweepDue(clock.now(), large, ids)
-		wantEqual(f.T, "swept", fmt.Sprint(swept.MsgIDs, swept.DeadLetters), "400 [{false large-dead}]")
+		wantEqual(f.T, "swept", fmt.Sprint(swept.msgIDs, swept.filled), "400 [{false large} {false large-dead}]")
 	})
 }

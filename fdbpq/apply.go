@@ -31,15 +31,13 @@ type txOps struct {
 
 	returned itemRoom
 
-	walkedExpired int
-	removed       Removed
-	dead          burials
+	expired int // items that pops have stepped over
+	removed Removed
+	dead    burials
+	sweeps  int // queues that it sweeps
 
-	callers bool      // the transaction is the caller's
-	blind   bool      // see kv.BeginOptions
-	late    []*layout // queues where more is due than there was time for: what depends on all of it gets ErrBehind
-	caught  []*layout // queues where what is due has come back before this transaction
-	limited bool      // it pushes to a queue with a limit
+	blind   bool // see kv.BeginOptions
+	limited bool // it pushes to a queue with a limit
 
 	known      *known        // what need not be read; nil is nothing
 	minCounts  countsByQueue // the lowest counts that pushed items may get; nil is none
@@ -55,6 +53,7 @@ type queueOps struct {
 	lens, pushes, configs []int  // indexes into txOps.ops
 	infos                 *infos // nil without infos
 	due                   due
+	sweeps                *dueSweep    // nil without OpSweeps
 	restores              *restores    // nil without restores
 	settlements           *settlements // nil without operations with tokens
 	gets                  []*get
@@ -68,6 +67,7 @@ type queueOps struct {
 	last      map[int64]lastItems // for pushes, by priority; what is not in next
 	next      map[int64]int64     // for pushes, by priority
 	dedup     *dedup              // for pushes; nil unless they have message ids or unique keys
+	refused   map[int]bool        // groups of pushes, by their first, that are too large whatever the settings are
 	pushed    map[ID]struct{}     // for peeks
 	limits    pushLimits
 }
@@ -86,10 +86,13 @@ func (t *txOps) useKnown(k *known) { t.known, t.dead.known = k, k }
 // apply runs the operations. Errors of single operations are in their results; the error is one of the
 // store.
 func (t *txOps) apply() error {
-	t.queues = group(t.ops, t.results, t.late)
+	t.queues = group(t.ops, t.results)
 	for _, q := range t.queues {
 		q.ledger = ledger{tx: t.tx, l: q.l, now: t.now, facts: t.known.queue(q.l)}
 		q.due.ledger, q.due.dead, q.due.page = &q.ledger, &t.dead, t.duePage
+		if q.sweeps != nil {
+			t.sweeps++
+		}
 	}
 	t.beginLimits()
 	for _, stage := range []func() error{t.configure, t.lenAndPush, t.restore, t.settle, t.edit, t.pop, t.peek} {
@@ -111,14 +114,28 @@ func (t *txOps) apply() error {
 	return nil
 }
 
-// isLate reports whether the queue is one of the list.
-func isLate(late []*layout, l *layout) bool {
-	return slices.ContainsFunc(late, func(other *layout) bool { return other.prefix == l.prefix })
+// bringBack handles what is due in queues, as far as there is room beside the operations.
+func (t *txOps) bringBack(queues []*due) error {
+	left := t.room
+	if t.moves == 0 {
+		left = roomBeside(t.ops, t.allRoom)
+	}
+	room := dueRoom{bytes: min(heldBytes+max(left, 0), mostHeldBytes)}
+	if t.moves == 0 && !slices.ContainsFunc(t.queues, func(q *queueOps) bool { return q.due.done }) {
+		room.fits = t.fits // a large item has room while it is the only one that moves
+	}
+
+	most := room.bytes
+	err := bringBack(queues, &room)
+	if over := most - room.bytes - heldBytes; over > 0 { // leases have less
+		t.allRoom, t.room = t.allRoom-over, t.room-over
+	}
+	return err
 }
 
 // group sorts ops by queue. Operations that their queue does not support get their errors
-// here, and so do those that would see all that is due in one of the late queues.
-func group(ops []Op, results []Result, late []*layout) []*queueOps {
+// here.
+func group(ops []Op, results []Result) []*queueOps {
 	var queues []*queueOps
 	byName := make(map[string]*queueOps, 1)
 	for i := range ops {
@@ -133,8 +150,6 @@ func group(ops []Op, results []Result, late []*layout) []*queueOps {
 		}
 		if err := op.check(l); err != nil {
 			results[i].Err = err
-		} else if op.seesAllDue() && isLate(late, l) {
-			results[i].Err = ErrBehind
 		}
 		if results[i].Err != nil && op.Kind != OpPush && op.Kind != OpAck { // others may be tied to these
 			continue
@@ -154,6 +169,11 @@ func group(ops []Op, results []Result, late []*layout) []*queueOps {
 				q.restores = &restores{}
 			}
 			q.restores.indexes = append(q.restores.indexes, i)
+		case OpSweep:
+			if q.sweeps == nil {
+				q.sweeps = &dueSweep{}
+			}
+			q.sweeps.indexes = append(q.sweeps.indexes, i)
 		case OpSettings, OpConfigure:
 			q.configs = append(q.configs, i)
 		case OpAck, OpNak, OpExtend, OpTerm:
@@ -196,7 +216,7 @@ func group(ops []Op, results []Result, late []*layout) []*queueOps {
 
 // looks reports whether one of the operations, other than pops, depends on which items are ready.
 func (q *queueOps) looks() bool {
-	return len(q.lens) > 0 || q.infos != nil || q.peeks != nil || len(q.gets) > 0 || len(q.ranks) > 0 || q.edits != nil
+	return q.sweeps != nil || len(q.lens) > 0 || q.infos != nil || q.peeks != nil || len(q.gets) > 0 || len(q.ranks) > 0 || q.edits != nil
 }
 
 // pushesUnique reports whether a push depends on which items are in the queue.
@@ -210,15 +230,26 @@ func (q *queueOps) expect(indexes []int, i int) []int {
 	return append(indexes, i)
 }
 
-// behind returns the queues where something comes first, such as more that is due than this transaction
-// brought back.
-func (t *txOps) behind() (list []chore) {
+// behind returns the queues of the Keyspace where more is due than this transaction has handled.
+func (t *txOps) behind() (names []QueueName) {
 	for _, q := range t.queues {
-		if q.due.behind() && !isLate(t.late, q.l) || q.limits.behind {
-			list = append(list, chore{q.l, q.limits.counts, q.limits.trims})
+		if q.due.behind() {
+			names = q.l.appendName(names)
 		}
 	}
-	return list
+	return names
+}
+
+// filled returns the queues of the Keyspace to which items came that no operation on them brings: those
+// that came back, and dead letters.
+func (t *txOps) filled() []QueueName {
+	names := t.dead.reached()
+	for _, q := range t.queues {
+		if q.due.done {
+			names = q.l.appendName(names)
+		}
+	}
+	return names
 }
 
 // lenAndPush runs the lens and the pushes. Both read without conflict, and before
@@ -231,12 +262,16 @@ func (t *txOps) lenAndPush() error {
 	for _, q := range t.queues {
 		t.beginPush(q, snapshot)
 		if q.looks() || q.pushesUnique() {
+			t.beginSweep(q)
 			q.due.begin()
 			looked = append(looked, &q.due)
 		}
 		q.beginLens(snapshot)
 	}
-	if err := bringBack(looked); err != nil {
+	if err := t.bringBack(looked); err != nil {
+		return err
+	}
+	if err := t.finishSweeps(); err != nil {
 		return err
 	}
 	if err := t.dead.flush(); err != nil { // for the infos
@@ -257,6 +292,7 @@ func (t *txOps) lenAndPush() error {
 		}
 	}
 	inspected := beginInspections(snapshot, t.queues, &t.returned)
+	inspected.now = t.now
 	if err := runInfos(snapshot, t.queues, &t.returned, t.results); err != nil {
 		return err
 	}
@@ -280,7 +316,7 @@ func (t *txOps) lenAndPush() error {
 // failOps makes an error about one queue the result of the operations at the
 // given indexes. It returns any other error, which ends the whole transaction.
 func failOps(results []Result, indexes []int, err error) error {
-	if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrBehind) {
+	if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNoRoom) {
 		return err
 	}
 	for _, i := range indexes {
@@ -298,7 +334,6 @@ type single struct {
 // applyOne runs a single operation in the caller's transaction.
 func applyOne(tx kv.Transaction, op Op) single {
 	t := newTxOps(tx, []Op{op}, time.Now())
-	t.callers = true
 	if err := t.apply(); err != nil {
 		return single{err: err}
 	}

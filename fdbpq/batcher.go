@@ -33,16 +33,12 @@ type Batcher struct {
 	db       kv.Database
 	receipts tuple.Subspace // of this Batcher
 	now      func() time.Time
-	catchUps time.Duration // see LimitCatchUp
-	room     int           // see LimitRoom
-	returned int           // see LimitReturned
+	room     int // see LimitRoom
+	returned int // see LimitReturned
 
 	removed removedSoFar
-	tallies atomic.Int64 // made so far; their receipts have negative numbers
 
 	conflicts atomic.Int64 // see Conflicts
-
-	doubts *tally // of the last catchUp, if it is not known whether that committed; else nil
 
 	batchCount int64         // batches started
 	nextCounts countsByQueue // the counts after those of the newest batch, if its first attempt commits
@@ -73,13 +69,6 @@ func (b *Batcher) SetNow(now func() time.Time) { b.now = now }
 // Conflicts returns how many attempts at batches failed so far because another transaction had changed what they
 // read. Each was repeated, unless its batch had no time left. It may be called at any time.
 func (b *Batcher) Conflicts() int64 { return b.conflicts.Load() }
-
-// LimitCatchUp limits the time that a batch spends on bringing back what is due before its own
-// operations, about, where that takes more than one transaction. 0, the default, is no limit.
-// Beyond it, operations that depend on all that is due in these queues result in ErrBehind, and all
-// others are done, pops, leases and peeks among them; so a queue where very much falls due at once does not hold up
-// other queues, and is served itself. Call it before the first Start.
-func (b *Batcher) LimitCatchUp(d time.Duration) { b.catchUps = d }
 
 // LimitRoom lowers the bytes that the leases of a batch may move, see ErrNoRoom; the default, and the most, is
 // MaxMessageSize. Tests do that to fill transactions with small items. One of more than 100,000 bytes may then never find
@@ -117,12 +106,12 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 	}
 	early := b.startEarly(p)
 	if readOnly(ops) {
-		now, isDue := b.now(), false
+		now, due := b.now(), []*layout(nil)
 		p.results, p.err = kv.ReadTransact(ctx, b.db, func(r kv.Reader) (results []Result, err error) {
-			results, isDue, err = read(r, ops, &now, b.returned)
+			results, due, err = read(r, ops, &now, b.returned)
 			return results, err
 		})
-		if p.err != nil || !isDue {
+		if p.err != nil || len(due) == 0 {
 			return p
 		}
 		p.results = nil // a transaction that writes has to bring back what is due
@@ -204,13 +193,11 @@ type Pending struct {
 	commit   kv.Future[struct{}] // nil once the batch has ended
 	waited   sync.Once
 	results  []Result
-	popped   []takenItem // by the attempt that gave results
-	reached  []QueueName // the same
-	removed  Removed     // the same
-	caughtUp CaughtUp
+	popped   []takenItem  // by the attempt that gave results
+	removed  Removed      // the same
 	ahead    []QueueAhead // of all attempts
-	late     []*layout    // queues where more is due than there was time for
-	caught   []*layout    // queues where what was due has come back
+	filled   []QueueName  // the same
+	behind   []QueueName  // by the last attempt
 	listed   []*layout    // queues that it found in the list of queues, or added
 	readFrom time.Time    // when it began to read, at the latest
 	err      error
@@ -221,7 +208,6 @@ type unknownAttempt struct {
 	number  int64
 	results []Result
 	popped  []takenItem
-	reached []QueueName
 	removed Removed
 }
 
@@ -317,14 +303,14 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 			if _, err := tx.Commit().Get(); err != nil {
 				return nil, err
 			}
-			p.results, p.reached, p.wrote, p.listed = committed.results, committed.reached, true, nil
+			p.results, p.wrote, p.listed = committed.results, true, nil
 			p.removed = committed.removed
 			p.complete(nil)
 			return nil, nil
 		}
 	}
 	applied := newTxOps(tx, p.ops, p.batcher.now())
-	applied.minCounts, applied.late, applied.caught = minCounts, p.late, p.caught
+	applied.minCounts = minCounts
 	applied.allRoom, applied.returned.most = p.batcher.room, p.batcher.returned
 	applied.blind = p.blind()
 	p.batcher.known.begin(tx)
@@ -335,17 +321,6 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 		return p.runOps(minCounts)
 	} else if err != nil {
 		return nil, err
-	}
-	if behind := applied.behind(); len(behind) > 0 {
-		tx.Cancel()
-		late, c, err := p.batcher.catchUp(p.ctx, behind)
-		p.caughtUp.DeadLetters = append(p.caughtUp.DeadLetters, c.DeadLetters...)
-		p.ahead = append(p.ahead, c.Ahead...)
-		p.late, p.caught = append(p.late, late...), append(p.caught, layoutsOf(behind)...)
-		if err != nil {
-			return nil, err
-		}
-		return p.runOps(minCounts)
 	}
 	return &openAttempt{tx, since, applied}, nil
 }
@@ -360,8 +335,9 @@ func (p *Pending) transaction() (kv.Transaction, error) {
 
 // startCommit starts to commit the attempt, and returns the counts after its own.
 func (p *Pending) startCommit(a *openAttempt) countsByQueue {
-	p.results, p.popped, p.wrote, p.reached, p.removed = a.results, a.popped, a.wrote, a.dead.reached(), a.removed
+	p.results, p.popped, p.wrote, p.removed = a.results, a.popped, a.wrote, a.removed
 	p.listed, p.readFrom = a.listed, a.readFrom
+	p.filled, p.behind = append(p.filled, a.filled()...), a.behind()
 	for _, q := range a.queues {
 		p.ahead = q.ledger.appendAhead(p.ahead)
 	}
@@ -380,7 +356,7 @@ func (p *Pending) startCommit(a *openAttempt) countsByQueue {
 
 // remember keeps the results of an attempt of unknown outcome.
 func (p *Pending) remember() {
-	p.unknown = append(p.unknown, unknownAttempt{p.attempts, p.results, p.popped, p.reached, p.removed})
+	p.unknown = append(p.unknown, unknownAttempt{p.attempts, p.results, p.popped, p.removed})
 }
 
 // complete ends the batch with err, and updates the Batcher.
@@ -419,15 +395,10 @@ func (p *Pending) complete(err error) {
 	b.mu.unsettled = append(b.mu.unsettled, u)
 }
 
-// DeadLetters returns the queues that got dead letters, so that whoever waits there can be told. No
-// operation of the batch need be on them. Some may be named twice or, after faults of the store,
-// without need. Call it after Wait, also after an error.
-func (p *Pending) DeadLetters() []QueueName {
-	if p.err != nil {
-		return p.caughtUp.DeadLetters
-	}
-	return slices.Concat(p.caughtUp.DeadLetters, p.reached)
-}
+// Filled returns the queues of the Keyspace to which the batch brought items without an operation that does: items
+// came back, or ended a lease that counted for Settings.MaxLeased, and dead letters arrived. So whoever waits there can
+// be told. Some may be named twice or, after faults of the store, without need. Call it after Wait, also after an error.
+func (p *Pending) Filled() []QueueName { return p.filled }
 
 // noteListed records which queues are in the list of queues, now that the batch that found
 // or put them there is durable.

@@ -52,7 +52,7 @@ type Settings struct {
 	// MaxBytes is how many bytes the items may have together after a push, each its Message.Size: ready,
 	// leased and delayed, up to MaxTotalBytes. Not set, there is no limit. Where more is there already than a
 	// transaction can count, pushes of a Batcher count it first; those in a caller's own transaction get
-	// ErrBehind until it is counted.
+	// ErrNoRoom until it is counted.
 	MaxBytes int64
 	// Discard says what becomes of pushes beyond MaxItems and MaxBytes: DiscardNew or DiscardOld. Not set, it
 	// is DiscardNew.

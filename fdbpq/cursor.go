@@ -24,8 +24,7 @@ type cursor struct {
 	begun int                      // of these: the rest of them is being read
 	last  []byte                   // key of the last item read
 	more  bool                     // there may be items after it
-
-	due *dueWalk // what is due and not back in the queue; usually nil
+	heads bool                     // pages come with the beginnings of the ("m") keys
 }
 
 // walk starts a walk that will probably need want items, and reads up to about so many bytes of them at once.
@@ -67,12 +66,24 @@ func (c *cursor) arrive() error {
 	c.items, c.begun = make([]stored, len(pairs)), 0
 	for i, pair := range pairs {
 		c.items[i] = c.l.parseStored(pair)
+		if c.heads {
+			c.items[i].beginHead(c.r, c.l)
+		}
 	}
 	return nil
 }
 
+// expiredPage is the most items that a page has while a walk steps over those that have expired.
+const expiredPage = 256
+
+// noteExpired has the walk read more at a time, because those that expire together often lie together.
+func (c *cursor) noteExpired() {
+	c.heads = true
+	c.asked.Limit = max(c.asked.Limit, min(4*c.asked.Limit, expiredPage))
+}
+
 // next returns the next item, nil after the last. It reads another page once it has
-// returned all of this one. The error is errUndecided or one of the store.
+// returned all of this one.
 func (c *cursor) next() (*stored, error) {
 	if len(c.items) == 0 && c.page == nil && c.more {
 		c.requestPage()
@@ -80,27 +91,19 @@ func (c *cursor) next() (*stored, error) {
 	if err := c.arrive(); err != nil {
 		return nil, err
 	}
-	var s *stored
-	if len(c.items) > 0 {
-		c.beginReads()
-		s = &c.items[0]
+	if len(c.items) == 0 {
+		return nil, nil
 	}
-	if c.due != nil {
-		if held, err := c.due.before(s); held != nil || err != nil {
-			return held, err
-		}
-	}
-	if s != nil {
-		c.items = c.items[1:]
-		c.begun--
-	}
+	c.beginReads()
+	s := &c.items[0]
+	c.items, c.begun = c.items[1:], max(c.begun-1, 0)
 	return s, nil
 }
 
 // beginReads starts to read the rest of the next items, unless that has begun: of a few together, because it is not
 // known how much there is, and of each no more than its part of a page.
 func (c *cursor) beginReads() {
-	if c.begun > 0 || c.together == 0 {
+	if c.begun > 0 || c.together == 0 || c.heads {
 		return
 	}
 	c.begun = min(len(c.items), c.together)
@@ -136,15 +139,6 @@ func (l *layout) walkEnds(r kv.Reader, want [2]int, bytes, together int) ends {
 		}
 	}
 	return e
-}
-
-// walkDue has the walks that were started also return what is due.
-func (e *ends) walkDue(d *due, want [2]int, prompt bool) {
-	for end, n := range want {
-		if n > 0 {
-			e.walks[end].due = d.walkDue(End(end), n, prompt)
-		}
-	}
 }
 
 // arrive waits for the pages being read at both ends.
@@ -194,6 +188,12 @@ func (e *ends) next(end End) (*stored, error) {
 		}
 	}
 	return s, nil
+}
+
+// noteExpired records that an item which next returned has expired, and is removed.
+func (e *ends) noteExpired(end End, s *stored) {
+	e.walks[end].noteExpired()
+	e.noteTaken(end, s)
 }
 
 // unread has next return an item again.

@@ -257,11 +257,19 @@ type QueueName struct {
 // reached returns the queues of the Keyspace that got items.
 func (b *burials) reached() (names []QueueName) {
 	for _, to := range b.queues {
-		if l := to.ledger.l; len(to.buried) > 0 && l.list != nil {
-			names = append(names, QueueName{l.fifo, l.name()})
+		if len(to.buried) > 0 {
+			names = to.ledger.l.appendName(names)
 		}
 	}
 	return names
+}
+
+// appendName appends the name of the queue, if it is in a Keyspace.
+func (l *layout) appendName(names []QueueName) []QueueName {
+	if l.list == nil {
+		return names
+	}
+	return append(names, QueueName{l.fifo, l.name()})
 }
 
 // encode returns the form of a DeadLetter in the ("m") keys.

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
@@ -114,8 +112,11 @@ func TestManyDie(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, results[0].Err, fdbpq.ErrEmpty)
-	if got := p.DeadLetters(); !slices.Contains(got, fdbpq.QueueName{Name: "much-dead"}) {
+	if got := p.Filled(); !slices.Contains(got, fdbpq.QueueName{Name: "much-dead"}) {
 		t.Errorf("dead letters went to %v", got)
+	}
+	for more := true; more; {
+		more = m.apply(fdbpq.Op{Kind: fdbpq.OpSweep, Queue: m.q})[0].Swept.More
 	}
 	wantEqual(t, "dead", m.length(m.q.DeadLetters()), int64(303))
 	for n := range int64(303) {
@@ -139,33 +140,18 @@ func TestManySmallItemsDie(t *testing.T) {
 	m.leaseAll(n, 10)
 	m.clock.advance(time.Hour)
 	f.store.Take()
-	wantError(t, m.apply(op(opPopMin, m.q))[0].Err, fdbpq.ErrEmpty)
+	r, tries := m.until(op(opPopMin, m.q))
+	wantError(t, r.Err, fdbpq.ErrEmpty)
 	for i, cost := range f.store.Take() {
 		if cost.Rounds > 12 { // of growing size, see returnHeld
 			t.Errorf("transaction %d takes %d rounds of reads", i, cost.Rounds)
 		}
 	}
+	if tries < 4 || tries > 20 {
+		t.Errorf("%d transactions", tries)
+	}
 	wantEqual(t, "dead", m.length(m.q.DeadLetters()), int64(n))
 	m.check()
-}
-
-// A batch that fails says which queues got dead letters before.
-func TestDeadLettersOfFailedBatch(t *testing.T) {
-	f := newUnsure(t, faultkv.Options{})
-	m := newMuchFixture(f.fixture)
-	m.configure(m.q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
-	m.leaseAll(100, 90_000)
-	m.clock.advance(time.Hour)
-	f.faults.Next(faultkv.None, faultkv.Outage)
-	p := m.batcher.Start(m.ctx, []fdbpq.Op{op(opPopMin, m.q)})
-	_, err := p.Wait()
-	wantError(t, err, kv.ErrUnavailable)
-	if n := m.length(m.q.DeadLetters()); n == 0 || n == 100 {
-		t.Fatalf("%d are dead, want some", n)
-	}
-	if got := p.DeadLetters(); !slices.Contains(got, fdbpq.QueueName{Name: "much-dead"}) {
-		t.Errorf("dead letters went to %v", got)
-	}
 }
 
 // In a transaction of the caller's, a dying item that is too large for it waits for a Batcher.

@@ -51,10 +51,10 @@ func TestDeadLetterChain(t *testing.T) {
 				t.Fatal(err, r)
 			}
 			if f.length(q) != 0 || f.length(next) != 1 {
-				t.Fatalf("%v: %d are left, %d are dead", p.DeadLetters(), f.length(q), f.length(next))
+				t.Fatalf("%v: %d are left, %d are dead", p.Filled(), f.length(q), f.length(next))
 			}
 			f.apply(op(opPopMin, next))
-			if q = next; len(p.DeadLetters()[0].Name) > fdbpq.MaxQueueName-len("-dead") && name == "x" {
+			if q = next; len(p.Filled()[0].Name) > fdbpq.MaxQueueName-len("-dead") && name == "x" {
 				break
 			}
 		}
@@ -125,7 +125,7 @@ func TestDeadLetterQueueIsAQueue(t *testing.T) {
 		if err != nil || results[0].Err != nil || results[1].Err != nil {
 			f.Fatal(err, results)
 		}
-		wantEqual(f.T, "reached", p.DeadLetters(), []fdbpq.QueueName{{Name: "jobs-dead"}})
+		wantEqual(f.T, "reached", p.Filled(), []fdbpq.QueueName{{Name: "jobs-dead"}})
 		wantEqual(f.T, "len", results[3].Len, int64(2))
 		f.check()
 		var got []string
@@ -250,7 +250,7 @@ func TestBuryWithFaults(t *testing.T) {
 						t.Fatal(err)
 					}
 					f.calm()
-					if names := p.DeadLetters(); !slices.Contains(names, fdbpq.QueueName{Name: "jobs-dead"}) {
+					if names := p.Filled(); !slices.Contains(names, fdbpq.QueueName{Name: "jobs-dead"}) {
 						t.Errorf("dead letters went to %v", names)
 					}
 					wantEqual(t, "dead", f.length(q.DeadLetters()), int64(n+1))

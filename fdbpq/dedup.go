@@ -125,13 +125,13 @@ type dedupRead struct {
 // overPage is how many ids that are over a push removes for each id that it adds.
 const overPage = 2
 
-// begin starts to read what the pushes need. It does nothing, and returns nil, if none has a message id or
+// beginDedup starts to read what the pushes need. It does nothing, and returns nil, if none has a message id or
 // unique key.
 func (t *txOps) beginDedup(q *queueOps, snapshot kv.Reader) *dedup {
 	var d *dedup
 	for _, i := range q.pushes {
 		m := &t.ops[i].Message
-		if m.MsgID == "" && m.Unique == "" {
+		if m.MsgID == "" && m.Unique == "" || t.results[i].Err != nil {
 			continue
 		}
 		if d == nil {
@@ -183,6 +183,11 @@ func (t *txOps) loadDedup(q *queueOps) error {
 	if err := d.loadUniques(t.tx.Snapshot(), q.l); err != nil {
 		return err
 	}
+	if q.due.behind() {
+		if err := d.freeExpired(&q.ledger); err != nil {
+			return err
+		}
+	}
 	for _, i := range q.pushes {
 		m, result := &t.ops[i].Message, &t.results[i]
 		if m.MsgID != "" && result.Err == nil {
@@ -228,6 +233,40 @@ func (d *dedup) loadUniques(snapshot kv.Reader, l *layout) error {
 		if read.found, err = read.exists.any(); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// freeExpired removes items that have a unique key and have expired, where there was no room for all that is due. The
+// error is one of the store.
+func (d *dedup) freeExpired(g *ledger) error {
+	for _, read := range d.uniques {
+		if !read.found {
+			continue
+		}
+		id := &read.seen.id
+		found := heldRead{held: read.exists.held, item: read.exists.item}
+		h, err := found.anywhere(id)
+		if unlessCorrupt(err) != nil {
+			return err
+		}
+		if h == nil || err != nil {
+			continue
+		}
+		if h.ready {
+			whole := g.l.beginWhole(g.tx.Snapshot(), id)
+			if h.expires, h.unique, err = whole.lasting(); err != nil {
+				return err
+			}
+		}
+		if !h.hasExpired(g.now) {
+			continue
+		}
+		read.found = false
+		g.tx.AddReadConflict(kv.SingleKey(g.l.itemKey(id)))
+		g.tx.AddReadConflict(kv.SingleKey(g.l.heldKey(id)))
+		g.claim(h)
+		g.expireLent(h.held)
 	}
 	return nil
 }

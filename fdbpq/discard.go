@@ -214,29 +214,3 @@ func (w *victimWalk) first() (*kv.KeyValue, error) {
 
 // skip goes on to the next item.
 func (w *victimWalk) skip() { w.pairs, w.wholes = w.pairs[1:], w.wholes[1:] }
-
-// trim discards items of a queue that has more than its limits allow, as many as a transaction has room for,
-// and reports whether it still has more. The error is one of the store.
-func (g *ledger) trim() (more bool, err error) {
-	s, err := g.limits()
-	if err != nil || s.Discard != DiscardOld {
-		return false, err
-	}
-	have, err := loadOf(g.beginLoad())
-	if err != nil {
-		return false, unlessCorrupt(err)
-	}
-	have = have.plus(g.unwritten())
-	var v victims
-	v.begin(g)
-	var planned victimPlan
-	for planned.stored < sweepItems && v.read < victimBytes && have.exceeds(s) != nil {
-		next, err := v.next(&planned)
-		if err != nil || next == nil {
-			return false, unlessCorrupt(err)
-		}
-		planned.take(next)
-		have = have.minus(next.load)
-	}
-	return have.exceeds(s) != nil, v.discard(&planned)
-}

@@ -170,20 +170,26 @@ func TestMaxBytesOfLargeQueue(t *testing.T) {
 		f.apply(op(opPopMin, q), fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: early[0].Lease.Token},
 			fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: leased[0].Lease.Token})
 		f.check()
-		wantError(t, f.applyAt(time.Now(), opPush(q, 1, "x"))[0].Err, fdbpq.ErrBehind)
+		wantError(t, f.applyAt(time.Now(), opPush(q, 1, "x"))[0].Err, fdbpq.ErrNoRoom)
 		f.check()
-		wantError(t, f.apply(opPush(q, 1, "x"))[0].Err, nil)
+		last, tries := f.until(opPush(q, 1, "x"))
+		wantError(t, last.Err, nil)
 		f.check()
 		// Set together with a push, it has to be counted first.
 		f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 0 })
 		set := fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.MaxBytes = 1 << 20 }}
 		r := f.apply(set, opPush(q, 1, "x"))
 		wantError(t, r[0].Err, nil)
-		wantError(t, r[1].Err, fdbpq.ErrBehind)
+		wantError(t, r[1].Err, fdbpq.ErrNoRoom)
 		f.check()
 		// Lowered, with more than one transaction discards.
 		f.configure(q, discardOld(10, 0))
-		wantEqual(t, "discarded", f.removed(opPush(q, -1, "x")).Discarded > many-20, true)
+		before := f.batcher.Removed().Discarded
+		f.batcher.LimitRoom(1_000_000)
+		r[0], tries = f.until(opPush(q, -1, "x"))
+		wantError(t, r[0].Err, nil)
+		wantEqual(t, "discarded", f.batcher.Removed().Discarded-before > many-20, true)
+		wantEqual(t, "several transactions discard", tries > 1, true)
 		info := f.infoOf(q, 0)
 		wantEqual(t, "left", info.Ready+info.Leased+info.Delayed, int64(10))
 		f.check()

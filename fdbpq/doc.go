@@ -50,8 +50,7 @@
 // queue is listed (list.go).
 //
 // A pop (pop.go) walks the queue with a cursor (cursor.go) that reads as many items as
-// there are pops. If anything is due, it comes back first (due.go), and the pop reads again. If that is very
-// much, the cursor also walks what has not come back (due_walk.go).
+// there are pops. If anything is due, a share of it comes back first (due.go), and the pop reads again.
 // Then it reads the rest of each item, and the ledger removes them, or holds them
 // elsewhere if they are leased (lease.go, held.go). Pops of one transaction are served in
 // their order, from whichever ends. One that waits for items (Op.Waits) and finds none learns
@@ -74,9 +73,8 @@
 //	whole.go                          an item that is written again elsewhere, being read
 //	limits.go                         what settings keep pushes and pops from
 //	ledger.go                         the states of an item: all writes of items and counters
-//	due.go, due_held.go, catchup.go   the time index: what falls due, and when; doing it
-//	due_walk.go                       serving a queue where too much is due to do it first
-//	ahead.go                          the same for queues that nobody asks
+//	due.go, due_held.go               the time index: what falls due, and when; doing it
+//	due_sweep.go, ahead.go            the same for queues that nobody asks
 //	layout.go, id.go, message.go      the table of keys; ids; the stored form of a message
 //	keyspace.go, list.go, retire.go   named queues, the list of them, and leaving it
 //	queuelist.go                      the list with counts, for operators

@@ -24,13 +24,12 @@ import (
 // package, which do not know the index, leave entries without keys; these are removed when
 // they fall due.
 //
-// When very much falls due at once, one transaction does not bring back all of it. A Batcher
-// then brings back the rest first, in transactions of their own, so that its operations see
-// everything that is due. If that takes longer than Batcher.LimitCatchUp, it goes on without: pops,
-// leases and peeks find the first item all the same (due_walk.go), and what needs all of the items fails with
-// ErrBehind. A method that works in its caller's transaction has no other transactions. It finds the first item in
-// the same way, unless very many that are not due come before it, and does not count what it has no room
-// for. Items of staged pops that nobody collected come back in the order in which they fall due.
+// There is one way back. Each transaction that looks at a queue handles what is due there, at most duePage
+// entries, in the order in which they fell due. What is left counts as what it was, leased or delayed, and is
+// served once it is back; Pending.Behind names its queue, so that a sweeper can go on with OpSweep, which takes
+// more at a time. An item that has expired is never served, whether it is removed yet or not: see expiry.go.
+// An operation that cannot tell yet what its result is, such as a pop that has met nothing but expired items,
+// fails with an error that wraps ErrNoRoom: the next transaction goes on where this one has ended.
 //
 // An entry is removed together with its key, or by a transaction that has read that the
 // key is gone and conflicts with whoever writes it.
@@ -73,16 +72,15 @@ func (l *layout) dueTime(entry []byte) (time.Time, error) {
 }
 
 const (
-	// duePage is the most entries of one queue that a transaction with other operations
-	// handles.
+	// duePage is the most entries of one queue that a transaction handles, unless it sweeps the queue.
 	duePage = 256
-	// heldBytes is about the most bytes of held items that it returns to all of its queues.
-	// That leaves room for a push of MaxMessageSize.
-	heldBytes = 500_000
-	// catchUpPage and catchUpBytes are the same for a transaction that does nothing else.
-	// Whoever asks for another queue waits for a page, which takes some 30 ms.
-	catchUpPage  = 1024
-	catchUpBytes = 1_000_000
+	// sweptPage is the same for the queues of OpSweeps, together. A request that comes
+	// meanwhile waits for it, which takes some 30 ms.
+	sweptPage = 2048
+	// heldBytes is about the most bytes of held items that it returns to all of its queues, beside a push of
+	// MaxMessageSize, and mostHeldBytes where there is room for that.
+	heldBytes     = 500_000
+	mostHeldBytes = 1_000_000
 )
 
 // due is what has fallen due in one queue.
@@ -134,19 +132,23 @@ func (r *dueRecord) remove(tx kv.Transaction) {
 	tx.Clear(r.entry)
 }
 
-// bringBack handles what is due in the given queues, up to about heldBytes of held items,
-// and records in each whether items came back. The error is one of the store. What cannot be
-// read stays as it is, and the due.err of its queue says why.
-func bringBack(queues []*due) error { return bringBackUpTo(heldBytes, false, queues) }
+// dueRoom is the room that one transaction has for what is due.
+type dueRoom struct {
+	bytes int // about; what is left of it
+	// fits, unless nil, reports whether a dead letter that exceeds bytes has room nevertheless, and takes it.
+	fits func(size int) bool
+}
 
-// bringBackUpTo is bringBack with other room. If alone, the transaction does nothing else, so that
-// it has room for one item of any size.
-func bringBackUpTo(room int, alone bool, queues []*due) error {
+// bringBack handles what is due in the given queues, as much as there is room for, and records in each
+// whether items came back. The error is one of the store. What cannot be read stays as it is, and the
+// due.err of its queue says why.
+func bringBack(queues []*due, room *dueRoom) error {
 	for _, d := range queues {
 		d.begin()
 	}
+
 	var staged []*leftovers
-	var all []*dueHeld
+	var byQueue [][]*dueHeld
 	for _, d := range queues {
 		if d.handled {
 			continue
@@ -162,16 +164,38 @@ func bringBackUpTo(room int, alone bool, queues []*due) error {
 		d.more = len(entries) == d.limit()
 		left := &leftovers{due: d}
 		staged = append(staged, left)
+		var items []*dueHeld
 		for _, entry := range entries {
-			if err := d.resolve(entry, left, &all); err != nil {
+			if err := d.resolve(entry, left, &items); err != nil {
 				d.err = err
 			}
 		}
+		byQueue = append(byQueue, items)
 	}
+
 	if err := returnStaged(staged); err != nil {
 		return err
 	}
-	return returnHeld(all, room, alone)
+	return returnHeld(inTurns(byQueue), room)
+}
+
+// inTurns returns the first of each list, then the second of each, and so on: no queue takes the room of
+// the others.
+func inTurns(lists [][]*dueHeld) (all []*dueHeld) {
+	if len(lists) == 1 {
+		return lists[0]
+	}
+	for n := 0; ; n++ {
+		before := len(all)
+		for _, list := range lists {
+			if n < len(list) {
+				all = append(all, list[n])
+			}
+		}
+		if len(all) == before {
+			return all
+		}
+	}
 }
 
 // behind reports whether another transaction may bring back more. It does not while

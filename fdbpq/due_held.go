@@ -15,25 +15,28 @@ type dueHeld struct {
 	ready bool
 
 	read   kv.Future[[]byte]
-	size   int     // of the record, once load has returned
-	h      *held   // nil if nothing is due here after all
-	burial *burial // if the item has had its last delivery
+	metas  kv.Future[[]kv.KeyValue] // the first of the ("m") keys of a ready one; nil if it has none
+	h      *held                    // nil if nothing is due here after all
+	burial *burial                  // if the item has had its last delivery
+	size   int                      // of what moves, about
 }
 
 // maxReturn is the most items that a step of returnHeld reads: small items may come before many
 // large ones.
-const maxReturn = 256
+const maxReturn = 512
 
 // returnHeld returns held items to their old places, or holds or buries them as their settings
-// say, until that takes about room bytes. As returnItems, it reads few first, and never more
-// than there can be room for.
-func returnHeld(all []*dueHeld, room int, alone bool) error {
-	moved := false
-	for next := firstReturn; len(all) > 0 && room > 0; next = min(next*returnGrowth, maxReturn) {
-		some := all[:min(next, len(all), room/restoreOverhead+1)]
+// say, until that takes about as many bytes as there is room for. As returnItems, it reads few first, and
+// never more than there can be room for.
+func returnHeld(all []*dueHeld, room *dueRoom) error {
+	// All is read before the first write: a store may have to look through all that a transaction has written
+	// for each read that follows.
+	var moves []*dueHeld
+	for next := firstReturn; len(all) > 0 && room.bytes > 0; next = min(next*returnGrowth, maxReturn) {
+		some := all[:min(next, len(all), room.bytes/restoreOverhead+1)]
 		all = all[len(some):]
 		for _, d := range some {
-			d.read = d.due.ledger.tx.Get(d.key)
+			d.begin()
 		}
 		for _, d := range some {
 			if err := d.load(); err != nil {
@@ -41,29 +44,39 @@ func returnHeld(all []*dueHeld, room int, alone bool) error {
 			}
 		}
 		for _, d := range some {
-			if d.h == nil {
-				continue
-			}
-			if room <= 0 {
-				d.due.more = true
-				continue
-			}
-			size, err := d.settle(room, alone && !moved)
+			takes, err := d.measure(room, len(moves) == 0)
 			if err != nil {
 				return err
 			}
-			room -= size
-			d.due.done = d.due.done || size > 0
-			moved = moved || size > 0
+			if takes {
+				moves = append(moves, d)
+			}
 		}
 	}
 	for _, d := range all {
 		d.due.more = true
 	}
+
+	for _, d := range moves {
+		if err := d.settle(); err != nil {
+			return err
+		}
+		d.due.done = true
+	}
 	return nil
 }
 
-// load reads the item, if its record says that it is due, and starts to read what it takes to
+// begin starts to read the item. Two of the ("m") keys of one that has expired are enough to know whether it has
+// more, which cost less to remove by their names than by their range.
+func (d *dueHeld) begin() {
+	g := d.due.ledger
+	d.read = g.tx.Get(d.key)
+	if d.ready && d.id.hasMeta() {
+		d.metas = g.tx.Snapshot().GetRange(g.l.metaRange(&d.id), kv.RangeOptions{Limit: 2})
+	}
+}
+
+// load waits for the item, if its record says that it is due, and starts to read what it takes to
 // bury it, if it has to be. The error is one of the store.
 func (d *dueHeld) load() error {
 	g := d.due.ledger
@@ -72,25 +85,35 @@ func (d *dueHeld) load() error {
 		return err
 	}
 	if encoded == nil { // this transaction has settled it, or the entry has no key
-		g.tx.Clear(d.entry)
+		d.stale()
 		return nil
 	}
+	d.size = len(encoded) + restoreOverhead
 	if d.ready {
-		d.size = len(encoded) + restoreOverhead
 		d.h = &held{id: d.id, unique: string(d.says), value: encoded}
+		if d.metas != nil {
+			first, err := d.metas.Get()
+			if err != nil {
+				return err
+			}
+			if len(first) == 1 { // it has no more
+				d.h.parts = first
+			}
+		}
 		g.beginSize(&d.id)
 		return nil
 	}
+
 	h, err := parseHeld(&d.id, encoded)
 	if err != nil {
 		d.due.err = err
 		return nil
 	}
 	if !bytes.Equal(g.l.dueKey(h.fallsDue(), d.key), d.entry) {
-		g.tx.Clear(d.entry)
+		d.stale()
 		return nil
 	}
-	d.size = len(encoded) + restoreOverhead
+	d.h = h
 	if h.expired(g.now) {
 		g.beginSize(&d.id)
 	} else if h.state == leased {
@@ -102,68 +125,88 @@ func (d *dueHeld) load() error {
 			d.burial = d.due.dead.begin(g, &h.id, settings)
 		}
 	}
-	d.h = h
 	return nil
 }
 
-// settle moves an item that is due, and returns how many bytes that took. It leaves a large item to
-// another transaction, unless this one is alone; and one that does not fit with all that come after it,
-// by taking all of the room. The error is one of the store.
-func (d *dueHeld) settle(room int, alone bool) (size int, err error) {
+// stale removes an entry that stands for nothing.
+func (d *dueHeld) stale() {
+	d.due.ledger.tx.Clear(d.entry)
+}
+
+// measure takes the room that the item needs, and reports whether it is to be moved. A large dead letter may
+// only be the first. The error is one of the store.
+func (d *dueHeld) measure(room *dueRoom, first bool) (takes bool, err error) {
+	switch {
+	case d.h == nil:
+		return false, nil
+	case room.bytes <= 0:
+		d.due.more = true
+		return false, nil
+	case d.burial == nil:
+		room.bytes -= d.size
+		return true, nil
+	}
+
+	alone := first && room.fits != nil
+	if err := d.burial.load(d.h, alone); err != nil {
+		return false, d.fail(err)
+	}
+	size := d.burial.size() + d.size
+	switch {
+	case d.burial.large && !alone, size > room.bytes && !(alone && room.fits(size)):
+		d.due.more = true
+		if !d.burial.large { // nor do those that come after it overtake it
+			room.bytes = 0
+		}
+		return false, nil
+	}
+	room.bytes = max(room.bytes-size, 0) // what exceeds it, fits has taken
+	return true, nil
+}
+
+// settle moves an item that is due. The error is one of the store.
+func (d *dueHeld) settle() error {
 	g, h := d.due.ledger, d.h
-	if d.ready {
+	switch {
+	case d.ready:
 		g.tx.Clear(d.entry)
 		g.expireReady(h)
 		d.due.returned = true
-		return d.size, nil
-	}
-	if h.expired(g.now) {
+		return nil
+	case h.expired(g.now):
 		g.release(h)
 		g.expireLent(h)
-		return d.size, nil
-	}
-	if d.burial != nil {
-		if err := d.burial.load(h, alone); err != nil {
-			return 0, d.fail(err)
-		}
-		size = d.burial.size() + d.size
-		switch {
-		case alone:
-		case d.burial.large:
-			d.due.more = true
-			return 0, nil
-		case size > room:
-			d.due.more = true
-			return room, nil
-		}
+		return nil
+	case d.burial != nil:
 		g.release(h)
 		g.discard(h)
 		d.due.dead.bury(d.burial, h, ReasonMaxDeliver)
-		return size, nil
+		return nil
 	}
+
 	g.release(h)
 	if h.state == leased {
 		settings, err := g.settings()
 		if err != nil {
-			return 0, err // load has read them
+			return err // load has read them
 		}
 		if until := h.due.Add(settings.backoffAfter(h.deliveries)); until.After(g.now) {
 			h.state, h.due = delayed, until
 			g.hold(h)
 			d.due.next = earliest(d.due.next, micros(h.fallsDue()))
-			return d.size, nil
+			return nil
 		}
 	}
 	g.putBack(h)
 	d.due.returned = true
-	return d.size, nil
+	return nil
 }
 
-// fail records what cannot be read. It returns any other error.
+// fail records what cannot be read, so that the item stays. It returns any other error.
 func (d *dueHeld) fail(err error) error {
 	if !errors.Is(err, ErrCorrupt) {
 		return err
 	}
-	d.due.err = err
+	d.due.err, d.h = err, nil
 	return nil
 }

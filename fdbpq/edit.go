@@ -110,6 +110,10 @@ func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
 			return err
 		}
 	}
+	if h.hasExpired(t.now) {
+		t.results[i].Err = notFound(&op.ID)
+		return nil
+	}
 	if op.Kind == OpMove {
 		return t.move(q, i, h, done)
 	}

@@ -53,16 +53,13 @@ var (
 	// ErrMaxBytes is an ErrItemTooLarge, of pops whose item exceeds Op.MaxBytes.
 	ErrMaxBytes = fmt.Errorf("%w: it exceeds max_bytes", ErrItemTooLarge)
 
-	// ErrNoRoom is returned, wrapped together with ErrItemTooLarge, by leases whose item had no
-	// room in the transaction beside its other operations. The next one may have room.
-	ErrNoRoom = errors.New("fdbpq: there is no room for it beside other operations: try again")
-
-	// ErrBehind is returned by operations of a Batcher that depend on all that is due in a queue
-	// where very much is, and more than Batcher.LimitCatchUp lets it bring back before them: lens, infos,
-	// operations on items by their id and on many items, and pushes with unique keys or to a queue that seems full. Pops,
-	// leases and peeks are among them only where very many items are held, or have expired, before the first that
-	// is to be served, and leases in a queue with Settings.MaxLeased. Each batch brings back more.
-	ErrBehind = errors.New("fdbpq: very many items come back to the queue, or are counted or discarded, at this time: try again")
+	// ErrNoRoom is returned by operations that one transaction had no room for. What it has done helps the next
+	// one, so commit it and try again. It comes wrapped together with what is known so far: ErrItemTooLarge, by leases whose
+	// item had no room beside the other operations; ErrEmpty, by pops and peeks that have met nothing but
+	// items that have expired, or nothing while more is to come back; ErrMaxLeased and ErrFull, while leases that are over and
+	// items that have expired still count; and by nothing else while the bytes of a queue with
+	// Settings.MaxBytes are being counted.
+	ErrNoRoom = errors.New("fdbpq: one transaction has no room for all that comes with it: try again")
 
 	// ErrExists is returned by OpRestore for an item that is in the queue.
 	ErrExists = errors.New("fdbpq: the item is in the queue")

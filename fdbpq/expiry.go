@@ -19,7 +19,7 @@ import (
 // staged_return.go.
 //
 // A pop or lease that meets an expired item all the same, because its transaction had no room for all
-// that was due, removes it as well, and goes on to the next.
+// that was due, removes it as well, and goes on to the next, as far as a transaction has room. A peek steps over it.
 
 // Bounds of the time after which an item expires.
 const (
@@ -54,6 +54,12 @@ func expired(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
 
 func (h *held) expired(now time.Time) bool { return expired(h.expires, now) }
 
+// hasExpired reports whether an item counts as gone: it has expired, and nobody has a lease of it, which may
+// be over.
+func (h *heldItem) hasExpired(now time.Time) bool {
+	return h.expired(now) && (h.ready || h.state == delayed)
+}
+
 // fallsDue is when something has to be done about a held item.
 func (h *held) fallsDue() time.Time {
 	if h.state == delayed {
@@ -77,36 +83,58 @@ func (g *ledger) expireLent(h *held) {
 	g.removed.Expired++
 }
 
-// nextLive returns the next item from an end, read in full, nil if there is none. It removes expired
-// ones on the way. The error is errUndecided or one of the store.
+// maxExpired is how many expired items all pops of a transaction remove at most on their way, and each
+// peek steps over.
+const maxExpired = 2048
+
+// errNotYet is for pops and peeks that have found nothing so far. What comes back next, or lies behind more
+// expired items than a transaction removes, may be theirs.
+var errNotYet = fmt.Errorf("%w so far: %w", ErrEmpty, ErrNoRoom)
+
+// nextLive returns the next item from an end, read in full, nil if there is none. It has expired ones on the
+// way removed. The error is errNotYet or one of the store.
 func (t *txOps) nextLive(q *queueOps, end End) (*stored, error) {
-	for ; t.callers || t.walkedExpired < walkedExpired; t.walkedExpired++ {
+	for {
+		if t.expired >= maxExpired {
+			return nil, errNotYet
+		}
 		s, err := q.pops.ends.next(end)
 		if err != nil || s == nil {
 			return nil, err
 		}
-		// Usually a no-op: beginReads has begun.
-		s.beginRead(t.tx, q.l, t.returned.page())
-		if err := s.finishRead(); err != nil {
-			return nil, err
+		if has, err := s.readUnlessExpired(t.tx, q.l, t.now, t.returned.page()); err != nil || !has {
+			return s, err
 		}
-		if s.headless { // it is not known whether it has expired
-			if err := s.readRest(t.tx, q.l, noBound); err != nil {
-				return nil, err
-			}
-		}
-		if s.err != nil || s.held != nil || !expired(s.item.Expires, t.now) {
-			return s, nil
-		}
-		q.pops.ends.noteTaken(end, s)
-		q.ledger.clearExpiry(&s.item.ID, s.item.Expires)
-		h := &held{id: s.item.ID, unique: s.item.Unique, value: s.pair.Value}
-		if !s.cut {
-			h.message = &s.item.Message
-		}
+		t.expired++
+		q.pops.ends.noteExpired(end, s)
+		q.pops.expired = append(q.pops.expired, s.expiredItem())
+	}
+}
+
+// removeExpired removes what nextLive has stepped over. That comes last, because a store may have to look through
+// all that a transaction has written for each read that follows.
+func (q *queueOps) removeExpired() {
+	for _, h := range q.pops.expired {
+		q.ledger.clearExpiry(&h.id, h.expires)
 		q.ledger.expireReady(h)
 	}
-	return nil, errUndecided
+	q.due.done = q.due.done || len(q.pops.expired) > 0
+}
+
+// nextLive returns the next item, nil after the last. It steps over expired ones. The error is errNotYet or one of
+// the store.
+func (c *cursor) nextLive(now time.Time) (*stored, error) {
+	for range maxExpired {
+		s, err := c.next()
+		if err != nil || s == nil {
+			return nil, err
+		}
+		if has, err := s.readUnlessExpired(c.r, c.l, now, c.asked.Bytes); err != nil || !has {
+			return s, err
+		}
+		c.noteExpired()
+	}
+	return nil, errNotYet
 }
 
 // expires returns when the item of a push expires; zero if it does not.

@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -48,7 +49,8 @@ type inspections struct {
 	r        kv.Reader
 	returned *itemRoom
 	list     []inspection
-	begun    int // of list: they are being read
+	begun    int       // of list: they are being read
+	now      time.Time // items that have expired by then are not found
 }
 
 // inspection is one of these: either a get or a rank.
@@ -103,7 +105,7 @@ func (all *inspections) run(results []Result) error {
 			refuse(results, []int{g.index})
 			i = g.index
 		} else if g != nil {
-			i, err = g.index, g.finish(all.r, one.q.l, all.returned, &results[g.index])
+			i, err = g.index, g.finish(all.r, one.q.l, all.returned, &results[g.index], all.now)
 		} else {
 			i, err = one.rank.index, one.rank.finish(all.r, one.q.l, all.returned, &results[one.rank.index])
 		}
@@ -116,7 +118,7 @@ func (all *inspections) run(results []Result) error {
 }
 
 // finish sets the result. The error is ErrCorrupt or one of the store.
-func (g *get) finish(r kv.Reader, l *layout, returned *itemRoom, result *Result) error {
+func (g *get) finish(r kv.Reader, l *layout, returned *itemRoom, result *Result, now time.Time) error {
 	value, err := g.occupied.item.Get()
 	if err != nil {
 		return err
@@ -146,6 +148,10 @@ func (g *get) finish(r kv.Reader, l *layout, returned *itemRoom, result *Result)
 	}
 	if err != nil {
 		return err
+	}
+	if state != Leased && expired(item.Expires, now) {
+		result.Err = notFound(&g.id)
+		return nil
 	}
 	result.Item, result.State = item, state
 	g.occupied, g.metas = occupied{}, nil

@@ -335,8 +335,10 @@ func (w *twins) applyFailed(batch []twinOp) {
 // sweep does what is due.
 func (w *twins) sweep() {
 	for n, f := range w.stores {
-		if _, err := f.Keyspace.NewSweeper(f.db).Sweep(f.ctx, w.queues[n], w.now); err != nil {
-			w.fail("Sweep: %v", err)
+		b := fdbpq.NewBatcher(f.db, f.Keyspace)
+		b.SetNow(func() time.Time { return w.now })
+		if _, err := b.Apply(f.ctx, sweeps(w.queues[n])); err != nil {
+			w.fail("sweep: %v", err)
 		}
 	}
 }

@@ -107,33 +107,22 @@ func TestLeaseConflicts(t *testing.T) {
 				if fifo { // "c" is behind "b" there
 					want = strings.Replace(want, "c b", "b c", 1)
 				}
-				for _, behind := range []bool{false, true} {
-					if behind && (hasKind(test.first.ops, fdbpq.OpLen) || hasKind(test.second.ops, fdbpq.OpLen)) {
-						continue // it needs all that is due
-					}
-					t.Run(fmt.Sprintf("fifo=%t/headers=%t/behind=%t/%s", fifo, headers, behind, test.name), func(t *testing.T) {
-						c := newLeaseConflict(t, fifo, headers, test.ready)
-						defer c.close()
-						c.behind = behind
-						wantEqual(t, "results", c.run(test.first, test.second), want)
-					})
-				}
+				t.Run(fmt.Sprintf("fifo=%t/headers=%t/%s", fifo, headers, test.name), func(t *testing.T) {
+					c := newLeaseConflict(t, fifo, headers, test.ready)
+					defer c.close()
+					wantEqual(t, "results", c.run(test.first, test.second), want)
+				})
 			}
 		}
 	}
 }
 
-func hasKind(ops []fdbpq.Op, kind fdbpq.OpKind) bool {
-	return slices.ContainsFunc(ops, func(op fdbpq.Op) bool { return op.Kind == kind })
-}
-
 // leaseConflict is one case.
 type leaseConflict struct {
 	*fixture
-	q      fdbpq.Target
-	start  time.Time
-	token  fdbpq.Token
-	behind bool // as if so much were due that the transactions do not bring it back
+	q     fdbpq.Target
+	start time.Time
+	token fdbpq.Token
 }
 
 func newLeaseConflict(t *testing.T, fifo, headers, ready bool) *leaseConflict {
@@ -173,11 +162,7 @@ func (c *leaseConflict) in(tx kv.Transaction, s leaseSteps) ([]fdbpq.Result, err
 		op.Queue, op.Token = c.q, c.token
 		ops = append(ops, op)
 	}
-	page := 0
-	if c.behind {
-		page = 1 // the entry that run has added
-	}
-	return fdbpq.ApplyBehindAt(tx, ops, c.start.Add(s.after), page)
+	return fdbpq.ApplyAt(tx, ops, c.start.Add(s.after))
 }
 
 // apply runs steps in a transaction of their own.
@@ -192,9 +177,6 @@ func (c *leaseConflict) apply(s leaseSteps) []fdbpq.Result {
 
 // run runs both and drains the queue.
 func (c *leaseConflict) run(first, second leaseSteps) string {
-	if c.behind {
-		write(c.fixture, func(tx kv.Transaction) { fdbpq.AddDueEntry(tx, c.q, c.start.Add(-time.Hour)) })
-	}
 	before, after := must(c.db.Begin(c.ctx, kv.BeginOptions{})), must(c.db.Begin(c.ctx, kv.BeginOptions{}))
 	defer before.Cancel()
 	defer after.Cancel()
@@ -212,9 +194,6 @@ func (c *leaseConflict) run(first, second leaseSteps) string {
 	}
 	if err != nil {
 		c.Fatal(err)
-	}
-	if c.behind {
-		c.apply(leaseSteps{[]fdbpq.Op{opPeekMin}, 0}) // removes the entry, if nobody has
 	}
 	c.check()
 	got := []string{strings.Join(summary(first.ops, firstResults), " "), strings.Join(summary(second.ops, secondResults), " ")}

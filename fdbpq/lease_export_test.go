@@ -17,14 +17,8 @@ func ApplyAt(tx kv.Transaction, ops []Op, now time.Time) ([]Result, error) {
 // ApplyBehindAt is ApplyAt for queues where no more than page entries of the time index are handled.
 func ApplyBehindAt(tx kv.Transaction, ops []Op, now time.Time, page int) ([]Result, error) {
 	t := newTxOps(tx, ops, now)
-	t.callers, t.duePage = true, page
+	t.duePage = page
 	return t.results, t.apply()
-}
-
-// AddDueEntry adds an entry of the time index whose key is gone.
-func AddDueEntry(tx kv.Transaction, q Target, at time.Time) {
-	l := q.layout()
-	tx.Set(l.dueKey(at, l.heldKey(&ID{Count: 1})), []byte{})
 }
 
 // ClearItems removes the items as a program with the bare recipe may.

@@ -217,7 +217,7 @@ func (r *leaseRun) settleTogether() {
 	r.model.settleDue()
 	for _, result := range results[len(tokens):] {
 		if lost == nil {
-			r.got(fdbpq.OpLease, fdbpq.Front, time.Second, result)
+			r.got(fdbpq.OpLease, fdbpq.Front, time.Second, result, false)
 		}
 	}
 }

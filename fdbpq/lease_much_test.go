@@ -1,6 +1,7 @@
 package fdbpq_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -51,27 +52,83 @@ func (m *muchFixture) leaseAll(n, size int) {
 	}
 }
 
-// Very many large items that fall due at once do not fit into one transaction. They come back
-// nevertheless, and in order, even if the first one is the last to fall due.
+// until applies an operation again until it does not fail with ErrNoRoom. It returns how often.
+func (f *fixture) until(op fdbpq.Op) (r fdbpq.Result, tries int) {
+	f.Helper()
+	for {
+		tries++
+		if r = f.apply(op)[0]; !errors.Is(r.Err, fdbpq.ErrNoRoom) {
+			return r, tries
+		}
+	}
+}
+
+// Very many items that fall due at once do not fit into one transaction. Each that looks at the queue brings some back,
+// in the order in which they fell due, and serves the first of those that are back.
 func TestMuchFallsDue(t *testing.T) {
-	for name, first := range map[string]fdbpq.Op{"pop": opPopMin, "lease": {Kind: fdbpq.OpLease}, "peek": opPeekMin, "len": opLen} {
-		for _, shape := range []struct{ n, size int }{{race.Times(1000, 300), 90_000}, {100, 65_000}, {3 * fdbpq.DuePage, 10}} {
+	for name, first := range map[string]fdbpq.Op{"pop": opPopMin, "lease": {Kind: fdbpq.OpLease}, "peek": opPeekMin, "len": opLen, "info": {Kind: fdbpq.OpInfo}} {
+		for _, shape := range []struct{ n, size, share int }{{race.Times(1000, 300), 90_000, 11}, {100, 65_000, 15}, {3 * fdbpq.DuePage, 10, fdbpq.DuePage}} {
 			t.Run(fmt.Sprint(name, "/", shape.n), func(t *testing.T) {
 				m := newMuchFixture(onMem(t))
 				m.leaseAll(shape.n, shape.size)
 				m.clock.advance(time.Hour)
-				r := m.apply(op(first, m.q))[0]
-				if r.Err != nil {
-					t.Fatal(r.Err)
+				p := m.batcher.Start(m.ctx, []fdbpq.Op{op(first, m.q)})
+				results, err := p.Wait()
+				wantError(t, err, nil)
+				wantError(t, results[0].Err, nil)
+				wantEqual(t, "filled and behind", fmt.Sprint(p.Filled(), p.Behind()), "[{false much}] [{false much}]")
+
+				back := int(m.peekState().Ready)
+				if first.Kind == fdbpq.OpPop || first.Kind == fdbpq.OpLease {
+					back++
 				}
-				if first.Kind == fdbpq.OpLen {
-					wantEqual(t, "length", int(r.Len), shape.n)
-				} else {
-					wantEqual(t, "first", r.Item.ID.Priority, 0)
+				if back < shape.share || back > 2*shape.share {
+					t.Errorf("%d items came back, want about %d", back, shape.share)
 				}
+				switch first.Kind {
+				case fdbpq.OpLen:
+					wantEqual(t, "length", int(results[0].Len), back)
+				case fdbpq.OpInfo:
+					wantEqual(t, "info", fmt.Sprint(results[0].Info.Ready, results[0].Info.Leased), fmt.Sprint(back, shape.n-back))
+				default: // pages of 50 fell due together
+					wantEqual(t, "first", int(results[0].Item.ID.Priority), shape.n-back-(50-back%50)%50)
+				}
+				m.check()
 			})
 		}
 	}
+}
+
+// peekState returns the numbers of items as they are stored, without bringing anything back.
+func (m *muchFixture) peekState() *fdbpq.Info {
+	m.Helper()
+	return must(kv.ReadTransact(m.ctx, m.db, func(r kv.Reader) ([]fdbpq.Result, error) {
+		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: m.q}})
+	}))[0].Info
+}
+
+// A sweep brings back more, and all of it in a few transactions. Then the items are in order.
+func TestMuchIsSwept(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		m := newMuchFixture(f)
+		n := race.Times(3000, 1000)
+		m.leaseAll(n, 10)
+		m.clock.advance(time.Hour)
+		sweeps := 0
+		for more := true; more; sweeps++ {
+			r := f.apply(fdbpq.Op{Kind: fdbpq.OpSweep, Queue: m.q})[0]
+			wantError(f.T, r.Err, nil)
+			more = r.Swept.More
+		}
+		if sweeps > 1+n/1000 {
+			f.Errorf("%d sweeps", sweeps)
+		}
+		wantEqual(f.T, "behind", fmt.Sprint(m.peekState().Leased), "0")
+		for i := range 10 {
+			wantEqual(f.T, "popped", f.apply(op(opPopMin, m.q))[0].Item.ID.Priority, int64(i))
+		}
+		f.check()
+	})
 }
 
 // The same with faults, and with a push of the largest message in the same batch.
@@ -90,11 +147,22 @@ func TestMuchFallsDueWithFaults(t *testing.T) {
 				}
 			}
 			f.calm()
-			for i := int64(2); i < 100; i++ {
-				if r := m.apply(op(opPopMin, m.q))[0]; r.Err != nil || r.Item.ID.Priority != i {
-					t.Fatalf("item %d is %d, %v", i, r.Item.ID.Priority, r.Err)
-				}
+			for more := true; more; {
+				more = m.apply(fdbpq.Op{Kind: fdbpq.OpSweep, Queue: m.q})[0].Swept.More
 			}
+			left, last := int64(0), int64(-1)
+			for {
+				r := m.apply(op(opPopMin, m.q))[0]
+				if errors.Is(r.Err, fdbpq.ErrEmpty) {
+					break
+				}
+				if r.Err != nil || r.Item.ID.Priority <= last {
+					t.Fatalf("item %d after %d, %v", r.Item.ID.Priority, last, r.Err)
+				}
+				left, last = left+1, r.Item.ID.Priority
+			}
+			wantEqual(t, "items left after two pops", left, int64(98))
+			m.check()
 		})
 	}
 }
@@ -105,7 +173,7 @@ func TestLargestPushBesideWhatIsDue(t *testing.T) {
 		m := newMuchFixture(onMem(t))
 		m.leaseAll(20, size)
 		m.clock.advance(time.Hour)
-		large := fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: 10, Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}}
+		large := fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: 2, Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}}
 		for i, r := range m.apply(large, op(opPopMin, m.q), op(opPopMax, m.q)) {
 			if r.Err != nil {
 				t.Errorf("operation %d: %v", i, r.Err)
@@ -114,18 +182,19 @@ func TestLargestPushBesideWhatIsDue(t *testing.T) {
 	}
 }
 
-// Methods that work in the caller's transaction bring back what that has room for, and find the first item all
-// the same.
+// Methods that work in the caller's transaction do their share as well.
 func TestMuchFallsDuePlainly(t *testing.T) {
 	m := newMuchFixture(onMem(t))
 	m.clock.advance(-2 * time.Hour)
 	n := race.Times(1000, 300)
 	m.leaseAll(n, 90_000)
-	for want := range int64(n) {
+	got := map[int64]bool{}
+	for range n {
 		item, err := m.take(m.q.PopMin)
-		if err != nil || item.ID.Priority != want {
-			t.Fatalf("item %d, %v: want %d", item.ID.Priority, err, want)
+		if err != nil || got[item.ID.Priority] {
+			t.Fatalf("item %d, %v", item.ID.Priority, err)
 		}
+		got[item.ID.Priority] = true
 	}
 	_, err := m.take(m.q.PopMin)
 	wantError(t, err, fdbpq.ErrEmpty)
@@ -138,6 +207,9 @@ func TestMuchIsLeased(t *testing.T) {
 	m := newMuchFixture(onMem(t))
 	m.leaseAll(n, size)
 	m.clock.advance(time.Hour)
+	for more := true; more; {
+		more = m.apply(fdbpq.Op{Kind: fdbpq.OpSweep, Queue: m.q})[0].Swept.More
+	}
 	wantEqual(t, "ready", m.apply(op(opLen, m.q))[0].Len, n)
 	var tokens []fdbpq.Token
 	each := func(what string, ops []fdbpq.Op) {
@@ -181,40 +253,23 @@ func TestMuchIsLeased(t *testing.T) {
 	wantEqual(t, "ready again", m.apply(op(opLen, m.q))[0].Len, n)
 }
 
-// With a limit, a queue where very much falls due does not hold up the operations of others in
-// its batch, nor its own pops, which are served in order. It is not counted before all has come back.
+// A queue where very much falls due does not take the room of another, where a little does.
 func TestMuchFallsDueBesideOtherQueues(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		m := newMuchFixture(f)
 		m.leaseAll(40, 90_000)
-		m.clock.advance(time.Hour)
-		f.batcher.LimitCatchUp(time.Nanosecond) // one transaction at a time
 		other := f.queue("other")
-		same := f.queue("much") // another object for the same queue
-		lease := fdbpq.Op{Kind: fdbpq.OpLease, End: fdbpq.Back, Queue: m.q, Lease: fdbpq.MaxLease}
-		for n := 0; ; n++ {
-			f.push(other, 0, "x")
-			results := f.apply(op(opPopMin, m.q), op(opPopMin, other), op(opLen, same), fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Priority: 100},
-				lease, op(opPopMin, m.q), op(opPeekMin, m.q))
-			for i, r := range results {
-				if i != 2 {
-					wantError(t, r.Err, nil)
-				}
+		f.push(other, 0, "x")
+		f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: other, Lease: time.Minute})
+		m.clock.advance(time.Hour)
+		results := f.apply(op(opPopMin, m.q), op(opPopMin, other), op(opLen, f.queue("much")), op(opPeekMin, m.q))
+		for i, r := range results {
+			wantError(f.T, r.Err, nil)
+			if i == 1 {
+				wantEqual(f.T, "popped", string(r.Item.Value), "x")
 			}
-			// The push of each batch is what it leases.
-			for i, want := range map[int]int{0: 2 * n, 4: 100, 5: 2*n + 1, 6: 2*n + 2} {
-				wantEqual(t, fmt.Sprint("item of operation ", i), results[i].Item.ID.Priority, int64(want))
-			}
-			if results[2].Err == nil {
-				if n == 0 {
-					t.Error("all of it came back in one transaction, so this proves nothing")
-				}
-				wantEqual(t, "length", int(results[2].Len), 40-2*n)
-				f.check()
-				return
-			}
-			wantError(t, results[2].Err, fdbpq.ErrBehind)
 		}
+		f.check()
 	})
 }
 

@@ -50,16 +50,44 @@ type leaseItem struct {
 }
 
 // settleDue returns what is due to the queue.
-func (m *leaseModel) settleDue() {
+func (m *leaseModel) settleDue() { m.settleSome(0) }
+
+// fallsDue is when something has to be done about an item; the zero time if nothing has.
+func (i *leaseItem) fallsDue() time.Time {
+	switch {
+	case i.leased || !i.ready && (i.expires.IsZero() || i.due.Before(i.expires)):
+		return i.due
+	default:
+		return i.expires
+	}
+}
+
+// settleSome returns as much of what is due as a transaction does that handles that many, 0 for all, in the order in
+// which it fell due. It reports whether there is more.
+func (m *leaseModel) settleSome(limit int) (more bool) {
+	var due []*leaseItem
 	for _, i := range m.items {
-		if i.leased && i.due.After(m.now) {
-			continue
+		if at := i.fallsDue(); !at.IsZero() && !at.After(m.now) {
+			due = append(due, i)
 		}
+	}
+	slices.SortFunc(due, func(a, b *leaseItem) int {
+		order := cmp.Compare(a.fallsDue().UnixMicro(), b.fallsDue().UnixMicro())
+		if order == 0 && a.ready != b.ready { // held items come first
+			order = 1
+			if b.ready {
+				order = -1
+			}
+		}
+		return cmp.Or(order, compareIDs(a.id, b.id))
+	})
+	if more = limit > 0 && len(due) > limit; more {
+		due = due[:limit]
+	}
+
+	for _, i := range due {
 		if m.expired(i) {
 			m.expire(i)
-			continue
-		}
-		if i.ready || i.due.After(m.now) {
 			continue
 		}
 		if i.leased && m.settings.MaxDeliver > 0 && i.deliveries >= m.settings.MaxDeliver {
@@ -71,6 +99,7 @@ func (m *leaseModel) settleDue() {
 		}
 		i.ready, i.leased = !i.due.After(m.now), false
 	}
+	return more
 }
 
 func (m *leaseModel) expired(i *leaseItem) bool {
@@ -106,11 +135,22 @@ func (m *leaseModel) die(i *leaseItem, reason string) {
 	}, receiver})
 }
 
+// popped returns the item that a pop takes at an end, nil if there is none. Those that have expired before it are gone.
+func (m *leaseModel) popped(end fdbpq.End) *leaseItem {
+	first := m.first(end)
+	for _, i := range m.items {
+		if i.ready && m.expired(i) && (first == nil || (compareIDs(i.id, first.id) < 0) == (end == fdbpq.Front)) {
+			m.expire(i)
+		}
+	}
+	return first
+}
+
 // first returns the ready item at an end, nil if there is none.
 func (m *leaseModel) first(end fdbpq.End) *leaseItem {
 	var best *leaseItem
 	for _, i := range m.items {
-		if !i.ready {
+		if !i.ready || m.expired(i) {
 			continue
 		}
 		if best == nil || (compareIDs(i.id, best.id) < 0) == (end == fdbpq.Front) {
@@ -152,15 +192,26 @@ func (r *leaseRun) apply(ops ...fdbpq.Op) []fdbpq.Result {
 	return r.applyBehind(0, ops...)
 }
 
-// applyMaybeBehind is apply of pops, leases and peeks, at times as if very much were due.
-func (r *leaseRun) applyMaybeBehind(ops ...fdbpq.Op) []fdbpq.Result {
+// applyMaybeBehind is apply of pops, leases and peeks, at times as if very much were due: more than that many, unless
+// it is 0. The model has what came back then. The caller calls bringBackRest.
+func (r *leaseRun) applyMaybeBehind(ops ...fdbpq.Op) (results []fdbpq.Result, behind bool) {
 	r.Helper()
-	if r.random.IntN(2) == 0 {
-		return r.apply(ops...)
+	page := 2 * r.random.IntN(2)
+	results = r.applyBehind(page, ops...)
+	return results, r.model.settleSome(page)
+}
+
+func (r *leaseRun) bringBackRest() {
+	r.apply(fdbpq.Op{Kind: fdbpq.OpLen, Queue: r.q})
+	r.model.settleDue()
+}
+
+// wantEmpty checks the error of a pop or peek that has found nothing.
+func (r *leaseRun) wantEmpty(err error, behind bool) {
+	r.Helper()
+	if !errors.Is(err, fdbpq.ErrEmpty) || behind && !errors.Is(err, fdbpq.ErrNoRoom) {
+		r.fail("%v from an empty queue, where more is due: %t", err, behind)
 	}
-	results := r.applyBehind(1, ops...)
-	r.apply(fdbpq.Op{Kind: fdbpq.OpLen, Queue: r.q}) // brings back the rest
-	return results
 }
 
 func (r *leaseRun) applyBehind(page int, ops ...fdbpq.Op) []fdbpq.Result {
@@ -238,21 +289,19 @@ func (r *leaseRun) pop() {
 	for range n {
 		ops = append(ops, fdbpq.Op{Kind: kind, End: end, Queue: r.q, Lease: wait})
 	}
-	results := r.applyMaybeBehind(ops...)
-	r.model.settleDue()
+	results, behind := r.applyMaybeBehind(ops...)
 	for _, result := range results {
-		r.got(kind, end, wait, result)
+		r.got(kind, end, wait, result, behind)
 	}
+	r.bringBackRest()
 }
 
-// got compares one pop or lease with the model.
-func (r *leaseRun) got(kind fdbpq.OpKind, end fdbpq.End, wait time.Duration, result fdbpq.Result) {
+// got compares one pop or lease with the model. behind says that more is due.
+func (r *leaseRun) got(kind fdbpq.OpKind, end fdbpq.End, wait time.Duration, result fdbpq.Result, behind bool) {
 	r.Helper()
-	want := r.model.first(end)
+	want := r.model.popped(end)
 	if want == nil {
-		if !errors.Is(result.Err, fdbpq.ErrEmpty) {
-			r.fail("got %q, %v from an empty queue", result.Item.Value, result.Err)
-		}
+		r.wantEmpty(result.Err, behind)
 		return
 	}
 	if result.Err != nil || string(result.Item.Value) != want.value || result.Item.ID != want.id {
@@ -305,7 +354,13 @@ func (r *leaseRun) restore() {
 // look peeks and counts.
 func (r *leaseRun) look() {
 	end := r.end()
-	results := slices.Concat(r.applyMaybeBehind(fdbpq.Op{Kind: fdbpq.OpPeek, End: end, Queue: r.q}), r.apply(fdbpq.Op{Kind: fdbpq.OpLen, Queue: r.q}))
+	peeked, behind := r.applyMaybeBehind(fdbpq.Op{Kind: fdbpq.OpPeek, End: end, Queue: r.q})
+	if want := r.model.first(end); want == nil {
+		r.wantEmpty(peeked[0].Err, behind)
+	} else if string(peeked[0].Item.Value) != want.value {
+		r.fail("peeked at %q, %v: want %+v", peeked[0].Item.Value, peeked[0].Err, want)
+	}
+	length := r.apply(fdbpq.Op{Kind: fdbpq.OpLen, Queue: r.q})[0]
 	r.model.settleDue()
 	ready := int64(0)
 	for _, i := range r.model.items {
@@ -313,12 +368,8 @@ func (r *leaseRun) look() {
 			ready++
 		}
 	}
-	if results[1].Err != nil || results[1].Len != ready {
-		r.fail("%d items are counted, %v: want %d", results[1].Len, results[1].Err, ready)
-	}
-	want := r.model.first(end)
-	if (want == nil) != errors.Is(results[0].Err, fdbpq.ErrEmpty) || want != nil && string(results[0].Item.Value) != want.value {
-		r.fail("peeked at %q, %v: want %+v", results[0].Item.Value, results[0].Err, want)
+	if length.Err != nil || length.Len != ready {
+		r.fail("%d items are counted, %v: want %d", length.Len, length.Err, ready)
 	}
 }
 
@@ -416,7 +467,7 @@ func (r *leaseRun) settle() {
 	}
 	if next {
 		r.model.settleDue()
-		r.got(fdbpq.OpLease, token.End, item.wait, results[1])
+		r.got(fdbpq.OpLease, token.End, item.wait, results[1], false)
 	}
 }
 

@@ -65,8 +65,8 @@ func (s *settlements) span(ops []Op, most int) (n int) {
 	return s.to - s.from
 }
 
-// begin starts to read the items that the tokens of the span name. Only a group of acknowledgements may be
-// longer than atOnce: it has no more values in memory at once either. The error is one of the store.
+// begin starts to read the items that the tokens of the span name. Only a group of acknowledgements, which ends
+// the span, may make that longer than atOnce: it has no more values in memory at once either. The error is one of the store.
 func (s *settlements) begin(t *txOps, q *queueOps) error {
 	if s.reads == nil {
 		s.reads, s.burials = make([]heldRead, len(s.indexes)), make([]*burial, len(s.indexes))
@@ -80,7 +80,11 @@ func (s *settlements) begin(t *txOps, q *queueOps) error {
 		}
 		s.readReady(t, q, from, to)
 		for n := from; n < to; n++ {
-			if err := s.reads[n].shrink(q.l, &t.ops[s.indexes[n]].Token.ID); err != nil {
+			op := &t.ops[s.indexes[n]]
+			if op.Kind != OpAck { // before the group, and moves the value
+				continue
+			}
+			if err := s.reads[n].shrink(q.l, &op.Token.ID); err != nil {
 				return err
 			}
 		}

@@ -89,11 +89,6 @@ func (g *ledger) addRest(id *ID, m *Message) []byte {
 // lend removes an item from the queue and leaves its ("m") keys. The caller keeps its
 // value.
 func (g *ledger) lend(s *stored) {
-	if s.held != nil {
-		g.tx.AddReadConflict(kv.SingleKey(g.l.heldKey(&s.item.ID))) // it was read without
-		g.release(s.held)
-		return
-	}
 	g.tx.Clear(s.pair.Key)
 	g.tally(&s.item.ID, -1)
 }
@@ -161,7 +156,12 @@ func (g *ledger) claim(h *heldItem) {
 // discard removes the rest of a lent item, of which only h need have been read, and frees its unique key.
 func (g *ledger) discard(h *held) {
 	g.countRemoved(h)
-	if h.id.hasMeta() {
+	switch {
+	case h.parts != nil: // clearing ranges is more work for a store
+		for _, part := range h.parts {
+			g.tx.Clear(part.Key)
+		}
+	case h.id.hasMeta():
 		g.tx.ClearRange(g.l.metaRange(&h.id))
 	}
 	g.freeUnique(&h.id, h.unique)

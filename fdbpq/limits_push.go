@@ -13,12 +13,9 @@ import (
 type pushLimits struct {
 	settings *Settings                // nil if there is no limit
 	counters []kv.Future[[]byte]      // of the items in all states
-	due      kv.Future[[]kv.KeyValue] // something that is due; nil if nobody looks
+	due      kv.Future[[]kv.KeyValue] // something that is due; nil unless the transaction is blind
 	have     load
-	behind   bool // something else comes first, in another transaction
-	counts   bool // that is to count bytes
-	trims    bool // or to discard what is too much
-	late     bool // it has not come: pushes that take room have to wait
+	counting bool // not all bytes are counted yet
 
 	victims victims // with DiscardOld
 }
@@ -63,18 +60,19 @@ func (t *txOps) beginPushLimits() error {
 		if err := t.countBytes(q); err != nil {
 			return err
 		}
-		if q.limits.late {
+		if q.limits.counting {
 			continue
 		}
 		q.limits.counters = q.ledger.beginLoad()
-		if !isLate(t.caught, q.l) && !q.ledger.facts.quiet(t.now) {
+		if t.blind { // it must not read once it has written
 			q.limits.due = t.tx.Snapshot().GetRange(q.l.dueRange(t.now), kv.RangeOptions{Limit: 1})
 		}
 	}
 	return nil
 }
 
-// errBlind is for a blind transaction that has to read what it may have written: it may discard what it pushes.
+// errBlind is for a blind transaction that has to read what it may have written: it may discard what it pushes, or
+// what is due comes back first.
 var errBlind = errors.New("not a blind transaction")
 
 // beginLoad starts to read the counters of items in all states, and of their bytes.
@@ -106,10 +104,10 @@ func loadOf(counters []kv.Future[[]byte]) (have load, err error) {
 }
 
 // countLoad waits for what beginPushLimits started. If the queue has no room for all its pushes, what is due
-// in it has to come back first, because items may leave the queue then.
+// in it comes back first, because items may leave the queue then.
 func (t *txOps) countLoad(q *queueOps) error {
 	limits := &q.limits
-	if limits.settings == nil || limits.behind || limits.late {
+	if limits.settings == nil || limits.counting {
 		return nil
 	}
 	var err error
@@ -117,54 +115,40 @@ func (t *txOps) countLoad(q *queueOps) error {
 		return err
 	}
 	wanted := limits.have.plus(t.loadOfPushes(q, q.pushes))
-	if wanted.exceeds(limits.settings) == nil {
+	if wanted.exceeds(limits.settings) == nil || q.due.handled {
 		return nil
 	}
-	if limits.late = isLate(t.late, q.l); limits.late { // items may still leave the queue
-		return nil
-	}
+
 	if limits.due != nil {
 		entries, err := limits.due.Get()
-		if err != nil {
-			return err
+		if len(entries) > 0 && err == nil {
+			err = errBlind
 		}
-		if len(entries) > 0 {
-			if !t.callers {
-				limits.behind = true
-				return nil
-			}
-			// There is no other transaction, and the counters that were read do not have what is written here.
-			if err := bringBack([]*due{&q.due}); err != nil {
-				return err
-			}
-			limits.have = limits.have.plus(q.ledger.unwritten())
-		}
+		return err
 	}
+	if err := t.bringBack([]*due{&q.due}); err != nil {
+		return err
+	}
+	limits.have = limits.have.plus(q.ledger.unwritten()) // the counters were read before
 	return nil
 }
 
-// countBytes has all bytes of the queue counted first, if it counts them.
+// countBytes counts bytes of the queue that are not counted yet, as many as the transaction has room for, if the queue
+// counts them.
 func (t *txOps) countBytes(q *queueOps) error {
 	g := &q.ledger
 	if !g.countsBytes() || g.bytes.all || g.err != nil {
 		return g.err
 	}
-	switch {
-	case t.callers:
-		all, err := g.countPage()
-		q.limits.late = !all
-		delta := g.bytes.delta
-		g.bytes.delta = 0
-		addToCounter(g.tx, g.l.bytesKey(), delta) // beginLoad reads it
-		return err
-	case isLate(t.late, q.l):
-		q.limits.late = true
-	case g.config.changed: // so no other transaction sees that there is something to count
-		q.limits.late = true
-	default:
-		q.limits.behind, q.limits.counts = true, true
+	if t.blind {
+		return errBlind
 	}
-	return nil
+	all, err := g.countPage()
+	q.limits.counting = !all
+	delta := g.bytes.delta
+	g.bytes.delta = 0
+	addToCounter(g.tx, g.l.bytesKey(), delta) // beginLoad reads it
+	return err
 }
 
 // unwritten is the changes of the counters that flush will write.
@@ -220,12 +204,12 @@ func (t *txOps) admit(q *queueOps, group []int) (bool, error) {
 	return refused == nil, err
 }
 
-// makeRoom counts a group of pushes, and discards what has to go for it. refused says why it cannot be done;
-// then nothing has changed. err is ErrCorrupt or one of the store.
+// makeRoom counts a group of pushes, and discards what has to go for it. refused says why it cannot be done.
+// err is ErrCorrupt or one of the store, and then nothing has changed.
 func (t *txOps) makeRoom(q *queueOps, group []int) (refused, err error) {
 	limits := &q.limits
-	if limits.late {
-		return ErrBehind, nil
+	if limits.counting {
+		return ErrNoRoom, nil
 	}
 	s, more := limits.settings, t.loadOfPushes(q, group)
 	all := limits.have.plus(more)
@@ -235,12 +219,16 @@ func (t *txOps) makeRoom(q *queueOps, group []int) (refused, err error) {
 		return nil, nil
 	}
 	refused = limits.describe(full, more)
+	if q.due.behind() { // items may leave the queue next
+		return notYet(refused), nil
+	}
 	if s.Discard != DiscardOld {
 		return refused, nil
 	}
 	if more.exceeds(s) != nil {
 		return fmt.Errorf("%w: nothing that could be discarded makes room for this", refused), nil
 	}
+
 	last := t.ops[group[0]].Priority
 	for _, i := range group {
 		last = max(last, t.ops[i].Priority)
@@ -257,9 +245,7 @@ func (t *txOps) makeRoom(q *queueOps, group []int) (refused, err error) {
 			t.room, t.moves = room, moves
 			return fmt.Errorf("%w: nothing would be discarded before it but what is leased", refused), nil
 		case v.read > victimBytes && planned.any() || !t.fits(sweptKeys*len(q.l.itemKey(&next.h.id))):
-			alone := moves == 0
-			t.room, t.moves = room, moves
-			return t.tooMany(q, refused, alone), nil
+			return t.tooMany(q, refused, &planned, all.minus(more), moves == 0)
 		}
 		planned.take(next)
 		if all = all.minus(next.load); all.exceeds(s) == nil {
@@ -269,18 +255,21 @@ func (t *txOps) makeRoom(q *queueOps, group []int) (refused, err error) {
 	}
 }
 
+// notYet is for what may be possible in the next transaction.
+func notYet(err error) error { return fmt.Errorf("%w, so far: %w", err, ErrNoRoom) }
+
 // tooMany is for a group of pushes for which more would have to be discarded than the transaction has room
-// for. If that is because the limits are exceeded already, other transactions discard first.
-func (t *txOps) tooMany(q *queueOps, refused error, alone bool) error {
+// for. If that is because the limits are exceeded already, it discards what it can; then the queue has left.
+func (t *txOps) tooMany(q *queueOps, refused error, planned *victimPlan, left load, alone bool) (error, error) {
 	limits := &q.limits
-	if !alone {
-		return ErrBehind // the next transaction may have room
+	switch {
+	case planned.any() && limits.have.exceeds(limits.settings) != nil:
+		limits.have = left
+		return notYet(refused), limits.victims.discard(planned)
+	case !alone:
+		return notYet(refused), nil // the next transaction may have room
 	}
-	if limits.have.exceeds(limits.settings) != nil && !t.callers && !isLate(t.caught, q.l) {
-		limits.behind, limits.trims = true, true
-		return ErrBehind
-	}
-	return fmt.Errorf("%w: more would have to be discarded than a transaction has room for", refused)
+	return fmt.Errorf("%w: more would have to be discarded than a transaction has room for", refused), nil
 }
 
 // discards reports whether items may be discarded for pushes.

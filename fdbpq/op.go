@@ -49,27 +49,15 @@ const (
 	// OpRedrive sends items of a dead-letter queue back to the queues that they were in, as many
 	// as one transaction has room for.
 	OpRedrive
+	// OpSweep does what is due in a queue that nobody asks, or not often enough: it brings items back, removes those
+	// that have expired and message ids that are over, and takes dead letters where they belong. It does more of
+	// that than operations that look at the queue do, but no more than one transaction has room for: see Result.Swept.
+	OpSweep
 )
 
 // Writes reports whether the operation can change the queue.
 func (k OpKind) Writes() bool {
 	return k != OpPeek && k != OpLen && k != OpInfo && k != OpSettings && k != OpGet && k != OpRank
-}
-
-// seesAllDue reports whether the result depends on all that is due in the queue, so that this has to be
-// brought back first. For pops, leases and peeks see dueWalk.
-func (k OpKind) seesAllDue() bool {
-	switch k {
-	case OpLen, OpInfo, OpGet, OpRank, OpRemove, OpMove, OpPurge, OpRedrive:
-		return true
-	default:
-		return false
-	}
-}
-
-// seesAllDue is that of its kind, and a push needs to know which unique keys are free.
-func (op *Op) seesAllDue() bool {
-	return op.Kind.seesAllDue() || op.Kind == OpPush && op.Message.Unique != ""
 }
 
 // End is an end of a queue.
@@ -159,7 +147,7 @@ var errFIFOEnd = fmt.Errorf("%w: a FIFO queue has pops and peeks at its front on
 // check returns an error if the queue does not support the operation.
 func (op *Op) check(l *layout) error {
 	switch op.Kind {
-	case OpLen, OpInfo, OpSettings:
+	case OpLen, OpInfo, OpSettings, OpSweep:
 		return nil
 	case OpGet, OpRank, OpRemove, OpMove, OpPurge, OpRedrive:
 		return op.checkManaging(l)
@@ -239,6 +227,8 @@ type Result struct {
 	RankAtLeast bool
 	// Progress is what OpPurge or OpRedrive has done, and where the next one goes on.
 	Progress Progress
+	// Swept is what OpSweep has done.
+	Swept Swept
 	// Info is the result of OpInfo. Operations on the same queue may share it.
 	Info *Info
 	// Settings is those of the queue, for OpSettings and OpConfigure.
@@ -248,9 +238,19 @@ type Result struct {
 	// another may begin.
 	Freed bool
 	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrMaxLeased, ErrFull,
-	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrBehind, ErrExists, ErrNotFound, ErrLeased,
+	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists, ErrNotFound, ErrLeased,
 	// ErrSettings, ErrOp or ErrCorrupt. It does not affect the other operations.
 	Err error
+}
+
+// Swept is the result of OpSweep. An ErrCorrupt besides says that something cannot be read, which stays as it is.
+type Swept struct {
+	// More says that there may be more to do, for which the transaction had no room.
+	More bool
+	// Done says that something was removed or brought back. Without, others may have taken all the room.
+	Done bool
+	// MsgIDs is how many message ids were removed.
+	MsgIDs int
 }
 
 // LeaseLength is the length of the lease that an OpLease gave or an OpAck ended. It is what

@@ -14,7 +14,7 @@ type peeks struct {
 	indexes [2][]int // into txOps.ops, by End
 	walks   [2]cursor
 	items   [2]*stored // nil if there is no item, or no peek at that end
-	errs    [2]error   // by End: ErrBehind if it is not known which item is the first
+	errs    [2]error   // by End: errNotYet if it is not known which item is the first
 }
 
 // peek runs the peeks, after the pushes and pops.
@@ -22,12 +22,9 @@ func (t *txOps) peek() error {
 	return eachSome(t.queues, &t.returned, t.results, func(queues []*queueOps, share int) error {
 		for _, q := range queues {
 			q.peeks.begin(t.peekReader(q), q.l, share)
-			if t.walksDue(q) {
-				q.peeks.walkDue(&q.due, t.callers)
-			}
 		}
 		for _, q := range queues {
-			if err := q.peeks.find(t.now); err != nil {
+			if err := q.peeks.find(t.now, &q.due); err != nil {
 				return err
 			}
 		}
@@ -82,9 +79,6 @@ func (t *txOps) guardPeeks(q *queueOps) {
 		if s == nil {
 			continue
 		}
-		if s.held != nil { // as if it had been brought back
-			t.tx.AddReadConflict(kv.SingleKey(q.l.heldKey(&s.item.ID)))
-		}
 		if _, own := q.pushed[s.item.ID]; own || t.dead.owns(q.l, &s.item.ID) {
 			t.tx.AddReadConflict(q.l.before(s.pair.Key, End(end)))
 		}
@@ -111,22 +105,18 @@ func (p *peeks) begin(r kv.Reader, l *layout, bytes int) {
 	}
 }
 
-// walkDue has the walks also return what is due.
-func (p *peeks) walkDue(d *due, prompt bool) {
-	for end, indexes := range p.indexes {
-		if len(indexes) > 0 {
-			p.walks[end].due = d.walkDue(End(end), 1, prompt)
-		}
-	}
-}
-
-// find waits for the items, and starts to read the rest of them.
-func (p *peeks) find(now time.Time) error {
+// find waits for the items, and starts to read the rest of them. It steps over those that have expired by now, if
+// there may be any because not all that is due was handled.
+func (p *peeks) find(now time.Time, d *due) error {
 	for end := range p.walks {
 		walk := &p.walks[end]
-		s, err := walk.nextLive(now)
-		if errors.Is(err, errUndecided) {
-			p.errs[end] = ErrBehind
+		next := walk.next
+		if d.more || d.err != nil {
+			next = func() (*stored, error) { return walk.nextLive(now) }
+		}
+		s, err := next()
+		if errors.Is(err, errNotYet) {
+			p.errs[end] = err
 			continue
 		}
 		if err != nil {
@@ -134,6 +124,8 @@ func (p *peeks) find(now time.Time) error {
 		}
 		if s != nil {
 			s.beginRead(walk.r, walk.l, walk.asked.Bytes)
+		} else if d.behind() { // something may come back next
+			p.errs[end] = errNotYet
 		}
 		p.items[end] = s
 	}

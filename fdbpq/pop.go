@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -19,11 +20,12 @@ type pops struct {
 
 	share, together int // of what is read at once, bytes and items
 	ends            ends
-	damaged         [2]error                 // by End: why no more items can be popped there: ErrCorrupt or ErrBehind
+	damaged         [2]error                 // by End: why no more items can be popped there: ErrCorrupt or errNotYet
 	past            kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
 	later           kv.Future[[]kv.KeyValue] // what falls due next; nil unless waits
 	due             time.Time                // when this transaction's first lease ends
 	limits          popLimits
+	expired         []*held // items that the walks have stepped over, to be removed
 }
 
 // pop runs the pops and leases in the order of ops. It reads both ends of each queue before
@@ -76,9 +78,6 @@ func (t *txOps) popFrom(queues []*queueOps) error {
 		if err := t.beginPopLimits(q); err != nil {
 			return err
 		}
-		if t.walksDue(q) {
-			q.pops.ends.walkDue(&q.due, q.pops.wants, t.callers)
-		}
 		q.pops.ends.beginReads()
 	}
 	for _, q := range queues {
@@ -109,7 +108,7 @@ func (t *txOps) refill(queues []*queueOps) error {
 	for i, q := range queues {
 		dues[i] = &q.due
 	}
-	if err := bringBack(dues); err != nil {
+	if err := t.bringBack(dues); err != nil {
 		return err
 	}
 	for _, q := range queues {
@@ -174,6 +173,7 @@ func (t *txOps) takeItems(q *queueOps) error {
 			return err
 		}
 	}
+	q.removeExpired()
 	p.ends.release()
 	return nil
 }
@@ -195,17 +195,17 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 		return err
 	}
 	s, err := t.nextLive(q, op.End)
-	if errors.Is(err, errUndecided) {
-		p.damaged[op.End] = ErrBehind
-		return ErrBehind
+	if errors.Is(err, errNotYet) {
+		p.damaged[op.End] = errNotYet
+		return errNotYet
 	}
 	if err != nil {
 		return err
 	}
 	if s == nil {
 		t.results[i].Err = cmp.Or(q.due.err, ErrEmpty)
-		if op.Waits && q.due.more && isLate(t.late, q.l) { // not all that will fall due is known
-			t.results[i].Err = ErrBehind
+		if q.due.behind() { // something may come back next
+			t.results[i].Err = errNotYet
 		}
 		return nil
 	}
@@ -221,8 +221,8 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 				return err
 			}
 			t.results[i].Err = err
-			if q.due.more && isLate(t.late, q.l) { // leases that count may be over
-				t.results[i].Err = ErrBehind
+			if q.due.behind() { // leases that count may be over
+				t.results[i].Err = fmt.Errorf("%w, so far: %w", err, ErrNoRoom)
 			}
 			return nil
 		}
@@ -249,9 +249,7 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 		return nil
 	}
 	var past []byte
-	if s.held != nil {
-		past = s.held.past()
-	} else if pasts {
+	if pasts {
 		if past, err = q.l.readHistory(t.tx, &s.item.ID).Get(); err != nil {
 			return err
 		}

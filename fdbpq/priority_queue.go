@@ -26,7 +26,7 @@ func (q *PriorityQueue) layout() *layout { return q.l }
 // key. PushOnce also says whether the message is a duplicate, which is not pushed. The transaction should end within
 // a few minutes: see Retire.
 //
-// Errors: ErrMessageTooLarge, ErrFull, ErrBehind while bytes have to be counted, ErrOp for a MsgID or Unique that is
+// Errors: ErrMessageTooLarge, ErrFull, ErrNoRoom while bytes have to be counted, ErrOp for a MsgID or Unique that is
 // too long, ErrCorrupt and errors of the store.
 func (q *PriorityQueue) Push(tx kv.Transaction, priority int64, m Message) (ID, error) {
 	return applyOne(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m}).id()

@@ -16,6 +16,7 @@ func (t *txOps) beginPush(q *queueOps, snapshot kv.Reader) {
 	if len(q.pushes) == 0 {
 		return
 	}
+	t.refuseGroups(q)
 	q.dedup = t.beginDedup(q, snapshot)
 	if q.l.list != nil && !q.l.recentlyListed(t.now) {
 		q.listEntry = snapshot.Get(q.l.listKey())
@@ -154,6 +155,9 @@ func (t *txOps) pushOne(q *queueOps, i int, settings *Settings, unique []byte) {
 // and all of a group of which one fails. A group is pushes that follow each other.
 func (t *txOps) failPushes(q *queueOps, corrupt map[int64]error, settings *Settings) {
 	for group := range t.pushGroups(q) {
+		if q.refused[group[0]] {
+			continue
+		}
 		var failed error
 		for n, i := range group {
 			err := cmp.Or(t.results[i].Err, corrupt[q.priorityOf(&t.ops[i])])
@@ -169,6 +173,27 @@ func (t *txOps) failPushes(q *queueOps, corrupt map[int64]error, settings *Setti
 			for _, i := range group {
 				t.results[i].Err = failed
 			}
+		}
+	}
+}
+
+// refuseGroups fails groups that are too large whatever the settings are, before anything is read for
+// them: FoundationDB's client takes more memory for thousands of reads than for the items.
+func (t *txOps) refuseGroups(q *queueOps) {
+	for group := range t.pushGroups(q) {
+		if len(group) == 1 {
+			continue
+		}
+		err := t.checkGroup(q.l, group, &Settings{})
+		if err == nil {
+			continue
+		}
+		if q.refused == nil {
+			q.refused = map[int]bool{}
+		}
+		q.refused[group[0]] = true
+		for _, i := range group {
+			t.results[i].Err = err
 		}
 	}
 }

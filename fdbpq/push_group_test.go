@@ -1,8 +1,10 @@
 package fdbpq_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -200,4 +202,57 @@ func TestPushGroupsRace(t *testing.T) {
 			t.Errorf("%s came out %d times", value, n)
 		}
 	}
+}
+
+// A group that is too large is refused before its message ids and unique keys are looked for. The reads would
+// take more memory than its items.
+func TestTooLargeGroupReadsNothing(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		reads := &getStore{Database: f.db}
+		b := fdbpq.NewBatcher(reads, f.Keyspace)
+		q := f.queue("jobs")
+		group := make([]fdbpq.Op, 16384)
+		for i := range group {
+			m := fdbpq.Message{MsgID: fmt.Sprint("id", i), Unique: fmt.Sprint("key", i)}
+			group[i] = fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: m, Follows: i > 0}
+		}
+		alone := opPush(q, 1, "alone")
+		alone.Message.MsgID, alone.Message.Unique = "id0", "key0"
+		results, err := b.Apply(f.ctx, append(group, alone))
+		if err != nil {
+			f.Fatal(err)
+		}
+		for i, r := range results[:len(group)] {
+			wantError(f.T, r.Err, fdbpq.ErrMessageTooLarge)
+			if text := r.Err.Error(); !strings.HasPrefix(text, fdbpq.ErrMessageTooLarge.Error()+": 16384 items") {
+				f.Fatalf("item %d: %q", i, text)
+			}
+		}
+		wantError(f.T, results[len(group)].Err, nil)
+		if n := reads.gets.Load(); n > 100 {
+			f.Errorf("%d reads: want those of the push that was done", n)
+		}
+		wantEqual(f.T, "length", f.length(q), 1)
+	})
+}
+
+// getStore counts the keys that transactions read one by one.
+type getStore struct {
+	kv.Database
+	gets atomic.Int64
+}
+
+func (s *getStore) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	tx, err := s.Database.Begin(ctx, o)
+	return getTransaction{tx, s}, err
+}
+
+type getTransaction struct {
+	kv.Transaction
+	store *getStore
+}
+
+func (tx getTransaction) Get(key []byte) kv.Future[[]byte] {
+	tx.store.gets.Add(1)
+	return tx.Transaction.Get(key)
 }

@@ -22,12 +22,11 @@ func Read(r kv.Reader, ops []Op) ([]Result, error) {
 	return results, err
 }
 
-// read is Read, which returns up to about most bytes of items. Unless now is nil, it reports whether something
-// is due by then.
-func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, isDue bool, err error) {
+// read is Read, which returns up to about most bytes of items. Unless now is nil, it also returns the queues where something is due by then.
+func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, due []*layout, err error) {
 	results = make([]Result, len(ops))
 	returned := &itemRoom{most: most}
-	queues := group(ops, results, nil)
+	queues := group(ops, results)
 	for i := range ops {
 		if ops[i].Kind.Writes() {
 			results[i].Err = errReadOnly
@@ -47,21 +46,21 @@ func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, is
 	}
 	inspected := beginInspections(r, queues, returned)
 	if err := readPeeks(r, queues, returned, results); err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	for _, q := range queues {
 		if err := q.finishLens(results); err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 		if err := q.readConfigs(results); err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 	}
 	if err := runInfos(r, queues, returned, results); err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	if err := inspected.run(results); err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	for _, q := range queues {
 		if q.due.head == nil {
@@ -69,11 +68,13 @@ func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, is
 		}
 		entries, err := q.due.head.Get()
 		if err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
-		isDue = isDue || len(entries) > 0
+		if len(entries) > 0 {
+			due = append(due, q.l)
+		}
 	}
-	return results, isDue, nil
+	return results, due, nil
 }
 
 // readPeeks runs the peeks of the queues. The error is one of the store.
@@ -83,7 +84,7 @@ func readPeeks(r kv.Reader, queues []*queueOps, returned *itemRoom, results []Re
 			q.peeks.begin(r, q.l, share)
 		}
 		for _, q := range queues {
-			if err := q.peeks.find(time.Time{}); err != nil {
+			if err := q.peeks.find(time.Time{}, &q.due); err != nil {
 				return err
 			}
 		}

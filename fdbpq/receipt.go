@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -36,12 +37,8 @@ type unsettled struct {
 // writeReceipt writes the receipt of an attempt, and makes all attempts with the same
 // receipt conflict with each other.
 func (b *Batcher) writeReceipt(tx kv.Transaction, receipt []byte, attempt int64, restored int) {
-	putReceipt(tx, receipt, b.now(), attempt, restored)
-}
-
-func putReceipt(tx kv.Transaction, receipt []byte, now time.Time, attempt int64, restored int) {
 	tx.AddReadConflict(kv.SingleKey(receipt))
-	tx.Set(receipt, tuple.Tuple{now.UnixMicro(), attempt, restored}.Pack())
+	tx.Set(receipt, tuple.Tuple{b.now().UnixMicro(), attempt, restored}.Pack())
 }
 
 // committedAttempt returns the attempt that has committed according to the receipt, nil if
@@ -187,6 +184,13 @@ func restoreSome(tx kv.Transaction, items []takenItem, next, budget int, now tim
 		removed.Add(g.removed)
 	}
 	return end, removed, nil
+}
+
+// newReceipts returns the keys of receipts that nobody else uses.
+func (k *Keyspace) newReceipts() tuple.Subspace {
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // never returns an error: see crypto/rand
+	return k.receipts.Sub(id)
 }
 
 // receiptPage is how many receipts SweepReceipts reads in one transaction.

@@ -72,6 +72,39 @@ func TestLimitReturned(t *testing.T) {
 	})
 }
 
+// Items that operations of the same batch give back or give up keep their values, though so many leases are
+// acknowledged behind them that the values of those are not kept in memory.
+func TestManyAcknowledgementsKeepOtherValues(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		f.batcher.LimitReturned(100_000) // as few values at once as there can be
+		q := f.queue("jobs")
+		const given, acked = 3, 40
+		var leases []fdbpq.Op
+		for i := range given + acked {
+			f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: fdbpq.Message{Value: fmt.Append(nil, "value ", i)}})
+			leases = append(leases, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
+		}
+		var ops []fdbpq.Op
+		for i, result := range f.apply(leases...) {
+			wantError(t, result.Err, nil)
+			kind := fdbpq.OpAck
+			if i < given {
+				kind = fdbpq.OpNak
+			}
+			ops = append(ops, fdbpq.Op{Kind: kind, Queue: q, Token: result.Lease.Token, Follows: i > given})
+		}
+		for _, result := range f.apply(ops...) {
+			wantError(t, result.Err, nil)
+		}
+		for i := range given {
+			result := f.apply(op(opPopMin, q))[0]
+			wantError(t, result.Err, nil)
+			wantEqual(t, "value", string(result.Item.Value), fmt.Sprint("value ", i))
+		}
+		wantError(t, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
+	})
+}
+
 // sizeStore counts the bytes of values that range reads return.
 type sizeStore struct {
 	kv.Database

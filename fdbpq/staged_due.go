@@ -133,7 +133,14 @@ func returnItems(answers []*uncollected) error {
 				return err
 			}
 			bytes += len(value)
+			some[i].due.done = true
 		}
+		for _, a := range some {
+			a.due.more = a.due.more || bytes > returnBytes
+		}
+	}
+	for _, a := range answers {
+		a.due.more = true
 	}
 	return nil
 }
@@ -153,7 +160,7 @@ func returnDue(tx kv.Transaction, l *layout, now time.Time) (*due, error) {
 	g := ledger{tx: tx, l: l, now: now}
 	dead := burials{tx: tx, now: now}
 	d := &due{ledger: &g, dead: &dead}
-	if err := bringBack([]*due{d}); err != nil {
+	if err := bringBack([]*due{d}, &dueRoom{bytes: heldBytes}); err != nil {
 		return nil, err
 	}
 	if err := cmp.Or(g.flush(), dead.flush()); err != nil {

@@ -171,7 +171,6 @@ var errMayNotSkip = errors.New("fdbpq: there is a line")
 
 // popDirectly takes an item. Meanwhile it looks for a line, and returns errMayNotSkip if it may not skip it.
 func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, err error) {
-	var behind []chore // if nothing was found
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
 		line := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: maxSkipped + 1})
 		now := p.now()
@@ -192,18 +191,13 @@ func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, e
 		result = &b.results[0]
 		if result.Err == nil {
 			r.claim(tx, b.popped[0], now)
-		} else if errors.Is(result.Err, ErrEmpty) {
-			behind = b.behind()
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	if len(behind) > 0 {
-		if _, _, err := catchUp(ctx, &tally{db: p.db}, behind, p.now(), 0); err != nil {
-			return nil, err
-		}
+	if errors.Is(result.Err, ErrNoRoom) { // it has made some for the next
 		return p.popDirectly(ctx, r)
 	}
 	return result, nil

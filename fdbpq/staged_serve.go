@@ -32,7 +32,7 @@ func (p *Popper) serveIn(tx kv.Transaction, s *serving) error {
 func (p *Popper) served(ctx context.Context, s *serving, err error) (*Result, error) {
 	s.own.first = "" // unknown now
 	if err == nil && s.behind {
-		_, _, err = catchUp(ctx, &tally{db: p.db}, dueIn(p.l), s.now, 0)
+		err = p.returnMore(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -44,6 +44,21 @@ func (p *Popper) served(ctx context.Context, s *serving, err error) (*Result, er
 		p.mu.size = s.bytes / s.served
 	}
 	return s.result, nil
+}
+
+// returnMore handles what is due until something comes back, or nothing more is due.
+func (p *Popper) returnMore(ctx context.Context) error {
+	for more := true; more; {
+		err := once(ctx, p.db, func(tx kv.Transaction) error {
+			d, err := returnDue(tx, p.l, p.now())
+			more = err == nil && !d.returned && d.behind()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // serveCount is how many requests to serve so that their values are not much over

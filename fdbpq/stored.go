@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -10,7 +11,7 @@ import (
 type stored struct {
 	item  Item
 	pair  kv.KeyValue              // the item's own key and value, as stored
-	held  *held                    // it is not at that key, but held and due: see dueWalk; usually nil
+	head  kv.Future[[]kv.KeyValue] // the first two ("m") keys being read; nil unless begun
 	metas kv.Future[[]kv.KeyValue] // the ("m") keys being read; nil before beginRead, or if there are none
 	asked kv.RangeOptions          // of metas
 	parts []kv.KeyValue            // the ("m") keys, once read
@@ -42,6 +43,56 @@ func (s *stored) beginRead(r kv.Reader, l *layout, bytes int) {
 		s.asked = kv.RangeOptions{Bytes: bytes}
 		s.metas = l.readMetas(r, &s.item.ID, s.asked)
 	}
+}
+
+// beginHead starts to read the first of the item's ("m") keys, which say when it expires, if it has any.
+func (s *stored) beginHead(r kv.Reader, l *layout) {
+	if s.err == nil && s.item.ID.hasMeta() {
+		s.head = r.GetRange(l.metaRange(&s.item.ID), kv.RangeOptions{Limit: 2})
+	}
+}
+
+// readUnlessExpired reads the item in full, unless it has expired by now. The error is one of the store.
+// bytes is as for beginRead.
+func (s *stored) readUnlessExpired(r kv.Reader, l *layout, now time.Time, bytes int) (has bool, err error) {
+	if s.head != nil {
+		parts, err := s.head.Get()
+		if err != nil {
+			return false, err
+		}
+		if m, _, err := decodeMeta(parts); err == nil && expired(m.Expires, now) {
+			s.item.Expires, s.item.Unique = m.Expires, m.Unique
+			if len(parts) == 1 {
+				s.parts = parts
+			}
+			return true, nil
+		}
+		if len(parts) < 2 && s.metas == nil {
+			s.metas = s.head
+		}
+	}
+	s.beginRead(r, l, bytes) // usually a no-op
+	if err := s.finishRead(); err != nil {
+		return false, err
+	}
+	if s.headless { // it is not known whether it has expired
+		if err := s.readRest(r, l, noBound); err != nil {
+			return false, err
+		}
+	}
+	if s.err != nil {
+		return false, nil
+	}
+	return expired(s.item.Expires, now), nil
+}
+
+// expiredItem is the item as something that has expired, to be removed.
+func (s *stored) expiredItem() *held {
+	h := &held{id: s.item.ID, expires: s.item.Expires, unique: s.item.Unique, value: s.pair.Value}
+	if !s.cut {
+		h.parts = s.parts
+	}
+	return h
 }
 
 // readMetas starts to read the ("m") keys of an item. It returns nil if there are none.

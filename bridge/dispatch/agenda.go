@@ -14,6 +14,7 @@ type task struct {
 	found bool      // in the list of queues, so its owner knows of it; else by a batch of this process
 	late  bool      // its owner has had its time
 	swept bool      // something was removed or brought back
+	alone bool      // in a batch of its own, because beside others there was no room
 
 	index int // in the heap
 }
@@ -46,11 +47,11 @@ func (a *agenda) add(t task) bool {
 		a.byQueue[t.queue] = known
 		heap.Push(&a.heap, known)
 	case t.at.Before(known.at):
-		t.index, t.found, t.swept = known.index, t.found && known.found, t.swept || known.swept
+		t.index, t.found, t.swept, t.alone = known.index, t.found && known.found, t.swept || known.swept, t.alone || known.alone
 		*known = t
 		heap.Fix(&a.heap, known.index)
 	default:
-		known.found = known.found && t.found
+		known.found, known.alone = known.found && t.found, known.alone || t.alone
 	}
 	return true
 }

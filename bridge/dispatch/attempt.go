@@ -270,7 +270,13 @@ func (l *lane) endAttemptLocked(b *batch, ln *line) (done []*waiter, why error) 
 		if ln.budget = 0; ln.servable() { // it has pops without a lease, or a place may be free by now
 			ln.budget, ln.unsure = wakeBudget, true
 		}
-	case f.unsure || f.stuck:
+	case f.unsure || f.stuck != nil:
+		switch { // it looks again at once, but those whose time is up need not wait for that
+		case errors.Is(f.stuck, fdbpq.ErrEmpty):
+			ln.nothing, ln.emptied = f.stuck, b.number
+		case errors.Is(f.stuck, fdbpq.ErrMaxLeased):
+			ln.nothing, ln.noLease = leasedError{f.stuck}, b.number
+		}
 		ln.unsure = true
 		ln.budget = max(ln.budget+f.left, 2*f.pops, wakeBudget)
 	default:
@@ -371,21 +377,36 @@ func freed(results []fdbpq.Result) bool {
 	return slices.ContainsFunc(results, func(r fdbpq.Result) bool { return r.Freed })
 }
 
-// wakeDeadLetters is WakeDeadLetters for those of a batch.
-func (l *lane) wakeDeadLetters(b *batch) { l.d.WakeDeadLetters(b.pending.DeadLetters()) }
-
-// WakeDeadLetters wakes those who wait for items of queues that got dead letters.
-func (d *Dispatcher) WakeDeadLetters(names []fdbpq.QueueName) {
-	for _, name := range names {
-		q, err := d.Queue(kindOf(name), name.Name)
-		if err != nil {
-			continue // not a name that a request can have
-		}
-		d.Wake(q)
-		if filled := d.options.Filled; filled != nil {
+// wakeFilled wakes those who wait for items of the queues that the batch has filled, here and elsewhere.
+func (l *lane) wakeFilled(b *batch) {
+	for _, q := range l.d.filledQueues(b.pending) {
+		q.lane.wakeUnless(q, b)
+		if filled := l.d.options.Filled; filled != nil {
 			filled(q)
 		}
 	}
+}
+
+// wakeUnless is wakeLine, unless the batch was one of this lane that has itself found all that it brought back.
+func (l *lane) wakeUnless(q *Queue, b *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln := l.lineLocked(q)
+	if ln == nil || slices.Contains(b.lines, ln) && ln.emptied == b.number && ln.nothing != nil && !canWait(ln.nothing) {
+		return
+	}
+	l.wakeLineLocked(ln, wakeBudget)
+}
+
+// filledQueues returns the queues that a batch has filled without an operation that does.
+func (d *Dispatcher) filledQueues(p *fdbpq.Pending) (queues []*Queue) {
+	for _, name := range p.Filled() {
+		q, err := d.Queue(kindOf(name), name.Name)
+		if err == nil && !slices.Contains(queues, q) { // else not a name that a request can have
+			queues = append(queues, q)
+		}
+	}
+	return queues
 }
 
 func kindOf(name fdbpq.QueueName) subjects.Kind {
@@ -410,14 +431,10 @@ func (l *lane) wakeUnsure() {
 	l.mu.Lock()
 	queues := l.mu.unsure
 	l.mu.unsure = nil
-	for _, q := range queues {
-		if ln := l.lineLocked(q); ln != nil {
-			l.wakeLineLocked(ln, wakeBudget)
-		}
-	}
 	l.mu.Unlock()
-	if filled := l.d.options.Filled; filled != nil {
-		for _, q := range queues {
+	for _, q := range queues {
+		q.lane.wakeLine(q) // a queue of another lane may have got dead letters
+		if filled := l.d.options.Filled; filled != nil {
 			filled(q)
 		}
 	}

@@ -27,6 +27,7 @@ type batch struct {
 	bytes    int           // roughly, also of those
 	many     *Queue        // of the last request for several items
 
+	alone     bool // no request may join it
 	silent    bool // has a push without a reply
 	writes    bool
 	pushes    bool
@@ -42,6 +43,7 @@ func (b *batch) add(r *Request, ops []fdbpq.Op) {
 	added := &b.requests[len(b.requests)-1]
 	added.span, added.Pops = r.operations(ops), 0
 	b.ops = appendPops(append(b.ops, ops...), ops[len(ops)-1], r.Pops-1)
+	b.alone = b.alone || r.alone
 	if len(b.requests) == 1 || r.Received.Before(b.oldest) {
 		b.oldest = r.Received
 	}
@@ -122,6 +124,7 @@ func (l *lane) answer() {
 			l.fail(b, err)
 		}
 		l.d.sweeper.noteBatch(b.pending.Ahead())
+		l.d.sweeper.noteBehind(b.pending.Behind())
 		l.finish(b)
 	}
 }
@@ -175,7 +178,7 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 			own[0].Err = partly(ops, own[0].Err)
 		}
 		r.acked = r.acked || LeadingAcks(ops) > 0 && own[0].Err == nil
-		if left := notYet(ops, own); len(left) > 0 && l.requeue(r, left) == nil {
+		if left := notYet(ops, own); len(left) > 0 && !l.endsSoFar(r, own, now) && l.requeue(r, left) == nil {
 			continue
 		}
 		if r.acked {
@@ -189,7 +192,15 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 	l.observe(largest, items)
 	l.finishWaiters(b, results, nil)
 	l.ring(b, results)
-	l.wakeDeadLetters(b)
+	l.wakeFilled(b)
+}
+
+// endsSoFar reports whether a request for which no batch had room ends with what is known so far, because its time is
+// nearly up: there is nothing, or no place.
+func (l *lane) endsSoFar(r *Request, results []fdbpq.Result, now time.Time) bool {
+	last := results[len(results)-1].Err
+	known := errors.Is(last, fdbpq.ErrEmpty) || errors.Is(last, fdbpq.ErrMaxLeased) || errors.Is(last, fdbpq.ErrFull)
+	return known && now.Sub(r.Received) >= l.d.options.RequestTimeout*3/4
 }
 
 // goOn has the next batch go on with an operation that takes several transactions. It leaves the last of
@@ -216,7 +227,7 @@ func partly(ops []fdbpq.Op, err error) error {
 }
 
 // notYet returns the operations that are to be tried again with another batch, because this one had
-// no room for them, or their queue is behind. Acknowledgements before them are done.
+// no room for them. Acknowledgements before them are done.
 func notYet(ops []fdbpq.Op, results []fdbpq.Result) (left []fdbpq.Op) {
 	if acks := LeadingAcks(ops); 0 < acks && acks < len(ops) && results[0].Err == nil && canWait(results[acks].Err) {
 		left = ops[acks:]
@@ -233,9 +244,7 @@ func notYet(ops []fdbpq.Op, results []fdbpq.Result) (left []fdbpq.Op) {
 }
 
 // canWait reports whether an operation failed with an error that goes away by itself.
-func canWait(err error) bool {
-	return err != nil && (errors.Is(err, fdbpq.ErrNoRoom) || errors.Is(err, fdbpq.ErrBehind))
-}
+func canWait(err error) bool { return errors.Is(err, fdbpq.ErrNoRoom) }
 
 // sizeOf returns the approximate size of a message in bytes.
 func sizeOf(m *fdbpq.Message) int {
@@ -297,7 +306,7 @@ func (l *lane) fail(b *batch, err error) {
 	if apart {
 		l.wakeLines(b)
 	}
-	l.wakeDeadLetters(b)
+	l.wakeFilled(b)
 }
 
 // fail passes the error to the Replier.

@@ -109,6 +109,7 @@ func TestSweeperFollowsTheClock(t *testing.T) {
 		a.do("jobs", oneDelivery())
 		a.do("jobs", fdbpq.Op{Kind: fdbpq.OpPush})
 		a.do("jobs", leaseFor(time.Hour))
+		w.sleep(time.Second) // the pass at the start
 		w.want("transactions before", w.sleep(time.Minute+sweepEvery/2), 0)
 		clock.step(time.Hour + ownerLag)
 		w.sleep(watchEvery)

@@ -138,10 +138,6 @@ type Dispatcher struct {
 	lanes   []*lane
 	holds   atomic.Int64
 	waiters atomic.Int64 // requests with a Wait that have not ended
-	removed struct {     // items, but for those that Batchers count
-		sync.Mutex
-		fdbpq.Removed
-	}
 }
 
 // New returns a Dispatcher. Requests wait until Run is called.
@@ -213,21 +209,9 @@ func (d *Dispatcher) Sweeper() *Sweeper { return d.sweeper }
 // OwnersChanged says that Options.Owns has changed.
 func (d *Dispatcher) OwnersChanged() { d.sweeper.ownersChanged() }
 
-// CaughtUp notes what fdbpq.Keyspace.ReadDue and the like have done.
-func (d *Dispatcher) CaughtUp(done *fdbpq.CaughtUp) {
-	d.removed.Lock()
-	d.removed.Add(done.Removed)
-	d.removed.Unlock()
-	d.sweeper.note(done.Ahead)
-	d.WakeDeadLetters(done.DeadLetters)
-}
-
 // Removed returns how many items were removed so far although no request took or removed them.
 func (d *Dispatcher) Removed() fdbpq.Removed {
-	d.removed.Lock()
-	sum := d.removed.Removed
-	d.removed.Unlock()
-	sum.Add(d.poller.Removed())
+	sum := d.poller.Removed()
 	for _, l := range d.lanes {
 		sum.Add(l.batcher.Removed())
 	}

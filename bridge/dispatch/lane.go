@@ -60,10 +60,6 @@ const opOverhead = 256
 // sweepBytes is roughly how many bytes a purge or redrive adds to a transaction.
 const sweepBytes = 1 << 20
 
-// catchUpTime is about how long one queue may keep the others of its lane waiting while very
-// many of its items come back: usually a single transaction.
-const catchUpTime = 50 * time.Millisecond
-
 // firstBatchPops limits the pops in a batch while the size of the items is still
 // unknown.
 const firstBatchPops = 64
@@ -77,7 +73,6 @@ func newLane(d *Dispatcher) *lane {
 		over:    make(chan struct{}),
 	}
 	l.mu.lines = map[lineKey]*line{}
-	l.batcher.LimitCatchUp(catchUpTime)
 	if room := d.options.LeaseRoom; room > 0 {
 		l.batcher.LimitRoom(room)
 	}
@@ -291,6 +286,10 @@ func (l *lane) takeUnsettled() bool {
 
 // setUnsettled records that the outcome of the batch is unknown; nil is one of before.
 func (l *lane) setUnsettled(b *batch) {
+	var filled []*Queue
+	if b != nil {
+		filled = l.d.filledQueues(b.pending)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.unsettled = true
@@ -298,6 +297,7 @@ func (l *lane) setUnsettled(b *batch) {
 		for i := range b.requests {
 			l.mu.unsure = append(l.mu.unsure, b.requests[i].Queue)
 		}
+		l.mu.unsure = append(l.mu.unsure, filled...)
 	}
 	l.mu.changed.Signal()
 }
@@ -342,18 +342,21 @@ func (l *lane) take(ctx context.Context) *batch {
 	l.mu.batches++
 	b.number = l.mu.batches
 	options, apart := &l.d.options, l.d.health.refusesPushes.Load()
-	l.takeReadyLocked(b)
+	if r, _ := l.mu.backlog.first(); r == nil || !r.alone {
+		l.takeReadyLocked(b)
+	}
 	for l.mu.backlog.len() > 0 {
 		r, ops := l.mu.backlog.first()
 		bytes := l.expect(r, ops)
 		full := b.bytes+bytes > options.MaxBatchBytes || len(b.ops)+b.reserved+r.operations(ops) > options.MaxBatch
+		alone := b.alone || r.alone
 		mixes := apart && b.pushes != has(ops, fdbpq.OpPush)
 		if full && b.many == r.Queue && r.Wait == nil && r.Pops > 1 && len(ops) == 1 {
 			l.queueBehindLocked(r, ops)
 			l.mu.backlog.pop()
 			continue
 		}
-		if len(b.ops)+b.reserved > 0 && (full || mixes || b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo))) {
+		if len(b.ops)+b.reserved > 0 && (full || mixes || alone || b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo))) {
 			break
 		}
 		if l.queuesUpLocked(r, ops) {
@@ -401,6 +404,8 @@ func (l *lane) expect(r *Request, ops []fdbpq.Op) int {
 			bytes += int(l.popSize.Load())
 		case kind == fdbpq.OpPurge || kind == fdbpq.OpRedrive:
 			bytes += sweepBytes
+		case kind == fdbpq.OpSweep: // those of a batch share their room
+			bytes += sweepBytes / sweepPage
 		}
 	}
 	return bytes

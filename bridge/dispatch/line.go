@@ -44,7 +44,7 @@ type line struct {
 	emptied, noLease int64
 
 	failed  error // why its last attempt failed; nil if it did not
-	nothing error // why its last attempt found nothing: fdbpq.ErrEmpty, or nil, or an error that wraps it
+	nothing error // why its last attempt found nothing, or nothing so far: fdbpq.ErrEmpty, or nil, or an error that wraps it
 	alarm   alarm // when to look again
 }
 
@@ -56,20 +56,23 @@ type attempt struct {
 	unsure bool
 	failed error
 	empty  error     // why a pop found nothing; nil if none did
-	stuck  bool      // a pop failed in another way
+	stuck  error     // why a pop failed in another way
 	full   error     // why a lease found that too many items are leased
 	due    time.Time // when the next item falls due; zero if none does
 }
 
 // note records the result of a pop that found nothing.
 func (f *attempt) note(r *fdbpq.Result) {
-	if errors.Is(r.Err, fdbpq.ErrEmpty) {
+	switch {
+	case canWait(r.Err):
+		f.stuck = r.Err
+	case errors.Is(r.Err, fdbpq.ErrEmpty):
 		f.empty = r.Err
 		f.due = r.NextDue // that of the last pop is the most recent
-	} else if errors.Is(r.Err, fdbpq.ErrMaxLeased) {
+	case errors.Is(r.Err, fdbpq.ErrMaxLeased):
 		f.full, f.due = r.Err, r.NextDue
-	} else {
-		f.stuck = true
+	default:
+		f.stuck = r.Err
 	}
 }
 
@@ -106,6 +109,9 @@ func (l *lane) joinLocked(w *waiter) *line {
 		ln = &line{queue: q}
 		ln.alarm.line = ln
 		l.mu.lines[q.lineKey()] = ln
+		if len(l.mu.lines) == 1 {
+			l.timers.wake() // from now on it looks at the clock
+		}
 	}
 	w.line, w.prev = ln, ln.last
 	if ln.last == nil {

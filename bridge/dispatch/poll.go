@@ -55,7 +55,13 @@ func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
 		results, err := pending.Wait()
 		cancel()
 		d.sweeper.note(pending.Ahead())
-		d.WakeDeadLetters(pending.DeadLetters())
+		d.sweeper.noteBehind(pending.Behind())
+		for _, q := range d.filledQueues(pending) {
+			d.Wake(q)
+			if filled := d.options.Filled; filled != nil {
+				filled(q)
+			}
+		}
 		if err != nil {
 			return
 		}
@@ -96,7 +102,7 @@ func (k *look) serves(rest *[]fdbpq.Result, now time.Time) bool {
 	}
 	own := (*rest)[:n]
 	*rest = (*rest)[n:]
-	if errors.Is(own[0].Err, fdbpq.ErrEmpty) {
+	if errors.Is(own[0].Err, fdbpq.ErrEmpty) && !canWait(own[0].Err) {
 		return false
 	}
 	if !k.limited || own[1].Err != nil || own[2].Err != nil {

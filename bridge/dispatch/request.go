@@ -42,6 +42,7 @@ type Request struct {
 	// Sent is how many items were delivered so far. It belongs to the Replier.
 	Sent int
 
+	alone  bool      // it shares its batch with nobody
 	turnBy time.Time // in the backlog: when it fails unless its batch has begun
 	span   int       // number of operations
 	acked  bool      // an earlier batch has done its acknowledgements

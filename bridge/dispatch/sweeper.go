@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,10 @@ import (
 
 // Sweeper does what falls due in queues that nobody asks: it removes items that have expired and
 // message ids whose window is over, brings items back, and takes dead letters where they belong.
-// Whoever asks a queue does that for its items first, so all that the Sweeper changes is how much
-// is stored, and when dead letters appear in the other queue.
+// Whoever asks a queue does a share of that first. Where more is due than that, the Sweeper does the rest.
+//
+// What it does is an operation like any other, fdbpq.OpSweep, which it submits to the lane of the queue. A lane does not
+// conflict with itself, so the Sweeper gets in nobody's way.
 //
 // # When it looks
 //
@@ -28,14 +31,15 @@ import (
 //
 // # Who sweeps
 //
-// The owner of a queue, ownerLag after something falls due, so that whoever asks may do it first. A
+// The owner of a queue, ownerLag after something falls due, so that whoever asks may do it first; or at once, if
+// a batch has found more due than its share. A
 // process that is not the owner but knows of something, because it has run the request, looks some
-// time later, and does what the owner has not done. Two that sweep the same conflict, which costs time
+// time later, and does what the owner has not done. Two processes that sweep the same conflict, which costs time
 // and nothing else.
 //
 // # How fast
 //
-// One transaction at a time, with a pause after each that is as long as it took, so that requests
+// One page of queues at a time, with a pause after each that is as long as it took, so that requests
 // have half of the store at least. Queues take turns.
 //
 // # Damaged queues
@@ -43,19 +47,19 @@ import (
 // Several queues share a transaction. If it fails because of what is stored, and not because the store is away,
 // each of them has one of its own, so that only the damaged queue is left alone, for damagedPause.
 type Sweeper struct {
-	d       *Dispatcher
-	sweeper *fdbpq.Sweeper
-	working sync.Mutex    // held by Run or Round while it uses sweeper
-	woken   chan struct{} // has an element when the times below may have changed
-	active  atomic.Bool   // there were requests since the last pass began
-	sweeps  atomic.Int64
+	d      *Dispatcher
+	woken  chan struct{} // has an element when the times below may have changed
+	active atomic.Bool   // there were requests since the last pass began
+	sweeps atomic.Int64
 
-	next time.Time // when to look at the agenda again; only Run uses it
+	next  time.Time // when to look at the agenda again; only Run uses it
+	pause time.Time // until when not to begin anything; only Run uses it
 
 	mu struct {
 		sync.Mutex
 		agenda agenda
 		pass   listPass
+		behind bool // a batch has found more due than its share: not to wait for next
 	}
 }
 
@@ -81,7 +85,7 @@ const (
 	otherLag = 8 * time.Second
 	// msgIDLag is the same for message ids. Pushes remove them as well.
 	msgIDLag = time.Minute
-	// sweepPage is how many queues a transaction sweeps.
+	// sweepPage is how many queues it sweeps at a time.
 	sweepPage = 32
 	// ownersPause is how long it waits after a change of owners, since changes often come together.
 	ownersPause = time.Second
@@ -92,12 +96,12 @@ const (
 )
 
 func newSweeper(d *Dispatcher) *Sweeper {
-	s := &Sweeper{d: d, sweeper: d.options.Keyspace.NewSweeper(d.options.DB), woken: make(chan struct{}, 1)}
+	s := &Sweeper{d: d, woken: make(chan struct{}, 1)}
 	s.mu.agenda = newAgenda(maxTasks)
 	return s
 }
 
-// Sweeps returns the number of transactions so far that found something due.
+// Sweeps returns how many times it has swept a queue so far.
 func (s *Sweeper) Sweeps() int64 { return s.sweeps.Load() }
 
 // Run sweeps until ctx ends. The store must be open.
@@ -143,6 +147,14 @@ func (s *Sweeper) Round(ctx context.Context) {
 // none until something changes.
 func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
 	began := time.Now()
+	if wait := s.pause.Sub(began); wait > 0 {
+		return wait, true
+	}
+	s.mu.Lock()
+	if s.mu.behind {
+		s.mu.behind, s.next = false, began
+	}
+	s.mu.Unlock()
 	worked := s.stepPass(ctx, began)
 	if !began.Before(s.next) {
 		tasks := s.take()
@@ -156,7 +168,9 @@ func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
 		}
 	}
 	if worked {
-		return max(retirePause, time.Since(began)), true
+		pause := max(retirePause, time.Since(began))
+		s.pause = time.Now().Add(pause)
+		return pause, true
 	}
 	return s.untilNext()
 }
@@ -200,6 +214,24 @@ func (s *Sweeper) note(ahead []fdbpq.QueueAhead) {
 	defer s.mu.Unlock()
 	for _, a := range ahead {
 		s.addLocked(a.Queue, a.Ahead, false)
+	}
+}
+
+// noteBehind notes queues where a batch of this process has found more due than its share, so that their owner goes
+// on at once.
+func (s *Sweeper) noteBehind(queues []fdbpq.QueueName) {
+	if len(queues) == 0 {
+		return
+	}
+	owns, now := s.d.options.Owns, s.d.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, queue := range queues {
+		s.addTaskLocked(task{queue: queue, at: now})
+		s.mu.behind = s.mu.behind || owns == nil || owns(kindOf(queue), queue.Name)
+	}
+	if s.mu.behind {
+		s.wake()
 	}
 }
 
@@ -273,19 +305,11 @@ func (s *Sweeper) take() (tasks []task) {
 func (s *Sweeper) sweep(outer context.Context, tasks []task) (more bool) {
 	ctx, cancel := context.WithTimeout(outer, s.d.options.RequestTimeout)
 	defer cancel()
-	queues, err := s.look(ctx, &tasks)
+	err := s.look(ctx, &tasks)
 	now := s.d.now()
 	if err == nil && len(tasks) > 0 {
-		var swept fdbpq.Swept
-		s.working.Lock()
-		swept, err = s.sweeper.Sweep(ctx, queues, now)
-		s.working.Unlock()
-		s.sweeps.Add(1)
-		s.d.CaughtUp(&swept.CaughtUp)
-		if err == nil {
-			s.plan(tasks, swept.Queues, now)
-			return true
-		}
+		s.plan(ctx, tasks, s.run(ctx, tasks), now)
+		return true
 	}
 	switch {
 	case err == nil:
@@ -328,19 +352,89 @@ func (s *Sweeper) planDamaged(t task, err error, now time.Time) {
 	s.addTask(t)
 }
 
+// Sweep sweeps queues once, so that whoever reads then finds what is due there, unless that is very much.
+func (s *Sweeper) Sweep(ctx context.Context, queues []fdbpq.QueueName) error {
+	tasks := make([]task, len(queues))
+	for i, queue := range queues {
+		tasks[i].queue = queue
+	}
+	var err error
+	for _, r := range s.run(ctx, tasks) {
+		err = cmp.Or(err, r.Err)
+	}
+	return err
+}
+
+// run has the lanes sweep the queues of tasks, and returns how that ended.
+func (s *Sweeper) run(ctx context.Context, tasks []task) []fdbpq.Result {
+	results := make([]fdbpq.Result, len(tasks))
+	ended := make(sweepReplier, len(tasks))
+	running := 0
+	for i, t := range tasks {
+		q, err := s.d.Queue(kindOf(t.queue), t.queue.Name)
+		if err == nil {
+			r := &Request{Queue: q, Replier: ended, Number: uint64(i), Received: time.Now(), alone: t.alone}
+			err = q.lane.requeue(r, []fdbpq.Op{{Kind: fdbpq.OpSweep, Queue: q.Target}})
+		}
+		if results[i].Err = err; err == nil {
+			running++
+		}
+	}
+	s.sweeps.Add(int64(running))
+
+	for ; running > 0; running-- {
+		select {
+		case end := <-ended:
+			results[end.number] = end.result
+		case <-ctx.Done():
+			for i := range results {
+				if results[i].Swept == (fdbpq.Swept{}) {
+					results[i].Err = cmp.Or(results[i].Err, ctx.Err())
+				}
+			}
+			return results
+		}
+	}
+	return results
+}
+
+// sweepReplier receives the results of sweeps. It has room for all of them.
+type sweepReplier chan sweepEnd
+
+type sweepEnd struct {
+	number uint64
+	result fdbpq.Result
+}
+
+// Answer implements Replier.
+func (e sweepReplier) Answer(r *Request, _ []fdbpq.Op, results []fdbpq.Result) {
+	e <- sweepEnd{r.Number, results[0]}
+}
+
+// Deliver implements Replier.
+func (e sweepReplier) Deliver(*Request, []fdbpq.Op, []fdbpq.Result) bool { return true }
+
+// Heartbeat implements Replier.
+func (e sweepReplier) Heartbeat(*Request, int) {}
+
+// Fail implements Replier.
+func (e sweepReplier) Fail(r *Request, _ []fdbpq.Op, err error) {
+	e <- sweepEnd{r.Number, fdbpq.Result{Err: err}}
+}
+
 func (s *Sweeper) warn(ctx context.Context, err error) {
 	if ctx.Err() == nil || ctx.Err() == context.DeadlineExceeded {
 		s.d.options.Warn("what has fallen due could not be swept; trying again", "error", err)
 	}
 }
 
-// look keeps the tasks whose queues have something due, and returns the queues. It puts the others back for
-// when something falls due.
-func (s *Sweeper) look(ctx context.Context, tasks *[]task) (queues []fdbpq.Target, err error) {
+// look keeps the tasks whose queues have something due. It puts the others back for when something falls due.
+func (s *Sweeper) look(ctx context.Context, tasks *[]task) error {
+	var queues []fdbpq.Target
 	for _, t := range *tasks {
 		q, err := s.target(t.queue)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", fdbpq.ErrCorrupt, err) // not of a queue that was listed or written
+			return fmt.Errorf("%w: %w", fdbpq.ErrCorrupt, err) // not of a queue that was listed or written
 		}
 		queues = append(queues, q)
 	}
@@ -348,17 +442,16 @@ func (s *Sweeper) look(ctx context.Context, tasks *[]task) (queues []fdbpq.Targe
 		return fdbpq.ReadAhead(r, queues)
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	now := s.d.now()
 	due := func(at time.Time) bool { return !at.IsZero() && !at.After(now) }
 	var left []task
-	var those []fdbpq.Target
 	for i, t := range *tasks {
 		a := aheads[i]
 		switch {
 		case due(a.Due) || due(a.Over):
-			left, those = append(left, t), append(those, queues[i])
+			left = append(left, t)
 		case a == fdbpq.Ahead{}:
 			if t.swept {
 				_, _ = s.d.Queue(kindOf(t.queue), t.queue.Name) // the retirer looks whether it is empty
@@ -370,24 +463,35 @@ func (s *Sweeper) look(ctx context.Context, tasks *[]task) (queues []fdbpq.Targe
 		}
 	}
 	*tasks = left
-	return those, nil
+	return nil
 }
 
 // plan puts tasks back after a sweep.
-func (s *Sweeper) plan(tasks []task, swept []fdbpq.SweptQueue, now time.Time) {
+func (s *Sweeper) plan(ctx context.Context, tasks []task, swept []fdbpq.Result, now time.Time) {
+	var failed error
 	for i, t := range tasks {
-		t.swept = true
+		r := &swept[i]
+		t.swept, t.alone = true, false
 		switch {
-		case swept[i].Err != nil:
-			s.planDamaged(t, swept[i].Err, now)
+		case isDamage(r.Err) && !(errors.Is(r.Err, kv.ErrTooLarge) && !tasks[i].alone):
+			s.planDamaged(t, r.Err, now)
 			continue
-		case swept[i].More && swept[i].Done:
+		case errors.Is(r.Err, kv.ErrTooLarge):
+			t.alone = true
+		case r.Err != nil:
+			failed = cmp.Or(failed, r.Err)
+			t.at = now.Add(sweepEvery)
+		case r.Swept.More && r.Swept.Done:
 			t.at = now // behind those that have been due for longer
-		case swept[i].More:
+		case r.Swept.More: // there was no room beside others
+			t.alone = true
 		default:
 			t.at = now.Add(sweepEvery) // to find out what comes next
 		}
 		s.addTask(t)
+	}
+	if failed != nil {
+		s.warn(ctx, failed)
 	}
 }
 

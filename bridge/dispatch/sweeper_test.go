@@ -172,6 +172,7 @@ func TestSweeperIsIdle(t *testing.T) {
 		for i := range 500 {
 			a.do(fmt.Sprint("jobs-", i), pushFor(24*time.Hour), fdbpq.Op{Kind: fdbpq.OpPush, Delay: 25 * time.Hour}, fdbpq.Op{Kind: fdbpq.OpPush})
 		}
+		w.sleep(time.Second) // the pass at the start
 		w.want("transactions", w.sleep(23*time.Hour), 0)
 		w.sleep(3 * time.Hour)
 		w.want("stored", fmt.Sprint(w.stored("before"), w.stored("jobs-0"), w.stored("jobs-499")), "0 2 2")
@@ -320,6 +321,7 @@ func TestSweeperAndClocks(t *testing.T) {
 		var off atomic.Int64
 		clock := func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
 		a := w.start(0, func(o *Options) { o.Now = clock })
+		w.sleep(time.Second) // the pass at the start
 		a.do("jobs", pushFor(time.Minute))
 		off.Store(-int64(time.Hour))
 		w.want("transactions while its clock is behind", w.sleep(time.Hour), 0)

@@ -209,6 +209,9 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 		return // the batch ends it
 	default:
 		switch {
+		case w.ends() && canWait(w.line.nothing) && w.lookedLocked():
+			l.endLocked(w, work, w.line.nothing)
+			return
 		case w.ends():
 			l.endLocked(w, work, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
 				ErrUnavailable, time.Since(w.request.Received).Round(time.Millisecond)))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math"
@@ -8,6 +9,8 @@ import (
 	"runtime/debug"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
+
+	"github.com/pqbridge/pqbridge/bridge"
 )
 
 const (
@@ -16,8 +19,12 @@ const (
 	enoughMemory = 448 << 20
 	// leastMemory has room for a few of the largest messages.
 	leastMemory = 64 << 20
-	// fdbMemory is roughly what FoundationDB's client takes.
-	fdbMemory = 48 << 20
+	// fdbMemory is roughly what FoundationDB's client takes. Pages of /queues, of 1,000 queues each, take
+	// most of it.
+	fdbMemory = 64 << 20
+	// fdbLaneMemory is what it takes besides for each lane. A transaction that pushes 4,096 items with
+	// unique keys takes the most.
+	fdbLaneMemory = 26 << 20
 )
 
 // memoryLimit returns how many bytes of memory the process may use: the limit of its cgroup,
@@ -50,6 +57,10 @@ func (c *config) fitMemory(limit int64, logger *slog.Logger) error {
 	shrinkTo(&shrunk, "PQ_MAX_PENDING_BYTES", &c.MaxPendingBytes, limit)
 	shrinkTo(&shrunk, "PQ_MAX_PENDING", &c.MaxPending, limit)
 	shrinkTo(&shrunk, "PQ_MAX_WAITERS", &c.MaxWaiters, limit)
+	if c.Store == storeFDB && c.Lanes == 0 {
+		c.Lanes = max(1, int(bridge.DefaultLanes*(limit>>10)/(enoughMemory>>10)))
+		shrunk = append(shrunk, "PQ_LANES", c.Lanes)
+	}
 	logger.Info("there is little memory, so these are smaller than their defaults", shrunk...)
 	return nil
 }
@@ -76,7 +87,7 @@ func heapRoom(c *config, limit int64) int64 {
 // engineMemory is what the engine takes outside of Go's heap, in bytes.
 func engineMemory(c *config) int64 {
 	if c.Store == storeFDB {
-		return fdbMemory
+		return fdbMemory + fdbLaneMemory*int64(cmp.Or(c.Lanes, bridge.DefaultLanes))
 	}
 	return c.EmbeddedCacheSize + 4*c.EmbeddedMemTableSize - storeHeap(c)
 }

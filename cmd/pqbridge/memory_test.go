@@ -25,7 +25,7 @@ func TestFitMemory(t *testing.T) {
 				t.Errorf("%d bytes: buffers may take %d: want at most half", limit, held)
 			}
 			room := heapRoom(c, limit)
-			if room < limit/4 || room+engineMemory(c) > limit && store == storeEmbedded {
+			if room < limit/4 || room+engineMemory(c) > limit && (store == storeEmbedded || limit > 128<<20) {
 				t.Errorf("%d bytes: %d for Go's heap, %d for the engine", limit, room, engineMemory(c))
 			}
 			if !strings.Contains(log.String(), "PQ_MAX_PENDING_BYTES=") {
@@ -39,6 +39,30 @@ func TestFitMemory(t *testing.T) {
 	}
 	if room := heapRoom(c, math.MaxInt64); room != math.MaxInt64 {
 		t.Errorf("without a limit there is room for %d bytes", room)
+	}
+}
+
+// TestFitMemoryOfFoundationDB: its client has memory of its own for each lane, so there are fewer lanes, and Go's heap
+// gets the rest.
+func TestFitMemoryOfFoundationDB(t *testing.T) {
+	for limit, want := range map[int64]int{leastMemory: 1, 128 << 20: 1, 256 << 20: 2, enoughMemory - 1: 3} {
+		c := defaultConfig()
+		c.Store = storeFDB
+		if err := c.fitMemory(limit, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+		if c.Lanes != want {
+			t.Errorf("%d bytes: %d lanes, want %d", limit, c.Lanes, want)
+		}
+	}
+	c := defaultConfig()
+	c.Store, c.Lanes = storeFDB, 5
+	if err := c.fitMemory(128<<20, slog.New(slog.DiscardHandler)); err != nil || c.Lanes != 5 {
+		t.Errorf("%d lanes (%v), want 5 as configured", c.Lanes, err)
+	}
+	c.Lanes = 0
+	if got, want := engineMemory(c), int64(168<<20); got != want {
+		t.Errorf("%d bytes for the client of FoundationDB with four lanes, want %d", got, want)
 	}
 }
 

@@ -122,12 +122,29 @@ func readEdit(op *proof.Operation, data []byte) (err error) {
 // compare compares what info and the lists of queues say with a scan of the store.
 func (b *bank) compare(ctx context.Context, db kv.Database) {
 	now := time.Now() // for all, so that nothing more expires
-	b.counted(ctx, db, now)
+	b.sweep(ctx, db, now)
 	contents, err := fdbpqtest.CheckInvariants(ctx, db, subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
 	must(b.t, err)
 	want := [2]int64{int64(contents.Items), int64(contents.Items)}
 	if got := b.counted(ctx, db, now); got != want {
 		b.t.Errorf("info and the lists of queues say that there are %d items, and there are %d\nmake a similar run: %s", got, contents.Items, b.again())
+	}
+}
+
+// sweep does what is due by now in all queues.
+func (b *bank) sweep(ctx context.Context, db kv.Database, now time.Time) {
+	k := keyspace()
+	batcher := fdbpq.NewBatcher(db, k)
+	batcher.SetNow(func() time.Time { return now })
+	for _, name := range slices.Concat(b.living(), b.dead) {
+		q, err := target(k, name)
+		must(b.t, err)
+		for more := true; more; {
+			results, err := batcher.Apply(ctx, []fdbpq.Op{{Kind: fdbpq.OpSweep, Queue: q}})
+			must(b.t, err)
+			must(b.t, results[0].Err)
+			more = results[0].Swept.More
+		}
 	}
 }
 
@@ -137,7 +154,9 @@ func (b *bank) counted(ctx context.Context, db kv.Database, now time.Time) (n [2
 	for _, name := range slices.Concat(b.living(), b.dead) {
 		q, err := target(k, name)
 		must(b.t, err)
-		results, _, err := k.ReadDue(ctx, db, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}}, now)
+		results, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]fdbpq.Result, error) {
+			return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q}})
+		})
 		must(b.t, errors.Join(err, results[0].Err))
 		info := results[0].Info
 		items := info.Ready + info.Leased + info.Delayed

@@ -1,0 +1,265 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/race"
+)
+
+// slowDB is a store whose transactions take time, so that they overlap.
+type slowDB struct {
+	kv.Database
+	takes time.Duration
+}
+
+func (db slowDB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	tx, err := db.Database.Begin(ctx, o)
+	return slowTransaction{tx, db.takes}, err
+}
+
+type slowTransaction struct {
+	kv.Transaction
+	takes time.Duration
+}
+
+func (tx slowTransaction) Commit() kv.Future[struct{}] {
+	time.Sleep(tx.takes)
+	return tx.Transaction.Commit()
+}
+
+// dueQueue is a bridge with a queue where very much falls due at once.
+type dueQueue struct {
+	*sweeps
+	ahead atomic.Int64
+	rings []string
+}
+
+// inDueQueue fills a queue with n items, the last of them with the smallest priority, and lets all of them fall due:
+// leases with a lease, or else they expire. One that is live comes behind them.
+func inDueQueue(t *testing.T, n int, leased bool, configure func(*Options), test func(q *dueQueue)) {
+	inSweeping(t, false, func(w *sweeping) {
+		q := &dueQueue{}
+		w.batcher.SetNow(q.now)
+		for done := 0; done < n; done += 1000 {
+			var ops []fdbpq.Op
+			for i := range 1000 {
+				op := fdbpq.Op{Kind: fdbpq.OpPush, Priority: int64(n - done - i), Message: fdbpq.Message{Value: []byte("item")}}
+				if !leased {
+					op.TTL = time.Hour
+				}
+				ops = append(ops, op)
+			}
+			w.foreign("jobs", ops...)
+			if leased {
+				w.foreign("jobs", repeat(leaseFor(time.Hour), 1000)...)
+			}
+		}
+		live := fdbpq.Op{Kind: fdbpq.OpPush, Priority: int64(n + 1), Message: fdbpq.Message{Value: []byte("live")}}
+		w.foreign("jobs", repeat(live, 1000)...)
+		w.foreign("other", repeat(live, 1000)...)
+		q.sweeps = w.start(0, func(o *Options) {
+			o.Now = q.now
+			o.DB = slowDB{o.DB, time.Millisecond}
+			o.Filled = func(q2 *Queue) { q.rings = append(q.rings, q2.Name) }
+			if configure != nil {
+				configure(o)
+			}
+		})
+		w.sleep(time.Second)
+		q.ahead.Store(int64(2 * time.Hour))
+		test(q)
+	})
+}
+
+func (q *dueQueue) now() time.Time { return time.Now().Add(time.Duration(q.ahead.Load())) }
+
+// ask submits an operation and waits for its result, as long as that takes.
+func (q *dueQueue) ask(queue string, wait *Wait, op fdbpq.Op) string {
+	q.Helper()
+	of := getQueue(q.T, q.d.queues, subjects.Priority, queue)
+	op.Queue = of.Target
+	q.n++
+	q.log.take()
+	if err := q.d.Submit(&Request{Queue: of, Replier: q.log, Number: q.n, Received: time.Now(), Reply: "reply", Wait: wait}, []fdbpq.Op{op}); err != nil {
+		q.Fatal(err)
+	}
+	for {
+		if got := q.log.take(); len(got) > 0 {
+			_, result, _ := strings.Cut(got[0], ": ")
+			return result
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+	}
+}
+
+// info returns what is stored of the queue, without bringing anything back.
+func (q *dueQueue) info() *fdbpq.Info {
+	q.Helper()
+	results, err := kv.ReadTransact(q.Context(), q.db, func(r kv.Reader) ([]fdbpq.Result, error) {
+		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpInfo, Queue: q.target("jobs")}})
+	})
+	if err != nil {
+		q.Fatal(err)
+	}
+	return results[0].Info
+}
+
+// The sweeper and the pops of a queue where very many leases end at once do not get in each other's way, other queues
+// are served meanwhile, and the rest is brought back at once.
+func TestSweeperAndPopsDoNotFight(t *testing.T) {
+	n := race.Times(20_000, 5_000)
+	inDueQueue(t, n, true, nil, func(q *dueQueue) {
+		began := time.Now()
+		pops := 0
+		for q.info().Leased > 0 && pops < 900 {
+			for _, queue := range []string{"jobs", "other"} {
+				asked := time.Now()
+				if got := q.ask(queue, nil, fdbpq.Op{Kind: fdbpq.OpPop}); got != "item" && got != "live" {
+					q.Fatalf("pop of %s: %s", queue, got)
+				}
+				if took := time.Since(asked); took > 100*time.Millisecond {
+					q.Errorf("a pop of %s took %v", queue, took)
+				}
+			}
+			pops++
+		}
+		if took := time.Since(began); pops < 5 || took > 2*time.Second {
+			q.Errorf("%d pops, until all was back after %v", pops, took)
+		}
+		q.want("conflicts", q.d.Conflicts(), 0)
+		q.want("back", q.info().Ready, n+1000-pops)
+	})
+}
+
+// Live items behind very many that have expired are served, by pops that wait and others, as are other queues.
+func TestLiveItemsBehindExpired(t *testing.T) {
+	n := race.Times(20_000, 5_000)
+	for _, waits := range []bool{false, true} {
+		inDueQueue(t, n, false, nil, func(q *dueQueue) {
+			var wait *Wait
+			if waits {
+				wait = &Wait{Until: time.Now().Add(time.Minute)}
+			}
+			began := time.Now()
+			q.want("popped", q.ask("jobs", wait, fdbpq.Op{Kind: fdbpq.OpPop}), "live")
+			if took := time.Since(began); took > time.Second {
+				q.Errorf("it took %v", took)
+			}
+			q.want("popped elsewhere", q.ask("other", nil, fdbpq.Op{Kind: fdbpq.OpPop}), "live")
+			q.sleep(2 * time.Second)
+			q.want("left", q.info().Ready, 999)
+			q.want("expired", q.d.Removed().Expired, n)
+		})
+	}
+}
+
+// A pop that met only expired items until its time was over has found nothing, and did not fail.
+func TestPopEndsBehindExpired(t *testing.T) {
+	n := race.Times(20_000, 5_000)
+	for _, waits := range []bool{false, true} {
+		slow := func(o *Options) { o.DB, o.RequestTimeout = slowDB{o.DB, 300 * time.Millisecond}, 2*time.Second }
+		inDueQueue(t, n, false, slow, func(q *dueQueue) {
+			q.foreign("jobs", fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(*fdbpq.Settings) {}})
+			var wait *Wait
+			if waits {
+				wait = &Wait{Until: time.Now().Add(500 * time.Millisecond)}
+			}
+			got := q.ask("jobs", wait, fdbpq.Op{Kind: fdbpq.OpPop})
+			if !strings.Contains(got, "empty") && got != "live" {
+				q.Errorf("got %s", got)
+			}
+		})
+	}
+}
+
+// Whatever brings something back wakes who waits for it, and rings for other bridges: here an info.
+func TestInfoWakes(t *testing.T) {
+	for name, op := range map[string]fdbpq.Op{
+		"info": {Kind: fdbpq.OpInfo}, "len": {Kind: fdbpq.OpLen}, "peek": {Kind: fdbpq.OpPeek, End: fdbpq.Back}, "sweep": {Kind: fdbpq.OpSweep},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var ahead atomic.Int64
+			var rings []string
+			now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+			configure := func(o *Options) {
+				o.Now = now
+				o.Filled = func(q *Queue) { rings = append(rings, q.Name) }
+			}
+			inBubble(t, configure, func(w *waiting) {
+				delayed := push(w.q, "late")
+				delayed.Delay = time.Hour
+				w.submit(nil, delayed)
+				first := w.park(w.pops(fdbpq.Front, 1)...)
+				rings = nil
+				ahead.Store(int64(2 * time.Hour)) // the clock is stepped
+				w.want("before")
+				op.Queue = w.q.Target
+				w.submit(nil, op)
+				synctest.Wait()
+				found := false
+				for _, event := range w.log.take() {
+					found = found || event == fmt.Sprintf("%d: late", first)
+				}
+				if !found || fmt.Sprint(rings) != "[jobs]" {
+					t.Errorf("the pop that waits has it: %t; rings: %v", found, rings)
+				}
+			})
+		})
+	}
+}
+
+// A dead letter that leaves no room for anything else gets a batch of its own, however busy its lane is.
+func TestSweepOfALargeDeadLetterAlone(t *testing.T) {
+	inSweeping(t, false, func(w *sweeping) {
+		w.foreign("large", oneDelivery())
+		w.foreign("large", fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: make([]byte, fdbpq.MaxMessageSize)}})
+		w.foreign("large", leaseFor(time.Minute))
+		var a *sweeps
+		busy := &busyReplier{}
+		a = w.start(0, func(o *Options) { o.DB = slowDB{o.DB, 100 * time.Millisecond} })
+		busy.submit = func() {
+			q := getQueue(w.T, a.d.queues, subjects.Priority, "busy")
+			op := fdbpq.Op{Kind: fdbpq.OpPush, Queue: q.Target, Message: fdbpq.Message{Value: make([]byte, 30_000)}}
+			if err := a.d.Submit(&Request{Queue: q, Replier: busy, Received: time.Now(), Reply: "reply"}, []fdbpq.Op{op}); err != nil {
+				w.Error(err)
+			}
+		}
+		time.Sleep(55 * time.Second)
+		for range 8 {
+			busy.submit()
+		}
+		time.Sleep(20 * time.Second)
+		busy.ends.Store(true)
+		synctest.Wait()
+		w.want("dead", w.stored("large-dead"), 1)
+	})
+}
+
+// busyReplier keeps a lane busy.
+type busyReplier struct {
+	submit func()
+	ends   atomic.Bool
+	n      int
+}
+
+func (b *busyReplier) Answer(*Request, []fdbpq.Op, []fdbpq.Result) {
+	if b.n++; !b.ends.Load() && b.n < 2000 {
+		b.submit()
+	}
+}
+
+func (b *busyReplier) Deliver(*Request, []fdbpq.Op, []fdbpq.Result) bool { return true }
+
+func (b *busyReplier) Heartbeat(*Request, int) {}
+
+func (b *busyReplier) Fail(*Request, []fdbpq.Op, error) {}

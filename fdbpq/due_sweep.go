@@ -1,0 +1,54 @@
+package fdbpq
+
+import (
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// dueSweep is the OpSweeps of one queue, which share one result.
+type dueSweep struct {
+	indexes []int                    // into txOps.ops
+	over    kv.Future[[]kv.KeyValue] // message ids that are over
+	page    int                      // of those
+}
+
+// sweptMsgIDs is the most message ids that all OpSweeps of a transaction remove.
+const sweptMsgIDs = 512
+
+// beginSweep starts to read what the OpSweeps of a queue remove besides what is due, and has more of that handled.
+func (t *txOps) beginSweep(q *queueOps) {
+	s := q.sweeps
+	if s == nil {
+		return
+	}
+	q.due.page = max(sweptPage/t.sweeps, duePage)
+	s.page = max(sweptMsgIDs/t.sweeps, 1)
+	s.over = t.tx.Snapshot().GetRange(q.l.overRange(t.now), kv.RangeOptions{Limit: s.page})
+}
+
+// finishSweeps sets the results of the OpSweeps, once what is due was handled. The error is one of the store.
+func (t *txOps) finishSweeps() error {
+	for _, q := range t.queues {
+		s := q.sweeps
+		if s == nil {
+			continue
+		}
+		entries, err := s.over.Get()
+		if err != nil {
+			return err
+		}
+
+		more := len(entries) == s.page
+		if t.moves > 0 { // a large dead letter leaves no room
+			more, entries = len(entries) > 0, nil
+		}
+		for _, entry := range entries {
+			q.l.removeMsgID(t.tx, entry)
+			q.ledger.wrote = true
+		}
+		for _, i := range s.indexes {
+			t.results[i].Err = q.due.err
+			t.results[i].Swept = Swept{More: more || q.due.behind(), Done: q.due.done || len(entries) > 0, MsgIDs: len(entries)}
+		}
+	}
+	return nil
+}

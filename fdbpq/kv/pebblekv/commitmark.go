@@ -152,6 +152,7 @@ type commitMark struct {
 	file    vfs.File // nil if it cannot be written
 	logger  *slog.Logger
 	numbers commitNumbers
+	buffer  [commitMarkSize]byte
 }
 
 // openCommitMark opens the mark of a folder, whose commits are synced up to these numbers.
@@ -187,8 +188,8 @@ func (m *commitMark) write() {
 	if m.file == nil {
 		return
 	}
-	b := m.numbers.encode()
-	if _, err := m.file.WriteAt(b[:], 0); err != nil {
+	m.buffer = m.numbers.encode()
+	if _, err := m.file.WriteAt(m.buffer[:], 0); err != nil {
 		m.failed(err)
 	}
 }

@@ -227,11 +227,11 @@ func (o *Operation) Untold() int {
 	return o.asked() - len(o.Items)
 }
 
-// untoldFences returns how many fences the operation may have used that no client knows. A bridge ends the leases of items
-// in frames that nobody received, which takes one more.
+// untoldFences returns how many fences the operation may have used that no client knows. A bridge ends leases that nobody
+// received, or that it answered for before the store did, which takes one more.
 func (o *Operation) untoldFences() int {
 	n := o.Untold()
-	if o.Kind.leases() && o.Batch > 1 {
+	if o.Kind.leases() {
 		n *= 2
 	}
 	return n

@@ -207,11 +207,7 @@ func (t *translation) maySettle(op *Operation) {
 func (t *translation) mayTake(op *Operation) {
 	for range op.Untold() {
 		if op.Kind.leases() {
-			from := op.Call + op.Wait
-			if op.Batch > 1 { // in frames, which go back at once if nobody receives them
-				from = op.Call
-			}
-			hold := t.delayHold(from, math.MaxInt64)
+			hold := t.delayHold(op.Call, math.MaxInt64) // a lease that nobody receives ends at once
 			t.add(op, math.MaxInt64, step{kind: stepMayLease, item: -1, hold: hold})
 			continue
 		}

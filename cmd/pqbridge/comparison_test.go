@@ -96,25 +96,3 @@ func checkProof(t *testing.T, row, path, test string) {
 		t.Errorf("%s: %s has no test %q", row, path, test)
 	}
 }
-
-// TestReadmeCompares checks that the table in the README has rows of docs/comparison.md, without the links.
-func TestReadmeCompares(t *testing.T) {
-	_, rows := comparison(t)
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, found := strings.Cut(string(readme), "| Redis sorted sets | RabbitMQ 4.3 |")
-	table, _, _ = strings.Cut(table, "\n\n")
-	lines := strings.Split(table, "\n")
-	if !found || len(lines) < 7 {
-		t.Fatalf("the table has %d lines only: does the test still see it?", len(lines))
-	}
-	for _, line := range lines[2:] { // the rest of the head, and the line below it
-		if !slices.ContainsFunc(rows, func(row []string) bool {
-			return markdownLinks.ReplaceAllString("| "+strings.Join(row, " | ")+" |", "$1") == line
-		}) {
-			t.Errorf("the README has a row that is not in docs/comparison.md:\n%s", line)
-		}
-	}
-}

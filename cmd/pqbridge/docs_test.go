@@ -164,8 +164,9 @@ func headings(text string) (names []string) {
 // TestDocumentsNameRealVariables checks every variable that a document mentions.
 func TestDocumentsNameRealVariables(t *testing.T) {
 	known := []string{
-		"PQ_TEST_FDB",                       // read by package testenv
-		"PQ_TEST_NPM",                       // read by the tests of the examples
+		"PQ_TEST_FDB",                         // read by package testenv
+		"PQ_TEST_NPM",                         // read by the tests of the examples
+		"PQ_TEST_PEAK", "PQ_TEST_PEAK_MEMORY", // read by TestPeakMemory
 		"PQ_SERVICE_HOST", "PQ_PORT_80_TCP", // set by Kubernetes
 		// set by pq work
 		"PQ_QUEUE", "PQ_ID", "PQ_PRIORITY", "PQ_DELIVERIES", "PQ_PUSHED_AT", "PQ_HEADER_", "PQ_HEADER_TRACE_ID",

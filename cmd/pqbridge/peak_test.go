@@ -32,7 +32,7 @@ const (
 // TestPeakMemory sends the requests that read or return the most, to a service with 256 MiB of memory. After each it
 // asks the system what the process took at most.
 //
-// PQ_TEST_PEAK=1000 runs it with as many items, PQ_TEST_PEAK_MEMORY=448 with other memory: docs/operations.md has the
+// PQ_TEST_PEAK=1000 runs it with as many items, PQ_TEST_PEAK_MEMORY=448 with other memory: docs/measured.md has the
 // results.
 func TestPeakMemory(t *testing.T) {
 	if race.Enabled {

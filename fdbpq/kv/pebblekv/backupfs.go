@@ -65,16 +65,16 @@ func (f *backupFile) Write(p []byte) (int, error) {
 	return f.File.Write(p)
 }
 
-// syncedPart reads the beginning of a log that Pebble writes to: what was synced when it was
-// opened. Everything after that may change while it is read, and a copy with a hole in it
-// looks damaged.
-type syncedPart struct {
+// writtenPart reads the beginning of a log that Pebble writes to: what was written when it
+// was opened. Everything after that may change while it is read, and a copy with a hole in
+// it looks damaged.
+type writtenPart struct {
 	vfs.File
 	left int64
 }
 
 // Read implements vfs.File.
-func (f *syncedPart) Read(p []byte) (int, error) {
+func (f *writtenPart) Read(p []byte) (int, error) {
 	if f.left <= 0 {
 		return 0, io.EOF
 	}
@@ -83,25 +83,28 @@ func (f *syncedPart) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// newSyncedLog returns where to note how far a new log is synced.
-func (d *disk) newSyncedLog(log wal.NumWAL) *atomic.Int64 {
+// newLog returns what counts the bytes written to a new log, nil if it is another file.
+func (d *disk) newLog(name string) *atomic.Int64 {
+	log, _, ok := wal.ParseLogFilename(filepath.Base(name))
+	if !ok {
+		return nil
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	synced := new(atomic.Int64)
-	d.mu.syncedLogs[log] = synced
-	return synced
+	d.mu.logs[log] = new(atomic.Int64)
+	return d.mu.logs[log]
 }
 
-// syncedLog returns how far a log is synced, nil for other files and for logs of earlier
+// log returns how much was written to a log, nil for other files and for logs of earlier
 // processes.
-func (d *disk) syncedLog(name string) *atomic.Int64 {
+func (d *disk) log(name string) *atomic.Int64 {
 	log, _, ok := wal.ParseLogFilename(filepath.Base(name))
 	if !ok || filepath.Dir(name) != d.dir {
 		return nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.mu.syncedLogs[log]
+	return d.mu.logs[log]
 }
 
 // forgetLog is called before a log is removed or reused.
@@ -109,6 +112,6 @@ func (d *disk) forgetLog(name string) {
 	if log, _, ok := wal.ParseLogFilename(filepath.Base(name)); ok {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		delete(d.mu.syncedLogs, log)
+		delete(d.mu.logs, log)
 	}
 }

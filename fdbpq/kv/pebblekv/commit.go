@@ -46,6 +46,7 @@ func (c *commit) Get() (struct{}, error) {
 // apply makes the writes of batch visible to the next write transaction, passes them
 // to the syncer and returns their future. The caller holds DB.writer.
 func (s *store) apply(ctx context.Context, batch *pebble.Batch, found *gapSet) (*commit, error) {
+	numberCommit(batch, s.applied+1)
 	if err := s.pdb.ApplyNoSyncWait(batch, pebble.Sync); err != nil {
 		s.disk.fail(err)
 		return nil, unknown(err)
@@ -79,13 +80,21 @@ func (s *store) afterAll(ctx context.Context) kv.Future[struct{}] {
 // anybody waits for their futures.
 func (s *store) sync() {
 	defer close(s.idle)
-	for c := range s.commits {
-		if c.batch == nil {
-			c.err = s.err()
-		} else {
-			s.syncBatch(c)
+	for {
+		select {
+		case c, open := <-s.commits:
+			if !open {
+				return
+			}
+			if c.batch == nil {
+				c.err = s.err()
+			} else {
+				s.syncBatch(c)
+			}
+			close(c.done)
+		case <-s.flushed:
+			s.markFlush()
 		}
-		close(c.done)
 	}
 }
 
@@ -104,10 +113,20 @@ func (s *store) syncBatch(c *commit) {
 		}
 		return
 	}
+	s.mark.setNewest(c.view.version)
+
 	s.mu.Lock()
 	old := s.durable
 	s.durable = c.view
 	s.mu.Unlock()
 	s.synced.Store(c.view.version)
 	old.unref()
+}
+
+// markFlush marks what tables hold after a flush. On a failed disk they may not.
+func (s *store) markFlush() {
+	number, err := newestCommit(s.pdb, true)
+	if err == nil && s.disk.err() == nil {
+		s.mark.setInTables(commitNumbers{newest: s.synced.Load(), inTables: number})
+	}
 }

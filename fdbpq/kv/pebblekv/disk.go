@@ -27,12 +27,10 @@ import (
 // waited for.
 type disk struct {
 	vfs.FS
-	dir          string
-	logger       *slog.Logger
-	reserve      *walReserve
-	logMark      *logMark
-	manifestMark *manifestMark
-	after        *vfs.MemFS // files created after the failure
+	dir     string
+	logger  *slog.Logger
+	reserve *walReserve
+	after   *vfs.MemFS // files created after the failure
 
 	backup atomic.Pointer[backupFS] // where Pebble writes a copy of the folder, nil if it does not
 
@@ -44,9 +42,8 @@ type disk struct {
 
 	mu struct {
 		sync.Mutex
-		logs []string // to remove once the folder is opened, see Remove
-		// syncedLogs is how far each log is synced that was begun since the folder was opened.
-		syncedLogs map[wal.NumWAL]*atomic.Int64
+		// logs is how many bytes were written to each log that was begun since the folder was opened.
+		logs map[wal.NumWAL]*atomic.Int64
 	}
 }
 
@@ -55,17 +52,15 @@ const categoryFlush vfs.DiskWriteCategory = "pebble-memtable-flush"
 
 func newDisk(dir string, o Options) (*disk, error) {
 	d := &disk{
-		FS:           o.FS,
-		dir:          dir,
-		logger:       o.Logger,
-		reserve:      newWALReserve(o.FS, dir, o.MemTableSize, uint64(max(o.MinFreeSpace, 0))),
-		logMark:      openLogMark(o.FS, dir, o.Logger),
-		manifestMark: openManifestMark(o.FS, dir, o.Logger),
-		after:        vfs.NewMem(),
-		failed:       make(chan struct{}),
-		released:     make(chan struct{}),
+		FS:       tableFS{o.FS},
+		dir:      dir,
+		logger:   o.Logger,
+		reserve:  newWALReserve(o.FS, dir, o.MemTableSize, uint64(max(o.MinFreeSpace, 0))),
+		after:    vfs.NewMem(),
+		failed:   make(chan struct{}),
+		released: make(chan struct{}),
 	}
-	d.mu.syncedLogs = make(map[wal.NumWAL]*atomic.Int64)
+	d.mu.logs = make(map[wal.NumWAL]*atomic.Int64)
 	return d, d.after.MkdirAll(dir, 0o755)
 }
 
@@ -108,10 +103,7 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 	if d.err() == nil {
 		f, err := d.create(name, category)
 		if err == nil {
-			if number := namedManifest(filepath.Base(name)); number != 0 {
-				d.manifestMark.name(number)
-			}
-			return d.opening(name, file{File: f, disk: d, table: table}), nil
+			return &file{File: f, disk: d, table: table, written: d.newLog(name)}, nil
 		}
 		d.fail(err)
 	}
@@ -144,22 +136,11 @@ func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCate
 	if d.err() == nil {
 		f, err := d.reuse(oldname, newname, category)
 		if err == nil {
-			return d.opening(newname, file{File: f, disk: d}), nil
+			return &file{File: f, disk: d, written: d.newLog(newname)}, nil
 		}
 		d.fail(err)
 	}
 	return d.after.Create(newname, category)
-}
-
-// opening returns the file as Pebble gets it.
-func (d *disk) opening(name string, f file) vfs.File {
-	if log, _, ok := wal.ParseLogFilename(filepath.Base(name)); ok {
-		return &logFile{file: f, log: log, mark: d.logMark, synced: d.newSyncedLog(log)}
-	}
-	if number := manifestNumber(filepath.Base(name)); number != 0 {
-		return &manifestFile{file: f, mark: d.manifestMark, written: syncedManifest{number: number}}
-	}
-	return &f
 }
 
 // reuse turns an old log into a new one, or takes the reserve if that is longer.
@@ -184,11 +165,7 @@ func (d *disk) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened := file{File: f, disk: d}
-	if name != d.dir { // Pebble syncs the folders above, too.
-		return &opened, nil
-	}
-	return &dirFile{file: opened, mark: d.manifestMark}, nil
+	return &file{File: f, disk: d}, nil
 }
 
 // Open implements vfs.FS.
@@ -202,13 +179,10 @@ func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if synced := d.syncedLog(name); synced != nil {
-		return &syncedPart{File: f, left: synced.Load()}, nil
+	if written := d.log(name); written != nil {
+		return &writtenPart{File: f, left: written.Load()}, nil
 	}
-	if !isTable(name) {
-		return f, nil
-	}
-	return &tableFile{File: f, path: name}, nil
+	return f, nil
 }
 
 // Stat implements vfs.FS.
@@ -239,16 +213,9 @@ func (d *disk) Rename(oldname, newname string) error {
 
 // Remove implements vfs.FS. A file that cannot be removed does no harm, so that is not
 // a failure of the disk.
-//
-// While Pebble opens the folder, it removes the logs that it has read before it creates a new one. If the process
-// ended in between, the log that the mark names would be missing. So they stay a moment longer: Pebble ignores logs older
-// than its manifest says.
 func (d *disk) Remove(name string) error {
 	if b := d.backupOf(name); b != nil {
 		return b.Remove(name)
-	}
-	if d.keeps(name) {
-		return nil
 	}
 	d.forgetLog(name)
 	if d.err() == nil {
@@ -256,32 +223,6 @@ func (d *disk) Remove(name string) error {
 	}
 	_ = d.after.Remove(name) // The file may be older than the failure.
 	return nil
-}
-
-// keeps reports whether a file is to be removed later.
-func (d *disk) keeps(name string) bool {
-	if _, _, isLog := wal.ParseLogFilename(filepath.Base(name)); !isLog {
-		return false
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.opened.Load() {
-		return false
-	}
-	d.mu.logs = append(d.mu.logs, name)
-	return true
-}
-
-// finishOpening is called once Pebble has opened the folder.
-func (d *disk) finishOpening() {
-	d.mu.Lock()
-	d.opened.Store(true)
-	logs := d.mu.logs
-	d.mu.logs = nil
-	d.mu.Unlock()
-	for _, name := range logs {
-		_ = d.Remove(name)
-	}
 }
 
 // Unwrap implements vfs.FS.
@@ -294,6 +235,8 @@ type file struct {
 	// table: the file is a table, which is read back. Pretending would make a broken
 	// table look good, and Pebble copes with a table that fails.
 	table bool
+	// written counts the bytes of a log, nil for other files.
+	written *atomic.Int64
 }
 
 // write runs a write operation unless the disk has failed, and returns what Pebble is
@@ -321,6 +264,9 @@ func (f *file) Write(p []byte) (int, error) {
 	})
 	if err != nil {
 		return 0, err
+	}
+	if f.written != nil {
+		f.written.Add(int64(len(p)))
 	}
 	return len(p), nil
 }

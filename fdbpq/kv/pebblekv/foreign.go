@@ -47,7 +47,7 @@ func checkFolder(files vfs.FS, dir string) error {
 
 // belongsToStore reports whether a store has files with such names.
 func belongsToStore(name string) bool {
-	for _, prefix := range []string{"MANIFEST-", "OPTIONS-", "marker.", logMarkName} {
+	for _, prefix := range []string{"MANIFEST-", "OPTIONS-", "marker.", commitMarkName} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

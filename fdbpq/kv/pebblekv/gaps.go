@@ -26,7 +26,7 @@ import (
 // earlier ones were, and samples between them would add up each time.
 //
 // Transactions see different versions. The version of the store is the number of
-// transactions applied since it was opened. A gap records the version since which
+// the newest commit applied. A gap records the version since which
 // it has been empty, and it stays empty up to now, because writes trim it before
 // they are applied. So it holds at that version and at all later ones. The gaps that
 // a transaction finds are published when it commits, as empty since its own version,

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -121,50 +122,8 @@ func TestKilledWhileOpening(t *testing.T) {
 			wantCount(t, cut.files, cut.acked, fmt.Sprintf("killed at %d", i))
 		}
 	}
-	if names, err := logNames(files, testDir); err != nil || len(names) != 1 {
-		t.Errorf("logs: %v, %v, want one", names, err)
-	}
-}
-
-// The logs that Pebble has read stay until the folder is opened, and so there is a new one: see disk.Remove.
-func TestLogsStayWhileOpening(t *testing.T) {
-	files := vfs.NewMem()
-	if err := files.MkdirAll(testDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	d, err := newDisk(testDir, Options{FS: files}.withDefaults())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.release()
-	there := func(name string) bool {
-		_, err := files.Stat(files.PathJoin(testDir, name))
-		return err == nil
-	}
-	for _, name := range []string{"000007.log", "000008.sst", "000009.log"} {
-		f, err := files.Create(files.PathJoin(testDir, name), vfs.WriteCategoryUnspecified)
-		if err == nil {
-			err = f.Close()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, step := range []struct {
-		do                 func() error
-		log, table, newLog bool
-	}{
-		{func() error { return d.Remove(files.PathJoin(testDir, "000007.log")) }, true, true, true},
-		{func() error { return d.Remove(files.PathJoin(testDir, "000008.sst")) }, true, false, true},
-		{func() error { d.finishOpening(); return nil }, false, false, true},
-		{func() error { return d.Remove(files.PathJoin(testDir, "000009.log")) }, false, false, false},
-	} {
-		if err := step.do(); err != nil {
-			t.Fatal(err)
-		}
-		if log, table, newLog := there("000007.log"), there("000008.sst"), there("000009.log"); log != step.log || table != step.table || newLog != step.newLog {
-			t.Errorf("there are: old log %v, table %v, new log %v; want %v, %v, %v", log, table, newLog, step.log, step.table, step.newLog)
-		}
+	if logs := logSizes(t, files); len(logs) != 1 {
+		t.Errorf("%d logs, want one", len(logs))
 	}
 }
 
@@ -175,15 +134,12 @@ func TestPowerCutAfterUnsyncedMarker(t *testing.T) {
 	files := crashfs.New()
 	p := newPowerCuts(files, 1)
 	p.life(t, 2)
-	number, err := markedManifest(files, testDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path, _ := manifest(t, files)
 	failing := errorfs.Wrap(files, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Path != testDir || op.Kind != errorfs.OpFileSync {
 			return nil
 		}
-		if now, err := markedManifest(files, testDir); err != nil || now != number {
+		if now, err := pebble.Peek(testDir, files); err != nil || now.ManifestFilename != path {
 			return errors.Join(errInjected, err)
 		}
 		return nil
@@ -192,9 +148,8 @@ func TestPowerCutAfterUnsyncedMarker(t *testing.T) {
 		_ = db.Close()
 		t.Fatal("it was opened though the folder was not synced")
 	}
-	mark, err := readManifestMark(files, testDir)
-	if now, markerErr := markedManifest(files, testDir); errors.Join(err, markerErr) != nil || mark.inForce.number != number || mark.pending.number != now {
-		t.Fatalf("the mark is %+v and the marker names %d: %v", mark, now, err)
+	if now, _ := manifest(t, files); now == path {
+		t.Fatal("the marker still names the old manifest")
 	}
 	wantCount(t, files.CrashClone(vfs.CrashCloneCfg{}), p.acked.Load(), "without a start in between")
 	p.on.Store(true)

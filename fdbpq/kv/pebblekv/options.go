@@ -136,7 +136,7 @@ func (o Options) pebbleOptions(s *store, lock *pebble.Lock) *pebble.Options {
 		L0StopWritesThreshold:       never,
 		// One compaction at a time leaves the other cores to the queues.
 		CompactionConcurrencyRange: func() (lower, upper int) { return 1, 1 },
-		Logger:                     pebbleLogger{o.Logger, s.disk},
+		Logger:                     pebbleLogger{o.Logger, s.disk.fail},
 	}
 	// The processor is the bottleneck, and the block format, which shares the common
 	// prefixes of keys, already saves most of what compression would.
@@ -151,17 +151,30 @@ func (o Options) pebbleOptions(s *store, lock *pebble.Lock) *pebble.Options {
 		BackgroundError: func(err error) { o.Logger.Warn("pebblekv: background work failed", "error", err.Error()) },
 		DataCorruption:  func(i pebble.DataCorruptionInfo) { s.damage.note(i.Path, i.Details) },
 		WALCreated:      func(pebble.WALCreateInfo) { s.rotated.Store(true) },
-		FlushEnd:        func(pebble.FlushInfo) { s.madeRoom() },
+		FlushEnd:        func(pebble.FlushInfo) { s.noteFlush() },
 		CompactionEnd:   func(pebble.CompactionInfo) { s.madeRoom() },
 	}
 	return p
+}
+
+// readOnly are for looking at a folder without changing it.
+func (o Options) readOnly(lock *pebble.Lock) *pebble.Options {
+	return &pebble.Options{
+		FS:                 tableFS{o.FS},
+		Lock:               lock,
+		ReadOnly:           true,
+		CacheSize:          minMemTableSize,
+		MemTableSize:       uint64(o.MemTableSize),
+		FormatMajorVersion: pebble.FormatValueSeparation,
+		Logger:             pebbleLogger{o.Logger, func(error) {}}, // Open fails, too.
+	}
 }
 
 // pebbleLogger forwards Pebble's log. What Pebble calls fatal ends the store, not the
 // process.
 type pebbleLogger struct {
 	logger *slog.Logger
-	disk   *disk
+	fail   func(error)
 }
 
 func (l pebbleLogger) Infof(format string, args ...any) {
@@ -175,5 +188,5 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 }
 
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	l.disk.fail(fmt.Errorf("pebble: "+format, args...))
+	l.fail(fmt.Errorf("pebble: "+format, args...))
 }

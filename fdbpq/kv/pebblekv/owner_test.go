@@ -46,7 +46,7 @@ func TestOwnerOnly(t *testing.T) {
 		return len(tables) > 0 && err == nil
 	})
 	names := wantOwnerOnly(t, dir)
-	for _, want := range []string{".log", ".sst", "LOCK", "MANIFEST", "OPTIONS", "marker", reserveName, logMarkName, manifestMarkName} {
+	for _, want := range []string{".log", ".sst", "LOCK", "MANIFEST", "OPTIONS", "marker", reserveName, commitMarkName} {
 		if !strings.Contains(names, want) {
 			t.Errorf("no %s among %s", want, names)
 		}

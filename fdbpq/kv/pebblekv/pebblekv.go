@@ -30,13 +30,10 @@
 // survived is synced before it is shown. Nothing acknowledged is lost. If the folder
 // cannot be reopened, BeginRead fails too, and also tries again.
 //
-// A log is damaged, cut off or missing: Open fails, and its error says what to do,
-// unless only bytes that were never synced are affected. After a power cut, damage to
-// what was synced last can look like that.
-//
-// The manifest, the list of the tables, is damaged, cut off, missing or older than the
-// last one in force: Open fails, and its error says what to do. In a store of an
-// earlier version that is certain only after the first start.
+// Synced commits have vanished, because a log or the manifest, the list of the tables, is
+// damaged, cut off, missing or an older one: Open fails, its error says what to do, and
+// the folder stays as it is. commitmark.go says how it knows, and docs/operations.md what
+// it cannot know.
 //
 // A table is damaged, missing or unreadable: reads that need it fail with
 // kv.ErrCorrupt, and so does Check from then on until the store is opened again. The

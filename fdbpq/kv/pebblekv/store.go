@@ -22,11 +22,12 @@ type store struct {
 	damage *damage
 
 	// These belong to whoever holds DB.writer.
-	applied     uint64 // version
+	applied     uint64 // number of the newest commit, which is the version
 	counters    counterCache
 	spareWrites []write
 
 	synced atomic.Uint64 // version that is durable
+	mark   *commitMark
 
 	backingUp sync.Mutex // held during a backup
 
@@ -40,6 +41,7 @@ type store struct {
 
 	rotated atomic.Bool   // a memtable was started since waitRoom looked
 	room    chan struct{} // has one element after a flush or compaction
+	flushed chan struct{} // has one element after a flush
 
 	mu      sync.Mutex
 	ended   error // why no transaction can begin any more, or nil
@@ -62,10 +64,8 @@ func (db *DB) openStore() (*store, error) {
 	if err := checkMarker(o.FS, dir); err != nil {
 		return nil, err
 	}
-	if err := checkManifest(o.FS, dir); err != nil {
-		return nil, err
-	}
-	if err := checkLogs(o.FS, dir); err != nil {
+	marked, err := db.checkCommits()
+	if err != nil {
 		return nil, err
 	}
 	disk, err := newDisk(dir, o)
@@ -81,6 +81,7 @@ func (db *DB) openStore() (*store, error) {
 		idle:      make(chan struct{}),
 		maxMemory: maxMemTables * uint64(o.MemTableSize),
 		room:      make(chan struct{}, 1),
+		flushed:   make(chan struct{}, 1),
 		open:      make(map[aborter]struct{}),
 	}
 	if !o.noGapIndex {
@@ -92,9 +93,9 @@ func (db *DB) openStore() (*store, error) {
 		if cause := disk.err(); cause != nil {
 			err = cause // The rest follows from it.
 		}
-		return nil, explainDamage(o.FS, dir, err)
+		return nil, explainDamage(err)
 	}
-	disk.finishOpening()
+	disk.opened.Store(true)
 	// Pebble has flushed what it found in its log, so all of that is durable, even
 	// what was never synced. Unless the flush failed.
 	if err := disk.err(); err != nil {
@@ -105,9 +106,27 @@ func (db *DB) openStore() (*store, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.closePebble())
 	}
-	s.durable = newView(iter, 0)
+	s.beginAt(marked, iter)
 	go s.sync()
 	return s, nil
+}
+
+// beginAt continues the numbers of the commits, after those in the store and in its mark,
+// which may have more if a table cannot be read.
+func (s *store) beginAt(marked commitNumbers, iter *pebble.Iterator) {
+	found, err := findCommits(s.pdb)
+	if err != nil {
+		_ = s.readError(err) // which notes the damage
+		found = marked
+	}
+	s.applied = found.newest
+	s.synced.Store(s.applied)
+	s.gapIndex.committed(s.applied, s.applied, nil)
+	s.durable = newView(iter, s.applied)
+
+	files := s.disk.Unwrap()
+	s.mark = openCommitMark(files, s.disk.dir, found, s.disk.logger)
+	_ = files.Remove(files.PathJoin(s.disk.dir, commitMarkName+".manifest")) // of an earlier version
 }
 
 // abortAll ends all transactions with an error, and those that try to begin later.
@@ -141,10 +160,9 @@ func (s *store) close(reason error) error {
 // closePebble stops everything that writes to the folder.
 func (s *store) closePebble() error {
 	s.disk.release()
-	defer func() { // Pebble syncs its log once more.
-		s.disk.logMark.close()
-		s.disk.manifestMark.close()
-	}()
+	if s.mark != nil {
+		s.mark.close()
+	}
 	if s.pdb == nil {
 		return nil
 	}
@@ -216,6 +234,15 @@ func (s *store) waitRoom(ctx context.Context, closing <-chan struct{}) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// noteFlush tells the syncer and a writer that waits.
+func (s *store) noteFlush() {
+	select {
+	case s.flushed <- struct{}{}:
+	default:
+	}
+	s.madeRoom()
 }
 
 func (s *store) madeRoom() {

@@ -48,6 +48,21 @@ func (f *tableFile) ReadAt(p []byte, offset int64) (int, error) {
 	return n, &fs.PathError{Op: "read", Path: f.path, Err: fmt.Errorf("bytes %d to %d: %w", offset, end, errBlock)}
 }
 
+// tableFS is a file system whose tables are read as tableFile does.
+type tableFS struct{ vfs.FS }
+
+// Open implements vfs.FS.
+func (t tableFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := t.FS.Open(name, opts...)
+	if err != nil || !isTable(name) {
+		return f, err
+	}
+	return &tableFile{File: f, path: name}, nil
+}
+
+// Unwrap implements vfs.FS.
+func (t tableFS) Unwrap() vfs.FS { return t.FS }
+
 // intactBlock reports whether a block matches its checksum.
 func intactBlock(block []byte) bool {
 	at := len(block) - blockSum

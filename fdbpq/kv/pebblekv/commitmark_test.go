@@ -1,0 +1,194 @@
+package pebblekv
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pqbridge/pqbridge/testenv/crashfs"
+	"github.com/pqbridge/pqbridge/testenv/race"
+)
+
+// The mark is exact whenever a commit was acknowledged, in each life of a store.
+func TestCommitMarkIsExact(t *testing.T) {
+	s := newDamagedStore(t)
+	for life := range 3 {
+		for n := range 20 {
+			if err := set(s.db, "key", "value"); err != nil {
+				t.Fatal(err)
+			}
+			mark, err := readCommitMark(s.files, testDir)
+			if want := uint64(20*life + n + 1); err != nil || mark.newest != want || s.db.store.applied != want {
+				t.Fatalf("after commit %d the mark is %+v, %v", want, mark, err)
+			}
+		}
+		if err := s.db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s.db = openTest(t, s.files, Options{})
+		mark, err := readCommitMark(s.files, testDir)
+		if n := uint64(20 * (life + 1)); err != nil || mark != (commitNumbers{n, n}) {
+			t.Errorf("after it was opened again the mark is %+v, %v", mark, err)
+		}
+	}
+}
+
+// A power cut after a flush leaves a mark that knows the flush.
+func TestCommitMarkIsDurable(t *testing.T) {
+	s := newDamagedStore(t)
+	s.flushed(3)
+	want, err := readCommitMark(s.files, testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := s.files.CrashClone(vfs.CrashCloneCfg{})
+	if got, err := readCommitMark(files, testDir); err != nil || got.inTables != want.inTables || got.newest < got.inTables {
+		t.Errorf("after a power cut the mark is %+v, %v, before %+v", got, err, want)
+	}
+}
+
+// Any mark but one that promises too much is fine: one that is torn, or older, or of an
+// earlier version, which knows no numbers.
+func TestOtherMarks(t *testing.T) {
+	s := newDamagedStore(t)
+	s.flushed(1)
+	older, err := s.files.UnsafeGetFileDataBuffer(commitMarkPath(s.files, testDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	older = bytes.Clone(older)
+	s.flushed(3)
+	position := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64([]byte("pqsync\x00\x01"), 1<<40), 1<<40)
+	position = binary.LittleEndian.AppendUint32(position, crc32.Checksum(position, castagnoli))
+	for what, mark := range map[string][]byte{
+		"older": older, "torn": append(bytes.Clone(older[:12]), make([]byte, 16)...), "cut off": older[:5], "empty": nil, "of an earlier version": position,
+	} {
+		files := s.killed()
+		writeFile(t, files, commitMarkPath(files, testDir), mark)
+		s.whole(files, what)
+		now, err := readCommitMark(files, testDir)
+		if n := uint64(len(s.keys)); err != nil || now != (commitNumbers{n, n}) {
+			t.Errorf("%s: afterwards it is %+v, %v", what, now, err)
+		}
+	}
+	files := s.killed()
+	remove(t, files, commitMarkPath(files, testDir))
+	s.whole(files, "none")
+}
+
+// Without a mark everything still works.
+func TestNoMark(t *testing.T) {
+	for name, kind := range map[string]errorfs.OpKind{"open": errorfs.OpOpen, "write": errorfs.OpFileWriteAt, "sync": errorfs.OpFileSync} {
+		t.Run(name, func(t *testing.T) {
+			files := newFaultyFS(errInjected, func(op errorfs.Op) bool {
+				return strings.HasSuffix(op.Path, commitMarkName) && op.Kind == kind
+			})
+			db := openTest(t, files, Options{})
+			files.broken.Store(true)
+			if err := set(db, "key", "value"); err != nil {
+				t.Error(err)
+			}
+			if err := db.store.pdb.Flush(); err != nil {
+				t.Error(err)
+			}
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+			files.broken.Store(false)
+			if value, err := get(openTest(t, files, Options{}), "key"); err != nil || value != "value" {
+				t.Errorf("read %q, %v", value, err)
+			}
+		})
+	}
+}
+
+// A table that cannot be read does not hide which number comes next.
+func TestNumbersGoOnAfterDamage(t *testing.T) {
+	files := newFaultyFS(nil, nil)
+	path := newTable(t, files)
+	db := openTest(t, files, Options{})
+	mark, err := readCommitMark(files, testDir)
+	if err := errors.Join(err, db.Close()); err != nil || mark.newest == 0 {
+		t.Fatal(mark, err)
+	}
+	data, err := files.inner.UnsafeGetFileDataBuffer(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range len(data) / 2 {
+		data[i] ^= 0xff
+	}
+	db = openTest(t, files, Options{})
+	if err := set(db, "other", "value"); err != nil || db.store.applied != mark.newest+1 {
+		t.Errorf("commit %d after %d: %v", db.store.applied, mark.newest, err)
+	}
+}
+
+// Whatever is killed or loses its power is opened again; whatever was cut off before that
+// is refused, or nothing acknowledged is missing.
+func TestVanishedCommits(t *testing.T) {
+	s := newDamagedStoreOf(t, minMemTableSize)
+	refusals, opened := 0, 0
+	for round := range race.Times(25, 4) {
+		switch s.rng.IntN(8) {
+		case 0:
+			if err := s.db.store.pdb.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		case 1:
+			if err := s.db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s.db = openTest(t, s.files, Options{MemTableSize: minMemTableSize})
+		}
+		s.write(1 + s.rng.IntN(20))
+
+		s.whole(s.killed(), fmt.Sprintf("round %d: killed", round))
+		kept := []int{0, 50, 100}[s.rng.IntN(3)]
+		s.whole(s.files.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: s.rng}),
+			fmt.Sprintf("round %d: power cut, %d %% kept", round, kept))
+
+		files := s.killed()
+		what := fmt.Sprintf("round %d: %s", round, s.vanish(files))
+		db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			wantRefusal(t, err, what)
+			refusals++
+			continue
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+		s.whole(files, what)
+		opened++
+	}
+	t.Logf("%d refused, %d opened with nothing missing", refusals, opened)
+}
+
+// vanish cuts off, or removes, a random part of a store, and says which.
+func (s *damagedStore) vanish(files *crashfs.FS) string {
+	s.t.Helper()
+	path, _ := s.newest()
+	if s.rng.IntN(2) == 0 {
+		path, _ = manifest(s.t, files)
+	}
+	content, err := files.UnsafeGetFileDataBuffer(path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if s.rng.IntN(10) == 0 {
+		remove(s.t, files, path)
+		return path + " removed"
+	}
+	length := s.rng.Int64N(int64(len(content)) + 1)
+	cut(s.t, files, path, length)
+	return fmt.Sprintf("%s cut off at %d of %d", path, length, len(content))
+}

@@ -44,7 +44,10 @@
 // nats.ErrConnectionClosed. It comes with ErrUnknownOutcome if the request may have been sent before that.
 //
 // If a pop or lease is given up, because its context ends, its wait ends too, and an item that still comes goes back to its
-// place, uncounted: NATS tells the bridge that nobody is there.
+// place, uncounted: NATS tells the bridge that nobody is there. Pops without [Expires] that run at the same time on one
+// connection share a subscription, which ends with the last of them. An item that comes for one that was given up while
+// another still runs is not returned: a popped one is lost, a leased one comes back when its lease is over. A pop with
+// Expires has a subscription of its own.
 //
 // When a context ends, the error wraps both its error and its cause.
 //

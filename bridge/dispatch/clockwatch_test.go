@@ -117,3 +117,18 @@ func TestSweeperFollowsTheClock(t *testing.T) {
 		w.want("transactions afterwards", w.sleep(10*time.Minute) < 10, true)
 	})
 }
+
+// The clock is watched from the first waiter of a lane on, not from the next time that the timers have something else
+// to do.
+func TestClockStepsBehindTheFirstWaiter(t *testing.T) {
+	watched(t, func(w *waiting, clock *steppedClock) {
+		delayed := push(w.q, "a")
+		delayed.Delay = time.Hour
+		w.submit(nil, delayed)
+		w.log.take()
+		w.park(pop(w.q)) // 2
+		clock.step(time.Hour)
+		time.Sleep(watchEvery)
+		w.want("the delay is over", "2: a")
+	})
+}

@@ -1,10 +1,7 @@
 package dispatch
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,17 +58,6 @@ type Sweeper struct {
 		pass   listPass
 		behind bool // a batch has found more due than its share: not to wait for next
 	}
-}
-
-// listPass is a pass through the list of queues.
-type listPass struct {
-	at    time.Time // when to go on, or to begin the next; zero if there is no reason for one
-	fifo  bool      // how far it has come
-	after string
-	under bool      // it has begun
-	found bool      // something is ahead in one of the queues
-	full  bool      // the agenda had no room
-	began time.Time // the last one
 }
 
 const (
@@ -266,23 +252,6 @@ func (s *Sweeper) addTask(t task) {
 	s.addTaskLocked(t)
 }
 
-// ownersChanged plans a pass through the list.
-func (s *Sweeper) ownersChanged() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.pass = listPass{at: time.Now().Add(ownersPause)}
-	s.wake()
-}
-
-// planPassLocked plans the next pass, if none is planned and there is a reason for one.
-func (s *Sweeper) planPassLocked() {
-	p := &s.mu.pass
-	foreign := s.d.options.DB.Traits().Shared && (p.found || s.active.Load())
-	if p.at.IsZero() && (foreign || p.full) {
-		p.at = p.began.Add(foreignEvery)
-	}
-}
-
 // take returns the tasks to be done now, and moves those that others are to do first.
 func (s *Sweeper) take() (tasks []task) {
 	owns := s.d.options.Owns
@@ -300,198 +269,9 @@ func (s *Sweeper) take() (tasks []task) {
 	return tasks
 }
 
-// sweep looks at the queues of tasks and sweeps those where something is due. It reports whether there may be
-// more to do at once.
-func (s *Sweeper) sweep(outer context.Context, tasks []task) (more bool) {
-	ctx, cancel := context.WithTimeout(outer, s.d.options.RequestTimeout)
-	defer cancel()
-	err := s.look(ctx, &tasks)
-	now := s.d.now()
-	if err == nil && len(tasks) > 0 {
-		s.plan(ctx, tasks, s.run(ctx, tasks), now)
-		return true
-	}
-	switch {
-	case err == nil:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.mu.agenda.isDue(now)
-	case isDamage(err) && len(tasks) > 1:
-		return s.sweepSingly(outer, tasks)
-	case isDamage(err):
-		s.planDamaged(tasks[0], err, now)
-	default:
-		s.warn(ctx, err)
-		for _, t := range tasks {
-			t.at = now.Add(sweepEvery)
-			s.addTask(t)
-		}
-	}
-	return false
-}
-
-// sweepSingly sweeps the queues of tasks each by itself.
-func (s *Sweeper) sweepSingly(ctx context.Context, tasks []task) (more bool) {
-	for i := range tasks {
-		if s.sweep(ctx, tasks[i:i+1:i+1]) {
-			more = true
-		}
-	}
-	return more
-}
-
-// isDamage reports whether an error is about what is stored, which others need not share.
-func isDamage(err error) bool {
-	return errors.Is(err, kv.ErrCorrupt) || errors.Is(err, fdbpq.ErrCorrupt) || errors.Is(err, kv.ErrTooLarge)
-}
-
-// planDamaged puts a task back whose queue cannot be swept.
-func (s *Sweeper) planDamaged(t task, err error, now time.Time) {
-	s.d.options.Warn("a queue cannot be swept", "queue", t.queue.Name, "error", err)
-	t.at = now.Add(damagedPause)
-	s.addTask(t)
-}
-
-// Sweep sweeps queues once, so that whoever reads then finds what is due there, unless that is very much.
-func (s *Sweeper) Sweep(ctx context.Context, queues []fdbpq.QueueName) error {
-	tasks := make([]task, len(queues))
-	for i, queue := range queues {
-		tasks[i].queue = queue
-	}
-	var err error
-	for _, r := range s.run(ctx, tasks) {
-		err = cmp.Or(err, r.Err)
-	}
-	return err
-}
-
-// run has the lanes sweep the queues of tasks, and returns how that ended.
-func (s *Sweeper) run(ctx context.Context, tasks []task) []fdbpq.Result {
-	results := make([]fdbpq.Result, len(tasks))
-	ended := make(sweepReplier, len(tasks))
-	running := 0
-	for i, t := range tasks {
-		q, err := s.d.Queue(kindOf(t.queue), t.queue.Name)
-		if err == nil {
-			r := &Request{Queue: q, Replier: ended, Number: uint64(i), Received: time.Now(), alone: t.alone}
-			err = q.lane.requeue(r, []fdbpq.Op{{Kind: fdbpq.OpSweep, Queue: q.Target}})
-		}
-		if results[i].Err = err; err == nil {
-			running++
-		}
-	}
-	s.sweeps.Add(int64(running))
-
-	for ; running > 0; running-- {
-		select {
-		case end := <-ended:
-			results[end.number] = end.result
-		case <-ctx.Done():
-			for i := range results {
-				if results[i].Swept == (fdbpq.Swept{}) {
-					results[i].Err = cmp.Or(results[i].Err, ctx.Err())
-				}
-			}
-			return results
-		}
-	}
-	return results
-}
-
-// sweepReplier receives the results of sweeps. It has room for all of them.
-type sweepReplier chan sweepEnd
-
-type sweepEnd struct {
-	number uint64
-	result fdbpq.Result
-}
-
-// Answer implements Replier.
-func (e sweepReplier) Answer(r *Request, _ []fdbpq.Op, results []fdbpq.Result) {
-	e <- sweepEnd{r.Number, results[0]}
-}
-
-// Deliver implements Replier.
-func (e sweepReplier) Deliver(*Request, []fdbpq.Op, []fdbpq.Result) bool { return true }
-
-// Heartbeat implements Replier.
-func (e sweepReplier) Heartbeat(*Request, int) {}
-
-// Fail implements Replier.
-func (e sweepReplier) Fail(r *Request, _ []fdbpq.Op, err error) {
-	e <- sweepEnd{r.Number, fdbpq.Result{Err: err}}
-}
-
 func (s *Sweeper) warn(ctx context.Context, err error) {
 	if ctx.Err() == nil || ctx.Err() == context.DeadlineExceeded {
 		s.d.options.Warn("what has fallen due could not be swept; trying again", "error", err)
-	}
-}
-
-// look keeps the tasks whose queues have something due. It puts the others back for when something falls due.
-func (s *Sweeper) look(ctx context.Context, tasks *[]task) error {
-	var queues []fdbpq.Target
-	for _, t := range *tasks {
-		q, err := s.target(t.queue)
-		if err != nil {
-			return fmt.Errorf("%w: %w", fdbpq.ErrCorrupt, err) // not of a queue that was listed or written
-		}
-		queues = append(queues, q)
-	}
-	aheads, err := kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]fdbpq.Ahead, error) {
-		return fdbpq.ReadAhead(r, queues)
-	})
-	if err != nil {
-		return err
-	}
-	now := s.d.now()
-	due := func(at time.Time) bool { return !at.IsZero() && !at.After(now) }
-	var left []task
-	for i, t := range *tasks {
-		a := aheads[i]
-		switch {
-		case due(a.Due) || due(a.Over):
-			left = append(left, t)
-		case a == fdbpq.Ahead{}:
-			if t.swept {
-				_, _ = s.d.Queue(kindOf(t.queue), t.queue.Name) // the retirer looks whether it is empty
-			}
-		default:
-			s.mu.Lock()
-			s.addLocked(t.queue, a, t.found)
-			s.mu.Unlock()
-		}
-	}
-	*tasks = left
-	return nil
-}
-
-// plan puts tasks back after a sweep.
-func (s *Sweeper) plan(ctx context.Context, tasks []task, swept []fdbpq.Result, now time.Time) {
-	var failed error
-	for i, t := range tasks {
-		r := &swept[i]
-		t.swept, t.alone = true, false
-		switch {
-		case isDamage(r.Err) && !(errors.Is(r.Err, kv.ErrTooLarge) && !tasks[i].alone):
-			s.planDamaged(t, r.Err, now)
-			continue
-		case errors.Is(r.Err, kv.ErrTooLarge):
-			t.alone = true
-		case r.Err != nil:
-			failed = cmp.Or(failed, r.Err)
-			t.at = now.Add(sweepEvery)
-		case r.Swept.More && r.Swept.Done:
-			t.at = now // behind those that have been due for longer
-		case r.Swept.More: // there was no room beside others
-			t.alone = true
-		default:
-			t.at = now.Add(sweepEvery) // to find out what comes next
-		}
-		s.addTask(t)
-	}
-	if failed != nil {
-		s.warn(ctx, failed)
 	}
 }
 
@@ -500,97 +280,6 @@ func (s *Sweeper) target(name fdbpq.QueueName) (fdbpq.Target, error) {
 		return s.d.options.Keyspace.Queue(name.Name)
 	}
 	return s.d.options.Keyspace.PriorityQueue(name.Name)
-}
-
-// stepPass reads the next page of a pass, if it is time, and reports whether it did.
-func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
-	s.mu.Lock()
-	p := s.mu.pass
-	if p.at.IsZero() || now.Before(p.at) {
-		s.mu.Unlock()
-		return false
-	}
-	if !p.under {
-		p = listPass{at: p.at, under: true, began: now}
-		s.active.Store(false)
-	}
-	s.mu.pass = p
-	s.mu.Unlock()
-
-	ctx, cancel := context.WithTimeout(ctx, s.d.options.RequestTimeout)
-	defer cancel()
-	names, aheads, err := s.readPage(ctx, p.fifo, p.after)
-	if err != nil {
-		s.warn(ctx, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.pass.began != p.began || !s.mu.pass.under { // the owners have changed meanwhile
-		return true
-	}
-	if err != nil {
-		s.mu.pass.at = time.Now().Add(sweepEvery)
-		if errors.Is(err, fdbpq.ErrCorrupt) {
-			s.mu.pass.at = time.Now().Add(damagedPause)
-		}
-		return true
-	}
-	s.notePageLocked(p.fifo, names, aheads)
-	return true
-}
-
-// notePageLocked adds tasks for a page of the list.
-func (s *Sweeper) notePageLocked(fifo bool, names []string, aheads []fdbpq.Ahead) {
-	p, owns := &s.mu.pass, s.d.options.Owns
-	for i, name := range names {
-		p.after = name
-		queue := fdbpq.QueueName{FIFO: fifo, Name: name}
-		if (aheads[i] == fdbpq.Ahead{}) {
-			continue
-		}
-		p.found = true
-		if owns == nil || owns(kindOf(queue), name) {
-			s.addLocked(queue, aheads[i], true)
-		}
-	}
-	switch {
-	case len(names) == retirePage:
-	case !fifo:
-		p.fifo, p.after = true, ""
-	default:
-		p.under, p.at = false, time.Time{}
-		s.planPassLocked()
-	}
-}
-
-// readPage returns the next names of a list, and what is ahead of their queues: nothing of those that are
-// damaged.
-func (s *Sweeper) readPage(ctx context.Context, fifo bool, after string) (names []string, aheads []fdbpq.Ahead, err error) {
-	k := s.d.options.Keyspace
-	list := k.PriorityQueues
-	if fifo {
-		list = k.Queues
-	}
-	names, err = kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]string, error) {
-		return list(r, after, retirePage).Get()
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-
-	aheads = make([]fdbpq.Ahead, len(names))
-	var queues []fdbpq.Target
-	var places []int // in names
-	for i, name := range names {
-		q, err := s.target(fdbpq.QueueName{FIFO: fifo, Name: name})
-		if err != nil {
-			s.d.options.Warn("the list of queues has a name that no queue can have", "name", name, "error", err)
-			continue
-		}
-		queues, places = append(queues, q), append(places, i)
-	}
-	err = s.readAheads(ctx, queues, func(n int, a fdbpq.Ahead) { aheads[places[n]] = a })
-	return names, aheads, err
 }
 
 // readAheads calls note with what is ahead of each queue that can be read.

@@ -1,0 +1,201 @@
+package dispatch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// sweep looks at the queues of tasks and sweeps those where something is due. It reports whether there may be
+// more to do at once.
+func (s *Sweeper) sweep(outer context.Context, tasks []task) (more bool) {
+	ctx, cancel := context.WithTimeout(outer, s.d.options.RequestTimeout)
+	defer cancel()
+	err := s.look(ctx, &tasks)
+	now := s.d.now()
+	if err == nil && len(tasks) > 0 {
+		s.plan(ctx, tasks, s.run(ctx, tasks), now)
+		return true
+	}
+	switch {
+	case err == nil:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.mu.agenda.isDue(now)
+	case isDamage(err) && len(tasks) > 1:
+		return s.sweepSingly(outer, tasks)
+	case isDamage(err):
+		s.planDamaged(tasks[0], err, now)
+	default:
+		s.warn(ctx, err)
+		for _, t := range tasks {
+			t.at = now.Add(sweepEvery)
+			s.addTask(t)
+		}
+	}
+	return false
+}
+
+// sweepSingly sweeps the queues of tasks each by itself.
+func (s *Sweeper) sweepSingly(ctx context.Context, tasks []task) (more bool) {
+	for i := range tasks {
+		if s.sweep(ctx, tasks[i:i+1:i+1]) {
+			more = true
+		}
+	}
+	return more
+}
+
+// isDamage reports whether an error is about what is stored, which others need not share.
+func isDamage(err error) bool {
+	return errors.Is(err, kv.ErrCorrupt) || errors.Is(err, fdbpq.ErrCorrupt) || errors.Is(err, kv.ErrTooLarge)
+}
+
+// planDamaged puts a task back whose queue cannot be swept.
+func (s *Sweeper) planDamaged(t task, err error, now time.Time) {
+	s.d.options.Warn("a queue cannot be swept", "queue", t.queue.Name, "error", err)
+	t.at = now.Add(damagedPause)
+	s.addTask(t)
+}
+
+// Sweep sweeps queues once, so that whoever reads then finds what is due there, unless that is very much.
+func (s *Sweeper) Sweep(ctx context.Context, queues []fdbpq.QueueName) error {
+	tasks := make([]task, len(queues))
+	for i, queue := range queues {
+		tasks[i].queue = queue
+	}
+	var err error
+	for _, r := range s.run(ctx, tasks) {
+		err = cmp.Or(err, r.Err)
+	}
+	return err
+}
+
+// run has the lanes sweep the queues of tasks, and returns how that ended.
+func (s *Sweeper) run(ctx context.Context, tasks []task) []fdbpq.Result {
+	results := make([]fdbpq.Result, len(tasks))
+	ended := make(sweepReplier, len(tasks))
+	running := 0
+	for i, t := range tasks {
+		q, err := s.d.Queue(kindOf(t.queue), t.queue.Name)
+		if err == nil {
+			r := &Request{Queue: q, Replier: ended, Number: uint64(i), Received: time.Now(), alone: t.alone}
+			err = q.lane.requeue(r, []fdbpq.Op{{Kind: fdbpq.OpSweep, Queue: q.Target}})
+		}
+		if results[i].Err = err; err == nil {
+			running++
+		}
+	}
+	s.sweeps.Add(int64(running))
+
+	for ; running > 0; running-- {
+		select {
+		case end := <-ended:
+			results[end.number] = end.result
+		case <-ctx.Done():
+			for i := range results {
+				if results[i].Swept == (fdbpq.Swept{}) {
+					results[i].Err = cmp.Or(results[i].Err, ctx.Err())
+				}
+			}
+			return results
+		}
+	}
+	return results
+}
+
+// sweepReplier receives the results of sweeps. It has room for all of them.
+type sweepReplier chan sweepEnd
+
+type sweepEnd struct {
+	number uint64
+	result fdbpq.Result
+}
+
+// Answer implements Replier.
+func (e sweepReplier) Answer(r *Request, _ []fdbpq.Op, results []fdbpq.Result) {
+	e <- sweepEnd{r.Number, results[0]}
+}
+
+// Deliver implements Replier.
+func (e sweepReplier) Deliver(*Request, []fdbpq.Op, []fdbpq.Result) bool { return true }
+
+// Heartbeat implements Replier.
+func (e sweepReplier) Heartbeat(*Request, int) {}
+
+// Fail implements Replier.
+func (e sweepReplier) Fail(r *Request, _ []fdbpq.Op, err error) {
+	e <- sweepEnd{r.Number, fdbpq.Result{Err: err}}
+}
+
+// look keeps the tasks whose queues have something due. It puts the others back for when something falls due.
+func (s *Sweeper) look(ctx context.Context, tasks *[]task) error {
+	var queues []fdbpq.Target
+	for _, t := range *tasks {
+		q, err := s.target(t.queue)
+		if err != nil {
+			return fmt.Errorf("%w: %w", fdbpq.ErrCorrupt, err) // not of a queue that was listed or written
+		}
+		queues = append(queues, q)
+	}
+	aheads, err := kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]fdbpq.Ahead, error) {
+		return fdbpq.ReadAhead(r, queues)
+	})
+	if err != nil {
+		return err
+	}
+	now := s.d.now()
+	due := func(at time.Time) bool { return !at.IsZero() && !at.After(now) }
+	var left []task
+	for i, t := range *tasks {
+		a := aheads[i]
+		switch {
+		case due(a.Due) || due(a.Over):
+			left = append(left, t)
+		case a == fdbpq.Ahead{}:
+			if t.swept {
+				_, _ = s.d.Queue(kindOf(t.queue), t.queue.Name) // the retirer looks whether it is empty
+			}
+		default:
+			s.mu.Lock()
+			s.addLocked(t.queue, a, t.found)
+			s.mu.Unlock()
+		}
+	}
+	*tasks = left
+	return nil
+}
+
+// plan puts tasks back after a sweep.
+func (s *Sweeper) plan(ctx context.Context, tasks []task, swept []fdbpq.Result, now time.Time) {
+	var failed error
+	for i, t := range tasks {
+		r := &swept[i]
+		t.swept, t.alone = true, false
+		switch {
+		case isDamage(r.Err) && !(errors.Is(r.Err, kv.ErrTooLarge) && !tasks[i].alone):
+			s.planDamaged(t, r.Err, now)
+			continue
+		case errors.Is(r.Err, kv.ErrTooLarge):
+			t.alone = true
+		case r.Err != nil:
+			failed = cmp.Or(failed, r.Err)
+			t.at = now.Add(sweepEvery)
+		case r.Swept.More && r.Swept.Done:
+			t.at = now // behind those that have been due for longer
+		case r.Swept.More: // there was no room beside others
+			t.alone = true
+		default:
+			t.at = now.Add(sweepEvery) // to find out what comes next
+		}
+		s.addTask(t)
+	}
+	if failed != nil {
+		s.warn(ctx, failed)
+	}
+}

@@ -33,9 +33,7 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +42,9 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/outbox"
+	"github.com/pqbridge/pqbridge/bridge/peers"
+	"github.com/pqbridge/pqbridge/bridge/web"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -60,25 +61,18 @@ type Bridge struct {
 	dispatcher *dispatch.Dispatcher
 	endpoints  *endpoints
 	metrics    *metrics
-	outbox     *outbox
+	outbox     *outbox.Outbox
 	encoders   encoders
-	restorer   *restorer
 	inspector  *inspector
 	waits      *waits
 
-	id       string // of this instance, for service discovery
-	created  time.Time
-	listener net.Listener // nil without HTTP
-	members  *membership
-	router   *router
-
-	// scrapes ends with HTTP; Prometheus passes no context to its collectors.
-	scrapes    context.Context
-	endScrapes context.CancelFunc
+	id      string // of this instance, for service discovery
+	created time.Time
+	peers   *peers.Peers
+	web     *web.Server
 
 	line     *line
 	online   atomic.Bool            // connected to NATS; asking nc would wait for attempts to connect
-	muted    atomic.Bool            // NATS does not permit messages between bridges
 	nc       *nats.Conn             // set by connect, before anything uses it
 	denials  denials                // of subscriptions to requests
 	closed   chan struct{}          // closed when nc is closed for good
@@ -102,6 +96,7 @@ func New(o Options) (*Bridge, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+
 	b := &Bridge{
 		options:  o,
 		db:       o.DB,
@@ -113,16 +108,27 @@ func New(o Options) (*Bridge, error) {
 		line:     newLine(),
 		closed:   make(chan struct{}),
 	}
-	b.scrapes, b.endScrapes = context.WithCancel(context.Background())
-	b.outbox = newOutbox(b)
-	b.restorer = newRestorer(b)
 	b.inspector = newInspector(b)
 	b.waits = newWaits(b)
 	b.notServing("starting: the store has not answered yet")
-	b.members = newMembership(b)
 	b.metrics = newMetrics(b)
 	b.endpoints = newEndpoints(b)
-	b.router = newRouter(b, o.DB.Traits().Shared)
+
+	// The dispatcher first, because the others give it work. It calls them only once it runs.
+	b.dispatcher = b.newDispatcher()
+	b.outbox = b.newOutbox()
+	b.peers = b.newPeers()
+
+	var err error
+	if b.web, err = b.newWeb(); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// newDispatcher says what package dispatch needs of the bridge.
+func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
+	o := &b.options
 	lanes := dispatch.Options{
 		DB: o.DB, Keyspace: o.Keyspace, Now: o.Now, Lanes: o.Lanes,
 		MaxBatch: o.MaxBatch, MaxBatchBytes: o.MaxBatchBytes, LeaseRoom: o.LeaseRoom,
@@ -131,34 +137,23 @@ func New(o Options) (*Bridge, error) {
 		RequestTimeout: o.RequestTimeout,
 		Warn:           b.quiet.store.warn,
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
-		Owns:           b.router.owns,
-		GiveBack:       b.giveBackLate,
+		Owns:           func(kind subjects.Kind, name string) bool { return b.peers.Router.Owns(kind, name) },
+		GiveBack: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
+			b.outbox.RequeueLate(q, kind, result)
+		},
 	}
-	if b.router.shared {
-		lanes.Waiting, lanes.Filled = b.router.bell.waiting, b.router.bell.filled
+
+	if o.DB.Traits().Shared {
+		lanes.Waiting = func(q *dispatch.Queue, waiting bool) { b.peers.Router.Waiting(q, waiting) }
+		lanes.Filled = func(q *dispatch.Queue) { b.peers.Router.Filled(q) }
 	}
-	b.dispatcher = dispatch.New(lanes)
-	if o.HTTPAddr != "" {
-		listener, err := net.Listen("tcp", o.HTTPAddr)
-		if err != nil {
-			return nil, &kv.OptionError{Package: "bridge", Field: "HTTPAddr", Value: o.HTTPAddr, Want: "an address to listen on: " + err.Error()}
-		}
-		b.listener = listener
-	}
-	return b, nil
+
+	return dispatch.New(lanes)
 }
 
 // Close closes the HTTP listener of a bridge that is not run. During Run it ends Run,
 // as any failure of the listener does; after Run it does nothing.
-func (b *Bridge) Close() error {
-	if b.listener == nil {
-		return nil
-	}
-	if err := b.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-		return fmt.Errorf("bridge: HTTP: %w", err)
-	}
-	return nil
-}
+func (b *Bridge) Close() error { return b.web.Close() }
 
 // now is the time by which items fall due.
 func (b *Bridge) now() time.Time {
@@ -172,12 +167,7 @@ func (b *Bridge) now() time.Time {
 func (b *Bridge) Waiters() int { return b.dispatcher.Waiters() }
 
 // Addr returns the address of the HTTP listener, "" without one.
-func (b *Bridge) Addr() string {
-	if b.listener == nil {
-		return ""
-	}
-	return b.listener.Addr().String()
-}
+func (b *Bridge) Addr() string { return b.web.Addr() }
 
 // Run serves until ctx ends, then finishes the requests that have been delivered. It
 // returns when all its goroutines have ended, within the shutdown timeout unless the
@@ -192,10 +182,10 @@ func (b *Bridge) Run(ctx context.Context) error {
 
 	started := running{failed: make(chan error, 2), stop: stop, stopServing: func() {}} // room for both senders
 	started.dispatcher.Go(func() { b.dispatcher.Run(work) })
-	started.others.Go(func() { b.outbox.run(work) })
+	started.others.Go(func() { b.outbox.Run(work) })
 
 	err := b.connect(ctx)
-	started.web = b.startHTTP(started.failed) // after connect, because it uses the connection
+	b.web.Start(started.failed) // after connect, because it uses the connection
 	if err == nil {
 		serving, stopServing := context.WithCancel(ctx)
 		started.stopServing = stopServing
@@ -225,6 +215,5 @@ type running struct {
 	stopServing func()         // ends serve
 	others      sync.WaitGroup // end with stop
 	stop        func()         // cancels the batches in flight and ends others
-	web         *web           // nil without HTTP
 	failed      chan error     // why one of them ended early
 }

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/bridge/peers"
 )
 
 const (
@@ -50,7 +53,7 @@ func (b *Bridge) connect(ctx context.Context) error {
 		return fmt.Errorf("bridge: NATS at %s: %w", redacted(b.options.NATSURL), err)
 	}
 	b.nc = nc
-	if err := b.outbox.listen(nc); err != nil {
+	if err := b.outbox.Listen(nc); err != nil {
 		return err
 	}
 	b.online.Store(nc.IsConnected())
@@ -73,11 +76,8 @@ func (b *Bridge) connected(nc *nats.Conn) {
 	// Each new connection subscribes again, and NATS reports any denial again.
 	b.online.Store(true)
 	b.denials.take()
-	b.muted.Store(false)
-	b.outbox.deaf.Store(false)
-	b.outbox.told.Store(false)
-	signal(b.members.online)
-	b.router.bell.recheck()
+	b.outbox.Connected()
+	b.peers.Connected()
 	b.options.Logger.Info("connected to NATS", "url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
 }
 
@@ -97,34 +97,29 @@ func (b *Bridge) notConnected(_ *nats.Conn, err error) {
 // asyncError handles errors that no call returns: missing permissions, dropped
 // messages, unreadable headers. None of them ends the service.
 func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
-	defer b.outbox.hear(err)
+	defer b.outbox.Heard(err)
 	b.metrics.natsErrors.Inc()
-	if to, ok := deniedSubject(err); ok && !strings.HasPrefix(to, internalRoot) {
+	if to, ok := deniedSubject(err); ok && !strings.HasPrefix(to, peers.Root) {
 		b.metrics.replyFailures.Inc()
 		b.quiet.replies.warn("NATS refused a reply: this service may not publish to the subject that the client chose",
-			"subject", shorten(to))
-		b.outbox.noteDenied(to)
+			"subject", wire.Shorten(to))
+		b.outbox.NoteDenied(to)
 		return
 	}
-	if errors.Is(err, nats.ErrPermissionViolation) && b.outbox.isDenial(err) {
-		b.outbox.deaf.Store(true)
-		if !b.outbox.told.Swap(true) {
-			b.options.Logger.Warn("NATS does not say which items nobody received: allow this user to subscribe to " +
-				goneRoot + ">; otherwise an item popped by a client that is gone is lost")
-		}
+	if errors.Is(err, nats.ErrPermissionViolation) && b.outbox.NoteDeaf(err) {
 		return
 	}
 	subject := ""
 	if s != nil {
 		subject = s.Subject
 	}
-	b.quiet.nats.warn("NATS reports an error", "error", shorten(err.Error()), "subject", subject)
+	b.quiet.nats.warn("NATS reports an error", "error", wire.Shorten(err.Error()), "subject", subject)
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
-	// The opening quote excludes reply subjects of clients that contain internalRoot
+	// The opening quote excludes reply subjects of clients that contain peers.Root
 	// further on.
-	if strings.Contains(err.Error(), `to "`+internalRoot) {
+	if strings.Contains(err.Error(), `to "`+peers.Root) {
 		b.mute()
 	}
 	for _, wildcard := range b.grammar.Wildcards() {
@@ -138,10 +133,9 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 // mute records that NATS does not permit messages between bridges. Until the next
 // reconnect this bridge acts as if it were alone.
 func (b *Bridge) mute() {
-	b.muted.Store(true)
-	signal(b.members.asked)
+	b.peers.Mute()
 	b.quiet.nats.warn("NATS does not permit messages between bridges: allow this user to publish and subscribe to " +
-		internalRoot + ">; otherwise a bridge that serves the same subjects from another store goes unnoticed, and bridges that pop from the same queue conflict")
+		peers.Root + ">; otherwise a bridge that serves the same subjects from another store goes unnoticed, and bridges that pop from the same queue conflict")
 }
 
 // deniedSubject returns the subject of a publish that the server denied, if that is

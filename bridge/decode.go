@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -92,7 +93,7 @@ func applyOptions(r *dispatch.Request, last *fdbpq.Op, o subjects.PopOptions) {
 		r.Batch, r.Pops = o.Batch, o.Batch
 	}
 	// One plain item needs no frame. Clients of other accounts may know no subject for acknowledgements but reply subjects.
-	plain, far := last.Kind == fdbpq.OpPop, strings.HasPrefix(r.Reply, importedReplies)
+	plain, far := last.Kind == fdbpq.OpPop, wire.Imported(r.Reply)
 	r.Frames = o.Frames && (plain && o.Batch > 1 || !plain && !far)
 	last.Lease, last.MaxBytes = o.AckWait, o.MaxBytes
 	if o.Lease && o.AckWait == 0 {
@@ -328,7 +329,7 @@ func checkBlock(h nats.Header, size int) error {
 			}
 		}
 	}
-	missing := len(blockStart) + sizeOfLines(h) + len(crlf) - size
+	missing := len(wire.BlockStart) + wire.LinesSize(h) + len(wire.CRLF) - size
 	if withSpaces := 0 <= missing && missing <= added; withSpaces {
 		return nil
 	}
@@ -337,37 +338,6 @@ func checkBlock(h nats.Header, size int) error {
 	}
 	return fmt.Errorf("%w: the headers can be read in more than one way: want lines \"name: value\" or lines \"name:value\" that end in CR LF, and no status",
 		ErrBadRequest)
-}
-
-// headerSize returns the number of bytes that h takes in a message.
-func headerSize(h map[string][]string) int {
-	if len(h) == 0 {
-		return 0
-	}
-	return len(blockStart) + sizeOfLines(h) + len(crlf)
-}
-
-const (
-	blockStart = "NATS/1.0" + crlf
-	crlf       = "\r\n"
-)
-
-func sizeOfLines(h map[string][]string) (n int) {
-	for name, values := range h {
-		for _, value := range values {
-			n += len(name) + len(": ") + len(value) + len(crlf)
-		}
-	}
-	return n
-}
-
-// headerMemory estimates the bytes that h takes in memory beyond those in a message.
-func headerMemory(h map[string][]string) (n int) {
-	const each = 64
-	for _, values := range h {
-		n += each + each/2*len(values)
-	}
-	return n
 }
 
 // priority returns the priority from the header and the subject, which must agree.

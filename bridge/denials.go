@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 )
 
 // denials are the subjects of requests that NATS does not let this bridge subscribe to, with what it says.
@@ -62,11 +64,7 @@ func (b *Bridge) askAgain() {
 			b.denials.note(subject, err.Error())
 		}
 	}
-	if b.outbox.deaf.Swap(false) {
-		if err := b.outbox.listen(b.nc); err != nil {
-			b.outbox.deaf.Store(true)
-		}
-	}
+	b.outbox.ListenAgain()
 }
 
 // requestAgain replaces the subscription to requests on a subject. What it has received is still handled.
@@ -81,10 +79,10 @@ func (b *Bridge) requestAgain(subject string) error {
 		old, b.serving.subscriptions[i] = b.serving.subscriptions[i], again
 	} // else this bridge has stopped serving
 	ended := []*nats.Subscription{old}
-	b.serving.dropped += droppedBy(ended)
+	b.serving.dropped += wire.Dropped(ended)
 	b.serving.ending = slices.DeleteFunc(b.serving.ending, func(s *nats.Subscription) bool { return !s.IsValid() })
 	b.serving.ending = append(b.serving.ending, old)
 	b.serving.mu.Unlock()
-	drain(ended)
+	wire.Drain(ended)
 	return nil
 }

@@ -53,13 +53,13 @@ func (b *Bridge) discover(m *nats.Msg, answer any) {
 		b.replyFailed(err)
 		return
 	}
-	b.outbox.trySend(&nats.Msg{Subject: m.Reply, Data: data})
+	b.outbox.Send(&nats.Msg{Subject: m.Reply, Data: data})
 }
 
 func (b *Bridge) identity() micro.ServiceIdentity {
 	metadata := map[string]string{}
-	if self := b.members.self(); self.Store != "" {
-		metadata[subjects.MetadataStore] = self.Store
+	if store := b.peers.Members.Store(); store != "" {
+		metadata[subjects.MetadataStore] = store
 	}
 	return micro.ServiceIdentity{Name: serviceName, ID: b.id, Version: b.options.Version, Metadata: metadata}
 }

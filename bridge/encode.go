@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -152,14 +153,14 @@ func (e *encoder) headers() nats.Header {
 
 // headerBlock returns them as they stand in a frame. The error names one that NATS cannot carry.
 func (e *encoder) headerBlock() (block []byte, err error) {
-	block = append(e.block[:0], blockStart...)
+	block = append(e.block[:0], wire.BlockStart...)
 	if block, err = subjects.AppendHeaderLines(block, e.header); err != nil {
 		return nil, err
 	}
 	for i := 0; i < len(e.own); i += 2 {
 		block = subjects.AppendHeaderLine(block, e.own[i], e.own[i+1])
 	}
-	e.block = append(block, crlf...)
+	e.block = append(block, wire.CRLF...)
 	return e.block, nil
 }
 

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,6 +46,12 @@ func (e *endpoint) failedLate(f *failure) {
 	e.errors.Add(1)
 	e.lastError.Store(&f.Text)
 	e.failed[f.Code].Inc()
+}
+
+// Denied implements outbox.Endpoint.
+func (e *endpoint) Denied(subject string) {
+	e.failedLate(failureOf(fmt.Errorf("%w: NATS does not let this service publish to the reply subject %.64q: want an inbox",
+		ErrBadRequest, subject)))
 }
 
 // endpoints finds the endpoint of a request.

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -35,6 +36,10 @@ var (
 	// may or may not be in the queue; an item that a pop took goes back to its place.
 	ErrUnknownOutcome = dispatch.ErrUnknownOutcome
 )
+
+// ErrSubjectsTaken is what Run returns if another bridge serves the same
+// subjects from another store, or in another queue group.
+var ErrSubjectsTaken = peers.ErrSubjectsTaken
 
 // wireError is a row of the table between errors and codes.
 type wireError struct {

@@ -68,7 +68,7 @@ func (b *Bridge) RestartServing(ctx context.Context) error {
 	if err := b.stopServing(ctx); err != nil {
 		return err
 	}
-	return b.startServing(ctx, b.members.self().Store)
+	return b.startServing(ctx, b.peers.Members.Store())
 }
 
 // Subscriptions returns the subscriptions to requests, and the former ones that the
@@ -77,34 +77,6 @@ func (b *Bridge) Subscriptions() (serving, ending []*nats.Subscription) {
 	b.serving.mu.Lock()
 	defer b.serving.mu.Unlock()
 	return b.serving.subscriptions, b.serving.ending
-}
-
-// Report is what one bridge tells another about the pops that the other forwarded.
-type Report struct {
-	Floor, High uint64
-	Lost        [][2]uint64
-	Pending     []uint64
-	Ended       []uint64
-	Final       bool
-}
-
-// Encode returns the report as bridges send it.
-func (r Report) Encode() string {
-	sent := report{floor: r.Floor, high: r.High, pending: r.Pending, ended: r.Ended, final: r.Final}
-	for _, s := range r.Lost {
-		sent.lost = append(sent.lost, span{s[0], s[1]})
-	}
-	return string(sent.encode(reportBytes))
-}
-
-// ParseReport decodes what Encode returned.
-func ParseReport(data []byte) (Report, error) {
-	sent, err := parseReport(data)
-	r := Report{Floor: sent.floor, High: sent.high, Pending: sent.pending, Ended: sent.ended, Final: sent.final}
-	for _, s := range sent.lost {
-		r.Lost = append(r.Lost, [2]uint64{s.first, s.last})
-	}
-	return r, err
 }
 
 const (
@@ -123,33 +95,19 @@ func (b *Bridge) MostBacklog() (messages, bytes int) {
 }
 
 // ForwardedWaiters returns how many pops b has forwarded that, as far as it knows, wait on peers.
-func (b *Bridge) ForwardedWaiters() (n int) {
-	b.router.mu.Lock()
-	defer b.router.mu.Unlock()
-	for _, p := range b.router.mu.peers {
-		n += len(p.waiters.of)
-	}
-	return n
+func (b *Bridge) ForwardedWaiters() int {
+	waiting, _ := b.peers.Router.Forwards()
+	return waiting
 }
 
 // UnansweredForwards returns how many pops that peers forwarded b has not answered.
-func (b *Bridge) UnansweredForwards() (n int) {
-	b.router.accounts.Lock()
-	defer b.router.accounts.Unlock()
-	for _, a := range b.router.accounts.of {
-		a.mu.Lock()
-		n += len(a.mu.pending) + a.mu.waiting
-		a.mu.Unlock()
-	}
-	return n
+func (b *Bridge) UnansweredForwards() int {
+	_, unanswered := b.peers.Router.Forwards()
+	return unanswered
 }
 
 // Unconfirmed reports whether NATS may still deny replies that were sent.
-func (b *Bridge) Unconfirmed() bool {
-	b.outbox.mu.Lock()
-	defer b.outbox.mu.Unlock()
-	return len(b.outbox.mu.chunks) > 0
-}
+func (b *Bridge) Unconfirmed() bool { return b.outbox.Unconfirmed() }
 
 // EarlyCancels returns how many cancels are remembered whose requests are not here.
 func (b *Bridge) EarlyCancels() int {

@@ -14,8 +14,12 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/testenv"
 )
+
+// encoded returns a report as bridges send it.
+func encoded(r peers.Report) string { return string(r.Encode(64 << 10)) }
 
 // wire is the network of a bridge. Its connections can be cut for good, or frozen for a
 // while.
@@ -346,10 +350,10 @@ func TestReportsOfForwardedPops(t *testing.T) {
 		}
 	}
 	beats := g.hears("members")
-	report := func(r bridge.Report) {
+	report := func(r peers.Report) {
 		t.Helper()
 		r.Floor, r.High = all[0].number, high
-		g.says("report."+from+".ghost", r.Encode())
+		g.says("report."+from+".ghost", encoded(r))
 	}
 	// The first was answered, the second lost, and the ghost has the others for longer
 	// than peerLife.
@@ -358,14 +362,14 @@ func TestReportsOfForwardedPops(t *testing.T) {
 		pending = append(pending, f.number)
 	}
 	for range 8 {
-		report(bridge.Report{Lost: [][2]uint64{{all[1].number, all[1].number}}, Pending: pending})
+		report(peers.Report{Lost: []peers.Span{{First: all[1].number, Last: all[1].number}}, Pending: pending})
 		next(t, beats)
 	}
 	if codes := collect(t, answers, 1); codes[503] != 1 {
 		t.Errorf("a lost pop is answered by code: %v, want 503, not run", codes)
 	}
-	report(bridge.Report{Pending: pending[1:]})
-	report(bridge.Report{Pending: pending[1:], Final: true})
+	report(peers.Report{Pending: pending[1:]})
+	report(peers.Report{Pending: pending[1:], Final: true})
 	if codes := collect(t, answers, len(pending)-1); codes[1503] != len(pending)-1 {
 		t.Errorf("the rest is answered at the end, by code: %v", codes)
 	}
@@ -424,11 +428,11 @@ func TestReportsOfAReceiver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually := func(want bridge.Report) {
+	eventually := func(want peers.Report) {
 		t.Helper()
-		var last bridge.Report
+		var last peers.Report
 		testenv.Eventually(t, func() error {
-			if last, err = bridge.ParseReport(next(t, reports).Data); err != nil || fmt.Sprint(last) != fmt.Sprint(want) {
+			if last, err = peers.ParseReport(next(t, reports).Data); err != nil || fmt.Sprint(last) != fmt.Sprint(want) {
 				return fmt.Errorf("report %+v, want %+v, %w", last, want, err)
 			}
 			return nil
@@ -440,10 +444,10 @@ func TestReportsOfAReceiver(t *testing.T) {
 	forward(14, "pq.jobs.pop.min")
 	forward(12, "pq.jobs.pop.min") // late
 	g.says("to."+id+".ghost.16", "")
-	lost := [][2]uint64{{12, 12}, {15, 16}}
-	eventually(bridge.Report{Floor: 11, High: 16, Lost: lost, Pending: []uint64{11, 14}})
+	lost := []peers.Span{{First: 12, Last: 12}, {First: 15, Last: 16}}
+	eventually(peers.Report{Floor: 11, High: 16, Lost: lost, Pending: []uint64{11, 14}})
 	close(s.free)
-	eventually(bridge.Report{Floor: 11, High: 16, Lost: lost})
+	eventually(peers.Report{Floor: 11, High: 16, Lost: lost})
 	seen := map[string]bool{}
 	for range 3 {
 		seen[next(t, answers).Subject] = true
@@ -452,7 +456,7 @@ func TestReportsOfAReceiver(t *testing.T) {
 		t.Errorf("answers %v and %d more, %v", seen, n, err)
 	}
 	e.Bridge.BeginStop()
-	eventually(bridge.Report{Floor: 11, High: 16, Lost: lost, Final: true})
+	eventually(peers.Report{Floor: 11, High: 16, Lost: lost, Final: true})
 }
 
 // A bridge that shuts down waits until each peer has promised to forward nothing more,

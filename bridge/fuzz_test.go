@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
@@ -42,7 +43,7 @@ func encoded(h nats.Header) string {
 func sent(t *testing.T, h nats.Header) nats.Header {
 	t.Helper()
 	block := encoded(h)
-	if limit := headerSize(h); len(h) > 0 && len(block) > limit {
+	if limit := wire.HeaderSize(h); len(h) > 0 && len(block) > limit {
 		t.Fatalf("%q takes %d bytes, more than the %d that were counted", h, len(block), limit)
 	}
 	got, err := nats.DecodeHeadersMsg([]byte(block))

@@ -8,6 +8,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/bridge/outbox"
+	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
@@ -18,36 +21,13 @@ type handler struct{ b *Bridge }
 
 func newHandler(b *Bridge) *handler { return &handler{b: b} }
 
-// origin says which pop of which peer a request is. The zero value is a request that
-// NATS delivered to this bridge.
-type origin struct {
-	account *account
-	number  uint64
-}
-
-// forwarded reports whether a peer has forwarded the request, and so has checked it.
-func (o origin) forwarded() bool { return o.account != nil }
-
-// replier returns the Replier of a request of the endpoint.
-func (o origin) replier(e *endpoint) dispatch.Replier {
-	if !o.forwarded() {
-		return e.replier
-	}
-	f := o.account.repliers[e]
-	if f == nil {
-		f = &forwardedReplier{e.replier, o.account}
-		o.account.repliers[e] = f
-	}
-	return f
-}
-
 // handle is the nats.MsgHandler.
-func (h *handler) handle(m *nats.Msg) { h.take(m, origin{}) }
+func (h *handler) handle(m *nats.Msg) { h.receive(m, peers.Origin{}) }
 
-// take handles a message that NATS delivered or that another bridge forwarded.
-func (h *handler) take(m *nats.Msg, o origin) {
+// receive handles a message that NATS delivered or that another bridge forwarded.
+func (h *handler) receive(m *nats.Msg, o peers.Origin) {
 	r := dispatch.Request{
-		Replier: o.replier(h.b.endpoints.unknown), Reply: m.Reply, Number: o.number, Received: time.Now(),
+		Replier: o.Replier(h.b.endpoints.unknown.replier), Reply: m.Reply, Number: o.Number(), Received: time.Now(),
 	}
 	if err := h.accept(m, o, &r); err != nil {
 		failed := r // so that r itself stays off the heap
@@ -68,11 +48,11 @@ const (
 
 // accept checks the message and submits it. If it returns an error, the request was not
 // accepted.
-func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
+func (h *handler) accept(m *nats.Msg, o peers.Origin, r *dispatch.Request) error {
 	if err := h.checkReply(m, r); err != nil {
 		return err
 	}
-	if !o.forwarded() { // else there are no headers
+	if !o.Forwarded() { // else there are no headers
 		if err := checkBlock(m.Header, m.Size()-len(m.Subject)-len(m.Reply)-len(m.Data)); err != nil {
 			return err
 		}
@@ -82,7 +62,7 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 		return err
 	}
 	e := h.b.endpoints.of(&parsed)
-	r.Replier = o.replier(e)
+	r.Replier = o.Replier(e.replier)
 	if m.Reply == "" && e.verb.needsReply {
 		return fmt.Errorf("%w: %s without a reply subject: nobody would receive what it returns", ErrBadRequest, parsed.Verb)
 	}
@@ -115,12 +95,12 @@ func (h *handler) accept(m *nats.Msg, o origin, r *dispatch.Request) error {
 		span[i].Queue = r.Queue.Target
 	}
 	if last := &span[len(span)-1]; e.verb.routed || last.Kind == fdbpq.OpLease { // pops, also those that come with acknowledgements
-		if forwarded, err := h.b.router.route(m, r, o); forwarded || err != nil {
+		if forwarded, err := h.b.peers.Router.Route(m, r, o); forwarded || err != nil {
 			return err
 		}
 	}
-	if r.Wait != nil && o.forwarded() {
-		o.account.waits(o.number)
+	if r.Wait != nil {
+		o.Waits()
 	}
 	if r.Wait != nil && r.Wait.ID != "" {
 		if err := h.b.waits.add(r, &parsed); err != nil {
@@ -136,11 +116,11 @@ func (h *handler) measure(r *dispatch.Request, pushed *fdbpq.Message) error {
 	if len(pushed.Headers) == 0 && pushed.MsgID == "" && pushed.Unique == "" {
 		return nil
 	}
-	headers := headerSize(pushed.Headers) + keysSize(pushed)
+	headers := wire.HeaderSize(pushed.Headers) + keysSize(pushed)
 	if size, most := len(pushed.Value)+headers, h.b.nc.MaxPayload(); int64(size) > most {
 		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d", ErrTooLarge, size, most)
 	}
-	r.Size += headers + headerMemory(pushed.Headers) + keysMemory(pushed)
+	r.Size += headers + wire.HeaderMemory(pushed.Headers) + keysMemory(pushed)
 	return nil
 }
 
@@ -180,7 +160,7 @@ func (h *handler) refuseAck(m *nats.Msg) {
 // bridge. And subjects that begin with "$" belong to NATS, above all the JetStream API.
 func (b *Bridge) unanswerable(subject string) string {
 	switch {
-	case b.grammar.Owns(subject) || strings.HasPrefix(subject, internalRoot) || strings.HasPrefix(subject, goneRoot):
+	case b.grammar.Owns(subject) || strings.HasPrefix(subject, peers.Root) || strings.HasPrefix(subject, outbox.Root):
 		return "is one of the service's own"
 	case strings.HasPrefix(subject, "$"):
 		return "belongs to NATS"

@@ -15,7 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// inspector answers questions about many queues, and those that come over HTTP. They run beside the
+// inspector answers questions about many queues, and those that come over HTTP: see package web. They run beside the
 // lanes, a few at a time, in transactions that only read. Lists over NATS bring back what is due
 // first. Whoever asks over HTTP has logged in nowhere, so that writes nothing.
 type inspector struct {

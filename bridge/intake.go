@@ -70,18 +70,6 @@ func (i *intake) full() bool {
 	return messages >= intakeMessages || bytes >= intakeBytes
 }
 
-// backlogOf returns what was delivered to subscriptions but not yet handled by a
-// callback.
-func backlogOf(subscriptions []*nats.Subscription) (messages, bytes int) {
-	for _, s := range subscriptions {
-		if m, n, err := s.Pending(); err == nil { // else it has ended
-			messages += m
-			bytes += n
-		}
-	}
-	return messages, bytes
-}
-
 // intakeConn is a connection that intake slows down.
 type intakeConn struct {
 	net.Conn

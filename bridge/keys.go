@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -38,9 +39,9 @@ func keysSize(m *fdbpq.Message) int {
 		return 0
 	}
 	if len(m.Headers) > 0 {
-		return sizeOfLines(keys)
+		return wire.LinesSize(keys)
 	}
-	return headerSize(keys)
+	return wire.HeaderSize(keys)
 }
 
 // keysMemory is about how many bytes more than their own keys take in a transaction, which writes the keys of

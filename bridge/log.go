@@ -76,12 +76,3 @@ func (h detailHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (h detailHandler) WithGroup(name string) slog.Handler {
 	return detailHandler{h.Handler.WithGroup(name)}
 }
-
-// shorten limits text that clients chose before it is logged.
-func shorten(text string) string {
-	const limit = 256
-	if len(text) > limit {
-		return text[:limit] + "..."
-	}
-	return text
-}

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -24,7 +25,7 @@ type metrics struct {
 	unanswered    prometheus.Counter
 	lostItems     prometheus.Counter
 	replyFailures prometheus.Counter
-	givenBack     map[reason]prometheus.Counter
+	givenBack     map[outbox.Reason]prometheus.Counter
 	natsErrors    prometheus.Counter
 	forwarded     prometheus.Counter
 	deliveries    prometheus.Counter
@@ -55,7 +56,7 @@ func newMetrics(b *Bridge) *metrics {
 		lostItems:  counter("pq_lost_items_total", "Popped items that could be neither delivered nor put back."),
 		replyFailures: counter("pq_reply_failures_total",
 			"Replies that could not be handed to NATS, or that NATS refused; an item popped for one is given back."),
-		givenBack: map[reason]prometheus.Counter{},
+		givenBack: map[outbox.Reason]prometheus.Counter{},
 		refused:   map[string]prometheus.Counter{},
 		forwarded: counter("pq_passed_total",
 			"Pops forwarded to the bridge that owns their queue."),
@@ -71,7 +72,7 @@ func newMetrics(b *Bridge) *metrics {
 	givenBack := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "pq_given_back_total", Help: "Popped items that nobody received and that went back to their places, by reason.",
 	}, []string{"reason"})
-	for _, why := range reasons {
+	for _, why := range outbox.Reasons() {
 		m.givenBack[why] = givenBack.WithLabelValues(string(why))
 	}
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -90,7 +91,7 @@ func newMetrics(b *Bridge) *metrics {
 		gauge("pq_pending_bytes", "Bytes of the requests that wait or run.", func() float64 { _, n := b.dispatcher.Pending(); return float64(n) }),
 		gauge("pq_waiters", "Pops that wait for items.", func() float64 { return float64(b.dispatcher.Waiters()) }),
 		gauge("pq_bridges", "Bridges that share the queues as far as this one knows, itself included.",
-			func() float64 { return float64(b.router.stats().bridges) }),
+			func() float64 { return float64(b.peers.Router.Count()) }),
 		gauge("pq_nats_connected", "1 if connected to NATS.", b.isConnected),
 		gauge("pq_serving", "1 if subscribed to requests.", b.isServing),
 		removed("pq_expired_total", "Items that were removed because they had expired.",
@@ -109,7 +110,6 @@ func newMetrics(b *Bridge) *metrics {
 		}, b.dropped),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&queueCollector{b: b},
 	)
 	return m
 }

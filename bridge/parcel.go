@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -83,9 +84,9 @@ func (p *parcel) send(last bool) error {
 	if last {
 		header[subjects.HeaderBatchCount] = []string{strconv.Itoa(p.r.Sent + p.n)}
 	}
-	sent := sentItem{sentReply: sentReply{endpoint: p.c.endpoint}, queue: p.r.Queue, popped: p.popped, leased: p.leased, waits: p.r.Waiting()}
+	content := outbox.Content{Queue: p.r.Queue, Popped: p.popped, Leased: p.leased, Waits: p.r.Waiting()}
 	p.left -= p.n
-	err := p.c.b.outbox.sendItem(&nats.Msg{Subject: p.r.Reply, Header: header, Data: p.payload}, sent)
+	err := p.c.b.outbox.SendItem(&nats.Msg{Subject: p.r.Reply, Header: header, Data: p.payload}, p.c.endpoint, content)
 	if err == nil {
 		p.r.Sent += p.n
 		for i := range p.leased {
@@ -94,10 +95,10 @@ func (p *parcel) send(last bool) error {
 	} else {
 		p.c.b.replyFailed(err)
 		for i := range p.popped {
-			p.c.b.restorer.restore(p.r.Queue, &p.popped[i], reasonUnsendable)
+			p.c.b.outbox.Restore(p.r.Queue, &p.popped[i], outbox.Unsendable)
 		}
 		for i := range p.leased {
-			p.c.b.release(p.r.Queue, &p.leased[i].Token, reasonUnsendable)
+			p.c.b.outbox.Release(p.r.Queue, &p.leased[i].Token, outbox.Unsendable)
 		}
 	}
 	p.payload, p.n, p.popped, p.leased = p.payload[:0], 0, nil, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -79,9 +80,9 @@ func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Resul
 func (c *clientReplier) unsent(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) {
 	switch op.Kind {
 	case fdbpq.OpPop:
-		c.b.restorer.restore(r.Queue, &result.Item, reasonUnsendable)
+		c.b.outbox.Restore(r.Queue, &result.Item, outbox.Unsendable)
 	case fdbpq.OpLease:
-		c.b.release(r.Queue, &result.Lease.Token, reasonUnsendable)
+		c.b.outbox.Release(r.Queue, &result.Lease.Token, outbox.Unsendable)
 	}
 }
 
@@ -112,7 +113,7 @@ func (c *clientReplier) end(p *parcel, err error) {
 		f = nil
 	}
 	c.endpoint.done(r, f)
-	c.b.outbox.trySend(&end)
+	c.b.outbox.Send(&end)
 }
 
 // Deliver sends items of a pop that goes on waiting for more. If one cannot be sent, that ends
@@ -133,7 +134,7 @@ func (c *clientReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []f
 // Heartbeat says that a pop still waits. If nobody hears it, that ends the pop.
 func (c *clientReplier) Heartbeat(r *dispatch.Request, wanted int) {
 	m := nats.Msg{Subject: r.Reply, Header: nats.Header{subjects.HeaderHeartbeat: {strconv.Itoa(wanted)}}}
-	if err := c.b.outbox.sendItem(&m, sentItem{waits: r.Waiting()}); err != nil {
+	if err := c.b.outbox.SendItem(&m, nil, outbox.Content{Waits: r.Waiting()}); err != nil {
 		c.b.replyFailed(err)
 	}
 }
@@ -183,14 +184,14 @@ func (c *clientReplier) fail(r *dispatch.Request, err error) {
 	if verb := c.endpoint.verb; verb == nil || verb.op == fdbpq.OpPush { // nil: it may be meant as a push
 		m.Data = f.payload()
 	}
-	c.b.outbox.trySend(&m)
+	c.b.outbox.Send(&m)
 }
 
 // sendPushed answers a push.
 func (c *clientReplier) sendPushed(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
 	e := c.b.encoders.get()
 	defer c.b.encoders.put(e)
-	return c.b.outbox.sendData(r.Reply, e.pushed(r.Queue, result), c.endpoint)
+	return c.b.outbox.SendData(r.Reply, e.pushed(r.Queue, result), c.endpoint)
 }
 
 // sendPushedBatch answers a batch of pushes.
@@ -200,7 +201,7 @@ func (c *clientReplier) sendPushedBatch(r *dispatch.Request, results []fdbpq.Res
 	}
 	e := c.b.encoders.get()
 	defer c.b.encoders.put(e)
-	err := c.b.outbox.sendData(r.Reply, e.pushedBatch(r.Queue, results), c.endpoint)
+	err := c.b.outbox.SendData(r.Reply, e.pushedBatch(r.Queue, results), c.endpoint)
 	if err != nil {
 		c.b.replyFailed(err)
 	}
@@ -214,13 +215,13 @@ func (c *clientReplier) sendPushedBatch(r *dispatch.Request, results []fdbpq.Res
 func (c *clientReplier) sendLength(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
 	e := c.b.encoders.get()
 	defer c.b.encoders.put(e)
-	return c.b.outbox.sendData(r.Reply, e.length(r.Queue, result.Len), c.endpoint)
+	return c.b.outbox.SendData(r.Reply, e.length(r.Queue, result.Len), c.endpoint)
 }
 
 // sendSettings answers a config.
 func (c *clientReplier) sendSettings(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
 	settings := settingsOf(result.Settings)
-	return c.b.outbox.sendData(r.Reply, settings.Encode(), c.endpoint)
+	return c.b.outbox.SendData(r.Reply, settings.Encode(), c.endpoint)
 }
 
 // sendInfo answers an info: the results are those of an OpInfo and an OpSettings.
@@ -251,7 +252,7 @@ func (c *clientReplier) sendInfo(r *dispatch.Request, results []fdbpq.Result) er
 
 // sendObject answers with an object, which may be too large for a message.
 func (c *clientReplier) sendObject(r *dispatch.Request, payload []byte) error {
-	err := c.b.outbox.sendData(r.Reply, payload, c.endpoint)
+	err := c.b.outbox.SendData(r.Reply, payload, c.endpoint)
 	if errors.Is(err, nats.ErrMaxPayload) {
 		err = fmt.Errorf("%w: the reply has %d bytes: %w", ErrTooLarge, len(payload), err)
 	}
@@ -276,7 +277,7 @@ func (c *clientReplier) sendManaged(r *dispatch.Request, op *fdbpq.Op, result *f
 	case fdbpq.OpRedrive:
 		payload = subjects.EncodeReply(subjects.Redriven{Redriven: result.Progress.Done})
 	}
-	return c.b.outbox.sendData(r.Reply, payload, c.endpoint)
+	return c.b.outbox.SendData(r.Reply, payload, c.endpoint)
 }
 
 // sendItem answers a pop, peek or get. An item that leaves no room for our headers is sent
@@ -287,18 +288,18 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	defer c.b.encoders.put(e)
 	item := &result.Item
 	m := nats.Msg{Subject: r.Reply, Data: item.Value}
-	sent := sentItem{sentReply: sentReply{endpoint: c.endpoint}}
+	var content outbox.Content
 	if kind := op.Kind; kind == fdbpq.OpPop || kind == fdbpq.OpLease {
-		sent.queue, sent.waits = r.Queue, r.Waiting()
+		content.Queue, content.Waits = r.Queue, r.Waiting()
 	}
 	var fate string
 	switch op.Kind {
 	case fdbpq.OpPop:
-		sent.item, fate = *item, "it goes back into the queue"
+		content.Item, fate = *item, "it goes back into the queue"
 		e.item(r.Queue, item)
 	case fdbpq.OpLease:
 		token := result.Lease.Token // the results belong to the dispatcher
-		sent.lease, fate = &token, "its lease ends"
+		content.Lease, fate = &token, "its lease ends"
 		e.leased(r.Queue, item, &result.Lease)
 		m.Reply = c.b.grammar.Ack(r.Queue.Kind, r.Queue.Name, result.Lease.Token.String())
 	default:
@@ -309,10 +310,10 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 		}
 	}
 	m.Header = e.headers()
-	err := c.b.outbox.sendItem(&m, sent)
+	err := c.b.outbox.SendItem(&m, c.endpoint, content)
 	if errors.Is(err, nats.ErrMaxPayload) {
 		m.Header = e.itemAlone(item)
-		err = c.b.outbox.sendItem(&m, sent)
+		err = c.b.outbox.SendItem(&m, c.endpoint, content)
 	}
 	if err == nil && op.Kind == fdbpq.OpLease {
 		c.b.metrics.delivered(result.Lease.Deliveries)
@@ -331,18 +332,9 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 // sendAcked answers an acknowledgement.
 func (c *clientReplier) sendAcked(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
 	if op.Kind != fdbpq.OpExtend {
-		return c.b.outbox.sendData(r.Reply, nil, c.endpoint)
+		return c.b.outbox.SendData(r.Reply, nil, c.endpoint)
 	}
 	until := result.Lease.Until.Format(subjects.TimeLayout)
 	m := nats.Msg{Subject: r.Reply, Header: nats.Header{subjects.HeaderLeaseUntil: {until}}}
-	return c.b.outbox.sendItem(&m, sentItem{sentReply: sentReply{endpoint: c.endpoint}})
-}
-
-// replyFailed counts a reply that NATS did not accept.
-func (b *Bridge) replyFailed(err error) {
-	b.metrics.replyFailures.Inc()
-	if b.stopping.Load() {
-		b.unsent.Add(1)
-	}
-	b.quiet.replies.warn("a reply could not be sent", "error", err)
+	return c.b.outbox.SendItem(&m, c.endpoint, outbox.Content{})
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -22,12 +24,12 @@ func (b *Bridge) serve(ctx context.Context, opened func()) error {
 	if err == nil {
 		opened()
 		b.notServing("starting: looking for other bridges")
-		err = b.members.join(ctx, store.ID)
+		err = b.peers.Members.Join(ctx, store.ID)
 	}
 	if err == nil {
 		err = b.startServing(ctx, store.ID)
 	}
-	ticker := time.NewTicker(announceEvery)
+	ticker := time.NewTicker(peers.AnnounceEvery)
 	defer ticker.Stop()
 	again := time.NewTicker(deniedRetry)
 	defer again.Stop()
@@ -35,9 +37,9 @@ func (b *Bridge) serve(ctx context.Context, opened func()) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-b.members.news:
+		case <-b.peers.Members.News():
 		case <-ticker.C:
-			b.members.beat()
+			b.peers.Members.Beat()
 		case <-again.C:
 			b.askAgain()
 		}
@@ -52,19 +54,18 @@ func (b *Bridge) serve(ctx context.Context, opened func()) error {
 // yield stops serving while another bridge should serve instead, and starts again once
 // that one is gone.
 func (b *Bridge) yield(ctx context.Context, store string) error {
-	rival, serving := b.members.rival(), b.members.self().State == stateServing
+	rival, serving := b.peers.Members.Rival(), b.peers.Members.Serving()
 	switch {
-	case rival != nil && serving:
-		text := b.members.explain(rival)
-		b.options.Logger.Error("another pqbridge serves the same subjects; this one stops until it is gone", "other", text)
-		b.notServing("another pqbridge serves the same subjects: " + text)
-		b.members.enter(stateWaiting)
+	case rival != "" && serving:
+		b.options.Logger.Error("another pqbridge serves the same subjects; this one stops until it is gone", "other", rival)
+		b.notServing("another pqbridge serves the same subjects: " + rival)
+		b.peers.Members.Enter(peers.Waiting)
 		ctx, cancel := context.WithTimeout(ctx, b.options.ShutdownTimeout)
 		defer cancel()
 		if err := b.stopServing(ctx); err != nil {
 			b.options.Logger.Warn("not all subscriptions ended in time", "error", err)
 		}
-	case rival == nil && !serving:
+	case rival == "" && !serving:
 		b.options.Logger.Info("the other pqbridge is gone; serving again")
 		return b.startServing(ctx, store)
 	}
@@ -127,7 +128,7 @@ func isFinal(err error) bool {
 // startServing subscribes to requests.
 func (b *Bridge) startServing(ctx context.Context, store string) error {
 	realm := append([]string{store, b.options.QueueGroup}, b.grammar.Wildcards()...)
-	if err := b.router.join(strings.Join(realm, " ")); err != nil {
+	if err := b.peers.Router.Join(strings.Join(realm, " ")); err != nil {
 		return err
 	}
 	subscriptions, err := b.subscribe()
@@ -137,7 +138,7 @@ func (b *Bridge) startServing(ctx context.Context, store string) error {
 	if err != nil {
 		return err
 	}
-	b.members.enter(stateServing)
+	b.peers.Members.Enter(peers.Serving)
 	if err := b.flush(ctx); err == nil { // else NATS gets the subscriptions on reconnect
 		b.options.Logger.Info("taking requests", "subjects", b.grammar.Wildcards())
 	}
@@ -169,7 +170,7 @@ func (b *Bridge) subscribe() (made []*nats.Subscription, err error) {
 // stopServing ends what startServing began. When it returns, no more requests arrive
 // from NATS or from peers, and those that have arrived are in their lanes.
 func (b *Bridge) stopServing(ctx context.Context) error {
-	b.router.leave(ctx)
+	b.peers.Router.Leave(ctx)
 	err := b.unsubscribe(ctx)
 	if n := b.awaitHandlers(ctx); n > 0 {
 		err = errors.Join(err, errUnseen(n))
@@ -180,9 +181,9 @@ func (b *Bridge) stopServing(ctx context.Context) error {
 // backlog returns what NATS has delivered over b.nc and no callback has handled yet.
 func (b *Bridge) backlog() (messages, bytes int) {
 	b.serving.mu.Lock()
-	messages, bytes = backlogOf(b.serving.subscriptions)
+	messages, bytes = wire.Backlog(b.serving.subscriptions)
 	b.serving.mu.Unlock()
-	for _, backlog := range []func() (int, int){b.router.backlog, b.outbox.backlog} {
+	for _, backlog := range []func() (int, int){b.peers.Router.Backlog, b.outbox.Backlog} {
 		m, n := backlog()
 		messages, bytes = messages+m, bytes+n
 	}
@@ -193,24 +194,29 @@ func (b *Bridge) backlog() (messages, bytes int) {
 // behind.
 func (b *Bridge) dropped() float64 {
 	b.serving.mu.Lock()
-	total := b.serving.dropped + droppedBy(b.serving.subscriptions)
+	total := b.serving.dropped + wire.Dropped(b.serving.subscriptions)
 	b.serving.mu.Unlock()
-	return float64(total + b.router.stats().dropped)
+	return float64(total + b.peers.Router.Dropped())
 }
 
-// drain ends subscriptions. Messages already delivered to them are still handled.
-func drain(subscriptions []*nats.Subscription) {
-	for _, s := range subscriptions {
-		_ = s.Drain() // fails if it has ended with its connection
-	}
-}
-
-// droppedBy returns how many messages the subscriptions have dropped.
-func droppedBy(subscriptions []*nats.Subscription) (total int) {
-	for _, s := range subscriptions {
-		if n, err := s.Dropped(); err == nil {
-			total += n
-		}
-	}
-	return total
+// newPeers gives package peers what it needs of the bridge.
+func (b *Bridge) newPeers() *peers.Peers {
+	o, h := &b.options, newHandler(b)
+	return peers.New(peers.Config{
+		Self: peers.Self{
+			ID: b.id, Group: o.QueueGroup, Subjects: b.grammar.Wildcards(),
+			Exclusive: o.Exclusive, Location: o.Location, Started: b.created,
+		},
+		Shared:     b.db.Traits().Shared,
+		MaxPending: o.MaxPending, MaxWaiters: o.MaxWaiters, RequestTimeout: o.RequestTimeout,
+		Dispatcher: b.dispatcher,
+		Conn:       func() *nats.Conn { return b.nc },
+		Online:     b.online.Load,
+		Flush:      b.flush,
+		Receive:    h.receive,
+		Cancel:     b.waits.end,
+		Forwarded:  b.metrics.forwarded.Inc,
+		Logger:     o.Logger,
+		Warn:       b.quiet.nats.warn,
+	})
 }

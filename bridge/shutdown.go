@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 )
 
 // natsPatience is how long each exchange with NATS may take during a shutdown, or a
@@ -76,21 +78,21 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 	b.inspector.end(requests)
 	started.stop()
 	started.dispatcher.Wait()
-	b.restorer.end()
+	b.outbox.EndRestores()
 
 	// Peers answer the pops forwarded to them, but only this bridge can answer for a
 	// peer that dies.
-	peers, cancel := context.WithCancel(requests)
+	forwarded, cancel := context.WithCancel(requests)
 	defer cancel()
 	if silence != nil {
 		cancel() // their reports cannot arrive
 	}
-	b.router.end(peers)
-	_ = toNATS.call(func(context.Context) error { b.members.leave(); return nil })
+	b.peers.Router.End(forwarded)
+	_ = toNATS.call(func(context.Context) error { b.peers.Members.Leave(); return nil })
 
 	// All replies are written. Once NATS answers a PING, they have arrived.
-	b.outbox.end()
-	summary.abandoned = b.outbox.abandoned()
+	b.outbox.End()
+	summary.abandoned = b.outbox.Abandoned()
 	if summary.sent() > 0 {
 		summary.unconfirmed = nats.ErrDisconnected
 		if b.online.Load() {
@@ -102,7 +104,7 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 	toNATS.late.Wait()
 
 	// HTTP last: until here it can be asked about the shutdown.
-	started.web.close()
+	b.web.Stop()
 	started.others.Wait()
 	return summary.end()
 }
@@ -156,7 +158,7 @@ func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
 // have sent has been delivered.
 func (b *Bridge) stopDelivery(p *patience) error {
 	// Peers first: until they know, they forward pops that NATS delivers to them.
-	_ = p.call(func(ctx context.Context) error { b.router.leave(ctx); return nil })
+	_ = p.call(func(ctx context.Context) error { b.peers.Router.Leave(ctx); return nil })
 	return p.call(b.unsubscribe)
 }
 
@@ -165,7 +167,7 @@ func (b *Bridge) stopDelivery(p *patience) error {
 func (b *Bridge) unsubscribe(ctx context.Context) error {
 	b.serving.mu.Lock()
 	ending := b.serving.subscriptions
-	b.serving.dropped += droppedBy(ending) // a subscription forgets the number when it ends
+	b.serving.dropped += wire.Dropped(ending) // a subscription forgets the number when it ends
 	draining := slices.Clone(ending)
 	for _, s := range b.serving.ending { // of an earlier call
 		if s.IsValid() {
@@ -174,7 +176,7 @@ func (b *Bridge) unsubscribe(ctx context.Context) error {
 	}
 	b.serving.subscriptions, b.serving.ending = nil, draining
 	b.serving.mu.Unlock()
-	drain(ending)
+	wire.Drain(ending)
 	if b.nc == nil || !b.nc.IsConnected() {
 		return nats.ErrDisconnected
 	}
@@ -191,7 +193,7 @@ func (b *Bridge) awaitHandlers(ctx context.Context) (unseen int) {
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
 	for {
-		if unseen, _ = backlogOf(ending); unseen == 0 {
+		if unseen, _ = wire.Backlog(ending); unseen == 0 {
 			return 0
 		}
 		select {

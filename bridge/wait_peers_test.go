@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -179,11 +180,11 @@ func TestReportsOfPopsThatWait(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually := func(want bridge.Report) {
+	eventually := func(want peers.Report) {
 		t.Helper()
-		var last bridge.Report
+		var last peers.Report
 		testenv.Eventually(t, func() error {
-			if last, err = bridge.ParseReport(next(t, reports).Data); err != nil || fmt.Sprint(last) != fmt.Sprint(want) {
+			if last, err = peers.ParseReport(next(t, reports).Data); err != nil || fmt.Sprint(last) != fmt.Sprint(want) {
 				return fmt.Errorf("report %+v, want %+v, %w", last, want, err)
 			}
 			return nil
@@ -191,20 +192,20 @@ func TestReportsOfPopsThatWait(t *testing.T) {
 	}
 	forward(7, `{"expires":"1h"}`)
 	waiters(t, e.Bridge, "jobs", 1)
-	eventually(bridge.Report{Floor: 7, High: 7})
+	eventually(peers.Report{Floor: 7, High: 7})
 	forward(9, `{"expires":"1h"}`)
 	waiters(t, e.Bridge, "jobs", 2)
-	lost := [][2]uint64{{8, 8}}
-	eventually(bridge.Report{Floor: 7, High: 9, Lost: lost})
+	lost := []peers.Span{{First: 8, Last: 8}}
+	eventually(peers.Report{Floor: 7, High: 9, Lost: lost})
 	push(t, e, "pq.jobs.push", nil, "a")
 	if m := got(t, answers, "a"); m.Subject != "answers.7" {
 		t.Errorf("answered on %s", m.Subject)
 	}
-	eventually(bridge.Report{Floor: 7, High: 9, Lost: lost, Ended: []uint64{7}})
+	eventually(peers.Report{Floor: 7, High: 9, Lost: lost, Ended: []uint64{7}})
 	e.Bridge.BeginStop()
 	isError(t, 503, "at the end", next(t, answers))
 	g.says("to."+id+".ghost.9", "last")
-	eventually(bridge.Report{Floor: 7, High: 9, Lost: lost, Ended: []uint64{9}, Final: true})
+	eventually(peers.Report{Floor: 7, High: 9, Lost: lost, Ended: []uint64{9}, Final: true})
 }
 
 // What a bridge does with pops that wait on a peer: it forgets those that have ended, answers
@@ -235,13 +236,13 @@ func TestPopsThatWaitOnAPeer(t *testing.T) {
 		}
 	}
 	first, last := all[0].number, all[3].number
-	g.says("report."+from+".ghost", bridge.Report{Floor: first, High: last, Lost: [][2]uint64{{all[1].number, all[1].number}}}.Encode())
+	g.says("report."+from+".ghost", encoded(peers.Report{Floor: first, High: last, Lost: []peers.Span{{First: all[1].number, Last: all[1].number}}}))
 	if err := isError(t, 503, "lost", next(t, replies[all[1].reply])); err.Unknown {
 		t.Error(err)
 	}
-	g.says("report."+from+".ghost", bridge.Report{Floor: first, High: last, Ended: []uint64{all[0].number}}.Encode())
+	g.says("report."+from+".ghost", encoded(peers.Report{Floor: first, High: last, Ended: []uint64{all[0].number}}))
 	g.says("report."+from+".ghost", "\x00nonsense")
-	g.says("report."+from+".ghost", bridge.Report{Floor: first, High: last, Final: true}.Encode())
+	g.says("report."+from+".ghost", encoded(peers.Report{Floor: first, High: last, Final: true}))
 	unknown(t, replies[all[2].reply])
 	unknown(t, replies[all[3].reply])
 	silent(t, e, replies[all[0].reply])

@@ -3,12 +3,9 @@ package bridge
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -96,24 +93,15 @@ func (w *waits) add(r *dispatch.Request, parsed *subjects.Request) error {
 func (w *waits) cancel(r *dispatch.Request, parsed *subjects.Request, e *endpoint) {
 	key := waitKey(parsed, r.Wait.ID)
 	w.end(key)
-	if router := w.b.router; router.shared && !router.is(phaseAway) {
-		router.publish("cancel", []byte(w.b.id+" "+key))
-	}
+	w.b.peers.Router.Cancel(key)
 	r.Wait, r.Answered = nil, time.Now()
-	if err := w.b.outbox.sendData(r.Reply, nil, e); err != nil {
+	if err := w.b.outbox.SendData(r.Reply, nil, e); err != nil {
 		w.b.replyFailed(err)
 	}
 	e.done(r, nil)
 }
 
-// hear handles a cancel that another bridge was asked for.
-func (w *waits) hear(m *nats.Msg) {
-	if from, key, ok := strings.Cut(string(m.Data), " "); ok && from != w.b.id {
-		w.end(key)
-	}
-}
-
-// end ends the request of that key. If it is not here, it may still come.
+// end ends the request of that key, which this bridge or a peer was asked to cancel. If it is not here, it may still come.
 func (w *waits) end(key string) {
 	w.mu.Lock()
 	c := w.mu.of[key]

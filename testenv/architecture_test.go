@@ -35,6 +35,44 @@ var rules = []struct {
 	{"github.com/prometheus", []string{"bridge"}, "metrics belong to the service"},
 }
 
+// room is a package below bridge. None knows the bridge, nor a room that it does not use.
+type room struct {
+	uses    []string // of the packages below bridge
+	nats    bool     // it may know NATS
+	metrics bool     // it may know Prometheus
+}
+
+var rooms = map[string]room{
+	"bridge/dispatch":      {},
+	"bridge/internal/wire": {nats: true},
+	"bridge/outbox":        {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
+	"bridge/peers":         {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
+	"bridge/web":           {metrics: true},
+}
+
+// refuses returns why the room may not import a package, "" if it may.
+func (r room) refuses(imported string) string {
+	switch {
+	case below(imported, module+"/bridge") && !slices.Contains(r.uses, strings.TrimPrefix(imported, module+"/")):
+		return "arrows between the rooms of the bridge go down"
+	case below(imported, "github.com/nats-io") && !r.nats:
+		return "it does not know NATS"
+	case below(imported, "github.com/prometheus") && !r.metrics:
+		return "the bridge counts, not its rooms"
+	}
+	return ""
+}
+
+// Every package below bridge is a room with rules.
+func TestArchitectureOfRooms(t *testing.T) {
+	for _, p := range packages(t) {
+		relative := strings.TrimPrefix(p.ImportPath, module+"/")
+		if _, ok := rooms[relative]; !ok && strings.HasPrefix(relative, "bridge/") {
+			t.Errorf("%s has no rules", relative)
+		}
+	}
+}
+
 // below reports whether the package is the named one or below it.
 func below(path, name string) bool { return path == name || strings.HasPrefix(path, name+"/") }
 
@@ -55,10 +93,10 @@ func TestArchitecture(t *testing.T) {
 		if below(relative, "fdbpq/kv") && slices.Contains(p.Imports, module+"/fdbpq") {
 			t.Errorf("%s imports fdbpq: engines do not know what is stored in them", relative)
 		}
-		if relative == "bridge/dispatch" {
+		if room, ok := rooms[relative]; ok {
 			for _, imported := range p.Imports {
-				if below(imported, "github.com/nats-io") || below(imported, "github.com/prometheus") || below(imported, module+"/bridge") {
-					t.Errorf("%s imports %s: it depends neither on NATS nor on the bridge", relative, imported)
+				if why := room.refuses(imported); why != "" {
+					t.Errorf("%s imports %s: %s", relative, imported, why)
 				}
 			}
 		}

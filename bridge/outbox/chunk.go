@@ -1,0 +1,149 @@
+package outbox
+
+import (
+	"time"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// chunk holds replies that were handed over one after the other.
+type chunk struct {
+	replies []sentReply
+	items   []sentItem
+	first   uint64 // number of the first item
+	bytes   int
+	began   time.Time // when the first was handed over
+	asked   bool      // a PING was sent after the last
+	rounds  int       // rounds that confirmed it without certainty
+}
+
+// sentReply is a reply without an item, or with one that stayed in its queue.
+type sentReply struct {
+	subject  string
+	endpoint Endpoint // nil if the request has failed anyway
+	decided  bool     // whether it was delivered
+}
+
+// sentItem is a reply that carries items, or after which its request waits.
+type sentItem struct {
+	sentReply
+	Content
+	random uint64 // in its reply subject; 0 without one: that of a leased item is for its acknowledgements
+}
+
+const (
+	// Replies are deleted if NATS takes longer than maxUnconfirmedAge to confirm
+	// them, or once they exceed maxUnconfirmedBytes. Above hurryBytes, rounds follow
+	// without a pause.
+	maxUnconfirmedAge   = 30 * time.Second
+	maxUnconfirmedBytes = 16 << 20
+	hurryBytes          = maxUnconfirmedBytes / 8
+	// chunkBytes is the size at which a chunk is full.
+	chunkBytes = maxUnconfirmedBytes / 16
+	// What a reply takes in memory besides the bytes of its item.
+	replyOverhead = 96
+	itemOverhead  = 400
+	leaseOverhead = 80
+)
+
+// recycle returns an empty chunk that reuses the memory of c.
+func (c *chunk) recycle() *chunk {
+	clear(c.replies)
+	clear(c.items)
+	return &chunk{replies: c.replies[:0], items: c.items[:0]}
+}
+
+func (o *Outbox) addItemLocked(sent sentItem) {
+	c := o.openLocked()
+	if c == nil {
+		return
+	}
+
+	if len(c.items) == 0 {
+		c.first = o.mu.numbered
+	}
+	c.items = append(c.items, sent)
+	o.mu.numbered++
+
+	bytes := itemOverhead + len(sent.subject) + itemSize(&sent.Item) + len(sent.Leased)*leaseOverhead
+	for i := range sent.Popped {
+		bytes += itemOverhead + itemSize(&sent.Popped[i])
+	}
+	o.grewLocked(c, bytes)
+}
+
+// itemSize estimates the bytes of memory that an item refers to.
+func itemSize(item *fdbpq.Item) int {
+	return len(item.Value) + wire.HeaderSize(item.Headers) + wire.HeaderMemory(item.Headers)
+}
+
+func (o *Outbox) addReplyLocked(sent sentReply) {
+	if c := o.openLocked(); c != nil {
+		c.replies = append(c.replies, sent)
+		o.grewLocked(c, replyOverhead+len(sent.subject))
+	}
+}
+
+// openLocked returns the chunk that replies are added to, nil after End.
+func (o *Outbox) openLocked() *chunk {
+	if o.mu.ended {
+		return nil
+	}
+	if n := len(o.mu.chunks); n > 0 {
+		if c := o.mu.chunks[n-1]; !c.asked && c.bytes < chunkBytes {
+			return c
+		}
+	}
+
+	c := o.mu.spare
+	if o.mu.spare = nil; c == nil {
+		c = &chunk{}
+	}
+	c.began = time.Now()
+	o.mu.chunks = append(o.mu.chunks, c)
+
+	// The dispatcher must be there to take items back.
+	if len(o.mu.chunks) == 1 {
+		o.config.Dispatcher.Hold()
+		signal(o.wake)
+	}
+	return c
+}
+
+func (o *Outbox) grewLocked(c *chunk, bytes int) {
+	c.bytes += bytes
+	o.mu.bytes += bytes
+	if o.mu.bytes > maxUnconfirmedBytes {
+		o.deleteLocked(func(*chunk) bool { return o.mu.bytes > maxUnconfirmedBytes })
+	}
+	if o.mu.bytes > hurryBytes {
+		signal(o.hurry)
+	}
+}
+
+// deleteLocked deletes the chunks that are over, the oldest first.
+func (o *Outbox) deleteLocked(over func(*chunk) bool) {
+	before, kept := len(o.mu.chunks), o.mu.chunks[:0]
+	for _, c := range o.mu.chunks {
+		if over(c) {
+			o.mu.bytes -= c.bytes
+			o.mu.spare = c.recycle()
+		} else {
+			kept = append(kept, c)
+		}
+	}
+	clear(o.mu.chunks[len(kept):])
+	o.mu.chunks = kept
+
+	if len(kept) == 0 && before > 0 {
+		o.config.Dispatcher.Release()
+	}
+}
+
+// deleteBefore deletes the replies handed over before a time.
+func (o *Outbox) deleteBefore(t time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.deleteLocked(func(c *chunk) bool { return c.began.Before(t) })
+}

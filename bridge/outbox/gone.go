@@ -1,0 +1,172 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+)
+
+// This file finds out which items nobody received. A reply
+// with a popped item has a reply subject of its own:
+//
+//	_PQ.<bridge>.<number>-<random>
+//
+// The bridge has a plain subscription to these, on the connection that it sends the replies
+// over. If nobody is subscribed to the subject that the client chose, the server answers
+// there with an empty message of status 503, and nothing else does: it does the same for
+// requests. It does so before it answers a PING sent later, so the outbox still has the
+// item. Unlike a denial, the 503 says exactly which one it is.
+//
+// A message with several items, leased ones too, has such a subject as well, and all of them go back.
+//
+// If the request would wait on, it ends, or it would get the item again and again. Heartbeats
+// have such a subject too: so ends also a request of a client that is gone before there is an
+// item, and one that leases, whose items in messages of their own have the subject of their acknowledgements.
+//
+// Clients need no right to publish there. Those that have it can say that they did not
+// receive an item, but not that others did not, because they cannot guess the random part.
+
+// Root is the start of these subjects.
+const Root = "_PQ."
+
+// goneSubjects is how many bytes of subjects are made at a time.
+const goneSubjects = 4096
+
+// Listen subscribes to what NATS says of items that nobody received, in place of an earlier subscription.
+func (o *Outbox) Listen(nc *nats.Conn) error {
+	subject := o.inbox + "*"
+	subscription, err := nc.Subscribe(subject, o.hearGone)
+	if err != nil {
+		return fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
+	}
+	if old := o.gone.Swap(subscription); old != nil {
+		wire.Drain([]*nats.Subscription{old})
+	}
+	return nil
+}
+
+// NoteDeaf reports whether err denies the subscription of Listen. Then items have no reply subjects
+// until Connected, or until ListenAgain succeeds.
+func (o *Outbox) NoteDeaf(err error) bool {
+	if !strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", o.inbox+"*")) {
+		return false
+	}
+	o.deaf.Store(true)
+	if !o.told.Swap(true) {
+		o.config.Logger.Warn("NATS does not say which items nobody received: allow this user to subscribe to " +
+			Root + ">; otherwise an item popped by a client that is gone is lost")
+	}
+	return true
+}
+
+// Connected notes a new connection, over which NATS is asked for all subscriptions again.
+func (o *Outbox) Connected() {
+	o.deaf.Store(false)
+	o.told.Store(false)
+}
+
+// ListenAgain asks NATS again for a subscription that it denied.
+func (o *Outbox) ListenAgain() {
+	if o.deaf.Swap(false) {
+		if err := o.Listen(o.config.Conn()); err != nil {
+			o.deaf.Store(true)
+		}
+	}
+}
+
+// goneSubjectLocked returns the reply subject of the item that will be remembered next.
+func (o *Outbox) goneSubjectLocked(random uint64) string {
+	b := &o.mu.subjects
+	const longest = 2*13 + 1 // two numbers of 64 bits
+	if b.Cap()-b.Len() < len(o.inbox)+longest {
+		*b = strings.Builder{} // the subjects made before stay as they are
+		b.Grow(goneSubjects)
+	}
+
+	start := b.Len()
+	var digits [longest]byte
+	token := strconv.AppendUint(digits[:0], o.mu.numbered, 36)
+	token = strconv.AppendUint(append(token, '-'), random, 36)
+	b.WriteString(o.inbox)
+	b.Write(token)
+	return b.String()[start:]
+}
+
+// parseGone returns what is in a subject that goneSubjectLocked made.
+func (o *Outbox) parseGone(subject string) (number, random uint64, ok bool) {
+	token, ours := strings.CutPrefix(subject, o.inbox)
+	first, second, found := strings.Cut(token, "-")
+	number, numberErr := strconv.ParseUint(first, 36, 64)
+	random, randomErr := strconv.ParseUint(second, 36, 64)
+	return number, random, ours && found && numberErr == nil && randomErr == nil
+}
+
+// hearGone is the nats.MsgHandler of Listen. It gives back the item that nobody received, and ends
+// the request if it waits for more.
+func (o *Outbox) hearGone(m *nats.Msg) {
+	if len(m.Data) > 0 || m.Header.Get("Status") != "503" {
+		o.config.Stray(m)
+		return
+	}
+	number, random, ok := o.parseGone(m.Subject)
+	if !ok {
+		return
+	}
+	o.mu.Lock()
+	s := o.sentItemLocked(number)
+	if s == nil || s.random == 0 || s.random != random || s.decided {
+		o.mu.Unlock()
+		return
+	}
+
+	s.decided = true
+	lost := *s
+	o.config.Dispatcher.Hold() // the outbox may delete the item, and with it hold no longer
+	o.mu.Unlock()
+
+	defer o.config.Dispatcher.Release()
+	o.requeue(&lost.Content, Gone)
+}
+
+// sentItemLocked returns the item of that number, nil if it was deleted.
+func (o *Outbox) sentItemLocked(number uint64) *sentItem {
+	for _, c := range o.mu.chunks {
+		if i := number - c.first; i < uint64(len(c.items)) { // below c.first it is huge
+			return &c.items[i]
+		}
+	}
+	return nil
+}
+
+// awaitGone returns when hearGone has handled all messages that have arrived.
+func (o *Outbox) awaitGone(ctx context.Context) error {
+	if n, _ := o.Backlog(); n == 0 {
+		return nil
+	}
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-again.C:
+		}
+		if n, _ := o.Backlog(); n == 0 {
+			return nil
+		}
+	}
+}
+
+// Backlog returns what has arrived and hearGone has not handled yet.
+func (o *Outbox) Backlog() (messages, bytes int) {
+	if s := o.gone.Load(); s != nil {
+		return wire.Backlog([]*nats.Subscription{s})
+	}
+	return 0, 0
+}

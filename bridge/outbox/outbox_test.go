@@ -1,0 +1,222 @@
+package outbox
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
+
+// However long NATS stays silent, the replies kept are limited in bytes and in time.
+func TestOutboxIsBounded(t *testing.T) {
+	o := newTest(t)
+	for range 100 {
+		o.remember("inbox", 1<<20)
+	}
+	if n := o.unconfirmed(); o.mu.bytes > maxUnconfirmedBytes || n < 14 || n > 16 {
+		t.Errorf("%d replies of %d bytes are kept", n, o.mu.bytes)
+	}
+	o.deleteBefore(time.Now().Add(time.Hour))
+	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 {
+		t.Errorf("%d replies of %d bytes are left", n, o.mu.bytes)
+	}
+	// A reply above the limit by itself is forgotten at once.
+	o.remember("inbox", maxUnconfirmedBytes)
+	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 {
+		t.Errorf("%d replies of %d bytes are kept", n, o.mu.bytes)
+	}
+}
+
+// After the end nothing is kept, and nothing is added.
+func TestOutboxEnds(t *testing.T) {
+	o := newTest(t)
+	o.remember("inbox", 1)
+	o.End()
+	o.remember("inbox", 1)
+	o.NoteDenied("inbox")
+	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 || len(o.mu.denials) != 0 || o.Abandoned() != 1 {
+		t.Errorf("after the end: %d replies, %d bytes, denials %v, %d abandoned", n, o.mu.bytes, o.mu.denials, o.Abandoned())
+	}
+}
+
+// The dispatcher does not end while an item may have to go back into its queue.
+func TestOutboxHoldsTheDispatcher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newTest(t)
+		o.remember("elsewhere", 1)
+		ended := make(chan struct{})
+		go func() {
+			o.dispatcher.Run(t.Context())
+			close(ended)
+		}()
+		o.dispatcher.Close()
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Fatal("the dispatcher ended with a reply unconfirmed")
+		default:
+		}
+		o.markAsked()
+		o.NoteDenied("elsewhere")
+		o.confirm(true)
+		<-ended
+		if returned, refused := o.returned[Denied].Load(), o.refused.Load(); returned != 1 || refused != 1 {
+			t.Errorf("%d items were given back and %d requests refused, want 1 and 1", returned, refused)
+		}
+	})
+}
+
+// An item is pushed again if as many replies to its subject were denied as were sent;
+// otherwise, or before that is known, it is not.
+func TestOutboxDecides(t *testing.T) {
+	type step struct {
+		sent, denied int  // replies to one subject
+		asked        bool // PING
+		late         int  // sent after the PING
+		lateDenied   int
+		confirmed    bool // PONG and what came before
+		want         int  // items pushed again so far
+	}
+	for name, steps := range map[string][]step{
+		"none":                     {{sent: 1, asked: true, confirmed: true}},
+		"one":                      {{sent: 1, denied: 1, asked: true, confirmed: true, want: 1}},
+		"two of two":               {{sent: 2, denied: 2, asked: true, confirmed: true, want: 2}},
+		"one of two":               {{sent: 2, denied: 1, asked: true, confirmed: true}},
+		"one after the PING":       {{sent: 1, denied: 1, asked: true, late: 1, confirmed: true}, {asked: true, confirmed: true}},
+		"two after the PING":       {{sent: 1, denied: 1, asked: true, late: 1, lateDenied: 1, confirmed: true}, {asked: true, confirmed: true, want: 2}},
+		"in the next round":        {{sent: 1, asked: true, confirmed: true}, {sent: 1, denied: 1, asked: true, confirmed: true, want: 1}},
+		"one subject after itself": {{sent: 1, denied: 1, asked: true, confirmed: true, want: 1}, {sent: 1, asked: true, confirmed: true, want: 1}},
+		"something else":           {{denied: 1, asked: true, confirmed: true}, {sent: 1, asked: true, confirmed: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newTest(t)
+			for i, s := range steps {
+				send := func(sent, denied int) {
+					for range sent {
+						o.remember("elsewhere", 0)
+					}
+					for range denied {
+						o.NoteDenied("elsewhere")
+					}
+				}
+				send(s.sent, s.denied)
+				if s.asked {
+					o.markAsked()
+				}
+				send(s.late, s.lateDenied)
+				if s.confirmed {
+					o.confirm(true)
+				}
+				if got, _ := o.dispatcher.Pending(); got != int64(s.want) {
+					t.Fatalf("step %d: %d items were pushed again, want %d", i, got, s.want)
+				}
+			}
+			if n := o.unconfirmed(); n > 0 || len(o.mu.denials) > 0 || o.mu.bytes != 0 {
+				t.Errorf("left are denials %v, %d replies, %d bytes", o.mu.denials, n, o.mu.bytes)
+			}
+		})
+	}
+}
+
+// If some errors may not have been heard, a reply is decided once but kept for another
+// round.
+func TestOutboxWaitsForCertainty(t *testing.T) {
+	o := newTest(t)
+	o.remember("elsewhere", 0)
+	o.markAsked()
+	o.confirm(false)
+	if n := o.unconfirmed(); n != 1 {
+		t.Fatalf("%d replies are kept, want 1", n)
+	}
+	o.NoteDenied("elsewhere") // heard late
+	o.markAsked()
+	o.confirm(false)
+	if n, _ := o.dispatcher.Pending(); n != 1 || o.unconfirmed() != 0 {
+		t.Errorf("%d items were pushed again, want 1; %d replies are kept", n, o.unconfirmed())
+	}
+}
+
+// Replies that keep coming to one subject, some of them denied, are decided in the
+// end, and no item is pushed again.
+func TestOutboxDecidesAtLast(t *testing.T) {
+	o := newTest(t)
+	for range 100 {
+		o.markAsked()
+		o.remember("elsewhere", 1)
+		o.NoteDenied("elsewhere")
+		o.NoteDenied("other")
+		o.confirm(false)
+	}
+	if n := o.unconfirmed(); n > 2*maxUndecided {
+		t.Errorf("%d replies are kept", n)
+	}
+}
+
+// Denials that are not all heard yet are not taken for all there are.
+func TestOutboxWaitsForAllDenials(t *testing.T) {
+	o := newTest(t)
+	o.remember("elsewhere", 0)
+	o.remember("elsewhere", 0)
+	o.markAsked()
+	o.NoteDenied("elsewhere")
+	o.confirm(false)
+	o.NoteDenied("elsewhere")
+	o.markAsked()
+	o.confirm(false)
+	if n, _ := o.dispatcher.Pending(); n != 2 {
+		t.Errorf("%d of 2 denied items were pushed again", n)
+	}
+}
+
+// The bound counts the subjects, too.
+func TestOutboxCountsSubjects(t *testing.T) {
+	o := newTest(t)
+	for range 20_000 {
+		o.mu.Lock()
+		o.addReplyLocked(sentReply{subject: strings.Repeat("x", 2048)})
+		o.mu.Unlock()
+	}
+	if n := o.unconfirmed(); n*2048 > maxUnconfirmedBytes {
+		t.Errorf("%d replies to subjects of 2048 bytes are kept", n)
+	}
+}
+
+// wantLost checks how many items were counted as lost.
+func (o *testOutbox) wantLost(t *testing.T, what string, want int64) {
+	t.Helper()
+	if got := o.lost.Load(); got != want {
+		t.Errorf("%s: %d items are lost, want %d", what, got, want)
+	}
+}
+
+// Items that cannot be put back are counted as lost.
+func TestLostItemsAreCounted(t *testing.T) {
+	o := newTest(t)
+	q := o.queue
+	fail := func(err error) {
+		// After so many attempts the next one comes late enough for this test.
+		i := &restoring{restorer: &o.restorer, reason: Denied, attempts: 10}
+		i.Fail(&dispatch.Request{Queue: q}, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}}, err)
+	}
+	fail(dispatch.ErrUnknownOutcome)
+	o.wantLost(t, "that the dispatcher sees to", 0)
+	fail(dispatch.ErrUnavailable)
+	o.wantLost(t, "to be tried again", 0)
+	o.EndRestores()
+	o.wantLost(t, "given up", 1)
+	fail(dispatch.ErrUnavailable)
+	o.wantLost(t, "after the end", 2)
+}
+
+// An item that cannot be put back any more is counted.
+func TestRestoreAfterTheEnd(t *testing.T) {
+	o := newTest(t)
+	q := o.queue
+	o.dispatcher.Close()
+	o.dispatcher.Run(t.Context())
+	o.Restore(q, &fdbpq.Item{Message: fdbpq.Message{Value: []byte("x")}}, Gone)
+	o.wantLost(t, "after the dispatcher ended", 1)
+}

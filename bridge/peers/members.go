@@ -1,0 +1,329 @@
+package peers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// ErrSubjectsTaken is what Join returns if another bridge serves the same
+// subjects from another store, or in another queue group.
+var ErrSubjectsTaken = errors.New("bridge: another pqbridge serves the same subjects")
+
+// Members tells all bridges on one NATS about each other, whatever their store or
+// queue group. NATS delivers each request to an arbitrary bridge of each queue group.
+// So bridges that serve the same subjects must share a store, or items would seem to be
+// lost, and a queue group, or requests would run twice.
+//
+// A starting bridge asks which others there are, and does not serve beside one that it
+// conflicts with. Two bridges may also meet later, because they started at the same
+// moment or because their networks were joined. Then one of them stops serving until
+// the other is gone; both decide from the same facts which one it is, see outranks.
+//
+// Bridges announce themselves periodically on the subject members. A bridge that asks
+// does so with the reply subject members.<its id>, on which the others answer. It
+// subscribes to members only afterwards, so that NATS reports at once that there are no
+// responders if it is alone: see Join.
+type Members struct {
+	p      *Peers
+	online chan struct{} // has an element when the bridge has connected
+	asked  chan struct{} // has an element when there is no need to wait for more answers
+	news   chan struct{} // has an element when the result of Rival may have changed
+
+	strangers atomic.Bool // another bridge whose subjects overlap has been heard
+
+	mu struct {
+		sync.Mutex
+		self    announcement
+		members map[string]*member // those whose subjects overlap, by id
+	}
+}
+
+// member is another bridge.
+type member struct {
+	announcement
+	silent int // own announcements since it was last heard
+}
+
+const (
+	membersSubject = Root + "members"
+	// AnnounceEvery is how often a bridge announces itself, by calling Members.Beat. Another bridge that stays
+	// silent for memberLife of these announcements is considered gone.
+	AnnounceEvery = time.Second
+	memberLife    = 5
+	// answerTime is how long a bridge waits for answers to one question.
+	answerTime = 300 * time.Millisecond
+	// Within strangersTime all bridges that are not frozen have announced themselves. A bridge
+	// that is silent for silenceTime is considered gone.
+	strangersTime = AnnounceEvery * 3 / 2
+	silenceTime   = (memberLife + 1) * AnnounceEvery
+	// maxMembers and maxAnnouncement, in bytes, limit what is remembered of others.
+	// maxLocation, in bytes, keeps announcements below that.
+	maxMembers      = 4096
+	maxAnnouncement = 16 << 10
+	maxLocation     = 1024
+)
+
+func newMembers(p *Peers) *Members {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+
+	m := &Members{p: p, online: make(chan struct{}, 1), asked: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+	m.mu.members = map[string]*member{}
+	self := &p.config.Self
+	m.mu.self = announcement{
+		ID:        self.ID,
+		Group:     self.Group,
+		Subjects:  self.Subjects,
+		Exclusive: self.Exclusive,
+		Host:      host,
+		Process:   os.Getpid(),
+		Location:  self.Location[:min(len(self.Location), maxLocation)],
+		Started:   self.Started,
+		State:     Starting,
+	}
+	return m
+}
+
+// Store returns the identity of the store, "" before Join.
+func (m *Members) Store() string { return m.self().Store }
+
+// Serving reports whether the bridge has entered Serving.
+func (m *Members) Serving() bool { return m.self().State == Serving }
+
+// News has an element when the result of Rival may have changed.
+func (m *Members) News() <-chan struct{} { return m.news }
+
+func (m *Members) self() announcement {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.self
+}
+
+// Enter changes the state of this bridge and announces it.
+func (m *Members) Enter(s State) {
+	m.mu.Lock()
+	m.mu.self.State = s
+	m.mu.Unlock()
+	m.announce(membersSubject)
+}
+
+// Join asks which bridges there are, and returns ErrSubjectsTaken if this one must not
+// serve. It waits for NATS. store is the identity of the store.
+//
+// It returns at once if NATS reports no responders, or if a serving bridge of the same
+// realm answers. Otherwise some bridge may be busy or frozen. Then Join also listens to
+// announcements: for strangersTime if it hears a bridge that may be in the way, for silenceTime if it
+// hears none. Bridges with other subjects do not count: any number of them may be there beside one
+// that is frozen.
+func (m *Members) Join(ctx context.Context, store string) error {
+	m.mu.Lock()
+	m.mu.self.Store = store
+	m.mu.Unlock()
+	inbox := membersSubject + "." + m.p.config.Self.ID
+	if _, err := m.p.config.Conn().Subscribe(inbox, m.hear); err != nil {
+		return fmt.Errorf("bridge: subscribe to %s: %w", inbox, err)
+	}
+
+	enough, listening := false, false
+	for waited := time.Duration(0); !enough && waited < m.waitTime(); waited += answerTime {
+		for {
+			var reached bool
+			if reached, enough = m.ask(ctx, inbox); reached {
+				break
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+
+		if rival := m.Rival(); rival != "" {
+			return fmt.Errorf("%w: %s", ErrSubjectsTaken, rival)
+		}
+
+		if !listening { // only now, or NATS would never report that there are no responders
+			if _, err := m.p.config.Conn().Subscribe(membersSubject, m.hear); err != nil {
+				return fmt.Errorf("bridge: subscribe to %s: %w", membersSubject, err)
+			}
+			listening = true
+		}
+	}
+	return nil
+}
+
+// waitTime is how long Join waits to hear from others.
+func (m *Members) waitTime() time.Duration {
+	if m.strangers.Load() {
+		return strangersTime
+	}
+	return silenceTime
+}
+
+// ask asks which bridges there are and waits for answers. reached means that the
+// question has reached NATS, and enough that there is no need to ask again.
+func (m *Members) ask(ctx context.Context, inbox string) (reached, enough bool) {
+	if !m.p.config.Online() {
+		select {
+		case <-m.online:
+		case <-ctx.Done():
+			return false, false
+		}
+	}
+	select {
+	case <-m.asked: // an answer to an earlier question
+	default:
+	}
+
+	data, err := json.Marshal(m.self())
+	if err == nil {
+		err = m.p.config.Conn().PublishRequest(membersSubject, inbox, data)
+	}
+	if err == nil {
+		err = m.p.config.Flush(ctx)
+	}
+	if err != nil {
+		m.p.config.Warn("cannot ask for other bridges; trying again", "error", err)
+		return false, false
+	}
+
+	timer := time.NewTimer(answerTime)
+	defer timer.Stop()
+	select {
+	case <-m.asked:
+		return true, true
+	case <-timer.C:
+		return true, false
+	case <-ctx.Done():
+		return false, false
+	}
+}
+
+// announce publishes the announcement of this bridge.
+func (m *Members) announce(subject string) {
+	if m.p.silent() {
+		return
+	}
+
+	data, err := json.Marshal(m.self())
+	if err == nil {
+		err = m.p.config.Conn().Publish(subject, data)
+	}
+	if err != nil {
+		m.p.config.Warn("cannot announce this bridge to other bridges", "error", err)
+	}
+}
+
+// hear handles announcements, and NATS's report that there are no responders.
+func (m *Members) hear(msg *nats.Msg) {
+	if len(msg.Data) == 0 && msg.Header.Get("Status") == "503" {
+		signal(m.asked)
+		return
+	}
+	var a announcement
+	if len(msg.Data) > maxAnnouncement || json.Unmarshal(msg.Data, &a) != nil ||
+		subjects.ValidateQueueName(a.ID) != nil || a.ID == m.p.config.Self.ID {
+		return
+	}
+
+	unknown := m.enroll(a)
+	switch {
+	case strings.HasPrefix(msg.Reply, membersSubject+"."):
+		m.announce(msg.Reply)
+	case unknown: // it may not know this bridge either
+		m.announce(membersSubject)
+	}
+}
+
+// enroll remembers an announcement and reports whether it is from an unknown bridge.
+func (m *Members) enroll(a announcement) (unknown bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	related := overlap(a.Subjects, m.mu.self.Subjects)
+	if related {
+		m.strangers.Store(true)
+	}
+
+	known := m.mu.members[a.ID]
+	if a.State == gone {
+		delete(m.mu.members, a.ID)
+		signal(m.news)
+		return false
+	}
+	if !related || known == nil && len(m.mu.members) >= maxMembers {
+		return false
+	}
+
+	m.mu.members[a.ID] = &member{announcement: a}
+	if a.State == Serving && a.realm() == m.mu.self.realm() {
+		signal(m.asked) // that bridge has asked all others before
+	}
+	if known == nil || known.State != a.State {
+		signal(m.news)
+	}
+	return known == nil
+}
+
+// Leave tells the other bridges that this one is gone.
+func (m *Members) Leave() {
+	if m.p.config.Conn() != nil {
+		m.Enter(gone)
+	}
+}
+
+// Beat announces this bridge and forgets those that have been silent for too long.
+func (m *Members) Beat() {
+	m.announce(membersSubject)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, other := range m.mu.members {
+		if other.silent++; other.silent > memberLife {
+			delete(m.mu.members, id)
+		}
+	}
+}
+
+// Rival says which bridge keeps this one from serving, why, and what to do; "" if none does.
+func (m *Members) Rival() string {
+	if rival := m.rival(); rival != nil {
+		return m.explain(rival)
+	}
+	return ""
+}
+
+// rival returns a bridge that keeps this one from serving, nil if there is none.
+func (m *Members) rival() *announcement {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	// A realm has the rank of its best bridge, which may be another than this one.
+	mine := &m.mu.self
+	for _, other := range m.mu.members {
+		if other.realm() == m.mu.self.realm() && other.outranks(mine) {
+			mine = &other.announcement
+		}
+	}
+
+	var rival *announcement
+	for _, other := range m.mu.members {
+		if other.realm() != mine.realm() && other.outranks(mine) && (rival == nil || other.outranks(rival)) {
+			rival = &other.announcement
+		}
+	}
+	if rival == nil {
+		return nil
+	}
+	found := *rival
+	return &found
+}

@@ -1,0 +1,145 @@
+package peers
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+const (
+	// After accountLife heartbeats, the account of a peer that forwards nothing is
+	// dropped.
+	accountLife = 8 * peerLife
+	// lastOne is the payload that promises that no more pops will be forwarded.
+	lastOne = "last"
+)
+
+var errForwarded = errors.New("its subject has no number, or no name of a bridge")
+
+// receive handles messages from peers: pops, and marks that tell up to which number
+// pops were sent.
+func (r *Router) receive(m *nats.Msg) {
+	from, rest, _ := strings.Cut(m.Subject[len(r.inbox):], ".")
+	digits, subject, isPop := strings.Cut(rest, ".")
+	number, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || isPop && number == 0 || !r.knows(from) && subjects.ValidateQueueName(from) != nil {
+		r.p.config.Warn("another bridge sent a message that cannot be read", "error", errForwarded)
+		return
+	}
+
+	if isPop {
+		if o, run := r.arrive(from, number); run {
+			m.Subject = subject
+			r.p.config.Receive(m, o)
+		}
+		return
+	}
+
+	if number > 0 {
+		r.sentUpTo(from, number)
+	}
+	if string(m.Data) == lastOne {
+		r.notePromise(from)
+	} else {
+		signal(r.reportNow)
+	}
+}
+
+// Origin says which pop of which peer a request is. The zero value is a request that
+// NATS delivered to this bridge. It belongs to the goroutine of Config.Receive.
+type Origin struct {
+	account *account
+	number  uint64
+}
+
+// Forwarded reports whether a peer has forwarded the request, and so has checked it.
+func (o Origin) Forwarded() bool { return o.account != nil }
+
+// Number is that of the request among those of the peer; it must be the Number of its dispatch.Request.
+func (o Origin) Number() uint64 { return o.number }
+
+// Waits records that the request waits for items.
+func (o Origin) Waits() {
+	if o.Forwarded() {
+		o.account.waits(o.number)
+	}
+}
+
+// Replier returns the Replier of the request, which answers by way of the given one.
+func (o Origin) Replier(answers dispatch.Replier) dispatch.Replier {
+	if !o.Forwarded() {
+		return answers
+	}
+	f := o.account.repliers[answers]
+	if f == nil {
+		f = &forwardedReplier{answers, o.account}
+		o.account.repliers[answers] = f
+	}
+	return f
+}
+
+// forwardedReplier answers the clients of pops that a peer has forwarded, and then
+// records that in the account. The report that says so is published later on the same
+// connection, so the reply arrives before it.
+type forwardedReplier struct {
+	dispatch.Replier
+	account *account
+}
+
+// Answer implements dispatch.Replier.
+func (f *forwardedReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
+	f.Replier.Answer(r, ops, results)
+	f.account.answered(r.Number)
+}
+
+// Deliver implements dispatch.Replier.
+func (f *forwardedReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) (more bool) {
+	if more = f.Replier.Deliver(r, ops, results); !more {
+		f.account.answered(r.Number)
+	}
+	return more
+}
+
+// Fail implements dispatch.Replier.
+func (f *forwardedReplier) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
+	f.Replier.Fail(r, ops, err)
+	f.account.answered(r.Number)
+}
+
+// knows reports whether there is an account of the peer.
+func (r *Router) knows(from string) bool {
+	r.accounts.Lock()
+	defer r.accounts.Unlock()
+	return r.accounts.of[from] != nil
+}
+
+// arrive enters a pop into the account of the peer that forwarded it. run is false if the
+// pop was reported lost before.
+func (r *Router) arrive(from string, number uint64) (o Origin, run bool) {
+	r.accounts.Lock()
+	defer r.accounts.Unlock()
+	a := r.accountLocked(from, number)
+	return Origin{a, number}, a.arrive(number)
+}
+
+func (r *Router) sentUpTo(from string, number uint64) {
+	r.accounts.Lock()
+	defer r.accounts.Unlock()
+	r.accountLocked(from, number+1).sentUpTo(number)
+}
+
+// accountLocked returns the account of a peer. A new one begins with the number first.
+func (r *Router) accountLocked(from string, first uint64) *account {
+	a := r.accounts.of[from]
+	if a == nil {
+		a = newAccount(first, r.p.config.MaxPending/4, func() { signal(r.reportNow) })
+		r.accounts.of[strings.Clone(from)] = a // a substring would keep the whole subject in memory
+	}
+	return a
+}

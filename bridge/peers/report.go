@@ -1,0 +1,220 @@
+package peers
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Report tells a peer what became of the pops that it forwarded. All numbers from Floor
+// to High that are neither lost nor pending have been answered, or wait for items. A report
+// contains the whole state, so that losing one does no harm; only of the pops that waited it
+// names those that have ended since the last report.
+type Report struct {
+	Floor   uint64   // nothing is known of lower numbers
+	High    uint64   // the highest number that arrived or was skipped
+	Lost    []Span   // skipped, and will not be run; in order
+	Pending []uint64 // arrived, not answered yet, and do not wait; in order
+	Ended   []uint64 // waited, and were answered since the last report; in order
+	Final   bool     // the bridge will answer nothing more
+}
+
+// Span is the numbers from first to last.
+type Span struct{ First, Last uint64 }
+
+// reportBytes is the approximate size of the largest report.
+const reportBytes = 64 << 10
+
+// sendReports reports to each peer what became of the pops it forwarded, if there is
+// anything new. Nothing follows a final report.
+func (r *Router) sendReports(final bool) {
+	type addressed struct {
+		to string
+		Report
+	}
+	var reports []addressed
+	r.accounts.Lock()
+	for id, a := range r.accounts.of {
+		latest, due, idle := a.report()
+		latest.Final = final
+		if due || final {
+			reports = append(reports, addressed{id, latest})
+		}
+		if idle > accountLife {
+			delete(r.accounts.of, id)
+		}
+	}
+	r.accounts.Unlock()
+
+	limit := min(reportBytes, int(r.p.config.Conn().MaxPayload()/2))
+	for _, a := range reports {
+		for _, part := range a.split(limit / binary.MaxVarintLen64) {
+			r.publish("report."+a.to+"."+r.p.config.Self.ID, part.Encode(limit))
+		}
+	}
+}
+
+// hearReport handles the report of a peer on what became of the pops forwarded to it.
+func (r *Router) hearReport(m *nats.Msg) {
+	id := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+	heard, err := ParseReport(m.Data)
+	if err != nil {
+		r.p.config.Warn("another bridge sent a report that cannot be read", "bridge", id, "error", err)
+		return
+	}
+	r.failLost(r.applyReport(id, heard))
+}
+
+// applyReport forgets the pops that a peer has answered, and returns those that it will
+// not answer.
+func (r *Router) applyReport(id string, heard Report) (lost []failedForward) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.mu.peers[id]
+	if p == nil {
+		return nil
+	}
+
+	p.silent, p.reported = 0, true
+	p.high = max(p.high, heard.High)
+	lost = p.applyReport(heard, r.mu.beats)
+	if heard.Final {
+		r.removeLocked(id)
+	}
+	r.checkAnsweredLocked()
+	return lost
+}
+
+// split returns reports that together say the same, each with at most n numbers that ended.
+func (r Report) split(n int) (parts []Report) {
+	for ended := range slices.Chunk(r.Ended, max(n, 1)) {
+		part := r
+		part.Ended, part.Final = ended, false
+		parts = append(parts, part)
+	}
+	if len(parts) == 0 {
+		return []Report{r}
+	}
+	parts[len(parts)-1].Final = r.Final
+	return parts
+}
+
+// flagFinal is the bit of the first byte for report.final.
+const flagFinal = 1
+
+// Encode returns the report in about limit bytes, not counting the numbers that ended. If the
+// pending numbers need more, the report covers only the lower numbers.
+func (r Report) Encode(limit int) []byte {
+	var pending []byte
+	previous := r.Floor
+	count, high := 0, r.High
+	for _, number := range r.Pending {
+		if len(pending) >= limit {
+			high = number - 1
+			break
+		}
+		pending = binary.AppendVarint(pending, int64(number-previous)) // may be below the floor
+		previous = number
+		count++
+	}
+
+	var flags byte
+	if r.Final {
+		flags = flagFinal
+	}
+	data := binary.AppendUvarint([]byte{flags}, r.Floor)
+	data = binary.AppendUvarint(data, high)
+	data = binary.AppendUvarint(data, uint64(len(r.Lost)))
+	for _, s := range r.Lost {
+		data = binary.AppendUvarint(data, s.First)
+		data = binary.AppendUvarint(data, s.Last-s.First)
+	}
+
+	data = binary.AppendUvarint(data, uint64(count))
+	data = append(data, pending...)
+	data = binary.AppendUvarint(data, uint64(len(r.Ended)))
+	previous = r.Floor
+	for _, number := range r.Ended {
+		data = binary.AppendVarint(data, int64(number-previous))
+		previous = number
+	}
+	return data
+}
+
+var errReport = errors.New("malformed report")
+
+// ParseReport decodes what Encode returned.
+func ParseReport(data []byte) (r Report, err error) {
+	if len(data) == 0 {
+		return r, errReport
+	}
+
+	r.Final = data[0]&flagFinal != 0
+	d := varints{rest: data[1:]}
+	r.Floor, r.High = d.unsigned(), d.unsigned()
+	for range d.count() {
+		first := d.unsigned()
+		r.Lost = append(r.Lost, Span{first, first + d.unsigned()})
+	}
+	r.Pending, r.Ended = d.numbers(r.Floor), d.numbers(r.Floor)
+
+	ordered := slices.IsSorted(r.Pending) && slices.IsSorted(r.Ended) && slices.IsSortedFunc(r.Lost, func(a, b Span) int {
+		if a.Last < b.First {
+			return -1
+		}
+		return 1
+	})
+	if d.bad || len(d.rest) > 0 || !ordered {
+		return Report{}, errReport
+	}
+	return r, nil
+}
+
+// varints reads numbers. After the first error, which sets bad, all are 0.
+type varints struct {
+	rest []byte
+	bad  bool
+}
+
+func (v *varints) unsigned() uint64 {
+	n, used := binary.Uvarint(v.rest)
+	v.skip(used)
+	return n
+}
+
+func (v *varints) signed() int64 {
+	n, used := binary.Varint(v.rest)
+	v.skip(used)
+	return n
+}
+
+// numbers reads how many numbers follow, and then each as what is added to the one before, the
+// first to previous.
+func (v *varints) numbers(previous uint64) (all []uint64) {
+	for range v.count() {
+		previous += uint64(v.signed())
+		all = append(all, previous)
+	}
+	return all
+}
+
+func (v *varints) skip(used int) {
+	if used <= 0 {
+		v.rest, v.bad = nil, true
+		return
+	}
+	v.rest = v.rest[used:]
+}
+
+// count reads the number of elements that follow, each of at least one byte.
+func (v *varints) count() uint64 {
+	n := v.unsigned()
+	if n > uint64(len(v.rest)) {
+		v.rest, v.bad = nil, true
+		return 0
+	}
+	return n
+}

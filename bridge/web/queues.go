@@ -1,0 +1,173 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// queueLoad is the body of /queues/<kind>/<name>, for autoscalers.
+type queueLoad struct {
+	Ready     int64   `json:"ready"`
+	Leased    int64   `json:"leased"`
+	Delayed   int64   `json:"delayed"`
+	OldestAge float64 `json:"oldest_age_s"` // 0 without a ready item
+	Work      int64   `json:"work"`         // ready and leased
+}
+
+// queueLoads is the body of /queues.
+type queueLoads struct {
+	Queues []namedLoad `json:"queues"`
+	Next   *string     `json:"next"` // the parameter after for the next page; nil if there is none
+}
+
+type namedLoad struct {
+	Kind string `json:"kind"`
+	subjects.QueueCounts
+	Work int64 `json:"work"`
+}
+
+// errBadRequest: the request is wrong and would be wrong every time.
+var errBadRequest = errors.New("bad request")
+
+// pathKinds are the kinds of queues in paths, whatever the prefixes of subjects are.
+var pathKinds = []struct {
+	name string
+	kind subjects.Kind
+}{{"pq", subjects.Priority}, {"q", subjects.FIFO}}
+
+// parsePath returns the kind of the queue that a path names.
+func parsePath(kind, name string) (subjects.Kind, error) {
+	for _, k := range pathKinds {
+		if k.name == kind {
+			return k.kind, subjects.ValidateQueueName(name)
+		}
+	}
+	return 0, fmt.Errorf("%w: no kind %+.64q of queue: want pq or q", errBadRequest, kind)
+}
+
+// getQueue answers GET /queues/<kind>/<name>. A queue that was never used has zeros.
+func (s *Server) getQueue(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	kind, err := parsePath(r.PathValue("kind"), name)
+	if err != nil {
+		s.writeError(w, err)
+		return
+	}
+
+	ctx, cancel := context.WithTimeout(r.Context(), s.config.Timeout)
+	defer cancel()
+	info, at, err := s.config.Info(ctx, kind, name)
+	if err != nil {
+		s.writeError(w, err)
+		return
+	}
+
+	load := queueLoad{Ready: info.Ready, Leased: info.Leased, Delayed: info.Delayed, Work: info.Ready + info.Leased}
+	if !info.Oldest.IsZero() {
+		load.OldestAge = max(0, at.Sub(info.Oldest).Seconds())
+	}
+	writeJSON(w, http.StatusOK, load)
+}
+
+// listQuery is the query of /queues.
+type listQuery struct {
+	kind  subjects.Kind
+	after string // in the list of that kind; those of earlier kinds are not wanted
+	limit int
+}
+
+func parseQuery(query url.Values) (q listQuery, err error) {
+	q = listQuery{kind: subjects.Priority, limit: subjects.MaxList}
+
+	if text := query.Get("limit"); text != "" {
+		n, err := subjects.ParsePriority(text) // an integer
+		if err != nil || n < 1 || n > subjects.MaxList {
+			return q, fmt.Errorf("%w: limit %+.64q: want an integer from 1 to %d", errBadRequest, text, subjects.MaxList)
+		}
+		q.limit = int(n)
+	}
+
+	if text := query.Get("after"); text != "" {
+		kind, name, _ := strings.Cut(text, "/")
+		if q.kind, err = parsePath(kind, name); err != nil {
+			return q, fmt.Errorf("after %+.150q: %w", text, err)
+		}
+		q.after = name
+	}
+	return q, nil
+}
+
+// getQueues answers GET /queues?after=<kind>/<name>&limit=<n>: the queues with items or settings, those of
+// kind pq before those of kind q.
+func (s *Server) getQueues(w http.ResponseWriter, r *http.Request) {
+	query, err := parseQuery(r.URL.Query())
+	if err != nil {
+		s.writeError(w, err)
+		return
+	}
+
+	ctx, cancel := context.WithTimeout(r.Context(), s.config.Timeout)
+	defer cancel()
+	loads, err := s.list(ctx, query)
+	if err != nil {
+		s.writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, loads)
+}
+
+// list reads one page, which may have queues of both kinds.
+func (s *Server) list(ctx context.Context, query listQuery) (loads queueLoads, err error) {
+	loads.Queues = []namedLoad{}
+	for _, k := range pathKinds {
+		if k.kind < query.kind {
+			continue
+		}
+		after := ""
+		if k.kind == query.kind {
+			after = query.after
+		}
+
+		// A page that is full already reads one more, to know whether there is a next one.
+		full := len(loads.Queues) == query.limit
+		page, err := s.config.Queues(ctx, k.kind, subjects.ListOptions{After: after, Limit: max(query.limit-len(loads.Queues), 1)})
+		if err != nil {
+			return loads, err
+		}
+		if full && len(page.Queues) > 0 {
+			loads.setNext()
+			return loads, nil
+		}
+
+		for _, q := range page.Queues {
+			loads.Queues = append(loads.Queues, namedLoad{k.name, q, q.Ready + q.Leased})
+		}
+		if page.Next != nil {
+			loads.setNext()
+			return loads, nil
+		}
+	}
+	return loads, nil
+}
+
+// setNext says that more may come after these.
+func (l *queueLoads) setNext() {
+	last := l.Queues[len(l.Queues)-1]
+	next := last.Kind + "/" + last.Queue
+	l.Next = &next
+}
+
+// writeError answers with an error, with the same code and text as a reply over NATS.
+func (s *Server) writeError(w http.ResponseWriter, err error) {
+	code, text := http.StatusBadRequest, err.Error()
+	if !errors.Is(err, errBadRequest) {
+		code, text = s.config.Failure(err)
+	}
+	writeJSON(w, code, map[string]string{"error": text})
+}

@@ -1,0 +1,110 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pipes is a listener whose connections have the clock of a bubble.
+type pipes struct {
+	net.Listener // nil
+	accepted     chan net.Conn
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	conn, ok := <-p.accepted
+	if !ok {
+		return nil, http.ErrServerClosed
+	}
+	return conn, nil
+}
+
+func (p *pipes) Close() error   { return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// A client that sends or reads slowly, or not at all, loses its connection within a stated time.
+func TestSlowHTTPClients(t *testing.T) {
+	const get = "GET / HTTP/1.1\r\nHost: a\r\n"
+	for _, test := range []struct {
+		name   string
+		client func(c net.Conn) // until the connection fails
+		within time.Duration
+	}{
+		{"headers", func(c net.Conn) {
+			_, err := c.Write([]byte(get))
+			for err == nil {
+				time.Sleep(time.Second)
+				_, err = c.Write([]byte("X-A: b\r\n"))
+			}
+		}, 6 * time.Second},
+		{"body", func(c net.Conn) {
+			go func() { _, _ = io.Copy(io.Discard, c) }()
+			_, err := c.Write([]byte(get + "Content-Length: 100000\r\n\r\n"))
+			for err == nil {
+				time.Sleep(time.Second)
+				_, err = c.Write([]byte("a"))
+			}
+		}, 7 * time.Second},
+		{"reads nothing", func(c net.Conn) {
+			_, _ = c.Write([]byte(get + "\r\n"))
+			time.Sleep(time.Minute)
+			for { // what the server had written before it gave up
+				if _, err := c.Read(make([]byte, 1)); err != nil {
+					return
+				}
+			}
+		}, time.Minute},
+		{"reads slowly", func(c net.Conn) {
+			_, _ = c.Write([]byte(get + "\r\n"))
+			for {
+				if _, err := c.Read(make([]byte, 100)); err != nil {
+					return
+				}
+				time.Sleep(time.Second)
+			}
+		}, time.Minute},
+		{"idle", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, 2 * time.Minute},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					_, _ = w.Write(bytes.Repeat([]byte("a"), 100_000))
+				}), time.Second)
+				listener := &pipes{accepted: make(chan net.Conn)}
+				served := make(chan error, 1)
+				go func() { served <- server.Serve(listener) }()
+
+				client, conn := net.Pipe()
+				began := time.Now()
+				listener.accepted <- conn
+				over := make(chan struct{})
+				go func() {
+					defer close(over)
+					test.client(client)
+				}()
+				select {
+				case <-over:
+				case <-time.After(time.Hour):
+					t.Error("the connection is still there after an hour")
+				}
+				if took := time.Since(began); took > test.within {
+					t.Errorf("it took %v", took)
+				}
+
+				_ = client.Close()
+				<-over
+				close(listener.accepted)
+				if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+					t.Error(err)
+				}
+				_ = server.Close()
+			})
+		})
+	}
+}

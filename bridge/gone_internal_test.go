@@ -60,6 +60,7 @@ func TestGoneSubjects(t *testing.T) {
 func TestGoneFindsTheItem(t *testing.T) {
 	b := newTestBridge(t)
 	o := b.outbox
+	o.limit = 16 << 20
 	givenBack := func(want int64) {
 		t.Helper()
 		if got, _ := b.dispatcher.Pending(); got != want {

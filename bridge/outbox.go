@@ -36,6 +36,7 @@ import (
 // receives.
 type outbox struct {
 	b     *Bridge
+	limit int           // of mu.bytes
 	wake  chan struct{} // has an element when something is unconfirmed
 	hurry chan struct{} // has an element when a lot is unconfirmed
 	news  chan struct{} // has an element when mu.heard has changed
@@ -108,13 +109,12 @@ const (
 	// are the denied ones.
 	maxUndecided = 4
 	// Replies are forgotten if NATS takes longer than maxUnconfirmedAge to confirm
-	// them, or once they exceed maxUnconfirmedBytes. Above hurryBytes, rounds follow
+	// them, or once they exceed outbox.limit. Above hurryBytes, rounds follow
 	// without a pause.
-	maxUnconfirmedAge   = 30 * time.Second
-	maxUnconfirmedBytes = 16 << 20
-	hurryBytes          = maxUnconfirmedBytes / 8
+	maxUnconfirmedAge = 30 * time.Second
+	hurryBytes        = 2 << 20
 	// chunkBytes is the size at which a chunk is full.
-	chunkBytes = maxUnconfirmedBytes / 16
+	chunkBytes = 1 << 20
 	// What a reply takes in memory besides the bytes of its item.
 	replyOverhead = 96
 	itemOverhead  = 400
@@ -122,7 +122,7 @@ const (
 )
 
 func newOutbox(b *Bridge) *outbox {
-	o := &outbox{b: b, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+	o := &outbox{b: b, limit: b.options.maxUnconfirmed(), wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), news: make(chan struct{}, 1)}
 	o.inbox = goneRoot + b.id + "."
 	o.mu.denials = map[string]int{}
 	o.mu.hearings = map[error]struct{}{}
@@ -228,8 +228,9 @@ func (o *outbox) openLocked() *chunk {
 func (o *outbox) grewLocked(c *chunk, bytes int) {
 	c.bytes += bytes
 	o.mu.bytes += bytes
-	if o.mu.bytes > maxUnconfirmedBytes {
-		o.forgetLocked(func(*chunk) bool { return o.mu.bytes > maxUnconfirmedBytes })
+	o.b.dispatcher.Keep(bytes)
+	if o.mu.bytes > o.limit {
+		o.forgetLocked(func(*chunk) bool { return o.mu.bytes > o.limit })
 	}
 	if o.mu.bytes > hurryBytes {
 		signal(o.hurry)
@@ -242,6 +243,7 @@ func (o *outbox) forgetLocked(over func(*chunk) bool) {
 	for _, c := range o.mu.chunks {
 		if over(c) {
 			o.mu.bytes -= c.bytes
+			o.b.dispatcher.Keep(-c.bytes)
 			o.mu.spare = c.recycle()
 		} else {
 			kept = append(kept, c)

@@ -38,10 +38,11 @@ func (o *outbox) unconfirmed() (n int) {
 // However long NATS stays silent, the replies kept are limited in bytes and in time.
 func TestOutboxIsBounded(t *testing.T) {
 	o := newTestBridge(t).outbox
+	room := o.limit >> 20
 	for range 100 {
 		o.remember(t, "inbox", 1<<20)
 	}
-	if n := o.unconfirmed(); o.mu.bytes > maxUnconfirmedBytes || n < 14 || n > 16 {
+	if n := o.unconfirmed(); o.mu.bytes > o.limit || n < room-2 || n > room {
 		t.Errorf("%d replies of %d bytes are kept", n, o.mu.bytes)
 	}
 	o.forget(time.Now().Add(time.Hour))
@@ -49,7 +50,7 @@ func TestOutboxIsBounded(t *testing.T) {
 		t.Errorf("%d replies of %d bytes are left", n, o.mu.bytes)
 	}
 	// A reply above the limit by itself is forgotten at once.
-	o.remember(t, "inbox", maxUnconfirmedBytes)
+	o.remember(t, "inbox", o.limit)
 	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 {
 		t.Errorf("%d replies of %d bytes are kept", n, o.mu.bytes)
 	}
@@ -205,7 +206,7 @@ func TestOutboxCountsSubjects(t *testing.T) {
 		o.rememberLocked(sentReply{subject: strings.Repeat("x", 2048)})
 		o.mu.Unlock()
 	}
-	if n := o.unconfirmed(); n*2048 > maxUnconfirmedBytes {
+	if n := o.unconfirmed(); n*2048 > o.limit {
 		t.Errorf("%d replies to subjects of 2048 bytes are kept", n)
 	}
 }

@@ -29,6 +29,7 @@ type restoring struct {
 	restorer *restorer
 	item     fdbpq.Item
 	reason   reason
+	bytes    int // that it takes in memory
 	attempts int // that have failed
 }
 
@@ -58,7 +59,8 @@ func newRestorer(b *Bridge) *restorer {
 
 // restore gives back a popped item.
 func (s *restorer) restore(q *dispatch.Queue, item *fdbpq.Item, why reason) {
-	i := &restoring{restorer: s, item: *item, reason: why}
+	i := &restoring{restorer: s, item: *item, reason: why, bytes: itemOverhead + itemSize(item)}
+	s.b.dispatcher.Keep(i.bytes)
 	r := dispatch.Request{Queue: q, Replier: i, Received: time.Now(), Size: len(item.Value) + headerSize(item.Headers)}
 	i.requeue(&r, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}})
 }
@@ -82,7 +84,10 @@ func (i *restoring) Answer(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Re
 	i.done()
 }
 
-func (i *restoring) done() { i.restorer.b.metrics.givenBack[i.reason].Inc() }
+func (i *restoring) done() {
+	i.restorer.b.dispatcher.Keep(-i.bytes)
+	i.restorer.b.metrics.givenBack[i.reason].Inc()
+}
 
 // Deliver is never called: an item that goes back does not wait.
 func (i *restoring) Deliver(*dispatch.Request, []fdbpq.Op, []fdbpq.Result) (more bool) { return false }
@@ -126,6 +131,7 @@ func (i *restoring) requeue(r *dispatch.Request, ops []fdbpq.Op) {
 // lost counts an item that is not put back.
 func (i *restoring) lost(r *dispatch.Request, err error) {
 	err = fmt.Errorf("an item of queue %s was popped, nobody received it, and it could not be put back: %w", r.Queue.Name, err)
+	i.restorer.b.dispatcher.Keep(-i.bytes)
 	i.restorer.b.metrics.lostItems.Inc()
 	i.restorer.b.quiet.lost.warn("an item may be lost", "error", err)
 }

@@ -160,7 +160,7 @@ func (o *outbox) tallyLocked() map[string]*tally {
 func (b *Bridge) undelivered(s *sentItem) {
 	if s.endpoint != nil {
 		s.endpoint.failedLate(failureOf(fmt.Errorf("%w: NATS does not let this service publish to the reply subject %.64q: want an inbox",
-			ErrBadRequest, s.subject)))
+			ErrBadRequest, withoutToken(s.subject))))
 	}
 	b.giveBack(s, reasonDenied)
 }

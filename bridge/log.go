@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 
 	"golang.org/x/time/rate"
@@ -77,8 +78,20 @@ func (h detailHandler) WithGroup(name string) slog.Handler {
 	return detailHandler{h.Handler.WithGroup(name)}
 }
 
+// withoutToken shortens the token of a lease in text that may contain the subject of an acknowledgement. Whoever reads
+// a token could acknowledge the item.
+func withoutToken(text string) string {
+	const verb, shown = ".ack.", 4
+	before, token, found := strings.Cut(text, verb)
+	if !found || len(token) <= shown {
+		return text
+	}
+	return before + verb + token[:shown] + "..."
+}
+
 // shorten limits text that clients chose before it is logged.
 func shorten(text string) string {
+	text = withoutToken(text)
 	const limit = 256
 	if len(text) > limit {
 		return text[:limit] + "..."

@@ -21,9 +21,11 @@ const (
 	idleTimeout    = time.Minute
 
 	// Limits on the memory that HTTP clients can take: bytes of headers, and concurrent
-	// scrapes of /metrics. Beyond them, they get 431 and 503.
-	maxHeader  = 16 << 10
-	maxScrapes = 4
+	// scrapes of /metrics. Beyond them, they get 431 and 503. Since a few clients that do not
+	// read could keep others from scraping, they have less time.
+	maxHeader     = 16 << 10
+	maxScrapes    = 4
+	scrapeTimeout = 5 * time.Second
 )
 
 // web is the HTTP server of a bridge, nil without one.
@@ -91,12 +93,29 @@ func (b *Bridge) routes() http.Handler {
 	mux.HandleFunc("GET /readyz", b.readyz)
 	mux.HandleFunc("GET /queues", b.getQueues)
 	mux.HandleFunc("GET /queues/{kind}/{name}", b.getQueue)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(b.metrics.registry, promhttp.HandlerOpts{
+	scrape := promhttp.HandlerFor(b.metrics.registry, promhttp.HandlerOpts{
 		ErrorLog:            promLog{b},
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxScrapes,
-	}))
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		scrape.ServeHTTP(&scrapeWriter{ResponseWriter: w}, r)
+	})
 	return mux
+}
+
+// scrapeWriter limits the time to read an answer to scrapeTimeout, from when there is one.
+type scrapeWriter struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (w *scrapeWriter) Write(p []byte) (int, error) {
+	if !w.begun {
+		w.begun = true
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(scrapeTimeout)) // else that of the server holds
+	}
+	return w.ResponseWriter.Write(p)
 }
 
 // promLog logs the errors that promhttp reports.

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -107,4 +108,51 @@ func TestSlowHTTPClients(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Clients that do not read /metrics keep others from it for a few seconds only.
+func TestScrapesThatNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newTestBridge(t)
+		server := newServer(b.routes(), b.options.HTTPTimeout)
+		listener := &pipes{accepted: make(chan net.Conn)}
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(listener) }()
+		scrape := func() net.Conn {
+			client, conn := net.Pipe()
+			listener.accepted <- conn
+			if _, err := client.Write([]byte("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return client
+		}
+		status := func(want int) {
+			t.Helper()
+			client := scrape()
+			defer func() { _ = client.Close() }()
+			answer, err := http.ReadResponse(bufio.NewReader(client), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answer.StatusCode != want {
+				t.Errorf("%s: want %d", answer.Status, want)
+			}
+		}
+
+		for range maxScrapes {
+			client := scrape()
+			defer func() { _ = client.Close() }()
+		}
+		status(http.StatusServiceUnavailable)
+		time.Sleep(scrapeTimeout)
+		synctest.Wait()
+		status(http.StatusOK)
+
+		close(listener.accepted)
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+		_ = server.Close()
+	})
 }

@@ -259,31 +259,6 @@ func (l *lane) enoughLocked() bool {
 	return n >= len(newest.ops) && (newest.durable || traits.Pipelines || onlyPushes && !traits.Serial)
 }
 
-// takeableLocked is about how many operations the next batch could have.
-func (l *lane) takeableLocked() int {
-	n := l.mu.returns.operations
-	if l.nextLocked() == &l.mu.backlog || n > 0 {
-		n += l.mu.backlog.operations
-	}
-	if !l.d.load.keepsTooMuch() {
-		n += len(l.mu.ready)
-	}
-	return n
-}
-
-// nextLocked returns the backlog that has the next request to run, nil if there is none. While too
-// much is kept, requests that take items wait, and those behind them: order is kept.
-func (l *lane) nextLocked() *backlog {
-	if l.mu.returns.len() > 0 {
-		return &l.mu.returns
-	}
-	r, ops := l.mu.backlog.first()
-	if r == nil || takesItem(ops[len(ops)-1].Kind) && l.d.load.keepsTooMuch() {
-		return nil
-	}
-	return &l.mu.backlog
-}
-
 // settle puts back the items that a batch of unknown outcome popped, before anything
 // else runs. Until it succeeds, it fails requests that have waited too long, and all of
 // them while the store reports that it is unavailable.

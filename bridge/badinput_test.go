@@ -119,6 +119,29 @@ func TestNoReplySubject(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_pending_requests", 0)
 }
 
+// Neither errors nor the log repeat the token of a lease that holds: whoever reads it could acknowledge the item.
+func TestTokensAreNotRepeated(t *testing.T) {
+	log := &syncLog{}
+	e := testenv.New(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Logger = log.logger() }})
+	push(t, e, "pq.jobs.push", nil, "x")
+	ack := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "x")
+	token := ack[strings.LastIndexByte(ack, '.')+1:]
+	for _, subject := range []string{ack + ".x", ack + "x", ack[:len(ack)-1], "pq.jobs.Ack." + token} {
+		err := bridge.ErrorFromHeaders(e.Request(subject, nil, []byte("+ACK")).Header)
+		if err == nil || strings.Contains(err.Error(), token[:len(token)-1]) {
+			t.Errorf("%s: %v", subject, err)
+		}
+	}
+	for _, subject := range []string{"pq.jobs.len", "pq.jobs.push", ack + ".x"} {
+		publish(t, e, subject, ack, "x")
+	}
+	wantMetric(t, e.Bridge, "pq_unanswered_total", 3)
+	if text := log.String(); strings.Contains(text, token) || !strings.Contains(text, `pq.jobs.ack.`+token[:4]+"...") {
+		t.Errorf("token %s is in the log:\n%s", token, text)
+	}
+	acked(t, e, ack, "")
+}
+
 // A message too large for a transaction is refused without affecting others.
 func TestTooLarge(t *testing.T) {
 	eachLarge(t, func(t *testing.T, engine testenv.Engine) {

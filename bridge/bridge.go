@@ -133,6 +133,7 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 		DB: o.DB, Keyspace: o.Keyspace, Now: o.Now, Lanes: o.Lanes,
 		MaxBatch: o.MaxBatch, MaxBatchBytes: o.MaxBatchBytes, LeaseRoom: o.LeaseRoom,
 		MaxPending: o.MaxPending, MaxPendingBytes: o.MaxPendingBytes,
+		MaxKept:    o.maxKept(),
 		MaxWaiters: o.MaxWaiters, PollEvery: o.pollEvery(),
 		RequestTimeout: o.RequestTimeout,
 		Warn:           b.quiet.store.warn,

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -51,7 +52,7 @@ func (e *endpoint) failedLate(f *failure) {
 // Denied implements outbox.Endpoint.
 func (e *endpoint) Denied(subject string) {
 	e.failedLate(failureOf(fmt.Errorf("%w: NATS does not let this service publish to the reply subject %.64q: want an inbox",
-		ErrBadRequest, subject)))
+		ErrBadRequest, wire.WithoutToken(subject))))
 }
 
 // endpoints finds the endpoint of a request.

@@ -128,7 +128,7 @@ func (h *handler) measure(r *dispatch.Request, pushed *fdbpq.Message) error {
 func (h *handler) checkReply(m *nats.Msg, r *dispatch.Request) error {
 	if why := h.b.unanswerable(m.Reply); why != "" {
 		r.Reply = ""
-		return fmt.Errorf("%w: reply subject %.64q %s: want an inbox", ErrBadRequest, m.Reply, why)
+		return fmt.Errorf("%w: reply subject %.64q %s: want an inbox", ErrBadRequest, wire.WithoutToken(m.Reply), why)
 	}
 	if len(m.Reply) > maxReply {
 		if len(m.Reply) > maxSendable {

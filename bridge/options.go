@@ -56,6 +56,9 @@ const (
 	maxWaiters            = 1 << 30
 )
 
+// maxKeptBytes is the most that Options.maxKept returns.
+const maxKeptBytes = 16 << 20
+
 // Options configure a Bridge. DB, Keyspace and Grammar are required; everywhere
 // else the zero value means the default.
 type Options struct {
@@ -177,6 +180,15 @@ func (o Options) pollEvery() time.Duration {
 	}
 	return 0
 }
+
+// maxKept returns how many bytes of popped items may be in memory, because nobody has confirmed that they were
+// received or because they go back, before pops are held back. It shrinks with MaxPendingBytes, which a program
+// with little memory lowers.
+func (o Options) maxKept() int { return min(maxKeptBytes, max(o.MaxPendingBytes/4, 1)) }
+
+// maxUnconfirmed returns at how many bytes the outbox forgets replies. It has room for what the batches take that
+// are in flight when pops are held back.
+func (o Options) maxUnconfirmed() int { return o.maxKept() + 2*o.Lanes*o.MaxBatchBytes }
 
 func moduleVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && strings.HasPrefix(info.Main.Version, "v") {

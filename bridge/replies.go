@@ -12,6 +12,7 @@ func (b *Bridge) newOutbox() *outbox.Outbox {
 		ID:         b.id,
 		Conn:       func() *nats.Conn { return b.nc },
 		Dispatcher: b.dispatcher,
+		MaxBytes:   b.options.maxUnconfirmed(),
 		Patience:   min(natsPatience, b.options.ShutdownTimeout/4),
 		Stopping:   b.stopping.Load,
 		Failed:     b.replyFailed,

@@ -172,7 +172,7 @@ func TestMaxBytesOfLargeQueue(t *testing.T) {
 		f.check()
 		wantError(t, f.applyAt(time.Now(), opPush(q, 1, "x"))[0].Err, fdbpq.ErrNoRoom)
 		f.check()
-		last, tries := f.until(opPush(q, 1, "x"))
+		last, _ := f.until(opPush(q, 1, "x"))
 		wantError(t, last.Err, nil)
 		f.check()
 		// Set together with a push, it has to be counted first.

@@ -43,7 +43,8 @@ func (t *Token) possible(l *layout) bool {
 // ParseToken reads a token as String writes it. Errors wrap ErrToken.
 func ParseToken(text string) (Token, error) {
 	malformed := func() (Token, error) {
-		return Token{}, fmt.Errorf("%w: %.100q: want one as a leased item came with it", ErrToken, text)
+		// A token gives power over the lease, so no more than its start is repeated.
+		return Token{}, fmt.Errorf("%w: %.4q... (%d bytes): want one as a leased item came with it", ErrToken, text, len(text))
 	}
 	packed, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder would skip those

@@ -160,7 +160,7 @@ func (g Grammar) Parse(subject string) (Request, error) {
 	case !hasTail:
 	case row.token:
 		if problem := tokenProblem(tail); problem != "" {
-			return Request{}, fmt.Errorf("%w %s: it %s", ErrToken, quote(tail), problem)
+			return Request{}, fmt.Errorf("%w %s: it %s", ErrToken, quoteStart(tail, maxQuotedToken), problem)
 		}
 		r.Token = tail
 	default:
@@ -205,7 +205,7 @@ func (g Grammar) Build(r Request) (string, error) {
 	subject := g.prefix(r.Kind) + r.Queue + "." + row.name
 	if row.token {
 		if problem := tokenProblem(r.Token); problem != "" {
-			return "", fmt.Errorf("%w %s: it %s", ErrToken, quote(r.Token), problem)
+			return "", fmt.Errorf("%w %s: it %s", ErrToken, quoteStart(r.Token, maxQuotedToken), problem)
 		}
 		return subject + "." + r.Token, nil
 	}
@@ -289,13 +289,21 @@ func ParsePriority(text string) (int64, error) {
 	return priority, nil
 }
 
-// maxQuoted is how many bytes of client input an error repeats.
-const maxQuoted = 64
+// How many bytes of client input an error repeats. Whoever reads the token of a lease in a log could acknowledge the
+// item, so of tokens, and of what may end with one, it is less.
+const (
+	maxQuoted      = 64
+	maxQuotedVerb  = 16
+	maxQuotedToken = 4
+)
 
 // quote makes client input safe to print: quoted, ASCII, and not long.
-func quote(s string) string {
-	if len(s) > maxQuoted {
-		return fmt.Sprintf("%+q... (%d bytes)", s[:maxQuoted], len(s))
+func quote(s string) string { return quoteStart(s, maxQuoted) }
+
+// quoteStart is quote with another limit.
+func quoteStart(s string, most int) string {
+	if len(s) > most {
+		return fmt.Sprintf("%+q... (%d bytes)", s[:most], len(s))
 	}
 	return fmt.Sprintf("%+q", s)
 }

@@ -161,7 +161,7 @@ func parseVerb(k Kind, text string) (row *verbRow, tail string, hasTail bool, er
 			return row, rest[1:], true, nil
 		}
 	}
-	return nil, "", false, fmt.Errorf("%w %s: want one of %s", ErrVerb, quote(text), verbList(k))
+	return nil, "", false, fmt.Errorf("%w %s: want one of %s", ErrVerb, quoteStart(text, maxQuotedVerb), verbList(k))
 }
 
 // verbList lists what can follow a queue name, for error texts.

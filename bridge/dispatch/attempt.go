@@ -13,8 +13,7 @@ import (
 // queuesUpLocked reports whether the request has to take its place in the line of its queue:
 // it waits, or it pops where others wait.
 func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
-	last := ops[len(ops)-1].Kind
-	if last != fdbpq.OpPop && last != fdbpq.OpLease {
+	if !takesItem(ops[len(ops)-1].Kind) {
 		return false
 	}
 	return r.Wait != nil || l.lineLocked(r.Queue) != nil
@@ -90,7 +89,7 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
 		}
 	}
 	ln.budget += n
-	if n > 0 && !apart && ln.inFlight == 0 && ln.servable() {
+	if n > 0 && !apart && ln.inFlight == 0 && ln.servable() && !l.d.load.keepsTooMuch() {
 		l.reserveLocked(b, ln, min(n, max(l.d.options.MaxBatch-len(b.ops)-b.reserved, 1)))
 	}
 	l.readyLocked(ln)
@@ -138,6 +137,9 @@ func (l *lane) popCost() int { return int(l.popSize.Load()) + opOverhead }
 // takeReadyLocked reserves room for the lines that are to be looked at, and leaves half of the
 // batch to requests.
 func (l *lane) takeReadyLocked(b *batch) {
+	if l.d.load.keepsTooMuch() {
+		return
+	}
 	pops := max(l.d.options.MaxBatch/2, 1)
 	pops = min(pops, max(l.d.options.MaxBatchBytes/2/l.popCost(), 1))
 	n := 0

@@ -91,6 +91,9 @@ func returnsItem(k fdbpq.OpKind) bool {
 	return k == fdbpq.OpPop || k == fdbpq.OpPeek || k == fdbpq.OpLease || k == fdbpq.OpGet
 }
 
+// takesItem reports whether the operation takes items out of reach of others.
+func takesItem(k fdbpq.OpKind) bool { return k == fdbpq.OpPop || k == fdbpq.OpLease }
+
 // movesItem reports whether the operation reads or writes an item that the request does not
 // contain.
 func movesItem(k fdbpq.OpKind) bool {

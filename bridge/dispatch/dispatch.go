@@ -91,6 +91,10 @@ type Options struct {
 	// MaxPendingBytes is the same limit in bytes. The request that crosses it is still
 	// accepted.
 	MaxPendingBytes int
+	// MaxKept is how many bytes Repliers may keep, see Dispatcher.Keep, before pops and leases are held
+	// back: until it is less again, or their time is up. What the batches in flight take may exceed it.
+	// 0 is no limit.
+	MaxKept int
 	// MaxWaiters limits the requests with a Wait, from Submit until they end.
 	MaxWaiters int
 	// PollEvery is how often queues with waiters are looked at, for items of programs that
@@ -144,7 +148,7 @@ type Dispatcher struct {
 func New(o Options) *Dispatcher {
 	d := &Dispatcher{
 		options: o,
-		load:    load{maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes)},
+		load:    load{maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes), maxKept: int64(o.MaxKept)},
 	}
 	d.sweeper = newSweeper(d)
 	d.poller = fdbpq.NewBatcher(o.DB, o.Keyspace)
@@ -182,9 +186,21 @@ func (d *Dispatcher) Run(ctx context.Context) {
 func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error { return r.Queue.lane.submit(r, ops) }
 
 // Requeue is like Submit but ignores the load limits and works after Close too, for a
-// request that must not be refused: an item that goes back into its queue. It returns
-// ErrUnavailable only once Run has nothing more to do.
-func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error { return r.Queue.lane.requeue(r, ops) }
+// request that must not be refused: an item that goes back into its queue. It runs before all requests
+// that were submitted, because items that wait to go back take memory. It returns ErrUnavailable only
+// once Run has nothing more to do.
+func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error {
+	l := r.Queue.lane
+	return l.requeueIn(&l.mu.returns, r, ops)
+}
+
+// Keep counts bytes of items that were popped and may still have to go back, which are held in memory
+// until then; a negative number counts them no longer. See Options.MaxKept.
+func (d *Dispatcher) Keep(bytes int) {
+	if d.load.keep(bytes) {
+		d.wakeLanes()
+	}
+}
 
 // Wake has the waiters of a queue look for items, because there may be some that did not
 // come through this queue's requests: those of other bridges, or dead letters. It costs next
@@ -254,9 +270,12 @@ func (d *Dispatcher) Hold() { d.holds.Add(1) }
 
 // Release ends a Hold.
 func (d *Dispatcher) Release() {
-	if d.holds.Add(-1) > 0 {
-		return
+	if d.holds.Add(-1) == 0 {
+		d.wakeLanes()
 	}
+}
+
+func (d *Dispatcher) wakeLanes() {
 	for _, l := range d.lanes {
 		l.wake()
 	}

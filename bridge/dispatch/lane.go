@@ -36,7 +36,8 @@ type lane struct {
 		sync.Mutex
 		changed sync.Cond // signalled when something that run waits for may have changed
 
-		backlog   backlog
+		returns   backlog // what goes back into queues; it runs before the rest
+		backlog   backlog // all other requests
 		closed    bool
 		ended     bool     // run accepts nothing more
 		unsettled bool     // the outcome of a batch is unknown
@@ -106,15 +107,18 @@ func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
 		l.d.release(r)
 		return errClosed
 	}
-	l.pushLocked(r, ops)
+	l.pushLocked(&l.mu.backlog, r, ops)
 	if l.enoughLocked() {
 		l.mu.changed.Signal()
 	}
 	return nil
 }
 
-// requeue is Dispatcher.Requeue.
-func (l *lane) requeue(r *Request, ops []fdbpq.Op) error {
+// requeue has a request run again, after those that wait now. It ignores the load limits.
+func (l *lane) requeue(r *Request, ops []fdbpq.Op) error { return l.requeueIn(&l.mu.backlog, r, ops) }
+
+// requeueIn adds a request to one of the backlogs, regardless of the load limits.
+func (l *lane) requeueIn(to *backlog, r *Request, ops []fdbpq.Op) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.ended {
@@ -124,7 +128,7 @@ func (l *lane) requeue(r *Request, ops []fdbpq.Op) error {
 	if r.Wait != nil {
 		l.d.waiters.Add(1)
 	}
-	l.pushLocked(r, ops)
+	l.pushLocked(to, r, ops)
 	l.mu.changed.Signal()
 	return nil
 }
@@ -222,28 +226,30 @@ func (l *lane) wait(ctx context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A batch in flight may leave more to do: an outcome to settle, an item to requeue.
-	for !l.enoughLocked() && !l.mu.unsettled && !l.doneLocked(ctx) {
+	expires := func() bool { return ctx.Err() != nil && l.mu.backlog.len() > 0 } // even if it is held back
+	for !l.enoughLocked() && !l.mu.unsettled && !l.doneLocked(ctx) && !expires() {
 		l.mu.changed.Wait()
 	}
-	l.mu.ended = l.mu.backlog.len() == 0 && !l.mu.unsettled && l.doneLocked(ctx)
+	l.mu.ended = !l.mu.unsettled && l.doneLocked(ctx)
 	if l.mu.ended {
 		l.timers.clear(&l.mu.overdue)
 	}
 	return !l.mu.ended
 }
 
-// doneLocked reports whether run ends once nothing waits.
+// doneLocked reports whether run ends, unless something is to be settled.
 func (l *lane) doneLocked(ctx context.Context) bool {
-	return l.mu.closed && l.mu.newest == nil && len(l.mu.lines) == 0 && (l.d.holds.Load() == 0 || ctx.Err() != nil)
+	waiting := l.mu.returns.len() + l.mu.backlog.len() + len(l.mu.lines)
+	return l.mu.closed && l.mu.newest == nil && waiting == 0 && (l.d.holds.Load() == 0 || ctx.Err() != nil)
 }
 
 // enoughLocked reports whether it is time to start a batch.
 func (l *lane) enoughLocked() bool {
-	n, newest := l.mu.backlog.operations+len(l.mu.ready), l.mu.newest
+	n, newest := l.takeableLocked(), l.mu.newest
 	if n == 0 || newest == nil {
 		return n > 0
 	}
-	onlyPushes := !newest.nonPushes && l.mu.backlog.nonPushes == 0 && len(l.mu.ready) == 0
+	onlyPushes := !newest.nonPushes && l.mu.returns.len() == 0 && l.mu.backlog.nonPushes == 0 && len(l.mu.ready) == 0
 	traits := l.d.options.DB.Traits()
 	return n >= len(newest.ops) && (newest.durable || traits.Pipelines || onlyPushes && !traits.Serial)
 }
@@ -305,15 +311,16 @@ func (l *lane) setUnsettled(b *batch) {
 // failWaiting fails all waiting requests, because the store is not available.
 func (l *lane) failWaiting(err error) {
 	l.mu.Lock()
-	failed := l.mu.backlog
-	l.mu.backlog = backlog{}
+	waiting := [...]backlog{l.mu.returns, l.mu.backlog}
+	l.mu.returns, l.mu.backlog = backlog{}, backlog{}
 	l.mu.Unlock()
 	err = fmt.Errorf("%w: the request was not run: try again: %w", ErrUnavailable, err)
-	for failed.len() > 0 {
-		r, ops := failed.first()
-		l.d.release(r)
-		r.fail(ops, err)
-		failed.pop()
+	for i := range waiting {
+		for failed := &waiting[i]; failed.len() > 0; failed.pop() {
+			r, ops := failed.first()
+			l.d.release(r)
+			r.fail(ops, err)
+		}
 	}
 }
 
@@ -327,6 +334,9 @@ func (l *lane) failWaiting(err error) {
 // From a push that the store refused to one that it took, pushes have batches of their own:
 // the store may be full, and take pops.
 //
+// What goes back into queues comes first. While too much of that, or of what may go back, is in memory, a
+// batch takes no items: see Options.MaxKept.
+//
 // Requests that wait, and pops of queues where others wait, take their places in line. What
 // the batch has for lines comes after its other operations. Where several pop many items from one
 // queue, those for which the batch has no room form a line: if the queue turns out to be empty, all
@@ -335,25 +345,25 @@ func (l *lane) take(ctx context.Context) *batch {
 	l.expire(ctx, false)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.backlog.len() == 0 && len(l.mu.ready) == 0 {
+	if l.takeableLocked() == 0 {
 		return nil
 	}
 	b := l.spare.Get().(*batch)
 	l.mu.batches++
 	b.number = l.mu.batches
 	options, apart := &l.d.options, l.d.health.refusesPushes.Load()
-	if r, _ := l.mu.backlog.first(); r == nil || !r.alone {
+	if waiting := l.nextLocked(); waiting == nil || !isAlone(waiting.first()) {
 		l.takeReadyLocked(b)
 	}
-	for l.mu.backlog.len() > 0 {
-		r, ops := l.mu.backlog.first()
+	for waiting := l.nextLocked(); waiting != nil; waiting = l.nextLocked() {
+		r, ops := waiting.first()
 		bytes := l.expect(r, ops)
 		full := b.bytes+bytes > options.MaxBatchBytes || len(b.ops)+b.reserved+r.operations(ops) > options.MaxBatch
 		alone := b.alone || r.alone
 		mixes := apart && b.pushes != has(ops, fdbpq.OpPush)
 		if full && b.many == r.Queue && r.Wait == nil && r.Pops > 1 && len(ops) == 1 {
 			l.queueBehindLocked(r, ops)
-			l.mu.backlog.pop()
+			waiting.pop()
 			continue
 		}
 		if len(b.ops)+b.reserved > 0 && (full || mixes || alone || b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo))) {
@@ -369,7 +379,7 @@ func (l *lane) take(ctx context.Context) *batch {
 			}
 			l.serveLocked(b, r, ops, apart)
 		}
-		l.mu.backlog.pop()
+		waiting.pop()
 	}
 	l.addPopsLocked(b)
 	if len(b.ops) == 0 {

@@ -9,6 +9,9 @@ import (
 type load struct {
 	requests, bytes       atomic.Int64
 	maxRequests, maxBytes int64
+
+	kept    atomic.Int64 // bytes, see Dispatcher.Keep
+	maxKept int64        // 0 is no limit
 }
 
 // Errors of Submit when a limit is reached. They are variables so that callers can
@@ -42,3 +45,12 @@ func (l *load) release(requests, bytes int) {
 	l.requests.Add(int64(-requests))
 	l.bytes.Add(int64(-bytes))
 }
+
+// keep is Dispatcher.Keep. It reports whether keepsTooMuch has ended.
+func (l *load) keep(bytes int) (freed bool) {
+	now := l.kept.Add(int64(bytes))
+	return l.maxKept > 0 && now <= l.maxKept && now-int64(bytes) > l.maxKept
+}
+
+// keepsTooMuch reports whether lanes are to take no more items for now.
+func (l *load) keepsTooMuch() bool { return l.maxKept > 0 && l.kept.Load() > l.maxKept }

@@ -24,7 +24,7 @@ func (w *waiting) submitTogether(requests [][]fdbpq.Op, wait func(i int) *Wait) 
 		if r.Wait != nil {
 			w.d.waiters.Add(1)
 		}
-		l.pushLocked(r, ops)
+		l.pushLocked(&l.mu.backlog, r, ops)
 	}
 	l.mu.changed.Signal()
 	l.mu.Unlock()

@@ -48,8 +48,8 @@ func (l *lane) limitOf(w *waiter) time.Duration {
 	return min(l.limit(&w.request), last-l.pageTime())
 }
 
-// pushLocked adds a copy of a request to the backlog.
-func (l *lane) pushLocked(r *Request, ops []fdbpq.Op) {
+// pushLocked adds a copy of a request to one of the backlogs.
+func (l *lane) pushLocked(to *backlog, r *Request, ops []fdbpq.Op) {
 	queued := *r
 	queued.turnBy = r.Received.Add(l.turnTime())
 	if r.Wait != nil {
@@ -57,7 +57,7 @@ func (l *lane) pushLocked(r *Request, ops []fdbpq.Op) {
 			queued.turnBy = last
 		}
 	}
-	l.mu.backlog.push(&queued, ops)
+	to.push(&queued, ops)
 	l.watchOverdueLocked(l.timers.since(queued.turnBy))
 }
 
@@ -132,8 +132,11 @@ func (l *lane) endOverdue(ctx context.Context) {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.backlog.len() > 0 {
-		if at := l.timers.since(l.mu.backlog.firstTurn()); next == 0 || at < next {
+	for _, waiting := range []*backlog{&l.mu.returns, &l.mu.backlog} {
+		if waiting.len() == 0 {
+			continue
+		}
+		if at := l.timers.since(waiting.firstTurn()); next == 0 || at < next {
 			next = at
 		}
 	}
@@ -185,11 +188,21 @@ func (l *lane) giveBack(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
 func (l *lane) expire(ctx context.Context, all bool) {
 	now := time.Now()
 	l.mu.Lock()
-	if ctx.Err() != nil {
+	over := ctx.Err() != nil
+	if over {
 		l.mu.ended = l.mu.closed // else a Replier could requeue endlessly
-		now, all = l.mu.backlog.latest, true
 	}
-	late := l.mu.backlog.takeLate(now, all)
+	var late []lateRequest
+	for _, waiting := range []*backlog{&l.mu.returns, &l.mu.backlog} {
+		by := now
+		if over {
+			by = waiting.latest
+		}
+		late = append(late, waiting.takeLate(by, all || over)...)
+	}
+	if len(late) > 0 {
+		l.mu.changed.Signal() // they may have held back others
+	}
 	l.mu.Unlock()
 	for i := range late {
 		r := &late[i].Request

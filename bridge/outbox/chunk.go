@@ -34,13 +34,12 @@ type sentItem struct {
 
 const (
 	// Replies are deleted if NATS takes longer than maxUnconfirmedAge to confirm
-	// them, or once they exceed maxUnconfirmedBytes. Above hurryBytes, rounds follow
+	// them, or once they exceed Config.MaxBytes. Above hurryBytes, rounds follow
 	// without a pause.
-	maxUnconfirmedAge   = 30 * time.Second
-	maxUnconfirmedBytes = 16 << 20
-	hurryBytes          = maxUnconfirmedBytes / 8
+	maxUnconfirmedAge = 30 * time.Second
+	hurryBytes        = 2 << 20
 	// chunkBytes is the size at which a chunk is full.
-	chunkBytes = maxUnconfirmedBytes / 16
+	chunkBytes = 1 << 20
 	// What a reply takes in memory besides the bytes of its item.
 	replyOverhead = 96
 	itemOverhead  = 400
@@ -114,8 +113,9 @@ func (o *Outbox) openLocked() *chunk {
 func (o *Outbox) grewLocked(c *chunk, bytes int) {
 	c.bytes += bytes
 	o.mu.bytes += bytes
-	if o.mu.bytes > maxUnconfirmedBytes {
-		o.deleteLocked(func(*chunk) bool { return o.mu.bytes > maxUnconfirmedBytes })
+	o.config.Dispatcher.Keep(bytes)
+	if o.mu.bytes > o.config.MaxBytes {
+		o.deleteLocked(func(*chunk) bool { return o.mu.bytes > o.config.MaxBytes })
 	}
 	if o.mu.bytes > hurryBytes {
 		signal(o.hurry)
@@ -128,6 +128,7 @@ func (o *Outbox) deleteLocked(over func(*chunk) bool) {
 	for _, c := range o.mu.chunks {
 		if over(c) {
 			o.mu.bytes -= c.bytes
+			o.config.Dispatcher.Keep(-c.bytes)
 			o.mu.spare = c.recycle()
 		} else {
 			kept = append(kept, c)

@@ -59,7 +59,8 @@ func newTest(t *testing.T) *testOutbox {
 	}
 
 	o.Outbox = New(Config{
-		ID: "id", Dispatcher: o.dispatcher,
+		MaxBytes: 16 << 20,
+		ID:       "id", Dispatcher: o.dispatcher,
 		Stray:    func(*nats.Msg) {},
 		Returned: func(why Reason) { o.returned[why].Add(1) },
 		Lost:     func(items int) { o.lost.Add(int64(items)) },

@@ -42,6 +42,8 @@ type Config struct {
 	Conn func() *nats.Conn
 	// Dispatcher takes back what nobody received. It does not end while a reply is unconfirmed.
 	Dispatcher *dispatch.Dispatcher
+	// MaxBytes is at how many bytes the oldest replies are deleted, confirmed or not.
+	MaxBytes int
 	// Patience is how long NATS may take for one exchange.
 	Patience time.Duration
 	// Stopping reports whether the bridge is shutting down.

@@ -16,7 +16,7 @@ func TestOutboxIsBounded(t *testing.T) {
 	for range 100 {
 		o.remember("inbox", 1<<20)
 	}
-	if n := o.unconfirmed(); o.mu.bytes > maxUnconfirmedBytes || n < 14 || n > 16 {
+	if n := o.unconfirmed(); o.mu.bytes > o.config.MaxBytes || n < 14 || n > 16 {
 		t.Errorf("%d replies of %d bytes are kept", n, o.mu.bytes)
 	}
 	o.deleteBefore(time.Now().Add(time.Hour))
@@ -24,7 +24,7 @@ func TestOutboxIsBounded(t *testing.T) {
 		t.Errorf("%d replies of %d bytes are left", n, o.mu.bytes)
 	}
 	// A reply above the limit by itself is forgotten at once.
-	o.remember("inbox", maxUnconfirmedBytes)
+	o.remember("inbox", o.config.MaxBytes)
 	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 {
 		t.Errorf("%d replies of %d bytes are kept", n, o.mu.bytes)
 	}
@@ -179,7 +179,7 @@ func TestOutboxCountsSubjects(t *testing.T) {
 		o.addReplyLocked(sentReply{subject: strings.Repeat("x", 2048)})
 		o.mu.Unlock()
 	}
-	if n := o.unconfirmed(); n*2048 > maxUnconfirmedBytes {
+	if n := o.unconfirmed(); n*2048 > o.config.MaxBytes {
 		t.Errorf("%d replies to subjects of 2048 bytes are kept", n)
 	}
 }

@@ -30,6 +30,7 @@ type restoring struct {
 	restorer *restorer
 	item     fdbpq.Item
 	reason   Reason
+	bytes    int // that it takes in memory
 	attempts int // that have failed
 }
 
@@ -55,7 +56,8 @@ const (
 
 // Restore returns a popped item that nobody received to its old place in its queue.
 func (o *Outbox) Restore(q *dispatch.Queue, item *fdbpq.Item, why Reason) {
-	i := &restoring{restorer: &o.restorer, item: *item, reason: why}
+	i := &restoring{restorer: &o.restorer, item: *item, reason: why, bytes: itemOverhead + itemSize(item)}
+	o.config.Dispatcher.Keep(i.bytes)
 	r := dispatch.Request{Queue: q, Replier: i, Received: time.Now(), Size: len(item.Value) + wire.HeaderSize(item.Headers)}
 	i.submit(&r, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}})
 }
@@ -97,7 +99,10 @@ func (i *restoring) Answer(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Re
 	i.done()
 }
 
-func (i *restoring) done() { i.restorer.config.Returned(i.reason) }
+func (i *restoring) done() {
+	i.restorer.config.Dispatcher.Keep(-i.bytes)
+	i.restorer.config.Returned(i.reason)
+}
 
 // Deliver is never called: an item that goes back does not wait.
 func (i *restoring) Deliver(*dispatch.Request, []fdbpq.Op, []fdbpq.Result) (more bool) { return false }
@@ -143,6 +148,7 @@ func (i *restoring) submit(r *dispatch.Request, ops []fdbpq.Op) {
 // lost counts an item that is not put back.
 func (i *restoring) lost(r *dispatch.Request, err error) {
 	err = fmt.Errorf("an item of queue %s was popped, nobody received it, and it could not be put back: %w", r.Queue.Name, err)
+	i.restorer.config.Dispatcher.Keep(-i.bytes)
 	i.restorer.config.Lost(1)
 	i.restorer.config.WarnLost("an item may be lost", "error", err)
 }

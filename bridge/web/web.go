@@ -63,9 +63,11 @@ const (
 	idleTimeout    = time.Minute
 
 	// Limits on the memory that HTTP clients can take: bytes of headers, and concurrent
-	// scrapes of /metrics. Beyond them, they get 431 and 503.
-	maxHeader  = 16 << 10
-	maxScrapes = 4
+	// scrapes of /metrics. Beyond them, they get 431 and 503. Since a few clients that do not
+	// read could keep others from scraping, they have less time.
+	maxHeader     = 16 << 10
+	maxScrapes    = 4
+	scrapeTimeout = 5 * time.Second
 )
 
 // Server serves the pages of one bridge.
@@ -174,12 +176,30 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.HandleFunc("GET /queues", s.getQueues)
 	mux.HandleFunc("GET /queues/{kind}/{name}", s.getQueue)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{
+	scrape := promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{
 		ErrorLog:            promLog{s.config.Warn},
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxScrapes,
-	}))
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		scrape.ServeHTTP(&scrapeWriter{ResponseWriter: w}, r)
+	})
 	return mux
+}
+
+// scrapeWriter limits the time to read an answer to scrapeTimeout, from when there is one.
+type scrapeWriter struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (w *scrapeWriter) Write(p []byte) (int, error) {
+	if !w.begun {
+		w.begun = true
+		deadline := time.Now().Add(scrapeTimeout)
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(deadline) // else that of the server holds
+	}
+	return w.ResponseWriter.Write(p)
 }
 
 // promLog logs the errors that promhttp reports.

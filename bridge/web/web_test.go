@@ -1,14 +1,18 @@
 package web
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // pipes is a listener whose connections have the clock of a bubble.
@@ -107,4 +111,55 @@ func TestSlowHTTPClients(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Clients that do not read /metrics keep others from it for a few seconds only.
+func TestScrapesThatNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		for i := range 1000 { // more than the server keeps until somebody reads
+			registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: fmt.Sprintf("gauge_%d", i)}))
+		}
+		s := &Server{config: Config{Registry: registry}}
+		server := newServer(s.routes(), time.Second)
+		listener := &pipes{accepted: make(chan net.Conn)}
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(listener) }()
+		scrape := func() net.Conn {
+			client, conn := net.Pipe()
+			listener.accepted <- conn
+			if _, err := client.Write([]byte("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return client
+		}
+		status := func(want int) {
+			t.Helper()
+			client := scrape()
+			defer func() { _ = client.Close() }()
+			answer, err := http.ReadResponse(bufio.NewReader(client), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answer.StatusCode != want {
+				t.Errorf("%s: want %d", answer.Status, want)
+			}
+		}
+
+		for range maxScrapes {
+			client := scrape()
+			defer func() { _ = client.Close() }()
+		}
+		status(http.StatusServiceUnavailable)
+		time.Sleep(scrapeTimeout)
+		synctest.Wait()
+		status(http.StatusOK)
+
+		close(listener.accepted)
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+		_ = server.Close()
+	})
 }

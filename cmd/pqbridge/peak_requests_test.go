@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -207,6 +208,36 @@ func (p *peak) pages() (n int) {
 		_ = reply.Body.Close()
 		n++
 	}
+	http.DefaultClient.CloseIdleConnections()
+	return n
+}
+
+// popForNobody pops all items at once, with reply subjects that nobody is subscribed to, and returns when all of them
+// are back.
+func (p *peak) popForNobody() int {
+	back := regexp.MustCompile(`(?m)^pq_given_back_total{reason="no_responders"} (\d+)$`)
+	for range p.items {
+		if err := p.nc.PublishRequest("pq.jobs.pop.min", p.nc.NewInbox(), nil); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+
+	n := 0
+	testenv.Eventually(p.t, func() error {
+		reply, err := http.Get("http://" + p.http + "/metrics")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = reply.Body.Close() }()
+		text, err := io.ReadAll(reply.Body)
+		if found := back.FindSubmatch(text); found != nil {
+			n, _ = strconv.Atoi(string(found[1]))
+		}
+		if err == nil && n < p.items {
+			err = fmt.Errorf("%d of %d items are back", n, p.items)
+		}
+		return err
+	})
 	http.DefaultClient.CloseIdleConnections()
 	return n
 }

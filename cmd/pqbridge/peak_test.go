@@ -46,6 +46,7 @@ func TestPeakMemory(t *testing.T) {
 	defer p.watchOthers()()
 
 	p.row("push, 16 at once", func() int { return p.fill() })
+	p.row("pops for nobody, of each item at once", p.popForNobody)
 	batch := `"batch":1000`
 	for _, options := range []string{`"no_wait":true`, `"frames":true`, `"max_bytes":1000000`, `"expires":"1s","no_wait":true`} {
 		p.single("pop {"+batch+","+options+"}", func() int { return p.take("jobs", "{"+batch+","+options+"}", nil) })

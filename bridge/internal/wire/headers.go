@@ -47,9 +47,21 @@ func HeaderMemory(h map[string][]string) (n int) {
 
 // Shorten limits text that clients chose before it is logged.
 func Shorten(text string) string {
+	text = WithoutToken(text)
 	const limit = 256
 	if len(text) > limit {
 		return text[:limit] + "..."
 	}
 	return text
+}
+
+// WithoutToken shortens the token of a lease in text that may contain the subject of an acknowledgement. Whoever reads
+// a token could acknowledge the item.
+func WithoutToken(text string) string {
+	const verb, shown = ".ack.", 4
+	before, token, found := strings.Cut(text, verb)
+	if !found || len(token) <= shown {
+		return text
+	}
+	return before + verb + token[:shown] + "..."
 }

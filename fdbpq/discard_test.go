@@ -186,6 +186,7 @@ func TestMaxBytesOfLargeQueue(t *testing.T) {
 		f.configure(q, discardOld(10, 0))
 		before := f.batcher.Removed().Discarded
 		f.batcher.LimitRoom(1_000_000)
+		var tries int
 		r[0], tries = f.until(opPush(q, -1, "x"))
 		wantError(t, r[0].Err, nil)
 		wantEqual(t, "discarded", f.batcher.Removed().Discarded-before > many-20, true)

@@ -88,7 +88,7 @@ func (g *ledger) addBytes(id *ID, n int) {
 // countAdded counts an item that is added.
 func (g *ledger) countAdded(id *ID, m *Message) {
 	if g.countsBytes() {
-		g.addBytes(id, m.size())
+		g.addBytes(id, m.Size())
 	}
 }
 
@@ -124,7 +124,7 @@ func (g *ledger) beginSize(id *ID) {
 // What cannot be read of it does not count. The error is one of the store.
 func (g *ledger) sizeOf(h *held) (int, error) {
 	if h.message != nil {
-		return h.message.size(), nil
+		return h.message.Size(), nil
 	}
 	size := len(g.l.format.decode(h.value)) + h.dropped
 	if !h.id.hasMeta() {
@@ -154,7 +154,7 @@ func (g *ledger) sizeOf(h *held) (int, error) {
 	if part, _, err := tuple.DecodeInt(last[0].Key[len(g.l.idKey(kindMeta, &h.id)):]); err == nil && part >= int64(len(first)) {
 		size += int(part-int64(len(first)))*chunkSize + len(last[0].Value)
 	}
-	return size + m.size() + len(rest), nil
+	return size + m.Size() + len(rest), nil
 }
 
 // resetBytes forgets what was counted, and counts anew if the settings say so. The error is one of the

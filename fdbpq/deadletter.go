@@ -204,7 +204,7 @@ func (p *burial) load(h *held, rest bool) error {
 }
 
 // size is about how many bytes burying a loaded item takes in the transaction.
-func (p *burial) size() int { return p.item.item.Message.size() + deadLetterSize }
+func (p *burial) size() int { return p.item.item.Message.Size() + deadLetterSize }
 
 // deadLetterSize is about the most bytes that a DeadLetter and its keys take.
 const deadLetterSize = 4000

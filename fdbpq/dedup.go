@@ -293,14 +293,15 @@ func (d *dedup) first(m *Message) *ID {
 	return nil
 }
 
-// onlyNew returns those of a group of pushes that are no duplicates, of earlier ones or of each other.
-func (d *dedup) onlyNew(ops []Op, group []int) (added []int) {
+// onlyNew returns those of a group of pushes that are no duplicates, of earlier ones or of each other. pushed
+// returns their messages.
+func (d *dedup) onlyNew(group []int, pushed func(i int) *Message) (added []int) {
 	if d == nil {
 		return group
 	}
 	msgIDs, uniques := map[string]bool{}, map[string]bool{}
 	for _, i := range group {
-		m := &ops[i].Message
+		m := pushed(i)
 		if d.first(m) != nil || msgIDs[m.MsgID] || uniques[m.Unique] {
 			continue
 		}

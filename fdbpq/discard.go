@@ -63,7 +63,7 @@ func (v *victims) add(h *held, ready bool) {
 	g := v.g
 	own := &victim{h: &heldItem{held: h, ready: ready}, place: g.l.place(g.l.itemKey(&h.id)), load: load{items: 1}, own: true}
 	if g.countsBytes() {
-		own.load.bytes = int64(h.message.size())
+		own.load.bytes = int64(h.message.Size())
 	}
 	at, _ := slices.BinarySearchFunc(v.pushed, own, func(a, b *victim) int {
 		if v.before(a.place, b.place) {

@@ -121,7 +121,8 @@ func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
 	q.ledger.claim(h)
 	q.ledger.discard(h.held)
 	if !h.ready && h.state == leased {
-		return q.ledger.noteFreed(&t.results[i])
+		t.results[i].Freed, err = q.ledger.limitsLeased()
+		return err
 	}
 	return nil
 }
@@ -154,7 +155,7 @@ func (t *txOps) move(q *queueOps, i int, h *heldItem, done map[ID]bool) error {
 	if err := whole.load(&q.ledger, &op.ID, h.value, !t.full); err != nil {
 		return err
 	}
-	if whole.large && t.full || !t.fits(whole.item.item.Message.size()) {
+	if whole.large && t.full || !t.fits(whole.item.item.Message.Size()) {
 		t.full = true
 		result.Err = errNoRoom
 		return nil

@@ -249,3 +249,11 @@ func parseHistory(id *ID, data []byte) (h history, err error) {
 // isWait reports whether a lease may last that many microseconds. Other versions may have
 // another MaxLease.
 func isWait(micros int64) bool { return micros > 0 && micros <= MaxDelay.Microseconds() }
+
+// noteReason keeps the reason of a negative acknowledgement, if it has given one, unless the value of
+// another program leaves no room for it.
+func (h *held) noteReason(reason string) {
+	if reason != "" && len(h.value) <= maxHeldValue-MaxNakReason {
+		h.reason = cleanText(reason, MaxNakReason)
+	}
+}

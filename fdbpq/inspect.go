@@ -123,7 +123,7 @@ func (g *get) finish(r kv.Reader, l *layout, returned *itemRoom, result *Result,
 	if err != nil {
 		return err
 	}
-	state := Ready
+	where := Ready
 	if value == nil {
 		record, err := g.occupied.held.Get()
 		if err != nil {
@@ -137,7 +137,7 @@ func (g *get) finish(r kv.Reader, l *layout, returned *itemRoom, result *Result,
 		if err != nil {
 			return err
 		}
-		value, state = h.value, h.state.itemState()
+		value, where = h.value, h.state.itemState()
 	}
 	s := l.storedAs(g.id, kv.KeyValue{Key: l.itemKey(&g.id), Value: value})
 	s.metas, s.asked = g.metas, g.asked
@@ -149,11 +149,11 @@ func (g *get) finish(r kv.Reader, l *layout, returned *itemRoom, result *Result,
 	if err != nil {
 		return err
 	}
-	if state != Leased && expired(item.Expires, now) {
+	if where != Leased && expired(item.Expires, now) {
 		result.Err = notFound(&g.id)
 		return nil
 	}
-	result.Item, result.State = item, state
+	result.Item, result.State = item, where
 	g.occupied, g.metas = occupied{}, nil
 	return nil
 }

@@ -152,7 +152,8 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *R
 		return nil
 	}
 	if op.Kind == OpAck {
-		if err := g.noteFreed(result); err != nil {
+		var err error
+		if result.Freed, err = g.limitsLeased(); err != nil {
 			return err
 		}
 	}
@@ -170,7 +171,7 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *R
 		if op.Uncounted {
 			h.deliveries--
 		}
-		h.noteReason(op)
+		h.noteReason(op.nakReason())
 		delay := op.Delay
 		if delay == Backoff {
 			delay = settings.backoffAfter(h.deliveries)
@@ -193,17 +194,17 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *R
 	return nil
 }
 
-// noteReason keeps the reason of a negative acknowledgement that gives one, unless the value of
-// another program leaves no room for it.
-func (h *held) noteReason(op *Op) {
-	if op.Kind == OpNak && op.Reason != "" && len(h.value) <= maxHeldValue-MaxNakReason {
-		h.reason = cleanText(op.Reason, MaxNakReason)
+// nakReason is the reason that the operation gives an item to keep, "" for none.
+func (op *Op) nakReason() string {
+	if op.Kind == OpNak {
+		return op.Reason
 	}
+	return ""
 }
 
 // buryOne moves an item whose token holds to its dead-letter queue.
 func (t *txOps) buryOne(g *ledger, op *Op, h *heldItem, p *burial, result *Result) error {
-	h.noteReason(op)
+	h.noteReason(op.nakReason())
 	// Once there is no room, no large item is read only to find that it does not fit.
 	if err := p.load(h.held, !t.full); err != nil {
 		return err
@@ -217,7 +218,8 @@ func (t *txOps) buryOne(g *ledger, op *Op, h *heldItem, p *burial, result *Resul
 	if op.Kind == OpTerm {
 		reason = cmp.Or(cleanText(op.Reason, MaxTermReason), ReasonTerminated)
 	}
-	if err := g.noteFreed(result); err != nil {
+	var err error
+	if result.Freed, err = g.limitsLeased(); err != nil {
 		return err
 	}
 	g.claim(h)

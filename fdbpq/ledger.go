@@ -171,7 +171,7 @@ func (g *ledger) discard(h *held) {
 // removeRest removes the rest of a lent item, which must have been read in full.
 func (g *ledger) removeRest(s *stored) {
 	if g.countsBytes() {
-		g.addBytes(&s.item.ID, -s.item.Message.size())
+		g.addBytes(&s.item.ID, -s.item.Message.Size())
 	}
 	for _, part := range s.parts {
 		g.tx.Clear(part.Key)

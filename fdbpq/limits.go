@@ -94,13 +94,14 @@ func (q *queueOps) leaseLimit() error {
 	return err
 }
 
-// noteFreed records in a result that a lease has ended, if others may wait for that.
-func (g *ledger) noteFreed(result *Result) error {
+// limitsLeased reports whether the queue limits how many items are leased, so that leases may wait for
+// the end of another.
+func (g *ledger) limitsLeased() (bool, error) {
 	settings, err := g.limits()
-	if err == nil {
-		result.Freed = settings.MaxLeased > 0
+	if err != nil {
+		return false, err
 	}
-	return err
+	return settings.MaxLeased > 0, nil
 }
 
 func readCounter(value kv.Future[[]byte]) (int64, error) {

@@ -176,7 +176,7 @@ func (t *txOps) loadOfPushes(q *queueOps, pushes []int) (n load) {
 	n.items = int64(len(pushes))
 	if q.limits.settings.MaxBytes > 0 {
 		for _, i := range pushes {
-			n.bytes += int64(t.messageOf(i, q.limits.settings).size())
+			n.bytes += int64(t.messageOf(i, q.limits.settings).Size())
 		}
 	}
 	return n
@@ -188,7 +188,7 @@ func (t *txOps) admit(q *queueOps, group []int) (bool, error) {
 	if q.limits.settings == nil {
 		return true, nil
 	}
-	added := q.dedup.onlyNew(t.ops, group)
+	added := q.dedup.onlyNew(group, func(i int) *Message { return &t.ops[i].Message })
 	if len(added) == 0 {
 		return true, nil
 	}

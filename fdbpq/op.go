@@ -157,7 +157,7 @@ func (op *Op) check(l *layout) error {
 		}
 		return nil
 	case OpPush:
-		if size := op.Message.size(); size > MaxMessageSize {
+		if size := op.Message.Size(); size > MaxMessageSize {
 			return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)
 		}
 		if n := max(len(op.Message.MsgID), len(op.Message.Unique)); n > MaxKey {

@@ -167,7 +167,7 @@ func (s *stored) whole(r kv.Reader, l *layout, returned *itemRoom) (Item, error)
 	if s.err != nil {
 		return Item{}, s.err
 	}
-	if returned.refused = returned.refused || s.cut; !returned.take(s.item.Message.size()) {
+	if returned.refused = returned.refused || s.cut; !returned.take(s.item.Message.Size()) {
 		return Item{}, errNoRoom
 	}
 	item := s.item

@@ -243,7 +243,7 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 		t.results[i].Err = errCannotHold
 		return nil
 	}
-	if op.Kind == OpLease && !t.fits(len(s.pair.Value)) || !t.returned.take(s.item.Message.size()) {
+	if op.Kind == OpLease && !t.fits(len(s.pair.Value)) || !t.returned.take(s.item.Message.Size()) {
 		p.ends.unread(op.End, s)
 		t.results[i].Err = errNoRoom
 		return nil
@@ -286,7 +286,7 @@ func (t *txOps) complete(q *queueOps, op *Op, s *stored, room *int) (refused, er
 	if err := s.readRest(t.tx, q.l, most); err != nil {
 		return nil, err
 	}
-	switch size := s.item.Message.size(); {
+	switch size := s.item.Message.Size(); {
 	case op.MaxBytes > 0 && (s.cut && most == *room || size > *room):
 		*room = -1
 		return ErrMaxBytes, nil

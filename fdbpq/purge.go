@@ -59,7 +59,7 @@ func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
 		done[id] = true
 		if h != nil {
 			q.ledger.release(h)
-			if err := q.ledger.noteFreed(&t.results[i]); err != nil {
+			if t.results[i].Freed, err = q.ledger.limitsLeased(); err != nil {
 				return false, err
 			}
 		} else {

@@ -226,12 +226,12 @@ func (l *layout) pushSize(m *Message, delays bool) int {
 	const rest = 3 * (kindSize + 64 + 32)
 	keys := 2
 	if l.needsMeta(m) {
-		keys += 1 + m.size()/chunkSize
+		keys += 1 + m.Size()/chunkSize
 	}
 	if delays || !m.Expires.IsZero() { // the entry of the time index contains the key of the item
 		keys++
 	}
-	size := m.size() + l.dedupSize(m) + keys*(3*len(l.prefix)+rest)
+	size := m.Size() + l.dedupSize(m) + keys*(3*len(l.prefix)+rest)
 	if delays {
 		size += maxRecord
 	}

@@ -62,7 +62,7 @@ func (t *txOps) redrive(q *queueOps, i int, done map[ID]bool) error {
 		if home == nil {
 			return true, nil
 		}
-		if !t.fits(item.Message.size() + sweptKeys*len(pair.Key)) {
+		if !t.fits(item.Message.Size() + sweptKeys*len(pair.Key)) {
 			t.full = true
 			return false, nil
 		}

@@ -36,7 +36,7 @@ func (s *stored) taken(l *layout, past []byte) takenItem {
 const restoreOverhead = 500
 
 // restoreSize is about the number of bytes that restoring the item takes in a transaction.
-func (i *takenItem) restoreSize() int { return i.size() + len(i.l.prefix) + restoreOverhead }
+func (i *takenItem) restoreSize() int { return i.Size() + len(i.l.prefix) + restoreOverhead }
 
 // occupied is the keys that an item may have, being read: to restore it there would
 // overwrite it.

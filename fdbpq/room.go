@@ -66,10 +66,10 @@ func roomBeside(ops []Op, room int) int {
 		room -= restoreOverhead
 		switch ops[i].Kind {
 		case OpPush:
-			room -= ops[i].Message.size() + ops[i].Queue.layout().dedupSize(&ops[i].Message)
+			room -= ops[i].Message.Size() + ops[i].Queue.layout().dedupSize(&ops[i].Message)
 		case OpRestore:
 			if item := ops[i].Item; item != nil {
-				room -= item.size() + ops[i].Queue.layout().dedupSize(&item.Message)
+				room -= item.Size() + ops[i].Queue.layout().dedupSize(&item.Message)
 			}
 		}
 	}

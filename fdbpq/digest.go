@@ -28,7 +28,7 @@ func (d Digest) String() string {
 }
 
 // digest reads all areas, the last one first.
-func (k *Keyspace) digest(ctx context.Context, db kv.Database, areas []kv.Range, progress func(keys, bytes int64)) (Digest, error) {
+func digest(ctx context.Context, db kv.Database, k *space, areas []kv.Range, progress func(keys, bytes int64)) (Digest, error) {
 	var d Digest
 	sum := sha256.New()
 	queues := []string{string(k.base.Pack(tuple.Tuple{k.priority.root})), string(k.base.Pack(tuple.Tuple{k.fifo.root}))}

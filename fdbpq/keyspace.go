@@ -22,7 +22,10 @@ const (
 
 // Keyspace is a set of named queues. Make one with NewKeyspace; the zero value is not
 // usable. A Keyspace is safe for concurrent use.
-type Keyspace struct {
+type Keyspace struct{ s *space }
+
+// space is where the keys of a Keyspace are.
+type space struct {
 	base           tuple.Subspace // holds all its keys
 	priority, fifo branch
 	receipts       tuple.Subspace // of batches: see Batcher
@@ -83,13 +86,13 @@ func NewKeyspaceIn(s Subspace, priority, fifo string, format ValueFormat) (*Keys
 	newKind := func(root string, fifo bool) branch {
 		return branch{fifo: fifo, root: root, list: newList(base, root)}
 	}
-	return &Keyspace{
+	return &Keyspace{&space{
 		base:     base,
 		priority: newKind(priority, false),
 		fifo:     newKind(fifo, true),
 		receipts: base.Sub(priority + receiptSuffix),
 		format:   format,
-	}, nil
+	}}, nil
 }
 
 // checkAreas returns an error if two areas overlap. No packed string is a prefix of
@@ -113,7 +116,7 @@ func checkAreas(priority, fifo string) error {
 // PriorityQueue returns the priority queue with the given name. A queue exists from its
 // first push on: PriorityQueue reads and writes nothing. Errors wrap ErrQueueName.
 func (k *Keyspace) PriorityQueue(name string) (*PriorityQueue, error) {
-	l, err := k.layoutOf(&k.priority, name)
+	l, err := k.s.layoutOf(&k.s.priority, name)
 	if err != nil {
 		return nil, err
 	}
@@ -122,14 +125,14 @@ func (k *Keyspace) PriorityQueue(name string) (*PriorityQueue, error) {
 
 // Queue is PriorityQueue for FIFO queues.
 func (k *Keyspace) Queue(name string) (*Queue, error) {
-	l, err := k.layoutOf(&k.fifo, name)
+	l, err := k.s.layoutOf(&k.s.fifo, name)
 	if err != nil {
 		return nil, err
 	}
 	return &Queue{l}, nil
 }
 
-func (k *Keyspace) layoutOf(of *branch, name string) (*layout, error) {
+func (k *space) layoutOf(of *branch, name string) (*layout, error) {
 	if len(name) == 0 || len(name) > MaxQueueName {
 		return nil, fmt.Errorf("%w: %d bytes long: want 1 to %d", ErrQueueName, len(name), MaxQueueName)
 	}
@@ -143,10 +146,10 @@ func (k *Keyspace) layoutOf(of *branch, name string) (*layout, error) {
 // those of all queues that were ever pushed to, except the ones that Retire took off the
 // list.
 func (k *Keyspace) PriorityQueues(r kv.Reader, after string, limit int) kv.Future[[]string] {
-	return k.priority.list.names(r, after, limit)
+	return k.s.priority.list.names(r, after, limit)
 }
 
 // Queues is PriorityQueues for FIFO queues.
 func (k *Keyspace) Queues(r kv.Reader, after string, limit int) kv.Future[[]string] {
-	return k.fifo.list.names(r, after, limit)
+	return k.s.fifo.list.names(r, after, limit)
 }

@@ -58,11 +58,11 @@ func TestAreasNeverOverlap(t *testing.T) {
 // ranges returns where k keeps things: the lists, the receipts, and some queues of each kind
 // with names that are easily mixed up.
 func (k *Keyspace) ranges() []kv.Range {
-	receipts := within(k.receipts.Bytes())
-	ranges := []kv.Range{receipts, within([]byte(k.priority.list.prefix)), within([]byte(k.fifo.list.prefix))}
-	for _, kind := range []*branch{&k.priority, &k.fifo} {
+	receipts := within(k.s.receipts.Bytes())
+	ranges := []kv.Range{receipts, within([]byte(k.s.priority.list.prefix)), within([]byte(k.s.fifo.list.prefix))}
+	for _, kind := range []*branch{&k.s.priority, &k.s.fifo} {
 		for _, name := range []string{"a", "a\x00", "\xff"} {
-			l, err := k.layoutOf(kind, name)
+			l, err := k.s.layoutOf(kind, name)
 			if err != nil {
 				panic(err)
 			}

@@ -69,7 +69,7 @@ type Migrated struct {
 // Errors: ErrNoStore, ErrUnfinished of the source, ErrForeignKeys, ErrNotEmpty, ErrMigrated, ErrDiffers, *MismatchError,
 // ErrStoreVersion, ErrCorrupt, and those of the stores.
 func Migrate(ctx context.Context, from, to kv.Database, k *Keyspace, o MigrateOptions) (Migrated, error) {
-	m := &migration{ctx: ctx, from: from, to: to, k: k, o: o, areas: k.dataAreas(), newID: rand.Text()}
+	m := &migration{ctx: ctx, from: from, to: to, keyspace: k, k: k.s, o: o, areas: k.s.dataAreas(), newID: rand.Text()}
 	if err := m.checkSource(); err != nil {
 		return Migrated{}, err
 	}
@@ -84,7 +84,7 @@ func Migrate(ctx context.Context, from, to kv.Database, k *Keyspace, o MigrateOp
 		return Migrated{}, err
 	}
 	err = m.update(func(tx kv.Transaction) []byte {
-		record := k.record(m.at.id)
+		record := m.k.record(m.at.id)
 		record.origin = m.source
 		return record.encode()
 	})
@@ -94,7 +94,8 @@ func Migrate(ctx context.Context, from, to kv.Database, k *Keyspace, o MigrateOp
 type migration struct {
 	ctx      context.Context
 	from, to kv.Database
-	k        *Keyspace
+	keyspace *Keyspace
+	k        *space // its keys
 	o        MigrateOptions
 	areas    []kv.Range // what is copied, in this order
 	source   string     // its identity
@@ -126,7 +127,7 @@ const (
 var copyPage = kv.RangeOptions{Limit: 200, Bytes: copyBytes}
 
 // encode begins like a storeRecord.
-func (c *copyRecord) encode(k *Keyspace) []byte {
+func (c *copyRecord) encode(k *space) []byte {
 	return tuple.Tuple{int64(unfinishedVersion), c.id, k.priority.root, k.fifo.root, k.format.String(),
 		c.source, c.area, c.next, c.keys, c.bytes}.Pack()
 }
@@ -151,7 +152,7 @@ func parseCopyRecord(value []byte) (c copyRecord, err error) {
 // dataAreas returns the ranges of all keys but the records of the store. Every batch of a
 // bridge writes a receipt. So receipts are copied first and compared last, and a batch that ran
 // anywhere in between shows.
-func (k *Keyspace) dataAreas() []kv.Range {
+func (k *space) dataAreas() []kv.Range {
 	var ranges []kv.Range
 	for _, root := range []string{
 		k.priority.root + receiptSuffix,
@@ -165,7 +166,7 @@ func (k *Keyspace) dataAreas() []kv.Range {
 // checkSource returns an error if the source is no store of the Keyspace.
 func (m *migration) checkSource() error {
 	store, err := kv.ReadTransact(m.ctx, m.from, func(r kv.Reader) (Store, error) {
-		store, err := m.k.readStore(r, StoreOptions{Exclusive: !m.from.Traits().Shared})
+		store, err := m.keyspace.ReadStore(r, StoreOptions{Exclusive: !m.from.Traits().Shared})
 		if err == nil && store.ID == "" {
 			err = ErrNoStore
 		}
@@ -383,12 +384,12 @@ func (m *migration) compare() (Digest, error) {
 	}
 	target := make(chan result, 1)
 	go func() {
-		d, err := m.k.digest(ctx, m.to, m.areas, func(keys, bytes int64) {
+		d, err := digest(ctx, m.to, m.k, m.areas, func(keys, bytes int64) {
 			m.progress(MigrateProgress{Checking: true, Keys: keys, Bytes: bytes})
 		})
 		target <- result{d, err}
 	}()
-	source, err := m.k.digest(ctx, m.from, m.areas, func(int64, int64) {})
+	source, err := digest(ctx, m.from, m.k, m.areas, func(int64, int64) {})
 	if err != nil {
 		cancel()
 		<-target

@@ -40,12 +40,12 @@ type QueuePage struct {
 //
 // Errors: ErrCorrupt, those of the store, and the context's error.
 func (k *Keyspace) ListPriorityQueues(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (QueuePage, error) {
-	return k.listQueues(ctx, db, &k.priority, after, limit, now)
+	return k.listQueues(ctx, db, &k.s.priority, after, limit, now)
 }
 
 // ListQueues is ListPriorityQueues for FIFO queues.
 func (k *Keyspace) ListQueues(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (QueuePage, error) {
-	return k.listQueues(ctx, db, &k.fifo, after, limit, now)
+	return k.listQueues(ctx, db, &k.s.fifo, after, limit, now)
 }
 
 // namesPage is the most names of a list that one transaction looks at.
@@ -80,7 +80,7 @@ func (k *Keyspace) listQueues(ctx context.Context, db kv.Database, of *branch, a
 func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *branch, names []string, now time.Time) (used []QueueCounts, due []QueueName, err error) {
 	ops := make([]Op, 0, len(names))
 	for _, name := range names {
-		l, err := k.layoutOf(of, name)
+		l, err := k.s.layoutOf(of, name)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%w: list of queues: %w", ErrCorrupt, err)
 		}

@@ -190,7 +190,7 @@ func restoreSome(tx kv.Transaction, items []takenItem, next, budget int, now tim
 func (k *Keyspace) newReceipts() tuple.Subspace {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never returns an error: see crypto/rand
-	return k.receipts.Sub(id)
+	return k.s.receipts.Sub(id)
 }
 
 // receiptPage is how many receipts SweepReceipts reads in one transaction.
@@ -200,7 +200,7 @@ const receiptPage = 1000
 // behind. Age must be longer than any batch can take: hours rather than seconds.
 func SweepReceipts(ctx context.Context, db kv.Database, k *Keyspace, age time.Duration) error {
 	limit := time.Now().Add(-age)
-	todo := within(k.receipts.Bytes())
+	todo := within(k.s.receipts.Bytes())
 	for {
 		last, err := kv.TransactIdempotent(ctx, shrinking{db}, func(tx kv.Transaction) ([]byte, error) {
 			return sweepReceipts(tx, todo, limit)

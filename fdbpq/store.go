@@ -97,12 +97,12 @@ func (f ValueFormat) String() string {
 // the Keyspace. The exception is a Keyspace of TupleValues in a store where some value is
 // certainly raw: that is a MismatchError.
 func OpenStore(ctx context.Context, db kv.Database, k *Keyspace, o StoreOptions) (Store, error) {
-	s, err := kv.ReadTransact(ctx, db, func(r kv.Reader) (Store, error) { return k.readStore(r, o) })
+	s, err := kv.ReadTransact(ctx, db, func(r kv.Reader) (Store, error) { return k.ReadStore(r, o) })
 	if err != nil || s.ID != "" {
 		return s, err
 	}
 	return kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) (Store, error) {
-		s, err := k.readStore(tx, o)
+		s, err := k.ReadStore(tx, o)
 		if err != nil || s.ID != "" {
 			return s, err // another program was faster
 		}
@@ -116,11 +116,11 @@ type storeRecord struct {
 	origin                     string // "" if Migrate did not fill it
 }
 
-func (k *Keyspace) record(id string) storeRecord {
+func (k *space) record(id string) storeRecord {
 	return storeRecord{id: id, priority: k.priority.root, fifo: k.fifo.root, format: k.format.String()}
 }
 
-func (k *Keyspace) storeKey(root string) []byte { return k.base.Pack(tuple.Tuple{root + storeSuffix}) }
+func (k *space) storeKey(root string) []byte { return k.base.Pack(tuple.Tuple{root + storeSuffix}) }
 
 func (s storeRecord) encode() []byte {
 	t := tuple.Tuple{int64(storeVersion), s.id, s.priority, s.fifo, s.format}
@@ -155,9 +155,9 @@ func parseStoreRecord(value []byte) (s storeRecord, err error) {
 	return s, nil
 }
 
-// readStore returns what the record says, without an ID if there is none.
-func (k *Keyspace) readStore(r kv.Reader, o StoreOptions) (Store, error) {
-	reads := []kv.Future[[]byte]{r.Get(k.storeKey(k.priority.root)), r.Get(k.storeKey(k.fifo.root))}
+// ReadStore returns what OpenStore would, and writes nothing: without an ID if there is no record.
+func (k *Keyspace) ReadStore(r kv.Reader, o StoreOptions) (Store, error) {
+	reads := []kv.Future[[]byte]{r.Get(k.s.storeKey(k.s.priority.root)), r.Get(k.s.storeKey(k.s.fifo.root))}
 	var store Store
 	for _, read := range reads {
 		value, err := read.Get()
@@ -171,7 +171,7 @@ func (k *Keyspace) readStore(r kv.Reader, o StoreOptions) (Store, error) {
 		if err != nil {
 			return Store{}, err
 		}
-		if err := k.compare(record); err != nil {
+		if err := k.s.compare(record); err != nil {
 			return Store{}, err
 		}
 		store.ID = record.id
@@ -183,7 +183,7 @@ func (k *Keyspace) readStore(r kv.Reader, o StoreOptions) (Store, error) {
 }
 
 // compare returns a MismatchError if the record is not that of the Keyspace.
-func (k *Keyspace) compare(record storeRecord) error {
+func (k *space) compare(record storeRecord) error {
 	asked := k.record(record.id)
 	asked.origin = record.origin
 	if record == asked {
@@ -213,8 +213,8 @@ const maxRoots = 64
 // checkAlone returns an error if there are queues below other roots. It reads one key of
 // each root.
 func (k *Keyspace) checkAlone(r kv.Reader) error {
-	prefix := len(k.base.Bytes())
-	next := k.base.Pack(tuple.Tuple{""})[:prefix+1] // where tuples that begin with a string start
+	prefix := len(k.s.base.Bytes())
+	next := k.s.base.Pack(tuple.Tuple{""})[:prefix+1] // where tuples that begin with a string start
 	end := slices.Clone(next)
 	end[prefix]++
 	var others []string
@@ -231,14 +231,14 @@ func (k *Keyspace) checkAlone(r kv.Reader) error {
 			next = kv.SingleKey(pairs[0].Key).End // not a key of ours
 			continue
 		}
-		next = within(k.base.Pack(tuple.Tuple{first})).End
+		next = within(k.s.base.Pack(tuple.Tuple{first})).End
 		root, registered := strings.CutSuffix(first, listSuffix)
-		if registered && root != k.priority.root && root != k.fifo.root {
+		if registered && root != k.s.priority.root && root != k.s.fifo.root {
 			others = append(others, root)
 		}
 		if root, recorded := strings.CutSuffix(first, storeSuffix); recorded {
 			if record, err := parseStoreRecord(pairs[0].Value); err == nil {
-				return k.compare(record)
+				return k.s.compare(record)
 			}
 			others = append(others, root)
 		}
@@ -247,7 +247,7 @@ func (k *Keyspace) checkAlone(r kv.Reader) error {
 		return nil
 	}
 	slices.Sort(others)
-	return &MismatchError{[]Mismatch{{SettingRoots, roots(slices.Compact(others)...), roots(k.priority.root, k.fifo.root)}}}
+	return &MismatchError{[]Mismatch{{SettingRoots, roots(slices.Compact(others)...), roots(k.s.priority.root, k.s.fifo.root)}}}
 }
 
 // makeStore writes the record.
@@ -259,9 +259,9 @@ func (k *Keyspace) makeStore(tx kv.Transaction) (Store, error) {
 	if err := k.checkValues(tx, layouts); err != nil {
 		return Store{}, err
 	}
-	record := k.record(rand.Text())
-	for _, root := range []string{k.priority.root, k.fifo.root} {
-		tx.Set(k.storeKey(root), record.encode())
+	record := k.s.record(rand.Text())
+	for _, root := range []string{k.s.priority.root, k.s.fifo.root} {
+		tx.Set(k.s.storeKey(root), record.encode())
 	}
 	return Store{ID: record.id, New: true, Adopted: len(layouts) > 0}, nil
 }
@@ -274,13 +274,13 @@ const (
 
 // firstQueues returns some of the queues.
 func (k *Keyspace) firstQueues(r kv.Reader) (layouts []*layout, err error) {
-	for _, of := range []*branch{&k.priority, &k.fifo} {
+	for _, of := range []*branch{&k.s.priority, &k.s.fifo} {
 		queues, err := of.list.names(r, "", sampleQueues).Get()
 		if err != nil {
 			return nil, err
 		}
 		for _, name := range queues {
-			l, err := k.layoutOf(of, name)
+			l, err := k.s.layoutOf(of, name)
 			if err != nil {
 				return nil, err
 			}
@@ -293,7 +293,7 @@ func (k *Keyspace) firstQueues(r kv.Reader) (layouts []*layout, err error) {
 // checkValues returns an error if values are to be tuples and this package has stored some
 // that are not. The opposite cannot be detected: any bytes can be a raw value.
 func (k *Keyspace) checkValues(tx kv.Transaction, layouts []*layout) error {
-	if k.format != TupleValues {
+	if k.s.format != TupleValues {
 		return nil
 	}
 	reads := make([]kv.Future[[]kv.KeyValue], len(layouts))

@@ -331,13 +331,23 @@ type single struct {
 	err    error
 }
 
+// Apply runs operations in the caller's transaction, and returns one Result for each, in the order of ops. now is
+// the time by which leases and delays end and items expire. Errors of single operations are in their results; the
+// error is one of the store.
+//
+// A Batcher does the same in transactions of its own, and finds out what became of them.
+func Apply(tx kv.Transaction, ops []Op, now time.Time) ([]Result, error) {
+	t := newTxOps(tx, ops, now)
+	return t.results, t.apply()
+}
+
 // applyOne runs a single operation in the caller's transaction.
 func applyOne(tx kv.Transaction, op Op) single {
-	t := newTxOps(tx, []Op{op}, time.Now())
-	if err := t.apply(); err != nil {
+	results, err := Apply(tx, []Op{op}, time.Now())
+	if err != nil {
 		return single{err: err}
 	}
-	return single{t.results[0], t.results[0].Err}
+	return single{results[0], results[0].Err}
 }
 
 // readOne runs a single peek or len.

@@ -160,7 +160,7 @@ func TestConfigureConflicts(t *testing.T) {
 				t.Fatal(err)
 			}
 			test.op.Queue, test.op.Token = q, token
-			results, err := fdbpq.ApplyAt(tx, []fdbpq.Op{test.op}, time.Now())
+			results, err := fdbpq.Apply(tx, []fdbpq.Op{test.op}, time.Now())
 			if err != nil || results[0].Err != nil {
 				t.Fatal(err, results)
 			}

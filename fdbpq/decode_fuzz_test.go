@@ -340,7 +340,7 @@ func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time, token *
 		}
 	}
 	s := serving{tx: tx, l: l, now: now, own: newRequest(l, Front, now)}
-	err := s.readLine(serveLimit)
+	err := s.readLine(ServeLimit)
 	if err == nil && len(s.line) > 0 {
 		err = s.serveLine()
 	}

@@ -260,7 +260,7 @@ func TestExpiryConflicts(t *testing.T) {
 	now := time.Now()
 	begin := func() kv.Transaction { return must(f.db.Begin(f.ctx, kv.BeginOptions{})) }
 	at := func(tx kv.Transaction, now time.Time, ops ...fdbpq.Op) []fdbpq.Result {
-		return must(fdbpq.ApplyAt(tx, ops, now))
+		return must(fdbpq.Apply(tx, ops, now))
 	}
 	first, second := begin(), begin()
 	for _, tx := range []kv.Transaction{first, second} {

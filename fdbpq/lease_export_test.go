@@ -9,12 +9,7 @@ import (
 // MaxHeldValue is the longest stored value that can be leased.
 const MaxHeldValue = maxHeldValue
 
-// ApplyAt runs ops in tx as if it were that time.
-func ApplyAt(tx kv.Transaction, ops []Op, now time.Time) ([]Result, error) {
-	return ApplyBehindAt(tx, ops, now, 0)
-}
-
-// ApplyBehindAt is ApplyAt for queues where no more than page entries of the time index are handled.
+// ApplyBehindAt is Apply for queues where no more than page entries of the time index are handled.
 func ApplyBehindAt(tx kv.Transaction, ops []Op, now time.Time, page int) ([]Result, error) {
 	t := newTxOps(tx, ops, now)
 	t.duePage = page

@@ -11,11 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// Errors of Migrate. OpenStore returns ErrUnfinished, too.
+// Errors of Migrate, besides ErrUnfinished.
 var (
-	// ErrUnfinished: a migration to this store has begun and not ended. Nothing may serve it.
-	ErrUnfinished = errors.New("fdbpq: the store is the target of a migration that has not ended")
-
 	// ErrNoStore: there is no store to migrate, or one of an early version that nobody has opened since.
 	ErrNoStore = errors.New("fdbpq: no store was opened here")
 
@@ -114,9 +111,6 @@ type copyRecord struct {
 }
 
 const (
-	// unfinishedVersion is the version of a copyRecord. Programs that do not know it refuse the
-	// store as one of a newer version.
-	unfinishedVersion = 1 << 20
 	// restart says in copyRecord.area that the copy is of no use.
 	restart = -1
 	// copyBytes is about how much is copied in one transaction. FoundationDB advises against more.

@@ -9,17 +9,8 @@ import (
 
 // Exported for the tests of staged pops.
 
-const (
-	RequestLife = requestLife
-	AnswerLife  = answerLife
-	ClaimLife   = claimLife
-	SweepEvery  = sweepEvery
-	MaxPatience = maxPatience
-	MaxSkipped  = maxSkipped
-	ServeLimit  = serveLimit
-	ServeBytes  = serveBytes
-	DuePage     = duePage
-)
+// DuePage is how many entries of the time index a transaction handles.
+const DuePage = duePage
 
 // SetNow gives p another clock.
 func (p *Popper) SetNow(now func() time.Time) { p.now = now }

@@ -63,25 +63,25 @@ type Popper struct {
 
 // These values come from measurements with BenchmarkContention.
 const (
-	// requestLife is how long a request waits to be served. After that its owner, if it
+	// RequestLife is how long a request waits to be served. After that its owner, if it
 	// is still there, registers it again.
-	requestLife = 10 * time.Second
-	// answerLife is how long an answer waits to be collected.
-	answerLife = 30 * time.Second
-	// claimLife is how long a pop has to find out that it took an item, for example
+	RequestLife = 10 * time.Second
+	// AnswerLife is how long an answer waits to be collected.
+	AnswerLife = 30 * time.Second
+	// ClaimLife is how long a pop has to find out that it took an item, for example
 	// because the store cannot be reached.
-	claimLife = time.Hour
-	// sweepEvery is how often a Popper handles what is due.
-	sweepEvery = 5 * time.Second
-	// minPatience and maxPatience bound how long the first in line may stay there before a
+	ClaimLife = time.Hour
+	// SweepEvery is how often a Popper handles what is due.
+	SweepEvery = 5 * time.Second
+	// minPatience and MaxPatience bound how long the first in line may stay there before a
 	// request serves the line that would leave it to a leader or to the first, in addition to two
 	// expected waits. Each request draws its own, so that not all lose patience at once.
 	minPatience = 100 * time.Millisecond
-	maxPatience = time.Second
-	// serveLimit is the most requests served by one transaction.
-	serveLimit = 256
-	// serveBytes is about the most bytes of values served by one transaction.
-	serveBytes = 1_000_000
+	MaxPatience = time.Second
+	// ServeLimit is the most requests served by one transaction.
+	ServeLimit = 256
+	// ServeBytes is about the most bytes of values served by one transaction.
+	ServeBytes = 1_000_000
 	// minPoll and maxPoll bound the time between two checks for an answer.
 	minPoll = time.Millisecond
 	maxPoll = 200 * time.Millisecond
@@ -172,13 +172,13 @@ var errMayNotSkip = errors.New("fdbpq: there is a line")
 // popDirectly takes an item. Meanwhile it looks for a line, and returns errMayNotSkip if it may not skip it.
 func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, err error) {
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
-		line := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: maxSkipped + 1})
+		line := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: MaxSkipped + 1})
 		now := p.now()
 		if err := p.sweepIfDue(tx, now); err != nil {
 			return err
 		}
-		b := newTxOps(tx, []Op{{Kind: OpPop, End: r.end, Queue: p.q}}, now)
-		if err := b.apply(); err != nil {
+		results, err := Apply(tx, []Op{{Kind: OpPop, End: r.end, Queue: p.q}}, now)
+		if err != nil {
 			return err
 		}
 		requests, err := line.Get()
@@ -188,9 +188,9 @@ func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, e
 		if !p.maySkip(len(requests)) {
 			return errMayNotSkip
 		}
-		result = &b.results[0]
+		result = &results[0]
 		if result.Err == nil {
-			r.claim(tx, b.popped[0], now)
+			r.claim(tx, takenItem{p.l, &result.Item}, now)
 		}
 		return nil
 	})
@@ -203,7 +203,7 @@ func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, e
 	return result, nil
 }
 
-// sweepIfDue handles what is due in the queue, every sweepEvery.
+// sweepIfDue handles what is due in the queue, every SweepEvery.
 func (p *Popper) sweepIfDue(tx kv.Transaction, now time.Time) error {
 	if !p.isSweepDue(now) {
 		return nil
@@ -215,11 +215,11 @@ func (p *Popper) sweepIfDue(tx kv.Transaction, now time.Time) error {
 	return err
 }
 
-// isSweepDue reports whether sweepEvery has passed since it last returned true.
+// isSweepDue reports whether SweepEvery has passed since it last returned true.
 func (p *Popper) isSweepDue(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now.Sub(p.mu.swept) < sweepEvery {
+	if now.Sub(p.mu.swept) < SweepEvery {
 		return false
 	}
 	p.mu.swept = now

@@ -52,7 +52,7 @@ func newRequest(l *layout, end End, now time.Time) *request {
 		answerKey: l.partKey(partAnswer, id),
 		valueKey:  l.partKey(partValue, id),
 		claimKey:  l.partKey(partClaim, id),
-		patience:  minPatience + rand.N(maxPatience-minPatience),
+		patience:  minPatience + rand.N(MaxPatience-minPatience),
 	}
 }
 
@@ -69,7 +69,7 @@ func (r *request) fence(tx kv.Transaction) {
 // claim records in tx that this request takes the item.
 func (r *request) claim(tx kv.Transaction, item takenItem, now time.Time) {
 	r.fence(tx)
-	c := claim{takenItem: item, marker: expiringKey{key: r.claimKey, deadline: now.Add(claimLife)}}
+	c := claim{takenItem: item, marker: expiringKey{key: r.claimKey, deadline: now.Add(ClaimLife)}}
 	r.l.setUntil(tx, c.marker.deadline, c.marker.key, encodeClaim(c.marker.deadline, len(r.claims)))
 	for _, old := range r.oldClaims {
 		r.l.clearUntil(tx, old.deadline, old.key)

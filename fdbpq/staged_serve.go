@@ -62,11 +62,11 @@ func (p *Popper) returnMore(ctx context.Context) error {
 }
 
 // serveCount is how many requests to serve so that their values are not much over
-// serveBytes.
+// ServeBytes.
 func (p *Popper) serveCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return min(serveLimit, max(1, serveBytes/max(1, p.mu.size)))
+	return min(ServeLimit, max(1, ServeBytes/max(1, p.mu.size)))
 }
 
 // serving answers the requests in line in one transaction.
@@ -151,7 +151,7 @@ func (s *serving) serveLine() error {
 		if err != nil {
 			return err
 		}
-		if item == nil || s.bytes > serveBytes {
+		if item == nil || s.bytes > ServeBytes {
 			break
 		}
 		if err := s.give(w, item, &g); err != nil {
@@ -246,6 +246,6 @@ func (s *serving) give(w *lineEntry, item *stored, g *ledger) error {
 
 // answer writes the answer to a request.
 func (s *serving) answer(w *lineEntry, item *ID) {
-	a := answer{deadline: s.now.Add(answerLife), item: item}
+	a := answer{deadline: s.now.Add(AnswerLife), item: item}
 	s.l.setUntil(s.tx, a.deadline, s.l.partKey(partAnswer, w.id), a.encode())
 }

@@ -203,7 +203,7 @@ func (p *Popper) register(tx kv.Transaction, r *request, inLine, claims kv.Futur
 		r.key = p.l.requestKey(count, r.id)
 	}
 	r.fence(tx)
-	tx.Set(r.key, encodeRequest(r.end, p.now().Add(requestLife)))
+	tx.Set(r.key, encodeRequest(r.end, p.now().Add(RequestLife)))
 	r.first, r.soonFirst = "", len(line) == 0
 	r.seeClaim(last)
 	return nil

@@ -27,6 +27,10 @@ import (
 // older programs would misread what newer ones write.
 const storeVersion = 1
 
+// unfinishedVersion is the version of the record of a store that Migrate has begun to fill. Programs that do
+// not know it refuse the store as one of a newer version.
+const unfinishedVersion = 1 << 20
+
 // Store describes a store that OpenStore opened.
 type Store struct {
 	// ID identifies this Keyspace of this store: random letters and digits, chosen when
@@ -42,6 +46,9 @@ type StoreOptions struct {
 	// Exclusive refuses a store that has queues below other roots.
 	Exclusive bool
 }
+
+// ErrUnfinished is returned for a store to which a migration has begun and not ended. Nothing may serve it.
+var ErrUnfinished = errors.New("fdbpq: the store is the target of a migration that has not ended")
 
 // ErrStoreVersion is returned by OpenStore for a store that a newer version of this package
 // made.

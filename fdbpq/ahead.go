@@ -26,7 +26,7 @@ func (g *ledger) appendAhead(list []QueueAhead) []QueueAhead {
 	if g.ahead == (Ahead{}) || g.l.list == nil {
 		return list
 	}
-	return append(list, QueueAhead{QueueName{g.l.fifo, g.l.name()}, g.ahead})
+	return append(list, QueueAhead{Queue: QueueName{FIFO: g.l.fifo, Name: g.l.name()}, Ahead: g.ahead})
 }
 
 // Behind returns the queues of the Keyspace where more is due than the batch has handled, besides what it was

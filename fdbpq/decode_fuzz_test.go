@@ -304,7 +304,7 @@ func FuzzStore(f *testing.F) {
 	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, expiring, uint8(5), dueExpiry[:len(dueExpiry)-3], []byte{}, false)
 	f.Add(uint8(1), meta, expiring, uint8(5), dueExpiry, []byte{}, uint8(7), past, []byte("?"), false)
 	msgID, unique := suffix(l.msgIDKey("id")), suffix(l.uniqueKey("key"))
-	over := &seen{id, now}
+	over := &seen{id: id, until: now}
 	f.Add(uint8(9), msgID, over.encode(), uint8(10), suffix(l.msgIDEndKey(now, "id")), over.encode(), uint8(11), unique, encodeID(&id), false)
 	f.Add(uint8(9), msgID, []byte("?"), uint8(10), msgID, []byte("?"), uint8(11), unique, []byte("?"), true)
 	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, encodeMeta(&Message{MsgID: "id", Unique: "key"}), uint8(11), unique, encodeID(&id), false)

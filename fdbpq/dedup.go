@@ -102,7 +102,7 @@ func parseSeen(data []byte) (seen, error) {
 	if err != nil || len(rest) > 0 {
 		return seen{}, fmt.Errorf("%w: message id: value %x", ErrCorrupt, data)
 	}
-	return seen{id, time.UnixMicro(until)}, nil
+	return seen{id: id, until: time.UnixMicro(until)}, nil
 }
 
 // dedup is what the pushes of one queue with message ids or unique keys have read and written.
@@ -332,7 +332,7 @@ func (d *dedup) pushed(g *ledger, id *ID, m *Message) {
 	if !r.seen.until.IsZero() { // over
 		g.tx.Clear(g.l.msgIDEndKey(r.seen.until, m.MsgID))
 	}
-	r.seen, r.found = seen{*id, g.now.Add(d.window)}, true
+	r.seen, r.found = seen{id: *id, until: g.now.Add(d.window)}, true
 	g.setMsgID(m.MsgID, &r.seen)
 }
 
@@ -429,13 +429,13 @@ func (g *ledger) takenUnique(item *Item) (bool, error) {
 func (i *Item) withoutUnique() (*Item, error) {
 	bare := *i
 	bare.Unique = ""
-	if o := i.origin; o != nil && o.past != nil {
-		past, err := parseHistory(&i.ID, o.past)
+	if k := keptOf(i); k != nil && k.past != nil {
+		past, err := parseHistory(&i.ID, k.past)
 		if err != nil {
 			return nil, err
 		}
 		past.unique = ""
-		bare.origin = &origin{value: o.value, past: past.encode()}
+		keepFor(&bare, &kept{value: k.value, past: past.encode()})
 	}
 	return &bare, nil
 }

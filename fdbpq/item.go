@@ -59,5 +59,17 @@ type Item struct {
 	// with the bare recipe.
 	PushedAt time.Time
 
-	origin *origin // for OpRestore; usually nil
+	kept *kept // usually nil
 }
+
+// kept is what restoring an item needs besides what the item says.
+type kept struct {
+	value []byte // as stored, of an item that another program wrote
+	past  []byte // its history, as stored; nil if it has none
+}
+
+// keptOf returns what is kept for restoring the item, nil for most.
+func keptOf(i *Item) *kept { return i.kept }
+
+// keepFor keeps what restoring the item needs.
+func keepFor(i *Item, k *kept) { i.kept = k }

@@ -213,14 +213,14 @@ func (g *ledger) restore(item *Item) error {
 	if g.l.list != nil {
 		g.l.addToList(g.tx, g.now)
 	}
-	o := item.origin
-	if o != nil && !item.ID.ours() {
-		g.giveBack(&item.ID, o.value)
+	k := keptOf(item)
+	if k != nil && !item.ID.ours() {
+		g.giveBack(&item.ID, k.value)
 	} else {
 		g.add(&item.ID, &item.Message)
 	}
-	if o != nil && o.past != nil {
-		g.setHistory(&item.ID, o.past)
+	if k != nil && k.past != nil {
+		g.setHistory(&item.ID, k.past)
 	}
 	return nil
 }

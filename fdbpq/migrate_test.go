@@ -36,7 +36,7 @@ func (f *fixture) target(db kv.Database) *fixture {
 }
 
 // migrate migrates to a store. It tries again while a store does not answer, as a busy FoundationDB.
-func migrate(f, to *fixture) (fdbpq.Migrated, error) {
+func runMigration(f, to *fixture) (fdbpq.Migrated, error) {
 	for {
 		size := int64(-1)
 		result, err := fdbpq.Migrate(f.ctx, f.db, to.db, f.Keyspace, fdbpq.MigrateOptions{Progress: func(p fdbpq.MigrateProgress) {
@@ -108,7 +108,7 @@ func TestMigrateBothWays(t *testing.T) {
 			before := first.data()
 
 			second := first.target(path[1](t))
-			result, err := migrate(first, second)
+			result, err := runMigration(first, second)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +124,7 @@ func TestMigrateBothWays(t *testing.T) {
 
 			third := second.target(path[2](t))
 			before = second.data()
-			if result, err = migrate(second, third); err != nil {
+			if result, err = runMigration(second, third); err != nil {
 				t.Fatal(err)
 			}
 			wantMigrated(t, second, third, before, result)
@@ -280,7 +280,7 @@ func TestMigrateNoticesChanges(t *testing.T) {
 			}
 			_, err = to.open(f.Keyspace, fdbpq.StoreOptions{})
 			wantError(t, err, fdbpq.ErrUnfinished)
-			if result, err := migrate(f, to); err != nil || !slices.Equal(to.data(), f.data()) || !result.Resumed {
+			if result, err := runMigration(f, to); err != nil || !slices.Equal(to.data(), f.data()) || !result.Resumed {
 				t.Errorf("changed at step %d: the second call: %+v, %v", stop, result, err)
 			}
 		}
@@ -342,7 +342,7 @@ func TestMigrateNoticesDamage(t *testing.T) {
 		if !errors.Is(err, fdbpq.ErrDiffers) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := migrate(f, to); err != nil || !slices.Equal(to.data(), f.data()) {
+		if _, err := runMigration(f, to); err != nil || !slices.Equal(to.data(), f.data()) {
 			t.Errorf("%s: the second call: %v", name, err)
 		}
 	}
@@ -361,7 +361,7 @@ func TestMigrateTwice(t *testing.T) {
 				return
 			}
 			if steps++; steps == stop {
-				if _, err := migrate(f, to); err != nil {
+				if _, err := runMigration(f, to); err != nil {
 					t.Error(err)
 				}
 				to.values(to.queue("large").PopMin)
@@ -458,7 +458,7 @@ func TestMigrateRefusals(t *testing.T) {
 			})
 		}, want: fdbpq.ErrNotEmpty},
 		"target that is complete": {target: func(from, to *fixture) {
-			_, err := migrate(from, to)
+			_, err := runMigration(from, to)
 			wantError(to.T, err, nil)
 		}, want: fdbpq.ErrMigrated},
 	} {
@@ -480,7 +480,7 @@ func TestMigrateRefusals(t *testing.T) {
 				test.target(from, to)
 			}
 			before := [2][]kv.KeyValue{from.everything(), to.everything()}
-			_, err := migrate(from, to)
+			_, err := runMigration(from, to)
 			wantError(t, err, test.want)
 			for i, f := range []*fixture{from, to} {
 				if !slices.EqualFunc(f.everything(), before[i], func(a, b kv.KeyValue) bool {

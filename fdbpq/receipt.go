@@ -93,7 +93,7 @@ func (b *Batcher) Settle(ctx context.Context) error {
 		u := b.mu.unsettled[0]
 		b.mu.Unlock()
 
-		done, err := kv.TransactIdempotent(ctx, shrinking{b.db}, func(tx kv.Transaction) (bool, error) {
+		done, err := kv.TransactIdempotent(ctx, shrinking{Database: b.db}, func(tx kv.Transaction) (bool, error) {
 			return b.settle(tx, u, budget)
 		})
 		if errors.Is(err, kv.ErrTooLarge) && budget > 1 {
@@ -202,7 +202,7 @@ func SweepReceipts(ctx context.Context, db kv.Database, k *Keyspace, age time.Du
 	limit := time.Now().Add(-age)
 	todo := within(k.s.receipts.Bytes())
 	for {
-		last, err := kv.TransactIdempotent(ctx, shrinking{db}, func(tx kv.Transaction) ([]byte, error) {
+		last, err := kv.TransactIdempotent(ctx, shrinking{Database: db}, func(tx kv.Transaction) ([]byte, error) {
 			return sweepReceipts(tx, todo, limit)
 		})
 		if err != nil || last == nil {

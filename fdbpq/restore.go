@@ -7,12 +7,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// origin is what restoring an item needs besides what the item says.
-type origin struct {
-	value []byte // as stored, of an item that another program wrote
-	past  []byte // its history, as stored; nil if it has none
-}
-
 // takenItem is an item that was taken, and its queue.
 type takenItem struct {
 	l *layout
@@ -24,11 +18,11 @@ type takenItem struct {
 func (s *stored) taken(l *layout, past []byte) takenItem {
 	switch {
 	case !s.item.ID.ours():
-		s.item.origin = &origin{value: s.pair.Value, past: past}
+		keepFor(&s.item, &kept{value: s.pair.Value, past: past})
 	case past != nil:
-		s.item.origin = &origin{past: past}
+		keepFor(&s.item, &kept{past: past})
 	}
-	return takenItem{l, &s.item}
+	return takenItem{l: l, Item: &s.item}
 }
 
 // restoreOverhead is about the number of bytes that restoring an item takes in a transaction
@@ -116,7 +110,7 @@ func restoresOf(ops []Op) (items []takenItem) {
 	for i := range ops {
 		if op := &ops[i]; op.Kind == OpRestore && op.check(op.Queue.layout()) == nil {
 			item := *op.Item // the caller's
-			items = append(items, takenItem{op.Queue.layout(), &item})
+			items = append(items, takenItem{l: op.Queue.layout(), Item: &item})
 		}
 	}
 	return items

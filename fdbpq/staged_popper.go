@@ -190,7 +190,7 @@ func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, e
 		}
 		result = &results[0]
 		if result.Err == nil {
-			r.claim(tx, takenItem{p.l, &result.Item}, now)
+			r.claim(tx, takenItem{l: p.l, Item: &result.Item}, now)
 		}
 		return nil
 	})

@@ -63,7 +63,7 @@ func (p *Popper) withdraw(ended context.Context, r *request, err error) error {
 // erase removes all traces of a request. If it was given an item, or has taken one, the item
 // returns to its old place.
 func (p *Popper) erase(ctx context.Context, r *request) error {
-	return kv.UpdateIdempotent(ctx, shrinking{p.db}, func(tx kv.Transaction) error {
+	return kv.UpdateIdempotent(ctx, shrinking{Database: p.db}, func(tx kv.Transaction) error {
 		readAnswer, readClaim := tx.Get(r.answerKey), tx.Get(r.claimKey)
 		encoded, err := readAnswer.Get()
 		if err != nil {

@@ -198,12 +198,12 @@ func (k *space) compare(record storeRecord) error {
 	}
 	var mismatches []Mismatch
 	if record.priority != asked.priority || record.fifo != asked.fifo {
-		mismatches = append(mismatches, Mismatch{SettingRoots, roots(record.priority, record.fifo), roots(asked.priority, asked.fifo)})
+		mismatches = append(mismatches, Mismatch{Setting: SettingRoots, Stored: roots(record.priority, record.fifo), Asked: roots(asked.priority, asked.fifo)})
 	}
 	if record.format != asked.format {
-		mismatches = append(mismatches, Mismatch{SettingValueFormat, record.format, asked.format})
+		mismatches = append(mismatches, Mismatch{Setting: SettingValueFormat, Stored: record.format, Asked: asked.format})
 	}
-	return &MismatchError{mismatches}
+	return &MismatchError{Mismatches: mismatches}
 }
 
 func roots(names ...string) string {
@@ -254,7 +254,9 @@ func (k *Keyspace) checkAlone(r kv.Reader) error {
 		return nil
 	}
 	slices.Sort(others)
-	return &MismatchError{[]Mismatch{{SettingRoots, roots(slices.Compact(others)...), roots(k.s.priority.root, k.s.fifo.root)}}}
+	return &MismatchError{Mismatches: []Mismatch{{
+		Setting: SettingRoots, Stored: roots(slices.Compact(others)...), Asked: roots(k.s.priority.root, k.s.fifo.root),
+	}}}
 }
 
 // makeStore writes the record.
@@ -318,7 +320,9 @@ func (k *Keyspace) checkValues(tx kv.Transaction, layouts []*layout) error {
 				continue
 			}
 			if _, rest, err := tuple.DecodeBytes(pair.Value); err != nil || len(rest) > 0 {
-				return &MismatchError{[]Mismatch{{SettingValueFormat, RawValues.String(), TupleValues.String()}}}
+				return &MismatchError{Mismatches: []Mismatch{{
+					Setting: SettingValueFormat, Stored: RawValues.String(), Asked: TupleValues.String(),
+				}}}
 			}
 		}
 	}

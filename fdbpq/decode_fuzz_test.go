@@ -173,7 +173,7 @@ func FuzzStaged(f *testing.F) {
 func FuzzHeld(f *testing.F) {
 	now := time.UnixMicro(1_790_000_000_000_000)
 	id := newID(-3, 9, now, make([]byte, uniqueSize), true)
-	h := held{id: id, state: leased, deliveries: 2, fence: 3, due: now, wait: time.Second, end: Back, value: []byte("value")}
+	h := held{id: id, state: leased, due: now, end: Back, value: []byte("value"), history: history{deliveries: 2, fence: 3, wait: time.Second}}
 	f.Add(h.encode())
 	h.state = delayed
 	f.Add(h.encode())
@@ -185,7 +185,7 @@ func FuzzHeld(f *testing.F) {
 		for _, h.unique = range []string{"", "key\x00"} {
 			for _, h.expires = range []time.Time{{}, now} {
 				f.Add(h.encode())
-				f.Add(h.history().encode())
+				f.Add(h.history.encode())
 			}
 		}
 	}
@@ -289,7 +289,7 @@ func FuzzStore(f *testing.F) {
 	f.Add(uint8(4), answered, (&answer{deadline: now, item: &id}).encode(), uint8(5), due, []byte{}, uint8(1), meta, []byte{}, false)
 	f.Add(uint8(5), due, []byte{}, uint8(5), due[:len(due)-5], []byte("?"), uint8(2), []byte{}, make([]byte, 8), true)
 	heldKey, past := suffix(l.heldKey(&id)), suffix(l.historyKey(&id))
-	record := (&held{id: id, fence: 1, deliveries: 1, due: now, wait: time.Second, value: []byte("value")}).encode()
+	record := (&held{id: id, due: now, value: []byte("value"), history: history{deliveries: 1, fence: 1, wait: time.Second}}).encode()
 	dueHeld := suffix(l.dueKey(now, l.heldKey(&id)))
 	f.Add(uint8(6), heldKey, record, uint8(5), dueHeld, []byte{}, uint8(1), meta, encodeMeta(&Message{Headers: map[string][]string{"A": {"b"}}}), false)
 	f.Add(uint8(6), heldKey, record[:4], uint8(5), dueHeld, []byte{}, uint8(6), heldKey[:4], record, false)
@@ -297,7 +297,7 @@ func FuzzStore(f *testing.F) {
 	f.Add(uint8(0), item, []byte("value"), uint8(7), past, []byte("?"), uint8(7), past[:5], []byte("?"), false)
 	settings := (&Settings{MaxDeliver: 1, Backoff: []time.Duration{time.Second}, DeadLetter: "x"}).encode()
 	f.Add(uint8(6), heldKey, record, uint8(5), dueHeld, []byte{}, uint8(8), []byte{}, settings, false)
-	f.Add(uint8(0), item, []byte("value"), uint8(7), past, history{deliveries: 1, fence: 1, wait: time.Second, reason: "no", expires: now}.encode(), uint8(8), []byte{}, settings[:9], false)
+	f.Add(uint8(0), item, []byte("value"), uint8(7), past, history{deliveries: 1, fence: 1, wait: time.Second, reason: "no", lasting: lasting{expires: now}}.encode(), uint8(8), []byte{}, settings[:9], false)
 	expiring := encodeMeta(&Message{Expires: now})
 	dueExpiry := suffix(l.dueKey(now, l.expiryKey(&id)))
 	f.Add(uint8(0), item, []byte("value"), uint8(5), dueExpiry, []byte{}, uint8(1), meta, expiring, false)

@@ -255,7 +255,7 @@ func (d *dedup) freeExpired(g *ledger) error {
 		}
 		if h.ready {
 			whole := g.l.beginWhole(g.tx.Snapshot(), id)
-			if h.expires, h.unique, err = whole.lasting(); err != nil {
+			if h.lasting, err = whole.lasting(); err != nil {
 				return err
 			}
 		}
@@ -373,9 +373,9 @@ func (l *layout) parseMsgIDEnd(key []byte) (until time.Time, msgID string, err e
 }
 
 // keepUnique writes the unique key of an item that is added.
-func (g *ledger) keepUnique(id *ID, m *Message) {
-	if m.Unique != "" {
-		g.tx.Set(g.l.uniqueKey(m.Unique), encodeID(id))
+func (g *ledger) keepUnique(id *ID, key string) {
+	if key != "" {
+		g.tx.Set(g.l.uniqueKey(key), encodeID(id))
 	}
 }
 

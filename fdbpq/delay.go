@@ -17,8 +17,8 @@ const firstFence = 1
 func newDelayed(id *ID, m *Message, until time.Time, value []byte) *held {
 	// Versions of this package without delayed pushes need a wait.
 	return &held{
-		id: *id, state: delayed, fence: firstFence, due: until, wait: DefaultLease,
-		expires: m.Expires, unique: m.Unique, value: value,
+		id: *id, state: delayed, due: until, value: value,
+		history: history{fence: firstFence, wait: DefaultLease, lasting: m.lasts()},
 	}
 }
 

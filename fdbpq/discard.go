@@ -164,7 +164,7 @@ func (v *victims) parse(pair *kv.KeyValue, ready bool, whole wholeItem) (*heldIt
 		return &heldItem{held: h}, nil
 	}
 	h := &held{id: id, value: pair.Value}
-	if h.expires, h.unique, err = whole.lasting(); err != nil {
+	if h.lasting, err = whole.lasting(); err != nil {
 		return nil, err
 	}
 	return &heldItem{held: h, ready: true}, nil

@@ -90,7 +90,7 @@ func (d *dueHeld) load() error {
 	}
 	d.size = len(encoded) + restoreOverhead
 	if d.ready {
-		d.h = &held{id: d.id, unique: string(d.says), value: encoded}
+		d.h = &held{id: d.id, history: history{lasting: lasting{unique: string(d.says)}}, value: encoded}
 		if d.metas != nil {
 			first, err := d.metas.Get()
 			if err != nil {

@@ -106,7 +106,7 @@ func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
 		return nil
 	}
 	if h.ready {
-		if h.expires, h.unique, err = read.whole.lasting(); err != nil {
+		if h.lasting, err = read.whole.lasting(); err != nil {
 			return err
 		}
 	}
@@ -177,7 +177,7 @@ func (t *txOps) move(q *queueOps, i int, h *heldItem, done map[ID]bool) error {
 	}
 	m := &whole.item.item.Message
 	if h.ready {
-		h.expires, h.unique = m.Expires, m.Unique
+		h.lasting = m.lasts()
 	}
 	id := newID(op.Priority, count, pushed, uniqueBytes(1), q.l.needsMeta(m))
 	done[op.ID] = true
@@ -191,7 +191,7 @@ func (t *txOps) move(q *queueOps, i int, h *heldItem, done map[ID]bool) error {
 	value := g.addRest(&id, m)
 	if h.ready {
 		g.giveBack(&id, value)
-		g.setExpiry(&id, h.expires, h.unique)
+		g.setExpiry(&id, h.lasting)
 		if past != nil {
 			g.setHistory(&id, past)
 		}

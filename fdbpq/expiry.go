@@ -35,10 +35,10 @@ const Never = time.Duration(math.MinInt64)
 func (l *layout) expiryKey(id *ID) []byte { return l.idKey(kindExpiry, id) }
 
 // setExpiry writes the entry of an item in ("i"), if it expires.
-func (g *ledger) setExpiry(id *ID, at time.Time, unique string) {
-	if !at.IsZero() {
-		g.tx.Set(g.l.dueKey(at, g.l.expiryKey(id)), []byte(unique))
-		g.noteDue(at)
+func (g *ledger) setExpiry(id *ID, l lasting) {
+	if !l.expires.IsZero() {
+		g.tx.Set(g.l.dueKey(l.expires, g.l.expiryKey(id)), []byte(l.unique))
+		g.noteDue(l.expires)
 	}
 }
 

@@ -34,21 +34,37 @@ import (
 // the item in the queue. So it conflicts with whoever moves the item, and does nothing unless
 // the item is there with the fence of the token, and was leased.
 type held struct {
-	id         ID
-	state      heldState
-	deliveries int64 // so far, this one included
-	fence      int64
-	due        time.Time     // end of the lease, or of the delay
-	wait       time.Duration // length of the lease
-	end        End           // that the item was leased from
-	reason     string        // of a negative acknowledgement
-	expires    time.Time     // when the item expires; zero is never
-	unique     string        // its unique key
-	value      []byte        // as stored
-	dropped    int           // bytes of the value that are not in value any more, but count for sizeOf
-	message    *Message      // all of it; nil unless known
-	parts      []kv.KeyValue // its ("m") keys, all of them; nil unless known
+	id ID
+	history
+	state   heldState
+	due     time.Time     // end of the lease, or of the delay
+	end     End           // that the item was leased from
+	value   []byte        // as stored
+	dropped int           // bytes of the value that are not in value any more, but count for sizeOf
+	message *Message      // all of it; nil unless known
+	parts   []kv.KeyValue // its ("m") keys, all of them; nil unless known
 }
+
+// history is what is known of an item from its leases.
+type history struct {
+	deliveries int64 // so far; of a leased item, this one included
+	fence      int64
+	wait       time.Duration // length of the last lease
+	reason     string        // of a negative acknowledgement
+	lasting
+}
+
+// lasting is what travels with an item through all states. In ("i"), its ("m") keys have it.
+type lasting struct {
+	expires time.Time // when the item expires; zero is never
+	unique  string    // its unique key; "" is none
+}
+
+// lasts returns what travels with an item of the message.
+func (m *Message) lasts() lasting { return lasting{expires: m.Expires, unique: m.Unique} }
+
+// none reports whether nothing does.
+func (l *lasting) none() bool { return l.expires.IsZero() && l.unique == "" }
 
 // maxHeldValue is the longest stored value that fits behind a record without a reason. Those of this
 // package are shorter, and have room for a reason and a unique key.
@@ -102,7 +118,7 @@ func (l *layout) stateCounterKey(s heldState) []byte {
 func (h *held) encode() []byte {
 	version := int64(heldVersion)
 	switch {
-	case !h.expires.IsZero() || h.unique != "":
+	case !h.lasting.none():
 		version = heldVersionEnd
 	case h.reason != "":
 		version = heldVersionReason
@@ -113,7 +129,7 @@ func (h *held) encode() []byte {
 		record = tuple.AppendBytes(record, []byte(h.reason))
 	}
 	if version >= heldVersionEnd {
-		record = appendEnd(record, h.expires, h.unique)
+		record = h.lasting.appendTo(record)
 	}
 	b := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(record)+len(h.value)), uint64(len(record)))
 	return append(append(b, record...), h.value...)
@@ -132,18 +148,19 @@ func parseHeld(id *ID, data []byte) (*held, error) {
 	if err == nil && fields[0] >= heldVersionReason {
 		reason, rest, err = tuple.DecodeBytes(rest)
 	}
-	var expires time.Time
-	var unique string
+	var lasts lasting
 	if err == nil && fields[0] == heldVersionEnd {
-		expires, unique, rest, err = decodeEnd(rest)
+		lasts, rest, err = decodeLasting(rest)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: held item %s: record %x: %w", ErrCorrupt, id, record, err)
 	}
 	h := &held{
-		id: *id, state: heldState(fields[1]), deliveries: fields[2], fence: fields[3],
-		due: time.UnixMicro(fields[4]), wait: time.Duration(fields[5]) * time.Microsecond, end: End(fields[6]), reason: string(reason),
-		expires: expires, unique: unique, value: value,
+		id: *id, state: heldState(fields[1]), due: time.UnixMicro(fields[4]), end: End(fields[6]), value: value,
+		history: history{
+			deliveries: fields[2], fence: fields[3], wait: time.Duration(fields[5]) * time.Microsecond,
+			reason: string(reason), lasting: lasts,
+		},
 	}
 	if len(rest) > 0 || fields[0] < heldVersion || fields[0] > heldVersionEnd || h.state < leased || h.state > delayed ||
 		int64(h.end) != fields[6] || h.end > Back || h.deliveries < 0 || h.fence < 1 || !isWait(fields[5]) {
@@ -170,40 +187,27 @@ func decodeInts(b []byte, fields []int64) (rest []byte, err error) {
 	return b, nil
 }
 
-// appendEnd appends what follows the reason: when the item expires, and its unique key.
-func appendEnd(b []byte, expires time.Time, unique string) []byte {
+// appendTo appends it as it is stored behind a reason.
+func (l *lasting) appendTo(b []byte) []byte {
 	micros := int64(0)
-	if !expires.IsZero() {
-		micros = expires.UnixMicro()
+	if !l.expires.IsZero() {
+		micros = l.expires.UnixMicro()
 	}
-	return tuple.AppendBytes(tuple.AppendInt(b, micros), []byte(unique))
+	return tuple.AppendBytes(tuple.AppendInt(b, micros), []byte(l.unique))
 }
 
-// decodeEnd reads what appendEnd wrote, and returns what follows.
-func decodeEnd(b []byte) (expires time.Time, unique string, rest []byte, err error) {
+// decodeLasting reads what appendTo wrote, and returns what follows.
+func decodeLasting(b []byte) (l lasting, rest []byte, err error) {
 	micros, b, err := tuple.DecodeInt(b)
 	if err != nil {
-		return expires, "", nil, err
+		return l, nil, err
 	}
 	if micros != 0 {
-		expires = time.UnixMicro(micros).UTC()
+		l.expires = time.UnixMicro(micros).UTC()
 	}
 	key, rest, err := tuple.DecodeBytes(b)
-	return expires, string(key), rest, err
-}
-
-// history is what is known of an item from its earlier leases.
-type history struct {
-	deliveries, fence int64
-	wait              time.Duration // of the last lease
-	reason            string        // of a negative acknowledgement
-	expires           time.Time     // when the item expires; zero is never
-	unique            string        // its unique key
-}
-
-// history returns what is known of the item once it is back in the queue.
-func (h *held) history() history {
-	return history{h.deliveries, h.fence, h.wait, h.reason, h.expires, h.unique}
+	l.unique = string(key)
+	return l, rest, err
 }
 
 // past is its history as it is stored, nil if it was never leased.
@@ -211,17 +215,17 @@ func (h *held) past() []byte {
 	if h.neverLeased() {
 		return nil
 	}
-	return h.history().encode()
+	return h.history.encode()
 }
 
 func (h history) encode() []byte {
 	b := appendInts(nil, h.deliveries, h.fence, h.wait.Microseconds())
-	last := !h.expires.IsZero() || h.unique != ""
+	last := !h.lasting.none()
 	if h.reason != "" || last {
 		b = tuple.AppendBytes(b, []byte(h.reason))
 	}
 	if last {
-		b = appendEnd(b, h.expires, h.unique)
+		b = h.lasting.appendTo(b)
 	}
 	return b
 }
@@ -238,12 +242,13 @@ func parseHistory(id *ID, data []byte) (h history, err error) {
 		reason, rest, err = tuple.DecodeBytes(rest)
 	}
 	if err == nil && len(rest) > 0 {
-		h.expires, h.unique, rest, err = decodeEnd(rest)
+		h.lasting, rest, err = decodeLasting(rest)
 	}
 	if err != nil || len(rest) > 0 || fields[0] < 0 || fields[1] < 1 || !isWait(fields[2]) {
 		return history{}, fmt.Errorf("%w: history of item %s: %x", ErrCorrupt, id, data)
 	}
-	return history{fields[0], fields[1], time.Duration(fields[2]) * time.Microsecond, string(reason), h.expires, h.unique}, nil
+	h.deliveries, h.fence, h.wait, h.reason = fields[0], fields[1], time.Duration(fields[2])*time.Microsecond, string(reason)
+	return h, nil
 }
 
 // isWait reports whether a lease may last that many microseconds. Other versions may have

@@ -12,7 +12,10 @@ import (
 // dead letter are as earlier versions write and read them.
 func TestStoredFormsOfLeases(t *testing.T) {
 	id := ID{Priority: 3, Count: 4}
-	h := held{id: id, state: delayed, deliveries: 2, fence: 5, due: time.UnixMicro(1_790_000_000_000_000), wait: time.Second, end: Back, value: []byte("value")}
+	h := held{
+		id: id, state: delayed, due: time.UnixMicro(1_790_000_000_000_000), end: Back, value: []byte("value"),
+		history: history{deliveries: 2, fence: 5, wait: time.Second},
+	}
 	past := history{deliveries: 2, fence: 5, wait: time.Second}
 	dead := Message{
 		Headers:    map[string][]string{"A": {"b", "c"}},
@@ -27,7 +30,7 @@ func TestStoredFormsOfLeases(t *testing.T) {
 	h.reason, past.reason = "n\x00o", "no"
 	check("held item with a reason", h.encode(), "1c"+"1502"+"1501"+"1502"+"1505"+"1b065bfeda25e000"+"170f4240"+"1501"+"016e00ff6f00"+"76616c7565")
 	check("history with a reason", past.encode(), "1502"+"1505"+"170f4240"+"016e6f00")
-	check("history with a unique key", history{deliveries: 2, fence: 5, wait: time.Second, unique: "k"}.encode(), "1502"+"1505"+"170f4240"+"0100"+"14"+"016b00")
+	check("history with a unique key", history{deliveries: 2, fence: 5, wait: time.Second, lasting: lasting{unique: "k"}}.encode(), "1502"+"1505"+"170f4240"+"0100"+"14"+"016b00")
 	h.expires, h.unique = time.UnixMicro(1_790_000_000_000_000).UTC(), "k"
 	check("held item that expires, with a unique key", h.encode(),
 		"27"+"1503"+"1501"+"1502"+"1505"+"1b065bfeda25e000"+"170f4240"+"1501"+"016e00ff6f00"+"1b065bfeda25e000"+"016b00"+"76616c7565")

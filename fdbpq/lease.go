@@ -264,9 +264,11 @@ func (t *txOps) leaseItem(q *queueOps, i int, s *stored, encoded []byte, wait ti
 	op, result := &t.ops[i], &t.results[i]
 	result.wait = wait
 	h := &held{
-		id: s.item.ID, state: leased, deliveries: past.deliveries + 1, fence: nextFence(past.fence),
-		due: t.now.Add(wait), wait: wait, end: op.End, reason: past.reason,
-		expires: s.item.Expires, unique: s.item.Unique, value: s.pair.Value,
+		id: s.item.ID, state: leased, due: t.now.Add(wait), end: op.End, value: s.pair.Value,
+		history: history{
+			deliveries: past.deliveries + 1, fence: nextFence(past.fence), wait: wait, reason: past.reason,
+			lasting: s.item.Message.lasts(),
+		},
 	}
 	q.ledger.lend(s)
 	q.ledger.clearExpiry(&h.id, h.expires)

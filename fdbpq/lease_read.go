@@ -139,11 +139,7 @@ func (r *heldRead) find(l *layout, token *Token) (*heldItem, error) {
 		if err != nil || history.fence != token.Fence {
 			return nil, err
 		}
-		h := &held{
-			id: token.ID, deliveries: history.deliveries, fence: history.fence, wait: history.wait, end: token.End,
-			reason: history.reason, expires: history.expires, unique: history.unique, value: value,
-			dropped: r.dropped,
-		}
+		h := &held{id: token.ID, history: history, end: token.End, value: value, dropped: r.dropped}
 		return &heldItem{held: h, ready: true}, nil
 	}
 	return nil, nil

@@ -60,7 +60,7 @@ type ledger struct {
 // add writes an item that is ready.
 func (g *ledger) add(id *ID, m *Message) {
 	g.giveBack(id, g.addRest(id, m))
-	g.setExpiry(id, m.Expires, m.Unique)
+	g.setExpiry(id, m.lasts())
 }
 
 // addDelayed writes an item that is held back.
@@ -71,7 +71,7 @@ func (g *ledger) addDelayed(id *ID, m *Message, until time.Time) {
 // addRest writes the unique key of a new item, if it has one, and its ("m") keys, if its id says that it
 // has some. It returns the value for the key of the item itself.
 func (g *ledger) addRest(id *ID, m *Message) []byte {
-	g.keepUnique(id, m)
+	g.keepUnique(id, m.Unique)
 	g.countAdded(id, m)
 	if !id.hasMeta() {
 		return g.l.format.encode(m.Value)
@@ -121,7 +121,7 @@ func (g *ledger) release(h *held) {
 // putBack returns a lent item to its old place, with its history if it was ever leased.
 func (g *ledger) putBack(h *held) {
 	g.giveBack(&h.id, h.value)
-	g.setExpiry(&h.id, h.expires, h.unique)
+	g.setExpiry(&h.id, h.lasting)
 	if past := h.past(); past != nil {
 		g.setHistory(&h.id, past)
 	}

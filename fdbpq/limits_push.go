@@ -278,7 +278,7 @@ func (p *pushLimits) discards() bool { return p.settings != nil && p.settings.Di
 // notePushedVictim records an item of this transaction's own, for pushes that come after it. The time is until
 // when it is delayed.
 func (q *queueOps) notePushedVictim(id ID, m Message, until time.Time) {
-	h := &held{id: id, expires: m.Expires, unique: m.Unique}
+	h := &held{id: id, history: history{lasting: m.lasts()}}
 	if !until.IsZero() {
 		h = newDelayed(&id, &m, until, nil)
 	}

@@ -64,7 +64,7 @@ func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
 			}
 		} else {
 			h = &held{id: id, value: pair.Value}
-			if h.expires, h.unique, err = w.lasting(); err != nil {
+			if h.lasting, err = w.lasting(); err != nil {
 				return false, err
 			}
 			s.bytes += w.size()

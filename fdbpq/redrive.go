@@ -76,7 +76,7 @@ func (t *txOps) redrive(q *queueOps, i int, done map[ID]bool) error {
 		if len(pasts) > 0 {
 			t.tx.Clear(l.historyKey(&id))
 		}
-		g.discard(&held{id: id, unique: item.Unique, message: &item.Message})
+		g.discard(&held{id: id, history: history{lasting: item.Message.lasts()}, message: &item.Message})
 		return true, t.sendHome(to, id.Priority, op.kept(&item.Message))
 	})
 	return s.end(op, &t.results[i], err)

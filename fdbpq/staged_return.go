@@ -20,28 +20,28 @@ func (g *ledger) beginReturn(id *ID) returning {
 // returnStaged returns an item to its old place, with its value as it was stored. One that has expired stays away,
 // and one whose unique key another item has by now returns without. The error is one of the store.
 func (g *ledger) returnStaged(r returning, value []byte) error {
-	expires, unique, err := r.whole.lasting()
+	lasts, err := r.whole.lasting()
 	if err != nil {
 		return err
 	}
-	if expired(expires, g.now) {
+	if expired(lasts.expires, g.now) {
 		g.tx.Clear(g.l.historyKey(r.id))
-		g.clearExpiry(r.id, expires)
-		g.expireLent(&held{id: *r.id, unique: unique, value: value})
+		g.clearExpiry(r.id, lasts.expires)
+		g.expireLent(&held{id: *r.id, history: history{lasting: lasts}, value: value})
 		return nil
 	}
-	taken, err := g.takenUnique(&Item{Message: Message{Unique: unique}})
+	taken, err := g.takenUnique(&Item{Message: Message{Unique: lasts.unique}})
 	if err != nil {
 		return err
 	}
 	if taken {
 		g.strays = true
-		return g.returnWithoutUnique(r, value, expires)
+		return g.returnWithoutUnique(r, value, lasts.expires)
 	}
 	g.strays = true
-	g.keepUnique(r.id, &Message{Unique: unique})
+	g.keepUnique(r.id, lasts.unique)
 	g.giveBack(r.id, value)
-	g.setExpiry(r.id, expires, unique)
+	g.setExpiry(r.id, lasts)
 	return nil
 }
 
@@ -64,7 +64,7 @@ func (g *ledger) returnWithoutUnique(r returning, value []byte, expires time.Tim
 	item.Unique, h.unique = "", ""
 	g.tx.ClearRange(g.l.metaRange(r.id))
 	g.giveBack(r.id, g.addRest(r.id, &item.Message))
-	g.setExpiry(r.id, expires, "")
+	g.setExpiry(r.id, lasting{expires: expires})
 	if past != nil {
 		g.setHistory(r.id, h.encode())
 	}

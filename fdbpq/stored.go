@@ -88,7 +88,7 @@ func (s *stored) readUnlessExpired(r kv.Reader, l *layout, now time.Time, bytes 
 
 // expiredItem is the item as something that has expired, to be removed.
 func (s *stored) expiredItem() *held {
-	h := &held{id: s.item.ID, expires: s.item.Expires, unique: s.item.Unique, value: s.pair.Value}
+	h := &held{id: s.item.ID, history: history{lasting: s.item.Message.lasts()}, value: s.pair.Value}
 	if !s.cut {
 		h.parts = s.parts
 	}

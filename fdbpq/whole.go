@@ -1,7 +1,6 @@
 package fdbpq
 
 import (
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -61,22 +60,22 @@ func (w *wholeItem) load(g *ledger, id *ID, value []byte, rest bool) error {
 	return w.item.err
 }
 
-// lasting waits for what begin started, and returns when the item expires and its unique key; zero and ""
-// if it has none, or if they cannot be read. The error is one of the store.
-func (w *wholeItem) lasting() (expires time.Time, unique string, err error) {
+// lasting waits for what begin started, and returns what travels with the item; nothing if that cannot be
+// read. The error is one of the store.
+func (w *wholeItem) lasting() (lasting, error) {
 	if w.head == nil {
-		return expires, "", nil
+		return lasting{}, nil
 	}
 	parts, err := w.head.Get()
 	if err != nil {
-		return expires, "", err
+		return lasting{}, err
 	}
 	m, _, err := decodeMeta(parts)
 	if err != nil {
 		// Its entry of the time index stays until it is due, and the unique key means nothing without it.
-		return expires, "", nil
+		return lasting{}, nil
 	}
-	return m.Expires, m.Unique, nil
+	return m.lasts(), nil
 }
 
 // size is the number of bytes of ("m") keys that begin has read.

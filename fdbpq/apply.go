@@ -380,3 +380,6 @@ func (o single) info() (Info, error) {
 	}
 	return *o.result.Info, nil
 }
+func (o single) itemState() (Item, ItemState, error) { return o.result.Item, o.result.State, o.err }
+func (o single) rank() (int64, bool, error)          { return o.result.Rank, o.result.RankAtLeast, o.err }
+func (o single) progress() (Progress, error)         { return o.result.Progress, o.err }

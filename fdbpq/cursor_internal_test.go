@@ -19,7 +19,7 @@ func cursorFixture(t *testing.T) (*countkv.DB, *PriorityQueue) {
 			t.Error(err)
 		}
 	})
-	q := &PriorityQueue{fuzzLayout(false, RawValues)}
+	q := &PriorityQueue{handle{fuzzLayout(false, RawValues)}}
 	err := kv.Update(t.Context(), store, func(tx kv.Transaction) error {
 		for priority := range int64(10) {
 			if _, err := q.Push(tx, priority, Message{Value: fmt.Append(nil, priority)}); err != nil {

@@ -115,7 +115,7 @@ func checkMessage(t *testing.T, format ValueFormat, m Message) {
 	l := fuzzLayout(false, format)
 	id := newID(1, 2, time.Now(), make([]byte, uniqueSize), l.needsMeta(&m))
 	(&ledger{tx: tx, l: l}).add(&id, &m)
-	item, err := (&PriorityQueue{l}).PeekMin(tx)
+	item, err := (&PriorityQueue{handle{l}}).PeekMin(tx)
 	if err != nil || !bytes.Equal(item.Value, m.Value) || !reflect.DeepEqual(item.Headers, m.Headers) {
 		t.Fatalf("%d bytes with %q came back as %d bytes with %q: %v", len(m.Value), m.Headers, len(item.Value), item.Headers, err)
 	}
@@ -357,7 +357,7 @@ func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time, token *
 			if l.fifo && op.End == Back {
 				continue
 			}
-			op.Queue, op.Message, op.Token = &PriorityQueue{l}, Message{Value: []byte("x")}, *token
+			op.Queue, op.Message, op.Token = &PriorityQueue{handle{l}}, Message{Value: []byte("x")}, *token
 			if op.Kind == OpPush {
 				op.Message.MsgID, op.Message.Unique = "id", "key"
 			}

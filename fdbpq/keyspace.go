@@ -95,6 +95,9 @@ func NewKeyspaceIn(s Subspace, priority, fifo string, format ValueFormat) (*Keys
 	}}, nil
 }
 
+// Space is where its keys are, for other packages of this module.
+func (k *Keyspace) Space() *space { return k.s }
+
 // checkAreas returns an error if two areas overlap. No packed string is a prefix of
 // another, so they overlap only if their roots are equal.
 func checkAreas(priority, fifo string) error {
@@ -120,7 +123,7 @@ func (k *Keyspace) PriorityQueue(name string) (*PriorityQueue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &PriorityQueue{l}, nil
+	return &PriorityQueue{handle{l}}, nil
 }
 
 // Queue is PriorityQueue for FIFO queues.
@@ -129,7 +132,7 @@ func (k *Keyspace) Queue(name string) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Queue{l}, nil
+	return &Queue{handle{l}}, nil
 }
 
 func (k *space) layoutOf(of *branch, name string) (*layout, error) {

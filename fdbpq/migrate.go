@@ -66,7 +66,7 @@ type Migrated struct {
 // Errors: ErrNoStore, ErrUnfinished of the source, ErrForeignKeys, ErrNotEmpty, ErrMigrated, ErrDiffers, *MismatchError,
 // ErrStoreVersion, ErrCorrupt, and those of the stores.
 func Migrate(ctx context.Context, from, to kv.Database, k *Keyspace, o MigrateOptions) (Migrated, error) {
-	m := &migration{ctx: ctx, from: from, to: to, keyspace: k, k: k.s, o: o, areas: k.s.dataAreas(), newID: rand.Text()}
+	m := &migration{ctx: ctx, from: from, to: to, keyspace: k, k: k.Space(), o: o, areas: k.Space().dataAreas(), newID: rand.Text()}
 	if err := m.checkSource(); err != nil {
 		return Migrated{}, err
 	}

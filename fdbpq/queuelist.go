@@ -84,9 +84,9 @@ func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *branch, 
 		if err != nil {
 			return nil, nil, fmt.Errorf("%w: list of queues: %w", ErrCorrupt, err)
 		}
-		queue := Target(&PriorityQueue{l})
+		queue := Target(&PriorityQueue{handle{l}})
 		if l.fifo {
-			queue = &Queue{l}
+			queue = &Queue{handle{l}}
 		}
 		ops = append(ops, Op{Kind: OpInfo, Queue: queue, MaxPriorities: NoPriorities})
 	}

@@ -1,7 +1,6 @@
 package fdbpq
 
 import (
-
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 

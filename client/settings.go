@@ -18,7 +18,7 @@ type Settings = settings.Settings
 // Errors: those that every call can return.
 func (q *PriorityQueue) Settings(ctx context.Context) (Settings, error) { return q.q.config(ctx, nil) }
 
-// Configure sets those settings of the queue that change has, resets those that are named, and
+// Configure sets those settings of the queue that change has, resets those that are only named, and
 // returns all that it has then. They are in force on every bridge once it returns.
 //
 //	now, err := jobs.Configure(ctx, client.Settings{AckWait: time.Minute}, "backoff", "max_deliver")

@@ -42,8 +42,6 @@ func TestSettings(t *testing.T) {
 			AckWait: time.Minute, Backoff: []time.Duration{time.Second}, MaxDeliver: 3, DeadLetter: "failed",
 		}))(`{"ack_wait":"1m0s","backoff":["1s"],"max_deliver":3,"dead_letter":"failed"}`)
 		check(q.Configure(t.Context(), client.Settings{}, "ack_wait", "backoff"))(`{"max_deliver":3,"dead_letter":"failed"}`)
-		check(q.Configure(t.Context(), client.Settings{TTL: time.Hour}))(`{"max_deliver":3,"dead_letter":"failed","ttl":"1h0m0s"}`)
-		check(q.Configure(t.Context(), client.Settings{}, "ttl"))(`{"max_deliver":3,"dead_letter":"failed"}`)
 		if s, err := q.Configure(t.Context(), client.Settings{}, "later"); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("%T: reset what no bridge knows: %s", q, text(s, err))
 		}

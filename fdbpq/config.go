@@ -23,7 +23,9 @@ import (
 // together with its other reads. So a change counts for all transactions that commit after it, on
 // every bridge.
 
-// Settings are the settings of a queue.
+// Settings are the settings of a queue. MaxBytes counts an item as Message.Size does. If it is set
+// where there is more than a transaction can count, pushes of a Batcher count that first; those in
+// a caller's own transaction get ErrNoRoom until it is counted.
 type Settings = settings.Settings
 
 // Values of settings.

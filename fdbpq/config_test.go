@@ -81,7 +81,6 @@ func TestBadSettings(t *testing.T) {
 		change func(*fdbpq.Settings)
 	}{
 		"ack_wait: 99ms: want 100ms":   {q, func(s *fdbpq.Settings) { s.AckWait = 99 * time.Millisecond }},
-		"ttl: -1ns: want 1s":           {q, func(s *fdbpq.Settings) { s.TTL = -1 }},
 		"dead_letter: \"jobs\" is the": {q, func(s *fdbpq.Settings) { s.MaxDeliver, s.DeadLetter = 1, "jobs" }},
 		"dead_letter: a name of 129":   {q, func(s *fdbpq.Settings) { s.DeadLetter = strings.Repeat("x", 129) }},
 		"dead_letter: \"x\": a queue":  {own, func(s *fdbpq.Settings) { s.DeadLetter = "x" }},

@@ -24,7 +24,7 @@ type Settings = settings.Settings
 type Change struct {
 	// Settings has those to be set; the others stay.
 	Settings Settings
-	// Reset has the names of those to be reset to their default.
+	// Reset has the names of those to be reset to their default, unless they are to be set.
 	Reset []string
 }
 
@@ -53,11 +53,10 @@ func (c *Change) set(row *settings.Setting, v json.RawMessage) error {
 		}
 	}
 
-	c.Reset = slices.DeleteFunc(c.Reset, func(name string) bool { return name == row.Name })
+	row.Copy(&c.Settings, &s)
 	if !row.IsSet(&s) {
 		c.Reset = append(c.Reset, row.Name)
 	}
-	row.Copy(&c.Settings, &s)
 	return nil
 }
 
@@ -65,10 +64,10 @@ func (c *Change) set(row *settings.Setting, v json.RawMessage) error {
 func (c *Change) Encode() []byte {
 	var o object
 	for row := range settings.All() {
-		if slices.Contains(c.Reset, row.Name) {
+		if value := valueJSON(row, &c.Settings); value != nil {
+			o.add(row.Name, value)
+		} else if slices.Contains(c.Reset, row.Name) {
 			o.add(row.Name, null)
-		} else {
-			o.addSetting(row, &c.Settings)
 		}
 	}
 
@@ -84,22 +83,14 @@ func (c *Change) Encode() []byte {
 // Apply makes the change.
 func (c *Change) Apply(s *Settings) {
 	for row := range settings.All() {
-		if slices.Contains(c.Reset, row.Name) {
-			row.Copy(s, &Settings{})
-		} else if row.IsSet(&c.Settings) {
+		if row.IsSet(&c.Settings) || slices.Contains(c.Reset, row.Name) {
 			row.Copy(s, &c.Settings)
 		}
 	}
 }
 
 // EncodeSettings returns the object that ParseSettings reads. It does not check the bounds.
-func EncodeSettings(s *Settings) []byte {
-	var o object
-	for row := range settings.All() {
-		o.addSetting(row, s)
-	}
-	return o.end()
-}
+func EncodeSettings(s *Settings) []byte { return (&Change{Settings: *s}).Encode() }
 
 // ParseSettings reads the settings in a reply. It ignores members that it does not know, so that a
 // newer bridge may add some.
@@ -140,13 +131,6 @@ func parseSetting(row *settings.Setting, s *Settings, v json.RawMessage) (err er
 		*field, err = parseTime(v, row)
 	}
 	return err
-}
-
-// addSetting adds a setting, if it is set.
-func (o *object) addSetting(row *settings.Setting, s *Settings) {
-	if value := valueJSON(row, s); value != nil {
-		o.add(row.Name, value)
-	}
 }
 
 // valueJSON returns the value of a setting, nil if it is not set.

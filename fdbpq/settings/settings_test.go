@@ -29,21 +29,16 @@ func TestBounds(t *testing.T) {
 	const hours = "87600h0m0s"
 	for want, s := range map[string]Settings{
 		"ack_wait: 99ms: want 100ms to 12h0m0s":                                      {AckWait: 99 * time.Millisecond},
-		"ack_wait: -1s: want 100ms to 12h0m0s":                                       {AckWait: -time.Second},
 		"ack_wait: 12h0m0.000000001s: want 100ms to 12h0m0s":                         {AckWait: 12*time.Hour + 1},
 		"backoff: 101 durations: want at most 100":                                   {Backoff: make([]time.Duration, 101)},
 		"backoff: -1ns: want 0s to " + hours:                                         {Backoff: []time.Duration{1, -1}},
 		"backoff: 87600h0m0.000000001s: want 0s to " + hours:                         {Backoff: []time.Duration{MaxDelay + 1}},
 		"max_deliver: -1: want 0 to 1000000":                                         {MaxDeliver: -1},
 		"max_deliver: 1000001: want 0 to 1000000":                                    {MaxDeliver: 1_000_001},
-		"ttl: -1ns: want 1s to " + hours:                                             {TTL: -1},
 		"ttl: 999.999999ms: want 1s to " + hours:                                     {TTL: time.Second - 1},
 		"ttl: 87600h0m0.000000001s: want 1s to " + hours:                             {TTL: MaxDelay + 1},
-		"max_leased: -1: want 0 to 1000000000":                                       {MaxLeased: -1},
 		"max_leased: 1000000001: want 0 to 1000000000":                               {MaxLeased: 1e9 + 1},
-		"max_items: -1: want 0 to 1000000000":                                        {MaxItems: -1},
 		"max_items: 1000000001: want 0 to 1000000000":                                {MaxItems: 1e9 + 1},
-		"max_bytes: -1: want 0 to 1125899906842624":                                  {MaxBytes: -1},
 		"max_bytes: 1125899906842625: want 0 to 1125899906842624":                    {MaxBytes: 1<<50 + 1},
 		`discard: "OLD": want "new" or "old"`:                                        {Discard: "OLD"},
 		"duplicate_window: -2ns: want 100ms to " + hours:                             {DuplicateWindow: -2},
@@ -93,28 +88,5 @@ func TestTable(t *testing.T) {
 	}
 	if len(fields) != v.NumField() || Find("ack") != nil {
 		t.Error("the table has more rows than there are fields")
-	}
-}
-
-func TestInForce(t *testing.T) {
-	s := Settings{
-		AckWait: time.Minute, Backoff: []time.Duration{1, 2}, MaxDeliver: 3, DuplicateWindow: NoDuplicateWindow,
-	}
-	if s.LeaseWait() != time.Minute || s.Window() > 0 {
-		t.Errorf("leases of %v, a window of %v", s.LeaseWait(), s.Window())
-	}
-	for deliveries, want := range []time.Duration{1, 1, 2, 2} {
-		n := int64(deliveries)
-		if got := s.BackoffAfter(n); got != want || s.Exhausted(n) != (n >= 3) {
-			t.Errorf("after %d deliveries: %v, exhausted %t", n, got, s.Exhausted(n))
-		}
-	}
-	if none := (Settings{}); none.BackoffAfter(5) != 0 || none.Exhausted(5) {
-		t.Error("a backoff or an end by default")
-	}
-
-	c := s.Clone()
-	if c.Backoff[0] = 5; s.Backoff[0] != 1 {
-		t.Error("a clone shares memory")
 	}
 }

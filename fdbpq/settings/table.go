@@ -31,81 +31,41 @@ type Setting struct {
 }
 
 // table is in the order in which settings are stored and listed, so new rows come last.
-var table = []Setting{
-	{
-		Name: "ack_wait", Field: func(s *Settings) any { return &s.AckWait },
-		Least: int64(MinLease), Most: int64(MaxLease),
-		Default: DefaultLease, About: "length of leases",
-	},
-	{
-		Name: "backoff", Field: func(s *Settings) any { return &s.Backoff },
-		Most: int64(MaxDelay), Length: MaxBackoffs,
-		About: "delays after failures",
-	},
-	{
-		Name: "max_deliver", Field: func(s *Settings) any { return &s.MaxDeliver },
-		Most:  MaxMaxDeliver,
-		About: "deliveries of an item",
-	},
-	{
-		Name: "dead_letter", Field: func(s *Settings) any { return &s.DeadLetter },
-		About: "queue of what failed",
-	},
-	{
-		Name: "ttl", Field: func(s *Settings) any { return &s.TTL },
-		Least: int64(MinTTL), Most: int64(MaxDelay),
-		About: "life of an item",
-	},
-	{
-		Name: "pause_until", Field: func(s *Settings) any { return &s.PauseUntil },
-		Least: 1970, Most: 9999,
-		About: "see pq pause",
-	},
-	{
-		Name: "max_leased", Field: func(s *Settings) any { return &s.MaxLeased },
-		Most:  MaxCount,
-		About: "most leases at a time",
-	},
-	{
-		Name: "max_items", Field: func(s *Settings) any { return &s.MaxItems },
-		Most:  MaxCount,
-		About: "most items in the queue",
-	},
-	{
-		Name: "max_bytes", Field: func(s *Settings) any { return &s.MaxBytes },
-		Most:  MaxTotalBytes,
-		About: "most bytes in the queue",
-	},
-	{
-		Name: "discard", Field: func(s *Settings) any { return &s.Discard },
-		Choices: []string{DiscardNew, DiscardOld},
-		Default: DiscardNew, About: "new or old: what goes",
-	},
-	{
-		Name: "duplicate_window", Field: func(s *Settings) any { return &s.DuplicateWindow },
-		Least: int64(MinLease), Most: int64(MaxDelay), Off: NoDuplicateWindow,
-		Default: DefaultDuplicateWindow, About: "how long ids are kept",
-	},
+var table = []*Setting{
+	{Name: "ack_wait", Field: func(s *Settings) any { return &s.AckWait }, About: "length of leases",
+		Least: int64(MinLease), Most: int64(MaxLease), Default: DefaultLease},
+	{Name: "backoff", Field: func(s *Settings) any { return &s.Backoff }, About: "delays after failures",
+		Most: int64(MaxDelay), Length: MaxBackoffs},
+	{Name: "max_deliver", Field: func(s *Settings) any { return &s.MaxDeliver }, About: "deliveries of an item",
+		Most: MaxMaxDeliver},
+	{Name: "dead_letter", Field: func(s *Settings) any { return &s.DeadLetter }, About: "queue of what failed"},
+	{Name: "ttl", Field: func(s *Settings) any { return &s.TTL }, About: "life of an item",
+		Least: int64(MinTTL), Most: int64(MaxDelay)},
+	{Name: "pause_until", Field: func(s *Settings) any { return &s.PauseUntil }, About: "see pq pause",
+		Least: 1970, Most: 9999},
+	{Name: "max_leased", Field: func(s *Settings) any { return &s.MaxLeased }, About: "most leases at a time",
+		Most: MaxCount},
+	{Name: "max_items", Field: func(s *Settings) any { return &s.MaxItems }, About: "most items in the queue",
+		Most: MaxCount},
+	{Name: "max_bytes", Field: func(s *Settings) any { return &s.MaxBytes }, About: "most bytes in the queue",
+		Most: MaxTotalBytes},
+	{Name: "discard", Field: func(s *Settings) any { return &s.Discard }, About: "new or old: what goes",
+		Choices: []string{DiscardNew, DiscardOld}, Default: DiscardNew},
+	{Name: "duplicate_window", Field: func(s *Settings) any { return &s.DuplicateWindow }, About: "how long ids are kept",
+		Least: int64(MinLease), Most: int64(MaxDelay), Off: NoDuplicateWindow, Default: DefaultDuplicateWindow},
 }
 
 // All returns the rows of the table, in its order.
-func All() iter.Seq[*Setting] {
-	return func(yield func(*Setting) bool) {
-		for i := range table {
-			if !yield(&table[i]) {
-				return
-			}
-		}
-	}
-}
+func All() iter.Seq[*Setting] { return slices.Values(table) }
 
 // Find returns the row of a name, nil if there is none.
 func Find(name string) *Setting {
-	i := slices.IndexFunc(table, func(row Setting) bool { return row.Name == name })
-	if i < 0 {
-		return nil
+	for row := range All() {
+		if row.Name == name {
+			return row
+		}
 	}
-	return &table[i]
+	return nil
 }
 
 // IsSet reports whether the setting is set.
@@ -125,7 +85,7 @@ func (row *Setting) Copy(to, from *Settings) {
 	reflect.ValueOf(row.Field(to)).Elem().Set(reflect.ValueOf(row.Field(from)).Elem())
 }
 
-// Check returns what is wrong with the value, if it is set. Of the name of a queue it knows nothing.
+// Check returns what is wrong with the value, if it is set. It accepts any name of a queue.
 func (row *Setting) Check(s *Settings) error {
 	if !row.IsSet(s) {
 		return nil

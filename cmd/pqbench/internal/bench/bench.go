@@ -146,11 +146,7 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 // limitItems sets max_items of a queue; 0 resets it.
 func (r *rig) limitItems(ctx context.Context, s *service, w *work, most int64) error {
 	q := client.New(r.conn, client.WithGrammar(s.grammar)).PriorityQueue(w.queue)
-	if most == 0 {
-		_, err := q.Configure(ctx, client.Settings{}, "max_items")
-		return err
-	}
-	_, err := q.Configure(ctx, client.Settings{MaxItems: most})
+	_, err := q.Configure(ctx, client.Settings{MaxItems: most}, "max_items")
 	return err
 }
 

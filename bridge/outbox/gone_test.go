@@ -135,3 +135,18 @@ func TestGoneLeaseHasNoSubject(t *testing.T) {
 		t.Errorf("%d items are given back", n)
 	}
 }
+
+// An item that nobody received counts as kept once, while it goes back as before.
+func TestGoneCountsOnce(t *testing.T) {
+	const size = 1 << 20
+	o := newTest(t)
+	subject := o.rememberGone(size)
+	o.hearGone(nobody(subject))
+	if n, _ := o.dispatcher.Pending(); n != 1 || o.mu.bytes >= size || o.mu.chunks[0].bytes != o.mu.bytes {
+		t.Errorf("%d items go back, and %d bytes are kept besides, %d in the chunk", n, o.mu.bytes, o.mu.chunks[0].bytes)
+	}
+	o.deleteBefore(time.Now().Add(time.Hour))
+	if o.mu.bytes != 0 {
+		t.Errorf("%d bytes are left", o.mu.bytes)
+	}
+}

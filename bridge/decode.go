@@ -163,46 +163,12 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 	if len(m.Data) == 0 {
 		return nil
 	}
-	change, err := subjects.ParseSettings(m.Data)
+	change, err := subjects.ParseChange(m.Data)
 	if err != nil {
 		return err
 	}
-	op.Kind = fdbpq.OpConfigure
-	op.Configure = func(s *fdbpq.Settings) {
-		if change.AckWait != nil {
-			s.AckWait = *change.AckWait
-		}
-		if change.Backoff != nil {
-			s.Backoff = change.Backoff
-		}
-		if change.MaxDeliver != nil {
-			s.MaxDeliver = int64(*change.MaxDeliver)
-		}
-		if change.DeadLetter != nil {
-			s.DeadLetter = *change.DeadLetter
-		}
-		if change.TTL != nil {
-			s.TTL = *change.TTL
-		}
-		if change.PauseUntil != nil {
-			s.PauseUntil = *change.PauseUntil
-		}
-		if change.MaxLeased != nil {
-			s.MaxLeased = int64(*change.MaxLeased)
-		}
-		if change.MaxItems != nil {
-			s.MaxItems = int64(*change.MaxItems)
-		}
-		if change.MaxBytes != nil {
-			s.MaxBytes = int64(*change.MaxBytes)
-		}
-		if change.Discard != nil {
-			s.Discard = *change.Discard
-		}
-		if change.DuplicateWindow != nil {
-			s.DuplicateWindow = *change.DuplicateWindow
-		}
-	}
+
+	op.Kind, op.Configure = fdbpq.OpConfigure, change.Apply
 	return nil
 }
 

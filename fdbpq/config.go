@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -15,102 +15,64 @@ import (
 //
 //	("c") = (1, name, value, name, value, ...)
 //
-// in the order of settingTable; durations are in nanoseconds. Names that this version does
-// not know come last. They stay as they are, because a newer version wrote them.
+// in the order of the table in package settings; durations are in nanoseconds, times in
+// microseconds. Names that this version does not know come last. They stay as they are, because a
+// newer version wrote them.
 //
-// A transaction that changes the state of a queue's items reads the settings, with conflict, together with its
-// other reads. So a change counts for all transactions that commit after it, on every bridge.
+// A transaction that changes the state of a queue's items reads the settings, with conflict,
+// together with its other reads. So a change counts for all transactions that commit after it, on
+// every bridge.
 
-// Settings are the settings of a queue. The zero value of a field means that it is not set.
-type Settings struct {
-	// AckWait is the length of leases whose length nothing else says, MinLease to MaxLease. Not
-	// set, it is DefaultLease.
-	AckWait time.Duration
-	// Backoff is how long an item stays back when its lease has run out, or after an OpNak
-	// with the delay Backoff: the first element after the first delivery, and so on, and the
-	// last after all later ones. At most MaxBackoffs elements, 0 to MaxDelay. Not set, the
-	// item comes back at once.
-	Backoff []time.Duration
-	// MaxDeliver is how many deliveries an item may have, 1 to MaxMaxDeliver. When the last
-	// has failed, the item moves to the dead-letter queue. Not set, there is no limit.
-	MaxDeliver int64
-	// DeadLetter is the name of the dead-letter queue, which is of the same kind and in the
-	// same Keyspace. Not set, it is the queue's DeadLetters.
-	DeadLetter string
-	// TTL is after how long items expire that are pushed or redriven later and say nothing about it,
-	// MinTTL to MaxTTL. Dead letters say that they do not. Not set, they do not expire.
-	TTL time.Duration
+// Settings are the settings of a queue. MaxBytes counts an item as Message.Size does. If it is set
+// where there is more than a transaction can count, pushes of a Batcher count that first; those in
+// a caller's own transaction get ErrNoRoom until it is counted.
+type Settings = settings.Settings
 
-	// PauseUntil is when pops and leases go on, to the microsecond; until then they find nothing, with
-	// ErrPaused. Not set, or past, they are not paused.
-	PauseUntil time.Time
-	// MaxLeased is how many items may be leased at a time, up to MaxCount. Not set, there is no limit.
-	MaxLeased int64
-	// MaxItems is how many items a push may leave in the queue: ready, leased and delayed, up to MaxCount.
-	// Not set, there is no limit.
-	MaxItems int64
-	// MaxBytes is how many bytes the items may have together after a push, each its Message.Size: ready,
-	// leased and delayed, up to MaxTotalBytes. Not set, there is no limit. Where more is there already than a
-	// transaction can count, pushes of a Batcher count it first; those in a caller's own transaction get
-	// ErrNoRoom until it is counted.
-	MaxBytes int64
-	// Discard says what becomes of pushes beyond MaxItems and MaxBytes: DiscardNew or DiscardOld. Not set, it
-	// is DiscardNew.
-	Discard string
-	// DuplicateWindow is how long a second push with the same Message.MsgID is a duplicate: MinLease to
-	// MaxDelay, or NoDuplicateWindow. That of the first push counts. Not set, it is
-	// DefaultDuplicateWindow.
-	DuplicateWindow time.Duration
+// Values of settings.
+const (
+	DiscardNew             = settings.DiscardNew
+	DiscardOld             = settings.DiscardOld
+	DefaultDuplicateWindow = settings.DefaultDuplicateWindow
+	NoDuplicateWindow      = settings.NoDuplicateWindow
+)
 
+// storedSettings are the settings of a queue as its key has them.
+type storedSettings struct {
+	Settings
 	unknown []any // names and values of a newer version
 }
-
-// Bounds of settings, besides those of leases and delays.
-const (
-	MaxBackoffs   = 100
-	MaxMaxDeliver = 1_000_000
-	// MaxCount is for MaxLeased and MaxItems.
-	MaxCount = 1_000_000_000
-	// MaxTotalBytes is for MaxBytes.
-	MaxTotalBytes = 1 << 50
-)
-
-// Values of Settings.Discard.
-const (
-	// DiscardNew refuses pushes that exceed a limit.
-	DiscardNew = "new"
-	// DiscardOld makes room for them: it removes the items with the largest keys, that is the largest
-	// priority and, among equals, the newest; in a FIFO queue the oldest. It removes none that are leased, and
-	// refuses a push that would have to go itself.
-	DiscardOld = "old"
-)
 
 // settingsVersion is the first element of the stored settings.
 const settingsVersion = 1
 
 // checkChange returns an error if the queue cannot have the settings, as far as they differ from
 // those before. Other versions may have other bounds.
-func (s *Settings) checkChange(before *Settings, l *layout) error {
-	for i := range settingTable {
-		row := &settingTable[i]
-		if reflect.DeepEqual(row.get(s), row.get(before)) {
+func (l *layout) checkChange(s, before *Settings) error {
+	for row := range settings.All() {
+		if reflect.DeepEqual(toElement(row, s), toElement(row, before)) {
 			continue
 		}
-		if err := row.check(s, l); err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrSettings, row.name, err)
+
+		err := row.Check(s)
+		if row.Name == "dead_letter" && err == nil {
+			err = l.checkDeadLetter(s.DeadLetter)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrSettings, row.Name, err)
 		}
 	}
 	return nil
 }
 
 // encode returns the value of the settings' key, nil if nothing is set.
-func (s *Settings) encode() []byte {
+func (s *storedSettings) encode() []byte {
 	stored := tuple.Tuple{int64(settingsVersion)}
-	for i := range settingTable {
-		if v := settingTable[i].get(s); v != nil {
-			stored = append(stored, settingTable[i].name, v)
+	for row := range settings.All() {
+		if v := toElement(row, &s.Settings); v != nil {
+			stored = append(stored, row.Name, v)
 		}
 	}
+
 	if stored = append(stored, s.unknown...); len(stored) == 1 {
 		return nil
 	}
@@ -118,8 +80,8 @@ func (s *Settings) encode() []byte {
 }
 
 // parseSettings reads what encode wrote.
-func parseSettings(value []byte) (*Settings, error) {
-	s := &Settings{}
+func parseSettings(value []byte) (*storedSettings, error) {
+	s := &storedSettings{}
 	if value == nil {
 		return s, nil
 	}
@@ -130,58 +92,67 @@ func parseSettings(value []byte) (*Settings, error) {
 	if len(stored)%2 == 0 || stored[0] != int64(settingsVersion) {
 		return nil, fmt.Errorf("%w: settings %x are not of version %d", ErrCorrupt, value, settingsVersion)
 	}
+
 	for i := 1; i < len(stored); i += 2 {
-		row := slices.IndexFunc(settingTable, func(row setting) bool { return row.name == stored[i] })
-		if row < 0 {
+		name, _ := stored[i].(string)
+		row := settings.Find(name)
+		switch {
+		case row == nil:
 			s.unknown = append(s.unknown, stored[i], stored[i+1])
-		} else if !settingTable[row].set(s, stored[i+1]) {
+		case !fromElement(row, &s.Settings, stored[i+1]):
 			return nil, fmt.Errorf("%w: settings: %v is %v", ErrCorrupt, stored[i], stored[i+1])
 		}
 	}
 	return s, nil
 }
 
-// clone returns a copy that shares no memory.
-func (s *Settings) clone() *Settings {
-	c := *s
-	c.Backoff = append([]time.Duration(nil), s.Backoff...) // nil if it is empty
-	return &c
-}
-
-// Values of Settings.DuplicateWindow.
-const (
-	DefaultDuplicateWindow = 2 * time.Minute
-	// NoDuplicateWindow means that message ids are not remembered.
-	NoDuplicateWindow time.Duration = -1
-)
-
-// window is the duplicate window, 0 or less if there is none.
-func (s *Settings) window() time.Duration {
-	if s.DuplicateWindow == 0 {
-		return DefaultDuplicateWindow
+// toElement returns a setting as the store has it, nil if it is not set.
+func toElement(row *settings.Setting, s *Settings) any {
+	if !row.IsSet(s) {
+		return nil
 	}
-	return s.DuplicateWindow
-}
 
-// leaseWait is the length of leases.
-func (s *Settings) leaseWait() time.Duration {
-	if s.AckWait > 0 {
-		return s.AckWait
+	switch field := row.Field(s).(type) {
+	case *time.Duration:
+		return int64(*field)
+	case *[]time.Duration:
+		list := make(tuple.Tuple, len(*field))
+		for i, d := range *field {
+			list[i] = int64(d)
+		}
+		return list
+	case *time.Time:
+		return field.UnixMicro()
+	case *int64:
+		return *field
+	default:
+		return *field.(*string)
 	}
-	return DefaultLease
 }
 
-// backoffAfter is the delay after the given number of deliveries.
-func (s *Settings) backoffAfter(deliveries int64) time.Duration {
-	if len(s.Backoff) == 0 {
-		return 0
+// fromElement sets a setting to what the store has, and reports whether it can be that.
+func fromElement(row *settings.Setting, s *Settings, v any) (ok bool) {
+	switch field := row.Field(s).(type) {
+	case *time.Duration:
+		return element(v, (*int64)(field))
+	case *[]time.Duration:
+		var list tuple.Tuple
+		ok = element(v, &list)
+		*field = make([]time.Duration, len(list))
+		for i := range list {
+			ok = ok && element(list[i], (*int64)(&(*field)[i]))
+		}
+		return ok
+	case *time.Time:
+		var micros int64
+		ok = element(v, &micros)
+		*field = time.UnixMicro(micros).UTC()
+		return ok
+	case *int64:
+		return element(v, field)
+	default:
+		return element(v, field.(*string))
 	}
-	return s.Backoff[max(min(deliveries, int64(len(s.Backoff))), 1)-1]
-}
-
-// exhausted reports whether an item has had its last delivery.
-func (s *Settings) exhausted(deliveries int64) bool {
-	return s.MaxDeliver > 0 && deliveries >= s.MaxDeliver
 }
 
 // Backoff as Op.Delay is what the queue's settings say, no delay if they say nothing.
@@ -194,7 +165,7 @@ const SettingsLease = time.Duration(math.MinInt64)
 // config is the settings of one queue as one transaction sees them.
 type config struct {
 	value    kv.Future[[]byte] // being read; nil before begin, and if the settings were known
-	settings *Settings         // once read, or changed by the transaction
+	settings *storedSettings   // once read, or changed by the transaction
 	changed  bool              // by the transaction
 }
 
@@ -209,7 +180,7 @@ func (c *config) begin(r kv.Reader, l *layout) {
 func (c *config) begun() bool { return c.value != nil || c.settings != nil }
 
 // get waits for what begin started.
-func (c *config) get() (*Settings, error) {
+func (c *config) get() (*storedSettings, error) {
 	if c.settings != nil {
 		return c.settings, nil
 	}
@@ -233,10 +204,12 @@ func (g *ledger) beginSettings() {
 func (g *ledger) settings() (*Settings, error) {
 	g.beginSettings()
 	s, err := g.config.get()
-	if err == nil {
-		g.facts.noteSettings(s)
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+
+	g.facts.noteSettings(s)
+	return &s.Settings, nil
 }
 
 // configure runs the operations on settings, before all others.
@@ -258,48 +231,53 @@ func (t *txOps) configureQueue(q *queueOps) error {
 	if len(q.configs) == 0 {
 		return nil
 	}
-	settings, err := q.ledger.settings()
+	present, err := q.ledger.settings()
 	if err != nil {
 		return failOps(t.results, q.configs, err)
 	}
+
 	for _, i := range q.configs {
 		if t.ops[i].Kind == OpConfigure {
-			changed := settings.clone()
+			changed := present.Clone()
 			t.ops[i].Configure(changed)
-			changed.unknown = settings.unknown
-			if err := changed.checkChange(settings, q.l); err != nil {
+			if err := q.l.checkChange(changed, present); err != nil {
 				t.results[i].Err = err
 				continue
 			}
-			settings = changed.clone() // the caller may keep the other
-			if !settings.PauseUntil.IsZero() {
-				settings.PauseUntil = micros(settings.PauseUntil)
+
+			before := present
+			present = changed.Clone() // the caller may keep the other
+			if !present.PauseUntil.IsZero() {
+				present.PauseUntil = micros(present.PauseUntil)
 			}
-			before := q.ledger.config.settings
-			q.ledger.setSettings(settings)
-			if (before.MaxBytes > 0) != (settings.MaxBytes > 0) {
+			q.ledger.setSettings(present)
+
+			if (before.MaxBytes > 0) != (present.MaxBytes > 0) {
 				if err := q.ledger.resetBytes(); err != nil {
 					return err
 				}
 			}
 		}
-		t.results[i].Settings = settings.clone()
+		t.results[i].Settings = present.Clone()
 	}
 	return nil
 }
 
-// setSettings writes the settings. A queue with settings is in the list of queues: Retire
-// leaves it there, see readEmptiness.
-func (g *ledger) setSettings(s *Settings) {
+// setSettings writes the settings, in place of those that the ledger has read. A queue with
+// settings is in the list of queues: Retire leaves it there, see readEmptiness.
+func (g *ledger) setSettings(set *Settings) {
+	s := &storedSettings{Settings: *set, unknown: g.config.settings.unknown}
 	g.config.settings, g.config.changed = s, true
 	g.facts.noteSettings(s)
 	g.wrote = true
+
 	key := g.l.key(kindConfig, 0)
 	value := s.encode()
 	if value == nil {
 		g.tx.Clear(key)
 		return
 	}
+
 	g.tx.Set(key, value)
 	if g.l.list != nil {
 		g.l.addToList(g.tx, g.now)
@@ -311,12 +289,13 @@ func (q *queueOps) readConfigs(results []Result) error {
 	if len(q.configs) == 0 {
 		return nil
 	}
-	settings, err := q.ledger.config.get()
+	stored, err := q.ledger.config.get()
 	if err != nil {
 		return failOps(results, q.configs, err)
 	}
+
 	for _, i := range q.configs {
-		results[i].Settings = settings.clone()
+		results[i].Settings = stored.Clone()
 	}
 	return nil
 }

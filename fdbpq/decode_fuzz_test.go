@@ -211,10 +211,10 @@ func FuzzHeld(f *testing.F) {
 
 // FuzzSettings decodes settings. Without an error, all that was stored is written again.
 func FuzzSettings(f *testing.F) {
-	s := Settings{
+	s := storedSettings{Settings: Settings{
 		AckWait: time.Second, Backoff: []time.Duration{0, 5}, MaxDeliver: 3, DeadLetter: "dead", TTL: time.Hour, DuplicateWindow: NoDuplicateWindow,
 		PauseUntil: time.UnixMicro(5).UTC(), MaxLeased: 1, MaxItems: 2, MaxBytes: 3, Discard: DiscardOld,
-	}
+	}}
 	f.Add(s.encode())
 	s.unknown = []any{"later", tuple.Tuple{int64(1), "x"}}
 	f.Add(s.encode())
@@ -295,7 +295,7 @@ func FuzzStore(f *testing.F) {
 	f.Add(uint8(6), heldKey, record[:4], uint8(5), dueHeld, []byte{}, uint8(6), heldKey[:4], record, false)
 	f.Add(uint8(0), item, []byte("value"), uint8(7), past, history{deliveries: 1, fence: 1, wait: time.Second}.encode(), uint8(6), heldKey, record, false)
 	f.Add(uint8(0), item, []byte("value"), uint8(7), past, []byte("?"), uint8(7), past[:5], []byte("?"), false)
-	settings := (&Settings{MaxDeliver: 1, Backoff: []time.Duration{time.Second}, DeadLetter: "x"}).encode()
+	settings := (&storedSettings{Settings: Settings{MaxDeliver: 1, Backoff: []time.Duration{time.Second}, DeadLetter: "x"}}).encode()
 	f.Add(uint8(6), heldKey, record, uint8(5), dueHeld, []byte{}, uint8(8), []byte{}, settings, false)
 	f.Add(uint8(0), item, []byte("value"), uint8(7), past, history{deliveries: 1, fence: 1, wait: time.Second, reason: "no", expires: now}.encode(), uint8(8), []byte{}, settings[:9], false)
 	expiring := encodeMeta(&Message{Expires: now})
@@ -308,7 +308,7 @@ func FuzzStore(f *testing.F) {
 	f.Add(uint8(9), msgID, over.encode(), uint8(10), suffix(l.msgIDEndKey(now, "id")), over.encode(), uint8(11), unique, encodeID(&id), false)
 	f.Add(uint8(9), msgID, []byte("?"), uint8(10), msgID, []byte("?"), uint8(11), unique, []byte("?"), true)
 	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, encodeMeta(&Message{MsgID: "id", Unique: "key"}), uint8(11), unique, encodeID(&id), false)
-	limited := (&Settings{MaxBytes: 5, MaxItems: 2, Discard: DiscardOld}).encode()
+	limited := (&storedSettings{Settings: Settings{MaxBytes: 5, MaxItems: 2, Discard: DiscardOld}}).encode()
 	f.Add(uint8(0), item, []byte("value"), uint8(8), []byte{}, limited, uint8(12), suffix(l.countedKey()), []byte{countedTo, 0x15}, false)
 	f.Add(uint8(1), meta, []byte("?"), uint8(8), []byte{}, limited, uint8(12), []byte{}, []byte("?"), true)
 	f.Fuzz(func(t *testing.T, where1 uint8, key1, value1 []byte, where2 uint8, key2, value2 []byte, where3 uint8, key3, value3 []byte, fifo bool) {

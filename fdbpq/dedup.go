@@ -171,7 +171,7 @@ func (t *txOps) loadDedup(q *queueOps) error {
 			return err
 		}
 		if unreadable = err; err == nil {
-			d.window = settings.window()
+			d.window = settings.Window()
 		}
 	}
 	for _, read := range d.msgIDs {

@@ -121,7 +121,7 @@ func (d *dueHeld) load() error {
 		if err != nil {
 			return d.fail(err)
 		}
-		if settings.exhausted(h.deliveries) {
+		if settings.Exhausted(h.deliveries) {
 			d.burial = d.due.dead.begin(g, &h.id, settings)
 		}
 	}
@@ -190,7 +190,7 @@ func (d *dueHeld) settle() error {
 		if err != nil {
 			return err // load has read them
 		}
-		if until := h.due.Add(settings.backoffAfter(h.deliveries)); until.After(g.now) {
+		if until := h.due.Add(settings.BackoffAfter(h.deliveries)); until.After(g.now) {
 			h.state, h.due = delayed, until
 			g.hold(h)
 			d.due.next = earliest(d.due.next, micros(h.fallsDue()))

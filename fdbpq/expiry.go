@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
 // An item may expire: Message.Expires, in its ("m") keys, says when. While it is in ("i"), it has an
@@ -23,7 +25,7 @@ import (
 
 // Bounds of the time after which an item expires.
 const (
-	MinTTL = time.Second
+	MinTTL = settings.MinTTL
 	MaxTTL = MaxDelay
 )
 
@@ -155,7 +157,7 @@ func (op *Op) expires(now time.Time, s *Settings) time.Time {
 // checkTTL returns an error if an OpPush cannot have this expiry.
 func (op *Op) checkTTL() error {
 	if op.TTL != Never {
-		if err := checkBounds(op.TTL, MinTTL, MaxTTL); err != nil {
+		if err := settings.CheckBounds(op.TTL, MinTTL, MaxTTL); err != nil {
 			return fmt.Errorf("%w: it expires after %w", ErrOp, err)
 		}
 	}

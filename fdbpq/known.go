@@ -64,9 +64,9 @@ func (k *known) queue(l *layout) *facts {
 // writes something that a fact is about also changes the fact. A nil *facts knows nothing.
 type facts struct {
 	known       *known
-	quietUntil  time.Time // nothing falls due before; zero is not known
-	noHistories bool      // no item has a history
-	settings    *Settings // nil is not known; they must not be changed
+	quietUntil  time.Time       // nothing falls due before; zero is not known
+	noHistories bool            // no item has a history
+	settings    *storedSettings // nil is not known; they must not be changed
 
 	leased map[string][]byte // by key, the values of some leased items: those that will be acknowledged soon
 }
@@ -113,7 +113,7 @@ func (f *facts) noteDue(at time.Time) {
 }
 
 // noteSettings records the settings, as they were read or are written.
-func (f *facts) noteSettings(s *Settings) {
+func (f *facts) noteSettings(s *storedSettings) {
 	if f != nil {
 		f.settings = s
 	}

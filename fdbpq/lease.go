@@ -5,15 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
 // Bounds of the length of a lease and of a delay.
 const (
-	MinLease = 100 * time.Millisecond
-	MaxLease = 12 * time.Hour
-	MaxDelay = 10 * 365 * 24 * time.Hour
+	MinLease = settings.MinLease
+	MaxLease = settings.MaxLease
+	MaxDelay = settings.MaxDelay
 	// DefaultLease is for a lease whose length nothing says, not even Settings.AckWait.
-	DefaultLease = 30 * time.Second
+	DefaultLease = settings.DefaultLease
 )
 
 // Lease is the right to an item for a time.
@@ -78,7 +80,7 @@ func unlessCorrupt(err error) error {
 // endsItem reports whether the operation ends not only a lease, but sends the item to its
 // dead-letter queue.
 func (op *Op) endsItem(h *held, s *Settings, now time.Time) bool {
-	return op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted && s.exhausted(h.deliveries) && !h.expired(now)
+	return op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted && s.Exhausted(h.deliveries) && !h.expired(now)
 }
 
 // settle runs the operations with tokens, and reads the items of a few at a time.
@@ -173,7 +175,7 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *R
 		h.noteReason(op)
 		delay := op.Delay
 		if delay == Backoff {
-			delay = settings.backoffAfter(h.deliveries)
+			delay = settings.BackoffAfter(h.deliveries)
 		}
 		if delay > 0 {
 			h.state, h.due = delayed, t.now.Add(delay)
@@ -249,7 +251,7 @@ func (t *txOps) leaseLength(q *queueOps, i int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	return settings.leaseWait(), nil
+	return settings.LeaseWait(), nil
 }
 
 // leaseItem leases an item, whose history is given as stored, to an operation for the given time.
@@ -279,16 +281,8 @@ func (t *txOps) leaseItem(q *queueOps, i int, s *stored, encoded []byte, wait ti
 // checkLease returns an error if the duration cannot be the length of a lease. 0 means the
 // default.
 func checkLease(d time.Duration) error {
-	if err := checkBounds(d, MinLease, MaxLease); err != nil {
+	if err := settings.CheckBounds(d, MinLease, MaxLease); err != nil {
 		return fmt.Errorf("%w: a lease of %w", ErrOp, err)
-	}
-	return nil
-}
-
-// checkBounds returns an error unless the duration is 0 or between the bounds.
-func checkBounds(d, least, most time.Duration) error {
-	if d != 0 && (d < least || d > most) {
-		return fmt.Errorf("%v: want %v to %v", d, least, most)
 	}
 	return nil
 }

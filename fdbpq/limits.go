@@ -40,7 +40,7 @@ func (e *pausedError) Error() string {
 func (e *pausedError) Unwrap() []error { return []error{ErrPaused, ErrEmpty} }
 
 // pauseAt returns the error of pops and leases at the given time, nil if they are not paused.
-func (s *Settings) pauseAt(now time.Time) *pausedError {
+func pauseAt(s *Settings, now time.Time) *pausedError {
 	if !s.PauseUntil.After(now) {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (t *txOps) beginPopLimits(q *queueOps) error {
 	if err != nil {
 		return err
 	}
-	limits := popLimits{paused: settings.pauseAt(q.ledger.now), maxLeased: settings.MaxLeased}
+	limits := popLimits{paused: pauseAt(settings, q.ledger.now), maxLeased: settings.MaxLeased}
 	if limits.maxLeased > 0 && q.pops.leases {
 		limits.leased = q.ledger.tx.Get(q.l.stateCounterKey(leased))
 		for _, i := range q.pops.indexes {

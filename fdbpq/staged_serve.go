@@ -130,7 +130,7 @@ func (s *serving) serveLine() error {
 	if err != nil {
 		return err
 	}
-	if paused := limits.pauseAt(s.now); paused != nil {
+	if paused := pauseAt(limits, s.now); paused != nil {
 		for _, w := range s.line {
 			s.sayEmpty(w, paused)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
-	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
 // patience is how long somebody who has pressed the tab key waits.
@@ -53,9 +53,9 @@ func (q *queue) completeSettings(cmd *cobra.Command, args []string, typed string
 		return q.complete(cmd, args, typed)
 	}
 	var names []string
-	for _, name := range subjects.SettingNames() {
-		if name += "="; strings.HasPrefix(name, typed) {
-			names = append(names, name)
+	for s := range settings.All() {
+		if strings.HasPrefix(s.Name+"=", typed) {
+			names = append(names, s.Name+"=")
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace

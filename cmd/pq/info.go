@@ -75,8 +75,8 @@ func writeInfo(out io.Writer, i *client.QueueInfo, now time.Time) error {
 		line("priorities", "%s", priorityLine(i, 80-12))
 	}
 	name := "settings"
-	for _, s := range i.Settings.List() {
-		line(name, "%s=%s", s.Name, s.Value)
+	for _, text := range subjects.SettingTexts(&i.Settings) {
+		line(name, "%s", text)
 		name = ""
 	}
 	_, err := io.WriteString(out, b.String())

@@ -137,8 +137,7 @@ func (w *work) prepare(ctx context.Context, s *session, refused chan error) erro
 	if err != nil {
 		return s.outdated(subjects.Config, w.kind(), s.explain(err, ""))
 	}
-	if w.ackWait = 30 * time.Second; settings.AckWait != nil {
-		w.ackWait = *settings.AckWait
-	}
+
+	w.ackWait = settings.LeaseWait()
 	return nil
 }

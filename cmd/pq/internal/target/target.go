@@ -28,7 +28,7 @@ type Queue interface {
 	Len(ctx context.Context) (int64, error)
 	Info(ctx context.Context) (*client.QueueInfo, error)
 	Settings(ctx context.Context) (client.Settings, error)
-	Configure(ctx context.Context, change client.Settings) (client.Settings, error)
+	Configure(ctx context.Context, change client.Settings, reset ...string) (client.Settings, error)
 	Get(ctx context.Context, id string) (*client.Item, client.State, error)
 	Remove(ctx context.Context, id string) error
 	Purge(ctx context.Context, state client.State) (int64, error)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -93,7 +94,7 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := r.limitItems(ctx, s, limited, subjects.MaxCount); err != nil {
+	if err := r.limitItems(ctx, s, limited, settings.MaxCount); err != nil {
 		return err
 	}
 	for _, w := range []*work{limited, once} {
@@ -143,9 +144,9 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 }
 
 // limitItems sets max_items of a queue; 0 resets it.
-func (r *rig) limitItems(ctx context.Context, s *service, w *work, most int) error {
+func (r *rig) limitItems(ctx context.Context, s *service, w *work, most int64) error {
 	q := client.New(r.conn, client.WithGrammar(s.grammar)).PriorityQueue(w.queue)
-	_, err := q.Configure(ctx, client.Settings{MaxItems: &most})
+	_, err := q.Configure(ctx, client.Settings{MaxItems: most}, "max_items")
 	return err
 }
 

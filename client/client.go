@@ -44,10 +44,10 @@
 // nats.ErrConnectionClosed. It comes with ErrUnknownOutcome if the request may have been sent before that.
 //
 // If a pop or lease is given up, because its context ends, its wait ends too, and an item that still comes goes back to its
-// place, uncounted: NATS tells the bridge that nobody is there. Pops without [Expires] that run at the same time on one
-// connection share a subscription, which ends with the last of them. An item that comes for one that was given up while
-// another still runs is not returned: a popped one is lost, a leased one comes back when its lease is over. A pop with
-// Expires has a subscription of its own.
+// place, uncounted: NATS tells the bridge that nobody is there. An item does not go back if it is on its way already when the
+// pop is given up, or if another pop without [Expires] still runs on the connection, since these share a subscription, which
+// ends with the last of them. Then a popped item is lost, and a leased one comes back when its lease is over. A pop with Expires
+// has a subscription of its own.
 //
 // When a context ends, the error wraps both its error and its cause.
 //

@@ -268,7 +268,7 @@ func checkPushed(m *nats.Msg, queue string) error {
 	return nil
 }
 
-// checkBlock refuses headers that a NATS server may have parsed differently from the
+// checkBlock refuses too many headers, and those that a NATS server may have parsed differently from the
 // NATS client, which would hide a header from one of them: lines that end in LF alone,
 // lines without a name, spaces before a value, a status.
 //
@@ -284,8 +284,13 @@ func checkBlock(h nats.Header, size int) error {
 		return nil
 	}
 	lines, added := 0, 0
-	for name, values := range h {
+	for _, values := range h {
 		lines += len(values)
+	}
+	if lines > subjects.MaxHeaders {
+		return errTooManyHeaders(lines)
+	}
+	for name, values := range h {
 		if subjects.AddedByServer(name) { // which has its own style
 			added += len(values)
 		}
@@ -304,6 +309,10 @@ func checkBlock(h nats.Header, size int) error {
 	}
 	return fmt.Errorf("%w: the headers can be read in more than one way: want lines \"name: value\" or lines \"name:value\" that end in CR LF, and no status",
 		ErrBadRequest)
+}
+
+func errTooManyHeaders(n int) error {
+	return fmt.Errorf("%w: %d header lines: want at most %d", ErrTooLarge, n, subjects.MaxHeaders)
 }
 
 // priority returns the priority from the header and the subject, which must agree.

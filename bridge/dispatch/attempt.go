@@ -89,7 +89,7 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
 		}
 	}
 	ln.budget += n
-	if n > 0 && !apart && ln.inFlight == 0 && ln.servable() && !l.d.load.keepsTooMuch() {
+	if n > 0 && !apart && ln.inFlight == 0 && ln.servable() && !l.d.load.keepsTooMuchOf(ln.queue) {
 		l.reserveLocked(b, ln, min(n, max(l.d.options.MaxBatch-len(b.ops)-b.reserved, 1)))
 	}
 	l.readyLocked(ln)
@@ -128,28 +128,34 @@ func (l *lane) reserveLocked(b *batch, ln *line, pops int) {
 	}
 	ln.reserved += pops
 	b.reserved += pops
-	b.bytes += pops * l.popCost()
+	b.bytes += pops * l.popCost(ln.queue)
 }
 
 // popCost is about how many bytes a pop adds to a transaction.
-func (l *lane) popCost() int { return int(l.popSize.Load()) + opOverhead }
+func (l *lane) popCost(q *Queue) int { return l.itemSize(q) + opOverhead }
 
 // takeReadyLocked reserves room for the lines that are to be looked at, and leaves half of the
 // batch to requests.
 func (l *lane) takeReadyLocked(b *batch) {
-	if l.d.load.keepsTooMuch() {
-		return
+	if frees := l.d.load.frees.Load(); frees != l.mu.frees {
+		l.mu.frees = frees
+		l.mu.ready = append(l.mu.waiting, l.mu.ready...)
+		l.mu.waiting = nil
 	}
-	pops := max(l.d.options.MaxBatch/2, 1)
-	pops = min(pops, max(l.d.options.MaxBatchBytes/2/l.popCost(), 1))
+	pops, bytes := max(l.d.options.MaxBatch/2, 1), l.d.options.MaxBatchBytes/2
 	n := 0
-	for ; n < len(l.mu.ready) && b.reserved < pops; n++ {
+	for ; n < len(l.mu.ready) && b.reserved < pops && b.bytes < bytes; n++ {
 		ln := l.mu.ready[n]
+		if l.d.load.keepsTooMuchOf(ln.queue) {
+			l.mu.waiting = append(l.mu.waiting, ln)
+			continue
+		}
 		ln.ready = false
 		// Without a budget, another request had it looked at meanwhile. A line without pops must
 		// not come into a batch, which could end up empty and would never be answered.
 		if ln.budget > 0 && ln.servable() && ln.inFlight == 0 && ln.reserved == 0 {
-			l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved))
+			room := max((bytes-b.bytes)/l.popCost(ln.queue), 1)
+			l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved, room))
 		}
 	}
 	clear(l.mu.ready[:n])

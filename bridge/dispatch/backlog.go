@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -73,6 +74,17 @@ func (w *backlog) pop() {
 	}
 }
 
+// each returns the requests.
+func (w *backlog) each() iter.Seq[*Request] {
+	return func(yield func(*Request) bool) {
+		for i := w.requests.head; i < len(w.requests.items); i++ {
+			if !yield(&w.requests.items[i]) {
+				return
+			}
+		}
+	}
+}
+
 // takeLate removes and returns the requests that should have had their turn by now. Unless all is set, it may
 // leave some that have others in front of them.
 func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
@@ -122,12 +134,14 @@ func (w *backlog) firstTurn() time.Time {
 
 // takeableLocked is about how many operations the next batch could have.
 func (l *lane) takeableLocked() int {
-	n := l.mu.returns.operations
-	if l.nextLocked() == &l.mu.backlog || n > 0 {
-		n += l.mu.backlog.operations
+	n := len(l.mu.ready)
+	if l.mu.frees != l.d.load.frees.Load() {
+		n += len(l.mu.waiting)
 	}
-	if !l.d.load.keepsTooMuch() {
-		n += len(l.mu.ready)
+	for _, from := range l.backlogsLocked() {
+		if l.availableLocked(from) {
+			n += from.operations
+		}
 	}
 	return n
 }
@@ -135,17 +149,75 @@ func (l *lane) takeableLocked() int {
 // isAlone reports whether a request is to have a batch of its own.
 func isAlone(r *Request, _ []fdbpq.Op) bool { return r != nil && r.alone }
 
-// nextLocked returns the backlog that has the next request to run, nil if there is none. While too
-// much is kept, requests that take items wait, and those behind them: order is kept.
+// backlogsLocked returns all backlogs: the one that goes first in the next batch, and then the others.
+func (l *lane) backlogsLocked() [3]*backlog {
+	switch l.mu.batches % 3 {
+	case 1:
+		return [3]*backlog{&l.mu.returns, &l.mu.backlog, &l.mu.aside}
+	case 2:
+		return [3]*backlog{&l.mu.backlog, &l.mu.aside, &l.mu.returns}
+	}
+	return [3]*backlog{&l.mu.aside, &l.mu.backlog, &l.mu.returns}
+}
+
+// nextLocked returns the backlog that has the next request to run, nil if there is none.
 func (l *lane) nextLocked() *backlog {
-	if l.mu.returns.len() > 0 {
-		return &l.mu.returns
+	for _, from := range l.backlogsLocked() {
+		if l.availableLocked(from) {
+			return from
+		}
 	}
+	return nil
+}
+
+// availableLocked reports whether the first request of a backlog may run. Not while it takes items and too much
+// is kept.
+func (l *lane) availableLocked(from *backlog) bool {
+	r, ops := from.first()
+	if r == nil || !takesItem(ops[len(ops)-1].Kind) {
+		return r != nil
+	}
+	return l.d.load.mayTake(from == &l.mu.aside)
+}
+
+// setAsideLocked moves the first request of the backlog to aside.
+func (l *lane) setAsideLocked() {
 	r, ops := l.mu.backlog.first()
-	if r == nil || takesItem(ops[len(ops)-1].Kind) && l.d.load.keepsTooMuch() {
-		return nil
+	r.Queue.aside.Add(1)
+	l.mu.aside.push(r, ops)
+	l.mu.backlog.pop()
+}
+
+// popLocked removes the first request of a backlog.
+func (l *lane) popLocked(from *backlog) {
+	if from == &l.mu.aside {
+		r, _ := from.first()
+		r.Queue.aside.Add(-1)
 	}
-	return &l.mu.backlog
+	from.pop()
+}
+
+// mustWaitLocked reports whether a request has to wait because too much of its queue is kept, or because one in
+// front of it is set aside.
+func (l *lane) mustWaitLocked(r *Request, ops []fdbpq.Op) bool {
+	return r.Queue.aside.Load() > 0 || takesItem(ops[len(ops)-1].Kind) && l.d.load.keepsTooMuchOf(r.Queue)
+}
+
+// queueShare is the part of a batch that the requests of a queue may take without those behind them being set
+// aside.
+const queueShare = 4
+
+// exceedsShare reports whether a queue has its part of the batch.
+func (l *lane) exceedsShare(b *batch, q *Queue) bool {
+	return q.batch == b.number && q.batchBytes > l.d.options.MaxBatchBytes/queueShare
+}
+
+// noteShare counts the bytes of a request against the part of its queue.
+func (b *batch) noteShare(q *Queue, bytes int) {
+	if q.batch != b.number {
+		q.batch, q.batchBytes = b.number, 0
+	}
+	q.batchBytes += bytes
 }
 
 // fifo is a slice that grows at the end and shrinks at the front.

@@ -149,22 +149,11 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 	l.calling.Lock()
 	defer l.calling.Unlock()
 	now := time.Now()
-	largest, items := 0, false
 	rest := results
+	l.noteSizes(b, results)
 	for r, ops := range b.each() {
 		own := rest[:len(ops)]
 		rest = rest[len(ops):]
-		if len(ops) == 1 {
-			largest = max(largest, r.Size)
-		}
-		for i := range own {
-			if own[i].Err == nil && returnsItem(ops[i].Kind) {
-				items = true
-				largest = max(largest, sizeOf(&own[i].Item.Message))
-			} else if len(ops) > 1 { // the request is larger than each of its pushes
-				largest = max(largest, sizeOf(&ops[i].Message))
-			}
-		}
 		switch {
 		case r.waiter != nil:
 			l.applyResults(r.waiter, ops, own, now)
@@ -192,10 +181,34 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 		r.Answered = now
 		r.Replier.Answer(r, ops, own)
 	}
-	l.observe(largest, items)
 	l.finishWaiters(b, results, nil)
 	l.ring(b, results)
 	l.wakeFilled(b)
+}
+
+// noteSizes learns from a batch how large items are.
+func (l *lane) noteSizes(b *batch, results []fdbpq.Result) {
+	largest, items := 0, false
+	for r, ops := range b.each() {
+		most, some := 0, false
+		if len(ops) == 1 {
+			most = r.Size
+		}
+		for i := range ops {
+			if results[i].Err == nil && returnsItem(ops[i].Kind) {
+				some = true
+				most = max(most, sizeOf(&results[i].Item.Message))
+			} else if len(ops) > 1 { // the request is larger than each of its pushes
+				most = max(most, sizeOf(&ops[i].Message))
+			}
+		}
+		results = results[len(ops):]
+		if some || r.Queue.itemSize.Load() > 0 {
+			observe(&r.Queue.itemSize, most, some)
+		}
+		largest, items = max(largest, most), items || some
+	}
+	observe(&l.popSize, largest, items)
 }
 
 // endsSoFar reports whether a request for which no batch had room ends with what is known so far, because its time is

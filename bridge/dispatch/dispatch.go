@@ -91,9 +91,9 @@ type Options struct {
 	// MaxPendingBytes is the same limit in bytes. The request that crosses it is still
 	// accepted.
 	MaxPendingBytes int
-	// MaxKept is how many bytes Repliers may keep, see Dispatcher.Keep, before pops and leases are held
-	// back: until it is less again, or their time is up. What the batches in flight take may exceed it.
-	// 0 is no limit.
+	// MaxKept is how many bytes Repliers may keep, see Dispatcher.Keep, before pops and leases are set
+	// aside: until it is less again, or their time is up. Queues of which little is kept may exceed it by
+	// as much as the batches in flight may: two of each lane. 0 is no limit.
 	MaxKept int
 	// MaxWaiters limits the requests with a Wait, from Submit until they end.
 	MaxWaiters int
@@ -150,6 +150,7 @@ func New(o Options) *Dispatcher {
 		options: o,
 		load:    load{maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes), maxKept: int64(o.MaxKept)},
 	}
+	d.load.maxKeptByAll = d.load.maxKept + int64(2*o.Lanes*o.MaxBatchBytes)
 	d.sweeper = newSweeper(d)
 	d.poller = fdbpq.NewBatcher(o.DB, o.Keyspace)
 	if o.Now != nil {
@@ -186,17 +187,21 @@ func (d *Dispatcher) Run(ctx context.Context) {
 func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error { return r.Queue.lane.submit(r, ops) }
 
 // Requeue is like Submit but ignores the load limits and works after Close too, for a
-// request that must not be refused: an item that goes back into its queue. It runs before all requests
-// that were submitted, because items that wait to go back take memory. It returns ErrUnavailable only
-// once Run has nothing more to do.
+// request that must not be refused: an item that goes back into its queue. Such requests have every other
+// batch first, and what others leave of the rest, because items that wait to go back take memory. It returns
+// ErrUnavailable only once Run has nothing more to do.
 func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error {
 	l := r.Queue.lane
 	return l.requeueIn(&l.mu.returns, r, ops)
 }
 
-// Keep counts bytes of items that were popped and may still have to go back, which are held in memory
-// until then; a negative number counts them no longer. See Options.MaxKept.
-func (d *Dispatcher) Keep(bytes int) {
+// Keep counts bytes of items of a queue that were popped and may still have to go back, which are held in
+// memory until then; a negative number counts them no longer. q is nil for what belongs to no queue. See
+// Options.MaxKept.
+func (d *Dispatcher) Keep(q *Queue, bytes int) {
+	if q != nil {
+		q.kept.Add(int64(bytes))
+	}
 	if d.load.keep(bytes) {
 		d.wakeLanes()
 	}

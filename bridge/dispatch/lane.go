@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ type lane struct {
 	d       *Dispatcher
 	batcher *fdbpq.Batcher
 	started chan *batch  // run to answer; unbuffered, which bounds the batches in flight
-	popSize atomic.Int64 // expected bytes of an item that is popped or peeked, see observe
+	popSize atomic.Int64 // expected bytes of an item of a queue of which nothing is known, see observe
 	timers  timers
 	watch   *clockWatch   // of the clock by which items fall due
 	over    chan struct{} // closed when run has returned
@@ -36,8 +37,9 @@ type lane struct {
 		sync.Mutex
 		changed sync.Cond // signalled when something that run waits for may have changed
 
-		returns   backlog // what goes back into queues; it runs before the rest
-		backlog   backlog // all other requests
+		returns   backlog // what goes back into queues
+		backlog   backlog // all other requests, but for
+		aside     backlog // those of queues that took much of a batch, or of which too much is kept: see take
 		closed    bool
 		ended     bool     // run accepts nothing more
 		unsettled bool     // the outcome of a batch is unknown
@@ -48,7 +50,9 @@ type lane struct {
 		unsure    []*Queue // queues of the batches whose outcome is unknown
 
 		lines   map[lineKey]*line
-		ready   []*line // lines that the next batch looks at
+		ready   []*line // lines that the next batch looks at, but for
+		waiting []*line // those that may not be served while too much is kept
+		frees   int64   // load.frees when ready last got those that wait
 		batches int64   // taken so far
 	}
 	popBuffer []fdbpq.Op // room for addPopsLocked, guarded by mu
@@ -226,7 +230,7 @@ func (l *lane) wait(ctx context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A batch in flight may leave more to do: an outcome to settle, an item to requeue.
-	expires := func() bool { return ctx.Err() != nil && l.mu.backlog.len() > 0 } // even if it is held back
+	expires := func() bool { return ctx.Err() != nil && l.mu.backlog.len()+l.mu.aside.len() > 0 } // even if they may not run
 	for !l.enoughLocked() && !l.mu.unsettled && !l.doneLocked(ctx) && !expires() {
 		l.mu.changed.Wait()
 	}
@@ -239,7 +243,7 @@ func (l *lane) wait(ctx context.Context) bool {
 
 // doneLocked reports whether run ends, unless something is to be settled.
 func (l *lane) doneLocked(ctx context.Context) bool {
-	waiting := l.mu.returns.len() + l.mu.backlog.len() + len(l.mu.lines)
+	waiting := l.mu.returns.len() + l.mu.backlog.len() + l.mu.aside.len() + len(l.mu.lines)
 	return l.mu.closed && l.mu.newest == nil && waiting == 0 && (l.d.holds.Load() == 0 || ctx.Err() != nil)
 }
 
@@ -311,8 +315,11 @@ func (l *lane) setUnsettled(b *batch) {
 // failWaiting fails all waiting requests, because the store is not available.
 func (l *lane) failWaiting(err error) {
 	l.mu.Lock()
-	waiting := [...]backlog{l.mu.returns, l.mu.backlog}
-	l.mu.returns, l.mu.backlog = backlog{}, backlog{}
+	waiting := [...]backlog{l.mu.returns, l.mu.aside, l.mu.backlog}
+	for r := range l.mu.aside.each() {
+		r.Queue.aside.Add(-1)
+	}
+	l.mu.returns, l.mu.aside, l.mu.backlog = backlog{}, backlog{}, backlog{}
 	l.mu.Unlock()
 	err = fmt.Errorf("%w: the request was not run: try again: %w", ErrUnavailable, err)
 	for i := range waiting {
@@ -334,8 +341,10 @@ func (l *lane) failWaiting(err error) {
 // From a push that the store refused to one that it took, pushes have batches of their own:
 // the store may be full, and take pops.
 //
-// What goes back into queues comes first. While too much of that, or of what may go back, is in memory, a
-// batch takes no items: see Options.MaxKept.
+// A queue whose requests are large, or return large items, must not keep the others waiting. Once it has had its
+// part of a batch, its further requests are set aside. What was set aside, what goes back into queues and the
+// rest take turns at being first in a batch. While too much of what may go back is in memory, requests that take items of
+// the queues that most of it comes from are set aside and stay there: see Options.MaxKept.
 //
 // Requests that wait, and pops of queues where others wait, take their places in line. What
 // the batch has for lines comes after its other operations. Where several pop many items from one
@@ -357,13 +366,21 @@ func (l *lane) take(ctx context.Context) *batch {
 	}
 	for waiting := l.nextLocked(); waiting != nil; waiting = l.nextLocked() {
 		r, ops := waiting.first()
+		if waiting == &l.mu.backlog && l.mustWaitLocked(r, ops) {
+			l.setAsideLocked()
+			continue
+		}
 		bytes := l.expect(r, ops)
 		full := b.bytes+bytes > options.MaxBatchBytes || len(b.ops)+b.reserved+r.operations(ops) > options.MaxBatch
 		alone := b.alone || r.alone
 		mixes := apart && b.pushes != has(ops, fdbpq.OpPush)
 		if full && b.many == r.Queue && r.Wait == nil && r.Pops > 1 && len(ops) == 1 {
 			l.queueBehindLocked(r, ops)
-			waiting.pop()
+			l.popLocked(waiting)
+			continue
+		}
+		if waiting == &l.mu.backlog && l.exceedsShare(b, r.Queue) {
+			l.setAsideLocked()
 			continue
 		}
 		if len(b.ops)+b.reserved > 0 && (full || mixes || alone || b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo))) {
@@ -379,7 +396,8 @@ func (l *lane) take(ctx context.Context) *batch {
 			}
 			l.serveLocked(b, r, ops, apart)
 		}
-		waiting.pop()
+		b.noteShare(r.Queue, bytes)
+		l.popLocked(waiting)
 	}
 	l.addPopsLocked(b)
 	if len(b.ops) == 0 {
@@ -406,12 +424,12 @@ func (l *lane) beginLocked(b *batch) {
 func (l *lane) expect(r *Request, ops []fdbpq.Op) int {
 	bytes := r.Size + opOverhead*len(ops)
 	if r.Pops > 1 {
-		bytes += (r.Pops - 1) * l.popCost()
+		bytes += (r.Pops - 1) * l.popCost(r.Queue)
 	}
 	for i := range ops {
 		switch kind := ops[i].Kind; {
 		case movesItem(kind):
-			bytes += int(l.popSize.Load())
+			bytes += l.itemSize(r.Queue)
 		case kind == fdbpq.OpPurge || kind == fdbpq.OpRedrive:
 			bytes += sweepBytes
 		case kind == fdbpq.OpSweep: // those of a batch share their room
@@ -421,13 +439,18 @@ func (l *lane) expect(r *Request, ops []fdbpq.Op) int {
 	return bytes
 }
 
+// itemSize is the expected size of an item that is popped or peeked.
+func (l *lane) itemSize(q *Queue) int {
+	return int(cmp.Or(q.itemSize.Load(), l.popSize.Load()))
+}
+
 // observe adjusts the expected size of an item: up to the largest message at once, down
 // slowly. So a batch has no more pops than there is room for: see fdbpq.Batcher.LimitReturned.
-func (l *lane) observe(largest int, items bool) {
-	expected := l.popSize.Load()
+func observe(size *atomic.Int64, largest int, items bool) {
+	expected := size.Load()
 	if int64(largest) > expected {
-		l.popSize.Store(int64(largest))
+		size.Store(int64(largest))
 	} else if items {
-		l.popSize.Store(expected - (expected-int64(largest)+7)/8)
+		size.Store(expected - (expected-int64(largest)+7)/8)
 	}
 }

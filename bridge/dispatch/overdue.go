@@ -132,7 +132,7 @@ func (l *lane) endOverdue(ctx context.Context) {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, waiting := range []*backlog{&l.mu.returns, &l.mu.backlog} {
+	for _, waiting := range l.backlogsLocked() {
 		if waiting.len() == 0 {
 			continue
 		}
@@ -193,15 +193,21 @@ func (l *lane) expire(ctx context.Context, all bool) {
 		l.mu.ended = l.mu.closed // else a Replier could requeue endlessly
 	}
 	var late []lateRequest
-	for _, waiting := range []*backlog{&l.mu.returns, &l.mu.backlog} {
+	for _, waiting := range l.backlogsLocked() {
 		by := now
 		if over {
 			by = waiting.latest
 		}
-		late = append(late, waiting.takeLate(by, all || over)...)
+		some := waiting.takeLate(by, all || over)
+		if waiting == &l.mu.aside && len(some) > 0 {
+			for i := range some {
+				some[i].Queue.aside.Add(-1)
+			}
+		}
+		late = append(late, some...)
 	}
 	if len(late) > 0 {
-		l.mu.changed.Signal() // they may have held back others
+		l.mu.changed.Signal()
 	}
 	l.mu.Unlock()
 	for i := range late {

@@ -79,8 +79,8 @@ func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
 type look struct {
 	queue *Queue
 	// limited says that what the line waits for may be the end of a pause, or a place under max_leased, and
-	// not items; leases that all in it want leases.
-	limited, leases bool
+	// not items; paused that it was told of a pause, leases that all in it want leases.
+	limited, paused, leases bool
 }
 
 // appendOps appends what finds out whether the line can be served.
@@ -102,6 +102,9 @@ func (k *look) serves(rest *[]fdbpq.Result, now time.Time) bool {
 	}
 	own := (*rest)[:n]
 	*rest = (*rest)[n:]
+	if k.paused && own[1].Err == nil && !own[1].Settings.PauseUntil.After(now) {
+		return true // if only to find that the queue is empty
+	}
 	if errors.Is(own[0].Err, fdbpq.ErrEmpty) && !canWait(own[0].Err) {
 		return false
 	}
@@ -119,8 +122,8 @@ func (l *lane) quietLooks() (looks []look) {
 	defer l.mu.Unlock()
 	for _, ln := range l.mu.lines {
 		if ln.inFlight == 0 && ln.budget == 0 {
-			limited := ln.limited || errors.Is(ln.nothing, fdbpq.ErrPaused)
-			looks = append(looks, look{ln.queue, limited, ln.leases == ln.waiters})
+			paused := errors.Is(ln.nothing, fdbpq.ErrPaused)
+			looks = append(looks, look{ln.queue, ln.limited || paused, paused, ln.leases == ln.waiters})
 		}
 	}
 	return looks

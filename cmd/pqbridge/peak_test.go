@@ -141,7 +141,8 @@ type peak struct {
 	}
 }
 
-func startPeak(t *testing.T, items, memory int) *peak {
+// startPeak starts the service, with more variables than its memory and where it stores.
+func startPeak(t *testing.T, items, memory int, more ...string) *peak {
 	t.Helper()
 	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, MaxPayload: 8 << 20, MaxPending: 256 << 20})
 	if err != nil {
@@ -158,6 +159,7 @@ func startPeak(t *testing.T, items, memory int) *peak {
 	c := &command{t: t, cmd: exec.Command(os.Args[0]), nats: ns.ClientURL()}
 	c.cmd.Env = environment("PQ_NATS_URL="+c.nats, "PQ_DATA_DIR="+t.TempDir(),
 		fmt.Sprintf("PQ_REQUEST_TIMEOUT=%v", testenv.Patience)) // the machine may be slow
+	c.cmd.Env = append(c.cmd.Env, more...)
 	if memory < enoughMemory {
 		c.cmd.Env = append(c.cmd.Env, fmt.Sprintf("GOMEMLIMIT=%d", memory))
 	}

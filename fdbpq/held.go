@@ -47,7 +47,6 @@ type held struct {
 	value      []byte        // as stored
 	dropped    int           // bytes of the value that are not in value any more, but count for sizeOf
 	message    *Message      // all of it; nil unless known
-	parts      []kv.KeyValue // its ("m") keys, all of them; nil unless known
 }
 
 // maxHeldValue is the longest stored value that fits behind a record without a reason. Those of this

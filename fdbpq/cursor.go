@@ -105,7 +105,7 @@ func (c *cursor) readHeads() error {
 		slices.Reverse(items)
 	}
 
-	metas.begin(r, expiredBytes)
+	metas.begin(r, kv.RangeOptions{Limit: 2 * len(items), Bytes: expiredBytes})
 	if err := metas.arrive(); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (c *cursor) readHeads() error {
 // noteExpired has the walk read more at a time, because those that expire together often lie together.
 func (c *cursor) noteExpired() {
 	c.heads = true
-	c.asked.Limit = max(c.asked.Limit, min(4*c.asked.Limit, expiredPage))
+	c.asked.Limit = max(c.asked.Limit, min(32*c.asked.Limit, expiredPage))
 }
 
 // next returns the next item, nil after the last. It reads another page once it has

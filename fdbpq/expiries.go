@@ -46,13 +46,19 @@ func (e *expiries) begin() {
 		e.pasts.add(kv.SingleKey(l.historyKey(&h.id)))
 		e.metas.add(l.metaRange(&h.id))
 	}
-	r := e.g.tx.Snapshot()
-	e.metas.begin(r, expiredBytes)
-	if len(e.items) >= minRun {
-		e.ready.begin(r, expiredBytes)
-		e.pasts.begin(r, 0)
-		e.entries.begin(r, 0)
+	r, n := e.g.tx.Snapshot(), len(e.items)
+	much, short := kv.RangeOptions{Limit: 2 * n, Bytes: expiredBytes}, kv.RangeOptions{Limit: 2 * n}
+	e.metas.begin(r, much)
+	if n < minRun {
+		return
 	}
+	if e.walked { // a page of them was read already, and little else can be there now
+		e.ready.begin(r, kv.RangeOptions{Limit: n + minRun})
+	} else {
+		e.ready.begin(r, much)
+	}
+	e.pasts.begin(r, short)
+	e.entries.begin(r, short)
 }
 
 // arrive waits for the ranges, and starts to read what they leave open. The error is one of the store.
@@ -106,8 +112,8 @@ func (e *expiries) remove() error {
 		}
 	}
 
-	// Pushes add at the end of a priority, so they do not conflict with runs within one.
-	follows := func(n int) bool { return e.items[n].id.Priority == e.items[n-1].id.Priority }
+	// Pushes add at the end of a priority, so they do not conflict with runs within one. A walk conflicts anyway.
+	follows := func(n int) bool { return e.walked || e.items[n].id.Priority == e.items[n-1].id.Priority }
 	owns := func(n int) bool { return e.present[n] } // a staged pop may hold the others
 	all := func(int) bool { return true }
 	if !e.walked {

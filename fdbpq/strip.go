@@ -18,12 +18,10 @@ type strip struct {
 
 func (s *strip) add(span kv.Range) { s.spans = append(s.spans, span) }
 
-// begin starts to read the spans and what lies between, unless there is much more of that than of the spans. bytes
-// bounds the values, 0 for those that are short.
-func (s *strip) begin(r kv.Reader, bytes int) {
-	n := len(s.spans)
-	s.asked = kv.RangeOptions{Limit: 2 * n, Bytes: bytes}
-	s.read = r.GetRange(kv.Range{Begin: s.spans[0].Begin, End: s.spans[n-1].End}, s.asked)
+// begin starts to read the spans and what lies between, as far as the options say.
+func (s *strip) begin(r kv.Reader, o kv.RangeOptions) {
+	s.asked = o
+	s.read = r.GetRange(kv.Range{Begin: s.spans[0].Begin, End: s.spans[len(s.spans)-1].End}, o)
 }
 
 // arrive waits for what begin has started. The error is one of the store.

@@ -99,6 +99,11 @@ func removeExpired(moves []*dueHeld) error {
 			return err
 		}
 	}
+	for _, d := range moves {
+		if d.ready && len(d.due.expired.left) > 0 {
+			d.due.more = true
+		}
+	}
 	return nil
 }
 

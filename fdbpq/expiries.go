@@ -21,6 +21,7 @@ type expiries struct {
 
 	single  []kv.Future[[]byte] // by item: read alone; nil if not
 	present []bool              // by item
+	left    map[string]bool     // entries of items that the next transaction is to look for
 }
 
 const (
@@ -75,6 +76,11 @@ func (e *expiries) arrive() error {
 		switch key := e.ready.spans[n].Begin; {
 		case e.walked:
 			e.present[n] = true
+		case n >= e.ready.covered && n-e.ready.covered >= expiredSingly: // they may be large
+			if e.left == nil {
+				e.left = map[string]bool{}
+			}
+			e.left[string(e.g.l.dueKey(h.expires, e.g.l.expiryKey(&h.id)))] = true
 		case n >= e.ready.covered:
 			e.single[n] = e.g.tx.Get(key)
 		default:
@@ -121,9 +127,9 @@ func (e *expiries) remove() error {
 			g.tx.AddReadConflict(run.all)
 		}
 	}
-	e.ready.clear(g.tx, follows, all)
+	e.ready.clear(g.tx, follows, func(n int) bool { return e.present[n] || n < e.ready.covered })
 	e.pasts.clear(g.tx, follows, owns)
 	e.metas.clear(g.tx, follows, owns)
-	e.entries.clear(g.tx, all, all)
+	e.entries.clear(g.tx, all, func(n int) bool { return !e.left[string(e.entries.spans[n].Begin)] })
 	return nil
 }

@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -66,20 +67,72 @@ func (c *cursor) arrive() error {
 	c.items, c.begun = make([]stored, len(pairs)), 0
 	for i, pair := range pairs {
 		c.items[i] = c.l.parseStored(pair)
-		if c.heads {
-			c.items[i].beginHead(c.r, c.l)
+	}
+	if c.heads {
+		return c.readHeads()
+	}
+	return nil
+}
+
+const (
+	// expiredPage is the most items that a page has while a walk steps over those that have expired.
+	expiredPage = 1024
+	// expiredSingly is the most of these whose ("m") keys are read one by one.
+	expiredSingly = 256
+)
+
+// readHeads reads the ("m") keys of a page, because those of an item say when it expires: all at once, unless very
+// much lies between them. Then it reads some of them one by one, and leaves the rest of the page to the next. It reads
+// without conflict, because an item and these keys are written together. The error is one of the store.
+func (c *cursor) readHeads() error {
+	r := c.r
+	if tx, ok := r.(kv.Transaction); ok {
+		r = tx.Snapshot()
+	}
+	var metas strip
+	var items []*stored // by span
+	for i := range c.items {
+		if s := &c.items[i]; s.err == nil && s.item.ID.hasMeta() {
+			metas.add(c.l.metaRange(&s.item.ID))
+			items = append(items, s)
+		}
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	if c.end == Back {
+		slices.Reverse(metas.spans)
+		slices.Reverse(items)
+	}
+
+	metas.begin(r, kv.RangeOptions{Limit: 2 * len(items), Bytes: expiredBytes})
+	if err := metas.arrive(); err != nil {
+		return err
+	}
+	rest := metas.found
+	for n, s := range items[:metas.covered] {
+		var parts []kv.KeyValue
+		_, parts, rest = splitKeys(rest, metas.spans[n])
+		s.head = kv.Ready(parts, nil)
+	}
+
+	singly := 0
+	for i := range c.items {
+		if s := &c.items[i]; s.head == nil && s.err == nil && s.item.ID.hasMeta() {
+			if singly++; singly > expiredSingly {
+				c.items, c.last, c.more = c.items[:i], c.items[i-1].pair.Key, true
+				break
+			}
+			s.beginHead(r, c.l)
 		}
 	}
 	return nil
 }
 
-// expiredPage is the most items that a page has while a walk steps over those that have expired.
-const expiredPage = 256
-
 // noteExpired has the walk read more at a time, because those that expire together often lie together.
 func (c *cursor) noteExpired() {
 	c.heads = true
-	c.asked.Limit = max(c.asked.Limit, min(4*c.asked.Limit, expiredPage))
+	c.asked.Limit = max(c.asked.Limit, min(32*c.asked.Limit, expiredPage))
 }
 
 // next returns the next item, nil after the last. It reads another page once it has

@@ -67,6 +67,7 @@
 //	lease.go, lease_read.go, held.go, token.go
 //	                                  leases, acknowledgements, and items that are held
 //	delay.go, expiry.go               pushes of items that come later, or that expire
+//	expiries.go, strip.go             removing items that have expired, and runs of their keys
 //	restore.go                        popped items that nobody received, on their way back
 //	config.go, deadletter.go          settings; items that are given up
 //	dedup.go                          pushes that are done once

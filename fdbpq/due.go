@@ -90,6 +90,7 @@ type due struct {
 	page   int                      // entries to handle; 0 means duePage
 	head   kv.Future[[]kv.KeyValue] // nil before begin
 
+	expired  *expiries // what of that is ready items; nil if nothing is
 	handled  bool
 	done     bool      // it has brought back or removed something
 	returned bool      // items came back, or expired

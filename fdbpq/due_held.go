@@ -14,11 +14,10 @@ type dueHeld struct {
 	id    ID
 	ready bool
 
-	read   kv.Future[[]byte]
-	metas  kv.Future[[]kv.KeyValue] // the first of the ("m") keys of a ready one; nil if it has none
-	h      *held                    // nil if nothing is due here after all
-	burial *burial                  // if the item has had its last delivery
-	size   int                      // of what moves, about
+	read   kv.Future[[]byte] // nil for a ready one: see expiries
+	h      *held             // nil if nothing is due here after all
+	burial *burial           // if the item has had its last delivery
+	size   int               // of what moves, about
 }
 
 // maxReturn is the most items that a step of returnHeld reads: small items may come before many
@@ -57,22 +56,61 @@ func returnHeld(all []*dueHeld, room *dueRoom) error {
 		d.due.more = true
 	}
 
+	if err := removeExpired(moves); err != nil {
+		return err
+	}
 	for _, d := range moves {
-		if err := d.settle(); err != nil {
-			return err
+		if !d.ready {
+			if err := d.settle(); err != nil {
+				return err
+			}
 		}
 		d.due.done = true
 	}
 	return nil
 }
 
-// begin starts to read the item. Two of the ("m") keys of one that has expired are enough to know whether it has
-// more, which cost less to remove by their names than by their range.
+// removeExpired removes the ready items among those that are due. The error is one of the store.
+func removeExpired(moves []*dueHeld) error {
+	var byQueue []*expiries
+	for _, d := range moves {
+		if !d.ready {
+			continue
+		}
+		e := d.due.expired
+		if e == nil {
+			e = &expiries{g: d.due.ledger}
+			d.due.expired, byQueue = e, append(byQueue, e)
+		}
+		e.items = append(e.items, d.h)
+		d.due.returned = true
+	}
+
+	for _, e := range byQueue {
+		e.begin()
+	}
+	for _, e := range byQueue {
+		if err := e.arrive(); err != nil {
+			return err
+		}
+	}
+	for _, e := range byQueue {
+		if err := e.remove(); err != nil {
+			return err
+		}
+	}
+	for _, d := range moves {
+		if d.ready && len(d.due.expired.left) > 0 {
+			d.due.more = true
+		}
+	}
+	return nil
+}
+
+// begin starts to read the item.
 func (d *dueHeld) begin() {
-	g := d.due.ledger
-	d.read = g.tx.Get(d.key)
-	if d.ready && d.id.hasMeta() {
-		d.metas = g.tx.Snapshot().GetRange(g.l.metaRange(&d.id), kv.RangeOptions{Limit: 2})
+	if !d.ready {
+		d.read = d.due.ledger.tx.Get(d.key)
 	}
 }
 
@@ -80,6 +118,12 @@ func (d *dueHeld) begin() {
 // bury it, if it has to be. The error is one of the store.
 func (d *dueHeld) load() error {
 	g := d.due.ledger
+	if d.ready {
+		expires, err := g.l.dueTime(d.entry)
+		d.h = &held{id: d.id, history: history{lasting: lasting{expires: expires, unique: string(d.says)}}}
+		d.size = restoreOverhead
+		return err
+	}
 	encoded, err := d.read.Get()
 	if err != nil {
 		return err
@@ -89,21 +133,6 @@ func (d *dueHeld) load() error {
 		return nil
 	}
 	d.size = len(encoded) + restoreOverhead
-	if d.ready {
-		d.h = &held{id: d.id, history: history{lasting: lasting{unique: string(d.says)}}, value: encoded}
-		if d.metas != nil {
-			first, err := d.metas.Get()
-			if err != nil {
-				return err
-			}
-			if len(first) == 1 { // it has no more
-				d.h.parts = first
-			}
-		}
-		g.beginSize(&d.id)
-		return nil
-	}
-
 	h, err := parseHeld(&d.id, encoded)
 	if err != nil {
 		d.due.err = err
@@ -168,11 +197,6 @@ func (d *dueHeld) measure(room *dueRoom, first bool) (takes bool, err error) {
 func (d *dueHeld) settle() error {
 	g, h := d.due.ledger, d.h
 	switch {
-	case d.ready:
-		g.tx.Clear(d.entry)
-		g.expireReady(h)
-		d.due.returned = true
-		return nil
 	case h.expired(g.now):
 		g.release(h)
 		g.expireLent(h)

@@ -70,15 +70,6 @@ func (h *held) fallsDue() time.Time {
 	return h.due
 }
 
-// expireReady removes an item in ("i") that has expired, with all that belongs to it. The caller
-// removes its entry of the time index.
-func (g *ledger) expireReady(h *held) {
-	g.tx.Clear(g.l.itemKey(&h.id))
-	g.tx.Clear(g.l.historyKey(&h.id))
-	g.tally(&h.id, -1)
-	g.expireLent(h)
-}
-
 // expireLent removes the rest of an item that has expired.
 func (g *ledger) expireLent(h *held) {
 	g.discard(h)
@@ -114,13 +105,18 @@ func (t *txOps) nextLive(q *queueOps, end End) (*stored, error) {
 }
 
 // removeExpired removes what nextLive has stepped over. That comes last, because a store may have to look through
-// all that a transaction has written for each read that follows.
-func (q *queueOps) removeExpired() {
-	for _, h := range q.pops.expired {
-		q.ledger.clearExpiry(&h.id, h.expires)
-		q.ledger.expireReady(h)
+// all that a transaction has written for each read that follows. The error is one of the store.
+func (q *queueOps) removeExpired() error {
+	if len(q.pops.expired) == 0 {
+		return nil
 	}
-	q.due.done = q.due.done || len(q.pops.expired) > 0
+	q.due.done = true
+	e := expiries{g: &q.ledger, items: q.pops.expired, walked: true}
+	e.begin()
+	if err := e.arrive(); err != nil {
+		return err
+	}
+	return e.remove()
 }
 
 // nextLive returns the next item, nil after the last. It steps over expired ones. The error is errNotYet or one of

@@ -37,12 +37,11 @@ type held struct {
 	id ID
 	history
 	state   heldState
-	due     time.Time     // end of the lease, or of the delay
-	end     End           // that the item was leased from
-	value   []byte        // as stored
-	dropped int           // bytes of the value that are not in value any more, but count for sizeOf
-	message *Message      // all of it; nil unless known
-	parts   []kv.KeyValue // its ("m") keys, all of them; nil unless known
+	due     time.Time // end of the lease, or of the delay
+	end     End       // that the item was leased from
+	value   []byte    // as stored
+	dropped int       // bytes of the value that are not in value any more, but count for sizeOf
+	message *Message  // all of it; nil unless known
 }
 
 // history is what is known of an item from its leases.

@@ -1,6 +1,8 @@
 package fdbpq
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/binary"
@@ -107,6 +109,11 @@ func uniqueBytes(n int) []byte {
 	b := make([]byte, n*uniqueSize)
 	_, _ = rand.Read(b) // never returns an error: see crypto/rand
 	return b
+}
+
+// compare orders ids as their keys.
+func (id *ID) compare(other *ID) int {
+	return cmp.Or(cmp.Compare(id.Priority, other.Priority), cmp.Compare(id.Count, other.Count), bytes.Compare(id.Random[:], other.Random[:]))
 }
 
 // ours reports whether this package made the id.

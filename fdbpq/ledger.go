@@ -156,12 +156,7 @@ func (g *ledger) claim(h *heldItem) {
 // discard removes the rest of a lent item, of which only h need have been read, and frees its unique key.
 func (g *ledger) discard(h *held) {
 	g.countRemoved(h)
-	switch {
-	case h.parts != nil: // clearing ranges is more work for a store
-		for _, part := range h.parts {
-			g.tx.Clear(part.Key)
-		}
-	case h.id.hasMeta():
+	if h.id.hasMeta() {
 		g.tx.ClearRange(g.l.metaRange(&h.id))
 	}
 	g.freeUnique(&h.id, h.unique)

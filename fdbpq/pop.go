@@ -173,9 +173,8 @@ func (t *txOps) takeItems(q *queueOps) error {
 			return err
 		}
 	}
-	q.removeExpired()
 	p.ends.release()
-	return nil
+	return q.removeExpired()
 }
 
 // takeItem gives a pop or lease an item, or an error in its result. room is what is left of

@@ -62,9 +62,6 @@ func (s *stored) readUnlessExpired(r kv.Reader, l *layout, now time.Time, bytes 
 		}
 		if m, _, err := decodeMeta(parts); err == nil && expired(m.Expires, now) {
 			s.item.Expires, s.item.Unique = m.Expires, m.Unique
-			if len(parts) == 1 {
-				s.parts = parts
-			}
 			return true, nil
 		}
 		if len(parts) < 2 && s.metas == nil {
@@ -88,11 +85,7 @@ func (s *stored) readUnlessExpired(r kv.Reader, l *layout, now time.Time, bytes 
 
 // expiredItem is the item as something that has expired, to be removed.
 func (s *stored) expiredItem() *held {
-	h := &held{id: s.item.ID, history: history{lasting: s.item.Message.lasts()}, value: s.pair.Value}
-	if !s.cut {
-		h.parts = s.parts
-	}
-	return h
+	return &held{id: s.item.ID, history: history{lasting: s.item.Message.lasts()}, value: s.pair.Value}
 }
 
 // readMetas starts to read the ("m") keys of an item. It returns nil if there are none.

@@ -3,13 +3,14 @@ package fdbpq
 import (
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // handle is what handles of both kinds of queues have in common.
-type handle struct{ l *layout }
+type handle struct{ l *codec.Layout }
 
-func (q *handle) layout() *layout { return q.l }
+func (q *handle) Layout() *codec.Layout { return q.l }
 
 // Ack removes a leased item. It also works when the lease is over, as long as nobody
 // else got the item.
@@ -76,7 +77,7 @@ func (q *handle) Configure(tx kv.Transaction, change func(*Settings)) (Settings,
 }
 
 // Clear removes everything in the queue, also its settings.
-func (q *handle) Clear(tx kv.Transaction) { q.l.clear(tx) }
+func (q *handle) Clear(tx kv.Transaction) { codec.Clear(q.l, tx) }
 
 // Get returns an item by its id, whichever state it is in, and leaves it there.
 //

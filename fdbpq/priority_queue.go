@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -16,7 +17,7 @@ type PriorityQueue struct{ handle }
 // recipe's items are in its subspace ("i"). NewPriorityQueue reads and writes nothing: a
 // queue exists from its first push on.
 func NewPriorityQueue(s Subspace, format ValueFormat) *PriorityQueue {
-	return &PriorityQueue{handle{newLayout(s, format, false)}}
+	return &PriorityQueue{handle{codec.NewLayout(s, format, false)}}
 }
 
 // Push adds a message, after all items of the same priority. Pushes never conflict with
@@ -97,7 +98,7 @@ func (q *PriorityQueue) PeekMax(r kv.Reader) (Item, error) {
 // DeadLetters returns the dead-letter queue, unless Settings.DeadLetter names another: in a Keyspace
 // the queue with "-dead" appended to the name, otherwise one inside this queue's own subspace.
 func (q *PriorityQueue) DeadLetters() *PriorityQueue {
-	return &PriorityQueue{handle{q.l.deadLetters("")}}
+	return &PriorityQueue{handle{q.l.DeadLetters("")}}
 }
 
 // Rank returns how many items would be served before an item from the given end; of a held item, if it

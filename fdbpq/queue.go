@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -12,7 +13,7 @@ type Queue struct{ handle }
 
 // NewQueue returns the FIFO queue in s, as NewPriorityQueue returns a priority queue.
 func NewQueue(s Subspace, format ValueFormat) *Queue {
-	return &Queue{handle{newLayout(s, format, true)}}
+	return &Queue{handle{codec.NewLayout(s, format, true)}}
 }
 
 // Enqueue adds a message at the end, as PriorityQueue.Push does. Concurrent ones end up in
@@ -63,7 +64,7 @@ func (q *Queue) Peek(r kv.Reader) (Item, error) {
 
 // DeadLetters returns the dead-letter queue, unless Settings.DeadLetter names another: in a Keyspace
 // the queue with "-dead" appended to the name, otherwise one inside this queue's own subspace.
-func (q *Queue) DeadLetters() *Queue { return &Queue{handle{q.l.deadLetters("")}} }
+func (q *Queue) DeadLetters() *Queue { return &Queue{handle{q.l.DeadLetters("")}} }
 
 // Rank is PriorityQueue.Rank, from the front.
 func (q *Queue) Rank(r kv.Reader, id ID) (n int64, atLeast bool, err error) {

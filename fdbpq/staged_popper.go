@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -45,7 +48,7 @@ import (
 type Popper struct {
 	db  kv.Database
 	q   Target
-	l   *layout
+	l   *codec.Layout
 	now func() time.Time
 	// random is rand.IntN, for standing.
 	random func(n int) int
@@ -91,7 +94,7 @@ const (
 
 // NewPopper returns a Popper for the queue q in db.
 func NewPopper(db kv.Database, q Target) *Popper {
-	return &Popper{db: db, q: q, l: q.layout(), now: time.Now, random: rand.IntN}
+	return &Popper{db: db, q: q, l: q.Layout(), now: time.Now, random: rand.IntN}
 }
 
 // PopMin removes and returns the first item, as PriorityQueue.PopMin and
@@ -107,8 +110,8 @@ func (p *Popper) PopMin(ctx context.Context) (Item, error) { return p.pop(ctx, F
 func (p *Popper) PopMax(ctx context.Context) (Item, error) { return p.pop(ctx, Back) }
 
 func (p *Popper) pop(ctx context.Context, end End) (Item, error) {
-	if p.l.fifo && end == Back {
-		return Item{}, errFIFOEnd
+	if p.l.Fifo && end == Back {
+		return Item{}, codec.ErrFIFOEnd
 	}
 	if err := p.Settle(ctx); err != nil {
 		return Item{}, err
@@ -172,7 +175,7 @@ var errMayNotSkip = errors.New("fdbpq: there is a line")
 // popDirectly takes an item. Meanwhile it looks for a line, and returns errMayNotSkip if it may not skip it.
 func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, err error) {
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
-		line := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: MaxSkipped + 1})
+		line := tx.Snapshot().GetRange(p.l.RequestRange(), kv.RangeOptions{Limit: MaxSkipped + 1})
 		now := p.now()
 		if err := p.sweepIfDue(tx, now); err != nil {
 			return err
@@ -190,7 +193,7 @@ func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, e
 		}
 		result = &results[0]
 		if result.Err == nil {
-			r.claim(tx, takenItem{l: p.l, Item: &result.Item}, now)
+			r.claim(tx, state.TakenItem{L: p.l, Item: &result.Item}, now)
 		}
 		return nil
 	})
@@ -208,10 +211,10 @@ func (p *Popper) sweepIfDue(tx kv.Transaction, now time.Time) error {
 	if !p.isSweepDue(now) {
 		return nil
 	}
-	if err := adopt(tx, p.l, now); err != nil {
+	if err := due.Adopt(tx, p.l, now); err != nil {
 		return err
 	}
-	_, err := returnDue(tx, p.l, now)
+	_, err := due.ReturnDue(tx, p.l, now)
 	return err
 }
 

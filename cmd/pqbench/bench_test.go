@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,45 +20,24 @@ import (
 const operations = "echo, push, push max_items, push Nats-Msg-Id, producer, push.batch 100, peek.min, pop.min, pop.max, mixed, lease+ack, next, worker, pop.min 100, lease+ack 100"
 
 func TestBenchOfRunningBridge(t *testing.T) {
-	for _, flags := range []string{"", "--lean"} {
-		t.Run("clients"+flags, func(t *testing.T) {
-			t.Setenv(mainVariable, "1") // for the echo service, which is this binary again
-			env := testenv.New(t, testenv.Options{})
-			dir := t.TempDir()
-			file := filepath.Join(dir, "result.json")
-			args := []string{"--server", env.NATS.URL(), "--dir", dir, "--json", file, "--queues", "20"}
-			table := ok(t, append(args, strings.Fields(flags)...)...)
-
-			var report bench.Report
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := json.Unmarshal(text, &report); err != nil {
-				t.Fatal(err)
-			}
-			for _, row := range report.Operations {
-				if row.Count == 0 || row.Rate <= 0 || row.Ratio <= 0 || row.P50 <= 0 || row.P999 < row.P50 {
-					t.Errorf("row %+v: want numbers", row)
-				}
-				if !strings.Contains(table, row.Name) {
-					t.Errorf("%s is not in the table:\n%s", row.Name, table)
-				}
-			}
-			if got, want := names(report.Operations), operations; got != want {
-				t.Errorf("operations %s, want %s", got, want)
-			}
-			if q := report.Queues; q == nil || q.ManyPush <= 0 || q.ManyPop <= 0 || q.SinglePush <= 0 || q.SinglePop <= 0 {
-				t.Errorf("queues %+v: want numbers", q)
-			}
-			if got := string(env.Request("pq.pq-bench.len", nil, nil).Data); got != `{"queue":"pq-bench","len":0}` {
-				t.Errorf("items are left: %s", got)
-			}
-			left, err := filepath.Glob(filepath.Join(dir, "pq-bench-*"))
-			if err != nil || len(left) > 0 {
-				t.Errorf("folders %v are left (%v)", left, err)
-			}
-		})
+	t.Setenv(mainVariable, "1") // for the echo service, which is this binary again
+	env := testenv.New(t, testenv.Options{})
+	dir := t.TempDir()
+	table, rows := measured(t, dir, "--server", env.NATS.URL(), "--queues", "20")
+	for _, row := range rows {
+		if row.Items == 0 || row.Rate <= 0 || row.Ratio <= 0 || row.P50 <= 0 || row.P99 < row.P50 || row.Client == nil {
+			t.Errorf("row %+v: want numbers", row)
+		}
+		if !strings.Contains(table, row.Name) {
+			t.Errorf("%s is not in the table:\n%s", row.Name, table)
+		}
+	}
+	want := operations + ", push, one queue, pop.min, one queue, push, 20 queues, pop.min, 20 queues"
+	if got := names(rows); got != want {
+		t.Errorf("rows %s, want %s", got, want)
+	}
+	if got := string(env.Request("pq.pq-bench.len", nil, nil).Data); got != `{"queue":"pq-bench","len":0}` {
+		t.Errorf("items are left: %s", got)
 	}
 }
 
@@ -86,7 +66,7 @@ func TestBenchOptionsThatDoNotFit(t *testing.T) {
 		"pqbridge program":                         "--nats-server nats-server",
 		"bad regular expression":                   "--only (",
 		"waiters is 0":                             "--waiters 0",
-		"in services of their own":                 "--leased 1",
+		"in services of their own":                 "--delayed 1",
 		"unknown command":                          "measure",
 		"unknown flag":                             "--fast",
 		"rounds is 0":                              "--rounds 0",
@@ -101,53 +81,72 @@ func TestBenchOptionsThatDoNotFit(t *testing.T) {
 // depend on the machine.
 func TestBenchStartsItsProcesses(t *testing.T) {
 	t.Setenv(mainVariable, "1")
-	dir := t.TempDir()
-	file := filepath.Join(dir, "result.json")
-	table := ok(t, "--dir", dir, "--json", file, "--backlog", "50,200",
-		"--idle-queues", "20", "--waiters", "5,10", "--leased", "2500", "--delayed", "400", "--delayed-queues", "20", "--only", "pop",
-		"--rounds", "2", "--pqbridge", program(t, "pqbridge"), "--nats-server", program(t, "nats-server"))
+	_, rows := measured(t, t.TempDir(), "--backlog", "50,200", "--waiters", "5,10",
+		"--delayed", "400", "--delayed-queues", "20", "--only", "pop", "--rounds", "2",
+		"--pqbridge", program(t, "pqbridge"), "--nats-server", program(t, "nats-server"))
 
+	want := "echo, push, pop.min, pop.max, pop.min 100, pop.min of 50, pop.min of 200, " +
+		"5 waiting pops, 10 waiting pops, push 400 delayed, 400 fall due"
+	if got := names(rows); got != want {
+		t.Fatalf("rows %s, want %s", got, want)
+	}
+	for i, row := range rows {
+		if i < 7 && (row.Items == 0 || row.Service == nil || row.NATS == nil) {
+			t.Errorf("row %+v: want numbers", row)
+		}
+	}
+	for i, figures := range map[int]string{
+		6: "of the first >0, peak >0, ready after kill -9 >0",
+		7: "transactions at rest =0, CPU at rest =?, memory each =?",
+		8: "transactions at rest =0, CPU at rest =?, memory each =?",
+		9: "transactions at rest =0, CPU at rest =?, queues >0, memory >0",
+		// Pops may leave nothing to sweep.
+		10: "longest push >0, pop >0, push to their queues >0, pop from them >0, all swept after =?, sweeps =?",
+	} {
+		var got []string
+		for _, f := range rows[i].Extra {
+			is := ">0"
+			if f.Value <= 0 {
+				is = "=0"
+			}
+			if strings.Contains(figures, f.Name+" =?") {
+				is = "=?"
+			}
+			got = append(got, f.Name+" "+is)
+		}
+		if strings.Join(got, ", ") != figures {
+			t.Errorf("%s: %s, want %s", rows[i].Name, strings.Join(got, ", "), figures)
+		}
+	}
+}
+
+// measured returns the table and the rows of a benchmark that leaves no data behind.
+func measured(t *testing.T, dir string, args ...string) (table string, rows []bench.Row) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "result.json")
+	table = ok(t, append(args, "--dir", dir, "--json", file)...)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var report bench.Report
-	if err := json.Unmarshal(text, &report); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := names(report.Operations), "echo, push, pop.min, pop.max, pop.min 100"; got != want || report.Sync <= 0 {
-		t.Errorf("operations %s and a sync of %v, want %s", got, report.Sync, want)
-	}
-	checkRest(t, &report)
-	if len(report.Backlogs) != 2 || !strings.Contains(table, "restart") {
-		t.Fatalf("no backlogs in\n%s", table)
-	}
-	for i, row := range report.Backlogs {
-		if row.Items != []int{50, 200}[i] || row.Rate <= 0 || row.Restart <= 0 {
-			t.Errorf("backlog %+v: want numbers", row)
+	for line := range strings.Lines(string(text)) {
+		var row struct {
+			bench.Setup
+			bench.Row
 		}
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatal(err)
+		}
+		if row.Clients != 8 || row.Sync <= 0 && slices.Contains(args, "--pqbridge") {
+			t.Errorf("setup %+v", row.Setup)
+		}
+		rows = append(rows, row.Row)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "pq-bench-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("folders %v are left (%v)", left, err)
 	}
-}
-
-// checkRest checks what TestBenchStartsItsProcesses measured of services at rest.
-func checkRest(t *testing.T, report *bench.Report) {
-	t.Helper()
-	if row := report.Idle; row == nil || row.Queues != 20 || row.Transactions != 0 {
-		t.Errorf("idle queues %+v: want 20, and no transactions", row)
-	}
-	if rows := report.Waiters; len(rows) != 2 || rows[0].Waiters != 5 || rows[1].Waiters != 10 || rows[1].Transactions != 0 {
-		t.Errorf("waiters %+v: want 5 and 10, and no transactions", rows)
-	}
-	if row := report.Delayed; row == nil || row.Items != 400 || row.Transactions != 0 || row.DuePopWait <= 0 { // pops may leave nothing to sweep
-		t.Errorf("delayed items %+v: want 400, and no transactions before they are due", row)
-	}
-	if row := report.Leased; row == nil || row.Items != 2500 || row.Lease <= 0 || row.First <= 0 || row.Last < row.First {
-		t.Errorf("leased items %+v: want 2500, with times", row)
-	}
+	return table, rows
 }
 
 // names returns the names of rows.

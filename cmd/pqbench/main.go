@@ -6,8 +6,8 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -107,7 +107,7 @@ To put load on a running service, use pq bench.`,
 		Example: `  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server
   pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --backlog 10000,1000000
   pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --store fdb --bridges 1,2,4,8,4,2,1
-  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --idle-queues 1000 --waiters 10000,100000
+  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --waiters 10000,100000
   pqbench --seconds 10 --payload 1024`,
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
@@ -145,19 +145,15 @@ func (b *benchmark) addFlags(cmd *cobra.Command) {
 	flags.IntVar(&b.Payload, "payload", 128, "`bytes` of an item")
 	flags.IntVar(&b.Clients, "clients", 128, "`number` of clients, each with one request in flight")
 	flags.IntVar(&b.Connections, "connections", 4, "`number` of connections that the clients share")
-	flags.BoolVar(&b.Lean, "lean", false, "make clients cost less processor time; less like real clients")
 	flags.IntVar(&b.Priorities, "priorities", 10, "`number` of different priorities")
 	flags.StringVar(&b.only, "only", "", "measure only the operations whose names match this regular `expression`, echo, and push")
 	flags.IntSliceVar(&b.Backlogs, "backlog", nil, "compare pop.min, memory and restart with these `numbers` of queued items (with --pqbridge)")
 	flags.IntSliceVar(&b.Bridges, "bridges", nil, "compare one queue with these `numbers` of bridges (with --store fdb), best up and down again")
 	flags.IntVar(&b.Queues, "queues", 0, "compare one queue with this `number` of queues of one item each")
-	flags.IntVar(&b.Stock, "stock", 0, "have this `number` of items in the queues of push max_items and push Nats-Msg-Id from the start")
-	flags.IntVar(&b.IdleQueues, "idle-queues", 0, "watch a service at rest with this `number` of queues of one leased item each (with --pqbridge)")
 	flags.IntSliceVar(&b.Waiters, "waiters", nil, "watch a service at rest with these `numbers` of waiting pops (with --pqbridge)")
-	flags.IntVar(&b.Leased, "leased", 0, "lease this `number` of items and time how they come back when the leases end (with --pqbridge); 1000000 take about four minutes")
 	flags.IntVar(&b.Delayed, "delayed", 0, "watch a service at rest with this `number` of delayed items, and how long others wait when all fall due at once (with --pqbridge); 1000000 take about three minutes")
 	flags.IntVar(&b.DelayedQueues, "delayed-queues", 10_000, "`number` of queues of those")
-	flags.StringVar(&b.jsonFile, "json", "", "also write the result to this `file`")
+	flags.StringVar(&b.jsonFile, "json", "", "also write the result to this `file`, a JSON object a line for each row")
 }
 
 func (b *benchmark) run(cmd *cobra.Command) error {
@@ -213,9 +209,9 @@ func (b *benchmark) writeJSON(report *bench.Report) error {
 	if b.jsonFile == "" {
 		return nil
 	}
-	text, err := json.MarshalIndent(report, "", "  ")
-	if err != nil {
+	var text bytes.Buffer
+	if err := report.WriteJSON(&text); err != nil {
 		return err
 	}
-	return os.WriteFile(b.jsonFile, append(text, '\n'), 0o644)
+	return os.WriteFile(b.jsonFile, text.Bytes(), 0o644)
 }

@@ -5,8 +5,8 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -83,7 +83,7 @@ func (c *comparison) command() *cobra.Command {
 	flags.IntVar(&c.Priorities, "priorities", 10, "`number` of different priorities")
 	flags.IntSliceVar(&c.Backlogs, "backlog", nil, "also measure with these `numbers` of queued items")
 	flags.StringVar(&c.only, "only", "", "measure only the rows whose names match this regular `expression`, and echo")
-	flags.StringVar(&c.json, "json", "", "also write the result to this `file`")
+	flags.StringVar(&c.json, "json", "", "also write the result to this `file`, a JSON object a line for each row")
 	flags.BoolVar(&c.progress, "progress", false, "say what is being measured")
 
 	root.AddCommand(&cobra.Command{
@@ -139,11 +139,11 @@ func (c *comparison) run(cmd *cobra.Command) error {
 	if err := report.Write(cmd.OutOrStdout()); err != nil || c.json == "" {
 		return err
 	}
-	text, err := json.MarshalIndent(report, "", "  ")
-	if err != nil {
+	var text bytes.Buffer
+	if err := report.WriteJSON(&text); err != nil {
 		return err
 	}
-	return os.WriteFile(c.json, append(text, '\n'), 0o644)
+	return os.WriteFile(c.json, text.Bytes(), 0o644)
 }
 
 // allPeers returns the peers in the order of the tables.

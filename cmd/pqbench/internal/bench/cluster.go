@@ -19,7 +19,7 @@ type cluster interface {
 	transactions(ctx context.Context) (transactions, error)
 	// naive returns clients that push and pop by the published recipe, with one
 	// transaction per item, in a queue of their own.
-	naive(clients, priorities int) (push, pop *load)
+	naive(clients, priorities int, value []byte) (push, pop load)
 	// close stops a private cluster, and removes the naive items from any other.
 	close() error
 }

@@ -4,29 +4,24 @@ import (
 	"context"
 	"errors"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/pqbridge/pqbridge/client"
 )
 
 // libraryClients are clients of a queue of the service that use package client, as programs
 // in Go do.
 type libraryClients struct {
-	conns     []*nats.Conn
 	producers []*client.Producer
 	clients   []*PeerClient
 }
 
 // newLibraryClients connects the clients. Those of a connection share a Producer.
-func (r *rig) newLibraryClients(s *service, queue string) (*libraryClients, error) {
+func (r *rig) newLibraryClients(ctx context.Context, s *service, queue string) (*libraryClients, error) {
 	l := &libraryClients{}
-	for i := range r.Connections {
-		nc, err := nats.Connect(r.url)
-		if err != nil {
-			l.close()
-			return nil, err
-		}
-		l.conns = append(l.conns, nc)
+	conns, err := r.connectAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, nc := range conns {
 		c := client.New(nc, client.WithGrammar(s.grammar))
 		q := c.PriorityQueue(queue)
 		producer, err := q.NewProducer(client.ProducerOptions{})
@@ -83,14 +78,11 @@ func newLibraryClient(c *client.Client, q *client.PriorityQueue, producer *clien
 	}
 }
 
-// close ends the pushes under way and disconnects.
+// close ends the pushes under way.
 func (l *libraryClients) close() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, p := range l.producers {
 		_ = p.Close(ended) // pushes that nobody waits for any more
-	}
-	for _, nc := range l.conns {
-		nc.Close()
 	}
 }

@@ -55,15 +55,8 @@ type Options struct {
 	Clients int
 	// Connections is the number of connections the clients share.
 	Connections int
-	// Lean makes the clients cost little processor time, see leanConn. They send
-	// in bursts, which real clients do not, and which helps the echo service most.
-	Lean bool
 	// Priorities is the number of different priorities pushed.
 	Priorities int
-
-	// Stock is the number of items that are in the queues with a limit and with message ids from the
-	// start.
-	Stock int
 
 	// Only, if not nil, selects operations by their names in the report. The echo service
 	// and push are always measured.
@@ -76,15 +69,10 @@ type Options struct {
 	// Bridges are the numbers of bridges to compare on one queue; none skips this.
 	Bridges []int
 
-	// IdleQueues is the number of queues with one leased item each in a service at rest; 0
-	// skips this.
-	IdleQueues int
 	// Waiters are the numbers of waiting pops in a service at rest; none skips this.
 	Waiters []int
-	// Leased is the number of items whose leases end at about the same time; 0 skips this.
-	Leased int
-
-	// Delayed is the number of items in DelayedQueues queues that fall due in the same second; 0 skips this.
+	// Delayed is the number of items in DelayedQueues queues that fall due in the same second; 0
+	// skips this.
 	Delayed, DelayedQueues int
 
 	// Progress, if not nil, is called before each step.
@@ -113,9 +101,6 @@ func (o *Options) Validate() error {
 	atLeast("priorities", o.Priorities, 1)
 	atLeast("rounds", o.Rounds, 1)
 	atLeast("queues", o.Queues, 0)
-	atLeast("stock", o.Stock, 0)
-	atLeast("idle queues", o.IdleQueues, 0)
-	atLeast("leased items", o.Leased, 0)
 	atLeast("delayed items", o.Delayed, 0)
 	if o.Delayed > 0 {
 		atLeast("queues of delayed items", o.DelayedQueues, 1)
@@ -141,8 +126,8 @@ func (o *Options) Validate() error {
 	if len(o.Backlogs) > 0 && o.Pqbridge == "" {
 		problems = append(problems, errors.New("each backlog is measured in a service of its own: name the pqbridge program"))
 	}
-	if (o.IdleQueues > 0 || len(o.Waiters) > 0 || o.Leased > 0 || o.Delayed > 0) && o.Pqbridge == "" {
-		problems = append(problems, errors.New("idle queues, waiters, leased and delayed items are measured in services of their own: name the pqbridge program"))
+	if (len(o.Waiters) > 0 || o.Delayed > 0) && o.Pqbridge == "" {
+		problems = append(problems, errors.New("waiters and delayed items are measured in services of their own: name the pqbridge program"))
 	}
 	return errors.Join(append(problems, o.validateStore()...)...)
 }

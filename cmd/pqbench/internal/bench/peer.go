@@ -58,57 +58,34 @@ type PeerClient struct {
 	Rest func() error
 }
 
-// peerConn is the clients of a peer, all with the same operation.
-type peerConn struct {
-	clients chan *PeerClient
-	all     int
-	do      func(ctx context.Context, c *PeerClient) (items int, err error)
-}
-
-func (p *peerConn) run(ctx context.Context, r *loadRun) {
-	r.loop(ctx, p.all, func() worker { return &peerWorker{ctx, p, <-p.clients} })
-}
-
-// close does nothing: the server's Stop disconnects the clients.
-func (p *peerConn) close() {}
-
-// peerWorker has a client for a turn.
-type peerWorker struct {
-	ctx context.Context // of the turn
-	*peerConn
-	client *PeerClient
-}
-
-func (w *peerWorker) do(step) (int, error) { return w.peerConn.do(w.ctx, w.client) }
-
-func (w *peerWorker) end() error {
-	defer func() { w.clients <- w.client }()
-	if w.client.Rest == nil {
-		return nil
-	}
-	return w.client.Rest()
-}
-
 // peerLoads returns the operations of the clients by the names of their rows. Pushes cycle
 // through the priorities.
-func peerLoads(clients []*PeerClient, payload, priorities int) map[string]*load {
-	idle := make(chan *PeerClient, len(clients))
-	for _, c := range clients {
-		idle <- c
-	}
+func peerLoads(clients []*PeerClient, payload, priorities int) map[string]load {
 	var pushed atomic.Int64
 	value := newValue(payload)
 	item := func() PeerItem {
 		return PeerItem{Priority: int(pushed.Add(1) % int64(priorities)), Value: value}
 	}
-	loads := map[string]*load{}
+	loads := map[string]load{}
 	add := func(name string, has bool, do func(context.Context, *PeerClient) (int, error)) {
-		if has {
-			loads[name] = &load{conns: []conn{&peerConn{clients: idle, all: len(clients), do: do}}}
+		if !has {
+			return
 		}
+		var all actors
+		for _, c := range clients {
+			a := actor{do: func(ctx context.Context, _ int) (int, error) { return do(ctx, c) }}
+			if c.Rest != nil {
+				a.end = func(context.Context) error { return c.Rest() }
+			}
+			all = append(all, a)
+		}
+		loads[name] = all
 	}
+
 	first := clients[0]
-	add(rowPush, first.Push != nil, func(ctx context.Context, c *PeerClient) (int, error) { return 1, c.Push(ctx, item()) })
+	add(rowPush, first.Push != nil, func(ctx context.Context, c *PeerClient) (int, error) {
+		return 1, c.Push(ctx, item())
+	})
 	add(rowPop, first.Pop != nil, func(ctx context.Context, c *PeerClient) (int, error) {
 		_, err := c.Pop(ctx)
 		return 1, err
@@ -124,7 +101,11 @@ func peerLoads(clients []*PeerClient, payload, priorities int) map[string]*load 
 		}
 		return batchItems, c.PushMany(ctx, items)
 	})
-	add(rowPopMany, first.PopMany != nil, func(ctx context.Context, c *PeerClient) (int, error) { return c.PopMany(ctx, batchItems) })
-	add(rowWorkMany, first.WorkMany != nil, func(ctx context.Context, c *PeerClient) (int, error) { return c.WorkMany(ctx, batchItems) })
+	add(rowPopMany, first.PopMany != nil, func(ctx context.Context, c *PeerClient) (int, error) {
+		return c.PopMany(ctx, batchItems)
+	})
+	add(rowWorkMany, first.WorkMany != nil, func(ctx context.Context, c *PeerClient) (int, error) {
+		return c.WorkMany(ctx, batchItems)
+	})
 	return loads
 }

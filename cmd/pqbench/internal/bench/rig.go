@@ -22,16 +22,17 @@ import (
 )
 
 // rig is the NATS server, the echo service, the store's cluster, and the
-// connections of the load.
+// connections of the clients.
 type rig struct {
 	Options
 	dir     string // temporary, for data and logs
 	url     string // of the NATS server
 	nats    *process.Process
 	echo    *process.Process
-	cluster cluster // nil if the store has none
-	conn    *nats.Conn
-	load    *load
+	cluster cluster                 // nil if the store has none
+	conn    *nats.Conn              // for what is not measured
+	conns   []*nats.Conn            // of the clients that send requests
+	opened  []*nats.Conn            // all, to be closed
 	broken  context.CancelCauseFunc // ends the measurement with a reason
 }
 
@@ -54,10 +55,10 @@ func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 		err = r.startEcho(ctx)
 	}
 	if err == nil {
-		r.conn, err = nats.Connect(r.url)
+		r.conn, err = r.connect(ctx)
 	}
 	if err == nil {
-		r.load, err = newLoad(func() (*nats.Conn, error) { return nats.Connect(r.url) }, o.Clients, o.Connections, o.Lean)
+		r.conns, err = r.connectAll(ctx)
 	}
 	if err != nil {
 		r.close()
@@ -69,11 +70,8 @@ func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 // close stops what newRig started, in reverse order, and removes the data.
 func (r *rig) close() {
 	r.broken(errors.New("the benchmark has ended"))
-	if r.load != nil {
-		r.load.close()
-	}
-	if r.conn != nil {
-		r.conn.Close()
+	for _, nc := range r.opened {
+		nc.Close()
 	}
 	for _, p := range []*process.Process{r.echo, r.nats} {
 		if p != nil {
@@ -91,6 +89,29 @@ func (r *rig) close() {
 	if err := os.RemoveAll(r.dir); err != nil {
 		_, _ = fmt.Fprintln(r.Log, "cannot remove the data of the benchmark:", err)
 	}
+}
+
+// connect connects to the NATS server. The connection closes when ctx ends, which also ends
+// requests that wait for a reply.
+func (r *rig) connect(ctx context.Context) (*nats.Conn, error) {
+	nc, err := nats.Connect(r.url)
+	if err == nil {
+		r.opened = append(r.opened, nc)
+		context.AfterFunc(ctx, nc.Close)
+	}
+	return nc, err
+}
+
+// connectAll returns the connections that clients share.
+func (r *rig) connectAll(ctx context.Context) ([]*nats.Conn, error) {
+	all := make([]*nats.Conn, r.Connections)
+	for i := range all {
+		var err error
+		if all[i], err = r.connect(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // watch ends the measurement if p exits first.

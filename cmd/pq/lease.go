@@ -12,6 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -54,7 +55,7 @@ func (l *lease) run(cmd *cobra.Command) error {
 	if l.wait < 0 {
 		return exit.UsageError{Err: fmt.Errorf("--wait is %v: want a duration, such as 30s", l.wait)}
 	}
-	if err := checkAckWait(l.ackWait); err != nil {
+	if err := flags.CheckAckWait(l.ackWait); err != nil {
 		return err
 	}
 	if err := l.check(l.max); err != nil {
@@ -70,7 +71,7 @@ func (l *lease) run(cmd *cobra.Command) error {
 	}
 	defer s.close()
 	const unknown = "an item may be leased, and come back when that is over"
-	defer sayInterrupted(cmd, unknown)()
+	defer interrupt.Say(cmd, unknown)()
 	d, err := awaitItem(ctx, l.wait, func(options ...client.PopOption) (*client.Delivery, error) {
 		all := []client.LeaseOption{client.AckWait(l.ackWait)}
 		for _, o := range options {
@@ -179,7 +180,7 @@ place, or after its last delivery into the dead-letter queue.`,
 		if snooze && reason != "" {
 			return exit.UsageError{Err: errors.New("--reason is for failures, --snooze for what is none: leave out one")}
 		}
-		if err := inBounds("delay", delay, 0, subjects.MaxDelay); err != nil {
+		if err := flags.InBounds("delay", delay, 0, subjects.MaxDelay); err != nil {
 			return err
 		}
 		return run(cmd, args)

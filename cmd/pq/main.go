@@ -16,6 +16,8 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 )
 
 // Exit codes. Scripts depend on them.
@@ -31,13 +33,13 @@ const (
 func main() {
 	// With SIGPIPE handled, a write to a closed pipe fails instead of killing pq.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	os.Exit(exitCode(run(interruptible(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)))
+	os.Exit(exitCode(run(interrupt.Context(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)))
 }
 
 // run executes one command line and prints its error to stderr.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	root, started := newRoot()
-	root.SetArgs(negativeLast(root, args))
+	root.SetArgs(flags.NegativeLast(root, args))
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -57,7 +59,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 }
 
 func exitCode(err error) int {
-	var stopped interrupted
+	var stopped interrupt.Error
 	switch {
 	case err == nil:
 		return exitOK
@@ -66,7 +68,7 @@ func exitCode(err error) int {
 	case errors.Is(err, client.ErrEmpty):
 		return exitEmpty
 	case errors.As(err, &stopped):
-		return exitSignal + int(stopped.signal)
+		return exitSignal + int(stopped.Signal)
 	default:
 		return exitError
 	}

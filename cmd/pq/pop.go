@@ -14,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
@@ -83,7 +84,7 @@ func (p *pop) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer s.close()
-	defer sayInterrupted(cmd, "its item may be lost")()
+	defer interrupt.Say(cmd, "its item may be lost")()
 	for n := range count {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -14,6 +14,8 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/input"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -86,10 +88,10 @@ func (p *push) run(cmd *cobra.Command, values []string) error {
 	if p.lines {
 		return p.pushLines(cmd, s, header)
 	}
-	defer sayInterrupted(cmd, pushInterrupted)()
+	defer interrupt.Say(cmd, pushInterrupted)()
 	var value []byte
 	if fromInput {
-		value, err = await(ctx, func() ([]byte, error) { return readValue(in, s.nc.MaxPayload()) })
+		value, err = interrupt.Await(ctx, func() ([]byte, error) { return input.Value(in, s.nc.MaxPayload()) })
 	} else {
 		value = []byte(values[0])
 	}
@@ -105,18 +107,6 @@ func (p *push) run(cmd *cobra.Command, values []string) error {
 
 // pushInterrupted is what a second signal costs.
 const pushInterrupted = "pq will not know what is in the queue"
-
-// readValue reads all of in, but no more than the server takes.
-func readValue(in io.Reader, max int64) ([]byte, error) {
-	value, err := io.ReadAll(io.LimitReader(in, max+1))
-	if err != nil {
-		return nil, fmt.Errorf("standard input: %w", err)
-	}
-	if int64(len(value)) > max {
-		return nil, fmt.Errorf("standard input: %w", tooLarge(max))
-	}
-	return value, nil
-}
 
 // header returns the headers of the items, or the mistake in the flags.
 func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) {
@@ -149,10 +139,10 @@ func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) 
 
 // addOptions adds the headers that other flags stand for.
 func (p *push) addOptions(cmd *cobra.Command, header nats.Header) error {
-	if err := inBounds("delay", p.delay, 0, subjects.MaxDelay); err != nil {
+	if err := flags.InBounds("delay", p.delay, 0, subjects.MaxDelay); err != nil {
 		return err
 	}
-	if err := inBounds("ttl", p.ttl, subjects.MinTTL, subjects.MaxDelay); err != nil {
+	if err := flags.InBounds("ttl", p.ttl, subjects.MinTTL, subjects.MaxDelay); err != nil {
 		return err
 	}
 	for _, o := range []struct {

@@ -153,7 +153,7 @@ func TestFailureOnATerminal(t *testing.T) {
 	term.sees("$p'\r\n")
 	term.shows(
 		fmt.Sprintf("pq: line %d: made up (503)", n+1),
-		fmt.Sprintf("pq: lines in the queue: %v", span{1, n}),
+		"pq: lines in the queue: "+strings.TrimSuffix(fmt.Sprintf("1-%d", n), "-1"),
 		fmt.Sprintf("pq: lines not in the queue: sed -n '%d,$p'", n+1),
 	)
 }
@@ -176,7 +176,7 @@ func TestInterruptOnATerminal(t *testing.T) {
 	term.shows(
 		"pq: stopped by a signal (interrupt): "+finishing+"; another signal ends pq at once, and "+pushInterrupted,
 		"pq: stopped by a signal (interrupt)",
-		fmt.Sprintf("pq: lines in the queue: %v", span{1, n + 1}),
+		fmt.Sprintf("pq: lines in the queue: 1-%d", n+1),
 		fmt.Sprintf("pq: lines not in the queue: sed -n '%d,$p'", n+2),
 	)
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
@@ -184,7 +185,7 @@ func (w *watch) list(ctx context.Context, s *session) ([]counted, error) {
 
 // addBridges counts the bridges, and what they have done.
 func (l *look) addBridges(ctx context.Context, s *session) error {
-	err := s.discover(ctx, micro.StatsVerb, func(m *nats.Msg) error {
+	err := discovery.Ask(ctx, s.nc, micro.StatsVerb, func(m *nats.Msg) error {
 		var stats micro.Stats
 		if err := json.Unmarshal(m.Data, &stats); err != nil {
 			return err

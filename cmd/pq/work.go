@@ -78,10 +78,10 @@ func (w *work) run(cmd *cobra.Command) error {
 	if err := w.check(w.max); err != nil {
 		return err
 	}
-	if err := checkAckWait(w.ackWait); err != nil {
+	if err := flags.CheckAckWait(w.ackWait); err != nil {
 		return err
 	}
-	if err := inBounds("retry-delay", w.retry.first, 0, subjects.MaxDelay); err != nil {
+	if err := flags.InBounds("retry-delay", w.retry.first, 0, subjects.MaxDelay); err != nil {
 		return err
 	}
 	if _, err := exec.LookPath(w.command[0]); err != nil {

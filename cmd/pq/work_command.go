@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/child"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
@@ -34,7 +35,7 @@ func (w *work) do(cmd *cobra.Command, s *session) client.Work {
 		c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(job.Value), cmd.OutOrStdout(), cmd.ErrOrStderr()
 		c.Env = append(inherited(os.Environ()), w.environment(job)...)
 		c.WaitDelay = endCommand
-		killRest := isolate(c)
+		killRest := child.Isolate(c)
 		err := c.Start()
 		if err != nil && ctx.Err() == nil && !errors.Is(err, syscall.E2BIG) { // too long are the headers of this item
 			return w.notStarted(ctx, cmd, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
@@ -21,7 +22,7 @@ var errNoReader = errors.New("standard output: the reader has gone (broken pipe)
 // finish runs the worker until a signal comes, NATS refuses something, or nobody reads the output any more.
 func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, refused chan error) error {
 	signals := make(chan os.Signal, 1)
-	notify(signals)
+	interrupt.Notify(signals)
 	release := func() { signal.Stop(signals) }
 	defer func() { release() }()
 	ended := make(chan error, 1)
@@ -53,7 +54,7 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, ref
 	select {
 	case err := <-ended:
 		return finished(err)
-	case <-time.After(oneInterruption):
+	case <-time.After(interrupt.Once):
 	}
 	select { // what came since then was the same interruption
 	case <-signals:
@@ -63,11 +64,11 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, ref
 	case err := <-ended:
 		return finished(err)
 	case another := <-signals:
-		time.AfterFunc(oneInterruption, release) // then the next one kills
+		time.AfterFunc(interrupt.Once, release) // then the next one kills
 		release = func() {}
 		w.kill(s, worker, ended)
 		if number, ok := another.(syscall.Signal); ok {
-			return interrupted{number}
+			return interrupt.Error{Signal: number}
 		}
 		return nil
 	}

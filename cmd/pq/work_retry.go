@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -37,7 +38,7 @@ func (r *retryDelay) of(err error, s *session, job *client.Job) error {
 		return err
 	}
 	if !r.blind.Load() {
-		ctx, cancel := context.WithTimeout(s.usable, firstAnswer)
+		ctx, cancel := context.WithTimeout(s.usable, discovery.FirstAnswer)
 		defer cancel()
 		settings, failed := s.queue.Settings(ctx)
 		if len(settings.Backoff) > 0 || failed != nil && !r.blind.Load() {

@@ -69,6 +69,7 @@ const (
 func (m *idleMemory) run(ctx context.Context) {
 	ticker := time.NewTicker(idleInterval)
 	defer ticker.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():

@@ -46,10 +46,12 @@ func (c *config) fitMemory(limit int64, logger *slog.Logger) error {
 	if limit >= enoughMemory {
 		return nil
 	}
+
 	if limit < leastMemory {
 		return fmt.Errorf("this process may use %d bytes of memory (the limit of its container or cgroup, or GOMEMLIMIT): want at least %d, and %d for full speed",
 			limit, leastMemory, enoughMemory)
 	}
+
 	shrunk := []any{"memory", limit}
 	shrinkTo(&shrunk, "PQ_EMBEDDED_CACHE", &c.EmbeddedCacheSize, limit)
 	shrinkTo(&shrunk, "PQ_EMBEDDED_MEMTABLE", &c.EmbeddedMemTableSize, limit)
@@ -57,10 +59,12 @@ func (c *config) fitMemory(limit int64, logger *slog.Logger) error {
 	shrinkTo(&shrunk, "PQ_MAX_PENDING_BYTES", &c.MaxPendingBytes, limit)
 	shrinkTo(&shrunk, "PQ_MAX_PENDING", &c.MaxPending, limit)
 	shrinkTo(&shrunk, "PQ_MAX_WAITERS", &c.MaxWaiters, limit)
+
 	if c.Store == storeFDB && c.Lanes == 0 {
 		c.Lanes = max(1, int(bridge.DefaultLanes*(limit>>10)/(enoughMemory>>10)))
 		shrunk = append(shrunk, "PQ_LANES", c.Lanes)
 	}
+
 	logger.Info("there is little memory, so these are smaller than their defaults", shrunk...)
 	return nil
 }

@@ -58,6 +58,7 @@ func surviveSignals(dev bool, stop context.CancelCauseFunc, logger *slog.Logger)
 	if signal.Ignored(syscall.SIGHUP) {
 		return func() {}
 	}
+
 	hangups, over := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {
@@ -70,6 +71,7 @@ func surviveSignals(dev bool, stop context.CancelCauseFunc, logger *slog.Logger)
 			}
 		}
 	}()
+
 	return func() {
 		signal.Stop(hangups)
 		close(hangups)
@@ -85,6 +87,7 @@ var errStuck = errors.New("the shutdown took longer than PQ_SHUTDOWN_TIMEOUT; ex
 // passed since the end of ctx, endWithin returns errStuck and leaves f to die with the
 // process: closing a store on a disk that hangs can block indefinitely.
 func endWithin(ctx context.Context, timeout time.Duration, f func() error) error {
+
 	ended := make(chan error, 1)
 	go func() { ended <- f() }()
 	select {
@@ -92,6 +95,7 @@ func endWithin(ctx context.Context, timeout time.Duration, f func() error) error
 		return err
 	case <-ctx.Done():
 	}
+
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {

@@ -40,6 +40,7 @@ func (t *throughput) run(ctx context.Context) {
 	if !normalClass() {
 		return
 	}
+
 	ticker := time.NewTicker(throughputInterval)
 	defer ticker.Stop()
 	for {
@@ -61,11 +62,13 @@ func (t *throughput) look() error {
 	if err != nil {
 		return err
 	}
+
 	now := t.now()
 	if !t.last.IsZero() && float64(used-t.lastUsed) >= busyShare*float64(now.Sub(t.last)) {
 		t.lastBusy = now
 	}
 	t.last, t.lastUsed = now, used
+
 	batch := !t.lastBusy.IsZero() && now.Sub(t.lastBusy) < calmTime
 	if batch == t.batch {
 		return nil

@@ -34,6 +34,7 @@ func setBatchClass(batch bool) error {
 	if batch {
 		want = unix.SCHED_BATCH
 	}
+
 	for changed := true; changed; {
 		changed = false
 		threads, err := os.ReadDir(threadsDir)
@@ -65,6 +66,7 @@ func setClass(thread int, want uint32) (bool, error) {
 			return true, nil
 		}
 	}
+
 	if errors.Is(err, unix.ESRCH) { // it has ended
 		return false, nil
 	}

@@ -39,6 +39,7 @@ one to its default. Durations have a unit, such as 90s or 1h30m.
 			return q.configure(cmd, args[1:], asJSON)
 		},
 	}
+
 	q.addFlags(cmd)
 	cmd.ValidArgsFunction = q.completeSettings
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")
@@ -49,6 +50,7 @@ func (q *queue) configure(cmd *cobra.Command, changes []string, asJSON bool) err
 	if err := q.check(false); err != nil {
 		return err
 	}
+
 	var change client.Settings
 	for _, text := range changes {
 		name, value, ok := strings.Cut(text, "=")
@@ -59,14 +61,17 @@ func (q *queue) configure(cmd *cobra.Command, changes []string, asJSON bool) err
 			return exit.UsageError{Err: err}
 		}
 	}
+
 	settings, err := q.applySettings(cmd, change, len(changes) > 0)
 	if err != nil {
 		return err
 	}
+
 	if asJSON {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", settings.Encode())
 		return err
 	}
+
 	list := settings.List()
 	if len(list) == 0 && len(changes) > 0 {
 		q.noteDefaults(cmd)
@@ -86,6 +91,7 @@ func (q *queue) applySettings(cmd *cobra.Command, change client.Settings, change
 			return s.queue.Configure(ctx, change)
 		})
 	}
+
 	return ask(cmd, q, "", func(ctx context.Context, s *session) (client.Settings, error) {
 		settings, err := s.queue.Settings(ctx)
 		if err == nil && len(settings.List()) == 0 {
@@ -123,6 +129,7 @@ Those that wait go on waiting; pushes and acknowledgements go on too.`,
 			return q.pause(cmd, during, until)
 		},
 	}
+
 	q.addFlags(cmd)
 	cmd.Flags().DurationVar(&during, "for", 0, "`time` after which pops go on")
 	cmd.Flags().StringVar(&until, "until", "", "`time` at which pops go on, as in RFC 3339")
@@ -146,6 +153,7 @@ func (q *queue) pause(cmd *cobra.Command, during time.Duration, until string) er
 			return exit.UsageError{Err: fmt.Errorf("--until is %q: want a time such as 2030-01-31T12:00:00Z, with a year from 1970 to 9999", until)}
 		}
 	}
+
 	if err := q.check(false); err != nil {
 		return err
 	}
@@ -170,6 +178,7 @@ func newResume(a *app) *cobra.Command {
 			return err
 		},
 	}
+
 	q.addFlags(cmd)
 	return cmd
 }

@@ -67,6 +67,7 @@ it is the queue that is asked for something.`,
 			return d.run(cmd.Context())
 		},
 	}
+
 	d.queue.addFlags(cmd)
 	cmd.Flags().BoolVar(&d.json, "json", false, "print a line of JSON for each check")
 	return cmd
@@ -76,6 +77,7 @@ func (d *doctor) run(ctx context.Context) error {
 	if _, err := d.grammar(); err != nil {
 		return err
 	}
+
 	s, err := d.open(ctx)
 	if err != nil {
 		if ctx.Err() != nil || errors.As(err, new(exit.InputError)) {
@@ -86,6 +88,7 @@ func (d *doctor) run(ctx context.Context) error {
 	}
 	defer s.close()
 	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
+
 	last := d.checkStore
 	if d.queue.name != "" {
 		last = d.checkQueue
@@ -140,10 +143,12 @@ func (d *doctor) lines(r result, check, what, toDo string) string {
 		}
 		what += " To do: " + toDo
 	}
+
 	lines := strings.Split(text.WrapSoft(what, width-indent), "\n")
 	for i, line := range lines {
 		lines[i] = strings.TrimRight(line, " ")
 	}
+
 	mark := fmt.Sprintf("%-6s", r)
 	if terminal.Coloured(d.out) {
 		mark = map[result]text.Color{fine: text.FgGreen, notable: text.FgYellow, failed: text.FgRed}[r].EscapeSeq() + mark + text.Reset.EscapeSeq()

@@ -24,13 +24,15 @@ func (d *doctor) checkServer(s *session) {
 	d.report(fine, "nats", fmt.Sprintf("NATS %s at %s answers in %v", s.nc.ConnectedServerVersion(), s.nc.ConnectedUrlRedacted(), took.Round(time.Microsecond)), "")
 }
 
-// checkPermissions finds out what the server would refuse. A user with few permissions may be meant to have few.
+// checkPermissions finds out what the server would refuse. A user with few permissions may be meant
+// to have few.
 func (d *doctor) checkPermissions(s *session) {
 	user, err := discovery.LoggedIn(s.usable, s.nc)
 	if err != nil {
 		d.report(notable, "permissions", "they cannot be looked up: "+err.Error(), "allow "+discovery.UserSubject+" to see them here")
 		return
 	}
+
 	var refused []string
 	for _, e := range s.grammar.Endpoints() {
 		subject := e.Subject
@@ -44,6 +46,7 @@ func (d *doctor) checkPermissions(s *session) {
 			refused = append(refused, subject)
 		}
 	}
+
 	who := strings.Join(strings.Fields(fmt.Sprintf("user %s of account %s", user.User, user.Account)), " ") // without a login it has no name
 	if len(refused) > 0 {
 		d.report(notable, "permissions", who+" may not publish to "+strings.Join(refused, ", "), "allow those that are needed")
@@ -65,11 +68,13 @@ func (d *doctor) checkBridges(s *session) {
 		d.report(failed, "bridges", "they cannot be looked for: "+err.Error(), "look at the log of pqbridge")
 		return
 	}
+
 	versions := distinct(all, func(b discovery.Bridge) string { return b.Version })
 	d.report(fine, "bridges", fmt.Sprintf("%s found, version %s", plural(len(all), "bridge"), strings.Join(versions, ", ")), "")
 	if len(versions) > 1 {
 		d.report(notable, "versions", "they differ", "upgrade all bridges before you use what is new")
 	}
+
 	for i := range all {
 		d.checkSubjects(s, &all[i])
 	}
@@ -77,13 +82,15 @@ func (d *doctor) checkBridges(s *session) {
 	d.checkClocks(all)
 }
 
-// checkSubjects checks that a bridge knows all requests of this pq, for the kind of the queue or for both kinds.
+// checkSubjects checks that a bridge knows all requests of this pq, for the kind of the queue or
+// for both kinds.
 func (d *doctor) checkSubjects(s *session, b *discovery.Bridge) {
 	var unknown []string
 	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
 		if d.queue.name != "" && kind != d.queue.kind() {
 			continue
 		}
+
 		var missing []string
 		known := false
 		for _, e := range s.grammar.Endpoints() {
@@ -95,12 +102,14 @@ func (d *doctor) checkSubjects(s *session, b *discovery.Bridge) {
 				missing = append(missing, e.Subject)
 			}
 		}
+
 		if known {
 			unknown = append(unknown, missing...)
 		} else {
 			d.reportPrefix(s, kind, b)
 		}
 	}
+
 	if len(unknown) > 0 {
 		d.report(failed, "versions", fmt.Sprintf("bridge %s, version %s, does not know %s", b.ID, b.Version, strings.Join(unknown, ", ")), "upgrade it")
 	}
@@ -114,6 +123,7 @@ func (d *doctor) reportPrefix(s *session, kind subjects.Kind, b *discovery.Bridg
 	}
 	text, toDo := fmt.Sprintf("bridge %s does not serve %s below %s.>", b.ID, queues, wanted), "name its prefix with "+flag
 	rest := strings.TrimPrefix(s.endpoint(first, kind), wanted)
+
 	for _, e := range b.Endpoints {
 		if served, found := strings.CutSuffix(e.Subject, rest); found && !strings.Contains(served, "*") {
 			text += fmt.Sprintf(", but below %s.>", served)
@@ -124,6 +134,7 @@ func (d *doctor) reportPrefix(s *session, kind subjects.Kind, b *discovery.Bridg
 			break
 		}
 	}
+
 	d.report(failed, "subjects", text, toDo)
 }
 
@@ -136,12 +147,14 @@ func (d *doctor) checkTogether(all []discovery.Bridge) {
 		}
 		return b.Metadata[subjects.MetadataStore]
 	})
+
 	groups := distinct(all, func(b discovery.Bridge) string {
 		if len(b.Endpoints) == 0 {
 			return ""
 		}
 		return b.Endpoints[0].QueueGroup
 	})
+
 	switch {
 	case unknown > 0:
 		d.report(notable, "stores", plural(unknown, "bridge")+" of an earlier version: the store is unknown", "upgrade all bridges")
@@ -151,6 +164,7 @@ func (d *doctor) checkTogether(all []discovery.Bridge) {
 	default:
 		d.report(fine, "stores", "one store", "")
 	}
+
 	if len(groups) > 1 {
 		d.report(failed, "groups", "queue groups "+strings.Join(groups, ", ")+": each request would be run more than once", "set the same PQ_QUEUE_GROUP everywhere")
 	}
@@ -174,6 +188,7 @@ func (d *doctor) checkClocks(all []discovery.Bridge) {
 		}
 		least, most = min(least, ahead), max(most, ahead)
 	}
+
 	const toDo = "let NTP set the clocks: leases, delays and expiry go by those of the bridges"
 	switch {
 	case known == 0:
@@ -220,6 +235,8 @@ func (d *doctor) checkQueue(s *session) {
 		}
 		return
 	}
+
+	// Who may not ask for the length may still be allowed to peek.
 	if errors.Is(err, nats.ErrPermissionViolation) {
 		s.renew()
 		began = time.Now()
@@ -228,6 +245,7 @@ func (d *doctor) checkQueue(s *session) {
 			return
 		}
 	}
+
 	subject := strings.Replace(s.endpoint(subjects.Len, q.kind()), "*", q.name, 1)
 	d.reportUnanswered(s, "queue", subject, err)
 }

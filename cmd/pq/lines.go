@@ -22,9 +22,11 @@ func (p *push) pushLines(cmd *cobra.Command, s *session, header nats.Header) err
 	r := p.newReceipts(cmd, in)
 	defer r.close()
 	defer interrupt.Say(cmd, pushInterrupted)()
+
 	var o input.Outcomes
 	group, going := errgroup.WithContext(cmd.Context())
 	group.SetLimit(int(p.parallel))
+
 	for {
 		value, err := interrupt.Await(going, lines.Next)
 		if err != nil {
@@ -50,10 +52,12 @@ func (p *push) pushLines(cmd *cobra.Command, s *session, header nats.Header) err
 			return nil
 		})
 	}
+
 	err := group.Wait()
 	if err == nil && o.Ended != io.EOF {
 		err = o.Ended
 	}
+
 	if err != nil {
 		return fmt.Errorf("%w%s", err, o.Report())
 	}

@@ -36,7 +36,8 @@ func TestWhichLinesAreIn(t *testing.T) {
 	p.write("6\n7\n8\n") // 7 waits for its turn, 8 for being read
 	sixth := r.next()
 	p.sees(&p.stdout, `"line":5`)
-	// All that is under way fails, so that no reply makes room for the seventh before a failure is seen.
+	// All that is under way fails, so that no reply makes room for the seventh before a failure is
+	// seen.
 	r.fail(held["2"], false)
 	r.fail(held["3"], true)
 	r.fail(sixth, false)

@@ -43,6 +43,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return nil
@@ -51,6 +52,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if !*started && !errors.As(err, new(exit.InputError)) {
 		err = exit.UsageError{Err: err}
 	}
+
 	_, _ = fmt.Fprintln(stderr, "pq:", err) // there is nowhere to report a failure
 	if errors.As(err, new(exit.UsageError)) {
 		_, _ = fmt.Fprintln(stderr, "See "+cmd.CommandPath()+" --help.")

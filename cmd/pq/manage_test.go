@@ -195,7 +195,8 @@ func TestPurgeAndRedrive(t *testing.T) {
 	}
 }
 
-// A queue that is not in use may be a misspelt one. That is no error, because queues need no creation.
+// A queue that is not in use may be a misspelt one. That is no error, because queues need no
+// creation.
 func TestMisspeltQueues(t *testing.T) {
 	c, _ := newCLI(t)
 	id := strings.TrimSpace(c.ok("", "push", "jobs", "a"))

@@ -53,10 +53,12 @@ func (a *app) open(ctx context.Context, more ...nats.Option) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	options, err := a.Options()
 	if err != nil {
 		return nil, err
 	}
+
 	s := &session{app: a, grammar: grammar}
 	s.renew()
 	options = append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.end(err) }))
@@ -65,6 +67,7 @@ func (a *app) open(ctx context.Context, more ...nats.Option) (*session, error) {
 		s.end(err)
 		return nil, err
 	}
+
 	s.client = client.New(s.nc, client.WithGrammar(grammar), client.WithTimeout(a.Timeout))
 	return s, nil
 }
@@ -100,8 +103,8 @@ func (s *session) pop(max bool, options ...client.PopOption) (*client.Item, erro
 // it could lose an item, so the wait for a longer time takes several.
 const longestPop = time.Second
 
-// awaitItem calls take, a pop or a lease, and calls it again while there is no item, unless the time
-// to wait is over or ctx ends.
+// awaitItem calls take, a pop or a lease, and calls it again while there is no item, unless the
+// time to wait is over or ctx ends.
 func awaitItem[T any](ctx context.Context, wait time.Duration, take func(...client.PopOption) (T, error)) (T, error) {
 	if wait == 0 {
 		return take()
@@ -152,6 +155,7 @@ func (s *session) outdated(verb subjects.Verb, kind subjects.Kind, err error) er
 	if failed != nil || subject == "" {
 		return err
 	}
+
 	for i := range bridges {
 		if b := &bridges[i]; !b.Serves(subject) {
 			return fmt.Errorf("a bridge does not know %s yet (version %s, id %s): upgrade it", subject, b.Version, b.ID)
@@ -170,8 +174,8 @@ func (s *session) endpoint(verb subjects.Verb, kind subjects.Kind) string {
 	return ""
 }
 
-// ask connects and makes the one request of a command. A signal ends it at once, unless it changes something:
-// then unknown says what an unknown outcome may mean.
+// ask connects and makes the one request of a command. A signal ends it at once, unless it changes
+// something: then unknown says what an unknown outcome may mean.
 func ask[T any](cmd *cobra.Command, q *queue, unknown string, request func(context.Context, *session) (T, error)) (T, error) {
 	var none T
 	ctx := cmd.Context()
@@ -180,11 +184,13 @@ func ask[T any](cmd *cobra.Command, q *queue, unknown string, request func(conte
 		return none, err
 	}
 	defer s.close()
+
 	if unknown == "" {
 		defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
 	} else {
 		defer interrupt.Say(cmd, unknown)()
 	}
+
 	answer, err := request(s.usable, s)
 	return answer, s.outdated(q.verb, q.kind(), s.explain(err, unknown))
 }

@@ -47,6 +47,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return nil
@@ -123,6 +124,7 @@ To put load on a running service, use pq bench.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
 	}
+
 	b.addFlags(root)
 	root.AddCommand(newEcho())
 	return root
@@ -162,23 +164,27 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 	if o.Store == bench.StoreFDB && o.ClusterFile == "" {
 		o.ClusterFile = os.Getenv("FDB_CLUSTER_FILE")
 	}
+
 	if b.only != "" {
 		var err error
 		if o.Only, err = regexp.Compile(b.only); err != nil {
 			return usageError{fmt.Errorf("--only: bad regular expression: %w", err)}
 		}
 	}
+
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	o.Echo = []string{self, "echo"}
 	o.Log = cmd.ErrOrStderr()
+
 	if isTerminal(o.Log) {
 		bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(o.Log),
 			progressbar.OptionShowCount(), progressbar.OptionClearOnFinish())
 		o.Progress = func(done, all int, what string) { showProgress(bar, done, all, what) }
 	}
+
 	if err := o.Validate(); err != nil {
 		return usageError{err}
 	}

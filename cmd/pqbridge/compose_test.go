@@ -330,12 +330,12 @@ func TestComposeConfines(t *testing.T) {
 	})
 }
 
-// imageVolumes are the folders that images declare as volumes, by the beginnings of their names: that of FoundationDB as
-// its release 7.3 has it. That of nats has none.
+// imageVolumes are the folders that images declare as volumes, by the beginnings of their names:
+// that of FoundationDB as its release 7.3 has it. That of nats has none.
 var imageVolumes = map[string][]string{"foundationdb/foundationdb:": {"/var/fdb/data"}, "nats:": nil}
 
-// TestComposeLeavesNoVolumes: a volume of an image without a mount there gets a new, nameless volume at each start, which
-// stays when the container goes.
+// TestComposeLeavesNoVolumes: a volume of an image without a mount there gets a new, nameless
+// volume at each start, which stays when the container goes.
 func TestComposeLeavesNoVolumes(t *testing.T) {
 	declared := maps.Clone(imageVolumes)
 	declared["pqbridge:"] = readDockerfile(t).all("VOLUME")

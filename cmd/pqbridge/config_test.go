@@ -112,7 +112,8 @@ func wantProblems(t *testing.T, err error, want []string) {
 	}
 }
 
-// configurationError starts the service, which stops at once if it does start, and returns the error.
+// configurationError starts the service, which stops at once if it does start, and returns the
+// error.
 func configurationError(t *testing.T) error {
 	t.Helper()
 	t.Chdir(t.TempDir()) // where nothing is

@@ -86,8 +86,8 @@ func greet(ctx context.Context, w io.Writer, c *config, httpAddr string) {
 	_, _ = io.WriteString(w, greeting(c, httpAddr, path, inContainer()))
 }
 
-// greeting says where the service is and what to try, after the line path. In a container it says which options of docker
-// run that depends on, because the service cannot see them.
+// greeting says where the service is and what to try, after the line path. In a container it says
+// which options of docker run that depends on, because the service cannot see them.
 func greeting(c *config, httpAddr, path string, container bool) string {
 	server := ""
 	if c.NATSURL != "nats://127.0.0.1:4222" {
@@ -134,7 +134,8 @@ func publishing(natsURL, httpAddr string) string {
 	return "\nOutside of the container that is so with" + options + "."
 }
 
-// inContainer reports whether this is the first process of a container, or Docker or podman says that it is in one.
+// inContainer reports whether this is the first process of a container, or Docker or podman says
+// that it is in one.
 func inContainer() bool {
 	if os.Getpid() == 1 {
 		return true
@@ -147,7 +148,8 @@ func inContainer() bool {
 	return false
 }
 
-// pathToPQ returns the line that lets a shell find the pq in a folder, "" if it finds one anyway, or none is there.
+// pathToPQ returns the line that lets a shell find the pq in a folder, "" if it finds one anyway,
+// or none is there.
 func pathToPQ(folder string) string {
 	if _, err := exec.LookPath("pq"); err == nil {
 		return ""

@@ -19,11 +19,11 @@ const (
 	enoughMemory = 448 << 20
 	// leastMemory has room for a few of the largest messages.
 	leastMemory = 64 << 20
-	// fdbMemory is roughly what FoundationDB's client takes. Pages of /queues, of 1,000 queues each, take
-	// most of it.
+	// fdbMemory is roughly what FoundationDB's client takes. Pages of /queues, of 1,000 queues
+	// each, take most of it.
 	fdbMemory = 64 << 20
-	// fdbLaneMemory is what it takes besides for each lane. A transaction that pushes 4,096 items with
-	// unique keys takes the most.
+	// fdbLaneMemory is what it takes besides for each lane. A transaction that pushes 4,096 items
+	// with unique keys takes the most.
 	fdbLaneMemory = 26 << 20
 )
 

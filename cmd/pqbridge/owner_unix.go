@@ -11,7 +11,8 @@ import (
 	"syscall"
 )
 
-// explainPermission adds to an error whose folder it is and what to do, if the reason is that this process may not use it.
+// explainPermission adds to an error whose folder it is and what to do, if the reason is that this
+// process may not use it.
 func explainPermission(err error, folder string) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err

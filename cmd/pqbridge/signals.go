@@ -87,7 +87,6 @@ var errStuck = errors.New("the shutdown took longer than PQ_SHUTDOWN_TIMEOUT; ex
 // passed since the end of ctx, endWithin returns errStuck and leaves f to die with the
 // process: closing a store on a disk that hangs can block indefinitely.
 func endWithin(ctx context.Context, timeout time.Duration, f func() error) error {
-
 	ended := make(chan error, 1)
 	go func() { ended <- f() }()
 	select {

@@ -100,7 +100,8 @@ func (c *command) freeze() {
 
 // TestHangup: SIGHUP does not stop the service, except with -dev.
 func TestHangup(t *testing.T) {
-	// Under nohup SIGHUP is ignored, also by the processes that this one starts, unless it is caught here.
+	// Under nohup SIGHUP is ignored, also by the processes that this one starts, unless it is
+	// caught here.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)

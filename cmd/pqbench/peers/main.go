@@ -1,7 +1,7 @@
 // Command peers compares a pqbridge with other programs that queues are kept in: the same load at
-// the same durability, each answer after a sync of the disk where the peer can, all in turns within one run. Servers
-// are started for the run, with their data in a temporary folder. Those that are not installed
-// are named and left out. Exit codes are those of pqbench.
+// the same durability, each answer after a sync of the disk where the peer can, all in turns within
+// one run. Servers are started for the run, with their data in a temporary folder. Those that are
+// not installed are named and left out. Exit codes are those of pqbench.
 package main
 
 import (
@@ -151,7 +151,8 @@ func allPeers(natsServer string) []bench.Peer {
 	return slices.Concat([]bench.Peer{redis(), postgreSQL()}, rabbitMQ(), []bench.Peer{beanstalkd(), jetStream(natsServer)})
 }
 
-// choose returns the peers with these names, or all. The first word of a name is enough: rabbitmq has two peers.
+// choose returns the peers with these names, or all. The first word of a name is enough: rabbitmq
+// has two peers.
 func choose(all []bench.Peer, names []string) ([]bench.Peer, error) {
 	if len(names) == 0 {
 		return all, nil

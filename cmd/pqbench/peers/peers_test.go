@@ -197,8 +197,8 @@ func rest(t *testing.T, c *bench.PeerClient) {
 }
 
 // A peer syncs the disk before it answers a push: there are at least as many syncs as pushes, one
-// after the other. What it does for other operations is printed with -v. Classic queues of RabbitMQ 4 do not, as the
-// documents say.
+// after the other. What it does for other operations is printed with -v. Classic queues of RabbitMQ
+// 4 do not, as the documents say.
 func TestPeerSyncs(t *testing.T) {
 	strace, missing := find("strace")
 	if missing != "" {

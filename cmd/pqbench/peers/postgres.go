@@ -18,8 +18,8 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
 )
 
-// poolSize is how many connections the clients of PostgreSQL share: several for each processor, so that
-// transactions can share a sync.
+// poolSize is how many connections the clients of PostgreSQL share: several for each processor, so
+// that transactions can share a sync.
 const poolSize = 16
 
 // postgreSQL keeps a queue in a table with an index.

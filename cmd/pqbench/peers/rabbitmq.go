@@ -18,12 +18,12 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
 )
 
-// emptyAfter is how long a consumer waits for an item before it takes the queue for empty: longer than a busy server takes to
-// send the first.
+// emptyAfter is how long a consumer waits for an item before it takes the queue for empty: longer
+// than a busy server takes to send the first.
 const emptyAfter = 2 * time.Second
 
-// rabbitMQ returns RabbitMQ twice, since it has two types of queues with priorities: classic ones, and quorum queues, whose
-// log is replicated by Raft.
+// rabbitMQ returns RabbitMQ twice, since it has two types of queues with priorities: classic ones,
+// and quorum queues, whose log is replicated by Raft.
 func rabbitMQ() []bench.Peer {
 	// The one in PATH may be a wrapper that changes the user and the folders.
 	program, missing := find("rabbitmq-server", "/usr/lib/rabbitmq/bin")
@@ -50,8 +50,8 @@ func rabbitMQ() []bench.Peer {
 	}
 }
 
-// declaration is how a queue for that many priorities is declared in a version of RabbitMQ, how many levels of priority it
-// then has, and the lowest of them, the least urgent.
+// declaration is how a queue for that many priorities is declared in a version of RabbitMQ, how
+// many levels of priority it then has, and the lowest of them, the least urgent.
 type declaration func(version string, priorities int) (arguments amqp.Table, levels, lowest int)
 
 func classic(_ string, priorities int) (arguments amqp.Table, levels, lowest int) {
@@ -59,8 +59,9 @@ func classic(_ string, priorities int) (arguments amqp.Table, levels, lowest int
 	return amqp.Table{"x-max-priority": int32(max(levels-1, 1))}, levels, 0
 }
 
-// quorum queues take messages without a priority for those with 4. The library sends no priority for 0, so of the 32 that there
-// are from version 4.3 on it has 31. Before, 4 and less were one level and the others another.
+// quorum queues take messages without a priority for those with 4. The library sends no priority
+// for 0, so of the 32 that there are from version 4.3 on it has 31. Before, 4 and less were one
+// level and the others another.
 func quorum(version string, priorities int) (arguments amqp.Table, levels, lowest int) {
 	var major, minor int
 	_, _ = fmt.Sscanf(version, "%d.%d", &major, &minor) // a version that cannot be read is an old one

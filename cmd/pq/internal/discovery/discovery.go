@@ -32,6 +32,7 @@ func Ask(ctx context.Context, nc *nats.Conn, asked micro.Verb, receive func(*nat
 	if err != nil {
 		return err
 	}
+
 	inbox := nc.NewInbox()
 	answers, err := nc.SubscribeSync(inbox)
 	if err != nil {
@@ -41,6 +42,7 @@ func Ask(ctx context.Context, nc *nats.Conn, asked micro.Verb, receive func(*nat
 	if err := nc.PublishRequest(subject, inbox, nil); err != nil {
 		return err
 	}
+
 	for wait := FirstAnswer; ; wait = moreAnswers {
 		within, cancel := context.WithTimeout(ctx, wait)
 		m, err := answers.NextMsgWithContext(within)
@@ -55,6 +57,7 @@ func Ask(ctx context.Context, nc *nats.Conn, asked micro.Verb, receive func(*nat
 		case err != nil:
 			return nats.ErrTimeout
 		}
+
 		if err := receive(m); err != nil {
 			return err
 		}

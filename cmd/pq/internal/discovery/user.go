@@ -38,6 +38,7 @@ func LoggedIn(ctx context.Context, nc *nats.Conn) (*User, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no answer on %s: %w", UserSubject, cmp.Or(context.Cause(ctx), err))
 	}
+
 	var answer struct {
 		Data *User `json:"data"`
 	}

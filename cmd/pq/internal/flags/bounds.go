@@ -8,7 +8,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// InBounds returns a usage error unless a flag is 0 or within its bounds, which the bridge would check too.
+// InBounds returns a usage error unless a flag is 0 or within its bounds, which the bridge would
+// check too.
 func InBounds(flag string, value, least, most time.Duration) error {
 	if value == 0 || least <= value && value <= most {
 		return nil

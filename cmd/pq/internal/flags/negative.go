@@ -9,7 +9,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// NegativeLast moves a priority below zero, which looks like a flag, behind a -- if pq mv is to be run.
+// NegativeLast moves a priority below zero, which looks like a flag, behind a -- if pq mv is to be
+// run.
 func NegativeLast(root *cobra.Command, args []string) []string {
 	cmd, _, err := root.Find(args)
 	if err != nil || cmd.Name() != "mv" || slices.Contains(args, "--") {

@@ -54,6 +54,7 @@ func (l *Lines) Next() ([]byte, error) {
 	case !errors.Is(err, bufio.ErrBufferFull):
 		return nil, fmt.Errorf("standard input, after line %d: %w", l.number, err)
 	}
+
 	line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 	if len(line) > l.max {
 		return nil, fmt.Errorf("line %d: %w", l.number+1, TooLarge(int64(l.max)))
@@ -93,6 +94,7 @@ func (o *Outcomes) Report() string {
 		out = spans(append(o.refused, o.Read+1))
 		out[len(out)-1].last = 0
 	}
+
 	var b strings.Builder
 	for _, part := range []struct {
 		words, separator string

@@ -69,6 +69,7 @@ func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		value, err := f()
 		done <- result{value, err}
 	}()
+
 	select {
 	case r := <-done:
 		return r.value, r.err

@@ -40,6 +40,7 @@ func openCluster(o *Options, dir string) (cluster, error) {
 		}
 		c.path = c.server.ClusterFile()
 	}
+
 	err := fdb.APIVersion(fdbkv.DefaultAPIVersion)
 	if err == nil {
 		c.db, err = fdb.OpenDatabase(c.path)
@@ -96,6 +97,7 @@ func (c *fdbCluster) transactions(ctx context.Context) (transactions, error) {
 	if err != nil {
 		return transactions{}, err
 	}
+
 	ticker := time.NewTicker(statusInterval)
 	defer ticker.Stop()
 	for {
@@ -104,6 +106,7 @@ func (c *fdbCluster) transactions(ctx context.Context) (transactions, error) {
 			return transactions{}, context.Cause(ctx)
 		case <-ticker.C:
 		}
+
 		now, err := c.status()
 		if err != nil {
 			return transactions{}, err
@@ -125,6 +128,7 @@ func (c *fdbCluster) status() (workload, error) {
 			Workload struct{ Transactions workload }
 		}
 	}
+
 	text, err := c.transact(func(tr fdb.Transaction) (any, error) {
 		return tr.Get(fdb.Key("\xff\xff/status/json")).Get()
 	})

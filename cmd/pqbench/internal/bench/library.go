@@ -21,6 +21,7 @@ func (r *rig) newLibraryClients(ctx context.Context, s *service, queue string) (
 	if err != nil {
 		return nil, err
 	}
+
 	for i, nc := range conns {
 		c := client.New(nc, client.WithGrammar(s.grammar))
 		q := c.PriorityQueue(queue)
@@ -29,6 +30,7 @@ func (r *rig) newLibraryClients(ctx context.Context, s *service, queue string) (
 			l.close()
 			return nil, err
 		}
+
 		l.producers = append(l.producers, producer)
 		for n := i; n < r.Clients; n += r.Connections {
 			l.clients = append(l.clients, newLibraryClient(c, q, producer))

@@ -95,6 +95,7 @@ func (o *Options) Validate() error {
 			problems = append(problems, fmt.Errorf("%s is %d: want at least %d", name, value, least))
 		}
 	}
+
 	atLeast("payload", o.Payload, 0)
 	atLeast("clients", o.Clients, 1)
 	atLeast("connections", o.Connections, 1)
@@ -105,6 +106,7 @@ func (o *Options) Validate() error {
 	if o.Delayed > 0 {
 		atLeast("queues of delayed items", o.DelayedQueues, 1)
 	}
+
 	for _, n := range o.Waiters {
 		atLeast("waiters", n, 1)
 	}
@@ -114,6 +116,7 @@ func (o *Options) Validate() error {
 	for _, n := range o.Bridges {
 		atLeast("bridges", n, 1)
 	}
+
 	if o.Duration <= 0 || o.Duration < time.Duration(o.Rounds) {
 		problems = append(problems, fmt.Errorf("the time for each operation is %v: want more than 0, and a nanosecond for each round", o.Duration))
 	}

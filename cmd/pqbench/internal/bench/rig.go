@@ -41,6 +41,7 @@ type rig struct {
 func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 	ctx, broken := context.WithCancelCause(ctx)
 	r := &rig{Options: o, url: o.Server, broken: broken}
+
 	dir, err := os.MkdirTemp(o.Dir, "pq-bench-")
 	if err == nil {
 		r.dir, err = filepath.Abs(dir)
@@ -60,6 +61,7 @@ func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 	if err == nil {
 		r.conns, err = r.connectAll(ctx)
 	}
+
 	if err != nil {
 		r.close()
 		return nil, nil, err
@@ -73,16 +75,19 @@ func (r *rig) close() {
 	for _, nc := range r.opened {
 		nc.Close()
 	}
+
 	for _, p := range []*process.Process{r.echo, r.nats} {
 		if p != nil {
 			p.Stop(syscall.SIGTERM)
 		}
 	}
+
 	if r.cluster != nil {
 		if err := r.cluster.close(); err != nil {
 			_, _ = fmt.Fprintln(r.Log, "cannot clean up FoundationDB:", err)
 		}
 	}
+
 	if r.dir == "" {
 		return
 	}
@@ -134,10 +139,12 @@ func (r *rig) startNATS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	args := []string{r.NATSServer, "--addr", host, "--port", port}
 	if r.nats, err = process.Start(ctx, r.dir, "nats-server", args, nil, nil); err != nil {
 		return err
 	}
+
 	r.url = "nats://" + address
 	if err = r.nats.AwaitListening(ctx, address); err == nil {
 		r.watch(ctx, r.nats)
@@ -151,11 +158,13 @@ func (r *rig) startEcho(ctx context.Context) error {
 		return err
 	}
 	defer output.Close()
+
 	r.echo, err = process.Start(ctx, r.dir, "echo", r.Echo, []string{"NATS_URL=" + r.url}, input)
 	_ = input.Close() // the child has its own handle
 	if err != nil {
 		return err
 	}
+
 	if _, err := bufio.NewReader(output).ReadString('\n'); err != nil {
 		<-r.echo.Exited // nobody else writes to the pipe
 		return r.echo.Failure()
@@ -183,10 +192,12 @@ func (r *rig) startService(ctx context.Context, tag string, env ...string) (*ser
 	if err != nil {
 		return nil, err
 	}
+
 	s := &service{grammar: grammar}
 	if r.Pqbridge == "" {
 		return s, nil
 	}
+
 	address, err := process.FreeAddress()
 	if err != nil {
 		return nil, err
@@ -195,6 +206,7 @@ func (r *rig) startService(ctx context.Context, tag string, env ...string) (*ser
 	if err != nil {
 		return nil, err
 	}
+
 	s.url = "http://" + address
 	s.env = []string{
 		"PQ_NATS_URL=" + r.url,
@@ -205,6 +217,7 @@ func (r *rig) startService(ctx context.Context, tag string, env ...string) (*ser
 		"PQ_KEY_PREFIX=pq-bench" + tag,
 		"PQ_FIFO_KEY_PREFIX=q-bench" + tag,
 	}
+
 	if r.Store != "" {
 		s.env = append(s.env, "PQ_STORE="+r.Store)
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/bench"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 func main() {
@@ -101,8 +100,6 @@ func (c *comparison) command() *cobra.Command {
 // options completes the options from the flags.
 func (c *comparison) options(log io.Writer) (bench.Options, []bench.Peer, error) {
 	o := c.Options
-	o.PriorityPrefix, o.FIFOPrefix = subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix
-	o.Queue = "pq-bench"
 	o.Duration = time.Duration(c.seconds * float64(time.Second))
 	o.Log = log
 	if c.progress {
@@ -119,9 +116,6 @@ func (c *comparison) options(log io.Writer) (bench.Options, []bench.Peer, error)
 		return o, nil, err
 	}
 	o.Echo = []string{self, "echo"}
-	if o.Pqbridge == "" || o.NATSServer == "" {
-		return o, nil, errors.New("name the programs with --pqbridge and --nats-server")
-	}
 	peers, err := choose(allPeers(o.NATSServer), c.peers)
 	return o, peers, errors.Join(err, o.Validate())
 }

@@ -379,11 +379,11 @@ func TestChoose(t *testing.T) {
 
 func TestMistakes(t *testing.T) {
 	for words, args := range map[string]string{
-		"name the programs":           "",
-		"no peer is called \"kafka\"": "--pqbridge p --nats-server n --peers kafka",
-		"bad regular expression":      "--pqbridge p --nats-server n --only (",
-		"clients is 0":                "--pqbridge p --nats-server n --clients 0",
-		"unknown flag":                "--fast",
+		"name the programs to measure": "",
+		"no peer is called \"kafka\"":  "--pqbridge p --nats-server n --peers kafka",
+		"bad regular expression":       "--pqbridge p --nats-server n --only (",
+		"clients is 0":                 "--pqbridge p --nats-server n --clients 0",
+		"unknown flag":                 "--fast",
 	} {
 		var stdout, stderr bytes.Buffer
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

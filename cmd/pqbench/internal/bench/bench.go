@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -47,14 +46,12 @@ func begin(ctx context.Context, o Options) (*rig, context.Context, *Report, erro
 	}
 
 	report := newReport(o)
-	if o.Pqbridge != "" { // else nobody knows where the store is
-		sync, err := syncTime(r.dir)
-		if err != nil {
-			r.close()
-			return nil, nil, nil, err
-		}
-		report.Sync = float64(sync) / float64(time.Microsecond)
+	sync, err := syncTime(r.dir)
+	if err != nil {
+		r.close()
+		return nil, nil, nil, err
 	}
+	report.Sync = float64(sync) / float64(time.Microsecond)
 	return r, ctx, report, nil
 }
 
@@ -69,7 +66,7 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 
 	var queues []*queue
 	for _, suffix := range []string{"", "-limited", "-once"} {
-		q, err := r.emptyQueue(ctx, s, r.Queue+suffix)
+		q, err := r.newQueue(s, queueName+suffix)
 		if err != nil {
 			return err
 		}
@@ -79,12 +76,12 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 	if err := limited.limitItems(ctx, subjects.MaxCount); err != nil {
 		return err
 	}
-	library, err := r.newLibraryClients(ctx, s, r.Queue)
+	library, err := r.newLibraryClients(ctx, s, queueName)
 	if err != nil {
 		return err
 	}
 	defer library.close()
-	workers, err := r.newWorkers(ctx, s, r.Queue)
+	workers, err := r.newWorkers(ctx, s, queueName)
 	if err != nil {
 		return err
 	}
@@ -97,15 +94,6 @@ func (r *rig) operations(ctx context.Context, report *Report) (err error) {
 		return err
 	}
 	report.addOperations(rows)
-
-	if err := limited.limitItems(ctx, 0); err != nil {
-		return err
-	}
-	for _, q := range queues {
-		if err := q.tidy(ctx); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
@@ -189,20 +177,4 @@ func (r *Report) addOperations(rows []*row) {
 			row.Extra = append(row.Extra, times(row.Rate, naive, rate))
 		}
 	}
-}
-
-// emptyQueue returns a queue that must be empty: the benchmark must not pop anybody's items.
-func (r *rig) emptyQueue(ctx context.Context, s *service, name string) (*queue, error) {
-	q, err := r.newQueue(s, name)
-	if err != nil {
-		return nil, err
-	}
-	n, err := q.length(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if n > 0 {
-		return nil, fmt.Errorf("queue %s has %d items: name one that is empty", name, n)
-	}
-	return q, nil
 }

@@ -68,7 +68,7 @@ func (r *rig) delayed(ctx context.Context, report *Report) (err error) {
 	return err
 }
 
-func (r *rig) delayedQueue(i int) string { return fmt.Sprintf("%s-%d", r.Queue, i%r.DelayedQueues) }
+func (r *rig) delayedQueue(i int) string { return fmt.Sprintf("%s-%d", queueName, i%r.DelayedQueues) }
 
 // pushDelayed pushes the items, as many to each queue, each request to the next queue.
 func (r *rig) pushDelayed(ctx context.Context, s *service, w *row, due time.Time) error {
@@ -102,7 +102,7 @@ func (r *rig) pushDelayed(ctx context.Context, s *service, w *row, due time.Time
 func (r *rig) probes(ctx context.Context, s *service, due time.Time) ([]Figure, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	other := func(int) string { return r.Queue }
+	other := func(int) string { return queueName }
 	all := []struct {
 		name    string
 		queue   func(int) string

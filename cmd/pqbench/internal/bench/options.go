@@ -17,14 +17,8 @@ import (
 
 // Options say what to measure and with what.
 type Options struct {
-	// Pqbridge is the program to measure. If empty, the service that is already
-	// running is measured, without its memory and processor time.
-	Pqbridge string
-	// NATSServer is the nats-server program to start. If empty, the one at
-	// Server is used.
-	NATSServer string
-	// Server is the URL of the NATS server if none is started.
-	Server string
+	// Pqbridge and NATSServer are the programs to start and measure. Required.
+	Pqbridge, NATSServer string
 	// Echo is the command line of the echo service. The program reads NATS_URL,
 	// answers requests on EchoSubject with their own payload, and prints a line
 	// when it is ready. Required.
@@ -35,14 +29,10 @@ type Options struct {
 	// Store is the service's PQ_STORE; empty means its default. With StoreFDB the
 	// naive recipe is measured too.
 	Store string
-	// ClusterFile names the FoundationDB cluster to use; items come and go below
-	// the key prefixes pq-bench and q-bench. If empty, a private cluster of one
+	// ClusterFile names the FoundationDB cluster to use, below key prefixes of its own,
+	// which are cleared in the end. If empty, a private cluster of one
 	// process is started.
 	ClusterFile string
-	// PriorityPrefix and FIFOPrefix are the service's subject prefixes.
-	PriorityPrefix, FIFOPrefix string
-	// Queue is the name of the queue to use; it must be empty at the start.
-	Queue string
 
 	// Duration is how long each operation is measured, split into Rounds. The
 	// operations and the echo service take turns, because the speed of a shared
@@ -123,23 +113,14 @@ func (o *Options) Validate() error {
 	if o.Clients < o.Connections {
 		problems = append(problems, fmt.Errorf("%d clients cannot share %d connections: want at least one client each", o.Clients, o.Connections))
 	}
-	if o.NATSServer != "" && o.Pqbridge == "" {
-		problems = append(problems, errors.New("a new nats-server has no service to measure: also name the pqbridge program"))
-	}
-	if len(o.Backlogs) > 0 && o.Pqbridge == "" {
-		problems = append(problems, errors.New("each backlog is measured in a service of its own: name the pqbridge program"))
-	}
-	if (len(o.Waiters) > 0 || o.Delayed > 0) && o.Pqbridge == "" {
-		problems = append(problems, errors.New("waiters and delayed items are measured in services of their own: name the pqbridge program"))
+	if o.Pqbridge == "" || o.NATSServer == "" {
+		problems = append(problems, errors.New("name the programs to measure: pqbridge and nats-server"))
 	}
 	return errors.Join(append(problems, o.validateStore()...)...)
 }
 
 func (o *Options) validateStore() []error {
 	var problems []error
-	if o.Store != "" && o.Pqbridge == "" {
-		problems = append(problems, errors.New("a store is for a service to be started: name the pqbridge program"))
-	}
 	if o.Store == StoreFDB {
 		return problems
 	}

@@ -44,10 +44,6 @@ const (
 // popped, and again with each of Backlogs, all servers running and taking turns. Errors are
 // those of Run.
 func RunPeers(ctx context.Context, o Options, peers []Peer) (*Report, error) {
-	if o.Pqbridge == "" || o.NATSServer == "" {
-		return nil, errors.New("peers are compared with servers that are started for that: " +
-			"name the programs pqbridge and nats-server")
-	}
 	r, ctx, report, err := begin(ctx, o)
 	if err != nil {
 		return nil, err
@@ -263,15 +259,15 @@ func (r *rig) connectPeer(ctx context.Context, p Peer, dir string, relaxed bool)
 // newServiceContender has package client's Producer and Worker for the rows of single items, and
 // the service's own requests for the others.
 func (r *rig) newServiceContender(ctx context.Context, s *service) (*contender, error) {
-	q, err := r.newQueue(s, r.Queue)
+	q, err := r.newQueue(s, queueName)
 	if err != nil {
 		return nil, err
 	}
-	library, err := r.newLibraryClients(ctx, s, r.Queue)
+	library, err := r.newLibraryClients(ctx, s, queueName)
 	if err != nil {
 		return nil, err
 	}
-	workers, err := r.newWorkers(ctx, s, r.Queue)
+	workers, err := r.newWorkers(ctx, s, queueName)
 	if err != nil {
 		library.close()
 		return nil, err
@@ -285,7 +281,7 @@ func (r *rig) newServiceContender(ctx context.Context, s *service) (*contender, 
 	c := newContender(serviceName, loads, s.Process)
 	c.stop = library.close
 	c.single = func(ctx context.Context) (*PeerClient, error) {
-		one, err := r.newLibraryClients(ctx, s, r.Queue+"-order")
+		one, err := r.newLibraryClients(ctx, s, queueName+"-order")
 		if err != nil {
 			return nil, err
 		}

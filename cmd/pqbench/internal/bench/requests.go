@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"math"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -75,19 +74,13 @@ func newValue(payload int) []byte {
 	return value
 }
 
-// length returns the number of items in the queue.
-func (q *queue) length(ctx context.Context) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, grace)
-	defer cancel()
-	n, err := q.Len(ctx)
-	return int(n), err
-}
-
 // fill pushes until the queue has n items. It measures nothing.
 func (q *queue) fill(ctx context.Context, n int) error {
-	have, err := q.length(ctx)
-	if err == nil && have < n {
-		_, err = runLoad(ctx, q.pushing(), limit{steps: n - have})
+	within, cancel := context.WithTimeout(ctx, grace)
+	have, err := q.Len(within)
+	cancel()
+	if err == nil && int(have) < n {
+		_, err = runLoad(ctx, q.pushing(), limit{steps: n - int(have)})
 	}
 	if err != nil {
 		return fmt.Errorf("filling a queue: %w", err)
@@ -95,16 +88,7 @@ func (q *queue) fill(ctx context.Context, n int) error {
 	return nil
 }
 
-// tidy empties the queue if the store outlives the benchmark.
-func (q *queue) tidy(ctx context.Context) error {
-	if q.rig.Pqbridge != "" && (q.rig.cluster == nil || q.rig.cluster.private()) {
-		return nil
-	}
-	_, err := runLoad(ctx, q.rig.asking(nil, q.popMin), limit{steps: math.MaxInt})
-	return err
-}
-
-// limitItems sets max_items; 0 resets it.
+// limitItems sets max_items.
 func (q *queue) limitItems(ctx context.Context, most int) error {
 	_, err := q.Configure(ctx, client.Settings{MaxItems: &most})
 	return err

@@ -25,22 +25,23 @@ import (
 // connections of the clients.
 type rig struct {
 	Options
-	dir     string // temporary, for data and logs
-	url     string // of the NATS server
-	nats    *process.Process
-	echo    *process.Process
-	cluster cluster                 // nil if the store has none
-	conn    *nats.Conn              // for what is not measured
-	conns   []*nats.Conn            // of the clients that send requests
-	opened  []*nats.Conn            // all, to be closed
-	broken  context.CancelCauseFunc // ends the measurement with a reason
+	dir      string // temporary, for data and logs
+	url      string // of the NATS server
+	nats     *process.Process
+	echo     *process.Process
+	cluster  cluster                 // nil if the store has none
+	prefixes []string                // of the keys of all services
+	conn     *nats.Conn              // for what is not measured
+	conns    []*nats.Conn            // of the clients that send requests
+	opened   []*nats.Conn            // all, to be closed
+	broken   context.CancelCauseFunc // ends the measurement with a reason
 }
 
 // newRig starts everything but the services. The context it returns ends when one of the
 // processes exits.
 func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 	ctx, broken := context.WithCancelCause(ctx)
-	r := &rig{Options: o, url: o.Server, broken: broken}
+	r := &rig{Options: o, broken: broken}
 
 	dir, err := os.MkdirTemp(o.Dir, "pq-bench-")
 	if err == nil {
@@ -49,7 +50,7 @@ func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 	if err == nil && o.Store == StoreFDB {
 		r.cluster, err = openCluster(&o, r.dir)
 	}
-	if err == nil && o.NATSServer != "" {
+	if err == nil {
 		err = r.startNATS(ctx)
 	}
 	if err == nil {
@@ -83,7 +84,7 @@ func (r *rig) close() {
 	}
 
 	if r.cluster != nil {
-		if err := r.cluster.close(); err != nil {
+		if err := r.cluster.close(r.prefixes); err != nil {
 			_, _ = fmt.Fprintln(r.Log, "cannot clean up FoundationDB:", err)
 		}
 	}
@@ -173,7 +174,10 @@ func (r *rig) startEcho(ctx context.Context) error {
 	return nil
 }
 
-// service is a pqbridge. Its process is nil if the benchmark did not start it.
+// queueName is the name of most queues, or begins it, and the key prefixes of services.
+const queueName = "pq-bench"
+
+// service is a pqbridge.
 type service struct {
 	*process.Process
 	grammar subjects.Grammar
@@ -181,23 +185,14 @@ type service struct {
 	url     string // of its HTTP server
 }
 
-// startService starts a pqbridge with a store of its own, or uses the running one. The
-// tag keeps apart the subjects and keys of those that it starts; env is more of its
-// environment.
+// startService starts a pqbridge with a store of its own. The tag keeps apart the subjects and
+// keys of those that run at the same time; env is more of its environment.
 func (r *rig) startService(ctx context.Context, tag string, env ...string) (*service, error) {
-	if r.Pqbridge == "" {
-		tag = ""
-	}
-	grammar, err := subjects.New(r.PriorityPrefix+tag, r.FIFOPrefix+tag)
+	priorities, fifo := subjects.DefaultPriorityPrefix+tag, subjects.DefaultFIFOPrefix+tag
+	grammar, err := subjects.New(priorities, fifo)
 	if err != nil {
 		return nil, err
 	}
-
-	s := &service{grammar: grammar}
-	if r.Pqbridge == "" {
-		return s, nil
-	}
-
 	address, err := process.FreeAddress()
 	if err != nil {
 		return nil, err
@@ -207,15 +202,17 @@ func (r *rig) startService(ctx context.Context, tag string, env ...string) (*ser
 		return nil, err
 	}
 
-	s.url = "http://" + address
+	keys, fifoKeys := queueName+tag, "q-bench"+tag
+	r.prefixes = append(r.prefixes, keys, fifoKeys)
+	s := &service{grammar: grammar, url: "http://" + address}
 	s.env = []string{
 		"PQ_NATS_URL=" + r.url,
 		"PQ_HTTP_ADDR=" + address,
 		"PQ_DATA_DIR=" + data,
-		"PQ_SUBJECT_PREFIX=" + r.PriorityPrefix + tag,
-		"PQ_FIFO_PREFIX=" + r.FIFOPrefix + tag,
-		"PQ_KEY_PREFIX=pq-bench" + tag,
-		"PQ_FIFO_KEY_PREFIX=q-bench" + tag,
+		"PQ_SUBJECT_PREFIX=" + priorities,
+		"PQ_FIFO_PREFIX=" + fifo,
+		"PQ_KEY_PREFIX=" + keys,
+		"PQ_FIFO_KEY_PREFIX=" + fifoKeys,
 	}
 
 	if r.Store != "" {
@@ -284,12 +281,9 @@ func (r *rig) restart(ctx context.Context, s *service) (time.Duration, error) {
 	return time.Since(begin), err
 }
 
-// end stops the process if it is ours. If it has exited already, that is why the
+// end stops the process. If it has exited already, that is why the
 // measurement failed, so end adds it to the error.
 func (s *service) end(err *error) {
-	if s.Process == nil {
-		return
-	}
 	select {
 	case <-s.Exited:
 		*err = errors.Join(*err, s.Failure())

@@ -26,7 +26,6 @@ func (r *rig) backlogs(ctx context.Context, report *Report) (err error) {
 		return nil
 	}
 	var services []*service
-	var queues []*queue
 	var rows []*row
 	steps := slices.Min(r.Backlogs) / 2
 	for i, n := range r.Backlogs {
@@ -36,13 +35,13 @@ func (r *rig) backlogs(ctx context.Context, report *Report) (err error) {
 			return err
 		}
 		defer s.end(&err)
-		q, err := r.newQueue(s, r.Queue)
+		q, err := r.newQueue(s, queueName)
 		if err != nil {
 			return err
 		}
 		w := &row{name: fmt.Sprintf("pop.min of %d", n), load: r.asking(nil, q.popMin), who: s.Process}
 		w.prepare = func(ctx context.Context) (limit, error) { return limit{steps: steps}, q.fill(ctx, n) }
-		services, queues, rows = append(services, s), append(queues, q), append(rows, w)
+		services, rows = append(services, s), append(rows, w)
 	}
 	if err := r.takeTurns(ctx, rows, r.untilDone(rows)); err != nil {
 		return err
@@ -60,9 +59,6 @@ func (r *rig) backlogs(ctx context.Context, report *Report) (err error) {
 		}
 		w.extra = append(w.extra, inMillis("ready after kill -9", restart))
 		report.Rows = append(report.Rows, w.result(report.rate(rowEcho)))
-		if err := queues[i].tidy(ctx); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -78,13 +74,13 @@ func (r *rig) manyQueues(ctx context.Context, report *Report) (err error) {
 		return err
 	}
 	defer s.end(&err)
-	single, err := r.emptyQueue(ctx, s, r.Queue)
+	single, err := r.newQueue(s, queueName)
 	if err != nil {
 		return err
 	}
 	var pushes, pops []string
 	for i := range r.Queues {
-		name := fmt.Sprintf("%s-%d", r.Queue, i)
+		name := fmt.Sprintf("%s-%d", queueName, i)
 		push, err1 := s.subject(name, subjects.Push)
 		pop, err2 := s.subject(name, subjects.PopMin)
 		if err := errors.Join(err1, err2); err != nil {
@@ -156,7 +152,7 @@ func (r *rig) bridgesRows(ctx context.Context, i, n int, report *Report) (push, 
 		defer s.end(&err)
 		g = append(g, s.Process)
 	}
-	q, err := r.emptyQueue(ctx, s, fmt.Sprintf("%s-%d", r.Queue, i))
+	q, err := r.newQueue(s, fmt.Sprintf("%s-%d", queueName, i))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -183,5 +179,5 @@ func (r *rig) bridgesRows(ctx context.Context, i, n int, report *Report) (push, 
 		return nil, nil, err
 	}
 	pop.extra = append(pop.extra, inPercent("wasted", after.wasted(before)))
-	return push, pop, q.tidy(ctx)
+	return push, pop, nil
 }

@@ -66,7 +66,7 @@ func (r *rig) watchWaiters(ctx context.Context, i, n int, w *row) (err error) {
 		return err
 	}
 	defer s.end(&err)
-	subject, err := s.subject(r.Queue, subjects.PopMin)
+	subject, err := s.subject(queueName, subjects.PopMin)
 	if err != nil {
 		return err
 	}

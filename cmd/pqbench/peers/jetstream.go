@@ -110,10 +110,10 @@ func newJetStreamClient(nc *nats.Conn, subject string, consumer jetstream.Consum
 	if err != nil {
 		return nil, err
 	}
-	work := func(ctx context.Context, n int) (value []byte, items int, err error) {
+	work := func(ctx context.Context, n int) (values [][]byte, err error) {
 		batch, err := consumer.FetchNoWait(n)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		var last jetstream.Msg
 		for m := range batch.Messages() {
@@ -121,48 +121,39 @@ func newJetStreamClient(nc *nats.Conn, subject string, consumer jetstream.Consum
 				err = errors.Join(err, last.Ack())
 			}
 			last = m
-			items++
+			values = append(values, m.Data())
 		}
 		if err = errors.Join(err, batch.Error()); err == nil && last == nil {
 			err = bench.ErrEmpty
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		return last.Data(), items, last.DoubleAck(ctx)
+		return values, last.DoubleAck(ctx)
 	}
-	return &bench.PeerClient{
-		Push: func(ctx context.Context, item bench.PeerItem) error {
-			_, err := js.Publish(ctx, subject, item.Value)
+	push := func(ctx context.Context, items []bench.PeerItem) error {
+		if len(items) == 1 {
+			_, err := js.Publish(ctx, subject, items[0].Value)
 			return err
-		},
-		PushMany: func(ctx context.Context, items []bench.PeerItem) error {
-			var futures []jetstream.PubAckFuture
-			for _, item := range items {
-				f, err := js.PublishAsync(subject, item.Value)
-				if err != nil {
-					return err
-				}
-				futures = append(futures, f)
+		}
+		var futures []jetstream.PubAckFuture
+		for _, item := range items {
+			f, err := js.PublishAsync(subject, item.Value)
+			if err != nil {
+				return err
 			}
-			for _, f := range futures {
-				select {
-				case <-f.Ok():
-				case err := <-f.Err():
-					return err
-				case <-ctx.Done():
-					return context.Cause(ctx)
-				}
+			futures = append(futures, f)
+		}
+		for _, f := range futures {
+			select {
+			case <-f.Ok():
+			case err := <-f.Err():
+				return err
+			case <-ctx.Done():
+				return context.Cause(ctx)
 			}
-			return nil
-		},
-		Work: func(ctx context.Context) ([]byte, error) {
-			value, _, err := work(ctx, 1)
-			return value, err
-		},
-		WorkMany: func(ctx context.Context, n int) (int, error) {
-			_, items, err := work(ctx, n)
-			return items, err
-		},
-	}, nil
+		}
+		return nil
+	}
+	return &bench.PeerClient{Push: push, Work: work, Pushes: both, Works: both}, nil
 }

@@ -117,7 +117,7 @@ func connect(t *testing.T, server bench.PeerServer) []*bench.PeerClient {
 func push(t *testing.T, c *bench.PeerClient, items int) {
 	t.Helper()
 	for i := range items {
-		if err := c.Push(t.Context(), bench.PeerItem{Priority: i % 10, Value: fmt.Appendf(nil, "item %d", i)}); err != nil {
+		if err := c.Push(t.Context(), []bench.PeerItem{{Priority: i % 10, Value: fmt.Appendf(nil, "item %d", i)}}); err != nil {
 			t.Fatalf("push: %v", err)
 		}
 	}
@@ -127,12 +127,12 @@ func push(t *testing.T, c *bench.PeerClient, items int) {
 func popAll(t *testing.T, c *bench.PeerClient) int {
 	t.Helper()
 	for n := 0; ; n++ {
-		value, err := c.Work(t.Context())
+		values, err := c.Work(t.Context(), 1)
 		if errors.Is(err, bench.ErrEmpty) {
 			return n
 		}
-		if err != nil || !bytes.HasPrefix(value, []byte("item")) {
-			t.Fatalf("item %q, %v", value, err)
+		if err != nil || len(values) != 1 || !bytes.HasPrefix(values[0], []byte("item")) {
+			t.Fatalf("items %q, %v", values, err)
 		}
 	}
 }
@@ -144,10 +144,10 @@ func TestPeer(t *testing.T) {
 		first, other := clients[0], clients[3]
 		push(t, first, 30)
 		left := 30
-		if first.Pop != nil {
-			value, err := other.Pop(t.Context())
-			if err != nil || !bytes.HasPrefix(value, []byte("item")) {
-				t.Fatalf("pop: %q, %v", value, err)
+		if first.Pops != 0 {
+			values, err := other.Pop(t.Context(), 1)
+			if err != nil || len(values) != 1 || !bytes.HasPrefix(values[0], []byte("item")) {
+				t.Fatalf("pop: %q, %v", values, err)
 			}
 			left--
 		}
@@ -159,23 +159,27 @@ func TestPeer(t *testing.T) {
 			t.Errorf("%d items after a restart, want %d", n, left)
 		}
 		rest(t, other)
-		if first.PushMany == nil {
+		if first.Pushes&bench.Many == 0 {
 			return
 		}
 		items := make([]bench.PeerItem, 50)
 		for i := range items {
 			items[i] = bench.PeerItem{Priority: i % 10, Value: []byte("item")}
 		}
-		if err := first.PushMany(t.Context(), items); err != nil {
+		if err := first.Push(t.Context(), items); err != nil {
 			t.Fatalf("push many: %v", err)
 		}
 		left = 50
-		for name, many := range map[string]func(context.Context, int) (int, error){"pop": other.PopMany, "work": other.WorkMany} {
-			if many == nil {
+		for _, many := range []struct {
+			name string
+			has  bench.Sizes
+			do   func(context.Context, int) ([][]byte, error)
+		}{{"pop", other.Pops, other.Pop}, {"work", other.Works, other.Work}} {
+			if many.has&bench.Many == 0 {
 				continue
 			}
-			if n, err := many(t.Context(), 20); err != nil || n != 20 {
-				t.Errorf("%s many: %d items, %v: want 20", name, n, err)
+			if values, err := many.do(t.Context(), 20); err != nil || len(values) != 20 {
+				t.Errorf("%s many: %d items, %v: want 20", many.name, len(values), err)
 			}
 			left -= 20
 			rest(t, other)
@@ -226,10 +230,10 @@ func TestPeerSyncs(t *testing.T) {
 		if n := count("push", func() { push(t, c, items) }); n < items != unsynced {
 			t.Errorf("%d syncs for %d pushes to %s %s", n, items, p.Name, server.Version())
 		}
-		if c.Pop != nil {
+		if c.Pops != 0 {
 			count("pop", func() {
 				for range items {
-					if _, err := c.Pop(t.Context()); err != nil {
+					if _, err := c.Pop(t.Context(), 1); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -239,7 +243,7 @@ func TestPeerSyncs(t *testing.T) {
 		}
 		count("work", func() {
 			for range items {
-				if _, err := c.Work(t.Context()); err != nil {
+				if _, err := c.Work(t.Context(), 1); err != nil {
 					t.Fatal(err)
 				}
 			}

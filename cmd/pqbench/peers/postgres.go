@@ -130,7 +130,7 @@ func postgresClient(pool *pgxpool.Pool, table string) *bench.PeerClient {
 	remove := fmt.Sprintf("DELETE FROM %s WHERE id = ANY($1)", table)
 	popMany := fmt.Sprintf("DELETE FROM %s WHERE id = ANY(ARRAY(%s)) RETURNING value", table, first)
 
-	values := func(rows pgx.Rows, err error) ([][]byte, error) {
+	collect := func(rows pgx.Rows, err error) ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
@@ -144,33 +144,37 @@ func postgresClient(pool *pgxpool.Pool, table string) *bench.PeerClient {
 		ID    int64
 		Value []byte
 	}
-	work := func(ctx context.Context, n int) (items []item, err error) {
+	work := func(ctx context.Context, n int) (values [][]byte, err error) {
 		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, reserve, n)
 			if err != nil {
 				return err
 			}
-			if items, err = pgx.CollectRows(rows, pgx.RowToStructByPos[item]); err != nil {
+			items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
+			if err != nil {
 				return err
 			}
 			if len(items) == 0 {
 				return bench.ErrEmpty
 			}
+
 			ids := make([]int64, len(items))
 			for i := range items {
 				ids[i] = items[i].ID
+				values = append(values, items[i].Value)
 			}
 			_, err = tx.Exec(ctx, remove, ids)
 			return err
 		})
-		return items, err
+		return values, err
 	}
 	return &bench.PeerClient{
-		Push: func(ctx context.Context, item bench.PeerItem) error {
-			_, err := pool.Exec(ctx, insert, item.Priority, item.Value)
-			return err
-		},
-		PushMany: func(ctx context.Context, items []bench.PeerItem) error {
+		Pushes: both, Pops: both, Works: both,
+		Push: func(ctx context.Context, items []bench.PeerItem) error {
+			if len(items) == 1 {
+				_, err := pool.Exec(ctx, insert, items[0].Priority, items[0].Value)
+				return err
+			}
 			priorities, values := make([]int, len(items)), make([][]byte, len(items))
 			for i, item := range items {
 				priorities[i], values[i] = item.Priority, item.Value
@@ -178,27 +182,9 @@ func postgresClient(pool *pgxpool.Pool, table string) *bench.PeerClient {
 			_, err := pool.Exec(ctx, insertMany, priorities, values)
 			return err
 		},
-		Pop: func(ctx context.Context) ([]byte, error) {
-			all, err := values(pool.Query(ctx, popMany, 1))
-			if err != nil {
-				return nil, err
-			}
-			return all[0], nil
+		Pop: func(ctx context.Context, n int) ([][]byte, error) {
+			return collect(pool.Query(ctx, popMany, n))
 		},
-		PopMany: func(ctx context.Context, n int) (int, error) {
-			all, err := values(pool.Query(ctx, popMany, n))
-			return len(all), err
-		},
-		Work: func(ctx context.Context) ([]byte, error) {
-			items, err := work(ctx, 1)
-			if err != nil {
-				return nil, err
-			}
-			return items[0].Value, nil
-		},
-		WorkMany: func(ctx context.Context, n int) (int, error) {
-			items, err := work(ctx, n)
-			return len(items), err
-		},
+		Work: work,
 	}
 }

@@ -200,8 +200,8 @@ func (s *rabbitServer) Connect(_ context.Context, clients, connections, prioriti
 			}
 			c := &rabbitClient{connection: nc, channel: ch, queue: queue, priorities: priorities, levels: levels, lowest: lowest}
 			all = append(all, &bench.PeerClient{
-				Push: func(ctx context.Context, item bench.PeerItem) error { return c.push(ctx, []bench.PeerItem{item}) },
-				Pop:  c.pop, Work: c.work, PushMany: c.push, WorkMany: c.workMany, Rest: c.rest,
+				Push: c.push, Pop: c.pop, Work: c.work, Rest: c.rest,
+				Pushes: both, Pops: bench.One, Works: both,
 			})
 		}
 	}
@@ -244,12 +244,15 @@ func (c *rabbitClient) push(ctx context.Context, items []bench.PeerItem) error {
 	return nil
 }
 
-func (c *rabbitClient) pop(context.Context) ([]byte, error) {
+func (c *rabbitClient) pop(context.Context, int) ([][]byte, error) {
 	m, ok, err := c.channel.Get(c.queue, true)
 	if err == nil && !ok {
 		err = bench.ErrEmpty
 	}
-	return m.Body, err
+	if err != nil {
+		return nil, err
+	}
+	return [][]byte{m.Body}, nil
 }
 
 // consume starts the client's consumer unless it has one.
@@ -283,33 +286,23 @@ func (c *rabbitClient) receive(ctx context.Context) (amqp.Delivery, error) {
 	}
 }
 
-func (c *rabbitClient) work(ctx context.Context) ([]byte, error) {
-	if err := c.consume(1); err != nil {
-		return nil, err
-	}
-	d, err := c.receive(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return d.Body, d.Ack(false)
-}
-
-func (c *rabbitClient) workMany(ctx context.Context, n int) (int, error) {
+func (c *rabbitClient) work(ctx context.Context, n int) (values [][]byte, err error) {
 	if err := c.consume(n); err != nil {
-		return 0, err
+		return nil, err
 	}
 	var last amqp.Delivery
-	for items := range n {
+	for len(values) < n {
 		d, err := c.receive(ctx)
-		if errors.Is(err, bench.ErrEmpty) && items > 0 {
-			return items, last.Ack(true)
+		if errors.Is(err, bench.ErrEmpty) && len(values) > 0 {
+			break
 		}
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		last = d
+		values = append(values, d.Body)
 	}
-	return n, last.Ack(true)
+	return values, last.Ack(n > 1)
 }
 
 // rest ends the consumer, so that the queue gets back what it was sent.

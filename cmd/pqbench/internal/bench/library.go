@@ -40,44 +40,50 @@ func (r *rig) newLibraryClients(ctx context.Context, s *service, queue string) (
 }
 
 func newLibraryClient(c *client.Client, q *client.PriorityQueue, producer *client.Producer) *PeerClient {
-	return &PeerClient{
-		Push: func(ctx context.Context, item PeerItem) error {
-			pushed, err := producer.PushAsync(ctx, int64(item.Priority), client.Message{Value: item.Value})
-			if err != nil {
-				return err
+	push := func(ctx context.Context, items []PeerItem) error {
+		if len(items) == 1 {
+			message := client.Message{Value: items[0].Value}
+			pushed, err := producer.PushAsync(ctx, int64(items[0].Priority), message)
+			if err == nil {
+				_, err = pushed.Wait(ctx)
 			}
-			_, err = pushed.Wait(ctx)
 			return err
-		},
-		Pop: func(ctx context.Context) ([]byte, error) {
-			item, err := q.PopMin(ctx)
-			if errors.Is(err, client.ErrEmpty) {
-				return nil, ErrEmpty
-			}
-			if err != nil {
-				return nil, err
-			}
-			return item.Value, nil
-		},
-		PushMany: func(ctx context.Context, items []PeerItem) error {
-			batch := make([]client.PushItem, len(items))
-			for i, item := range items {
-				batch[i] = client.PushItem{Priority: int64(item.Priority), Message: client.Message{Value: item.Value}}
-			}
-			_, err := q.PushBatch(ctx, batch)
-			return err
-		},
-		WorkMany: func(ctx context.Context, n int) (int, error) {
-			leased, err := q.LeaseMinBatch(ctx, n, client.AckWait(leaseTime))
-			if errors.Is(err, client.ErrEmpty) {
-				return 0, ErrEmpty
-			}
-			if err != nil {
-				return 0, err
-			}
-			return len(leased), errors.Join(c.AckAll(ctx, leased...)...)
-		},
+		}
+
+		batch := make([]client.PushItem, len(items))
+		for i, item := range items {
+			batch[i] = client.PushItem{Priority: int64(item.Priority), Message: client.Message{Value: item.Value}}
+		}
+		_, err := q.PushBatch(ctx, batch)
+		return err
 	}
+	pop := func(ctx context.Context, _ int) ([][]byte, error) {
+		item, err := q.PopMin(ctx)
+		if err != nil {
+			return nil, emptyOf(err)
+		}
+		return [][]byte{item.Value}, nil
+	}
+	work := func(ctx context.Context, n int) ([][]byte, error) {
+		leased, err := q.LeaseMinBatch(ctx, n, client.AckWait(leaseTime))
+		if err != nil {
+			return nil, emptyOf(err)
+		}
+		values := make([][]byte, len(leased))
+		for i, d := range leased {
+			values[i] = d.Value
+		}
+		return values, errors.Join(c.AckAll(ctx, leased...)...)
+	}
+	return &PeerClient{Push: push, Pop: pop, Work: work, Pushes: One | Many, Pops: One, Works: Many}
+}
+
+// emptyOf returns ErrEmpty for that of package client.
+func emptyOf(err error) error {
+	if errors.Is(err, client.ErrEmpty) {
+		return ErrEmpty
+	}
+	return err
 }
 
 // close ends the pushes under way.

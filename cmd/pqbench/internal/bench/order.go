@@ -14,22 +14,22 @@ const orderPriorities = 1000
 func checkOrder(ctx context.Context, c *PeerClient) ([]Figure, error) {
 	for priority := orderPriorities - 1; priority >= 0; priority-- {
 		item := PeerItem{Priority: priority, Value: []byte(strconv.Itoa(priority))}
-		if err := c.Push(ctx, item); err != nil {
+		if err := c.Push(ctx, []PeerItem{item}); err != nil {
 			return nil, err
 		}
 	}
 
 	pop := c.Pop
-	if pop == nil {
+	if c.Pops == 0 {
 		pop = c.Work
 	}
 	popped := make([]int, orderPriorities)
 	for i := range popped {
-		value, err := pop(ctx)
+		values, err := pop(ctx, 1)
 		if err != nil {
 			return nil, fmt.Errorf("after %d items: %w", i, err)
 		}
-		if popped[i], err = strconv.Atoi(string(value)); err != nil {
+		if popped[i], err = strconv.Atoi(string(values[0])); err != nil {
 			return nil, err
 		}
 	}

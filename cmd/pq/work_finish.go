@@ -64,8 +64,22 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, ref
 		return finished(err)
 	case <-time.After(interrupt.Once):
 	}
+	another, err := anotherSignal(signals, ended)
+	if another == nil {
+		return finished(err)
+	}
+	time.AfterFunc(interrupt.Once, release) // then the next one kills
+	release = func() {}
+	w.kill(s, worker, ended)
+	if number, ok := another.(syscall.Signal); ok {
+		return interrupt.Error{Signal: number}
+	}
+	return nil
+}
 
-	// What came since then was the same interruption.
+// anotherSignal waits for a signal after the first, or until the work has ended.
+func anotherSignal(signals <-chan os.Signal, ended <-chan error) (os.Signal, error) {
+	// What came until now was the same interruption.
 	select {
 	case <-signals:
 	default:
@@ -73,15 +87,9 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker, ref
 
 	select {
 	case err := <-ended:
-		return finished(err)
+		return nil, err
 	case another := <-signals:
-		time.AfterFunc(interrupt.Once, release) // then the next one kills
-		release = func() {}
-		w.kill(s, worker, ended)
-		if number, ok := another.(syscall.Signal); ok {
-			return interrupt.Error{Signal: number}
-		}
-		return nil
+		return another, nil
 	}
 }
 

@@ -336,7 +336,7 @@ func TestComparison(t *testing.T) {
 		want, known := levels[row.Queue]
 		if row.Queue == "RabbitMQ quorum" {
 			want, known = 1, true // up to version 4.2, whose two levels are mixed
-			_, version, _ := strings.Cut(stdout.String(), row.Queue+" ")
+			_, version, _ := strings.Cut(stdout.String(), "\n"+row.Queue+" ")
 			if _, n, _ := quorum(version, 1000); n > 2 {
 				want = n
 			}

@@ -125,8 +125,6 @@ func (s *postgresServer) Connect(ctx context.Context, clients, _, priorities int
 func postgresClient(pool *pgxpool.Pool, table string) *bench.PeerClient {
 	first := fmt.Sprintf("SELECT id FROM %s ORDER BY priority, id LIMIT $1 FOR UPDATE SKIP LOCKED", table)
 	reserve := fmt.Sprintf("SELECT id, value FROM %s ORDER BY priority, id LIMIT $1 FOR UPDATE SKIP LOCKED", table)
-	insert := fmt.Sprintf("INSERT INTO %s (priority, value) VALUES ($1, $2)", table)
-	insertMany := fmt.Sprintf("INSERT INTO %s (priority, value) SELECT * FROM unnest($1::int[], $2::bytea[])", table)
 	remove := fmt.Sprintf("DELETE FROM %s WHERE id = ANY($1)", table)
 	popMany := fmt.Sprintf("DELETE FROM %s WHERE id = ANY(ARRAY(%s)) RETURNING value", table, first)
 
@@ -170,21 +168,28 @@ func postgresClient(pool *pgxpool.Pool, table string) *bench.PeerClient {
 	}
 	return &bench.PeerClient{
 		Pushes: both, Pops: both, Works: both,
-		Push: func(ctx context.Context, items []bench.PeerItem) error {
-			if len(items) == 1 {
-				_, err := pool.Exec(ctx, insert, items[0].Priority, items[0].Value)
-				return err
-			}
-			priorities, values := make([]int, len(items)), make([][]byte, len(items))
-			for i, item := range items {
-				priorities[i], values[i] = item.Priority, item.Value
-			}
-			_, err := pool.Exec(ctx, insertMany, priorities, values)
-			return err
-		},
+		Push: postgresPush(pool, table),
 		Pop: func(ctx context.Context, n int) ([][]byte, error) {
 			return collect(pool.Query(ctx, popMany, n))
 		},
 		Work: work,
+	}
+}
+
+// postgresPush has a statement for one item, and one for many.
+func postgresPush(pool *pgxpool.Pool, table string) func(context.Context, []bench.PeerItem) error {
+	insert := fmt.Sprintf("INSERT INTO %s (priority, value) VALUES ($1, $2)", table)
+	insertMany := fmt.Sprintf("INSERT INTO %s (priority, value) SELECT * FROM unnest($1::int[], $2::bytea[])", table)
+	return func(ctx context.Context, items []bench.PeerItem) error {
+		if len(items) == 1 {
+			_, err := pool.Exec(ctx, insert, items[0].Priority, items[0].Value)
+			return err
+		}
+		priorities, values := make([]int, len(items)), make([][]byte, len(items))
+		for i, item := range items {
+			priorities[i], values[i] = item.Priority, item.Value
+		}
+		_, err := pool.Exec(ctx, insertMany, priorities, values)
+		return err
 	}
 }

@@ -32,6 +32,7 @@ func beanstalkd() bench.Peer {
 			if err != nil {
 				return nil, err
 			}
+
 			return &beanstalkdServer{s}, s.awaitVersion(ctx, func() (string, error) {
 				c, err := beanstalk.Dial("tcp", s.address)
 				if err != nil {
@@ -49,6 +50,7 @@ type beanstalkdServer struct{ *server }
 
 func (s *beanstalkdServer) Connect(_ context.Context, clients, _, priorities int) ([]*bench.PeerClient, error) {
 	tube := "queue-" + strconv.Itoa(priorities)
+
 	var all []*bench.PeerClient
 	for range clients {
 		c, err := beanstalk.Dial("tcp", s.address)

@@ -37,10 +37,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
 	}
+
 	_, _ = fmt.Fprintln(stderr, "peers:", err) // nowhere left to report a failure
 	if !c.started {
 		return 2
@@ -68,6 +70,7 @@ func (c *comparison) command() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+
 	flags := root.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&c.Pqbridge, "pqbridge", "", "pqbridge `program` to start and measure; required")
@@ -102,6 +105,7 @@ func (c *comparison) options(log io.Writer) (bench.Options, []bench.Peer, error)
 	o := c.Options
 	o.Duration = time.Duration(c.seconds * float64(time.Second))
 	o.Log = log
+
 	if c.progress {
 		o.Progress = func(done, all int, what string) { _, _ = fmt.Fprintf(log, "%d/%d %s\n", done, all, what) }
 	}
@@ -111,6 +115,7 @@ func (c *comparison) options(log io.Writer) (bench.Options, []bench.Peer, error)
 			return o, nil, fmt.Errorf("--only: bad regular expression: %w", err)
 		}
 	}
+
 	self, err := os.Executable()
 	if err != nil {
 		return o, nil, err
@@ -125,6 +130,7 @@ func (c *comparison) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+
 	c.started = true
 	report, err := bench.RunPeers(cmd.Context(), o, peers)
 	if err != nil {
@@ -151,6 +157,7 @@ func choose(all []bench.Peer, names []string) ([]bench.Peer, error) {
 	if len(names) == 0 {
 		return all, nil
 	}
+
 	var chosen []bench.Peer
 	for _, name := range names {
 		unknown := true

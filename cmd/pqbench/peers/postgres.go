@@ -39,6 +39,7 @@ func postgreSQL() bench.Peer {
 			if err != nil {
 				return nil, err
 			}
+
 			if _, err := os.Stat(data); err != nil {
 				args := []string{initdb, "-D", data, "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale"}
 				p, err := process.Start(ctx, filepath.Dir(dir), "initdb", args, nil, nil, as)
@@ -49,10 +50,12 @@ func postgreSQL() bench.Peer {
 					return nil, fmt.Errorf("%w\n(the folder must be reachable for the user postgres: name another with --dir)", p.Failure())
 				}
 			}
+
 			fsync := "on"
 			if relaxed {
 				fsync = "off"
 			}
+
 			s, err := startServer(ctx, dir, "postgres", syscall.SIGINT, func(host, port string) []string {
 				return []string{
 					program, "-D", data, "-c", "listen_addresses=" + host, "-c", "port=" + port, "-c", "unix_socket_directories=",
@@ -62,6 +65,7 @@ func postgreSQL() bench.Peer {
 			if err != nil {
 				return nil, err
 			}
+
 			p := &postgresServer{server: s}
 			return p, s.awaitVersion(ctx, func() (version string, err error) {
 				pool, err := p.pool(ctx)
@@ -82,6 +86,7 @@ func notRoot(dir string) (func(*exec.Cmd), error) {
 	if os.Geteuid() != 0 {
 		return func(*exec.Cmd) {}, nil
 	}
+
 	u, err := user.Lookup("postgres")
 	if err != nil {
 		return nil, fmt.Errorf("PostgreSQL does not run as root: %w", err)
@@ -91,6 +96,7 @@ func notRoot(dir string) (func(*exec.Cmd), error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
+
 	return func(cmd *exec.Cmd) {
 		cmd.Dir = dir // it cannot be in a folder that it must not read
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
@@ -109,6 +115,7 @@ func (s *postgresServer) Connect(ctx context.Context, clients, _, priorities int
 		return nil, err
 	}
 	s.onStop(pool.Close)
+
 	table := "queue_" + strconv.Itoa(priorities)
 	for _, sql := range []string{
 		"CREATE TABLE IF NOT EXISTS %[1]s (id bigserial PRIMARY KEY, priority int NOT NULL, value bytea NOT NULL)",
@@ -138,10 +145,12 @@ func postgresClient(pool *pgxpool.Pool, table string) *bench.PeerClient {
 		}
 		return all, err
 	}
+
 	type item struct {
 		ID    int64
 		Value []byte
 	}
+
 	work := func(ctx context.Context, n int) (values [][]byte, err error) {
 		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, reserve, n)
@@ -166,6 +175,7 @@ func postgresClient(pool *pgxpool.Pool, table string) *bench.PeerClient {
 		})
 		return values, err
 	}
+
 	return &bench.PeerClient{
 		Pushes: both, Pops: both, Works: both,
 		Push: postgresPush(pool, table),
@@ -185,6 +195,7 @@ func postgresPush(pool *pgxpool.Pool, table string) func(context.Context, []benc
 			_, err := pool.Exec(ctx, insert, items[0].Priority, items[0].Value)
 			return err
 		}
+
 		priorities, values := make([]int, len(items)), make([][]byte, len(items))
 		for i, item := range items {
 			priorities[i], values[i] = item.Priority, item.Value

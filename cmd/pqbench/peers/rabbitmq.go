@@ -31,6 +31,7 @@ func rabbitMQ() []bench.Peer {
 	if missing == "" {
 		missing = missingEpmd
 	}
+
 	peer := func(name, notes string, declare declaration) bench.Peer {
 		return bench.Peer{
 			Name:    name,
@@ -43,6 +44,7 @@ func rabbitMQ() []bench.Peer {
 			},
 		}
 	}
+
 	return []bench.Peer{
 		peer("RabbitMQ classic", "Durable queue with x-max-priority. Up to version 3 only pushes are answered when synced, from version 4 on nothing is: confirms come when messages are written. "+
 			"basic.ack has no answer.", classic),
@@ -81,11 +83,13 @@ func startRabbitMQ(ctx context.Context, program, epmd, dir string, declare decla
 	if err != nil {
 		return nil, err
 	}
+
 	s, err := startNode(ctx, program, dir, mapper.address)
 	if err != nil {
 		mapper.Stop()
 		return nil, err
 	}
+
 	r := &rabbitServer{server: s, epmd: mapper, declare: declare}
 	err = s.Await(ctx, func() error {
 		c, err := r.dial()
@@ -133,6 +137,7 @@ func startNode(ctx context.Context, program, dir, epmd string) (*server, error) 
 	if err != nil {
 		return nil, err
 	}
+
 	distribution, err := process.FreeAddress()
 	if err != nil {
 		return nil, err
@@ -141,10 +146,12 @@ func startNode(ctx context.Context, program, dir, epmd string) (*server, error) 
 	if err != nil {
 		return nil, err
 	}
+
 	plugins := filepath.Join(dir, "enabled_plugins")
 	if err := os.WriteFile(plugins, []byte("[].\n"), 0o644); err != nil {
 		return nil, err
 	}
+
 	var env []string
 	return startServer(ctx, dir, "rabbitmq", syscall.SIGTERM, func(host, port string) []string {
 		env = []string{
@@ -180,6 +187,7 @@ func (c *rabbitClient) priority(item bench.PeerItem) uint8 {
 func (s *rabbitServer) Connect(_ context.Context, clients, connections, priorities int) ([]*bench.PeerClient, error) {
 	queue := "queue-" + strconv.Itoa(priorities)
 	arguments, levels, lowest := s.declare(s.version, priorities)
+
 	var all []*bench.PeerClient
 	for i := range connections {
 		nc, err := s.dial()
@@ -187,6 +195,7 @@ func (s *rabbitServer) Connect(_ context.Context, clients, connections, prioriti
 			return nil, err
 		}
 		s.onStop(func() { _ = nc.Close() }) // nothing is under way any more
+
 		for range share(clients, connections, i) {
 			ch, err := nc.Channel()
 			if err == nil {
@@ -198,6 +207,7 @@ func (s *rabbitServer) Connect(_ context.Context, clients, connections, prioriti
 			if err != nil {
 				return nil, err
 			}
+
 			c := &rabbitClient{connection: nc, channel: ch, queue: queue, priorities: priorities, levels: levels, lowest: lowest}
 			all = append(all, &bench.PeerClient{
 				Push: c.push, Pop: c.pop, Work: c.work, Rest: c.rest,
@@ -232,6 +242,7 @@ func (c *rabbitClient) push(ctx context.Context, items []bench.PeerItem) error {
 		}
 		confirms = append(confirms, confirm)
 	}
+
 	for _, confirm := range confirms {
 		ok, err := confirm.WaitContext(ctx)
 		if err != nil {
@@ -290,6 +301,7 @@ func (c *rabbitClient) work(ctx context.Context, n int) (values [][]byte, err er
 	if err := c.consume(n); err != nil {
 		return nil, err
 	}
+
 	var last amqp.Delivery
 	for len(values) < n {
 		d, err := c.receive(ctx)

@@ -34,6 +34,7 @@ func redis() bench.Peer {
 			if relaxed {
 				fsync = "no"
 			}
+
 			s, err := startServer(ctx, dir, "redis-server", syscall.SIGTERM, func(host, port string) []string {
 				return []string{
 					program, "--bind", host, "--port", port, "--dir", dir, "--save", "",
@@ -43,6 +44,7 @@ func redis() bench.Peer {
 			if err != nil {
 				return nil, err
 			}
+
 			r := &redisServer{server: s}
 			return r, s.awaitVersion(ctx, func() (string, error) {
 				client, err := r.client(1)
@@ -93,6 +95,7 @@ func (s *redisServer) Connect(ctx context.Context, clients, connections, priorit
 		return nil, err
 	}
 	s.onStop(client.Close)
+
 	key := "queue:" + strconv.Itoa(priorities)
 	working := key + ":working"
 	reserved := func(ctx context.Context, n int) ([]string, error) {

@@ -6,6 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/apple/foundationdb/bindings/go/src/fdb"
+	"github.com/apple/foundationdb/bindings/go/src/fdb/subspace"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -45,6 +49,27 @@ func TestBenchOfFoundationDB(t *testing.T) {
 		}
 		if wasted, known := figures["pop.min, bridges: 2 wasted"]; !known || wasted < 0 || wasted >= 100 {
 			t.Errorf("%v %% wasted", wasted)
+		}
+		if file != "" {
+			wantClean(t, file)
+		}
+	}
+}
+
+// wantClean fails the test if the benchmark has left keys in the cluster.
+func wantClean(t *testing.T, clusterFile string) {
+	t.Helper()
+	fdb.MustAPIVersion(fdbkv.DefaultAPIVersion)
+	db, err := fdb.OpenDatabase(clusterFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, prefix := range []string{"pq-bench", "q-bench", "pq-bench-bridges", "q-bench-bridges", "pq-bench-naive"} {
+		left, err := db.Transact(func(tr fdb.Transaction) (any, error) {
+			return tr.GetRange(subspace.Sub(prefix), fdb.RangeOptions{Limit: 1}).GetSliceWithError()
+		})
+		if err != nil || len(left.([]fdb.KeyValue)) > 0 {
+			t.Errorf("below %s there are %v (%v)", prefix, left, err)
 		}
 	}
 }

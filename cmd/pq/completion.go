@@ -19,19 +19,23 @@ func (a *app) usedQueues(cmd *cobra.Command, fifo bool) []string {
 	if err := a.FromEnv(cmd.Flags()); err != nil { // cobra has not done it
 		return nil
 	}
+
 	a.Timeout = min(a.Timeout, patience)
 	ctx, cancel := context.WithTimeout(cmd.Context(), 2*patience)
 	defer cancel()
+
 	s, err := a.open(ctx)
 	if err != nil {
 		return nil
 	}
 	defer s.close()
 	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
+
 	list, err := s.list(s.usable, fifo, "") // a page is more than anybody wants to choose from
 	if err != nil {
 		return nil
 	}
+
 	names := make([]string, len(list.Queues))
 	for i, q := range list.Queues {
 		names[i] = q.Queue

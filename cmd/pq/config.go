@@ -36,6 +36,7 @@ one to its default. Durations have a unit, such as 90s or 1h30m.
 			return q.configure(cmd, args[1:], asJSON)
 		},
 	}
+
 	q.addFlags(cmd)
 	cmd.ValidArgsFunction = q.completeSettings
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")
@@ -78,6 +79,7 @@ func (q *queue) configure(cmd *cobra.Command, changes []string, asJSON bool) err
 	if err != nil {
 		return err
 	}
+
 	if asJSON {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", subjects.EncodeSettings(&now))
 		return err
@@ -102,6 +104,7 @@ func (q *queue) applySettings(cmd *cobra.Command, change *subjects.Change, chang
 			return s.queue.Configure(ctx, change.Settings, change.Reset...)
 		})
 	}
+
 	return ask(cmd, q, "", func(ctx context.Context, s *session) (client.Settings, error) {
 		now, err := s.queue.Settings(ctx)
 		if err == nil && len(subjects.SettingTexts(&now)) == 0 && !s.noteUnused(ctx, cmd, q) {
@@ -137,6 +140,7 @@ Those that wait go on waiting; pushes and acknowledgements go on too.`,
 			return q.pause(cmd, during, until)
 		},
 	}
+
 	q.addFlags(cmd)
 	cmd.Flags().DurationVar(&during, "for", 0, "`time` after which pops go on")
 	cmd.Flags().StringVar(&until, "until", "", "`time` at which pops go on, as in RFC 3339")
@@ -159,6 +163,7 @@ func (q *queue) pause(cmd *cobra.Command, during time.Duration, until string) er
 			return exit.UsageError{Err: fmt.Errorf("--until is %q: want a time such as 2030-01-31T12:00:00Z, with a year from 1970 to 9999", until)}
 		}
 	}
+
 	if err := q.check(false); err != nil {
 		return err
 	}
@@ -183,6 +188,7 @@ func newResume(a *app) *cobra.Command {
 			return err
 		},
 	}
+
 	q.addFlags(cmd)
 	return cmd
 }

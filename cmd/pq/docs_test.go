@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -79,7 +80,7 @@ func parse(args []string) error {
 	for _, cmd := range tree.Commands() {
 		cmd.RunE = func(*cobra.Command, []string) error { return nil }
 	}
-	tree.SetArgs(negativeLast(tree, args))
+	tree.SetArgs(flags.NegativeLast(tree, args))
 	tree.SetOut(new(strings.Builder))
 	_, err = tree.ExecuteC()
 	return err

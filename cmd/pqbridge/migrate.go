@@ -28,19 +28,23 @@ func migrateStore(ctx context.Context, c *config, target string, logger *slog.Lo
 	default:
 		return fmt.Errorf("-migrate %q: want fdb, to copy the embedded store into FoundationDB, or embedded for the other way", target)
 	}
+
 	from.Store, to.Store = source, target
 	if source == storeEmbedded {
 		if err := wantStore(c.DataDir); err != nil {
 			return err
 		}
 	}
+
 	if err := c.checkFDB(); err != nil {
 		return err
 	}
+
 	keyspace, err := c.keyspace()
 	if err != nil {
 		return err
 	}
+
 	db, err := openToMigrate(&from, logger)
 	if err != nil {
 		return fmt.Errorf("source: %w", err)
@@ -82,6 +86,7 @@ func printProgress(w io.Writer) func(migrate.Progress) {
 			return
 		}
 		next, checking = now.Add(progressEvery), p.Checking
+
 		what := "copied"
 		if p.Checking {
 			what = "compared"

@@ -22,18 +22,18 @@ import (
 const (
 	// peakMemory is the memory that the process has, in MiB.
 	peakMemory = 256
-	// peakWait is how long one request may keep one of another queue waiting. It takes far less, but the machine
-	// may be busy.
+	// peakWait is how long one request may keep one of another queue waiting. It takes far less,
+	// but the machine may be busy.
 	peakWait = 3 * time.Second
 
 	peakValue = 1_000_000 // bytes of an item
 )
 
-// TestPeakMemory sends the requests that read or return the most, to a service with 256 MiB of memory. After each it
-// asks the system what the process took at most.
+// TestPeakMemory sends the requests that read or return the most, to a service with 256 MiB of
+// memory. After each it asks the system what the process took at most.
 //
-// PQ_TEST_PEAK=1000 runs it with as many items, PQ_TEST_PEAK_MEMORY=448 with other memory: docs/measured.md has the
-// results.
+// PQ_TEST_PEAK=1000 runs it with as many items, PQ_TEST_PEAK_MEMORY=448 with other memory:
+// docs/measured.md has the results.
 func TestPeakMemory(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector takes several times as much memory")
@@ -181,9 +181,9 @@ func (p *peak) single(name string, do func() int) {
 	}
 }
 
-// row runs a request, or several, and checks what the process took at most meanwhile. do returns how many items the
-// replies were about, or how many replies there were: at least one. It returns how long the longest request of
-// another queue took.
+// row runs a request, or several, and checks what the process took at most meanwhile. do returns
+// how many items the replies were about, or how many replies there were: at least one. It returns
+// how long the longest request of another queue took.
 func (p *peak) row(name string, do func() int) time.Duration {
 	p.t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0o600); err != nil {

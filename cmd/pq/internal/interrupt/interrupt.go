@@ -1,4 +1,5 @@
-package main
+// Package interrupt lets the first signal finish what is under way, and a later one end pq.
+package interrupt
 
 import (
 	"context"
@@ -11,33 +12,33 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// oneInterruption is how long further signals count as part of the first. A single
+// Once is how long further signals count as part of the first. A single
 // Ctrl-C or timeout(1) often arrives as several, because programs signal a child
 // and then its process group, and so does a terminal that is closed.
-const oneInterruption = time.Second
+const Once = time.Second
 
-// interrupted means that a signal stopped pq, which finished what was under way.
-type interrupted struct{ signal syscall.Signal }
+// Error means that a signal stopped pq, which finished what was under way.
+type Error struct{ Signal syscall.Signal }
 
-func (e interrupted) Error() string { return fmt.Sprintf("stopped by a signal (%v)", e.signal) }
+func (e Error) Error() string { return fmt.Sprintf("stopped by a signal (%v)", e.Signal) }
 
-// interruptible returns a context that SIGINT, SIGTERM and SIGHUP end, with an
-// [interrupted] as its cause. A later signal kills the process.
-func interruptible() context.Context {
+// Context returns a context that SIGINT, SIGTERM and SIGHUP end, with an
+// [Error] as its cause. A later signal kills the process.
+func Context() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
-	notify(signals)
+	Notify(signals)
 	go func() { // lives as long as the process
 		s, _ := (<-signals).(syscall.Signal)
-		cancel(interrupted{s})
-		<-time.After(oneInterruption)
+		cancel(Error{s})
+		<-time.After(Once)
 		signal.Stop(signals)
 	}()
 	return ctx
 }
 
-// notify relays the signals that end pq.
-func notify(signals chan<- os.Signal) {
+// Notify relays the signals that end pq.
+func Notify(signals chan<- os.Signal) {
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		if !signal.Ignored(s) { // as nohup asks
 			signal.Notify(signals, s)
@@ -45,9 +46,9 @@ func notify(signals chan<- os.Signal) {
 	}
 }
 
-// sayInterrupted tells the user when a signal comes that cmd still waits for what
+// Say tells the user when a signal comes that cmd still waits for what
 // is under way, and what killing it would cost. The function it returns ends that.
-func sayInterrupted(cmd *cobra.Command, cost string) (stop func() bool) {
+func Say(cmd *cobra.Command, cost string) (stop func() bool) {
 	return context.AfterFunc(cmd.Context(), func() {
 		// There is nowhere to report a failure.
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: %v: finishing what is under way; another signal ends pq at once, and %s\n",
@@ -55,10 +56,10 @@ func sayInterrupted(cmd *cobra.Command, cost string) (stop func() bool) {
 	})
 }
 
-// await returns what f returns, or the cause of ctx's end if that comes first. Then
+// Await returns what f returns, or the cause of ctx's end if that comes first. Then
 // f goes on until the process exits, which it is about to do: nothing else stops a
 // read from a terminal or a connection attempt of the NATS client.
-func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
+func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
@@ -68,6 +69,7 @@ func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		value, err := f()
 		done <- result{value, err}
 	}()
+
 	select {
 	case r := <-done:
 		return r.value, r.err

@@ -1,15 +1,16 @@
 //go:build unix
 
-package main
+// Package child keeps the processes of a command together.
+package child
 
 import (
 	"os/exec"
 	"syscall"
 )
 
-// isolate gives a command a process group of its own, so that Ctrl-C does not reach it, and the end of its
-// context ends all of its processes. The result kills those that it left behind.
-func isolate(c *exec.Cmd) (killRest func()) {
+// Isolate gives a command a process group of its own, so that Ctrl-C does not reach it, and the end
+// of its context ends all of its processes. The result kills those that it left behind.
+func Isolate(c *exec.Cmd) (killRest func()) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithPQ(c.SysProcAttr)
 	cancelled := false // Run waits for Cancel

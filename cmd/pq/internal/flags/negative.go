@@ -1,4 +1,4 @@
-package main
+package flags
 
 import (
 	"slices"
@@ -9,8 +9,9 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// negativeLast moves a priority below zero, which looks like a flag, behind a -- if pq mv is to be run.
-func negativeLast(root *cobra.Command, args []string) []string {
+// NegativeLast moves a priority below zero, which looks like a flag, behind a -- if pq mv is to be
+// run.
+func NegativeLast(root *cobra.Command, args []string) []string {
 	cmd, _, err := root.Find(args)
 	if err != nil || cmd.Name() != "mv" || slices.Contains(args, "--") {
 		return args

@@ -1,4 +1,4 @@
-package main
+package discovery
 
 import "testing"
 
@@ -30,13 +30,13 @@ func TestPermissionsOfPatterns(t *testing.T) {
 			t.Errorf("%s overlaps with %s: %v", m.other, m.pattern, got)
 		}
 	}
-	p := permissions{Allow: []string{"pq.>"}, Deny: []string{"pq.jobs.purge"}}
+	p := Permissions{Allow: []string{"pq.>"}, Deny: []string{"pq.jobs.purge"}}
 	for subject, want := range map[string]bool{"pq.*.push": true, "pq.*.purge": false, "pq.mail.purge": true, "q.*.peek": false} {
-		if p.allows(subject) != want {
+		if p.Allows(subject) != want {
 			t.Errorf("%s is allowed: %v", subject, !want)
 		}
 	}
-	if !(&permissions{}).allows("pq.*.push") {
+	if !(&Permissions{}).Allows("pq.*.push") {
 		t.Error("without permissions not everything is allowed")
 	}
 }

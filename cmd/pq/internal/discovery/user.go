@@ -1,4 +1,4 @@
-package main
+package discovery
 
 import (
 	"cmp"
@@ -7,37 +7,40 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/client"
 )
 
-// userInfoSubject is where a NATS server says who is logged in.
-const userInfoSubject = "$SYS.REQ.USER.INFO"
+// UserSubject is where a NATS server says who is logged in.
+const UserSubject = "$SYS.REQ.USER.INFO"
 
-// natsUser is what a NATS server says about a user.
-type natsUser struct {
+// User is what a NATS server says about a user.
+type User struct {
 	User        string `json:"user"`
 	Account     string `json:"account"`
 	Permissions struct {
-		Publish permissions `json:"publish"`
+		Publish Permissions `json:"publish"`
 	} `json:"permissions"`
 }
 
-// permissions are for one direction. Without any of them everything is allowed.
-type permissions struct {
+// Permissions are for one direction. Without any of them everything is allowed.
+type Permissions struct {
 	Allow []string `json:"allow"`
 	Deny  []string `json:"deny"`
 }
 
-// user returns who is logged in.
-func (s *session) user() (*natsUser, error) {
-	ctx, cancel := context.WithTimeout(s.usable, firstAnswer)
+// LoggedIn returns who is logged in.
+func LoggedIn(ctx context.Context, nc *nats.Conn) (*User, error) {
+	within, cancel := context.WithTimeout(ctx, FirstAnswer)
 	defer cancel()
-	reply, err := s.nc.RequestWithContext(ctx, userInfoSubject, nil)
+	reply, err := nc.RequestWithContext(within, UserSubject, nil)
 	if err != nil {
-		return nil, fmt.Errorf("no answer on %s: %w", userInfoSubject, cmp.Or(context.Cause(s.usable), err))
+		return nil, fmt.Errorf("no answer on %s: %w", UserSubject, cmp.Or(context.Cause(ctx), err))
 	}
+
 	var answer struct {
-		Data *natsUser `json:"data"`
+		Data *User `json:"data"`
 	}
 	if err := json.Unmarshal(reply.Data, &answer); err != nil || answer.Data == nil {
 		return nil, fmt.Errorf("%w: %.64q", client.ErrBadReply, reply.Data)
@@ -45,8 +48,8 @@ func (s *session) user() (*natsUser, error) {
 	return answer.Data, nil
 }
 
-// allows reports whether all subjects are allowed that match a subject with wildcards.
-func (p *permissions) allows(subject string) bool {
+// Allows reports whether all subjects are allowed that match a subject with wildcards.
+func (p *Permissions) Allows(subject string) bool {
 	allowed := len(p.Allow) == 0
 	for _, pattern := range p.Allow {
 		allowed = allowed || covers(pattern, subject)

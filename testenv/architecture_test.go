@@ -59,6 +59,16 @@ var rooms = map[string]room{
 	"bridge/web":           {metrics: true},
 }
 
+// below fdbpq, what a package may use besides the contract of stores, tuples and settings. Packages that are not
+// named may use none of these.
+var queueRooms = map[string][]string{
+	"fdbpq/internal/codec": {},
+	"fdbpq/internal/state": {"fdbpq/internal/codec"},
+	"fdbpq/internal/due":   {"fdbpq/internal/codec", "fdbpq/internal/state"},
+	"fdbpq":                {"fdbpq/internal/codec", "fdbpq/internal/state", "fdbpq/internal/due"},
+	"fdbpq/migrate":        {"fdbpq", "fdbpq/internal/codec"},
+}
+
 // refuses returns why the room may not import a package, "" if it may.
 func (r room) refuses(imported string) string {
 	switch {
@@ -104,6 +114,12 @@ func TestArchitecture(t *testing.T) {
 		}
 		if below(relative, "fdbpq/kv") && slices.Contains(p.Imports, module+"/fdbpq") {
 			t.Errorf("%s imports fdbpq: engines do not know what is stored in them", relative)
+		}
+		for _, imported := range p.Imports {
+			used := strings.TrimPrefix(imported, module+"/")
+			if _, isRoom := queueRooms[used]; isRoom && below(relative, "fdbpq") && !slices.Contains(queueRooms[relative], used) && relative != "fdbpq/fdbpqtest" {
+				t.Errorf("%s imports %s: arrows between the rooms of the queues go down", relative, used)
+			}
 		}
 		if room, ok := rooms[relative]; ok {
 			for _, imported := range p.Imports {

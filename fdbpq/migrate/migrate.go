@@ -103,7 +103,7 @@ type migration struct {
 	at       copyRecord
 }
 
-// copyRecord is the record of a store that is being filled, in place of its storeRecord: how
+// copyRecord is the record of a store that is being filled, in place of the usual record: how
 // far the copy is.
 type copyRecord struct {
 	id, source  string // of the target and its source
@@ -112,17 +112,10 @@ type copyRecord struct {
 	keys, bytes int64  // copied so far
 }
 
-const (
-	// restart says in copyRecord.area that the copy is of no use.
-	restart = -1
-	// copyBytes is about how much is copied in one transaction. FoundationDB advises against more.
-	copyBytes = 1_000_000
-)
+// restart says in copyRecord.area that the copy is of no use.
+const restart = -1
 
-// copyPage is how much is read at once.
-var copyPage = kv.RangeOptions{Limit: 200, Bytes: copyBytes}
-
-// encode begins like a storeRecord.
+// encode begins like the record of a store that is ready.
 func (c *copyRecord) encode(k *codec.Space) []byte {
 	return tuple.Tuple{int64(codec.UnfinishedVersion), c.id, k.Priority.Root, k.Fifo.Root, k.Format.String(),
 		c.source, c.area, c.next, c.keys, c.bytes}.Pack()

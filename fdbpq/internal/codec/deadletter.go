@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
@@ -21,32 +19,6 @@ import (
 // another could be derived from, so its dead-letter queue is inside its own subspace, in
 // ("dead"). Both have their settings and dead-letter queues as any other queue.
 
-// DeadLetter says how an item came into a dead-letter queue.
-type DeadLetter struct {
-	// Queue is the name of the queue that the item was in; "" if that is outside a Keyspace.
-	Queue string
-	// Reason is ReasonMaxDeliver, ReasonTerminated, or what OpTerm gave.
-	Reason string
-	// At is when the item was moved, to the microsecond.
-	At time.Time
-	// Deliveries is how many deliveries the item had.
-	Deliveries int64
-	// Error is the reason of the last negative acknowledgement that gave one.
-	Error string
-}
-
-// Reasons of dead letters.
-const (
-	ReasonMaxDeliver = "max_deliver"
-	ReasonTerminated = "terminated"
-)
-
-// Longest texts that are kept, in bytes. The rest of a longer one is cut off.
-const (
-	MaxTermReason = 256
-	MaxNakReason  = 1024
-)
-
 // deadSuffix makes the name of a dead-letter queue from that of its queue.
 const deadSuffix = "-dead"
 
@@ -59,15 +31,6 @@ func deadLetterName(name string) string {
 		}
 	}
 	return strings.TrimPrefix(deadSuffix, "-") // name is little else than suffixes
-}
-
-// Name returns the queue's name in its Keyspace, "" outside of one.
-func (l *Layout) Name() string {
-	if l.List == nil {
-		return ""
-	}
-	name, _, _ := tuple.DecodeString([]byte(l.Prefix[len(l.List.root):])) // packed by LayoutOf
-	return name
 }
 
 // DeadLetters returns the dead-letter queue; named is what settings say.
@@ -99,47 +62,8 @@ func (l *Layout) checkDeadLetter(name string) error {
 	return nil
 }
 
-// CleanText makes a client's text fit for a header: valid UTF-8 without control characters, cut at n
-// bytes.
-func CleanText(text string, n int) string {
-	text = strings.ToValidUTF8(cutText(text, n), "\uFFFD")
-	return cutText(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, text), n)
-}
-
-// cutText cuts a text at n bytes, or before the rune there.
-func cutText(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	for i := n; i > max(n-utf8.UTFMax, 0); i-- {
-		if utf8.RuneStart(text[i]) {
-			return text[:i]
-		}
-	}
-	return text[:n] // not UTF-8
-}
-
 // DeadLetterSize is about the most bytes that a DeadLetter and its keys take.
 const DeadLetterSize = 4000
-
-// QueueName names a queue of a Keyspace.
-type QueueName struct {
-	FIFO bool
-	Name string
-}
-
-// AppendName appends the name of the queue, if it is in a Keyspace.
-func (l *Layout) AppendName(names []QueueName) []QueueName {
-	if l.List == nil {
-		return names
-	}
-	return append(names, QueueName{l.Fifo, l.Name()})
-}
 
 // encode returns the form of a DeadLetter in the ("m") keys.
 func (d *DeadLetter) encode() tuple.Tuple {
@@ -162,14 +86,6 @@ func parseDeadLetter(from any) (*DeadLetter, error) {
 	}
 	d.Queue, d.Reason, d.At, d.Error = string(queue), string(reason), time.UnixMicro(at).UTC(), string(text)
 	return d, nil
-}
-
-// size is about the number of bytes that a DeadLetter takes in a transaction.
-func (d *DeadLetter) size() int {
-	if d == nil {
-		return 0
-	}
-	return textSize(d.Queue) + textSize(d.Reason) + textSize(d.Error) + 32
 }
 
 // Home returns the queue of a dead letter in this dead-letter queue, nil if there cannot be one.

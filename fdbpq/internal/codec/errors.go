@@ -57,3 +57,11 @@ func (e *PausedError) Error() string {
 
 // Unwrap returns the errors that this is.
 func (e *PausedError) Unwrap() []error { return []error{ErrPaused, ErrEmpty} }
+
+// UnlessCorrupt returns nil for ErrCorrupt, and any other error.
+func UnlessCorrupt(err error) error {
+	if errors.Is(err, ErrCorrupt) {
+		return nil
+	}
+	return err
+}

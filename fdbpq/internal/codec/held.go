@@ -168,24 +168,6 @@ func ParseHeld(id *ID, data []byte) (*Held, error) {
 	return h, nil
 }
 
-// appendInts appends elements of a tuple.
-func appendInts(b []byte, fields ...int64) []byte {
-	for _, field := range fields {
-		b = tuple.AppendInt(b, field)
-	}
-	return b
-}
-
-// decodeInts reads what appendInts wrote into fields, and returns what follows.
-func decodeInts(b []byte, fields []int64) (rest []byte, err error) {
-	for i := range fields {
-		if fields[i], b, err = tuple.DecodeInt(b); err != nil {
-			return nil, err
-		}
-	}
-	return b, nil
-}
-
 // appendTo appends it as it is stored behind a reason.
 func (l *Lasting) appendTo(b []byte) []byte {
 	micros := int64(0)
@@ -282,4 +264,12 @@ func NewDelayed(id *ID, m *Message, until time.Time, value []byte) *Held {
 // NeverLeased reports whether a held item was pushed with a delay and not leased since.
 func (h *Held) NeverLeased() bool {
 	return h.State == HeldDelayed && h.Deliveries == 0 && h.Fence == firstFence
+}
+
+// ItemState returns the state of a held item.
+func (s HeldState) ItemState() ItemState {
+	if s == HeldDelayed {
+		return Delayed
+	}
+	return Leased
 }

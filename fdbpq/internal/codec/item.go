@@ -2,7 +2,6 @@ package codec
 
 import (
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -46,10 +45,6 @@ func (m Message) Size() int {
 	}
 	return n
 }
-
-// textSize is the length of a header name or value in a tuple, where a zero byte takes
-// two.
-func textSize(text string) int { return len(text) + strings.Count(text, "\x00") + 2 }
 
 // Item is a message in a queue.
 type Item struct {
@@ -107,10 +102,30 @@ func (s ItemState) String() string {
 	return fmt.Sprintf("ItemState(%d)", uint8(s))
 }
 
-// ItemState returns the state of a held item.
-func (s HeldState) ItemState() ItemState {
-	if s == HeldDelayed {
-		return Delayed
+// DeadLetter says how an item came into a dead-letter queue.
+type DeadLetter struct {
+	// Queue is the name of the queue that the item was in; "" if that is outside a Keyspace.
+	Queue string
+	// Reason is ReasonMaxDeliver, ReasonTerminated, or what OpTerm gave.
+	Reason string
+	// At is when the item was moved, to the microsecond.
+	At time.Time
+	// Deliveries is how many deliveries the item had.
+	Deliveries int64
+	// Error is the reason of the last negative acknowledgement that gave one.
+	Error string
+}
+
+// Reasons of dead letters.
+const (
+	ReasonMaxDeliver = "max_deliver"
+	ReasonTerminated = "terminated"
+)
+
+// size is about the number of bytes that a DeadLetter takes in a transaction.
+func (d *DeadLetter) size() int {
+	if d == nil {
+		return 0
 	}
-	return Leased
+	return textSize(d.Queue) + textSize(d.Reason) + textSize(d.Error) + 32
 }

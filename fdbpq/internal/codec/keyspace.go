@@ -7,19 +7,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// MaxQueueName is the longest queue name, in bytes.
-const MaxQueueName = 128
-
-// ValueFormat says how the bytes of a value are stored in an item's key.
-type ValueFormat uint8
-
-const (
-	// RawValues stores the bytes as they are, as the recipes in Python do.
-	RawValues ValueFormat = iota
-	// TupleValues stores a tuple of one byte string, as the recipes in Java do.
-	TupleValues
-)
-
 // Space is where the keys of a Keyspace are.
 type Space struct {
 	Base           tuple.Subspace // holds all its keys
@@ -86,15 +73,6 @@ func (k *Space) LayoutOf(of *Branch, name string) (*Layout, error) {
 	return l, nil
 }
 
-// Subspace is the keys that begin with one prefix: a subspace.Subspace or
-// directory.DirectorySubspace of FoundationDB's Go binding, or a tuple.Subspace of this
-// project. (A directory partition cannot hold keys, and its Bytes panics. Create a directory
-// inside.)
-type Subspace interface {
-	// Bytes returns the prefix.
-	Bytes() []byte
-}
-
 // DataAreas returns the ranges of all keys but the records of the store. Every batch of a
 // bridge writes a receipt. So receipts are copied first and compared last, and a batch that ran
 // anywhere in between shows.
@@ -107,4 +85,11 @@ func (k *Space) DataAreas() []kv.Range {
 		ranges = append(ranges, Within(k.Base.Pack(tuple.Tuple{root})))
 	}
 	return ranges
+}
+
+func NewList(base tuple.Subspace, root string) *List {
+	return &List{
+		Prefix: string(base.Pack(tuple.Tuple{root + ListSuffix})),
+		root:   string(base.Pack(tuple.Tuple{root})),
+	}
 }

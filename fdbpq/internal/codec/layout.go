@@ -228,3 +228,74 @@ func (l *Layout) CountedKey() []byte {
 
 // Place is the key of an item, ready or held, without the queue's subspace and the kind.
 func (l *Layout) Place(key []byte) []byte { return key[len(l.Prefix)+KindSize:] }
+
+// MaxQueueName is the longest queue name, in bytes.
+const MaxQueueName = 128
+
+// ValueFormat says how the bytes of a value are stored in an item's key.
+type ValueFormat uint8
+
+const (
+	// RawValues stores the bytes as they are, as the recipes in Python do.
+	RawValues ValueFormat = iota
+	// TupleValues stores a tuple of one byte string, as the recipes in Java do.
+	TupleValues
+)
+
+// Subspace is the keys that begin with one prefix: a subspace.Subspace or
+// directory.DirectorySubspace of FoundationDB's Go binding, or a tuple.Subspace of this
+// project. (A directory partition cannot hold keys, and its Bytes panics. Create a directory
+// inside.)
+type Subspace interface {
+	// Bytes returns the prefix.
+	Bytes() []byte
+}
+
+// String returns "raw" or "tuple".
+func (f ValueFormat) String() string {
+	if f == TupleValues {
+		return "tuple"
+	}
+	return "raw"
+}
+
+// Name returns the queue's name in its Keyspace, "" outside of one.
+func (l *Layout) Name() string {
+	if l.List == nil {
+		return ""
+	}
+	name, _, _ := tuple.DecodeString([]byte(l.Prefix[len(l.List.root):])) // packed by LayoutOf
+	return name
+}
+
+// QueueName names a queue of a Keyspace.
+type QueueName struct {
+	FIFO bool
+	Name string
+}
+
+// AppendName appends the name of the queue, if it is in a Keyspace.
+func (l *Layout) AppendName(names []QueueName) []QueueName {
+	if l.List == nil {
+		return names
+	}
+	return append(names, QueueName{l.Fifo, l.Name()})
+}
+
+// ListKey is the key of the queue in its list.
+func (l *Layout) ListKey() []byte {
+	name := l.Prefix[len(l.List.root):] // packed
+	return append(append(make([]byte, 0, len(l.List.Prefix)+len(name)), l.List.Prefix...), name...)
+}
+
+// RecentlyListed reports whether a push may rely on the queue being in the list. It
+// compares both the monotonic and the wall clock, because either may have been stopped or
+// set meanwhile.
+func (l *Layout) RecentlyListed(now time.Time) bool {
+	seen := l.ListedSince.Load()
+	if seen == nil {
+		return false
+	}
+	age, byWall := now.Sub(*seen), now.Round(0).Sub(seen.Round(0))
+	return 0 <= age && age < ListedLife && 0 <= byWall && byWall < ListedLife
+}

@@ -55,31 +55,6 @@ const (
 	RetireAfter = 10 * time.Minute
 )
 
-func NewList(base tuple.Subspace, root string) *List {
-	return &List{
-		Prefix: string(base.Pack(tuple.Tuple{root + ListSuffix})),
-		root:   string(base.Pack(tuple.Tuple{root})),
-	}
-}
-
-// ListKey is the key of the queue in its list.
-func (l *Layout) ListKey() []byte {
-	name := l.Prefix[len(l.List.root):] // packed
-	return append(append(make([]byte, 0, len(l.List.Prefix)+len(name)), l.List.Prefix...), name...)
-}
-
-// RecentlyListed reports whether a push may rely on the queue being in the list. It
-// compares both the monotonic and the wall clock, because either may have been stopped or
-// set meanwhile.
-func (l *Layout) RecentlyListed(now time.Time) bool {
-	seen := l.ListedSince.Load()
-	if seen == nil {
-		return false
-	}
-	age, byWall := now.Sub(*seen), now.Round(0).Sub(seen.Round(0))
-	return 0 <= age && age < ListedLife && 0 <= byWall && byWall < ListedLife
-}
-
 // ParseListEntry returns the mark of an entry, "" without one.
 func ParseListEntry(value []byte) (Mark, error) {
 	_, rest, err := tuple.DecodeInt(value)

@@ -138,13 +138,6 @@ func ParseAnswer(value []byte) (*Answer, error) {
 	return a, nil
 }
 
-// element stores an element of a tuple in to, if it has the right type.
-func element[T any](from any, to *T) bool {
-	value, ok := from.(T)
-	*to = value
-	return ok
-}
-
 func EncodeClaim(deadline time.Time, n int) []byte {
 	return tuple.Tuple{deadline.UnixMicro(), int64(n)}.Pack()
 }

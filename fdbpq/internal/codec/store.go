@@ -65,14 +65,6 @@ func (e *MismatchError) Error() string {
 	return "fdbpq: the store was made with " + strings.Join(parts, "; and with ")
 }
 
-// String returns "raw" or "tuple".
-func (f ValueFormat) String() string {
-	if f == TupleValues {
-		return "tuple"
-	}
-	return "raw"
-}
-
 // storeRecord is the content of the record.
 type storeRecord struct {
 	ID, priority, fifo, format string

@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -27,14 +26,6 @@ const (
 	// DefaultLease is for a lease whose length nothing says, not even Settings.AckWait.
 	DefaultLease = settings.DefaultLease
 )
-
-// UnlessCorrupt returns nil for ErrCorrupt, and any other error.
-func UnlessCorrupt(err error) error {
-	if errors.Is(err, ErrCorrupt) {
-		return nil
-	}
-	return err
-}
 
 // Micros is t as it is stored.
 func Micros(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }

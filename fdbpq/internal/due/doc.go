@@ -1,4 +1,8 @@
-// Package due handles what falls due in a queue: due.go reads the time index, due_held.go brings back what is
-// held and removes what has expired, staged_due.go does the same for staged pops, and deadletter.go moves items
-// that are given up to their dead-letter queues.
+// Package due handles what falls due in a queue. There is one way back, BringBack.
+//
+//	bringback.go   reads the time index, and hands on what its entries stand for
+//	held.go        brings back what is held, and removes what has expired
+//	staged.go      brings back what staged pops have left, and removes their claims
+//	due.go         what has fallen due in one queue, and the room that a transaction has for it
+//	deadletter.go  moves items that are given up to their dead-letter queues
 package due

@@ -1,7 +1,6 @@
 package due
 
 import (
-	"cmp"
 	"errors"
 	"time"
 
@@ -11,15 +10,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-const (
-	// returnBytes is about the most bytes of values that one transaction returns to all
-	// of its queues.
-	returnBytes = 250_000
-	// firstReturn is how many values it reads first; each later step reads returnGrowth
-	// times as many.
-	firstReturn  = 8
-	returnGrowth = 8
-)
+// returnBytes is about the most bytes of values that one transaction returns to all of its queues.
+const returnBytes = 250_000
 
 // leftovers is what staged pops have left in one queue and has fallen due.
 type leftovers struct {
@@ -154,21 +146,6 @@ func (a *uncollected) giveBack(r state.Returning, value []byte) error {
 	g.Tx.Clear(a.valueKey)
 	a.due.Returned = true
 	return g.ReturnStaged(r, value)
-}
-
-// ReturnDue handles what is due in a queue, in a transaction that has no other use for its
-// ledger yet.
-func ReturnDue(tx kv.Transaction, l *codec.Layout, now time.Time) (*Due, error) {
-	g := state.Ledger{Tx: tx, L: l, Now: now}
-	dead := Burials{Tx: tx, Now: now}
-	d := &Due{Ledger: &g, Dead: &dead}
-	if err := BringBack([]*Due{d}, &DueRoom{Bytes: HeldBytes}); err != nil {
-		return nil, err
-	}
-	if err := cmp.Or(g.Flush(), dead.Flush()); err != nil {
-		return nil, err
-	}
-	return d, d.Err
 }
 
 // Adopt adds the oldest answers and claims that are due to the time index. Versions of this

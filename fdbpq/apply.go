@@ -65,33 +65,34 @@ type queueOps struct {
 	pops                  *pops  // nil without pops and leases
 	peeks                 *peeks // nil without peeks
 
-	length    kv.Future[[]byte]         // for lens
-	listEntry kv.Future[[]byte]         // for pushes; nil if known to be there
-	last      map[int64]state.LastItems // for pushes, by priority; what is not in next
-	next      map[int64]int64           // for pushes, by priority
-	dedup     *state.Dedup              // for pushes; nil unless they have message ids or unique keys
-	refused   map[int]bool              // groups of pushes, by their first, that are too large whatever the settings are
-	pushed    map[ID]struct{}           // for peeks
+	length    kv.Future[[]byte]          // for lens
+	listEntry kv.Future[[]byte]          // for pushes; nil if known to be there
+	last      map[int64]kv.Future[int64] // for pushes, by priority: the next counts, being read; what is not in next
+	next      map[int64]int64            // for pushes, by priority
+	dedup     *state.Dedup               // for pushes; nil unless they have message ids or unique keys
+	refused   map[int]bool               // groups of pushes, by their first, that are too large whatever the settings are
+	pushed    map[ID]struct{}            // for peeks
 	limits    pushLimits
 }
 
 // newTxOps returns the operations of a transaction, to be applied.
 func newTxOps(tx kv.Transaction, ops []Op, now time.Time) *txOps {
 	return &txOps{
-		tx: tx, now: now, ops: ops, results: make([]Result, len(ops)), nextCounts: state.CountsByQueue{}, dead: due.Burials{Tx: tx, Now: now},
+		tx: tx, now: now, ops: ops, results: make([]Result, len(ops)), nextCounts: state.CountsByQueue{},
 		allRoom: MaxMessageSize, returned: state.ItemRoom{Most: MaxMessageSize},
 	}
 }
 
 // useKnown has the operations leave out reads of what is known.
-func (t *txOps) useKnown(k *state.Known) { t.known, t.dead.Known = k, k }
+func (t *txOps) useKnown(k *state.Known) { t.known = k }
 
 // apply runs the operations. Errors of single operations are in their results; the error is one of the
 // store.
 func (t *txOps) apply() error {
 	t.queues = group(t.ops, t.results)
+	t.dead = due.NewBurials(t.tx, t.now, t.known)
 	for _, q := range t.queues {
-		q.ledger = state.Ledger{Tx: t.tx, L: q.l, Now: t.now, Facts: t.known.Queue(q.l)}
+		q.ledger = state.NewLedger(t.tx, q.l, t.now, t.known)
 		q.due.Ledger, q.due.Dead, q.due.Page = &q.ledger, &t.dead, t.duePage
 		if q.sweeps != nil {
 			t.sweeps++
@@ -110,10 +111,10 @@ func (t *txOps) apply() error {
 		if err := q.ledger.Flush(); err != nil {
 			return err
 		}
-		t.wrote = t.wrote || q.ledger.Wrote
-		t.removed.Add(q.ledger.Removed)
+		t.wrote = t.wrote || q.ledger.Wrote()
+		t.removed.Add(q.ledger.Removed())
 	}
-	t.removed.Dead += t.dead.Count
+	t.removed.Dead += t.dead.Count()
 	return nil
 }
 
@@ -281,7 +282,7 @@ func (t *txOps) lenAndPush() error {
 		return err
 	}
 	for _, q := range t.queues {
-		if q.ledger.Wrote {
+		if q.ledger.Wrote() {
 			if err := q.ledger.Flush(); err != nil { // for the lens and infos
 				return err
 			}

@@ -60,7 +60,7 @@ func (q *queueOps) readConfigs(results []Result) error {
 	if len(q.configs) == 0 {
 		return nil
 	}
-	stored, err := q.ledger.Config.Get()
+	stored, err := q.ledger.Settings()
 	if err != nil {
 		return failOps(results, q.configs, err)
 	}

@@ -1,36 +1,9 @@
 package fdbpq
 
-import (
-	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
-)
-
 // learnCounts takes the counts after the operations of a transaction.
 func (t *txOps) learnCounts() {
-	if !t.known.Any() {
-		return
-	}
-	k := &t.known.Counts
-	if !t.onlyPushesAdd() {
-		k.Counts, k.Size = nil, 0 // t.nextCounts too is from before them
-		return
-	}
-	if k.Size > state.MaxKnownCounts {
-		k.Counts, k.Size = nil, 0
-	}
-	if k.Counts == nil {
-		k.Counts = state.CountsByQueue{}
-	}
-	for queue, next := range t.nextCounts {
-		known := k.Counts[queue]
-		if known == nil {
-			k.Counts[queue] = next
-			k.Size += len(next)
-			continue
-		}
-		for priority, count := range next {
-			known[priority] = count
-		}
-		k.Size += len(next)
+	if t.known.Any() {
+		t.known.LearnCounts(t.nextCounts, t.onlyPushesAdd())
 	}
 }
 
@@ -44,9 +17,9 @@ func (t *txOps) onlyPushesAdd() bool {
 		}
 	}
 	for _, q := range t.queues {
-		if q.ledger.Strays {
+		if q.ledger.Strays() {
 			return false
 		}
 	}
-	return len(t.dead.Queues) == 0
+	return !t.dead.Any()
 }

@@ -117,7 +117,8 @@ func checkMessage(t *testing.T, format ValueFormat, m Message) {
 	tx := beginFuzz(t)
 	l := fuzzLayout(false, format)
 	id := codec.NewID(1, 2, time.Now(), make([]byte, codec.UniqueSize), l.NeedsMeta(&m))
-	(&state.Ledger{Tx: tx, L: l}).Add(&id, &m)
+	g := state.NewLedger(tx, l, time.Time{}, nil)
+	g.Add(&id, &m)
 	item, err := (&PriorityQueue{handle{l}}).PeekMin(tx)
 	if err != nil || !bytes.Equal(item.Value, m.Value) || !reflect.DeepEqual(item.Headers, m.Headers) {
 		t.Fatalf("%d bytes with %q came back as %d bytes with %q: %v", len(m.Value), m.Headers, len(item.Value), item.Headers, err)
@@ -176,9 +177,9 @@ func FuzzStaged(f *testing.F) {
 func FuzzHeld(f *testing.F) {
 	now := time.UnixMicro(1_790_000_000_000_000)
 	id := codec.NewID(-3, 9, now, make([]byte, codec.UniqueSize), true)
-	h := codec.Held{ID: id, State: codec.HeldLeased, Due: now, End: Back, Value: []byte("value"), History: codec.History{Deliveries: 2, Fence: 3, Wait: time.Second}}
+	h := codec.Held{ID: id, State: codec.Leased, Due: now, End: Back, Value: []byte("value"), History: codec.History{Deliveries: 2, Fence: 3, Wait: time.Second}}
 	f.Add(h.Encode())
-	h.State = codec.HeldDelayed
+	h.State = codec.Delayed
 	f.Add(h.Encode())
 	f.Add(codec.History{Deliveries: 2, Fence: 3, Wait: time.Second}.Encode())
 	h.Reason = "no\x00"

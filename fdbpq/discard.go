@@ -19,10 +19,18 @@ const victimBytes = 16 << 20
 type victims struct {
 	g           *state.Ledger // nil before begin
 	ready, held victimWalk
-	stored      []*state.Victim // read, and not gone
-	pushed      []*state.Victim // by this transaction, and not gone
+	stored      []*victim // read, and not gone
+	pushed      []*victim // by this transaction, and not gone
 	own         map[ID]bool
 	read        int // bytes
+}
+
+// victim is an item that may be discarded.
+type victim struct {
+	item     *codec.Held
+	place []byte     // see Layout.Place
+	load  state.Load // what goes with it
+	own   bool       // this transaction pushed it
 }
 
 // victimPlan is the first items to go.
@@ -33,8 +41,8 @@ type victimPlan struct {
 func (p *victimPlan) any() bool { return p.stored+p.pushed > 0 }
 
 // take adds the item that next has returned.
-func (p *victimPlan) take(v *state.Victim) {
-	if v.Own {
+func (p *victimPlan) take(v *victim) {
+	if v.own {
 		p.pushed++
 	} else {
 		p.stored++
@@ -53,14 +61,14 @@ func (v *victims) begin(g *state.Ledger) {
 func (v *victims) before(a, b []byte) bool { return (bytes.Compare(a, b) > 0) != v.g.L.Fifo }
 
 // add adds an item that this transaction has pushed, if others may have it discarded.
-func (v *victims) add(h *codec.Held, ready bool) {
+func (v *victims) add(h *codec.Held) {
 	g := v.g
-	own := &state.Victim{H: &state.HeldItem{Held: h, Ready: ready}, Place: g.L.Place(g.L.ItemKey(&h.ID)), Load: state.Load{Items: 1}, Own: true}
+	own := &victim{item: h, place: g.L.Place(g.L.ItemKey(&h.ID)), load: state.Load{Items: 1}, own: true}
 	if g.CountsBytes() {
-		own.Load.Bytes = int64(h.Message.Size())
+		own.load.Bytes = int64(h.Message.Size())
 	}
-	at, _ := slices.BinarySearchFunc(v.pushed, own, func(a, b *state.Victim) int {
-		if v.before(a.Place, b.Place) {
+	at, _ := slices.BinarySearchFunc(v.pushed, own, func(a, b *victim) int {
+		if v.before(a.place, b.place) {
 			return -1
 		}
 		return 1
@@ -74,7 +82,7 @@ func (v *victims) add(h *codec.Held, ready bool) {
 
 // next returns the next item to go after those of the plan, nil if there is none. The error is ErrCorrupt or
 // one of the store.
-func (v *victims) next(after *victimPlan) (*state.Victim, error) {
+func (v *victims) next(after *victimPlan) (*victim, error) {
 	if after.stored == len(v.stored) {
 		more, err := v.load()
 		if err != nil {
@@ -84,11 +92,11 @@ func (v *victims) next(after *victimPlan) (*state.Victim, error) {
 			v.stored = append(v.stored, more)
 		}
 	}
-	var next *state.Victim
+	var next *victim
 	if after.stored < len(v.stored) {
 		next = v.stored[after.stored]
 	}
-	if after.pushed < len(v.pushed) && (next == nil || v.before(v.pushed[after.pushed].Place, next.Place)) {
+	if after.pushed < len(v.pushed) && (next == nil || v.before(v.pushed[after.pushed].place, next.place)) {
 		next = v.pushed[after.pushed]
 	}
 	return next, nil
@@ -97,16 +105,14 @@ func (v *victims) next(after *victimPlan) (*state.Victim, error) {
 // discard removes the items of the plan. The error is one of the store.
 func (v *victims) discard(p *victimPlan) error {
 	for _, gone := range slices.Concat(v.stored[:p.stored], v.pushed[:p.pushed]) {
-		v.g.DetachLeased(gone.H)
-		v.g.Delete(gone.H.Held)
-		v.g.Removed.Discarded++
+		v.g.Discard(gone.item)
 	}
 	v.stored, v.pushed = v.stored[p.stored:], v.pushed[p.pushed:]
-	return v.g.Err
+	return v.g.Err()
 }
 
 // load reads the next item, nil if there is none.
-func (v *victims) load() (*state.Victim, error) {
+func (v *victims) load() (*victim, error) {
 	for {
 		first, err := v.ready.first()
 		if err != nil {
@@ -123,7 +129,7 @@ func (v *victims) load() (*state.Victim, error) {
 		if pair == nil {
 			return nil, nil
 		}
-		h, err := v.parse(pair, walk == &v.ready, walk.wholes[0])
+		h, err := v.parse(pair, walk == &v.ready, walk.rests[0])
 		if err != nil {
 			return nil, err
 		}
@@ -132,46 +138,46 @@ func (v *victims) load() (*state.Victim, error) {
 		if h == nil {
 			continue
 		}
-		found := &state.Victim{H: h, Place: v.g.L.Place(pair.Key), Load: state.Load{Items: 1}}
+		found := &victim{item: h, place: v.g.L.Place(pair.Key), load: state.Load{Items: 1}}
 		if v.g.CountsBytes() {
-			size, err := v.g.SizeOf(h.Held)
+			size, err := v.g.SizeOf(h)
 			if err != nil {
 				return nil, err
 			}
-			found.Load.Bytes = int64(size)
+			found.load.Bytes = int64(size)
 		}
 		return found, nil
 	}
 }
 
 // parse returns the item of a pair, nil if it is not to be discarded.
-func (v *victims) parse(pair *kv.KeyValue, ready bool, whole state.WholeItem) (*state.HeldItem, error) {
+func (v *victims) parse(pair *kv.KeyValue, ready bool, rest state.Stored) (*codec.Held, error) {
 	id, err := v.g.L.ParseItem(pair.Key)
 	if err != nil || !codec.Ours(&id) || v.own[id] {
 		return nil, err
 	}
 	if !ready {
 		h, err := codec.ParseHeld(&id, pair.Value)
-		if err != nil || h.State == codec.HeldLeased {
+		if err != nil || h.State == codec.Leased {
 			return nil, err
 		}
-		return &state.HeldItem{Held: h}, nil
+		return h, nil
 	}
-	h := &codec.Held{ID: id, Value: pair.Value}
-	if h.Lasting, err = whole.Lasting(); err != nil {
+	h := &codec.Held{ID: id, State: codec.Ready, Value: pair.Value}
+	if h.Lasting, err = rest.Lasting(); err != nil {
 		return nil, err
 	}
-	return &state.HeldItem{Held: h, Ready: true}, nil
+	return h, nil
 }
 
 // victimWalk walks the items of a kind, in pages.
 type victimWalk struct {
-	g      *state.Ledger
-	rest   kv.Range
-	size   int // of the last page
-	ended  bool
-	pairs  []kv.KeyValue
-	wholes []state.WholeItem // of pairs
+	g     *state.Ledger
+	rest  kv.Range
+	size  int // of the last page
+	ended bool
+	pairs []kv.KeyValue
+	rests []state.Stored // what else belongs to pairs, being read
 }
 
 // first returns the next item, nil after the last. It conflicts with whoever changes one up to there.
@@ -197,7 +203,7 @@ func (w *victimWalk) first() (*kv.KeyValue, error) {
 	} else {
 		w.rest.Begin = kv.SingleKey(last).End
 	}
-	w.pairs, w.wholes = pairs, state.BeginWholes(w.g.L, w.g.Tx.Snapshot(), pairs)
+	w.pairs, w.rests = pairs, state.BeginItems(w.g.L, w.g.Tx.Snapshot(), pairs)
 	for _, pair := range pairs {
 		if id, err := w.g.L.ParseItem(pair.Key); err == nil {
 			w.g.BeginSize(&id)
@@ -207,4 +213,4 @@ func (w *victimWalk) first() (*kv.KeyValue, error) {
 }
 
 // skip goes on to the next item.
-func (w *victimWalk) skip() { w.pairs, w.wholes = w.pairs[1:], w.wholes[1:] }
+func (w *victimWalk) skip() { w.pairs, w.rests = w.pairs[1:], w.rests[1:] }

@@ -2,7 +2,6 @@ package fdbpq
 
 import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -44,8 +43,7 @@ func (t *txOps) finishSweeps() error {
 			more, entries = len(entries) > 0, nil
 		}
 		for _, entry := range entries {
-			state.RemoveMsgID(q.l, t.tx, entry)
-			q.ledger.Wrote = true
+			q.ledger.RemoveMsgID(entry)
 		}
 		for _, i := range s.indexes {
 			t.results[i].Err = q.due.Err

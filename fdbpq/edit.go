@@ -13,15 +13,15 @@ import (
 type edits struct {
 	indexes []int // into txOps.ops
 	reads   map[int]*editRead
-	past    kv.Future[[]kv.KeyValue]  // the first history of an item; nil unless wanted
-	last    map[int64]state.LastItems // of the priorities that items move to
-	next    map[int64]int64           // their next counts, once known
+	past    kv.Future[[]kv.KeyValue]   // the first history of an item; nil unless wanted
+	last    map[int64]kv.Future[int64] // the next counts of the priorities that items move to, being read
+	next    map[int64]int64            // the same, once known
 }
 
 // editRead is what an OpRemove or OpMove reads.
 type editRead struct {
-	state.HeldRead
-	whole state.WholeItem
+	state.Lookup
+	rest state.Stored // what else belongs to the item
 }
 
 // edit runs the removes, moves, purges and redrives. It reads what is about one item for a few of them at a time.
@@ -59,7 +59,7 @@ func (t *txOps) edit() error {
 }
 
 func (e *edits) init() {
-	e.reads, e.last, e.next = map[int]*editRead{}, map[int64]state.LastItems{}, map[int64]int64{}
+	e.reads, e.last, e.next = map[int]*editRead{}, map[int64]kv.Future[int64]{}, map[int64]int64{}
 }
 
 // beginEdit starts the reads of an operation.
@@ -69,7 +69,7 @@ func (t *txOps) beginEdit(q *queueOps, i int) {
 	case OpRemove, OpMove:
 		t.readEdited(q, i)
 		if _, begun := e.last[op.Priority]; op.Kind == OpMove && !begun {
-			e.last[op.Priority] = state.ReadLast(q.l, t.tx.Snapshot(), op.Priority)
+			e.last[op.Priority] = state.ReadNextCount(q.l, t.tx.Snapshot(), op.Priority)
 		}
 	default:
 		e.past = q.ledger.FirstHistory()
@@ -79,10 +79,7 @@ func (t *txOps) beginEdit(q *queueOps, i int) {
 // readEdited starts to read the item of an OpRemove or OpMove, with conflict.
 func (t *txOps) readEdited(q *queueOps, i int) {
 	id := &t.ops[i].ID
-	read := &editRead{HeldRead: q.ledger.ReadHeld(id)}
-	read.Item, read.History = t.tx.Get(q.l.ItemKey(id)), t.tx.Get(q.l.HistoryKey(id))
-	read.whole = state.BeginWhole(q.l, t.tx, id)
-	q.edits.reads[i] = read
+	q.edits.reads[i] = &editRead{q.ledger.LookUp(id), state.BeginItem(q.l, t.tx, id, state.Beginning)}
 }
 
 // editOne runs one operation. The error is ErrCorrupt, and then nothing has changed, or one of
@@ -107,12 +104,12 @@ func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
 		t.results[i].Err = notFound(&op.ID)
 		return nil
 	}
-	if h.Ready {
-		if h.Lasting, err = read.whole.Lasting(); err != nil {
+	if h.State == codec.Ready {
+		if h.Lasting, err = read.rest.Lasting(); err != nil {
 			return err
 		}
 	}
-	if h.HasExpired(t.now) {
+	if h.Gone(t.now) {
 		t.results[i].Err = notFound(&op.ID)
 		return nil
 	}
@@ -121,8 +118,8 @@ func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
 	}
 	done[op.ID] = true
 	q.ledger.DetachLeased(h)
-	q.ledger.Delete(h.Held)
-	if !h.Ready && h.State == codec.HeldLeased {
+	q.ledger.Delete(h)
+	if h.State == codec.Leased {
 		t.results[i].Freed, err = q.ledger.LimitsLeased()
 		return err
 	}
@@ -130,25 +127,25 @@ func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
 }
 
 // move moves an item to the end of another priority, or of its own.
-func (t *txOps) move(q *queueOps, i int, h *state.HeldItem, done map[ID]bool) error {
+func (t *txOps) move(q *queueOps, i int, h *codec.Held, done map[ID]bool) error {
 	op, result, e := &t.ops[i], &t.results[i], q.edits
-	if !h.Ready && h.State == codec.HeldLeased {
+	if h.State == codec.Leased {
 		result.Err = ErrLeased
 		return nil
 	}
-	whole := &e.reads[i].whole
-	if err := whole.Load(&q.ledger, &op.ID, h.Value, !t.full); err != nil {
+	stored := &e.reads[i].rest
+	if err := stored.Load(t.tx, q.l, h.Value, !t.full); err != nil {
 		return err
 	}
-	if whole.Large && t.full || !t.fits(whole.Item.Item.Message.Size()) {
+	if stored.Cut || !t.fits(stored.Item.Message.Size()) {
 		t.full = true
 		result.Err = state.ErrNoRoom
 		return nil
 	}
 	var past []byte
-	if h.Ready {
+	if h.State == codec.Ready {
 		var err error
-		if past, err = e.reads[i].History.Get(); err != nil {
+		if past, err = e.reads[i].Past(); err != nil {
 			return err
 		}
 	}
@@ -160,8 +157,8 @@ func (t *txOps) move(q *queueOps, i int, h *state.HeldItem, done map[ID]bool) er
 	if pushed.IsZero() { // another program wrote it
 		pushed = t.now
 	}
-	m := &whole.Item.Item.Message
-	if h.Ready {
+	m := &stored.Item.Message
+	if h.State == codec.Ready {
 		h.Lasting = codec.LastingOf(m)
 	}
 	id := codec.NewID(op.Priority, count, pushed, codec.UniqueBytes(1), q.l.NeedsMeta(m))
@@ -172,9 +169,9 @@ func (t *txOps) move(q *queueOps, i int, h *state.HeldItem, done map[ID]bool) er
 	}
 	h.Message = m
 	g.DetachLeased(h)
-	g.Delete(h.Held)
+	g.Delete(h)
 	value := g.AddRest(&id, m)
-	if h.Ready {
+	if h.State == codec.Ready {
 		g.Attach(&id, value)
 		g.SetExpiry(&id, h.Lasting)
 		if past != nil {
@@ -182,7 +179,7 @@ func (t *txOps) move(q *queueOps, i int, h *state.HeldItem, done map[ID]bool) er
 		}
 		q.notePushed(&id)
 	} else {
-		moved := *h.Held
+		moved := *h
 		moved.ID, moved.Value = id, value
 		g.Hold(&moved)
 	}
@@ -196,7 +193,7 @@ func (t *txOps) nextOfMoves(q *queueOps, priority int64) (int64, error) {
 	count, known := e.next[priority]
 	if !known {
 		var err error
-		if count, err = state.NextCount(q.l, e.last[priority]); err != nil {
+		if count, err = e.last[priority].Get(); err != nil {
 			return 0, err
 		}
 	}

@@ -75,7 +75,7 @@ func (n *infos) begin(r kv.Reader) {
 	counters := n.l.KindRange(codec.KindCounter)
 	n.total = r.Get(n.l.TotalKey())
 	// The counters of states have texts, which sort before the priorities.
-	n.front = r.GetRange(counters, kv.RangeOptions{Limit: n.limit + codec.HeldStates})
+	n.front = r.GetRange(counters, kv.RangeOptions{Limit: n.limit + len(codec.HeldStates)})
 	if n.limit == 0 {
 		n.next = kv.Ready[[]kv.KeyValue](nil, nil)
 		return
@@ -168,9 +168,9 @@ func (n *infos) addCounter(pair kv.KeyValue) {
 	rest := pair.Key[len(n.l.Prefix)+codec.KindSize:]
 	if state, _, err := tuple.DecodeString(rest); err == nil {
 		switch state {
-		case codec.HeldLeased.Counter():
+		case codec.Leased.String():
 			n.info.Leased = count
-		case codec.HeldDelayed.Counter():
+		case codec.Delayed.String():
 			n.info.Delayed = count
 		}
 		return

@@ -12,11 +12,11 @@ import (
 
 // get is an OpGet, being read.
 type get struct {
-	index    int // into txOps.ops
-	id       ID
-	occupied state.Occupied
-	metas    kv.Future[[]kv.KeyValue]
-	asked    kv.RangeOptions // of metas
+	index int // into txOps.ops
+	id    ID
+	begun bool
+	where state.Lookup
+	rest  state.Stored // what else belongs to the item
 }
 
 // inspections is the OpGets and OpRanks of some queues. They are read a few at a time, in order.
@@ -59,8 +59,8 @@ func (all *inspections) begin() {
 			if all.returned.Refused {
 				continue
 			}
-			g.asked = kv.RangeOptions{Bytes: share}
-			g.occupied, g.metas = state.ReadOccupied(one.q.l, all.r, &g.id), state.ReadMetas(one.q.l, all.r, &g.id, g.asked)
+			g.begun = true
+			g.where, g.rest = state.LookUp(one.q.l, all.r, &g.id), state.BeginItem(one.q.l, all.r, &g.id, share)
 			continue
 		}
 		one.rank.begin(all.r, one.q.l, share)
@@ -76,7 +76,7 @@ func (all *inspections) run(results []Result) error {
 		var i int
 		var err error
 		one := &all.list[0]
-		if g := one.get; g != nil && g.occupied.Item == nil {
+		if g := one.get; g != nil && !g.begun {
 			refuse(results, []int{g.index})
 			i = g.index
 		} else if g != nil {
@@ -94,29 +94,16 @@ func (all *inspections) run(results []Result) error {
 
 // finish sets the result. The error is ErrCorrupt or one of the store.
 func (g *get) finish(r kv.Reader, l *codec.Layout, returned *state.ItemRoom, result *Result, now time.Time) error {
-	value, err := g.occupied.Item.Get()
+	h, err := g.where.Anywhere(&g.id)
 	if err != nil {
 		return err
 	}
-	where := Ready
-	if value == nil {
-		record, err := g.occupied.Held.Get()
-		if err != nil {
-			return err
-		}
-		if record == nil {
-			result.Err = notFound(&g.id)
-			return nil
-		}
-		h, err := codec.ParseHeld(&g.id, record)
-		if err != nil {
-			return err
-		}
-		value, where = h.Value, h.State.ItemState()
+	if h == nil {
+		result.Err = notFound(&g.id)
+		return nil
 	}
-	s := state.StoredAs(l, g.id, kv.KeyValue{Key: l.ItemKey(&g.id), Value: value})
-	s.Metas, s.Asked = g.metas, g.asked
-	item, err := s.Whole(r, l, returned)
+
+	item, err := g.rest.Present(r, l, h.Value, returned)
 	if errors.Is(err, ErrNoRoom) {
 		result.Err = err
 		return nil
@@ -124,12 +111,12 @@ func (g *get) finish(r kv.Reader, l *codec.Layout, returned *state.ItemRoom, res
 	if err != nil {
 		return err
 	}
-	if where != Leased && codec.Expired(item.Expires, now) {
+	if h.State != Leased && codec.Expired(item.Expires, now) {
 		result.Err = notFound(&g.id)
 		return nil
 	}
-	result.Item, result.State = item, where
-	g.occupied, g.metas = state.Occupied{}, nil
+	result.Item, result.State = item, h.State
+	g.where = state.Lookup{} // it holds the value
 	return nil
 }
 

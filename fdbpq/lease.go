@@ -24,17 +24,17 @@ type Lease struct {
 // what they end is settled, and what they give back can be popped.
 type settlements struct {
 	indexes []int // into txOps.ops
-	reads   []state.HeldRead
+	reads   []state.Lookup
 	burials []*due.Burial // by place in indexes; nil unless the item seems to die
 
-	from, to int               // places in indexes: these are being read
-	done     map[ID]int        // items that were found, by the last place in indexes, counted from 1
-	found    []*state.HeldItem // of one group
+	from, to int           // places in indexes: these are being read
+	done     map[ID]int    // items that were found, by the last place in indexes, counted from 1
+	found    []*codec.Held // of one group
 }
 
 // beginBurials starts to read what it takes to bury the items that die, together for all.
 func (s *settlements) beginBurials(t *txOps, q *queueOps) error {
-	if !q.ledger.Config.Begun() { // no operation can be the end of an item
+	if !q.ledger.SettingsBegun() { // no operation can be the end of an item
 		return nil
 	}
 	settings, err := q.ledger.Settings()
@@ -53,7 +53,7 @@ func (s *settlements) beginBurials(t *txOps, q *queueOps) error {
 		if err != nil && codec.UnlessCorrupt(err) != nil {
 			return err
 		}
-		if h != nil && op.endsItem(h.Held, settings, t.now) {
+		if h != nil && op.endsItem(h, settings, t.now) {
 			s.burials[n] = t.dead.Begin(&q.ledger, &h.ID, settings)
 		}
 	}
@@ -111,7 +111,7 @@ func (t *txOps) settleSome(queues []*queueOps) error {
 
 // settleOne moves an item whose token holds. p is nil unless begun for it. If there is an error,
 // nothing has changed; it is ErrCorrupt or one of the store.
-func (t *txOps) settleOne(q *queueOps, op *Op, h *state.HeldItem, p *due.Burial, result *Result) error {
+func (t *txOps) settleOne(q *queueOps, op *Op, h *codec.Held, p *due.Burial, result *Result) error {
 	g := &q.ledger
 	settings := &Settings{}
 	if op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted {
@@ -120,7 +120,7 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *state.HeldItem, p *due.Burial,
 			return err
 		}
 	}
-	if op.endsItem(h.Held, settings, t.now) {
+	if op.endsItem(h, settings, t.now) {
 		if p == nil {
 			p = t.dead.Begin(g, &h.ID, settings)
 		}
@@ -139,11 +139,11 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *state.HeldItem, p *due.Burial,
 	g.DetachLeased(h)
 	switch op.Kind {
 	case OpAck:
-		g.Delete(h.Held)
-		result.wait, result.ended = h.Wait, !h.Ready && h.State == codec.HeldLeased
+		g.Delete(h)
+		result.wait, result.ended = h.Wait, h.State == codec.Leased
 	case OpNak:
 		if h.Expired(t.now) {
-			g.DeleteExpired(h.Held)
+			g.DeleteExpired(h)
 			return nil
 		}
 		h.Fence = codec.NextFence(h.Fence) // ends the token
@@ -156,18 +156,18 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *state.HeldItem, p *due.Burial,
 			delay = settings.BackoffAfter(h.Deliveries)
 		}
 		if delay > 0 {
-			h.State, h.Due = codec.HeldDelayed, t.now.Add(delay)
-			g.Hold(h.Held)
+			h.State, h.Due = codec.Delayed, t.now.Add(delay)
+			g.Hold(h)
 			result.NextDue = codec.Micros(h.Due)
 		} else {
-			g.Requeue(h.Held)
+			g.Requeue(h)
 		}
 	case OpExtend:
 		if op.Lease > 0 {
 			h.Wait = op.Lease
 		}
-		h.State, h.Due = codec.HeldLeased, t.now.Add(h.Wait)
-		g.Hold(h.Held)
+		h.State, h.Due = codec.Leased, t.now.Add(h.Wait)
+		g.Hold(h)
 		result.Lease = Lease{Token: op.Token, Until: codec.Micros(h.Due), Deliveries: h.Deliveries}
 	}
 	return nil
@@ -182,10 +182,10 @@ func (op *Op) nakReason() string {
 }
 
 // buryOne moves an item whose token holds to its dead-letter queue.
-func (t *txOps) buryOne(g *state.Ledger, op *Op, h *state.HeldItem, p *due.Burial, result *Result) error {
+func (t *txOps) buryOne(g *state.Ledger, op *Op, h *codec.Held, p *due.Burial, result *Result) error {
 	h.NoteReason(op.nakReason())
 	// Once there is no room, no large item is read only to find that it does not fit.
-	if err := p.Load(h.Held, !t.full); err != nil {
+	if err := p.Load(h, !t.full); err != nil {
 		return err
 	}
 	if p.Large && t.full || !t.fits(p.Size()) {
@@ -202,8 +202,8 @@ func (t *txOps) buryOne(g *state.Ledger, op *Op, h *state.HeldItem, p *due.Buria
 		return err
 	}
 	g.DetachLeased(h)
-	g.Delete(h.Held)
-	t.dead.Bury(p, h.Held, reason)
+	g.Delete(h)
+	t.dead.Bury(p, h, reason)
 	return nil
 }
 
@@ -240,7 +240,7 @@ func (t *txOps) leaseItem(q *queueOps, i int, s *state.Stored, encoded []byte, w
 	op, result := &t.ops[i], &t.results[i]
 	result.wait = wait
 	h := &codec.Held{
-		ID: s.Item.ID, State: codec.HeldLeased, Due: t.now.Add(wait), End: op.End, Value: s.Pair.Value,
+		ID: s.Item.ID, State: codec.Leased, Due: t.now.Add(wait), End: op.End, Value: s.Pair.Value,
 		History: codec.History{
 			Deliveries: past.Deliveries + 1, Fence: codec.NextFence(past.Fence), Wait: wait, Reason: past.Reason,
 			Lasting: codec.LastingOf(&s.Item.Message),

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
 // settleQueue runs the operations of the span of one queue, whose reads have begun.
@@ -90,7 +89,7 @@ func (t *txOps) findGroup(q *queueOps, n int, group []int) (failed, err error) {
 // find returns the item of the operation with place n in indexes, which is in a group that begins with the place
 // first: nil if its token does not hold. The error is that of the operation, ErrCorrupt, or one of the
 // store.
-func (s *settlements) find(t *txOps, q *queueOps, first, n int) (*state.HeldItem, error) {
+func (s *settlements) find(t *txOps, q *queueOps, first, n int) (*codec.Held, error) {
 	i := s.indexes[n]
 	if err := t.results[i].Err; err != nil {
 		return nil, err
@@ -101,8 +100,8 @@ func (s *settlements) find(t *txOps, q *queueOps, first, n int) (*state.HeldItem
 	case before > first: // one of the same group ends the lease
 		return nil, nil
 	case before > 0: // this transaction may have moved the item, so the read is stale
-		*read = q.ledger.ReadHeld(id)
-		read.ReadReady(t.tx, q.l, id)
+		*read = q.ledger.LookUpHeld(id)
+		read.LookUpReady(t.tx, q.l, id)
 	}
 	h, err := read.Find(q.l, &op.Token)
 	if h != nil {

@@ -21,7 +21,7 @@ func (s *settlements) span(ops []Op, most int) (n int) {
 // the span, may make that longer than AtOnce: it has no more values in memory at once either. The error is one of the store.
 func (s *settlements) begin(t *txOps, q *queueOps) error {
 	if s.reads == nil {
-		s.reads, s.burials = make([]state.HeldRead, len(s.indexes)), make([]*due.Burial, len(s.indexes))
+		s.reads, s.burials = make([]state.Lookup, len(s.indexes)), make([]*due.Burial, len(s.indexes))
 	}
 	atOnce := t.returned.AtOnce()
 	for from := s.from; from < s.to; from += atOnce {
@@ -44,17 +44,17 @@ func (s *settlements) begin(t *txOps, q *queueOps) error {
 	return nil
 }
 
-// ReadReady is HeldRead.ReadReady for some places.
+// readReady is Lookup.LookUpReady for some places.
 func (s *settlements) readReady(t *txOps, q *queueOps, from, to int) {
 	for n := from; n < to; n++ {
-		s.reads[n].ReadReady(t.tx, q.l, &t.ops[s.indexes[n]].Token.ID)
+		s.reads[n].LookUpReady(t.tx, q.l, &t.ops[s.indexes[n]].Token.ID)
 	}
 }
 
 func (s *settlements) beginSome(t *txOps, q *queueOps, from, to int) {
 	for n := from; n < to; n++ {
 		i := s.indexes[n]
-		s.reads[n] = q.ledger.ReadHeld(&t.ops[i].Token.ID)
+		s.reads[n] = q.ledger.LookUpHeld(&t.ops[i].Token.ID)
 		if op := &t.ops[i]; op.Kind == OpTerm || op.Kind == OpAck || op.Kind == OpNak && !op.Uncounted {
 			q.ledger.BeginSettings()
 		}

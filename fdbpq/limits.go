@@ -43,7 +43,7 @@ func (t *txOps) beginPopLimits(q *queueOps) error {
 	}
 	limits := popLimits{paused: pauseAt(settings, q.ledger.Now), maxLeased: settings.MaxLeased}
 	if limits.maxLeased > 0 && q.pops.leases {
-		limits.leased = q.ledger.Tx.Get(q.l.StateCounterKey(codec.HeldLeased))
+		limits.leased = q.ledger.Tx.Get(q.l.StateCounterKey(codec.Leased))
 		for _, i := range q.pops.indexes {
 			if t.hasPlace(i) {
 				limits.kept++
@@ -68,7 +68,7 @@ func (q *queueOps) leaseLimit() error {
 		return nil
 	}
 	n, err := state.ReadCounter(limits.leased)
-	if err == nil && n+q.ledger.Held[codec.HeldLeased]+limits.kept >= limits.maxLeased { // with those of this transaction
+	if err == nil && n+q.ledger.Held(codec.Leased)+limits.kept >= limits.maxLeased { // with those of this transaction
 		err = fmt.Errorf("%w: %d", ErrMaxLeased, limits.maxLeased)
 	}
 	return err

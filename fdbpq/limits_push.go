@@ -67,7 +67,7 @@ func loadOf(counters []kv.Future[[]byte]) (have state.Load, err error) {
 		switch {
 		case err != nil:
 			return have, err
-		case i > codec.HeldStates:
+		case i > len(codec.HeldStates):
 			have.Bytes = n
 		default:
 			have.Items += n
@@ -110,17 +110,15 @@ func (t *txOps) countLoad(q *queueOps) error {
 // counts them.
 func (t *txOps) countBytes(q *queueOps) error {
 	g := &q.ledger
-	if !g.CountsBytes() || g.Bytes.All || g.Err != nil {
-		return g.Err
+	if all, err := g.CountsAllBytes(); all {
+		return err
 	}
 	if t.blind {
 		return errBlind
 	}
 	all, err := g.CountPage()
 	q.limits.counting = !all
-	delta := g.Bytes.Delta
-	g.Bytes.Delta = 0
-	state.AddToCounter(g.Tx, g.L.BytesKey(), delta) // BeginLoad reads it
+	g.FlushBytes() // BeginLoad reads it
 	return err
 }
 
@@ -202,14 +200,14 @@ func (t *txOps) makeRoom(q *queueOps, group []int) (refused, err error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case next == nil || !q.l.Fifo && next.H.ID.Priority <= last:
+		case next == nil || !q.l.Fifo && next.item.ID.Priority <= last:
 			t.room, t.moves = room, moves
 			return fmt.Errorf("%w: nothing would be discarded before it but what is leased", refused), nil
-		case v.read > victimBytes && planned.any() || !t.fits(state.SweptKeys*len(q.l.ItemKey(&next.H.ID))):
+		case v.read > victimBytes && planned.any() || !t.fits(state.SweptKeys*len(q.l.ItemKey(&next.item.ID))):
 			return t.tooMany(q, refused, &planned, all.Minus(more), moves == 0)
 		}
 		planned.take(next)
-		if all = all.Minus(next.Load); all.Exceeds(s) == nil {
+		if all = all.Minus(next.load); all.Exceeds(s) == nil {
 			limits.have = all
 			return nil, v.discard(&planned)
 		}
@@ -239,13 +237,13 @@ func (p *pushLimits) discards() bool { return p.settings != nil && p.settings.Di
 // notePushedVictim records an item of this transaction's own, for pushes that come after it. The time is until
 // when it is delayed.
 func (q *queueOps) notePushedVictim(id ID, m Message, until time.Time) {
-	h := &codec.Held{ID: id, History: codec.History{Lasting: codec.LastingOf(&m)}}
+	h := &codec.Held{ID: id, State: codec.Ready, History: codec.History{Lasting: codec.LastingOf(&m)}}
 	if !until.IsZero() {
 		h = codec.NewDelayed(&id, &m, until, nil)
 	}
 	h.Message = &m
 	q.limits.victims.begin(&q.ledger)
-	q.limits.victims.add(h, until.IsZero())
+	q.limits.victims.add(h)
 }
 
 // describe completes the error of pushes that take a queue beyond a limit.

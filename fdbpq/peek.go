@@ -115,7 +115,7 @@ func (p *peeks) find(now time.Time, d *due.Due) error {
 			return err
 		}
 		if s != nil {
-			s.BeginRead(walk.R, walk.L, walk.Asked.Bytes)
+			walk.BeginRead(s)
 		} else if d.Behind() { // something may come back next
 			p.errs[end] = state.ErrNotYet
 		}
@@ -132,7 +132,7 @@ func (p *peeks) finish(returned *state.ItemRoom, results []Result) error {
 		}
 		result := Result{Err: cmp.Or(p.errs[end], ErrEmpty)}
 		if s := p.items[end]; s != nil {
-			item, err := s.Whole(p.walks[end].R, p.walks[end].L, returned)
+			item, err := p.walks[end].Whole(s, returned)
 			if fatal := codec.UnlessCorrupt(err); fatal != nil && !errors.Is(err, ErrNoRoom) {
 				return err
 			}

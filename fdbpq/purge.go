@@ -16,9 +16,9 @@ func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
 		return err
 	}
 	heldPrefix := l.Key(codec.KindHeld, 0)
-	var begun []state.WholeItem // of the page
+	var begun []state.Stored // what else belongs to the items of the page
 	prepare := func(pairs []kv.KeyValue) {
-		begun = state.BeginWholes(l, t.tx.Snapshot(), pairs)
+		begun = state.BeginItems(l, t.tx.Snapshot(), pairs)
 		for _, pair := range pairs {
 			if id, err := l.ParseItem(pair.Key); err == nil {
 				q.ledger.BeginSize(&id)
@@ -38,7 +38,7 @@ func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
 			if h, err = codec.ParseHeld(&id, pair.Value); err != nil {
 				return false, err
 			}
-			if op.State != AnyState && op.State != h.State.ItemState() {
+			if op.State != AnyState && op.State != h.State {
 				return true, nil
 			}
 		}
@@ -53,11 +53,11 @@ func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
 				return false, err
 			}
 		} else {
-			h = &codec.Held{ID: id, Value: pair.Value}
+			h = &codec.Held{ID: id, State: codec.Ready, Value: pair.Value}
 			if h.Lasting, err = w.Lasting(); err != nil {
 				return false, err
 			}
-			s.bytes += w.Size()
+			s.bytes += w.Read()
 			q.ledger.ClearExpiry(&id, h.Expires)
 			q.ledger.Detach(&state.Stored{Item: Item{ID: id}, Pair: pair})
 			if len(pasts) > 0 {

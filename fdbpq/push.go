@@ -22,17 +22,14 @@ func (t *txOps) beginPush(q *queueOps, snapshot kv.Reader) {
 	if q.l.List != nil && !q.l.RecentlyListed(t.now) {
 		q.listEntry = snapshot.Get(q.l.ListKey())
 	}
-	q.last, q.next = make(map[int64]state.LastItems), make(map[int64]int64)
-	var known map[int64]int64
-	if t.known.Any() {
-		known = t.known.Counts.Counts[q.l.Prefix]
-	}
+	q.last, q.next = make(map[int64]kv.Future[int64]), make(map[int64]int64)
+	known := t.known.Counts(q.l)
 	for _, i := range q.pushes {
 		p := q.priorityOf(&t.ops[i])
 		if count, ok := known[p]; ok {
 			q.next[p] = count
 		} else if _, ok := q.last[p]; !ok {
-			q.last[p] = state.ReadLast(q.l, snapshot, p)
+			q.last[p] = state.ReadNextCount(q.l, snapshot, p)
 		}
 	}
 }
@@ -101,7 +98,7 @@ func (t *txOps) push(q *queueOps) error {
 // other priorities go on.
 func (t *txOps) countsOfPushes(q *queueOps) (corrupt map[int64]error, err error) {
 	for p, last := range q.last {
-		count, err := state.NextCount(q.l, last)
+		count, err := last.Get()
 		switch {
 		case errors.Is(err, ErrCorrupt):
 			if corrupt == nil {

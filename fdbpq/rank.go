@@ -12,7 +12,7 @@ type rank struct {
 	index    int // into txOps.ops
 	id       ID
 	end      End
-	occupied state.Occupied
+	item     state.Lookup
 	counters kv.Future[[]kv.KeyValue] // of the priorities that come before; nil in a FIFO queue
 	rest     kv.Range                 // of its priority, what is not counted yet
 	page     kv.Future[[]kv.KeyValue] // the first of these
@@ -32,7 +32,7 @@ const (
 
 // begin starts the reads, of up to about so many bytes of items.
 func (k *rank) begin(r kv.Reader, l *codec.Layout, bytes int) {
-	k.occupied = state.ReadOccupied(l, r, &k.id)
+	k.item = state.LookUp(l, r, &k.id)
 	key := l.ItemKey(&k.id)
 	k.rest = l.PriorityRange(k.id.Priority)
 	if k.end == Front {
@@ -60,7 +60,7 @@ const firstNotText = 0x03
 
 // finish sets the result. The error is ErrCorrupt or one of the store.
 func (k *rank) finish(r kv.Reader, l *codec.Layout, returned *state.ItemRoom, result *Result) error {
-	exists, err := k.occupied.Any()
+	exists, err := k.item.Exists()
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, du
 			q.infos.begin(r)
 		}
 		if len(q.configs) > 0 {
-			q.ledger.Config.Begin(r, q.l)
+			q.ledger.ReadSettings(r, q.l)
 		}
 		if now != nil && q.looks() {
 			q.due.Head = r.GetRange(q.l.DueRange(*now), kv.RangeOptions{Limit: 1})

@@ -153,26 +153,27 @@ func (b *Batcher) settle(tx kv.Transaction, u unsettled, budget int) (done bool,
 // bytes, but at least one. It returns the index of the first that it left, and what has left the
 // queues.
 func restoreSome(tx kv.Transaction, items []state.TakenItem, next, budget int, now time.Time) (end int, removed Removed, err error) {
-	var reads []state.Occupied
+	var reads []state.Lookup
 	end = next
 	for size := 0; end < len(items); end++ {
 		i := &items[end]
 		if size += i.RestoreSize(); size > budget && end > next {
 			break
 		}
-		reads = append(reads, state.ReadOccupied(i.L, tx, &i.ID))
+		reads = append(reads, state.LookUp(i.L, tx, &i.ID))
 	}
 	ledgers := make(map[*codec.Layout]*state.Ledger)
 	for n := range reads {
 		i := &items[next+n]
-		if err := reads[n].Check(&i.ID); errors.Is(err, ErrExists) {
+		if err := reads[n].WantFree(&i.ID); errors.Is(err, ErrExists) {
 			continue
 		} else if err != nil {
 			return next, removed, err
 		}
 		g := ledgers[i.L]
 		if g == nil {
-			g = &state.Ledger{Tx: tx, L: i.L, Now: now}
+			ledger := state.NewLedger(tx, i.L, now, nil)
+			g = &ledger
 			ledgers[i.L] = g
 		}
 		if err := g.Restore(i.Item); err != nil {
@@ -183,7 +184,7 @@ func restoreSome(tx kv.Transaction, items []state.TakenItem, next, budget int, n
 		if err := g.Flush(); err != nil {
 			return next, removed, err
 		}
-		removed.Add(g.Removed)
+		removed.Add(g.Removed())
 	}
 	return end, removed, nil
 }

@@ -16,8 +16,8 @@ func (t *txOps) redrive(q *queueOps, i int, done map[ID]bool) error {
 		return err
 	}
 	s := t.newSweep(l, l.ItemRange(), op.Progress)
-	var begun []state.WholeItem // of the page
-	prepare := func(pairs []kv.KeyValue) { begun = state.BeginWholes(l, t.tx, pairs) }
+	var begun []state.Stored // what else belongs to the items of the page
+	prepare := func(pairs []kv.KeyValue) { begun = state.BeginItems(l, t.tx, pairs) }
 	err = s.each(prepare, func(pair kv.KeyValue) (bool, error) {
 		w := &begun[0]
 		begun = begun[1:]
@@ -27,16 +27,16 @@ func (t *txOps) redrive(q *queueOps, i int, done map[ID]bool) error {
 			return false, err
 		case op.Limit > 0 && op.Progress.Done+s.done >= op.Limit:
 			return false, nil
-		case w.Head == nil: // no dead letter
+		case !codec.HasMeta(&id): // no dead letter
 			return true, nil
 		}
-		if err := w.Load(g, &id, pair.Value, !t.full); err != nil {
+		if err := w.Load(t.tx, l, pair.Value, !t.full); err != nil {
 			return false, err
 		}
-		if w.Large && t.full {
+		if w.Cut {
 			return false, nil
 		}
-		item := &w.Item.Item
+		item := &w.Item
 		var home *codec.Layout
 		if item.DeadLetter != nil {
 			home = l.Home(item.DeadLetter)
@@ -82,17 +82,11 @@ func (op *Op) kept(m *Message) *Message {
 // sendHome pushes a message to the queue that it was in before it was a dead letter. It expires as that queue's
 // settings say. The error is one of the store.
 func (t *txOps) sendHome(to *due.DeadQueue, priority int64, m *Message) error {
-	l := to.Ledger.L
-	settings, err := to.Ledger.Limits()
+	settings, err := to.Limits()
 	if err != nil {
 		return err
 	}
 	m.Expires = (&Op{}).expires(t.now, settings)
-	if l.List != nil {
-		state.AddToList(l, t.tx, t.now)
-	}
-	id := codec.NewID(priority, to.TakeNext(priority), t.now, codec.UniqueBytes(1), l.NeedsMeta(m))
-	to.Ledger.Add(&id, m)
-	to.Buried[id] = struct{}{}
+	to.Push(priority, m, t.now)
 	return nil
 }

@@ -4,7 +4,5 @@ package fdbpq
 // counts each item once, also if the store did not say whether a batch committed, as soon as that is settled.
 // It may be called at any time.
 func (b *Batcher) Removed() Removed {
-	b.removed.Mu.Lock()
-	defer b.removed.Mu.Unlock()
-	return b.removed.Sum
+	return b.removed.Sum()
 }

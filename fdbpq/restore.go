@@ -10,7 +10,7 @@ import (
 // back.
 type restores struct {
 	indexes []int // into txOps.ops
-	reads   []state.Occupied
+	reads   []state.Lookup
 }
 
 // restore runs the restores.
@@ -21,7 +21,7 @@ func (t *txOps) restore() error {
 		}
 		q.ledger.BeginSettings()
 		for _, i := range q.restores.indexes {
-			q.restores.reads = append(q.restores.reads, state.ReadOccupied(q.l, t.tx, &t.ops[i].Item.ID))
+			q.restores.reads = append(q.restores.reads, state.LookUp(q.l, t.tx, &t.ops[i].Item.ID))
 		}
 	}
 	for _, q := range t.queues {
@@ -32,10 +32,10 @@ func (t *txOps) restore() error {
 		for n, i := range q.restores.indexes {
 			item, read := t.ops[i].Item, &q.restores.reads[n]
 			if done[item.ID] {
-				*read = state.ReadOccupied(q.l, t.tx, &item.ID)
+				*read = state.LookUp(q.l, t.tx, &item.ID)
 			}
 			done[item.ID] = true
-			err := read.Check(&item.ID)
+			err := read.WantFree(&item.ID)
 			switch {
 			case errors.Is(err, ErrExists):
 				t.results[i].Err = err

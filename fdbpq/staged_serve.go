@@ -124,7 +124,7 @@ func (s *serving) dequeue(w *codec.LineEntry) {
 // the line waits for the next serving. Only if there is no item at all does it say "empty",
 // because that conflicts with every push, and only if nothing more is due.
 func (s *serving) serveLine() error {
-	g := state.Ledger{Tx: s.tx, L: s.l, Now: s.now}
+	g := state.NewLedger(s.tx, s.l, s.now, nil)
 	g.BeginSettings()
 	if err := s.findItems(); err != nil {
 		return err
@@ -184,14 +184,13 @@ func (s *serving) readItems() error {
 	for _, w := range s.line {
 		want[w.End]++
 	}
-	s.past = (&state.Ledger{Tx: s.tx, L: s.l}).FirstHistory()
+	g := state.NewLedger(s.tx, s.l, s.now, nil)
+	s.past = g.FirstHistory()
 	s.items = state.WalkEnds(s.l, s.tx.Snapshot(), want, MaxMessageSize, 0)
 	return s.items.Arrive()
 }
 
-func (s *serving) isEmpty() bool {
-	return len(s.items.Walks[Front].Items)+len(s.items.Walks[Back].Items) == 0
-}
+func (s *serving) isEmpty() bool { return s.items.Empty() }
 
 // sayEmpty answers a request that there is no item. Only the Popper's own request learns why.
 func (s *serving) sayEmpty(w *codec.LineEntry, why error) {

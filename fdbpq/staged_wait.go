@@ -125,16 +125,14 @@ func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result
 		return &Result{Err: ErrEmpty}, nil
 	}
 	now := p.now()
-	g := state.Ledger{Tx: tx, L: p.l, Now: now}
+	g := state.NewLedger(tx, p.l, now, nil)
 	g.BeginSettings() // for MaxBytes
-	read, metas, history := tx.Get(r.valueKey), state.ReadMetas(p.l, tx, a.Item, kv.RangeOptions{}), state.ReadHistory(p.l, tx, a.Item)
+	read, s, history := tx.Get(r.valueKey), state.BeginItem(p.l, tx, a.Item, 0), state.ReadHistory(p.l, tx, a.Item)
 	value, err := read.Get()
 	if err != nil {
 		return nil, err
 	}
-	s := state.StoredAs(p.l, *a.Item, kv.KeyValue{Key: p.l.ItemKey(a.Item), Value: value})
-	s.Metas = metas
-	if err := s.FinishRead(); err != nil {
+	if err := s.Load(tx, p.l, value, false); codec.UnlessCorrupt(err) != nil {
 		return nil, err
 	}
 	tx.Clear(r.valueKey)

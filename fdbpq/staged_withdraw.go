@@ -75,7 +75,7 @@ func (p *Popper) erase(ctx context.Context, r *request) error {
 		if err != nil {
 			return err
 		}
-		g := state.Ledger{Tx: tx, L: p.l, Now: p.now()}
+		g := state.NewLedger(tx, p.l, p.now(), nil)
 		if taken != nil {
 			if err := g.Restore(taken.Item); err != nil {
 				return err

@@ -38,11 +38,16 @@ func (l *Layout) ExpiryKey(id *ID) []byte { return l.IDKey(KindExpiry, id) }
 // Expired reports whether something that expires at a time has; zero is never.
 func Expired(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
 
+// Expired reports whether the time of an item is over. It may be leased.
 func (h *Held) Expired(now time.Time) bool { return Expired(h.Expires, now) }
+
+// Gone reports whether an item counts as gone: it has expired, and nobody has a lease of it, which may be
+// over.
+func (h *Held) Gone(now time.Time) bool { return h.Expired(now) && h.State != Leased }
 
 // FallsDue is when something has to be done about a held item.
 func (h *Held) FallsDue() time.Time {
-	if h.State == HeldDelayed {
+	if h.State == Delayed {
 		return Earliest(h.Due, h.Expires)
 	}
 	return h.Due

@@ -3,6 +3,7 @@ package codec
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -36,11 +37,11 @@ import (
 type Held struct {
 	ID ID
 	History
-	State   HeldState
+	State   ItemState // Leased or Delayed; Ready for an item that is in ("i")
 	Due     time.Time // end of the lease, or of the delay
 	End     End       // that the item was leased from
 	Value   []byte    // as stored
-	Dropped int       // bytes of the value that are not in value any more, but count for SizeOf
+	Dropped int       // bytes of the value that are not in Value any more, but count
 	Message *Message  // all of it; nil unless known
 }
 
@@ -75,14 +76,8 @@ const maxRecord = 100
 var ErrCannotHold = fmt.Errorf("%w: another program wrote it, with more than the %d bytes in one key that can be leased: "+
 	"want a pop without a lease", ErrItemTooLarge, MaxHeldValue)
 
-type HeldState int64
-
-const (
-	HeldLeased HeldState = iota
-	HeldDelayed
-
-	HeldStates = 2 // the number of states
-)
+// HeldStates are the states of held items, by their number in a record.
+var HeldStates = [...]ItemState{Leased, Delayed}
 
 // The first element of a record. Versions of this package that know neither reasons nor what else an
 // item may have read records without.
@@ -91,14 +86,6 @@ const (
 	heldVersionReason = 2
 	heldVersionEnd    = 3
 )
-
-// Counter is the last element of the key that counts items in the state.
-func (s HeldState) Counter() string {
-	if s == HeldDelayed {
-		return "delayed"
-	}
-	return "leased"
-}
 
 func (l *Layout) HeldKey(id *ID) []byte { return l.IDKey(KindHeld, id) }
 
@@ -109,8 +96,9 @@ func (l *Layout) HeldRange(priority int64) kv.Range {
 	return Within(l.priorityKey(KindHeld, priority))
 }
 
-func (l *Layout) StateCounterKey(s HeldState) []byte {
-	return tuple.AppendString(l.Key(KindCounter, 16), s.Counter())
+// StateCounterKey is the key that counts the items in the state of a held item.
+func (l *Layout) StateCounterKey(s ItemState) []byte {
+	return tuple.AppendString(l.Key(KindCounter, 16), s.String())
 }
 
 // Encode returns the value of a held item's key.
@@ -123,7 +111,7 @@ func (h *Held) Encode() []byte {
 		version = heldVersionReason
 	}
 	var room [maxRecord]byte
-	record := appendInts(room[:0], version, int64(h.State), h.Deliveries, h.Fence, h.Due.UnixMicro(), h.Wait.Microseconds(), int64(h.End))
+	record := appendInts(room[:0], version, int64(slices.Index(HeldStates[:], h.State)), h.Deliveries, h.Fence, h.Due.UnixMicro(), h.Wait.Microseconds(), int64(h.End))
 	if version >= heldVersionReason {
 		record = tuple.AppendBytes(record, []byte(h.Reason))
 	}
@@ -154,14 +142,18 @@ func ParseHeld(id *ID, data []byte) (*Held, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: held item %s: record %x: %w", ErrCorrupt, id, record, err)
 	}
+	if fields[1] < 0 || fields[1] >= int64(len(HeldStates)) {
+		return nil, fmt.Errorf("%w: held item %s: record %x", ErrCorrupt, id, record)
+	}
+
 	h := &Held{
-		ID: *id, State: HeldState(fields[1]), Due: time.UnixMicro(fields[4]), End: End(fields[6]), Value: value,
+		ID: *id, State: HeldStates[fields[1]], Due: time.UnixMicro(fields[4]), End: End(fields[6]), Value: value,
 		History: History{
 			Deliveries: fields[2], Fence: fields[3], Wait: time.Duration(fields[5]) * time.Microsecond,
 			Reason: string(reason), Lasting: lasts,
 		},
 	}
-	if len(rest) > 0 || fields[0] < HeldVersion || fields[0] > heldVersionEnd || h.State < HeldLeased || h.State > HeldDelayed ||
+	if len(rest) > 0 || fields[0] < HeldVersion || fields[0] > heldVersionEnd ||
 		int64(h.End) != fields[6] || h.End > Back || h.Deliveries < 0 || h.Fence < 1 || !isWait(fields[5]) {
 		return nil, fmt.Errorf("%w: held item %s: record %x", ErrCorrupt, id, record)
 	}
@@ -256,20 +248,12 @@ const firstFence = 1
 func NewDelayed(id *ID, m *Message, until time.Time, value []byte) *Held {
 	// Versions of this package without delayed pushes need a wait.
 	return &Held{
-		ID: *id, State: HeldDelayed, Due: until, Value: value,
+		ID: *id, State: Delayed, Due: until, Value: value,
 		History: History{Fence: firstFence, Wait: DefaultLease, Lasting: LastingOf(m)},
 	}
 }
 
 // NeverLeased reports whether a held item was pushed with a delay and not leased since.
 func (h *Held) NeverLeased() bool {
-	return h.State == HeldDelayed && h.Deliveries == 0 && h.Fence == firstFence
-}
-
-// ItemState returns the state of a held item.
-func (s HeldState) ItemState() ItemState {
-	if s == HeldDelayed {
-		return Delayed
-	}
-	return Leased
+	return h.State == Delayed && h.Deliveries == 0 && h.Fence == firstFence
 }

@@ -13,7 +13,7 @@ import (
 func TestStoredFormsOfLeases(t *testing.T) {
 	id := ID{Priority: 3, Count: 4}
 	h := Held{
-		ID: id, State: HeldDelayed, Due: time.UnixMicro(1_790_000_000_000_000), End: Back, Value: []byte("value"),
+		ID: id, State: Delayed, Due: time.UnixMicro(1_790_000_000_000_000), End: Back, Value: []byte("value"),
 		History: History{Deliveries: 2, Fence: 5, Wait: time.Second},
 	}
 	past := History{Deliveries: 2, Fence: 5, Wait: time.Second}

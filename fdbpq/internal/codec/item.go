@@ -94,7 +94,7 @@ const (
 	Leased             // with whoever leased it
 )
 
-// String returns "any", "ready", "delayed" or "leased".
+// String returns "any", "ready", "delayed" or "leased". The keys of counters have these names.
 func (s ItemState) String() string {
 	if names := [...]string{"any", "ready", "delayed", "leased"}; int(s) < len(names) {
 		return names[s]

@@ -13,7 +13,7 @@ import (
 
 // BringBack handles what is due in the given queues, as much as there is room for, and records in each
 // whether items came back. The error is one of the store. What cannot be read stays as it is, and the
-// due.err of its queue says why.
+// Due.Err of its queue says why.
 func BringBack(queues []*Due, room *DueRoom) error {
 	for _, d := range queues {
 		d.Begin()
@@ -105,8 +105,7 @@ func (d *Due) resolve(pair kv.KeyValue, left *leftovers, all *[]*dueHeld) error 
 // ReturnDue handles what is due in a queue, in a transaction that has no other use for its
 // ledger yet.
 func ReturnDue(tx kv.Transaction, l *codec.Layout, now time.Time) (*Due, error) {
-	g := state.Ledger{Tx: tx, L: l, Now: now}
-	dead := Burials{Tx: tx, Now: now}
+	g, dead := state.NewLedger(tx, l, now, nil), NewBurials(tx, now, nil)
 	d := &Due{Ledger: &g, Dead: &dead}
 	if err := BringBack([]*Due{d}, &DueRoom{Bytes: HeldBytes}); err != nil {
 		return nil, err

@@ -10,24 +10,32 @@ import (
 
 // Burials moves items to dead-letter queues in one transaction.
 type Burials struct {
-	Tx     kv.Transaction
-	Now    time.Time
-	Known  *state.Known
-	Queues map[string]*DeadQueue // by prefix
-	Count  int64                 // of dead letters
+	tx     kv.Transaction
+	now    time.Time
+	known  *state.Known
+	queues map[string]*DeadQueue // by prefix
+	count  int64                 // of dead letters
 }
 
-// DeadQueue is a dead-letter queue of a transaction.
+// NewBurials returns the burials of a transaction. known is what need not be read; nil is nothing.
+func NewBurials(tx kv.Transaction, now time.Time, known *state.Known) Burials {
+	return Burials{tx: tx, now: now, known: known}
+}
+
+// DeadQueue is a queue to which a transaction moves items: a dead-letter queue, or one that gets items back from
+// it.
 type DeadQueue struct {
-	Ledger state.Ledger
-	last   map[int64]state.LastItems // being read, by priority
-	next   map[int64]int64           // the next count
-	Buried map[codec.ID]struct{}
+	ledger state.Ledger
+	counts map[int64]kv.Future[int64] // the next counts, being read, by priority
+	next   map[int64]int64            // the next counts, once known
+	moved  map[codec.ID]struct{}      // to here
 }
 
 // Burial is an item that is to be buried, being read.
 type Burial struct {
-	state.WholeItem
+	Large bool // it has more than BeginItem reads
+
+	item state.Stored
 	from *state.Ledger
 	to   *DeadQueue
 }
@@ -35,104 +43,123 @@ type Burial struct {
 // Begin starts to read what it takes to bury an item.
 func (b *Burials) Begin(from *state.Ledger, id *codec.ID, s *codec.Settings) *Burial {
 	to := b.Target(from.L.DeadLetters(s.DeadLetter), id.Priority)
-	return &Burial{WholeItem: state.BeginWhole(from.L, b.Tx, id), from: from, to: to}
+	return &Burial{item: state.BeginItem(from.L, b.tx, id, state.Beginning), from: from, to: to}
 }
 
 // Target returns the queue that items of a priority move to, whose next count it starts to read.
 func (b *Burials) Target(l *codec.Layout, priority int64) *DeadQueue {
-	to := b.Queues[l.Prefix]
+	to := b.queues[l.Prefix]
 	if to == nil {
 		to = &DeadQueue{
-			Ledger: state.Ledger{Tx: b.Tx, L: l, Now: b.Now, Facts: b.Known.Queue(l)}, last: map[int64]state.LastItems{}, next: map[int64]int64{}, Buried: map[codec.ID]struct{}{},
+			ledger: state.NewLedger(b.tx, l, b.now, b.known),
+			counts: map[int64]kv.Future[int64]{}, next: map[int64]int64{}, moved: map[codec.ID]struct{}{},
 		}
-		if b.Queues == nil {
-			b.Queues = map[string]*DeadQueue{}
+		if b.queues == nil {
+			b.queues = map[string]*DeadQueue{}
 		}
-		b.Queues[l.Prefix] = to
-		to.Ledger.BeginSettings()
+		b.queues[l.Prefix] = to
+		to.ledger.BeginSettings()
 	}
-	if _, begun := to.last[priority]; !begun {
-		to.last[priority] = state.ReadLast(l, b.Tx.Snapshot(), priority)
+
+	if _, begun := to.counts[priority]; !begun {
+		to.counts[priority] = state.ReadNextCount(l, b.tx.Snapshot(), priority)
 	}
 	return to
 }
 
-// LoadNext waits for the next count of a priority.
+// LoadNext waits for the next count of a priority. The error is ErrCorrupt or one of the store.
 func (to *DeadQueue) LoadNext(priority int64) error {
 	if _, known := to.next[priority]; known {
 		return nil
 	}
-	next, err := state.NextCount(to.Ledger.L, to.last[priority])
+	next, err := to.counts[priority].Get()
 	if err == nil {
 		to.next[priority] = next
 	}
 	return err
 }
 
-// TakeNext returns the next count of a priority, and counts on.
-func (to *DeadQueue) TakeNext(priority int64) int64 {
-	count := to.next[priority]
-	to.next[priority] = codec.Following(count)
-	return count
+// Limits is Ledger.Limits of the queue.
+func (to *DeadQueue) Limits() (*codec.Settings, error) { return to.ledger.Limits() }
+
+// Push adds a message at the end of a priority, after LoadNext, as pushed at the given time, and lists the queue.
+func (to *DeadQueue) Push(priority int64, m *codec.Message, at time.Time) {
+	g := &to.ledger
+	if g.L.List != nil {
+		state.AddToList(g.L, g.Tx, g.Now)
+	}
+
+	id := codec.NewID(priority, to.next[priority], at, codec.UniqueBytes(1), g.L.NeedsMeta(m))
+	to.next[priority] = codec.Following(to.next[priority])
+	g.Add(&id, m)
+	to.moved[id] = struct{}{}
 }
 
-// Load waits for what begin started, and for the count that the item gets. With rest it also
+// Load waits for what Begin started, and for the count that the item gets. With rest it also
 // reads the rest of a large item; without, the caller must not bury one. The error wraps
 // ErrCorrupt if the item cannot be buried, or is one of the store.
 func (p *Burial) Load(h *codec.Held, rest bool) error {
-	if err := p.WholeItem.Load(p.from, &h.ID, h.Value, rest); err != nil || p.Large && !rest {
+	err := p.item.Load(p.from.Tx, p.from.L, h.Value, false)
+	p.Large = p.Large || p.item.Cut
+	if err == nil && rest && p.item.Cut {
+		err = p.item.Load(p.from.Tx, p.from.L, h.Value, true)
+	}
+	if err != nil || p.item.Cut {
 		return err
 	}
 	return p.to.LoadNext(h.ID.Priority)
 }
 
 // Size is about how many bytes burying a loaded item takes in the transaction.
-func (p *Burial) Size() int { return p.Item.Item.Message.Size() + codec.DeadLetterSize }
+func (p *Burial) Size() int { return p.item.Item.Message.Size() + codec.DeadLetterSize }
 
 // Bury adds a loaded item to its dead-letter queue. The caller has removed it from its own.
 func (b *Burials) Bury(p *Burial, h *codec.Held, reason string) {
-	if p.from.L.List != nil {
-		state.AddToList(p.to.Ledger.L, b.Tx, b.Now)
-	}
 	pushed := codec.PushedAt(&h.ID)
 	if pushed.IsZero() { // another program wrote it
-		pushed = b.Now
+		pushed = b.now
 	}
-	count := p.to.TakeNext(h.ID.Priority)
-	m := p.Item.Item.Message
+
+	m := p.item.Item.Message
 	m.MsgID, m.Unique, m.Expires = "", "", time.Time{}
-	m.DeadLetter = &codec.DeadLetter{Queue: p.from.L.Name(), Reason: reason, At: codec.Micros(b.Now), Deliveries: h.Deliveries, Error: h.Reason}
-	id := codec.NewID(h.ID.Priority, count, pushed, codec.UniqueBytes(1), true)
-	p.to.Ledger.Add(&id, &m)
-	b.Count++
-	p.to.Buried[id] = struct{}{}
+	m.DeadLetter = &codec.DeadLetter{
+		Queue: p.from.L.Name(), Reason: reason, At: codec.Micros(b.now), Deliveries: h.Deliveries, Error: h.Reason,
+	}
+	p.to.Push(h.ID.Priority, &m, pushed)
+	b.count++
 }
+
+// Count is how many items were buried.
+func (b *Burials) Count() int64 { return b.count }
+
+// Any reports whether any item may have moved.
+func (b *Burials) Any() bool { return len(b.queues) > 0 }
 
 // Flush writes the counters of the dead-letter queues.
 func (b *Burials) Flush() error {
-	for _, to := range b.Queues {
-		if err := to.Ledger.Flush(); err != nil {
+	for _, to := range b.queues {
+		if err := to.ledger.Flush(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Owns reports whether this transaction has buried the item in the queue.
+// Owns reports whether this transaction has moved the item to the queue.
 func (b *Burials) Owns(l *codec.Layout, id *codec.ID) bool {
-	to := b.Queues[l.Prefix]
+	to := b.queues[l.Prefix]
 	if to == nil {
 		return false
 	}
-	_, owns := to.Buried[*id]
+	_, owns := to.moved[*id]
 	return owns
 }
 
 // Reached returns the queues of the Keyspace that got items.
 func (b *Burials) Reached() (names []codec.QueueName) {
-	for _, to := range b.Queues {
-		if len(to.Buried) > 0 {
-			names = to.Ledger.L.AppendName(names)
+	for _, to := range b.queues {
+		if len(to.moved) > 0 {
+			names = to.ledger.L.AppendName(names)
 		}
 	}
 	return names

@@ -30,7 +30,7 @@ type Due struct {
 	Ledger *state.Ledger
 	Dead   *Burials
 	Page   int                      // entries to handle; 0 means DuePage
-	Head   kv.Future[[]kv.KeyValue] // nil before begin
+	Head   kv.Future[[]kv.KeyValue] // nil before Begin
 
 	expired  *state.Expiries // what of that is ready items; nil if nothing is
 	Handled  bool
@@ -41,23 +41,10 @@ type Due struct {
 	Err      error     // ErrCorrupt if something that is due cannot be read
 }
 
-// Begin starts to read what is due, without conflict: handling it conflicts with
-// everyone who handles the same.
+// Begin starts to read what is due, the first time it is called: see Ledger.ReadDue.
 func (d *Due) Begin() {
-	g := d.Ledger
-	switch {
-	case d.Head != nil:
-		return
-	case g.Facts.Quiet(g.Now):
-		d.Head = state.Nothing
-		return
-	}
-	d.Head = g.Tx.Snapshot().GetRange(g.L.DueRange(g.Now), kv.RangeOptions{Limit: d.limit()})
-	if g.Facts == nil {
-		return
-	}
-	if entries, err := d.Head.Get(); err == nil && len(entries) == 0 {
-		g.Facts.LearnDue(g.Tx.Snapshot(), g.L)
+	if d.Head == nil {
+		d.Head = d.Ledger.ReadDue(d.limit())
 	}
 }
 
@@ -78,7 +65,7 @@ func (r *dueRecord) remove(tx kv.Transaction) {
 // DueRoom is the room that one transaction has for what is due.
 type DueRoom struct {
 	Bytes int // about; what is left of it
-	// fits, unless nil, reports whether a dead letter that exceeds bytes has room nevertheless, and takes it.
+	// Fits, unless nil, reports whether a dead letter that exceeds Bytes has room nevertheless, and takes it.
 	Fits func(size int) bool
 }
 

@@ -147,7 +147,7 @@ func (d *dueHeld) load() error {
 	d.h = h
 	if h.Expired(g.Now) {
 		g.BeginSize(&d.id)
-	} else if h.State == codec.HeldLeased {
+	} else if h.State == codec.Leased {
 		settings, err := g.Settings()
 		if err != nil {
 			return d.fail(err)
@@ -211,13 +211,13 @@ func (d *dueHeld) settle() error {
 	}
 
 	g.Unhold(h)
-	if h.State == codec.HeldLeased {
+	if h.State == codec.Leased {
 		settings, err := g.Settings()
 		if err != nil {
 			return err // load has read them
 		}
 		if until := h.Due.Add(settings.BackoffAfter(h.Deliveries)); until.After(g.Now) {
-			h.State, h.Due = codec.HeldDelayed, until
+			h.State, h.Due = codec.Delayed, until
 			g.Hold(h)
 			d.due.Next = codec.Earliest(d.due.Next, codec.Micros(h.FallsDue()))
 			return nil

@@ -114,7 +114,7 @@ func returnItems(answers []*uncollected) error {
 	for next := firstReturn; len(answers) > 0 && bytes <= returnBytes; next *= returnGrowth {
 		some := answers[:min(next, len(answers))]
 		answers = answers[len(some):]
-		values, returns := make([]kv.Future[[]byte], len(some)), make([]state.Returning, len(some))
+		values, returns := make([]kv.Future[[]byte], len(some)), make([]*state.Stored, len(some))
 		for i, a := range some {
 			values[i], returns[i] = a.due.Ledger.Tx.Get(a.valueKey), a.due.Ledger.BeginReturn(a.item)
 		}
@@ -123,7 +123,7 @@ func returnItems(answers []*uncollected) error {
 			if err != nil {
 				return err
 			}
-			if err := some[i].giveBack(returns[i], value); err != nil {
+			if err := some[i].settle(returns[i], value); err != nil {
 				return err
 			}
 			bytes += len(value)
@@ -139,17 +139,18 @@ func returnItems(answers []*uncollected) error {
 	return nil
 }
 
-func (a *uncollected) giveBack(r state.Returning, value []byte) error {
+// settle returns the item, unless it has expired, and removes the answer.
+func (a *uncollected) settle(read *state.Stored, value []byte) error {
 	g := a.due.Ledger
 	g.Tx.AddReadConflict(kv.SingleKey(a.key))
 	a.remove(g.Tx)
 	g.Tx.Clear(a.valueKey)
 	a.due.Returned = true
-	return g.ReturnStaged(r, value)
+	return g.ReturnStaged(read, value)
 }
 
 // Adopt adds the oldest answers and claims that are due to the time index. Versions of this
-// package without the index left them out. Poppers call adopt from time to time; plain pops
+// package without the index left them out. Poppers call Adopt from time to time; plain pops
 // do not.
 func Adopt(tx kv.Transaction, l *codec.Layout, now time.Time) error {
 	var parts [2]kv.Future[[]kv.KeyValue]

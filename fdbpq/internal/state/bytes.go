@@ -13,19 +13,9 @@ const (
 	CountedTo
 )
 
-// byteCount is what a transaction knows of the bytes of a queue.
-type byteCount struct {
-	loaded bool
-	on     bool   // the queue counts them
-	All    bool   // all items count
-	to     []byte // the place up to which they do; nil if none does
-	Delta  int64  // change of the counter
-	sizes  map[codec.ID]sizeRead
-}
-
 // CountsBytes reports whether the queue counts bytes. An error makes flush fail.
 func (g *Ledger) CountsBytes() bool {
-	b := &g.Bytes
+	b := &g.bytes
 	if b.loaded {
 		return b.on
 	}
@@ -38,25 +28,18 @@ func (g *Ledger) CountsBytes() bool {
 	counted, err := g.Tx.Get(g.L.CountedKey()).Get()
 	g.fail(err)
 	b.on = true
-	b.All = len(counted) > 0 && counted[0] == countedAll
-	if len(counted) > 0 && !b.All {
+	b.all = len(counted) > 0 && counted[0] == countedAll
+	if len(counted) > 0 && !b.all {
 		b.to = counted[1:]
 	}
 	return true
 }
 
-// fail keeps an error for flush.
-func (g *Ledger) fail(err error) {
-	if g.Err == nil {
-		g.Err = err
-	}
-}
-
 // addBytes counts an item that comes or, with a negative number, goes.
 func (g *Ledger) addBytes(id *codec.ID, n int) {
-	b := &g.Bytes
-	if codec.Ours(id) && (b.All || b.to != nil && bytes.Compare(g.L.Place(g.L.ItemKey(id)), b.to) <= 0) {
-		b.Delta += int64(n)
+	b := &g.bytes
+	if codec.Ours(id) && (b.all || b.to != nil && bytes.Compare(g.L.Place(g.L.ItemKey(id)), b.to) <= 0) {
+		b.delta += int64(n)
 	}
 }
 
@@ -76,20 +59,17 @@ func (g *Ledger) countRemoved(h *codec.Held) {
 	}
 }
 
-// sizeRead is the first and the last ("m") key of an item, being read.
-type sizeRead struct{ first, last kv.Future[[]kv.KeyValue] }
-
 // BeginSize starts to read what it takes to know the size of an item, if the queue counts bytes.
 func (g *Ledger) BeginSize(id *codec.ID) {
 	if !codec.HasMeta(id) || !g.CountsBytes() {
 		return
 	}
-	if g.Bytes.sizes == nil {
-		g.Bytes.sizes = map[codec.ID]sizeRead{}
+	if g.bytes.sizes == nil {
+		g.bytes.sizes = map[codec.ID]sizeRead{}
 	}
-	if _, begun := g.Bytes.sizes[*id]; !begun {
+	if _, begun := g.bytes.sizes[*id]; !begun {
 		r, metas := g.Tx.Snapshot(), g.L.MetaRange(id)
-		g.Bytes.sizes[*id] = sizeRead{
+		g.bytes.sizes[*id] = sizeRead{
 			r.GetRange(metas, kv.RangeOptions{Limit: 1}), r.GetRange(metas, kv.RangeOptions{Limit: 1, Reverse: true}),
 		}
 	}
@@ -106,7 +86,7 @@ func (g *Ledger) SizeOf(h *codec.Held) (int, error) {
 		return size, nil
 	}
 	g.BeginSize(&h.ID)
-	read := g.Bytes.sizes[h.ID]
+	read := g.bytes.sizes[h.ID]
 	first, err := read.first.Get()
 	if err != nil || len(first) == 0 {
 		return size, err
@@ -117,7 +97,7 @@ func (g *Ledger) SizeOf(h *codec.Held) (int, error) {
 	}
 	m, rest, err := codec.DecodeMeta(first)
 	if err != nil && !bytes.Equal(first[0].Key, last[0].Key) { // its headers may take more than one key
-		if first, err = ReadMetas(g.L, g.Tx.Snapshot(), &h.ID, kv.RangeOptions{}).Get(); err != nil {
+		if first, err = g.Tx.Snapshot().GetRange(g.L.MetaRange(&h.ID), kv.RangeOptions{}).Get(); err != nil {
 			return size, err
 		}
 		m, rest, err = codec.DecodeMeta(first)
@@ -135,22 +115,27 @@ func (g *Ledger) SizeOf(h *codec.Held) (int, error) {
 // ResetBytes forgets what was counted, and counts anew if the settings say so. The error is one of the
 // store.
 func (g *Ledger) ResetBytes() error {
-	g.Bytes = byteCount{}
+	g.bytes = byteCount{}
 	g.Tx.Clear(g.L.BytesKey())
 	g.Tx.Clear(g.L.CountedKey())
 	_, err := g.CountPage()
 	return err
 }
 
+// CountsAllBytes reports whether the bytes of all items count, or the queue does not count bytes.
+func (g *Ledger) CountsAllBytes() (bool, error) {
+	return !g.CountsBytes() || g.bytes.all || g.err != nil, g.err
+}
+
 // CountPage counts items that do not count yet, as many as a transaction has room for, and reports whether
 // all count then. The error is one of the store.
 func (g *Ledger) CountPage() (all bool, err error) {
-	if !g.CountsBytes() || g.Bytes.All || g.Err != nil {
-		return true, g.Err
+	if all, err := g.CountsAllBytes(); all {
+		return true, err
 	}
-	b := &g.Bytes
+	b := &g.bytes
 	items, size := 0, 0
-	for page := FirstSweepPage; !b.All && items < SweepItems && size < SweepBytes; page = min(4*page, MaxSweepPage) {
+	for page := FirstSweepPage; !b.all && items < SweepItems && size < SweepBytes; page = min(4*page, MaxSweepPage) {
 		found, end, err := g.uncounted(page)
 		if err != nil {
 			return false, err
@@ -158,7 +143,7 @@ func (g *Ledger) CountPage() (all bool, err error) {
 		for _, h := range found {
 			g.BeginSize(&h.ID)
 		}
-		b.All, b.to = end == nil, end
+		b.all, b.to = end == nil, end
 		for _, h := range found {
 			n, err := g.SizeOf(h)
 			if err != nil {
@@ -170,12 +155,12 @@ func (g *Ledger) CountPage() (all bool, err error) {
 		items += page
 	}
 	counted := []byte{countedAll}
-	if !b.All {
+	if !b.all {
 		counted = append([]byte{CountedTo}, b.to...)
 	}
 	g.Tx.Set(g.L.CountedKey(), counted)
-	g.Wrote = true
-	return b.All, nil
+	g.wrote = true
+	return b.all, nil
 }
 
 // uncounted returns the next items that do not count yet, about limit of them, and the place of the last one;
@@ -186,8 +171,8 @@ func (g *Ledger) uncounted(limit int) (found []*codec.Held, end []byte, err erro
 	o := kv.RangeOptions{Limit: limit, Bytes: SweepBytes}
 	for i, kind := range kinds {
 		keys := g.L.KindRange(kind)
-		if g.Bytes.to != nil {
-			keys.Begin = kv.SingleKey(append(g.L.Key(kind, len(g.Bytes.to)), g.Bytes.to...)).End
+		if g.bytes.to != nil {
+			keys.Begin = kv.SingleKey(append(g.L.Key(kind, len(g.bytes.to)), g.bytes.to...)).End
 		}
 		pages[i] = g.Tx.GetRange(keys, o)
 	}
@@ -211,7 +196,7 @@ func (g *Ledger) uncounted(limit int) (found []*codec.Held, end []byte, err erro
 	heldPrefix := g.L.Key(codec.KindHeld, 0)
 	for _, pair := range append(pairs, uncollected...) {
 		place := g.L.Place(pair.Key)
-		if end != nil && bytes.Compare(place, end) > 0 || g.Bytes.to != nil && bytes.Compare(place, g.Bytes.to) <= 0 {
+		if end != nil && bytes.Compare(place, end) > 0 || g.bytes.to != nil && bytes.Compare(place, g.bytes.to) <= 0 {
 			continue
 		}
 		id, err := g.L.ParseItem(pair.Key)
@@ -249,16 +234,3 @@ func (g *Ledger) uncollected() (pairs []kv.KeyValue, err error) {
 	}
 	return pairs, nil
 }
-
-const (
-	// SweepItems and SweepBytes are about how many items a transaction walks, and how many bytes
-	// of them.
-	SweepItems = 2048
-	SweepBytes = 1 << 20
-
-	FirstSweepPage = 16
-	MaxSweepPage   = 512
-
-	// SweptKeys is about how many keys of its length a removed item takes in a transaction.
-	SweptKeys = 16
-)

@@ -2,7 +2,9 @@ package state
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -18,7 +20,7 @@ type Cursor struct {
 	R        kv.Reader
 	L        *codec.Layout
 	end      codec.End
-	Asked    kv.RangeOptions // for a page
+	asked    kv.RangeOptions // for a page
 	together int             // items of which the rest is read at once; 0 leaves that to the caller
 
 	page  kv.Future[[]kv.KeyValue] // being read; nil if none is
@@ -32,7 +34,7 @@ type Cursor struct {
 // Walk starts a walk that will probably need want items, and reads up to about so many bytes of them at once.
 func Walk(l *codec.Layout, r kv.Reader, end codec.End, want, bytes, together int) Cursor {
 	c := Cursor{R: r, L: l, end: end, together: together}
-	c.Asked = kv.RangeOptions{Limit: want, Bytes: max(bytes, 1), Reverse: end == codec.Back}
+	c.asked = kv.RangeOptions{Limit: want, Bytes: max(bytes, 1), Reverse: end == codec.Back}
 	c.requestPage()
 	return c
 }
@@ -47,7 +49,7 @@ func (c *Cursor) requestPage() {
 	case c.end == codec.Back:
 		rest.End = c.last
 	}
-	c.page = c.R.GetRange(rest, c.Asked)
+	c.page = c.R.GetRange(rest, c.asked)
 }
 
 // Arrive waits for the page being read.
@@ -60,7 +62,7 @@ func (c *Cursor) Arrive() error {
 		return err
 	}
 	c.page = nil
-	c.more = c.Asked.Full(pairs)
+	c.more = c.asked.Full(pairs)
 	if len(pairs) == 0 {
 		return nil
 	}
@@ -133,7 +135,7 @@ func (c *Cursor) readHeads() error {
 // NoteExpired has the walk read more at a time, because those that expire together often lie together.
 func (c *Cursor) noteExpired() {
 	c.heads = true
-	c.Asked.Limit = max(c.Asked.Limit, min(32*c.Asked.Limit, expiredPage))
+	c.asked.Limit = max(c.asked.Limit, min(32*c.asked.Limit, expiredPage))
 }
 
 // Next returns the next item, nil after the last. It reads another page once it has
@@ -168,8 +170,16 @@ func (c *Cursor) beginReads() {
 		}
 	}
 	for i := range some {
-		some[i].BeginRead(c.R, c.L, max(c.Asked.Bytes/max(share, 1), 1))
+		some[i].BeginRead(c.R, c.L, max(c.asked.Bytes/max(share, 1), 1))
 	}
+}
+
+// BeginRead starts to read the rest of an item that Next returned, unless that has begun.
+func (c *Cursor) BeginRead(s *Stored) { s.BeginRead(c.R, c.L, c.asked.Bytes) }
+
+// Whole returns an item that Next returned, as Stored.Whole does.
+func (c *Cursor) Whole(s *Stored, returned *ItemRoom) (codec.Item, error) {
+	return s.Whole(c.R, c.L, returned)
 }
 
 // unread returns the item that next returned last, to be returned again.
@@ -180,7 +190,7 @@ func (c *Cursor) unread(s *Stored) {
 
 // Ends walks one queue from both ends. Each item can be taken from one end only.
 type Ends struct {
-	Walks [2]Cursor // by End
+	walks [2]Cursor // by End
 	taken [2][]byte // by End: key of the item taken last
 }
 
@@ -189,7 +199,7 @@ func WalkEnds(l *codec.Layout, r kv.Reader, want [2]int, bytes, together int) En
 	var e Ends
 	for end, n := range want {
 		if n > 0 {
-			e.Walks[end] = Walk(l, r, codec.End(end), n, bytes*n/(want[codec.Front]+want[codec.Back]), together)
+			e.walks[end] = Walk(l, r, codec.End(end), n, bytes*n/(want[codec.Front]+want[codec.Back]), together)
 		}
 	}
 	return e
@@ -197,8 +207,8 @@ func WalkEnds(l *codec.Layout, r kv.Reader, want [2]int, bytes, together int) En
 
 // Arrive waits for the pages being read at both ends.
 func (e *Ends) Arrive() error {
-	for end := range e.Walks {
-		if err := e.Walks[end].Arrive(); err != nil {
+	for end := range e.walks {
+		if err := e.walks[end].Arrive(); err != nil {
 			return err
 		}
 	}
@@ -207,7 +217,7 @@ func (e *Ends) Arrive() error {
 
 // BeginReads starts to read the rest of the next items, once if they came from both ends.
 func (e *Ends) BeginReads() {
-	front, back := &e.Walks[codec.Front], &e.Walks[codec.Back]
+	front, back := &e.walks[codec.Front], &e.walks[codec.Back]
 	front.beginReads()
 	shared := len(front.Items)
 	for i := range back.Items {
@@ -215,29 +225,34 @@ func (e *Ends) BeginReads() {
 			break
 		}
 		shared--
-		back.Items[i].Metas, back.Items[i].Asked = front.Items[shared].Metas, front.Items[shared].Asked
+		back.Items[i].metas, back.Items[i].asked = front.Items[shared].metas, front.Items[shared].asked
 	}
 	back.beginReads()
 }
 
+// Empty reports whether the pages at both ends have arrived and have no items.
+func (e *Ends) Empty() bool {
+	return len(e.walks[codec.Front].Items)+len(e.walks[codec.Back].Items) == 0
+}
+
 // Release frees what was read and not returned.
 func (e *Ends) Release() {
-	for end := range e.Walks {
-		clear(e.Walks[end].Items)
+	for end := range e.walks {
+		clear(e.walks[end].Items)
 	}
 }
 
 // Next returns the next item from one end, nil after the last or where the other end
 // has taken the rest.
 func (e *Ends) Next(end codec.End) (*Stored, error) {
-	s, err := e.Walks[end].Next()
+	s, err := e.walks[end].Next()
 	if err != nil || s == nil {
 		return nil, err
 	}
 	if other := e.taken[1-end]; other != nil {
 		order := bytes.Compare(s.Pair.Key, other)
 		if end == codec.Front && order >= 0 || end == codec.Back && order <= 0 {
-			e.Walks[end] = Cursor{} // the two walks have met
+			e.walks[end] = Cursor{} // the two walks have met
 			return nil, nil
 		}
 	}
@@ -246,12 +261,36 @@ func (e *Ends) Next(end codec.End) (*Stored, error) {
 
 // NoteExpired records that an item which next returned has expired, and is removed.
 func (e *Ends) NoteExpired(end codec.End, s *Stored) {
-	e.Walks[end].noteExpired()
+	e.walks[end].noteExpired()
 	e.NoteTaken(end, s)
 }
 
 // Unread has next return an item again.
-func (e *Ends) Unread(end codec.End, s *Stored) { e.Walks[end].unread(s) }
+func (e *Ends) Unread(end codec.End, s *Stored) { e.walks[end].unread(s) }
 
 // NoteTaken records that the caller took an item that next returned.
 func (e *Ends) NoteTaken(end codec.End, s *Stored) { e.taken[end] = s.Pair.Key }
+
+// MaxExpired is how many expired items all pops of a transaction remove at most on their way, and each
+// peek steps over.
+const MaxExpired = 2048
+
+// ErrNotYet is for pops and peeks that have found nothing so far. What comes back next, or lies behind more
+// expired items than a transaction removes, may be theirs.
+var ErrNotYet = fmt.Errorf("%w so far: %w", codec.ErrEmpty, codec.ErrNoRoom)
+
+// NextLive returns the next item, nil after the last. It steps over expired ones. The error is ErrNotYet or one of
+// the store.
+func (c *Cursor) NextLive(now time.Time) (*Stored, error) {
+	for range MaxExpired {
+		s, err := c.Next()
+		if err != nil || s == nil {
+			return nil, err
+		}
+		if has, err := s.ReadUnlessExpired(c.R, c.L, now, c.asked.Bytes); err != nil || !has {
+			return s, err
+		}
+		c.noteExpired()
+	}
+	return nil, ErrNotYet
+}

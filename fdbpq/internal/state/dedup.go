@@ -1,6 +1,8 @@
 package state
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -15,15 +17,6 @@ type Dedup struct {
 	Window  time.Duration
 }
 
-// DedupRead is a key.
-type DedupRead struct {
-	Value  kv.Future[[]byte]
-	exists Occupied // where the item of a unique key may be
-	Seen   codec.Seen
-	Found  bool
-	Err    error // ErrCorrupt
-}
-
 // RereadUniques reads the unique keys again, since what was due may have freed some.
 func (d *Dedup) RereadUniques(tx kv.Reader, l *codec.Layout) {
 	for key, read := range d.Uniques {
@@ -31,38 +24,9 @@ func (d *Dedup) RereadUniques(tx kv.Reader, l *codec.Layout) {
 	}
 }
 
-// Parse reads the value of a key. The error is one of the store.
-func (r *DedupRead) Parse(parse func([]byte) (codec.Seen, error)) error {
-	value, err := r.Value.Get()
-	if value == nil || err != nil {
-		return err
-	}
-	r.Seen, r.Err = parse(value)
-	r.Found = r.Err == nil
-	return nil
-}
-
-// LoadUniques finds out which unique keys are taken. That the items are there is read without
-// conflict: whoever removes one writes its key, too.
+// LoadUniques finds out which unique keys are taken.
 func (d *Dedup) LoadUniques(snapshot kv.Reader, l *codec.Layout) error {
-	for _, read := range d.Uniques {
-		if err := read.Parse(codec.ParseUnique); err != nil {
-			return err
-		}
-		if read.Found {
-			read.exists = ReadOccupied(l, snapshot, &read.Seen.ID)
-		}
-	}
-	for _, read := range d.Uniques {
-		if !read.Found {
-			continue
-		}
-		var err error
-		if read.Found, err = read.exists.Any(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return loadUniques(snapshot, l, slices.Collect(maps.Values(d.Uniques)))
 }
 
 // FreeExpired removes items that have a unique key and have expired, where there was no room for all that is due. The
@@ -72,29 +36,32 @@ func (d *Dedup) FreeExpired(g *Ledger) error {
 		if !read.Found {
 			continue
 		}
+
 		id := &read.Seen.ID
-		found := HeldRead{held: read.exists.Held, Item: read.exists.Item}
-		h, err := found.Anywhere(id)
+		h, err := read.item.Anywhere(id)
 		if codec.UnlessCorrupt(err) != nil {
 			return err
 		}
 		if h == nil || err != nil {
 			continue
 		}
-		if h.Ready {
-			whole := BeginWhole(g.L, g.Tx.Snapshot(), id)
-			if h.Lasting, err = whole.Lasting(); err != nil {
+
+		if h.State == codec.Ready {
+			rest := BeginItem(g.L, g.Tx.Snapshot(), id, Beginning)
+			if h.Lasting, err = rest.Lasting(); err != nil {
 				return err
 			}
 		}
-		if !h.HasExpired(g.Now) {
+		if !h.Gone(g.Now) {
 			continue
 		}
+
+		// The item was read without conflict.
 		read.Found = false
 		g.Tx.AddReadConflict(kv.SingleKey(g.L.ItemKey(id)))
 		g.Tx.AddReadConflict(kv.SingleKey(g.L.HeldKey(id)))
 		g.DetachLeased(h)
-		g.DeleteExpired(h.Held)
+		g.DeleteExpired(h)
 	}
 	return nil
 }
@@ -166,32 +133,18 @@ func (d *Dedup) RemoveOver(g *Ledger) error {
 		return err
 	}
 	for _, entry := range entries {
-		RemoveMsgID(g.L, g.Tx, entry)
-		g.Wrote = true
+		g.RemoveMsgID(entry)
 	}
 	return nil
 }
 
 // RemoveMsgID removes a message id that is over, given its entry. An entry that cannot be read goes alone.
-func RemoveMsgID(l *codec.Layout, tx kv.Transaction, entry kv.KeyValue) {
-	if _, msgID, err := l.ParseMsgIDEnd(entry.Key); err == nil {
-		tx.CompareAndClear(l.MsgIDKey(msgID), entry.Value)
+func (g *Ledger) RemoveMsgID(entry kv.KeyValue) {
+	if _, msgID, err := g.L.ParseMsgIDEnd(entry.Key); err == nil {
+		g.Tx.CompareAndClear(g.L.MsgIDKey(msgID), entry.Value)
 	}
-	tx.Clear(entry.Key)
-}
-
-// keepUnique writes the unique key of an item that is added.
-func (g *Ledger) keepUnique(id *codec.ID, key string) {
-	if key != "" {
-		g.Tx.Set(g.L.UniqueKey(key), codec.EncodeID(id))
-	}
-}
-
-// freeUnique removes the unique key of an item that leaves the queue, if it is still that item's.
-func (g *Ledger) freeUnique(id *codec.ID, key string) {
-	if key != "" {
-		g.Tx.CompareAndClear(g.L.UniqueKey(key), codec.EncodeID(id))
-	}
+	g.Tx.Clear(entry.Key)
+	g.wrote = true
 }
 
 // MoveMsgID makes the message id of an item that moves name its new id, unless that is over. The error is one
@@ -219,16 +172,5 @@ func (g *Ledger) setMsgID(msgID string, s *codec.Seen) {
 	g.Tx.Set(g.L.MsgIDKey(msgID), value)
 	g.Tx.Set(g.L.MsgIDEndKey(s.Until, msgID), value)
 	g.ahead.Over = codec.Earliest(g.ahead.Over, s.Until)
-	g.Wrote = true
-}
-
-// takenUnique reports whether another item has got the key of an item that is to be restored.
-func (g *Ledger) takenUnique(item *codec.Item) (bool, error) {
-	if item.Unique == "" {
-		return false, nil
-	}
-	read := &DedupRead{Value: g.Tx.Get(g.L.UniqueKey(item.Unique))}
-	d := Dedup{Uniques: map[string]*DedupRead{item.Unique: read}}
-	err := d.LoadUniques(g.Tx.Snapshot(), g.L)
-	return read.Found || read.Err != nil, err
+	g.wrote = true
 }

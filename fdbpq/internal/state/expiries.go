@@ -115,7 +115,7 @@ func (e *Expiries) Remove() error {
 			g.countRemoved(h)
 			g.freeUnique(&h.ID, h.Unique)
 			g.countReady(&h.ID, -1)
-			g.Removed.Expired++
+			g.removed.Expired++
 		}
 	}
 

@@ -12,7 +12,7 @@ import (
 // kv.Transaction.Turn. It is nil if the engine has no turns; then nothing is known.
 type Known struct {
 	turn   int64 // of the last transaction
-	Counts knownCounts
+	counts knownCounts
 	queues map[string]*facts // by prefix
 	leased int               // about the bytes of all facts.leased
 }
@@ -32,7 +32,7 @@ func (k *Known) Begin(tx kv.Transaction) {
 	}
 	turn := tx.Turn()
 	if turn == 0 || turn != k.turn+1 {
-		k.Counts, k.queues, k.leased = knownCounts{}, nil, 0
+		k.counts, k.queues, k.leased = knownCounts{}, nil, 0
 	}
 	// Not later, because all ledgers of a queue must have the same facts.
 	if len(k.queues) >= maxKnownQueues || k.leased >= maxKnownLeased {
@@ -44,8 +44,28 @@ func (k *Known) Begin(tx kv.Transaction) {
 // Any reports whether anything can be known.
 func (k *Known) Any() bool { return k != nil && k.turn != 0 }
 
-// Queue returns the facts of a queue, nil if none can be known.
-func (k *Known) Queue(l *codec.Layout) *facts {
+// Counts returns the next counts of a queue, by priority, as far as they are known.
+func (k *Known) Counts(l *codec.Layout) map[int64]int64 {
+	if !k.Any() {
+		return nil
+	}
+	return k.counts.counts[l.Prefix]
+}
+
+// LearnCounts takes the counts after the pushes of a transaction. If other items may have got higher ones, nothing
+// is known any more.
+func (k *Known) LearnCounts(after CountsByQueue, onlyPushes bool) {
+	switch {
+	case !k.Any():
+	case onlyPushes:
+		k.counts.learn(after)
+	default:
+		k.counts = knownCounts{}
+	}
+}
+
+// queue returns the facts of a queue, nil if none can be known.
+func (k *Known) queue(l *codec.Layout) *facts {
 	if !k.Any() {
 		return nil
 	}
@@ -99,8 +119,8 @@ func (f *facts) forgetLeased(key []byte) {
 // leasedSize is about how much memory an element of facts.leased takes.
 func leasedSize(key, value []byte) int { return len(key) + len(value) + 100 }
 
-// Quiet reports whether nothing can be due.
-func (f *facts) Quiet(now time.Time) bool { return f != nil && f.quietUntil.After(now) }
+// quiet reports whether nothing can be due.
+func (f *facts) quiet(now time.Time) bool { return f != nil && f.quietUntil.After(now) }
 
 // noteDue records that something is written that falls due.
 func (f *facts) noteDue(at time.Time) {
@@ -117,8 +137,8 @@ func (f *facts) noteSettings(s *codec.StoredSettings) {
 	}
 }
 
-// LearnDue finds out when the first entry of the time index falls due.
-func (f *facts) LearnDue(r kv.Reader, l *codec.Layout) {
+// learnDue finds out when the first entry of the time index falls due.
+func (f *facts) learnDue(r kv.Reader, l *codec.Layout) {
 	f.quietUntil = time.Time{}
 	first, err := r.GetRange(l.KindRange(codec.KindDue), kv.RangeOptions{Limit: 1}).Get()
 	if err != nil {
@@ -131,16 +151,5 @@ func (f *facts) LearnDue(r kv.Reader, l *codec.Layout) {
 	}
 }
 
-// CountsByQueue holds a count for each priority of each queue, by the queue's prefix.
-type CountsByQueue map[string]map[int64]int64
-
-// knownCounts is what a Batcher knows of the next counts, so that its pushes need not read the last
-// items of their priorities, twice each. Counts that are too high do no harm: the order stays the same. So
-// nothing has to be forgotten when items are taken.
-type knownCounts struct {
-	Counts CountsByQueue
-	Size   int // at least the number of counts
-}
-
-// MaxKnownCounts bounds knownCounts: some use each priority once.
-const MaxKnownCounts = 4096
+// nothing is the result of reading a range that is known to be empty.
+var nothing = kv.Ready[[]kv.KeyValue](nil, nil)

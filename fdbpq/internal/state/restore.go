@@ -1,10 +1,7 @@
 package state
 
 import (
-	"fmt"
-
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // TakenItem is an item that was taken, and its queue.
@@ -25,37 +22,102 @@ func (s *Stored) Taken(l *codec.Layout, past []byte) TakenItem {
 	return TakenItem{L: l, Item: &s.Item}
 }
 
-// RestoreOverhead is about the number of bytes that restoring an item takes in a transaction
-// besides what is stored: conflict ranges and counters. Long keys take more.
-const RestoreOverhead = 500
-
 // RestoreSize is about the number of bytes that restoring the item takes in a transaction.
 func (i *TakenItem) RestoreSize() int { return i.Size() + len(i.L.Prefix) + RestoreOverhead }
 
-// Occupied is the keys that an item may have, being read: to restore it there would
-// overwrite it.
-type Occupied struct{ Held, Item kv.Future[[]byte] }
-
-// ReadOccupied starts to read whether an item is in the queue.
-func ReadOccupied(l *codec.Layout, r kv.Reader, id *codec.ID) Occupied {
-	return Occupied{r.Get(l.HeldKey(id)), r.Get(l.ItemKey(id))}
-}
-
-// Check returns ErrExists if the item is in the queue.
-func (o *Occupied) Check(id *codec.ID) error {
-	exists, err := o.Any()
-	if err == nil && exists {
-		err = fmt.Errorf("%w: %s", codec.ErrExists, id)
+// Restore returns a popped item to its old place, as it was stored, with its history, and
+// lists the queue, which may have left the list of queues meanwhile. An item that has expired
+// meanwhile stays away, and one whose unique key another item has by now returns without. The error is
+// ErrCorrupt, and then nothing has changed, or one of the store.
+func (g *Ledger) Restore(item *codec.Item) error {
+	if codec.Expired(item.Expires, g.Now) {
+		g.removed.Expired++
+		return nil
 	}
-	return err
-}
-
-// Any reports whether the item is in the queue.
-func (o *Occupied) Any() (bool, error) {
-	for _, future := range []kv.Future[[]byte]{o.Held, o.Item} {
-		if value, err := future.Get(); err != nil || value != nil {
-			return value != nil, err
+	if taken, err := g.takenUnique(item.Unique); err != nil {
+		return err
+	} else if taken {
+		if item, err = codec.WithoutUnique(item); err != nil {
+			return err
 		}
 	}
-	return false, nil
+	if g.L.List != nil {
+		AddToList(g.L, g.Tx, g.Now)
+	}
+	k := codec.KeptOf(item)
+	if k != nil && !codec.Ours(&item.ID) {
+		g.Attach(&item.ID, k.Value)
+	} else {
+		g.Add(&item.ID, &item.Message)
+	}
+	if k != nil && k.Past != nil {
+		g.SetHistory(&item.ID, k.Past)
+	}
+	return nil
+}
+
+// BeginReturn starts to read what it takes to return an item of a staged pop. Such a pop takes an item whose headers
+// nobody has read yet. If nobody collects it, it returns to the queue, where its expiry and its unique key count
+// again. Meanwhile its entry of the time index may have fallen due, with no item to remove, and another item may have
+// got its key.
+func (g *Ledger) BeginReturn(id *codec.ID) *Stored {
+	s := BeginItem(g.L, g.Tx.Snapshot(), id, Beginning)
+	return &s
+}
+
+// ReturnStaged returns an item to its old place, with its value as it was stored. One that has expired stays away,
+// and one whose unique key another item has by now returns without. The error is one of the store.
+func (g *Ledger) ReturnStaged(s *Stored, value []byte) error {
+	id := &s.Item.ID
+	lasts, err := s.Lasting()
+	if err != nil {
+		return err
+	}
+
+	if codec.Expired(lasts.Expires, g.Now) {
+		g.Tx.Clear(g.L.HistoryKey(id))
+		g.ClearExpiry(id, lasts.Expires)
+		g.DeleteExpired(&codec.Held{ID: *id, History: codec.History{Lasting: lasts}, Value: value})
+		return nil
+	}
+
+	taken, err := g.takenUnique(lasts.Unique)
+	if err != nil {
+		return err
+	}
+	g.strays = true
+	if taken {
+		return g.returnWithoutUnique(s, value)
+	}
+	g.keepUnique(id, lasts.Unique)
+	g.Attach(id, value)
+	g.SetExpiry(id, lasts)
+	return nil
+}
+
+// returnWithoutUnique returns an item whose unique key another one has.
+func (g *Ledger) returnWithoutUnique(s *Stored, value []byte) error {
+	id, m := &s.Item.ID, &s.Item.Message
+	past, err := ReadHistory(g.L, g.Tx, id).Get()
+	if err != nil {
+		return err
+	}
+	if err := s.Load(g.Tx, g.L, value, true); err != nil {
+		return err
+	}
+	h, err := codec.ParseHistory(id, past)
+	if err != nil {
+		return err
+	}
+
+	// Both its ("m") keys and its history name the unique key, so they are written anew.
+	g.countRemoved(&codec.Held{ID: *id, Message: m, Value: value})
+	m.Unique, h.Unique = "", ""
+	g.Tx.ClearRange(g.L.MetaRange(id))
+	g.Attach(id, g.AddRest(id, m))
+	g.SetExpiry(id, codec.Lasting{Expires: m.Expires})
+	if past != nil {
+		g.SetHistory(id, h.Encode())
+	}
+	return nil
 }

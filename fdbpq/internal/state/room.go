@@ -71,3 +71,20 @@ func (s Shrinking) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction
 	o.Shrinks = true
 	return s.Database.Begin(ctx, o)
 }
+
+// RestoreOverhead is about the number of bytes that restoring an item takes in a transaction
+// besides what is stored: conflict ranges and counters. Long keys take more.
+const RestoreOverhead = 500
+
+const (
+	// SweepItems and SweepBytes are about how many items a transaction walks, and how many bytes
+	// of them.
+	SweepItems = 2048
+	SweepBytes = 1 << 20
+
+	FirstSweepPage = 16
+	MaxSweepPage   = 512
+
+	// SweptKeys is about how many keys of its length a removed item takes in a transaction.
+	SweptKeys = 16
+)

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -8,18 +9,19 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Stored is an item as it was read.
+// Stored is an item being read: its own key, and its ("m") keys, which have its headers and the rest of a long
+// value. Either comes first.
 type Stored struct {
-	Item  codec.Item
-	Pair  kv.KeyValue              // the item's own key and value, as stored
-	head  kv.Future[[]kv.KeyValue] // the first two ("m") keys being read; nil unless begun
-	Metas kv.Future[[]kv.KeyValue] // the ("m") keys being read; nil before BeginRead, or if there are none
-	Asked kv.RangeOptions          // of metas
-	parts []kv.KeyValue            // the ("m") keys, once read
-	Err   error                    // ErrCorrupt if this item cannot be read
+	Item codec.Item
+	Pair kv.KeyValue // the item's own key and value, as stored
+	Err  error       // ErrCorrupt if this item cannot be read
+	Cut  bool        // there may be more ("m") keys than were read
 
-	Cut      bool // there may be more ("m") keys than parts
-	headless bool // these do not even have all headers
+	head     kv.Future[[]kv.KeyValue] // the first two ("m") keys being read; nil unless begun
+	metas    kv.Future[[]kv.KeyValue] // the ("m") keys being read; nil before BeginRead, or if there are none
+	asked    kv.RangeOptions          // of metas
+	parts    []kv.KeyValue            // the ("m") keys, once read
+	headless bool                     // these do not even have all headers
 }
 
 // parseStored parses the pair of an item, without its ("m") keys.
@@ -28,22 +30,42 @@ func parseStored(l *codec.Layout, pair kv.KeyValue) Stored {
 	if err != nil {
 		return Stored{Pair: pair, Err: err}
 	}
-	return StoredAs(l, id, pair)
+	s := Stored{Item: codec.Item{ID: id, PushedAt: codec.PushedAt(&id)}, Pair: pair}
+	s.Item.Value = codec.DecodeValue(l.Format, pair.Value)
+	return s
 }
 
-// StoredAs is parseStored for an item whose id is known.
-func StoredAs(l *codec.Layout, id codec.ID, pair kv.KeyValue) Stored {
-	message := codec.Message{Value: codec.DecodeValue(l.Format, pair.Value)}
-	return Stored{Item: codec.Item{ID: id, Message: message, PushedAt: codec.PushedAt(&id)}, Pair: pair}
+// Beginning is how many bytes of its ("m") keys BeginItem reads of an item that is to move or to go: a single
+// key of an item that has several, because all but the last are full.
+const Beginning = codec.ChunkSize
+
+// BeginItem starts to read what belongs to an item besides its own key, which the caller reads: no more than about
+// so many bytes, because there may be no room for more.
+func BeginItem(l *codec.Layout, r kv.Reader, id *codec.ID, bytes int) Stored {
+	s := Stored{Item: codec.Item{ID: *id, PushedAt: codec.PushedAt(id)}}
+	s.BeginRead(r, l, bytes)
+	return s
+}
+
+// BeginItems is BeginItem for the items of some pairs.
+func BeginItems(l *codec.Layout, r kv.Reader, pairs []kv.KeyValue) []Stored {
+	begun := make([]Stored, len(pairs))
+	for i, pair := range pairs {
+		if id, err := l.ParseItem(pair.Key); err == nil {
+			begun[i] = BeginItem(l, r, &id, Beginning)
+		}
+	}
+	return begun
 }
 
 // BeginRead starts to read the item's ("m") keys, the first time it is called: at least one, and no more than
 // about so many bytes of them, 0 for all.
 func (s *Stored) BeginRead(r kv.Reader, l *codec.Layout, bytes int) {
-	if s.Metas == nil && s.Err == nil {
-		s.Asked = kv.RangeOptions{Bytes: bytes}
-		s.Metas = ReadMetas(l, r, &s.Item.ID, s.Asked)
+	if s.metas != nil || s.Err != nil || !codec.HasMeta(&s.Item.ID) {
+		return
 	}
+	s.asked = kv.RangeOptions{Bytes: bytes}
+	s.metas = r.GetRange(l.MetaRange(&s.Item.ID), s.asked)
 }
 
 // beginHead starts to read the first of the item's ("m") keys, which say when it expires, if it has any.
@@ -65,10 +87,11 @@ func (s *Stored) ReadUnlessExpired(r kv.Reader, l *codec.Layout, now time.Time, 
 			s.Item.Expires, s.Item.Unique = m.Expires, m.Unique
 			return true, nil
 		}
-		if len(parts) < 2 && s.Metas == nil {
-			s.Metas = s.head
+		if len(parts) < 2 && s.metas == nil { // these are all
+			s.metas = s.head
 		}
 	}
+
 	s.BeginRead(r, l, bytes) // usually a no-op
 	if err := s.FinishRead(); err != nil {
 		return false, err
@@ -78,36 +101,26 @@ func (s *Stored) ReadUnlessExpired(r kv.Reader, l *codec.Layout, now time.Time, 
 			return false, err
 		}
 	}
-	if s.Err != nil {
-		return false, nil
-	}
-	return codec.Expired(s.Item.Expires, now), nil
+	return s.Err == nil && codec.Expired(s.Item.Expires, now), nil
 }
 
 // ExpiredItem is the item as something that has expired, to be removed.
 func (s *Stored) ExpiredItem() *codec.Held {
-	return &codec.Held{ID: s.Item.ID, History: codec.History{Lasting: codec.LastingOf(&s.Item.Message)}, Value: s.Pair.Value}
-}
-
-// ReadMetas starts to read the ("m") keys of an item. It returns nil if there are none.
-func ReadMetas(l *codec.Layout, r kv.Reader, id *codec.ID, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	if !codec.HasMeta(id) {
-		return nil
-	}
-	return r.GetRange(l.MetaRange(id), o)
+	history := codec.History{Lasting: codec.LastingOf(&s.Item.Message)}
+	return &codec.Held{ID: s.Item.ID, State: codec.Ready, History: history, Value: s.Pair.Value}
 }
 
 // FinishRead waits for what BeginRead started, and completes the item, unless that is cut. The error is
-// one of the store; what is wrong with the item alone is in s.err.
+// one of the store; what is wrong with the item alone is in s.Err.
 func (s *Stored) FinishRead() error {
-	if s.Metas == nil || s.Err != nil || s.parts != nil {
+	if s.metas == nil || s.Err != nil || s.parts != nil {
 		return nil
 	}
-	parts, err := s.Metas.Get()
+	parts, err := s.metas.Get()
 	if err != nil {
 		return err
 	}
-	s.parts, s.Cut = parts, s.Asked.Full(parts)
+	s.parts, s.Cut = parts, s.asked.Full(parts)
 	s.parse()
 	return nil
 }
@@ -123,6 +136,7 @@ func (s *Stored) parse() {
 		s.Err = fmt.Errorf("item %s: %w", s.Item.ID, err)
 		return
 	}
+
 	m.Value = s.Item.Value
 	s.Item.Message = m
 	if len(rest) > 0 && !s.Cut {
@@ -130,14 +144,51 @@ func (s *Stored) parse() {
 	}
 }
 
+// Load waits for what BeginItem started, and completes the item with the value in its own key, as stored.
+// With rest it also reads the rest of a large item; without, one that is cut stays so. The error wraps ErrCorrupt
+// if the item cannot be read, or is one of the store.
+func (s *Stored) Load(r kv.Reader, l *codec.Layout, value []byte, rest bool) error {
+	s.setOwn(l, value)
+	if s.parts != nil { // read before, without the value
+		s.parse()
+	}
+
+	err := s.FinishRead()
+	if err == nil && rest {
+		err = s.ReadRest(r, l, NoBound)
+	}
+	return cmp.Or(err, s.Err)
+}
+
+// Present is Whole for an item that BeginItem reads, given the value in its own key, as stored.
+func (s *Stored) Present(r kv.Reader, l *codec.Layout, value []byte, returned *ItemRoom) (codec.Item, error) {
+	s.setOwn(l, value)
+	return s.Whole(r, l, returned)
+}
+
+// setOwn sets the item's own key and value, as stored.
+func (s *Stored) setOwn(l *codec.Layout, value []byte) {
+	s.Pair = kv.KeyValue{Key: l.ItemKey(&s.Item.ID), Value: value}
+	s.Item.Value = codec.DecodeValue(l.Format, value)
+}
+
+// Lasting waits for what BeginItem started, and returns what travels with the item; nothing if that cannot be
+// read: its entry of the time index stays until it is due, and the unique key means nothing without the item. The
+// error is one of the store.
+func (s *Stored) Lasting() (codec.Lasting, error) {
+	err := s.FinishRead()
+	return codec.LastingOf(&s.Item.Message), err
+}
+
 // ReadRest goes on to read an item that is cut, unless it has more than about so many bytes. Then it stays cut.
 // The error is as that of FinishRead.
 func (s *Stored) ReadRest(r kv.Reader, l *codec.Layout, most int) error {
 	for s.Cut && s.Err == nil {
-		left := most + RoomAlone - s.read() // a message may have fewer bytes than its keys
+		left := most + RoomAlone - s.Read() // a message may have fewer bytes than its keys
 		if left <= 0 {
 			return nil
 		}
+
 		keys, o := l.MetaRange(&s.Item.ID), kv.RangeOptions{Bytes: left}
 		if n := len(s.parts); n > 0 {
 			keys.Begin = kv.SingleKey(s.parts[n-1].Key).End
@@ -153,8 +204,8 @@ func (s *Stored) ReadRest(r kv.Reader, l *codec.Layout, most int) error {
 	return nil
 }
 
-// read is the number of bytes read of the item so far.
-func (s *Stored) read() int {
+// Read is the number of bytes read of the item so far.
+func (s *Stored) Read() int {
 	n := len(s.Pair.Value)
 	for _, part := range s.parts {
 		n += len(part.Value)
@@ -164,7 +215,7 @@ func (s *Stored) read() int {
 
 // Release frees what was read of an item besides itself.
 func (s *Stored) Release() {
-	s.Metas, s.parts, s.Pair.Value = nil, nil, nil
+	s.metas, s.parts, s.Pair.Value = nil, nil, nil
 }
 
 // Whole returns an item whose read has begun, to be returned by an operation that leaves it where it is. The error is
@@ -181,6 +232,7 @@ func (s *Stored) Whole(r kv.Reader, l *codec.Layout, returned *ItemRoom) (codec.
 	if s.Err != nil {
 		return codec.Item{}, s.Err
 	}
+
 	if returned.Refused = returned.Refused || s.Cut; !returned.Take(s.Item.Message.Size()) {
 		return codec.Item{}, ErrNoRoom
 	}

@@ -22,14 +22,6 @@ type QueueAhead struct {
 	Ahead
 }
 
-// AppendAhead appends what falls due of what the ledger has written, if anything does.
-func (g *Ledger) AppendAhead(list []QueueAhead) []QueueAhead {
-	if g.ahead == (Ahead{}) || g.L.List == nil {
-		return list
-	}
-	return append(list, QueueAhead{Queue: codec.QueueName{FIFO: g.L.Fifo, Name: g.L.Name()}, Ahead: g.ahead})
-}
-
 // Removed is how many items left their queues although no operation took or removed them.
 type Removed struct {
 	Expired   int64 // because they had expired
@@ -46,12 +38,20 @@ func (r *Removed) Add(more Removed) {
 
 // RemovedSoFar is a sum that may be read at any time.
 type RemovedSoFar struct {
-	Mu  sync.Mutex
-	Sum Removed
+	mu  sync.Mutex
+	sum Removed
 }
 
+// Sum returns it.
+func (s *RemovedSoFar) Sum() Removed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sum
+}
+
+// Add adds to it.
 func (s *RemovedSoFar) Add(more Removed) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	s.Sum.Add(more)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sum.Add(more)
 }

@@ -1,0 +1,155 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// Lookup is the keys that an item may have, being read: that of a held item, and the two of one in ("i").
+type Lookup struct {
+	held, item, history kv.Future[[]byte] // nil if not begun
+	dropped             int               // bytes of the item's value that Shrink has dropped
+}
+
+// LookUp starts to read an item wherever it is, but no history.
+func LookUp(l *codec.Layout, r kv.Reader, id *codec.ID) Lookup {
+	return Lookup{held: r.Get(l.HeldKey(id)), item: r.Get(l.ItemKey(id))}
+}
+
+// LookUp starts to read an item with its history, wherever it is.
+func (g *Ledger) LookUp(id *codec.ID) Lookup {
+	k := g.LookUpHeld(id)
+	k.item, k.history = g.Tx.Get(g.L.ItemKey(id)), g.Tx.Get(g.L.HistoryKey(id))
+	return k
+}
+
+// LookUpHeld starts to read an item where it is while it is held.
+func (g *Ledger) LookUpHeld(id *codec.ID) Lookup {
+	key := g.L.HeldKey(id)
+	if g.facts != nil {
+		if value := g.facts.leased[string(key)]; value != nil {
+			return Lookup{held: kv.Ready(value, nil)}
+		}
+	}
+	return Lookup{held: g.Tx.Get(key)}
+}
+
+// LookUpReady goes on after LookUpHeld, and starts to read the item where else it can be, if it is not held. One that
+// is held needs no more: whoever moves it writes the key that was read.
+func (k *Lookup) LookUpReady(r kv.Reader, l *codec.Layout, id *codec.ID) {
+	if record, err := k.held.Get(); record == nil && err == nil && k.item == nil {
+		k.item, k.history = r.Get(l.ItemKey(id)), r.Get(l.HistoryKey(id))
+	}
+}
+
+// Shrink waits for what was begun, and drops the value of the item, which an acknowledgement does without.
+func (k *Lookup) Shrink(l *codec.Layout, id *codec.ID) error {
+	record, err := k.held.Get()
+	if err != nil {
+		return err
+	}
+	if h, err := codec.ParseHeld(id, record); record != nil && err == nil {
+		k.dropped = len(codec.DecodeValue(l.Format, h.Value))
+		k.held = kv.Ready(slices.Clone(record[:len(record)-len(h.Value)]), nil)
+	}
+
+	if k.item == nil {
+		return nil
+	}
+	value, err := k.item.Get()
+	if err == nil && value != nil {
+		k.dropped = len(codec.DecodeValue(l.Format, value))
+		k.item = kv.Ready([]byte{}, nil)
+	}
+	return err
+}
+
+// Find returns the item if the token still holds, nil otherwise.
+func (k *Lookup) Find(l *codec.Layout, token *codec.Token) (*codec.Held, error) {
+	if !codec.Possible(token, l) {
+		return nil, nil
+	}
+	h, err := k.Anywhere(&token.ID)
+	if h == nil || err != nil {
+		return nil, err
+	}
+
+	h.Dropped = k.dropped
+	if h.State == codec.Ready { // back in ("i"), and nobody else got it
+		past, err := k.Past()
+		if err != nil {
+			return nil, err
+		}
+		if h.History, err = codec.ParseHistory(&token.ID, past); err != nil {
+			return nil, err
+		}
+		h.End = token.End
+	}
+	if h.Fence != token.Fence || h.NeverLeased() {
+		return nil, nil
+	}
+	return h, nil
+}
+
+// Anywhere returns the item in whichever state it is, nil if it is not in the queue. One that is ready has neither
+// history nor expiry.
+func (k *Lookup) Anywhere(id *codec.ID) (*codec.Held, error) {
+	record, err := k.held.Get()
+	if err != nil {
+		return nil, err
+	}
+	if record != nil {
+		return codec.ParseHeld(id, record)
+	}
+
+	value, err := k.item.Get()
+	if value == nil || err != nil {
+		return nil, err
+	}
+	return &codec.Held{ID: *id, State: codec.Ready, Value: value}, nil
+}
+
+// Past returns the history of an item in ("i"), as stored, nil if it has none.
+func (k *Lookup) Past() ([]byte, error) { return k.history.Get() }
+
+// Exists reports whether the item is in the queue.
+func (k *Lookup) Exists() (bool, error) {
+	for _, key := range []kv.Future[[]byte]{k.held, k.item} {
+		if value, err := key.Get(); err != nil || value != nil {
+			return value != nil, err
+		}
+	}
+	return false, nil
+}
+
+// WantFree returns ErrExists if the item is in the queue: to restore it there would overwrite it.
+func (k *Lookup) WantFree(id *codec.ID) error {
+	exists, err := k.Exists()
+	if err == nil && exists {
+		err = fmt.Errorf("%w: %s", codec.ErrExists, id)
+	}
+	return err
+}
+
+// FirstHistory starts to read the first history of an item in the queue. If there is none, which is usual, pops
+// need not read those of their items. It reads without conflict: see ReadHistory.
+func (g *Ledger) FirstHistory() kv.Future[[]kv.KeyValue] {
+	if g.facts != nil && g.facts.noHistories {
+		return nothing
+	}
+	first := g.Tx.Snapshot().GetRange(g.L.KindRange(codec.KindHistory), kv.RangeOptions{Limit: 1})
+	if g.facts != nil {
+		pairs, err := first.Get()
+		g.facts.noHistories = err == nil && len(pairs) == 0
+	}
+	return first
+}
+
+// ReadHistory starts to read the history of an item that is to be taken. It reads without
+// conflict, because an item and its history are written together.
+func ReadHistory(l *codec.Layout, tx kv.Transaction, id *codec.ID) kv.Future[[]byte] {
+	return tx.Snapshot().Get(l.HistoryKey(id))
+}

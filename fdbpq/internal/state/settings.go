@@ -1,0 +1,84 @@
+package state
+
+import (
+	"errors"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// BeginSettings starts to read the settings of the queue, the first time it is called.
+func (g *Ledger) BeginSettings() {
+	if !g.SettingsBegun() && g.facts != nil {
+		g.config.settings = g.facts.settings
+	}
+	g.ReadSettings(g.Tx, g.L)
+}
+
+// ReadSettings is BeginSettings for whoever reads without a transaction.
+func (g *Ledger) ReadSettings(r kv.Reader, l *codec.Layout) {
+	if !g.SettingsBegun() {
+		g.config.value = r.Get(l.Key(codec.KindConfig, 0))
+	}
+}
+
+// SettingsBegun reports whether the settings are being read, or are known.
+func (g *Ledger) SettingsBegun() bool { return g.config.value != nil || g.config.settings != nil }
+
+// Settings returns the settings of the queue. They must not be changed.
+func (g *Ledger) Settings() (*codec.Settings, error) {
+	g.BeginSettings()
+	if g.config.settings == nil {
+		value, err := g.config.value.Get()
+		if err != nil {
+			return nil, err
+		}
+		if g.config.settings, err = codec.ParseSettings(value); err != nil {
+			return nil, err
+		}
+	}
+
+	g.facts.noteSettings(g.config.settings)
+	return &g.config.settings.Settings, nil
+}
+
+// SetSettings writes the settings, in place of those that the ledger has read. A queue with
+// settings is in the list of queues, and Retire leaves it there.
+func (g *Ledger) SetSettings(set *codec.Settings) {
+	s := &codec.StoredSettings{Settings: *set, Unknown: g.config.settings.Unknown}
+	g.config.settings = s
+	g.facts.noteSettings(s)
+	g.wrote = true
+
+	key := g.L.Key(codec.KindConfig, 0)
+	value := s.Encode()
+	if value == nil {
+		g.Tx.Clear(key)
+		return
+	}
+
+	g.Tx.Set(key, value)
+	if g.L.List != nil {
+		AddToList(g.L, g.Tx, g.Now)
+	}
+}
+
+// Limits returns the settings that limit the queue. If they cannot be read, nothing does: the items
+// themselves may be fine.
+func (g *Ledger) Limits() (*codec.Settings, error) {
+	s, err := g.Settings()
+	if errors.Is(err, codec.ErrCorrupt) {
+		return &codec.Settings{}, nil
+	}
+	return s, err
+}
+
+// LimitsLeased reports whether the queue limits how many items are leased, so that leases may wait for
+// the end of another.
+func (g *Ledger) LimitsLeased() (bool, error) {
+	settings, err := g.Limits()
+	if err != nil {
+		return false, err
+	}
+	return settings.MaxLeased > 0, nil
+}

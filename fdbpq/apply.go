@@ -104,7 +104,7 @@ func (t *txOps) apply() error {
 			return err
 		}
 	}
-	if err := t.dead.Flush(); err != nil { // first, because the pops may have taken dead letters: see AddToCounter
+	if err := t.dead.Flush(); err != nil { // first, because the pops may have taken dead letters: see addToCounter in package state
 		return err
 	}
 	for _, q := range t.queues {
@@ -124,7 +124,7 @@ func (t *txOps) bringBack(queues []*due.Due) error {
 	if t.moves == 0 {
 		left = roomBeside(t.ops, t.allRoom)
 	}
-	room := due.DueRoom{Bytes: min(due.HeldBytes+max(left, 0), due.MostHeldBytes)}
+	room := due.Room{Bytes: min(due.HeldBytes+max(left, 0), due.MostHeldBytes)}
 	if t.moves == 0 && !slices.ContainsFunc(t.queues, func(q *queueOps) bool { return q.due.Done }) {
 		room.Fits = t.fits // a large item has room while it is the only one that moves
 	}

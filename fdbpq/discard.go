@@ -27,7 +27,7 @@ type victims struct {
 
 // victim is an item that may be discarded.
 type victim struct {
-	item     *codec.Held
+	item  *codec.Held
 	place []byte     // see Layout.Place
 	load  state.Load // what goes with it
 	own   bool       // this transaction pushed it

@@ -21,7 +21,7 @@ func (t *txOps) beginSweep(q *queueOps) {
 	if s == nil {
 		return
 	}
-	q.due.Page = max(due.SweptPage/t.sweeps, due.DuePage)
+	q.due.Page = max(due.SweepPage/t.sweeps, due.Page)
 	s.page = max(sweptMsgIDs/t.sweeps, 1)
 	s.over = t.tx.Snapshot().GetRange(q.l.OverRange(t.now), kv.RangeOptions{Limit: s.page})
 }

@@ -117,7 +117,7 @@ func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
 		return t.move(q, i, h, done)
 	}
 	done[op.ID] = true
-	q.ledger.DetachLeased(h)
+	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h)
 	if h.State == codec.Leased {
 		t.results[i].Freed, err = q.ledger.LimitsLeased()
@@ -168,7 +168,7 @@ func (t *txOps) move(q *queueOps, i int, h *codec.Held, done map[ID]bool) error 
 		return err
 	}
 	h.Message = m
-	g.DetachLeased(h)
+	g.DetachAnywhere(h)
 	g.Delete(h)
 	value := g.AddRest(&id, m)
 	if h.State == codec.Ready {

@@ -136,7 +136,7 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *codec.Held, p *due.Burial, res
 			return err
 		}
 	}
-	g.DetachLeased(h)
+	g.DetachAnywhere(h)
 	switch op.Kind {
 	case OpAck:
 		g.Delete(h)
@@ -201,7 +201,7 @@ func (t *txOps) buryOne(g *state.Ledger, op *Op, h *codec.Held, p *due.Burial, r
 	if result.Freed, err = g.LimitsLeased(); err != nil {
 		return err
 	}
-	g.DetachLeased(h)
+	g.DetachAnywhere(h)
 	g.Delete(h)
 	t.dead.Bury(p, h, reason)
 	return nil

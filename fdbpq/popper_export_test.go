@@ -12,7 +12,7 @@ import (
 // Exported for the tests of staged pops.
 
 // DuePage is how many entries of the time index a transaction handles.
-const DuePage = due.DuePage
+const DuePage = due.Page
 
 // SetNow gives p another clock.
 func (p *Popper) SetNow(now func() time.Time) { p.now = now }

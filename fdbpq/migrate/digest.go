@@ -59,7 +59,8 @@ func digest(ctx context.Context, db kv.Database, k *codec.Space, areas []kv.Rang
 	return d, nil
 }
 
-// count counts the queue and the item of a key below root. prefix is that of the queue of the last key.
+// count counts the queue and the item of a key below root. prefix is that of the queue of the last
+// key.
 func (d *Digest) count(key, root string, prefix *string) {
 	rest, inside := strings.CutPrefix(key, root)
 	if !inside {

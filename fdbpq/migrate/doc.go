@@ -1,2 +1,3 @@
-// Package migrate copies a Keyspace from one store to another, on any engines, and compares the two.
+// Package migrate copies a Keyspace from one store to another, on any engines, and compares the
+// two.
 package migrate

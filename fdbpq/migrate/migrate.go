@@ -15,7 +15,8 @@ import (
 
 // Errors of Migrate, besides ErrUnfinished.
 var (
-	// ErrNoStore: there is no store to migrate, or one of an early version that nobody has opened since.
+	// ErrNoStore: there is no store to migrate, or one of an early version that nobody has opened
+	// since.
 	ErrNoStore = errors.New("fdbpq: no store was opened here")
 
 	// ErrNotEmpty: the target of a migration has keys that no migration from this source wrote.
@@ -41,7 +42,8 @@ type Options struct {
 type Progress struct {
 	// Checking is whether everything is copied, and both stores are being compared.
 	Checking bool
-	// Keys and Bytes are what was copied, by earlier calls too, or read of the target to compare it.
+	// Keys and Bytes are what was copied, by earlier calls too, or read of the target to compare
+	// it.
 	Keys, Bytes int64
 }
 
@@ -55,9 +57,9 @@ type Result struct {
 	Digest Digest
 }
 
-// Run copies a Keyspace key by key from one store to another, on any engines. Nobody may
-// use the source meanwhile, and it is not changed. The target has to be empty. What is pushed to it
-// later comes after the items of equal priority that were copied, because the order of items is in their
+// Run copies a Keyspace key by key from one store to another, on any engines. Nobody may use the
+// source meanwhile, and it is not changed. The target has to be empty. What is pushed to it later
+// comes after the items of equal priority that were copied, because the order of items is in their
 // keys, and no engine counts by itself.
 //
 // Until it has ended, OpenStore refuses the target. If Migrate fails, or the process ends, another
@@ -65,8 +67,8 @@ type Result struct {
 // notices what bridges and Batchers did with the source meanwhile, and returns ErrDiffers; then
 // the next call empties the target and starts over. But it may miss what others did.
 //
-// Errors: ErrNoStore, ErrUnfinished of the source, ErrForeignKeys, ErrNotEmpty, ErrMigrated, ErrDiffers, *MismatchError,
-// ErrStoreVersion, ErrCorrupt, and those of the stores.
+// Errors: ErrNoStore, ErrUnfinished of the source, ErrForeignKeys, ErrNotEmpty, ErrMigrated,
+// ErrDiffers, *MismatchError, ErrStoreVersion, ErrCorrupt, and those of the stores.
 func Run(ctx context.Context, from, to kv.Database, k *fdbpq.Keyspace, o Options) (Result, error) {
 	m := &migration{ctx: ctx, from: from, to: to, keyspace: k, k: k.Space(), o: o, areas: k.Space().DataAreas(), newID: rand.Text()}
 	if err := m.checkSource(); err != nil {

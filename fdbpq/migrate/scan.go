@@ -13,7 +13,8 @@ const copyBytes = 1_000_000
 // copyPage is how much is read at once.
 var copyPage = kv.RangeOptions{Limit: 200, Bytes: copyBytes}
 
-// scan calls fn with all pairs of a range, in order. It reads on while fn runs, in a transaction for each page.
+// scan calls fn with all pairs of a range, in order. It reads on while fn runs, in a transaction
+// for each page.
 func scan(ctx context.Context, db kv.Database, r kv.Range, fn func([]kv.KeyValue) error) error {
 	type page struct {
 		pairs []kv.KeyValue

@@ -78,7 +78,7 @@ func (s *StoredSettings) Encode() []byte {
 	return stored.Pack()
 }
 
-// ParseSettings reads what encode wrote.
+// ParseSettings reads what Encode wrote.
 func ParseSettings(value []byte) (*StoredSettings, error) {
 	s := &StoredSettings{}
 	if value == nil {

@@ -1,5 +1,6 @@
-// Package codec is what is stored: the keys of a queue, ids and tokens, messages, records of items that are
-// held, dead letters, settings, and the record of a store. It reads and writes bytes, and no transaction.
+// Package codec is what is stored: the keys of a queue, ids and tokens, messages, records of items
+// that are held, dead letters, settings, and the record of a store. It reads and writes bytes, and
+// no transaction.
 //
 //	layout.go, list.go, keyspace.go  the table of all keys of a queue, the list of queues, a Keyspace
 //	id.go, item.go, token.go         what users see of items

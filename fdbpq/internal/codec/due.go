@@ -22,12 +22,13 @@ import (
 // package, which do not know the index, leave entries without keys; these are removed when
 // they fall due.
 //
-// There is one way back. Each transaction that looks at a queue handles what is due there, at most DuePage
-// entries, in the order in which they fell due. What is left counts as what it was, leased or delayed, and is
-// served once it is back; Pending.Behind names its queue, so that a sweeper can go on with OpSweep, which takes
-// more at a time. An item that has expired is never served, whether it is removed yet or not: see expiry.go.
-// An operation that cannot tell yet what its result is, such as a pop that has met nothing but expired items,
-// fails with an error that wraps ErrNoRoom: the next transaction goes on where this one has ended.
+// There is one way back. Each transaction that looks at a queue handles what is due there, at most
+// due.Page entries, in the order in which they fell due. What is left counts as what it was, leased
+// or delayed, and is served once it is back; Pending.Behind names its queue, so that a sweeper can
+// go on with OpSweep, which takes more at a time. An item that has expired is never served, whether
+// it is removed yet or not: see expiry.go. An operation that cannot tell yet what its result is,
+// such as a pop that has met nothing but expired items, fails with an error that wraps ErrNoRoom:
+// the next transaction goes on where this one has ended.
 //
 // An entry is removed together with its key, or by a transaction that has read that the
 // key is gone and conflicts with whoever writes it.

@@ -30,7 +30,8 @@ var (
 	ErrCorrupt         = errors.New("fdbpq: stored data cannot be read")
 )
 
-// LostLeases is the ErrLeaseLost of acknowledgements that follow each other, so that none of them was done.
+// LostLeases is the ErrLeaseLost of acknowledgements that follow each other, so that none of them
+// was done.
 type LostLeases struct {
 	// Lost says which of them have lost their leases, counted from 0 and ascending.
 	Lost []int
@@ -44,7 +45,7 @@ func (e *LostLeases) Error() string {
 		ErrLeaseLost, len(e.Lost), e.Of, e.Lost[0])
 }
 
-// Unwrap returns what it is.
+// Unwrap returns ErrLeaseLost.
 func (e *LostLeases) Unwrap() error { return ErrLeaseLost }
 
 // PausedError is the error of pops and leases of a paused queue.

@@ -7,20 +7,21 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
-// An item may expire: Message.Expires, in its ("m") keys, says when. While it is in ("i"), it has an
-// entry in the time index,
+// An item may expire: Message.Expires, in its ("m") keys, says when. While it is in ("i"), it has
+// an entry in the time index,
 //
 //	("t", expires) + ("x", priority, count, random) = unique key
 //
-// written and removed together with its key in ("i"). Whoever finds the entry due removes the item, and
-// frees its unique key, if it has one, without reading the ("m") keys.
-// While it is held, its record says when it expires; a delayed item falls due then, at the latest.
-// A leased one expires when its lease ends: whoever holds it may still acknowledge it. Staged pops,
-// which need not know what they move, leave the entry where it is, and write it again if the item comes back: see
-// staged_return.go.
+// written and removed together with its key in ("i"). Whoever finds the entry due removes the item,
+// and frees its unique key, if it has one, without reading the ("m") keys. While it is held, its
+// record says when it expires; a delayed item falls due then, at the latest. A leased one expires
+// when its lease ends: whoever holds it may still acknowledge it. Staged pops, which need not know
+// what they move, leave the entry where it is, and write it again if the item comes back: see
+// state.Ledger.ReturnStaged.
 //
-// A pop or lease that meets an expired item all the same, because its transaction had no room for all
-// that was due, removes it as well, and goes on to the next, as far as a transaction has room. A peek steps over it.
+// A pop or lease that meets an expired item all the same, because its transaction had no room for
+// all that was due, removes it as well, and goes on to the next, as far as a transaction has room.
+// A peek steps over it.
 
 // Bounds of the time after which an item expires.
 const (
@@ -41,8 +42,8 @@ func Expired(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
 // Expired reports whether the time of an item is over. It may be leased.
 func (h *Held) Expired(now time.Time) bool { return Expired(h.Expires, now) }
 
-// Gone reports whether an item counts as gone: it has expired, and nobody has a lease of it, which may be
-// over.
+// Gone reports whether an item counts as gone: it has expired, and nobody has a lease of it, which
+// may be over.
 func (h *Held) Gone(now time.Time) bool { return h.Expired(now) && h.State != Leased }
 
 // FallsDue is when something has to be done about a held item.

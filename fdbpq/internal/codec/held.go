@@ -66,8 +66,8 @@ func LastingOf(m *Message) Lasting { return Lasting{Expires: m.Expires, Unique: 
 // none reports whether nothing does.
 func (l *Lasting) none() bool { return l.Expires.IsZero() && l.Unique == "" }
 
-// MaxHeldValue is the longest stored value that fits behind a record without a reason. Those of this
-// package are shorter, and have room for a reason and a unique key.
+// MaxHeldValue is the longest stored value that fits behind a record without a reason. Those of
+// this package are shorter, and have room for a reason and a unique key.
 const MaxHeldValue = kv.MaxValueSize - maxRecord
 
 // maxRecord is at least the length of a record without a reason, and of its length.
@@ -79,8 +79,8 @@ var ErrCannotHold = fmt.Errorf("%w: another program wrote it, with more than the
 // HeldStates are the states of held items, by their number in a record.
 var HeldStates = [...]ItemState{Leased, Delayed}
 
-// The first element of a record. Versions of this package that know neither reasons nor what else an
-// item may have read records without.
+// The first element of a record. Versions of this package that know neither reasons nor what else
+// an item may have read records without.
 const (
 	HeldVersion       = 1
 	heldVersionReason = 2
@@ -122,7 +122,7 @@ func (h *Held) Encode() []byte {
 	return append(append(b, record...), h.Value...)
 }
 
-// ParseHeld reads what encode wrote.
+// ParseHeld reads what Encode wrote.
 func ParseHeld(id *ID, data []byte) (*Held, error) {
 	n, used := binary.Uvarint(data)
 	if used <= 0 || n > uint64(len(data)-used) {
@@ -228,8 +228,8 @@ func ParseHistory(id *ID, data []byte) (h History, err error) {
 // another MaxLease.
 func isWait(micros int64) bool { return micros > 0 && micros <= MaxDelay.Microseconds() }
 
-// NoteReason keeps the reason of a negative acknowledgement, if it has given one, unless the value of
-// another program leaves no room for it.
+// NoteReason keeps the reason of a negative acknowledgement, if it has given one, unless the value
+// of another program leaves no room for it.
 func (h *Held) NoteReason(reason string) {
 	if reason != "" && len(h.Value) <= MaxHeldValue-MaxNakReason {
 		h.Reason = CleanText(reason, MaxNakReason)

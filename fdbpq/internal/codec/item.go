@@ -24,9 +24,10 @@ type Message struct {
 	DeadLetter *DeadLetter
 }
 
-// Size is how many bytes the message counts with where bytes are limited, as by Op.MaxBytes: the value; the names and
-// values of headers, MsgID and Unique, with two bytes more for each text and zero bytes twice; 9 bytes for Expires; and the
-// texts of DeadLetter, with 38 bytes more. That is about what it takes in a transaction.
+// Size is how many bytes the message counts with where bytes are limited, as by Op.MaxBytes: the
+// value; the names and values of headers, MsgID and Unique, with two bytes more for each text and
+// zero bytes twice; 9 bytes for Expires; and the texts of DeadLetter, with 38 bytes more. That is
+// about what it takes in a transaction.
 func (m Message) Size() int {
 	n := len(m.Value) + m.DeadLetter.size()
 	for _, key := range []string{m.MsgID, m.Unique} {

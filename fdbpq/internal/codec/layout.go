@@ -39,7 +39,7 @@ import (
 //	("pq-x", "probe")          = a receipt without a batch, see Probe
 //	("pq-store")               = identity and settings of the keyspace, see OpenStore
 //
-// areas is the table of all roots of a Keyspace.
+// areas, in keyspace.go, is the table of all roots of a Keyspace.
 //
 // count is one more than the highest count in use at that priority, held items included, and
 // index one more than the highest index in use. id.go defines random, message.go value and part.
@@ -169,7 +169,8 @@ func (l *Layout) ParseItem(key []byte) (ID, error) {
 	return id, nil
 }
 
-// ClearBesideSettings clears all keys but the settings, which pushes read, so it does not conflict with those.
+// ClearBesideSettings clears all keys but the settings, which pushes read, so it does not conflict
+// with those.
 func (l *Layout) ClearBesideSettings(tx kv.Transaction) {
 	all, settings := Within([]byte(l.Prefix)), kv.SingleKey(l.Key(KindConfig, 0))
 	tx.ClearRange(kv.Range{Begin: all.Begin, End: settings.Begin})
@@ -208,13 +209,13 @@ func (l *Layout) PurgeRange(s ItemState) kv.Range {
 //	("b")            = int64         counter: Message.Size of all items
 //	("b", "counted") = byte, bytes   which items count
 //
-// The byte is countedAll, or CountedTo, followed by a key of an item without ("i"): then all items up
-// to that place count, in whichever state they are, and none behind it. Without the key none counts.
+// The byte is 0, or 1, followed by a key of an item without ("i"): then all items up to that place
+// count, in whichever state they are, and none behind it. Without the key none counts.
 //
-// Setting MaxBytes counts the items that are there, as many as a transaction has room for. If there are
-// more, pushes first count the rest, a transaction at a time. Meanwhile, whoever adds or removes an item
-// that counts keeps the counter right, and conflicts with those transactions, and they with it.
-// Resetting MaxBytes removes both keys.
+// Setting MaxBytes counts the items that are there, as many as a transaction has room for. If there
+// are more, pushes first count the rest, a transaction at a time. Meanwhile, whoever adds or
+// removes an item that counts keeps the counter right, and conflicts with those transactions, and
+// they with it. Resetting MaxBytes removes both keys.
 //
 // An item counts until it is gone: also while a staged pop has yet to collect it.
 

@@ -35,8 +35,8 @@ func EncodeValue(f ValueFormat, value []byte) []byte {
 	return value
 }
 
-// DecodeValue reverses encode. Bytes that are not a tuple of one byte string come from a program
-// with another format, and are returned as they are.
+// DecodeValue reverses EncodeValue. Bytes that are not a tuple of one byte string come from a
+// program with another format, and are returned as they are.
 func DecodeValue(f ValueFormat, stored []byte) []byte {
 	if f == TupleValues {
 		if value, rest, err := tuple.DecodeBytes(stored); err == nil && len(rest) == 0 {
@@ -60,8 +60,8 @@ const (
 	metaVersionProps = 3
 )
 
-// The properties of a message in version 3: all it has besides headers. One that is only a dead letter
-// has version 2.
+// The properties of a message in version 3: all it has besides headers. One that is only a dead
+// letter has version 2.
 const (
 	propMsgID   = "msg_id"
 	propUnique  = "unique"

@@ -21,7 +21,7 @@ import (
 // request is 20 random bytes that begin with a time, as those of items, so that the oldest
 // come first. deadline is in microseconds since 1970. Answers and claims fall due then, and
 // have entries in the time index, except those left by versions of this package without the
-// index: see adopt.
+// index: see due.Adopt.
 //
 // # Why no item is lost or taken twice
 //

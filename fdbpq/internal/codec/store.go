@@ -13,8 +13,8 @@ import (
 //	("pq-store"), ("q-store") = (version, id, priority root, FIFO root, value format)
 //	                          = (version, id, priority root, FIFO root, value format, origin)
 //
-// The second form is that of a store that Migrate filled; origin is the id of its source. Until Migrate
-// has ended, a copyRecord is there instead.
+// The second form is that of a store that Migrate filled; origin is the id of its source. Until
+// Migrate has ended, a record of its own is there instead.
 //
 // Both are written in one transaction. There are two so that OpenStore notices a root that
 // is reused with another one, or for the other kind of queues.
@@ -23,11 +23,12 @@ import (
 // older programs would misread what newer ones write.
 const storeVersion = 1
 
-// UnfinishedVersion is the version of the record of a store that Migrate has begun to fill. Programs that do
-// not know it refuse the store as one of a newer version.
+// UnfinishedVersion is the version of the record of a store that Migrate has begun to fill.
+// Programs that do not know it refuse the store as one of a newer version.
 const UnfinishedVersion = 1 << 20
 
-// ErrUnfinished is returned for a store to which a migration has begun and not ended. Nothing may serve it.
+// ErrUnfinished is returned for a store to which a migration has begun and not ended. Nothing may
+// serve it.
 var ErrUnfinished = errors.New("fdbpq: the store is the target of a migration that has not ended")
 
 // ErrStoreVersion is returned by OpenStore for a store that a newer version of this package
@@ -65,7 +66,7 @@ func (e *MismatchError) Error() string {
 	return "fdbpq: the store was made with " + strings.Join(parts, "; and with ")
 }
 
-// storeRecord is the content of the record.
+// storeRecord is what the record says.
 type storeRecord struct {
 	ID, priority, fifo, format string
 	Origin                     string // "" if Migrate did not fill it

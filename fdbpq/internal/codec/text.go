@@ -12,8 +12,8 @@ const (
 	MaxNakReason  = 1024
 )
 
-// CleanText makes a client's text fit for a header: valid UTF-8 without control characters, cut at n
-// bytes.
+// CleanText makes a client's text fit for a header: valid UTF-8 without control characters, cut at
+// n bytes.
 func CleanText(text string, n int) string {
 	text = strings.ToValidUTF8(cutText(text, n), "\uFFFD")
 	return cutText(strings.Map(func(r rune) rune {

@@ -7,7 +7,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
-// Forever is a quietUntil of queues where nothing will fall due.
+// Forever is after all times that are stored.
 var Forever = time.UnixMicro(1<<62 - 1)
 
 // Earliest returns the earlier of two times; zero is none.

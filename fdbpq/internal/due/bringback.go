@@ -11,10 +11,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// BringBack handles what is due in the given queues, as much as there is room for, and records in each
-// whether items came back. The error is one of the store. What cannot be read stays as it is, and the
-// Due.Err of its queue says why.
-func BringBack(queues []*Due, room *DueRoom) error {
+// BringBack handles what is due in the given queues, as much as there is room for, and records in
+// each whether items came back. The error is one of the store. What cannot be read stays as it is,
+// and the Due.Err of its queue says why.
+func BringBack(queues []*Due, room *Room) error {
 	for _, d := range queues {
 		d.Begin()
 	}
@@ -51,8 +51,8 @@ func BringBack(queues []*Due, room *DueRoom) error {
 	return returnHeld(inTurns(byQueue), room)
 }
 
-// inTurns returns the first of each list, then the second of each, and so on: no queue takes the room of
-// the others.
+// inTurns returns the first of each list, then the second of each, and so on: no queue takes the
+// room of the others.
 func inTurns(lists [][]*dueHeld) (all []*dueHeld) {
 	if len(lists) == 1 {
 		return lists[0]
@@ -107,7 +107,7 @@ func (d *Due) resolve(pair kv.KeyValue, left *leftovers, all *[]*dueHeld) error 
 func ReturnDue(tx kv.Transaction, l *codec.Layout, now time.Time) (*Due, error) {
 	g, dead := state.NewLedger(tx, l, now, nil), NewBurials(tx, now, nil)
 	d := &Due{Ledger: &g, Dead: &dead}
-	if err := BringBack([]*Due{d}, &DueRoom{Bytes: HeldBytes}); err != nil {
+	if err := BringBack([]*Due{d}, &Room{Bytes: HeldBytes}); err != nil {
 		return nil, err
 	}
 	if err := cmp.Or(g.Flush(), dead.Flush()); err != nil {

@@ -22,8 +22,8 @@ func NewBurials(tx kv.Transaction, now time.Time, known *state.Known) Burials {
 	return Burials{tx: tx, now: now, known: known}
 }
 
-// DeadQueue is a queue to which a transaction moves items: a dead-letter queue, or one that gets items back from
-// it.
+// DeadQueue is a queue to which a transaction moves items: a dead-letter queue, or one that gets
+// items back from it.
 type DeadQueue struct {
 	ledger state.Ledger
 	counts map[int64]kv.Future[int64] // the next counts, being read, by priority
@@ -82,7 +82,8 @@ func (to *DeadQueue) LoadNext(priority int64) error {
 // Limits is Ledger.Limits of the queue.
 func (to *DeadQueue) Limits() (*codec.Settings, error) { return to.ledger.Limits() }
 
-// Push adds a message at the end of a priority, after LoadNext, as pushed at the given time, and lists the queue.
+// Push adds a message at the end of a priority, after LoadNext, as pushed at the given time, and
+// lists the queue.
 func (to *DeadQueue) Push(priority int64, m *codec.Message, at time.Time) {
 	g := &to.ledger
 	if g.L.List != nil {

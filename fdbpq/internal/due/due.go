@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// DuePage is the most entries of one queue that a transaction handles, unless it sweeps the queue.
-	DuePage = 256
-	// SweptPage is the same for the queues of OpSweeps, together. A request that comes
+	// Page is the most entries of one queue that a transaction handles, unless it sweeps the queue.
+	Page = 256
+	// SweepPage is the same for the queues of OpSweeps, together. A request that comes
 	// meanwhile waits for it, which takes some 30 ms.
-	SweptPage = 2048
-	// HeldBytes is about the most bytes of held items that it returns to all of its queues, beside a push of
-	// MaxMessageSize, and MostHeldBytes where there is room for that.
+	SweepPage = 2048
+	// HeldBytes is about the most bytes of held items that it returns to all of its queues, beside
+	// a push of MaxMessageSize, and MostHeldBytes where there is room for that.
 	HeldBytes     = 500_000
 	MostHeldBytes = 1_000_000
 
-	// firstReturn is how many values a transaction reads first of what it brings back, and each later
-	// step reads returnGrowth times as many: nobody knows how large they are before.
+	// firstReturn is how many values a transaction reads first of what it brings back, and each
+	// later step reads returnGrowth times as many: nobody knows how large they are before.
 	firstReturn  = 8
 	returnGrowth = 8
 )
@@ -29,7 +29,7 @@ const (
 type Due struct {
 	Ledger *state.Ledger
 	Dead   *Burials
-	Page   int                      // entries to handle; 0 means DuePage
+	Page   int                      // entries to handle; 0 means the constant
 	Head   kv.Future[[]kv.KeyValue] // nil before Begin
 
 	expired  *state.Expiries // what of that is ready items; nil if nothing is
@@ -48,7 +48,7 @@ func (d *Due) Begin() {
 	}
 }
 
-func (d *Due) limit() int { return cmp.Or(d.Page, DuePage) }
+func (d *Due) limit() int { return cmp.Or(d.Page, Page) }
 
 // dueRecord is a key that is due, and its entry.
 type dueRecord struct {
@@ -62,10 +62,11 @@ func (r *dueRecord) remove(tx kv.Transaction) {
 	tx.Clear(r.entry)
 }
 
-// DueRoom is the room that one transaction has for what is due.
-type DueRoom struct {
+// Room is the room that one transaction has for what is due.
+type Room struct {
 	Bytes int // about; what is left of it
-	// Fits, unless nil, reports whether a dead letter that exceeds Bytes has room nevertheless, and takes it.
+	// Fits, unless nil, reports whether a dead letter that exceeds Bytes has room nevertheless, and
+	// takes it.
 	Fits func(size int) bool
 }
 

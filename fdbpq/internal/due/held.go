@@ -26,12 +26,12 @@ type dueHeld struct {
 // large ones.
 const maxReturn = 512
 
-// returnHeld returns held items to their old places, or holds or buries them as their settings
-// say, until that takes about as many bytes as there is room for. As returnItems, it reads few first, and
-// never more than there can be room for.
-func returnHeld(all []*dueHeld, room *DueRoom) error {
-	// All is read before the first write: a store may have to look through all that a transaction has written
-	// for each read that follows.
+// returnHeld returns held items to their old places, or holds or buries them as their settings say,
+// and removes those that have expired, until that takes about as many bytes as there is room for.
+// It reads few first, and never more than there can be room for.
+func returnHeld(all []*dueHeld, room *Room) error {
+	// All is read before the first write: a store may have to look through all that a transaction
+	// has written for each read that follows.
 	var moves []*dueHeld
 	for next := firstReturn; len(all) > 0 && room.Bytes > 0; next = min(next*returnGrowth, maxReturn) {
 		some := all[:min(next, len(all), room.Bytes/state.RestoreOverhead+1)]
@@ -164,9 +164,9 @@ func (d *dueHeld) stale() {
 	d.due.Ledger.Tx.Clear(d.entry)
 }
 
-// measure takes the room that the item needs, and reports whether it is to be moved. A large dead letter may
-// only be the first. The error is one of the store.
-func (d *dueHeld) measure(room *DueRoom, first bool) (takes bool, err error) {
+// measure takes the room that the item needs, and reports whether it is to be moved. A large dead
+// letter may only be the first. The error is one of the store.
+func (d *dueHeld) measure(room *Room, first bool) (takes bool, err error) {
 	switch {
 	case d.h == nil:
 		return false, nil
@@ -191,7 +191,7 @@ func (d *dueHeld) measure(room *DueRoom, first bool) (takes bool, err error) {
 		}
 		return false, nil
 	}
-	room.Bytes = max(room.Bytes-size, 0) // what exceeds it, fits has taken
+	room.Bytes = max(room.Bytes-size, 0) // Fits has taken what exceeds it
 	return true, nil
 }
 

@@ -155,7 +155,7 @@ func (a *uncollected) settle(read *state.Stored, value []byte) error {
 func Adopt(tx kv.Transaction, l *codec.Layout, now time.Time) error {
 	var parts [2]kv.Future[[]kv.KeyValue]
 	for i, part := range []int64{codec.PartAnswer, codec.PartClaim} {
-		parts[i] = tx.Snapshot().GetRange(codec.Within(l.PartPrefix(part)), kv.RangeOptions{Limit: DuePage})
+		parts[i] = tx.Snapshot().GetRange(codec.Within(l.PartPrefix(part)), kv.RangeOptions{Limit: Page})
 	}
 	for _, part := range parts {
 		pairs, err := part.Get()

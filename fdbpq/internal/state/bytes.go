@@ -8,12 +8,13 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
+// The first byte of the key that says which items count: see the table of keys in package codec.
 const (
 	countedAll byte = iota
 	CountedTo
 )
 
-// CountsBytes reports whether the queue counts bytes. An error makes flush fail.
+// CountsBytes reports whether the queue counts bytes. An error makes Flush fail.
 func (g *Ledger) CountsBytes() bool {
 	b := &g.bytes
 	if b.loaded {
@@ -75,8 +76,8 @@ func (g *Ledger) BeginSize(id *codec.ID) {
 	}
 }
 
-// SizeOf returns the size of an item, which must still have its ("m") keys unless its message is known.
-// What cannot be read of it does not count. The error is one of the store.
+// SizeOf returns the size of an item, which must still have its ("m") keys unless its message is
+// known. What cannot be read of it does not count. The error is one of the store.
 func (g *Ledger) SizeOf(h *codec.Held) (int, error) {
 	if h.Message != nil {
 		return h.Message.Size(), nil
@@ -112,8 +113,8 @@ func (g *Ledger) SizeOf(h *codec.Held) (int, error) {
 	return size + m.Size() + len(rest), nil
 }
 
-// ResetBytes forgets what was counted, and counts anew if the settings say so. The error is one of the
-// store.
+// ResetBytes forgets what was counted, and counts anew if the settings say so. The error is one of
+// the store.
 func (g *Ledger) ResetBytes() error {
 	g.bytes = byteCount{}
 	g.Tx.Clear(g.L.BytesKey())
@@ -127,8 +128,8 @@ func (g *Ledger) CountsAllBytes() (bool, error) {
 	return !g.CountsBytes() || g.bytes.all || g.err != nil, g.err
 }
 
-// CountPage counts items that do not count yet, as many as a transaction has room for, and reports whether
-// all count then. The error is one of the store.
+// CountPage counts items that do not count yet, as many as a transaction has room for, and reports
+// whether all count then. The error is one of the store.
 func (g *Ledger) CountPage() (all bool, err error) {
 	if all, err := g.CountsAllBytes(); all {
 		return true, err
@@ -163,8 +164,8 @@ func (g *Ledger) CountPage() (all bool, err error) {
 	return b.all, nil
 }
 
-// uncounted returns the next items that do not count yet, about limit of them, and the place of the last one;
-// nil if these are all. It conflicts with whoever adds, moves or removes one of them.
+// uncounted returns the next items that do not count yet, about limit of them, and the place of the
+// last one; nil if these are all. It conflicts with whoever adds, moves or removes one of them.
 func (g *Ledger) uncounted(limit int) (found []*codec.Held, end []byte, err error) {
 	kinds := [...]string{codec.KindItem, codec.KindHeld}
 	var pages [len(kinds)]kv.Future[[]kv.KeyValue]

@@ -28,9 +28,9 @@ func ParseLength(value []byte) (int64, error) {
 
 var zeroCounter = make([]byte, 8)
 
-// AddToCounter adds to a counter, and removes it if it falls to zero, so that a queue with
+// addToCounter adds to a counter, and removes it if it falls to zero, so that a queue with
 // many priorities leaves nothing behind. A transaction that adds and subtracts adds first.
-func AddToCounter(tx kv.Transaction, key []byte, delta int64) {
+func addToCounter(tx kv.Transaction, key []byte, delta int64) {
 	if delta == 0 {
 		return
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// nextCount is the last item of a priority that is ready, and the last that is held, being read. A held item
-// returns to its old place, so nothing new may be pushed before it.
+// nextCount is the last item of a priority that is ready, and the last that is held, being read. A
+// held item returns to its old place, so nothing new may be pushed before it.
 type nextCount struct {
 	l           *codec.Layout
 	ready, held kv.Future[[]kv.KeyValue]
@@ -47,8 +47,8 @@ func (n nextCount) Get() (int64, error) {
 type CountsByQueue map[string]map[int64]int64
 
 // knownCounts is what a Batcher knows of the next counts, so that its pushes need not read the last
-// items of their priorities, twice each. Counts that are too high do no harm: the order stays the same. So
-// nothing has to be forgotten when items are taken.
+// items of their priorities, twice each. Counts that are too high do no harm: the order stays the
+// same. So nothing has to be forgotten when items are taken.
 type knownCounts struct {
 	counts CountsByQueue
 	size   int // at least the number of counts

@@ -10,7 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Cursor walks a queue from one of its ends. The caller calls next for as long as it
+// Cursor walks a queue from one of its ends. The caller calls Next for as long as it
 // wants items, and may skip some. The cursor reads pages of as many items as the caller
 // expects to need and nothing beyond, which keeps the transaction's conflict range narrow.
 //
@@ -31,7 +31,8 @@ type Cursor struct {
 	heads bool                     // pages come with the beginnings of the ("m") keys
 }
 
-// Walk starts a walk that will probably need want items, and reads up to about so many bytes of them at once.
+// Walk starts a walk that will probably need want items, and reads up to about so many bytes of
+// them at once.
 func Walk(l *codec.Layout, r kv.Reader, end codec.End, want, bytes, together int) Cursor {
 	c := Cursor{R: r, L: l, end: end, together: together}
 	c.asked = kv.RangeOptions{Limit: want, Bytes: max(bytes, 1), Reverse: end == codec.Back}
@@ -78,15 +79,17 @@ func (c *Cursor) Arrive() error {
 }
 
 const (
-	// expiredPage is the most items that a page has while a walk steps over those that have expired.
+	// expiredPage is the most items that a page has while a walk steps over those that have
+	// expired.
 	expiredPage = 1024
 	// expiredSingly is the most of these whose ("m") keys are read one by one.
 	expiredSingly = 256
 )
 
-// readHeads reads the ("m") keys of a page, because those of an item say when it expires: all at once, unless very
-// much lies between them. Then it reads some of them one by one, and leaves the rest of the page to the next. It reads
-// without conflict, because an item and these keys are written together. The error is one of the store.
+// readHeads reads the ("m") keys of a page, because those of an item say when it expires: all at
+// once, unless very much lies between them. Then it reads some of them one by one, and leaves the
+// rest of the page to the next. It reads without conflict, because an item and these keys are
+// written together. The error is one of the store.
 func (c *Cursor) readHeads() error {
 	r := c.R
 	if tx, ok := r.(kv.Transaction); ok {
@@ -132,7 +135,8 @@ func (c *Cursor) readHeads() error {
 	return nil
 }
 
-// NoteExpired has the walk read more at a time, because those that expire together often lie together.
+// noteExpired has the walk read more at a time, because those that expire together often lie
+// together.
 func (c *Cursor) noteExpired() {
 	c.heads = true
 	c.asked.Limit = max(c.asked.Limit, min(32*c.asked.Limit, expiredPage))
@@ -156,8 +160,8 @@ func (c *Cursor) Next() (*Stored, error) {
 	return s, nil
 }
 
-// BeginReads starts to read the rest of the next items, unless that has begun: of a few together, because it is not
-// known how much there is, and of each no more than its part of a page.
+// beginReads starts to read the rest of the next items, unless that has begun: of a few together,
+// because it is not known how much there is, and of each no more than its part of a page.
 func (c *Cursor) beginReads() {
 	if c.begun > 0 || c.together == 0 || c.heads {
 		return
@@ -179,10 +183,10 @@ func (c *Cursor) BeginRead(s *Stored) { s.BeginRead(c.R, c.L, c.asked.Bytes) }
 
 // Whole returns an item that Next returned, as Stored.Whole does.
 func (c *Cursor) Whole(s *Stored, returned *ItemRoom) (codec.Item, error) {
-	return s.Whole(c.R, c.L, returned)
+	return s.whole(c.R, c.L, returned)
 }
 
-// unread returns the item that next returned last, to be returned again.
+// unread returns the item that Next returned last, to be returned again.
 func (c *Cursor) unread(s *Stored) {
 	c.Items = append([]Stored{*s}, c.Items...)
 	c.begun++
@@ -194,7 +198,7 @@ type Ends struct {
 	taken [2][]byte // by End: key of the item taken last
 }
 
-// WalkEnds starts walks from the ends where items are wanted, as walk does for one.
+// WalkEnds starts walks from the ends where items are wanted, as Walk does for one.
 func WalkEnds(l *codec.Layout, r kv.Reader, want [2]int, bytes, together int) Ends {
 	var e Ends
 	for end, n := range want {
@@ -259,28 +263,28 @@ func (e *Ends) Next(end codec.End) (*Stored, error) {
 	return s, nil
 }
 
-// NoteExpired records that an item which next returned has expired, and is removed.
+// NoteExpired records that an item that Next returned has expired, and is removed.
 func (e *Ends) NoteExpired(end codec.End, s *Stored) {
 	e.walks[end].noteExpired()
 	e.NoteTaken(end, s)
 }
 
-// Unread has next return an item again.
+// Unread has Next return an item again.
 func (e *Ends) Unread(end codec.End, s *Stored) { e.walks[end].unread(s) }
 
-// NoteTaken records that the caller took an item that next returned.
+// NoteTaken records that the caller took an item that Next returned.
 func (e *Ends) NoteTaken(end codec.End, s *Stored) { e.taken[end] = s.Pair.Key }
 
-// MaxExpired is how many expired items all pops of a transaction remove at most on their way, and each
-// peek steps over.
+// MaxExpired is how many expired items all pops of a transaction remove at most on their way, and
+// each peek steps over.
 const MaxExpired = 2048
 
-// ErrNotYet is for pops and peeks that have found nothing so far. What comes back next, or lies behind more
-// expired items than a transaction removes, may be theirs.
+// ErrNotYet is for pops and peeks that have found nothing so far. What comes back next, or lies
+// behind more expired items than a transaction removes, may be theirs.
 var ErrNotYet = fmt.Errorf("%w so far: %w", codec.ErrEmpty, codec.ErrNoRoom)
 
-// NextLive returns the next item, nil after the last. It steps over expired ones. The error is ErrNotYet or one of
-// the store.
+// NextLive returns the next item, nil after the last. It steps over expired ones. The error is
+// ErrNotYet or one of the store.
 func (c *Cursor) NextLive(now time.Time) (*Stored, error) {
 	for range MaxExpired {
 		s, err := c.Next()

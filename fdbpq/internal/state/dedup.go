@@ -29,8 +29,8 @@ func (d *Dedup) LoadUniques(snapshot kv.Reader, l *codec.Layout) error {
 	return loadUniques(snapshot, l, slices.Collect(maps.Values(d.Uniques)))
 }
 
-// FreeExpired removes items that have a unique key and have expired, where there was no room for all that is due. The
-// error is one of the store.
+// FreeExpired removes items that have a unique key and have expired, where there was no room for
+// all that is due. The error is one of the store.
 func (d *Dedup) FreeExpired(g *Ledger) error {
 	for _, read := range d.Uniques {
 		if !read.Found {
@@ -60,13 +60,14 @@ func (d *Dedup) FreeExpired(g *Ledger) error {
 		read.Found = false
 		g.Tx.AddReadConflict(kv.SingleKey(g.L.ItemKey(id)))
 		g.Tx.AddReadConflict(kv.SingleKey(g.L.HeldKey(id)))
-		g.DetachLeased(h)
+		g.DetachAnywhere(h)
 		g.DeleteExpired(h)
 	}
 	return nil
 }
 
-// First returns the item that a push is a duplicate of, nil if it is none. The message id comes first.
+// First returns the item that a push is a duplicate of, nil if it is none. The message id comes
+// first.
 func (d *Dedup) First(m *codec.Message) *codec.ID {
 	if d == nil {
 		return nil
@@ -80,8 +81,8 @@ func (d *Dedup) First(m *codec.Message) *codec.ID {
 	return nil
 }
 
-// OnlyNew returns those of a group of pushes that are no duplicates, of earlier ones or of each other. pushed
-// returns their messages.
+// OnlyNew returns those of a group of pushes that are no duplicates, of earlier ones or of each
+// other. pushed returns their messages.
 func (d *Dedup) OnlyNew(group []int, pushed func(i int) *codec.Message) (added []int) {
 	if d == nil {
 		return group
@@ -138,7 +139,8 @@ func (d *Dedup) RemoveOver(g *Ledger) error {
 	return nil
 }
 
-// RemoveMsgID removes a message id that is over, given its entry. An entry that cannot be read goes alone.
+// RemoveMsgID removes a message id that is over, given its entry. An entry that cannot be read goes
+// alone.
 func (g *Ledger) RemoveMsgID(entry kv.KeyValue) {
 	if _, msgID, err := g.L.ParseMsgIDEnd(entry.Key); err == nil {
 		g.Tx.CompareAndClear(g.L.MsgIDKey(msgID), entry.Value)
@@ -147,8 +149,8 @@ func (g *Ledger) RemoveMsgID(entry kv.KeyValue) {
 	g.wrote = true
 }
 
-// MoveMsgID makes the message id of an item that moves name its new id, unless that is over. The error is one
-// of the store; a value that cannot be read stays.
+// MoveMsgID makes the message id of an item that moves name its new id, unless that is over. The
+// error is one of the store; a value that cannot be read stays.
 func (g *Ledger) MoveMsgID(from, to *codec.ID, msgID string) error {
 	if msgID == "" {
 		return nil

@@ -25,14 +25,6 @@ type Expiries struct {
 	Left    map[string]bool     // entries of items that the next transaction is to look for
 }
 
-const (
-	// minRun is the least number of keys that are cleared as a range, and of items that are looked for with
-	// one: other ways are cheaper for few.
-	minRun = 8
-	// expiredBytes is about how many bytes of items, and of what belongs to them, are read at once.
-	expiredBytes = 1 << 20
-)
-
 // Begin starts to read the ranges.
 func (e *Expiries) Begin() {
 	l := e.G.L

@@ -7,8 +7,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Known is what a Batcher knows of the store from its own transactions, so that later ones need not read
-// it again. That is only so in a store where nobody else can have written in the meantime, see
+// Known is what a Batcher knows of the store from its own transactions, so that later ones need not
+// read it again. That is only so in a store where nobody else can have written in the meantime, see
 // kv.Transaction.Turn. It is nil if the engine has no turns; then nothing is known.
 type Known struct {
 	turn   int64 // of the last transaction
@@ -17,8 +17,8 @@ type Known struct {
 	leased int               // about the bytes of all facts.leased
 }
 
-// maxKnownQueues bounds known.queues: names may be disposable. maxKnownLeased bounds known.leased, about: a
-// transaction more.
+// maxKnownQueues bounds Known.queues: names may be disposable. maxKnownLeased is about the bound of
+// Known.leased; one transaction may exceed it.
 const (
 	maxKnownQueues = 4096
 	maxKnownLeased = 4 << 20
@@ -52,8 +52,8 @@ func (k *Known) Counts(l *codec.Layout) map[int64]int64 {
 	return k.counts.counts[l.Prefix]
 }
 
-// LearnCounts takes the counts after the pushes of a transaction. If other items may have got higher ones, nothing
-// is known any more.
+// LearnCounts takes the counts after the pushes of a transaction. If other items may have got
+// higher ones, nothing is known any more.
 func (k *Known) LearnCounts(after CountsByQueue, onlyPushes bool) {
 	switch {
 	case !k.Any():
@@ -81,8 +81,8 @@ func (k *Known) queue(l *codec.Layout) *facts {
 	return f
 }
 
-// facts is what is known of a queue, as the open transaction sees it, with its own writes. So whoever
-// writes something that a fact is about also changes the fact. A nil *facts knows nothing.
+// facts is what is known of a queue, as the open transaction sees it, with its own writes. So
+// whoever writes something that a fact is about also changes the fact. A nil *facts knows nothing.
 type facts struct {
 	known       *Known
 	quietUntil  time.Time             // nothing falls due before; zero is not known

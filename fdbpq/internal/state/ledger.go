@@ -34,13 +34,13 @@ import (
 //	    '-----------------'
 //	          Unhold
 //
-// Pop is Detach and DeleteRest in one, Requeue is Attach with the item's history, and DetachLeased gets
-// an item that a token holds, wherever it is. An item that is buried is detached and deleted here,
-// and added to its dead-letter queue (package due). A new state needs one method for each arrow to
-// it and from it.
+// Pop is Detach and DeleteRest in one, Requeue is Attach with the item's history, and
+// DetachAnywhere gets an item in whichever of these states it is. An item that is buried is
+// detached and deleted here, and added to its dead-letter queue (package due). A new state needs
+// one method for each arrow to it and from it.
 //
-// Flush writes the counters, so it must be called after all else, and returns an error of the store that a
-// method without one has met.
+// Flush writes the counters, so it must be called after all else, and returns an error of the store
+// that a method without one has met.
 type Ledger struct {
 	Tx  kv.Transaction // these three do not change
 	L   *codec.Layout
@@ -59,8 +59,8 @@ type Ledger struct {
 	strays  bool  // items of staged pops have come back
 }
 
-// NewLedger returns the ledger of a queue in a transaction. known is what need not be read; nil is nothing. All
-// ledgers of a queue in one transaction have the same.
+// NewLedger returns the ledger of a queue in a transaction. known is what need not be read; nil is
+// nothing. All ledgers of a queue in one transaction have the same.
 func NewLedger(tx kv.Transaction, l *codec.Layout, now time.Time, known *Known) Ledger {
 	return Ledger{Tx: tx, L: l, Now: now, facts: known.queue(l)}
 }
@@ -111,7 +111,7 @@ func (g *Ledger) Held(s codec.ItemState) int64 { return g.held[s] }
 func (g *Ledger) Flush() error {
 	g.FlushBytes()
 	for _, s := range codec.HeldStates {
-		AddToCounter(g.Tx, g.L.StateCounterKey(s), g.held[s])
+		addToCounter(g.Tx, g.L.StateCounterKey(s), g.held[s])
 		g.held[s] = 0
 	}
 
@@ -119,17 +119,17 @@ func (g *Ledger) Flush() error {
 	for priority, delta := range g.deltas {
 		total += delta
 		if !g.L.Fifo {
-			AddToCounter(g.Tx, g.L.CounterKey(priority), delta)
+			addToCounter(g.Tx, g.L.CounterKey(priority), delta)
 		}
 	}
-	AddToCounter(g.Tx, g.L.TotalKey(), total)
+	addToCounter(g.Tx, g.L.TotalKey(), total)
 	clear(g.deltas)
 	return g.err
 }
 
 // FlushBytes writes the change of the bytes alone, before they are read.
 func (g *Ledger) FlushBytes() {
-	AddToCounter(g.Tx, g.L.BytesKey(), g.bytes.delta)
+	addToCounter(g.Tx, g.L.BytesKey(), g.bytes.delta)
 	g.bytes.delta = 0
 }
 
@@ -156,6 +156,6 @@ type sizeRead struct{ first, last kv.Future[[]kv.KeyValue] }
 
 // config is the settings of one queue as one transaction sees them.
 type config struct {
-	value    kv.Future[[]byte]     // being read; nil before that, and if the settings were known
+	value    kv.Future[[]byte]     // being read; nil before, and if the settings were known
 	settings *codec.StoredSettings // once read, or changed by the transaction
 }

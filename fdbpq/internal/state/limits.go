@@ -35,7 +35,7 @@ func (g *Ledger) BeginLoad() (counters []kv.Future[[]byte]) {
 	return counters
 }
 
-// Unwritten is the changes of the counters that flush will write.
+// Unwritten is the changes of the counters that Flush will write.
 func (g *Ledger) Unwritten() (n Load) {
 	for _, delta := range g.deltas {
 		n.Items += delta

@@ -8,7 +8,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Lookup is the keys that an item may have, being read: that of a held item, and the two of one in ("i").
+// Lookup is the keys that an item may have, being read: that of a held item, and the two of one in
+// ("i").
 type Lookup struct {
 	held, item, history kv.Future[[]byte] // nil if not begun
 	dropped             int               // bytes of the item's value that Shrink has dropped
@@ -37,15 +38,16 @@ func (g *Ledger) LookUpHeld(id *codec.ID) Lookup {
 	return Lookup{held: g.Tx.Get(key)}
 }
 
-// LookUpReady goes on after LookUpHeld, and starts to read the item where else it can be, if it is not held. One that
-// is held needs no more: whoever moves it writes the key that was read.
+// LookUpReady goes on after LookUpHeld, and starts to read the item where else it can be, if it is
+// not held. One that is held needs no more: whoever moves it writes the key that was read.
 func (k *Lookup) LookUpReady(r kv.Reader, l *codec.Layout, id *codec.ID) {
 	if record, err := k.held.Get(); record == nil && err == nil && k.item == nil {
 		k.item, k.history = r.Get(l.ItemKey(id)), r.Get(l.HistoryKey(id))
 	}
 }
 
-// Shrink waits for what was begun, and drops the value of the item, which an acknowledgement does without.
+// Shrink waits for what was begun, and drops the value of the item, which an acknowledgement does
+// without.
 func (k *Lookup) Shrink(l *codec.Layout, id *codec.ID) error {
 	record, err := k.held.Get()
 	if err != nil {
@@ -94,8 +96,8 @@ func (k *Lookup) Find(l *codec.Layout, token *codec.Token) (*codec.Held, error) 
 	return h, nil
 }
 
-// Anywhere returns the item in whichever state it is, nil if it is not in the queue. One that is ready has neither
-// history nor expiry.
+// Anywhere returns the item in whichever state it is, nil if it is not in the queue. One that is
+// ready has neither history nor expiry.
 func (k *Lookup) Anywhere(id *codec.ID) (*codec.Held, error) {
 	record, err := k.held.Get()
 	if err != nil {
@@ -134,8 +136,8 @@ func (k *Lookup) WantFree(id *codec.ID) error {
 	return err
 }
 
-// FirstHistory starts to read the first history of an item in the queue. If there is none, which is usual, pops
-// need not read those of their items. It reads without conflict: see ReadHistory.
+// FirstHistory starts to read the first history of an item in the queue. If there is none, which is
+// usual, pops need not read those of their items. It reads without conflict: see ReadHistory.
 func (g *Ledger) FirstHistory() kv.Future[[]kv.KeyValue] {
 	if g.facts != nil && g.facts.noHistories {
 		return nothing

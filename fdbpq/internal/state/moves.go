@@ -17,8 +17,8 @@ func (g *Ledger) AddDelayed(id *codec.ID, m *codec.Message, until time.Time) {
 	g.Hold(codec.NewDelayed(id, m, until, g.AddRest(id, m)))
 }
 
-// AddRest writes the unique key of a new item, if it has one, and its ("m") keys, if its id says that it
-// has some. It returns the value for the key of the item itself.
+// AddRest writes the unique key of a new item, if it has one, and its ("m") keys, if its id says
+// that it has some. It returns the value for the key of the item itself.
 func (g *Ledger) AddRest(id *codec.ID, m *codec.Message) []byte {
 	g.keepUnique(id, m.Unique)
 	g.countAdded(id, m)
@@ -91,8 +91,8 @@ func (g *Ledger) ClearHistory(id *codec.ID, past []byte) {
 	}
 }
 
-// DetachLeased detaches an item that a token holds.
-func (g *Ledger) DetachLeased(h *codec.Held) {
+// DetachAnywhere detaches an item that is ready or held.
+func (g *Ledger) DetachAnywhere(h *codec.Held) {
 	if h.State != codec.Ready {
 		g.Unhold(h)
 		return
@@ -104,7 +104,8 @@ func (g *Ledger) DetachLeased(h *codec.Held) {
 	g.countReady(&h.ID, -1)
 }
 
-// Delete removes the rest of a detached item, of which only h need have been read, and frees its unique key.
+// Delete removes the rest of a detached item, of which only h need have been read, and frees its
+// unique key.
 func (g *Ledger) Delete(h *codec.Held) {
 	g.countRemoved(h)
 	if codec.HasMeta(&h.ID) {
@@ -122,7 +123,7 @@ func (g *Ledger) DeleteExpired(h *codec.Held) {
 
 // Discard removes an item to make room for others.
 func (g *Ledger) Discard(h *codec.Held) {
-	g.DetachLeased(h)
+	g.DetachAnywhere(h)
 	g.Delete(h)
 	g.removed.Discarded++
 }

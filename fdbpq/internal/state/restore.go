@@ -25,10 +25,10 @@ func (s *Stored) Taken(l *codec.Layout, past []byte) TakenItem {
 // RestoreSize is about the number of bytes that restoring the item takes in a transaction.
 func (i *TakenItem) RestoreSize() int { return i.Size() + len(i.L.Prefix) + RestoreOverhead }
 
-// Restore returns a popped item to its old place, as it was stored, with its history, and
-// lists the queue, which may have left the list of queues meanwhile. An item that has expired
-// meanwhile stays away, and one whose unique key another item has by now returns without. The error is
-// ErrCorrupt, and then nothing has changed, or one of the store.
+// Restore returns a popped item to its old place, as it was stored, with its history, and lists the
+// queue, which may have left the list of queues meanwhile. An item that has expired meanwhile stays
+// away, and one whose unique key another item has by now returns without. The error is ErrCorrupt,
+// and then nothing has changed, or one of the store.
 func (g *Ledger) Restore(item *codec.Item) error {
 	if codec.Expired(item.Expires, g.Now) {
 		g.removed.Expired++
@@ -56,17 +56,18 @@ func (g *Ledger) Restore(item *codec.Item) error {
 	return nil
 }
 
-// BeginReturn starts to read what it takes to return an item of a staged pop. Such a pop takes an item whose headers
-// nobody has read yet. If nobody collects it, it returns to the queue, where its expiry and its unique key count
-// again. Meanwhile its entry of the time index may have fallen due, with no item to remove, and another item may have
-// got its key.
+// BeginReturn starts to read what it takes to return an item of a staged pop. Such a pop takes an
+// item whose headers nobody has read yet. If nobody collects it, it returns to the queue, where its
+// expiry and its unique key count again. Meanwhile its entry of the time index may have fallen due,
+// with no item to remove, and another item may have got its key.
 func (g *Ledger) BeginReturn(id *codec.ID) *Stored {
 	s := BeginItem(g.L, g.Tx.Snapshot(), id, Beginning)
 	return &s
 }
 
-// ReturnStaged returns an item to its old place, with its value as it was stored. One that has expired stays away,
-// and one whose unique key another item has by now returns without. The error is one of the store.
+// ReturnStaged returns an item to its old place, with its value as it was stored. One that has
+// expired stays away, and one whose unique key another item has by now returns without. The error
+// is one of the store.
 func (g *Ledger) ReturnStaged(s *Stored, value []byte) error {
 	id := &s.Item.ID
 	lasts, err := s.Lasting()

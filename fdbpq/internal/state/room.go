@@ -9,8 +9,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// ItemRoom is the items that the operations of a transaction return, and what it reads for that. All of it is in
-// memory at once, so it is bounded whatever the operations ask for: see Batcher.LimitReturned.
+// ItemRoom is the items that the operations of a transaction return, and what it reads for that.
+// All of it is in memory at once, so it is bounded whatever the operations ask for: see
+// Batcher.LimitReturned.
 type ItemRoom struct {
 	Most  int // bytes of items, unless there is only one
 	items int // so far
@@ -33,7 +34,8 @@ func (r *ItemRoom) Left() int {
 	return r.Most - r.bytes
 }
 
-// Take reports whether an item of that many bytes may be returned, and counts it. The first always may.
+// Take reports whether an item of that many bytes may be returned, and counts it. The first always
+// may.
 func (r *ItemRoom) Take(size int) bool {
 	if r.Refused = r.Refused || size > r.Left(); r.Refused {
 		return false
@@ -43,8 +45,8 @@ func (r *ItemRoom) Take(size int) bool {
 	return true
 }
 
-// Page is how many bytes of values are read together where the next read can follow once it is known
-// how large they are.
+// Page is how many bytes of values are read together where the next read can follow once it is
+// known how large they are.
 func (r *ItemRoom) Page() int { return min(r.Most, maxPage) }
 
 // AtOnce is how many values are read together where nothing is known of them: one can have up to
@@ -57,8 +59,8 @@ func (r *ItemRoom) Share(want, all int) int { return max(r.Page()*want/max(all, 
 // ErrNoRoom is for what the next transaction may have room for.
 var ErrNoRoom = fmt.Errorf("%w: %w", codec.ErrItemTooLarge, codec.ErrNoRoom)
 
-// RoomAlone is how much more than roomBeside the first item may take. A transaction has that room
-// because of the difference between MaxMessageSize and kv.MaxTransactionSize.
+// RoomAlone is how much more than the room for others the first item may take. A transaction has
+// that room because of the difference between MaxMessageSize and kv.MaxTransactionSize.
 const RoomAlone = 100_000
 
 // Shrinking is a store for transactions that remove items or put them back. They must

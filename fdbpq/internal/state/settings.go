@@ -73,8 +73,8 @@ func (g *Ledger) Limits() (*codec.Settings, error) {
 	return s, err
 }
 
-// LimitsLeased reports whether the queue limits how many items are leased, so that leases may wait for
-// the end of another.
+// LimitsLeased reports whether the queue limits how many items are leased, so that leases may wait
+// for the end of another.
 func (g *Ledger) LimitsLeased() (bool, error) {
 	settings, err := g.Limits()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Stored is an item being read: its own key, and its ("m") keys, which have its headers and the rest of a long
-// value. Either comes first.
+// Stored is an item being read: its own key, and its ("m") keys, which have its headers and the
+// rest of a long value. Either comes first.
 type Stored struct {
 	Item codec.Item
 	Pair kv.KeyValue // the item's own key and value, as stored
@@ -35,12 +35,12 @@ func parseStored(l *codec.Layout, pair kv.KeyValue) Stored {
 	return s
 }
 
-// Beginning is how many bytes of its ("m") keys BeginItem reads of an item that is to move or to go: a single
-// key of an item that has several, because all but the last are full.
+// Beginning is how many bytes of its ("m") keys BeginItem reads of an item that is to move or to
+// go: a single key of an item that has several, because all but the last are full.
 const Beginning = codec.ChunkSize
 
-// BeginItem starts to read what belongs to an item besides its own key, which the caller reads: no more than about
-// so many bytes, because there may be no room for more.
+// BeginItem starts to read what belongs to an item besides its own key, which the caller reads: no
+// more than about so many bytes, because there may be no room for more.
 func BeginItem(l *codec.Layout, r kv.Reader, id *codec.ID, bytes int) Stored {
 	s := Stored{Item: codec.Item{ID: *id, PushedAt: codec.PushedAt(id)}}
 	s.BeginRead(r, l, bytes)
@@ -58,8 +58,8 @@ func BeginItems(l *codec.Layout, r kv.Reader, pairs []kv.KeyValue) []Stored {
 	return begun
 }
 
-// BeginRead starts to read the item's ("m") keys, the first time it is called: at least one, and no more than
-// about so many bytes of them, 0 for all.
+// BeginRead starts to read the item's ("m") keys, the first time it is called: at least one, and no
+// more than about so many bytes of them, 0 for all.
 func (s *Stored) BeginRead(r kv.Reader, l *codec.Layout, bytes int) {
 	if s.metas != nil || s.Err != nil || !codec.HasMeta(&s.Item.ID) {
 		return
@@ -68,15 +68,16 @@ func (s *Stored) BeginRead(r kv.Reader, l *codec.Layout, bytes int) {
 	s.metas = r.GetRange(l.MetaRange(&s.Item.ID), s.asked)
 }
 
-// beginHead starts to read the first of the item's ("m") keys, which say when it expires, if it has any.
+// beginHead starts to read the first of the item's ("m") keys, which say when it expires, if it has
+// any.
 func (s *Stored) beginHead(r kv.Reader, l *codec.Layout) {
 	if s.Err == nil && codec.HasMeta(&s.Item.ID) {
 		s.head = r.GetRange(l.MetaRange(&s.Item.ID), kv.RangeOptions{Limit: 2})
 	}
 }
 
-// ReadUnlessExpired reads the item in full, unless it has expired by now. The error is one of the store.
-// bytes is as for BeginRead.
+// ReadUnlessExpired reads the item in full, unless it has expired by now. The error is one of the
+// store. bytes is as for BeginRead.
 func (s *Stored) ReadUnlessExpired(r kv.Reader, l *codec.Layout, now time.Time, bytes int) (has bool, err error) {
 	if s.head != nil {
 		parts, err := s.head.Get()
@@ -110,8 +111,8 @@ func (s *Stored) ExpiredItem() *codec.Held {
 	return &codec.Held{ID: s.Item.ID, State: codec.Ready, History: history, Value: s.Pair.Value}
 }
 
-// FinishRead waits for what BeginRead started, and completes the item, unless that is cut. The error is
-// one of the store; what is wrong with the item alone is in s.Err.
+// FinishRead waits for what BeginRead started, and completes the item, unless that is cut. The
+// error is one of the store; what is wrong with the item alone is in s.Err.
 func (s *Stored) FinishRead() error {
 	if s.metas == nil || s.Err != nil || s.parts != nil {
 		return nil
@@ -125,8 +126,8 @@ func (s *Stored) FinishRead() error {
 	return nil
 }
 
-// parse sets the message to what the parts hold. One that is cut has no more of its value than is in the
-// item's own key and, as long as s.headless, nothing else.
+// parse sets the message to what the parts hold. One that is cut has no more of its value than is
+// in the item's own key and, as long as s.headless, nothing else.
 func (s *Stored) parse() {
 	m, rest, err := codec.DecodeMeta(s.parts)
 	if s.headless = err != nil && s.Cut; s.headless {
@@ -144,9 +145,9 @@ func (s *Stored) parse() {
 	}
 }
 
-// Load waits for what BeginItem started, and completes the item with the value in its own key, as stored.
-// With rest it also reads the rest of a large item; without, one that is cut stays so. The error wraps ErrCorrupt
-// if the item cannot be read, or is one of the store.
+// Load waits for what BeginItem started, and completes the item with the value in its own key, as
+// stored. With rest it also reads the rest of a large item; without, one that is cut stays so. The
+// error wraps ErrCorrupt if the item cannot be read, or is one of the store.
 func (s *Stored) Load(r kv.Reader, l *codec.Layout, value []byte, rest bool) error {
 	s.setOwn(l, value)
 	if s.parts != nil { // read before, without the value
@@ -163,7 +164,7 @@ func (s *Stored) Load(r kv.Reader, l *codec.Layout, value []byte, rest bool) err
 // Present is Whole for an item that BeginItem reads, given the value in its own key, as stored.
 func (s *Stored) Present(r kv.Reader, l *codec.Layout, value []byte, returned *ItemRoom) (codec.Item, error) {
 	s.setOwn(l, value)
-	return s.Whole(r, l, returned)
+	return s.whole(r, l, returned)
 }
 
 // setOwn sets the item's own key and value, as stored.
@@ -172,16 +173,16 @@ func (s *Stored) setOwn(l *codec.Layout, value []byte) {
 	s.Item.Value = codec.DecodeValue(l.Format, value)
 }
 
-// Lasting waits for what BeginItem started, and returns what travels with the item; nothing if that cannot be
-// read: its entry of the time index stays until it is due, and the unique key means nothing without the item. The
-// error is one of the store.
+// Lasting waits for what BeginItem started, and returns what travels with the item; nothing if that
+// cannot be read: its entry of the time index stays until it is due, and the unique key means
+// nothing without the item. The error is one of the store.
 func (s *Stored) Lasting() (codec.Lasting, error) {
 	err := s.FinishRead()
 	return codec.LastingOf(&s.Item.Message), err
 }
 
-// ReadRest goes on to read an item that is cut, unless it has more than about so many bytes. Then it stays cut.
-// The error is as that of FinishRead.
+// ReadRest goes on to read an item that is cut, unless it has more than about so many bytes. Then
+// it stays cut. The error is as that of FinishRead.
 func (s *Stored) ReadRest(r kv.Reader, l *codec.Layout, most int) error {
 	for s.Cut && s.Err == nil {
 		left := most + RoomAlone - s.Read() // a message may have fewer bytes than its keys
@@ -218,9 +219,9 @@ func (s *Stored) Release() {
 	s.metas, s.parts, s.Pair.Value = nil, nil, nil
 }
 
-// Whole returns an item whose read has begun, to be returned by an operation that leaves it where it is. The error is
-// ErrNoRoom, ErrCorrupt or one of the store.
-func (s *Stored) Whole(r kv.Reader, l *codec.Layout, returned *ItemRoom) (codec.Item, error) {
+// Whole returns an item whose read has begun, to be returned by an operation that leaves it where
+// it is. The error is ErrNoRoom, ErrCorrupt or one of the store.
+func (s *Stored) whole(r kv.Reader, l *codec.Layout, returned *ItemRoom) (codec.Item, error) {
 	if err := s.FinishRead(); err != nil {
 		return codec.Item{}, err
 	}

@@ -6,6 +6,14 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
+const (
+	// minRun is the least number of keys that are cleared as a range, and of items that are looked for with
+	// one: other ways are cheaper for few.
+	minRun = 8
+	// expiredBytes is about how many bytes of items, and of what belongs to them, are read at once.
+	expiredBytes = 1 << 20
+)
+
 // strip is keys of one kind that are to be removed, and what a range read says of them: which there are, and what
 // others lie between. It is read without conflict.
 type strip struct {

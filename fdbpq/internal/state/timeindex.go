@@ -40,8 +40,8 @@ func (g *Ledger) noteDue(at time.Time) {
 	g.facts.noteDue(at)
 }
 
-// ReadDue starts to read the first entries of what is due, without conflict: handling it conflicts with
-// everyone who handles the same.
+// ReadDue starts to read the first entries of what is due, without conflict: handling it conflicts
+// with everyone who handles the same.
 func (g *Ledger) ReadDue(limit int) kv.Future[[]kv.KeyValue] {
 	if g.facts.quiet(g.Now) {
 		return nothing

@@ -19,7 +19,8 @@ func (g *Ledger) freeUnique(id *codec.ID, key string) {
 	}
 }
 
-// takenUnique reports whether another item has got the unique key of an item that is to be restored.
+// takenUnique reports whether another item has got the unique key of an item that is to be
+// restored.
 func (g *Ledger) takenUnique(key string) (bool, error) {
 	if key == "" {
 		return false, nil

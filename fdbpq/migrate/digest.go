@@ -33,6 +33,7 @@ func digest(ctx context.Context, db kv.Database, k *codec.Space, areas []kv.Rang
 	sum := sha256.New()
 	queues := []string{string(k.Base.Pack(tuple.Tuple{k.Priority.Root})), string(k.Base.Pack(tuple.Tuple{k.Fifo.Root}))}
 	name := ""
+
 	for i := len(areas) - 1; i >= 0; i-- {
 		err := scan(ctx, db, areas[i], func(pairs []kv.KeyValue) error {
 			var lengths [8]byte
@@ -51,10 +52,12 @@ func digest(ctx context.Context, db kv.Database, k *codec.Space, areas []kv.Rang
 			progress(d.Keys, d.Bytes)
 			return nil
 		})
+
 		if err != nil {
 			return Digest{}, err
 		}
 	}
+
 	sum.Sum(d.Sum[:0])
 	return d, nil
 }
@@ -66,14 +69,17 @@ func (d *Digest) count(key, root string, prefix *string) {
 	if !inside {
 		return
 	}
+
 	_, kind, err := tuple.DecodeString([]byte(rest))
 	if err != nil {
 		return
 	}
+
 	if queue := key[:len(key)-len(kind)]; queue != *prefix {
 		*prefix = queue
 		d.Queues++
 	}
+
 	if name, _, err := tuple.DecodeString(kind); err == nil && (name == codec.KindItem || name == codec.KindHeld) {
 		d.Items++
 	}

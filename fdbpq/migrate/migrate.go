@@ -74,16 +74,20 @@ func Run(ctx context.Context, from, to kv.Database, k *fdbpq.Keyspace, o Options
 	if err := m.checkSource(); err != nil {
 		return Result{}, err
 	}
+
 	if err := kv.UpdateIdempotent(ctx, to, m.start); err != nil {
 		return Result{}, fmt.Errorf("target: %w", err)
 	}
+
 	if err := m.copy(); err != nil {
 		return Result{}, err
 	}
+
 	digest, err := m.compare()
 	if err != nil {
 		return Result{}, err
 	}
+
 	err = m.update(func(tx kv.Transaction) []byte {
 		record := m.k.Record(m.at.id)
 		record.Origin = m.source
@@ -125,6 +129,7 @@ func (c *copyRecord) encode(k *codec.Space) []byte {
 
 func parseCopyRecord(value []byte) (c copyRecord, err error) {
 	t, err := tuple.Unpack(value)
+
 	var ok [6]bool
 	if err == nil && len(t) == 10 {
 		c.id, ok[0] = t[1].(string)
@@ -134,6 +139,7 @@ func parseCopyRecord(value []byte) (c copyRecord, err error) {
 		c.keys, ok[4] = t[8].(int64)
 		c.bytes, ok[5] = t[9].(int64)
 	}
+
 	if ok != [...]bool{true, true, true, true, true, true} {
 		return c, fmt.Errorf("%w: record of a migration %x", codec.ErrCorrupt, value)
 	}
@@ -155,6 +161,7 @@ func (m *migration) checkSource() error {
 	if err != nil {
 		return fmt.Errorf("source: %w", err)
 	}
+
 	m.source = store.ID
 	return nil
 }
@@ -166,6 +173,7 @@ func (m *migration) checkForeign(r kv.Reader) error {
 	for _, root := range []string{m.k.Priority.Root, m.k.Fifo.Root} {
 		owned = append(owned, kv.SingleKey(m.k.StoreKey(root)))
 	}
+
 	next := []byte{}
 	for len(owned) > 0 {
 		first := 0
@@ -174,9 +182,11 @@ func (m *migration) checkForeign(r kv.Reader) error {
 				first = i
 			}
 		}
+
 		if err := wantNoKey(r, kv.Range{Begin: next, End: owned[first].Begin}, ErrForeignKeys); err != nil {
 			return err
 		}
+
 		next = owned[first].End
 		owned = append(owned[:first], owned[first+1:]...)
 	}
@@ -207,15 +217,18 @@ func (m *migration) start(tx kv.Transaction) error {
 			return m.resume(tx, value)
 		}
 	}
+
 	empty := m.areas
 	if !m.to.Traits().Shared {
 		empty = []kv.Range{{Begin: []byte{}, End: lastKey}}
 	}
+
 	for _, area := range empty {
 		if err := wantNoKey(tx, area, ErrNotEmpty); err != nil {
 			return err
 		}
 	}
+
 	m.begin(tx, m.newID)
 	return nil
 }
@@ -243,6 +256,7 @@ func (m *migration) resume(tx kv.Transaction, value []byte) error {
 	case !errors.Is(err, codec.ErrUnfinished):
 		return err
 	}
+
 	at, err := parseCopyRecord(value)
 	if err != nil {
 		return err
@@ -250,10 +264,13 @@ func (m *migration) resume(tx kv.Transaction, value []byte) error {
 	if at.source != m.source {
 		return fmt.Errorf("%w: it has an unfinished copy of the store %s, and this source is the store %s", ErrNotEmpty, at.source, m.source)
 	}
+
 	if !bytes.Equal(at.encode(m.k), value) {
 		return fmt.Errorf("%w: it has an unfinished copy that was begun with other settings", ErrNotEmpty)
 	}
+
 	m.at, m.resumed = at, at.id != m.newID
+
 	if at.area == restart {
 		for _, area := range m.areas {
 			tx.ClearRange(area)
@@ -270,8 +287,10 @@ func (m *migration) copy() error {
 		if len(m.at.next) > 0 {
 			area.Begin = m.at.next
 		}
+
 		var batch []kv.KeyValue
 		size := 0
+
 		err := scan(m.ctx, m.from, area, func(pairs []kv.KeyValue) error {
 			for _, pair := range pairs {
 				add := len(pair.Key) + len(pair.Value)
@@ -285,6 +304,7 @@ func (m *migration) copy() error {
 			}
 			return nil
 		})
+
 		if err != nil {
 			return err
 		}
@@ -301,20 +321,24 @@ func (m *migration) write(pairs []kv.KeyValue, size int, end bool) error {
 	next := m.at
 	next.keys += int64(len(pairs))
 	next.bytes += int64(size)
+
 	if end {
 		next.area, next.next = next.area+1, []byte{}
 	} else {
 		next.next = kv.SingleKey(pairs[len(pairs)-1].Key).End
 	}
+
 	err := m.update(func(tx kv.Transaction) []byte {
 		for _, pair := range pairs {
 			tx.Set(pair.Key, pair.Value)
 		}
 		return next.encode(m.k)
 	})
+
 	if err != nil {
 		return err
 	}
+
 	m.at = next
 	m.progress(Progress{Keys: next.keys, Bytes: next.bytes})
 	return nil
@@ -324,11 +348,13 @@ func (m *migration) write(pairs []kv.KeyValue, size int, end bool) error {
 // returns.
 func (m *migration) update(fn func(tx kv.Transaction) []byte) error {
 	before := m.at.encode(m.k)
+
 	err := kv.UpdateIdempotent(m.ctx, m.to, func(tx kv.Transaction) error {
 		found, err := tx.Get(m.k.StoreKey(m.k.Priority.Root)).Get()
 		if err != nil {
 			return err
 		}
+
 		record := fn(tx)
 		if bytes.Equal(found, record) {
 			return nil // an attempt of unknown outcome has made it; this one writes the same
@@ -336,9 +362,11 @@ func (m *migration) update(fn func(tx kv.Transaction) []byte) error {
 		if !bytes.Equal(found, before) {
 			return errors.New("fdbpq: another process migrates to the same target")
 		}
+
 		m.setRecord(tx, record)
 		return nil
 	})
+
 	if err != nil {
 		return fmt.Errorf("target: %w", err)
 	}
@@ -355,30 +383,36 @@ func (m *migration) progress(p Progress) {
 func (m *migration) compare() (Digest, error) {
 	ctx, cancel := context.WithCancel(m.ctx)
 	defer cancel()
+
 	type result struct {
 		digest Digest
 		err    error
 	}
 	target := make(chan result, 1)
+
 	go func() {
 		d, err := digest(ctx, m.to, m.k, m.areas, func(keys, bytes int64) {
 			m.progress(Progress{Checking: true, Keys: keys, Bytes: bytes})
 		})
 		target <- result{d, err}
 	}()
+
 	source, err := digest(ctx, m.from, m.k, m.areas, func(int64, int64) {})
 	if err != nil {
 		cancel()
 		<-target
 		return Digest{}, fmt.Errorf("source: %w", err)
 	}
+
 	copied := <-target
 	if copied.err != nil {
 		return Digest{}, fmt.Errorf("target: %w", copied.err)
 	}
+
 	if copied.digest == source {
 		return source, nil
 	}
+
 	err = m.update(func(kv.Transaction) []byte {
 		again := m.at
 		again.area = restart

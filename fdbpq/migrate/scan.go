@@ -21,10 +21,13 @@ func scan(ctx context.Context, db kv.Database, r kv.Range, fn func([]kv.KeyValue
 		err   error
 	}
 	pages := make(chan page)
+
 	var reading sync.WaitGroup
 	defer reading.Wait()
+
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+
 	reading.Go(func() {
 		defer close(pages)
 		for {
@@ -42,6 +45,7 @@ func scan(ctx context.Context, db kv.Database, r kv.Range, fn func([]kv.KeyValue
 			r.Begin = kv.SingleKey(pairs[len(pairs)-1].Key).End
 		}
 	})
+
 	for p := range pages {
 		if p.err != nil {
 			return p.err
@@ -50,5 +54,6 @@ func scan(ctx context.Context, db kv.Database, r kv.Range, fn func([]kv.KeyValue
 			return err
 		}
 	}
+
 	return ctx.Err()
 }

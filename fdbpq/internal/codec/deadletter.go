@@ -99,9 +99,11 @@ func (l *Layout) Home(d *DeadLetter) *Layout {
 		home.Prefix = prefix
 		return home
 	}
+
 	if d.Queue == "" || len(d.Queue) > MaxQueueName || d.Queue == l.Name() {
 		return nil
 	}
+
 	home.Prefix = string(tuple.AppendString([]byte(l.List.root), d.Queue))
 	return home
 }

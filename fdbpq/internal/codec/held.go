@@ -110,6 +110,7 @@ func (h *Held) Encode() []byte {
 	case h.Reason != "":
 		version = heldVersionReason
 	}
+
 	var room [maxRecord]byte
 	record := appendInts(room[:0], version, int64(slices.Index(HeldStates[:], h.State)), h.Deliveries, h.Fence, h.Due.UnixMicro(), h.Wait.Microseconds(), int64(h.End))
 	if version >= heldVersionReason {
@@ -118,6 +119,7 @@ func (h *Held) Encode() []byte {
 	if version >= heldVersionEnd {
 		record = h.Lasting.appendTo(record)
 	}
+
 	b := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(record)+len(h.Value)), uint64(len(record)))
 	return append(append(b, record...), h.Value...)
 }
@@ -208,6 +210,7 @@ func ParseHistory(id *ID, data []byte) (h History, err error) {
 	if data == nil {
 		return h, nil
 	}
+
 	var fields [3]int64
 	rest, err := decodeInts(data, fields[:])
 	var reason []byte
@@ -220,6 +223,7 @@ func ParseHistory(id *ID, data []byte) (h History, err error) {
 	if err != nil || len(rest) > 0 || fields[0] < 0 || fields[1] < 1 || !isWait(fields[2]) {
 		return History{}, fmt.Errorf("%w: history of item %s: %x", ErrCorrupt, id, data)
 	}
+
 	h.Deliveries, h.Fence, h.Wait, h.Reason = fields[0], fields[1], time.Duration(fields[2])*time.Microsecond, string(reason)
 	return h, nil
 }

@@ -45,10 +45,12 @@ func ParseID(text string) (ID, error) {
 	malformed := func() (ID, error) {
 		return ID{}, fmt.Errorf("%w: %.100q: want one as a push or pop returned it", ErrID, text)
 	}
+
 	packed, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder would skip those
 		return malformed()
 	}
+
 	priority, rest, err := tuple.DecodeInt(packed)
 	if err != nil {
 		return malformed()

@@ -35,9 +35,11 @@ func (m Message) Size() int {
 			n += textSize(key)
 		}
 	}
+
 	if !m.Expires.IsZero() {
 		n += 9
 	}
+
 	for name, values := range m.Headers {
 		n += textSize(name)
 		for _, v := range values {

@@ -52,6 +52,7 @@ func CheckAreas(priority, fifo string) error {
 	if priority == "" || fifo == "" {
 		return fmt.Errorf("%w: %q and %q: want two different roots that are not empty", ErrKeyspace, priority, fifo)
 	}
+
 	whats := make(map[string]string)
 	for _, a := range areas(priority, fifo) {
 		if other, taken := whats[a.root]; taken {

@@ -154,9 +154,11 @@ func (l *Layout) ParseItem(key []byte) (ID, error) {
 			return id, fmt.Errorf("%w: item key %x: priority: %w", ErrCorrupt, key, err)
 		}
 	}
+
 	if id.Count, rest, err = tuple.DecodeInt(rest); err != nil {
 		return id, fmt.Errorf("%w: item key %x: count: %w", ErrCorrupt, key, err)
 	}
+
 	random, rest, err := tuple.DecodeBytes(rest)
 	if err != nil {
 		return id, fmt.Errorf("%w: item key %x: random part: %w", ErrCorrupt, key, err)
@@ -165,6 +167,7 @@ func (l *Layout) ParseItem(key []byte) (ID, error) {
 		return id, fmt.Errorf("%w: item key %x: random part has %d bytes, then %d more: want %d, then none",
 			ErrCorrupt, key, len(random), len(rest), RandomSize)
 	}
+
 	copy(id.Random[:], random)
 	return id, nil
 }

@@ -117,6 +117,7 @@ func (m *Message) decodeProperties(from any) bool {
 		default:
 			ok = false
 		}
+
 		list = list[2:]
 	}
 	return ok && len(list) == 0
@@ -131,6 +132,7 @@ func EncodeMeta(m *Message) []byte {
 	case m.DeadLetter != nil:
 		head = tuple.Tuple{int64(MetaVersionDead), m.DeadLetter.encode()}
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		header := tuple.Tuple{[]byte(name)} // as bytes, since it need not be UTF-8
 		for _, value := range m.Headers[name] {
@@ -138,6 +140,7 @@ func EncodeMeta(m *Message) []byte {
 		}
 		head = append(head, header)
 	}
+
 	packed := head.Pack()
 	blob := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(packed)), uint64(len(packed)))
 	return append(blob, packed...)
@@ -153,14 +156,17 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 	for _, part := range parts {
 		blob = append(blob, part.Value...)
 	}
+
 	n, used := binary.Uvarint(blob)
 	if used <= 0 || n > uint64(len(blob)-used) {
 		return m, nil, fmt.Errorf("%w: length of headers", ErrCorrupt)
 	}
+
 	head, err := tuple.Unpack(blob[used : used+int(n)])
 	if err != nil {
 		return m, nil, fmt.Errorf("%w: headers: %w", ErrCorrupt, err)
 	}
+
 	switch {
 	case len(head) > 0 && head[0] == int64(MetaVersion):
 		head = head[1:]
@@ -177,6 +183,7 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 	default:
 		return m, nil, fmt.Errorf("%w: headers are not of version %d to %d", ErrCorrupt, MetaVersion, metaVersionProps)
 	}
+
 	for _, element := range head {
 		name, values, ok := decodeHeader(element)
 		if !ok {
@@ -195,6 +202,7 @@ func decodeHeader(element any) (name string, values []string, ok bool) {
 	if !ok || len(header) == 0 {
 		return "", nil, false
 	}
+
 	texts := make([]string, len(header))
 	for i, part := range header {
 		text, ok := part.([]byte)
@@ -220,7 +228,9 @@ func (l *Layout) PushSize(m *Message, delays bool) int {
 	if delays || !m.Expires.IsZero() { // the entry of the time index contains the key of the item
 		keys++
 	}
+
 	size := m.Size() + l.DedupSize(m) + keys*(3*len(l.Prefix)+rest)
+
 	if delays {
 		size += maxRecord
 	}

@@ -87,6 +87,7 @@ func (l *Layout) ParseRequest(pair kv.KeyValue) (*LineEntry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: request %x: %w", ErrCorrupt, pair.Key, err)
 	}
+
 	w := &LineEntry{Key: pair.Key}
 	var id []byte
 	var kind, micros int64
@@ -95,6 +96,7 @@ func (l *Layout) ParseRequest(pair kv.KeyValue) (*LineEntry, error) {
 		kind != requestKinds[Front] && kind != requestKinds[Back] {
 		return nil, fmt.Errorf("%w: request %x = %x", ErrCorrupt, pair.Key, pair.Value)
 	}
+
 	copy(w.ID[:], id)
 	if kind == requestKinds[Back] {
 		w.End = Back
@@ -121,10 +123,12 @@ func ParseAnswer(value []byte) (*Answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: answer %.100x: %w", ErrCorrupt, value, err)
 	}
+
 	var micros int64
 	var random []byte
 	var id ID
 	ok := len(t) > 0 && element(t[0], &micros)
+
 	a := &Answer{Deadline: time.UnixMicro(micros)}
 	if ok && len(t) > 1 {
 		ok = len(t) == 4 && element(t[1], &id.Priority) && element(t[2], &id.Count) &&
@@ -132,6 +136,7 @@ func ParseAnswer(value []byte) (*Answer, error) {
 		copy(id.Random[:], random)
 		a.Item = &id
 	}
+
 	if !ok {
 		return nil, fmt.Errorf("%w: answer %.100x", ErrCorrupt, value)
 	}

@@ -94,6 +94,7 @@ func ParseStoreRecord(value []byte) (s storeRecord, err error) {
 	if err == nil && version > storeVersion {
 		return s, fmt.Errorf("%w: the store has version %d, this program knows %d", ErrStoreVersion, version, storeVersion)
 	}
+
 	for _, field := range []*string{&s.ID, &s.priority, &s.fifo, &s.format} {
 		if err == nil {
 			*field, rest, err = tuple.DecodeString(rest)
@@ -105,6 +106,7 @@ func ParseStoreRecord(value []byte) (s storeRecord, err error) {
 	if err == nil && s.ID == "" {
 		err = errors.New("no id")
 	}
+
 	if err != nil {
 		return s, fmt.Errorf("%w: record of the store %x: %w", ErrCorrupt, value, err)
 	}
@@ -118,6 +120,7 @@ func (k *Space) Compare(record storeRecord) error {
 	if record == asked {
 		return nil
 	}
+
 	var mismatches []Mismatch
 	if record.priority != asked.priority || record.fifo != asked.fifo {
 		mismatches = append(mismatches, Mismatch{Setting: SettingRoots, Stored: Roots(record.priority, record.fifo), Asked: Roots(asked.priority, asked.fifo)})

@@ -46,10 +46,12 @@ func ParseToken(text string) (Token, error) {
 		// A token gives power over the lease, so no more than its start is repeated.
 		return Token{}, fmt.Errorf("%w: %.4q... (%d bytes): want one as a leased item came with it", ErrToken, text, len(text))
 	}
+
 	packed, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder would skip those
 		return malformed()
 	}
+
 	var fields [5]int64
 	if packed, err = decodeInts(packed, fields[:]); err != nil {
 		return malformed()
@@ -57,6 +59,7 @@ func ParseToken(text string) (Token, error) {
 	if fields[0] != tokenVersion || fields[1] < int64(Front) || fields[1] > int64(Back) || fields[2] < 1 || len(packed) != RandomSize {
 		return malformed()
 	}
+
 	t := Token{ID: ID{Priority: fields[3], Count: fields[4]}, Fence: fields[2], End: End(fields[1])}
 	copy(t.ID.Random[:], packed)
 	return t, nil

@@ -57,6 +57,7 @@ func inTurns(lists [][]*dueHeld) (all []*dueHeld) {
 	if len(lists) == 1 {
 		return lists[0]
 	}
+
 	for n := 0; ; n++ {
 		before := len(all)
 		for _, list := range lists {
@@ -79,9 +80,11 @@ func (d *Due) resolve(pair kv.KeyValue, left *leftovers, all *[]*dueHeld) error 
 	if err == nil {
 		kind, what, err = tuple.DecodeString(rest)
 	}
+
 	if err != nil {
 		return fmt.Errorf("%w: time index: key %x: %w", codec.ErrCorrupt, entry, err)
 	}
+
 	record := dueRecord{key: append([]byte(l.Prefix), rest...), entry: entry, says: pair.Value}
 	if kind == codec.KindAnswer && left.add(record, what) {
 		return nil
@@ -99,6 +102,7 @@ func (d *Due) resolve(pair kv.KeyValue, left *leftovers, all *[]*dueHeld) error 
 		*all = append(*all, item)
 		return nil
 	}
+
 	return fmt.Errorf("%w: time index: key %x: this version cannot handle it", codec.ErrCorrupt, entry)
 }
 
@@ -110,6 +114,7 @@ func ReturnDue(tx kv.Transaction, l *codec.Layout, now time.Time) (*Due, error) 
 	if err := BringBack([]*Due{d}, &Room{Bytes: HeldBytes}); err != nil {
 		return nil, err
 	}
+
 	if err := cmp.Or(g.Flush(), dead.Flush()); err != nil {
 		return nil, err
 	}

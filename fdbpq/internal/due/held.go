@@ -126,6 +126,7 @@ func (d *dueHeld) load() error {
 		d.size = state.RestoreOverhead
 		return err
 	}
+
 	encoded, err := d.read.Get()
 	if err != nil {
 		return err
@@ -134,16 +135,20 @@ func (d *dueHeld) load() error {
 		d.stale()
 		return nil
 	}
+
 	d.size = len(encoded) + state.RestoreOverhead
 	h, err := codec.ParseHeld(&d.id, encoded)
 	if err != nil {
 		d.due.Err = err
 		return nil
 	}
+
+	// The record may be of a later lease or delay, which has an entry of its own.
 	if !bytes.Equal(g.L.DueKey(h.FallsDue(), d.key), d.entry) {
 		d.stale()
 		return nil
 	}
+
 	d.h = h
 	if h.Expired(g.Now) {
 		g.BeginSize(&d.id)

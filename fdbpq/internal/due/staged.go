@@ -75,6 +75,7 @@ func (left *leftovers) remove() (withItem []*uncollected, err error) {
 	if left.due.Err != nil {
 		return nil, nil
 	}
+
 	var without []*uncollected
 	for i := range left.answers {
 		a := &left.answers[i]
@@ -95,11 +96,13 @@ func (left *leftovers) remove() (withItem []*uncollected, err error) {
 			withItem = append(withItem, a)
 		}
 	}
+
 	tx := left.due.Ledger.Tx
 	for _, a := range without {
 		tx.AddReadConflict(kv.SingleKey(a.key)) // with whoever collects it
 		a.remove(tx)
 	}
+
 	for i := range left.claims {
 		left.claims[i].remove(tx)
 	}
@@ -114,10 +117,12 @@ func returnItems(answers []*uncollected) error {
 	for next := firstReturn; len(answers) > 0 && bytes <= returnBytes; next *= returnGrowth {
 		some := answers[:min(next, len(answers))]
 		answers = answers[len(some):]
+
 		values, returns := make([]kv.Future[[]byte], len(some)), make([]*state.Stored, len(some))
 		for i, a := range some {
 			values[i], returns[i] = a.due.Ledger.Tx.Get(a.valueKey), a.due.Ledger.BeginReturn(a.item)
 		}
+
 		for i := 0; i < len(some) && bytes <= returnBytes; i++ {
 			value, err := values[i].Get()
 			if err != nil {
@@ -157,11 +162,13 @@ func Adopt(tx kv.Transaction, l *codec.Layout, now time.Time) error {
 	for i, part := range []int64{codec.PartAnswer, codec.PartClaim} {
 		parts[i] = tx.Snapshot().GetRange(codec.Within(l.PartPrefix(part)), kv.RangeOptions{Limit: Page})
 	}
+
 	for _, part := range parts {
 		pairs, err := part.Get()
 		if err != nil {
 			return err
 		}
+
 		for _, pair := range pairs {
 			deadline, err := codec.ParseDeadline(pair.Value)
 			if err != nil {

@@ -21,13 +21,16 @@ func (g *Ledger) CountsBytes() bool {
 		return b.on
 	}
 	b.loaded = true
+
 	settings, err := g.Limits()
 	if err != nil || settings.MaxBytes == 0 {
 		g.fail(err)
 		return false
 	}
+
 	counted, err := g.Tx.Get(g.L.CountedKey()).Get()
 	g.fail(err)
+
 	b.on = true
 	b.all = len(counted) > 0 && counted[0] == countedAll
 	if len(counted) > 0 && !b.all {
@@ -86,6 +89,7 @@ func (g *Ledger) SizeOf(h *codec.Held) (int, error) {
 	if !codec.HasMeta(&h.ID) {
 		return size, nil
 	}
+
 	g.BeginSize(&h.ID)
 	read := g.bytes.sizes[h.ID]
 	first, err := read.first.Get()
@@ -96,6 +100,7 @@ func (g *Ledger) SizeOf(h *codec.Held) (int, error) {
 	if err != nil || len(last) == 0 {
 		return size, err
 	}
+
 	m, rest, err := codec.DecodeMeta(first)
 	if err != nil && !bytes.Equal(first[0].Key, last[0].Key) { // its headers may take more than one key
 		if first, err = g.Tx.Snapshot().GetRange(g.L.MetaRange(&h.ID), kv.RangeOptions{}).Get(); err != nil {
@@ -107,6 +112,7 @@ func (g *Ledger) SizeOf(h *codec.Held) (int, error) {
 	if err != nil {
 		return size, nil
 	}
+
 	if part, _, err := tuple.DecodeInt(last[0].Key[len(g.L.IDKey(codec.KindMeta, &h.ID)):]); err == nil && part >= int64(len(first)) {
 		size += int(part-int64(len(first)))*codec.ChunkSize + len(last[0].Value)
 	}
@@ -134,6 +140,7 @@ func (g *Ledger) CountPage() (all bool, err error) {
 	if all, err := g.CountsAllBytes(); all {
 		return true, err
 	}
+
 	b := &g.bytes
 	items, size := 0, 0
 	for page := FirstSweepPage; !b.all && items < SweepItems && size < SweepBytes; page = min(4*page, MaxSweepPage) {
@@ -141,9 +148,11 @@ func (g *Ledger) CountPage() (all bool, err error) {
 		if err != nil {
 			return false, err
 		}
+
 		for _, h := range found {
 			g.BeginSize(&h.ID)
 		}
+
 		b.all, b.to = end == nil, end
 		for _, h := range found {
 			n, err := g.SizeOf(h)
@@ -155,6 +164,7 @@ func (g *Ledger) CountPage() (all bool, err error) {
 		}
 		items += page
 	}
+
 	counted := []byte{countedAll}
 	if !b.all {
 		counted = append([]byte{CountedTo}, b.to...)
@@ -177,6 +187,7 @@ func (g *Ledger) uncounted(limit int) (found []*codec.Held, end []byte, err erro
 		}
 		pages[i] = g.Tx.GetRange(keys, o)
 	}
+
 	var pairs []kv.KeyValue
 	for _, page := range pages {
 		some, err := page.Get()
@@ -190,10 +201,12 @@ func (g *Ledger) uncounted(limit int) (found []*codec.Held, end []byte, err erro
 			}
 		}
 	}
+
 	uncollected, err := g.uncollected()
 	if err != nil {
 		return nil, nil, err
 	}
+
 	heldPrefix := g.L.Key(codec.KindHeld, 0)
 	for _, pair := range append(pairs, uncollected...) {
 		place := g.L.Place(pair.Key)
@@ -204,12 +217,14 @@ func (g *Ledger) uncounted(limit int) (found []*codec.Held, end []byte, err erro
 		if err != nil {
 			continue // another program's
 		}
+
 		h := &codec.Held{ID: id, Value: pair.Value}
 		if bytes.HasPrefix(pair.Key, heldPrefix) {
 			if h, err = codec.ParseHeld(&id, pair.Value); err != nil {
 				continue
 			}
 		}
+
 		found = append(found, h)
 	}
 	return found, end, nil
@@ -221,12 +236,14 @@ func (g *Ledger) uncollected() (pairs []kv.KeyValue, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	prefix := len(g.L.PartPrefix(codec.PartAnswer))
 	for _, pair := range answers {
 		a, err := codec.ParseAnswer(pair.Value)
 		if err != nil || a.Item == nil {
 			continue
 		}
+
 		value, err := g.Tx.Get(append(g.L.PartPrefix(codec.PartValue), pair.Key[prefix:]...)).Get()
 		if err != nil {
 			return nil, err

@@ -62,16 +62,19 @@ func (c *Cursor) Arrive() error {
 	if err != nil {
 		return err
 	}
+
 	c.page = nil
 	c.more = c.asked.Full(pairs)
 	if len(pairs) == 0 {
 		return nil
 	}
+
 	c.last = pairs[len(pairs)-1].Key
 	c.Items, c.begun = make([]Stored, len(pairs)), 0
 	for i, pair := range pairs {
 		c.Items[i] = parseStored(c.L, pair)
 	}
+
 	if c.heads {
 		return c.readHeads()
 	}
@@ -148,12 +151,14 @@ func (c *Cursor) Next() (*Stored, error) {
 	if len(c.Items) == 0 && c.page == nil && c.more {
 		c.requestPage()
 	}
+
 	if err := c.Arrive(); err != nil {
 		return nil, err
 	}
 	if len(c.Items) == 0 {
 		return nil, nil
 	}
+
 	c.beginReads()
 	s := &c.Items[0]
 	c.Items, c.begun = c.Items[1:], max(c.begun-1, 0)
@@ -166,6 +171,7 @@ func (c *Cursor) beginReads() {
 	if c.begun > 0 || c.together == 0 || c.heads {
 		return
 	}
+
 	c.begun = min(len(c.Items), c.together)
 	some, share := c.Items[:c.begun], 0
 	for i := range some {
@@ -173,6 +179,7 @@ func (c *Cursor) beginReads() {
 			share++
 		}
 	}
+
 	for i := range some {
 		some[i].BeginRead(c.R, c.L, max(c.asked.Bytes/max(share, 1), 1))
 	}
@@ -223,6 +230,8 @@ func (e *Ends) Arrive() error {
 func (e *Ends) BeginReads() {
 	front, back := &e.walks[codec.Front], &e.walks[codec.Back]
 	front.beginReads()
+
+	// Where the walks meet, the back has the items of the front, the last one first.
 	shared := len(front.Items)
 	for i := range back.Items {
 		if shared == 0 || !bytes.Equal(back.Items[i].Pair.Key, front.Items[shared-1].Pair.Key) {
@@ -231,6 +240,7 @@ func (e *Ends) BeginReads() {
 		shared--
 		back.Items[i].metas, back.Items[i].asked = front.Items[shared].metas, front.Items[shared].asked
 	}
+
 	back.beginReads()
 }
 

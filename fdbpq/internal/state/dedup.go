@@ -87,12 +87,14 @@ func (d *Dedup) OnlyNew(group []int, pushed func(i int) *codec.Message) (added [
 	if d == nil {
 		return group
 	}
+
 	msgIDs, uniques := map[string]bool{}, map[string]bool{}
 	for _, i := range group {
 		m := pushed(i)
 		if d.First(m) != nil || msgIDs[m.MsgID] || uniques[m.Unique] {
 			continue
 		}
+
 		added = append(added, i)
 		if m.MsgID != "" && d.Window > 0 {
 			msgIDs[m.MsgID] = true
@@ -113,13 +115,16 @@ func (d *Dedup) Pushed(g *Ledger, id *codec.ID, m *codec.Message) {
 	if r := d.Uniques[m.Unique]; r != nil {
 		r.Seen, r.Found = codec.Seen{ID: *id}, true
 	}
+
 	r := d.MsgIDs[m.MsgID]
 	if r == nil || d.Window <= 0 {
 		return
 	}
+
 	if !r.Seen.Until.IsZero() { // over
 		g.Tx.Clear(g.L.MsgIDEndKey(r.Seen.Until, m.MsgID))
 	}
+
 	r.Seen, r.Found = codec.Seen{ID: *id, Until: g.Now.Add(d.Window)}, true
 	g.setMsgID(m.MsgID, &r.Seen)
 }
@@ -159,10 +164,12 @@ func (g *Ledger) MoveMsgID(from, to *codec.ID, msgID string) error {
 	if value == nil || err != nil {
 		return err
 	}
+
 	s, err := codec.ParseSeen(value)
 	if err != nil || s.ID != *from {
 		return nil
 	}
+
 	s.ID = *to
 	g.setMsgID(msgID, &s)
 	return nil

@@ -30,14 +30,17 @@ func (k *Known) Begin(tx kv.Transaction) {
 	if k == nil {
 		return
 	}
+
 	turn := tx.Turn()
 	if turn == 0 || turn != k.turn+1 {
 		k.counts, k.queues, k.leased = knownCounts{}, nil, 0
 	}
+
 	// Not later, because all ledgers of a queue must have the same facts.
 	if len(k.queues) >= maxKnownQueues || k.leased >= maxKnownLeased {
 		k.queues, k.leased = nil, 0
 	}
+
 	k.turn = turn
 }
 
@@ -73,6 +76,7 @@ func (k *Known) queue(l *codec.Layout) *facts {
 	if f != nil {
 		return f
 	}
+
 	if k.queues == nil {
 		k.queues = map[string]*facts{}
 	}

@@ -25,13 +25,17 @@ func (g *Ledger) AddRest(id *codec.ID, m *codec.Message) []byte {
 	if !codec.HasMeta(id) {
 		return codec.EncodeValue(g.L.Format, m.Value)
 	}
+
+	// What does not fit into the key of the item goes behind the headers, in chunks.
 	first := min(len(m.Value), codec.ChunkOf(g.L.Format))
 	blob := append(codec.EncodeMeta(m), m.Value[first:]...)
+
 	for part := 0; len(blob) > 0; part++ {
 		n := min(len(blob), codec.ChunkSize)
 		g.Tx.Set(g.L.MetaKey(id, part), blob[:n])
 		blob = blob[n:]
 	}
+
 	return codec.EncodeValue(g.L.Format, m.Value[:first])
 }
 

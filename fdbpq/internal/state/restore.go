@@ -34,6 +34,7 @@ func (g *Ledger) Restore(item *codec.Item) error {
 		g.removed.Expired++
 		return nil
 	}
+
 	if taken, err := g.takenUnique(item.Unique); err != nil {
 		return err
 	} else if taken {
@@ -41,15 +42,18 @@ func (g *Ledger) Restore(item *codec.Item) error {
 			return err
 		}
 	}
+
 	if g.L.List != nil {
 		AddToList(g.L, g.Tx, g.Now)
 	}
+
 	k := codec.KeptOf(item)
 	if k != nil && !codec.Ours(&item.ID) {
 		g.Attach(&item.ID, k.Value)
 	} else {
 		g.Add(&item.ID, &item.Message)
 	}
+
 	if k != nil && k.Past != nil {
 		g.SetHistory(&item.ID, k.Past)
 	}

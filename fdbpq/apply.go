@@ -267,7 +267,7 @@ func (t *txOps) lenAndPush() error {
 		t.beginPush(q, snapshot)
 		if q.looks() || q.pushesUnique() {
 			t.beginSweep(q)
-			q.due.Begin()
+			q.due.ReadIndex()
 			looked = append(looked, &q.due)
 		}
 		q.beginLens(snapshot)

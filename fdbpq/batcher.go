@@ -315,7 +315,7 @@ func (p *Pending) runOps(minCounts state.CountsByQueue) (a *openAttempt, err err
 	applied.minCounts = minCounts
 	applied.allRoom, applied.returned.Most = p.batcher.room, p.batcher.returned
 	applied.blind = p.blind()
-	p.batcher.known.Begin(tx)
+	p.batcher.known.BeginTransaction(tx)
 	applied.useKnown(p.batcher.known)
 	if err := applied.apply(); errors.Is(err, errBlind) {
 		tx.Cancel()

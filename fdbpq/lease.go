@@ -54,7 +54,7 @@ func (s *settlements) beginBurials(t *txOps, q *queueOps) error {
 			return err
 		}
 		if h != nil && op.endsItem(h, settings, t.now) {
-			s.burials[n] = t.dead.Begin(&q.ledger, &h.ID, settings)
+			s.burials[n] = t.dead.BeginBurial(&q.ledger, &h.ID, settings)
 		}
 	}
 	return nil
@@ -122,7 +122,7 @@ func (t *txOps) settleOne(q *queueOps, op *Op, h *codec.Held, p *due.Burial, res
 	}
 	if op.endsItem(h, settings, t.now) {
 		if p == nil {
-			p = t.dead.Begin(g, &h.ID, settings)
+			p = t.dead.BeginBurial(g, &h.ID, settings)
 		}
 		return t.buryOne(g, op, h, p, result)
 	}

@@ -61,7 +61,7 @@ func (t *txOps) popFrom(queues []*queueOps) error {
 		all += q.pops.want()
 	}
 	for _, q := range queues {
-		q.due.Begin()
+		q.due.ReadIndex()
 		q.pops.share = min(t.returned.Share(q.pops.want(), all), max(q.pops.bytes, 1))
 		q.pops.together = t.returned.AtOnce()
 		q.pops.begin(&q.ledger)
@@ -221,7 +221,7 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 		t.results[i].Err = codec.ErrCannotHold
 		return nil
 	}
-	if op.Kind == OpLease && !t.fits(len(s.Pair.Value)) || !t.returned.Take(s.Item.Message.Size()) {
+	if op.Kind == OpLease && !t.fits(len(s.Pair.Value)) || !t.returned.Admit(s.Item.Message.Size()) {
 		p.ends.Unread(op.End, s)
 		t.results[i].Err = state.ErrNoRoom
 		return nil

@@ -43,7 +43,7 @@ func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, du
 			q.ledger.ReadSettings(r, q.l)
 		}
 		if now != nil && q.looks() {
-			q.due.Head = r.GetRange(q.l.DueRange(*now), kv.RangeOptions{Limit: 1})
+			q.due.Entries = r.GetRange(q.l.DueRange(*now), kv.RangeOptions{Limit: 1})
 		}
 	}
 	inspected := beginInspections(r, queues, returned)
@@ -65,10 +65,10 @@ func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, du
 		return nil, nil, err
 	}
 	for _, q := range queues {
-		if q.due.Head == nil {
+		if q.due.Entries == nil {
 			continue
 		}
-		entries, err := q.due.Head.Get()
+		entries, err := q.due.Entries.Get()
 		if err != nil {
 			return nil, nil, err
 		}

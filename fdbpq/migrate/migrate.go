@@ -75,11 +75,11 @@ func Run(ctx context.Context, from, to kv.Database, k *fdbpq.Keyspace, o Options
 		return Result{}, err
 	}
 
-	if err := kv.UpdateIdempotent(ctx, to, m.start); err != nil {
+	if err := kv.UpdateIdempotent(ctx, to, m.startOrResume); err != nil {
 		return Result{}, fmt.Errorf("target: %w", err)
 	}
 
-	if err := m.copy(); err != nil {
+	if err := m.copyAreas(); err != nil {
 		return Result{}, err
 	}
 
@@ -205,8 +205,8 @@ func wantNoKey(r kv.Reader, keys kv.Range, problem error) error {
 	return err
 }
 
-// start writes the first record, or reads that of an earlier call.
-func (m *migration) start(tx kv.Transaction) error {
+// startOrResume writes the first record, or reads that of an earlier call.
+func (m *migration) startOrResume(tx kv.Transaction) error {
 	keys := [][]byte{m.k.StoreKey(m.k.Priority.Root), m.k.StoreKey(m.k.Fifo.Root)}
 	for _, key := range keys {
 		value, err := tx.Get(key).Get()
@@ -229,12 +229,12 @@ func (m *migration) start(tx kv.Transaction) error {
 		}
 	}
 
-	m.begin(tx, m.newID)
+	m.beginCopy(tx, m.newID)
 	return nil
 }
 
-// begin starts at the beginning.
-func (m *migration) begin(tx kv.Transaction, id string) {
+// beginCopy starts at the beginning.
+func (m *migration) beginCopy(tx kv.Transaction, id string) {
 	m.at = copyRecord{id: id, source: m.source, next: []byte{}}
 	m.setRecord(tx, m.at.encode(m.k))
 }
@@ -275,13 +275,13 @@ func (m *migration) resume(tx kv.Transaction, value []byte) error {
 		for _, area := range m.areas {
 			tx.ClearRange(area)
 		}
-		m.begin(tx, at.id)
+		m.beginCopy(tx, at.id)
 	}
 	return nil
 }
 
-// copy copies what is left.
-func (m *migration) copy() error {
+// copyAreas copies what is left.
+func (m *migration) copyAreas() error {
 	for m.at.area < int64(len(m.areas)) {
 		area := m.areas[m.at.area]
 		if len(m.at.next) > 0 {

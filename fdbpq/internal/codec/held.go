@@ -34,10 +34,12 @@ import (
 // operation with a token reads the key of the held item and, unless that is there, the two of
 // the item in the queue. So it conflicts with whoever moves the item, and does nothing unless
 // the item is there with the fence of the token, and was leased.
+
+// Held is an item that is held, or one in ("i") of which only its own keys were read.
 type Held struct {
 	ID ID
 	History
-	State   ItemState // Leased or Delayed; Ready for an item that is in ("i")
+	State   ItemState // Leased or Delayed; Ready in ("i")
 	Due     time.Time // end of the lease, or of the delay
 	End     End       // that the item was leased from
 	Value   []byte    // as stored

@@ -20,7 +20,7 @@ import (
 //	("n", "leased"), ("n", "delayed")    = int64    counters: held items
 //	("r", ...), ("f", ...)                          staged pops, see staged_keys.go
 //	("t", due, kind, ...)                = ""       time index, see due.go and expiry.go
-//	("b"), ("b", "counted")                bytes of all items, with Settings.MaxBytes: see bytes.go
+//	("b"), ("b", "counted")                bytes of all items, with Settings.MaxBytes: see below
 //	("c")                                = settings, see config.go
 //	("d", msg id), ("e", until, msg id), ("u", unique key)
 //	                                                pushes done once, see dedup.go

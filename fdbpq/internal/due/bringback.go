@@ -16,7 +16,7 @@ import (
 // and the Due.Err of its queue says why.
 func BringBack(queues []*Due, room *Room) error {
 	for _, d := range queues {
-		d.Begin()
+		d.ReadIndex()
 	}
 
 	var staged []*leftovers
@@ -26,7 +26,7 @@ func BringBack(queues []*Due, room *Room) error {
 			continue
 		}
 		d.Handled = true
-		entries, err := d.Head.Get()
+		entries, err := d.Entries.Get()
 		if err != nil {
 			return err
 		}

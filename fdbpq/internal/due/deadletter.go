@@ -40,8 +40,8 @@ type Burial struct {
 	to   *DeadQueue
 }
 
-// Begin starts to read what it takes to bury an item.
-func (b *Burials) Begin(from *state.Ledger, id *codec.ID, s *codec.Settings) *Burial {
+// BeginBurial starts to read what it takes to bury an item.
+func (b *Burials) BeginBurial(from *state.Ledger, id *codec.ID, s *codec.Settings) *Burial {
 	to := b.Target(from.L.DeadLetters(s.DeadLetter), id.Priority)
 	return &Burial{item: state.BeginItem(from.L, b.tx, id, state.Beginning), from: from, to: to}
 }
@@ -96,7 +96,7 @@ func (to *DeadQueue) Push(priority int64, m *codec.Message, at time.Time) {
 	to.moved[id] = struct{}{}
 }
 
-// Load waits for what Begin started, and for the count that the item gets. With rest it also
+// Load waits for what BeginBurial started, and for the count that the item gets. With rest it also
 // reads the rest of a large item; without, the caller must not bury one. The error wraps
 // ErrCorrupt if the item cannot be buried, or is one of the store.
 func (p *Burial) Load(h *codec.Held, rest bool) error {

@@ -27,10 +27,10 @@ const (
 
 // Due is what has fallen due in one queue.
 type Due struct {
-	Ledger *state.Ledger
-	Dead   *Burials
-	Page   int                      // entries to handle; 0 means the constant
-	Head   kv.Future[[]kv.KeyValue] // nil before Begin
+	Ledger  *state.Ledger
+	Dead    *Burials
+	Page    int                      // entries to handle; 0 means the constant
+	Entries kv.Future[[]kv.KeyValue] // nil before ReadIndex
 
 	expired  *state.Expiries // what of that is ready items; nil if nothing is
 	Handled  bool
@@ -41,10 +41,10 @@ type Due struct {
 	Err      error     // ErrCorrupt if something that is due cannot be read
 }
 
-// Begin starts to read what is due, the first time it is called: see Ledger.ReadDue.
-func (d *Due) Begin() {
-	if d.Head == nil {
-		d.Head = d.Ledger.ReadDue(d.limit())
+// ReadIndex starts to read what is due, the first time it is called: see Ledger.ReadDue.
+func (d *Due) ReadIndex() {
+	if d.Entries == nil {
+		d.Entries = d.Ledger.ReadDue(d.limit())
 	}
 }
 

@@ -37,15 +37,15 @@ func returnHeld(all []*dueHeld, room *Room) error {
 		some := all[:min(next, len(all), room.Bytes/state.RestoreOverhead+1)]
 		all = all[len(some):]
 		for _, d := range some {
-			d.begin()
+			d.beginRead()
 		}
 		for _, d := range some {
-			if err := d.load(); err != nil {
+			if err := d.finishRead(); err != nil {
 				return err
 			}
 		}
 		for _, d := range some {
-			takes, err := d.measure(room, len(moves) == 0)
+			takes, err := d.takeRoom(room, len(moves) == 0)
 			if err != nil {
 				return err
 			}
@@ -109,16 +109,16 @@ func removeExpired(moves []*dueHeld) error {
 	return nil
 }
 
-// begin starts to read the item.
-func (d *dueHeld) begin() {
+// beginRead starts to read the item.
+func (d *dueHeld) beginRead() {
 	if !d.ready {
 		d.read = d.due.Ledger.Tx.Get(d.key)
 	}
 }
 
-// load waits for the item, if its record says that it is due, and starts to read what it takes to
+// finishRead waits for the item, if its record says that it is due, and starts to read what it takes to
 // bury it, if it has to be. The error is one of the store.
-func (d *dueHeld) load() error {
+func (d *dueHeld) finishRead() error {
 	g := d.due.Ledger
 	if d.ready {
 		expires, err := g.L.DueTime(d.entry)
@@ -132,7 +132,7 @@ func (d *dueHeld) load() error {
 		return err
 	}
 	if encoded == nil { // this transaction has settled it, or the entry has no key
-		d.stale()
+		d.dropEntry()
 		return nil
 	}
 
@@ -145,7 +145,7 @@ func (d *dueHeld) load() error {
 
 	// The record may be of a later lease or delay, which has an entry of its own.
 	if !bytes.Equal(g.L.DueKey(h.FallsDue(), d.key), d.entry) {
-		d.stale()
+		d.dropEntry()
 		return nil
 	}
 
@@ -155,23 +155,23 @@ func (d *dueHeld) load() error {
 	} else if h.State == codec.Leased {
 		settings, err := g.Settings()
 		if err != nil {
-			return d.fail(err)
+			return d.noteUnreadable(err)
 		}
 		if settings.Exhausted(h.Deliveries) {
-			d.burial = d.due.Dead.Begin(g, &h.ID, settings)
+			d.burial = d.due.Dead.BeginBurial(g, &h.ID, settings)
 		}
 	}
 	return nil
 }
 
-// stale removes an entry that stands for nothing.
-func (d *dueHeld) stale() {
+// dropEntry removes an entry that stands for nothing.
+func (d *dueHeld) dropEntry() {
 	d.due.Ledger.Tx.Clear(d.entry)
 }
 
-// measure takes the room that the item needs, and reports whether it is to be moved. A large dead
+// takeRoom takes the room that the item needs, and reports whether it is to be moved. A large dead
 // letter may only be the first. The error is one of the store.
-func (d *dueHeld) measure(room *Room, first bool) (takes bool, err error) {
+func (d *dueHeld) takeRoom(room *Room, first bool) (takes bool, err error) {
 	switch {
 	case d.h == nil:
 		return false, nil
@@ -185,7 +185,7 @@ func (d *dueHeld) measure(room *Room, first bool) (takes bool, err error) {
 
 	alone := first && room.Fits != nil
 	if err := d.burial.Load(d.h, alone); err != nil {
-		return false, d.fail(err)
+		return false, d.noteUnreadable(err)
 	}
 	size := d.burial.Size() + d.size
 	switch {
@@ -219,7 +219,7 @@ func (d *dueHeld) settle() error {
 	if h.State == codec.Leased {
 		settings, err := g.Settings()
 		if err != nil {
-			return err // load has read them
+			return err // finishRead has read them
 		}
 		if until := h.Due.Add(settings.BackoffAfter(h.Deliveries)); until.After(g.Now) {
 			h.State, h.Due = codec.Delayed, until
@@ -233,8 +233,8 @@ func (d *dueHeld) settle() error {
 	return nil
 }
 
-// fail records what cannot be read, so that the item stays. It returns any other error.
-func (d *dueHeld) fail(err error) error {
+// noteUnreadable records what cannot be read, so that the item stays. It returns any other error.
+func (d *dueHeld) noteUnreadable(err error) error {
 	if !errors.Is(err, codec.ErrCorrupt) {
 		return err
 	}

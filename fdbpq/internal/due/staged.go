@@ -52,12 +52,12 @@ func (left *leftovers) add(record dueRecord, rest []byte) bool {
 	return false
 }
 
-// ReturnStaged returns the items of uncollected answers to their queues, and removes all
+// returnStaged returns the items of uncollected answers to their queues, and removes all
 // other answers and the claims.
 func returnStaged(all []*leftovers) error {
 	var answers []*uncollected
 	for _, left := range all {
-		withItem, err := left.remove()
+		withItem, err := left.removeItemless()
 		switch {
 		case errors.Is(err, codec.ErrCorrupt):
 			left.due.Err = err
@@ -69,9 +69,9 @@ func returnStaged(all []*leftovers) error {
 	return returnItems(answers)
 }
 
-// remove removes everything but the answers with items, which it returns. If something
+// removeItemless removes everything but the answers with items, which it returns. If something
 // cannot be read, it removes nothing.
-func (left *leftovers) remove() (withItem []*uncollected, err error) {
+func (left *leftovers) removeItemless() (withItem []*uncollected, err error) {
 	if left.due.Err != nil {
 		return nil, nil
 	}

@@ -24,9 +24,9 @@ const (
 	maxKnownLeased = 4 << 20
 )
 
-// Begin is called at the beginning of each transaction. Unless that follows on the last one, whose
+// BeginTransaction is called at the beginning of each transaction. Unless that follows on the last one, whose
 // writes are in the store then, all is forgotten.
-func (k *Known) Begin(tx kv.Transaction) {
+func (k *Known) BeginTransaction(tx kv.Transaction) {
 	if k == nil {
 		return
 	}

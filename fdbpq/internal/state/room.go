@@ -34,9 +34,9 @@ func (r *ItemRoom) Left() int {
 	return r.Most - r.bytes
 }
 
-// Take reports whether an item of that many bytes may be returned, and counts it. The first always
+// Admit reports whether an item of that many bytes may be returned, and counts it. The first always
 // may.
-func (r *ItemRoom) Take(size int) bool {
+func (r *ItemRoom) Admit(size int) bool {
 	if r.Refused = r.Refused || size > r.Left(); r.Refused {
 		return false
 	}

@@ -234,7 +234,7 @@ func (s *Stored) whole(r kv.Reader, l *codec.Layout, returned *ItemRoom) (codec.
 		return codec.Item{}, s.Err
 	}
 
-	if returned.Refused = returned.Refused || s.Cut; !returned.Take(s.Item.Message.Size()) {
+	if returned.Refused = returned.Refused || s.Cut; !returned.Admit(s.Item.Message.Size()) {
 		return codec.Item{}, ErrNoRoom
 	}
 	item := s.Item

@@ -15,14 +15,14 @@ import (
 // Creating a cursor starts the read of its first page, so that the pages of many cursors
 // take one round trip. The zero value is a finished walk.
 type Cursor struct {
-	R        kv.Reader
-	L        *codec.Layout
+	r        kv.Reader
+	l        *codec.Layout
 	end      codec.End
 	asked    kv.RangeOptions // for a page
 	together int             // items of which the rest is read at once; 0 leaves that to the caller
 
 	page  kv.Future[[]kv.KeyValue] // being read; nil if none is
-	Items []Stored                 // read, not returned yet
+	items []Stored                 // read, not returned yet
 	begun int                      // of these: the rest of them is being read
 	last  []byte                   // key of the last item read
 	more  bool                     // there may be items after it
@@ -32,7 +32,7 @@ type Cursor struct {
 // Walk starts a walk that will probably need want items, and reads up to about so many bytes of
 // them at once.
 func Walk(l *codec.Layout, r kv.Reader, end codec.End, want, bytes, together int) Cursor {
-	c := Cursor{R: r, L: l, end: end, together: together}
+	c := Cursor{r: r, l: l, end: end, together: together}
 	c.asked = kv.RangeOptions{Limit: want, Bytes: max(bytes, 1), Reverse: end == codec.Back}
 	c.requestPage()
 	return c
@@ -40,7 +40,7 @@ func Walk(l *codec.Layout, r kv.Reader, end codec.End, want, bytes, together int
 
 // requestPage starts to read the next page.
 func (c *Cursor) requestPage() {
-	rest := c.L.ItemRange()
+	rest := c.l.ItemRange()
 	switch {
 	case c.last == nil:
 	case c.end == codec.Front:
@@ -48,7 +48,7 @@ func (c *Cursor) requestPage() {
 	case c.end == codec.Back:
 		rest.End = c.last
 	}
-	c.page = c.R.GetRange(rest, c.asked)
+	c.page = c.r.GetRange(rest, c.asked)
 }
 
 // Arrive waits for the page being read.
@@ -68,9 +68,9 @@ func (c *Cursor) Arrive() error {
 	}
 
 	c.last = pairs[len(pairs)-1].Key
-	c.Items, c.begun = make([]Stored, len(pairs)), 0
+	c.items, c.begun = make([]Stored, len(pairs)), 0
 	for i, pair := range pairs {
-		c.Items[i] = parseStored(c.L, pair)
+		c.items[i] = parseStored(c.l, pair)
 	}
 
 	if c.heads {
@@ -92,15 +92,15 @@ const (
 // rest of the page to the next. It reads without conflict, because an item and these keys are
 // written together. The error is one of the store.
 func (c *Cursor) readHeads() error {
-	r := c.R
+	r := c.r
 	if tx, ok := r.(kv.Transaction); ok {
 		r = tx.Snapshot()
 	}
 	var metas strip
 	var items []*Stored // by span
-	for i := range c.Items {
-		if s := &c.Items[i]; s.Err == nil && codec.HasMeta(&s.Item.ID) {
-			metas.add(c.L.MetaRange(&s.Item.ID))
+	for i := range c.items {
+		if s := &c.items[i]; s.Err == nil && codec.HasMeta(&s.Item.ID) {
+			metas.add(c.l.MetaRange(&s.Item.ID))
 			items = append(items, s)
 		}
 	}
@@ -124,13 +124,13 @@ func (c *Cursor) readHeads() error {
 	}
 
 	singly := 0
-	for i := range c.Items {
-		if s := &c.Items[i]; s.head == nil && s.Err == nil && codec.HasMeta(&s.Item.ID) {
+	for i := range c.items {
+		if s := &c.items[i]; s.head == nil && s.Err == nil && codec.HasMeta(&s.Item.ID) {
 			if singly++; singly > expiredSingly {
-				c.Items, c.last, c.more = c.Items[:i], c.Items[i-1].Pair.Key, true
+				c.items, c.last, c.more = c.items[:i], c.items[i-1].Pair.Key, true
 				break
 			}
-			s.beginHead(r, c.L)
+			s.beginHead(r, c.l)
 		}
 	}
 	return nil
@@ -146,20 +146,20 @@ func (c *Cursor) noteExpired() {
 // Next returns the next item, nil after the last. It reads another page once it has
 // returned all of this one.
 func (c *Cursor) Next() (*Stored, error) {
-	if len(c.Items) == 0 && c.page == nil && c.more {
+	if len(c.items) == 0 && c.page == nil && c.more {
 		c.requestPage()
 	}
 
 	if err := c.Arrive(); err != nil {
 		return nil, err
 	}
-	if len(c.Items) == 0 {
+	if len(c.items) == 0 {
 		return nil, nil
 	}
 
 	c.beginReads()
-	s := &c.Items[0]
-	c.Items, c.begun = c.Items[1:], max(c.begun-1, 0)
+	s := &c.items[0]
+	c.items, c.begun = c.items[1:], max(c.begun-1, 0)
 	return s, nil
 }
 
@@ -170,8 +170,8 @@ func (c *Cursor) beginReads() {
 		return
 	}
 
-	c.begun = min(len(c.Items), c.together)
-	some, share := c.Items[:c.begun], 0
+	c.begun = min(len(c.items), c.together)
+	some, share := c.items[:c.begun], 0
 	for i := range some {
 		if codec.HasMeta(&some[i].Item.ID) {
 			share++
@@ -179,21 +179,21 @@ func (c *Cursor) beginReads() {
 	}
 
 	for i := range some {
-		some[i].BeginRead(c.R, c.L, max(c.asked.Bytes/max(share, 1), 1))
+		some[i].BeginRead(c.r, c.l, max(c.asked.Bytes/max(share, 1), 1))
 	}
 }
 
 // BeginRead starts to read the rest of an item that Next returned, unless that has begun.
-func (c *Cursor) BeginRead(s *Stored) { s.BeginRead(c.R, c.L, c.asked.Bytes) }
+func (c *Cursor) BeginRead(s *Stored) { s.BeginRead(c.r, c.l, c.asked.Bytes) }
 
 // Whole returns an item that Next returned, as Stored.Whole does.
 func (c *Cursor) Whole(s *Stored, returned *ItemRoom) (codec.Item, error) {
-	return s.whole(c.R, c.L, returned)
+	return s.whole(c.r, c.l, returned)
 }
 
 // unread returns the item that Next returned last, to be returned again.
 func (c *Cursor) unread(s *Stored) {
-	c.Items = append([]Stored{*s}, c.Items...)
+	c.items = append([]Stored{*s}, c.items...)
 	c.begun++
 }
 
@@ -230,13 +230,13 @@ func (e *Ends) BeginReads() {
 	front.beginReads()
 
 	// Where the walks meet, the back has the items of the front, the last one first.
-	shared := len(front.Items)
-	for i := range back.Items {
-		if shared == 0 || !bytes.Equal(back.Items[i].Pair.Key, front.Items[shared-1].Pair.Key) {
+	shared := len(front.items)
+	for i := range back.items {
+		if shared == 0 || !bytes.Equal(back.items[i].Pair.Key, front.items[shared-1].Pair.Key) {
 			break
 		}
 		shared--
-		back.Items[i].metas, back.Items[i].asked = front.Items[shared].metas, front.Items[shared].asked
+		back.items[i].metas, back.items[i].asked = front.items[shared].metas, front.items[shared].asked
 	}
 
 	back.beginReads()
@@ -244,13 +244,13 @@ func (e *Ends) BeginReads() {
 
 // Empty reports whether the pages at both ends have arrived and have no items.
 func (e *Ends) Empty() bool {
-	return len(e.walks[codec.Front].Items)+len(e.walks[codec.Back].Items) == 0
+	return len(e.walks[codec.Front].items)+len(e.walks[codec.Back].items) == 0
 }
 
 // Release frees what was read and not returned.
 func (e *Ends) Release() {
 	for end := range e.walks {
-		clear(e.walks[end].Items)
+		clear(e.walks[end].items)
 	}
 }
 

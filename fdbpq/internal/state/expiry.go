@@ -23,7 +23,7 @@ func (c *Cursor) NextLive(now time.Time) (*Stored, error) {
 		if err != nil || s == nil {
 			return nil, err
 		}
-		if has, err := s.ReadUnlessExpired(c.R, c.L, now, c.asked.Bytes); err != nil || !has {
+		if has, err := s.ReadUnlessExpired(c.r, c.l, now, c.asked.Bytes); err != nil || !has {
 			return s, err
 		}
 		c.noteExpired()

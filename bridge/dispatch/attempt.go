@@ -30,7 +30,7 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 		return
 	}
 	ln := l.lineLocked(r.Queue)
-	first := ln == nil || ln.inFlight == 0 && (!ln.last.parked || len(w.acks) > 0 && ln.atLimit)
+	first := ln == nil || ln.inFlight == 0 && (!ln.last.parked || len(w.acks) > 0 && !ln.servable())
 	if len(w.acks) > 0 && !first {
 		// The acknowledgements do not wait. What they end gets its place once that is done.
 		b.addWaiter(w, w.acks, r.Received)

@@ -24,34 +24,39 @@ func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
 // about to be looked at.
 func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 	w := newWaiter(r, ops)
-	if w.gone && len(w.acks) == 0 {
+	if w.cancelled() && len(w.acks) == 0 {
 		l.joinLocked(w)
-		l.leaveGoneLocked(w) // before it takes anything
+		l.leaveCancelledLocked(w) // before it takes anything
 		return
 	}
+
 	ln := l.lineLocked(r.Queue)
-	first := ln == nil || ln.inFlight == 0 && (!ln.last.parked || len(w.acks) > 0 && !ln.servable())
+	first := ln == nil || ln.inFlight == 0 && (!ln.last.state.hasParked() || len(w.acks) > 0 && !ln.servable())
 	if len(w.acks) > 0 && !first {
 		// The acknowledgements do not wait. What they end gets its place once that is done.
+		l.moveWaiter(w, waiterAcking)
 		b.addWaiter(w, w.acks, r.Received)
 		return
 	}
+
 	ln = l.joinLocked(w)
 	if first {
-		ln.unsure = true
+		l.moveWaiter(w, waiterFirst)
+		ln.guess = true
 		ln.budget += w.wanted
 		l.reserveLocked(b, ln, w.wanted)
 		b.reserved += len(w.acks)
 		b.bytes += r.Size
 		return
 	}
+
 	l.parkBehindLocked(w)
 	switch {
 	case !w.waits():
 		l.wakeLineLocked(ln, wakeBudget)
-	case ln.atLimit && !w.leases(): // which keeps others back, but there are items
-		ln.budget, ln.unsure = max(ln.budget, w.wanted), true
-		l.readyLocked(ln)
+	case ln.limit == limitInForce && !w.leases(): // which keeps others back, but there are items
+		ln.budget, ln.guess = max(ln.budget, w.wanted), true
+		l.makeReadyLocked(ln)
 	}
 }
 
@@ -66,7 +71,7 @@ func (l *lane) queueBehindLocked(r *Request, ops []fdbpq.Op) {
 
 // parkBehindLocked parks a waiter that has not looked, but found others before it.
 func (l *lane) parkBehindLocked(w *waiter) {
-	w.tried = true
+	w.onlyIfEmpty = false
 	l.parkLocked(w)
 }
 
@@ -82,17 +87,18 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
 	}
 	n := fills(ops)
 	if ended := ends(ops); ended > 0 {
-		ln.freed = true
-		if ln.limited {
-			ln.atLimit = false
+		l.noteChangeLocked(ln)
+		if ln.limit != limitUnmet {
+			ln.limit = limitMet
 			n = max(n, ended)
 		}
 	}
+
 	ln.budget += n
 	if n > 0 && !apart && ln.inFlight == 0 && ln.servable() && !l.d.load.keepsTooMuch() {
 		l.reserveLocked(b, ln, min(n, max(l.d.options.MaxBatch-len(b.ops)-b.reserved, 1)))
 	}
-	l.readyLocked(ln)
+	l.makeReadyLocked(ln)
 }
 
 // fills returns how many items the operations can make ready.
@@ -123,7 +129,11 @@ func ends(ops []fdbpq.Op) (n int) {
 
 // reserveLocked reserves room in the batch for pops of a line.
 func (l *lane) reserveLocked(b *batch, ln *line, pops int) {
-	if ln.reserved == 0 {
+	if ln.state != lineReserved {
+		if ln.state == lineReady {
+			l.mu.ready.remove(ln)
+		}
+		l.moveLine(ln, lineReserved)
 		b.lines = append(b.lines, ln)
 	}
 	ln.reserved += pops
@@ -142,18 +152,17 @@ func (l *lane) takeReadyLocked(b *batch) {
 	}
 	pops := max(l.d.options.MaxBatch/2, 1)
 	pops = min(pops, max(l.d.options.MaxBatchBytes/2/l.popCost(), 1))
-	n := 0
-	for ; n < len(l.mu.ready) && b.reserved < pops; n++ {
-		ln := l.mu.ready[n]
-		ln.ready = false
-		// Without a budget, another request had it looked at meanwhile. A line without pops must
-		// not come into a batch, which could end up empty and would never be answered.
-		if ln.budget > 0 && ln.servable() && ln.inFlight == 0 && ln.reserved == 0 {
-			l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved))
+	for l.mu.ready.n > 0 && b.reserved < pops {
+		ln := l.mu.ready.first
+		if !ln.servable() {
+			// A line without pops must not come into a batch, which could end up empty and would
+			// never be answered.
+			l.mu.ready.remove(ln)
+			l.moveLine(ln, lineQuiet)
+			continue
 		}
+		l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved))
 	}
-	clear(l.mu.ready[:n])
-	l.mu.ready = slices.Delete(l.mu.ready, 0, n)
 }
 
 // addPopsLocked adds the operations of those that are first in line.
@@ -161,26 +170,34 @@ func (l *lane) addPopsLocked(b *batch) {
 	now := time.Now()
 	for _, ln := range b.lines {
 		room := ln.reserved
-		ln.attempt = attempt{unsure: ln.unsure}
+		ln.attempt = attempt{guess: ln.guess}
 		for w := ln.first; w != nil && room > 0; w = w.next {
-			if ln.atLimit && w.parked && w.leases() {
+			if ln.limit == limitInForce && w.state.hasParked() && w.leases() {
 				continue
 			}
+
 			n, received := w.wanted, w.request.Received
-			if w.late {
+			switch w.state {
+			case waiterLate:
 				received = w.request.Wait.Until // it would leave the others half of their time
-			} else if w.parked && w.waits() {
-				n, received = min(n, room), now // it is in no hurry
+				l.moveWaiter(w, waiterLateTrying)
+			case waiterParked:
+				if w.waits() {
+					n, received = min(n, room), now // it is in no hurry
+				}
+				l.moveWaiter(w, waiterTrying)
 			}
+
 			l.popBuffer = w.appendPops(append(l.popBuffer[:0], w.acks...), n)
 			b.addWaiter(w, l.popBuffer, received)
-			w.inBatch = true
 			room -= n
 			ln.attempt.pops += n
 		}
+
 		ln.attempt.left = max(ln.budget-ln.attempt.pops, 0)
-		ln.budget, ln.unsure, ln.reserved, ln.freed = 0, false, 0, false
+		ln.budget, ln.guess, ln.reserved = 0, false, 0
 		ln.inFlight++
+		l.moveLine(ln, lineTrying)
 	}
 	b.reserved = 0
 }
@@ -202,91 +219,96 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 		if w == nil {
 			continue
 		}
-		w.inBatch = false
 		switch {
-		case w.line == nil && w.ended:
-			l.uncount(w)
-			l.d.releaseWaiter(&w.request)
-		case w.line == nil: // its acknowledgements are done
+		case w.state == waiterAcking && w.answered:
+			l.moveWaiter(w, waiterLeft)
+			l.d.release(&w.request)
+		case w.state == waiterAcking:
 			l.wakeLineLocked(l.joinLocked(w), wakeBudget)
 			l.parkLocked(w)
-		case w.ended:
+		case w.answered:
 			l.leaveLocked(w)
 		default:
 			l.parkLocked(w)
 		}
 	}
-	var done []*waiter
-	var why []error // of done
+
+	var ended []ending
 	for _, ln := range b.lines {
 		ln.inFlight--
 		if failed != nil {
 			ln.attempt.failed = failed
 		}
 		if ln.inFlight == 0 {
-			some, err := l.endAttemptLocked(b, ln)
-			for _, w := range some {
-				done, why = append(done, w), append(why, w.waitedFor(err))
-			}
+			ended = l.endAttemptLocked(b, ln, ended)
 		}
 	}
 	if results != nil && len(l.mu.lines) > 0 {
 		l.noteDuesLocked(b, results)
 	}
 	l.mu.Unlock()
-	for i, w := range done {
-		l.end(w, why[i])
+
+	for _, e := range ended {
+		l.end(e.waiter, e.why)
 	}
 }
 
 // errSettles is for requests whose time is up while a batch of unknown outcome is not settled.
 var errSettles = fmt.Errorf("%w: the store does not answer, and the request got no item: try again", ErrUnavailable)
 
-// endAttemptLocked decides when the line is looked at next. It returns the requests that do not
-// wait for more, and why they end.
-func (l *lane) endAttemptLocked(b *batch, ln *line) (done []*waiter, why error) {
+// endAttemptLocked decides when the line is looked at next. It takes the waiters that do not wait for
+// more out of the line, and appends them to ended.
+func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	f := &ln.attempt
 	if ln.failed = f.failed; errors.Is(f.failed, ErrUnknownOutcome) {
 		ln.failed = errSettles
 	}
-	ln.atLimit = f.full != nil && !ln.freed
-	ln.limited = ln.limited || f.full != nil
+	switch {
+	case f.full != nil && ln.state != lineStale:
+		ln.limit = limitInForce
+	case f.full != nil:
+		ln.limit = limitMet
+	default: // no lease has met it again
+		ln.limit = min(ln.limit, limitMet)
+	}
+	l.moveLine(ln, lineQuiet)
+
 	switch {
 	case f.failed != nil:
 		l.lookLocked(ln, l.timers.now()+retryPause)
 	case f.empty != nil:
-		ln.nothing, why = f.empty, f.empty
+		ln.nothing = f.empty
 		if !f.due.IsZero() {
 			l.dueLocked(ln, f.due)
 		}
 		ln.emptied = b.number
-		done = l.removeEndingLocked(ln)
+		ended = l.removeEndingLocked(ln, f.empty, ended)
 	case f.full != nil:
 		ln.nothing = leasedError{f.full}
 		if !f.due.IsZero() {
 			l.dueLocked(ln, f.due)
 		}
 		ln.noLease = b.number
-		done = l.removeEndingLocked(ln)
-		why = f.full
+		ended = l.removeEndingLocked(ln, f.full, ended)
 		if ln.budget = 0; ln.servable() { // it has pops without a lease, or a place may be free by now
-			ln.budget, ln.unsure = wakeBudget, true
+			ln.budget, ln.guess = wakeBudget, true
 		}
-	case f.unsure || f.stuck != nil:
+	case f.guess || f.stuck != nil:
 		switch { // it looks again at once, but those whose time is up need not wait for that
 		case errors.Is(f.stuck, fdbpq.ErrEmpty):
 			ln.nothing, ln.emptied = f.stuck, b.number
 		case errors.Is(f.stuck, fdbpq.ErrMaxLeased):
 			ln.nothing, ln.noLease = leasedError{f.stuck}, b.number
 		}
-		ln.unsure = true
+		ln.guess = true
 		ln.budget = max(ln.budget+f.left, 2*f.pops, wakeBudget)
 	default:
 		ln.budget += f.left
 	}
-	l.readyLocked(ln)
+
+	l.makeReadyLocked(ln)
 	l.dropEmptyLocked(ln)
-	return done, why
+	return ended
 }
 
 // leasedError tells a request that has waited, or whose acknowledgements are done, that it got nothing
@@ -305,17 +327,18 @@ func withoutPlace(err error) error {
 	return err
 }
 
-// removeEndingLocked takes requests that wait no longer out of the line if nothing was found for them.
-func (l *lane) removeEndingLocked(ln *line) (done []*waiter) {
+// removeEndingLocked takes requests that wait no longer out of the line if nothing was found for them,
+// because of why, and appends them to ended.
+func (l *lane) removeEndingLocked(ln *line, why error, ended []ending) []ending {
 	for w := ln.last; w != nil && ln.ending > 0; {
 		before := w.prev
 		if w.ends() && w.lookedLocked() {
-			done = append(done, w)
+			ended = append(ended, ending{w, w.waitedFor(why)})
 			l.leaveLocked(w)
 		}
 		w = before
 	}
-	return done
+	return ended
 }
 
 // noteDuesLocked has lines looked at when leases and delays of the batch are over.
@@ -427,12 +450,12 @@ func (l *lane) wakeLines(b *batch) {
 	}
 }
 
-// wakeUnsure has the lines looked at whose queues may have got items from batches of unknown
+// wakeDoubtful has the lines looked at whose queues may have got items from batches of unknown
 // outcome, whether those committed or were undone.
-func (l *lane) wakeUnsure() {
+func (l *lane) wakeDoubtful() {
 	l.mu.Lock()
-	queues := l.mu.unsure
-	l.mu.unsure = nil
+	queues := l.mu.doubtful
+	l.mu.doubtful = nil
 	l.mu.Unlock()
 	for _, q := range queues {
 		q.lane.wakeLine(q) // a queue of another lane may have got dead letters

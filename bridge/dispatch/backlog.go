@@ -127,7 +127,7 @@ func (l *lane) takeableLocked() int {
 		n += l.mu.backlog.operations
 	}
 	if !l.d.load.keepsTooMuch() {
-		n += len(l.mu.ready)
+		n += l.mu.ready.n
 	}
 	return n
 }

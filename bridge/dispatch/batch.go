@@ -285,15 +285,15 @@ func (l *lane) fail(b *batch, err error) {
 	apart := refused && b.nonPushes
 	for r, ops := range b.each() {
 		w := r.waiter
-		if r.late || w != nil && w.ended {
+		if r.late || w != nil && w.answered {
 			continue // it was answered
 		}
 		pops := 0
 		if w != nil {
-			if w.parked && (!w.ends() || apart) {
+			if w.state.hasParked() && (!w.ends() || apart) {
 				continue // it waits on: one that should end looks again without pushes
 			}
-			w.ended = true // nobody knows of it yet, so it may be requeued as a new one
+			w.answered = true // nobody knows of it yet, so it may be requeued as a new one
 			r, ops, pops = &w.request, w.rest(), w.wanted
 		}
 		if apart && !has(ops, fdbpq.OpPush) {

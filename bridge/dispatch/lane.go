@@ -45,14 +45,18 @@ type lane struct {
 		newest    *batch   // the batch started last, nil once it is answered
 		inFlight  []*batch // that are taken and not finished
 		overdue   alarm    // for the first of all requests whose time will be up
-		unsure    []*Queue // queues of the batches whose outcome is unknown
+		doubtful  []*Queue // queues of the batches whose outcome is unknown
 
 		lines   map[lineKey]*line
-		ready   []*line // lines that the next batch looks at
-		batches int64   // taken so far
+		ready   lineList // lines that the next batch looks at
+		batches int64    // taken so far
 	}
 	popBuffer []fdbpq.Op // room for addPopsLocked, guarded by mu
 	spare     sync.Pool  // of *batch
+
+	// For tests: called with the lock held. Usually nil.
+	waiterMoved func(from, to waiterState)
+	lineMoved   func(from, to lineState)
 }
 
 // opOverhead is roughly how many bytes an operation adds to a transaction.
@@ -249,7 +253,7 @@ func (l *lane) enoughLocked() bool {
 	if n == 0 || newest == nil {
 		return n > 0
 	}
-	onlyPushes := !newest.nonPushes && l.mu.returns.len() == 0 && l.mu.backlog.nonPushes == 0 && len(l.mu.ready) == 0
+	onlyPushes := !newest.nonPushes && l.mu.returns.len() == 0 && l.mu.backlog.nonPushes == 0 && l.mu.ready.n == 0
 	traits := l.d.options.DB.Traits()
 	return n >= len(newest.ops) && (newest.durable || traits.Pipelines || onlyPushes && !traits.Serial)
 }
@@ -264,7 +268,7 @@ func (l *lane) settle(ctx context.Context) {
 		err := l.batcher.Settle(attempt)
 		cancel()
 		if err == nil {
-			l.wakeUnsure()
+			l.wakeDoubtful()
 			continue
 		}
 		l.d.options.Warn("a batch of unknown outcome is not settled yet", "error", err)
@@ -301,9 +305,9 @@ func (l *lane) setUnsettled(b *batch) {
 	l.mu.unsettled = true
 	if b != nil {
 		for i := range b.requests {
-			l.mu.unsure = append(l.mu.unsure, b.requests[i].Queue)
+			l.mu.doubtful = append(l.mu.doubtful, b.requests[i].Queue)
 		}
-		l.mu.unsure = append(l.mu.unsure, filled...)
+		l.mu.doubtful = append(l.mu.doubtful, filled...)
 	}
 	l.mu.changed.Signal()
 }

@@ -24,36 +24,67 @@ type line struct {
 	ending      int // of them: see waiter.ends
 	leases      int // of them
 
-	// budget is how many pops the next batch should have: as many as items may be there.
+	state      lineState
+	prev, next *line // in lane.mu.ready
+	limit      leaseLimit
+
+	// budget is how many pops the next batch should have: as many as items may be there. With guess
+	// there may be more.
 	budget int
-	// unsure says that the budget is a guess, so there may be more.
-	unsure bool
+	guess  bool
 
-	ready    bool // in lane.mu.ready
-	reserved int  // pops in the batch that is being made
-	inFlight int  // batches in flight that have its operations
+	reserved int // pops in the batch that is being made
+	inFlight int // batches in flight that have its operations
 	attempt  attempt
-
-	// limited says that a lease has met the max_leased of the queue, so that the end of another may
-	// serve the line. atLimit says the same of the last attempt: until something changes, batches leave
-	// out the leases. freed says that something changed since the last attempt was made.
-	limited, atLimit, freed bool
+	alarm    alarm // when to look again
 
 	// emptied is the number of the last batch that found nothing, noLease that of the last one that
 	// found nothing to lease.
 	emptied, noLease int64
 
-	failed  error // why its last attempt failed; nil if it did not
-	nothing error // why its last attempt found nothing, or nothing so far: fdbpq.ErrEmpty, or nil, or an error that wraps it
-	alarm   alarm // when to look again
+	// failed is why the last attempt failed, nil if it did not. nothing is why the last that did not
+	// found nothing: fdbpq.ErrEmpty or an error that wraps it; nil if none has.
+	failed, nothing error
+}
+
+// lineList is the lines that the next batches look at, in order.
+type lineList struct {
+	first, last *line
+	n           int
+}
+
+func (s *lineList) push(ln *line) {
+	ln.prev, ln.next = s.last, nil
+	if s.last == nil {
+		s.first = ln
+	} else {
+		s.last.next = ln
+	}
+	s.last = ln
+	s.n++
+}
+
+func (s *lineList) remove(ln *line) {
+	if ln.prev == nil {
+		s.first = ln.next
+	} else {
+		ln.prev.next = ln.next
+	}
+	if ln.next == nil {
+		s.last = ln.prev
+	} else {
+		ln.next.prev = ln.prev
+	}
+	ln.prev, ln.next = nil, nil
+	s.n--
 }
 
 // attempt is what the batches in flight have found out for a line. It belongs to whoever may
 // call the Repliers.
 type attempt struct {
 	pops   int
-	left   int // of the budget
-	unsure bool
+	left   int  // of the budget
+	guess  bool // as in line
 	failed error
 	empty  error     // why a pop found nothing; nil if none did
 	stuck  error     // why a pop failed in another way
@@ -145,21 +176,27 @@ func (l *lane) leaveLocked(w *waiter) {
 		w.next.prev = w.prev
 	}
 	w.prev, w.next, w.line = nil, nil, nil
+
 	ln.waiters--
 	if w.leases() {
 		ln.leases--
 	}
-	l.timers.clear(&w.alarm)
 	if w.ends() {
 		ln.ending--
 	}
+
+	if w.pending() {
+		l.d.load.release(1, w.request.Size)
+	}
 	if w.waits() {
 		l.d.waiters.Add(-1)
-		if w.parked && ln.queue.waiters.Add(-1) == 0 {
+		if w.state.hasParked() && ln.queue.waiters.Add(-1) == 0 {
 			l.noteWaitingLocked(ln.queue)
 		}
 	}
-	l.uncount(w)
+
+	l.timers.clear(&w.alarm)
+	l.moveWaiter(w, waiterLeft)
 	l.dropEmptyLocked(ln)
 }
 
@@ -168,29 +205,29 @@ func (l *lane) cancel(wait *Wait) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wait.cancelled = true
-	w := wait.waiter
-	if w == nil {
-		return // it leaves when it would park
-	}
-	w.gone = true // if it is in a batch, it leaves when that is done
-	if w.line != nil && !w.inBatch {
-		l.leaveGoneLocked(w)
+	// One that has no waiter yet, or is in a batch, leaves when it would park.
+	if w := wait.waiter; w != nil && w.line != nil && !w.state.inBatch() {
+		l.leaveCancelledLocked(w)
 	}
 }
 
-// leaveGoneLocked removes a waiter that was cancelled from its line, so that no batch takes more
+// leaveCancelledLocked removes a waiter that was cancelled from its line, so that no batch takes more
 // items for it, and has runTimers end it.
-func (l *lane) leaveGoneLocked(w *waiter) {
+func (l *lane) leaveCancelledLocked(w *waiter) {
 	l.leaveLocked(w)
-	l.timers.gone = append(l.timers.gone, w)
+	l.timers.cancelled = append(l.timers.cancelled, w)
 	l.timers.wake()
 }
 
 // dropEmptyLocked removes a line without waiters, once no batch refers to it.
 func (l *lane) dropEmptyLocked(ln *line) {
-	if ln.waiters > 0 || ln.inFlight > 0 || ln.reserved > 0 || l.mu.lines[ln.queue.lineKey()] != ln {
+	if ln.waiters > 0 || ln.state != lineQuiet && ln.state != lineReady {
 		return
 	}
+	if ln.state == lineReady {
+		l.mu.ready.remove(ln)
+	}
+	l.moveLine(ln, lineGone)
 	delete(l.mu.lines, ln.queue.lineKey())
 	l.timers.clear(&ln.alarm)
 	if len(l.mu.lines) == 0 {
@@ -198,35 +235,36 @@ func (l *lane) dropEmptyLocked(ln *line) {
 	}
 }
 
-// uncount counts the waiter as pending no longer.
-func (l *lane) uncount(w *waiter) {
-	if w.counted {
-		w.counted = false
-		l.d.load.release(1, w.request.Size)
-	}
-}
-
 // parkLocked has a waiter in its line wait until an event or its end. One that was cancelled leaves instead.
 func (l *lane) parkLocked(w *waiter) {
-	if w.gone {
-		l.leaveGoneLocked(w)
+	if w.cancelled() {
+		l.leaveCancelledLocked(w)
 		return
 	}
-	if !w.parked {
-		w.parked = true
-		if w.waits() {
-			l.uncount(w)
-			if w.line.queue.waiters.Add(1) == 1 {
-				l.noteWaitingLocked(w.line.queue)
-			}
-			if w.request.Wait.Heartbeat > 0 {
-				w.beat = l.timers.now() + w.request.Wait.Heartbeat
-			}
+
+	switch parks := !w.state.hasParked(); {
+	case w.state == waiterLateTrying:
+		l.moveWaiter(w, waiterLate)
+	default:
+		l.moveWaiter(w, waiterParked)
+		if parks && w.waits() {
+			l.beginWaitLocked(w)
 		}
 	}
 	l.timers.set(&w.alarm, l.nextAlarm(w))
 	if l.mu.closed {
 		l.timers.wake()
+	}
+}
+
+// beginWaitLocked counts a request with a Wait as one that waits for items, and as pending no longer.
+func (l *lane) beginWaitLocked(w *waiter) {
+	l.d.load.release(1, w.request.Size)
+	if w.line.queue.waiters.Add(1) == 1 {
+		l.noteWaitingLocked(w.line.queue)
+	}
+	if every := w.request.Wait.Heartbeat; every > 0 {
+		w.beat = l.timers.now() + every
 	}
 }
 
@@ -244,7 +282,7 @@ func (l *lane) endOf(w *waiter) time.Duration {
 	switch wait := w.request.Wait; {
 	case wait == nil:
 		return l.timers.since(w.request.Received) + l.turnTime()
-	case w.late:
+	case w.state.isLate():
 		return l.timers.at(wait.Until) + l.lateTime()
 	default:
 		return l.timers.at(wait.Until)
@@ -265,19 +303,29 @@ func (w *waiter) lookedLocked() bool {
 
 // wakeLineLocked has a line looked at again, because there may be an unknown number of items.
 func (l *lane) wakeLineLocked(ln *line, pops int) {
-	ln.budget, ln.unsure = max(ln.budget, pops), true
-	ln.atLimit, ln.freed = false, true
-	l.readyLocked(ln)
+	ln.budget, ln.guess = max(ln.budget, pops), true
+	ln.limit = min(ln.limit, limitMet)
+	l.noteChangeLocked(ln)
+	l.makeReadyLocked(ln)
+}
+
+// noteChangeLocked records that what the batches in flight find out about a line may be out of date.
+func (l *lane) noteChangeLocked(ln *line) {
+	if ln.state == lineTrying {
+		l.moveLine(ln, lineStale)
+	}
 }
 
 // servable reports whether a batch can have pops of the line.
-func (ln *line) servable() bool { return ln.waiters > 0 && !(ln.atLimit && ln.leases == ln.waiters) }
+func (ln *line) servable() bool {
+	return ln.waiters > 0 && !(ln.limit == limitInForce && ln.leases == ln.waiters)
+}
 
-// readyLocked has the next batch look at the line if it has a budget.
-func (l *lane) readyLocked(ln *line) {
-	if ln.budget > 0 && ln.servable() && ln.inFlight == 0 && !ln.ready && ln.reserved == 0 {
-		ln.ready = true
-		l.mu.ready = append(l.mu.ready, ln)
+// makeReadyLocked has the next batch look at a quiet line if it has a budget.
+func (l *lane) makeReadyLocked(ln *line) {
+	if ln.state == lineQuiet && ln.budget > 0 && ln.servable() {
+		l.moveLine(ln, lineReady)
+		l.mu.ready.push(ln)
 		l.mu.changed.Signal()
 	}
 }

@@ -42,7 +42,7 @@ func (l *lane) limitOf(w *waiter) time.Duration {
 		return l.limit(&w.request)
 	}
 	last := l.timers.at(w.request.Wait.Until) + l.lateTime()
-	if w.parked {
+	if w.state.hasParked() {
 		return last
 	}
 	return min(l.limit(&w.request), last-l.pageTime())
@@ -91,7 +91,7 @@ func (l *lane) setOverdue(b *batch) (any bool) {
 // watched reports whether a request in a batch is one that endOverdue sees to.
 func (r *Request) watched() bool {
 	if w := r.waiter; w != nil {
-		return !w.parked && !w.ended
+		return !w.state.hasParked() && !w.answered
 	}
 	return !r.late
 }
@@ -154,10 +154,10 @@ func (l *lane) mayAnswer(ops []fdbpq.Op) bool {
 // Repliers.
 func (l *lane) answerLate(w *waiter) {
 	ops := w.rest()
-	if w.ended || !l.mayAnswer(ops) {
+	if w.answered || !l.mayAnswer(ops) {
 		return
 	}
-	w.ended = true
+	w.answered = true
 	w.request.fail(ops, lateError(ops))
 }
 

@@ -119,7 +119,7 @@ func (l *lane) quietLooks() (looks []look) {
 	defer l.mu.Unlock()
 	for _, ln := range l.mu.lines {
 		if ln.inFlight == 0 && ln.budget == 0 {
-			limited := ln.limited || errors.Is(ln.nothing, fdbpq.ErrPaused)
+			limited := ln.limit != limitUnmet || errors.Is(ln.nothing, fdbpq.ErrPaused)
 			looks = append(looks, look{ln.queue, limited, ln.leases == ln.waiters})
 		}
 	}

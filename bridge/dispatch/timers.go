@@ -20,7 +20,7 @@ type timers struct {
 
 	alarms         alarms    // guarded by the lane's lock
 	waitingChanged []*Queue  // the same: whose waiting may have changed
-	gone           []*waiter // the same: cancelled, and in no line any more
+	cancelled      []*waiter // the same: in no line any more
 }
 
 // calls is held by whoever calls Repliers of requests that wait, or of requests that have
@@ -93,12 +93,18 @@ func (l *lane) noteWaitingLocked(q *Queue) {
 	}
 }
 
+// ending is a waiter that has left its line to end, and why: nil, or an error that wraps fdbpq.ErrEmpty, if there
+// is nothing for it.
+type ending struct {
+	waiter *waiter
+	why    error
+}
+
 // timerWork is what runTimers found to do.
 type timerWork struct {
 	waitingChanged []*Queue
 	beats          []*waiter
-	ended          []*waiter
-	why            []error   // of ended; nil, or an error that wraps fdbpq.ErrEmpty, for those whose time is up
+	ended          []ending
 	late           []*waiter // whose time is up while they are in a batch
 	overdue        bool      // the time of others is up, or nearly
 	waiting        bool      // somebody waits
@@ -147,8 +153,8 @@ func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 	for _, w := range work.beats {
 		w.request.Replier.Heartbeat(&w.request, w.wanted)
 	}
-	for i, w := range work.ended {
-		l.end(w, work.why[i])
+	for _, e := range work.ended {
+		l.end(e.waiter, e.why)
 	}
 	for _, w := range work.late {
 		l.answerLate(w)
@@ -167,11 +173,10 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 	if l.mu.closed || ctx.Err() != nil {
 		l.closeLinesLocked(ctx, &work)
 	}
-	for _, w := range l.timers.gone {
-		work.ended = append(work.ended, w)
-		work.why = append(work.why, ErrCancelled)
+	for _, w := range l.timers.cancelled {
+		work.ended = append(work.ended, ending{w, ErrCancelled})
 	}
-	l.timers.gone = nil
+	l.timers.cancelled = nil
 	if work.waiting = len(l.mu.lines) > 0; work.waiting && l.watch.parted() {
 		l.lookAgainLocked()
 	}
@@ -199,12 +204,12 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 // alarmLocked handles the alarm of a waiter.
 func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 	at := l.endOf(w)
-	if w.inBatch {
+	if w.state.inBatch() {
 		at = l.limitOf(w)
 	}
 	switch {
 	case at > now:
-	case w.inBatch:
+	case w.state.inBatch():
 		work.late = append(work.late, w)
 		return // the batch ends it
 	default:
@@ -220,7 +225,7 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 			l.endLocked(w, work, cmp.Or(w.line.failed, w.line.nothing))
 			return
 		}
-		w.late = true
+		l.moveWaiter(w, waiterLate)
 		w.line.ending++
 		l.wakeLineLocked(w.line, w.wanted)
 	}
@@ -228,7 +233,7 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 		work.beats = append(work.beats, w)
 		w.beat = now + wait.Heartbeat
 	}
-	if w.inBatch { // whose end sets the alarm again
+	if w.state.inBatch() { // whose end sets the alarm again
 		if w.waits() && w.request.Wait.Heartbeat > 0 {
 			at = min(at, w.beat)
 		}
@@ -240,8 +245,7 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 
 // endLocked has a waiter end, with err unless that is nil.
 func (l *lane) endLocked(w *waiter, work *timerWork, err error) {
-	work.ended = append(work.ended, w)
-	work.why = append(work.why, err)
+	work.ended = append(work.ended, ending{w, err})
 	l.leaveLocked(w)
 }
 
@@ -251,7 +255,7 @@ func (l *lane) closeLinesLocked(ctx context.Context, work *timerWork) {
 	for _, ln := range l.mu.lines {
 		for w := ln.first; w != nil; {
 			next := w.next
-			if !w.inBatch && w.parked && (w.waits() || ctx.Err() != nil) {
+			if !w.state.inBatch() && w.state.hasParked() && (w.waits() || ctx.Err() != nil) {
 				l.endLocked(w, work, errClosed)
 			}
 			w = next

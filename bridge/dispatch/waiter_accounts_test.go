@@ -139,6 +139,7 @@ func testAccounts(t *testing.T, db kv.Database, seed uint64) {
 		DB: db, Keyspace: keyspace, Lanes: 2, MaxBatch: 20, MaxBatchBytes: 4 << 20, MaxPending: 1 << 20, MaxPendingBytes: 64 << 20,
 		MaxWaiters: 1 << 20, RequestTimeout: time.Second, Warn: func(string, ...any) {}, BatchDone: func(int) {},
 	})
+	newMoves().watch(t, d)
 	stop := run(t, d)
 	a := &accounts{pushed: map[string]error{}, delivered: map[string]int{}, popped: map[string]bool{}, ends: map[uint64]int{}}
 	var submitting sync.WaitGroup

@@ -25,6 +25,7 @@ type waiting struct {
 	store *countkv.DB
 	q     *Queue
 	log   *eventLog
+	moves *moves
 	stop  func() // Close, then wait for Run
 	n     uint64
 }
@@ -53,7 +54,8 @@ func inBubble(t *testing.T, configure func(*Options), test func(w *waiting)) {
 				t.Error(err)
 			}
 		})
-		w := &waiting{t: t, d: New(o), store: store, log: &eventLog{}}
+		w := &waiting{t: t, d: New(o), store: store, log: &eventLog{}, moves: newMoves()}
+		w.moves.watch(t, w.d)
 		w.q = getQueue(t, w.d.queues, subjects.Priority, "jobs")
 		w.stop = run(t, w.d)
 		test(w)

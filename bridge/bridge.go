@@ -63,6 +63,7 @@ type Bridge struct {
 	metrics    *metrics
 	outbox     *outbox.Outbox
 	encoders   encoders
+	repliers   sync.Pool // of *clientReplier
 	inspector  *inspector
 	waits      *waits
 

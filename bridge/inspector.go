@@ -95,10 +95,11 @@ func (i *inspector) answer(r *dispatch.Request, kind subjects.Kind, o subjects.L
 		err = c.sendObject(r, list.Encode())
 	}
 	if err != nil {
-		c.fail(r, err)
+		c.Fail(r, nil, err)
 		return
 	}
 	c.endpoint.done(r, nil)
+	c.free()
 }
 
 // list returns a page of the list of queues, after bringing back what is due in them.

@@ -39,7 +39,7 @@ const (
 
 // add puts an item into the parcel. It returns false if there is no room, or if the item needs a message of its own.
 func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
-	if !p.r.Frames {
+	if !p.c.frames {
 		return false
 	}
 	if p.e == nil {
@@ -82,13 +82,13 @@ func (p *parcel) send(last bool) error {
 	}
 	header := nats.Header{subjects.HeaderFrames: {strconv.Itoa(p.n)}}
 	if last {
-		header[subjects.HeaderBatchCount] = []string{strconv.Itoa(p.r.Sent + p.n)}
+		header[subjects.HeaderBatchCount] = []string{strconv.Itoa(p.c.sent + p.n)}
 	}
 	content := outbox.Content{Queue: p.r.Queue, Popped: p.popped, Leased: p.leased, Waits: p.r.Waiting()}
 	p.left -= p.n
-	err := p.c.b.outbox.SendItem(&nats.Msg{Subject: p.r.Reply, Header: header, Data: p.payload}, p.c.endpoint, content)
+	err := p.c.b.outbox.SendItem(&nats.Msg{Subject: p.c.reply, Header: header, Data: p.payload}, p.c.endpoint, content)
 	if err == nil {
-		p.r.Sent += p.n
+		p.c.sent += p.n
 		for i := range p.leased {
 			p.c.b.metrics.delivered(p.leased[i].Deliveries)
 		}

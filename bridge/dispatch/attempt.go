@@ -204,7 +204,7 @@ func (l *lane) addPopsLocked(b *batch) {
 
 // addWaiter adds operations of a waiter.
 func (b *batch) addWaiter(w *waiter, ops []fdbpq.Op, received time.Time) {
-	r := Request{Queue: w.request.Queue, Received: received, Reply: w.request.Reply, span: len(ops), waiter: w}
+	r := Request{Queue: w.request.Queue, Received: received, span: len(ops), waiter: w}
 	b.add(&r, ops)
 }
 

@@ -52,7 +52,7 @@ func (b *batch) add(r *Request, ops []fdbpq.Op) {
 		b.pushes = b.pushes || push
 		b.nonPushes = b.nonPushes || !push
 		b.writes = b.writes || ops[i].Kind.Writes()
-		b.silent = b.silent || push && r.Reply == ""
+		b.silent = b.silent || push && r.Silent
 	}
 }
 
@@ -169,7 +169,7 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 		case r.waiter != nil:
 			l.applyResults(r.waiter, ops, own, now)
 			continue
-		case r.late:
+		case r.answered:
 			l.giveBack(r.Queue, ops, own)
 			continue
 		}
@@ -285,7 +285,7 @@ func (l *lane) fail(b *batch, err error) {
 	apart := refused && b.nonPushes
 	for r, ops := range b.each() {
 		w := r.waiter
-		if r.late || w != nil && w.answered {
+		if r.answered || w != nil && w.answered {
 			continue // it was answered
 		}
 		pops := 0

@@ -41,7 +41,7 @@ func TestLaneDropsTakenRequests(t *testing.T) {
 	l := newTest(t).lanes[0]
 	add := func(n int) {
 		for range n {
-			if err := l.submit(&Request{Received: time.Now()}, []fdbpq.Op{{Kind: fdbpq.OpPush}}); err != nil {
+			if err := l.submit(&Request{Silent: true, Received: time.Now()}, []fdbpq.Op{{Kind: fdbpq.OpPush}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -71,7 +71,7 @@ func TestExpectedSizeAfterAPushOfSeveral(t *testing.T) {
 		ops[i].Follows = i > 0
 	}
 	d.lanes[0].popSize.Store(0)
-	if err := d.Submit(&Request{Queue: q, Replier: recorder, Number: 1, Received: time.Now(), Size: 1 << 20}, ops); err != nil {
+	if err := d.Submit(&Request{Queue: q, Replier: number(recorder, 1), Silent: true, Received: time.Now(), Size: 1 << 20}, ops); err != nil {
 		t.Fatal(err)
 	}
 	<-recorder.told

@@ -93,7 +93,7 @@ func (r *Request) watched() bool {
 	if w := r.waiter; w != nil {
 		return !w.state.hasParked() && !w.answered
 	}
-	return !r.late
+	return !r.answered
 }
 
 // limitIn is limit for a request as it is in a batch.
@@ -121,7 +121,7 @@ func (l *lane) endOverdue(ctx context.Context) {
 					l.answerLate(r.waiter)
 					continue
 				}
-				r.late = true
+				r.answered = true
 				r.fail(ops, lateError(ops))
 			}
 		}

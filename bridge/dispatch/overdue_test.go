@@ -91,9 +91,6 @@ func (r requeueUntilDone) Answer(_ *Request, ops []fdbpq.Op, results []fdbpq.Res
 	}
 }
 
-func (r requeueUntilDone) Deliver(*Request, []fdbpq.Op, []fdbpq.Result) bool { return false }
-func (r requeueUntilDone) Heartbeat(*Request, int)                           {}
-
 func (r requeueUntilDone) Fail(again *Request, ops []fdbpq.Op, err error) {
 	if errors.Is(err, ErrUnknownOutcome) { // the dispatcher sees to the item
 		return
@@ -218,11 +215,11 @@ func TestOldRequestsBehindOthers(t *testing.T) {
 		if !at.After(now) {
 			want = append(want, n)
 		}
-		b.push(&Request{Number: n, turnBy: at, Pops: random.IntN(3)}, make([]fdbpq.Op, 1+random.IntN(3)))
+		b.push(&Request{Replier: number(nil, n), turnBy: at, Pops: random.IntN(3)}, make([]fdbpq.Op, 1+random.IntN(3)))
 	}
 	var got []uint64
 	for _, late := range b.takeLate(now, true) {
-		got = append(got, late.Number)
+		got = append(got, numberOf(&late.Request))
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) || b.len() != 200-len(want) {
 		t.Errorf("seed %d: got %d, want %d; %d are left", seed, got, want, b.len())

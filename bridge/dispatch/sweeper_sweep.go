@@ -79,58 +79,30 @@ func (s *Sweeper) Sweep(ctx context.Context, queues []fdbpq.QueueName) error {
 // run has the lanes sweep the queues of tasks, and returns how that ended.
 func (s *Sweeper) run(ctx context.Context, tasks []task) []fdbpq.Result {
 	results := make([]fdbpq.Result, len(tasks))
-	ended := make(sweepReplier, len(tasks))
-	running := 0
+	calls := make([]*call, len(tasks))
 	for i, t := range tasks {
 		q, err := s.d.Queue(kindOf(t.queue), t.queue.Name)
 		if err == nil {
-			r := &Request{Queue: q, Replier: ended, Number: uint64(i), Received: time.Now(), alone: t.alone}
+			calls[i] = newCall()
+			r := &Request{Queue: q, Replier: calls[i], Received: time.Now(), alone: t.alone}
 			err = q.lane.requeue(r, []fdbpq.Op{{Kind: fdbpq.OpSweep, Queue: q.Target}})
 		}
 		if results[i].Err = err; err == nil {
-			running++
+			s.sweeps.Add(1)
 		}
 	}
-	s.sweeps.Add(int64(running))
 
-	for ; running > 0; running-- {
-		select {
-		case end := <-ended:
-			results[end.number] = end.result
-		case <-ctx.Done():
-			for i := range results {
-				if results[i].Swept == (fdbpq.Swept{}) {
-					results[i].Err = cmp.Or(results[i].Err, ctx.Err())
-				}
-			}
-			return results
+	for i, c := range calls {
+		if results[i].Err != nil {
+			continue
+		}
+		if swept, err := c.wait(ctx); err != nil {
+			results[i].Err = err
+		} else {
+			results[i] = swept[0]
 		}
 	}
 	return results
-}
-
-// sweepReplier receives the results of sweeps. It has room for all of them.
-type sweepReplier chan sweepEnd
-
-type sweepEnd struct {
-	number uint64
-	result fdbpq.Result
-}
-
-// Answer implements Replier.
-func (e sweepReplier) Answer(r *Request, _ []fdbpq.Op, results []fdbpq.Result) {
-	e <- sweepEnd{r.Number, results[0]}
-}
-
-// Deliver implements Replier.
-func (e sweepReplier) Deliver(*Request, []fdbpq.Op, []fdbpq.Result) bool { return true }
-
-// Heartbeat implements Replier.
-func (e sweepReplier) Heartbeat(*Request, int) {}
-
-// Fail implements Replier.
-func (e sweepReplier) Fail(r *Request, _ []fdbpq.Op, err error) {
-	e <- sweepEnd{r.Number, fdbpq.Result{Err: err}}
 }
 
 // look keeps the tasks whose queues have something due. It puts the others back for when something falls due.

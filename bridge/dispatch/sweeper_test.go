@@ -94,7 +94,7 @@ func (s *sweeps) do(queue string, ops ...fdbpq.Op) {
 		ops[i].Queue = q.Target
 	}
 	s.n++
-	if err := s.d.Submit(&Request{Queue: q, Replier: s.log, Number: s.n, Received: time.Now(), Reply: "reply"}, ops); err != nil {
+	if err := s.d.Submit(&Request{Queue: q, Replier: number(s.log, s.n), Received: time.Now()}, ops); err != nil {
 		s.Fatal(err)
 	}
 	synctest.Wait()
@@ -191,7 +191,7 @@ func TestSweptDeadLetters(t *testing.T) {
 		a.do("now", oneDelivery(), fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("x")}}, leaseFor(time.Minute))
 		wait := &Wait{Until: time.Now().Add(time.Hour)}
 		waits := getQueue(t, a.d.queues, subjects.Priority, "now-dead")
-		if err := a.d.Submit(&Request{Queue: waits, Replier: a.log, Number: 100, Received: time.Now(), Reply: "reply", Wait: wait}, []fdbpq.Op{pop(waits)}); err != nil {
+		if err := a.d.Submit(&Request{Queue: waits, Replier: number(a.log, 100), Received: time.Now(), Wait: wait}, []fdbpq.Op{pop(waits)}); err != nil {
 			w.Fatal(err)
 		}
 		synctest.Wait()

@@ -151,7 +151,9 @@ func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 		}
 	}
 	for _, w := range work.beats {
-		w.request.Replier.Heartbeat(&w.request, w.wanted)
+		if replier, ok := w.request.Replier.(WaitingReplier); ok {
+			replier.Heartbeat(&w.request, w.wanted)
+		}
 	}
 	for _, e := range work.ended {
 		l.end(e.waiter, e.why)

@@ -83,6 +83,12 @@ func (w *waiter) pending() bool { return !w.waits() || !w.state.hasParked() }
 // leases reports whether the request wants leases.
 func (w *waiter) leases() bool { return w.pop.kind == fdbpq.OpLease }
 
+// takesParts reports whether the request gets its items as they come.
+func (w *waiter) takesParts() bool {
+	_, ok := w.request.Replier.(WaitingReplier)
+	return ok
+}
+
 // waitedFor returns why a request got nothing, as it is to hear it.
 func (w *waiter) waitedFor(err error) error {
 	if w.waits() || w.request.acked {
@@ -111,7 +117,7 @@ func (w *waiter) goesOn(n int, err error, now time.Time) bool {
 		return true // runTimers ends it in time
 	case wait == nil || !now.Before(wait.Until):
 		return false
-	case n > 0 && w.onlyIfEmpty:
+	case n > 0 && (w.onlyIfEmpty || !w.takesParts()):
 		return false
 	}
 	return errors.Is(err, fdbpq.ErrEmpty) || errors.Is(err, fdbpq.ErrMaxLeased) || canWait(err)
@@ -161,6 +167,8 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 			}
 		}
 		l.endAll(w, ops, results, err)
+	case n > 0 && !w.takesParts():
+		l.endAll(w, ops, results, fdbpq.ErrEmpty)
 	case n > 0:
 		l.deliver(w, pops[:n], found[:n])
 	}
@@ -179,7 +187,7 @@ func (l *lane) deliver(w *waiter, ops []fdbpq.Op, results []fdbpq.Result) {
 		}
 	}
 	w.wanted -= len(results)
-	if !w.request.Replier.Deliver(&w.request, ops, results) {
+	if !w.request.Replier.(WaitingReplier).Deliver(&w.request, ops, results) {
 		w.answered = true
 	}
 }

@@ -37,7 +37,7 @@ type accounts struct {
 func (a *accounts) note(r *Request, ops []fdbpq.Op, results []fdbpq.Result, ended bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.ends[r.Number] > 0 {
+	if a.ends[numberOf(r)] > 0 {
 		a.late++
 	}
 	for i := range results {
@@ -57,7 +57,7 @@ func (a *accounts) note(r *Request, ops []fdbpq.Op, results []fdbpq.Result, ende
 		}
 	}
 	if ended {
-		a.ends[r.Number]++
+		a.ends[numberOf(r)]++
 		a.all.Done()
 	}
 }
@@ -185,7 +185,7 @@ func (a *accounts) submit(t *testing.T, d *Dispatcher, random *rand.Rand, n uint
 		t.Error(err)
 		return
 	}
-	r := &Request{Queue: q, Replier: a, Number: n, Received: time.Now(), Reply: "reply", Size: 10}
+	r := &Request{Queue: q, Replier: number(a, n), Received: time.Now(), Size: 10}
 	op := fdbpq.Op{Kind: fdbpq.OpPop, Queue: q.Target, End: fdbpq.End(random.IntN(2))}
 	wait := &Wait{Until: time.Now().Add(time.Duration(random.Int64N(int64(300 * time.Millisecond)))), Heartbeat: 20 * time.Millisecond}
 	wait.OnlyIfEmpty = random.IntN(4) == 0

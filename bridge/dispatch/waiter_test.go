@@ -377,7 +377,7 @@ func TestWaitingAndFilled(t *testing.T) {
 				w.n++
 				w.log.submitted(w.n)
 				l.d.load.hold(0)
-				l.pushLocked(&l.mu.backlog, &Request{Queue: q, Replier: w.log, Number: w.n, Received: time.Now()}, []fdbpq.Op{push(q, "x")})
+				l.pushLocked(&l.mu.backlog, &Request{Queue: q, Replier: number(w.log, w.n), Received: time.Now()}, []fdbpq.Op{push(q, "x")})
 			}
 		}
 		l.mu.changed.Signal()
@@ -400,7 +400,7 @@ func TestReadyLineThatWasServed(t *testing.T) {
 		w.n++
 		w.log.submitted(w.n)
 		l.d.load.hold(0)
-		l.pushLocked(&l.mu.backlog, &Request{Queue: w.q, Replier: w.log, Number: w.n, Received: time.Now()},
+		l.pushLocked(&l.mu.backlog, &Request{Queue: w.q, Replier: number(w.log, w.n), Received: time.Now()},
 			[]fdbpq.Op{{Kind: fdbpq.OpNak, Queue: w.q.Target, Token: fdbpq.Token{Fence: 1}}})
 		l.mu.Unlock()
 		w.want("a token that is no longer valid", "3: lost")

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // queuesUpLocked reports whether the request has to take its place in the line of its queue:
@@ -423,24 +422,6 @@ func (l *lane) wakeUnless(q *Queue, b *batch) {
 	l.wakeLineLocked(ln, wakeBudget)
 }
 
-// filledQueues returns the queues that a batch has filled without an operation that does.
-func (d *Dispatcher) filledQueues(p *fdbpq.Pending) (queues []*Queue) {
-	for _, name := range p.Filled() {
-		q, err := d.Queue(kindOf(name), name.Name)
-		if err == nil && !slices.Contains(queues, q) { // else not a name that a request can have
-			queues = append(queues, q)
-		}
-	}
-	return queues
-}
-
-func kindOf(name fdbpq.QueueName) subjects.Kind {
-	if name.FIFO {
-		return subjects.FIFO
-	}
-	return subjects.Priority
-}
-
 // wakeLines has the lines of a batch that failed looked at again at once.
 func (l *lane) wakeLines(b *batch) {
 	l.mu.Lock()
@@ -457,9 +438,14 @@ func (l *lane) wakeDoubtful() {
 	queues := l.mu.doubtful
 	l.mu.doubtful = nil
 	l.mu.Unlock()
+	wakeQueues(l.d, queues) // those of other lanes may have got dead letters
+}
+
+// wakeQueues wakes those who wait for items of queues, of whichever lane, here and elsewhere.
+func wakeQueues(d *shared, queues []*Queue) {
 	for _, q := range queues {
-		q.lane.wakeLine(q) // a queue of another lane may have got dead letters
-		if filled := l.d.options.Filled; filled != nil {
+		q.lane.wakeLine(q)
+		if filled := d.options.Filled; filled != nil {
 			filled(q)
 		}
 	}

@@ -126,8 +126,7 @@ func (l *lane) answer() {
 		} else {
 			l.fail(b, err)
 		}
-		l.d.sweeper.noteBatch(b.pending.Ahead())
-		l.d.sweeper.noteBehind(b.pending.Behind())
+		l.d.ended(b.pending)
 		l.finish(b)
 	}
 }

@@ -43,7 +43,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -132,33 +131,23 @@ type Options struct {
 
 // Dispatcher runs requests. All methods are safe for concurrent use.
 type Dispatcher struct {
-	options Options
-	health  health
-	load    load
-	queues  *registry
+	*shared
+	lanes   []*lane
+	poller  *poller
 	retirer *Retirer
 	sweeper *Sweeper
-	poller  *fdbpq.Batcher // of poll
-	lanes   []*lane
-	holds   atomic.Int64
-	waiters atomic.Int64 // requests with a Wait that have not ended
 }
 
 // New returns a Dispatcher. Requests wait until Run is called.
 func New(o Options) *Dispatcher {
-	d := &Dispatcher{
-		options: o,
-		load:    load{maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes), maxKept: int64(o.MaxKept)},
-	}
-	d.sweeper = newSweeper(d)
-	d.poller = fdbpq.NewBatcher(o.DB, o.Keyspace)
-	if o.Now != nil {
-		d.poller.SetNow(o.Now)
-	}
+	d := &Dispatcher{shared: newShared(o)}
 	for range o.Lanes {
-		d.lanes = append(d.lanes, newLane(d))
+		d.lanes = append(d.lanes, newLane(d.shared))
 	}
 	d.queues = newRegistry(o.Keyspace, d.lanes)
+	d.sweeper = newSweeper(d.shared)
+	d.ended, d.looked = d.sweeper.noteBatch, d.sweeper.noteLook
+	d.poller = newPoller(d.shared, d.lanes)
 	d.retirer = d.NewRetirer(true)
 	return d
 }
@@ -175,7 +164,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		running.Go(func() { l.runTimers(ctx) })
 	}
 	if d.options.PollEvery > 0 {
-		running.Go(func() { d.poll(ctx) })
+		running.Go(func() { d.poller.run(ctx) })
 	}
 	running.Wait()
 }
@@ -227,7 +216,7 @@ func (d *Dispatcher) OwnersChanged() { d.sweeper.ownersChanged() }
 
 // Removed returns how many items were removed so far although no request took or removed them.
 func (d *Dispatcher) Removed() fdbpq.Removed {
-	sum := d.poller.Removed()
+	sum := d.poller.batcher.Removed()
 	for _, l := range d.lanes {
 		sum.Add(l.batcher.Removed())
 	}
@@ -241,27 +230,6 @@ func (d *Dispatcher) Conflicts() int64 {
 		sum += l.batcher.Conflicts()
 	}
 	return sum
-}
-
-// now is the time by which items fall due.
-func (d *Dispatcher) now() time.Time {
-	if d.options.Now != nil {
-		return d.options.Now()
-	}
-	return time.Now()
-}
-
-// releaseWaiter counts a request that has ended as a waiter no longer, if it was one.
-func (d *Dispatcher) releaseWaiter(r *Request) {
-	if r.Wait != nil {
-		d.waiters.Add(-1)
-	}
-}
-
-// release counts a request that has ended no longer.
-func (d *Dispatcher) release(r *Request) {
-	d.load.release(1, r.Size)
-	d.releaseWaiter(r)
 }
 
 // Hold keeps Run going after Close although all is answered, because there may still be
@@ -292,4 +260,53 @@ func (d *Dispatcher) Close() {
 // Pending returns the number and the total size of the requests that wait or run.
 func (d *Dispatcher) Pending() (requests, bytes int64) {
 	return d.load.requests.Load(), d.load.bytes.Load()
+}
+
+// Queue returns the queue of that name, which it copies. Errors wrap
+// fdbpq.ErrQueueName.
+func (d *Dispatcher) Queue(kind subjects.Kind, name string) (*Queue, error) {
+	return d.queues.get(kind, name)
+}
+
+// Queues returns the number of queues in memory.
+func (d *Dispatcher) Queues() int { return d.queues.len() }
+
+// StoreReady returns nil if the store answers reads and, as far as is known, accepts
+// writes. It does not wait for writers, so a busy store is ready. After a failed write
+// it tries one itself.
+func (d *Dispatcher) StoreReady(ctx context.Context) error {
+	return d.health.check(ctx, d.options.DB, d.options.Keyspace)
+}
+
+// NewRetirer returns a Retirer that works only when Round is called; Maintain has one
+// of its own. It goes through the list of queues only if lists is true.
+func (d *Dispatcher) NewRetirer(lists bool) *Retirer { return newRetirer(d.shared, lists) }
+
+// Maintain removes what dead processes left in the store and retires unused queues,
+// until ctx ends. It calls next between the two. The store must be open.
+func (d *Dispatcher) Maintain(ctx context.Context, next func()) {
+	d.retirer.sweepReceipts(ctx)
+	next()
+	d.retirer.run(ctx)
+}
+
+// Do runs operations on a queue in one transaction and returns their results, for callers that can wait.
+// It sets the Queue of the operations. The error says that none was done or, if it wraps
+// ErrUnknownOutcome or kv.ErrCommitUnknown, that this is unknown: also if ctx ends first. What a pop or
+// lease takes after that goes to Options.GiveBack; without it, such operations outlast ctx.
+func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.Result, error) {
+	size := 0
+	for i := range ops {
+		ops[i].Queue = q.Target
+		size += sizeOf(&ops[i].Message)
+	}
+
+	c := newCall()
+	if err := d.Submit(&Request{Queue: q, Replier: c, Received: time.Now(), Size: size}, ops); err != nil {
+		return nil, err
+	}
+	if !q.lane.mayAnswer(ops) {
+		<-c.done
+	}
+	return c.wait(ctx)
 }

@@ -40,13 +40,10 @@ func blamesStore(err error) bool {
 	return false
 }
 
-// StoreReady returns nil if the store answers reads and, as far as is known, accepts
-// writes. It does not wait for writers, so a busy store is ready. After a failed write
-// it tries one itself.
-func (d *Dispatcher) StoreReady(ctx context.Context) error {
-	db, keyspace := d.options.DB, d.options.Keyspace
+// check is Dispatcher.StoreReady.
+func (h *health) check(ctx context.Context, db kv.Database, keyspace *fdbpq.Keyspace) error {
 	if err := db.Check(); errors.Is(err, kv.ErrUnavailable) {
-		d.health.note(err) // the probe may bring it back
+		h.note(err) // the probe may bring it back
 	}
 	err := kv.View(ctx, db, func(r kv.Reader) error {
 		_, err := keyspace.PriorityQueues(r, "", 1).Get()
@@ -55,7 +52,7 @@ func (d *Dispatcher) StoreReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.health.probe(ctx, db, keyspace); err != nil {
+	if err := h.probe(ctx, db, keyspace); err != nil {
 		return fmt.Errorf("it takes no writes: %w", err)
 	}
 	return db.Check()

@@ -21,7 +21,7 @@ import (
 // engine pipelines, or if it is not serial and both only push. The second starts once
 // it is as large as the first, because many small batches cost more than they gain.
 type lane struct {
-	d       *Dispatcher
+	d       *shared
 	batcher *fdbpq.Batcher
 	started chan *batch  // run to answer; unbuffered, which bounds the batches in flight
 	popSize atomic.Int64 // expected bytes of an item that is popped or peeked, see observe
@@ -50,6 +50,11 @@ type lane struct {
 		lines   map[lineKey]*line
 		ready   lineList // lines that the next batch looks at
 		batches int64    // taken so far
+
+		// For runTimers: waiters that were cancelled and are in no line any more, and queues whose waiting may
+		// have changed.
+		cancelled      []*waiter
+		waitingChanged []*Queue
 	}
 	popBuffer []fdbpq.Op // room for addPopsLocked, guarded by mu
 	spare     sync.Pool  // of *batch
@@ -69,7 +74,7 @@ const sweepBytes = 1 << 20
 // unknown.
 const firstBatchPops = 64
 
-func newLane(d *Dispatcher) *lane {
+func newLane(d *shared) *lane {
 	l := &lane{
 		d:       d,
 		batcher: fdbpq.NewBatcher(d.options.DB, d.options.Keyspace),

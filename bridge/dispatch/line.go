@@ -138,7 +138,7 @@ func (l *lane) joinLocked(w *waiter) *line {
 	ln := l.lineLocked(q)
 	if ln == nil {
 		ln = &line{queue: q}
-		ln.alarm.line = ln
+		ln.alarm.of = ln
 		l.mu.lines[q.lineKey()] = ln
 		if len(l.mu.lines) == 1 {
 			l.timers.wake() // from now on it looks at the clock
@@ -215,7 +215,7 @@ func (l *lane) cancel(wait *Wait) {
 // items for it, and has runTimers end it.
 func (l *lane) leaveCancelledLocked(w *waiter) {
 	l.leaveLocked(w)
-	l.timers.cancelled = append(l.timers.cancelled, w)
+	l.mu.cancelled = append(l.mu.cancelled, w)
 	l.timers.wake()
 }
 

@@ -59,3 +59,10 @@ func Owner(kind subjects.Kind, name string, bridges []string) (owner string) {
 	}
 	return owner
 }
+
+func kindOf(name fdbpq.QueueName) subjects.Kind {
+	if name.FIFO {
+		return subjects.FIFO
+	}
+	return subjects.Priority
+}

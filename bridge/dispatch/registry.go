@@ -48,17 +48,11 @@ func newRegistry(k *fdbpq.Keyspace, lanes []*lane) *registry {
 	return g
 }
 
-// Queue returns the queue of that name, which it copies. Errors wrap
-// fdbpq.ErrQueueName.
-func (d *Dispatcher) Queue(kind subjects.Kind, name string) (*Queue, error) {
-	return d.queues.get(kind, name)
-}
-
-// Queues returns the number of queues in memory.
-func (d *Dispatcher) Queues() (n int) {
-	for kind := range d.queues.shards {
-		for i := range d.queues.shards[kind] {
-			s := &d.queues.shards[kind][i]
+// len returns the number of queues.
+func (g *registry) len() (n int) {
+	for kind := range g.shards {
+		for i := range g.shards[kind] {
+			s := &g.shards[kind][i]
 			s.RLock()
 			n += len(s.queues)
 			s.RUnlock()
@@ -67,6 +61,7 @@ func (d *Dispatcher) Queues() (n int) {
 	return n
 }
 
+// get returns the queue of that name, which it copies. Errors wrap fdbpq.ErrQueueName.
 func (g *registry) get(kind subjects.Kind, name string) (*Queue, error) {
 	hash := maphash.String(g.seed, name)
 	s := &g.shards[kind][hash%registryShards]

@@ -44,7 +44,7 @@ import (
 // Several queues share a transaction. If it fails because of what is stored, and not because the store is away,
 // each of them has one of its own, so that only the damaged queue is left alone, for damagedPause.
 type Sweeper struct {
-	d      *Dispatcher
+	d      *shared
 	woken  chan struct{} // has an element when the times below may have changed
 	active atomic.Bool   // there were requests since the last pass began
 	sweeps atomic.Int64
@@ -81,7 +81,7 @@ const (
 	damagedPause = 10 * time.Minute
 )
 
-func newSweeper(d *Dispatcher) *Sweeper {
+func newSweeper(d *shared) *Sweeper {
 	s := &Sweeper{d: d, woken: make(chan struct{}, 1)}
 	s.mu.agenda = newAgenda(maxTasks)
 	return s
@@ -180,19 +180,26 @@ func (s *Sweeper) wake() {
 	}
 }
 
-// noteBatch notes that there was a batch, and what falls due of what it has written.
-func (s *Sweeper) noteBatch(ahead []fdbpq.QueueAhead) {
-	s.note(ahead)
+// noteBatch notes that there was a batch of requests, and what it says of what falls due.
+func (s *Sweeper) noteBatch(p *fdbpq.Pending) {
+	s.noteAhead(p.Ahead())
 	if !s.active.Load() && s.d.options.DB.Traits().Shared && !s.active.Swap(true) {
 		s.mu.Lock()
 		s.planPassLocked()
 		s.mu.Unlock()
 		s.wake()
 	}
+	s.noteBehind(p.Behind())
 }
 
-// note notes what falls due of what this process has written.
-func (s *Sweeper) note(ahead []fdbpq.QueueAhead) {
+// noteLook notes what a batch of the poller says of what falls due.
+func (s *Sweeper) noteLook(p *fdbpq.Pending) {
+	s.noteAhead(p.Ahead())
+	s.noteBehind(p.Behind())
+}
+
+// noteAhead notes what falls due of what this process has written.
+func (s *Sweeper) noteAhead(ahead []fdbpq.QueueAhead) {
 	if len(ahead) == 0 {
 		return
 	}

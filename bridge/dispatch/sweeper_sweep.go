@@ -81,7 +81,7 @@ func (s *Sweeper) run(ctx context.Context, tasks []task) []fdbpq.Result {
 	results := make([]fdbpq.Result, len(tasks))
 	calls := make([]*call, len(tasks))
 	for i, t := range tasks {
-		q, err := s.d.Queue(kindOf(t.queue), t.queue.Name)
+		q, err := s.d.queue(t.queue)
 		if err == nil {
 			calls[i] = newCall()
 			r := &Request{Queue: q, Replier: calls[i], Received: time.Now(), alone: t.alone}
@@ -131,7 +131,7 @@ func (s *Sweeper) look(ctx context.Context, tasks *[]task) error {
 			left = append(left, t)
 		case a == fdbpq.Ahead{}:
 			if t.swept {
-				_, _ = s.d.Queue(kindOf(t.queue), t.queue.Name) // the retirer looks whether it is empty
+				_, _ = s.d.queue(t.queue) // the retirer looks whether it is empty
 			}
 		default:
 			s.mu.Lock()

@@ -18,9 +18,7 @@ type timers struct {
 	woken    chan struct{}
 	storeNow func() time.Time // the clock by which items fall due
 
-	alarms         alarms    // guarded by the lane's lock
-	waitingChanged []*Queue  // the same: whose waiting may have changed
-	cancelled      []*waiter // the same: in no line any more
+	alarms alarms // guarded by the lane's lock
 }
 
 // calls is held by whoever calls Repliers of requests that wait, or of requests that have
@@ -88,7 +86,7 @@ func (s *timers) clear(a *alarm) {
 // the last one has left.
 func (l *lane) noteWaitingLocked(q *Queue) {
 	if l.d.options.Waiting != nil {
-		l.timers.waitingChanged = append(l.timers.waitingChanged, q)
+		l.mu.waitingChanged = append(l.mu.waitingChanged, q)
 		l.timers.wake()
 	}
 }
@@ -171,14 +169,14 @@ func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 // findWorkLocked collects what is to be done now, and takes those that are to be ended out
 // of their lines.
 func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
-	work.waitingChanged, l.timers.waitingChanged = l.timers.waitingChanged, nil
+	work.waitingChanged, l.mu.waitingChanged = l.mu.waitingChanged, nil
 	if l.mu.closed || ctx.Err() != nil {
 		l.closeLinesLocked(ctx, &work)
 	}
-	for _, w := range l.timers.cancelled {
+	for _, w := range l.mu.cancelled {
 		work.ended = append(work.ended, ending{w, ErrCancelled})
 	}
-	l.timers.cancelled = nil
+	l.mu.cancelled = nil
 	if work.waiting = len(l.mu.lines) > 0; work.waiting && l.watch.parted() {
 		l.lookAgainLocked()
 	}
@@ -190,11 +188,11 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 			break
 		}
 		l.timers.clear(a)
-		switch {
-		case a.line != nil:
-			l.wakeLineLocked(a.line, wakeBudget)
-		case a.waiter != nil:
-			l.alarmLocked(a.waiter, now, &work)
+		switch of := a.of.(type) {
+		case *line:
+			l.wakeLineLocked(of, wakeBudget)
+		case *waiter:
+			l.alarmLocked(of, now, &work)
 		default:
 			work.overdue = true
 		}
@@ -271,10 +269,9 @@ func (l *lane) closeLinesLocked(ctx context.Context, work *timerWork) {
 
 // alarm is a time at which runTimers looks at a waiter or a line, or at what is in flight.
 type alarm struct {
-	at     time.Duration // since the epoch of the timers
-	index  int           // in alarms, from 1; 0 if it is not set
-	waiter *waiter
-	line   *line
+	at    time.Duration // since the epoch of the timers
+	index int           // in alarms, from 1; 0 if it is not set
+	of    any           // *waiter or *line; nil for what is in flight
 }
 
 func (a *alarm) isSet() bool { return a.index > 0 }

@@ -60,7 +60,7 @@ func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 	if acks > 0 {
 		w.acks = slices.Clone(ops[:acks])
 	}
-	w.alarm.waiter = w
+	w.alarm.of = w
 	if wait := r.Wait; wait != nil {
 		wait.waiter, w.onlyIfEmpty = w, wait.OnlyIfEmpty
 	}

@@ -5,31 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
-
-// Do runs operations on a queue in one transaction and returns their results, for callers that can wait.
-// It sets the Queue of the operations. The error says that none was done or, if it wraps
-// ErrUnknownOutcome or kv.ErrCommitUnknown, that this is unknown: also if ctx ends first. What a pop or
-// lease takes after that goes to Options.GiveBack; without it, such operations outlast ctx.
-func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.Result, error) {
-	size := 0
-	for i := range ops {
-		ops[i].Queue = q.Target
-		size += sizeOf(&ops[i].Message)
-	}
-
-	c := newCall()
-	if err := d.Submit(&Request{Queue: q, Replier: c, Received: time.Now(), Size: size}, ops); err != nil {
-		return nil, err
-	}
-	if !q.lane.mayAnswer(ops) {
-		<-c.done
-	}
-	return c.wait(ctx)
-}
 
 // call is the Replier of a request whose caller waits for the answer.
 type call struct {

@@ -120,34 +120,6 @@ func (w *backlog) firstTurn() time.Time {
 	return at
 }
 
-// takeableLocked is about how many operations the next batch could have.
-func (l *lane) takeableLocked() int {
-	n := l.mu.returns.operations
-	if l.nextLocked() == &l.mu.backlog || n > 0 {
-		n += l.mu.backlog.operations
-	}
-	if !l.d.load.keepsTooMuch() {
-		n += l.mu.ready.n
-	}
-	return n
-}
-
-// isAlone reports whether a request is to have a batch of its own.
-func isAlone(r *Request, _ []fdbpq.Op) bool { return r != nil && r.alone }
-
-// nextLocked returns the backlog that has the next request to run, nil if there is none. While too
-// much is kept, requests that take items wait, and those behind them: order is kept.
-func (l *lane) nextLocked() *backlog {
-	if l.mu.returns.len() > 0 {
-		return &l.mu.returns
-	}
-	r, ops := l.mu.backlog.first()
-	if r == nil || takesItem(ops[len(ops)-1].Kind) && l.d.load.keepsTooMuch() {
-		return nil
-	}
-	return &l.mu.backlog
-}
-
 // fifo is a slice that grows at the end and shrinks at the front.
 type fifo[T any] struct {
 	items []T

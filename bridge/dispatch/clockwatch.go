@@ -38,13 +38,3 @@ func (c *clockWatch) parted() bool {
 	c.ahead = lead
 	return true
 }
-
-// lookAgainLocked has the lines looked at that wait for the clock.
-func (l *lane) lookAgainLocked() {
-	for _, ln := range l.mu.lines {
-		if ln.alarm.isSet() {
-			l.timers.clear(&ln.alarm)
-			l.wakeLineLocked(ln, wakeBudget)
-		}
-	}
-}

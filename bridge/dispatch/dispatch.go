@@ -40,94 +40,12 @@ package dispatch
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// Errors of requests, besides those of packages fdbpq and kv.
-var (
-	// ErrOverloaded: too many requests are waiting. The request was not run.
-	ErrOverloaded = errors.New("overloaded")
-
-	// ErrUnavailable: the store did not answer in time, or the dispatcher is
-	// closing. The request was not run.
-	ErrUnavailable = errors.New("unavailable")
-
-	// ErrUnknownOutcome: the store did not say whether the batch was committed. A push
-	// may or may not be in the queue; an item that a pop took goes back to its place.
-	ErrUnknownOutcome = errors.New("the outcome is unknown")
-
-	// ErrCancelled: the request was cancelled while it waited.
-	ErrCancelled = fmt.Errorf("%w: nobody received what the request waited for, so it waits no longer: ask again", ErrUnavailable)
-)
-
-// Options configure a Dispatcher. All fields are required, except as stated.
-type Options struct {
-	DB       kv.Database
-	Keyspace *fdbpq.Keyspace
-	// Now is the clock by which leases end and items fall due; nil means time.Now.
-	Now func() time.Time
-
-	// Lanes is the number of lanes, each of which builds batches independently of the
-	// others.
-	Lanes int
-	// MaxBatch limits the operations in one transaction; a single request may exceed
-	// it.
-	MaxBatch int
-	// MaxBatchBytes limits, approximately, the bytes that one batch pushes and those of the
-	// items that it returns. A single push or item may exceed it.
-	MaxBatchBytes int
-	// LeaseRoom is for fdbpq.Batcher.LimitRoom; 0 means its default.
-	LeaseRoom int
-	// MaxPending limits the requests that wait or run at one time.
-	MaxPending int
-	// MaxPendingBytes is the same limit in bytes. The request that crosses it is still
-	// accepted.
-	MaxPendingBytes int
-	// MaxKept is how many bytes Repliers may keep, see Dispatcher.Keep, before pops and leases are held
-	// back: until it is less again, or their time is up. What the batches in flight take may exceed it.
-	// 0 is no limit.
-	MaxKept int
-	// MaxWaiters limits the requests with a Wait, from Submit until they end.
-	MaxWaiters int
-	// PollEvery is how often queues with waiters are looked at, for items of programs that
-	// call no Wake. 0 never looks, which is right if only this Dispatcher uses the store.
-	PollEvery time.Duration
-	// RequestTimeout is how long a request takes at most that does not wait for items, but for a
-	// twentieth of it or 250 ms, whichever is less. A request whose batch has not begun after three
-	// quarters of the time has not run, so a batch gets at least a quarter.
-	RequestTimeout time.Duration
-
-	// Warn logs problems with the store. It may drop messages.
-	Warn func(message string, args ...any)
-	// BatchDone is called with the number of operations of each batch that
-	// succeeded.
-	BatchDone func(operations int)
-
-	// GiveBack returns an item that a pop or lease took although its request had been answered, because
-	// the batch took longer than RequestTimeout. The result is the callee's, which must be quick. If
-	// GiveBack is nil, such a request is answered when its batch ends, however late.
-	GiveBack func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result)
-
-	// Owns, unless nil, reports whether this Dispatcher is to sweep a queue, because no other that
-	// uses the store is: see Sweeper. Call Dispatcher.OwnersChanged when that changes.
-	Owns func(kind subjects.Kind, name string) bool
-	// Waiting, unless nil, is called when the first request begins to wait for items of a
-	// queue, and when the last one has ended. Calls for one queue come one at a time. Items
-	// that came before the call are found without help: whoever listens elsewhere for new
-	// ones, in order to call Wake, calls it once more when listening has begun.
-	Waiting func(q *Queue, waiting bool)
-	// Filled, unless nil, is called when a durable batch has made items of a queue available
-	// to pops, or has them fall due later: once for each batch and queue. It may be called
-	// without need, and must be quick.
-	Filled func(q *Queue)
-}
 
 // Dispatcher runs requests. All methods are safe for concurrent use.
 type Dispatcher struct {
@@ -174,6 +92,27 @@ func (d *Dispatcher) Run(ctx context.Context) {
 // Close, and then does not call the Replier.
 func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error { return r.Queue.lane.submit(r, ops) }
 
+// Do runs operations on a queue in one transaction and returns their results, for callers that can wait.
+// It sets the Queue of the operations. The error says that none was done or, if it wraps
+// ErrUnknownOutcome or kv.ErrCommitUnknown, that this is unknown: also if ctx ends first. What a pop or
+// lease takes after that goes to Options.GiveBack; without it, such operations outlast ctx.
+func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.Result, error) {
+	size := 0
+	for i := range ops {
+		ops[i].Queue = q.Target
+		size += sizeOf(&ops[i].Message)
+	}
+
+	c := newCall()
+	if err := d.Submit(&Request{Queue: q, Replier: c, Received: time.Now(), Size: size}, ops); err != nil {
+		return nil, err
+	}
+	if !q.lane.mayAnswer(ops) {
+		<-c.done
+	}
+	return c.wait(ctx)
+}
+
 // Requeue is like Submit but ignores the load limits and works after Close too, for a
 // request that must not be refused: an item that goes back into its queue. It runs before all requests
 // that were submitted, because items that wait to go back take memory. It returns ErrUnavailable only
@@ -205,33 +144,6 @@ func (d *Dispatcher) Cancel(w Waiting) {
 	}
 }
 
-// Waiters returns the number of requests with a Wait that have not ended.
-func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }
-
-// Sweeper returns the sweeper, which works while its Run does.
-func (d *Dispatcher) Sweeper() *Sweeper { return d.sweeper }
-
-// OwnersChanged says that Options.Owns has changed.
-func (d *Dispatcher) OwnersChanged() { d.sweeper.ownersChanged() }
-
-// Removed returns how many items were removed so far although no request took or removed them.
-func (d *Dispatcher) Removed() fdbpq.Removed {
-	sum := d.poller.batcher.Removed()
-	for _, l := range d.lanes {
-		sum.Add(l.batcher.Removed())
-	}
-	return sum
-}
-
-// Conflicts returns how many attempts at batches failed so far because of a conflict.
-func (d *Dispatcher) Conflicts() int64 {
-	sum := int64(0)
-	for _, l := range d.lanes {
-		sum += l.batcher.Conflicts()
-	}
-	return sum
-}
-
 // Hold keeps Run going after Close although all is answered, because there may still be
 // something to requeue, until Release is called as often.
 func (d *Dispatcher) Hold() { d.holds.Add(1) }
@@ -257,11 +169,6 @@ func (d *Dispatcher) Close() {
 	}
 }
 
-// Pending returns the number and the total size of the requests that wait or run.
-func (d *Dispatcher) Pending() (requests, bytes int64) {
-	return d.load.requests.Load(), d.load.bytes.Load()
-}
-
 // Queue returns the queue of that name, which it copies. Errors wrap
 // fdbpq.ErrQueueName.
 func (d *Dispatcher) Queue(kind subjects.Kind, name string) (*Queue, error) {
@@ -271,12 +178,44 @@ func (d *Dispatcher) Queue(kind subjects.Kind, name string) (*Queue, error) {
 // Queues returns the number of queues in memory.
 func (d *Dispatcher) Queues() int { return d.queues.len() }
 
+// Pending returns the number and the total size of the requests that wait or run.
+func (d *Dispatcher) Pending() (requests, bytes int64) {
+	return d.load.requests.Load(), d.load.bytes.Load()
+}
+
+// Waiters returns the number of requests with a Wait that have not ended.
+func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }
+
+// Removed returns how many items were removed so far although no request took or removed them.
+func (d *Dispatcher) Removed() fdbpq.Removed {
+	sum := d.poller.batcher.Removed()
+	for _, l := range d.lanes {
+		sum.Add(l.batcher.Removed())
+	}
+	return sum
+}
+
+// Conflicts returns how many attempts at batches failed so far because of a conflict.
+func (d *Dispatcher) Conflicts() int64 {
+	sum := int64(0)
+	for _, l := range d.lanes {
+		sum += l.batcher.Conflicts()
+	}
+	return sum
+}
+
 // StoreReady returns nil if the store answers reads and, as far as is known, accepts
 // writes. It does not wait for writers, so a busy store is ready. After a failed write
 // it tries one itself.
 func (d *Dispatcher) StoreReady(ctx context.Context) error {
 	return d.health.check(ctx, d.options.DB, d.options.Keyspace)
 }
+
+// Sweeper returns the sweeper, which works while its Run does.
+func (d *Dispatcher) Sweeper() *Sweeper { return d.sweeper }
+
+// OwnersChanged says that Options.Owns has changed.
+func (d *Dispatcher) OwnersChanged() { d.sweeper.ownersChanged() }
 
 // NewRetirer returns a Retirer that works only when Round is called; Maintain has one
 // of its own. It goes through the list of queues only if lists is true.
@@ -288,25 +227,4 @@ func (d *Dispatcher) Maintain(ctx context.Context, next func()) {
 	d.retirer.sweepReceipts(ctx)
 	next()
 	d.retirer.run(ctx)
-}
-
-// Do runs operations on a queue in one transaction and returns their results, for callers that can wait.
-// It sets the Queue of the operations. The error says that none was done or, if it wraps
-// ErrUnknownOutcome or kv.ErrCommitUnknown, that this is unknown: also if ctx ends first. What a pop or
-// lease takes after that goes to Options.GiveBack; without it, such operations outlast ctx.
-func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.Result, error) {
-	size := 0
-	for i := range ops {
-		ops[i].Queue = q.Target
-		size += sizeOf(&ops[i].Message)
-	}
-
-	c := newCall()
-	if err := d.Submit(&Request{Queue: q, Replier: c, Received: time.Now(), Size: size}, ops); err != nil {
-		return nil, err
-	}
-	if !q.lane.mayAnswer(ops) {
-		<-c.done
-	}
-	return c.wait(ctx)
 }

@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
-
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )

@@ -57,14 +57,6 @@ func (s waiterState) String() string {
 	return [...]string{"new", "acking", "first", "parked", "trying", "late", "late and trying", "left"}[s]
 }
 
-// moveWaiter changes the state of a waiter. The lane's lock is held.
-func (l *lane) moveWaiter(w *waiter, to waiterState) {
-	if l.waiterMoved != nil {
-		l.waiterMoved(w.state, to)
-	}
-	w.state = to
-}
-
 // lineState says whether a line is looked at. Only lane.moveLine changes it, and only as lineMoves has it.
 type lineState uint8
 
@@ -100,14 +92,6 @@ var lineMoves = [...]lineMove{
 // String returns the name of the state.
 func (s lineState) String() string {
 	return [...]string{"quiet", "ready", "reserved", "trying", "stale", "gone"}[s]
-}
-
-// moveLine changes the state of a line. The lane's lock is held.
-func (l *lane) moveLine(ln *line, to lineState) {
-	if l.lineMoved != nil {
-		l.lineMoved(ln.state, to)
-	}
-	ln.state = to
 }
 
 // leaseLimit says what a line knows of the max_leased of its queue.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // Sweeper does what falls due in queues that nobody asks: it removes items that have expired and
@@ -60,6 +59,17 @@ type Sweeper struct {
 	}
 }
 
+// listPass is a pass through the list of queues.
+type listPass struct {
+	at    time.Time // when to go on, or to begin the next; zero if there is no reason for one
+	fifo  bool      // how far it has come
+	after string
+	under bool      // it has begun
+	found bool      // something is ahead in one of the queues
+	full  bool      // the agenda had no room
+	began time.Time // the last one
+}
+
 const (
 	// sweepEvery is how often the sweeper looks at its agenda at most, so that queues share
 	// transactions.
@@ -71,8 +81,6 @@ const (
 	otherLag = 8 * time.Second
 	// msgIDLag is the same for message ids. Pushes remove them as well.
 	msgIDLag = time.Minute
-	// sweepPage is how many queues it sweeps at a time.
-	sweepPage = 32
 	// ownersPause is how long it waits after a change of owners, since changes often come together.
 	ownersPause = time.Second
 	// foreignEvery is how often it looks for what other programs have written.
@@ -89,89 +97,6 @@ func newSweeper(d *shared) *Sweeper {
 
 // Sweeps returns how many times it has swept a queue so far.
 func (s *Sweeper) Sweeps() int64 { return s.sweeps.Load() }
-
-// Run sweeps until ctx ends. The store must be open.
-func (s *Sweeper) Run(ctx context.Context) {
-	s.mu.Lock()
-	s.mu.pass = listPass{at: time.Now()}
-	s.mu.Unlock()
-	s.next = time.Now()
-	watch := newClockWatch(s.d.now)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-s.woken:
-		}
-		timer.Stop()
-		if watch.parted() {
-			s.next = time.Now() // what is on the agenda may be due
-		}
-		if wait, any := s.step(ctx); any {
-			timer.Reset(min(wait, watchEvery))
-		}
-	}
-}
-
-// Round makes a pass through the list and does what is to be done by now, without waiting for the next time at
-// which Run would, or in between. It may be called while Run runs.
-func (s *Sweeper) Round(ctx context.Context) {
-	s.mu.Lock()
-	s.mu.pass = listPass{at: time.Now()}
-	s.mu.Unlock()
-	for ctx.Err() == nil && s.stepPass(ctx, time.Now()) {
-	}
-	for tasks := s.take(); len(tasks) > 0 && ctx.Err() == nil; tasks = s.take() {
-		s.sweep(ctx, tasks)
-	}
-}
-
-// step does a small part of the work, and returns how long to wait before the next; false if there is
-// none until something changes.
-func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
-	began := time.Now()
-	if wait := s.pause.Sub(began); wait > 0 {
-		return wait, true
-	}
-	s.mu.Lock()
-	if s.mu.behind {
-		s.mu.behind, s.next = false, began
-	}
-	s.mu.Unlock()
-	worked := s.stepPass(ctx, began)
-	if !began.Before(s.next) {
-		tasks := s.take()
-		if len(tasks) > 0 {
-			worked = true
-			if !s.sweep(ctx, tasks) {
-				s.next = time.Now().Add(sweepEvery)
-			}
-		} else {
-			s.next = began.Add(sweepEvery)
-		}
-	}
-	if worked {
-		pause := max(retirePause, time.Since(began))
-		s.pause = time.Now().Add(pause)
-		return pause, true
-	}
-	return s.untilNext()
-}
-
-// untilNext returns how long nothing has to be done.
-func (s *Sweeper) untilNext() (wait time.Duration, any bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := s.mu.pass.at
-	// The clock of the agenda may be set, so the next time is not that of its first task.
-	if len(s.mu.agenda.heap) > 0 && (next.IsZero() || s.next.Before(next)) {
-		next = s.next
-	}
-	return max(0, time.Until(next)), !next.IsZero()
-}
 
 func (s *Sweeper) wake() {
 	select {
@@ -276,6 +201,23 @@ func (s *Sweeper) take() (tasks []task) {
 	return tasks
 }
 
+// ownersChanged plans a pass through the list.
+func (s *Sweeper) ownersChanged() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.pass = listPass{at: time.Now().Add(ownersPause)}
+	s.wake()
+}
+
+// planPassLocked plans the next pass, if none is planned and there is a reason for one.
+func (s *Sweeper) planPassLocked() {
+	p := &s.mu.pass
+	foreign := s.d.options.DB.Traits().Shared && (p.found || s.active.Load())
+	if p.at.IsZero() && (foreign || p.full) {
+		p.at = p.began.Add(foreignEvery)
+	}
+}
+
 func (s *Sweeper) warn(ctx context.Context, err error) {
 	if ctx.Err() == nil || ctx.Err() == context.DeadlineExceeded {
 		s.d.options.Warn("what has fallen due could not be swept; trying again", "error", err)
@@ -287,30 +229,4 @@ func (s *Sweeper) target(name fdbpq.QueueName) (fdbpq.Target, error) {
 		return s.d.options.Keyspace.Queue(name.Name)
 	}
 	return s.d.options.Keyspace.PriorityQueue(name.Name)
-}
-
-// readAheads calls note with what is ahead of each queue that can be read.
-func (s *Sweeper) readAheads(ctx context.Context, queues []fdbpq.Target, note func(n int, a fdbpq.Ahead)) error {
-	read := func(queues []fdbpq.Target) ([]fdbpq.Ahead, error) {
-		return kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]fdbpq.Ahead, error) { return fdbpq.ReadAhead(r, queues) })
-	}
-	aheads, err := read(queues)
-	if err != nil && !isDamage(err) {
-		return err
-	}
-	for n := range queues {
-		if err == nil {
-			note(n, aheads[n])
-			continue
-		}
-		switch a, err := read(queues[n : n+1]); {
-		case err == nil:
-			note(n, a[0])
-		case isDamage(err):
-			s.d.options.Warn("a queue cannot be swept", "error", err)
-		default:
-			return err
-		}
-	}
-	return nil
 }

@@ -9,34 +9,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// listPass is a pass through the list of queues.
-type listPass struct {
-	at    time.Time // when to go on, or to begin the next; zero if there is no reason for one
-	fifo  bool      // how far it has come
-	after string
-	under bool      // it has begun
-	found bool      // something is ahead in one of the queues
-	full  bool      // the agenda had no room
-	began time.Time // the last one
-}
-
-// ownersChanged plans a pass through the list.
-func (s *Sweeper) ownersChanged() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.pass = listPass{at: time.Now().Add(ownersPause)}
-	s.wake()
-}
-
-// planPassLocked plans the next pass, if none is planned and there is a reason for one.
-func (s *Sweeper) planPassLocked() {
-	p := &s.mu.pass
-	foreign := s.d.options.DB.Traits().Shared && (p.found || s.active.Load())
-	if p.at.IsZero() && (foreign || p.full) {
-		p.at = p.began.Add(foreignEvery)
-	}
-}
-
 // stepPass reads the next page of a pass, if it is time, and reports whether it did.
 func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 	s.mu.Lock()
@@ -126,4 +98,30 @@ func (s *Sweeper) readPage(ctx context.Context, fifo bool, after string) (names 
 	}
 	err = s.readAheads(ctx, queues, func(n int, a fdbpq.Ahead) { aheads[places[n]] = a })
 	return names, aheads, err
+}
+
+// readAheads calls note with what is ahead of each queue that can be read.
+func (s *Sweeper) readAheads(ctx context.Context, queues []fdbpq.Target, note func(n int, a fdbpq.Ahead)) error {
+	read := func(queues []fdbpq.Target) ([]fdbpq.Ahead, error) {
+		return kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]fdbpq.Ahead, error) { return fdbpq.ReadAhead(r, queues) })
+	}
+	aheads, err := read(queues)
+	if err != nil && !isDamage(err) {
+		return err
+	}
+	for n := range queues {
+		if err == nil {
+			note(n, aheads[n])
+			continue
+		}
+		switch a, err := read(queues[n : n+1]); {
+		case err == nil:
+			note(n, a[0])
+		case isDamage(err):
+			s.d.options.Warn("a queue cannot be swept", "error", err)
+		default:
+			return err
+		}
+	}
+	return nil
 }

@@ -140,7 +140,7 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 		Warn:           b.quiet.store.warn,
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
 		Owns:           func(kind subjects.Kind, name string) bool { return b.peers.Router.Owns(kind, name) },
-		GiveBack: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
+		RequeueLate: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
 			b.outbox.RequeueLate(q, kind, result)
 		},
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// decode completes a request, its replier and its operations, the first of which has its kind and end, from
-// a message whose subject was parsed. It may append operations. Errors wrap ErrBadRequest, or
-// are those of package subjects and of fdbpq.ParseToken.
+// decode completes a request, its replier and its operations, the first of which has its kind and
+// end, from a message whose subject was parsed. It may append operations. Errors wrap
+// ErrBadRequest, or are those of package subjects and of fdbpq.ParseToken.
 //
 // It is a switch and no function in the table of verbs, so that its arguments stay on the
 // stack.
@@ -64,7 +64,8 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, c *clientReplier, reque
 	return ops, nil
 }
 
-// decodePop reads the options of a pop. If it returns no operations, the request cancels the one whose Wait has this ID.
+// decodePop reads the options of a pop. If it returns no operations, the request cancels the one
+// whose Wait has this ID.
 func decodePop(m *nats.Msg, c *clientReplier, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	if len(m.Data) == 0 {
 		return ops, nil
@@ -92,7 +93,8 @@ func applyOptions(c *clientReplier, r *dispatch.Request, last *fdbpq.Op, o subje
 	if o.Batch > 1 {
 		c.batch, r.Pops = o.Batch, o.Batch
 	}
-	// One plain item needs no frame. Clients of other accounts may know no subject for acknowledgements but reply subjects.
+	// One plain item needs no frame. Clients of other accounts may know no subject for
+	// acknowledgements but reply subjects.
 	plain, far := last.Kind == fdbpq.OpPop, wire.Imported(c.reply)
 	c.frames = o.Frames && (plain && o.Batch > 1 || !plain && !far)
 	last.Lease, last.MaxBytes = o.AckWait, o.MaxBytes

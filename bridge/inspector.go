@@ -15,9 +15,9 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// inspector answers questions about many queues, and those that come over HTTP: see package web. They run beside the
-// lanes, a few at a time, in transactions that only read. Lists over NATS bring back what is due
-// first. Whoever asks over HTTP has logged in nowhere, so that writes nothing.
+// inspector answers questions about many queues, and those that come over HTTP: see package web.
+// They run beside the lanes, a few at a time, in transactions that only read. Lists over NATS bring
+// back what is due first. Whoever asks over HTTP has logged in nowhere, so that writes nothing.
 type inspector struct {
 	b      *Bridge
 	slots  chan struct{} // an element for each that runs

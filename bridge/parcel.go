@@ -11,8 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// parcel is items of a pop of several that go in one message, in frames. A pop that does not allow that has
-// parcels that take none.
+// parcel is items of a pop of several that go in one message, in frames. A pop that does not allow
+// that has parcels that take none.
 type parcel struct {
 	c *clientReplier
 	r *dispatch.Request
@@ -37,7 +37,8 @@ const (
 	parcelHeaders = 128
 )
 
-// add puts an item into the parcel. It returns false if there is no room, or if the item needs a message of its own.
+// add puts an item into the parcel. It returns false if there is no room, or if the item needs a
+// message of its own.
 func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 	if !p.c.frames {
 		return false
@@ -74,8 +75,8 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 	return true
 }
 
-// send sends what is in the parcel, if anything; the last message ends the reply. If that fails, popped items go back, and
-// leases end.
+// send sends what is in the parcel, if anything; the last message ends the reply. If that fails,
+// popped items go back, and leases end.
 func (p *parcel) send(last bool) error {
 	if p.n == 0 {
 		return nil

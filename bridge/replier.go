@@ -17,7 +17,8 @@ import (
 )
 
 // clientReplier answers one request of a client, whichever bridge received it. It is a
-// dispatch.WaitingReplier. The last call, which tells the client the end, frees it for another request.
+// dispatch.WaitingReplier. The last call, which tells the client the end, frees it for another
+// request.
 type clientReplier struct {
 	b        *Bridge
 	endpoint *endpoint
@@ -87,8 +88,9 @@ func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 	}
 }
 
-// deliver sends the items of a pop of several, or leaves the last of them in the parcel, and returns why there are not
-// more. It stops at the first item that cannot be sent; those after it go back, or their leases end.
+// deliver sends the items of a pop of several, or leaves the last of them in the parcel, and
+// returns why there are not more. It stops at the first item that cannot be sent; those after it go
+// back, or their leases end.
 func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Result) (failed error) {
 	for i := range results {
 		switch op, result := &ops[i], &results[i]; {
@@ -120,8 +122,8 @@ func (c *clientReplier) unsent(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.
 	}
 }
 
-// end sends the message that ends the items of a pop of several, which may be the parcel. err says why there are not
-// more, nil if there are as many as were asked for.
+// end sends the message that ends the items of a pop of several, which may be the parcel. err says
+// why there are not more, nil if there are as many as were asked for.
 func (c *clientReplier) end(p *parcel, err error) {
 	r := p.r
 	c.b.metrics.noteRefused(err)
@@ -304,7 +306,8 @@ func (c *clientReplier) sendObject(r *dispatch.Request, payload []byte) error {
 	return err
 }
 
-// sendManaged answers what changes items other than with a push, pop or acknowledgement, and a rank.
+// sendManaged answers what changes items other than with a push, pop or acknowledgement, and a
+// rank.
 func (c *clientReplier) sendManaged(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
 	var payload []byte
 	switch op.Kind {

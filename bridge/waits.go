@@ -12,11 +12,11 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// waits knows the requests that wait on this bridge and have an id, and ends those that their clients cancel. NATS gives
-// a cancel to any bridge, so it tells the others.
+// waits knows the requests that wait on this bridge and have an id, and ends those that their
+// clients cancel. NATS gives a cancel to any bridge, so it tells the others.
 //
-// A cancel may overtake its request, which takes another way if it is forwarded. So a bridge remembers for a while what it was
-// asked to cancel and does not have.
+// A cancel may overtake its request, which takes another way if it is forwarded. So a bridge
+// remembers for a while what it was asked to cancel and does not have.
 type waits struct {
 	b *Bridge
 
@@ -40,7 +40,8 @@ const (
 	maxEarly  = 4096
 )
 
-// cancelled is the error of a request that its client has cancelled. It ends like one whose time is over.
+// cancelled is the error of a request that its client has cancelled. It ends like one whose time is
+// over.
 type cancelled struct{}
 
 // Error implements error.
@@ -101,7 +102,8 @@ func (w *waits) cancel(r *dispatch.Request, parsed *subjects.Request, c *clientR
 	c.free()
 }
 
-// end ends the request of that key, which this bridge or a peer was asked to cancel. If it is not here, it may still come.
+// end ends the request of that key, which this bridge or a peer was asked to cancel. If it is not
+// here, it may still come.
 func (w *waits) end(key string) {
 	w.mu.Lock()
 	c := w.mu.of[key]

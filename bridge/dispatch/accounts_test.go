@@ -127,7 +127,7 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 	var d *Dispatcher
 	d = New(Options{
 		DB: db, Keyspace: keyspace, Now: clock.now, Lanes: 2, MaxBatch: 20, MaxBatchBytes: 4 << 20, MaxPending: 1 << 20, MaxPendingBytes: 64 << 20,
-		MaxWaiters: 1 << 20, RequestTimeout: 4 * time.Second, Warn: func(string, ...any) {}, BatchDone: func(int) {}, GiveBack: givesBack(&d),
+		MaxWaiters: 1 << 20, RequestTimeout: 4 * time.Second, Warn: func(string, ...any) {}, BatchDone: func(int) {}, RequeueLate: givesBack(&d),
 	})
 	newMoves().watch(t, d)
 	stop := run(t, d)

@@ -66,7 +66,7 @@ func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 		}
 	}
 	for _, e := range work.ended {
-		l.end(e.waiter, e.why)
+		l.endWaiter(e.waiter, e.why)
 	}
 	for _, w := range work.late {
 		l.answerLate(w)
@@ -117,7 +117,7 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 	at := l.endOf(w)
 	if w.state.inBatch() {
-		at = l.limitOf(w)
+		at = l.answerWaiterBy(w)
 	}
 	switch {
 	case at > now:
@@ -126,15 +126,15 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 		return // the batch ends it
 	default:
 		switch {
-		case w.ends() && canWait(w.line.nothing) && w.lookedLocked():
-			l.endLocked(w, work, w.line.nothing)
+		case w.endsWhenEmpty() && hasNoRoom(w.line.nothing) && w.lookedLocked():
+			l.leaveToEndLocked(w, work, w.line.nothing)
 			return
-		case w.ends():
-			l.endLocked(w, work, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
+		case w.endsWhenEmpty():
+			l.leaveToEndLocked(w, work, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
 				ErrUnavailable, time.Since(w.request.Received).Round(time.Millisecond)))
 			return
 		case w.line.failed != nil || w.lookedLocked():
-			l.endLocked(w, work, cmp.Or(w.line.failed, w.line.nothing))
+			l.leaveToEndLocked(w, work, cmp.Or(w.line.failed, w.line.nothing))
 			return
 		}
 		l.moveWaiter(w, waiterLate)
@@ -155,8 +155,8 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 	l.timers.set(&w.alarm, l.nextAlarm(w))
 }
 
-// endLocked has a waiter end, with err unless that is nil.
-func (l *lane) endLocked(w *waiter, work *timerWork, err error) {
+// leaveToEndLocked has a waiter end, with err unless that is nil.
+func (l *lane) leaveToEndLocked(w *waiter, work *timerWork, err error) {
 	work.ended = append(work.ended, ending{w, err})
 	l.leaveLocked(w)
 }
@@ -168,7 +168,7 @@ func (l *lane) closeLinesLocked(ctx context.Context, work *timerWork) {
 		for w := ln.first; w != nil; {
 			next := w.next
 			if !w.state.inBatch() && w.state.hasParked() && (w.waits() || ctx.Err() != nil) {
-				l.endLocked(w, work, errClosed)
+				l.leaveToEndLocked(w, work, errClosed)
 			}
 			w = next
 			if len(work.ended) >= timerPage {

@@ -10,20 +10,20 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// answer waits for the batches that run has started, in order, and answers their
+// answerBatches waits for the batches that run has started, in order, and answers their
 // requests.
-func (l *lane) answer() {
+func (l *lane) answerBatches() {
 	for b := range l.started {
 		results, err := b.pending.Wait()
 		b.cancel()
 		l.setDurable(b)
 		if err == nil {
-			l.succeed(b, results)
+			l.answerBatch(b, results)
 		} else {
-			l.fail(b, err)
+			l.failBatch(b, err)
 		}
-		l.d.ended(b.pending)
-		l.finish(b)
+		l.d.noteBatch(b.pending)
+		l.finishBatch(b)
 	}
 }
 
@@ -35,8 +35,8 @@ func (l *lane) setDurable(b *batch) {
 	l.mu.changed.Signal()
 }
 
-// succeed answers the requests of a batch that is durable.
-func (l *lane) succeed(b *batch, results []fdbpq.Result) {
+// answerBatch answers the requests of a batch that is durable.
+func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 	l.d.options.BatchDone(len(b.ops))
 	if b.pushes && l.d.health.refusesPushes.Load() {
 		l.d.health.refusesPushes.Store(false)
@@ -65,45 +65,45 @@ func (l *lane) succeed(b *batch, results []fdbpq.Result) {
 			l.applyResults(r.waiter, ops, own, now)
 			continue
 		case r.answered:
-			l.giveBack(r.Queue, ops, own)
+			l.requeueLate(r.Queue, ops, own)
 			continue
 		}
 		if own[0].Progress.Next != "" {
-			l.goOn(r, ops, own[0].Progress, now)
+			l.continueLater(r, ops, own[0].Progress, now)
 			continue
 		}
 		if own[0].Err != nil {
-			own[0].Err = partly(ops, own[0].Err)
+			own[0].Err = withProgress(ops, own[0].Err)
 		}
 		r.acked = r.acked || LeadingAcks(ops) > 0 && own[0].Err == nil
-		if left := notYet(ops, own); len(left) > 0 && !l.endsSoFar(r, own, now) && l.requeue(r, left) == nil {
+		if left := toRetry(ops, own); len(left) > 0 && !l.endsWithoutRoom(r, own, now) && l.requeue(r, left) == nil {
 			continue
 		}
 		if r.acked {
 			for i := range own {
-				own[i].Err = withoutPlace(own[i].Err)
+				own[i].Err = asMaxLeased(own[i].Err)
 			}
 		}
 		r.Answered = now
 		r.Replier.Answer(r, ops, own)
 	}
-	l.observe(largest, items)
+	l.observeSizes(largest, items)
 	l.finishWaiters(b, results, nil)
-	l.ring(b, results)
+	l.ringQueues(b, results)
 	l.wakeFilled(b)
 }
 
-// endsSoFar reports whether a request for which no batch had room ends with what is known so far, because its time is
-// nearly up: there is nothing, or no place.
-func (l *lane) endsSoFar(r *Request, results []fdbpq.Result, now time.Time) bool {
+// endsWithoutRoom reports whether a request for which no batch had room ends with what is known so
+// far, because its time is nearly up: there is nothing, or no place.
+func (l *lane) endsWithoutRoom(r *Request, results []fdbpq.Result, now time.Time) bool {
 	last := results[len(results)-1].Err
 	known := errors.Is(last, fdbpq.ErrEmpty) || errors.Is(last, fdbpq.ErrMaxLeased) || errors.Is(last, fdbpq.ErrFull)
 	return known && now.Sub(r.Received) >= l.d.options.RequestTimeout*3/4
 }
 
-// goOn has the next batch go on with an operation that takes several transactions. It leaves the last of
-// them half of the time, so that the answer can say exactly how much is done.
-func (l *lane) goOn(r *Request, ops []fdbpq.Op, so fdbpq.Progress, now time.Time) {
+// continueLater has the next batch go on with an operation that takes several transactions. It
+// leaves the last of them half of the time, so that the answer can say exactly how much is done.
+func (l *lane) continueLater(r *Request, ops []fdbpq.Op, so fdbpq.Progress, now time.Time) {
 	ops[0].Progress = so
 	err := errTakesLong
 	if now.Sub(r.Received) < l.d.options.RequestTimeout/2 {
@@ -114,10 +114,10 @@ func (l *lane) goOn(r *Request, ops []fdbpq.Op, so fdbpq.Progress, now time.Time
 	}
 }
 
-// fail fails the requests of a batch that was not run or whose outcome is unknown.
-func (l *lane) fail(b *batch, err error) {
+// failBatch fails the requests of a batch that was not run or whose outcome is unknown.
+func (l *lane) failBatch(b *batch, err error) {
 	if b.writes {
-		l.d.health.note(err)
+		l.d.health.noteFailure(err)
 	}
 	l.calling.Lock()
 	defer l.calling.Unlock()
@@ -144,7 +144,7 @@ func (l *lane) fail(b *batch, err error) {
 		}
 		pops := 0
 		if w != nil {
-			if w.state.hasParked() && (!w.ends() || apart) {
+			if w.state.hasParked() && (!w.endsWhenEmpty() || apart) {
 				continue // it waits on: one that should end looks again without pushes
 			}
 			w.answered = true // nobody knows of it yet, so it may be requeued as a new one
@@ -154,7 +154,7 @@ func (l *lane) fail(b *batch, err error) {
 			again := *r
 			again.Pops = pops
 			if l.requeue(&again, ops) == nil {
-				continue // to be run without pushes: see take
+				continue // to be run without pushes: see takeBatch
 			}
 		}
 		r.fail(ops, err)
@@ -184,8 +184,8 @@ func (l *lane) setUnsettled(b *batch) {
 	l.mu.changed.Signal()
 }
 
-// finish ends the batch and frees what it held.
-func (l *lane) finish(b *batch) {
+// finishBatch ends the batch and frees what it held.
+func (l *lane) finishBatch(b *batch) {
 	requests, bytes := 0, 0
 	for i := range b.requests {
 		if r := &b.requests[i]; r.waiter == nil {

@@ -48,12 +48,12 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 	l.mu.Unlock()
 
 	for _, e := range ended {
-		l.end(e.waiter, e.why)
+		l.endWaiter(e.waiter, e.why)
 	}
 }
 
-// endAttemptLocked decides when the line is looked at next. It takes the waiters that do not wait for
-// more out of the line, and appends them to ended.
+// endAttemptLocked decides when the line is looked at next. It takes the waiters that do not wait
+// for more out of the line, and appends them to ended.
 func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	f := &ln.attempt
 	if ln.failed = f.failed; errors.Is(f.failed, ErrUnknownOutcome) {
@@ -71,18 +71,18 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 
 	switch {
 	case f.failed != nil:
-		l.lookLocked(ln, l.timers.now()+retryPause)
+		l.lookByLocked(ln, l.timers.now()+retryPause)
 	case f.empty != nil:
 		ln.nothing = f.empty
 		if !f.due.IsZero() {
-			l.dueLocked(ln, f.due)
+			l.lookWhenDueLocked(ln, f.due)
 		}
 		ln.emptied = b.number
 		ended = l.removeEndingLocked(ln, f.empty, ended)
 	case f.full != nil:
 		ln.nothing = leasedError{f.full}
 		if !f.due.IsZero() {
-			l.dueLocked(ln, f.due)
+			l.lookWhenDueLocked(ln, f.due)
 		}
 		ln.noLease = b.number
 		ended = l.removeEndingLocked(ln, f.full, ended)
@@ -107,12 +107,12 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	return ended
 }
 
-// removeEndingLocked takes requests that wait no longer out of the line if nothing was found for them,
-// because of why, and appends them to ended.
+// removeEndingLocked takes requests that wait no longer out of the line if nothing was found for
+// them, because of why, and appends them to ended.
 func (l *lane) removeEndingLocked(ln *line, why error, ended []ending) []ending {
 	for w := ln.last; w != nil && ln.ending > 0; {
 		before := w.prev
-		if w.ends() && w.lookedLocked() {
+		if w.endsWhenEmpty() && w.lookedLocked() {
 			ended = append(ended, ending{w, w.waitedFor(why)})
 			l.leaveLocked(w)
 		}
@@ -131,7 +131,7 @@ func (l *lane) noteDuesLocked(b *batch, results []fdbpq.Result) {
 			continue
 		}
 		if due := nextDue(ops, own); !due.IsZero() {
-			l.dueLocked(ln, due)
+			l.lookWhenDueLocked(ln, due)
 		}
 	}
 }

@@ -19,15 +19,15 @@ type backlog struct {
 	mixed  bool      // some are to have their turn clearly before others in front of them
 }
 
-// inOrder is how much earlier than one in front of it a request may be to have its turn, as it is when
-// several are submitted at a time.
+// inOrder is how much earlier than one in front of it a request may be to have its turn, as it is
+// when several are submitted at a time.
 const inOrder = 10 * time.Millisecond
 
 // len is the number of requests.
 func (w *backlog) len() int { return w.requests.len() }
 
-// push adds a copy of the request. The original may be one of a batch, which still needs its span, or of
-// a waiter that has ended.
+// push adds a copy of the request. The original may be one of a batch, which still needs its span,
+// or of a waiter that has ended.
 func (w *backlog) push(r *Request, ops []fdbpq.Op) {
 	queued := *r
 	queued.span, queued.waiter = len(ops), nil
@@ -73,8 +73,8 @@ func (w *backlog) pop() {
 	}
 }
 
-// takeLate removes and returns the requests that should have had their turn by now. Unless all is set, it may
-// leave some that have others in front of them.
+// takeLate removes and returns the requests that should have had their turn by now. Unless all is
+// set, it may leave some that have others in front of them.
 func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
 	take := func() {
 		r, ops := w.first()
@@ -106,7 +106,8 @@ type lateRequest struct {
 	ops []fdbpq.Op
 }
 
-// firstTurn returns by when the first of all requests is to have its turn. The backlog must not be empty.
+// firstTurn returns by when the first of all requests is to have its turn. The backlog must not be
+// empty.
 func (w *backlog) firstTurn() time.Time {
 	requests := w.requests.items[w.requests.head:]
 	at := requests[0].turnBy

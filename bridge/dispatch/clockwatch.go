@@ -2,9 +2,9 @@ package dispatch
 
 import "time"
 
-// clockWatch notices that the clock by which items fall due was set, or has gone on while this process
-// did not, as when a virtual machine is resumed. Timers go by the monotonic clock, so what they were
-// set for is then wrong. A clockWatch is not safe for concurrent use.
+// clockWatch notices that the clock by which items fall due was set, or has gone on while this
+// process did not, as when a virtual machine is resumed. Timers go by the monotonic clock, so what
+// they were set for is then wrong. A clockWatch is not safe for concurrent use.
 type clockWatch struct {
 	now   func() time.Time
 	epoch time.Time

@@ -11,8 +11,8 @@ const sweepBytes = 1 << 20
 // sweepPage is how many queues the Sweeper sweeps at a time.
 const sweepPage = 32
 
-// expect estimates the bytes that the request adds to a transaction.
-func (l *lane) expect(r *Request, ops []fdbpq.Op) int {
+// expectedBytes estimates the bytes that the request adds to a transaction.
+func (l *lane) expectedBytes(r *Request, ops []fdbpq.Op) int {
 	bytes := r.Size + opOverhead*len(ops)
 	if r.Pops > 1 {
 		bytes += (r.Pops - 1) * l.popCost()
@@ -33,9 +33,9 @@ func (l *lane) expect(r *Request, ops []fdbpq.Op) int {
 // popCost is about how many bytes a pop adds to a transaction.
 func (l *lane) popCost() int { return int(l.popSize.Load()) + opOverhead }
 
-// observe adjusts the expected size of an item: up to the largest message at once, down
+// observeSizes adjusts the expected size of an item: up to the largest message at once, down
 // slowly. So a batch has no more pops than there is room for: see fdbpq.Batcher.LimitReturned.
-func (l *lane) observe(largest int, items bool) {
+func (l *lane) observeSizes(largest int, items bool) {
 	expected := l.popSize.Load()
 	if int64(largest) > expected {
 		l.popSize.Store(int64(largest))

@@ -31,7 +31,7 @@
 //
 // The timers of a lane answer what is not answered within Options.RequestTimeout. A request whose
 // batch has not begun has not run. One whose batch does not end has an unknown outcome; what the
-// batch takes for it all the same goes to Options.GiveBack.
+// batch takes for it all the same goes to Options.RequeueLate.
 //
 // Timers go by the monotonic clock. Items fall due by Options.Now, so while somebody waits, or the
 // sweeper has something on its agenda, they compare the two once a second, and look again when they
@@ -64,7 +64,7 @@ func New(o Options) *Dispatcher {
 	}
 	d.queues = newRegistry(o.Keyspace, d.lanes)
 	d.sweeper = newSweeper(d.shared)
-	d.ended, d.looked = d.sweeper.noteBatch, d.sweeper.noteLook
+	d.noteBatch, d.noteLook = d.sweeper.noteBatch, d.sweeper.noteLook
 	d.poller = newPoller(d.shared, d.lanes)
 	d.retirer = d.NewRetirer(true)
 	return d
@@ -78,7 +78,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, l := range d.lanes {
 		running.Go(func() { l.run(ctx) })
-		running.Go(l.answer)
+		running.Go(l.answerBatches)
 		running.Go(func() { l.runTimers(ctx) })
 	}
 	if d.options.PollEvery > 0 {
@@ -92,10 +92,10 @@ func (d *Dispatcher) Run(ctx context.Context) {
 // Close, and then does not call the Replier.
 func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error { return r.Queue.lane.submit(r, ops) }
 
-// Do runs operations on a queue in one transaction and returns their results, for callers that can wait.
-// It sets the Queue of the operations. The error says that none was done or, if it wraps
-// ErrUnknownOutcome or kv.ErrCommitUnknown, that this is unknown: also if ctx ends first. What a pop or
-// lease takes after that goes to Options.GiveBack; without it, such operations outlast ctx.
+// Do runs operations on a queue in one transaction and returns their results, for callers that can
+// wait. It sets the Queue of the operations. The error says that none was done or, if it wraps
+// ErrUnknownOutcome or kv.ErrCommitUnknown, that this is unknown: also if ctx ends first. What a
+// pop or lease takes after that goes to Options.RequeueLate; without it, such operations outlast ctx.
 func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.Result, error) {
 	size := 0
 	for i := range ops {
@@ -113,17 +113,17 @@ func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.
 	return c.wait(ctx)
 }
 
-// Requeue is like Submit but ignores the load limits and works after Close too, for a
-// request that must not be refused: an item that goes back into its queue. It runs before all requests
-// that were submitted, because items that wait to go back take memory. It returns ErrUnavailable only
-// once Run has nothing more to do.
+// Requeue is like Submit but ignores the load limits and works after Close too, for a request that
+// must not be refused: an item that goes back into its queue. It runs before all requests that were
+// submitted, because items that wait to go back take memory. It returns ErrUnavailable only once
+// Run has nothing more to do.
 func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error {
 	l := r.Queue.lane
 	return l.requeueIn(&l.mu.returns, r, ops)
 }
 
-// Keep counts bytes of items that were popped and may still have to go back, which are held in memory
-// until then; a negative number counts them no longer. See Options.MaxKept.
+// Keep counts bytes of items that were popped and may still have to go back, which are held in
+// memory until then; a negative number counts them no longer. See Options.MaxKept.
 func (d *Dispatcher) Keep(bytes int) {
 	if d.load.keep(bytes) {
 		d.wakeLanes()
@@ -135,12 +135,12 @@ func (d *Dispatcher) Keep(bytes int) {
 // to nothing if nobody waits.
 func (d *Dispatcher) Wake(q *Queue) { q.lane.wakeLine(q) }
 
-// Cancel ends a request that waits, because nobody wants what it waits for. It may be called once Submit has
-// returned. The request's Replier gets a Fail with ErrCancelled, after the items of a batch in flight, unless the
-// request ends in another way before. If it has ended, nothing happens.
+// Cancel ends a request that waits, because nobody wants what it waits for. It may be called once
+// Submit has returned. The request's Replier gets a Fail with ErrCancelled, after the items of a
+// batch in flight, unless the request ends in another way before. If it has ended, nothing happens.
 func (d *Dispatcher) Cancel(w Waiting) {
 	if w.wait != nil {
-		w.queue.lane.cancel(w.wait)
+		w.queue.lane.cancelWait(w.wait)
 	}
 }
 
@@ -157,7 +157,7 @@ func (d *Dispatcher) Release() {
 
 func (d *Dispatcher) wakeLanes() {
 	for _, l := range d.lanes {
-		l.wake()
+		l.wakeRun()
 	}
 }
 

@@ -43,7 +43,7 @@ func TestDoWithoutItsCaller(t *testing.T) {
 			db = &laterDB{memkv.New(memkv.Options{}), make(chan struct{})}
 			o.DB = db
 			if goesBack {
-				o.GiveBack = givesBack(&d)
+				o.RequeueLate = givesBack(&d)
 			}
 		}, func(w *waiting) {
 			d = w.d

@@ -44,29 +44,29 @@ func lateError(ops []fdbpq.Op) error {
 	return fmt.Errorf("%w: the store did not answer in time: try again", ErrUnavailable)
 }
 
-// leasedError tells a request that has waited, or whose acknowledgements are done, that it got nothing
-// because as many items are leased as max_leased allows.
+// leasedError tells a request that has waited, or whose acknowledgements are done, that it got
+// nothing because as many items are leased as max_leased allows.
 type leasedError struct{ error }
 
 // Unwrap returns what it is. To whoever has waited, it is as if the queue were empty; and
 // fdbpq.ErrMaxLeased alone would mean that the request changed nothing.
 func (e leasedError) Unwrap() []error { return []error{fdbpq.ErrEmpty, e.error} }
 
-// withoutPlace returns a leasedError for fdbpq.ErrMaxLeased, and any other error as it is.
-func withoutPlace(err error) error {
+// asMaxLeased returns a leasedError for fdbpq.ErrMaxLeased, and any other error as it is.
+func asMaxLeased(err error) error {
 	if errors.Is(err, fdbpq.ErrMaxLeased) && !errors.Is(err, fdbpq.ErrEmpty) {
 		return leasedError{err}
 	}
 	return err
 }
 
-// partly adds to the error of a request how much of it earlier batches have done.
-func partly(ops []fdbpq.Op, err error) error {
+// withProgress adds to the error of a request how much of it earlier batches have done.
+func withProgress(ops []fdbpq.Op, err error) error {
 	if len(ops) == 0 || ops[0].Progress.Done == 0 {
 		return err
 	}
 	return fmt.Errorf("%w; %d items are done, ask again for the rest", err, ops[0].Progress.Done)
 }
 
-// canWait reports whether an operation failed with an error that goes away by itself.
-func canWait(err error) bool { return errors.Is(err, fdbpq.ErrNoRoom) }
+// hasNoRoom reports whether an operation failed with an error that goes away by itself.
+func hasNoRoom(err error) bool { return errors.Is(err, fdbpq.ErrNoRoom) }

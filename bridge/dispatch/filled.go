@@ -6,8 +6,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// ring calls Options.Filled for a durable batch, once for each queue.
-func (l *lane) ring(b *batch, results []fdbpq.Result) {
+// ringQueues calls Options.Filled for a durable batch, once for each queue.
+func (l *lane) ringQueues(b *batch, results []fdbpq.Result) {
 	filled := l.d.options.Filled
 	if filled == nil {
 		return
@@ -19,14 +19,15 @@ func (l *lane) ring(b *batch, results []fdbpq.Result) {
 		if r.Queue.rung == l.calls.rings {
 			continue
 		}
-		if fills(ops) > 0 || has(ops, fdbpq.OpConfigure) || freed(own) || !nextDue(ops, own).IsZero() {
+		if itemsFilled(ops) > 0 || has(ops, fdbpq.OpConfigure) || freesPlace(own) || !nextDue(ops, own).IsZero() {
 			r.Queue.rung = l.calls.rings
 			filled(r.Queue)
 		}
 	}
 }
 
-// wakeFilled wakes those who wait for items of the queues that the batch has filled, here and elsewhere.
+// wakeFilled wakes those who wait for items of the queues that the batch has filled, here and
+// elsewhere.
 func (l *lane) wakeFilled(b *batch) {
 	for _, q := range l.d.filledQueues(b.pending) {
 		q.lane.wakeUnless(q, b)
@@ -36,12 +37,13 @@ func (l *lane) wakeFilled(b *batch) {
 	}
 }
 
-// wakeUnless is wakeLine, unless the batch was one of this lane that has itself found all that it brought back.
+// wakeUnless is wakeLine, unless the batch was one of this lane that has itself found all that it
+// brought back.
 func (l *lane) wakeUnless(q *Queue, b *batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ln := l.lineLocked(q)
-	if ln == nil || slices.Contains(b.lines, ln) && ln.emptied == b.number && ln.nothing != nil && !canWait(ln.nothing) {
+	if ln == nil || slices.Contains(b.lines, ln) && ln.emptied == b.number && ln.nothing != nil && !hasNoRoom(ln.nothing) {
 		return
 	}
 	l.wakeLineLocked(ln, wakeBudget)

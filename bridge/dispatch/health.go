@@ -22,8 +22,8 @@ type health struct {
 	refusesPushes atomic.Bool // as far as the last batch with pushes showed
 }
 
-// note records the error of a batch with writes.
-func (h *health) note(err error) {
+// noteFailure records the error of a batch with writes.
+func (h *health) noteFailure(err error) {
 	if blamesStore(err) {
 		h.failed.Store(&err)
 	}
@@ -43,7 +43,7 @@ func blamesStore(err error) bool {
 // check is Dispatcher.StoreReady.
 func (h *health) check(ctx context.Context, db kv.Database, keyspace *fdbpq.Keyspace) error {
 	if err := db.Check(); errors.Is(err, kv.ErrUnavailable) {
-		h.note(err) // the probe may bring it back
+		h.noteFailure(err) // the probe may bring it back
 	}
 	err := kv.View(ctx, db, func(r kv.Reader) error {
 		_, err := keyspace.PriorityQueues(r, "", 1).Get()

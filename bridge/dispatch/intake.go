@@ -39,7 +39,7 @@ func (l *lane) requeueIn(to *backlog, r *Request, ops []fdbpq.Op) error {
 	if l.mu.ended {
 		return errClosed
 	}
-	l.d.load.hold(r.Size)
+	l.d.load.add(r.Size)
 	if r.Wait != nil {
 		l.d.waiters.Add(1)
 	}

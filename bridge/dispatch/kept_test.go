@@ -76,9 +76,9 @@ func TestReturnsComeFirst(t *testing.T) {
 	if err := d.Requeue(&Request{Queue: q, Received: time.Now()}, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target}}); err != nil {
 		t.Fatal(err)
 	}
-	b := l.take(t.Context())
+	b := l.takeBatch(t.Context())
 	if b.ops[0].Kind != fdbpq.OpRestore || len(b.ops) != 11 {
 		t.Errorf("the first of %d operations is %v", len(b.ops), b.ops[0].Kind)
 	}
-	l.finish(b)
+	l.finishBatch(b)
 }

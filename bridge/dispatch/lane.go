@@ -47,8 +47,8 @@ type lane struct {
 		ready   lineList // lines that the next batch looks at
 		batches int64    // taken so far
 
-		// For runTimers: waiters that were cancelled and are in no line any more, and queues whose waiting may
-		// have changed.
+		// For runTimers: waiters that were cancelled and are in no line any more, and queues whose
+		// waiting may have changed.
 		cancelled      []*waiter
 		waitingChanged []*Queue
 	}
@@ -97,8 +97,8 @@ func (l *lane) close() {
 	l.timers.wake()
 }
 
-// wake makes run check again whether there is something to do.
-func (l *lane) wake() {
+// wakeRun makes run check again whether there is something to do.
+func (l *lane) wakeRun() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.changed.Signal()
@@ -157,8 +157,8 @@ type calls struct {
 	rings   int64 // of ring, so far
 }
 
-// forget frees what the arguments of a call refer to.
-func (c *calls) forget() {
+// clear frees what the arguments of a call refer to.
+func (c *calls) clear() {
 	clear(c.ops)
 	clear(c.results)
 }

@@ -17,7 +17,7 @@ func TestLaneOutlivesItsLastBatch(t *testing.T) {
 		l.mu.newest = &batch{}
 		l.close()
 		goesOn := make(chan bool, 1)
-		go func() { goesOn <- l.wait(t.Context()) }()
+		go func() { goesOn <- l.awaitWork(t.Context()) }()
 		synctest.Wait()
 		if len(goesOn) > 0 {
 			t.Fatal("the lane ended with a batch in flight")
@@ -27,9 +27,9 @@ func TestLaneOutlivesItsLastBatch(t *testing.T) {
 			t.Error("the lane ended with a batch of unknown outcome")
 		}
 		l.takeUnsettled()
-		go func() { goesOn <- l.wait(t.Context()) }()
+		go func() { goesOn <- l.awaitWork(t.Context()) }()
 		synctest.Wait()
-		l.finish(l.mu.newest)
+		l.finishBatch(l.mu.newest)
 		if <-goesOn {
 			t.Error("the lane still runs with nothing to do")
 		}
@@ -50,7 +50,7 @@ func TestLaneDropsTakenRequests(t *testing.T) {
 	add(waiting)
 	for range 500 {
 		add(l.d.options.MaxBatch)
-		l.finish(l.take(t.Context()))
+		l.finishBatch(l.takeBatch(t.Context()))
 	}
 	w := &l.mu.backlog
 	if w.len() != waiting || w.operations != waiting || cap(w.requests.items) > 10*waiting || cap(w.ops.items) > 10*waiting {

@@ -42,8 +42,8 @@ type line struct {
 	// found nothing to lease.
 	emptied, noLease int64
 
-	// failed is why the last attempt failed, nil if it did not. nothing is why the last that did not
-	// found nothing: fdbpq.ErrEmpty or an error that wraps it; nil if none has.
+	// failed is why the last attempt failed, nil if it did not. nothing is why the last that did
+	// not found nothing: fdbpq.ErrEmpty or an error that wraps it; nil if none has.
 	failed, nothing error
 }
 
@@ -92,10 +92,10 @@ type attempt struct {
 	due    time.Time // when the next item falls due; zero if none does
 }
 
-// note records the result of a pop that found nothing.
-func (f *attempt) note(r *fdbpq.Result) {
+// noteResult records the result of a pop that found nothing.
+func (f *attempt) noteResult(r *fdbpq.Result) {
 	switch {
-	case canWait(r.Err):
+	case hasNoRoom(r.Err):
 		f.stuck = r.Err
 	case errors.Is(r.Err, fdbpq.ErrEmpty):
 		f.empty = r.Err

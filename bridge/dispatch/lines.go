@@ -35,7 +35,7 @@ func (l *lane) joinLocked(w *waiter) *line {
 		ln.leases++
 	}
 	w.since = l.mu.batches
-	if w.ends() {
+	if w.endsWhenEmpty() {
 		ln.ending++
 	}
 	return ln
@@ -60,7 +60,7 @@ func (l *lane) leaveLocked(w *waiter) {
 	if w.leases() {
 		ln.leases--
 	}
-	if w.ends() {
+	if w.endsWhenEmpty() {
 		ln.ending--
 	}
 
@@ -79,8 +79,8 @@ func (l *lane) leaveLocked(w *waiter) {
 	l.dropEmptyLocked(ln)
 }
 
-// cancel is Dispatcher.Cancel.
-func (l *lane) cancel(wait *Wait) {
+// cancelWait is Dispatcher.Cancel.
+func (l *lane) cancelWait(wait *Wait) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wait.cancelled = true
@@ -90,8 +90,8 @@ func (l *lane) cancel(wait *Wait) {
 	}
 }
 
-// leaveCancelledLocked removes a waiter that was cancelled from its line, so that no batch takes more
-// items for it, and has runTimers end it.
+// leaveCancelledLocked removes a waiter that was cancelled from its line, so that no batch takes
+// more items for it, and has runTimers end it.
 func (l *lane) leaveCancelledLocked(w *waiter) {
 	l.leaveLocked(w)
 	l.mu.cancelled = append(l.mu.cancelled, w)
@@ -114,7 +114,8 @@ func (l *lane) dropEmptyLocked(ln *line) {
 	}
 }
 
-// parkLocked has a waiter in its line wait until an event or its end. One that was cancelled leaves instead.
+// parkLocked has a waiter in its line wait until an event or its end. One that was cancelled leaves
+// instead.
 func (l *lane) parkLocked(w *waiter) {
 	if w.cancelled() {
 		l.leaveCancelledLocked(w)
@@ -136,7 +137,8 @@ func (l *lane) parkLocked(w *waiter) {
 	}
 }
 
-// beginWaitLocked counts a request with a Wait as one that waits for items, and as pending no longer.
+// beginWaitLocked counts a request with a Wait as one that waits for items, and as pending no
+// longer.
 func (l *lane) beginWaitLocked(w *waiter) {
 	l.d.load.release(1, w.request.Size)
 	if w.line.queue.waiters.Add(1) == 1 {
@@ -164,7 +166,8 @@ func (l *lane) wakeLineLocked(ln *line, pops int) {
 	l.makeReadyLocked(ln)
 }
 
-// noteChangeLocked records that what the batches in flight find out about a line may be out of date.
+// noteChangeLocked records that what the batches in flight find out about a line may be out of
+// date.
 func (l *lane) noteChangeLocked(ln *line) {
 	if ln.state == lineTrying {
 		l.moveLine(ln, lineStale)
@@ -189,11 +192,12 @@ func (l *lane) wakeLine(q *Queue) {
 	}
 }
 
-// dueLocked has the line looked at again when an item falls due, or before.
-func (l *lane) dueLocked(ln *line, due time.Time) { l.lookLocked(ln, l.timers.due(due)) }
+// lookWhenDueLocked has the line looked at again when an item falls due, or before.
+func (l *lane) lookWhenDueLocked(ln *line, due time.Time) { l.lookByLocked(ln, l.timers.due(due)) }
 
-// lookLocked has the line looked at again at the given time since the epoch of the timers, or before.
-func (l *lane) lookLocked(ln *line, at time.Duration) {
+// lookByLocked has the line looked at again at the given time since the epoch of the timers, or
+// before.
+func (l *lane) lookByLocked(ln *line, at time.Duration) {
 	if !ln.alarm.isSet() || at < ln.alarm.at {
 		l.timers.set(&ln.alarm, at)
 	}

@@ -267,7 +267,7 @@ func TestNextBehindPopAtMaxLeased(t *testing.T) {
 			w.n++
 			w.log.submitted(w.n)
 			w.d.waiters.Add(1)
-			l.d.load.hold(0)
+			l.d.load.add(0)
 			r := &Request{Queue: w.q, Replier: number(w.log, w.n), Received: time.Now(), Wait: w.minute()}
 			l.pushLocked(&l.mu.backlog, r, []fdbpq.Op{op})
 		}

@@ -19,7 +19,7 @@ func (w *waiting) submitTogether(requests [][]fdbpq.Op, wait func(i int) *Wait) 
 	for i, ops := range requests {
 		w.n++
 		w.log.submitted(w.n)
-		w.d.load.hold(0)
+		w.d.load.add(0)
 		r := &Request{Queue: w.q, Replier: number(w.log, w.n), Received: time.Now(), Wait: wait(i)}
 		if r.Wait != nil {
 			w.d.waiters.Add(1)

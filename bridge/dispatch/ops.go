@@ -21,8 +21,8 @@ func movesItem(k fdbpq.OpKind) bool {
 	return returnsItem(k) || k == fdbpq.OpNak || k == fdbpq.OpTerm || k == fdbpq.OpExtend || k == fdbpq.OpMove
 }
 
-// LeadingAcks returns how many acknowledgements the operations of a request begin with. They are tied to each
-// other, so all of them have failed if the first has.
+// LeadingAcks returns how many acknowledgements the operations of a request begin with. They are
+// tied to each other, so all of them have failed if the first has.
 func LeadingAcks(ops []fdbpq.Op) (n int) {
 	for n < len(ops) && ops[n].Kind == fdbpq.OpAck {
 		n++
@@ -35,8 +35,8 @@ func has(ops []fdbpq.Op, kind fdbpq.OpKind) bool {
 	return slices.ContainsFunc(ops, func(op fdbpq.Op) bool { return op.Kind == kind })
 }
 
-// fills returns how many items the operations can make ready.
-func fills(ops []fdbpq.Op) (n int) {
+// itemsFilled returns how many items the operations can make ready.
+func itemsFilled(ops []fdbpq.Op) (n int) {
 	for i := range ops {
 		switch ops[i].Kind {
 		case fdbpq.OpRestore, fdbpq.OpMove:
@@ -50,8 +50,8 @@ func fills(ops []fdbpq.Op) (n int) {
 	return n
 }
 
-// ends returns how many leases the operations can end.
-func ends(ops []fdbpq.Op) (n int) {
+// leasesEnded returns how many leases the operations can end.
+func leasesEnded(ops []fdbpq.Op) (n int) {
 	for i := range ops {
 		switch ops[i].Kind {
 		case fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpTerm, fdbpq.OpRemove, fdbpq.OpPurge:
@@ -82,8 +82,8 @@ func nextDue(ops []fdbpq.Op, results []fdbpq.Result) (due time.Time) {
 	return due
 }
 
-// freed reports whether one of the operations has made room for a lease.
-func freed(results []fdbpq.Result) bool {
+// freesPlace reports whether one of the operations has made room for a lease.
+func freesPlace(results []fdbpq.Result) bool {
 	return slices.ContainsFunc(results, func(r fdbpq.Result) bool { return r.Freed })
 }
 
@@ -96,10 +96,10 @@ func appendPops(ops []fdbpq.Op, pop fdbpq.Op, n int) []fdbpq.Op {
 	return ops
 }
 
-// notYet returns the operations that are to be tried again with another batch, because this one had
-// no room for them. Acknowledgements before them are done.
-func notYet(ops []fdbpq.Op, results []fdbpq.Result) (left []fdbpq.Op) {
-	if acks := LeadingAcks(ops); 0 < acks && acks < len(ops) && results[0].Err == nil && canWait(results[acks].Err) {
+// toRetry returns the operations that are to be tried again with another batch, because this one
+// had no room for them. Acknowledgements before them are done.
+func toRetry(ops []fdbpq.Op, results []fdbpq.Result) (left []fdbpq.Op) {
+	if acks := LeadingAcks(ops); 0 < acks && acks < len(ops) && results[0].Err == nil && hasNoRoom(results[acks].Err) {
 		left = ops[acks:]
 		left[0].Follows = false
 		for i := range left {
@@ -107,7 +107,7 @@ func notYet(ops []fdbpq.Op, results []fdbpq.Result) (left []fdbpq.Op) {
 		}
 		return left
 	}
-	if canWait(results[0].Err) {
+	if hasNoRoom(results[0].Err) {
 		return ops
 	}
 	return nil

@@ -31,9 +31,9 @@ type Options struct {
 	// MaxPendingBytes is the same limit in bytes. The request that crosses it is still
 	// accepted.
 	MaxPendingBytes int
-	// MaxKept is how many bytes Repliers may keep, see Dispatcher.Keep, before pops and leases are held
-	// back: until it is less again, or their time is up. What the batches in flight take may exceed it.
-	// 0 is no limit.
+	// MaxKept is how many bytes Repliers may keep, see Dispatcher.Keep, before pops and leases are
+	// held back: until it is less again, or their time is up. What the batches in flight take may
+	// exceed it. 0 is no limit.
 	MaxKept int
 	// MaxWaiters limits the requests with a Wait, from Submit until they end.
 	MaxWaiters int
@@ -51,10 +51,10 @@ type Options struct {
 	// succeeded.
 	BatchDone func(operations int)
 
-	// GiveBack returns an item that a pop or lease took although its request had been answered, because
-	// the batch took longer than RequestTimeout. The result is the callee's, which must be quick. If
-	// GiveBack is nil, such a request is answered when its batch ends, however late.
-	GiveBack func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result)
+	// RequeueLate returns an item that a pop or lease took although its request had been answered,
+	// because the batch took longer than RequestTimeout. The result is the callee's, which must be
+	// quick. If GiveBack is nil, such a request is answered when its batch ends, however late.
+	RequeueLate func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result)
 
 	// Owns, unless nil, reports whether this Dispatcher is to sweep a queue, because no other that
 	// uses the store is: see Sweeper. Call Dispatcher.OwnersChanged when that changes.

@@ -14,12 +14,12 @@ func (l *lane) noteInFlightLocked(b *batch) {
 	}
 }
 
-// setOverdue finds out when the first of the requests that are not answered yet has to be. It returns false
-// if there are none, but for waiters with alarms of their own.
+// setOverdue finds out when the first of the requests that are not answered yet has to be. It
+// returns false if there are none, but for waiters with alarms of their own.
 func (l *lane) setOverdue(b *batch) (any bool) {
 	for i := range b.requests {
 		if r := &b.requests[i]; r.watched() {
-			if at := l.limitIn(r); !any || at < b.overdue {
+			if at := l.answerInBatchBy(r); !any || at < b.overdue {
 				b.overdue, any = at, true
 			}
 		}
@@ -35,10 +35,10 @@ func (r *Request) watched() bool {
 	return !r.answered
 }
 
-// endOverdue answers the requests whose time is up, and sets the alarm for the next. The caller may call
-// the Repliers.
+// endOverdue answers the requests whose time is up, and sets the alarm for the next. The caller may
+// call the Repliers.
 func (l *lane) endOverdue(ctx context.Context) {
-	l.expire(ctx, true)
+	l.failOverdue(ctx, true)
 	l.mu.Lock()
 	batches := append([]*batch(nil), l.mu.inFlight...) // they end only when calling is free
 	l.mu.Unlock()
@@ -47,7 +47,7 @@ func (l *lane) endOverdue(ctx context.Context) {
 	var next time.Duration
 	for _, b := range batches {
 		for r, ops := range b.each() {
-			if r.watched() && l.limitIn(r) <= now && l.mayAnswer(ops) {
+			if r.watched() && l.answerInBatchBy(r) <= now && l.mayAnswer(ops) {
 				if r.waiter != nil {
 					l.answerLate(r.waiter)
 					continue
@@ -76,9 +76,9 @@ func (l *lane) endOverdue(ctx context.Context) {
 	}
 }
 
-// expire fails the requests that have waited too long, and all of them once ctx has ended. Unless
-// all is set, it leaves some that are not first.
-func (l *lane) expire(ctx context.Context, all bool) {
+// failOverdue fails the requests that have waited too long, and all of them once ctx has ended.
+// Unless all is set, it leaves some that are not first.
+func (l *lane) failOverdue(ctx context.Context, all bool) {
 	now := time.Now()
 	l.mu.Lock()
 	over := ctx.Err() != nil

@@ -64,7 +64,7 @@ func (t deafTransaction) Commit() kv.Future[struct{}] {
 	return t.Transaction.Commit()
 }
 
-// givesBack is an Options.GiveBack that puts items back, as a bridge does.
+// givesBack is an Options.RequeueLate that puts items back, as a bridge does.
 func givesBack(d **Dispatcher) func(*Queue, fdbpq.OpKind, *fdbpq.Result) {
 	return func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
 		item := result.Item
@@ -110,7 +110,7 @@ func withDeaf(t *testing.T, test func(w *waiting, db *deafDB)) {
 	var d *Dispatcher
 	inBubble(t, func(o *Options) {
 		db = &deafDB{Database: memkv.New(memkv.Options{})}
-		o.DB, o.GiveBack = db, givesBack(&d)
+		o.DB, o.RequeueLate = db, givesBack(&d)
 	}, func(w *waiting) {
 		d = w.d
 		test(w, db)

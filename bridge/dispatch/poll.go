@@ -8,8 +8,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// poller looks at queues where requests wait, for the sake of programs that write to the store and call
-// no Wake.
+// poller looks at queues where requests wait, for the sake of programs that write to the store and
+// call no Wake.
 type poller struct {
 	d       *shared
 	lanes   []*lane
@@ -68,7 +68,7 @@ func (p *poller) pollLane(ctx context.Context, l *lane) {
 		pending := p.batcher.Start(attempt, ops)
 		results, err := pending.Wait()
 		cancel()
-		p.d.looked(pending)
+		p.d.noteLook(pending)
 		wakeQueues(p.d, p.d.filledQueues(pending))
 		if err != nil {
 			return
@@ -86,8 +86,8 @@ func (p *poller) pollLane(ctx context.Context, l *lane) {
 // look is at a queue whose line nothing else looks at.
 type look struct {
 	queue *Queue
-	// limited says that what the line waits for may be the end of a pause, or a place under max_leased, and
-	// not items; leases that all in it want leases.
+	// limited says that what the line waits for may be the end of a pause, or a place under
+	// max_leased, and not items; leases that all in it want leases.
 	limited, leases bool
 }
 
@@ -101,8 +101,8 @@ func (k *look) appendOps(ops []fdbpq.Op) []fdbpq.Op {
 	return ops
 }
 
-// serves takes the results of the operations from rest, and reports whether a batch may find something for
-// the line. If that is not known, one has to look.
+// serves takes the results of the operations from rest, and reports whether a batch may find
+// something for the line. If that is not known, one has to look.
 func (k *look) serves(rest *[]fdbpq.Result, now time.Time) bool {
 	n := 1
 	if k.limited {
@@ -110,7 +110,7 @@ func (k *look) serves(rest *[]fdbpq.Result, now time.Time) bool {
 	}
 	own := (*rest)[:n]
 	*rest = (*rest)[n:]
-	if errors.Is(own[0].Err, fdbpq.ErrEmpty) && !canWait(own[0].Err) {
+	if errors.Is(own[0].Err, fdbpq.ErrEmpty) && !hasNoRoom(own[0].Err) {
 		return false
 	}
 	if !k.limited || own[1].Err != nil || own[2].Err != nil {

@@ -146,8 +146,8 @@ func (s *shard) unused(round int64) (found []*Queue) {
 	return found
 }
 
-// forget drops those of the queues that have still not been used since the round began.
-func (s *shard) forget(queues []*Queue, round int64) {
+// evictUnused drops those of the queues that have still not been used since the round began.
+func (s *shard) evictUnused(queues []*Queue, round int64) {
 	s.Lock()
 	defer s.Unlock()
 	for _, q := range queues {

@@ -8,15 +8,15 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// applyResults calls the Replier with the results of an attempt, and sets answered unless the waiter
-// waits on. pops are the last operations, without acknowledgements.
+// applyResults calls the Replier with the results of an attempt, and sets answered unless the
+// waiter waits on. pops are the last operations, without acknowledgements.
 func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, now time.Time) {
 	w.request.Answered = now
 	pops, found := ops, results
 	if acks := LeadingAcks(ops); acks > 0 {
 		if err := results[0].Err; err != nil {
 			if !w.answered {
-				l.endAll(w, ops, results, err)
+				l.endWithResults(w, ops, results, err)
 			}
 			return
 		}
@@ -36,38 +36,38 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 	var err error
 	if n < len(found) {
 		err = found[n].Err
-		w.line.attempt.note(&found[n])
+		w.line.attempt.noteResult(&found[n])
 	}
 	switch {
 	case w.answered: // by the timers have answered it
-		l.giveBack(w.request.Queue, pops, found)
+		l.requeueLate(w.request.Queue, pops, found)
 	case n == w.wanted:
 		w.answered = true
 		w.request.Replier.Answer(&w.request, ops, results)
-	case err != nil && !w.goesOn(n, err, now):
+	case err != nil && !w.waitsOn(n, err, now):
 		if n == 0 || w.request.acked {
 			err = w.waitedFor(err)
 			for i := n; i < len(found); i++ {
 				found[i].Err = w.waitedFor(found[i].Err)
 			}
 		}
-		l.endAll(w, ops, results, err)
+		l.endWithResults(w, ops, results, err)
 	case n > 0 && !w.takesParts():
-		l.endAll(w, ops, results, fdbpq.ErrEmpty)
+		l.endWithResults(w, ops, results, fdbpq.ErrEmpty)
 	case n > 0:
-		l.deliver(w, pops[:n], found[:n])
+		l.deliverPart(w, pops[:n], found[:n])
 	}
 	w.onlyIfEmpty = false
 }
 
-// deliver delivers some of the items that the waiter wants.
-func (l *lane) deliver(w *waiter, ops []fdbpq.Op, results []fdbpq.Result) {
+// deliverPart delivers some of the items that the waiter wants.
+func (l *lane) deliverPart(w *waiter, ops []fdbpq.Op, results []fdbpq.Result) {
 	if w.pop.maxBytes > 0 {
 		for i := range results {
 			w.pop.maxBytes -= results[i].Item.Message.Size()
 		}
 		if w.pop.maxBytes <= 0 { // which would mean no limit
-			l.endAll(w, ops, results, fdbpq.ErrMaxBytes)
+			l.endWithResults(w, ops, results, fdbpq.ErrMaxBytes)
 			return
 		}
 	}
@@ -77,26 +77,26 @@ func (l *lane) deliver(w *waiter, ops []fdbpq.Op, results []fdbpq.Result) {
 	}
 }
 
-// endAll ends the waiter with the results of its last attempt, and with err for the items
+// endWithResults ends the waiter with the results of its last attempt, and with err for the items
 // that it did not try to get.
-func (l *lane) endAll(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, err error) {
+func (l *lane) endWithResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, err error) {
 	w.answered = true
 	if w.wanted+LeadingAcks(ops) > len(ops) {
 		l.calls.ops = append(append(l.calls.ops[:0], ops...), w.op())
 		l.calls.results = append(append(l.calls.results[:0], results...), fdbpq.Result{Err: err})
 		ops, results = l.calls.ops, l.calls.results
-		defer l.calls.forget()
+		defer l.calls.clear()
 	}
 	w.request.Replier.Answer(&w.request, ops, results)
 }
 
-// end ends a waiter that is not in a batch: with err, or because there is nothing for it, if err is
-// nil or wraps fdbpq.ErrEmpty.
-func (l *lane) end(w *waiter, err error) {
+// endWaiter ends a waiter that is not in a batch: with err, or because there is nothing for it, if
+// err is nil or wraps fdbpq.ErrEmpty.
+func (l *lane) endWaiter(w *waiter, err error) {
 	w.answered = true
 	w.request.Answered = time.Now()
 	l.calls.ops = w.appendPops(l.calls.ops[:0], 1)
-	defer l.calls.forget()
+	defer l.calls.clear()
 	if err = cmp.Or(err, fdbpq.ErrEmpty); !errors.Is(err, fdbpq.ErrEmpty) {
 		w.request.Replier.Fail(&w.request, l.calls.ops, err)
 		return
@@ -105,8 +105,8 @@ func (l *lane) end(w *waiter, err error) {
 	w.request.Replier.Answer(&w.request, l.calls.ops, l.calls.results)
 }
 
-// answerLate ends a waiter that is in a batch: it leaves its line with the batch. The caller may call the
-// Repliers.
+// answerLate ends a waiter that is in a batch: it leaves its line with the batch. The caller may
+// call the Repliers.
 func (l *lane) answerLate(w *waiter) {
 	ops := w.rest()
 	if w.answered || !l.mayAnswer(ops) {
@@ -118,14 +118,14 @@ func (l *lane) answerLate(w *waiter) {
 
 // mayAnswer reports whether the request may be answered before its batch has ended.
 func (l *lane) mayAnswer(ops []fdbpq.Op) bool {
-	return l.d.options.GiveBack != nil || !has(ops, fdbpq.OpPop) && !has(ops, fdbpq.OpLease)
+	return l.d.options.RequeueLate != nil || !has(ops, fdbpq.OpPop) && !has(ops, fdbpq.OpLease)
 }
 
-// giveBack gives back what a batch took for a request that was answered before.
-func (l *lane) giveBack(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
+// requeueLate returns what a batch took for a request that was answered before.
+func (l *lane) requeueLate(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
 	for i := range ops {
 		if kind := ops[i].Kind; results[i].Err == nil && (kind == fdbpq.OpPop || kind == fdbpq.OpLease) {
-			l.d.options.GiveBack(q, kind, &results[i])
+			l.d.options.RequeueLate(q, kind, &results[i])
 		}
 	}
 }
@@ -133,5 +133,5 @@ func (l *lane) giveBack(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
 // fail passes the error to the Replier.
 func (r *Request) fail(ops []fdbpq.Op, err error) {
 	r.Answered = time.Now()
-	r.Replier.Fail(r, ops, partly(ops, err))
+	r.Replier.Fail(r, ops, withProgress(ops, err))
 }

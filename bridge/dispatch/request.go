@@ -14,13 +14,13 @@ type Request struct {
 	// Replier answers the request: it alone, or all of one source.
 	Replier Replier
 
-	// Silent says that nobody learns the results, which restricts what may share a batch with its pushes:
-	// whoever reads later sees them all the same.
+	// Silent says that nobody learns the results, which restricts what may share a batch with its
+	// pushes: whoever reads later sees them all the same.
 	Silent bool
 	// Received is when the request arrived.
 	Received time.Time
-	// Answered is when its batch finished. It is set before each call of the Replier, and only to be
-	// read during that call.
+	// Answered is when its batch finished. It is set before each call of the Replier, and only to
+	// be read during that call.
 	Answered time.Time
 	// Size is roughly how many bytes the request takes in memory.
 	Size int
@@ -42,9 +42,9 @@ type Request struct {
 	answered bool      // in a batch: before that ended. Belongs to whoever may call the Replier
 }
 
-// Waiting is a handle of a request that waits, or may: see Dispatcher.Cancel. It stays valid when the
-// request has ended, and unlike the Request it may be used at any time. The zero Waiting is that of a
-// request without a Wait.
+// Waiting is a handle of a request that waits, or may: see Dispatcher.Cancel. It stays valid when
+// the request has ended, and unlike the Request it may be used at any time. The zero Waiting is
+// that of a request without a Wait.
 type Waiting struct {
 	queue *Queue
 	wait  *Wait
@@ -56,11 +56,13 @@ func (r *Request) Waiting() Waiting { return Waiting{r.Queue, r.Wait} }
 // operations is how many operations the request will have in a batch.
 func (r *Request) operations(ops []fdbpq.Op) int { return len(ops) + max(r.Pops, 1) - 1 }
 
-// Wait says how a request waits. It belongs to one request, and must not change once that is submitted.
+// Wait says how a request waits. It belongs to one request, and must not change once that is
+// submitted.
 type Wait struct {
 	// Until is when the request is answered at the latest.
 	Until time.Time
-	// Heartbeat is how often WaitingReplier.Heartbeat is called while the request waits; 0 is never.
+	// Heartbeat is how often WaitingReplier.Heartbeat is called while the request waits; 0 is
+	// never.
 	Heartbeat time.Duration
 	// OnlyIfEmpty makes the request wait only if its first attempt finds no item at all.
 	OnlyIfEmpty bool
@@ -72,31 +74,31 @@ type Wait struct {
 	cancelled bool
 }
 
-// Replier answers requests. The last call for each is one Answer or one Fail; for one that waits it may be a
-// Deliver, see WaitingReplier. Calls for one request come one at a time. Answers of one queue come in
-// order and one at a time. Failures of requests that were not run, and calls for other queues, may come
-// at the same time. The methods must not wait for other requests.
+// Replier answers requests. The last call for each is one Answer or one Fail; for one that waits it
+// may be a Deliver, see WaitingReplier. Calls for one request come one at a time. Answers of one
+// queue come in order and one at a time. Failures of requests that were not run, and calls for
+// other queues, may come at the same time. The methods must not wait for other requests.
 type Replier interface {
-	// Answer delivers the results of the request's operations. A result with an Err
-	// concerns that operation alone. Leases that follow acknowledgements which are done, and that
-	// max_leased leaves no place for, have an error that wraps fdbpq.ErrEmpty as well. The slices are
-	// valid until Answer returns; the items and what they point to belong to the Replier.
+	// Answer delivers the results of the request's operations. A result with an Err concerns that
+	// operation alone. Leases that follow acknowledgements which are done, and that max_leased
+	// leaves no place for, have an error that wraps fdbpq.ErrEmpty as well. The slices are valid
+	// until Answer returns; the items and what they point to belong to the Replier.
 	//
-	// For a request that has waited, ops are pops alone. If there are fewer than the items that were
-	// not delivered before, the last result has an error, ErrEmpty if the time is up, which is that of
-	// the others too.
+	// For a request that has waited, ops are pops alone. If there are fewer than the items that
+	// were not delivered before, the last result has an error, ErrEmpty if the time is up, which is
+	// that of the others too.
 	Answer(r *Request, ops []fdbpq.Op, results []fdbpq.Result)
 
-	// Fail reports that no operation of the request was done or, if err wraps
-	// ErrUnknownOutcome or kv.ErrCommitUnknown, that this is unknown. ops is valid
-	// until Fail returns; it is nil for a request that Submit refused. For a request that
-	// has waited, err says why it waits no longer, and what was delivered before stays delivered. One
-	// pop stands for all that are left of it, as in Submit.
+	// Fail reports that no operation of the request was done or, if err wraps ErrUnknownOutcome or
+	// kv.ErrCommitUnknown, that this is unknown. ops is valid until Fail returns; it is nil for a
+	// request that Submit refused. For a request that has waited, err says why it waits no longer,
+	// and what was delivered before stays delivered. One pop stands for all that are left of it, as
+	// in Submit.
 	Fail(r *Request, ops []fdbpq.Op, err error)
 }
 
-// WaitingReplier is a Replier of requests that wait and gets their items as they come. A request with a
-// Wait whose Replier is none ends with the first items that it gets.
+// WaitingReplier is a Replier of requests that wait and gets their items as they come. A request
+// with a Wait whose Replier is none ends with the first items that it gets.
 type WaitingReplier interface {
 	Replier
 

@@ -154,7 +154,7 @@ func (r *Retirer) passShard(ctx context.Context, s *shard, round int64, next, ri
 				over = append(over, q)
 			}
 		}
-		s.forget(over, round-1)
+		s.evictUnused(over, round-1)
 	}
 	return nil
 }

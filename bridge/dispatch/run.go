@@ -14,14 +14,14 @@ import (
 func (l *lane) run(ctx context.Context) {
 	defer close(l.over)
 	defer close(l.started)
-	defer context.AfterFunc(ctx, l.wake)()
-	for l.wait(ctx) {
-		l.settle(ctx)
-		b := l.take(ctx)
+	defer context.AfterFunc(ctx, l.wakeRun)()
+	for l.awaitWork(ctx) {
+		l.settleBatches(ctx)
+		b := l.takeBatch(ctx)
 		if b == nil {
 			continue
 		}
-		l.start(ctx, b)
+		l.startBatch(ctx, b)
 		if len(b.requests) > 1 && errors.Is(b.pending.Failed(), kv.ErrCorrupt) {
 			l.startEach(ctx, b)
 			continue
@@ -30,8 +30,8 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-// wait waits for something to do, and returns false when nothing more will come.
-func (l *lane) wait(ctx context.Context) bool {
+// awaitWork waits for something to do, and returns false when nothing more will come.
+func (l *lane) awaitWork(ctx context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A batch in flight may leave more to do: an outcome to settle, an item to requeue.
@@ -46,7 +46,7 @@ func (l *lane) wait(ctx context.Context) bool {
 	return !l.mu.ended
 }
 
-func (l *lane) start(ctx context.Context, b *batch) {
+func (l *lane) startBatch(ctx context.Context, b *batch) {
 	timeout := l.d.options.RequestTimeout
 	timeout = max(timeout-time.Since(b.oldest), timeout-l.turnTime())
 	batchCtx, cancel := context.WithTimeout(ctx, timeout)
@@ -58,21 +58,21 @@ func (l *lane) start(ctx context.Context, b *batch) {
 // only those that need the damaged data fail.
 func (l *lane) startEach(ctx context.Context, b *batch) {
 	b.cancel()
-	for _, single := range l.split(b) {
+	for _, single := range l.splitBatch(b) {
 		l.mu.Lock()
-		l.beginLocked(single)
+		l.makeNewestLocked(single)
 		l.mu.Unlock()
-		l.start(ctx, single)
+		l.startBatch(ctx, single)
 		l.started <- single
 	}
 	l.calling.Lock()
 	l.finishWaiters(b, nil, nil)
 	l.calling.Unlock()
-	l.finish(b)
+	l.finishBatch(b)
 }
 
-// split moves the requests of a batch into batches of their own.
-func (l *lane) split(b *batch) (singles []*batch) {
+// splitBatch moves the requests of a batch into batches of their own.
+func (l *lane) splitBatch(b *batch) (singles []*batch) {
 	l.calling.Lock() // the timers may be answering them
 	defer l.calling.Unlock()
 	l.mu.Lock()
@@ -97,10 +97,10 @@ func (l *lane) split(b *batch) (singles []*batch) {
 	return singles
 }
 
-// settle puts back the items that a batch of unknown outcome popped, before anything
+// settleBatches puts back the items that a batch of unknown outcome popped, before anything
 // else runs. Until it succeeds, it fails requests that have waited too long, and all of
 // them while the store reports that it is unavailable.
-func (l *lane) settle(ctx context.Context) {
+func (l *lane) settleBatches(ctx context.Context) {
 	var backoff kv.Backoff
 	for l.takeUnsettled() {
 		attempt, cancel := context.WithTimeout(ctx, l.d.options.RequestTimeout/2)
@@ -115,7 +115,7 @@ func (l *lane) settle(ctx context.Context) {
 			return
 		}
 		l.setUnsettled(nil)
-		l.expire(ctx, false)
+		l.failOverdue(ctx, false)
 		if errors.Is(err, kv.ErrUnavailable) && !kv.MaybeCommitted(err) {
 			l.failWaiting(err)
 		}

@@ -8,15 +8,17 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// shared is what the lanes of a Dispatcher have in common with each other and with those that use them.
+// shared is what the lanes of a Dispatcher have in common with each other and with those that use
+// them.
 type shared struct {
 	options Options
 	health  health
 	load    load
 	queues  *registry
 
-	// The Sweeper notes what batches say of what falls due: those of requests, and those of the poller.
-	ended, looked func(p *fdbpq.Pending)
+	// The Sweeper notes what batches say of what falls due: those of requests, and those of the
+	// poller.
+	noteBatch, noteLook func(p *fdbpq.Pending)
 
 	holds   atomic.Int64 // see Dispatcher.Hold
 	waiters atomic.Int64 // requests with a Wait that have not ended

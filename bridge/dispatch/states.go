@@ -1,6 +1,7 @@
 package dispatch
 
-// waiterState says where a waiter is. Only lane.moveWaiter changes it, and only as waiterMoves has it.
+// waiterState says where a waiter is. Only lane.moveWaiter changes it, and only as waiterMoves has
+// it.
 type waiterState uint8
 
 const (
@@ -57,7 +58,8 @@ func (s waiterState) String() string {
 	return [...]string{"new", "acking", "first", "parked", "trying", "late", "late and trying", "left"}[s]
 }
 
-// lineState says whether a line is looked at. Only lane.moveLine changes it, and only as lineMoves has it.
+// lineState says whether a line is looked at. Only lane.moveLine changes it, and only as lineMoves
+// has it.
 type lineState uint8
 
 const (

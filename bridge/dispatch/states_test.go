@@ -81,7 +81,7 @@ func checkLines(t testing.TB, l *lane) {
 		waiters, ending, leases := 0, 0, 0
 		for w := ln.first; w != nil; w = w.next {
 			waiters++
-			if w.ends() {
+			if w.endsWhenEmpty() {
 				ending++
 			}
 			if w.leases() {

@@ -11,10 +11,11 @@ import (
 
 // Sweeper does what falls due in queues that nobody asks: it removes items that have expired and
 // message ids whose window is over, brings items back, and takes dead letters where they belong.
-// Whoever asks a queue does a share of that first. Where more is due than that, the Sweeper does the rest.
+// Whoever asks a queue does a share of that first. Where more is due than that, the Sweeper does
+// the rest.
 //
-// What it does is an operation like any other, fdbpq.OpSweep, which it submits to the lane of the queue. A lane does not
-// conflict with itself, so the Sweeper gets in nobody's way.
+// What it does is an operation like any other, fdbpq.OpSweep, which it submits to the lane of the
+// queue. A lane does not conflict with itself, so the Sweeper gets in nobody's way.
 //
 // # When it looks
 //
@@ -27,21 +28,22 @@ import (
 //
 // # Who sweeps
 //
-// The owner of a queue, ownerLag after something falls due, so that whoever asks may do it first; or at once, if
-// a batch has found more due than its share. A
-// process that is not the owner but knows of something, because it has run the request, looks some
-// time later, and does what the owner has not done. Two processes that sweep the same conflict, which costs time
-// and nothing else.
+// The owner of a queue, ownerLag after something falls due, so that whoever asks may do it first;
+// or at once, if a batch has found more due than its share. A process that is not the owner but
+// knows of something, because it has run the request, looks some time later, and does what the
+// owner has not done. Two processes that sweep the same conflict, which costs time and nothing
+// else.
 //
 // # How fast
 //
-// One page of queues at a time, with a pause after each that is as long as it took, so that requests
-// have half of the store at least. Queues take turns.
+// One page of queues at a time, with a pause after each that is as long as it took, so that
+// requests have half of the store at least. Queues take turns.
 //
 // # Damaged queues
 //
-// Several queues share a transaction. If it fails because of what is stored, and not because the store is away,
-// each of them has one of its own, so that only the damaged queue is left alone, for damagedPause.
+// Several queues share a transaction. If it fails because of what is stored, and not because the
+// store is away, each of them has one of its own, so that only the damaged queue is left alone, for
+// damagedPause.
 type Sweeper struct {
 	d      *shared
 	woken  chan struct{} // has an element when the times below may have changed
@@ -64,7 +66,7 @@ type listPass struct {
 	at    time.Time // when to go on, or to begin the next; zero if there is no reason for one
 	fifo  bool      // how far it has come
 	after string
-	under bool      // it has begun
+	begun bool      // it has begun
 	found bool      // something is ahead in one of the queues
 	full  bool      // the agenda had no room
 	began time.Time // the last one
@@ -74,9 +76,9 @@ const (
 	// sweepEvery is how often the sweeper looks at its agenda at most, so that queues share
 	// transactions.
 	sweepEvery = 5 * time.Second
-	// ownerLag is how long it leaves what is due to those who ask for it, and otherLag how much longer to the owner
-	// of the queue. With sweepEvery they keep dead letters within the 30 s that the protocol
-	// promises.
+	// ownerLag is how long it leaves what is due to those who ask for it, and otherLag how much
+	// longer to the owner of the queue. With sweepEvery they keep dead letters within the 30 s that
+	// the protocol promises.
 	ownerLag = 5 * time.Second
 	otherLag = 8 * time.Second
 	// msgIDLag is the same for message ids. Pushes remove them as well.
@@ -135,8 +137,8 @@ func (s *Sweeper) noteAhead(ahead []fdbpq.QueueAhead) {
 	}
 }
 
-// noteBehind notes queues where a batch of this process has found more due than its share, so that their owner goes
-// on at once.
+// noteBehind notes queues where a batch of this process has found more due than its share, so that
+// their owner goes on at once.
 func (s *Sweeper) noteBehind(queues []fdbpq.QueueName) {
 	if len(queues) == 0 {
 		return
@@ -184,12 +186,12 @@ func (s *Sweeper) addTask(t task) {
 	s.addTaskLocked(t)
 }
 
-// take returns the tasks to be done now, and moves those that others are to do first.
-func (s *Sweeper) take() (tasks []task) {
+// takeTasks returns the tasks to be done now, and moves those that others are to do first.
+func (s *Sweeper) takeTasks() (tasks []task) {
 	owns := s.d.options.Owns
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.mu.agenda.take(s.d.now(), sweepPage) {
+	for _, t := range s.mu.agenda.takeDue(s.d.now(), sweepPage) {
 		switch {
 		case owns == nil || t.late || owns(kindOf(t.queue), t.queue.Name):
 			tasks = append(tasks, t)

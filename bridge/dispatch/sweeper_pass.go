@@ -17,8 +17,8 @@ func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 		s.mu.Unlock()
 		return false
 	}
-	if !p.under {
-		p = listPass{at: p.at, under: true, began: now}
+	if !p.begun {
+		p = listPass{at: p.at, begun: true, began: now}
 		s.active.Store(false)
 	}
 	s.mu.pass = p
@@ -32,7 +32,7 @@ func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.pass.began != p.began || !s.mu.pass.under { // the owners have changed meanwhile
+	if s.mu.pass.began != p.began || !s.mu.pass.begun { // the owners have changed meanwhile
 		return true
 	}
 	if err != nil {
@@ -65,13 +65,13 @@ func (s *Sweeper) notePageLocked(fifo bool, names []string, aheads []fdbpq.Ahead
 	case !fifo:
 		p.fifo, p.after = true, ""
 	default:
-		p.under, p.at = false, time.Time{}
+		p.begun, p.at = false, time.Time{}
 		s.planPassLocked()
 	}
 }
 
-// readPage returns the next names of a list, and what is ahead of their queues: nothing of those that are
-// damaged.
+// readPage returns the next names of a list, and what is ahead of their queues: nothing of those
+// that are damaged.
 func (s *Sweeper) readPage(ctx context.Context, fifo bool, after string) (names []string, aheads []fdbpq.Ahead, err error) {
 	k := s.d.options.Keyspace
 	list := k.PriorityQueues

@@ -31,21 +31,21 @@ func (s *Sweeper) Run(ctx context.Context) {
 	}
 }
 
-// Round makes a pass through the list and does what is to be done by now, without waiting for the next time at
-// which Run would, or in between. It may be called while Run runs.
+// Round makes a pass through the list and does what is to be done by now, without waiting for the
+// next time at which Run would, or in between. It may be called while Run runs.
 func (s *Sweeper) Round(ctx context.Context) {
 	s.mu.Lock()
 	s.mu.pass = listPass{at: time.Now()}
 	s.mu.Unlock()
 	for ctx.Err() == nil && s.stepPass(ctx, time.Now()) {
 	}
-	for tasks := s.take(); len(tasks) > 0 && ctx.Err() == nil; tasks = s.take() {
+	for tasks := s.takeTasks(); len(tasks) > 0 && ctx.Err() == nil; tasks = s.takeTasks() {
 		s.sweep(ctx, tasks)
 	}
 }
 
-// step does a small part of the work, and returns how long to wait before the next; false if there is
-// none until something changes.
+// step does a small part of the work, and returns how long to wait before the next; false if there
+// is none until something changes.
 func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
 	began := time.Now()
 	if wait := s.pause.Sub(began); wait > 0 {
@@ -58,7 +58,7 @@ func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
 	s.mu.Unlock()
 	worked := s.stepPass(ctx, began)
 	if !began.Before(s.next) {
-		tasks := s.take()
+		tasks := s.takeTasks()
 		if len(tasks) > 0 {
 			worked = true
 			if !s.sweep(ctx, tasks) {

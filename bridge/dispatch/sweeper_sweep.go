@@ -11,15 +11,15 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// sweep looks at the queues of tasks and sweeps those where something is due. It reports whether there may be
-// more to do at once.
+// sweep looks at the queues of tasks and sweeps those where something is due. It reports whether
+// there may be more to do at once.
 func (s *Sweeper) sweep(outer context.Context, tasks []task) (more bool) {
 	ctx, cancel := context.WithTimeout(outer, s.d.options.RequestTimeout)
 	defer cancel()
-	err := s.look(ctx, &tasks)
+	err := s.keepDue(ctx, &tasks)
 	now := s.d.now()
 	if err == nil && len(tasks) > 0 {
-		s.plan(ctx, tasks, s.run(ctx, tasks), now)
+		s.putBack(ctx, tasks, s.runSweeps(ctx, tasks), now)
 		return true
 	}
 	switch {
@@ -30,7 +30,7 @@ func (s *Sweeper) sweep(outer context.Context, tasks []task) (more bool) {
 	case isDamage(err) && len(tasks) > 1:
 		return s.sweepSingly(outer, tasks)
 	case isDamage(err):
-		s.planDamaged(tasks[0], err, now)
+		s.putBackDamaged(tasks[0], err, now)
 	default:
 		s.warn(ctx, err)
 		for _, t := range tasks {
@@ -56,28 +56,29 @@ func isDamage(err error) bool {
 	return errors.Is(err, kv.ErrCorrupt) || errors.Is(err, fdbpq.ErrCorrupt) || errors.Is(err, kv.ErrTooLarge)
 }
 
-// planDamaged puts a task back whose queue cannot be swept.
-func (s *Sweeper) planDamaged(t task, err error, now time.Time) {
+// putBackDamaged puts a task back whose queue cannot be swept.
+func (s *Sweeper) putBackDamaged(t task, err error, now time.Time) {
 	s.d.options.Warn("a queue cannot be swept", "queue", t.queue.Name, "error", err)
 	t.at = now.Add(damagedPause)
 	s.addTask(t)
 }
 
-// Sweep sweeps queues once, so that whoever reads then finds what is due there, unless that is very much.
+// Sweep sweeps queues once, so that whoever reads then finds what is due there, unless that is very
+// much.
 func (s *Sweeper) Sweep(ctx context.Context, queues []fdbpq.QueueName) error {
 	tasks := make([]task, len(queues))
 	for i, queue := range queues {
 		tasks[i].queue = queue
 	}
 	var err error
-	for _, r := range s.run(ctx, tasks) {
+	for _, r := range s.runSweeps(ctx, tasks) {
 		err = cmp.Or(err, r.Err)
 	}
 	return err
 }
 
-// run has the lanes sweep the queues of tasks, and returns how that ended.
-func (s *Sweeper) run(ctx context.Context, tasks []task) []fdbpq.Result {
+// runSweeps has the lanes sweep the queues of tasks, and returns how that ended.
+func (s *Sweeper) runSweeps(ctx context.Context, tasks []task) []fdbpq.Result {
 	results := make([]fdbpq.Result, len(tasks))
 	calls := make([]*call, len(tasks))
 	for i, t := range tasks {
@@ -105,8 +106,9 @@ func (s *Sweeper) run(ctx context.Context, tasks []task) []fdbpq.Result {
 	return results
 }
 
-// look keeps the tasks whose queues have something due. It puts the others back for when something falls due.
-func (s *Sweeper) look(ctx context.Context, tasks *[]task) error {
+// keepDue keeps the tasks whose queues have something due. It puts the others back for when
+// something falls due.
+func (s *Sweeper) keepDue(ctx context.Context, tasks *[]task) error {
 	var queues []fdbpq.Target
 	for _, t := range *tasks {
 		q, err := s.target(t.queue)
@@ -143,15 +145,15 @@ func (s *Sweeper) look(ctx context.Context, tasks *[]task) error {
 	return nil
 }
 
-// plan puts tasks back after a sweep.
-func (s *Sweeper) plan(ctx context.Context, tasks []task, swept []fdbpq.Result, now time.Time) {
+// putBack puts tasks back after a sweep.
+func (s *Sweeper) putBack(ctx context.Context, tasks []task, swept []fdbpq.Result, now time.Time) {
 	var failed error
 	for i, t := range tasks {
 		r := &swept[i]
 		t.swept, t.alone = true, false
 		switch {
 		case isDamage(r.Err) && !(errors.Is(r.Err, kv.ErrTooLarge) && !tasks[i].alone):
-			s.planDamaged(t, r.Err, now)
+			s.putBackDamaged(t, r.Err, now)
 			continue
 		case errors.Is(r.Err, kv.ErrTooLarge):
 			t.alone = true

@@ -430,7 +430,7 @@ func TestAgenda(t *testing.T) {
 	}
 	last := start
 	for n := range 1000 {
-		for _, task := range a.take(start.Add(time.Duration(n)), 7) {
+		for _, task := range a.takeDue(start.Add(time.Duration(n)), 7) {
 			if task.at.Before(last) || !task.at.Equal(want[task.queue]) {
 				t.Errorf("%v at %v, want %v, after %v", task.queue, task.at, want[task.queue], last)
 			}

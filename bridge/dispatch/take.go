@@ -7,7 +7,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// take returns the next batch, nil if there is none.
+// takeBatch returns the next batch, nil if there is none.
 //
 // A batch reorders its operations (see fdbpq.Batcher), and a batch that only reads sees
 // only durable data. Only a publisher that pushes without asking for a reply and then
@@ -17,15 +17,15 @@ import (
 // From a push that the store refused to one that it took, pushes have batches of their own:
 // the store may be full, and take pops.
 //
-// What goes back into queues comes first. While too much of that, or of what may go back, is in memory, a
-// batch takes no items: see Options.MaxKept.
+// What goes back into queues comes first. While too much of that, or of what may go back, is in
+// memory, a batch takes no items: see Options.MaxKept.
 //
 // Requests that wait, and pops of queues where others wait, take their places in line. What
 // the batch has for lines comes after its other operations. Where several pop many items from one
 // queue, those for which the batch has no room form a line: if the queue turns out to be empty, all
 // of them end together, instead of each filling a batch.
-func (l *lane) take(ctx context.Context) *batch {
-	l.expire(ctx, false)
+func (l *lane) takeBatch(ctx context.Context) *batch {
+	l.failOverdue(ctx, false)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.takeableLocked() == 0 {
@@ -40,7 +40,7 @@ func (l *lane) take(ctx context.Context) *batch {
 	}
 	for waiting := l.nextLocked(); waiting != nil; waiting = l.nextLocked() {
 		r, ops := waiting.first()
-		bytes := l.expect(r, ops)
+		bytes := l.expectedBytes(r, ops)
 		full := b.bytes+bytes > options.MaxBatchBytes || len(b.ops)+b.reserved+r.operations(ops) > options.MaxBatch
 		alone := b.alone || r.alone
 		mixes := apart && b.pushes != has(ops, fdbpq.OpPush)
@@ -70,12 +70,12 @@ func (l *lane) take(ctx context.Context) *batch {
 		return nil
 	}
 	l.noteInFlightLocked(b)
-	l.beginLocked(b)
+	l.makeNewestLocked(b)
 	return b
 }
 
-// beginLocked makes b the newest batch, once it may start.
-func (l *lane) beginLocked(b *batch) {
+// makeNewestLocked makes b the newest batch, once it may start.
+func (l *lane) makeNewestLocked(b *batch) {
 	for !b.writes && l.mu.silent > 0 {
 		l.mu.changed.Wait()
 	}
@@ -135,8 +135,8 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 	}
 }
 
-// queueBehindLocked puts a request that does not wait into the line of its queue, behind a batch that
-// pops from it. The next batch looks.
+// queueBehindLocked puts a request that does not wait into the line of its queue, behind a batch
+// that pops from it. The next batch looks.
 func (l *lane) queueBehindLocked(r *Request, ops []fdbpq.Op) {
 	w := newWaiter(r, ops)
 	ln := l.joinLocked(w)
@@ -160,8 +160,8 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
 	if has(ops, fdbpq.OpConfigure) || has(ops, fdbpq.OpPurge) { // it may end a pause, or any number of leases
 		l.wakeLineLocked(ln, wakeBudget)
 	}
-	n := fills(ops)
-	if ended := ends(ops); ended > 0 {
+	n := itemsFilled(ops)
+	if ended := leasesEnded(ops); ended > 0 {
 		l.noteChangeLocked(ln)
 		if ln.limit != limitUnmet {
 			ln.limit = limitMet

@@ -69,14 +69,14 @@ func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 // waits reports whether the request has a Wait.
 func (w *waiter) waits() bool { return w.request.Wait != nil }
 
-// ends reports whether the request ends as soon as the queue turns out to be empty.
-func (w *waiter) ends() bool { return !w.waits() || w.state.isLate() }
+// endsWhenEmpty reports whether the request ends as soon as the queue turns out to be empty.
+func (w *waiter) endsWhenEmpty() bool { return !w.waits() || w.state.isLate() }
 
 // cancelled reports whether the request was cancelled, see Dispatcher.Cancel.
 func (w *waiter) cancelled() bool { return w.waits() && w.request.Wait.cancelled }
 
-// pending reports whether a request that has not ended counts as pending: one with a Wait does not while
-// it waits.
+// pending reports whether a request that has not ended counts as pending: one with a Wait does not
+// while it waits.
 func (w *waiter) pending() bool { return !w.waits() || !w.state.hasParked() }
 
 // leases reports whether the request wants leases.
@@ -91,7 +91,7 @@ func (w *waiter) takesParts() bool {
 // waitedFor returns why a request got nothing, as it is to hear it.
 func (w *waiter) waitedFor(err error) error {
 	if w.waits() || w.request.acked {
-		return withoutPlace(err)
+		return asMaxLeased(err)
 	}
 	return err
 }
@@ -107,19 +107,19 @@ func (w *waiter) appendPops(ops []fdbpq.Op, n int) []fdbpq.Op {
 // rest returns all operations that are left to do: the last stands for all pops.
 func (w *waiter) rest() []fdbpq.Op { return w.appendPops(slices.Clone(w.acks), 1) }
 
-// goesOn reports whether the waiter waits for more after an attempt that found n items and
+// waitsOn reports whether the waiter waits for more after an attempt that found n items and
 // then err.
-func (w *waiter) goesOn(n int, err error, now time.Time) bool {
+func (w *waiter) waitsOn(n int, err error, now time.Time) bool {
 	wait := w.request.Wait
 	switch {
-	case n == 0 && canWait(err):
+	case n == 0 && hasNoRoom(err):
 		return true // runTimers ends it in time
 	case wait == nil || !now.Before(wait.Until):
 		return false
 	case n > 0 && (w.onlyIfEmpty || !w.takesParts()):
 		return false
 	}
-	return errors.Is(err, fdbpq.ErrEmpty) || errors.Is(err, fdbpq.ErrMaxLeased) || canWait(err)
+	return errors.Is(err, fdbpq.ErrEmpty) || errors.Is(err, fdbpq.ErrMaxLeased) || hasNoRoom(err)
 }
 
 // lookedLocked reports whether a batch that looked since the waiter came found nothing for it. What
@@ -128,8 +128,8 @@ func (w *waiter) lookedLocked() bool {
 	return w.since <= w.line.emptied || w.leases() && w.since <= w.line.noLease
 }
 
-// ending is a waiter that has left its line to end, and why: nil, or an error that wraps fdbpq.ErrEmpty, if there
-// is nothing for it.
+// ending is a waiter that has left its line to end, and why: nil, or an error that wraps
+// fdbpq.ErrEmpty, if there is nothing for it.
 type ending struct {
 	waiter *waiter
 	why    error

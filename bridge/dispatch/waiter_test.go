@@ -376,7 +376,7 @@ func TestWaitingAndFilled(t *testing.T) {
 			for _, q := range []*Queue{w.q, other} {
 				w.n++
 				w.log.submitted(w.n)
-				l.d.load.hold(0)
+				l.d.load.add(0)
 				l.pushLocked(&l.mu.backlog, &Request{Queue: q, Replier: number(w.log, w.n), Received: time.Now()}, []fdbpq.Op{push(q, "x")})
 			}
 		}
@@ -399,7 +399,7 @@ func TestReadyLineThatWasServed(t *testing.T) {
 		l.wakeLineLocked(l.lineLocked(w.q), wakeBudget)
 		w.n++
 		w.log.submitted(w.n)
-		l.d.load.hold(0)
+		l.d.load.add(0)
 		l.pushLocked(&l.mu.backlog, &Request{Queue: w.q, Replier: number(w.log, w.n), Received: time.Now()},
 			[]fdbpq.Op{{Kind: fdbpq.OpNak, Queue: w.q.Target, Token: fdbpq.Token{Fence: 1}}})
 		l.mu.Unlock()

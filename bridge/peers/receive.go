@@ -66,8 +66,8 @@ func (o Origin) Waits() {
 	}
 }
 
-// Answered records that the last reply to the request was handed to NATS. The report that says so is
-// published later on the same connection, so the reply arrives before it.
+// Answered records that the last reply to the request was handed to NATS. The report that says so
+// is published later on the same connection, so the reply arrives before it.
 func (o Origin) Answered() {
 	if o.Forwarded() {
 		o.account.answered(o.number)

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -34,10 +33,13 @@ func (l *lane) runTimers(ctx context.Context) {
 		case <-l.over:
 			over = true
 		}
+
 		work := timerWork{more: true}
 		for work.more {
 			work = l.runTimersOnce(ctx)
 		}
+
+		// While somebody waits, the clock by which items fall due is watched too.
 		next := work.next - l.timers.now()
 		if work.waiting && (work.next == 0 || next > watchEvery) {
 			next = watchEvery
@@ -48,12 +50,14 @@ func (l *lane) runTimers(ctx context.Context) {
 	}
 }
 
+// runTimersOnce does what is to be done now, up to a page of it.
 func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 	l.calling.Lock()
 	defer l.calling.Unlock()
 	l.mu.Lock()
 	work := l.findWorkLocked(ctx)
 	l.mu.Unlock()
+
 	for _, q := range work.waitingChanged {
 		if is := q.Waiters() > 0; is != q.toldWaiting {
 			q.toldWaiting = is
@@ -71,6 +75,7 @@ func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 	for _, w := range work.late {
 		l.answerLate(w)
 	}
+
 	if work.overdue {
 		l.endOverdue(ctx)
 		work.more = true // there is another time to wait for
@@ -85,13 +90,16 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 	if l.mu.closed || ctx.Err() != nil {
 		l.closeLinesLocked(ctx, &work)
 	}
+
 	for _, w := range l.mu.cancelled {
 		work.ended = append(work.ended, ending{w, ErrCancelled})
 	}
 	l.mu.cancelled = nil
+
 	if work.waiting = len(l.mu.lines) > 0; work.waiting && l.watch.parted() {
 		l.lookAgainLocked()
 	}
+
 	now := l.timers.now()
 	for len(l.timers.alarms) > 0 && !work.more {
 		a := l.timers.alarms[0]
@@ -130,21 +138,24 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 			l.leaveToEndLocked(w, work, w.line.nothing)
 			return
 		case w.endsWhenEmpty():
-			l.leaveToEndLocked(w, work, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
-				ErrUnavailable, time.Since(w.request.Received).Round(time.Millisecond)))
+			l.leaveToEndLocked(w, work, turnError(w.request.Received))
 			return
 		case w.line.failed != nil || w.lookedLocked():
 			l.leaveToEndLocked(w, work, cmp.Or(w.line.failed, w.line.nothing))
 			return
 		}
+
+		// Nobody has looked since it came, so it gets one look before it ends.
 		l.moveWaiter(w, waiterLate)
 		w.line.ending++
 		l.wakeLineLocked(w.line, w.wanted)
 	}
+
 	if wait := w.request.Wait; wait != nil && wait.Heartbeat > 0 && w.beat <= now {
 		work.beats = append(work.beats, w)
 		w.beat = now + wait.Heartbeat
 	}
+
 	if w.state.inBatch() { // whose end sets the alarm again
 		if w.waits() && w.request.Wait.Heartbeat > 0 {
 			at = min(at, w.beat)

@@ -1,9 +1,7 @@
 package dispatch
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -41,6 +39,7 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 	if b.pushes && l.d.health.refusesPushes.Load() {
 		l.d.health.refusesPushes.Store(false)
 	}
+
 	l.calling.Lock()
 	defer l.calling.Unlock()
 	now := time.Now()
@@ -49,48 +48,66 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 	for r, ops := range b.each() {
 		own := rest[:len(ops)]
 		rest = rest[len(ops):]
-		if len(ops) == 1 {
-			largest = max(largest, r.Size)
-		}
-		for i := range own {
-			if own[i].Err == nil && returnsItem(ops[i].Kind) {
-				items = true
-				largest = max(largest, sizeOf(&own[i].Item.Message))
-			} else if len(ops) > 1 { // the request is larger than each of its pushes
-				largest = max(largest, sizeOf(&ops[i].Message))
-			}
-		}
+		size, hasItems := largestItem(r, ops, own)
+		largest, items = max(largest, size), items || hasItems
+
 		switch {
 		case r.waiter != nil:
 			l.applyResults(r.waiter, ops, own, now)
-			continue
-		case r.answered:
+		case r.answered: // by the timers
 			l.requeueLate(r.Queue, ops, own)
-			continue
+		default:
+			l.answerRequest(r, ops, own, now)
 		}
-		if own[0].Progress.Next != "" {
-			l.continueLater(r, ops, own[0].Progress, now)
-			continue
-		}
-		if own[0].Err != nil {
-			own[0].Err = withProgress(ops, own[0].Err)
-		}
-		r.acked = r.acked || LeadingAcks(ops) > 0 && own[0].Err == nil
-		if left := toRetry(ops, own); len(left) > 0 && !l.endsWithoutRoom(r, own, now) && l.requeue(r, left) == nil {
-			continue
-		}
-		if r.acked {
-			for i := range own {
-				own[i].Err = asMaxLeased(own[i].Err)
-			}
-		}
-		r.Answered = now
-		r.Replier.Answer(r, ops, own)
 	}
+
+	// The lines come last: what the batch found for them says when they are looked at again.
 	l.observeSizes(largest, items)
 	l.finishWaiters(b, results, nil)
 	l.ringQueues(b, results)
 	l.wakeFilled(b)
+}
+
+// answerRequest answers a request that does not wait, unless a later batch goes on with it.
+func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result, now time.Time) {
+	if results[0].Progress.Next != "" {
+		l.continueLater(r, ops, results[0].Progress, now)
+		return
+	}
+	if results[0].Err != nil {
+		results[0].Err = withProgress(ops, results[0].Err)
+	}
+	r.acked = r.acked || LeadingAcks(ops) > 0 && results[0].Err == nil
+
+	left := toRetry(ops, results)
+	if len(left) > 0 && !l.endsWithoutRoom(r, results, now) && l.requeue(r, left) == nil {
+		return
+	}
+
+	if r.acked {
+		for i := range results {
+			results[i].Err = asMaxLeased(results[i].Err)
+		}
+	}
+	r.Answered = now
+	r.Replier.Answer(r, ops, results)
+}
+
+// largestItem returns the size of the largest item that a request has pushed or got, and whether it
+// got any.
+func largestItem(r *Request, ops []fdbpq.Op, results []fdbpq.Result) (size int, got bool) {
+	if len(ops) == 1 {
+		size = r.Size
+	}
+	for i := range results {
+		if results[i].Err == nil && returnsItem(ops[i].Kind) {
+			got = true
+			size = max(size, sizeOf(&results[i].Item.Message))
+		} else if len(ops) > 1 { // the request is larger than each of its pushes
+			size = max(size, sizeOf(&ops[i].Message))
+		}
+	}
+	return size, got
 }
 
 // endsWithoutRoom reports whether a request for which no batch had room ends with what is known so
@@ -119,24 +136,22 @@ func (l *lane) failBatch(b *batch, err error) {
 	if b.writes {
 		l.d.health.noteFailure(err)
 	}
+
 	l.calling.Lock()
 	defer l.calling.Unlock()
-	switch {
-	case kv.MaybeCommitted(err):
-		err = fmt.Errorf("%w: a push may or may not be in the queue, and what a pop took is put back: %w", ErrUnknownOutcome, err)
+	if kv.MaybeCommitted(err) {
 		l.setUnsettled(b)
-	case errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("%w: the store did not answer in time, the request was not run: try again", ErrUnavailable)
-	case errors.Is(err, context.Canceled):
-		err = fmt.Errorf("%w: the service is shutting down, the request was not run: try again", ErrUnavailable)
 	}
+	err = batchError(err)
 	l.d.options.Warn("a batch failed", "requests", len(b.requests), "error", err)
+
 	// A store that is full refuses pushes, and with them the rest of their batch.
 	refused := b.pushes && errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, ErrUnknownOutcome)
 	if refused {
 		l.d.health.refusesPushes.Store(true)
 	}
 	apart := refused && b.nonPushes
+
 	for r, ops := range b.each() {
 		w := r.waiter
 		if r.answered || w != nil && w.answered {
@@ -150,6 +165,7 @@ func (l *lane) failBatch(b *batch, err error) {
 			w.answered = true // nobody knows of it yet, so it may be requeued as a new one
 			r, ops, pops = &w.request, w.rest(), w.wanted
 		}
+
 		if apart && !has(ops, fdbpq.OpPush) {
 			again := *r
 			again.Pops = pops
@@ -159,6 +175,7 @@ func (l *lane) failBatch(b *batch, err error) {
 		}
 		r.fail(ops, err)
 	}
+
 	l.finishWaiters(b, nil, err)
 	if apart {
 		l.wakeLines(b)
@@ -172,6 +189,7 @@ func (l *lane) setUnsettled(b *batch) {
 	if b != nil {
 		filled = l.d.filledQueues(b.pending)
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.unsettled = true
@@ -195,6 +213,7 @@ func (l *lane) finishBatch(b *batch) {
 		}
 	}
 	l.d.load.release(requests, bytes)
+
 	l.mu.Lock()
 	if b.silent {
 		l.mu.silent--
@@ -204,6 +223,7 @@ func (l *lane) finishBatch(b *batch) {
 	}
 	l.mu.changed.Signal()
 	l.mu.Unlock()
+
 	b.empty() // no longer the newest, so nothing else reads it
 	*b = batch{requests: b.requests, ops: b.ops, lines: b.lines}
 	l.spare.Put(b)

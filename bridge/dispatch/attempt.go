@@ -13,6 +13,7 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 	l.mu.Lock()
 	at := slices.Index(l.mu.inFlight, b)
 	l.mu.inFlight = slices.Delete(l.mu.inFlight, at, at+1)
+
 	for i := range b.requests {
 		w := b.requests[i].waiter
 		if w == nil {
@@ -32,6 +33,7 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 		}
 	}
 
+	// A line whose requests the batch was split by is done with the last of them.
 	var ended []ending
 	for _, ln := range b.lines {
 		ln.inFlight--
@@ -59,6 +61,7 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	if ln.failed = f.failed; errors.Is(f.failed, ErrUnknownOutcome) {
 		ln.failed = errSettles
 	}
+
 	switch {
 	case f.full != nil && ln.state != lineStale:
 		ln.limit = limitInForce

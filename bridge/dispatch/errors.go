@@ -1,10 +1,13 @@
 package dispatch
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // Errors of requests, besides those of packages fdbpq and kv.
@@ -33,6 +36,26 @@ var errTakesLong = fmt.Errorf("%w: there is more than there was time for", ErrUn
 
 var errLate = fmt.Errorf("%w: the store does not answer; a push may or may not be in the queue, and what a pop took is put back",
 	ErrUnknownOutcome)
+
+// batchError returns the error of a batch as its requests are to hear it.
+func batchError(err error) error {
+	switch {
+	case kv.MaybeCommitted(err):
+		return fmt.Errorf("%w: a push may or may not be in the queue, and what a pop took is put back: %w",
+			ErrUnknownOutcome, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: the store did not answer in time, the request was not run: try again", ErrUnavailable)
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("%w: the service is shutting down, the request was not run: try again", ErrUnavailable)
+	}
+	return err
+}
+
+// turnError is the answer to a request that has waited for its turn since then.
+func turnError(since time.Time) error {
+	return fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
+		ErrUnavailable, time.Since(since).Round(time.Millisecond))
+}
 
 // lateError is the answer to a request in a batch that takes too long.
 func lateError(ops []fdbpq.Op) error {

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -43,6 +42,7 @@ func (l *lane) endOverdue(ctx context.Context) {
 	batches := append([]*batch(nil), l.mu.inFlight...) // they end only when calling is free
 	l.mu.Unlock()
 
+	// Those that are in batches may have been taken; their batches say so when they end.
 	now := l.timers.now()
 	var next time.Duration
 	for _, b := range batches {
@@ -61,6 +61,7 @@ func (l *lane) endOverdue(ctx context.Context) {
 		}
 	}
 
+	// The next alarm is for the first of them, or of those that wait for a batch.
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, waiting := range []*backlog{&l.mu.returns, &l.mu.backlog} {
@@ -85,6 +86,7 @@ func (l *lane) failOverdue(ctx context.Context, all bool) {
 	if over {
 		l.mu.ended = l.mu.closed // else a Replier could requeue endlessly
 	}
+
 	var late []lateRequest
 	for _, waiting := range []*backlog{&l.mu.returns, &l.mu.backlog} {
 		by := now
@@ -97,10 +99,10 @@ func (l *lane) failOverdue(ctx context.Context, all bool) {
 		l.mu.changed.Signal() // they may have held back others
 	}
 	l.mu.Unlock()
+
 	for i := range late {
 		r := &late[i].Request
 		l.d.release(r)
-		r.fail(late[i].ops, fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
-			ErrUnavailable, time.Since(r.Received).Round(time.Millisecond)))
+		r.fail(late[i].ops, turnError(r.Received))
 	}
 }

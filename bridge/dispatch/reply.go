@@ -12,6 +12,8 @@ import (
 // waiter waits on. pops are the last operations, without acknowledgements.
 func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, now time.Time) {
 	w.request.Answered = now
+
+	// The acknowledgements come first: all are done, or nothing is.
 	pops, found := ops, results
 	if acks := LeadingAcks(ops); acks > 0 {
 		if err := results[0].Err; err != nil {
@@ -29,6 +31,7 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 			return // its pops take their place in line now
 		}
 	}
+
 	n := 0
 	for n < len(found) && found[n].Err == nil {
 		n++
@@ -38,8 +41,9 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 		err = found[n].Err
 		w.line.attempt.noteResult(&found[n])
 	}
+
 	switch {
-	case w.answered: // by the timers have answered it
+	case w.answered: // by the timers
 		l.requeueLate(w.request.Queue, pops, found)
 	case n == w.wanted:
 		w.answered = true
@@ -71,6 +75,7 @@ func (l *lane) deliverPart(w *waiter, ops []fdbpq.Op, results []fdbpq.Result) {
 			return
 		}
 	}
+
 	w.wanted -= len(results)
 	if !w.request.Replier.(WaitingReplier).Deliver(&w.request, ops, results) {
 		w.answered = true

@@ -15,12 +15,14 @@ func (l *lane) run(ctx context.Context) {
 	defer close(l.over)
 	defer close(l.started)
 	defer context.AfterFunc(ctx, l.wakeRun)()
+
 	for l.awaitWork(ctx) {
 		l.settleBatches(ctx)
 		b := l.takeBatch(ctx)
 		if b == nil {
 			continue
 		}
+
 		l.startBatch(ctx, b)
 		if len(b.requests) > 1 && errors.Is(b.pending.Failed(), kv.ErrCorrupt) {
 			l.startEach(ctx, b)
@@ -34,11 +36,13 @@ func (l *lane) run(ctx context.Context) {
 func (l *lane) awaitWork(ctx context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	// A batch in flight may leave more to do: an outcome to settle, an item to requeue.
 	expires := func() bool { return ctx.Err() != nil && l.mu.backlog.len() > 0 } // even if it is held back
 	for !l.enoughLocked() && !l.mu.unsettled && !l.doneLocked(ctx) && !expires() {
 		l.mu.changed.Wait()
 	}
+
 	l.mu.ended = !l.mu.unsettled && l.doneLocked(ctx)
 	if l.mu.ended {
 		l.timers.clear(&l.mu.overdue)
@@ -46,6 +50,8 @@ func (l *lane) awaitWork(ctx context.Context) bool {
 	return !l.mu.ended
 }
 
+// startBatch starts the transaction of a batch, which has what is left of the time of its oldest
+// request, and at least what a request has whose turn came late.
 func (l *lane) startBatch(ctx context.Context, b *batch) {
 	timeout := l.d.options.RequestTimeout
 	timeout = max(timeout-time.Since(b.oldest), timeout-l.turnTime())
@@ -65,6 +71,7 @@ func (l *lane) startEach(ctx context.Context, b *batch) {
 		l.startBatch(ctx, single)
 		l.started <- single
 	}
+
 	l.calling.Lock()
 	l.finishWaiters(b, nil, nil)
 	l.calling.Unlock()
@@ -81,6 +88,7 @@ func (l *lane) splitBatch(b *batch) (singles []*batch) {
 		l.mu.silent--
 		b.silent = false
 	}
+
 	for r, ops := range b.each() {
 		single := l.spare.Get().(*batch)
 		single.number = b.number
@@ -92,6 +100,7 @@ func (l *lane) splitBatch(b *batch) (singles []*batch) {
 		l.noteInFlightLocked(single)
 		singles = append(singles, single)
 	}
+
 	clear(b.requests)
 	b.requests = b.requests[:0]
 	return singles
@@ -110,6 +119,7 @@ func (l *lane) settleBatches(ctx context.Context) {
 			l.wakeDoubtful()
 			continue
 		}
+
 		l.d.options.Warn("a batch of unknown outcome is not settled yet", "error", err)
 		if ctx.Err() != nil {
 			return
@@ -139,6 +149,7 @@ func (l *lane) failWaiting(err error) {
 	waiting := [...]backlog{l.mu.returns, l.mu.backlog}
 	l.mu.returns, l.mu.backlog = backlog{}, backlog{}
 	l.mu.Unlock()
+
 	err = fmt.Errorf("%w: the request was not run: try again: %w", ErrUnavailable, err)
 	for i := range waiting {
 		for failed := &waiting[i]; failed.len() > 0; failed.pop() {

@@ -34,24 +34,43 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 	b := l.spare.Get().(*batch)
 	l.mu.batches++
 	b.number = l.mu.batches
-	options, apart := &l.d.options, l.d.health.refusesPushes.Load()
+
+	// Lines that are ready get their half first, unless the batch is to have one request alone.
 	if waiting := l.nextLocked(); waiting == nil || !isAlone(waiting.first()) {
 		l.takeReadyLocked(b)
 	}
+	l.takeRequestsLocked(b)
+	l.addPopsLocked(b)
+
+	if len(b.ops) == 0 {
+		l.spare.Put(b)
+		return nil
+	}
+	l.noteInFlightLocked(b)
+	l.makeNewestLocked(b)
+	return b
+}
+
+// takeRequestsLocked moves requests from the backlogs into the batch, as many as it may have.
+func (l *lane) takeRequestsLocked(b *batch) {
+	options, apart := &l.d.options, l.d.health.refusesPushes.Load()
 	for waiting := l.nextLocked(); waiting != nil; waiting = l.nextLocked() {
 		r, ops := waiting.first()
 		bytes := l.expectedBytes(r, ops)
-		full := b.bytes+bytes > options.MaxBatchBytes || len(b.ops)+b.reserved+r.operations(ops) > options.MaxBatch
-		alone := b.alone || r.alone
+		full := b.bytes+bytes > options.MaxBatchBytes ||
+			len(b.ops)+b.reserved+r.operations(ops) > options.MaxBatch
 		mixes := apart && b.pushes != has(ops, fdbpq.OpPush)
+		reads := b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo))
+
 		if full && b.many == r.Queue && r.Wait == nil && r.Pops > 1 && len(ops) == 1 {
 			l.queueBehindLocked(r, ops)
 			waiting.pop()
 			continue
 		}
-		if len(b.ops)+b.reserved > 0 && (full || mixes || alone || b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo))) {
-			break
+		if len(b.ops)+b.reserved > 0 && (full || mixes || reads || b.alone || r.alone) {
+			return
 		}
+
 		if l.queuesUpLocked(r, ops) {
 			l.queueUpLocked(b, r, ops)
 		} else {
@@ -64,14 +83,6 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 		}
 		waiting.pop()
 	}
-	l.addPopsLocked(b)
-	if len(b.ops) == 0 {
-		l.spare.Put(b)
-		return nil
-	}
-	l.noteInFlightLocked(b)
-	l.makeNewestLocked(b)
-	return b
 }
 
 // makeNewestLocked makes b the newest batch, once it may start.
@@ -160,6 +171,7 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
 	if has(ops, fdbpq.OpConfigure) || has(ops, fdbpq.OpPurge) { // it may end a pause, or any number of leases
 		l.wakeLineLocked(ln, wakeBudget)
 	}
+
 	n := itemsFilled(ops)
 	if ended := leasesEnded(ops); ended > 0 {
 		l.noteChangeLocked(ln)
@@ -198,6 +210,7 @@ func (l *lane) takeReadyLocked(b *batch) {
 	}
 	pops := max(l.d.options.MaxBatch/2, 1)
 	pops = min(pops, max(l.d.options.MaxBatchBytes/2/l.popCost(), 1))
+
 	for l.mu.ready.n > 0 && b.reserved < pops {
 		ln := l.mu.ready.first
 		if !ln.servable() {

@@ -33,12 +33,14 @@ func (w *backlog) push(r *Request, ops []fdbpq.Op) {
 	queued.span, queued.waiter = len(ops), nil
 	w.requests.push(queued)
 	w.operations += r.operations(ops)
+
 	if r.turnBy.Add(inOrder).Before(w.latest) {
 		w.mixed = true
 	}
 	if r.turnBy.After(w.latest) {
 		w.latest = r.turnBy
 	}
+
 	for i := range ops {
 		w.ops.push(ops[i])
 		if ops[i].Kind != fdbpq.OpPush {
@@ -81,12 +83,16 @@ func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
 		late = append(late, lateRequest{*r, slices.Clone(ops)})
 		w.pop()
 	}
+
 	for w.len() > 0 && !w.requests.items[w.requests.head].turnBy.After(now) {
 		take()
 	}
+
 	if !all || !w.mixed || w.firstTurn().After(now) {
 		return late
 	}
+
+	// Some are behind others that still have time.
 	var left backlog
 	for w.len() > 0 {
 		if r, ops := w.first(); r.turnBy.After(now) {

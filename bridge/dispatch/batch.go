@@ -38,10 +38,12 @@ func (b *batch) add(r *Request, ops []fdbpq.Op) {
 	added := &b.requests[len(b.requests)-1]
 	added.span, added.Pops = r.operations(ops), 0
 	b.ops = appendPops(append(b.ops, ops...), ops[len(ops)-1], r.Pops-1)
+
 	b.alone = b.alone || r.alone
 	if len(b.requests) == 1 || r.Received.Before(b.oldest) {
 		b.oldest = r.Received
 	}
+
 	for i := range ops {
 		push := ops[i].Kind == fdbpq.OpPush
 		b.pushes = b.pushes || push

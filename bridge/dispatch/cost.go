@@ -17,6 +17,7 @@ func (l *lane) expectedBytes(r *Request, ops []fdbpq.Op) int {
 	if r.Pops > 1 {
 		bytes += (r.Pops - 1) * l.popCost()
 	}
+
 	for i := range ops {
 		switch kind := ops[i].Kind; {
 		case movesItem(kind):

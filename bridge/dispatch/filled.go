@@ -12,6 +12,7 @@ func (l *lane) ringQueues(b *batch, results []fdbpq.Result) {
 	if filled == nil {
 		return
 	}
+
 	l.calls.rings++
 	for r, ops := range b.each() {
 		own := results[:len(ops)]

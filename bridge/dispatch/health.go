@@ -45,6 +45,7 @@ func (h *health) check(ctx context.Context, db kv.Database, keyspace *fdbpq.Keys
 	if err := db.Check(); errors.Is(err, kv.ErrUnavailable) {
 		h.noteFailure(err) // the probe may bring it back
 	}
+
 	err := kv.View(ctx, db, func(r kv.Reader) error {
 		_, err := keyspace.PriorityQueues(r, "", 1).Get()
 		return err
@@ -52,6 +53,7 @@ func (h *health) check(ctx context.Context, db kv.Database, keyspace *fdbpq.Keys
 	if err != nil {
 		return err
 	}
+
 	if err := h.probe(ctx, db, keyspace); err != nil {
 		return fmt.Errorf("it takes no writes: %w", err)
 	}
@@ -64,10 +66,12 @@ func (h *health) probe(ctx context.Context, db kv.Database, k *fdbpq.Keyspace) e
 	if failed == nil {
 		return nil
 	}
+
 	if !h.probing.TryLock() {
 		return *failed // one probe at a time is enough
 	}
 	defer h.probing.Unlock()
+
 	if err := fdbpq.Probe(ctx, db, k); err != nil {
 		return err
 	}

@@ -12,10 +12,12 @@ func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
 		l.d.waiters.Add(-1)
 		return ErrTooManyWaiters
 	}
+
 	if err := l.d.load.admit(r.Size); err != nil {
 		l.d.releaseWaiter(r)
 		return err
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.closed {

@@ -73,6 +73,7 @@ func newLane(d *shared) *lane {
 		over:    make(chan struct{}),
 	}
 	l.mu.lines = map[lineKey]*line{}
+
 	if room := d.options.LeaseRoom; room > 0 {
 		l.batcher.LimitRoom(room)
 	}
@@ -81,6 +82,7 @@ func newLane(d *shared) *lane {
 		l.batcher.SetNow(now)
 		l.timers.storeNow = now
 	}
+
 	l.watch = newClockWatch(l.timers.storeNow)
 	l.popSize.Store(int64(d.options.MaxBatchBytes / firstBatchPops))
 	l.mu.changed.L = &l.mu

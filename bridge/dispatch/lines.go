@@ -23,6 +23,7 @@ func (l *lane) joinLocked(w *waiter) *line {
 			l.timers.wake() // from now on it looks at the clock
 		}
 	}
+
 	w.line, w.prev = ln, ln.last
 	if ln.last == nil {
 		ln.first = w
@@ -30,6 +31,7 @@ func (l *lane) joinLocked(w *waiter) *line {
 		ln.last.next = w
 	}
 	ln.last = w
+
 	ln.waiters++
 	if w.leases() {
 		ln.leases++

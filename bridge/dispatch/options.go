@@ -53,7 +53,7 @@ type Options struct {
 
 	// RequeueLate returns an item that a pop or lease took although its request had been answered,
 	// because the batch took longer than RequestTimeout. The result is the callee's, which must be
-	// quick. If GiveBack is nil, such a request is answered when its batch ends, however late.
+	// quick. If RequeueLate is nil, such a request is answered when its batch ends, however late.
 	RequeueLate func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result)
 
 	// Owns, unless nil, reports whether this Dispatcher is to sweep a queue, because no other that

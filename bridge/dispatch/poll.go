@@ -38,6 +38,7 @@ func (p *poller) run(ctx context.Context) {
 		}
 		cancel()
 	}()
+
 	defer func() { <-ended }()
 	for {
 		select {
@@ -110,6 +111,7 @@ func (k *look) serves(rest *[]fdbpq.Result, now time.Time) bool {
 	}
 	own := (*rest)[:n]
 	*rest = (*rest)[n:]
+
 	if errors.Is(own[0].Err, fdbpq.ErrEmpty) && !hasNoRoom(own[0].Err) {
 		return false
 	}

@@ -87,6 +87,7 @@ func (q *Queue) use(round int64) {
 func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (*Queue, error) {
 	name = strings.Clone(name) // a substring would keep the whole subject in memory
 	q := &Queue{Name: name, Kind: kind, lane: g.lanes[(hash/registryShards+uint64(kind))%uint64(len(g.lanes))]}
+
 	var err error
 	if kind == subjects.FIFO {
 		q.Target, err = g.keyspace.Queue(name)
@@ -96,6 +97,7 @@ func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (
 	if err != nil {
 		return nil, err
 	}
+
 	s.Lock()
 	defer s.Unlock()
 	if other := s.queues[name]; other != nil { // added meanwhile

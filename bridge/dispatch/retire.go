@@ -84,6 +84,7 @@ func (r *Retirer) Round(ctx context.Context) error {
 	round := queues.beginRound()
 	next, ripe := fdbpq.NewMark(), r.ripe
 	r.ripe = next
+
 	if queues.evicted.Swap(false) {
 		r.passes = listPasses
 	}
@@ -95,6 +96,7 @@ func (r *Retirer) Round(ctx context.Context) error {
 		}
 		r.passes--
 	}
+
 	for kind := range queues.shards {
 		for i := range queues.shards[kind] {
 			if err := r.passShard(ctx, &queues.shards[kind][i], round, next, ripe); err != nil {
@@ -119,6 +121,7 @@ func (r *Retirer) passList(ctx context.Context, kind subjects.Kind, next, ripe f
 		if err != nil {
 			return err
 		}
+
 		var targets []fdbpq.Target
 		for _, name := range names {
 			after = name
@@ -138,6 +141,7 @@ func (r *Retirer) passShard(ctx context.Context, s *shard, round int64, next, ri
 	for len(unused) > 0 {
 		page := unused[:min(len(unused), retirePage)]
 		unused = unused[len(page):]
+
 		targets := make([]fdbpq.Target, len(page))
 		for i, q := range page {
 			targets[i] = q.Target
@@ -146,6 +150,7 @@ func (r *Retirer) passShard(ctx context.Context, s *shard, round int64, next, ri
 		if err != nil {
 			return err
 		}
+
 		var over []*Queue
 		for i, q := range page {
 			if done[i] == fdbpq.Marked && q.marked != round-1 {

@@ -144,6 +144,7 @@ func (s *Sweeper) noteBehind(queues []fdbpq.QueueName) {
 		return
 	}
 	owns, now := s.d.options.Owns, s.d.now()
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, queue := range queues {
@@ -189,6 +190,7 @@ func (s *Sweeper) addTask(t task) {
 // takeTasks returns the tasks to be done now, and moves those that others are to do first.
 func (s *Sweeper) takeTasks() (tasks []task) {
 	owns := s.d.options.Owns
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.mu.agenda.takeDue(s.d.now(), sweepPage) {

@@ -60,6 +60,7 @@ func (s *Sweeper) notePageLocked(fifo bool, names []string, aheads []fdbpq.Ahead
 			s.addLocked(queue, aheads[i], true)
 		}
 	}
+
 	switch {
 	case len(names) == retirePage:
 	case !fifo:
@@ -109,6 +110,8 @@ func (s *Sweeper) readAheads(ctx context.Context, queues []fdbpq.Target, note fu
 	if err != nil && !isDamage(err) {
 		return err
 	}
+
+	// If one of them is damaged, each is read by itself.
 	for n := range queues {
 		if err == nil {
 			note(n, aheads[n])

@@ -11,6 +11,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 	s.mu.pass = listPass{at: time.Now()}
 	s.mu.Unlock()
 	s.next = time.Now()
+
 	watch := newClockWatch(s.d.now)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -21,6 +22,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 		case <-timer.C:
 		case <-s.woken:
 		}
+
 		timer.Stop()
 		if watch.parted() {
 			s.next = time.Now() // what is on the agenda may be due
@@ -56,6 +58,7 @@ func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
 		s.mu.behind, s.next = false, began
 	}
 	s.mu.Unlock()
+
 	worked := s.stepPass(ctx, began)
 	if !began.Before(s.next) {
 		tasks := s.takeTasks()
@@ -68,6 +71,7 @@ func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
 			s.next = began.Add(sweepEvery)
 		}
 	}
+
 	if worked {
 		pause := max(retirePause, time.Since(began))
 		s.pause = time.Now().Add(pause)

@@ -16,12 +16,14 @@ import (
 func (s *Sweeper) sweep(outer context.Context, tasks []task) (more bool) {
 	ctx, cancel := context.WithTimeout(outer, s.d.options.RequestTimeout)
 	defer cancel()
+
 	err := s.keepDue(ctx, &tasks)
 	now := s.d.now()
 	if err == nil && len(tasks) > 0 {
 		s.putBack(ctx, tasks, s.runSweeps(ctx, tasks), now)
 		return true
 	}
+
 	switch {
 	case err == nil:
 		s.mu.Lock()
@@ -117,12 +119,14 @@ func (s *Sweeper) keepDue(ctx context.Context, tasks *[]task) error {
 		}
 		queues = append(queues, q)
 	}
+
 	aheads, err := kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]fdbpq.Ahead, error) {
 		return fdbpq.ReadAhead(r, queues)
 	})
 	if err != nil {
 		return err
 	}
+
 	now := s.d.now()
 	due := func(at time.Time) bool { return !at.IsZero() && !at.After(now) }
 	var left []task
@@ -167,6 +171,7 @@ func (s *Sweeper) putBack(ctx context.Context, tasks []task, swept []fdbpq.Resul
 		default:
 			t.at = now.Add(sweepEvery) // to find out what comes next
 		}
+
 		s.addTask(t)
 	}
 	if failed != nil {

@@ -54,11 +54,13 @@ func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 	acks := LeadingAcks(ops)
 	w := &waiter{request: *r, wanted: r.operations(ops) - acks}
 	w.pop = popOptions{kind: last.Kind, end: last.End, lease: last.Lease, maxBytes: last.MaxBytes}
+
 	w.request.span, w.request.Pops = 0, 0
 	w.request.waiter = w
 	if acks > 0 {
 		w.acks = slices.Clone(ops[:acks])
 	}
+
 	w.alarm.of = w
 	if wait := r.Wait; wait != nil {
 		wait.waiter, w.onlyIfEmpty = w, wait.OnlyIfEmpty

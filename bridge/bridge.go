@@ -72,7 +72,7 @@ type Bridge struct {
 	peers   *peers.Peers
 	web     *web.Server
 
-	line     *line
+	cable    *cable
 	online   atomic.Bool            // connected to NATS; asking nc would wait for attempts to connect
 	nc       *nats.Conn             // set by connect, before anything uses it
 	denials  denials                // of subscriptions to requests
@@ -106,7 +106,7 @@ func New(o Options) (*Bridge, error) {
 		quiet:    newQuietLogs(o.Logger),
 		id:       nuid.Next(),
 		created:  time.Now().UTC(),
-		line:     newLine(),
+		cable:    newCable(),
 		closed:   make(chan struct{}),
 	}
 	b.inspector = newInspector(b)

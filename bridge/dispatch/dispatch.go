@@ -19,6 +19,9 @@
 // from the queue runs before them. A lane looks at a line when items of its queue become
 // ready, when a lease or delay is over, and after [Dispatcher.Wake].
 //
+// Where a waiter is, and whether its line is looked at, are states with tables of all moves between
+// them: see states.go.
+//
 // # Failures
 //
 // If a batch fails, the Replier of each of its requests gets the error instead. An
@@ -36,6 +39,19 @@
 // Timers go by the monotonic clock. Items fall due by Options.Now, so while somebody waits, or the
 // sweeper has something on its agenda, they compare the two once a second, and look again when they
 // have parted.
+//
+// # Where to read
+//
+// Calls go down this list, with few exceptions:
+//
+//	dispatch, sweeper*, poll, retire   what a bridge sees, and what runs beside its requests
+//	run, take, answer                  a batch from the first of its requests to its replies
+//	alarms, overdue                    what happens at a certain time
+//	attempt, filled, reply, lines      those who wait: what they get, and when they are looked at
+//	intake, deadlines, cost            how a lane accepts requests, and what it allows a batch
+//	lane, batch, line, waiter, states  the data of a lane
+//	shared, registry, backlog, timers  what lanes are made of
+//	request, queue, ops, errors        what goes in and out
 package dispatch
 
 import (

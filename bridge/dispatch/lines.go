@@ -124,15 +124,16 @@ func (l *lane) parkLocked(w *waiter) {
 		return
 	}
 
-	switch parks := !w.state.hasParked(); {
-	case w.state == waiterLateTrying:
+	begins := w.waits() && !w.state.hasParked()
+	if w.state == waiterLateTrying {
 		l.moveWaiter(w, waiterLate)
-	default:
+	} else {
 		l.moveWaiter(w, waiterParked)
-		if parks && w.waits() {
-			l.beginWaitLocked(w)
-		}
 	}
+	if begins {
+		l.beginWaitLocked(w)
+	}
+
 	l.timers.set(&w.alarm, l.nextAlarm(w))
 	if l.mu.closed {
 		l.timers.wake()

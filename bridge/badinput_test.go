@@ -126,16 +126,21 @@ func TestTokensAreNotRepeated(t *testing.T) {
 	push(t, e, "pq.jobs.push", nil, "x")
 	ack := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "x")
 	token := ack[strings.LastIndexByte(ack, '.')+1:]
-	for _, subject := range []string{ack + ".x", ack + "x", ack[:len(ack)-1], "pq.jobs.Ack." + token} {
+	for _, subject := range []string{ack + ".x", ack + "x", ack[:len(ack)-1], "pq.jobs.Ack." + token, "pq.jobs.push." + token} {
 		err := bridge.ErrorFromHeaders(e.Request(subject, nil, []byte("+ACK")).Header)
-		if err == nil || strings.Contains(err.Error(), token[:len(token)-1]) {
+		if err == nil || strings.Contains(err.Error(), token[:13]) {
 			t.Errorf("%s: %v", subject, err)
 		}
+	}
+	err := refused(t, e, 400, "pq.jobs.push", nats.Header{subjects.HeaderPriority: {token}}, nil)
+	if strings.Contains(err.Error(), token[:13]) {
+		t.Errorf("in header %s: %v", subjects.HeaderPriority, err)
 	}
 	for _, subject := range []string{"pq.jobs.len", "pq.jobs.push", ack + ".x"} {
 		publish(t, e, subject, ack, "x")
 	}
-	wantMetric(t, e.Bridge, "pq_unanswered_total", 3)
+	publish(t, e, "pq.jobs.push."+token, "", "x")
+	wantMetric(t, e.Bridge, "pq_unanswered_total", 4)
 	if text := log.String(); strings.Contains(text, token) || !strings.Contains(text, `pq.jobs.ack.`+token[:4]+"...") {
 		t.Errorf("token %s is in the log:\n%s", token, text)
 	}

@@ -165,46 +165,12 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 	if len(m.Data) == 0 {
 		return nil
 	}
-	change, err := subjects.ParseSettings(m.Data)
+	change, err := subjects.ParseChange(m.Data)
 	if err != nil {
 		return err
 	}
-	op.Kind = fdbpq.OpConfigure
-	op.Configure = func(s *fdbpq.Settings) {
-		if change.AckWait != nil {
-			s.AckWait = *change.AckWait
-		}
-		if change.Backoff != nil {
-			s.Backoff = change.Backoff
-		}
-		if change.MaxDeliver != nil {
-			s.MaxDeliver = int64(*change.MaxDeliver)
-		}
-		if change.DeadLetter != nil {
-			s.DeadLetter = *change.DeadLetter
-		}
-		if change.TTL != nil {
-			s.TTL = *change.TTL
-		}
-		if change.PauseUntil != nil {
-			s.PauseUntil = *change.PauseUntil
-		}
-		if change.MaxLeased != nil {
-			s.MaxLeased = int64(*change.MaxLeased)
-		}
-		if change.MaxItems != nil {
-			s.MaxItems = int64(*change.MaxItems)
-		}
-		if change.MaxBytes != nil {
-			s.MaxBytes = int64(*change.MaxBytes)
-		}
-		if change.Discard != nil {
-			s.Discard = *change.Discard
-		}
-		if change.DuplicateWindow != nil {
-			s.DuplicateWindow = *change.DuplicateWindow
-		}
-	}
+
+	op.Kind, op.Configure = fdbpq.OpConfigure, change.Apply
 	return nil
 }
 
@@ -304,7 +270,7 @@ func checkPushed(m *nats.Msg, queue string) error {
 	return nil
 }
 
-// checkBlock refuses headers that a NATS server may have parsed differently from the
+// checkBlock refuses too many headers, and those that a NATS server may have parsed differently from the
 // NATS client, which would hide a header from one of them: lines that end in LF alone,
 // lines without a name, spaces before a value, a status.
 //
@@ -320,8 +286,13 @@ func checkBlock(h nats.Header, size int) error {
 		return nil
 	}
 	lines, added := 0, 0
-	for name, values := range h {
+	for _, values := range h {
 		lines += len(values)
+	}
+	if lines > subjects.MaxHeaders {
+		return errTooManyHeaders(lines)
+	}
+	for name, values := range h {
 		if subjects.AddedByServer(name) { // which has its own style
 			added += len(values)
 		}
@@ -340,6 +311,10 @@ func checkBlock(h nats.Header, size int) error {
 	}
 	return fmt.Errorf("%w: the headers can be read in more than one way: want lines \"name: value\" or lines \"name:value\" that end in CR LF, and no status",
 		ErrBadRequest)
+}
+
+func errTooManyHeaders(n int) error {
+	return fmt.Errorf("%w: %d header lines: want at most %d", ErrTooLarge, n, subjects.MaxHeaders)
 }
 
 // priority returns the priority from the header and the subject, which must agree.

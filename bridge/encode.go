@@ -69,46 +69,6 @@ func (e *encoder) length(q *dispatch.Queue, n int64) []byte {
 	return e.buf
 }
 
-// settingsOf returns settings as replies have them.
-func settingsOf(s *fdbpq.Settings) (set subjects.Settings) {
-	if len(s.Backoff) > 0 {
-		set.Backoff = s.Backoff
-	}
-	if s.AckWait != 0 {
-		set.AckWait = &s.AckWait
-	}
-	if s.MaxDeliver != 0 {
-		n := int(s.MaxDeliver)
-		set.MaxDeliver = &n
-	}
-	if s.DeadLetter != "" {
-		set.DeadLetter = &s.DeadLetter
-	}
-	if s.TTL != 0 {
-		set.TTL = &s.TTL
-	}
-	if !s.PauseUntil.IsZero() {
-		set.PauseUntil = &s.PauseUntil
-	}
-	set.MaxLeased, set.MaxItems, set.MaxBytes = count(s.MaxLeased), count(s.MaxItems), count(s.MaxBytes)
-	if s.Discard != "" {
-		set.Discard = &s.Discard
-	}
-	if s.DuplicateWindow != 0 {
-		set.DuplicateWindow = &s.DuplicateWindow
-	}
-	return set
-}
-
-// count returns a number that is set, and nil for 0.
-func count(n int64) *int {
-	if n == 0 {
-		return nil
-	}
-	number := int(n)
-	return &number
-}
-
 // item sets the headers of a reply that carries an item: the pusher's and our own.
 // It omits pushers' headers that a NATS server would act on; an item that another
 // program or an earlier version wrote may have them.

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -43,6 +44,9 @@ func decodeFrame(frame *subjects.Frame, r *subjects.Request, op *fdbpq.Op) error
 		return fmt.Errorf("%w: %d in a FIFO queue: want 0", subjects.ErrPriority, frame.Priority)
 	}
 	m := nats.Msg{Data: frame.Value}
+	if n := bytes.Count(frame.Headers, []byte("\n")) - 2; n > subjects.MaxHeaders { // but for the first and the last
+		return errTooManyHeaders(n)
+	}
 	if len(frame.Headers) > 0 {
 		m.Header, _ = nats.DecodeHeadersMsg(frame.Headers) // nil if they cannot be read
 		if err := checkBlock(m.Header, len(frame.Headers)); err != nil {

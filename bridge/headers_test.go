@@ -277,3 +277,39 @@ func TestRepliesToNATS(t *testing.T) {
 	}
 	wantMetric(t, e.Bridge, "pq_unanswered_total", float64(5*len(replies)))
 }
+
+// A request with very many headers is refused, whichever it is, because they take long to read and to store.
+func TestTooManyHeaders(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := dialRaw(t, e)
+	block := func(lines int) string { return "NATS/1.0\r\n" + strings.Repeat("#:\r\n", lines) + "\r\n" }
+	batch := func(lines int) string {
+		return frames(subjects.Frame{Headers: []byte(block(lines)), Value: []byte("b")})
+	}
+	for _, request := range []struct{ subject, headers, payload string }{
+		{"pq.jobs.push", block(subjects.MaxHeaders), "a"}, {"pq.jobs.push.batch", "", batch(subjects.MaxHeaders)},
+		{"pq.jobs.len", block(subjects.MaxHeaders), ""},
+	} {
+		if err := bridge.ErrorFromHeaders(decoded(t, c.request(request.subject, request.headers, request.payload).headers)); err != nil {
+			t.Errorf("%s: %v", request.subject, err)
+		}
+	}
+
+	const many = 150_000
+	for _, lines := range []int{subjects.MaxHeaders + 1, many} {
+		for _, request := range []struct{ subject, headers, payload string }{
+			{"pq.jobs.push", block(lines), "x"}, {"pq.jobs.push.batch", "", batch(lines)},
+			{"pq.jobs.push.batch", block(lines), batch(0)}, {"pq.jobs.pop.min", block(lines), ""}, {"pq.jobs.len", block(lines), ""},
+		} {
+			err := bridge.ErrorFromHeaders(decoded(t, c.request(request.subject, request.headers, request.payload).headers))
+			if !errors.Is(err, bridge.ErrTooLarge) || !strings.Contains(err.Error(), fmt.Sprintf("%d header lines: want at most 1000", lines)) {
+				t.Errorf("%s with %d headers: %v", request.subject, lines, err)
+			}
+		}
+	}
+
+	m := ok(t, e, "pq.jobs.pop.min", nil, "")
+	if string(m.Data) != "a" || len(m.Header["#"]) != subjects.MaxHeaders {
+		t.Errorf("popped %q with %d headers", m.Data, len(m.Header["#"]))
+	}
+}

@@ -182,13 +182,13 @@ func (o Options) pollEvery() time.Duration {
 }
 
 // maxKept returns how many bytes of popped items may be in memory, because nobody has confirmed that they were
-// received or because they go back, before pops are held back. It shrinks with MaxPendingBytes, which a program
+// received or because they go back, before pops are set aside. It shrinks with MaxPendingBytes, which a program
 // with little memory lowers.
 func (o Options) maxKept() int { return min(maxKeptBytes, max(o.MaxPendingBytes/4, 1)) }
 
-// maxUnconfirmed returns at how many bytes the outbox forgets replies. It has room for what the batches take that
-// are in flight when pops are held back.
-func (o Options) maxUnconfirmed() int { return o.maxKept() + 2*o.Lanes*o.MaxBatchBytes }
+// maxUnconfirmed returns at how many bytes the outbox forgets replies. It has room for what queues may keep of which
+// little is kept, and then for what the batches in flight take: see dispatch.Options.MaxKept.
+func (o Options) maxUnconfirmed() int { return o.maxKept() + 4*o.Lanes*o.MaxBatchBytes }
 
 func moduleVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && strings.HasPrefix(info.Main.Version, "v") {

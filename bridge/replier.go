@@ -264,8 +264,7 @@ func (c *clientReplier) sendLength(r *dispatch.Request, _ *fdbpq.Op, result *fdb
 
 // sendSettings answers a config.
 func (c *clientReplier) sendSettings(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
-	settings := settingsOf(result.Settings)
-	return c.b.outbox.SendData(c.reply, settings.Encode(), c.endpoint)
+	return c.b.outbox.SendData(c.reply, subjects.EncodeSettings(result.Settings), c.endpoint)
 }
 
 // sendInfo answers an info: the results are those of an OpInfo and an OpSettings.
@@ -276,7 +275,7 @@ func (c *clientReplier) sendInfo(r *dispatch.Request, results []fdbpq.Result) er
 	info := results[0].Info
 	reply := subjects.QueueInfo{
 		Queue: r.Queue.Name, Ready: info.Ready, Leased: info.Leased, Delayed: info.Delayed,
-		PrioritiesMore: info.MorePriorities, Settings: settingsOf(results[1].Settings),
+		PrioritiesMore: info.MorePriorities, Settings: *results[1].Settings,
 	}
 	if r.Queue.Kind == subjects.Priority {
 		reply.Priorities = make([]subjects.PriorityCount, len(info.Priorities))

@@ -44,17 +44,10 @@ func TestConfig(t *testing.T) {
 				`{"ack_wait":"1m30s","backoff":["1s","1.5s","0s"],"dead_letter":"failed"}`)
 			configured(t, e, kind.queue, `{}`, `{"ack_wait":"1m30s","backoff":["1s","1.5s","0s"],"dead_letter":"failed"}`)
 			for payload, words := range map[string]string{
-				`x`:                                  "want a JSON object",
-				`null`:                               "want a JSON object",
-				`{"max_deliver":3,"later":1}`:        `unknown member "later": want a JSON object with members of ack_wait, backoff, max_deliver, dead_letter, ttl`,
-				`{"max_deliver":3,"max_deliver":3}`:  "given twice",
-				`{"max_deliver":3,"ack_wait":"1ms"}`: "ack_wait: ",
-				`{"max_deliver":3,"ack_wait":"-1m"}`: "want 100ms to 12h",
-				`{"max_deliver":3,"backoff":["11111111h"]}`: "backoff: element 0",
-				`{"max_deliver":3,"ttl":"10ms"}`:            "ttl: ",
-				`{"max_deliver":-3}`:                        "max_deliver: ",
-				`{"max_deliver":3,"dead_letter":"jobs"}`:    "dead_letter: \"jobs\" is the queue itself",
-				`{"max_deliver":3,"dead_letter":"a b"}`:     "dead_letter: ",
+				`x`:                                      "want a JSON object",
+				`{"max_deliver":3,"later":1}`:            `unknown member "later": want a JSON object with members of ack_wait, backoff, max_deliver, dead_letter, ttl`,
+				`{"max_deliver":3,"ack_wait":"1ms"}`:     "ack_wait: ",
+				`{"max_deliver":3,"dead_letter":"jobs"}`: "dead_letter: \"jobs\" is the queue itself",
 			} {
 				err := refused(t, e, 400, kind.queue+".config", nil, []byte(payload))
 				if !strings.Contains(err.Text, words) || !errors.Is(err, subjects.ErrOptions) && !errors.Is(err, fdbpq.ErrSettings) {

@@ -31,7 +31,7 @@ const (
 	payloadMessage                 // the value to push
 	payloadOptions                 // subjects.PopOptions
 	payloadAck                     // subjects.Ack
-	payloadSettings                // subjects.Settings, or nothing
+	payloadSettings                // subjects.Change, or nothing
 	payloadFrames                  // subjects.Frames: the values to push
 	payloadInfo                    // none; the settings are wanted as well
 	payloadItem                    // subjects.ItemOptions

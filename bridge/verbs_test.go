@@ -30,12 +30,3 @@ func TestVerbs(t *testing.T) {
 		}
 	}
 }
-
-// The bounds of leases stand in the wire vocabulary, which knows no store, and with the
-// queues, which know no wire. They are the same.
-func TestLeaseBoundsAgree(t *testing.T) {
-	if subjects.MinAckWait != fdbpq.MinLease || subjects.MaxAckWait != fdbpq.MaxLease || subjects.MaxDelay != fdbpq.MaxDelay {
-		t.Errorf("subjects has %v, %v, %v, fdbpq %v, %v, %v", subjects.MinAckWait, subjects.MaxAckWait, subjects.MaxDelay,
-			fdbpq.MinLease, fdbpq.MaxLease, fdbpq.MaxDelay)
-	}
-}

@@ -44,10 +44,9 @@
 // nats.ErrConnectionClosed. It comes with ErrUnknownOutcome if the request may have been sent before that.
 //
 // If a pop or lease is given up, because its context ends, its wait ends too, and an item that still comes goes back to its
-// place, uncounted: NATS tells the bridge that nobody is there. Pops without [Expires] that run at the same time on one
-// connection share a subscription, which ends with the last of them. An item that comes for one that was given up while
-// another still runs is not returned: a popped one is lost, a leased one comes back when its lease is over. A pop with
-// Expires has a subscription of its own.
+// place, uncounted: NATS tells the bridge that nobody is there. An item that NATS had sent before it heard of that cannot go
+// back. So a call whose context ends asks NATS, for half a second at most, whether its reply was on its way, and returns it
+// then. Each request under way has a subscription of its own, which later requests take over.
 //
 // When a context ends, the error wraps both its error and its cause.
 //
@@ -153,17 +152,18 @@ func (c *Client) request(ctx context.Context, m *nats.Msg, writes bool) (*nats.M
 	if err := c.awaitConnection(ctx, m); err != nil {
 		return nil, err
 	}
-	inbox, err := openShared(c.nc, false, make(chan *nats.Msg, 1))
+	inbox, err := openInbox(c.nc, 1+spareMessages)
 	if err != nil {
 		return nil, unsent(m, err)
 	}
-	defer inbox.close()
 	m.Reply = inbox.subject
 	if err := c.send(ctx, m); err != nil {
+		inbox.release(err)
 		return nil, err
 	}
 
 	reply, err := inbox.next(ctx, 0, nil)
+	inbox.release(err)
 	if err != nil {
 		return nil, c.explain(ctx, m, writes, err)
 	}

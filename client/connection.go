@@ -13,7 +13,7 @@ import (
 // was published before the connection was lost, the NATS client does not send again.
 //
 // The connection may be lost between the look at it and the publishing. Then the request does arrive late. If it was given up
-// by then, nobody is subscribed to its inbox, and its items go back: see sharedInbox.
+// by then, nobody is subscribed to its inbox, and its items go back: see idleInboxes.
 
 // errAway is why a request was not sent.
 var errAway = errors.New("the connection to NATS is away")

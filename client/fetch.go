@@ -58,12 +58,10 @@ func (c *Client) ask(ctx context.Context, p *pop, o subjects.PopOptions, receive
 	ctx, cancel := c.boundPop(ctx, o.Expires)
 	defer cancel()
 	err = c.receiveItems(ctx, m, inbox, o, p, receive)
-	if inbox.givenUp { // it may still get items: with the inbox closed for good, NATS says so, and they go back
+	if inbox.givenUp != nil {
 		c.cancel(p, o)
-		inbox.discard()
-	} else {
-		inbox.close()
 	}
+	inbox.release(err)
 	return err
 }
 
@@ -89,13 +87,13 @@ func (c *Client) open(ctx context.Context, m *nats.Msg, p *pop, o subjects.PopOp
 	if err := c.awaitConnection(ctx, m); err != nil {
 		return nil, err
 	}
-	inbox, err := c.newInbox(o)
+	inbox, err := openInbox(c.nc, mostMessages(o))
 	if err != nil {
 		return nil, unsent(m, err)
 	}
 	m.Reply = inbox.subject
 	if err := c.send(ctx, m); err != nil {
-		inbox.close()
+		inbox.release(err)
 		return nil, err
 	}
 	return inbox, nil

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -12,52 +12,65 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// inbox receives the messages that answer one pop. It has room for all of them, whatever limits
-// the connection has: if any were dropped, items would be lost.
+// inbox receives the messages that answer one request at a time. It has room for all of them,
+// whatever limits the connection has: if any were dropped, items would be lost.
 type inbox struct {
-	subject  string
+	nc           *nats.Conn
+	subscription *nats.Subscription
+	prefix       string // of the subjects of all its requests
+	requests     int
+
+	subject  string // of the request that has it
 	messages chan *nats.Msg
-	closed   <-chan struct{} // with the connection
-	close    func()          // ends the subscription
-	discard  func()          // is close, and no bridge may believe that somebody is there
-	givenUp  bool            // next was not waited for to the end
+	closed   chan struct{} // with the subscription
+	givenUp  error         // why next has stopped waiting
 }
 
 // spareMessages is room for the end of a batch, and for what a bridge sends that was
 // believed to be dead.
 const spareMessages = 8
 
-// newInbox subscribes to the answers to a pop with the options. A pop that waits has a subscription of its
-// own: when it is given up, NATS can tell the bridge that nobody is there.
-func (c *Client) newInbox(o subjects.PopOptions) (*inbox, error) {
-	messages := make(chan *nats.Msg, mostMessages(o))
-	if o.Expires == 0 {
-		return openShared(c.nc, true, messages)
+// openInbox returns an inbox for a request that up to n messages answer.
+func openInbox(nc *nats.Conn, n int) (*inbox, error) {
+	i := takeIdle(nc, n)
+	if i == nil {
+		var err error
+		if i, err = newInbox(nc, max(n, idleMessages)); err != nil {
+			return nil, err
+		}
 	}
-	subject := c.nc.NewInbox()
-	subscription, err := c.nc.ChanSubscribe(subject, messages)
-	if err != nil {
-		return nil, err
-	}
-	unsubscribe := func() { _ = subscription.Unsubscribe() } // fails only if the connection has ended
-	return &inbox{
-		subject: subject, messages: messages, closed: closedWith(subscription, func() {}),
-		close: unsubscribe, discard: unsubscribe,
-	}, nil
+
+	// What still comes for an earlier request has another subject.
+	i.requests++
+	i.subject = i.prefix + strconv.Itoa(i.requests)
+	return i, nil
 }
 
-// closedWith returns a channel that is closed with the subscription, after a call of also.
-func closedWith(subscription *nats.Subscription, also func()) <-chan struct{} {
-	closed := make(chan struct{})
-	over := sync.OnceFunc(func() {
-		also()
-		close(closed)
-	})
-	subscription.SetClosedHandler(func(string) { over() })
-	if !subscription.IsValid() { // it ended before it had the handler
-		over()
+func newInbox(nc *nats.Conn, n int) (*inbox, error) {
+	i := &inbox{nc: nc, prefix: nc.NewInbox() + ".", messages: make(chan *nats.Msg, n), closed: make(chan struct{})}
+	var err error
+	if i.subscription, err = nc.ChanSubscribe(i.prefix+"*", i.messages); err != nil {
+		return nil, err
 	}
-	return closed
+	i.watch()
+	return i, nil
+}
+
+// watch has end called at the end of the subscription.
+func (i *inbox) watch() {
+	i.subscription.SetClosedHandler(func(string) { i.end() })
+	if !i.subscription.IsValid() { // it ended before it had the handler
+		i.end()
+	}
+}
+
+// release ends the request, with its error. Unless all of its answer has come, the subscription
+// ends too: then NATS tells the bridge that nobody is there, and items go back.
+func (i *inbox) release(err error) {
+	partial := i.givenUp != nil || errors.Is(err, ErrUnknownOutcome)
+	if partial || !i.becomeIdle() {
+		_ = i.subscription.Unsubscribe() // fails only if the connection has ended
+	}
 }
 
 // mostMessages is how many messages can answer a pop. The options need not be valid: the
@@ -91,27 +104,62 @@ func (i *inbox) next(ctx context.Context, heartbeat time.Duration, e *endings) (
 	if e == nil {
 		e = &endings{}
 	}
-	var err error
-	select {
-	case m := <-i.messages:
-		return m, noResponders(m)
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-silence:
-		err = fmt.Errorf("%w for %v", ErrNoHeartbeat, 2*heartbeat)
-	case <-i.closed:
-		err = nats.ErrConnectionClosed
-	case <-e.ended:
-		err = errEnd
-	case <-e.again:
-		err = errEnd
+	for i.givenUp == nil {
+		var err error
+		select {
+		case m := <-i.messages:
+			if m.Subject == i.subject {
+				return m, noResponders(m)
+			}
+			continue
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-silence:
+			err = fmt.Errorf("%w for %v", ErrNoHeartbeat, 2*heartbeat)
+		case <-i.closed:
+			err = nats.ErrConnectionClosed
+		case <-e.ended:
+			err = errEnd
+		case <-e.again:
+			err = errEnd
+		}
+		if errors.Is(err, errEnd) {
+			return i.arrived(err)
+		}
+		i.drain()
+		i.givenUp = err
 	}
+	return i.arrived(i.givenUp)
+}
+
+// arrived returns a message if it is there, else the error.
+func (i *inbox) arrived(err error) (*nats.Msg, error) {
+	for {
+		select {
+		case m := <-i.messages:
+			if m.Subject == i.subject {
+				return m, noResponders(m)
+			}
+		default:
+			return nil, err
+		}
+	}
+}
+
+// drainTime is how long a request that is given up waits for NATS to say that nothing more comes.
+const drainTime = 500 * time.Millisecond
+
+// drain ends the subscription, and returns when all that NATS has sent until then has arrived. An
+// item among that cannot go back any more.
+func (i *inbox) drain() {
+	if isAway(i.nc) || i.subscription.Drain() != nil { // fails only if the connection has ended
+		return
+	}
+	timer := time.NewTimer(drainTime)
+	defer timer.Stop()
 	select {
-	case m := <-i.messages: // it arrived before
-		return m, noResponders(m)
-	default:
-		i.givenUp = !errors.Is(err, errEnd)
-		return nil, err
+	case <-i.closed:
+	case <-timer.C:
 	}
 }
 

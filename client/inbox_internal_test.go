@@ -1,6 +1,8 @@
 package client
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -8,67 +10,130 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// Pops that do not wait share a subscription, and what comes for one that was given up goes to nobody.
-func TestSharedInbox(t *testing.T) {
-	nc := testenv.New(t, testenv.Options{}).Connect()
-	key := sharedKey{nc: nc}
-	s := sharedInboxOf(key)
-	var inboxes []*inbox
-	for range 3 {
-		i, err := s.add(make(chan *nats.Msg, 1))
+// opened opens inboxes with room for n messages each.
+func opened(t *testing.T, nc *nats.Conn, count, n int) (inboxes []*inbox) {
+	t.Helper()
+	for range count {
+		i, err := openInbox(nc, n)
 		if err != nil {
 			t.Fatal(err)
 		}
 		inboxes = append(inboxes, i)
 	}
-	if n := nc.NumSubscriptions(); n != 1 {
-		t.Errorf("%d subscriptions, want 1", n)
+	return inboxes
+}
+
+func idleOf(nc *nats.Conn) int {
+	idleInboxes.Lock()
+	defer idleInboxes.Unlock()
+	return len(idleInboxes.of[nc])
+}
+
+// Each request under way has a subscription of its own, which a later one takes over.
+func TestInboxesAreReused(t *testing.T) {
+	nc := testenv.New(t, testenv.Options{}).Connect()
+	first := opened(t, nc, 3, 1)
+	for _, i := range first {
+		i.release(nil)
 	}
-	inboxes[1].close()
-	for i := range inboxes {
-		for range 2 { // the second finds no room
-			if err := nc.Publish(inboxes[i].subject, []byte{byte(i)}); err != nil {
-				t.Fatal(err)
-			}
+	again := opened(t, nc, 3, idleMessages)
+	if n := nc.NumSubscriptions(); n != 3 {
+		t.Errorf("%d subscriptions for 3 requests at a time, want 3", n)
+	}
+	again[0].release(ErrUnknownOutcome)
+	again[1].release(ErrEmpty)
+	if n := nc.NumSubscriptions(); n != 2 {
+		t.Errorf("%d subscriptions after one that may still get an item, want 2", n)
+	}
+	large := opened(t, nc, 1, idleMessages+1)[0]
+	if cap(large.messages) <= idleMessages {
+		t.Errorf("room for %d messages", cap(large.messages))
+	}
+	large.release(nil)
+	if n := nc.NumSubscriptions(); n != 2 {
+		t.Errorf("%d subscriptions after a large one, want 2", n)
+	}
+}
+
+// What still comes for an earlier request does not answer a later one.
+func TestLateMessages(t *testing.T) {
+	nc := testenv.New(t, testenv.Options{}).Connect()
+	early := opened(t, nc, 1, 1)[0]
+	subject := early.subject
+	early.release(nil)
+	i := opened(t, nc, 1, 1)[0]
+	if i != early || i.subject == subject {
+		t.Fatalf("the second request has subject %s after %s", i.subject, subject)
+	}
+	for _, s := range []string{subject, i.subject, subject} {
+		if err := nc.Publish(s, []byte(s)); err != nil {
+			t.Fatal(err)
 		}
 	}
-	for _, i := range []int{0, 2} {
-		if m, err := inboxes[i].next(t.Context(), 0, nil); err != nil || m.Data[0] != byte(i) {
-			t.Errorf("inbox %d got %v, %v", i, m, err)
+	if m, err := i.next(t.Context(), 0, nil); err != nil || string(m.Data) != i.subject {
+		t.Errorf("got %v, %v", m, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
+		if m, err := i.next(ctx, 0, nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, %v after the end", m, err)
 		}
 	}
-	if n := len(inboxes[1].messages); n > 0 {
-		t.Errorf("a closed inbox got %d messages", n)
+}
+
+// A connection keeps a bounded number of inboxes, and none once it is closed or drains.
+func TestIdleInboxes(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	nc := e.Connect()
+	for _, i := range opened(t, nc, maxIdle+9, 1) {
+		i.release(nil)
 	}
-	if sharedInboxOf(key) != s {
-		t.Error("another client of the connection has another subscription")
+	if idle, n := idleOf(nc), nc.NumSubscriptions(); idle != maxIdle || n != maxIdle {
+		t.Errorf("%d inboxes idle, %d subscriptions, want %d", idle, n, maxIdle)
 	}
+	i := opened(t, nc, 1, 1)[0]
 	nc.Close()
-	<-inboxes[0].closed
-	if _, kept := sharedInboxes.Load(key); kept {
-		t.Error("it is kept beyond its connection")
+	<-i.closed
+	i.release(nil)
+	if n := idleOf(nc); n > 0 {
+		t.Errorf("%d inboxes outlive their connection", n)
 	}
-	if _, err := sharedInboxOf(key).add(nil); err == nil {
-		t.Error("a closed connection has an inbox")
+	if _, err := openInbox(nc, 1); !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("on a closed connection: %v", err)
 	}
-	if _, kept := sharedInboxes.Load(key); kept {
-		t.Error("it is kept although its connection was closed")
+
+	nc = e.Connect()
+	inboxes := opened(t, nc, 2, 1)
+	inboxes[0].release(nil)
+	if err := nc.Drain(); err != nil {
+		t.Fatal(err)
+	}
+	if i, err := openInbox(nc, 1); err == nil {
+		t.Errorf("%s is opened on a connection that drains", i.subject)
+	}
+	for _, i := range inboxes {
+		<-i.closed
+	}
+	if n := idleOf(nc); n > 0 {
+		t.Errorf("%d inboxes outlive a connection that was drained", n)
 	}
 }
 
 // A connection may be closed between a subscription and what watches over it.
 func TestInboxOfAConnectionThatCloses(t *testing.T) {
 	nc := testenv.New(t, testenv.Options{}).Connect()
-	called, ended := false, make(chan struct{})
-	s, err := nc.Subscribe("x", func(*nats.Msg) {})
-	if err != nil {
+	i := &inbox{nc: nc, closed: make(chan struct{})}
+	var err error
+	if i.subscription, err = nc.ChanSubscribe("x", make(chan *nats.Msg)); err != nil {
 		t.Fatal(err)
 	}
-	s.SetClosedHandler(func(string) { close(ended) })
+	ended := make(chan struct{})
+	i.subscription.SetClosedHandler(func(string) { close(ended) })
 	nc.Close()
 	<-ended
-	<-closedWith(s, func() { called = true })
-	if !called {
-		t.Error("what was to be done at the end was not")
+	i.watch()
+	if !i.hasEnded() {
+		t.Error("its end was not noticed")
 	}
 }

@@ -18,14 +18,14 @@ func TestPause(t *testing.T) {
 	if _, err := jobs.Push(t.Context(), 1, []byte("a")); err != nil {
 		t.Fatal(err)
 	}
-	s, err := jobs.Configure(t.Context(), client.Settings{PauseUntil: &until})
-	if err != nil || s.PauseUntil == nil || !s.PauseUntil.Equal(until) {
-		t.Fatalf("%s, %v: want %v", s.Encode(), err, until)
+	s, err := jobs.Configure(t.Context(), client.Settings{PauseUntil: until})
+	if err != nil || !s.PauseUntil.Equal(until) {
+		t.Fatalf("%s, want %v", text(s, err), until)
 	}
 	if _, err := jobs.PopMin(t.Context()); !errors.Is(err, client.ErrEmpty) || !strings.Contains(err.Error(), "paused until") {
 		t.Errorf("a pop of a paused queue: %v", err)
 	}
-	if _, err := jobs.Configure(t.Context(), client.Settings{PauseUntil: new(time.Time)}); err != nil {
+	if _, err := jobs.Configure(t.Context(), client.Settings{}, "pause_until"); err != nil {
 		t.Fatal(err)
 	}
 	if item, err := jobs.PopMin(t.Context()); err != nil || string(item.Value) != "a" {
@@ -37,7 +37,7 @@ func TestPause(t *testing.T) {
 func TestMaxItemsAndMaxLeased(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	jobs := client.New(e.Conn).Queue("jobs")
-	s, err := jobs.Configure(t.Context(), client.Settings{MaxItems: pointer(2), MaxLeased: pointer(1)})
+	s, err := jobs.Configure(t.Context(), client.Settings{MaxItems: 2, MaxLeased: 1})
 	if got := text(s, err); got != `{"max_leased":1,"max_items":2}` {
 		t.Fatal(got)
 	}
@@ -71,7 +71,7 @@ func TestMaxItemsAndMaxLeased(t *testing.T) {
 func TestDiscardOld(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	jobs := client.New(e.Conn).Queue("jobs")
-	s, err := jobs.Configure(t.Context(), client.Settings{MaxBytes: pointer(2), Discard: pointer("old")})
+	s, err := jobs.Configure(t.Context(), client.Settings{MaxBytes: 2, Discard: "old"})
 	if got := text(s, err); got != `{"max_bytes":2,"discard":"old"}` {
 		t.Fatal(got)
 	}

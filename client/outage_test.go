@@ -85,6 +85,9 @@ func TestPopsThroughAnOutage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := newOutage(t)
 			want := o.push(10)
+			if n, err := o.jobs.Len(t.Context()); n != 10 || err != nil { // which leaves a subscription for later requests
+				t.Fatal(n, err)
+			}
 			o.begin()
 			for range 5 {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -184,17 +187,20 @@ func TestIdleWorkerThroughAnOutage(t *testing.T) {
 	}
 }
 
-// What comes for a request that was given up goes back, also while others are under way.
+// What comes for a request that was given up goes back at once, also while an older one waits for its answer.
 func TestGivenUpRequestsGiveBack(t *testing.T) {
-	requests := map[string]func(context.Context, *client.PriorityQueue) error{
-		"pop":   func(ctx context.Context, q *client.PriorityQueue) error { _, err := q.PopMin(ctx); return err },
-		"batch": func(ctx context.Context, q *client.PriorityQueue) error { _, err := q.PopMinBatch(ctx, 2); return err },
-		"lease": func(ctx context.Context, q *client.PriorityQueue) error { _, err := q.LeaseMin(ctx); return err },
-		"lease batch": func(ctx context.Context, q *client.PriorityQueue) error {
-			_, err := q.LeaseMinBatch(ctx, 2)
-			return err
-		},
-		"wait": func(ctx context.Context, q *client.PriorityQueue) error {
+	type far struct {
+		*client.PriorityQueue
+		held *client.Delivery
+	}
+	requests := map[string]func(context.Context, far) error{
+		"pop":         func(ctx context.Context, q far) error { _, err := q.PopMin(ctx); return err },
+		"batch":       func(ctx context.Context, q far) error { _, err := q.PopMinBatch(ctx, 2); return err },
+		"large batch": func(ctx context.Context, q far) error { _, err := q.PopMinBatch(ctx, 1000); return err },
+		"lease":       func(ctx context.Context, q far) error { _, err := q.LeaseMin(ctx); return err },
+		"lease batch": func(ctx context.Context, q far) error { _, err := q.LeaseMinBatch(ctx, 2); return err },
+		"next":        func(ctx context.Context, q far) error { _, err := q.held.Next(ctx); return err },
+		"wait": func(ctx context.Context, q far) error {
 			_, err := q.LeaseMin(ctx, client.Expires(time.Hour))
 			return err
 		},
@@ -203,41 +209,65 @@ func TestGivenUpRequestsGiveBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := testenv.New(t, testenv.Options{})
 			near := client.New(e.Conn).PriorityQueue("jobs")
+			sent, late := hold(t, e)
+			c := client.New(e.Conn, client.WithGrammar(must(subjects.New("far", "q"))))
+			var queues []far
+			for range 2 {
+				pushed(t, near, 0, "held")
+				d, err := near.LeaseMin(t.Context(), client.AckWait(time.Hour))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ack := "far" + strings.TrimPrefix(d.AckSubject(), "pq")
+				queues = append(queues, far{c.PriorityQueue("jobs"), c.Delivery(ack)})
+			}
 			pushed(t, near, 1, "a")
-			nc, held := e.Connect(), make(chan *nats.Msg, 9)
-			_, err := nc.ChanSubscribe("far.>", held)
-			if err == nil {
-				err = nc.Flush()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			far := client.New(e.Conn, client.WithGrammar(must(subjects.New("far", "q")))).PriorityQueue("jobs")
-			patient := async(func() (string, error) { return one(far.PeekMin(t.Context())) })
-			second := <-held
+
+			patient := async(func() (string, error) { return "", request(t.Context(), queues[0]) })
+			first := <-sent
 			ctx, cancel := context.WithCancel(t.Context())
-			done := async(func() (string, error) { return "", request(ctx, far) })
-			first := <-held
+			done := async(func() (string, error) { return "", request(ctx, queues[1]) })
+			second := <-sent
 			cancel()
 			if got := <-done; !errors.Is(got.err, context.Canceled) || !errors.Is(got.err, client.ErrUnknownOutcome) {
 				t.Errorf("given up with %v", got.err)
 			}
-			for _, m := range []*nats.Msg{first, second} { // late
-				if err := e.Conn.PublishRequest("pq"+strings.TrimPrefix(m.Subject, "far"), m.Reply, m.Data); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if got := <-patient; got.values != "a" && !errors.Is(got.err, client.ErrEmpty) {
-				t.Errorf("another request got %q, %v", got.values, got.err)
-			}
+
+			late(second)
 			testenv.Eventually(t, func() error {
 				d, err := near.LeaseMin(t.Context(), client.AckWait(time.Hour))
-				if err == nil && (string(d.Value) != "a" || d.Deliveries != 1) {
+				if err != nil {
+					return err
+				}
+				if string(d.Value) != "a" || d.Deliveries != 1 {
 					t.Errorf("back is %q, delivery %d", d.Value, d.Deliveries)
 				}
-				return err
+				return d.Snooze(t.Context(), 0)
 			})
+			late(first)
+			if got := <-patient; got.err != nil {
+				t.Errorf("the older request: %v", got.err)
+			}
 		})
+	}
+}
+
+// hold returns the requests on subjects that begin with "far", and a function that passes one on to the bridge.
+func hold(t *testing.T, e *testenv.Env) (sent <-chan *nats.Msg, pass func(*nats.Msg)) {
+	t.Helper()
+	nc, held := e.Connect(), make(chan *nats.Msg, 9)
+	_, err := nc.ChanSubscribe("far.>", held)
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held, func(m *nats.Msg) {
+		t.Helper()
+		if err := e.Conn.PublishRequest("pq"+strings.TrimPrefix(m.Subject, "far"), m.Reply, m.Data); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

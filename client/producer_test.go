@@ -307,7 +307,7 @@ func TestProducerRetries(t *testing.T) {
 func TestProducerFullQueue(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	q := client.New(e.Conn).PriorityQueue("jobs")
-	if _, err := q.Configure(t.Context(), client.Settings{MaxItems: pointer(5)}); err != nil {
+	if _, err := q.Configure(t.Context(), client.Settings{MaxItems: 5}); err != nil {
 		t.Fatal(err)
 	}
 	p := must(q.NewProducer(client.ProducerOptions{}))

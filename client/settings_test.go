@@ -9,17 +9,16 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
-
-func pointer[T any](v T) *T { return &v }
 
 // text is settings as JSON.
 func text(s client.Settings, err error) string {
 	if err != nil {
 		return err.Error()
 	}
-	return string(s.Encode())
+	return string(subjects.EncodeSettings(&s))
 }
 
 // Settings are read and changed, and bad ones are refused.
@@ -28,7 +27,7 @@ func TestSettings(t *testing.T) {
 	c := client.New(e.Conn)
 	for _, q := range []interface {
 		Settings(context.Context) (client.Settings, error)
-		Configure(context.Context, client.Settings) (client.Settings, error)
+		Configure(context.Context, client.Settings, ...string) (client.Settings, error)
 	}{c.PriorityQueue("jobs"), c.Queue("jobs")} {
 		check := func(s client.Settings, err error) func(want string) {
 			return func(want string) {
@@ -40,14 +39,15 @@ func TestSettings(t *testing.T) {
 		}
 		check(q.Settings(t.Context()))(`{}`)
 		check(q.Configure(t.Context(), client.Settings{
-			AckWait: pointer(time.Minute), Backoff: []time.Duration{time.Second}, MaxDeliver: pointer(3), DeadLetter: pointer("failed"),
+			AckWait: time.Minute, Backoff: []time.Duration{time.Second}, MaxDeliver: 3, DeadLetter: "failed",
 		}))(`{"ack_wait":"1m0s","backoff":["1s"],"max_deliver":3,"dead_letter":"failed"}`)
-		check(q.Configure(t.Context(), client.Settings{AckWait: pointer(time.Duration(0)), Backoff: []time.Duration{}}))(`{"max_deliver":3,"dead_letter":"failed"}`)
-		check(q.Configure(t.Context(), client.Settings{TTL: pointer(time.Hour)}))(`{"max_deliver":3,"dead_letter":"failed","ttl":"1h0m0s"}`)
-		check(q.Configure(t.Context(), client.Settings{TTL: pointer(time.Duration(0))}))(`{"max_deliver":3,"dead_letter":"failed"}`)
+		check(q.Configure(t.Context(), client.Settings{}, "ack_wait", "backoff"))(`{"max_deliver":3,"dead_letter":"failed"}`)
+		if s, err := q.Configure(t.Context(), client.Settings{}, "later"); !errors.Is(err, client.ErrBadRequest) {
+			t.Errorf("%T: reset what no bridge knows: %s", q, text(s, err))
+		}
 		for words, bad := range map[string]client.Settings{
-			"ack_wait":    {AckWait: pointer(time.Millisecond)},
-			"dead_letter": {DeadLetter: pointer("jobs")},
+			"ack_wait":    {AckWait: time.Millisecond},
+			"dead_letter": {DeadLetter: "jobs"},
 		} {
 			if s, err := q.Configure(t.Context(), bad); !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), words) {
 				t.Errorf("%T: %s, want %s", q, text(s, err), words)
@@ -65,7 +65,7 @@ func TestDeadLetters(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	c := client.New(e.Conn)
 	jobs := c.PriorityQueue("jobs")
-	if _, err := jobs.Configure(t.Context(), client.Settings{Backoff: []time.Duration{time.Hour}, MaxDeliver: pointer(3)}); err != nil {
+	if _, err := jobs.Configure(t.Context(), client.Settings{Backoff: []time.Duration{time.Hour}, MaxDeliver: 3}); err != nil {
 		t.Fatal(err)
 	}
 	do := func(settle func(d *client.Delivery) error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -186,17 +187,15 @@ func (w *Worker) findAckWait() error {
 	if w.o.AckWait != 0 {
 		return nil
 	}
-	w.o.AckWait = defaultAckWait
+	w.o.AckWait = settings.DefaultLease
 	unanswered := 0
 	for p := new(pause); w.stopping.Err() == nil; p.take(w.stopping) {
 		ctx, cancel := context.WithTimeout(w.stopping, w.patience())
-		settings, err := w.queue.config(ctx, nil)
+		set, err := w.queue.config(ctx, nil)
 		cancel()
 		switch {
-		case err == nil && settings.AckWait != nil:
-			w.o.AckWait = *settings.AckWait
-			return nil
 		case err == nil:
+			w.o.AckWait = set.LeaseWait()
 			return nil
 		case hopeless(err):
 			return err
@@ -224,9 +223,6 @@ func hopeless(err error) bool {
 	}
 	return false
 }
-
-// defaultAckWait is for queues whose settings do not say.
-const defaultAckWait = 30 * time.Second
 
 // runStrictly does one job after the other. It acknowledges a job and leases the next in one request.
 func (w *Worker) runStrictly() {

@@ -79,7 +79,7 @@ func TestWorkerOrder(t *testing.T) {
 // A worker takes no more than the queue allows, and waits for that without complaint.
 func TestWorkerMaxLeased(t *testing.T) {
 	s := newWorkshop(t)
-	s.configure(client.Settings{MaxLeased: pointer(2)})
+	s.configure(client.Settings{MaxLeased: 2})
 	s.push("a", "b", "c", "d", "e", "f")
 	complaints := make(warnings, 100)
 	s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil },
@@ -149,7 +149,7 @@ func TestWorkerPermissions(t *testing.T) {
 // The dead letter of a job that panicked says where, even if the panic says a lot.
 func TestWorkerPanics(t *testing.T) {
 	s := newWorkshop(t)
-	s.configure(client.Settings{MaxDeliver: pointer(1)})
+	s.configure(client.Settings{MaxDeliver: 1})
 	s.push("panics", "crashes", "returns a nil pointer", "works")
 	worked := make(chan struct{})
 	s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
@@ -237,7 +237,7 @@ func (c warnings) Handle(_ context.Context, r slog.Record) error {
 // However long an error is, the job ends as it says, with the beginning of the text.
 func TestWorkerLongErrors(t *testing.T) {
 	s := newWorkshop(t)
-	s.configure(client.Settings{MaxDeliver: pointer(1)})
+	s.configure(client.Settings{MaxDeliver: 1})
 	s.push("fails", "drops")
 	s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
 		long := strings.Repeat("long ", 1<<20)

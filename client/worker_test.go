@@ -133,7 +133,7 @@ func TestWorker(t *testing.T) {
 // Errors are negative acknowledgements, by the queue's backoff.
 func TestWorkerErrors(t *testing.T) {
 	s := newWorkshop(t)
-	s.configure(client.Settings{MaxDeliver: pointer(2), Backoff: []time.Duration{time.Millisecond}})
+	s.configure(client.Settings{MaxDeliver: 2, Backoff: []time.Duration{time.Millisecond}})
 	s.push("fails", "panics", "snoozes", "drops")
 	var r record
 	snoozed := false
@@ -185,7 +185,7 @@ func TestWorkerExtends(t *testing.T) {
 		{}, // as the settings of the queue say
 	} {
 		s := newWorkshop(t)
-		s.configure(client.Settings{AckWait: pointer(600 * time.Millisecond)})
+		s.configure(client.Settings{AckWait: 600 * time.Millisecond})
 		s.push("long", "short")
 		var r record
 		work := func(ctx context.Context, job *client.Job) error {

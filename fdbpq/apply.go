@@ -5,6 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -18,10 +21,10 @@ type txOps struct {
 	now     time.Time
 	ops     []Op
 	results []Result
-	queues  []*queueOps // in order of first use
-	popped  []takenItem // in order of removal
+	queues  []*queueOps       // in order of first use
+	popped  []state.TakenItem // in order of removal
 	wrote   bool
-	listed  []*layout // queues that are in the list of queues, or are now added to it
+	listed  []*codec.Layout // queues that are in the list of queues, or are now added to it
 
 	duePage int  // for due.page
 	allRoom int  // bytes that leases may move if nothing else is in the transaction
@@ -29,30 +32,30 @@ type txOps struct {
 	moves   int  // of leases so far
 	full    bool // a burial has found no room
 
-	returned itemRoom
+	returned state.ItemRoom
 
 	expired int // items that pops have stepped over
 	removed Removed
-	dead    burials
+	dead    due.Burials
 	sweeps  int // queues that it sweeps
 
 	blind   bool // see kv.BeginOptions
 	limited bool // it pushes to a queue with a limit
 
-	known      *known        // what need not be read; nil is nothing
-	minCounts  countsByQueue // the lowest counts that pushed items may get; nil is none
-	nextCounts countsByQueue // the counts after those of the pushed items
+	known      *state.Known        // what need not be read; nil is nothing
+	minCounts  state.CountsByQueue // the lowest counts that pushed items may get; nil is none
+	nextCounts state.CountsByQueue // the counts after those of the pushed items
 }
 
 // queueOps is the operations on one queue, and what is read for them.
 type queueOps struct {
-	l      *layout
-	ledger ledger
+	l      *codec.Layout
+	ledger state.Ledger
 
 	room                  int    // operations of one kind to expect
 	lens, pushes, configs []int  // indexes into txOps.ops
 	infos                 *infos // nil without infos
-	due                   due
+	due                   due.Due
 	sweeps                *dueSweep    // nil without OpSweeps
 	restores              *restores    // nil without restores
 	settlements           *settlements // nil without operations with tokens
@@ -62,34 +65,34 @@ type queueOps struct {
 	pops                  *pops  // nil without pops and leases
 	peeks                 *peeks // nil without peeks
 
-	length    kv.Future[[]byte]   // for lens
-	listEntry kv.Future[[]byte]   // for pushes; nil if known to be there
-	last      map[int64]lastItems // for pushes, by priority; what is not in next
-	next      map[int64]int64     // for pushes, by priority
-	dedup     *dedup              // for pushes; nil unless they have message ids or unique keys
-	refused   map[int]bool        // groups of pushes, by their first, that are too large whatever the settings are
-	pushed    map[ID]struct{}     // for peeks
+	length    kv.Future[[]byte]         // for lens
+	listEntry kv.Future[[]byte]         // for pushes; nil if known to be there
+	last      map[int64]state.LastItems // for pushes, by priority; what is not in next
+	next      map[int64]int64           // for pushes, by priority
+	dedup     *state.Dedup              // for pushes; nil unless they have message ids or unique keys
+	refused   map[int]bool              // groups of pushes, by their first, that are too large whatever the settings are
+	pushed    map[ID]struct{}           // for peeks
 	limits    pushLimits
 }
 
 // newTxOps returns the operations of a transaction, to be applied.
 func newTxOps(tx kv.Transaction, ops []Op, now time.Time) *txOps {
 	return &txOps{
-		tx: tx, now: now, ops: ops, results: make([]Result, len(ops)), nextCounts: countsByQueue{}, dead: burials{tx: tx, now: now},
-		allRoom: MaxMessageSize, returned: itemRoom{most: MaxMessageSize},
+		tx: tx, now: now, ops: ops, results: make([]Result, len(ops)), nextCounts: state.CountsByQueue{}, dead: due.Burials{Tx: tx, Now: now},
+		allRoom: MaxMessageSize, returned: state.ItemRoom{Most: MaxMessageSize},
 	}
 }
 
 // useKnown has the operations leave out reads of what is known.
-func (t *txOps) useKnown(k *known) { t.known, t.dead.known = k, k }
+func (t *txOps) useKnown(k *state.Known) { t.known, t.dead.Known = k, k }
 
 // apply runs the operations. Errors of single operations are in their results; the error is one of the
 // store.
 func (t *txOps) apply() error {
 	t.queues = group(t.ops, t.results)
 	for _, q := range t.queues {
-		q.ledger = ledger{tx: t.tx, l: q.l, now: t.now, facts: t.known.queue(q.l)}
-		q.due.ledger, q.due.dead, q.due.page = &q.ledger, &t.dead, t.duePage
+		q.ledger = state.Ledger{Tx: t.tx, L: q.l, Now: t.now, Facts: t.known.Queue(q.l)}
+		q.due.Ledger, q.due.Dead, q.due.Page = &q.ledger, &t.dead, t.duePage
 		if q.sweeps != nil {
 			t.sweeps++
 		}
@@ -100,34 +103,34 @@ func (t *txOps) apply() error {
 			return err
 		}
 	}
-	if err := t.dead.flush(); err != nil { // first, because the pops may have taken dead letters: see addToCounter
+	if err := t.dead.Flush(); err != nil { // first, because the pops may have taken dead letters: see AddToCounter
 		return err
 	}
 	for _, q := range t.queues {
-		if err := q.ledger.flush(); err != nil {
+		if err := q.ledger.Flush(); err != nil {
 			return err
 		}
-		t.wrote = t.wrote || q.ledger.wrote
-		t.removed.Add(q.ledger.removed)
+		t.wrote = t.wrote || q.ledger.Wrote
+		t.removed.Add(q.ledger.Removed)
 	}
-	t.removed.Dead += t.dead.count
+	t.removed.Dead += t.dead.Count
 	return nil
 }
 
-// bringBack handles what is due in queues, as far as there is room beside the operations.
-func (t *txOps) bringBack(queues []*due) error {
+// BringBack handles what is due in queues, as far as there is room beside the operations.
+func (t *txOps) bringBack(queues []*due.Due) error {
 	left := t.room
 	if t.moves == 0 {
 		left = roomBeside(t.ops, t.allRoom)
 	}
-	room := dueRoom{bytes: min(heldBytes+max(left, 0), mostHeldBytes)}
-	if t.moves == 0 && !slices.ContainsFunc(t.queues, func(q *queueOps) bool { return q.due.done }) {
-		room.fits = t.fits // a large item has room while it is the only one that moves
+	room := due.DueRoom{Bytes: min(due.HeldBytes+max(left, 0), due.MostHeldBytes)}
+	if t.moves == 0 && !slices.ContainsFunc(t.queues, func(q *queueOps) bool { return q.due.Done }) {
+		room.Fits = t.fits // a large item has room while it is the only one that moves
 	}
 
-	most := room.bytes
-	err := bringBack(queues, &room)
-	if over := most - room.bytes - heldBytes; over > 0 { // leases have less
+	most := room.Bytes
+	err := due.BringBack(queues, &room)
+	if over := most - room.Bytes - due.HeldBytes; over > 0 { // leases have less
 		t.allRoom, t.room = t.allRoom-over, t.room-over
 	}
 	return err
@@ -140,11 +143,11 @@ func group(ops []Op, results []Result) []*queueOps {
 	byName := make(map[string]*queueOps, 1)
 	for i := range ops {
 		op := &ops[i]
-		l := op.Queue.layout()
-		q := byName[l.prefix]
+		l := op.Queue.Layout()
+		q := byName[l.Prefix]
 		if q == nil {
 			q = &queueOps{l: l}
-			byName[l.prefix] = q
+			byName[l.Prefix] = q
 			queues = append(queues, q)
 			q.room = 1 + (len(ops)-i)/len(queues)
 		}
@@ -198,9 +201,9 @@ func group(ops []Op, results []Result) []*queueOps {
 			q.pops.wants[op.End]++
 			if !op.Follows || i == 0 || ops[i-1].Kind != op.Kind { // the first of its request
 				if op.MaxBytes == 0 {
-					q.pops.bytes = noBound
+					q.pops.bytes = state.NoBound
 				}
-				q.pops.bytes = min(q.pops.bytes+op.MaxBytes, noBound)
+				q.pops.bytes = min(q.pops.bytes+op.MaxBytes, state.NoBound)
 			}
 			q.pops.waits = q.pops.waits || op.Waits
 			q.pops.leases = q.pops.leases || op.Kind == OpLease
@@ -220,7 +223,7 @@ func (q *queueOps) looks() bool {
 }
 
 // pushesUnique reports whether a push depends on which items are in the queue.
-func (q *queueOps) pushesUnique() bool { return q.dedup != nil && len(q.dedup.uniques) > 0 }
+func (q *queueOps) pushesUnique() bool { return q.dedup != nil && len(q.dedup.Uniques) > 0 }
 
 // expect appends to indexes, with room for as many as there will probably be.
 func (q *queueOps) expect(indexes []int, i int) []int {
@@ -233,8 +236,8 @@ func (q *queueOps) expect(indexes []int, i int) []int {
 // behind returns the queues of the Keyspace where more is due than this transaction has handled.
 func (t *txOps) behind() (names []QueueName) {
 	for _, q := range t.queues {
-		if q.due.behind() {
-			names = q.l.appendName(names)
+		if q.due.Behind() {
+			names = q.l.AppendName(names)
 		}
 	}
 	return names
@@ -243,10 +246,10 @@ func (t *txOps) behind() (names []QueueName) {
 // filled returns the queues of the Keyspace to which items came that no operation on them brings: those
 // that came back, and dead letters.
 func (t *txOps) filled() []QueueName {
-	names := t.dead.reached()
+	names := t.dead.Reached()
 	for _, q := range t.queues {
-		if q.due.done {
-			names = q.l.appendName(names)
+		if q.due.Done {
+			names = q.l.AppendName(names)
 		}
 	}
 	return names
@@ -258,12 +261,12 @@ func (t *txOps) filled() []QueueName {
 // others.
 func (t *txOps) lenAndPush() error {
 	snapshot := t.tx.Snapshot()
-	var looked []*due
+	var looked []*due.Due
 	for _, q := range t.queues {
 		t.beginPush(q, snapshot)
 		if q.looks() || q.pushesUnique() {
 			t.beginSweep(q)
-			q.due.begin()
+			q.due.Begin()
 			looked = append(looked, &q.due)
 		}
 		q.beginLens(snapshot)
@@ -274,17 +277,17 @@ func (t *txOps) lenAndPush() error {
 	if err := t.finishSweeps(); err != nil {
 		return err
 	}
-	if err := t.dead.flush(); err != nil { // for the infos
+	if err := t.dead.Flush(); err != nil { // for the infos
 		return err
 	}
 	for _, q := range t.queues {
-		if q.ledger.wrote {
-			if err := q.ledger.flush(); err != nil { // for the lens and infos
+		if q.ledger.Wrote {
+			if err := q.ledger.Flush(); err != nil { // for the lens and infos
 				return err
 			}
 			q.beginLens(snapshot)
 			if q.pushesUnique() {
-				q.dedup.rereadUniques(t.tx, q.l)
+				q.dedup.RereadUniques(t.tx, q.l)
 			}
 		}
 		if q.infos != nil {
@@ -331,13 +334,23 @@ type single struct {
 	err    error
 }
 
+// Apply runs operations in the caller's transaction, and returns one Result for each, in the order of ops. now is
+// the time by which leases and delays end and items expire. Errors of single operations are in their results; the
+// error is one of the store.
+//
+// A Batcher does the same in transactions of its own, and finds out what became of them.
+func Apply(tx kv.Transaction, ops []Op, now time.Time) ([]Result, error) {
+	t := newTxOps(tx, ops, now)
+	return t.results, t.apply()
+}
+
 // applyOne runs a single operation in the caller's transaction.
 func applyOne(tx kv.Transaction, op Op) single {
-	t := newTxOps(tx, []Op{op}, time.Now())
-	if err := t.apply(); err != nil {
+	results, err := Apply(tx, []Op{op}, time.Now())
+	if err != nil {
 		return single{err: err}
 	}
-	return single{t.results[0], t.results[0].Err}
+	return single{results[0], results[0].Err}
 }
 
 // readOne runs a single peek or len.
@@ -370,3 +383,6 @@ func (o single) info() (Info, error) {
 	}
 	return *o.result.Info, nil
 }
+func (o single) itemState() (Item, ItemState, error) { return o.result.Item, o.result.State, o.err }
+func (o single) rank() (int64, bool, error)          { return o.result.Rank, o.result.RankAtLeast, o.err }
+func (o single) progress() (Progress, error)         { return o.result.Progress, o.err }

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
@@ -36,13 +38,13 @@ type Batcher struct {
 	room     int // see LimitRoom
 	returned int // see LimitReturned
 
-	removed removedSoFar
+	removed state.RemovedSoFar
 
 	conflicts atomic.Int64 // see Conflicts
 
-	batchCount int64         // batches started
-	nextCounts countsByQueue // the counts after those of the newest batch, if its first attempt commits
-	known      *known        // nil if the engine has no turns
+	batchCount int64               // batches started
+	nextCounts state.CountsByQueue // the counts after those of the newest batch, if its first attempt commits
+	known      *state.Known        // nil if the engine has no turns
 
 	mu struct {
 		sync.Mutex
@@ -57,7 +59,7 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 	b := &Batcher{db: db, receipts: k.newReceipts(), now: time.Now, room: MaxMessageSize, returned: MaxMessageSize}
 	// Where batches do not pipeline, Wait may make attempts while Start makes one.
 	if t := db.Traits(); t.Serial && t.Pipelines && !t.Shared {
-		b.known = &known{}
+		b.known = &state.Known{}
 	}
 	return b
 }
@@ -106,7 +108,7 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 	}
 	early := b.startEarly(p)
 	if readOnly(ops) {
-		now, due := b.now(), []*layout(nil)
+		now, due := b.now(), []*codec.Layout(nil)
 		p.results, p.err = kv.ReadTransact(ctx, b.db, func(r kv.Reader) (results []Result, err error) {
 			results, due, err = read(r, ops, &now, b.returned)
 			return results, err
@@ -193,13 +195,13 @@ type Pending struct {
 	commit   kv.Future[struct{}] // nil once the batch has ended
 	waited   sync.Once
 	results  []Result
-	popped   []takenItem  // by the attempt that gave results
-	removed  Removed      // the same
-	ahead    []QueueAhead // of all attempts
-	filled   []QueueName  // the same
-	behind   []QueueName  // by the last attempt
-	listed   []*layout    // queues that it found in the list of queues, or added
-	readFrom time.Time    // when it began to read, at the latest
+	popped   []state.TakenItem // by the attempt that gave results
+	removed  Removed           // the same
+	ahead    []QueueAhead      // of all attempts
+	filled   []QueueName       // the same
+	behind   []QueueName       // by the last attempt
+	listed   []*codec.Layout   // queues that it found in the list of queues, or added
+	readFrom time.Time         // when it began to read, at the latest
 	err      error
 }
 
@@ -207,7 +209,7 @@ type Pending struct {
 type unknownAttempt struct {
 	number  int64
 	results []Result
-	popped  []takenItem
+	popped  []state.TakenItem
 	removed Removed
 }
 
@@ -242,7 +244,7 @@ func (p *Pending) finish() {
 
 // commitUntilOrdered makes attempts until one is being committed, or the batch has ended.
 // It returns the counts after those of the last attempt.
-func (p *Pending) commitUntilOrdered() countsByQueue {
+func (p *Pending) commitUntilOrdered() state.CountsByQueue {
 	for {
 		a, err := p.runOps(nil)
 		switch {
@@ -282,7 +284,7 @@ type openAttempt struct {
 
 // runOps makes an attempt up to its commit; pushed items get counts of at least minCounts.
 // It returns nil, and ends the batch, if an earlier attempt turns out to have committed.
-func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
+func (p *Pending) runOps(minCounts state.CountsByQueue) (a *openAttempt, err error) {
 	since := p.batcher.now()
 	tx, err := p.transaction()
 	if err != nil {
@@ -311,9 +313,9 @@ func (p *Pending) runOps(minCounts countsByQueue) (a *openAttempt, err error) {
 	}
 	applied := newTxOps(tx, p.ops, p.batcher.now())
 	applied.minCounts = minCounts
-	applied.allRoom, applied.returned.most = p.batcher.room, p.batcher.returned
+	applied.allRoom, applied.returned.Most = p.batcher.room, p.batcher.returned
 	applied.blind = p.blind()
-	p.batcher.known.begin(tx)
+	p.batcher.known.Begin(tx)
 	applied.useKnown(p.batcher.known)
 	if err := applied.apply(); errors.Is(err, errBlind) {
 		tx.Cancel()
@@ -334,12 +336,12 @@ func (p *Pending) transaction() (kv.Transaction, error) {
 }
 
 // startCommit starts to commit the attempt, and returns the counts after its own.
-func (p *Pending) startCommit(a *openAttempt) countsByQueue {
+func (p *Pending) startCommit(a *openAttempt) state.CountsByQueue {
 	p.results, p.popped, p.wrote, p.removed = a.results, a.popped, a.wrote, a.removed
 	p.listed, p.readFrom = a.listed, a.readFrom
 	p.filled, p.behind = append(p.filled, a.filled()...), a.behind()
 	for _, q := range a.queues {
-		p.ahead = q.ledger.appendAhead(p.ahead)
+		p.ahead = q.ledger.AppendAhead(p.ahead)
 	}
 	p.attempts++
 	if p.wrote || len(p.unknown) > 0 {
@@ -364,7 +366,7 @@ func (p *Pending) complete(err error) {
 	b := p.batcher
 	if err == nil {
 		p.noteListed()
-		b.removed.add(p.removed)
+		b.removed.Add(p.removed)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -387,7 +389,7 @@ func (p *Pending) complete(err error) {
 		p.err = fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)
 	}
 	u := unsettled{
-		receipt: p.receipt, restore: map[int64][]takenItem{noAttempt: restoresOf(p.ops)}, removed: map[int64]Removed{}, gone: map[int64]Removed{},
+		receipt: p.receipt, restore: map[int64][]state.TakenItem{noAttempt: restoresOf(p.ops)}, removed: map[int64]Removed{}, gone: map[int64]Removed{},
 	}
 	for _, a := range p.unknown {
 		u.restore[a.number], u.removed[a.number] = a.popped, a.removed
@@ -405,7 +407,7 @@ func (p *Pending) Filled() []QueueName { return p.filled }
 func (p *Pending) noteListed() {
 	since := p.readFrom // a copy, because the queues keep it
 	for _, l := range p.listed {
-		l.listedSince.Store(&since)
+		l.ListedSince.Store(&since)
 	}
 }
 

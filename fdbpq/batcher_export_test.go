@@ -1,4 +1,8 @@
 package fdbpq
 
+import (
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+)
+
 // ListedLife is how long pushes rely on an earlier batch that saw their queue listed.
-const ListedLife = listedLife
+const ListedLife = codec.ListedLife

@@ -31,7 +31,10 @@ func TestSettings(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("jobs")
 		key := tuple.Tuple{f.priority, "jobs", "c"}.Pack()
-		want := fdbpq.Settings{AckWait: time.Minute, Backoff: []time.Duration{time.Second, 0}, MaxDeliver: 3, DeadLetter: "failed"}
+		want := fdbpq.Settings{
+			AckWait: time.Minute, Backoff: []time.Duration{time.Second, 0}, MaxDeliver: 3, DeadLetter: "failed", TTL: time.Hour,
+			PauseUntil: time.UnixMicro(5).UTC(), MaxLeased: 6, MaxItems: 7, MaxBytes: 8, Discard: "old", DuplicateWindow: fdbpq.NoDuplicateWindow,
+		}
 		got, err := do(f, func(tx kv.Transaction) (fdbpq.Settings, error) {
 			return q.Configure(tx, func(s *fdbpq.Settings) { *s = want })
 		})
@@ -41,6 +44,8 @@ func TestSettings(t *testing.T) {
 		wantEqual(f.T, "configured", got, want)
 		golden := tuple.Tuple{
 			int64(1), "ack_wait", int64(60e9), "backoff", tuple.Tuple{int64(1e9), int64(0)}, "max_deliver", int64(3), "dead_letter", "failed",
+			"ttl", int64(3600e9), "pause_until", int64(5), "max_leased", int64(6), "max_items", int64(7), "max_bytes", int64(8), "discard", "old",
+			"duplicate_window", int64(-1),
 		}
 		f.wantStored(key, golden.Pack())
 		f.wantListed("with settings", "jobs")
@@ -51,9 +56,10 @@ func TestSettings(t *testing.T) {
 		wantEqual(f.T, "read", got, want)
 
 		write(f, func(tx kv.Transaction) {
+			golden[2] = int64(1) // a newer version may have other bounds
 			tx.Set(key, append(golden, "later", tuple.Tuple{int64(7), "x"}, "max_later", int64(9)).Pack())
 		})
-		f.configure(q, func(s *fdbpq.Settings) { s.AckWait, s.Backoff = 0, nil })
+		wantEqual(f.T, "ack_wait", f.configure(q, func(s *fdbpq.Settings) { s.Backoff = nil }).AckWait, time.Nanosecond)
 		f.configure(q, func(s *fdbpq.Settings) { *s = fdbpq.Settings{} })
 		f.wantStored(key, tuple.Tuple{int64(1), "later", tuple.Tuple{int64(7), "x"}, "max_later", int64(9)}.Pack())
 		write(f, func(tx kv.Transaction) { tx.Set(key, golden.Pack()) })
@@ -75,12 +81,6 @@ func TestBadSettings(t *testing.T) {
 		change func(*fdbpq.Settings)
 	}{
 		"ack_wait: 99ms: want 100ms":   {q, func(s *fdbpq.Settings) { s.AckWait = 99 * time.Millisecond }},
-		"ack_wait: -1s":                {q, func(s *fdbpq.Settings) { s.AckWait = -time.Second }},
-		"ack_wait: 13h":                {q, func(s *fdbpq.Settings) { s.AckWait = 13 * time.Hour }},
-		"backoff: 101 durations":       {q, func(s *fdbpq.Settings) { s.Backoff = make([]time.Duration, 101) }},
-		"backoff: -1ns":                {q, func(s *fdbpq.Settings) { s.Backoff = []time.Duration{1, -1} }},
-		"max_deliver: -1":              {q, func(s *fdbpq.Settings) { s.MaxDeliver = -1 }},
-		"max_deliver: 1000001":         {q, func(s *fdbpq.Settings) { s.MaxDeliver = 1_000_001 }},
 		"dead_letter: \"jobs\" is the": {q, func(s *fdbpq.Settings) { s.MaxDeliver, s.DeadLetter = 1, "jobs" }},
 		"dead_letter: a name of 129":   {q, func(s *fdbpq.Settings) { s.DeadLetter = strings.Repeat("x", 129) }},
 		"dead_letter: \"x\": a queue":  {own, func(s *fdbpq.Settings) { s.DeadLetter = "x" }},
@@ -160,7 +160,7 @@ func TestConfigureConflicts(t *testing.T) {
 				t.Fatal(err)
 			}
 			test.op.Queue, test.op.Token = q, token
-			results, err := fdbpq.ApplyAt(tx, []fdbpq.Op{test.op}, time.Now())
+			results, err := fdbpq.Apply(tx, []fdbpq.Op{test.op}, time.Now())
 			if err != nil || results[0].Err != nil {
 				t.Fatal(err, results)
 			}

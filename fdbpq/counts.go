@@ -1,46 +1,36 @@
 package fdbpq
 
-// countsByQueue holds a count for each priority of each queue, by the queue's prefix.
-type countsByQueue map[string]map[int64]int64
-
-// knownCounts is what a Batcher knows of the next counts, so that its pushes need not read the last
-// items of their priorities, twice each. Counts that are too high do no harm: the order stays the same. So
-// nothing has to be forgotten when items are taken.
-type knownCounts struct {
-	counts countsByQueue
-	size   int // at least the number of counts
-}
-
-// maxKnownCounts bounds knownCounts: some use each priority once.
-const maxKnownCounts = 4096
+import (
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+)
 
 // learnCounts takes the counts after the operations of a transaction.
 func (t *txOps) learnCounts() {
-	if !t.known.any() {
+	if !t.known.Any() {
 		return
 	}
-	k := &t.known.counts
+	k := &t.known.Counts
 	if !t.onlyPushesAdd() {
-		k.counts, k.size = nil, 0 // t.nextCounts too is from before them
+		k.Counts, k.Size = nil, 0 // t.nextCounts too is from before them
 		return
 	}
-	if k.size > maxKnownCounts {
-		k.counts, k.size = nil, 0
+	if k.Size > state.MaxKnownCounts {
+		k.Counts, k.Size = nil, 0
 	}
-	if k.counts == nil {
-		k.counts = countsByQueue{}
+	if k.Counts == nil {
+		k.Counts = state.CountsByQueue{}
 	}
 	for queue, next := range t.nextCounts {
-		known := k.counts[queue]
+		known := k.Counts[queue]
 		if known == nil {
-			k.counts[queue] = next
-			k.size += len(next)
+			k.Counts[queue] = next
+			k.Size += len(next)
 			continue
 		}
 		for priority, count := range next {
 			known[priority] = count
 		}
-		k.size += len(next)
+		k.Size += len(next)
 	}
 }
 
@@ -54,9 +44,9 @@ func (t *txOps) onlyPushesAdd() bool {
 		}
 	}
 	for _, q := range t.queues {
-		if q.ledger.strays {
+		if q.ledger.Strays {
 			return false
 		}
 	}
-	return len(t.dead.queues) == 0
+	return len(t.dead.Queues) == 0
 }

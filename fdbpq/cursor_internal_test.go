@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
@@ -19,7 +21,7 @@ func cursorFixture(t *testing.T) (*countkv.DB, *PriorityQueue) {
 			t.Error(err)
 		}
 	})
-	q := &PriorityQueue{fuzzLayout(false, RawValues)}
+	q := &PriorityQueue{handle{fuzzLayout(false, RawValues)}}
 	err := kv.Update(t.Context(), store, func(tx kv.Transaction) error {
 		for priority := range int64(10) {
 			if _, err := q.Push(tx, priority, Message{Value: fmt.Append(nil, priority)}); err != nil {
@@ -41,13 +43,13 @@ func TestCursorGoesOn(t *testing.T) {
 	for _, end := range []End{Front, Back} {
 		for want := 1; want <= 12; want++ {
 			got, err := kv.ReadTransact(t.Context(), store, func(r kv.Reader) (got []int64, err error) {
-				c := q.l.walk(r, end, want, MaxMessageSize, 100)
+				c := state.Walk(q.l, r, end, want, MaxMessageSize, 100)
 				for {
-					s, err := c.next()
+					s, err := c.Next()
 					if err != nil || s == nil {
 						return got, err
 					}
-					got = append(got, s.item.ID.Priority)
+					got = append(got, s.Item.ID.Priority)
 				}
 			})
 			if err != nil {
@@ -74,14 +76,14 @@ func TestCursorConflicts(t *testing.T) {
 			for passed := range 6 {
 				looked := max(want, (passed+want-1)/want*want)
 				for at := range 10 {
-					err := changeMeanwhile(t, end, at, func(tx kv.Transaction, l *layout) error {
-						c := l.walk(tx, end, want, MaxMessageSize, 100)
+					err := changeMeanwhile(t, end, at, func(tx kv.Transaction, l *codec.Layout) error {
+						c := state.Walk(l, tx, end, want, MaxMessageSize, 100)
 						for range passed {
-							if _, err := c.next(); err != nil {
+							if _, err := c.Next(); err != nil {
 								return err
 							}
 						}
-						return c.arrive()
+						return c.Arrive()
 					})
 					if got := errors.Is(err, kv.ErrConflict); got != (at < looked) {
 						t.Errorf("end %d, pages of %d, %d passed: error %v after item %d changed", end, want, passed, err, at)
@@ -94,7 +96,7 @@ func TestCursorConflicts(t *testing.T) {
 
 // changeMeanwhile runs fn in a transaction while another removes the at'th item from the
 // given end.
-func changeMeanwhile(t *testing.T, end End, at int, fn func(tx kv.Transaction, l *layout) error) error {
+func changeMeanwhile(t *testing.T, end End, at int, fn func(tx kv.Transaction, l *codec.Layout) error) error {
 	t.Helper()
 	store, q := cursorFixture(t)
 	tx, err := store.Begin(t.Context(), kv.BeginOptions{})
@@ -106,7 +108,7 @@ func changeMeanwhile(t *testing.T, end End, at int, fn func(tx kv.Transaction, l
 		t.Fatal(err)
 	}
 	err = kv.Update(t.Context(), store, func(tx kv.Transaction) error {
-		pairs, err := tx.GetRange(q.l.itemRange(), kv.RangeOptions{Reverse: end == Back}).Get()
+		pairs, err := tx.GetRange(q.l.ItemRange(), kv.RangeOptions{Reverse: end == Back}).Get()
 		if err == nil {
 			tx.Clear(pairs[at].Key)
 		}
@@ -125,19 +127,19 @@ func TestWalksMeet(t *testing.T) {
 	for fromFront := range 12 {
 		store, q := cursorFixture(t)
 		got, err := kv.ReadTransact(t.Context(), store, func(r kv.Reader) (got []int64, err error) {
-			e := q.l.walkEnds(r, [2]int{1, 2}, MaxMessageSize, 100)
+			e := state.WalkEnds(q.l, r, [2]int{1, 2}, MaxMessageSize, 100)
 			for n := range 30 {
 				end := Back
 				if n < fromFront {
 					end = Front
 				}
-				s, err := e.next(end)
+				s, err := e.Next(end)
 				if err != nil {
 					return nil, err
 				}
 				if s != nil {
-					e.noteTaken(end, s)
-					got = append(got, s.item.ID.Priority)
+					e.NoteTaken(end, s)
+					got = append(got, s.Item.ID.Priority)
 				}
 			}
 			return got, nil

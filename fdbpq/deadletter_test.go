@@ -290,7 +290,7 @@ func TestBurialConflicts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			results, err := fdbpq.ApplyAt(tx, []fdbpq.Op{{Kind: fdbpq.OpTerm, Queue: q, Token: token}}, time.Now())
+			results, err := fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpTerm, Queue: q, Token: token}}, time.Now())
 			if err != nil || results[0].Err != nil {
 				t.Fatal(err, results)
 			}
@@ -317,7 +317,7 @@ func TestOwnDeadLetterConflicts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				results, err := fdbpq.ApplyAt(tx, []fdbpq.Op{{Kind: fdbpq.OpTerm, Queue: q, Token: token}, op(second, dead)}, time.Now())
+				results, err := fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpTerm, Queue: q, Token: token}, op(second, dead)}, time.Now())
 				if err != nil || string(results[1].Item.Value) != "a" {
 					t.Fatal(err, results)
 				}

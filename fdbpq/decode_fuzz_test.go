@@ -10,6 +10,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -18,8 +21,8 @@ import (
 // The fuzz tests of this file read arbitrary bytes, as any program may have written them.
 // Nothing panics, every error is ErrCorrupt, and what was decoded encodes to the same bytes.
 
-func fuzzLayout(fifo bool, format ValueFormat) *layout {
-	return newLayout(tuple.NewSubspace(tuple.Tuple{"pq", "jobs"}), format, fifo)
+func fuzzLayout(fifo bool, format ValueFormat) *codec.Layout {
+	return codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"pq", "jobs"}), format, fifo)
 }
 
 // refused reports whether err is not nil. It must then be ErrCorrupt.
@@ -33,24 +36,24 @@ func refused(t *testing.T, err error) bool {
 
 func FuzzDecodeMeta(f *testing.F) {
 	f.Add([]byte{}, uint16(0))
-	f.Add(append(encodeMeta(&Message{}), "rest of a long value"...), uint16(3))
-	f.Add(encodeMeta(&Message{Headers: map[string][]string{"Trace": {"a", "b"}, "": {}, "\x00": {"\x00\xff", ""}}}), uint16(1))
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, uint16(2))                       // a length of 2^64-1
-	f.Add(append([]byte{6}, tuple.Tuple{int64(metaVersion), "text", int64(1)}.Pack()...), uint16(9))           // no headers
-	f.Add(append([]byte{6}, tuple.Tuple{int64(metaVersion), tuple.Tuple{nil}}.Pack()...), uint16(1000))        // no name
-	f.Add(append([]byte{9}, tuple.Tuple{int64(metaVersionDead + 1), tuple.Tuple{}}.Pack()...), uint16(0xffff)) // from the future
+	f.Add(append(codec.EncodeMeta(&Message{}), "rest of a long value"...), uint16(3))
+	f.Add(codec.EncodeMeta(&Message{Headers: map[string][]string{"Trace": {"a", "b"}, "": {}, "\x00": {"\x00\xff", ""}}}), uint16(1))
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, uint16(2))                             // a length of 2^64-1
+	f.Add(append([]byte{6}, tuple.Tuple{int64(codec.MetaVersion), "text", int64(1)}.Pack()...), uint16(9))           // no headers
+	f.Add(append([]byte{6}, tuple.Tuple{int64(codec.MetaVersion), tuple.Tuple{nil}}.Pack()...), uint16(1000))        // no name
+	f.Add(append([]byte{9}, tuple.Tuple{int64(codec.MetaVersionDead + 1), tuple.Tuple{}}.Pack()...), uint16(0xffff)) // from the future
 	dead := Message{DeadLetter: &DeadLetter{Queue: "jobs", Reason: "no", At: time.UnixMicro(5), Deliveries: 3, Error: "late"}}
-	f.Add(encodeMeta(&dead), uint16(5))
+	f.Add(codec.EncodeMeta(&dead), uint16(5))
 	dead.Headers = map[string][]string{"A": {"b"}}
-	f.Add(append(encodeMeta(&dead), "rest"...), uint16(5))
-	f.Add(append([]byte{6}, tuple.Tuple{int64(metaVersionDead), tuple.Tuple{}}.Pack()...), uint16(0))
+	f.Add(append(codec.EncodeMeta(&dead), "rest"...), uint16(5))
+	f.Add(append([]byte{6}, tuple.Tuple{int64(codec.MetaVersionDead), tuple.Tuple{}}.Pack()...), uint16(0))
 	f.Fuzz(func(t *testing.T, blob []byte, chunk uint16) {
-		m, rest, err := decodeMeta(cut(blob, int(chunk)))
+		m, rest, err := codec.DecodeMeta(cut(blob, int(chunk)))
 		if refused(t, err) {
 			return
 		}
-		again := append(encodeMeta(&m), rest...)
-		got, gotRest, err := decodeMeta(cut(again, len(again)))
+		again := append(codec.EncodeMeta(&m), rest...)
+		got, gotRest, err := codec.DecodeMeta(cut(again, len(again)))
 		if err != nil || !reflect.DeepEqual(got, m) || !bytes.Equal(gotRest, rest) {
 			t.Fatalf("%x is %+v and %x, written %x, then %+v, %x and %v", blob, m, rest, again, got, gotRest, err)
 		}
@@ -68,19 +71,19 @@ func cut(b []byte, size int) []kv.KeyValue {
 }
 
 func FuzzParseItem(f *testing.F) {
-	random := bytes.Repeat([]byte{0, 0xff}, randomSize/2)
+	random := bytes.Repeat([]byte{0, 0xff}, codec.RandomSize/2)
 	f.Add(tuple.Tuple{int64(-5), int64(7), random}.Pack(), false)
 	f.Add(tuple.Tuple{int64(7), random}.Pack(), true)
 	f.Add(tuple.Tuple{int64(7), random[1:]}.Pack(), true)
 	f.Add(tuple.Tuple{"5", nil, random}.Pack(), false)
 	f.Fuzz(func(t *testing.T, key []byte, fifo bool) {
 		l := fuzzLayout(fifo, RawValues)
-		key = append(l.key(kindItem, 0), key...)
-		id, err := l.parseItem(key)
+		key = append(l.Key(codec.KindItem, 0), key...)
+		id, err := l.ParseItem(key)
 		if refused(t, err) {
 			return
 		}
-		if got := l.itemKey(&id); !bytes.Equal(got, key) {
+		if got := l.ItemKey(&id); !bytes.Equal(got, key) {
 			t.Fatalf("%x is read as %+v, which is written as %x", key, id, got)
 		}
 		if again, err := ParseID(id.String()); err != nil || again != id {
@@ -101,7 +104,7 @@ func FuzzMessage(f *testing.F) {
 			format = TupleValues
 		}
 		// The value ends with the given bytes, perhaps at the end of a chunk.
-		pads := []int{0, format.chunk() - len(value), format.chunk(), 2 * chunkSize}
+		pads := []int{0, codec.ChunkOf(format) - len(value), codec.ChunkOf(format), 2 * codec.ChunkSize}
 		m := Message{Value: append(make([]byte, max(0, pads[int(long)%len(pads)])), value...)}
 		checkMessage(t, format, m)
 		m.Headers = map[string][]string{name: {first, second}, "Other": {}}
@@ -113,9 +116,9 @@ func checkMessage(t *testing.T, format ValueFormat, m Message) {
 	t.Helper()
 	tx := beginFuzz(t)
 	l := fuzzLayout(false, format)
-	id := newID(1, 2, time.Now(), make([]byte, uniqueSize), l.needsMeta(&m))
-	(&ledger{tx: tx, l: l}).add(&id, &m)
-	item, err := (&PriorityQueue{l}).PeekMin(tx)
+	id := codec.NewID(1, 2, time.Now(), make([]byte, codec.UniqueSize), l.NeedsMeta(&m))
+	(&state.Ledger{Tx: tx, L: l}).Add(&id, &m)
+	item, err := (&PriorityQueue{handle{l}}).PeekMin(tx)
 	if err != nil || !bytes.Equal(item.Value, m.Value) || !reflect.DeepEqual(item.Headers, m.Headers) {
 		t.Fatalf("%d bytes with %q came back as %d bytes with %q: %v", len(m.Value), m.Headers, len(item.Value), item.Headers, err)
 	}
@@ -141,29 +144,29 @@ func beginFuzz(t *testing.T) kv.Transaction {
 // FuzzStaged decodes the keys and values of staged pops, and receipts.
 func FuzzStaged(f *testing.F) {
 	now := time.UnixMicro(1_790_000_000_000_000)
-	id := newID(-3, 9, now, make([]byte, uniqueSize), true)
-	f.Add((&answer{deadline: now}).encode())
-	f.Add((&answer{deadline: now, item: &id}).encode())
-	f.Add(encodeRequest(Back, now))
+	id := codec.NewID(-3, 9, now, make([]byte, codec.UniqueSize), true)
+	f.Add((&codec.Answer{Deadline: now}).Encode())
+	f.Add((&codec.Answer{Deadline: now, Item: &id}).Encode())
+	f.Add(codec.EncodeRequest(Back, now))
 	f.Add(tuple.Tuple{now.UnixMicro(), int64(2), int64(0)}.Pack())
 	f.Add(tuple.Tuple{now.UnixMicro(), int64(1), int64(2), []byte("short")}.Pack())
 	f.Fuzz(func(t *testing.T, stored []byte) {
-		a, err := parseAnswer(stored)
-		if !refused(t, err) && !bytes.Equal(a.encode(), stored) {
-			t.Fatalf("answer %x is read as %+v, which is written as %x", stored, a, a.encode())
+		a, err := codec.ParseAnswer(stored)
+		if !refused(t, err) && !bytes.Equal(a.Encode(), stored) {
+			t.Fatalf("answer %x is read as %+v, which is written as %x", stored, a, a.Encode())
 		}
-		_, _, err = parseClaim(stored)
+		_, _, err = codec.ParseClaim(stored)
 		refused(t, err)
 		_, _, _, err = parseReceipt(stored)
 		refused(t, err)
 
 		l := fuzzLayout(false, RawValues)
-		key := l.requestKey(5, id.Random)
-		w, err := l.parseRequest(kv.KeyValue{Key: key, Value: stored})
-		if !refused(t, err) && !bytes.Equal(encodeRequest(w.end, w.deadline), stored) {
+		key := l.RequestKey(5, id.Random)
+		w, err := l.ParseRequest(kv.KeyValue{Key: key, Value: stored})
+		if !refused(t, err) && !bytes.Equal(codec.EncodeRequest(w.End, w.Deadline), stored) {
 			t.Fatalf("request %x is read as %+v", stored, w)
 		}
-		_, err = l.parseRequest(kv.KeyValue{Key: append(l.key(kindRequest, 0), stored...), Value: encodeRequest(Front, now)})
+		_, err = l.ParseRequest(kv.KeyValue{Key: append(l.Key(codec.KindRequest, 0), stored...), Value: codec.EncodeRequest(Front, now)})
 		refused(t, err)
 	})
 }
@@ -172,37 +175,37 @@ func FuzzStaged(f *testing.F) {
 // as they were, except that integers may have been longer than necessary.
 func FuzzHeld(f *testing.F) {
 	now := time.UnixMicro(1_790_000_000_000_000)
-	id := newID(-3, 9, now, make([]byte, uniqueSize), true)
-	h := held{id: id, state: leased, deliveries: 2, fence: 3, due: now, wait: time.Second, end: Back, value: []byte("value")}
-	f.Add(h.encode())
-	h.state = delayed
-	f.Add(h.encode())
-	f.Add(history{deliveries: 2, fence: 3, wait: time.Second}.encode())
-	h.reason = "no\x00"
-	f.Add(h.encode())
-	f.Add(history{deliveries: 2, fence: 3, wait: time.Second, reason: h.reason}.encode())
-	for _, h.reason = range []string{"no", ""} {
-		for _, h.unique = range []string{"", "key\x00"} {
-			for _, h.expires = range []time.Time{{}, now} {
-				f.Add(h.encode())
-				f.Add(h.history().encode())
+	id := codec.NewID(-3, 9, now, make([]byte, codec.UniqueSize), true)
+	h := codec.Held{ID: id, State: codec.HeldLeased, Due: now, End: Back, Value: []byte("value"), History: codec.History{Deliveries: 2, Fence: 3, Wait: time.Second}}
+	f.Add(h.Encode())
+	h.State = codec.HeldDelayed
+	f.Add(h.Encode())
+	f.Add(codec.History{Deliveries: 2, Fence: 3, Wait: time.Second}.Encode())
+	h.Reason = "no\x00"
+	f.Add(h.Encode())
+	f.Add(codec.History{Deliveries: 2, Fence: 3, Wait: time.Second, Reason: h.Reason}.Encode())
+	for _, h.Reason = range []string{"no", ""} {
+		for _, h.Unique = range []string{"", "key\x00"} {
+			for _, h.Expires = range []time.Time{{}, now} {
+				f.Add(h.Encode())
+				f.Add(h.History.Encode())
 			}
 		}
 	}
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}) // a length of 2^64-1
-	record := tuple.Tuple{int64(heldVersion), int64(0), int64(1), int64(1), now.UnixMicro(), int64(1e6), int64(256)}.Pack()
+	record := tuple.Tuple{int64(codec.HeldVersion), int64(0), int64(1), int64(1), now.UnixMicro(), int64(1e6), int64(256)}.Pack()
 	f.Add(append([]byte{byte(len(record))}, record...)) // an end that is no byte
 	f.Fuzz(func(t *testing.T, stored []byte) {
-		h, err := parseHeld(&id, stored)
+		h, err := codec.ParseHeld(&id, stored)
 		if !refused(t, err) {
-			again, err := parseHeld(&id, h.encode())
+			again, err := codec.ParseHeld(&id, h.Encode())
 			if err != nil || !reflect.DeepEqual(again, h) {
-				t.Fatalf("%x is read as %+v, written as %x, then read as %+v, %v", stored, h, h.encode(), again, err)
+				t.Fatalf("%x is read as %+v, written as %x, then read as %+v, %v", stored, h, h.Encode(), again, err)
 			}
 		}
-		past, err := parseHistory(&id, stored)
+		past, err := codec.ParseHistory(&id, stored)
 		if !refused(t, err) {
-			if again, err := parseHistory(&id, past.encode()); err != nil || again != past {
+			if again, err := codec.ParseHistory(&id, past.Encode()); err != nil || again != past {
 				t.Fatalf("history %x is read as %+v, then as %+v, %v", stored, past, again, err)
 			}
 		}
@@ -211,24 +214,24 @@ func FuzzHeld(f *testing.F) {
 
 // FuzzSettings decodes settings. Without an error, all that was stored is written again.
 func FuzzSettings(f *testing.F) {
-	s := Settings{
+	s := codec.StoredSettings{Settings: Settings{
 		AckWait: time.Second, Backoff: []time.Duration{0, 5}, MaxDeliver: 3, DeadLetter: "dead", TTL: time.Hour, DuplicateWindow: NoDuplicateWindow,
 		PauseUntil: time.UnixMicro(5).UTC(), MaxLeased: 1, MaxItems: 2, MaxBytes: 3, Discard: DiscardOld,
-	}
-	f.Add(s.encode())
-	s.unknown = []any{"later", tuple.Tuple{int64(1), "x"}}
-	f.Add(s.encode())
+	}}
+	f.Add(s.Encode())
+	s.Unknown = []any{"later", tuple.Tuple{int64(1), "x"}}
+	f.Add(s.Encode())
 	f.Add(tuple.Tuple{int64(2)}.Pack())
-	f.Add(tuple.Tuple{int64(settingsVersion), "ack_wait", "soon"}.Pack())
-	f.Add(tuple.Tuple{int64(settingsVersion), tuple.Tuple{}, nil, "ack_wait", int64(5), "ack_wait", int64(6)}.Pack())
+	f.Add(tuple.Tuple{int64(codec.SettingsVersion), "ack_wait", "soon"}.Pack())
+	f.Add(tuple.Tuple{int64(codec.SettingsVersion), tuple.Tuple{}, nil, "ack_wait", int64(5), "ack_wait", int64(6)}.Pack())
 	f.Fuzz(func(t *testing.T, stored []byte) {
-		s, err := parseSettings(stored)
+		s, err := codec.ParseSettings(stored)
 		if refused(t, err) {
 			return
 		}
-		written := s.encode()
-		again, err := parseSettings(written)
-		if err != nil || !reflect.DeepEqual(again.encode(), written) || !reflect.DeepEqual(again.unknown, s.unknown) {
+		written := s.Encode()
+		again, err := codec.ParseSettings(written)
+		if err != nil || !reflect.DeepEqual(again.Encode(), written) || !reflect.DeepEqual(again.Unknown, s.Unknown) {
 			t.Fatalf("%x is read as %+v, then as %+v, %v", stored, s, again, err)
 		}
 	})
@@ -241,7 +244,7 @@ func FuzzReason(f *testing.F) {
 	f.Add(strings.Repeat("ä", 2000), 255)
 	f.Fuzz(func(t *testing.T, text string, n int) {
 		n = max(n, 0) % 2000
-		clean := cleanText(text, n)
+		clean := codec.CleanText(text, n)
 		if len(clean) > n || !utf8.ValidString(clean) || strings.IndexFunc(clean, unicode.IsControl) >= 0 {
 			t.Fatalf("%q, cut at %d, is %q", text, n, clean)
 		}
@@ -253,7 +256,7 @@ func FuzzReason(f *testing.F) {
 
 // FuzzToken: a token that is read is written as the same text.
 func FuzzToken(f *testing.F) {
-	id := newID(-3, 1<<62, time.UnixMicro(1_790_000_000_000_000), make([]byte, uniqueSize), true)
+	id := codec.NewID(-3, 1<<62, time.UnixMicro(1_790_000_000_000_000), make([]byte, codec.UniqueSize), true)
 	f.Add(Token{ID: id, Fence: 1 << 62, End: Back}.String())
 	f.Add(Token{ID: id, Fence: 0}.String())
 	f.Add("A")
@@ -276,52 +279,52 @@ func FuzzToken(f *testing.F) {
 // FuzzStore runs all operations on a queue with three arbitrary keys and values.
 func FuzzStore(f *testing.F) {
 	now := time.UnixMicro(1_790_000_000_000_000)
-	id := newID(0, 0, now, make([]byte, uniqueSize), true)
+	id := codec.NewID(0, 0, now, make([]byte, codec.UniqueSize), true)
 	l := fuzzLayout(false, RawValues)
-	suffix := func(key []byte) []byte { return key[len(l.prefix)+kindSize:] }
-	item, meta := suffix(l.itemKey(&id)), suffix(l.metaKey(&id, 0))
-	request := suffix(l.requestKey(0, id.Random))
-	answered := suffix(l.partKey(partAnswer, id.Random))
-	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, encodeMeta(&Message{Headers: map[string][]string{"A": {"b"}}}), uint8(2), []byte{}, make([]byte, 8), false)
-	f.Add(uint8(3), request, encodeRequest(Back, now), uint8(0), item, []byte("value"), uint8(4), answered, (&answer{deadline: now, item: &id}).encode(), false)
+	suffix := func(key []byte) []byte { return key[len(l.Prefix)+codec.KindSize:] }
+	item, meta := suffix(l.ItemKey(&id)), suffix(l.MetaKey(&id, 0))
+	request := suffix(l.RequestKey(0, id.Random))
+	answered := suffix(l.PartKey(codec.PartAnswer, id.Random))
+	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, codec.EncodeMeta(&Message{Headers: map[string][]string{"A": {"b"}}}), uint8(2), []byte{}, make([]byte, 8), false)
+	f.Add(uint8(3), request, codec.EncodeRequest(Back, now), uint8(0), item, []byte("value"), uint8(4), answered, (&codec.Answer{Deadline: now, Item: &id}).Encode(), false)
 	f.Add(uint8(4), answered, []byte("?"), uint8(3), request, tuple.Tuple{int64(OpPush), time.Unix(1<<40, 0).UnixMicro()}.Pack(), uint8(2), tuple.Tuple{int64(0)}.Pack(), []byte("?"), true)
-	due := suffix(l.dueKey(now, l.partKey(partAnswer, id.Random)))
-	f.Add(uint8(4), answered, (&answer{deadline: now, item: &id}).encode(), uint8(5), due, []byte{}, uint8(1), meta, []byte{}, false)
+	due := suffix(l.DueKey(now, l.PartKey(codec.PartAnswer, id.Random)))
+	f.Add(uint8(4), answered, (&codec.Answer{Deadline: now, Item: &id}).Encode(), uint8(5), due, []byte{}, uint8(1), meta, []byte{}, false)
 	f.Add(uint8(5), due, []byte{}, uint8(5), due[:len(due)-5], []byte("?"), uint8(2), []byte{}, make([]byte, 8), true)
-	heldKey, past := suffix(l.heldKey(&id)), suffix(l.historyKey(&id))
-	record := (&held{id: id, fence: 1, deliveries: 1, due: now, wait: time.Second, value: []byte("value")}).encode()
-	dueHeld := suffix(l.dueKey(now, l.heldKey(&id)))
-	f.Add(uint8(6), heldKey, record, uint8(5), dueHeld, []byte{}, uint8(1), meta, encodeMeta(&Message{Headers: map[string][]string{"A": {"b"}}}), false)
+	heldKey, past := suffix(l.HeldKey(&id)), suffix(l.HistoryKey(&id))
+	record := (&codec.Held{ID: id, Due: now, Value: []byte("value"), History: codec.History{Deliveries: 1, Fence: 1, Wait: time.Second}}).Encode()
+	dueHeld := suffix(l.DueKey(now, l.HeldKey(&id)))
+	f.Add(uint8(6), heldKey, record, uint8(5), dueHeld, []byte{}, uint8(1), meta, codec.EncodeMeta(&Message{Headers: map[string][]string{"A": {"b"}}}), false)
 	f.Add(uint8(6), heldKey, record[:4], uint8(5), dueHeld, []byte{}, uint8(6), heldKey[:4], record, false)
-	f.Add(uint8(0), item, []byte("value"), uint8(7), past, history{deliveries: 1, fence: 1, wait: time.Second}.encode(), uint8(6), heldKey, record, false)
+	f.Add(uint8(0), item, []byte("value"), uint8(7), past, codec.History{Deliveries: 1, Fence: 1, Wait: time.Second}.Encode(), uint8(6), heldKey, record, false)
 	f.Add(uint8(0), item, []byte("value"), uint8(7), past, []byte("?"), uint8(7), past[:5], []byte("?"), false)
-	settings := (&Settings{MaxDeliver: 1, Backoff: []time.Duration{time.Second}, DeadLetter: "x"}).encode()
+	settings := (&codec.StoredSettings{Settings: Settings{MaxDeliver: 1, Backoff: []time.Duration{time.Second}, DeadLetter: "x"}}).Encode()
 	f.Add(uint8(6), heldKey, record, uint8(5), dueHeld, []byte{}, uint8(8), []byte{}, settings, false)
-	f.Add(uint8(0), item, []byte("value"), uint8(7), past, history{deliveries: 1, fence: 1, wait: time.Second, reason: "no", expires: now}.encode(), uint8(8), []byte{}, settings[:9], false)
-	expiring := encodeMeta(&Message{Expires: now})
-	dueExpiry := suffix(l.dueKey(now, l.expiryKey(&id)))
+	f.Add(uint8(0), item, []byte("value"), uint8(7), past, codec.History{Deliveries: 1, Fence: 1, Wait: time.Second, Reason: "no", Lasting: codec.Lasting{Expires: now}}.Encode(), uint8(8), []byte{}, settings[:9], false)
+	expiring := codec.EncodeMeta(&Message{Expires: now})
+	dueExpiry := suffix(l.DueKey(now, l.ExpiryKey(&id)))
 	f.Add(uint8(0), item, []byte("value"), uint8(5), dueExpiry, []byte{}, uint8(1), meta, expiring, false)
 	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, expiring, uint8(5), dueExpiry[:len(dueExpiry)-3], []byte{}, false)
 	f.Add(uint8(1), meta, expiring, uint8(5), dueExpiry, []byte{}, uint8(7), past, []byte("?"), false)
-	msgID, unique := suffix(l.msgIDKey("id")), suffix(l.uniqueKey("key"))
-	over := &seen{id, now}
-	f.Add(uint8(9), msgID, over.encode(), uint8(10), suffix(l.msgIDEndKey(now, "id")), over.encode(), uint8(11), unique, encodeID(&id), false)
+	msgID, unique := suffix(l.MsgIDKey("id")), suffix(l.UniqueKey("key"))
+	over := &codec.Seen{ID: id, Until: now}
+	f.Add(uint8(9), msgID, over.Encode(), uint8(10), suffix(l.MsgIDEndKey(now, "id")), over.Encode(), uint8(11), unique, codec.EncodeID(&id), false)
 	f.Add(uint8(9), msgID, []byte("?"), uint8(10), msgID, []byte("?"), uint8(11), unique, []byte("?"), true)
-	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, encodeMeta(&Message{MsgID: "id", Unique: "key"}), uint8(11), unique, encodeID(&id), false)
-	limited := (&Settings{MaxBytes: 5, MaxItems: 2, Discard: DiscardOld}).encode()
-	f.Add(uint8(0), item, []byte("value"), uint8(8), []byte{}, limited, uint8(12), suffix(l.countedKey()), []byte{countedTo, 0x15}, false)
+	f.Add(uint8(0), item, []byte("value"), uint8(1), meta, codec.EncodeMeta(&Message{MsgID: "id", Unique: "key"}), uint8(11), unique, codec.EncodeID(&id), false)
+	limited := (&codec.StoredSettings{Settings: Settings{MaxBytes: 5, MaxItems: 2, Discard: DiscardOld}}).Encode()
+	f.Add(uint8(0), item, []byte("value"), uint8(8), []byte{}, limited, uint8(12), suffix(l.CountedKey()), []byte{state.CountedTo, 0x15}, false)
 	f.Add(uint8(1), meta, []byte("?"), uint8(8), []byte{}, limited, uint8(12), []byte{}, []byte("?"), true)
 	f.Fuzz(func(t *testing.T, where1 uint8, key1, value1 []byte, where2 uint8, key2, value2 []byte, where3 uint8, key3, value3 []byte, fifo bool) {
 		tx := beginFuzz(t)
 		l := fuzzLayout(fifo, RawValues)
-		places := []string{kindItem, kindMeta, kindCounter, kindRequest, kindAnswer, kindDue, kindHeld, kindHistory, kindConfig,
-			kindMsgID, kindMsgIDEnd, kindUnique, kindBytes,
+		places := []string{codec.KindItem, codec.KindMeta, codec.KindCounter, codec.KindRequest, codec.KindAnswer, codec.KindDue, codec.KindHeld, codec.KindHistory, codec.KindConfig,
+			codec.KindMsgID, codec.KindMsgIDEnd, codec.KindUnique, codec.KindBytes,
 		}
 		for _, pair := range []struct {
 			where      uint8
 			key, value []byte
 		}{{where1, key1, value1}, {where2, key2, value2}, {where3, key3, value3}} {
-			key := append(l.key(places[int(pair.where)%len(places)], 0), pair.key...)
+			key := append(l.Key(places[int(pair.where)%len(places)], 0), pair.key...)
 			if len(key) <= kv.MaxKeySize && len(pair.value) <= kv.MaxValueSize {
 				tx.Set(key, pair.value)
 			}
@@ -332,7 +335,7 @@ func FuzzStore(f *testing.F) {
 
 // exercise runs every operation on a queue with arbitrary contents. Each succeeds, or returns
 // ErrEmpty, ErrLeaseLost, ErrSettings, ErrFull or ErrCorrupt.
-func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time, token *Token) {
+func exercise(t *testing.T, tx kv.Transaction, l *codec.Layout, now time.Time, token *Token) {
 	t.Helper()
 	allowed := func(what string, err error) {
 		if err != nil && !errors.Is(err, ErrEmpty) && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrLeaseLost) && !errors.Is(err, ErrSettings) && !errors.Is(err, ErrFull) {
@@ -340,12 +343,12 @@ func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time, token *
 		}
 	}
 	s := serving{tx: tx, l: l, now: now, own: newRequest(l, Front, now)}
-	err := s.readLine(serveLimit)
+	err := s.readLine(ServeLimit)
 	if err == nil && len(s.line) > 0 {
 		err = s.serveLine()
 	}
 	allowed("serve the line", err)
-	_, err = returnDue(tx, l, now)
+	_, err = due.ReturnDue(tx, l, now)
 	allowed("sweep", err)
 	for range 3 {
 		for _, op := range []Op{
@@ -354,10 +357,10 @@ func exercise(t *testing.T, tx kv.Transaction, l *layout, now time.Time, token *
 			{Kind: OpSettings}, {Kind: OpNak, Delay: Backoff, Reason: "no"}, {Kind: OpLease}, {Kind: OpTerm},
 			{Kind: OpConfigure, Configure: func(s *Settings) { s.MaxDeliver++; s.MaxBytes = 15 - min(s.MaxBytes, 15); s.Discard = DiscardOld }},
 		} {
-			if l.fifo && op.End == Back {
+			if l.Fifo && op.End == Back {
 				continue
 			}
-			op.Queue, op.Message, op.Token = &PriorityQueue{l}, Message{Value: []byte("x")}, *token
+			op.Queue, op.Message, op.Token = &PriorityQueue{handle{l}}, Message{Value: []byte("x")}, *token
 			if op.Kind == OpPush {
 				op.Message.MsgID, op.Message.Unique = "id", "key"
 			}

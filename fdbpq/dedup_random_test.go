@@ -85,7 +85,7 @@ func (r *dedupRun) run(ops ...fdbpq.Op) []fdbpq.Result {
 		ops[i].Queue = r.q
 	}
 	results, err := kv.Transact(r.ctx, r.db, func(tx kv.Transaction) ([]fdbpq.Result, error) {
-		return fdbpq.ApplyAt(tx, ops, r.model.now)
+		return fdbpq.Apply(tx, ops, r.model.now)
 	})
 	if err != nil {
 		r.fail("%v", err)

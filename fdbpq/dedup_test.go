@@ -281,7 +281,7 @@ func TestDuplicateConflicts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := fdbpq.ApplyAt(tx, []fdbpq.Op{{Kind: fdbpq.OpPush, Queue: q, Message: test.first}}, time.Now()); err != nil {
+			if _, err := fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpPush, Queue: q, Message: test.first}}, time.Now()); err != nil {
 				t.Fatal(err)
 			}
 			f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: test.second})

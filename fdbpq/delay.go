@@ -3,29 +3,9 @@ package fdbpq
 import (
 	"fmt"
 	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 )
-
-// An item that is pushed with a delay is held from the start, delayed, under its own id: see
-// held.go. It has never been leased, which its record says with no deliveries and firstFence.
-// Its place is that of its count, so it comes in before items that are pushed meanwhile.
-
-// firstFence is the fence of an item that was never leased. Any lease has a higher one, or a
-// delivery: earlier versions of this package gave it to the first lease as well.
-const firstFence = 1
-
-// newDelayed returns the held item for a push with a delay.
-func newDelayed(id *ID, m *Message, until time.Time, value []byte) *held {
-	// Versions of this package without delayed pushes need a wait.
-	return &held{
-		id: *id, state: delayed, fence: firstFence, due: until, wait: DefaultLease,
-		expires: m.Expires, unique: m.Unique, value: value,
-	}
-}
-
-// neverLeased reports whether a held item was pushed with a delay and not leased since.
-func (h *held) neverLeased() bool {
-	return h.state == delayed && h.deliveries == 0 && h.fence == firstFence
-}
 
 // checkTimes returns an error if an OpPush cannot have these times.
 func (op *Op) checkTimes() error {
@@ -34,7 +14,7 @@ func (op *Op) checkTimes() error {
 		return fmt.Errorf("%w: a delay of %v: want 0 to %v", ErrOp, op.Delay, MaxDelay)
 	case op.Delay > 0 && !op.At.IsZero():
 		return fmt.Errorf("%w: a delay of %v and one until %v: want one of them", ErrOp, op.Delay, op.At)
-	case op.At.Unix() >= lastTime/1e6:
+	case op.At.Unix() >= codec.LastTime/1e6:
 		return fmt.Errorf("%w: a delay until %v: want a time before 2200", ErrOp, op.At)
 	}
 	return op.checkTTL()
@@ -42,11 +22,11 @@ func (op *Op) checkTimes() error {
 
 // heldUntil returns until when an item that is pushed now is held back; zero if it is ready.
 func (op *Op) heldUntil(now time.Time) time.Time {
-	until := micros(now.Add(op.Delay))
+	until := codec.Micros(now.Add(op.Delay))
 	if !op.At.IsZero() {
-		until = micros(op.At)
+		until = codec.Micros(op.At)
 	}
-	if until.After(micros(now)) {
+	if until.After(codec.Micros(now)) {
 		return until
 	}
 	return time.Time{}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"slices"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -15,20 +17,12 @@ const victimBytes = 16 << 20
 // in a FIFO queue from the front. It has those that are ready or delayed, and none that other programs
 // pushed, which do not count either. The zero value has none.
 type victims struct {
-	g           *ledger // nil before begin
+	g           *state.Ledger // nil before begin
 	ready, held victimWalk
-	stored      []*victim // read, and not gone
-	pushed      []*victim // by this transaction, and not gone
+	stored      []*state.Victim // read, and not gone
+	pushed      []*state.Victim // by this transaction, and not gone
 	own         map[ID]bool
 	read        int // bytes
-}
-
-// victim is an item that may be discarded.
-type victim struct {
-	h     *heldItem
-	place []byte // see layout.place
-	load  load   // what goes with it
-	own   bool   // this transaction pushed it
 }
 
 // victimPlan is the first items to go.
@@ -39,8 +33,8 @@ type victimPlan struct {
 func (p *victimPlan) any() bool { return p.stored+p.pushed > 0 }
 
 // take adds the item that next has returned.
-func (p *victimPlan) take(v *victim) {
-	if v.own {
+func (p *victimPlan) take(v *state.Victim) {
+	if v.Own {
 		p.pushed++
 	} else {
 		p.stored++
@@ -48,25 +42,25 @@ func (p *victimPlan) take(v *victim) {
 }
 
 // begin prepares the victims for next. It does nothing the second time.
-func (v *victims) begin(g *ledger) {
+func (v *victims) begin(g *state.Ledger) {
 	if v.g == nil {
 		v.g = g
-		v.ready, v.held = victimWalk{g: g, rest: g.l.itemRange()}, victimWalk{g: g, rest: g.l.kindRange(kindHeld)}
+		v.ready, v.held = victimWalk{g: g, rest: g.L.ItemRange()}, victimWalk{g: g, rest: g.L.KindRange(codec.KindHeld)}
 	}
 }
 
 // before reports whether the item at a place goes before that at another.
-func (v *victims) before(a, b []byte) bool { return (bytes.Compare(a, b) > 0) != v.g.l.fifo }
+func (v *victims) before(a, b []byte) bool { return (bytes.Compare(a, b) > 0) != v.g.L.Fifo }
 
 // add adds an item that this transaction has pushed, if others may have it discarded.
-func (v *victims) add(h *held, ready bool) {
+func (v *victims) add(h *codec.Held, ready bool) {
 	g := v.g
-	own := &victim{h: &heldItem{held: h, ready: ready}, place: g.l.place(g.l.itemKey(&h.id)), load: load{items: 1}, own: true}
-	if g.countsBytes() {
-		own.load.bytes = int64(h.message.size())
+	own := &state.Victim{H: &state.HeldItem{Held: h, Ready: ready}, Place: g.L.Place(g.L.ItemKey(&h.ID)), Load: state.Load{Items: 1}, Own: true}
+	if g.CountsBytes() {
+		own.Load.Bytes = int64(h.Message.Size())
 	}
-	at, _ := slices.BinarySearchFunc(v.pushed, own, func(a, b *victim) int {
-		if v.before(a.place, b.place) {
+	at, _ := slices.BinarySearchFunc(v.pushed, own, func(a, b *state.Victim) int {
+		if v.before(a.Place, b.Place) {
 			return -1
 		}
 		return 1
@@ -75,12 +69,12 @@ func (v *victims) add(h *held, ready bool) {
 	if v.own == nil {
 		v.own = map[ID]bool{}
 	}
-	v.own[h.id] = true
+	v.own[h.ID] = true
 }
 
 // next returns the next item to go after those of the plan, nil if there is none. The error is ErrCorrupt or
 // one of the store.
-func (v *victims) next(after *victimPlan) (*victim, error) {
+func (v *victims) next(after *victimPlan) (*state.Victim, error) {
 	if after.stored == len(v.stored) {
 		more, err := v.load()
 		if err != nil {
@@ -90,11 +84,11 @@ func (v *victims) next(after *victimPlan) (*victim, error) {
 			v.stored = append(v.stored, more)
 		}
 	}
-	var next *victim
+	var next *state.Victim
 	if after.stored < len(v.stored) {
 		next = v.stored[after.stored]
 	}
-	if after.pushed < len(v.pushed) && (next == nil || v.before(v.pushed[after.pushed].place, next.place)) {
+	if after.pushed < len(v.pushed) && (next == nil || v.before(v.pushed[after.pushed].Place, next.Place)) {
 		next = v.pushed[after.pushed]
 	}
 	return next, nil
@@ -103,16 +97,16 @@ func (v *victims) next(after *victimPlan) (*victim, error) {
 // discard removes the items of the plan. The error is one of the store.
 func (v *victims) discard(p *victimPlan) error {
 	for _, gone := range slices.Concat(v.stored[:p.stored], v.pushed[:p.pushed]) {
-		v.g.claim(gone.h)
-		v.g.discard(gone.h.held)
-		v.g.removed.Discarded++
+		v.g.DetachLeased(gone.H)
+		v.g.Delete(gone.H.Held)
+		v.g.Removed.Discarded++
 	}
 	v.stored, v.pushed = v.stored[p.stored:], v.pushed[p.pushed:]
-	return v.g.err
+	return v.g.Err
 }
 
 // load reads the next item, nil if there is none.
-func (v *victims) load() (*victim, error) {
+func (v *victims) load() (*state.Victim, error) {
 	for {
 		first, err := v.ready.first()
 		if err != nil {
@@ -123,7 +117,7 @@ func (v *victims) load() (*victim, error) {
 			return nil, err
 		}
 		walk, pair := &v.ready, first
-		if first == nil || second != nil && v.before(v.g.l.place(second.Key), v.g.l.place(first.Key)) {
+		if first == nil || second != nil && v.before(v.g.L.Place(second.Key), v.g.L.Place(first.Key)) {
 			walk, pair = &v.held, second
 		}
 		if pair == nil {
@@ -138,46 +132,46 @@ func (v *victims) load() (*victim, error) {
 		if h == nil {
 			continue
 		}
-		found := &victim{h: h, place: v.g.l.place(pair.Key), load: load{items: 1}}
-		if v.g.countsBytes() {
-			size, err := v.g.sizeOf(h.held)
+		found := &state.Victim{H: h, Place: v.g.L.Place(pair.Key), Load: state.Load{Items: 1}}
+		if v.g.CountsBytes() {
+			size, err := v.g.SizeOf(h.Held)
 			if err != nil {
 				return nil, err
 			}
-			found.load.bytes = int64(size)
+			found.Load.Bytes = int64(size)
 		}
 		return found, nil
 	}
 }
 
 // parse returns the item of a pair, nil if it is not to be discarded.
-func (v *victims) parse(pair *kv.KeyValue, ready bool, whole wholeItem) (*heldItem, error) {
-	id, err := v.g.l.parseItem(pair.Key)
-	if err != nil || !id.ours() || v.own[id] {
+func (v *victims) parse(pair *kv.KeyValue, ready bool, whole state.WholeItem) (*state.HeldItem, error) {
+	id, err := v.g.L.ParseItem(pair.Key)
+	if err != nil || !codec.Ours(&id) || v.own[id] {
 		return nil, err
 	}
 	if !ready {
-		h, err := parseHeld(&id, pair.Value)
-		if err != nil || h.state == leased {
+		h, err := codec.ParseHeld(&id, pair.Value)
+		if err != nil || h.State == codec.HeldLeased {
 			return nil, err
 		}
-		return &heldItem{held: h}, nil
+		return &state.HeldItem{Held: h}, nil
 	}
-	h := &held{id: id, value: pair.Value}
-	if h.expires, h.unique, err = whole.lasting(); err != nil {
+	h := &codec.Held{ID: id, Value: pair.Value}
+	if h.Lasting, err = whole.Lasting(); err != nil {
 		return nil, err
 	}
-	return &heldItem{held: h, ready: true}, nil
+	return &state.HeldItem{Held: h, Ready: true}, nil
 }
 
 // victimWalk walks the items of a kind, in pages.
 type victimWalk struct {
-	g      *ledger
+	g      *state.Ledger
 	rest   kv.Range
 	size   int // of the last page
 	ended  bool
 	pairs  []kv.KeyValue
-	wholes []wholeItem // of pairs
+	wholes []state.WholeItem // of pairs
 }
 
 // first returns the next item, nil after the last. It conflicts with whoever changes one up to there.
@@ -188,10 +182,10 @@ func (w *victimWalk) first() (*kv.KeyValue, error) {
 	if w.ended {
 		return nil, nil
 	}
-	w.size = min(4*max(w.size, 1), maxSweepPage)
-	back := !w.g.l.fifo
-	o := kv.RangeOptions{Limit: w.size, Bytes: sweepBytes, Reverse: back}
-	pairs, err := w.g.tx.GetRange(w.rest, o).Get()
+	w.size = min(4*max(w.size, 1), state.MaxSweepPage)
+	back := !w.g.L.Fifo
+	o := kv.RangeOptions{Limit: w.size, Bytes: state.SweepBytes, Reverse: back}
+	pairs, err := w.g.Tx.GetRange(w.rest, o).Get()
 	if err != nil {
 		return nil, err
 	}
@@ -203,10 +197,10 @@ func (w *victimWalk) first() (*kv.KeyValue, error) {
 	} else {
 		w.rest.Begin = kv.SingleKey(last).End
 	}
-	w.pairs, w.wholes = pairs, w.g.l.beginWholes(w.g.tx.Snapshot(), pairs)
+	w.pairs, w.wholes = pairs, state.BeginWholes(w.g.L, w.g.Tx.Snapshot(), pairs)
 	for _, pair := range pairs {
-		if id, err := w.g.l.parseItem(pair.Key); err == nil {
-			w.g.beginSize(&id)
+		if id, err := w.g.L.ParseItem(pair.Key); err == nil {
+			w.g.BeginSize(&id)
 		}
 	}
 	return &w.pairs[0], nil

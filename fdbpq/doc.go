@@ -47,40 +47,37 @@
 //
 // A push (push.go) reads the last item of its priority, without conflict, to find the
 // next count; then the ledger adds the item. In a Keyspace it also makes sure that the
-// queue is listed (list.go).
+// queue is in the list of queues.
 //
-// A pop (pop.go) walks the queue with a cursor (cursor.go) that reads as many items as
-// there are pops. If anything is due, a share of it comes back first (due.go), and the pop reads again.
-// Then it reads the rest of each item, and the ledger removes them, or holds them
-// elsewhere if they are leased (lease.go, held.go). Pops of one transaction are served in
+// A pop (pop.go) walks the queue with a cursor that reads as many items as there are pops. If
+// anything is due, a share of it comes back first, and the pop reads again. Then it reads the rest
+// of each item, and the ledger removes them, or holds them elsewhere if they are leased (lease.go). Pops of one transaction are served in
 // their order, from whichever ends. One that waits for items (Op.Waits) and finds none learns
 // when the next item falls due.
 //
-//	apply.go, op.go                   operations and their stages
+//	op.go, apply.go                   operations, and the stages in which a transaction runs them
 //	push.go, pop.go, peek.go, len.go  one kind of operation each; read.go runs those that only read
-//	info.go                           how many items there are in each state, for operators
-//	inspect.go, rank.go               an item by its id, and how many come before it
-//	edit.go, sweep.go, purge.go, redrive.go, manage.go
+//	lease.go, lease_read.go, lease_group.go
+//	                                  leases and acknowledgements
+//	info.go, inspect.go, rank.go      how many items there are; an item by its id, and how many come before it
+//	edit.go, sweep.go, purge.go, redrive.go
 //	                                  items by id, and many at once: removes, moves, purges, dead letters sent home
-//	cursor.go, stored.go              walking a queue from its ends; an item as read
-//	room.go                           what a transaction has room for, in memory and in the store
-//	lease.go, lease_read.go, held.go, token.go
-//	                                  leases, acknowledgements, and items that are held
-//	delay.go, expiry.go               pushes of items that come later, or that expire
 //	restore.go                        popped items that nobody received, on their way back
-//	config.go, deadletter.go          settings; items that are given up
-//	dedup.go                          pushes that are done once
-//	whole.go                          an item that is written again elsewhere, being read
-//	limits.go                         what settings keep pushes and pops from
-//	ledger.go                         the states of an item: all writes of items and counters
-//	due.go, due_held.go               the time index: what falls due, and when; doing it
-//	due_sweep.go, ahead.go            the same for queues that nobody asks
-//	layout.go, id.go, message.go      the table of keys; ids; the stored form of a message
-//	keyspace.go, list.go, retire.go   named queues, the list of them, and leaving it
-//	queuelist.go                      the list with counts, for operators
-//	migrate.go, digest.go             copying a Keyspace to another store, and comparing the two
+//	config.go, limits.go, limits_push.go, discard.go
+//	                                  settings, and what they keep pushes and pops from
+//	due_sweep.go                      what falls due in queues that nobody asks
 //	batcher.go, receipt.go            group commit, and commits of unknown outcome
-//	staged_*.go                       Popper, on the same ledger, cursor and time index
+//	handle.go, keyspace.go, store.go  handles of queues, their names, and the store that they are in
+//	retire.go, queuelist.go           leaving the list of queues; the list with counts
+//	staged_*.go                       Popper
+//
+// Below it, each package knows those above it in this list:
+//
+//	internal/codec    keys, ids, stored records: no transaction
+//	internal/state    the states of items: all writes of their keys and counters
+//	internal/due      the time index, the one way back, dead letters
+//
+// Package settings is the table of settings; package migrate copies a Keyspace to another store.
 //
 // # Bytes
 //

@@ -1,6 +1,8 @@
 package fdbpq
 
 import (
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -20,9 +22,9 @@ func (t *txOps) beginSweep(q *queueOps) {
 	if s == nil {
 		return
 	}
-	q.due.page = max(sweptPage/t.sweeps, duePage)
+	q.due.Page = max(due.SweptPage/t.sweeps, due.DuePage)
 	s.page = max(sweptMsgIDs/t.sweeps, 1)
-	s.over = t.tx.Snapshot().GetRange(q.l.overRange(t.now), kv.RangeOptions{Limit: s.page})
+	s.over = t.tx.Snapshot().GetRange(q.l.OverRange(t.now), kv.RangeOptions{Limit: s.page})
 }
 
 // finishSweeps sets the results of the OpSweeps, once what is due was handled. The error is one of the store.
@@ -42,12 +44,12 @@ func (t *txOps) finishSweeps() error {
 			more, entries = len(entries) > 0, nil
 		}
 		for _, entry := range entries {
-			q.l.removeMsgID(t.tx, entry)
-			q.ledger.wrote = true
+			state.RemoveMsgID(q.l, t.tx, entry)
+			q.ledger.Wrote = true
 		}
 		for _, i := range s.indexes {
-			t.results[i].Err = q.due.err
-			t.results[i].Swept = Swept{More: more || q.due.behind(), Done: q.due.done || len(entries) > 0, MsgIDs: len(entries)}
+			t.results[i].Err = q.due.Err
+			t.results[i].Swept = Swept{More: more || q.due.Behind(), Done: q.due.Done || len(entries) > 0, MsgIDs: len(entries)}
 		}
 	}
 	return nil

@@ -3,6 +3,8 @@ package fdbpq
 import (
 	"slices"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -11,15 +13,15 @@ import (
 type edits struct {
 	indexes []int // into txOps.ops
 	reads   map[int]*editRead
-	past    kv.Future[[]kv.KeyValue] // the first history of an item; nil unless wanted
-	last    map[int64]lastItems      // of the priorities that items move to
-	next    map[int64]int64          // their next counts, once known
+	past    kv.Future[[]kv.KeyValue]  // the first history of an item; nil unless wanted
+	last    map[int64]state.LastItems // of the priorities that items move to
+	next    map[int64]int64           // their next counts, once known
 }
 
 // editRead is what an OpRemove or OpMove reads.
 type editRead struct {
-	heldRead
-	whole wholeItem
+	state.HeldRead
+	whole state.WholeItem
 }
 
 // edit runs the removes, moves, purges and redrives. It reads what is about one item for a few of them at a time.
@@ -41,7 +43,7 @@ func (t *txOps) edit() error {
 		}
 	}
 	// Each reads up to three values.
-	for some := range slices.Chunk(all, (t.returned.atOnce()+2)/3) {
+	for some := range slices.Chunk(all, (t.returned.AtOnce()+2)/3) {
 		for _, e := range some {
 			t.beginEdit(e.q, e.index)
 		}
@@ -57,7 +59,7 @@ func (t *txOps) edit() error {
 }
 
 func (e *edits) init() {
-	e.reads, e.last, e.next = map[int]*editRead{}, map[int64]lastItems{}, map[int64]int64{}
+	e.reads, e.last, e.next = map[int]*editRead{}, map[int64]state.LastItems{}, map[int64]int64{}
 }
 
 // beginEdit starts the reads of an operation.
@@ -67,19 +69,19 @@ func (t *txOps) beginEdit(q *queueOps, i int) {
 	case OpRemove, OpMove:
 		t.readEdited(q, i)
 		if _, begun := e.last[op.Priority]; op.Kind == OpMove && !begun {
-			e.last[op.Priority] = q.l.readLast(t.tx.Snapshot(), op.Priority)
+			e.last[op.Priority] = state.ReadLast(q.l, t.tx.Snapshot(), op.Priority)
 		}
 	default:
-		e.past = q.ledger.firstHistory()
+		e.past = q.ledger.FirstHistory()
 	}
 }
 
 // readEdited starts to read the item of an OpRemove or OpMove, with conflict.
 func (t *txOps) readEdited(q *queueOps, i int) {
 	id := &t.ops[i].ID
-	read := &editRead{heldRead: q.ledger.readHeld(id)}
-	read.item, read.history = t.tx.Get(q.l.itemKey(id)), t.tx.Get(q.l.historyKey(id))
-	read.whole = q.l.beginWhole(t.tx, id)
+	read := &editRead{HeldRead: q.ledger.ReadHeld(id)}
+	read.Item, read.History = t.tx.Get(q.l.ItemKey(id)), t.tx.Get(q.l.HistoryKey(id))
+	read.whole = state.BeginWhole(q.l, t.tx, id)
 	q.edits.reads[i] = read
 }
 
@@ -97,7 +99,7 @@ func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
 		t.readEdited(q, i)
 	}
 	read := q.edits.reads[i]
-	h, err := read.anywhere(&op.ID)
+	h, err := read.Anywhere(&op.ID)
 	if err != nil {
 		return err
 	}
@@ -105,12 +107,12 @@ func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
 		t.results[i].Err = notFound(&op.ID)
 		return nil
 	}
-	if h.ready {
-		if h.expires, h.unique, err = read.whole.lasting(); err != nil {
+	if h.Ready {
+		if h.Lasting, err = read.whole.Lasting(); err != nil {
 			return err
 		}
 	}
-	if h.hasExpired(t.now) {
+	if h.HasExpired(t.now) {
 		t.results[i].Err = notFound(&op.ID)
 		return nil
 	}
@@ -118,51 +120,35 @@ func (t *txOps) editOne(q *queueOps, i int, done map[ID]bool) error {
 		return t.move(q, i, h, done)
 	}
 	done[op.ID] = true
-	q.ledger.claim(h)
-	q.ledger.discard(h.held)
-	if !h.ready && h.state == leased {
-		return q.ledger.noteFreed(&t.results[i])
+	q.ledger.DetachLeased(h)
+	q.ledger.Delete(h.Held)
+	if !h.Ready && h.State == codec.HeldLeased {
+		t.results[i].Freed, err = q.ledger.LimitsLeased()
+		return err
 	}
 	return nil
 }
 
-// anywhere returns the item in whichever state it is, nil if it is not in the queue.
-func (r *heldRead) anywhere(id *ID) (*heldItem, error) {
-	record, err := r.held.Get()
-	if err != nil {
-		return nil, err
-	}
-	if record != nil {
-		h, err := parseHeld(id, record)
-		return &heldItem{held: h}, err
-	}
-	value, err := r.item.Get()
-	if value == nil || err != nil {
-		return nil, err
-	}
-	return &heldItem{held: &held{id: *id, value: value}, ready: true}, nil
-}
-
 // move moves an item to the end of another priority, or of its own.
-func (t *txOps) move(q *queueOps, i int, h *heldItem, done map[ID]bool) error {
+func (t *txOps) move(q *queueOps, i int, h *state.HeldItem, done map[ID]bool) error {
 	op, result, e := &t.ops[i], &t.results[i], q.edits
-	if !h.ready && h.state == leased {
+	if !h.Ready && h.State == codec.HeldLeased {
 		result.Err = ErrLeased
 		return nil
 	}
 	whole := &e.reads[i].whole
-	if err := whole.load(&q.ledger, &op.ID, h.value, !t.full); err != nil {
+	if err := whole.Load(&q.ledger, &op.ID, h.Value, !t.full); err != nil {
 		return err
 	}
-	if whole.large && t.full || !t.fits(whole.item.item.Message.size()) {
+	if whole.Large && t.full || !t.fits(whole.Item.Item.Message.Size()) {
 		t.full = true
-		result.Err = errNoRoom
+		result.Err = state.ErrNoRoom
 		return nil
 	}
 	var past []byte
-	if h.ready {
+	if h.Ready {
 		var err error
-		if past, err = e.reads[i].history.Get(); err != nil {
+		if past, err = e.reads[i].History.Get(); err != nil {
 			return err
 		}
 	}
@@ -170,37 +156,37 @@ func (t *txOps) move(q *queueOps, i int, h *heldItem, done map[ID]bool) error {
 	if err != nil {
 		return err
 	}
-	pushed := op.ID.pushedAt()
+	pushed := codec.PushedAt(&op.ID)
 	if pushed.IsZero() { // another program wrote it
 		pushed = t.now
 	}
-	m := &whole.item.item.Message
-	if h.ready {
-		h.expires, h.unique = m.Expires, m.Unique
+	m := &whole.Item.Item.Message
+	if h.Ready {
+		h.Lasting = codec.LastingOf(m)
 	}
-	id := newID(op.Priority, count, pushed, uniqueBytes(1), q.l.needsMeta(m))
+	id := codec.NewID(op.Priority, count, pushed, codec.UniqueBytes(1), q.l.NeedsMeta(m))
 	done[op.ID] = true
 	g := &q.ledger
-	if err := g.moveMsgID(&op.ID, &id, m.MsgID); err != nil {
+	if err := g.MoveMsgID(&op.ID, &id, m.MsgID); err != nil {
 		return err
 	}
-	h.message = m
-	g.claim(h)
-	g.discard(h.held)
-	value := g.addRest(&id, m)
-	if h.ready {
-		g.giveBack(&id, value)
-		g.setExpiry(&id, h.expires, h.unique)
+	h.Message = m
+	g.DetachLeased(h)
+	g.Delete(h.Held)
+	value := g.AddRest(&id, m)
+	if h.Ready {
+		g.Attach(&id, value)
+		g.SetExpiry(&id, h.Lasting)
 		if past != nil {
-			g.setHistory(&id, past)
+			g.SetHistory(&id, past)
 		}
 		q.notePushed(&id)
 	} else {
-		moved := *h.held
-		moved.id, moved.value = id, value
-		g.hold(&moved)
+		moved := *h.Held
+		moved.ID, moved.Value = id, value
+		g.Hold(&moved)
 	}
-	result.Item = Item{ID: id, PushedAt: id.pushedAt()}
+	result.Item = Item{ID: id, PushedAt: codec.PushedAt(&id)}
 	return nil
 }
 
@@ -210,11 +196,11 @@ func (t *txOps) nextOfMoves(q *queueOps, priority int64) (int64, error) {
 	count, known := e.next[priority]
 	if !known {
 		var err error
-		if count, err = q.l.nextCount(e.last[priority]); err != nil {
+		if count, err = state.NextCount(q.l, e.last[priority]); err != nil {
 			return 0, err
 		}
 	}
-	e.next[priority] = following(count)
+	e.next[priority] = codec.Following(count)
 	return count, nil
 }
 

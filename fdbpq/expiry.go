@@ -2,139 +2,46 @@ package fdbpq
 
 import (
 	"fmt"
-	"math"
 	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
-// An item may expire: Message.Expires, in its ("m") keys, says when. While it is in ("i"), it has an
-// entry in the time index,
-//
-//	("t", expires) + ("x", priority, count, random) = unique key
-//
-// written and removed together with its key in ("i"). Whoever finds the entry due removes the item, and
-// frees its unique key, if it has one, without reading the ("m") keys.
-// While it is held, its record says when it expires; a delayed item falls due then, at the latest.
-// A leased one expires when its lease ends: whoever holds it may still acknowledge it. Staged pops,
-// which need not know what they move, leave the entry where it is, and write it again if the item comes back: see
-// staged_return.go.
-//
-// A pop or lease that meets an expired item all the same, because its transaction had no room for all
-// that was due, removes it as well, and goes on to the next, as far as a transaction has room. A peek steps over it.
-
-// Bounds of the time after which an item expires.
-const (
-	MinTTL = time.Second
-	MaxTTL = MaxDelay
-)
-
-// Never as Op.TTL is no expiry, whatever Settings.TTL says.
-const Never = time.Duration(math.MinInt64)
-
-// expiryKey is the part of an entry of the time index that names an item in ("i"). There is no such
-// key.
-func (l *layout) expiryKey(id *ID) []byte { return l.idKey(kindExpiry, id) }
-
-// setExpiry writes the entry of an item in ("i"), if it expires.
-func (g *ledger) setExpiry(id *ID, at time.Time, unique string) {
-	if !at.IsZero() {
-		g.tx.Set(g.l.dueKey(at, g.l.expiryKey(id)), []byte(unique))
-		g.noteDue(at)
-	}
-}
-
-// clearExpiry removes what setExpiry wrote.
-func (g *ledger) clearExpiry(id *ID, at time.Time) {
-	if !at.IsZero() {
-		g.tx.Clear(g.l.dueKey(at, g.l.expiryKey(id)))
-	}
-}
-
-// expired reports whether something that expires at a time has; zero is never.
-func expired(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
-
-func (h *held) expired(now time.Time) bool { return expired(h.expires, now) }
-
-// hasExpired reports whether an item counts as gone: it has expired, and nobody has a lease of it, which may
-// be over.
-func (h *heldItem) hasExpired(now time.Time) bool {
-	return h.expired(now) && (h.ready || h.state == delayed)
-}
-
-// fallsDue is when something has to be done about a held item.
-func (h *held) fallsDue() time.Time {
-	if h.state == delayed {
-		return earliest(h.due, h.expires)
-	}
-	return h.due
-}
-
-// expireReady removes an item in ("i") that has expired, with all that belongs to it. The caller
-// removes its entry of the time index.
-func (g *ledger) expireReady(h *held) {
-	g.tx.Clear(g.l.itemKey(&h.id))
-	g.tx.Clear(g.l.historyKey(&h.id))
-	g.tally(&h.id, -1)
-	g.expireLent(h)
-}
-
-// expireLent removes the rest of an item that has expired.
-func (g *ledger) expireLent(h *held) {
-	g.discard(h)
-	g.removed.Expired++
-}
-
-// maxExpired is how many expired items all pops of a transaction remove at most on their way, and each
-// peek steps over.
-const maxExpired = 2048
-
-// errNotYet is for pops and peeks that have found nothing so far. What comes back next, or lies behind more
-// expired items than a transaction removes, may be theirs.
-var errNotYet = fmt.Errorf("%w so far: %w", ErrEmpty, ErrNoRoom)
-
-// nextLive returns the next item from an end, read in full, nil if there is none. It has expired ones on the
-// way removed. The error is errNotYet or one of the store.
-func (t *txOps) nextLive(q *queueOps, end End) (*stored, error) {
+// NextLive returns the next item from an end, read in full, nil if there is none. It has expired ones on the
+// way removed. The error is ErrNotYet or one of the store.
+func (t *txOps) nextLive(q *queueOps, end End) (*state.Stored, error) {
 	for {
-		if t.expired >= maxExpired {
-			return nil, errNotYet
+		if t.expired >= state.MaxExpired {
+			return nil, state.ErrNotYet
 		}
-		s, err := q.pops.ends.next(end)
+		s, err := q.pops.ends.Next(end)
 		if err != nil || s == nil {
 			return nil, err
 		}
-		if has, err := s.readUnlessExpired(t.tx, q.l, t.now, t.returned.page()); err != nil || !has {
+		if has, err := s.ReadUnlessExpired(t.tx, q.l, t.now, t.returned.Page()); err != nil || !has {
 			return s, err
 		}
 		t.expired++
-		q.pops.ends.noteExpired(end, s)
-		q.pops.expired = append(q.pops.expired, s.expiredItem())
+		q.pops.ends.NoteExpired(end, s)
+		q.pops.expired = append(q.pops.expired, s.ExpiredItem())
 	}
 }
 
-// removeExpired removes what nextLive has stepped over. That comes last, because a store may have to look through
-// all that a transaction has written for each read that follows.
-func (q *queueOps) removeExpired() {
-	for _, h := range q.pops.expired {
-		q.ledger.clearExpiry(&h.id, h.expires)
-		q.ledger.expireReady(h)
+// removeExpired removes what NextLive has stepped over. That comes last, because a store may have to look through
+// all that a transaction has written for each read that follows. The error is one of the store.
+func (q *queueOps) removeExpired() error {
+	if len(q.pops.expired) == 0 {
+		return nil
 	}
-	q.due.done = q.due.done || len(q.pops.expired) > 0
-}
-
-// nextLive returns the next item, nil after the last. It steps over expired ones. The error is errNotYet or one of
-// the store.
-func (c *cursor) nextLive(now time.Time) (*stored, error) {
-	for range maxExpired {
-		s, err := c.next()
-		if err != nil || s == nil {
-			return nil, err
-		}
-		if has, err := s.readUnlessExpired(c.r, c.l, now, c.asked.Bytes); err != nil || !has {
-			return s, err
-		}
-		c.noteExpired()
+	q.due.Done = true
+	e := state.Expiries{G: &q.ledger, Items: q.pops.expired, Walked: true}
+	e.Begin()
+	if err := e.Arrive(); err != nil {
+		return err
 	}
-	return nil, errNotYet
+	return e.Remove()
 }
 
 // expires returns when the item of a push expires; zero if it does not.
@@ -143,11 +50,11 @@ func (op *Op) expires(now time.Time, s *Settings) time.Time {
 	case op.TTL == Never:
 		return time.Time{}
 	case op.TTL > 0:
-		return micros(now.Add(op.TTL))
+		return codec.Micros(now.Add(op.TTL))
 	case !op.Message.Expires.IsZero():
-		return micros(op.Message.Expires)
+		return codec.Micros(op.Message.Expires)
 	case s.TTL > 0:
-		return micros(now.Add(s.TTL))
+		return codec.Micros(now.Add(s.TTL))
 	}
 	return time.Time{}
 }
@@ -155,11 +62,11 @@ func (op *Op) expires(now time.Time, s *Settings) time.Time {
 // checkTTL returns an error if an OpPush cannot have this expiry.
 func (op *Op) checkTTL() error {
 	if op.TTL != Never {
-		if err := checkBounds(op.TTL, MinTTL, MaxTTL); err != nil {
+		if err := settings.CheckBounds(op.TTL, MinTTL, MaxTTL); err != nil {
 			return fmt.Errorf("%w: it expires after %w", ErrOp, err)
 		}
 	}
-	if at := op.Message.Expires; !at.IsZero() && (at.Unix() < firstTime/1e6 || at.Unix() >= lastTime/1e6) {
+	if at := op.Message.Expires; !at.IsZero() && (at.Unix() < codec.FirstTime/1e6 || at.Unix() >= codec.LastTime/1e6) {
 		return fmt.Errorf("%w: it expires at %v: want a time from 2020 on and before 2200", ErrOp, at)
 	}
 	return nil

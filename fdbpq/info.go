@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
@@ -41,7 +43,7 @@ const (
 // infos is the OpInfos on one queue, which share one result.
 type infos struct {
 	indexes []int // into txOps.ops
-	l       *layout
+	l       *codec.Layout
 	limit   int // of priorities, from either end; 0 without priorities
 
 	total       kv.Future[[]byte]
@@ -54,7 +56,7 @@ type infos struct {
 	err  error // ErrCorrupt
 }
 
-func newInfos(l *layout) *infos { return &infos{l: l} }
+func newInfos(l *codec.Layout) *infos { return &infos{l: l} }
 
 // add adds an operation.
 func (n *infos) add(i, limit int) {
@@ -70,18 +72,18 @@ func (n *infos) add(i, limit int) {
 
 // begin starts to read the counters.
 func (n *infos) begin(r kv.Reader) {
-	counters := n.l.kindRange(kindCounter)
-	n.total = r.Get(n.l.totalKey())
+	counters := n.l.KindRange(codec.KindCounter)
+	n.total = r.Get(n.l.TotalKey())
 	// The counters of states have texts, which sort before the priorities.
-	n.front = r.GetRange(counters, kv.RangeOptions{Limit: n.limit + heldStates})
+	n.front = r.GetRange(counters, kv.RangeOptions{Limit: n.limit + codec.HeldStates})
 	if n.limit == 0 {
 		n.next = kv.Ready[[]kv.KeyValue](nil, nil)
 		return
 	}
-	if !n.l.fifo {
+	if !n.l.Fifo {
 		n.back = r.GetRange(counters, kv.RangeOptions{Limit: n.limit, Reverse: true})
 	}
-	n.next = r.GetRange(n.l.kindRange(kindDue), kv.RangeOptions{Limit: 1})
+	n.next = r.GetRange(n.l.KindRange(codec.KindDue), kv.RangeOptions{Limit: 1})
 }
 
 // count waits for the counters. The error is one of the store.
@@ -90,7 +92,7 @@ func (n *infos) count() error {
 	if err != nil {
 		return err
 	}
-	if n.info.Ready, n.err = parseLength(total); n.err != nil {
+	if n.info.Ready, n.err = state.ParseLength(total); n.err != nil {
 		return nil
 	}
 	front, err := n.front.Get()
@@ -129,17 +131,17 @@ func (n *infos) count() error {
 		n.info.Priorities = nil
 		return nil
 	}
-	n.info.MorePriorities = !n.l.fifo && counted < n.info.Ready
+	n.info.MorePriorities = !n.l.Fifo && counted < n.info.Ready
 	if len(next) > 0 {
-		if due, err := n.l.dueTime(next[0].Key); err == nil {
+		if due, err := n.l.DueTime(next[0].Key); err == nil {
 			n.info.NextDue = due
 		}
 	}
-	if n.l.fifo {
-		n.oldest = append(n.oldest, n.l.itemRange())
+	if n.l.Fifo {
+		n.oldest = append(n.oldest, n.l.ItemRange())
 	}
 	for _, p := range n.info.Priorities {
-		n.oldest = append(n.oldest, n.l.priorityRange(p.Priority))
+		n.oldest = append(n.oldest, n.l.PriorityRange(p.Priority))
 	}
 	return nil
 }
@@ -158,17 +160,17 @@ func (n *infos) beginFirsts(r kv.Reader, most int) int {
 
 // addCounter adds a counter to the result.
 func (n *infos) addCounter(pair kv.KeyValue) {
-	count, err := parseLength(pair.Value)
+	count, err := state.ParseLength(pair.Value)
 	if err != nil {
 		n.err = err
 		return
 	}
-	rest := pair.Key[len(n.l.prefix)+kindSize:]
+	rest := pair.Key[len(n.l.Prefix)+codec.KindSize:]
 	if state, _, err := tuple.DecodeString(rest); err == nil {
 		switch state {
-		case leased.counter():
+		case codec.HeldLeased.Counter():
 			n.info.Leased = count
-		case delayed.counter():
+		case codec.HeldDelayed.Counter():
 			n.info.Delayed = count
 		}
 		return
@@ -180,7 +182,7 @@ func (n *infos) addCounter(pair kv.KeyValue) {
 
 // runInfos runs the OpInfos of the queues, whose reads have begun. The error is one of the
 // store.
-func runInfos(r kv.Reader, queues []*queueOps, returned *itemRoom, results []Result) error {
+func runInfos(r kv.Reader, queues []*queueOps, returned *state.ItemRoom, results []Result) error {
 	for _, q := range queues {
 		if q.infos != nil {
 			if err := q.infos.count(); err != nil {
@@ -188,7 +190,7 @@ func runInfos(r kv.Reader, queues []*queueOps, returned *itemRoom, results []Res
 			}
 		}
 	}
-	most := returned.atOnce()
+	most := returned.AtOnce()
 	for _, q := range queues {
 		if q.infos != nil {
 			most -= q.infos.beginFirsts(r, most)
@@ -196,7 +198,7 @@ func runInfos(r kv.Reader, queues []*queueOps, returned *itemRoom, results []Res
 	}
 	for _, q := range queues {
 		if q.infos != nil {
-			if err := q.infos.finish(r, returned.atOnce(), results); err != nil {
+			if err := q.infos.finish(r, returned.AtOnce(), results); err != nil {
 				return err
 			}
 		}
@@ -217,12 +219,12 @@ func (n *infos) finish(r kv.Reader, atOnce int, results []Result) error {
 			if len(pairs) == 0 {
 				continue
 			}
-			id, err := n.l.parseItem(pairs[0].Key)
+			id, err := n.l.ParseItem(pairs[0].Key)
 			if err != nil {
 				n.err = err
 				break
 			}
-			if at := id.pushedAt(); !at.IsZero() && (n.info.Oldest.IsZero() || at.Before(n.info.Oldest)) {
+			if at := codec.PushedAt(&id); !at.IsZero() && (n.info.Oldest.IsZero() || at.Before(n.info.Oldest)) {
 				n.info.Oldest = at
 			}
 		}

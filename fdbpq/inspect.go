@@ -5,41 +5,16 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
-
-// ItemState is what an item in a queue waits for.
-type ItemState uint8
-
-// The states of items. AnyState is that of no item.
-const (
-	AnyState ItemState = iota
-	Ready              // to be popped
-	Delayed            // held back until a time
-	Leased             // with whoever leased it
-)
-
-// String returns "any", "ready", "delayed" or "leased".
-func (s ItemState) String() string {
-	if names := [...]string{"any", "ready", "delayed", "leased"}; int(s) < len(names) {
-		return names[s]
-	}
-	return fmt.Sprintf("ItemState(%d)", uint8(s))
-}
-
-// itemState returns the state of a held item.
-func (s heldState) itemState() ItemState {
-	if s == delayed {
-		return Delayed
-	}
-	return Leased
-}
 
 // get is an OpGet, being read.
 type get struct {
 	index    int // into txOps.ops
 	id       ID
-	occupied occupied
+	occupied state.Occupied
 	metas    kv.Future[[]kv.KeyValue]
 	asked    kv.RangeOptions // of metas
 }
@@ -47,7 +22,7 @@ type get struct {
 // inspections is the OpGets and OpRanks of some queues. They are read a few at a time, in order.
 type inspections struct {
 	r        kv.Reader
-	returned *itemRoom
+	returned *state.ItemRoom
 	list     []inspection
 	begun    int       // of list: they are being read
 	now      time.Time // items that have expired by then are not found
@@ -61,7 +36,7 @@ type inspection struct {
 }
 
 // beginInspections starts the reads of the first OpGets and OpRanks of the queues.
-func beginInspections(r kv.Reader, queues []*queueOps, returned *itemRoom) *inspections {
+func beginInspections(r kv.Reader, queues []*queueOps, returned *state.ItemRoom) *inspections {
 	all := &inspections{r: r, returned: returned}
 	for _, q := range queues {
 		for _, g := range q.gets {
@@ -77,15 +52,15 @@ func beginInspections(r kv.Reader, queues []*queueOps, returned *itemRoom) *insp
 
 // begin starts the reads of the next ones: each takes up to three values to begin with.
 func (all *inspections) begin() {
-	all.begun = min(len(all.list), (all.returned.atOnce()+2)/3)
-	share := all.returned.share(1, all.begun)
+	all.begun = min(len(all.list), (all.returned.AtOnce()+2)/3)
+	share := all.returned.Share(1, all.begun)
 	for _, one := range all.list[:all.begun] {
 		if g := one.get; g != nil {
-			if all.returned.refused {
+			if all.returned.Refused {
 				continue
 			}
 			g.asked = kv.RangeOptions{Bytes: share}
-			g.occupied, g.metas = one.q.l.readOccupied(all.r, &g.id), one.q.l.readMetas(all.r, &g.id, g.asked)
+			g.occupied, g.metas = state.ReadOccupied(one.q.l, all.r, &g.id), state.ReadMetas(one.q.l, all.r, &g.id, g.asked)
 			continue
 		}
 		one.rank.begin(all.r, one.q.l, share)
@@ -101,7 +76,7 @@ func (all *inspections) run(results []Result) error {
 		var i int
 		var err error
 		one := &all.list[0]
-		if g := one.get; g != nil && g.occupied.item == nil {
+		if g := one.get; g != nil && g.occupied.Item == nil {
 			refuse(results, []int{g.index})
 			i = g.index
 		} else if g != nil {
@@ -118,14 +93,14 @@ func (all *inspections) run(results []Result) error {
 }
 
 // finish sets the result. The error is ErrCorrupt or one of the store.
-func (g *get) finish(r kv.Reader, l *layout, returned *itemRoom, result *Result, now time.Time) error {
-	value, err := g.occupied.item.Get()
+func (g *get) finish(r kv.Reader, l *codec.Layout, returned *state.ItemRoom, result *Result, now time.Time) error {
+	value, err := g.occupied.Item.Get()
 	if err != nil {
 		return err
 	}
-	state := Ready
+	where := Ready
 	if value == nil {
-		record, err := g.occupied.held.Get()
+		record, err := g.occupied.Held.Get()
 		if err != nil {
 			return err
 		}
@@ -133,15 +108,15 @@ func (g *get) finish(r kv.Reader, l *layout, returned *itemRoom, result *Result,
 			result.Err = notFound(&g.id)
 			return nil
 		}
-		h, err := parseHeld(&g.id, record)
+		h, err := codec.ParseHeld(&g.id, record)
 		if err != nil {
 			return err
 		}
-		value, state = h.value, h.state.itemState()
+		value, where = h.Value, h.State.ItemState()
 	}
-	s := l.storedAs(g.id, kv.KeyValue{Key: l.itemKey(&g.id), Value: value})
-	s.metas, s.asked = g.metas, g.asked
-	item, err := s.whole(r, l, returned)
+	s := state.StoredAs(l, g.id, kv.KeyValue{Key: l.ItemKey(&g.id), Value: value})
+	s.Metas, s.Asked = g.metas, g.asked
+	item, err := s.Whole(r, l, returned)
 	if errors.Is(err, ErrNoRoom) {
 		result.Err = err
 		return nil
@@ -149,12 +124,12 @@ func (g *get) finish(r kv.Reader, l *layout, returned *itemRoom, result *Result,
 	if err != nil {
 		return err
 	}
-	if state != Leased && expired(item.Expires, now) {
+	if where != Leased && codec.Expired(item.Expires, now) {
 		result.Err = notFound(&g.id)
 		return nil
 	}
-	result.Item, result.State = item, state
-	g.occupied, g.metas = occupied{}, nil
+	result.Item, result.State = item, where
+	g.occupied, g.metas = state.Occupied{}, nil
 	return nil
 }
 
@@ -162,9 +137,9 @@ func notFound(id *ID) error { return fmt.Errorf("%w: %s", ErrNotFound, id) }
 
 // checkManaging returns an error if the queue does not support an operation on an item by its id,
 // or on many of its items.
-func (op *Op) checkManaging(l *layout) error {
+func (op *Op) checkManaging(l *codec.Layout) error {
 	switch {
-	case op.Kind == OpMove && l.fifo:
+	case op.Kind == OpMove && l.Fifo:
 		return fmt.Errorf("%w: a FIFO queue has no priorities to move an item to", ErrOp)
 	case op.Kind == OpPurge && op.State > Leased:
 		return fmt.Errorf("%w: no state %d", ErrOp, op.State)
@@ -174,9 +149,9 @@ func (op *Op) checkManaging(l *layout) error {
 		return nil
 	case op.End > Back:
 		return fmt.Errorf("%w: no end %d", ErrOp, op.End)
-	case op.Kind == OpRank && l.fifo && op.End == Back:
+	case op.Kind == OpRank && l.Fifo && op.End == Back:
 		return fmt.Errorf("%w: a FIFO queue is served from its front only", ErrOp)
-	case l.fifo && op.ID.Priority != 0: // its key would be that of another item
+	case l.Fifo && op.ID.Priority != 0: // its key would be that of another item
 		return notFound(&op.ID)
 	}
 	return nil

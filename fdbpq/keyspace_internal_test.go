@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/testenv/race"
@@ -58,24 +59,26 @@ func TestAreasNeverOverlap(t *testing.T) {
 // ranges returns where k keeps things: the lists, the receipts, and some queues of each kind
 // with names that are easily mixed up.
 func (k *Keyspace) ranges() []kv.Range {
-	receipts := within(k.receipts.Bytes())
-	ranges := []kv.Range{receipts, within([]byte(k.priority.list.prefix)), within([]byte(k.fifo.list.prefix))}
-	for _, kind := range []*branch{&k.priority, &k.fifo} {
+	receipts := codec.Within(k.s.Receipts.Bytes())
+	ranges := []kv.Range{receipts, codec.Within([]byte(k.s.Priority.List.Prefix)), codec.Within([]byte(k.s.Fifo.List.Prefix))}
+	for _, kind := range []*codec.Branch{&k.s.Priority, &k.s.Fifo} {
 		for _, name := range []string{"a", "a\x00", "\xff"} {
-			l, err := k.layoutOf(kind, name)
+			l, err := k.s.LayoutOf(kind, name)
 			if err != nil {
 				panic(err)
 			}
-			for _, prefix := range [][]byte{l.key(kindItem, 1), l.key(kindMeta, 1), l.key(kindRequest, 1), l.key(kindAnswer, 1), l.key(kindCounter, 1)} {
-				ranges = append(ranges, within(prefix))
+			for _, prefix := range [][]byte{l.Key(codec.KindItem, 1), l.Key(codec.KindMeta, 1), l.Key(codec.KindRequest, 1), l.Key(codec.KindAnswer, 1), l.Key(codec.KindCounter, 1)} {
+				ranges = append(ranges, codec.Within(prefix))
 			}
-			ranges = append(ranges, kv.SingleKey(l.totalKey()))
+			ranges = append(ranges, kv.SingleKey(l.TotalKey()))
 		}
 	}
 	return ranges
 }
 
-func internal(root string) kv.Range { return within(tuple.NewSubspace(tuple.Tuple{root}).Bytes()) }
+func internal(root string) kv.Range {
+	return codec.Within(tuple.NewSubspace(tuple.Tuple{root}).Bytes())
+}
 
 // meet reports whether any two of the ranges overlap, none of which is empty. It sorts them.
 func meet(ranges []kv.Range) bool {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
@@ -308,9 +307,9 @@ func (w *twins) applyAlone(batch []twinOp) {
 	var results [2][]fdbpq.Result
 	for n, f := range w.stores {
 		var err error
-		results[n], err = do(f, func(tx kv.Transaction) ([]fdbpq.Result, error) { return fdbpq.ApplyAt(tx, side(n, batch), w.now) })
+		results[n], err = do(f, func(tx kv.Transaction) ([]fdbpq.Result, error) { return fdbpq.Apply(tx, side(n, batch), w.now) })
 		if err != nil {
-			w.fail("ApplyAt: %v", err)
+			w.fail("Apply: %v", err)
 		}
 	}
 	w.compare(batch, results)

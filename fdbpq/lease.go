@@ -2,18 +2,11 @@ package fdbpq
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"time"
-)
 
-// Bounds of the length of a lease and of a delay.
-const (
-	MinLease = 100 * time.Millisecond
-	MaxLease = 12 * time.Hour
-	MaxDelay = 10 * 365 * 24 * time.Hour
-	// DefaultLease is for a lease whose length nothing says, not even Settings.AckWait.
-	DefaultLease = 30 * time.Second
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
 // Lease is the right to an item for a time.
@@ -31,61 +24,53 @@ type Lease struct {
 // what they end is settled, and what they give back can be popped.
 type settlements struct {
 	indexes []int // into txOps.ops
-	reads   []heldRead
-	burials []*burial // by place in indexes; nil unless the item seems to die
+	reads   []state.HeldRead
+	burials []*due.Burial // by place in indexes; nil unless the item seems to die
 
-	from, to int         // places in indexes: these are being read
-	done     map[ID]int  // items that were found, by the last place in indexes, counted from 1
-	found    []*heldItem // of one group
+	from, to int               // places in indexes: these are being read
+	done     map[ID]int        // items that were found, by the last place in indexes, counted from 1
+	found    []*state.HeldItem // of one group
 }
 
 // beginBurials starts to read what it takes to bury the items that die, together for all.
 func (s *settlements) beginBurials(t *txOps, q *queueOps) error {
-	if !q.ledger.config.begun() { // no operation can be the end of an item
+	if !q.ledger.Config.Begun() { // no operation can be the end of an item
 		return nil
 	}
-	settings, err := q.ledger.settings()
+	settings, err := q.ledger.Settings()
 	if err != nil {
-		return unlessCorrupt(err) // the operations that need them fail
+		return codec.UnlessCorrupt(err) // the operations that need them fail
 	}
 	for n := s.from; n < s.to; n++ {
 		op := &t.ops[s.indexes[n]]
 		if settings.MaxBytes > 0 && op.Kind != OpExtend {
-			q.ledger.beginSize(&op.Token.ID)
+			q.ledger.BeginSize(&op.Token.ID)
 		}
 		if op.Kind == OpAck || op.Kind != OpTerm && settings.MaxDeliver == 0 {
 			continue
 		}
-		h, err := s.reads[n].find(q.l, &op.Token)
-		if err != nil && unlessCorrupt(err) != nil {
+		h, err := s.reads[n].Find(q.l, &op.Token)
+		if err != nil && codec.UnlessCorrupt(err) != nil {
 			return err
 		}
-		if h != nil && op.endsItem(h.held, settings, t.now) {
-			s.burials[n] = t.dead.begin(&q.ledger, &h.id, settings)
+		if h != nil && op.endsItem(h.Held, settings, t.now) {
+			s.burials[n] = t.dead.Begin(&q.ledger, &h.ID, settings)
 		}
 	}
 	return nil
 }
 
-// unlessCorrupt returns nil for ErrCorrupt, and any other error.
-func unlessCorrupt(err error) error {
-	if errors.Is(err, ErrCorrupt) {
-		return nil
-	}
-	return err
-}
-
 // endsItem reports whether the operation ends not only a lease, but sends the item to its
 // dead-letter queue.
-func (op *Op) endsItem(h *held, s *Settings, now time.Time) bool {
-	return op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted && s.exhausted(h.deliveries) && !h.expired(now)
+func (op *Op) endsItem(h *codec.Held, s *Settings, now time.Time) bool {
+	return op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted && s.Exhausted(h.Deliveries) && !h.Expired(now)
 }
 
 // settle runs the operations with tokens, and reads the items of a few at a time.
 func (t *txOps) settle() error {
 	for {
 		var queues []*queueOps // with operations that are next
-		left := t.returned.atOnce()
+		left := t.returned.AtOnce()
 		for _, q := range t.queues {
 			if s := q.settlements; s != nil && left > 0 && s.to < len(s.indexes) {
 				left -= s.span(t.ops, left)
@@ -124,110 +109,103 @@ func (t *txOps) settleSome(queues []*queueOps) error {
 	return nil
 }
 
-// heldItem is a held item, or one that came back to the queue and that nobody else got.
-type heldItem struct {
-	*held
-	ready bool // it is in ("i")
-}
-
 // settleOne moves an item whose token holds. p is nil unless begun for it. If there is an error,
 // nothing has changed; it is ErrCorrupt or one of the store.
-func (t *txOps) settleOne(q *queueOps, op *Op, h *heldItem, p *burial, result *Result) error {
+func (t *txOps) settleOne(q *queueOps, op *Op, h *state.HeldItem, p *due.Burial, result *Result) error {
 	g := &q.ledger
 	settings := &Settings{}
 	if op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted {
 		var err error
-		if settings, err = g.settings(); err != nil {
+		if settings, err = g.Settings(); err != nil {
 			return err
 		}
 	}
-	if op.endsItem(h.held, settings, t.now) {
+	if op.endsItem(h.Held, settings, t.now) {
 		if p == nil {
-			p = t.dead.begin(g, &h.id, settings)
+			p = t.dead.Begin(g, &h.ID, settings)
 		}
 		return t.buryOne(g, op, h, p, result)
 	}
-	if op.Kind != OpAck && !t.fits(len(h.value)) {
-		result.Err = errNoRoom
+	if op.Kind != OpAck && !t.fits(len(h.Value)) {
+		result.Err = state.ErrNoRoom
 		return nil
 	}
 	if op.Kind == OpAck {
-		if err := g.noteFreed(result); err != nil {
+		var err error
+		if result.Freed, err = g.LimitsLeased(); err != nil {
 			return err
 		}
 	}
-	g.claim(h)
+	g.DetachLeased(h)
 	switch op.Kind {
 	case OpAck:
-		g.discard(h.held)
-		result.wait, result.ended = h.wait, !h.ready && h.state == leased
+		g.Delete(h.Held)
+		result.wait, result.ended = h.Wait, !h.Ready && h.State == codec.HeldLeased
 	case OpNak:
-		if h.expired(t.now) {
-			g.expireLent(h.held)
+		if h.Expired(t.now) {
+			g.DeleteExpired(h.Held)
 			return nil
 		}
-		h.fence = nextFence(h.fence) // ends the token
+		h.Fence = codec.NextFence(h.Fence) // ends the token
 		if op.Uncounted {
-			h.deliveries--
+			h.Deliveries--
 		}
-		h.noteReason(op)
+		h.NoteReason(op.nakReason())
 		delay := op.Delay
 		if delay == Backoff {
-			delay = settings.backoffAfter(h.deliveries)
+			delay = settings.BackoffAfter(h.Deliveries)
 		}
 		if delay > 0 {
-			h.state, h.due = delayed, t.now.Add(delay)
-			g.hold(h.held)
-			result.NextDue = micros(h.due)
+			h.State, h.Due = codec.HeldDelayed, t.now.Add(delay)
+			g.Hold(h.Held)
+			result.NextDue = codec.Micros(h.Due)
 		} else {
-			g.putBack(h.held)
+			g.Requeue(h.Held)
 		}
 	case OpExtend:
 		if op.Lease > 0 {
-			h.wait = op.Lease
+			h.Wait = op.Lease
 		}
-		h.state, h.due = leased, t.now.Add(h.wait)
-		g.hold(h.held)
-		result.Lease = Lease{Token: op.Token, Until: micros(h.due), Deliveries: h.deliveries}
+		h.State, h.Due = codec.HeldLeased, t.now.Add(h.Wait)
+		g.Hold(h.Held)
+		result.Lease = Lease{Token: op.Token, Until: codec.Micros(h.Due), Deliveries: h.Deliveries}
 	}
 	return nil
 }
 
-// noteReason keeps the reason of a negative acknowledgement that gives one, unless the value of
-// another program leaves no room for it.
-func (h *held) noteReason(op *Op) {
-	if op.Kind == OpNak && op.Reason != "" && len(h.value) <= maxHeldValue-MaxNakReason {
-		h.reason = cleanText(op.Reason, MaxNakReason)
+// nakReason is the reason that the operation gives an item to keep, "" for none.
+func (op *Op) nakReason() string {
+	if op.Kind == OpNak {
+		return op.Reason
 	}
+	return ""
 }
 
 // buryOne moves an item whose token holds to its dead-letter queue.
-func (t *txOps) buryOne(g *ledger, op *Op, h *heldItem, p *burial, result *Result) error {
-	h.noteReason(op)
+func (t *txOps) buryOne(g *state.Ledger, op *Op, h *state.HeldItem, p *due.Burial, result *Result) error {
+	h.NoteReason(op.nakReason())
 	// Once there is no room, no large item is read only to find that it does not fit.
-	if err := p.load(h.held, !t.full); err != nil {
+	if err := p.Load(h.Held, !t.full); err != nil {
 		return err
 	}
-	if p.large && t.full || !t.fits(p.size()) {
+	if p.Large && t.full || !t.fits(p.Size()) {
 		t.full = true
-		result.Err = errNoRoom
+		result.Err = state.ErrNoRoom
 		return nil
 	}
 	reason := ReasonMaxDeliver
 	if op.Kind == OpTerm {
-		reason = cmp.Or(cleanText(op.Reason, MaxTermReason), ReasonTerminated)
+		reason = cmp.Or(codec.CleanText(op.Reason, MaxTermReason), ReasonTerminated)
 	}
-	if err := g.noteFreed(result); err != nil {
+	var err error
+	if result.Freed, err = g.LimitsLeased(); err != nil {
 		return err
 	}
-	g.claim(h)
-	g.discard(h.held)
-	t.dead.bury(p, h.held, reason)
+	g.DetachLeased(h)
+	g.Delete(h.Held)
+	t.dead.Bury(p, h.Held, reason)
 	return nil
 }
-
-// micros is t as it is stored.
-func micros(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
 
 // leaseLength returns the length of the lease that an OpLease asks for, 0 for an OpPop. The error
 // is ErrCorrupt or one of the store.
@@ -245,50 +223,35 @@ func (t *txOps) leaseLength(q *queueOps, i int) (time.Duration, error) {
 			return wait, nil
 		}
 	}
-	settings, err := q.ledger.settings()
+	settings, err := q.ledger.Settings()
 	if err != nil {
 		return 0, err
 	}
-	return settings.leaseWait(), nil
+	return settings.LeaseWait(), nil
 }
 
 // leaseItem leases an item, whose history is given as stored, to an operation for the given time.
 // The error is ErrCorrupt; then nothing changes.
-func (t *txOps) leaseItem(q *queueOps, i int, s *stored, encoded []byte, wait time.Duration) error {
-	past, err := parseHistory(&s.item.ID, encoded)
+func (t *txOps) leaseItem(q *queueOps, i int, s *state.Stored, encoded []byte, wait time.Duration) error {
+	past, err := codec.ParseHistory(&s.Item.ID, encoded)
 	if err != nil {
 		return err
 	}
 	op, result := &t.ops[i], &t.results[i]
 	result.wait = wait
-	h := &held{
-		id: s.item.ID, state: leased, deliveries: past.deliveries + 1, fence: nextFence(past.fence),
-		due: t.now.Add(wait), wait: wait, end: op.End, reason: past.reason,
-		expires: s.item.Expires, unique: s.item.Unique, value: s.pair.Value,
+	h := &codec.Held{
+		ID: s.Item.ID, State: codec.HeldLeased, Due: t.now.Add(wait), End: op.End, Value: s.Pair.Value,
+		History: codec.History{
+			Deliveries: past.Deliveries + 1, Fence: codec.NextFence(past.Fence), Wait: wait, Reason: past.Reason,
+			Lasting: codec.LastingOf(&s.Item.Message),
+		},
 	}
-	q.ledger.lend(s)
-	q.ledger.clearExpiry(&h.id, h.expires)
-	q.ledger.forget(&h.id, encoded)
-	q.ledger.hold(h)
-	q.pops.noteDue(micros(h.due))
-	result.Item = s.item
-	result.Lease = Lease{Token: Token{ID: h.id, Fence: h.fence, End: h.end}, Until: micros(h.due), Deliveries: h.deliveries}
-	return nil
-}
-
-// checkLease returns an error if the duration cannot be the length of a lease. 0 means the
-// default.
-func checkLease(d time.Duration) error {
-	if err := checkBounds(d, MinLease, MaxLease); err != nil {
-		return fmt.Errorf("%w: a lease of %w", ErrOp, err)
-	}
-	return nil
-}
-
-// checkBounds returns an error unless the duration is 0 or between the bounds.
-func checkBounds(d, least, most time.Duration) error {
-	if d != 0 && (d < least || d > most) {
-		return fmt.Errorf("%v: want %v to %v", d, least, most)
-	}
+	q.ledger.Detach(s)
+	q.ledger.ClearExpiry(&h.ID, h.Expires)
+	q.ledger.ClearHistory(&h.ID, encoded)
+	q.ledger.Hold(h)
+	q.pops.noteDue(codec.Micros(h.Due))
+	result.Item = s.Item
+	result.Lease = Lease{Token: Token{ID: h.ID, Fence: h.Fence, End: h.End}, Until: codec.Micros(h.Due), Deliveries: h.Deliveries}
 	return nil
 }

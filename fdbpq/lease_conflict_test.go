@@ -162,7 +162,7 @@ func (c *leaseConflict) in(tx kv.Transaction, s leaseSteps) ([]fdbpq.Result, err
 		op.Queue, op.Token = c.q, c.token
 		ops = append(ops, op)
 	}
-	return fdbpq.ApplyAt(tx, ops, c.start.Add(s.after))
+	return fdbpq.Apply(tx, ops, c.start.Add(s.after))
 }
 
 // apply runs steps in a transaction of their own.

@@ -26,7 +26,7 @@ func (f *fixture) leaseOver(q fdbpq.Target, now func() time.Time) fdbpq.Token {
 // applyAt runs operations at a time, in a transaction of their own.
 func (f *fixture) applyAt(now time.Time, ops ...fdbpq.Op) []fdbpq.Result {
 	f.Helper()
-	results, err := do(f, func(tx kv.Transaction) ([]fdbpq.Result, error) { return fdbpq.ApplyAt(tx, ops, now) })
+	results, err := do(f, func(tx kv.Transaction) ([]fdbpq.Result, error) { return fdbpq.Apply(tx, ops, now) })
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -3,6 +3,9 @@ package fdbpq
 import (
 	"errors"
 	"fmt"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
 // settleQueue runs the operations of the span of one queue, whose reads have begun.
@@ -63,7 +66,7 @@ func (t *txOps) findGroup(q *queueOps, n int, group []int) (failed, err error) {
 	for k := range group {
 		h, err := s.find(t, q, n, n+k)
 		switch {
-		case err != nil && unlessCorrupt(err) != nil && !errors.Is(err, ErrOp):
+		case err != nil && codec.UnlessCorrupt(err) != nil && !errors.Is(err, ErrOp):
 			return nil, err
 		case err != nil && failed == nil && len(group) > 1:
 			failed = fmt.Errorf("lease %d: %w", k, err)
@@ -87,7 +90,7 @@ func (t *txOps) findGroup(q *queueOps, n int, group []int) (failed, err error) {
 // find returns the item of the operation with place n in indexes, which is in a group that begins with the place
 // first: nil if its token does not hold. The error is that of the operation, ErrCorrupt, or one of the
 // store.
-func (s *settlements) find(t *txOps, q *queueOps, first, n int) (*heldItem, error) {
+func (s *settlements) find(t *txOps, q *queueOps, first, n int) (*state.HeldItem, error) {
 	i := s.indexes[n]
 	if err := t.results[i].Err; err != nil {
 		return nil, err
@@ -98,10 +101,10 @@ func (s *settlements) find(t *txOps, q *queueOps, first, n int) (*heldItem, erro
 	case before > first: // one of the same group ends the lease
 		return nil, nil
 	case before > 0: // this transaction may have moved the item, so the read is stale
-		*read = q.ledger.readHeld(id)
-		read.readReady(t.tx, q.l, id)
+		*read = q.ledger.ReadHeld(id)
+		read.ReadReady(t.tx, q.l, id)
 	}
-	h, err := read.find(q.l, &op.Token)
+	h, err := read.Find(q.l, &op.Token)
 	if h != nil {
 		s.done[*id] = n + 1
 	}

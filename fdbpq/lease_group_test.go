@@ -150,7 +150,7 @@ func TestAckGroupOfDamaged(t *testing.T) {
 			tx.Set(fdbpq.HeldKey(q, &held[1].ID), []byte("damaged"))
 		})
 		results, err := do(f, func(tx kv.Transaction) ([]fdbpq.Result, error) {
-			return fdbpq.ApplyAt(tx, append(acks(q, held[0], held[1]), acks(q, held[2])...), time.Now())
+			return fdbpq.Apply(tx, append(acks(q, held[0], held[1]), acks(q, held[2])...), time.Now())
 		})
 		if err != nil {
 			f.Fatal(err)

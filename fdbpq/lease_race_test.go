@@ -363,7 +363,7 @@ func (c *leaseClient) workPlainly() {
 		ops := c.someOps()[:1]
 		e := c.accounts.begin(c.now)
 		results, err := kv.Transact(c.ctx, c.db, func(tx kv.Transaction) ([]fdbpq.Result, error) {
-			return fdbpq.ApplyAt(tx, ops, c.now())
+			return fdbpq.Apply(tx, ops, c.now())
 		})
 		if !c.failed(ops, err) {
 			c.note(e, &ops[0], &results[0])

@@ -52,7 +52,7 @@ type leaseItem struct {
 // settleDue returns what is due to the queue.
 func (m *leaseModel) settleDue() { m.settleSome(0) }
 
-// fallsDue is when something has to be done about an item; the zero time if nothing has.
+// FallsDue is when something has to be done about an item; the zero time if nothing has.
 func (i *leaseItem) fallsDue() time.Time {
 	switch {
 	case i.leased || !i.ready && (i.expires.IsZero() || i.due.Before(i.expires)):

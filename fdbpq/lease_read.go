@@ -1,57 +1,9 @@
 package fdbpq
 
 import (
-	"slices"
-
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
-
-// heldRead is the keys that an item may have, being read. The last two are nil until
-// readReady.
-type heldRead struct {
-	held, item, history kv.Future[[]byte]
-	dropped             int // bytes of the item's value that shrink has dropped
-}
-
-// readHeld starts to read an item where it usually is.
-func (g *ledger) readHeld(id *ID) heldRead {
-	key := g.l.heldKey(id)
-	if g.facts != nil {
-		if value := g.facts.leased[string(key)]; value != nil {
-			return heldRead{held: kv.Ready(value, nil)}
-		}
-	}
-	return heldRead{held: g.tx.Get(key)}
-}
-
-// readReady starts to read the item where else it can be, if it is not held. An item that is
-// held needs no more: whoever moves it writes the key that was read.
-func (r *heldRead) readReady(tx kv.Reader, l *layout, id *ID) {
-	if record, err := r.held.Get(); record == nil && err == nil && r.item == nil {
-		r.item, r.history = tx.Get(l.itemKey(id)), tx.Get(l.historyKey(id))
-	}
-}
-
-// shrink waits for what was begun, and drops the value of the item, which an acknowledgement does without.
-func (r *heldRead) shrink(l *layout, id *ID) error {
-	record, err := r.held.Get()
-	if err != nil {
-		return err
-	}
-	if h, err := parseHeld(id, record); record != nil && err == nil {
-		r.dropped = len(l.format.decode(h.value))
-		r.held = kv.Ready(slices.Clone(record[:len(record)-len(h.value)]), nil)
-	}
-	if r.item == nil {
-		return nil
-	}
-	value, err := r.item.Get()
-	if err == nil && value != nil {
-		r.dropped = len(l.format.decode(value))
-		r.item = kv.Ready([]byte{}, nil)
-	}
-	return err
-}
 
 // span chooses the next operations, about most of them and whole groups, and returns how many.
 func (s *settlements) span(ops []Op, most int) (n int) {
@@ -66,12 +18,12 @@ func (s *settlements) span(ops []Op, most int) (n int) {
 }
 
 // begin starts to read the items that the tokens of the span name. Only a group of acknowledgements, which ends
-// the span, may make that longer than atOnce: it has no more values in memory at once either. The error is one of the store.
+// the span, may make that longer than AtOnce: it has no more values in memory at once either. The error is one of the store.
 func (s *settlements) begin(t *txOps, q *queueOps) error {
 	if s.reads == nil {
-		s.reads, s.burials = make([]heldRead, len(s.indexes)), make([]*burial, len(s.indexes))
+		s.reads, s.burials = make([]state.HeldRead, len(s.indexes)), make([]*due.Burial, len(s.indexes))
 	}
-	atOnce := t.returned.atOnce()
+	atOnce := t.returned.AtOnce()
 	for from := s.from; from < s.to; from += atOnce {
 		to := min(from+atOnce, s.to)
 		s.beginSome(t, q, from, to)
@@ -84,7 +36,7 @@ func (s *settlements) begin(t *txOps, q *queueOps) error {
 			if op.Kind != OpAck { // before the group, and moves the value
 				continue
 			}
-			if err := s.reads[n].shrink(q.l, &op.Token.ID); err != nil {
+			if err := s.reads[n].Shrink(q.l, &op.Token.ID); err != nil {
 				return err
 			}
 		}
@@ -92,59 +44,19 @@ func (s *settlements) begin(t *txOps, q *queueOps) error {
 	return nil
 }
 
-// readReady is heldRead.readReady for some places.
+// ReadReady is HeldRead.ReadReady for some places.
 func (s *settlements) readReady(t *txOps, q *queueOps, from, to int) {
 	for n := from; n < to; n++ {
-		s.reads[n].readReady(t.tx, q.l, &t.ops[s.indexes[n]].Token.ID)
+		s.reads[n].ReadReady(t.tx, q.l, &t.ops[s.indexes[n]].Token.ID)
 	}
 }
 
 func (s *settlements) beginSome(t *txOps, q *queueOps, from, to int) {
 	for n := from; n < to; n++ {
 		i := s.indexes[n]
-		s.reads[n] = q.ledger.readHeld(&t.ops[i].Token.ID)
+		s.reads[n] = q.ledger.ReadHeld(&t.ops[i].Token.ID)
 		if op := &t.ops[i]; op.Kind == OpTerm || op.Kind == OpAck || op.Kind == OpNak && !op.Uncounted {
-			q.ledger.beginSettings()
+			q.ledger.BeginSettings()
 		}
 	}
-}
-
-// find returns the item if the token still holds, nil otherwise.
-func (r *heldRead) find(l *layout, token *Token) (*heldItem, error) {
-	if !token.possible(l) {
-		return nil, nil
-	}
-	record, err := r.held.Get()
-	if err != nil {
-		return nil, err
-	}
-	if record != nil {
-		h, err := parseHeld(&token.ID, record)
-		if err != nil || h.fence != token.Fence || h.neverLeased() {
-			return nil, err
-		}
-		h.dropped = r.dropped
-		return &heldItem{held: h}, nil
-	}
-	value, err := r.item.Get()
-	if err != nil {
-		return nil, err
-	}
-	past, err := r.history.Get()
-	if err != nil {
-		return nil, err
-	}
-	if value != nil {
-		history, err := parseHistory(&token.ID, past)
-		if err != nil || history.fence != token.Fence {
-			return nil, err
-		}
-		h := &held{
-			id: token.ID, deliveries: history.deliveries, fence: history.fence, wait: history.wait, end: token.End,
-			reason: history.reason, expires: history.expires, unique: history.unique, value: value,
-			dropped: r.dropped,
-		}
-		return &heldItem{held: h, ready: true}, nil
-	}
-	return nil, nil
 }

@@ -88,7 +88,7 @@ func TestMaxBytes(t *testing.T) {
 			ops = append(ops, fdbpq.Op{Kind: fdbpq.OpPop, Queue: q, MaxBytes: most, Follows: i > 0})
 		}
 		results, err := kv.Transact(f.ctx, f.db, func(tx kv.Transaction) ([]fdbpq.Result, error) {
-			return fdbpq.ApplyAt(tx, ops, time.Now())
+			return fdbpq.Apply(tx, ops, time.Now())
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -127,7 +127,7 @@ func TestBadLeases(t *testing.T) {
 	} {
 		op.Queue = q
 		results, err := kv.Transact(f.ctx, f.db, func(tx kv.Transaction) ([]fdbpq.Result, error) {
-			return fdbpq.ApplyAt(tx, []fdbpq.Op{op}, time.Now())
+			return fdbpq.Apply(tx, []fdbpq.Op{op}, time.Now())
 		})
 		if err != nil || !errors.Is(results[0].Err, fdbpq.ErrOp) {
 			t.Errorf("%s: %v, %v", name, results, err)

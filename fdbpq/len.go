@@ -1,15 +1,13 @@
 package fdbpq
 
 import (
-	"encoding/binary"
-	"fmt"
-
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 func (q *queueOps) beginLens(r kv.Reader) {
 	if len(q.lens) > 0 {
-		q.length = r.Get(q.l.totalKey())
+		q.length = r.Get(q.l.TotalKey())
 	}
 }
 
@@ -22,7 +20,7 @@ func (q *queueOps) finishLens(results []Result) error {
 	if err != nil {
 		return err
 	}
-	n, err := parseLength(value)
+	n, err := state.ParseLength(value)
 	if err != nil {
 		return failOps(results, q.lens, err)
 	}
@@ -30,14 +28,4 @@ func (q *queueOps) finishLens(results []Result) error {
 		results[i].Len = n
 	}
 	return nil
-}
-
-func parseLength(value []byte) (int64, error) {
-	if value == nil {
-		return 0, nil
-	}
-	if len(value) != 8 {
-		return 0, fmt.Errorf("%w: item counter has %d bytes: want 8", ErrCorrupt, len(value))
-	}
-	return int64(binary.LittleEndian.Uint64(value)), nil
 }

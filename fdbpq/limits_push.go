@@ -6,6 +6,9 @@ import (
 	"iter"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -14,28 +17,10 @@ type pushLimits struct {
 	settings *Settings                // nil if there is no limit
 	counters []kv.Future[[]byte]      // of the items in all states
 	due      kv.Future[[]kv.KeyValue] // something that is due; nil unless the transaction is blind
-	have     load
+	have     state.Load
 	counting bool // not all bytes are counted yet
 
 	victims victims // with DiscardOld
-}
-
-// load is what limits limit: a number of items, and their bytes.
-type load struct{ items, bytes int64 }
-
-func (a load) plus(b load) load { return load{a.items + b.items, a.bytes + b.bytes} }
-
-func (a load) minus(b load) load { return load{a.items - b.items, a.bytes - b.bytes} }
-
-// exceeds returns an error if the limits do not allow this many. They say how many there are.
-func (a load) exceeds(s *Settings) error {
-	switch {
-	case s.MaxItems > 0 && a.items > s.MaxItems:
-		return ErrFull
-	case s.MaxBytes > 0 && a.bytes > s.MaxBytes:
-		return ErrFullBytes
-	}
-	return nil
 }
 
 // beginPushLimits starts to read how much there is in queues with a limit. The pushes conflict with all that
@@ -45,7 +30,7 @@ func (t *txOps) beginPushLimits() error {
 		if len(q.pushes) == 0 {
 			continue
 		}
-		settings, err := q.ledger.limits()
+		settings, err := q.ledger.Limits()
 		if err != nil {
 			return err
 		}
@@ -63,9 +48,9 @@ func (t *txOps) beginPushLimits() error {
 		if q.limits.counting {
 			continue
 		}
-		q.limits.counters = q.ledger.beginLoad()
+		q.limits.counters = q.ledger.BeginLoad()
 		if t.blind { // it must not read once it has written
-			q.limits.due = t.tx.Snapshot().GetRange(q.l.dueRange(t.now), kv.RangeOptions{Limit: 1})
+			q.limits.due = t.tx.Snapshot().GetRange(q.l.DueRange(t.now), kv.RangeOptions{Limit: 1})
 		}
 	}
 	return nil
@@ -75,29 +60,17 @@ func (t *txOps) beginPushLimits() error {
 // what is due comes back first.
 var errBlind = errors.New("not a blind transaction")
 
-// beginLoad starts to read the counters of items in all states, and of their bytes.
-func (g *ledger) beginLoad() (counters []kv.Future[[]byte]) {
-	counters = append(counters, g.tx.Get(g.l.totalKey()))
-	for state := range heldState(heldStates) {
-		counters = append(counters, g.tx.Get(g.l.stateCounterKey(state)))
-	}
-	if g.countsBytes() {
-		counters = append(counters, g.tx.Get(g.l.bytesKey()))
-	}
-	return counters
-}
-
-// loadOf waits for what beginLoad started.
-func loadOf(counters []kv.Future[[]byte]) (have load, err error) {
+// loadOf waits for what BeginLoad started.
+func loadOf(counters []kv.Future[[]byte]) (have state.Load, err error) {
 	for i, counter := range counters {
-		n, err := readCounter(counter)
+		n, err := state.ReadCounter(counter)
 		switch {
 		case err != nil:
 			return have, err
-		case i > heldStates:
-			have.bytes = n
+		case i > codec.HeldStates:
+			have.Bytes = n
 		default:
-			have.items += n
+			have.Items += n
 		}
 	}
 	return have, nil
@@ -114,8 +87,8 @@ func (t *txOps) countLoad(q *queueOps) error {
 	if limits.have, err = loadOf(limits.counters); err != nil {
 		return err
 	}
-	wanted := limits.have.plus(t.loadOfPushes(q, q.pushes))
-	if wanted.exceeds(limits.settings) == nil || q.due.handled {
+	wanted := limits.have.Plus(t.loadOfPushes(q, q.pushes))
+	if wanted.Exceeds(limits.settings) == nil || q.due.Handled {
 		return nil
 	}
 
@@ -126,10 +99,10 @@ func (t *txOps) countLoad(q *queueOps) error {
 		}
 		return err
 	}
-	if err := t.bringBack([]*due{&q.due}); err != nil {
+	if err := t.bringBack([]*due.Due{&q.due}); err != nil {
 		return err
 	}
-	limits.have = limits.have.plus(q.ledger.unwritten()) // the counters were read before
+	limits.have = limits.have.Plus(q.ledger.Unwritten()) // the counters were read before
 	return nil
 }
 
@@ -137,30 +110,18 @@ func (t *txOps) countLoad(q *queueOps) error {
 // counts them.
 func (t *txOps) countBytes(q *queueOps) error {
 	g := &q.ledger
-	if !g.countsBytes() || g.bytes.all || g.err != nil {
-		return g.err
+	if !g.CountsBytes() || g.Bytes.All || g.Err != nil {
+		return g.Err
 	}
 	if t.blind {
 		return errBlind
 	}
-	all, err := g.countPage()
+	all, err := g.CountPage()
 	q.limits.counting = !all
-	delta := g.bytes.delta
-	g.bytes.delta = 0
-	addToCounter(g.tx, g.l.bytesKey(), delta) // beginLoad reads it
+	delta := g.Bytes.Delta
+	g.Bytes.Delta = 0
+	state.AddToCounter(g.Tx, g.L.BytesKey(), delta) // BeginLoad reads it
 	return err
-}
-
-// unwritten is the changes of the counters that flush will write.
-func (g *ledger) unwritten() (n load) {
-	for _, delta := range g.deltas {
-		n.items += delta
-	}
-	for _, delta := range g.held {
-		n.items += delta
-	}
-	n.bytes = g.bytes.delta
-	return n
 }
 
 // messageOf is the message of a push as it is stored.
@@ -172,11 +133,11 @@ func (t *txOps) messageOf(i int, s *Settings) Message {
 }
 
 // loadOfPushes is what the pushes add to the queue.
-func (t *txOps) loadOfPushes(q *queueOps, pushes []int) (n load) {
-	n.items = int64(len(pushes))
+func (t *txOps) loadOfPushes(q *queueOps, pushes []int) (n state.Load) {
+	n.Items = int64(len(pushes))
 	if q.limits.settings.MaxBytes > 0 {
 		for _, i := range pushes {
-			n.bytes += int64(t.messageOf(i, q.limits.settings).size())
+			n.Bytes += int64(t.messageOf(i, q.limits.settings).Size())
 		}
 	}
 	return n
@@ -188,7 +149,7 @@ func (t *txOps) admit(q *queueOps, group []int) (bool, error) {
 	if q.limits.settings == nil {
 		return true, nil
 	}
-	added := q.dedup.onlyNew(t.ops, group)
+	added := q.dedup.OnlyNew(group, func(i int) *Message { return &t.ops[i].Message })
 	if len(added) == 0 {
 		return true, nil
 	}
@@ -212,20 +173,20 @@ func (t *txOps) makeRoom(q *queueOps, group []int) (refused, err error) {
 		return ErrNoRoom, nil
 	}
 	s, more := limits.settings, t.loadOfPushes(q, group)
-	all := limits.have.plus(more)
-	full := all.exceeds(s)
+	all := limits.have.Plus(more)
+	full := all.Exceeds(s)
 	if full == nil {
 		limits.have = all
 		return nil, nil
 	}
 	refused = limits.describe(full, more)
-	if q.due.behind() { // items may leave the queue next
+	if q.due.Behind() { // items may leave the queue next
 		return notYet(refused), nil
 	}
 	if s.Discard != DiscardOld {
 		return refused, nil
 	}
-	if more.exceeds(s) != nil {
+	if more.Exceeds(s) != nil {
 		return fmt.Errorf("%w: nothing that could be discarded makes room for this", refused), nil
 	}
 
@@ -241,14 +202,14 @@ func (t *txOps) makeRoom(q *queueOps, group []int) (refused, err error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case next == nil || !q.l.fifo && next.h.id.Priority <= last:
+		case next == nil || !q.l.Fifo && next.H.ID.Priority <= last:
 			t.room, t.moves = room, moves
 			return fmt.Errorf("%w: nothing would be discarded before it but what is leased", refused), nil
-		case v.read > victimBytes && planned.any() || !t.fits(sweptKeys*len(q.l.itemKey(&next.h.id))):
-			return t.tooMany(q, refused, &planned, all.minus(more), moves == 0)
+		case v.read > victimBytes && planned.any() || !t.fits(state.SweptKeys*len(q.l.ItemKey(&next.H.ID))):
+			return t.tooMany(q, refused, &planned, all.Minus(more), moves == 0)
 		}
 		planned.take(next)
-		if all = all.minus(next.load); all.exceeds(s) == nil {
+		if all = all.Minus(next.Load); all.Exceeds(s) == nil {
 			limits.have = all
 			return nil, v.discard(&planned)
 		}
@@ -260,10 +221,10 @@ func notYet(err error) error { return fmt.Errorf("%w, so far: %w", err, ErrNoRoo
 
 // tooMany is for a group of pushes for which more would have to be discarded than the transaction has room
 // for. If that is because the limits are exceeded already, it discards what it can; then the queue has left.
-func (t *txOps) tooMany(q *queueOps, refused error, planned *victimPlan, left load, alone bool) (error, error) {
+func (t *txOps) tooMany(q *queueOps, refused error, planned *victimPlan, left state.Load, alone bool) (error, error) {
 	limits := &q.limits
 	switch {
-	case planned.any() && limits.have.exceeds(limits.settings) != nil:
+	case planned.any() && limits.have.Exceeds(limits.settings) != nil:
 		limits.have = left
 		return notYet(refused), limits.victims.discard(planned)
 	case !alone:
@@ -278,24 +239,24 @@ func (p *pushLimits) discards() bool { return p.settings != nil && p.settings.Di
 // notePushedVictim records an item of this transaction's own, for pushes that come after it. The time is until
 // when it is delayed.
 func (q *queueOps) notePushedVictim(id ID, m Message, until time.Time) {
-	h := &held{id: id, expires: m.Expires, unique: m.Unique}
+	h := &codec.Held{ID: id, History: codec.History{Lasting: codec.LastingOf(&m)}}
 	if !until.IsZero() {
-		h = newDelayed(&id, &m, until, nil)
+		h = codec.NewDelayed(&id, &m, until, nil)
 	}
-	h.message = &m
+	h.Message = &m
 	q.limits.victims.begin(&q.ledger)
 	q.limits.victims.add(h, until.IsZero())
 }
 
 // describe completes the error of pushes that take a queue beyond a limit.
-func (p *pushLimits) describe(full error, more load) error {
+func (p *pushLimits) describe(full error, more state.Load) error {
 	if errors.Is(full, ErrFullBytes) {
 		return fmt.Errorf("%w: its items have %d bytes, with those that are leased or delayed, no room for %d more, and max_bytes is %d",
-			full, p.have.bytes, more.bytes, p.settings.MaxBytes)
+			full, p.have.Bytes, more.Bytes, p.settings.MaxBytes)
 	}
-	err := fmt.Errorf("%w: it has %d items, with those that are leased or delayed, and max_items is %d", full, p.have.items, p.settings.MaxItems)
-	if more.items > 1 {
-		err = fmt.Errorf("%w: no room for %d more", err, more.items)
+	err := fmt.Errorf("%w: it has %d items, with those that are leased or delayed, and max_items is %d", full, p.have.Items, p.settings.MaxItems)
+	if more.Items > 1 {
+		err = fmt.Errorf("%w: no room for %d more", err, more.Items)
 	}
 	return err
 }

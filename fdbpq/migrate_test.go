@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/migrate"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -36,10 +36,10 @@ func (f *fixture) target(db kv.Database) *fixture {
 }
 
 // migrate migrates to a store. It tries again while a store does not answer, as a busy FoundationDB.
-func migrate(f, to *fixture) (fdbpq.Migrated, error) {
+func runMigration(f, to *fixture) (migrate.Result, error) {
 	for {
 		size := int64(-1)
-		result, err := fdbpq.Migrate(f.ctx, f.db, to.db, f.Keyspace, fdbpq.MigrateOptions{Progress: func(p fdbpq.MigrateProgress) {
+		result, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, migrate.Options{Progress: func(p migrate.Progress) {
 			if size >= 0 && !p.Checking && p.Bytes-size > 1_200_000 { // FoundationDB takes 10,000,000
 				f.Errorf("%d bytes were copied in one transaction", p.Bytes-size)
 			}
@@ -108,7 +108,7 @@ func TestMigrateBothWays(t *testing.T) {
 			before := first.data()
 
 			second := first.target(path[1](t))
-			result, err := migrate(first, second)
+			result, err := runMigration(first, second)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +124,7 @@ func TestMigrateBothWays(t *testing.T) {
 
 			third := second.target(path[2](t))
 			before = second.data()
-			if result, err = migrate(second, third); err != nil {
+			if result, err = runMigration(second, third); err != nil {
 				t.Fatal(err)
 			}
 			wantMigrated(t, second, third, before, result)
@@ -139,7 +139,7 @@ func openEmbedded(t *testing.T) kv.Database { return openPebble(t, vfs.NewMem())
 func testenvFDB(t *testing.T) kv.Database   { return testenv.FDB(t) }
 
 // wantMigrated compares two stores.
-func wantMigrated(t *testing.T, from, to *fixture, before []string, result fdbpq.Migrated) {
+func wantMigrated(t *testing.T, from, to *fixture, before []string, result migrate.Result) {
 	t.Helper()
 	if !slices.Equal(from.data(), before) {
 		t.Error("the source was changed")
@@ -202,7 +202,7 @@ func TestMigrateResumes(t *testing.T) {
 		}})
 		ctx, cancel := context.WithCancel(f.ctx)
 		steps, copied := 0, int64(0)
-		options := fdbpq.MigrateOptions{Progress: func(p fdbpq.MigrateProgress) {
+		options := migrate.Options{Progress: func(p migrate.Progress) {
 			if !p.Checking {
 				if p.Keys < copied {
 					t.Errorf("stopped after step %d, seed %d: %d keys were copied, and then %d", stop, stop, copied, p.Keys)
@@ -213,7 +213,7 @@ func TestMigrateResumes(t *testing.T) {
 				cancel()
 			}
 		}}
-		result, err := fdbpq.Migrate(ctx, f.db, faults, f.Keyspace, options)
+		result, err := migrate.Run(ctx, f.db, faults, f.Keyspace, options)
 		cancel()
 		if err == nil {
 			if stop < 8 {
@@ -223,7 +223,7 @@ func TestMigrateResumes(t *testing.T) {
 		}
 		began := steps > 0
 		for n := 0; err != nil; n++ {
-			if n > 100 || errors.Is(err, fdbpq.ErrDiffers) {
+			if n > 100 || errors.Is(err, migrate.ErrDiffers) {
 				t.Fatalf("stopped after step %d, seed %d: %v", stop, stop, err)
 			}
 			complete := false // if the outcome of the last commit was not known
@@ -233,11 +233,11 @@ func TestMigrateResumes(t *testing.T) {
 					wantError(t, refused, fdbpq.ErrUnfinished)
 				}
 			}
-			result, err = fdbpq.Migrate(f.ctx, f.db, faults, f.Keyspace, options)
+			result, err = migrate.Run(f.ctx, f.db, faults, f.Keyspace, options)
 			if complete && err == nil {
 				t.Errorf("stopped after step %d, seed %d: the target could be opened before", stop, stop)
 			}
-			if errors.Is(err, fdbpq.ErrMigrated) {
+			if errors.Is(err, migrate.ErrMigrated) {
 				result.Resumed, err = true, nil
 			}
 		}
@@ -267,7 +267,7 @@ func TestMigrateNoticesChanges(t *testing.T) {
 			f.populate()
 			to := f.target(openMem(t))
 			steps = 0
-			_, err := fdbpq.Migrate(f.ctx, f.db, to.db, f.Keyspace, fdbpq.MigrateOptions{Progress: func(p fdbpq.MigrateProgress) {
+			_, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, migrate.Options{Progress: func(p migrate.Progress) {
 				if p.Checking {
 					return // the two are read at the same time
 				}
@@ -275,12 +275,12 @@ func TestMigrateNoticesChanges(t *testing.T) {
 					change(f)
 				}
 			}})
-			if !errors.Is(err, fdbpq.ErrDiffers) {
+			if !errors.Is(err, migrate.ErrDiffers) {
 				t.Fatalf("changed at step %d: %v", stop, err)
 			}
 			_, err = to.open(f.Keyspace, fdbpq.StoreOptions{})
 			wantError(t, err, fdbpq.ErrUnfinished)
-			if result, err := migrate(f, to); err != nil || !slices.Equal(to.data(), f.data()) || !result.Resumed {
+			if result, err := runMigration(f, to); err != nil || !slices.Equal(to.data(), f.data()) || !result.Resumed {
 				t.Errorf("changed at step %d: the second call: %+v, %v", stop, result, err)
 			}
 		}
@@ -302,8 +302,8 @@ func TestMigrateNoticesChangeAtTheEnd(t *testing.T) {
 		}
 	}}
 	to := f.target(openMem(t))
-	_, err := fdbpq.Migrate(f.ctx, source, to.db, f.Keyspace, fdbpq.MigrateOptions{})
-	wantError(t, err, fdbpq.ErrDiffers)
+	_, err := migrate.Run(f.ctx, source, to.db, f.Keyspace, migrate.Options{})
+	wantError(t, err, migrate.ErrDiffers)
 	to.corrupt = true
 }
 
@@ -326,7 +326,7 @@ func TestMigrateNoticesDamage(t *testing.T) {
 	} {
 		to := f.target(openMem(t))
 		damaged := false
-		_, err := fdbpq.Migrate(f.ctx, f.db, to.db, f.Keyspace, fdbpq.MigrateOptions{Progress: func(fdbpq.MigrateProgress) {
+		_, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, migrate.Options{Progress: func(migrate.Progress) {
 			items := everythingIn(to, "jobs", "i")
 			stored := slices.DeleteFunc(to.stored(f.priority), func(pair kv.KeyValue) bool {
 				return bytes.Compare(pair.Key, items.Begin) < 0 || bytes.Compare(pair.Key, items.End) >= 0
@@ -339,10 +339,10 @@ func TestMigrateNoticesDamage(t *testing.T) {
 				damage(tx, kv.KeyValue{Key: bytes.Clone(stored[0].Key), Value: bytes.Clone(stored[0].Value)})
 			})
 		}})
-		if !errors.Is(err, fdbpq.ErrDiffers) {
+		if !errors.Is(err, migrate.ErrDiffers) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := migrate(f, to); err != nil || !slices.Equal(to.data(), f.data()) {
+		if _, err := runMigration(f, to); err != nil || !slices.Equal(to.data(), f.data()) {
 			t.Errorf("%s: the second call: %v", name, err)
 		}
 	}
@@ -356,12 +356,12 @@ func TestMigrateTwice(t *testing.T) {
 	for stop, steps := 1, 1; stop <= steps; stop++ {
 		to := f.target(openMem(t))
 		steps = 0
-		_, err := fdbpq.Migrate(f.ctx, f.db, to.db, f.Keyspace, fdbpq.MigrateOptions{Progress: func(p fdbpq.MigrateProgress) {
+		_, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, migrate.Options{Progress: func(p migrate.Progress) {
 			if p.Checking {
 				return
 			}
 			if steps++; steps == stop {
-				if _, err := migrate(f, to); err != nil {
+				if _, err := runMigration(f, to); err != nil {
 					t.Error(err)
 				}
 				to.values(to.queue("large").PopMin)
@@ -426,27 +426,27 @@ func TestMigrateRefusals(t *testing.T) {
 					tx.Clear(key)
 				}
 			})
-		}, want: fdbpq.ErrNoStore},
+		}, want: migrate.ErrNoStore},
 		"source of a newer version": {source: func(f *fixture) {
 			write(f, func(tx kv.Transaction) { tx.Set(f.recordKeys()[1], tuple.Tuple{int64(2)}.Pack()) })
 		}, want: fdbpq.ErrStoreVersion},
 		"source that is a target": {source: func(f *fixture) { stopAtFirstStep(opened(f.T, openMem(f.T)).like(f), f) }, want: fdbpq.ErrUnfinished},
-		"foreign key before":      {embedded: true, source: set(tuple.Tuple{"a"}, nil), want: fdbpq.ErrForeignKeys},
-		"foreign key between":     {embedded: true, source: set(tuple.Tuple{"pq-unknown"}, nil), want: fdbpq.ErrForeignKeys},
-		"foreign key behind":      {embedded: true, source: set(tuple.Tuple{"z"}, nil), want: fdbpq.ErrForeignKeys},
-		"target with items":       {target: func(_, to *fixture) { to.push(to.queue("jobs"), 0, "x") }, want: fdbpq.ErrNotEmpty},
+		"foreign key before":      {embedded: true, source: set(tuple.Tuple{"a"}, nil), want: migrate.ErrForeignKeys},
+		"foreign key between":     {embedded: true, source: set(tuple.Tuple{"pq-unknown"}, nil), want: migrate.ErrForeignKeys},
+		"foreign key behind":      {embedded: true, source: set(tuple.Tuple{"z"}, nil), want: migrate.ErrForeignKeys},
+		"target with items":       {target: func(_, to *fixture) { to.push(to.queue("jobs"), 0, "x") }, want: migrate.ErrNotEmpty},
 		"target with a store": {target: func(_, to *fixture) {
 			if _, err := to.open(to.Keyspace, fdbpq.StoreOptions{}); err != nil {
 				to.Fatal(err)
 			}
-		}, want: fdbpq.ErrNotEmpty},
-		"embedded target with other keys": {embedded: true, target: func(_, to *fixture) { set(tuple.Tuple{"z"}, nil)(to) }, want: fdbpq.ErrNotEmpty},
+		}, want: migrate.ErrNotEmpty},
+		"embedded target with other keys": {embedded: true, target: func(_, to *fixture) { set(tuple.Tuple{"z"}, nil)(to) }, want: migrate.ErrNotEmpty},
 		"target of another migration": {target: func(from, to *fixture) {
 			other := from.target(openMem(to.T))
 			_, err := other.open(other.Keyspace, fdbpq.StoreOptions{})
 			wantError(to.T, err, nil)
 			stopAtFirstStep(other, to)
-		}, want: fdbpq.ErrNotEmpty},
+		}, want: migrate.ErrNotEmpty},
 		"target of other settings": {target: func(from, to *fixture) {
 			stopAtFirstStep(from, to)
 			write(to, func(tx kv.Transaction) {
@@ -456,11 +456,11 @@ func TestMigrateRefusals(t *testing.T) {
 					tx.Set(key, record.Pack())
 				}
 			})
-		}, want: fdbpq.ErrNotEmpty},
+		}, want: migrate.ErrNotEmpty},
 		"target that is complete": {target: func(from, to *fixture) {
-			_, err := migrate(from, to)
+			_, err := runMigration(from, to)
 			wantError(to.T, err, nil)
-		}, want: fdbpq.ErrMigrated},
+		}, want: migrate.ErrMigrated},
 	} {
 		t.Run(name, func(t *testing.T) {
 			open := openMem
@@ -480,7 +480,7 @@ func TestMigrateRefusals(t *testing.T) {
 				test.target(from, to)
 			}
 			before := [2][]kv.KeyValue{from.everything(), to.everything()}
-			_, err := migrate(from, to)
+			_, err := runMigration(from, to)
 			wantError(t, err, test.want)
 			for i, f := range []*fixture{from, to} {
 				if !slices.EqualFunc(f.everything(), before[i], func(a, b kv.KeyValue) bool {
@@ -520,7 +520,7 @@ func stopAtFirstStep(from, to *fixture) {
 		tx.ClearRange(kv.Range{Begin: []byte{}, End: []byte{0xff}})
 	})
 	ctx, cancel := context.WithCancel(from.ctx)
-	_, err := fdbpq.Migrate(ctx, from.db, to.db, from.Keyspace, fdbpq.MigrateOptions{Progress: func(fdbpq.MigrateProgress) { cancel() }})
+	_, err := migrate.Run(ctx, from.db, to.db, from.Keyspace, migrate.Options{Progress: func(migrate.Progress) { cancel() }})
 	wantError(to.T, err, context.Canceled)
 }
 
@@ -531,7 +531,7 @@ func TestMigrateOtherSettings(t *testing.T) {
 		must(fdbpq.NewKeyspace(f.priority, f.fifo, fdbpq.TupleValues)),
 		must(fdbpq.NewKeyspace(f.priority, f.fifo+"x", fdbpq.RawValues)),
 	} {
-		_, err := fdbpq.Migrate(f.ctx, f.db, openMem(t), k, fdbpq.MigrateOptions{})
+		_, err := migrate.Run(f.ctx, f.db, openMem(t), k, migrate.Options{})
 		if mismatch, ok := errors.AsType[*fdbpq.MismatchError](err); !ok {
 			t.Errorf("%v, %v", err, mismatch)
 		}

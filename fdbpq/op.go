@@ -3,6 +3,8 @@ package fdbpq
 import (
 	"fmt"
 	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 )
 
 // OpKind is what an Op does.
@@ -59,17 +61,6 @@ const (
 func (k OpKind) Writes() bool {
 	return k != OpPeek && k != OpLen && k != OpInfo && k != OpSettings && k != OpGet && k != OpRank
 }
-
-// End is an end of a queue.
-type End uint8
-
-const (
-	// Front is the end with the smallest priority and, among equals, the oldest item.
-	Front End = iota
-	// Back is the end with the largest priority and, among equals, the newest item. A
-	// Queue is not served from its back.
-	Back
-)
 
 // Op is one operation on one queue.
 type Op struct {
@@ -142,10 +133,8 @@ type Op struct {
 	DropHeader func(name string) bool
 }
 
-var errFIFOEnd = fmt.Errorf("%w: a FIFO queue has pops and peeks at its front only", ErrOp)
-
 // check returns an error if the queue does not support the operation.
-func (op *Op) check(l *layout) error {
+func (op *Op) check(l *codec.Layout) error {
 	switch op.Kind {
 	case OpLen, OpInfo, OpSettings, OpSweep:
 		return nil
@@ -157,7 +146,7 @@ func (op *Op) check(l *layout) error {
 		}
 		return nil
 	case OpPush:
-		if size := op.Message.size(); size > MaxMessageSize {
+		if size := op.Message.Size(); size > MaxMessageSize {
 			return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)
 		}
 		if n := max(len(op.Message.MsgID), len(op.Message.Unique)); n > MaxKey {
@@ -165,7 +154,7 @@ func (op *Op) check(l *layout) error {
 		}
 		return op.checkTimes()
 	case OpRestore:
-		if op.Item == nil || l.fifo && op.Item.ID.Priority != 0 {
+		if op.Item == nil || l.Fifo && op.Item.ID.Priority != 0 {
 			return fmt.Errorf("%w: want the item that a pop took from this queue", ErrOp)
 		}
 		return nil
@@ -173,18 +162,18 @@ func (op *Op) check(l *layout) error {
 		if (op.Delay < 0 || op.Delay > MaxDelay) && op.Delay != Backoff {
 			return fmt.Errorf("%w: a delay of %v: want 0 to %v", ErrOp, op.Delay, MaxDelay)
 		}
-		return checkLease(op.Lease)
+		return codec.CheckLease(op.Lease)
 	case OpPop, OpPeek, OpLease:
 		if op.Kind != OpLease || op.Lease != SettingsLease {
-			if err := checkLease(op.Lease); err != nil {
+			if err := codec.CheckLease(op.Lease); err != nil {
 				return err
 			}
 		}
 		if op.End > Back {
 			return fmt.Errorf("%w: no end %d", ErrOp, op.End)
 		}
-		if l.fifo && op.End == Back {
-			return errFIFOEnd
+		if l.Fifo && op.End == Back {
+			return codec.ErrFIFOEnd
 		}
 		return nil
 	default:
@@ -194,7 +183,7 @@ func (op *Op) check(l *layout) error {
 
 // Target is a queue: a *PriorityQueue or a *Queue.
 type Target interface {
-	layout() *layout
+	Layout() *codec.Layout
 }
 
 // Result is the result of one Op.

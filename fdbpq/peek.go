@@ -6,15 +6,18 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // peeks is the peeks at one queue. Those at the same end share one result.
 type peeks struct {
 	indexes [2][]int // into txOps.ops, by End
-	walks   [2]cursor
-	items   [2]*stored // nil if there is no item, or no peek at that end
-	errs    [2]error   // by End: errNotYet if it is not known which item is the first
+	walks   [2]state.Cursor
+	items   [2]*state.Stored // nil if there is no item, or no peek at that end
+	errs    [2]error         // by End: ErrNotYet if it is not known which item is the first
 }
 
 // peek runs the peeks, after the pushes and pops.
@@ -40,22 +43,22 @@ func (t *txOps) peek() error {
 
 // eachSome calls do for those of the queues that have peeks, a few at a time, with the bytes that each may read
 // at once.
-func eachSome(queues []*queueOps, returned *itemRoom, results []Result, do func(queues []*queueOps, share int) error) error {
+func eachSome(queues []*queueOps, returned *state.ItemRoom, results []Result, do func(queues []*queueOps, share int) error) error {
 	peeked := make([]*queueOps, 0, len(queues))
 	for _, q := range queues {
 		if q.peeks != nil {
 			peeked = append(peeked, q)
 		}
 	}
-	for some := range slices.Chunk(peeked, returned.atOnce()) {
-		if returned.refused {
+	for some := range slices.Chunk(peeked, returned.AtOnce()) {
+		if returned.Refused {
 			for _, q := range some {
 				refuse(results, q.peeks.indexes[Front])
 				refuse(results, q.peeks.indexes[Back])
 			}
 			continue
 		}
-		if err := do(some, returned.share(1, len(some))); err != nil {
+		if err := do(some, returned.Share(1, len(some))); err != nil {
 			return err
 		}
 	}
@@ -79,43 +82,32 @@ func (t *txOps) guardPeeks(q *queueOps) {
 		if s == nil {
 			continue
 		}
-		if _, own := q.pushed[s.item.ID]; own || t.dead.owns(q.l, &s.item.ID) {
-			t.tx.AddReadConflict(q.l.before(s.pair.Key, End(end)))
+		if _, own := q.pushed[s.Item.ID]; own || t.dead.Owns(q.l, &s.Item.ID) {
+			t.tx.AddReadConflict(q.l.Before(s.Pair.Key, End(end)))
 		}
 	}
 }
 
-// before returns the range of key and of all keys that come before it from that end.
-func (l *layout) before(key []byte, end End) kv.Range {
-	r := l.itemRange()
-	if end == Back {
-		r.Begin = key
-	} else {
-		r.End = kv.SingleKey(key).End
-	}
-	return r
-}
-
 // begin starts to read the first item at each end that has peeks.
-func (p *peeks) begin(r kv.Reader, l *layout, bytes int) {
+func (p *peeks) begin(r kv.Reader, l *codec.Layout, bytes int) {
 	for end, indexes := range p.indexes {
 		if len(indexes) > 0 {
-			p.walks[end] = l.walk(r, End(end), 1, bytes, 1)
+			p.walks[end] = state.Walk(l, r, End(end), 1, bytes, 1)
 		}
 	}
 }
 
 // find waits for the items, and starts to read the rest of them. It steps over those that have expired by now, if
 // there may be any because not all that is due was handled.
-func (p *peeks) find(now time.Time, d *due) error {
+func (p *peeks) find(now time.Time, d *due.Due) error {
 	for end := range p.walks {
 		walk := &p.walks[end]
-		next := walk.next
-		if d.more || d.err != nil {
-			next = func() (*stored, error) { return walk.nextLive(now) }
+		next := walk.Next
+		if d.More || d.Err != nil {
+			next = func() (*state.Stored, error) { return walk.NextLive(now) }
 		}
 		s, err := next()
-		if errors.Is(err, errNotYet) {
+		if errors.Is(err, state.ErrNotYet) {
 			p.errs[end] = err
 			continue
 		}
@@ -123,9 +115,9 @@ func (p *peeks) find(now time.Time, d *due) error {
 			return err
 		}
 		if s != nil {
-			s.beginRead(walk.r, walk.l, walk.asked.Bytes)
-		} else if d.behind() { // something may come back next
-			p.errs[end] = errNotYet
+			s.BeginRead(walk.R, walk.L, walk.Asked.Bytes)
+		} else if d.Behind() { // something may come back next
+			p.errs[end] = state.ErrNotYet
 		}
 		p.items[end] = s
 	}
@@ -133,15 +125,15 @@ func (p *peeks) find(now time.Time, d *due) error {
 }
 
 // finish waits for the rest of the items and sets the results.
-func (p *peeks) finish(returned *itemRoom, results []Result) error {
+func (p *peeks) finish(returned *state.ItemRoom, results []Result) error {
 	for end, indexes := range p.indexes {
 		if len(indexes) == 0 {
 			continue
 		}
 		result := Result{Err: cmp.Or(p.errs[end], ErrEmpty)}
 		if s := p.items[end]; s != nil {
-			item, err := s.whole(p.walks[end].r, p.walks[end].l, returned)
-			if fatal := unlessCorrupt(err); fatal != nil && !errors.Is(err, ErrNoRoom) {
+			item, err := s.Whole(p.walks[end].R, p.walks[end].L, returned)
+			if fatal := codec.UnlessCorrupt(err); fatal != nil && !errors.Is(err, ErrNoRoom) {
 				return err
 			}
 			result = Result{Item: item, Err: err}
@@ -151,26 +143,4 @@ func (p *peeks) finish(returned *itemRoom, results []Result) error {
 		}
 	}
 	return nil
-}
-
-// whole returns an item whose read has begun, to be returned by an operation that leaves it where it is. The error is
-// errNoRoom, ErrCorrupt or one of the store.
-func (s *stored) whole(r kv.Reader, l *layout, returned *itemRoom) (Item, error) {
-	if err := s.finishRead(); err != nil {
-		return Item{}, err
-	}
-	if !returned.refused {
-		if err := s.readRest(r, l, returned.left()); err != nil {
-			return Item{}, err
-		}
-	}
-	if s.err != nil {
-		return Item{}, s.err
-	}
-	if returned.refused = returned.refused || s.cut; !returned.take(s.item.Message.size()) {
-		return Item{}, errNoRoom
-	}
-	item := s.item
-	s.release()
-	return item, nil
 }

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -14,18 +17,18 @@ import (
 type pops struct {
 	indexes []int  // into txOps.ops
 	wants   [2]int // how many there are, by End
-	bytes   int    // that they may return, at most noBound
+	bytes   int    // that they may return, at most NoBound
 	waits   bool   // one of them has Waits
 	leases  bool   // one of them is an OpLease
 
 	share, together int // of what is read at once, bytes and items
-	ends            ends
-	damaged         [2]error                 // by End: why no more items can be popped there: ErrCorrupt or errNotYet
+	ends            state.Ends
+	damaged         [2]error                 // by End: why no more items can be popped there: ErrCorrupt or ErrNotYet
 	past            kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
 	later           kv.Future[[]kv.KeyValue] // what falls due next; nil unless waits
 	due             time.Time                // when this transaction's first lease ends
 	limits          popLimits
-	expired         []*held // items that the walks have stepped over, to be removed
+	expired         []*codec.Held // items that the walks have stepped over, to be removed
 }
 
 // pop runs the pops and leases in the order of ops. It reads both ends of each queue before
@@ -37,8 +40,8 @@ func (t *txOps) pop() error {
 			queues = append(queues, q)
 		}
 	}
-	for some := range slices.Chunk(queues, t.returned.atOnce()) {
-		if t.returned.refused {
+	for some := range slices.Chunk(queues, t.returned.AtOnce()) {
+		if t.returned.Refused {
 			for _, q := range some {
 				refuse(t.results, q.pops.indexes)
 			}
@@ -58,16 +61,16 @@ func (t *txOps) popFrom(queues []*queueOps) error {
 		all += q.pops.want()
 	}
 	for _, q := range queues {
-		q.due.begin()
-		q.pops.share = min(t.returned.share(q.pops.want(), all), max(q.pops.bytes, 1))
-		q.pops.together = t.returned.atOnce()
+		q.due.Begin()
+		q.pops.share = min(t.returned.Share(q.pops.want(), all), max(q.pops.bytes, 1))
+		q.pops.together = t.returned.AtOnce()
 		q.pops.begin(&q.ledger)
 		if q.pops.waits {
-			q.pops.later = t.tx.Snapshot().GetRange(q.l.laterRange(t.now), kv.RangeOptions{Limit: 1})
+			q.pops.later = t.tx.Snapshot().GetRange(q.l.LaterRange(t.now), kv.RangeOptions{Limit: 1})
 		}
 	}
 	for _, q := range queues {
-		if err := q.pops.ends.arrive(); err != nil {
+		if err := q.pops.ends.Arrive(); err != nil {
 			return err
 		}
 	}
@@ -78,7 +81,7 @@ func (t *txOps) popFrom(queues []*queueOps) error {
 		if err := t.beginPopLimits(q); err != nil {
 			return err
 		}
-		q.pops.ends.beginReads()
+		q.pops.ends.BeginReads()
 	}
 	for _, q := range queues {
 		if err := t.takeItems(q); err != nil {
@@ -93,9 +96,9 @@ func (t *txOps) popFrom(queues []*queueOps) error {
 
 // begin starts to read as many items as there are pops, and whether any item has a
 // history.
-func (p *pops) begin(g *ledger) {
-	p.past = g.firstHistory()
-	p.ends = g.l.walkEnds(g.tx, p.wants, p.share, p.together)
+func (p *pops) begin(g *state.Ledger) {
+	p.past = g.FirstHistory()
+	p.ends = state.WalkEnds(g.L, g.Tx, p.wants, p.share, p.together)
 }
 
 // want is how many items the pops want.
@@ -104,7 +107,7 @@ func (p *pops) want() int { return p.wants[Front] + p.wants[Back] }
 // refill brings back what is due in the queues, and reads the items again where some came
 // back.
 func (t *txOps) refill(queues []*queueOps) error {
-	dues := make([]*due, len(queues))
+	dues := make([]*due.Due, len(queues))
 	for i, q := range queues {
 		dues[i] = &q.due
 	}
@@ -112,40 +115,16 @@ func (t *txOps) refill(queues []*queueOps) error {
 		return err
 	}
 	for _, q := range queues {
-		if q.due.returned {
+		if q.due.Returned {
 			q.pops.begin(&q.ledger)
 		}
 	}
 	for _, q := range queues {
-		if err := q.pops.ends.arrive(); err != nil {
+		if err := q.pops.ends.Arrive(); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// firstHistory starts to read the first history of an item in the queue. If there is none,
-// which is usual, pops need not read those of their items. It reads without conflict: see
-// readHistory.
-func (g *ledger) firstHistory() kv.Future[[]kv.KeyValue] {
-	if g.facts != nil && g.facts.noHistories {
-		return nothing
-	}
-	first := g.tx.Snapshot().GetRange(g.l.kindRange(kindHistory), kv.RangeOptions{Limit: 1})
-	if g.facts != nil {
-		pairs, err := first.Get()
-		g.facts.noHistories = err == nil && len(pairs) == 0
-	}
-	return first
-}
-
-// nothing is the result of reading a range that is known to be empty.
-var nothing = kv.Ready[[]kv.KeyValue](nil, nil)
-
-// readHistory starts to read the history of an item that is to be taken. It reads without
-// conflict, because an item and its history are written together.
-func (l *layout) readHistory(tx kv.Transaction, id *ID) kv.Future[[]byte] {
-	return tx.Snapshot().Get(l.historyKey(id))
 }
 
 // takeItems gives each pop and lease an item.
@@ -173,9 +152,8 @@ func (t *txOps) takeItems(q *queueOps) error {
 			return err
 		}
 	}
-	q.removeExpired()
-	p.ends.release()
-	return nil
+	p.ends.Release()
+	return q.removeExpired()
 }
 
 // takeItem gives a pop or lease an item, or an error in its result. room is what is left of
@@ -195,33 +173,33 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 		return err
 	}
 	s, err := t.nextLive(q, op.End)
-	if errors.Is(err, errNotYet) {
-		p.damaged[op.End] = errNotYet
-		return errNotYet
+	if errors.Is(err, state.ErrNotYet) {
+		p.damaged[op.End] = state.ErrNotYet
+		return state.ErrNotYet
 	}
 	if err != nil {
 		return err
 	}
 	if s == nil {
-		t.results[i].Err = cmp.Or(q.due.err, ErrEmpty)
-		if q.due.behind() { // something may come back next
-			t.results[i].Err = errNotYet
+		t.results[i].Err = cmp.Or(q.due.Err, ErrEmpty)
+		if q.due.Behind() { // something may come back next
+			t.results[i].Err = state.ErrNotYet
 		}
 		return nil
 	}
-	if s.err != nil {
+	if s.Err != nil {
 		// The item stays, and so do those behind it: serving them would break the order.
-		p.damaged[op.End] = s.err
-		return s.err
+		p.damaged[op.End] = s.Err
+		return s.Err
 	}
 	if op.Kind == OpLease {
 		if err := q.leaseLimit(); err != nil {
-			p.ends.unread(op.End, s)
+			p.ends.Unread(op.End, s)
 			if !errors.Is(err, ErrMaxLeased) {
 				return err
 			}
 			t.results[i].Err = err
-			if q.due.behind() { // leases that count may be over
+			if q.due.Behind() { // leases that count may be over
 				t.results[i].Err = fmt.Errorf("%w, so far: %w", err, ErrNoRoom)
 			}
 			return nil
@@ -230,27 +208,27 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 	if refused, err := t.complete(q, op, s, room); err != nil {
 		return err
 	} else if refused != nil {
-		p.ends.unread(op.End, s)
+		p.ends.Unread(op.End, s)
 		t.results[i].Err = refused
 		return nil
 	}
-	if s.err != nil {
-		p.damaged[op.End] = s.err
-		return s.err
+	if s.Err != nil {
+		p.damaged[op.End] = s.Err
+		return s.Err
 	}
-	if op.Kind == OpLease && len(s.pair.Value) > maxHeldValue {
-		p.ends.unread(op.End, s)
-		t.results[i].Err = errCannotHold
+	if op.Kind == OpLease && len(s.Pair.Value) > codec.MaxHeldValue {
+		p.ends.Unread(op.End, s)
+		t.results[i].Err = codec.ErrCannotHold
 		return nil
 	}
-	if op.Kind == OpLease && !t.fits(len(s.pair.Value)) || !t.returned.take(s.item.Message.size()) {
-		p.ends.unread(op.End, s)
-		t.results[i].Err = errNoRoom
+	if op.Kind == OpLease && !t.fits(len(s.Pair.Value)) || !t.returned.Take(s.Item.Message.Size()) {
+		p.ends.Unread(op.End, s)
+		t.results[i].Err = state.ErrNoRoom
 		return nil
 	}
 	var past []byte
 	if pasts {
-		if past, err = q.l.readHistory(t.tx, &s.item.ID).Get(); err != nil {
+		if past, err = state.ReadHistory(q.l, t.tx, &s.Item.ID).Get(); err != nil {
 			return err
 		}
 	}
@@ -259,15 +237,15 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 			p.damaged[op.End] = err
 			return err
 		}
-		p.ends.noteTaken(op.End, s)
-		s.release()
+		p.ends.NoteTaken(op.End, s)
+		s.Release()
 		return nil
 	}
-	p.ends.noteTaken(op.End, s)
-	q.ledger.take(s)
-	q.ledger.forget(&s.item.ID, past)
-	taken := s.taken(q.l, past)
-	s.release()
+	p.ends.NoteTaken(op.End, s)
+	q.ledger.Pop(s)
+	q.ledger.ClearHistory(&s.Item.ID, past)
+	taken := s.Taken(q.l, past)
+	s.Release()
 	t.results[i].Item = *taken.Item
 	t.popped = append(t.popped, taken)
 	return nil
@@ -275,24 +253,24 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 
 // complete reads all of an item, and takes it from room, what is left of MaxBytes. It returns why a pop or lease
 // cannot have it, nil if it can; of an item that is too large it reads no more than it takes to know that.
-func (t *txOps) complete(q *queueOps, op *Op, s *stored, room *int) (refused, err error) {
-	most := t.returned.left()
+func (t *txOps) complete(q *queueOps, op *Op, s *state.Stored, room *int) (refused, err error) {
+	most := t.returned.Left()
 	if op.MaxBytes > 0 {
 		most = min(most, *room)
 	}
-	if s.cut && t.returned.refused {
-		return errNoRoom, nil
+	if s.Cut && t.returned.Refused {
+		return state.ErrNoRoom, nil
 	}
-	if err := s.readRest(t.tx, q.l, most); err != nil {
+	if err := s.ReadRest(t.tx, q.l, most); err != nil {
 		return nil, err
 	}
-	switch size := s.item.Message.size(); {
-	case op.MaxBytes > 0 && (s.cut && most == *room || size > *room):
+	switch size := s.Item.Message.Size(); {
+	case op.MaxBytes > 0 && (s.Cut && most == *room || size > *room):
 		*room = -1
 		return ErrMaxBytes, nil
-	case s.cut:
-		t.returned.refused = true
-		return errNoRoom, nil
+	case s.Cut:
+		t.returned.Refused = true
+		return state.ErrNoRoom, nil
 	case op.MaxBytes > 0:
 		*room -= size
 	}
@@ -300,15 +278,7 @@ func (t *txOps) complete(q *queueOps, op *Op, s *stored, room *int) (refused, er
 }
 
 // noteDue records when a lease that a pop gave ends.
-func (p *pops) noteDue(at time.Time) { p.due = earliest(p.due, at) }
-
-// earliest returns the earlier of two times; zero is none.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
+func (p *pops) noteDue(at time.Time) { p.due = codec.Earliest(p.due, at) }
 
 // findNextDue tells the pops that wait and have found nothing when the next item falls due.
 func (t *txOps) findNextDue(q *queueOps) error {
@@ -321,14 +291,14 @@ func (t *txOps) findNextDue(q *queueOps) error {
 		return err
 	}
 	if len(entries) > 0 {
-		at, err := q.l.dueTime(entries[0].Key)
+		at, err := q.l.DueTime(entries[0].Key)
 		if err == nil { // else whoever brings it back says what is wrong
 			p.noteDue(at)
 		}
 	}
-	p.noteDue(q.due.next) // later was read before
+	p.noteDue(q.due.Next) // later was read before
 	if p.limits.paused != nil {
-		p.due = p.limits.paused.until
+		p.due = p.limits.paused.Until
 	}
 	for _, i := range p.indexes {
 		if err := t.results[i].Err; t.ops[i].Waits && (errors.Is(err, ErrEmpty) || errors.Is(err, ErrMaxLeased)) {

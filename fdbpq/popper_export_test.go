@@ -4,22 +4,15 @@ import (
 	"context"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // Exported for the tests of staged pops.
 
-const (
-	RequestLife = requestLife
-	AnswerLife  = answerLife
-	ClaimLife   = claimLife
-	SweepEvery  = sweepEvery
-	MaxPatience = maxPatience
-	MaxSkipped  = maxSkipped
-	ServeLimit  = serveLimit
-	ServeBytes  = serveBytes
-	DuePage     = duePage
-)
+// DuePage is how many entries of the time index a transaction handles.
+const DuePage = due.DuePage
 
 // SetNow gives p another clock.
 func (p *Popper) SetNow(now func() time.Time) { p.now = now }
@@ -83,12 +76,12 @@ type Staged struct {
 func (p *Popper) Staged(r kv.Reader) (Staged, error) {
 	var s Staged
 	for i, n := range []*int{&s.Requests, &s.Answers, &s.Values, &s.Claims, &s.Due} {
-		span := p.l.requestRange()
+		span := p.l.RequestRange()
 		if i > 0 {
-			span = within(p.l.partPrefix(int64(i - 1)))
+			span = codec.Within(p.l.PartPrefix(int64(i - 1)))
 		}
 		if n == &s.Due {
-			span = p.l.kindRange(kindDue)
+			span = p.l.KindRange(codec.KindDue)
 		}
 		pairs, err := r.GetRange(span, kv.RangeOptions{}).Get()
 		if err != nil {
@@ -99,11 +92,11 @@ func (p *Popper) Staged(r kv.Reader) (Staged, error) {
 			continue
 		}
 		for _, pair := range pairs {
-			w, err := p.l.parseRequest(pair)
+			w, err := p.l.ParseRequest(pair)
 			if err != nil {
 				return s, err
 			}
-			s.Ends = append(s.Ends, w.end)
+			s.Ends = append(s.Ends, w.End)
 		}
 	}
 	return s, nil

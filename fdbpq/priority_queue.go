@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -10,16 +11,14 @@ import (
 // inside the caller's transaction: nothing has happened until that commits, and if it does
 // not, discard what they returned. A PriorityQueue is cheap to make and safe for concurrent
 // use.
-type PriorityQueue struct{ l *layout }
+type PriorityQueue struct{ handle }
 
 // NewPriorityQueue returns the priority queue in s, which must hold nothing else. The
 // recipe's items are in its subspace ("i"). NewPriorityQueue reads and writes nothing: a
 // queue exists from its first push on.
 func NewPriorityQueue(s Subspace, format ValueFormat) *PriorityQueue {
-	return &PriorityQueue{newLayout(s, format, false)}
+	return &PriorityQueue{handle{codec.NewLayout(s, format, false)}}
 }
-
-func (q *PriorityQueue) layout() *layout { return q.l }
 
 // Push adds a message, after all items of the same priority. Pushes never conflict with
 // each other, unless the queue has Settings.MaxItems or Settings.MaxBytes, or they have the same MsgID or Unique
@@ -86,42 +85,6 @@ func (q *PriorityQueue) LeaseMax(tx kv.Transaction, wait time.Duration) (Item, L
 	return applyOne(tx, Op{Kind: OpLease, End: Back, Queue: q, Lease: wait}).lease()
 }
 
-// Ack removes a leased item. It also works when the lease is over, as long as nobody
-// else got the item.
-//
-// Errors: ErrLeaseLost, ErrCorrupt and errors of the store.
-func (q *PriorityQueue) Ack(tx kv.Transaction, token Token) error {
-	return applyOne(tx, Op{Kind: OpAck, Queue: q, Token: token}).err
-}
-
-// Nak gives a leased item back to its old place, after a delay of 0 to MaxDelay, or Backoff. The
-// token is invalid from then on. After the last delivery that Settings.MaxDeliver allows, the item moves to the
-// dead-letter queue instead. Errors: ErrOp for the delay, and as Ack.
-func (q *PriorityQueue) Nak(tx kv.Transaction, token Token, delay time.Duration) error {
-	return applyOne(tx, Op{Kind: OpNak, Queue: q, Token: token, Delay: delay}).err
-}
-
-// Restore puts an item that PopMin or PopMax took back to its old place, with its history, as
-// if it had not been popped. It is for items that nobody received.
-//
-// Errors: ErrExists if the item is in the queue, and errors of the store.
-func (q *PriorityQueue) Restore(tx kv.Transaction, item *Item) error {
-	return applyOne(tx, Op{Kind: OpRestore, Queue: q, Item: item}).err
-}
-
-// Term gives up a leased item: it moves to the dead-letter queue, with the reason, or
-// ReasonTerminated if that is "". Errors: as Ack, and ErrNoRoom for a large item that the transaction has
-// no room for.
-func (q *PriorityQueue) Term(tx kv.Transaction, token Token, reason string) error {
-	return applyOne(tx, Op{Kind: OpTerm, Queue: q, Token: token, Reason: reason}).err
-}
-
-// Extend renews a lease, with the length that it had. Errors: as Ack.
-func (q *PriorityQueue) Extend(tx kv.Transaction, token Token) (Lease, error) {
-	_, lease, err := applyOne(tx, Op{Kind: OpExtend, Queue: q, Token: token}).lease()
-	return lease, err
-}
-
 // PeekMin returns the item that PopMin would return, and leaves it in the queue.
 func (q *PriorityQueue) PeekMin(r kv.Reader) (Item, error) {
 	return readOne(r, Op{Kind: OpPeek, End: Front, Queue: q}).item()
@@ -132,37 +95,27 @@ func (q *PriorityQueue) PeekMax(r kv.Reader) (Item, error) {
 	return readOne(r, Op{Kind: OpPeek, End: Back, Queue: q}).item()
 }
 
-// Len returns the number of items that are ready. It does not count those that other programs added with
-// the bare recipe.
-func (q *PriorityQueue) Len(r kv.Reader) (int64, error) {
-	return readOne(r, Op{Kind: OpLen, Queue: q}).length()
-}
-
-// Info returns the number of items in each state, and more. Errors: ErrCorrupt and errors of
-// the store.
-func (q *PriorityQueue) Info(r kv.Reader) (Info, error) {
-	return readOne(r, Op{Kind: OpInfo, Queue: q}).info()
-}
-
-// Settings returns the settings of the queue.
-//
-// Errors: ErrCorrupt and errors of the store.
-func (q *PriorityQueue) Settings(r kv.Reader) (Settings, error) {
-	return readOne(r, Op{Kind: OpSettings, Queue: q}).settings()
-}
-
-// Configure changes the settings of the queue, and returns what they are then. They count for
-// all transactions that commit later. change gets the present settings; it must not do anything else,
-// and may be called again if the transaction is.
-//
-// Errors: ErrSettings, ErrCorrupt and errors of the store.
-func (q *PriorityQueue) Configure(tx kv.Transaction, change func(*Settings)) (Settings, error) {
-	return applyOne(tx, Op{Kind: OpConfigure, Queue: q, Configure: change}).settings()
-}
-
 // DeadLetters returns the dead-letter queue, unless Settings.DeadLetter names another: in a Keyspace
 // the queue with "-dead" appended to the name, otherwise one inside this queue's own subspace.
-func (q *PriorityQueue) DeadLetters() *PriorityQueue { return &PriorityQueue{q.l.deadLetters("")} }
+func (q *PriorityQueue) DeadLetters() *PriorityQueue {
+	return &PriorityQueue{handle{q.l.DeadLetters("")}}
+}
 
-// Clear removes everything in the queue, also its settings.
-func (q *PriorityQueue) Clear(tx kv.Transaction) { q.l.clear(tx) }
+// Rank returns how many items would be served before an item from the given end; of a held item, if it
+// came back now. If atLeast is true there may be more, see MaxRank. Items of other priorities that
+// other programs added with the bare recipe do not count.
+//
+// Errors: as Get.
+func (q *PriorityQueue) Rank(r kv.Reader, id ID, end End) (n int64, atLeast bool, err error) {
+	return readOne(r, Op{Kind: OpRank, Queue: q, ID: id, End: end}).rank()
+}
+
+// Move moves an item to the end of a priority, and returns the id that it has there. It keeps its
+// push time, its deliveries and, if it is delayed, its delay. The old id, and tokens of earlier leases,
+// are worth nothing then.
+//
+// Errors: ErrLeased for an item that is leased, ErrNoRoom for a large item that the transaction has no
+// room for, and as Get.
+func (q *PriorityQueue) Move(tx kv.Transaction, id ID, priority int64) (ID, error) {
+	return applyOne(tx, Op{Kind: OpMove, Queue: q, ID: id, Priority: priority}).id()
+}

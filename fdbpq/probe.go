@@ -13,7 +13,7 @@ import (
 //
 // Errors: those of the store, and the context's error.
 func Probe(ctx context.Context, db kv.Database, k *Keyspace) error {
-	key := k.receipts.Pack(tuple.Tuple{"probe"})
+	key := k.s.Receipts.Pack(tuple.Tuple{"probe"})
 	return kv.UpdateIdempotent(ctx, db, func(tx kv.Transaction) error {
 		tx.Set(key, tuple.Tuple{time.Now().UnixMicro(), settledAttempt, 0}.Pack())
 		return nil

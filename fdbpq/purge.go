@@ -3,20 +3,10 @@ package fdbpq
 import (
 	"bytes"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
-
-// purgeRange is the range of the keys of items in a state. Held items come right before ready ones.
-func (l *layout) purgeRange(s ItemState) kv.Range {
-	switch s {
-	case Ready:
-		return l.itemRange()
-	case AnyState:
-		return kv.Range{Begin: l.kindRange(kindHeld).Begin, End: l.itemRange().End}
-	default:
-		return l.kindRange(kindHeld)
-	}
-}
 
 // purge runs an OpPurge. The error is ErrCorrupt or one of the store.
 func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
@@ -25,56 +15,56 @@ func (t *txOps) purge(q *queueOps, i int, done map[ID]bool) error {
 	if err != nil {
 		return err
 	}
-	heldPrefix := l.key(kindHeld, 0)
-	var begun []wholeItem // of the page
+	heldPrefix := l.Key(codec.KindHeld, 0)
+	var begun []state.WholeItem // of the page
 	prepare := func(pairs []kv.KeyValue) {
-		begun = l.beginWholes(t.tx.Snapshot(), pairs)
+		begun = state.BeginWholes(l, t.tx.Snapshot(), pairs)
 		for _, pair := range pairs {
-			if id, err := l.parseItem(pair.Key); err == nil {
-				q.ledger.beginSize(&id)
+			if id, err := l.ParseItem(pair.Key); err == nil {
+				q.ledger.BeginSize(&id)
 			}
 		}
 	}
-	s := t.newSweep(l, l.purgeRange(op.State), op.Progress)
+	s := t.newSweep(l, l.PurgeRange(op.State), op.Progress)
 	err = s.each(prepare, func(pair kv.KeyValue) (bool, error) {
 		w := &begun[0]
 		begun = begun[1:]
-		id, err := l.parseItem(pair.Key)
+		id, err := l.ParseItem(pair.Key)
 		if err != nil {
 			return false, err
 		}
-		var h *held
+		var h *codec.Held
 		if bytes.HasPrefix(pair.Key, heldPrefix) {
-			if h, err = parseHeld(&id, pair.Value); err != nil {
+			if h, err = codec.ParseHeld(&id, pair.Value); err != nil {
 				return false, err
 			}
-			if op.State != AnyState && op.State != h.state.itemState() {
+			if op.State != AnyState && op.State != h.State.ItemState() {
 				return true, nil
 			}
 		}
-		if !t.fits(sweptKeys * len(pair.Key)) {
+		if !t.fits(state.SweptKeys * len(pair.Key)) {
 			return false, nil
 		}
 		s.noteDone(pair.Key)
 		done[id] = true
 		if h != nil {
-			q.ledger.release(h)
-			if err := q.ledger.noteFreed(&t.results[i]); err != nil {
+			q.ledger.Unhold(h)
+			if t.results[i].Freed, err = q.ledger.LimitsLeased(); err != nil {
 				return false, err
 			}
 		} else {
-			h = &held{id: id, value: pair.Value}
-			if h.expires, h.unique, err = w.lasting(); err != nil {
+			h = &codec.Held{ID: id, Value: pair.Value}
+			if h.Lasting, err = w.Lasting(); err != nil {
 				return false, err
 			}
-			s.bytes += w.size()
-			q.ledger.clearExpiry(&id, h.expires)
-			q.ledger.lend(&stored{item: Item{ID: id}, pair: pair})
+			s.bytes += w.Size()
+			q.ledger.ClearExpiry(&id, h.Expires)
+			q.ledger.Detach(&state.Stored{Item: Item{ID: id}, Pair: pair})
 			if len(pasts) > 0 {
-				t.tx.Clear(l.historyKey(&id))
+				t.tx.Clear(l.HistoryKey(&id))
 			}
 		}
-		q.ledger.discard(h)
+		q.ledger.Delete(h)
 		return true, nil
 	})
 	return s.end(op, &t.results[i], err)

@@ -1,12 +1,13 @@
 package fdbpq
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -18,27 +19,27 @@ func (t *txOps) beginPush(q *queueOps, snapshot kv.Reader) {
 	}
 	t.refuseGroups(q)
 	q.dedup = t.beginDedup(q, snapshot)
-	if q.l.list != nil && !q.l.recentlyListed(t.now) {
-		q.listEntry = snapshot.Get(q.l.listKey())
+	if q.l.List != nil && !q.l.RecentlyListed(t.now) {
+		q.listEntry = snapshot.Get(q.l.ListKey())
 	}
-	q.last, q.next = make(map[int64]lastItems), make(map[int64]int64)
+	q.last, q.next = make(map[int64]state.LastItems), make(map[int64]int64)
 	var known map[int64]int64
-	if t.known.any() {
-		known = t.known.counts.counts[q.l.prefix]
+	if t.known.Any() {
+		known = t.known.Counts.Counts[q.l.Prefix]
 	}
 	for _, i := range q.pushes {
 		p := q.priorityOf(&t.ops[i])
 		if count, ok := known[p]; ok {
 			q.next[p] = count
 		} else if _, ok := q.last[p]; !ok {
-			q.last[p] = q.l.readLast(snapshot, p)
+			q.last[p] = state.ReadLast(q.l, snapshot, p)
 		}
 	}
 }
 
 // priorityOf returns the priority that op has in this queue: always 0 in a FIFO queue.
 func (q *queueOps) priorityOf(op *Op) int64 {
-	if q.l.fifo {
+	if q.l.Fifo {
 		return 0
 	}
 	return op.Priority
@@ -54,7 +55,7 @@ func (t *txOps) push(q *queueOps) error {
 			return err
 		}
 	}
-	settings, err := q.ledger.limits()
+	settings, err := q.ledger.Limits()
 	if err != nil {
 		return err
 	}
@@ -71,11 +72,11 @@ func (t *txOps) push(q *queueOps) error {
 			return err
 		}
 	}
-	if err := q.dedup.removeOver(&q.ledger); err != nil {
+	if err := q.dedup.RemoveOver(&q.ledger); err != nil {
 		return err
 	}
-	t.nextCounts[q.l.prefix] = q.next
-	unique := uniqueBytes(len(q.pushes))
+	t.nextCounts[q.l.Prefix] = q.next
+	unique := codec.UniqueBytes(len(q.pushes))
 	if q.peeks != nil { // only they ask
 		q.pushed = make(map[ID]struct{}, len(q.pushes))
 	}
@@ -89,8 +90,8 @@ func (t *txOps) push(q *queueOps) error {
 			continue
 		}
 		for _, i := range group {
-			t.pushOne(q, i, settings, unique[:uniqueSize])
-			unique = unique[uniqueSize:]
+			t.pushOne(q, i, settings, unique[:codec.UniqueSize])
+			unique = unique[codec.UniqueSize:]
 		}
 	}
 	return nil
@@ -100,7 +101,7 @@ func (t *txOps) push(q *queueOps) error {
 // other priorities go on.
 func (t *txOps) countsOfPushes(q *queueOps) (corrupt map[int64]error, err error) {
 	for p, last := range q.last {
-		count, err := q.l.nextCount(last)
+		count, err := state.NextCount(q.l, last)
 		switch {
 		case errors.Is(err, ErrCorrupt):
 			if corrupt == nil {
@@ -111,7 +112,7 @@ func (t *txOps) countsOfPushes(q *queueOps) (corrupt map[int64]error, err error)
 		case err != nil:
 			return nil, err
 		}
-		if minCount, ok := t.minCounts[q.l.prefix][p]; ok {
+		if minCount, ok := t.minCounts[q.l.Prefix][p]; ok {
 			count = max(count, minCount)
 		}
 		q.next[p] = count
@@ -122,27 +123,27 @@ func (t *txOps) countsOfPushes(q *queueOps) (corrupt map[int64]error, err error)
 // pushOne runs a push that nothing stands against.
 func (t *txOps) pushOne(q *queueOps, i int, settings *Settings, unique []byte) {
 	op, result := &t.ops[i], &t.results[i]
-	if first := q.dedup.first(&op.Message); first != nil {
-		result.Item = Item{ID: *first, PushedAt: first.pushedAt()}
+	if first := q.dedup.First(&op.Message); first != nil {
+		result.Item = Item{ID: *first, PushedAt: codec.PushedAt(first)}
 		result.Duplicate = true
 		return
 	}
 	m, p := op.Message, q.priorityOf(op)
 	m.Expires = op.expires(t.now, settings)
 	count := q.next[p]
-	q.next[p] = following(count)
-	id := newID(p, count, t.now, unique, q.l.needsMeta(&m))
-	result.Item = Item{ID: id, PushedAt: id.pushedAt()}
-	q.dedup.pushed(&q.ledger, &id, &m)
+	q.next[p] = codec.Following(count)
+	id := codec.NewID(p, count, t.now, unique, q.l.NeedsMeta(&m))
+	result.Item = Item{ID: id, PushedAt: codec.PushedAt(&id)}
+	q.dedup.Pushed(&q.ledger, &id, &m)
 	if until := op.heldUntil(t.now); !until.IsZero() {
-		q.ledger.addDelayed(&id, &m, until)
+		q.ledger.AddDelayed(&id, &m, until)
 		if q.limits.discards() {
 			q.notePushedVictim(id, m, until)
 		}
 		result.NextDue = until
 		return
 	}
-	q.ledger.add(&id, &m)
+	q.ledger.Add(&id, &m)
 	if q.limits.discards() {
 		q.notePushedVictim(id, m, time.Time{})
 	}
@@ -199,13 +200,13 @@ func (t *txOps) refuseGroups(q *queueOps) {
 }
 
 // checkGroup returns an error if pushes cannot be done in one transaction.
-func (t *txOps) checkGroup(l *layout, group []int, settings *Settings) error {
+func (t *txOps) checkGroup(l *codec.Layout, group []int, settings *Settings) error {
 	size := 0
 	for _, i := range group {
 		op := &t.ops[i]
 		m := op.Message
 		m.Expires = op.expires(t.now, settings)
-		size += l.pushSize(&m, op.delays())
+		size += l.PushSize(&m, op.delays())
 	}
 	if size > maxGroup {
 		return fmt.Errorf("%w: %d items take %d bytes in a transaction: want at most %d: push them in several",
@@ -217,85 +218,22 @@ func (t *txOps) checkGroup(l *layout, group []int, settings *Settings) error {
 // maxGroup leaves room in a transaction for the receipt and the list of queues.
 const maxGroup = kv.MaxTransactionSize - 100_000
 
-// pushSize is at least the number of bytes that a push takes in a transaction, if its
-// priority is its alone.
-func (l *layout) pushSize(m *Message, delays bool) int {
-	// Each key is written, with a conflict range of two keys: that of the item, those of its
-	// parts, and a counter. 64 bytes are for the rest of a key and for what FoundationDB counts
-	// besides keys; a Database that decorates another may have a prefix of 32 bytes.
-	const rest = 3 * (kindSize + 64 + 32)
-	keys := 2
-	if l.needsMeta(m) {
-		keys += 1 + m.size()/chunkSize
-	}
-	if delays || !m.Expires.IsZero() { // the entry of the time index contains the key of the item
-		keys++
-	}
-	size := m.size() + l.dedupSize(m) + keys*(3*len(l.prefix)+rest)
-	if delays {
-		size += maxRecord
-	}
-	if m.Unique != "" && (delays || !m.Expires.IsZero()) { // they contain it
-		size += textSize(m.Unique)
-	}
-	if l.format == TupleValues { // zero bytes take two
-		size += bytes.Count(m.Value[:min(len(m.Value), l.format.chunk())], []byte{0})
-	}
-	return size
-}
-
 // ensureListed adds the queue to the list of queues if it is missing, and removes the
 // mark of whoever wants to take it off.
-func (t *txOps) ensureListed(l *layout, entry kv.Future[[]byte]) error {
+func (t *txOps) ensureListed(l *codec.Layout, entry kv.Future[[]byte]) error {
 	value, err := entry.Get()
 	if err != nil {
 		return err
 	}
 	listed := false
 	if value != nil {
-		mark, err := parseListEntry(value)
+		mark, err := codec.ParseListEntry(value)
 		listed = err == nil && mark == "" // an unreadable entry is written again
 	}
 	if !listed {
-		l.addToList(t.tx, t.now)
+		state.AddToList(l, t.tx, t.now)
 		t.wrote = true
 	}
 	t.listed = append(t.listed, l)
 	return nil
 }
-
-// lastItems is the last item of a priority that is ready, and the last that is held, being
-// read. A held item returns to its old place, so nothing new may be pushed before it.
-type lastItems struct{ ready, held kv.Future[[]kv.KeyValue] }
-
-// readLast starts to read the last items of a priority.
-func (l *layout) readLast(snapshot kv.Reader, priority int64) lastItems {
-	last := kv.RangeOptions{Limit: 1, Reverse: true}
-	return lastItems{snapshot.GetRange(l.priorityRange(priority), last), snapshot.GetRange(l.heldRange(priority), last)}
-}
-
-// nextCount returns the count after those of the last items.
-func (l *layout) nextCount(last lastItems) (int64, error) {
-	count, empty := l.firstCount(), true
-	for _, future := range []kv.Future[[]kv.KeyValue]{last.ready, last.held} {
-		pairs, err := future.Get()
-		if err != nil {
-			return 0, err
-		}
-		if len(pairs) == 0 {
-			continue
-		}
-		id, err := l.parseItem(pairs[0].Key)
-		if err != nil {
-			return 0, err
-		}
-		if next := following(id.Count); empty || next > count {
-			count, empty = next, false
-		}
-	}
-	return count, nil
-}
-
-// following returns count + 1. At the end of int64, which only another program can
-// reach, it stays there, and the time in the id orders the items.
-func following(count int64) int64 { return max(count, count+1) }

@@ -5,15 +5,17 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // ReadDue is Read, and also returns those of the queues, if they are in a Keyspace, where something is due by now, which
 // OpSweep handles.
 func ReadDue(r kv.Reader, ops []Op, now time.Time) (results []Result, due []QueueName, err error) {
-	results, layouts, err := read(r, ops, &now, noBound)
+	results, layouts, err := read(r, ops, &now, state.NoBound)
 	for _, l := range layouts {
-		due = l.appendName(due)
+		due = l.AppendName(due)
 	}
 	return results, due, err
 }
@@ -40,22 +42,22 @@ type QueuePage struct {
 //
 // Errors: ErrCorrupt, those of the store, and the context's error.
 func (k *Keyspace) ListPriorityQueues(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (QueuePage, error) {
-	return k.listQueues(ctx, db, &k.priority, after, limit, now)
+	return k.listQueues(ctx, db, &k.s.Priority, after, limit, now)
 }
 
 // ListQueues is ListPriorityQueues for FIFO queues.
 func (k *Keyspace) ListQueues(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (QueuePage, error) {
-	return k.listQueues(ctx, db, &k.fifo, after, limit, now)
+	return k.listQueues(ctx, db, &k.s.Fifo, after, limit, now)
 }
 
 // namesPage is the most names of a list that one transaction looks at.
 const namesPage = 1000
 
-func (k *Keyspace) listQueues(ctx context.Context, db kv.Database, of *branch, after string, limit int, now time.Time) (page QueuePage, err error) {
+func (k *Keyspace) listQueues(ctx context.Context, db kv.Database, of *codec.Branch, after string, limit int, now time.Time) (page QueuePage, err error) {
 	for {
 		want := min(max(limit-len(page.Queues)+1, namesPage/10), namesPage)
 		names, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]string, error) {
-			return of.list.names(r, after, want).Get()
+			return state.ListNames(of.List, r, after, want).Get()
 		})
 		if err != nil {
 			return page, err
@@ -77,16 +79,16 @@ func (k *Keyspace) listQueues(ctx context.Context, db kv.Database, of *branch, a
 }
 
 // countQueues counts the items of queues, and leaves out those that are not used.
-func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *branch, names []string, now time.Time) (used []QueueCounts, due []QueueName, err error) {
+func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *codec.Branch, names []string, now time.Time) (used []QueueCounts, due []QueueName, err error) {
 	ops := make([]Op, 0, len(names))
 	for _, name := range names {
-		l, err := k.layoutOf(of, name)
+		l, err := k.s.LayoutOf(of, name)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%w: list of queues: %w", ErrCorrupt, err)
 		}
-		queue := Target(&PriorityQueue{l})
-		if l.fifo {
-			queue = &Queue{l}
+		queue := Target(&PriorityQueue{handle{l}})
+		if l.Fifo {
+			queue = &Queue{handle{l}}
 		}
 		ops = append(ops, Op{Kind: OpInfo, Queue: queue, MaxPriorities: NoPriorities})
 	}

@@ -1,6 +1,8 @@
 package fdbpq
 
 import (
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -10,7 +12,7 @@ type rank struct {
 	index    int // into txOps.ops
 	id       ID
 	end      End
-	occupied occupied
+	occupied state.Occupied
 	counters kv.Future[[]kv.KeyValue] // of the priorities that come before; nil in a FIFO queue
 	rest     kv.Range                 // of its priority, what is not counted yet
 	page     kv.Future[[]kv.KeyValue] // the first of these
@@ -29,10 +31,10 @@ const (
 )
 
 // begin starts the reads, of up to about so many bytes of items.
-func (k *rank) begin(r kv.Reader, l *layout, bytes int) {
-	k.occupied = l.readOccupied(r, &k.id)
-	key := l.itemKey(&k.id)
-	k.rest = l.priorityRange(k.id.Priority)
+func (k *rank) begin(r kv.Reader, l *codec.Layout, bytes int) {
+	k.occupied = state.ReadOccupied(l, r, &k.id)
+	key := l.ItemKey(&k.id)
+	k.rest = l.PriorityRange(k.id.Priority)
 	if k.end == Front {
 		k.rest.End = key
 	} else {
@@ -40,12 +42,12 @@ func (k *rank) begin(r kv.Reader, l *layout, bytes int) {
 	}
 	k.asked = kv.RangeOptions{Limit: firstRankPage, Bytes: bytes}
 	k.page = r.GetRange(k.rest, k.asked)
-	if l.fifo {
+	if l.Fifo {
 		return
 	}
-	all := l.kindRange(kindCounter)
-	own := l.counterKey(k.id.Priority)
-	before := kv.Range{Begin: append(l.key(kindCounter, 1), firstNotText), End: own}
+	all := l.KindRange(codec.KindCounter)
+	own := l.CounterKey(k.id.Priority)
+	before := kv.Range{Begin: append(l.Key(codec.KindCounter, 1), firstNotText), End: own}
 	if k.end == Back {
 		before = kv.Range{Begin: kv.SingleKey(own).End, End: all.End}
 	}
@@ -57,8 +59,8 @@ func (k *rank) begin(r kv.Reader, l *layout, bytes int) {
 const firstNotText = 0x03
 
 // finish sets the result. The error is ErrCorrupt or one of the store.
-func (k *rank) finish(r kv.Reader, l *layout, returned *itemRoom, result *Result) error {
-	exists, err := k.occupied.any()
+func (k *rank) finish(r kv.Reader, l *codec.Layout, returned *state.ItemRoom, result *Result) error {
+	exists, err := k.occupied.Any()
 	if err != nil {
 		return err
 	}
@@ -75,14 +77,14 @@ func (k *rank) finish(r kv.Reader, l *layout, returned *itemRoom, result *Result
 			counters, result.RankAtLeast = counters[:MaxRank], true
 		}
 		for _, counter := range counters {
-			n, err := parseLength(counter.Value)
+			n, err := state.ParseLength(counter.Value)
 			if err != nil {
 				return err
 			}
 			result.Rank += n
 		}
 	}
-	n, all, err := k.countOwn(r, returned.page())
+	n, all, err := k.countOwn(r, returned.Page())
 	result.Rank += n
 	result.RankAtLeast = result.RankAtLeast || !all
 	return err

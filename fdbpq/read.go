@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -18,14 +20,14 @@ var errReadOnly = fmt.Errorf("%w: it is not a peek, len, info, OpGet, OpRank or 
 //
 // Other operations result in ErrOp. The error that Read returns is one of the store.
 func Read(r kv.Reader, ops []Op) ([]Result, error) {
-	results, _, err := read(r, ops, nil, noBound)
+	results, _, err := read(r, ops, nil, state.NoBound)
 	return results, err
 }
 
 // read is Read, which returns up to about most bytes of items. Unless now is nil, it also returns the queues where something is due by then.
-func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, due []*layout, err error) {
+func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, due []*codec.Layout, err error) {
 	results = make([]Result, len(ops))
-	returned := &itemRoom{most: most}
+	returned := &state.ItemRoom{Most: most}
 	queues := group(ops, results)
 	for i := range ops {
 		if ops[i].Kind.Writes() {
@@ -38,10 +40,10 @@ func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, du
 			q.infos.begin(r)
 		}
 		if len(q.configs) > 0 {
-			q.ledger.config.begin(r, q.l)
+			q.ledger.Config.Begin(r, q.l)
 		}
 		if now != nil && q.looks() {
-			q.due.head = r.GetRange(q.l.dueRange(*now), kv.RangeOptions{Limit: 1})
+			q.due.Head = r.GetRange(q.l.DueRange(*now), kv.RangeOptions{Limit: 1})
 		}
 	}
 	inspected := beginInspections(r, queues, returned)
@@ -63,10 +65,10 @@ func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, du
 		return nil, nil, err
 	}
 	for _, q := range queues {
-		if q.due.head == nil {
+		if q.due.Head == nil {
 			continue
 		}
-		entries, err := q.due.head.Get()
+		entries, err := q.due.Head.Get()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -78,7 +80,7 @@ func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, du
 }
 
 // readPeeks runs the peeks of the queues. The error is one of the store.
-func readPeeks(r kv.Reader, queues []*queueOps, returned *itemRoom, results []Result) error {
+func readPeeks(r kv.Reader, queues []*queueOps, returned *state.ItemRoom, results []Result) error {
 	return eachSome(queues, returned, results, func(queues []*queueOps, share int) error {
 		for _, q := range queues {
 			q.peeks.begin(r, q.l, share)

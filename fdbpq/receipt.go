@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
@@ -26,7 +28,7 @@ type unsettled struct {
 	receipt []byte
 	// restore is what to restore, by the attempt that has committed: what it popped. If
 	// none has, it is what the batch was to restore.
-	restore map[int64][]takenItem
+	restore map[int64][]state.TakenItem
 	// removed is what left the queues in it, by the attempt that has committed.
 	removed map[int64]Removed
 	// gone is what left the queues in it, with -1, and in settling it, with the index that the step
@@ -93,7 +95,7 @@ func (b *Batcher) Settle(ctx context.Context) error {
 		u := b.mu.unsettled[0]
 		b.mu.Unlock()
 
-		done, err := kv.TransactIdempotent(ctx, shrinking{b.db}, func(tx kv.Transaction) (bool, error) {
+		done, err := kv.TransactIdempotent(ctx, state.Shrinking{Database: b.db}, func(tx kv.Transaction) (bool, error) {
 			return b.settle(tx, u, budget)
 		})
 		if errors.Is(err, kv.ErrTooLarge) && budget > 1 {
@@ -107,7 +109,7 @@ func (b *Batcher) Settle(ctx context.Context) error {
 			continue
 		}
 		for _, n := range u.gone {
-			b.removed.add(n)
+			b.removed.Add(n)
 		}
 		b.mu.Lock()
 		b.mu.unsettled = b.mu.unsettled[1:]
@@ -150,38 +152,38 @@ func (b *Batcher) settle(tx kv.Transaction, u unsettled, budget int) (done bool,
 // restoreSome restores items from index next on, unless they are in their queues: about budget
 // bytes, but at least one. It returns the index of the first that it left, and what has left the
 // queues.
-func restoreSome(tx kv.Transaction, items []takenItem, next, budget int, now time.Time) (end int, removed Removed, err error) {
-	var reads []occupied
+func restoreSome(tx kv.Transaction, items []state.TakenItem, next, budget int, now time.Time) (end int, removed Removed, err error) {
+	var reads []state.Occupied
 	end = next
 	for size := 0; end < len(items); end++ {
 		i := &items[end]
-		if size += i.restoreSize(); size > budget && end > next {
+		if size += i.RestoreSize(); size > budget && end > next {
 			break
 		}
-		reads = append(reads, i.l.readOccupied(tx, &i.ID))
+		reads = append(reads, state.ReadOccupied(i.L, tx, &i.ID))
 	}
-	ledgers := make(map[*layout]*ledger)
+	ledgers := make(map[*codec.Layout]*state.Ledger)
 	for n := range reads {
 		i := &items[next+n]
-		if err := reads[n].check(&i.ID); errors.Is(err, ErrExists) {
+		if err := reads[n].Check(&i.ID); errors.Is(err, ErrExists) {
 			continue
 		} else if err != nil {
 			return next, removed, err
 		}
-		g := ledgers[i.l]
+		g := ledgers[i.L]
 		if g == nil {
-			g = &ledger{tx: tx, l: i.l, now: now}
-			ledgers[i.l] = g
+			g = &state.Ledger{Tx: tx, L: i.L, Now: now}
+			ledgers[i.L] = g
 		}
-		if err := g.restore(i.Item); err != nil {
+		if err := g.Restore(i.Item); err != nil {
 			return next, removed, err
 		}
 	}
 	for _, g := range ledgers {
-		if err := g.flush(); err != nil {
+		if err := g.Flush(); err != nil {
 			return next, removed, err
 		}
-		removed.Add(g.removed)
+		removed.Add(g.Removed)
 	}
 	return end, removed, nil
 }
@@ -190,7 +192,7 @@ func restoreSome(tx kv.Transaction, items []takenItem, next, budget int, now tim
 func (k *Keyspace) newReceipts() tuple.Subspace {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never returns an error: see crypto/rand
-	return k.receipts.Sub(id)
+	return k.s.Receipts.Sub(id)
 }
 
 // receiptPage is how many receipts SweepReceipts reads in one transaction.
@@ -200,9 +202,9 @@ const receiptPage = 1000
 // behind. Age must be longer than any batch can take: hours rather than seconds.
 func SweepReceipts(ctx context.Context, db kv.Database, k *Keyspace, age time.Duration) error {
 	limit := time.Now().Add(-age)
-	todo := within(k.receipts.Bytes())
+	todo := codec.Within(k.s.Receipts.Bytes())
 	for {
-		last, err := kv.TransactIdempotent(ctx, shrinking{db}, func(tx kv.Transaction) ([]byte, error) {
+		last, err := kv.TransactIdempotent(ctx, state.Shrinking{Database: db}, func(tx kv.Transaction) ([]byte, error) {
 			return sweepReceipts(tx, todo, limit)
 		})
 		if err != nil || last == nil {

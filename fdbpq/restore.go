@@ -2,75 +2,15 @@ package fdbpq
 
 import (
 	"errors"
-	"fmt"
 
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
-
-// origin is what restoring an item needs besides what the item says.
-type origin struct {
-	value []byte // as stored, of an item that another program wrote
-	past  []byte // its history, as stored; nil if it has none
-}
-
-// takenItem is an item that was taken, and its queue.
-type takenItem struct {
-	l *layout
-	*Item
-}
-
-// taken returns an item that is taken, whose history is given as stored, with all that is
-// needed to restore it. Most items need nothing but themselves.
-func (s *stored) taken(l *layout, past []byte) takenItem {
-	switch {
-	case !s.item.ID.ours():
-		s.item.origin = &origin{value: s.pair.Value, past: past}
-	case past != nil:
-		s.item.origin = &origin{past: past}
-	}
-	return takenItem{l, &s.item}
-}
-
-// restoreOverhead is about the number of bytes that restoring an item takes in a transaction
-// besides what is stored: conflict ranges and counters. Long keys take more.
-const restoreOverhead = 500
-
-// restoreSize is about the number of bytes that restoring the item takes in a transaction.
-func (i *takenItem) restoreSize() int { return i.size() + len(i.l.prefix) + restoreOverhead }
-
-// occupied is the keys that an item may have, being read: to restore it there would
-// overwrite it.
-type occupied struct{ held, item kv.Future[[]byte] }
-
-// readOccupied starts to read whether an item is in the queue.
-func (l *layout) readOccupied(r kv.Reader, id *ID) occupied {
-	return occupied{r.Get(l.heldKey(id)), r.Get(l.itemKey(id))}
-}
-
-// check returns ErrExists if the item is in the queue.
-func (o *occupied) check(id *ID) error {
-	exists, err := o.any()
-	if err == nil && exists {
-		err = fmt.Errorf("%w: %s", ErrExists, id)
-	}
-	return err
-}
-
-// any reports whether the item is in the queue.
-func (o *occupied) any() (bool, error) {
-	for _, future := range []kv.Future[[]byte]{o.held, o.item} {
-		if value, err := future.Get(); err != nil || value != nil {
-			return value != nil, err
-		}
-	}
-	return false, nil
-}
 
 // restores is the restores of one queue. They run before the pops, which get what they put
 // back.
 type restores struct {
 	indexes []int // into txOps.ops
-	reads   []occupied
+	reads   []state.Occupied
 }
 
 // restore runs the restores.
@@ -79,9 +19,9 @@ func (t *txOps) restore() error {
 		if q.restores == nil {
 			continue
 		}
-		q.ledger.beginSettings()
+		q.ledger.BeginSettings()
 		for _, i := range q.restores.indexes {
-			q.restores.reads = append(q.restores.reads, q.l.readOccupied(t.tx, &t.ops[i].Item.ID))
+			q.restores.reads = append(q.restores.reads, state.ReadOccupied(q.l, t.tx, &t.ops[i].Item.ID))
 		}
 	}
 	for _, q := range t.queues {
@@ -92,17 +32,17 @@ func (t *txOps) restore() error {
 		for n, i := range q.restores.indexes {
 			item, read := t.ops[i].Item, &q.restores.reads[n]
 			if done[item.ID] {
-				*read = q.l.readOccupied(t.tx, &item.ID)
+				*read = state.ReadOccupied(q.l, t.tx, &item.ID)
 			}
 			done[item.ID] = true
-			err := read.check(&item.ID)
+			err := read.Check(&item.ID)
 			switch {
 			case errors.Is(err, ErrExists):
 				t.results[i].Err = err
 			case err != nil:
 				return err
 			default:
-				if err := failOps(t.results, []int{i}, q.ledger.restore(item)); err != nil {
+				if err := failOps(t.results, []int{i}, q.ledger.Restore(item)); err != nil {
 					return err
 				}
 			}
@@ -112,11 +52,11 @@ func (t *txOps) restore() error {
 }
 
 // restoresOf returns the items that the operations are to restore.
-func restoresOf(ops []Op) (items []takenItem) {
+func restoresOf(ops []Op) (items []state.TakenItem) {
 	for i := range ops {
-		if op := &ops[i]; op.Kind == OpRestore && op.check(op.Queue.layout()) == nil {
+		if op := &ops[i]; op.Kind == OpRestore && op.check(op.Queue.Layout()) == nil {
 			item := *op.Item // the caller's
-			items = append(items, takenItem{op.Queue.layout(), &item})
+			items = append(items, state.TakenItem{L: op.Queue.Layout(), Item: &item})
 		}
 	}
 	return items

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
-
-// Mark is what Retire adds to the list entry of a queue that it found empty.
-type Mark string
 
 // NewMark returns a mark that nobody else has.
 func NewMark() Mark {
@@ -100,19 +98,19 @@ func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) 
 		if done[i] != Marked {
 			continue
 		}
-		mark, err := parseListEntry(state.entry)
+		mark, err := codec.ParseListEntry(state.entry)
 		if err != nil {
 			return nil, err
 		}
-		l := queues[i].layout()
+		l := queues[i].Layout()
 		if mark == "" || mark != r.ripe {
-			tx.Set(l.listKey(), tuple.Tuple{r.now().UnixMicro(), []byte(r.next)}.Pack())
+			tx.Set(l.ListKey(), tuple.Tuple{r.now().UnixMicro(), []byte(r.next)}.Pack())
 			continue
 		}
 		if state.leftovers { // clearing an empty range costs the store, too
-			l.clearBesideSettings(tx) // it has none
+			l.ClearBesideSettings(tx) // it has none
 		}
-		tx.Clear(l.listKey())
+		tx.Clear(l.ListKey())
 		done[i] = NotListed
 	}
 	return done, nil
@@ -152,16 +150,16 @@ func readEmptiness(r kv.Reader, queues []Target, now time.Time) ([]emptiness, er
 		return r.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: 1})
 	}
 	for i, queue := range queues {
-		l := queue.layout()
-		all := within([]byte(l.prefix))
+		l := queue.Layout()
+		all := codec.Within([]byte(l.Prefix))
 		// Histories come before everything else, unique keys after. ("m") keys and counters are next to
 		// each other, and message ids and their entries almost.
-		histories := append(l.key(kindHistory, 1), 0xff)
-		ids, entries := l.kindRange(kindMsgID), l.kindRange(kindMsgIDEnd)
-		metas, counters := l.key(kindMeta, 0), append(l.key(kindCounter, 1), 0xff)
-		uniques := l.key(kindUnique, 0)
+		histories := append(l.Key(codec.KindHistory, 1), 0xff)
+		ids, entries := l.KindRange(codec.KindMsgID), l.KindRange(codec.KindMsgIDEnd)
+		metas, counters := l.Key(codec.KindMeta, 0), append(l.Key(codec.KindCounter, 1), 0xff)
+		uniques := l.Key(codec.KindUnique, 0)
 		begun[i] = reads{
-			entry: r.Get(l.listKey()),
+			entry: r.Get(l.ListKey()),
 			leftovers: [4]kv.Future[[]kv.KeyValue]{
 				first(all.Begin, histories), first(ids.Begin, ids.End), first(metas, counters), first(uniques, all.End),
 			},
@@ -184,7 +182,7 @@ func readEmptiness(r kv.Reader, queues []Target, now time.Time) ([]emptiness, er
 		}
 		last, lastErr := read.lastID.Get()
 		if err = errors.Join(err, lastErr); len(last) > 0 {
-			until, _, keyErr := queues[i].layout().parseMsgIDEnd(last[0].Key)
+			until, _, keyErr := queues[i].Layout().ParseMsgIDEnd(last[0].Key)
 			states[i].used = states[i].used || keyErr == nil && until.After(now)
 			states[i].leftovers = true
 		}

@@ -20,7 +20,7 @@ func TestRoundsOfStagedPops(t *testing.T) {
 		}
 	}()
 	l := fuzzLayout(false, RawValues)
-	q := &PriorityQueue{l}
+	q := &PriorityQueue{handle{l}}
 	p := NewPopper(store, q)
 	p.now = func() time.Time { return time.Unix(1_790_000_000, 0) }
 	p.mu.swept = p.now()

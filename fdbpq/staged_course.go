@@ -19,8 +19,8 @@ const (
 )
 
 const (
-	// maxSkipped is the longest line that a leader skips. Beyond that it costs more than it gains.
-	maxSkipped = 32
+	// MaxSkipped is the longest line that a leader skips. Beyond that it costs more than it gains.
+	MaxSkipped = 32
 	// skipsPerRequest is how many pops skip a line, on average, for each request in it. So about
 	// two items of three go to pops that take a single transaction.
 	skipsPerRequest = 2
@@ -29,7 +29,7 @@ const (
 // standing decides how the pops of a Popper begin.
 type standing struct {
 	role    role
-	line    int  // how many requests were in line when a leader or newcomer last looked, at most maxSkipped+1
+	line    int  // how many requests were in line when a leader or newcomer last looked, at most MaxSkipped+1
 	leading bool // a pop of this Popper is under way that does not stand in line
 }
 
@@ -40,7 +40,7 @@ func (s *standing) begin(random func(n int) int) course {
 		return standInLine
 	}
 	s.leading = true
-	if s.role == leader && (s.line > maxSkipped || s.line > 0 && random(skipsPerRequest*s.line+1) == 0) {
+	if s.role == leader && (s.line > MaxSkipped || s.line > 0 && random(skipsPerRequest*s.line+1) == 0) {
 		return serveLine
 	}
 	return popDirectly

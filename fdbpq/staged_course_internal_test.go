@@ -21,8 +21,8 @@ func TestStanding(t *testing.T) {
 		"leader, no line":         {standing{role: leader}, serves, popDirectly},
 		"leader skips":            {standing{role: leader, line: 1}, skips, popDirectly},
 		"leader serves":           {standing{role: leader, line: 1}, serves, serveLine},
-		"leader, long line":       {standing{role: leader, line: maxSkipped}, skips, popDirectly},
-		"leader, too long a line": {standing{role: leader, line: maxSkipped + 1}, skips, serveLine},
+		"leader, long line":       {standing{role: leader, line: MaxSkipped}, skips, popDirectly},
+		"leader, too long a line": {standing{role: leader, line: MaxSkipped + 1}, skips, serveLine},
 		"follower":                {standing{role: follower}, serves, standInLine},
 		"another pop leads":       {standing{role: leader, leading: true}, serves, standInLine},
 	} {
@@ -52,7 +52,7 @@ func TestStanding(t *testing.T) {
 func TestSkipsOfALine(t *testing.T) {
 	const draws = 100_000
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, line := range []int{1, 7, maxSkipped} {
+	for _, line := range []int{1, 7, MaxSkipped} {
 		served := 0
 		for range draws {
 			s := standing{role: leader, line: line}
@@ -83,9 +83,9 @@ func TestShouldServe(t *testing.T) {
 		{"own", "a", 0, false},
 		{"own", "b", 0, false},
 		{"own", "b", 0, true},
-		{"own", "c", maxPatience, true},
+		{"own", "c", MaxPatience, true},
 		{"other", "c", 0, false},
-		{"other", "d", maxPatience, true},
+		{"other", "d", MaxPatience, true},
 	} {
 		now = now.Add(look.after)
 		r.see(pair(look.first), pair(look.claim), now)

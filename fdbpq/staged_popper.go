@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -45,7 +48,7 @@ import (
 type Popper struct {
 	db  kv.Database
 	q   Target
-	l   *layout
+	l   *codec.Layout
 	now func() time.Time
 	// random is rand.IntN, for standing.
 	random func(n int) int
@@ -63,25 +66,25 @@ type Popper struct {
 
 // These values come from measurements with BenchmarkContention.
 const (
-	// requestLife is how long a request waits to be served. After that its owner, if it
+	// RequestLife is how long a request waits to be served. After that its owner, if it
 	// is still there, registers it again.
-	requestLife = 10 * time.Second
-	// answerLife is how long an answer waits to be collected.
-	answerLife = 30 * time.Second
-	// claimLife is how long a pop has to find out that it took an item, for example
+	RequestLife = 10 * time.Second
+	// AnswerLife is how long an answer waits to be collected.
+	AnswerLife = 30 * time.Second
+	// ClaimLife is how long a pop has to find out that it took an item, for example
 	// because the store cannot be reached.
-	claimLife = time.Hour
-	// sweepEvery is how often a Popper handles what is due.
-	sweepEvery = 5 * time.Second
-	// minPatience and maxPatience bound how long the first in line may stay there before a
+	ClaimLife = time.Hour
+	// SweepEvery is how often a Popper handles what is due.
+	SweepEvery = 5 * time.Second
+	// minPatience and MaxPatience bound how long the first in line may stay there before a
 	// request serves the line that would leave it to a leader or to the first, in addition to two
 	// expected waits. Each request draws its own, so that not all lose patience at once.
 	minPatience = 100 * time.Millisecond
-	maxPatience = time.Second
-	// serveLimit is the most requests served by one transaction.
-	serveLimit = 256
-	// serveBytes is about the most bytes of values served by one transaction.
-	serveBytes = 1_000_000
+	MaxPatience = time.Second
+	// ServeLimit is the most requests served by one transaction.
+	ServeLimit = 256
+	// ServeBytes is about the most bytes of values served by one transaction.
+	ServeBytes = 1_000_000
 	// minPoll and maxPoll bound the time between two checks for an answer.
 	minPoll = time.Millisecond
 	maxPoll = 200 * time.Millisecond
@@ -91,7 +94,7 @@ const (
 
 // NewPopper returns a Popper for the queue q in db.
 func NewPopper(db kv.Database, q Target) *Popper {
-	return &Popper{db: db, q: q, l: q.layout(), now: time.Now, random: rand.IntN}
+	return &Popper{db: db, q: q, l: q.Layout(), now: time.Now, random: rand.IntN}
 }
 
 // PopMin removes and returns the first item, as PriorityQueue.PopMin and
@@ -107,8 +110,8 @@ func (p *Popper) PopMin(ctx context.Context) (Item, error) { return p.pop(ctx, F
 func (p *Popper) PopMax(ctx context.Context) (Item, error) { return p.pop(ctx, Back) }
 
 func (p *Popper) pop(ctx context.Context, end End) (Item, error) {
-	if p.l.fifo && end == Back {
-		return Item{}, errFIFOEnd
+	if p.l.Fifo && end == Back {
+		return Item{}, codec.ErrFIFOEnd
 	}
 	if err := p.Settle(ctx); err != nil {
 		return Item{}, err
@@ -172,13 +175,13 @@ var errMayNotSkip = errors.New("fdbpq: there is a line")
 // popDirectly takes an item. Meanwhile it looks for a line, and returns errMayNotSkip if it may not skip it.
 func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, err error) {
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
-		line := tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: maxSkipped + 1})
+		line := tx.Snapshot().GetRange(p.l.RequestRange(), kv.RangeOptions{Limit: MaxSkipped + 1})
 		now := p.now()
 		if err := p.sweepIfDue(tx, now); err != nil {
 			return err
 		}
-		b := newTxOps(tx, []Op{{Kind: OpPop, End: r.end, Queue: p.q}}, now)
-		if err := b.apply(); err != nil {
+		results, err := Apply(tx, []Op{{Kind: OpPop, End: r.end, Queue: p.q}}, now)
+		if err != nil {
 			return err
 		}
 		requests, err := line.Get()
@@ -188,9 +191,9 @@ func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, e
 		if !p.maySkip(len(requests)) {
 			return errMayNotSkip
 		}
-		result = &b.results[0]
+		result = &results[0]
 		if result.Err == nil {
-			r.claim(tx, b.popped[0], now)
+			r.claim(tx, state.TakenItem{L: p.l, Item: &result.Item}, now)
 		}
 		return nil
 	})
@@ -203,23 +206,23 @@ func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, e
 	return result, nil
 }
 
-// sweepIfDue handles what is due in the queue, every sweepEvery.
+// sweepIfDue handles what is due in the queue, every SweepEvery.
 func (p *Popper) sweepIfDue(tx kv.Transaction, now time.Time) error {
 	if !p.isSweepDue(now) {
 		return nil
 	}
-	if err := adopt(tx, p.l, now); err != nil {
+	if err := due.Adopt(tx, p.l, now); err != nil {
 		return err
 	}
-	_, err := returnDue(tx, p.l, now)
+	_, err := due.ReturnDue(tx, p.l, now)
 	return err
 }
 
-// isSweepDue reports whether sweepEvery has passed since it last returned true.
+// isSweepDue reports whether SweepEvery has passed since it last returned true.
 func (p *Popper) isSweepDue(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now.Sub(p.mu.swept) < sweepEvery {
+	if now.Sub(p.mu.swept) < SweepEvery {
 		return false
 	}
 	p.mu.swept = now

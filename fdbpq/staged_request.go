@@ -5,14 +5,16 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // request is one pop, as the Popper that makes it sees it.
 type request struct {
-	l                             *layout
+	l                             *codec.Layout
 	end                           End
-	id                            [randomSize]byte
+	id                            [codec.RandomSize]byte
 	answerKey, valueKey, claimKey []byte
 	oldClaims                     []expiringKey // of earlier pops, to be removed
 
@@ -33,7 +35,7 @@ type request struct {
 
 // claim is an attempt to take an item.
 type claim struct {
-	takenItem
+	state.TakenItem
 	marker expiringKey // written if it commits
 }
 
@@ -43,16 +45,16 @@ type expiringKey struct {
 	deadline time.Time
 }
 
-func newRequest(l *layout, end End, now time.Time) *request {
-	id := newID(0, 0, now, uniqueBytes(1), false).Random
+func newRequest(l *codec.Layout, end End, now time.Time) *request {
+	id := codec.NewID(0, 0, now, codec.UniqueBytes(1), false).Random
 	return &request{
 		l:         l,
 		end:       end,
 		id:        id,
-		answerKey: l.partKey(partAnswer, id),
-		valueKey:  l.partKey(partValue, id),
-		claimKey:  l.partKey(partClaim, id),
-		patience:  minPatience + rand.N(maxPatience-minPatience),
+		answerKey: l.PartKey(codec.PartAnswer, id),
+		valueKey:  l.PartKey(codec.PartValue, id),
+		claimKey:  l.PartKey(codec.PartClaim, id),
+		patience:  minPatience + rand.N(MaxPatience-minPatience),
 	}
 }
 
@@ -67,12 +69,12 @@ func (r *request) fence(tx kv.Transaction) {
 }
 
 // claim records in tx that this request takes the item.
-func (r *request) claim(tx kv.Transaction, item takenItem, now time.Time) {
+func (r *request) claim(tx kv.Transaction, item state.TakenItem, now time.Time) {
 	r.fence(tx)
-	c := claim{takenItem: item, marker: expiringKey{key: r.claimKey, deadline: now.Add(claimLife)}}
-	r.l.setUntil(tx, c.marker.deadline, c.marker.key, encodeClaim(c.marker.deadline, len(r.claims)))
+	c := claim{TakenItem: item, marker: expiringKey{key: r.claimKey, deadline: now.Add(ClaimLife)}}
+	state.SetUntil(r.l, tx, c.marker.deadline, c.marker.key, codec.EncodeClaim(c.marker.deadline, len(r.claims)))
 	for _, old := range r.oldClaims {
-		r.l.clearUntil(tx, old.deadline, old.key)
+		state.ClearUntil(r.l, tx, old.deadline, old.key)
 	}
 	r.claims = append(r.claims, c)
 	r.claimed = &c
@@ -84,7 +86,7 @@ func (r *request) committedClaim(read kv.Future[[]byte]) (*claim, error) {
 	if err != nil || value == nil {
 		return nil, err
 	}
-	_, n, err := parseClaim(value)
+	_, n, err := codec.ParseClaim(value)
 	if err == nil && (n < 0 || n >= int64(len(r.claims))) {
 		err = fmt.Errorf("%w: claim %d of a request that made %d", ErrCorrupt, n, len(r.claims))
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -50,8 +53,8 @@ func (p *Popper) served(ctx context.Context, s *serving, err error) (*Result, er
 func (p *Popper) returnMore(ctx context.Context) error {
 	for more := true; more; {
 		err := once(ctx, p.db, func(tx kv.Transaction) error {
-			d, err := returnDue(tx, p.l, p.now())
-			more = err == nil && !d.returned && d.behind()
+			d, err := due.ReturnDue(tx, p.l, p.now())
+			more = err == nil && !d.Returned && d.Behind()
 			return err
 		})
 		if err != nil {
@@ -62,24 +65,24 @@ func (p *Popper) returnMore(ctx context.Context) error {
 }
 
 // serveCount is how many requests to serve so that their values are not much over
-// serveBytes.
+// ServeBytes.
 func (p *Popper) serveCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return min(serveLimit, max(1, serveBytes/max(1, p.mu.size)))
+	return min(ServeLimit, max(1, ServeBytes/max(1, p.mu.size)))
 }
 
 // serving answers the requests in line in one transaction.
 type serving struct {
 	tx     kv.Transaction
-	l      *layout
+	l      *codec.Layout
 	now    time.Time
 	own    *request
 	joins  bool    // own is not in line, and comes after those who are
 	result *Result // of own
-	line   []*lineEntry
+	line   []*codec.LineEntry
 
-	items  ends
+	items  state.Ends
 	behind bool                     // there are no items, but more is due than this transaction brings back
 	past   kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
 
@@ -88,49 +91,49 @@ type serving struct {
 
 // readLine reads the first requests in line, and removes those that have expired.
 func (s *serving) readLine(limit int) error {
-	pairs, err := s.tx.Snapshot().GetRange(s.l.requestRange(), kv.RangeOptions{Limit: limit}).Get()
+	pairs, err := s.tx.Snapshot().GetRange(s.l.RequestRange(), kv.RangeOptions{Limit: limit}).Get()
 	if err != nil {
 		return err
 	}
 	for _, pair := range pairs {
-		w, err := s.l.parseRequest(pair)
+		w, err := s.l.ParseRequest(pair)
 		if err != nil {
 			return err
 		}
-		if w.deadline.Before(s.now) {
+		if w.Deadline.Before(s.now) {
 			s.dequeue(w)
 		} else {
 			s.line = append(s.line, w)
 		}
 	}
 	if s.joins {
-		s.line = append(s.line, &lineEntry{end: s.own.end, id: s.own.id})
+		s.line = append(s.line, &codec.LineEntry{End: s.own.end, ID: s.own.id})
 	}
 	return nil
 }
 
-func (s *serving) dequeue(w *lineEntry) {
-	if w.key == nil { // it joins
+func (s *serving) dequeue(w *codec.LineEntry) {
+	if w.Key == nil { // it joins
 		return
 	}
-	s.tx.AddReadConflict(kv.SingleKey(w.key))
-	s.tx.Clear(w.key)
+	s.tx.AddReadConflict(kv.SingleKey(w.Key))
+	s.tx.Clear(w.Key)
 }
 
 // serveLine gives items to the requests in order, until it runs out of either; the rest of
 // the line waits for the next serving. Only if there is no item at all does it say "empty",
 // because that conflicts with every push, and only if nothing more is due.
 func (s *serving) serveLine() error {
-	g := ledger{tx: s.tx, l: s.l, now: s.now}
-	g.beginSettings()
+	g := state.Ledger{Tx: s.tx, L: s.l, Now: s.now}
+	g.BeginSettings()
 	if err := s.findItems(); err != nil {
 		return err
 	}
-	limits, err := g.limits()
+	limits, err := g.Limits()
 	if err != nil {
 		return err
 	}
-	if paused := limits.pauseAt(s.now); paused != nil {
+	if paused := pauseAt(limits, s.now); paused != nil {
 		for _, w := range s.line {
 			s.sayEmpty(w, paused)
 		}
@@ -140,25 +143,25 @@ func (s *serving) serveLine() error {
 		return nil
 	}
 	if s.isEmpty() {
-		s.tx.AddReadConflict(s.l.itemRange())
+		s.tx.AddReadConflict(s.l.ItemRange())
 		for _, w := range s.line {
 			s.sayEmpty(w, ErrEmpty)
 		}
 		return nil
 	}
 	for _, w := range s.line {
-		item, err := s.items.next(w.end)
+		item, err := s.items.Next(w.End)
 		if err != nil {
 			return err
 		}
-		if item == nil || s.bytes > serveBytes {
+		if item == nil || s.bytes > ServeBytes {
 			break
 		}
 		if err := s.give(w, item, &g); err != nil {
 			return err
 		}
 	}
-	return g.flush()
+	return g.Flush()
 }
 
 // findItems reads the items. If there are none, it first brings back what is due.
@@ -166,9 +169,9 @@ func (s *serving) findItems() error {
 	if err := s.readItems(); err != nil || !s.isEmpty() {
 		return err
 	}
-	d, err := returnDue(s.tx, s.l, s.now)
-	if err != nil || !d.returned {
-		s.behind = err == nil && d.behind()
+	d, err := due.ReturnDue(s.tx, s.l, s.now)
+	if err != nil || !d.Returned {
+		s.behind = err == nil && d.Behind()
 		return err
 	}
 	return s.readItems()
@@ -179,21 +182,21 @@ func (s *serving) findItems() error {
 func (s *serving) readItems() error {
 	var want [2]int
 	for _, w := range s.line {
-		want[w.end]++
+		want[w.End]++
 	}
-	s.past = (&ledger{tx: s.tx, l: s.l}).firstHistory()
-	s.items = s.l.walkEnds(s.tx.Snapshot(), want, MaxMessageSize, 0)
-	return s.items.arrive()
+	s.past = (&state.Ledger{Tx: s.tx, L: s.l}).FirstHistory()
+	s.items = state.WalkEnds(s.l, s.tx.Snapshot(), want, MaxMessageSize, 0)
+	return s.items.Arrive()
 }
 
 func (s *serving) isEmpty() bool {
-	return len(s.items.walks[Front].items)+len(s.items.walks[Back].items) == 0
+	return len(s.items.Walks[Front].Items)+len(s.items.Walks[Back].Items) == 0
 }
 
 // sayEmpty answers a request that there is no item. Only the Popper's own request learns why.
-func (s *serving) sayEmpty(w *lineEntry, why error) {
+func (s *serving) sayEmpty(w *codec.LineEntry, why error) {
 	s.dequeue(w)
-	if w.id == s.own.id {
+	if w.ID == s.own.id {
 		s.own.fence(s.tx)
 		s.result = &Result{Err: why}
 		return
@@ -207,45 +210,45 @@ func (s *serving) history(id *ID) ([]byte, error) {
 	if err != nil || len(pasts) == 0 {
 		return nil, err
 	}
-	return s.l.readHistory(s.tx, id).Get()
+	return state.ReadHistory(s.l, s.tx, id).Get()
 }
 
 // give gives an item to a request. The Popper takes the item of its own request at once.
-func (s *serving) give(w *lineEntry, item *stored, g *ledger) error {
-	if item.err != nil {
-		return item.err
+func (s *serving) give(w *codec.LineEntry, item *state.Stored, g *state.Ledger) error {
+	if item.Err != nil {
+		return item.Err
 	}
-	s.items.noteTaken(w.end, item)
-	s.tx.AddReadConflict(kv.SingleKey(item.pair.Key))
+	s.items.NoteTaken(w.End, item)
+	s.tx.AddReadConflict(kv.SingleKey(item.Pair.Key))
 	s.dequeue(w)
-	g.lend(item)
+	g.Detach(item)
 	s.served++
-	s.bytes += len(item.pair.Value)
-	if w.id == s.own.id {
-		item.beginRead(s.tx, s.l, 0)
-		past, err := s.history(&item.item.ID)
+	s.bytes += len(item.Pair.Value)
+	if w.ID == s.own.id {
+		item.BeginRead(s.tx, s.l, 0)
+		past, err := s.history(&item.Item.ID)
 		if err != nil {
 			return err
 		}
-		if err := item.finishRead(); err != nil {
+		if err := item.FinishRead(); err != nil {
 			return err
 		}
-		if item.err == nil {
-			g.removeRest(item)
-			g.forget(&item.item.ID, past)
-			taken := item.taken(s.l, past)
+		if item.Err == nil {
+			g.DeleteRest(item)
+			g.ClearHistory(&item.Item.ID, past)
+			taken := item.Taken(s.l, past)
 			s.own.claim(s.tx, taken, s.now)
 			s.result = &Result{Item: *taken.Item}
 			return nil
 		}
 	}
-	s.answer(w, &item.item.ID)
-	s.tx.Set(s.l.partKey(partValue, w.id), item.pair.Value)
+	s.answer(w, &item.Item.ID)
+	s.tx.Set(s.l.PartKey(codec.PartValue, w.ID), item.Pair.Value)
 	return nil
 }
 
 // answer writes the answer to a request.
-func (s *serving) answer(w *lineEntry, item *ID) {
-	a := answer{deadline: s.now.Add(answerLife), item: item}
-	s.l.setUntil(s.tx, a.deadline, s.l.partKey(partAnswer, w.id), a.encode())
+func (s *serving) answer(w *codec.LineEntry, item *ID) {
+	a := codec.Answer{Deadline: s.now.Add(AnswerLife), Item: item}
+	state.SetUntil(s.l, s.tx, a.Deadline, s.l.PartKey(codec.PartAnswer, w.ID), a.Encode())
 }

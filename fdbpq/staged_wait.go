@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -113,52 +115,52 @@ func (p *Popper) checkAnswer(ctx context.Context, r *request) (result *Result, e
 
 // collect takes the item of an answer to r, in tx.
 func (p *Popper) collect(tx kv.Transaction, r *request, encoded []byte) (*Result, error) {
-	a, err := parseAnswer(encoded)
+	a, err := codec.ParseAnswer(encoded)
 	if err != nil {
 		return nil, err
 	}
 	r.fence(tx)
-	p.l.clearUntil(tx, a.deadline, r.answerKey)
-	if a.item == nil {
+	state.ClearUntil(p.l, tx, a.Deadline, r.answerKey)
+	if a.Item == nil {
 		return &Result{Err: ErrEmpty}, nil
 	}
 	now := p.now()
-	g := ledger{tx: tx, l: p.l, now: now}
-	g.beginSettings() // for MaxBytes
-	read, metas, history := tx.Get(r.valueKey), p.l.readMetas(tx, a.item, kv.RangeOptions{}), p.l.readHistory(tx, a.item)
+	g := state.Ledger{Tx: tx, L: p.l, Now: now}
+	g.BeginSettings() // for MaxBytes
+	read, metas, history := tx.Get(r.valueKey), state.ReadMetas(p.l, tx, a.Item, kv.RangeOptions{}), state.ReadHistory(p.l, tx, a.Item)
 	value, err := read.Get()
 	if err != nil {
 		return nil, err
 	}
-	s := p.l.storedAs(*a.item, kv.KeyValue{Key: p.l.itemKey(a.item), Value: value})
-	s.metas = metas
-	if err := s.finishRead(); err != nil {
+	s := state.StoredAs(p.l, *a.Item, kv.KeyValue{Key: p.l.ItemKey(a.Item), Value: value})
+	s.Metas = metas
+	if err := s.FinishRead(); err != nil {
 		return nil, err
 	}
 	tx.Clear(r.valueKey)
-	if s.err != nil {
-		g.giveBack(a.item, value)
-		return &Result{Err: s.err}, g.flush()
+	if s.Err != nil {
+		g.Attach(a.Item, value)
+		return &Result{Err: s.Err}, g.Flush()
 	}
 	past, err := history.Get()
 	if err != nil {
 		return nil, err
 	}
-	g.removeRest(&s)
-	g.forget(&s.item.ID, past)
-	taken := s.taken(p.l, past)
+	g.DeleteRest(&s)
+	g.ClearHistory(&s.Item.ID, past)
+	taken := s.Taken(p.l, past)
 	r.claim(tx, taken, now)
-	return &Result{Item: *taken.Item}, g.flush()
+	return &Result{Item: *taken.Item}, g.Flush()
 }
 
 // readLine starts to read the first request in line, or the last if r has no place yet.
 func (p *Popper) readLine(tx kv.Transaction, r *request) kv.Future[[]kv.KeyValue] {
-	return tx.Snapshot().GetRange(p.l.requestRange(), kv.RangeOptions{Limit: 1, Reverse: r.key == nil})
+	return tx.Snapshot().GetRange(p.l.RequestRange(), kv.RangeOptions{Limit: 1, Reverse: r.key == nil})
 }
 
 // lastClaim starts to read the newest claim.
 func (p *Popper) lastClaim(tx kv.Transaction) kv.Future[[]kv.KeyValue] {
-	return tx.Snapshot().GetRange(within(p.l.partPrefix(partClaim)), kv.RangeOptions{Limit: 1, Reverse: true})
+	return tx.Snapshot().GetRange(codec.Within(p.l.PartPrefix(codec.PartClaim)), kv.RangeOptions{Limit: 1, Reverse: true})
 }
 
 // look records who is first in line, and whether another Popper takes items.
@@ -194,16 +196,16 @@ func (p *Popper) register(tx kv.Transaction, r *request, inLine, claims kv.Futur
 	if r.key == nil {
 		count := int64(0)
 		if len(line) > 0 {
-			last, err := p.l.parseRequest(line[0])
+			last, err := p.l.ParseRequest(line[0])
 			if err != nil {
 				return err
 			}
-			count = following(last.count)
+			count = codec.Following(last.Count)
 		}
-		r.key = p.l.requestKey(count, r.id)
+		r.key = p.l.RequestKey(count, r.id)
 	}
 	r.fence(tx)
-	tx.Set(r.key, encodeRequest(r.end, p.now().Add(requestLife)))
+	tx.Set(r.key, codec.EncodeRequest(r.end, p.now().Add(RequestLife)))
 	r.first, r.soonFirst = "", len(line) == 0
 	r.seeClaim(last)
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -63,7 +65,7 @@ func (p *Popper) withdraw(ended context.Context, r *request, err error) error {
 // erase removes all traces of a request. If it was given an item, or has taken one, the item
 // returns to its old place.
 func (p *Popper) erase(ctx context.Context, r *request) error {
-	return kv.UpdateIdempotent(ctx, shrinking{p.db}, func(tx kv.Transaction) error {
+	return kv.UpdateIdempotent(ctx, state.Shrinking{Database: p.db}, func(tx kv.Transaction) error {
 		readAnswer, readClaim := tx.Get(r.answerKey), tx.Get(r.claimKey)
 		encoded, err := readAnswer.Get()
 		if err != nil {
@@ -73,24 +75,24 @@ func (p *Popper) erase(ctx context.Context, r *request) error {
 		if err != nil {
 			return err
 		}
-		g := ledger{tx: tx, l: p.l, now: p.now()}
+		g := state.Ledger{Tx: tx, L: p.l, Now: p.now()}
 		if taken != nil {
-			if err := g.restore(taken.Item); err != nil {
+			if err := g.Restore(taken.Item); err != nil {
 				return err
 			}
-			p.l.clearUntil(tx, taken.marker.deadline, r.claimKey)
+			state.ClearUntil(p.l, tx, taken.marker.deadline, r.claimKey)
 		}
 		if encoded != nil {
-			a, err := parseAnswer(encoded)
+			a, err := codec.ParseAnswer(encoded)
 			if err != nil {
 				return err
 			}
-			if err := p.returnAnswer(&g, r, a.item); err != nil {
+			if err := p.returnAnswer(&g, r, a.Item); err != nil {
 				return err
 			}
-			p.l.clearUntil(tx, a.deadline, r.answerKey)
+			state.ClearUntil(p.l, tx, a.Deadline, r.answerKey)
 		}
-		if err := g.flush(); err != nil {
+		if err := g.Flush(); err != nil {
 			return err
 		}
 		if r.key != nil {
@@ -104,14 +106,14 @@ func (p *Popper) erase(ctx context.Context, r *request) error {
 }
 
 // returnAnswer returns the item of an answer that is not collected, nil if it has none.
-func (p *Popper) returnAnswer(g *ledger, r *request, item *ID) error {
+func (p *Popper) returnAnswer(g *state.Ledger, r *request, item *ID) error {
 	if item == nil {
 		return nil
 	}
-	read, back := g.tx.Get(r.valueKey), g.beginReturn(item)
+	read, back := g.Tx.Get(r.valueKey), g.BeginReturn(item)
 	value, err := read.Get()
 	if err != nil {
 		return err
 	}
-	return g.returnStaged(back, value)
+	return g.ReturnStaged(back, value)
 }

@@ -3,29 +3,14 @@ package fdbpq
 import (
 	"context"
 	"crypto/rand"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
-
-// A Keyspace has a record in the store, the same one below both of its roots:
-//
-//	("pq-store"), ("q-store") = (version, id, priority root, FIFO root, value format)
-//	                          = (version, id, priority root, FIFO root, value format, origin)
-//
-// The second form is that of a store that Migrate filled; origin is the id of its source. Until Migrate
-// has ended, a copyRecord is there instead.
-//
-// Both are written in one transaction. There are two so that OpenStore notices a root that
-// is reused with another one, or for the other kind of queues.
-
-// storeVersion is the version of the record and of the layout of all keys. It changes when
-// older programs would misread what newer ones write.
-const storeVersion = 1
 
 // Store describes a store that OpenStore opened.
 type Store struct {
@@ -43,49 +28,6 @@ type StoreOptions struct {
 	Exclusive bool
 }
 
-// ErrStoreVersion is returned by OpenStore for a store that a newer version of this package
-// made.
-var ErrStoreVersion = errors.New("fdbpq: the store needs a newer version of this program")
-
-// Setting is a setting that a store keeps for its whole life.
-type Setting string
-
-// Settings of a store: see NewKeyspace.
-const (
-	// SettingRoots is the two roots.
-	SettingRoots Setting = "root prefixes"
-	// SettingValueFormat is the ValueFormat.
-	SettingValueFormat Setting = "value format"
-)
-
-// Mismatch is a setting that differs from the store's.
-type Mismatch struct {
-	Setting       Setting
-	Stored, Asked string // for people to read
-}
-
-// MismatchError is returned by OpenStore for a store that was made with other settings.
-type MismatchError struct {
-	Mismatches []Mismatch // at least one
-}
-
-// Error implements error.
-func (e *MismatchError) Error() string {
-	var parts []string
-	for _, m := range e.Mismatches {
-		parts = append(parts, fmt.Sprintf("%s %s, not %s", m.Setting, m.Stored, m.Asked))
-	}
-	return "fdbpq: the store was made with " + strings.Join(parts, "; and with ")
-}
-
-// String returns "raw" or "tuple".
-func (f ValueFormat) String() string {
-	if f == TupleValues {
-		return "tuple"
-	}
-	return "raw"
-}
-
 // OpenStore compares the Keyspace with its record in the store, and writes the record if
 // there is none. Any number of programs may call it at the same time; all get the same ID.
 // It retries errors that are [kv.Retryable], and commits of unknown outcome, until ctx ends.
@@ -97,12 +39,12 @@ func (f ValueFormat) String() string {
 // the Keyspace. The exception is a Keyspace of TupleValues in a store where some value is
 // certainly raw: that is a MismatchError.
 func OpenStore(ctx context.Context, db kv.Database, k *Keyspace, o StoreOptions) (Store, error) {
-	s, err := kv.ReadTransact(ctx, db, func(r kv.Reader) (Store, error) { return k.readStore(r, o) })
+	s, err := kv.ReadTransact(ctx, db, func(r kv.Reader) (Store, error) { return k.ReadStore(r, o) })
 	if err != nil || s.ID != "" {
 		return s, err
 	}
 	return kv.TransactIdempotent(ctx, db, func(tx kv.Transaction) (Store, error) {
-		s, err := k.readStore(tx, o)
+		s, err := k.ReadStore(tx, o)
 		if err != nil || s.ID != "" {
 			return s, err // another program was faster
 		}
@@ -110,54 +52,9 @@ func OpenStore(ctx context.Context, db kv.Database, k *Keyspace, o StoreOptions)
 	})
 }
 
-// storeRecord is the content of the record.
-type storeRecord struct {
-	id, priority, fifo, format string
-	origin                     string // "" if Migrate did not fill it
-}
-
-func (k *Keyspace) record(id string) storeRecord {
-	return storeRecord{id: id, priority: k.priority.root, fifo: k.fifo.root, format: k.format.String()}
-}
-
-func (k *Keyspace) storeKey(root string) []byte { return k.base.Pack(tuple.Tuple{root + storeSuffix}) }
-
-func (s storeRecord) encode() []byte {
-	t := tuple.Tuple{int64(storeVersion), s.id, s.priority, s.fifo, s.format}
-	if s.origin != "" {
-		t = append(t, s.origin)
-	}
-	return t.Pack()
-}
-
-func parseStoreRecord(value []byte) (s storeRecord, err error) {
-	version, rest, err := tuple.DecodeInt(value)
-	if err == nil && version == unfinishedVersion {
-		return s, ErrUnfinished
-	}
-	if err == nil && version > storeVersion {
-		return s, fmt.Errorf("%w: the store has version %d, this program knows %d", ErrStoreVersion, version, storeVersion)
-	}
-	for _, field := range []*string{&s.id, &s.priority, &s.fifo, &s.format} {
-		if err == nil {
-			*field, rest, err = tuple.DecodeString(rest)
-		}
-	}
-	if err == nil && len(rest) > 0 {
-		s.origin, _, err = tuple.DecodeString(rest)
-	}
-	if err == nil && s.id == "" {
-		err = errors.New("no id")
-	}
-	if err != nil {
-		return s, fmt.Errorf("%w: record of the store %x: %w", ErrCorrupt, value, err)
-	}
-	return s, nil
-}
-
-// readStore returns what the record says, without an ID if there is none.
-func (k *Keyspace) readStore(r kv.Reader, o StoreOptions) (Store, error) {
-	reads := []kv.Future[[]byte]{r.Get(k.storeKey(k.priority.root)), r.Get(k.storeKey(k.fifo.root))}
+// ReadStore returns what OpenStore would, and writes nothing: without an ID if there is no record.
+func (k *Keyspace) ReadStore(r kv.Reader, o StoreOptions) (Store, error) {
+	reads := []kv.Future[[]byte]{r.Get(k.s.StoreKey(k.s.Priority.Root)), r.Get(k.s.StoreKey(k.s.Fifo.Root))}
 	var store Store
 	for _, read := range reads {
 		value, err := read.Get()
@@ -167,44 +64,19 @@ func (k *Keyspace) readStore(r kv.Reader, o StoreOptions) (Store, error) {
 		if value == nil {
 			continue
 		}
-		record, err := parseStoreRecord(value)
+		record, err := codec.ParseStoreRecord(value)
 		if err != nil {
 			return Store{}, err
 		}
-		if err := k.compare(record); err != nil {
+		if err := k.s.Compare(record); err != nil {
 			return Store{}, err
 		}
-		store.ID = record.id
+		store.ID = record.ID
 	}
 	if store.ID == "" && o.Exclusive {
 		return store, k.checkAlone(r)
 	}
 	return store, nil
-}
-
-// compare returns a MismatchError if the record is not that of the Keyspace.
-func (k *Keyspace) compare(record storeRecord) error {
-	asked := k.record(record.id)
-	asked.origin = record.origin
-	if record == asked {
-		return nil
-	}
-	var mismatches []Mismatch
-	if record.priority != asked.priority || record.fifo != asked.fifo {
-		mismatches = append(mismatches, Mismatch{SettingRoots, roots(record.priority, record.fifo), roots(asked.priority, asked.fifo)})
-	}
-	if record.format != asked.format {
-		mismatches = append(mismatches, Mismatch{SettingValueFormat, record.format, asked.format})
-	}
-	return &MismatchError{mismatches}
-}
-
-func roots(names ...string) string {
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = fmt.Sprintf("%q", name)
-	}
-	return strings.Join(quoted, " and ")
 }
 
 // maxRoots is how many roots checkAlone reads at most. A Keyspace has seven.
@@ -213,8 +85,8 @@ const maxRoots = 64
 // checkAlone returns an error if there are queues below other roots. It reads one key of
 // each root.
 func (k *Keyspace) checkAlone(r kv.Reader) error {
-	prefix := len(k.base.Bytes())
-	next := k.base.Pack(tuple.Tuple{""})[:prefix+1] // where tuples that begin with a string start
+	prefix := len(k.s.Base.Bytes())
+	next := k.s.Base.Pack(tuple.Tuple{""})[:prefix+1] // where tuples that begin with a string start
 	end := slices.Clone(next)
 	end[prefix]++
 	var others []string
@@ -231,14 +103,14 @@ func (k *Keyspace) checkAlone(r kv.Reader) error {
 			next = kv.SingleKey(pairs[0].Key).End // not a key of ours
 			continue
 		}
-		next = within(k.base.Pack(tuple.Tuple{first})).End
-		root, registered := strings.CutSuffix(first, listSuffix)
-		if registered && root != k.priority.root && root != k.fifo.root {
+		next = codec.Within(k.s.Base.Pack(tuple.Tuple{first})).End
+		root, registered := strings.CutSuffix(first, codec.ListSuffix)
+		if registered && root != k.s.Priority.Root && root != k.s.Fifo.Root {
 			others = append(others, root)
 		}
-		if root, recorded := strings.CutSuffix(first, storeSuffix); recorded {
-			if record, err := parseStoreRecord(pairs[0].Value); err == nil {
-				return k.compare(record)
+		if root, recorded := strings.CutSuffix(first, codec.StoreSuffix); recorded {
+			if record, err := codec.ParseStoreRecord(pairs[0].Value); err == nil {
+				return k.s.Compare(record)
 			}
 			others = append(others, root)
 		}
@@ -247,7 +119,9 @@ func (k *Keyspace) checkAlone(r kv.Reader) error {
 		return nil
 	}
 	slices.Sort(others)
-	return &MismatchError{[]Mismatch{{SettingRoots, roots(slices.Compact(others)...), roots(k.priority.root, k.fifo.root)}}}
+	return &MismatchError{Mismatches: []Mismatch{{
+		Setting: SettingRoots, Stored: codec.Roots(slices.Compact(others)...), Asked: codec.Roots(k.s.Priority.Root, k.s.Fifo.Root),
+	}}}
 }
 
 // makeStore writes the record.
@@ -259,11 +133,11 @@ func (k *Keyspace) makeStore(tx kv.Transaction) (Store, error) {
 	if err := k.checkValues(tx, layouts); err != nil {
 		return Store{}, err
 	}
-	record := k.record(rand.Text())
-	for _, root := range []string{k.priority.root, k.fifo.root} {
-		tx.Set(k.storeKey(root), record.encode())
+	record := k.s.Record(rand.Text())
+	for _, root := range []string{k.s.Priority.Root, k.s.Fifo.Root} {
+		tx.Set(k.s.StoreKey(root), record.Encode())
 	}
-	return Store{ID: record.id, New: true, Adopted: len(layouts) > 0}, nil
+	return Store{ID: record.ID, New: true, Adopted: len(layouts) > 0}, nil
 }
 
 // Before queues are adopted, sampleItems of sampleQueues of each kind are checked.
@@ -273,14 +147,14 @@ const (
 )
 
 // firstQueues returns some of the queues.
-func (k *Keyspace) firstQueues(r kv.Reader) (layouts []*layout, err error) {
-	for _, of := range []*branch{&k.priority, &k.fifo} {
-		queues, err := of.list.names(r, "", sampleQueues).Get()
+func (k *Keyspace) firstQueues(r kv.Reader) (layouts []*codec.Layout, err error) {
+	for _, of := range []*codec.Branch{&k.s.Priority, &k.s.Fifo} {
+		queues, err := state.ListNames(of.List, r, "", sampleQueues).Get()
 		if err != nil {
 			return nil, err
 		}
 		for _, name := range queues {
-			l, err := k.layoutOf(of, name)
+			l, err := k.s.LayoutOf(of, name)
 			if err != nil {
 				return nil, err
 			}
@@ -292,13 +166,13 @@ func (k *Keyspace) firstQueues(r kv.Reader) (layouts []*layout, err error) {
 
 // checkValues returns an error if values are to be tuples and this package has stored some
 // that are not. The opposite cannot be detected: any bytes can be a raw value.
-func (k *Keyspace) checkValues(tx kv.Transaction, layouts []*layout) error {
-	if k.format != TupleValues {
+func (k *Keyspace) checkValues(tx kv.Transaction, layouts []*codec.Layout) error {
+	if k.s.Format != TupleValues {
 		return nil
 	}
 	reads := make([]kv.Future[[]kv.KeyValue], len(layouts))
 	for i, l := range layouts {
-		reads[i] = tx.Snapshot().GetRange(l.itemRange(), kv.RangeOptions{Limit: sampleItems})
+		reads[i] = tx.Snapshot().GetRange(l.ItemRange(), kv.RangeOptions{Limit: sampleItems})
 	}
 	for i, read := range reads {
 		pairs, err := read.Get()
@@ -306,12 +180,14 @@ func (k *Keyspace) checkValues(tx kv.Transaction, layouts []*layout) error {
 			return err
 		}
 		for _, pair := range pairs {
-			id, err := layouts[i].parseItem(pair.Key)
-			if err != nil || !id.ours() {
+			id, err := layouts[i].ParseItem(pair.Key)
+			if err != nil || !codec.Ours(&id) {
 				continue
 			}
 			if _, rest, err := tuple.DecodeBytes(pair.Value); err != nil || len(rest) > 0 {
-				return &MismatchError{[]Mismatch{{SettingValueFormat, RawValues.String(), TupleValues.String()}}}
+				return &MismatchError{Mismatches: []Mismatch{{
+					Setting: SettingValueFormat, Stored: RawValues.String(), Asked: TupleValues.String(),
+				}}}
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package fdbpq
 import (
 	"errors"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -18,7 +20,7 @@ type Progress struct {
 // without conflict, and what it changes conflicts item by item, so it never conflicts with pushes.
 type sweep struct {
 	t     *txOps
-	l     *layout
+	l     *codec.Layout
 	rest  kv.Range
 	last  []byte // the key that it has walked last
 	ended bool   // there are no more
@@ -26,24 +28,11 @@ type sweep struct {
 	bytes int    // of what was read
 }
 
-const (
-	// sweepItems and sweepBytes are about how many items a transaction walks, and how many bytes
-	// of them.
-	sweepItems = 2048
-	sweepBytes = 1 << 20
-
-	firstSweepPage = 16
-	maxSweepPage   = 512
-
-	// sweptKeys is about how many keys of its length a removed item takes in a transaction.
-	sweptKeys = 16
-)
-
 // newSweep returns a sweep of the items in a range of keys, which goes on where an earlier one has
 // ended.
-func (t *txOps) newSweep(l *layout, keys kv.Range, from Progress) *sweep {
+func (t *txOps) newSweep(l *codec.Layout, keys kv.Range, from Progress) *sweep {
 	if from.Next != "" {
-		keys.Begin = kv.SingleKey(append([]byte(l.prefix), from.Next...)).End
+		keys.Begin = kv.SingleKey(append([]byte(l.Prefix), from.Next...)).End
 	}
 	return &sweep{t: t, l: l, rest: keys}
 }
@@ -52,8 +41,8 @@ func (t *txOps) newSweep(l *layout, keys kv.Range, from Progress) *sweep {
 // which leaves the item to the next transaction. Before that it calls prepare for a page of items.
 func (s *sweep) each(prepare func([]kv.KeyValue), visit func(kv.KeyValue) (bool, error)) error {
 	walked := 0
-	for size := firstSweepPage; walked < sweepItems && s.bytes < sweepBytes; size = min(4*size, maxSweepPage) {
-		o := kv.RangeOptions{Limit: min(size, s.t.returned.atOnce()), Bytes: sweepBytes - s.bytes}
+	for size := state.FirstSweepPage; walked < state.SweepItems && s.bytes < state.SweepBytes; size = min(4*size, state.MaxSweepPage) {
+		o := kv.RangeOptions{Limit: min(size, s.t.returned.AtOnce()), Bytes: state.SweepBytes - s.bytes}
 		pairs, err := s.t.tx.Snapshot().GetRange(s.rest, o).Get()
 		if err != nil {
 			return err
@@ -91,9 +80,9 @@ func (s *sweep) end(op *Op, result *Result, err error) error {
 	switch {
 	case s.ended || op.Limit > 0 && result.Progress.Done >= op.Limit:
 	case s.last == nil:
-		result.Err = errNoRoom
+		result.Err = state.ErrNoRoom
 	default:
-		result.Progress.Next = string(s.last[len(s.l.prefix):])
+		result.Progress.Next = string(s.last[len(s.l.Prefix):])
 	}
 	return nil
 }

@@ -5,6 +5,10 @@ import (
 	"strings"
 )
 
+// MaxHeaders is how many header lines a request, or an item in a batch of pushes, may have. Reading and storing
+// a header takes much longer than a byte of a value.
+const MaxHeaders = 1000
+
 // Headers of requests and replies. NATS compares header names byte by byte.
 const (
 	// HeaderPriority is the priority of a push, a decimal int64, and that of

@@ -52,7 +52,7 @@ type queueInfo struct {
 func (i *QueueInfo) Encode() []byte {
 	o := queueInfo{
 		Queue: i.Queue, Ready: i.Ready, Leased: i.Leased, Delayed: i.Delayed,
-		Priorities: i.Priorities, PrioritiesMore: i.PrioritiesMore, Settings: i.Settings.Encode(),
+		Priorities: i.Priorities, PrioritiesMore: i.PrioritiesMore, Settings: EncodeSettings(&i.Settings),
 	}
 	if i.OldestAge != nil {
 		age := i.OldestAge.Seconds()
@@ -88,11 +88,11 @@ func ParseQueueInfo(payload []byte) (*QueueInfo, error) {
 		i.NextDue = &due
 	}
 	if o.Settings != nil {
-		settings, err := ParseSettingsReply(o.Settings)
+		set, err := ParseSettings(o.Settings)
 		if err != nil {
 			return nil, err
 		}
-		i.Settings = *settings
+		i.Settings = *set
 	}
 	return i, nil
 }

@@ -7,12 +7,12 @@ import (
 )
 
 func TestQueueInfo(t *testing.T) {
-	age, due, tries := 1500*time.Millisecond, time.Date(2026, 11, 20, 8, 37, 57, 685968000, time.UTC), 5
+	age, due := 1500*time.Millisecond, time.Date(2026, 11, 20, 8, 37, 57, 685968000, time.UTC)
 	for want, info := range map[string]QueueInfo{
 		`{"queue":"jobs","ready":3,"leased":1,"delayed":2,"priorities":{"-7":1,"1":1,"10":1},"priorities_more":true,"oldest_age_s":1.5,` +
 			`"next_due":"2026-11-20T08:37:57.685968Z","settings":{"max_deliver":5}}`: {
 			Queue: "jobs", Ready: 3, Leased: 1, Delayed: 2, Priorities: []PriorityCount{{-7, 1}, {1, 1}, {10, 1}}, PrioritiesMore: true,
-			OldestAge: &age, NextDue: &due, Settings: Settings{MaxDeliver: &tries},
+			OldestAge: &age, NextDue: &due, Settings: Settings{MaxDeliver: 5},
 		},
 		`{"queue":"jobs","ready":0,"leased":0,"delayed":0,"priorities":{},"oldest_age_s":null,"next_due":null,"settings":{}}`: {
 			Queue: "jobs", Priorities: []PriorityCount{},

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
 // ErrOptions: the payload of a pop, an acknowledgement or a change of settings is not what it
@@ -24,15 +26,15 @@ const (
 	// MaxAlso is the most further leases that one acknowledgement may name.
 	MaxAlso = MaxPopBatch - 1
 	// MinAckWait and MaxAckWait bound the length of a lease.
-	MinAckWait = 100 * time.Millisecond
-	MaxAckWait = 12 * time.Hour
+	MinAckWait = settings.MinLease
+	MaxAckWait = settings.MaxLease
 	// MinExpires and MaxExpires bound how long a pop may wait for items.
 	MinExpires = time.Millisecond
 	MaxExpires = time.Hour
 	// MinIdleHeartbeat is the shortest time between two heartbeats of a pop that waits.
 	MinIdleHeartbeat = 100 * time.Millisecond
 	// MaxDelay is the longest delay of a negative acknowledgement, or in a backoff.
-	MaxDelay = 10 * 365 * 24 * time.Hour
+	MaxDelay = settings.MaxDelay
 )
 
 // PopOptions is what the payload of a pop asks for, a JSON object:

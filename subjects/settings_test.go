@@ -8,114 +8,167 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-func pointer[T any](v T) *T { return &v }
+// all is every setting as JSON, in order, and resets each as JSON and as people write it.
+const (
+	all = `{"ack_wait":"1m0s","backoff":["1s","10s"],"max_deliver":5,"dead_letter":"123","ttl":"1h0m0s",` +
+		`"pause_until":"2030-01-31T12:00:00.000000Z","max_leased":3,"max_items":4,"max_bytes":5,"discard":"old","duplicate_window":"0s"}`
+	allReset = `{"ack_wait":null,"backoff":null,"max_deliver":null,"dead_letter":null,"ttl":null,` +
+		`"pause_until":null,"max_leased":null,"max_items":null,"max_bytes":null,"discard":null,"duplicate_window":null}`
+)
 
-func TestSettings(t *testing.T) {
-	for payload, want := range map[string]subjects.Settings{
-		`{}`: {},
-		`{"ack_wait":"1m30s","backoff":["1s",2000000000,"0s"],"max_deliver":5,"dead_letter":"failed_jobs-2"}`: {
-			AckWait: pointer(90 * time.Second), Backoff: []time.Duration{time.Second, 2 * time.Second, 0},
-			MaxDeliver: pointer(5), DeadLetter: pointer("failed_jobs-2"),
-		},
-		`{"ack_wait":null,"backoff":null,"max_deliver":null,"dead_letter":null}`: {
-			AckWait: pointer(time.Duration(0)), Backoff: []time.Duration{}, MaxDeliver: pointer(0), DeadLetter: pointer(""),
-		},
-		`{"ack_wait":0,"backoff":[],"max_deliver":0}`: {
-			AckWait: pointer(time.Duration(0)), Backoff: []time.Duration{}, MaxDeliver: pointer(0),
-		},
-		`{"ttl":"24h"}`:           {TTL: pointer(24 * time.Hour)},
-		`{"ttl":1000000000}`:      {TTL: pointer(time.Second)},
-		`{"ttl":null}`:            {TTL: pointer(time.Duration(0))},
-		`{"max_deliver":1000000}`: {MaxDeliver: pointer(1_000_000)},
+// allSet is what all stands for.
+var allSet = subjects.Settings{
+	AckWait: time.Minute, Backoff: []time.Duration{time.Second, 10 * time.Second}, MaxDeliver: 5, DeadLetter: "123", TTL: time.Hour,
+	PauseUntil: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), MaxLeased: 3, MaxItems: 4, MaxBytes: 5, Discard: settings.DiscardOld,
+	DuplicateWindow: settings.NoDuplicateWindow,
+}
+
+// A change is read as it is written, and replies have what it comes to.
+func TestChange(t *testing.T) {
+	for payload, want := range map[string]string{ // as it is written again; "" is the same
+		`{}`: "", all: "", allReset: "",
+		`{"backoff":["1s",2000000000,"0s"],"ack_wait":"1m30s"}`: `{"ack_wait":"1m30s","backoff":["1s","2s","0s"]}`,
+		`{"ack_wait":0,"backoff":[],"max_deliver":0}`:           `{"ack_wait":null,"backoff":null,"max_deliver":null}`,
+		`{"ttl":"0s","duplicate_window":0}`:                     `{"ttl":null,"duplicate_window":"0s"}`,
+		`{"ttl":1000000000}`:                                    `{"ttl":"1s"}`,
+		`{"max_deliver":1000000,"max_items":1000000000}`:        "",
+		`{"max_bytes":1125899906842624,"discard":"new"}`:        "",
+		`{"pause_until":"2030-01-31T13:00:00.000001+01:00"}`:    `{"pause_until":"2030-01-31T12:00:00.000001Z"}`,
+		`{"pause_until":"2030-01-31T12:00:00.000000001Z"}`:      `{"pause_until":"2030-01-31T12:00:00.000001Z"}`,
 	} {
-		got, err := subjects.ParseSettings([]byte(payload))
-		if err != nil || !reflect.DeepEqual(*got, want) {
-			t.Errorf("%s: %+v, %v: want %+v", payload, got, err, want)
+		if want == "" {
+			want = payload
+		}
+		if c, err := subjects.ParseChange([]byte(payload)); err != nil || string(c.Encode()) != want {
+			t.Errorf("%s: %s, %v: want %s", payload, c.Encode(), err, want)
 		}
 	}
+
+	c, err := subjects.ParseChange([]byte(all))
+	if err != nil || !reflect.DeepEqual(c.Settings, allSet) || string(subjects.EncodeSettings(&allSet)) != all {
+		t.Errorf("%s is read as %+v, %v, and written %s", all, c, err, subjects.EncodeSettings(&allSet))
+	}
+
+	now := subjects.Settings{MaxItems: 7, TTL: time.Minute}
+	(&subjects.Change{Settings: subjects.Settings{MaxItems: 8, Discard: "new"}, Reset: []string{"ttl"}}).Apply(&now)
+	if want := (subjects.Settings{MaxItems: 8, Discard: "new"}); !reflect.DeepEqual(now, want) {
+		t.Errorf("changed to %+v, want %+v", now, want)
+	}
+	// A newer bridge may know what this package does not.
+	later := subjects.Change{Reset: []string{`a"b`}}
+	if got := string(later.Encode()); got != `{"a\"b":null}` {
+		t.Error(got)
+	}
+}
+
+// Bad settings are refused with what would be right.
+func TestBadChange(t *testing.T) {
 	for payload, words := range map[string]string{
 		``:                                     "not an object",
-		`null`:                                 "not an object",
-		`[]`:                                   "not an object",
 		`{"max_deliver":1}{}`:                  "something after",
 		`{"max_deliver":1,"max_deliver":null}`: "given twice",
 		`{"ttl2":1}`:                           `unknown member "ttl2"`,
-		`{"Ack_wait":"1s"}`:                    "unknown member",
-		`{"ack_wait":"30"}`:                    "ack_wait: ",
-		`{"ack_wait":"99ms"}`:                  "100ms to 12h",
-		`{"ack_wait":"-1s"}`:                   "100ms to 12h",
-		`{"ack_wait":"12h1s"}`:                 "100ms to 12h",
+		`{"ack_wait":"99ms"}`:                  `ack_wait: "99ms": want 100ms to 12h`,
 		`{"ack_wait":["1s"]}`:                  "want nanoseconds",
-		`{"ttl":"999ms"}`:                      `ttl: "999ms": want 1s to 87600h`,
 		`{"ttl":"87601h"}`:                     "1s to 87600h",
-		`{"ttl":"never"}`:                      "ttl: ",
 		`{"backoff":"1s"}`:                     `backoff: "1s": want an array`,
 		`{"backoff":["1s","-1s"]}`:             "backoff: element 1",
 		`{"backoff":[null]}`:                   "element 0",
-		`{"backoff":["11y"]}`:                  "element 0",
-		`{"backoff":["90000h"]}`:               "0s to 87600h",
 		`{"backoff":[` + strings.Repeat("1,", 100) + `1]}`: "up to 100 durations",
-		`{"max_deliver":-1}`:                                 "0 to 1000000",
-		`{"max_deliver":1000001}`:                            "0 to 1000000",
+		`{"max_deliver":-1}`:                                 "max_deliver: -1: want an integer from 0 to 1000000",
 		`{"max_deliver":1.5}`:                                "0 to 1000000",
-		`{"max_deliver":"5"}`:                                "0 to 1000000",
+		`{"max_bytes":1125899906842625}`:                     "want an integer from 0 to 1125899906842624",
 		`{"dead_letter":""}`:                                 "is empty",
 		`{"dead_letter":"a.b"}`:                              "letters, digits",
 		`{"dead_letter":5}`:                                  "want a text in quotes",
 		`{"dead_letter":"` + strings.Repeat("x", 129) + `"}`: "129 bytes",
+		`{"discard":"OLD"}`:                                  `discard: "OLD": want "new" or "old"`,
+		`{"discard":""}`:                                     `want "new" or "old"`,
+		`{"pause_until":"1h"}`:                               `want a time such as "2030-01-31T12:00:00Z"`,
+		`{"pause_until":"1969-12-31T23:59:59Z"}`:             "a year from 1970 to 9999",
+		`{"pause_until":"9999-12-31T23:59:59-01:00"}`:        "a year from 1970 to 9999",
 	} {
-		_, err := subjects.ParseSettings([]byte(payload))
+		_, err := subjects.ParseChange([]byte(payload))
 		if !errors.Is(err, subjects.ErrOptions) || !strings.Contains(fmt.Sprint(err), words) {
 			t.Errorf("%s: %v, want %q", payload, err, words)
 		}
 	}
 }
 
-// FuzzSettings: a change of settings is within the bounds and encodes to one that says the same, or is
-// refused with an error that can be sent.
+// FuzzSettings: a change of settings is within the bounds and encodes to one that says the same, or
+// is refused with an error that can be sent.
 func FuzzSettings(f *testing.F) {
-	f.Add([]byte(`{"ack_wait":"1m","backoff":["1s",5],"max_deliver":5,"dead_letter":"x"}`))
-	f.Add([]byte(`{"ack_wait":null,"backoff":[],"max_deliver":null,"dead_letter":null}`))
+	f.Add([]byte(all))
+	f.Add([]byte(allReset))
+	f.Add([]byte(`{"ack_wait":0,"backoff":["1s",5],"duplicate_window":0}`))
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		s, err := subjects.ParseSettings(payload)
+		c, err := subjects.ParseChange(payload)
 		if err != nil {
 			if !errors.Is(err, subjects.ErrOptions) || len(err.Error()) > 1000 || strings.Trim(err.Error(), printable) != "" {
 				t.Errorf("%q: %v", payload, err)
 			}
 			return
 		}
-		if s.AckWait != nil && *s.AckWait != 0 && (*s.AckWait < subjects.MinAckWait || *s.AckWait > subjects.MaxAckWait) ||
-			len(s.Backoff) > subjects.MaxBackoffs || s.MaxDeliver != nil && (*s.MaxDeliver < 0 || *s.MaxDeliver > subjects.MaxMaxDeliver) {
-			t.Errorf("%q: %+v", payload, s)
-		}
-		for _, d := range s.Backoff {
-			if d < 0 || d > subjects.MaxDelay {
-				t.Errorf("%q: %+v", payload, s)
+
+		for row := range settings.All() {
+			if err := row.Check(&c.Settings); err != nil {
+				t.Errorf("%q: %s: %v", payload, row.Name, err)
 			}
 		}
-		if again, err := subjects.ParseSettings(s.Encode()); err != nil || !reflect.DeepEqual(again, s) {
-			t.Errorf("%q is %+v, encoded %s, then %+v, %v", payload, s, s.Encode(), again, err)
+		again, err := subjects.ParseChange(c.Encode())
+		if err != nil || !reflect.DeepEqual(again.Settings, c.Settings) || string(again.Encode()) != string(c.Encode()) {
+			t.Errorf("%q is %+v, encoded %s, then %+v, %v", payload, c, c.Encode(), again, err)
 		}
 	})
 }
 
 // What a bridge replies is read as it was, with or without members of a newer one.
 func TestSettingsReply(t *testing.T) {
-	s := &subjects.Settings{AckWait: pointer(time.Minute), Backoff: []time.Duration{time.Second}, MaxDeliver: pointer(3), DeadLetter: pointer("x")}
-	reply := string(s.Encode())
-	if want := `{"ack_wait":"1m0s","backoff":["1s"],"max_deliver":3,"dead_letter":"x"}`; reply != want {
-		t.Errorf("encoded %s, want %s", reply, want)
-	}
-	got, err := subjects.ParseSettingsReply([]byte(`{"later":{},` + reply[1:]))
-	if err != nil || !reflect.DeepEqual(got, s) {
-		t.Errorf("%+v, %v: want %+v", got, err, s)
+	got, err := subjects.ParseSettings([]byte(`{"later":{},` + all[1:]))
+	if err != nil || !reflect.DeepEqual(*got, allSet) {
+		t.Errorf("%+v, %v: want %+v", got, err, allSet)
 	}
 	for _, bad := range []string{"", "5", `{"ack_wait":true}`} {
-		if got, err := subjects.ParseSettingsReply([]byte(bad)); err == nil {
+		if got, err := subjects.ParseSettings([]byte(bad)); err == nil {
 			t.Errorf("%q: %+v", bad, got)
+		}
+	}
+}
+
+// Settings as people write them: those that are set, in order, and what is typed later counts.
+func TestSettingsAsText(t *testing.T) {
+	texts := subjects.SettingTexts(&allSet)
+	const want = "ack_wait=1m0s backoff=1s,10s max_deliver=5 dead_letter=123 ttl=1h0m0s pause_until=2030-01-31T12:00:00.000000Z " +
+		"max_leased=3 max_items=4 max_bytes=5 discard=old duplicate_window=0s"
+	if got := strings.Join(texts, " "); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+
+	var set, reset subjects.Change
+	for _, text := range texts {
+		name, value, _ := strings.Cut(text, "=")
+		if err := errors.Join(set.Set(name, ""), set.Set(name, value), reset.Set(name, value), reset.Set(name, "")); err != nil {
+			t.Error(err)
+		}
+	}
+	if string(set.Encode()) != all || string(reset.Encode()) != allReset {
+		t.Errorf("%s, and %s", set.Encode(), reset.Encode())
+	}
+
+	for _, bad := range []struct{ name, value, words string }{
+		{"ack_weight", "1m", `no setting "ack_weight": want one of ack_wait, backoff, `},
+		{"ack_wait", "30", "such as 30s"},
+		{"backoff", "1s,soon", "element 1"},
+		{"max_items", "many", "integer"},
+	} {
+		var c subjects.Change
+		err := c.Set(bad.name, bad.value)
+		if !errors.Is(err, subjects.ErrOptions) || !strings.Contains(err.Error(), bad.words) || string(c.Encode()) != "{}" {
+			t.Errorf("%s=%s: %v and %s, want words %q", bad.name, bad.value, err, c.Encode(), bad.words)
 		}
 	}
 }

@@ -4,52 +4,56 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
-// Setting is one of the Settings as people write it: ack_wait is 1m30s, backoff 1s,10s.
-type Setting struct{ Name, Value string }
-
-// SettingNames returns the names of all settings.
-func SettingNames() []string {
-	names := make([]string, len(settingRows))
-	for i := range settingRows {
-		names[i] = settingRows[i].name
+// Set adds a setting to the change, as people write it: ack_wait is 1m30s, backoff 1s,10s. ""
+// resets it. Errors wrap ErrOptions.
+func (c *Change) Set(name, value string) error {
+	row := settings.Find(name)
+	if row == nil {
+		var names []string
+		for row := range settings.All() {
+			names = append(names, row.Name)
+		}
+		return fmt.Errorf("%w: there is no setting %s: want one of %s", ErrOptions, quote(name), strings.Join(names, ", "))
 	}
-	return names
+
+	if err := c.set(row, valueOf(row, value)); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrOptions, name, err)
+	}
+	return nil
 }
 
-// Set sets a setting to a value as List returns it. "" resets it. Errors wrap ErrOptions.
-func (s *Settings) Set(name, value string) error {
-	for i := range settingRows {
-		row := &settingRows[i]
-		switch {
-		case row.name != name:
-			continue
-		case value == "":
-			row.reset(s)
-			return nil
-		}
-		text := json.RawMessage(textJSON(value))
-		if row.fromText != nil {
-			text = row.fromText(value)
-		}
-		if err := row.parse(s, text); err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrOptions, name, err)
-		}
-		return nil
+// valueOf returns the JSON value of a text.
+func valueOf(row *settings.Setting, text string) json.RawMessage {
+	if text == "" {
+		return null
 	}
-	return fmt.Errorf("%w: there is no setting %s: want one of %s", ErrOptions, quote(name), strings.Join(SettingNames(), ", "))
+
+	switch row.Field(&Settings{}).(type) {
+	case *[]time.Duration:
+		list, _ := json.Marshal(strings.Split(text, ",")) // texts always marshal
+		return list
+	case *int64:
+		if isNumber(text) && json.Valid([]byte(text)) {
+			return json.RawMessage(text)
+		}
+	}
+	return textJSON(text)
 }
 
-// List returns the settings that are there. Those with a zero value, which resets them, have "".
-func (s *Settings) List() []Setting {
-	var list []Setting
-	for i := range settingRows {
-		if value := settingRows[i].json(s); value != nil {
-			list = append(list, Setting{settingRows[i].name, textOf(value)})
+// SettingTexts returns the settings that are set as people write them, such as "ack_wait=1m30s".
+func SettingTexts(s *Settings) []string {
+	var texts []string
+	for row := range settings.All() {
+		if value := valueJSON(row, s); value != nil {
+			texts = append(texts, row.Name+"="+textOf(value))
 		}
 	}
-	return list
+	return texts
 }
 
 // textOf returns the text of a JSON value.
@@ -57,23 +61,11 @@ func textOf(value json.RawMessage) string {
 	var text string
 	var list []string
 	switch {
-	case json.Unmarshal(value, &text) == nil: // "" for null
+	case json.Unmarshal(value, &text) == nil:
 		return text
 	case json.Unmarshal(value, &list) == nil:
 		return strings.Join(list, ",")
 	default:
 		return string(value)
 	}
-}
-
-func countFromText(text string) json.RawMessage {
-	if isNumber(text) && json.Valid([]byte(text)) {
-		return json.RawMessage(text)
-	}
-	return textJSON(text)
-}
-
-func listFromText(text string) json.RawMessage {
-	list, _ := json.Marshal(strings.Split(text, ",")) // texts always marshal
-	return list
 }

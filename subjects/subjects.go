@@ -280,11 +280,11 @@ func tokenProblem(token string) string {
 func ParsePriority(text string) (int64, error) {
 	digits := strings.TrimPrefix(text, "-")
 	if digits == "" || strings.Trim(digits, "0123456789") != "" {
-		return 0, fmt.Errorf("%w %s: want a decimal integer, such as 5 or -5", ErrPriority, quote(text))
+		return 0, fmt.Errorf("%w %s: want a decimal integer, such as 5 or -5", ErrPriority, quotePriority(text))
 	}
 	priority, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%w %s: want %d to %d", ErrPriority, quote(text), math.MinInt64, math.MaxInt64)
+		return 0, fmt.Errorf("%w %s: want %d to %d", ErrPriority, quotePriority(text), math.MinInt64, math.MaxInt64)
 	}
 	return priority, nil
 }
@@ -295,7 +295,17 @@ const (
 	maxQuoted      = 64
 	maxQuotedVerb  = 16
 	maxQuotedToken = 4
+
+	longestPriority = len("-9223372036854775808")
 )
+
+// quotePriority quotes what may be a token in place of a priority, if it is longer than any priority.
+func quotePriority(text string) string {
+	if len(text) > longestPriority {
+		return quoteStart(text, maxQuotedToken)
+	}
+	return quote(text)
+}
 
 // quote makes client input safe to print: quoted, ASCII, and not long.
 func quote(s string) string { return quoteStart(s, maxQuoted) }

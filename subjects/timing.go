@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
 // ErrTiming: a header of a push does not say when its item is due.
@@ -45,7 +47,7 @@ func ParseSchedule(text string, now time.Time) (time.Time, error) {
 }
 
 // MinTTL is the shortest time after which an item can expire; the longest is MaxDelay.
-const MinTTL = time.Second
+const MinTTL = settings.MinTTL
 
 // TTLNever is the value of [HeaderTTL] for an item that does not expire.
 const TTLNever = "never"

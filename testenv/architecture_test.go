@@ -12,6 +12,15 @@ import (
 
 const module = "github.com/pqbridge/pqbridge"
 
+// jsonText reads and writes bytes only.
+const jsonText = "github.com/go-json-experiment/json/jsontext"
+
+// shared is for all that know queues, with or without a store.
+const shared = module + "/fdbpq/settings"
+
+// pure has the packages that do no I/O and depend on nothing.
+var pure = []string{"subjects", "fdbpq/settings", "fdbpq/tuple"}
+
 // rules say which of the project's packages may import what; tests may import anything.
 // A name stands for the package and those below it.
 var rules = []struct {
@@ -50,6 +59,16 @@ var rooms = map[string]room{
 	"bridge/web":           {metrics: true},
 }
 
+// below fdbpq, what a package may use besides the contract of stores, tuples and settings. Packages that are not
+// named may use none of these.
+var queueRooms = map[string][]string{
+	"fdbpq/internal/codec": {},
+	"fdbpq/internal/state": {"fdbpq/internal/codec"},
+	"fdbpq/internal/due":   {"fdbpq/internal/codec", "fdbpq/internal/state"},
+	"fdbpq":                {"fdbpq/internal/codec", "fdbpq/internal/state", "fdbpq/internal/due"},
+	"fdbpq/migrate":        {"fdbpq", "fdbpq/internal/codec"},
+}
+
 // refuses returns why the room may not import a package, "" if it may.
 func (r room) refuses(imported string) string {
 	switch {
@@ -81,6 +100,9 @@ func TestArchitecture(t *testing.T) {
 	for _, p := range packages(t, "-tags", "fdb") {
 		relative := strings.TrimPrefix(p.ImportPath, module+"/")
 		for _, imported := range p.Imports {
+			if imported == shared {
+				continue
+			}
 			for _, rule := range rules {
 				if !below(imported, rule.imported) || below(p.ImportPath, rule.imported) {
 					continue
@@ -93,6 +115,12 @@ func TestArchitecture(t *testing.T) {
 		if below(relative, "fdbpq/kv") && slices.Contains(p.Imports, module+"/fdbpq") {
 			t.Errorf("%s imports fdbpq: engines do not know what is stored in them", relative)
 		}
+		for _, imported := range p.Imports {
+			used := strings.TrimPrefix(imported, module+"/")
+			if _, isRoom := queueRooms[used]; isRoom && below(relative, "fdbpq") && !slices.Contains(queueRooms[relative], used) && relative != "fdbpq/fdbpqtest" {
+				t.Errorf("%s imports %s: arrows between the rooms of the queues go down", relative, used)
+			}
+		}
 		if room, ok := rooms[relative]; ok {
 			for _, imported := range p.Imports {
 				if why := room.refuses(imported); why != "" {
@@ -100,10 +128,10 @@ func TestArchitecture(t *testing.T) {
 				}
 			}
 		}
-		if relative == "subjects" || relative == "fdbpq/tuple" {
+		if slices.Contains(pure, relative) {
 			for _, imported := range p.Imports {
-				jsonText := imported == "github.com/go-json-experiment/json/jsontext" // reads and writes bytes
-				if !jsonText && (imported == "net" || imported == "os" || strings.Contains(imported, ".")) {
+				allowed := relative == "subjects" && (imported == shared || imported == jsonText)
+				if !allowed && (imported == "net" || imported == "os" || strings.Contains(imported, ".")) {
 					t.Errorf("%s imports %s: it is pure", relative, imported)
 				}
 			}

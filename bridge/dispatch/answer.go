@@ -43,13 +43,11 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 	l.calling.Lock()
 	defer l.calling.Unlock()
 	now := time.Now()
-	largest, items := 0, false
+	l.observeSizes(b, results)
 	rest := results
 	for r, ops := range b.each() {
 		own := rest[:len(ops)]
 		rest = rest[len(ops):]
-		size, hasItems := largestItem(r, ops, own)
-		largest, items = max(largest, size), items || hasItems
 
 		switch {
 		case r.waiter != nil:
@@ -62,7 +60,6 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 	}
 
 	// The lines come last: what the batch found for them says when they are looked at again.
-	l.observeSizes(largest, items)
 	l.finishWaiters(b, results, nil)
 	l.ringQueues(b, results)
 	l.wakeFilled(b)
@@ -91,23 +88,6 @@ func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result,
 	}
 	r.Answered = now
 	r.Replier.Answer(r, ops, results)
-}
-
-// largestItem returns the size of the largest item that a request has pushed or got, and whether it
-// got any.
-func largestItem(r *Request, ops []fdbpq.Op, results []fdbpq.Result) (size int, got bool) {
-	if len(ops) == 1 {
-		size = r.Size
-	}
-	for i := range results {
-		if results[i].Err == nil && returnsItem(ops[i].Kind) {
-			got = true
-			size = max(size, sizeOf(&results[i].Item.Message))
-		} else if len(ops) > 1 { // the request is larger than each of its pushes
-			size = max(size, sizeOf(&ops[i].Message))
-		}
-	}
-	return size, got
 }
 
 // endsWithoutRoom reports whether a request for which no batch had room ends with what is known so

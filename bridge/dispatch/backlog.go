@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -72,6 +73,17 @@ func (w *backlog) pop() {
 	w.requests.drop(1)
 	if w.len() == 0 {
 		w.latest, w.mixed = time.Time{}, false
+	}
+}
+
+// each returns the requests.
+func (w *backlog) each() iter.Seq[*Request] {
+	return func(yield func(*Request) bool) {
+		for i := w.requests.head; i < len(w.requests.items); i++ {
+			if !yield(&w.requests.items[i]) {
+				return
+			}
+		}
 	}
 }
 

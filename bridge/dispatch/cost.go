@@ -1,6 +1,11 @@
 package dispatch
 
-import "github.com/pqbridge/pqbridge/fdbpq"
+import (
+	"cmp"
+	"sync/atomic"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+)
 
 // opOverhead is roughly how many bytes an operation adds to a transaction.
 const opOverhead = 256
@@ -15,13 +20,13 @@ const sweepPage = 32
 func (l *lane) expectedBytes(r *Request, ops []fdbpq.Op) int {
 	bytes := r.Size + opOverhead*len(ops)
 	if r.Pops > 1 {
-		bytes += (r.Pops - 1) * l.popCost()
+		bytes += (r.Pops - 1) * l.popCost(r.Queue)
 	}
 
 	for i := range ops {
 		switch kind := ops[i].Kind; {
 		case movesItem(kind):
-			bytes += int(l.popSize.Load())
+			bytes += l.itemSize(r.Queue)
 		case kind == fdbpq.OpPurge || kind == fdbpq.OpRedrive:
 			bytes += sweepBytes
 		case kind == fdbpq.OpSweep: // those of a batch share their room
@@ -32,15 +37,51 @@ func (l *lane) expectedBytes(r *Request, ops []fdbpq.Op) int {
 }
 
 // popCost is about how many bytes a pop adds to a transaction.
-func (l *lane) popCost() int { return int(l.popSize.Load()) + opOverhead }
+func (l *lane) popCost(q *Queue) int { return l.itemSize(q) + opOverhead }
 
-// observeSizes adjusts the expected size of an item: up to the largest message at once, down
+// itemSize is the expected size of an item that is popped or peeked.
+func (l *lane) itemSize(q *Queue) int {
+	return int(cmp.Or(q.itemSize.Load(), l.popSize.Load()))
+}
+
+// observeSizes learns from a batch how large items are.
+func (l *lane) observeSizes(b *batch, results []fdbpq.Result) {
+	largest, items := 0, false
+	for r, ops := range b.each() {
+		most, some := largestItem(r, ops, results[:len(ops)])
+		results = results[len(ops):]
+		if some || r.Queue.itemSize.Load() > 0 {
+			observeSize(&r.Queue.itemSize, most, some)
+		}
+		largest, items = max(largest, most), items || some
+	}
+	observeSize(&l.popSize, largest, items)
+}
+
+// largestItem returns the size of the largest item that a request has pushed or got, and whether it
+// got any.
+func largestItem(r *Request, ops []fdbpq.Op, results []fdbpq.Result) (size int, got bool) {
+	if len(ops) == 1 {
+		size = r.Size
+	}
+	for i := range results {
+		if results[i].Err == nil && returnsItem(ops[i].Kind) {
+			got = true
+			size = max(size, sizeOf(&results[i].Item.Message))
+		} else if len(ops) > 1 { // the request is larger than each of its pushes
+			size = max(size, sizeOf(&ops[i].Message))
+		}
+	}
+	return size, got
+}
+
+// observeSize adjusts the expected size of an item: up to the largest message at once, down
 // slowly. So a batch has no more pops than there is room for: see fdbpq.Batcher.LimitReturned.
-func (l *lane) observeSizes(largest int, items bool) {
-	expected := l.popSize.Load()
-	if int64(largest) > expected {
-		l.popSize.Store(int64(largest))
+func observeSize(expected *atomic.Int64, largest int, items bool) {
+	size := expected.Load()
+	if int64(largest) > size {
+		expected.Store(int64(largest))
 	} else if items {
-		l.popSize.Store(expected - (expected-int64(largest)+7)/8)
+		expected.Store(size - (size-int64(largest)+7)/8)
 	}
 }

@@ -130,17 +130,21 @@ func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.
 }
 
 // Requeue is like Submit but ignores the load limits and works after Close too, for a request that
-// must not be refused: an item that goes back into its queue. It runs before all requests that were
-// submitted, because items that wait to go back take memory. It returns ErrUnavailable only once
-// Run has nothing more to do.
+// must not be refused: an item that goes back into its queue. Such requests have one batch in three
+// and have what others leave of the rest, because items that wait to go back take memory. It
+// returns ErrUnavailable only once Run has nothing more to do.
 func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error {
 	l := r.Queue.lane
 	return l.requeueIn(&l.mu.returns, r, ops)
 }
 
-// Keep counts bytes of items that were popped and may still have to go back, which are held in
-// memory until then; a negative number counts them no longer. See Options.MaxKept.
-func (d *Dispatcher) Keep(bytes int) {
+// Keep counts bytes of items of a queue that were popped and may still have to go back, which are held
+// in memory until then; a negative number counts them no longer. q is nil for what belongs to no queue.
+// See Options.MaxKept.
+func (d *Dispatcher) Keep(q *Queue, bytes int) {
+	if q != nil {
+		q.kept.Add(int64(bytes))
+	}
 	if d.load.keep(bytes) {
 		d.wakeLanes()
 	}

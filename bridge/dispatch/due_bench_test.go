@@ -3,6 +3,8 @@ package dispatch
 import (
 	"context"
 	"flag"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,26 +22,25 @@ var dueItems = flag.Int("due", 100_000, "how many items fall due together in Ben
 // BenchmarkMuchFallsDue measures how a queue is served while very much of it falls due: how long the
 // first pop takes, how many pops there are in a second meanwhile, which fail, and when all is back.
 func BenchmarkMuchFallsDue(b *testing.B) {
-	for _, store := range []string{"memkv", "pebblekv"} {
+	for _, store := range slices.Sorted(maps.Keys(dueStores)) {
 		for _, what := range []string{"leases", "expiries", "deaths"} {
 			b.Run(store+"/"+what, func(b *testing.B) {
 				for b.Loop() {
-					measureDue(b, openDue(b, store), what, *dueItems)
+					db, err := dueStores[store](b)
+					if err != nil {
+						b.Fatal(err)
+					}
+					measureDue(b, db, what, *dueItems)
 				}
 			})
 		}
 	}
 }
 
-func openDue(b *testing.B, store string) kv.Database {
-	if store == "memkv" {
-		return memkv.New(memkv.Options{})
-	}
-	db, err := pebblekv.Open(b.TempDir(), pebblekv.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	return db
+// dueStores opens an empty store of each kind. With the build tag fdb, FoundationDB is among them.
+var dueStores = map[string]func(*testing.B) (kv.Database, error){
+	"memkv":    func(*testing.B) (kv.Database, error) { return memkv.New(memkv.Options{}), nil },
+	"pebblekv": func(b *testing.B) (kv.Database, error) { return pebblekv.Open(b.TempDir(), pebblekv.Options{}) },
 }
 
 func measureDue(b *testing.B, db kv.Database, what string, n int) {

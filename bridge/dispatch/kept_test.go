@@ -15,11 +15,11 @@ func TestTooMuchIsKept(t *testing.T) {
 		for _, value := range []string{"a", "b", "c"} {
 			w.push(value) // 1 to 3
 		}
-		w.d.Keep(1000)
+		w.d.Keep(w.q, 1000)
 		w.submit(nil, pop(w.q)) // 4
 		w.want("just as much as may be kept", "4: a")
 
-		w.d.Keep(1)
+		w.d.Keep(w.q, 1)
 		w.submit(nil, fdbpq.Op{Kind: fdbpq.OpPeek, Queue: w.q.Target}) // 5
 		w.want("a peek takes nothing", "5: b")
 		w.submit(nil, pop(w.q))                                                                             // 6
@@ -39,7 +39,7 @@ func TestTooMuchIsKept(t *testing.T) {
 		if n := w.transactions(); n == 0 {
 			t.Error("the item does not go back")
 		}
-		w.d.Keep(-1)
+		w.d.Keep(w.q, -1)
 		w.want("no longer too much", "6: back", "8: b", "9: c")
 	})
 }
@@ -48,7 +48,7 @@ func TestTooMuchIsKept(t *testing.T) {
 func TestTooMuchIsKeptForLong(t *testing.T) {
 	inBubble(t, func(o *Options) { o.MaxKept = 1000 }, func(w *waiting) {
 		w.park(pop(w.q)) // 1
-		w.d.Keep(1001)
+		w.d.Keep(w.q, 1001)
 		w.push("a")             // 2
 		w.submit(nil, pop(w.q)) // 3
 		w.want("too much is kept")
@@ -62,6 +62,85 @@ func TestTooMuchIsKeptForLong(t *testing.T) {
 		w.stop()
 		w.want("the end", "5: failed 1, unavailable")
 	})
+}
+
+// While too much is kept, queues of which little is kept are served all the same, within bounds.
+func TestOthersAreServedWhileTooMuchIsKept(t *testing.T) {
+	inBubble(t, func(o *Options) { o.MaxKept, o.MaxBatchBytes = 1<<20, 1<<20 }, func(w *waiting) {
+		other := getQueue(t, w.d.queues, subjects.Priority, "other")
+		use := func(q *Queue) { w.q = q }
+		large := w.q
+		for range 2 {
+			w.push("large") // 1, 3
+			use(other)
+			w.push("small") // 2, 4
+			use(large)
+		}
+		w.d.Keep(large, 1<<20+1)
+		w.submit(nil, pop(large)) // 5
+		w.submit(nil, fdbpq.Op{Kind: fdbpq.OpLen, Queue: large.Target})
+		use(other)
+		w.submit(nil, pop(other)) // 7
+		w.want("too much of one queue", "7: small")
+
+		w.d.Keep(other, 2<<20)
+		w.submit(nil, pop(other)) // 8
+		w.want("too much of both")
+		w.d.Keep(other, -2<<20)
+		w.want("too much of one again", "8: small")
+		w.park(pop(other)) // 9
+		w.push("more")     // 10
+		w.want("a pop that waits", "9: more")
+
+		w.d.Keep(large, -1)
+		w.want("no longer too much", "5: large")
+		use(large)
+	})
+}
+
+// Neither requests for large items nor those that go back keep other queues waiting.
+func TestLargeItemsLeaveRoom(t *testing.T) {
+	const size, n = 1 << 20, 40
+	for name, add := range map[string]func(d *Dispatcher, q *Queue) error{
+		"pops": func(d *Dispatcher, q *Queue) error {
+			return q.lane.submit(&Request{Queue: q, Received: time.Now()}, []fdbpq.Op{pop(q)})
+		},
+		"pushes": func(d *Dispatcher, q *Queue) error {
+			return q.lane.submit(&Request{Queue: q, Received: time.Now(), Size: size}, []fdbpq.Op{push(q, "")})
+		},
+		"items that go back": func(d *Dispatcher, q *Queue) error {
+			return d.Requeue(&Request{Queue: q, Received: time.Now(), Size: size}, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newTest(t)
+			l, large, small := d.lanes[0], getQueue(t, d.queues, subjects.Priority, "large"), getQueue(t, d.queues, subjects.Priority, "small")
+			large.itemSize.Store(size)
+			small.itemSize.Store(1)
+			for range n {
+				if err := add(d, large); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := l.submit(&Request{Queue: small, Received: time.Now()}, []fdbpq.Op{pop(small)}); err != nil {
+				t.Fatal(err)
+			}
+
+			operations, at := 0, 0 // at is the number of the batch that has the small request
+			for b := l.takeBatch(t.Context()); b != nil; b = l.takeBatch(t.Context()) {
+				operations += len(b.ops)
+				for i := range b.requests {
+					if b.requests[i].Queue == small {
+						at = int(b.number)
+					}
+				}
+				l.finishBatch(b)
+			}
+			if operations != n+1 || at == 0 || at > 3 || large.aside.Load() != 0 {
+				t.Errorf("%d operations, the small one in batch %d, %d are aside", operations, at, large.aside.Load())
+			}
+		})
+	}
 }
 
 // What goes back into queues runs before what was there already.

@@ -20,7 +20,7 @@ type lane struct {
 	d       *shared
 	batcher *fdbpq.Batcher
 	started chan *batch  // run to answer; unbuffered, which bounds the batches in flight
-	popSize atomic.Int64 // expected bytes of an item that is popped or peeked, see observe
+	popSize atomic.Int64 // expected bytes of an item of a queue of which nothing is known, see observeSize
 	timers  timers
 	watch   *clockWatch   // of the clock by which items fall due
 	over    chan struct{} // closed when run has returned
@@ -32,8 +32,9 @@ type lane struct {
 		sync.Mutex
 		changed sync.Cond // signalled when something that run waits for may have changed
 
-		returns   backlog // what goes back into queues; it runs before the rest
-		backlog   backlog // all other requests
+		returns   backlog // what goes back into queues
+		backlog   backlog // all other requests, but for
+		aside     backlog // those of queues that took much of a batch, or of which too much is kept: see takeBatch
 		closed    bool
 		ended     bool     // run accepts nothing more
 		unsettled bool     // the outcome of a batch is unknown
@@ -44,7 +45,9 @@ type lane struct {
 		doubtful  []*Queue // queues of the batches whose outcome is unknown
 
 		lines   map[lineKey]*line
-		ready   lineList // lines that the next batch looks at
+		ready   lineList // lines that the next batch looks at, but for
+		held    lineList // those that may not be served while too much is kept
+		frees   int64    // load.frees when ready last got those that are held
 		batches int64    // taken so far
 
 		// For runTimers: waiters that were cancelled and are in no line any more, and queues whose
@@ -108,7 +111,7 @@ func (l *lane) wakeRun() {
 
 // doneLocked reports whether run ends, unless something is to be settled.
 func (l *lane) doneLocked(ctx context.Context) bool {
-	waiting := l.mu.returns.len() + l.mu.backlog.len() + len(l.mu.lines)
+	waiting := l.mu.returns.len() + l.mu.backlog.len() + l.mu.aside.len() + len(l.mu.lines)
 	return l.mu.closed && l.mu.newest == nil && waiting == 0 && (l.d.holds.Load() == 0 || ctx.Err() != nil)
 }
 
@@ -118,34 +121,95 @@ func (l *lane) enoughLocked() bool {
 	if n == 0 || newest == nil {
 		return n > 0
 	}
-	onlyPushes := !newest.nonPushes && l.mu.returns.len() == 0 && l.mu.backlog.nonPushes == 0 && l.mu.ready.n == 0
+	onlyPushes := !newest.nonPushes && l.mu.returns.len() == 0 && l.mu.backlog.nonPushes+l.mu.aside.nonPushes == 0 &&
+		l.mu.ready.n == 0
 	traits := l.d.options.DB.Traits()
 	return n >= len(newest.ops) && (newest.durable || traits.Pipelines || onlyPushes && !traits.Serial)
 }
 
 // takeableLocked is about how many operations the next batch could have.
 func (l *lane) takeableLocked() int {
-	n := l.mu.returns.operations
-	if l.nextLocked() == &l.mu.backlog || n > 0 {
-		n += l.mu.backlog.operations
+	n := l.mu.ready.n
+	if l.mu.frees != l.d.load.frees.Load() {
+		n += l.mu.held.n
 	}
-	if !l.d.load.keepsTooMuch() {
-		n += l.mu.ready.n
+	for _, from := range l.backlogsLocked() {
+		if l.availableLocked(from) {
+			n += from.operations
+		}
 	}
 	return n
 }
 
-// nextLocked returns the backlog that has the next request to run, nil if there is none. While too
-// much is kept, requests that take items wait, and those behind them: order is kept.
+// backlogsLocked returns all backlogs: the one that goes first in the next batch, and then the others.
+func (l *lane) backlogsLocked() [3]*backlog {
+	switch l.mu.batches % 3 {
+	case 1:
+		return [3]*backlog{&l.mu.returns, &l.mu.backlog, &l.mu.aside}
+	case 2:
+		return [3]*backlog{&l.mu.backlog, &l.mu.aside, &l.mu.returns}
+	}
+	return [3]*backlog{&l.mu.aside, &l.mu.backlog, &l.mu.returns}
+}
+
+// nextLocked returns the backlog that has the next request to run, nil if there is none.
 func (l *lane) nextLocked() *backlog {
-	if l.mu.returns.len() > 0 {
-		return &l.mu.returns
+	for _, from := range l.backlogsLocked() {
+		if l.availableLocked(from) {
+			return from
+		}
 	}
+	return nil
+}
+
+// availableLocked reports whether the first request of a backlog may run. Not while it takes items and
+// too much is kept.
+func (l *lane) availableLocked(from *backlog) bool {
+	r, ops := from.first()
+	if r == nil || !takesItem(ops[len(ops)-1].Kind) {
+		return r != nil
+	}
+	return l.d.load.mayTake(from == &l.mu.aside)
+}
+
+// setAsideLocked moves the first request of the backlog to aside.
+func (l *lane) setAsideLocked() {
 	r, ops := l.mu.backlog.first()
-	if r == nil || takesItem(ops[len(ops)-1].Kind) && l.d.load.keepsTooMuch() {
-		return nil
+	r.Queue.aside.Add(1)
+	l.mu.aside.push(r, ops)
+	l.mu.backlog.pop()
+}
+
+// removeFirstLocked removes the first request of a backlog.
+func (l *lane) removeFirstLocked(from *backlog) {
+	if from == &l.mu.aside {
+		r, _ := from.first()
+		r.Queue.aside.Add(-1)
 	}
-	return &l.mu.backlog
+	from.pop()
+}
+
+// mustWaitLocked reports whether a request has to wait because too much of its queue is kept, or because
+// one in front of it is set aside.
+func (l *lane) mustWaitLocked(r *Request, ops []fdbpq.Op) bool {
+	return r.Queue.aside.Load() > 0 || takesItem(ops[len(ops)-1].Kind) && l.d.load.keepsTooMuchOf(r.Queue)
+}
+
+// queueShare is the part of a batch that the requests of a queue may take without those behind them
+// being set aside.
+const queueShare = 4
+
+// exceedsShare reports whether a queue has its part of the batch.
+func (l *lane) exceedsShare(b *batch, q *Queue) bool {
+	return q.batch == b.number && q.batchBytes > l.d.options.MaxBatchBytes/queueShare
+}
+
+// countShare counts the bytes of a request against the part of its queue.
+func (b *batch) countShare(q *Queue, bytes int) {
+	if q.batch != b.number {
+		q.batch, q.batchBytes = b.number, 0
+	}
+	q.batchBytes += bytes
 }
 
 // isAlone reports whether a request is to have a batch of its own.

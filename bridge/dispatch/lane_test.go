@@ -38,10 +38,11 @@ func TestLaneOutlivesItsLastBatch(t *testing.T) {
 
 // A lane that is never empty does not keep memory for every request that ever waited.
 func TestLaneDropsTakenRequests(t *testing.T) {
-	l := newTest(t).lanes[0]
+	d := newTest(t)
+	l, q := d.lanes[0], getQueue(t, d.queues, subjects.Priority, "jobs")
 	add := func(n int) {
 		for range n {
-			if err := l.submit(&Request{Silent: true, Received: time.Now()}, []fdbpq.Op{{Kind: fdbpq.OpPush}}); err != nil {
+			if err := l.submit(&Request{Queue: q, Silent: true, Received: time.Now()}, []fdbpq.Op{{Kind: fdbpq.OpPush}}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -25,7 +25,7 @@ type line struct {
 	leases      int // of them
 
 	state      lineState
-	prev, next *line // in lane.mu.ready
+	prev, next *line // in lane.mu.ready or lane.mu.held
 	limit      leaseLimit
 
 	// budget is how many pops the next batch should have: as many as items may be there. With guess
@@ -47,7 +47,7 @@ type line struct {
 	failed, nothing error
 }
 
-// lineList is the lines that the next batches look at, in order.
+// lineList is lines in the order in which batches are to look at them.
 type lineList struct {
 	first, last *line
 	n           int
@@ -61,6 +61,17 @@ func (s *lineList) push(ln *line) {
 		s.last.next = ln
 	}
 	s.last = ln
+	s.n++
+}
+
+func (s *lineList) pushFront(ln *line) {
+	ln.prev, ln.next = nil, s.first
+	if s.first == nil {
+		s.last = ln
+	} else {
+		s.first.prev = ln
+	}
+	s.first = ln
 	s.n++
 }
 

@@ -102,12 +102,10 @@ func (l *lane) leaveCancelledLocked(w *waiter) {
 
 // dropEmptyLocked removes a line without waiters, once no batch refers to it.
 func (l *lane) dropEmptyLocked(ln *line) {
-	if ln.waiters > 0 || ln.state != lineQuiet && ln.state != lineReady {
+	if ln.waiters > 0 || ln.state != lineQuiet && ln.state != lineReady && ln.state != lineHeld {
 		return
 	}
-	if ln.state == lineReady {
-		l.mu.ready.remove(ln)
-	}
+	l.unlistLocked(ln)
 	l.moveLine(ln, lineGone)
 	delete(l.mu.lines, ln.queue.lineKey())
 	l.timers.clear(&ln.alarm)
@@ -183,6 +181,16 @@ func (l *lane) makeReadyLocked(ln *line) {
 		l.moveLine(ln, lineReady)
 		l.mu.ready.push(ln)
 		l.mu.changed.Signal()
+	}
+}
+
+// unlistLocked takes a line out of the list that it is in, if it is in one. Its state is to change.
+func (l *lane) unlistLocked(ln *line) {
+	switch ln.state {
+	case lineReady:
+		l.mu.ready.remove(ln)
+	case lineHeld:
+		l.mu.held.remove(ln)
 	}
 }
 

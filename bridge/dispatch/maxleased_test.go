@@ -243,16 +243,24 @@ func TestPollLeavesLimitedQueues(t *testing.T) {
 		time.Sleep(time.Second)
 		w.want("it goes on", "3: a")
 
+		// Whoever gets nothing does not hear of a pause that is over.
+		w.configure(func(s *fdbpq.Settings) { s.PauseUntil = time.Now().Add(time.Hour) })
+		w.park(pop(w.q)) // 5
+		elsewhere(func(s *fdbpq.Settings) { s.PauseUntil = time.Time{} })
+		quiet("no longer paused")
+		time.Sleep(time.Minute)
+		w.want("empty", "5: empty")
+
 		w.push("b")
 		w.push("c")
 		w.configure(func(s *fdbpq.Settings) { s.MaxLeased = 1 })
-		w.submit(nil, fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Hour}) // 7
-		w.park(w.lease())                                                                 // 8
+		w.submit(nil, fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Hour}) // 9
+		w.park(w.lease())                                                                 // 10
 		quiet("max_leased")
-		w.want("max_leased", "7: b")
+		w.want("max_leased", "9: b")
 		elsewhere(func(s *fdbpq.Settings) { s.MaxLeased = 2 })
 		time.Sleep(time.Second)
-		w.want("there is a place", "8: c")
+		w.want("there is a place", "10: c")
 	})
 }
 

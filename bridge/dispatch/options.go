@@ -32,8 +32,8 @@ type Options struct {
 	// accepted.
 	MaxPendingBytes int
 	// MaxKept is how many bytes Repliers may keep, see Dispatcher.Keep, before pops and leases are
-	// held back: until it is less again, or their time is up. What the batches in flight take may
-	// exceed it. 0 is no limit.
+	// set aside: until it is less again, or their time is up. Queues of which little is kept may
+	// exceed it by as much as the batches in flight may: two of each lane. 0 is no limit.
 	MaxKept int
 	// MaxWaiters limits the requests with a Wait, from Submit until they end.
 	MaxWaiters int

@@ -64,7 +64,7 @@ func (l *lane) endOverdue(ctx context.Context) {
 	// The next alarm is for the first of them, or of those that wait for a batch.
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, waiting := range []*backlog{&l.mu.returns, &l.mu.backlog} {
+	for _, waiting := range l.backlogsLocked() {
 		if waiting.len() == 0 {
 			continue
 		}
@@ -88,15 +88,21 @@ func (l *lane) failOverdue(ctx context.Context, all bool) {
 	}
 
 	var late []lateRequest
-	for _, waiting := range []*backlog{&l.mu.returns, &l.mu.backlog} {
+	for _, waiting := range l.backlogsLocked() {
 		by := now
 		if over {
 			by = waiting.latest
 		}
-		late = append(late, waiting.takeLate(by, all || over)...)
+		some := waiting.takeLate(by, all || over)
+		if waiting == &l.mu.aside && len(some) > 0 {
+			for i := range some {
+				some[i].Queue.aside.Add(-1)
+			}
+		}
+		late = append(late, some...)
 	}
 	if len(late) > 0 {
-		l.mu.changed.Signal() // they may have held back others
+		l.mu.changed.Signal()
 	}
 	l.mu.Unlock()
 

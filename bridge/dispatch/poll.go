@@ -88,8 +88,9 @@ func (p *poller) pollLane(ctx context.Context, l *lane) {
 type look struct {
 	queue *Queue
 	// limited says that what the line waits for may be the end of a pause, or a place under
-	// max_leased, and not items; leases that all in it want leases.
-	limited, leases bool
+	// max_leased, and not items; paused that it was told of a pause; leases that all in it want
+	// leases.
+	limited, paused, leases bool
 }
 
 // appendOps appends what finds out whether the line can be served.
@@ -112,6 +113,9 @@ func (k *look) serves(rest *[]fdbpq.Result, now time.Time) bool {
 	own := (*rest)[:n]
 	*rest = (*rest)[n:]
 
+	if k.paused && own[1].Err == nil && !own[1].Settings.PauseUntil.After(now) {
+		return true // if only to find that the queue is empty
+	}
 	if errors.Is(own[0].Err, fdbpq.ErrEmpty) && !hasNoRoom(own[0].Err) {
 		return false
 	}
@@ -129,8 +133,8 @@ func (l *lane) quietLooks() (looks []look) {
 	defer l.mu.Unlock()
 	for _, ln := range l.mu.lines {
 		if ln.inFlight == 0 && ln.budget == 0 {
-			limited := ln.limit != limitUnmet || errors.Is(ln.nothing, fdbpq.ErrPaused)
-			looks = append(looks, look{ln.queue, limited, ln.leases == ln.waiters})
+			paused := errors.Is(ln.nothing, fdbpq.ErrPaused)
+			looks = append(looks, look{ln.queue, ln.limit != limitUnmet || paused, paused, ln.leases == ln.waiters})
 		}
 	}
 	return looks

@@ -17,6 +17,13 @@ type Queue struct {
 
 	lane *lane
 
+	kept     atomic.Int64 // bytes, see Dispatcher.Keep
+	aside    atomic.Int32 // requests that are set aside; changed with the lane's lock
+	itemSize atomic.Int64 // expected bytes of an item; 0 if no batch has returned one, see lane.observe
+
+	batch      int64 // the last that noteShare was called for; the lane's lock guards it and batchBytes
+	batchBytes int   // in that batch
+
 	waiters     atomic.Int32 // in line, with a Wait
 	toldWaiting bool         // Options.Waiting was told so; only runTimers uses it
 	rung        int64        // the last call of ring that found items for it; belongs to lane.calling
@@ -28,6 +35,9 @@ type Queue struct {
 
 // Waiters returns how many requests wait for items of the queue.
 func (q *Queue) Waiters() int { return int(q.waiters.Load()) }
+
+// busy reports whether requests depend on there being no other object for the queue.
+func (q *Queue) busy() bool { return q.waiters.Load() > 0 || q.aside.Load() > 0 }
 
 // ownership says which of a list of bridges owns a queue.
 type ownership struct {

@@ -118,7 +118,7 @@ func (s *shard) evictLocked() {
 	var oldest *Queue
 	n := 0
 	for _, q := range s.queues { // in random order
-		if q.waiters.Load() > 0 {
+		if q.busy() {
 			continue
 		}
 		if oldest == nil || q.used.Load() < oldest.used.Load() {
@@ -128,7 +128,7 @@ func (s *shard) evictLocked() {
 			break
 		}
 	}
-	if oldest != nil { // else all have waiters, and their number is bounded as well
+	if oldest != nil { // else all are busy, and the number of their requests is bounded as well
 		delete(s.queues, oldest.Name)
 	}
 }
@@ -141,7 +141,7 @@ func (s *shard) unused(round int64) (found []*Queue) {
 	s.RLock()
 	defer s.RUnlock()
 	for _, q := range s.queues {
-		if q.used.Load() < round && q.waiters.Load() == 0 {
+		if q.used.Load() < round && !q.busy() {
 			found = append(found, q)
 		}
 	}
@@ -153,7 +153,7 @@ func (s *shard) evictUnused(queues []*Queue, round int64) {
 	s.Lock()
 	defer s.Unlock()
 	for _, q := range queues {
-		if q.used.Load() < round && q.waiters.Load() == 0 && s.queues[q.Name] == q {
+		if q.used.Load() < round && !q.busy() && s.queues[q.Name] == q {
 			delete(s.queues, q.Name)
 		}
 	}

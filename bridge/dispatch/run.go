@@ -38,7 +38,7 @@ func (l *lane) awaitWork(ctx context.Context) bool {
 	defer l.mu.Unlock()
 
 	// A batch in flight may leave more to do: an outcome to settle, an item to requeue.
-	expires := func() bool { return ctx.Err() != nil && l.mu.backlog.len() > 0 } // even if it is held back
+	expires := func() bool { return ctx.Err() != nil && l.mu.backlog.len()+l.mu.aside.len() > 0 } // even if they may not run
 	for !l.enoughLocked() && !l.mu.unsettled && !l.doneLocked(ctx) && !expires() {
 		l.mu.changed.Wait()
 	}
@@ -146,8 +146,11 @@ func (l *lane) takeUnsettled() bool {
 // failWaiting fails all waiting requests, because the store is not available.
 func (l *lane) failWaiting(err error) {
 	l.mu.Lock()
-	waiting := [...]backlog{l.mu.returns, l.mu.backlog}
-	l.mu.returns, l.mu.backlog = backlog{}, backlog{}
+	waiting := [...]backlog{l.mu.returns, l.mu.aside, l.mu.backlog}
+	for r := range l.mu.aside.each() {
+		r.Queue.aside.Add(-1)
+	}
+	l.mu.returns, l.mu.aside, l.mu.backlog = backlog{}, backlog{}, backlog{}
 	l.mu.Unlock()
 
 	err = fmt.Errorf("%w: the request was not run: try again: %w", ErrUnavailable, err)

@@ -28,7 +28,10 @@ type shared struct {
 func newShared(o Options) *shared {
 	return &shared{
 		options: o,
-		load:    load{maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes), maxKept: int64(o.MaxKept)},
+		load: load{
+			maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes),
+			maxKept: int64(o.MaxKept), maxKeptByAll: int64(o.MaxKept) + int64(2*o.Lanes*o.MaxBatchBytes),
+		},
 	}
 }
 

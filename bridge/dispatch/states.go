@@ -65,6 +65,7 @@ type lineState uint8
 const (
 	lineQuiet    lineState = iota // it waits for an event
 	lineReady                     // in lane.mu.ready: the next batch looks
+	lineHeld                      // in lane.mu.held: as lineReady, but too much of its queue is kept
 	lineReserved                  // the batch that is being made has room for pops of it
 	lineTrying                    // batches in flight have pops of it
 	lineStale                     // as lineTrying, but something has changed since they were made
@@ -83,8 +84,12 @@ var lineMoves = [...]lineMove{
 	{lineQuiet, lineReserved, "a request in the batch that is being made fills the queue, or is the first in line"},
 	{lineQuiet, lineGone, "the last waiter has left"},
 	{lineReady, lineReserved, "the batch that is being made looks"},
+	{lineReady, lineHeld, "it would be looked at, but too much of its queue is kept"},
 	{lineReady, lineQuiet, "all who wait in it want leases, and max_leased allows none"},
 	{lineReady, lineGone, "the last waiter has left"},
+	{lineHeld, lineReady, "less is kept"},
+	{lineHeld, lineReserved, "as if it were quiet, because less is kept"},
+	{lineHeld, lineGone, "the last waiter has left"},
 	{lineReserved, lineTrying, "the batch is made"},
 	{lineTrying, lineStale, "the line was woken, or a lease has ended"},
 	{lineTrying, lineQuiet, "the batches have ended"},
@@ -93,7 +98,7 @@ var lineMoves = [...]lineMove{
 
 // String returns the name of the state.
 func (s lineState) String() string {
-	return [...]string{"quiet", "ready", "reserved", "trying", "stale", "gone"}[s]
+	return [...]string{"quiet", "ready", "held", "reserved", "trying", "stale", "gone"}[s]
 }
 
 // leaseLimit says what a line knows of the max_leased of its queue.

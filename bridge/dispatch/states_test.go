@@ -10,6 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // moves counts the moves of waiters and lines, and fails the test for one that is in no table.
@@ -207,6 +208,35 @@ func TestEveryMove(t *testing.T) {
 		l.mu.Lock()
 		l.wakeLineLocked(ln, 1)
 		l.leaveCancelledLocked(ln.first) // to gone
+		l.mu.Unlock()
+		synctest.Wait()
+	})
+
+	scenario("too much is kept", func(o *Options) { o.MaxKept = 1000 }, func(w *waiting) {
+		other := getQueue(t, w.d.queues, subjects.Priority, "other")
+		w.park(pop(w.q))
+		hold := func() {
+			w.d.Keep(w.q, 100)
+			w.d.Keep(other, 2000)
+			w.d.Wake(w.q) // from ready to held
+			synctest.Wait()
+		}
+		hold()
+		w.d.Keep(other, -2000) // to ready
+		synctest.Wait()
+		w.d.Keep(w.q, -100)
+
+		hold()
+		w.d.Keep(w.q, -100) // which is less of this queue, but not of all
+		w.push("a")         // from held to reserved
+		w.want("served", "1: a")
+
+		w.d.Keep(other, -2000)
+		w.park(pop(w.q))
+		hold()
+		l := w.d.lanes[0]
+		l.mu.Lock()
+		l.leaveCancelledLocked(l.lineLocked(w.q).first) // from held to gone
 		l.mu.Unlock()
 		synctest.Wait()
 	})

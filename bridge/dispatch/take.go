@@ -17,8 +17,11 @@ import (
 // From a push that the store refused to one that it took, pushes have batches of their own:
 // the store may be full, and take pops.
 //
-// What goes back into queues comes first. While too much of that, or of what may go back, is in
-// memory, a batch takes no items: see Options.MaxKept.
+// A queue whose requests are large, or return large items, must not keep the others waiting. Once it
+// has had its part of a batch, its further requests are set aside. What was set aside, what goes back
+// into queues and the rest take turns at being first in a batch. While too much of what may go back is
+// in memory, requests that take items of the queues that most of it comes from are set aside and stay
+// there: see Options.MaxKept.
 //
 // Requests that wait, and pops of queues where others wait, take their places in line. What
 // the batch has for lines comes after its other operations. Where several pop many items from one
@@ -56,6 +59,11 @@ func (l *lane) takeRequestsLocked(b *batch) {
 	options, apart := &l.d.options, l.d.health.refusesPushes.Load()
 	for waiting := l.nextLocked(); waiting != nil; waiting = l.nextLocked() {
 		r, ops := waiting.first()
+		if waiting == &l.mu.backlog && l.mustWaitLocked(r, ops) {
+			l.setAsideLocked()
+			continue
+		}
+
 		bytes := l.expectedBytes(r, ops)
 		full := b.bytes+bytes > options.MaxBatchBytes ||
 			len(b.ops)+b.reserved+r.operations(ops) > options.MaxBatch
@@ -64,7 +72,11 @@ func (l *lane) takeRequestsLocked(b *batch) {
 
 		if full && b.many == r.Queue && r.Wait == nil && r.Pops > 1 && len(ops) == 1 {
 			l.queueBehindLocked(r, ops)
-			waiting.pop()
+			l.removeFirstLocked(waiting)
+			continue
+		}
+		if waiting == &l.mu.backlog && l.exceedsShare(b, r.Queue) {
+			l.setAsideLocked()
 			continue
 		}
 		if len(b.ops)+b.reserved > 0 && (full || mixes || reads || b.alone || r.alone) {
@@ -81,7 +93,8 @@ func (l *lane) takeRequestsLocked(b *batch) {
 			}
 			l.serveLocked(b, r, ops, apart)
 		}
-		waiting.pop()
+		b.countShare(r.Queue, bytes)
+		l.removeFirstLocked(waiting)
 	}
 }
 
@@ -182,7 +195,7 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
 	}
 
 	ln.budget += n
-	if n > 0 && !apart && ln.inFlight == 0 && ln.servable() && !l.d.load.keepsTooMuch() {
+	if n > 0 && !apart && ln.inFlight == 0 && ln.servable() && !l.d.load.keepsTooMuchOf(ln.queue) {
 		l.reserveLocked(b, ln, min(n, max(l.d.options.MaxBatch-len(b.ops)-b.reserved, 1)))
 	}
 	l.makeReadyLocked(ln)
@@ -191,28 +204,29 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
 // reserveLocked reserves room in the batch for pops of a line.
 func (l *lane) reserveLocked(b *batch, ln *line, pops int) {
 	if ln.state != lineReserved {
-		if ln.state == lineReady {
-			l.mu.ready.remove(ln)
-		}
+		l.unlistLocked(ln)
 		l.moveLine(ln, lineReserved)
 		b.lines = append(b.lines, ln)
 	}
 	ln.reserved += pops
 	b.reserved += pops
-	b.bytes += pops * l.popCost()
+	b.bytes += pops * l.popCost(ln.queue)
 }
 
 // takeReadyLocked reserves room for the lines that are to be looked at, and leaves half of the
 // batch to requests.
 func (l *lane) takeReadyLocked(b *batch) {
-	if l.d.load.keepsTooMuch() {
-		return
-	}
-	pops := max(l.d.options.MaxBatch/2, 1)
-	pops = min(pops, max(l.d.options.MaxBatchBytes/2/l.popCost(), 1))
+	l.readyHeldLocked()
+	pops, bytes := max(l.d.options.MaxBatch/2, 1), l.d.options.MaxBatchBytes/2
 
-	for l.mu.ready.n > 0 && b.reserved < pops {
+	for l.mu.ready.n > 0 && b.reserved < pops && b.bytes < bytes {
 		ln := l.mu.ready.first
+		if l.d.load.keepsTooMuchOf(ln.queue) {
+			l.mu.ready.remove(ln)
+			l.moveLine(ln, lineHeld)
+			l.mu.held.push(ln)
+			continue
+		}
 		if !ln.servable() {
 			// A line without pops must not come into a batch, which could end up empty and would
 			// never be answered.
@@ -220,7 +234,23 @@ func (l *lane) takeReadyLocked(b *batch) {
 			l.moveLine(ln, lineQuiet)
 			continue
 		}
-		l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved))
+		room := max((bytes-b.bytes)/l.popCost(ln.queue), 1)
+		l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved, room))
+	}
+}
+
+// readyHeldLocked puts the lines that are held before those that are ready, if less is kept since they were.
+func (l *lane) readyHeldLocked() {
+	frees := l.d.load.frees.Load()
+	if frees == l.mu.frees {
+		return
+	}
+
+	l.mu.frees = frees
+	for ln := l.mu.held.last; ln != nil; ln = l.mu.held.last {
+		l.mu.held.remove(ln)
+		l.moveLine(ln, lineReady)
+		l.mu.ready.pushFront(ln)
 	}
 }
 

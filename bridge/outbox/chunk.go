@@ -30,6 +30,7 @@ type sentItem struct {
 	sentReply
 	Content
 	random uint64 // in its reply subject; 0 without one: that of a leased item is for its acknowledgements
+	bytes  int    // of its items
 }
 
 const (
@@ -62,14 +63,14 @@ func (o *Outbox) addItemLocked(sent sentItem) {
 	if len(c.items) == 0 {
 		c.first = o.mu.numbered
 	}
+	sent.bytes = itemSize(&sent.Item) + len(sent.Leased)*leaseOverhead
+	for i := range sent.Popped {
+		sent.bytes += itemOverhead + itemSize(&sent.Popped[i])
+	}
 	c.items = append(c.items, sent)
 	o.mu.numbered++
-
-	bytes := itemOverhead + len(sent.subject) + itemSize(&sent.Item) + len(sent.Leased)*leaseOverhead
-	for i := range sent.Popped {
-		bytes += itemOverhead + itemSize(&sent.Popped[i])
-	}
-	o.grewLocked(c, bytes)
+	o.config.Dispatcher.Keep(sent.Queue, sent.bytes)
+	o.grewLocked(c, sent.bytes, itemOverhead+len(sent.subject))
 }
 
 // itemSize estimates the bytes of memory that an item refers to.
@@ -80,7 +81,7 @@ func itemSize(item *fdbpq.Item) int {
 func (o *Outbox) addReplyLocked(sent sentReply) {
 	if c := o.openLocked(); c != nil {
 		c.replies = append(c.replies, sent)
-		o.grewLocked(c, replyOverhead+len(sent.subject))
+		o.grewLocked(c, 0, replyOverhead+len(sent.subject))
 	}
 }
 
@@ -110,10 +111,11 @@ func (o *Outbox) openLocked() *chunk {
 	return c
 }
 
-func (o *Outbox) grewLocked(c *chunk, bytes int) {
-	c.bytes += bytes
-	o.mu.bytes += bytes
-	o.config.Dispatcher.Keep(bytes)
+// grewLocked counts what was added to a chunk. The bytes of items were counted as kept.
+func (o *Outbox) grewLocked(c *chunk, items, rest int) {
+	c.bytes += items + rest
+	o.mu.bytes += items + rest
+	o.config.Dispatcher.Keep(nil, rest)
 	if o.mu.bytes > o.config.MaxBytes {
 		o.deleteLocked(func(*chunk) bool { return o.mu.bytes > o.config.MaxBytes })
 	}
@@ -127,8 +129,11 @@ func (o *Outbox) deleteLocked(over func(*chunk) bool) {
 	before, kept := len(o.mu.chunks), o.mu.chunks[:0]
 	for _, c := range o.mu.chunks {
 		if over(c) {
+			for i := range c.items {
+				o.forgetLocked(c, &c.items[i])
+			}
 			o.mu.bytes -= c.bytes
-			o.config.Dispatcher.Keep(-c.bytes)
+			o.config.Dispatcher.Keep(nil, -c.bytes)
 			o.mu.spare = c.recycle()
 		} else {
 			kept = append(kept, c)
@@ -140,6 +145,14 @@ func (o *Outbox) deleteLocked(over func(*chunk) bool) {
 	if len(kept) == 0 && before > 0 {
 		o.config.Dispatcher.Release()
 	}
+}
+
+// forgetLocked counts the items of a reply no longer, and frees their memory.
+func (o *Outbox) forgetLocked(c *chunk, s *sentItem) {
+	c.bytes -= s.bytes
+	o.mu.bytes -= s.bytes
+	o.config.Dispatcher.Keep(s.Queue, -s.bytes)
+	s.Content, s.bytes = Content{}, 0
 }
 
 // deleteBefore deletes the replies handed over before a time.

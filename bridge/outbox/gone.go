@@ -119,7 +119,7 @@ func (o *Outbox) hearGone(m *nats.Msg) {
 		return
 	}
 	o.mu.Lock()
-	s := o.sentItemLocked(number)
+	_, s := o.sentItemLocked(number)
 	if s == nil || s.random == 0 || s.random != random || s.decided {
 		o.mu.Unlock()
 		return
@@ -132,16 +132,23 @@ func (o *Outbox) hearGone(m *nats.Msg) {
 
 	defer o.config.Dispatcher.Release()
 	o.requeue(&lost.Content, Gone)
+
+	// On their way back the items are counted, and should not be twice.
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if c, s := o.sentItemLocked(number); s != nil {
+		o.forgetLocked(c, s)
+	}
 }
 
-// sentItemLocked returns the item of that number, nil if it was deleted.
-func (o *Outbox) sentItemLocked(number uint64) *sentItem {
+// sentItemLocked returns the item of that number and its chunk, nil if it was deleted.
+func (o *Outbox) sentItemLocked(number uint64) (*chunk, *sentItem) {
 	for _, c := range o.mu.chunks {
 		if i := number - c.first; i < uint64(len(c.items)) { // below c.first it is huge
-			return &c.items[i]
+			return c, &c.items[i]
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // awaitGone returns when hearGone has handled all messages that have arrived.

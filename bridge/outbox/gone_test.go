@@ -25,7 +25,8 @@ func (o *testOutbox) rememberGone(size int) (subject string) {
 	o.remember("elsewhere", size)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.sentItemLocked(number).random = random
+	_, s := o.sentItemLocked(number)
+	s.random = random
 	return subject
 }
 
@@ -80,7 +81,7 @@ func TestGoneFindsTheItem(t *testing.T) {
 	}
 	for n, subject := range subjects {
 		number, _, _ := o.parseGone(subject)
-		s := o.sentItemLocked(number)
+		_, s := o.sentItemLocked(number)
 		if forgotten := n < len(subjects)-kept; (s == nil) != forgotten || s != nil && s.Item.ID.Count != int64(n) {
 			t.Errorf("item %d of %d, %d of them kept, is %+v", n, len(subjects), kept, s)
 		}
@@ -126,11 +127,26 @@ func TestGoneLeaseHasNoSubject(t *testing.T) {
 	o := newTest(t)
 	subject := o.rememberGone(1)
 	number, _, _ := o.parseGone(subject)
-	s := o.sentItemLocked(number)
+	_, s := o.sentItemLocked(number)
 	s.Lease, s.random = &fdbpq.Token{Fence: 7}, 0
 	o.hearGone(nobody(o.inbox + strconv.FormatUint(number, 36) + "-0"))
 	o.hearGone(nobody(subject))
 	if n, _ := o.dispatcher.Pending(); n != 0 || s.decided {
 		t.Errorf("%d items are given back", n)
+	}
+}
+
+// An item that nobody received counts as kept once, while it goes back as before.
+func TestGoneCountsOnce(t *testing.T) {
+	const size = 1 << 20
+	o := newTest(t)
+	subject := o.rememberGone(size)
+	o.hearGone(nobody(subject))
+	if n, _ := o.dispatcher.Pending(); n != 1 || o.mu.bytes >= size || o.mu.chunks[0].bytes != o.mu.bytes {
+		t.Errorf("%d items go back, and %d bytes are kept besides, %d in the chunk", n, o.mu.bytes, o.mu.chunks[0].bytes)
+	}
+	o.deleteBefore(time.Now().Add(time.Hour))
+	if o.mu.bytes != 0 {
+		t.Errorf("%d bytes are left", o.mu.bytes)
 	}
 }

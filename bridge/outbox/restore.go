@@ -57,7 +57,7 @@ const (
 // Restore returns a popped item that nobody received to its old place in its queue.
 func (o *Outbox) Restore(q *dispatch.Queue, item *fdbpq.Item, why Reason) {
 	i := &restoring{restorer: &o.restorer, item: *item, reason: why, bytes: itemOverhead + itemSize(item)}
-	o.config.Dispatcher.Keep(i.bytes)
+	o.config.Dispatcher.Keep(q, i.bytes)
 	r := dispatch.Request{Queue: q, Replier: i, Received: time.Now(), Size: len(item.Value) + wire.HeaderSize(item.Headers)}
 	i.submit(&r, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}})
 }
@@ -96,11 +96,11 @@ func (i *restoring) Answer(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Re
 		i.lost(r, err)
 		return
 	}
-	i.done()
+	i.done(r)
 }
 
-func (i *restoring) done() {
-	i.restorer.config.Dispatcher.Keep(-i.bytes)
+func (i *restoring) done(r *dispatch.Request) {
+	i.restorer.config.Dispatcher.Keep(r.Queue, -i.bytes)
 	i.restorer.config.Returned(i.reason)
 }
 
@@ -108,7 +108,7 @@ func (i *restoring) done() {
 func (i *restoring) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
 	s := i.restorer
 	if errors.Is(err, dispatch.ErrUnknownOutcome) || errors.Is(err, kv.ErrCommitUnknown) {
-		i.done()
+		i.done(r)
 		return
 	}
 	again, op := *r, ops[0] // ops belongs to the dispatcher
@@ -142,7 +142,7 @@ func (i *restoring) submit(r *dispatch.Request, ops []fdbpq.Op) {
 // lost counts an item that is not put back.
 func (i *restoring) lost(r *dispatch.Request, err error) {
 	err = fmt.Errorf("an item of queue %s was popped, nobody received it, and it could not be put back: %w", r.Queue.Name, err)
-	i.restorer.config.Dispatcher.Keep(-i.bytes)
+	i.restorer.config.Dispatcher.Keep(r.Queue, -i.bytes)
 	i.restorer.config.Lost(1)
 	i.restorer.config.WarnLost("an item may be lost", "error", err)
 }

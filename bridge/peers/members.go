@@ -40,7 +40,7 @@ type Members struct {
 	asked  chan struct{} // has an element when there is no need to wait for more answers
 	news   chan struct{} // has an element when the result of Rival may have changed
 
-	strangers atomic.Bool // another bridge whose subjects overlap has been heard
+	strangers atomic.Bool // another bridge whose subjects overlap has been heard, and not that it is gone
 
 	mu struct {
 		sync.Mutex
@@ -251,17 +251,17 @@ func (m *Members) enroll(a announcement) (unknown bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	related := overlap(a.Subjects, m.mu.self.Subjects)
-	if related {
-		m.strangers.Store(true)
-	}
-
 	known := m.mu.members[a.ID]
 	if a.State == gone {
 		delete(m.mu.members, a.ID)
 		signal(m.news)
 		return false
 	}
-	if !related || known == nil && len(m.mu.members) >= maxMembers {
+	if !related {
+		return false
+	}
+	m.strangers.Store(true)
+	if known == nil && len(m.mu.members) >= maxMembers {
 		return false
 	}
 

@@ -2,8 +2,8 @@
 // ready, its metrics, and how many items its queues have.
 //
 // Nobody logs in here, so nothing is written to the store, and what clients can take of the service
-// is limited: by time, by the bytes of their headers, and by how many scrapes run at once. The
-// package knows neither NATS nor the bridge, which tells it everything in a Config.
+// is limited: by time, by the bytes of their headers, and by how many connections and scrapes there are at a
+// time. The package knows neither NATS nor the bridge, which tells it everything in a Config.
 package web
 
 import (
@@ -62,12 +62,13 @@ const (
 	answerTimeout  = 20 * time.Second
 	idleTimeout    = time.Minute
 
-	// Limits on the memory that HTTP clients can take: bytes of headers, and concurrent
-	// scrapes of /metrics. Beyond them, they get 431 and 503. Since a few clients that do not
-	// read could keep others from scraping, they have less time.
-	maxHeader     = 16 << 10
-	maxScrapes    = 4
-	scrapeTimeout = 5 * time.Second
+	// Limits on the memory that HTTP clients can take: connections, bytes of headers, beyond which they get 431, and
+	// scrapes of /metrics at a time. Scrapes that were ended may still be at work, so there may be twice as many
+	// before clients get 503.
+	maxConnections = 64
+	maxHeader      = 16 << 10
+	maxScrapes     = 4
+	scrapeTimeout  = 5 * time.Second
 )
 
 // Server serves the pages of one bridge.
@@ -127,7 +128,9 @@ func (s *Server) Start(failed chan<- error) {
 	}
 
 	s.http = newServer(s.routes(), s.config.Timeout)
-	s.http.ConnState = func(_ net.Conn, state http.ConnState) {
+	closeOldest := s.http.ConnState
+	s.http.ConnState = func(conn net.Conn, state http.ConnState) {
+		closeOldest(conn, state)
 		switch state {
 		case http.StateNew:
 			s.connections.Add(1)
@@ -158,7 +161,9 @@ func (s *Server) Stop() {
 // newServer returns a server whose clients cannot keep a connection busy by being slow. Its handlers
 // take as long as work at most, each time that they read the store.
 func newServer(handler http.Handler, work time.Duration) *http.Server {
+	var all connections
 	return &http.Server{
+		ConnState:         all.note,
 		Handler:           handler,
 		ReadHeaderTimeout: requestTimeout,
 		ReadTimeout:       requestTimeout,
@@ -179,27 +184,16 @@ func (s *Server) routes() http.Handler {
 	scrape := promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{
 		ErrorLog:            promLog{s.config.Warn},
 		ErrorHandling:       promhttp.ContinueOnError,
-		MaxRequestsInFlight: maxScrapes,
+		MaxRequestsInFlight: 2 * maxScrapes,
 	})
+	var underWay scrapes
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		scrape.ServeHTTP(&scrapeWriter{ResponseWriter: w}, r)
+		own := &scrapeWriter{ResponseWriter: w}
+		underWay.add(own)
+		defer underWay.remove(own)
+		scrape.ServeHTTP(own, r)
 	})
 	return mux
-}
-
-// scrapeWriter limits the time to read an answer to scrapeTimeout, from when there is one.
-type scrapeWriter struct {
-	http.ResponseWriter
-	begun bool
-}
-
-func (w *scrapeWriter) Write(p []byte) (int, error) {
-	if !w.begun {
-		w.begun = true
-		deadline := time.Now().Add(scrapeTimeout)
-		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(deadline) // else that of the server holds
-	}
-	return w.ResponseWriter.Write(p)
 }
 
 // promLog logs the errors that promhttp reports.

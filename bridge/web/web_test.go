@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,8 +114,9 @@ func TestSlowHTTPClients(t *testing.T) {
 	}
 }
 
-// Clients that do not read /metrics keep others from it for a few seconds only.
-func TestScrapesThatNobodyReads(t *testing.T) {
+// Clients that do not read /metrics, or nothing of any page, keep nobody from it, whether they come again or not. They
+// take a limited number of connections and of scrapes.
+func TestClientsThatDoNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		for i := range 1000 { // more than the server keeps until somebody reads
@@ -124,37 +126,56 @@ func TestScrapesThatNobodyReads(t *testing.T) {
 		server := newServer(s.routes(), time.Second)
 		listener := &pipes{accepted: make(chan net.Conn)}
 		served := make(chan error, 1)
+		var open atomic.Int32 // as the server sees it
+		note := server.ConnState
+		server.ConnState = func(c net.Conn, state http.ConnState) {
+			note(c, state)
+			switch state {
+			case http.StateNew:
+				open.Add(1)
+			case http.StateClosed:
+				open.Add(-1)
+			}
+		}
 		go func() { served <- server.Serve(listener) }()
-		scrape := func() net.Conn {
+		connect := func(request string) net.Conn {
 			client, conn := net.Pipe()
 			listener.accepted <- conn
-			if _, err := client.Write([]byte("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")); err != nil {
+			if _, err := io.WriteString(client, request); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
 			return client
 		}
-		status := func(want int) {
+		const get = "GET %s HTTP/1.1\r\nHost: a\r\n\r\n"
+		reachable := func(page string) {
 			t.Helper()
-			client := scrape()
+			client := connect(fmt.Sprintf(get, page))
 			defer func() { _ = client.Close() }()
 			answer, err := http.ReadResponse(bufio.NewReader(client), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if answer.StatusCode != want {
-				t.Errorf("%s: want %d", answer.Status, want)
+			if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK {
+				t.Errorf("%s: %s, %v", page, answer.Status, err)
 			}
 		}
 
-		for range maxScrapes {
-			client := scrape()
-			defer func() { _ = client.Close() }()
+		began := time.Now()
+		for _, request := range []string{fmt.Sprintf(get, "/metrics"), fmt.Sprintf(get, "/healthz"), ""} {
+			for range 3 * maxConnections {
+				client := connect(request)
+				defer func() { _ = client.Close() }()
+				if n := open.Load(); n > maxConnections {
+					t.Fatalf("%d connections", n)
+				}
+			}
+			reachable("/metrics")
+			reachable("/healthz")
 		}
-		status(http.StatusServiceUnavailable)
-		time.Sleep(scrapeTimeout)
-		synctest.Wait()
-		status(http.StatusOK)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %v", took)
+		}
 
 		close(listener.accepted)
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {

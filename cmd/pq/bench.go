@@ -45,6 +45,7 @@ mixed, the default, pushes and pops in turn; only items of pq bench are popped.
 			return b.run(cmd)
 		},
 	}
+
 	b.queue.addFlags(cmd)
 	set := cmd.Flags()
 	set.IntVar(&b.Clients, "clients", 64, "`number` of clients, one request each")
@@ -63,6 +64,7 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 	if err := b.check(false); err != nil {
 		return err
 	}
+
 	o := b.Options
 	o.Queue, o.FIFO = b.name, b.fifo
 	var err error
@@ -72,21 +74,25 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 	if o.MinSize, o.MaxSize, err = parseSizes(b.size); err != nil {
 		return exit.UsageError{Err: err}
 	}
+
 	if o.Count > 0 && !cmd.Flags().Changed("duration") {
 		o.Duration = 0
 	}
 	if err := o.Validate(); err != nil {
 		return exit.UsageError{Err: err}
 	}
+
 	options, err := b.Connection.Options()
 	if err != nil {
 		return err
 	}
 	o.Dial = func() (*nats.Conn, error) { return b.ConnectAny(options) }
+
 	var bar *terminal.Progress
 	if terminal.Is(cmd.ErrOrStderr()) {
 		bar = b.showProgress(cmd.ErrOrStderr(), &o)
 	}
+
 	report, err := load.Run(cmd.Context(), o)
 	bar.Clear()
 	if errors.Is(err, client.ErrNoBridge) {
@@ -95,11 +101,13 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+
 	if b.json {
 		err = json.NewEncoder(cmd.OutOrStdout()).Encode(report)
 	} else {
 		err = report.Write(cmd.OutOrStdout())
 	}
+
 	if err == nil && report.Verify != nil && !report.Verify.OK() {
 		err = errors.New("the service broke a promise: see the last lines")
 	}
@@ -113,6 +121,7 @@ func (b *benchmark) showProgress(stderr io.Writer, o *load.Options) *terminal.Pr
 	if whole == 0 {
 		whole = o.Duration.Milliseconds()
 	}
+
 	bar := terminal.NewProgress(stderr, whole)
 	o.Progress = func(answered int64, elapsed time.Duration) {
 		done := answered

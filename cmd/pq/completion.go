@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
-	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
 // patience is how long somebody who has pressed the tab key waits.
@@ -19,19 +19,23 @@ func (a *app) usedQueues(cmd *cobra.Command, fifo bool) []string {
 	if err := a.FromEnv(cmd.Flags()); err != nil { // cobra has not done it
 		return nil
 	}
+
 	a.Timeout = min(a.Timeout, patience)
 	ctx, cancel := context.WithTimeout(cmd.Context(), 2*patience)
 	defer cancel()
+
 	s, err := a.open(ctx)
 	if err != nil {
 		return nil
 	}
 	defer s.close()
 	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
+
 	list, err := s.list(s.usable, fifo, "") // a page is more than anybody wants to choose from
 	if err != nil {
 		return nil
 	}
+
 	names := make([]string, len(list.Queues))
 	for i, q := range list.Queues {
 		names[i] = q.Queue
@@ -53,9 +57,9 @@ func (q *queue) completeSettings(cmd *cobra.Command, args []string, typed string
 		return q.complete(cmd, args, typed)
 	}
 	var names []string
-	for _, name := range subjects.SettingNames() {
-		if name += "="; strings.HasPrefix(name, typed) {
-			names = append(names, name)
+	for s := range settings.All() {
+		if strings.HasPrefix(s.Name+"=", typed) {
+			names = append(names, s.Name+"=")
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace

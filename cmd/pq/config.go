@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -24,12 +26,7 @@ func newConfig(a *app) *cobra.Command {
 		Long: `Print the settings of a queue, after changing those that are named. NAME= resets
 one to its default. Durations have a unit, such as 90s or 1h30m.
 
-  ack_wait      length of leases        max_leased   most items leased at a time
-  backoff       delays after failures   max_items    most items in the queue
-  max_deliver   deliveries of an item   max_bytes    most bytes in the queue
-  dead_letter   queue of what failed    discard      new or old: what goes then
-  ttl           life of an item         pause_until  see pq pause
-  duplicate_window  how long the id of a message is remembered`,
+` + listSettings(),
 		Example: `  pq config jobs
   pq config jobs ack_wait=1m backoff=1s,10s,1m max_deliver=5
   pq config jobs max_deliver=`,
@@ -39,17 +36,35 @@ one to its default. Durations have a unit, such as 90s or 1h30m.
 			return q.configure(cmd, args[1:], asJSON)
 		},
 	}
+
 	q.addFlags(cmd)
 	cmd.ValidArgsFunction = q.completeSettings
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")
 	return cmd
 }
 
+// listSettings says what can be set, in two columns.
+func listSettings() string {
+	all := slices.Collect(settings.All())
+	half := (len(all) + 1) / 2
+
+	lines := make([]string, half)
+	for i, s := range all {
+		if i < half {
+			lines[i] = fmt.Sprintf("  %-13s%s", s.Name, s.About)
+		} else {
+			lines[i-half] = fmt.Sprintf("%-39s%-18s%s", lines[i-half], s.Name, s.About)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
 func (q *queue) configure(cmd *cobra.Command, changes []string, asJSON bool) error {
 	if err := q.check(false); err != nil {
 		return err
 	}
-	var change client.Settings
+
+	var change subjects.Change
 	for _, text := range changes {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok {
@@ -59,20 +74,23 @@ func (q *queue) configure(cmd *cobra.Command, changes []string, asJSON bool) err
 			return exit.UsageError{Err: err}
 		}
 	}
-	settings, err := q.applySettings(cmd, change, len(changes) > 0)
+
+	now, err := q.applySettings(cmd, &change, len(changes) > 0)
 	if err != nil {
 		return err
 	}
+
 	if asJSON {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", settings.Encode())
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", subjects.EncodeSettings(&now))
 		return err
 	}
-	list := settings.List()
-	if len(list) == 0 && len(changes) > 0 {
+
+	texts := subjects.SettingTexts(&now)
+	if len(texts) == 0 && len(changes) > 0 {
 		q.noteDefaults(cmd)
 	}
-	for _, s := range list {
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s=%s\n", s.Name, s.Value); err != nil {
+	for _, text := range texts {
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), text); err != nil {
 			return err
 		}
 	}
@@ -80,20 +98,19 @@ func (q *queue) configure(cmd *cobra.Command, changes []string, asJSON bool) err
 }
 
 // applySettings changes settings, if there is anything to change, and returns all that are set.
-func (q *queue) applySettings(cmd *cobra.Command, change client.Settings, changes bool) (client.Settings, error) {
+func (q *queue) applySettings(cmd *cobra.Command, change *subjects.Change, changes bool) (client.Settings, error) {
 	if changes {
 		return ask(cmd, q, "the settings may have changed", func(ctx context.Context, s *session) (client.Settings, error) {
-			return s.queue.Configure(ctx, change)
+			return s.queue.Configure(ctx, change.Settings, change.Reset...)
 		})
 	}
+
 	return ask(cmd, q, "", func(ctx context.Context, s *session) (client.Settings, error) {
-		settings, err := s.queue.Settings(ctx)
-		if err == nil && len(settings.List()) == 0 {
-			if !s.noteUnused(ctx, cmd, q) {
-				q.noteDefaults(cmd)
-			}
+		now, err := s.queue.Settings(ctx)
+		if err == nil && len(subjects.SettingTexts(&now)) == 0 && !s.noteUnused(ctx, cmd, q) {
+			q.noteDefaults(cmd)
 		}
-		return settings, err
+		return now, err
 	})
 }
 
@@ -123,6 +140,7 @@ Those that wait go on waiting; pushes and acknowledgements go on too.`,
 			return q.pause(cmd, during, until)
 		},
 	}
+
 	q.addFlags(cmd)
 	cmd.Flags().DurationVar(&during, "for", 0, "`time` after which pops go on")
 	cmd.Flags().StringVar(&until, "until", "", "`time` at which pops go on, as in RFC 3339")
@@ -131,7 +149,7 @@ Those that wait go on waiting; pushes and acknowledgements go on too.`,
 }
 
 func (q *queue) pause(cmd *cobra.Command, during time.Duration, until string) error {
-	change := client.Settings{PauseUntil: &forever}
+	change := subjects.Change{Settings: client.Settings{PauseUntil: forever}}
 	given := cmd.Flags().Changed("for")
 	switch {
 	case given && until != "":
@@ -139,17 +157,17 @@ func (q *queue) pause(cmd *cobra.Command, during time.Duration, until string) er
 	case given && during <= 0:
 		return exit.UsageError{Err: fmt.Errorf("--for is %v: want a duration above zero, such as 10m", during)}
 	case given:
-		at := time.Now().Add(during).UTC()
-		change.PauseUntil = &at
+		change.Settings.PauseUntil = time.Now().Add(during).UTC()
 	case until != "":
 		if err := change.Set("pause_until", until); err != nil {
 			return exit.UsageError{Err: fmt.Errorf("--until is %q: want a time such as 2030-01-31T12:00:00Z, with a year from 1970 to 9999", until)}
 		}
 	}
+
 	if err := q.check(false); err != nil {
 		return err
 	}
-	_, err := q.applySettings(cmd, change, true)
+	_, err := q.applySettings(cmd, &change, true)
 	return err
 }
 
@@ -166,10 +184,11 @@ func newResume(a *app) *cobra.Command {
 			if err := q.check(false); err != nil {
 				return err
 			}
-			_, err := q.applySettings(cmd, client.Settings{PauseUntil: new(time.Time)}, true)
+			_, err := q.applySettings(cmd, &subjects.Change{Reset: []string{"pause_until"}}, true)
 			return err
 		},
 	}
+
 	q.addFlags(cmd)
 	return cmd
 }

@@ -9,9 +9,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -77,7 +80,7 @@ func parse(args []string) error {
 	for _, cmd := range tree.Commands() {
 		cmd.RunE = func(*cobra.Command, []string) error { return nil }
 	}
-	tree.SetArgs(negativeLast(tree, args))
+	tree.SetArgs(flags.NegativeLast(tree, args))
 	tree.SetOut(new(strings.Builder))
 	_, err = tree.ExecuteC()
 	return err
@@ -101,7 +104,13 @@ func documents(t *testing.T) map[string]string {
 	return texts
 }
 
-// TestProtocolIsComplete looks for every endpoint and header in the protocol.
+// words are bounds and defaults of settings as the protocol has them.
+var words = map[any]string{
+	time.Duration(0): "0", settings.MinLease: "100 ms", settings.MinTTL: "1 s", settings.MaxLease: "12 h", settings.MaxDelay: "ten years",
+	settings.DefaultLease: "30 s", settings.DefaultDuplicateWindow: "2 min", settings.DiscardNew: "`\"new\"`",
+}
+
+// TestProtocolIsComplete looks for every endpoint, header and setting in the protocol.
 func TestProtocolIsComplete(t *testing.T) {
 	text := documents(t)[filepath.Join(root, "docs/protocol.md")]
 	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
@@ -121,6 +130,21 @@ func TestProtocolIsComplete(t *testing.T) {
 	} {
 		if !strings.Contains(text, "`"+header+"`") {
 			t.Errorf("header %s is missing", header)
+		}
+	}
+
+	_, text, _ = strings.Cut(text, "\n## Settings\n")
+	for s := range settings.All() {
+		var bounds string
+		switch s.Field(&settings.Settings{}).(type) {
+		case *int64:
+			bounds = fmt.Sprintf("%d to %d", s.Least, s.Most)
+		case *time.Duration, *[]time.Duration:
+			bounds = words[time.Duration(s.Least)] + " to " + words[time.Duration(s.Most)]
+		}
+		row := regexp.MustCompile("(?m)^\\| `" + s.Name + "` \\| .*" + bounds + ".* \\| (.*) \\| .* \\|$").FindStringSubmatch(text)
+		if row == nil || s.Default != nil && row[1] != words[s.Default] {
+			t.Errorf("setting %s with bounds %q and default %v is missing: %q", s.Name, bounds, s.Default, row)
 		}
 	}
 }

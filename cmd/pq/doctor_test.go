@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -83,7 +84,7 @@ func TestDoctorSeesPermissions(t *testing.T) {
 		o.Users = []*server.User{
 			{Username: "bridge", Password: "b"},
 			{Username: "worker", Password: "w", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.>", userInfoSubject}, Deny: []string{"pq.jobs.purge"}},
+				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.>", discovery.UserSubject}, Deny: []string{"pq.jobs.purge"}},
 			}},
 			{Username: "peeker", Password: "p", Permissions: &server.Permissions{
 				Publish: &server.SubjectPermission{Allow: []string{"pq.jobs.peek.*"}},
@@ -115,7 +116,7 @@ func TestDoctorSeesPermissions(t *testing.T) {
 	if strings.Contains(all["permissions"].Text, "pq.jobs.push") {
 		t.Errorf("%+v", all["permissions"])
 	}
-	c.findings(exitOK, "--user", "blind", "--password", "b")["permissions"].is(t, notable, "allow "+userInfoSubject)
+	c.findings(exitOK, "--user", "blind", "--password", "b")["permissions"].is(t, notable, "allow "+discovery.UserSubject)
 	// What is refused to one check does not end the next.
 	c.findings(exitOK, "--user", "short-sighted", "--password", "s")["store"].is(t, fine)
 	c.findings(exitError, "--user", "deaf", "--password", "d")["nats"].is(t, failed, "cannot receive replies")

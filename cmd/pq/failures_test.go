@@ -136,8 +136,8 @@ func TestEveryCommandWithoutPermission(t *testing.T) {
 	}
 }
 
-// newOlderBridge stands for a bridge that does not have these endpoints. It answers every request as bridges
-// answer those that they do not know.
+// newOlderBridge stands for a bridge that does not have these endpoints. It answers every request
+// as bridges answer those that they do not know.
 func newOlderBridge(t *testing.T, missing ...string) *cli {
 	t.Helper()
 	env := testenv.New(t, testenv.Options{Stopped: true})

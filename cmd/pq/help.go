@@ -39,6 +39,7 @@ func addHelp(root *cobra.Command, groups []group) {
 	root.PersistentFlags().BoolP("help", "h", false, "print help")
 	root.PersistentFlags().Lookup("help").Hidden = true
 	root.SetHelpCommand(newHelp())
+
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		out := cmd.OutOrStdout()
 		_, _ = fmt.Fprintf(out, "%s\n\n", cmp.Or(cmd.Long, cmd.Short)) // as cobra does, nobody hears of failures
@@ -110,6 +111,7 @@ func newCompletion() *cobra.Command {
 			return cmd.Root().GenPowerShellCompletionWithDesc(cmd.OutOrStdout())
 		},
 	}
+
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
 		Short: "Print a script that completes pq commands in a shell",

@@ -66,11 +66,13 @@ func (h *history) frame(width, height int, unicode bool) string {
 		queues = queues[:max(room-1, 0)]
 		more = terminal.Clip(fmt.Sprintf("and %s: name those that matter", plural(len(h.last.queues)-len(queues), "more queue")), width) + "\n"
 	}
+
 	t := terminal.NewFrame(width,
 		terminal.Column{Title: "KIND"}, terminal.Column{Title: "QUEUE", Align: terminal.Snipped},
 		terminal.Column{Title: "READY", Align: terminal.Right}, terminal.Column{Title: "LEASED", Align: terminal.Right},
 		terminal.Column{Title: "DELAYED", Align: terminal.Right}, terminal.Column{Title: "CHANGE/S", Align: terminal.Right},
 		terminal.Column{Title: "OLDEST", Align: terminal.Right}, terminal.Column{Title: "READY LATELY"})
+
 	for _, q := range queues {
 		change, oldest := "", ""
 		if perSecond, known := h.change(q); known {
@@ -84,6 +86,7 @@ func (h *history) frame(width, height int, unicode bool) string {
 		}
 		t.Row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed, change, oldest, terminal.Trend(h.ready[q.key()], unicode))
 	}
+
 	t.Shrink(narrowest, 3)
 	return terminal.Clip(h.title(), width) + "\n\n" + t.String() + more
 }
@@ -94,10 +97,12 @@ func (h *history) title() string {
 	if h.err != nil {
 		return fmt.Sprintf("%s, since then: %v", at, h.err)
 	}
+
 	title := fmt.Sprintf("%s   %s", at, plural(len(h.last.queues), "queue"))
 	if h.last.bridges > 0 {
 		title += "   " + plural(h.last.bridges, "bridge")
 	}
+
 	if h.elapsed() > 0 && h.last.bridges > 0 && h.before.bridges == h.last.bridges {
 		perSecond := func(now, before int) string {
 			return terminal.Grouped(int64(float64(max(now-before, 0)) / h.elapsed()))

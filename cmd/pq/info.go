@@ -30,6 +30,7 @@ oldest is, when something falls due next, and the settings.`,
 			return q.printInfo(cmd, asJSON)
 		},
 	}
+
 	q.addFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")
 	return cmd
@@ -39,6 +40,7 @@ func (q *queue) printInfo(cmd *cobra.Command, asJSON bool) error {
 	if err := q.check(false); err != nil {
 		return err
 	}
+
 	info, err := ask(cmd, q, "", func(ctx context.Context, s *session) (*client.QueueInfo, error) {
 		info, err := s.queue.Info(ctx)
 		if err == nil && isUnused(info) {
@@ -49,6 +51,7 @@ func (q *queue) printInfo(cmd *cobra.Command, asJSON bool) error {
 	if err != nil {
 		return err
 	}
+
 	if asJSON {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", info.Encode())
 		return err
@@ -62,6 +65,7 @@ func writeInfo(out io.Writer, i *client.QueueInfo, now time.Time) error {
 	line := func(name, format string, values ...any) {
 		fmt.Fprintf(&b, "%-12s%s\n", name, fmt.Sprintf(format, values...))
 	}
+
 	line("ready", "%s", terminal.Grouped(i.Ready))
 	line("leased", "%s", terminal.Grouped(i.Leased))
 	line("delayed", "%s", terminal.Grouped(i.Delayed))
@@ -74,11 +78,13 @@ func writeInfo(out io.Writer, i *client.QueueInfo, now time.Time) error {
 	if len(i.Priorities) > 0 {
 		line("priorities", "%s", priorityLine(i, 80-12))
 	}
+
 	name := "settings"
-	for _, s := range i.Settings.List() {
-		line(name, "%s=%s", s.Name, s.Value)
+	for _, text := range subjects.SettingTexts(&i.Settings) {
+		line(name, "%s", text)
 		name = ""
 	}
+
 	_, err := io.WriteString(out, b.String())
 	return err
 }

@@ -49,6 +49,7 @@ queue. It may be ready, leased or delayed: --json says which.`,
 			if err := q.check(false); err != nil {
 				return err
 			}
+
 			it, err := ask(cmd, q, "", func(ctx context.Context, s *session) (*item, error) {
 				found, state, err := s.queue.Get(ctx, args[1])
 				if err != nil {
@@ -58,12 +59,14 @@ queue. It may be ready, leased or delayed: --json says which.`,
 				it.State, it.bytes = state, found.Value
 				return it, nil
 			})
+
 			if err != nil {
 				return err
 			}
 			return p.write(cmd, it, true)
 		},
 	}
+
 	q.addFlags(cmd)
 	p.addFlags(cmd)
 	return cmd
@@ -83,6 +86,7 @@ an error when it acknowledges it. The first id that is not there ends it.`,
 			if err := q.check(false); err != nil {
 				return err
 			}
+
 			_, err := ask(cmd, q, "the item may have been removed", func(ctx context.Context, s *session) (struct{}, error) {
 				for n, id := range args[1:] {
 					if err := s.queue.Remove(ctx, id); err != nil {
@@ -98,6 +102,7 @@ an error when it acknowledges it. The first id that is not there ends it.`,
 			return err
 		},
 	}
+
 	q.addFlags(cmd)
 	return cmd
 }
@@ -122,6 +127,7 @@ id that it has there. An item that is leased cannot be moved.`,
 			if err := priority.Set(args[2]); err != nil {
 				return exit.UsageError{Err: err}
 			}
+
 			id, err := ask(cmd, q, "the item may have been moved", func(ctx context.Context, s *session) (string, error) {
 				id, err := s.queue.Move(ctx, args[1], int64(priority))
 				if errors.Is(err, client.ErrLeased) {
@@ -129,6 +135,7 @@ id that it has there. An item that is leased cannot be moved.`,
 				}
 				return id, s.absent(ctx, q, args[1], err)
 			})
+
 			if err != nil {
 				return err
 			}
@@ -139,6 +146,7 @@ id that it has there. An item that is leased cannot be moved.`,
 			return err
 		},
 	}
+
 	cmd.Flags().SortFlags = false
 	cmd.ValidArgsFunction = q.complete
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")
@@ -161,6 +169,7 @@ if there may be more, which can be from 10,000 on.`,
 			if err := q.check(max); err != nil {
 				return err
 			}
+
 			ranked, err := ask(cmd, q, "", func(ctx context.Context, s *session) (subjects.Ranked, error) {
 				n, atLeast, err := s.queue.RankItem(ctx, args[1], max)
 				return subjects.Ranked{Rank: n, AtLeast: atLeast}, s.absent(ctx, q, args[1], err)
@@ -168,6 +177,7 @@ if there may be more, which can be from 10,000 on.`,
 			if err != nil {
 				return err
 			}
+
 			if asJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(ranked)
 			}
@@ -179,6 +189,7 @@ if there may be more, which can be from 10,000 on.`,
 			return err
 		},
 	}
+
 	q.addFlags(cmd)
 	cmd.Flags().BoolVar(&max, "max", false, "by pops of the last item")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")

@@ -12,6 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -40,6 +41,7 @@ over; then it comes back, unless it was acknowledged. pq work does all of it.`,
 			return l.run(cmd)
 		},
 	}
+
 	l.queue.addFlags(cmd)
 	set := cmd.Flags()
 	set.BoolVar(&l.max, "max", false, "lease the last item: largest priority, newest")
@@ -54,7 +56,7 @@ func (l *lease) run(cmd *cobra.Command) error {
 	if l.wait < 0 {
 		return exit.UsageError{Err: fmt.Errorf("--wait is %v: want a duration, such as 30s", l.wait)}
 	}
-	if err := checkAckWait(l.ackWait); err != nil {
+	if err := flags.CheckAckWait(l.ackWait); err != nil {
 		return err
 	}
 	if err := l.check(l.max); err != nil {
@@ -63,14 +65,16 @@ func (l *lease) run(cmd *cobra.Command) error {
 	if err := terminal.Writable(cmd.OutOrStdout()); err != nil {
 		return fmt.Errorf("standard output: %w: nothing was leased", err)
 	}
+
 	ctx := cmd.Context()
 	s, err := l.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.close()
+
 	const unknown = "an item may be leased, and come back when that is over"
-	defer sayInterrupted(cmd, unknown)()
+	defer interrupt.Say(cmd, unknown)()
 	d, err := awaitItem(ctx, l.wait, func(options ...client.PopOption) (*client.Delivery, error) {
 		all := []client.LeaseOption{client.AckWait(l.ackWait)}
 		for _, o := range options {
@@ -82,6 +86,7 @@ func (l *lease) run(cmd *cobra.Command) error {
 	if err != nil {
 		return s.outdated(l.verb, l.kind(), s.explainEmpty(cmd, &l.queue, err))
 	}
+
 	it := newItem(&l.queue, &d.Item)
 	it.Receipt, it.Deliveries, it.LeaseUntil = d.AckSubject(), d.Deliveries, timeText(d.Until)
 	if err := l.write(cmd, it, true); err != nil {
@@ -104,6 +109,7 @@ func newSettle(a *app, cmd *cobra.Command, settle func(context.Context, *client.
 		if err != nil {
 			return err
 		}
+
 		q := &queue{app: a, fifo: kind == subjects.FIFO, verb: subjects.AckLease}
 		_, err = ask(cmd, q, "it may count: try again", func(ctx context.Context, s *session) (struct{}, error) {
 			err := settle(ctx, s.client.Delivery(args[0]), args[1:])
@@ -114,10 +120,12 @@ func newSettle(a *app, cmd *cobra.Command, settle func(context.Context, *client.
 		})
 		return err
 	}
+
 	return cmd
 }
 
-// importedReply begins the reply subjects that a NATS server makes up for clients of other accounts.
+// importedReply begins the reply subjects that a NATS server makes up for clients of other
+// accounts.
 const importedReply = "_R_."
 
 // checkReceipt refuses subjects on which there are no acknowledgements.
@@ -169,17 +177,20 @@ place, or after its last delivery into the dead-letter queue.`,
 			return d.Nak(ctx, client.Backoff, client.Reason(reason))
 		}
 	})
+
 	set := cmd.Flags()
 	set.DurationVar(&delay, "delay", 0, "after this `time`; else as the queue's backoff says")
 	set.StringVar(&reason, "reason", "", "`text` to keep if the item becomes a dead letter")
 	set.BoolVar(&snooze, "snooze", false, "do not count the delivery; at once without --delay")
 	flags.WithoutDefault(set, "delay")
+
+	// The flags are checked before anything is sent.
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if snooze && reason != "" {
 			return exit.UsageError{Err: errors.New("--reason is for failures, --snooze for what is none: leave out one")}
 		}
-		if err := inBounds("delay", delay, 0, subjects.MaxDelay); err != nil {
+		if err := flags.InBounds("delay", delay, 0, subjects.MaxDelay); err != nil {
 			return err
 		}
 		return run(cmd, args)

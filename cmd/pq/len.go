@@ -26,6 +26,7 @@ func newLen(a *app) *cobra.Command {
 			return q.printLen(cmd, asJSON)
 		},
 	}
+
 	q.addFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON with queue and len")
 	return cmd
@@ -35,6 +36,7 @@ func (q *queue) printLen(cmd *cobra.Command, asJSON bool) error {
 	if err := q.check(false); err != nil {
 		return err
 	}
+
 	n, err := ask(cmd, q, "", func(ctx context.Context, s *session) (int64, error) {
 		n, err := s.queue.Len(ctx)
 		if err == nil && n == 0 && terminal.Is(cmd.ErrOrStderr()) {
@@ -45,6 +47,7 @@ func (q *queue) printLen(cmd *cobra.Command, asJSON bool) error {
 	if err != nil {
 		return err
 	}
+
 	if asJSON {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(subjects.Length{Queue: q.name, Len: n})
 	}

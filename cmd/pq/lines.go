@@ -1,20 +1,16 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
-	"sync"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/input"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 )
 
 // pushLines pushes each line of standard input, without its line end, and stops at
@@ -22,29 +18,31 @@ import (
 // and its error says which lines are in the queue.
 func (p *push) pushLines(cmd *cobra.Command, s *session, header nats.Header) error {
 	in := cmd.InOrStdin()
-	lines := newLineReader(in, int(s.nc.MaxPayload()))
+	lines := input.NewLines(in, int(s.nc.MaxPayload()))
 	r := p.newReceipts(cmd, in)
 	defer r.close()
-	defer sayInterrupted(cmd, pushInterrupted)()
-	var o outcomes
+	defer interrupt.Say(cmd, pushInterrupted)()
+
+	var o input.Outcomes
 	group, going := errgroup.WithContext(cmd.Context())
 	group.SetLimit(int(p.parallel))
+
 	for {
-		value, err := await(going, lines.next)
+		value, err := interrupt.Await(going, lines.Next)
 		if err != nil {
-			o.ended = err
+			o.Ended = err
 			break
 		}
-		o.read++
-		number := o.read
+		o.Read++
+		number := o.Read
 		group.Go(func() error {
 			if going.Err() != nil { // while this line waited for its turn
-				o.failed(number, going.Err())
+				o.Failed(number, going.Err())
 				return nil
 			}
 			ack, err := s.push(int64(p.priority), client.Message{Value: value, Headers: header})
 			if err != nil {
-				o.failed(number, err)
+				o.Failed(number, err)
 			} else {
 				err = r.add(number, len(value), ack)
 			}
@@ -54,145 +52,14 @@ func (p *push) pushLines(cmd *cobra.Command, s *session, header nats.Header) err
 			return nil
 		})
 	}
+
 	err := group.Wait()
-	if err == nil && o.ended != io.EOF {
-		err = o.ended
+	if err == nil && o.Ended != io.EOF {
+		err = o.Ended
 	}
+
 	if err != nil {
-		return fmt.Errorf("%w%s", err, o.report())
+		return fmt.Errorf("%w%s", err, o.Report())
 	}
 	return r.finish()
-}
-
-// lineReader reads lines of limited length. Unlike a bufio.Scanner it returns no
-// partial line before a read error.
-type lineReader struct {
-	in     *bufio.Reader
-	number int // of the last line returned
-	max    int
-}
-
-func newLineReader(in io.Reader, max int) *lineReader {
-	const lineEnd = 2
-	return &lineReader{in: bufio.NewReaderSize(in, max+lineEnd), max: max}
-}
-
-// next returns the next line, which the caller owns, and io.EOF after the last.
-func (l *lineReader) next() ([]byte, error) {
-	line, err := l.in.ReadSlice('\n')
-	switch {
-	case err == nil, err == io.EOF && len(line) > 0:
-	case err == io.EOF:
-		return nil, io.EOF
-	case !errors.Is(err, bufio.ErrBufferFull):
-		return nil, fmt.Errorf("standard input, after line %d: %w", l.number, err)
-	}
-	line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
-	if len(line) > l.max {
-		return nil, fmt.Errorf("line %d: %w", l.number+1, tooLarge(int64(l.max)))
-	}
-	l.number++
-	return bytes.Clone(line), nil
-}
-
-// outcomes is what became of the lines that were read.
-type outcomes struct {
-	read  int   // number of lines
-	ended error // why no more were read
-
-	mu              sync.Mutex
-	refused, unsure []int // numbers of the lines that are not in the queue, and that may be
-}
-
-// failed records that the push of a line failed.
-func (o *outcomes) failed(number int, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if errors.Is(err, client.ErrUnknownOutcome) {
-		o.unsure = append(o.unsure, number)
-	} else {
-		o.refused = append(o.refused, number)
-	}
-}
-
-// report says, in a form that scripts can read, which lines are in the queue and
-// how to print the others. It is called when no push is under way.
-func (o *outcomes) report() string {
-	slices.Sort(o.refused)
-	slices.Sort(o.unsure)
-	in := gaps(slices.Sorted(slices.Values(slices.Concat(o.refused, o.unsure))), o.read)
-	out := spans(o.refused)
-	if o.ended != io.EOF { // there may be more lines
-		out = spans(append(o.refused, o.read+1))
-		out[len(out)-1].last = 0
-	}
-	var b strings.Builder
-	for _, part := range []struct {
-		words, separator string
-		spans            []span
-		format           func(span) string
-		end              string
-	}{
-		{"in the queue: ", ",", in, span.String, ""},
-		{"that may be in the queue: ", ",", spans(o.unsure), span.String, ""},
-		{"not in the queue: sed -n '", ";", out, span.sed, "'"},
-	} {
-		if len(part.spans) == 0 {
-			continue
-		}
-		texts := make([]string, len(part.spans))
-		for i, s := range part.spans {
-			texts[i] = part.format(s)
-		}
-		b.WriteString("\npq: lines " + part.words + strings.Join(texts, part.separator) + part.end)
-	}
-	return b.String()
-}
-
-// span is a range of lines. If last is 0 it has no end.
-type span struct{ first, last int }
-
-func (s span) String() string {
-	if s.first == s.last {
-		return fmt.Sprint(s.first)
-	}
-	return fmt.Sprintf("%d-%d", s.first, s.last)
-}
-
-// sed returns the command of sed that prints the lines.
-func (s span) sed() string {
-	switch s.last {
-	case s.first:
-		return fmt.Sprintf("%dp", s.first)
-	case 0:
-		return fmt.Sprintf("%d,$p", s.first)
-	default:
-		return fmt.Sprintf("%d,%dp", s.first, s.last)
-	}
-}
-
-// spans returns the ranges that sorted numbers form.
-func spans(numbers []int) []span {
-	var all []span
-	for _, n := range numbers {
-		if last := len(all) - 1; last >= 0 && all[last].last == n-1 {
-			all[last].last = n
-		} else {
-			all = append(all, span{n, n})
-		}
-	}
-	return all
-}
-
-// gaps returns the ranges of 1 to last that sorted numbers leave out.
-func gaps(numbers []int, last int) []span {
-	var all []span
-	next := 1
-	for _, n := range append(numbers, last+1) {
-		if next < n {
-			all = append(all, span{next, n - 1})
-		}
-		next = n + 1
-	}
-	return all
 }

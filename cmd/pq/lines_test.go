@@ -36,7 +36,8 @@ func TestWhichLinesAreIn(t *testing.T) {
 	p.write("6\n7\n8\n") // 7 waits for its turn, 8 for being read
 	sixth := r.next()
 	p.sees(&p.stdout, `"line":5`)
-	// All that is under way fails, so that no reply makes room for the seventh before a failure is seen.
+	// All that is under way fails, so that no reply makes room for the seventh before a failure is
+	// seen.
 	r.fail(held["2"], false)
 	r.fail(held["3"], true)
 	r.fail(sixth, false)
@@ -95,25 +96,6 @@ func TestNoLineAfterTheFirstThatFails(t *testing.T) {
 		t.Error("a line was pushed after one that failed")
 	}
 	p.says("pq: line 2: made up", "lines in the queue: 1\n", "lines not in the queue: sed -n '2,$p'\n")
-}
-
-func TestReport(t *testing.T) {
-	for _, s := range []struct {
-		o    *outcomes
-		want string
-	}{
-		{&outcomes{ended: errors.New("")}, "not in the queue: sed -n '1,$p'"},
-		{&outcomes{read: 3, ended: io.EOF, refused: []int{3}}, "in the queue: 1-2; not in the queue: sed -n '3p'"},
-		{&outcomes{read: 5, ended: io.EOF, unsure: []int{5, 1}}, "in the queue: 2-4; that may be in the queue: 1,5"},
-		{&outcomes{read: 9, ended: io.EOF, refused: []int{4, 2, 3, 9}, unsure: []int{6}},
-			"in the queue: 1,5,7-8; that may be in the queue: 6; not in the queue: sed -n '2,4p;9p'"},
-		{&outcomes{read: 9, ended: errors.New(""), refused: []int{9, 8}}, "in the queue: 1-7; not in the queue: sed -n '8,$p'"},
-	} {
-		want := "\npq: lines " + strings.ReplaceAll(s.want, "; ", "\npq: lines ")
-		if got := s.o.report(); got != want {
-			t.Errorf("report %q, want %q", got, want)
-		}
-	}
 }
 
 // countingReader is endless input that counts what is read of it.

@@ -34,6 +34,7 @@ a pipe, tabs separate the columns, and there is no heading.`,
 		Args: arguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.ls(cmd, fifoOnly, asJSON) },
 	}
+
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVarP(&fifoOnly, "fifo", "q", false, "only FIFO queues")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each queue")
@@ -49,10 +50,12 @@ func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 	}
 	defer s.close()
 	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
+
 	queues, err := s.queues(s.usable, fifoOnly)
 	if err != nil {
 		return err
 	}
+
 	out := cmd.OutOrStdout()
 	if asJSON {
 		encoder := json.NewEncoder(out)
@@ -63,6 +66,7 @@ func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 		}
 		return nil
 	}
+
 	t := terminal.NewTable(out, terminal.Column{Title: "KIND", Align: terminal.Left}, terminal.Column{Title: "QUEUE", Align: terminal.Snipped}, terminal.Column{Title: "READY", Align: terminal.Right}, terminal.Column{Title: "LEASED", Align: terminal.Right}, terminal.Column{Title: "DELAYED", Align: terminal.Right})
 	for _, q := range queues {
 		t.Row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed)

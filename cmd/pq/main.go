@@ -16,6 +16,8 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 )
 
 // Exit codes. Scripts depend on them.
@@ -31,16 +33,17 @@ const (
 func main() {
 	// With SIGPIPE handled, a write to a closed pipe fails instead of killing pq.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	os.Exit(exitCode(run(interruptible(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)))
+	os.Exit(exitCode(run(interrupt.Context(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)))
 }
 
 // run executes one command line and prints its error to stderr.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	root, started := newRoot()
-	root.SetArgs(negativeLast(root, args))
+	root.SetArgs(flags.NegativeLast(root, args))
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return nil
@@ -49,6 +52,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if !*started && !errors.As(err, new(exit.InputError)) {
 		err = exit.UsageError{Err: err}
 	}
+
 	_, _ = fmt.Fprintln(stderr, "pq:", err) // there is nowhere to report a failure
 	if errors.As(err, new(exit.UsageError)) {
 		_, _ = fmt.Fprintln(stderr, "See "+cmd.CommandPath()+" --help.")
@@ -57,7 +61,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 }
 
 func exitCode(err error) int {
-	var stopped interrupted
+	var stopped interrupt.Error
 	switch {
 	case err == nil:
 		return exitOK
@@ -66,7 +70,7 @@ func exitCode(err error) int {
 	case errors.Is(err, client.ErrEmpty):
 		return exitEmpty
 	case errors.As(err, &stopped):
-		return exitSignal + int(stopped.signal)
+		return exitSignal + int(stopped.Signal)
 	default:
 		return exitError
 	}

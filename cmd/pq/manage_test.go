@@ -195,26 +195,22 @@ func TestPurgeAndRedrive(t *testing.T) {
 	}
 }
 
-// A queue that is not in use may be a misspelt one. That is no error, because queues need no creation.
+// A queue that is not in use may be a misspelt one, see TestEveryCommandWithAMisspeltName, or one
+// of the other kind. That is no error, because queues need no creation.
 func TestMisspeltQueues(t *testing.T) {
 	c, _ := newCLI(t)
-	id := strings.TrimSpace(c.ok("", "push", "jobs", "a"))
+	c.ok("", "push", "jobs", "a")
 	c.ok("", "push", "--fifo", "mail", "a")
 	for _, m := range []struct {
 		args, stdout, stderr string
-		code                 int
 	}{
-		{"info jbos --json", `"ready":0`, "pq: no queue jbos is in use: did you mean jobs?\n", exitOK},
-		{"config jbos", "", "pq: no queue jbos is in use: did you mean jobs?\n", exitOK},
-		{"purge jbos --yes", "0\n", "pq: no queue jbos is in use: did you mean jobs?\n", exitOK},
-		{"purge reports --yes", "0\n", "pq: no queue reports is in use: pq ls lists those that are\n", exitOK},
-		{"redrive mail --yes", "0\n", "pq: mail is a FIFO queue: add --fifo\n", exitOK},
-		{"config --fifo jobs", "", "pq: jobs is a priority queue: leave out --fifo\n", exitOK},
-		{"get jbos " + id, "", "pq: no item has this id: no queue jbos is in use: did you mean jobs?\n", exitEmpty},
+		{"purge reports --yes", "0\n", "pq: no queue reports is in use: pq ls lists those that are\n"},
+		{"redrive mail --yes", "0\n", "pq: mail is a FIFO queue: add --fifo\n"},
+		{"config --fifo jobs", "", "pq: jobs is a priority queue: leave out --fifo\n"},
 	} {
 		stdout, stderr, code := c.run("", strings.Fields(m.args)...)
-		if !strings.Contains(stdout, m.stdout) || stderr != m.stderr || code != m.code {
-			t.Errorf("pq %s: %q, %q, exit code %d; want %q, %q, %d", m.args, stdout, stderr, code, m.stdout, m.stderr, m.code)
+		if !strings.Contains(stdout, m.stdout) || stderr != m.stderr || code != exitOK {
+			t.Errorf("pq %s: %q, %q, exit code %d; want %q, %q", m.args, stdout, stderr, code, m.stdout, m.stderr)
 		}
 	}
 }

@@ -141,7 +141,8 @@ func TestBadContexts(t *testing.T) {
 	}
 }
 
-// A context may be deleted though it is selected. What needs no server works all the same, the rest says what to do.
+// A context may be deleted though it is selected. What needs no server works all the same, the rest
+// says what to do.
 func TestDeletedContext(t *testing.T) {
 	c := newContexts(t)
 	c.save("queues", map[string]any{"url": "nats://127.0.0.1:1"})

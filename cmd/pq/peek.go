@@ -32,6 +32,7 @@ The value is printed as it is; on a terminal a newline follows.`,
 			return p.run(cmd)
 		},
 	}
+
 	p.queue.addFlags(cmd)
 	cmd.Flags().BoolVar(&p.max, "max", false, "print the last item: largest priority, newest")
 	p.printer.addFlags(cmd)

@@ -14,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
@@ -46,6 +47,7 @@ the connection breaks while it is on its way.`,
 			return p.run(cmd)
 		},
 	}
+
 	p.queue.addFlags(cmd)
 	set := cmd.Flags()
 	set.BoolVar(&p.max, "max", false, "take the last item: largest priority, newest")
@@ -70,6 +72,7 @@ func (p *pop) run(cmd *cobra.Command) error {
 	if err := p.check(p.max); err != nil {
 		return err
 	}
+
 	count := int(p.count)
 	if p.all {
 		count = math.MaxInt
@@ -77,13 +80,15 @@ func (p *pop) run(cmd *cobra.Command) error {
 	if err := terminal.Writable(cmd.OutOrStdout()); err != nil {
 		return fmt.Errorf("standard output: %w: nothing was popped", err)
 	}
+
 	ctx := cmd.Context()
 	s, err := p.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	defer sayInterrupted(cmd, "its item may be lost")()
+	defer interrupt.Say(cmd, "its item may be lost")()
+
 	for n := range count {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -91,6 +96,7 @@ func (p *pop) run(cmd *cobra.Command) error {
 		item, err := awaitItem(ctx, p.wait, func(options ...client.PopOption) (*client.Item, error) {
 			return s.pop(p.max, options...)
 		})
+
 		switch {
 		case errors.Is(err, client.ErrEmpty) && n > 0:
 			return nil
@@ -113,10 +119,12 @@ func (p *pop) putBack(s *session, item *client.Item, printErr error, stderr io.W
 	} else if !hasPriority(&p.queue, item) {
 		place = "with priority 0, because the reply had no room for its own"
 	}
+
 	again, err := s.push(item.Priority, item.Message)
 	if err == nil {
 		return fmt.Errorf("cannot print the popped item (%w): it was put back with the id %s, %s", printErr, again.ID, place)
 	}
+
 	state := "it could not be put back"
 	if errors.Is(err, client.ErrUnknownOutcome) {
 		state = "it may or may not have been put back"

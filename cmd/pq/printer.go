@@ -72,9 +72,11 @@ func (p *printer) write(cmd *cobra.Command, it *item, only bool) error {
 	if p.json {
 		return json.NewEncoder(out).Encode(it)
 	}
+
 	if it.DeadLetter != nil && terminal.Is(out) {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "pq:", it.DeadLetter) // programs ask for --json
 	}
+
 	line := it.bytes
 	if it.Receipt != "" {
 		line = append([]byte(it.Receipt+"\n"), line...)
@@ -82,21 +84,25 @@ func (p *printer) write(cmd *cobra.Command, it *item, only bool) error {
 	if !only || terminal.Is(out) {
 		line = append(line, '\n')
 	}
+
 	_, err := out.Write(line)
 	return err
 }
 
 func newItem(q *queue, from *client.Item) *item {
 	it := &item{Queue: q.name, ID: from.ID, Headers: from.Headers, PushedAt: timeText(from.PushedAt), bytes: from.Value}
+
 	if hasPriority(q, from) {
 		it.Priority = &from.Priority
 	}
+
 	if utf8.Valid(from.Value) {
 		value := string(from.Value)
 		it.Value = &value
 	} else {
 		it.Base64 = from.Value
 	}
+
 	if d := from.DeadLetter; d != nil {
 		it.DeadLetter = &deadLetter{Queue: d.Queue, Reason: d.Reason, Error: d.Error, Deliveries: d.Deliveries, At: timeText(d.At)}
 	}

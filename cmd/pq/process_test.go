@@ -79,7 +79,8 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// signalsUntilEnd repeats a signal until the process has ended: one that comes soon after another counts as the same.
+// signalsUntilEnd repeats a signal until the process has ended: one that comes soon after another
+// counts as the same.
 func (p *process) signalsUntilEnd(s syscall.Signal) {
 	p.t.Helper()
 	testenv.Eventually(p.t, func() error {

@@ -14,6 +14,8 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/input"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -48,6 +50,7 @@ error says which are in the queue, and prints a sed command for the others.`,
 			return p.run(cmd, args[1:])
 		},
 	}
+
 	p.addFlags(cmd)
 	set := cmd.Flags()
 	set.VarP(&p.priority, "priority", "p", "decimal `priority`; pop takes the smallest first")
@@ -67,16 +70,19 @@ func (p *push) run(cmd *cobra.Command, values []string) error {
 	if err := p.check(false); err != nil {
 		return err
 	}
+
 	header, err := p.header(cmd, values)
 	if err != nil {
 		return exit.UsageError{Err: err}
 	}
+
 	in, fromInput := cmd.InOrStdin(), len(values) == 0 || values[0] == "-"
 	if fromInput {
 		if err := terminal.Readable(in); err != nil {
 			return fmt.Errorf("standard input: %w: nothing was pushed", err)
 		}
 	}
+
 	ctx := cmd.Context()
 	s, err := p.open(ctx)
 	if err != nil {
@@ -86,16 +92,18 @@ func (p *push) run(cmd *cobra.Command, values []string) error {
 	if p.lines {
 		return p.pushLines(cmd, s, header)
 	}
-	defer sayInterrupted(cmd, pushInterrupted)()
+
+	defer interrupt.Say(cmd, pushInterrupted)()
 	var value []byte
 	if fromInput {
-		value, err = await(ctx, func() ([]byte, error) { return readValue(in, s.nc.MaxPayload()) })
+		value, err = interrupt.Await(ctx, func() ([]byte, error) { return input.Value(in, s.nc.MaxPayload()) })
 	} else {
 		value = []byte(values[0])
 	}
 	if err != nil {
 		return err
 	}
+
 	ack, err := s.push(int64(p.priority), client.Message{Value: value, Headers: header})
 	if err != nil {
 		return err
@@ -105,18 +113,6 @@ func (p *push) run(cmd *cobra.Command, values []string) error {
 
 // pushInterrupted is what a second signal costs.
 const pushInterrupted = "pq will not know what is in the queue"
-
-// readValue reads all of in, but no more than the server takes.
-func readValue(in io.Reader, max int64) ([]byte, error) {
-	value, err := io.ReadAll(io.LimitReader(in, max+1))
-	if err != nil {
-		return nil, fmt.Errorf("standard input: %w", err)
-	}
-	if int64(len(value)) > max {
-		return nil, fmt.Errorf("standard input: %w", tooLarge(max))
-	}
-	return value, nil
-}
 
 // header returns the headers of the items, or the mistake in the flags.
 func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) {
@@ -131,6 +127,7 @@ func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) 
 		}
 		header.Add(name, strings.TrimSpace(value))
 	}
+
 	switch {
 	case p.fifo && cmd.Flags().Changed("priority"):
 		return nil, errors.New("a FIFO queue has no priorities: leave out --priority or --fifo")
@@ -141,6 +138,7 @@ func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) 
 	case p.parallel < 1:
 		return nil, fmt.Errorf("--parallel is %d: want at least 1", p.parallel)
 	}
+
 	if err := p.addOptions(cmd, header); err != nil {
 		return nil, err
 	}
@@ -149,12 +147,13 @@ func (p *push) header(cmd *cobra.Command, values []string) (nats.Header, error) 
 
 // addOptions adds the headers that other flags stand for.
 func (p *push) addOptions(cmd *cobra.Command, header nats.Header) error {
-	if err := inBounds("delay", p.delay, 0, subjects.MaxDelay); err != nil {
+	if err := flags.InBounds("delay", p.delay, 0, subjects.MaxDelay); err != nil {
 		return err
 	}
-	if err := inBounds("ttl", p.ttl, subjects.MinTTL, subjects.MaxDelay); err != nil {
+	if err := flags.InBounds("ttl", p.ttl, subjects.MinTTL, subjects.MaxDelay); err != nil {
 		return err
 	}
+
 	for _, o := range []struct {
 		flag   string
 		option client.PushOption
@@ -171,6 +170,7 @@ func (p *push) addOptions(cmd *cobra.Command, header nats.Header) error {
 		if value := cmd.Flag(o.flag).Value; value.Type() == "string" && (value.String() == "" || len(value.String()) > subjects.MaxKey) {
 			return fmt.Errorf("--%s has %d bytes: want 1 to %d", o.flag, len(value.String()), subjects.MaxKey)
 		}
+
 		for name, values := range (client.Message{}).With(o.option).Headers {
 			if header[name] != nil {
 				return fmt.Errorf("--%s and --header %s say the same thing: leave out one", o.flag, name)
@@ -219,6 +219,7 @@ func (p *push) print(out io.Writer, line int, ack client.PushAck) error {
 	} else {
 		_, err = fmt.Fprintln(out, ack.ID)
 	}
+
 	if err != nil {
 		return fmt.Errorf("the item is in the queue as %s, but its id cannot be printed: %w", ack.ID, err)
 	}

@@ -48,8 +48,8 @@ func (q *queue) check(max bool) error {
 	return nil
 }
 
-// arguments accepts as many arguments as cmd.Use names. Those in brackets can be left out, and there can be
-// more of a last one with dots.
+// arguments accepts as many arguments as cmd.Use names. Those in brackets can be left out, and
+// there can be more of a last one with dots.
 func arguments(cmd *cobra.Command, args []string) error {
 	names := strings.Fields(cmd.Use)[1:]
 	problem := ""

@@ -79,6 +79,7 @@ func remaining(in io.Reader) int64 {
 	if err != nil || !info.Mode().IsRegular() {
 		return -1
 	}
+
 	read, err := f.Seek(0, io.SeekCurrent)
 	if err != nil || read >= info.Size() {
 		return -1

@@ -14,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -47,6 +48,7 @@ were. Settings stay. On a terminal it asks first; elsewhere it needs --yes.`,
 			return m.purge(cmd)
 		},
 	}
+
 	m.addFlags(cmd)
 	cmd.Flags().StringVar(&m.state, "state", "", "only items that are ready, delayed or leased")
 	return cmd
@@ -59,6 +61,7 @@ func (m *many) purge(cmd *cobra.Command) error {
 	default:
 		return exit.UsageError{Err: fmt.Errorf("--state is %q: want %s, %s or %s", m.state, client.Ready, client.Delayed, client.Leased)}
 	}
+
 	return m.run(cmd, "purged", "removed from "+m.name, "some items may have been removed",
 		func(i *client.QueueInfo) (string, int64) {
 			n := map[client.State]int64{
@@ -85,6 +88,7 @@ elsewhere it needs --yes.`,
 			return m.redrive(cmd)
 		},
 	}
+
 	m.addFlags(cmd)
 	cmd.Flags().Var(&m.max, "max", "send up to this `many`, 1,000 unless it says otherwise")
 	flags.WithoutDefault(cmd.Flags(), "max")
@@ -146,10 +150,12 @@ func (m *many) confirm(cmd *cobra.Command, question func(*client.QueueInfo) (str
 	if err != nil {
 		return err
 	}
+
 	text, n := question(info)
 	if n == 0 {
 		return nil
 	}
+
 	if m.verb == subjects.Redrive {
 		if err := m.findDeadLetter(cmd); err != nil {
 			return err
@@ -158,8 +164,9 @@ func (m *many) confirm(cmd *cobra.Command, question func(*client.QueueInfo) (str
 	return confirm(cmd, text)
 }
 
-// findDeadLetter returns an error if there is no dead letter at either end of the queue. Items that were pushed to a
-// dead-letter queue may hide those between them, so it is not said to whoever wants no question.
+// findDeadLetter returns an error if there is no dead letter at either end of the queue. Items that
+// were pushed to a dead-letter queue may hide those between them, so it is not said to whoever
+// wants no question.
 func (m *many) findDeadLetter(cmd *cobra.Command) error {
 	q := m.queue
 	q.verb = subjects.PeekMin
@@ -172,6 +179,7 @@ func (m *many) findDeadLetter(cmd *cobra.Command) error {
 		}
 		return false, nil
 	})
+
 	if err != nil || found { // also whoever may not peek gets the question
 		return nil
 	}
@@ -183,7 +191,8 @@ func confirm(cmd *cobra.Command, question string) error {
 	if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question); err != nil {
 		return err
 	}
-	answer, err := await(cmd.Context(), func() (string, error) { return bufio.NewReader(cmd.InOrStdin()).ReadString('\n') })
+
+	answer, err := interrupt.Await(cmd.Context(), func() (string, error) { return bufio.NewReader(cmd.InOrStdin()).ReadString('\n') })
 	if err == nil && cmd.Context().Err() != nil { // Ctrl-C ends the line, too
 		err = context.Cause(cmd.Context())
 	}
@@ -193,6 +202,7 @@ func confirm(cmd *cobra.Command, question string) error {
 	if err != nil && err != io.EOF {
 		return fmt.Errorf("%w: nothing was changed", err)
 	}
+
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
 		return nil
@@ -212,7 +222,8 @@ func items(n int64, state string) string {
 	return terminal.Grouped(n) + " " + noun
 }
 
-// printCount prints how many items something was done with: for people a sentence, for programs the number.
+// printCount prints how many items something was done with: for people a sentence, for programs the
+// number.
 func printCount(out io.Writer, n int64, done string) error {
 	var err error
 	if terminal.Is(out) {

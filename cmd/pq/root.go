@@ -53,6 +53,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 			return nil
 		},
 	}
+
 	a.addFlags(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("context", completeContexts) // there is this flag
 	groups := []group{
@@ -62,6 +63,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 		{"queues", []*cobra.Command{newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a), newRedrive(a)}},
 		{"the tool", []*cobra.Command{newDoctor(a), newBench(a), newCompletion()}},
 	}
+
 	for _, g := range groups {
 		root.AddCommand(g.commands...)
 	}
@@ -71,8 +73,8 @@ func newRoot() (root *cobra.Command, started *bool) {
 	return root, started
 }
 
-// offline reports whether a command needs no server, so that nothing in the environment can be wrong. The
-// completion of a queue's name reads the environment itself.
+// offline reports whether a command needs no server, so that nothing in the environment can be
+// wrong. The completion of a queue's name reads the environment itself.
 func offline(cmd *cobra.Command) bool {
 	return slices.Contains([]string{"completion", "help", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, cmd.Name())
 }

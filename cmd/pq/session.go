@@ -12,7 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -51,18 +53,21 @@ func (a *app) open(ctx context.Context, more ...nats.Option) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	options, err := a.Options()
 	if err != nil {
 		return nil, err
 	}
+
 	s := &session{app: a, grammar: grammar}
 	s.renew()
 	options = append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.end(err) }))
-	s.nc, err = await(ctx, func() (*nats.Conn, error) { return a.Connect(append(options, more...)) })
+	s.nc, err = interrupt.Await(ctx, func() (*nats.Conn, error) { return a.Connect(append(options, more...)) })
 	if err != nil {
 		s.end(err)
 		return nil, err
 	}
+
 	s.client = client.New(s.nc, client.WithGrammar(grammar), client.WithTimeout(a.Timeout))
 	return s, nil
 }
@@ -98,8 +103,8 @@ func (s *session) pop(max bool, options ...client.PopOption) (*client.Item, erro
 // it could lose an item, so the wait for a longer time takes several.
 const longestPop = time.Second
 
-// awaitItem calls take, a pop or a lease, and calls it again while there is no item, unless the time
-// to wait is over or ctx ends.
+// awaitItem calls take, a pop or a lease, and calls it again while there is no item, unless the
+// time to wait is over or ctx ends.
 func awaitItem[T any](ctx context.Context, wait time.Duration, take func(...client.PopOption) (T, error)) (T, error) {
 	if wait == 0 {
 		return take()
@@ -140,8 +145,37 @@ func withoutBridge(err error) error {
 	return fmt.Errorf("%w: is pqbridge running? pq doctor looks for the reason", err)
 }
 
-// ask connects and makes the one request of a command. A signal ends it at once, unless it changes something:
-// then unknown says what an unknown outcome may mean.
+// outdated adds to the error of a bad request that a bridge is too old for it.
+func (s *session) outdated(verb subjects.Verb, kind subjects.Kind, err error) error {
+	if !errors.Is(err, client.ErrBadRequest) {
+		return err
+	}
+	subject := s.endpoint(verb, kind)
+	bridges, failed := discovery.Bridges(s.usable, s.nc)
+	if failed != nil || subject == "" {
+		return err
+	}
+
+	for i := range bridges {
+		if b := &bridges[i]; !b.Serves(subject) {
+			return fmt.Errorf("a bridge does not know %s yet (version %s, id %s): upgrade it", subject, b.Version, b.ID)
+		}
+	}
+	return err
+}
+
+// endpoint returns the subject, with wildcards, of requests with this verb.
+func (s *session) endpoint(verb subjects.Verb, kind subjects.Kind) string {
+	for _, e := range s.grammar.Endpoints() {
+		if e.Kind == kind && e.Verb == verb {
+			return e.Subject
+		}
+	}
+	return ""
+}
+
+// ask connects and makes the one request of a command. A signal ends it at once, unless it changes
+// something: then unknown says what an unknown outcome may mean.
 func ask[T any](cmd *cobra.Command, q *queue, unknown string, request func(context.Context, *session) (T, error)) (T, error) {
 	var none T
 	ctx := cmd.Context()
@@ -150,18 +184,15 @@ func ask[T any](cmd *cobra.Command, q *queue, unknown string, request func(conte
 		return none, err
 	}
 	defer s.close()
+
 	if unknown == "" {
 		defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
 	} else {
-		defer sayInterrupted(cmd, unknown)()
+		defer interrupt.Say(cmd, unknown)()
 	}
+
 	answer, err := request(s.usable, s)
 	return answer, s.outdated(q.verb, q.kind(), s.explain(err, unknown))
-}
-
-// tooLarge is the error of a value that NATS does not carry.
-func tooLarge(max int64) error {
-	return fmt.Errorf("%w: the NATS server takes %d bytes at most, headers included", client.ErrTooLarge, max)
 }
 
 // grammar returns the subjects of the bridge.

@@ -23,7 +23,8 @@ func (c *cli) inShell() func(*exec.Cmd) {
 
 func script(name string) string { return filepath.Join(root, "docs", "example", "shell", name) }
 
-// TestShellExample runs docs/example/shell/pq.sh, and once more, within the duplicate window of the first run.
+// TestShellExample runs docs/example/shell/pq.sh, and once more, within the duplicate window of the
+// first run.
 func TestShellExample(t *testing.T) {
 	c, _ := newCLI(t)
 	find := c.inShell()

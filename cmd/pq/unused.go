@@ -19,12 +19,13 @@ func isUnused(i *client.QueueInfo) bool {
 	return i.Ready+i.Leased+i.Delayed == 0 && reflect.ValueOf(i.Settings).IsZero()
 }
 
-// suggest returns what may be wrong with the name of a queue that is not used, and "" for one that is, or
-// if that cannot be found out.
+// suggest returns what may be wrong with the name of a queue that is not used, and "" for one that
+// is, or if that cannot be found out.
 func (s *session) suggest(ctx context.Context, q *queue) string {
 	if info, err := s.queue.Info(ctx); err != nil || !isUnused(info) {
 		return ""
 	}
+
 	other := target.New(s.client, !q.fifo, q.name)
 	if info, err := other.Info(ctx); err == nil && !isUnused(info) {
 		if q.fifo {
@@ -32,16 +33,19 @@ func (s *session) suggest(ctx context.Context, q *queue) string {
 		}
 		return fmt.Sprintf("%s is a FIFO queue: add --fifo", q.name)
 	}
+
 	list, err := s.list(ctx, q.fifo, "")
 	if err != nil {
 		return ""
 	}
+
 	best, least := "", len(q.name)/3+1 // more changes make another word
 	for _, used := range list.Queues {
 		if d := spelling.Distance(q.name, used.Queue); d <= least {
 			best, least = used.Queue, d-1
 		}
 	}
+
 	if best != "" {
 		return fmt.Sprintf("no queue %s is in use: did you mean %s?", q.name, best)
 	}
@@ -56,8 +60,8 @@ func (s *session) list(ctx context.Context, fifo bool, after string) (client.Que
 	return s.client.ListPriorityQueues(ctx, after, 0)
 }
 
-// noteUnused tells people that the queue they named is not in use, and reports whether that is so. That is no error:
-// queues need no creation.
+// noteUnused tells people that the queue they named is not in use, and reports whether that is so.
+// That is no error: queues need no creation.
 func (s *session) noteUnused(ctx context.Context, cmd *cobra.Command, q *queue) bool {
 	text := s.suggest(ctx, q)
 	if text != "" {
@@ -66,8 +70,8 @@ func (s *session) noteUnused(ctx context.Context, cmd *cobra.Command, q *queue) 
 	return text != ""
 }
 
-// explainEmpty adds to the error of a queue without items what may be wrong with its name. It does so only for
-// people, because it takes more requests.
+// explainEmpty adds to the error of a queue without items what may be wrong with its name. It does
+// so only for people, because it takes more requests.
 func (s *session) explainEmpty(cmd *cobra.Command, q *queue, err error) error {
 	if err != client.ErrEmpty || !terminal.Is(cmd.ErrOrStderr()) {
 		return err

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
@@ -52,6 +53,7 @@ and age in seconds. The time between two looks is at least 100ms.`,
 			return w.run(cmd)
 		},
 	}
+
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVarP(&w.fifoOnly, "fifo", "q", false, "only FIFO queues")
 	cmd.Flags().DurationVar(&w.every, "every", 2*time.Second, "`time` between two looks, 2s unless it says otherwise")
@@ -71,11 +73,13 @@ func (w *watch) run(cmd *cobra.Command) error {
 	case w.count < 0, w.count == 0 && cmd.Flags().Changed("count"):
 		return exit.UsageError{Err: fmt.Errorf("--count is %d: want at least 1", w.count)}
 	}
+
 	for _, name := range w.names {
 		if err := (&queue{app: w.app, name: name}).check(false); err != nil {
 			return err
 		}
 	}
+
 	ctx := cmd.Context()
 	s, err := w.open(ctx, nats.MaxReconnects(-1))
 	if err != nil {
@@ -86,8 +90,10 @@ func (w *watch) run(cmd *cobra.Command) error {
 		w.noStats = true
 		s.renew()
 	}
+
 	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
 	w.stderr = cmd.ErrOrStderr()
+
 	show := w.printLines
 	if out := cmd.OutOrStdout(); terminal.Is(out) && !w.json {
 		screen := terminal.NewScreen(out)
@@ -110,10 +116,12 @@ func (w *watch) look(cmd *cobra.Command, s *session, show func(io.Writer, *histo
 		case err != nil && h.last == nil:
 			return err
 		}
+
 		h.add(l, err)
 		if err := show(cmd.OutOrStdout(), &h); err != nil || n == w.count {
 			return err
 		}
+
 		select {
 		case <-ticker.C:
 		case <-s.usable.Done():
@@ -143,9 +151,11 @@ func (w *watch) take(s *session) (*look, error) {
 	l := &look{at: time.Now()}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
+
 	if !w.noStats {
 		group.Go(func() error { return l.addBridges(ctx, s) })
 	}
+
 	list, err := w.list(ctx, s)
 	if err == nil {
 		l.queues = make([]seen, len(list))
@@ -160,6 +170,7 @@ func (w *watch) take(s *session) (*look, error) {
 			})
 		}
 	}
+
 	if failed := group.Wait(); err == nil {
 		err = failed
 	}
@@ -184,7 +195,7 @@ func (w *watch) list(ctx context.Context, s *session) ([]counted, error) {
 
 // addBridges counts the bridges, and what they have done.
 func (l *look) addBridges(ctx context.Context, s *session) error {
-	err := s.discover(ctx, micro.StatsVerb, func(m *nats.Msg) error {
+	err := discovery.Ask(ctx, s.nc, micro.StatsVerb, func(m *nats.Msg) error {
 		var stats micro.Stats
 		if err := json.Unmarshal(m.Data, &stats); err != nil {
 			return err
@@ -200,6 +211,7 @@ func (l *look) addBridges(ctx context.Context, s *session) error {
 		}
 		return nil
 	})
+
 	if errors.Is(err, client.ErrNoBridge) || errors.Is(err, nats.ErrTimeout) {
 		return nil // the other requests say so
 	}
@@ -212,8 +224,10 @@ func (w *watch) printLines(out io.Writer, h *history) error {
 		_, err := fmt.Fprintln(w.stderr, "pq:", h.err)
 		return err
 	}
+
 	t := terminal.NewTable(out)
 	encoder := json.NewEncoder(out)
+
 	for _, q := range h.last.queues {
 		change, known := h.change(q)
 		if w.json {
@@ -237,6 +251,7 @@ func (w *watch) printLines(out io.Writer, h *history) error {
 		}
 		t.Row(timeText(h.last.at.UTC()), q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed, text, fmt.Sprintf("%.1f", seconds(q.oldest)))
 	}
+
 	if w.json {
 		return nil
 	}

@@ -57,6 +57,7 @@ exits with 0. A later one ends them, and their items go back.`,
 			return w.run(cmd)
 		},
 	}
+
 	w.queue.addFlags(cmd)
 	set := cmd.Flags()
 	set.VarP(&w.jobs, "jobs", "j", "run up to this `many` commands at once, else one")
@@ -75,18 +76,20 @@ func (w *work) run(cmd *cobra.Command) error {
 	case slices.ContainsFunc(w.dropOn, func(code int) bool { return code < 1 || code > 255 }):
 		return exit.UsageError{Err: errors.New("--drop-on: want exit codes from 1 to 255")}
 	}
+
 	if err := w.check(w.max); err != nil {
 		return err
 	}
-	if err := checkAckWait(w.ackWait); err != nil {
+	if err := flags.CheckAckWait(w.ackWait); err != nil {
 		return err
 	}
-	if err := inBounds("retry-delay", w.retry.first, 0, subjects.MaxDelay); err != nil {
+	if err := flags.InBounds("retry-delay", w.retry.first, 0, subjects.MaxDelay); err != nil {
 		return err
 	}
 	if _, err := exec.LookPath(w.command[0]); err != nil {
 		return exit.UsageError{Err: fmt.Errorf("cannot run the command %s: %w", w.command[0], errors.Unwrap(err))}
 	}
+
 	refused := make(chan error, 1)
 	blindfold := w.ackWait != 0 // then nobody needs the settings
 	s, err := w.open(cmd.Context(), nats.MaxReconnects(-1), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -100,10 +103,12 @@ func (w *work) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+
 	defer s.close()
 	if err := w.prepare(cmd.Context(), s, refused); err != nil {
 		return err
 	}
+
 	worker, err := s.queue.NewWorker(w.do(cmd, s), client.WorkerOptions{
 		Concurrency: int(w.jobs), AckWait: w.ackWait, Max: w.max,
 		Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
@@ -119,6 +124,7 @@ func (w *work) prepare(ctx context.Context, s *session, refused chan error) erro
 	if w.ackWait != 0 {
 		return nil // whoever says so needs no permission to read the settings
 	}
+
 	stop := context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })
 	defer stop()
 	done := make(chan struct{})
@@ -130,6 +136,7 @@ func (w *work) prepare(ctx context.Context, s *session, refused chan error) erro
 		case <-done:
 		}
 	}()
+
 	settings, err := s.queue.Settings(s.usable)
 	if errors.Is(err, nats.ErrPermissionViolation) {
 		return fmt.Errorf("%w; with --ack-wait pq work needs no settings", s.explain(err, ""))
@@ -137,8 +144,7 @@ func (w *work) prepare(ctx context.Context, s *session, refused chan error) erro
 	if err != nil {
 		return s.outdated(subjects.Config, w.kind(), s.explain(err, ""))
 	}
-	if w.ackWait = 30 * time.Second; settings.AckWait != nil {
-		w.ackWait = *settings.AckWait
-	}
+
+	w.ackWait = settings.LeaseWait()
 	return nil
 }

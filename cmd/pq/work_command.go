@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/child"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
@@ -30,11 +31,13 @@ func (w *work) do(cmd *cobra.Command, s *session) client.Work {
 	return func(ctx context.Context, job *client.Job) error {
 		runtime.LockOSThread() // Linux kills the command when the thread ends that has started it
 		defer runtime.UnlockOSThread()
+
 		c := exec.CommandContext(ctx, w.command[0], w.command[1:]...)
 		c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(job.Value), cmd.OutOrStdout(), cmd.ErrOrStderr()
 		c.Env = append(inherited(os.Environ()), w.environment(job)...)
 		c.WaitDelay = endCommand
-		killRest := isolate(c)
+		killRest := child.Isolate(c)
+
 		err := c.Start()
 		if err != nil && ctx.Err() == nil && !errors.Is(err, syscall.E2BIG) { // too long are the headers of this item
 			return w.notStarted(ctx, cmd, err)
@@ -42,6 +45,7 @@ func (w *work) do(cmd *cobra.Command, s *session) client.Work {
 		if err == nil {
 			err = c.Wait()
 		}
+
 		killRest()
 		var exit *exec.ExitError
 		switch {
@@ -63,8 +67,8 @@ func (w *work) do(cmd *cobra.Command, s *session) client.Work {
 // startAgain is the pause after a command could not be started.
 const startAgain = time.Second
 
-// notStarted gives an item back, later and uncounted, because it is not the item's fault that the command cannot be
-// started: somebody may be replacing it.
+// notStarted gives an item back, later and uncounted, because it is not the item's fault that the
+// command cannot be started: somebody may be replacing it.
 func (w *work) notStarted(ctx context.Context, cmd *cobra.Command, err error) error {
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: cannot start the command, trying again in %v: %v\n", startAgain, err)
 	select {
@@ -78,6 +82,7 @@ func (w *work) notStarted(ctx context.Context, cmd *cobra.Command, err error) er
 func (w *work) environment(job *client.Job) []string {
 	values := []string{"PQ_QUEUE=" + job.Queue, "PQ_ID=" + job.ID, "PQ_DELIVERIES=" + strconv.FormatInt(job.Deliveries, 10),
 		"PQ_PUSHED_AT=" + timeText(job.PushedAt)}
+
 	if hasPriority(&w.queue, &job.Item) {
 		values = append(values, "PQ_PRIORITY="+strconv.FormatInt(job.Priority, 10))
 	}
@@ -85,6 +90,7 @@ func (w *work) environment(job *client.Job) []string {
 		values = append(values, "PQ_DEAD_QUEUE="+d.Queue, "PQ_DEAD_REASON="+d.Reason, "PQ_DEAD_ERROR="+d.Error,
 			"PQ_DEAD_DELIVERIES="+strconv.FormatInt(d.Deliveries, 10), "PQ_DEAD_AT="+timeText(d.At))
 	}
+
 	for name, texts := range job.Headers {
 		text := strings.ReplaceAll(strings.Join(texts, "\n"), "\x00", "") // which no environment can have
 		values = append(values, "PQ_HEADER_"+variableName(name)+"="+text)
@@ -92,7 +98,8 @@ func (w *work) environment(job *client.Job) []string {
 	return values
 }
 
-// inherited returns the environment without what another pq work, which runs this one, has said about its own item.
+// inherited returns the environment without what another pq work, which runs this one, has said
+// about its own item.
 func inherited(environment []string) []string {
 	return slices.DeleteFunc(environment, func(variable string) bool {
 		return strings.HasPrefix(variable, "PQ_HEADER_") || strings.HasPrefix(variable, "PQ_DEAD_") || strings.HasPrefix(variable, "PQ_PRIORITY=")

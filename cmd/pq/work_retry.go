@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// retryDelay is how long an item stays back after its command has failed, if the backoff of its queue does not say:
-// after the first delivery this long, and twice as long after each further one.
+// retryDelay is how long an item stays back after its command has failed, if the backoff of its
+// queue does not say: after the first delivery this long, and twice as long after each further one.
 type retryDelay struct {
 	first time.Duration // 0 for none
 	// blind says that this user may not read the settings of the queue.
@@ -30,14 +31,14 @@ func (r *retryDelay) after(deliveries int64) time.Duration {
 	return min(delay, longest)
 }
 
-// of returns err with the delay of a job that has failed. It asks for the backoff each time, so that a change counts at
-// once. If that fails, the bridge decides.
+// of returns err with the delay of a job that has failed. It asks for the backoff each time, so
+// that a change counts at once. If that fails, the bridge decides.
 func (r *retryDelay) of(err error, s *session, job *client.Job) error {
 	if r.first == 0 {
 		return err
 	}
 	if !r.blind.Load() {
-		ctx, cancel := context.WithTimeout(s.usable, firstAnswer)
+		ctx, cancel := context.WithTimeout(s.usable, discovery.FirstAnswer)
 		defer cancel()
 		settings, failed := s.queue.Settings(ctx)
 		if len(settings.Backoff) > 0 || failed != nil && !r.blind.Load() {
@@ -47,8 +48,8 @@ func (r *retryDelay) of(err error, s *session, job *client.Job) error {
 	return client.RetryAfter(r.after(job.Deliveries), err)
 }
 
-// refused reports whether an error of the NATS server says no more than that the settings cannot be read, and
-// remembers that.
+// refused reports whether an error of the NATS server says no more than that the settings cannot be
+// read, and remembers that.
 func (r *retryDelay) refused(q *queue, err error) bool {
 	g, bad := q.grammar()
 	if bad != nil {

@@ -73,7 +73,8 @@ func TestSignalLetsWorkFinish(t *testing.T) {
 	c.has("q\tjobs\t1\t0\t0\n")
 }
 
-// Another signal ends the commands, with all processes that they have started, and their items go back.
+// Another signal ends the commands, with all processes that they have started, and their items go
+// back.
 func TestAnotherSignalEndsCommands(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("", "push", "jobs", "a")

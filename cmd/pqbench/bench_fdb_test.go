@@ -3,13 +3,13 @@
 package main
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/bench"
+	"github.com/apple/foundationdb/bindings/go/src/fdb"
+	"github.com/apple/foundationdb/bindings/go/src/fdb/subspace"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -21,52 +21,55 @@ func TestBenchOfFoundationDB(t *testing.T) {
 	cluster := testenv.FDBClusterFile(t)
 	t.Setenv(mainVariable, "1")
 	dir := t.TempDir()
+	all := strings.NewReplacer("push,", "push, naive push,", "pop.min,", "pop.min, naive pop,").Replace(operations) +
+		", push, bridges: 1, pop.min, bridges: 1, push, bridges: 2, pop.min, bridges: 2"
 	for _, file := range []string{"", cluster, cluster} {
 		t.Setenv("FDB_CLUSTER_FILE", file)
-		report := benchFDB(t, dir)
-		for _, row := range report.Operations {
-			if row.Count == 0 || (row.FDBCPU == nil) != (file != "") {
+		table, rows := measured(t, dir, "--store", "fdb", "--bridges", "1,2", "--rounds", "2",
+			"--pqbridge", program(t, "pqbridge"), "--nats-server", program(t, "nats-server"))
+		if got := names(rows); got != all {
+			t.Fatalf("rows %s, want %s", got, all)
+		}
+
+		figures := map[string]float64{}
+		for _, row := range rows {
+			if row.Items == 0 || (row.FDB == nil) != (file != "") {
 				t.Errorf("row %+v: want numbers, and fdbserver's processor time if it is ours", row)
 			}
-		}
-		if got, want := names(report.Operations), strings.NewReplacer("push,", "push, naive push,", "pop.min,", "pop.min, naive pop,").Replace(operations); got != want {
-			t.Errorf("operations %s, want %s", got, want)
-		}
-		if n := report.Naive; n == nil || n.Push <= 0 || n.Pop <= 0 {
-			t.Errorf("compared with the naive recipe: %+v, want numbers", n)
-		}
-		if len(report.Bridges) != 2 {
-			t.Fatalf("%d rows of bridges, want 2", len(report.Bridges))
-		}
-		for i, row := range report.Bridges {
-			if row.Bridges != i+1 || row.PushRatio <= 0 || row.PopRatio <= 0 || row.Wasted < 0 || row.Wasted >= 1 {
-				t.Errorf("bridges %+v: want numbers", row)
+			for _, f := range row.Extra {
+				figures[row.Name+" "+f.Name] = f.Value
 			}
 		}
-	}
-	left, err := filepath.Glob(filepath.Join(dir, "pq-bench-*"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("folders %v are left (%v)", left, err)
+		for _, name := range []string{
+			"push of naive push", "pop.min of naive pop", "push, bridges: 2 of 1", "pop.min, bridges: 2 of 1",
+		} {
+			if figures[name] <= 0 {
+				t.Errorf("%s is %v in\n%s", name, figures[name], table)
+			}
+		}
+		if wasted, known := figures["pop.min, bridges: 2 wasted"]; !known || wasted < 0 || wasted >= 100 {
+			t.Errorf("%v %% wasted", wasted)
+		}
+		if file != "" {
+			wantClean(t, file)
+		}
 	}
 }
 
-func benchFDB(t *testing.T, dir string) *bench.Report {
+// wantClean fails the test if the benchmark has left keys in the cluster.
+func wantClean(t *testing.T, clusterFile string) {
 	t.Helper()
-	file := filepath.Join(dir, "result.json")
-	table := ok(t, "--dir", dir, "--json", file, "--store", "fdb", "--bridges", "1,2", "--rounds", "2",
-		"--pqbridge", program(t, "pqbridge"), "--nats-server", program(t, "nats-server"))
-	for _, want := range []string{"of naive", "wasted"} {
-		if !strings.Contains(table, want) {
-			t.Errorf("%q is not in the table:\n%s", want, table)
-		}
-	}
-	text, err := os.ReadFile(file)
+	fdb.MustAPIVersion(fdbkv.DefaultAPIVersion)
+	db, err := fdb.OpenDatabase(clusterFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	report := &bench.Report{}
-	if err := json.Unmarshal(text, report); err != nil {
-		t.Fatal(err)
+	for _, prefix := range []string{"pq-bench", "q-bench", "pq-bench-bridges", "q-bench-bridges", "pq-bench-naive"} {
+		left, err := db.Transact(func(tr fdb.Transaction) (any, error) {
+			return tr.GetRange(subspace.Sub(prefix), fdb.RangeOptions{Limit: 1}).GetSliceWithError()
+		})
+		if err != nil || len(left.([]fdb.KeyValue)) > 0 {
+			t.Errorf("below %s there are %v (%v)", prefix, left, err)
+		}
 	}
-	return report
 }

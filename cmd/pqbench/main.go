@@ -6,8 +6,8 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,13 +17,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/bench"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // Exit codes.
@@ -47,6 +45,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return nil
@@ -91,10 +90,8 @@ func (b *benchmark) command() *cobra.Command {
 echoes requests over the same NATS server. No service behind NATS can be faster
 than the echo.
 
-With --pqbridge it starts that program with an empty store in a temporary
-folder, and with --nats-server a NATS server too; both stop with the benchmark.
-Without --pqbridge it measures the bridge that is already running, in the queue
---queue, which must be empty and is left empty.
+It starts --pqbridge with an empty store in a temporary folder, and a NATS server,
+--nats-server; both stop with the benchmark.
 
 With --store fdb it also measures programs that use the published FoundationDB
 recipe without a bridge: each of --clients runs one transaction at a time.
@@ -107,22 +104,15 @@ To put load on a running service, use pq bench.`,
 		Example: `  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server
   pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --backlog 10000,1000000
   pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --store fdb --bridges 1,2,4,8,4,2,1
-  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --idle-queues 1000 --waiters 10000,100000
-  pqbench --seconds 10 --payload 1024`,
-		Args:          cobra.NoArgs,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		PersistentPreRun: func(*cobra.Command, []string) {
-			b.started = true
-			if b.Server == "" {
-				b.Server = os.Getenv("NATS_URL")
-			}
-			if b.Server == "" {
-				b.Server = nats.DefaultURL
-			}
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
+  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --waiters 10000,100000
+  pqbench --pqbridge bin/pqbridge --nats-server bin/nats-server --seconds 10 --payload 1024`,
+		Args:             cobra.NoArgs,
+		SilenceErrors:    true,
+		SilenceUsage:     true,
+		PersistentPreRun: func(*cobra.Command, []string) { b.started = true },
+		RunE:             func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
 	}
+
 	b.addFlags(root)
 	root.AddCommand(newEcho())
 	return root
@@ -131,33 +121,25 @@ To put load on a running service, use pq bench.`,
 func (b *benchmark) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&b.Server, "server", "s", "", "NATS `url` of the running bridge, without --nats-server (env NATS_URL)")
-	flags.StringVar(&b.PriorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "first part of the subjects of priority queues")
-	flags.StringVar(&b.FIFOPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "first part of the subjects of FIFO queues")
-	flags.StringVar(&b.Pqbridge, "pqbridge", "", "pqbridge `program` to start and measure")
-	flags.StringVar(&b.NATSServer, "nats-server", "", "nats-server `program` to start (with --pqbridge)")
+	flags.StringVar(&b.Pqbridge, "pqbridge", "", "pqbridge `program` to start and measure; required")
+	flags.StringVar(&b.NATSServer, "nats-server", "", "nats-server `program` to start; required")
 	flags.StringVar(&b.Store, "store", "", "PQ_STORE of the bridge to start: embedded or fdb")
 	flags.StringVar(&b.ClusterFile, "cluster-file", "", "FoundationDB cluster `file` for --store fdb (env FDB_CLUSTER_FILE); without one a private cluster")
 	flags.StringVar(&b.Dir, "dir", ".", "`folder` for the temporary folder with the data")
-	flags.StringVar(&b.Queue, "queue", "pq-bench", "`name` of the queue to use")
 	flags.Float64Var(&b.seconds, "seconds", 5, "`seconds` to measure each operation")
 	flags.IntVar(&b.Rounds, "rounds", 5, "`number` of rounds that time is split into; operations take turns")
 	flags.IntVar(&b.Payload, "payload", 128, "`bytes` of an item")
 	flags.IntVar(&b.Clients, "clients", 128, "`number` of clients, each with one request in flight")
 	flags.IntVar(&b.Connections, "connections", 4, "`number` of connections that the clients share")
-	flags.BoolVar(&b.Lean, "lean", false, "make clients cost less processor time; less like real clients")
 	flags.IntVar(&b.Priorities, "priorities", 10, "`number` of different priorities")
 	flags.StringVar(&b.only, "only", "", "measure only the operations whose names match this regular `expression`, echo, and push")
-	flags.IntSliceVar(&b.Backlogs, "backlog", nil, "compare pop.min, memory and restart with these `numbers` of queued items (with --pqbridge)")
+	flags.IntSliceVar(&b.Backlogs, "backlog", nil, "compare pop.min, memory and restart with these `numbers` of queued items")
 	flags.IntSliceVar(&b.Bridges, "bridges", nil, "compare one queue with these `numbers` of bridges (with --store fdb), best up and down again")
 	flags.IntVar(&b.Queues, "queues", 0, "compare one queue with this `number` of queues of one item each")
-	flags.IntVar(&b.Stock, "stock", 0, "have this `number` of items in the queues of push max_items and push Nats-Msg-Id from the start")
-	flags.IntVar(&b.IdleQueues, "idle-queues", 0, "watch a service at rest with this `number` of queues of one leased item each (with --pqbridge)")
-	flags.IntSliceVar(&b.Waiters, "waiters", nil, "watch a service at rest with these `numbers` of waiting pops (with --pqbridge)")
-	flags.IntVar(&b.Leased, "leased", 0, "lease this `number` of items and time how they come back when the leases end (with --pqbridge); 1000000 take about four minutes")
-	flags.IntVar(&b.Delayed, "delayed", 0, "watch a service at rest with this `number` of delayed items, and how long others wait when all fall due at once (with --pqbridge); 1000000 take about three minutes")
+	flags.IntSliceVar(&b.Waiters, "waiters", nil, "watch a service at rest with these `numbers` of waiting pops")
+	flags.IntVar(&b.Delayed, "delayed", 0, "watch a service at rest with this `number` of delayed items, and how long others wait when all fall due at once; 1000000 take about three minutes")
 	flags.IntVar(&b.DelayedQueues, "delayed-queues", 10_000, "`number` of queues of those")
-	flags.StringVar(&b.jsonFile, "json", "", "also write the result to this `file`")
+	flags.StringVar(&b.jsonFile, "json", "", "also write the result to this `file`, a JSON object a line for each row")
 }
 
 func (b *benchmark) run(cmd *cobra.Command) error {
@@ -166,23 +148,27 @@ func (b *benchmark) run(cmd *cobra.Command) error {
 	if o.Store == bench.StoreFDB && o.ClusterFile == "" {
 		o.ClusterFile = os.Getenv("FDB_CLUSTER_FILE")
 	}
+
 	if b.only != "" {
 		var err error
 		if o.Only, err = regexp.Compile(b.only); err != nil {
 			return usageError{fmt.Errorf("--only: bad regular expression: %w", err)}
 		}
 	}
+
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	o.Echo = []string{self, "echo"}
 	o.Log = cmd.ErrOrStderr()
+
 	if isTerminal(o.Log) {
 		bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(o.Log),
 			progressbar.OptionShowCount(), progressbar.OptionClearOnFinish())
 		o.Progress = func(done, all int, what string) { showProgress(bar, done, all, what) }
 	}
+
 	if err := o.Validate(); err != nil {
 		return usageError{err}
 	}
@@ -213,9 +199,9 @@ func (b *benchmark) writeJSON(report *bench.Report) error {
 	if b.jsonFile == "" {
 		return nil
 	}
-	text, err := json.MarshalIndent(report, "", "  ")
-	if err != nil {
+	var text bytes.Buffer
+	if err := report.WriteJSON(&text); err != nil {
 		return err
 	}
-	return os.WriteFile(b.jsonFile, append(text, '\n'), 0o644)
+	return os.WriteFile(b.jsonFile, text.Bytes(), 0o644)
 }

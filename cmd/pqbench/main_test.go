@@ -20,7 +20,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv(mainVariable) != "" {
 		main()
 	}
-	_ = os.Unsetenv("NATS_URL") // tests must not use the developer's server
 	goleak.VerifyTestMain(m, append(testenv.FDBGoroutines(), goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(programsDir)
 		os.Exit(code)

@@ -21,10 +21,12 @@ func backUp(ctx context.Context, c *config, dest string, logger *slog.Logger, st
 	if dest == "" {
 		return errors.New("-backup needs the name of a new folder, such as -backup /backup/monday")
 	}
+
 	dest, err := filepath.Abs(dest) // the service may have another working folder
 	if err != nil {
 		return err
 	}
+
 	began := time.Now()
 	made, err := askForBackup(ctx, c.DataDir, dest)
 	if errors.Is(err, errNoService) {
@@ -33,6 +35,7 @@ func backUp(ctx context.Context, c *config, dest string, logger *slog.Logger, st
 	if err != nil {
 		return err
 	}
+
 	_, err = fmt.Fprintf(stdout, "backup in %s: %d files, %d bytes, %v\n", made.Dir, made.Files, made.Bytes,
 		time.Since(began).Round(time.Millisecond))
 	return err

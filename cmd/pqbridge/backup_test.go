@@ -77,8 +77,8 @@ func TestBackupOfRunningService(t *testing.T) {
 	}
 }
 
-// wantPrefix pops until the queue is empty, and checks that it held the first numbers in order: at least
-// least and at most most of them.
+// wantPrefix pops until the queue is empty, and checks that it held the first numbers in order: at
+// least least and at most most of them.
 func wantPrefix(t *testing.T, q *client.PriorityQueue, least, most int64) {
 	t.Helper()
 	for i := int64(0); ; i++ {

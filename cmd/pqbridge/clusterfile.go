@@ -83,6 +83,7 @@ func parseClusterFile(text string) (name string, err error) {
 	if !clusterKey.MatchString(name) {
 		return "", errNoClusterFile
 	}
+
 	coordinators := strings.Split(list, ",")
 	for i, coordinator := range coordinators {
 		if !isCoordinator(coordinator) {

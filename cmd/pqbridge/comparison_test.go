@@ -30,8 +30,8 @@ func comparison(t *testing.T) (text string, rows [][]string) {
 	return string(b), rows
 }
 
-// TestComparisonHasProof checks that what docs/comparison.md says of pqbridge links to a test that exists, and what it says
-// of another system to the documentation of that.
+// TestComparisonHasProof checks that what docs/comparison.md says of pqbridge links to a test that
+// exists, and what it says of another system to the documentation of that.
 func TestComparisonHasProof(t *testing.T) {
 	text, rows := comparison(t)
 	targets := map[string]string{}

@@ -56,6 +56,7 @@ func startControl(dir string, db *pebblekv.DB, logger *slog.Logger) *control {
 	c := &control{served: make(chan struct{}), remove: func() {}}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
+
 	listener, err := listenIn(dir)
 	if err != nil {
 		logger.Warn("cannot take requests for backups: pqbridge -backup works only while this service is stopped",
@@ -63,11 +64,13 @@ func startControl(dir string, db *pebblekv.DB, logger *slog.Logger) *control {
 		close(c.served)
 		return c
 	}
+
 	c.remove = removing(filepath.Join(dir, socketName))
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /backup", func(w http.ResponseWriter, r *http.Request) { serveBackup(w, r, db, logger) })
 	c.server = http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx }}
+
 	go func() {
 		defer close(c.served)
 		if err := c.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -103,6 +106,7 @@ func serveBackup(w http.ResponseWriter, r *http.Request, db *pebblekv.DB, logger
 	var request backupRequest
 	var reply backupReply
 	err := json.NewDecoder(io.LimitReader(r.Body, maxReply)).Decode(&request)
+
 	if err == nil && !filepath.IsAbs(request.Dir) {
 		err = fmt.Errorf("the folder %q is not an absolute path", request.Dir)
 	}
@@ -110,6 +114,7 @@ func serveBackup(w http.ResponseWriter, r *http.Request, db *pebblekv.DB, logger
 		logger.Info("making a backup", "folder", request.Dir)
 		reply.Backup, err = db.Backup(r.Context(), request.Dir)
 	}
+
 	if err != nil {
 		logger.Warn("the backup failed", "folder", request.Dir, "error", err)
 		reply.Error = err.Error()
@@ -127,6 +132,7 @@ func askForBackup(ctx context.Context, dir, dest string) (pebblekv.Backup, error
 		return pebblekv.Backup{}, errNoService
 	}
 	defer release()
+
 	var dialer net.Dialer
 	connection, err := dialer.DialContext(ctx, "unix", path)
 	if err != nil {
@@ -135,6 +141,7 @@ func askForBackup(ctx context.Context, dir, dest string) (pebblekv.Backup, error
 	defer connection.Close()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return connection, nil }}}
+
 	body, err := json.Marshal(backupRequest{dest})
 	if err != nil {
 		return pebblekv.Backup{}, err
@@ -143,12 +150,14 @@ func askForBackup(ctx context.Context, dir, dest string) (pebblekv.Backup, error
 	if err != nil {
 		return pebblekv.Backup{}, err
 	}
+
 	var reply backupReply
 	response, err := client.Do(request)
 	if err == nil {
 		defer response.Body.Close()
 		err = json.NewDecoder(io.LimitReader(response.Body, maxReply)).Decode(&reply)
 	}
+
 	switch {
 	case ctx.Err() != nil:
 		return pebblekv.Backup{}, fmt.Errorf("%w: the service stops making the backup", context.Cause(ctx))
@@ -167,6 +176,7 @@ func listenIn(dir string) (net.Listener, error) {
 		return nil, err
 	}
 	defer release()
+
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of a process that was killed
 		return nil, err
 	}
@@ -174,6 +184,7 @@ func listenIn(dir string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	listener.SetUnlinkOnClose(false) // its path may be another file by then
 	// The folder keeps others out, but for one that belongs to another user.
 	if err := os.Chmod(path, 0o600); err != nil {

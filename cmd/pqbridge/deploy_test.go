@@ -92,7 +92,8 @@ func workloads(t *testing.T) map[string]workload {
 	return all
 }
 
-// TestChartKnowsTheVariables: values.schema.json lists those of pqbridge -help, in that order, so that the chart refuses others.
+// TestChartKnowsTheVariables: values.schema.json lists those of pqbridge -help, in that order, so
+// that the chart refuses others.
 func TestChartKnowsTheVariables(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "deploy", "helm", "pqbridge", "values.schema.json"))
 	if err != nil {
@@ -162,7 +163,8 @@ func TestChartConfigures(t *testing.T) {
 	}
 }
 
-// seriesOf returns the names of series with the names of their labels, as testdata/metrics.txt has them.
+// seriesOf returns the names of series with the names of their labels, as testdata/metrics.txt has
+// them.
 func seriesOf(metrics string) string {
 	labels := map[string][]string{}
 	for _, found := range regexp.MustCompile(`(?m)^((?:pq|process|go)_\w+)(?:\{([^}]*)\})? `).FindAllStringSubmatch(metrics, -1) {
@@ -293,7 +295,8 @@ func TestUnitConfigures(t *testing.T) {
 	}
 }
 
-// TestUnitWithSystemd has systemd read the unit, and judge how confined the service is: 0 to 10, less is better.
+// TestUnitWithSystemd has systemd read the unit, and judge how confined the service is: 0 to 10,
+// less is better.
 func TestUnitWithSystemd(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

@@ -33,6 +33,7 @@ func startNATS(host string, port int, logger *slog.Logger) (*server.Server, erro
 	if port == 0 {
 		port = server.RANDOM_PORT
 	}
+
 	s, err := server.NewServer(&server.Options{
 		ServerName: "pqbridge-dev", Host: host, Port: port, NoSigs: true,
 		WriteDeadline: 2 * time.Second, // a client that does not read can stall the bridge this long
@@ -40,6 +41,7 @@ func startNATS(host string, port int, logger *slog.Logger) (*server.Server, erro
 	if err != nil {
 		return nil, fmt.Errorf("the NATS server of -dev: %w", err)
 	}
+
 	s.SetLogger(natsLog{logger}, false, false)
 	s.Start()
 	if !s.ReadyForConnections(devStartTime) {
@@ -84,23 +86,26 @@ func greet(ctx context.Context, w io.Writer, c *config, httpAddr string) {
 	_, _ = io.WriteString(w, greeting(c, httpAddr, path, inContainer()))
 }
 
-// greeting says where the service is and what to try, after the line path. In a container it says which options of docker
-// run that depends on, because the service cannot see them.
+// greeting says where the service is and what to try, after the line path. In a container it says
+// which options of docker run that depends on, because the service cannot see them.
 func greeting(c *config, httpAddr, path string, container bool) string {
 	server := ""
 	if c.NATSURL != "nats://127.0.0.1:4222" {
 		server = " --server " + c.NATSURL
 	}
+
 	where := fmt.Sprintf("Ready. NATS is at %s", c.NATSURL)
 	if httpAddr != "" {
 		where += fmt.Sprintf(", health and metrics at http://%s", reachable(httpAddr))
 	}
 	where += "."
 	after := "queued items stay."
+
 	if ip := net.ParseIP(c.DevNATSHost); container && ip.IsUnspecified() {
 		where += publishing(c.NATSURL, httpAddr)
 		after = fmt.Sprintf("queued items stay if %s is a volume with a name,\nas with -v pq-data:%[1]s, or a folder of the host.", c.DataDir)
 	}
+
 	return fmt.Sprintf(`
 %[1]s
 Try, in another terminal:
@@ -129,7 +134,8 @@ func publishing(natsURL, httpAddr string) string {
 	return "\nOutside of the container that is so with" + options + "."
 }
 
-// inContainer reports whether this is the first process of a container, or Docker or podman says that it is in one.
+// inContainer reports whether this is the first process of a container, or Docker or podman says
+// that it is in one.
 func inContainer() bool {
 	if os.Getpid() == 1 {
 		return true
@@ -142,7 +148,8 @@ func inContainer() bool {
 	return false
 }
 
-// pathToPQ returns the line that lets a shell find the pq in a folder, "" if it finds one anyway, or none is there.
+// pathToPQ returns the line that lets a shell find the pq in a folder, "" if it finds one anyway,
+// or none is there.
 func pathToPQ(folder string) string {
 	if _, err := exec.LookPath("pq"); err == nil {
 		return ""
@@ -168,6 +175,7 @@ func awaitReady(ctx context.Context, httpAddr string) error {
 	if httpAddr == "" {
 		return nil
 	}
+
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {

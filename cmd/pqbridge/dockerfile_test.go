@@ -94,7 +94,8 @@ func TestDockerfilePinsWhatItFetches(t *testing.T) {
 	}
 }
 
-// TestDockerfileNamesTheMirror runs what fetches FoundationDB's package with a curl that reaches nobody.
+// TestDockerfileNamesTheMirror runs what fetches FoundationDB's package with a curl that reaches
+// nobody.
 func TestDockerfileNamesTheMirror(t *testing.T) {
 	shell, err := exec.LookPath("sh")
 	if err != nil {
@@ -119,8 +120,8 @@ func TestDockerfileNamesTheMirror(t *testing.T) {
 	}
 }
 
-// TestWorkflowTestsWhatTheImageHas: the suites on FoundationDB run with the packages of the image, and with
-// pinned ones of the server.
+// TestWorkflowTestsWhatTheImageHas: the suites on FoundationDB run with the packages of the image,
+// and with pinned ones of the server.
 func TestWorkflowTestsWhatTheImageHas(t *testing.T) {
 	d := readDockerfile(t)
 	text, err := os.ReadFile(filepath.Join(root, ".github", "workflows", "ci.yml"))

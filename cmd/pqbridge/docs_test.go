@@ -69,8 +69,8 @@ func filesOf(t *testing.T) (files []string) {
 	return files
 }
 
-// TestDocumentsNameRealFiles checks every file that a document names, as code, by a name with an ending that files of
-// the project have; names may be patterns.
+// TestDocumentsNameRealFiles checks every file that a document names, as code, by a name with an
+// ending that files of the project have; names may be patterns.
 func TestDocumentsNameRealFiles(t *testing.T) {
 	files := filesOf(t)
 	name := regexp.MustCompile("`([A-Za-z0-9_.*/-]+\\.(?:go|mod|md|ya?ml|json|sh|py|js|rs|service))`")
@@ -92,7 +92,8 @@ func TestDocumentsNameRealFiles(t *testing.T) {
 // made are the files and folders below the root that commands of the documents make.
 var made = []string{"bin", "data", "dist", "fdb.cluster"}
 
-// TestDocumentsRunRealFiles checks every path that begins with "./": it is below the root, or the document links to it.
+// TestDocumentsRunRealFiles checks every path that begins with "./": it is below the root, or the
+// document links to it.
 func TestDocumentsRunRealFiles(t *testing.T) {
 	path := regexp.MustCompile(`(?:^|[^A-Za-z0-9_./-])\./([A-Za-z0-9_][A-Za-z0-9_./-]*)`)
 	for document, text := range documents(t) {
@@ -110,7 +111,8 @@ func TestDocumentsRunRealFiles(t *testing.T) {
 // linkTargets matches [name]: target, to which [text][name] leads.
 var linkTargets = regexp.MustCompile(`(?m)^\[([^\]]+)\]: (\S+)$`)
 
-// TestDocumentsLinkToRealFiles checks every link that leads to a file, a folder or a heading of the project.
+// TestDocumentsLinkToRealFiles checks every link that leads to a file, a folder or a heading of the
+// project.
 func TestDocumentsLinkToRealFiles(t *testing.T) {
 	texts := documents(t)
 	names := map[string][]string{}

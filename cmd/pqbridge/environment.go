@@ -21,6 +21,7 @@ func loadConfig(dev bool) (*config, error) {
 		defer hide(name)()
 	}
 	c := defaultConfig()
+
 	for {
 		err := envconfig.Process("", c)
 		var wrong *envconfig.ParseError
@@ -33,6 +34,7 @@ func loadConfig(dev bool) (*config, error) {
 		// variable it gets on to the others, and validate checks its default.
 		defer hide(wrong.KeyName)()
 	}
+
 	problems = append(problems, leadingZeros(), c.validate(), validateDev(dev))
 	return c, errors.Join(problems...)
 }

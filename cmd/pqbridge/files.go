@@ -29,14 +29,17 @@ func (c *config) checkFiles() error {
 			problems = append(problems, fileProblem("PQ_NATS_CREDS", c.NATSCreds, err))
 		}
 	}
+
 	if c.NATSNkey != "" {
 		if _, err := nats.NkeyOptionFromSeed(c.NATSNkey); err != nil {
 			problems = append(problems, fileProblem("PQ_NATS_NKEY", c.NATSNkey, err))
 		}
 	}
+
 	problems = append(problems,
 		checkSecret("PQ_NATS_PASSWORD_FILE", c.NATSPasswordFile),
 		checkSecret("PQ_NATS_TOKEN_FILE", c.NATSTokenFile))
+
 	if c.NATSTLSCA != "" {
 		text, err := os.ReadFile(c.NATSTLSCA)
 		if err == nil && !x509.NewCertPool().AppendCertsFromPEM(text) {
@@ -46,11 +49,13 @@ func (c *config) checkFiles() error {
 			problems = append(problems, fmt.Errorf("PQ_NATS_TLS_CA %s: %w", c.NATSTLSCA, err))
 		}
 	}
+
 	if c.NATSTLSCert != "" && c.NATSTLSKey != "" { // else validate complains
 		if _, err := tls.LoadX509KeyPair(c.NATSTLSCert, c.NATSTLSKey); err != nil {
 			problems = append(problems, fileProblem("PQ_NATS_TLS_CERT with PQ_NATS_TLS_KEY", c.NATSTLSCert+" "+c.NATSTLSKey, err))
 		}
 	}
+
 	if c.Store == storeFDB {
 		problems = append(problems, c.checkFDB())
 	}

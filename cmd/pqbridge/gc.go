@@ -21,10 +21,10 @@ const (
 	devHeap = 128 << 20
 )
 
-// tuneGC trades memory for processor time: the live heap is usually small, so collections
-// may be rarer than Go's default. During a flood of requests the heap is not small; a
-// memory limit then makes collections more frequent. GOGC overrides the one, GOMEMLIMIT the other, but what the engine
-// takes beside the heap has to fit into that too.
+// tuneGC trades memory for processor time: the live heap is usually small, so collections may be
+// rarer than Go's default. During a flood of requests the heap is not small; a memory limit then
+// makes collections more frequent. GOGC overrides the one, GOMEMLIMIT the other, but what the
+// engine takes beside the heap has to fit into that too.
 func tuneGC(c *config, dev bool, room int64) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -69,6 +69,7 @@ const (
 func (m *idleMemory) run(ctx context.Context) {
 	ticker := time.NewTicker(idleInterval)
 	defer ticker.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():

@@ -15,11 +15,11 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// TestGuide does all that docs/guide.md says, in its order, with its programs. It takes as long as the guide waits for
-// slow jobs and leases.
+// TestGuide does all that docs/guide.md says, in its order, with its programs. It takes as long as
+// the guide waits for slow jobs and leases.
 //
-// A comment <!-- test: ... --> before a block of the guide says what it is, unless it is a command or what that
-// printed.
+// A comment <!-- test: ... --> before a block of the guide says what it is, unless it is a command
+// or what that printed.
 func TestGuide(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "guide.md"))
 	if err != nil {
@@ -97,7 +97,8 @@ func newGuide(t *testing.T) *guide {
 	return g
 }
 
-// bash returns a command that runs lines of the guide, in the root of the repository but with another folder bin.
+// bash returns a command that runs lines of the guide, in the root of the repository but with
+// another folder bin.
 func (g *guide) bash(code string) *exec.Cmd {
 	code = strings.NewReplacer("$PWD/bin", g.bin, " bin/", " "+g.bin+"/", "\nbin/", "\nexec "+g.bin+"/", "\npq work", "\nexec pq work").Replace("\n" + code)
 	cmd := exec.CommandContext(g.Context(), "bash", "-e", "-o", "pipefail", "-c", "PATH="+g.bin+":$PATH"+code)
@@ -114,8 +115,8 @@ func (g *guide) sh(code string) string {
 	return out
 }
 
-// eventually repeats commands until they print what they should, or nothing new for too long: a thousand jobs take their
-// time on a busy machine.
+// eventually repeats commands until they print what they should, or nothing new for too long: a
+// thousand jobs take their time on a busy machine.
 func (g *guide) eventually(code, want string) {
 	g.Helper()
 	var last string
@@ -180,7 +181,8 @@ func (g *guide) prints(text string) {
 	}
 }
 
-// printsAmongOthers waits for a line in the third terminal, and passes over those that begin with something else.
+// printsAmongOthers waits for a line in the third terminal, and passes over those that begin with
+// something else.
 func (g *guide) printsAmongOthers(text string) {
 	g.Helper()
 	about, _, _ := strings.Cut(text, ",")
@@ -230,7 +232,8 @@ func (g *guide) isInProgram(code string) {
 	g.Errorf("no program has these lines:\n%s", code)
 }
 
-// same reports whether a command printed what the guide says. An ellipsis there stands for the rest of the line.
+// same reports whether a command printed what the guide says. An ellipsis there stands for the rest
+// of the line.
 func same(got, want string) bool {
 	pattern := strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSpace(want)), "…", ".*")
 	return regexp.MustCompile("^" + pattern + "$").MatchString(strings.TrimSpace(got))

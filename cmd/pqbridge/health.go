@@ -24,16 +24,19 @@ func checkReady(ctx context.Context, addr string) error {
 	if err != nil {
 		return fmt.Errorf("PQ_HTTP_ADDR is %q: %w", addr, err)
 	}
+
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "localhost" // it listens on all addresses of the machine
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
+
 	url := "http://" + net.JoinHostPort(host, port) + "/readyz"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
+
 	// No keep-alives, so that no connection outlives the call.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
@@ -41,6 +44,7 @@ func checkReady(ctx context.Context, addr string) error {
 		return fmt.Errorf("not ready: %w", err)
 	}
 	defer response.Body.Close()
+
 	if response.StatusCode == http.StatusOK {
 		return nil
 	}

@@ -46,6 +46,7 @@ func printHelp(w io.Writer) error {
 			fmt.Fprintf(&b, "\n%s\n", v.group)
 		}
 		description := v.description
+
 		if v.byDefault != "" {
 			description += " (default " + v.byDefault + ")"
 		}
@@ -55,6 +56,7 @@ func printHelp(w io.Writer) error {
 			name = ""
 		}
 	}
+
 	b.WriteString(helpFoot)
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -116,6 +118,7 @@ func describeVersion() string {
 	if name == "" && info.Main.Version != "" {
 		name = info.Main.Version
 	}
+
 	parts := []string{orDevel(name)}
 	for _, s := range info.Settings {
 		switch {

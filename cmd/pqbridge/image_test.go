@@ -165,8 +165,8 @@ func TestImageKeepsItems(t *testing.T) {
 	next.stop()
 }
 
-// TestImageWithLittleMemory: with 128 MiB, clients that push values of 900,000 bytes all at once may be
-// refused, but the service is not killed, and no acknowledged value is lost.
+// TestImageWithLittleMemory: with 128 MiB, clients that push values of 900,000 bytes all at once
+// may be refused, but the service is not killed, and no acknowledged value is lost.
 func TestImageWithLittleMemory(t *testing.T) {
 	const clients, each, size = 64, 2, 900_000
 	nats := startDevContainer(t, newVolume(t), "--memory=1g")

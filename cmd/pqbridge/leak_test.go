@@ -74,9 +74,9 @@ func TestFailedStartLeavesNoGoroutine(t *testing.T) {
 	}{
 		"flag":             {[]string{"-devel"}, nil, "-devel"},
 		"configuration":    {dev, map[string]string{"PQ_LANES": "-1"}, "PQ_LANES"},
-		"NATS port in use": {dev, map[string]string{"PQ_DEV_NATS_PORT": takenPort}, "PQ_DEV_NATS_PORT"},
+		"NATS port in use": {dev, map[string]string{"PQ_DEV_NATS_PORT": takenPort}, takenPort + ": bind: address already in use"},
 		"store":            {dev, map[string]string{"PQ_DATA_DIR": noFolder}, noFolder},
-		"HTTP port in use": {dev, map[string]string{"PQ_HTTP_ADDR": taken.Addr().String()}, "PQ_HTTP_ADDR is " + taken.Addr().String()},
+		"HTTP port in use": {dev, map[string]string{"PQ_HTTP_ADDR": taken.Addr().String()}, "PQ_HTTP_ADDR is " + taken.Addr().String() + ": want an address to listen on: listen tcp " + taken.Addr().String() + ": bind: address already in use"},
 		"NATS client":      {nil, map[string]string{"PQ_NATS_URL": "nats://127.0.0.1:1,ws://127.0.0.1:1"}, "websocket"},
 		"health of nobody": {[]string{"-healthcheck"}, map[string]string{"PQ_HTTP_ADDR": "127.0.0.1:1"}, "not ready"},
 	} {

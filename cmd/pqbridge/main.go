@@ -60,6 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	backup := flags.String("backup", "", "")
 	migrate := flags.String("migrate", "", "")
 	err := flags.Parse(args)
+
 	switch {
 	case errors.Is(err, flag.ErrHelp) || *help:
 		return printHelp(stdout)
@@ -71,11 +72,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		_, err := fmt.Fprintln(stdout, "pqbridge", describeVersion())
 		return err
 	}
+
 	actions := given(flags, "dev", "healthcheck", "backup", "migrate")
 	if len(actions) > 1 {
 		return fmt.Errorf("-%s: want only one of them; see pqbridge -help", strings.Join(actions, " and -"))
 	}
 	serves := len(actions) == 0 || *dev
+
 	c, err := loadConfig(*dev)
 	if serves { // the others need no files
 		err = errors.Join(err, c.checkFiles())
@@ -83,6 +86,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("invalid configuration:\n%w", err)
 	}
+
 	logger := newLogger(c, stderr)
 	switch {
 	case *check:

@@ -19,11 +19,11 @@ const (
 	enoughMemory = 448 << 20
 	// leastMemory has room for a few of the largest messages.
 	leastMemory = 64 << 20
-	// fdbMemory is roughly what FoundationDB's client takes. Pages of /queues, of 1,000 queues each, take
-	// most of it.
+	// fdbMemory is roughly what FoundationDB's client takes. Pages of /queues, of 1,000 queues
+	// each, take most of it.
 	fdbMemory = 64 << 20
-	// fdbLaneMemory is what it takes besides for each lane. A transaction that pushes 4,096 items with
-	// unique keys takes the most.
+	// fdbLaneMemory is what it takes besides for each lane. A transaction that pushes 4,096 items
+	// with unique keys takes the most.
 	fdbLaneMemory = 26 << 20
 )
 
@@ -46,10 +46,12 @@ func (c *config) fitMemory(limit int64, logger *slog.Logger) error {
 	if limit >= enoughMemory {
 		return nil
 	}
+
 	if limit < leastMemory {
 		return fmt.Errorf("this process may use %d bytes of memory (the limit of its container or cgroup, or GOMEMLIMIT): want at least %d, and %d for full speed",
 			limit, leastMemory, enoughMemory)
 	}
+
 	shrunk := []any{"memory", limit}
 	shrinkTo(&shrunk, "PQ_EMBEDDED_CACHE", &c.EmbeddedCacheSize, limit)
 	shrinkTo(&shrunk, "PQ_EMBEDDED_MEMTABLE", &c.EmbeddedMemTableSize, limit)
@@ -57,10 +59,12 @@ func (c *config) fitMemory(limit int64, logger *slog.Logger) error {
 	shrinkTo(&shrunk, "PQ_MAX_PENDING_BYTES", &c.MaxPendingBytes, limit)
 	shrinkTo(&shrunk, "PQ_MAX_PENDING", &c.MaxPending, limit)
 	shrinkTo(&shrunk, "PQ_MAX_WAITERS", &c.MaxWaiters, limit)
+
 	if c.Store == storeFDB && c.Lanes == 0 {
 		c.Lanes = max(1, int(bridge.DefaultLanes*(limit>>10)/(enoughMemory>>10)))
 		shrunk = append(shrunk, "PQ_LANES", c.Lanes)
 	}
+
 	logger.Info("there is little memory, so these are smaller than their defaults", shrunk...)
 	return nil
 }

@@ -42,8 +42,8 @@ func TestFitMemory(t *testing.T) {
 	}
 }
 
-// TestFitMemoryOfFoundationDB: its client has memory of its own for each lane, so there are fewer lanes, and Go's heap
-// gets the rest.
+// TestFitMemoryOfFoundationDB: its client has memory of its own for each lane, so there are fewer
+// lanes, and Go's heap gets the rest.
 func TestFitMemoryOfFoundationDB(t *testing.T) {
 	for limit, want := range map[int64]int{leastMemory: 1, 128 << 20: 1, 256 << 20: 2, enoughMemory - 1: 3} {
 		c := defaultConfig()

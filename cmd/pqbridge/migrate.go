@@ -11,6 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+	"github.com/pqbridge/pqbridge/fdbpq/migrate"
 )
 
 // progressEvery is the time between two lines about a migration.
@@ -27,19 +28,23 @@ func migrateStore(ctx context.Context, c *config, target string, logger *slog.Lo
 	default:
 		return fmt.Errorf("-migrate %q: want fdb, to copy the embedded store into FoundationDB, or embedded for the other way", target)
 	}
+
 	from.Store, to.Store = source, target
 	if source == storeEmbedded {
 		if err := wantStore(c.DataDir); err != nil {
 			return err
 		}
 	}
+
 	if err := c.checkFDB(); err != nil {
 		return err
 	}
+
 	keyspace, err := c.keyspace()
 	if err != nil {
 		return err
 	}
+
 	db, err := openToMigrate(&from, logger)
 	if err != nil {
 		return fmt.Errorf("source: %w", err)
@@ -53,7 +58,7 @@ func migrateStore(ctx context.Context, c *config, target string, logger *slog.Lo
 
 	_, _ = fmt.Fprintf(stdout, "from %s to %s\n", from.storeLocation(), to.storeLocation())
 	began := time.Now()
-	result, err := fdbpq.Migrate(ctx, db, targetDB, keyspace, fdbpq.MigrateOptions{Progress: printProgress(stdout)})
+	result, err := migrate.Run(ctx, db, targetDB, keyspace, migrate.Options{Progress: printProgress(stdout)})
 	if err != nil {
 		return explainMigration(ctx, &from, &to, err)
 	}
@@ -72,15 +77,16 @@ func openToMigrate(c *config, logger *slog.Logger) (kv.Database, error) {
 }
 
 // printProgress returns a function that prints how far a migration is, from time to time.
-func printProgress(w io.Writer) func(fdbpq.MigrateProgress) {
+func printProgress(w io.Writer) func(migrate.Progress) {
 	var next time.Time
 	checking := false
-	return func(p fdbpq.MigrateProgress) {
+	return func(p migrate.Progress) {
 		now := time.Now()
 		if now.Before(next) && p.Checking == checking {
 			return
 		}
 		next, checking = now.Add(progressEvery), p.Checking
+
 		what := "copied"
 		if p.Checking {
 			what = "compared"
@@ -93,17 +99,17 @@ func printProgress(w io.Writer) func(fdbpq.MigrateProgress) {
 func explainMigration(ctx context.Context, from, to *config, err error) error {
 	var advice string
 	switch {
-	case errors.Is(err, fdbpq.ErrNoStore):
+	case errors.Is(err, migrate.ErrNoStore):
 		advice = "source " + from.storeLocation() + ": are PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX right? Start pqbridge on it once if it is from an early version"
-	case errors.Is(err, fdbpq.ErrMigrated):
+	case errors.Is(err, migrate.ErrMigrated):
 		advice = "nothing was copied now; serve " + to.storeLocation() + " with PQ_STORE=" + to.Store
-	case errors.Is(err, fdbpq.ErrNotEmpty) && to.Store == storeEmbedded:
+	case errors.Is(err, migrate.ErrNotEmpty) && to.Store == storeEmbedded:
 		advice = "want an empty folder or none in PQ_DATA_DIR, or the one of a migration to continue"
-	case errors.Is(err, fdbpq.ErrNotEmpty):
+	case errors.Is(err, migrate.ErrNotEmpty):
 		advice = "want other PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX in both stores or another cluster, or if nobody needs what is there, clear it with fdbcli"
-	case errors.Is(err, fdbpq.ErrForeignKeys):
+	case errors.Is(err, migrate.ErrForeignKeys):
 		advice = "they would be lost, so nothing was copied"
-	case errors.Is(err, fdbpq.ErrDiffers):
+	case errors.Is(err, migrate.ErrDiffers):
 		advice = "stop every bridge and program that uses " + from.storeLocation() + ", and run this again: it empties the copy and starts over"
 	case errors.Is(err, fdbpq.ErrUnfinished):
 		advice = "end that migration first, or use its source"

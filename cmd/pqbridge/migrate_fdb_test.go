@@ -16,8 +16,9 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// TestMigrateCommand: the queues of a service move to a real FoundationDB and to another folder, are
-// served at each place, and keep their order. A store in use, or one that moved before, is refused.
+// TestMigrateCommand: the queues of a service move to a real FoundationDB and to another folder,
+// are served at each place, and keep their order. A store in use, or one that moved before, is
+// refused.
 func TestMigrateCommand(t *testing.T) {
 	dir, cluster, root := t.TempDir(), testenv.FDBClusterFile(t), "pq-"+rand.Text()
 	variables := func(more ...string) []string {

@@ -12,6 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
+	"github.com/pqbridge/pqbridge/fdbpq/migrate"
 )
 
 // TestMigrateErrors: each mistake has an error that says what is wrong.
@@ -62,7 +63,7 @@ func TestUnfinishedMigrationIsNotServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = fdbpq.Migrate(ctx, source, target, keyspace, fdbpq.MigrateOptions{Progress: func(fdbpq.MigrateProgress) { cancel() }})
+	_, err = migrate.Run(ctx, source, target, keyspace, migrate.Options{Progress: func(migrate.Progress) { cancel() }})
 	if err = errors.Join(err, target.Close()); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}

@@ -43,6 +43,7 @@ func (c *config) bridgeOptions() bridge.Options {
 		ShutdownTimeout: c.ShutdownTimeout,
 		Version:         semanticVersion(),
 	}
+
 	if c.HTTPAddr != httpOff {
 		o.HTTPAddr = c.HTTPAddr
 	}
@@ -73,6 +74,7 @@ func (c *config) natsOptions() ([]nats.Option, error) {
 	if c.NATSCreds != "" {
 		options = append(options, nats.UserCredentials(c.NATSCreds))
 	}
+
 	if c.NATSNkey != "" {
 		nkey, err := nats.NkeyOptionFromSeed(c.NATSNkey)
 		if err != nil {
@@ -80,6 +82,7 @@ func (c *config) natsOptions() ([]nats.Option, error) {
 		}
 		options = append(options, nkey)
 	}
+
 	if c.NATSUser != "" {
 		if c.NATSPasswordFile != "" {
 			password := secretFile(c.NATSPasswordFile)
@@ -88,12 +91,14 @@ func (c *config) natsOptions() ([]nats.Option, error) {
 			options = append(options, nats.UserInfo(c.NATSUser, c.NATSPassword))
 		}
 	}
+
 	if c.NATSToken != "" {
 		options = append(options, nats.Token(c.NATSToken))
 	}
 	if c.NATSTokenFile != "" {
 		options = append(options, nats.TokenHandler(secretFile(c.NATSTokenFile)))
 	}
+
 	if c.NATSTLSCA != "" {
 		options = append(options, nats.RootCAs(c.NATSTLSCA))
 	}

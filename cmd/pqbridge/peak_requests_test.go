@@ -88,7 +88,8 @@ func (p *peak) one(subject, payload string) int {
 	return 1
 }
 
-// take pops or leases several items, returns how many came, and appends the subjects for their acknowledgements.
+// take pops or leases several items, returns how many came, and appends the subjects for their
+// acknowledgements.
 func (p *peak) take(queue, options string, tokens *[]string) (n int) {
 	p.t.Helper()
 	return p.receive("pq."+queue+".pop.min", options, tokens)
@@ -175,8 +176,8 @@ func (p *peak) pushBatch(queue int) int {
 	return 7
 }
 
-// manyQueues pushes a small and a large item to each of many queues, and pops all of the small ones at once, then all
-// of the large ones: the first say nothing of the others.
+// manyQueues pushes a small and a large item to each of many queues, and pops all of the small ones
+// at once, then all of the large ones: the first say nothing of the others.
 func (p *peak) manyQueues() int {
 	queues := p.items
 	value := bytes.Repeat([]byte{'v'}, 90_000)
@@ -212,8 +213,8 @@ func (p *peak) pages() (n int) {
 	return n
 }
 
-// popForNobody pops all items at once, with reply subjects that nobody is subscribed to, and returns when all of them
-// are back.
+// popForNobody pops all items at once, with reply subjects that nobody is subscribed to, and
+// returns when all of them are back.
 func (p *peak) popForNobody() int {
 	back := regexp.MustCompile(`(?m)^pq_given_back_total{reason="no_responders"} (\d+)$`)
 	for range p.items {

@@ -22,18 +22,18 @@ import (
 const (
 	// peakMemory is the memory that the process has, in MiB.
 	peakMemory = 256
-	// peakWait is how long one request may keep one of another queue waiting. It takes far less, but the machine
-	// may be busy.
+	// peakWait is how long one request may keep one of another queue waiting. It takes far less,
+	// but the machine may be busy.
 	peakWait = 3 * time.Second
 
 	peakValue = 1_000_000 // bytes of an item
 )
 
-// TestPeakMemory sends the requests that read or return the most, to a service with 256 MiB of memory. After each it
-// asks the system what the process took at most.
+// TestPeakMemory sends the requests that read or return the most, to a service with 256 MiB of
+// memory. After each it asks the system what the process took at most.
 //
-// PQ_TEST_PEAK=1000 runs it with as many items, PQ_TEST_PEAK_MEMORY=448 with other memory: docs/measured.md has the
-// results.
+// PQ_TEST_PEAK=1000 runs it with as many items, PQ_TEST_PEAK_MEMORY=448 with other memory:
+// docs/measured.md has the results.
 func TestPeakMemory(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector takes several times as much memory")
@@ -141,7 +141,8 @@ type peak struct {
 	}
 }
 
-func startPeak(t *testing.T, items, memory int) *peak {
+// startPeak starts the service, with more variables than its memory and where it stores.
+func startPeak(t *testing.T, items, memory int, more ...string) *peak {
 	t.Helper()
 	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, MaxPayload: 8 << 20, MaxPending: 256 << 20})
 	if err != nil {
@@ -158,6 +159,7 @@ func startPeak(t *testing.T, items, memory int) *peak {
 	c := &command{t: t, cmd: exec.Command(os.Args[0]), nats: ns.ClientURL()}
 	c.cmd.Env = environment("PQ_NATS_URL="+c.nats, "PQ_DATA_DIR="+t.TempDir(),
 		fmt.Sprintf("PQ_REQUEST_TIMEOUT=%v", testenv.Patience)) // the machine may be slow
+	c.cmd.Env = append(c.cmd.Env, more...)
 	if memory < enoughMemory {
 		c.cmd.Env = append(c.cmd.Env, fmt.Sprintf("GOMEMLIMIT=%d", memory))
 	}
@@ -179,9 +181,9 @@ func (p *peak) single(name string, do func() int) {
 	}
 }
 
-// row runs a request, or several, and checks what the process took at most meanwhile. do returns how many items the
-// replies were about, or how many replies there were: at least one. It returns how long the longest request of
-// another queue took.
+// row runs a request, or several, and checks what the process took at most meanwhile. do returns
+// how many items the replies were about, or how many replies there were: at least one. It returns
+// how long the longest request of another queue took.
 func (p *peak) row(name string, do func() int) time.Duration {
 	p.t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0o600); err != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -123,6 +122,8 @@ func queueOf(t *testing.T, c *command, number, round int) *client.PriorityQueue 
 	return cl.PriorityQueue(fmt.Sprintf("queue-%d-%d", number, round))
 }
 
+// TestOrderlyEnd: what was pushed is kept, and the log says when and why a shutdown begins, and when
+// it is over.
 func TestOrderlyEnd(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(signal.String(), func(t *testing.T) {
@@ -130,6 +131,17 @@ func TestOrderlyEnd(t *testing.T) {
 			c := startDev(t, data)
 			request(t, connect(t, c.nats), "pq.jobs.push", "kept")
 			c.stop(signal)
+			log := c.stderr.String()
+			reason := map[syscall.Signal]string{syscall.SIGTERM: "SIGTERM", syscall.SIGINT: "SIGINT"}[signal]
+			for _, line := range []string{
+				`msg="shutting down" reason=` + reason, `msg="no more requests are served" answered=0 left=0 `, `msg="pqbridge has ended"`,
+			} {
+				var found bool
+				if _, log, found = strings.Cut(log, line); !found {
+					t.Errorf("not in the log, or not in this order: %s\n%s", line, c.stderr.String())
+				}
+			}
+
 			c = startDev(t, data)
 			if got := request(t, connect(t, c.nats), "pq.jobs.pop.min", ""); string(got.Data) != "kept" {
 				t.Errorf("popped %q", got.Data)
@@ -145,24 +157,6 @@ func TestDataFolderInUse(t *testing.T) {
 	_, stderr, err := runCommand(t, []string{"-dev"}, []string{"PQ_DATA_DIR=" + dir})
 	if err == nil || !strings.Contains(stderr, "in use by another process") || !strings.Contains(stderr, dir) {
 		t.Errorf("second process on the same folder: %v\n%s", err, stderr)
-	}
-}
-
-func TestPortInUse(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, variable := range []string{"PQ_DEV_NATS_PORT=" + port, "PQ_HTTP_ADDR=" + l.Addr().String()} {
-		_, stderr, err := runCommand(t, []string{"-dev"}, []string{"PQ_DATA_DIR=" + t.TempDir(), variable})
-		if err == nil || !strings.Contains(stderr, port) || !strings.Contains(stderr, "address already in use") {
-			t.Errorf("%s: %v\n%s", variable, err, stderr)
-		}
 	}
 }
 

@@ -32,6 +32,7 @@ func checkSecret(variable, path string) error {
 	if path == "" {
 		return nil
 	}
+
 	_, err := readSecret(path)
 	switch {
 	case err == nil:
@@ -39,6 +40,7 @@ func checkSecret(variable, path string) error {
 	case strings.ContainsRune(path, os.PathSeparator):
 		return fileProblem(variable, path, err)
 	}
+
 	var reason *os.PathError
 	if errors.As(err, &reason) {
 		err = reason.Err

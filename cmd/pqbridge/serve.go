@@ -19,14 +19,17 @@ func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout
 	if err := c.fitMemory(limit, logger); err != nil {
 		return err
 	}
+
 	room := heapRoom(c, limit)
 	tuneGC(c, dev, room)
 	tuneMalloc()
+
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	if names := serviceLinks(os.Environ()); len(names) > 0 {
 		logger.Info("ignoring variables that Kubernetes sets for a service", "variables", names)
 	}
+
 	return endWithin(ctx, c.ShutdownTimeout, func() error {
 		defer surviveSignals(dev, stop, logger)() // inside, because a log that nobody reads can block it
 		err := serveBridge(ctx, stop, c, dev, room, logger, stdout)
@@ -48,6 +51,7 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 		defer stopNATS(server)
 		c.NATSURL = "nats://" + reachable(server.Addr().String())
 	}
+
 	db, err := openStore(c, logger)
 	if err != nil {
 		return err
@@ -65,6 +69,7 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 	if err != nil {
 		return err
 	}
+
 	options := c.bridgeOptions()
 	options.DB, options.Keyspace, options.Grammar = db, keyspace, grammar
 	options.Logger = logger
@@ -74,6 +79,7 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 	if options.NATSOptions, err = c.natsOptions(); err != nil {
 		return err
 	}
+
 	b, err := bridge.New(options)
 	if err != nil {
 		return inVariables(err)
@@ -84,9 +90,11 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 	if dev {
 		others.Go(func() { greet(ctx, stdout, c, b.Addr()) })
 	}
+
 	memory := idleMemory{limit: heapLimit(c, dev), room: room, waiters: b.Waiters}
 	others.Go(func() { memory.run(ctx) })
 	others.Go(func() { newThroughput(logger).run(ctx) })
+
 	err = b.Run(ctx)
 	stop(err)
 	others.Wait()

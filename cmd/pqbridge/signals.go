@@ -58,6 +58,7 @@ func surviveSignals(dev bool, stop context.CancelCauseFunc, logger *slog.Logger)
 	if signal.Ignored(syscall.SIGHUP) {
 		return func() {}
 	}
+
 	hangups, over := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {
@@ -70,6 +71,7 @@ func surviveSignals(dev bool, stop context.CancelCauseFunc, logger *slog.Logger)
 			}
 		}
 	}()
+
 	return func() {
 		signal.Stop(hangups)
 		close(hangups)
@@ -92,6 +94,7 @@ func endWithin(ctx context.Context, timeout time.Duration, f func() error) error
 		return err
 	case <-ctx.Done():
 	}
+
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -30,34 +31,26 @@ func (c *command) says(words string) {
 // startOn starts pqbridge on another one's NATS server, with other subjects.
 func startOn(t *testing.T, other *command) *command {
 	t.Helper()
-	c := &command{t: t, cmd: exec.Command(os.Args[0]), nats: other.nats}
-	c.cmd.Env = environment("PQ_NATS_URL="+other.nats, "PQ_DATA_DIR="+t.TempDir(), "PQ_SUBJECT_PREFIX=other", "PQ_FIFO_PREFIX=others")
-	c.cmd.Stderr = &c.stderr
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if c.cmd.ProcessState == nil {
-			c.kill()
-		}
-	})
+	c := &command{t: t, nats: other.nats}
+	c.launch(&c.stderr)
 	c.says("taking requests")
 	return c
 }
 
-// TestShutdownIsLogged: the log says when and why a shutdown begins, and when it is over.
-func TestShutdownIsLogged(t *testing.T) {
-	c := startDev(t, "PQ_DATA_DIR="+t.TempDir())
-	request(t, connect(t, c.nats), "pq.jobs.push", "x")
-	c.stop(syscall.SIGTERM)
-	log := c.stderr.String()
-	for _, line := range []string{`msg="shutting down" reason=SIGTERM`, `msg="no more requests are served" answered=0 left=0 `, `msg="pqbridge has ended"`} {
-		_, after, found := strings.Cut(log, line)
-		if !found {
-			t.Errorf("not in the log, or not in this order: %s\n%s", line, c.stderr.String())
-		}
-		log = after
+// launch starts the process with that output.
+func (c *command) launch(output io.Writer) {
+	c.t.Helper()
+	c.cmd = exec.Command(os.Args[0])
+	c.cmd.Env = environment("PQ_NATS_URL="+c.nats, "PQ_DATA_DIR="+c.t.TempDir(), "PQ_SUBJECT_PREFIX=other", "PQ_FIFO_PREFIX=others")
+	c.cmd.Stdout, c.cmd.Stderr = output, output
+	if err := c.cmd.Start(); err != nil {
+		c.t.Fatal(err)
 	}
+	c.t.Cleanup(func() {
+		if c.cmd.ProcessState == nil {
+			c.kill()
+		}
+	})
 }
 
 // TestStopWithoutAnswerFromNATS: with a NATS server that is frozen or gone the shutdown
@@ -100,7 +93,8 @@ func (c *command) freeze() {
 
 // TestHangup: SIGHUP does not stop the service, except with -dev.
 func TestHangup(t *testing.T) {
-	// Under nohup SIGHUP is ignored, also by the processes that this one starts, unless it is caught here.
+	// Under nohup SIGHUP is ignored, also by the processes that this one starts, unless it is
+	// caught here.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
@@ -127,19 +121,9 @@ func TestLogPipeIsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	dev := startDev(t, "PQ_DATA_DIR="+t.TempDir())
-	c := &command{t: t, cmd: exec.Command(os.Args[0])}
-	c.cmd.Env = environment("PQ_NATS_URL="+dev.nats, "PQ_DATA_DIR="+t.TempDir(), "PQ_SUBJECT_PREFIX=other", "PQ_FIFO_PREFIX=others")
-	c.cmd.Stdout, c.cmd.Stderr = writer, writer
-	err = c.cmd.Start()
+	c := &command{t: t, nats: dev.nats}
+	c.launch(writer)
 	_ = writer.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if c.cmd.ProcessState == nil {
-			c.kill()
-		}
-	})
 	lines := bufio.NewScanner(reader)
 	for lines.Scan() && !strings.Contains(lines.Text(), "taking requests") {
 	}

@@ -56,10 +56,12 @@ func (c *config) explainStore(err error) error {
 	if !errors.As(err, &mismatch) {
 		return err
 	}
+
 	var parts []string
 	for _, m := range mismatch.Mismatches {
 		parts = append(parts, fmt.Sprintf("%s: the store has %s, not %s", settingVariables[m.Setting], m.Stored, m.Asked))
 	}
+
 	where := "other prefixes"
 	if c.Store == storeEmbedded {
 		where = "another PQ_DATA_DIR"

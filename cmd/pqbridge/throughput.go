@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// throughput gives the process's threads the class of the scheduler that is meant for throughput while the process
-// has much to do. A thread of that class interrupts nobody when it wakes up: the NATS server and the clients on the
-// same machine come further first, so that more requests share each wake-up. With little to do that would only add
-// latency if other programs keep the processors busy.
+// throughput gives the process's threads the class of the scheduler that is meant for throughput
+// while the process has much to do. A thread of that class interrupts nobody when it wakes up: the
+// NATS server and the clients on the same machine come further first, so that more requests share
+// each wake-up. With little to do that would only add latency if other programs keep the processors
+// busy.
 type throughput struct {
 	used func() (time.Duration, error) // processor time of the process so far
 	set  func(batch bool) error        // of all threads, also those to come
@@ -35,11 +36,13 @@ func newThroughput(log *slog.Logger) *throughput {
 	return &throughput{used: processorTime, set: setBatchClass, now: time.Now, log: log}
 }
 
-// run returns when ctx ends, or at once where there are no such classes, or the operator has chosen one.
+// run returns when ctx ends, or at once where there are no such classes, or the operator has chosen
+// one.
 func (t *throughput) run(ctx context.Context) {
 	if !normalClass() {
 		return
 	}
+
 	ticker := time.NewTicker(throughputInterval)
 	defer ticker.Stop()
 	for {
@@ -61,11 +64,13 @@ func (t *throughput) look() error {
 	if err != nil {
 		return err
 	}
+
 	now := t.now()
 	if !t.last.IsZero() && float64(used-t.lastUsed) >= busyShare*float64(now.Sub(t.last)) {
 		t.lastBusy = now
 	}
 	t.last, t.lastUsed = now, used
+
 	batch := !t.lastBusy.IsZero() && now.Sub(t.lastBusy) < calmTime
 	if batch == t.batch {
 		return nil

@@ -21,19 +21,21 @@ func processorTime() (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
-// normalClass reports whether this thread has the class that threads have unless somebody chose another.
+// normalClass reports whether this thread has the class that threads have unless somebody chose
+// another.
 func normalClass() bool {
 	attr, err := unix.SchedGetAttr(0, 0)
 	return err == nil && attr.Policy == unix.SCHED_NORMAL
 }
 
-// setBatchClass gives all threads the class SCHED_BATCH, or SCHED_NORMAL again. New threads have the class of the
-// one that starts them, so it goes over them until it finds none left to change.
+// setBatchClass gives all threads the class SCHED_BATCH, or SCHED_NORMAL again. New threads have
+// the class of the one that starts them, so it goes over them until it finds none left to change.
 func setBatchClass(batch bool) error {
 	want := uint32(unix.SCHED_NORMAL)
 	if batch {
 		want = unix.SCHED_BATCH
 	}
+
 	for changed := true; changed; {
 		changed = false
 		threads, err := os.ReadDir(threadsDir)
@@ -65,6 +67,7 @@ func setClass(thread int, want uint32) (bool, error) {
 			return true, nil
 		}
 	}
+
 	if errors.Is(err, unix.ESRCH) { // it has ended
 		return false, nil
 	}

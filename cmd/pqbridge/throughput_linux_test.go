@@ -31,7 +31,8 @@ func TestSetBatchClass(t *testing.T) {
 	}
 }
 
-// startThreads starts goroutines that have a thread each, until the function that it returns is called.
+// startThreads starts goroutines that have a thread each, until the function that it returns is
+// called.
 func startThreads(n int) (end func()) {
 	stop, started, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	for range n {

@@ -27,6 +27,7 @@ func (c *config) validate() error {
 	oneOf := func(name, value, a, b string) {
 		check(value == a || value == b, "%s is %q: want %s or %s", name, value, a, b)
 	}
+
 	oneOf("PQ_STORE", c.Store, storeEmbedded, storeFDB)
 	oneOf("PQ_VALUE_FORMAT", c.ValueFormat, "raw", "tuple")
 	oneOf("PQ_LOG_FORMAT", c.LogFormat, "text", "json")
@@ -43,6 +44,7 @@ func (c *config) validate() error {
 	check(c.HTTPAddr == httpOff || isHostPort(c.HTTPAddr), "PQ_HTTP_ADDR is %q: want host:port or %s", c.HTTPAddr, httpOff)
 	check(net.ParseIP(c.DevNATSHost) != nil, "PQ_DEV_NATS_HOST is %q: want an IP address such as 127.0.0.1 or 0.0.0.0", c.DevNATSHost)
 	check(c.DevNATSPort >= 0 && c.DevNATSPort <= 65535, "PQ_DEV_NATS_PORT is %d: want 0 to 65535", c.DevNATSPort)
+
 	for _, text := range []struct{ name, value string }{
 		{"PQ_NATS_USER", c.NATSUser},
 		{"PQ_NATS_PASSWORD", c.NATSPassword},
@@ -53,6 +55,7 @@ func (c *config) validate() error {
 	} {
 		check(text.value == "" || strings.TrimSpace(text.value) != "", "%s is blank: want a value, or leave it unset", text.name)
 	}
+
 	for _, prefix := range []struct{ name, value string }{
 		{"PQ_SUBJECT_PREFIX", c.SubjectPrefix},
 		{"PQ_FIFO_PREFIX", c.FIFOPrefix},
@@ -61,6 +64,7 @@ func (c *config) validate() error {
 	} {
 		check(len(prefix.value) <= maxPrefixLength, "%s has %d bytes: want at most %d", prefix.name, len(prefix.value), maxPrefixLength)
 	}
+
 	_, err := subjects.New(c.SubjectPrefix, c.FIFOPrefix)
 	check(err == nil, "PQ_SUBJECT_PREFIX and PQ_FIFO_PREFIX: %w", err)
 	_, err = c.keyspace()

@@ -165,7 +165,6 @@ func (b *bank) run() {
 func (b *bank) configure() {
 	c := newCaller(b.t, -1, newLine(b.t, b.toNATS.url()), &b.timeout, b.zero)
 	c.await()
-	deliveries, items := proof.MaxDeliver, maxItems
 	set := func(queues []string, s client.Settings) {
 		for _, name := range queues {
 			q := configurable(c.client.PriorityQueue(name))
@@ -178,12 +177,12 @@ func (b *bank) configure() {
 			})
 		}
 	}
-	set(b.mortal, client.Settings{MaxDeliver: &deliveries, Backoff: proof.Backoff()})
-	set(b.limited, client.Settings{MaxItems: &items})
+	set(b.mortal, client.Settings{MaxDeliver: proof.MaxDeliver, Backoff: proof.Backoff()})
+	set(b.limited, client.Settings{MaxItems: maxItems})
 }
 
 type configurable interface {
-	Configure(context.Context, client.Settings) (client.Settings, error)
+	Configure(context.Context, client.Settings, ...string) (client.Settings, error)
 }
 
 // living returns all queues but the dead-letter queues.

@@ -102,8 +102,8 @@ var workQueues = []string{"work", "fifo-work"}
 func (s *shop) run() {
 	ctx := context.Background()
 	change := client.Settings{
-		MaxDeliver: new(maxDeliver), Backoff: []time.Duration{10 * time.Millisecond, 20 * time.Millisecond},
-		DuplicateWindow: new(24 * time.Hour), // producers repeat pushes until they count, even if they were suspended meanwhile
+		MaxDeliver: maxDeliver, Backoff: []time.Duration{10 * time.Millisecond, 20 * time.Millisecond},
+		DuplicateWindow: 24 * time.Hour, // producers repeat pushes until they count, even if they were suspended meanwhile
 	}
 	c := s.clients[0]
 	_, err := c.client.PriorityQueue(workQueues[0]).Configure(ctx, change)

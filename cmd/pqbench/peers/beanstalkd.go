@@ -32,6 +32,7 @@ func beanstalkd() bench.Peer {
 			if err != nil {
 				return nil, err
 			}
+
 			return &beanstalkdServer{s}, s.awaitVersion(ctx, func() (string, error) {
 				c, err := beanstalk.Dial("tcp", s.address)
 				if err != nil {
@@ -49,6 +50,7 @@ type beanstalkdServer struct{ *server }
 
 func (s *beanstalkdServer) Connect(_ context.Context, clients, _, priorities int) ([]*bench.PeerClient, error) {
 	tube := "queue-" + strconv.Itoa(priorities)
+
 	var all []*bench.PeerClient
 	for range clients {
 		c, err := beanstalk.Dial("tcp", s.address)
@@ -58,11 +60,12 @@ func (s *beanstalkdServer) Connect(_ context.Context, clients, _, priorities int
 		s.onStop(func() { _ = c.Close() }) // nothing is under way any more
 		put, reserve := beanstalk.NewTube(c, tube), beanstalk.NewTubeSet(c, tube)
 		all = append(all, &bench.PeerClient{
-			Push: func(_ context.Context, item bench.PeerItem) error {
-				_, err := put.Put(item.Value, uint32(item.Priority), 0, leaseTime)
+			Pushes: bench.One, Works: bench.One,
+			Push: func(_ context.Context, items []bench.PeerItem) error {
+				_, err := put.Put(items[0].Value, uint32(items[0].Priority), 0, leaseTime)
 				return err
 			},
-			Work: func(context.Context) ([]byte, error) {
+			Work: func(context.Context, int) ([][]byte, error) {
 				id, value, err := reserve.Reserve(0)
 				if errors.Is(err, beanstalk.ErrTimeout) {
 					return nil, bench.ErrEmpty
@@ -70,7 +73,7 @@ func (s *beanstalkdServer) Connect(_ context.Context, clients, _, priorities int
 				if err != nil {
 					return nil, err
 				}
-				return value, c.Delete(id)
+				return [][]byte{value}, c.Delete(id)
 			},
 		})
 	}

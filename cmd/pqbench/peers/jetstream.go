@@ -28,17 +28,20 @@ func jetStream(program string) bench.Peer {
 			if relaxed {
 				sync = `"2m"`
 			}
+
 			file := filepath.Join(dir, "nats.conf")
 			config := fmt.Sprintf("jetstream {store_dir: %q, sync_interval: %s}\n", dir, sync)
 			if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 				return nil, err
 			}
+
 			s, err := startServer(ctx, dir, "jetstream", syscall.SIGTERM, func(host, port string) []string {
 				return []string{program, "--config", file, "--addr", host, "--port", port}
 			})
 			if err != nil {
 				return nil, err
 			}
+
 			return &jetStreamServer{s}, s.awaitVersion(ctx, func() (string, error) {
 				nc, err := nats.Connect(s.address)
 				if err != nil {
@@ -63,6 +66,7 @@ type jetStreamServer struct{ *server }
 
 func (s *jetStreamServer) Connect(ctx context.Context, clients, connections, priorities int) ([]*bench.PeerClient, error) {
 	name := "queue-" + strconv.Itoa(priorities)
+
 	var all []*bench.PeerClient
 	for i := range connections {
 		nc, err := nats.Connect(s.address)
@@ -70,22 +74,26 @@ func (s *jetStreamServer) Connect(ctx context.Context, clients, connections, pri
 			return nil, err
 		}
 		s.onStop(nc.Close)
+
 		js, err := jetstream.New(nc, patient)
 		if err != nil {
 			return nil, err
 		}
+
 		_, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 			Name: name, Subjects: []string{name}, Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage,
 		})
 		if err != nil {
 			return nil, err
 		}
+
 		consumer, err := js.CreateOrUpdateConsumer(ctx, name, jetstream.ConsumerConfig{
 			Durable: "workers", AckPolicy: jetstream.AckExplicitPolicy, AckWait: leaseTime, MaxAckPending: -1,
 		})
 		if err != nil {
 			return nil, err
 		}
+
 		for range share(clients, connections, i) {
 			c, err := newJetStreamClient(nc, name, consumer)
 			if err != nil {
@@ -110,59 +118,57 @@ func newJetStreamClient(nc *nats.Conn, subject string, consumer jetstream.Consum
 	if err != nil {
 		return nil, err
 	}
-	work := func(ctx context.Context, n int) (value []byte, items int, err error) {
+
+	work := func(ctx context.Context, n int) (values [][]byte, err error) {
 		batch, err := consumer.FetchNoWait(n)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
+
 		var last jetstream.Msg
 		for m := range batch.Messages() {
 			if last != nil {
 				err = errors.Join(err, last.Ack())
 			}
 			last = m
-			items++
+			values = append(values, m.Data())
 		}
+
 		if err = errors.Join(err, batch.Error()); err == nil && last == nil {
 			err = bench.ErrEmpty
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		return last.Data(), items, last.DoubleAck(ctx)
+		return values, last.DoubleAck(ctx)
 	}
-	return &bench.PeerClient{
-		Push: func(ctx context.Context, item bench.PeerItem) error {
-			_, err := js.Publish(ctx, subject, item.Value)
+
+	push := func(ctx context.Context, items []bench.PeerItem) error {
+		if len(items) == 1 {
+			_, err := js.Publish(ctx, subject, items[0].Value)
 			return err
-		},
-		PushMany: func(ctx context.Context, items []bench.PeerItem) error {
-			var futures []jetstream.PubAckFuture
-			for _, item := range items {
-				f, err := js.PublishAsync(subject, item.Value)
-				if err != nil {
-					return err
-				}
-				futures = append(futures, f)
+		}
+
+		var futures []jetstream.PubAckFuture
+		for _, item := range items {
+			f, err := js.PublishAsync(subject, item.Value)
+			if err != nil {
+				return err
 			}
-			for _, f := range futures {
-				select {
-				case <-f.Ok():
-				case err := <-f.Err():
-					return err
-				case <-ctx.Done():
-					return context.Cause(ctx)
-				}
+			futures = append(futures, f)
+		}
+
+		for _, f := range futures {
+			select {
+			case <-f.Ok():
+			case err := <-f.Err():
+				return err
+			case <-ctx.Done():
+				return context.Cause(ctx)
 			}
-			return nil
-		},
-		Work: func(ctx context.Context) ([]byte, error) {
-			value, _, err := work(ctx, 1)
-			return value, err
-		},
-		WorkMany: func(ctx context.Context, n int) (int, error) {
-			_, items, err := work(ctx, n)
-			return items, err
-		},
-	}, nil
+		}
+		return nil
+	}
+
+	return &bench.PeerClient{Push: push, Work: work, Pushes: both, Works: both}, nil
 }

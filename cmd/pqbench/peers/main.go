@@ -1,12 +1,12 @@
 // Command peers compares a pqbridge with other programs that queues are kept in: the same load at
-// the same durability, each answer after a sync of the disk where the peer can, all in turns within one run. Servers
-// are started for the run, with their data in a temporary folder. Those that are not installed
-// are named and left out. Exit codes are those of pqbench.
+// the same durability, each answer after a sync of the disk where the peer can, all in turns within
+// one run. Servers are started for the run, with their data in a temporary folder. Those that are
+// not installed are named and left out. Exit codes are those of pqbench.
 package main
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +21,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/bench"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 func main() {
@@ -38,10 +37,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
 	}
+
 	_, _ = fmt.Fprintln(stderr, "peers:", err) // nowhere left to report a failure
 	if !c.started {
 		return 2
@@ -69,6 +70,7 @@ func (c *comparison) command() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+
 	flags := root.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&c.Pqbridge, "pqbridge", "", "pqbridge `program` to start and measure; required")
@@ -83,7 +85,7 @@ func (c *comparison) command() *cobra.Command {
 	flags.IntVar(&c.Priorities, "priorities", 10, "`number` of different priorities")
 	flags.IntSliceVar(&c.Backlogs, "backlog", nil, "also measure with these `numbers` of queued items")
 	flags.StringVar(&c.only, "only", "", "measure only the rows whose names match this regular `expression`, and echo")
-	flags.StringVar(&c.json, "json", "", "also write the result to this `file`")
+	flags.StringVar(&c.json, "json", "", "also write the result to this `file`, a JSON object a line for each row")
 	flags.BoolVar(&c.progress, "progress", false, "say what is being measured")
 
 	root.AddCommand(&cobra.Command{
@@ -101,10 +103,9 @@ func (c *comparison) command() *cobra.Command {
 // options completes the options from the flags.
 func (c *comparison) options(log io.Writer) (bench.Options, []bench.Peer, error) {
 	o := c.Options
-	o.PriorityPrefix, o.FIFOPrefix = subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix
-	o.Queue = "pq-bench"
 	o.Duration = time.Duration(c.seconds * float64(time.Second))
 	o.Log = log
+
 	if c.progress {
 		o.Progress = func(done, all int, what string) { _, _ = fmt.Fprintf(log, "%d/%d %s\n", done, all, what) }
 	}
@@ -114,14 +115,12 @@ func (c *comparison) options(log io.Writer) (bench.Options, []bench.Peer, error)
 			return o, nil, fmt.Errorf("--only: bad regular expression: %w", err)
 		}
 	}
+
 	self, err := os.Executable()
 	if err != nil {
 		return o, nil, err
 	}
 	o.Echo = []string{self, "echo"}
-	if o.Pqbridge == "" || o.NATSServer == "" {
-		return o, nil, errors.New("name the programs with --pqbridge and --nats-server")
-	}
 	peers, err := choose(allPeers(o.NATSServer), c.peers)
 	return o, peers, errors.Join(err, o.Validate())
 }
@@ -131,6 +130,7 @@ func (c *comparison) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+
 	c.started = true
 	report, err := bench.RunPeers(cmd.Context(), o, peers)
 	if err != nil {
@@ -139,11 +139,11 @@ func (c *comparison) run(cmd *cobra.Command) error {
 	if err := report.Write(cmd.OutOrStdout()); err != nil || c.json == "" {
 		return err
 	}
-	text, err := json.MarshalIndent(report, "", "  ")
-	if err != nil {
+	var text bytes.Buffer
+	if err := report.WriteJSON(&text); err != nil {
 		return err
 	}
-	return os.WriteFile(c.json, append(text, '\n'), 0o644)
+	return os.WriteFile(c.json, text.Bytes(), 0o644)
 }
 
 // allPeers returns the peers in the order of the tables.
@@ -151,11 +151,13 @@ func allPeers(natsServer string) []bench.Peer {
 	return slices.Concat([]bench.Peer{redis(), postgreSQL()}, rabbitMQ(), []bench.Peer{beanstalkd(), jetStream(natsServer)})
 }
 
-// choose returns the peers with these names, or all. The first word of a name is enough: rabbitmq has two peers.
+// choose returns the peers with these names, or all. The first word of a name is enough: rabbitmq
+// has two peers.
 func choose(all []bench.Peer, names []string) ([]bench.Peer, error) {
 	if len(names) == 0 {
 		return all, nil
 	}
+
 	var chosen []bench.Peer
 	for _, name := range names {
 		unknown := true

@@ -117,7 +117,7 @@ func connect(t *testing.T, server bench.PeerServer) []*bench.PeerClient {
 func push(t *testing.T, c *bench.PeerClient, items int) {
 	t.Helper()
 	for i := range items {
-		if err := c.Push(t.Context(), bench.PeerItem{Priority: i % 10, Value: fmt.Appendf(nil, "item %d", i)}); err != nil {
+		if err := c.Push(t.Context(), []bench.PeerItem{{Priority: i % 10, Value: fmt.Appendf(nil, "item %d", i)}}); err != nil {
 			t.Fatalf("push: %v", err)
 		}
 	}
@@ -127,12 +127,12 @@ func push(t *testing.T, c *bench.PeerClient, items int) {
 func popAll(t *testing.T, c *bench.PeerClient) int {
 	t.Helper()
 	for n := 0; ; n++ {
-		value, err := c.Work(t.Context())
+		values, err := c.Work(t.Context(), 1)
 		if errors.Is(err, bench.ErrEmpty) {
 			return n
 		}
-		if err != nil || !bytes.HasPrefix(value, []byte("item")) {
-			t.Fatalf("item %q, %v", value, err)
+		if err != nil || len(values) != 1 || !bytes.HasPrefix(values[0], []byte("item")) {
+			t.Fatalf("items %q, %v", values, err)
 		}
 	}
 }
@@ -144,10 +144,10 @@ func TestPeer(t *testing.T) {
 		first, other := clients[0], clients[3]
 		push(t, first, 30)
 		left := 30
-		if first.Pop != nil {
-			value, err := other.Pop(t.Context())
-			if err != nil || !bytes.HasPrefix(value, []byte("item")) {
-				t.Fatalf("pop: %q, %v", value, err)
+		if first.Pops != 0 {
+			values, err := other.Pop(t.Context(), 1)
+			if err != nil || len(values) != 1 || !bytes.HasPrefix(values[0], []byte("item")) {
+				t.Fatalf("pop: %q, %v", values, err)
 			}
 			left--
 		}
@@ -159,23 +159,27 @@ func TestPeer(t *testing.T) {
 			t.Errorf("%d items after a restart, want %d", n, left)
 		}
 		rest(t, other)
-		if first.PushMany == nil {
+		if first.Pushes&bench.Many == 0 {
 			return
 		}
 		items := make([]bench.PeerItem, 50)
 		for i := range items {
 			items[i] = bench.PeerItem{Priority: i % 10, Value: []byte("item")}
 		}
-		if err := first.PushMany(t.Context(), items); err != nil {
+		if err := first.Push(t.Context(), items); err != nil {
 			t.Fatalf("push many: %v", err)
 		}
 		left = 50
-		for name, many := range map[string]func(context.Context, int) (int, error){"pop": other.PopMany, "work": other.WorkMany} {
-			if many == nil {
+		for _, many := range []struct {
+			name string
+			has  bench.Sizes
+			do   func(context.Context, int) ([][]byte, error)
+		}{{"pop", other.Pops, other.Pop}, {"work", other.Works, other.Work}} {
+			if many.has&bench.Many == 0 {
 				continue
 			}
-			if n, err := many(t.Context(), 20); err != nil || n != 20 {
-				t.Errorf("%s many: %d items, %v: want 20", name, n, err)
+			if values, err := many.do(t.Context(), 20); err != nil || len(values) != 20 {
+				t.Errorf("%s many: %d items, %v: want 20", many.name, len(values), err)
 			}
 			left -= 20
 			rest(t, other)
@@ -197,8 +201,8 @@ func rest(t *testing.T, c *bench.PeerClient) {
 }
 
 // A peer syncs the disk before it answers a push: there are at least as many syncs as pushes, one
-// after the other. What it does for other operations is printed with -v. Classic queues of RabbitMQ 4 do not, as the
-// documents say.
+// after the other. What it does for other operations is printed with -v. Classic queues of RabbitMQ
+// 4 do not, as the documents say.
 func TestPeerSyncs(t *testing.T) {
 	strace, missing := find("strace")
 	if missing != "" {
@@ -226,10 +230,10 @@ func TestPeerSyncs(t *testing.T) {
 		if n := count("push", func() { push(t, c, items) }); n < items != unsynced {
 			t.Errorf("%d syncs for %d pushes to %s %s", n, items, p.Name, server.Version())
 		}
-		if c.Pop != nil {
+		if c.Pops != 0 {
 			count("pop", func() {
 				for range items {
-					if _, err := c.Pop(t.Context()); err != nil {
+					if _, err := c.Pop(t.Context(), 1); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -239,7 +243,7 @@ func TestPeerSyncs(t *testing.T) {
 		}
 		count("work", func() {
 			for range items {
-				if _, err := c.Work(t.Context()); err != nil {
+				if _, err := c.Work(t.Context(), 1); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -310,35 +314,43 @@ func TestComparison(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var report bench.PeersReport
-	if err := json.Unmarshal(text, &report); err != nil {
-		t.Fatal(err)
-	}
-	seen := map[string]int{}
-	for _, row := range report.Rows {
-		seen[row.Queue]++
-		if row.Rate <= 0 || row.P50 <= 0 || row.Ratio <= 0 {
-			t.Errorf("row %+v: want numbers", row)
-		}
-	}
 	levels := map[string]int{"pqbridge": 1000, "Redis": 1000, "PostgreSQL": 1000, "RabbitMQ classic": 256, "beanstalkd": 1000, "JetStream": 1}
-	for _, p := range report.Peers {
-		if p.Name == "RabbitMQ quorum" {
-			levels[p.Name] = 1 // up to version 4.2, whose two levels are mixed
-			if _, n, _ := quorum(p.Version, 1000); n > 2 {
-				levels[p.Name] = n
+	seen := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		var row bench.Row
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatal(err)
+		}
+		seen[row.Queue]++
+		if row.Name != "order" {
+			if row.Rate <= 0 || row.P50 <= 0 || row.Ratio <= 0 {
+				t.Errorf("row %+v: want numbers", row)
+			}
+			continue
+		}
+
+		figures := map[string]float64{}
+		for _, f := range row.Extra {
+			figures[f.Name] = f.Value
+		}
+		want, known := levels[row.Queue]
+		if row.Queue == "RabbitMQ quorum" {
+			want, known = 1, true // up to version 4.2, whose two levels are mixed
+			_, version, _ := strings.Cut(stdout.String(), "\n"+row.Queue+" ")
+			if _, n, _ := quorum(version, 1000); n > 2 {
+				want = n
 			}
 		}
-		if seen[p.Name] == 0 || p.Lost > 0 {
-			t.Errorf("%s has %d rows and lost %d items", p.Name, seen[p.Name], p.Lost)
+		if got := figures["priorities in order"]; known && int(got) != want {
+			t.Errorf("%s keeps %v priorities in order, want %d", row.Queue, got, want)
 		}
-		if want, known := levels[p.Name]; known && p.Levels != want {
-			t.Errorf("%s keeps %d priorities in order, want %d", p.Name, p.Levels, want)
+		if lost, known := figures["items lost"]; lost > 0 || !known {
+			t.Errorf("%s lost %v items", row.Queue, lost)
 		}
 	}
-	for _, name := range report.Missing {
-		if !strings.Contains(stdout.String(), name) {
-			t.Errorf("%s is missing, and the table does not say so", name)
+	for _, p := range peers() {
+		if p.Missing == "" && seen[p.Name] == 0 || p.Missing != "" && !strings.Contains(stdout.String(), p.Name+" ("+p.Missing) {
+			t.Errorf("%s has %d rows, and the table does not say why", p.Name, seen[p.Name])
 		}
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "pq-bench-*"))
@@ -371,11 +383,11 @@ func TestChoose(t *testing.T) {
 
 func TestMistakes(t *testing.T) {
 	for words, args := range map[string]string{
-		"name the programs":           "",
-		"no peer is called \"kafka\"": "--pqbridge p --nats-server n --peers kafka",
-		"bad regular expression":      "--pqbridge p --nats-server n --only (",
-		"clients is 0":                "--pqbridge p --nats-server n --clients 0",
-		"unknown flag":                "--fast",
+		"name the programs to measure": "",
+		"no peer is called \"kafka\"":  "--pqbridge p --nats-server n --peers kafka",
+		"bad regular expression":       "--pqbridge p --nats-server n --only (",
+		"clients is 0":                 "--pqbridge p --nats-server n --clients 0",
+		"unknown flag":                 "--fast",
 	} {
 		var stdout, stderr bytes.Buffer
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

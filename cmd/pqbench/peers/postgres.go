@@ -18,8 +18,8 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
 )
 
-// poolSize is how many connections the clients of PostgreSQL share: several for each processor, so that
-// transactions can share a sync.
+// poolSize is how many connections the clients of PostgreSQL share: several for each processor, so
+// that transactions can share a sync.
 const poolSize = 16
 
 // postgreSQL keeps a queue in a table with an index.
@@ -39,6 +39,7 @@ func postgreSQL() bench.Peer {
 			if err != nil {
 				return nil, err
 			}
+
 			if _, err := os.Stat(data); err != nil {
 				args := []string{initdb, "-D", data, "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale"}
 				p, err := process.Start(ctx, filepath.Dir(dir), "initdb", args, nil, nil, as)
@@ -49,10 +50,12 @@ func postgreSQL() bench.Peer {
 					return nil, fmt.Errorf("%w\n(the folder must be reachable for the user postgres: name another with --dir)", p.Failure())
 				}
 			}
+
 			fsync := "on"
 			if relaxed {
 				fsync = "off"
 			}
+
 			s, err := startServer(ctx, dir, "postgres", syscall.SIGINT, func(host, port string) []string {
 				return []string{
 					program, "-D", data, "-c", "listen_addresses=" + host, "-c", "port=" + port, "-c", "unix_socket_directories=",
@@ -62,6 +65,7 @@ func postgreSQL() bench.Peer {
 			if err != nil {
 				return nil, err
 			}
+
 			p := &postgresServer{server: s}
 			return p, s.awaitVersion(ctx, func() (version string, err error) {
 				pool, err := p.pool(ctx)
@@ -82,6 +86,7 @@ func notRoot(dir string) (func(*exec.Cmd), error) {
 	if os.Geteuid() != 0 {
 		return func(*exec.Cmd) {}, nil
 	}
+
 	u, err := user.Lookup("postgres")
 	if err != nil {
 		return nil, fmt.Errorf("PostgreSQL does not run as root: %w", err)
@@ -91,6 +96,7 @@ func notRoot(dir string) (func(*exec.Cmd), error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
+
 	return func(cmd *exec.Cmd) {
 		cmd.Dir = dir // it cannot be in a folder that it must not read
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
@@ -109,6 +115,7 @@ func (s *postgresServer) Connect(ctx context.Context, clients, _, priorities int
 		return nil, err
 	}
 	s.onStop(pool.Close)
+
 	table := "queue_" + strconv.Itoa(priorities)
 	for _, sql := range []string{
 		"CREATE TABLE IF NOT EXISTS %[1]s (id bigserial PRIMARY KEY, priority int NOT NULL, value bytea NOT NULL)",
@@ -125,12 +132,10 @@ func (s *postgresServer) Connect(ctx context.Context, clients, _, priorities int
 func postgresClient(pool *pgxpool.Pool, table string) *bench.PeerClient {
 	first := fmt.Sprintf("SELECT id FROM %s ORDER BY priority, id LIMIT $1 FOR UPDATE SKIP LOCKED", table)
 	reserve := fmt.Sprintf("SELECT id, value FROM %s ORDER BY priority, id LIMIT $1 FOR UPDATE SKIP LOCKED", table)
-	insert := fmt.Sprintf("INSERT INTO %s (priority, value) VALUES ($1, $2)", table)
-	insertMany := fmt.Sprintf("INSERT INTO %s (priority, value) SELECT * FROM unnest($1::int[], $2::bytea[])", table)
 	remove := fmt.Sprintf("DELETE FROM %s WHERE id = ANY($1)", table)
 	popMany := fmt.Sprintf("DELETE FROM %s WHERE id = ANY(ARRAY(%s)) RETURNING value", table, first)
 
-	values := func(rows pgx.Rows, err error) ([][]byte, error) {
+	collect := func(rows pgx.Rows, err error) ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
@@ -140,65 +145,62 @@ func postgresClient(pool *pgxpool.Pool, table string) *bench.PeerClient {
 		}
 		return all, err
 	}
+
 	type item struct {
 		ID    int64
 		Value []byte
 	}
-	work := func(ctx context.Context, n int) (items []item, err error) {
+
+	work := func(ctx context.Context, n int) (values [][]byte, err error) {
 		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, reserve, n)
 			if err != nil {
 				return err
 			}
-			if items, err = pgx.CollectRows(rows, pgx.RowToStructByPos[item]); err != nil {
+			items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
+			if err != nil {
 				return err
 			}
 			if len(items) == 0 {
 				return bench.ErrEmpty
 			}
+
 			ids := make([]int64, len(items))
 			for i := range items {
 				ids[i] = items[i].ID
+				values = append(values, items[i].Value)
 			}
 			_, err = tx.Exec(ctx, remove, ids)
 			return err
 		})
-		return items, err
+		return values, err
 	}
+
 	return &bench.PeerClient{
-		Push: func(ctx context.Context, item bench.PeerItem) error {
-			_, err := pool.Exec(ctx, insert, item.Priority, item.Value)
+		Pushes: both, Pops: both, Works: both,
+		Push: postgresPush(pool, table),
+		Pop: func(ctx context.Context, n int) ([][]byte, error) {
+			return collect(pool.Query(ctx, popMany, n))
+		},
+		Work: work,
+	}
+}
+
+// postgresPush has a statement for one item, and one for many.
+func postgresPush(pool *pgxpool.Pool, table string) func(context.Context, []bench.PeerItem) error {
+	insert := fmt.Sprintf("INSERT INTO %s (priority, value) VALUES ($1, $2)", table)
+	insertMany := fmt.Sprintf("INSERT INTO %s (priority, value) SELECT * FROM unnest($1::int[], $2::bytea[])", table)
+	return func(ctx context.Context, items []bench.PeerItem) error {
+		if len(items) == 1 {
+			_, err := pool.Exec(ctx, insert, items[0].Priority, items[0].Value)
 			return err
-		},
-		PushMany: func(ctx context.Context, items []bench.PeerItem) error {
-			priorities, values := make([]int, len(items)), make([][]byte, len(items))
-			for i, item := range items {
-				priorities[i], values[i] = item.Priority, item.Value
-			}
-			_, err := pool.Exec(ctx, insertMany, priorities, values)
-			return err
-		},
-		Pop: func(ctx context.Context) ([]byte, error) {
-			all, err := values(pool.Query(ctx, popMany, 1))
-			if err != nil {
-				return nil, err
-			}
-			return all[0], nil
-		},
-		PopMany: func(ctx context.Context, n int) (int, error) {
-			all, err := values(pool.Query(ctx, popMany, n))
-			return len(all), err
-		},
-		Work: func(ctx context.Context) ([]byte, error) {
-			items, err := work(ctx, 1)
-			if err != nil {
-				return nil, err
-			}
-			return items[0].Value, nil
-		},
-		WorkMany: func(ctx context.Context, n int) (int, error) {
-			items, err := work(ctx, n)
-			return len(items), err
-		},
+		}
+
+		priorities, values := make([]int, len(items)), make([][]byte, len(items))
+		for i, item := range items {
+			priorities[i], values[i] = item.Priority, item.Value
+		}
+		_, err := pool.Exec(ctx, insertMany, priorities, values)
+		return err
 	}
 }

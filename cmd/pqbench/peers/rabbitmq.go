@@ -18,12 +18,12 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
 )
 
-// emptyAfter is how long a consumer waits for an item before it takes the queue for empty: longer than a busy server takes to
-// send the first.
+// emptyAfter is how long a consumer waits for an item before it takes the queue for empty: longer
+// than a busy server takes to send the first.
 const emptyAfter = 2 * time.Second
 
-// rabbitMQ returns RabbitMQ twice, since it has two types of queues with priorities: classic ones, and quorum queues, whose
-// log is replicated by Raft.
+// rabbitMQ returns RabbitMQ twice, since it has two types of queues with priorities: classic ones,
+// and quorum queues, whose log is replicated by Raft.
 func rabbitMQ() []bench.Peer {
 	// The one in PATH may be a wrapper that changes the user and the folders.
 	program, missing := find("rabbitmq-server", "/usr/lib/rabbitmq/bin")
@@ -31,6 +31,7 @@ func rabbitMQ() []bench.Peer {
 	if missing == "" {
 		missing = missingEpmd
 	}
+
 	peer := func(name, notes string, declare declaration) bench.Peer {
 		return bench.Peer{
 			Name:    name,
@@ -43,6 +44,7 @@ func rabbitMQ() []bench.Peer {
 			},
 		}
 	}
+
 	return []bench.Peer{
 		peer("RabbitMQ classic", "Durable queue with x-max-priority. Up to version 3 only pushes are answered when synced, from version 4 on nothing is: confirms come when messages are written. "+
 			"basic.ack has no answer.", classic),
@@ -50,8 +52,8 @@ func rabbitMQ() []bench.Peer {
 	}
 }
 
-// declaration is how a queue for that many priorities is declared in a version of RabbitMQ, how many levels of priority it
-// then has, and the lowest of them, the least urgent.
+// declaration is how a queue for that many priorities is declared in a version of RabbitMQ, how
+// many levels of priority it then has, and the lowest of them, the least urgent.
 type declaration func(version string, priorities int) (arguments amqp.Table, levels, lowest int)
 
 func classic(_ string, priorities int) (arguments amqp.Table, levels, lowest int) {
@@ -59,8 +61,9 @@ func classic(_ string, priorities int) (arguments amqp.Table, levels, lowest int
 	return amqp.Table{"x-max-priority": int32(max(levels-1, 1))}, levels, 0
 }
 
-// quorum queues take messages without a priority for those with 4. The library sends no priority for 0, so of the 32 that there
-// are from version 4.3 on it has 31. Before, 4 and less were one level and the others another.
+// quorum queues take messages without a priority for those with 4. The library sends no priority
+// for 0, so of the 32 that there are from version 4.3 on it has 31. Before, 4 and less were one
+// level and the others another.
 func quorum(version string, priorities int) (arguments amqp.Table, levels, lowest int) {
 	var major, minor int
 	_, _ = fmt.Sscanf(version, "%d.%d", &major, &minor) // a version that cannot be read is an old one
@@ -80,11 +83,13 @@ func startRabbitMQ(ctx context.Context, program, epmd, dir string, declare decla
 	if err != nil {
 		return nil, err
 	}
+
 	s, err := startNode(ctx, program, dir, mapper.address)
 	if err != nil {
 		mapper.Stop()
 		return nil, err
 	}
+
 	r := &rabbitServer{server: s, epmd: mapper, declare: declare}
 	err = s.Await(ctx, func() error {
 		c, err := r.dial()
@@ -132,6 +137,7 @@ func startNode(ctx context.Context, program, dir, epmd string) (*server, error) 
 	if err != nil {
 		return nil, err
 	}
+
 	distribution, err := process.FreeAddress()
 	if err != nil {
 		return nil, err
@@ -140,10 +146,12 @@ func startNode(ctx context.Context, program, dir, epmd string) (*server, error) 
 	if err != nil {
 		return nil, err
 	}
+
 	plugins := filepath.Join(dir, "enabled_plugins")
 	if err := os.WriteFile(plugins, []byte("[].\n"), 0o644); err != nil {
 		return nil, err
 	}
+
 	var env []string
 	return startServer(ctx, dir, "rabbitmq", syscall.SIGTERM, func(host, port string) []string {
 		env = []string{
@@ -179,6 +187,7 @@ func (c *rabbitClient) priority(item bench.PeerItem) uint8 {
 func (s *rabbitServer) Connect(_ context.Context, clients, connections, priorities int) ([]*bench.PeerClient, error) {
 	queue := "queue-" + strconv.Itoa(priorities)
 	arguments, levels, lowest := s.declare(s.version, priorities)
+
 	var all []*bench.PeerClient
 	for i := range connections {
 		nc, err := s.dial()
@@ -186,6 +195,7 @@ func (s *rabbitServer) Connect(_ context.Context, clients, connections, prioriti
 			return nil, err
 		}
 		s.onStop(func() { _ = nc.Close() }) // nothing is under way any more
+
 		for range share(clients, connections, i) {
 			ch, err := nc.Channel()
 			if err == nil {
@@ -197,10 +207,11 @@ func (s *rabbitServer) Connect(_ context.Context, clients, connections, prioriti
 			if err != nil {
 				return nil, err
 			}
+
 			c := &rabbitClient{connection: nc, channel: ch, queue: queue, priorities: priorities, levels: levels, lowest: lowest}
 			all = append(all, &bench.PeerClient{
-				Push: func(ctx context.Context, item bench.PeerItem) error { return c.push(ctx, []bench.PeerItem{item}) },
-				Pop:  c.pop, Work: c.work, PushMany: c.push, WorkMany: c.workMany, Rest: c.rest,
+				Push: c.push, Pop: c.pop, Work: c.work, Rest: c.rest,
+				Pushes: both, Pops: bench.One, Works: both,
 			})
 		}
 	}
@@ -231,6 +242,7 @@ func (c *rabbitClient) push(ctx context.Context, items []bench.PeerItem) error {
 		}
 		confirms = append(confirms, confirm)
 	}
+
 	for _, confirm := range confirms {
 		ok, err := confirm.WaitContext(ctx)
 		if err != nil {
@@ -243,12 +255,15 @@ func (c *rabbitClient) push(ctx context.Context, items []bench.PeerItem) error {
 	return nil
 }
 
-func (c *rabbitClient) pop(context.Context) ([]byte, error) {
+func (c *rabbitClient) pop(context.Context, int) ([][]byte, error) {
 	m, ok, err := c.channel.Get(c.queue, true)
 	if err == nil && !ok {
 		err = bench.ErrEmpty
 	}
-	return m.Body, err
+	if err != nil {
+		return nil, err
+	}
+	return [][]byte{m.Body}, nil
 }
 
 // consume starts the client's consumer unless it has one.
@@ -282,33 +297,24 @@ func (c *rabbitClient) receive(ctx context.Context) (amqp.Delivery, error) {
 	}
 }
 
-func (c *rabbitClient) work(ctx context.Context) ([]byte, error) {
-	if err := c.consume(1); err != nil {
-		return nil, err
-	}
-	d, err := c.receive(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return d.Body, d.Ack(false)
-}
-
-func (c *rabbitClient) workMany(ctx context.Context, n int) (int, error) {
+func (c *rabbitClient) work(ctx context.Context, n int) (values [][]byte, err error) {
 	if err := c.consume(n); err != nil {
-		return 0, err
+		return nil, err
 	}
+
 	var last amqp.Delivery
-	for items := range n {
+	for len(values) < n {
 		d, err := c.receive(ctx)
-		if errors.Is(err, bench.ErrEmpty) && items > 0 {
-			return items, last.Ack(true)
+		if errors.Is(err, bench.ErrEmpty) && len(values) > 0 {
+			break
 		}
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		last = d
+		values = append(values, d.Body)
 	}
-	return n, last.Ack(true)
+	return values, last.Ack(n > 1)
 }
 
 // rest ends the consumer, so that the queue gets back what it was sent.

@@ -34,6 +34,7 @@ func redis() bench.Peer {
 			if relaxed {
 				fsync = "no"
 			}
+
 			s, err := startServer(ctx, dir, "redis-server", syscall.SIGTERM, func(host, port string) []string {
 				return []string{
 					program, "--bind", host, "--port", port, "--dir", dir, "--save", "",
@@ -43,6 +44,7 @@ func redis() bench.Peer {
 			if err != nil {
 				return nil, err
 			}
+
 			r := &redisServer{server: s}
 			return r, s.awaitVersion(ctx, func() (string, error) {
 				client, err := r.client(1)
@@ -93,61 +95,52 @@ func (s *redisServer) Connect(ctx context.Context, clients, connections, priorit
 		return nil, err
 	}
 	s.onStop(client.Close)
+
 	key := "queue:" + strconv.Itoa(priorities)
 	working := key + ":working"
 	reserved := func(ctx context.Context, n int) ([]string, error) {
 		until := strconv.FormatInt(time.Now().Add(leaseTime).UnixMilli(), 10)
-		items, err := reserve.Exec(ctx, client, []string{key, working}, []string{strconv.Itoa(n), until}).AsStrSlice()
-		if err == nil && len(items) == 0 {
+		return reserve.Exec(ctx, client, []string{key, working}, []string{strconv.Itoa(n), until}).AsStrSlice()
+	}
+	values := func(members []string) (all [][]byte, err error) {
+		for _, m := range members {
+			all = append(all, []byte(m[memberPrefix:]))
+		}
+		if len(all) == 0 {
 			err = bench.ErrEmpty
 		}
-		return items, err
+		return all, err
 	}
-	work := func(ctx context.Context, n int) ([]string, error) {
-		items, err := reserved(ctx, n)
-		if err != nil {
-			return nil, err
-		}
-		return items, client.Do(ctx, client.B().Zrem().Key(working).Member(items...).Build()).Error()
-	}
-	pop := func(ctx context.Context, n int) ([]rueidis.ZScore, error) {
-		items, err := client.Do(ctx, client.B().Zpopmin().Key(key).Count(int64(n)).Build()).AsZScores()
-		if err == nil && len(items) == 0 {
-			err = bench.ErrEmpty
-		}
-		return items, err
-	}
-	push := func(ctx context.Context, items []bench.PeerItem) error {
-		add := client.B().Zadd().Key(key).ScoreMember()
-		for _, item := range items {
-			add = add.ScoreMember(float64(item.Priority), member(item.Value))
-		}
-		return client.Do(ctx, add.Build()).Error()
-	}
+
 	c := &bench.PeerClient{
-		Push:     func(ctx context.Context, item bench.PeerItem) error { return push(ctx, []bench.PeerItem{item}) },
-		PushMany: push,
-		Pop: func(ctx context.Context) ([]byte, error) {
-			items, err := pop(ctx, 1)
+		Pushes: both, Pops: both, Works: both,
+		Push: func(ctx context.Context, items []bench.PeerItem) error {
+			add := client.B().Zadd().Key(key).ScoreMember()
+			for _, item := range items {
+				add = add.ScoreMember(float64(item.Priority), member(item.Value))
+			}
+			return client.Do(ctx, add.Build()).Error()
+		},
+		Pop: func(ctx context.Context, n int) ([][]byte, error) {
+			items, err := client.Do(ctx, client.B().Zpopmin().Key(key).Count(int64(n)).Build()).AsZScores()
 			if err != nil {
 				return nil, err
 			}
-			return []byte(items[0].Member[memberPrefix:]), nil
+			members := make([]string, len(items))
+			for i := range items {
+				members[i] = items[i].Member
+			}
+			return values(members)
 		},
-		PopMany: func(ctx context.Context, n int) (int, error) {
-			items, err := pop(ctx, n)
-			return len(items), err
-		},
-		Work: func(ctx context.Context) ([]byte, error) {
-			items, err := work(ctx, 1)
+		Work: func(ctx context.Context, n int) ([][]byte, error) {
+			items, err := reserved(ctx, n)
+			if err == nil && len(items) > 0 {
+				err = client.Do(ctx, client.B().Zrem().Key(working).Member(items...).Build()).Error()
+			}
 			if err != nil {
 				return nil, err
 			}
-			return []byte(items[0][memberPrefix:]), nil
-		},
-		WorkMany: func(ctx context.Context, n int) (int, error) {
-			items, err := work(ctx, n)
-			return len(items), err
+			return values(items)
 		},
 	}
 	return repeat(c, clients), nil

@@ -15,6 +15,9 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
 )
 
+// both is for peers with requests for one item and for many.
+const both = bench.One | bench.Many
+
 // server is the process of a peer.
 type server struct {
 	*process.Process

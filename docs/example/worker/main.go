@@ -29,7 +29,7 @@ func main() {
 
 	letters := client.New(nc).PriorityQueue("letters")
 	_, err = letters.Configure(ctx, client.Settings{
-		MaxDeliver: new(3),
+		MaxDeliver: 3,
 		Backoff:    []time.Duration{100 * time.Millisecond, 500 * time.Millisecond},
 	})
 	check(err)

@@ -9,8 +9,8 @@ func (e UsageError) Error() string { return e.Err.Error() }
 // Unwrap returns what is wrong.
 func (e UsageError) Unwrap() error { return e.Err }
 
-// InputError is bad input of another kind that was noticed before anything was sent: in the environment, a
-// context, or a file. The help of the command does not help there.
+// InputError is bad input of another kind that was noticed before anything was sent: in the
+// environment, a context, or a file. The help of the command does not help there.
 type InputError struct{ Err error }
 
 func (e InputError) Error() string { return e.Err.Error() }

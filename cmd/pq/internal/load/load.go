@@ -33,6 +33,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+
 	if o.FIFO {
 		o.Priorities = 1
 	}
@@ -43,6 +44,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Rate > 0 {
 		r.limiter = rate.NewLimiter(rate.Limit(o.Rate), 1)
 	}
+
 	var targets []target.Queue
 	for range o.Connections {
 		nc, err := o.Dial()
@@ -52,12 +54,14 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		defer nc.Close()
 		targets = append(targets, target.New(client.New(nc, client.WithGrammar(o.Grammar)), o.FIFO, o.Queue))
 	}
+
 	if err := o.check(ctx, targets[0]); err != nil {
 		return nil, fmt.Errorf("queue %s: %w", o.Queue, err)
 	}
 	if err := r.clients(ctx, targets); err != nil {
 		return nil, err
 	}
+
 	report := r.report()
 	if o.Verify {
 		// Also after an interrupt: what was pushed must not stay behind.
@@ -101,12 +105,14 @@ type measured struct {
 // clients runs the clients until the load is over.
 func (r *run) clients(ctx context.Context, targets []target.Queue) error {
 	r.begun = time.Now()
+
 	ended, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if r.Duration > 0 {
 		timer := time.AfterFunc(r.Duration, cancel)
 		defer timer.Stop()
 	}
+
 	var running sync.WaitGroup
 	failures := make(chan error, r.Clients)
 	for i := range r.Clients {
@@ -121,11 +127,13 @@ func (r *run) clients(ctx context.Context, targets []target.Queue) error {
 			}
 		})
 	}
+
 	stop := make(chan struct{})
 	var reporting sync.WaitGroup
 	if r.Progress != nil {
 		reporting.Go(func() { r.reportProgress(stop) })
 	}
+
 	running.Wait()
 	r.elapsed = time.Since(r.begun)
 	close(stop)
@@ -159,6 +167,7 @@ func (r *run) client(ended context.Context, q target.Queue) error {
 		case err != nil:
 			return err
 		}
+
 		if r.dry.Load() {
 			return nil
 		}
@@ -189,6 +198,7 @@ func (r *run) request(ctx context.Context, q target.Queue, pushes bool) error {
 	} else {
 		e.number, e.priority, err = r.popOwn(ctx, q)
 	}
+
 	e.replied = time.Since(r.begun)
 	if errors.Is(err, client.ErrEmpty) {
 		if r.Mode == Pop {
@@ -196,6 +206,7 @@ func (r *run) request(ctx context.Context, q target.Queue, pushes bool) error {
 		}
 		return nil
 	}
+
 	r.answered.Add(1)
 	r.note(name, e, err)
 	return err
@@ -224,10 +235,12 @@ func (r *run) popOwn(ctx context.Context, q target.Queue) (number, priority int6
 	if err != nil {
 		return 0, 0, err
 	}
+
 	name, number, err := parse(item.Value)
 	if err == nil && r.Verify && name != r.name {
 		err = errForeign
 	}
+
 	if err != nil {
 		if _, back := q.Push(ctx, item.Priority, item.Message); back != nil {
 			err = fmt.Errorf("%w: item %s could not be put back: %w", err, item.ID, back)
@@ -241,6 +254,7 @@ func (r *run) popOwn(ctx context.Context, q target.Queue) (number, priority int6
 func (r *run) note(name string, e event, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	m := r.ops[name]
 	unknown := errors.Is(err, client.ErrUnknownOutcome)
 	if err == nil {
@@ -262,9 +276,11 @@ func (r *run) drain(ctx context.Context, q target.Queue) error {
 		var err error
 		e.number, e.priority, err = r.popOwn(ctx, q)
 		e.replied = time.Since(r.begun)
+
 		if errors.Is(err, client.ErrEmpty) {
 			return nil
 		}
+
 		e.unknown = errors.Is(err, client.ErrUnknownOutcome)
 		switch {
 		case err == nil || e.unknown:

@@ -70,6 +70,7 @@ func (o *Options) Validate() error {
 			problems = append(problems, fmt.Errorf(format, args...))
 		}
 	}
+
 	check(o.Mode == Push || o.Mode == Pop || o.Mode == Mixed, "mode %q: want %s, %s or %s", o.Mode, Push, Pop, Mixed)
 	check(o.Connections >= 1, "connections is %d: want at least 1", o.Connections)
 	check(o.Clients >= o.Connections, "%d clients cannot share %d connections: want at least one client each", o.Clients, o.Connections)

@@ -60,6 +60,7 @@ func (o *Options) check(ctx context.Context, q target.Queue) error {
 	if o.Mode == Push && !o.Verify {
 		return nil
 	}
+
 	item, err := q.PeekItem(ctx, false)
 	switch {
 	case errors.Is(err, client.ErrEmpty):
@@ -67,12 +68,14 @@ func (o *Options) check(ctx context.Context, q target.Queue) error {
 	case err != nil:
 		return err
 	}
+
 	if _, _, err := parse(item.Value); err != nil {
 		return err
 	}
 	if !o.Verify {
 		return nil
 	}
+
 	n, err := q.Len(ctx)
 	if err == nil {
 		err = fmt.Errorf("the queue has %d items of an earlier load: it must be empty to be verified", n)

@@ -43,6 +43,7 @@ func (r *run) report() *Report {
 		if r.Mode != Mixed && string(r.Mode) != name {
 			continue
 		}
+
 		m := r.ops[name]
 		quantile := func(q float64) float64 { return time.Duration(m.latency.ValueAtQuantile(q)).Seconds() }
 		report.Operations = append(report.Operations, Row{
@@ -51,6 +52,7 @@ func (r *run) report() *Report {
 			P50:  quantile(50), P90: quantile(90), P99: quantile(99), P999: quantile(99.9), Max: quantile(100),
 		})
 	}
+
 	return report
 }
 
@@ -58,6 +60,7 @@ func (r *run) report() *Report {
 func (r *Report) Write(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s of queue %s: %.1f s, %d clients on %d connections; latencies in ms\n\n", r.Mode, r.Queue, r.Seconds, r.Clients, r.Connections)
+
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "\tcount\tper second\tp50\tp90\tp99\tp99.9\tmax\terrors\t")
 	for _, row := range r.Operations {
@@ -67,6 +70,7 @@ func (r *Report) Write(w io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+
 	if r.RanDry {
 		b.WriteString("\nThe queue ran empty.\n")
 	}
@@ -74,6 +78,7 @@ func (r *Report) Write(w io.Writer) error {
 		fmt.Fprintf(&b, "\n%d pushed, %d popped: %d lost, %d duplicates, %d unexpected, %d out of order,\n%d of unknown outcome\n",
 			v.Pushed, v.Popped, v.Lost, v.Duplicates, v.Unexpected, v.OutOfOrder, v.Unknown)
 	}
+
 	_, err := io.WriteString(w, b.String())
 	return err
 }

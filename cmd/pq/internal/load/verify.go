@@ -67,6 +67,7 @@ func (e *events) verify() *Verify {
 			v.Pushed++
 		}
 	}
+
 	items := make([]served, 0, len(e.pops))
 	seen := make(map[int64]bool, len(e.pops))
 	for _, pop := range e.pops {
@@ -81,11 +82,13 @@ func (e *events) verify() *Verify {
 		}
 		seen[pop.number] = true
 	}
+
 	for _, push := range e.pushes {
 		if !push.unknown && !seen[push.number] {
 			v.Lost++
 		}
 	}
+
 	v.Lost = max(0, v.Lost-e.lostPops)
 	v.OutOfOrder = outOfOrder(items)
 	return v
@@ -109,6 +112,7 @@ func outOfOrder(items []served) (n int64) {
 	}
 	slices.SortFunc(arrivals, func(a, b served) int { return cmp.Compare(a.push.replied, b.push.replied) })
 	slices.SortFunc(items, func(a, b served) int { return cmp.Compare(a.pop.replied, b.pop.replied) })
+
 	waiting := map[int64][]served{} // by priority, oldest first
 	for _, y := range items {
 		now := y.pop.replied
@@ -117,6 +121,7 @@ func outOfOrder(items []served) (n int64) {
 			arrivals = arrivals[1:]
 			waiting[x.push.priority] = append(waiting[x.push.priority], x)
 		}
+
 		for priority, xs := range waiting {
 			for len(xs) > 0 && xs[0].pop.sent <= now {
 				xs = xs[1:] // may have left the queue
@@ -125,6 +130,7 @@ func outOfOrder(items []served) (n int64) {
 			if len(xs) == 0 || priority > y.push.priority {
 				continue
 			}
+
 			before := y.pop.sent
 			if priority == y.push.priority {
 				before = min(before, y.push.sent)

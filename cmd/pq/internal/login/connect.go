@@ -16,20 +16,22 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 )
 
-// checkOptions returns what is wrong with the addresses and the files that name a login, which the NATS client
-// would look at only when it connects.
+// checkOptions returns what is wrong with the addresses and the files that name a login, which the
+// NATS client would look at only when it connects.
 func (c *Connection) checkOptions(options []nats.Option) error {
 	for server := range strings.SplitSeq(c.Server, ",") {
 		if err := checkURL(strings.TrimSpace(server)); err != nil {
 			return exit.InputError{Err: err}
 		}
 	}
+
 	var o nats.Options
 	for _, option := range options {
 		if err := option(&o); err != nil {
 			return exit.InputError{Err: fmt.Errorf("the files for TLS and the login: %w", err)}
 		}
 	}
+
 	if o.UserJWT != nil {
 		if _, err := o.UserJWT(); err != nil {
 			return exit.InputError{Err: fmt.Errorf("the credentials: %w", err)}
@@ -45,6 +47,7 @@ func checkURL(server string) error {
 	if !strings.Contains(text, "://") {
 		text = "nats://" + text
 	}
+
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Hostname() == "" || !validPort(u.Port()):
@@ -83,6 +86,7 @@ func redacted(servers string) string {
 // whyNot adds to the error of an attempt to connect what the user can do.
 func (c *Connection) whyNot(err error) error {
 	const login = "look at the login (pq help connection)"
+
 	var slow net.Error
 	var dialed *net.OpError
 	var unknownName *net.DNSError

@@ -48,8 +48,8 @@ func configDir() (string, error) {
 	return filepath.Join(home, ".config", "nats"), err
 }
 
-// loadContext reads the context of that name, or the one that nats context select has selected. It returns
-// nil if the name is "" and none is selected.
+// loadContext reads the context of that name, or the one that nats context select has selected. It
+// returns nil if the name is "" and none is selected.
 func loadContext(name string) (*stored, error) {
 	dir, err := configDir()
 	if err != nil && name == "" {
@@ -57,6 +57,7 @@ func loadContext(name string) (*stored, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("context %s: %w", name, err)
 	}
+
 	isSelected := name == ""
 	if isSelected {
 		selected, err := os.ReadFile(filepath.Join(dir, "context.txt"))
@@ -65,9 +66,11 @@ func loadContext(name string) (*stored, error) {
 			return nil, nil
 		}
 	}
+
 	if strings.ContainsAny(name, `/\`) || strings.Contains(name, "..") {
 		return nil, fmt.Errorf("context %q: that is no name of a context", name)
 	}
+
 	file := filepath.Join(dir, "context", name+".json")
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) && isSelected {
@@ -76,6 +79,7 @@ func loadContext(name string) (*stored, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no context %s, because there is no file %s: nats context ls lists those that are there", name, file)
 	}
+
 	c := &stored{}
 	if err == nil && json.Unmarshal(text, c) != nil {
 		err = fmt.Errorf("the file %s is no JSON object of texts: save the context again with nats context save", file)
@@ -86,6 +90,7 @@ func loadContext(name string) (*stored, error) {
 	if err != nil {
 		return nil, fmt.Errorf("context %s: %w", name, err)
 	}
+
 	for _, path := range []*string{&c.Creds, &c.NKey, &c.CA, &c.Cert, &c.Key} {
 		*path = expandPath(*path)
 	}
@@ -105,7 +110,8 @@ func (c *stored) check() error {
 	return nil
 }
 
-// expandPath replaces a ~ in front, and variables, as the nats tool does. It leaves references alone.
+// expandPath replaces a ~ in front, and variables, as the nats tool does. It leaves references
+// alone.
 func expandPath(path string) string {
 	path = strings.TrimPrefix(path, "file://")
 	if scheme(path) != "" || path == "" {
@@ -132,6 +138,7 @@ func scheme(text string) string {
 func secret(field, text string) (string, error) {
 	var value []byte
 	var err error
+
 	_, rest, _ := strings.Cut(text, ":")
 	switch name := strings.TrimPrefix(rest, "//"); scheme(text) {
 	case "":
@@ -153,19 +160,21 @@ func secret(field, text string) (string, error) {
 	default:
 		err = fmt.Errorf("pq does not run op or nsc: put the secret into a file or a variable, and name that")
 	}
+
 	if err != nil {
 		return "", fmt.Errorf("%s of the context: %w", field, err)
 	}
 	return strings.TrimRight(string(value), "\r\n"), nil
 }
 
-// useContext takes from a context what no flag and no variable says. If any of them says who logs in, the
-// context does not.
+// useContext takes from a context what no flag and no variable says. If any of them says who logs
+// in, the context does not.
 func (c *Connection) useContext(set *pflag.FlagSet) error {
 	from, err := loadContext(c.context)
 	if err != nil || from == nil {
 		return err
 	}
+
 	take := func(flag string, field *string, value string) {
 		if !set.Changed(flag) && value != "" {
 			*field = value
@@ -178,6 +187,7 @@ func (c *Connection) useContext(set *pflag.FlagSet) error {
 	}
 	take("inbox-prefix", &c.inboxPrefix, from.InboxPrefix)
 	c.tlsFirst = from.TLSFirst
+
 	for _, login := range []string{"creds", "nkey", "user", "password", "token"} {
 		if set.Changed(login) {
 			return nil
@@ -191,6 +201,7 @@ func (c *Connection) logIn(from *stored) (err error) {
 	if c.token, err = secret("token", from.Token); err != nil {
 		return err
 	}
+
 	switch {
 	case from.User != "":
 		c.user = from.User
@@ -218,6 +229,7 @@ func (c *Connection) contextOptions() []nats.Option {
 	if c.tlsFirst {
 		options = append(options, nats.TLSHandshakeFirst())
 	}
+
 	if c.credsText != "" {
 		options = append(options, nats.UserCredentialBytes([]byte(c.credsText)))
 	}

@@ -1,5 +1,5 @@
-// Package login finds out how to reach NATS: from flags, the environment and the contexts of the nats tool. It says
-// what is wrong in words that tell what to do.
+// Package login finds out how to reach NATS: from flags, the environment and the contexts of the
+// nats tool. It says what is wrong in words that tell what to do.
 package login
 
 import (
@@ -17,9 +17,9 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 )
 
-// Connection says how to reach the NATS server. Each flag but the prefixes has
-// an environment variable, the one that the nats command line tool uses. What neither says may be in
-// a context of that tool.
+// Connection says how to reach the NATS server. Each flag but the prefixes has an environment
+// variable, the one that the nats command line tool uses. What neither says may be in a context of
+// that tool.
 type Connection struct {
 	Server                 string
 	Timeout                time.Duration // of requests
@@ -70,6 +70,7 @@ func (c *Connection) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&c.tlsKey, "tlskey", "", "`file` with its key")
 	set.StringVar(&c.inboxPrefix, "inbox-prefix", "", "subject `prefix` of replies, _INBOX by default")
 	set.DurationVar(&c.Timeout, "timeout", 10*time.Second, "longest wait for a reply; else 10s")
+
 	for _, e := range Variables {
 		set.Lookup(e.Flag).Usage += " (" + e.Variable + ")"
 	}
@@ -88,9 +89,11 @@ func (c *Connection) FromEnv(set *pflag.FlagSet) error {
 			return exit.InputError{Err: fmt.Errorf("%s: %w", e.Variable, flags.Explain(err))}
 		}
 	}
+
 	if err := c.useContext(set); err != nil {
 		return exit.InputError{Err: err}
 	}
+
 	if (c.tlsCert == "") != (c.tlsKey == "") {
 		return errors.New("--tlscert and --tlskey go together")
 	}
@@ -103,6 +106,7 @@ func (c *Connection) FromEnv(set *pflag.FlagSet) error {
 // Options returns the options for nats.Connect.
 func (c *Connection) Options() ([]nats.Option, error) {
 	options := []nats.Option{nats.Name("pq"), nats.Timeout(c.connectTimeout())}
+
 	if c.creds != "" {
 		options = append(options, nats.UserCredentials(c.creds))
 	}
@@ -113,6 +117,7 @@ func (c *Connection) Options() ([]nats.Option, error) {
 		}
 		options = append(options, nkey)
 	}
+
 	switch {
 	case c.password != "" || c.user != "" && (c.userOnly || c.token != ""):
 		options = append(options, nats.UserInfo(c.user, c.password))
@@ -122,18 +127,21 @@ func (c *Connection) Options() ([]nats.Option, error) {
 	if c.token != "" {
 		options = append(options, nats.Token(c.token))
 	}
+
 	if c.tlsCA != "" {
 		options = append(options, nats.RootCAs(c.tlsCA))
 	}
 	if c.tlsCert != "" {
 		options = append(options, nats.ClientCert(c.tlsCert, c.tlsKey))
 	}
+
 	if c.inboxPrefix != "" {
 		if slices.ContainsFunc(strings.Split(c.inboxPrefix, "."), func(token string) bool { return token == "" || strings.ContainsAny(token, "*> \t\r\n") }) {
 			return nil, exit.InputError{Err: fmt.Errorf("the inbox prefix %q: want a subject without wildcards, such as _INBOX_worker", c.inboxPrefix)}
 		}
 		options = append(options, nats.CustomInboxPrefix(c.inboxPrefix))
 	}
+
 	options = append(options, c.contextOptions()...)
 	return options, c.checkOptions(options)
 }
@@ -145,16 +153,19 @@ func (c *Connection) Connect(options []nats.Option) (*nats.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	sub, err := nc.SubscribeSync(nc.NewInbox() + ".*") // as the client subscribes for replies
 	if err == nil {
 		err = nc.FlushTimeout(c.Timeout)
 	}
+
 	if refused := nc.LastError(); err == nil && errors.Is(refused, nats.ErrPermissionViolation) {
 		err = fmt.Errorf("%w: allow that, or name the prefix that this user may subscribe to with --inbox-prefix", refused)
 	}
 	if err == nil {
 		err = sub.Unsubscribe()
 	}
+
 	if err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("cannot receive replies from NATS at %s: %w", c.Server, err)

@@ -19,7 +19,8 @@ type Queue interface {
 	LeaseItem(ctx context.Context, max bool, options ...client.LeaseOption) (*client.Delivery, error)
 	// PeekItem returns the item that Pop would take.
 	PeekItem(ctx context.Context, max bool) (*client.Item, error)
-	// RankItem returns how many items Pop would return before the one with this id, or at least that many.
+	// RankItem returns how many items Pop would return before the one with this id, or at least
+	// that many.
 	RankItem(ctx context.Context, id string, max bool) (n int64, atLeast bool, err error)
 	// Move moves an item to the end of another priority.
 	Move(ctx context.Context, id string, priority int64) (string, error)
@@ -28,7 +29,7 @@ type Queue interface {
 	Len(ctx context.Context) (int64, error)
 	Info(ctx context.Context) (*client.QueueInfo, error)
 	Settings(ctx context.Context) (client.Settings, error)
-	Configure(ctx context.Context, change client.Settings) (client.Settings, error)
+	Configure(ctx context.Context, change client.Settings, reset ...string) (client.Settings, error)
 	Get(ctx context.Context, id string) (*client.Item, client.State, error)
 	Remove(ctx context.Context, id string) error
 	Purge(ctx context.Context, state client.State) (int64, error)

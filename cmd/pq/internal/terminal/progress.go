@@ -47,11 +47,13 @@ func (p *Progress) Show(done int64, text string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	now := time.Now()
 	if now.Sub(p.drawn) < redrawEvery {
 		return
 	}
 	p.drawn, p.visible = now, true
+
 	// A bar that cannot be drawn is no reason to stop.
 	p.bar.Describe(p.fit(text))
 	if p.whole >= 0 {

@@ -44,8 +44,8 @@ func wasClosed(f *os.File) bool {
 	return readErr == io.EOF && writeErr == nil
 }
 
-// ReaderGone returns a channel that is closed once nobody can read any more what is written to w. What waits for that
-// lives as long as the process.
+// ReaderGone returns a channel that is closed once nobody can read any more what is written to w.
+// What waits for that lives as long as the process.
 func ReaderGone(w io.Writer) <-chan struct{} {
 	gone := make(chan struct{})
 	go func() {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NoReader reports whether nobody can read any more what is written to w, a pipe or a socket. With wait, it returns
-// once that is so. Who does not write does not notice it otherwise.
+// NoReader reports whether nobody can read any more what is written to w, a pipe or a socket. With
+// wait, it returns once that is so. Who does not write does not notice it otherwise.
 func NoReader(w io.Writer, wait bool) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -19,6 +19,7 @@ func NoReader(w io.Writer, wait bool) bool {
 	if info, err := f.Stat(); err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
 		return false
 	}
+
 	timeout := 0
 	if wait {
 		timeout = -1

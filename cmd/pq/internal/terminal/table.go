@@ -85,6 +85,7 @@ func (t *Table) String() string {
 		}
 		return b.String()
 	}
+
 	w := table.NewWriter()
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
@@ -92,6 +93,7 @@ func (t *Table) String() string {
 	w.SetStyle(style)
 	w.SuppressTrailingSpaces()
 	w.SetColumnConfigs(t.configs())
+
 	titles := make(table.Row, len(t.list))
 	for i, col := range t.list {
 		titles[i] = col.Title
@@ -126,6 +128,7 @@ func (t *Table) room() int {
 		if col.Align == Snipped {
 			continue
 		}
+
 		widest := text.StringWidth(col.Title)
 		for _, row := range t.rows {
 			widest = max(widest, text.StringWidth(fmt.Sprint(row[i])))

@@ -51,10 +51,12 @@ func Trend(numbers []int64, unicode bool) string {
 	if unicode {
 		bars = []rune("▁▂▃▄▅▆▇█")
 	}
+
 	var most int64
 	for _, n := range numbers {
 		most = max(most, n)
 	}
+
 	line := make([]rune, len(numbers))
 	for i, n := range numbers {
 		height := 0

@@ -10,8 +10,6 @@ import (
 type cluster interface {
 	// file is the path of the cluster file.
 	file() string
-	// private is whether the cluster ends with the benchmark.
-	private() bool
 	// Used is the usage of fdbserver, unknown unless the cluster is private.
 	Used() process.Usage
 	// transactions counts the cluster's transactions so far. It waits until the
@@ -19,9 +17,9 @@ type cluster interface {
 	transactions(ctx context.Context) (transactions, error)
 	// naive returns clients that push and pop by the published recipe, with one
 	// transaction per item, in a queue of their own.
-	naive(clients, priorities int) (push, pop *load)
-	// close stops a private cluster, and removes the naive items from any other.
-	close() error
+	naive(clients, priorities int, value []byte) (push, pop load)
+	// close stops a private cluster, and clears the key prefixes in any other.
+	close(prefixes []string) error
 }
 
 // transactions are numbers of transactions.

@@ -32,7 +32,7 @@ type fdbCluster struct {
 // openCluster opens the configured cluster, or starts a private one of a single process
 // with its data in dir.
 func openCluster(o *Options, dir string) (cluster, error) {
-	c := &fdbCluster{path: o.ClusterFile, queue: subspace.Sub(o.Queue + "-naive")}
+	c := &fdbCluster{path: o.ClusterFile, queue: subspace.Sub(queueName + "-naive")}
 	if c.path == "" {
 		var err error
 		if c.server, err = fdbserver.Start(dir, fdbserver.SSD); err != nil {
@@ -40,6 +40,7 @@ func openCluster(o *Options, dir string) (cluster, error) {
 		}
 		c.path = c.server.ClusterFile()
 	}
+
 	err := fdb.APIVersion(fdbkv.DefaultAPIVersion)
 	if err == nil {
 		c.db, err = fdb.OpenDatabase(c.path)
@@ -51,8 +52,6 @@ func openCluster(o *Options, dir string) (cluster, error) {
 }
 
 func (c *fdbCluster) file() string { return c.path }
-
-func (c *fdbCluster) private() bool { return c.server != nil }
 
 func (c *fdbCluster) Used() process.Usage {
 	if c.server == nil {
@@ -68,12 +67,15 @@ func (c *fdbCluster) stop() error {
 	return c.server.Stop()
 }
 
-func (c *fdbCluster) close() error {
+func (c *fdbCluster) close(prefixes []string) error {
 	if c.server != nil {
 		return c.stop()
 	}
 	_, err := c.transact(func(tr fdb.Transaction) (any, error) {
 		tr.ClearRange(c.queue)
+		for _, prefix := range prefixes {
+			tr.ClearRange(subspace.Sub(prefix))
+		}
 		return nil, nil
 	})
 	return err
@@ -96,6 +98,7 @@ func (c *fdbCluster) transactions(ctx context.Context) (transactions, error) {
 	if err != nil {
 		return transactions{}, err
 	}
+
 	ticker := time.NewTicker(statusInterval)
 	defer ticker.Stop()
 	for {
@@ -104,6 +107,7 @@ func (c *fdbCluster) transactions(ctx context.Context) (transactions, error) {
 			return transactions{}, context.Cause(ctx)
 		case <-ticker.C:
 		}
+
 		now, err := c.status()
 		if err != nil {
 			return transactions{}, err
@@ -125,6 +129,7 @@ func (c *fdbCluster) status() (workload, error) {
 			Workload struct{ Transactions workload }
 		}
 	}
+
 	text, err := c.transact(func(tr fdb.Transaction) (any, error) {
 		return tr.Get(fdb.Key("\xff\xff/status/json")).Get()
 	})

@@ -13,12 +13,14 @@ import (
 func Echo(ctx context.Context, url string, ready io.Writer) error {
 	usable, broken := context.WithCancelCause(ctx)
 	defer broken(nil)
+
 	nc, err := nats.Connect(url, nats.Name("pqbench echo"),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { broken(err) }))
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
+
 	_, err = nc.QueueSubscribe(EchoSubject, "echo", func(m *nats.Msg) {
 		if err := m.Respond(m.Data); err != nil {
 			broken(err)
@@ -30,9 +32,11 @@ func Echo(ctx context.Context, url string, ready io.Writer) error {
 	if err != nil {
 		return err
 	}
+
 	if _, err := fmt.Fprintln(ready, "ready"); err != nil {
 		return err
 	}
+
 	<-usable.Done()
 	if ctx.Err() != nil {
 		return nil // told to stop

@@ -8,54 +8,130 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-	"github.com/nats-io/nats.go"
-
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // grace limits how long a reply may take.
 const grace = 15 * time.Second
 
-// limit ends a run after a number of steps or a time, whichever comes first. Zero means no
+// ErrEmpty ends a turn early: there is nothing to pop.
+var ErrEmpty = errors.New("the queue is empty")
+
+// limit ends a turn after a number of steps or a time, whichever comes first. Zero means no
 // such limit.
 type limit struct {
 	steps    int
 	duration time.Duration
 }
 
-// load is a closed loop of clients: each does a step, which takes one reply or more, and then
-// the next. How clients do that is up to their connection.
-type load struct {
-	conns []conn
+// load is a closed loop of clients: each does a step, and then the next.
+type load interface {
+	// run returns when the turn is over and no step is under way.
+	run(ctx context.Context, t *turn)
 }
 
-// conn is the clients of one connection.
-type conn interface {
-	// run does the steps of all its clients until next returns no more.
-	run(ctx context.Context, r *loadRun)
-	close()
+// actor is one client of a load.
+type actor struct {
+	// do does step n of the turn, and returns how many items that completed.
+	do func(ctx context.Context, n int) (items int, err error)
+	// end, if not nil, gives back at the end of a turn what the client still has.
+	end func(ctx context.Context) error
 }
 
-// loadRun is one run of the load.
-type loadRun struct {
-	steps   []step
+// actors is a load with a goroutine for each client, as in an ordinary program.
+type actors []actor
+
+func (a actors) run(ctx context.Context, t *turn) {
+	var running sync.WaitGroup
+	for _, client := range a {
+		running.Go(func() { t.loop(ctx, client) })
+	}
+	running.Wait()
+}
+
+// turn is one run of a load.
+type turn struct {
 	limit   limit
 	start   time.Time
 	started atomic.Int64 // number of the next step
-	dry     atomic.Bool  // a queue was empty
 	stopped atomic.Bool  // no more steps
 
-	mu struct {
-		sync.Mutex
-		err error
-		out outcome
+	mu  sync.Mutex
+	out outcome
+	err error
+}
+
+// runLoad has the clients do steps until lim is reached or a queue is empty.
+func runLoad(ctx context.Context, l load, lim limit) (outcome, error) {
+	t := &turn{limit: lim, start: time.Now(), out: newOutcome()}
+	l.run(ctx, t)
+
+	if ctx.Err() != nil {
+		return outcome{}, context.Cause(ctx)
+	}
+	return t.out, t.err
+}
+
+// loop does the steps of one client: at least one, however late it gets to run, so that there is
+// something to measure.
+func (t *turn) loop(ctx context.Context, client actor) {
+	var now time.Duration
+	for ctx.Err() == nil {
+		n, more := t.next(now)
+		if !more {
+			break
+		}
+		began := time.Since(t.start)
+		items, err := client.do(ctx, n)
+		now = time.Since(t.start)
+		if t.good(err) {
+			t.note(items, began, now)
+		}
+	}
+
+	if client.end != nil {
+		t.good(client.end(ctx))
 	}
 }
 
-// outcome is the result of a run.
+// next returns the number of the next step, or false if there is none.
+func (t *turn) next(now time.Duration) (int, bool) {
+	if t.stopped.Load() || t.limit.duration > 0 && now >= t.limit.duration {
+		return 0, false
+	}
+	n := int(t.started.Add(1) - 1)
+	return n, t.limit.steps == 0 || n < t.limit.steps
+}
+
+// good reports whether a step went well. Any other ends the turn.
+func (t *turn) good(err error) bool {
+	if err == nil {
+		return true
+	}
+	t.stopped.Store(true)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case errors.Is(err, ErrEmpty):
+		t.out.dry = true
+	case t.err == nil:
+		t.err = err
+	}
+	return false
+}
+
+// note adds a step that went well.
+func (t *turn) note(items int, began, now time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.out.items += int64(items)
+	t.out.elapsed = max(t.out.elapsed, now)
+	_ = t.out.latency.RecordValue(int64(now - began)) // fails above a minute: requests end before that
+}
+
+// outcome is the result of one turn, or of several.
 type outcome struct {
-	items   int64                   // completed; without items, the good steps
-	elapsed time.Duration           // until the last good step was done
+	items   int64                   // completed
+	elapsed time.Duration           // until the last step was done
 	latency *hdrhistogram.Histogram // of the steps, in nanoseconds
 	dry     bool                    // a queue was empty
 }
@@ -65,14 +141,7 @@ func newOutcome() outcome {
 	return outcome{latency: hdrhistogram.New(int64(time.Microsecond), int64(time.Minute), 3)}
 }
 
-// note adds a good step.
-func (o *outcome) note(items int, sent, now time.Duration) {
-	o.items += int64(items)
-	o.elapsed = now
-	_ = o.latency.RecordValue(int64(now - sent)) // fails only above a minute, and requests time out before that
-}
-
-// append adds the outcome of a later run.
+// append adds the outcome of a later turn.
 func (o *outcome) append(later outcome) {
 	o.items += later.items
 	o.elapsed += later.elapsed
@@ -86,127 +155,4 @@ func (o *outcome) rate() float64 {
 		return 0
 	}
 	return float64(o.items) / o.elapsed.Seconds()
-}
-
-// newLoad connects the clients. With lean they are those of leanConn.
-func newLoad(dial func() (*nats.Conn, error), clients, connections int, lean bool) (*load, error) {
-	return newLoadOf(dial, clients, connections, func(nc *nats.Conn, clients int) (conn, error) {
-		if lean {
-			return newLeanConn(nc, clients)
-		}
-		return &requestConn{nc, clients}, nil
-	})
-}
-
-// newLoadOf connects clients, which share the connections evenly.
-func newLoadOf(dial func() (*nats.Conn, error), clients, connections int, newConn func(nc *nats.Conn, clients int) (conn, error)) (*load, error) {
-	l := &load{}
-	for i := range connections {
-		nc, err := dial()
-		if err != nil {
-			l.close()
-			return nil, err
-		}
-		share := clients / connections
-		if i < clients%connections {
-			share++
-		}
-		c, err := newConn(nc, share)
-		if err != nil {
-			nc.Close()
-			l.close()
-			return nil, err
-		}
-		l.conns = append(l.conns, c)
-	}
-	return l, nil
-}
-
-func (l *load) close() {
-	for _, c := range l.conns {
-		c.close()
-	}
-}
-
-// run repeats the steps until lim is reached or a queue is empty, whichever client does them.
-// When ctx ends the load is closed.
-func (l *load) run(ctx context.Context, steps []step, lim limit) (outcome, error) {
-	r := &loadRun{steps: steps, limit: lim, start: time.Now()}
-	r.mu.out = newOutcome()
-	// Closing the connections ends requests that wait for a reply.
-	defer context.AfterFunc(ctx, l.close)()
-	var running sync.WaitGroup
-	for _, c := range l.conns {
-		running.Go(func() { c.run(ctx, r) })
-	}
-	running.Wait()
-	if ctx.Err() != nil {
-		return outcome{}, context.Cause(ctx)
-	}
-	r.mu.out.dry = r.dry.Load()
-	return r.mu.out, r.mu.err
-}
-
-// next returns the next step to do, or false if there is none.
-func (r *loadRun) next(now time.Duration) (step, bool) {
-	if r.stopped.Load() || r.limit.duration > 0 && now >= r.limit.duration {
-		return step{}, false
-	}
-	number := int(r.started.Add(1) - 1)
-	if r.limit.steps > 0 && number >= r.limit.steps {
-		return step{}, false
-	}
-	return r.steps[number%len(r.steps)], true
-}
-
-// good reports whether a step went well. Any other ends the run.
-func (r *loadRun) good(err error) bool {
-	switch {
-	case errors.Is(err, ErrEmpty):
-		r.dry.Store(true)
-		r.stopped.Store(true)
-	case err != nil:
-		r.fail(err)
-	}
-	return err == nil
-}
-
-// fail ends the run with err, unless it already has an error.
-func (r *loadRun) fail(err error) {
-	r.stopped.Store(true)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.mu.err == nil {
-		r.mu.err = err
-	}
-}
-
-// add adds the outcome of some clients.
-func (r *loadRun) add(o outcome) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mu.out.items += o.items
-	r.mu.out.elapsed = max(r.mu.out.elapsed, o.elapsed)
-	r.mu.out.latency.Merge(o.latency)
-}
-
-// ErrEmpty ends a turn early: there is nothing to pop.
-var ErrEmpty = errors.New("the queue is empty")
-
-// replyError returns the error that a reply carries, or nil.
-func replyError(m *nats.Msg) error {
-	if len(m.Header) == 0 {
-		return nil
-	}
-	switch failure := subjects.ErrorFromHeaders(m.Header); {
-	case failure == nil:
-		if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-			return nats.ErrNoResponders
-		}
-		return nil
-	case failure.Code == subjects.CodeNotFound:
-		return ErrEmpty
-	default:
-		return failure
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,134 +13,246 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// eachLoad runs a test with both kinds of clients.
-func eachLoad(t *testing.T, test func(t *testing.T, l *load, nc *nats.Conn)) {
-	for _, lean := range []bool{false, true} {
-		t.Run(fmt.Sprintf("lean=%v", lean), func(t *testing.T) {
-			env := testenv.New(t, testenv.Options{})
-			l, err := newLoad(func() (*nats.Conn, error) { return nats.Connect(env.NATS.URL()) }, 7, 3, lean)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(l.close)
-			test(t, l, env.Conn)
-		})
+// testRig has clients and a NATS server, whose other side is conn.
+func testRig(t *testing.T) *rig {
+	t.Helper()
+	env := testenv.New(t, testenv.Options{})
+	r := &rig{url: env.NATS.URL(), conn: env.Conn, Options: Options{Clients: 7, Connections: 3}}
+	var err error
+	if r.conns, err = r.connectAll(t.Context()); err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		for _, nc := range r.opened {
+			nc.Close()
+		}
+	})
+	return r
 }
 
-func answer(t *testing.T, nc *nats.Conn, subject string, handle func(*nats.Msg)) []step {
+// serve answers requests.
+func (r *rig) serve(t *testing.T, subject string, handle func(*nats.Msg)) {
 	t.Helper()
-	if _, err := nc.Subscribe(subject, handle); err != nil {
+	_, err := r.conn.Subscribe(subject, handle)
+	if err == nil {
+		err = r.conn.Flush()
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	return []step{{subject: subject}}
 }
 
 func TestLoadCountsRequests(t *testing.T) {
-	eachLoad(t, func(t *testing.T, l *load, nc *nats.Conn) {
-		var seen atomic.Int64
-		steps := answer(t, nc, "count", func(m *nats.Msg) {
-			seen.Add(1)
-			_ = m.Respond(nil)
-		})
-		for range 2 { // nothing of the first run may show in the second
-			seen.Store(0)
-			out, err := l.run(t.Context(), steps, limit{steps: 100})
-			if err != nil || out.items != 100 || seen.Load() != 100 || out.dry {
-				t.Errorf("%d requests counted, %d seen, dry %v, %v: want 100 of each", out.items, seen.Load(), out.dry, err)
-			}
-			if out.latency.TotalCount() != 100 || out.elapsed <= 0 || out.rate() <= 0 {
-				t.Errorf("latencies of %d requests, elapsed %v", out.latency.TotalCount(), out.elapsed)
-			}
-		}
-		out, err := l.run(t.Context(), steps, limit{duration: 20 * time.Millisecond})
-		if err != nil || out.items == 0 || out.elapsed < 10*time.Millisecond {
-			t.Errorf("%d requests in %v, %v", out.items, out.elapsed, err)
-		}
+	r := testRig(t)
+	var seen atomic.Int64
+	r.serve(t, "count", func(m *nats.Msg) {
+		seen.Add(1)
+		_ = m.Respond(nil)
 	})
-}
-
-func TestLoadStopsWhenDry(t *testing.T) {
-	eachLoad(t, func(t *testing.T, l *load, nc *nats.Conn) {
-		var left atomic.Int64
-		left.Store(50)
-		steps := answer(t, nc, "pop", func(m *nats.Msg) {
-			if left.Add(-1) < 0 {
-				_ = m.RespondMsg(&nats.Msg{Header: nats.Header{"Nats-Service-Error-Code": {"404"}}})
-				return
-			}
-			_ = m.Respond([]byte("item"))
-		})
-		out, err := l.run(t.Context(), steps, limit{duration: time.Minute})
-		if err != nil || out.items != 50 || !out.dry {
-			t.Errorf("%d requests, dry %v, %v: want the 50 that had an item", out.items, out.dry, err)
+	l := r.asking(nil, "count")
+	for range 2 { // nothing of the first turn may show in the second
+		seen.Store(0)
+		out, err := runLoad(t.Context(), l, limit{steps: 100})
+		if err != nil || out.items != 100 || seen.Load() != 100 || out.dry {
+			t.Errorf("%d requests counted, %d seen, dry %v, %v: want 100 of each", out.items, seen.Load(), out.dry, err)
 		}
-	})
-}
-
-func TestLoadEndsWithErrors(t *testing.T) {
-	eachLoad(t, func(t *testing.T, l *load, nc *nats.Conn) {
-		steps := answer(t, nc, "fail", func(m *nats.Msg) {
-			_ = m.RespondMsg(&nats.Msg{Header: nats.Header{
-				"Nats-Service-Error-Code": {"503"}, "Nats-Service-Error": {"the store is away"},
-			}})
-		})
-		_, err := l.run(t.Context(), steps, limit{duration: time.Minute})
-		if err == nil || err.Error() != "the store is away (503)" {
-			t.Errorf("error reply: %v", err)
+		if out.latency.TotalCount() != 100 || out.elapsed <= 0 || out.rate() <= 0 {
+			t.Errorf("latencies of %d requests, elapsed %v", out.latency.TotalCount(), out.elapsed)
 		}
-		_, err = l.run(t.Context(), []step{{subject: "nobody"}}, limit{duration: time.Minute})
-		if !errors.Is(err, nats.ErrNoResponders) {
-			t.Errorf("nobody listens: %v", err)
-		}
-	})
+	}
+	out, err := runLoad(t.Context(), l, limit{duration: 20 * time.Millisecond})
+	if err != nil || out.items == 0 || out.elapsed < 10*time.Millisecond {
+		t.Errorf("%d requests in %v, %v", out.items, out.elapsed, err)
+	}
 }
 
 func TestLoadEndsWithContext(t *testing.T) {
-	eachLoad(t, func(t *testing.T, l *load, nc *nats.Conn) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		reason := errors.New("told to stop")
-		var seen atomic.Int64
-		steps := answer(t, nc, "slow", func(m *nats.Msg) {
-			if seen.Add(1) == 20 {
-				cancel(reason)
-			}
-			_ = m.Respond(nil)
-		})
-		if _, err := l.run(ctx, steps, limit{}); !errors.Is(err, reason) {
-			t.Errorf("error %v, want %v", err, reason)
+	r := testRig(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	reason := errors.New("told to stop")
+	var seen atomic.Int64
+	r.serve(t, "slow", func(m *nats.Msg) {
+		if seen.Add(1) == 20 {
+			cancel(reason)
 		}
+		_ = m.Respond(nil)
 	})
+	if _, err := runLoad(ctx, r.asking(nil, "slow"), limit{}); !errors.Is(err, reason) {
+		t.Errorf("error %v, want %v", err, reason)
+	}
 }
 
-func TestReportOfUnknowns(t *testing.T) {
-	out := newOutcome()
-	out.note(1, time.Millisecond, 3*time.Millisecond)
-	out.dry = true
-	r := newReport(Options{Payload: 128, Clients: 1, Connections: 1, Priorities: 1, Duration: time.Second})
-	unknown := func(name string) *measured {
-		return &measured{phase: phase{name: name}, out: out, used: make([]process.Usage, 3)}
+// leaser is a service with some items, which counts those that are acknowledged.
+type leaser struct {
+	nc           *nats.Conn
+	left, leased atomic.Int64
+	acked        atomic.Int64
+}
+
+// newLeaser serves lease, and ack.>. A pop of several items is sent at most 30.
+func newLeaser(t *testing.T, r *rig, items int64) *leaser {
+	l := &leaser{nc: r.conn}
+	l.left.Store(items)
+	r.serve(t, "lease", func(m *nats.Msg) { l.lease(m, strings.Contains(string(m.Data), "batch")) })
+	r.serve(t, "ack.*", func(m *nats.Msg) {
+		l.acked.Add(1)
+		if string(m.Data) == payloadNext {
+			l.lease(m, false)
+		} else if m.Reply != "" {
+			_ = m.Respond(nil)
+		}
+	})
+	return l
+}
+
+// lease answers a pop.
+func (l *leaser) lease(m *nats.Msg, batch bool) {
+	wanted, header := 1, nats.Header{}
+	if batch {
+		wanted = 30
 	}
-	slowed := unknown("push")
-	slowed.all = process.Machine{All: 4 * time.Second, Stolen: time.Second}
-	r.setOperations([]*measured{unknown("echo"), unknown("pop.min"), slowed})
-	r.setBridges([]BridgesRow{{Bridges: 8, Push: newRow(unknown("push")), Pop: newRow(unknown("pop.min"))}})
-	var b strings.Builder
-	if err := r.Write(&b); err != nil {
+	sent := 0
+	for ; sent < wanted && l.left.Add(-1) >= 0; sent++ {
+		_ = l.nc.PublishRequest(m.Reply, fmt.Sprintf("ack.%d", l.leased.Add(1)), []byte("item"))
+	}
+	if sent == 0 {
+		header.Set("Nats-Service-Error-Code", "404")
+	}
+	if batch {
+		header.Set("Pq-Batch-Count", strconv.Itoa(sent))
+	}
+	if batch || sent == 0 {
+		_ = m.RespondMsg(&nats.Msg{Header: header})
+	}
+}
+
+// Each kind of request gets all items, acknowledges those that are leased, and gives back at the
+// end of a turn what a client still has.
+func TestRequests(t *testing.T) {
+	const items = 1000
+	for name, c := range map[string]struct {
+		load  func(q *queue) load
+		acked int64 // in the end
+	}{
+		"single":      {func(q *queue) load { return q.rig.asking(nil, q.popMin) }, 0},
+		"acked":       {(*queue).leasing, items},
+		"chained":     {(*queue).chaining, items},
+		"batch":       {(*queue).poppingBatches, 0},
+		"batch acked": {(*queue).leasingBatches, items},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := testRig(t)
+			service := newLeaser(t, r, items)
+			l := c.load(&queue{rig: r, popMin: "lease"})
+
+			out, err := runLoad(t.Context(), l, limit{steps: 10})
+			if leased := service.leased.Load(); err != nil || out.items != leased || out.dry {
+				t.Errorf("%d items of %d, dry %v, %v", out.items, leased, out.dry, err)
+			}
+			first := out.items
+			out, err = runLoad(t.Context(), l, limit{})
+			if err != nil || out.items != items-first || !out.dry {
+				t.Errorf("%d items, dry %v, %v: want %d until the queue is empty", out.items, out.dry, err, items-first)
+			}
+
+			for _, nc := range r.opened { // what they published has arrived then
+				if err := nc.Flush(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := r.conn.Request("ack.0", nil, grace); err != nil { // the service has handled it then
+				t.Fatal(err)
+			}
+			if got := service.acked.Load() - 1; got != c.acked {
+				t.Errorf("%d items acknowledged, want %d", got, c.acked)
+			}
+		})
+	}
+}
+
+func TestRequestsEndWithBadReplies(t *testing.T) {
+	away := nats.Header{"Nats-Service-Error-Code": {"503"}, "Nats-Service-Error": {"the store is away"}}
+	for _, c := range []struct {
+		want  string
+		load  func(q *queue) load
+		reply nats.Msg
+	}{
+		{"has no reply subject", (*queue).leasing, nats.Msg{}},
+		{"has no reply subject", (*queue).chaining, nats.Msg{}},
+		{"has no reply subject", (*queue).leasingBatches, nats.Msg{Data: []byte("item")}},
+		{"0 of 3 items arrived", (*queue).leasingBatches, nats.Msg{Header: nats.Header{"Pq-Batch-Count": {"3"}}}},
+		{"Pq-Batch-Count", (*queue).leasingBatches, nats.Msg{Header: nats.Header{"Pq-Batch-Count": {"x"}}}},
+		{"the store is away", (*queue).leasingBatches, nats.Msg{Header: away}},
+		{"the store is away (503)", (*queue).mixed, nats.Msg{Header: away}},
+		{"the store is away (503)", (*queue).pushingOnce, nats.Msg{Header: away}},
+		{nats.ErrNoResponders.Error(), func(q *queue) load { return q.rig.asking(nil, "nobody") }, nats.Msg{}},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			r := testRig(t)
+			r.serve(t, "bad", func(m *nats.Msg) {
+				_ = m.RespondMsg(&nats.Msg{Header: c.reply.Header, Data: c.reply.Data})
+			})
+			q := &queue{rig: r, popMin: "bad", push: []string{"bad"}}
+			_, err := runLoad(t.Context(), c.load(q), limit{duration: time.Minute})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want words %q", err, c.want)
+			}
+		})
+	}
+}
+
+// A Worker ends with the time of its turn although its queue is empty.
+func TestWorkersEndInTime(t *testing.T) {
+	r := testRig(t)
+	w := &workers{clients: []int{2}}
+	w.queues = []*client.PriorityQueue{client.New(r.conns[0]).PriorityQueue("empty")}
+	out, err := runLoad(t.Context(), w, limit{duration: 50 * time.Millisecond})
+	if err != nil || out.items != 0 {
+		t.Errorf("%d items, %v: want none, and no error", out.items, err)
+	}
+}
+
+func TestReport(t *testing.T) {
+	out := newOutcome()
+	out.items, out.elapsed, out.dry = 4, time.Second, true
+	_ = out.latency.RecordValue(int64(2 * time.Millisecond))
+	w := &row{
+		name: "pop.min", out: out, all: process.Machine{All: 4 * time.Second, Stolen: time.Second},
+		used: map[string]process.Usage{
+			userClient: {Known: true, CPU: 5 * time.Microsecond}, userService: {},
+		},
+		extra: []Figure{inMillis("restart", 1500*time.Microsecond), times(3, "naive", 2)},
+	}
+	r := newReport(Options{Payload: 128, Clients: 1, Connections: 1, Priorities: 1, Duration: time.Second})
+	r.Rows = []Row{{Name: "push"}, w.result(8)}
+
+	var table, lines strings.Builder
+	if err := errors.Join(r.Write(&table), r.WriteJSON(&lines)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"pop.min*", "n/a", "2.00 ms", "1.00", "8*", "ran empty", "25 %"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("%q is not in the table:\n%s", want, b.String())
+	for _, want := range []string{"pop.min*", "2.00", "0.50", "25 %", "1.2", "restart 1.50 ms, of naive 1.50", "ran empty"} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("%q is not in the table:\n%s", want, table.String())
+		}
+	}
+	for _, without := range []string{"service", "FDB", "queue  "} {
+		if strings.Contains(table.String(), without) {
+			t.Errorf("a column that is empty, %q, is in the table:\n%s", without, table.String())
+		}
+	}
+	for _, want := range []string{
+		`"payload":128`, `"name":"pop.min","items":4,"rate":4,"ratio":0.5,"p50_us":20`, `"client_us":1.25,"stolen":0.25`,
+		`{"name":"restart","value":1.5,"unit":"ms"}`,
+	} {
+		if strings.Count(lines.String(), "\n") != 2 || !strings.Contains(lines.String(), want) {
+			t.Errorf("%s is not in the two lines\n%s", want, lines.String())
 		}
 	}
 }

@@ -17,14 +17,8 @@ import (
 
 // Options say what to measure and with what.
 type Options struct {
-	// Pqbridge is the program to measure. If empty, the service that is already
-	// running is measured, without its memory and processor time.
-	Pqbridge string
-	// NATSServer is the nats-server program to start. If empty, the one at
-	// Server is used.
-	NATSServer string
-	// Server is the URL of the NATS server if none is started.
-	Server string
+	// Pqbridge and NATSServer are the programs to start and measure. Required.
+	Pqbridge, NATSServer string
 	// Echo is the command line of the echo service. The program reads NATS_URL,
 	// answers requests on EchoSubject with their own payload, and prints a line
 	// when it is ready. Required.
@@ -35,14 +29,10 @@ type Options struct {
 	// Store is the service's PQ_STORE; empty means its default. With StoreFDB the
 	// naive recipe is measured too.
 	Store string
-	// ClusterFile names the FoundationDB cluster to use; items come and go below
-	// the key prefixes pq-bench and q-bench. If empty, a private cluster of one
+	// ClusterFile names the FoundationDB cluster to use, below key prefixes of its own,
+	// which are cleared in the end. If empty, a private cluster of one
 	// process is started.
 	ClusterFile string
-	// PriorityPrefix and FIFOPrefix are the service's subject prefixes.
-	PriorityPrefix, FIFOPrefix string
-	// Queue is the name of the queue to use; it must be empty at the start.
-	Queue string
 
 	// Duration is how long each operation is measured, split into Rounds. The
 	// operations and the echo service take turns, because the speed of a shared
@@ -55,15 +45,8 @@ type Options struct {
 	Clients int
 	// Connections is the number of connections the clients share.
 	Connections int
-	// Lean makes the clients cost little processor time, see leanConn. They send
-	// in bursts, which real clients do not, and which helps the echo service most.
-	Lean bool
 	// Priorities is the number of different priorities pushed.
 	Priorities int
-
-	// Stock is the number of items that are in the queues with a limit and with message ids from the
-	// start.
-	Stock int
 
 	// Only, if not nil, selects operations by their names in the report. The echo service
 	// and push are always measured.
@@ -76,15 +59,10 @@ type Options struct {
 	// Bridges are the numbers of bridges to compare on one queue; none skips this.
 	Bridges []int
 
-	// IdleQueues is the number of queues with one leased item each in a service at rest; 0
-	// skips this.
-	IdleQueues int
 	// Waiters are the numbers of waiting pops in a service at rest; none skips this.
 	Waiters []int
-	// Leased is the number of items whose leases end at about the same time; 0 skips this.
-	Leased int
-
-	// Delayed is the number of items in DelayedQueues queues that fall due in the same second; 0 skips this.
+	// Delayed is the number of items in DelayedQueues queues that fall due in the same second; 0
+	// skips this.
 	Delayed, DelayedQueues int
 
 	// Progress, if not nil, is called before each step.
@@ -107,19 +85,18 @@ func (o *Options) Validate() error {
 			problems = append(problems, fmt.Errorf("%s is %d: want at least %d", name, value, least))
 		}
 	}
+
 	atLeast("payload", o.Payload, 0)
 	atLeast("clients", o.Clients, 1)
 	atLeast("connections", o.Connections, 1)
 	atLeast("priorities", o.Priorities, 1)
 	atLeast("rounds", o.Rounds, 1)
 	atLeast("queues", o.Queues, 0)
-	atLeast("stock", o.Stock, 0)
-	atLeast("idle queues", o.IdleQueues, 0)
-	atLeast("leased items", o.Leased, 0)
 	atLeast("delayed items", o.Delayed, 0)
 	if o.Delayed > 0 {
 		atLeast("queues of delayed items", o.DelayedQueues, 1)
 	}
+
 	for _, n := range o.Waiters {
 		atLeast("waiters", n, 1)
 	}
@@ -129,29 +106,21 @@ func (o *Options) Validate() error {
 	for _, n := range o.Bridges {
 		atLeast("bridges", n, 1)
 	}
+
 	if o.Duration <= 0 || o.Duration < time.Duration(o.Rounds) {
 		problems = append(problems, fmt.Errorf("the time for each operation is %v: want more than 0, and a nanosecond for each round", o.Duration))
 	}
 	if o.Clients < o.Connections {
 		problems = append(problems, fmt.Errorf("%d clients cannot share %d connections: want at least one client each", o.Clients, o.Connections))
 	}
-	if o.NATSServer != "" && o.Pqbridge == "" {
-		problems = append(problems, errors.New("a new nats-server has no service to measure: also name the pqbridge program"))
-	}
-	if len(o.Backlogs) > 0 && o.Pqbridge == "" {
-		problems = append(problems, errors.New("each backlog is measured in a service of its own: name the pqbridge program"))
-	}
-	if (o.IdleQueues > 0 || len(o.Waiters) > 0 || o.Leased > 0 || o.Delayed > 0) && o.Pqbridge == "" {
-		problems = append(problems, errors.New("idle queues, waiters, leased and delayed items are measured in services of their own: name the pqbridge program"))
+	if o.Pqbridge == "" || o.NATSServer == "" {
+		problems = append(problems, errors.New("name the programs to measure: pqbridge and nats-server"))
 	}
 	return errors.Join(append(problems, o.validateStore()...)...)
 }
 
 func (o *Options) validateStore() []error {
 	var problems []error
-	if o.Store != "" && o.Pqbridge == "" {
-		problems = append(problems, errors.New("a store is for a service to be started: name the pqbridge program"))
-	}
 	if o.Store == StoreFDB {
 		return problems
 	}

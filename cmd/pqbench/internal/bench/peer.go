@@ -39,92 +39,70 @@ type PeerItem struct {
 	Value    []byte
 }
 
-// PeerClient is one client, used by one goroutine at a time. What the peer does not have is nil.
-// Operations that find no item return ErrEmpty.
+// Sizes says with how many items a client can do something in one request.
+type Sizes uint8
+
+// One item, many, or both.
+const (
+	One Sizes = 1 << iota
+	Many
+)
+
+// PeerClient is one client, used by one goroutine at a time. Operations that find no item return
+// ErrEmpty.
 type PeerClient struct {
-	// Push returns when the item is on disk.
-	Push func(ctx context.Context, item PeerItem) error
-	// Pop removes an item and returns its value.
-	Pop func(ctx context.Context) ([]byte, error)
-	// Work reserves an item, acknowledges it, and returns its value. A worker that dies between
-	// the two leaves the item to others.
-	Work func(ctx context.Context) ([]byte, error)
-	// PushMany, PopMany and WorkMany do the same with several items at once. The last two return
-	// how many items there were.
-	PushMany          func(ctx context.Context, items []PeerItem) error
-	PopMany, WorkMany func(ctx context.Context, n int) (int, error)
+	// Push returns when the items are on disk.
+	Push func(ctx context.Context, items []PeerItem) error
+	// Pop removes at most n items and returns their values.
+	Pop func(ctx context.Context, n int) ([][]byte, error)
+	// Work reserves at most n items, acknowledges them, and returns their values. A worker that
+	// dies between the two leaves the items to others.
+	Work func(ctx context.Context, n int) ([][]byte, error)
+	// Pushes, Pops and Works say what the peer has.
+	Pushes, Pops, Works Sizes
 	// Rest, if not nil, is called at the end of a turn: the client gives back items that it was
 	// sent and did not ask for yet.
 	Rest func() error
 }
 
-// peerConn is the clients of a peer, all with the same operation.
-type peerConn struct {
-	clients chan *PeerClient
-	all     int
-	do      func(ctx context.Context, c *PeerClient) (items int, err error)
-}
-
-func (p *peerConn) run(ctx context.Context, r *loadRun) {
-	r.loop(ctx, p.all, func() worker { return &peerWorker{ctx, p, <-p.clients} })
-}
-
-// close does nothing: the server's Stop disconnects the clients.
-func (p *peerConn) close() {}
-
-// peerWorker has a client for a turn.
-type peerWorker struct {
-	ctx context.Context // of the turn
-	*peerConn
-	client *PeerClient
-}
-
-func (w *peerWorker) do(step) (int, error) { return w.peerConn.do(w.ctx, w.client) }
-
-func (w *peerWorker) end() error {
-	defer func() { w.clients <- w.client }()
-	if w.client.Rest == nil {
-		return nil
-	}
-	return w.client.Rest()
-}
-
 // peerLoads returns the operations of the clients by the names of their rows. Pushes cycle
 // through the priorities.
-func peerLoads(clients []*PeerClient, payload, priorities int) map[string]*load {
-	idle := make(chan *PeerClient, len(clients))
-	for _, c := range clients {
-		idle <- c
+func peerLoads(clients []*PeerClient, payload, priorities int) map[string]load {
+	loads := map[string]load{}
+	add := func(names [2]string, has Sizes, do func(ctx context.Context, c *PeerClient, n int) (int, error)) {
+		for i, n := range []int{1, batchItems} {
+			if has&(One<<i) == 0 {
+				continue
+			}
+			var all actors
+			for _, c := range clients {
+				a := actor{do: func(ctx context.Context, _ int) (int, error) { return do(ctx, c, n) }}
+				if c.Rest != nil {
+					a.end = func(context.Context) error { return c.Rest() }
+				}
+				all = append(all, a)
+			}
+			loads[names[i]] = all
+		}
 	}
+
 	var pushed atomic.Int64
 	value := newValue(payload)
-	item := func() PeerItem {
-		return PeerItem{Priority: int(pushed.Add(1) % int64(priorities)), Value: value}
-	}
-	loads := map[string]*load{}
-	add := func(name string, has bool, do func(context.Context, *PeerClient) (int, error)) {
-		if has {
-			loads[name] = &load{conns: []conn{&peerConn{clients: idle, all: len(clients), do: do}}}
-		}
-	}
 	first := clients[0]
-	add(rowPush, first.Push != nil, func(ctx context.Context, c *PeerClient) (int, error) { return 1, c.Push(ctx, item()) })
-	add(rowPop, first.Pop != nil, func(ctx context.Context, c *PeerClient) (int, error) {
-		_, err := c.Pop(ctx)
-		return 1, err
-	})
-	add(rowWork, first.Work != nil, func(ctx context.Context, c *PeerClient) (int, error) {
-		_, err := c.Work(ctx)
-		return 1, err
-	})
-	add(rowPushMany, first.PushMany != nil, func(ctx context.Context, c *PeerClient) (int, error) {
-		items := make([]PeerItem, batchItems)
+	add([2]string{rowPush, rowPushMany}, first.Pushes, func(ctx context.Context, c *PeerClient, n int) (int, error) {
+		items := make([]PeerItem, n)
 		for i := range items {
-			items[i] = item()
+			items[i] = PeerItem{Priority: int(pushed.Add(1) % int64(priorities)), Value: value}
 		}
-		return batchItems, c.PushMany(ctx, items)
+		return n, c.Push(ctx, items)
 	})
-	add(rowPopMany, first.PopMany != nil, func(ctx context.Context, c *PeerClient) (int, error) { return c.PopMany(ctx, batchItems) })
-	add(rowWorkMany, first.WorkMany != nil, func(ctx context.Context, c *PeerClient) (int, error) { return c.WorkMany(ctx, batchItems) })
+	add([2]string{rowPop, rowPopMany}, first.Pops, func(ctx context.Context, c *PeerClient, n int) (int, error) {
+		values, err := c.Pop(ctx, n)
+		return len(values), err
+	})
+	add([2]string{rowWork, rowWorkMany}, first.Works, func(ctx context.Context, c *PeerClient, n int) (int, error) {
+		values, err := c.Work(ctx, n)
+		return len(values), err
+	})
 	return loads
 }

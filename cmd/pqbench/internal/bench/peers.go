@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
-
-	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/cmd/pqbench/internal/process"
 )
 
 // Rows of a comparison with peers, in the order of their turns.
@@ -23,269 +22,310 @@ const (
 	rowPushMany = "push 100"
 	rowPopMany  = "pop 100"
 	rowWorkMany = "work 100"
+	rowOrder    = "order" // what was found out about the queue besides
 )
 
-var peerRows = []string{rowPush, rowPushEach, rowPushMany, rowPop, rowPopEach, rowWork, rowWorkNext, rowWorkEach, rowPopMany, rowWorkMany}
+var peerRows = []string{
+	rowPush, rowPushEach, rowPushMany, rowPop, rowPopEach,
+	rowWork, rowWorkNext, rowWorkEach, rowPopMany, rowWorkMany,
+}
 
 // pushes reports whether a row adds items.
 func pushes(row string) bool { return row == rowPush || row == rowPushEach || row == rowPushMany }
 
-// serviceName is the name of the service among its peers.
-const serviceName = "pqbridge"
+// The service among its peers.
+const (
+	serviceName   = "pqbridge"
+	serviceChoice = "nats.go; for push, pop and work the Producer, PopMin and Worker of package client, " +
+		"one for each connection, otherwise a request for each step"
+)
 
 // RunPeers compares the service with its peers: with queues that are empty but for what is
 // popped, and again with each of Backlogs, all servers running and taking turns. Errors are
 // those of Run.
-func RunPeers(ctx context.Context, o Options, peers []Peer) (*PeersReport, error) {
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
-	if o.Pqbridge == "" || o.NATSServer == "" {
-		return nil, errors.New("peers are compared with servers that are started for that: name the programs pqbridge and nats-server")
-	}
-	if o.Progress == nil {
-		o.Progress = func(int, int, string) {}
-	}
-	r, ctx, err := newRig(ctx, o)
+func RunPeers(ctx context.Context, o Options, peers []Peer) (*Report, error) {
+	r, ctx, report, err := begin(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	defer r.close()
-	report := &PeersReport{Report: newReport(o)}
-	if report.Sync, err = syncTime(r.dir); err != nil {
-		return nil, err
+
+	report.Notes = []string{serviceName + ": " + serviceChoice + "."}
+	var installed []Peer
+	var missing []string
+	for _, p := range peers {
+		if p.Missing == "" {
+			installed = append(installed, p)
+		} else {
+			missing = append(missing, fmt.Sprintf("%s (%s)", p.Name, p.Missing))
+		}
 	}
-	installed := report.setPeers(peers)
 	for _, backlog := range append([]int{0}, o.Backlogs...) {
 		if err := r.comparePeers(ctx, installed, backlog, report); err != nil {
 			return nil, err
 		}
 	}
+	if len(missing) > 0 {
+		report.Notes = append(report.Notes,
+			"Not measured, because they are not installed: "+strings.Join(missing, ", "))
+	}
 	return report, nil
 }
 
-// contender is the service or a peer, with a queue of its own.
-type contender struct {
-	name   string
-	loads  map[string]*load
-	rows   map[string]*measured
-	queued int // items
-	lost   int // items that were pushed and could not be popped
-	close  func()
-}
-
 // comparePeers measures all rows with a backlog.
-func (r *rig) comparePeers(ctx context.Context, peers []Peer, backlog int, report *PeersReport) (err error) {
+func (r *rig) comparePeers(ctx context.Context, peers []Peer, backlog int, report *Report) (err error) {
 	s, err := r.startService(ctx, "-"+strconv.Itoa(backlog))
 	if err != nil {
 		return err
 	}
 	defer s.end(&err)
-	us, err := r.newServiceContender(s)
+	us, err := r.newServiceContender(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer us.close()
-	if err := r.deepen(ctx, us, backlog); err != nil {
+	defer func() { us.stop() }() // the check of the order replaces it
+	if err := us.deepen(ctx, backlog); err != nil {
 		return err
 	}
+
 	all := []*contender{us}
 	for _, p := range peers {
 		r.Progress(0, 1, fmt.Sprintf("%s, backlog %d", p.Name, backlog))
-		c, server, err := r.startPeer(ctx, p, backlog)
+		c, err := r.startPeer(ctx, p, backlog)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.Name, err)
 		}
-		defer server.Stop()
+		defer c.stop()
 		all = append(all, c)
-		report.peer(p.Name).Version = server.Version()
 		if backlog == 0 {
-			if err := checkPeerOrder(ctx, p, server, report); err != nil {
-				return fmt.Errorf("%s: order: %w", p.Name, err)
-			}
+			report.Notes = append(report.Notes,
+				fmt.Sprintf("%s %s: %s. %s", p.Name, c.version, p.Choice, p.Notes))
 		}
 	}
-	if backlog == 0 {
-		if err := r.checkServiceOrder(ctx, s, report); err != nil {
-			return fmt.Errorf("order: %w", err)
-		}
-	}
-	echo := r.newMeasured(phase{name: rowEcho, load: r.load, steps: []step{{subject: EchoSubject, payload: newValue(r.Payload)}}, who: r.echo})
-	if err := r.takePeerTurns(ctx, echo, all, backlog); err != nil {
+
+	rows := r.peerTurns(all, backlog)
+	if err := r.takeTurns(ctx, rows, r.rounds); err != nil {
 		return err
+	}
+	report.addPeerRows(rows, backlog)
+	if backlog > 0 {
+		return nil
 	}
 	for _, c := range all {
-		if backlog == 0 {
-			if err := c.drain(ctx); err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
-			}
+		figures, err := c.about(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		report.setLost(c)
+		report.Rows = append(report.Rows, Row{Name: rowOrder, Queue: c.name, Extra: figures})
 	}
-	report.addRows(echo, all, backlog)
 	return nil
 }
 
-// newServiceContender has package client's Producer and Worker for the rows of single items, and the service's own
-// requests for the others.
-func (r *rig) newServiceContender(s *service) (*contender, error) {
-	w, err := newWork(s, r.Queue, r.Payload, r.Priorities)
-	if err != nil {
-		return nil, err
-	}
-	library, err := r.newLibraryClients(s, r.Queue)
-	if err != nil {
-		return nil, err
-	}
-	workers, err := r.newWorkerLoad(s, r.Queue)
-	if err != nil {
-		library.close()
-		return nil, err
-	}
-	c := &contender{name: serviceName, loads: map[string]*load{}, rows: map[string]*measured{}}
-	c.close = func() {
-		workers.close()
-		library.close()
-	}
-	add := func(name string, l *load, steps []step) {
-		c.loads[name] = l
-		c.rows[name] = r.newMeasured(phase{name: name, load: l, steps: steps, who: s.Process})
-	}
-	for name, steps := range map[string][]step{
-		rowPushEach: w.push, rowPopEach: w.popMin, rowWorkEach: w.lease, rowWorkNext: w.next,
-		rowPopMany: w.popBatch,
-	} {
-		add(name, r.load, steps)
-	}
-	for name, l := range peerLoads(library.clients, r.Payload, r.Priorities) {
-		add(name, l, []step{{}})
-	}
-	add(rowWork, workers, []step{{}})
-	return c, nil
-}
-
-// startPeer starts a peer whose queue has a backlog already.
-func (r *rig) startPeer(ctx context.Context, p Peer, backlog int) (*contender, PeerServer, error) {
-	dir, err := os.MkdirTemp(r.dir, "peer-")
-	if err != nil {
-		return nil, nil, err
-	}
-	// A server may run as another user.
-	if err := errors.Join(os.Chmod(r.dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
-		return nil, nil, err
-	}
-	relaxed := p.Relaxed && backlog > 0
-	c, server, err := r.connectPeer(ctx, p, dir, relaxed)
-	if err != nil {
-		return nil, nil, err
-	}
-	err = r.deepen(ctx, c, backlog)
-	if err == nil && relaxed {
-		server.Stop()
-		queued := c.queued
-		if c, server, err = r.connectPeer(ctx, p, dir, false); err != nil {
-			return nil, nil, err
-		}
-		c.queued = queued
-	}
-	if err != nil {
-		server.Stop()
-	}
-	return c, server, err
-}
-
-func (r *rig) connectPeer(ctx context.Context, p Peer, dir string, relaxed bool) (*contender, PeerServer, error) {
-	server, err := p.Start(ctx, dir, relaxed)
-	if err != nil {
-		return nil, nil, err
-	}
-	clients, err := server.Connect(ctx, r.Clients, r.Connections, r.Priorities)
-	if err != nil {
-		server.Stop()
-		return nil, nil, err
-	}
-	c := &contender{name: p.Name, loads: peerLoads(clients, r.Payload, r.Priorities), rows: map[string]*measured{}}
-	for name, load := range c.loads {
-		c.rows[name] = r.newMeasured(phase{name: name, load: load, steps: []step{{}}, who: unknown{}})
-	}
-	return c, server, nil
-}
-
-// unknown is a user that cannot be watched.
-type unknown struct{}
-
-func (unknown) Used() process.Usage { return process.Usage{} }
-
-// takePeerTurns measures each row of each contender, and the echo, once in each round.
-func (r *rig) takePeerTurns(ctx context.Context, echo *measured, all []*contender, backlog int) error {
-	turn := r.Duration / time.Duration(r.Rounds)
-	for round := range r.Rounds {
-		if err := echo.run(ctx, limit{duration: turn}); err != nil {
-			return err
-		}
-		for i, name := range peerRows {
-			for _, c := range all {
-				if c.rows[name] == nil || r.Only != nil && !r.Only.MatchString(name) {
-					continue
+// peerTurns returns the echo and the rows to measure, each with those of its peers.
+func (r *rig) peerTurns(all []*contender, backlog int) []*row {
+	rows := []*row{{
+		name: rowEcho, load: r.asking(newValue(r.Payload), EchoSubject), who: r.echo, prepare: r.part,
+	}}
+	for _, name := range peerRows {
+		for _, c := range all {
+			w := c.rows[name]
+			if w == nil || r.Only != nil && !r.Only.MatchString(name) {
+				continue
+			}
+			w.prepare = func(ctx context.Context) (limit, error) {
+				lim, err := r.part(ctx)
+				if err != nil {
+					return lim, err
 				}
-				r.Progress(round*len(peerRows)+i, r.Rounds*len(peerRows), c.name+" "+name)
-				if err := r.takePeerTurn(ctx, c, name, turn, backlog); err != nil {
-					return fmt.Errorf("%s: %w", c.name, err)
+				if backlog == 0 {
+					lim.steps, err = r.supply(ctx, c, name, lim.duration)
+				} else if c.queued() < backlog*9/10 {
+					err = c.deepen(ctx, backlog)
 				}
+				return lim, err
 			}
+			rows = append(rows, w)
 		}
 	}
-	return nil
-}
-
-// takePeerTurn brings the queue to its length and measures a row for one turn.
-func (r *rig) takePeerTurn(ctx context.Context, c *contender, name string, turn time.Duration, backlog int) error {
-	row := c.rows[name]
-	lim := limit{duration: turn}
-	if backlog > 0 {
-		if c.queued < backlog*9/10 {
-			if err := r.deepen(ctx, c, backlog); err != nil {
-				return err
-			}
-		}
-	} else {
-		items, steps := r.needed(c, name, turn)
-		if c.queued > items+fewItems {
-			if err := c.drain(ctx); err != nil {
-				return err
-			}
-		}
-		if err := r.deepen(ctx, c, items); err != nil {
-			return err
-		}
-		lim.steps = steps(c.queued)
-	}
-	before := row.out.items
-	if err := row.run(ctx, lim); err != nil {
-		return err
-	}
-	c.count(name, int(row.out.items-before))
-	return nil
+	return rows
 }
 
 // fewItems is how many items a queue without backlog may have more than needed.
 const fewItems = 20_000
 
-// needed is how many items a row wants in a queue without backlog, and in how many steps it may pop
-// what is there: more than it will do in its time, but not so many that it finds the queue empty.
-func (r *rig) needed(c *contender, name string, turn time.Duration) (items int, steps func(queued int) int) {
-	if pushes(name) {
-		return 0, func(int) int { return 0 }
+// supply brings a queue without backlog to the items that a turn of a row needs, and returns in
+// how many steps it may pop what is there: more than it will do in its time, but not so many that
+// it finds the queue empty.
+func (r *rig) supply(ctx context.Context, c *contender, name string, turn time.Duration) (steps int, err error) {
+	items, each := 0, 1
+	if !pushes(name) {
+		rate := 1.5 * c.rate(name)
+		if rate == 0 {
+			rate = 2 * c.rate(rowPush)
+		}
+		if name == rowPopMany || name == rowWorkMany {
+			each = batchItems
+			rate = max(rate, c.rate(rowPushMany))
+		}
+		items = int(rate*turn.Seconds()) + 2*r.Clients*each
 	}
-	rate, each := 1.5*c.rate(name), 1
-	if rate == 0 {
-		rate = 2 * c.rate(rowPush)
+
+	if c.queued() > items+fewItems {
+		if err := c.drain(ctx); err != nil {
+			return 0, err
+		}
 	}
-	if name == rowPopMany || name == rowWorkMany {
-		each = batchItems
-		rate = max(rate, c.rate(rowPushMany))
+	if err := c.deepen(ctx, items); err != nil || pushes(name) {
+		return 0, err
 	}
-	return int(rate*turn.Seconds()) + 2*r.Clients*each, func(queued int) int { return max(queued/each, 1) }
+	return max(c.queued()/each, 1), nil
+}
+
+// addPeerRows adds what was measured with a backlog; the echo is the first.
+func (r *Report) addPeerRows(rows []*row, backlog int) {
+	var us *row // the service's row of the same name
+	for _, w := range rows {
+		if w.queue == serviceName {
+			us = w
+		}
+		if us != nil && us != w && us.name == w.name {
+			w.extra = append(w.extra, times(w.out.rate(), serviceName, us.out.rate()))
+		}
+		if backlog > 0 {
+			w.extra = append(w.extra, Figure{Name: figureBacklog, Value: float64(backlog)})
+		}
+		r.Rows = append(r.Rows, w.result(rows[0].out.rate()))
+	}
+}
+
+// figureBacklog is how many items were queued.
+const figureBacklog = "backlog"
+
+// startPeer starts a peer whose queue has a backlog already.
+func (r *rig) startPeer(ctx context.Context, p Peer, backlog int) (*contender, error) {
+	dir, err := os.MkdirTemp(r.dir, "peer-")
+	if err != nil {
+		return nil, err
+	}
+	// A server may run as another user.
+	if err := errors.Join(os.Chmod(r.dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
+		return nil, err
+	}
+
+	relaxed := p.Relaxed && backlog > 0
+	c, err := r.connectPeer(ctx, p, dir, relaxed)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.deepen(ctx, backlog); err != nil {
+		c.stop()
+		return nil, err
+	}
+	if !relaxed {
+		return c, nil
+	}
+
+	// From here on it syncs the disk.
+	c.stop()
+	filled := c.filled
+	if c, err = r.connectPeer(ctx, p, dir, false); err == nil {
+		c.filled = filled
+	}
+	return c, err
+}
+
+func (r *rig) connectPeer(ctx context.Context, p Peer, dir string, relaxed bool) (*contender, error) {
+	server, err := p.Start(ctx, dir, relaxed)
+	if err != nil {
+		return nil, err
+	}
+	clients, err := server.Connect(ctx, r.Clients, r.Connections, r.Priorities)
+	if err != nil {
+		server.Stop()
+		return nil, err
+	}
+	c := newContender(p.Name, peerLoads(clients, r.Payload, r.Priorities), nil)
+	c.version, c.stop = server.Version(), server.Stop
+	c.single = func(ctx context.Context) (*PeerClient, error) {
+		clients, err := server.Connect(ctx, 1, 1, orderPriorities)
+		if err != nil {
+			return nil, err
+		}
+		return clients[0], nil
+	}
+	return c, nil
+}
+
+// newServiceContender has package client's Producer and Worker for the rows of single items, and
+// the service's own requests for the others.
+func (r *rig) newServiceContender(ctx context.Context, s *service) (*contender, error) {
+	q, err := r.newQueue(s, queueName)
+	if err != nil {
+		return nil, err
+	}
+	library, err := r.newLibraryClients(ctx, s, queueName)
+	if err != nil {
+		return nil, err
+	}
+	workers, err := r.newWorkers(ctx, s, queueName)
+	if err != nil {
+		library.close()
+		return nil, err
+	}
+
+	loads := peerLoads(library.clients, r.Payload, r.Priorities)
+	loads[rowWork] = workers
+	loads[rowPushEach], loads[rowPopEach] = q.pushing(), r.asking(nil, q.popMin)
+	loads[rowWorkEach], loads[rowWorkNext] = q.leasing(), q.chaining()
+	loads[rowPopMany] = q.poppingBatches()
+	c := newContender(serviceName, loads, s.Process)
+	c.stop = library.close
+	c.single = func(ctx context.Context) (*PeerClient, error) {
+		one, err := r.newLibraryClients(ctx, s, queueName+"-order")
+		if err != nil {
+			return nil, err
+		}
+		c.stop = func() { library.close(); one.close() }
+		return one.clients[0], nil
+	}
+	return c, nil
+}
+
+// contender is the service or a peer, with a queue of its own.
+type contender struct {
+	name, version string
+	loads         map[string]load
+	rows          map[string]*row
+	filled        int // items that were pushed, less those popped, besides the rows
+	lost          int // items that were pushed and could not be popped
+	// single connects a client of another queue, for the check of the order.
+	single func(ctx context.Context) (*PeerClient, error)
+	stop   func()
+}
+
+func newContender(name string, loads map[string]load, who user) *contender {
+	c := &contender{name: name, loads: loads, rows: map[string]*row{}}
+	for row := range loads {
+		c.rows[row] = newPeerRow(row, c, who)
+	}
+	return c
+}
+
+func newPeerRow(name string, c *contender, who user) *row {
+	return &row{name: name, queue: c.name, load: c.loads[name], who: who, out: newOutcome()}
+}
+
+// queued is how many items the queue has.
+func (c *contender) queued() int {
+	n := c.filled
+	for name, w := range c.rows {
+		if pushes(name) {
+			n += int(w.out.items)
+		} else {
+			n -= int(w.out.items)
+		}
+	}
+	return n
 }
 
 // rate is that of a row so far.
@@ -296,90 +336,53 @@ func (c *contender) rate(name string) float64 {
 	return c.rows[name].out.rate()
 }
 
-// count adds items that a row pushed or popped.
-func (c *contender) count(name string, items int) {
-	if pushes(name) {
-		c.queued += items
-	} else {
-		c.queued -= items
-	}
-}
-
 // deepen pushes until the queue has n items. It measures nothing.
-func (r *rig) deepen(ctx context.Context, c *contender, n int) error {
-	missing := n - c.queued
+func (c *contender) deepen(ctx context.Context, n int) error {
+	missing := n - c.queued()
 	if missing <= 0 {
 		return nil
 	}
-	name, steps := rowPush, missing
-	if c.loads[rowPushMany] != nil {
-		name, steps = rowPushMany, (missing+batchItems-1)/batchItems
+	l, steps := c.loads[rowPush], missing
+	if many := c.loads[rowPushMany]; many != nil {
+		l, steps = many, (missing+batchItems-1)/batchItems
 	}
-	out, err := c.loads[name].run(ctx, c.rows[name].steps, limit{steps: steps})
-	c.count(name, int(out.items))
+	out, err := runLoad(ctx, l, limit{steps: steps})
+	c.filled += int(out.items)
 	return err
 }
 
 // drain pops until the queue is empty. It measures nothing, but notes items that should have
 // been there.
 func (c *contender) drain(ctx context.Context) error {
-	for _, name := range []string{rowPopMany, rowPop, rowWorkMany, rowWork} {
-		l := c.loads[name]
-		if l == nil {
-			continue
+	fastest := []string{rowPopMany, rowPop, rowWorkMany, rowWork}
+	l := c.loads[fastest[slices.IndexFunc(fastest, func(name string) bool { return c.loads[name] != nil })]]
+	for c.queued() > 0 {
+		out, err := runLoad(ctx, l, limit{})
+		if err != nil {
+			return err
 		}
-		for {
-			out, err := l.run(ctx, c.rows[name].steps, limit{})
-			if err != nil {
-				return err
-			}
-			c.count(name, int(out.items))
-			if out.items == 0 || c.queued <= 0 {
-				break
-			}
+		c.filled -= int(out.items)
+		if out.items == 0 {
+			break
 		}
-		c.lost += c.queued
-		c.queued = 0
-		return nil
 	}
+	c.lost += c.queued()
+	c.filled -= c.queued()
 	return nil
 }
 
-// orderPriorities is how many distinct priorities the check of the order pushes.
-const orderPriorities = 1000
-
-// checkPeerOrder pushes an item of each priority, the least urgent first, and pops all. In that
-// sequence a peer that does not tell two priorities apart returns them in the wrong order.
-func checkPeerOrder(ctx context.Context, p Peer, server PeerServer, report *PeersReport) error {
-	clients, err := server.Connect(ctx, 1, 1, orderPriorities)
+// about checks the order of the queue, and that nothing was lost.
+func (c *contender) about(ctx context.Context) ([]Figure, error) {
+	if err := c.drain(ctx); err != nil {
+		return nil, err
+	}
+	single, err := c.single(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c := clients[0]
-	pop := c.Pop
-	if pop == nil {
-		pop = c.Work
-	}
-	return report.checkOrder(p.Name,
-		func(priority int, value []byte) error {
-			return c.Push(ctx, PeerItem{Priority: priority, Value: value})
-		},
-		func() ([]byte, error) { return pop(ctx) })
+	figures, err := checkOrder(ctx, single)
+	return append(figures, Figure{Name: figureLost, Value: float64(c.lost)}), err
 }
 
-// checkServiceOrder is the same for the service.
-func (r *rig) checkServiceOrder(ctx context.Context, s *service, report *PeersReport) error {
-	q := client.New(r.conn, client.WithGrammar(s.grammar)).PriorityQueue(r.Queue + "-order")
-	return report.checkOrder(serviceName,
-		func(priority int, value []byte) error {
-			_, err := q.Push(ctx, int64(priority), value)
-			return err
-		},
-		func() ([]byte, error) {
-			item, err := q.PopMin(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return item.Value, nil
-		})
-}
+// figureLost is how many items were pushed and could not be popped.
+const figureLost = "items lost"

@@ -22,24 +22,27 @@ import (
 )
 
 // rig is the NATS server, the echo service, the store's cluster, and the
-// connections of the load.
+// connections of the clients.
 type rig struct {
 	Options
-	dir     string // temporary, for data and logs
-	url     string // of the NATS server
-	nats    *process.Process
-	echo    *process.Process
-	cluster cluster // nil if the store has none
-	conn    *nats.Conn
-	load    *load
-	broken  context.CancelCauseFunc // ends the measurement with a reason
+	dir      string // temporary, for data and logs
+	url      string // of the NATS server
+	nats     *process.Process
+	echo     *process.Process
+	cluster  cluster                 // nil if the store has none
+	prefixes []string                // of the keys of all services
+	conn     *nats.Conn              // for what is not measured
+	conns    []*nats.Conn            // of the clients that send requests
+	opened   []*nats.Conn            // all, to be closed
+	broken   context.CancelCauseFunc // ends the measurement with a reason
 }
 
 // newRig starts everything but the services. The context it returns ends when one of the
 // processes exits.
 func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 	ctx, broken := context.WithCancelCause(ctx)
-	r := &rig{Options: o, url: o.Server, broken: broken}
+	r := &rig{Options: o, broken: broken}
+
 	dir, err := os.MkdirTemp(o.Dir, "pq-bench-")
 	if err == nil {
 		r.dir, err = filepath.Abs(dir)
@@ -47,18 +50,19 @@ func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 	if err == nil && o.Store == StoreFDB {
 		r.cluster, err = openCluster(&o, r.dir)
 	}
-	if err == nil && o.NATSServer != "" {
+	if err == nil {
 		err = r.startNATS(ctx)
 	}
 	if err == nil {
 		err = r.startEcho(ctx)
 	}
 	if err == nil {
-		r.conn, err = nats.Connect(r.url)
+		r.conn, err = r.connect(ctx)
 	}
 	if err == nil {
-		r.load, err = newLoad(func() (*nats.Conn, error) { return nats.Connect(r.url) }, o.Clients, o.Connections, o.Lean)
+		r.conns, err = r.connectAll(ctx)
 	}
+
 	if err != nil {
 		r.close()
 		return nil, nil, err
@@ -69,28 +73,51 @@ func newRig(ctx context.Context, o Options) (*rig, context.Context, error) {
 // close stops what newRig started, in reverse order, and removes the data.
 func (r *rig) close() {
 	r.broken(errors.New("the benchmark has ended"))
-	if r.load != nil {
-		r.load.close()
+	for _, nc := range r.opened {
+		nc.Close()
 	}
-	if r.conn != nil {
-		r.conn.Close()
-	}
+
 	for _, p := range []*process.Process{r.echo, r.nats} {
 		if p != nil {
 			p.Stop(syscall.SIGTERM)
 		}
 	}
+
 	if r.cluster != nil {
-		if err := r.cluster.close(); err != nil {
+		if err := r.cluster.close(r.prefixes); err != nil {
 			_, _ = fmt.Fprintln(r.Log, "cannot clean up FoundationDB:", err)
 		}
 	}
+
 	if r.dir == "" {
 		return
 	}
 	if err := os.RemoveAll(r.dir); err != nil {
 		_, _ = fmt.Fprintln(r.Log, "cannot remove the data of the benchmark:", err)
 	}
+}
+
+// connect connects to the NATS server. The connection closes when ctx ends, which also ends
+// requests that wait for a reply.
+func (r *rig) connect(ctx context.Context) (*nats.Conn, error) {
+	nc, err := nats.Connect(r.url)
+	if err == nil {
+		r.opened = append(r.opened, nc)
+		context.AfterFunc(ctx, nc.Close)
+	}
+	return nc, err
+}
+
+// connectAll returns the connections that clients share.
+func (r *rig) connectAll(ctx context.Context) ([]*nats.Conn, error) {
+	all := make([]*nats.Conn, r.Connections)
+	for i := range all {
+		var err error
+		if all[i], err = r.connect(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // watch ends the measurement if p exits first.
@@ -113,10 +140,12 @@ func (r *rig) startNATS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	args := []string{r.NATSServer, "--addr", host, "--port", port}
 	if r.nats, err = process.Start(ctx, r.dir, "nats-server", args, nil, nil); err != nil {
 		return err
 	}
+
 	r.url = "nats://" + address
 	if err = r.nats.AwaitListening(ctx, address); err == nil {
 		r.watch(ctx, r.nats)
@@ -130,11 +159,13 @@ func (r *rig) startEcho(ctx context.Context) error {
 		return err
 	}
 	defer output.Close()
+
 	r.echo, err = process.Start(ctx, r.dir, "echo", r.Echo, []string{"NATS_URL=" + r.url}, input)
 	_ = input.Close() // the child has its own handle
 	if err != nil {
 		return err
 	}
+
 	if _, err := bufio.NewReader(output).ReadString('\n'); err != nil {
 		<-r.echo.Exited // nobody else writes to the pipe
 		return r.echo.Failure()
@@ -143,7 +174,10 @@ func (r *rig) startEcho(ctx context.Context) error {
 	return nil
 }
 
-// service is a pqbridge. Its process is nil if the benchmark did not start it.
+// queueName is the name of most queues, or begins it, and the key prefixes of services.
+const queueName = "pq-bench"
+
+// service is a pqbridge.
 type service struct {
 	*process.Process
 	grammar subjects.Grammar
@@ -151,20 +185,13 @@ type service struct {
 	url     string // of its HTTP server
 }
 
-// startService starts a pqbridge with a store of its own, or uses the running one. The
-// tag keeps apart the subjects and keys of those that it starts; env is more of its
-// environment.
+// startService starts a pqbridge with a store of its own. The tag keeps apart the subjects and
+// keys of those that run at the same time; env is more of its environment.
 func (r *rig) startService(ctx context.Context, tag string, env ...string) (*service, error) {
-	if r.Pqbridge == "" {
-		tag = ""
-	}
-	grammar, err := subjects.New(r.PriorityPrefix+tag, r.FIFOPrefix+tag)
+	priorities, fifo := subjects.DefaultPriorityPrefix+tag, subjects.DefaultFIFOPrefix+tag
+	grammar, err := subjects.New(priorities, fifo)
 	if err != nil {
 		return nil, err
-	}
-	s := &service{grammar: grammar}
-	if r.Pqbridge == "" {
-		return s, nil
 	}
 	address, err := process.FreeAddress()
 	if err != nil {
@@ -174,16 +201,20 @@ func (r *rig) startService(ctx context.Context, tag string, env ...string) (*ser
 	if err != nil {
 		return nil, err
 	}
-	s.url = "http://" + address
+
+	keys, fifoKeys := queueName+tag, "q-bench"+tag
+	r.prefixes = append(r.prefixes, keys, fifoKeys)
+	s := &service{grammar: grammar, url: "http://" + address}
 	s.env = []string{
 		"PQ_NATS_URL=" + r.url,
 		"PQ_HTTP_ADDR=" + address,
 		"PQ_DATA_DIR=" + data,
-		"PQ_SUBJECT_PREFIX=" + r.PriorityPrefix + tag,
-		"PQ_FIFO_PREFIX=" + r.FIFOPrefix + tag,
-		"PQ_KEY_PREFIX=pq-bench" + tag,
-		"PQ_FIFO_KEY_PREFIX=q-bench" + tag,
+		"PQ_SUBJECT_PREFIX=" + priorities,
+		"PQ_FIFO_PREFIX=" + fifo,
+		"PQ_KEY_PREFIX=" + keys,
+		"PQ_FIFO_KEY_PREFIX=" + fifoKeys,
 	}
+
 	if r.Store != "" {
 		s.env = append(s.env, "PQ_STORE="+r.Store)
 	}
@@ -250,12 +281,9 @@ func (r *rig) restart(ctx context.Context, s *service) (time.Duration, error) {
 	return time.Since(begin), err
 }
 
-// end stops the process if it is ours. If it has exited already, that is why the
+// end stops the process. If it has exited already, that is why the
 // measurement failed, so end adds it to the error.
 func (s *service) end(err *error) {
-	if s.Process == nil {
-		return
-	}
 	select {
 	case <-s.Exited:
 		*err = errors.Join(*err, s.Failure())

@@ -17,9 +17,11 @@ func syncTime(dir string) (_ time.Duration, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, file.Close(), os.Remove(file.Name())) }()
+
 	if _, err = file.Write(make([]byte, blocks*block)); err == nil {
 		err = file.Sync()
 	}
+
 	times := make([]time.Duration, 0, blocks)
 	for i := 0; i < blocks && err == nil; i++ {
 		begin := time.Now()
@@ -28,6 +30,7 @@ func syncTime(dir string) (_ time.Duration, err error) {
 		}
 		times = append(times, time.Since(begin))
 	}
+
 	if err != nil {
 		return 0, err
 	}

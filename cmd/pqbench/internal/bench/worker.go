@@ -7,74 +7,72 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// workerConn is a Worker of package client whose jobs do nothing. Each of its clients is one job
-// at a time, so a step is from the end of one job to the end of the next.
-type workerConn struct {
-	nc      *nats.Conn
-	grammar subjects.Grammar
-	queue   string
-	clients int
+// workers is a load of Workers of package client, one for each connection, whose jobs do nothing.
+// Each of their clients is one job at a time, so a step is from the end of one job to the end of
+// the next.
+type workers struct {
+	queues  []*client.PriorityQueue // one for each connection
+	clients []int                   // of each
 }
 
-// newWorkerLoad connects Workers that share the clients.
-func (r *rig) newWorkerLoad(s *service, queue string) (*load, error) {
-	return newLoadOf(func() (*nats.Conn, error) { return nats.Connect(r.url) }, r.Clients, r.Connections,
-		func(nc *nats.Conn, clients int) (conn, error) {
-			return &workerConn{nc: nc, grammar: s.grammar, queue: queue, clients: clients}, nil
-		})
-}
-
-func (c *workerConn) close() { c.nc.Close() }
-
-// run works until next returns no more, or the time is over.
-func (c *workerConn) run(ctx context.Context, r *loadRun) {
-	w := &workerRun{loadRun: r, idle: make(chan time.Duration, c.clients), out: newOutcome()}
-	for range c.clients {
-		w.idle <- 0
-	}
-	worker, err := client.New(c.nc, client.WithGrammar(c.grammar)).PriorityQueue(c.queue).NewWorker(w.do,
-		client.WorkerOptions{Concurrency: c.clients, AckWait: leaseTime, Logger: slog.New(slog.DiscardHandler)})
+func (r *rig) newWorkers(ctx context.Context, s *service, queue string) (*workers, error) {
+	conns, err := r.connectAll(ctx)
 	if err != nil {
-		r.fail(err)
-		return
+		return nil, err
 	}
-	w.stop = sync.OnceFunc(worker.Stop) // a second call would end the jobs
-	if r.limit.duration > 0 {
-		timer := time.AfterFunc(r.limit.duration-time.Since(r.start), w.stop) // also of a Worker that waits
+	w := &workers{clients: make([]int, len(conns))}
+	for _, nc := range conns {
+		w.queues = append(w.queues, client.New(nc, client.WithGrammar(s.grammar)).PriorityQueue(queue))
+	}
+	for i := range r.Clients {
+		w.clients[i%len(conns)]++
+	}
+	return w, nil
+}
+
+// run works until the turn has no more steps, or the time is over.
+func (w *workers) run(ctx context.Context, t *turn) {
+	var running sync.WaitGroup
+	for i, q := range w.queues {
+		running.Go(func() { t.good(runWorker(ctx, t, q, w.clients[i])) })
+	}
+	running.Wait()
+}
+
+func runWorker(ctx context.Context, t *turn, q *client.PriorityQueue, clients int) error {
+	idle := make(chan time.Duration, clients) // when the clients without a job ended the one before
+	for range clients {
+		idle <- 0
+	}
+	var stop func()
+	do := func(context.Context, *client.Job) error {
+		began := <-idle
+		now := time.Since(t.start)
+		t.note(1, began, now)
+		if _, more := t.next(now); !more {
+			stop()
+		}
+		idle <- now
+		return nil
+	}
+
+	worker, err := q.NewWorker(do, client.WorkerOptions{
+		Concurrency: clients, AckWait: leaseTime, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	stop = sync.OnceFunc(worker.Stop) // a second call would end the jobs
+	if t.limit.duration > 0 {
+		// A Worker that waits for items has no job that could look at the time.
+		timer := time.AfterFunc(t.limit.duration-time.Since(t.start), stop)
 		defer timer.Stop()
 	}
 	if err := worker.Run(ctx); err != nil {
-		r.fail(fmt.Errorf("worker: %w", err))
+		return fmt.Errorf("worker: %w", err)
 	}
-	r.add(w.out)
-}
-
-// workerRun is one run of a Worker.
-type workerRun struct {
-	*loadRun
-	stop func()
-	idle chan time.Duration // when the clients that have no job ended the one before
-
-	mu  sync.Mutex
-	out outcome
-}
-
-// do is the Work.
-func (w *workerRun) do(context.Context, *client.Job) error {
-	began := <-w.idle
-	now := time.Since(w.start)
-	w.mu.Lock()
-	w.out.note(1, began, now)
-	w.mu.Unlock()
-	if _, more := w.next(now); !more {
-		w.stop()
-	}
-	w.idle <- now
 	return nil
 }

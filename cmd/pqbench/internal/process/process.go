@@ -1,4 +1,5 @@
-// Package process runs the programs that a benchmark measures, as children with their output in files.
+// Package process runs the programs that a benchmark measures, as children with their output in
+// files.
 package process
 
 import (
@@ -28,8 +29,8 @@ type Process struct {
 	err    error         // of the exit; set before Exited is closed
 }
 
-// Start runs a program with extra environment variables and its output in a file in dir.
-// When ctx ends the child gets SIGTERM, and is killed if it does not exit. Each setup changes the command
+// Start runs a program with extra environment variables and its output in a file in dir. When ctx
+// ends the child gets SIGTERM, and is killed if it does not exit. Each setup changes the command
 // before it starts.
 func Start(ctx context.Context, dir, name string, args, env []string, stdout io.Writer, setup ...func(*exec.Cmd)) (*Process, error) {
 	p := &Process{name: name, Exited: make(chan struct{})}
@@ -39,6 +40,7 @@ func Start(ctx context.Context, dir, name string, args, env []string, stdout io.
 	}
 	defer log.Close() // the child has its own handle
 	p.log = log.Name()
+
 	p.cmd = exec.CommandContext(ctx, args[0], args[1:]...)
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
@@ -50,9 +52,11 @@ func Start(ctx context.Context, dir, name string, args, env []string, stdout io.
 	for _, change := range setup {
 		change(p.cmd)
 	}
+
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+
 	go func() {
 		p.err = p.cmd.Wait()
 		close(p.Exited)
@@ -96,6 +100,7 @@ func (p *Process) Failure() error {
 func (p *Process) Await(ctx context.Context, ready func() error) error {
 	ticker := time.NewTicker(2 * time.Millisecond)
 	defer ticker.Stop()
+
 	for {
 		err := ready()
 		if err == nil {
@@ -162,17 +167,19 @@ func UsedBy(pid int) Usage {
 // tick is the unit of processor times in /proc: Linux reports 100 a second on every machine.
 const tick = time.Second / 100
 
-// cpuTime reads user and system time, fields 14 and 15 of /proc/PID/stat. The second field is the program's
-// name in parentheses, which may contain spaces.
+// cpuTime reads user and system time, fields 14 and 15 of /proc/PID/stat. The second field is the
+// program's name in parentheses, which may contain spaces.
 func cpuTime(file string) (time.Duration, error) {
 	stat, err := os.ReadFile(file)
 	if err != nil {
 		return 0, err
 	}
+
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("%s has %d fields after the name: want 13", file, len(fields))
 	}
+
 	user, err := strconv.ParseInt(fields[11], 10, 64)
 	if err != nil {
 		return 0, err
@@ -181,23 +188,25 @@ func cpuTime(file string) (time.Duration, error) {
 	return time.Duration(user+system) * tick, err
 }
 
-// Machine is the processor time of all processors of this machine since it started, and how much of that
-// the host of a virtual machine gave to others. Both are 0 where that is not known.
+// Machine is the processor time of all processors of this machine since it started, and how much of
+// that the host of a virtual machine gave to others. Both are 0 where that is not known.
 type Machine struct{ All, Stolen time.Duration }
 
-// MachineTime reads the first line of /proc/stat: ticks for each use of the processors, of which the eighth is
-// stolen. What follows that is part of the first two.
+// MachineTime reads the first line of /proc/stat: ticks for each use of the processors, of which
+// the eighth is stolen. What follows that is part of the first two.
 func MachineTime() (m Machine) {
 	const stolen = 7
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return Machine{}
 	}
+
 	line, _, _ := strings.Cut(string(stat), "\n")
 	fields := strings.Fields(line)
 	if len(fields) <= 1+stolen || fields[0] != "cpu" {
 		return Machine{}
 	}
+
 	for i, field := range fields[1 : 2+stolen] {
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
@@ -223,6 +232,7 @@ func memory(file string) (peak, resident int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+
 	found := 0
 	for line := range strings.Lines(string(status)) {
 		name, value, _ := strings.Cut(line, ":")
@@ -237,6 +247,7 @@ func memory(file string) (peak, resident int64, err error) {
 		*bytes = kB * 1024
 		found++
 	}
+
 	if found != 2 {
 		return 0, 0, fmt.Errorf("%s: want lines VmHWM and VmRSS", file)
 	}

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+func (d *doctor) checkServer(s *session) {
+	took, err := s.nc.RTT()
+	if err != nil {
+		d.report(failed, "nats", "the server does not answer: "+err.Error(), "look at the network between here and "+d.Server)
+		return
+	}
+	d.report(fine, "nats", fmt.Sprintf("NATS %s at %s answers in %v", s.nc.ConnectedServerVersion(), s.nc.ConnectedUrlRedacted(), took.Round(time.Microsecond)), "")
+}
+
+// checkPermissions finds out what the server would refuse. A user with few permissions may be meant
+// to have few.
+func (d *doctor) checkPermissions(s *session) {
+	user, err := discovery.LoggedIn(s.usable, s.nc)
+	if err != nil {
+		d.report(notable, "permissions", "they cannot be looked up: "+err.Error(), "allow "+discovery.UserSubject+" to see them here")
+		return
+	}
+
+	var refused []string
+	for _, e := range s.grammar.Endpoints() {
+		subject := e.Subject
+		if d.queue.name != "" {
+			if e.Kind != d.queue.kind() || e.Verb == subjects.List { // which who works on one queue does not need
+				continue
+			}
+			subject = strings.Replace(subject, "*", d.queue.name, 1)
+		}
+		if !user.Permissions.Publish.Allows(subject) {
+			refused = append(refused, subject)
+		}
+	}
+
+	who := strings.Join(strings.Fields(fmt.Sprintf("user %s of account %s", user.User, user.Account)), " ") // without a login it has no name
+	if len(refused) > 0 {
+		d.report(notable, "permissions", who+" may not publish to "+strings.Join(refused, ", "), "allow those that are needed")
+		return
+	}
+	d.report(fine, "permissions", who+" may make all requests", "")
+}
+
+func (d *doctor) checkBridges(s *session) {
+	all, err := discovery.Bridges(s.usable, s.nc)
+	switch {
+	case errors.Is(err, client.ErrNoBridge):
+		d.report(failed, "bridges", "no bridge is there", "start pqbridge, or log in to the account that it uses (pq help connection)")
+		return
+	case errors.Is(err, nats.ErrPermissionViolation):
+		d.report(notable, "bridges", "they cannot be looked for: "+err.Error(), "allow $SRV.INFO.pqbridge to see them here")
+		return
+	case err != nil:
+		d.report(failed, "bridges", "they cannot be looked for: "+err.Error(), "look at the log of pqbridge")
+		return
+	}
+
+	versions := distinct(all, func(b discovery.Bridge) string { return b.Version })
+	d.report(fine, "bridges", fmt.Sprintf("%s found, version %s", plural(len(all), "bridge"), strings.Join(versions, ", ")), "")
+	if len(versions) > 1 {
+		d.report(notable, "versions", "they differ", "upgrade all bridges before you use what is new")
+	}
+
+	for i := range all {
+		d.checkSubjects(s, &all[i])
+	}
+	d.checkTogether(all)
+	d.checkClocks(all)
+}
+
+// checkSubjects checks that a bridge knows all requests of this pq, for the kind of the queue or
+// for both kinds.
+func (d *doctor) checkSubjects(s *session, b *discovery.Bridge) {
+	var unknown []string
+	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
+		if d.queue.name != "" && kind != d.queue.kind() {
+			continue
+		}
+
+		var missing []string
+		known := false
+		for _, e := range s.grammar.Endpoints() {
+			switch {
+			case e.Kind != kind:
+			case b.Serves(e.Subject):
+				known = true
+			default:
+				missing = append(missing, e.Subject)
+			}
+		}
+
+		if known {
+			unknown = append(unknown, missing...)
+		} else {
+			d.reportPrefix(s, kind, b)
+		}
+	}
+
+	if len(unknown) > 0 {
+		d.report(failed, "versions", fmt.Sprintf("bridge %s, version %s, does not know %s", b.ID, b.Version, strings.Join(unknown, ", ")), "upgrade it")
+	}
+}
+
+// reportPrefix says that a bridge has another prefix for the subjects of a kind.
+func (d *doctor) reportPrefix(s *session, kind subjects.Kind, b *discovery.Bridge) {
+	wanted, flag, queues, first := d.priorityPrefix, "--prefix", "priority queues", subjects.Push
+	if kind == subjects.FIFO {
+		wanted, flag, queues, first = d.fifoPrefix, "--fifo-prefix", "FIFO queues", subjects.Enqueue
+	}
+	text, toDo := fmt.Sprintf("bridge %s does not serve %s below %s.>", b.ID, queues, wanted), "name its prefix with "+flag
+	rest := strings.TrimPrefix(s.endpoint(first, kind), wanted)
+
+	for _, e := range b.Endpoints {
+		if served, found := strings.CutSuffix(e.Subject, rest); found && !strings.Contains(served, "*") {
+			text += fmt.Sprintf(", but below %s.>", served)
+			toDo = fmt.Sprintf("%s %s", flag, served)
+			if served == subjects.DefaultPriorityPrefix || served == subjects.DefaultFIFOPrefix {
+				toDo = "leave out " + flag
+			}
+			break
+		}
+	}
+
+	d.report(failed, "subjects", text, toDo)
+}
+
+// checkTogether checks that the bridges can serve the same subjects.
+func (d *doctor) checkTogether(all []discovery.Bridge) {
+	unknown := 0
+	stores := distinct(all, func(b discovery.Bridge) string {
+		if b.Metadata[subjects.MetadataStore] == "" {
+			unknown++
+		}
+		return b.Metadata[subjects.MetadataStore]
+	})
+
+	groups := distinct(all, func(b discovery.Bridge) string {
+		if len(b.Endpoints) == 0 {
+			return ""
+		}
+		return b.Endpoints[0].QueueGroup
+	})
+
+	switch {
+	case unknown > 0:
+		d.report(notable, "stores", plural(unknown, "bridge")+" of an earlier version: the store is unknown", "upgrade all bridges")
+	case len(stores) > 1:
+		d.report(failed, "stores", fmt.Sprintf("%d stores: each bridge has only some of the items", len(stores)),
+			"let the bridges share one FoundationDB, or give them different subject prefixes")
+	default:
+		d.report(fine, "stores", "one store", "")
+	}
+
+	if len(groups) > 1 {
+		d.report(failed, "groups", "queue groups "+strings.Join(groups, ", ")+": each request would be run more than once", "set the same PQ_QUEUE_GROUP everywhere")
+	}
+}
+
+// maxSkew is how far clocks may be apart.
+const maxSkew = time.Second
+
+// checkClocks compares the clocks of the bridges with the one here, and so with each other.
+func (d *doctor) checkClocks(all []discovery.Bridge) {
+	var least, most time.Duration
+	known := 0
+	for _, b := range all {
+		at, err := time.Parse(subjects.TimeLayout, b.Metadata[subjects.MetadataTime])
+		if err != nil {
+			continue
+		}
+		ahead := skew(at, b.Asked, b.Arrived)
+		if known++; known == 1 {
+			least, most = ahead, ahead
+		}
+		least, most = min(least, ahead), max(most, ahead)
+	}
+
+	const toDo = "let NTP set the clocks: leases, delays and expiry go by those of the bridges"
+	switch {
+	case known == 0:
+		d.report(notable, "clocks", "no bridge says what its clock says", "upgrade the bridges")
+	case most-least > maxSkew:
+		d.report(failed, "clocks", fmt.Sprintf("those of the bridges are %v apart", (most-least).Round(time.Millisecond)), toDo)
+	case max(most, -least) > maxSkew:
+		d.report(notable, "clocks", fmt.Sprintf("the bridges are %v ahead of the clock here", most.Round(time.Millisecond)), toDo)
+	default:
+		d.report(fine, "clocks", "less than a second apart", "")
+	}
+}
+
+// skew returns how far a clock is ahead, at least: it was read at some time between two others.
+func skew(at, asked, arrived time.Time) time.Duration {
+	switch {
+	case at.After(arrived):
+		return at.Sub(arrived)
+	case at.Before(asked):
+		return at.Sub(asked)
+	}
+	return 0
+}
+
+func (d *doctor) checkStore(s *session) {
+	began := time.Now()
+	if _, err := s.list(s.usable, false, ""); err != nil {
+		d.reportUnanswered(s, "store", s.endpoint(subjects.List, subjects.Priority), err)
+		return
+	}
+	d.report(fine, "store", "it answers in "+roundTrip(began), "")
+}
+
+// checkQueue asks a queue what nobody minds. Who may only push to it may ask nothing.
+func (d *doctor) checkQueue(s *session) {
+	q := &d.queue
+	s.queue = target.New(s.client, q.fifo, q.name)
+	began := time.Now()
+	n, err := s.queue.Len(s.usable)
+	if err == nil {
+		d.report(fine, "queue", fmt.Sprintf("%s answers in %s: %s", q.name, roundTrip(began), items(n, "ready")), "")
+		if text := s.suggest(s.usable, q); text != "" {
+			d.report(notable, "queue", text, "push something, if the name is right")
+		}
+		return
+	}
+
+	// Who may not ask for the length may still be allowed to peek.
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		s.renew()
+		began = time.Now()
+		if _, peeked := s.queue.PeekItem(s.usable, false); peeked == nil || errors.Is(peeked, client.ErrEmpty) {
+			d.report(fine, "queue", fmt.Sprintf("%s answers in %s, to a peek", q.name, roundTrip(began)), "")
+			return
+		}
+	}
+
+	subject := strings.Replace(s.endpoint(subjects.Len, q.kind()), "*", q.name, 1)
+	d.reportUnanswered(s, "queue", subject, err)
+}
+
+// roundTrip is the time since then.
+func roundTrip(began time.Time) string {
+	return time.Since(began).Round(10 * time.Microsecond).String()
+}
+
+// reportUnanswered reports that a request on a subject failed.
+func (d *doctor) reportUnanswered(s *session, check, subject string, err error) {
+	switch {
+	case errors.Is(err, nats.ErrPermissionViolation):
+		d.report(notable, check, "it cannot be tried: "+err.Error(), "allow "+subject+" to see it here")
+	case errors.Is(err, client.ErrNoBridge):
+		d.report(failed, check, "no bridge takes requests on "+subject, "see above; one that waits for its store or for another bridge says so in its log and at /readyz")
+	case errors.Is(err, client.ErrUnavailable):
+		d.report(failed, check, err.Error(), "look at the log of pqbridge, and at /readyz")
+	default:
+		d.report(failed, check, err.Error(), "look at the log of pqbridge")
+	}
+}
+
+// distinct returns the different values, sorted.
+func distinct(all []discovery.Bridge, value func(discovery.Bridge) string) []string {
+	var values []string
+	for _, b := range all {
+		values = append(values, value(b))
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
+}

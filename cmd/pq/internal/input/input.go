@@ -1,0 +1,167 @@
+// Package input reads the values of items, and says what became of lines.
+package input
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/pqbridge/pqbridge/client"
+)
+
+// Value reads all of in, but no more than the server takes.
+func Value(in io.Reader, max int64) ([]byte, error) {
+	value, err := io.ReadAll(io.LimitReader(in, max+1))
+	if err != nil {
+		return nil, fmt.Errorf("standard input: %w", err)
+	}
+	if int64(len(value)) > max {
+		return nil, fmt.Errorf("standard input: %w", TooLarge(max))
+	}
+	return value, nil
+}
+
+// TooLarge is the error of a value that NATS does not carry.
+func TooLarge(max int64) error {
+	return fmt.Errorf("%w: the NATS server takes %d bytes at most, headers included", client.ErrTooLarge, max)
+}
+
+// Lines reads lines of limited length. Unlike a bufio.Scanner it returns no
+// partial line before a read error.
+type Lines struct {
+	in     *bufio.Reader
+	number int // of the last line returned
+	max    int
+}
+
+func NewLines(in io.Reader, max int) *Lines {
+	const lineEnd = 2
+	return &Lines{in: bufio.NewReaderSize(in, max+lineEnd), max: max}
+}
+
+// Next returns the next line, which the caller owns, and io.EOF after the last.
+func (l *Lines) Next() ([]byte, error) {
+	line, err := l.in.ReadSlice('\n')
+	switch {
+	case err == nil, err == io.EOF && len(line) > 0:
+	case err == io.EOF:
+		return nil, io.EOF
+	case !errors.Is(err, bufio.ErrBufferFull):
+		return nil, fmt.Errorf("standard input, after line %d: %w", l.number, err)
+	}
+
+	line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+	if len(line) > l.max {
+		return nil, fmt.Errorf("line %d: %w", l.number+1, TooLarge(int64(l.max)))
+	}
+	l.number++
+	return bytes.Clone(line), nil
+}
+
+// Outcomes is what became of the lines that were read.
+type Outcomes struct {
+	Read  int   // number of lines
+	Ended error // why no more were read
+
+	mu              sync.Mutex
+	refused, unsure []int // numbers of the lines that are not in the queue, and that may be
+}
+
+// Failed records that the push of a line failed.
+func (o *Outcomes) Failed(number int, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if errors.Is(err, client.ErrUnknownOutcome) {
+		o.unsure = append(o.unsure, number)
+	} else {
+		o.refused = append(o.refused, number)
+	}
+}
+
+// Report says, in a form that scripts can read, which lines are in the queue and
+// how to print the others. It is called when no push is under way.
+func (o *Outcomes) Report() string {
+	slices.Sort(o.refused)
+	slices.Sort(o.unsure)
+	in := gaps(slices.Sorted(slices.Values(slices.Concat(o.refused, o.unsure))), o.Read)
+	out := spans(o.refused)
+	if o.Ended != io.EOF { // there may be more lines
+		out = spans(append(o.refused, o.Read+1))
+		out[len(out)-1].last = 0
+	}
+
+	var b strings.Builder
+	for _, part := range []struct {
+		words, separator string
+		spans            []span
+		format           func(span) string
+		end              string
+	}{
+		{"in the queue: ", ",", in, span.String, ""},
+		{"that may be in the queue: ", ",", spans(o.unsure), span.String, ""},
+		{"not in the queue: sed -n '", ";", out, span.sed, "'"},
+	} {
+		if len(part.spans) == 0 {
+			continue
+		}
+		texts := make([]string, len(part.spans))
+		for i, s := range part.spans {
+			texts[i] = part.format(s)
+		}
+		b.WriteString("\npq: lines " + part.words + strings.Join(texts, part.separator) + part.end)
+	}
+	return b.String()
+}
+
+// span is a range of lines. If last is 0 it has no end.
+type span struct{ first, last int }
+
+func (s span) String() string {
+	if s.first == s.last {
+		return fmt.Sprint(s.first)
+	}
+	return fmt.Sprintf("%d-%d", s.first, s.last)
+}
+
+// sed returns the command of sed that prints the lines.
+func (s span) sed() string {
+	switch s.last {
+	case s.first:
+		return fmt.Sprintf("%dp", s.first)
+	case 0:
+		return fmt.Sprintf("%d,$p", s.first)
+	default:
+		return fmt.Sprintf("%d,%dp", s.first, s.last)
+	}
+}
+
+// spans returns the ranges that sorted numbers form.
+func spans(numbers []int) []span {
+	var all []span
+	for _, n := range numbers {
+		if last := len(all) - 1; last >= 0 && all[last].last == n-1 {
+			all[last].last = n
+		} else {
+			all = append(all, span{n, n})
+		}
+	}
+	return all
+}
+
+// gaps returns the ranges of 1 to last that sorted numbers leave out.
+func gaps(numbers []int, last int) []span {
+	var all []span
+	next := 1
+	for _, n := range append(numbers, last+1) {
+		if next < n {
+			all = append(all, span{next, n - 1})
+		}
+		next = n + 1
+	}
+	return all
+}

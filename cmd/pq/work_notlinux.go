@@ -1,8 +1,0 @@
-//go:build unix && !linux
-
-package main
-
-import "syscall"
-
-// dieWithPQ does nothing here: a command survives pq if that is killed.
-func dieWithPQ(*syscall.SysProcAttr) {}

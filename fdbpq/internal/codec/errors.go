@@ -1,0 +1,59 @@
+package codec
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The errors of package fdbpq, which says when they are returned.
+var (
+	ErrEmpty           = errors.New("fdbpq: the queue is empty")
+	ErrPaused          = errors.New("fdbpq: the queue is paused")
+	ErrMaxLeased       = errors.New("fdbpq: as many items are leased as max_leased allows")
+	ErrFull            = errors.New("fdbpq: the queue is full")
+	ErrFullBytes       = fmt.Errorf("%w by its bytes", ErrFull)
+	ErrMessageTooLarge = errors.New("fdbpq: the message is too large")
+	ErrKeyspace        = errors.New("fdbpq: invalid key prefixes")
+	ErrQueueName       = errors.New("fdbpq: invalid queue name")
+	ErrID              = errors.New("fdbpq: invalid item id")
+	ErrToken           = errors.New("fdbpq: invalid lease token")
+	ErrLeaseLost       = errors.New("fdbpq: the lease is lost or the item is settled")
+	ErrItemTooLarge    = errors.New("fdbpq: the item is too large")
+	ErrMaxBytes        = fmt.Errorf("%w: it exceeds max_bytes", ErrItemTooLarge)
+	ErrNoRoom          = errors.New("fdbpq: one transaction has no room for all that comes with it: try again")
+	ErrExists          = errors.New("fdbpq: the item is in the queue")
+	ErrNotFound        = errors.New("fdbpq: no such item")
+	ErrLeased          = errors.New("fdbpq: the item is leased")
+	ErrSettings        = errors.New("fdbpq: invalid settings")
+	ErrOp              = errors.New("fdbpq: invalid operation")
+	ErrCorrupt         = errors.New("fdbpq: stored data cannot be read")
+)
+
+// LostLeases is the ErrLeaseLost of acknowledgements that follow each other, so that none of them was done.
+type LostLeases struct {
+	// Lost says which of them have lost their leases, counted from 0 and ascending.
+	Lost []int
+	// Of is how many there are.
+	Of int
+}
+
+// Error implements error.
+func (e *LostLeases) Error() string {
+	return fmt.Sprintf("%v: %d of %d leases, the first is number %d, counted from 0: nothing was changed",
+		ErrLeaseLost, len(e.Lost), e.Of, e.Lost[0])
+}
+
+// Unwrap returns what it is.
+func (e *LostLeases) Unwrap() error { return ErrLeaseLost }
+
+// PausedError is the error of pops and leases of a paused queue.
+type PausedError struct{ Until time.Time }
+
+// Error implements error.
+func (e *PausedError) Error() string {
+	return fmt.Sprintf("%v until %s", ErrPaused, e.Until.UTC().Format(time.RFC3339Nano))
+}
+
+// Unwrap returns the errors that this is.
+func (e *PausedError) Unwrap() []error { return []error{ErrPaused, ErrEmpty} }

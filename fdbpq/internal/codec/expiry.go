@@ -1,0 +1,49 @@
+package codec
+
+import (
+	"math"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
+)
+
+// An item may expire: Message.Expires, in its ("m") keys, says when. While it is in ("i"), it has an
+// entry in the time index,
+//
+//	("t", expires) + ("x", priority, count, random) = unique key
+//
+// written and removed together with its key in ("i"). Whoever finds the entry due removes the item, and
+// frees its unique key, if it has one, without reading the ("m") keys.
+// While it is held, its record says when it expires; a delayed item falls due then, at the latest.
+// A leased one expires when its lease ends: whoever holds it may still acknowledge it. Staged pops,
+// which need not know what they move, leave the entry where it is, and write it again if the item comes back: see
+// staged_return.go.
+//
+// A pop or lease that meets an expired item all the same, because its transaction had no room for all
+// that was due, removes it as well, and goes on to the next, as far as a transaction has room. A peek steps over it.
+
+// Bounds of the time after which an item expires.
+const (
+	MinTTL = settings.MinTTL
+	MaxTTL = MaxDelay
+)
+
+// Never as Op.TTL is no expiry, whatever Settings.TTL says.
+const Never = time.Duration(math.MinInt64)
+
+// ExpiryKey is the part of an entry of the time index that names an item in ("i"). There is no such
+// key.
+func (l *Layout) ExpiryKey(id *ID) []byte { return l.IDKey(KindExpiry, id) }
+
+// Expired reports whether something that expires at a time has; zero is never.
+func Expired(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
+
+func (h *Held) Expired(now time.Time) bool { return Expired(h.Expires, now) }
+
+// FallsDue is when something has to be done about a held item.
+func (h *Held) FallsDue() time.Time {
+	if h.State == HeldDelayed {
+		return Earliest(h.Due, h.Expires)
+	}
+	return h.Due
+}

@@ -1,0 +1,285 @@
+package codec
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// An item that is leased or delayed is held: it is not in ("i") but, under the same id, in
+//
+//	("h", priority, count, random) = record, then the value as it was stored
+//
+// and returns to its old key. While it is held, its ("m") keys stay, and the counter
+// ("n", "leased") or ("n", "delayed") counts it. It falls due: see due.go.
+//
+// An item that is back in ("i") keeps its history in
+//
+//	("a", priority, count, random) = (deliveries, fence, wait), with (..., reason)
+//	                                 or (..., reason, expires, unique key)
+//
+// The record is a varint, and a tuple of that length: (1, state, deliveries, fence, due, wait,
+// end), times in microseconds, or the same with 2 and a reason at its end, or with 3, a reason, the
+// time when the item expires, or 0, and its unique key, or "". The reason is that of the last
+// negative acknowledgement that gave one; "" is none.
+//
+// # Why a late acknowledgement never touches a later delivery
+//
+// Each lease of an item has a higher fence than all before it, and a token holds the
+// fence of its lease. Deliveries cannot serve for that, because some are not counted. An
+// operation with a token reads the key of the held item and, unless that is there, the two of
+// the item in the queue. So it conflicts with whoever moves the item, and does nothing unless
+// the item is there with the fence of the token, and was leased.
+type Held struct {
+	ID ID
+	History
+	State   HeldState
+	Due     time.Time // end of the lease, or of the delay
+	End     End       // that the item was leased from
+	Value   []byte    // as stored
+	Dropped int       // bytes of the value that are not in value any more, but count for SizeOf
+	Message *Message  // all of it; nil unless known
+}
+
+// History is what is known of an item from its leases.
+type History struct {
+	Deliveries int64 // so far; of a leased item, this one included
+	Fence      int64
+	Wait       time.Duration // length of the last lease
+	Reason     string        // of a negative acknowledgement
+	Lasting
+}
+
+// Lasting is what travels with an item through all states. In ("i"), its ("m") keys have it.
+type Lasting struct {
+	Expires time.Time // when the item expires; zero is never
+	Unique  string    // its unique key; "" is none
+}
+
+// LastingOf returns what travels with an item of the message.
+func LastingOf(m *Message) Lasting { return Lasting{Expires: m.Expires, Unique: m.Unique} }
+
+// none reports whether nothing does.
+func (l *Lasting) none() bool { return l.Expires.IsZero() && l.Unique == "" }
+
+// MaxHeldValue is the longest stored value that fits behind a record without a reason. Those of this
+// package are shorter, and have room for a reason and a unique key.
+const MaxHeldValue = kv.MaxValueSize - maxRecord
+
+// maxRecord is at least the length of a record without a reason, and of its length.
+const maxRecord = 100
+
+var ErrCannotHold = fmt.Errorf("%w: another program wrote it, with more than the %d bytes in one key that can be leased: "+
+	"want a pop without a lease", ErrItemTooLarge, MaxHeldValue)
+
+type HeldState int64
+
+const (
+	HeldLeased HeldState = iota
+	HeldDelayed
+
+	HeldStates = 2 // the number of states
+)
+
+// The first element of a record. Versions of this package that know neither reasons nor what else an
+// item may have read records without.
+const (
+	HeldVersion       = 1
+	heldVersionReason = 2
+	heldVersionEnd    = 3
+)
+
+// Counter is the last element of the key that counts items in the state.
+func (s HeldState) Counter() string {
+	if s == HeldDelayed {
+		return "delayed"
+	}
+	return "leased"
+}
+
+func (l *Layout) HeldKey(id *ID) []byte { return l.IDKey(KindHeld, id) }
+
+func (l *Layout) HistoryKey(id *ID) []byte { return l.IDKey(KindHistory, id) }
+
+// HeldRange is the range of the held items of one priority.
+func (l *Layout) HeldRange(priority int64) kv.Range {
+	return Within(l.priorityKey(KindHeld, priority))
+}
+
+func (l *Layout) StateCounterKey(s HeldState) []byte {
+	return tuple.AppendString(l.Key(KindCounter, 16), s.Counter())
+}
+
+// Encode returns the value of a held item's key.
+func (h *Held) Encode() []byte {
+	version := int64(HeldVersion)
+	switch {
+	case !h.Lasting.none():
+		version = heldVersionEnd
+	case h.Reason != "":
+		version = heldVersionReason
+	}
+	var room [maxRecord]byte
+	record := appendInts(room[:0], version, int64(h.State), h.Deliveries, h.Fence, h.Due.UnixMicro(), h.Wait.Microseconds(), int64(h.End))
+	if version >= heldVersionReason {
+		record = tuple.AppendBytes(record, []byte(h.Reason))
+	}
+	if version >= heldVersionEnd {
+		record = h.Lasting.appendTo(record)
+	}
+	b := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(record)+len(h.Value)), uint64(len(record)))
+	return append(append(b, record...), h.Value...)
+}
+
+// ParseHeld reads what encode wrote.
+func ParseHeld(id *ID, data []byte) (*Held, error) {
+	n, used := binary.Uvarint(data)
+	if used <= 0 || n > uint64(len(data)-used) {
+		return nil, fmt.Errorf("%w: held item %s: length of its record", ErrCorrupt, id)
+	}
+	record, value := data[used:used+int(n)], data[used+int(n):]
+	var fields [7]int64
+	rest, err := decodeInts(record, fields[:])
+	var reason []byte
+	if err == nil && fields[0] >= heldVersionReason {
+		reason, rest, err = tuple.DecodeBytes(rest)
+	}
+	var lasts Lasting
+	if err == nil && fields[0] == heldVersionEnd {
+		lasts, rest, err = decodeLasting(rest)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: held item %s: record %x: %w", ErrCorrupt, id, record, err)
+	}
+	h := &Held{
+		ID: *id, State: HeldState(fields[1]), Due: time.UnixMicro(fields[4]), End: End(fields[6]), Value: value,
+		History: History{
+			Deliveries: fields[2], Fence: fields[3], Wait: time.Duration(fields[5]) * time.Microsecond,
+			Reason: string(reason), Lasting: lasts,
+		},
+	}
+	if len(rest) > 0 || fields[0] < HeldVersion || fields[0] > heldVersionEnd || h.State < HeldLeased || h.State > HeldDelayed ||
+		int64(h.End) != fields[6] || h.End > Back || h.Deliveries < 0 || h.Fence < 1 || !isWait(fields[5]) {
+		return nil, fmt.Errorf("%w: held item %s: record %x", ErrCorrupt, id, record)
+	}
+	return h, nil
+}
+
+// appendInts appends elements of a tuple.
+func appendInts(b []byte, fields ...int64) []byte {
+	for _, field := range fields {
+		b = tuple.AppendInt(b, field)
+	}
+	return b
+}
+
+// decodeInts reads what appendInts wrote into fields, and returns what follows.
+func decodeInts(b []byte, fields []int64) (rest []byte, err error) {
+	for i := range fields {
+		if fields[i], b, err = tuple.DecodeInt(b); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// appendTo appends it as it is stored behind a reason.
+func (l *Lasting) appendTo(b []byte) []byte {
+	micros := int64(0)
+	if !l.Expires.IsZero() {
+		micros = l.Expires.UnixMicro()
+	}
+	return tuple.AppendBytes(tuple.AppendInt(b, micros), []byte(l.Unique))
+}
+
+// decodeLasting reads what appendTo wrote, and returns what follows.
+func decodeLasting(b []byte) (l Lasting, rest []byte, err error) {
+	micros, b, err := tuple.DecodeInt(b)
+	if err != nil {
+		return l, nil, err
+	}
+	if micros != 0 {
+		l.Expires = time.UnixMicro(micros).UTC()
+	}
+	key, rest, err := tuple.DecodeBytes(b)
+	l.Unique = string(key)
+	return l, rest, err
+}
+
+// Past is its history as it is stored, nil if it was never leased.
+func (h *Held) Past() []byte {
+	if h.NeverLeased() {
+		return nil
+	}
+	return h.History.Encode()
+}
+
+func (h History) Encode() []byte {
+	b := appendInts(nil, h.Deliveries, h.Fence, h.Wait.Microseconds())
+	last := !h.Lasting.none()
+	if h.Reason != "" || last {
+		b = tuple.AppendBytes(b, []byte(h.Reason))
+	}
+	if last {
+		b = h.Lasting.appendTo(b)
+	}
+	return b
+}
+
+// ParseHistory returns the zero history for an item without one.
+func ParseHistory(id *ID, data []byte) (h History, err error) {
+	if data == nil {
+		return h, nil
+	}
+	var fields [3]int64
+	rest, err := decodeInts(data, fields[:])
+	var reason []byte
+	if err == nil && len(rest) > 0 {
+		reason, rest, err = tuple.DecodeBytes(rest)
+	}
+	if err == nil && len(rest) > 0 {
+		h.Lasting, rest, err = decodeLasting(rest)
+	}
+	if err != nil || len(rest) > 0 || fields[0] < 0 || fields[1] < 1 || !isWait(fields[2]) {
+		return History{}, fmt.Errorf("%w: history of item %s: %x", ErrCorrupt, id, data)
+	}
+	h.Deliveries, h.Fence, h.Wait, h.Reason = fields[0], fields[1], time.Duration(fields[2])*time.Microsecond, string(reason)
+	return h, nil
+}
+
+// isWait reports whether a lease may last that many microseconds. Other versions may have
+// another MaxLease.
+func isWait(micros int64) bool { return micros > 0 && micros <= MaxDelay.Microseconds() }
+
+// NoteReason keeps the reason of a negative acknowledgement, if it has given one, unless the value of
+// another program leaves no room for it.
+func (h *Held) NoteReason(reason string) {
+	if reason != "" && len(h.Value) <= MaxHeldValue-MaxNakReason {
+		h.Reason = CleanText(reason, MaxNakReason)
+	}
+}
+
+// An item that is pushed with a delay is held from the start, delayed, under its own id: see
+// held.go. It has never been leased, which its record says with no deliveries and firstFence.
+// Its place is that of its count, so it comes in before items that are pushed meanwhile.
+
+// firstFence is the fence of an item that was never leased. Any lease has a higher one, or a
+// delivery: earlier versions of this package gave it to the first lease as well.
+const firstFence = 1
+
+// NewDelayed returns the held item for a push with a delay.
+func NewDelayed(id *ID, m *Message, until time.Time, value []byte) *Held {
+	// Versions of this package without delayed pushes need a wait.
+	return &Held{
+		ID: *id, State: HeldDelayed, Due: until, Value: value,
+		History: History{Fence: firstFence, Wait: DefaultLease, Lasting: LastingOf(m)},
+	}
+}
+
+// NeverLeased reports whether a held item was pushed with a delay and not leased since.
+func (h *Held) NeverLeased() bool {
+	return h.State == HeldDelayed && h.Deliveries == 0 && h.Fence == firstFence
+}

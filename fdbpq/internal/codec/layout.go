@@ -1,0 +1,230 @@
+package codec
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// The keys of a queue are tuples below its own subspace. For a PriorityQueue:
+//
+//	("i", priority, count, random)       = value    an item, exactly the recipe's key
+//	("h", priority, count, random)       = bytes    an item that is leased or delayed, see held.go
+//	("a", priority, count, random)       = history of an item in ("i"), see held.go
+//	("m", priority, count, random, part) = bytes    headers and the rest of a long value
+//	("n")                                = int64    counter: items
+//	("n", priority)                      = int64    counter: items of that priority
+//	("n", "leased"), ("n", "delayed")    = int64    counters: held items
+//	("r", ...), ("f", ...)                          staged pops, see staged_keys.go
+//	("t", due, kind, ...)                = ""       time index, see due.go and expiry.go
+//	("b"), ("b", "counted")                bytes of all items, with Settings.MaxBytes: see bytes.go
+//	("c")                                = settings, see config.go
+//	("d", msg id), ("e", until, msg id), ("u", unique key)
+//	                                                pushes done once, see dedup.go
+//	("dead", ...)                                   its dead letters, outside a Keyspace: see deadletter.go
+//
+// For a Queue, the same without priority:
+//
+//	("i", index, random)       = value              an item, exactly the recipe's key
+//	("m", index, random, part) = bytes
+//	("n")                      = int64
+//
+// A Keyspace also has keys below its roots (here "pq"):
+//
+//	("pq-queues", name)        = (microseconds) or (microseconds, mark), see list.go
+//	("pq-x", batcherID, batch) = receipt of a committed batch, see Batcher
+//	("pq-x", "probe")          = a receipt without a batch, see Probe
+//	("pq-store")               = identity and settings of the keyspace, see OpenStore
+//
+// areas is the table of all roots of a Keyspace.
+//
+// count is one more than the highest count in use at that priority, held items included, and
+// index one more than the highest index in use. id.go defines random, message.go value and part.
+
+// Kinds of keys: the first element inside a queue's subspace.
+const (
+	KindItem    = "i"
+	KindHeld    = "h"
+	KindHistory = "a"
+	KindMeta    = "m"
+	KindCounter = "n"
+	KindRequest = "r"
+	KindAnswer  = "f"
+	KindDue     = "t"
+	KindExpiry  = "x" // in entries of KindDue
+	KindConfig  = "c"
+	kindDead    = "dead"
+
+	// KindSize is the length of a packed kind.
+	KindSize = len("\x02i\x00")
+)
+
+// Layout builds the keys of one queue. A process can have very many, so it holds nothing
+// that can be computed when needed. Only ListedSince ever changes.
+type Layout struct {
+	Prefix string // of all keys of the queue, and its identity
+	List   *List  // that the queue is in; nil outside a Keyspace
+	Fifo   bool
+	Format ValueFormat
+
+	// ListedSince is when the newest durable batch began that saw the queue in the
+	// list, or put it there; nil if none has. list.go says for how long pushes may rely
+	// on it.
+	ListedSince atomic.Pointer[time.Time]
+}
+
+func NewLayout(s Subspace, format ValueFormat, fifo bool) *Layout {
+	return &Layout{Prefix: string(s.Bytes()), Format: format, Fifo: fifo}
+}
+
+// Key returns the key (kind), in new memory with room for more bytes.
+func (l *Layout) Key(kind string, room int) []byte {
+	key := make([]byte, 0, len(l.Prefix)+KindSize+room)
+	return tuple.AppendString(append(key, l.Prefix...), kind)
+}
+
+// Within returns the range of all tuples that extend prefix. It owns prefix from then
+// on, including the spare capacity behind it, which has room for both ends if prefix is from
+// KindRange or priorityKey.
+func Within(prefix []byte) kv.Range {
+	n := len(prefix) + 1
+	both := append(append(prefix, 0x00), prefix...)
+	both = append(both, 0xff)
+	return kv.Range{Begin: both[:n:n], End: both[n:]}
+}
+
+// KindRange is the range of the keys of a kind.
+func (l *Layout) KindRange(kind string) kv.Range {
+	return Within(l.Key(kind, len(l.Prefix)+KindSize+2))
+}
+
+func (l *Layout) ItemRange() kv.Range { return l.KindRange(KindItem) }
+
+// PriorityRange is the range of the items of one priority.
+func (l *Layout) PriorityRange(priority int64) kv.Range {
+	return Within(l.priorityKey(KindItem, priority))
+}
+
+// priorityKey returns the key (kind, priority), or (kind) in a FIFO queue, in new memory
+// with room for the rest of an item's key, and for the range of the priority.
+func (l *Layout) priorityKey(kind string, priority int64) []byte {
+	key := l.Key(kind, max(64, len(l.Prefix)+32))
+	if l.Fifo {
+		return key
+	}
+	return tuple.AppendInt(key, priority)
+}
+
+func (l *Layout) IDKey(kind string, id *ID) []byte {
+	key := l.priorityKey(kind, id.Priority)
+	key = tuple.AppendInt(key, id.Count)
+	return tuple.AppendBytes(key, id.Random[:])
+}
+
+func (l *Layout) ItemKey(id *ID) []byte { return l.IDKey(KindItem, id) }
+
+func (l *Layout) MetaRange(id *ID) kv.Range { return Within(l.IDKey(KindMeta, id)) }
+
+func (l *Layout) MetaKey(id *ID, part int) []byte {
+	return tuple.AppendInt(l.IDKey(KindMeta, id), int64(part))
+}
+
+func (l *Layout) TotalKey() []byte { return l.Key(KindCounter, 0) }
+
+func (l *Layout) CounterKey(priority int64) []byte { return l.priorityKey(KindCounter, priority) }
+
+// FirstCount is the count of the first item in an empty queue, as in the recipes.
+func (l *Layout) FirstCount() int64 {
+	if l.Fifo {
+		return 1
+	}
+	return 0
+}
+
+// ParseItem returns the id in an item's key.
+func (l *Layout) ParseItem(key []byte) (ID, error) {
+	var id ID
+	var err error
+	rest := key[len(l.Prefix)+KindSize:]
+	if !l.Fifo {
+		if id.Priority, rest, err = tuple.DecodeInt(rest); err != nil {
+			return id, fmt.Errorf("%w: item key %x: priority: %w", ErrCorrupt, key, err)
+		}
+	}
+	if id.Count, rest, err = tuple.DecodeInt(rest); err != nil {
+		return id, fmt.Errorf("%w: item key %x: count: %w", ErrCorrupt, key, err)
+	}
+	random, rest, err := tuple.DecodeBytes(rest)
+	if err != nil {
+		return id, fmt.Errorf("%w: item key %x: random part: %w", ErrCorrupt, key, err)
+	}
+	if len(random) != RandomSize || len(rest) != 0 {
+		return id, fmt.Errorf("%w: item key %x: random part has %d bytes, then %d more: want %d, then none",
+			ErrCorrupt, key, len(random), len(rest), RandomSize)
+	}
+	copy(id.Random[:], random)
+	return id, nil
+}
+
+// ClearBesideSettings clears all keys but the settings, which pushes read, so it does not conflict with those.
+func (l *Layout) ClearBesideSettings(tx kv.Transaction) {
+	all, settings := Within([]byte(l.Prefix)), kv.SingleKey(l.Key(KindConfig, 0))
+	tx.ClearRange(kv.Range{Begin: all.Begin, End: settings.Begin})
+	tx.ClearRange(kv.Range{Begin: settings.End, End: all.End})
+}
+
+func Clear(l *Layout, tx kv.Transaction) {
+	tx.ClearRange(Within([]byte(l.Prefix)))
+}
+
+// Before returns the range of key and of all keys that come before it from that end.
+func (l *Layout) Before(key []byte, end End) kv.Range {
+	r := l.ItemRange()
+	if end == Back {
+		r.Begin = key
+	} else {
+		r.End = kv.SingleKey(key).End
+	}
+	return r
+}
+
+// PurgeRange is the range of the keys of items in a state. Held items come right before ready ones.
+func (l *Layout) PurgeRange(s ItemState) kv.Range {
+	switch s {
+	case Ready:
+		return l.ItemRange()
+	case AnyState:
+		return kv.Range{Begin: l.KindRange(KindHeld).Begin, End: l.ItemRange().End}
+	default:
+		return l.KindRange(KindHeld)
+	}
+}
+
+// A queue with Settings.MaxBytes, and only such a queue, counts the bytes of its items:
+//
+//	("b")            = int64         counter: Message.Size of all items
+//	("b", "counted") = byte, bytes   which items count
+//
+// The byte is countedAll, or CountedTo, followed by a key of an item without ("i"): then all items up
+// to that place count, in whichever state they are, and none behind it. Without the key none counts.
+//
+// Setting MaxBytes counts the items that are there, as many as a transaction has room for. If there are
+// more, pushes first count the rest, a transaction at a time. Meanwhile, whoever adds or removes an item
+// that counts keeps the counter right, and conflicts with those transactions, and they with it.
+// Resetting MaxBytes removes both keys.
+//
+// An item counts until it is gone: also while a staged pop has yet to collect it.
+
+const KindBytes = "b"
+
+func (l *Layout) BytesKey() []byte { return l.Key(KindBytes, 0) }
+
+func (l *Layout) CountedKey() []byte {
+	return tuple.AppendString(l.Key(KindBytes, 16), "counted")
+}
+
+// Place is the key of an item, ready or held, without the queue's subspace and the kind.
+func (l *Layout) Place(key []byte) []byte { return key[len(l.Prefix)+KindSize:] }

@@ -1,0 +1,238 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// MaxMessageSize is the largest size of a message, in bytes: its value and headers. Zero
+// bytes in headers count twice, and each header name and value counts two bytes more. The
+// limit leaves room for keys in a transaction.
+const MaxMessageSize = 9_000_000
+
+// ChunkSize is the most bytes of a value that go into one key. Packing into a tuple can
+// double them, so TupleValues take half as many.
+const ChunkSize = 90_000
+
+func ChunkOf(f ValueFormat) int {
+	if f == TupleValues {
+		return ChunkSize / 2
+	}
+	return ChunkSize
+}
+
+func EncodeValue(f ValueFormat, value []byte) []byte {
+	if f == TupleValues {
+		return tuple.AppendBytes(make([]byte, 0, len(value)+2), value)
+	}
+	return value
+}
+
+// DecodeValue reverses encode. Bytes that are not a tuple of one byte string come from a program
+// with another format, and are returned as they are.
+func DecodeValue(f ValueFormat, stored []byte) []byte {
+	if f == TupleValues {
+		if value, rest, err := tuple.DecodeBytes(stored); err == nil && len(rest) == 0 {
+			return value
+		}
+	}
+	return stored
+}
+
+// NeedsMeta reports whether the message needs ("m") keys.
+func (l *Layout) NeedsMeta(m *Message) bool {
+	return len(m.Headers) > 0 || m.hasProperties() || len(m.Value) > ChunkOf(l.Format)
+}
+
+// The values of the ("m") keys, put together, are a varint, a tuple of that length, and the
+// rest of the item's value. The tuple is (1, (name, value, value...), ...), or (2, dead letter,
+// (name, value, value...), ...), or (3, (property, its value, ...), (name, value, value...), ...).
+const (
+	MetaVersion      = 1
+	MetaVersionDead  = 2
+	metaVersionProps = 3
+)
+
+// The properties of a message in version 3: all it has besides headers. One that is only a dead letter
+// has version 2.
+const (
+	propMsgID   = "msg_id"
+	propUnique  = "unique"
+	propExpires = "expires" // in microseconds since 1970
+	propDead    = "dead"
+)
+
+// hasProperties reports whether the message has more than headers and a value.
+func (m *Message) hasProperties() bool { return m.DeadLetter != nil || m.needsList() }
+
+// needsList reports whether the message has properties that only version 3 has.
+func (m *Message) needsList() bool {
+	return m.MsgID != "" || m.Unique != "" || !m.Expires.IsZero()
+}
+
+// properties returns what decodeProperties reads.
+func (m *Message) properties() (list tuple.Tuple) {
+	if m.MsgID != "" {
+		list = append(list, propMsgID, []byte(m.MsgID))
+	}
+	if m.Unique != "" {
+		list = append(list, propUnique, []byte(m.Unique))
+	}
+	if !m.Expires.IsZero() {
+		list = append(list, propExpires, m.Expires.UnixMicro())
+	}
+	if m.DeadLetter != nil {
+		list = append(list, propDead, m.DeadLetter.encode())
+	}
+	return list
+}
+
+// decodeProperties sets the properties, and reports whether it knows all of them.
+func (m *Message) decodeProperties(from any) bool {
+	list, ok := from.(tuple.Tuple)
+	for ok && len(list) > 1 {
+		var key []byte
+		switch list[0] {
+		case propMsgID:
+			ok = element(list[1], &key)
+			m.MsgID = string(key)
+		case propUnique:
+			ok = element(list[1], &key)
+			m.Unique = string(key)
+		case propExpires:
+			var micros int64
+			ok = element(list[1], &micros)
+			m.Expires = time.UnixMicro(micros).UTC()
+		case propDead:
+			var err error
+			m.DeadLetter, err = parseDeadLetter(list[1])
+			ok = err == nil
+		default:
+			ok = false
+		}
+		list = list[2:]
+	}
+	return ok && len(list) == 0
+}
+
+// EncodeMeta returns what the ("m") keys hold before the rest of the value.
+func EncodeMeta(m *Message) []byte {
+	head := tuple.Tuple{int64(MetaVersion)}
+	switch {
+	case m.needsList():
+		head = tuple.Tuple{int64(metaVersionProps), m.properties()}
+	case m.DeadLetter != nil:
+		head = tuple.Tuple{int64(MetaVersionDead), m.DeadLetter.encode()}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		header := tuple.Tuple{[]byte(name)} // as bytes, since it need not be UTF-8
+		for _, value := range m.Headers[name] {
+			header = append(header, []byte(value))
+		}
+		head = append(head, header)
+	}
+	packed := head.Pack()
+	blob := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(packed)), uint64(len(packed)))
+	return append(blob, packed...)
+}
+
+// DecodeMeta returns a message without value, and the rest of the value.
+func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
+	size := 0
+	for _, part := range parts {
+		size += len(part.Value)
+	}
+	blob := make([]byte, 0, size)
+	for _, part := range parts {
+		blob = append(blob, part.Value...)
+	}
+	n, used := binary.Uvarint(blob)
+	if used <= 0 || n > uint64(len(blob)-used) {
+		return m, nil, fmt.Errorf("%w: length of headers", ErrCorrupt)
+	}
+	head, err := tuple.Unpack(blob[used : used+int(n)])
+	if err != nil {
+		return m, nil, fmt.Errorf("%w: headers: %w", ErrCorrupt, err)
+	}
+	switch {
+	case len(head) > 0 && head[0] == int64(MetaVersion):
+		head = head[1:]
+	case len(head) > 1 && head[0] == int64(MetaVersionDead):
+		if m.DeadLetter, err = parseDeadLetter(head[1]); err != nil {
+			return m, nil, fmt.Errorf("%w: headers: %w: %v", ErrCorrupt, err, head[1])
+		}
+		head = head[2:]
+	case len(head) > 1 && head[0] == int64(metaVersionProps):
+		if !m.decodeProperties(head[1]) {
+			return m, nil, fmt.Errorf("%w: headers: properties %v", ErrCorrupt, head[1])
+		}
+		head = head[2:]
+	default:
+		return m, nil, fmt.Errorf("%w: headers are not of version %d to %d", ErrCorrupt, MetaVersion, metaVersionProps)
+	}
+	for _, element := range head {
+		name, values, ok := decodeHeader(element)
+		if !ok {
+			return m, nil, fmt.Errorf("%w: header %v", ErrCorrupt, element)
+		}
+		if m.Headers == nil {
+			m.Headers = make(map[string][]string, len(head))
+		}
+		m.Headers[name] = values
+	}
+	return m, blob[used+int(n):], nil
+}
+
+func decodeHeader(element any) (name string, values []string, ok bool) {
+	header, ok := element.(tuple.Tuple)
+	if !ok || len(header) == 0 {
+		return "", nil, false
+	}
+	texts := make([]string, len(header))
+	for i, part := range header {
+		text, ok := part.([]byte)
+		if !ok {
+			return "", nil, false
+		}
+		texts[i] = string(text)
+	}
+	return texts[0], texts[1:], true
+}
+
+// PushSize is at least the number of bytes that a push takes in a transaction, if its
+// priority is its alone.
+func (l *Layout) PushSize(m *Message, delays bool) int {
+	// Each key is written, with a conflict range of two keys: that of the item, those of its
+	// parts, and a counter. 64 bytes are for the rest of a key and for what FoundationDB counts
+	// besides keys; a Database that decorates another may have a prefix of 32 bytes.
+	const rest = 3 * (KindSize + 64 + 32)
+	keys := 2
+	if l.NeedsMeta(m) {
+		keys += 1 + m.Size()/ChunkSize
+	}
+	if delays || !m.Expires.IsZero() { // the entry of the time index contains the key of the item
+		keys++
+	}
+	size := m.Size() + l.DedupSize(m) + keys*(3*len(l.Prefix)+rest)
+	if delays {
+		size += maxRecord
+	}
+	if m.Unique != "" && (delays || !m.Expires.IsZero()) { // they contain it
+		size += textSize(m.Unique)
+	}
+	if l.Format == TupleValues { // zero bytes take two
+		size += bytes.Count(m.Value[:min(len(m.Value), ChunkOf(l.Format))], []byte{0})
+	}
+	return size
+}
+
+// Following returns count + 1. At the end of int64, which only another program can
+// reach, it stays there, and the time in the id orders the items.
+func Following(count int64) int64 { return max(count, count+1) }

@@ -1,0 +1,170 @@
+package codec
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// The keys of staged pops:
+//
+//	("r", count, request) = (kind, deadline)   a request in line
+//	("f", 0, request)     = (deadline)         its answer: the queue was empty
+//	                      = (deadline, priority, count, random)
+//	                                           its answer: an item, which left ("i")
+//	("f", 1, request)     = value              the value of that item, as it was stored
+//	("f", 2, request)     = (deadline, n)      claim: the owner's n'th attempt to take
+//	                                           an item has committed
+//
+// request is 20 random bytes that begin with a time, as those of items, so that the oldest
+// come first. deadline is in microseconds since 1970. Answers and claims fall due then, and
+// have entries in the time index, except those left by versions of this package without the
+// index: see adopt.
+//
+// # Why no item is lost or taken twice
+//
+// The owner of a request makes four kinds of attempts: to take an item (at once, while
+// serving, or from the answer), to register, to learn that the queue is empty, to withdraw.
+// Each of them reads and writes the key of the answer, or acts as if it did. So attempts of
+// one request conflict: among those of unknown outcome, no earlier one can commit once a
+// later one has. The item is taken if and only if the claim is there, and the claim says by
+// which attempt, so a pop that finds its claim knows its item.
+//
+// A request keeps the place where its owner first tried to register it, so it is in line at
+// most once: an earlier attempt that did commit has left the very key that the next one
+// reads.
+//
+// Whoever serves the line reads and removes the requests it answers and their items, so
+// each request gets one answer and each item goes to one request. It conflicts with the
+// withdrawal, and with another serving, of the same requests.
+//
+// Whoever returns an uncollected item reads and removes the answer, and so conflicts with
+// whoever collects it.
+const (
+	PartAnswer = iota
+	PartValue
+	PartClaim
+)
+
+func (l *Layout) RequestRange() kv.Range { return l.KindRange(KindRequest) }
+
+func (l *Layout) RequestKey(count int64, id [RandomSize]byte) []byte {
+	return tuple.AppendBytes(tuple.AppendInt(l.Key(KindRequest, 40), count), id[:])
+}
+
+func (l *Layout) PartPrefix(part int64) []byte {
+	return tuple.AppendInt(l.Key(KindAnswer, 40), part)
+}
+
+func (l *Layout) PartKey(part int64, id [RandomSize]byte) []byte {
+	return tuple.AppendBytes(l.PartPrefix(part), id[:])
+}
+
+// LineEntry is a request in line, as every Popper sees it.
+type LineEntry struct {
+	Key      []byte
+	End      End
+	Count    int64
+	ID       [RandomSize]byte
+	Deadline time.Time
+}
+
+// requestKinds are the kinds of requests, as stored, by End.
+var requestKinds = [...]int64{Front: 2, Back: 3}
+
+func EncodeRequest(end End, deadline time.Time) []byte {
+	return tuple.Tuple{requestKinds[end], deadline.UnixMicro()}.Pack()
+}
+
+func (l *Layout) ParseRequest(pair kv.KeyValue) (*LineEntry, error) {
+	key, err := tuple.Unpack(pair.Key[len(l.Prefix)+KindSize:])
+	if err != nil {
+		return nil, fmt.Errorf("%w: request %x: %w", ErrCorrupt, pair.Key, err)
+	}
+	value, err := tuple.Unpack(pair.Value)
+	if err != nil {
+		return nil, fmt.Errorf("%w: request %x: %w", ErrCorrupt, pair.Key, err)
+	}
+	w := &LineEntry{Key: pair.Key}
+	var id []byte
+	var kind, micros int64
+	if len(key) != 2 || !element(key[0], &w.Count) || !element(key[1], &id) || len(id) != RandomSize ||
+		len(value) != 2 || !element(value[0], &kind) || !element(value[1], &micros) ||
+		kind != requestKinds[Front] && kind != requestKinds[Back] {
+		return nil, fmt.Errorf("%w: request %x = %x", ErrCorrupt, pair.Key, pair.Value)
+	}
+	copy(w.ID[:], id)
+	if kind == requestKinds[Back] {
+		w.End = Back
+	}
+	w.Deadline = time.UnixMicro(micros)
+	return w, nil
+}
+
+// Answer is the stored answer to a request.
+type Answer struct {
+	Deadline time.Time
+	Item     *ID // nil: the queue was empty
+}
+
+func (a *Answer) Encode() []byte {
+	if a.Item == nil {
+		return tuple.Tuple{a.Deadline.UnixMicro()}.Pack()
+	}
+	return tuple.Tuple{a.Deadline.UnixMicro(), a.Item.Priority, a.Item.Count, a.Item.Random[:]}.Pack()
+}
+
+func ParseAnswer(value []byte) (*Answer, error) {
+	t, err := tuple.Unpack(value)
+	if err != nil {
+		return nil, fmt.Errorf("%w: answer %.100x: %w", ErrCorrupt, value, err)
+	}
+	var micros int64
+	var random []byte
+	var id ID
+	ok := len(t) > 0 && element(t[0], &micros)
+	a := &Answer{Deadline: time.UnixMicro(micros)}
+	if ok && len(t) > 1 {
+		ok = len(t) == 4 && element(t[1], &id.Priority) && element(t[2], &id.Count) &&
+			element(t[3], &random) && len(random) == RandomSize
+		copy(id.Random[:], random)
+		a.Item = &id
+	}
+	if !ok {
+		return nil, fmt.Errorf("%w: answer %.100x", ErrCorrupt, value)
+	}
+	return a, nil
+}
+
+// element stores an element of a tuple in to, if it has the right type.
+func element[T any](from any, to *T) bool {
+	value, ok := from.(T)
+	*to = value
+	return ok
+}
+
+func EncodeClaim(deadline time.Time, n int) []byte {
+	return tuple.Tuple{deadline.UnixMicro(), int64(n)}.Pack()
+}
+
+func ParseClaim(value []byte) (deadline time.Time, n int64, err error) {
+	micros, rest, err := tuple.DecodeInt(value)
+	if err == nil {
+		n, _, err = tuple.DecodeInt(rest)
+	}
+	if err != nil {
+		return deadline, 0, fmt.Errorf("%w: claim %x: %w", ErrCorrupt, value, err)
+	}
+	return time.UnixMicro(micros), n, nil
+}
+
+// ParseDeadline reads the deadline that answers and claims begin with.
+func ParseDeadline(value []byte) (time.Time, error) {
+	micros, _, err := tuple.DecodeInt(value)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%w: deadline of %.100x: %w", ErrCorrupt, value, err)
+	}
+	return time.UnixMicro(micros), nil
+}

@@ -1,0 +1,49 @@
+package codec
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
+)
+
+// Forever is a quietUntil of queues where nothing will fall due.
+var Forever = time.UnixMicro(1<<62 - 1)
+
+// Earliest returns the earlier of two times; zero is none.
+func Earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// Bounds of the length of a lease and of a delay.
+const (
+	MinLease = settings.MinLease
+	MaxLease = settings.MaxLease
+	MaxDelay = settings.MaxDelay
+	// DefaultLease is for a lease whose length nothing says, not even Settings.AckWait.
+	DefaultLease = settings.DefaultLease
+)
+
+// UnlessCorrupt returns nil for ErrCorrupt, and any other error.
+func UnlessCorrupt(err error) error {
+	if errors.Is(err, ErrCorrupt) {
+		return nil
+	}
+	return err
+}
+
+// Micros is t as it is stored.
+func Micros(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
+
+// CheckLease returns an error if the duration cannot be the length of a lease. 0 means the
+// default.
+func CheckLease(d time.Duration) error {
+	if err := settings.CheckBounds(d, MinLease, MaxLease); err != nil {
+		return fmt.Errorf("%w: a lease of %w", ErrOp, err)
+	}
+	return nil
+}

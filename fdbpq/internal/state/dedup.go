@@ -1,0 +1,234 @@
+package state
+
+import (
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// Dedup is what the pushes of one queue with message ids or unique keys have read and written.
+type Dedup struct {
+	MsgIDs  map[string]*DedupRead
+	Uniques map[string]*DedupRead
+	Over    kv.Future[[]kv.KeyValue] // entries of ids that are over; nil without message ids
+	Window  time.Duration
+}
+
+// DedupRead is a key.
+type DedupRead struct {
+	Value  kv.Future[[]byte]
+	exists Occupied // where the item of a unique key may be
+	Seen   codec.Seen
+	Found  bool
+	Err    error // ErrCorrupt
+}
+
+// RereadUniques reads the unique keys again, since what was due may have freed some.
+func (d *Dedup) RereadUniques(tx kv.Reader, l *codec.Layout) {
+	for key, read := range d.Uniques {
+		read.Value = tx.Get(l.UniqueKey(key))
+	}
+}
+
+// Parse reads the value of a key. The error is one of the store.
+func (r *DedupRead) Parse(parse func([]byte) (codec.Seen, error)) error {
+	value, err := r.Value.Get()
+	if value == nil || err != nil {
+		return err
+	}
+	r.Seen, r.Err = parse(value)
+	r.Found = r.Err == nil
+	return nil
+}
+
+// LoadUniques finds out which unique keys are taken. That the items are there is read without
+// conflict: whoever removes one writes its key, too.
+func (d *Dedup) LoadUniques(snapshot kv.Reader, l *codec.Layout) error {
+	for _, read := range d.Uniques {
+		if err := read.Parse(codec.ParseUnique); err != nil {
+			return err
+		}
+		if read.Found {
+			read.exists = ReadOccupied(l, snapshot, &read.Seen.ID)
+		}
+	}
+	for _, read := range d.Uniques {
+		if !read.Found {
+			continue
+		}
+		var err error
+		if read.Found, err = read.exists.Any(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// FreeExpired removes items that have a unique key and have expired, where there was no room for all that is due. The
+// error is one of the store.
+func (d *Dedup) FreeExpired(g *Ledger) error {
+	for _, read := range d.Uniques {
+		if !read.Found {
+			continue
+		}
+		id := &read.Seen.ID
+		found := HeldRead{held: read.exists.Held, Item: read.exists.Item}
+		h, err := found.Anywhere(id)
+		if codec.UnlessCorrupt(err) != nil {
+			return err
+		}
+		if h == nil || err != nil {
+			continue
+		}
+		if h.Ready {
+			whole := BeginWhole(g.L, g.Tx.Snapshot(), id)
+			if h.Lasting, err = whole.Lasting(); err != nil {
+				return err
+			}
+		}
+		if !h.HasExpired(g.Now) {
+			continue
+		}
+		read.Found = false
+		g.Tx.AddReadConflict(kv.SingleKey(g.L.ItemKey(id)))
+		g.Tx.AddReadConflict(kv.SingleKey(g.L.HeldKey(id)))
+		g.DetachLeased(h)
+		g.DeleteExpired(h.Held)
+	}
+	return nil
+}
+
+// First returns the item that a push is a duplicate of, nil if it is none. The message id comes first.
+func (d *Dedup) First(m *codec.Message) *codec.ID {
+	if d == nil {
+		return nil
+	}
+	if r := d.MsgIDs[m.MsgID]; r != nil && r.Found {
+		return &r.Seen.ID
+	}
+	if r := d.Uniques[m.Unique]; r != nil && r.Found {
+		return &r.Seen.ID
+	}
+	return nil
+}
+
+// OnlyNew returns those of a group of pushes that are no duplicates, of earlier ones or of each other. pushed
+// returns their messages.
+func (d *Dedup) OnlyNew(group []int, pushed func(i int) *codec.Message) (added []int) {
+	if d == nil {
+		return group
+	}
+	msgIDs, uniques := map[string]bool{}, map[string]bool{}
+	for _, i := range group {
+		m := pushed(i)
+		if d.First(m) != nil || msgIDs[m.MsgID] || uniques[m.Unique] {
+			continue
+		}
+		added = append(added, i)
+		if m.MsgID != "" && d.Window > 0 {
+			msgIDs[m.MsgID] = true
+		}
+		if m.Unique != "" {
+			uniques[m.Unique] = true
+		}
+	}
+	return added
+}
+
+// Pushed records a push for those that come after it, here and later. The ledger writes the unique
+// key.
+func (d *Dedup) Pushed(g *Ledger, id *codec.ID, m *codec.Message) {
+	if d == nil {
+		return
+	}
+	if r := d.Uniques[m.Unique]; r != nil {
+		r.Seen, r.Found = codec.Seen{ID: *id}, true
+	}
+	r := d.MsgIDs[m.MsgID]
+	if r == nil || d.Window <= 0 {
+		return
+	}
+	if !r.Seen.Until.IsZero() { // over
+		g.Tx.Clear(g.L.MsgIDEndKey(r.Seen.Until, m.MsgID))
+	}
+	r.Seen, r.Found = codec.Seen{ID: *id, Until: g.Now.Add(d.Window)}, true
+	g.setMsgID(m.MsgID, &r.Seen)
+}
+
+// RemoveOver removes ids that are over. What this transaction has pushed has other values.
+func (d *Dedup) RemoveOver(g *Ledger) error {
+	if d == nil || d.Over == nil {
+		return nil
+	}
+	entries, err := d.Over.Get()
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		RemoveMsgID(g.L, g.Tx, entry)
+		g.Wrote = true
+	}
+	return nil
+}
+
+// RemoveMsgID removes a message id that is over, given its entry. An entry that cannot be read goes alone.
+func RemoveMsgID(l *codec.Layout, tx kv.Transaction, entry kv.KeyValue) {
+	if _, msgID, err := l.ParseMsgIDEnd(entry.Key); err == nil {
+		tx.CompareAndClear(l.MsgIDKey(msgID), entry.Value)
+	}
+	tx.Clear(entry.Key)
+}
+
+// keepUnique writes the unique key of an item that is added.
+func (g *Ledger) keepUnique(id *codec.ID, key string) {
+	if key != "" {
+		g.Tx.Set(g.L.UniqueKey(key), codec.EncodeID(id))
+	}
+}
+
+// freeUnique removes the unique key of an item that leaves the queue, if it is still that item's.
+func (g *Ledger) freeUnique(id *codec.ID, key string) {
+	if key != "" {
+		g.Tx.CompareAndClear(g.L.UniqueKey(key), codec.EncodeID(id))
+	}
+}
+
+// MoveMsgID makes the message id of an item that moves name its new id, unless that is over. The error is one
+// of the store; a value that cannot be read stays.
+func (g *Ledger) MoveMsgID(from, to *codec.ID, msgID string) error {
+	if msgID == "" {
+		return nil
+	}
+	value, err := g.Tx.Get(g.L.MsgIDKey(msgID)).Get()
+	if value == nil || err != nil {
+		return err
+	}
+	s, err := codec.ParseSeen(value)
+	if err != nil || s.ID != *from {
+		return nil
+	}
+	s.ID = *to
+	g.setMsgID(msgID, &s)
+	return nil
+}
+
+// setMsgID writes a message id.
+func (g *Ledger) setMsgID(msgID string, s *codec.Seen) {
+	value := s.Encode()
+	g.Tx.Set(g.L.MsgIDKey(msgID), value)
+	g.Tx.Set(g.L.MsgIDEndKey(s.Until, msgID), value)
+	g.ahead.Over = codec.Earliest(g.ahead.Over, s.Until)
+	g.Wrote = true
+}
+
+// takenUnique reports whether another item has got the key of an item that is to be restored.
+func (g *Ledger) takenUnique(item *codec.Item) (bool, error) {
+	if item.Unique == "" {
+		return false, nil
+	}
+	read := &DedupRead{Value: g.Tx.Get(g.L.UniqueKey(item.Unique))}
+	d := Dedup{Uniques: map[string]*DedupRead{item.Unique: read}}
+	err := d.LoadUniques(g.Tx.Snapshot(), g.L)
+	return read.Found || read.Err != nil, err
+}

@@ -1,0 +1,136 @@
+package state
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// Expiries is items in ("i") of one queue that have expired, to be removed together. Those that expire together mostly
+// lie next to each other, in the queue as in the time index. So a few range reads find their keys, and what lies between
+// those, and runs of keys are cleared as ranges. To a store, that is a small part of the work of single keys.
+//
+// Call begin, arrive and remove, each for all queues before the next.
+type Expiries struct {
+	G      *Ledger
+	Items  []*codec.Held // with id, expires and unique, and value unless they are to be looked for
+	Walked bool          // the transaction has read them; otherwise they are looked for
+
+	ready, pasts, metas, entries strip // ready, unless they are few, and pasts and entries need not be read
+
+	single  []kv.Future[[]byte] // by item: read alone; nil if not
+	present []bool              // by item
+	Left    map[string]bool     // entries of items that the next transaction is to look for
+}
+
+const (
+	// minRun is the least number of keys that are cleared as a range, and of items that are looked for with
+	// one: other ways are cheaper for few.
+	minRun = 8
+	// expiredBytes is about how many bytes of items, and of what belongs to them, are read at once.
+	expiredBytes = 1 << 20
+)
+
+// Begin starts to read the ranges.
+func (e *Expiries) Begin() {
+	l := e.G.L
+	slices.SortFunc(e.Items, func(a, b *codec.Held) int { return codec.CompareIDs(&a.ID, &b.ID) })
+	for _, h := range e.Items {
+		e.entries.add(kv.SingleKey(l.DueKey(h.Expires, l.ExpiryKey(&h.ID))))
+	}
+	slices.SortFunc(e.entries.spans, func(a, b kv.Range) int { return bytes.Compare(a.Begin, b.Begin) })
+
+	e.Items = slices.CompactFunc(e.Items, func(a, b *codec.Held) bool { return a.ID == b.ID })
+	for _, h := range e.Items {
+		e.ready.add(kv.SingleKey(l.ItemKey(&h.ID)))
+		e.pasts.add(kv.SingleKey(l.HistoryKey(&h.ID)))
+		e.metas.add(l.MetaRange(&h.ID))
+	}
+	r, n := e.G.Tx.Snapshot(), len(e.Items)
+	much, short := kv.RangeOptions{Limit: 2 * n, Bytes: expiredBytes}, kv.RangeOptions{Limit: 2 * n}
+	e.metas.begin(r, much)
+	if n < minRun {
+		return
+	}
+	if e.Walked { // a page of them was read already, and little else can be there now
+		e.ready.begin(r, kv.RangeOptions{Limit: n + minRun})
+	} else {
+		e.ready.begin(r, much)
+	}
+	e.pasts.begin(r, short)
+	e.entries.begin(r, short)
+}
+
+// Arrive waits for the ranges, and starts to read what they leave open. The error is one of the store.
+func (e *Expiries) Arrive() error {
+	for _, s := range []*strip{&e.ready, &e.pasts, &e.metas, &e.entries} {
+		if err := s.arrive(); err != nil {
+			return err
+		}
+	}
+
+	e.single, e.present = make([]kv.Future[[]byte], len(e.Items)), make([]bool, len(e.Items))
+	found := e.ready.found
+	for n, h := range e.Items {
+		switch key := e.ready.spans[n].Begin; {
+		case e.Walked:
+			e.present[n] = true
+		case n >= e.ready.covered && n-e.ready.covered >= expiredSingly: // they may be large
+			if e.Left == nil {
+				e.Left = map[string]bool{}
+			}
+			e.Left[string(e.G.L.DueKey(h.Expires, e.G.L.ExpiryKey(&h.ID)))] = true
+		case n >= e.ready.covered:
+			e.single[n] = e.G.Tx.Get(key)
+		default:
+			for len(found) > 0 && bytes.Compare(found[0].Key, key) < 0 {
+				found = found[1:]
+			}
+			if len(found) > 0 && bytes.Equal(found[0].Key, key) {
+				h.Value, e.present[n] = found[0].Value, true
+			}
+		}
+		if e.present[n] || e.single[n] != nil {
+			e.G.BeginSize(&h.ID)
+		}
+	}
+	return nil
+}
+
+// Remove removes the items with all that belongs to them. An entry of the time index whose item is not there goes
+// alone. The error is one of the store.
+func (e *Expiries) Remove() error {
+	g := e.G
+	for n, h := range e.Items {
+		if read := e.single[n]; read != nil {
+			value, err := read.Get()
+			if err != nil {
+				return err
+			}
+			h.Value, e.present[n] = value, value != nil
+		}
+		if e.present[n] {
+			g.countRemoved(h)
+			g.freeUnique(&h.ID, h.Unique)
+			g.countReady(&h.ID, -1)
+			g.Removed.Expired++
+		}
+	}
+
+	// Pushes add at the end of a priority, so they do not conflict with runs within one. A walk conflicts anyway.
+	follows := func(n int) bool { return e.Walked || e.Items[n].ID.Priority == e.Items[n-1].ID.Priority }
+	owns := func(n int) bool { return e.present[n] } // a staged pop may hold the others
+	all := func(int) bool { return true }
+	if !e.Walked {
+		for _, run := range e.ready.runs(follows, all) {
+			g.Tx.AddReadConflict(run.all)
+		}
+	}
+	e.ready.clear(g.Tx, follows, func(n int) bool { return e.present[n] || n < e.ready.covered })
+	e.pasts.clear(g.Tx, follows, owns)
+	e.metas.clear(g.Tx, follows, owns)
+	e.entries.clear(g.Tx, all, func(n int) bool { return !e.Left[string(e.entries.spans[n].Begin)] })
+	return nil
+}

@@ -1,0 +1,48 @@
+package state
+
+import (
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// AddToList lists the queue, without a mark.
+func AddToList(l *codec.Layout, tx kv.Transaction, now time.Time) {
+	tx.Set(l.ListKey(), tuple.Tuple{now.UnixMicro()}.Pack())
+}
+
+// listPairs starts to read up to limit entries after the given name.
+func listPairs(l *codec.List, r kv.Reader, after string, limit int) kv.Future[[]kv.KeyValue] {
+	span := codec.Within([]byte(l.Prefix))
+	if after != "" {
+		span.Begin = kv.SingleKey(tuple.AppendString([]byte(l.Prefix), after)).End
+	}
+	return r.GetRange(span, kv.RangeOptions{Limit: limit})
+}
+
+func ListNames(l *codec.List, r kv.Reader, after string, limit int) kv.Future[[]string] {
+	return names{l, listPairs(l, r, after, limit)}
+}
+
+// names is a list of names being read.
+type names struct {
+	l     *codec.List
+	pairs kv.Future[[]kv.KeyValue]
+}
+
+// Get implements kv.Future.
+func (n names) Get() ([]string, error) {
+	pairs, err := n.pairs.Get()
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(pairs))
+	for i, pair := range pairs {
+		if names[i], err = n.l.Name(pair.Key); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,393 @@
+package migrate
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// Errors of Migrate, besides ErrUnfinished.
+var (
+	// ErrNoStore: there is no store to migrate, or one of an early version that nobody has opened since.
+	ErrNoStore = errors.New("fdbpq: no store was opened here")
+
+	// ErrNotEmpty: the target of a migration has keys that no migration from this source wrote.
+	ErrNotEmpty = errors.New("fdbpq: the target of a migration has to be empty")
+
+	// ErrMigrated: the target is a complete copy of the source already.
+	ErrMigrated = errors.New("fdbpq: the source was migrated to this target before")
+
+	// ErrForeignKeys: the source has keys that do not belong to the Keyspace.
+	ErrForeignKeys = errors.New("fdbpq: the store has keys that belong to no queue")
+
+	// ErrDiffers: the copy is not what its source is at the end.
+	ErrDiffers = errors.New("fdbpq: the copy differs from its source")
+)
+
+// Options configure Migrate. The zero value is ready to use.
+type Options struct {
+	// Progress is called by one goroutine at a time, after each step.
+	Progress func(Progress)
+}
+
+// Progress is how far a migration is.
+type Progress struct {
+	// Checking is whether everything is copied, and both stores are being compared.
+	Checking bool
+	// Keys and Bytes are what was copied, by earlier calls too, or read of the target to compare it.
+	Keys, Bytes int64
+}
+
+// Result is the result of a migration.
+type Result struct {
+	// ID is the identity of the new store, which is not that of the source.
+	ID string
+	// Resumed is whether an earlier call had begun.
+	Resumed bool
+	// Digest is that of both stores.
+	Digest Digest
+}
+
+// Run copies a Keyspace key by key from one store to another, on any engines. Nobody may
+// use the source meanwhile, and it is not changed. The target has to be empty. What is pushed to it
+// later comes after the items of equal priority that were copied, because the order of items is in their
+// keys, and no engine counts by itself.
+//
+// Until it has ended, OpenStore refuses the target. If Migrate fails, or the process ends, another
+// call continues where it was. In the end Migrate reads both stores again and compares them. It
+// notices what bridges and Batchers did with the source meanwhile, and returns ErrDiffers; then
+// the next call empties the target and starts over. But it may miss what others did.
+//
+// Errors: ErrNoStore, ErrUnfinished of the source, ErrForeignKeys, ErrNotEmpty, ErrMigrated, ErrDiffers, *MismatchError,
+// ErrStoreVersion, ErrCorrupt, and those of the stores.
+func Run(ctx context.Context, from, to kv.Database, k *fdbpq.Keyspace, o Options) (Result, error) {
+	m := &migration{ctx: ctx, from: from, to: to, keyspace: k, k: k.Space(), o: o, areas: k.Space().DataAreas(), newID: rand.Text()}
+	if err := m.checkSource(); err != nil {
+		return Result{}, err
+	}
+	if err := kv.UpdateIdempotent(ctx, to, m.start); err != nil {
+		return Result{}, fmt.Errorf("target: %w", err)
+	}
+	if err := m.copy(); err != nil {
+		return Result{}, err
+	}
+	digest, err := m.compare()
+	if err != nil {
+		return Result{}, err
+	}
+	err = m.update(func(tx kv.Transaction) []byte {
+		record := m.k.Record(m.at.id)
+		record.Origin = m.source
+		return record.Encode()
+	})
+	return Result{ID: m.at.id, Resumed: m.resumed, Digest: digest}, err
+}
+
+type migration struct {
+	ctx      context.Context
+	from, to kv.Database
+	keyspace *fdbpq.Keyspace
+	k        *codec.Space // its keys
+	o        Options
+	areas    []kv.Range // what is copied, in this order
+	source   string     // its identity
+	newID    string     // of the target, if this call begins
+	resumed  bool
+	at       copyRecord
+}
+
+// copyRecord is the record of a store that is being filled, in place of its storeRecord: how
+// far the copy is.
+type copyRecord struct {
+	id, source  string // of the target and its source
+	area        int64  // the area that is being copied, or restart
+	next        []byte // where to go on in it, nil at its beginning
+	keys, bytes int64  // copied so far
+}
+
+const (
+	// restart says in copyRecord.area that the copy is of no use.
+	restart = -1
+	// copyBytes is about how much is copied in one transaction. FoundationDB advises against more.
+	copyBytes = 1_000_000
+)
+
+// copyPage is how much is read at once.
+var copyPage = kv.RangeOptions{Limit: 200, Bytes: copyBytes}
+
+// encode begins like a storeRecord.
+func (c *copyRecord) encode(k *codec.Space) []byte {
+	return tuple.Tuple{int64(codec.UnfinishedVersion), c.id, k.Priority.Root, k.Fifo.Root, k.Format.String(),
+		c.source, c.area, c.next, c.keys, c.bytes}.Pack()
+}
+
+func parseCopyRecord(value []byte) (c copyRecord, err error) {
+	t, err := tuple.Unpack(value)
+	var ok [6]bool
+	if err == nil && len(t) == 10 {
+		c.id, ok[0] = t[1].(string)
+		c.source, ok[1] = t[5].(string)
+		c.area, ok[2] = t[6].(int64)
+		c.next, ok[3] = t[7].([]byte)
+		c.keys, ok[4] = t[8].(int64)
+		c.bytes, ok[5] = t[9].(int64)
+	}
+	if ok != [...]bool{true, true, true, true, true, true} {
+		return c, fmt.Errorf("%w: record of a migration %x", codec.ErrCorrupt, value)
+	}
+	return c, nil
+}
+
+// checkSource returns an error if the source is no store of the Keyspace.
+func (m *migration) checkSource() error {
+	store, err := kv.ReadTransact(m.ctx, m.from, func(r kv.Reader) (fdbpq.Store, error) {
+		store, err := m.keyspace.ReadStore(r, fdbpq.StoreOptions{Exclusive: !m.from.Traits().Shared})
+		if err == nil && store.ID == "" {
+			err = ErrNoStore
+		}
+		if err == nil && !m.from.Traits().Shared {
+			err = m.checkForeign(r)
+		}
+		return store, err
+	})
+	if err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	m.source = store.ID
+	return nil
+}
+
+// checkForeign returns an error if a store that belongs to the Keyspace alone has other keys,
+// which would not be copied.
+func (m *migration) checkForeign(r kv.Reader) error {
+	owned := m.k.DataAreas()
+	for _, root := range []string{m.k.Priority.Root, m.k.Fifo.Root} {
+		owned = append(owned, kv.SingleKey(m.k.StoreKey(root)))
+	}
+	next := []byte{}
+	for len(owned) > 0 {
+		first := 0
+		for i := range owned {
+			if bytes.Compare(owned[i].Begin, owned[first].Begin) < 0 {
+				first = i
+			}
+		}
+		if err := wantNoKey(r, kv.Range{Begin: next, End: owned[first].Begin}, ErrForeignKeys); err != nil {
+			return err
+		}
+		next = owned[first].End
+		owned = append(owned[:first], owned[first+1:]...)
+	}
+	return wantNoKey(r, kv.Range{Begin: next, End: lastKey}, ErrForeignKeys)
+}
+
+// lastKey is behind the keys of programs, in every store.
+var lastKey = []byte{0xff}
+
+// wantNoKey returns an error that wraps problem if there is a key in a range.
+func wantNoKey(r kv.Reader, keys kv.Range, problem error) error {
+	pairs, err := r.GetRange(keys, kv.RangeOptions{Limit: 1}).Get()
+	if err == nil && len(pairs) > 0 {
+		err = fmt.Errorf("%w: there is the key %q", problem, pairs[0].Key)
+	}
+	return err
+}
+
+// start writes the first record, or reads that of an earlier call.
+func (m *migration) start(tx kv.Transaction) error {
+	keys := [][]byte{m.k.StoreKey(m.k.Priority.Root), m.k.StoreKey(m.k.Fifo.Root)}
+	for _, key := range keys {
+		value, err := tx.Get(key).Get()
+		if err != nil {
+			return err
+		}
+		if value != nil {
+			return m.resume(tx, value)
+		}
+	}
+	empty := m.areas
+	if !m.to.Traits().Shared {
+		empty = []kv.Range{{Begin: []byte{}, End: lastKey}}
+	}
+	for _, area := range empty {
+		if err := wantNoKey(tx, area, ErrNotEmpty); err != nil {
+			return err
+		}
+	}
+	m.begin(tx, m.newID)
+	return nil
+}
+
+// begin starts at the beginning.
+func (m *migration) begin(tx kv.Transaction, id string) {
+	m.at = copyRecord{id: id, source: m.source, next: []byte{}}
+	m.setRecord(tx, m.at.encode(m.k))
+}
+
+func (m *migration) setRecord(tx kv.Transaction, record []byte) {
+	for _, root := range []string{m.k.Priority.Root, m.k.Fifo.Root} {
+		tx.Set(m.k.StoreKey(root), record)
+	}
+}
+
+// resume goes on where the record of the target says.
+func (m *migration) resume(tx kv.Transaction, value []byte) error {
+	record, err := codec.ParseStoreRecord(value)
+	switch {
+	case err == nil && record.Origin == m.source:
+		return fmt.Errorf("%w: its identity is %s", ErrMigrated, record.ID)
+	case err == nil:
+		return fmt.Errorf("%w: it has a store, with the identity %s", ErrNotEmpty, record.ID)
+	case !errors.Is(err, codec.ErrUnfinished):
+		return err
+	}
+	at, err := parseCopyRecord(value)
+	if err != nil {
+		return err
+	}
+	if at.source != m.source {
+		return fmt.Errorf("%w: it has an unfinished copy of the store %s, and this source is the store %s", ErrNotEmpty, at.source, m.source)
+	}
+	if !bytes.Equal(at.encode(m.k), value) {
+		return fmt.Errorf("%w: it has an unfinished copy that was begun with other settings", ErrNotEmpty)
+	}
+	m.at, m.resumed = at, at.id != m.newID
+	if at.area == restart {
+		for _, area := range m.areas {
+			tx.ClearRange(area)
+		}
+		m.begin(tx, at.id)
+	}
+	return nil
+}
+
+// copy copies what is left.
+func (m *migration) copy() error {
+	for m.at.area < int64(len(m.areas)) {
+		area := m.areas[m.at.area]
+		if len(m.at.next) > 0 {
+			area.Begin = m.at.next
+		}
+		var batch []kv.KeyValue
+		size := 0
+		err := scan(m.ctx, m.from, area, func(pairs []kv.KeyValue) error {
+			for _, pair := range pairs {
+				add := len(pair.Key) + len(pair.Value)
+				if size+add > copyBytes && len(batch) > 0 {
+					if err := m.write(batch, size, false); err != nil {
+						return err
+					}
+					batch, size = batch[:0], 0
+				}
+				batch, size = append(batch, pair), size+add
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if err := m.write(batch, size, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write copies pairs and notes it, in one transaction. end is whether they are the last of
+// their area.
+func (m *migration) write(pairs []kv.KeyValue, size int, end bool) error {
+	next := m.at
+	next.keys += int64(len(pairs))
+	next.bytes += int64(size)
+	if end {
+		next.area, next.next = next.area+1, []byte{}
+	} else {
+		next.next = kv.SingleKey(pairs[len(pairs)-1].Key).End
+	}
+	err := m.update(func(tx kv.Transaction) []byte {
+		for _, pair := range pairs {
+			tx.Set(pair.Key, pair.Value)
+		}
+		return next.encode(m.k)
+	})
+	if err != nil {
+		return err
+	}
+	m.at = next
+	m.progress(Progress{Keys: next.keys, Bytes: next.bytes})
+	return nil
+}
+
+// update runs fn in a transaction of the target, once, and replaces its record by what fn
+// returns.
+func (m *migration) update(fn func(tx kv.Transaction) []byte) error {
+	before := m.at.encode(m.k)
+	err := kv.UpdateIdempotent(m.ctx, m.to, func(tx kv.Transaction) error {
+		found, err := tx.Get(m.k.StoreKey(m.k.Priority.Root)).Get()
+		if err != nil {
+			return err
+		}
+		record := fn(tx)
+		if bytes.Equal(found, record) {
+			return nil // an attempt of unknown outcome has made it; this one writes the same
+		}
+		if !bytes.Equal(found, before) {
+			return errors.New("fdbpq: another process migrates to the same target")
+		}
+		m.setRecord(tx, record)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("target: %w", err)
+	}
+	return nil
+}
+
+func (m *migration) progress(p Progress) {
+	if m.o.Progress != nil {
+		m.o.Progress(p)
+	}
+}
+
+// compare reads both stores.
+func (m *migration) compare() (Digest, error) {
+	ctx, cancel := context.WithCancel(m.ctx)
+	defer cancel()
+	type result struct {
+		digest Digest
+		err    error
+	}
+	target := make(chan result, 1)
+	go func() {
+		d, err := digest(ctx, m.to, m.k, m.areas, func(keys, bytes int64) {
+			m.progress(Progress{Checking: true, Keys: keys, Bytes: bytes})
+		})
+		target <- result{d, err}
+	}()
+	source, err := digest(ctx, m.from, m.k, m.areas, func(int64, int64) {})
+	if err != nil {
+		cancel()
+		<-target
+		return Digest{}, fmt.Errorf("source: %w", err)
+	}
+	copied := <-target
+	if copied.err != nil {
+		return Digest{}, fmt.Errorf("target: %w", copied.err)
+	}
+	if copied.digest == source {
+		return source, nil
+	}
+	err = m.update(func(kv.Transaction) []byte {
+		again := m.at
+		again.area = restart
+		return again.encode(m.k)
+	})
+	return Digest{}, errors.Join(fmt.Errorf("%w: the copy has %v, the source %v", ErrDiffers, copied.digest, source), err)
+}

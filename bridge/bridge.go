@@ -63,6 +63,7 @@ type Bridge struct {
 	metrics    *metrics
 	outbox     *outbox.Outbox
 	encoders   encoders
+	repliers   sync.Pool // of *clientReplier
 	inspector  *inspector
 	waits      *waits
 
@@ -71,7 +72,7 @@ type Bridge struct {
 	peers   *peers.Peers
 	web     *web.Server
 
-	line     *line
+	cable    *cable
 	online   atomic.Bool            // connected to NATS; asking nc would wait for attempts to connect
 	nc       *nats.Conn             // set by connect, before anything uses it
 	denials  denials                // of subscriptions to requests
@@ -105,7 +106,7 @@ func New(o Options) (*Bridge, error) {
 		quiet:    newQuietLogs(o.Logger),
 		id:       nuid.Next(),
 		created:  time.Now().UTC(),
-		line:     newLine(),
+		cable:    newCable(),
 		closed:   make(chan struct{}),
 	}
 	b.inspector = newInspector(b)
@@ -139,7 +140,7 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 		Warn:           b.quiet.store.warn,
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
 		Owns:           func(kind subjects.Kind, name string) bool { return b.peers.Router.Owns(kind, name) },
-		GiveBack: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
+		RequeueLate: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
 			b.outbox.RequeueLate(q, kind, result)
 		},
 	}

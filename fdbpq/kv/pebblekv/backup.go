@@ -14,10 +14,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// unfinished ends the name of the folder in which a backup is made. Open refuses what is in
-// it: a part of a store may look like a store.
-const unfinished = ".unfinished-backup"
-
 // ErrBackupRunning is returned by Backup while another one runs.
 var ErrBackupRunning = errors.New("pebblekv: another backup is being made")
 
@@ -33,15 +29,16 @@ type Backup struct {
 // of a transaction. It is a store of its own, which Open opens.
 //
 // The folder dest appears once the copy is complete and synced, and was opened without an
-// error. Until then the copy is in a folder beside it, whose name ends in .unfinished-backup. Backup removes
-// that folder if it fails, and if it finds one that an earlier process left behind.
+// error. Until then the copy is in a folder beside it, whose name ends in .unfinished-backup.
+// Backup removes that folder if it fails, and if it finds one that an earlier process left
+// behind.
 //
 // Tables are hard links if the file system has them, so they take no space until the store
 // no longer needs them; otherwise they are copied.
 //
 // Errors: dest exists, or its parent does not, or it is inside the store; ErrBackupRunning;
-// too little space; the context's error; kv.ErrClosed, kv.ErrUnavailable; kv.ErrCorrupt if a table is known to be
-// damaged.
+// too little space; the context's error; kv.ErrClosed, kv.ErrUnavailable; kv.ErrCorrupt if a
+// table is known to be damaged.
 func (db *DB) Backup(ctx context.Context, dest string) (Backup, error) {
 	copied, err := db.backup(ctx, dest)
 	if err != nil {
@@ -51,10 +48,10 @@ func (db *DB) Backup(ctx context.Context, dest string) (Backup, error) {
 }
 
 func (db *DB) backup(ctx context.Context, dest string) (Backup, error) {
-	if err := db.usable(ctx); err != nil {
+	if err := db.checkOpen(ctx); err != nil {
 		return Backup{}, err
 	}
-	if err := db.present(true); err != nil {
+	if err := db.checkFolder(true); err != nil {
 		return Backup{}, err
 	}
 	if err := db.damage.err(); err != nil {
@@ -64,13 +61,11 @@ func (db *DB) backup(ctx context.Context, dest string) (Backup, error) {
 	if err != nil {
 		return Backup{}, err
 	}
-	s, err := db.current()
-	if err == nil {
-		err = s.err()
-	}
+	s, err := db.healthy()
 	if err != nil {
 		return Backup{}, err
 	}
+
 	if !s.backingUp.TryLock() {
 		return Backup{}, ErrBackupRunning
 	}
@@ -78,10 +73,10 @@ func (db *DB) backup(ctx context.Context, dest string) (Backup, error) {
 	b := &backup{db: db, store: s, dest: dest}
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	defer b.cancel(nil)
-	if err := s.begin(b); err != nil {
+	if err := s.register(b); err != nil {
 		return Backup{}, err
 	}
-	defer s.end(b)
+	defer s.unregister(b)
 	return b.run()
 }
 
@@ -95,22 +90,26 @@ func (db *DB) checkDestination(dest string) (string, error) {
 		}
 		dest = abs
 	}
+
 	if _, err := files.Stat(dest); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
 			err = errors.New("it exists: want a new name, a backup replaces nothing")
 		}
 		return "", err
 	}
+
 	parent := files.PathDir(dest)
 	info, err := files.Stat(parent)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("the folder %s does not exist: want one that does, with the backup as a new folder in it", parent)
+		return "", fmt.Errorf("the folder %s does not exist: "+
+			"want one that does, with the backup as a new folder in it", parent)
 	case err != nil:
 		return "", err
 	case !info.IsDir():
 		return "", fmt.Errorf("%s is not a folder", parent)
 	}
+
 	if db.system && isBelow(parent, db.dir) {
 		return "", fmt.Errorf("it is inside the folder of the store, %s: want one elsewhere", db.dir)
 	}
@@ -145,6 +144,8 @@ func (b *backup) run() (Backup, error) {
 	if err := b.checkRoom(); err != nil {
 		return Backup{}, err
 	}
+
+	// The lock keeps a backup of another store out.
 	if err := files.MkdirAll(staging, ownerFolder); err != nil {
 		return Backup{}, err
 	}
@@ -156,10 +157,12 @@ func (b *backup) run() (Backup, error) {
 		_ = files.RemoveAll(staging) // What is left is refused by Open, and removed by the next backup.
 		_ = lock.Close()
 	}()
+
 	made := files.PathJoin(staging, "store")
 	if err := files.RemoveAll(made); err != nil { // of a process that ended in the middle
 		return Backup{}, err
 	}
+
 	if err := b.copyTo(made); err != nil {
 		return Backup{}, b.reason(err)
 	}
@@ -184,6 +187,7 @@ func (b *backup) copyTo(made string) error {
 	disk.backup.Store(&backupFS{FS: disk.FS, ctx: b.ctx})
 	err := b.store.pdb.Checkpoint(made)
 	disk.backup.Store(nil)
+
 	if failed := b.store.err(); failed != nil {
 		return failed // Then Pebble copied what it believes to have written.
 	}
@@ -193,6 +197,7 @@ func (b *backup) copyTo(made string) error {
 	if err != nil {
 		return err
 	}
+
 	o := b.db.options
 	if b.db.system {
 		o.FS = nil
@@ -215,9 +220,11 @@ func (b *backup) publish(made string) error {
 	if _, err := files.Stat(b.dest); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s was made by somebody else meanwhile", b.dest)
 	}
+
 	if err := files.Rename(made, b.dest); err != nil {
 		return err
 	}
+
 	parent, err := files.OpenDir(files.PathDir(b.dest))
 	if err != nil {
 		return err
@@ -232,6 +239,7 @@ func (b *backup) describe() (Backup, error) {
 	if err != nil {
 		return Backup{}, err
 	}
+
 	for _, name := range names {
 		info, err := files.Stat(files.PathJoin(b.dest, name))
 		if err != nil {
@@ -251,6 +259,7 @@ func (b *backup) checkRoom() error {
 	if err != nil {
 		return nil // Some file systems do not tell. A full disk will.
 	}
+
 	from, err := files.Stat(dir)
 	if err != nil {
 		return err
@@ -259,6 +268,7 @@ func (b *backup) checkRoom() error {
 	if err != nil {
 		return err
 	}
+
 	metrics := b.store.pdb.Metrics()
 	need := 2 * metrics.WAL.Size // They are copied, and turned into tables.
 	if from.DeviceID() == to.DeviceID() {
@@ -266,18 +276,10 @@ func (b *backup) checkRoom() error {
 	} else {
 		need = max(need, metrics.DiskSpaceUsage()) + metrics.WAL.Size
 	}
-	if usage.AvailBytes < need {
-		return fmt.Errorf("%w: %d bytes free in %s, about %d needed", kv.ErrUnavailable, usage.AvailBytes, parent, need)
-	}
-	return nil
-}
 
-// checkFinished refuses the folder of an unfinished backup, and the store in it.
-func checkFinished(dir string) error {
-	for _, folder := range []string{dir, filepath.Dir(dir)} {
-		if strings.HasSuffix(folder, unfinished) {
-			return fmt.Errorf("pebblekv: folder %s belongs to a backup that did not finish: remove %s, and make another", dir, folder)
-		}
+	if usage.AvailBytes < need {
+		return fmt.Errorf("%w: %d bytes free in %s, about %d needed",
+			kv.ErrUnavailable, usage.AvailBytes, parent, need)
 	}
 	return nil
 }

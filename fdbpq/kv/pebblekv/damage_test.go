@@ -72,7 +72,7 @@ func (s *damagedStore) newest() (path string, length int64) {
 	s.t.Helper()
 	logs := s.logs()
 	newest := logs[len(logs)-1]
-	return newest, s.db.store.disk.log(newest).Load()
+	return newest, s.db.store.disk.logs.of(newest).Load()
 }
 
 // logs returns the paths of the logs, oldest first.
@@ -231,7 +231,7 @@ func TestDamagedOlderLog(t *testing.T) {
 	}
 	logs := s.logs()
 	for _, path := range logs[:len(logs)-1] {
-		written := s.db.store.disk.log(path)
+		written := s.db.store.disk.logs.of(path)
 		if written == nil {
 			t.Fatalf("%s was not begun by this store", path)
 		}

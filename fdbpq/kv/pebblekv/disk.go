@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/wal"
 )
 
 // disk is the file system Pebble writes to. It makes the first failed write look like
@@ -32,6 +31,7 @@ type disk struct {
 	reserve *walReserve
 	after   *vfs.MemFS // files created after the failure
 
+	logs   logLengths
 	backup atomic.Pointer[backupFS] // where Pebble writes a copy of the folder, nil if it does not
 
 	once     sync.Once
@@ -39,16 +39,7 @@ type disk struct {
 	failed   chan struct{} // closed by the first failure
 	released chan struct{} // closed by release
 	opened   atomic.Bool   // Pebble has opened the folder
-
-	mu struct {
-		sync.Mutex
-		// logs is how many bytes were written to each log that was begun since the folder was opened.
-		logs map[wal.NumWAL]*atomic.Int64
-	}
 }
-
-// categoryFlush is how Pebble labels the tables it flushes memtables to.
-const categoryFlush vfs.DiskWriteCategory = "pebble-memtable-flush"
 
 func newDisk(dir string, o Options) (*disk, error) {
 	d := &disk{
@@ -60,7 +51,6 @@ func newDisk(dir string, o Options) (*disk, error) {
 		failed:   make(chan struct{}),
 		released: make(chan struct{}),
 	}
-	d.mu.logs = make(map[wal.NumWAL]*atomic.Int64)
 	return d, d.after.MkdirAll(dir, 0o755)
 }
 
@@ -91,6 +81,15 @@ func (d *disk) release() {
 	d.reserve.close()
 }
 
+// backupOf returns the file system for a file of a backup, nil for one of the store.
+func (d *disk) backupOf(name string) *backupFS {
+	b := d.backup.Load()
+	if b == nil || filepath.Dir(name) == d.dir {
+		return nil
+	}
+	return b
+}
+
 // Create implements vfs.FS. After the failure a compaction would fill the memory, so
 // it waits until the store is closed; its tables are the only ones that are not part
 // of a flush. While Pebble opens the folder a compaction does not wait, because
@@ -99,14 +98,16 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 	if b := d.backupOf(name); b != nil {
 		return b.Create(name, category)
 	}
+
 	table := isTable(name)
 	if d.err() == nil {
 		f, err := d.create(name, category)
 		if err == nil {
-			return &file{File: f, disk: d, table: table, written: d.newLog(name)}, nil
+			return &file{File: f, disk: d, table: table, written: d.logs.add(name)}, nil
 		}
 		d.fail(err)
 	}
+
 	if table && category != categoryFlush {
 		if d.opened.Load() {
 			<-d.released
@@ -122,10 +123,11 @@ func (d *disk) create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 	if category != logCategory {
 		return d.FS.Create(name, category)
 	}
+
 	if d.opened.Load() {
 		defer d.reserve.prepare()
 	}
-	if f, ok := d.reserve.take(name); ok {
+	if f, ok := d.reserve.useAs(name); ok {
 		return f, nil
 	}
 	return d.FS.Create(name, category)
@@ -136,18 +138,18 @@ func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCate
 	if d.err() == nil {
 		f, err := d.reuse(oldname, newname, category)
 		if err == nil {
-			return &file{File: f, disk: d, written: d.newLog(newname)}, nil
+			return &file{File: f, disk: d, written: d.logs.add(newname)}, nil
 		}
 		d.fail(err)
 	}
 	return d.after.Create(newname, category)
 }
 
-// reuse turns an old log into a new one, or takes the reserve if that is longer.
+// reuse turns an old log into a new one, or uses the reserve if that is longer.
 func (d *disk) reuse(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	d.forgetLog(oldname)
-	if d.reserve.beats(oldname) {
-		if f, ok := d.reserve.take(newname); ok {
+	d.logs.forget(oldname)
+	if d.reserve.isLongerThan(oldname) {
+		if f, ok := d.reserve.useAs(newname); ok {
 			_ = d.FS.Remove(oldname) // A file left behind does no harm.
 			d.reserve.prepare()
 			return f, nil
@@ -175,15 +177,35 @@ func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 			return f, nil
 		}
 	}
+
 	f, err := d.FS.Open(name, opts...)
 	if err != nil {
 		return nil, err
 	}
-	if written := d.log(name); written != nil {
+	if filepath.Dir(name) != d.dir {
+		return f, nil
+	}
+
+	// A backup copies the logs, to which Pebble still writes.
+	if written := d.logs.of(name); written != nil {
 		return &writtenPart{File: f, left: written.Load()}, nil
 	}
 	return f, nil
 }
+
+// Link implements vfs.FS. Only backups link files. Pebble copies a file that cannot be
+// linked, except after some errors that file systems without links also return.
+func (d *disk) Link(oldname, newname string) error {
+	if b := d.backupOf(newname); b != nil && b.ctx.Err() != nil {
+		return errNoLink
+	}
+	if err := d.FS.Link(oldname, newname); err != nil {
+		return errNoLink
+	}
+	return nil
+}
+
+var errNoLink = errors.New("pebblekv: the file cannot be linked")
 
 // Stat implements vfs.FS.
 func (d *disk) Stat(name string) (vfs.FileInfo, error) {
@@ -200,6 +222,7 @@ func (d *disk) Rename(oldname, newname string) error {
 	if b := d.backupOf(newname); b != nil {
 		return b.Rename(oldname, newname)
 	}
+
 	if d.err() == nil {
 		err := d.FS.Rename(oldname, newname)
 		if err == nil {
@@ -217,7 +240,8 @@ func (d *disk) Remove(name string) error {
 	if b := d.backupOf(name); b != nil {
 		return b.Remove(name)
 	}
-	d.forgetLog(name)
+
+	d.logs.forget(name)
 	if d.err() == nil {
 		return d.FS.Remove(name)
 	}
@@ -239,9 +263,9 @@ type file struct {
 	written *atomic.Int64
 }
 
-// write runs a write operation unless the disk has failed, and returns what Pebble is
+// attempt runs a write operation unless the disk has failed, and returns what Pebble is
 // told.
-func (f *file) write(op func() error) error {
+func (f *file) attempt(op func() error) error {
 	if f.disk.err() == nil {
 		err := op()
 		if err == nil {
@@ -258,25 +282,26 @@ func (f *file) write(op func() error) error {
 var errTable = errors.New("pebblekv: the table was not written, because the disk failed")
 
 func (f *file) Write(p []byte) (int, error) {
-	err := f.write(func() error {
+	err := f.attempt(func() error {
 		_, err := f.File.Write(p)
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
+
 	if f.written != nil {
 		f.written.Add(int64(len(p)))
 	}
 	return len(p), nil
 }
 
-func (f *file) Sync() error { return f.write(f.File.Sync) }
+func (f *file) Sync() error { return f.attempt(f.File.Sync) }
 
-func (f *file) SyncData() error { return f.write(f.File.SyncData) }
+func (f *file) SyncData() error { return f.attempt(f.File.SyncData) }
 
 func (f *file) SyncTo(length int64) (full bool, err error) {
-	err = f.write(func() (err error) {
+	err = f.attempt(func() (err error) {
 		full, err = f.File.SyncTo(length)
 		return err
 	})
@@ -290,5 +315,3 @@ func (f *file) Preallocate(offset, length int64) error {
 	// This is an optimization that some file systems do not support.
 	return f.File.Preallocate(offset, length)
 }
-
-func isTable(name string) bool { return filepath.Ext(name) == ".sst" }

@@ -144,7 +144,7 @@ func writeFailure(t *testing.T, cause error, match func(errorfs.Op) bool) {
 	if err := write(); !errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err) {
 		t.Errorf("the next one failed with %v", err)
 	}
-	last := db.turns
+	last := db.writer.turns
 	files.broken.Store(false)
 	time.advance(retryInterval)
 	tx := begin(t, db)

@@ -14,9 +14,6 @@ import (
 // folderInterval is the shortest time between two checks of the folder.
 const folderInterval = 100 * time.Millisecond
 
-// errGone says that the folder, or its lock, is not the one that was opened.
-var errGone = errors.New("pebblekv: the folder was deleted or replaced while it was in use")
-
 // folder notices when the folder of a store was removed, renamed or replaced, for
 // example by another file system mounted over it. Open files continue to work then,
 // and whatever is written to them is lost. It checks the lock file: without that,
@@ -55,16 +52,18 @@ func identify(info vfs.FileInfo) fileID { return fileID{info.DeviceID(), fileNum
 // in each folderInterval, unless it must.
 func (f *folder) check(must bool) error {
 	now := f.now()
+
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if must || !now.Before(f.next) {
 		f.next = now.Add(folderInterval)
-		f.gone = f.look()
+		f.gone = f.compareLock()
 	}
 	return f.gone
 }
 
-func (f *folder) look() error {
+// compareLock compares the lock with the one that was opened.
+func (f *folder) compareLock() error {
 	info, err := f.fs.Stat(f.lock)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):

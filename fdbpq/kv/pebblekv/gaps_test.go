@@ -106,8 +106,8 @@ func observeRandomly(h *history, k *gapIndex, rng *rand.Rand, version uint64) {
 	r := h.run(h.keys[rng.IntN(len(h.keys))], version)
 	if h.emptyAt(r, version) {
 		var s gapFinder
-		s.add(r, bytes.Clone(r.Begin))
-		k.observed(version, s.found)
+		s.addGap(r, bytes.Clone(r.Begin))
+		k.publishRead(version, s.found)
 	}
 }
 
@@ -121,13 +121,13 @@ func writeRandomly(h *history, k *gapIndex, rng *rand.Rand) {
 		switch rng.IntN(4) {
 		case 0:
 			next[string(key)] = true
-			k.wrote(key)
-			s.wrote(key)
+			k.noteWrite(key)
+			s.noteWrite(key)
 		case 1:
 			delete(next, string(key))
 		case 2:
 			if r := h.run(key, h.newest()); h.emptyAt(r, h.newest()) {
-				s.add(r, bytes.Clone(r.Begin), bytes.Clone(key))
+				s.addGap(r, bytes.Clone(r.Begin), bytes.Clone(key))
 			}
 		case 3: // Somebody reads meanwhile.
 			observeRandomly(h, k, rng, h.newest()-1)
@@ -135,11 +135,11 @@ func writeRandomly(h *history, k *gapIndex, rng *rand.Rand) {
 	}
 	if rng.IntN(4) == 0 {
 		h.versions = h.versions[:h.newest()]
-		k.cancelled()
+		k.noteCancel()
 		return
 	}
 	lag := min(h.newest(), uint64(rng.IntN(3)))
-	k.committed(h.newest(), h.newest()-lag, s.found)
+	k.publishCommitted(h.newest(), h.newest()-lag, s.found)
 }
 
 func checkPart(t *testing.T, h *history, k *gapIndex, rng *rand.Rand) {
@@ -192,9 +192,9 @@ func TestLaggingReader(t *testing.T) {
 	popped := [][]byte{[]byte("a"), []byte("d"), []byte("g"), []byte("k"), []byte("p")}
 	for i, key := range popped[1:] {
 		var s gapFinder
-		s.add(kv.Range{Begin: popped[0], End: key}, key)
+		s.addGap(kv.Range{Begin: popped[0], End: key}, key)
 		version := uint64(i + 1)
-		k.committed(version, version-1, s.found)
+		k.publishCommitted(version, version-1, s.found)
 		if got := k.part(all, version, false); !bytes.Equal(got.Begin, key) {
 			t.Errorf("a reader at version %d begins at %s, not at %s", version, got.Begin, key)
 		}

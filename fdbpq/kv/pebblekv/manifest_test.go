@@ -27,7 +27,7 @@ func (s *damagedStore) flushed(tables int) {
 			s.t.Fatal(err)
 		}
 	}
-	inTables := s.db.store.synced.Load()
+	inTables := s.db.store.syncer.synced.Load()
 	s.write(2)
 	want := commitNumbers{newest: inTables + 2, inTables: inTables}
 	for s.t.Context().Err() == nil {

@@ -22,10 +22,11 @@ const (
 // space keeps part of the disk free, so that the store refuses a write before the
 // disk does. It is safe for concurrent use.
 type space struct {
-	fs   vfs.FS
-	dir  string
-	min  uint64 // bytes to keep free
-	now  func() time.Time
+	fs  vfs.FS
+	dir string
+	min uint64 // bytes to keep free
+	now func() time.Time
+
 	mu   sync.Mutex
 	next time.Time // when to query again
 	free uint64
@@ -42,7 +43,8 @@ func (s *space) check(grows bool) error {
 	if !grows {
 		need /= shrinkDivisor
 	}
-	free, err := s.look()
+
+	free, err := s.query()
 	if err != nil {
 		return nil // Some file systems do not tell. A full disk will.
 	}
@@ -52,7 +54,8 @@ func (s *space) check(grows bool) error {
 	return nil
 }
 
-func (s *space) look() (free uint64, err error) {
+// query returns the free space, as it was up to a spaceInterval ago.
+func (s *space) query() (free uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := s.now(); !now.Before(s.next) {

@@ -179,7 +179,7 @@ func TestWALReserveFreeSpace(t *testing.T) {
 	const keep = 100
 	ready := func(s *walReserve) bool {
 		s.prepare()
-		s.stopped.Wait()
+		s.maker.Wait()
 		s.close()
 		return s.ready
 	}
@@ -201,7 +201,7 @@ func TestWALReserveFreeSpace(t *testing.T) {
 	var time clock
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize, MinFreeSpace: keep, now: time.now})
 	n := writeUntil(t, db, func() bool { return hasReserve(files) })
-	db.store.disk.reserve.stopped.Wait()
+	db.store.disk.reserve.maker.Wait()
 	files.free.Store(keep - 1)
 	time.advance(spaceInterval)
 	if err := set(db, "key", "value"); !errors.Is(err, kv.ErrUnavailable) {
@@ -269,7 +269,7 @@ func TestWALReserveOnFailedDisk(t *testing.T) {
 	})
 	db.store.disk.fail(syscall.EIO)
 	close(gate.open)
-	db.store.disk.reserve.stopped.Wait()
+	db.store.disk.reserve.maker.Wait()
 	if n := gate.writes.Load(); n != 1 {
 		t.Errorf("%d writes, of which all but one were after the failure", n)
 	}

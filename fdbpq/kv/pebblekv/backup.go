@@ -70,7 +70,7 @@ func (db *DB) backup(ctx context.Context, dest string) (Backup, error) {
 		return Backup{}, ErrBackupRunning
 	}
 	defer s.backingUp.Unlock()
-	b := &backup{db: db, store: s, dest: dest}
+	b := &backupRun{db: db, store: s, dest: dest}
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	defer b.cancel(nil)
 	if err := s.register(b); err != nil {
@@ -127,19 +127,19 @@ func isBelow(folder, top string) bool {
 	return err == nil && relative != ".." && !strings.HasPrefix(relative, ".."+string(filepath.Separator))
 }
 
-// backup is a backup under way. It is open like a transaction, so that the end of the store
+// backupRun is a backup under way. It is open like a transaction, so that the end of the store
 // ends it.
-type backup struct {
+type backupRun struct {
 	db     *DB
-	store  *store
+	store  *openedStore
 	dest   string
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 }
 
-func (b *backup) abort(reason error) { b.cancel(reason) }
+func (b *backupRun) abort(reason error) { b.cancel(reason) }
 
-func (b *backup) run() (Backup, error) {
+func (b *backupRun) run() (Backup, error) {
 	files, staging := b.db.options.FS, b.dest+unfinished
 	if err := b.checkRoom(); err != nil {
 		return Backup{}, err
@@ -173,7 +173,7 @@ func (b *backup) run() (Backup, error) {
 }
 
 // reason prefers the end of the backup to what followed from it.
-func (b *backup) reason(err error) error {
+func (b *backupRun) reason(err error) error {
 	if cause := context.Cause(b.ctx); cause != nil {
 		return cause
 	}
@@ -182,7 +182,7 @@ func (b *backup) reason(err error) error {
 
 // copyTo copies the store to a new folder, and opens it, which reads the logs and turns them
 // into tables.
-func (b *backup) copyTo(made string) error {
+func (b *backupRun) copyTo(made string) error {
 	disk := b.store.disk
 	disk.backup.Store(&backupFS{FS: disk.FS, ctx: b.ctx})
 	err := b.store.pdb.Checkpoint(made)
@@ -204,7 +204,7 @@ func (b *backup) copyTo(made string) error {
 	}
 	o.MinFreeSpace, o.CacheSize = -1, 1
 	o.Logger = slog.New(slog.DiscardHandler)
-	opened, err := open(made, o)
+	opened, err := openDB(made, o)
 	if err != nil {
 		return fmt.Errorf("the copy cannot be opened: %w", err)
 	}
@@ -212,7 +212,7 @@ func (b *backup) copyTo(made string) error {
 }
 
 // publish gives the copy its name.
-func (b *backup) publish(made string) error {
+func (b *backupRun) publish(made string) error {
 	files := b.db.options.FS
 	if err := b.ctx.Err(); err != nil {
 		return err
@@ -232,7 +232,7 @@ func (b *backup) publish(made string) error {
 	return errors.Join(parent.Sync(), parent.Close())
 }
 
-func (b *backup) describe() (Backup, error) {
+func (b *backupRun) describe() (Backup, error) {
 	files := b.db.options.FS
 	copied := Backup{Dir: b.dest}
 	names, err := files.List(b.dest)
@@ -253,7 +253,7 @@ func (b *backup) describe() (Backup, error) {
 
 // checkRoom returns an error if the copy would not fit, or would take the space that the
 // store keeps free for itself.
-func (b *backup) checkRoom() error {
+func (b *backupRun) checkRoom() error {
 	files, dir, parent := b.db.options.FS, b.db.dir, b.db.options.FS.PathDir(b.dest)
 	usage, err := files.GetDiskUsage(parent)
 	if err != nil {

@@ -534,7 +534,7 @@ func TestCloseEndsBackup(t *testing.T) {
 }
 
 // endedWith returns why nothing can begin any more.
-func (s *store) endedWith() error {
+func (s *openedStore) endedWith() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ended

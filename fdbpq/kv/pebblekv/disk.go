@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// disk is the file system Pebble writes to. It makes the first failed write look like
+// diskFS is the file system Pebble writes to. It makes the first failed write look like
 // a power cut: from then on nothing reaches the folder any more.
 //
 // Pebble cannot continue after most failed writes. It exits the process, panics with
@@ -24,7 +24,7 @@ import (
 //
 // After the failure Pebble's results mean nothing: check err after every sync that is
 // waited for.
-type disk struct {
+type diskFS struct {
 	vfs.FS
 	dir     string
 	logger  *slog.Logger
@@ -41,8 +41,8 @@ type disk struct {
 	opened   atomic.Bool   // Pebble has opened the folder
 }
 
-func newDisk(dir string, o Options) (*disk, error) {
-	d := &disk{
+func newDisk(dir string, o Options) (*diskFS, error) {
+	d := &diskFS{
 		FS:       tableFS{o.FS},
 		dir:      dir,
 		logger:   o.Logger,
@@ -55,7 +55,7 @@ func newDisk(dir string, o Options) (*disk, error) {
 }
 
 // fail declares the disk failed. Only the first call counts.
-func (d *disk) fail(cause error) {
+func (d *diskFS) fail(cause error) {
 	d.once.Do(func() {
 		d.cause = cause
 		close(d.failed)
@@ -65,7 +65,7 @@ func (d *disk) fail(cause error) {
 }
 
 // err returns the first failure, nil if there was none.
-func (d *disk) err() error {
+func (d *diskFS) err() error {
 	select {
 	case <-d.failed:
 		return d.cause
@@ -76,13 +76,13 @@ func (d *disk) err() error {
 
 // release ends the wait of compactions on a failed disk, so that Pebble can be closed,
 // and the work beside Pebble. It is called at most once.
-func (d *disk) release() {
+func (d *diskFS) release() {
 	close(d.released)
 	d.reserve.close()
 }
 
 // backupOf returns the file system for a file of a backup, nil for one of the store.
-func (d *disk) backupOf(name string) *backupFS {
+func (d *diskFS) backupOf(name string) *backupFS {
 	b := d.backup.Load()
 	if b == nil || filepath.Dir(name) == d.dir {
 		return nil
@@ -94,7 +94,7 @@ func (d *disk) backupOf(name string) *backupFS {
 // it waits until the store is closed; its tables are the only ones that are not part
 // of a flush. While Pebble opens the folder a compaction does not wait, because
 // Pebble waits for it.
-func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (d *diskFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if b := d.backupOf(name); b != nil {
 		return b.Create(name, category)
 	}
@@ -103,7 +103,7 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 	if d.err() == nil {
 		f, err := d.create(name, category)
 		if err == nil {
-			return &file{File: f, disk: d, table: table, written: d.logs.add(name)}, nil
+			return &diskFile{File: f, disk: d, table: table, written: d.logs.add(name)}, nil
 		}
 		d.fail(err)
 	}
@@ -119,7 +119,7 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 
 // create creates a file, for a log from the reserve if possible. A second log since
 // the folder was opened means that more will follow, so the next is prepared.
-func (d *disk) create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (d *diskFS) create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if category != logCategory {
 		return d.FS.Create(name, category)
 	}
@@ -134,11 +134,11 @@ func (d *disk) create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 }
 
 // ReuseForWrite implements vfs.FS. Pebble reuses old logs with it.
-func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (d *diskFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if d.err() == nil {
 		f, err := d.reuse(oldname, newname, category)
 		if err == nil {
-			return &file{File: f, disk: d, written: d.logs.add(newname)}, nil
+			return &diskFile{File: f, disk: d, written: d.logs.add(newname)}, nil
 		}
 		d.fail(err)
 	}
@@ -146,7 +146,7 @@ func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCate
 }
 
 // reuse turns an old log into a new one, or uses the reserve if that is longer.
-func (d *disk) reuse(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (d *diskFS) reuse(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	d.logs.forget(oldname)
 	if d.reserve.isLongerThan(oldname) {
 		if f, ok := d.reserve.useAs(newname); ok {
@@ -159,7 +159,7 @@ func (d *disk) reuse(oldname, newname string, category vfs.DiskWriteCategory) (v
 }
 
 // OpenDir implements vfs.FS.
-func (d *disk) OpenDir(name string) (vfs.File, error) {
+func (d *diskFS) OpenDir(name string) (vfs.File, error) {
 	if b := d.backupOf(name); b != nil && name != d.dir {
 		return b.OpenDir(name)
 	}
@@ -167,11 +167,11 @@ func (d *disk) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &file{File: f, disk: d}, nil
+	return &diskFile{File: f, disk: d}, nil
 }
 
 // Open implements vfs.FS.
-func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+func (d *diskFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if d.err() != nil {
 		if f, err := d.after.Open(name); err == nil {
 			return f, nil
@@ -195,7 +195,7 @@ func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 
 // Link implements vfs.FS. Only backups link files. Pebble copies a file that cannot be
 // linked, except after some errors that file systems without links also return.
-func (d *disk) Link(oldname, newname string) error {
+func (d *diskFS) Link(oldname, newname string) error {
 	if b := d.backupOf(newname); b != nil && b.ctx.Err() != nil {
 		return errNoLink
 	}
@@ -208,7 +208,7 @@ func (d *disk) Link(oldname, newname string) error {
 var errNoLink = errors.New("pebblekv: the file cannot be linked")
 
 // Stat implements vfs.FS.
-func (d *disk) Stat(name string) (vfs.FileInfo, error) {
+func (d *diskFS) Stat(name string) (vfs.FileInfo, error) {
 	if d.err() != nil {
 		if info, err := d.after.Stat(name); err == nil {
 			return info, nil
@@ -218,7 +218,7 @@ func (d *disk) Stat(name string) (vfs.FileInfo, error) {
 }
 
 // Rename implements vfs.FS.
-func (d *disk) Rename(oldname, newname string) error {
+func (d *diskFS) Rename(oldname, newname string) error {
 	if b := d.backupOf(newname); b != nil {
 		return b.Rename(oldname, newname)
 	}
@@ -236,7 +236,7 @@ func (d *disk) Rename(oldname, newname string) error {
 
 // Remove implements vfs.FS. A file that cannot be removed does no harm, so that is not
 // a failure of the disk.
-func (d *disk) Remove(name string) error {
+func (d *diskFS) Remove(name string) error {
 	if b := d.backupOf(name); b != nil {
 		return b.Remove(name)
 	}
@@ -250,12 +250,12 @@ func (d *disk) Remove(name string) error {
 }
 
 // Unwrap implements vfs.FS.
-func (d *disk) Unwrap() vfs.FS { return d.FS }
+func (d *diskFS) Unwrap() vfs.FS { return d.FS }
 
-// file is a file or folder that was opened before any failure.
-type file struct {
+// diskFile is a file or folder that was opened before any failure.
+type diskFile struct {
 	vfs.File
-	disk *disk
+	disk *diskFS
 	// table: the file is a table, which is read back. Pretending would make a broken
 	// table look good, and Pebble copes with a table that fails.
 	table bool
@@ -265,7 +265,7 @@ type file struct {
 
 // attempt runs a write operation unless the disk has failed, and returns what Pebble is
 // told.
-func (f *file) attempt(op func() error) error {
+func (f *diskFile) attempt(op func() error) error {
 	if f.disk.err() == nil {
 		err := op()
 		if err == nil {
@@ -281,7 +281,7 @@ func (f *file) attempt(op func() error) error {
 
 var errTable = errors.New("pebblekv: the table was not written, because the disk failed")
 
-func (f *file) Write(p []byte) (int, error) {
+func (f *diskFile) Write(p []byte) (int, error) {
 	err := f.attempt(func() error {
 		_, err := f.File.Write(p)
 		return err
@@ -296,11 +296,11 @@ func (f *file) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (f *file) Sync() error { return f.attempt(f.File.Sync) }
+func (f *diskFile) Sync() error { return f.attempt(f.File.Sync) }
 
-func (f *file) SyncData() error { return f.attempt(f.File.SyncData) }
+func (f *diskFile) SyncData() error { return f.attempt(f.File.SyncData) }
 
-func (f *file) SyncTo(length int64) (full bool, err error) {
+func (f *diskFile) SyncTo(length int64) (full bool, err error) {
 	err = f.attempt(func() (err error) {
 		full, err = f.File.SyncTo(length)
 		return err
@@ -308,7 +308,7 @@ func (f *file) SyncTo(length int64) (full bool, err error) {
 	return full, err
 }
 
-func (f *file) Preallocate(offset, length int64) error {
+func (f *diskFile) Preallocate(offset, length int64) error {
 	if f.disk.err() != nil {
 		return nil
 	}

@@ -111,19 +111,19 @@ func refuseUnfinished(dir string) error {
 // but no marker that names its manifest. Pebble would take it for a new folder and
 // delete them.
 func checkMarker(files vfs.FS, dir string) error {
-	store, err := pebble.Peek(dir, files)
+	found, err := pebble.Peek(dir, files)
 	if err != nil {
 		return explainDamage(err)
 	}
-	if store.Exists {
+	if found.Exists {
 		return nil
 	}
 
-	found, err := files.List(dir)
+	names, err := files.List(dir)
 	if err != nil {
 		return err
 	}
-	for _, name := range found {
+	for _, name := range names {
 		if isLog(name) || isTable(name) { // created only after the marker
 			return fmt.Errorf("%w: %s exists, but the file marker.manifest.*, which says what belongs to the "+
 				"store, does not: restore the folder from a backup", errDamaged, files.PathJoin(dir, name))

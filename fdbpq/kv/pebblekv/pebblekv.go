@@ -98,11 +98,11 @@ func Open(dir string, o Options) (*DB, error) {
 			return nil, err
 		}
 	}
-	return open(dir, o)
+	return openDB(dir, o)
 }
 
-// open is Open with valid options, also for a folder in an unfinished backup.
-func open(dir string, o Options) (*DB, error) {
+// openDB is Open with valid options, also for a folder in an unfinished backup.
+func openDB(dir string, o Options) (*DB, error) {
 	system := o.FS == nil
 	if system {
 		// The lock is by name.
@@ -137,12 +137,12 @@ func open(dir string, o Options) (*DB, error) {
 		closing: make(chan struct{}),
 	}
 	if o.MinFreeSpace > 0 {
-		db.space = &space{fs: o.FS, dir: dir, min: uint64(o.MinFreeSpace), now: o.now}
+		db.space = &spaceGuard{fs: o.FS, dir: dir, min: uint64(o.MinFreeSpace), now: o.now}
 	}
-	if db.folder, err = newFolder(o.FS, dir, o.now); err != nil {
+	if db.folder, err = newFolderGuard(o.FS, dir, o.now); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	if db.store, err = db.opener.open(); err != nil {
+	if db.store, err = db.opener.openFresh(); err != nil {
 		return nil, errors.Join(fmt.Errorf("pebblekv: open the store in %s: %w", dir, err), lock.Close())
 	}
 	return db, nil
@@ -224,7 +224,7 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 
 // reopenForReader lets a reader try to reopen the folder, which could not be opened because
 // of down. Writers try too, but there may be none.
-func (db *DB) reopenForReader(ctx context.Context, down error) (*store, error) {
+func (db *DB) reopenForReader(ctx context.Context, down error) (*openedStore, error) {
 	if !db.writer.tryAcquire() {
 		return nil, down // a writer is about to try, or the store is being closed
 	}

@@ -223,7 +223,7 @@ func TestPipeline(t *testing.T) {
 	if _, err := written.Get(); !kv.MaybeCommitted(err) || !errors.Is(err, context.Canceled) {
 		t.Errorf("whose context ended while it was synced: %v", err)
 	}
-	read := next.Commit().(*commit)
+	read := next.Commit().(*pendingCommit)
 	select {
 	case <-read.done:
 		t.Error("what was read is not durable yet")

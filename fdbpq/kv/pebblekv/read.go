@@ -13,7 +13,7 @@ import (
 // readTransaction implements kv.ReadTransaction.
 type readTransaction struct {
 	ctx   context.Context
-	store *store
+	store *openedStore
 
 	mu     sync.Mutex
 	view   *view
@@ -25,7 +25,7 @@ type readTransaction struct {
 
 var _ kv.ReadTransaction = (*readTransaction)(nil)
 
-func newReadTransaction(ctx context.Context, s *store) (*readTransaction, error) {
+func newReadTransaction(ctx context.Context, s *openedStore) (*readTransaction, error) {
 	tx := &readTransaction{ctx: ctx, store: s}
 	// The store may abort it as soon as it is registered.
 	tx.mu.Lock()

@@ -23,24 +23,25 @@ type opener struct {
 	dir     string
 	options Options
 	lock    *pebble.Lock
-	folder  *folder
+	folder  *folderGuard
 	damage  damage
-	space   *space // nil if nothing is kept free
+	space   *spaceGuard // nil if nothing is kept free
 
 	writer *writerSlot
 	retry  time.Time // when to try to reopen the folder; belongs to the writer
 
 	mu    sync.Mutex
-	store *store // nil while the folder cannot be reopened
-	down  error  // why store is nil
+	store *openedStore // nil while the folder cannot be reopened
+	down  error        // why store is nil
 }
 
-func (p *opener) open() (*store, error) {
+// openFresh opens the folder as a new store.
+func (p *opener) openFresh() (*openedStore, error) {
 	return openStore(p.dir, p.options, p.lock, p.folder, &p.damage)
 }
 
 // current returns the store, whether or not its disk has failed.
-func (p *opener) current() (*store, error) {
+func (p *opener) current() (*openedStore, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.store == nil {
@@ -49,7 +50,7 @@ func (p *opener) current() (*store, error) {
 	return p.store, nil
 }
 
-func (p *opener) setCurrent(s *store, down error) {
+func (p *opener) setCurrent(s *openedStore, down error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.store, p.down = s, down
@@ -70,7 +71,7 @@ func (p *opener) checkFolder(must bool) error {
 }
 
 // healthy returns the store, and an error if there is none or its disk has failed.
-func (p *opener) healthy() (*store, error) {
+func (p *opener) healthy() (*openedStore, error) {
 	s, err := p.current()
 	if err == nil {
 		err = s.err()
@@ -85,7 +86,7 @@ func (p *opener) healthy() (*store, error) {
 // differently from what is on the disk: before the store is used, Pebble's recovery
 // writes everything it finds in the log to new tables, and its state to a new
 // manifest, and syncs both.
-func (p *opener) repaired() (*store, error) {
+func (p *opener) repaired() (*openedStore, error) {
 	s, down := p.healthy()
 	if down == nil {
 		return s, nil
@@ -108,7 +109,7 @@ func (p *opener) repaired() (*store, error) {
 		// On a failed disk the result of closing means nothing.
 		_ = s.close(down)
 	}
-	fresh, err := p.open()
+	fresh, err := p.openFresh()
 	if err != nil {
 		p.options.Logger.Error("pebblekv: cannot reopen the folder", "folder", p.dir, "error", err.Error())
 		down = failure(err)

@@ -11,7 +11,7 @@ import (
 // scan is one range read.
 type scan struct {
 	iter    *pebble.Iterator
-	store   *store
+	store   *openedStore
 	version uint64 // for the gap index
 	finder  *gapFinder
 	copies  *arena

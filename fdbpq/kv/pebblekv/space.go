@@ -19,9 +19,9 @@ const (
 	shrinkDivisor = 4
 )
 
-// space keeps part of the disk free, so that the store refuses a write before the
+// spaceGuard keeps part of the disk free, so that the store refuses a write before the
 // disk does. It is safe for concurrent use.
-type space struct {
+type spaceGuard struct {
 	fs  vfs.FS
 	dir string
 	min uint64 // bytes to keep free
@@ -35,7 +35,7 @@ type space struct {
 
 // check returns an error wrapping kv.ErrUnavailable if there is too little free space
 // for a transaction that makes the store larger, or for one that does not.
-func (s *space) check(grows bool) error {
+func (s *spaceGuard) check(grows bool) error {
 	if s == nil {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (s *space) check(grows bool) error {
 }
 
 // query returns the free space, as it was up to a spaceInterval ago.
-func (s *space) query() (free uint64, err error) {
+func (s *spaceGuard) query() (free uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := s.now(); !now.Before(s.next) {

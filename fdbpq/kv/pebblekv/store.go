@@ -13,15 +13,15 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// store is one opening of the folder. After a disk failure the DB opens the folder
+// openedStore is one opening of the folder. After a disk failure the DB opens the folder
 // again, as a new store.
-type store struct {
-	disk     *disk
+type openedStore struct {
+	disk     *diskFS
 	pdb      *pebble.DB
 	syncer   *syncer // not started until the folder is open
 	gapIndex *gapIndex
 
-	folder *folder // of the DB
+	folder *folderGuard // of the DB
 	damage *damage
 
 	// These belong to whoever holds the writer slot.
@@ -41,7 +41,7 @@ type store struct {
 
 	mu    sync.Mutex
 	ended error                // why nothing can begin any more, or nil
-	open  map[aborter]struct{} // transactions and backups
+	live  map[aborter]struct{} // transactions and backups
 }
 
 // aborter is a transaction or a backup.
@@ -51,7 +51,7 @@ type aborter interface {
 }
 
 // openStore opens the folder dir, whose lock is held.
-func openStore(dir string, o Options, lock *pebble.Lock, folder *folder, damage *damage) (*store, error) {
+func openStore(dir string, o Options, lock *pebble.Lock, folder *folderGuard, damage *damage) (*openedStore, error) {
 	// The folder stays as it is if something that was acknowledged is missing.
 	if err := checkMarker(o.FS, dir); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func openStore(dir string, o Options, lock *pebble.Lock, folder *folder, damage 
 	if err != nil {
 		return nil, err
 	}
-	s := &store{
+	s := &openedStore{
 		disk:      disk,
 		syncer:    newSyncer(disk),
 		folder:    folder,
@@ -73,7 +73,7 @@ func openStore(dir string, o Options, lock *pebble.Lock, folder *folder, damage 
 		counters:  make(counterCache),
 		maxMemory: maxMemTables * uint64(o.MemTableSize),
 		room:      make(chan struct{}, 1),
-		open:      make(map[aborter]struct{}),
+		live:      make(map[aborter]struct{}),
 	}
 	if !o.noGapIndex {
 		s.gapIndex = newGapIndex(gapIndexSize)
@@ -103,7 +103,7 @@ func openStore(dir string, o Options, lock *pebble.Lock, folder *folder, damage 
 }
 
 // events are what the store learns from Pebble.
-func (s *store) events() *pebble.EventListener {
+func (s *openedStore) events() *pebble.EventListener {
 	return &pebble.EventListener{
 		BackgroundError: func(err error) {
 			s.disk.logger.Warn("pebblekv: background work failed", "error", err.Error())
@@ -120,7 +120,7 @@ func (s *store) events() *pebble.EventListener {
 
 // beginAt continues the numbers of the commits, after those in the store and in its mark,
 // which may have more if a table cannot be read. It starts the syncer.
-func (s *store) beginAt(marked commitNumbers, iter *pebble.Iterator) {
+func (s *openedStore) beginAt(marked commitNumbers, iter *pebble.Iterator) {
 	found, err := findCommits(s.pdb)
 	if err != nil {
 		_ = s.readError(err) // which notes the damage
@@ -135,24 +135,24 @@ func (s *store) beginAt(marked commitNumbers, iter *pebble.Iterator) {
 }
 
 // abortAll ends all transactions with an error, and those that try to begin later.
-func (s *store) abortAll(reason error) {
+func (s *openedStore) abortAll(reason error) {
 	s.mu.Lock()
 	s.ended = reason
-	open := make([]aborter, 0, len(s.open))
-	for tx := range s.open {
-		open = append(open, tx)
+	live := make([]aborter, 0, len(s.live))
+	for tx := range s.live {
+		live = append(live, tx)
 	}
 	s.mu.Unlock()
 
 	// Each of them unregisters itself.
-	for _, tx := range open {
+	for _, tx := range live {
 		tx.abort(reason)
 	}
 }
 
 // close ends all transactions with an error, waits for commits in progress, and
 // closes the folder. It is called once, by a holder of the writer slot.
-func (s *store) close(reason error) error {
+func (s *openedStore) close(reason error) error {
 	s.abortAll(reason)
 	s.syncer.stop()    // No transaction is left to commit.
 	s.backingUp.Lock() // abortAll has told it to end
@@ -160,7 +160,7 @@ func (s *store) close(reason error) error {
 }
 
 // closePebble stops everything that writes to the folder.
-func (s *store) closePebble() error {
+func (s *openedStore) closePebble() error {
 	s.disk.release()
 	if s.pdb == nil {
 		return nil
@@ -169,37 +169,37 @@ func (s *store) closePebble() error {
 }
 
 // register lets close end a transaction or backup.
-func (s *store) register(tx aborter) error {
+func (s *openedStore) register(tx aborter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil {
 		return s.ended
 	}
-	s.open[tx] = struct{}{}
+	s.live[tx] = struct{}{}
 	return nil
 }
 
 // registerReader is register for a read-only transaction, which gets a reference to the
 // durable view.
-func (s *store) registerReader(tx aborter) (*view, error) {
+func (s *openedStore) registerReader(tx aborter) (*view, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil {
 		return nil, s.ended
 	}
-	s.open[tx] = struct{}{}
+	s.live[tx] = struct{}{}
 	return s.syncer.durableView(), nil
 }
 
-func (s *store) unregister(tx aborter) {
+func (s *openedStore) unregister(tx aborter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.open, tx)
+	delete(s.live, tx)
 }
 
 // apply makes the writes of batch visible to the next write transaction, passes them
 // to the syncer and returns their future. The caller holds the writer slot.
-func (s *store) apply(ctx context.Context, batch *pebble.Batch, found *gapSet) (*commit, error) {
+func (s *openedStore) apply(ctx context.Context, batch *pebble.Batch, found *gapSet) (*pendingCommit, error) {
 	numberCommit(batch, s.applied+1)
 	if err := s.pdb.ApplyNoSyncWait(batch, pebble.Sync); err != nil {
 		s.disk.fail(err)
@@ -208,7 +208,7 @@ func (s *store) apply(ctx context.Context, batch *pebble.Batch, found *gapSet) (
 	s.applied++
 	s.gapIndex.publishCommitted(s.applied, s.syncer.synced.Load(), found)
 
-	c := &commit{ctx: ctx, batch: batch, done: make(chan struct{})}
+	c := &pendingCommit{ctx: ctx, batch: batch, done: make(chan struct{})}
 	iter, err := s.pdb.NewIter(nil)
 	if err != nil {
 		// Later views hold what this one does.
@@ -222,17 +222,17 @@ func (s *store) apply(ctx context.Context, batch *pebble.Batch, found *gapSet) (
 
 // afterAll returns a future that is ready once everything applied so far is durable.
 // The caller holds the writer slot.
-func (s *store) afterAll(ctx context.Context) kv.Future[struct{}] {
+func (s *openedStore) afterAll(ctx context.Context) kv.Future[struct{}] {
 	if s.syncer.synced.Load() == s.applied {
 		return kv.Ready(struct{}{}, nil)
 	}
-	c := &commit{ctx: ctx, done: make(chan struct{})}
+	c := &pendingCommit{ctx: ctx, done: make(chan struct{})}
 	s.syncer.commits <- c
 	return c
 }
 
 // err returns an error wrapping kv.ErrUnavailable if the disk has failed.
-func (s *store) err() error {
+func (s *openedStore) err() error {
 	if err := s.disk.err(); err != nil {
 		return failure(err)
 	}
@@ -240,7 +240,7 @@ func (s *store) err() error {
 }
 
 // readError returns the error for the caller of a read that failed with err, or nil.
-func (s *store) readError(err error) error {
+func (s *openedStore) readError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -272,7 +272,7 @@ func (s *store) readError(err error) error {
 // Pebble would wait in the middle of a commit, where no context can end the wait and
 // a failed disk would block it indefinitely. The metrics are read only once for each
 // memtable, because reading them is slow.
-func (s *store) waitRoom(ctx context.Context, closing <-chan struct{}) error {
+func (s *openedStore) waitRoom(ctx context.Context, closing <-chan struct{}) error {
 	if !s.rotated.CompareAndSwap(true, false) {
 		return nil
 	}
@@ -299,7 +299,7 @@ func (s *store) waitRoom(ctx context.Context, closing <-chan struct{}) error {
 }
 
 // noteRoom wakes a writer that waits for room.
-func (s *store) noteRoom() {
+func (s *openedStore) noteRoom() {
 	select {
 	case s.room <- struct{}{}:
 	default:

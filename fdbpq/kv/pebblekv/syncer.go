@@ -11,8 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// commit is the future of a commit that waits for its sync.
-type commit struct {
+// pendingCommit is the future of a commit that waits for its sync.
+type pendingCommit struct {
 	ctx   context.Context
 	batch *pebble.Batch // nil if nothing was written
 	view  *view         // the state after it, nil if nothing was written
@@ -24,7 +24,7 @@ type commit struct {
 }
 
 // Get implements kv.Future.
-func (c *commit) Get() (struct{}, error) {
+func (c *pendingCommit) Get() (struct{}, error) {
 	if c.gaveUp != nil {
 		return struct{}{}, c.gaveUp
 	}
@@ -76,12 +76,12 @@ const commitQueue = 1024
 // their futures, and moves the durable view and the commit mark on.
 type syncer struct {
 	pdb  *pebble.DB
-	disk *disk
+	disk *diskFS
 	mark *commitMark
 
-	commits chan *commit  // in the order they were applied
-	flushed chan struct{} // has one element after a flush
-	ended   chan struct{} // closed by run
+	commits chan *pendingCommit // in the order they were applied
+	flushed chan struct{}       // has one element after a flush
+	ended   chan struct{}       // closed by run
 
 	synced atomic.Uint64 // version that is durable
 
@@ -89,10 +89,10 @@ type syncer struct {
 	durable *view
 }
 
-func newSyncer(d *disk) *syncer {
+func newSyncer(d *diskFS) *syncer {
 	return &syncer{
 		disk:    d,
-		commits: make(chan *commit, commitQueue),
+		commits: make(chan *pendingCommit, commitQueue),
 		flushed: make(chan struct{}, 1),
 		ended:   make(chan struct{}),
 	}
@@ -125,8 +125,8 @@ func (y *syncer) run() {
 	defer close(y.ended)
 	for {
 		select {
-		case c, open := <-y.commits:
-			if !open {
+		case c, ok := <-y.commits:
+			if !ok {
 				return
 			}
 			y.wait(c)
@@ -138,7 +138,7 @@ func (y *syncer) run() {
 }
 
 // wait waits until a commit is durable, and sets its result.
-func (y *syncer) wait(c *commit) {
+func (y *syncer) wait(c *pendingCommit) {
 	if c.batch == nil {
 		if failed := y.disk.err(); failed != nil {
 			c.err = failure(failed)

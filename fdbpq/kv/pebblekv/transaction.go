@@ -15,9 +15,9 @@ import (
 // others.
 type transaction struct {
 	ctx     context.Context
-	store   *store
+	store   *openedStore
 	writer  *writerSlot
-	space   *space
+	space   *spaceGuard
 	shrinks bool // see kv.BeginOptions
 	turn    int64
 	stop    func() bool // stops watching ctx
@@ -42,7 +42,7 @@ var _ kv.Transaction = (*transaction)(nil)
 
 // newTransaction begins a transaction of whoever holds the writer slot, and takes the slot
 // over if it succeeds.
-func newTransaction(ctx context.Context, o kv.BeginOptions, s *store, w *writerSlot, free *space) (*transaction, error) {
+func newTransaction(ctx context.Context, o kv.BeginOptions, s *openedStore, w *writerSlot, free *spaceGuard) (*transaction, error) {
 	tx := &transaction{ctx: ctx, store: s, writer: w, space: free,
 		shrinks: o.Shrinks, turn: w.nextTurn(), writes: writes{list: s.spareWrites}}
 

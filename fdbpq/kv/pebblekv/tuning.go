@@ -33,7 +33,7 @@ const (
 
 // tuned are Pebble's options for many small, short-lived items on a machine with few cores
 // and little memory.
-func (o Options) tuned(d *disk, lock *pebble.Lock, events *pebble.EventListener) *pebble.Options {
+func (o Options) tuned(d *diskFS, lock *pebble.Lock, events *pebble.EventListener) *pebble.Options {
 	p := &pebble.Options{
 		FS:            d,
 		Lock:          lock,

@@ -78,9 +78,7 @@ func (w *writers) check(t *testing.T, db *DB, before [4]int64) {
 	for n := range w.durable {
 		first, err := get(db, fmt.Sprintf("first %d", n))
 		second, err2 := get(db, fmt.Sprintf("second %d", n))
-		if err := errors.Join(err, err2); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(err, err2))
 		var got int64
 		_, _ = fmt.Sscan(first, &got)
 		if first != second || got < before[n] || got > w.durable[n].Load()+1 {
@@ -109,9 +107,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		dest := filepath.Join(dir, fmt.Sprint("backup", round))
 		before := w.now()
 		made, err := db.Backup(t.Context(), dest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if made.Dir != dest || made.Files < 4 || made.Bytes < 1000 {
 			t.Errorf("%+v", made)
 		}
@@ -119,23 +115,15 @@ func TestBackupUnderLoad(t *testing.T) {
 		wantMode(t, dest, 0o700)
 		copied := openTestDir(t, dest, small)
 		w.check(t, copied, before)
-		if err := set(copied, "only", "here"); err != nil {
-			t.Fatal(err)
-		}
-		if err := copied.Close(); err != nil {
-			t.Fatal(err)
-		}
+		mustSet(t, copied, "only", "here")
+		mustClose(t, copied)
 	}
-	if got, err := get(db, "only"); got != "" || err != nil {
-		t.Errorf("a write to a copy reached the original: %q, %v", got, err)
-	}
+	wantValue(t, db, "only", "")
 	w.end()
 	if err := db.Check(); err != nil {
 		t.Error(err)
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, db)
 	openTestDir(t, filepath.Join(dir, "data"), small) // its marks are right
 }
 
@@ -143,9 +131,7 @@ func TestBackupUnderLoad(t *testing.T) {
 func wantOnly(t *testing.T, dir, prefix string, want int) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := 0
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), unfinished) {
@@ -166,18 +152,14 @@ func TestBackupIsSynced(t *testing.T) {
 	files := vfs.NewCrashableMem()
 	db := openTest(t, files, Options{})
 	for i := range 10 {
-		if err := set(db, fmt.Sprint(i), "value"); err != nil {
-			t.Fatal(err)
-		}
+		mustSet(t, db, fmt.Sprint(i), "value")
 	}
 	if _, err := db.Backup(t.Context(), "copy"); err != nil {
 		t.Fatal(err)
 	}
 	clone := files.CrashClone(vfs.CrashCloneCfg{})
 	copied, err := Open("copy", Options{FS: clone})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = copied.Close() }()
 	for i := range 10 {
 		if got, err := get(copied, fmt.Sprint(i)); got != "value" || err != nil {
@@ -192,16 +174,10 @@ func TestBackupRefusals(t *testing.T) {
 	data := filepath.Join(dir, "data")
 	db := openTestDir(t, data, Options{})
 	for _, path := range []string{"there", "link"} {
-		if err := os.MkdirAll(filepath.Join(dir, path), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(dir, path), 0o700))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(data, filepath.Join(dir, "link", "data")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o600))
+	must(t, os.Symlink(data, filepath.Join(dir, "link", "data")))
 	for dest, want := range map[string]string{
 		"there":            "it exists",
 		"file":             "it exists",
@@ -216,16 +192,12 @@ func TestBackupRefusals(t *testing.T) {
 		}
 	}
 	wantOnly(t, dir, "", 4)
-	if err := set(db, "a", "b"); err != nil {
-		t.Error(err)
-	}
+	mustSet(t, db, "a", "b")
 	db.damage.note("table", errBlock)
 	if _, err := db.Backup(t.Context(), filepath.Join(dir, "damaged")); !errors.Is(err, kv.ErrCorrupt) {
 		t.Errorf("of a damaged store: %v", err)
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, db)
 	if _, err := db.Backup(t.Context(), filepath.Join(dir, "late")); !errors.Is(err, kv.ErrClosed) {
 		t.Errorf("of a closed store: %v", err)
 	}
@@ -265,15 +237,11 @@ func TestBackupWithoutLinks(t *testing.T) {
 			t.Fatalf("%v: %v", cause, err)
 		}
 		copied, err := Open("copy", Options{FS: files})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, err := get(copied, "0"); len(got) != 64<<10 || err != nil {
 			t.Errorf("%v: %d bytes, %v", cause, len(got), err)
 		}
-		if err := copied.Close(); err != nil {
-			t.Error(err)
-		}
+		mustClose(t, copied)
 	}
 }
 
@@ -281,9 +249,7 @@ func TestBackupWithoutLinks(t *testing.T) {
 func TestBackupDuringSync(t *testing.T) {
 	files := &heldFS{FS: vfs.NewMem(), syncing: make(chan struct{}), release: make(chan struct{})}
 	db := openTest(t, files, Options{})
-	if err := set(db, "a", "durable"); err != nil {
-		t.Fatal(err)
-	}
+	mustSet(t, db, "a", "durable")
 	files.hold.Store(true)
 	tx := begin(t, db)
 	tx.Set([]byte("b"), []byte("written"))
@@ -292,53 +258,37 @@ func TestBackupDuringSync(t *testing.T) {
 	_, err := db.Backup(t.Context(), "copy")
 	files.hold.Store(false)
 	close(files.release)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := commit.Get(); err != nil {
 		t.Fatal(err)
 	}
 	copied := openTestDir(t, "copy", Options{FS: files})
-	if got, err := get(copied, "a"); got != "durable" || err != nil {
-		t.Errorf("a is %q, %v", got, err)
-	}
+	wantValue(t, copied, "a", "durable")
 }
 
 // The copy of a log ends where the log was written up to when it was opened. What follows
 // may change while it is copied.
 func TestCopyOfGrowingLog(t *testing.T) {
 	files := vfs.NewMem()
-	if err := files.MkdirAll(testDir, ownerFolder); err != nil {
-		t.Fatal(err)
-	}
+	must(t, files.MkdirAll(testDir, ownerFolder))
 	d, err := newDisk(testDir, Options{FS: files}.withDefaults())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer d.release()
 	path := files.PathJoin(testDir, "000009.log")
 	log, err := d.Create(path, logCategory)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for n := range 3 {
 		read, err := d.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := log.Write([]byte("more")); err != nil {
 			t.Fatal(err)
 		}
 		if content, err := io.ReadAll(read); err != nil || len(content) != 4*n {
 			t.Errorf("after %d writes %d bytes are read, %v", n, len(content), err)
 		}
-		if err := read.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, read.Close())
 	}
-	if err := log.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, log.Close())
 }
 
 // heldFS holds syncs of the log of the store.
@@ -375,9 +325,7 @@ func (f *heldFile) SyncData() error { f.wait(); return f.File.SyncData() }
 func fill(t *testing.T, db *DB) {
 	t.Helper()
 	for i := range 40 {
-		if err := set(db, fmt.Sprint(i), string(make([]byte, 64<<10))); err != nil {
-			t.Fatal(err)
-		}
+		mustSet(t, db, fmt.Sprint(i), string(make([]byte, 64<<10)))
 	}
 }
 
@@ -431,9 +379,7 @@ func TestBackupFails(t *testing.T) {
 			if _, err := db.Backup(t.Context(), "copy"); err != nil {
 				t.Errorf("%s at %s: the next one: %v", name, part, err)
 			}
-			if err := db.Close(); err != nil {
-				t.Error(err)
-			}
+			mustClose(t, db)
 		}
 	}
 }
@@ -493,9 +439,7 @@ func TestBackupWithoutFolder(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
 	db := openTestDir(t, data, Options{})
-	if err := os.Rename(data, filepath.Join(dir, "away")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(data, filepath.Join(dir, "away")))
 	if _, err := db.Backup(t.Context(), filepath.Join(dir, "copy")); err == nil || !strings.Contains(err.Error(), "deleted or replaced") {
 		t.Errorf("without the folder: %v", err)
 	}
@@ -511,9 +455,7 @@ func TestCloseEndsBackup(t *testing.T) {
 	hook := func(path string) error {
 		if strings.HasPrefix(path, "copy"+unfinished) {
 			closing.Go(func() {
-				if err := db.Close(); err != nil {
-					t.Error(err)
-				}
+				mustClose(t, db)
 			})
 			<-db.closing
 			s, err := db.current()
@@ -545,21 +487,13 @@ func (s *openedStore) endedWith() error {
 func TestUnfinishedBackup(t *testing.T) {
 	dir := t.TempDir()
 	db := openTestDir(t, filepath.Join(dir, "data"), Options{})
-	if err := set(db, "a", "b"); err != nil {
-		t.Fatal(err)
-	}
+	mustSet(t, db, "a", "b")
 	dest := filepath.Join(dir, "backup")
 	made, err := db.Backup(t.Context(), dest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	left := dest + unfinished
-	if err := os.MkdirAll(left, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(made.Dir, filepath.Join(left, "store")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(left, 0o700))
+	must(t, os.Rename(made.Dir, filepath.Join(left, "store")))
 	for _, path := range []string{left, filepath.Join(left, "store")} {
 		if _, err := Open(path, Options{}); err == nil || !strings.Contains(err.Error(), "did not finish") {
 			t.Errorf("%s was opened with %v", path, err)
@@ -576,9 +510,7 @@ func TestBackupNeedsRoom(t *testing.T) {
 	files := vfs.NewMem()
 	files.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 30, TotalBytes: 1 << 31})
 	db := openTest(t, files, Options{MinFreeSpace: 1 << 20})
-	if err := set(db, "a", "b"); err != nil {
-		t.Fatal(err)
-	}
+	mustSet(t, db, "a", "b")
 	files.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 20, TotalBytes: 1 << 31})
 	if _, err := db.Backup(t.Context(), "copy"); !errors.Is(err, kv.ErrUnavailable) || !strings.Contains(err.Error(), "1048576 bytes free") {
 		t.Errorf("%v", err)

@@ -131,9 +131,7 @@ func (l *crashLoad) crash(t *testing.T, rng *rand.Rand) {
 	}
 	// Whatever a reader sees then survives the next one.
 	left = left.CrashClone(vfs.CrashCloneCfg{})
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
+	mustClose(t, db)
 	again, err := readCounters(openTest(t, left, Options{}))
 	if err != nil || again != values {
 		t.Errorf("after a second power cut %v, %v, was shown as %v", again, err, values)

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -78,10 +77,7 @@ func (s *damagedStore) newest() (path string, length int64) {
 // logs returns the paths of the logs, oldest first.
 func (s *damagedStore) logs() []string {
 	s.t.Helper()
-	names, err := s.files.List(testDir)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	names := list(s.t, s.files)
 	var logs []string
 	for _, name := range names {
 		if _, _, isLog := wal.ParseLogFilename(name); isLog {
@@ -107,9 +103,7 @@ type rawFiles interface {
 func flip(t *testing.T, files rawFiles, path string, offset int64) {
 	t.Helper()
 	data, err := files.UnsafeGetFileDataBuffer(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := offset; i < min(offset+16, int64(len(data))); i++ {
 		data[i] ^= 0xff
 	}
@@ -119,26 +113,19 @@ func flip(t *testing.T, files rawFiles, path string, offset int64) {
 func cut(t *testing.T, files rawFiles, path string, length int64) {
 	t.Helper()
 	old, err := files.UnsafeGetFileDataBuffer(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f, err := files.Create(path, logCategory)
 	if err == nil {
 		_, err = f.Write(old[:length])
 	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, f.Close()))
 }
 
 // refused checks that a store is not opened because it is damaged, and left as it is.
 func refused(t *testing.T, files vfs.FS, what string) {
 	t.Helper()
-	before, err := files.List(testDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.DiscardHandler)})
+	before := list(t, files)
+	db, err := openQuiet(files)
 	if err == nil {
 		_ = db.Close()
 		t.Errorf("%s: the store was opened", what)
@@ -197,9 +184,7 @@ func TestDamagedLog(t *testing.T) {
 			}
 			path, length := s.newest()
 			if name == "closed log" {
-				if err := s.db.Close(); err != nil {
-					t.Fatal(err)
-				}
+				mustClose(t, s.db)
 			}
 			for i, offset := range s.offsets(length) {
 				files := s.killed()
@@ -251,7 +236,7 @@ func TestGiveUpDamage(t *testing.T) {
 	path, length := s.newest()
 	files := s.killed()
 	cut(t, files, path, length/2)
-	_, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.DiscardHandler)})
+	_, err := openQuiet(files)
 	if !errors.Is(err, errDamaged) {
 		t.Fatal(err)
 	}
@@ -261,9 +246,7 @@ func TestGiveUpDamage(t *testing.T) {
 	}
 	remove(t, files, mark)
 	db := openTest(t, files, Options{})
-	if err := set(db, "key", "value"); err != nil {
-		t.Error(err)
-	}
+	mustSet(t, db, "key", "value")
 }
 
 // Without its marker a folder with tables or logs is not taken for a new one.
@@ -271,18 +254,13 @@ func TestMarkerMissing(t *testing.T) {
 	s := newDamagedStore(t)
 	s.write(200)
 	files := s.killed()
-	names, err := files.List(testDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := list(t, files)
 	for _, name := range names {
 		if strings.HasPrefix(name, "marker.manifest.") {
-			if err := files.Remove(files.PathJoin(testDir, name)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, files.Remove(files.PathJoin(testDir, name)))
 		}
 	}
-	if db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.DiscardHandler)}); !errors.Is(err, errDamaged) {
+	if db, err := openQuiet(files); !errors.Is(err, errDamaged) {
 		t.Errorf("opened as %v, %v", db, err)
 	}
 }

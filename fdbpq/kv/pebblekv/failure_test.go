@@ -119,9 +119,7 @@ func writeFailure(t *testing.T, cause error, match func(errorfs.Op) bool) {
 		return err
 	}
 	for range 50 { // enough for old logs to reuse
-		if err := write(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, write())
 	}
 	db.retry = time.now().Add(retryInterval)
 	files.broken.Store(true)
@@ -156,9 +154,7 @@ func writeFailure(t *testing.T, cause error, match func(errorfs.Op) bool) {
 		t.Errorf("the disk works again, but %v", err)
 	}
 	checkAcked(t, db, acked)
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
+	mustClose(t, db)
 	checkAcked(t, openTest(t, files, Options{}), acked)
 }
 
@@ -168,9 +164,7 @@ func checkAcked(t *testing.T, db *DB, n int) {
 	tx := beginRead(t, db)
 	defer tx.Cancel()
 	pairs, err := tx.GetRange(kv.Range{Begin: []byte("0"), End: []byte("9")}, kv.RangeOptions{}).Get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(pairs) != n && len(pairs) != n+1 {
 		t.Fatalf("%d of %d acknowledged pairs are left", len(pairs), n)
 	}
@@ -189,9 +183,7 @@ func TestStillBroken(t *testing.T) {
 		return op.Kind.ReadOrWrite() == errorfs.OpIsWrite && filepath.Base(op.Path) != proofName
 	})
 	db := openTest(t, files, Options{now: time.now})
-	if err := set(db, "key", "value"); err != nil {
-		t.Fatal(err)
-	}
+	mustSet(t, db, "key", "value")
 	files.broken.Store(true)
 	if err := set(db, "key", "lost"); !errors.Is(err, kv.ErrCommitUnknown) {
 		t.Errorf("the commit failed with %v", err)
@@ -212,9 +204,7 @@ func TestStillBroken(t *testing.T) {
 	old.Cancel()
 	files.broken.Store(false)
 	time.advance(retryInterval)
-	if err := set(db, "other", "value"); err != nil {
-		t.Error(err)
-	}
+	mustSet(t, db, "other", "value")
 	if got, err := get(db, "key"); err != nil || (got != "value" && got != "lost") {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -246,9 +236,7 @@ func TestDiskFull(t *testing.T) {
 	free(100)
 	db := openTest(t, files, Options{MinFreeSpace: 100, now: time.now})
 	for _, key := range []string{"a", "b"} {
-		if err := set(db, key, "value"); err != nil {
-			t.Fatal(err)
-		}
+		mustSet(t, db, key, "value")
 	}
 	clear := func(key string) error {
 		tx := begin(t, db)
@@ -271,9 +259,7 @@ func TestDiskFull(t *testing.T) {
 	// Shrinks counts, and not the sizes of what is written and removed.
 	shrink := func() error {
 		tx, err := db.Begin(t.Context(), kv.BeginOptions{Shrinks: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		tx.Set([]byte("the removal of a"), []byte("is noted"))
 		_, err = tx.Commit().Get()
 		return err
@@ -291,9 +277,7 @@ func TestDiskFull(t *testing.T) {
 	if err := shrink(); !errors.Is(err, kv.ErrUnavailable) {
 		t.Errorf("a shrinking transaction with hardly any space: %v", err)
 	}
-	if value, err := get(db, "b"); value != "value" || err != nil {
-		t.Errorf("read with hardly any space: %q, %v", value, err)
-	}
+	wantValue(t, db, "b", "value")
 	free(200)
 	if err := set(db, "c", "value"); err != nil {
 		t.Errorf("set with enough space: %v", err)
@@ -325,9 +309,7 @@ func TestWaitRoom(t *testing.T) {
 			if n > 100*maxMemTables {
 				t.Fatal("writers never wait")
 			}
-			if err := set(db, "key", value); err != nil {
-				t.Fatal(err)
-			}
+			mustSet(t, db, "key", value)
 		}
 		return db, files.gate
 	}
@@ -356,9 +338,7 @@ func TestWaitRoom(t *testing.T) {
 		waiting := make(chan error)
 		go func() { waiting <- set(db, "key", "value") }()
 		go close(gate)
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		mustClose(t, db)
 		if err := <-waiting; err != nil && !errors.Is(err, kv.ErrClosed) && !kv.MaybeCommitted(err) {
 			t.Error(err)
 		}

@@ -283,9 +283,7 @@ func compareRandomRange(t *testing.T, reader kv.Reader, model map[string]string,
 		want = want[:o.Limit]
 	}
 	pairs, err := reader.GetRange(r, o).Get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got []string
 	for _, pair := range pairs {
 		got = append(got, string(pair.Key)+"="+string(pair.Value))

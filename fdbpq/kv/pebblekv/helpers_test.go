@@ -14,6 +14,8 @@ import (
 
 const testDir = "data"
 
+var quiet = slog.New(slog.DiscardHandler)
+
 // openTest opens a store that is closed at the end of the test.
 func openTest(t *testing.T, files vfs.FS, o Options) *DB {
 	t.Helper()
@@ -27,38 +29,49 @@ func openTest(t *testing.T, files vfs.FS, o Options) *DB {
 // openTestDir is openTest in a folder of the operating system, if o has no FS.
 func openTestDir(t *testing.T, dir string, o Options) *DB {
 	t.Helper()
-	o.Logger = slog.New(slog.DiscardHandler)
+	o.Logger = quiet
 	db, err := Open(dir, o)
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// openQuiet opens the store in testDir.
+func openQuiet(files vfs.FS) (*DB, error) { return Open(testDir, Options{FS: files, Logger: quiet}) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
+}
+
+// mustClose leaves it to the test whether to go on.
+func mustClose(t *testing.T, db *DB) {
+	t.Helper()
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 func begin(t *testing.T, db *DB) kv.Transaction {
 	t.Helper()
 	tx, err := db.Begin(context.Background(), kv.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return tx
 }
 
 func beginRead(t *testing.T, db *DB) kv.ReadTransaction {
 	t.Helper()
 	tx, err := db.BeginRead(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return tx
 }
 
 func mustCommit(t *testing.T, tx kv.Transaction) {
 	t.Helper()
-	if _, err := tx.Commit().Get(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := tx.Commit().Get()
+	must(t, err)
 }
 
 // set writes a pair in a transaction of its own.
@@ -72,6 +85,11 @@ func set(db *DB, key, value string) error {
 	return err
 }
 
+func mustSet(t *testing.T, db *DB, key, value string) {
+	t.Helper()
+	must(t, set(db, key, value))
+}
+
 // get reads a value that is durable.
 func get(db *DB, key string) (string, error) {
 	tx, err := db.BeginRead(context.Background())
@@ -81,4 +99,18 @@ func get(db *DB, key string) (string, error) {
 	defer tx.Cancel()
 	value, err := tx.Get([]byte(key)).Get()
 	return string(value), err
+}
+
+func wantValue(t *testing.T, db *DB, key, want string) {
+	t.Helper()
+	if value, err := get(db, key); value != want || err != nil {
+		t.Errorf("%s is %q, %v: want %q", key, value, err, want)
+	}
+}
+
+func list(t *testing.T, files vfs.FS) []string {
+	t.Helper()
+	names, err := files.List(testDir)
+	must(t, err)
+	return names
 }

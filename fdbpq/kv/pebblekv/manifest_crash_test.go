@@ -3,7 +3,6 @@ package pebblekv
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
@@ -55,22 +54,14 @@ func newPowerCuts(files *crashfs.FS, every int64) *powerCuts {
 // it.
 func (p *powerCuts) life(t *testing.T, steps int64) {
 	t.Helper()
-	db, err := Open(testDir, Options{FS: p.FS, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	db, err := openQuiet(p.FS)
+	must(t, err)
 	for range steps {
-		if err := set(db, "count", fmt.Sprintf("%06d", p.acked.Load()+1)); err != nil {
-			t.Fatal(err)
-		}
+		mustSet(t, db, "count", fmt.Sprintf("%06d", p.acked.Load()+1))
 		p.acked.Add(1)
-		if err := db.store.pdb.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.store.pdb.Flush())
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, db)
 }
 
 // Wherever the power is cut while manifests begin, grow and take each other's place,
@@ -113,9 +104,7 @@ func TestKilledWhileOpening(t *testing.T) {
 		if err := set(db, "count", fmt.Sprintf("%06d", p.acked.Add(1))); err != nil { // stays in the log
 			t.Fatal(err)
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		mustClose(t, db)
 	}
 	for i, cut := range p.cuts {
 		if cut.acked > 0 {
@@ -144,7 +133,7 @@ func TestPowerCutAfterUnsyncedMarker(t *testing.T) {
 		}
 		return nil
 	}))
-	if db, err := Open(testDir, Options{FS: failing, Logger: slog.New(slog.DiscardHandler)}); err == nil {
+	if db, err := openQuiet(failing); err == nil {
 		_ = db.Close()
 		t.Fatal("it was opened though the folder was not synced")
 	}
@@ -162,7 +151,7 @@ func TestPowerCutAfterUnsyncedMarker(t *testing.T) {
 
 func wantCount(t *testing.T, files vfs.FS, least int64, when string) {
 	t.Helper()
-	db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.DiscardHandler)})
+	db, err := openQuiet(files)
 	if err != nil {
 		t.Errorf("%s: %v", when, err)
 		return

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"runtime"
 	"strings"
 	"testing"
@@ -23,9 +22,7 @@ func (s *damagedStore) flushed(tables int) {
 	s.t.Helper()
 	for range tables {
 		s.write(2)
-		if err := s.db.store.pdb.Flush(); err != nil {
-			s.t.Fatal(err)
-		}
+		must(s.t, s.db.store.pdb.Flush())
 	}
 	inTables := s.db.store.syncer.synced.Load()
 	s.write(2)
@@ -46,9 +43,7 @@ func manifest(t *testing.T, files rawFiles) (path string, content []byte) {
 		t.Fatal(store, err)
 	}
 	content, err = files.UnsafeGetFileDataBuffer(store.ManifestFilename)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return store.ManifestFilename, bytes.Clone(content)
 }
 
@@ -64,18 +59,14 @@ func records(t *testing.T, content []byte) (begins []int64) {
 		if err == nil {
 			_, err = io.Copy(io.Discard, next)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		begins = append(begins, at)
 	}
 }
 
 func remove(t *testing.T, files vfs.FS, path string) {
 	t.Helper()
-	if err := files.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, files.Remove(path))
 }
 
 func writeFile(t *testing.T, files vfs.FS, path string, content []byte) {
@@ -85,9 +76,7 @@ func writeFile(t *testing.T, files vfs.FS, path string, content []byte) {
 		_, err = f.Write(bytes.Clone(content)) // which the file system may change
 		err = errors.Join(err, f.Sync(), f.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // Wherever the manifest is damaged or cut off, the store is not opened, unless nothing is
@@ -100,15 +89,13 @@ func TestDamagedManifest(t *testing.T) {
 	spoil := func(content []byte, what string) {
 		files := s.killed()
 		writeFile(t, files, path, content)
-		db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.DiscardHandler)})
+		db, err := openQuiet(files)
 		if err != nil {
 			wantRefusal(t, err, what)
 			return
 		}
 		opened++
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		mustClose(t, db)
 		s.whole(files, what)
 	}
 	step := race.Times(1, 7)
@@ -155,16 +142,11 @@ func TestOldManifest(t *testing.T) {
 	writeFile(t, files, oldPath, oldContent)
 	refused(t, files, "the same manifest, as it was")
 
-	if err := s.db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, s.db)
 	s.db = openTest(t, s.files, Options{})
 	s.flushed(2)
 	marker := func(files vfs.FS) string {
-		names, err := files.List(testDir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		names := list(t, files)
 		for _, name := range names {
 			if strings.HasPrefix(name, "marker.manifest.") {
 				return files.PathJoin(testDir, name)

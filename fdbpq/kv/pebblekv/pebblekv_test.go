@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +35,7 @@ func TestMain(m *testing.M) {
 }
 
 func hold(dir string) error {
-	db, err := Open(dir, Options{Logger: slog.New(slog.DiscardHandler)})
+	db, err := Open(dir, Options{Logger: quiet})
 	if err != nil {
 		return err
 	}
@@ -52,10 +51,8 @@ func TestConformance(t *testing.T) {
 				Store: func(t *testing.T) func() kv.Database {
 					dir := t.TempDir()
 					return func() kv.Database {
-						db, err := Open(dir, Options{Logger: slog.New(slog.DiscardHandler), noGapIndex: noGapIndex})
-						if err != nil {
-							t.Fatal(err)
-						}
+						db, err := Open(dir, Options{Logger: quiet, noGapIndex: noGapIndex})
+						must(t, err)
 						return db
 					}
 				},
@@ -83,7 +80,7 @@ func TestValidate(t *testing.T) {
 // TestExclusive opens a folder twice, in this process and in another.
 func TestExclusive(t *testing.T) {
 	dir := t.TempDir()
-	quiet := Options{Logger: slog.New(slog.DiscardHandler)}
+	quiet := Options{Logger: quiet}
 	inUse := func() {
 		t.Helper()
 		for _, name := range []string{dir, filepath.Join(dir, "..", filepath.Base(dir))} {
@@ -98,41 +95,27 @@ func TestExclusive(t *testing.T) {
 		}
 	}
 	db, err := Open(dir, quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	inUse()
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, db)
 
 	other := exec.Command(os.Args[0])
 	other.Env = append(os.Environ(), holdEnv+"="+dir)
 	other.Stderr = os.Stderr
 	input, err := other.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	output, err := other.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, other.Start())
 	if line, err := bufio.NewReader(output).ReadString('\n'); line != "held\n" {
 		t.Errorf("the other process said %q, %v", line, err)
 	}
 	inUse()
-	if err := errors.Join(input.Close(), other.Wait()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(input.Close(), other.Wait()))
 	if db, err = Open(dir, quiet); err != nil {
 		t.Fatalf("when the other process has ended: %v", err)
 	}
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
+	mustClose(t, db)
 }
 
 // TestForgottenTransaction lets a transaction end with its context only.
@@ -140,9 +123,7 @@ func TestForgottenTransaction(t *testing.T) {
 	db := openTest(t, vfs.NewMem(), Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	forgotten, err := db.Begin(ctx, kv.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	forgotten.Set([]byte("key"), []byte("value"))
 	cancel()
 	begin(t, db).Cancel() // It does not wait forever.
@@ -152,9 +133,7 @@ func TestForgottenTransaction(t *testing.T) {
 	if _, err := forgotten.Commit().Get(); !errors.Is(err, context.Canceled) || kv.MaybeCommitted(err) {
 		t.Errorf("Commit: %v", err)
 	}
-	if value, err := get(db, "key"); value != "" || err != nil {
-		t.Errorf("it was written: %q, %v", value, err)
-	}
+	wantValue(t, db, "key", "")
 }
 
 // TestUnwaitedCommit does not wait for the future of a commit.
@@ -164,15 +143,11 @@ func TestUnwaitedCommit(t *testing.T) {
 	tx := begin(t, db)
 	tx.Set([]byte("key"), []byte("value"))
 	future := tx.Commit()
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, db)
 	if _, err := future.Get(); err != nil {
 		t.Errorf("its future, after Close: %v", err)
 	}
-	if value, err := get(openTest(t, files, Options{}), "key"); value != "value" || err != nil {
-		t.Errorf("after Close: %q, %v", value, err)
-	}
+	wantValue(t, openTest(t, files, Options{}), "key", "value")
 }
 
 // syncGate is a file system whose log syncs wait.
@@ -206,9 +181,7 @@ func TestPipeline(t *testing.T) {
 	db := openTest(t, files, Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	tx, err := db.Begin(ctx, kv.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tx.Set([]byte("key"), []byte("value"))
 	written := tx.Commit()
 
@@ -216,9 +189,7 @@ func TestPipeline(t *testing.T) {
 	if value, err := next.Get([]byte("key")).Get(); string(value) != "value" || err != nil {
 		t.Errorf("the next writer sees %q, %v", value, err)
 	}
-	if value, err := get(db, "key"); value != "" || err != nil {
-		t.Errorf("a reader sees %q, %v", value, err)
-	}
+	wantValue(t, db, "key", "")
 	cancel()
 	if _, err := written.Get(); !kv.MaybeCommitted(err) || !errors.Is(err, context.Canceled) {
 		t.Errorf("whose context ended while it was synced: %v", err)
@@ -233,9 +204,7 @@ func TestPipeline(t *testing.T) {
 	if _, err := read.Get(); err != nil {
 		t.Error(err)
 	}
-	if value, err := get(db, "key"); value != "value" || err != nil {
-		t.Errorf("a reader sees %q, %v", value, err)
-	}
+	wantValue(t, db, "key", "value")
 	if _, err := written.Get(); !kv.MaybeCommitted(err) {
 		t.Errorf("a future changed its mind: %v", err)
 	}

@@ -3,7 +3,6 @@ package pebblekv
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -30,7 +29,7 @@ func (f noCompactionFS) Create(name string, category vfs.DiskWriteCategory) (vfs
 // keep it from being opened: Pebble waits there for its end.
 func TestCompactionFailsDuringOpen(t *testing.T) {
 	files := vfs.NewMem()
-	o := Options{FS: noCompactionFS{files}, Logger: slog.New(slog.DiscardHandler)}
+	o := Options{FS: noCompactionFS{files}, Logger: quiet}
 	failed := false
 	for i := 0; !failed; i++ {
 		if i == 100 {
@@ -64,9 +63,7 @@ func TestReadersOpenAgain(t *testing.T) {
 		return op.Kind.ReadOrWrite() == errorfs.OpIsWrite
 	})
 	db := openTest(t, files, Options{now: time.now})
-	if err := set(db, "key", "value"); err != nil {
-		t.Fatal(err)
-	}
+	mustSet(t, db, "key", "value")
 	files.broken.Store(true)
 	if err := set(db, "key", "lost"); err == nil {
 		t.Fatal("the disk did not fail")
@@ -81,7 +78,5 @@ func TestReadersOpenAgain(t *testing.T) {
 	}
 	files.broken.Store(false)
 	time.advance(retryInterval)
-	if value, err := get(db, "key"); err != nil || value != "value" {
-		t.Errorf("after that: %q, %v", value, err)
-	}
+	wantValue(t, db, "key", "value")
 }

@@ -18,16 +18,10 @@ import (
 func TestReadsOfLargeDamagedItem(t *testing.T) {
 	files := vfs.NewMem()
 	db := openTest(t, files, Options{})
-	if err := set(db, "key", strings.Repeat("x", kv.MaxValueSize)); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustSet(t, db, "key", strings.Repeat("x", kv.MaxValueSize))
+	mustClose(t, db)
 	db = openTest(t, files, Options{}) // This flushes the log to a table.
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, db)
 	flip(t, files, tablePath(t, files), kv.MaxValueSize/2)
 	db = openTest(t, files, Options{})
 	var readers sync.WaitGroup
@@ -51,16 +45,11 @@ func TestReadsOfLargeDamagedItem(t *testing.T) {
 // tablePath returns the path of the largest table.
 func tablePath(t *testing.T, files rawFiles) (path string) {
 	t.Helper()
-	names, err := files.List(testDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := list(t, files)
 	largest := int64(0)
 	for _, name := range names {
 		info, err := files.Stat(files.PathJoin(testDir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if isTable(name) && info.Size() > largest {
 			path, largest = files.PathJoin(testDir, name), info.Size()
 		}

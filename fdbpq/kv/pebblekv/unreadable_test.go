@@ -24,19 +24,10 @@ import (
 func newTable(t *testing.T, files vfs.FS) string {
 	t.Helper()
 	db := openTest(t, files, Options{})
-	if err := set(db, "key", strings.Repeat("value", 10_000)); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.store.pdb.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	names, err := files.List(testDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mustSet(t, db, "key", strings.Repeat("value", 10_000))
+	must(t, db.store.pdb.Flush())
+	mustClose(t, db)
+	names := list(t, files)
 	for _, name := range names {
 		if isTable(name) {
 			return filepath.Join(testDir, name)
@@ -92,9 +83,7 @@ func TestUnreadableTable(t *testing.T) {
 			files.broken.Store(c.fault != nil)
 			var log bytes.Buffer
 			db, err := Open(testDir, Options{FS: files, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { _ = db.Close() })
 			wantUnreadable(t, db, path)
 			if err := set(db, "other", "value"); err != nil {
@@ -107,9 +96,7 @@ func TestUnreadableTable(t *testing.T) {
 			if err := db.Check(); !errors.Is(err, kv.ErrCorrupt) {
 				t.Errorf("Check returned %v", err)
 			}
-			if err := db.Close(); err != nil {
-				t.Error(err)
-			}
+			mustClose(t, db)
 			if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), filepath.Base(path)) {
 				t.Errorf("the log does not name %s: %s", path, log.String())
 			}
@@ -186,14 +173,10 @@ func TestFolderGone(t *testing.T) {
 			away := dir + ".away"
 			lock := filepath.Join(dir, "LOCK")
 			db := openTestDir(t, dir, Options{MemTableSize: minMemTableSize, now: time.now})
-			if err := set(db, "000001", "value"); err != nil {
-				t.Fatal(err)
-			}
+			mustSet(t, db, "000001", "value")
 			move := func(from, to string) {
 				t.Helper()
-				if err := os.Rename(from, to); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Rename(from, to))
 			}
 			make := func(path string, folder bool) {
 				t.Helper()
@@ -203,9 +186,7 @@ func TestFolderGone(t *testing.T) {
 				} else {
 					err = os.WriteFile(path, nil, 0o600)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 			}
 			if name == "lock replaced" {
 				move(lock, away)
@@ -235,9 +216,7 @@ func TestFolderGone(t *testing.T) {
 				if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 					t.Errorf("in the new folder: %v, %v", entries, err)
 				}
-				if err := os.RemoveAll(dir); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.RemoveAll(dir))
 			}
 			if name == "lock replaced" {
 				move(away, lock)
@@ -273,15 +252,11 @@ func TestCheckWhileDiskFails(t *testing.T) {
 	}
 	files.broken.Store(false)
 	time.advance(retryInterval)
-	if err := set(db, "key", "value"); err != nil {
-		t.Error(err)
-	}
+	mustSet(t, db, "key", "value")
 	if err := db.Check(); err != nil {
 		t.Error(err)
 	}
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
+	mustClose(t, db)
 	if err := db.Check(); !errors.Is(err, kv.ErrClosed) {
 		t.Errorf("Check of a closed store: %v", err)
 	}

@@ -20,10 +20,7 @@ import (
 // logSizes returns the lengths of the logs in the folder, oldest first.
 func logSizes(t *testing.T, files vfs.FS) []int64 {
 	t.Helper()
-	names, err := files.List(testDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := list(t, files)
 	var sizes []int64
 	for _, name := range names {
 		if filepath.Ext(name) != ".log" {
@@ -42,9 +39,7 @@ func writeUntil(t *testing.T, db *DB, done func() bool) int {
 	t.Helper()
 	value := strings.Repeat("x", 50_000)
 	for n := 1; n <= 20_000; n++ {
-		if err := set(db, fmt.Sprintf("%06d", n), value); err != nil {
-			t.Fatal(err)
-		}
+		mustSet(t, db, fmt.Sprintf("%06d", n), value)
 		if done() {
 			return n
 		}
@@ -82,17 +77,13 @@ func TestWALReserve(t *testing.T) {
 	checkAcked(t, openTest(t, left, Options{MemTableSize: minMemTableSize}), n)
 
 	// One that was not used is the first log of the next process.
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, db)
 	again := openTest(t, files, Options{MemTableSize: minMemTableSize})
 	if hasReserve(files) || !reserveUsed(t, files) {
 		t.Errorf("the reserve was not used; logs of %d bytes", logSizes(t, files))
 	}
 	checkAcked(t, again, n)
-	if err := set(again, fmt.Sprintf("%06d", n+1), "x"); err != nil {
-		t.Error(err)
-	}
+	mustSet(t, again, fmt.Sprintf("%06d", n+1), "x")
 	left = files.CrashClone(vfs.CrashCloneCfg{})
 	checkAcked(t, openTest(t, left, Options{MemTableSize: minMemTableSize}), n+1)
 }
@@ -100,17 +91,13 @@ func TestWALReserve(t *testing.T) {
 // What an earlier process left behind that is no usable reserve is replaced.
 func TestWALReserveOfOtherSize(t *testing.T) {
 	files := vfs.NewMem()
-	if err := files.MkdirAll(testDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, files.MkdirAll(testDir, 0o755))
 	for _, name := range []string{reserveName, newReserveName} {
 		f, err := files.Create(files.PathJoin(testDir, name), logCategory)
 		if err == nil {
 			_, err = f.Write([]byte("something else"))
 		}
-		if err := errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(err, f.Close()))
 	}
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
 	for _, name := range []string{reserveName, newReserveName} {
@@ -119,9 +106,7 @@ func TestWALReserveOfOtherSize(t *testing.T) {
 		}
 	}
 	n := writeUntil(t, db, func() bool { return reserveUsed(t, files) })
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, db)
 	checkAcked(t, openTest(t, files, Options{}), n)
 }
 
@@ -157,9 +142,7 @@ func TestNoWALReserve(t *testing.T) {
 				}
 				return times == 3
 			})
-			if err := db.Close(); err != nil {
-				t.Error(err)
-			}
+			mustClose(t, db)
 			left, err := files.List(testDir)
 			if err != nil || name != "use" && slices.ContainsFunc(left, func(file string) bool { return strings.HasPrefix(file, reserveName) }) {
 				t.Errorf("what failed was left behind: %q, %v", left, err)
@@ -173,9 +156,7 @@ func TestNoWALReserve(t *testing.T) {
 // is given back when it is needed.
 func TestWALReserveFreeSpace(t *testing.T) {
 	files := &diskOf{FS: vfs.NewMem()}
-	if err := files.MkdirAll(testDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, files.MkdirAll(testDir, 0o755))
 	const keep = 100
 	ready := func(s *walReserve) bool {
 		s.prepare()
@@ -212,9 +193,7 @@ func TestWALReserveFreeSpace(t *testing.T) {
 	}
 	files.free.Store(1 << 40)
 	time.advance(spaceInterval)
-	if err := set(db, fmt.Sprintf("%06d", n+1), "value"); err != nil {
-		t.Error(err)
-	}
+	mustSet(t, db, fmt.Sprintf("%06d", n+1), "value")
 }
 
 // diskOf is a file system with so much free space.

@@ -203,34 +203,10 @@ func TestBackupRefusals(t *testing.T) {
 	}
 }
 
-// copyFS fails or stops operations on files whose path has a certain part.
-type copyFS struct {
-	vfs.FS
-	part string
-	link error                                   // of each link
-	hook atomic.Pointer[func(path string) error] // before a file is created; Pebble creates some in the background
-}
-
-func (f *copyFS) Link(oldname, newname string) error {
-	if f.link != nil {
-		return &os.LinkError{Op: "link", Old: oldname, New: newname, Err: f.link}
-	}
-	return f.FS.Link(oldname, newname)
-}
-
-func (f *copyFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if hook := f.hook.Load(); hook != nil && strings.Contains(name, f.part) {
-		if err := (*hook)(name); err != nil {
-			return nil, err
-		}
-	}
-	return f.FS.Create(name, c)
-}
-
 // Where files cannot be linked they are copied.
 func TestBackupWithoutLinks(t *testing.T) {
 	for _, cause := range []error{syscall.EXDEV, syscall.EPERM, syscall.EMLINK, syscall.ENOTSUP} {
-		files := &copyFS{FS: vfs.NewMem(), link: cause}
+		files := &hookFS{FS: vfs.NewMem(), link: cause}
 		db := openTest(t, files, Options{MemTableSize: minMemTableSize})
 		fill(t, db)
 		if _, err := db.Backup(t.Context(), "copy"); err != nil {
@@ -238,16 +214,14 @@ func TestBackupWithoutLinks(t *testing.T) {
 		}
 		copied, err := Open("copy", Options{FS: files})
 		must(t, err)
-		if got, err := get(copied, "0"); len(got) != 64<<10 || err != nil {
-			t.Errorf("%v: %d bytes, %v", cause, len(got), err)
-		}
+		wantFilled(t, copied)
 		mustClose(t, copied)
 	}
 }
 
 // A commit that waits for its sync holds no backup up.
 func TestBackupDuringSync(t *testing.T) {
-	files := &heldFS{FS: vfs.NewMem(), syncing: make(chan struct{}), release: make(chan struct{})}
+	files := newHeldFS()
 	db := openTest(t, files, Options{})
 	mustSet(t, db, "a", "durable")
 	files.hold.Store(true)
@@ -291,41 +265,45 @@ func TestCopyOfGrowingLog(t *testing.T) {
 	must(t, log.Close())
 }
 
-// heldFS holds syncs of the log of the store.
-type heldFS struct {
-	vfs.FS
-	hold             atomic.Bool
-	syncing, release chan struct{} // a sync is held; it goes on once release is closed
-}
-
-func (f *heldFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	file, err := f.FS.Create(name, c)
-	if err == nil && filepath.Dir(name) == testDir && filepath.Ext(name) == ".log" {
-		return &heldFile{file, f}, nil
-	}
-	return file, err
-}
-
-type heldFile struct {
-	vfs.File
-	fs *heldFS
-}
-
-func (f *heldFile) wait() {
-	if f.fs.hold.Load() {
-		f.fs.syncing <- struct{}{}
-		<-f.fs.release
-	}
-}
-
-func (f *heldFile) Sync() error     { f.wait(); return f.File.Sync() }
-func (f *heldFile) SyncData() error { f.wait(); return f.File.SyncData() }
-
 // fill writes more than a memtable of the smallest size holds.
 func fill(t *testing.T, db *DB) {
 	t.Helper()
 	for i := range 40 {
 		mustSet(t, db, fmt.Sprint(i), string(make([]byte, 64<<10)))
+	}
+}
+
+// onCopy calls hook before a file of a backup to "copy" is made whose path has a part in it.
+func (f *hookFS) onCopy(part string, hook func(path string) error) {
+	f.onCreate(func(name string, _ vfs.DiskWriteCategory) error {
+		if strings.HasPrefix(name, "copy"+unfinished) && strings.Contains(name, part) {
+			return hook(name)
+		}
+		return nil
+	})
+}
+
+// filledStore returns a store with tables, which backups cannot link.
+func filledStore(t *testing.T) (*hookFS, *DB) {
+	t.Helper()
+	files := &hookFS{FS: vfs.NewMem(), link: syscall.EXDEV}
+	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
+	fill(t, db)
+	return files, db
+}
+
+func wantNoCopy(t *testing.T, files vfs.FS) {
+	t.Helper()
+	if _, err := files.Stat("copy"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is a copy: %v", err)
+	}
+}
+
+// wantFilled checks that a store has what fill writes.
+func wantFilled(t *testing.T, db *DB) {
+	t.Helper()
+	if got, err := get(db, "0"); len(got) != 64<<10 || err != nil {
+		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }
 
@@ -347,21 +325,15 @@ func TestBackupFails(t *testing.T) {
 			if part != ".sst" && (name != "full disk" || race.Enabled && part != ".log") {
 				continue
 			}
-			files := &copyFS{FS: vfs.NewMem(), part: part, link: syscall.EXDEV}
-			db := openTest(t, files, Options{MemTableSize: minMemTableSize})
-			fill(t, db)
+			files, db := filledStore(t)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			var failed error
-			hook := func(path string) error {
-				if !strings.HasPrefix(path, "copy"+unfinished) {
-					return nil
-				}
+			files.onCopy(part, func(path string) error {
 				if failed = interrupt(cancel, db); failed != nil {
 					failed = &fs.PathError{Op: "create", Path: path, Err: failed}
 				}
 				return failed
-			}
-			files.hook.Store(&hook)
+			})
 			_, err := db.Backup(ctx, "copy")
 			if err == nil || failed == nil && !errors.Is(err, context.Canceled) ||
 				failed != nil && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EROFS) {
@@ -384,54 +356,37 @@ func TestBackupFails(t *testing.T) {
 	}
 }
 
-// A store that fails while it is copied has no copy: Pebble may believe that it has written what is not there.
+// A store that fails while it is copied has no copy: Pebble may believe that it has written
+// what is not there.
 func TestBackupOfStoreThatFails(t *testing.T) {
-	files := &copyFS{FS: vfs.NewMem(), part: "OPTIONS", link: syscall.EXDEV} // the first file of a copy
-	db := openTest(t, files, Options{})
-	hook := func(path string) error {
-		if strings.HasPrefix(path, "copy"+unfinished) {
-			s, err := db.current()
-			if err != nil {
-				return err
-			}
-			s.disk.fail(syscall.EIO)
-		}
+	files, db := filledStore(t)
+	files.onCopy("OPTIONS", func(string) error { // the first file of a copy
+		db.store.disk.fail(syscall.EIO)
 		return nil
-	}
-	files.hook.Store(&hook)
+	})
 	if _, err := db.Backup(t.Context(), "copy"); !errors.Is(err, kv.ErrUnavailable) {
 		t.Errorf("the backup returned %v", err)
 	}
-	if _, err := files.Stat("copy"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("there is a copy: %v", err)
-	}
+	wantNoCopy(t, files)
 }
 
-// Two stores that are copied to the same place do not disturb each other: the second is refused.
+// Two stores that are copied to the same place do not disturb each other: the second is
+// refused.
 func TestBackupsToOnePlace(t *testing.T) {
-	files := &copyFS{FS: vfs.NewMem(), part: ".sst", link: syscall.EXDEV}
-	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
+	files, db := filledStore(t)
 	other := openTestDir(t, "other", Options{FS: files})
-	fill(t, db)
 	var once sync.Once
-	hook := func(path string) error {
-		if strings.HasPrefix(path, "copy"+unfinished) {
-			once.Do(func() {
-				if _, err := other.Backup(t.Context(), "copy"); !errors.Is(err, ErrBackupRunning) {
-					t.Errorf("the second one: %v", err)
-				}
-			})
-		}
+	files.onCopy(".sst", func(string) error {
+		once.Do(func() {
+			if _, err := other.Backup(t.Context(), "copy"); !errors.Is(err, ErrBackupRunning) {
+				t.Errorf("the second one: %v", err)
+			}
+		})
 		return nil
-	}
-	files.hook.Store(&hook)
-	if _, err := db.Backup(t.Context(), "copy"); err != nil {
-		t.Error(err)
-	}
-	copied := openTestDir(t, "copy", Options{FS: files})
-	if got, err := get(copied, "0"); len(got) != 64<<10 || err != nil {
-		t.Errorf("%d bytes, %v", len(got), err)
-	}
+	})
+	_, err := db.Backup(t.Context(), "copy")
+	must(t, err)
+	wantFilled(t, openTestDir(t, "copy", Options{FS: files}))
 }
 
 // Without its folder a store has nothing to copy, and says so.
@@ -448,31 +403,21 @@ func TestBackupWithoutFolder(t *testing.T) {
 
 // Close ends a backup that is under way, and waits for it.
 func TestCloseEndsBackup(t *testing.T) {
-	files := &copyFS{FS: vfs.NewMem(), part: ".sst", link: syscall.EXDEV}
-	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
-	fill(t, db)
+	files, db := filledStore(t)
 	var closing sync.WaitGroup
-	hook := func(path string) error {
-		if strings.HasPrefix(path, "copy"+unfinished) {
-			closing.Go(func() {
-				mustClose(t, db)
-			})
-			<-db.closing
-			s, err := db.current()
-			for err == nil && s.endedWith() == nil { // until Close has told all that are open
-			}
+	files.onCopy(".sst", func(string) error {
+		closing.Go(func() { mustClose(t, db) })
+		<-db.closing
+		s, err := db.current()
+		for err == nil && s.endedWith() == nil { // until Close has told all that are open
 		}
 		return nil
-	}
-	files.hook.Store(&hook)
-	_, err := db.Backup(t.Context(), "copy")
-	if !errors.Is(err, kv.ErrClosed) {
+	})
+	if _, err := db.Backup(t.Context(), "copy"); !errors.Is(err, kv.ErrClosed) {
 		t.Errorf("the backup returned %v", err)
 	}
 	closing.Wait()
-	if _, err := files.Stat("copy"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("there is a copy: %v", err)
-	}
+	wantNoCopy(t, files)
 }
 
 // endedWith returns why nothing can begin any more.

@@ -38,6 +38,13 @@ func newDamagedStoreOf(t *testing.T, memTableSize int64) *damagedStore {
 func (s *damagedStore) write(n int) {
 	s.t.Helper()
 	var pending []kv.Future[struct{}]
+	await := func() {
+		for _, p := range pending {
+			_, err := p.Get()
+			must(s.t, err)
+		}
+		pending = pending[:0]
+	}
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[:], s.rng.Uint64())
 	filler := rand.NewChaCha8(seed)
@@ -50,19 +57,10 @@ func (s *damagedStore) write(n int) {
 		s.keys = append(s.keys, key)
 		pending = append(pending, tx.Commit())
 		if s.rng.IntN(3) == 0 {
-			for _, p := range pending {
-				if _, err := p.Get(); err != nil {
-					s.t.Fatal(err)
-				}
-			}
-			pending = pending[:0]
+			await()
 		}
 	}
-	for _, p := range pending {
-		if _, err := p.Get(); err != nil {
-			s.t.Fatal(err)
-		}
-	}
+	await()
 }
 
 // newest returns the path of the newest log, and how much was written to it, all of which
@@ -171,17 +169,10 @@ func (s *damagedStore) offsets(end int64) []int64 {
 // Wherever the newest log is damaged or cut off, the store is not opened without
 // what was acknowledged. A log whose end was never synced is no damage.
 func TestDamagedLog(t *testing.T) {
-	for _, name := range []string{"first log", "later log", "reused log", "closed log"} {
+	for name, transactions := range map[string]int{"first log": 10, "later log": 100, "reused log": 400, "closed log": 400} {
 		t.Run(name, func(t *testing.T) {
 			s := newDamagedStoreOf(t, minMemTableSize) // each copy has all of its files
-			switch name {
-			case "first log":
-				s.write(10)
-			case "later log":
-				s.write(100)
-			default:
-				s.write(400)
-			}
+			s.write(transactions)
 			path, length := s.newest()
 			if name == "closed log" {
 				mustClose(t, s.db)
@@ -254,12 +245,7 @@ func TestMarkerMissing(t *testing.T) {
 	s := newDamagedStore(t)
 	s.write(200)
 	files := s.killed()
-	names := list(t, files)
-	for _, name := range names {
-		if strings.HasPrefix(name, "marker.manifest.") {
-			must(t, files.Remove(files.PathJoin(testDir, name)))
-		}
-	}
+	remove(t, files, marker(t, files))
 	if db, err := openQuiet(files); !errors.Is(err, errDamaged) {
 		t.Errorf("opened as %v, %v", db, err)
 	}

@@ -176,37 +176,56 @@ func checkAcked(t *testing.T, db *DB, n int) {
 }
 
 // TestStillBroken tries again while the disk is broken, and at a failure of
-// opening again.
+// opening again. Writers reopen the folder, and so do readers: there may be no writers.
 func TestStillBroken(t *testing.T) {
+	for _, who := range []string{"writer", "reader"} {
+		t.Run(who, func(t *testing.T) { stillBroken(t, who) })
+	}
+}
+
+func stillBroken(t *testing.T, who string) {
 	var time clock
-	files := newFaultyFS(syscall.EIO, func(op errorfs.Op) bool {
+	files := newFaultyFS(syscall.ENOSPC, func(op errorfs.Op) bool {
 		return op.Kind.ReadOrWrite() == errorfs.OpIsWrite && filepath.Base(op.Path) != proofName
 	})
 	db := openTest(t, files, Options{now: time.now})
 	mustSet(t, db, "key", "value")
-	files.broken.Store(true)
-	if err := set(db, "key", "lost"); !errors.Is(err, kv.ErrCommitUnknown) {
-		t.Errorf("the commit failed with %v", err)
+	must(t, db.Check())
+	wantFull := func(what string, err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) || !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "disk full") {
+			t.Errorf("%s while the disk is broken: %v", what, err)
+		}
 	}
+	files.broken.Store(true)
+	wantFull("the first commit", set(db, "key", "lost"), kv.ErrCommitUnknown)
+	wantFull("Check", db.Check(), kv.ErrUnavailable)
+
 	old := beginRead(t, db)
 	for range 3 {
 		time.advance(retryInterval)
-		if err := set(db, "key", "never"); !errors.Is(err, kv.ErrUnavailable) || !errors.Is(err, syscall.EIO) {
-			t.Errorf("while the disk is broken: %v", err)
-		}
-		if _, err := get(db, "key"); !errors.Is(err, kv.ErrUnavailable) {
-			t.Errorf("while the folder could not be opened: %v", err)
-		}
+		wantFull("a write", set(db, "key", "never"), kv.ErrUnavailable)
+		_, err := get(db, "key")
+		wantFull("a read", err, kv.ErrUnavailable)
+		wantFull("Check", db.Check(), kv.ErrUnavailable)
 	}
 	if _, err := old.Get([]byte("key")).Get(); !errors.Is(err, kv.ErrUnavailable) {
 		t.Errorf("the store of the old reader is closed: %v", err)
 	}
 	old.Cancel()
+
 	files.broken.Store(false)
 	time.advance(retryInterval)
-	mustSet(t, db, "other", "value")
+	if who == "writer" {
+		mustSet(t, db, "other", "value")
+	}
 	if got, err := get(db, "key"); err != nil || (got != "value" && got != "lost") {
 		t.Errorf("got %q, %v", got, err)
+	}
+	must(t, db.Check())
+	mustClose(t, db)
+	if err := db.Check(); !errors.Is(err, kv.ErrClosed) {
+		t.Errorf("Check of a closed store: %v", err)
 	}
 }
 
@@ -284,25 +303,18 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// tableGate is a file system on which tables are made only when the gate is open.
-type tableGate struct {
-	vfs.FS
-	gate chan struct{}
-}
-
-func (g *tableGate) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if isTable(name) {
-		<-g.gate
-	}
-	return g.FS.Create(name, category)
-}
-
 // TestWaitRoom stops flushes until writers have to wait.
 func TestWaitRoom(t *testing.T) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	fill := func(t *testing.T) (*DB, chan struct{}) {
-		files := &tableGate{FS: vfs.NewMem(), gate: make(chan struct{})}
+		gate := make(chan struct{})
+		files := (&hookFS{FS: vfs.NewMem()}).onCreate(func(name string, _ vfs.DiskWriteCategory) error {
+			if isTable(name) {
+				<-gate
+			}
+			return nil
+		})
 		db := openTest(t, files, Options{MemTableSize: minMemTableSize})
 		value := strings.Repeat("v", 100_000)
 		for n := 0; db.store.waitRoom(over, db.closing) == nil; n++ {
@@ -311,12 +323,11 @@ func TestWaitRoom(t *testing.T) {
 			}
 			mustSet(t, db, "key", value)
 		}
-		return db, files.gate
+		return db, gate
 	}
 	t.Run("flush", func(t *testing.T) {
 		db, gate := fill(t)
-		waiting := make(chan error)
-		go func() { waiting <- set(db, "key", "value") }()
+		waiting := setLater(db)
 		close(gate)
 		if err := <-waiting; err != nil {
 			t.Error(err)
@@ -325,8 +336,7 @@ func TestWaitRoom(t *testing.T) {
 	t.Run("failure", func(t *testing.T) {
 		db, gate := fill(t)
 		db.retry = time.Now().Add(time.Hour) // The folder cannot be closed yet.
-		waiting := make(chan error)
-		go func() { waiting <- set(db, "key", "value") }()
+		waiting := setLater(db)
 		db.store.disk.fail(syscall.EIO)
 		if err := <-waiting; !errors.Is(err, kv.ErrUnavailable) {
 			t.Error(err)
@@ -335,12 +345,49 @@ func TestWaitRoom(t *testing.T) {
 	})
 	t.Run("close", func(t *testing.T) {
 		db, gate := fill(t)
-		waiting := make(chan error)
-		go func() { waiting <- set(db, "key", "value") }()
+		waiting := setLater(db)
 		go close(gate)
 		mustClose(t, db)
 		if err := <-waiting; err != nil && !errors.Is(err, kv.ErrClosed) && !kv.MaybeCommitted(err) {
 			t.Error(err)
 		}
 	})
+}
+
+// setLater writes a pair in another goroutine.
+func setLater(db *DB) <-chan error {
+	result := make(chan error)
+	go func() { result <- set(db, "key", "value") }()
+	return result
+}
+
+// A compaction that begins while the folder is being opened, and fails, must not
+// keep it from being opened: Pebble waits there for its end.
+func TestCompactionFailsDuringOpen(t *testing.T) {
+	files := vfs.NewMem()
+	o := Options{Logger: quiet, FS: (&hookFS{FS: files}).onCreate(func(name string, category vfs.DiskWriteCategory) error {
+		if isTable(name) && category != categoryFlush { // a table of a compaction
+			return syscall.EIO
+		}
+		return nil
+	})}
+	failed := false
+	for i := 0; !failed; i++ {
+		if i == 100 {
+			t.Fatal("no compaction began during 100 opens")
+		}
+		db, err := Open(testDir, o)
+		if err != nil {
+			failed = true
+			break
+		}
+		// Each log becomes a table when it is opened again, on top of the others.
+		err = set(db, "key", fmt.Sprint(i))
+		failed = err != nil
+		_ = db.Close() // its disk may have failed
+	}
+	db := openTest(t, files, Options{})
+	if _, err := get(db, "key"); err != nil {
+		t.Error(err)
+	}
 }

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -114,3 +117,71 @@ func list(t *testing.T, files vfs.FS) []string {
 	must(t, err)
 	return names
 }
+
+// hookFS is a file system that calls hook before it creates a file, unless hook is nil.
+// Pebble creates some in the background.
+type hookFS struct {
+	vfs.FS
+	link error // of each link, if not nil
+	hook atomic.Pointer[func(name string, category vfs.DiskWriteCategory) error]
+}
+
+func (f *hookFS) onCreate(hook func(name string, category vfs.DiskWriteCategory) error) *hookFS {
+	f.hook.Store(&hook)
+	return f
+}
+
+func (f *hookFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if hook := f.hook.Load(); hook != nil {
+		if err := (*hook)(name, category); err != nil {
+			return nil, err
+		}
+	}
+	return f.FS.Create(name, category)
+}
+
+func (f *hookFS) Link(oldname, newname string) error {
+	if f.link != nil {
+		return &os.LinkError{Op: "link", Old: oldname, New: newname, Err: f.link}
+	}
+	return f.FS.Link(oldname, newname)
+}
+
+// heldFS holds syncs of the log of the store.
+type heldFS struct {
+	vfs.FS
+	hold    atomic.Bool
+	syncing chan struct{} // has one element once a sync is held
+	release chan struct{} // closed to let them go on
+}
+
+func newHeldFS() *heldFS {
+	return &heldFS{FS: vfs.NewMem(), syncing: make(chan struct{}, 1), release: make(chan struct{})}
+}
+
+func (f *heldFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.Create(name, c)
+	if err == nil && filepath.Dir(name) == testDir && filepath.Ext(name) == ".log" {
+		return &heldFile{file, f}, nil
+	}
+	return file, err
+}
+
+type heldFile struct {
+	vfs.File
+	fs *heldFS
+}
+
+func (f *heldFile) wait() {
+	if !f.fs.hold.Load() {
+		return
+	}
+	select {
+	case f.fs.syncing <- struct{}{}:
+	default:
+	}
+	<-f.fs.release
+}
+
+func (f *heldFile) Sync() error     { f.wait(); return f.File.Sync() }
+func (f *heldFile) SyncData() error { f.wait(); return f.File.SyncData() }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,17 @@ func records(t *testing.T, content []byte) (begins []int64) {
 		must(t, err)
 		begins = append(begins, at)
 	}
+}
+
+// marker returns the path of the file that names the manifest in force.
+func marker(t *testing.T, files vfs.FS) string {
+	t.Helper()
+	names := list(t, files)
+	i := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, "marker.manifest.") })
+	if i < 0 {
+		t.Fatal("no marker")
+	}
+	return files.PathJoin(testDir, names[i])
 }
 
 func remove(t *testing.T, files vfs.FS, path string) {
@@ -145,20 +157,10 @@ func TestOldManifest(t *testing.T) {
 	mustClose(t, s.db)
 	s.db = openTest(t, s.files, Options{})
 	s.flushed(2)
-	marker := func(files vfs.FS) string {
-		names := list(t, files)
-		for _, name := range names {
-			if strings.HasPrefix(name, "marker.manifest.") {
-				return files.PathJoin(testDir, name)
-			}
-		}
-		t.Fatal("no marker")
-		return ""
-	}
 	files = s.killed()
 	path, _ := manifest(t, files)
-	remove(t, files, marker(files))
-	writeFile(t, files, marker(old), nil)
+	remove(t, files, marker(t, files))
+	writeFile(t, files, marker(t, old), nil)
 	writeFile(t, files, oldPath, oldContent)
 	refused(t, files, "the manifest before and its marker")
 

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
-	"strings"
 	"sync"
 	"testing"
 
@@ -13,17 +12,12 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Reads of a large damaged item fail at once, however many there are. Pebble alone would search for
-// a flipped bit, for seconds with each read, one after the other.
+// Reads of a large damaged item fail at once, however many there are. Pebble alone would
+// search for a flipped bit, for seconds with each read, one after the other.
 func TestReadsOfLargeDamagedItem(t *testing.T) {
 	files := vfs.NewMem()
+	flip(t, files, newTable(t, files), kv.MaxValueSize/2)
 	db := openTest(t, files, Options{})
-	mustSet(t, db, "key", strings.Repeat("x", kv.MaxValueSize))
-	mustClose(t, db)
-	db = openTest(t, files, Options{}) // This flushes the log to a table.
-	mustClose(t, db)
-	flip(t, files, tablePath(t, files), kv.MaxValueSize/2)
-	db = openTest(t, files, Options{})
 	var readers sync.WaitGroup
 	for range 8 {
 		readers.Go(func() {
@@ -43,11 +37,10 @@ func TestReadsOfLargeDamagedItem(t *testing.T) {
 }
 
 // tablePath returns the path of the largest table.
-func tablePath(t *testing.T, files rawFiles) (path string) {
+func tablePath(t *testing.T, files vfs.FS) (path string) {
 	t.Helper()
-	names := list(t, files)
 	largest := int64(0)
-	for _, name := range names {
+	for _, name := range list(t, files) {
 		info, err := files.Stat(files.PathJoin(testDir, name))
 		must(t, err)
 		if isTable(name) && info.Size() > largest {

@@ -24,17 +24,10 @@ import (
 func newTable(t *testing.T, files vfs.FS) string {
 	t.Helper()
 	db := openTest(t, files, Options{})
-	mustSet(t, db, "key", strings.Repeat("value", 10_000))
+	mustSet(t, db, "key", strings.Repeat("x", kv.MaxValueSize))
 	must(t, db.store.pdb.Flush())
 	mustClose(t, db)
-	names := list(t, files)
-	for _, name := range names {
-		if isTable(name) {
-			return filepath.Join(testDir, name)
-		}
-	}
-	t.Fatal("there is no table")
-	return ""
+	return tablePath(t, files)
 }
 
 // wantNoPaths checks that the text of an error names no file, and its detail one.
@@ -232,32 +225,5 @@ func TestFolderGone(t *testing.T) {
 			}
 			checkAcked(t, db, 2)
 		})
-	}
-}
-
-// Check says what the next transaction would, without one.
-func TestCheckWhileDiskFails(t *testing.T) {
-	var time clock
-	files := newFaultyFS(syscall.ENOSPC, func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite })
-	db := openTest(t, files, Options{now: time.now})
-	if err := db.Check(); err != nil {
-		t.Error(err)
-	}
-	files.broken.Store(true)
-	if err := set(db, "key", "value"); !errors.Is(err, kv.ErrCommitUnknown) || !strings.Contains(err.Error(), "disk full") {
-		t.Errorf("the commit: %v", err)
-	}
-	if err := db.Check(); !errors.Is(err, kv.ErrUnavailable) || !strings.Contains(err.Error(), "disk full") {
-		t.Errorf("Check: %v", err)
-	}
-	files.broken.Store(false)
-	time.advance(retryInterval)
-	mustSet(t, db, "key", "value")
-	if err := db.Check(); err != nil {
-		t.Error(err)
-	}
-	mustClose(t, db)
-	if err := db.Check(); !errors.Is(err, kv.ErrClosed) {
-		t.Errorf("Check of a closed store: %v", err)
 	}
 }

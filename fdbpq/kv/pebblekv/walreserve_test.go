@@ -51,12 +51,7 @@ func writeUntil(t *testing.T, db *DB, done func() bool) int {
 // reserveUsed reports whether a log is as long as a reserved one, and longer than
 // anybody wrote.
 func reserveUsed(t *testing.T, files vfs.FS) bool {
-	for _, size := range logSizes(t, files) {
-		if size == minMemTableSize {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(logSizes(t, files), minMemTableSize)
 }
 
 func hasReserve(files vfs.FS) bool {
@@ -93,11 +88,7 @@ func TestWALReserveOfOtherSize(t *testing.T) {
 	files := vfs.NewMem()
 	must(t, files.MkdirAll(testDir, 0o755))
 	for _, name := range []string{reserveName, newReserveName} {
-		f, err := files.Create(files.PathJoin(testDir, name), logCategory)
-		if err == nil {
-			_, err = f.Write([]byte("something else"))
-		}
-		must(t, errors.Join(err, f.Close()))
+		writeFile(t, files, files.PathJoin(testDir, name), []byte("something else"))
 	}
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
 	for _, name := range []string{reserveName, newReserveName} {
@@ -112,40 +103,27 @@ func TestWALReserveOfOtherSize(t *testing.T) {
 
 // Without a reserve everything still works.
 func TestNoWALReserve(t *testing.T) {
-	for name, match := range map[string]func(errorfs.Op) bool{
-		"make":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate },
-		"write": func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite },
-		"sync":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileSync },
-		"name":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpRename },
-		"use":   func(op errorfs.Op) bool { return op.Kind == errorfs.OpReuseForWrite },
+	for name, kind := range map[string]errorfs.OpKind{
+		"make": errorfs.OpCreate, "write": errorfs.OpFileWrite, "sync": errorfs.OpFileSync,
+		"name": errorfs.OpRename, "use": errorfs.OpReuseForWrite,
 	} {
 		t.Run(name, func(t *testing.T) {
-			failed := make(chan struct{}, 1)
+			var failures atomic.Int64
 			files := newFaultyFS(syscall.ENOSPC, func(op errorfs.Op) bool {
-				if !strings.HasPrefix(filepath.Base(op.Path), reserveName) || !match(op) {
-					return false
+				fails := strings.HasPrefix(filepath.Base(op.Path), reserveName) && op.Kind == kind
+				if fails {
+					failures.Add(1)
 				}
-				select {
-				case failed <- struct{}{}:
-				default:
-				}
-				return true
+				return fails
 			})
 			files.broken.Store(true)
 			db := openTest(t, files, Options{MemTableSize: minMemTableSize})
-			times := 0
-			n := writeUntil(t, db, func() bool {
-				select {
-				case <-failed:
-					times++
-				default:
-				}
-				return times == 3
-			})
+			n := writeUntil(t, db, func() bool { return failures.Load() >= 3 })
 			mustClose(t, db)
-			left, err := files.List(testDir)
-			if err != nil || name != "use" && slices.ContainsFunc(left, func(file string) bool { return strings.HasPrefix(file, reserveName) }) {
-				t.Errorf("what failed was left behind: %q, %v", left, err)
+			left := list(t, files)
+			isReserve := func(file string) bool { return strings.HasPrefix(file, reserveName) }
+			if name != "use" && slices.ContainsFunc(left, isReserve) {
+				t.Errorf("what failed was left behind: %q", left)
 			}
 			checkAcked(t, openTest(t, files, Options{}), n)
 		})

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -20,80 +19,6 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/race"
 )
 
-// writers commit to a store until they are stopped. Each counts in keys of its own and says how
-// far its commits are durable.
-type writers struct {
-	durable [4]atomic.Int64
-	stop    atomic.Bool
-	running sync.WaitGroup
-}
-
-// startWriters returns writers that have committed at least min transactions each.
-func startWriters(t *testing.T, db *DB, min int64) *writers {
-	t.Helper()
-	w := &writers{}
-	var ready sync.WaitGroup
-	for n := range w.durable {
-		ready.Add(1)
-		w.running.Go(func() {
-			for i := int64(1); !w.stop.Load(); i++ {
-				if err := w.write(db, n, i); err != nil {
-					t.Error(err)
-				}
-				w.durable[n].Store(i)
-				if i == min {
-					ready.Done()
-				}
-			}
-		})
-	}
-	ready.Wait()
-	return w
-}
-
-// write writes the same number to two keys, and a lot to a third, so that logs and tables
-// come and go.
-func (w *writers) write(db *DB, n int, i int64) error {
-	tx, err := db.Begin(context.Background(), kv.BeginOptions{})
-	if err != nil {
-		return err
-	}
-	number := []byte(fmt.Sprint(i))
-	tx.Set(fmt.Appendf(nil, "first %d", n), number)
-	tx.Set(fmt.Appendf(nil, "bulk %d %d", n, i%1000), make([]byte, 8<<10))
-	tx.Set(fmt.Appendf(nil, "second %d", n), number)
-	_, err = tx.Commit().Get()
-	return err
-}
-
-func (w *writers) end() {
-	w.stop.Store(true)
-	w.running.Wait()
-}
-
-// check checks that a copy has what was durable before it was begun, and only whole
-// transactions.
-func (w *writers) check(t *testing.T, db *DB, before [4]int64) {
-	t.Helper()
-	for n := range w.durable {
-		first, err := get(db, fmt.Sprintf("first %d", n))
-		second, err2 := get(db, fmt.Sprintf("second %d", n))
-		must(t, errors.Join(err, err2))
-		var got int64
-		_, _ = fmt.Sscan(first, &got)
-		if first != second || got < before[n] || got > w.durable[n].Load()+1 {
-			t.Errorf("writer %d: the copy has %q and %q, %d was durable before it and %d after", n, first, second, before[n], w.durable[n].Load())
-		}
-	}
-}
-
-func (w *writers) now() (n [4]int64) {
-	for i := range n {
-		n[i] = w.durable[i].Load()
-	}
-	return n
-}
-
 // A copy that is made under load has everything that was durable before, opens, and takes
 // writes of its own, which leave the original alone. Memtables are small, so that logs and
 // tables come and go meanwhile.
@@ -101,11 +26,18 @@ func TestBackupUnderLoad(t *testing.T) {
 	dir := t.TempDir()
 	small := Options{MemTableSize: minMemTableSize, MinFreeSpace: -1}
 	db := openTestDir(t, filepath.Join(dir, "data"), small)
-	w := startWriters(t, db, 100)
-	defer w.end()
+	load := &crashLoad{db: db, steps: make(chan struct{})}
+	end := load.start(t, seeded(t))
+	for range 400 {
+		<-load.steps
+	}
+	go func() {
+		for range load.steps { // until end
+		}
+	}()
 	for round := range 3 {
 		dest := filepath.Join(dir, fmt.Sprint("backup", round))
-		before := w.now()
+		least := load.least()
 		made, err := db.Backup(t.Context(), dest)
 		must(t, err)
 		if made.Dir != dest || made.Files < 4 || made.Bytes < 1000 {
@@ -114,20 +46,19 @@ func TestBackupUnderLoad(t *testing.T) {
 		wantOnly(t, dir, "backup", round+1)
 		wantMode(t, dest, 0o700)
 		copied := openTestDir(t, dest, small)
-		w.check(t, copied, before)
+		load.check(t, copied, least)
 		mustSet(t, copied, "only", "here")
 		mustClose(t, copied)
 	}
 	wantValue(t, db, "only", "")
-	w.end()
-	if err := db.Check(); err != nil {
-		t.Error(err)
-	}
+	end()
+	noError(t, db.Check())
 	mustClose(t, db)
 	openTestDir(t, filepath.Join(dir, "data"), small) // its marks are right
 }
 
-// wantOnly checks that a folder has so many entries with a prefix, none of them of an unfinished backup.
+// wantOnly checks how many entries of a folder have a prefix, none of them of an unfinished
+// backup.
 func wantOnly(t *testing.T, dir, prefix string, want int) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -154,9 +85,8 @@ func TestBackupIsSynced(t *testing.T) {
 	for i := range 10 {
 		mustSet(t, db, fmt.Sprint(i), "value")
 	}
-	if _, err := db.Backup(t.Context(), "copy"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := db.Backup(t.Context(), "copy")
+	must(t, err)
 	clone := files.CrashClone(vfs.CrashCloneCfg{})
 	copied, err := Open("copy", Options{FS: clone})
 	must(t, err)
@@ -221,21 +151,20 @@ func TestBackupWithoutLinks(t *testing.T) {
 
 // A commit that waits for its sync holds no backup up.
 func TestBackupDuringSync(t *testing.T) {
-	files := newHeldFS()
+	files, syncing, release := newHeldFS()
 	db := openTest(t, files, Options{})
 	mustSet(t, db, "a", "durable")
-	files.hold.Store(true)
+	files.broken.Store(true)
 	tx := begin(t, db)
 	tx.Set([]byte("b"), []byte("written"))
 	commit := tx.Commit()
-	<-files.syncing
+	<-syncing
 	_, err := db.Backup(t.Context(), "copy")
-	files.hold.Store(false)
-	close(files.release)
+	files.broken.Store(false)
+	close(release)
 	must(t, err)
-	if _, err := commit.Get(); err != nil {
-		t.Fatal(err)
-	}
+	_, err = commit.Get()
+	must(t, err)
 	copied := openTestDir(t, "copy", Options{FS: files})
 	wantValue(t, copied, "a", "durable")
 }
@@ -254,9 +183,8 @@ func TestCopyOfGrowingLog(t *testing.T) {
 	for n := range 3 {
 		read, err := d.Open(path)
 		must(t, err)
-		if _, err := log.Write([]byte("more")); err != nil {
-			t.Fatal(err)
-		}
+		_, err = log.Write([]byte("more"))
+		must(t, err)
 		if content, err := io.ReadAll(read); err != nil || len(content) != 4*n {
 			t.Errorf("after %d writes %d bytes are read, %v", n, len(content), err)
 		}
@@ -444,9 +372,8 @@ func TestUnfinishedBackup(t *testing.T) {
 			t.Errorf("%s was opened with %v", path, err)
 		}
 	}
-	if _, err := db.Backup(t.Context(), dest); err != nil {
-		t.Fatal(err)
-	}
+	_, err = db.Backup(t.Context(), dest)
+	must(t, err)
 	wantOnly(t, dir, "backup", 1)
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"syscall"
 	"testing"
@@ -38,20 +37,24 @@ func newBench(b *testing.B, o Options) *bench {
 	q := openBench(b, b.TempDir(), o)
 	b.Cleanup(func() {
 		q.drain(0)
-		if err := q.db.Close(); err != nil {
-			b.Error(err)
-		}
+		q.close()
 	})
 	return q
 }
 
 func openBench(b *testing.B, dir string, o Options) *bench {
-	o.Logger = slog.New(slog.DiscardHandler)
+	o.Logger = quiet
 	db, err := Open(dir, o)
 	if err != nil {
 		b.Fatal(err)
 	}
 	return &bench{b: b, db: db, rng: rand.New(rand.NewPCG(1, 2))}
+}
+
+func (q *bench) close() {
+	if err := q.db.Close(); err != nil {
+		q.b.Error(err)
+	}
 }
 
 func (q *bench) begin() kv.Transaction {
@@ -214,22 +217,16 @@ func BenchmarkOpen(b *testing.B) {
 	const more = 100_000
 	q := openBench(b, dir, Options{})
 	q.fill(1_000_000 - more)
-	if err := q.db.Close(); err != nil {
-		b.Fatal(err)
-	}
+	q.close()
 	for b.Loop() {
 		b.StopTimer()
 		q := openBench(b, dir, Options{})
 		q.fill(more)
-		if err := q.db.Close(); err != nil {
-			b.Fatal(err)
-		}
+		q.close()
 		b.StartTimer()
 		q = openBench(b, dir, Options{})
 		b.StopTimer()
-		if err := q.db.Close(); err != nil {
-			b.Fatal(err)
-		}
+		q.close()
 		b.StartTimer()
 	}
 }

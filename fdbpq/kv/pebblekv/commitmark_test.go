@@ -85,9 +85,7 @@ func TestNoMark(t *testing.T) {
 			db := openTest(t, files, Options{})
 			files.broken.Store(true)
 			mustSet(t, db, "key", "value")
-			if err := db.store.pdb.Flush(); err != nil {
-				t.Error(err)
-			}
+			noError(t, db.store.pdb.Flush())
 			mustClose(t, db)
 			files.broken.Store(false)
 			wantValue(t, openTest(t, files, Options{}), "key", "value")

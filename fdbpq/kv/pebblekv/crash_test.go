@@ -113,22 +113,11 @@ func (l *crashLoad) crash(t *testing.T, rng *rand.Rand) {
 	for range rng.IntN(100) {
 		<-l.steps
 	}
-	// Before the power cut, not after it.
-	var least [crashers]uint64
-	for i := range least {
-		least[i] = max(l.acked[i].Load(), l.shown[i].Load())
-	}
+	least := l.least() // before the power cut, not after it
 	left := l.files.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50, 100}[rng.IntN(3)], RNG: rng})
 	db := openTest(t, left, Options{MemTableSize: minMemTableSize})
-	values, err := readCounters(db)
-	if err != nil {
-		t.Error(err)
-	}
-	for i := range values {
-		if values[i] < least[i] {
-			t.Errorf("counter %d is %d after the power cut, was acknowledged or shown as %d", i, values[i], least[i])
-		}
-	}
+	values := l.check(t, db, least)
+
 	// Whatever a reader sees then survives the next one.
 	left = left.CrashClone(vfs.CrashCloneCfg{})
 	mustClose(t, db)
@@ -138,12 +127,30 @@ func (l *crashLoad) crash(t *testing.T, rng *rand.Rand) {
 	}
 }
 
-// TestPowerCut cuts the power under load: all that was acknowledged and all that
-// readers were shown is there, and transactions are whole.
-func TestPowerCut(t *testing.T) {
-	rng := seeded(t)
-	l := &crashLoad{files: crashfs.New(), steps: make(chan struct{})}
-	l.db = openTest(t, l.files, Options{MemTableSize: minMemTableSize})
+// least is what was acknowledged or shown so far.
+func (l *crashLoad) least() (values [crashers]uint64) {
+	for i := range values {
+		values[i] = max(l.acked[i].Load(), l.shown[i].Load())
+	}
+	return values
+}
+
+// check checks that a copy of the store has what was acknowledged or shown before, and only
+// whole transactions.
+func (l *crashLoad) check(t *testing.T, db *DB, least [crashers]uint64) (values [crashers]uint64) {
+	t.Helper()
+	values, err := readCounters(db)
+	noError(t, err)
+	for i := range values {
+		if values[i] < least[i] {
+			t.Errorf("counter %d is %d in the copy, was acknowledged or shown as %d", i, values[i], least[i])
+		}
+	}
+	return values
+}
+
+// start counts and reads until end. Somebody must receive the steps.
+func (l *crashLoad) start(t *testing.T, rng *rand.Rand) (end func()) {
 	filler := make([]byte, 10_000) // so that there are flushes and compactions
 	for i := 0; i < len(filler); i += 4 {
 		binary.LittleEndian.PutUint32(filler[i:], rng.Uint32())
@@ -151,20 +158,26 @@ func TestPowerCut(t *testing.T) {
 	stop := make(chan struct{})
 	var running sync.WaitGroup
 	for i := range crashers {
-		running.Go(func() {
-			if err := l.count(stop, i, filler); err != nil {
-				t.Error(err)
-			}
-		})
+		running.Go(func() { noError(t, l.count(stop, i, filler)) })
 	}
-	running.Go(func() {
-		if err := l.look(stop); err != nil {
-			t.Error(err)
-		}
+	running.Go(func() { noError(t, l.look(stop)) })
+	end = sync.OnceFunc(func() {
+		close(stop)
+		running.Wait()
+		close(l.steps)
 	})
+	t.Cleanup(end)
+	return end
+}
+
+// TestPowerCut cuts the power under load: all that was acknowledged and all that
+// readers were shown is there, and transactions are whole.
+func TestPowerCut(t *testing.T) {
+	rng := seeded(t)
+	l := &crashLoad{files: crashfs.New(), steps: make(chan struct{})}
+	l.db = openTest(t, l.files, Options{MemTableSize: minMemTableSize})
+	l.start(t, rng)
 	for range race.Times(30, 5) {
 		l.crash(t, rng)
 	}
-	close(stop)
-	running.Wait()
 }

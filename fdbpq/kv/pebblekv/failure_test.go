@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -70,12 +71,7 @@ func TestWriteFailure(t *testing.T) {
 			if !strings.HasPrefix(name, prefixOrSuffix) && !strings.HasSuffix(name, prefixOrSuffix) {
 				return false
 			}
-			for _, kind := range kinds {
-				if op.Kind == kind {
-					return true
-				}
-			}
-			return false
+			return slices.Contains(kinds, op.Kind)
 		}
 	}
 	sync := []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}
@@ -254,52 +250,42 @@ func TestDiskFull(t *testing.T) {
 	}
 	free(100)
 	db := openTest(t, files, Options{MinFreeSpace: 100, now: time.now})
-	for _, key := range []string{"a", "b"} {
-		mustSet(t, db, key, "value")
-	}
-	clear := func(key string) error {
-		tx := begin(t, db)
-		tx.Clear([]byte(key))
-		_, err := tx.Commit().Get()
-		return err
-	}
-	free(99)
-	err := set(db, "c", "value")
-	if !errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err) {
-		t.Errorf("set with too little space: %v", err)
-	}
-	const want = "disk full: 99 bytes free, 100 needed"
-	if !strings.Contains(err.Error(), want) {
-		t.Errorf("the error is %q, without %q", err, want)
-	}
-	if err := clear("a"); err != nil {
-		t.Errorf("clear with too little space: %v", err)
-	}
-	// Shrinks counts, and not the sizes of what is written and removed.
-	shrink := func() error {
-		tx, err := db.Begin(t.Context(), kv.BeginOptions{Shrinks: true})
+	run := func(o kv.BeginOptions, work func(kv.Transaction)) error {
+		tx, err := db.Begin(t.Context(), o)
 		must(t, err)
-		tx.Set([]byte("the removal of a"), []byte("is noted"))
+		work(tx)
 		_, err = tx.Commit().Get()
 		return err
 	}
-	if err := shrink(); err != nil {
-		t.Errorf("a shrinking transaction with too little space: %v", err)
+	put := func(tx kv.Transaction) { tx.Set([]byte("key"), []byte("value")) }
+	grow := func() error { return run(kv.BeginOptions{}, put) }
+	// Shrinks counts, and not the sizes of what is written and removed.
+	shrink := func() error { return run(kv.BeginOptions{Shrinks: true}, put) }
+	remove := func() error {
+		return run(kv.BeginOptions{}, func(tx kv.Transaction) { tx.Clear([]byte("other")) })
 	}
-	if err := set(db, "c", "value"); !errors.Is(err, kv.ErrUnavailable) {
-		t.Errorf("set after a shrinking transaction: %v", err)
-	}
-	free(20)
-	if err := clear("b"); !errors.Is(err, kv.ErrUnavailable) {
-		t.Errorf("clear with hardly any space: %v", err)
-	}
-	if err := shrink(); !errors.Is(err, kv.ErrUnavailable) {
-		t.Errorf("a shrinking transaction with hardly any space: %v", err)
-	}
-	wantValue(t, db, "b", "value")
-	free(200)
-	if err := set(db, "c", "value"); err != nil {
-		t.Errorf("set with enough space: %v", err)
+	must(t, grow())
+
+	for _, step := range []struct {
+		free   uint64
+		grows  bool // transactions that make the store larger are let in
+		others bool
+	}{{99, false, true}, {20, false, false}, {200, true, true}} {
+		free(step.free)
+		for name, c := range map[string]struct {
+			do      func() error
+			allowed bool
+		}{"grow": {grow, step.grows}, "shrink": {shrink, step.others}, "remove": {remove, step.others}} {
+			err := c.do()
+			if (err == nil) != c.allowed || err != nil && (!errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err)) {
+				t.Errorf("%s with %d free: %v", name, step.free, err)
+			}
+			want := fmt.Sprintf("disk full: %d bytes free, 100 needed", step.free)
+			if name == "grow" && err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("the error is %q, without %q", err, want)
+			}
+		}
+		wantValue(t, db, "key", "value")
 	}
 }
 
@@ -309,12 +295,13 @@ func TestWaitRoom(t *testing.T) {
 	cancel()
 	fill := func(t *testing.T) (*DB, chan struct{}) {
 		gate := make(chan struct{})
-		files := (&hookFS{FS: vfs.NewMem()}).onCreate(func(name string, _ vfs.DiskWriteCategory) error {
-			if isTable(name) {
+		files := newFaultyFS(nil, func(op errorfs.Op) bool {
+			if op.Kind == errorfs.OpCreate && isTable(op.Path) {
 				<-gate
 			}
-			return nil
+			return false
 		})
+		files.broken.Store(true)
 		db := openTest(t, files, Options{MemTableSize: minMemTableSize})
 		value := strings.Repeat("v", 100_000)
 		for n := 0; db.store.waitRoom(over, db.closing) == nil; n++ {
@@ -329,9 +316,7 @@ func TestWaitRoom(t *testing.T) {
 		db, gate := fill(t)
 		waiting := setLater(db)
 		close(gate)
-		if err := <-waiting; err != nil {
-			t.Error(err)
-		}
+		noError(t, <-waiting)
 	})
 	t.Run("failure", func(t *testing.T) {
 		db, gate := fill(t)

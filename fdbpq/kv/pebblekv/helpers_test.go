@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/testenv/race"
@@ -49,12 +50,17 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// mustClose leaves it to the test whether to go on.
-func mustClose(t *testing.T, db *DB) {
+// noError is must for any goroutine.
+func noError(t *testing.T, err error) {
 	t.Helper()
-	if err := db.Close(); err != nil {
+	if err != nil {
 		t.Error(err)
 	}
+}
+
+func mustClose(t *testing.T, db *DB) {
+	t.Helper()
+	noError(t, db.Close())
 }
 
 func begin(t *testing.T, db *DB) kv.Transaction {
@@ -147,41 +153,21 @@ func (f *hookFS) Link(oldname, newname string) error {
 	return f.FS.Link(oldname, newname)
 }
 
-// heldFS holds syncs of the log of the store.
-type heldFS struct {
-	vfs.FS
-	hold    atomic.Bool
-	syncing chan struct{} // has one element once a sync is held
-	release chan struct{} // closed to let them go on
+// newHeldFS returns a file system that holds syncs of the log of the store while it is
+// broken. syncing has one element once a sync is held; closing release lets them go on.
+func newHeldFS() (files *faultyFS, syncing, release chan struct{}) {
+	syncing, release = make(chan struct{}, 1), make(chan struct{})
+	files = newFaultyFS(nil, func(op errorfs.Op) bool {
+		isSync := op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData
+		if !isSync || filepath.Dir(op.Path) != testDir || filepath.Ext(op.Path) != ".log" {
+			return false
+		}
+		select {
+		case syncing <- struct{}{}:
+		default:
+		}
+		<-release
+		return false
+	})
+	return files, syncing, release
 }
-
-func newHeldFS() *heldFS {
-	return &heldFS{FS: vfs.NewMem(), syncing: make(chan struct{}, 1), release: make(chan struct{})}
-}
-
-func (f *heldFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	file, err := f.FS.Create(name, c)
-	if err == nil && filepath.Dir(name) == testDir && filepath.Ext(name) == ".log" {
-		return &heldFile{file, f}, nil
-	}
-	return file, err
-}
-
-type heldFile struct {
-	vfs.File
-	fs *heldFS
-}
-
-func (f *heldFile) wait() {
-	if !f.fs.hold.Load() {
-		return
-	}
-	select {
-	case f.fs.syncing <- struct{}{}:
-	default:
-	}
-	<-f.fs.release
-}
-
-func (f *heldFile) Sync() error     { f.wait(); return f.File.Sync() }
-func (f *heldFile) SyncData() error { f.wait(); return f.File.SyncData() }

@@ -64,24 +64,28 @@ func (p *powerCuts) life(t *testing.T, steps int64) {
 	mustClose(t, db)
 }
 
+// pictures is life with pictures.
+func (p *powerCuts) pictures(t *testing.T, steps int64) {
+	t.Helper()
+	p.on.Store(true)
+	defer p.on.Store(false)
+	p.life(t, steps)
+}
+
 // Wherever the power is cut while manifests begin, grow and take each other's place,
 // twice in a row too, the store is opened and nothing acknowledged is lost.
 func TestPowerCutOfManifest(t *testing.T) {
 	files := crashfs.New()
 	p := newPowerCuts(files, int64(race.Times(1, 3)))
-	p.on.Store(true)
 	for range 2 {
-		p.life(t, 2)
+		p.pictures(t, 2)
 	}
-	p.on.Store(false)
 	second := 0
 	for i, cut := range p.cuts {
 		again := newPowerCuts(cut.files, 30)
 		again.acked.Store(cut.acked)
 		again.ops.Store(int64(i)) // other places each time
-		again.on.Store(true)
-		again.life(t, 0)
-		again.on.Store(false)
+		again.pictures(t, 0)
 		wantCount(t, cut.files, cut.acked, fmt.Sprintf("power cut %d", i))
 		for j, cut := range again.cuts {
 			wantCount(t, cut.files, cut.acked, fmt.Sprintf("power cut %d, and again %d", i, j))
@@ -97,13 +101,9 @@ func TestKilledWhileOpening(t *testing.T) {
 	p := newPowerCuts(files, 1)
 	p.kept = 100
 	for range 3 {
-		p.on.Store(true)
-		p.life(t, 0)
-		p.on.Store(false)
+		p.pictures(t, 0)
 		db := openTest(t, files, Options{})
-		if err := set(db, "count", fmt.Sprintf("%06d", p.acked.Add(1))); err != nil { // stays in the log
-			t.Fatal(err)
-		}
+		mustSet(t, db, "count", fmt.Sprintf("%06d", p.acked.Add(1))) // stays in the log
 		mustClose(t, db)
 	}
 	for i, cut := range p.cuts {
@@ -141,9 +141,7 @@ func TestPowerCutAfterUnsyncedMarker(t *testing.T) {
 		t.Fatal("the marker still names the old manifest")
 	}
 	wantCount(t, files.CrashClone(vfs.CrashCloneCfg{}), p.acked.Load(), "without a start in between")
-	p.on.Store(true)
-	p.life(t, 1)
-	p.on.Store(false)
+	p.pictures(t, 1)
 	for i, cut := range p.cuts {
 		wantCount(t, cut.files, cut.acked, fmt.Sprintf("power cut %d after that", i))
 	}

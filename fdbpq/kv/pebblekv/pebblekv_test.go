@@ -80,11 +80,10 @@ func TestValidate(t *testing.T) {
 // TestExclusive opens a folder twice, in this process and in another.
 func TestExclusive(t *testing.T) {
 	dir := t.TempDir()
-	quiet := Options{Logger: quiet}
 	inUse := func() {
 		t.Helper()
 		for _, name := range []string{dir, filepath.Join(dir, "..", filepath.Base(dir))} {
-			db, err := Open(name, quiet)
+			db, err := Open(name, Options{Logger: quiet})
 			if err == nil {
 				_ = db.Close()
 				t.Fatal("it was opened twice")
@@ -94,8 +93,7 @@ func TestExclusive(t *testing.T) {
 			}
 		}
 	}
-	db, err := Open(dir, quiet)
-	must(t, err)
+	db := openTestDir(t, dir, Options{})
 	inUse()
 	mustClose(t, db)
 
@@ -112,10 +110,7 @@ func TestExclusive(t *testing.T) {
 	}
 	inUse()
 	must(t, errors.Join(input.Close(), other.Wait()))
-	if db, err = Open(dir, quiet); err != nil {
-		t.Fatalf("when the other process has ended: %v", err)
-	}
-	mustClose(t, db)
+	openTestDir(t, dir, Options{})
 }
 
 // TestForgottenTransaction lets a transaction end with its context only.
@@ -153,9 +148,9 @@ func TestUnwaitedCommit(t *testing.T) {
 // TestPipeline holds the syncs back: the next writer sees what was committed,
 // readers do not, and nothing is reported to be durable.
 func TestPipeline(t *testing.T) {
-	files := newHeldFS()
+	files, _, release := newHeldFS()
 	db := openTest(t, files, Options{})
-	files.hold.Store(true)
+	files.broken.Store(true)
 	ctx, cancel := context.WithCancel(context.Background())
 	tx, err := db.Begin(ctx, kv.BeginOptions{})
 	must(t, err)
@@ -177,7 +172,7 @@ func TestPipeline(t *testing.T) {
 		t.Error("what was read is not durable yet")
 	default:
 	}
-	close(files.release)
+	close(release)
 	if _, err := read.Get(); err != nil {
 		t.Error(err)
 	}

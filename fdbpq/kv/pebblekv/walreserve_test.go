@@ -133,7 +133,8 @@ func TestNoWALReserve(t *testing.T) {
 // The space that is kept free is not used for the reserve, and what one takes
 // is given back when it is needed.
 func TestWALReserveFreeSpace(t *testing.T) {
-	files := &diskOf{FS: vfs.NewMem()}
+	files := vfs.NewMem()
+	free := func(n uint64) { files.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: n, TotalBytes: 1 << 41}) }
 	must(t, files.MkdirAll(testDir, 0o755))
 	const keep = 100
 	ready := func(s *walReserve) bool {
@@ -143,25 +144,25 @@ func TestWALReserveFreeSpace(t *testing.T) {
 		return s.ready
 	}
 	open := func() *walReserve { return newWALReserve(files, testDir, minMemTableSize, keep) }
-	files.free.Store(minMemTableSize + keep - 1)
+	free(minMemTableSize + keep - 1)
 	if ready(open()) || hasReserve(files) {
 		t.Error("it was made of the space to keep free")
 	}
-	files.free.Store(minMemTableSize + keep)
+	free(minMemTableSize + keep)
 	if !ready(open()) || !hasReserve(files) {
 		t.Error("it was not made though there was space")
 	}
-	files.free.Store(keep - 1)
+	free(keep - 1)
 	if open().ready || hasReserve(files) {
 		t.Error("it was kept on a disk that was full when the store was opened")
 	}
 
-	files.free.Store(1 << 40)
+	free(1 << 40)
 	var time clock
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize, MinFreeSpace: keep, now: time.now})
 	n := writeUntil(t, db, func() bool { return hasReserve(files) })
 	db.store.disk.reserve.maker.Wait()
-	files.free.Store(keep - 1)
+	free(keep - 1)
 	time.advance(spaceInterval)
 	if err := set(db, "key", "value"); !errors.Is(err, kv.ErrUnavailable) {
 		t.Errorf("a push to a full disk: %v", err)
@@ -169,68 +170,33 @@ func TestWALReserveFreeSpace(t *testing.T) {
 	if hasReserve(files) {
 		t.Error("it was kept while pushes are refused")
 	}
-	files.free.Store(1 << 40)
+	free(1 << 40)
 	time.advance(spaceInterval)
 	mustSet(t, db, fmt.Sprintf("%06d", n+1), "value")
 }
 
-// diskOf is a file system with so much free space.
-type diskOf struct {
-	vfs.FS
-	free atomic.Uint64
-}
-
-func (d *diskOf) GetDiskUsage(string) (vfs.DiskUsage, error) {
-	return vfs.DiskUsage{AvailBytes: d.free.Load()}, nil
-}
-
-// reserveGate stops the first write of a reserve until it is opened.
-type reserveGate struct {
-	vfs.FS
-	reached, open chan struct{}
-	writes        atomic.Int64
-}
-
-func (g *reserveGate) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := g.FS.Create(name, category)
-	if err == nil && filepath.Base(name) == newReserveName {
-		f = &gatedReserve{f, g}
-	}
-	return f, err
-}
-
-type gatedReserve struct {
-	vfs.File
-	gate *reserveGate
-}
-
-func (f *gatedReserve) Write(p []byte) (int, error) {
-	if f.gate.writes.Add(1) == 1 {
-		close(f.gate.reached)
-		<-f.gate.open
-	}
-	return f.File.Write(p)
-}
-
 // After a disk failure the reserve is not written any further.
 func TestWALReserveOnFailedDisk(t *testing.T) {
-	gate := &reserveGate{FS: vfs.NewMem(), reached: make(chan struct{}), open: make(chan struct{})}
-	db := openTest(t, gate, Options{MemTableSize: 4 << 20})
-	writeUntil(t, db, func() bool {
-		select {
-		case <-gate.reached:
-			return true
-		default:
-			return false
+	reached, release := make(chan struct{}), make(chan struct{})
+	var writes atomic.Int64
+	files := newFaultyFS(nil, func(op errorfs.Op) bool {
+		if op.Kind == errorfs.OpFileWrite && filepath.Base(op.Path) == newReserveName && writes.Add(1) == 1 {
+			close(reached)
+			<-release
 		}
+		return false
 	})
+	files.broken.Store(true)
+	db := openTest(t, files, Options{MemTableSize: 4 << 20})
+	writeUntil(t, db, func() bool { return writes.Load() > 0 })
+	<-reached
 	db.store.disk.fail(syscall.EIO)
-	close(gate.open)
+	close(release)
 	db.store.disk.reserve.maker.Wait()
-	if n := gate.writes.Load(); n != 1 {
+	if n := writes.Load(); n != 1 {
 		t.Errorf("%d writes, of which all but one were after the failure", n)
 	}
-	if names, err := gate.List(testDir); err != nil || slices.Contains(names, reserveName) {
-		t.Errorf("files %q, %v", names, err)
+	if names := list(t, files); slices.Contains(names, reserveName) {
+		t.Errorf("files %q", names)
 	}
 }

@@ -30,6 +30,7 @@ func (f *fixture) together(work func(worker int) error) {
 			}
 		})
 	}
+
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		f.Fatal(err)
@@ -140,6 +141,7 @@ func (f *fixture) audit(want int64) error {
 	if err != nil {
 		return err
 	}
+
 	var sum int64
 	for _, pair := range pairs {
 		sum += int64(binary.LittleEndian.Uint64(pair.Value))

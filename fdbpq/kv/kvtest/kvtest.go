@@ -63,6 +63,7 @@ func Run(t *testing.T, engine Engine) {
 		{"Concurrent", concurrentTests},
 		{"Random", randomTests},
 	}
+
 	for _, topic := range topics {
 		t.Run(topic.name, func(t *testing.T) {
 			for _, test := range topic.tests {

@@ -49,6 +49,7 @@ func (f *fixture) wantEnded(tx kv.Transaction) {
 	tx.CompareAndClear(f.key("a"), []byte("1"))
 	tx.AddReadConflict(f.all())
 	tx.AddWriteConflict(f.all())
+
 	f.wantReadsFail(tx, kv.ErrUsed)
 	f.wantReadsFail(before, kv.ErrUsed)
 	f.wantCommitFails(tx, kv.ErrUsed)

@@ -35,6 +35,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		for range load.steps { // until end
 		}
 	}()
+
 	for round := range 3 {
 		dest := filepath.Join(dir, fmt.Sprint("backup", round))
 		least := load.least()
@@ -43,16 +44,20 @@ func TestBackupUnderLoad(t *testing.T) {
 		if made.Dir != dest || made.Files < 4 || made.Bytes < 1000 {
 			t.Errorf("%+v", made)
 		}
+
 		wantOnly(t, dir, "backup", round+1)
 		wantMode(t, dest, 0o700)
+
 		copied := openTestDir(t, dest, small)
 		load.check(t, copied, least)
 		mustSet(t, copied, "only", "here")
 		mustClose(t, copied)
 	}
+
 	wantValue(t, db, "only", "")
 	end()
 	noError(t, db.Check())
+
 	mustClose(t, db)
 	openTestDir(t, filepath.Join(dir, "data"), small) // its marks are right
 }
@@ -72,6 +77,7 @@ func wantOnly(t *testing.T, dir, prefix string, want int) {
 			n++
 		}
 	}
+
 	if n != want {
 		t.Errorf("%v: want %d that begin with %s", entries, want, prefix)
 	}
@@ -85,12 +91,13 @@ func TestBackupIsSynced(t *testing.T) {
 	for i := range 10 {
 		mustSet(t, db, fmt.Sprint(i), "value")
 	}
-	_, err := db.Backup(t.Context(), "copy")
-	must(t, err)
+
+	must(t, errOf(db.Backup(t.Context(), "copy")))
 	clone := files.CrashClone(vfs.CrashCloneCfg{})
 	copied, err := Open("copy", Options{FS: clone})
 	must(t, err)
 	defer func() { _ = copied.Close() }()
+
 	for i := range 10 {
 		if got, err := get(copied, fmt.Sprint(i)); got != "value" || err != nil {
 			t.Errorf("%d: %q, %v", i, got, err)
@@ -108,6 +115,7 @@ func TestBackupRefusals(t *testing.T) {
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o600))
 	must(t, os.Symlink(data, filepath.Join(dir, "link", "data")))
+
 	for dest, want := range map[string]string{
 		"there":            "it exists",
 		"file":             "it exists",
@@ -121,16 +129,14 @@ func TestBackupRefusals(t *testing.T) {
 			t.Errorf("%s: %v, want %q", dest, err, want)
 		}
 	}
+
 	wantOnly(t, dir, "", 4)
 	mustSet(t, db, "a", "b")
 	db.damage.note("table", errBlock)
-	if _, err := db.Backup(t.Context(), filepath.Join(dir, "damaged")); !errors.Is(err, kv.ErrCorrupt) {
-		t.Errorf("of a damaged store: %v", err)
-	}
+	wantErr(t, "of a damaged store", errOf(db.Backup(t.Context(), filepath.Join(dir, "damaged"))), kv.ErrCorrupt)
+
 	mustClose(t, db)
-	if _, err := db.Backup(t.Context(), filepath.Join(dir, "late")); !errors.Is(err, kv.ErrClosed) {
-		t.Errorf("of a closed store: %v", err)
-	}
+	wantErr(t, "of a closed store", errOf(db.Backup(t.Context(), filepath.Join(dir, "late"))), kv.ErrClosed)
 }
 
 // Where files cannot be linked they are copied.
@@ -159,12 +165,14 @@ func TestBackupDuringSync(t *testing.T) {
 	tx.Set([]byte("b"), []byte("written"))
 	commit := tx.Commit()
 	<-syncing
+
 	_, err := db.Backup(t.Context(), "copy")
 	files.broken.Store(false)
 	close(release)
 	must(t, err)
 	_, err = commit.Get()
 	must(t, err)
+
 	copied := openTestDir(t, "copy", Options{FS: files})
 	wantValue(t, copied, "a", "durable")
 }
@@ -177,9 +185,11 @@ func TestCopyOfGrowingLog(t *testing.T) {
 	d, err := newDisk(testDir, Options{FS: files}.withDefaults())
 	must(t, err)
 	defer d.release()
+
 	path := files.PathJoin(testDir, "000009.log")
 	log, err := d.Create(path, logCategory)
 	must(t, err)
+
 	for n := range 3 {
 		read, err := d.Open(path)
 		must(t, err)
@@ -222,9 +232,7 @@ func filledStore(t *testing.T) (*hookFS, *DB) {
 
 func wantNoCopy(t *testing.T, files vfs.FS) {
 	t.Helper()
-	if _, err := files.Stat("copy"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("there is a copy: %v", err)
-	}
+	wantErr(t, "there is a copy", errOf(files.Stat("copy")), fs.ErrNotExist)
 }
 
 // wantFilled checks that a store has what fill writes.
@@ -253,6 +261,7 @@ func TestBackupFails(t *testing.T) {
 			if part != ".sst" && (name != "full disk" || race.Enabled && part != ".log") {
 				continue
 			}
+
 			files, db := filledStore(t)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			var failed error
@@ -262,11 +271,13 @@ func TestBackupFails(t *testing.T) {
 				}
 				return failed
 			})
+
 			_, err := db.Backup(ctx, "copy")
 			if err == nil || failed == nil && !errors.Is(err, context.Canceled) ||
 				failed != nil && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EROFS) {
 				t.Errorf("%s at %s: %v", name, part, err)
 			}
+
 			cancel(nil)
 			files.hook.Store(nil)
 			names, err := files.List("")
@@ -292,9 +303,7 @@ func TestBackupOfStoreThatFails(t *testing.T) {
 		db.store.disk.fail(syscall.EIO)
 		return nil
 	})
-	if _, err := db.Backup(t.Context(), "copy"); !errors.Is(err, kv.ErrUnavailable) {
-		t.Errorf("the backup returned %v", err)
-	}
+	wantErr(t, "the backup", errOf(db.Backup(t.Context(), "copy")), kv.ErrUnavailable)
 	wantNoCopy(t, files)
 }
 
@@ -306,14 +315,11 @@ func TestBackupsToOnePlace(t *testing.T) {
 	var once sync.Once
 	files.onCopy(".sst", func(string) error {
 		once.Do(func() {
-			if _, err := other.Backup(t.Context(), "copy"); !errors.Is(err, ErrBackupRunning) {
-				t.Errorf("the second one: %v", err)
-			}
+			wantErr(t, "the second one", errOf(other.Backup(t.Context(), "copy")), ErrBackupRunning)
 		})
 		return nil
 	})
-	_, err := db.Backup(t.Context(), "copy")
-	must(t, err)
+	must(t, errOf(db.Backup(t.Context(), "copy")))
 	wantFilled(t, openTestDir(t, "copy", Options{FS: files}))
 }
 
@@ -341,9 +347,7 @@ func TestCloseEndsBackup(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := db.Backup(t.Context(), "copy"); !errors.Is(err, kv.ErrClosed) {
-		t.Errorf("the backup returned %v", err)
-	}
+	wantErr(t, "the backup", errOf(db.Backup(t.Context(), "copy")), kv.ErrClosed)
 	closing.Wait()
 	wantNoCopy(t, files)
 }
@@ -364,6 +368,7 @@ func TestUnfinishedBackup(t *testing.T) {
 	dest := filepath.Join(dir, "backup")
 	made, err := db.Backup(t.Context(), dest)
 	must(t, err)
+
 	left := dest + unfinished
 	must(t, os.MkdirAll(left, 0o700))
 	must(t, os.Rename(made.Dir, filepath.Join(left, "store")))
@@ -372,8 +377,8 @@ func TestUnfinishedBackup(t *testing.T) {
 			t.Errorf("%s was opened with %v", path, err)
 		}
 	}
-	_, err = db.Backup(t.Context(), dest)
-	must(t, err)
+
+	must(t, errOf(db.Backup(t.Context(), dest)))
 	wantOnly(t, dir, "backup", 1)
 }
 

@@ -120,6 +120,7 @@ func (q *bench) step(pushes, pops int) {
 	if pops > 0 {
 		q.pop(tx, pops)
 	}
+
 	tx.Clear(receiptKey(q.next))
 	q.next++
 	tx.Set(receiptKey(q.next), nil)
@@ -137,6 +138,7 @@ func (q *bench) push(tx kv.Transaction, n int) {
 			counts[p] = binary.BigEndian.Uint64(last[0].Key[len(benchPrefix)+5:]) + 1
 		}
 	}
+
 	for range n {
 		p := q.rng.IntN(benchPriorities)
 		q.clock++
@@ -144,6 +146,7 @@ func (q *bench) push(tx kv.Transaction, n int) {
 		binary.BigEndian.PutUint64(random, q.clock)
 		tx.Set(itemKey(p, counts[p], random), q.random(benchValueSize))
 	}
+
 	for p := range benchPriorities {
 		tx.Add(counterKey(p), int64(n/benchPriorities))
 	}

@@ -136,6 +136,7 @@ func checkCommits(dir string, o Options, lock *pebble.Lock) (marked commitNumber
 // not found. It says what to do.
 func explainVanished(found, marked commitNumbers, mark string) error {
 	remove := "rm " + quoted(mark)
+
 	switch {
 	case found.newest < marked.newest:
 		return fmt.Errorf("%w: the newest commit found is number %d, but commits up to number %d were synced; "+

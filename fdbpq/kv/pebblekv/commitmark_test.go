@@ -27,6 +27,7 @@ func TestCommitMarkIsExact(t *testing.T) {
 				t.Fatalf("after commit %d the mark is %+v, %v", want, mark, err)
 			}
 		}
+
 		mustClose(t, s.db)
 		s.db = openTest(t, s.files, Options{})
 		mark, err := readCommitMark(s.files, testDir)
@@ -57,8 +58,10 @@ func TestOtherMarks(t *testing.T) {
 	must(t, err)
 	older = bytes.Clone(older)
 	s.flushed(3)
+
 	position := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64([]byte("pqsync\x00\x01"), 1<<40), 1<<40)
 	position = binary.LittleEndian.AppendUint32(position, crc32.Checksum(position, castagnoli))
+
 	for what, mark := range map[string][]byte{
 		"older": older, "torn": append(bytes.Clone(older[:12]), make([]byte, 16)...), "cut off": older[:5], "empty": nil, "of an earlier version": position,
 	} {
@@ -70,6 +73,7 @@ func TestOtherMarks(t *testing.T) {
 			t.Errorf("%s: afterwards it is %+v, %v", what, now, err)
 		}
 	}
+
 	files := s.killed()
 	remove(t, files, commitMarkPath(files, testDir))
 	s.whole(files, "none")
@@ -102,11 +106,13 @@ func TestNumbersGoOnAfterDamage(t *testing.T) {
 	if err := errors.Join(err, db.Close()); err != nil || mark.newest == 0 {
 		t.Fatal(mark, err)
 	}
+
 	data, err := files.inner.UnsafeGetFileDataBuffer(path)
 	must(t, err)
 	for i := range len(data) / 2 {
 		data[i] ^= 0xff
 	}
+
 	db = openTest(t, files, Options{})
 	if err := set(db, "other", "value"); err != nil || db.store.applied != mark.newest+1 {
 		t.Errorf("commit %d after %d: %v", db.store.applied, mark.newest, err)
@@ -161,6 +167,7 @@ func (s *damagedStore) vanish(files *crashfs.FS) string {
 		remove(s.t, files, path)
 		return path + " removed"
 	}
+
 	length := s.rng.Int64N(int64(len(content)) + 1)
 	cut(s.t, files, path, length)
 	return fmt.Sprintf("%s cut off at %d of %d", path, length, len(content))

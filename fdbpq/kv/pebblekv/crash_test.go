@@ -42,6 +42,7 @@ func (l *crashLoad) count(stop <-chan struct{}, counter int, filler []byte) erro
 		}
 		return nil
 	}
+
 	for n := uint64(1); ; n++ {
 		select {
 		case <-stop:
@@ -52,6 +53,7 @@ func (l *crashLoad) count(stop <-chan struct{}, counter int, filler []byte) erro
 		if err != nil {
 			return err
 		}
+
 		value := binary.BigEndian.AppendUint64(nil, n)
 		tx.Set(crashKey(counter, 0), value)
 		tx.Set(fmt.Appendf(nil, "filler/%d/%d", counter, n), filler)
@@ -155,12 +157,14 @@ func (l *crashLoad) start(t *testing.T, rng *rand.Rand) (end func()) {
 	for i := 0; i < len(filler); i += 4 {
 		binary.LittleEndian.PutUint32(filler[i:], rng.Uint32())
 	}
+
 	stop := make(chan struct{})
 	var running sync.WaitGroup
 	for i := range crashers {
 		running.Go(func() { noError(t, l.count(stop, i, filler)) })
 	}
 	running.Go(func() { noError(t, l.look(stop)) })
+
 	end = sync.OnceFunc(func() {
 		close(stop)
 		running.Wait()

@@ -48,6 +48,7 @@ func (s *damagedStore) write(n int) {
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[:], s.rng.Uint64())
 	filler := rand.NewChaCha8(seed)
+
 	for range n {
 		tx := begin(s.t, s.db)
 		key := fmt.Sprintf("%06d", len(s.keys))
@@ -123,12 +124,14 @@ func cut(t *testing.T, files rawFiles, path string, length int64) {
 func refused(t *testing.T, files vfs.FS, what string) {
 	t.Helper()
 	before := list(t, files)
+
 	db, err := openQuiet(files)
 	if err == nil {
 		_ = db.Close()
 		t.Errorf("%s: the store was opened", what)
 		return
 	}
+
 	wantRefusal(t, err, what)
 	after, err := files.List(testDir)
 	slices.Sort(before)
@@ -231,10 +234,12 @@ func TestGiveUpDamage(t *testing.T) {
 	if !errors.Is(err, errDamaged) {
 		t.Fatal(err)
 	}
+
 	_, mark, found := strings.Cut(err.Error(), "rm ")
 	if !found {
 		t.Fatal(err)
 	}
+
 	remove(t, files, mark)
 	db := openTest(t, files, Options{})
 	mustSet(t, db, "key", "value")

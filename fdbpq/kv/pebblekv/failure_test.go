@@ -74,6 +74,7 @@ func TestWriteFailure(t *testing.T) {
 			return slices.Contains(kinds, op.Kind)
 		}
 	}
+
 	sync := []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}
 	cases := []struct {
 		name  string
@@ -91,6 +92,7 @@ func TestWriteFailure(t *testing.T) {
 		{"folder sync", of(testDir, sync...)},
 		{"all writes", func(op errorfs.Op) bool { return op.Kind.ReadOrWrite() == errorfs.OpIsWrite }},
 	}
+
 	for _, c := range cases {
 		for _, cause := range []error{syscall.EIO, syscall.ENOSPC, syscall.EROFS}[:race.Times(3, 1)] {
 			t.Run(fmt.Sprintf("%s/%s", c.name, cause), func(t *testing.T) {
@@ -106,17 +108,21 @@ func writeFailure(t *testing.T, cause error, match func(errorfs.Op) bool) {
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize, now: time.now})
 	value := make([]byte, 50_000)
 	rand.NewChaCha8([32]byte{}).Read(value)
+
 	acked := 0
 	write := func() error {
 		err := set(db, fmt.Sprintf("%06d", acked+1), string(value))
+
 		if err == nil {
 			acked++
 		}
 		return err
 	}
+
 	for range 50 { // enough for old logs to reuse
 		must(t, write())
 	}
+
 	db.retry = time.now().Add(retryInterval)
 	files.broken.Store(true)
 	var err error
@@ -134,10 +140,12 @@ func writeFailure(t *testing.T, cause error, match func(errorfs.Op) bool) {
 	if kv.Retryable(err) {
 		t.Errorf("%v says to try again", err)
 	}
+
 	checkAcked(t, db, acked)
 	if err := write(); !errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err) {
 		t.Errorf("the next one failed with %v", err)
 	}
+
 	last := db.writer.turns
 	files.broken.Store(false)
 	time.advance(retryInterval)
@@ -146,6 +154,7 @@ func writeFailure(t *testing.T, cause error, match func(errorfs.Op) bool) {
 		t.Errorf("a transaction has turn %d, as if what the one with turn %d wrote could not be lost", tx.Turn(), last)
 	}
 	tx.Cancel()
+
 	if err := write(); err != nil {
 		t.Errorf("the disk works again, but %v", err)
 	}
@@ -201,13 +210,10 @@ func stillBroken(t *testing.T, who string) {
 	for range 3 {
 		time.advance(retryInterval)
 		wantFull("a write", set(db, "key", "never"), kv.ErrUnavailable)
-		_, err := get(db, "key")
-		wantFull("a read", err, kv.ErrUnavailable)
+		wantFull("a read", errOf(get(db, "key")), kv.ErrUnavailable)
 		wantFull("Check", db.Check(), kv.ErrUnavailable)
 	}
-	if _, err := old.Get([]byte("key")).Get(); !errors.Is(err, kv.ErrUnavailable) {
-		t.Errorf("the store of the old reader is closed: %v", err)
-	}
+	wantErr(t, "the store of the old reader is closed", errOf(old.Get([]byte("key")).Get()), kv.ErrUnavailable)
 	old.Cancel()
 
 	files.broken.Store(false)
@@ -220,9 +226,7 @@ func stillBroken(t *testing.T, who string) {
 	}
 	must(t, db.Check())
 	mustClose(t, db)
-	if err := db.Check(); !errors.Is(err, kv.ErrClosed) {
-		t.Errorf("Check of a closed store: %v", err)
-	}
+	wantErr(t, "Check of a closed store", db.Check(), kv.ErrClosed)
 }
 
 // TestOpenFails opens a folder that cannot be written to.
@@ -312,6 +316,7 @@ func TestWaitRoom(t *testing.T) {
 		}
 		return db, gate
 	}
+
 	t.Run("flush", func(t *testing.T) {
 		db, gate := fill(t)
 		waiting := setLater(db)
@@ -356,6 +361,7 @@ func TestCompactionFailsDuringOpen(t *testing.T) {
 		}
 		return nil
 	})}
+
 	failed := false
 	for i := 0; !failed; i++ {
 		if i == 100 {
@@ -371,6 +377,7 @@ func TestCompactionFailsDuringOpen(t *testing.T) {
 		failed = err != nil
 		_ = db.Close() // its disk may have failed
 	}
+
 	db := openTest(t, files, Options{})
 	if _, err := get(db, "key"); err != nil {
 		t.Error(err)

@@ -26,6 +26,7 @@ func TestForeignFolder(t *testing.T) {
 				must(t, os.WriteFile(filepath.Join(dir, file), []byte("x"), 0o644))
 			}
 			must(t, os.Chmod(dir, 0o755))
+
 			db, err := Open(dir, Options{})
 			if (err != nil) != test.refused || err != nil && !strings.Contains(err.Error(), "want an empty folder") {
 				t.Fatalf("opened with %v", err)
@@ -38,6 +39,7 @@ func TestForeignFolder(t *testing.T) {
 				}
 				mustClose(t, db)
 			}
+
 			wantMode(t, dir, fs.FileMode(map[bool]uint32{true: 0o755, false: 0o700}[test.refused]))
 			for _, file := range test.files {
 				wantMode(t, filepath.Join(dir, file), 0o644)

@@ -91,6 +91,7 @@ func TestGapIndexAgainstHistory(t *testing.T) {
 		case 3:
 			checkPart(t, h, k, rng)
 		}
+
 		checkGaps(t, h, k)
 		if k.gaps.bytes > k.limit {
 			t.Fatalf("%d bytes, limit %d", k.gaps.bytes, k.limit)
@@ -133,6 +134,7 @@ func writeRandomly(h *history, k *gapIndex, rng *rand.Rand) {
 			observeRandomly(h, k, rng, h.newest()-1)
 		}
 	}
+
 	if rng.IntN(4) == 0 {
 		h.versions = h.versions[:h.newest()]
 		k.noteCancel()
@@ -172,6 +174,7 @@ func checkGaps(t *testing.T, h *history, k *gapIndex) {
 		}
 		return true
 	})
+
 	k.gaps.samples.Ascend(func(key []byte) bool {
 		size += len(key) + sampleOverhead
 		if _, ok := k.gaps.at(key); !ok {
@@ -195,6 +198,7 @@ func TestLaggingReader(t *testing.T) {
 		s.addGap(kv.Range{Begin: popped[0], End: key}, key)
 		version := uint64(i + 1)
 		k.publishCommitted(version, version-1, s.found)
+
 		if got := k.part(all, version, false); !bytes.Equal(got.Begin, key) {
 			t.Errorf("a reader at version %d begins at %s, not at %s", version, got.Begin, key)
 		}
@@ -202,6 +206,7 @@ func TestLaggingReader(t *testing.T) {
 			t.Errorf("a reader one version behind %d begins at %s, not at %s", version, got.Begin, popped[i])
 		}
 	}
+
 	if n := k.gaps.gaps.Len(); n != 2 {
 		t.Errorf("%d gaps, not one for the durable versions and one for the last", n)
 	}
@@ -220,12 +225,14 @@ func TestReadsWithGaps(t *testing.T) {
 			changeRandomly(tx, mine, rng)
 			compareRandomRange(t, tx, mine, rng)
 		}
+
 		if rng.IntN(4) == 0 {
 			tx.Cancel()
 		} else {
 			mustCommit(t, tx)
 			model = mine
 		}
+
 		read := beginRead(t, db)
 		compareRandomRange(t, read, model, rng)
 		read.Cancel()
@@ -247,6 +254,7 @@ func changeRandomly(tx kv.Transaction, model map[string]string, rng *rand.Rand) 
 	if kind == 0 {
 		to = from + 1
 	}
+
 	for i := from; i < to; i++ {
 		key := manyKey(i)
 		if kind <= 1 {
@@ -270,6 +278,7 @@ func compareRandomRange(t *testing.T, reader kv.Reader, model map[string]string,
 	i, j := rng.IntN(manyKeys), rng.IntN(manyKeys+1)
 	r := kv.Range{Begin: manyKey(min(i, j)), End: manyKey(max(i, j))}
 	o := kv.RangeOptions{Limit: rng.IntN(3) * rng.IntN(100), Reverse: rng.IntN(2) == 0}
+
 	var want []string
 	for _, key := range slices.Sorted(maps.Keys(model)) {
 		if key >= string(r.Begin) && key < string(r.End) {
@@ -282,6 +291,7 @@ func compareRandomRange(t *testing.T, reader kv.Reader, model map[string]string,
 	if o.Limit > 0 && len(want) > o.Limit {
 		want = want[:o.Limit]
 	}
+
 	pairs, err := reader.GetRange(r, o).Get()
 	must(t, err)
 	var got []string
@@ -307,9 +317,11 @@ func TestGapsOfRefilledQueue(t *testing.T) {
 			}
 			mustCommit(t, tx)
 		}
+
 		if n := db.store.gapIndex.gaps.gaps.Len(); n > items/20 {
 			t.Fatalf("%d gaps between %d items in round %d", n, items, round)
 		}
+
 		for range items / batch {
 			tx := begin(t, db)
 			pairs, err := tx.GetRange(whole, kv.RangeOptions{Limit: batch}).Get()

@@ -3,6 +3,7 @@ package pebblekv
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -58,6 +59,16 @@ func noError(t *testing.T, err error) {
 	}
 }
 
+func wantErr(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// errOf is the error of a function with another result.
+func errOf[T any](_ T, err error) error { return err }
+
 func mustClose(t *testing.T, db *DB) {
 	t.Helper()
 	noError(t, db.Close())
@@ -79,8 +90,7 @@ func beginRead(t *testing.T, db *DB) kv.ReadTransaction {
 
 func mustCommit(t *testing.T, tx kv.Transaction) {
 	t.Helper()
-	_, err := tx.Commit().Get()
-	must(t, err)
+	must(t, errOf(tx.Commit().Get()))
 }
 
 // set writes a pair in a transaction of its own.

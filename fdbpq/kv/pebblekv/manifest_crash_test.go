@@ -80,12 +80,14 @@ func TestPowerCutOfManifest(t *testing.T) {
 	for range 2 {
 		p.pictures(t, 2)
 	}
+
 	second := 0
 	for i, cut := range p.cuts {
 		again := newPowerCuts(cut.files, 30)
 		again.acked.Store(cut.acked)
 		again.ops.Store(int64(i)) // other places each time
 		again.pictures(t, 0)
+
 		wantCount(t, cut.files, cut.acked, fmt.Sprintf("power cut %d", i))
 		for j, cut := range again.cuts {
 			wantCount(t, cut.files, cut.acked, fmt.Sprintf("power cut %d, and again %d", i, j))
@@ -106,6 +108,7 @@ func TestKilledWhileOpening(t *testing.T) {
 		mustSet(t, db, "count", fmt.Sprintf("%06d", p.acked.Add(1))) // stays in the log
 		mustClose(t, db)
 	}
+
 	for i, cut := range p.cuts {
 		if cut.acked > 0 {
 			wantCount(t, cut.files, cut.acked, fmt.Sprintf("killed at %d", i))
@@ -124,6 +127,7 @@ func TestPowerCutAfterUnsyncedMarker(t *testing.T) {
 	p := newPowerCuts(files, 1)
 	p.life(t, 2)
 	path, _ := manifest(t, files)
+
 	failing := errorfs.Wrap(files, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Path != testDir || op.Kind != errorfs.OpFileSync {
 			return nil
@@ -133,6 +137,7 @@ func TestPowerCutAfterUnsyncedMarker(t *testing.T) {
 		}
 		return nil
 	}))
+
 	if db, err := openQuiet(failing); err == nil {
 		_ = db.Close()
 		t.Fatal("it was opened though the folder was not synced")
@@ -140,6 +145,7 @@ func TestPowerCutAfterUnsyncedMarker(t *testing.T) {
 	if now, _ := manifest(t, files); now == path {
 		t.Fatal("the marker still names the old manifest")
 	}
+
 	wantCount(t, files.CrashClone(vfs.CrashCloneCfg{}), p.acked.Load(), "without a start in between")
 	p.pictures(t, 1)
 	for i, cut := range p.cuts {

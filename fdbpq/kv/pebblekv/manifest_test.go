@@ -25,6 +25,7 @@ func (s *damagedStore) flushed(tables int) {
 		s.write(2)
 		must(s.t, s.db.store.pdb.Flush())
 	}
+
 	inTables := s.db.store.syncer.synced.Load()
 	s.write(2)
 	want := commitNumbers{newest: inTables + 2, inTables: inTables}

@@ -29,6 +29,7 @@ func wantOwnerOnly(t *testing.T, dir string) (names string) {
 		names += filepath.Base(path) + " "
 		return err
 	})
+
 	must(t, err)
 	return names
 }

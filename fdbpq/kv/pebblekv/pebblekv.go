@@ -189,6 +189,7 @@ func (db *DB) beginWriter(ctx context.Context, o kv.BeginOptions) (*transaction,
 	if err := db.checkFolder(false); err != nil {
 		return nil, err
 	}
+
 	s, err := db.repaired()
 	if err != nil {
 		return nil, err

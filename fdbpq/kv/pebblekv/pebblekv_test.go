@@ -121,10 +121,9 @@ func TestForgottenTransaction(t *testing.T) {
 	must(t, err)
 	forgotten.Set([]byte("key"), []byte("value"))
 	cancel()
+
 	begin(t, db).Cancel() // It does not wait forever.
-	if _, err := forgotten.Get([]byte("key")).Get(); !errors.Is(err, context.Canceled) {
-		t.Errorf("Get: %v", err)
-	}
+	wantErr(t, "Get", errOf(forgotten.Get([]byte("key")).Get()), context.Canceled)
 	if _, err := forgotten.Commit().Get(); !errors.Is(err, context.Canceled) || kv.MaybeCommitted(err) {
 		t.Errorf("Commit: %v", err)
 	}

@@ -2,39 +2,11 @@ package pebblekv
 
 import (
 	"encoding/binary"
-	"errors"
 	"hash/crc32"
-	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
-
-// Reads of a large damaged item fail at once, however many there are. Pebble alone would
-// search for a flipped bit, for seconds with each read, one after the other.
-func TestReadsOfLargeDamagedItem(t *testing.T) {
-	files := vfs.NewMem()
-	flip(t, files, newTable(t, files), kv.MaxValueSize/2)
-	db := openTest(t, files, Options{})
-	var readers sync.WaitGroup
-	for range 8 {
-		readers.Go(func() {
-			_, err := get(db, "key")
-			if !errors.Is(err, kv.ErrCorrupt) {
-				t.Errorf("read: %v", err)
-			}
-		})
-	}
-	tx := begin(t, db)
-	defer tx.Cancel()
-	_, err := tx.Get([]byte("key")).Get()
-	if !errors.Is(err, kv.ErrCorrupt) {
-		t.Errorf("read in a write transaction: %v", err)
-	}
-	readers.Wait()
-}
 
 // tablePath returns the path of the largest table.
 func tablePath(t *testing.T, files vfs.FS) (path string) {

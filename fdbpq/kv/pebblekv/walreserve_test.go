@@ -1,7 +1,6 @@
 package pebblekv
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -96,6 +95,7 @@ func TestWALReserveOfOtherSize(t *testing.T) {
 			t.Errorf("%s is still there", name)
 		}
 	}
+
 	n := writeUntil(t, db, func() bool { return reserveUsed(t, files) })
 	mustClose(t, db)
 	checkAcked(t, openTest(t, files, Options{}), n)
@@ -116,10 +116,12 @@ func TestNoWALReserve(t *testing.T) {
 				}
 				return fails
 			})
+
 			files.broken.Store(true)
 			db := openTest(t, files, Options{MemTableSize: minMemTableSize})
 			n := writeUntil(t, db, func() bool { return failures.Load() >= 3 })
 			mustClose(t, db)
+
 			left := list(t, files)
 			isReserve := func(file string) bool { return strings.HasPrefix(file, reserveName) }
 			if name != "use" && slices.ContainsFunc(left, isReserve) {
@@ -143,6 +145,7 @@ func TestWALReserveFreeSpace(t *testing.T) {
 		s.close()
 		return s.ready
 	}
+
 	open := func() *walReserve { return newWALReserve(files, testDir, minMemTableSize, keep) }
 	free(minMemTableSize + keep - 1)
 	if ready(open()) || hasReserve(files) {
@@ -159,14 +162,14 @@ func TestWALReserveFreeSpace(t *testing.T) {
 
 	free(1 << 40)
 	var time clock
+
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize, MinFreeSpace: keep, now: time.now})
 	n := writeUntil(t, db, func() bool { return hasReserve(files) })
 	db.store.disk.reserve.maker.Wait()
+
 	free(keep - 1)
 	time.advance(spaceInterval)
-	if err := set(db, "key", "value"); !errors.Is(err, kv.ErrUnavailable) {
-		t.Errorf("a push to a full disk: %v", err)
-	}
+	wantErr(t, "a push to a full disk", set(db, "key", "value"), kv.ErrUnavailable)
 	if hasReserve(files) {
 		t.Error("it was kept while pushes are refused")
 	}
@@ -186,10 +189,12 @@ func TestWALReserveOnFailedDisk(t *testing.T) {
 		}
 		return false
 	})
+
 	files.broken.Store(true)
 	db := openTest(t, files, Options{MemTableSize: 4 << 20})
 	writeUntil(t, db, func() bool { return writes.Load() > 0 })
 	<-reached
+
 	db.store.disk.fail(syscall.EIO)
 	close(release)
 	db.store.disk.reserve.maker.Wait()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -63,11 +64,15 @@ func TestOtherMarks(t *testing.T) {
 	position = binary.LittleEndian.AppendUint32(position, crc32.Checksum(position, castagnoli))
 
 	for what, mark := range map[string][]byte{
-		"older": older, "torn": append(bytes.Clone(older[:12]), make([]byte, 16)...), "cut off": older[:5], "empty": nil, "of an earlier version": position,
+		"older": older, "torn": append(bytes.Clone(older[:12]), make([]byte, 16)...),
+		"cut off": older[:5], "empty": nil, "of an earlier version": position,
 	} {
 		files := s.killed()
 		writeFile(t, files, commitMarkPath(files, testDir), mark)
+		manifestSum := commitMarkPath(files, testDir) + ".manifest" // of the version before
+		writeFile(t, files, manifestSum, nil)
 		s.whole(files, what)
+		wantErr(t, manifestSum, errOf(files.Stat(manifestSum)), fs.ErrNotExist)
 		now, err := readCommitMark(files, testDir)
 		if n := uint64(len(s.keys)); err != nil || now != (commitNumbers{n, n}) {
 			t.Errorf("%s: afterwards it is %+v, %v", what, now, err)

@@ -130,7 +130,10 @@ func (s *openedStore) beginAt(marked commitNumbers, iter *pebble.Iterator) {
 	s.gapIndex.publishCommitted(s.applied, s.applied, nil)
 
 	// The mark goes past the disk: if it cannot be written, the disk has not failed.
-	mark := openCommitMark(s.disk.Unwrap(), s.disk.dir, found, s.disk.logger)
+	files := s.disk.Unwrap()
+	mark := openCommitMark(files, s.disk.dir, found, s.disk.logger)
+	// The version before would compare the manifest with it.
+	_ = files.Remove(files.PathJoin(s.disk.dir, commitMarkName+".manifest"))
 	s.syncer.start(s.pdb, mark, newView(iter, s.applied))
 }
 

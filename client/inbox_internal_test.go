@@ -70,13 +70,13 @@ func TestLateMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if m, err := i.next(t.Context(), 0, nil); err != nil || string(m.Data) != i.subject {
+	if m, err := i.next(t.Context(), 0, interrupts{}); err != nil || string(m.Data) != i.subject {
 		t.Errorf("got %v, %v", m, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
-		if m, err := i.next(ctx, 0, nil); !errors.Is(err, context.Canceled) {
+		if m, err := i.next(ctx, 0, interrupts{}); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, %v after the end", m, err)
 		}
 	}

@@ -42,7 +42,8 @@
 // item whose delivery was lost comes back when the lease is over.
 //
 // While the connection is down, calls wait for it and send nothing. Once it is closed, they return
-// nats.ErrConnectionClosed, together with ErrUnknownOutcome if the request may have been sent before.
+// nats.ErrConnectionClosed, together with ErrUnknownOutcome if the request may have been sent
+// before.
 //
 // When the context of a pop or lease ends, its wait ends too. An item that still comes goes back to
 // its place, uncounted, because NATS tells the bridge that nobody is there. An item that NATS had

@@ -20,8 +20,9 @@ type frameReader struct {
 }
 
 // read calls receive for each item of a message that carries items in frames, until that returns an
-// error. The headers that receive gets are valid until it returns. read returns the number of items,
-// 0 if the message has no frames. More items than limit are an error: callers have no place for them.
+// error. The headers that receive gets are valid until it returns. read returns the number of
+// items, 0 if the message has no frames. More items than limit are an error: callers have no place
+// for them.
 func (r *frameReader) read(m *nats.Msg, limit int, receive func(*nats.Msg) error) (n int, err error) {
 	if n, err = subjects.FramesOf(m.Header); n == 0 || err != nil {
 		return 0, badReply(err)
@@ -57,8 +58,8 @@ func (r *frameReader) read(m *nats.Msg, limit int, receive func(*nats.Msg) error
 
 var errHeaders = errors.New("the headers cannot be read")
 
-// decode sets the headers to those of a block, which may be empty. It is nats.DecodeHeadersMsg for a
-// frame, several times as fast.
+// decode sets the headers to those of a block, which may be empty. It is nats.DecodeHeadersMsg for
+// a frame, several times as fast.
 func (r *frameReader) decode(block []byte) error {
 	if r.header == nil {
 		r.header = nats.Header{}

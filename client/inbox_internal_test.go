@@ -82,6 +82,34 @@ func TestLateMessages(t *testing.T) {
 	}
 }
 
+// An interrupt that comes together with a message is not lost, nor is the message.
+func TestInterruptWithMessage(t *testing.T) {
+	nc := testenv.New(t, testenv.Options{}).Connect()
+	i := opened(t, nc, 1, 1)[0]
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	for range 20 { // whichever of them next sees first
+		i.messages <- &nats.Msg{Subject: i.subject}
+		reconnected := make(chan nats.Status, 1)
+		reconnected <- nats.CONNECTED
+
+		messages, interrupted := 0, 0
+		for range 2 {
+			switch m, err := i.next(ctx, 0, interrupts{reconnected: reconnected}); {
+			case m != nil:
+				messages++
+			case errors.Is(err, errInterrupted):
+				interrupted++
+			default:
+				t.Fatal(err)
+			}
+		}
+		if messages != 1 || interrupted != 1 {
+			t.Fatalf("%d messages, %d interrupts, want 1 of each", messages, interrupted)
+		}
+	}
+}
+
 // A connection keeps a bounded number of inboxes, and none once it is closed or drains.
 func TestIdleInboxes(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})

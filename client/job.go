@@ -91,9 +91,9 @@ func (w Work) do(ctx context.Context, job *Job) error {
 	return <-ended
 }
 
-// plainOutcome returns what a Work has returned as a snoozed, a dropped, a retry, or an error of
-// which there is only the text. Methods of other errors may panic, as those of a nil pointer do that
-// is not a nil error: here that counts as a panic of the job.
+// plainOutcome returns what a Work has returned as a snoozed, a dropped, a retry, or an error that
+// has only the text. The methods of other errors may panic, such as those of a nil pointer that is
+// not a nil error: here that counts as a panic of the job.
 func plainOutcome(err error) error {
 	var snooze *snoozed
 	var drop *dropped

@@ -60,8 +60,8 @@ func (q *handle) config(ctx context.Context, change []byte) (Settings, error) {
 	return *s, nil
 }
 
-// Purge removes the items in a state, or with "" all items, and returns how many that were. It takes
-// as many transactions as it needs; an item that changes its state meanwhile may stay.
+// Purge removes the items in a state, or with "" all items, and returns how many that were. It
+// takes as many transactions as it needs; an item that changes its state meanwhile may stay.
 //
 // Errors: [ErrUnavailable] if there were more than there was time for. The text says how many were
 // removed: purge again. And those that every call can return.
@@ -71,9 +71,9 @@ func (q *handle) Purge(ctx context.Context, state State) (int64, error) {
 	return purged.Purged, err
 }
 
-// Redrive sends up to max dead letters of this queue, 1,000 if it is 0, back to the queues that they
-// were in, and returns how many that were. They are pushed again: with a new id, at the end of their
-// priority.
+// Redrive sends up to max dead letters of this queue, 1,000 if it is 0, back to the queues that
+// they were in, and returns how many that were. They are pushed again: with a new id, at the end of
+// their priority.
 //
 // Errors: as Purge.
 func (q *handle) Redrive(ctx context.Context, max int) (int64, error) {

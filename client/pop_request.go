@@ -133,8 +133,8 @@ func (c *Client) fetchOnce(ctx context.Context, p *popRequest, o subjects.PopOpt
 	// A pop that waits does so from here on: its time does not include that for the connection.
 	ctx, cancel := c.boundPop(ctx, o.Expires)
 	defer cancel()
-	r := &popReply{client: c, inbox: inbox, request: m, pop: p, o: o, frames: frameReader{acks: p.acks}, receive: receive}
-	err = r.receiveAll(ctx)
+	r := &popReply{client: c, inbox: inbox, pop: p, o: o, frames: frameReader{acks: p.acks}}
+	err = r.receiveAll(ctx, m, receive)
 
 	if inbox.givenUp != nil {
 		c.cancelPop(p, o)
@@ -195,22 +195,21 @@ func (c *Client) cancelPop(p *popRequest, o subjects.PopOptions) {
 // popReply receives the messages that answer a pop: items, heartbeats and, if it asked for several
 // items, one that ends them, which may have items too.
 type popReply struct {
-	client  *Client
-	inbox   *inbox
-	request *nats.Msg
-	pop     *popRequest
-	o       subjects.PopOptions
+	client *Client
+	inbox  *inbox
+	pop    *popRequest
+	o      subjects.PopOptions
 
 	frames   frameReader
-	receive  func(*nats.Msg) error // called for each item
-	received int                   // items
+	received int // items
 }
 
 // wanted is how many items the pop asked for.
 func (r *popReply) wanted() int { return max(r.o.Batch, 1) }
 
-// receiveAll returns when the pop has ended, or ctx has.
-func (r *popReply) receiveAll(ctx context.Context) error {
+// receiveAll calls receive for each item of the reply to a request, and returns when the pop has
+// ended, or ctx has.
+func (r *popReply) receiveAll(ctx context.Context, request *nats.Msg, receive func(*nats.Msg) error) error {
 	var on interrupts
 	if r.pop.stop != nil && r.o.ID != "" { // else it cannot be cancelled
 		on = interrupts{stopping: r.pop.stop.Done(), reconnected: r.pop.reconnected}
@@ -229,13 +228,13 @@ func (r *popReply) receiveAll(ctx context.Context) error {
 		}
 
 		if err != nil {
-			if err = r.client.explain(ctx, r.request, true, err); r.received > 0 {
+			if err = r.client.explain(ctx, request, true, err); r.received > 0 {
 				err = fmt.Errorf("the reply broke off after %d items: %w", r.received, err)
 			}
 			return err
 		}
 
-		if more, err := r.read(m); !more {
+		if more, err := r.read(m, receive); !more {
 			return err
 		}
 	}
@@ -243,7 +242,7 @@ func (r *popReply) receiveAll(ctx context.Context) error {
 }
 
 // read reads a message of the reply, and returns whether more may follow.
-func (r *popReply) read(m *nats.Msg) (more bool, err error) {
+func (r *popReply) read(m *nats.Msg, receive func(*nats.Msg) error) (more bool, err error) {
 	if subjects.IsHeartbeat(m.Header) {
 		if r.pop.onHeartbeat != nil {
 			r.pop.onHeartbeat()
@@ -251,7 +250,7 @@ func (r *popReply) read(m *nats.Msg) (more bool, err error) {
 		return true, nil
 	}
 
-	framed, err := r.frames.read(m, r.wanted()-r.received, r.receive)
+	framed, err := r.frames.read(m, r.wanted()-r.received, receive)
 	r.received += framed
 	if err != nil {
 		return false, err
@@ -279,6 +278,6 @@ func (r *popReply) read(m *nats.Msg) (more bool, err error) {
 	}
 
 	r.received++ // the message is an item
-	err = r.receive(m)
+	err = receive(m)
 	return err == nil, err
 }

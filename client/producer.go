@@ -32,8 +32,8 @@ var ErrProducerClosed = errors.New("the producer is closed")
 //   - An error that says that nothing was done and that it may pass ([ErrOverloaded],
 //     [ErrUnavailable], [ErrNoBridge], no connection) is tried again for RetryFor. A full queue is
 //     filled with smaller and smaller batches.
-//   - After [ErrUnknownOutcome], as when a connection is lost while a batch is under way, only items
-//     with a [MsgID] are tried again: that is safe, the first one counts. The others end with
+//   - After [ErrUnknownOutcome], as when a connection is lost while a batch is under way, only
+//     items with a [MsgID] are tried again: that is safe, the first one counts. The others end with
 //     ErrUnknownOutcome. So does an item whose last attempt failed but an earlier one may have
 //     counted.
 //   - If the bridge refuses a batch because of an item, the batch is split until the item fails

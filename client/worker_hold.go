@@ -29,8 +29,8 @@ var (
 	errNotExtended = errors.New("it could not be extended in time")
 )
 
-// holdJob extends the lease of a job from now on. The lease began at that time or later, and lasts for
-// ackWait.
+// holdJob extends the lease of a job from now on. The lease lasts for ackWait, and began at that
+// time or later.
 func holdJob(jobs context.Context, d *Delivery, began time.Time, ackWait time.Duration, log *slog.Logger) *heldJob {
 	h := &heldJob{Delivery: d, ackWait: ackWait, log: log, extended: make(chan struct{})}
 	h.ctx, h.cancel = context.WithCancelCause(jobs)

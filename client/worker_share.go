@@ -34,7 +34,7 @@ type sharedAcks struct {
 // and more save fewer messages.
 const maxUnderWay = 2
 
-// share returns once a turn was sent by send, together with others, up to limit in one request. While
+// share returns once send has sent a turn, together with others, up to limit in one request. While
 // enough requests are under way, turns wait; then the first of them sends them all.
 func (a *sharedAcks) share(t *turn, limit int, send func([]*turn)) {
 	batch := []*turn{t}

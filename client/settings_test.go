@@ -65,18 +65,14 @@ func TestDeadLetters(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	c := client.New(e.Conn)
 	jobs := c.PriorityQueue("jobs")
-	if _, err := jobs.Configure(t.Context(), client.Settings{Backoff: []time.Duration{time.Hour}, MaxDeliver: 3}); err != nil {
-		t.Fatal(err)
-	}
+	succeeds(t)(jobs.Configure(t.Context(), client.Settings{Backoff: []time.Duration{time.Hour}, MaxDeliver: 3}))
 	do := func(settle func(d *client.Delivery) error) {
 		t.Helper()
 		d, err := jobs.LeaseMin(t.Context())
 		if err == nil {
 			err = settle(d)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		if err := d.Term(t.Context(), ""); !errors.Is(err, client.ErrLeaseLost) {
 			t.Errorf("term of a settled item: %v", err)
 		}
@@ -93,9 +89,7 @@ func TestDeadLetters(t *testing.T) {
 		}
 	}
 	for _, value := range []string{"a", "b", "c"} {
-		if _, err := jobs.Push(t.Context(), 1, []byte(value)); err != nil {
-			t.Fatal(err)
-		}
+		succeeds(t)(jobs.Push(t.Context(), 1, []byte(value)))
 	}
 	do(func(d *client.Delivery) error { return d.Term(t.Context(), "no such user") })
 	dead("a", `jobs "no such user" 1 ""`)

@@ -40,9 +40,7 @@ func TestSecondStopWithFreeSlots(t *testing.T) {
 		waiting(t, s.e, 1)
 		w.Stop()
 		w.Stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		ok(t, <-done)
 		d, err := s.jobs.LeaseMin(t.Context())
 		if err != nil || d.Deliveries != 1 {
 			t.Errorf("%+v: the job is not back: %+v, %v", o, d, err)
@@ -67,9 +65,7 @@ func TestIdleWorkerStops(t *testing.T) {
 			return "", err
 		})
 		w.Stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		ok(t, <-done)
 		waiting(t, s.e, 0)
 		if got := <-pushed; got.err != nil {
 			t.Fatal(got.err)
@@ -115,9 +111,7 @@ func TestWorkerWithAnOlderBridge(t *testing.T) {
 	s.empty()
 	w.Stop()
 	w.Stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	ok(t, <-done)
 	waiting(t, s.e, 0)
 }
 
@@ -132,7 +126,7 @@ func TestWorkerWithoutHeartbeats(t *testing.T) {
 		return nil
 	})
 	log := &countLog{Handler: slog.DiscardHandler, n: map[string]int{}}
-	w := must(q.NewWorker(func(context.Context, *client.Job) error { return nil },
+	w := must(q.NewWorker(doNothing,
 		client.WorkerOptions{AckWait: time.Hour, Logger: slog.New(log)}))
 	w.SetHeartbeat(100 * time.Millisecond)
 	s.start(w)
@@ -156,7 +150,7 @@ func TestIdleWorkersAreCheap(t *testing.T) {
 	}
 	const workers = 20
 	for range workers {
-		s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error { return nil },
+		s.start(must(s.jobs.NewWorker(doNothing,
 			quiet(client.WorkerOptions{AckWait: time.Minute}))))
 	}
 	waiting(t, s.e, workers)
@@ -183,7 +177,5 @@ func TestStopWithoutAConnection(t *testing.T) {
 	o.begin()
 	done := run(w)
 	w.Stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	ok(t, <-done)
 }

@@ -34,17 +34,13 @@ func newWorkshop(t *testing.T) *workshop {
 func (s *workshop) push(values ...string) {
 	s.Helper()
 	for i, v := range values {
-		if _, err := s.jobs.Push(s.Context(), int64(i), []byte(v)); err != nil {
-			s.Fatal(err)
-		}
+		succeeds(s.T)(s.jobs.Push(s.Context(), int64(i), []byte(v)))
 	}
 }
 
 func (s *workshop) configure(change client.Settings) {
 	s.Helper()
-	if _, err := s.jobs.Configure(s.Context(), change); err != nil {
-		s.Fatal(err)
-	}
+	succeeds(s.T)(s.jobs.Configure(s.Context(), change))
 }
 
 // start runs a worker until the test ends, or stop is called, which waits for its end. The jobs have to be
@@ -84,6 +80,17 @@ func (s *workshop) empty() {
 			err = fmt.Errorf("%d ready, %d leased, %d delayed", info.Ready, info.Leased, info.Delayed)
 		}
 		return err
+	})
+}
+
+// untilLeased waits until that many items are leased.
+func (s *workshop) untilLeased(n int64) {
+	s.Helper()
+	testenv.Eventually(s.T, func() error {
+		if info, err := s.jobs.Info(s.Context()); err != nil || info.Leased != n {
+			return fmt.Errorf("%+v, %v", info, err)
+		}
+		return nil
 	})
 }
 
@@ -256,12 +263,7 @@ func TestWorkerStops(t *testing.T) {
 		<-begun
 		w.Stop()
 		close(finish)
-		testenv.Eventually(t, func() error {
-			if info, err := s.jobs.Info(t.Context()); err != nil || info.Leased != 1 {
-				return fmt.Errorf("%+v, %v", info, err)
-			}
-			return nil
-		})
+		s.untilLeased(1)
 		w.Stop()
 		if err := <-done; err != nil || len(begun) > 0 {
 			t.Errorf("Run: %v, and %d more jobs were begun", err, len(begun))
@@ -288,9 +290,7 @@ func TestWorkerContext(t *testing.T) {
 		}
 		return nil
 	}, client.WorkerOptions{}))
-	if err := w.Run(ctx); err != nil {
-		t.Error(err)
-	}
+	ok(t, w.Run(ctx))
 	s.empty()
 }
 
@@ -340,9 +340,7 @@ func TestWorkerRidesThrough(t *testing.T) {
 		}
 	}
 	push(100)
-	if err := s.e.Bridge.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, s.e.Bridge.Stop())
 	s.e.Bridge = s.e.StartBridge()
 	s.e.Bridge.WaitReady()
 	push(100)
@@ -385,7 +383,7 @@ func TestWorkerMiddleware(t *testing.T) {
 func TestWorkerBadOptions(t *testing.T) {
 	c := client.New(testenv.New(t, testenv.Options{}).Conn)
 	jobs, mail := c.PriorityQueue("jobs"), c.Queue("mail")
-	work := func(context.Context, *client.Job) error { return nil }
+	work := doNothing
 	same := func(work client.Work) client.Work { return work }
 	for _, test := range []struct {
 		make func(client.Work, client.WorkerOptions) (*client.Worker, error)
@@ -413,11 +411,4 @@ func TestWorkerBadOptions(t *testing.T) {
 			t.Errorf("want %q, got %v", test.want, err)
 		}
 	}
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }

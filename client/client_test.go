@@ -36,14 +36,10 @@ func value(t *testing.T) func(*client.Item, error) string {
 func TestPriorityQueue(t *testing.T) {
 	_, q := newQueue(t)
 	for _, call := range []func(context.Context) (*client.Item, error){q.PeekMin, q.PeekMax} {
-		if _, err := call(t.Context()); !errors.Is(err, client.ErrEmpty) {
-			t.Errorf("an empty queue: %v", err)
-		}
+		failsWith(t, "an empty queue", client.ErrEmpty)(call(t.Context()))
 	}
 	for _, call := range []func(context.Context, ...client.PopOption) (*client.Item, error){q.PopMin, q.PopMax} {
-		if _, err := call(t.Context()); !errors.Is(err, client.ErrEmpty) {
-			t.Errorf("an empty queue: %v", err)
-		}
+		failsWith(t, "an empty queue", client.ErrEmpty)(call(t.Context()))
 	}
 	before := time.Now().Add(-time.Second)
 	first := pushed(t, q, -7, "first")
@@ -161,13 +157,9 @@ func TestErrors(t *testing.T) {
 		t.Errorf("a context that had ended: %v", err)
 	}
 	elsewhere := must(subjects.New("other.pq", "other.q"))
-	if _, err = client.New(e.Conn, client.WithGrammar(elsewhere)).Queue("mail").Len(t.Context()); !errors.Is(err, client.ErrNoBridge) {
-		t.Errorf("no bridge: %v", err)
-	}
+	failsWith(t, "no bridge", client.ErrNoBridge)(client.New(e.Conn, client.WithGrammar(elsewhere)).Queue("mail").Len(t.Context()))
 	e.Conn.Close()
-	if _, err = c.Queue("mail").Len(t.Context()); !errors.Is(err, nats.ErrConnectionClosed) {
-		t.Errorf("a closed connection: %v", err)
-	}
+	failsWith(t, "a closed connection", nats.ErrConnectionClosed)(c.Queue("mail").Len(t.Context()))
 }
 
 // A push without a reply may have happened, a peek without one has not changed

@@ -115,7 +115,5 @@ func TestUnusableClients(t *testing.T) {
 		t.Errorf("a Producer without a connection: %v", err)
 	}
 	w := must(client.New(nil).Queue("mail").NewWorker(doNothing, client.WorkerOptions{}))
-	if err := w.Run(t.Context()); !errors.Is(err, nats.ErrInvalidConnection) {
-		t.Errorf("a Worker without a connection: %v", err)
-	}
+	failsWith(t, "a Worker without a connection", nats.ErrInvalidConnection)(nil, w.Run(t.Context()))
 }

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -30,6 +31,16 @@ func succeeds(t *testing.T) func(any, error) {
 	return func(_ any, err error) {
 		t.Helper()
 		ok(t, err)
+	}
+}
+
+// failsWith fails the test unless a call that it is given returns this error.
+func failsWith(t *testing.T, what string, want error) func(any, error) {
+	return func(v any, err error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %+v, %v; want %v", what, v, err, want)
+		}
 	}
 }
 
@@ -62,6 +73,14 @@ func leaseOne(t *testing.T, q *client.PriorityQueue, options ...client.LeaseOpti
 	d, err := q.LeaseMin(t.Context(), options...)
 	ok(t, err)
 	return d
+}
+
+// pushAsync begins to push an item.
+func pushAsync(t *testing.T, p *client.Producer, priority int64, m client.Message, options ...client.PushOption) *client.PushFuture {
+	t.Helper()
+	f, err := p.PushAsync(t.Context(), priority, m, options...)
+	ok(t, err)
+	return f
 }
 
 // doNothing is the Work of jobs that just end.

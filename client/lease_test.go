@@ -177,9 +177,7 @@ func TestLeaseOfAnotherBridge(t *testing.T) {
 		t.Errorf("without a bridge: %v", err)
 	}
 	e.StartBridge().WaitReady()
-	if _, err := q.lease(t.Context()); !errors.Is(err, client.ErrEmpty) {
-		t.Errorf("leased twice: %v", err)
-	}
+	failsWith(t, "leased twice", client.ErrEmpty)(q.lease(t.Context()))
 	ok(t, a.Ack(t.Context()))
 }
 
@@ -188,30 +186,20 @@ func TestLeaseMaxAndOptions(t *testing.T) {
 	for i, v := range []string{"low", "mid", "high"} {
 		pushed(t, q, int64(i), v)
 	}
-	if _, err := q.LeaseMin(t.Context(), client.MaxBytes(2)); !errors.Is(err, client.ErrTooLarge) {
-		t.Errorf("an item of three bytes, of two: %v", err)
-	}
+	failsWith(t, "an item of three bytes, of two", client.ErrTooLarge)(q.LeaseMin(t.Context(), client.MaxBytes(2)))
 	d, err := q.LeaseMax(t.Context(), client.MaxBytes(4), client.AckWait(0))
 	if err != nil || string(d.Value) != "high" || d.Priority != 2 {
 		t.Fatalf("%+v, %v", d, err)
 	}
-	if err := d.Nak(t.Context(), -1); !errors.Is(err, client.ErrBadRequest) {
-		t.Errorf("a negative delay: %v", err)
-	}
-	if _, err := d.Next(t.Context(), client.AckWait(1)); !errors.Is(err, client.ErrBadRequest) {
-		t.Errorf("next for a nanosecond: %v", err)
-	}
+	failsWith(t, "a negative delay", client.ErrBadRequest)(nil, d.Nak(t.Context(), -1))
+	failsWith(t, "next for a nanosecond", client.ErrBadRequest)(d.Next(t.Context(), client.AckWait(1)))
 	// From the same end, though the acknowledgement counts even if the next item is too large.
 	next, err := d.Next(t.Context(), client.AckWait(time.Hour))
 	if err != nil || string(next.Value) != "mid" || time.Until(next.Until) < 59*time.Minute {
 		t.Fatalf("%+v, %v", next, err)
 	}
-	if _, err := next.Next(t.Context(), client.MaxBytes(2)); !errors.Is(err, client.ErrTooLarge) {
-		t.Errorf("next of two bytes: %v", err)
-	}
-	if err := next.Ack(t.Context()); !errors.Is(err, client.ErrLeaseLost) {
-		t.Errorf("ack after next: %v", err)
-	}
+	failsWith(t, "next of two bytes", client.ErrTooLarge)(next.Next(t.Context(), client.MaxBytes(2)))
+	failsWith(t, "ack after next", client.ErrLeaseLost)(nil, next.Ack(t.Context()))
 	if got := value(t)(q.PopMin(t.Context())); got != "low" {
 		t.Errorf("left in the queue: %q", got)
 	}

@@ -45,12 +45,8 @@ func TestMaxItemsAndMaxLeased(t *testing.T) {
 	}
 	held, err := jobs.Lease(t.Context())
 	ok(t, err)
-	if _, err := jobs.Lease(t.Context()); !errors.Is(err, client.ErrOverloaded) {
-		t.Errorf("a lease too many: %v", err)
-	}
-	if _, err := jobs.Lease(t.Context(), client.Expires(10*time.Millisecond)); !errors.Is(err, client.ErrEmpty) {
-		t.Errorf("a lease too many that waits: %v", err)
-	}
+	failsWith(t, "a lease too many", client.ErrOverloaded)(jobs.Lease(t.Context()))
+	failsWith(t, "a lease too many that waits", client.ErrEmpty)(jobs.Lease(t.Context(), client.Expires(10*time.Millisecond)))
 	ok(t, held.Ack(t.Context()))
 	succeeds(t)(jobs.Lease(t.Context()))
 }

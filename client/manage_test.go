@@ -103,9 +103,7 @@ func TestManage(t *testing.T) {
 		t.Errorf("moved: %+v, %v, %v", item, err, getErr)
 	}
 	succeeds(t)(jobs.LeaseMin(t.Context()))
-	if _, err := jobs.Move(t.Context(), id, 1); !errors.Is(err, client.ErrLeased) {
-		t.Errorf("moved while it is leased: %v", err)
-	}
+	failsWith(t, "moved while it is leased", client.ErrLeased)(jobs.Move(t.Context(), id, 1))
 	if n, err := jobs.Purge(t.Context(), ""); n != 1 || err != nil {
 		t.Errorf("purged %d, %v", n, err)
 	}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -132,23 +131,6 @@ func TestRequestsWaitForTheConnection(t *testing.T) {
 		t.Error(got.err)
 	}
 }
-
-// countLog counts messages.
-type countLog struct {
-	slog.Handler
-	mu sync.Mutex
-	n  map[string]int
-}
-
-func (l *countLog) Handle(_ context.Context, r slog.Record) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.n[r.Message]++
-	return nil
-}
-
-func (l *countLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
-func (l *countLog) Enabled(context.Context, slog.Level) bool { return true }
 
 // An idle Worker through an outage gets each job at its first delivery, also those that are pushed before it is back.
 func TestIdleWorkerThroughAnOutage(t *testing.T) {

@@ -18,14 +18,6 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// pushAsync begins to push an item.
-func pushAsync(t *testing.T, p *client.Producer, priority int64, m client.Message, options ...client.PushOption) *client.PushFuture {
-	t.Helper()
-	f, err := p.PushAsync(t.Context(), priority, m, options...)
-	ok(t, err)
-	return f
-}
-
 // What one goroutine pushes is served in its order, and acknowledged once it is durable.
 func TestProducer(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
@@ -88,6 +80,7 @@ func TestProducerRefuses(t *testing.T) {
 	ok(t, closed.Close(t.Context()))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
+	open := must(c.Queue("mail").NewProducer(client.ProducerOptions{}))
 	for name, test := range map[string]struct {
 		p        *client.Producer
 		ctx      context.Context
@@ -95,10 +88,10 @@ func TestProducerRefuses(t *testing.T) {
 		m        client.Message
 		is       error
 	}{
-		"priority": {must(c.Queue("mail").NewProducer(client.ProducerOptions{})), t.Context(), 1, client.Message{}, client.ErrBadRequest},
-		"header":   {must(c.Queue("mail").NewProducer(client.ProducerOptions{})), t.Context(), 0, client.Message{Headers: nats.Header{"a\nb": {""}}}, client.ErrBadRequest},
-		"size":     {must(c.Queue("mail").NewProducer(client.ProducerOptions{})), t.Context(), 0, client.Message{Value: make([]byte, 1<<20)}, client.ErrTooLarge},
-		"context":  {must(c.Queue("mail").NewProducer(client.ProducerOptions{})), ended, 0, client.Message{}, context.Canceled},
+		"priority": {open, t.Context(), 1, client.Message{}, client.ErrBadRequest},
+		"header":   {open, t.Context(), 0, client.Message{Headers: nats.Header{"a\nb": {""}}}, client.ErrBadRequest},
+		"size":     {open, t.Context(), 0, client.Message{Value: make([]byte, 1<<20)}, client.ErrTooLarge},
+		"context":  {open, ended, 0, client.Message{}, context.Canceled},
 		"closed":   {closed, t.Context(), 0, client.Message{}, client.ErrProducerClosed},
 	} {
 		if f, err := test.p.PushAsync(test.ctx, test.priority, test.m); f != nil || !errors.Is(err, test.is) {
@@ -355,12 +348,8 @@ func TestProducerEnds(t *testing.T) {
 	waiting := pushAsync(t, p, 1, client.Message{})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.Close(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("Close: %v", err)
-	}
-	if _, err := sent.Wait(t.Context()); !errors.Is(err, client.ErrUnknownOutcome) {
-		t.Errorf("the one that was sent: %v", err)
-	}
+	failsWith(t, "Close", context.Canceled)(nil, p.Close(ended))
+	failsWith(t, "the one that was sent", client.ErrUnknownOutcome)(sent.Wait(t.Context()))
 	if _, err := waiting.Wait(ended); !errors.Is(err, client.ErrNotSent) || errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("the one that was not: %v", err)
 	}
@@ -381,9 +370,7 @@ func TestProducerNoBridge(t *testing.T) {
 	q := client.New(e.Conn).PriorityQueue("jobs")
 	at := must(q.NewProducer(client.ProducerOptions{RetryFor: -1}))
 	f := pushAsync(t, at, 1, client.Message{})
-	if _, err := f.Wait(t.Context()); !errors.Is(err, client.ErrNoBridge) {
-		t.Errorf("at once: %v", err)
-	}
+	failsWith(t, "at once", client.ErrNoBridge)(f.Wait(t.Context()))
 	f = pushAsync(t, must(q.NewProducer(client.ProducerOptions{})), 1, client.Message{})
 	e.Bridge = e.StartBridge()
 	if _, err := f.Wait(t.Context()); err != nil {

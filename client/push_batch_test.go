@@ -73,12 +73,8 @@ func TestPushBatchRefuses(t *testing.T) {
 			t.Errorf("%s: %q, %v", test.name, ids, err)
 		}
 	}
-	if _, err := mail.EnqueueBatch(ctx, []client.Message{{Headers: nats.Header{subjects.HeaderPriority: {"1"}}}}); !errors.Is(err, client.ErrBadRequest) {
-		t.Errorf("a priority in a FIFO queue: %v", err)
-	}
-	if _, err := c.PriorityQueue("a b").PushBatch(ctx, withHeader("a")); !errors.Is(err, client.ErrBadRequest) {
-		t.Errorf("a bad name: %v", err)
-	}
+	failsWith(t, "a priority in a FIFO queue", client.ErrBadRequest)(mail.EnqueueBatch(ctx, []client.Message{{Headers: nats.Header{subjects.HeaderPriority: {"1"}}}}))
+	failsWith(t, "a bad name", client.ErrBadRequest)(c.PriorityQueue("a b").PushBatch(ctx, withHeader("a")))
 	if n, err := q.Len(ctx); n != 0 || err != nil {
 		t.Errorf("%d items, %v", n, err)
 	}

@@ -57,13 +57,9 @@ func TestPushDelay(t *testing.T) {
 		}
 	}
 	for _, bad := range []client.PushOption{client.TTL(time.Millisecond), client.TTL(-time.Hour), client.Delay(-time.Second), client.Delay(11 * 365 * 24 * time.Hour), client.At(time.Now().AddDate(11, 0, 0))} {
-		if _, err := q.Push(ctx, 1, nil, bad); !errors.Is(err, client.ErrBadRequest) {
-			t.Errorf("a bad delay: %v", err)
-		}
+		failsWith(t, "a bad delay", client.ErrBadRequest)(q.Push(ctx, 1, nil, bad))
 	}
-	if _, err := q.Push(ctx, 1, nil, hour, past); !errors.Is(err, client.ErrBadRequest) {
-		t.Errorf("two delays: %v", err)
-	}
+	failsWith(t, "two delays", client.ErrBadRequest)(q.Push(ctx, 1, nil, hour, past))
 }
 
 // A push is done once for each message id in the window, and for each unique key until its item is done.

@@ -73,9 +73,7 @@ func TestDeadLetters(t *testing.T) {
 			err = settle(d)
 		}
 		ok(t, err)
-		if err := d.Term(t.Context(), ""); !errors.Is(err, client.ErrLeaseLost) {
-			t.Errorf("term of a settled item: %v", err)
-		}
+		failsWith(t, "term of a settled item", client.ErrLeaseLost)(nil, d.Term(t.Context(), ""))
 	}
 	dead := func(value, want string) {
 		t.Helper()
@@ -99,7 +97,5 @@ func TestDeadLetters(t *testing.T) {
 	do(func(d *client.Delivery) error { return d.Nak(t.Context(), client.Backoff) })
 	dead("b", `jobs "max_deliver" 3 "\"twice\""`)
 	do(func(d *client.Delivery) error { return d.Nak(t.Context(), client.Backoff) })
-	if _, err := jobs.LeaseMin(t.Context()); !errors.Is(err, client.ErrEmpty) {
-		t.Errorf("during a backoff: %v", err)
-	}
+	failsWith(t, "during a backoff", client.ErrEmpty)(jobs.LeaseMin(t.Context()))
 }

@@ -163,18 +163,14 @@ func TestNextWaits(t *testing.T) {
 			return "", err
 		})
 		waiting(t, e, 1)
-		if err := d.Ack(ctx); !errors.Is(err, client.ErrLeaseLost) {
-			t.Errorf("it is acknowledged: %v", err)
-		}
+		failsWith(t, "it is acknowledged", client.ErrLeaseLost)(nil, d.Ack(ctx))
 		pushed(t, q, 1, "b")
 		if got := <-done; got.err != nil || string(next.Value) != "b" {
 			t.Fatalf("got %+v, %v", next, got.err)
 		}
 		d = next
 	}
-	if _, err := d.Next(ctx, client.Expires(time.Millisecond)); !errors.Is(err, client.ErrEmpty) {
-		t.Errorf("nothing comes: %v", err)
-	}
+	failsWith(t, "nothing comes", client.ErrEmpty)(d.Next(ctx, client.Expires(time.Millisecond)))
 }
 
 // A call that waits ends when heartbeats stay away, when its context ends, and some time after

@@ -18,15 +18,6 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// overhear returns the requests to priority queues that arrive from now on.
-func (s *workshop) overhear() *nats.Subscription {
-	s.Helper()
-	nc := s.e.Connect()
-	all := must(nc.SubscribeSync("pq.>"))
-	ok(s.T, nc.Flush())
-	return all
-}
-
 // A worker that has work to do makes one request for each job, and one that has not waits.
 func TestWorkerRequests(t *testing.T) {
 	s := newWorkshop(t)
@@ -215,17 +206,6 @@ func TestWorkerLosesPrefetched(t *testing.T) {
 	}
 }
 
-// warnings are those of a worker.
-type warnings chan string
-
-func (c warnings) Enabled(context.Context, slog.Level) bool { return true }
-func (c warnings) WithAttrs([]slog.Attr) slog.Handler       { return c }
-func (c warnings) WithGroup(string) slog.Handler            { return c }
-func (c warnings) Handle(_ context.Context, r slog.Record) error {
-	c <- r.Message
-	return nil
-}
-
 // However long an error is, the job ends as it says, with the beginning of the text.
 func TestWorkerLongErrors(t *testing.T) {
 	s := newWorkshop(t)
@@ -275,8 +255,7 @@ func TestWorkerStopsWithoutNATS(t *testing.T) {
 		<-finish
 		return nil
 	}, quiet(client.WorkerOptions{Prefetch: 100, AckWait: time.Minute})))
-	done := make(chan error, 1)
-	go func() { done <- w.Run(t.Context()) }()
+	done := run(w)
 	<-begun
 	s.untilLeased(101)
 	s.e.NATS.Stop()
@@ -301,8 +280,7 @@ func TestWorkerExtendsWhenStopped(t *testing.T) {
 		<-finish
 		return nil
 	}, quiet(client.WorkerOptions{AckWait: time.Second})))
-	done := make(chan error, 1)
-	go func() { done <- w.Run(t.Context()) }()
+	done := run(w)
 	<-begun
 	w.Stop()
 	w.Stop()

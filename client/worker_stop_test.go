@@ -16,13 +16,6 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// run starts a worker, and returns what says that Run has returned.
-func run(w *client.Worker) <-chan error {
-	done := make(chan error, 1)
-	go func() { done <- w.Run(context.Background()) }()
-	return done
-}
-
 // A second Stop gives a job back, and not to the worker's own wait for another one.
 func TestSecondStopWithFreeSlots(t *testing.T) {
 	for _, o := range []client.WorkerOptions{{Concurrency: 2}, {Concurrency: 4}, {Concurrency: 2, Prefetch: 2}} {

@@ -46,13 +46,7 @@ func (s *workshop) relayed(on func(m *nats.Msg) *nats.Msg, options ...client.Opt
 		}
 	}
 	var relaying sync.WaitGroup
-	subscription, err := nc.Subscribe("far.>", func(m *nats.Msg) { relaying.Go(func() { relay(m) }) })
-	if err == nil {
-		err = nc.Flush()
-	}
-	if err != nil {
-		s.Fatal(err)
-	}
+	subscription := listen(s, nc, "far.>", func(m *nats.Msg) { relaying.Go(func() { relay(m) }) })
 	// A worker that stops leaves requests behind. They use the connection, so they end before it does.
 	s.Cleanup(func() {
 		ended := make(chan struct{})

@@ -32,6 +32,9 @@ type account struct {
 // maxLost bounds the spans of lost numbers that an account keeps.
 const maxLost = 64
 
+// After accountLife heartbeats, the account of a peer that forwards nothing is dropped.
+const accountLife = 8 * peerLife
+
 // newAccount returns an account that begins with the number first, which has not arrived yet.
 func newAccount(first uint64, reportAfter int, wake func()) *account {
 	a := &account{wake: wake, reportAfter: max(reportAfter, 1), repliers: map[dispatch.Replier]*forwardedReplier{}}
@@ -48,6 +51,7 @@ func (a *account) arrive(number uint64) bool {
 	if number <= a.mu.high {
 		return false
 	}
+
 	a.missLocked(number - 1)
 	a.mu.high = number
 	a.mu.pending[number] = struct{}{}
@@ -68,6 +72,7 @@ func (a *account) missLocked(upTo uint64) {
 	if upTo <= a.mu.high {
 		return
 	}
+
 	a.mu.lost = append(a.mu.lost, Span{a.mu.high + 1, upTo})
 	a.mu.high = upTo
 	if len(a.mu.lost) > maxLost {
@@ -98,6 +103,7 @@ func (a *account) answered(number uint64) {
 	a.mu.answers++
 	enough := a.mu.answers == a.reportAfter
 	a.mu.Unlock()
+
 	if enough {
 		a.wake()
 	}
@@ -110,8 +116,8 @@ func (a *account) unanswered() int {
 	return len(a.mu.pending) + a.mu.waiting
 }
 
-// report returns the state of all numbers. due says whether the peer may not know it
-// yet, and idle how many calls in a row were not due.
+// report returns the state of all numbers. due says whether the peer may not know it yet, and idle
+// how many calls in a row were not due.
 func (a *account) report() (r Report, due bool, idle int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

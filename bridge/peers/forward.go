@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -35,6 +36,50 @@ var (
 		dispatch.ErrUnavailable)
 )
 
+// peer is another bridge that shares the store.
+type peer struct {
+	silent   int  // own heartbeats since it was last heard
+	leaving  bool // it wants no more pops
+	reported bool // since the last heartbeat
+
+	last     uint64 // number of the pop forwarded last
+	tail     uint64 // last as of the previous heartbeat
+	high     uint64 // the highest number it has reported
+	forwards []forward
+	waiters  forwardedWaiters // not in forwards
+
+	waits bool // for items, so this bridge rings
+	rings bool // because somebody waits
+
+	// subject is that of the pop forwarded last. Its first prefix bytes are the same for
+	// all pops.
+	subject []byte
+	prefix  int
+}
+
+// newPeer returns a peer. Pops forwarded to it get numbers above the given one.
+func newPeer(subject string, number uint64) *peer {
+	return &peer{last: number, tail: number, high: number, subject: []byte(subject), prefix: len(subject)}
+}
+
+// Route forwards a pop to the owner of its queue if that is a peer. If it returns false, this
+// bridge runs the pop. The error says why the pop could not be forwarded; then nobody runs it. A
+// pop that a peer has forwarded is not forwarded again.
+func (r *Router) Route(m *nats.Msg, request *dispatch.Request, o Origin) (forwarded bool, err error) {
+	if r.activePeers() == 0 {
+		return false, nil
+	}
+
+	owner := request.Queue.Owner(*r.bridges.Load())
+	switch {
+	case owner == r.p.config.Self.ID || o.Forwarded():
+		return false, nil
+	case wire.Imported(m.Reply): // NATS would not let this bridge publish it
+		return false, nil
+	}
+	return r.forward(m, request, owner)
+}
+
 // forward sends a pop to its owner, unless the owner has just left.
 func (r *Router) forward(m *nats.Msg, request *dispatch.Request, owner string) (forwarded bool, err error) {
 	// The lock is held while publishing, so that the numbers arrive in order.
@@ -44,6 +89,7 @@ func (r *Router) forward(m *nats.Msg, request *dispatch.Request, owner string) (
 	if p == nil || p.leaving {
 		return false, nil
 	}
+
 	if request.Wait != nil {
 		if len(p.waiters.of) >= r.p.config.MaxWaiters {
 			return false, dispatch.ErrTooManyWaiters
@@ -56,9 +102,9 @@ func (r *Router) forward(m *nats.Msg, request *dispatch.Request, owner string) (
 	p.subject = strconv.AppendUint(p.subject[:p.prefix], number, 10)
 	p.subject = append(append(p.subject, '.'), m.Subject...)
 
-	// Even one that waits is forwarded as it came, because its time has hardly begun.
-	// A pop no longer needs any of its headers, and NATS might act on some of them with
-	// this bridge's permissions.
+	// Even one that waits is forwarded as it came, because its time has hardly begun. A pop no
+	// longer needs any of its headers, and NATS might act on some of them with this bridge's
+	// permissions.
 	if err := r.p.config.Conn().PublishMsg(&nats.Msg{Subject: string(p.subject), Reply: m.Reply, Data: m.Data}); err != nil {
 		return false, fmt.Errorf("%w: the bridge that pops from this queue cannot be reached: %w", dispatch.ErrUnavailable, err)
 	}
@@ -152,20 +198,6 @@ func (r *Router) abandonAll() (lost []failedForward) {
 		lost = append(lost, p.abandon(errPeerSilent)...)
 	}
 	return lost
-}
-
-// checkAnsweredLocked tells end when no peer has a pop any more, apart from those that wait.
-func (r *Router) checkAnsweredLocked() {
-	if r.mu.answered == nil {
-		return
-	}
-	for _, p := range r.mu.peers {
-		if len(p.forwards) > 0 {
-			return
-		}
-	}
-	close(r.mu.answered)
-	r.mu.answered = nil
 }
 
 // failLost answers the pops that no peer will answer.

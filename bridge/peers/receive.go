@@ -12,18 +12,9 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-const (
-	// After accountLife heartbeats, the account of a peer that forwards nothing is
-	// dropped.
-	accountLife = 8 * peerLife
-	// lastOne is the payload that promises that no more pops will be forwarded.
-	lastOne = "last"
-)
-
 var errForwarded = errors.New("its subject has no number, or no name of a bridge")
 
-// receive handles messages from peers: pops, and marks that tell up to which number
-// pops were sent.
+// receive handles messages from peers: pops, and marks that tell up to which number pops were sent.
 func (r *Router) receive(m *nats.Msg) {
 	from, rest, _ := strings.Cut(m.Subject[len(r.inbox):], ".")
 	digits, subject, isPop := strings.Cut(rest, ".")

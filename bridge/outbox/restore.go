@@ -34,20 +34,6 @@ type restoring struct {
 	attempts int // that have failed
 }
 
-// Reason is why nobody received an item. It is a label of a metric.
-type Reason string
-
-// The reasons.
-const (
-	Gone       Reason = "no_responders" // nobody was subscribed to the reply subject
-	Denied     Reason = "denied"        // NATS does not permit the reply
-	Unsendable Reason = "unsendable"    // the reply could not be handed to NATS
-	Late       Reason = "late"          // the request had been answered, because the store took too long
-)
-
-// Reasons returns all of them.
-func Reasons() []Reason { return []Reason{Gone, Denied, Unsendable, Late} }
-
 // The pause after the first failure, and the longest.
 const (
 	firstRestorePause = 10 * time.Millisecond
@@ -58,6 +44,7 @@ const (
 func (o *Outbox) Restore(q *dispatch.Queue, item *fdbpq.Item, why Reason) {
 	i := &restoring{restorer: &o.restorer, item: *item, reason: why, bytes: itemOverhead + itemSize(item)}
 	o.config.Dispatcher.Keep(q, i.bytes)
+
 	r := dispatch.Request{Queue: q, Replier: i, Received: time.Now(), Size: len(item.Value) + wire.HeaderSize(item.Headers)}
 	i.submit(&r, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}})
 }
@@ -71,10 +58,11 @@ func (o *Outbox) RequeueLate(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq
 	o.Restore(q, &result.Item, Late)
 }
 
-// requeue returns the items of a reply that was not received, if it has any. If the request
-// waits for more, it ends, and first: else it would get the item again.
+// requeue returns the items of a reply that was not received, if it has any.
 func (o *Outbox) requeue(c *Content, why Reason) {
+	// A request that waits for more ends first: else it would get the item again.
 	o.config.Dispatcher.Cancel(c.Waits)
+
 	switch {
 	case len(c.Popped)+len(c.Leased) > 0:
 		for i := range c.Popped {
@@ -117,6 +105,7 @@ func (i *restoring) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
 		i.done(r)
 		return
 	}
+
 	again, op := *r, ops[0] // ops belongs to the dispatcher
 	pause := min(firstRestorePause<<min(i.attempts, 10), maxRestorePause)
 	i.attempts++
@@ -147,7 +136,9 @@ func (i *restoring) submit(r *dispatch.Request, ops []fdbpq.Op) {
 
 // lost counts an item that is not put back.
 func (i *restoring) lost(r *dispatch.Request, err error) {
-	err = fmt.Errorf("an item of queue %s was popped, nobody received it, and it could not be put back: %w", r.Queue.Name, err)
+	err = fmt.Errorf("an item of queue %s was popped, nobody received it, and it could not be put back: %w",
+		r.Queue.Name, err)
+
 	i.restorer.config.Dispatcher.Keep(r.Queue, -i.bytes)
 	i.restorer.config.Lost(1)
 	i.restorer.config.WarnLost("an item may be lost", "error", err)
@@ -157,6 +148,7 @@ func (i *restoring) lost(r *dispatch.Request, err error) {
 // ended.
 func (o *Outbox) EndRestores() {
 	s := &o.restorer
+
 	s.mu.Lock()
 	s.mu.ended = true
 	abandoned := 0

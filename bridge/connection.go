@@ -151,3 +151,24 @@ func deniedSubject(err error) (subject string, ok bool) {
 	subject, err = strconv.Unquote(quoted)
 	return subject, err == nil
 }
+
+// backlog returns what NATS has delivered over b.nc and no callback has handled yet.
+func (b *Bridge) backlog() (messages, bytes int) {
+	b.serving.mu.Lock()
+	messages, bytes = wire.Backlog(b.serving.subscriptions)
+	b.serving.mu.Unlock()
+	for _, backlog := range []func() (int, int){b.peers.Router.Backlog, b.outbox.Backlog} {
+		m, n := backlog()
+		messages, bytes = messages+m, bytes+n
+	}
+	return messages, bytes
+}
+
+// dropped returns how many messages the NATS client dropped because the bridge fell
+// behind.
+func (b *Bridge) dropped() float64 {
+	b.serving.mu.Lock()
+	total := b.serving.dropped + wire.Dropped(b.serving.subscriptions)
+	b.serving.mu.Unlock()
+	return float64(total + b.peers.Router.Dropped())
+}

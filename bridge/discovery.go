@@ -3,7 +3,6 @@ package bridge
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,9 +13,6 @@ import (
 
 // serviceName is the name of the service in service discovery.
 const serviceName = "pqbridge"
-
-// semver matches the versions that service discovery accepts.
-var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
 // discoverable answers $SRV.PING, INFO and STATS as the micro package of nats.go does.
 // That package itself would run a goroutine for each endpoint, which loses the order of

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"fmt"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -100,4 +101,21 @@ func oneIf(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// endpoint makes the series of an endpoint.
+func (m *metrics) endpoint(name, subject string) *endpoint {
+	e := &endpoint{
+		name:    name,
+		subject: subject,
+		total:   m.requests.WithLabelValues(name),
+		seconds: m.seconds.WithLabelValues(name),
+		items:   m.items.WithLabelValues(name),
+		failed:  map[subjects.Code]prometheus.Counter{},
+	}
+	e.lastError.Store(new(string))
+	for _, code := range subjects.Codes() {
+		e.failed[code] = m.errors.WithLabelValues(name, strconv.Itoa(int(code)))
+	}
+	return e
 }

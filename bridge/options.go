@@ -281,3 +281,6 @@ var credentials = regexp.MustCompile(`(?s)^.*@`)
 func redacted(list string) string {
 	return strconv.Quote(credentials.ReplaceAllString(list, "xxxxx@"))
 }
+
+// semver matches the versions that service discovery accepts.
+var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -178,45 +179,35 @@ func (b *Bridge) stopServing(ctx context.Context) error {
 	return err
 }
 
-// backlog returns what NATS has delivered over b.nc and no callback has handled yet.
-func (b *Bridge) backlog() (messages, bytes int) {
-	b.serving.mu.Lock()
-	messages, bytes = wire.Backlog(b.serving.subscriptions)
-	b.serving.mu.Unlock()
-	for _, backlog := range []func() (int, int){b.peers.Router.Backlog, b.outbox.Backlog} {
-		m, n := backlog()
-		messages, bytes = messages+m, bytes+n
+// askAgain subscribes again to what NATS denied. If it still does, it says so again.
+func (b *Bridge) askAgain() {
+	if !b.online.Load() {
+		return // the next connection asks
 	}
-	return messages, bytes
+	for _, subject := range b.denials.take() {
+		if err := b.requestAgain(subject); err != nil {
+			b.denials.note(subject, err.Error())
+		}
+	}
+	b.outbox.ListenAgain()
 }
 
-// dropped returns how many messages the NATS client dropped because the bridge fell
-// behind.
-func (b *Bridge) dropped() float64 {
+// requestAgain replaces the subscription to requests on a subject. What it has received is still handled.
+func (b *Bridge) requestAgain(subject string) error {
+	again, err := b.subscribeTo(subject) // without the lock, because NATS may block
+	if err != nil {
+		return err
+	}
 	b.serving.mu.Lock()
-	total := b.serving.dropped + wire.Dropped(b.serving.subscriptions)
+	old := again
+	if i := slices.IndexFunc(b.serving.subscriptions, func(s *nats.Subscription) bool { return s.Subject == subject }); i >= 0 {
+		old, b.serving.subscriptions[i] = b.serving.subscriptions[i], again
+	} // else this bridge has stopped serving
+	ended := []*nats.Subscription{old}
+	b.serving.dropped += wire.Dropped(ended)
+	b.serving.ending = slices.DeleteFunc(b.serving.ending, func(s *nats.Subscription) bool { return !s.IsValid() })
+	b.serving.ending = append(b.serving.ending, old)
 	b.serving.mu.Unlock()
-	return float64(total + b.peers.Router.Dropped())
-}
-
-// newPeers gives package peers what it needs of the bridge.
-func (b *Bridge) newPeers() *peers.Peers {
-	o, h := &b.options, newHandler(b)
-	return peers.New(peers.Config{
-		Self: peers.Self{
-			ID: b.id, Group: o.QueueGroup, Subjects: b.grammar.Wildcards(),
-			Exclusive: o.Exclusive, Location: o.Location, Started: b.created,
-		},
-		Shared:     b.db.Traits().Shared,
-		MaxPending: o.MaxPending, MaxWaiters: o.MaxWaiters, RequestTimeout: o.RequestTimeout,
-		Dispatcher: b.dispatcher,
-		Conn:       func() *nats.Conn { return b.nc },
-		Online:     b.online.Load,
-		Flush:      b.flush,
-		Receive:    h.receive,
-		Cancel:     b.waits.end,
-		Forwarded:  b.metrics.forwarded.Inc,
-		Logger:     o.Logger,
-		Warn:       b.quiet.nats.warn,
-	})
+	wire.Drain(ended)
+	return nil
 }

@@ -274,3 +274,13 @@ func (s *shutdownSummary) end() error {
 func errUnseen(messages int) error {
 	return fmt.Errorf("bridge: %d messages from NATS were not handled in time", messages)
 }
+
+// running is what Run has started.
+type running struct {
+	dispatcher  sync.WaitGroup
+	serving     sync.WaitGroup // serve
+	stopServing func()         // ends serve
+	others      sync.WaitGroup // end with stop
+	stop        func()         // cancels the batches in flight and ends others
+	failed      chan error     // why one of them ended early
+}

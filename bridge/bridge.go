@@ -61,6 +61,7 @@ type Bridge struct {
 	metrics    *metrics
 	outbox     *outbox.Outbox
 	encoders   encoders
+	repliers   sync.Pool // of *clientReplier
 	inspector  *inspector
 	waits      *waits
 
@@ -69,7 +70,7 @@ type Bridge struct {
 	peers   *peers.Peers
 	web     *web.Server
 
-	line     *line
+	cable    *cable
 	online   atomic.Bool            // connected to NATS; asking nc would wait for attempts to connect
 	nc       *nats.Conn             // set by connect, before anything uses it
 	denials  denials                // of subscriptions to requests
@@ -96,7 +97,7 @@ func newBridge(o Options) *Bridge {
 		quiet:    newQuietLogs(o.Logger),
 		id:       nuid.Next(),
 		created:  time.Now().UTC(),
-		line:     newLine(),
+		cable:    newCable(),
 		closed:   make(chan struct{}),
 	}
 
@@ -120,7 +121,7 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 		Warn:           b.quiet.store.warn,
 		BatchDone:      func(operations int) { b.metrics.batchSize.Observe(float64(operations)) },
 		Owns:           func(kind subjects.Kind, name string) bool { return b.peers.Router.Owns(kind, name) },
-		GiveBack: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
+		RequeueLate: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
 			b.outbox.RequeueLate(q, kind, result)
 		},
 	}

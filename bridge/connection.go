@@ -43,10 +43,10 @@ func (b *Bridge) connect(ctx context.Context) error {
 		nats.ReconnectErrHandler(b.notConnected),
 		nats.ErrorHandler(b.asyncError),
 		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
-		b.line.option,
+		b.cable.option,
 		(&intake{backlog: b.backlog}).option,
 	)
-	release := context.AfterFunc(ctx, b.line.cut)
+	release := context.AfterFunc(ctx, b.cable.cut)
 	nc, err := nats.Connect(b.options.NATSURL, options...)
 	release()
 	if err != nil {
@@ -89,7 +89,7 @@ func (b *Bridge) disconnected(_ *nats.Conn, err error) {
 }
 
 func (b *Bridge) notConnected(_ *nats.Conn, err error) {
-	if b.line.whole.Err() == nil {
+	if b.cable.whole.Err() == nil {
 		b.quiet.nats.warn("NATS cannot be reached; trying again", "error", err)
 	}
 }

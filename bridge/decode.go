@@ -12,13 +12,13 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// decode completes a request and its operations, the first of which has its kind and end, from
-// a message whose subject was parsed. It may append operations. Errors wrap ErrBadRequest, or
-// are those of package subjects and of fdbpq.ParseToken.
+// decode completes a request, its replier and its operations, the first of which has its kind and
+// end, from a message whose subject was parsed. It may append operations. Errors wrap
+// ErrBadRequest, or are those of package subjects and of fdbpq.ParseToken.
 //
 // It is a switch and no function in the table of verbs, so that its arguments stay on the
 // stack.
-func decode(p payload, m *nats.Msg, r *subjects.Request, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+func decode(p payload, m *nats.Msg, r *subjects.Request, c *clientReplier, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	if p == payloadMessage {
 		return ops, decodePush(m, r, &ops[0])
 	}
@@ -38,9 +38,9 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, request *dispatch.Reque
 	m.Header = nil
 	switch p {
 	case payloadOptions:
-		return decodePop(m, request, ops)
+		return decodePop(m, c, request, ops)
 	case payloadAck:
-		return decodeAck(m, r, request, ops)
+		return decodeAck(m, r, c, request, ops)
 	case payloadSettings:
 		return ops, decodeSettings(m, &ops[0])
 	case payloadList:
@@ -63,8 +63,9 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, request *dispatch.Reque
 	return ops, nil
 }
 
-// decodePop reads the options of a pop. If it returns no operations, the request cancels the one whose Wait has this ID.
-func decodePop(m *nats.Msg, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+// decodePop reads the options of a pop. If it returns no operations, the request cancels the one
+// whose Wait has this ID.
+func decodePop(m *nats.Msg, c *clientReplier, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	if len(m.Data) == 0 {
 		return ops, nil
 	}
@@ -79,21 +80,22 @@ func decodePop(m *nats.Msg, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.
 	if o.Lease {
 		ops[0].Kind = fdbpq.OpLease
 	}
-	applyOptions(request, &ops[0], o)
+	applyOptions(c, request, &ops[0], o)
 	return ops, nil
 }
 
 // applyOptions gives the request and its last operation, a pop or lease, the options.
-func applyOptions(r *dispatch.Request, last *fdbpq.Op, o subjects.PopOptions) {
+func applyOptions(c *clientReplier, r *dispatch.Request, last *fdbpq.Op, o subjects.PopOptions) {
 	if o.Expires > 0 {
 		r.Wait = &dispatch.Wait{Until: r.Received.Add(o.Expires), Heartbeat: o.IdleHeartbeat, OnlyIfEmpty: o.NoWait, ID: o.ID}
 	}
 	if o.Batch > 1 {
-		r.Batch, r.Pops = o.Batch, o.Batch
+		c.batch, r.Pops = o.Batch, o.Batch
 	}
-	// One plain item needs no frame. Clients of other accounts may know no subject for acknowledgements but reply subjects.
-	plain, far := last.Kind == fdbpq.OpPop, wire.Imported(r.Reply)
-	r.Frames = o.Frames && (plain && o.Batch > 1 || !plain && !far)
+	// One plain item needs no frame. Clients of other accounts may know no subject for
+	// acknowledgements but reply subjects.
+	plain, far := last.Kind == fdbpq.OpPop, wire.Imported(c.reply)
+	c.frames = o.Frames && (plain && o.Batch > 1 || !plain && !far)
 	last.Lease, last.MaxBytes = o.AckWait, o.MaxBytes
 	if o.Lease && o.AckWait == 0 {
 		last.Lease = fdbpq.SettingsLease // also after +NXT, whose lease would have the length of the one before
@@ -101,7 +103,7 @@ func applyOptions(r *dispatch.Request, last *fdbpq.Op, o subjects.PopOptions) {
 }
 
 // decodeAck reads an acknowledgement.
-func decodeAck(m *nats.Msg, r *subjects.Request, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+func decodeAck(m *nats.Msg, r *subjects.Request, c *clientReplier, request *dispatch.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	token, err := fdbpq.ParseToken(r.Token)
 	if err != nil {
 		return nil, err
@@ -130,7 +132,7 @@ func decodeAck(m *nats.Msg, r *subjects.Request, request *dispatch.Request, ops 
 			break // nobody would receive the next
 		}
 		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, End: token.End, Follows: true})
-		applyOptions(request, &ops[len(ops)-1], a.Next)
+		applyOptions(c, request, &ops[len(ops)-1], a.Next)
 	}
 	return ops, nil
 }

@@ -16,7 +16,6 @@ import (
 type endpoint struct {
 	name, subject string
 	verb          *verb
-	replier       *clientReplier
 
 	// For service discovery.
 	requests, errors, nanoseconds atomic.Int64
@@ -68,14 +67,12 @@ type endpoints struct {
 
 func newEndpoints(b *Bridge) *endpoints {
 	es := &endpoints{unknown: b.metrics.endpoint("unknown", "")}
-	es.unknown.replier = &clientReplier{b, es.unknown}
 	for kind := range es.byRequest {
 		es.byRequest[kind] = make([][2]*endpoint, len(verbs))
 	}
 	for _, ge := range b.grammar.Endpoints() {
 		e := b.metrics.endpoint(ge.Name, ge.Subject)
 		e.verb = &verbs[ge.Verb]
-		e.replier = &clientReplier{b, e}
 		es.all = append(es.all, e)
 		es.byRequest[ge.Kind][ge.Verb][oneIf(ge.HasPriority)] = e
 	}

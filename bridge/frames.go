@@ -69,8 +69,8 @@ func checkBatchHeaders(h nats.Header) error {
 
 // measureBatch is measure for a batch of pushes. It also refuses a batch whose ids would not
 // fit into a reply.
-func (h *handler) measureBatch(r *dispatch.Request, ops []fdbpq.Op) error {
-	if size, most := maxPushedReply(ops), h.b.nc.MaxPayload(); r.Reply != "" && int64(size) > most {
+func (h *handler) measureBatch(c *clientReplier, r *dispatch.Request, ops []fdbpq.Op) error {
+	if size, most := maxPushedReply(ops), h.b.nc.MaxPayload(); c.reply != "" && int64(size) > most {
 		return fmt.Errorf("%w: a reply with %d ids can have %d bytes, and the server carries at most %d: send fewer items at once",
 			ErrTooLarge, len(ops), size, most)
 	}

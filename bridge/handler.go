@@ -26,13 +26,12 @@ func (h *handler) handle(m *nats.Msg) { h.receive(m, peers.Origin{}) }
 
 // receive handles a message that NATS delivered or that another bridge forwarded.
 func (h *handler) receive(m *nats.Msg, o peers.Origin) {
-	r := dispatch.Request{
-		Replier: o.Replier(h.b.endpoints.unknown.replier), Reply: m.Reply, Number: o.Number(), Received: time.Now(),
-	}
-	if err := h.accept(m, o, &r); err != nil {
+	c := h.b.newReplier(m.Reply, o)
+	r := dispatch.Request{Replier: c, Received: time.Now()}
+	if err := h.accept(m, c, &r); err != nil {
 		failed := r // so that r itself stays off the heap
 		failed.Answered = time.Now()
-		failed.Replier.Fail(&failed, nil, err)
+		c.Fail(&failed, nil, err)
 	}
 }
 
@@ -48,11 +47,11 @@ const (
 
 // accept checks the message and submits it. If it returns an error, the request was not
 // accepted.
-func (h *handler) accept(m *nats.Msg, o peers.Origin, r *dispatch.Request) error {
-	if err := h.checkReply(m, r); err != nil {
+func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) error {
+	if err := h.checkReply(m, c); err != nil {
 		return err
 	}
-	if !o.Forwarded() { // else there are no headers
+	if !c.from.Forwarded() { // else there are no headers
 		if err := checkBlock(m.Header, m.Size()-len(m.Subject)-len(m.Reply)-len(m.Data)); err != nil {
 			return err
 		}
@@ -62,25 +61,25 @@ func (h *handler) accept(m *nats.Msg, o peers.Origin, r *dispatch.Request) error
 		return err
 	}
 	e := h.b.endpoints.of(&parsed)
-	r.Replier = o.Replier(e.replier)
+	c.endpoint = e
 	if m.Reply == "" && e.verb.needsReply {
 		return fmt.Errorf("%w: %s without a reply subject: nobody would receive what it returns", ErrBadRequest, parsed.Verb)
 	}
 	ops := [1]fdbpq.Op{{Kind: e.verb.op, End: e.verb.end}}
-	span, err := decode(e.verb.payload, m, &parsed, r, ops[:])
+	span, err := decode(e.verb.payload, m, &parsed, c, r, ops[:])
 	if err != nil {
 		return err
 	}
 	if len(span) == 0 {
-		h.b.waits.cancel(r, &parsed, e)
+		h.b.waits.cancel(r, &parsed, c)
 		return nil
 	}
-	r.Size = len(m.Data)
+	r.Size, r.Silent = len(m.Data), m.Reply == ""
 	if e.verb.payload == payloadList {
-		return h.b.inspector.accept(m, r, parsed.Kind, e.replier)
+		return h.b.inspector.accept(m, r, parsed.Kind, c)
 	}
 	if e.verb.payload == payloadFrames {
-		err = h.measureBatch(r, span)
+		err = h.measureBatch(c, r, span)
 	} else {
 		r.Size += opMemory * (len(span) - 1)
 		err = h.measure(r, &span[0].Message) // nothing else has headers
@@ -95,15 +94,15 @@ func (h *handler) accept(m *nats.Msg, o peers.Origin, r *dispatch.Request) error
 		span[i].Queue = r.Queue.Target
 	}
 	if last := &span[len(span)-1]; e.verb.routed || last.Kind == fdbpq.OpLease { // pops, also those that come with acknowledgements
-		if forwarded, err := h.b.peers.Router.Route(m, r, o); forwarded || err != nil {
+		if forwarded, err := h.b.peers.Router.Route(m, r, c.from); forwarded || err != nil {
 			return err
 		}
 	}
 	if r.Wait != nil {
-		o.Waits()
+		c.from.Waits()
 	}
 	if r.Wait != nil && r.Wait.ID != "" {
-		if err := h.b.waits.add(r, &parsed); err != nil {
+		if err := h.b.waits.add(c, r, &parsed); err != nil {
 			return err
 		}
 	}
@@ -125,14 +124,14 @@ func (h *handler) measure(r *dispatch.Request, pushed *fdbpq.Message) error {
 }
 
 // checkReply refuses a request whose reply subject cannot be used.
-func (h *handler) checkReply(m *nats.Msg, r *dispatch.Request) error {
+func (h *handler) checkReply(m *nats.Msg, c *clientReplier) error {
 	if why := h.b.unanswerable(m.Reply); why != "" {
-		r.Reply = ""
+		c.reply = ""
 		return fmt.Errorf("%w: reply subject %.64q %s: want an inbox", ErrBadRequest, wire.WithoutToken(m.Reply), why)
 	}
 	if len(m.Reply) > maxReply {
 		if len(m.Reply) > maxSendable {
-			r.Reply = ""
+			c.reply = ""
 		}
 		return fmt.Errorf("%w: the reply subject has %d bytes: want at most %d", ErrBadRequest, len(m.Reply), maxReply)
 	}
@@ -145,13 +144,14 @@ func (h *handler) refuseAck(m *nats.Msg) {
 	if m.Reply == "" {
 		return
 	}
-	r := dispatch.Request{Reply: m.Reply, Received: time.Now()}
-	err := h.checkReply(m, &r)
+	c := h.b.newReplier(m.Reply, peers.Origin{})
+	r := dispatch.Request{Received: time.Now()}
+	err := h.checkReply(m, c)
 	if err == nil {
 		err = fmt.Errorf("%w: the item was popped, not leased, so it is not acknowledged: want nothing here", ErrBadRequest)
 	}
 	r.Answered = time.Now()
-	h.b.endpoints.unknown.replier.Fail(&r, nil, err)
+	c.Fail(&r, nil, err)
 }
 
 // unanswerable returns why no reply may be sent to a subject, as the end of a sentence,

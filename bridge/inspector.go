@@ -15,9 +15,9 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// inspector answers questions about many queues, and those that come over HTTP: see package web. They run beside the
-// lanes, a few at a time, in transactions that only read. Lists over NATS bring back what is due
-// first. Whoever asks over HTTP has logged in nowhere, so that writes nothing.
+// inspector answers questions about many queues, and those that come over HTTP: see package web.
+// They run beside the lanes, a few at a time, in transactions that only read. Lists over NATS bring
+// back what is due first. Whoever asks over HTTP has logged in nowhere, so that writes nothing.
 type inspector struct {
 	b      *Bridge
 	slots  chan struct{} // an element for each that runs
@@ -95,10 +95,11 @@ func (i *inspector) answer(r *dispatch.Request, kind subjects.Kind, o subjects.L
 		err = c.sendObject(r, list.Encode())
 	}
 	if err != nil {
-		c.fail(r, err)
+		c.Fail(r, nil, err)
 		return
 	}
 	c.endpoint.done(r, nil)
+	c.free()
 }
 
 // list returns a page of the list of queues, after bringing back what is due in them.

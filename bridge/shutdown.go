@@ -31,7 +31,7 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 	timeout := b.options.ShutdownTimeout
 	total, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	defer context.AfterFunc(total, b.line.cut)()
+	defer context.AfterFunc(total, b.cable.cut)()
 	toNATS := patience{total: total, each: min(natsPatience, timeout/4)}
 	requests, cancel := context.WithTimeout(total, timeout-toNATS.each)
 	defer cancel()
@@ -100,7 +100,7 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 		}
 	}
 	b.disconnect()
-	b.line.cut() // nothing is left to send, so nobody has to wait for NATS
+	b.cable.cut() // nothing is left to send, so nobody has to wait for NATS
 	toNATS.late.Wait()
 
 	// HTTP last: until here it can be asked about the shutdown.
@@ -113,7 +113,7 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 // kept for a connection that will not come.
 func (b *Bridge) goOffline() {
 	b.online.Store(false)
-	b.line.cut()
+	b.cable.cut()
 }
 
 // patience limits each exchange with NATS, and all of them together.

@@ -29,7 +29,7 @@ type Job struct {
 // acknowledgement: the job comes back as the queue's backoff says or, after the last delivery that max_deliver
 // allows, becomes a dead letter with the text of the error, cut at 1,024 bytes. [Snooze], [Drop] and
 // [RetryAfter] return errors that do something else; they may be wrapped. A panic is an error whose text has the stack, innermost
-// call first, and so is runtime.Goexit, without a stack.
+// call first. A Work must return or panic: runtime.Goexit, as testing.T.FailNow calls it, would end the Worker's own goroutine.
 //
 // The context ends when the lease is lost, or may be because it could not be extended in time, so that somebody
 // else may do the job already: its cause is [ErrLeaseLost]. It also ends when [Worker.Stop] is called for the second

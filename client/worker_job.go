@@ -120,20 +120,14 @@ func (w *Worker) finish(l *lease, err error, next bool) *lease {
 	return nil
 }
 
-// call calls the Work. It has a goroutine of its own, so that runtime.Goexit ends nothing else.
-func (w *Worker) call(l *lease) error {
-	ended := make(chan error, 1)
-	go func() {
-		err := errors.New("the job called runtime.Goexit")
-		defer func() {
-			if p := recover(); p != nil {
-				err = panicked(p)
-			}
-			ended <- err
-		}()
-		err = outcome(w.work(l.ctx, &Job{Item: l.Item, Queue: w.queue.name, Deliveries: l.Deliveries}))
+// call calls the Work.
+func (w *Worker) call(l *lease) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked(p)
+		}
 	}()
-	return <-ended
+	return outcome(w.work(l.ctx, &Job{Item: l.Item, Queue: w.queue.name, Deliveries: l.Deliveries}))
 }
 
 // outcome returns what a Work has returned as a snoozed, a dropped, a retry, or an error of which there is only the text:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -147,12 +146,11 @@ func TestWorkerPermissions(t *testing.T) {
 	s.empty()
 }
 
-// The dead letter of a job that panicked says where, even if the panic says a lot. A job that ends its goroutine has
-// failed, and the worker goes on.
+// The dead letter of a job that panicked says where, even if the panic says a lot.
 func TestWorkerPanics(t *testing.T) {
 	s := newWorkshop(t)
 	s.configure(client.Settings{MaxDeliver: 1})
-	s.push("panics", "crashes", "exits", "returns a nil pointer", "works")
+	s.push("panics", "crashes", "returns a nil pointer", "works")
 	worked := make(chan struct{})
 	s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
 		switch string(job.Value) {
@@ -160,8 +158,6 @@ func TestWorkerPanics(t *testing.T) {
 			panic(strings.Repeat("long ", 1000))
 		case "crashes":
 			return crash(nil)
-		case "exits":
-			runtime.Goexit()
 		case "returns a nil pointer":
 			var none *fragile
 			return none
@@ -171,7 +167,7 @@ func TestWorkerPanics(t *testing.T) {
 	}, quiet(client.WorkerOptions{}))))
 	<-worked
 	s.empty()
-	for _, want := range []string{"TestWorkerPanics.func1 (worker_more_test.go:", "invalid memory address", "Goexit", "client_test.(*fragile).Error"} {
+	for _, want := range []string{"TestWorkerPanics.func1 (worker_more_test.go:", "invalid memory address", "client_test.(*fragile).Error"} {
 		item, err := s.dead.PopMin(t.Context())
 		if err != nil || item.DeadLetter == nil || !strings.Contains(item.DeadLetter.Error, want) || strings.Contains(item.DeadLetter.Error, "gopanic") {
 			t.Fatalf("%+v, %v; want %s", item, err, want)

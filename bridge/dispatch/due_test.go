@@ -89,7 +89,7 @@ func (q *dueQueue) ask(queue string, wait *Wait, op fdbpq.Op) string {
 	op.Queue = of.Target
 	q.n++
 	q.log.take()
-	if err := q.d.Submit(&Request{Queue: of, Replier: q.log, Number: q.n, Received: time.Now(), Reply: "reply", Wait: wait}, []fdbpq.Op{op}); err != nil {
+	if err := q.d.Submit(&Request{Queue: of, Replier: number(q.log, q.n), Received: time.Now(), Wait: wait}, []fdbpq.Op{op}); err != nil {
 		q.Fatal(err)
 	}
 	for {
@@ -230,7 +230,7 @@ func TestSweepOfALargeDeadLetterAlone(t *testing.T) {
 		busy.submit = func() {
 			q := getQueue(w.T, a.d.queues, subjects.Priority, "busy")
 			op := fdbpq.Op{Kind: fdbpq.OpPush, Queue: q.Target, Message: fdbpq.Message{Value: make([]byte, 30_000)}}
-			if err := a.d.Submit(&Request{Queue: q, Replier: busy, Received: time.Now(), Reply: "reply"}, []fdbpq.Op{op}); err != nil {
+			if err := a.d.Submit(&Request{Queue: q, Replier: busy, Received: time.Now()}, []fdbpq.Op{op}); err != nil {
 				w.Error(err)
 			}
 		}
@@ -257,9 +257,5 @@ func (b *busyReplier) Answer(*Request, []fdbpq.Op, []fdbpq.Result) {
 		b.submit()
 	}
 }
-
-func (b *busyReplier) Deliver(*Request, []fdbpq.Op, []fdbpq.Result) bool { return true }
-
-func (b *busyReplier) Heartbeat(*Request, int) {}
 
 func (b *busyReplier) Fail(*Request, []fdbpq.Op, error) {}

@@ -94,7 +94,7 @@ func (s *sweeps) do(queue string, ops ...fdbpq.Op) {
 		ops[i].Queue = q.Target
 	}
 	s.n++
-	if err := s.d.Submit(&Request{Queue: q, Replier: s.log, Number: s.n, Received: time.Now(), Reply: "reply"}, ops); err != nil {
+	if err := s.d.Submit(&Request{Queue: q, Replier: number(s.log, s.n), Received: time.Now()}, ops); err != nil {
 		s.Fatal(err)
 	}
 	synctest.Wait()
@@ -191,7 +191,7 @@ func TestSweptDeadLetters(t *testing.T) {
 		a.do("now", oneDelivery(), fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("x")}}, leaseFor(time.Minute))
 		wait := &Wait{Until: time.Now().Add(time.Hour)}
 		waits := getQueue(t, a.d.queues, subjects.Priority, "now-dead")
-		if err := a.d.Submit(&Request{Queue: waits, Replier: a.log, Number: 100, Received: time.Now(), Reply: "reply", Wait: wait}, []fdbpq.Op{pop(waits)}); err != nil {
+		if err := a.d.Submit(&Request{Queue: waits, Replier: number(a.log, 100), Received: time.Now(), Wait: wait}, []fdbpq.Op{pop(waits)}); err != nil {
 			w.Fatal(err)
 		}
 		synctest.Wait()
@@ -430,7 +430,7 @@ func TestAgenda(t *testing.T) {
 	}
 	last := start
 	for n := range 1000 {
-		for _, task := range a.take(start.Add(time.Duration(n)), 7) {
+		for _, task := range a.takeDue(start.Add(time.Duration(n)), 7) {
 			if task.at.Before(last) || !task.at.Equal(want[task.queue]) {
 				t.Errorf("%v at %v, want %v, after %v", task.queue, task.at, want[task.queue], last)
 			}

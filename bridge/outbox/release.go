@@ -28,11 +28,5 @@ func (r *releasing) Answer(_ *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Re
 	}
 }
 
-// Deliver is never called: a release does not wait.
-func (r *releasing) Deliver(*dispatch.Request, []fdbpq.Op, []fdbpq.Result) (more bool) { return false }
-
-// Heartbeat is never called.
-func (r *releasing) Heartbeat(*dispatch.Request, int) {}
-
 // Fail leaves it to the lease to end.
 func (r *releasing) Fail(*dispatch.Request, []fdbpq.Op, error) {}

@@ -92,12 +92,6 @@ func (i *restoring) done(r *dispatch.Request) {
 	i.restorer.config.Returned(i.reason)
 }
 
-// Deliver is never called: an item that goes back does not wait.
-func (i *restoring) Deliver(*dispatch.Request, []fdbpq.Op, []fdbpq.Result) (more bool) { return false }
-
-// Heartbeat is never called.
-func (i *restoring) Heartbeat(*dispatch.Request, int) {}
-
 // Fail tries again after a pause. After an unknown outcome the dispatcher sees to the item.
 func (i *restoring) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
 	s := i.restorer

@@ -3,8 +3,6 @@ package peers
 import (
 	"slices"
 	"sync"
-
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 )
 
 // account says what became of the pops that one peer has forwarded to this bridge. They are
@@ -13,8 +11,6 @@ import (
 type account struct {
 	wake        func() // asks for a report
 	reportAfter int    // the number of answers after which to ask for a report
-
-	repliers map[dispatch.Replier]*forwardedReplier // made on demand; used by the goroutine of receive
 
 	mu struct {
 		sync.Mutex
@@ -37,7 +33,7 @@ const accountLife = 8 * peerLife
 
 // newAccount returns an account that begins with the number first, which has not arrived yet.
 func newAccount(first uint64, reportAfter int, wake func()) *account {
-	a := &account{wake: wake, reportAfter: max(reportAfter, 1), repliers: map[dispatch.Replier]*forwardedReplier{}}
+	a := &account{wake: wake, reportAfter: max(reportAfter, 1)}
 	a.mu.floor, a.mu.high = first, first-1
 	a.mu.pending = map[uint64]struct{}{}
 	return a

@@ -13,18 +13,19 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// forward is a pop that was forwarded to a peer. Its Number is the one under which it
-// was forwarded.
+// forward is a pop that was forwarded to a peer.
 type forward struct {
 	dispatch.Request
-	seen int // own heartbeat at which the peer was last known to have it
+	number uint64 // under which it was forwarded
+	seen   int    // own heartbeat at which the peer was last known to have it
 }
 
 // failedForward is a forwarded pop that no peer will answer, and what to tell its
 // client.
 type failedForward struct {
 	dispatch.Request
-	err error
+	number uint64
+	err    error
 }
 
 var (
@@ -114,13 +115,10 @@ func (r *Router) forward(m *nats.Msg, request *dispatch.Request, owner string) (
 	r.p.config.Forwarded()
 	if request.Wait != nil {
 		waiter := *request
-		waiter.Number = number
-		p.waiters.add(&waiter)
+		p.waiters.add(number, &waiter)
 		return true, nil
 	}
-	f := forward{Request: *request, seen: r.mu.beats}
-	f.Number = number
-	p.forwards = append(p.forwards, f)
+	p.forwards = append(p.forwards, forward{*request, number, r.mu.beats})
 	return true, nil
 }
 
@@ -131,22 +129,22 @@ func (p *peer) applyReport(r Report, now int) (lost []failedForward) {
 	pending, spans := r.Pending, r.Lost
 	for i := range p.forwards { // ordered by number
 		f := &p.forwards[i]
-		for len(pending) > 0 && pending[0] < f.Number {
+		for len(pending) > 0 && pending[0] < f.number {
 			pending = pending[1:]
 		}
-		for len(spans) > 0 && spans[0].Last < f.Number {
+		for len(spans) > 0 && spans[0].Last < f.number {
 			spans = spans[1:]
 		}
 		switch {
-		case len(pending) > 0 && pending[0] == f.Number:
+		case len(pending) > 0 && pending[0] == f.number:
 			f.seen = now
 			kept = append(kept, *f)
-		case f.Number > r.High:
+		case f.number > r.High:
 			kept = append(kept, *f)
-		case f.Number < r.Floor:
-			lost = append(lost, failedForward{f.Request, errPeerSilent})
-		case len(spans) > 0 && spans[0].First <= f.Number:
-			lost = append(lost, failedForward{f.Request, errForwardLost})
+		case f.number < r.Floor:
+			lost = append(lost, failedForward{f.Request, f.number, errPeerSilent})
+		case len(spans) > 0 && spans[0].First <= f.number:
+			lost = append(lost, failedForward{f.Request, f.number, errForwardLost})
 		}
 	}
 
@@ -168,7 +166,7 @@ func (r *Router) forwardLife() int { return peerLife + int(r.p.config.RequestTim
 func (p *peer) expire(before int) (lost []failedForward) {
 	p.forwards = slices.DeleteFunc(p.forwards, func(f forward) bool {
 		if f.seen < before {
-			lost = append(lost, failedForward{f.Request, errPeerSilent})
+			lost = append(lost, failedForward{f.Request, f.number, errPeerSilent})
 		}
 		return f.seen < before
 	})
@@ -184,7 +182,7 @@ func (p *peer) abandonGone() (lost []failedForward) {
 // as long as it lives, it answers them itself.
 func (p *peer) abandon(err error) (lost []failedForward) {
 	for i := range p.forwards {
-		lost = append(lost, failedForward{p.forwards[i].Request, err})
+		lost = append(lost, failedForward{p.forwards[i].Request, p.forwards[i].number, err})
 	}
 	p.forwards = nil
 	return lost

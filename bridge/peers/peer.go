@@ -33,7 +33,7 @@ func (r *Router) agePeers() (lost []failedForward) {
 		}
 
 		// It should have reported by now, if it got what was forwarded before the last heartbeat.
-		overdue := len(p.forwards) > 0 && p.forwards[0].Number <= p.tail && (!p.reported || p.high < p.tail)
+		overdue := len(p.forwards) > 0 && p.forwards[0].number <= p.tail && (!p.reported || p.high < p.tail)
 		if overdue || p.waiters.overdue(p.tail) {
 			r.publish(r.markSubject(id, p.last), nil)
 		}

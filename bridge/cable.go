@@ -9,24 +9,24 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// line is what connections to NATS run over. The NATS client dials, logs in and writes
+// cable is what connections to NATS run over. The NATS client dials, logs in and writes
 // while it holds its lock. So while a server does not respond, every other call on the
 // connection waits too, Close included, for as long as the client's own timeouts allow:
 // two seconds per server for dialing, a minute for a write. cut ends all of that at once.
-type line struct {
-	whole context.Context // ends when the line is cut
+type cable struct {
+	whole context.Context // ends when the cable is cut
 	cut   context.CancelFunc
 }
 
-func newLine() *line {
+func newCable() *cable {
 	whole, cut := context.WithCancel(context.Background())
-	return &line{whole, cut}
+	return &cable{whole, cut}
 }
 
-// option is a nats.Option that makes a connection run over the line. It must come after
+// option is a nats.Option that makes a connection run over the cable. It must come after
 // the options about dialing, which it reads.
-func (l *line) option(o *nats.Options) error {
-	d := &dialer{line: l, custom: o.CustomDialer, single: net.Dialer{Timeout: o.Timeout}}
+func (l *cable) option(o *nats.Options) error {
+	d := &dialer{cable: l, custom: o.CustomDialer, single: net.Dialer{Timeout: o.Timeout}}
 	if o.Dialer != nil {
 		d.single = *o.Dialer
 	}
@@ -37,14 +37,14 @@ func (l *line) option(o *nats.Options) error {
 
 // dialer implements nats.CustomDialer.
 type dialer struct {
-	line   *line
+	cable  *cable
 	custom nats.CustomDialer // nil unless the options have one
 	single net.Dialer
 }
 
 // Dial implements nats.CustomDialer.
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
-	if err := d.line.whole.Err(); err != nil {
+	if err := d.cable.whole.Err(); err != nil {
 		return nil, err
 	}
 	conn, err := d.dial(network, address)
@@ -52,7 +52,7 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 		return nil, err
 	}
 	hangUp := func() { _ = conn.Close() } // an error means that it is closed already
-	return &lineConn{conn, context.AfterFunc(d.line.whole, hangUp)}, nil
+	return &cableConn{conn, context.AfterFunc(d.cable.whole, hangUp)}, nil
 }
 
 // dial tries all addresses of a host in random order, as the NATS client does.
@@ -64,7 +64,7 @@ func (d *dialer) dial(network, address string) (conn net.Conn, err error) {
 	if err != nil {
 		return nil, err
 	}
-	addresses, err := net.DefaultResolver.LookupHost(d.line.whole, host)
+	addresses, err := net.DefaultResolver.LookupHost(d.cable.whole, host)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (d *dialer) dial(network, address string) (conn net.Conn, err error) {
 	single := d.single
 	single.Timeout /= time.Duration(len(addresses))
 	for _, address := range addresses {
-		conn, err = single.DialContext(d.line.whole, network, net.JoinHostPort(address, port))
+		conn, err = single.DialContext(d.cable.whole, network, net.JoinHostPort(address, port))
 		if err == nil {
 			return conn, nil
 		}
@@ -80,14 +80,14 @@ func (d *dialer) dial(network, address string) (conn net.Conn, err error) {
 	return nil, err
 }
 
-// lineConn is a connection over a line, which it leaves when it is closed.
-type lineConn struct {
+// cableConn is a connection over a cable, which it leaves when it is closed.
+type cableConn struct {
 	net.Conn
 	release func() bool
 }
 
 // Close implements net.Conn.
-func (c *lineConn) Close() error {
+func (c *cableConn) Close() error {
 	c.release()
 	return c.Conn.Close()
 }

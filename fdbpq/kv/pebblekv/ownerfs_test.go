@@ -29,9 +29,8 @@ func wantOwnerOnly(t *testing.T, dir string) (names string) {
 		names += filepath.Base(path) + " "
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+
+	must(t, err)
 	return names
 }
 
@@ -51,9 +50,7 @@ func TestOwnerOnly(t *testing.T) {
 			t.Errorf("no %s among %s", want, names)
 		}
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustClose(t, db)
 
 	// As earlier versions made it.
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -62,9 +59,7 @@ func TestOwnerOnly(t *testing.T) {
 		}
 		return os.Chmod(path, 0o644)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	open()
 	wantOwnerOnly(t, dir)
 }
@@ -72,9 +67,7 @@ func TestOwnerOnly(t *testing.T) {
 // A folder whose rights we may not change is used as it is, with a warning.
 func TestFolderOfSomebodyElse(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o770); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0o770))
 	var log bytes.Buffer
 	tighten(dir, func(string, fs.FileMode) error { return fs.ErrPermission }, slog.New(slog.NewTextHandler(&log, nil)))
 	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), dir) {

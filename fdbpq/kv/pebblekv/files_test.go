@@ -23,29 +23,23 @@ func TestForeignFolder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			for _, file := range test.files {
-				if err := os.WriteFile(filepath.Join(dir, file), []byte("x"), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(dir, file), []byte("x"), 0o644))
 			}
-			if err := os.Chmod(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chmod(dir, 0o755))
+
 			db, err := Open(dir, Options{})
 			if (err != nil) != test.refused || err != nil && !strings.Contains(err.Error(), "want an empty folder") {
 				t.Fatalf("opened with %v", err)
 			}
 			if err == nil {
-				if err := db.Close(); err != nil {
-					t.Fatal(err)
-				}
+				mustClose(t, db)
 				// A store may be joined by other files, which stay as they are.
 				if db, err = Open(dir, Options{}); err != nil {
 					t.Fatal(err)
 				}
-				if err := db.Close(); err != nil {
-					t.Fatal(err)
-				}
+				mustClose(t, db)
 			}
+
 			wantMode(t, dir, fs.FileMode(map[bool]uint32{true: 0o755, false: 0o700}[test.refused]))
 			for _, file := range test.files {
 				wantMode(t, filepath.Join(dir, file), 0o644)
@@ -57,9 +51,7 @@ func TestForeignFolder(t *testing.T) {
 func wantMode(t *testing.T, path string, want fs.FileMode) {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if info.Mode().Perm() != want {
 		t.Errorf("%s has mode %v, want %v", path, info.Mode().Perm(), want)
 	}
@@ -68,12 +60,8 @@ func wantMode(t *testing.T, path string, want fs.FileMode) {
 // A lock that is a link does not change the file that it leads to.
 func TestLockThatIsALink(t *testing.T) {
 	dir, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
-	if err := os.WriteFile(other, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(other, filepath.Join(dir, "LOCK")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(other, nil, 0o644))
+	must(t, os.Symlink(other, filepath.Join(dir, "LOCK")))
 	if db, err := Open(dir, Options{}); err == nil {
 		defer func() { _ = db.Close() }()
 	}

@@ -82,17 +82,20 @@ func tighten(dir string, chmod func(string, fs.FileMode) error, logger *slog.Log
 			paths = append(paths, filepath.Join(dir, entry.Name()))
 		}
 	}
+
+	// One path that cannot be changed does not keep the others as they are.
 	for _, path := range paths {
-		info, statErr := os.Stat(path)
-		if statErr == nil && info.Mode().Perm()&others != 0 {
-			statErr = chmod(path, info.Mode()&^others)
+		info, failed := os.Stat(path)
+		if failed == nil && info.Mode().Perm()&others != 0 {
+			failed = chmod(path, info.Mode()&^others)
 		}
 		if err == nil {
-			err = statErr
+			err = failed
 		}
 	}
+
 	if err != nil {
-		logger.Warn("pebblekv: other users may be able to read the data, because the permissions of the folder cannot be changed",
-			"folder", dir, "error", err)
+		logger.Warn("pebblekv: other users may be able to read the data, "+
+			"because the permissions of the folder cannot be changed", "folder", dir, "error", err)
 	}
 }

@@ -28,9 +28,6 @@ type account struct {
 // maxLost bounds the spans of lost numbers that an account keeps.
 const maxLost = 64
 
-// After accountLife heartbeats, the account of a peer that forwards nothing is dropped.
-const accountLife = 8 * peerLife
-
 // newAccount returns an account that begins with the number first, which has not arrived yet.
 func newAccount(first uint64, reportAfter int, wake func()) *account {
 	a := &account{wake: wake, reportAfter: max(reportAfter, 1)}
@@ -133,4 +130,29 @@ func (a *account) report() (r Report, due bool, idle int) {
 	slices.Sort(r.Pending)
 	slices.Sort(r.Ended)
 	return r, due, a.mu.idle
+}
+
+// Origin says which pop of which peer a request is. The zero value is a request that NATS delivered
+// to this bridge.
+type Origin struct {
+	account *account
+	number  uint64
+}
+
+// Forwarded reports whether a peer has forwarded the request, and so has checked it.
+func (o Origin) Forwarded() bool { return o.account != nil }
+
+// Waits records that the request waits for items.
+func (o Origin) Waits() {
+	if o.Forwarded() {
+		o.account.waits(o.number)
+	}
+}
+
+// Answered records that the last reply to the request was handed to NATS. The report that says so
+// is published later on the same connection, so the reply arrives before it.
+func (o Origin) Answered() {
+	if o.Forwarded() {
+		o.account.answered(o.number)
+	}
 }

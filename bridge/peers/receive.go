@@ -40,31 +40,6 @@ func (r *Router) receive(m *nats.Msg) {
 	}
 }
 
-// Origin says which pop of which peer a request is. The zero value is a request that
-// NATS delivered to this bridge.
-type Origin struct {
-	account *account
-	number  uint64
-}
-
-// Forwarded reports whether a peer has forwarded the request, and so has checked it.
-func (o Origin) Forwarded() bool { return o.account != nil }
-
-// Waits records that the request waits for items.
-func (o Origin) Waits() {
-	if o.Forwarded() {
-		o.account.waits(o.number)
-	}
-}
-
-// Answered records that the last reply to the request was handed to NATS. The report that says so
-// is published later on the same connection, so the reply arrives before it.
-func (o Origin) Answered() {
-	if o.Forwarded() {
-		o.account.answered(o.number)
-	}
-}
-
 // knows reports whether there is an account of the peer.
 func (r *Router) knows(from string) bool {
 	r.accounts.Lock()

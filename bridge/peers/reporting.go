@@ -10,6 +10,9 @@ import (
 // reportBytes is the approximate size of the largest report.
 const reportBytes = 64 << 10
 
+// After accountLife heartbeats, the account of a peer that forwards nothing is dropped.
+const accountLife = 8 * peerLife
+
 // sendReports reports to each peer what became of the pops it forwarded, if there is anything new.
 // Nothing follows a final report.
 func (r *Router) sendReports(final bool) {
@@ -49,7 +52,7 @@ func (r *Router) hearReport(m *nats.Msg) {
 		r.p.config.Warn("another bridge sent a report that cannot be read", "bridge", id, "error", err)
 		return
 	}
-	r.failLost(r.applyReport(id, heard))
+	failLost(r.applyReport(id, heard))
 }
 
 // applyReport forgets the pops that a peer has answered, and returns those that it will not answer.

@@ -22,7 +22,7 @@ import (
 //
 //  1. NATS delivers a client's pop to bridge A, whose handler calls Route. The owner of the queue is
 //     bridge B. A numbers the pop, publishes it to B with the client's reply subject, and remembers
-//     it: forward, in forward.go.
+//     it: forward, in route.go.
 //  2. B enters the number into its account of A's pops and runs the pop like any other: receive, in
 //     receive.go. The reply goes from B straight to the client, and then the account notes the
 //     number as answered: account.go.

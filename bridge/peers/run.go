@@ -127,7 +127,7 @@ func (r *Router) End(ctx context.Context) {
 	for _, s := range *r.subscriptions.Load() {
 		_ = s.Unsubscribe() // fails if the connection is closed
 	}
-	r.failLost(r.abandonAll())
+	failLost(r.abandonAll())
 	r.sendReports(true)
 }
 
@@ -144,7 +144,7 @@ func (r *Router) run(ctx context.Context) {
 		case <-r.reportNow:
 			r.sendReports(false)
 		case <-ticker.C:
-			r.failLost(r.agePeers())
+			failLost(r.agePeers())
 			r.bell.beat()
 			r.sendHeartbeat()
 			r.sendReports(false)

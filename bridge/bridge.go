@@ -9,9 +9,9 @@
 // them.
 //
 // Every request with a reply subject gets an answer: the result, or an error in headers, see
-// subjects.ErrorFromHeaders. A pop of several items gets a message for each, or with frames for several, and one that
-// ends them. Only pushes and acknowledgements may do without a reply subject. Requests that
-// fail and have no usable reply subject are counted and logged.
+// subjects.ErrorFromHeaders. A pop of several items gets a message for each, or with frames for
+// several, and one that ends them. Only pushes and acknowledgements may do without a reply subject.
+// Requests that fail and have no usable reply subject are counted and logged.
 //
 // # Failures
 //
@@ -101,10 +101,8 @@ func newBridge(o Options) *Bridge {
 		closed:   make(chan struct{}),
 	}
 
-	b.inspector = newInspector(b)
-	b.waits = newWaits(b)
 	b.metrics = newMetrics()
-	b.endpoints = newEndpoints(b)
+	b.endpoints = newEndpoints(b.metrics, o.Grammar)
 	return b
 }
 
@@ -132,14 +130,6 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 	}
 
 	return dispatch.New(lanes)
-}
-
-// now is the time by which items fall due.
-func (b *Bridge) now() time.Time {
-	if b.options.Now != nil {
-		return b.options.Now()
-	}
-	return time.Now()
 }
 
 // replyFailed counts a reply that NATS did not accept.

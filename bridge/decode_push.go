@@ -97,8 +97,8 @@ func checkPushed(m *nats.Msg, queue string) error {
 	return nil
 }
 
-// checkBlock refuses too many headers, and those that a NATS server may have parsed differently from the
-// NATS client, which would hide a header from one of them: lines that end in LF alone,
+// checkBlock refuses too many headers, and those that a NATS server may have parsed differently
+// from the NATS client, which would hide a header from one of them: lines that end in LF alone,
 // lines without a name, spaces before a value, a status.
 //
 // The client does not expose the raw block, only its size. The size must be that of

@@ -9,10 +9,12 @@ import (
 	"time"
 )
 
-// denials are the subjects of requests that NATS does not let this bridge subscribe to, with what it says.
+// denials are the subjects of requests that NATS does not let this bridge subscribe to, with what
+// it says.
 //
-// NATS ends a subscription when an operator takes the permission away, and does not make it again when the permission
-// comes back. So the bridge asks again from time to time. On a new connection it subscribes to everything anyway.
+// NATS ends a subscription when an operator takes the permission away, and does not make it again
+// when the permission comes back. So the bridge asks again from time to time. On a new connection
+// it subscribes to everything anyway.
 type denials struct {
 	mu sync.Mutex
 	of map[string]string

@@ -66,7 +66,7 @@ func (b *Bridge) ping() micro.Ping {
 
 func (b *Bridge) info() micro.Info {
 	identity := b.identity()
-	identity.Metadata[subjects.MetadataTime] = b.now().UTC().Format(subjects.TimeLayout)
+	identity.Metadata[subjects.MetadataTime] = b.options.Now().UTC().Format(subjects.TimeLayout)
 	info := micro.Info{
 		ServiceIdentity: identity,
 		Type:            micro.InfoResponseType,

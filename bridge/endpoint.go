@@ -32,11 +32,13 @@ type endpoint struct {
 func (e *endpoint) done(r *dispatch.Request, f *failure) {
 	e.requests.Add(1)
 	e.total.Inc()
+
 	if r.Wait == nil { // else most of the time says nothing about the service
 		took := r.Answered.Sub(r.Received)
 		e.nanoseconds.Add(int64(took))
 		e.seconds.Observe(took.Seconds())
 	}
+
 	if f != nil {
 		e.failedLate(f)
 	}
@@ -65,13 +67,14 @@ type endpoints struct {
 	unknown *endpoint
 }
 
-func newEndpoints(b *Bridge) *endpoints {
-	es := &endpoints{unknown: b.metrics.endpoint("unknown", "")}
+func newEndpoints(m *metrics, g subjects.Grammar) *endpoints {
+	es := &endpoints{unknown: m.endpoint("unknown", "")}
 	for kind := range es.byRequest {
 		es.byRequest[kind] = make([][2]*endpoint, len(verbs))
 	}
-	for _, ge := range b.grammar.Endpoints() {
-		e := b.metrics.endpoint(ge.Name, ge.Subject)
+
+	for _, ge := range g.Endpoints() {
+		e := m.endpoint(ge.Name, ge.Subject)
 		e.verb = &verbs[ge.Verb]
 		es.all = append(es.all, e)
 		es.byRequest[ge.Kind][ge.Verb][oneIf(ge.HasPriority)] = e

@@ -11,8 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// metrics counts what /metrics shows, besides the gauges. All series that can be known in advance exist
-// from the start, at zero.
+// metrics counts what /metrics shows, besides the gauges. All series that can be known in advance
+// exist from the start, at zero.
 type metrics struct {
 	registry *prometheus.Registry
 

@@ -163,6 +163,9 @@ func (o Options) withDefaults() Options {
 	o.ShutdownTimeout = cmp.Or(o.ShutdownTimeout, DefaultShutdownTimeout)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Version = cmp.Or(o.Version, moduleVersion())
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	if o.Lanes == 0 {
 		o.Lanes = DefaultLanes
 		if o.DB != nil && o.DB.Traits().Pipelines {
@@ -181,13 +184,14 @@ func (o Options) pollEvery() time.Duration {
 	return 0
 }
 
-// maxKept returns how many bytes of popped items may be in memory, because nobody has confirmed that they were
-// received or because they go back, before pops are set aside. It shrinks with MaxPendingBytes, which a program
-// with little memory lowers.
+// maxKept returns how many bytes of popped items may be in memory, because nobody has confirmed
+// that they were received or because they go back, before pops are set aside. It shrinks with
+// MaxPendingBytes, which a program with little memory lowers.
 func (o Options) maxKept() int { return min(maxKeptBytes, max(o.MaxPendingBytes/4, 1)) }
 
-// maxUnconfirmed returns at how many bytes the outbox forgets replies. It has room for what queues may keep of which
-// little is kept, and then for what the batches in flight take: see dispatch.Options.MaxKept.
+// maxUnconfirmed returns at how many bytes the outbox forgets replies. It has room for what queues
+// may keep of which little is kept, and then for what the batches in flight take: see
+// dispatch.Options.MaxKept.
 func (o Options) maxUnconfirmed() int { return o.maxKept() + 4*o.Lanes*o.MaxBatchBytes }
 
 func moduleVersion() string {

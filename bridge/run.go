@@ -12,8 +12,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// New checks the options and opens the HTTP listener. Call Close if Run will not be called. It returns
-// the errors of Options.Validate, or that of the listener.
+// New checks the options and opens the HTTP listener. Call Close if Run will not be called. It
+// returns the errors of Options.Validate, or that of the listener.
 func New(o Options) (*Bridge, error) {
 	o = o.withDefaults()
 	o.Logger = withDetails(o.Logger)
@@ -27,6 +27,8 @@ func New(o Options) (*Bridge, error) {
 
 	// The dispatcher first, because the others give it work. It calls them only once it runs.
 	b.dispatcher = b.newDispatcher()
+	b.inspector = newInspector(&b.options, b.dispatcher)
+	b.waits = newWaits(b.dispatcher)
 	b.outbox = b.newOutbox()
 	b.peers = b.newPeers()
 
@@ -37,8 +39,8 @@ func New(o Options) (*Bridge, error) {
 	return b, nil
 }
 
-// Close closes the HTTP listener of a bridge that is not run. During Run it ends Run, as any failure of
-// the listener does; after Run it does nothing.
+// Close closes the HTTP listener of a bridge that is not run. During Run it ends Run, as any
+// failure of the listener does; after Run it does nothing.
 func (b *Bridge) Close() error { return b.web.Close() }
 
 // Waiters returns the number of pops that wait for items.
@@ -47,11 +49,11 @@ func (b *Bridge) Waiters() int { return b.dispatcher.Waiters() }
 // Addr returns the address of the HTTP listener, "" without one.
 func (b *Bridge) Addr() string { return b.web.Addr() }
 
-// Run serves until ctx ends, then finishes the requests that have been delivered. It returns when all
-// its goroutines have ended, within the shutdown timeout unless the store takes longer to cancel a
-// batch. One goroutine may outlive it: an attempt to connect by a CustomDialer that does not return.
-// Call Run once. The error is nil after an orderly shutdown; otherwise it says why the bridge could
-// not start or continue, or what was left undone.
+// Run serves until ctx ends, then finishes the requests that have been delivered. It returns when
+// all its goroutines have ended, within the shutdown timeout unless the store takes longer to
+// cancel a batch. One goroutine may outlive it: an attempt to connect by a CustomDialer that does
+// not return. Call Run once. The error is nil after an orderly shutdown; otherwise it says why the
+// bridge could not start or continue, or what was left undone.
 func (b *Bridge) Run(ctx context.Context) error {
 	// Accepted requests outlive ctx: see shutdown.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))

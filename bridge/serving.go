@@ -192,7 +192,8 @@ func (b *Bridge) askAgain() {
 	b.outbox.ListenAgain()
 }
 
-// requestAgain replaces the subscription to requests on a subject. What it has received is still handled.
+// requestAgain replaces the subscription to requests on a subject. What it has received is still
+// handled.
 func (b *Bridge) requestAgain(subject string) error {
 	again, err := b.subscribeTo(subject) // without the lock, because NATS may block
 	if err != nil {

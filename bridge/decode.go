@@ -22,6 +22,7 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, c *clientReplier, reque
 	if p == payloadMessage {
 		return ops, decodePush(m, r, &ops[0])
 	}
+
 	if err := checkNames(m.Header, r); err != nil {
 		return nil, err
 	}
@@ -33,8 +34,9 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, c *clientReplier, reque
 			return nil, err
 		}
 	}
-	// The headers were for NATS. Forwarded to another bridge they would act once more,
-	// with the permissions of this one.
+
+	// The headers were for NATS. Forwarded to another bridge they would act once more, with the
+	// permissions of this one.
 	m.Header = nil
 	switch p {
 	case payloadOptions:
@@ -54,6 +56,7 @@ func decode(p payload, m *nats.Msg, r *subjects.Request, c *clientReplier, reque
 		ops[0].Limit, ops[0].DropHeader = int64(most), subjects.OfPushAlone
 		return ops, err
 	}
+
 	if len(m.Data) > 0 {
 		return nil, fmt.Errorf("%w: %s with a payload of %d bytes: want none", ErrBadRequest, r.Verb, len(m.Data))
 	}
@@ -69,6 +72,7 @@ func decodePop(m *nats.Msg, c *clientReplier, request *dispatch.Request, ops []f
 	if len(m.Data) == 0 {
 		return ops, nil
 	}
+
 	o, err := subjects.ParsePopOptions(m.Data)
 	if err != nil {
 		return nil, err
@@ -77,6 +81,7 @@ func decodePop(m *nats.Msg, c *clientReplier, request *dispatch.Request, ops []f
 		request.Wait = &dispatch.Wait{ID: o.Cancel}
 		return nil, nil
 	}
+
 	if o.Lease {
 		ops[0].Kind = fdbpq.OpLease
 	}
@@ -92,10 +97,12 @@ func applyOptions(c *clientReplier, r *dispatch.Request, last *fdbpq.Op, o subje
 	if o.Batch > 1 {
 		c.batch, r.Pops = o.Batch, o.Batch
 	}
+
 	// One plain item needs no frame. Clients of other accounts may know no subject for
 	// acknowledgements but reply subjects.
 	plain, far := last.Kind == fdbpq.OpPop, wire.Imported(c.reply)
 	c.frames = o.Frames && (plain && o.Batch > 1 || !plain && !far)
+
 	last.Lease, last.MaxBytes = o.AckWait, o.MaxBytes
 	if o.Lease && o.AckWait == 0 {
 		last.Lease = fdbpq.SettingsLease // also after +NXT, whose lease would have the length of the one before
@@ -112,11 +119,13 @@ func decodeAck(m *nats.Msg, r *subjects.Request, c *clientReplier, request *disp
 	if err != nil {
 		return nil, err
 	}
+
 	op := &ops[0]
 	op.Token = token
 	if ops, err = appendAlso(ops, a.Also); err != nil {
 		return nil, err
 	}
+
 	switch a.Kind {
 	case subjects.AckNak:
 		op.Kind, op.Delay, op.Uncounted, op.Reason = fdbpq.OpNak, fdbpq.Backoff, a.Snooze, a.Reason
@@ -142,6 +151,7 @@ func appendAlso(ops []fdbpq.Op, also []string) ([]fdbpq.Op, error) {
 	if len(also) == 0 {
 		return ops, nil
 	}
+
 	numbers := map[fdbpq.Token]int{ops[0].Token: -1} // of the elements
 	for i, text := range also {
 		token, err := fdbpq.ParseToken(text)
@@ -153,6 +163,7 @@ func appendAlso(ops []fdbpq.Op, also []string) ([]fdbpq.Op, error) {
 		} else if again {
 			return nil, fmt.Errorf("%w: also: elements %d and %d are the same token: want each lease once", ErrBadRequest, other, i)
 		}
+
 		numbers[token] = i
 		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Token: token, Follows: true})
 	}

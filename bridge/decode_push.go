@@ -20,20 +20,22 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
 	if len(m.Header) == 0 {
 		return nil
 	}
+
 	if err := checkNames(m.Header, r); err != nil {
 		return err
 	}
 	if err := checkPushed(m, r.Queue); err != nil {
 		return err
 	}
+
+	// What is left in the header in the end comes back with the item.
 	if err := takeTimes(m.Header, op); err != nil {
 		return err
 	}
 	if err := takeKeys(m.Header, &op.Message); err != nil {
 		return err
 	}
-	priorities, given := m.Header[subjects.HeaderPriority]
-	if given {
+	if priorities, given := m.Header[subjects.HeaderPriority]; given {
 		var err error
 		if op.Priority, err = priority(r, priorities); err != nil {
 			return err
@@ -75,6 +77,7 @@ func checkPushed(m *nats.Msg, queue string) error {
 		if !subjects.ValidHeaderName(name) {
 			return fmt.Errorf("%w: header %.64q: want a name of letters, digits and any of !#$%%&'*+-.^_`|~", ErrBadRequest, name)
 		}
+
 		switch subjects.HeaderFate(name, values) {
 		case subjects.Refused:
 			return fmt.Errorf("%w: header %.64q: %s", ErrBadRequest, name, subjects.WhyRefused(name))
@@ -90,6 +93,7 @@ func checkPushed(m *nats.Msg, queue string) error {
 			delete(m.Header, name)
 		}
 	}
+
 	// NATS trims the spaces around the value on the way back.
 	if len(m.Data) == 0 && textproto.TrimString(m.Header.Get("Status")) == "503" {
 		return fmt.Errorf("%w: header Status 503 without a payload: whoever pops the item would take it for \"no responders\"", ErrBadRequest)
@@ -112,6 +116,7 @@ func checkBlock(h nats.Header, size int) error {
 		}
 		return nil
 	}
+
 	lines, added := 0, 0
 	for _, values := range h {
 		lines += len(values)
@@ -119,6 +124,7 @@ func checkBlock(h nats.Header, size int) error {
 	if lines > subjects.MaxHeaders {
 		return errTooManyHeaders(lines)
 	}
+
 	for name, values := range h {
 		if subjects.AddedByServer(name) { // which has its own style
 			added += len(values)
@@ -129,6 +135,7 @@ func checkBlock(h nats.Header, size int) error {
 			}
 		}
 	}
+
 	missing := len(wire.BlockStart) + wire.LinesSize(h) + len(wire.CRLF) - size
 	if withSpaces := 0 <= missing && missing <= added; withSpaces {
 		return nil

@@ -30,6 +30,7 @@ func (b *Bridge) discoverable() (made []*nats.Subscription, err error) {
 			if err != nil {
 				return made, fmt.Errorf("bridge: service discovery: %w", err)
 			}
+
 			subscription, err := b.nc.Subscribe(subject, handle)
 			if err != nil {
 				return made, fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
@@ -86,6 +87,7 @@ func (b *Bridge) stats() micro.Stats {
 		Type:            micro.StatsResponseType,
 		Started:         b.created,
 	}
+
 	for _, e := range b.endpoints.all {
 		requests, took := e.requests.Load(), e.nanoseconds.Load()
 		stats.Endpoints = append(stats.Endpoints, &micro.EndpointStats{

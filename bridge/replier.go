@@ -25,7 +25,7 @@ type clientReplier struct {
 	from     peers.Origin // the peer that has forwarded the request, if one has
 
 	reply  string // subject for the answer; "" if nobody waits for one
-	batch  int    // how many items it asked for, if that is several: a message for each, and one that ends them
+	batch  int    // how many items it asked for, if several
 	frames bool   // items come in frames, several in a message
 	sent   int    // items so far
 

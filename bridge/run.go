@@ -59,7 +59,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 
-	started := running{failed: make(chan error, 2), stop: stop, stopServing: func() {}} // room for both senders
+	// There is room for both senders of failed.
+	started := running{failed: make(chan error, 2), stop: stop, stopServing: func() {}}
 	started.dispatcher.Go(func() { b.dispatcher.Run(work) })
 	started.others.Go(func() { b.outbox.Run(work) })
 

@@ -16,10 +16,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// serve serves until ctx ends, once the store has answered and while no other bridge
-// conflicts with this one. Otherwise it has no subscriptions to requests, so that NATS
-// delivers them to other bridges or answers "no responders". It calls opened once the
-// store has answered. The error says why this bridge cannot serve at all.
+// serve serves until ctx ends, once the store has answered and while no other bridge conflicts with
+// this one. Otherwise it has no subscriptions to requests, so that NATS delivers them to other
+// bridges or answers "no responders". It calls opened once the store has answered. The error says
+// why this bridge cannot serve at all.
 func (b *Bridge) serve(ctx context.Context, opened func()) error {
 	store, err := b.openStore(ctx)
 	if err == nil {
@@ -30,10 +30,12 @@ func (b *Bridge) serve(ctx context.Context, opened func()) error {
 	if err == nil {
 		err = b.startServing(ctx, store.ID)
 	}
+
 	ticker := time.NewTicker(peers.AnnounceEvery)
 	defer ticker.Stop()
 	again := time.NewTicker(deniedRetry)
 	defer again.Stop()
+
 	for err == nil {
 		select {
 		case <-ctx.Done():
@@ -46,14 +48,15 @@ func (b *Bridge) serve(ctx context.Context, opened func()) error {
 		}
 		err = b.yield(ctx, store.ID)
 	}
+
 	if ctx.Err() != nil {
 		return nil
 	}
 	return err
 }
 
-// yield stops serving while another bridge should serve instead, and starts again once
-// that one is gone.
+// yield stops serving while another bridge should serve instead, and starts again once that one is
+// gone.
 func (b *Bridge) yield(ctx context.Context, store string) error {
 	rival, serving := b.peers.Members.Rival(), b.peers.Members.Serving()
 	switch {
@@ -61,6 +64,7 @@ func (b *Bridge) yield(ctx context.Context, store string) error {
 		b.options.Logger.Error("another pqbridge serves the same subjects; this one stops until it is gone", "other", rival)
 		b.notServing("another pqbridge serves the same subjects: " + rival)
 		b.peers.Members.Enter(peers.Waiting)
+
 		ctx, cancel := context.WithTimeout(ctx, b.options.ShutdownTimeout)
 		defer cancel()
 		if err := b.stopServing(ctx); err != nil {
@@ -94,6 +98,7 @@ func (b *Bridge) openStore(ctx context.Context) (fdbpq.Store, error) {
 		attempt, cancel := context.WithTimeout(ctx, openTimeout)
 		store, err := fdbpq.OpenStore(attempt, b.db, b.keyspace, fdbpq.StoreOptions{Exclusive: b.options.Exclusive})
 		cancel()
+
 		if err == nil {
 			b.logStore(store)
 			return store, nil
@@ -101,6 +106,7 @@ func (b *Bridge) openStore(ctx context.Context) (fdbpq.Store, error) {
 		if isFinal(err) {
 			return store, fmt.Errorf("bridge: %w", err)
 		}
+
 		if ctx.Err() == nil {
 			b.quiet.store.warn("the store cannot be opened yet; trying again", "error", err)
 		}
@@ -132,6 +138,7 @@ func (b *Bridge) startServing(ctx context.Context, store string) error {
 	if err := b.peers.Router.Join(strings.Join(realm, " ")); err != nil {
 		return err
 	}
+
 	subscriptions, err := b.subscribe()
 	b.serving.mu.Lock()
 	b.serving.subscriptions = subscriptions
@@ -139,6 +146,7 @@ func (b *Bridge) startServing(ctx context.Context, store string) error {
 	if err != nil {
 		return err
 	}
+
 	b.peers.Members.Enter(peers.Serving)
 	if err := b.flush(ctx); err == nil { // else NATS gets the subscriptions on reconnect
 		b.options.Logger.Info("taking requests", "subjects", b.grammar.Wildcards())
@@ -199,16 +207,19 @@ func (b *Bridge) requestAgain(subject string) error {
 	if err != nil {
 		return err
 	}
+
 	b.serving.mu.Lock()
 	old := again
 	if i := slices.IndexFunc(b.serving.subscriptions, func(s *nats.Subscription) bool { return s.Subject == subject }); i >= 0 {
 		old, b.serving.subscriptions[i] = b.serving.subscriptions[i], again
 	} // else this bridge has stopped serving
+
 	ended := []*nats.Subscription{old}
 	b.serving.dropped += wire.Dropped(ended)
 	b.serving.ending = slices.DeleteFunc(b.serving.ending, func(s *nats.Subscription) bool { return !s.IsValid() })
 	b.serving.ending = append(b.serving.ending, old)
 	b.serving.mu.Unlock()
+
 	wire.Drain(ended)
 	return nil
 }

@@ -107,3 +107,25 @@ func (o *Outbox) deleteBefore(t time.Time) {
 	defer o.mu.Unlock()
 	o.deleteLocked(func(c *chunk) bool { return c.began.Before(t) })
 }
+
+// End deletes all replies, and makes the outbox keep no more of them.
+func (o *Outbox) End() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.ended {
+		return
+	}
+	o.mu.ended = true
+	for _, c := range o.mu.chunks {
+		o.mu.abandoned += len(c.replies) + len(c.items)
+	}
+	o.deleteLocked(func(*chunk) bool { return true })
+	clear(o.mu.denials)
+}
+
+// Abandoned returns how many replies were still unconfirmed at the end.
+func (o *Outbox) Abandoned() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.mu.abandoned
+}

@@ -5,7 +5,7 @@
 // server reports that a moment later, and names nothing but the subject: denied.go. Or nobody is
 // subscribed to it any more, and the server says so: gone.go. So an Outbox keeps each item that it
 // has sent until the server would have said either, and gives back those whose replies were denied
-// or that nobody received: restore.go and release.go.
+// or that nobody received: giveback.go.
 //
 // The server reports any error about a message before it answers a PING sent later. So while
 // replies are unconfirmed, the outbox works in rounds: it sends a PING, waits for the PONG and for
@@ -68,28 +68,6 @@ func New(c Config) *Outbox {
 	o.restorer.config = &o.config
 	o.restorer.mu.pauses = map[*restoring]*time.Timer{}
 	return o
-}
-
-// End deletes all replies, and makes the outbox keep no more of them.
-func (o *Outbox) End() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.mu.ended {
-		return
-	}
-	o.mu.ended = true
-	for _, c := range o.mu.chunks {
-		o.mu.abandoned += len(c.replies) + len(c.items)
-	}
-	o.deleteLocked(func(*chunk) bool { return true })
-	clear(o.mu.denials)
-}
-
-// Abandoned returns how many replies were still unconfirmed at the end.
-func (o *Outbox) Abandoned() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.mu.abandoned
 }
 
 // Unconfirmed reports whether NATS may still deny replies that were sent.

@@ -48,8 +48,7 @@ func TestWaitersOfABridgeThatDies(t *testing.T) {
 // A bridge that shuts down answers the pops that wait on it at once, and nobody answers them
 // twice. Neither it nor the one that forwarded them takes longer because of them.
 func TestWaitersOfABridgeThatLeaves(t *testing.T) {
-	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		e, second := pair(t, engine)
+	eachPair(t, func(t *testing.T, e *testenv.Env, second *testenv.Bridge) {
 		names, replies := waitOn(t, e, second, e.Bridge, 8, `{"expires":"1h"}`)
 		began := time.Now()
 		if err := second.Stop(); err != nil {

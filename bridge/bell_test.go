@@ -29,8 +29,7 @@ func eachShared(t *testing.T, test func(t *testing.T, e testenv.Engine)) {
 func pair(t *testing.T, engine testenv.Engine, changes ...func(*bridge.Options)) (e *testenv.Env, second *testenv.Bridge) {
 	e = testenv.New(t, testenv.Options{Engine: engine, NATS: withForwardedOnly})
 	second = e.StartBridge(append(changes, forwardedOnly)...)
-	wantMetric(t, e.Bridge, "pq_bridges", 2)
-	wantMetric(t, second, "pq_bridges", 2)
+	together(t, e.Bridge, second)
 	return e, second
 }
 

@@ -81,6 +81,14 @@ func restart(t *testing.T, e *testenv.Env) {
 	e.Bridge.WaitReady()
 }
 
+// together waits until these bridges share the queues.
+func together(t *testing.T, bridges ...*testenv.Bridge) {
+	t.Helper()
+	for _, b := range bridges {
+		wantMetric(t, b, "pq_bridges", float64(len(bridges)))
+	}
+}
+
 // pushAll pushes items one after the other.
 func pushAll(t *testing.T, e *testenv.Env, subject string, values ...string) {
 	t.Helper()

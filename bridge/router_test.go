@@ -199,8 +199,7 @@ func TestReplySubjectLikeABridges(t *testing.T) {
 			})
 		}
 	}
-	wantMetric(t, e.Bridge, "pq_bridges", 2)
-	wantMetric(t, second, "pq_bridges", 2)
+	together(t, e.Bridge, second)
 }
 
 // Pops beyond the number that a bridge can remember are not forwarded.

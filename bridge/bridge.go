@@ -29,6 +29,13 @@
 // Bridges that serve the same subjects must share the store and the queue group. A
 // bridge that conflicts with another one does not start to serve, or stops serving
 // until the other is gone: see [ErrSubjectsTaken].
+//
+// # Reading the code
+//
+// run.go makes the parts of a bridge and runs them, shutdown.go ends them, and bridge.go has what
+// they share. A request goes through handler.go, decode.go and decode_push.go, package dispatch,
+// replier.go and replies.go, and package outbox; verbs.go is the table of what differs between
+// verbs. serving.go decides whether the bridge takes requests, with package peers.
 package bridge
 
 import (
@@ -87,7 +94,7 @@ type Bridge struct {
 	}
 }
 
-// newBridge returns a bridge that has nothing yet that New gives it.
+// newBridge returns a bridge without the parts that need it; New adds those.
 func newBridge(o Options) *Bridge {
 	b := &Bridge{
 		options:  o,

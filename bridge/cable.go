@@ -60,6 +60,7 @@ func (d *dialer) dial(network, address string) (conn net.Conn, err error) {
 	if d.custom != nil {
 		return d.custom.Dial(network, address)
 	}
+
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -68,9 +69,11 @@ func (d *dialer) dial(network, address string) (conn net.Conn, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
 	single := d.single
 	single.Timeout /= time.Duration(len(addresses))
+
 	for _, address := range addresses {
 		conn, err = single.DialContext(d.cable.whole, network, net.JoinHostPort(address, port))
 		if err == nil {

@@ -47,6 +47,7 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 		p.e = p.c.b.encoders.get()
 		p.payload = p.e.buf[:0]
 	}
+
 	item := &result.Item
 	if op.Kind == fdbpq.OpLease {
 		p.e.leased(p.r.Queue, item, &result.Lease)
@@ -56,13 +57,15 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 	}
 	block, err := p.e.headerBlock()
 	if err != nil {
-		return false
+		return false // as a message of its own, it fails with a reason
 	}
+
 	frame := subjects.Frame{Priority: item.ID.Priority, Headers: block, Value: item.Value}
 	room := int(min(maxParcel, p.c.b.nc.MaxPayload())) - parcelHeaders
 	if len(p.payload)+frame.Size() > room {
 		return false
 	}
+
 	p.payload = subjects.AppendFrame(p.payload, frame)
 	if p.n++; op.Kind == fdbpq.OpLease {
 		p.leased = append(p.leased, result.Lease)
@@ -81,11 +84,13 @@ func (p *parcel) send(last bool) error {
 	if p.n == 0 {
 		return nil
 	}
+
 	header := nats.Header{subjects.HeaderFrames: {strconv.Itoa(p.n)}}
 	if last {
 		header[subjects.HeaderBatchCount] = []string{strconv.Itoa(p.c.sent + p.n)}
 	}
 	content := outbox.Content{Queue: p.r.Queue, Popped: p.popped, Leased: p.leased, Waits: p.r.Waiting()}
+
 	p.left -= p.n
 	err := p.c.b.outbox.SendItem(&nats.Msg{Subject: p.c.reply, Header: header, Data: p.payload}, p.c.endpoint, content)
 	if err == nil {
@@ -102,6 +107,7 @@ func (p *parcel) send(last bool) error {
 			p.c.b.outbox.Release(p.r.Queue, &p.leased[i].Token, outbox.Unsendable)
 		}
 	}
+
 	p.payload, p.n, p.popped, p.leased = p.payload[:0], 0, nil, nil
 	return err
 }

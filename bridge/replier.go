@@ -25,7 +25,7 @@ type clientReplier struct {
 	from     peers.Origin // the peer that has forwarded the request, if one has
 
 	reply  string // subject for the answer; "" if nobody waits for one
-	batch  int    // how many items it asked for, if that is several: a message for each, and one that ends them
+	batch  int    // how many items it asked for, if several
 	frames bool   // items come in frames, several in a message
 	sent   int    // items so far
 
@@ -50,8 +50,8 @@ func (c *clientReplier) free() {
 	b.repliers.Put(c)
 }
 
-// Answer sends the results: one reply, or for a pop of several items one for each item and
-// one that ends them.
+// Answer sends the results: one reply, or for a pop of several items one for each item and one that
+// ends them.
 func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
 	c.cancellable.forget()
 	c.answer(r, ops, results)
@@ -62,6 +62,7 @@ func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 	if acks := dispatch.LeadingAcks(ops); acks < len(ops) { // +NXT: the pops say all there is to say
 		ops, results = ops[acks:], results[acks:]
 	}
+
 	if c.batch > 1 {
 		p := c.newParcel(r, len(results))
 		defer p.close()
@@ -72,6 +73,7 @@ func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 		c.fail(r, err)
 		return
 	}
+
 	c.b.metrics.noteDuplicates(results)
 	var err error
 	if sendAll := c.endpoint.verb.sendAll; sendAll != nil {
@@ -79,18 +81,45 @@ func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 	} else {
 		err = c.send(r, &ops[0], &results[0])
 	}
-	if err == nil {
+
+	// The client can be told what is wrong with the item or the reply, but not that NATS takes
+	// none.
+	switch {
+	case err == nil:
 		c.endpoint.done(r, nil)
-	} else if errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInternal) || errors.Is(err, ErrUnknownOutcome) {
-		c.fail(r, err) // what is wrong is what was to be sent, so the client can be told
-	} else {
+	case errors.Is(err, ErrTooLarge) || errors.Is(err, ErrInternal) || errors.Is(err, ErrUnknownOutcome):
+		c.fail(r, err)
+	default:
 		c.endpoint.done(r, failureOf(fmt.Errorf("%w: the reply could not be sent: %w", ErrUnavailable, err)))
 	}
 }
 
-// deliver sends the items of a pop of several, or leaves the last of them in the parcel, and
-// returns why there are not more. It stops at the first item that cannot be sent; those after it go
-// back, or their leases end.
+// answerList sends a list of queues, or the error if there is one.
+func (c *clientReplier) answerList(r *dispatch.Request, list *subjects.QueueList, err error) {
+	if err == nil {
+		err = c.sendObject(r, list.Encode())
+	}
+	if err != nil {
+		c.Fail(r, nil, err)
+		return
+	}
+
+	c.endpoint.done(r, nil)
+	c.free()
+}
+
+// acknowledge answers a request that has no lane.
+func (c *clientReplier) acknowledge(r *dispatch.Request) {
+	if err := c.b.outbox.SendData(c.reply, nil, c.endpoint); err != nil {
+		c.b.replyFailed(err)
+	}
+	c.endpoint.done(r, nil)
+	c.free()
+}
+
+// deliver sends the items of a pop of several, but leaves in the parcel what still fits there. It
+// returns why there are not more items. It stops at the first item that cannot be sent; those after
+// it go back, or their leases end.
 func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Result) (failed error) {
 	for i := range results {
 		switch op, result := &ops[i], &results[i]; {
@@ -127,6 +156,8 @@ func (c *clientReplier) unsent(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.
 func (c *clientReplier) end(p *parcel, err error) {
 	r := p.r
 	c.b.metrics.noteRefused(err)
+
+	// The parcel itself can say that there are no more, but not why with an error.
 	if p.n > 0 {
 		last := err == nil || errors.Is(err, fdbpq.ErrEmpty)
 		if failed := p.send(last); failed != nil {
@@ -137,6 +168,7 @@ func (c *clientReplier) end(p *parcel, err error) {
 			return
 		}
 	}
+
 	c.endpoint.items.Observe(float64(c.sent))
 	end := nats.Msg{Subject: c.reply, Header: nats.Header{}}
 	var f *failure
@@ -145,6 +177,8 @@ func (c *clientReplier) end(p *parcel, err error) {
 		maps.Copy(end.Header, f.header)
 	}
 	end.Header[subjects.HeaderBatchCount] = []string{strconv.Itoa(c.sent)}
+
+	// A pop that got items has not failed.
 	if c.sent > 0 {
 		f = nil
 	}
@@ -152,8 +186,8 @@ func (c *clientReplier) end(p *parcel, err error) {
 	c.b.outbox.Send(&end)
 }
 
-// Deliver sends items of a pop that goes on waiting for more. If one cannot be sent, that ends
-// the pop.
+// Deliver sends items of a pop that goes on waiting for more. If one cannot be sent, that ends the
+// pop.
 func (c *clientReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) (more bool) {
 	p := c.newParcel(r, len(results))
 	err := c.deliver(p, ops, results)
@@ -164,6 +198,7 @@ func (c *clientReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []f
 		c.end(p, err)
 	}
 	p.close()
+
 	if err != nil {
 		c.cancellable.forget()
 		c.free()
@@ -184,6 +219,7 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Re
 	if c.reply == "" {
 		return nil
 	}
+
 	if op.Kind == fdbpq.OpLease {
 		p := c.newParcel(r, 1)
 		defer p.close()
@@ -191,10 +227,12 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Re
 			return p.send(false)
 		}
 	}
+
 	send := c.endpoint.verb.send
 	if op.Kind == fdbpq.OpLease {
 		send = (*clientReplier).sendItem // also for +NXT
 	}
+
 	err := send(c, r, op, result)
 	if err != nil {
 		c.b.replyFailed(err)
@@ -215,6 +253,7 @@ func (c *clientReplier) fail(r *dispatch.Request, err error) {
 		c.end(c.newParcel(r, 0), err)
 		return
 	}
+
 	f := failureOf(err)
 	c.b.metrics.noteRefused(err)
 	c.endpoint.done(r, f)
@@ -224,161 +263,10 @@ func (c *clientReplier) fail(r *dispatch.Request, err error) {
 			"endpoint", c.endpoint.name, "error", err)
 		return
 	}
+
 	m := nats.Msg{Subject: c.reply, Header: f.header}
 	if verb := c.endpoint.verb; verb == nil || verb.op == fdbpq.OpPush { // nil: it may be meant as a push
 		m.Data = f.payload()
 	}
 	c.b.outbox.Send(&m)
-}
-
-// sendPushed answers a push.
-func (c *clientReplier) sendPushed(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
-	e := c.b.encoders.get()
-	defer c.b.encoders.put(e)
-	return c.b.outbox.SendData(c.reply, e.pushed(r.Queue, result), c.endpoint)
-}
-
-// sendPushedBatch answers a batch of pushes.
-func (c *clientReplier) sendPushedBatch(r *dispatch.Request, results []fdbpq.Result) error {
-	if c.reply == "" {
-		return nil
-	}
-	e := c.b.encoders.get()
-	defer c.b.encoders.put(e)
-	err := c.b.outbox.SendData(c.reply, e.pushedBatch(r.Queue, results), c.endpoint)
-	if err != nil {
-		c.b.replyFailed(err)
-	}
-	if errors.Is(err, nats.ErrMaxPayload) { // the server carried larger messages before
-		err = fmt.Errorf("%w: the items are in the queue, but their ids do not fit into a reply: %w", ErrUnknownOutcome, err)
-	}
-	return err
-}
-
-// sendLength answers a len.
-func (c *clientReplier) sendLength(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
-	e := c.b.encoders.get()
-	defer c.b.encoders.put(e)
-	return c.b.outbox.SendData(c.reply, e.length(r.Queue, result.Len), c.endpoint)
-}
-
-// sendSettings answers a config.
-func (c *clientReplier) sendSettings(r *dispatch.Request, _ *fdbpq.Op, result *fdbpq.Result) error {
-	return c.b.outbox.SendData(c.reply, subjects.EncodeSettings(result.Settings), c.endpoint)
-}
-
-// sendInfo answers an info: the results are those of an OpInfo and an OpSettings.
-func (c *clientReplier) sendInfo(r *dispatch.Request, results []fdbpq.Result) error {
-	if err := results[1].Err; err != nil {
-		return fmt.Errorf("%w: %w", ErrInternal, err)
-	}
-	info := results[0].Info
-	reply := subjects.QueueInfo{
-		Queue: r.Queue.Name, Ready: info.Ready, Leased: info.Leased, Delayed: info.Delayed,
-		PrioritiesMore: info.MorePriorities, Settings: *results[1].Settings,
-	}
-	if r.Queue.Kind == subjects.Priority {
-		reply.Priorities = make([]subjects.PriorityCount, len(info.Priorities))
-		for i, p := range info.Priorities {
-			reply.Priorities[i] = subjects.PriorityCount(p)
-		}
-	}
-	if !info.Oldest.IsZero() {
-		age := max(0, c.b.now().Sub(info.Oldest))
-		reply.OldestAge = &age
-	}
-	if !info.NextDue.IsZero() {
-		reply.NextDue = &info.NextDue
-	}
-	return c.sendObject(r, reply.Encode())
-}
-
-// sendObject answers with an object, which may be too large for a message.
-func (c *clientReplier) sendObject(r *dispatch.Request, payload []byte) error {
-	err := c.b.outbox.SendData(c.reply, payload, c.endpoint)
-	if errors.Is(err, nats.ErrMaxPayload) {
-		err = fmt.Errorf("%w: the reply has %d bytes: %w", ErrTooLarge, len(payload), err)
-	}
-	if err != nil {
-		c.b.replyFailed(err)
-	}
-	return err
-}
-
-// sendManaged answers what changes items other than with a push, pop or acknowledgement, and a
-// rank.
-func (c *clientReplier) sendManaged(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
-	var payload []byte
-	switch op.Kind {
-	case fdbpq.OpRemove:
-		payload = subjects.EncodeReply(subjects.Removed{Queue: r.Queue.Name, ID: op.ID.String()})
-	case fdbpq.OpMove:
-		payload = subjects.EncodeReply(subjects.Moved{Queue: r.Queue.Name, ID: result.Item.ID.String(), Priority: op.Priority})
-	case fdbpq.OpRank:
-		payload = subjects.EncodeReply(subjects.Ranked{Rank: result.Rank, AtLeast: result.RankAtLeast})
-	case fdbpq.OpPurge:
-		payload = subjects.EncodeReply(subjects.Purged{Purged: result.Progress.Done})
-	case fdbpq.OpRedrive:
-		payload = subjects.EncodeReply(subjects.Redriven{Redriven: result.Progress.Done})
-	}
-	return c.b.outbox.SendData(c.reply, payload, c.endpoint)
-}
-
-// sendItem answers a pop, peek or get. An item that leaves no room for our headers is sent
-// without them. The error wraps ErrTooLarge or ErrInternal if the item cannot be sent
-// because of what it is.
-func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
-	e := c.b.encoders.get()
-	defer c.b.encoders.put(e)
-	item := &result.Item
-	m := nats.Msg{Subject: c.reply, Data: item.Value}
-	var content outbox.Content
-	if kind := op.Kind; kind == fdbpq.OpPop || kind == fdbpq.OpLease {
-		content.Queue, content.Waits = r.Queue, r.Waiting()
-	}
-	var fate string
-	switch op.Kind {
-	case fdbpq.OpPop:
-		content.Item, fate = *item, "it goes back into the queue"
-		e.item(r.Queue, item)
-	case fdbpq.OpLease:
-		token := result.Lease.Token // the results belong to the dispatcher
-		content.Lease, fate = &token, "its lease ends"
-		e.leased(r.Queue, item, &result.Lease)
-		m.Reply = c.b.grammar.Ack(r.Queue.Kind, r.Queue.Name, result.Lease.Token.String())
-	default:
-		fate = "it stays in the queue"
-		e.item(r.Queue, item)
-		if op.Kind == fdbpq.OpGet {
-			e.add(subjects.HeaderState, result.State.String())
-		}
-	}
-	m.Header = e.headers()
-	err := c.b.outbox.SendItem(&m, c.endpoint, content)
-	if errors.Is(err, nats.ErrMaxPayload) {
-		m.Header = e.itemAlone(item)
-		err = c.b.outbox.SendItem(&m, c.endpoint, content)
-	}
-	if err == nil && op.Kind == fdbpq.OpLease {
-		c.b.metrics.delivered(result.Lease.Deliveries)
-	}
-	switch {
-	case errors.Is(err, nats.ErrMaxPayload):
-		err = fmt.Errorf("%w: item %s of queue %s is from when the server carried larger messages; %s: %w",
-			ErrTooLarge, item.ID, r.Queue.Name, fate, err)
-	case errors.Is(err, nats.ErrBadHeaderMsg):
-		err = fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers that it cannot carry; %s: %w",
-			ErrInternal, item.ID, r.Queue.Name, fate, err)
-	}
-	return err
-}
-
-// sendAcked answers an acknowledgement.
-func (c *clientReplier) sendAcked(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
-	if op.Kind != fdbpq.OpExtend {
-		return c.b.outbox.SendData(c.reply, nil, c.endpoint)
-	}
-	until := result.Lease.Until.Format(subjects.TimeLayout)
-	m := nats.Msg{Subject: c.reply, Header: nats.Header{subjects.HeaderLeaseUntil: {until}}}
-	return c.b.outbox.SendItem(&m, c.endpoint, outbox.Content{})
 }

@@ -13,12 +13,12 @@ import (
 )
 
 // waits knows the requests that wait on this bridge and have an id, and ends those that their
-// clients cancel. NATS gives a cancel to any bridge, so it tells the others.
+// clients cancel.
 //
 // A cancel may overtake its request, which takes another way if it is forwarded. So a bridge
 // remembers for a while what it was asked to cancel and does not have.
 type waits struct {
-	b *Bridge
+	dispatcher *dispatch.Dispatcher
 
 	mu struct {
 		sync.Mutex
@@ -50,8 +50,8 @@ func (cancelled) Error() string { return "the request was cancelled: want nothin
 // Unwrap returns fdbpq.ErrEmpty.
 func (cancelled) Unwrap() error { return fdbpq.ErrEmpty }
 
-func newWaits(b *Bridge) *waits {
-	w := &waits{b: b}
+func newWaits(d *dispatch.Dispatcher) *waits {
+	w := &waits{dispatcher: d}
 	w.mu.of = map[string]*cancellable{}
 	w.mu.early = map[string]struct{}{}
 	return w
@@ -72,34 +72,21 @@ type cancellable struct {
 }
 
 // add adds a request, which is about to be submitted. Its replier forgets it when it has ended.
-func (w *waits) add(replier *clientReplier, r *dispatch.Request, parsed *subjects.Request) error {
+func (w *waits) add(r *dispatch.Request, parsed *subjects.Request) (*cancellable, error) {
 	c := &cancellable{waits: w, key: waitKey(parsed, r.Wait.ID), waiting: r.Waiting()}
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.forgetEarlyLocked(time.Now())
 	if _, early := w.mu.early[c.key]; early {
-		return cancelled{}
+		return nil, cancelled{}
 	}
 	if w.mu.of[c.key] != nil {
-		return fmt.Errorf("%w: another request waits with this id: want one that is used once", ErrBadRequest)
+		return nil, fmt.Errorf("%w: another request waits with this id: want one that is used once", ErrBadRequest)
 	}
-	w.mu.of[c.key] = c
-	replier.cancellable = c
-	return nil
-}
 
-// cancel handles a request that cancels another one, on whichever bridge that waits.
-func (w *waits) cancel(r *dispatch.Request, parsed *subjects.Request, c *clientReplier) {
-	key := waitKey(parsed, r.Wait.ID)
-	w.end(key)
-	w.b.peers.Router.Cancel(key)
-	r.Wait, r.Answered = nil, time.Now()
-	if err := w.b.outbox.SendData(c.reply, nil, c.endpoint); err != nil {
-		w.b.replyFailed(err)
-	}
-	c.endpoint.done(r, nil)
-	c.free()
+	w.mu.of[c.key] = c
+	return c, nil
 }
 
 // end ends the request of that key, which this bridge or a peer was asked to cancel. If it is not
@@ -119,7 +106,7 @@ func (w *waits) end(key string) {
 
 	if c != nil {
 		c.cancelled.Store(true)
-		w.b.dispatcher.Cancel(c.waiting)
+		w.dispatcher.Cancel(c.waiting)
 	}
 }
 
@@ -136,6 +123,7 @@ func (c *cancellable) forget() {
 	if c == nil {
 		return
 	}
+
 	w := c.waits
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -44,6 +44,7 @@ func (a *account) arrive(number uint64) bool {
 	if number <= a.mu.high {
 		return false
 	}
+
 	a.missLocked(number - 1)
 	a.mu.high = number
 	a.mu.pending[number] = struct{}{}
@@ -64,6 +65,7 @@ func (a *account) missLocked(upTo uint64) {
 	if upTo <= a.mu.high {
 		return
 	}
+
 	a.mu.lost = append(a.mu.lost, Span{a.mu.high + 1, upTo})
 	a.mu.high = upTo
 	if len(a.mu.lost) > maxLost {
@@ -94,6 +96,7 @@ func (a *account) answered(number uint64) {
 	a.mu.answers++
 	enough := a.mu.answers == a.reportAfter
 	a.mu.Unlock()
+
 	if enough {
 		a.wake()
 	}
@@ -106,8 +109,8 @@ func (a *account) unanswered() int {
 	return len(a.mu.pending) + a.mu.waiting
 }
 
-// report returns the state of all numbers. due says whether the peer may not know it
-// yet, and idle how many calls in a row were not due.
+// report returns the state of all numbers. due says whether the peer may not know it yet, and idle
+// how many calls in a row were not due.
 func (a *account) report() (r Report, due bool, idle int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -127,4 +130,29 @@ func (a *account) report() (r Report, due bool, idle int) {
 	slices.Sort(r.Pending)
 	slices.Sort(r.Ended)
 	return r, due, a.mu.idle
+}
+
+// Origin says which pop of which peer a request is. The zero value is a request that NATS delivered
+// to this bridge.
+type Origin struct {
+	account *account
+	number  uint64
+}
+
+// Forwarded reports whether a peer has forwarded the request, and so has checked it.
+func (o Origin) Forwarded() bool { return o.account != nil }
+
+// Waits records that the request waits for items.
+func (o Origin) Waits() {
+	if o.Forwarded() {
+		o.account.waits(o.number)
+	}
+}
+
+// Answered records that the last reply to the request was handed to NATS. The report that says so
+// is published later on the same connection, so the reply arrives before it.
+func (o Origin) Answered() {
+	if o.Forwarded() {
+		o.account.answered(o.number)
+	}
 }

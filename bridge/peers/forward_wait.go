@@ -51,6 +51,7 @@ func (w *forwardedWaiters) applyReport(r Report) (lost []failedForward) {
 		for len(spans) > 0 && spans[0].Last < number {
 			spans = spans[1:]
 		}
+
 		switch {
 		case number < r.Floor:
 			lost = w.lose(lost, number, errPeerSilent)

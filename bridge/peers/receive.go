@@ -10,18 +10,9 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-const (
-	// After accountLife heartbeats, the account of a peer that forwards nothing is
-	// dropped.
-	accountLife = 8 * peerLife
-	// lastOne is the payload that promises that no more pops will be forwarded.
-	lastOne = "last"
-)
-
 var errForwarded = errors.New("its subject has no number, or no name of a bridge")
 
-// receive handles messages from peers: pops, and marks that tell up to which number
-// pops were sent.
+// receive handles messages from peers: pops, and marks that tell up to which number pops were sent.
 func (r *Router) receive(m *nats.Msg) {
 	from, rest, _ := strings.Cut(m.Subject[len(r.inbox):], ".")
 	digits, subject, isPop := strings.Cut(rest, ".")
@@ -46,31 +37,6 @@ func (r *Router) receive(m *nats.Msg) {
 		r.notePromise(from)
 	} else {
 		signal(r.reportNow)
-	}
-}
-
-// Origin says which pop of which peer a request is. The zero value is a request that
-// NATS delivered to this bridge.
-type Origin struct {
-	account *account
-	number  uint64
-}
-
-// Forwarded reports whether a peer has forwarded the request, and so has checked it.
-func (o Origin) Forwarded() bool { return o.account != nil }
-
-// Waits records that the request waits for items.
-func (o Origin) Waits() {
-	if o.Forwarded() {
-		o.account.waits(o.number)
-	}
-}
-
-// Answered records that the last reply to the request was handed to NATS. The report that says so
-// is published later on the same connection, so the reply arrives before it.
-func (o Origin) Answered() {
-	if o.Forwarded() {
-		o.account.answered(o.number)
 	}
 }
 

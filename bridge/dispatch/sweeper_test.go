@@ -361,8 +361,8 @@ func TestSweepingTakesTurns(t *testing.T) {
 			w.foreign("large", repeat(large, 50)...)
 		}
 		w.foreign("dead", fdbpq.Op{Kind: fdbpq.OpPush})
-		w.foreign("dead", leaseFor(time.Minute+time.Second)) // after all else
-		w.foreign("other", repeat(fdbpq.Op{Kind: fdbpq.OpPush}, 2000)...)
+		w.foreign("dead", leaseFor(time.Minute+time.Millisecond)) // after all else
+		w.foreign("other", repeat(fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("live")}}, 2000)...)
 		a.d.OwnersChanged()
 		w.sleep(time.Minute + time.Second)
 
@@ -372,7 +372,7 @@ func TestSweepingTakesTurns(t *testing.T) {
 		dead := 0                         // how many turns there were before the dead letter had moved
 		for a.d.Removed().Expired < 40_300 && time.Since(began) < deadline {
 			asked := time.Now()
-			if got := q.ask("other", nil, fdbpq.Op{Kind: fdbpq.OpPop}); got != "" {
+			if got := q.ask("other", nil, fdbpq.Op{Kind: fdbpq.OpPop}); got != "live" {
 				t.Fatalf("pop of another queue: %s", got)
 			}
 			if took := time.Since(asked); took > 4*takes {

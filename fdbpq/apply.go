@@ -34,10 +34,12 @@ type txOps struct {
 
 	returned state.ItemRoom
 
-	expired int // items that pops have stepped over
-	removed Removed
-	dead    due.Burials
-	sweeps  int // queues that it sweeps
+	stepped      state.Stepped // expired items that pops have met
+	expiredBytes int           // that removing expired items takes, about
+	opsBytes     int           // of allRoom, that the operations take which bring what they write
+	removed      Removed
+	dead         due.Burials
+	sweeps       int // queues that it sweeps
 
 	blind   bool // see kv.BeginOptions
 	limited bool // it pushes to a queue with a limit
@@ -90,6 +92,7 @@ func (t *txOps) useKnown(k *state.Known) { t.known, t.dead.Known = k, k }
 // store.
 func (t *txOps) apply() error {
 	t.queues = group(t.ops, t.results)
+	t.opsBytes = bytesOf(t.ops)
 	for _, q := range t.queues {
 		q.ledger = state.Ledger{Tx: t.tx, L: q.l, Now: t.now, Facts: t.known.Queue(q.l)}
 		q.due.Ledger, q.due.Dead, q.due.Page = &q.ledger, &t.dead, t.duePage
@@ -119,17 +122,14 @@ func (t *txOps) apply() error {
 
 // BringBack handles what is due in queues, as far as there is room beside the operations.
 func (t *txOps) bringBack(queues []*due.Due) error {
-	left := t.room
-	if t.moves == 0 {
-		left = roomBeside(t.ops, t.allRoom)
-	}
-	room := due.DueRoom{Bytes: min(due.HeldBytes+max(left, 0), due.MostHeldBytes)}
+	room := due.DueRoom{Bytes: min(due.HeldBytes+max(t.roomLeft(), 0), due.MostHeldBytes), Expired: t.expiredRoom()}
 	if t.moves == 0 && !slices.ContainsFunc(t.queues, func(q *queueOps) bool { return q.due.Done }) {
 		room.Fits = t.fits // a large item has room while it is the only one that moves
 	}
 
-	most := room.Bytes
+	most, mostExpired := room.Bytes, room.Expired
 	err := due.BringBack(queues, &room)
+	t.takeExpired(mostExpired - room.Expired)
 	if over := most - room.Bytes - due.HeldBytes; over > 0 { // leases have less
 		t.allRoom, t.room = t.allRoom-over, t.room-over
 	}

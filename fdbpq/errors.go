@@ -52,10 +52,10 @@ var (
 
 	// ErrNoRoom is returned by operations that one transaction had no room for. What it has done helps the next
 	// one, so commit it and try again. It comes wrapped together with what is known so far: ErrItemTooLarge, by leases whose
-	// item had no room beside the other operations; ErrEmpty, by pops and peeks that have met nothing but
-	// items that have expired, or nothing while more is to come back; ErrMaxLeased and ErrFull, while leases that are over and
-	// items that have expired still count; and by nothing else while the bytes of a queue with
-	// Settings.MaxBytes are being counted.
+	// item had no room beside the other operations; ErrEmpty, by pops and peeks that have found nothing while more is to
+	// come back; ErrMaxLeased and ErrFull, while leases that are over and items that have expired still count; and by
+	// nothing else while the bytes of a queue with Settings.MaxBytes are being counted, and by pops and peeks that have met
+	// more expired items than a transaction steps over, behind which there may be others.
 	ErrNoRoom = codec.ErrNoRoom
 
 	// ErrExists is returned by OpRestore for an item that is in the queue.

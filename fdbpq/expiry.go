@@ -10,12 +10,9 @@ import (
 )
 
 // NextLive returns the next item from an end, read in full, nil if there is none. It has expired ones on the
-// way removed. The error is ErrNotYet or one of the store.
+// way removed. The error is ErrMoreExpired or one of the store.
 func (t *txOps) nextLive(q *queueOps, end End) (*state.Stored, error) {
 	for {
-		if t.expired >= state.MaxExpired {
-			return nil, state.ErrNotYet
-		}
 		s, err := q.pops.ends.Next(end)
 		if err != nil || s == nil {
 			return nil, err
@@ -23,9 +20,13 @@ func (t *txOps) nextLive(q *queueOps, end End) (*state.Stored, error) {
 		if has, err := s.ReadUnlessExpired(t.tx, q.l, t.now, t.returned.Page()); err != nil || !has {
 			return s, err
 		}
-		t.expired++
+		if t.stepped.Enough() || t.expiredRoom() <= 0 {
+			return nil, state.ErrMoreExpired
+		}
+		t.stepped.Note(s)
+		t.takeExpired(state.ExpiredSize(q.l, s.Item.Unique))
 		q.pops.ends.NoteExpired(end, s)
-		q.pops.expired = append(q.pops.expired, s.ExpiredItem())
+		q.pops.expired = append(q.pops.expired, s.ExpiredItem(q.l))
 	}
 }
 

@@ -17,7 +17,7 @@ type peeks struct {
 	indexes [2][]int // into txOps.ops, by End
 	walks   [2]state.Cursor
 	items   [2]*state.Stored // nil if there is no item, or no peek at that end
-	errs    [2]error         // by End: ErrNotYet if it is not known which item is the first
+	errs    [2]error         // by End: why it is not known which item is the first
 }
 
 // peek runs the peeks, after the pushes and pops.
@@ -107,8 +107,8 @@ func (p *peeks) find(now time.Time, d *due.Due) error {
 			next = func() (*state.Stored, error) { return walk.NextLive(now) }
 		}
 		s, err := next()
-		if errors.Is(err, state.ErrNotYet) {
-			p.errs[end] = err
+		if errors.Is(err, state.ErrMoreExpired) {
+			p.errs[end] = cmp.Or(d.Err, err) // next time as many come first if what is due cannot be read
 			continue
 		}
 		if err != nil {

@@ -23,7 +23,7 @@ type pops struct {
 
 	share, together int // of what is read at once, bytes and items
 	ends            state.Ends
-	damaged         [2]error                 // by End: why no more items can be popped there: ErrCorrupt or ErrNotYet
+	damaged         [2]error                 // by End: why no more items can be popped there: ErrCorrupt or ErrMoreExpired
 	past            kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
 	later           kv.Future[[]kv.KeyValue] // what falls due next; nil unless waits
 	due             time.Time                // when this transaction's first lease ends
@@ -173,9 +173,9 @@ func (t *txOps) takeItem(q *queueOps, i int, room *int, pasts bool) error {
 		return err
 	}
 	s, err := t.nextLive(q, op.End)
-	if errors.Is(err, state.ErrNotYet) {
-		p.damaged[op.End] = state.ErrNotYet
-		return state.ErrNotYet
+	if errors.Is(err, state.ErrMoreExpired) {
+		p.damaged[op.End] = err
+		return err
 	}
 	if err != nil {
 		return err

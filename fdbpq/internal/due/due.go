@@ -21,6 +21,9 @@ const (
 	// MaxMessageSize, and MostHeldBytes where there is room for that.
 	HeldBytes     = 500_000
 	MostHeldBytes = 1_000_000
+	// ExpiredBytes and MostExpiredBytes are the same for state.ExpiredSize of the expired items that it removes.
+	ExpiredBytes     = 250_000
+	MostExpiredBytes = 4_000_000
 )
 
 // Due is what has fallen due in one queue.
@@ -75,7 +78,8 @@ func (r *dueRecord) remove(tx kv.Transaction) {
 
 // DueRoom is the room that one transaction has for what is due.
 type DueRoom struct {
-	Bytes int // about; what is left of it
+	Bytes   int // about; what is left of it
+	Expired int // the same for expired items, which only have to be removed
 	// fits, unless nil, reports whether a dead letter that exceeds bytes has room nevertheless, and takes it.
 	Fits func(size int) bool
 }

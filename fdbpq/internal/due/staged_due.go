@@ -162,7 +162,7 @@ func ReturnDue(tx kv.Transaction, l *codec.Layout, now time.Time) (*Due, error) 
 	g := state.Ledger{Tx: tx, L: l, Now: now}
 	dead := Burials{Tx: tx, Now: now}
 	d := &Due{Ledger: &g, Dead: &dead}
-	if err := BringBack([]*Due{d}, &DueRoom{Bytes: HeldBytes}); err != nil {
+	if err := BringBack([]*Due{d}, &DueRoom{Bytes: HeldBytes, Expired: MostExpiredBytes}); err != nil {
 		return nil, err
 	}
 	if err := cmp.Or(g.Flush(), dead.Flush()); err != nil {

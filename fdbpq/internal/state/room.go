@@ -57,7 +57,7 @@ func (r *ItemRoom) Share(want, all int) int { return max(r.Page()*want/max(all, 
 // ErrNoRoom is for what the next transaction may have room for.
 var ErrNoRoom = fmt.Errorf("%w: %w", codec.ErrItemTooLarge, codec.ErrNoRoom)
 
-// RoomAlone is how much more than roomBeside the first item may take. A transaction has that room
+// RoomAlone is how much more than is left the first item may take. A transaction has that room
 // because of the difference between MaxMessageSize and kv.MaxTransactionSize.
 const RoomAlone = 100_000
 

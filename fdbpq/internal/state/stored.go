@@ -84,9 +84,13 @@ func (s *Stored) ReadUnlessExpired(r kv.Reader, l *codec.Layout, now time.Time, 
 	return codec.Expired(s.Item.Expires, now), nil
 }
 
-// ExpiredItem is the item as something that has expired, to be removed.
-func (s *Stored) ExpiredItem() *codec.Held {
-	return &codec.Held{ID: s.Item.ID, History: codec.History{Lasting: codec.LastingOf(&s.Item.Message)}, Value: s.Pair.Value}
+// ExpiredItem is the item as something that has expired, to be removed. It does not keep the value.
+func (s *Stored) ExpiredItem(l *codec.Layout) *codec.Held {
+	lasting := codec.LastingOf(&s.Item.Message)
+	return &codec.Held{
+		ID: s.Item.ID, History: codec.History{Lasting: lasting},
+		Dropped: len(codec.DecodeValue(l.Format, s.Pair.Value)),
+	}
 }
 
 // ReadMetas starts to read the ("m") keys of an item. It returns nil if there are none.
@@ -155,8 +159,12 @@ func (s *Stored) ReadRest(r kv.Reader, l *codec.Layout, most int) error {
 
 // read is the number of bytes read of the item so far.
 func (s *Stored) read() int {
+	parts := s.parts
+	if parts == nil && s.head != nil {
+		parts, _ = s.head.Get() // which are there
+	}
 	n := len(s.Pair.Value)
-	for _, part := range s.parts {
+	for _, part := range parts {
 		n += len(part.Value)
 	}
 	return n

@@ -153,7 +153,7 @@ func (b *Batcher) startEarly(p *Pending) (early *openAttempt) {
 	if before.pushes && p.pushes && !b.db.Traits().Serial {
 		early, _ = p.runOps(b.nextCounts) // the regular attempt reports an error
 	}
-	if _, err := before.Wait(); early != nil && (err != nil || before.attempts > 1 || early.limited) {
+	if _, err := before.Wait(); early != nil && (err != nil || before.attempts > 1 || early.pushes.limited) {
 		// Its counts are not those in b.nextCounts, or it would conflict with the earlier batch.
 		early.tx.Cancel()
 		return nil
@@ -312,8 +312,8 @@ func (p *Pending) runOps(minCounts state.CountsByQueue) (a *openAttempt, err err
 		}
 	}
 	applied := newTxOps(tx, p.ops, p.batcher.now())
-	applied.minCounts = minCounts
-	applied.allRoom, applied.returned.Most = p.batcher.room, p.batcher.returned
+	applied.pushes.minCounts = minCounts
+	applied.moving.most, applied.returned.Most = p.batcher.room, p.batcher.returned
 	applied.blind = p.blind()
 	p.batcher.known.Begin(tx)
 	applied.useKnown(p.batcher.known)
@@ -337,8 +337,8 @@ func (p *Pending) transaction() (kv.Transaction, error) {
 
 // startCommit starts to commit the attempt, and returns the counts after its own.
 func (p *Pending) startCommit(a *openAttempt) state.CountsByQueue {
-	p.results, p.popped, p.wrote, p.removed = a.results, a.popped, a.wrote, a.removed
-	p.listed, p.readFrom = a.listed, a.readFrom
+	p.results, p.popped, p.wrote, p.removed = a.results, a.pops.popped, a.wrote, a.removed
+	p.listed, p.readFrom = a.pushes.listed, a.readFrom
 	p.filled, p.behind = append(p.filled, a.filled()...), a.behind()
 	for _, q := range a.queues {
 		p.ahead = q.ledger.AppendAhead(p.ahead)
@@ -353,7 +353,7 @@ func (p *Pending) startCommit(a *openAttempt) state.CountsByQueue {
 	}
 	a.learnCounts()
 	p.commit = a.tx.Commit()
-	return a.nextCounts
+	return a.pushes.nextCounts
 }
 
 // remember keeps the results of an attempt of unknown outcome.

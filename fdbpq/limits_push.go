@@ -3,8 +3,6 @@ package fdbpq
 import (
 	"errors"
 	"fmt"
-	"iter"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
@@ -23,13 +21,10 @@ type pushLimits struct {
 	victims victims // with DiscardOld
 }
 
-// beginPushLimits starts to read how much there is in queues with a limit. The pushes conflict with all that
-// changes the numbers.
-func (t *txOps) beginPushLimits() error {
-	for _, q := range t.queues {
-		if len(q.pushes) == 0 {
-			continue
-		}
+// beginLimits starts to read how much there is in queues with a limit. The pushes conflict with all
+// that changes the numbers.
+func (p *pushes) beginLimits() error {
+	for _, q := range p.queues {
 		settings, err := q.ledger.Limits()
 		if err != nil {
 			return err
@@ -37,27 +32,34 @@ func (t *txOps) beginPushLimits() error {
 		if settings.MaxItems == 0 && settings.MaxBytes == 0 {
 			continue
 		}
-		if t.blind && settings.Discard == DiscardOld {
-			return errBlind
-		}
-		t.limited = true
-		q.limits.settings = settings
-		if err := t.countBytes(q); err != nil {
+
+		p.limited = true
+		if err := q.beginLoad(settings); err != nil {
 			return err
-		}
-		if q.limits.counting {
-			continue
-		}
-		q.limits.counters = q.ledger.BeginLoad()
-		if t.blind { // it must not read once it has written
-			q.limits.due = t.tx.Snapshot().GetRange(q.l.DueRange(t.now), kv.RangeOptions{Limit: 1})
 		}
 	}
 	return nil
 }
 
-// errBlind is for a blind transaction that has to read what it may have written: it may discard what it pushes, or
-// what is due comes back first.
+// beginLoad starts to read how much there is in the queue.
+func (q *queuePushes) beginLoad(settings *Settings) error {
+	if q.blind && settings.Discard == DiscardOld {
+		return errBlind
+	}
+	q.limits.settings = settings
+	if err := q.countBytes(); err != nil || q.limits.counting {
+		return err
+	}
+
+	q.limits.counters = q.ledger.BeginLoad()
+	if q.blind { // it must not read once it has written
+		q.limits.due = q.snapshot.GetRange(q.l.DueRange(q.now), kv.RangeOptions{Limit: 1})
+	}
+	return nil
+}
+
+// errBlind is for a blind transaction that has to read what it may have written: it may evict what it
+// pushes, or what is due comes back first.
 var errBlind = errors.New("not a blind transaction")
 
 // loadOf waits for what BeginLoad started.
@@ -76,9 +78,9 @@ func loadOf(counters []kv.Future[[]byte]) (have state.Load, err error) {
 	return have, nil
 }
 
-// countLoad waits for what beginPushLimits started. If the queue has no room for all its pushes, what is due
-// in it comes back first, because items may leave the queue then.
-func (t *txOps) countLoad(q *queueOps) error {
+// countLoad waits for what beginLoad started. If the queue has no room for all its pushes, what is
+// due in it comes back first, because items may leave the queue then.
+func (q *queuePushes) countLoad() error {
 	limits := &q.limits
 	if limits.settings == nil || limits.counting {
 		return nil
@@ -87,7 +89,7 @@ func (t *txOps) countLoad(q *queueOps) error {
 	if limits.have, err = loadOf(limits.counters); err != nil {
 		return err
 	}
-	wanted := limits.have.Plus(t.loadOfPushes(q, q.pushes))
+	wanted := limits.have.Plus(q.loadOfPushes(q.indexes))
 	if wanted.Exceeds(limits.settings) == nil || q.due.Handled {
 		return nil
 	}
@@ -99,23 +101,24 @@ func (t *txOps) countLoad(q *queueOps) error {
 		}
 		return err
 	}
-	if err := t.bringBack([]*due.Due{&q.due}); err != nil {
+	if err := q.bringBack([]*due.Due{&q.due}); err != nil {
 		return err
 	}
 	limits.have = limits.have.Plus(q.ledger.Unwritten()) // the counters were read before
 	return nil
 }
 
-// countBytes counts bytes of the queue that are not counted yet, as many as the transaction has room for, if the queue
-// counts them.
-func (t *txOps) countBytes(q *queueOps) error {
+// countBytes counts bytes of the queue that are not counted yet, as many as the transaction has room
+// for, if the queue counts them.
+func (q *queuePushes) countBytes() error {
 	g := &q.ledger
 	if !g.CountsBytes() || g.Bytes.All || g.Err != nil {
 		return g.Err
 	}
-	if t.blind {
+	if q.blind {
 		return errBlind
 	}
+
 	all, err := g.CountPage()
 	q.limits.counting = !all
 	delta := g.Bytes.Delta
@@ -124,61 +127,55 @@ func (t *txOps) countBytes(q *queueOps) error {
 	return err
 }
 
-// messageOf is the message of a push as it is stored.
-func (t *txOps) messageOf(i int, s *Settings) Message {
-	op := &t.ops[i]
-	m := op.Message
-	m.Expires = op.expires(t.now, s)
-	return m
-}
-
-// loadOfPushes is what the pushes add to the queue.
-func (t *txOps) loadOfPushes(q *queueOps, pushes []int) (n state.Load) {
+// loadOfPushes is what the pushes at the given indexes add to the queue.
+func (q *queuePushes) loadOfPushes(pushes []int) (n state.Load) {
 	n.Items = int64(len(pushes))
 	if q.limits.settings.MaxBytes > 0 {
 		for _, i := range pushes {
-			n.Bytes += int64(t.messageOf(i, q.limits.settings).Size())
+			m := q.messageOf(i, q.limits.settings)
+			n.Bytes += int64(m.Size())
 		}
 	}
 	return n
 }
 
-// admit reports whether the queue has room for a group of pushes, or gets it, and fails them otherwise.
-// Duplicates take none. The error is one of the store.
-func (t *txOps) admit(q *queueOps, group []int) (bool, error) {
+// admit reports whether the queue has room for a group of pushes, or gets it, and fails them
+// otherwise. Duplicates take none. The error is one of the store.
+func (q *queuePushes) admit(group []int) (bool, error) {
 	if q.limits.settings == nil {
 		return true, nil
 	}
-	added := q.dedup.OnlyNew(group, func(i int) *Message { return &t.ops[i].Message })
+	added := q.dedup.OnlyNew(group, func(i int) *Message { return &q.ops[i].Message })
 	if len(added) == 0 {
 		return true, nil
 	}
-	refused, err := t.makeRoom(q, added)
+
+	refused, err := q.makeRoom(added)
 	if errors.Is(err, ErrCorrupt) {
 		refused, err = err, nil
 	}
 	if refused != nil {
-		for _, i := range group {
-			t.results[i].Err = refused
-		}
+		q.failAll(group, refused)
 	}
 	return refused == nil, err
 }
 
-// makeRoom counts a group of pushes, and discards what has to go for it. refused says why it cannot be done.
-// err is ErrCorrupt or one of the store, and then nothing has changed.
-func (t *txOps) makeRoom(q *queueOps, group []int) (refused, err error) {
+// makeRoom counts a group of pushes, and evicts what has to go for it. refused says why it cannot be
+// done. err is ErrCorrupt or one of the store, and then nothing has changed.
+func (q *queuePushes) makeRoom(group []int) (refused, err error) {
 	limits := &q.limits
 	if limits.counting {
 		return ErrNoRoom, nil
 	}
-	s, more := limits.settings, t.loadOfPushes(q, group)
+
+	s, more := limits.settings, q.loadOfPushes(group)
 	all := limits.have.Plus(more)
 	full := all.Exceeds(s)
 	if full == nil {
 		limits.have = all
 		return nil, nil
 	}
+
 	refused = limits.describe(full, more)
 	if q.due.Behind() { // items may leave the queue next
 		return notYet(refused), nil
@@ -189,64 +186,59 @@ func (t *txOps) makeRoom(q *queueOps, group []int) (refused, err error) {
 	if more.Exceeds(s) != nil {
 		return fmt.Errorf("%w: nothing that could be discarded makes room for this", refused), nil
 	}
+	return q.evict(group, more, refused)
+}
 
-	last := t.ops[group[0]].Priority
+// evict removes items until the queue has room for a group of pushes, which adds more. If it cannot
+// have room, it returns refused, completed.
+func (q *queuePushes) evict(group []int, more state.Load, refused error) (error, error) {
+	// A push evicts nothing that would be served before it.
+	last := q.ops[group[0]].Priority
 	for _, i := range group {
-		last = max(last, t.ops[i].Priority)
+		last = max(last, q.ops[i].Priority)
 	}
-	room, moves := t.room, t.moves
+
+	limits, before := &q.limits, q.moving
+	all := limits.have.Plus(more)
 	v := &limits.victims
-	v.begin(&q.ledger)
+	v.prepare(&q.ledger)
 	for planned := (victimPlan{}); ; {
 		next, err := v.next(&planned)
 		switch {
 		case err != nil:
 			return nil, err
 		case next == nil || !q.l.Fifo && next.H.ID.Priority <= last:
-			t.room, t.moves = room, moves
+			q.moving = before
 			return fmt.Errorf("%w: nothing would be discarded before it but what is leased", refused), nil
-		case v.read > victimBytes && planned.any() || !t.fits(state.SweptKeys*len(q.l.ItemKey(&next.H.ID))):
-			return t.tooMany(q, refused, &planned, all.Minus(more), moves == 0)
+		case v.read > victimBytes && planned.any() || !q.moving.fits(state.SweptKeys*len(q.l.ItemKey(&next.H.ID))):
+			return q.tooMany(refused, &planned, all.Minus(more), before.moves == 0)
 		}
-		planned.take(next)
-		if all = all.Minus(next.Load); all.Exceeds(s) == nil {
+
+		planned.include(next)
+		if all = all.Minus(next.Load); all.Exceeds(limits.settings) == nil {
 			limits.have = all
-			return nil, v.discard(&planned)
+			return nil, v.evict(&planned)
 		}
 	}
 }
 
-// notYet is for what may be possible in the next transaction.
-func notYet(err error) error { return fmt.Errorf("%w, so far: %w", err, ErrNoRoom) }
-
-// tooMany is for a group of pushes for which more would have to be discarded than the transaction has room
-// for. If that is because the limits are exceeded already, it discards what it can; then the queue has left.
-func (t *txOps) tooMany(q *queueOps, refused error, planned *victimPlan, left state.Load, alone bool) (error, error) {
+// tooMany is for a group of pushes for which more would have to go than the transaction has room for.
+// If that is because the limits are exceeded already, it evicts what it can, and left is what the
+// queue has then.
+func (q *queuePushes) tooMany(refused error, planned *victimPlan, left state.Load, alone bool) (error, error) {
 	limits := &q.limits
 	switch {
 	case planned.any() && limits.have.Exceeds(limits.settings) != nil:
 		limits.have = left
-		return notYet(refused), limits.victims.discard(planned)
+		return notYet(refused), limits.victims.evict(planned)
 	case !alone:
 		return notYet(refused), nil // the next transaction may have room
 	}
 	return fmt.Errorf("%w: more would have to be discarded than a transaction has room for", refused), nil
 }
 
-// discards reports whether items may be discarded for pushes.
-func (p *pushLimits) discards() bool { return p.settings != nil && p.settings.Discard == DiscardOld }
-
-// notePushedVictim records an item of this transaction's own, for pushes that come after it. The time is until
-// when it is delayed.
-func (q *queueOps) notePushedVictim(id ID, m Message, until time.Time) {
-	h := &codec.Held{ID: id, History: codec.History{Lasting: codec.LastingOf(&m)}}
-	if !until.IsZero() {
-		h = codec.NewDelayed(&id, &m, until, nil)
-	}
-	h.Message = &m
-	q.limits.victims.begin(&q.ledger)
-	q.limits.victims.add(h, until.IsZero())
-}
+// evicts reports whether items may be evicted for pushes.
+func (p *pushLimits) evicts() bool { return p.settings != nil && p.settings.Discard == DiscardOld }
 
 // describe completes the error of pushes that take a queue beyond a limit.
 func (p *pushLimits) describe(full error, more state.Load) error {
@@ -259,30 +251,4 @@ func (p *pushLimits) describe(full error, more state.Load) error {
 		err = fmt.Errorf("%w: no room for %d more", err, more.Items)
 	}
 	return err
-}
-
-// pushGroups returns the pushes of a queue, those together that follow each other.
-func (t *txOps) pushGroups(q *queueOps) iter.Seq[[]int] { return groups(t.ops, q.pushes) }
-
-// groups returns the operations at the given indexes, those together that are done together or not at
-// all: pushes that follow each other, and acknowledgements.
-func groups(ops []Op, indexes []int) iter.Seq[[]int] {
-	return func(yield func([]int) bool) {
-		for rest := indexes; len(rest) > 0; {
-			size := 1
-			for size < len(rest) && rest[size] == rest[size-1]+1 && tied(ops, rest[size]) {
-				size++
-			}
-			if !yield(rest[:size]) {
-				return
-			}
-			rest = rest[size:]
-		}
-	}
-}
-
-// tied reports whether an operation and the one before it are done together or not at all.
-func tied(ops []Op, i int) bool {
-	kind := ops[i].Kind
-	return i > 0 && ops[i].Follows && ops[i-1].Kind == kind && (kind == OpPush || kind == OpAck)
 }

@@ -1,7 +1,6 @@
 package fdbpq
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -133,118 +132,10 @@ type Op struct {
 	DropHeader func(name string) bool
 }
 
-// check returns an error if the queue does not support the operation.
-func (op *Op) check(l *codec.Layout) error {
-	switch op.Kind {
-	case OpLen, OpInfo, OpSettings, OpSweep:
-		return nil
-	case OpGet, OpRank, OpRemove, OpMove, OpPurge, OpRedrive:
-		return op.checkManaging(l)
-	case OpConfigure:
-		if op.Configure == nil {
-			return fmt.Errorf("%w: nothing says what to configure", ErrOp)
-		}
-		return nil
-	case OpPush:
-		if size := op.Message.Size(); size > MaxMessageSize {
-			return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)
-		}
-		if n := max(len(op.Message.MsgID), len(op.Message.Unique)); n > MaxKey {
-			return fmt.Errorf("%w: a message id or unique key of %d bytes: want at most %d", ErrOp, n, MaxKey)
-		}
-		return op.checkTimes()
-	case OpRestore:
-		if op.Item == nil || l.Fifo && op.Item.ID.Priority != 0 {
-			return fmt.Errorf("%w: want the item that a pop took from this queue", ErrOp)
-		}
-		return nil
-	case OpAck, OpNak, OpExtend, OpTerm:
-		if (op.Delay < 0 || op.Delay > MaxDelay) && op.Delay != Backoff {
-			return fmt.Errorf("%w: a delay of %v: want 0 to %v", ErrOp, op.Delay, MaxDelay)
-		}
-		return codec.CheckLease(op.Lease)
-	case OpPop, OpPeek, OpLease:
-		if op.Kind != OpLease || op.Lease != SettingsLease {
-			if err := codec.CheckLease(op.Lease); err != nil {
-				return err
-			}
-		}
-		if op.End > Back {
-			return fmt.Errorf("%w: no end %d", ErrOp, op.End)
-		}
-		if l.Fifo && op.End == Back {
-			return codec.ErrFIFOEnd
-		}
-		return nil
-	default:
-		return fmt.Errorf("%w: no operation %d", ErrOp, op.Kind)
-	}
-}
-
 // Target is a queue: a *PriorityQueue or a *Queue.
 type Target interface {
 	Layout() *codec.Layout
 }
-
-// Result is the result of one Op.
-type Result struct {
-	// Item is the item of OpPop, OpPeek, OpLease and OpGet. For OpPush and OpMove only its ID and
-	// PushedAt are set.
-	Item Item
-	// Duplicate says that an OpPush changed nothing, because of its MsgID or Unique. Item is that of
-	// the first push, which need not be in the queue any more.
-	Duplicate bool
-	// Lease is that of OpLease and OpExtend.
-	Lease Lease
-	// NextDue is when the next item of the queue falls due, zero if none will, for an operation
-	// with Waits that finds nothing. For OpNak and OpPush it is when the delay of the item is over,
-	// zero without a delay, and for a duplicate.
-	NextDue time.Time
-	// wait is the length of the lease that an OpLease gave or an OpAck ended.
-	wait time.Duration
-	// ended: the OpAck has ended a lease, and an OpLease that follows may have its place.
-	ended bool
-	// place: the OpLease has the place of a lease that was ended before it.
-	place bool
-	// Len is the number of items, for OpLen.
-	Len int64
-	// State is that of the item, for OpGet.
-	State ItemState
-	// Rank is the number of items that would be served before the item of an OpRank. With
-	// RankAtLeast there may be more.
-	Rank        int64
-	RankAtLeast bool
-	// Progress is what OpPurge or OpRedrive has done, and where the next one goes on.
-	Progress Progress
-	// Swept is what OpSweep has done.
-	Swept Swept
-	// Info is the result of OpInfo. Operations on the same queue may share it.
-	Info *Info
-	// Settings is those of the queue, for OpSettings and OpConfigure.
-	Settings *Settings
-	// Freed says that an OpAck, OpTerm, OpRemove or OpPurge ended a lease of a queue with
-	// Settings.MaxLeased, so that
-	// another may begin.
-	Freed bool
-	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrMaxLeased, ErrFull,
-	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists, ErrNotFound, ErrLeased,
-	// ErrSettings, ErrOp or ErrCorrupt. It does not affect the other operations.
-	Err error
-}
-
-// Swept is the result of OpSweep. An ErrCorrupt besides says that something cannot be read, which stays as it is.
-type Swept struct {
-	// More says that there may be more to do, for which the transaction had no room.
-	More bool
-	// Done says that something was removed or brought back. Without, others may have taken all the room.
-	Done bool
-	// MsgIDs is how many message ids were removed.
-	MsgIDs int
-}
-
-// LeaseLength is the length of the lease that an OpLease gave or an OpAck ended. It is what
-// an OpLease without a length has if it follows.
-func (r *Result) LeaseLength() time.Duration { return r.wait }
 
 func readOnly(ops []Op) bool {
 	return all(ops, func(k OpKind) bool { return !k.Writes() })

@@ -10,16 +10,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// ReadDue is Read, and also returns those of the queues, if they are in a Keyspace, where something is due by now, which
-// OpSweep handles.
-func ReadDue(r kv.Reader, ops []Op, now time.Time) (results []Result, due []QueueName, err error) {
-	results, layouts, err := read(r, ops, &now, state.NoBound)
-	for _, l := range layouts {
-		due = l.AppendName(due)
-	}
-	return results, due, err
-}
-
 // QueueCounts is a queue of a Keyspace, and how many items it has in each state.
 type QueueCounts struct {
 	Name                   string

@@ -5,11 +5,31 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// refuse is for operations that are not tried, because there was no room for others.
-func refuse(results []Result, indexes []int) {
-	for _, i := range indexes {
-		results[i].Err = state.ErrNoRoom
+// moveRoom is the room of a transaction for items that it moves: leases, requeues, buries or evicts.
+type moveRoom struct {
+	ops   []Op
+	most  int  // bytes that may move if the operations add nothing
+	left  int  // bytes that may still move, once something has
+	moves int  // so far
+	full  bool // a large item had no room, so no more of them are read to find out whether they have
+}
+
+// fits reports whether the transaction has room to move that many bytes, and takes the room. The
+// value of the first item always fits, and so does a whole item alone.
+func (r *moveRoom) fits(size int) bool {
+	switch {
+	case r.moves == 0:
+		r.left = roomBeside(r.ops, r.most)
+		if size > codec.ChunkSize && size > r.left+state.RoomAlone {
+			return false
+		}
+	case size > r.left:
+		return false
 	}
+
+	r.moves++
+	r.left -= size
+	return true
 }
 
 // roomBeside returns how many bytes the leases of the operations may move, since a transaction
@@ -27,21 +47,4 @@ func roomBeside(ops []Op, room int) int {
 		}
 	}
 	return room
-}
-
-// fits reports whether the transaction has room to move that many bytes, and takes the room. The
-// value of the first item always fits, and so does a whole item alone.
-func (t *txOps) fits(size int) bool {
-	switch {
-	case t.moves == 0:
-		t.room = roomBeside(t.ops, t.allRoom)
-		if size > codec.ChunkSize && size > t.room+state.RoomAlone {
-			return false
-		}
-	case size > t.room:
-		return false
-	}
-	t.moves++
-	t.room -= size
-	return true
 }

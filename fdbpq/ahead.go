@@ -5,16 +5,16 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Behind returns the queues of the Keyspace where more is due than the batch has handled, besides what it was
-// to do. Call it after Wait.
+// Behind returns the queues of the Keyspace where more is due than the batch has handled, besides
+// what it was to do. Call it after Wait.
 func (p *Pending) Behind() []QueueName { return p.behind }
 
-// Ahead returns what falls due of what the batch has written, or may have written. Queues may be named more
-// than once. Call it after Wait, also after an error.
+// Ahead returns what falls due of what the batch has written, or may have written. Queues may be
+// named more than once. Call it after Wait, also after an error.
 func (p *Pending) Ahead() []QueueAhead { return p.ahead }
 
-// ReadAhead returns what is ahead of each of the queues. All queues take one round trip. An entry that
-// cannot be read counts as none.
+// ReadAhead returns what is ahead of each of the queues. All queues take one round trip. An entry
+// that cannot be read counts as none.
 func ReadAhead(r kv.Reader, queues []Target) ([]Ahead, error) {
 	type heads struct{ due, over kv.Future[[]kv.KeyValue] }
 	begun := make([]heads, len(queues))

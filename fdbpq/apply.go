@@ -9,8 +9,8 @@ import (
 )
 
 // txOps is the operations of one transaction, by family. Each family owns what it reads, and how it
-// begins and finishes; txOps only runs them, in the order of apply. Each step of a family starts the
-// reads of all queues before it waits for any, so many queues cost as many round trips as the
+// begins and finishes; txOps only runs them, in the order of apply. Each step of a family starts
+// the reads of all queues before it waits for any, so many queues cost as many round trips as the
 // slowest one alone.
 type txOps struct {
 	txn

@@ -56,15 +56,16 @@ func (w *itemWalk) each(prepare func([]kv.KeyValue), visit func(kv.KeyValue) (bo
 	return nil
 }
 
-// noteDone records that an item was changed. The transaction conflicts with whoever else changes it.
+// noteDone records that an item was changed. The transaction conflicts with whoever else changes
+// it.
 func (w *itemWalk) noteDone(key []byte) {
 	w.tx.AddReadConflict(kv.SingleKey(key))
 	w.done++
 }
 
-// setResult sets the result of operation i, once each has returned with the given error. An item that
-// cannot be read ends the transaction's share, and fails the operation only if there was nothing
-// before it.
+// setResult sets the result of operation i, once each has returned with the given error. An item
+// that cannot be read ends the transaction's share, and fails the operation only if there was
+// nothing before it.
 func (w *itemWalk) setResult(i int, err error) error {
 	if err != nil && (!errors.Is(err, ErrCorrupt) || w.last == nil) {
 		return err

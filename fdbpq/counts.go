@@ -34,8 +34,8 @@ func (t *txOps) learnCounts() {
 	}
 }
 
-// onlyPushesAdd reports whether every count that came into use, or into use again, is below those in
-// pushes.nextCounts, or below those that were known before.
+// onlyPushesAdd reports whether every count that came into use, or into use again, is below those
+// in pushes.nextCounts, or below those that were known before.
 func (t *txOps) onlyPushesAdd() bool {
 	for i := range t.ops {
 		switch t.ops[i].Kind {

@@ -88,7 +88,8 @@ func (q *queueEdits) readItem(i int) {
 	q.reads[i] = read
 }
 
-// run runs one operation. The error is ErrCorrupt, and then nothing has changed, or one of the store.
+// run runs one operation. The error is ErrCorrupt, and then nothing has changed, or one of the
+// store.
 func (q *queueEdits) run(i int) error {
 	defer delete(q.reads, i)
 	switch q.ops[i].Kind {

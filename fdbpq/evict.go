@@ -10,8 +10,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// victimBytes is about the most bytes of items that a transaction reads to evict some, unless there is
-// one that has more.
+// victimBytes is about the most bytes of items that a transaction reads to evict some, unless there
+// is one that has more.
 const victimBytes = 16 << 20
 
 // victims is the items that a queue with DiscardOld may evict, in the order in which they go: from
@@ -53,8 +53,8 @@ func (v *victims) prepare(g *state.Ledger) {
 // before reports whether the item at a place goes before that at another.
 func (v *victims) before(a, b []byte) bool { return (bytes.Compare(a, b) > 0) != v.g.L.Fifo }
 
-// notePushed adds an item of this transaction's own, which later pushes may evict. The time is until
-// when it is delayed.
+// notePushed adds an item of this transaction's own, which later pushes may evict. The time is
+// until when it is delayed.
 func (v *victims) notePushed(g *state.Ledger, id ID, m Message, until time.Time) {
 	h := &codec.Held{ID: id, History: codec.History{Lasting: codec.LastingOf(&m)}}
 	if !until.IsZero() {
@@ -197,7 +197,8 @@ type victimWalk struct {
 	wholes []state.WholeItem // of pairs
 }
 
-// first returns the next item, nil after the last. It conflicts with whoever changes one up to there.
+// first returns the next item, nil after the last. It conflicts with whoever changes one up to
+// there.
 func (w *victimWalk) first() (*kv.KeyValue, error) {
 	if len(w.pairs) > 0 {
 		return &w.pairs[0], nil

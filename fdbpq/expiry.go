@@ -4,8 +4,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// nextLive returns the next item from an end, read in full, nil if there is none. It has expired ones
-// on the way removed. The error is ErrNotYet or one of the store.
+// nextLive returns the next item from an end, read in full, nil if there is none. It has expired
+// ones on the way removed. The error is ErrNotYet or one of the store.
 func (q *queuePops) nextLive(end End) (*state.Stored, error) {
 	for {
 		if q.all.expired >= state.MaxExpired {
@@ -25,9 +25,9 @@ func (q *queuePops) nextLive(end End) (*state.Stored, error) {
 	}
 }
 
-// removeExpired removes what nextLive has stepped over. That comes last, because a store may have to
-// look through all that a transaction has written for each read that follows. The error is one of
-// the store.
+// removeExpired removes what nextLive has stepped over. That comes last, because a store may have
+// to look through all that a transaction has written for each read that follows. The error is one
+// of the store.
 func (q *queuePops) removeExpired() error {
 	if len(q.expired) == 0 {
 		return nil

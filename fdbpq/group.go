@@ -66,7 +66,7 @@ func (q *queueOps) expect(indexes []int, i int) []int {
 func (t *txOps) addPush(q *queueOps, i int) {
 	p := &q.pushes
 	if p.indexes == nil {
-		p.queueTxn, p.all = &q.queueTxn, &t.pushes
+		p.queueTxn, p.limits.queueTxn, p.all = &q.queueTxn, &q.queueTxn, &t.pushes
 		t.pushes.queues = append(t.pushes.queues, p)
 	}
 	p.indexes = q.expect(p.indexes, i)
@@ -74,7 +74,7 @@ func (t *txOps) addPush(q *queueOps, i int) {
 
 func (t *txOps) addPop(q *queueOps, i int) {
 	if q.pops == nil {
-		q.pops = &queuePops{queueTxn: &q.queueTxn, all: &t.pops}
+		q.pops = &queuePops{queueTxn: &q.queueTxn, all: &t.pops, limits: popLimits{queueTxn: &q.queueTxn}}
 		t.pops.queues = append(t.pops.queues, q.pops)
 	}
 	q.pops.indexes = q.expect(q.pops.indexes, i)

@@ -7,8 +7,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// leaseLength returns the length of the lease that an OpLease asks for, 0 for an OpPop. The error is
-// ErrCorrupt or one of the store.
+// leaseLength returns the length of the lease that an OpLease asks for, 0 for an OpPop. The error
+// is ErrCorrupt or one of the store.
 func (q *queuePops) leaseLength(i int) (time.Duration, error) {
 	op := &q.ops[i]
 	if op.Kind != OpLease || op.Lease > 0 {

@@ -12,54 +12,36 @@ import (
 
 // pushLimits is what limits the pushes of one queue.
 type pushLimits struct {
+	*queueTxn
 	settings *Settings                // nil if there is no limit
 	counters []kv.Future[[]byte]      // of the items in all states
-	due      kv.Future[[]kv.KeyValue] // something that is due; nil unless the transaction is blind
+	headDue  kv.Future[[]kv.KeyValue] // something that is due; nil unless the transaction is blind
 	have     state.Load
 	counting bool // not all bytes are counted yet
 
 	victims victims // with DiscardOld
 }
 
-// beginLimits starts to read how much there is in queues with a limit. The pushes conflict with all
-// that changes the numbers.
-func (p *pushes) beginLimits() error {
-	for _, q := range p.queues {
-		settings, err := q.ledger.Limits()
-		if err != nil {
-			return err
-		}
-		if settings.MaxItems == 0 && settings.MaxBytes == 0 {
-			continue
-		}
-
-		p.limited = true
-		if err := q.beginLoad(settings); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// beginLoad starts to read how much there is in the queue.
-func (q *queuePushes) beginLoad(settings *Settings) error {
-	if q.blind && settings.Discard == DiscardOld {
+// beginLoad starts to read how much there is in the queue. The pushes conflict with all that
+// changes that.
+func (p *pushLimits) beginLoad(settings *Settings) error {
+	if p.blind && settings.Discard == DiscardOld {
 		return errBlind
 	}
-	q.limits.settings = settings
-	if err := q.countBytes(); err != nil || q.limits.counting {
+	p.settings = settings
+	if err := p.countBytes(); err != nil || p.counting {
 		return err
 	}
 
-	q.limits.counters = q.ledger.BeginLoad()
-	if q.blind { // it must not read once it has written
-		q.limits.due = q.snapshot.GetRange(q.l.DueRange(q.now), kv.RangeOptions{Limit: 1})
+	p.counters = p.ledger.BeginLoad()
+	if p.blind { // it must not read once it has written
+		p.headDue = p.snapshot.GetRange(p.l.DueRange(p.now), kv.RangeOptions{Limit: 1})
 	}
 	return nil
 }
 
-// errBlind is for a blind transaction that has to read what it may have written: it may evict what it
-// pushes, or what is due comes back first.
+// errBlind is for a blind transaction that has to read what it may have written: it may evict what
+// it pushes, or what is due comes back first.
 var errBlind = errors.New("not a blind transaction")
 
 // loadOf waits for what BeginLoad started.
@@ -80,47 +62,46 @@ func loadOf(counters []kv.Future[[]byte]) (have state.Load, err error) {
 
 // countLoad waits for what beginLoad started. If the queue has no room for all its pushes, what is
 // due in it comes back first, because items may leave the queue then.
-func (q *queuePushes) countLoad() error {
-	limits := &q.limits
-	if limits.settings == nil || limits.counting {
+func (p *pushLimits) countLoad(pushes []int) error {
+	if p.settings == nil || p.counting {
 		return nil
 	}
 	var err error
-	if limits.have, err = loadOf(limits.counters); err != nil {
+	if p.have, err = loadOf(p.counters); err != nil {
 		return err
 	}
-	wanted := limits.have.Plus(q.loadOfPushes(q.indexes))
-	if wanted.Exceeds(limits.settings) == nil || q.due.Handled {
+	wanted := p.have.Plus(p.loadOfPushes(pushes))
+	if wanted.Exceeds(p.settings) == nil || p.due.Handled {
 		return nil
 	}
 
-	if limits.due != nil {
-		entries, err := limits.due.Get()
+	if p.headDue != nil {
+		entries, err := p.headDue.Get()
 		if len(entries) > 0 && err == nil {
 			err = errBlind
 		}
 		return err
 	}
-	if err := q.bringBack([]*due.Due{&q.due}); err != nil {
+	if err := p.bringBack([]*due.Due{&p.due}); err != nil {
 		return err
 	}
-	limits.have = limits.have.Plus(q.ledger.Unwritten()) // the counters were read before
+	p.have = p.have.Plus(p.ledger.Unwritten()) // the counters were read before
 	return nil
 }
 
-// countBytes counts bytes of the queue that are not counted yet, as many as the transaction has room
-// for, if the queue counts them.
-func (q *queuePushes) countBytes() error {
-	g := &q.ledger
+// countBytes counts bytes of the queue that are not counted yet, as many as the transaction has
+// room for, if the queue counts them.
+func (p *pushLimits) countBytes() error {
+	g := &p.ledger
 	if !g.CountsBytes() || g.Bytes.All || g.Err != nil {
 		return g.Err
 	}
-	if q.blind {
+	if p.blind {
 		return errBlind
 	}
 
 	all, err := g.CountPage()
-	q.limits.counting = !all
+	p.counting = !all
 	delta := g.Bytes.Delta
 	g.Bytes.Delta = 0
 	state.AddToCounter(g.Tx, g.L.BytesKey(), delta) // BeginLoad reads it
@@ -128,109 +109,86 @@ func (q *queuePushes) countBytes() error {
 }
 
 // loadOfPushes is what the pushes at the given indexes add to the queue.
-func (q *queuePushes) loadOfPushes(pushes []int) (n state.Load) {
+func (p *pushLimits) loadOfPushes(pushes []int) (n state.Load) {
 	n.Items = int64(len(pushes))
-	if q.limits.settings.MaxBytes > 0 {
+	if p.settings.MaxBytes > 0 {
 		for _, i := range pushes {
-			m := q.messageOf(i, q.limits.settings)
+			m := p.messageOf(i, p.settings)
 			n.Bytes += int64(m.Size())
 		}
 	}
 	return n
 }
 
-// admit reports whether the queue has room for a group of pushes, or gets it, and fails them
-// otherwise. Duplicates take none. The error is one of the store.
-func (q *queuePushes) admit(group []int) (bool, error) {
-	if q.limits.settings == nil {
-		return true, nil
-	}
-	added := q.dedup.OnlyNew(group, func(i int) *Message { return &q.ops[i].Message })
-	if len(added) == 0 {
-		return true, nil
-	}
-
-	refused, err := q.makeRoom(added)
-	if errors.Is(err, ErrCorrupt) {
-		refused, err = err, nil
-	}
-	if refused != nil {
-		q.failAll(group, refused)
-	}
-	return refused == nil, err
-}
-
-// makeRoom counts a group of pushes, and evicts what has to go for it. refused says why it cannot be
-// done. err is ErrCorrupt or one of the store, and then nothing has changed.
-func (q *queuePushes) makeRoom(group []int) (refused, err error) {
-	limits := &q.limits
-	if limits.counting {
+// makeRoom counts a group of pushes, and evicts what has to go for it. refused says why it cannot
+// be done. err is ErrCorrupt or one of the store, and then nothing has changed.
+func (p *pushLimits) makeRoom(group []int) (refused, err error) {
+	if p.counting {
 		return ErrNoRoom, nil
 	}
 
-	s, more := limits.settings, q.loadOfPushes(group)
-	all := limits.have.Plus(more)
-	full := all.Exceeds(s)
+	more := p.loadOfPushes(group)
+	all := p.have.Plus(more)
+	full := all.Exceeds(p.settings)
 	if full == nil {
-		limits.have = all
+		p.have = all
 		return nil, nil
 	}
 
-	refused = limits.describe(full, more)
-	if q.due.Behind() { // items may leave the queue next
+	refused = p.describe(full, more)
+	if p.due.Behind() { // items may leave the queue next
 		return notYet(refused), nil
 	}
-	if s.Discard != DiscardOld {
+	if p.settings.Discard != DiscardOld {
 		return refused, nil
 	}
-	if more.Exceeds(s) != nil {
+	if more.Exceeds(p.settings) != nil {
 		return fmt.Errorf("%w: nothing that could be discarded makes room for this", refused), nil
 	}
-	return q.evict(group, more, refused)
+	return p.evict(group, more, refused)
 }
 
 // evict removes items until the queue has room for a group of pushes, which adds more. If it cannot
 // have room, it returns refused, completed.
-func (q *queuePushes) evict(group []int, more state.Load, refused error) (error, error) {
+func (p *pushLimits) evict(group []int, more state.Load, refused error) (error, error) {
 	// A push evicts nothing that would be served before it.
-	last := q.ops[group[0]].Priority
+	last := p.ops[group[0]].Priority
 	for _, i := range group {
-		last = max(last, q.ops[i].Priority)
+		last = max(last, p.ops[i].Priority)
 	}
 
-	limits, before := &q.limits, q.moving
-	all := limits.have.Plus(more)
-	v := &limits.victims
-	v.prepare(&q.ledger)
+	before := p.moving
+	all := p.have.Plus(more)
+	v := &p.victims
+	v.prepare(&p.ledger)
 	for planned := (victimPlan{}); ; {
 		next, err := v.next(&planned)
 		switch {
 		case err != nil:
 			return nil, err
-		case next == nil || !q.l.Fifo && next.H.ID.Priority <= last:
-			q.moving = before
+		case next == nil || !p.l.Fifo && next.H.ID.Priority <= last:
+			p.moving = before
 			return fmt.Errorf("%w: nothing would be discarded before it but what is leased", refused), nil
-		case v.read > victimBytes && planned.any() || !q.moving.fits(state.SweptKeys*len(q.l.ItemKey(&next.H.ID))):
-			return q.tooMany(refused, &planned, all.Minus(more), before.moves == 0)
+		case v.read > victimBytes && planned.any() || !p.moving.fits(state.SweptKeys*len(p.l.ItemKey(&next.H.ID))):
+			return p.tooMany(refused, &planned, all.Minus(more), before.moves == 0)
 		}
 
 		planned.include(next)
-		if all = all.Minus(next.Load); all.Exceeds(limits.settings) == nil {
-			limits.have = all
+		if all = all.Minus(next.Load); all.Exceeds(p.settings) == nil {
+			p.have = all
 			return nil, v.evict(&planned)
 		}
 	}
 }
 
-// tooMany is for a group of pushes for which more would have to go than the transaction has room for.
-// If that is because the limits are exceeded already, it evicts what it can, and left is what the
-// queue has then.
-func (q *queuePushes) tooMany(refused error, planned *victimPlan, left state.Load, alone bool) (error, error) {
-	limits := &q.limits
+// tooMany is for a group of pushes for which more would have to go than the transaction has room
+// for. If that is because the limits are exceeded already, it evicts what it can, and left is what
+// the queue has then.
+func (p *pushLimits) tooMany(refused error, planned *victimPlan, left state.Load, alone bool) (error, error) {
 	switch {
-	case planned.any() && limits.have.Exceeds(limits.settings) != nil:
-		limits.have = left
-		return notYet(refused), limits.victims.evict(planned)
+	case planned.any() && p.have.Exceeds(p.settings) != nil:
+		p.have = left
+		return notYet(refused), p.victims.evict(planned)
 	case !alone:
 		return notYet(refused), nil // the next transaction may have room
 	}

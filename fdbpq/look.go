@@ -1,8 +1,6 @@
 package fdbpq
 
 import (
-	"fmt"
-
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -162,5 +160,3 @@ func (k *looks) finishInfos() error {
 	}
 	return nil
 }
-
-func notFound(id *ID) error { return fmt.Errorf("%w: %s", ErrNotFound, id) }

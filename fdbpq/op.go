@@ -50,9 +50,10 @@ const (
 	// OpRedrive sends items of a dead-letter queue back to the queues that they were in, as many
 	// as one transaction has room for.
 	OpRedrive
-	// OpSweep does what is due in a queue that nobody asks, or not often enough: it brings items back, removes those
-	// that have expired and message ids that are over, and takes dead letters where they belong. It does more of
-	// that than operations that look at the queue do, but no more than one transaction has room for: see Result.Swept.
+	// OpSweep does what is due in a queue that nobody asks, or not often enough: it brings items
+	// back, removes those that have expired and message ids that are over, and takes dead letters
+	// where they belong. It does more of that than operations that look at the queue do, but no
+	// more than one transaction has room for: see Result.Swept.
 	OpSweep
 )
 
@@ -88,11 +89,10 @@ type Op struct {
 	// changed.
 	Item *Item
 
-	// Lease is the length of the lease of OpLease, MinLease to MaxLease; 0 means
-	// Settings.AckWait, or the length of the lease before if it follows an OpAck or OpLease (of several
-	// OpAcks that follow each other that of the first), and
-	// SettingsLease means Settings.AckWait in any case. For OpExtend 0 means the length that the
-	// lease had.
+	// Lease is the length of the lease of OpLease, MinLease to MaxLease; 0 means Settings.AckWait,
+	// or the length of the lease before if it follows an OpAck or OpLease (of several OpAcks that
+	// follow each other that of the first), and SettingsLease means Settings.AckWait in any case.
+	// For OpExtend 0 means the length that the lease had.
 	Lease time.Duration
 	// Token says which lease OpAck, OpNak, OpExtend and OpTerm are about.
 	Token Token

@@ -97,7 +97,7 @@ func (p *pops) runSome(queues []*queuePops) error {
 		return err
 	}
 	for _, q := range queues {
-		if err := q.beginLimits(); err != nil {
+		if err := q.limits.beginLeased(q.indexes, q.leases); err != nil {
 			return err
 		}
 		q.ends.BeginReads()
@@ -170,7 +170,7 @@ func (q *queuePops) takeItems() error {
 		op := &q.ops[i]
 		if q.leadsPops(i) {
 			room = op.MaxBytes
-			q.limits.releasePlaces(q.txn, i)
+			q.limits.releasePlaces(i)
 		}
 		if op.Follows && i > 0 && q.results[i-1].Err != nil {
 			q.results[i].Err = q.results[i-1].Err
@@ -254,7 +254,7 @@ func (q *queuePops) checkItem(op *Op, s *state.Stored, room *int) (refused, err 
 		return nil, q.damage(op.End, s.Err)
 	}
 	if op.Kind == OpLease {
-		err := q.leaseLimit()
+		err := q.limits.checkLease()
 		if errors.Is(err, ErrMaxLeased) {
 			if q.due.Behind() { // leases that count may be over
 				err = notYet(err)

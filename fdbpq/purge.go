@@ -39,8 +39,8 @@ func (p *purging) prepare(pairs []kv.KeyValue) {
 	}
 }
 
-// visit removes an item in one of the states that are asked for. It returns false if there is no room
-// for more.
+// visit removes an item in one of the states that are asked for. It returns false if there is no
+// room for more.
 func (p *purging) visit(pair kv.KeyValue) (bool, error) {
 	whole := &p.begun[0]
 	p.begun = p.begun[1:]

@@ -62,6 +62,25 @@ func (p *pushes) rereadUniques() {
 	}
 }
 
+// beginLimits starts to read how much there is in queues with a limit.
+func (p *pushes) beginLimits() error {
+	for _, q := range p.queues {
+		settings, err := q.ledger.Limits()
+		if err != nil {
+			return err
+		}
+		if settings.MaxItems == 0 && settings.MaxBytes == 0 {
+			continue
+		}
+
+		p.limited = true
+		if err := q.limits.beginLoad(settings); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // run waits for the reads and adds the items, queue by queue.
 func (p *pushes) run() error {
 	for _, q := range p.queues {
@@ -125,7 +144,7 @@ func (q *queuePushes) run() error {
 	}
 
 	q.failGroups(corrupt, settings)
-	if err := q.countLoad(); err != nil {
+	if err := q.limits.countLoad(q.indexes); err != nil {
 		if err := q.failOps(err, q.indexes...); err != nil {
 			return err
 		}
@@ -156,6 +175,27 @@ func (q *queuePushes) addItems(settings *Settings) error {
 		}
 	}
 	return nil
+}
+
+// admit reports whether the queue has room for a group of pushes, or gets it, and fails them
+// otherwise. Duplicates take none. The error is one of the store.
+func (q *queuePushes) admit(group []int) (bool, error) {
+	if q.limits.settings == nil {
+		return true, nil
+	}
+	added := q.dedup.OnlyNew(group, func(i int) *Message { return &q.ops[i].Message })
+	if len(added) == 0 {
+		return true, nil
+	}
+
+	refused, err := q.limits.makeRoom(added)
+	if errors.Is(err, ErrCorrupt) {
+		refused, err = err, nil
+	}
+	if refused != nil {
+		q.failAll(group, refused)
+	}
+	return refused == nil, err
 }
 
 // groups returns the pushes, those together that follow each other.
@@ -212,14 +252,6 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 	if q.limits.evicts() {
 		q.limits.victims.notePushed(&q.ledger, id, m, until)
 	}
-}
-
-// messageOf is the message of a push as it is stored.
-func (q *queuePushes) messageOf(i int, settings *Settings) Message {
-	op := &q.ops[i]
-	m := op.Message
-	m.Expires = op.expires(q.now, settings)
-	return m
 }
 
 // failGroups fails the pushes at priorities with corrupt items, groups that are too large, and all

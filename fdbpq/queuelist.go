@@ -21,14 +21,15 @@ type QueuePage struct {
 	Queues []QueueCounts
 	// More says that other queues come after these.
 	More bool
-	// Due is the queues among these, and those left out, where something is due that has not come back or
-	// gone yet: OpSweep does it.
+	// Due is the queues among these, and those left out, where something is due that has not come
+	// back or gone yet: OpSweep does it.
 	Due []QueueName
 }
 
-// ListPriorityQueues returns up to limit priority queues, sorted by name, that come after the given name, "" for the
-// first. Those that have neither items nor settings are left out. What is due by now counts as what it was before, in
-// the queues that QueuePage.Due names. It takes few transactions for each thousand queues, and is not atomic.
+// ListPriorityQueues returns up to limit priority queues, sorted by name, that come after the given
+// name, "" for the first. Those that have neither items nor settings are left out. What is due by
+// now counts as what it was before, in the queues that QueuePage.Due names. It takes few
+// transactions for each thousand queues, and is not atomic.
 //
 // Errors: ErrCorrupt, those of the store, and the context's error.
 func (k *Keyspace) ListPriorityQueues(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (QueuePage, error) {

@@ -16,8 +16,8 @@ type redriving struct {
 	anyPast bool              // items may have histories
 }
 
-// redrive runs an OpRedrive: items with a DeadLetter are pushed again to the queues that they were in,
-// in their order. Others stay. The error is ErrCorrupt or one of the store.
+// redrive runs an OpRedrive: items with a DeadLetter are pushed again to the queues that they were
+// in, in their order. Others stay. The error is ErrCorrupt or one of the store.
 func (q *queueEdits) redrive(i int) error {
 	pasts, err := q.past.Get()
 	if err != nil {
@@ -32,8 +32,8 @@ func (q *queueEdits) redrive(i int) error {
 // prepare starts to read the rest of the items of a page.
 func (r *redriving) prepare(pairs []kv.KeyValue) { r.begun = state.BeginWholes(r.l, r.tx, pairs) }
 
-// visit sends an item home if it is a dead letter. It returns false if there is no room for more, or
-// the limit is reached.
+// visit sends an item home if it is a dead letter. It returns false if there is no room for more,
+// or the limit is reached.
 func (r *redriving) visit(pair kv.KeyValue) (bool, error) {
 	whole := &r.begun[0]
 	r.begun = r.begun[1:]

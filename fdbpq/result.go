@@ -7,8 +7,8 @@ type Result struct {
 	// Item is the item of OpPop, OpPeek, OpLease and OpGet. For OpPush and OpMove only its ID and
 	// PushedAt are set.
 	Item Item
-	// Duplicate says that an OpPush changed nothing, because of its MsgID or Unique. Item is that of
-	// the first push, which need not be in the queue any more.
+	// Duplicate says that an OpPush changed nothing, because of its MsgID or Unique. Item is that
+	// of the first push, which need not be in the queue any more.
 	Duplicate bool
 	// Lease is that of OpLease and OpExtend.
 	Lease Lease
@@ -48,11 +48,13 @@ type Result struct {
 	Err error
 }
 
-// Swept is the result of OpSweep. An ErrCorrupt besides says that something cannot be read, which stays as it is.
+// Swept is the result of OpSweep. An ErrCorrupt besides says that something cannot be read, which
+// stays as it is.
 type Swept struct {
 	// More says that there may be more to do, for which the transaction had no room.
 	More bool
-	// Done says that something was removed or brought back. Without, others may have taken all the room.
+	// Done says that something was removed or brought back. Without, others may have taken all the
+	// room.
 	Done bool
 	// MsgIDs is how many message ids were removed.
 	MsgIDs int
@@ -66,8 +68,8 @@ func (r *Result) LeaseLength() time.Duration { return r.wait }
 type Lease struct {
 	// Token is for OpAck, OpNak, OpExtend and OpTerm.
 	Token Token
-	// Until is when the item goes back to the queue unless the lease ends before, by the clock of the
-	// process that gave the lease.
+	// Until is when the item goes back to the queue unless the lease ends before, by the clock of
+	// the process that gave the lease.
 	Until time.Time
 	// Deliveries is how many times the item was delivered, this time included.
 	Deliveries int64

@@ -22,7 +22,8 @@ func NewMark() Mark {
 type Retired uint8
 
 const (
-	// InUse: the queue has items, settings or message ids whose window is not over, or a Popper is at work on it. It stays listed.
+	// InUse: the queue has items, settings or message ids whose window is not over, or a Popper is
+	// at work on it. It stays listed.
 	InUse Retired = iota
 	// Marked: the queue is empty and now has the new mark.
 	Marked
@@ -120,9 +121,9 @@ func (r *retiring) write(tx kv.Transaction, queues []Target) ([]Retired, error) 
 type emptiness struct {
 	entry []byte // nil if it is not in the list
 	used  bool
-	// leftovers is whether there are counters, histories, ("m") keys or unique keys, which a program
-	// that pops with the bare recipe leaves behind, or message ids that are over. Without an item they
-	// mean nothing.
+	// leftovers is whether there are counters, histories, ("m") keys or unique keys, which a
+	// program that pops with the bare recipe leaves behind, or message ids that are over. Without
+	// an item they mean nothing.
 	leftovers bool
 }
 
@@ -152,8 +153,8 @@ func readEmptiness(r kv.Reader, queues []Target, now time.Time) ([]emptiness, er
 	for i, queue := range queues {
 		l := queue.Layout()
 		all := codec.Within([]byte(l.Prefix))
-		// Histories come before everything else, unique keys after. ("m") keys and counters are next to
-		// each other, and message ids and their entries almost.
+		// Histories come before everything else, unique keys after. ("m") keys and counters are
+		// next to each other, and message ids and their entries almost.
 		histories := append(l.Key(codec.KindHistory, 1), 0xff)
 		ids, entries := l.KindRange(codec.KindMsgID), l.KindRange(codec.KindMsgIDEnd)
 		metas, counters := l.Key(codec.KindMeta, 0), append(l.Key(codec.KindCounter, 1), 0xff)

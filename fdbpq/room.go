@@ -5,7 +5,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// moveRoom is the room of a transaction for items that it moves: leases, requeues, buries or evicts.
+// moveRoom is the room of a transaction for items that it moves: leases, requeues, buries or
+// evicts.
 type moveRoom struct {
 	ops   []Op
 	most  int  // bytes that may move if the operations add nothing

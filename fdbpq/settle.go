@@ -77,8 +77,8 @@ func (op *Op) endsItem(h *codec.Held, s *Settings, now time.Time) bool {
 	return op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted && s.Exhausted(h.Deliveries) && !h.Expired(now)
 }
 
-// settle moves an item whose token holds. p is nil unless begun for it. If there is an error, nothing
-// has changed; it is ErrCorrupt or one of the store.
+// settle moves an item whose token holds. p is nil unless begun for it. If there is an error,
+// nothing has changed; it is ErrCorrupt or one of the store.
 func (q *queueSettlements) settle(i int, h *state.HeldItem, p *due.Burial) error {
 	op, result := &q.ops[i], &q.results[i]
 	settings := &Settings{}

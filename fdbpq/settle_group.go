@@ -51,7 +51,8 @@ func (q *queueSettlements) runGroup(n int, group []int) error {
 	return nil
 }
 
-// keepPlaces keeps the places of leases that have ended for the OpLeases that follow, from index i on.
+// keepPlaces keeps the places of leases that have ended for the OpLeases that follow, from index i
+// on.
 func (q *queueSettlements) keepPlaces(i, ended int) {
 	for ; ended > 0 && i < len(q.ops) && q.ops[i].Kind == OpLease && q.ops[i].Follows; i++ {
 		q.results[i].place = true
@@ -59,8 +60,8 @@ func (q *queueSettlements) keepPlaces(i, ended int) {
 	}
 }
 
-// findGroup finds the items of a group. It returns why the group fails, nil if it does not. The error
-// is one of the store.
+// findGroup finds the items of a group. It returns why the group fails, nil if it does not. The
+// error is one of the store.
 func (q *queueSettlements) findGroup(n int, group []int) (failed, err error) {
 	q.found = q.found[:0]
 	var lost []int

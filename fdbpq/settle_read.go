@@ -59,8 +59,8 @@ func (q *queueSettlements) readReady(from, to int) {
 	}
 }
 
-// beginSome starts to read the items of some places, and the settings if they decide what becomes of
-// one.
+// beginSome starts to read the items of some places, and the settings if they decide what becomes
+// of one.
 func (q *queueSettlements) beginSome(from, to int) {
 	for n := from; n < to; n++ {
 		op := q.opAt(n)
@@ -71,7 +71,8 @@ func (q *queueSettlements) beginSome(from, to int) {
 	}
 }
 
-// beginBurials starts to read what it takes to bury the items of the span that die, together for all.
+// beginBurials starts to read what it takes to bury the items of the span that die, together for
+// all.
 func (q *queueSettlements) beginBurials() error {
 	if !q.ledger.Config.Begun() { // no operation can be the end of an item
 		return nil

@@ -33,8 +33,8 @@ type standing struct {
 	leading bool // a pop of this Popper is under way that does not stand in line
 }
 
-// begin decides about the next pop; random is like rand.IntN. Two pops of one Popper would conflict if
-// both tried to take an item.
+// begin decides about the next pop; random is like rand.IntN. Two pops of one Popper would conflict
+// if both tried to take an item.
 func (s *standing) begin(random func(n int) int) course {
 	if s.leading || s.role == follower {
 		return standInLine

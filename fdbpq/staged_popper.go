@@ -24,11 +24,11 @@ import (
 // at once. It leads again when one of them has served the line. So usually one Popper leads,
 // the others follow, and nothing conflicts.
 //
-// A leader that saw n requests in line skips them with 2n pops of 2n+1. With the other one it serves
-// the line, and takes its own item after theirs. It never skips more than 32 requests. So among few
-// processes two pops of three take a single transaction, and the median time of a pop stays near that of
-// plain pops; among many nearly all stand in line, which gives the highest rate. More than 30n+15
-// pops skip a request once in a million times.
+// A leader that saw n requests in line skips them with 2n pops of 2n+1. With the other one it
+// serves the line, and takes its own item after theirs. It never skips more than 32 requests. So
+// among few processes two pops of three take a single transaction, and the median time of a pop
+// stays near that of plain pops; among many nearly all stand in line, which gives the highest rate.
+// More than 30n+15 pops skip a request once in a million times.
 //
 // A pop in line checks for its answer, an item or "empty", until there is one. It serves the
 // line itself if its request is the first and no other Popper has taken an item between two
@@ -172,7 +172,8 @@ func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *Result, err
 // errMayNotSkip ends a transaction that has found a line which it may not skip.
 var errMayNotSkip = errors.New("fdbpq: there is a line")
 
-// popDirectly takes an item. Meanwhile it looks for a line, and returns errMayNotSkip if it may not skip it.
+// popDirectly takes an item. Meanwhile it looks for a line, and returns errMayNotSkip if it may not
+// skip it.
 func (p *Popper) popDirectly(ctx context.Context, r *request) (result *Result, err error) {
 	err = once(ctx, p.db, func(tx kv.Transaction) error {
 		line := tx.Snapshot().GetRange(p.l.RequestRange(), kv.RangeOptions{Limit: MaxSkipped + 1})

@@ -29,9 +29,9 @@ func (p *Popper) serveIn(tx kv.Transaction, s *serving) error {
 	return s.serveLine()
 }
 
-// served returns the result of the Popper's own request, if that was among those that a transaction has
-// served. err is the error of the transaction. After one that is retryable, or leaves the outcome
-// unknown, the Popper checks for its answer again.
+// served returns the result of the Popper's own request, if that was among those that a transaction
+// has served. err is the error of the transaction. After one that is retryable, or leaves the
+// outcome unknown, the Popper checks for its answer again.
 func (p *Popper) served(ctx context.Context, s *serving, err error) (*Result, error) {
 	s.own.first = "" // unknown now
 	if err == nil && s.behind {

@@ -182,8 +182,8 @@ func (p *Popper) joinLine(tx kv.Transaction, r *request) error {
 	return p.register(tx, r, p.readLine(tx, r), p.lastClaim(tx))
 }
 
-// register puts the request in line: at its old place, because an earlier attempt may still commit, or after
-// the last request if it has none. inLine is what readLine returned.
+// register puts the request in line: at its old place, because an earlier attempt may still commit,
+// or after the last request if it has none. inLine is what readLine returned.
 func (p *Popper) register(tx kv.Transaction, r *request, inLine, claims kv.Future[[]kv.KeyValue]) error {
 	line, err := inLine.Get()
 	if err != nil {

@@ -32,8 +32,8 @@ type StoreOptions struct {
 // there is none. Any number of programs may call it at the same time; all get the same ID.
 // It retries errors that are [kv.Retryable], and commits of unknown outcome, until ctx ends.
 //
-// Errors: *MismatchError, ErrStoreVersion, ErrUnfinished, ErrCorrupt. After any other error, which is one
-// of the store, it can be called again.
+// Errors: *MismatchError, ErrStoreVersion, ErrUnfinished, ErrCorrupt. After any other error, which
+// is one of the store, it can be called again.
 //
 // Queues without a record, from an earlier version, are assumed to have the settings of
 // the Keyspace. The exception is a Keyspace of TupleValues in a store where some value is

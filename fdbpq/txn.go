@@ -94,6 +94,14 @@ func (t *txn) leadsPops(i int) bool {
 	return !t.ops[i].Follows || i == 0 || t.ops[i-1].Kind != t.ops[i].Kind
 }
 
+// messageOf is the message of a push as it is stored.
+func (t *txn) messageOf(i int, settings *Settings) Message {
+	op := &t.ops[i]
+	m := op.Message
+	m.Expires = op.expires(t.now, settings)
+	return m
+}
+
 // groups returns the operations at the given indexes, those together that are done together or not
 // at all: pushes that follow each other, and acknowledgements.
 func groups(ops []Op, indexes []int) iter.Seq[[]int] {
@@ -119,3 +127,5 @@ func tied(ops []Op, i int) bool {
 
 // notYet is for what may be possible in the next transaction.
 func notYet(err error) error { return fmt.Errorf("%w, so far: %w", err, ErrNoRoom) }
+
+func notFound(id *ID) error { return fmt.Errorf("%w: %s", ErrNotFound, id) }

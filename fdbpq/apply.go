@@ -128,6 +128,8 @@ func (t *txOps) reread() error {
 	if err := t.dead.Flush(); err != nil {
 		return err
 	}
+
+	// Lens and infos read the counters in this transaction.
 	for _, q := range t.queues {
 		if q.ledger.Wrote {
 			if err := q.ledger.Flush(); err != nil {
@@ -135,6 +137,7 @@ func (t *txOps) reread() error {
 			}
 		}
 	}
+
 	t.looks.rereadLens()
 	t.pushes.rereadUniques()
 	return nil
@@ -146,6 +149,7 @@ func (t *txOps) flush() error {
 	if err := t.dead.Flush(); err != nil {
 		return err
 	}
+
 	for _, q := range t.queues {
 		if err := q.ledger.Flush(); err != nil {
 			return err

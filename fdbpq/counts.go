@@ -9,6 +9,7 @@ func (t *txOps) learnCounts() {
 	if !t.known.Any() {
 		return
 	}
+
 	k := &t.known.Counts
 	if !t.onlyPushesAdd() {
 		k.Counts, k.Size = nil, 0 // nextCounts too is from before them
@@ -17,6 +18,7 @@ func (t *txOps) learnCounts() {
 	if k.Size > state.MaxKnownCounts {
 		k.Counts, k.Size = nil, 0
 	}
+
 	if k.Counts == nil {
 		k.Counts = state.CountsByQueue{}
 	}

@@ -79,7 +79,7 @@
 //	push.go, dedup.go, limits_push.go, evict.go
 //	                                  pushes: duplicates, limits, and what is evicted for them
 //	look.go, info.go, get.go, rank.go how many items there are; an item by its id, and how many come before it
-//	sweep.go                          what falls due in queues that nobody asks
+//	sweep.go                          what falls due in queues that nobody uses
 //	config.go                         settings
 //	txn.go, room.go                   a transaction and its queues, as all families see them
 //	op.go, op_check.go, result.go     operations and results

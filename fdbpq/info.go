@@ -42,6 +42,7 @@ func (n *infos) beginCounters() {
 	r := n.snapshot
 	counters := n.l.KindRange(codec.KindCounter)
 	n.total = r.Get(n.l.TotalKey())
+
 	// The counters of states have texts, which sort before the priorities.
 	n.front = r.GetRange(counters, kv.RangeOptions{Limit: n.limit + codec.HeldStates})
 	if n.limit == 0 {
@@ -144,6 +145,7 @@ func (n *infos) addCounter(pair kv.KeyValue) {
 		n.err = err
 		return
 	}
+
 	rest := pair.Key[len(n.l.Prefix)+codec.KindSize:]
 	if state, _, err := tuple.DecodeString(rest); err == nil {
 		switch state {
@@ -154,6 +156,7 @@ func (n *infos) addCounter(pair kv.KeyValue) {
 		}
 		return
 	}
+
 	if priority, _, err := tuple.DecodeInt(rest); err == nil {
 		n.info.Priorities = append(n.info.Priorities, PriorityCount{priority, count})
 	}

@@ -112,6 +112,7 @@ func (k *looks) finishItems() error {
 	if err := k.finishInfos(); err != nil {
 		return err
 	}
+
 	for ; len(k.unread) > 0; k.unread, k.begun = k.unread[1:], k.begun-1 {
 		if k.begun == 0 {
 			k.inspectNext()

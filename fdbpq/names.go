@@ -140,7 +140,7 @@ type (
 	// Add adds the counts of another Removed.
 	Removed = state.Removed
 
-	// Ahead is when there will be something to do about a queue that nobody asks for.
+	// Ahead is when there will be something to do in a queue even if nobody uses it.
 	//
 	//	Due   time.Time  // when the next lease or delay is over, or the next item expires
 	//	Over  time.Time  // when the window of the next message id is over

@@ -36,6 +36,7 @@ func (p *peeks) run() error {
 			}
 			continue
 		}
+
 		if err := runPeeks(some, p.returned.Share(1, len(some))); err != nil {
 			return err
 		}
@@ -48,11 +49,13 @@ func runPeeks(queues []*queuePeeks, bytes int) error {
 	for _, q := range queues {
 		q.beginWalks(bytes)
 	}
+
 	for _, q := range queues {
 		if err := q.findItems(); err != nil {
 			return err
 		}
 	}
+
 	for _, q := range queues {
 		q.guard()
 		if err := q.finish(); err != nil {

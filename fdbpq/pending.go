@@ -63,6 +63,7 @@ func (p *Pending) finish() {
 		if kv.MaybeCommitted(err) {
 			p.remember()
 		}
+
 		if err == nil || p.batcher.db.Traits().Pipelines {
 			p.complete(err)
 		} else if p.waitToRetry(err) {
@@ -97,6 +98,7 @@ func (p *Pending) waitToRetry(err error) bool {
 	if errors.Is(err, kv.ErrConflict) {
 		p.batcher.conflicts.Add(1)
 	}
+
 	if ended := p.backoff.Wait(p.ctx); ended != nil {
 		p.complete(fmt.Errorf("%w after: %w", ended, err))
 		return false
@@ -155,6 +157,7 @@ func (p *Pending) endAsBefore(tx kv.Transaction) (ended bool, err error) {
 	if err != nil || committed == nil {
 		return false, err
 	}
+
 	// Its writes may not be durable yet: a transaction can read them before.
 	if _, err := tx.Commit().Get(); err != nil {
 		return false, err

@@ -71,6 +71,7 @@ func (p *pops) run() error {
 			}
 			continue
 		}
+
 		if err := p.runSome(some); err != nil {
 			return err
 		}

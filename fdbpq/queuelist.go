@@ -53,10 +53,12 @@ func (k *Keyspace) listQueues(ctx context.Context, db kv.Database, of *codec.Bra
 		if err != nil {
 			return page, err
 		}
+
 		used, due, err := k.countQueues(ctx, db, of, names, now)
 		if err != nil {
 			return page, err
 		}
+
 		page.Queues, page.Due = append(page.Queues, used...), append(page.Due, due...)
 		if len(page.Queues) > limit {
 			page.Queues, page.More = page.Queues[:limit], true
@@ -83,6 +85,7 @@ func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *codec.Br
 		}
 		ops = append(ops, Op{Kind: OpInfo, Queue: queue, MaxPriorities: NoPriorities})
 	}
+
 	results, err := kv.ReadTransact(ctx, db, func(r kv.Reader) (results []Result, err error) {
 		results, due, err = ReadDue(r, ops, now)
 		return results, err
@@ -90,7 +93,9 @@ func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *codec.Br
 	if err != nil {
 		return nil, nil, err
 	}
-	var silent []Target // that have no items, or only those of other programs
+
+	// Queues without items that count may have items of other programs, or settings.
+	var silent []Target
 	for i := range results {
 		if err := results[i].Err; err != nil {
 			return nil, nil, fmt.Errorf("queue %s: %w", names[i], err)
@@ -99,10 +104,13 @@ func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *codec.Br
 			silent = append(silent, ops[i].Queue)
 		}
 	}
-	states, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]emptiness, error) { return readEmptiness(r, silent, now) })
+	states, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]emptiness, error) {
+		return readEmptiness(r, silent, now)
+	})
 	if err != nil {
 		return nil, nil, err
 	}
+
 	for i := range results {
 		info := results[i].Info
 		if info.empty() {

@@ -94,6 +94,7 @@ func (t *txOps) queuesDue() (due []*codec.Layout, err error) {
 		if q.due.Head == nil {
 			continue
 		}
+
 		entries, err := q.due.Head.Get()
 		if err != nil {
 			return nil, err

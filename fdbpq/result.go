@@ -8,12 +8,12 @@ type Result struct {
 	// PushedAt are set.
 	Item Item
 	// Duplicate says that an OpPush changed nothing, because of its MsgID or Unique. Item is that
-	// of the first push, which need not be in the queue any more.
+	// of the first push, which may have left the queue.
 	Duplicate bool
 	// Lease is that of OpLease and OpExtend.
 	Lease Lease
 	// NextDue is when the next item of the queue falls due, zero if none will, for an operation
-	// with Waits that finds nothing. For OpNak and OpPush it is when the delay of the item is over,
+	// with Waits that finds nothing. For OpNak and OpPush it is when the delay of the item is over;
 	// zero without a delay, and for a duplicate.
 	NextDue time.Time
 	// wait is the length of the lease that an OpLease gave or an OpAck ended.
@@ -39,8 +39,7 @@ type Result struct {
 	// Settings is those of the queue, for OpSettings and OpConfigure.
 	Settings *Settings
 	// Freed says that an OpAck, OpTerm, OpRemove or OpPurge ended a lease of a queue with
-	// Settings.MaxLeased, so that
-	// another may begin.
+	// Settings.MaxLeased, so another may begin.
 	Freed bool
 	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrMaxLeased, ErrFull,
 	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists, ErrNotFound, ErrLeased,
@@ -48,7 +47,7 @@ type Result struct {
 	Err error
 }
 
-// Swept is the result of OpSweep. An ErrCorrupt besides says that something cannot be read, which
+// Swept is the result of OpSweep. An ErrCorrupt with it says that something cannot be read, and
 // stays as it is.
 type Swept struct {
 	// More says that there may be more to do, for which the transaction had no room.

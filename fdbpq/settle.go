@@ -42,6 +42,7 @@ func (s *settlements) run() error {
 		if len(queues) == 0 {
 			return nil
 		}
+
 		if err := runSpans(queues); err != nil {
 			return err
 		}
@@ -55,6 +56,8 @@ func runSpans(queues []*queueSettlements) error {
 			return err
 		}
 	}
+
+	// A token may be of an item that is ready again, because its lease has run out.
 	for _, q := range queues {
 		q.readReady(q.from, q.to)
 	}
@@ -63,6 +66,7 @@ func runSpans(queues []*queueSettlements) error {
 			return err
 		}
 	}
+
 	for _, q := range queues {
 		if err := q.runSpan(); err != nil {
 			return err

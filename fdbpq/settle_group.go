@@ -13,6 +13,7 @@ func (q *queueSettlements) runSpan() error {
 	if q.done == nil {
 		q.done = make(map[ID]int, len(q.indexes))
 	}
+
 	n := q.from
 	for group := range groups(q.ops, q.indexes[q.from:q.to]) {
 		if err := q.runGroup(n, group); err != nil {
@@ -20,6 +21,7 @@ func (q *queueSettlements) runSpan() error {
 		}
 		n += len(group)
 	}
+
 	clear(q.reads[q.from:q.to]) // they hold values
 	clear(q.burials[q.from:q.to])
 	return nil

@@ -1,15 +1,14 @@
 package fdbpq
 
-// queueOps is the operations on one queue, by family. Those that a queue has none of are nil, or
-// without indexes.
+// queueOps is the operations on one queue, by family. Those that a queue has none of are nil or zero.
 type queueOps struct {
 	queueTxn
 	expected int // how many operations of one family there will probably be
 
 	pushes      queuePushes
+	looks       queueLooks
 	configs     *queueConfigs
 	sweeps      *queueSweeps
-	looks       *queueLooks
 	restores    *queueRestores
 	settlements *queueSettlements
 	edits       *queueEdits
@@ -102,9 +101,9 @@ func (t *txOps) addPeek(q *queueOps, i int) {
 }
 
 func (t *txOps) addLook(q *queueOps, i int) {
-	if q.looks == nil {
-		q.looks = &queueLooks{queueTxn: &q.queueTxn}
-		t.looks.queues = append(t.looks.queues, q.looks)
+	if q.looks.queueTxn == nil {
+		q.looks.queueTxn = &q.queueTxn
+		t.looks.queues = append(t.looks.queues, &q.looks)
 	}
 	q.looks.add(i)
 	q.looked = true

@@ -9,18 +9,20 @@ func (t *txOps) learnCounts() {
 	if !t.known.Any() {
 		return
 	}
+
 	k := &t.known.Counts
 	if !t.onlyPushesAdd() {
-		k.Counts, k.Size = nil, 0 // t.nextCounts too is from before them
+		k.Counts, k.Size = nil, 0 // nextCounts too is from before them
 		return
 	}
 	if k.Size > state.MaxKnownCounts {
 		k.Counts, k.Size = nil, 0
 	}
+
 	if k.Counts == nil {
 		k.Counts = state.CountsByQueue{}
 	}
-	for queue, next := range t.nextCounts {
+	for queue, next := range t.pushes.nextCounts {
 		known := k.Counts[queue]
 		if known == nil {
 			k.Counts[queue] = next
@@ -34,8 +36,8 @@ func (t *txOps) learnCounts() {
 	}
 }
 
-// onlyPushesAdd reports whether every count that came into use, or into use again, is below those in
-// t.nextCounts, or below those that were known before.
+// onlyPushesAdd reports whether every count that came into use, or into use again, is below those
+// in pushes.nextCounts, or below those that were known before.
 func (t *txOps) onlyPushesAdd() bool {
 	for i := range t.ops {
 		switch t.ops[i].Kind {

@@ -7,61 +7,94 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// redrive runs an OpRedrive: items with a DeadLetter are pushed again to the queues that they were in,
-// in their order. Others stay. The error is ErrCorrupt or one of the store.
-func (t *txOps) redrive(q *queueOps, i int, done map[ID]bool) error {
-	op, l, g := &t.ops[i], q.l, &q.ledger
-	pasts, err := q.edits.past.Get()
+// redriving is an OpRedrive.
+type redriving struct {
+	*queueEdits
+	op      *Op
+	walk    *itemWalk
+	begun   []state.WholeItem // of the page
+	anyPast bool              // items may have histories
+}
+
+// redrive runs an OpRedrive: items with a DeadLetter are pushed again to the queues that they were
+// in, in their order. Others stay. The error is ErrCorrupt or one of the store.
+func (q *queueEdits) redrive(i int) error {
+	pasts, err := q.past.Get()
 	if err != nil {
 		return err
 	}
-	s := t.newSweep(l, l.ItemRange(), op.Progress)
-	var begun []state.WholeItem // of the page
-	prepare := func(pairs []kv.KeyValue) { begun = state.BeginWholes(l, t.tx, pairs) }
-	err = s.each(prepare, func(pair kv.KeyValue) (bool, error) {
-		w := &begun[0]
-		begun = begun[1:]
-		id, err := l.ParseItem(pair.Key)
-		switch {
-		case err != nil:
-			return false, err
-		case op.Limit > 0 && op.Progress.Done+s.done >= op.Limit:
-			return false, nil
-		case w.Head == nil: // no dead letter
-			return true, nil
-		}
-		if err := w.Load(g, &id, pair.Value, !t.full); err != nil {
-			return false, err
-		}
-		if w.Large && t.full {
-			return false, nil
-		}
-		item := &w.Item.Item
-		var home *codec.Layout
-		if item.DeadLetter != nil {
-			home = l.Home(item.DeadLetter)
-		}
-		if home == nil {
-			return true, nil
-		}
-		if !t.fits(item.Message.Size() + state.SweptKeys*len(pair.Key)) {
-			t.full = true
-			return false, nil
-		}
-		to := t.dead.Target(home, id.Priority)
-		if err := to.LoadNext(id.Priority); err != nil {
-			return false, err
-		}
-		s.noteDone(pair.Key)
-		done[id] = true
-		g.Detach(&state.Stored{Item: Item{ID: id}, Pair: pair})
-		if len(pasts) > 0 {
-			t.tx.Clear(l.HistoryKey(&id))
-		}
-		g.Delete(&codec.Held{ID: id, History: codec.History{Lasting: codec.LastingOf(&item.Message)}, Message: &item.Message})
-		return true, t.sendHome(to, id.Priority, op.kept(&item.Message))
-	})
-	return s.end(op, &t.results[i], err)
+	op := &q.ops[i]
+	r := &redriving{queueEdits: q, op: op, walk: q.newWalk(q.l.ItemRange(), op.Progress), anyPast: len(pasts) > 0}
+	err = r.walk.each(r.prepare, r.visit)
+	return r.walk.setResult(i, err)
+}
+
+// prepare starts to read the rest of the items of a page.
+func (r *redriving) prepare(pairs []kv.KeyValue) { r.begun = state.BeginWholes(r.l, r.tx, pairs) }
+
+// visit sends an item home if it is a dead letter. It returns false if there is no room for more,
+// or the limit is reached.
+func (r *redriving) visit(pair kv.KeyValue) (bool, error) {
+	whole := &r.begun[0]
+	r.begun = r.begun[1:]
+	id, err := r.l.ParseItem(pair.Key)
+	switch {
+	case err != nil:
+		return false, err
+	case r.op.Limit > 0 && r.op.Progress.Done+r.walk.done >= r.op.Limit:
+		return false, nil
+	case whole.Head == nil: // no dead letter
+		return true, nil
+	}
+
+	// Once there is no room, no large item is read only to find that it does not fit.
+	if err := whole.Load(&r.ledger, &id, pair.Value, !r.moving.full); err != nil {
+		return false, err
+	}
+	if whole.Large && r.moving.full {
+		return false, nil
+	}
+	item := &whole.Item.Item
+	var home *codec.Layout
+	if item.DeadLetter != nil {
+		home = r.l.Home(item.DeadLetter)
+	}
+	if home == nil {
+		return true, nil
+	}
+	if !r.moving.fits(item.Message.Size() + state.SweptKeys*len(pair.Key)) {
+		r.moving.full = true
+		return false, nil
+	}
+
+	to := r.dead.Target(home, id.Priority)
+	if err := to.LoadNext(id.Priority); err != nil {
+		return false, err
+	}
+	r.walk.noteDone(pair.Key)
+	r.stale[id] = true
+	r.detach(id, pair, r.anyPast)
+	r.ledger.Delete(&codec.Held{ID: id, History: codec.History{Lasting: codec.LastingOf(&item.Message)}, Message: &item.Message})
+	return true, r.sendHome(to, id.Priority, r.op.kept(&item.Message))
+}
+
+// sendHome pushes a message to the queue that it was in before it was a dead letter. It expires as
+// that queue's settings say. The error is one of the store.
+func (r *redriving) sendHome(to *due.DeadQueue, priority int64, m *Message) error {
+	l := to.Ledger.L
+	settings, err := to.Ledger.Limits()
+	if err != nil {
+		return err
+	}
+
+	m.Expires = (&Op{}).expires(r.now, settings)
+	if l.List != nil {
+		state.AddToList(l, r.tx, r.now)
+	}
+	id := codec.NewID(priority, to.TakeNext(priority), r.now, codec.UniqueBytes(1), l.NeedsMeta(m))
+	to.Ledger.Add(&id, m)
+	to.Buried[id] = struct{}{}
+	return nil
 }
 
 // kept is the message of a dead letter as it comes back to its queue.
@@ -77,22 +110,4 @@ func (op *Op) kept(m *Message) *Message {
 		kept.Headers[name] = values
 	}
 	return kept
-}
-
-// sendHome pushes a message to the queue that it was in before it was a dead letter. It expires as that queue's
-// settings say. The error is one of the store.
-func (t *txOps) sendHome(to *due.DeadQueue, priority int64, m *Message) error {
-	l := to.Ledger.L
-	settings, err := to.Ledger.Limits()
-	if err != nil {
-		return err
-	}
-	m.Expires = (&Op{}).expires(t.now, settings)
-	if l.List != nil {
-		state.AddToList(l, t.tx, t.now)
-	}
-	id := codec.NewID(priority, to.TakeNext(priority), t.now, codec.UniqueBytes(1), l.NeedsMeta(m))
-	to.Ledger.Add(&id, m)
-	to.Buried[id] = struct{}{}
-	return nil
 }

@@ -3,21 +3,22 @@ package fdbpq
 import (
 	"bytes"
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// victimBytes is about the most bytes of items that a transaction reads to discard some, unless there is one
-// that has more.
+// victimBytes is about the most bytes of items that a transaction reads to evict some, unless there
+// is one that has more.
 const victimBytes = 16 << 20
 
-// victims is the items that a queue with DiscardOld may discard, in the order in which they go: from the back,
-// in a FIFO queue from the front. It has those that are ready or delayed, and none that other programs
-// pushed, which do not count either. The zero value has none.
+// victims is the items that a queue with DiscardOld may evict, in the order in which they go: from
+// the back, in a FIFO queue from the front. It has those that are ready or delayed, and none that
+// other programs pushed, which do not count either. The zero value has none.
 type victims struct {
-	g           *state.Ledger // nil before begin
+	g           *state.Ledger // nil before prepare
 	ready, held victimWalk
 	stored      []*state.Victim // read, and not gone
 	pushed      []*state.Victim // by this transaction, and not gone
@@ -32,8 +33,8 @@ type victimPlan struct {
 
 func (p *victimPlan) any() bool { return p.stored+p.pushed > 0 }
 
-// take adds the item that next has returned.
-func (p *victimPlan) take(v *state.Victim) {
+// include adds the item that next has returned.
+func (p *victimPlan) include(v *state.Victim) {
 	if v.Own {
 		p.pushed++
 	} else {
@@ -41,8 +42,8 @@ func (p *victimPlan) take(v *state.Victim) {
 	}
 }
 
-// begin prepares the victims for next. It does nothing the second time.
-func (v *victims) begin(g *state.Ledger) {
+// prepare prepares the victims for next. It does nothing the second time.
+func (v *victims) prepare(g *state.Ledger) {
 	if v.g == nil {
 		v.g = g
 		v.ready, v.held = victimWalk{g: g, rest: g.L.ItemRange()}, victimWalk{g: g, rest: g.L.KindRange(codec.KindHeld)}
@@ -52,13 +53,28 @@ func (v *victims) begin(g *state.Ledger) {
 // before reports whether the item at a place goes before that at another.
 func (v *victims) before(a, b []byte) bool { return (bytes.Compare(a, b) > 0) != v.g.L.Fifo }
 
-// add adds an item that this transaction has pushed, if others may have it discarded.
-func (v *victims) add(h *codec.Held, ready bool) {
+// notePushed adds an item of this transaction's own, which later pushes may evict. The time is
+// until when it is delayed.
+func (v *victims) notePushed(g *state.Ledger, id ID, m Message, until time.Time) {
+	h := &codec.Held{ID: id, History: codec.History{Lasting: codec.LastingOf(&m)}}
+	if !until.IsZero() {
+		h = codec.NewDelayed(&id, &m, until, nil)
+	}
+	h.Message = &m
+	v.prepare(g)
+	v.insert(h, until.IsZero())
+}
+
+// insert adds an item of this transaction's own at its place.
+func (v *victims) insert(h *codec.Held, ready bool) {
 	g := v.g
-	own := &state.Victim{H: &state.HeldItem{Held: h, Ready: ready}, Place: g.L.Place(g.L.ItemKey(&h.ID)), Load: state.Load{Items: 1}, Own: true}
+	own := &state.Victim{
+		H: &state.HeldItem{Held: h, Ready: ready}, Place: g.L.Place(g.L.ItemKey(&h.ID)), Load: state.Load{Items: 1}, Own: true,
+	}
 	if g.CountsBytes() {
 		own.Load.Bytes = int64(h.Message.Size())
 	}
+
 	at, _ := slices.BinarySearchFunc(v.pushed, own, func(a, b *state.Victim) int {
 		if v.before(a.Place, b.Place) {
 			return -1
@@ -66,14 +82,15 @@ func (v *victims) add(h *codec.Held, ready bool) {
 		return 1
 	})
 	v.pushed = slices.Insert(v.pushed, at, own)
+
 	if v.own == nil {
 		v.own = map[ID]bool{}
 	}
 	v.own[h.ID] = true
 }
 
-// next returns the next item to go after those of the plan, nil if there is none. The error is ErrCorrupt or
-// one of the store.
+// next returns the next item to go after those of the plan, nil if there is none. The error is
+// ErrCorrupt or one of the store.
 func (v *victims) next(after *victimPlan) (*state.Victim, error) {
 	if after.stored == len(v.stored) {
 		more, err := v.load()
@@ -84,6 +101,7 @@ func (v *victims) next(after *victimPlan) (*state.Victim, error) {
 			v.stored = append(v.stored, more)
 		}
 	}
+
 	var next *state.Victim
 	if after.stored < len(v.stored) {
 		next = v.stored[after.stored]
@@ -94,8 +112,8 @@ func (v *victims) next(after *victimPlan) (*state.Victim, error) {
 	return next, nil
 }
 
-// discard removes the items of the plan. The error is one of the store.
-func (v *victims) discard(p *victimPlan) error {
+// evict removes the items of the plan. The error is one of the store.
+func (v *victims) evict(p *victimPlan) error {
 	for _, gone := range slices.Concat(v.stored[:p.stored], v.pushed[:p.pushed]) {
 		v.g.DetachLeased(gone.H)
 		v.g.Delete(gone.H.Held)
@@ -116,6 +134,7 @@ func (v *victims) load() (*state.Victim, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		walk, pair := &v.ready, first
 		if first == nil || second != nil && v.before(v.g.L.Place(second.Key), v.g.L.Place(first.Key)) {
 			walk, pair = &v.held, second
@@ -123,6 +142,7 @@ func (v *victims) load() (*state.Victim, error) {
 		if pair == nil {
 			return nil, nil
 		}
+
 		h, err := v.parse(pair, walk == &v.ready, walk.wholes[0])
 		if err != nil {
 			return nil, err
@@ -132,6 +152,7 @@ func (v *victims) load() (*state.Victim, error) {
 		if h == nil {
 			continue
 		}
+
 		found := &state.Victim{H: h, Place: v.g.L.Place(pair.Key), Load: state.Load{Items: 1}}
 		if v.g.CountsBytes() {
 			size, err := v.g.SizeOf(h.Held)
@@ -144,12 +165,13 @@ func (v *victims) load() (*state.Victim, error) {
 	}
 }
 
-// parse returns the item of a pair, nil if it is not to be discarded.
+// parse returns the item of a pair, nil if it must not be evicted.
 func (v *victims) parse(pair *kv.KeyValue, ready bool, whole state.WholeItem) (*state.HeldItem, error) {
 	id, err := v.g.L.ParseItem(pair.Key)
 	if err != nil || !codec.Ours(&id) || v.own[id] {
 		return nil, err
 	}
+
 	if !ready {
 		h, err := codec.ParseHeld(&id, pair.Value)
 		if err != nil || h.State == codec.HeldLeased {
@@ -157,6 +179,7 @@ func (v *victims) parse(pair *kv.KeyValue, ready bool, whole state.WholeItem) (*
 		}
 		return &state.HeldItem{Held: h}, nil
 	}
+
 	h := &codec.Held{ID: id, Value: pair.Value}
 	if h.Lasting, err = whole.Lasting(); err != nil {
 		return nil, err
@@ -174,7 +197,8 @@ type victimWalk struct {
 	wholes []state.WholeItem // of pairs
 }
 
-// first returns the next item, nil after the last. It conflicts with whoever changes one up to there.
+// first returns the next item, nil after the last. It conflicts with whoever changes one up to
+// there.
 func (w *victimWalk) first() (*kv.KeyValue, error) {
 	if len(w.pairs) > 0 {
 		return &w.pairs[0], nil
@@ -182,6 +206,7 @@ func (w *victimWalk) first() (*kv.KeyValue, error) {
 	if w.ended {
 		return nil, nil
 	}
+
 	w.size = min(4*max(w.size, 1), state.MaxSweepPage)
 	back := !w.g.L.Fifo
 	o := kv.RangeOptions{Limit: w.size, Bytes: state.SweepBytes, Reverse: back}
@@ -192,11 +217,13 @@ func (w *victimWalk) first() (*kv.KeyValue, error) {
 	if w.ended = !o.Full(pairs); len(pairs) == 0 {
 		return nil, nil
 	}
+
 	if last := pairs[len(pairs)-1].Key; back {
 		w.rest.End = last
 	} else {
 		w.rest.Begin = kv.SingleKey(last).End
 	}
+
 	w.pairs, w.wholes = pairs, state.BeginWholes(w.g.L, w.g.Tx.Snapshot(), pairs)
 	for _, pair := range pairs {
 		if id, err := w.g.L.ParseItem(pair.Key); err == nil {
